@@ -212,10 +212,5 @@ func (m *Monitor) forget() {
 	m.gets.forget()
 	m.pages.forget()
 	m.typing.reportAgain()
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	clear(m.sent)
-	clear(m.named)
-	clear(m.sockets)
-	clear(m.groups)
+	m.requests.forget()
 }

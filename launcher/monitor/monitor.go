@@ -18,7 +18,6 @@ import (
 	"leasehold/evidence/recorder"
 	"leasehold/evidence/redact"
 	"leasehold/internal/boottime"
-	"leasehold/internal/id"
 	"leasehold/launcher/recovery/decision"
 	"leasehold/lease"
 )
@@ -47,20 +46,12 @@ type Monitor struct {
 	newPage     chan struct{} // one place: a page has its first document
 	gets        *gets
 	typing      *typing
-	groupPrefix string // of the names of request groups
-	// harmless are the requests that the profile's owner declared harmless.
-	harmless atomic.Pointer[[]decision.Harmless]
+	requests    *requests
+	harmless    *harmless
 
 	lastOverflow time.Time // when traffic was full; used by the pipe's reader alone
 
-	mu         sync.Mutex
-	sent       map[[2]string]bool // requests that were reported, by id and URL
-	named      map[string]named   // the last of the requests that were reported, by id
-	namesGiven int                // to requests
-	sockets    map[[2]string]bool // websockets that were reported since the last checkpoint, by id and declaration
-	groups     map[[32]byte]*group
-	grouped    int    // groups that were ever made
-	dropped    uint64 // commands that the mux dropped and that were reported since the last checkpoint
+	dropped atomic.Uint64 // commands that the mux dropped and that were reported since the last checkpoint
 }
 
 // Still follows what pages send while the browser stands still.
@@ -90,13 +81,13 @@ const maxKnown = 4096
 // sees nothing until Attach.
 func New(sink func(checkpoint.Entry)) *Monitor {
 	chrome, navigations, backlog := &link{}, newNavigations(), newBacklog()
-	pages := newPages(navigations)
+	pages, outcomes, still, harmless := newPages(navigations), newOutcomes(), newStill(sink), &harmless{}
+	typing := newTyping(chrome, pages, sink)
 	return &Monitor{
-		chrome: chrome, guard: newGuard(chrome, sink), still: newStill(sink), tabs: newTabs(chrome, pages, backlog),
-		sink: sink, groupPrefix: id.New("g"), navigations: navigations, pages: pages, backlog: backlog, outcomes: newOutcomes(), answers: newAnswers(), talk: newTalk(),
-		cookies: newCookieWatch(), newPage: make(chan struct{}, 1), gets: newGets(), typing: newTyping(chrome, pages, sink),
-		named: map[string]named{},
-		sent:  map[[2]string]bool{}, sockets: map[[2]string]bool{}, groups: map[[32]byte]*group{},
+		chrome: chrome, sink: sink, navigations: navigations, backlog: backlog, pages: pages, outcomes: outcomes, still: still, harmless: harmless, typing: typing,
+		guard: newGuard(chrome, sink), tabs: newTabs(chrome, pages, backlog),
+		requests: newRequests(navigations, outcomes, still, typing, harmless, sink),
+		answers:  newAnswers(), talk: newTalk(), cookies: newCookieWatch(), newPage: make(chan struct{}, 1), gets: newGets(),
 	}
 }
 
@@ -144,13 +135,32 @@ func (m *Monitor) Guard() *Guard { return m.guard }
 // declarations at the time when it was sent.
 func (m *Monitor) Attribute(token lease.Token, harmless []string) {
 	m.token.Store(uint64(token))
+	m.harmless.declare(harmless)
+}
+
+// harmless are the requests that the profile's owner declared harmless. The zero value has
+// none.
+type harmless struct {
+	list atomic.Pointer[[]decision.Harmless]
+}
+
+// declare replaces them.
+func (h *harmless) declare(texts []string) {
 	var list []decision.Harmless
-	for _, text := range harmless {
-		if h, err := decision.ParseHarmless(text); err == nil { // a profile's settings accept no text that cannot be parsed
-			list = append(list, h)
+	for _, text := range texts {
+		if one, err := decision.ParseHarmless(text); err == nil { // a profile's settings accept no text that cannot be parsed
+			list = append(list, one)
 		}
 	}
-	m.harmless.Store(&list)
+	h.list.Store(&list)
+}
+
+// declared is the declaration that covers what was sent; empty if none does.
+func (h *harmless) declared(sent decision.Sent) string {
+	if list := h.list.Load(); list != nil {
+		return decision.Declared(*list, sent)
+	}
+	return ""
 }
 
 // Network is the part of a bundle about the network.
@@ -265,11 +275,11 @@ func (m *Monitor) processHeard(h heard) {
 	m.report(m.cookies.takeCommands())
 	switch {
 	case h.answer != nil:
-		m.answered(*h.answer)
+		m.requests.answered(*h.answer)
 	case h.told != nil:
 		m.typing.fieldTyped(*h.told, time.Now())
 	case h.traffic.Cookies == nil:
-		m.requestSent(h.traffic)
+		m.requests.observe(h.traffic)
 	}
 }
 
@@ -292,12 +302,7 @@ func (m *Monitor) reportUnseen() {
 // reportDropped reports that commands did not reach the browser because it did not read
 // them for a long time. Then there may be a page whose events were never turned on.
 func (m *Monitor) reportDropped() {
-	n := m.chrome.mux.Dropped()
-	m.mu.Lock()
-	more := n != m.dropped
-	m.dropped = n
-	m.mu.Unlock()
-	if more {
+	if n := m.chrome.mux.Dropped(); m.dropped.Swap(n) != n {
 		m.sink(checkpoint.Entry{Kind: checkpoint.KindRequest, Method: checkpoint.Unseen,
 			Text: "the browser did not take what turns a page's events on: what it sent is not known"})
 	}
@@ -307,10 +312,8 @@ func (m *Monitor) reportDropped() {
 // counted separately, so messages on a websocket that was reported before are reported
 // again, and so are fields that are typed into, and the fact that a page may be unwatched.
 func (m *Monitor) Checkpointed() {
-	m.mu.Lock()
-	clear(m.sockets)
-	m.dropped = 0
-	m.mu.Unlock()
+	m.requests.checkpointed()
+	m.dropped.Store(0)
 	m.typing.reportAgain()
 }
 

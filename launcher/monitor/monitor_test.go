@@ -131,7 +131,7 @@ func TestPollingBeginsUnprompted(t *testing.T) {
 			}
 			params := fmt.Appendf(nil, `{"requestId":%q,"loaderId":"L","frameId":"T","type":"Fetch","hasUserGesture":%t,"request":{"url":"http://a/","method":"POST","postData":"x","hasPostData":true}}`, id, s.gesture)
 			m.readerEvent(cdpproxy.Event{Method: "Network.requestWillBeSent", Params: params})
-			m.requestSent(cdpproxy.Traffic{Method: "Network.requestWillBeSent", Params: json.RawMessage(params), Acted: acted})
+			m.requests.observe(cdpproxy.Traffic{Method: "Network.requestWillBeSent", Params: json.RawMessage(params), Acted: acted})
 			m.readerEvent(cdpproxy.Event{Method: "Network.responseReceived", Params: fmt.Appendf(nil, `{"requestId":%q,"response":{"status":200}}`, id)})
 			if got[i].Unprompted != s.want {
 				t.Errorf("%s: %d: %+v", name, i, got[i])

@@ -15,26 +15,26 @@ import (
 type named struct{ name, method, url string }
 
 // name gives a request a name. Where a redirect sent it on, it returns the answer to the
-// request before. The caller holds m.mu.
-func (m *Monitor) name(r request, e *checkpoint.Entry) (before *checkpoint.Entry) {
-	if was, known := m.named[r.RequestID]; known && r.Redirect != nil {
+// request before. The caller holds rs.mu.
+func (rs *requests) name(r request, e *checkpoint.Entry) (before *checkpoint.Entry) {
+	if was, known := rs.named[r.RequestID]; known && r.Redirect != nil {
 		before = &checkpoint.Entry{
 			Kind: checkpoint.KindAnswer, Request: was.name, Method: was.method, URL: was.url, Type: r.Type, Status: r.Redirect.Status,
 		}
 	}
-	m.namesGiven++
-	e.Request = fmt.Sprint(m.groupPrefix, "-r", m.namesGiven)
-	remember(m.named, r.RequestID, named{e.Request, e.Method, e.URL})
+	rs.namesGiven++
+	e.Request = fmt.Sprint(rs.prefix, "-r", rs.namesGiven)
+	remember(rs.named, r.RequestID, named{e.Request, e.Method, e.URL})
 	return before
 }
 
 // answered reports an answer. One to an unsafe request that was not reported says nothing.
-func (m *Monitor) answered(a answer) {
+func (rs *requests) answered(a answer) {
 	e := a.entry
 	if a.id != "" {
-		m.mu.Lock()
-		was, known := m.named[a.id]
-		m.mu.Unlock()
+		rs.mu.Lock()
+		was, known := rs.named[a.id]
+		rs.mu.Unlock()
 		if known {
 			e.Request, e.Method = was.name, was.method
 			if e.URL == "" {
@@ -44,7 +44,7 @@ func (m *Monitor) answered(a answer) {
 			return
 		}
 	}
-	m.sink(e)
+	rs.sink(e)
 }
 
 // hearTimeout bounds how long HearAnswers waits. An answer that is not told of in that time

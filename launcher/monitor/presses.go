@@ -397,8 +397,6 @@ func (m *Monitor) reportGet(w *getWrite) {
 	if w.why != "" {
 		entry.Text = strings.TrimSuffix(w.why+"; "+entry.Text, "; ")
 	}
-	if declared := m.harmless.Load(); declared != nil {
-		entry.Declared = decision.Declared(*declared, decision.Sent{Method: "GET", URL: w.get.Asked, Whole: true})
-	}
+	entry.Declared = m.harmless.declared(decision.Sent{Method: "GET", URL: w.get.Asked, Whole: true})
 	m.sink(entry)
 }

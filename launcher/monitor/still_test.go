@@ -42,23 +42,23 @@ func TestWhatAPageSendsWhileItStandsStillIsWithheld(t *testing.T) {
 		"sent when it goes on":       {func(m *Monitor) { m.still.Moves() }, []string{"request POST http://shop/save?id=2", "request WEBSOCKET ", "request WEBSOCKET "}},
 		"never sent if its pages end": {func(m *Monitor) {
 			m.still.PagesEnd()
-			m.requestSent(posted("3", 103)) // it comes late
+			m.requests.observe(posted("3", 103)) // it comes late
 		}, []string{"withheld POST http://shop/save?id=2", "withheld WEBSOCKET ", "withheld WEBSOCKET ", "withheld POST http://shop/save?id=3"}},
 		"after it went on": {func(m *Monitor) {
 			m.still.Moves()
-			m.requestSent(posted("3", 103))
+			m.requests.observe(posted("3", 103))
 		}, []string{"request POST http://shop/save?id=2", "request WEBSOCKET ", "request WEBSOCKET ", "request POST http://shop/save?id=3"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			m, got := unattached()
-			m.requestSent(message("w", 99))
+			m.requests.observe(message("w", 99))
 			m.still.Begins(stop)
-			m.requestSent(posted("1", 99.9)) // it was sent before, and is reported after
-			for range 2 {                    // by the client's session, and by the launcher's own
-				m.requestSent(posted("2", 100.1))
-				m.requestSent(message("w", 100.2))
+			m.requests.observe(posted("1", 99.9)) // it was sent before, and is reported after
+			for range 2 {                         // by the client's session, and by the launcher's own
+				m.requests.observe(posted("2", 100.1))
+				m.requests.observe(message("w", 100.2))
 			}
-			m.requestSent(message("w", 100.3))
+			m.requests.observe(message("w", 100.3))
 			if list, more := m.still.Withheld(); len(list) != 3 || more != 0 || list[0].Method != "POST" || list[0].URL != "http://shop/save?id=2" {
 				t.Errorf("withheld: %+v, %d more", list, more)
 			}
@@ -75,7 +75,7 @@ func TestMoreIsWithheldThanIsKept(t *testing.T) {
 	m, got := unattached()
 	m.still.Begins(time.Second)
 	for i := range maxWithheld + 5 {
-		m.requestSent(posted(fmt.Sprint("r", i), 2))
+		m.requests.observe(posted(fmt.Sprint("r", i), 2))
 	}
 	if list, more := m.still.Withheld(); len(list) != maxWithheld || more != 5 {
 		t.Errorf("%d withheld, %d more", len(list), more)

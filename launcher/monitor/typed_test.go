@@ -328,7 +328,7 @@ func TestTypingIsGathered(t *testing.T) {
 	tell(2, password, false)
 	m.Checkpointed()
 	tell(2, text, true)
-	m.requestSent(cdpproxy.Traffic{Method: eventRequest, Params: json.RawMessage(`{"requestId":"1","type":"Fetch","request":{"url":"http://a/","method":"POST"}}`)})
+	m.requests.observe(cdpproxy.Traffic{Method: eventRequest, Params: json.RawMessage(`{"requestId":"1","type":"Fetch","request":{"url":"http://a/","method":"POST"}}`)})
 	tell(2, text, true)
 	now = now.Add(typedAgain)
 	tell(2, text, true)

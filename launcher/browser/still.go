@@ -177,7 +177,7 @@ func (b *Browser) readCookies(within, atMost time.Duration) <-chan cookiesRead {
 		arriving, stop := context.WithTimeout(ctx, within)
 		defer stop()
 		var r cookiesRead
-		if err := b.monitor.AwaitCookies(arriving); err != nil {
+		if err := b.monitor.Cookies().AwaitStored(arriving); err != nil {
 			r.cookies.Missing = err.Error()
 		}
 		r.cookies.Jar, r.err = b.askCookies(ctx)

@@ -208,7 +208,7 @@ func (m *Monitor) forget() {
 	m.outcomes.forget()
 	m.answers.forget()
 	m.talk.forget()
-	m.cookies.forget()
+	m.cookies.watch.forget()
 	m.gets.forget()
 	m.pages.forget()
 	m.typing.reportAgain()

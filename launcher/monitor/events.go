@@ -55,7 +55,7 @@ const (
 func (m *Monitor) process(event cdpproxy.Event) {
 	seen := m.pages.observe(event)
 	if seen.document {
-		m.documentCame()
+		m.cookies.documentCame()
 	}
 	switch {
 	case seen.attached != nil:
@@ -65,7 +65,7 @@ func (m *Monitor) process(event cdpproxy.Event) {
 	case seen.stored: // only the fact of a change matters
 		m.chrome.Post(event.Session, "DOMStorage.disable", nil)
 	}
-	m.report(seen.entries)
+	reportAll(m.sink, seen.entries)
 }
 
 // pageEvent is what one event says of the pages, and what has to be done before its entries

@@ -263,10 +263,10 @@ func TestTheNextDocumentAnswers(t *testing.T) {
 func TestCookiesThatWereNotRead(t *testing.T) {
 	var got []checkpoint.Entry
 	m := New(func(e checkpoint.Entry) { got = append(got, e) })
-	if m.LearnCookies(nil, errors.New("the browser did not answer")) == nil {
+	if m.cookies.Learn(nil, errors.New("the browser did not answer")) == nil {
 		t.Error("the problem is not passed on")
 	}
-	m.CompareCookies(json.RawMessage(`{"cookies":[]}`), nil)
+	m.cookies.Compare(json.RawMessage(`{"cookies":[]}`), nil)
 	if f := decision.InspectTask(checkpoint.Summarize(append([]checkpoint.Entry{{Kind: checkpoint.KindStart}}, got...)), decision.Task{}); f.Answer(decision.SessionKept) != decision.Unknown {
 		t.Errorf("%+v", got)
 	}

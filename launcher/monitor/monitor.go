@@ -42,8 +42,7 @@ type Monitor struct {
 	outcomes    *outcomes
 	answers     *answers
 	talk        *talk
-	cookies     *cookieWatch
-	newPage     chan struct{} // one place: a page has its first document
+	cookies     *Cookies
 	gets        *gets
 	typing      *typing
 	requests    *requests
@@ -56,6 +55,9 @@ type Monitor struct {
 
 // Still follows what pages send while the browser stands still.
 func (m *Monitor) Still() *Still { return m.still }
+
+// Cookies reports what becomes of the account's cookies.
+func (m *Monitor) Cookies() *Cookies { return m.cookies }
 
 // Tabs opens and closes pages, and lists what is open.
 func (m *Monitor) Tabs() *Tabs { return m.tabs }
@@ -87,7 +89,7 @@ func New(sink func(checkpoint.Entry)) *Monitor {
 		chrome: chrome, sink: sink, navigations: navigations, backlog: backlog, pages: pages, outcomes: outcomes, still: still, harmless: harmless, typing: typing,
 		guard: newGuard(chrome, sink), tabs: newTabs(chrome, pages, backlog),
 		requests: newRequests(navigations, outcomes, still, typing, harmless, sink),
-		answers:  newAnswers(), talk: newTalk(), cookies: newCookieWatch(), newPage: make(chan struct{}, 1), gets: newGets(),
+		answers:  newAnswers(), talk: newTalk(), cookies: newCookies(chrome, pages, navigations, still, sink), gets: newGets(),
 	}
 }
 
@@ -174,7 +176,8 @@ func (m *Monitor) Console() []byte { return m.console.Part() }
 func (m *Monitor) Traffic(t cdpproxy.Traffic) {
 	switch {
 	case t.Cookies != nil:
-		m.cookieCommand(t)
+		m.cookies.watch.command(*t.Cookies)
+		m.backlog.queue(heard{traffic: t}) // where there is no room, whatever is processed next reports it
 		return
 	case t.Kept != nil:
 		m.answers.keptBack(*t.Kept)
@@ -229,7 +232,7 @@ func (m *Monitor) readerEvent(event cdpproxy.Event) {
 		return
 	}
 	if event.Method == eventHeaders || event.Method == eventRequest {
-		m.cookieEvent(event)
+		m.cookies.observe(event)
 	}
 	m.talk.observe(event, boottime.Now())
 	m.still.observe(event.Method, event.Params, boottime.Now())
@@ -247,7 +250,7 @@ func (m *Monitor) Watch(ctx context.Context) {
 	var traffic sync.WaitGroup
 	gone := make(chan struct{})
 	traffic.Go(func() { m.backlog.workOff(gone, m.processHeard) })
-	traffic.Go(func() { m.learnCookies(gone) })
+	traffic.Go(func() { m.cookies.learnNew(gone) })
 	looking, stopLooking := context.WithCancel(ctx)
 	defer stopLooking()
 	traffic.Go(func() { m.lookAtPages(looking) })
@@ -272,7 +275,7 @@ func (m *Monitor) Watch(ctx context.Context) {
 
 // processHeard processes one thing that was heard.
 func (m *Monitor) processHeard(h heard) {
-	m.report(m.cookies.takeCommands())
+	m.cookies.reportCommands()
 	switch {
 	case h.answer != nil:
 		m.requests.answered(*h.answer)

@@ -140,7 +140,7 @@ func (m *Monitor) askWhatWasPressed(ctx context.Context, v *visit) {
 		return
 	}
 	var found []*pressed
-	if m.inPage(ctx, v.session, v.frame, fmt.Sprintf("pressedBefore(%s)", arguments), &found) != nil || len(found) != len(v.ask) {
+	if inPage(ctx, m.chrome, v.session, v.frame, fmt.Sprintf("pressedBefore(%s)", arguments), &found) != nil || len(found) != len(v.ask) {
 		return
 	}
 	m.gets.mu.Lock()
@@ -206,7 +206,7 @@ func (m *Monitor) look(ctx context.Context, v *visit) (again *visit) {
 	}
 	arguments, err := json.Marshal(requests)
 	if err == nil {
-		err = m.inPage(ctx, v.session, v.frame, fmt.Sprintf("look(%s)", arguments), &page)
+		err = inPage(ctx, m.chrome, v.session, v.frame, fmt.Sprintf("look(%s)", arguments), &page)
 	}
 	if err != nil || len(page.Found) != len(requests) {
 		for a := range v.all() {
@@ -270,13 +270,13 @@ func (m *Monitor) look(ctx context.Context, v *visit) (again *visit) {
 }
 
 // inPage evaluates an expression in the script's world of a document.
-func (m *Monitor) inPage(ctx context.Context, session, frame, expression string, result any) error {
+func inPage(ctx context.Context, chrome caller, session, frame, expression string, result any) error {
 	var world struct {
 		ID int `json:"executionContextId"`
 	}
 	// The world is there already, and this only tells its id.
 	params := map[string]any{"frameId": frame, "worldName": cdpproxy.HiddenWorld}
-	if err := m.chrome.Call(ctx, session, "Page.createIsolatedWorld", params, &world); err != nil {
+	if err := chrome.Call(ctx, session, "Page.createIsolatedWorld", params, &world); err != nil {
 		return err
 	}
 	var r struct {
@@ -287,7 +287,7 @@ func (m *Monitor) inPage(ctx context.Context, session, frame, expression string,
 	params = map[string]any{
 		"contextId": world.ID, "expression": expression + hiddenURL, "returnByValue": true, "awaitPromise": true, "silent": true, "timeout": scriptTime.Milliseconds(),
 	}
-	if err := m.chrome.Call(ctx, session, "Runtime.evaluate", params, &r); err != nil {
+	if err := chrome.Call(ctx, session, "Runtime.evaluate", params, &r); err != nil {
 		return err
 	}
 	return json.Unmarshal(r.Result.Value, result)

@@ -236,13 +236,13 @@ func (s *Still) Withheld() (list []Withheld, more uint64) {
 	return list, s.more
 }
 
-// AwaitCookies returns when the cookies that scripts of the open pages have set are in the
+// AwaitStored returns when the cookies that scripts of the open pages have set are in the
 // browser's cookie store. Setting one takes a script no time, but it is on its way to the
 // network service for a moment, in which Storage.getCookies does not have it; reading goes
 // the same way after it. The error says how many documents did not answer before the
 // deadline of ctx. Frames in the process of their page are not asked.
-func (m *Monitor) AwaitCookies(ctx context.Context) error {
-	documents := m.pages.documents() // a frame has the id of its target
+func (c *Cookies) AwaitStored(ctx context.Context) error {
+	documents := c.pages.documents() // a frame has the id of its target
 	// A document that reads its cookies when the network service is stopped waits for it, and
 	// shows nothing more. So one that gets to it too late does not.
 	deadline, _ := ctx.Deadline()
@@ -252,7 +252,7 @@ func (m *Monitor) AwaitCookies(ctx context.Context) error {
 	for frame, session := range documents {
 		asking.Go(func() {
 			var read bool
-			if err := m.inPage(ctx, session, frame, script, &read); ctx.Err() != nil || err == nil && !read {
+			if err := inPage(ctx, c.chrome, session, frame, script, &read); ctx.Err() != nil || err == nil && !read {
 				silent.Add(1) // what has an error before is no document: a worker
 			}
 		})

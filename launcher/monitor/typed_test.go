@@ -243,7 +243,7 @@ func TestWhatWasTypedBeforeItCouldBeTold(t *testing.T) {
 	inWorld := func(expression string) {
 		t.Helper()
 		var done bool
-		if err := w.monitor.inPage(t.Context(), own, frame, "("+expression+", true)", &done); err != nil || !done {
+		if err := inPage(t.Context(), w.monitor.chrome, own, frame, "("+expression+", true)", &done); err != nil || !done {
 			t.Fatal(done, err)
 		}
 	}

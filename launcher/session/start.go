@@ -322,7 +322,7 @@ func (s *Session) noteState(ctx context.Context) {
 
 func (s *Session) noteStateOf(cookies json.RawMessage, err error) {
 	s.browser.Monitor().Attribute(s.token, s.granted.HarmlessRequests)
-	err = s.browser.Monitor().LearnCookies(cookies, err)
+	err = s.browser.Monitor().Cookies().Learn(cookies, err)
 	content, err := s.h.o.Recoverer.Digests(s.profile, cookies, err)
 	if err == nil {
 		err = s.h.o.Files.SaveDigests(s.id, content)

@@ -344,7 +344,7 @@ func (b *Browser) EndPages(ctx context.Context, log zerolog.Logger) error {
 	ctx, cancel := context.WithTimeout(ctx, endTimeout)
 	defer cancel()
 	begun := time.Now()
-	b.monitor.GiveUpGETs()
+	b.monitor.GETs().GiveUp()
 	b.monitor.Closing()
 	closing, done := context.WithTimeout(ctx, pagesTimeout)
 	if err := b.monitor.Tabs().CloseUnloaded(closing); err != nil {

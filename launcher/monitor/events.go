@@ -255,7 +255,7 @@ func (m *Monitor) enable(attached *target.EventAttachedToTarget) {
 	if kind == typePage || kind == typeIframe {
 		m.chrome.Post(session, "Page.enable", nil)
 		m.chrome.Post(session, "DOMStorage.enable", nil)
-		m.watchPresses(session)
+		m.getJudge.watch(session)
 		m.typing.watch(session, string(attached.TargetInfo.TargetID))
 	}
 	m.chrome.Post(session, "Log.enable", nil)

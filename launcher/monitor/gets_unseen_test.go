@@ -155,7 +155,7 @@ func TestGetsThatNobodyCanJudge(t *testing.T) {
 		c.until(session)
 		if c.then == nil {
 			w.judged()
-			w.GiveUpGETs()
+			w.getJudge.GiveUp()
 		} else {
 			c.then(session)
 		}
@@ -222,7 +222,7 @@ func TestAPageThatNobodyTouched(t *testing.T) {
 		m.gets.actedOn = func(string) (bool, bool) { return tt.touched, false }
 		sent := `{"requestId":"1","loaderId":"L","documentURL":"http://a.test/","frameId":"` + tt.frame + `","request":{"url":"http://a.test/x","method":"GET"},"type":"Fetch"}`
 		m.readerEvent(cdpproxy.Event{Session: "S", Method: eventRequest, Params: json.RawMessage(sent)})
-		m.GiveUpGETs() // nobody asks the page
+		m.getJudge.GiveUp() // nobody asks the page
 		if (len(got) > 0) != tt.want || tt.want && got[0].Name != string(decision.Unjudged) {
 			t.Errorf("%+v: %+v", tt, got)
 		}
@@ -252,7 +252,7 @@ func TestTheNextDocumentAnswers(t *testing.T) {
 		t.Fatalf("visits: %+v", visits)
 	}
 	happens(eventFrameNavigated, `{"frame":{"id":"F","loaderId":"M","url":"http://a.test/other"}}`)
-	m.visit(t.Context(), visits[0])
+	m.getJudge.visit(t.Context(), visits[0])
 	if len(got) != 1 || got[0].Name != string(decision.Unjudged) || !strings.HasPrefix(got[0].Text, pageGone) {
 		t.Errorf("%+v", got)
 	}

@@ -22,13 +22,25 @@ import (
 	"leasehold/lease"
 )
 
-// Monitor is the launcher's own view of one browser. Its methods are safe for
-// concurrent use.
+// Monitor is the launcher's own view of one browser. It is made of parts, each of which owns
+// what it knows, and hands them what Chrome tells. Its methods are safe for concurrent use.
+//
+// The reader of the browser's pipe calls Traffic and readerEvent, and with them the methods
+// named observe of most parts: nothing there blocks. The goroutines of Watch do the rest. One
+// processes the events in pages, one works the backlog off, and four ask Chrome: for cookies,
+// for what became of GETs, and (two) for what is typed into.
+//
+// The monitor has no lock. A part has one, or none. Whoever holds the lock of one part may
+// take that of another only in this order:
+//
+//	cookieWatch -> pages -> navigations, talk
+//	answers     -> navigations
+//	gets        -> navigations
+//	requests    -> outcomes
+//
+// Below all of them are the locks of the mux. No part reports to sink with its lock held.
 type Monitor struct {
 	chrome *link
-	guard  *Guard
-	still  *Still
-	tabs   *Tabs
 	sink   func(checkpoint.Entry)
 
 	// The evidence's part about the network, and that about the console.
@@ -36,31 +48,28 @@ type Monitor struct {
 	network recorder.Network
 	console recorder.Console
 
+	// What is known of the browser.
 	navigations *navigations
 	pages       *pages
-	backlog     *backlog
 	outcomes    *outcomes
 	answers     *answers
 	talk        *talk
-	cookies     *Cookies
 	gets        *gets
-	typing      *typing
-	requests    *requests
 	harmless    *harmless
 
-	lastOverflow time.Time // when traffic was full; used by the pipe's reader alone
+	// What reports to sink, and asks Chrome.
+	requests *requests
+	typing   *typing
+	still    *Still
+	guard    *Guard
+	cookies  *Cookies
+	getJudge *GETJudge
+	tabs     *Tabs
 
-	dropped atomic.Uint64 // commands that the mux dropped and that were reported since the last checkpoint
+	backlog      *backlog
+	lastOverflow time.Time     // when the backlog was full; used by the pipe's reader alone
+	dropped      atomic.Uint64 // commands that the mux dropped and that were reported since the last checkpoint
 }
-
-// Still follows what pages send while the browser stands still.
-func (m *Monitor) Still() *Still { return m.still }
-
-// Cookies reports what becomes of the account's cookies.
-func (m *Monitor) Cookies() *Cookies { return m.cookies }
-
-// Tabs opens and closes pages, and lists what is open.
-func (m *Monitor) Tabs() *Tabs { return m.tabs }
 
 // link is the way to the browser, which the parts of the monitor share: the mux, and the
 // launcher's own session. Both are nil until Attach.
@@ -82,15 +91,18 @@ const maxKnown = 4096
 // New returns a monitor that reports to sink. Several goroutines call sink. The monitor
 // sees nothing until Attach.
 func New(sink func(checkpoint.Entry)) *Monitor {
-	chrome, navigations, backlog := &link{}, newNavigations(), newBacklog()
-	pages, outcomes, still, harmless := newPages(navigations), newOutcomes(), newStill(sink), &harmless{}
-	typing := newTyping(chrome, pages, sink)
-	return &Monitor{
-		chrome: chrome, sink: sink, navigations: navigations, backlog: backlog, pages: pages, outcomes: outcomes, still: still, harmless: harmless, typing: typing,
-		guard: newGuard(chrome, sink), tabs: newTabs(chrome, pages, backlog),
-		requests: newRequests(navigations, outcomes, still, typing, harmless, sink),
-		answers:  newAnswers(), talk: newTalk(), cookies: newCookies(chrome, pages, navigations, still, sink), gets: newGets(),
+	m := &Monitor{
+		chrome: &link{}, sink: sink, backlog: newBacklog(),
+		navigations: newNavigations(), outcomes: newOutcomes(), answers: newAnswers(), talk: newTalk(), gets: newGets(), harmless: &harmless{},
 	}
+	m.pages = newPages(m.navigations)
+	m.still, m.guard = newStill(sink), newGuard(m.chrome, sink)
+	m.typing = newTyping(m.chrome, m.pages, sink)
+	m.requests = newRequests(m.navigations, m.outcomes, m.still, m.typing, m.harmless, sink)
+	m.cookies = newCookies(m.chrome, m.pages, m.navigations, m.still, sink)
+	m.getJudge = newGETJudge(m.chrome, m.gets, m.pages, m.navigations, m.typing, m.harmless, sink)
+	m.tabs = newTabs(m.chrome, m.pages, m.backlog)
+	return m
 }
 
 // watchedEvents are the events that the monitor processes in its own goroutine.
@@ -131,6 +143,18 @@ func (m *Monitor) Observer() *cdpproxy.Observer { return m.chrome.Observer }
 
 // Guard acts on what pages send.
 func (m *Monitor) Guard() *Guard { return m.guard }
+
+// Still follows what pages send while the browser stands still.
+func (m *Monitor) Still() *Still { return m.still }
+
+// Cookies reports what becomes of the account's cookies.
+func (m *Monitor) Cookies() *Cookies { return m.cookies }
+
+// GETs judges the GETs of pages.
+func (m *Monitor) GETs() *GETJudge { return m.getJudge }
+
+// Tabs opens and closes pages, and lists what is open.
+func (m *Monitor) Tabs() *Tabs { return m.tabs }
 
 // Attribute names the run to which everything seen from now on belongs, and the
 // requests that the profile's owner declares harmless. A request is judged by the
@@ -224,7 +248,7 @@ func (m *Monitor) readerEvent(event cdpproxy.Event) {
 	if event.Method == eventFrameNavigated {
 		m.typing.watchNewDocument(event)
 	}
-	m.reportGets(m.gets.observe(event, time.Now()))
+	m.getJudge.reportAll(m.gets.observe(event, time.Now()))
 	if slices.Contains(navigationEvents, event.Method) || slices.Contains(getEvents, event.Method) {
 		return
 	}
@@ -253,7 +277,7 @@ func (m *Monitor) Watch(ctx context.Context) {
 	traffic.Go(func() { m.cookies.learnNew(gone) })
 	looking, stopLooking := context.WithCancel(ctx)
 	defer stopLooking()
-	traffic.Go(func() { m.lookAtPages(looking) })
+	traffic.Go(func() { m.getJudge.lookAtPages(looking) })
 	traffic.Go(func() { m.typing.bindDocuments(looking) })
 	traffic.Go(func() { m.typing.findClosedRoots(looking) })
 	for {
@@ -289,7 +313,7 @@ func (m *Monitor) processHeard(h heard) {
 // CatchUp returns when everything that came before the call is processed: events, what
 // pages sent, and what has to be looked at in them.
 func (m *Monitor) CatchUp(ctx context.Context) error {
-	m.JudgeGETs(ctx)
+	m.getJudge.Judge(ctx)
 	all := m.chrome.Queued()
 	return m.backlog.await(ctx, func() bool { return m.backlog.caughtUp(all) })
 }

@@ -166,7 +166,7 @@ func (l *Launcher) Targets(ctx context.Context, sessionID string) ([]api.Target,
 	if err != nil {
 		return nil, err
 	}
-	open, err := m.TargetsByUse(ctx)
+	open, err := m.Tabs().ByUse(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("targets of session %s: %w", sessionID, err)
 	}
@@ -187,7 +187,7 @@ func (l *Launcher) NewTarget(ctx context.Context, sessionID, url string) (api.Ta
 		s.Denied("/json/new", refused)
 		return api.Target{}, api.Invalid("url", "%s", refused.Text)
 	}
-	t, err := m.OpenTab(ctx, fence, url)
+	t, err := m.Tabs().Open(ctx, fence, url)
 	if err != nil {
 		return api.Target{}, refusedTab(s, err, api.Invalid("url", "%v", err))
 	}
@@ -200,7 +200,7 @@ func (l *Launcher) ActivateTarget(ctx context.Context, sessionID, targetID strin
 	if err != nil {
 		return err
 	}
-	if err := m.ActivateTab(ctx, fence, targetID); err != nil {
+	if err := m.Tabs().Activate(ctx, fence, targetID); err != nil {
 		return refusedTab(s, err, noTarget(targetID))
 	}
 	return nil
@@ -213,7 +213,7 @@ func (l *Launcher) CloseTarget(ctx context.Context, sessionID, targetID string) 
 		return err
 	}
 	s.PageCloses()
-	if err := m.CloseTab(ctx, fence, targetID); err != nil {
+	if err := m.Tabs().Close(ctx, fence, targetID); err != nil {
 		return refusedTab(s, err, noTarget(targetID))
 	}
 	return nil

@@ -140,7 +140,7 @@ func (c *Checker) Run(ctx context.Context, r Request) (_ Result, err error) {
 
 // ask asks the site. lent says that the browser has all cookies of the account.
 func (c *Checker) ask(ctx context.Context, b *browser.Browser, r Request) (_ Result, lent bool) {
-	if err := b.Monitor().Enforce(ctx, monitor.Rules{ReadOnly: true}); err != nil {
+	if err := b.Monitor().Guard().Enforce(ctx, monitor.Rules{ReadOnly: true}); err != nil {
 		return unknown("the browser could not be held to reading: %v", err), false
 	}
 	if r.KeepCookies {

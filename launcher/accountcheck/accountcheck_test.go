@@ -169,7 +169,7 @@ func TestOnlyTheURLIsAskedFor(t *testing.T) {
 	h, web := newHost(t), newSite(t)
 	b, err := h.driver.Start(t.Context(), browser.Start{SessionID: "s", Token: 7, Lock: h.lock, Path: h.path, Headless: true, ReadOnly: true, Sink: func(checkpoint.Entry) {}, Log: h.request.Log})
 	must(t, err)
-	must(t, b.Monitor().Enforce(t.Context(), monitor.Rules{ReadOnly: true}))
+	must(t, b.Monitor().Guard().Enforce(t.Context(), monitor.Rules{ReadOnly: true}))
 	for _, tt := range []struct {
 		path, text string
 		want       Answer

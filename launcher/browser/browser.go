@@ -190,7 +190,7 @@ func (b *Browser) storePages(ctx context.Context, log zerolog.Logger) {
 	var err error
 	if !b.pagesEnded() {
 		closing, cancel := context.WithTimeout(ctx, pagesTimeout)
-		err = b.monitor.ClosePages(closing)
+		err = b.monitor.Tabs().ClosePages(closing)
 		cancel()
 		if err == nil {
 			// One that the next page of its site might use would go on for a while.

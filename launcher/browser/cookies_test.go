@@ -55,7 +55,7 @@ func TestWhatASiteDoesToCookiesIsSeen(t *testing.T) {
 	}
 	cookies, err := b.Cookies(t.Context())
 	must(err)
-	must(b.Monitor().LearnCookies(cookies, nil))
+	must(b.Monitor().Cookies().Learn(cookies, nil))
 	var made struct{ BrowserContextID string }
 	must(b.Mux().Call(t.Context(), "Target.createBrowserContext", nil, &made))
 	must(b.Mux().Call(t.Context(), "Target.createTarget", map[string]any{"url": web.URL + "/in", "browserContextId": made.BrowserContextID}, nil))
@@ -91,7 +91,7 @@ func TestWhatASiteDoesToCookiesIsSeen(t *testing.T) {
 		t.Errorf("the cookies are %v", all.Cookies)
 	}
 	must(b.Mux().Call(t.Context(), "Storage.clearCookies", nil, nil)) // nobody's command, as far as the monitor knows
-	b.Monitor().CompareCookies(b.Cookies(t.Context()))
+	b.Monitor().Cookies().Compare(b.Cookies(t.Context()))
 	if _, err := b.Close(profile, nil, h.options.Log); err != nil {
 		t.Error(err)
 	}

@@ -170,7 +170,7 @@ func (d *Driver) Start(ctx context.Context, s Start) (*Browser, error) {
 	// closed, so this tab also keeps them.
 	var tab, beside error
 	var opening sync.WaitGroup
-	opening.Go(func() { tab = b.monitor.OpenFirstTab(ctx) })
+	opening.Go(func() { tab = b.monitor.Tabs().OpenFirst(ctx) })
 	if s.Beside != nil {
 		beside = s.Beside(ctx, b)
 	}
@@ -224,7 +224,7 @@ func (d *Driver) Adopt(running profiledir.Running, path string, sink func(checkp
 	defer cancel()
 	b, err := d.drive(ctx, process, ledger, running.Dumps, running.SessionID, sink)
 	if err == nil {
-		err = b.monitor.AwaitPages(ctx)
+		err = b.monitor.Tabs().AwaitWatched(ctx)
 	}
 	if err != nil {
 		log.Warn().Err(err).Msg("the browser cannot be driven: it is closed without its picture")

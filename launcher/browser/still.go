@@ -177,7 +177,7 @@ func (b *Browser) readCookies(within, atMost time.Duration) <-chan cookiesRead {
 		arriving, stop := context.WithTimeout(ctx, within)
 		defer stop()
 		var r cookiesRead
-		if err := b.monitor.AwaitCookies(arriving); err != nil {
+		if err := b.monitor.Cookies().AwaitStored(arriving); err != nil {
 			r.cookies.Missing = err.Error()
 		}
 		r.cookies.Jar, r.err = b.askCookies(ctx)
@@ -234,7 +234,7 @@ func (b *Browser) stopNetwork(ctx context.Context, n NetworkService) error {
 func (b *Browser) stopped(n NetworkService) {
 	s := &b.still
 	s.network, s.since = n, boottime.Now()
-	b.monitor.StandsStill(monotonic())
+	b.monitor.Still().Begins(monotonic())
 	b.driver.work.Go(func() {
 		if n.AwaitEnd() {
 			b.networkEnded(n)
@@ -254,7 +254,7 @@ func (b *Browser) networkEnded(n NetworkService) {
 	}
 	s.network = nil
 	s.gap = "the network service ended while it was stopped, and another one was there for a moment"
-	b.monitor.MayHaveSent(s.gap)
+	b.monitor.Still().MayHaveSent(s.gap)
 	ctx, cancel := context.WithTimeout(context.Background(), replaceTimeout+stopTimeout)
 	defer cancel()
 	next, err := b.findNetwork(ctx, n.PID())
@@ -323,7 +323,7 @@ func (b *Browser) GoOn(log zerolog.Logger) {
 	if n == nil || s.ended {
 		return
 	}
-	b.monitor.Moves()
+	b.monitor.Still().Moves()
 	s.network = nil
 	err := errors.Join(n.Continue(), n.Close(), b.driver.o.Files.DropStillCookies(b.session))
 	log.Info().Err(err).Dur("stood_for", boottime.Now().Sub(s.since)).Msg("the browser goes on")
@@ -344,10 +344,10 @@ func (b *Browser) EndPages(ctx context.Context, log zerolog.Logger) error {
 	ctx, cancel := context.WithTimeout(ctx, endTimeout)
 	defer cancel()
 	begun := time.Now()
-	b.monitor.GiveUpGETs()
+	b.monitor.GETs().GiveUp()
 	b.monitor.Closing()
 	closing, done := context.WithTimeout(ctx, pagesTimeout)
-	if err := b.monitor.CloseUnloaded(closing); err != nil {
+	if err := b.monitor.Tabs().CloseUnloaded(closing); err != nil {
 		log.Warn().Err(err).Msg("a tab that waits for its first document does not close: the browser may crash with it")
 	}
 	done()
@@ -356,10 +356,10 @@ func (b *Browser) EndPages(ctx context.Context, log zerolog.Logger) error {
 		return err
 	}
 	// A worker that Chrome wakes up in a new process is caught by the guard of requests.
-	if err := b.monitor.Enforce(ctx, monitor.Rules{Ended: true}); err != nil {
+	if err := b.monitor.Guard().Enforce(ctx, monitor.Rules{Ended: true}); err != nil {
 		return fmt.Errorf("what the browser sends by itself cannot be failed: %w", err)
 	}
-	waits := s.found || b.monitor.CatchUp(ctx) != nil || b.monitor.MayWait(s.begun)
+	waits := s.found || b.monitor.CatchUp(ctx) != nil || b.monitor.Still().MayWait(s.begun)
 	if n := s.network; n != nil {
 		s.network = nil // its end is no surprise
 		var err error
@@ -374,7 +374,7 @@ func (b *Browser) EndPages(ctx context.Context, log zerolog.Logger) error {
 	}
 	s.ended = true
 	b.mux.LetStart()
-	b.monitor.PagesEnd()
+	b.monitor.Still().PagesEnd()
 	if s.lost != "" {
 		log.Error().Str("why", s.lost).Msg("cookies of the last half minute may be lost")
 	}

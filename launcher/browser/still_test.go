@@ -131,7 +131,7 @@ func TestABrowserStandsStill(t *testing.T) {
 	if raw, err := b.Cookies(t.Context()); err != nil || !strings.Contains(string(raw), `"kept"`) {
 		t.Errorf("its cookies: %s %v", raw, err)
 	}
-	list, _ := b.Monitor().Withheld()
+	list, _ := b.Monitor().Still().Withheld()
 	if len(list) == 0 || site.count() != count {
 		t.Errorf("%d withheld, %d came", len(list), site.count()-count)
 	}
@@ -213,7 +213,7 @@ func TestABrowserStandsStill(t *testing.T) {
 		if pass {
 			rules.Pass = string(made.TargetID)
 		}
-		if err := b.Monitor().Enforce(t.Context(), rules); err != nil {
+		if err := b.Monitor().Guard().Enforce(t.Context(), rules); err != nil {
 			t.Fatal(err)
 		}
 		var attached target.AttachToTargetResult
@@ -318,7 +318,7 @@ func TestAQuietBrowserKeepsItsNetworkService(t *testing.T) {
 	log := h.options.Log
 	h.open(b, site.URL+"/quiet")
 	h.titles(b, "quiet")
-	for end := time.Now().Add(testchrome.Patience); b.Monitor().MayWait(0) && time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
+	for end := time.Now().Add(testchrome.Patience); b.Monitor().Still().MayWait(0) && time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
 	}
 	before, err := b.process.NetworkService()
 	if err != nil {

@@ -114,7 +114,7 @@ func TestSessionCookiesOutliveThePages(t *testing.T) {
 		}
 	}
 	must(b.Monitor().LearnContext(t.Context()))
-	first, err := b.Monitor().Targets(t.Context())
+	first, err := b.Monitor().Tabs().Targets(t.Context())
 	must(err)
 	h.open(b, web.URL)
 	h.titles(b, "signed in")

@@ -9,15 +9,32 @@ import (
 	"leasehold/checkpoint"
 )
 
-// LearnCookies takes in the account's cookies at the grant: the result of
+// Cookies reports what becomes of the account's cookies. Its methods may be called concurrently.
+type Cookies struct {
+	chrome      caller
+	watch       *cookieWatch
+	pages       *pages
+	navigations *navigations
+	still       *Still
+	sink        func(checkpoint.Entry)
+	newPage     chan struct{} // one place: a page has its first document
+}
+
+func newCookies(chrome caller, ps *pages, n *navigations, s *Still, sink func(checkpoint.Entry)) *Cookies {
+	return &Cookies{
+		chrome: chrome, watch: newCookieWatch(), pages: ps, navigations: n, still: s, sink: sink, newPage: make(chan struct{}, 1),
+	}
+}
+
+// Learn takes in the account's cookies at the grant: the result of
 // Storage.getCookies, or why there is none. What becomes of them is reported from then on.
 // Where they are not known, nobody can tell at the end.
-func (m *Monitor) LearnCookies(result json.RawMessage, problem error) error {
+func (c *Cookies) Learn(result json.RawMessage, problem error) error {
 	if problem == nil {
-		problem = m.cookies.learn(result, true, time.Now())
+		problem = c.watch.learn(result, true, time.Now())
 	}
 	if problem != nil {
-		m.cookies.missed("those at the grant could not be read: " + problem.Error())
+		c.watch.missed("those at the grant could not be read: " + problem.Error())
 	}
 	return problem
 }
@@ -25,79 +42,88 @@ func (m *Monitor) LearnCookies(result json.RawMessage, problem error) error {
 // learnTimeout bounds how long the browser may take to show its cookies.
 const learnTimeout = 2 * time.Second
 
-// learnCookies learns the browser's cookies whenever a new page has its first document, until
+// learnNew learns the browser's cookies whenever a new page has its first document, until
 // gone is closed: Chrome begins to load that before anybody can listen.
-func (m *Monitor) learnCookies(gone <-chan struct{}) {
+func (c *Cookies) learnNew(gone <-chan struct{}) {
 	for {
 		select {
-		case <-m.newPage:
+		case <-c.newPage:
 		case <-gone:
 			return
 		}
 		ctx, cancel := context.WithTimeout(context.Background(), learnTimeout)
 		var result json.RawMessage
-		err := m.observer.Call(ctx, "", "Storage.getCookies", nil, &result)
+		err := c.chrome.Call(ctx, "", "Storage.getCookies", nil, &result)
 		cancel()
 		if err == nil {
-			err = m.cookies.learn(result, false, time.Now())
+			err = c.watch.learn(result, false, time.Now())
 		}
 		// One that came meanwhile, and went, was seen by nobody. While the browser stands still
 		// none comes, and nobody is told of any.
-		if err != nil && !m.still.stands() {
-			m.cookies.missed("those that a new page brought could not be read: " + err.Error())
+		if err != nil && !c.still.stands() {
+			c.watch.missed("those that a new page brought could not be read: " + err.Error())
 		}
 	}
 }
 
-// firstLooks is how often learnCookies looks for a new page: nothing tells which of its first
+// firstLooks is how often learnNew looks for a new page: nothing tells which of its first
 // events comes when its first document is there.
 const firstLooks = 4
 
-// firstDocument tells learnCookies of a page that may have its first document now. The caller
-// holds m.mu.
-func (m *Monitor) firstDocument(pg *page) {
+// mayHaveDocument tells whether a page, unless it is nil, may have its first document now, so
+// that learnNew looks. The caller holds the mu of pages.
+func (pg *page) mayHaveDocument() bool {
 	if pg == nil || pg.looks >= firstLooks || !notBlank(pg.URL) {
-		return
+		return false
 	}
 	pg.looks++
+	return true
+}
+
+// documentCame tells learnNew that a page may have its first document.
+func (c *Cookies) documentCame() {
 	select {
-	case m.newPage <- struct{}{}:
+	case c.newPage <- struct{}{}:
 	default: // it is going to look
 	}
 }
 
-// CompareCookies reports what became of the account's cookies that no answer of a site did,
+// Compare reports what became of the account's cookies that no answer of a site did,
 // and that they were read. result is that of Storage.getCookies, and problem why there is
 // none.
-func (m *Monitor) CompareCookies(result json.RawMessage, problem error) {
-	m.report(m.cookies.takeCommands())
-	m.report(m.cookies.compare(result, problem, time.Now()))
+func (c *Cookies) Compare(result json.RawMessage, problem error) {
+	c.reportCommands()
+	reportAll(c.sink, c.watch.compare(result, problem, time.Now()))
 }
 
-func (m *Monitor) report(entries []checkpoint.Entry) {
+// reportCommands reports clients' commands on cookies.
+func (c *Cookies) reportCommands() { reportAll(c.sink, c.watch.takeCommands()) }
+
+// reportAll reports entries in their order.
+func reportAll(sink func(checkpoint.Entry), entries []checkpoint.Entry) {
 	for _, e := range entries {
-		m.sink(e)
+		sink(e)
 	}
 }
 
-// cookieEvent takes in a request, or the headers of its answer. The pipe's reader calls it.
-func (m *Monitor) cookieEvent(event cdpproxy.Event) {
-	foreign := func() bool { return m.foreign(event.Session) }
+// observe takes in a request, or the headers of its answer. The pipe's reader calls it.
+func (c *Cookies) observe(event cdpproxy.Event) {
+	foreign := func() bool { return c.pages.foreign(event.Session) }
 	if event.Method == eventHeaders {
-		m.report(m.cookies.observeAnswer(event, foreign, time.Now()))
+		reportAll(c.sink, c.watch.observeAnswer(event, foreign, time.Now()))
 		return
 	}
-	typed := func() bool { return m.navigations.typedOn(event.Session) }
-	m.report(m.cookies.observeRequest(event, typed, foreign, time.Now()))
+	typed := func() bool { return c.navigations.typedOn(event.Session) }
+	reportAll(c.sink, c.watch.observeRequest(event, typed, foreign, time.Now()))
 }
 
 // foreign tells whether a session's page is in a browser context that a client made, whose
 // cookies are not the account's.
-func (m *Monitor) foreign(session string) bool {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	pg := m.pageOf(m.targets[session])
-	return pg != nil && m.ownContext != "" && pg.context != m.ownContext
+func (ps *pages) foreign(session string) bool {
+	ps.mu.Lock()
+	defer ps.mu.Unlock()
+	pg := ps.pageOf(ps.targets[session])
+	return pg != nil && ps.ownContext != "" && pg.context != ps.ownContext
 }
 
 // typedOn tells whether a worker typed into the page that a session is attached to, or into
@@ -107,10 +133,4 @@ func (n *navigations) typedOn(session string) bool {
 	defer n.mu.Unlock()
 	page := n.sessions[session]
 	return page != nil && n.typedInto(page)
-}
-
-// cookieCommand takes in a client's command on cookies. It does not block.
-func (m *Monitor) cookieCommand(t cdpproxy.Traffic) {
-	m.cookies.command(*t.Cookies)
-	m.queue(heard{traffic: t}) // where there is no room, whatever is processed next reports it
 }

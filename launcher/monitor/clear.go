@@ -35,36 +35,41 @@ const (
 // about the session.
 func (m *Monitor) Clear(ctx context.Context, clients Clients) error {
 	m.Closing() // until forget
-	kept, err := m.openKept(ctx)
-	if err != nil {
+	if err := m.tabs.clear(ctx, clients); err != nil {
 		return err
 	}
-	early, cancel := context.WithTimeout(ctx, detachAfter)
-	defer cancel()
-	if err := m.closeOthers(early, kept, isAnything); err != nil && ctx.Err() != nil {
-		return err
-	}
-	clients.Detach()
-	if err := m.disposeContexts(ctx); err != nil {
-		return err
-	}
-	if err := m.closeOthers(ctx, kept, isAnything); err != nil {
-		return err
-	}
-	if err := m.awaitOnly(ctx, kept); err != nil {
-		return err
-	}
-	if m.mux.Dropped() > 0 {
+	if m.chrome.mux.Dropped() > 0 {
 		return errors.New("the browser did not take all that watches its pages")
 	}
 	m.forget()
 	return nil
 }
 
+// clear does what Clear does in the browser.
+func (ts *Tabs) clear(ctx context.Context, clients Clients) error {
+	kept, err := ts.openKept(ctx)
+	if err != nil {
+		return err
+	}
+	early, cancel := context.WithTimeout(ctx, detachAfter)
+	defer cancel()
+	if err := ts.closeOthers(early, kept, isAnything); err != nil && ctx.Err() != nil {
+		return err
+	}
+	clients.Detach()
+	if err := ts.disposeContexts(ctx); err != nil {
+		return err
+	}
+	if err := ts.closeOthers(ctx, kept, isAnything); err != nil {
+		return err
+	}
+	return ts.awaitOnly(ctx, kept)
+}
+
 // openKept opens the tab that stays when all others are closed, and returns its target.
-func (m *Monitor) openKept(ctx context.Context) (string, error) {
+func (ts *Tabs) openKept(ctx context.Context) (string, error) {
 	var created target.CreateTargetResult
-	err := m.observer.Call(ctx, "", target.CommandCreateTarget, map[string]any{"url": blankPage, "background": true}, &created)
+	err := ts.chrome.Call(ctx, "", target.CommandCreateTarget, map[string]any{"url": blankPage, "background": true}, &created)
 	return string(created.TargetID), err
 }
 
@@ -72,32 +77,26 @@ func (m *Monitor) openKept(ctx context.Context) (string, error) {
 // closed. Pages do what they do at their end, but are not asked whether they may be closed. An
 // empty tab is opened first, because Chrome would drop the session cookies with the last one of
 // the profile's own context; any that is there may be closing. Closing has to be called before.
-func (m *Monitor) ClosePages(ctx context.Context) error {
-	kept, err := m.openKept(ctx)
+func (ts *Tabs) ClosePages(ctx context.Context) error {
+	kept, err := ts.openKept(ctx)
 	if err != nil {
 		return err
 	}
-	return m.closeOthers(ctx, kept, isPage)
+	return ts.closeOthers(ctx, kept, isPage)
 }
 
 // CloseUnloaded closes the tabs that wait for their first document, and returns when they are
 // closed. Chromium 156 crashes as a whole when the renderer of one ends that owes a screenshot,
 // and such a tab never draws one. They have nothing that could send something at their end.
-func (m *Monitor) CloseUnloaded(ctx context.Context) error {
-	m.mu.Lock()
-	found := false
-	for _, p := range m.pages {
-		found = found || p.URL == ""
-	}
-	m.mu.Unlock()
-	if !found {
+func (ts *Tabs) CloseUnloaded(ctx context.Context) error {
+	if !ts.pages.hasUnloaded() {
 		return nil
 	}
-	kept, err := m.openKept(ctx) // they may be the last ones
+	kept, err := ts.openKept(ctx) // they may be the last ones
 	if err != nil {
 		return err
 	}
-	return m.closeOthers(ctx, kept, func(t *target.Info) bool { return isPage(t) && t.URL == "" })
+	return ts.closeOthers(ctx, kept, func(t *target.Info) bool { return isPage(t) && t.URL == "" })
 }
 
 func isPage(t *target.Info) bool { return t.Type == typePage }
@@ -106,11 +105,8 @@ func isPage(t *target.Info) bool { return t.Type == typePage }
 func isAnything(*target.Info) bool { return true }
 
 // Quiet returns an error if the browser is not as Clear left it.
-func (m *Monitor) Quiet(ctx context.Context) error {
-	m.mu.Lock()
-	kept := m.keptPage
-	m.mu.Unlock()
-	others, empty, err := m.others(ctx, kept)
+func (ts *Tabs) Quiet(ctx context.Context) error {
+	others, empty, err := ts.others(ctx, ts.pages.kept())
 	switch {
 	case err != nil:
 		return err
@@ -124,8 +120,8 @@ func (m *Monitor) Quiet(ctx context.Context) error {
 
 // others lists what is open in the browser besides the kept tab. empty says that the
 // kept tab is there and empty.
-func (m *Monitor) others(ctx context.Context, kept string) (others []*target.Info, empty bool, err error) {
-	targets, err := m.Targets(ctx)
+func (ts *Tabs) others(ctx context.Context, kept string) (others []*target.Info, empty bool, err error) {
+	targets, err := ts.Targets(ctx)
 	if err != nil {
 		return nil, false, err
 	}
@@ -141,11 +137,11 @@ func (m *Monitor) others(ctx context.Context, kept string) (others []*target.Inf
 
 // closeOthers closes what is meant of everything but the kept tab, and waits until it is closed.
 // The pages' beforeunload handlers are not run.
-func (m *Monitor) closeOthers(ctx context.Context, kept string, meant func(*target.Info) bool) error {
+func (ts *Tabs) closeOthers(ctx context.Context, kept string, meant func(*target.Info) bool) error {
 	asked := map[target.ID]bool{}
 	for wait := firstRecheck; ; wait = min(2*wait, recheck) {
-		changed := m.progress.next()
-		others, _, err := m.others(ctx, kept)
+		changed := ts.backlog.progress.next()
+		others, _, err := ts.others(ctx, kept)
 		others = slices.DeleteFunc(others, func(t *target.Info) bool { return !meant(t) })
 		if err != nil || len(others) == 0 {
 			return err
@@ -153,7 +149,7 @@ func (m *Monitor) closeOthers(ctx context.Context, kept string, meant func(*targ
 		for _, t := range others {
 			// Frames and dedicated workers close with their pages.
 			if !asked[t.TargetID] && t.Type != typeIframe && t.Type != typeWorker {
-				m.observer.Post("", target.CommandCloseTarget, map[string]target.ID{"targetId": t.TargetID})
+				ts.chrome.Post("", target.CommandCloseTarget, map[string]target.ID{"targetId": t.TargetID})
 			}
 			asked[t.TargetID] = true
 		}
@@ -167,11 +163,11 @@ func (m *Monitor) closeOthers(ctx context.Context, kept string, meant func(*targ
 }
 
 // disposeContexts ends every browser context but the profile's own.
-func (m *Monitor) disposeContexts(ctx context.Context) error {
+func (ts *Tabs) disposeContexts(ctx context.Context) error {
 	wait := firstRecheck
 	for first := true; ; first = false {
 		var r target.GetBrowserContextsResult
-		if err := m.observer.Call(ctx, "", target.CommandGetBrowserContexts, nil, &r); err != nil {
+		if err := ts.chrome.Call(ctx, "", target.CommandGetBrowserContexts, nil, &r); err != nil {
 			return err
 		}
 		if len(r.BrowserContextIDs) == 0 {
@@ -180,7 +176,7 @@ func (m *Monitor) disposeContexts(ctx context.Context) error {
 		if first {
 			for _, c := range r.BrowserContextIDs {
 				// A context may already be ending with the connection that made it.
-				_ = m.observer.Call(ctx, "", target.CommandDisposeBrowserContext, map[string]any{"browserContextId": c}, nil)
+				_ = ts.chrome.Call(ctx, "", target.CommandDisposeBrowserContext, map[string]any{"browserContextId": c}, nil)
 			}
 			continue
 		}
@@ -195,16 +191,8 @@ func (m *Monitor) disposeContexts(ctx context.Context) error {
 
 // awaitOnly returns when the kept tab is the only page that is watched, and everything
 // that the others did is processed.
-func (m *Monitor) awaitOnly(ctx context.Context, kept string) error {
-	err := m.await(ctx, func() bool {
-		m.mu.Lock()
-		defer m.mu.Unlock()
-		if len(m.pages) != 1 || m.pages[kept] == nil {
-			return false
-		}
-		m.keptPage = kept
-		return m.pending.Load() == 0
-	})
+func (ts *Tabs) awaitOnly(ctx context.Context, kept string) error {
+	err := ts.backlog.await(ctx, func() bool { return ts.pages.keep(kept) && ts.backlog.empty() })
 	if err != nil {
 		return fmt.Errorf("the pages' ends were not all seen: %w", err)
 	}
@@ -216,18 +204,13 @@ func (m *Monitor) forget() {
 	m.network.Forget()
 	m.console.Forget()
 	m.navigations.forget()
-	m.mux.Forget()
+	m.chrome.mux.Forget()
 	m.outcomes.forget()
 	m.answers.forget()
 	m.talk.forget()
-	m.cookies.forget()
+	m.cookies.watch.forget()
 	m.gets.forget()
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.closing = 0
-	clear(m.sent)
-	clear(m.named)
-	clear(m.sockets)
-	clear(m.groups)
-	clear(m.typed)
+	m.pages.forget()
+	m.typing.reportAgain()
+	m.requests.forget()
 }

@@ -62,26 +62,26 @@ func cookieScript(t *testing.T, script string) string {
 		e := cdpproxy.Event{Session: "S", Method: method, Params: json.RawMessage(text)}
 		foreign, now := func() bool { return false }, time.Now()
 		if method == eventHeaders {
-			m.report(m.cookies.observeAnswer(e, foreign, now))
+			reportAll(m.sink, m.cookies.watch.observeAnswer(e, foreign, now))
 		} else {
-			m.report(m.cookies.observeRequest(e, func() bool { return typed }, foreign, now))
+			reportAll(m.sink, m.cookies.watch.observeRequest(e, func() bool { return typed }, foreign, now))
 		}
 	}
 	for i, line := range strings.Split(strings.TrimSpace(script), "\n") {
 		w := strings.Fields(line)
 		switch w[0] {
 		case "grant":
-			if err := m.LearnCookies(jar(w[1:]), nil); err != nil {
+			if err := m.cookies.Learn(jar(w[1:]), nil); err != nil {
 				t.Fatal(err)
 			}
 		case "end":
-			m.CompareCookies(jar(w[1:]), nil)
+			m.cookies.Compare(jar(w[1:]), nil)
 		case "fails":
-			m.CompareCookies(nil, errors.New("the browser does not answer"))
+			m.cookies.Compare(nil, errors.New("the browser does not answer"))
 		case "typed":
 			typed = true
 		case "command":
-			m.cookieCommand(cdpproxy.Traffic{Cookies: &cdpproxy.CookieCommand{Method: w[1], Reads: len(w) < 3, Writes: len(w) > 2}})
+			m.Traffic(cdpproxy.Traffic{Cookies: &cdpproxy.CookieCommand{Method: w[1], Reads: len(w) < 3, Writes: len(w) > 2}})
 		default:
 			status, headers := 200, map[string]string{"Content-Type": "text/html"}
 			if w[0] == "clears" {

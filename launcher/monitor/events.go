@@ -53,40 +53,66 @@ const (
 
 // process handles one of watchedEvents.
 func (m *Monitor) process(event cdpproxy.Event) {
-	var entries []checkpoint.Entry
-	var first func() // called before the entries are reported
-	m.mu.Lock()
-	m.ticks++
+	seen := m.pages.observe(event)
+	if seen.document {
+		m.cookies.documentCame()
+	}
+	switch {
+	case seen.attached != nil:
+		m.enable(seen.attached)
+	case seen.left:
+		m.reportUnseen()
+	case seen.stored: // only the fact of a change matters
+		m.chrome.Post(event.Session, "DOMStorage.disable", nil)
+	}
+	reportAll(m.sink, seen.entries)
+}
+
+// pageEvent is what one event says of the pages, and what has to be done before its entries
+// are reported.
+type pageEvent struct {
+	entries  []checkpoint.Entry
+	attached *target.EventAttachedToTarget // the events of a new target are to be turned on
+	document bool                          // a page may have its first document
+	left     bool                          // a document was left, or a target ended
+	stored   bool                          // the session's page changed its storage
+}
+
+// observe takes one of watchedEvents.
+func (ps *pages) observe(event cdpproxy.Event) (seen pageEvent) {
+	ps.mu.Lock()
+	defer ps.mu.Unlock()
+	ps.ticks++
 	// current is the page that the session is attached to, nil if its target is no
 	// page. containing is that page, or the page that the session's frame is in.
-	current := m.pages[m.targets[event.Session]]
-	containing := m.pageOf(m.targets[event.Session])
+	current := ps.open[ps.targets[event.Session]]
+	containing := ps.pageOf(ps.targets[event.Session])
 	if current != nil && event.Method != eventInfoChanged {
-		current.lastEvent = m.ticks
+		current.lastEvent = ps.ticks
 	}
 	report := func(entry *checkpoint.Entry) {
 		if entry != nil {
-			entries = append(entries, *entry)
+			seen.entries = append(seen.entries, *entry)
 		}
 	}
 	switch event.Method {
 	case eventAttached:
 		var p target.EventAttachedToTarget
 		if decode(event, &p) && p.TargetInfo != nil {
-			report(m.attached(event.Session, string(p.SessionID), p.TargetInfo))
-			first = func() { m.enable(&p) }
+			report(ps.attached(event.Session, string(p.SessionID), p.TargetInfo))
+			seen.attached = &p
 		}
 	case eventDetached:
 		var p target.EventDetachedFromTarget
 		if decode(event, &p) {
-			m.detached(string(p.SessionID))
-			first = m.reportUnseen
+			ps.detached(string(p.SessionID))
+			seen.left = true
 		}
 	case eventInfoChanged:
 		var p target.EventTargetInfoChanged
 		if decode(event, &p) && p.TargetInfo != nil {
-			report(m.infoChanged(p.TargetInfo))
-			m.firstDocument(m.pages[string(p.TargetInfo.TargetID)])
+			report(ps.infoChanged(p.TargetInfo))
+			seen.document = ps.open[string(p.TargetInfo.TargetID)].mayHaveDocument()
 		}
 	case eventDestroyed: // nothing to report: Clear waits for this event
 	case eventFrameNavigated:
@@ -97,11 +123,11 @@ func (m *Monitor) process(event cdpproxy.Event) {
 			if p.Frame.ParentID == "" && current != nil {
 				current.URL, current.Crashed, current.Dialog = p.Frame.URL, false, ""
 				report(current.committed(p.Frame.URL))
-				m.firstDocument(current)
+				seen.document = current.mayHaveDocument()
 			} else {
 				report(frameEntry(containing, p.Frame.URL))
 			}
-			first = m.reportUnseen
+			seen.left = true
 		}
 	case eventNavigatedWithin:
 		var p cdppage.EventNavigatedWithinDocument
@@ -117,7 +143,7 @@ func (m *Monitor) process(event cdpproxy.Event) {
 		var p cdppage.EventFrameRequestedNavigation
 		if decode(event, &p) {
 			if method, ok := strings.CutPrefix(string(p.Reason), "formSubmission"); ok {
-				form := checkpoint.Entry{Kind: checkpoint.KindForm, Method: strings.ToUpper(method), URL: p.URL, Target: m.targetOf(event.Session, containing)}
+				form := checkpoint.Entry{Kind: checkpoint.KindForm, Method: strings.ToUpper(method), URL: p.URL, Target: ps.targetOf(event.Session, containing)}
 				report(&form)
 				report(postElsewhere(form, p.Disposition))
 			}
@@ -125,7 +151,7 @@ func (m *Monitor) process(event cdpproxy.Event) {
 	case eventDownload: // Page.downloadWillBegin, which cdproto has no more, has the same members
 		var p browser.EventDownloadWillBegin
 		if decode(event, &p) {
-			report(&checkpoint.Entry{Kind: checkpoint.KindDownload, URL: p.URL, Target: m.targetOf(event.Session, containing)})
+			report(&checkpoint.Entry{Kind: checkpoint.KindDownload, URL: p.URL, Target: ps.targetOf(event.Session, containing)})
 		}
 	case eventDialogOpening:
 		var p cdppage.EventJavascriptDialogOpening
@@ -138,7 +164,7 @@ func (m *Monitor) process(event cdpproxy.Event) {
 			current.Dialog = ""
 		}
 	case eventCrashed:
-		if current != nil && !m.navigations.closing.Load() { // the launcher itself ends them
+		if current != nil && !ps.navigations.closing.Load() { // the launcher itself ends them
 			current.Crashed = true
 			report(&checkpoint.Entry{Kind: checkpoint.KindCrash, URL: current.URL, Target: current.TargetID})
 		}
@@ -147,61 +173,54 @@ func (m *Monitor) process(event cdpproxy.Event) {
 		var p domstorage.EventDomStorageItemsCleared
 		if decode(event, &p) && p.StorageID != nil {
 			report(storageEntry(p.StorageID))
-			// Only the fact of a change matters.
-			m.observer.Post(event.Session, "DOMStorage.disable", nil)
+			seen.stored = true
 		}
 	}
-	m.mu.Unlock()
-	if first != nil {
-		first()
-	}
-	for _, entry := range entries {
-		m.sink(entry)
-	}
+	return seen
 }
 
 // attached adds a new target. parent is the session on which it was reported. The
-// caller holds m.mu.
-func (m *Monitor) attached(parent, session string, t *target.Info) *checkpoint.Entry {
+// caller holds ps.mu.
+func (ps *pages) attached(parent, session string, t *target.Info) *checkpoint.Entry {
 	id := string(t.TargetID)
-	m.targets[session] = id
+	ps.targets[session] = id
 	switch t.Type {
 	case typeIframe:
-		m.frames[id] = m.targets[parent]
-		return frameEntry(m.pageOf(id), t.URL)
+		ps.frames[id] = ps.targets[parent]
+		return frameEntry(ps.pageOf(id), t.URL)
 	case typePage:
-		m.pages[id] = &page{
-			opened: boottime.Now(), lastEvent: m.ticks, context: string(t.BrowserContextID), framed: notBlank(t.URL),
+		ps.open[id] = &page{
+			opened: boottime.Now(), lastEvent: ps.ticks, context: string(t.BrowserContextID), framed: notBlank(t.URL),
 			Page: capture.Page{TargetID: id, SessionID: session, Type: typePage, URL: t.URL, Title: t.Title},
 		}
-		if m.ownContext == "" {
-			m.ownContext = string(t.BrowserContextID)
+		if ps.ownContext == "" {
+			ps.ownContext = string(t.BrowserContextID)
 		}
-		return m.pages[id].navigated(t.URL, true)
+		return ps.open[id].navigated(t.URL, true)
 	}
 	return nil
 }
 
-// detached removes a target whose session ended. The caller holds m.mu.
-func (m *Monitor) detached(session string) {
-	id := m.targets[session]
-	if m.pages[id] != nil {
-		m.closing = max(0, m.closing-1)
+// detached removes a target whose session ended. The caller holds ps.mu.
+func (ps *pages) detached(session string) {
+	id := ps.targets[session]
+	if ps.open[id] != nil {
+		ps.closing = max(0, ps.closing-1)
 	}
-	delete(m.frames, id)
-	delete(m.pages, id)
-	delete(m.targets, session)
+	delete(ps.frames, id)
+	delete(ps.open, id)
+	delete(ps.targets, session)
 }
 
 // infoChanged updates a target as the browser's own session describes it. The caller
-// holds m.mu.
-func (m *Monitor) infoChanged(t *target.Info) *checkpoint.Entry {
-	if pg := m.pages[string(t.TargetID)]; pg != nil {
+// holds ps.mu.
+func (ps *pages) infoChanged(t *target.Info) *checkpoint.Entry {
+	if pg := ps.open[string(t.TargetID)]; pg != nil {
 		pg.Title, pg.URL = t.Title, t.URL
 		return pg.navigated(pg.URL, true)
 	}
 	if t.Type == typeIframe {
-		return frameEntry(m.pageOf(string(t.TargetID)), t.URL)
+		return frameEntry(ps.pageOf(string(t.TargetID)), t.URL)
 	}
 	return nil
 }
@@ -231,18 +250,18 @@ func storageEntry(s *domstorage.StorageID) *checkpoint.Entry {
 func (m *Monitor) enable(attached *target.EventAttachedToTarget) {
 	session, kind := string(attached.SessionID), attached.TargetInfo.Type
 	if kind == typePage {
-		m.observer.Post(session, "Inspector.enable", nil)
+		m.chrome.Post(session, "Inspector.enable", nil)
 	}
 	if kind == typePage || kind == typeIframe {
-		m.observer.Post(session, "Page.enable", nil)
-		m.observer.Post(session, "DOMStorage.enable", nil)
-		m.watchPresses(session)
-		m.watchTyping(session, string(attached.TargetInfo.TargetID))
+		m.chrome.Post(session, "Page.enable", nil)
+		m.chrome.Post(session, "DOMStorage.enable", nil)
+		m.getJudge.watch(session)
+		m.typing.watch(session, string(attached.TargetInfo.TargetID))
 	}
-	m.observer.Post(session, "Log.enable", nil)
-	m.observer.Post(session, "Network.enable", map[string]any{"maxTotalBufferSize": maxAnswers, "maxResourceBufferSize": maxKept})
-	m.observer.Post(session, "Target.setAutoAttach", autoAttach)
+	m.chrome.Post(session, "Log.enable", nil)
+	m.chrome.Post(session, "Network.enable", map[string]any{"maxTotalBufferSize": maxAnswers, "maxResourceBufferSize": maxKept})
+	m.chrome.Post(session, "Target.setAutoAttach", autoAttach)
 	if attached.WaitingForDebugger {
-		m.observer.LetRun(session, string(attached.TargetInfo.TargetID))
+		m.chrome.LetRun(session, string(attached.TargetInfo.TargetID))
 	}
 }

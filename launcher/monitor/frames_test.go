@@ -45,8 +45,8 @@ func TestFramesEndWithTheirDocument(t *testing.T) {
 				open = false
 			}
 		})
-		m.targets["s"] = "page"
-		m.pages["page"] = &page{reported: at + "/pay", Page: capture.Page{TargetID: "page", SessionID: "s", URL: at + "/pay"}}
+		m.pages.targets["s"] = "page"
+		m.pages.open["page"] = &page{reported: at + "/pay", Page: capture.Page{TargetID: "page", SessionID: "s", URL: at + "/pay"}}
 		for _, one := range c.events {
 			params := map[string]any{"url": one.url, "frameId": "page"}
 			switch {

@@ -1,12 +1,9 @@
 package monitor
 
 import (
-	"bytes"
 	"slices"
-	"strings"
 	"sync"
 	"time"
-	"unicode"
 
 	cdppage "github.com/chromedp/cdproto/page"
 	"github.com/chromedp/cdproto/target"
@@ -393,117 +390,4 @@ func (g *gets) page(event cdpproxy.Event, now time.Time) {
 		}
 		delete(g.dialogs, event.Session)
 	}
-}
-
-// maxTail is within how many bytes from its end the event of a request has its type.
-const maxTail = 256
-
-var followedTypes = [][]byte{[]byte(`"type":"Document"`), []byte(`"type":"Fetch"`), []byte(`"type":"XHR"`), []byte(`"type":"Image"`)}
-
-// sent takes in that a page sent a request.
-func (g *gets) sent(event cdpproxy.Event, now time.Time) {
-	tail := event.Params[max(0, len(event.Params)-maxTail):]
-	if !slices.ContainsFunc(followedTypes, func(t []byte) bool { return bytes.Contains(tail, t) }) {
-		return
-	}
-	var r struct {
-		RequestID   string  `json:"requestId"`
-		LoaderID    string  `json:"loaderId"`
-		DocumentURL string  `json:"documentURL"`
-		Type        string  `json:"type"`
-		FrameID     string  `json:"frameId"`
-		Timestamp   float64 `json:"timestamp"`
-		Redirect    *struct {
-			Status int `json:"status"`
-		} `json:"redirectResponse"`
-		Request struct {
-			URL    string `json:"url"`
-			Method string `json:"method"`
-		} `json:"request"`
-	}
-	if !decode(event, &r) || !strings.HasPrefix(r.Request.URL, "http") {
-		return
-	}
-	key := [2]string{event.Session, r.RequestID}
-	if a := g.open[key]; r.Redirect != nil {
-		if a != nil {
-			a.get.Redirects = append(a.get.Redirects, r.Redirect.Status)
-			a.get.Final = r.Request.URL
-			a.get.Detour = a.get.Detour || siteOf(r.Request.URL) != siteOf(a.get.Asked)
-			a.mayWrite = a.mayWrite && r.Request.Method == "GET"
-		}
-		return
-	}
-	a := &asked{
-		document: r.Type == "Document", mayWrite: r.Request.Method == "GET",
-		session: event.Session, frame: r.FrameID, loader: r.LoaderID, id: r.RequestID, at: now,
-		offset: wallOffset(),
-	}
-	a.sent = a.offset + r.Timestamp*1e3
-	a.get = decision.Get{From: r.DocumentURL, Asked: r.Request.URL, Final: r.Request.URL, Document: a.document, Agreed: g.agreedOn(event.Session, now)}
-	a.prompted = boottime.Now()-g.acted() < boottime.Instant(prompted)
-	switch {
-	case a.document && !a.mayWrite:
-		return
-	case a.document:
-		a.get.From = g.shown[r.FrameID]
-		// A page that is on its way to another one answers no questions. So if this is never
-		// answered, the reason is all that is known: a link reads, and so does a search.
-		acted, typed := g.actedOn(event.Session)
-		n := g.requested[r.FrameID]
-		a.typed = typed
-		a.search = n.url == a.get.Asked && n.reason == byForm && typed
-		a.touched = acted && (n.reason == byScript || n.reason == byForm && !typed)
-		a.mayWrite = a.prompted && n.url == a.get.Asked && a.touched
-	case a.mayWrite && a.frame != "" && g.fresh(a): // those of workers have no document to ask
-		a.touched, _ = g.actedOn(event.Session)
-		if list := g.ask[a.frame]; len(list) < maxToLook {
-			remember(g.ask, a.frame, append(list, a))
-			g.signal()
-		}
-	default:
-		a.mayWrite = false
-	}
-	remember(g.open, key, a)
-}
-
-// sentForm is a form by GET that was sent, with or without fields for texts.
-type sentForm struct {
-	at    time.Time
-	texts bool
-}
-
-// formSent takes in that a form by GET was sent on a session's page, which is no search.
-func (g *gets) formSent(session string, texts bool, now time.Time) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	remember(g.forms, session, sentForm{now, texts})
-}
-
-// agreedOn tells whether somebody has just answered a question with yes. The caller holds
-// g.mu.
-func (g *gets) agreedOn(session string, now time.Time) bool {
-	at, ok := g.agreed[session]
-	return ok && now.Sub(at) < agreeing
-}
-
-// fresh tells whether a script's GET may follow from a press: it goes to the page's own
-// site, and its document asks so for the first time. What was asked for before, as polling
-// and the next piece of a list are, reads. The caller holds g.mu.
-func (g *gets) fresh(a *asked) bool {
-	s := g.scripts[a.loader]
-	if s == nil {
-		s = &scripted{places: map[string]bool{}}
-		remember(g.scripts, a.loader, s)
-	}
-	where, query, _ := strings.Cut(a.get.Asked, "?")
-	where += "?" + strings.Map(func(r rune) rune {
-		if unicode.IsDigit(r) {
-			return -1
-		}
-		return r
-	}, query)
-	known := s.places[where]
-	remember(s.places, where, true)
-	return !known && a.prompted && siteOf(a.get.Asked) == siteOf(a.get.From)
 }

@@ -165,7 +165,7 @@ func watchGets(t *testing.T) *getsWatch {
 	watching.Go(func() { w.Watch(context.Background()) })
 	t.Cleanup(func() {
 		// The reply may be lost with the pipe.
-		_ = w.observer.Call(context.Background(), "", "Browser.close", nil, nil)
+		_ = w.chrome.Call(context.Background(), "", "Browser.close", nil, nil)
 		<-mux.Done()
 		watching.Wait()
 	})
@@ -176,7 +176,7 @@ func (w *getsWatch) call(session, method string, params, result any) {
 	w.t.Helper()
 	ctx, cancel := context.WithTimeout(w.t.Context(), testchrome.Patience)
 	defer cancel()
-	if err := w.observer.Call(ctx, session, method, params, result); err != nil {
+	if err := w.chrome.Call(ctx, session, method, params, result); err != nil {
 		w.t.Fatalf("%s: %v", method, err)
 	}
 }
@@ -189,7 +189,7 @@ func (w *getsWatch) eval(session, expression string) json.RawMessage {
 			Result struct{ Value json.RawMessage }
 		}
 		ctx, cancel := context.WithTimeout(w.t.Context(), testchrome.Patience)
-		err := w.observer.Call(ctx, session, "Runtime.evaluate", map[string]any{"expression": expression, "returnByValue": true}, &r)
+		err := w.chrome.Call(ctx, session, "Runtime.evaluate", map[string]any{"expression": expression, "returnByValue": true}, &r)
 		cancel()
 		if v := string(r.Result.Value); err == nil && v != "" && v != "false" && v != "null" {
 			return r.Result.Value
@@ -225,7 +225,7 @@ func (w *getsWatch) press(session, selector string) {
 		w.t.Fatal(err)
 	}
 	for _, kind := range []string{"mousePressed", "mouseReleased"} {
-		w.observer.Post(session, "Input.dispatchMouseEvent", map[string]any{"type": kind, "x": at[0], "y": at[1], "button": "left", "clickCount": 1})
+		w.chrome.Post(session, "Input.dispatchMouseEvent", map[string]any{"type": kind, "x": at[0], "y": at[1], "button": "left", "clickCount": 1})
 	}
 }
 
@@ -254,7 +254,7 @@ func TestGetsThatWrite(t *testing.T) {
 		return func(s string) {
 			w.press(s, selector)
 			for end := time.Now().Add(testchrome.Patience); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
-				if w.observer.Call(t.Context(), s, "Page.handleJavaScriptDialog", map[string]bool{"accept": true}, nil) == nil {
+				if w.chrome.Call(t.Context(), s, "Page.handleJavaScriptDialog", map[string]bool{"accept": true}, nil) == nil {
 					return
 				}
 			}

@@ -139,7 +139,7 @@ func TestGetsThatNobodyCanJudge(t *testing.T) {
 		{"an answer that never comes", "#never", held("/never?id=1"), nil, []string{"unjudged /never?id=1"}, []string{noAnswerSeen}},
 		{"an answer that is never complete", "#half", held("/half?id=1"), nil, []string{"unjudged /half?id=1"}, []string{notComplete}},
 		{"a page that is closed", "#never", held("/never?id=1"), func(s string) { w.call(s, "Page.close", nil, nil) }, []string{"unjudged /never?id=1"}, []string{noAnswerSeen}},
-		{"a page that crashes", "#crashes", held("/never?id=2"), func(s string) { w.observer.Post(s, "Page.crash", nil) }, []string{"unjudged /never?id=2"}, []string{noAnswerSeen}},
+		{"a page that crashes", "#crashes", held("/never?id=2"), func(s string) { w.chrome.Post(s, "Page.crash", nil) }, []string{"unjudged /never?id=2"}, []string{noAnswerSeen}},
 		{"a script's own navigation", "#goes", held("/never?page=1"), nil, []string{"unjudged /never?page=1"}, []string{noAnswerSeen}},
 		{"two answers that are shown at once", "#mixed", asked("/mixed?a=1", "/mixed?b=1"), func(string) {}, []string{"unjudged /mixed?a=1", "unjudged /mixed?b=1"}, []string{answersMixed, fewShown}}, // by how far apart they come
 		{"two answers that are shown at once, and differ", "#apart", shows("at('count').textContent === '3'"), nil, nil, nil},
@@ -155,7 +155,7 @@ func TestGetsThatNobodyCanJudge(t *testing.T) {
 		c.until(session)
 		if c.then == nil {
 			w.judged()
-			w.GiveUpGETs()
+			w.getJudge.GiveUp()
 		} else {
 			c.then(session)
 		}
@@ -173,7 +173,7 @@ func TestGetsThatNobodyCanJudge(t *testing.T) {
 			}
 		}
 		w.mu.Unlock()
-		w.observer.Post(session, "Page.close", nil)
+		w.chrome.Post(session, "Page.close", nil)
 	}
 }
 
@@ -222,7 +222,7 @@ func TestAPageThatNobodyTouched(t *testing.T) {
 		m.gets.actedOn = func(string) (bool, bool) { return tt.touched, false }
 		sent := `{"requestId":"1","loaderId":"L","documentURL":"http://a.test/","frameId":"` + tt.frame + `","request":{"url":"http://a.test/x","method":"GET"},"type":"Fetch"}`
 		m.readerEvent(cdpproxy.Event{Session: "S", Method: eventRequest, Params: json.RawMessage(sent)})
-		m.GiveUpGETs() // nobody asks the page
+		m.getJudge.GiveUp() // nobody asks the page
 		if (len(got) > 0) != tt.want || tt.want && got[0].Name != string(decision.Unjudged) {
 			t.Errorf("%+v: %+v", tt, got)
 		}
@@ -252,7 +252,7 @@ func TestTheNextDocumentAnswers(t *testing.T) {
 		t.Fatalf("visits: %+v", visits)
 	}
 	happens(eventFrameNavigated, `{"frame":{"id":"F","loaderId":"M","url":"http://a.test/other"}}`)
-	m.visit(t.Context(), visits[0])
+	m.getJudge.visit(t.Context(), visits[0])
 	if len(got) != 1 || got[0].Name != string(decision.Unjudged) || !strings.HasPrefix(got[0].Text, pageGone) {
 		t.Errorf("%+v", got)
 	}
@@ -263,10 +263,10 @@ func TestTheNextDocumentAnswers(t *testing.T) {
 func TestCookiesThatWereNotRead(t *testing.T) {
 	var got []checkpoint.Entry
 	m := New(func(e checkpoint.Entry) { got = append(got, e) })
-	if m.LearnCookies(nil, errors.New("the browser did not answer")) == nil {
+	if m.cookies.Learn(nil, errors.New("the browser did not answer")) == nil {
 		t.Error("the problem is not passed on")
 	}
-	m.CompareCookies(json.RawMessage(`{"cookies":[]}`), nil)
+	m.cookies.Compare(json.RawMessage(`{"cookies":[]}`), nil)
 	if f := decision.InspectTask(checkpoint.Summarize(append([]checkpoint.Entry{{Kind: checkpoint.KindStart}}, got...)), decision.Task{}); f.Answer(decision.SessionKept) != decision.Unknown {
 		t.Errorf("%+v", got)
 	}
@@ -277,7 +277,7 @@ func TestAnswersThatCannotBeRecorded(t *testing.T) {
 	var got []checkpoint.Entry
 	m := New(func(e checkpoint.Entry) { got = append(got, e) })
 	for range trafficBacklog { // nobody processes it
-		m.queue(heard{})
+		m.backlog.queue(heard{})
 	}
 	m.readerEvent(cdpproxy.Event{Session: "S", Method: eventResponse, Params: json.RawMessage(
 		`{"requestId":"1","type":"XHR","response":{"url":"http://a.test/x","status":401}}`)})

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync/atomic"
 
 	"leasehold/cdpproxy"
 	"leasehold/checkpoint"
@@ -60,6 +61,23 @@ func originOf(raw string) string {
 	return u.Scheme + "://" + u.Host
 }
 
+// Guard is the guard of the pages of one browser. Its methods may be called concurrently.
+type Guard struct {
+	chrome resolver
+	sink   func(checkpoint.Entry)
+	rules  atomic.Pointer[Rules] // nil: Enforce was not called
+}
+
+// resolver is a caller that can end the pause of a request. A link is one.
+type resolver interface {
+	caller
+	Resolve(session, requestID, method string, params any)
+}
+
+func newGuard(chrome resolver, sink func(checkpoint.Entry)) *Guard {
+	return &Guard{chrome: chrome, sink: sink}
+}
+
 // the events of the guard.
 const (
 	eventPaused       = "Fetch.requestPaused"
@@ -67,14 +85,14 @@ const (
 )
 
 // Enforce makes the guard keep to the rules, for everything that pages send from now on.
-func (m *Monitor) Enforce(ctx context.Context, rules Rules) error {
-	before := m.Rules()
-	m.rules.Store(&rules)
+func (g *Guard) Enforce(ctx context.Context, rules Rules) error {
+	before := g.Rules()
+	g.rules.Store(&rules)
 	if rules.idle() {
 		if before.idle() {
 			return nil
 		}
-		return m.observer.Call(ctx, "", "Fetch.disable", nil, nil)
+		return g.chrome.Call(ctx, "", "Fetch.disable", nil, nil)
 	}
 	urls := []string{"*"}
 	if !rules.ReadOnly && !rules.Ended {
@@ -87,12 +105,12 @@ func (m *Monitor) Enforce(ctx context.Context, rules Rules) error {
 	for _, u := range urls {
 		patterns = append(patterns, map[string]string{"urlPattern": u, "requestStage": "Request"})
 	}
-	return m.observer.Call(ctx, "", "Fetch.enable", map[string]any{"patterns": patterns}, nil)
+	return g.chrome.Call(ctx, "", "Fetch.enable", map[string]any{"patterns": patterns}, nil)
 }
 
 // Rules are those that Enforce was called with last.
-func (m *Monitor) Rules() Rules {
-	if r := m.rules.Load(); r != nil {
+func (g *Guard) Rules() Rules {
+	if r := g.rules.Load(); r != nil {
 		return *r
 	}
 	return Rules{}
@@ -109,35 +127,35 @@ type pausedRequest struct {
 	} `json:"request"`
 }
 
-// guard decides about one event of the guard's. The pipe's reader calls it.
-func (m *Monitor) guard(event cdpproxy.Event) {
+// observe decides about one event of the guard's. The pipe's reader calls it.
+func (g *Guard) observe(event cdpproxy.Event) {
 	if event.Method == eventWebTransport {
-		m.webTransport(event)
+		g.webTransport(event)
 		return
 	}
 	var p pausedRequest
 	if !decode(event, &p) || p.RequestID == "" {
 		return // it waits until the browser ends, and is not sent
 	}
-	rules := m.Rules()
+	rules := g.Rules()
 	method, params := rules.decide(p)
 	switch {
 	case method != failRequest:
 	case !rules.Ended:
-		m.sink(checkpoint.Entry{Kind: checkpoint.KindBlocked, Method: p.Request.Method, URL: p.Request.URL, Text: "the session is read-only"})
+		g.sink(checkpoint.Entry{Kind: checkpoint.KindBlocked, Method: p.Request.Method, URL: p.Request.URL, Text: "the session is read-only"})
 	case !readsOnly(p.Request.Method):
-		m.sink(withheldEntry(checkpoint.Entry{Method: p.Request.Method, URL: p.Request.URL}))
+		g.sink(withheldEntry(checkpoint.Entry{Method: p.Request.Method, URL: p.Request.URL}))
 	}
-	m.observer.Resolve(event.Session, p.RequestID, method, params)
+	g.chrome.Resolve(event.Session, p.RequestID, method, params)
 }
 
 // webTransport notes a channel that cannot be stopped, and on which anything may be sent.
-func (m *Monitor) webTransport(event cdpproxy.Event) {
+func (g *Guard) webTransport(event cdpproxy.Event) {
 	var p struct {
 		URL string `json:"url"`
 	}
-	if m.Rules().ReadOnly && decode(event, &p) {
-		m.sink(checkpoint.Entry{Kind: checkpoint.KindRequest, Method: "WEBTRANSPORT", URL: p.URL, Text: "what is sent over it cannot be seen, nor stopped"})
+	if g.Rules().ReadOnly && decode(event, &p) {
+		g.sink(checkpoint.Entry{Kind: checkpoint.KindRequest, Method: "WEBTRANSPORT", URL: p.URL, Text: "what is sent over it cannot be seen, nor stopped"})
 	}
 }
 

@@ -1,9 +1,14 @@
 package monitor
 
 import (
+	"context"
 	"encoding/json"
+	"fmt"
 	"strings"
 	"testing"
+
+	"leasehold/cdpproxy"
+	"leasehold/checkpoint"
 )
 
 func TestCheckOrigin(t *testing.T) {
@@ -55,5 +60,56 @@ func TestTheGuardDecides(t *testing.T) {
 		if tagged := strings.Contains(text, `{"name":"Leasehold-Token","value":"42"}`); tagged != tt.tagged || strings.Contains(text, `"99"`) || tt.headers != nil && !strings.Contains(text, `"Accept"`) {
 			t.Errorf("%s %s: %s", tt.method, tt.url, text)
 		}
+	}
+}
+
+// resolved is a browser that keeps what was asked of it.
+type resolved []string
+
+func (r *resolved) Call(_ context.Context, _, method string, _, _ any) error {
+	*r = append(*r, method)
+	return nil
+}
+
+func (r *resolved) Post(_, method string, _ any) { *r = append(*r, method) }
+
+func (r *resolved) Resolve(session, requestID, method string, _ any) {
+	*r = append(*r, session+" "+requestID+" "+method)
+}
+
+// TestTheGuardReportsWhatItFails: every request that is paused is decided about once, and of
+// those that are failed the journal has the unsafe ones.
+func TestTheGuardReportsWhatItFails(t *testing.T) {
+	paused := func(method string) cdpproxy.Event {
+		return cdpproxy.Event{Session: "B", Method: eventPaused, Params: fmt.Appendf(nil, `{"requestId":"1","frameId":"F","request":{"url":"http://a.test/","method":%q}}`, method)}
+	}
+	transport := cdpproxy.Event{Session: "S", Method: eventWebTransport, Params: []byte(`{"url":"https://a.test/"}`)}
+	for name, tt := range map[string]struct {
+		rules    Rules
+		event    cdpproxy.Event
+		asked    string // after Fetch.enable
+		reported string
+	}{
+		"an unsafe request of a read-only session": {Rules{ReadOnly: true}, paused("POST"), "B 1 Fetch.failRequest", "blocked POST http://a.test/"},
+		"a safe request of a read-only session":    {Rules{ReadOnly: true}, paused("GET"), "B 1 Fetch.continueRequest", ""},
+		"an unsafe request of ended pages":         {Rules{Ended: true}, paused("POST"), "B 1 Fetch.failRequest", "withheld POST http://a.test/"},
+		"a safe request of ended pages":            {Rules{Ended: true}, paused("GET"), "B 1 Fetch.failRequest", ""},
+		"the one page that may go on":              {Rules{Ended: true, Pass: "F"}, paused("POST"), "B 1 Fetch.continueRequest", ""},
+		"an event without an id":                   {Rules{Ended: true}, cdpproxy.Event{Method: eventPaused, Params: []byte(`{}`)}, "", ""},
+		"WebTransport in a read-only session":      {Rules{ReadOnly: true}, transport, "", "request WEBTRANSPORT https://a.test/"},
+		"WebTransport in another session":          {Rules{TokenOrigins: []string{"http://a.test"}}, transport, "", ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var asked resolved
+			reported := ""
+			g := newGuard(&asked, func(e checkpoint.Entry) { reported += fmt.Sprintf("%s %s %s", e.Kind, e.Method, e.URL) })
+			if err := g.Enforce(t.Context(), tt.rules); err != nil {
+				t.Fatal(err)
+			}
+			g.observe(tt.event)
+			if got := strings.Join(asked, "; "); got != strings.TrimSuffix("Fetch.enable; "+tt.asked, "; ") || reported != tt.reported {
+				t.Errorf("asked %q, reported %q, want %+v", got, reported, tt)
+			}
+		})
 	}
 }

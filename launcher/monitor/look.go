@@ -93,32 +93,35 @@ func (n *navigations) count(page *openPage, url string) {
 }
 
 // ToLookAt returns the open pages, with what a look at them needs to know beforehand.
-func (m *Monitor) ToLookAt() []look.Page {
-	m.mu.Lock()
-	defer m.mu.Unlock()
+func (m *Monitor) ToLookAt() []look.Page { return m.pages.toLookAt(m.talk, m.chrome.mux.Offline) }
+
+// toLookAt is ToLookAt. offline tells whether a worker keeps a page offline.
+func (ps *pages) toLookAt(talk *talk, offline func(target string) bool) []look.Page {
+	ps.mu.Lock()
+	defer ps.mu.Unlock()
 	sessions := map[string]string{} // of targets
-	for session, target := range m.targets {
+	for session, target := range ps.targets {
 		sessions[target] = session
 	}
-	pages := make([]look.Page, 0, len(m.pages))
-	for id, pg := range m.pages {
-		p := look.Page{TargetID: id, Offline: m.mux.Offline(id), Leaving: func() bool { return m.navigations.leaving(id) }}
+	pages := make([]look.Page, 0, len(ps.open))
+	for id, pg := range ps.open {
+		p := look.Page{TargetID: id, Offline: offline(id), Leaving: func() bool { return ps.navigations.leaving(id) }}
 		own := []string{pg.SessionID}
-		for target, parent := range m.frames {
-			if m.pageOf(target) == pg {
+		for target, parent := range ps.frames {
+			if ps.pageOf(target) == pg {
 				p.Frames = append(p.Frames, look.Frame{TargetID: target, SessionID: sessions[target], Parent: parent})
 				own = append(own, sessions[target])
 			}
 		}
 		var sent boottime.Instant
 		for _, session := range own {
-			at, _ := m.talk.of(session)
+			at, _ := talk.of(session)
 			sent = max(sent, at)
 		}
-		typed, acted, begun, first := m.navigations.used(id)
+		typed, acted, begun, first := ps.navigations.used(id)
 		p.First = first
 		p.Typed, p.Acted, p.Silent = typed != 0 && typed >= begun, acted != 0 && acted >= begun, sent < typed
-		if _, asked := m.talk.of(pg.SessionID); asked != 0 && asked >= begun {
+		if _, asked := talk.of(pg.SessionID); asked != 0 && asked >= begun {
 			p.Authentication = pg.URL
 		}
 		pages = append(pages, p)

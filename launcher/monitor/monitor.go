@@ -18,64 +18,71 @@ import (
 	"leasehold/evidence/recorder"
 	"leasehold/evidence/redact"
 	"leasehold/internal/boottime"
-	"leasehold/internal/id"
 	"leasehold/launcher/recovery/decision"
 	"leasehold/lease"
 )
 
-// Monitor is the launcher's own view of one browser. Its methods are safe for
-// concurrent use.
+// Monitor is the launcher's own view of one browser. It is made of parts, each of which owns
+// what it knows, and hands them what Chrome tells. Its methods are safe for concurrent use.
+//
+// The reader of the browser's pipe calls Traffic and readerEvent, and with them the methods
+// named observe of most parts: nothing there blocks. The goroutines of Watch do the rest. One
+// processes the events in pages, one works the backlog off, and four ask Chrome: for cookies,
+// for what became of GETs, and (two) for what is typed into.
+//
+// The monitor has no lock. A part has one, or none. Whoever holds the lock of one part may
+// take that of another only in this order:
+//
+//	cookieWatch -> pages -> navigations, talk
+//	answers     -> navigations
+//	gets        -> navigations
+//	requests    -> outcomes
+//
+// Below all of them are the locks of the mux. No part reports to sink with its lock held.
 type Monitor struct {
-	observer *cdpproxy.Observer
-	mux      *cdpproxy.Mux
-	sink     func(checkpoint.Entry)
+	chrome *link
+	sink   func(checkpoint.Entry)
 
 	// The evidence's part about the network, and that about the console.
 	token   atomic.Uint64 // of the newest run; both parts name it
 	network recorder.Network
 	console recorder.Console
 
+	// What is known of the browser.
 	navigations *navigations
+	pages       *pages
 	outcomes    *outcomes
 	answers     *answers
 	talk        *talk
-	cookies     *cookieWatch
-	newPage     chan struct{} // one place: a page has its first document
 	gets        *gets
-	still       still
-	groupPrefix string // of the names of request groups
-	// harmless are the requests that the profile's owner declared harmless.
-	harmless atomic.Pointer[[]decision.Harmless]
-	rules    atomic.Pointer[Rules] // see Enforce
+	harmless    *harmless
 
-	traffic      chan heard   // what pages sent, and was answered, and is not processed yet
-	pending      atomic.Int64 // how many of them
-	documents    chan frameDocument
-	closedRoots  chan closedRoot
-	lastOverflow time.Time     // when traffic was full; used by the pipe's reader alone
-	processed    atomic.Uint64 // how many of the observer's events were processed
-	progress     broadcast     // signalled after each event and each request
+	// What reports to sink, and asks Chrome.
+	requests *requests
+	typing   *typing
+	still    *Still
+	guard    *Guard
+	cookies  *Cookies
+	getJudge *GETJudge
+	tabs     *Tabs
 
-	mu         sync.Mutex
-	pages      map[string]*page   // by target
-	targets    map[string]string  // target by CDP session
-	frames     map[string]string  // for each frame in a process of its own, the target it is in
-	sent       map[[2]string]bool // requests that were reported, by id and URL
-	named      map[string]named   // the last of the requests that were reported, by id
-	namesGiven int                // to requests
-	sockets    map[[2]string]bool // websockets that were reported since the last checkpoint, by id and declaration
-	groups     map[[32]byte]*group
-	typed      map[documentField]time.Time // when it was reported, since something was sent or the last checkpoint
-	grouped    int                         // groups that were ever made
-	ownContext string                      // id of the profile's own browser context: that of the first page
-	closing    int                         // pages that were asked to close and are still open
-	keptPage   string                      // target id of the one page of a warm browser
-	ticks      uint64                      // counts events, to order pages by their last one
-	dropped    uint64                      // commands that the mux dropped and that were reported since the last checkpoint
+	backlog      *backlog
+	lastOverflow time.Time     // when the backlog was full; used by the pipe's reader alone
+	dropped      atomic.Uint64 // commands that the mux dropped and that were reported since the last checkpoint
 }
 
-// trafficBacklog is how many requests of pages may wait to be processed.
-const trafficBacklog = 1024
+// link is the way to the browser, which the parts of the monitor share: the mux, and the
+// launcher's own session. Both are nil until Attach.
+type link struct {
+	*cdpproxy.Observer
+	mux *cdpproxy.Mux
+}
+
+// caller makes CDP calls on the launcher's own sessions. A link is one.
+type caller interface {
+	Call(ctx context.Context, session, method string, params, result any) error
+	Post(session, method string, params any)
+}
 
 // maxKnown bounds how many documents, requests and groups are remembered. One that was
 // forgotten is never taken for harmless.
@@ -84,14 +91,18 @@ const maxKnown = 4096
 // New returns a monitor that reports to sink. Several goroutines call sink. The monitor
 // sees nothing until Attach.
 func New(sink func(checkpoint.Entry)) *Monitor {
-	return &Monitor{
-		sink: sink, groupPrefix: id.New("g"), navigations: newNavigations(), outcomes: newOutcomes(), answers: newAnswers(), talk: newTalk(),
-		cookies: newCookieWatch(), newPage: make(chan struct{}, 1), gets: newGets(),
-		traffic: make(chan heard, trafficBacklog), named: map[string]named{},
-		pages: map[string]*page{}, targets: map[string]string{}, frames: map[string]string{},
-		sent: map[[2]string]bool{}, sockets: map[[2]string]bool{}, groups: map[[32]byte]*group{},
-		typed: map[documentField]time.Time{}, documents: make(chan frameDocument, maxDocuments), closedRoots: make(chan closedRoot, maxClosedRoots),
+	m := &Monitor{
+		chrome: &link{}, sink: sink, backlog: newBacklog(),
+		navigations: newNavigations(), outcomes: newOutcomes(), answers: newAnswers(), talk: newTalk(), gets: newGets(), harmless: &harmless{},
 	}
+	m.pages = newPages(m.navigations)
+	m.still, m.guard = newStill(sink), newGuard(m.chrome, sink)
+	m.typing = newTyping(m.chrome, m.pages, sink)
+	m.requests = newRequests(m.navigations, m.outcomes, m.still, m.typing, m.harmless, sink)
+	m.cookies = newCookies(m.chrome, m.pages, m.navigations, m.still, sink)
+	m.getJudge = newGETJudge(m.chrome, m.gets, m.pages, m.navigations, m.typing, m.harmless, sink)
+	m.tabs = newTabs(m.chrome, m.pages, m.backlog)
+	return m
 }
 
 // watchedEvents are the events that the monitor processes in its own goroutine.
@@ -110,17 +121,17 @@ var readerEvents = slices.Concat([]string{eventLogEntry, eventWebSocketCreated, 
 // Attach begins to observe the browser behind the mux. It is called once, before
 // Watch.
 func (m *Monitor) Attach(ctx context.Context, mux *cdpproxy.Mux) error {
-	m.mux = mux
+	m.chrome.mux = mux
 	m.navigations.follow(mux)
 	m.gets.acted, m.gets.actedOn = mux.Acted, m.navigations.actedOn
 	var err error
-	if m.observer, err = mux.Listen(ctx, m.readerEvent, readerEvents, watchedEvents...); err != nil {
+	if m.chrome.Observer, err = mux.Listen(ctx, m.readerEvent, readerEvents, watchedEvents...); err != nil {
 		return err
 	}
-	if err := m.observer.Call(ctx, "", "Target.setDiscoverTargets", map[string]any{"discover": true}, nil); err != nil {
+	if err := m.chrome.Call(ctx, "", "Target.setDiscoverTargets", map[string]any{"discover": true}, nil); err != nil {
 		return err
 	}
-	return m.observer.Call(ctx, "", "Target.setAutoAttach", autoAttach, nil)
+	return m.chrome.Call(ctx, "", "Target.setAutoAttach", autoAttach, nil)
 }
 
 // autoAttach pauses each new target until enable has turned on its events. Otherwise the
@@ -128,20 +139,54 @@ func (m *Monitor) Attach(ctx context.Context, mux *cdpproxy.Mux) error {
 var autoAttach = map[string]any{"autoAttach": true, "waitForDebuggerOnStart": true, "flatten": true}
 
 // Observer makes CDP calls of the launcher's own. It is nil before Attach.
-func (m *Monitor) Observer() *cdpproxy.Observer { return m.observer }
+func (m *Monitor) Observer() *cdpproxy.Observer { return m.chrome.Observer }
+
+// Guard acts on what pages send.
+func (m *Monitor) Guard() *Guard { return m.guard }
+
+// Still follows what pages send while the browser stands still.
+func (m *Monitor) Still() *Still { return m.still }
+
+// Cookies reports what becomes of the account's cookies.
+func (m *Monitor) Cookies() *Cookies { return m.cookies }
+
+// GETs judges the GETs of pages.
+func (m *Monitor) GETs() *GETJudge { return m.getJudge }
+
+// Tabs opens and closes pages, and lists what is open.
+func (m *Monitor) Tabs() *Tabs { return m.tabs }
 
 // Attribute names the run to which everything seen from now on belongs, and the
 // requests that the profile's owner declares harmless. A request is judged by the
 // declarations at the time when it was sent.
 func (m *Monitor) Attribute(token lease.Token, harmless []string) {
 	m.token.Store(uint64(token))
+	m.harmless.declare(harmless)
+}
+
+// harmless are the requests that the profile's owner declared harmless. The zero value has
+// none.
+type harmless struct {
+	list atomic.Pointer[[]decision.Harmless]
+}
+
+// declare replaces them.
+func (h *harmless) declare(texts []string) {
 	var list []decision.Harmless
-	for _, text := range harmless {
-		if h, err := decision.ParseHarmless(text); err == nil { // a profile's settings accept no text that cannot be parsed
-			list = append(list, h)
+	for _, text := range texts {
+		if one, err := decision.ParseHarmless(text); err == nil { // a profile's settings accept no text that cannot be parsed
+			list = append(list, one)
 		}
 	}
-	m.harmless.Store(&list)
+	h.list.Store(&list)
+}
+
+// declared is the declaration that covers what was sent; empty if none does.
+func (h *harmless) declared(sent decision.Sent) string {
+	if list := h.list.Load(); list != nil {
+		return decision.Declared(*list, sent)
+	}
+	return ""
 }
 
 // Network is the part of a bundle about the network.
@@ -155,7 +200,8 @@ func (m *Monitor) Console() []byte { return m.console.Part() }
 func (m *Monitor) Traffic(t cdpproxy.Traffic) {
 	switch {
 	case t.Cookies != nil:
-		m.cookieCommand(t)
+		m.cookies.watch.command(*t.Cookies)
+		m.backlog.queue(heard{traffic: t}) // where there is no room, whatever is processed next reports it
 		return
 	case t.Kept != nil:
 		m.answers.keptBack(*t.Kept)
@@ -168,7 +214,7 @@ func (m *Monitor) Traffic(t cdpproxy.Traffic) {
 		m.console.See(time.Now(), m.token.Load(), t.Method, t.Params)
 		return
 	}
-	if !m.queue(heard{traffic: t}) {
+	if !m.backlog.queue(heard{traffic: t}) {
 		m.overflowed()
 	}
 }
@@ -184,7 +230,7 @@ func (m *Monitor) overflowed() {
 // readerEvent handles one of readerEvents. The pipe's reader calls it.
 func (m *Monitor) readerEvent(event cdpproxy.Event) {
 	if event.Method == eventPaused || event.Method == eventWebTransport {
-		m.guard(event)
+		m.guard.observe(event)
 		return
 	}
 	if event.Method == eventBindingCalled {
@@ -192,7 +238,7 @@ func (m *Monitor) readerEvent(event cdpproxy.Event) {
 		return
 	}
 	for _, a := range m.answers.observe(event, m.navigations) {
-		if !m.queue(heard{answer: &a}) && a.id == "" { // that to an unsafe request, which has an id, counts as none
+		if !m.backlog.queue(heard{answer: &a}) && a.id == "" { // that to an unsafe request, which has an id, counts as none
 			m.overflowed()
 		}
 	}
@@ -200,9 +246,9 @@ func (m *Monitor) readerEvent(event cdpproxy.Event) {
 		m.navigations.observe(event, boottime.Now())
 	}
 	if event.Method == eventFrameNavigated {
-		m.watchNewDocument(event)
+		m.typing.watchNewDocument(event)
 	}
-	m.reportGets(m.gets.observe(event, time.Now()))
+	m.getJudge.reportAll(m.gets.observe(event, time.Now()))
 	if slices.Contains(navigationEvents, event.Method) || slices.Contains(getEvents, event.Method) {
 		return
 	}
@@ -210,7 +256,7 @@ func (m *Monitor) readerEvent(event cdpproxy.Event) {
 		return
 	}
 	if event.Method == eventHeaders || event.Method == eventRequest {
-		m.cookieEvent(event)
+		m.cookies.observe(event)
 	}
 	m.talk.observe(event, boottime.Now())
 	m.still.observe(event.Method, event.Params, boottime.Now())
@@ -227,22 +273,21 @@ func (m *Monitor) readerEvent(event cdpproxy.Event) {
 func (m *Monitor) Watch(ctx context.Context) {
 	var traffic sync.WaitGroup
 	gone := make(chan struct{})
-	traffic.Go(func() { m.processTraffic(gone) })
-	traffic.Go(func() { m.learnCookies(gone) })
+	traffic.Go(func() { m.backlog.workOff(gone, m.processHeard) })
+	traffic.Go(func() { m.cookies.learnNew(gone) })
 	looking, stopLooking := context.WithCancel(ctx)
 	defer stopLooking()
-	traffic.Go(func() { m.lookAtPages(looking) })
-	traffic.Go(func() { m.bindDocuments(looking) })
-	traffic.Go(func() { m.findClosedRoots(looking) })
+	traffic.Go(func() { m.getJudge.lookAtPages(looking) })
+	traffic.Go(func() { m.typing.bindDocuments(looking) })
+	traffic.Go(func() { m.typing.findClosedRoots(looking) })
 	for {
-		events, err := m.observer.Next(ctx)
+		events, err := m.chrome.Next(ctx)
 		if err != nil {
 			break
 		}
 		for _, event := range events {
 			m.process(event)
-			m.processed.Add(1)
-			m.progress.signal()
+			m.backlog.processed()
 		}
 		m.reportDropped()
 	}
@@ -252,61 +297,25 @@ func (m *Monitor) Watch(ctx context.Context) {
 	traffic.Wait()
 }
 
-// processTraffic reports what pages sent, until gone is closed and everything is
-// processed.
-func (m *Monitor) processTraffic(gone <-chan struct{}) {
-	process := func(h heard) {
-		m.report(m.cookies.takeCommands())
-		switch {
-		case h.answer != nil:
-			m.answered(*h.answer)
-		case h.told != nil:
-			m.fieldTyped(*h.told, time.Now())
-		case h.traffic.Cookies == nil:
-			m.requestSent(h.traffic)
-		}
-		m.pending.Add(-1)
-		m.progress.signal()
-	}
-	for {
-		select {
-		case t := <-m.traffic:
-			process(t)
-		case <-gone:
-			for {
-				select {
-				case t := <-m.traffic:
-					process(t)
-				default:
-					return
-				}
-			}
-		}
+// processHeard processes one thing that was heard.
+func (m *Monitor) processHeard(h heard) {
+	m.cookies.reportCommands()
+	switch {
+	case h.answer != nil:
+		m.requests.answered(*h.answer)
+	case h.told != nil:
+		m.typing.fieldTyped(*h.told, time.Now())
+	case h.traffic.Cookies == nil:
+		m.requests.observe(h.traffic)
 	}
 }
 
 // CatchUp returns when everything that came before the call is processed: events, what
 // pages sent, and what has to be looked at in them.
 func (m *Monitor) CatchUp(ctx context.Context) error {
-	m.JudgeGETs(ctx)
-	all := m.observer.Queued()
-	return m.await(ctx, func() bool { return m.processed.Load() >= all && m.pending.Load() == 0 })
-}
-
-// await returns when reached returns true, or the context ends. It calls reached again
-// after each event and each request that was processed.
-func (m *Monitor) await(ctx context.Context, reached func() bool) error {
-	for {
-		changed := m.progress.next()
-		if reached() {
-			return nil
-		}
-		select {
-		case <-changed:
-		case <-ctx.Done():
-			return ctx.Err()
-		}
-	}
+	m.getJudge.Judge(ctx)
+	all := m.chrome.Queued()
+	return m.backlog.await(ctx, func() bool { return m.backlog.caughtUp(all) })
 }
 
 // reportUnseen reports the documents that may have sent something unobserved.
@@ -320,12 +329,7 @@ func (m *Monitor) reportUnseen() {
 // reportDropped reports that commands did not reach the browser because it did not read
 // them for a long time. Then there may be a page whose events were never turned on.
 func (m *Monitor) reportDropped() {
-	n := m.mux.Dropped()
-	m.mu.Lock()
-	more := n != m.dropped
-	m.dropped = n
-	m.mu.Unlock()
-	if more {
+	if n := m.chrome.mux.Dropped(); m.dropped.Swap(n) != n {
 		m.sink(checkpoint.Entry{Kind: checkpoint.KindRequest, Method: checkpoint.Unseen,
 			Text: "the browser did not take what turns a page's events on: what it sent is not known"})
 	}
@@ -335,11 +339,9 @@ func (m *Monitor) reportDropped() {
 // counted separately, so messages on a websocket that was reported before are reported
 // again, and so are fields that are typed into, and the fact that a page may be unwatched.
 func (m *Monitor) Checkpointed() {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	clear(m.sockets)
-	clear(m.typed)
-	m.dropped = 0
+	m.requests.checkpointed()
+	m.dropped.Store(0)
+	m.typing.reportAgain()
 }
 
 // Closing says that the launcher itself closes the pages from now on. What they may
@@ -354,13 +356,11 @@ func (m *Monitor) LearnContext(ctx context.Context) error {
 	var r struct {
 		Default string `json:"defaultBrowserContextId"`
 	}
-	if err := m.observer.Call(ctx, "", "Target.getBrowserContexts", nil, &r); err != nil {
+	if err := m.chrome.Call(ctx, "", "Target.getBrowserContexts", nil, &r); err != nil {
 		return err
 	}
-	m.mu.Lock()
-	defer m.mu.Unlock()
 	if r.Default != "" {
-		m.ownContext = r.Default
+		m.pages.setOwnContext(r.Default)
 	}
 	return nil
 }
@@ -376,33 +376,6 @@ func remember[K comparable, V any](known map[K]V, key K, value V) {
 // decode parses an event's parameters into params, and tells whether that was possible.
 func decode(event cdpproxy.Event, params any) bool {
 	return json.Unmarshal(event.Params, params) == nil
-}
-
-// broadcast wakes every goroutine that waits for the next signal. The zero value is
-// ready for use.
-type broadcast struct{ waiting atomic.Pointer[chan struct{}] }
-
-// next returns a channel that the next signal closes.
-func (b *broadcast) next() <-chan struct{} {
-	for {
-		if c := b.waiting.Load(); c != nil {
-			return *c
-		}
-		c := make(chan struct{})
-		if b.waiting.CompareAndSwap(nil, &c) {
-			return c
-		}
-	}
-}
-
-// signal wakes everybody who waits. It costs next to nothing while nobody does.
-func (b *broadcast) signal() {
-	if b.waiting.Load() == nil {
-		return
-	}
-	if c := b.waiting.Swap(nil); c != nil {
-		close(*c)
-	}
 }
 
 // describe names a target for errors and logs, without the secrets that a URL may

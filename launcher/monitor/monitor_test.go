@@ -64,8 +64,8 @@ func TestFormsIntoOtherTabs(t *testing.T) {
 	} {
 		var got []checkpoint.Entry
 		m := New(func(entry checkpoint.Entry) { got = append(got, entry) })
-		m.pages["T"], m.targets["S"], m.targets["S2"], m.frames["F"] = &page{}, "T", "F", "T"
-		m.pages["T"].TargetID = "T"
+		m.pages.open["T"], m.pages.targets["S"], m.pages.targets["S2"], m.pages.frames["F"] = &page{}, "T", "F", "T"
+		m.pages.open["T"].TargetID = "T"
 		m.process(cdpproxy.Event{Session: tt.session, Method: "Page.frameRequestedNavigation",
 			Params: fmt.Appendf(nil, `{"frameId":"T","reason":%q,"url":"http://a/buy","disposition":%q}`, tt.reason, tt.disposition)})
 		requests := 0
@@ -88,8 +88,8 @@ func TestFormsIntoOtherTabs(t *testing.T) {
 func TestFramesOfOtherProcesses(t *testing.T) {
 	var got []checkpoint.Entry
 	m := New(func(entry checkpoint.Entry) { got = append(got, entry) })
-	m.pages["T"], m.targets["S"], m.targets["S2"], m.frames["F"] = &page{}, "T", "F", "T"
-	m.pages["T"].TargetID, m.pages["T"].URL = "T", "http://shop/"
+	m.pages.open["T"], m.pages.targets["S"], m.pages.targets["S2"], m.pages.frames["F"] = &page{}, "T", "F", "T"
+	m.pages.open["T"].TargetID, m.pages.open["T"].URL = "T", "http://shop/"
 	for _, frame := range []string{`{"id":"F","url":"http://pay/"}`, `{"id":"G","parentId":"F","url":"http://pay/checkout"}`} {
 		m.process(cdpproxy.Event{Session: "S2", Method: "Page.frameNavigated", Params: []byte(`{"frame":` + frame + `}`)})
 	}
@@ -99,8 +99,8 @@ func TestFramesOfOtherProcesses(t *testing.T) {
 			t.Fatalf("%+v", got)
 		}
 	}
-	if m.pages["T"].URL != "http://shop/" {
-		t.Errorf("the page went to %s", m.pages["T"].URL)
+	if m.pages.open["T"].URL != "http://shop/" {
+		t.Errorf("the page went to %s", m.pages.open["T"].URL)
 	}
 }
 
@@ -131,7 +131,7 @@ func TestPollingBeginsUnprompted(t *testing.T) {
 			}
 			params := fmt.Appendf(nil, `{"requestId":%q,"loaderId":"L","frameId":"T","type":"Fetch","hasUserGesture":%t,"request":{"url":"http://a/","method":"POST","postData":"x","hasPostData":true}}`, id, s.gesture)
 			m.readerEvent(cdpproxy.Event{Method: "Network.requestWillBeSent", Params: params})
-			m.requestSent(cdpproxy.Traffic{Method: "Network.requestWillBeSent", Params: json.RawMessage(params), Acted: acted})
+			m.requests.observe(cdpproxy.Traffic{Method: "Network.requestWillBeSent", Params: json.RawMessage(params), Acted: acted})
 			m.readerEvent(cdpproxy.Event{Method: "Network.responseReceived", Params: fmt.Appendf(nil, `{"requestId":%q,"response":{"status":200}}`, id)})
 			if got[i].Unprompted != s.want {
 				t.Errorf("%s: %d: %+v", name, i, got[i])
@@ -160,12 +160,12 @@ func TestTargetsAreNamedWithoutSecrets(t *testing.T) {
 // TestAwaitSeesEveryChange: await does not miss a change between the check of the
 // condition and the wait, and it ends with the context.
 func TestAwaitSeesEveryChange(t *testing.T) {
-	m := New(func(checkpoint.Entry) {})
+	b := newBacklog()
 	var reached atomic.Bool
-	err := m.await(t.Context(), func() bool {
+	err := b.await(t.Context(), func() bool {
 		if !reached.Load() {
 			reached.Store(true) // a change right after the check that fails
-			m.progress.signal()
+			b.progress.signal()
 			return false
 		}
 		return true
@@ -175,7 +175,7 @@ func TestAwaitSeesEveryChange(t *testing.T) {
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if err := m.await(ctx, func() bool { return false }); !errors.Is(err, context.Canceled) {
+	if err := b.await(ctx, func() bool { return false }); !errors.Is(err, context.Canceled) {
 		t.Errorf("%v", err)
 	}
 }
@@ -191,7 +191,7 @@ func TestTooMuchTrafficIsReported(t *testing.T) {
 	if len(got) != 1 || got[0].Method != "MANY" || got[0].Kind != checkpoint.KindRequest {
 		t.Errorf("%+v", got)
 	}
-	if n := m.pending.Load(); n != trafficBacklog {
+	if n := m.backlog.pending.Load(); n != trafficBacklog {
 		t.Errorf("%d pending, want %d", n, trafficBacklog)
 	}
 }

@@ -8,55 +8,33 @@ import (
 	"sync"
 	"time"
 
-	"leasehold/cdpproxy"
 	"leasehold/checkpoint"
 )
-
-// heard is something that waits to be processed: what a page sent, or an answer. They wait
-// in one line, so that a request is reported before its answer, and everything that was
-// answered before a call of CatchUp is reported when it returns.
-type heard struct {
-	traffic cdpproxy.Traffic
-	answer  *answer
-	told    *told
-}
-
-// queue puts something into the line, and tells whether there was room. It never blocks.
-func (m *Monitor) queue(h heard) bool {
-	m.pending.Add(1)
-	select {
-	case m.traffic <- h:
-		return true
-	default:
-		m.pending.Add(-1)
-		return false
-	}
-}
 
 // named is an unsafe request with the name by which its answer is known.
 type named struct{ name, method, url string }
 
 // name gives a request a name. Where a redirect sent it on, it returns the answer to the
-// request before. The caller holds m.mu.
-func (m *Monitor) name(r request, e *checkpoint.Entry) (before *checkpoint.Entry) {
-	if was, known := m.named[r.RequestID]; known && r.Redirect != nil {
+// request before. The caller holds rs.mu.
+func (rs *requests) name(r request, e *checkpoint.Entry) (before *checkpoint.Entry) {
+	if was, known := rs.named[r.RequestID]; known && r.Redirect != nil {
 		before = &checkpoint.Entry{
 			Kind: checkpoint.KindAnswer, Request: was.name, Method: was.method, URL: was.url, Type: r.Type, Status: r.Redirect.Status,
 		}
 	}
-	m.namesGiven++
-	e.Request = fmt.Sprint(m.groupPrefix, "-r", m.namesGiven)
-	remember(m.named, r.RequestID, named{e.Request, e.Method, e.URL})
+	rs.namesGiven++
+	e.Request = fmt.Sprint(rs.prefix, "-r", rs.namesGiven)
+	remember(rs.named, r.RequestID, named{e.Request, e.Method, e.URL})
 	return before
 }
 
 // answered reports an answer. One to an unsafe request that was not reported says nothing.
-func (m *Monitor) answered(a answer) {
+func (rs *requests) answered(a answer) {
 	e := a.entry
 	if a.id != "" {
-		m.mu.Lock()
-		was, known := m.named[a.id]
-		m.mu.Unlock()
+		rs.mu.Lock()
+		was, known := rs.named[a.id]
+		rs.mu.Unlock()
 		if known {
 			e.Request, e.Method = was.name, was.method
 			if e.URL == "" {
@@ -66,7 +44,7 @@ func (m *Monitor) answered(a answer) {
 			return
 		}
 	}
-	m.sink(e)
+	rs.sink(e)
 }
 
 // hearTimeout bounds how long HearAnswers waits. An answer that is not told of in that time
@@ -78,7 +56,7 @@ const hearTimeout = 300 * time.Millisecond
 // own, so that a worker may have heard of one that the launcher has not. On the same way a
 // command's answer comes after it.
 func (m *Monitor) HearAnswers(ctx context.Context) {
-	if m.observer == nil {
+	if m.chrome.Observer == nil {
 		return
 	}
 	ctx, cancel := context.WithTimeout(ctx, hearTimeout)
@@ -87,7 +65,7 @@ func (m *Monitor) HearAnswers(ctx context.Context) {
 	for _, session := range m.answers.waiting() {
 		asking.Go(func() {
 			// Web workers have no such command. Their reply is as good.
-			_ = m.observer.Call(ctx, session, "Page.getFrameTree", nil, nil)
+			_ = m.chrome.Call(ctx, session, "Page.getFrameTree", nil, nil)
 		})
 	}
 	asking.Wait()

@@ -7,6 +7,7 @@ import (
 	"math"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/chromedp/cdproto/target"
 
@@ -20,11 +21,38 @@ type page struct {
 	capture.Page
 	context   string // id of the browser context
 	opened    boottime.Instant
-	lastEvent uint64 // Monitor.ticks at its last event
+	lastEvent uint64 // the ticks of pages at its last event
 	reported  string // the URL that was reported last
 	early     bool   // reported came from the browser's session, and the page's own has not confirmed it yet
 	framed    bool   // frames of its document may have been reported
 	looks     int    // how often its first document had the cookies looked at
+}
+
+// pages knows which pages are open in the browser, and which targets and frames belong to
+// them. The goroutine that processes events writes it, and any reads it.
+type pages struct {
+	navigations *navigations
+
+	mu         sync.Mutex
+	open       map[string]*page  // by target
+	targets    map[string]string // target by CDP session
+	frames     map[string]string // for each frame in a process of its own, the target it is in
+	ownContext string            // id of the profile's own browser context: that of the first page
+	closing    int               // pages that were asked to close and are still open
+	keptPage   string            // target id of the one page of a warm browser
+	ticks      uint64            // counts events, to order pages by their last one
+}
+
+func newPages(n *navigations) *pages {
+	return &pages{navigations: n, open: map[string]*page{}, targets: map[string]string{}, frames: map[string]string{}}
+}
+
+// forget forgets what is asked of the pages of a session that is over. They are closed, but
+// for the kept one.
+func (ps *pages) forget() {
+	ps.mu.Lock()
+	defer ps.mu.Unlock()
+	ps.closing = 0
 }
 
 // navigated is the entry for a page that went to a URL, nil if that is reported
@@ -73,48 +101,120 @@ func frameEntry(pg *page, url string) *checkpoint.Entry {
 const maxFrameDepth = 32
 
 // pageOf is the page that a target is, or that the target's frame is in at any depth;
-// nil if it is not known. The caller holds m.mu.
-func (m *Monitor) pageOf(targetID string) *page {
+// nil if it is not known. The caller holds ps.mu.
+func (ps *pages) pageOf(targetID string) *page {
 	for range maxFrameDepth {
-		if pg := m.pages[targetID]; pg != nil {
+		if pg := ps.open[targetID]; pg != nil {
 			return pg
 		}
-		targetID = m.frames[targetID]
+		targetID = ps.frames[targetID]
 	}
 	return nil
 }
 
 // targetOf is the target id of the page that contains a session's target, or the id of
-// that target itself if the page is not known. The caller holds m.mu.
-func (m *Monitor) targetOf(session string, containing *page) string {
+// that target itself if the page is not known. The caller holds ps.mu.
+func (ps *pages) targetOf(session string, containing *page) string {
 	if containing != nil {
 		return containing.TargetID
 	}
-	return m.targets[session]
+	return ps.targets[session]
+}
+
+// targetOn is targetOf for the page that a session is on.
+func (ps *pages) targetOn(session string) string {
+	ps.mu.Lock()
+	defer ps.mu.Unlock()
+	return ps.targetOf(session, ps.pageOf(ps.targets[session]))
+}
+
+// setOwnContext says which browser context is the profile's own.
+func (ps *pages) setOwnContext(id string) {
+	ps.mu.Lock()
+	defer ps.mu.Unlock()
+	ps.ownContext = id
+}
+
+// hasUnloaded tells whether a page waits for its first document.
+func (ps *pages) hasUnloaded() bool {
+	ps.mu.Lock()
+	defer ps.mu.Unlock()
+	for _, p := range ps.open {
+		if p.URL == "" {
+			return true
+		}
+	}
+	return false
+}
+
+// keep makes a page the one that is kept, if it is the only one that is open, and tells
+// whether it is.
+func (ps *pages) keep(target string) bool {
+	ps.mu.Lock()
+	defer ps.mu.Unlock()
+	if len(ps.open) != 1 || ps.open[target] == nil {
+		return false
+	}
+	ps.keptPage = target
+	return true
+}
+
+// kept is the target of the page that keep was called with last and that was the only one.
+func (ps *pages) kept() string {
+	ps.mu.Lock()
+	defer ps.mu.Unlock()
+	return ps.keptPage
+}
+
+// watched tells whether all pages among the targets are known.
+func (ps *pages) watched(targets []*target.Info) bool {
+	ps.mu.Lock()
+	defer ps.mu.Unlock()
+	return !slices.ContainsFunc(targets, func(t *target.Info) bool {
+		return t.Type == typePage && ps.open[string(t.TargetID)] == nil
+	})
+}
+
+// documents are the sessions on the documents of pages, and of their frames in processes of
+// their own, by target.
+func (ps *pages) documents() map[string]string {
+	ps.mu.Lock()
+	defer ps.mu.Unlock()
+	documents := map[string]string{}
+	for session, target := range ps.targets {
+		if ps.pageOf(target) != nil {
+			documents[target] = session
+		}
+	}
+	return documents
 }
 
 // Pages returns the open pages, the one with the latest event first.
-func (m *Monitor) Pages() []capture.Page {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	sorted := make([]*page, 0, len(m.pages))
-	for _, p := range m.pages {
+func (m *Monitor) Pages() []capture.Page { return m.pages.list() }
+
+func (ps *pages) list() []capture.Page {
+	ps.mu.Lock()
+	defer ps.mu.Unlock()
+	sorted := make([]*page, 0, len(ps.open))
+	for _, p := range ps.open {
 		sorted = append(sorted, p)
 	}
 	slices.SortFunc(sorted, func(a, b *page) int { return int(int64(b.lastEvent) - int64(a.lastEvent)) })
 	pages := make([]capture.Page, len(sorted))
 	for i, p := range sorted {
 		pages[i] = p.Page
-		pages[i].Primary, pages[i].Leaving = i == 0, m.navigations.leaving(p.TargetID)
+		pages[i].Primary, pages[i].Leaving = i == 0, ps.navigations.leaving(p.TargetID)
 	}
 	return pages
 }
 
 // Crashed tells whether a page's renderer has crashed.
-func (m *Monitor) Crashed(targetID string) bool {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	p := m.pages[targetID]
+func (m *Monitor) Crashed(targetID string) bool { return m.pages.crashed(targetID) }
+
+func (ps *pages) crashed(targetID string) bool {
+	ps.mu.Lock()
+	defer ps.mu.Unlock()
+	p := ps.open[targetID]
 	return p != nil && p.Page.Crashed
 }
 
@@ -128,66 +228,67 @@ func (m *Monitor) Primary() (capture.Page, bool) {
 
 // PageCloses says that one more page is about to close, and tells whether another page
 // of the profile's own context stays open.
-func (m *Monitor) PageCloses() (another bool) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.closing++
-	n := -m.closing
-	for _, p := range m.pages {
-		if p.context == m.ownContext {
+func (m *Monitor) PageCloses() (another bool) { return m.pages.closes() }
+
+func (ps *pages) closes() (another bool) {
+	ps.mu.Lock()
+	defer ps.mu.Unlock()
+	ps.closing++
+	n := -ps.closing
+	for _, p := range ps.open {
+		if p.context == ps.ownContext {
 			n++
 		}
 	}
 	return n > 0
 }
 
-// AwaitPages returns when all pages that were open at the call are watched.
-func (m *Monitor) AwaitPages(ctx context.Context) error {
-	targets, err := m.Targets(ctx)
+// AwaitWatched returns when all pages that were open at the call are watched.
+func (ts *Tabs) AwaitWatched(ctx context.Context) error {
+	targets, err := ts.Targets(ctx)
 	if err != nil {
 		return err
 	}
-	err = m.await(ctx, func() bool {
-		m.mu.Lock()
-		defer m.mu.Unlock()
-		return !slices.ContainsFunc(targets, func(t *target.Info) bool {
-			return t.Type == typePage && m.pages[string(t.TargetID)] == nil
-		})
-	})
-	if err != nil {
+	if err := ts.backlog.await(ctx, func() bool { return ts.pages.watched(targets) }); err != nil {
 		return errors.New("not every page could be attached in time")
 	}
 	return nil
 }
 
-// TargetsByUse is Targets in the order of Chrome's own list: what belongs to the page that was
+// ByUse is Targets in the order of Chrome's own list: what belongs to the page that was
 // opened or brought to the front last comes first, and workers come last. It does not know
 // which tab Chrome brings to the front when the one in front is closed.
-func (m *Monitor) TargetsByUse(ctx context.Context) ([]*target.Info, error) {
-	list, err := m.Targets(ctx)
+func (ts *Tabs) ByUse(ctx context.Context) ([]*target.Info, error) {
+	list, err := ts.Targets(ctx)
 	if err != nil {
 		return nil, err
 	}
-	used := map[*target.Info]boottime.Instant{}
-	m.mu.Lock()
-	for _, t := range list {
-		switch pg := m.pageOf(string(t.TargetID)); {
-		case pg != nil:
-			used[t] = max(pg.opened, m.mux.ActivatedAt(pg.TargetID))
-		case t.Type == typePage: // it was opened just now
-			used[t] = math.MaxInt64
-		}
-	}
-	m.mu.Unlock()
+	used := ts.pages.used(list, ts.chrome.mux.ActivatedAt)
 	slices.SortStableFunc(list, func(a, b *target.Info) int { return cmp.Compare(used[b], used[a]) })
 	return list, nil
 }
 
+// used returns when the pages that targets belong to were opened, or activated last.
+func (ps *pages) used(targets []*target.Info, activated func(target string) boottime.Instant) map[*target.Info]boottime.Instant {
+	ps.mu.Lock()
+	defer ps.mu.Unlock()
+	used := map[*target.Info]boottime.Instant{}
+	for _, t := range targets {
+		switch pg := ps.pageOf(string(t.TargetID)); {
+		case pg != nil:
+			used[t] = max(pg.opened, activated(pg.TargetID))
+		case t.Type == typePage: // it was opened just now
+			used[t] = math.MaxInt64
+		}
+	}
+	return used
+}
+
 // Targets lists what is open in the browser, without parts of the browser's own user
 // interface.
-func (m *Monitor) Targets(ctx context.Context) ([]*target.Info, error) {
+func (ts *Tabs) Targets(ctx context.Context) ([]*target.Info, error) {
 	var r target.GetTargetsResult
-	if err := m.observer.Call(ctx, "", target.CommandGetTargets, nil, &r); err != nil {
+	if err := ts.chrome.Call(ctx, "", target.CommandGetTargets, nil, &r); err != nil {
 		return nil, err
 	}
 	return slices.DeleteFunc(r.TargetInfos, func(t *target.Info) bool {

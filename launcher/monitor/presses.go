@@ -23,10 +23,27 @@ var pressesScript string
 // hiddenURL gives the launcher's scripts a URL by which clients are not told of them.
 const hiddenURL = "\n//# sourceURL=" + cdpproxy.HiddenWorld
 
-// watchPresses has every new document of a target note what is pressed in it, and tell what
+// GETJudge reports the GETs of pages that look like writes, or that nobody can judge: it asks
+// and looks at the documents that gets says have to be, and reports what gets finds. It has no
+// lock of its own. Its methods may be called concurrently.
+type GETJudge struct {
+	chrome      caller
+	gets        *gets
+	pages       *pages
+	navigations *navigations
+	typing      *typing
+	harmless    *harmless
+	sink        func(checkpoint.Entry)
+}
+
+func newGETJudge(chrome caller, g *gets, ps *pages, n *navigations, ty *typing, h *harmless, sink func(checkpoint.Entry)) *GETJudge {
+	return &GETJudge{chrome: chrome, gets: g, pages: ps, navigations: n, typing: ty, harmless: h, sink: sink}
+}
+
+// watch has every new document of a target note what is pressed in it, and tell what
 // is typed into.
-func (m *Monitor) watchPresses(session string) {
-	m.observer.Post(session, "Page.addScriptToEvaluateOnNewDocument", map[string]any{
+func (j *GETJudge) watch(session string) {
+	j.chrome.Post(session, "Page.addScriptToEvaluateOnNewDocument", map[string]any{
 		"source": pressesScript + typedScript + hiddenURL, "worldName": cdpproxy.HiddenWorld, "runImmediately": true,
 	})
 }
@@ -37,7 +54,7 @@ const (
 	lookTime = 2 * time.Second
 	// scriptTime is how long the script may run for that.
 	scriptTime = 500 * time.Millisecond
-	// answerTime is how long JudgeGETs waits for answers that have not come.
+	// answerTime is how long Judge waits for answers that have not come.
 	answerTime = 2 * showTime
 	// maxAnswer is the size of an answer that is not there to be read, in bytes: of these
 	// the values are looked for in the page.
@@ -50,20 +67,18 @@ const (
 )
 
 // lookAtPages asks and looks at documents as they become due, until the context ends.
-func (m *Monitor) lookAtPages(ctx context.Context) {
+func (j *GETJudge) lookAtPages(ctx context.Context) {
 	defer func() {
-		m.gets.mu.Lock()
-		m.gets.over = true
-		m.gets.mu.Unlock()
-		m.GiveUpGETs()
+		j.gets.stop()
+		j.GiveUp()
 	}()
 	for {
-		visits, lost, next := m.gets.take(time.Now())
-		m.reportGets(lost)
+		visits, lost, next := j.gets.take(time.Now())
+		j.reportAll(lost)
 		if len(visits) > 0 { // one that hangs holds up no other
 			var visiting sync.WaitGroup
 			for _, v := range visits {
-				visiting.Go(func() { m.visit(ctx, v) })
+				visiting.Go(func() { j.visit(ctx, v) })
 			}
 			visiting.Wait()
 		}
@@ -73,20 +88,20 @@ func (m *Monitor) lookAtPages(ctx context.Context) {
 		}
 		select {
 		case <-timer:
-		case <-m.gets.wake:
+		case <-j.gets.wake:
 		case <-ctx.Done():
 			return
 		}
 	}
 }
 
-// JudgeGETs returns when the GETs are judged that wait for their pages to be looked at, and
+// Judge returns when the GETs are judged that wait for their pages to be looked at, and
 // those whose answers come within a moment, or when the context ends. It is for when the
-// pages may be gone soon. What is not judged then still can be, see GiveUpGETs.
-func (m *Monitor) JudgeGETs(ctx context.Context) {
+// pages may be gone soon. What is not judged then still can be, see GiveUp.
+func (j *GETJudge) Judge(ctx context.Context) {
 	end := time.Now().Add(answerTime)
 	bound := time.After(answerTime + 2*lookTime)
-	for now := time.Now(); now.Before(end) && m.gets.underWay(now) || !m.gets.idle(now); now = time.Now() {
+	for now := time.Now(); now.Before(end) && j.gets.underWay(now) || !j.gets.idle(now); now = time.Now() {
 		select {
 		case <-time.After(recheck):
 		case <-bound:
@@ -97,26 +112,37 @@ func (m *Monitor) JudgeGETs(ctx context.Context) {
 	}
 }
 
-// GiveUpGETs reports the GETs that somebody caused and that are not judged yet as ones that
+// GiveUp reports the GETs that somebody caused and that are not judged yet as ones that
 // nobody can judge: their pages end, or nobody watches them any more.
-func (m *Monitor) GiveUpGETs() {
-	m.gets.mu.Lock()
-	lost := m.gets.giveUp(notJudged, func(*asked) bool { return true })
-	m.gets.mu.Unlock()
-	m.reportGets(lost)
+func (j *GETJudge) GiveUp() {
+	j.reportAll(j.gets.giveUpAll())
+}
+
+// giveUpAll gives up judging all requests.
+func (g *gets) giveUpAll() []*getWrite {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.giveUp(notJudged, func(*asked) bool { return true })
+}
+
+// stop says that nobody asks pages any more.
+func (g *gets) stop() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.over = true
 }
 
 // visit asks and looks at one document. One that does not even say what was pressed is not
 // looked at.
-func (m *Monitor) visit(ctx context.Context, v *visit) {
-	defer m.gets.visited()
+func (j *GETJudge) visit(ctx context.Context, v *visit) {
+	defer j.gets.visited()
 	ctx, cancel := context.WithTimeout(ctx, lookTime)
 	defer cancel()
 	if len(v.ask) > 0 {
-		m.askWhatWasPressed(ctx, v)
+		j.askWhatWasPressed(ctx, v)
 	}
 	if v.look != nil || v.notice != nil {
-		m.reportGets(m.gets.looked(v, m.look(ctx, v)))
+		j.reportAll(j.gets.looked(v, j.look(ctx, v)))
 	}
 }
 
@@ -130,7 +156,7 @@ type pressed struct {
 // askWhatWasPressed asks a document what was pressed before its requests. Those that
 // followed from nothing, from a link or from a search read. Where the document does not
 // say it, a look may.
-func (m *Monitor) askWhatWasPressed(ctx context.Context, v *visit) {
+func (j *GETJudge) askWhatWasPressed(ctx context.Context, v *visit) {
 	sent := []float64{}
 	for _, a := range v.ask {
 		sent = append(sent, a.sent)
@@ -140,12 +166,17 @@ func (m *Monitor) askWhatWasPressed(ctx context.Context, v *visit) {
 		return
 	}
 	var found []*pressed
-	if m.inPage(ctx, v.session, v.frame, fmt.Sprintf("pressedBefore(%s)", arguments), &found) != nil || len(found) != len(v.ask) {
+	if inPage(ctx, j.chrome, v.session, v.frame, fmt.Sprintf("pressedBefore(%s)", arguments), &found) != nil || len(found) != len(v.ask) {
 		return
 	}
-	m.gets.mu.Lock()
-	defer m.gets.mu.Unlock()
-	for i, a := range v.ask {
+	j.gets.pressedBefore(v.ask, found)
+}
+
+// pressedBefore takes in what was pressed before each of some requests; nil: nothing.
+func (g *gets) pressedBefore(list []*asked, found []*pressed) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for i, a := range list {
 		switch p := found[i]; {
 		case a.gone: // the answer is the next document's, in which nobody pressed anything
 		case p == nil || p.Link || p.Field:
@@ -174,7 +205,7 @@ type seenRequest struct {
 // look judges what waits for one document, and returns what has to be looked at once more:
 // what looks like a write, as long as the page has not had time to show the answer, and
 // everything after a look that failed for the first time.
-func (m *Monitor) look(ctx context.Context, v *visit) (again *visit) {
+func (j *GETJudge) look(ctx context.Context, v *visit) (again *visit) {
 	again = &visit{session: v.session, frame: v.frame, look: &pageToLook{}}
 	var waiting []*asked
 	if v.look != nil {
@@ -190,10 +221,10 @@ func (m *Monitor) look(ctx context.Context, v *visit) (again *visit) {
 	for _, a := range waiting {
 		r := request{Sent: a.sent, Done: a.head, Others: [][2]float64{}}
 		if a.bytes <= maxAnswer {
-			m.readAnswer(ctx, a)
+			j.readAnswer(ctx, a)
 		}
 		r.Values, _, _ = a.values()
-		for _, o := range m.gets.besides(a) {
+		for _, o := range j.gets.besides(a) {
 			r.Others = append(r.Others, [2]float64{o.head, o.end})
 		}
 		requests = append(requests, r)
@@ -206,28 +237,28 @@ func (m *Monitor) look(ctx context.Context, v *visit) (again *visit) {
 	}
 	arguments, err := json.Marshal(requests)
 	if err == nil {
-		err = m.inPage(ctx, v.session, v.frame, fmt.Sprintf("look(%s)", arguments), &page)
+		err = inPage(ctx, j.chrome, v.session, v.frame, fmt.Sprintf("look(%s)", arguments), &page)
 	}
 	if err != nil || len(page.Found) != len(requests) {
 		for a := range v.all() {
-			m.reportGets(again.retry(a))
+			j.reportAll(again.retry(a))
 		}
 		return again
 	}
 	now := time.Now()
 	if d := v.notice; d != nil {
 		switch notice := decision.IsNotice(d.get.Final, decision.Page{Controls: page.Controls, Letters: page.Letters}); {
-		case now.Before(d.final) && page.Controls == 0, m.gets.isGone(d):
+		case now.Before(d.final) && page.Controls == 0, j.gets.isGone(d):
 			again.notice = d
 		case notice:
-			m.reportGet(&getWrite{asked: d, sign: decision.Notice})
+			j.report(&getWrite{asked: d, sign: decision.Notice})
 		}
 	}
 	for i, a := range waiting {
 		seen := page.Found[i]
 		if seen == nil {
-			if a.control || m.gets.isGone(a) { // it is another document by now
-				m.reportGets(again.retry(a))
+			if a.control || j.gets.isGone(a) { // it is another document by now
+				j.reportAll(again.retry(a))
 			}
 			continue
 		}
@@ -242,7 +273,7 @@ func (m *Monitor) look(ctx context.Context, v *visit) (again *visit) {
 			p.Elsewhere = decision.Unknown
 		}
 		switch {
-		case seen.Told || m.only(ctx, a, seen.Perhaps):
+		case seen.Told || j.only(ctx, a, seen.Perhaps):
 			p.Told = decision.Yes
 		case len(seen.Perhaps) > 0 || seen.Missed:
 			p.Told = decision.Unknown
@@ -261,22 +292,22 @@ func (m *Monitor) look(ctx context.Context, v *visit) (again *visit) {
 			case p.Told == decision.Yes:
 				why = fewShown
 			}
-			m.reportGet(&getWrite{asked: a, sign: sign, text: seen.Name, why: why})
+			j.report(&getWrite{asked: a, sign: sign, text: seen.Name, why: why})
 		default:
-			m.reportGet(&getWrite{asked: a, sign: sign, text: seen.Name})
+			j.report(&getWrite{asked: a, sign: sign, text: seen.Name})
 		}
 	}
 	return again
 }
 
 // inPage evaluates an expression in the script's world of a document.
-func (m *Monitor) inPage(ctx context.Context, session, frame, expression string, result any) error {
+func inPage(ctx context.Context, chrome caller, session, frame, expression string, result any) error {
 	var world struct {
 		ID int `json:"executionContextId"`
 	}
 	// The world is there already, and this only tells its id.
 	params := map[string]any{"frameId": frame, "worldName": cdpproxy.HiddenWorld}
-	if err := m.observer.Call(ctx, session, "Page.createIsolatedWorld", params, &world); err != nil {
+	if err := chrome.Call(ctx, session, "Page.createIsolatedWorld", params, &world); err != nil {
 		return err
 	}
 	var r struct {
@@ -287,7 +318,7 @@ func (m *Monitor) inPage(ctx context.Context, session, frame, expression string,
 	params = map[string]any{
 		"contextId": world.ID, "expression": expression + hiddenURL, "returnByValue": true, "awaitPromise": true, "silent": true, "timeout": scriptTime.Milliseconds(),
 	}
-	if err := m.observer.Call(ctx, session, "Runtime.evaluate", params, &r); err != nil {
+	if err := chrome.Call(ctx, session, "Runtime.evaluate", params, &r); err != nil {
 		return err
 	}
 	return json.Unmarshal(r.Result.Value, result)
@@ -320,7 +351,7 @@ func (a *asked) values() (texts []string, count int, lost bool) {
 const evicted = "evicted"
 
 // readAnswer reads an answer, if it was not read before. One looker at a time has it.
-func (m *Monitor) readAnswer(ctx context.Context, a *asked) {
+func (j *GETJudge) readAnswer(ctx context.Context, a *asked) {
 	if a.body != nil || a.unread {
 		return
 	}
@@ -329,7 +360,7 @@ func (m *Monitor) readAnswer(ctx context.Context, a *asked) {
 		Body    string `json:"body"`
 		Encoded bool   `json:"base64Encoded"`
 	}
-	err := m.observer.Call(ctx, a.session, "Network.getResponseBody", map[string]string{"requestId": a.id}, &body)
+	err := j.chrome.Call(ctx, a.session, "Network.getResponseBody", map[string]string{"requestId": a.id}, &body)
 	if err == nil && body.Encoded {
 		var plain []byte
 		plain, err = base64.StdEncoding.DecodeString(body.Body)
@@ -347,23 +378,28 @@ func (m *Monitor) readAnswer(ctx context.Context, a *asked) {
 		b.texts, b.count = decision.ValuesOf(body.Body, maxValue)
 		b.whole = strings.ToLower(body.Body)
 	}
-	m.gets.mu.Lock()
-	defer m.gets.mu.Unlock()
+	j.gets.read(a, b)
+}
+
+// read takes in what an answer has.
+func (g *gets) read(a *asked, b *answerBody) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
 	a.body = b
 }
 
 // only tells whether any of the values came with the answer to a and with no other one that
 // the page may have shown at the same time.
-func (m *Monitor) only(ctx context.Context, a *asked, values []string) bool {
+func (j *GETJudge) only(ctx context.Context, a *asked, values []string) bool {
 	if len(values) == 0 {
 		return false
 	}
 	var others []string
-	for _, o := range m.gets.besides(a) {
+	for _, o := range j.gets.besides(a) {
 		if o.empty {
 			continue
 		}
-		if m.readAnswer(ctx, o.asked); o.body.whole == "" && (o.body.lost || o.body.count < 0) || strings.Contains(o.body.whole, `\u`) {
+		if j.readAnswer(ctx, o.asked); o.body.whole == "" && (o.body.lost || o.body.count < 0) || strings.Contains(o.body.whole, `\u`) {
 			return false // it may have anything
 		}
 		others = append(others, o.body.whole)
@@ -373,22 +409,20 @@ func (m *Monitor) only(ctx context.Context, a *asked, values []string) bool {
 	})
 }
 
-// reportGets reports GETs that look like writes, or that nobody can judge.
-func (m *Monitor) reportGets(list []*getWrite) {
+// reportAll reports GETs that look like writes, or that nobody can judge.
+func (j *GETJudge) reportAll(list []*getWrite) {
 	for _, w := range list {
-		m.reportGet(w)
+		j.report(w)
 	}
 }
 
-// reportGet reports a GET that looks like a write, or that nobody can judge.
-func (m *Monitor) reportGet(w *getWrite) {
-	if w.sign == decision.Unjudged && m.navigations.closing.Load() { // the launcher ends the pages itself, see Closing
+// report reports a GET that looks like a write, or that nobody can judge.
+func (j *GETJudge) report(w *getWrite) {
+	if w.sign == decision.Unjudged && j.navigations.closing.Load() { // the launcher ends the pages itself, see Closing
 		return
 	}
-	m.mu.Lock()
-	clear(m.typed)
-	page := m.targetOf(w.session, m.pageOf(m.targets[w.session]))
-	m.mu.Unlock()
+	j.typing.reportAgain()
+	page := j.pages.targetOn(w.session)
 	entry := checkpoint.Entry{Kind: checkpoint.KindGetWrite, Method: "GET", URL: w.get.Asked, Name: string(w.sign), Target: page, Type: "Fetch"}
 	if w.document {
 		entry.Type = "Document"
@@ -399,8 +433,6 @@ func (m *Monitor) reportGet(w *getWrite) {
 	if w.why != "" {
 		entry.Text = strings.TrimSuffix(w.why+"; "+entry.Text, "; ")
 	}
-	if declared := m.harmless.Load(); declared != nil {
-		entry.Declared = decision.Declared(*declared, decision.Sent{Method: "GET", URL: w.get.Asked, Whole: true})
-	}
-	m.sink(entry)
+	entry.Declared = j.harmless.declared(decision.Sent{Method: "GET", URL: w.get.Asked, Whole: true})
+	j.sink(entry)
 }

@@ -6,77 +6,121 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 
 	"leasehold/cdpproxy"
 	"leasehold/checkpoint"
+	"leasehold/internal/id"
 	"leasehold/launcher/recovery/decision"
 )
 
-// requestSent reports what a page sent. It reports each request once, even if several
-// client sessions got an event about it.
-func (m *Monitor) requestSent(t cdpproxy.Traffic) {
+// requests reports what pages sent. The goroutine that works the backlog off calls observe and
+// answered.
+type requests struct {
+	navigations *navigations
+	outcomes    *outcomes
+	still       *Still
+	typing      *typing
+	harmless    *harmless
+	sink        func(checkpoint.Entry)
+	prefix      string // of the names of requests and groups
+
+	mu         sync.Mutex
+	reported   map[[2]string]bool // requests that were reported, by id and URL
+	sockets    map[[2]string]bool // websockets that were reported since the last checkpoint, by id and declaration
+	named      map[string]named   // the last of the requests that were reported, by id
+	namesGiven int                // to requests
+	groups     map[[32]byte]*group
+	grouped    int // groups that were ever made
+}
+
+func newRequests(n *navigations, o *outcomes, s *Still, ty *typing, h *harmless, sink func(checkpoint.Entry)) *requests {
+	return &requests{
+		navigations: n, outcomes: o, still: s, typing: ty, harmless: h, sink: sink, prefix: id.New("g"),
+		reported: map[[2]string]bool{}, sockets: map[[2]string]bool{}, named: map[string]named{}, groups: map[[32]byte]*group{},
+	}
+}
+
+// forget forgets the requests of a session that is over.
+func (rs *requests) forget() {
+	rs.mu.Lock()
+	defer rs.mu.Unlock()
+	clear(rs.reported)
+	clear(rs.named)
+	clear(rs.sockets)
+	clear(rs.groups)
+}
+
+// checkpointed has messages on websockets that were reported before reported again.
+func (rs *requests) checkpointed() {
+	rs.mu.Lock()
+	defer rs.mu.Unlock()
+	clear(rs.sockets)
+}
+
+// observe reports what a page sent, by the event of a request or of a message on a websocket.
+// It reports each request once, even if several client sessions got an event about it.
+func (rs *requests) observe(t cdpproxy.Traffic) {
 	var r request
 	if json.Unmarshal(t.Params, &r) != nil {
 		return
 	}
-	entry, sent := r.entry(m.outcomes)
-	if declared := m.harmless.Load(); declared != nil {
-		entry.Declared = decision.Declared(*declared, sent)
-	}
-	entry.Unprompted = !r.Gesture && t.Acted < m.navigations.unpromptedSince(r.LoaderID, r.FrameID)
+	entry, sent := r.entry(rs.outcomes)
+	entry.Declared = rs.harmless.declared(sent)
+	entry.Unprompted = !r.Gesture && t.Acted < rs.navigations.unpromptedSince(r.LoaderID, r.FrameID)
 	message := sent.Method == checkpoint.Websocket
-	if message && m.withheld(entry, r) {
+	if message && rs.withheld(entry, r) {
 		return
 	}
-	m.mu.Lock()
-	reported, key := m.sent, [2]string{r.RequestID, sent.Method + " " + sent.URL} // a redirect has the same id, but is a request of its own
+	rs.mu.Lock()
+	reported, key := rs.reported, [2]string{r.RequestID, sent.Method + " " + sent.URL} // a redirect has the same id, but is a request of its own
 	if message {
-		reported, key[1] = m.sockets, entry.Declared
+		reported, key[1] = rs.sockets, entry.Declared
 	}
 	known := reported[key]
 	remember(reported, key, true)
-	if !known {
-		clear(m.typed)
-	}
 	if key, ok := r.groupKey(); ok && !known {
-		m.group(key).add(r, &entry, m.outcomes)
+		rs.group(key).add(r, &entry, rs.outcomes)
 	}
 	var before *checkpoint.Entry
 	if !known && r.Message == nil {
-		before = m.name(r, &entry)
+		before = rs.name(r, &entry)
 	}
-	m.mu.Unlock()
+	rs.mu.Unlock()
+	if !known {
+		rs.typing.reportAgain()
+	}
 	if before != nil {
-		m.sink(*before)
+		rs.sink(*before)
 	}
-	if !known && (message || !m.withheld(entry, r)) {
-		m.sink(entry)
+	if !known && (message || !rs.withheld(entry, r)) {
+		rs.sink(entry)
 	}
 }
 
 // withheld tells whether a request or message is withheld, because the browser stood still
 // when a page made it.
-func (m *Monitor) withheld(entry checkpoint.Entry, r request) bool {
+func (rs *requests) withheld(entry checkpoint.Entry, r request) bool {
 	socket := ""
 	if entry.Method == checkpoint.Websocket {
 		socket = r.RequestID
 	}
-	if !m.still.withholds(entry, r.Timestamp, socket) {
+	if !rs.still.withholds(entry, r.Timestamp, socket) {
 		return false
 	}
-	if m.still.ended() {
-		m.sink(withheldEntry(entry))
+	if rs.still.ended() {
+		rs.sink(withheldEntry(entry))
 	}
 	return true
 }
 
-// group returns the group of the requests that have this key. The caller holds m.mu.
-func (m *Monitor) group(key [32]byte) *group {
-	g := m.groups[key]
+// group returns the group of the requests that have this key. The caller holds rs.mu.
+func (rs *requests) group(key [32]byte) *group {
+	g := rs.groups[key]
 	if g == nil {
-		m.grouped++
-		g = &group{name: fmt.Sprint(m.groupPrefix, "-", m.grouped)}
-		remember(m.groups, key, g)
+		rs.grouped++
+		g = &group{name: fmt.Sprint(rs.prefix, "-", rs.grouped)}
+		remember(rs.groups, key, g)
 	}
 	return g
 }

@@ -68,7 +68,7 @@ func (m *Monitor) signInField(ctx context.Context, pg capture.Page) (name, probl
 		return "", "a dialog is open"
 	}
 	call := func(method string, params, result any) bool {
-		err := m.observer.Call(ctx, pg.SessionID, method, params, result)
+		err := m.chrome.Call(ctx, pg.SessionID, method, params, result)
 		if err != nil {
 			problem = err.Error()
 		}
@@ -78,7 +78,7 @@ func (m *Monitor) signInField(ctx context.Context, pg capture.Page) (name, probl
 	if !call(dom.CommandGetDocument, map[string]any{"depth": 0}, &root) || root.Root == nil {
 		return "", problem
 	}
-	defer m.observer.Post(pg.SessionID, dom.CommandDisable, nil)
+	defer m.chrome.Post(pg.SessionID, dom.CommandDisable, nil)
 	for _, field := range signInFields {
 		var found dom.QuerySelectorAllResult
 		if !call(dom.CommandQuerySelectorAll, map[string]any{"nodeId": root.Root.NodeID, "selector": field.selector}, &found) {
@@ -86,7 +86,7 @@ func (m *Monitor) signInField(ctx context.Context, pg capture.Page) (name, probl
 		}
 		for _, node := range found.NodeIDs[:min(len(found.NodeIDs), maxFields)] {
 			// One that is not rendered has no box, which is an error.
-			if m.observer.Call(ctx, pg.SessionID, dom.CommandGetBoxModel, map[string]any{"nodeId": node}, nil) == nil {
+			if m.chrome.Call(ctx, pg.SessionID, dom.CommandGetBoxModel, map[string]any{"nodeId": node}, nil) == nil {
 				return field.name, ""
 			}
 		}

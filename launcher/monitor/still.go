@@ -35,10 +35,11 @@ type Withheld struct {
 	Type   string    `json:"type,omitempty"`
 }
 
-// still is what is known of a browser that stands still, and of what may wait in its
-// network service. The zero value is a browser that does not. Its methods may be called
-// concurrently.
-type still struct {
+// Still is what is known of a browser that stands still, and of what may wait in its
+// network service. Its methods may be called concurrently.
+type Still struct {
+	sink func(checkpoint.Entry)
+
 	mu    sync.Mutex
 	since float64 // when it stood still, by Chrome's clock; zero: it does not
 	over  bool    // its pages were ended: what comes late was withheld, too
@@ -53,6 +54,8 @@ type still struct {
 	messages boottime.Instant          // when the last message was sent
 }
 
+func newStill(sink func(checkpoint.Entry)) *Still { return &Still{sink: sink} }
+
 type messageKey struct {
 	socket string
 	at     float64
@@ -66,9 +69,9 @@ type pendingRequest struct {
 // chromeClock is a time as Chrome's events have it: seconds on the kernel's CLOCK_MONOTONIC.
 func chromeClock(at time.Duration) float64 { return at.Seconds() }
 
-// begins tells the monitor that nothing leaves the browser since at, by the kernel's
+// Begins says that nothing leaves the browser any more, since at by the kernel's
 // CLOCK_MONOTONIC.
-func (s *still) begins(at time.Duration) {
+func (s *Still) Begins(at time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.since, s.seen = chromeClock(at), map[messageKey]bool{}
@@ -76,7 +79,7 @@ func (s *still) begins(at time.Duration) {
 
 // withholds takes in an entry for what a page sent at a time by Chrome's clock, and tells
 // whether it is withheld. socket is the id of the websocket that a message is for.
-func (s *still) withholds(e checkpoint.Entry, at float64, socket string) bool {
+func (s *Still) withholds(e checkpoint.Entry, at float64, socket string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.since == 0 || at <= s.since {
@@ -95,7 +98,7 @@ func (s *still) withholds(e checkpoint.Entry, at float64, socket string) bool {
 }
 
 // add keeps an entry. s.mu is held.
-func (s *still) add(e checkpoint.Entry) {
+func (s *Still) add(e checkpoint.Entry) {
 	if s.over {
 		return // it is reported at once
 	}
@@ -108,7 +111,7 @@ func (s *still) add(e checkpoint.Entry) {
 
 // take returns what was withheld, and forgets it. more is how many it leaves out. With
 // over, everything that is seen from now on was withheld; otherwise the browser moves.
-func (s *still) take(over bool) (entries []checkpoint.Entry, more uint64) {
+func (s *Still) take(over bool) (entries []checkpoint.Entry, more uint64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	entries, more = s.entries, s.more
@@ -120,14 +123,14 @@ func (s *still) take(over bool) (entries []checkpoint.Entry, more uint64) {
 }
 
 // stands tells whether the browser stands still.
-func (s *still) stands() bool {
+func (s *Still) stands() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.since != 0
 }
 
 // ended tells whether the pages were ended.
-func (s *still) ended() bool {
+func (s *Still) ended() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.over
@@ -142,7 +145,7 @@ var (
 )
 
 // observe takes an event of a request. The pipe's reader calls it, for each.
-func (s *still) observe(method string, params json.RawMessage, now boottime.Instant) {
+func (s *Still) observe(method string, params json.RawMessage, now boottime.Instant) {
 	switch method {
 	case eventRequest:
 		head := params[:min(len(params), maxHead)]
@@ -173,9 +176,9 @@ func (s *still) observe(method string, params json.RawMessage, now boottime.Inst
 	}
 }
 
-// waiting tells whether anything may wait in the network service of a browser that stands
-// still since then: it would be sent if the network service went on.
-func (s *still) waiting(since boottime.Instant) bool {
+// MayWait tells whether anything may wait in the browser's network service, which was
+// stopped at since: it would be sent if the network service went on.
+func (s *Still) MayWait(since boottime.Instant) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.any || s.messages != 0 && s.messages.Add(recentlyBegun) > since {
@@ -189,31 +192,26 @@ func (s *still) waiting(since boottime.Instant) bool {
 	return false
 }
 
-// StandsStill tells the monitor that nothing leaves the browser any more. at is the time
-// by the kernel's CLOCK_MONOTONIC.
-func (m *Monitor) StandsStill(at time.Duration) { m.still.begins(at) }
-
-// Moves tells the monitor that the browser goes on: what was withheld is sent now, and is
-// reported.
-func (m *Monitor) Moves() {
-	entries, more := m.still.take(false)
+// Moves says that the browser goes on: what was withheld is sent now, and is reported.
+func (s *Still) Moves() {
+	entries, more := s.take(false)
 	for _, e := range entries {
-		m.sink(e)
+		s.sink(e)
 	}
 	if more > 0 {
-		m.sink(checkpoint.Entry{Kind: checkpoint.KindRequest, Method: "MANY", Text: "more requests at once than could be recorded", Count: more})
+		s.sink(checkpoint.Entry{Kind: checkpoint.KindRequest, Method: "MANY", Text: "more requests at once than could be recorded", Count: more})
 	}
 }
 
-// PagesEnd tells the monitor that the launcher ends the pages of a browser that stood
-// still: what was withheld is never sent, and is reported so.
-func (m *Monitor) PagesEnd() {
-	entries, more := m.still.take(true)
+// PagesEnd says that the launcher ends the pages of a browser that stood still: what was
+// withheld is never sent, and is reported so.
+func (s *Still) PagesEnd() {
+	entries, more := s.take(true)
 	for _, e := range entries {
-		m.sink(withheldEntry(e))
+		s.sink(withheldEntry(e))
 	}
 	if more > 0 {
-		m.sink(checkpoint.Entry{Kind: checkpoint.KindWithheld, Method: "MANY", Text: "further ones, which were not recorded one by one", Count: more})
+		s.sink(checkpoint.Entry{Kind: checkpoint.KindWithheld, Method: "MANY", Text: "further ones, which were not recorded one by one", Count: more})
 	}
 }
 
@@ -224,38 +222,27 @@ func withheldEntry(e checkpoint.Entry) checkpoint.Entry {
 
 // MayHaveSent reports that pages may have sent something that cannot be told from what was
 // withheld. why says so in words.
-func (m *Monitor) MayHaveSent(why string) {
-	m.sink(checkpoint.Entry{Kind: checkpoint.KindRequest, Method: checkpoint.Unseen, Text: why})
+func (s *Still) MayHaveSent(why string) {
+	s.sink(checkpoint.Entry{Kind: checkpoint.KindRequest, Method: checkpoint.Unseen, Text: why})
 }
-
-// MayWait tells whether anything may wait in the browser's network service, which was
-// stopped at since.
-func (m *Monitor) MayWait(since boottime.Instant) bool { return m.still.waiting(since) }
 
 // Withheld is what was withheld so far and not reported, and how many more there were.
-func (m *Monitor) Withheld() (list []Withheld, more uint64) {
-	m.still.mu.Lock()
-	defer m.still.mu.Unlock()
-	for i, e := range m.still.entries {
-		list = append(list, Withheld{At: m.still.at[i], Method: e.Method, URL: checkpoint.Clip(redact.URL(e.URL)), Type: e.Type})
+func (s *Still) Withheld() (list []Withheld, more uint64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for i, e := range s.entries {
+		list = append(list, Withheld{At: s.at[i], Method: e.Method, URL: checkpoint.Clip(redact.URL(e.URL)), Type: e.Type})
 	}
-	return list, m.still.more
+	return list, s.more
 }
 
-// AwaitCookies returns when the cookies that scripts of the open pages have set are in the
+// AwaitStored returns when the cookies that scripts of the open pages have set are in the
 // browser's cookie store. Setting one takes a script no time, but it is on its way to the
 // network service for a moment, in which Storage.getCookies does not have it; reading goes
 // the same way after it. The error says how many documents did not answer before the
 // deadline of ctx. Frames in the process of their page are not asked.
-func (m *Monitor) AwaitCookies(ctx context.Context) error {
-	m.mu.Lock()
-	documents := map[string]string{} // session by frame, which has the id of its target
-	for session, target := range m.targets {
-		if m.pageOf(target) != nil {
-			documents[target] = session
-		}
-	}
-	m.mu.Unlock()
+func (c *Cookies) AwaitStored(ctx context.Context) error {
+	documents := c.pages.documents() // a frame has the id of its target
 	// A document that reads its cookies when the network service is stopped waits for it, and
 	// shows nothing more. So one that gets to it too late does not.
 	deadline, _ := ctx.Deadline()
@@ -265,7 +252,7 @@ func (m *Monitor) AwaitCookies(ctx context.Context) error {
 	for frame, session := range documents {
 		asking.Go(func() {
 			var read bool
-			if err := m.inPage(ctx, session, frame, script, &read); ctx.Err() != nil || err == nil && !read {
+			if err := inPage(ctx, c.chrome, session, frame, script, &read); ctx.Err() != nil || err == nil && !read {
 				silent.Add(1) // what has an error before is no document: a worker
 			}
 		})

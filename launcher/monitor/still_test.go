@@ -26,8 +26,8 @@ func message(socket string, at float64) cdpproxy.Traffic {
 func unattached() (*Monitor, *[]string) {
 	var got []string
 	m := New(func(e checkpoint.Entry) { got = append(got, fmt.Sprintf("%s %s %s", e.Kind, e.Method, e.URL)) })
-	m.mux = &cdpproxy.Mux{}
-	m.navigations.follow(m.mux)
+	m.chrome.mux = &cdpproxy.Mux{}
+	m.navigations.follow(m.chrome.mux)
 	return m, &got
 }
 
@@ -39,27 +39,27 @@ func TestWhatAPageSendsWhileItStandsStillIsWithheld(t *testing.T) {
 		want []string
 	}{
 		"as long as it stands still": {func(*Monitor) {}, nil},
-		"sent when it goes on":       {(*Monitor).Moves, []string{"request POST http://shop/save?id=2", "request WEBSOCKET ", "request WEBSOCKET "}},
+		"sent when it goes on":       {func(m *Monitor) { m.still.Moves() }, []string{"request POST http://shop/save?id=2", "request WEBSOCKET ", "request WEBSOCKET "}},
 		"never sent if its pages end": {func(m *Monitor) {
-			m.PagesEnd()
-			m.requestSent(posted("3", 103)) // it comes late
+			m.still.PagesEnd()
+			m.requests.observe(posted("3", 103)) // it comes late
 		}, []string{"withheld POST http://shop/save?id=2", "withheld WEBSOCKET ", "withheld WEBSOCKET ", "withheld POST http://shop/save?id=3"}},
 		"after it went on": {func(m *Monitor) {
-			m.Moves()
-			m.requestSent(posted("3", 103))
+			m.still.Moves()
+			m.requests.observe(posted("3", 103))
 		}, []string{"request POST http://shop/save?id=2", "request WEBSOCKET ", "request WEBSOCKET ", "request POST http://shop/save?id=3"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			m, got := unattached()
-			m.requestSent(message("w", 99))
-			m.StandsStill(stop)
-			m.requestSent(posted("1", 99.9)) // it was sent before, and is reported after
-			for range 2 {                    // by the client's session, and by the launcher's own
-				m.requestSent(posted("2", 100.1))
-				m.requestSent(message("w", 100.2))
+			m.requests.observe(message("w", 99))
+			m.still.Begins(stop)
+			m.requests.observe(posted("1", 99.9)) // it was sent before, and is reported after
+			for range 2 {                         // by the client's session, and by the launcher's own
+				m.requests.observe(posted("2", 100.1))
+				m.requests.observe(message("w", 100.2))
 			}
-			m.requestSent(message("w", 100.3))
-			if list, more := m.Withheld(); len(list) != 3 || more != 0 || list[0].Method != "POST" || list[0].URL != "http://shop/save?id=2" {
+			m.requests.observe(message("w", 100.3))
+			if list, more := m.still.Withheld(); len(list) != 3 || more != 0 || list[0].Method != "POST" || list[0].URL != "http://shop/save?id=2" {
 				t.Errorf("withheld: %+v, %d more", list, more)
 			}
 			tt.end(m)
@@ -73,14 +73,14 @@ func TestWhatAPageSendsWhileItStandsStillIsWithheld(t *testing.T) {
 
 func TestMoreIsWithheldThanIsKept(t *testing.T) {
 	m, got := unattached()
-	m.StandsStill(time.Second)
+	m.still.Begins(time.Second)
 	for i := range maxWithheld + 5 {
-		m.requestSent(posted(fmt.Sprint("r", i), 2))
+		m.requests.observe(posted(fmt.Sprint("r", i), 2))
 	}
-	if list, more := m.Withheld(); len(list) != maxWithheld || more != 5 {
+	if list, more := m.still.Withheld(); len(list) != maxWithheld || more != 5 {
 		t.Errorf("%d withheld, %d more", len(list), more)
 	}
-	m.PagesEnd()
+	m.still.PagesEnd()
 	if n := len(*got); n != maxWithheld+1 || (*got)[n-1] != "withheld MANY " {
 		t.Errorf("%d reported, the last %s", n, (*got)[n-1])
 	}
@@ -88,8 +88,8 @@ func TestMoreIsWithheldThanIsKept(t *testing.T) {
 
 func TestWhatMayWaitInTheNetworkService(t *testing.T) {
 	since := boottime.Instant(time.Hour)
-	event := func(method, content string) func(*still, boottime.Instant) {
-		return func(s *still, at boottime.Instant) { s.observe(method, json.RawMessage(content), at) }
+	event := func(method, content string) func(*Still, boottime.Instant) {
+		return func(s *Still, at boottime.Instant) { s.observe(method, json.RawMessage(content), at) }
 	}
 	get, post := `{"requestId":"1","loaderId":"l","documentURL":"http://shop/","request":{"url":"http://shop/","method":"GET"`, `{"requestId":"1","loaderId":"l","documentURL":"http://shop/","request":{"url":"http://shop/","method":"POST"`
 	own := `{"requestId":"1","loaderId":"l","documentURL":"chrome://omnibox-popup/","request":{"url":"chrome://x","method":"GET"`
@@ -97,28 +97,28 @@ func TestWhatMayWaitInTheNetworkService(t *testing.T) {
 	for _, tt := range []struct {
 		name   string
 		ago    time.Duration
-		events []func(*still, boottime.Instant)
+		events []func(*Still, boottime.Instant)
 		want   bool
 	}{
 		{"nothing was sent", 0, nil, false},
-		{"a request that is answered", time.Second, []func(*still, boottime.Instant){event(eventRequest, get), finished}, false},
-		{"one that failed", time.Second, []func(*still, boottime.Instant){event(eventRequest, post), event(eventFailed, `{"requestId":"1"`)}, false},
-		{"a new one without an answer", time.Second, []func(*still, boottime.Instant){event(eventRequest, get)}, true},
-		{"an old one, as of a stream", time.Minute, []func(*still, boottime.Instant){event(eventRequest, get)}, false},
-		{"an old unsafe one, as of an upload", time.Minute, []func(*still, boottime.Instant){event(eventRequest, post)}, true},
-		{"one of Chrome's own pages", time.Second, []func(*still, boottime.Instant){event(eventRequest, own)}, false},
-		{"a message just now", time.Second, []func(*still, boottime.Instant){event(eventMessageSent, `{}`)}, true},
-		{"a message long ago", time.Minute, []func(*still, boottime.Instant){event(eventMessageSent, `{}`)}, false},
-		{"a read while it stands still", -time.Second, []func(*still, boottime.Instant){event(eventRequest, get), finished}, true},
+		{"a request that is answered", time.Second, []func(*Still, boottime.Instant){event(eventRequest, get), finished}, false},
+		{"one that failed", time.Second, []func(*Still, boottime.Instant){event(eventRequest, post), event(eventFailed, `{"requestId":"1"`)}, false},
+		{"a new one without an answer", time.Second, []func(*Still, boottime.Instant){event(eventRequest, get)}, true},
+		{"an old one, as of a stream", time.Minute, []func(*Still, boottime.Instant){event(eventRequest, get)}, false},
+		{"an old unsafe one, as of an upload", time.Minute, []func(*Still, boottime.Instant){event(eventRequest, post)}, true},
+		{"one of Chrome's own pages", time.Second, []func(*Still, boottime.Instant){event(eventRequest, own)}, false},
+		{"a message just now", time.Second, []func(*Still, boottime.Instant){event(eventMessageSent, `{}`)}, true},
+		{"a message long ago", time.Minute, []func(*Still, boottime.Instant){event(eventMessageSent, `{}`)}, false},
+		{"a read while it stands still", -time.Second, []func(*Still, boottime.Instant){event(eventRequest, get), finished}, true},
 	} {
-		var s still
+		s := newStill(nil)
 		if tt.ago < 0 {
-			s.begins(time.Hour)
+			s.Begins(time.Hour)
 		}
 		for _, e := range tt.events {
-			e(&s, since.Add(-tt.ago))
+			e(s, since.Add(-tt.ago))
 		}
-		if got := s.waiting(since); got != tt.want {
+		if got := s.MayWait(since); got != tt.want {
 			t.Errorf("%s: %v", tt.name, got)
 		}
 	}

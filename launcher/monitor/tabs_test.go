@@ -107,11 +107,11 @@ func (p *pipe) answer(t *testing.T, in, out *os.File) {
 func TestTabsGoThroughTheFence(t *testing.T) {
 	calls := map[string]func(context.Context, *Monitor, *lease.Fence) error{
 		"Target.createTarget": func(ctx context.Context, m *Monitor, f *lease.Fence) error {
-			_, err := m.OpenTab(ctx, f, "")
+			_, err := m.tabs.Open(ctx, f, "")
 			return err
 		},
-		"Target.activateTarget": func(ctx context.Context, m *Monitor, f *lease.Fence) error { return m.ActivateTab(ctx, f, "T") },
-		"Target.closeTarget":    func(ctx context.Context, m *Monitor, f *lease.Fence) error { return m.CloseTab(ctx, f, "T") },
+		"Target.activateTarget": func(ctx context.Context, m *Monitor, f *lease.Fence) error { return m.tabs.Activate(ctx, f, "T") },
+		"Target.closeTarget":    func(ctx context.Context, m *Monitor, f *lease.Fence) error { return m.tabs.Close(ctx, f, "T") },
 	}
 	over := errors.New("the session is over")
 	for method, call := range calls {
@@ -127,7 +127,7 @@ func TestTabsGoThroughTheFence(t *testing.T) {
 		if err := call(t.Context(), m, fence); !errors.Is(err, over) {
 			t.Errorf("%s after the session's end: %v", method, err)
 		}
-		if err := m.OpenTabBehind(t.Context(), fence); !errors.Is(err, over) {
+		if err := m.tabs.OpenBehind(t.Context(), fence); !errors.Is(err, over) {
 			t.Errorf("a tab behind after the session's end: %v", err)
 		}
 		p.mu.Lock()

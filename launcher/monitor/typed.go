@@ -40,34 +40,62 @@ const (
 	maxClosedRoots = 64
 )
 
+// typing reports what kinds of fields are typed into. Each channel has a goroutine that works
+// it off: bindDocuments and findClosedRoots.
+type typing struct {
+	chrome caller
+	pages  *pages
+	sink   func(checkpoint.Entry)
+
+	documents   chan frameDocument
+	closedRoots chan closedRoot
+
+	mu       sync.Mutex
+	reported map[documentField]time.Time // when, since something was sent or the last checkpoint
+}
+
+func newTyping(chrome caller, ps *pages, sink func(checkpoint.Entry)) *typing {
+	return &typing{
+		chrome: chrome, pages: ps, sink: sink,
+		documents: make(chan frameDocument, maxDocuments), closedRoots: make(chan closedRoot, maxClosedRoots), reported: map[documentField]time.Time{},
+	}
+}
+
+// reportAgain has every kind of field that is typed into from now on reported once more.
+func (ty *typing) reportAgain() {
+	ty.mu.Lock()
+	defer ty.mu.Unlock()
+	clear(ty.reported)
+}
+
 // frameDocument is the document that a frame has now.
 type frameDocument struct{ session, frame string }
 
-// watchTyping has the script in a frame's document tell what is typed into.
-func (m *Monitor) watchTyping(session, frame string) {
+// watch has the script in a frame's document tell what is typed into.
+func (ty *typing) watch(session, frame string) {
 	select {
-	case m.documents <- frameDocument{session, frame}:
+	case ty.documents <- frameDocument{session, frame}:
 	default: // a page makes more frames than anybody types into
 	}
 }
 
 // watchNewDocument does so for a document that a frame went to.
-func (m *Monitor) watchNewDocument(event cdpproxy.Event) {
+func (ty *typing) watchNewDocument(event cdpproxy.Event) {
 	var p cdppage.EventFrameNavigated
 	if decode(event, &p) && p.Frame != nil {
-		m.watchTyping(event.Session, string(p.Frame.ID))
+		ty.watch(event.Session, string(p.Frame.ID))
 	}
 }
 
 // bindDocuments gives the scripts of documents the function by which they tell, until the context
 // ends.
-func (m *Monitor) bindDocuments(ctx context.Context) {
+func (ty *typing) bindDocuments(ctx context.Context) {
 	var binding sync.WaitGroup
 	defer binding.Wait()
 	for {
 		select {
-		case d := <-m.documents: // one that hangs holds up no other
-			binding.Go(func() { m.bind(ctx, d) })
+		case d := <-ty.documents: // one that hangs holds up no other
+			binding.Go(func() { ty.bind(ctx, d) })
 		case <-ctx.Done():
 			return
 		}
@@ -76,12 +104,12 @@ func (m *Monitor) bindDocuments(ctx context.Context) {
 
 // bind does so for one document. Only worlds that are there get the function, unless the Runtime
 // domain is enabled, which pages can detect. So the world is awaited.
-func (m *Monitor) bind(ctx context.Context, d frameDocument) {
+func (ty *typing) bind(ctx context.Context, d frameDocument) {
 	ctx, cancel := context.WithTimeout(ctx, bindTime)
 	defer cancel()
 	params := map[string]any{"frameId": d.frame, "worldName": cdpproxy.HiddenWorld}
-	if m.observer.Call(ctx, d.session, "Page.createIsolatedWorld", params, nil) == nil {
-		m.observer.Post(d.session, "Runtime.addBinding", map[string]any{"name": typedBinding, "executionContextName": cdpproxy.HiddenWorld})
+	if ty.chrome.Call(ctx, d.session, "Page.createIsolatedWorld", params, nil) == nil {
+		ty.chrome.Post(d.session, "Runtime.addBinding", map[string]any{"name": typedBinding, "executionContextName": cdpproxy.HiddenWorld})
 	}
 }
 
@@ -120,12 +148,12 @@ func (m *Monitor) scriptTold(event cdpproxy.Event) {
 		return
 	}
 	_, typed := m.navigations.actedOn(event.Session)
-	m.queue(heard{told: &told{event.Session, event.Params, typed}}) // where there is no room, a page floods it
+	m.backlog.queue(heard{told: &told{event.Session, event.Params, typed}}) // where there is no room, a page floods it
 }
 
 // fieldTyped reports a field that somebody typed into. A page can make it look so by a script,
 // which does not count where nobody typed into the page at all.
-func (m *Monitor) fieldTyped(t told, now time.Time) {
+func (ty *typing) fieldTyped(t told, now time.Time) {
 	var call struct {
 		Name    string `json:"name"`
 		Payload string `json:"payload"`
@@ -141,7 +169,7 @@ func (m *Monitor) fieldTyped(t told, now time.Time) {
 	}
 	if said.Closed {
 		select {
-		case m.closedRoots <- closedRoot{t.session, call.World}:
+		case ty.closedRoots <- closedRoot{t.session, call.World}:
 		default:
 		}
 		return
@@ -150,26 +178,25 @@ func (m *Monitor) fieldTyped(t told, now time.Time) {
 		return
 	}
 	key := documentField{t.session, call.World, said.Kind()}
-	m.mu.Lock()
-	at, known := m.typed[key]
+	ty.mu.Lock()
+	at, known := ty.reported[key]
 	again := !known || now.Sub(at) >= typedAgain
 	if again {
-		remember(m.typed, key, now)
+		remember(ty.reported, key, now)
 	}
-	page := m.targetOf(t.session, m.pageOf(m.targets[t.session]))
-	m.mu.Unlock()
+	ty.mu.Unlock()
 	if again {
-		m.sink(checkpoint.Entry{Kind: checkpoint.KindTyped, Name: string(key.field), URL: said.URL, Target: page})
+		ty.sink(checkpoint.Entry{Kind: checkpoint.KindTyped, Name: string(key.field), URL: said.URL, Target: ty.pages.targetOn(t.session)})
 	}
 }
 
 // findClosedRoots gives closed shadow roots to the scripts that ask for them, until the context
 // ends.
-func (m *Monitor) findClosedRoots(ctx context.Context) {
+func (ty *typing) findClosedRoots(ctx context.Context) {
 	for {
 		select {
-		case r := <-m.closedRoots:
-			m.findClosedRoot(ctx, r)
+		case r := <-ty.closedRoots:
+			ty.findClosedRoot(ctx, r)
 		case <-ctx.Done():
 			return
 		}
@@ -178,18 +205,18 @@ func (m *Monitor) findClosedRoots(ctx context.Context) {
 
 // findClosedRoot gives one to the script. Where that fails the document is gone, or hangs, and
 // nothing is known of what is typed there.
-func (m *Monitor) findClosedRoot(ctx context.Context, r closedRoot) {
+func (ty *typing) findClosedRoot(ctx context.Context, r closedRoot) {
 	ctx, cancel := context.WithTimeout(ctx, lookTime)
 	defer cancel()
 	defer func() { // awaited, since the next one uses the same group
-		_ = m.observer.Call(ctx, r.session, "Runtime.releaseObjectGroup", map[string]any{"objectGroup": typedBinding}, nil)
+		_ = ty.chrome.Call(ctx, r.session, "Runtime.releaseObjectGroup", map[string]any{"objectGroup": typedBinding}, nil)
 	}()
 	type object struct {
 		ID string `json:"objectId"`
 	}
 	var host struct{ Result object }
 	params := map[string]any{"contextId": r.world, "expression": "closedHost()" + hiddenURL, "objectGroup": typedBinding, "silent": true}
-	if m.observer.Call(ctx, r.session, "Runtime.evaluate", params, &host) != nil || host.Result.ID == "" {
+	if ty.chrome.Call(ctx, r.session, "Runtime.evaluate", params, &host) != nil || host.Result.ID == "" {
 		return
 	}
 	var described struct {
@@ -200,7 +227,7 @@ func (m *Monitor) findClosedRoot(ctx context.Context, r closedRoot) {
 			} `json:"shadowRoots"`
 		} `json:"node"`
 	}
-	if m.observer.Call(ctx, r.session, "DOM.describeNode", map[string]any{"objectId": host.Result.ID}, &described) != nil {
+	if ty.chrome.Call(ctx, r.session, "DOM.describeNode", map[string]any{"objectId": host.Result.ID}, &described) != nil {
 		return
 	}
 	for _, root := range described.Node.ShadowRoots {
@@ -209,10 +236,10 @@ func (m *Monitor) findClosedRoot(ctx context.Context, r closedRoot) {
 		}
 		var found struct{ Object object }
 		params = map[string]any{"backendNodeId": root.BackendNodeID, "executionContextId": r.world, "objectGroup": typedBinding}
-		if m.observer.Call(ctx, r.session, "DOM.resolveNode", params, &found) != nil {
+		if ty.chrome.Call(ctx, r.session, "DOM.resolveNode", params, &found) != nil {
 			return
 		}
 		params = map[string]any{"objectId": found.Object.ID, "functionDeclaration": "function() { watchClosed(this) }", "silent": true}
-		_ = m.observer.Call(ctx, r.session, "Runtime.callFunctionOn", params, nil)
+		_ = ty.chrome.Call(ctx, r.session, "Runtime.callFunctionOn", params, nil)
 	}
 }

@@ -243,7 +243,7 @@ func TestWhatWasTypedBeforeItCouldBeTold(t *testing.T) {
 	inWorld := func(expression string) {
 		t.Helper()
 		var done bool
-		if err := w.monitor.inPage(t.Context(), own, frame, "("+expression+", true)", &done); err != nil || !done {
+		if err := inPage(t.Context(), w.monitor.chrome, own, frame, "("+expression+", true)", &done); err != nil || !done {
 			t.Fatal(done, err)
 		}
 	}
@@ -305,15 +305,15 @@ func TestTypingIsGathered(t *testing.T) {
 	t.Parallel()
 	var got []checkpoint.Entry
 	m := New(func(e checkpoint.Entry) { got = append(got, e) })
-	m.pages["T"], m.targets["S"] = &page{}, "T"
-	m.pages["T"].TargetID = "T"
+	m.pages.open["T"], m.pages.targets["S"] = &page{}, "T"
+	m.pages.open["T"].TargetID = "T"
 	now := time.Unix(0, 0)
 	tell := func(world int, attributes string, typed bool) {
 		payload, err := json.Marshal(fmt.Sprintf(`{"tag":"input","attributes":%s,"value":"","url":"http://a/"}`, attributes))
 		if err != nil {
 			t.Fatal(err)
 		}
-		m.fieldTyped(told{"S", fmt.Appendf(nil, `{"name":"leaseholdTyped","payload":%s,"executionContextId":%d}`, payload, world), typed}, now)
+		m.typing.fieldTyped(told{"S", fmt.Appendf(nil, `{"name":"leaseholdTyped","payload":%s,"executionContextId":%d}`, payload, world), typed}, now)
 	}
 	const text, password = `{"type":"text"}`, `{"type":"password"}`
 	tell(1, text, true)
@@ -328,7 +328,7 @@ func TestTypingIsGathered(t *testing.T) {
 	tell(2, password, false)
 	m.Checkpointed()
 	tell(2, text, true)
-	m.requestSent(cdpproxy.Traffic{Method: eventRequest, Params: json.RawMessage(`{"requestId":"1","type":"Fetch","request":{"url":"http://a/","method":"POST"}}`)})
+	m.requests.observe(cdpproxy.Traffic{Method: eventRequest, Params: json.RawMessage(`{"requestId":"1","type":"Fetch","request":{"url":"http://a/","method":"POST"}}`)})
 	tell(2, text, true)
 	now = now.Add(typedAgain)
 	tell(2, text, true)
@@ -336,7 +336,7 @@ func TestTypingIsGathered(t *testing.T) {
 		t.Errorf("%s, want %s", kinds(got), want)
 	}
 	for _, params := range []string{`{}`, `{"name":"leaseholdTyped","payload":"x"}`, `{"name":"other","payload":"{}"}`, `[`} {
-		m.fieldTyped(told{"S", json.RawMessage(params), true}, now)
+		m.typing.fieldTyped(told{"S", json.RawMessage(params), true}, now)
 	}
 	if kinds(got) != "text password text text text text" {
 		t.Errorf("of what nobody told: %s", kinds(got))

@@ -33,7 +33,7 @@ func (s *steps) compareCookies() {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), cookiesTimeout)
 	defer cancel()
-	s.Browser.Monitor().CompareCookies(s.Browser.Cookies(ctx))
+	s.Browser.Monitor().Cookies().Compare(s.Browser.Cookies(ctx))
 }
 
 // unchecked is the fact about the session check before one was made.

@@ -170,7 +170,7 @@ func (r *Recoverer) addRecorded(ctx context.Context, c Capture, p parts) {
 	asking, cancel := context.WithTimeout(ctx, cookiesTimeout)
 	cookies, asked := c.Browser.Cookies(asking)
 	cancel()
-	c.Browser.Monitor().CompareCookies(cookies, asked)
+	c.Browser.Monitor().Cookies().Compare(cookies, asked)
 	var digest []byte
 	if err = asked; err == nil {
 		digest, err = evidence.CookieDigest(cookies, r.o.Archive.Salt(c.Record.ProfileID))

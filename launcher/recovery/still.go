@@ -26,7 +26,7 @@ func (s *steps) addWithheld(b *evidence.Bundle) {
 	if b == nil || !s.Browser.Driven() {
 		return
 	}
-	list, more := s.Browser.Monitor().Withheld()
+	list, more := s.Browser.Monitor().Still().Withheld()
 	if len(list) == 0 {
 		return
 	}

@@ -305,7 +305,7 @@ func (s *Session) PageCloses() {
 	}
 	ctx, cancel := context.WithTimeout(s.h.ctx, keepOpenTimeout)
 	defer cancel()
-	if err := m.OpenTabBehind(ctx, s.Fence()); err != nil {
+	if err := m.Tabs().OpenBehind(ctx, s.Fence()); err != nil {
 		s.log.Warn().Err(err).Msg("no tab to keep the profile open: session cookies may be lost")
 	}
 }

@@ -77,7 +77,7 @@ func (e *ending) finish() {
 	switch {
 	case !last:
 		if e.verdict != endInOrder && s.browser.Driven() { // its pages go on, and nobody judges it by them
-			s.browser.Monitor().GiveUpGETs()
+			s.browser.Monitor().GETs().GiveUp()
 		}
 		c.Goal, c.DetachClients = recovery.EndRun, s.clients.Detach
 	case e.verdict == endInOrder:
@@ -114,7 +114,7 @@ func (e *ending) touched() bool {
 		s.log.Warn().Err(err).Msg("what the pages did last is not known")
 		return true
 	}
-	s.browser.Monitor().GiveUpGETs()
+	s.browser.Monitor().GETs().GiveUp()
 	s.mu.Lock()
 	unseen := s.file.Unseen
 	s.mu.Unlock()
@@ -181,7 +181,7 @@ func Keeping(jar sessionfile.Jar, m api.Manifest) browser.KeepCookies {
 func (s *Session) capture(reason, outcome string) *evidence.Bundle {
 	if outcome == "" && s.browser.Driven() { // nobody judges what a worker itself calls done
 		ctx, cancel := context.WithTimeout(context.Background(), judgeTimeout)
-		s.browser.Monitor().JudgeGETs(ctx)
+		s.browser.Monitor().GETs().Judge(ctx)
 		cancel()
 	}
 	s.noteActs()

@@ -96,7 +96,7 @@ const enforceTimeout = 10 * time.Second
 func (s *Session) enforce(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, enforceTimeout)
 	defer cancel()
-	if err := s.browser.Monitor().Enforce(ctx, s.rules()); err != nil {
+	if err := s.browser.Monitor().Guard().Enforce(ctx, s.rules()); err != nil {
 		return fmt.Errorf("what the manifest forbids cannot be enforced: %w", err)
 	}
 	return nil

@@ -341,7 +341,7 @@ func TestATabThatWaitsWhileAPersonTakesOver(t *testing.T) {
 		t.Fatal(err)
 	}
 	open := func(fence *lease.Fence) error {
-		_, err := m.OpenTab(t.Context(), fence, "")
+		_, err := m.Tabs().Open(t.Context(), fence, "")
 		return err
 	}
 	driving := func() *lease.Fence {

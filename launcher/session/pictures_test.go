@@ -257,7 +257,7 @@ func TestAFrameThatTurnsSensitiveMeanwhile(t *testing.T) {
 			t.Fatal(err)
 		}
 		all.Go(func() { m.Watch(t.Context()) })
-		if err := m.AwaitPages(t.Context()); err != nil {
+		if err := m.Tabs().AwaitWatched(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 		url, image, missing := s.pictures.shoot(t.Context(), m)

@@ -163,7 +163,7 @@ type Join struct{ Begun time.Time }
 
 // Prepare writes the session's file, synced.
 func (Join) Prepare(_ context.Context, s *Session) error {
-	if wants, has := s.rules().ReadOnly, s.browser.Monitor().Rules().ReadOnly; wants != has {
+	if wants, has := s.rules().ReadOnly, s.browser.Monitor().Guard().Rules().ReadOnly; wants != has {
 		return api.Invalid("read_only", "the profile's browser, which others use, has read_only=%t: a task that wants another has to wait until they end", has)
 	}
 	return notRecorded(errors.Join(s.openExchange(), s.persist()))
@@ -225,7 +225,7 @@ func (w *Warm) Prepare(ctx context.Context, s *Session) error {
 	defer cancel()
 	var unfit, opened error
 	var before sync.WaitGroup
-	before.Go(func() { unfit = s.browser.Monitor().Quiet(looking) })
+	before.Go(func() { unfit = s.browser.Monitor().Tabs().Quiet(looking) })
 	before.Go(func() { opened = s.recording.begin() })
 	s.h.work.Go(func() { // it may go on after Prepare
 		asking, cancel := context.WithTimeout(context.WithoutCancel(ctx), quietTimeout)
@@ -322,7 +322,7 @@ func (s *Session) noteState(ctx context.Context) {
 
 func (s *Session) noteStateOf(cookies json.RawMessage, err error) {
 	s.browser.Monitor().Attribute(s.token, s.granted.HarmlessRequests)
-	err = s.browser.Monitor().LearnCookies(cookies, err)
+	err = s.browser.Monitor().Cookies().Learn(cookies, err)
 	content, err := s.h.o.Recoverer.Digests(s.profile, cookies, err)
 	if err == nil {
 		err = s.h.o.Files.SaveDigests(s.id, content)

@@ -263,7 +263,7 @@ func (h *hand) newTab() error {
 		return errors.New(refused.Text)
 	}
 	return h.does(session.ActNewTab, false, actPatience, func(ctx context.Context, fence *lease.Fence) error {
-		opened, err := h.mon.OpenTab(ctx, fence, h.m.URL)
+		opened, err := h.mon.Tabs().Open(ctx, fence, h.m.URL)
 		if err == nil {
 			h.v.shows(string(opened.TargetID))
 		}
@@ -274,7 +274,7 @@ func (h *hand) newTab() error {
 func (h *hand) closeTab() error {
 	return h.does(session.ActCloseTab, false, actPatience, func(ctx context.Context, fence *lease.Fence) error {
 		h.v.watch.session.PageCloses()
-		return h.mon.CloseTab(ctx, fence, h.page.TargetID)
+		return h.mon.Tabs().Close(ctx, fence, h.page.TargetID)
 	})
 }
 
@@ -283,7 +283,7 @@ func (h *hand) closeTab() error {
 func (h *hand) front() error {
 	return h.does(session.ActTab, false, actPatience, func(ctx context.Context, fence *lease.Fence) error {
 		h.v.shows(h.page.TargetID)
-		return h.mon.ActivateTab(ctx, fence, h.page.TargetID)
+		return h.mon.Tabs().Activate(ctx, fence, h.page.TargetID)
 	})
 }
 

@@ -189,7 +189,7 @@ func (w *watch) show() error {
 func (w *watch) learnTitles(m *monitor.Monitor) {
 	ctx, cancel := context.WithTimeout(w.ctx, titleEvery)
 	defer cancel()
-	targets, err := m.Targets(ctx)
+	targets, err := m.Tabs().Targets(ctx)
 	if err != nil {
 		return // they stay as they are
 	}

@@ -1,0 +1,175 @@
+package monitor
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"leasehold/checkpoint"
+	"leasehold/evidence/capture"
+)
+
+// calling is a browser that answers calls as the function does, and keeps what was posted.
+type calling struct {
+	answer func(ctx context.Context, session, method string) (result string, err error)
+
+	mu     sync.Mutex
+	posted []string
+}
+
+func (c *calling) Call(ctx context.Context, session, method string, _, result any) error {
+	text, err := c.answer(ctx, session, method)
+	if err != nil || result == nil {
+		return err
+	}
+	return json.Unmarshal([]byte(text), result)
+}
+
+func (c *calling) Post(session, method string, _ any) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.posted = append(c.posted, session+" "+method)
+}
+
+// TestTheBacklogIsWorkedOffToTheEnd: what was heard before the browser was gone is processed,
+// in order, and whoever waits for it wakes.
+func TestTheBacklogIsWorkedOffToTheEnd(t *testing.T) {
+	t.Parallel()
+	b := newBacklog()
+	for i := range 10 {
+		if !b.queue(heard{answer: &answer{id: fmt.Sprint(i)}}) {
+			t.Fatal("there is no room")
+		}
+	}
+	b.processed()
+	if b.caughtUp(1) {
+		t.Error("it counts as caught up with while something waits")
+	}
+	gone := make(chan struct{})
+	close(gone)
+	var order string
+	b.workOff(gone, func(h heard) {
+		if b.empty() {
+			t.Error("what is being processed does not count")
+		}
+		order += h.answer.id
+	})
+	if order != "0123456789" || !b.caughtUp(1) || b.caughtUp(2) {
+		t.Errorf("processed %s, caught up with one event: %t, with two: %t", order, b.caughtUp(1), b.caughtUp(2))
+	}
+}
+
+// TestWhetherAnotherPageStays: only pages of the profile's own browser context count, and
+// none that was asked to close before.
+func TestWhetherAnotherPageStays(t *testing.T) {
+	t.Parallel()
+	for name, tt := range map[string]struct {
+		contexts []string
+		want     []bool // at each page that closes
+	}{
+		"one page":                       {[]string{"own"}, []bool{false}},
+		"two pages":                      {[]string{"own", "own"}, []bool{true, false}},
+		"one of a client's context, too": {[]string{"own", "client"}, []bool{false}},
+	} {
+		ps := newPages(newNavigations())
+		ps.ownContext = "own"
+		for i, c := range tt.contexts {
+			ps.open[fmt.Sprint(i)] = &page{context: c}
+		}
+		for i, want := range tt.want {
+			if got := ps.closes(); got != want {
+				t.Errorf("%s, the %d. that closes: another one stays: %t", name, i+1, got)
+			}
+		}
+		ps.forget()
+		if got := ps.closes(); got != tt.want[0] {
+			t.Errorf("%s, in the next session: another one stays: %t", name, got)
+		}
+	}
+}
+
+// TestWhichPageIsKept: the one that is open alone.
+func TestWhichPageIsKept(t *testing.T) {
+	t.Parallel()
+	ps := newPages(newNavigations())
+	for _, id := range []string{"A", "B"} {
+		ps.open[id] = &page{Page: capture.Page{TargetID: id}}
+	}
+	if ps.keep("A") || ps.kept() != "" {
+		t.Errorf("%q is kept beside another one", ps.kept())
+	}
+	delete(ps.open, "A")
+	if ps.keep("A") || !ps.keep("B") || ps.kept() != "B" {
+		t.Errorf("%q is kept, which is not open", ps.kept())
+	}
+}
+
+// TestADocumentThatHangsHoldsUpNoOther: each document gets the function by which its script
+// tells once its world is there, and one that never has a world gets none.
+func TestADocumentThatHangsHoldsUpNoOther(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		chrome := &calling{answer: func(ctx context.Context, session, _ string) (string, error) {
+			switch session {
+			case "hangs":
+				<-ctx.Done()
+				return "", ctx.Err()
+			case "gone":
+				return "", errors.New("no frame with the given id")
+			}
+			return "{}", nil
+		}}
+		ty := newTyping(chrome, newPages(newNavigations()), nil)
+		ctx, cancel := context.WithCancel(t.Context())
+		var binding sync.WaitGroup
+		binding.Go(func() { ty.bindDocuments(ctx) })
+		for _, session := range []string{"hangs", "gone", "S"} {
+			ty.watch(session, "F")
+		}
+		synctest.Wait()
+		chrome.mu.Lock()
+		posted := slices.Clone(chrome.posted)
+		chrome.mu.Unlock()
+		if len(posted) != 1 || posted[0] != "S Runtime.addBinding" {
+			t.Errorf("posted %q", posted)
+		}
+		cancel()
+		binding.Wait()
+	})
+}
+
+// TestCookiesOfANewPageThatCannotBeRead: then nobody can tell what became of them, unless the
+// browser stands still, in which no new one comes.
+func TestCookiesOfANewPageThatCannotBeRead(t *testing.T) {
+	t.Parallel()
+	for still, want := range map[bool]checkpoint.CookieEvent{false: checkpoint.CookiesUnread, true: checkpoint.CookiesRead} {
+		asked := make(chan struct{})
+		chrome := &calling{answer: func(context.Context, string, string) (string, error) {
+			defer close(asked)
+			return "", errors.New("it hangs")
+		}}
+		var got []checkpoint.Entry
+		s := newStill(nil)
+		if still {
+			s.Begins(time.Second)
+		}
+		n := newNavigations()
+		c := newCookies(chrome, newPages(n), n, s, func(e checkpoint.Entry) { got = append(got, e) })
+		gone := make(chan struct{})
+		var learning sync.WaitGroup
+		learning.Go(func() { c.learnNew(gone) })
+		c.documentCame()
+		<-asked
+		close(gone)
+		learning.Wait()
+		c.Compare(json.RawMessage(`{"cookies":[]}`), nil)
+		if len(got) != 1 || got[0].Cookie.What != want {
+			t.Errorf("standing still: %t: %+v", still, got)
+		}
+	}
+}

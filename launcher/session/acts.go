@@ -62,10 +62,7 @@ func (s *Session) ByPerson(p principal.Principal, act Act, do func(fence *lease.
 	if err != nil {
 		return err
 	}
-	s.mu.Lock()
-	f := s.facts
-	s.mu.Unlock()
-	if r, _ := s.policy.rule(f, time.Now()); r.verdict != stay {
+	if r := s.life.ruling(time.Now()); r.verdict != stay {
 		return api.Refuse(api.CodeStandsStill, "session %s stands still (%s): nothing is done on its pages unless its worker comes back", s.id, r.reason).With("session_id", s.id)
 	}
 	where, _, _ := strings.Cut(act.URL, "?")

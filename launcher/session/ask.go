@@ -47,7 +47,7 @@ func (s *Session) beginAsk(a api.AskPerson) (*ask, error) {
 	if err := a.Check(); err != nil {
 		return nil, err
 	}
-	if s.reader != nil {
+	if s.ephemeral {
 		return nil, notForReaders(s.id, "a person can do nothing in it that is kept")
 	}
 	if s.policy.byHand {
@@ -60,12 +60,13 @@ func (s *Session) beginAsk(a api.AskPerson) (*ask, error) {
 	}
 	next := &ask{api.Ask{Reason: checkpoint.Clip(a.Reason), At: now.UTC(), Until: now.Add(wait).UTC()}, make(chan askAnswer, 1)}
 	s.mu.Lock()
-	if end := s.facts.startedAt.Add(s.policy.lockTimeout); s.policy.lockTimeout > 0 && end.Before(next.Until) {
-		next.Until = end.UTC()
-	}
-	before, ending := s.ask, s.ending
+	before, ending := s.ask, s.life.isEnding()
 	if before == nil && !ending {
-		s.ask, s.facts.asksUntil = next, next.Until
+		var begun bool
+		if next.Until, begun = s.life.asks(next.Until); begun {
+			s.ask = next
+		}
+		ending = !begun
 	}
 	s.mu.Unlock()
 	switch {
@@ -75,7 +76,7 @@ func (s *Session) beginAsk(a api.AskPerson) (*ask, error) {
 		return nil, api.Refuse(api.CodeAsksAlready, "session %s waits for a person since %s (%s): one request at a time", s.id, before.At.Format(time.RFC3339), before.Reason).
 			With("session_id", s.id).With("ask", before.Ask)
 	}
-	s.update(func(*facts) {})
+	s.life.wake()
 	s.h.metrics.waiting.Inc()
 	s.log.Info().Time("until", next.Until).Msg("the worker asks for a person")
 	s.Note(checkpoint.Entry{Kind: checkpoint.KindPerson, Name: checkpoint.PersonAsked, Text: next.Reason})
@@ -114,13 +115,13 @@ func (s *Session) endAsk(a *ask, how string, got askAnswer) {
 	s.mu.Lock()
 	ends := a != nil && s.ask == a
 	if ends {
-		s.ask, s.facts.asksUntil, s.facts.seenAt = nil, time.Time{}, time.Now()
+		s.ask = nil
+		s.life.update(func(f *facts) { f.asksUntil, f.seenAt = time.Time{}, time.Now() })
 	}
 	s.mu.Unlock()
 	if !ends {
 		return
 	}
-	s.update(func(*facts) {})
 	s.h.metrics.waiting.Dec()
 	s.h.metrics.asks.WithLabelValues(how).Inc()
 	s.log.Info().Str("how", how).Dur("waited", time.Since(a.At)).Msg("the worker waits for a person no more")

@@ -163,11 +163,7 @@ func TestEveryEndOfAnAskHasAnAnswer(t *testing.T) {
 func TestAWorkerThatAsksIsAlive(t *testing.T) {
 	t.Parallel()
 	r, s := begun(t, task("one", func(m *api.Manifest) { m.Heartbeat, m.LockTimeoutSeconds = api.HeartbeatExplicit, 1000 }))
-	known := func() facts {
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		return s.facts
-	}
+	known := s.life.known
 	before := known()
 	ctx, withdraw := context.WithCancel(t.Context())
 	got := r.asked(ctx, s, api.AskPerson{Reason: "r", Wait: api.Duration(time.Hour)})

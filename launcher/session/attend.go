@@ -34,7 +34,7 @@ func (s *Session) Present(p principal.Principal) (left func()) {
 		}
 		s.seenLocked(p.Name)
 		s.mu.Unlock()
-		s.update(func(*facts) {}) // for run to look at it
+		s.life.wake() // for run to look at it
 	}
 	count(1)
 	return func() { count(-1) }
@@ -85,10 +85,10 @@ func (s *Session) handBackFor(t *takeover) {
 	at := s.goneAtLocked(t)
 	back := at.IsZero() || time.Now().Before(at)
 	t.leaving = t.leaving && !back
-	over := back || s.takeover != t || s.ending
+	over := back || s.takeover != t || s.life.isEnding()
 	s.mu.Unlock()
 	if over {
-		s.update(func(*facts) {}) // for run to look at it again, if they came back
+		s.life.wake() // for run to look at it again, if they came back
 		return
 	}
 	s.log.Warn().Str("principal", t.Principal).Str("person", t.Name).Dur("grace", s.h.o.PersonGrace).Msg("the person is gone")

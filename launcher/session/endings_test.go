@@ -64,7 +64,7 @@ func TestEndings(t *testing.T) {
 			do: func(r *room, s *Session, w *worker) {
 				w.close()
 				r.await("the end of the connection", func() bool { return s.Show().Connections == 0 })
-				s.update(func(f *facts) { f.seenAt = f.seenAt.Add(-time.Hour) })
+				s.life.update(func(f *facts) { f.seenAt = f.seenAt.Add(-time.Hour) })
 			},
 		}, {
 			name: "dropped by a client that never closes properly", change: func(m *api.Manifest) { m.OnDrop = api.OnDropRelease },
@@ -88,14 +88,14 @@ func TestEndings(t *testing.T) {
 			how: "lost (heartbeat_timeout), recovered: release", state: lease.Available, reason: api.ReasonHeartbeat,
 			code: cdpproxy.CloseQuarantined, says: "profile quarantined: heartbeat_timeout", lost: true,
 			do: func(_ *room, s *Session, _ *worker) {
-				s.update(func(f *facts) { f.seenAt = f.seenAt.Add(-time.Hour) })
+				s.life.update(func(f *facts) { f.seenAt = f.seenAt.Add(-time.Hour) })
 			},
 		}, {
 			name: "its time is over", change: func(m *api.Manifest) { m.LockTimeoutSeconds = 60 },
 			how: "lost (lock_timeout), recovered: release", state: lease.Available, reason: api.ReasonLockTimeout,
 			code: cdpproxy.CloseQuarantined, says: "profile quarantined: lock_timeout", lost: true,
 			do: func(_ *room, s *Session, _ *worker) {
-				s.update(func(f *facts) { f.startedAt = f.startedAt.Add(-time.Hour) })
+				s.life.update(func(f *facts) { f.startedAt = f.startedAt.Add(-time.Hour) })
 			},
 		}, {
 			name: "a higher token was granted", how: "fenced: the lease has another token by now: session ses_other has the profile", state: lease.Held,
@@ -230,7 +230,7 @@ func TestEndsWithoutAConnection(t *testing.T) {
 			if err := tt.do(s); err != nil {
 				t.Error(err)
 			}
-			s.update(func(f *facts) { f.startedAt, f.seenAt = f.startedAt.Add(-time.Hour), f.seenAt.Add(-time.Hour) })
+			s.life.update(func(f *facts) { f.startedAt, f.seenAt = f.startedAt.Add(-time.Hour), f.seenAt.Add(-time.Hour) })
 			if f := r.over(s); f.Ended != tt.how || r.record().State != tt.state {
 				t.Errorf("%s, %s; want %s", f.Ended, r.record().State, tt.how)
 			}

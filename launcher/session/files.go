@@ -23,7 +23,7 @@ func (s *Session) openExchange() (err error) {
 // owner is under what the exchange directory lies. A browser sees those of all sessions of its
 // profile; that of a copy sees its own session's alone.
 func (s *Session) owner() string {
-	if s.reader != nil {
+	if s.ephemeral {
 		return s.id
 	}
 	return s.profile

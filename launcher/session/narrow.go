@@ -10,6 +10,7 @@ import (
 	"leasehold/checkpoint"
 	"leasehold/launcher/api"
 	"leasehold/launcher/monitor"
+	"leasehold/launcher/sessionfile"
 )
 
 // What a session's manifest forbids binds its worker. A later manifest, of a request that
@@ -21,9 +22,7 @@ const actionRefusedEvent = "action_not_allowed"
 
 // allowed are the actions that the session's steps may declare; empty: any.
 func (s *Session) allowed() []string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.file.Manifest.AllowedActions
+	return s.file.get().Manifest.AllowedActions
 }
 
 // checkAction refuses a step that declares an action which the manifest does not allow,
@@ -53,38 +52,39 @@ func (s *Session) Narrow(m api.Manifest) error {
 	if len(m.AllowedActions) == 0 {
 		return nil
 	}
-	s.mu.Lock()
-	now := s.file.Manifest.AllowedActions
-	for _, action := range m.AllowedActions {
-		if len(now) > 0 && !slices.Contains(now, action) {
-			s.mu.Unlock()
-			return notAllowed(action, now)
+	var now []string
+	more := -1 // the first action that would be one more
+	s.file.change(func(f *sessionfile.File) {
+		now = f.Manifest.AllowedActions
+		if len(now) > 0 {
+			more = slices.IndexFunc(m.AllowedActions, func(action string) bool { return !slices.Contains(now, action) })
 		}
-	}
-	same := slices.Equal(now, m.AllowedActions)
-	s.file.Manifest.AllowedActions = slices.Clone(m.AllowedActions)
-	s.mu.Unlock()
-	if same {
+		if more < 0 {
+			f.Manifest.AllowedActions = slices.Clone(m.AllowedActions)
+		}
+	})
+	switch {
+	case more >= 0:
+		return notAllowed(m.AllowedActions[more], now)
+	case slices.Equal(now, m.AllowedActions):
 		return nil
 	}
-	err := s.persist() // the next launcher keeps to it, too
+	err := s.file.save() // the next launcher keeps to it, too
 	if err != nil {
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		s.file.Manifest.AllowedActions = now
+		s.file.change(func(f *sessionfile.File) { f.Manifest.AllowedActions = now })
 	}
 	return err
 }
 
 // rules are those for the session's pages: by its manifest and by its profile.
-func (s *Session) rules() monitor.Rules {
-	if s.reader != nil {
-		return monitor.Rules{ReadOnly: s.manifest.WantsReadOnly() || s.granted.ReadOnly, Token: s.token}
+func (t *terms) rules() monitor.Rules {
+	if t.ephemeral {
+		return monitor.Rules{ReadOnly: t.manifest.WantsReadOnly() || t.granted.ReadOnly, Token: t.token}
 	}
-	origins := slices.Concat(s.granted.FenceHeaderOrigins, s.manifest.FenceHeaderOrigins)
+	origins := slices.Concat(t.granted.FenceHeaderOrigins, t.manifest.FenceHeaderOrigins)
 	slices.Sort(origins)
 	return monitor.Rules{
-		ReadOnly: s.manifest.WantsReadOnly() || s.granted.ReadOnly, TokenOrigins: slices.Compact(origins), Token: s.token,
+		ReadOnly: t.manifest.WantsReadOnly() || t.granted.ReadOnly, TokenOrigins: slices.Compact(origins), Token: t.token,
 	}
 }
 

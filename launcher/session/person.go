@@ -9,6 +9,7 @@ import (
 	"leasehold/checkpoint"
 	"leasehold/launcher/api"
 	"leasehold/launcher/principal"
+	"leasehold/launcher/sessionfile"
 	"leasehold/lease"
 )
 
@@ -34,7 +35,7 @@ var errHandedBack = errors.New("the person has handed the session back")
 // request names that person. When it returns, nothing more of what the worker did can reach
 // the browser.
 func (s *Session) TakeOver(p principal.Principal, t api.TakeOver) error {
-	if s.reader != nil {
+	if s.ephemeral {
 		return notForReaders(s.id, "a person can do nothing in it that is kept")
 	}
 	s.handing.Lock()
@@ -63,7 +64,7 @@ func (s *Session) TakeOver(p principal.Principal, t api.TakeOver) error {
 		s.announce(lease.EventHandedBack, before, func(e *lease.Event) { e.Reason = handedToAnother })
 	}
 	s.setTakeover(next)
-	s.update(func(*facts) {}) // for run to look whether the person stays
+	s.life.wake() // for run to look whether the person stays
 	s.log.Info().Str("principal", p.Name).Str("person", next.Name).Msg("session taken over")
 	s.Note(next.entry(checkpoint.PersonTook, t.Note))
 	s.announce(lease.EventTaken, next, func(e *lease.Event) { e.Note = checkpoint.Clip(t.Note) })
@@ -94,7 +95,7 @@ func (s *Session) HandBack(p principal.Principal, h api.HandBack) error {
 func (s *Session) giveBack(t *takeover, note string) {
 	s.leaves(t, note)
 	s.setTakeover(nil)
-	if err := s.persist(); err != nil { // the next launcher would only wait for the person
+	if err := s.file.save(); err != nil { // the next launcher would only wait for the person
 		s.log.Error().Err(err).Msg("session file not written")
 	}
 	s.taken.End()
@@ -127,25 +128,25 @@ func (s *Session) takenBy() *takeover {
 func (s *Session) setTakeover(t *takeover) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.takeover, s.file.Person = t, nil
+	s.takeover = t
+	var who *api.Person
 	if t != nil {
-		s.file.Person = &t.Person
+		who = &t.Person
 	} else {
 		s.driving = nil
 	}
+	s.file.change(func(f *sessionfile.File) { f.Person = who })
 }
 
 // persistPerson writes into the session's file who has taken it over. Where that fails, the
 // session is as it was.
 func (s *Session) persistPerson(p *api.Person) error {
 	set := func(p *api.Person) (was *api.Person) {
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		was, s.file.Person = s.file.Person, p
+		s.file.change(func(f *sessionfile.File) { was, f.Person = f.Person, p })
 		return was
 	}
 	was := set(p)
-	err := s.persist()
+	err := s.file.save()
 	if err != nil {
 		set(was)
 	}
@@ -165,7 +166,7 @@ func (s *Session) personLocked() *api.Person {
 	case s.takeover != nil:
 		return &s.takeover.Person
 	case s.manifest.ByHand != nil:
-		return &api.Person{Name: s.manifest.ByHand.Holder, Principal: s.manifest.Opener.Name, Since: s.facts.startedAt.UTC()}
+		return &api.Person{Name: s.manifest.ByHand.Holder, Principal: s.manifest.Opener.Name, Since: s.life.known().startedAt.UTC()}
 	}
 	return nil
 }

@@ -67,12 +67,14 @@ func (h *Registry) NewReader(m api.Manifest, sessionID string, r lease.Record, c
 	r = r.Clone()
 	r.SessionID, r.Token, r.OwnerWorkerID, r.TaskID, r.Principal = sessionID, c.SnapshotToken, m.WorkerID, m.TaskID, m.Opener.Name
 	slot.Locked(c.Lock)
-	s := h.New(m, r, c.Path, slot, capability)
+	t := h.newTerms(m, r, c.Path)
+	t.ephemeral = true
+	if !t.rules().ReadOnly { // what it might still send is not to wait for its worker
+		t.policy.grace = 0
+	}
+	s := h.assemble(t, slot, capability)
 	s.reader = &reader{c}
 	s.holding = noLease{h.ctx, lease.Open(s.token)}
-	if !s.rules().ReadOnly { // what it might still send is not to wait for its worker
-		s.policy.grace = 0
-	}
 	return s
 }
 
@@ -99,39 +101,37 @@ func (s *Session) UndoReader(cause error) error {
 		p = notStarted
 	}
 	s.Fence().Shut(cause)
-	s.mu.Lock()
-	s.over = true
-	s.mu.Unlock()
+	s.life.end()
 	if err := s.removeCopy(); err != nil {
 		s.log.Error().Err(err).Msg("the copy of an ephemeral session is left: the next launcher removes it")
 	}
-	close(s.done)
+	close(s.life.done)
 	s.slot.Vacate()
 	return p
 }
 
-// showReaderLocked is Show. The caller holds s.mu.
-func (s *Session) showReaderLocked(state string) api.Session {
+// showReader is Show.
+func (s *Session) showReader(state string, f facts) api.Session {
 	now := time.Now()
-	expires := s.policy.lastSeen(s.facts, now).Add(s.policy.silence)
-	if end := s.facts.startedAt.Add(s.policy.lockTimeout); s.policy.lockTimeout > 0 && end.Before(expires) {
+	expires := s.policy.lastSeen(f, now).Add(s.policy.silence)
+	if end := f.startedAt.Add(s.policy.lockTimeout); s.policy.lockTimeout > 0 && end.Before(expires) {
 		expires = end
 	}
 	return api.Session{
 		SessionID: s.id, ProfileID: s.profile, Token: s.token, WorkerID: s.manifest.WorkerID, TaskID: s.manifest.TaskID,
-		State: state, DedicatedURL: s.dedicated, AcquiredAt: s.facts.startedAt.UTC(), ExpiresAt: expires.UTC(),
-		Connections: s.facts.connections, Capability: s.capability, ExchangeDir: s.exchange,
+		State: state, DedicatedURL: s.dedicated, AcquiredAt: f.startedAt.UTC(), ExpiresAt: expires.UTC(),
+		Connections: f.connections, Capability: s.file.shown(), ExchangeDir: s.exchange,
 		Principal: s.manifest.Opener.Name, OpenerUID: s.manifest.Opener.UID,
 		Ephemeral: true, SnapshotID: s.reader.SnapshotID, ReadOnly: s.rules().ReadOnly,
 	}
 }
 
 // Writes tells whether the session is an ephemeral one whose pages may send what they want.
-func (s *Session) Writes() bool { return s.reader != nil && !s.rules().ReadOnly }
+func (s *Session) Writes() bool { return s.ephemeral && !s.rules().ReadOnly }
 
 // Dismiss ends an ephemeral session, and says why.
 func (s *Session) Dismiss(reason string) {
-	s.update(func(f *facts) {
+	s.life.update(func(f *facts) {
 		if f.released == nil {
 			f.released = &api.Release{Reason: reason}
 		}
@@ -147,12 +147,12 @@ func (e *ending) discard() {
 	e.cutOff(errSessionOver, code, reason)
 	s.Note(checkpoint.Entry{Kind: checkpoint.KindEnd, Text: e.reason})
 	how := "ended: " + e.reason
-	s.mu.Lock()
-	s.over = true
-	s.file.Reason, s.file.Ended, s.file.SeenAt = e.reason, how, s.facts.seenAt.UTC()
-	s.file.Released = e.verdict == endInOrder
-	f := s.file
-	s.mu.Unlock()
+	s.life.end()
+	seen := s.life.known().seenAt.UTC()
+	f := s.file.change(func(f *sessionfile.File) {
+		f.Reason, f.Ended, f.SeenAt = e.reason, how, seen
+		f.Released = e.verdict == endInOrder
+	})
 	if err := s.removeCopy(); err != nil {
 		s.log.Error().Err(err).Msg("the copy of an ephemeral session is left: the next launcher removes it")
 	}

@@ -7,6 +7,7 @@ import (
 	"leasehold/evidence/redact"
 	"leasehold/launcher/recovery"
 	"leasehold/launcher/recovery/decision"
+	"leasehold/launcher/sessionfile"
 	"leasehold/lease"
 )
 
@@ -82,12 +83,10 @@ func (r *recording) add(e checkpoint.Entry) error {
 	e.Page, e.Asked = checkpoint.Clip(redact.URL(e.Page)), checkpoint.Clip(redact.URL(e.Asked))
 	e.URL, e.Name, e.Action, e.Text = checkpoint.Clip(e.URL), checkpoint.Clip(e.Name), checkpoint.Clip(e.Action), checkpoint.Clip(e.Text)
 	if _, err := r.journal.Append(e); err != nil {
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		if !s.over {
+		s.life.unlessOver(func() {
 			s.log.Error().Err(err).Msg("journal entry lost")
-			s.file.Unseen = true
-		}
+			s.file.change(func(f *sessionfile.File) { f.Unseen = true })
+		})
 		return err
 	}
 	s.pictures.note(e)

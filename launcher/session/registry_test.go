@@ -285,7 +285,7 @@ func TestLivingSessions(t *testing.T) {
 	if _, err := h.Lookup(one.ID()); problem(err) != api.CodeSessionEnded {
 		t.Errorf("a session that is over: %v", err)
 	}
-	if _, err := h.ByCapability(one.capability); problem(err) != api.CodeSessionEnded {
+	if _, err := h.ByCapability(one.file.shown()); problem(err) != api.CodeSessionEnded {
 		t.Errorf("its capability: %v", err)
 	}
 	if h.OnProfile(profile) != two || !slices.Equal(h.Living(), []*Session{two}) || r.counted("leasehold_sessions") != 1 {

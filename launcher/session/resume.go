@@ -51,13 +51,14 @@ func (h *Registry) Resume(t Resumption) (*Session, error) {
 		return nil, err
 	}
 	s := h.New(f.Manifest, t.Record, t.Path, t.Slot, "")
-	s.file, s.facts, s.resume = f, factsLeft(f, entries, time.Now()), f.Resume
-	s.file.Unseen = true // while there was no launcher
-	if v, _ := s.policy.rule(s.facts, time.Now()); v.verdict != stay && v.verdict != interrupted {
+	f.Unseen = true // while there was no launcher
+	s.file.change(func(of *sessionfile.File) { *of = f })
+	s.life.goesOn(factsLeft(f, entries, time.Now()))
+	if v := s.life.ruling(time.Now()); v.verdict != stay && v.verdict != interrupted {
 		return nil, fmt.Errorf("it would end at once: %s", v.reason)
 	}
 	// What nobody saw has to be known before anything else can happen.
-	if err := s.persist(); err != nil {
+	if err := s.file.save(); err != nil {
 		return nil, err
 	}
 	ctx, cancel := context.WithTimeout(h.ctx, storeTimeout)

@@ -38,6 +38,13 @@ import (
 	"leasehold/lease"
 )
 
+// setEnding states that the end of a session has begun, or that it has not.
+func setEnding(s *Session, ending bool) {
+	s.life.mu.Lock()
+	defer s.life.mu.Unlock()
+	s.life.ending = ending
+}
+
 // patience bounds waits that end by themselves unless something is broken.
 const patience = 30 * time.Second
 
@@ -353,7 +360,7 @@ func (r *room) await(what string, so func() bool) {
 func (r *room) over(s *Session) sessionfile.File {
 	r.t.Helper()
 	select {
-	case <-s.done:
+	case <-s.Done():
 	case <-time.After(patience):
 		r.t.Fatal("the session does not end")
 	}

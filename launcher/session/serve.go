@@ -10,18 +10,16 @@ import (
 
 // run serves until the rules say that the session is over, and ends it.
 func (s *Session) run() {
-	defer close(s.done)
+	defer close(s.life.done)
 	defer s.h.metrics.sessions.Dec()
 	e := (&serving{s: s}).untilEnd()
-	s.mu.Lock()
-	s.ending = true
-	s.mu.Unlock()
+	s.life.beginEnd()
 	s.endAsk(s.asking(), askEnded, askAnswer{err: api.Refuse(api.CodeSessionEnded, "session %s is ending", s.id).With("session_id", s.id)})
 	s.pictures.end()
 	s.watchers.end()
 	s.slot.LockRuns()
 	defer s.slot.UnlockRuns()
-	if e.verdict == leave && s.reader == nil {
+	if e.verdict == leave && !s.ephemeral {
 		e.leave()
 		return
 	}
@@ -52,11 +50,7 @@ func (v *serving) untilEnd() *ending {
 	for {
 		var f facts
 		now := time.Now()
-		ended := s.clients.snapshot(func() {
-			s.mu.Lock()
-			defer s.mu.Unlock()
-			f = s.facts
-		})
+		ended := s.clients.snapshot(func() { f = s.life.known() })
 		r, next := s.policy.rule(f, now)
 		switch r.verdict {
 		case endInOrder, lose, leave:
@@ -82,11 +76,11 @@ func (v *serving) untilEnd() *ending {
 			timer = time.After(time.Until(next))
 		}
 		select {
-		case <-s.woken:
+		case <-s.life.woken:
 		case <-timer:
 		case <-s.holding.Context().Done():
 			cause := context.Cause(s.holding.Context())
-			s.update(func(f *facts) { f.leaseLost = cause })
+			s.life.update(func(f *facts) { f.leaseLost = cause })
 		case <-cookies:
 			v.noteCookies()
 		case <-s.browser.Exited():
@@ -94,7 +88,7 @@ func (v *serving) untilEnd() *ending {
 		case <-s.browser.Mux().Done():
 			v.browserIsGone()
 		case <-s.browser.Failed():
-			s.update(func(f *facts) { f.failure = s.browser.Failure() })
+			s.life.update(func(f *facts) { f.failure = s.browser.Failure() })
 		}
 	}
 }
@@ -110,7 +104,7 @@ func (v *serving) workerIsGone(reason string) {
 	s.standStill()
 	s.browser.LimitWrites(cutTimeout)
 	s.clients.fence()
-	if s.reader != nil {
+	if s.ephemeral {
 		v.away = true
 		return
 	}
@@ -135,5 +129,5 @@ func (v *serving) workerIsBack() {
 
 func (v *serving) browserIsGone() {
 	quit := v.quitInOrder()
-	v.s.update(func(f *facts) { f.browserGone, f.browserQuit = true, quit })
+	v.s.life.update(func(f *facts) { f.browserGone, f.browserQuit = true, quit })
 }

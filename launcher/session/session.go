@@ -2,6 +2,7 @@ package session
 
 import (
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/rs/zerolog"
@@ -22,16 +23,11 @@ import (
 // Session is one worker's use of a profile. Its run is the only place that ends it;
 // everything else states facts. It implements slots.Run.
 type Session struct {
+	*terms
+	life      *life
+	file      *kept
 	h         *Registry
-	id        string
-	manifest  api.Manifest
-	policy    policy
-	profile   string
-	path      string
-	token     lease.Token
-	granted   lease.Record
-	resume    *api.Resume // what a resumed task is told
-	dedicated *string     // the URL of its own port
+	dedicated *string // the URL of its own port
 	log       zerolog.Logger
 
 	slot    *slots.Slot      // of the profile, which several runs may share
@@ -60,35 +56,28 @@ type Session struct {
 	taken   cdpproxy.Takeover // what the worker's connections are told of it
 	acts    acts              // of the person
 
-	mu         sync.Mutex
-	capability string
-	file       sessionfile.File
-	facts      facts
-	ending     bool           // the end has begun
-	losing     int            // connections that ended, and whose end is not stated yet
-	over       bool           // the journal is closed: what connections say now is too late
-	takeover   *takeover      // nil: no person has taken it over
-	driving    *lease.Fence   // what Driving gives; nil: nobody has asked since the last hand-back
-	ask        *ask           // nil: its worker waits for no person
-	views      map[string]int // that are open, by the name of their principal
-	woken      chan struct{}  // one place: the facts changed
-	done       chan struct{}  // closed when the session is over
+	losing atomic.Int32 // connections that ended, and whose end is not stated yet
+
+	mu       sync.Mutex
+	takeover *takeover      // nil: no person has taken it over
+	driving  *lease.Fence   // what Driving gives; nil: nobody has asked since the last hand-back
+	ask      *ask           // nil: its worker waits for no person
+	views    map[string]int // that are open, by the name of their principal
 }
 
 // New makes the session of a lease that is about to be granted. Nothing is on disk yet.
 func (h *Registry) New(m api.Manifest, r lease.Record, path string, slot *slots.Slot, capability string) *Session {
+	return h.assemble(h.newTerms(m, r, path), slot, capability)
+}
+
+// assemble makes a session of its parts.
+func (h *Registry) assemble(t *terms, slot *slots.Slot, capability string) *Session {
 	now := time.Now()
 	s := &Session{
-		h: h, id: r.SessionID, capability: capability, manifest: m, profile: r.ProfileID, path: path,
-		token: r.Token, granted: r, slot: slot, browser: slot.Browser(),
-		policy: policyOf(m, h.o.Timing.TTL, h.o.ReconnectGrace),
-		facts:  facts{startedAt: now, seenAt: now},
-		views:  map[string]int{}, woken: make(chan struct{}, 1), done: make(chan struct{}),
-		file: sessionfile.File{
-			SessionID: r.SessionID, CapabilityHash: sessionfile.HashCapability(capability), Token: r.Token,
-			Manifest: m, Principal: m.Opener.Name, OpenerUID: m.Opener.UID, OneShot: m.OneShot, ByHand: m.ByHand, AcquiredAt: now.UTC(), SeenAt: now.UTC(), Proxy: slot.ProxyUse(),
-		},
+		terms: t, h: h, slot: slot, browser: slot.Browser(),
+		life: newLife(t, now), views: map[string]int{},
 	}
+	s.file = newKept(h.o.Files, t, capability, now, slot.ProxyUse(), func() time.Time { return s.life.known().seenAt })
 	s.log = h.o.Log.With().Str("profile", s.profile).Uint64("token", uint64(s.token)).Str("session", s.id).Logger()
 	s.recording = &recording{s: s}
 	s.clients = newClients(s.token, s.log)
@@ -127,8 +116,9 @@ func (s *Session) Monitor() (*monitor.Monitor, error) {
 func (s *Session) Show() api.Session {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	f, ending := s.life.look()
 	state := api.SessionServing
-	if s.ending {
+	if ending {
 		state = api.SessionRecovering
 	}
 	var person *api.Person
@@ -141,42 +131,22 @@ func (s *Session) Show() api.Session {
 		shown := s.ask.Ask
 		asks = &shown
 	}
-	if s.reader != nil {
-		return s.showReaderLocked(state)
+	if s.ephemeral {
+		return s.showReader(state, f)
 	}
 	remaining := s.Fence().Deadline().Sub(boottime.Now()) + s.h.o.Timing.Margin()
 	return api.Session{
 		SessionID: s.id, ProfileID: s.profile, Token: s.token, WorkerID: s.manifest.WorkerID, TaskID: s.manifest.TaskID,
-		State: state, DedicatedURL: s.dedicated, AcquiredAt: s.facts.startedAt.UTC(), ExpiresAt: time.Now().Add(remaining).UTC(),
-		Connections: s.facts.connections, Resume: s.resume, Capability: s.capability,
+		State: state, DedicatedURL: s.dedicated, AcquiredAt: f.startedAt.UTC(), ExpiresAt: time.Now().Add(remaining).UTC(),
+		Connections: f.connections, Resume: s.file.get().Resume, Capability: s.file.shown(),
 		ExchangeDir: s.exchange, Person: person, Ask: asks,
 		Principal: s.manifest.Opener.Name, OpenerUID: s.manifest.Opener.UID,
 	}
 }
 
 // SetResume says what the task is told to go on from.
-func (s *Session) SetResume(r *api.Resume) { s.file.Resume, s.resume = r, r }
-
-// learnCapability keeps the secret that a worker showed, for a session of an earlier
-// launcher: on disk there is only its hash.
-func (s *Session) learnCapability(capability string) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.capability == "" && sessionfile.HashCapability(capability) == s.file.CapabilityHash {
-		s.capability = capability
-	}
-}
-
-// persist writes the session's file, synced.
-func (s *Session) persist() error {
-	if s.reader != nil { // no other launcher goes on with it
-		return nil
-	}
-	s.mu.Lock()
-	f := s.file
-	f.SeenAt = s.facts.seenAt.UTC()
-	s.mu.Unlock()
-	return s.h.o.Files.Save(f)
+func (s *Session) SetResume(r *api.Resume) {
+	s.file.change(func(f *sessionfile.File) { f.Resume = r })
 }
 
 // Hold begins the renewals of the lease, which hangs on the keeper's presence.
@@ -198,43 +168,25 @@ func (s *Session) Expiring(left time.Duration) {
 func (s *Session) Note(e checkpoint.Entry) { _ = s.recording.add(e) }
 
 // task is what the manifest and the profile say of the task.
-func (s *Session) task() decision.Task { return recovery.TaskOf(s.manifest, s.granted) }
+func (t *terms) task() decision.Task { return recovery.TaskOf(t.manifest, t.granted) }
 
 // Latest brings a record of the session up to what its journal knows, and shows when
 // its worker was last seen.
 func (s *Session) Latest(r lease.Record) lease.Record {
 	r = s.recording.latest(r)
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	r.HeartbeatAt = s.policy.lastSeen(s.facts, time.Now()).UTC()
+	r.HeartbeatAt = s.life.lastSeen(time.Now()).UTC()
 	return r
 }
-
-// beat notes a sign of life.
-func (s *Session) beat() { s.update(func(f *facts) { f.seenAt = time.Now() }) }
 
 // Begin starts the clocks of a session that is about to serve: how long its browser took
 // to start does not count against the worker.
 func (s *Session) Begin() {
-	s.update(func(f *facts) { f.startedAt, f.seenAt = time.Now(), time.Now() })
-}
-
-// update states facts, and lets run look at them.
-func (s *Session) update(change func(*facts)) {
-	s.mu.Lock()
-	change(&s.facts)
-	s.mu.Unlock()
-	select {
-	case s.woken <- struct{}{}:
-	default:
-	}
+	s.life.begin()
 }
 
 // Ending tells whether the end has begun.
 func (s *Session) Ending() bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.ending
+	return s.life.isEnding()
 }
 
 // EndsInOrder tells whether the session is ending in order, or is about to: its worker
@@ -242,11 +194,7 @@ func (s *Session) Ending() bool {
 // something was touched.
 func (s *Session) EndsInOrder() bool {
 	var f facts
-	s.clients.snapshot(func() {
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		f = s.facts
-	})
+	s.clients.snapshot(func() { f = s.life.known() })
 	closing := s.clients.closing()
 	if f.connections > 0 && closing == f.connections { // their end is stated in a moment
 		f.connections, f.dropped = 0, false

@@ -13,6 +13,7 @@ import (
 	"leasehold/launcher/api"
 	"leasehold/launcher/browser"
 	"leasehold/launcher/proxies"
+	"leasehold/launcher/sessionfile"
 	"leasehold/launcher/slots"
 	"leasehold/lease"
 )
@@ -55,8 +56,8 @@ func (s *Session) Unmade() {
 // Unanswered keeps a session of which the store did not say whether its lease was
 // granted: whoever sees the record later recovers a session that touched nothing.
 func (s *Session) Unanswered() error {
-	s.file.Reason = api.ReasonUnanswered
-	return errors.Join(s.h.Remember(s.file), s.recording.close())
+	f := s.file.change(func(f *sessionfile.File) { f.Reason = api.ReasonUnanswered })
+	return errors.Join(s.h.Remember(f), s.recording.close())
 }
 
 // Granted says that the store has the session's lease.
@@ -89,7 +90,7 @@ type Cold struct{}
 
 // Prepare writes the session's file, synced.
 func (Cold) Prepare(_ context.Context, s *Session) error {
-	return notRecorded(errors.Join(s.openExchange(), s.persist()))
+	return notRecorded(errors.Join(s.openExchange(), s.file.save()))
 }
 
 // Open starts the browser.
@@ -138,7 +139,7 @@ func (s *Session) prepareBrowser(ctx context.Context, b *browser.Browser) error 
 		return err
 	}
 	jar, id := s.h.o.Jar, s.profile
-	if s.reader != nil {
+	if s.ephemeral {
 		jar, id = s.reader.Jar, s.id
 	}
 	var err error
@@ -150,7 +151,7 @@ func (s *Session) prepareBrowser(ctx context.Context, b *browser.Browser) error 
 	switch {
 	case err != nil:
 		return err
-	case s.reader != nil: // of its account's state nothing is told
+	case s.ephemeral: // of its account's state nothing is told
 		b.Monitor().Attribute(s.token, s.granted.HarmlessRequests)
 	default:
 		s.noteState(ctx)
@@ -166,7 +167,7 @@ func (Join) Prepare(_ context.Context, s *Session) error {
 	if wants, has := s.rules().ReadOnly, s.browser.Monitor().Rules().ReadOnly; wants != has {
 		return api.Invalid("read_only", "the profile's browser, which others use, has read_only=%t: a task that wants another has to wait until they end", has)
 	}
-	return notRecorded(errors.Join(s.openExchange(), s.persist()))
+	return notRecorded(errors.Join(s.openExchange(), s.file.save()))
 }
 
 // Open joins the others.
@@ -233,7 +234,7 @@ func (w *Warm) Prepare(ctx context.Context, s *Session) error {
 		cookies, err := s.browser.Cookies(asking)
 		w.cookies <- cookiesAtGrant{cookies, err}
 	})
-	persisted := errors.Join(s.openExchange(), s.h.o.Files.Begin(s.file))
+	persisted := errors.Join(s.openExchange(), s.h.o.Files.Begin(s.file.get()))
 	before.Wait()
 	if unfit != nil {
 		return &UnfitError{Why: whyUnfit(unfit), Detail: unfit.Error()}
@@ -294,22 +295,20 @@ func (s *Session) openDedicated() error {
 	if !s.manifest.DedicatedPort {
 		return nil
 	}
-	url, closer, err := s.h.o.Dedicated(s.id, s.file.Dedicated)
+	url, closer, err := s.h.o.Dedicated(s.id, s.file.get().Dedicated)
 	if err != nil {
 		return err
 	}
 	s.dedicated = &url
 	s.h.work.Go(func() {
 		select {
-		case <-s.done:
+		case <-s.life.done:
 		case <-s.h.ctx.Done(): // it may never have begun to serve
 		}
 		closer()
 	})
-	s.mu.Lock()
-	_, s.file.Dedicated, _ = strings.Cut(url, "://")
-	s.mu.Unlock()
-	return s.persist()
+	s.file.change(func(f *sessionfile.File) { _, f.Dedicated, _ = strings.Cut(url, "://") })
+	return s.file.save()
 }
 
 // noteState keeps digests of the account's state at the grant, for the bundle. From now

@@ -282,7 +282,7 @@ func TestRunsOnOneBrowser(t *testing.T) {
 		}
 
 		if lost {
-			one.update(func(f *facts) { f.connections, f.seenAt = 0, f.seenAt.Add(-time.Hour) })
+			one.life.update(func(f *facts) { f.connections, f.seenAt = 0, f.seenAt.Add(-time.Hour) })
 		} else if _, err := one.Release(t.Context(), api.Release{Outcome: "ok", Reason: "done"}); err != nil {
 			t.Fatal(err)
 		}

@@ -7,7 +7,7 @@ import "leasehold/launcher/api"
 
 // standStill stops what the session's pages would send.
 func (s *Session) standStill() {
-	if s.reader == nil && s.browser.Driven() && !s.policy.byHand && !s.slot.Shared(s) {
+	if !s.ephemeral && s.browser.Driven() && !s.policy.byHand && !s.slot.Shared(s) {
 		s.browser.StandStill(s.log)
 	}
 }
@@ -26,37 +26,30 @@ func (s *Session) goOn() {
 func (s *Session) mayBeLost() (stated func()) {
 	s.stopping.Lock() // an end in order that begins now lets the browser go on after this
 	defer s.stopping.Unlock()
-	if s.reader != nil || s.policy.onDrop != api.OnDropLost || len(s.clients.connected()) > 1 || !s.losingOne() {
+	if s.ephemeral || s.policy.onDrop != api.OnDropLost || len(s.clients.connected()) > 1 || !s.losingOne() {
 		return func() {}
 	}
 	s.standStill()
 	return func() {
-		s.mu.Lock()
-		s.losing--
-		s.mu.Unlock()
-		s.update(func(*facts) {})
+		s.losing.Add(-1)
+		s.life.wake()
 	}
 }
 
 // losingOne counts one more connection whose end is about to be stated, unless the session
 // is ending, or the worker asked for its end.
 func (s *Session) losingOne() bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.over || s.ending || s.facts.closing || s.facts.released != nil {
+	if !s.life.mayLoseWorker() {
 		return false
 	}
-	s.losing++
+	s.losing.Add(1)
 	return true
 }
 
 // isBack lets a browser go on that stood still for a moment: a connection ended, and the
 // worker has another one.
 func (s *Session) isBack() {
-	s.mu.Lock()
-	losing := s.losing > 0
-	s.mu.Unlock()
-	if !losing && s.browser.Driven() && s.browser.Still() {
+	if s.losing.Load() == 0 && s.browser.Driven() && s.browser.Still() {
 		s.goOn()
 	}
 }

@@ -60,7 +60,7 @@ func (w *watchers) end() {
 }
 
 // Done is closed when the session is over.
-func (s *Session) Done() <-chan struct{} { return s.done }
+func (s *Session) Done() <-chan struct{} { return s.life.done }
 
 // Mux is that of the session's browser.
 func (s *Session) Mux() *cdpproxy.Mux { return s.browser.Mux() }

@@ -25,7 +25,7 @@ func (h *Registry) ForWrite(ctx context.Context, sessionID string, token lease.T
 // writable refuses a write with another token than the session's, and one to a session
 // that is ending.
 func (s *Session) writable(ctx context.Context, token lease.Token, write string) error {
-	if token != s.token && s.reader != nil {
+	if token != s.token && s.ephemeral {
 		return api.Refuse(api.CodeStaleToken, "session %s is ephemeral, and its writes carry %d, the token of its snapshot, not %d", s.id, s.token, token).
 			With("session_id", s.id).With("current_token", s.token)
 	}
@@ -55,7 +55,7 @@ func (h *Registry) lateOrEnded(ctx context.Context, sessionID string, token leas
 
 // Heartbeat says that the worker lives.
 func (s *Session) Heartbeat(h api.Heartbeat) error {
-	s.beat()
+	s.life.beat()
 	if h.Step == "" {
 		return nil
 	}
@@ -70,7 +70,7 @@ func (s *Session) Step(st api.Step) error {
 	if err := s.checkAction(st); err != nil {
 		return err
 	}
-	s.beat()
+	s.life.beat()
 	return s.recording.add(checkpoint.Entry{Kind: checkpoint.KindStep, Name: st.Name, Action: st.Action, Sensitive: st.Sensitive})
 }
 
@@ -79,7 +79,7 @@ func (s *Session) Checkpoint(c api.Checkpoint) error {
 	if c.Name == "" {
 		return api.Invalid("name", "want the checkpoint's name")
 	}
-	if s.reader != nil {
+	if s.ephemeral {
 		return notForReaders(s.id, "no checkpoint of it is kept")
 	}
 	safe := c.Safe == nil || *c.Safe
@@ -88,7 +88,7 @@ func (s *Session) Checkpoint(c api.Checkpoint) error {
 		refused.Detail += ": no checkpoint is safe until they hand it back; name it then, or with safe set to false"
 		return refused
 	}
-	s.beat()
+	s.life.beat()
 	// What was sent and answered before is in the journal before the checkpoint, too.
 	if m := s.browser.Monitor(); m != nil {
 		m.HearAnswers(s.h.ctx)
@@ -103,7 +103,7 @@ func (s *Session) Event(e api.TaskEvent) error {
 	if e.Type == "" {
 		return api.Invalid("type", "want the event's type")
 	}
-	s.beat()
+	s.life.beat()
 	return s.recording.add(checkpoint.Entry{Kind: checkpoint.KindEvent, Name: e.Type, Data: e.Data})
 }
 
@@ -115,13 +115,12 @@ func (s *Session) Release(ctx context.Context, r api.Release) (api.Session, erro
 	shown := s.Show()
 	s.release(r)
 	select {
-	case <-s.done:
+	case <-s.life.done:
 	case <-ctx.Done():
 		return api.Session{}, ctx.Err()
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	shown.State, shown.Ended, shown.Released, shown.Connections = api.SessionEnded, s.file.Ended, s.file.Released, 0
+	f := s.file.get()
+	shown.State, shown.Ended, shown.Released, shown.Connections = api.SessionEnded, f.Ended, f.Released, 0
 	return shown, nil
 }
 
@@ -134,5 +133,5 @@ func (s *Session) release(r api.Release) {
 	if r.Recover != "" { // the record's reason says less
 		s.Note(checkpoint.Entry{Kind: checkpoint.KindEvent, Name: releaseEvent, Text: r.Outcome + ": " + r.Reason})
 	}
-	s.update(func(f *facts) { f.released = &r })
+	s.life.update(func(f *facts) { f.released = &r })
 }

@@ -117,7 +117,7 @@ func (l *Launcher) Ask(ctx context.Context, sessionID string, a api.AskPerson) (
 	if err != nil {
 		return api.Answer{}, err
 	}
-	return s.Ask(ctx, a)
+	return s.Asks().Ask(ctx, a)
 }
 
 // TakeOver gives a session to a person.
@@ -126,7 +126,7 @@ func (l *Launcher) TakeOver(ctx context.Context, sessionID string, t api.TakeOve
 	if err != nil {
 		return api.Session{}, err
 	}
-	err = s.TakeOver(principal.Of(ctx), t)
+	err = s.People().TakeOver(principal.Of(ctx), t)
 	return s.Show(), err
 }
 
@@ -136,7 +136,7 @@ func (l *Launcher) HandBack(ctx context.Context, sessionID string, h api.HandBac
 	if err != nil {
 		return api.Session{}, err
 	}
-	err = s.HandBack(principal.Of(ctx), h)
+	err = s.People().HandBack(principal.Of(ctx), h)
 	return s.Show(), err
 }
 
@@ -156,7 +156,7 @@ func (l *Launcher) toDrive(sessionID string) (*session.Session, *monitor.Monitor
 	if err != nil {
 		return nil, nil, nil, err
 	}
-	fence, err := s.Driving()
+	fence, err := s.People().Driving()
 	return s, m, fence, err
 }
 

@@ -20,7 +20,7 @@ func (r *room) asked(ctx context.Context, s *Session, a api.AskPerson) <-chan as
 	before := len(r.persons(s))
 	got := make(chan askAnswer, 1)
 	go func() {
-		answer, err := s.Ask(ctx, a)
+		answer, err := s.Asks().Ask(ctx, a)
 		got <- askAnswer{answer, err}
 	}()
 	r.await("the session waits for a person", func() bool { return s.Show().Ask != nil && len(r.persons(s)) > before })
@@ -57,10 +57,10 @@ func TestAPersonAnswers(t *testing.T) {
 	if m := w.call("Lease.askPerson", page, map[string]any{"reason": "another"}); m.Error == nil || !strings.Contains(m.Error.Message, "session_asks_already: ") || !strings.Contains(m.Error.Message, "code for shop.example") {
 		t.Errorf("a second one: %+v", m)
 	}
-	if err := s.TakeOver(ann, api.TakeOver{Person: "Ann"}); err != nil {
+	if err := s.People().TakeOver(ann, api.TakeOver{Person: "Ann"}); err != nil {
 		t.Fatal(err)
 	}
-	if err := s.HandBack(ann, api.HandBack{Note: "done", Data: json.RawMessage(`{"code":"s3cret"}`)}); err != nil {
+	if err := s.People().HandBack(ann, api.HandBack{Note: "done", Data: json.RawMessage(`{"code":"s3cret"}`)}); err != nil {
 		t.Fatal(err)
 	}
 	for m := range w.got {
@@ -106,17 +106,17 @@ func TestEveryEndOfAnAskHasAnAnswer(t *testing.T) {
 	ask := api.AskPerson{Reason: "r", Wait: api.Duration(time.Hour)}
 
 	got := r.asked(t.Context(), s, ask)
-	if _, err := s.Ask(t.Context(), ask); problem(err) != api.CodeAsksAlready {
+	if _, err := s.Asks().Ask(t.Context(), ask); problem(err) != api.CodeAsksAlready {
 		t.Errorf("a second one: %v", err)
 	}
-	if err := errors.Join(s.TakeOver(ann, api.TakeOver{}), s.HandBack(ann, api.HandBack{Answered: &no, Note: "cannot"})); err != nil {
+	if err := errors.Join(s.People().TakeOver(ann, api.TakeOver{}), s.People().HandBack(ann, api.HandBack{Answered: &no, Note: "cannot"})); err != nil {
 		t.Fatal(err)
 	}
 	if a := r.receive(got); a.err != nil || a.answer.Answered || a.answer.Reason != api.AskDeclined || a.answer.By != "ann" || a.answer.Note != "cannot" {
 		t.Errorf("declined: %+v", a)
 	}
 
-	if a, err := s.Ask(t.Context(), api.AskPerson{Reason: "r", Wait: api.Duration(time.Millisecond)}); err != nil || a.Answered || a.Reason != api.AskWaitOver {
+	if a, err := s.Asks().Ask(t.Context(), api.AskPerson{Reason: "r", Wait: api.Duration(time.Millisecond)}); err != nil || a.Answered || a.Reason != api.AskWaitOver {
 		t.Errorf("nobody came: %+v, %v", a, err)
 	}
 
@@ -129,7 +129,7 @@ func TestEveryEndOfAnAskHasAnAnswer(t *testing.T) {
 
 	for name, a := range map[string]api.AskPerson{"reason": {}, "wait": {Reason: "r", Wait: api.Duration(api.MaxAsk + 1)}} {
 		var p *api.Problem
-		if _, err := s.Ask(t.Context(), a); !errors.As(err, &p) || p.Field != name {
+		if _, err := s.Asks().Ask(t.Context(), a); !errors.As(err, &p) || p.Field != name {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
@@ -148,7 +148,7 @@ func TestEveryEndOfAnAskHasAnAnswer(t *testing.T) {
 	}
 	last.end()
 	r.over(s)
-	if _, err := s.Ask(t.Context(), ask); problem(err) != api.CodeSessionEnded {
+	if _, err := s.Asks().Ask(t.Context(), ask); problem(err) != api.CodeSessionEnded {
 		t.Errorf("after its end: %v", err)
 	}
 	for how, n := range map[string]float64{"declined": 1, "wait_over": 1, "withdrawn": 2, "session_ended": 1} {
@@ -185,9 +185,9 @@ func TestAPersonWhoIsGone(t *testing.T) {
 	r := newRoom(t, roomOptions{person: short})
 	s := r.begin(task("one"))
 	got := r.asked(t.Context(), s, api.AskPerson{Reason: "r", Wait: api.Duration(time.Hour)})
-	left := s.Present(ann)
-	s.Present(bob)() // somebody else's does not count
-	if err := s.TakeOver(ann, api.TakeOver{}); err != nil {
+	left := s.People().Present(ann)
+	s.People().Present(bob)() // somebody else's does not count
+	if err := s.People().TakeOver(ann, api.TakeOver{}); err != nil {
 		t.Fatal(err)
 	}
 	time.Sleep(2 * short)
@@ -196,17 +196,17 @@ func TestAPersonWhoIsGone(t *testing.T) {
 	}
 	left()
 	r.await("handed back", func() bool {
-		_, err := s.Driving()
+		_, err := s.People().Driving()
 		return s.Show().Person == nil && err == nil
 	})
 	if s.Show().Ask == nil {
 		t.Error("the worker waits no more")
 	}
-	if err := s.PersonIs(ann); problem(err) != api.CodeNotTakenOver {
+	if err := s.People().PersonIs(ann); problem(err) != api.CodeNotTakenOver {
 		t.Error(err)
 	}
-	left = s.Present(bob) // who is not may be gone before the hand-back, on a busy machine
-	if err := errors.Join(s.TakeOver(bob, api.TakeOver{}), s.HandBack(bob, api.HandBack{})); err != nil {
+	left = s.People().Present(bob) // who is not may be gone before the hand-back, on a busy machine
+	if err := errors.Join(s.People().TakeOver(bob, api.TakeOver{}), s.People().HandBack(bob, api.HandBack{})); err != nil {
 		t.Fatal(err)
 	}
 	left()

@@ -101,12 +101,12 @@ func (d leaseDomain) carryOut(ctx context.Context, method string, params json.Ra
 		if err := s.writable(ctx, a.Token, "ask"); err != nil {
 			return nil, err
 		}
-		asked, err := s.beginAsk(a)
+		asked, err := s.asks.begin(a)
 		if err != nil {
 			return nil, err
 		}
 		return cdpproxy.Later{Wait: func(ctx context.Context) (any, *cdpproxy.Error) {
-			answer, err := s.awaitAnswer(ctx, asked)
+			answer, err := s.asks.await(ctx, asked)
 			if err != nil {
 				return nil, problemOf(method, err)
 			}

@@ -45,7 +45,7 @@ func (e *ending) finish() {
 		e.discard()
 		return
 	}
-	if s.takenBy() != nil { // the worker cannot vouch for what a person was about to do
+	if s.people.takenBy() != nil { // the worker cannot vouch for what a person was about to do
 		e.ifTouched = true
 	}
 	if e.verdict == lose || e.ifTouched {
@@ -173,7 +173,7 @@ func (s *Session) capture(reason, outcome string) *evidence.Bundle {
 		s.browser.Monitor().JudgeGETs(ctx)
 		cancel()
 	}
-	s.noteActs()
+	s.people.noteActs()
 	bundle := s.h.o.Recoverer.Capture(recovery.Capture{
 		Record: s.granted, Path: s.path, Token: s.token, Reason: reason, Outcome: outcome, SeenAt: s.life.known().seenAt, Journal: s.recording.entries(),
 		Commands: s.clients.sent(), Browser: s.browser, Shared: s.slot.Shared(s),
@@ -243,7 +243,7 @@ func (e *ending) leave() {
 	s := e.s
 	e.cutOff(errSessionOver, cdpproxy.CloseShuttingDown, "the launcher is shutting down: the browser stays for the next one")
 	s.holding.Stop()
-	s.noteActs()
+	s.people.noteActs()
 	var err error
 	if e.bundle != nil {
 		err = e.bundle.Discard()

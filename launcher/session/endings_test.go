@@ -253,7 +253,7 @@ func TestAnEndWhileAPersonHasTheSession(t *testing.T) {
 			t.Parallel()
 			r, s := begun(t, task("one", oneShot))
 			w := r.connect(s)
-			if err := s.TakeOver(ann, api.TakeOver{}); err != nil {
+			if err := s.People().TakeOver(ann, api.TakeOver{}); err != nil {
 				t.Fatal(err)
 			}
 			if tt.sent {

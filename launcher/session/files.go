@@ -131,7 +131,7 @@ func (h handler) Writable(dir string) error { return h.s.h.o.FileRoots.Writable(
 func (h handler) DownloadDir() string { return h.s.downloadDir() }
 
 // Takeover says whether a person has the session.
-func (h handler) Takeover() *cdpproxy.Takeover { return &h.s.taken }
+func (h handler) Takeover() *cdpproxy.Takeover { return &h.s.people.taken }
 
 // Denied is told of a command that the worker may not send.
 func (h handler) Denied(method string, why *methods.Refusal) { h.s.Denied(method, why) }

@@ -63,7 +63,7 @@ func (r *recording) latest(record lease.Record) lease.Record {
 func (r *recording) add(e checkpoint.Entry) error {
 	s := r.s
 	if e.Kind == checkpoint.KindCheckpoint { // what a person did comes before it
-		s.noteActs()
+		s.people.noteActs()
 	}
 	e.At, e.Token = time.Now().UTC(), uint64(s.token)
 	task := s.task()
@@ -73,7 +73,7 @@ func (r *recording) add(e checkpoint.Entry) error {
 		}
 		e.Sensitive, e.Text = true, ""
 	}
-	if p := s.person(); e.Kind == checkpoint.KindTyped && p != nil {
+	if p := s.people.person(); e.Kind == checkpoint.KindTyped && p != nil {
 		e.Person, e.Principal = p.Name, p.Principal
 	}
 	if e.URL != "" { // what makes it sensitive may not be stored

@@ -95,7 +95,7 @@ func (h *Registry) Resume(t Resumption) (*Session, error) {
 		return nil, err
 	}
 	t.handBrowser(s)
-	s.goesOnWith(f.Person)
+	s.people.goesOnWith(f.Person)
 	if err := s.enforce(ctx); err != nil {
 		s.Fence().Shut(err)
 		s.holding.Stop()

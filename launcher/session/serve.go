@@ -14,7 +14,7 @@ func (s *Session) run() {
 	defer s.h.metrics.sessions.Dec()
 	e := (&serving{s: s}).untilEnd()
 	s.life.beginEnd()
-	s.endAsk(s.asking(), askEnded, askAnswer{err: api.Refuse(api.CodeSessionEnded, "session %s is ending", s.id).With("session_id", s.id)})
+	s.asks.end(s.asks.waiting(), askEnded, askAnswer{err: api.Refuse(api.CodeSessionEnded, "session %s is ending", s.id).With("session_id", s.id)})
 	s.pictures.end()
 	s.watchers.end()
 	s.slot.LockRuns()
@@ -68,7 +68,7 @@ func (v *serving) untilEnd() *ending {
 				s.isBack()
 			}
 		}
-		if look := s.handBackIfGone(now); !look.IsZero() && (next.IsZero() || look.Before(next)) {
+		if look := s.people.handBackIfGone(now); !look.IsZero() && (next.IsZero() || look.Before(next)) {
 			next = look
 		}
 		var timer <-chan time.Time

@@ -5,9 +5,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/rs/zerolog"
-
-	"leasehold/cdpproxy"
 	"leasehold/checkpoint"
 	"leasehold/internal/boottime"
 	"leasehold/launcher/api"
@@ -26,9 +23,10 @@ type Session struct {
 	*terms
 	life      *life
 	file      *kept
+	people    *People
+	asks      *Asks
 	h         *Registry
 	dedicated *string // the URL of its own port
-	log       zerolog.Logger
 
 	slot    *slots.Slot      // of the profile, which several runs may share
 	browser *browser.Browser // nil before it is started
@@ -47,22 +45,10 @@ type Session struct {
 	inherited bool
 
 	// stopping is held while it is found out that a connection was the last one, and its
-	// browser made to stand still. It comes before mu.
+	// browser made to stand still. It comes before the mutexes of clients and life.
 	stopping sync.Mutex
 
-	// handing is held while a person takes the session over or hands it back. It comes
-	// before mu.
-	handing sync.Mutex
-	taken   cdpproxy.Takeover // what the worker's connections are told of it
-	acts    acts              // of the person
-
 	losing atomic.Int32 // connections that ended, and whose end is not stated yet
-
-	mu       sync.Mutex
-	takeover *takeover      // nil: no person has taken it over
-	driving  *lease.Fence   // what Driving gives; nil: nobody has asked since the last hand-back
-	ask      *ask           // nil: its worker waits for no person
-	views    map[string]int // that are open, by the name of their principal
 }
 
 // New makes the session of a lease that is about to be granted. Nothing is on disk yet.
@@ -75,10 +61,11 @@ func (h *Registry) assemble(t *terms, slot *slots.Slot, capability string) *Sess
 	now := time.Now()
 	s := &Session{
 		terms: t, h: h, slot: slot, browser: slot.Browser(),
-		life: newLife(t, now), views: map[string]int{},
+		life: newLife(t, now),
 	}
 	s.file = newKept(h.o.Files, t, capability, now, slot.ProxyUse(), func() time.Time { return s.life.known().seenAt })
-	s.log = h.o.Log.With().Str("profile", s.profile).Uint64("token", uint64(s.token)).Str("session", s.id).Logger()
+	s.asks = newAsks(h, t, s.life, s.Note)
+	s.people = newPeople(h, t, s.life, s.file, s.asks, s)
 	s.recording = &recording{s: s}
 	s.clients = newClients(s.token, s.log)
 	s.pictures = newPictures(s, h.o.PictureInterval)
@@ -97,6 +84,12 @@ func (s *Session) Token() lease.Token { return s.token }
 // Manifest is what the session's task asked for.
 func (s *Session) Manifest() api.Manifest { return s.manifest }
 
+// People is who has the session by hand, and who looks at it.
+func (s *Session) People() *People { return s.people }
+
+// Asks is what the session's worker asks of a person.
+func (s *Session) Asks() *Asks { return s.asks }
+
 // Fence guards everything that the session's worker writes.
 func (s *Session) Fence() *lease.Fence { return s.holding.Fence() }
 
@@ -114,22 +107,10 @@ func (s *Session) Monitor() (*monitor.Monitor, error) {
 
 // Show is the session as outsiders see it.
 func (s *Session) Show() api.Session {
-	s.mu.Lock()
-	defer s.mu.Unlock()
 	f, ending := s.life.look()
 	state := api.SessionServing
 	if ending {
 		state = api.SessionRecovering
-	}
-	var person *api.Person
-	if who := s.personLocked(); who != nil {
-		shown := *who
-		person = &shown
-	}
-	var asks *api.Ask
-	if s.ask != nil {
-		shown := s.ask.Ask
-		asks = &shown
 	}
 	if s.ephemeral {
 		return s.showReader(state, f)
@@ -139,7 +120,7 @@ func (s *Session) Show() api.Session {
 		SessionID: s.id, ProfileID: s.profile, Token: s.token, WorkerID: s.manifest.WorkerID, TaskID: s.manifest.TaskID,
 		State: state, DedicatedURL: s.dedicated, AcquiredAt: f.startedAt.UTC(), ExpiresAt: time.Now().Add(remaining).UTC(),
 		Connections: f.connections, Resume: s.file.get().Resume, Capability: s.file.shown(),
-		ExchangeDir: s.exchange, Person: person, Ask: asks,
+		ExchangeDir: s.exchange, Person: s.people.shown(), Ask: s.asks.shown(),
 		Principal: s.manifest.Opener.Name, OpenerUID: s.manifest.Opener.UID,
 	}
 }

@@ -1,6 +1,8 @@
 package session
 
 import (
+	"github.com/rs/zerolog"
+
 	"leasehold/launcher/api"
 	"leasehold/lease"
 )
@@ -16,6 +18,8 @@ type terms struct {
 	granted   lease.Record // as it was when the lease was granted or resumed
 	policy    policy
 	ephemeral bool // it has no lease, and is on a copy of the profile
+
+	log zerolog.Logger // names the session
 }
 
 // newTerms returns the terms of a session under the record.
@@ -23,5 +27,6 @@ func (h *Registry) newTerms(m api.Manifest, r lease.Record, path string) *terms 
 	return &terms{
 		id: r.SessionID, profile: r.ProfileID, path: path, token: r.Token, manifest: m, granted: r,
 		policy: policyOf(m, h.o.Timing.TTL, h.o.ReconnectGrace),
+		log:    h.o.Log.With().Str("profile", r.ProfileID).Uint64("token", uint64(r.Token)).Str("session", r.SessionID).Logger(),
 	}
 }

@@ -83,7 +83,7 @@ func (s *Session) Checkpoint(c api.Checkpoint) error {
 		return notForReaders(s.id, "no checkpoint of it is kept")
 	}
 	safe := c.Safe == nil || *c.Safe
-	if t := s.takenBy(); t != nil && safe { // the worker cannot vouch for what the person is at
+	if t := s.people.takenBy(); t != nil && safe { // the worker cannot vouch for what the person is at
 		refused := takenOver(s.id, t.Person)
 		refused.Detail += ": no checkpoint is safe until they hand it back; name it then, or with safe set to false"
 		return refused

@@ -251,7 +251,7 @@ func (c *connection) ended(end cdpproxy.End) {
 	case end.Clean:
 		name = connectionClosed
 	default:
-		defer s.mayBeLost()() // before anything that takes time
+		defer s.still.mayBeLost()() // before anything that takes time
 	}
 	s.Note(checkpoint.Entry{Kind: checkpoint.KindConnection, Name: name})
 	s.log.Info().AnErr("cause", end.Err).Str("how", name).Msg("disconnected")

@@ -49,13 +49,13 @@ func (e *ending) finish() {
 		e.ifTouched = true
 	}
 	if e.verdict == lose || e.ifTouched {
-		s.standStill()
+		s.still.begin()
 	}
 	if e.verdict == endInOrder && e.ifTouched && e.touched() {
 		e.ruling = ruling{verdict: lose, reason: api.ReasonWorkerFailed}
 	}
 	if e.verdict == endInOrder {
-		s.endsInOrder()
+		s.still.endsInOrder()
 	}
 	s.log.Info().Str("reason", e.reason).Bool("in_order", e.verdict == endInOrder).Msg("session ends")
 	s.file.change(func(f *sessionfile.File) { f.Reason = e.reason })

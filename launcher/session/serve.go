@@ -62,10 +62,10 @@ func (v *serving) untilEnd() *ending {
 			case v.bundle != nil || v.away || s.inherited && f.connections > 0:
 				v.workerIsBack()
 			case !s.inherited:
-				s.isBack()
+				s.still.isBack()
 				s.clients.close(s.h.ctx, ended)
 			default:
-				s.isBack()
+				s.still.isBack()
 			}
 		}
 		if look := s.people.handBackIfGone(now); !look.IsZero() && (next.IsZero() || look.Before(next)) {
@@ -101,7 +101,7 @@ func (v *serving) workerIsGone(reason string) {
 	}
 	s := v.s
 	s.log.Warn().Str("worker", s.manifest.WorkerID).Dur("grace", s.policy.grace).Msg("connection lost without a close handshake")
-	s.standStill()
+	s.still.begin()
 	s.browser.LimitWrites(cutTimeout)
 	s.clients.fence()
 	if s.ephemeral {
@@ -117,7 +117,7 @@ func (v *serving) workerIsBack() {
 	s.log.Info().Msg("the worker came back")
 	s.inherited, v.bundle, v.away = false, nil, false
 	s.browser.LimitWrites(0)
-	s.goOn()
+	s.still.end()
 	s.clients.release()
 	if bundle == nil {
 		return

@@ -1,8 +1,6 @@
 package session
 
 import (
-	"sync"
-	"sync/atomic"
 	"time"
 
 	"leasehold/checkpoint"
@@ -35,6 +33,7 @@ type Session struct {
 
 	recording *recording
 	clients   *clients
+	still     *standstill
 	pictures  *pictures
 	denials   denials
 	watchers  watchers
@@ -43,12 +42,6 @@ type Session struct {
 	// inherited says that the client sessions are those of an earlier launcher, whose
 	// worker has not come back yet. Once the session serves, only run uses it.
 	inherited bool
-
-	// stopping is held while it is found out that a connection was the last one, and its
-	// browser made to stand still. It comes before the mutexes of clients and life.
-	stopping sync.Mutex
-
-	losing atomic.Int32 // connections that ended, and whose end is not stated yet
 }
 
 // New makes the session of a lease that is about to be granted. Nothing is on disk yet.
@@ -68,6 +61,7 @@ func (h *Registry) assemble(t *terms, slot *slots.Slot, capability string) *Sess
 	s.people = newPeople(h, t, s.life, s.file, s.asks, s)
 	s.recording = &recording{s: s}
 	s.clients = newClients(s.token, s.log)
+	s.still = newStandstill(t, s.life, s.clients, s.Browser, func() bool { return slot.Shared(s) })
 	s.pictures = newPictures(s, h.o.PictureInterval)
 	return s
 }

@@ -35,7 +35,7 @@ func (g *grants) read(ctx context.Context, m api.Manifest) (*session.Session, er
 		changed := g.slots.Changed()
 		if m.OneShot {
 			if s := g.sessions.Of(principal.Of(ctx), m.ProfileID, m.WorkerID, m.TaskID, true); s != nil && g.isOf(s, m) {
-				return s, s.Narrow(m)
+				return s, s.Limits().Narrow(m)
 			}
 		}
 		s, err := try(ctx, m, place)

@@ -184,7 +184,7 @@ func (l *Launcher) NewTarget(ctx context.Context, sessionID, url string) (api.Ta
 		return api.Target{}, err
 	}
 	if refused := methods.CheckURL(url); refused != nil {
-		s.Denied("/json/new", refused)
+		s.Limits().Denied("/json/new", refused)
 		return api.Target{}, api.Invalid("url", "%s", refused.Text)
 	}
 	t, err := m.OpenTab(ctx, fence, url)

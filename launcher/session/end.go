@@ -273,7 +273,7 @@ func (e *ending) retire(how string, last, warm bool) {
 	s.h.DropNotedCookies(s.file.get(), s.log)
 	s.clients.Detach() // of a connection that ended late
 	if !last {
-		s.leaveDownloads()
+		e.leaveDownloads()
 	}
 	err := s.recording.close()
 	if last && !warm {

@@ -7,8 +7,11 @@ import (
 	"strings"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+
 	"leasehold/checkpoint"
 	"leasehold/launcher/api"
+	"leasehold/launcher/browser"
 	"leasehold/launcher/monitor"
 	"leasehold/launcher/sessionfile"
 )
@@ -20,19 +23,32 @@ import (
 // manifest does not allow.
 const actionRefusedEvent = "action_not_allowed"
 
+// Limits are what the worker of a session may not do, by what its manifest and its profile say.
+type Limits struct {
+	*terms
+	file    *kept // its manifest has the actions that are allowed now
+	note    func(checkpoint.Entry)
+	denied  *prometheus.CounterVec // by reason
+	denials denials
+}
+
+func newLimits(h *Registry, t *terms, f *kept, note func(checkpoint.Entry)) *Limits {
+	return &Limits{terms: t, file: f, note: note, denied: h.metrics.denied}
+}
+
 // allowed are the actions that the session's steps may declare; empty: any.
-func (s *Session) allowed() []string {
-	return s.file.get().Manifest.AllowedActions
+func (l *Limits) allowed() []string {
+	return l.file.get().Manifest.AllowedActions
 }
 
 // checkAction refuses a step that declares an action which the manifest does not allow,
 // and notes that it was tried.
-func (s *Session) checkAction(st api.Step) error {
-	allowed := s.allowed()
+func (l *Limits) checkAction(st api.Step) error {
+	allowed := l.allowed()
 	if st.Action == "" || len(allowed) == 0 || slices.Contains(allowed, st.Action) {
 		return nil
 	}
-	s.Note(checkpoint.Entry{Kind: checkpoint.KindEvent, Name: actionRefusedEvent, Action: st.Action, Text: st.Name})
+	l.note(checkpoint.Entry{Kind: checkpoint.KindEvent, Name: actionRefusedEvent, Action: st.Action, Text: st.Name})
 	return notAllowed(st.Action, allowed)
 }
 
@@ -45,16 +61,16 @@ func notAllowed(action string, allowed []string) *api.Problem {
 // Narrow takes in the manifest of a request that joins the session. Actions that it does
 // not name are refused from now on. A manifest that would allow more is refused, and
 // changes nothing.
-func (s *Session) Narrow(m api.Manifest) error {
-	if m.WantsReadOnly() && !s.rules().ReadOnly {
-		return api.Invalid("read_only", "session %s is not read-only, and cannot become so: end it first", s.id)
+func (l *Limits) Narrow(m api.Manifest) error {
+	if m.WantsReadOnly() && !l.rules().ReadOnly {
+		return api.Invalid("read_only", "session %s is not read-only, and cannot become so: end it first", l.id)
 	}
 	if len(m.AllowedActions) == 0 {
 		return nil
 	}
 	var now []string
 	more := -1 // the first action that would be one more
-	s.file.change(func(f *sessionfile.File) {
+	l.file.change(func(f *sessionfile.File) {
 		now = f.Manifest.AllowedActions
 		if len(now) > 0 {
 			more = slices.IndexFunc(m.AllowedActions, func(action string) bool { return !slices.Contains(now, action) })
@@ -69,9 +85,9 @@ func (s *Session) Narrow(m api.Manifest) error {
 	case slices.Equal(now, m.AllowedActions):
 		return nil
 	}
-	err := s.file.save() // the next launcher keeps to it, too
+	err := l.file.save() // the next launcher keeps to it, too
 	if err != nil {
-		s.file.change(func(f *sessionfile.File) { f.Manifest.AllowedActions = now })
+		l.file.change(func(f *sessionfile.File) { f.Manifest.AllowedActions = now })
 	}
 	return err
 }
@@ -93,10 +109,10 @@ const enforceTimeout = 10 * time.Second
 
 // enforce has the guard of the session's browser keep to its rules, which comes before any
 // page can send anything for the session.
-func (s *Session) enforce(ctx context.Context) error {
+func (t *terms) enforce(ctx context.Context, b *browser.Browser) error {
 	ctx, cancel := context.WithTimeout(ctx, enforceTimeout)
 	defer cancel()
-	if err := s.browser.Monitor().Enforce(ctx, s.rules()); err != nil {
+	if err := b.Monitor().Enforce(ctx, t.rules()); err != nil {
 		return fmt.Errorf("what the manifest forbids cannot be enforced: %w", err)
 	}
 	return nil

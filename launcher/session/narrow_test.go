@@ -55,7 +55,7 @@ func TestTheManifestsActionsBind(t *testing.T) {
 	join := func(actions ...string) error {
 		later := m
 		later.AllowedActions = actions
-		return s.Narrow(later)
+		return s.Limits().Narrow(later)
 	}
 	if err := join(); err != nil {
 		t.Error(err)
@@ -88,7 +88,7 @@ func TestActionsCanBeForbiddenLater(t *testing.T) {
 	}
 	later := task("one")
 	later.AllowedActions = []string{"read"}
-	if err := s.Narrow(later); err != nil {
+	if err := s.Limits().Narrow(later); err != nil {
 		t.Fatal(err)
 	}
 	var p *api.Problem
@@ -108,10 +108,10 @@ func TestANarrowingThatCannotBeKeptIsNone(t *testing.T) {
 	}
 	later := task("one")
 	later.AllowedActions = []string{"read"}
-	if err := s.Narrow(later); err == nil {
+	if err := s.Limits().Narrow(later); err == nil {
 		t.Error("narrowed")
 	}
-	if err := errors.Join(os.RemoveAll(file), s.Narrow(later)); err != nil {
+	if err := errors.Join(os.RemoveAll(file), s.Limits().Narrow(later)); err != nil {
 		t.Fatal(err)
 	}
 	if kept, err := r.files.Read(s.ID()); err != nil || !slices.Equal(kept.Manifest.AllowedActions, later.AllowedActions) {

@@ -82,7 +82,7 @@ func (h *Registry) NewReader(m api.Manifest, sessionID string, r lease.Record, c
 // UndoReader.
 func (s *Session) OpenReader(ctx context.Context) error {
 	begun := time.Now()
-	if err := errors.Join(s.openExchange(), s.recording.begin()); err != nil {
+	if err := errors.Join(s.files.open(), s.recording.begin()); err != nil {
 		return notRecorded(err)
 	}
 	if err := s.startBrowser(ctx, nil); err != nil {
@@ -120,7 +120,7 @@ func (s *Session) showReader(state string, f facts) api.Session {
 	return api.Session{
 		SessionID: s.id, ProfileID: s.profile, Token: s.token, WorkerID: s.manifest.WorkerID, TaskID: s.manifest.TaskID,
 		State: state, DedicatedURL: s.dedicated, AcquiredAt: f.startedAt.UTC(), ExpiresAt: expires.UTC(),
-		Connections: f.connections, Capability: s.file.shown(), ExchangeDir: s.exchange,
+		Connections: f.connections, Capability: s.file.shown(), ExchangeDir: s.files.exchange,
 		Principal: s.manifest.Opener.Name, OpenerUID: s.manifest.Opener.UID,
 		Ephemeral: true, SnapshotID: s.reader.SnapshotID, ReadOnly: s.rules().ReadOnly,
 	}
@@ -189,7 +189,7 @@ func (s *Session) removeCopy() error {
 	if err != nil { // a process may use it
 		return errors.Join(err, closed, s.reader.Lock.Unlock())
 	}
-	return errors.Join(closed, s.reader.Discard(), s.h.o.Files.Remove(s.id), s.h.o.FileRoots.Forget(s.owner()))
+	return errors.Join(closed, s.reader.Discard(), s.h.o.Files.Remove(s.id), s.files.forget())
 }
 
 // notForReaders refuses what has no meaning in an ephemeral session.

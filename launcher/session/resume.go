@@ -81,7 +81,7 @@ func (h *Registry) Resume(t Resumption) (*Session, error) {
 		}
 	}
 	s.Hold(t.Keeper)
-	if err = errors.Join(s.openExchange(), s.recording.open()); err == nil {
+	if err = errors.Join(s.files.open(), s.recording.open()); err == nil {
 		if err = s.recording.add(checkpoint.Entry{Kind: checkpoint.KindConnection, Name: connectionsOver}); err == nil {
 			err = errors.Join(t.Lock.RaiseFloor(s.granted), s.Fence().Check())
 		}
@@ -96,7 +96,7 @@ func (h *Registry) Resume(t Resumption) (*Session, error) {
 	}
 	t.handBrowser(s)
 	s.people.goesOnWith(f.Person)
-	if err := s.enforce(ctx); err != nil {
+	if err := s.enforce(ctx, s.browser); err != nil {
 		s.Fence().Shut(err)
 		s.holding.Stop()
 		return nil, errors.Join(err, s.recording.close())
@@ -119,7 +119,7 @@ func (t Resumption) handBrowser(s *Session) {
 		if token == s.token {
 			// A person's DevTools may not come back: nothing waits for them.
 			for _, p := range left {
-				p.SetDownloadDir(s.downloadDir())
+				p.SetDownloadDir(s.files.downloadDir())
 			}
 			s.clients.inherit(left)
 			s.inherited = !s.policy.byHand
@@ -142,7 +142,7 @@ func (s *Session) Resumed() {
 	if err := s.browser.Monitor().LearnContext(asking); err != nil {
 		s.log.Warn().Err(err).Msg("it is not known which pages are the profile's own")
 	}
-	if err := s.takeDownloads(asking); err != nil {
+	if err := s.files.takeDownloads(asking, s.browser); err != nil {
 		s.log.Warn().Err(err).Msg("downloads may go where Chrome puts them")
 	}
 	s.browser.LimitWrites(0)

@@ -35,9 +35,9 @@ type Session struct {
 	clients   *clients
 	still     *standstill
 	pictures  *pictures
-	denials   denials
+	files     *hostFiles
+	limits    *Limits
 	watchers  watchers
-	exchange  string // the exchange directory; empty before it is made
 
 	// inherited says that the client sessions are those of an earlier launcher, whose
 	// worker has not come back yet. Once the session serves, only run uses it.
@@ -59,6 +59,7 @@ func (h *Registry) assemble(t *terms, slot *slots.Slot, capability string) *Sess
 	s.file = newKept(h.o.Files, t, capability, now, slot.ProxyUse(), func() time.Time { return s.life.known().seenAt })
 	s.asks = newAsks(h, t, s.life, s.Note)
 	s.people = newPeople(h, t, s.life, s.file, s.asks, s)
+	s.files, s.limits = newHostFiles(h, t), newLimits(h, t, s.file, s.Note)
 	s.recording = &recording{s: s}
 	s.clients = newClients(s.token, s.log)
 	s.still = newStandstill(t, s.life, s.clients, s.Browser, func() bool { return slot.Shared(s) })
@@ -83,6 +84,9 @@ func (s *Session) People() *People { return s.people }
 
 // Asks is what the session's worker asks of a person.
 func (s *Session) Asks() *Asks { return s.asks }
+
+// Limits are what the session's worker may not do.
+func (s *Session) Limits() *Limits { return s.limits }
 
 // Fence guards everything that the session's worker writes.
 func (s *Session) Fence() *lease.Fence { return s.holding.Fence() }
@@ -114,7 +118,7 @@ func (s *Session) Show() api.Session {
 		SessionID: s.id, ProfileID: s.profile, Token: s.token, WorkerID: s.manifest.WorkerID, TaskID: s.manifest.TaskID,
 		State: state, DedicatedURL: s.dedicated, AcquiredAt: f.startedAt.UTC(), ExpiresAt: time.Now().Add(remaining).UTC(),
 		Connections: f.connections, Resume: s.file.get().Resume, Capability: s.file.shown(),
-		ExchangeDir: s.exchange, Person: s.people.shown(), Ask: s.asks.shown(),
+		ExchangeDir: s.files.exchange, Person: s.people.shown(), Ask: s.asks.shown(),
 		Principal: s.manifest.Opener.Name, OpenerUID: s.manifest.Opener.UID,
 	}
 }

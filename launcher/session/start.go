@@ -48,7 +48,7 @@ func (s *Session) Unmade() {
 	if err := s.recording.close(); err != nil {
 		s.log.Warn().Err(err).Msg("journal not closed")
 	}
-	if err := errors.Join(s.h.o.Files.Remove(s.id), s.h.o.FileRoots.Remove(s.profile, s.id)); err != nil {
+	if err := errors.Join(s.h.o.Files.Remove(s.id), s.files.remove()); err != nil {
 		s.log.Warn().Err(err).Msg("session file not removed")
 	}
 }
@@ -90,7 +90,7 @@ type Cold struct{}
 
 // Prepare writes the session's file, synced.
 func (Cold) Prepare(_ context.Context, s *Session) error {
-	return notRecorded(errors.Join(s.openExchange(), s.file.save()))
+	return notRecorded(errors.Join(s.files.open(), s.file.save()))
 }
 
 // Open starts the browser.
@@ -122,7 +122,7 @@ func (s *Session) startBrowser(ctx context.Context, fit *slots.Fit) error {
 	s.slot.Starting(s)
 	s.browser, err = s.h.o.Driver.Start(ctx, browser.Start{
 		SessionID: s.id, Token: s.token, Lock: s.slot.Lock(), Path: s.path, Headless: s.h.headless(s.manifest), Proxy: proxy, ReadOnly: s.rules().ReadOnly,
-		Args: s.manifest.ChromeArgs, Memory: s.granted.BrowserMemory, ReadWrite: s.ownDirs(), Sink: s.slot.Note, Beside: s.prepareBrowser, Log: s.log,
+		Args: s.manifest.ChromeArgs, Memory: s.granted.BrowserMemory, ReadWrite: s.files.ownDirs(), Sink: s.slot.Note, Beside: s.prepareBrowser, Log: s.log,
 	})
 	s.slot.Opened(s.browser, s.id, fit)
 	if err != nil {
@@ -135,7 +135,7 @@ func (s *Session) startBrowser(ctx context.Context, fit *slots.Fit) error {
 // loaded.
 func (s *Session) prepareBrowser(ctx context.Context, b *browser.Browser) error {
 	s.browser = b
-	if err := errors.Join(s.takeDownloads(ctx), s.enforce(ctx)); err != nil {
+	if err := errors.Join(s.files.takeDownloads(ctx, s.browser), s.enforce(ctx, s.browser)); err != nil {
 		return err
 	}
 	jar, id := s.h.o.Jar, s.profile
@@ -167,14 +167,14 @@ func (Join) Prepare(_ context.Context, s *Session) error {
 	if wants, has := s.rules().ReadOnly, s.browser.Monitor().Rules().ReadOnly; wants != has {
 		return api.Invalid("read_only", "the profile's browser, which others use, has read_only=%t: a task that wants another has to wait until they end", has)
 	}
-	return notRecorded(errors.Join(s.openExchange(), s.file.save()))
+	return notRecorded(errors.Join(s.files.open(), s.file.save()))
 }
 
 // Open joins the others.
 func (j Join) Open(ctx context.Context, s *Session) error {
 	err := errors.Join(s.slot.Lock().RaiseFloor(s.granted), s.recording.begin(), s.Fence().Check())
 	if err == nil {
-		err = s.enforce(ctx)
+		err = s.enforce(ctx, s.browser)
 	}
 	if err == nil {
 		err = s.openDedicated()
@@ -234,7 +234,7 @@ func (w *Warm) Prepare(ctx context.Context, s *Session) error {
 		cookies, err := s.browser.Cookies(asking)
 		w.cookies <- cookiesAtGrant{cookies, err}
 	})
-	persisted := errors.Join(s.openExchange(), s.h.o.Files.Begin(s.file.get()))
+	persisted := errors.Join(s.files.open(), s.h.o.Files.Begin(s.file.get()))
 	before.Wait()
 	if unfit != nil {
 		return &UnfitError{Why: whyUnfit(unfit), Detail: unfit.Error()}
@@ -268,10 +268,10 @@ func (w *Warm) Open(ctx context.Context, s *Session) error {
 		err = fmt.Errorf("something happened in the warm browser during the grant (%s): ask again, for another browser", what)
 	}
 	// Before the floor: it tells the next launcher that this was done.
-	err = errors.Join(err, s.h.o.Jar.Drop(s.profile), s.enforce(ctx))
+	err = errors.Join(err, s.h.o.Jar.Drop(s.profile), s.enforce(ctx, s.browser))
 	var synced, taken error
 	var rest sync.WaitGroup
-	rest.Go(func() { taken = s.takeDownloads(ctx) })
+	rest.Go(func() { taken = s.files.takeDownloads(ctx, s.browser) })
 	rest.Go(func() { synced = s.h.o.Files.Sync(s.id) })
 	rest.Go(func() {
 		at := <-w.cookies

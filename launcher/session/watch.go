@@ -66,7 +66,7 @@ func (s *Session) Done() <-chan struct{} { return s.life.done }
 func (s *Session) Mux() *cdpproxy.Mux { return s.browser.Mux() }
 
 // Readable returns nil for a file that pages of the session may read.
-func (s *Session) Readable(path string) error { return s.h.o.FileRoots.Readable(s.exchange, path) }
+func (s *Session) Readable(path string) error { return s.files.readable(path) }
 
 // Doing is what the task said last of itself: its step, and its last checkpoint.
 func (s *Session) Doing() (step, checkpoint string) {

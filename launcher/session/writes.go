@@ -67,7 +67,7 @@ func (s *Session) Step(st api.Step) error {
 	if st.Name == "" {
 		return api.Invalid("name", "want the step's name")
 	}
-	if err := s.checkAction(st); err != nil {
+	if err := s.limits.checkAction(st); err != nil {
 		return err
 	}
 	s.life.beat()

@@ -8,6 +8,7 @@ import (
 	"leasehold/cdpproxy"
 	"leasehold/checkpoint"
 	"leasehold/launcher/api"
+	"leasehold/launcher/browser"
 	"leasehold/launcher/profiledir"
 	"leasehold/launcher/sessionfile"
 	"leasehold/launcher/slots"
@@ -58,8 +59,18 @@ type Copy struct {
 	SnapshotToken lease.Token
 }
 
-// reader is what an ephemeral session has, and no other.
-type reader struct{ Copy }
+// reader is what an ephemeral session has, and no other: its copy of the profile.
+type reader struct {
+	*terms
+	Copy
+	files     *hostFiles
+	recording *recording
+	dir       sessionfile.Dir
+}
+
+func newReader(h *Registry, t *terms, c Copy, files *hostFiles, r *recording) *reader {
+	return &reader{terms: t, Copy: c, files: files, recording: r, dir: h.o.Files}
+}
 
 // NewReader makes an ephemeral session on a copy of the record's profile. OpenReader starts
 // its browser.
@@ -72,8 +83,8 @@ func (h *Registry) NewReader(m api.Manifest, sessionID string, r lease.Record, c
 	if !t.rules().ReadOnly { // what it might still send is not to wait for its worker
 		t.policy.grace = 0
 	}
-	s := h.assemble(t, slot, capability)
-	s.reader = &reader{c}
+	s := h.assemble(t, slot, capability, c.Jar)
+	s.reader = newReader(h, t, c, s.files, s.recording)
 	s.holding = noLease{h.ctx, lease.Open(s.token)}
 	return s
 }
@@ -102,7 +113,7 @@ func (s *Session) UndoReader(cause error) error {
 	}
 	s.Fence().Shut(cause)
 	s.life.end()
-	if err := s.removeCopy(); err != nil {
+	if err := s.reader.remove(s.browser); err != nil {
 		s.log.Error().Err(err).Msg("the copy of an ephemeral session is left: the next launcher removes it")
 	}
 	close(s.life.done)
@@ -110,20 +121,13 @@ func (s *Session) UndoReader(cause error) error {
 	return p
 }
 
-// showReader is Show.
-func (s *Session) showReader(state string, f facts) api.Session {
-	now := time.Now()
-	expires := s.policy.lastSeen(f, now).Add(s.policy.silence)
-	if end := f.startedAt.Add(s.policy.lockTimeout); s.policy.lockTimeout > 0 && end.Before(expires) {
+// expires is when the session ends, as far as its facts say, if its worker shows no sign of life.
+func (r *reader) expires(f facts) time.Time {
+	expires := r.policy.lastSeen(f, time.Now()).Add(r.policy.silence)
+	if end := f.startedAt.Add(r.policy.lockTimeout); r.policy.lockTimeout > 0 && end.Before(expires) {
 		expires = end
 	}
-	return api.Session{
-		SessionID: s.id, ProfileID: s.profile, Token: s.token, WorkerID: s.manifest.WorkerID, TaskID: s.manifest.TaskID,
-		State: state, DedicatedURL: s.dedicated, AcquiredAt: f.startedAt.UTC(), ExpiresAt: expires.UTC(),
-		Connections: f.connections, Capability: s.file.shown(), ExchangeDir: s.files.exchange,
-		Principal: s.manifest.Opener.Name, OpenerUID: s.manifest.Opener.UID,
-		Ephemeral: true, SnapshotID: s.reader.SnapshotID, ReadOnly: s.rules().ReadOnly,
-	}
+	return expires
 }
 
 // Writes tells whether the session is an ephemeral one whose pages may send what they want.
@@ -153,7 +157,7 @@ func (e *ending) discard() {
 		f.Reason, f.Ended, f.SeenAt = e.reason, how, seen
 		f.Released = e.verdict == endInOrder
 	})
-	if err := s.removeCopy(); err != nil {
+	if err := s.reader.remove(s.browser); err != nil {
 		s.log.Error().Err(err).Msg("the copy of an ephemeral session is left: the next launcher removes it")
 	}
 	s.clients.Detach()
@@ -178,18 +182,18 @@ func (e *ending) readerCode() (int, string) {
 	return cdpproxy.CloseExpired, "the session ended: " + e.reason
 }
 
-// removeCopy kills the session's browser, and removes everything that it had. What fails is
-// left to the next launcher.
-func (s *Session) removeCopy() error {
+// remove kills the session's browser, if it has one, and removes everything that the session
+// had. What fails is left to the next launcher.
+func (r *reader) remove(b *browser.Browser) error {
 	var err error
-	if s.browser != nil {
-		err = s.browser.Discard(s.reader.Root, s.id, s.log)
+	if b != nil {
+		err = b.Discard(r.Root, r.id, r.log)
 	}
-	closed := s.recording.close()
+	closed := r.recording.close()
 	if err != nil { // a process may use it
-		return errors.Join(err, closed, s.reader.Lock.Unlock())
+		return errors.Join(err, closed, r.Lock.Unlock())
 	}
-	return errors.Join(closed, s.reader.Discard(), s.h.o.Files.Remove(s.id), s.files.forget())
+	return errors.Join(closed, r.Discard(), r.dir.Remove(r.id), r.files.forget())
 }
 
 // notForReaders refuses what has no meaning in an ephemeral session.

@@ -101,7 +101,7 @@ func (h *Registry) Resume(t Resumption) (*Session, error) {
 		s.holding.Stop()
 		return nil, errors.Join(err, s.recording.close())
 	}
-	if err := s.openDedicated(); err != nil {
+	if err := s.port.open(); err != nil {
 		s.log.Warn().Err(err).Msg("the session's own port is gone")
 	}
 	return s, nil

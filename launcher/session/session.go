@@ -19,12 +19,13 @@ import (
 // everything else states facts. It implements slots.Run.
 type Session struct {
 	*terms
-	life      *life
-	file      *kept
-	people    *People
-	asks      *Asks
-	h         *Registry
-	dedicated *string // the URL of its own port
+	life    *life
+	file    *kept
+	people  *People
+	asks    *Asks
+	h       *Registry
+	opening *opening
+	port    *dedicatedPort
 
 	slot    *slots.Slot      // of the profile, which several runs may share
 	browser *browser.Browser // nil before it is started
@@ -46,11 +47,11 @@ type Session struct {
 
 // New makes the session of a lease that is about to be granted. Nothing is on disk yet.
 func (h *Registry) New(m api.Manifest, r lease.Record, path string, slot *slots.Slot, capability string) *Session {
-	return h.assemble(h.newTerms(m, r, path), slot, capability)
+	return h.assemble(h.newTerms(m, r, path), slot, capability, h.o.Jar)
 }
 
-// assemble makes a session of its parts.
-func (h *Registry) assemble(t *terms, slot *slots.Slot, capability string) *Session {
+// assemble makes a session of its parts. The jar has the session cookies of its browser.
+func (h *Registry) assemble(t *terms, slot *slots.Slot, capability string, jar sessionfile.Jar) *Session {
 	now := time.Now()
 	s := &Session{
 		terms: t, h: h, slot: slot, browser: slot.Browser(),
@@ -60,6 +61,7 @@ func (h *Registry) assemble(t *terms, slot *slots.Slot, capability string) *Sess
 	s.asks = newAsks(h, t, s.life, s.Note)
 	s.people = newPeople(h, t, s.life, s.file, s.asks, s)
 	s.files, s.limits = newHostFiles(h, t), newLimits(h, t, s.file, s.Note)
+	s.opening, s.port = newOpening(h, t, slot, s.files, jar), newDedicatedPort(h, t, s.life, s.file)
 	s.recording = &recording{s: s}
 	s.clients = newClients(s.token, s.log)
 	s.still = newStandstill(t, s.life, s.clients, s.Browser, func() bool { return slot.Shared(s) })
@@ -110,17 +112,21 @@ func (s *Session) Show() api.Session {
 	if ending {
 		state = api.SessionRecovering
 	}
-	if s.ephemeral {
-		return s.showReader(state, f)
-	}
-	remaining := s.Fence().Deadline().Sub(boottime.Now()) + s.h.o.Timing.Margin()
-	return api.Session{
+	shown := api.Session{
 		SessionID: s.id, ProfileID: s.profile, Token: s.token, WorkerID: s.manifest.WorkerID, TaskID: s.manifest.TaskID,
-		State: state, DedicatedURL: s.dedicated, AcquiredAt: f.startedAt.UTC(), ExpiresAt: time.Now().Add(remaining).UTC(),
-		Connections: f.connections, Resume: s.file.get().Resume, Capability: s.file.shown(),
-		ExchangeDir: s.files.exchange, Person: s.people.shown(), Ask: s.asks.shown(),
+		State: state, DedicatedURL: s.port.url, AcquiredAt: f.startedAt.UTC(), Connections: f.connections,
+		Capability: s.file.shown(), ExchangeDir: s.files.exchange,
 		Principal: s.manifest.Opener.Name, OpenerUID: s.manifest.Opener.UID,
 	}
+	if s.ephemeral {
+		shown.ExpiresAt = s.reader.expires(f).UTC()
+		shown.Ephemeral, shown.SnapshotID, shown.ReadOnly = true, s.reader.SnapshotID, s.rules().ReadOnly
+		return shown
+	}
+	remaining := s.Fence().Deadline().Sub(boottime.Now()) + s.h.o.Timing.Margin()
+	shown.ExpiresAt = time.Now().Add(remaining).UTC()
+	shown.Resume, shown.Person, shown.Ask = s.file.get().Resume, s.people.shown(), s.asks.shown()
+	return shown
 }
 
 // SetResume says what the task is told to go on from.

@@ -207,11 +207,12 @@ func readProblem(err error) error {
 const reasonStandsStill = "account_stands_still"
 
 func (h *rooms) dismissWriter(s *session.Session) {
-	if !s.Writes() {
+	reader := s.Reader()
+	if reader == nil || !reader.Writes() {
 		return
 	}
 	if r, known := h.catalog.Record(s.Profile()); known && stillCode(r) != "" {
-		s.Dismiss(reasonStandsStill)
+		reader.Dismiss(reasonStandsStill)
 	}
 }
 

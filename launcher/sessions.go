@@ -67,7 +67,7 @@ func (l *Launcher) Heartbeat(ctx context.Context, sessionID string, h api.Heartb
 	if err != nil {
 		return api.Session{}, err
 	}
-	err = s.Heartbeat(h)
+	err = s.Reports().Heartbeat(h)
 	return s.Show(), err
 }
 
@@ -77,7 +77,7 @@ func (l *Launcher) Step(ctx context.Context, sessionID string, st api.Step) erro
 	if err != nil {
 		return err
 	}
-	return s.Step(st)
+	return s.Reports().Step(st)
 }
 
 // Checkpoint names a point of the task.
@@ -86,7 +86,7 @@ func (l *Launcher) Checkpoint(ctx context.Context, sessionID string, c api.Check
 	if err != nil {
 		return err
 	}
-	return s.Checkpoint(c)
+	return s.Reports().Checkpoint(c)
 }
 
 // Event puts what the task reports into the journal.
@@ -95,7 +95,7 @@ func (l *Launcher) Event(ctx context.Context, sessionID string, e api.TaskEvent)
 	if err != nil {
 		return err
 	}
-	return s.Event(e)
+	return s.Reports().Event(e)
 }
 
 // Release ends the session and returns when the profile is free, or decided about.

@@ -189,7 +189,7 @@ type connection struct {
 
 // Connect opens a connection to the session: to its browser, or to one target.
 func (s *Session) Connect(ctx context.Context, targetID string, closeFrames bool) (api.Connection, error) {
-	if s.Ending() {
+	if s.life.isEnding() {
 		return nil, api.Refuse(api.CodeSessionEnded, "session %s is ending", s.id).With("session_id", s.id)
 	}
 	if err := s.Fence().Check(); err != nil {
@@ -211,7 +211,7 @@ func (s *Session) Connect(ctx context.Context, targetID string, closeFrames bool
 		}
 	})
 	s.clients.add(conn)
-	if s.Ending() { // the end came in between, and may not have seen this one
+	if s.life.isEnding() { // the end came in between, and may not have seen this one
 		conn.Cut(cdpproxy.CloseNormal, "the session ended")
 	}
 	return &connection{s, conn}, nil

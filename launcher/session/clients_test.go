@@ -81,7 +81,7 @@ func TestAVanishedClient(t *testing.T) {
 	if len(begun) != 1 {
 		t.Errorf("bundles that are not sealed: %v", begun)
 	}
-	if s.Ending() {
+	if s.life.isEnding() {
 		t.Error("it ends within the grace")
 	}
 
@@ -147,7 +147,7 @@ func TestAConnectionThatTheSessionGoesOnWithout(t *testing.T) {
 	if got, want := r.chromium.told(from, "Fetch.failRequest", "Target.detachFromTarget", "Page.captureScreenshot"), []string{"Fetch.failRequest " + page, "Target.detachFromTarget"}; !slices.Equal(got, want) {
 		t.Errorf("%q, want %q", got, want)
 	}
-	if m := stays.call("Browser.getVersion", "", nil); m.Error != nil || s.Show().Connections != 1 || s.Ending() {
+	if m := stays.call("Browser.getVersion", "", nil); m.Error != nil || s.Show().Connections != 1 || s.life.isEnding() {
 		t.Errorf("the other connection: %+v", m)
 	}
 }

@@ -356,8 +356,8 @@ func (s *Session) UndoGrant(cause error) error {
 
 // notStarted says that the session's browser did not start because of cause, with what Chrome
 // printed. Where the cause is a refusal, such as of a store that was lost meanwhile, it is that.
-func (s *Session) notStarted(cause error) *api.Problem {
-	s.log.Error().Err(cause).Msg("browser not started")
+func (t *terms) notStarted(cause error) *api.Problem {
+	t.log.Error().Err(cause).Msg("browser not started")
 	var refused *api.Problem
 	if errors.As(cause, &refused) {
 		return refused

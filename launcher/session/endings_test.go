@@ -220,7 +220,7 @@ func TestEndsWithoutAConnection(t *testing.T) {
 		"two-step": {func(*api.Manifest) {}, func(*Session) error { return nil }, "lost (heartbeat_timeout), recovered: release", lease.Available},
 		// Tabs are opened, and steps named, over HTTP too.
 		"one-shot, and it did something": {
-			oneShot, func(s *Session) error { return s.Step(api.Step{Name: "pay", Sensitive: true}) }, "lost (worker_failed), recovered: manual_review", lease.ManualReview,
+			oneShot, func(s *Session) error { return s.Reports().Step(api.Step{Name: "pay", Sensitive: true}) }, "lost (worker_failed), recovered: manual_review", lease.ManualReview,
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

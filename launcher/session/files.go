@@ -97,7 +97,7 @@ func (f *hostFiles) writable(dir string) error { return f.roots.Writable(f.excha
 func (e *ending) leaveDownloads() {
 	s := e.s
 	for _, other := range s.h.Living() {
-		if other != s && other.browser == s.browser && !other.Ending() {
+		if other != s && other.browser == s.browser && !other.life.isEnding() {
 			if err := other.files.takeDownloads(s.h.ctx, other.browser); err != nil {
 				s.log.Warn().Err(err).Msg("downloads without a place of their own may be lost")
 			}

@@ -2,7 +2,6 @@ package session
 
 import (
 	"sync"
-	"time"
 
 	"leasehold/launcher/sessionfile"
 )
@@ -12,8 +11,8 @@ import (
 // mutex is the last one: nothing else is locked under it.
 type kept struct {
 	dir       sessionfile.Dir
-	ephemeral bool             // no other launcher goes on with it, and nothing is on disk
-	seen      func() time.Time // when its worker was last seen
+	ephemeral bool // no other launcher goes on with it, and nothing is on disk
+	life      *life
 
 	mu         sync.Mutex
 	file       sessionfile.File
@@ -21,10 +20,10 @@ type kept struct {
 }
 
 // newKept makes the file of a session that begins. It is not on disk before save.
-func newKept(dir sessionfile.Dir, t *terms, capability string, begun time.Time, proxy *sessionfile.ProxyUse, seen func() time.Time) *kept {
-	m := t.manifest
+func newKept(h *Registry, t *terms, l *life, capability string, proxy *sessionfile.ProxyUse) *kept {
+	m, begun := t.manifest, l.known().startedAt
 	return &kept{
-		dir: dir, ephemeral: t.ephemeral, seen: seen, capability: capability,
+		dir: h.o.Files, ephemeral: t.ephemeral, life: l, capability: capability,
 		file: sessionfile.File{
 			SessionID: t.id, CapabilityHash: sessionfile.HashCapability(capability), Token: t.token,
 			Manifest: m, Principal: m.Opener.Name, OpenerUID: m.Opener.UID, OneShot: m.OneShot, ByHand: m.ByHand, AcquiredAt: begun.UTC(), SeenAt: begun.UTC(), Proxy: proxy,
@@ -52,9 +51,9 @@ func (k *kept) save() error {
 	if k.ephemeral {
 		return nil
 	}
-	seen := k.seen().UTC()
+	seen := k.life.known().seenAt
 	f := k.get()
-	f.SeenAt = seen
+	f.SeenAt = seen.UTC()
 	return k.dir.Save(f)
 }
 

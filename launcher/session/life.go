@@ -20,7 +20,8 @@ type life struct {
 	over   bool // the journal is closed: what connections say now is too late
 }
 
-func newLife(t *terms, now time.Time) *life {
+func newLife(t *terms) *life {
+	now := time.Now()
 	return &life{terms: t, woken: make(chan struct{}, 1), done: make(chan struct{}), facts: facts{startedAt: now, seenAt: now}}
 }
 

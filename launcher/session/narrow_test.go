@@ -20,7 +20,7 @@ func TestTheManifestsActionsBind(t *testing.T) {
 	m.AllowedActions = []string{"inspect_login", "read_dashboard"}
 	_, s := begun(t, m)
 	step := func(action string) error {
-		return s.Step(api.Step{Write: api.Write{Token: s.token}, Name: "n", Action: action})
+		return s.Reports().Step(api.Step{Write: api.Write{Token: s.token}, Name: "n", Action: action})
 	}
 	allowed := func(says string, want ...string) {
 		t.Helper()
@@ -83,7 +83,7 @@ func TestTheManifestsActionsBind(t *testing.T) {
 func TestActionsCanBeForbiddenLater(t *testing.T) {
 	t.Parallel()
 	_, s := begun(t, task("one"))
-	if err := s.Step(api.Step{Name: "n", Action: "pay"}); err != nil {
+	if err := s.Reports().Step(api.Step{Name: "n", Action: "pay"}); err != nil {
 		t.Error(err)
 	}
 	later := task("one")
@@ -92,7 +92,7 @@ func TestActionsCanBeForbiddenLater(t *testing.T) {
 		t.Fatal(err)
 	}
 	var p *api.Problem
-	if err := s.Step(api.Step{Name: "n", Action: "pay"}); !errors.As(err, &p) || p.Code != api.CodeActionNotAllowed {
+	if err := s.Reports().Step(api.Step{Name: "n", Action: "pay"}); !errors.As(err, &p) || p.Code != api.CodeActionNotAllowed {
 		t.Errorf("narrowed: %v", err)
 	}
 }

@@ -129,7 +129,7 @@ func TestAPersonTakesOver(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if err := s.Checkpoint(api.Checkpoint{Name: "c", Safe: new(false)}); err != nil {
+	if err := s.Reports().Checkpoint(api.Checkpoint{Name: "c", Safe: new(false)}); err != nil {
 		t.Fatal(err)
 	}
 	if err := r.does(s, ann, ActClick, "http://shop.example/login", "Input.dispatchMouseEvent"); err != nil {
@@ -437,16 +437,16 @@ func TestNoCheckpointIsSafeWhileAPersonHasTheSession(t *testing.T) {
 	if err := s.People().TakeOver(ann, api.TakeOver{}); err != nil {
 		t.Fatal(err)
 	}
-	if err := s.Checkpoint(api.Checkpoint{Name: "a"}); problem(err) != api.CodeTakenOver {
+	if err := s.Reports().Checkpoint(api.Checkpoint{Name: "a"}); problem(err) != api.CodeTakenOver {
 		t.Errorf("a safe one: %v", err)
 	}
-	if err := s.Checkpoint(api.Checkpoint{Name: "b", Safe: new(false)}); err != nil {
+	if err := s.Reports().Checkpoint(api.Checkpoint{Name: "b", Safe: new(false)}); err != nil {
 		t.Errorf("one that is not safe: %v", err)
 	}
 	if err := s.People().HandBack(ann, api.HandBack{}); err != nil {
 		t.Fatal(err)
 	}
-	if err := s.Checkpoint(api.Checkpoint{Name: "c"}); err != nil {
+	if err := s.Reports().Checkpoint(api.Checkpoint{Name: "c"}); err != nil {
 		t.Errorf("after the hand-back: %v", err)
 	}
 }

@@ -59,17 +59,18 @@ type Copy struct {
 	SnapshotToken lease.Token
 }
 
-// reader is what an ephemeral session has, and no other: its copy of the profile.
-type reader struct {
+// Reader is what an ephemeral session has, and no other: its copy of the profile.
+type Reader struct {
 	*terms
-	Copy
+	of        Copy
+	life      *life
 	files     *hostFiles
 	recording *recording
 	dir       sessionfile.Dir
 }
 
-func newReader(h *Registry, t *terms, c Copy, files *hostFiles, r *recording) *reader {
-	return &reader{terms: t, Copy: c, files: files, recording: r, dir: h.o.Files}
+func newReader(h *Registry, t *terms, c Copy, l *life, files *hostFiles, r *recording) *Reader {
+	return &Reader{terms: t, of: c, life: l, files: files, recording: r, dir: h.o.Files}
 }
 
 // NewReader makes an ephemeral session on a copy of the record's profile. OpenReader starts
@@ -78,13 +79,13 @@ func (h *Registry) NewReader(m api.Manifest, sessionID string, r lease.Record, c
 	r = r.Clone()
 	r.SessionID, r.Token, r.OwnerWorkerID, r.TaskID, r.Principal = sessionID, c.SnapshotToken, m.WorkerID, m.TaskID, m.Opener.Name
 	slot.Locked(c.Lock)
-	t := h.newTerms(m, r, c.Path)
+	t := newTerms(h, m, r, c.Path)
 	t.ephemeral = true
 	if !t.rules().ReadOnly { // what it might still send is not to wait for its worker
 		t.policy.grace = 0
 	}
-	s := h.assemble(t, slot, capability, c.Jar)
-	s.reader = newReader(h, t, c, s.files, s.recording)
+	s := newSession(h, t, slot, capability, c.Jar)
+	s.reader = newReader(h, t, c, s.life, s.files, s.recording)
 	s.holding = noLease{h.ctx, lease.Open(s.token)}
 	return s
 }
@@ -99,7 +100,7 @@ func (s *Session) OpenReader(ctx context.Context) error {
 	if err := s.startBrowser(ctx, nil); err != nil {
 		return err
 	}
-	s.log.Info().Str("worker", s.manifest.WorkerID).Str("task", s.manifest.TaskID).Str("principal", s.manifest.Opener.Name).Str("snapshot", s.reader.SnapshotID).
+	s.log.Info().Str("worker", s.manifest.WorkerID).Str("task", s.manifest.TaskID).Str("principal", s.manifest.Opener.Name).Str("snapshot", s.reader.of.SnapshotID).
 		Bool("read_only", s.rules().ReadOnly).Int("pid", s.browser.PID()).Dur("took", time.Since(begun)).Msg("ephemeral session begins")
 	return nil
 }
@@ -122,7 +123,7 @@ func (s *Session) UndoReader(cause error) error {
 }
 
 // expires is when the session ends, as far as its facts say, if its worker shows no sign of life.
-func (r *reader) expires(f facts) time.Time {
+func (r *Reader) expires(f facts) time.Time {
 	expires := r.policy.lastSeen(f, time.Now()).Add(r.policy.silence)
 	if end := f.startedAt.Add(r.policy.lockTimeout); r.policy.lockTimeout > 0 && end.Before(expires) {
 		expires = end
@@ -130,12 +131,15 @@ func (r *reader) expires(f facts) time.Time {
 	return expires
 }
 
-// Writes tells whether the session is an ephemeral one whose pages may send what they want.
-func (s *Session) Writes() bool { return s.ephemeral && !s.rules().ReadOnly }
+// Reader is the session's copy; nil: it is not ephemeral.
+func (s *Session) Reader() *Reader { return s.reader }
 
-// Dismiss ends an ephemeral session, and says why.
-func (s *Session) Dismiss(reason string) {
-	s.life.update(func(f *facts) {
+// Writes tells whether the session's pages may send what they want.
+func (r *Reader) Writes() bool { return !r.rules().ReadOnly }
+
+// Dismiss ends the session, and says why.
+func (r *Reader) Dismiss(reason string) {
+	r.life.update(func(f *facts) {
 		if f.released == nil {
 			f.released = &api.Release{Reason: reason}
 		}
@@ -184,16 +188,16 @@ func (e *ending) readerCode() (int, string) {
 
 // remove kills the session's browser, if it has one, and removes everything that the session
 // had. What fails is left to the next launcher.
-func (r *reader) remove(b *browser.Browser) error {
+func (r *Reader) remove(b *browser.Browser) error {
 	var err error
 	if b != nil {
-		err = b.Discard(r.Root, r.id, r.log)
+		err = b.Discard(r.of.Root, r.id, r.log)
 	}
 	closed := r.recording.close()
 	if err != nil { // a process may use it
-		return errors.Join(err, closed, r.Lock.Unlock())
+		return errors.Join(err, closed, r.of.Lock.Unlock())
 	}
-	return errors.Join(closed, r.Discard(), r.dir.Remove(r.id), r.files.forget())
+	return errors.Join(closed, r.of.Discard(), r.dir.Remove(r.id), r.files.forget())
 }
 
 // notForReaders refuses what has no meaning in an ephemeral session.

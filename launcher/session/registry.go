@@ -97,7 +97,7 @@ func (h *Registry) Of(by principal.Principal, profile, worker, task string, ephe
 		_ = h.awaitResume(id) // the search tells
 	}
 	for _, s := range h.Living() {
-		if (profile == "" || s.profile == profile) && s.manifest.WorkerID == worker && s.manifest.TaskID == task && s.manifest.Ephemeral == ephemeral && by.Is(s.manifest.Opener.Name) && !s.Ending() {
+		if (profile == "" || s.profile == profile) && s.manifest.WorkerID == worker && s.manifest.TaskID == task && s.manifest.Ephemeral == ephemeral && by.Is(s.manifest.Opener.Name) && !s.life.isEnding() {
 			return s
 		}
 	}

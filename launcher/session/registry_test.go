@@ -267,7 +267,7 @@ func TestLivingSessions(t *testing.T) {
 	// One that ends is found by its task no more, and by its id until it is over.
 	r.chromium.set(func() {
 		r.chromium.at["Page.captureScreenshot"] = func() {
-			if !one.Ending() || h.Of(anAdmin, profile, "w", "one", false) != nil {
+			if !one.life.isEnding() || h.Of(anAdmin, profile, "w", "one", false) != nil {
 				t.Error("a session that ends is found by its task")
 			}
 			if s, err := h.Lookup(one.ID()); s != one || err != nil || one.Show().State != api.SessionRecovering {

@@ -30,7 +30,7 @@ type Session struct {
 	slot    *slots.Slot      // of the profile, which several runs may share
 	browser *browser.Browser // nil before it is started
 	holding tenure
-	reader  *reader // nil: the session has the lease of its profile
+	reader  *Reader // nil: the session has the lease of its profile
 
 	recording *recording
 	clients   *clients
@@ -38,6 +38,7 @@ type Session struct {
 	pictures  *pictures
 	files     *hostFiles
 	limits    *Limits
+	reports   *Reports
 	watchers  watchers
 
 	// inherited says that the client sessions are those of an earlier launcher, whose
@@ -47,17 +48,13 @@ type Session struct {
 
 // New makes the session of a lease that is about to be granted. Nothing is on disk yet.
 func (h *Registry) New(m api.Manifest, r lease.Record, path string, slot *slots.Slot, capability string) *Session {
-	return h.assemble(h.newTerms(m, r, path), slot, capability, h.o.Jar)
+	return newSession(h, newTerms(h, m, r, path), slot, capability, h.o.Jar)
 }
 
-// assemble makes a session of its parts. The jar has the session cookies of its browser.
-func (h *Registry) assemble(t *terms, slot *slots.Slot, capability string, jar sessionfile.Jar) *Session {
-	now := time.Now()
-	s := &Session{
-		terms: t, h: h, slot: slot, browser: slot.Browser(),
-		life: newLife(t, now),
-	}
-	s.file = newKept(h.o.Files, t, capability, now, slot.ProxyUse(), func() time.Time { return s.life.known().seenAt })
+// newSession makes a session of its parts. The jar has the session cookies of its browser.
+func newSession(h *Registry, t *terms, slot *slots.Slot, capability string, jar sessionfile.Jar) *Session {
+	s := &Session{terms: t, h: h, slot: slot, browser: slot.Browser(), life: newLife(t)}
+	s.file = newKept(h, t, s.life, capability, slot.ProxyUse())
 	s.asks = newAsks(h, t, s.life, s.Note)
 	s.people = newPeople(h, t, s.life, s.file, s.asks, s)
 	s.files, s.limits = newHostFiles(h, t), newLimits(h, t, s.file, s.Note)
@@ -66,6 +63,7 @@ func (h *Registry) assemble(t *terms, slot *slots.Slot, capability string, jar s
 	s.still = newStandstill(t, s.life, s.clients, s.Browser, func() bool { return slot.Shared(s) })
 	s.pictures = newPictures(h, t, s.Browser, func() tenure { return s.holding }, func(e checkpoint.Entry) error { return s.recording.add(e) })
 	s.recording = newRecording(h, t, s.life, s.file, s.people, s.Browser, s.pictures.note, func(p lease.Progress) { s.holding.Report(p) })
+	s.reports = newReports(h, t, s.life, s.limits, s.people, s.Browser, s.recording.add)
 	return s
 }
 
@@ -90,6 +88,9 @@ func (s *Session) Asks() *Asks { return s.asks }
 // Limits are what the session's worker may not do.
 func (s *Session) Limits() *Limits { return s.limits }
 
+// Reports are what the session's worker says of itself and of its task.
+func (s *Session) Reports() *Reports { return s.reports }
+
 // Fence guards everything that the session's worker writes.
 func (s *Session) Fence() *lease.Fence { return s.holding.Fence() }
 
@@ -99,7 +100,7 @@ func (s *Session) Browser() *browser.Browser { return s.browser }
 // Monitor watches the pages of the session's browser. It is refused once the session
 // ends.
 func (s *Session) Monitor() (*monitor.Monitor, error) {
-	if s.Ending() || s.Fence().Check() != nil {
+	if s.life.isEnding() || s.Fence().Check() != nil {
 		return nil, api.Refuse(api.CodeSessionEnded, "session %s is ending", s.id)
 	}
 	return s.browser.Monitor(), nil
@@ -120,7 +121,7 @@ func (s *Session) Show() api.Session {
 	}
 	if s.ephemeral {
 		shown.ExpiresAt = s.reader.expires(f).UTC()
-		shown.Ephemeral, shown.SnapshotID, shown.ReadOnly = true, s.reader.SnapshotID, s.rules().ReadOnly
+		shown.Ephemeral, shown.SnapshotID, shown.ReadOnly = true, s.reader.of.SnapshotID, s.rules().ReadOnly
 		return shown
 	}
 	remaining := s.Fence().Deadline().Sub(boottime.Now()) + s.h.o.Timing.Margin()
@@ -167,11 +168,6 @@ func (s *Session) Latest(r lease.Record) lease.Record {
 // to start does not count against the worker.
 func (s *Session) Begin() {
 	s.life.begin()
-}
-
-// Ending tells whether the end has begun.
-func (s *Session) Ending() bool {
-	return s.life.isEnding()
 }
 
 // EndsInOrder tells whether the session is ending in order, or is about to: its worker

@@ -300,7 +300,7 @@ func TestRunsOnOneBrowser(t *testing.T) {
 		if slot.State() != slots.Serving || slot.Joinable() == lost || (len(slot.Lost()) == 1) != lost {
 			t.Errorf("%s, joinable %v, lost %v", slot.State(), slot.Joinable(), slot.Lost())
 		}
-		if err := two.Fence().Check(); err != nil || two.Ending() {
+		if err := two.Fence().Check(); err != nil || two.life.isEnding() {
 			t.Errorf("the other run: %v", err)
 		}
 		if _, err := two.Release(t.Context(), api.Release{Outcome: "ok"}); err != nil {

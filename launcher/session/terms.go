@@ -23,7 +23,7 @@ type terms struct {
 }
 
 // newTerms returns the terms of a session under the record.
-func (h *Registry) newTerms(m api.Manifest, r lease.Record, path string) *terms {
+func newTerms(h *Registry, m api.Manifest, r lease.Record, path string) *terms {
 	return &terms{
 		id: r.SessionID, profile: r.ProfileID, path: path, token: r.Token, manifest: m, granted: r,
 		policy: policyOf(m, h.o.Timing.TTL, h.o.ReconnectGrace),

@@ -267,7 +267,7 @@ func TestTheLeaseDomain(t *testing.T) {
 			t.Errorf("%s: announced %+v", name, announced)
 		}
 	}
-	if s.Ending() {
+	if s.life.isEnding() {
 		t.Fatal("a release that was refused ends the session")
 	}
 	// What the lease's record shows of it is written with the next renewals.
@@ -338,7 +338,7 @@ func TestAReleaseIsAnsweredBeforeTheEnd(t *testing.T) {
 func TestAnEntryThatIsLost(t *testing.T) {
 	t.Parallel()
 	r, s := begun(t, task("one"))
-	if err := s.Step(api.Step{Name: "read"}); err != nil {
+	if err := s.Reports().Step(api.Step{Name: "read"}); err != nil {
 		t.Fatal(err)
 	}
 	if s.file.get().Unseen {
@@ -347,7 +347,7 @@ func TestAnEntryThatIsLost(t *testing.T) {
 	if err := s.recording.close(); err != nil {
 		t.Fatal(err)
 	}
-	if err := s.Step(api.Step{Name: "buy"}); err == nil {
+	if err := s.Reports().Step(api.Step{Name: "buy"}); err == nil {
 		t.Error("the step is said to be in the journal")
 	}
 	unseen := s.file.get().Unseen

@@ -282,7 +282,8 @@ func (e *ending) retire(how string, last, warm bool) {
 	if err != nil {
 		s.log.Error().Err(err).Msg("session not cleaned up")
 	}
-	f := s.file.change(func(f *sessionfile.File) { f.Ended, f.JournalSum = how, checkpoint.Sum(s.recording.entries()) })
+	sum := checkpoint.Sum(s.recording.entries())
+	f := s.file.change(func(f *sessionfile.File) { f.Ended, f.JournalSum = how, sum })
 	f.SeenAt = s.life.known().seenAt.UTC()
 	if err := s.h.Remember(f); err != nil {
 		s.log.Error().Err(err).Msg("session file not written")
@@ -430,12 +431,11 @@ func (e *ending) undoRun(cause error) {
 func (e *ending) neverServed(done recovery.Ended) error {
 	s := e.s
 	e.takeIn(done)
-	f := s.file.change(func(f *sessionfile.File) {
-		f.Reason, f.Ended = api.ReasonStartFailed, done.How
-		if s.recording.journal != nil {
-			f.JournalSum = checkpoint.Sum(s.recording.entries())
-		}
-	})
+	f := s.file.change(func(f *sessionfile.File) { f.Reason, f.Ended = api.ReasonStartFailed, done.How })
+	if s.recording.journal != nil {
+		sum := checkpoint.Sum(s.recording.entries())
+		f = s.file.change(func(f *sessionfile.File) { f.JournalSum = sum })
+	}
 	err := errors.Join(s.h.Remember(f), s.recording.close())
 	close(s.life.done)
 	return err

@@ -182,6 +182,13 @@ func (p *pictures) note(e checkpoint.Entry) {
 	}
 }
 
+// doing is what the task said last of itself: its step, and its last checkpoint.
+func (p *pictures) doing() (step, checkpoint string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.demand.step, p.demand.checkpoint
+}
+
 // run takes a picture whenever one is due.
 func (p *pictures) run(ctx context.Context) {
 	for {

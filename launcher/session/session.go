@@ -17,28 +17,40 @@ import (
 
 // Session is one worker's use of a profile. Its run is the only place that ends it;
 // everything else states facts. It implements slots.Run.
+//
+// It is put together from parts. Each part owns its state and the mutexes that guard it;
+// Session itself has none. Where two are held, they are taken in this order:
+//
+//  1. People.handing, or standstill.stopping
+//  2. People.mu, Asks.mu, or clients.mu
+//  3. life.mu
+//  4. kept.mu
+//
+// Of one line, only one is held at a time. The mutex of the Registry comes before all of
+// them. Those of acts, denials, pictures and watchers are held for one step alone: no other
+// is taken under them.
 type Session struct {
 	*terms
-	life    *life
-	file    *kept
-	people  *People
-	asks    *Asks
-	h       *Registry
-	opening *opening
-	port    *dedicatedPort
+	h    *Registry
+	life *life // the facts, and how far the end is
+	file *kept // the session file
 
 	slot    *slots.Slot      // of the profile, which several runs may share
 	browser *browser.Browser // nil before it is started
 	holding tenure
+	opening *opening
+	port    *dedicatedPort
 	reader  *Reader // nil: the session has the lease of its profile
 
-	recording *recording
 	clients   *clients
 	still     *standstill
-	pictures  *pictures
 	files     *hostFiles
 	limits    *Limits
+	people    *People
+	asks      *Asks
 	reports   *Reports
+	recording *recording
+	pictures  *pictures
 	watchers  watchers
 
 	// inherited says that the client sessions are those of an earlier launcher, whose
@@ -53,7 +65,7 @@ func (h *Registry) New(m api.Manifest, r lease.Record, path string, slot *slots.
 
 // newSession makes a session of its parts. The jar has the session cookies of its browser.
 func newSession(h *Registry, t *terms, slot *slots.Slot, capability string, jar sessionfile.Jar) *Session {
-	s := &Session{terms: t, h: h, slot: slot, browser: slot.Browser(), life: newLife(t)}
+	s := &Session{terms: t, h: h, life: newLife(t), slot: slot, browser: slot.Browser()}
 	s.file = newKept(h, t, s.life, capability, slot.ProxyUse())
 	s.asks = newAsks(h, t, s.life, s.Note)
 	s.people = newPeople(h, t, s.life, s.file, s.asks, s)

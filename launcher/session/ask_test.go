@@ -5,9 +5,12 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"runtime"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"leasehold/launcher/api"
@@ -217,4 +220,102 @@ func TestAPersonWhoIsGone(t *testing.T) {
 	if got := r.persons(s); !slices.Equal(got, want) {
 		t.Errorf("the journal has\n%s", strings.Join(got, "\n"))
 	}
+}
+
+// TestNoAskOutlivesTheBeginningOfTheEnd: one that is made while the end begins is refused, or has
+// its answer from the end.
+func TestNoAskOutlivesTheBeginningOfTheEnd(t *testing.T) {
+	t.Parallel()
+	for range 200 {
+		p := newParts(t, task("one"))
+		got := make(chan error, 1)
+		var both sync.WaitGroup
+		p.life.mu.Lock() // both wait here, and go on in any order
+		both.Go(func() {
+			_, err := p.asks.Ask(t.Context(), api.AskPerson{Reason: "r", Wait: api.Duration(time.Hour)})
+			got <- err
+		})
+		both.Go(func() { // as run does
+			p.life.beginEnd()
+			p.asks.end(p.asks.waiting(), askEnded, askAnswer{err: api.Refuse(api.CodeSessionEnded, "it ends")})
+		})
+		runtime.Gosched()
+		p.life.mu.Unlock()
+		select {
+		case err := <-got:
+			if problem(err) != api.CodeSessionEnded {
+				t.Fatal(err)
+			}
+		case <-time.After(patience):
+			t.Fatal("it waits")
+		}
+		both.Wait()
+		if f := p.life.known(); p.asks.shown() != nil || !f.asksUntil.IsZero() {
+			t.Fatalf("it still counts as waiting: %+v", f)
+		}
+	}
+}
+
+// TestAnAskThatNobodyAnswers ends when its time is over, and the worker has to show from then on
+// that it lives.
+func TestAnAskThatNobodyAnswers(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		p := newParts(t, task("one", func(m *api.Manifest) { m.Heartbeat = api.HeartbeatExplicit }))
+		begun := time.Now()
+		answer, err := p.asks.Ask(t.Context(), api.AskPerson{Reason: "r", Wait: api.Duration(time.Hour)})
+		if took := time.Since(begun); err != nil || answer.Answered || answer.Reason != api.AskWaitOver || took != time.Hour {
+			t.Errorf("%+v, %v after %v", answer, err, took)
+		}
+		for _, c := range []struct {
+			after time.Duration
+			want  verdict
+		}{{0, stay}, {29 * time.Second, stay}, {30 * time.Second, lose}} {
+			if r := p.life.ruling(time.Now().Add(c.after)); r.verdict != c.want {
+				t.Errorf("%v later: %+v", c.after, r)
+			}
+		}
+		var names []string
+		for _, e := range p.noted {
+			names = append(names, e.Name+" "+e.Text)
+		}
+		if want := []string{"asked r", "unanswered wait_over"}; !slices.Equal(names, want) {
+			t.Errorf("%q", names)
+		}
+	})
+}
+
+// TestWhenAPersonIsLookedAtAgain: a grace after the last sign of the one who took the session over,
+// and not while a view of theirs is open; a view of somebody else is no sign.
+func TestWhenAPersonIsLookedAtAgain(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		p := newParts(t, task("one"))
+		ps := newPeople(p.host, p.terms, p.life, p.file, p.asks, nil)
+		grace := p.host.o.PersonGrace
+		look := func(what string, want time.Duration) {
+			t.Helper()
+			next := ps.handBackIfGone(time.Now())
+			if want == 0 && !next.IsZero() || want != 0 && next.Sub(time.Now()) != want {
+				t.Errorf("%s: after %v, want %v", what, time.Until(next), want)
+			}
+		}
+		look("nobody has it", 0)
+		ps.takeover = &takeover{Person: api.Person{Name: "Ann", Principal: ann.Name}, seenAt: time.Now()}
+		look("just taken over", grace)
+		time.Sleep(grace / 2)
+		look("no sign for a while", grace/2)
+		others, first := ps.Present(bob), ps.Present(ann)
+		look("a view is open", 0)
+		time.Sleep(2 * grace)
+		look("it stays open", 0)
+		second := ps.Present(ann)
+		first()
+		look("one of two is closed", 0)
+		second()
+		look("all are closed", grace)
+		time.Sleep(grace / 4)
+		others()
+		look("somebody else leaves", grace*3/4)
+	})
 }

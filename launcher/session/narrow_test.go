@@ -3,12 +3,15 @@ package session
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 
+	"leasehold/cdpproxy/methods"
 	"leasehold/checkpoint"
 	"leasehold/launcher/api"
 )
@@ -116,5 +119,34 @@ func TestANarrowingThatCannotBeKeptIsNone(t *testing.T) {
 	}
 	if kept, err := r.files.Read(s.ID()); err != nil || !slices.Equal(kept.Manifest.AllowedActions, later.AllowedActions) {
 		t.Errorf("the next launcher would allow %v, %v", kept.Manifest.AllowedActions, err)
+	}
+}
+
+// TestEachDeniedCommandIsCountedOnce: the journal has the first of a method and reason, and then
+// what came since, each time that there are ten times as many. Of names that a worker makes up
+// there is one count.
+func TestEachDeniedCommandIsCountedOnce(t *testing.T) {
+	t.Parallel()
+	p := newParts(t, task("one"))
+	l := newLimits(p.host, p.terms, p.file, p.note)
+	for i := range 1000 {
+		l.Denied("Browser.crash", &methods.Refusal{Reason: methods.ReasonMethod})
+		if i < 10 {
+			l.Denied(fmt.Sprint("Made.up", i), &methods.Refusal{Reason: methods.ReasonUnknown})
+		}
+	}
+	l.Denied("Page.navigate", &methods.Refusal{Reason: methods.ReasonURL, What: "file:///etc/passwd?token=s3cret"})
+	got := map[string][]uint64{}
+	for _, e := range p.noted {
+		got[e.Name+" "+e.Action] = append(got[e.Name+" "+e.Action], e.Count)
+		if strings.Contains(e.Text, "s3cret") {
+			t.Errorf("what was refused is kept as it was: %s", e.Text)
+		}
+	}
+	want := map[string][]uint64{
+		"Browser.crash " + methods.ReasonMethod: {1, 9, 90, 900}, " " + methods.ReasonUnknown: {1, 9}, "Page.navigate " + methods.ReasonURL: {1},
+	}
+	if !maps.EqualFunc(got, want, slices.Equal) {
+		t.Errorf("%v, want %v", got, want)
 	}
 }

@@ -227,7 +227,7 @@ func TestAPersonWhoIsGone(t *testing.T) {
 func TestNoAskOutlivesTheBeginningOfTheEnd(t *testing.T) {
 	t.Parallel()
 	for range 200 {
-		p := newParts(t, task("one"))
+		p := newAlone(t, task("one"))
 		got := make(chan error, 1)
 		var both sync.WaitGroup
 		p.life.mu.Lock() // both wait here, and go on in any order
@@ -261,7 +261,7 @@ func TestNoAskOutlivesTheBeginningOfTheEnd(t *testing.T) {
 func TestAnAskThatNobodyAnswers(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		p := newParts(t, task("one", func(m *api.Manifest) { m.Heartbeat = api.HeartbeatExplicit }))
+		p := newAlone(t, task("one", func(m *api.Manifest) { m.Heartbeat = api.HeartbeatExplicit }))
 		begun := time.Now()
 		answer, err := p.asks.Ask(t.Context(), api.AskPerson{Reason: "r", Wait: api.Duration(time.Hour)})
 		if took := time.Since(begun); err != nil || answer.Answered || answer.Reason != api.AskWaitOver || took != time.Hour {
@@ -290,7 +290,7 @@ func TestAnAskThatNobodyAnswers(t *testing.T) {
 func TestWhenAPersonIsLookedAtAgain(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		p := newParts(t, task("one"))
+		p := newAlone(t, task("one"))
 		ps := newPeople(p.host, p.terms, p.life, p.file, p.asks, nil)
 		grace := p.host.o.PersonGrace
 		look := func(what string, want time.Duration) {

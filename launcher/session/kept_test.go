@@ -13,7 +13,7 @@ import (
 // another secret does not become the one who is told where the session is.
 func TestOnlyASessionsOwnCapabilityIsLearned(t *testing.T) {
 	t.Parallel()
-	p := newParts(t, task("one"))
+	p := newAlone(t, task("one"))
 	next := newKept(p.host, p.terms, p.life, "", nil)
 	next.change(func(f *sessionfile.File) { *f = p.file.get() })
 	for _, shown := range []struct{ capability, known string }{{"", ""}, {"another", ""}, {"s3cret", "s3cret"}, {"another", "s3cret"}} {
@@ -28,7 +28,7 @@ func TestOnlyASessionsOwnCapabilityIsLearned(t *testing.T) {
 // never written.
 func TestAFileSaysWhenTheWorkerWasSeen(t *testing.T) {
 	t.Parallel()
-	p := newParts(t, task("one"))
+	p := newAlone(t, task("one"))
 	seen := time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
 	for range 2 {
 		seen = seen.Add(time.Minute)
@@ -40,7 +40,7 @@ func TestAFileSaysWhenTheWorkerWasSeen(t *testing.T) {
 			t.Errorf("seen %v, want %v; token %d, %v", f.SeenAt, seen, f.Token, err)
 		}
 	}
-	other := newParts(t, task("one"))
+	other := newAlone(t, task("one"))
 	other.terms.ephemeral = true
 	copied := newKept(other.host, other.terms, other.life, "s3cret", nil)
 	if err := copied.save(); err != nil {

@@ -17,7 +17,7 @@ func TestWhatTheEndIsNotTakenFor(t *testing.T) {
 		"the worker closed it":   func(l *life) { l.update(func(f *facts) { f.closing = true }) },
 		"the worker released it": func(l *life) { l.update(func(f *facts) { f.released = &api.Release{} }) },
 	} {
-		l := newParts(t, task("one")).life
+		l := newAlone(t, task("one")).life
 		if !l.mayLoseWorker() {
 			t.Errorf("%s: not before that, either", what)
 		}
@@ -30,7 +30,7 @@ func TestWhatTheEndIsNotTakenFor(t *testing.T) {
 // TestAWorkerWaitsNoLongerThanItsSessionMayLive for a person, and not at all once the end has begun.
 func TestAWorkerWaitsNoLongerThanItsSessionMayLive(t *testing.T) {
 	t.Parallel()
-	l := newParts(t, task("one", func(m *api.Manifest) { m.LockTimeoutSeconds = 60 })).life
+	l := newAlone(t, task("one", func(m *api.Manifest) { m.LockTimeoutSeconds = 60 })).life
 	start := l.known().startedAt
 	for wants, waits := range map[time.Duration]time.Duration{time.Second: time.Second, time.Hour: time.Minute} {
 		until, ok := l.asks(start.Add(wants))

@@ -127,7 +127,7 @@ func TestANarrowingThatCannotBeKeptIsNone(t *testing.T) {
 // there is one count.
 func TestEachDeniedCommandIsCountedOnce(t *testing.T) {
 	t.Parallel()
-	p := newParts(t, task("one"))
+	p := newAlone(t, task("one"))
 	l := newLimits(p.host, p.terms, p.file, p.note)
 	for i := range 1000 {
 		l.Denied("Browser.crash", &methods.Refusal{Reason: methods.ReasonMethod})

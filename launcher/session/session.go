@@ -18,7 +18,7 @@ import (
 // Session is one worker's use of a profile. Its run is the only place that ends it;
 // everything else states facts. It implements slots.Run.
 //
-// It is put together from parts. Each part owns its state and the mutexes that guard it;
+// It is put together from objects. Each one owns its state and the mutexes that guard it;
 // Session itself has none. Where two are held, they are taken in this order:
 //
 //  1. People.handing, or standstill.stopping
@@ -63,7 +63,7 @@ func (h *Registry) New(m api.Manifest, r lease.Record, path string, slot *slots.
 	return newSession(h, newTerms(h, m, r, path), slot, capability, h.o.Jar)
 }
 
-// newSession makes a session of its parts. The jar has the session cookies of its browser.
+// newSession makes a session of its objects. The jar has the session cookies of its browser.
 func newSession(h *Registry, t *terms, slot *slots.Slot, capability string, jar sessionfile.Jar) *Session {
 	s := &Session{terms: t, h: h, life: newLife(t), slot: slot, browser: slot.Browser()}
 	s.file = newKept(h, t, s.life, capability, slot.ProxyUse())

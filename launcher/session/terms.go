@@ -8,7 +8,7 @@ import (
 )
 
 // terms are what a session is about: whose it is, on which profile, under which token, and by
-// which rules it ends. All parts of a session share them. They do not change once it serves.
+// which rules it ends. All objects of a session share them. They do not change once it serves.
 type terms struct {
 	id        string
 	profile   string

@@ -15,9 +15,9 @@ import (
 	"leasehold/lease"
 )
 
-// parts are what parts of a session are tested with alone: without a browser, a room, or the
+// alone is what single objects of a session are tested with: no browser, no room, and not the
 // session itself.
-type parts struct {
+type alone struct {
 	host  *Registry
 	store *memory
 	terms *terms
@@ -29,10 +29,10 @@ type parts struct {
 	noted []checkpoint.Entry
 }
 
-// newParts returns the parts of a session with the manifest. Its lease has token 7.
-func newParts(t *testing.T, m api.Manifest) *parts {
+// newAlone returns the objects that the others need, of a session with the manifest. Its lease has token 7.
+func newAlone(t *testing.T, m api.Manifest) *alone {
 	t.Helper()
-	p := &parts{store: newMemory(t)}
+	p := &alone{store: newMemory(t)}
 	metrics := prometheus.NewRegistry()
 	var err error
 	p.host, err = NewRegistry(t.Context(), new(sync.WaitGroup), Options{
@@ -49,7 +49,7 @@ func newParts(t *testing.T, m api.Manifest) *parts {
 	return p
 }
 
-func (p *parts) note(e checkpoint.Entry) {
+func (p *alone) note(e checkpoint.Entry) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.noted = append(p.noted, e)

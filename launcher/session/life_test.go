@@ -7,9 +7,9 @@ import (
 	"leasehold/launcher/api"
 )
 
-// TestWhatTheEndIsNotTakenFor: the last connection that ends is no loss of the worker once the
-// session ends, or the worker asked for that.
-func TestWhatTheEndIsNotTakenFor(t *testing.T) {
+// TestTheEndIsNoLossOfTheWorker: nothing is lost with the last connection once the session ends,
+// or when the worker asked for its end.
+func TestTheEndIsNoLossOfTheWorker(t *testing.T) {
 	t.Parallel()
 	for what, state := range map[string]func(*life){
 		"the end has begun":      (*life).beginEnd,
@@ -19,10 +19,10 @@ func TestWhatTheEndIsNotTakenFor(t *testing.T) {
 	} {
 		l := newAlone(t, task("one")).life
 		if !l.mayLoseWorker() {
-			t.Errorf("%s: not before that, either", what)
+			t.Errorf("%s: the worker cannot be lost before that, either", what)
 		}
 		if state(l); l.mayLoseWorker() {
-			t.Errorf("%s: and the worker may be lost", what)
+			t.Errorf("%s: the worker may still be lost", what)
 		}
 	}
 }

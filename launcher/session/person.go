@@ -48,8 +48,8 @@ type People struct {
 	views    map[string]int // that are open, by the name of their principal
 }
 
-// served is what People needs of a session that is served: it has a fence and a browser from
-// its grant on.
+// served is what People needs of the session itself. It has a fence from its grant on, and a mux
+// as soon as its browser runs.
 type served interface {
 	Fence() *lease.Fence
 	Mux() *cdpproxy.Mux

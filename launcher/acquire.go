@@ -97,7 +97,7 @@ func (g *grants) acquire(ctx context.Context, m api.Manifest) (_ *session.Sessio
 		}
 		if m.OneShot {
 			if s := g.sessions.Of(principal.Of(ctx), m.ProfileID, m.WorkerID, m.TaskID, false); s != nil && g.isOf(s, m) {
-				return s, s.Narrow(m)
+				return s, s.Limits().Narrow(m)
 			}
 		}
 		s, err := g.tryInTurn(ctx, m, a)

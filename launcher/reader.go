@@ -35,7 +35,7 @@ func (g *grants) read(ctx context.Context, m api.Manifest) (*session.Session, er
 		changed := g.slots.Changed()
 		if m.OneShot {
 			if s := g.sessions.Of(principal.Of(ctx), m.ProfileID, m.WorkerID, m.TaskID, true); s != nil && g.isOf(s, m) {
-				return s, s.Narrow(m)
+				return s, s.Limits().Narrow(m)
 			}
 		}
 		s, err := try(ctx, m, place)
@@ -207,11 +207,12 @@ func readProblem(err error) error {
 const reasonStandsStill = "account_stands_still"
 
 func (h *rooms) dismissWriter(s *session.Session) {
-	if !s.Writes() {
+	reader := s.Reader()
+	if reader == nil || !reader.Writes() {
 		return
 	}
 	if r, known := h.catalog.Record(s.Profile()); known && stillCode(r) != "" {
-		s.Dismiss(reasonStandsStill)
+		reader.Dismiss(reasonStandsStill)
 	}
 }
 

@@ -67,7 +67,7 @@ func (l *Launcher) Heartbeat(ctx context.Context, sessionID string, h api.Heartb
 	if err != nil {
 		return api.Session{}, err
 	}
-	err = s.Heartbeat(h)
+	err = s.Reports().Heartbeat(h)
 	return s.Show(), err
 }
 
@@ -77,7 +77,7 @@ func (l *Launcher) Step(ctx context.Context, sessionID string, st api.Step) erro
 	if err != nil {
 		return err
 	}
-	return s.Step(st)
+	return s.Reports().Step(st)
 }
 
 // Checkpoint names a point of the task.
@@ -86,7 +86,7 @@ func (l *Launcher) Checkpoint(ctx context.Context, sessionID string, c api.Check
 	if err != nil {
 		return err
 	}
-	return s.Checkpoint(c)
+	return s.Reports().Checkpoint(c)
 }
 
 // Event puts what the task reports into the journal.
@@ -95,7 +95,7 @@ func (l *Launcher) Event(ctx context.Context, sessionID string, e api.TaskEvent)
 	if err != nil {
 		return err
 	}
-	return s.Event(e)
+	return s.Reports().Event(e)
 }
 
 // Release ends the session and returns when the profile is free, or decided about.
@@ -117,7 +117,7 @@ func (l *Launcher) Ask(ctx context.Context, sessionID string, a api.AskPerson) (
 	if err != nil {
 		return api.Answer{}, err
 	}
-	return s.Ask(ctx, a)
+	return s.Asks().Ask(ctx, a)
 }
 
 // TakeOver gives a session to a person.
@@ -126,7 +126,7 @@ func (l *Launcher) TakeOver(ctx context.Context, sessionID string, t api.TakeOve
 	if err != nil {
 		return api.Session{}, err
 	}
-	err = s.TakeOver(principal.Of(ctx), t)
+	err = s.People().TakeOver(principal.Of(ctx), t)
 	return s.Show(), err
 }
 
@@ -136,7 +136,7 @@ func (l *Launcher) HandBack(ctx context.Context, sessionID string, h api.HandBac
 	if err != nil {
 		return api.Session{}, err
 	}
-	err = s.HandBack(principal.Of(ctx), h)
+	err = s.People().HandBack(principal.Of(ctx), h)
 	return s.Show(), err
 }
 
@@ -156,7 +156,7 @@ func (l *Launcher) toDrive(sessionID string) (*session.Session, *monitor.Monitor
 	if err != nil {
 		return nil, nil, nil, err
 	}
-	fence, err := s.Driving()
+	fence, err := s.People().Driving()
 	return s, m, fence, err
 }
 
@@ -184,7 +184,7 @@ func (l *Launcher) NewTarget(ctx context.Context, sessionID, url string) (api.Ta
 		return api.Target{}, err
 	}
 	if refused := methods.CheckURL(url); refused != nil {
-		s.Denied("/json/new", refused)
+		s.Limits().Denied("/json/new", refused)
 		return api.Target{}, api.Invalid("url", "%s", refused.Text)
 	}
 	t, err := m.Tabs().Open(ctx, fence, url)

@@ -8,6 +8,7 @@ import (
 	"leasehold/launcher/api"
 	"leasehold/launcher/principal"
 	"leasehold/launcher/session"
+	"leasehold/launcher/view"
 )
 
 // View lets the principal of ctx watch a living session.
@@ -20,22 +21,30 @@ func (l *Launcher) View(ctx context.Context, sessionID string) (api.Connection, 
 		return nil, err
 	}
 	who := principal.Of(ctx)
-	c, err := l.gallery.Open(s, who)
+	c, err := l.gallery.Open(watched{s, s.People()}, who)
 	if err != nil {
 		return nil, err
 	}
-	return attended{c, s, who}, nil
+	return attended{c, s.People(), who}, nil
 }
+
+// watched is a session as its viewers see it, with those who have it by hand.
+type watched struct {
+	*session.Session
+	*session.People
+}
+
+var _ view.Session = watched{}
 
 // attended is a view that shows, while it is open, that its principal is there.
 type attended struct {
 	api.Connection
-	session *session.Session
-	who     principal.Principal
+	people *session.People
+	who    principal.Principal
 }
 
 func (a attended) Serve(conn net.Conn, buffered *bufio.Reader) {
-	defer a.session.Present(a.who)()
+	defer a.people.Present(a.who)()
 	a.Connection.Serve(conn, buffered)
 }
 

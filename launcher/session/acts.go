@@ -57,16 +57,13 @@ type Act struct {
 // so that nothing passes after the person handed back or the lease was lost. It is noted in
 // the journal as the person's before that. It is refused, as PersonIs says, to anybody else,
 // and while the session stands still because its worker was lost.
-func (s *Session) ByPerson(p principal.Principal, act Act, do func(fence *lease.Fence) error) error {
-	who, fence, err := s.inHandsOf(p)
+func (ps *People) ByPerson(p principal.Principal, act Act, do func(fence *lease.Fence) error) error {
+	who, fence, err := ps.inHandsOf(p)
 	if err != nil {
 		return err
 	}
-	s.mu.Lock()
-	f := s.facts
-	s.mu.Unlock()
-	if r, _ := s.policy.rule(f, time.Now()); r.verdict != stay {
-		return api.Refuse(api.CodeStandsStill, "session %s stands still (%s): nothing is done on its pages unless its worker comes back", s.id, r.reason).With("session_id", s.id)
+	if r := ps.life.ruling(time.Now()); r.verdict != stay {
+		return api.Refuse(api.CodeStandsStill, "session %s stands still (%s): nothing is done on its pages unless its worker comes back", ps.id, r.reason).With("session_id", ps.id)
 	}
 	where, _, _ := strings.Cut(act.URL, "?")
 	where, _, _ = strings.Cut(where, "#")
@@ -74,18 +71,18 @@ func (s *Session) ByPerson(p principal.Principal, act Act, do func(fence *lease.
 	if act.Characters > 0 {
 		e.Text = fmt.Sprintf("%d characters", act.Characters)
 	}
-	if now := time.Now(); !act.GoesOn || !s.acts.goesOn(e, now) {
-		for _, due := range s.acts.add(e, now) {
-			s.Note(due)
+	if now := time.Now(); !act.GoesOn || !ps.acts.goesOn(e, now) {
+		for _, due := range ps.acts.add(e, now) {
+			ps.served.Note(due)
 		}
 	}
 	return do(fence)
 }
 
 // noteActs notes what was gathered of a person's acts.
-func (s *Session) noteActs() {
-	for _, e := range s.acts.flush() {
-		s.Note(e)
+func (ps *People) noteActs() {
+	for _, e := range ps.acts.flush() {
+		ps.served.Note(e)
 	}
 }
 

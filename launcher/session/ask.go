@@ -2,6 +2,7 @@ package session
 
 import (
 	"context"
+	"sync"
 	"time"
 
 	"leasehold/checkpoint"
@@ -11,6 +12,23 @@ import (
 
 // A worker that cannot go on asks for a person, and waits. Until it has its answer it counts
 // as alive, whatever its heartbeat is.
+
+// Asks is what the worker of a session asks of a person: one thing at a time. Its mutex comes
+// before that of the session's life.
+type Asks struct {
+	*terms
+	life      *life
+	note      func(checkpoint.Entry)
+	announcer *Announcer
+	metrics   metrics
+
+	mu  sync.Mutex
+	now *ask // nil: the worker waits for no person
+}
+
+func newAsks(h *Registry, t *terms, l *life, note func(checkpoint.Entry)) *Asks {
+	return &Asks{terms: t, life: l, note: note, announcer: h.o.Announcer, metrics: h.metrics}
+}
 
 // ask is a request for a person that waits.
 type ask struct {
@@ -34,24 +52,24 @@ const (
 
 // Ask waits until a person hands the session back, the wait is over, the session ends, or
 // ctx does, which withdraws it.
-func (s *Session) Ask(ctx context.Context, a api.AskPerson) (api.Answer, error) {
-	asked, err := s.beginAsk(a)
+func (q *Asks) Ask(ctx context.Context, a api.AskPerson) (api.Answer, error) {
+	asked, err := q.begin(a)
 	if err != nil {
 		return api.Answer{}, err
 	}
-	return s.awaitAnswer(ctx, asked)
+	return q.await(ctx, asked)
 }
 
-// beginAsk puts the session before a person.
-func (s *Session) beginAsk(a api.AskPerson) (*ask, error) {
+// begin puts the session before a person.
+func (q *Asks) begin(a api.AskPerson) (*ask, error) {
 	if err := a.Check(); err != nil {
 		return nil, err
 	}
-	if s.reader != nil {
-		return nil, notForReaders(s.id, "a person can do nothing in it that is kept")
+	if q.ephemeral {
+		return nil, notForReaders(q.id, "a person can do nothing in it that is kept")
 	}
-	if s.policy.byHand {
-		return nil, api.Invalid("", "session %s is a hold: a person has it already", s.id)
+	if q.policy.byHand {
+		return nil, api.Invalid("", "session %s is a hold: a person has it already", q.id)
 	}
 	now := time.Now()
 	wait := time.Duration(a.Wait)
@@ -59,81 +77,92 @@ func (s *Session) beginAsk(a api.AskPerson) (*ask, error) {
 		wait = api.DefaultAsk
 	}
 	next := &ask{api.Ask{Reason: checkpoint.Clip(a.Reason), At: now.UTC(), Until: now.Add(wait).UTC()}, make(chan askAnswer, 1)}
-	s.mu.Lock()
-	if end := s.facts.startedAt.Add(s.policy.lockTimeout); s.policy.lockTimeout > 0 && end.Before(next.Until) {
-		next.Until = end.UTC()
-	}
-	before, ending := s.ask, s.ending
+	q.mu.Lock()
+	before, ending := q.now, q.life.isEnding()
 	if before == nil && !ending {
-		s.ask, s.facts.asksUntil = next, next.Until
+		var begun bool
+		if next.Until, begun = q.life.asks(next.Until); begun {
+			q.now = next
+		}
+		ending = !begun
 	}
-	s.mu.Unlock()
+	q.mu.Unlock()
 	switch {
 	case ending:
-		return nil, api.Refuse(api.CodeSessionEnded, "session %s is ending", s.id).With("session_id", s.id)
+		return nil, api.Refuse(api.CodeSessionEnded, "session %s is ending", q.id).With("session_id", q.id)
 	case before != nil:
-		return nil, api.Refuse(api.CodeAsksAlready, "session %s waits for a person since %s (%s): one request at a time", s.id, before.At.Format(time.RFC3339), before.Reason).
-			With("session_id", s.id).With("ask", before.Ask)
+		return nil, api.Refuse(api.CodeAsksAlready, "session %s waits for a person since %s (%s): one request at a time", q.id, before.At.Format(time.RFC3339), before.Reason).
+			With("session_id", q.id).With("ask", before.Ask)
 	}
-	s.update(func(*facts) {})
-	s.h.metrics.waiting.Inc()
-	s.log.Info().Time("until", next.Until).Msg("the worker asks for a person")
-	s.Note(checkpoint.Entry{Kind: checkpoint.KindPerson, Name: checkpoint.PersonAsked, Text: next.Reason})
+	q.life.wake()
+	q.metrics.waiting.Inc()
+	q.log.Info().Time("until", next.Until).Msg("the worker asks for a person")
+	q.note(checkpoint.Entry{Kind: checkpoint.KindPerson, Name: checkpoint.PersonAsked, Text: next.Reason})
 	return next, nil
 }
 
-// awaitAnswer returns what becomes of the ask.
-func (s *Session) awaitAnswer(ctx context.Context, a *ask) (api.Answer, error) {
+// await returns what becomes of the ask.
+func (q *Asks) await(ctx context.Context, a *ask) (api.Answer, error) {
 	over := time.NewTimer(time.Until(a.Until))
 	defer over.Stop()
-	e := s.personEvent(lease.EventAsked, s.manifest.Opener.Name)
+	e := q.personEvent(lease.EventAsked, q.manifest.Opener.Name)
 	e.Reason, e.Until = a.Reason, a.Until
-	s.h.o.Announcer.Person(ctx, e)
+	q.announcer.Person(ctx, e)
 	select {
 	case <-over.C:
-		s.endAsk(a, askWaitOver, askAnswer{answer: api.Answer{Reason: api.AskWaitOver}})
+		q.end(a, askWaitOver, askAnswer{answer: api.Answer{Reason: api.AskWaitOver}})
 	case <-ctx.Done():
-		s.endAsk(a, askWithdrawn, askAnswer{err: ctx.Err()})
+		q.end(a, askWithdrawn, askAnswer{err: ctx.Err()})
 	case got := <-a.answered:
 		return got.answer, got.err
 	}
-	got := <-a.answered // of endAsk, here or elsewhere
+	got := <-a.answered // of end, here or elsewhere
 	return got.answer, got.err
 }
 
-// asking is the ask that waits; nil: none does.
-func (s *Session) asking() *ask {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.ask
+// waiting is the ask that waits; nil: none does.
+func (q *Asks) waiting() *ask {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.now
 }
 
-// endAsk ends an ask with what becomes of it, unless it has ended before. From now on the
-// worker has to give signs of life again.
-func (s *Session) endAsk(a *ask, how string, got askAnswer) {
-	s.mu.Lock()
-	ends := a != nil && s.ask == a
-	if ends {
-		s.ask, s.facts.asksUntil, s.facts.seenAt = nil, time.Time{}, time.Now()
+// shown is what the worker waits for; nil: for nothing.
+func (q *Asks) shown() *api.Ask {
+	asked := q.waiting()
+	if asked == nil {
+		return nil
 	}
-	s.mu.Unlock()
+	shown := asked.Ask
+	return &shown
+}
+
+// end ends an ask with what becomes of it, unless it has ended before. From now on the
+// worker has to give signs of life again.
+func (q *Asks) end(a *ask, how string, got askAnswer) {
+	q.mu.Lock()
+	ends := a != nil && q.now == a
+	if ends {
+		q.now = nil
+		q.life.update(func(f *facts) { f.asksUntil, f.seenAt = time.Time{}, time.Now() })
+	}
+	q.mu.Unlock()
 	if !ends {
 		return
 	}
-	s.update(func(*facts) {})
-	s.h.metrics.waiting.Dec()
-	s.h.metrics.asks.WithLabelValues(how).Inc()
-	s.log.Info().Str("how", how).Dur("waited", time.Since(a.At)).Msg("the worker waits for a person no more")
+	q.metrics.waiting.Dec()
+	q.metrics.asks.WithLabelValues(how).Inc()
+	q.log.Info().Str("how", how).Dur("waited", time.Since(a.At)).Msg("the worker waits for a person no more")
 	if how != askAnswered && how != askDeclined { // the hand-back says so
-		s.Note(checkpoint.Entry{Kind: checkpoint.KindPerson, Name: checkpoint.PersonUnanswered, Text: how})
+		q.note(checkpoint.Entry{Kind: checkpoint.KindPerson, Name: checkpoint.PersonUnanswered, Text: how})
 	}
 	a.answered <- got
 }
 
 // answer tells the worker that asked, if one did, what a person says. It returns whether what
 // was asked for is done; nil: nothing was.
-func (s *Session) answer(who api.Person, h api.HandBack) *bool {
-	asked := s.asking()
+func (q *Asks) answer(who api.Person, h api.HandBack) *bool {
+	asked := q.waiting()
 	if asked == nil {
 		return nil
 	}
@@ -142,6 +171,6 @@ func (s *Session) answer(who api.Person, h api.HandBack) *bool {
 	if h.Answered != nil && !*h.Answered {
 		got.Answered, got.Reason, how = false, api.AskDeclined, askDeclined
 	}
-	s.endAsk(asked, how, askAnswer{answer: got})
+	q.end(asked, how, askAnswer{answer: got})
 	return &got.Answered
 }

@@ -5,9 +5,12 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"runtime"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"leasehold/launcher/api"
@@ -20,7 +23,7 @@ func (r *room) asked(ctx context.Context, s *Session, a api.AskPerson) <-chan as
 	before := len(r.persons(s))
 	got := make(chan askAnswer, 1)
 	go func() {
-		answer, err := s.Ask(ctx, a)
+		answer, err := s.Asks().Ask(ctx, a)
 		got <- askAnswer{answer, err}
 	}()
 	r.await("the session waits for a person", func() bool { return s.Show().Ask != nil && len(r.persons(s)) > before })
@@ -57,10 +60,10 @@ func TestAPersonAnswers(t *testing.T) {
 	if m := w.call("Lease.askPerson", page, map[string]any{"reason": "another"}); m.Error == nil || !strings.Contains(m.Error.Message, "session_asks_already: ") || !strings.Contains(m.Error.Message, "code for shop.example") {
 		t.Errorf("a second one: %+v", m)
 	}
-	if err := s.TakeOver(ann, api.TakeOver{Person: "Ann"}); err != nil {
+	if err := s.People().TakeOver(ann, api.TakeOver{Person: "Ann"}); err != nil {
 		t.Fatal(err)
 	}
-	if err := s.HandBack(ann, api.HandBack{Note: "done", Data: json.RawMessage(`{"code":"s3cret"}`)}); err != nil {
+	if err := s.People().HandBack(ann, api.HandBack{Note: "done", Data: json.RawMessage(`{"code":"s3cret"}`)}); err != nil {
 		t.Fatal(err)
 	}
 	for m := range w.got {
@@ -106,17 +109,17 @@ func TestEveryEndOfAnAskHasAnAnswer(t *testing.T) {
 	ask := api.AskPerson{Reason: "r", Wait: api.Duration(time.Hour)}
 
 	got := r.asked(t.Context(), s, ask)
-	if _, err := s.Ask(t.Context(), ask); problem(err) != api.CodeAsksAlready {
+	if _, err := s.Asks().Ask(t.Context(), ask); problem(err) != api.CodeAsksAlready {
 		t.Errorf("a second one: %v", err)
 	}
-	if err := errors.Join(s.TakeOver(ann, api.TakeOver{}), s.HandBack(ann, api.HandBack{Answered: &no, Note: "cannot"})); err != nil {
+	if err := errors.Join(s.People().TakeOver(ann, api.TakeOver{}), s.People().HandBack(ann, api.HandBack{Answered: &no, Note: "cannot"})); err != nil {
 		t.Fatal(err)
 	}
 	if a := r.receive(got); a.err != nil || a.answer.Answered || a.answer.Reason != api.AskDeclined || a.answer.By != "ann" || a.answer.Note != "cannot" {
 		t.Errorf("declined: %+v", a)
 	}
 
-	if a, err := s.Ask(t.Context(), api.AskPerson{Reason: "r", Wait: api.Duration(time.Millisecond)}); err != nil || a.Answered || a.Reason != api.AskWaitOver {
+	if a, err := s.Asks().Ask(t.Context(), api.AskPerson{Reason: "r", Wait: api.Duration(time.Millisecond)}); err != nil || a.Answered || a.Reason != api.AskWaitOver {
 		t.Errorf("nobody came: %+v, %v", a, err)
 	}
 
@@ -129,7 +132,7 @@ func TestEveryEndOfAnAskHasAnAnswer(t *testing.T) {
 
 	for name, a := range map[string]api.AskPerson{"reason": {}, "wait": {Reason: "r", Wait: api.Duration(api.MaxAsk + 1)}} {
 		var p *api.Problem
-		if _, err := s.Ask(t.Context(), a); !errors.As(err, &p) || p.Field != name {
+		if _, err := s.Asks().Ask(t.Context(), a); !errors.As(err, &p) || p.Field != name {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
@@ -148,7 +151,7 @@ func TestEveryEndOfAnAskHasAnAnswer(t *testing.T) {
 	}
 	last.end()
 	r.over(s)
-	if _, err := s.Ask(t.Context(), ask); problem(err) != api.CodeSessionEnded {
+	if _, err := s.Asks().Ask(t.Context(), ask); problem(err) != api.CodeSessionEnded {
 		t.Errorf("after its end: %v", err)
 	}
 	for how, n := range map[string]float64{"declined": 1, "wait_over": 1, "withdrawn": 2, "session_ended": 1} {
@@ -163,11 +166,7 @@ func TestEveryEndOfAnAskHasAnAnswer(t *testing.T) {
 func TestAWorkerThatAsksIsAlive(t *testing.T) {
 	t.Parallel()
 	r, s := begun(t, task("one", func(m *api.Manifest) { m.Heartbeat, m.LockTimeoutSeconds = api.HeartbeatExplicit, 1000 }))
-	known := func() facts {
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		return s.facts
-	}
+	known := s.life.known
 	before := known()
 	ctx, withdraw := context.WithCancel(t.Context())
 	got := r.asked(ctx, s, api.AskPerson{Reason: "r", Wait: api.Duration(time.Hour)})
@@ -181,44 +180,65 @@ func TestAWorkerThatAsksIsAlive(t *testing.T) {
 	}
 }
 
-// TestAPersonWhoIsGone: a session is handed back when its person shows no sign for a while,
-// and not while a view of theirs is open. A worker that waits goes on waiting for another
-// one.
-func TestAPersonWhoIsGone(t *testing.T) {
+// TestNoAskOutlivesTheBeginningOfTheEnd: one that is made while the end begins is refused, or has
+// its answer from the end.
+func TestNoAskOutlivesTheBeginningOfTheEnd(t *testing.T) {
 	t.Parallel()
-	r := newRoom(t, roomOptions{person: short})
-	s := r.begin(task("one"))
-	got := r.asked(t.Context(), s, api.AskPerson{Reason: "r", Wait: api.Duration(time.Hour)})
-	left := s.Present(ann)
-	s.Present(bob)() // somebody else's does not count
-	if err := s.TakeOver(ann, api.TakeOver{}); err != nil {
-		t.Fatal(err)
+	for range 200 {
+		p := newAlone(t, task("one"))
+		got := make(chan error, 1)
+		var both sync.WaitGroup
+		p.life.mu.Lock() // both wait here, and go on in any order
+		both.Go(func() {
+			_, err := p.asks.Ask(t.Context(), api.AskPerson{Reason: "r", Wait: api.Duration(time.Hour)})
+			got <- err
+		})
+		both.Go(func() { // as run does
+			p.life.beginEnd()
+			p.asks.end(p.asks.waiting(), askEnded, askAnswer{err: api.Refuse(api.CodeSessionEnded, "it ends")})
+		})
+		runtime.Gosched()
+		p.life.mu.Unlock()
+		select {
+		case err := <-got:
+			if problem(err) != api.CodeSessionEnded {
+				t.Fatal(err)
+			}
+		case <-time.After(patience):
+			t.Fatal("it waits")
+		}
+		both.Wait()
+		if f := p.life.known(); p.asks.shown() != nil || !f.asksUntil.IsZero() {
+			t.Fatalf("it still counts as waiting: %+v", f)
+		}
 	}
-	time.Sleep(2 * short)
-	if s.Show().Person == nil {
-		t.Fatal("handed back while its person looks at it")
-	}
-	left()
-	r.await("handed back", func() bool {
-		_, err := s.Driving()
-		return s.Show().Person == nil && err == nil
+}
+
+// TestAnAskThatNobodyAnswers ends when its time is over, and the worker has to show from then on
+// that it lives.
+func TestAnAskThatNobodyAnswers(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		p := newAlone(t, task("one", func(m *api.Manifest) { m.Heartbeat = api.HeartbeatExplicit }))
+		begun := time.Now()
+		answer, err := p.asks.Ask(t.Context(), api.AskPerson{Reason: "r", Wait: api.Duration(time.Hour)})
+		if took := time.Since(begun); err != nil || answer.Answered || answer.Reason != api.AskWaitOver || took != time.Hour {
+			t.Errorf("%+v, %v after %v", answer, err, took)
+		}
+		for _, c := range []struct {
+			after time.Duration
+			want  verdict
+		}{{0, stay}, {29 * time.Second, stay}, {30 * time.Second, lose}} {
+			if r := p.life.ruling(time.Now().Add(c.after)); r.verdict != c.want {
+				t.Errorf("%v later: %+v", c.after, r)
+			}
+		}
+		var names []string
+		for _, e := range p.noted {
+			names = append(names, e.Name+" "+e.Text)
+		}
+		if want := []string{"asked r", "unanswered wait_over"}; !slices.Equal(names, want) {
+			t.Errorf("%q", names)
+		}
 	})
-	if s.Show().Ask == nil {
-		t.Error("the worker waits no more")
-	}
-	if err := s.PersonIs(ann); problem(err) != api.CodeNotTakenOver {
-		t.Error(err)
-	}
-	left = s.Present(bob) // who is not may be gone before the hand-back, on a busy machine
-	if err := errors.Join(s.TakeOver(bob, api.TakeOver{}), s.HandBack(bob, api.HandBack{})); err != nil {
-		t.Fatal(err)
-	}
-	left()
-	if a := r.receive(got); !a.answer.Answered || a.answer.By != "bob" {
-		t.Errorf("%+v", a)
-	}
-	want := []string{"asked () x1  r", "taken ann(ann) x1", "handed_back ann(ann) x1  not there any more", "taken bob(bob) x1", "handed_back bob(bob) x1"}
-	if got := r.persons(s); !slices.Equal(got, want) {
-		t.Errorf("the journal has\n%s", strings.Join(got, "\n"))
-	}
 }

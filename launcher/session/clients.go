@@ -189,7 +189,7 @@ type connection struct {
 
 // Connect opens a connection to the session: to its browser, or to one target.
 func (s *Session) Connect(ctx context.Context, targetID string, closeFrames bool) (api.Connection, error) {
-	if s.Ending() {
+	if s.life.isEnding() {
 		return nil, api.Refuse(api.CodeSessionEnded, "session %s is ending", s.id).With("session_id", s.id)
 	}
 	if err := s.Fence().Check(); err != nil {
@@ -203,7 +203,7 @@ func (s *Session) Connect(ctx context.Context, targetID string, closeFrames bool
 		}
 		return nil, fmt.Errorf("connecting to session %s: %w", s.id, err)
 	}
-	s.update(func(f *facts) {
+	s.life.update(func(f *facts) {
 		f.connections++
 		f.connected, f.left = true, false
 		if s.policy.heartbeat == api.HeartbeatConnection {
@@ -211,7 +211,7 @@ func (s *Session) Connect(ctx context.Context, targetID string, closeFrames bool
 		}
 	})
 	s.clients.add(conn)
-	if s.Ending() { // the end came in between, and may not have seen this one
+	if s.life.isEnding() { // the end came in between, and may not have seen this one
 		conn.Cut(cdpproxy.CloseNormal, "the session ended")
 	}
 	return &connection{s, conn}, nil
@@ -251,12 +251,12 @@ func (c *connection) ended(end cdpproxy.End) {
 	case end.Clean:
 		name = connectionClosed
 	default:
-		defer s.mayBeLost()() // before anything that takes time
+		defer s.still.mayBeLost()() // before anything that takes time
 	}
 	s.Note(checkpoint.Entry{Kind: checkpoint.KindConnection, Name: name})
 	s.log.Info().AnErr("cause", end.Err).Str("how", name).Msg("disconnected")
 	s.clients.remove(c.conn, func() {
-		s.update(func(f *facts) {
+		s.life.update(func(f *facts) {
 			f.connections--
 			if f.connections == 0 {
 				f.endedAt, f.dropped = time.Now(), !end.Clean
@@ -266,10 +266,7 @@ func (c *connection) ended(end cdpproxy.End) {
 			}
 		})
 	})
-	s.mu.Lock()
-	over := s.over
-	s.mu.Unlock()
-	if over { // too late for the session to close it: the browser may have another one
+	if s.life.isOver() { // too late for the session to close it: the browser may have another one
 		s.clients.Detach()
 	}
 }
@@ -285,12 +282,12 @@ type handler struct{ leaseDomain }
 func (h handler) ClosingPage() { h.s.PageCloses() }
 
 // CloseBrowser is told of a worker's Browser.close: the session ends in order.
-func (h handler) CloseBrowser() { h.s.update(func(f *facts) { f.closing = true }) }
+func (h handler) CloseBrowser() { h.s.life.update(func(f *facts) { f.closing = true }) }
 
 // Refused is told of a command that came too late.
 func (h handler) Refused(method string) {
 	s := h.s
-	if s.reader != nil { // no lease was lost
+	if s.ephemeral { // no lease was lost
 		return
 	}
 	s.h.o.Announcer.LateCommand(principal.In(s.h.ctx, principal.Principal{Name: s.manifest.Opener.Name}), s.profile, s.id, s.token, method)

@@ -23,7 +23,7 @@ func TestAConnectionsEndAndTheFactsChangeInOneStep(t *testing.T) {
 	r.await("connected", func() bool { return s.Show().Connections == 1 })
 	var stated atomic.Bool
 	seen := make(chan bool)
-	s.mu.Lock() // the facts cannot change now
+	s.life.mu.Lock() // the facts cannot change now
 	w.drop()
 	go func() {
 		for {
@@ -37,18 +37,16 @@ func TestAConnectionsEndAndTheFactsChangeInOneStep(t *testing.T) {
 	select {
 	case <-seen:
 		t.Error("the end is seen before the facts state it")
-		s.mu.Unlock()
+		s.life.mu.Unlock()
 		return
 	case <-time.After(100 * time.Millisecond):
 	}
 	stated.Store(true)
-	s.mu.Unlock()
+	s.life.mu.Unlock()
 	if !<-seen {
 		t.Error("the end is seen before the facts state it")
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if f := s.facts; f.connections != 0 || !f.connected || !f.dropped || f.endedAt.IsZero() {
+	if f := s.life.known(); f.connections != 0 || !f.connected || !f.dropped || f.endedAt.IsZero() {
 		t.Errorf("%+v", f)
 	}
 }
@@ -83,7 +81,7 @@ func TestAVanishedClient(t *testing.T) {
 	if len(begun) != 1 {
 		t.Errorf("bundles that are not sealed: %v", begun)
 	}
-	if s.Ending() {
+	if s.life.isEnding() {
 		t.Error("it ends within the grace")
 	}
 
@@ -119,7 +117,7 @@ func TestAVanishedClient(t *testing.T) {
 	if got := r.journal(s); !slices.Equal(got, wantJournal) {
 		t.Errorf("journal %q, want %q", got, wantJournal)
 	}
-	if part, err := r.archive.Part(t.Context(), s.file.Evidence.EvidenceID, "commands.json"); err != nil || !strings.Contains(string(part), "Fetch.enable") ||
+	if part, err := r.archive.Part(t.Context(), s.file.get().Evidence.EvidenceID, "commands.json"); err != nil || !strings.Contains(string(part), "Fetch.enable") ||
 		!strings.Contains(string(part), "Browser.getVersion") {
 		t.Errorf("the last commands of both connections: %s, %v", part, err)
 	}
@@ -149,7 +147,7 @@ func TestAConnectionThatTheSessionGoesOnWithout(t *testing.T) {
 	if got, want := r.chromium.told(from, "Fetch.failRequest", "Target.detachFromTarget", "Page.captureScreenshot"), []string{"Fetch.failRequest " + page, "Target.detachFromTarget"}; !slices.Equal(got, want) {
 		t.Errorf("%q, want %q", got, want)
 	}
-	if m := stays.call("Browser.getVersion", "", nil); m.Error != nil || s.Show().Connections != 1 || s.Ending() {
+	if m := stays.call("Browser.getVersion", "", nil); m.Error != nil || s.Show().Connections != 1 || s.life.isEnding() {
 		t.Errorf("the other connection: %+v", m)
 	}
 }
@@ -214,9 +212,7 @@ func TestAConnectionThatEndsAfterItsSession(t *testing.T) {
 	if got := r.journal(s); got[len(got)-1] != "end" {
 		t.Errorf("the journal of a session that is over: %q", got)
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.file.Unseen {
+	if s.file.get().Unseen {
 		t.Error("what comes too late counts as unseen")
 	}
 }
@@ -243,9 +239,7 @@ func TestConnectToATarget(t *testing.T) {
 	opening := make(chan struct{})
 	r.chromium.set(func() {
 		r.chromium.at["Target.attachToBrowserTarget"] = func() {
-			s.mu.Lock()
-			s.ending = true
-			s.mu.Unlock()
+			setEnding(s, true)
 			close(opening)
 		}
 	})
@@ -257,9 +251,7 @@ func TestConnectToATarget(t *testing.T) {
 	if _, err := s.Connect(t.Context(), "", true); problem(err) != api.CodeSessionEnded {
 		t.Errorf("a session that ends: %v", err)
 	}
-	s.mu.Lock()
-	s.ending = false
-	s.mu.Unlock()
+	setEnding(s, false)
 	r.chromium.set(func() { clear(r.chromium.at) })
 }
 

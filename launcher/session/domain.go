@@ -83,16 +83,16 @@ func (d leaseDomain) carryOut(ctx context.Context, method string, params json.Ra
 		}, nil
 	case "Lease.heartbeat":
 		h := api.Heartbeat{Write: write}
-		return apply(&h, &h.Write, "heartbeat", func() error { return s.Heartbeat(h) })
+		return apply(&h, &h.Write, "heartbeat", func() error { return s.Reports().Heartbeat(h) })
 	case "Lease.step":
 		st := api.Step{Write: write}
-		return apply(&st, &st.Write, "step", func() error { return s.Step(st) })
+		return apply(&st, &st.Write, "step", func() error { return s.Reports().Step(st) })
 	case "Lease.checkpoint":
 		c := api.Checkpoint{Write: write}
-		return apply(&c, &c.Write, "checkpoint", func() error { return s.Checkpoint(c) })
+		return apply(&c, &c.Write, "checkpoint", func() error { return s.Reports().Checkpoint(c) })
 	case "Lease.event":
 		e := api.TaskEvent{Write: write}
-		return apply(&e, &e.Write, "event", func() error { return s.Event(e) })
+		return apply(&e, &e.Write, "event", func() error { return s.Reports().Event(e) })
 	case "Lease.askPerson":
 		a := api.AskPerson{Write: write}
 		if err := decode(&a); err != nil {
@@ -101,12 +101,12 @@ func (d leaseDomain) carryOut(ctx context.Context, method string, params json.Ra
 		if err := s.writable(ctx, a.Token, "ask"); err != nil {
 			return nil, err
 		}
-		asked, err := s.beginAsk(a)
+		asked, err := s.asks.begin(a)
 		if err != nil {
 			return nil, err
 		}
 		return cdpproxy.Later{Wait: func(ctx context.Context) (any, *cdpproxy.Error) {
-			answer, err := s.awaitAnswer(ctx, asked)
+			answer, err := s.asks.await(ctx, asked)
 			if err != nil {
 				return nil, problemOf(method, err)
 			}

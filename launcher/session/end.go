@@ -41,27 +41,25 @@ type ending struct {
 // finish ends the session: in order, or through recovery.
 func (e *ending) finish() {
 	s := e.s
-	if s.reader != nil {
+	if s.ephemeral {
 		e.discard()
 		return
 	}
-	if s.takenBy() != nil { // the worker cannot vouch for what a person was about to do
+	if s.people.takenBy() != nil { // the worker cannot vouch for what a person was about to do
 		e.ifTouched = true
 	}
 	if e.verdict == lose || e.ifTouched {
-		s.standStill()
+		s.still.begin()
 	}
 	if e.verdict == endInOrder && e.ifTouched && e.touched() {
 		e.ruling = ruling{verdict: lose, reason: api.ReasonWorkerFailed}
 	}
 	if e.verdict == endInOrder {
-		s.endsInOrder()
+		s.still.endsInOrder()
 	}
 	s.log.Info().Str("reason", e.reason).Bool("in_order", e.verdict == endInOrder).Msg("session ends")
-	s.mu.Lock()
-	s.file.Reason = e.reason
-	s.mu.Unlock()
-	if err := s.persist(); err != nil {
+	s.file.change(func(f *sessionfile.File) { f.Reason = e.reason })
+	if err := s.file.save(); err != nil {
 		s.log.Error().Err(err).Msg("session file not written")
 	}
 	if e.bundle != nil && e.verdict == endInOrder { // it says that the worker was lost
@@ -115,29 +113,22 @@ func (e *ending) touched() bool {
 		return true
 	}
 	s.browser.Monitor().GETs().GiveUp()
-	s.mu.Lock()
-	unseen := s.file.Unseen
-	s.mu.Unlock()
-	return unseen || decision.Touched(checkpoint.Summarize(s.recording.entries()), s.task())
+	return s.file.get().Unseen || decision.Touched(checkpoint.Summarize(s.recording.entries()), s.task())
 }
 
 // takeIn takes what was done at the end into the session's file, and returns that.
 func (e *ending) takeIn(done recovery.Ended) sessionfile.File {
-	s := e.s
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.file.Reason, s.file.Evidence, s.file.CloseMethod = done.File.Reason, done.File.Evidence, done.File.CloseMethod
-	s.file.InOrder, s.file.Outcome, s.file.CookiesLost = done.File.InOrder, done.File.Outcome, done.File.CookiesLost
-	s.file.Released = done.File.Released
-	return s.file
+	return e.s.file.change(func(f *sessionfile.File) {
+		f.Reason, f.Evidence, f.CloseMethod = done.File.Reason, done.File.Evidence, done.File.CloseMethod
+		f.InOrder, f.Outcome, f.CookiesLost = done.File.InOrder, done.File.Outcome, done.File.CookiesLost
+		f.Released = done.File.Released
+	})
 }
 
 // recoveryCase is the end of the session as it is now.
 func (e *ending) recoveryCase() recovery.Case {
 	s := e.s
-	s.mu.Lock()
-	f := s.file
-	s.mu.Unlock()
+	f := s.file.get()
 	inOrder := e.verdict == endInOrder
 	if f.Outcome = ""; inOrder {
 		f.Outcome = e.outcome
@@ -155,10 +146,8 @@ func (e *ending) recoveryCase() recovery.Case {
 			return e.bundle
 		},
 		Sealed: func(sealed sessionfile.File) error {
-			s.mu.Lock()
-			s.file.Evidence = sealed.Evidence
-			s.mu.Unlock()
-			if err := s.persist(); err != nil {
+			s.file.change(func(f *sessionfile.File) { f.Evidence = sealed.Evidence })
+			if err := s.file.save(); err != nil {
 				s.log.Error().Err(err).Msg("session file not written")
 			}
 			return nil
@@ -184,12 +173,9 @@ func (s *Session) capture(reason, outcome string) *evidence.Bundle {
 		s.browser.Monitor().GETs().Judge(ctx)
 		cancel()
 	}
-	s.noteActs()
-	s.mu.Lock()
-	seen := s.facts.seenAt
-	s.mu.Unlock()
+	s.people.noteActs()
 	bundle := s.h.o.Recoverer.Capture(recovery.Capture{
-		Record: s.granted, Path: s.path, Token: s.token, Reason: reason, Outcome: outcome, SeenAt: seen, Journal: s.recording.entries(),
+		Record: s.granted, Path: s.path, Token: s.token, Reason: reason, Outcome: outcome, SeenAt: s.life.known().seenAt, Journal: s.recording.entries(),
 		Commands: s.clients.sent(), Browser: s.browser, Shared: s.slot.Shared(s),
 	}, s.log)
 	if s.browser.Driven() {
@@ -257,7 +243,7 @@ func (e *ending) leave() {
 	s := e.s
 	e.cutOff(errSessionOver, cdpproxy.CloseShuttingDown, "the launcher is shutting down: the browser stays for the next one")
 	s.holding.Stop()
-	s.noteActs()
+	s.people.noteActs()
 	var err error
 	if e.bundle != nil {
 		err = e.bundle.Discard()
@@ -266,7 +252,7 @@ func (e *ending) leave() {
 	if last {
 		err = errors.Join(err, s.browser.Detach())
 	}
-	err = errors.Join(err, s.persist(), s.recording.close())
+	err = errors.Join(err, s.file.save(), s.recording.close())
 	if last {
 		err = errors.Join(err, s.slot.Lock().Unlock())
 	}
@@ -283,14 +269,11 @@ func (e *ending) retire(how string, last, warm bool) {
 	s := e.s
 	s.Note(checkpoint.Entry{Kind: checkpoint.KindEnd, Text: how})
 	s.holding.Stop()
-	s.mu.Lock()
-	s.over = true
-	file := s.file
-	s.mu.Unlock()
-	s.h.DropNotedCookies(file, s.log)
+	s.life.end()
+	s.h.DropNotedCookies(s.file.get(), s.log)
 	s.clients.Detach() // of a connection that ended late
 	if !last {
-		s.leaveDownloads()
+		e.leaveDownloads()
 	}
 	err := s.recording.close()
 	if last && !warm {
@@ -299,11 +282,9 @@ func (e *ending) retire(how string, last, warm bool) {
 	if err != nil {
 		s.log.Error().Err(err).Msg("session not cleaned up")
 	}
-	s.mu.Lock()
-	s.file.Ended, s.file.JournalSum = how, checkpoint.Sum(s.recording.entries())
-	f := s.file
-	f.SeenAt = s.facts.seenAt.UTC()
-	s.mu.Unlock()
+	sum := checkpoint.Sum(s.recording.entries())
+	f := s.file.change(func(f *sessionfile.File) { f.Ended, f.JournalSum = how, sum })
+	f.SeenAt = s.life.known().seenAt.UTC()
 	if err := s.h.Remember(f); err != nil {
 		s.log.Error().Err(err).Msg("session file not written")
 	}
@@ -376,8 +357,8 @@ func (s *Session) UndoGrant(cause error) error {
 
 // notStarted says that the session's browser did not start because of cause, with what Chrome
 // printed. Where the cause is a refusal, such as of a store that was lost meanwhile, it is that.
-func (s *Session) notStarted(cause error) *api.Problem {
-	s.log.Error().Err(cause).Msg("browser not started")
+func (t *terms) notStarted(cause error) *api.Problem {
+	t.log.Error().Err(cause).Msg("browser not started")
 	var refused *api.Problem
 	if errors.As(cause, &refused) {
 		return refused
@@ -450,14 +431,12 @@ func (e *ending) undoRun(cause error) {
 func (e *ending) neverServed(done recovery.Ended) error {
 	s := e.s
 	e.takeIn(done)
-	s.mu.Lock()
-	s.file.Reason, s.file.Ended = api.ReasonStartFailed, done.How
+	f := s.file.change(func(f *sessionfile.File) { f.Reason, f.Ended = api.ReasonStartFailed, done.How })
 	if s.recording.journal != nil {
-		s.file.JournalSum = checkpoint.Sum(s.recording.entries())
+		sum := checkpoint.Sum(s.recording.entries())
+		f = s.file.change(func(f *sessionfile.File) { f.JournalSum = sum })
 	}
-	f := s.file
-	s.mu.Unlock()
 	err := errors.Join(s.h.Remember(f), s.recording.close())
-	close(s.done)
+	close(s.life.done)
 	return err
 }

@@ -64,7 +64,7 @@ func TestEndings(t *testing.T) {
 			do: func(r *room, s *Session, w *worker) {
 				w.close()
 				r.await("the end of the connection", func() bool { return s.Show().Connections == 0 })
-				s.update(func(f *facts) { f.seenAt = f.seenAt.Add(-time.Hour) })
+				s.life.update(func(f *facts) { f.seenAt = f.seenAt.Add(-time.Hour) })
 			},
 		}, {
 			name: "dropped by a client that never closes properly", change: func(m *api.Manifest) { m.OnDrop = api.OnDropRelease },
@@ -88,14 +88,14 @@ func TestEndings(t *testing.T) {
 			how: "lost (heartbeat_timeout), recovered: release", state: lease.Available, reason: api.ReasonHeartbeat,
 			code: cdpproxy.CloseQuarantined, says: "profile quarantined: heartbeat_timeout", lost: true,
 			do: func(_ *room, s *Session, _ *worker) {
-				s.update(func(f *facts) { f.seenAt = f.seenAt.Add(-time.Hour) })
+				s.life.update(func(f *facts) { f.seenAt = f.seenAt.Add(-time.Hour) })
 			},
 		}, {
 			name: "its time is over", change: func(m *api.Manifest) { m.LockTimeoutSeconds = 60 },
 			how: "lost (lock_timeout), recovered: release", state: lease.Available, reason: api.ReasonLockTimeout,
 			code: cdpproxy.CloseQuarantined, says: "profile quarantined: lock_timeout", lost: true,
 			do: func(_ *room, s *Session, _ *worker) {
-				s.update(func(f *facts) { f.startedAt = f.startedAt.Add(-time.Hour) })
+				s.life.update(func(f *facts) { f.startedAt = f.startedAt.Add(-time.Hour) })
 			},
 		}, {
 			name: "a higher token was granted", how: "fenced: the lease has another token by now: session ses_other has the profile", state: lease.Held,
@@ -220,7 +220,7 @@ func TestEndsWithoutAConnection(t *testing.T) {
 		"two-step": {func(*api.Manifest) {}, func(*Session) error { return nil }, "lost (heartbeat_timeout), recovered: release", lease.Available},
 		// Tabs are opened, and steps named, over HTTP too.
 		"one-shot, and it did something": {
-			oneShot, func(s *Session) error { return s.Step(api.Step{Name: "pay", Sensitive: true}) }, "lost (worker_failed), recovered: manual_review", lease.ManualReview,
+			oneShot, func(s *Session) error { return s.Reports().Step(api.Step{Name: "pay", Sensitive: true}) }, "lost (worker_failed), recovered: manual_review", lease.ManualReview,
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -230,7 +230,7 @@ func TestEndsWithoutAConnection(t *testing.T) {
 			if err := tt.do(s); err != nil {
 				t.Error(err)
 			}
-			s.update(func(f *facts) { f.startedAt, f.seenAt = f.startedAt.Add(-time.Hour), f.seenAt.Add(-time.Hour) })
+			s.life.update(func(f *facts) { f.startedAt, f.seenAt = f.startedAt.Add(-time.Hour), f.seenAt.Add(-time.Hour) })
 			if f := r.over(s); f.Ended != tt.how || r.record().State != tt.state {
 				t.Errorf("%s, %s; want %s", f.Ended, r.record().State, tt.how)
 			}
@@ -253,7 +253,7 @@ func TestAnEndWhileAPersonHasTheSession(t *testing.T) {
 			t.Parallel()
 			r, s := begun(t, task("one", oneShot))
 			w := r.connect(s)
-			if err := s.TakeOver(ann, api.TakeOver{}); err != nil {
+			if err := s.People().TakeOver(ann, api.TakeOver{}); err != nil {
 				t.Fatal(err)
 			}
 			if tt.sent {

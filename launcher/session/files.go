@@ -11,40 +11,54 @@ import (
 	"leasehold/cdpproxy/methods"
 	"leasehold/checkpoint"
 	"leasehold/evidence/redact"
+	"leasehold/launcher/browser"
+	"leasehold/launcher/fileroots"
 )
 
-// openExchange makes the session's exchange directory: the one place on the host that its
+// hostFiles are the files of the host that the worker and the pages of a session may touch.
+type hostFiles struct {
+	*terms
+	roots     *fileroots.Roots
+	otherUser bool   // browsers run as another user than the launcher
+	exchange  string // the exchange directory; empty before it is made
+}
+
+func newHostFiles(h *Registry, t *terms) *hostFiles {
+	return &hostFiles{terms: t, roots: h.o.FileRoots, otherUser: h.o.OtherUser}
+}
+
+// open makes the session's exchange directory: the one place on the host that its
 // worker and its pages share with nobody.
-func (s *Session) openExchange() (err error) {
-	s.exchange, err = s.h.o.FileRoots.Exchange(s.owner(), s.id)
+func (f *hostFiles) open() (err error) {
+	f.exchange, err = f.roots.Exchange(f.owner(), f.id)
 	return err
 }
 
 // owner is under what the exchange directory lies. A browser sees those of all sessions of its
 // profile; that of a copy sees its own session's alone.
-func (s *Session) owner() string {
-	if s.reader != nil {
-		return s.id
+func (t *terms) owner() string {
+	if t.ephemeral {
+		return t.id
 	}
-	return s.profile
+	return t.profile
 }
 
 // downloadDir is where downloads of the session's pages go while its worker has not said
 // where. "" is where Chrome puts them: a person finds them there, unless the browser is of
 // another user, whose home directory ends with it.
-func (s *Session) downloadDir() string {
-	if s.policy.byHand && !s.h.o.OtherUser {
+func (f *hostFiles) downloadDir() string {
+	if f.policy.byHand && !f.otherUser {
 		return ""
 	}
-	return s.exchange
+	return f.exchange
 }
 
 // ownDirs are the directories that a confined browser of the profile may use besides the
 // file roots. A browser may serve one session after the other, so that the exchange
 // directories of all the profile's sessions are among them.
-func (s *Session) ownDirs() []string {
-	dirs := []string{s.h.o.FileRoots.OfProfile(s.owner())}
-	if s.policy.byHand && !s.h.o.OtherUser {
+func (f *hostFiles) ownDirs() []string {
+	dirs := []string{f.roots.OfProfile(f.owner())}
+	if f.policy.byHand && !f.otherUser {
 		if home, err := os.UserHomeDir(); err == nil {
 			downloads := filepath.Join(home, "Downloads")
 			if fi, err := os.Stat(downloads); err == nil && fi.IsDir() {
@@ -57,21 +71,34 @@ func (s *Session) ownDirs() []string {
 
 // takeDownloads has downloads go to the session's exchange directory, whatever an earlier
 // session of the browser had set.
-func (s *Session) takeDownloads(ctx context.Context) error {
-	dir := s.downloadDir()
+func (f *hostFiles) takeDownloads(ctx context.Context, b *browser.Browser) error {
+	dir := f.downloadDir()
 	if dir == "" {
 		return nil
 	}
 	asking, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
-	return s.browser.Mux().SetDownloads(asking, dir)
+	return b.Mux().SetDownloads(asking, dir)
 }
 
+// remove removes the exchange directory of a session that was never granted.
+func (f *hostFiles) remove() error { return f.roots.Remove(f.profile, f.id) }
+
+// forget removes all that an ephemeral session had.
+func (f *hostFiles) forget() error { return f.roots.Forget(f.owner()) }
+
+// readable returns nil for a file that pages of the session may read.
+func (f *hostFiles) readable(path string) error { return f.roots.Readable(f.exchange, path) }
+
+// writable returns nil for a directory that pages of the session may download to.
+func (f *hostFiles) writable(dir string) error { return f.roots.Writable(f.exchange, dir) }
+
 // leaveDownloads hands what takeDownloads did to another run on the same browser.
-func (s *Session) leaveDownloads() {
+func (e *ending) leaveDownloads() {
+	s := e.s
 	for _, other := range s.h.Living() {
-		if other != s && other.browser == s.browser && !other.Ending() {
-			if err := other.takeDownloads(s.h.ctx); err != nil {
+		if other != s && other.browser == s.browser && !other.life.isEnding() {
+			if err := other.files.takeDownloads(s.h.ctx, other.browser); err != nil {
 				s.log.Warn().Err(err).Msg("downloads without a place of their own may be lost")
 			}
 			return
@@ -99,12 +126,12 @@ func (d *denials) add(key string) int {
 // Denied notes a command that the worker may not send. The journal has the first of a
 // method and reason, and then one entry for those since, whenever ten times as many have
 // come.
-func (s *Session) Denied(method string, why *methods.Refusal) {
-	s.h.metrics.denied.WithLabelValues(why.Reason).Inc()
+func (l *Limits) Denied(method string, why *methods.Refusal) {
+	l.denied.WithLabelValues(why.Reason).Inc()
 	if why.Reason == methods.ReasonUnknown {
 		method = "" // a worker may make up any number of names
 	}
-	count := s.denials.add(method + " " + why.Reason)
+	count := l.denials.add(method + " " + why.Reason)
 	for n := count; ; n /= 10 {
 		if n%10 != 0 {
 			if n != 1 {
@@ -117,21 +144,21 @@ func (s *Session) Denied(method string, why *methods.Refusal) {
 	if why.Reason == methods.ReasonURL {
 		what = redact.URL(what)
 	}
-	s.log.Warn().Str("method", method).Str("reason", why.Reason).Int("count", count).Msg("command refused")
-	s.Note(checkpoint.Entry{Kind: checkpoint.KindDenied, Name: method, Action: why.Reason, Text: strings.ToValidUTF8(what, "?"), Count: uint64(count - count/10)})
+	l.log.Warn().Str("method", method).Str("reason", why.Reason).Int("count", count).Msg("command refused")
+	l.note(checkpoint.Entry{Kind: checkpoint.KindDenied, Name: method, Action: why.Reason, Text: strings.ToValidUTF8(what, "?"), Count: uint64(count - count/10)})
 }
 
 // Readable returns nil for a file that pages of the session may read.
-func (h handler) Readable(path string) error { return h.s.h.o.FileRoots.Readable(h.s.exchange, path) }
+func (h handler) Readable(path string) error { return h.s.files.readable(path) }
 
 // Writable returns nil for a directory that pages of the session may download to.
-func (h handler) Writable(dir string) error { return h.s.h.o.FileRoots.Writable(h.s.exchange, dir) }
+func (h handler) Writable(dir string) error { return h.s.files.writable(dir) }
 
 // DownloadDir is where downloads go while the worker has not said where.
-func (h handler) DownloadDir() string { return h.s.downloadDir() }
+func (h handler) DownloadDir() string { return h.s.files.downloadDir() }
 
 // Takeover says whether a person has the session.
-func (h handler) Takeover() *cdpproxy.Takeover { return &h.s.taken }
+func (h handler) Takeover() *cdpproxy.Takeover { return &h.s.people.taken }
 
 // Denied is told of a command that the worker may not send.
-func (h handler) Denied(method string, why *methods.Refusal) { h.s.Denied(method, why) }
+func (h handler) Denied(method string, why *methods.Refusal) { h.s.limits.Denied(method, why) }

@@ -7,9 +7,13 @@ import (
 	"strings"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+
 	"leasehold/checkpoint"
 	"leasehold/launcher/api"
+	"leasehold/launcher/browser"
 	"leasehold/launcher/monitor"
+	"leasehold/launcher/sessionfile"
 )
 
 // What a session's manifest forbids binds its worker. A later manifest, of a request that
@@ -19,21 +23,32 @@ import (
 // manifest does not allow.
 const actionRefusedEvent = "action_not_allowed"
 
+// Limits are what the worker of a session may not do, by what its manifest and its profile say.
+type Limits struct {
+	*terms
+	file    *kept // its manifest has the actions that are allowed now
+	note    func(checkpoint.Entry)
+	denied  *prometheus.CounterVec // by reason
+	denials denials
+}
+
+func newLimits(h *Registry, t *terms, f *kept, note func(checkpoint.Entry)) *Limits {
+	return &Limits{terms: t, file: f, note: note, denied: h.metrics.denied}
+}
+
 // allowed are the actions that the session's steps may declare; empty: any.
-func (s *Session) allowed() []string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.file.Manifest.AllowedActions
+func (l *Limits) allowed() []string {
+	return l.file.get().Manifest.AllowedActions
 }
 
 // checkAction refuses a step that declares an action which the manifest does not allow,
 // and notes that it was tried.
-func (s *Session) checkAction(st api.Step) error {
-	allowed := s.allowed()
+func (l *Limits) checkAction(st api.Step) error {
+	allowed := l.allowed()
 	if st.Action == "" || len(allowed) == 0 || slices.Contains(allowed, st.Action) {
 		return nil
 	}
-	s.Note(checkpoint.Entry{Kind: checkpoint.KindEvent, Name: actionRefusedEvent, Action: st.Action, Text: st.Name})
+	l.note(checkpoint.Entry{Kind: checkpoint.KindEvent, Name: actionRefusedEvent, Action: st.Action, Text: st.Name})
 	return notAllowed(st.Action, allowed)
 }
 
@@ -46,45 +61,46 @@ func notAllowed(action string, allowed []string) *api.Problem {
 // Narrow takes in the manifest of a request that joins the session. Actions that it does
 // not name are refused from now on. A manifest that would allow more is refused, and
 // changes nothing.
-func (s *Session) Narrow(m api.Manifest) error {
-	if m.WantsReadOnly() && !s.rules().ReadOnly {
-		return api.Invalid("read_only", "session %s is not read-only, and cannot become so: end it first", s.id)
+func (l *Limits) Narrow(m api.Manifest) error {
+	if m.WantsReadOnly() && !l.rules().ReadOnly {
+		return api.Invalid("read_only", "session %s is not read-only, and cannot become so: end it first", l.id)
 	}
 	if len(m.AllowedActions) == 0 {
 		return nil
 	}
-	s.mu.Lock()
-	now := s.file.Manifest.AllowedActions
-	for _, action := range m.AllowedActions {
-		if len(now) > 0 && !slices.Contains(now, action) {
-			s.mu.Unlock()
-			return notAllowed(action, now)
+	var now []string
+	more := -1 // the first action that would be one more
+	l.file.change(func(f *sessionfile.File) {
+		now = f.Manifest.AllowedActions
+		if len(now) > 0 {
+			more = slices.IndexFunc(m.AllowedActions, func(action string) bool { return !slices.Contains(now, action) })
 		}
-	}
-	same := slices.Equal(now, m.AllowedActions)
-	s.file.Manifest.AllowedActions = slices.Clone(m.AllowedActions)
-	s.mu.Unlock()
-	if same {
+		if more < 0 {
+			f.Manifest.AllowedActions = slices.Clone(m.AllowedActions)
+		}
+	})
+	switch {
+	case more >= 0:
+		return notAllowed(m.AllowedActions[more], now)
+	case slices.Equal(now, m.AllowedActions):
 		return nil
 	}
-	err := s.persist() // the next launcher keeps to it, too
+	err := l.file.save() // the next launcher keeps to it, too
 	if err != nil {
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		s.file.Manifest.AllowedActions = now
+		l.file.change(func(f *sessionfile.File) { f.Manifest.AllowedActions = now })
 	}
 	return err
 }
 
 // rules are those for the session's pages: by its manifest and by its profile.
-func (s *Session) rules() monitor.Rules {
-	if s.reader != nil {
-		return monitor.Rules{ReadOnly: s.manifest.WantsReadOnly() || s.granted.ReadOnly, Token: s.token}
+func (t *terms) rules() monitor.Rules {
+	if t.ephemeral {
+		return monitor.Rules{ReadOnly: t.manifest.WantsReadOnly() || t.granted.ReadOnly, Token: t.token}
 	}
-	origins := slices.Concat(s.granted.FenceHeaderOrigins, s.manifest.FenceHeaderOrigins)
+	origins := slices.Concat(t.granted.FenceHeaderOrigins, t.manifest.FenceHeaderOrigins)
 	slices.Sort(origins)
 	return monitor.Rules{
-		ReadOnly: s.manifest.WantsReadOnly() || s.granted.ReadOnly, TokenOrigins: slices.Compact(origins), Token: s.token,
+		ReadOnly: t.manifest.WantsReadOnly() || t.granted.ReadOnly, TokenOrigins: slices.Compact(origins), Token: t.token,
 	}
 }
 
@@ -93,10 +109,10 @@ const enforceTimeout = 10 * time.Second
 
 // enforce has the guard of the session's browser keep to its rules, which comes before any
 // page can send anything for the session.
-func (s *Session) enforce(ctx context.Context) error {
+func (t *terms) enforce(ctx context.Context, b *browser.Browser) error {
 	ctx, cancel := context.WithTimeout(ctx, enforceTimeout)
 	defer cancel()
-	if err := s.browser.Monitor().Guard().Enforce(ctx, s.rules()); err != nil {
+	if err := b.Monitor().Guard().Enforce(ctx, t.rules()); err != nil {
 		return fmt.Errorf("what the manifest forbids cannot be enforced: %w", err)
 	}
 	return nil

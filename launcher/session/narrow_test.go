@@ -3,12 +3,15 @@ package session
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 
+	"leasehold/cdpproxy/methods"
 	"leasehold/checkpoint"
 	"leasehold/launcher/api"
 )
@@ -20,7 +23,7 @@ func TestTheManifestsActionsBind(t *testing.T) {
 	m.AllowedActions = []string{"inspect_login", "read_dashboard"}
 	_, s := begun(t, m)
 	step := func(action string) error {
-		return s.Step(api.Step{Write: api.Write{Token: s.token}, Name: "n", Action: action})
+		return s.Reports().Step(api.Step{Write: api.Write{Token: s.token}, Name: "n", Action: action})
 	}
 	allowed := func(says string, want ...string) {
 		t.Helper()
@@ -55,7 +58,7 @@ func TestTheManifestsActionsBind(t *testing.T) {
 	join := func(actions ...string) error {
 		later := m
 		later.AllowedActions = actions
-		return s.Narrow(later)
+		return s.Limits().Narrow(later)
 	}
 	if err := join(); err != nil {
 		t.Error(err)
@@ -83,16 +86,16 @@ func TestTheManifestsActionsBind(t *testing.T) {
 func TestActionsCanBeForbiddenLater(t *testing.T) {
 	t.Parallel()
 	_, s := begun(t, task("one"))
-	if err := s.Step(api.Step{Name: "n", Action: "pay"}); err != nil {
+	if err := s.Reports().Step(api.Step{Name: "n", Action: "pay"}); err != nil {
 		t.Error(err)
 	}
 	later := task("one")
 	later.AllowedActions = []string{"read"}
-	if err := s.Narrow(later); err != nil {
+	if err := s.Limits().Narrow(later); err != nil {
 		t.Fatal(err)
 	}
 	var p *api.Problem
-	if err := s.Step(api.Step{Name: "n", Action: "pay"}); !errors.As(err, &p) || p.Code != api.CodeActionNotAllowed {
+	if err := s.Reports().Step(api.Step{Name: "n", Action: "pay"}); !errors.As(err, &p) || p.Code != api.CodeActionNotAllowed {
 		t.Errorf("narrowed: %v", err)
 	}
 }
@@ -108,13 +111,42 @@ func TestANarrowingThatCannotBeKeptIsNone(t *testing.T) {
 	}
 	later := task("one")
 	later.AllowedActions = []string{"read"}
-	if err := s.Narrow(later); err == nil {
+	if err := s.Limits().Narrow(later); err == nil {
 		t.Error("narrowed")
 	}
-	if err := errors.Join(os.RemoveAll(file), s.Narrow(later)); err != nil {
+	if err := errors.Join(os.RemoveAll(file), s.Limits().Narrow(later)); err != nil {
 		t.Fatal(err)
 	}
 	if kept, err := r.files.Read(s.ID()); err != nil || !slices.Equal(kept.Manifest.AllowedActions, later.AllowedActions) {
 		t.Errorf("the next launcher would allow %v, %v", kept.Manifest.AllowedActions, err)
+	}
+}
+
+// TestEachDeniedCommandIsCountedOnce: the journal has the first of a method and reason, and then
+// what came since, each time that there are ten times as many. Of names that a worker makes up
+// there is one count.
+func TestEachDeniedCommandIsCountedOnce(t *testing.T) {
+	t.Parallel()
+	p := newAlone(t, task("one"))
+	l := newLimits(p.host, p.terms, p.file, p.note)
+	for i := range 1000 {
+		l.Denied("Browser.crash", &methods.Refusal{Reason: methods.ReasonMethod})
+		if i < 10 {
+			l.Denied(fmt.Sprint("Made.up", i), &methods.Refusal{Reason: methods.ReasonUnknown})
+		}
+	}
+	l.Denied("Page.navigate", &methods.Refusal{Reason: methods.ReasonURL, What: "file:///etc/passwd?token=s3cret"})
+	got := map[string][]uint64{}
+	for _, e := range p.noted {
+		got[e.Name+" "+e.Action] = append(got[e.Name+" "+e.Action], e.Count)
+		if strings.Contains(e.Text, "s3cret") {
+			t.Errorf("what was refused is kept as it was: %s", e.Text)
+		}
+	}
+	want := map[string][]uint64{
+		"Browser.crash " + methods.ReasonMethod: {1, 9, 90, 900}, " " + methods.ReasonUnknown: {1, 9}, "Page.navigate " + methods.ReasonURL: {1},
+	}
+	if !maps.EqualFunc(got, want, slices.Equal) {
+		t.Errorf("%v, want %v", got, want)
 	}
 }

@@ -2,19 +2,66 @@ package session
 
 import (
 	"cmp"
+	"context"
 	"errors"
+	"sync"
 	"time"
 
+	"leasehold/cdpproxy"
 	"leasehold/cdpproxy/methods"
 	"leasehold/checkpoint"
 	"leasehold/launcher/api"
 	"leasehold/launcher/principal"
+	"leasehold/launcher/sessionfile"
 	"leasehold/lease"
 )
 
 // A person takes a session over while its worker keeps the lease. Until the person hands it
 // back, the worker may look at the pages, and not act on them; what the person does stands
 // in the journal as theirs.
+
+// People is who has a session by hand, and who looks at it.
+//
+// Three mutexes guard it. Whoever takes the session over or hands it back holds handing, from
+// the beginning to the end, and waits for the disk and the browser under it; mu comes after it,
+// and is held for moments. The mutexes of the session's life, its file and what its worker asks
+// come after both. That of acts is taken alone.
+type People struct {
+	*terms
+	life      *life
+	file      *kept
+	asks      *Asks
+	served    served
+	announcer *Announcer
+	grace     time.Duration // of a person who is gone
+	ctx       context.Context
+	work      *sync.WaitGroup
+
+	taken cdpproxy.Takeover // what the worker's connections are told
+	acts  acts
+
+	handing sync.Mutex
+
+	mu       sync.Mutex
+	takeover *takeover      // nil: no person has taken the session over
+	driving  *lease.Fence   // what Driving gives; nil: nobody has asked since the last hand-back
+	views    map[string]int // that are open, by the name of their principal
+}
+
+// served is what People needs of the session itself. It has a fence from its grant on, and a mux
+// as soon as its browser runs.
+type served interface {
+	Fence() *lease.Fence
+	Mux() *cdpproxy.Mux
+	Note(checkpoint.Entry)
+}
+
+func newPeople(h *Registry, t *terms, l *life, f *kept, asks *Asks, s served) *People {
+	return &People{
+		terms: t, life: l, file: f, asks: asks, served: s, announcer: h.o.Announcer, grace: h.o.PersonGrace,
+		ctx: h.ctx, work: h.work, views: map[string]int{},
+	}
+}
 
 // takeover is one person's time with a session, from taking over to handing back.
 type takeover struct {
@@ -23,7 +70,7 @@ type takeover struct {
 	// when the person has the session no more.
 	fence *lease.Fence
 	// seenAt is the last sign of the person. leaving says that the session is about to be
-	// handed back in their place. The session's mutex guards both.
+	// handed back in their place. The mutex of People guards both.
 	seenAt  time.Time
 	leaving bool
 }
@@ -33,139 +80,149 @@ var errHandedBack = errors.New("the person has handed the session back")
 // TakeOver gives the session to a person. One that another person has is refused, unless the
 // request names that person. When it returns, nothing more of what the worker did can reach
 // the browser.
-func (s *Session) TakeOver(p principal.Principal, t api.TakeOver) error {
-	if s.reader != nil {
-		return notForReaders(s.id, "a person can do nothing in it that is kept")
+func (ps *People) TakeOver(p principal.Principal, t api.TakeOver) error {
+	if ps.ephemeral {
+		return notForReaders(ps.id, "a person can do nothing in it that is kept")
 	}
-	s.handing.Lock()
-	defer s.handing.Unlock()
-	before, who := s.takenBy(), s.person()
+	ps.handing.Lock()
+	defer ps.handing.Unlock()
+	before, who := ps.takenBy(), ps.person()
 	next := &takeover{Person: api.Person{Name: checkpoint.Clip(cmp.Or(t.Person, p.Name)), Principal: p.Name, Since: time.Now().UTC()}}
 	switch {
 	case who == nil:
 	case who.Principal == p.Name && (before == nil || t.Person == "" || who.Name == next.Name):
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		s.seenLocked(p.Name)
+		ps.mu.Lock()
+		defer ps.mu.Unlock()
+		ps.seenLocked(p.Name)
 		return nil
 	case before == nil || t.TakeFrom != who.Name:
-		return takenOver(s.id, *who)
+		return takenOver(ps.id, *who)
 	}
 	// The next launcher has to know of the person before anything changes for the others.
-	if err := s.persistPerson(&next.Person); err != nil {
+	if err := ps.persistPerson(&next.Person); err != nil {
 		return err
 	}
-	next.fence, next.seenAt = s.Fence().Under(), time.Now()
-	s.stopDriving(takenOver(s.id, next.Person))
-	s.taken.Begin(s.browser.Mux(), methods.RefusePerson(next.Name, next.Since))
+	next.fence, next.seenAt = ps.served.Fence().Under(), time.Now()
+	ps.stopDriving(takenOver(ps.id, next.Person))
+	ps.taken.Begin(ps.served.Mux(), methods.RefusePerson(next.Name, next.Since))
 	if before != nil { // its last commands are on their way, or refused
-		s.leaves(before, "taken by "+next.Name)
-		s.announce(lease.EventHandedBack, before, func(e *lease.Event) { e.Reason = handedToAnother })
+		ps.leaves(before, "taken by "+next.Name)
+		ps.announce(lease.EventHandedBack, before, func(e *lease.Event) { e.Reason = handedToAnother })
 	}
-	s.setTakeover(next)
-	s.update(func(*facts) {}) // for run to look whether the person stays
-	s.log.Info().Str("principal", p.Name).Str("person", next.Name).Msg("session taken over")
-	s.Note(next.entry(checkpoint.PersonTook, t.Note))
-	s.announce(lease.EventTaken, next, func(e *lease.Event) { e.Note = checkpoint.Clip(t.Note) })
+	ps.setTakeover(next)
+	ps.life.wake() // for run to look whether the person stays
+	ps.log.Info().Str("principal", p.Name).Str("person", next.Name).Msg("session taken over")
+	ps.served.Note(next.entry(checkpoint.PersonTook, t.Note))
+	ps.announce(lease.EventTaken, next, func(e *lease.Event) { e.Note = checkpoint.Clip(t.Note) })
 	return nil
 }
 
 // HandBack lets the worker go on.
-func (s *Session) HandBack(p principal.Principal, h api.HandBack) error {
-	s.handing.Lock()
-	defer s.handing.Unlock()
-	t := s.takenBy()
+func (ps *People) HandBack(p principal.Principal, h api.HandBack) error {
+	ps.handing.Lock()
+	defer ps.handing.Unlock()
+	t := ps.takenBy()
 	switch {
-	case s.policy.byHand:
-		return api.Refuse(api.CodeNotTakenOver, "session %s is a hold, which has no worker: end it instead", s.id)
+	case ps.policy.byHand:
+		return api.Refuse(api.CodeNotTakenOver, "session %s is a hold, which has no worker: end it instead", ps.id)
 	case t == nil:
-		return nobodyHas(s.id)
+		return nobodyHas(ps.id)
 	case t.Principal != p.Name:
-		return takenOver(s.id, t.Person)
+		return takenOver(ps.id, t.Person)
 	}
-	s.giveBack(t, h.Note)
-	answered := s.answer(t.Person, h)
-	s.announce(lease.EventHandedBack, t, func(e *lease.Event) { e.Note, e.Answered = checkpoint.Clip(h.Note), answered })
-	s.log.Info().Str("principal", p.Name).Str("person", t.Name).Msg("session handed back")
+	ps.giveBack(t, h.Note)
+	answered := ps.asks.answer(t.Person, h)
+	ps.announce(lease.EventHandedBack, t, func(e *lease.Event) { e.Note, e.Answered = checkpoint.Clip(h.Note), answered })
+	ps.log.Info().Str("principal", p.Name).Str("person", t.Name).Msg("session handed back")
 	return nil
 }
 
-// giveBack lets the worker act again. The caller holds s.handing.
-func (s *Session) giveBack(t *takeover, note string) {
-	s.leaves(t, note)
-	s.setTakeover(nil)
-	if err := s.persist(); err != nil { // the next launcher would only wait for the person
-		s.log.Error().Err(err).Msg("session file not written")
+// giveBack lets the worker act again. The caller holds ps.handing.
+func (ps *People) giveBack(t *takeover, note string) {
+	ps.leaves(t, note)
+	ps.setTakeover(nil)
+	if err := ps.file.save(); err != nil { // the next launcher would only wait for the person
+		ps.log.Error().Err(err).Msg("session file not written")
 	}
-	s.taken.End()
+	ps.taken.End()
 }
 
 // leaves ends what a person can do. When it returns, nothing more of it can reach the browser.
-func (s *Session) leaves(t *takeover, note string) {
+func (ps *People) leaves(t *takeover, note string) {
 	t.fence.Shut(errHandedBack)
-	s.browser.Mux().Barrier()
-	s.noteActs()
-	s.Note(t.entry(checkpoint.PersonHandedBack, note))
+	ps.served.Mux().Barrier()
+	ps.noteActs()
+	ps.served.Note(t.entry(checkpoint.PersonHandedBack, note))
 }
 
 // goesOnWith has the session of an earlier launcher stay with the person who had it.
-func (s *Session) goesOnWith(p *api.Person) {
+func (ps *People) goesOnWith(p *api.Person) {
 	if p == nil {
 		return
 	}
-	s.taken.Begin(s.browser.Mux(), methods.RefusePerson(p.Name, p.Since))
-	s.setTakeover(&takeover{Person: *p, fence: s.Fence().Under(), seenAt: time.Now()})
+	ps.taken.Begin(ps.served.Mux(), methods.RefusePerson(p.Name, p.Since))
+	ps.setTakeover(&takeover{Person: *p, fence: ps.served.Fence().Under(), seenAt: time.Now()})
 }
 
 // takenBy is who took the session over; nil: nobody.
-func (s *Session) takenBy() *takeover {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.takeover
+func (ps *People) takenBy() *takeover {
+	ps.mu.Lock()
+	defer ps.mu.Unlock()
+	return ps.takeover
 }
 
-func (s *Session) setTakeover(t *takeover) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.takeover, s.file.Person = t, nil
+func (ps *People) setTakeover(t *takeover) {
+	ps.mu.Lock()
+	defer ps.mu.Unlock()
+	ps.takeover = t
+	var who *api.Person
 	if t != nil {
-		s.file.Person = &t.Person
+		who = &t.Person
 	} else {
-		s.driving = nil
+		ps.driving = nil
 	}
+	ps.file.change(func(f *sessionfile.File) { f.Person = who })
 }
 
 // persistPerson writes into the session's file who has taken it over. Where that fails, the
 // session is as it was.
-func (s *Session) persistPerson(p *api.Person) error {
+func (ps *People) persistPerson(p *api.Person) error {
 	set := func(p *api.Person) (was *api.Person) {
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		was, s.file.Person = s.file.Person, p
+		ps.file.change(func(f *sessionfile.File) { was, f.Person = f.Person, p })
 		return was
 	}
 	was := set(p)
-	err := s.persist()
+	err := ps.file.save()
 	if err != nil {
 		set(was)
 	}
 	return err
 }
 
-// person is who has the session by hand; nil: nobody.
-func (s *Session) person() *api.Person {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.personLocked()
+// shown is who has the session by hand, for outsiders; nil: nobody.
+func (ps *People) shown() *api.Person {
+	who := ps.person()
+	if who == nil {
+		return nil
+	}
+	shown := *who
+	return &shown
 }
 
-// personLocked is person for who holds s.mu.
-func (s *Session) personLocked() *api.Person {
+// person is who has the session by hand; nil: nobody.
+func (ps *People) person() *api.Person {
+	ps.mu.Lock()
+	defer ps.mu.Unlock()
+	return ps.personLocked()
+}
+
+// personLocked is person for who holds ps.mu.
+func (ps *People) personLocked() *api.Person {
 	switch {
-	case s.takeover != nil:
-		return &s.takeover.Person
-	case s.manifest.ByHand != nil:
-		return &api.Person{Name: s.manifest.ByHand.Holder, Principal: s.manifest.Opener.Name, Since: s.facts.startedAt.UTC()}
+	case ps.takeover != nil:
+		return &ps.takeover.Person
+	case ps.manifest.ByHand != nil:
+		return &api.Person{Name: ps.manifest.ByHand.Holder, Principal: ps.manifest.Opener.Name, Since: ps.life.known().startedAt.UTC()}
 	}
 	return nil
 }
@@ -173,53 +230,53 @@ func (s *Session) personLocked() *api.Person {
 // Driving is for what the worker does to pages other than through its connections: it is
 // refused while a person has taken the session over, and otherwise passes the fence, which
 // is shut when a person takes the session over meanwhile. The cause is a *api.Problem then.
-func (s *Session) Driving() (*lease.Fence, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if t := s.takeover; t != nil {
-		return nil, takenOver(s.id, t.Person)
+func (ps *People) Driving() (*lease.Fence, error) {
+	ps.mu.Lock()
+	defer ps.mu.Unlock()
+	if t := ps.takeover; t != nil {
+		return nil, takenOver(ps.id, t.Person)
 	}
-	if s.driving == nil {
-		s.driving = s.Fence().Under()
+	if ps.driving == nil {
+		ps.driving = ps.served.Fence().Under()
 	}
-	return s.driving, nil
+	return ps.driving, nil
 }
 
 // stopDriving shuts the fence of Driving until nobody has the session by hand.
-func (s *Session) stopDriving(cause error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.driving == nil {
-		s.driving = s.Fence().Under()
+func (ps *People) stopDriving(cause error) {
+	ps.mu.Lock()
+	defer ps.mu.Unlock()
+	if ps.driving == nil {
+		ps.driving = ps.served.Fence().Under()
 	}
-	s.driving.Shut(cause)
+	ps.driving.Shut(cause)
 }
 
 // PersonIs returns nil while the principal has the session by hand. Otherwise the error, a
 // *api.Problem, says who has it, that nobody does, or that the session is ending.
-func (s *Session) PersonIs(p principal.Principal) error {
-	_, _, err := s.inHandsOf(p)
+func (ps *People) PersonIs(p principal.Principal) error {
+	_, _, err := ps.inHandsOf(p)
 	return err
 }
 
 // inHandsOf is PersonIs, which is a sign of that person, and returns the fence that the person's commands pass.
-func (s *Session) inHandsOf(p principal.Principal) (api.Person, *lease.Fence, error) {
-	if s.Ending() || s.Fence().Check() != nil {
-		return api.Person{}, nil, api.Refuse(api.CodeSessionEnded, "session %s is ending", s.id).With("session_id", s.id)
+func (ps *People) inHandsOf(p principal.Principal) (api.Person, *lease.Fence, error) {
+	if ps.life.isEnding() || ps.served.Fence().Check() != nil {
+		return api.Person{}, nil, api.Refuse(api.CodeSessionEnded, "session %s is ending", ps.id).With("session_id", ps.id)
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	who := s.personLocked()
+	ps.mu.Lock()
+	defer ps.mu.Unlock()
+	who := ps.personLocked()
 	switch {
 	case who == nil:
-		return api.Person{}, nil, nobodyHas(s.id)
+		return api.Person{}, nil, nobodyHas(ps.id)
 	case who.Principal != p.Name || p.Name == "":
-		return api.Person{}, nil, takenOver(s.id, *who)
-	case s.takeover == nil: // a hold
-		return *who, s.Fence(), nil
+		return api.Person{}, nil, takenOver(ps.id, *who)
+	case ps.takeover == nil: // a hold
+		return *who, ps.served.Fence(), nil
 	}
-	s.seenLocked(p.Name)
-	return *who, s.takeover.fence, nil
+	ps.seenLocked(p.Name)
+	return *who, ps.takeover.fence, nil
 }
 
 func nobodyHas(sessionID string) *api.Problem {
@@ -238,18 +295,18 @@ const (
 )
 
 // announce publishes what happened to a takeover.
-func (s *Session) announce(event string, t *takeover, more func(*lease.Event)) {
-	e := s.personEvent(event, t.Principal)
+func (ps *People) announce(event string, t *takeover, more func(*lease.Event)) {
+	e := ps.personEvent(event, t.Principal)
 	e.Person = t.Name
 	more(&e)
-	s.h.o.Announcer.Person(s.h.ctx, e)
+	ps.announcer.Person(ps.ctx, e)
 }
 
 // personEvent is an event about the session that is due to a principal.
-func (s *Session) personEvent(event, principal string) lease.Event {
+func (t *terms) personEvent(event, principal string) lease.Event {
 	return lease.Event{
-		Event: event, ProfileID: s.profile, Token: s.token, SessionID: s.id,
-		OwnerWorkerID: s.manifest.WorkerID, TaskID: s.manifest.TaskID, Principal: principal,
+		Event: event, ProfileID: t.profile, Token: t.token, SessionID: t.id,
+		OwnerWorkerID: t.manifest.WorkerID, TaskID: t.manifest.TaskID, Principal: principal,
 	}
 }
 

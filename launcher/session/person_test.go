@@ -25,7 +25,7 @@ var (
 
 // does is a person's act that is one command.
 func (r *room) does(s *Session, p principal.Principal, kind ActKind, url, method string) error {
-	return s.ByPerson(p, Act{Kind: kind, URL: url, Target: "T"}, func(f *lease.Fence) error {
+	return s.People().ByPerson(p, Act{Kind: kind, URL: url, Target: "T"}, func(f *lease.Fence) error {
 		return s.Browser().Monitor().Observer().CallFenced(r.t.Context(), f, "", method, map[string]string{"text": "hunter2"}, nil)
 	})
 }
@@ -62,11 +62,11 @@ func TestWhoTypedIsNamed(t *testing.T) {
 	r, s := begun(t, task("one"))
 	password := checkpoint.Entry{Kind: checkpoint.KindTyped, Name: string(checkpoint.FieldPassword), URL: "http://shop.example/?q=pl4nted"}
 	s.Note(password)
-	if err := s.TakeOver(ann, api.TakeOver{Person: "Ann"}); err != nil {
+	if err := s.People().TakeOver(ann, api.TakeOver{Person: "Ann"}); err != nil {
 		t.Fatal(err)
 	}
 	s.Note(password)
-	if err := s.HandBack(ann, api.HandBack{}); err != nil {
+	if err := s.People().HandBack(ann, api.HandBack{}); err != nil {
 		t.Fatal(err)
 	}
 	s.Note(password)
@@ -93,7 +93,7 @@ func TestAPersonTakesOver(t *testing.T) {
 	r, s := begun(t, task("one"))
 	w := r.connect(s)
 	page := w.attach()
-	if err := s.PersonIs(ann); problem(err) != api.CodeNotTakenOver {
+	if err := s.People().PersonIs(ann); problem(err) != api.CodeNotTakenOver {
 		t.Errorf("before: %v", err)
 	}
 	if err := r.does(s, ann, ActText, "http://shop.example/", "Input.insertText"); problem(err) != api.CodeNotTakenOver {
@@ -102,7 +102,7 @@ func TestAPersonTakesOver(t *testing.T) {
 	if s.Show().Person != nil {
 		t.Error(s.Show().Person)
 	}
-	if err := s.TakeOver(ann, api.TakeOver{Person: "Ann", Note: "captcha"}); err != nil {
+	if err := s.People().TakeOver(ann, api.TakeOver{Person: "Ann", Note: "captcha"}); err != nil {
 		t.Fatal(err)
 	}
 	if p := s.Show().Person; p == nil || p.Name != "Ann" || p.Principal != "ann" || time.Since(p.Since) > time.Minute {
@@ -114,11 +114,11 @@ func TestAPersonTakesOver(t *testing.T) {
 	if m := w.call("Runtime.evaluate", page, map[string]string{"expression": "1"}); m.Error != nil {
 		t.Errorf("the worker reads: %+v", m.Error)
 	}
-	if _, err := s.Driving(); problem(err) != api.CodeTakenOver {
+	if _, err := s.People().Driving(); problem(err) != api.CodeTakenOver {
 		t.Errorf("/json/new: %v", err)
 	}
 	var p *api.Problem
-	if err := s.PersonIs(bob); !errors.As(err, &p) || p.Code != api.CodeTakenOver || !strings.Contains(p.Detail, "Ann (ann) has session") {
+	if err := s.People().PersonIs(bob); !errors.As(err, &p) || p.Code != api.CodeTakenOver || !strings.Contains(p.Detail, "Ann (ann) has session") {
 		t.Errorf("another one: %v", err)
 	}
 	if err := r.does(s, bob, ActText, "", "Input.insertText"); problem(err) != api.CodeTakenOver {
@@ -129,7 +129,7 @@ func TestAPersonTakesOver(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if err := s.Checkpoint(api.Checkpoint{Name: "c", Safe: new(false)}); err != nil {
+	if err := s.Reports().Checkpoint(api.Checkpoint{Name: "c", Safe: new(false)}); err != nil {
 		t.Fatal(err)
 	}
 	if err := r.does(s, ann, ActClick, "http://shop.example/login", "Input.dispatchMouseEvent"); err != nil {
@@ -141,19 +141,19 @@ func TestAPersonTakesOver(t *testing.T) {
 	if s.Browser().Mux().Acted() == 0 {
 		t.Error("what a person does is no input to who judges requests")
 	}
-	if err := s.HandBack(bob, api.HandBack{}); problem(err) != api.CodeTakenOver {
+	if err := s.People().HandBack(bob, api.HandBack{}); problem(err) != api.CodeTakenOver {
 		t.Errorf("another one hands back: %v", err)
 	}
-	if err := s.HandBack(ann, api.HandBack{Note: "solved"}); err != nil {
+	if err := s.People().HandBack(ann, api.HandBack{Note: "solved"}); err != nil {
 		t.Fatal(err)
 	}
-	if err := s.HandBack(ann, api.HandBack{}); problem(err) != api.CodeNotTakenOver {
+	if err := s.People().HandBack(ann, api.HandBack{}); problem(err) != api.CodeNotTakenOver {
 		t.Errorf("twice: %v", err)
 	}
 	if m := w.call("Input.insertText", page, map[string]string{"text": "x"}); m.Error != nil {
 		t.Errorf("the worker's input afterwards: %+v", m.Error)
 	}
-	if _, err := s.Driving(); s.Show().Person != nil || err != nil {
+	if _, err := s.People().Driving(); s.Show().Person != nil || err != nil {
 		t.Error(s.Show().Person, err)
 	}
 	want := []string{
@@ -176,7 +176,7 @@ func TestTwoPersons(t *testing.T) {
 	t.Parallel()
 	r, s := begun(t, task("one"))
 	take := func(p principal.Principal, name, from string) error {
-		return s.TakeOver(p, api.TakeOver{Person: name, TakeFrom: from})
+		return s.People().TakeOver(p, api.TakeOver{Person: name, TakeFrom: from})
 	}
 	for i, c := range []struct {
 		p          principal.Principal
@@ -215,16 +215,16 @@ func TestAPersonsCommandThatComesTooLate(t *testing.T) {
 	t.Parallel()
 	r, s := begun(t, task("one"))
 	late := func(before func()) error {
-		if err := s.TakeOver(ann, api.TakeOver{}); err != nil {
+		if err := s.People().TakeOver(ann, api.TakeOver{}); err != nil {
 			t.Fatal(err)
 		}
-		return s.ByPerson(ann, Act{Kind: ActText}, func(f *lease.Fence) error {
+		return s.People().ByPerson(ann, Act{Kind: ActText}, func(f *lease.Fence) error {
 			before()
 			return s.Browser().Monitor().Observer().CallFenced(context.WithoutCancel(t.Context()), f, "", "Input.insertText", nil, nil)
 		})
 	}
 	if err := late(func() {
-		if err := s.HandBack(ann, api.HandBack{}); err != nil {
+		if err := s.People().HandBack(ann, api.HandBack{}); err != nil {
 			t.Error(err)
 		}
 	}); !errors.Is(err, errHandedBack) {
@@ -237,7 +237,7 @@ func TestAPersonsCommandThatComesTooLate(t *testing.T) {
 	if n := r.typed(); n > 0 {
 		t.Errorf("the browser got %d", n)
 	}
-	if err := s.PersonIs(ann); problem(err) != api.CodeSessionEnded {
+	if err := s.People().PersonIs(ann); problem(err) != api.CodeSessionEnded {
 		t.Errorf("who has it: %v", err)
 	}
 }
@@ -247,7 +247,7 @@ func TestNothingIsDoneWhileTheSessionStandsStill(t *testing.T) {
 	t.Parallel()
 	r, s := begun(t, task("one"))
 	w := r.connect(s)
-	if err := s.TakeOver(ann, api.TakeOver{}); err != nil {
+	if err := s.People().TakeOver(ann, api.TakeOver{}); err != nil {
 		t.Fatal(err)
 	}
 	w.drop()
@@ -272,19 +272,19 @@ func TestAHoldIsInItsPersonsHands(t *testing.T) {
 	if p := s.Show().Person; p == nil || p.Name != "ann" || p.Principal != "ann" {
 		t.Errorf("%+v", p)
 	}
-	if err := s.TakeOver(ann, api.TakeOver{}); err != nil {
+	if err := s.People().TakeOver(ann, api.TakeOver{}); err != nil {
 		t.Error(err)
 	}
 	if err := r.does(s, ann, ActText, "http://a/", "Input.insertText"); err != nil {
 		t.Error(err)
 	}
-	if err := s.TakeOver(bob, api.TakeOver{TakeFrom: "ann"}); problem(err) != api.CodeTakenOver {
+	if err := s.People().TakeOver(bob, api.TakeOver{TakeFrom: "ann"}); problem(err) != api.CodeTakenOver {
 		t.Error(err)
 	}
-	if err := s.HandBack(ann, api.HandBack{}); problem(err) != api.CodeNotTakenOver {
+	if err := s.People().HandBack(ann, api.HandBack{}); problem(err) != api.CodeNotTakenOver {
 		t.Error(err)
 	}
-	if _, err := s.Driving(); err != nil {
+	if _, err := s.People().Driving(); err != nil {
 		t.Error("a person's own DevTools may not act")
 	}
 }
@@ -294,7 +294,7 @@ func TestTheNextLauncherKnowsThePerson(t *testing.T) {
 	t.Parallel()
 	r := newRoom(t, roomOptions{leave: true})
 	s := r.begin(task("one"))
-	if err := s.TakeOver(ann, api.TakeOver{Person: "Ann"}); err != nil {
+	if err := s.People().TakeOver(ann, api.TakeOver{Person: "Ann"}); err != nil {
 		t.Fatal(err)
 	}
 	for range 3 {
@@ -318,7 +318,7 @@ func TestTheNextLauncherKnowsThePerson(t *testing.T) {
 	if err := r.does(s, ann, ActText, "http://a/", "Input.insertText"); err != nil {
 		t.Error(err)
 	}
-	if err := s.HandBack(ann, api.HandBack{}); err != nil {
+	if err := s.People().HandBack(ann, api.HandBack{}); err != nil {
 		t.Fatal(err)
 	}
 	want := []string{"taken Ann(ann) x1", "text Ann(ann) x1 http://a/", "text Ann(ann) x2 http://a/", "text Ann(ann) x1 http://a/", "handed_back Ann(ann) x1"}
@@ -346,7 +346,7 @@ func TestATabThatWaitsWhileAPersonTakesOver(t *testing.T) {
 	}
 	driving := func() *lease.Fence {
 		t.Helper()
-		fence, err := s.Driving()
+		fence, err := s.People().Driving()
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -361,13 +361,13 @@ func TestATabThatWaitsWhileAPersonTakesOver(t *testing.T) {
 		return n
 	}
 	before, atFirst := driving(), opened()
-	if err := s.TakeOver(ann, api.TakeOver{}); err != nil {
+	if err := s.People().TakeOver(ann, api.TakeOver{}); err != nil {
 		t.Fatal(err)
 	}
 	if err := open(before); problem(err) != api.CodeTakenOver {
 		t.Errorf("a tab of the worker while a person has the session: %v", err)
 	}
-	if err := s.HandBack(ann, api.HandBack{}); err != nil {
+	if err := s.People().HandBack(ann, api.HandBack{}); err != nil {
 		t.Fatal(err)
 	}
 	if err := open(before); problem(err) != api.CodeTakenOver {
@@ -401,26 +401,26 @@ func TestATakeOverThatCannotBeKept(t *testing.T) {
 		}
 	}
 	spoil()
-	if err := s.TakeOver(ann, api.TakeOver{}); err == nil {
+	if err := s.People().TakeOver(ann, api.TakeOver{}); err == nil {
 		t.Error("taken over")
 	}
 	repair()
-	if s.Show().Person != nil || s.PersonIs(ann) == nil {
+	if s.Show().Person != nil || s.People().PersonIs(ann) == nil {
 		t.Error(s.Show().Person)
 	}
 	page := w.attach()
 	if m := w.call("Page.reload", page, nil); m.Error != nil {
 		t.Errorf("the worker may not go on: %+v", m.Error)
 	}
-	if err := s.TakeOver(ann, api.TakeOver{Person: "Ann"}); err != nil {
+	if err := s.People().TakeOver(ann, api.TakeOver{Person: "Ann"}); err != nil {
 		t.Fatal(err)
 	}
 	spoil()
-	if err := s.TakeOver(bob, api.TakeOver{TakeFrom: "Ann"}); err == nil {
+	if err := s.People().TakeOver(bob, api.TakeOver{TakeFrom: "Ann"}); err == nil {
 		t.Error("taken over from Ann")
 	}
 	repair()
-	if err := s.PersonIs(ann); err != nil {
+	if err := s.People().PersonIs(ann); err != nil {
 		t.Errorf("Ann has it no more: %v", err)
 	}
 	if m := w.call("Page.reload", page, nil); m.Error == nil || !strings.Contains(m.Error.Message, "Ann") {
@@ -434,19 +434,19 @@ func TestATakeOverThatCannotBeKept(t *testing.T) {
 func TestNoCheckpointIsSafeWhileAPersonHasTheSession(t *testing.T) {
 	t.Parallel()
 	_, s := begun(t, task("one"))
-	if err := s.TakeOver(ann, api.TakeOver{}); err != nil {
+	if err := s.People().TakeOver(ann, api.TakeOver{}); err != nil {
 		t.Fatal(err)
 	}
-	if err := s.Checkpoint(api.Checkpoint{Name: "a"}); problem(err) != api.CodeTakenOver {
+	if err := s.Reports().Checkpoint(api.Checkpoint{Name: "a"}); problem(err) != api.CodeTakenOver {
 		t.Errorf("a safe one: %v", err)
 	}
-	if err := s.Checkpoint(api.Checkpoint{Name: "b", Safe: new(false)}); err != nil {
+	if err := s.Reports().Checkpoint(api.Checkpoint{Name: "b", Safe: new(false)}); err != nil {
 		t.Errorf("one that is not safe: %v", err)
 	}
-	if err := s.HandBack(ann, api.HandBack{}); err != nil {
+	if err := s.People().HandBack(ann, api.HandBack{}); err != nil {
 		t.Fatal(err)
 	}
-	if err := s.Checkpoint(api.Checkpoint{Name: "c"}); err != nil {
+	if err := s.Reports().Checkpoint(api.Checkpoint{Name: "c"}); err != nil {
 		t.Errorf("after the hand-back: %v", err)
 	}
 }

@@ -8,10 +8,14 @@ import (
 	"sync"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+
 	"leasehold/checkpoint"
 	"leasehold/evidence"
 	"leasehold/evidence/capture"
+	"leasehold/launcher/browser"
 	"leasehold/launcher/monitor"
+	"leasehold/launcher/recovery"
 	"leasehold/launcher/recovery/decision"
 )
 
@@ -108,7 +112,17 @@ func (d demand) due() (at time.Time, ok bool) {
 
 // pictures takes and keeps the pictures of one session.
 type pictures struct {
-	s     *Session
+	*terms
+	browser   func() *browser.Browser
+	holding   func() tenure
+	add       func(checkpoint.Entry) error // into the journal
+	archive   *evidence.Archive
+	recoverer *recovery.Recoverer
+	taken     *prometheus.CounterVec // by what became of them
+	picturing chan struct{}          // has room for those that a launcher takes at a time
+	ctx       context.Context
+	work      *sync.WaitGroup
+
 	woken chan struct{} // one place: demand changed
 	stop  context.CancelFunc
 	done  chan struct{} // closed when none is taken any more; nil: none ever was
@@ -121,19 +135,22 @@ type pictures struct {
 	undropped []evidence.Picture // in the store, or in part, for no use
 }
 
-func newPictures(s *Session, interval time.Duration) *pictures {
-	return &pictures{s: s, woken: make(chan struct{}, 1), demand: demand{interval: interval, frames: map[string]bool{}}}
+func newPictures(h *Registry, t *terms, b func() *browser.Browser, holding func() tenure, add func(checkpoint.Entry) error) *pictures {
+	return &pictures{
+		terms: t, browser: b, holding: holding, add: add, archive: h.o.Archive, recoverer: h.o.Recoverer, taken: h.metrics.pictures, picturing: h.picturing,
+		ctx: h.ctx, work: h.work, woken: make(chan struct{}, 1), demand: demand{interval: h.o.PictureInterval, frames: map[string]bool{}},
+	}
 }
 
 // begin takes pictures until end. entries are what the session's journal has already.
 func (p *pictures) begin(entries []checkpoint.Entry) {
-	ctx, stop := context.WithCancel(p.s.h.ctx)
+	ctx, stop := context.WithCancel(p.ctx)
 	p.stop, p.done = stop, make(chan struct{})
 	p.mu.Lock()
 	p.demand.replay(entries, p.sensitiveStep)
 	p.mu.Unlock()
 	p.kept = PicturesIn(entries)
-	p.s.h.work.Go(func() {
+	p.work.Go(func() {
 		defer close(p.done)
 		p.run(ctx)
 	})
@@ -148,7 +165,7 @@ func (p *pictures) end() {
 }
 
 func (p *pictures) sensitiveStep(e checkpoint.Entry) bool {
-	return decision.SensitiveStep(e, p.s.task())
+	return decision.SensitiveStep(e, p.task())
 }
 
 // note takes in what may be worth a picture. It does not wait.
@@ -163,6 +180,13 @@ func (p *pictures) note(e checkpoint.Entry) {
 		default:
 		}
 	}
+}
+
+// doing is what the task said last of itself: its step, and its last checkpoint.
+func (p *pictures) doing() (step, checkpoint string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.demand.step, p.demand.checkpoint
 }
 
 // run takes a picture whenever one is due.
@@ -183,60 +207,59 @@ func (p *pictures) run(ctx context.Context) {
 			return
 		}
 		select {
-		case p.s.h.picturing <- struct{}{}:
+		case p.picturing <- struct{}{}:
 		case <-ctx.Done():
 			return
 		}
 		p.take(ctx)
-		<-p.s.h.picturing
+		<-p.picturing
 	}
 }
 
 // take takes one picture, and stores it if the lease is still the session's.
 func (p *pictures) take(ctx context.Context) {
-	s := p.s
 	p.mu.Lock()
 	d := p.demand
 	now := time.Now()
 	p.demand.asked, p.demand.changed, p.demand.last = false, time.Time{}, now
 	p.mu.Unlock()
 
-	url, image, missing := p.shoot(ctx, s.browser.Monitor())
+	url, image, missing := p.shoot(ctx, p.browser().Monitor())
 	if missing != "" && missing != isSensitive {
 		p.retry(now)
 	}
 	if missing != "" && !d.asked || ctx.Err() != nil {
-		s.h.metrics.pictures.WithLabelValues("missing").Inc()
-		s.log.Debug().Str("why", missing).Msg("no picture was taken")
+		p.taken.WithLabelValues("missing").Inc()
+		p.log.Debug().Str("why", missing).Msg("no picture was taken")
 		return
 	}
-	m := s.h.o.Recoverer.Manifest(s.granted, now.UTC())
-	m.SessionID, m.OldWorkerID, m.OldTaskID, m.LeaseToken = s.id, s.manifest.WorkerID, s.manifest.TaskID, uint64(s.token)
-	m.Principal = s.manifest.Opener.Name
-	m.LastKnownURL, m.LastKnownStep, m.ProfileDir = url, d.step, s.path
+	m := p.recoverer.Manifest(p.granted, now.UTC())
+	m.SessionID, m.OldWorkerID, m.OldTaskID, m.LeaseToken = p.id, p.manifest.WorkerID, p.manifest.TaskID, uint64(p.token)
+	m.Principal = p.manifest.Opener.Name
+	m.LastKnownURL, m.LastKnownStep, m.ProfileDir = url, d.step, p.path
 	if d.asked {
 		m.Checkpoint = d.checkpoint
 	}
 	ctx, cancel := context.WithTimeout(ctx, pictureStore)
 	defer cancel()
-	defer context.AfterFunc(s.holding.Context(), cancel)()
-	if s.Fence().Check() != nil {
+	defer context.AfterFunc(p.holding().Context(), cancel)()
+	if p.holding().Fence().Check() != nil {
 		return // its session is about to end
 	}
-	picture, err := s.h.o.Archive.PutPicture(ctx, m, image, missing)
+	picture, err := p.archive.PutPicture(ctx, m, image, missing)
 	// A picture that was on its way when the lease was lost does not count.
-	if err = errors.Join(err, s.Fence().Check()); err != nil {
-		s.h.metrics.pictures.WithLabelValues("not_stored").Inc()
-		s.log.Warn().Err(err).Msg("picture not stored")
+	if err = errors.Join(err, p.holding().Fence().Check()); err != nil {
+		p.taken.WithLabelValues("not_stored").Inc()
+		p.log.Warn().Err(err).Msg("picture not stored")
 		p.undropped = lastOf(append(p.undropped, picture))
 		p.retry(now)
 		return
 	}
-	s.h.metrics.pictures.WithLabelValues("stored").Inc()
-	s.log.Debug().Str("evidence", picture.EvidenceID).Int("bytes", len(image)).Str("checkpoint", m.Checkpoint).Dur("took", time.Since(now)).Msg("picture stored")
+	p.taken.WithLabelValues("stored").Inc()
+	p.log.Debug().Str("evidence", picture.EvidenceID).Int("bytes", len(image)).Str("checkpoint", m.Checkpoint).Dur("took", time.Since(now)).Msg("picture stored")
 	named, err := json.Marshal(picture)
 	if err == nil {
-		err = s.recording.add(checkpoint.Entry{Kind: checkpoint.KindPicture, Name: m.Checkpoint, Data: named})
+		err = p.add(checkpoint.Entry{Kind: checkpoint.KindPicture, Name: m.Checkpoint, Data: named})
 	}
 	if err != nil { // recording has said so
 		p.drop(ctx, picture)
@@ -266,7 +289,7 @@ func (p *pictures) shoot(ctx context.Context, m *monitor.Monitor) (url string, i
 	if !ok {
 		return "", nil, "no page is open"
 	}
-	task := p.s.task()
+	task := p.task()
 	sensitive := func() bool {
 		p.mu.Lock()
 		defer p.mu.Unlock()
@@ -310,8 +333,8 @@ func (p *pictures) drop(ctx context.Context, pictures ...evidence.Picture) {
 	ctx, cancel := context.WithTimeout(ctx, pictureStore)
 	defer cancel()
 	p.undropped = nil
-	if err := p.s.h.o.Archive.DropPictures(ctx, p.s.profile, all...); err != nil {
-		p.s.log.Debug().Err(err).Msg("pictures not removed yet")
+	if err := p.archive.DropPictures(ctx, p.profile, all...); err != nil {
+		p.log.Debug().Err(err).Msg("pictures not removed yet")
 		p.undropped = lastOf(all)
 	}
 }
@@ -327,7 +350,7 @@ func (p *pictures) forget(inOrder bool) {
 	if inOrder {
 		all = p.kept
 	}
-	p.s.h.work.Go(func() { p.drop(context.Background(), all...) })
+	p.work.Go(func() { p.drop(context.Background(), all...) })
 }
 
 // PicturesIn are the pictures that a journal knows and that are kept.

@@ -308,7 +308,7 @@ func TestPicturesOfASession(t *testing.T) {
 			w.call("Lease.checkpoint", "", map[string]any{"name": "b"})
 			r.await("the fence is shut", func() bool { return s.Fence().Check() != nil })
 			r.chromium.set(func() { clear(r.chromium.at) })
-			s.update(func(f *facts) { f.leaseLost = lease.ErrExpired })
+			s.life.update(func(f *facts) { f.leaseLost = lease.ErrExpired })
 		} else if _, err := s.Release(t.Context(), api.Release{}); err != nil {
 			t.Fatal(err)
 		}

@@ -8,6 +8,7 @@ import (
 	"leasehold/cdpproxy"
 	"leasehold/checkpoint"
 	"leasehold/launcher/api"
+	"leasehold/launcher/browser"
 	"leasehold/launcher/profiledir"
 	"leasehold/launcher/sessionfile"
 	"leasehold/launcher/slots"
@@ -58,8 +59,19 @@ type Copy struct {
 	SnapshotToken lease.Token
 }
 
-// reader is what an ephemeral session has, and no other.
-type reader struct{ Copy }
+// Reader is what an ephemeral session has, and no other: its copy of the profile.
+type Reader struct {
+	*terms
+	of        Copy
+	life      *life
+	files     *hostFiles
+	recording *recording
+	dir       sessionfile.Dir
+}
+
+func newReader(h *Registry, t *terms, c Copy, l *life, files *hostFiles, r *recording) *Reader {
+	return &Reader{terms: t, of: c, life: l, files: files, recording: r, dir: h.o.Files}
+}
 
 // NewReader makes an ephemeral session on a copy of the record's profile. OpenReader starts
 // its browser.
@@ -67,12 +79,14 @@ func (h *Registry) NewReader(m api.Manifest, sessionID string, r lease.Record, c
 	r = r.Clone()
 	r.SessionID, r.Token, r.OwnerWorkerID, r.TaskID, r.Principal = sessionID, c.SnapshotToken, m.WorkerID, m.TaskID, m.Opener.Name
 	slot.Locked(c.Lock)
-	s := h.New(m, r, c.Path, slot, capability)
-	s.reader = &reader{c}
-	s.holding = noLease{h.ctx, lease.Open(s.token)}
-	if !s.rules().ReadOnly { // what it might still send is not to wait for its worker
-		s.policy.grace = 0
+	t := newTerms(h, m, r, c.Path)
+	t.ephemeral = true
+	if !t.rules().ReadOnly { // what it might still send is not to wait for its worker
+		t.policy.grace = 0
 	}
+	s := newSession(h, t, slot, capability, c.Jar)
+	s.reader = newReader(h, t, c, s.life, s.files, s.recording)
+	s.holding = noLease{h.ctx, lease.Open(s.token)}
 	return s
 }
 
@@ -80,13 +94,13 @@ func (h *Registry) NewReader(m api.Manifest, sessionID string, r lease.Record, c
 // UndoReader.
 func (s *Session) OpenReader(ctx context.Context) error {
 	begun := time.Now()
-	if err := errors.Join(s.openExchange(), s.recording.begin()); err != nil {
+	if err := errors.Join(s.files.open(), s.recording.begin()); err != nil {
 		return notRecorded(err)
 	}
 	if err := s.startBrowser(ctx, nil); err != nil {
 		return err
 	}
-	s.log.Info().Str("worker", s.manifest.WorkerID).Str("task", s.manifest.TaskID).Str("principal", s.manifest.Opener.Name).Str("snapshot", s.reader.SnapshotID).
+	s.log.Info().Str("worker", s.manifest.WorkerID).Str("task", s.manifest.TaskID).Str("principal", s.manifest.Opener.Name).Str("snapshot", s.reader.of.SnapshotID).
 		Bool("read_only", s.rules().ReadOnly).Int("pid", s.browser.PID()).Dur("took", time.Since(begun)).Msg("ephemeral session begins")
 	return nil
 }
@@ -99,39 +113,33 @@ func (s *Session) UndoReader(cause error) error {
 		p = notStarted
 	}
 	s.Fence().Shut(cause)
-	s.mu.Lock()
-	s.over = true
-	s.mu.Unlock()
-	if err := s.removeCopy(); err != nil {
+	s.life.end()
+	if err := s.reader.remove(s.browser); err != nil {
 		s.log.Error().Err(err).Msg("the copy of an ephemeral session is left: the next launcher removes it")
 	}
-	close(s.done)
+	close(s.life.done)
 	s.slot.Vacate()
 	return p
 }
 
-// showReaderLocked is Show. The caller holds s.mu.
-func (s *Session) showReaderLocked(state string) api.Session {
-	now := time.Now()
-	expires := s.policy.lastSeen(s.facts, now).Add(s.policy.silence)
-	if end := s.facts.startedAt.Add(s.policy.lockTimeout); s.policy.lockTimeout > 0 && end.Before(expires) {
+// expires is when the session ends, as far as its facts say, if its worker shows no sign of life.
+func (r *Reader) expires(f facts) time.Time {
+	expires := r.policy.lastSeen(f, time.Now()).Add(r.policy.silence)
+	if end := f.startedAt.Add(r.policy.lockTimeout); r.policy.lockTimeout > 0 && end.Before(expires) {
 		expires = end
 	}
-	return api.Session{
-		SessionID: s.id, ProfileID: s.profile, Token: s.token, WorkerID: s.manifest.WorkerID, TaskID: s.manifest.TaskID,
-		State: state, DedicatedURL: s.dedicated, AcquiredAt: s.facts.startedAt.UTC(), ExpiresAt: expires.UTC(),
-		Connections: s.facts.connections, Capability: s.capability, ExchangeDir: s.exchange,
-		Principal: s.manifest.Opener.Name, OpenerUID: s.manifest.Opener.UID,
-		Ephemeral: true, SnapshotID: s.reader.SnapshotID, ReadOnly: s.rules().ReadOnly,
-	}
+	return expires
 }
 
-// Writes tells whether the session is an ephemeral one whose pages may send what they want.
-func (s *Session) Writes() bool { return s.reader != nil && !s.rules().ReadOnly }
+// Reader is the session's copy; nil: it is not ephemeral.
+func (s *Session) Reader() *Reader { return s.reader }
 
-// Dismiss ends an ephemeral session, and says why.
-func (s *Session) Dismiss(reason string) {
-	s.update(func(f *facts) {
+// Writes tells whether the session's pages may send what they want.
+func (r *Reader) Writes() bool { return !r.rules().ReadOnly }
+
+// Dismiss ends the session, and says why.
+func (r *Reader) Dismiss(reason string) {
+	r.life.update(func(f *facts) {
 		if f.released == nil {
 			f.released = &api.Release{Reason: reason}
 		}
@@ -147,13 +155,13 @@ func (e *ending) discard() {
 	e.cutOff(errSessionOver, code, reason)
 	s.Note(checkpoint.Entry{Kind: checkpoint.KindEnd, Text: e.reason})
 	how := "ended: " + e.reason
-	s.mu.Lock()
-	s.over = true
-	s.file.Reason, s.file.Ended, s.file.SeenAt = e.reason, how, s.facts.seenAt.UTC()
-	s.file.Released = e.verdict == endInOrder
-	f := s.file
-	s.mu.Unlock()
-	if err := s.removeCopy(); err != nil {
+	s.life.end()
+	seen := s.life.known().seenAt.UTC()
+	f := s.file.change(func(f *sessionfile.File) {
+		f.Reason, f.Ended, f.SeenAt = e.reason, how, seen
+		f.Released = e.verdict == endInOrder
+	})
+	if err := s.reader.remove(s.browser); err != nil {
 		s.log.Error().Err(err).Msg("the copy of an ephemeral session is left: the next launcher removes it")
 	}
 	s.clients.Detach()
@@ -178,18 +186,18 @@ func (e *ending) readerCode() (int, string) {
 	return cdpproxy.CloseExpired, "the session ended: " + e.reason
 }
 
-// removeCopy kills the session's browser, and removes everything that it had. What fails is
-// left to the next launcher.
-func (s *Session) removeCopy() error {
+// remove kills the session's browser, if it has one, and removes everything that the session
+// had. What fails is left to the next launcher.
+func (r *Reader) remove(b *browser.Browser) error {
 	var err error
-	if s.browser != nil {
-		err = s.browser.Discard(s.reader.Root, s.id, s.log)
+	if b != nil {
+		err = b.Discard(r.of.Root, r.id, r.log)
 	}
-	closed := s.recording.close()
+	closed := r.recording.close()
 	if err != nil { // a process may use it
-		return errors.Join(err, closed, s.reader.Lock.Unlock())
+		return errors.Join(err, closed, r.of.Lock.Unlock())
 	}
-	return errors.Join(closed, s.reader.Discard(), s.h.o.Files.Remove(s.id), s.h.o.FileRoots.Forget(s.owner()))
+	return errors.Join(closed, r.of.Discard(), r.dir.Remove(r.id), r.files.forget())
 }
 
 // notForReaders refuses what has no meaning in an ephemeral session.

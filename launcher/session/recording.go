@@ -5,8 +5,11 @@ import (
 
 	"leasehold/checkpoint"
 	"leasehold/evidence/redact"
+	"leasehold/launcher/api"
+	"leasehold/launcher/browser"
 	"leasehold/launcher/recovery"
 	"leasehold/launcher/recovery/decision"
+	"leasehold/launcher/sessionfile"
 	"leasehold/lease"
 )
 
@@ -14,8 +17,27 @@ import (
 // record as far as that shows it, and in its pictures. Its add and entries may be called
 // concurrently.
 type recording struct {
-	s       *Session
-	journal *checkpoint.Journal // nil before open
+	*terms
+	journalPath string
+	life        *life
+	file        *kept
+	people      byPersons
+	browser     func() *browser.Browser
+	pictured    func(checkpoint.Entry) // may be worth a picture
+	report      func(lease.Progress)   // into the lease's record
+	journal     *checkpoint.Journal    // nil before open
+}
+
+// byPersons is what a recording asks of the people of its session.
+type byPersons interface {
+	// person is who has the session by hand; nil: nobody.
+	person() *api.Person
+	// noteActs notes what was gathered of what persons did.
+	noteActs()
+}
+
+func newRecording(h *Registry, t *terms, l *life, f *kept, people byPersons, b func() *browser.Browser, pictured func(checkpoint.Entry), report func(lease.Progress)) *recording {
+	return &recording{terms: t, journalPath: h.o.Files.Journal(t.id), life: l, file: f, people: people, browser: b, pictured: pictured, report: report}
 }
 
 // open opens the session's journal, if it is not open. One that an earlier launcher kept
@@ -25,7 +47,7 @@ func (r *recording) open() error {
 		return nil
 	}
 	var err error
-	r.journal, err = checkpoint.Open(r.s.h.o.Files.Journal(r.s.id))
+	r.journal, err = checkpoint.Open(r.journalPath)
 	return err
 }
 
@@ -34,7 +56,7 @@ func (r *recording) begin() error {
 	if err := r.open(); err != nil {
 		return err
 	}
-	r.s.Note(checkpoint.Entry{Kind: checkpoint.KindStart, Name: r.s.manifest.TaskID, Text: r.s.manifest.WorkerID})
+	_ = r.add(checkpoint.Entry{Kind: checkpoint.KindStart, Name: r.manifest.TaskID, Text: r.manifest.WorkerID})
 	return nil
 }
 
@@ -60,19 +82,18 @@ func (r *recording) latest(record lease.Record) lease.Record {
 // add puts an entry into the journal, and what the lease's record shows of it into the
 // next renewal. An entry that could not be written counts as something that nobody saw.
 func (r *recording) add(e checkpoint.Entry) error {
-	s := r.s
 	if e.Kind == checkpoint.KindCheckpoint { // what a person did comes before it
-		s.noteActs()
+		r.people.noteActs()
 	}
-	e.At, e.Token = time.Now().UTC(), uint64(s.token)
-	task := s.task()
+	e.At, e.Token = time.Now().UTC(), uint64(r.token)
+	task := r.task()
 	if e.Kind == checkpoint.KindFrame {
 		if !decision.SensitiveFrame(e.URL, e.Text, task) {
 			return nil // pages have them by the dozen
 		}
 		e.Sensitive, e.Text = true, ""
 	}
-	if p := s.person(); e.Kind == checkpoint.KindTyped && p != nil {
+	if p := r.people.person(); e.Kind == checkpoint.KindTyped && p != nil {
 		e.Person, e.Principal = p.Name, p.Principal
 	}
 	if e.URL != "" { // what makes it sensitive may not be stored
@@ -82,15 +103,13 @@ func (r *recording) add(e checkpoint.Entry) error {
 	e.Page, e.Asked = checkpoint.Clip(redact.URL(e.Page)), checkpoint.Clip(redact.URL(e.Asked))
 	e.URL, e.Name, e.Action, e.Text = checkpoint.Clip(e.URL), checkpoint.Clip(e.Name), checkpoint.Clip(e.Action), checkpoint.Clip(e.Text)
 	if _, err := r.journal.Append(e); err != nil {
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		if !s.over {
-			s.log.Error().Err(err).Msg("journal entry lost")
-			s.file.Unseen = true
-		}
+		r.life.unlessOver(func() {
+			r.log.Error().Err(err).Msg("journal entry lost")
+			r.file.change(func(f *sessionfile.File) { f.Unseen = true })
+		})
 		return err
 	}
-	s.pictures.note(e)
+	r.pictured(e)
 	var p lease.Progress
 	switch e.Kind {
 	case checkpoint.KindURL:
@@ -98,13 +117,13 @@ func (r *recording) add(e checkpoint.Entry) error {
 	case checkpoint.KindStep:
 		p.LastKnownStep = e.Name
 	case checkpoint.KindCheckpoint:
-		s.browser.Monitor().Checkpointed()
+		r.browser().Monitor().Checkpointed()
 		if e.Safe {
 			p.LastSafeCheckpoint = e.Name
 		}
 	default:
 		return nil
 	}
-	s.holding.Report(p)
+	r.report(p)
 	return nil
 }

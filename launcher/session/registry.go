@@ -76,7 +76,7 @@ func (h *Registry) ByCapability(capability string) (*Session, error) {
 	}
 	s, err := h.Lookup(sessionID)
 	if err == nil {
-		s.learnCapability(capability)
+		s.file.learn(capability)
 	}
 	return s, err
 }
@@ -97,7 +97,7 @@ func (h *Registry) Of(by principal.Principal, profile, worker, task string, ephe
 		_ = h.awaitResume(id) // the search tells
 	}
 	for _, s := range h.Living() {
-		if (profile == "" || s.profile == profile) && s.manifest.WorkerID == worker && s.manifest.TaskID == task && s.manifest.Ephemeral == ephemeral && by.Is(s.manifest.Opener.Name) && !s.Ending() {
+		if (profile == "" || s.profile == profile) && s.manifest.WorkerID == worker && s.manifest.TaskID == task && s.manifest.Ephemeral == ephemeral && by.Is(s.manifest.Opener.Name) && !s.life.isEnding() {
 			return s
 		}
 	}
@@ -109,7 +109,7 @@ func (h *Registry) Of(by principal.Principal, profile, worker, task string, ephe
 func (h *Registry) OnProfile(profile string) *Session {
 	var first *Session
 	for _, s := range h.Living() {
-		if s.profile == profile && s.reader == nil && (first == nil || s.token < first.token) {
+		if s.profile == profile && !s.ephemeral && (first == nil || s.token < first.token) {
 			first = s
 		}
 	}
@@ -152,7 +152,7 @@ func (h *Registry) Drain() {
 	defer h.mu.Unlock()
 	h.draining = true
 	for _, s := range h.living {
-		s.update(h.drains)
+		s.life.update(h.drains)
 	}
 }
 
@@ -172,13 +172,13 @@ func (h *Registry) Enter(s *Session) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.living[s.id] = s
-	h.hashes[s.file.CapabilityHash] = s.id
+	h.hashes[s.file.get().CapabilityHash] = s.id
 	delete(h.ended, s.id)
 	if h.draining {
-		s.update(h.drains)
+		s.life.update(h.drains)
 	}
 	h.metrics.sessions.Inc()
-	if s.reader == nil {
+	if !s.ephemeral {
 		s.pictures.begin(s.recording.entries())
 	} else {
 		h.metrics.readers.Inc()

@@ -267,7 +267,7 @@ func TestLivingSessions(t *testing.T) {
 	// One that ends is found by its task no more, and by its id until it is over.
 	r.chromium.set(func() {
 		r.chromium.at["Page.captureScreenshot"] = func() {
-			if !one.Ending() || h.Of(anAdmin, profile, "w", "one", false) != nil {
+			if !one.life.isEnding() || h.Of(anAdmin, profile, "w", "one", false) != nil {
 				t.Error("a session that ends is found by its task")
 			}
 			if s, err := h.Lookup(one.ID()); s != one || err != nil || one.Show().State != api.SessionRecovering {
@@ -285,7 +285,7 @@ func TestLivingSessions(t *testing.T) {
 	if _, err := h.Lookup(one.ID()); problem(err) != api.CodeSessionEnded {
 		t.Errorf("a session that is over: %v", err)
 	}
-	if _, err := h.ByCapability(one.capability); problem(err) != api.CodeSessionEnded {
+	if _, err := h.ByCapability(one.file.shown()); problem(err) != api.CodeSessionEnded {
 		t.Errorf("its capability: %v", err)
 	}
 	if h.OnProfile(profile) != two || !slices.Equal(h.Living(), []*Session{two}) || r.counted("leasehold_sessions") != 1 {

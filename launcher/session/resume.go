@@ -51,13 +51,14 @@ func (h *Registry) Resume(t Resumption) (*Session, error) {
 		return nil, err
 	}
 	s := h.New(f.Manifest, t.Record, t.Path, t.Slot, "")
-	s.file, s.facts, s.resume = f, factsLeft(f, entries, time.Now()), f.Resume
-	s.file.Unseen = true // while there was no launcher
-	if v, _ := s.policy.rule(s.facts, time.Now()); v.verdict != stay && v.verdict != interrupted {
+	f.Unseen = true // while there was no launcher
+	s.file.change(func(of *sessionfile.File) { *of = f })
+	s.life.goesOn(factsLeft(f, entries, time.Now()))
+	if v := s.life.ruling(time.Now()); v.verdict != stay && v.verdict != interrupted {
 		return nil, fmt.Errorf("it would end at once: %s", v.reason)
 	}
 	// What nobody saw has to be known before anything else can happen.
-	if err := s.persist(); err != nil {
+	if err := s.file.save(); err != nil {
 		return nil, err
 	}
 	ctx, cancel := context.WithTimeout(h.ctx, storeTimeout)
@@ -80,7 +81,7 @@ func (h *Registry) Resume(t Resumption) (*Session, error) {
 		}
 	}
 	s.Hold(t.Keeper)
-	if err = errors.Join(s.openExchange(), s.recording.open()); err == nil {
+	if err = errors.Join(s.files.open(), s.recording.open()); err == nil {
 		if err = s.recording.add(checkpoint.Entry{Kind: checkpoint.KindConnection, Name: connectionsOver}); err == nil {
 			err = errors.Join(t.Lock.RaiseFloor(s.granted), s.Fence().Check())
 		}
@@ -94,13 +95,13 @@ func (h *Registry) Resume(t Resumption) (*Session, error) {
 		return nil, err
 	}
 	t.handBrowser(s)
-	s.goesOnWith(f.Person)
-	if err := s.enforce(ctx); err != nil {
+	s.people.goesOnWith(f.Person)
+	if err := s.enforce(ctx, s.browser); err != nil {
 		s.Fence().Shut(err)
 		s.holding.Stop()
 		return nil, errors.Join(err, s.recording.close())
 	}
-	if err := s.openDedicated(); err != nil {
+	if err := s.port.open(); err != nil {
 		s.log.Warn().Err(err).Msg("the session's own port is gone")
 	}
 	return s, nil
@@ -118,7 +119,7 @@ func (t Resumption) handBrowser(s *Session) {
 		if token == s.token {
 			// A person's DevTools may not come back: nothing waits for them.
 			for _, p := range left {
-				p.SetDownloadDir(s.downloadDir())
+				p.SetDownloadDir(s.files.downloadDir())
 			}
 			s.clients.inherit(left)
 			s.inherited = !s.policy.byHand
@@ -141,7 +142,7 @@ func (s *Session) Resumed() {
 	if err := s.browser.Monitor().LearnContext(asking); err != nil {
 		s.log.Warn().Err(err).Msg("it is not known which pages are the profile's own")
 	}
-	if err := s.takeDownloads(asking); err != nil {
+	if err := s.files.takeDownloads(asking, s.browser); err != nil {
 		s.log.Warn().Err(err).Msg("downloads may go where Chrome puts them")
 	}
 	s.browser.LimitWrites(0)

@@ -10,18 +10,16 @@ import (
 
 // run serves until the rules say that the session is over, and ends it.
 func (s *Session) run() {
-	defer close(s.done)
+	defer close(s.life.done)
 	defer s.h.metrics.sessions.Dec()
 	e := (&serving{s: s}).untilEnd()
-	s.mu.Lock()
-	s.ending = true
-	s.mu.Unlock()
-	s.endAsk(s.asking(), askEnded, askAnswer{err: api.Refuse(api.CodeSessionEnded, "session %s is ending", s.id).With("session_id", s.id)})
+	s.life.beginEnd()
+	s.asks.end(s.asks.waiting(), askEnded, askAnswer{err: api.Refuse(api.CodeSessionEnded, "session %s is ending", s.id).With("session_id", s.id)})
 	s.pictures.end()
 	s.watchers.end()
 	s.slot.LockRuns()
 	defer s.slot.UnlockRuns()
-	if e.verdict == leave && s.reader == nil {
+	if e.verdict == leave && !s.ephemeral {
 		e.leave()
 		return
 	}
@@ -52,11 +50,7 @@ func (v *serving) untilEnd() *ending {
 	for {
 		var f facts
 		now := time.Now()
-		ended := s.clients.snapshot(func() {
-			s.mu.Lock()
-			defer s.mu.Unlock()
-			f = s.facts
-		})
+		ended := s.clients.snapshot(func() { f = s.life.known() })
 		r, next := s.policy.rule(f, now)
 		switch r.verdict {
 		case endInOrder, lose, leave:
@@ -68,13 +62,13 @@ func (v *serving) untilEnd() *ending {
 			case v.bundle != nil || v.away || s.inherited && f.connections > 0:
 				v.workerIsBack()
 			case !s.inherited:
-				s.isBack()
+				s.still.isBack()
 				s.clients.close(s.h.ctx, ended)
 			default:
-				s.isBack()
+				s.still.isBack()
 			}
 		}
-		if look := s.handBackIfGone(now); !look.IsZero() && (next.IsZero() || look.Before(next)) {
+		if look := s.people.handBackIfGone(now); !look.IsZero() && (next.IsZero() || look.Before(next)) {
 			next = look
 		}
 		var timer <-chan time.Time
@@ -82,11 +76,11 @@ func (v *serving) untilEnd() *ending {
 			timer = time.After(time.Until(next))
 		}
 		select {
-		case <-s.woken:
+		case <-s.life.woken:
 		case <-timer:
 		case <-s.holding.Context().Done():
 			cause := context.Cause(s.holding.Context())
-			s.update(func(f *facts) { f.leaseLost = cause })
+			s.life.update(func(f *facts) { f.leaseLost = cause })
 		case <-cookies:
 			v.noteCookies()
 		case <-s.browser.Exited():
@@ -94,7 +88,7 @@ func (v *serving) untilEnd() *ending {
 		case <-s.browser.Mux().Done():
 			v.browserIsGone()
 		case <-s.browser.Failed():
-			s.update(func(f *facts) { f.failure = s.browser.Failure() })
+			s.life.update(func(f *facts) { f.failure = s.browser.Failure() })
 		}
 	}
 }
@@ -107,10 +101,10 @@ func (v *serving) workerIsGone(reason string) {
 	}
 	s := v.s
 	s.log.Warn().Str("worker", s.manifest.WorkerID).Dur("grace", s.policy.grace).Msg("connection lost without a close handshake")
-	s.standStill()
+	s.still.begin()
 	s.browser.LimitWrites(cutTimeout)
 	s.clients.fence()
-	if s.reader != nil {
+	if s.ephemeral {
 		v.away = true
 		return
 	}
@@ -123,7 +117,7 @@ func (v *serving) workerIsBack() {
 	s.log.Info().Msg("the worker came back")
 	s.inherited, v.bundle, v.away = false, nil, false
 	s.browser.LimitWrites(0)
-	s.goOn()
+	s.still.end()
 	s.clients.release()
 	if bundle == nil {
 		return
@@ -135,5 +129,5 @@ func (v *serving) workerIsBack() {
 
 func (v *serving) browserIsGone() {
 	quit := v.quitInOrder()
-	v.s.update(func(f *facts) { f.browserGone, f.browserQuit = true, quit })
+	v.s.life.update(func(f *facts) { f.browserGone, f.browserQuit = true, quit })
 }

@@ -1,12 +1,8 @@
 package session
 
 import (
-	"sync"
 	"time"
 
-	"github.com/rs/zerolog"
-
-	"leasehold/cdpproxy"
 	"leasehold/checkpoint"
 	"leasehold/internal/boottime"
 	"leasehold/launcher/api"
@@ -21,78 +17,65 @@ import (
 
 // Session is one worker's use of a profile. Its run is the only place that ends it;
 // everything else states facts. It implements slots.Run.
+//
+// It is put together from objects. Each one owns its state and the mutexes that guard it;
+// Session itself has none. Where two are held, they are taken in this order:
+//
+//  1. People.handing, or standstill.stopping
+//  2. People.mu, Asks.mu, or clients.mu
+//  3. life.mu
+//  4. kept.mu
+//
+// Of one line, only one is held at a time. The mutex of the Registry comes before all of
+// them. Those of acts, denials, pictures and watchers are held for one step alone: no other
+// is taken under them.
 type Session struct {
-	h         *Registry
-	id        string
-	manifest  api.Manifest
-	policy    policy
-	profile   string
-	path      string
-	token     lease.Token
-	granted   lease.Record
-	resume    *api.Resume // what a resumed task is told
-	dedicated *string     // the URL of its own port
-	log       zerolog.Logger
+	*terms
+	h    *Registry
+	life *life // the facts, and how far the end is
+	file *kept // the session file
 
 	slot    *slots.Slot      // of the profile, which several runs may share
 	browser *browser.Browser // nil before it is started
 	holding tenure
-	reader  *reader // nil: the session has the lease of its profile
+	opening *opening
+	port    *dedicatedPort
+	reader  *Reader // nil: the session has the lease of its profile
 
-	recording *recording
 	clients   *clients
+	still     *standstill
+	files     *hostFiles
+	limits    *Limits
+	people    *People
+	asks      *Asks
+	reports   *Reports
+	recording *recording
 	pictures  *pictures
-	denials   denials
 	watchers  watchers
-	exchange  string // the exchange directory; empty before it is made
 
 	// inherited says that the client sessions are those of an earlier launcher, whose
 	// worker has not come back yet. Once the session serves, only run uses it.
 	inherited bool
-
-	// stopping is held while it is found out that a connection was the last one, and its
-	// browser made to stand still. It comes before mu.
-	stopping sync.Mutex
-
-	// handing is held while a person takes the session over or hands it back. It comes
-	// before mu.
-	handing sync.Mutex
-	taken   cdpproxy.Takeover // what the worker's connections are told of it
-	acts    acts              // of the person
-
-	mu         sync.Mutex
-	capability string
-	file       sessionfile.File
-	facts      facts
-	ending     bool           // the end has begun
-	losing     int            // connections that ended, and whose end is not stated yet
-	over       bool           // the journal is closed: what connections say now is too late
-	takeover   *takeover      // nil: no person has taken it over
-	driving    *lease.Fence   // what Driving gives; nil: nobody has asked since the last hand-back
-	ask        *ask           // nil: its worker waits for no person
-	views      map[string]int // that are open, by the name of their principal
-	woken      chan struct{}  // one place: the facts changed
-	done       chan struct{}  // closed when the session is over
 }
 
 // New makes the session of a lease that is about to be granted. Nothing is on disk yet.
 func (h *Registry) New(m api.Manifest, r lease.Record, path string, slot *slots.Slot, capability string) *Session {
-	now := time.Now()
-	s := &Session{
-		h: h, id: r.SessionID, capability: capability, manifest: m, profile: r.ProfileID, path: path,
-		token: r.Token, granted: r, slot: slot, browser: slot.Browser(),
-		policy: policyOf(m, h.o.Timing.TTL, h.o.ReconnectGrace),
-		facts:  facts{startedAt: now, seenAt: now},
-		views:  map[string]int{}, woken: make(chan struct{}, 1), done: make(chan struct{}),
-		file: sessionfile.File{
-			SessionID: r.SessionID, CapabilityHash: sessionfile.HashCapability(capability), Token: r.Token,
-			Manifest: m, Principal: m.Opener.Name, OpenerUID: m.Opener.UID, OneShot: m.OneShot, ByHand: m.ByHand, AcquiredAt: now.UTC(), SeenAt: now.UTC(), Proxy: slot.ProxyUse(),
-		},
-	}
-	s.log = h.o.Log.With().Str("profile", s.profile).Uint64("token", uint64(s.token)).Str("session", s.id).Logger()
-	s.recording = &recording{s: s}
+	return newSession(h, newTerms(h, m, r, path), slot, capability, h.o.Jar)
+}
+
+// newSession makes a session of its objects. The jar has the session cookies of its browser.
+func newSession(h *Registry, t *terms, slot *slots.Slot, capability string, jar sessionfile.Jar) *Session {
+	s := &Session{terms: t, h: h, life: newLife(t), slot: slot, browser: slot.Browser()}
+	s.file = newKept(h, t, s.life, capability, slot.ProxyUse())
+	s.asks = newAsks(h, t, s.life, s.Note)
+	s.people = newPeople(h, t, s.life, s.file, s.asks, s)
+	s.files, s.limits = newHostFiles(h, t), newLimits(h, t, s.file, s.Note)
+	s.opening, s.port = newOpening(h, t, slot, s.files, jar), newDedicatedPort(h, t, s.life, s.file)
 	s.clients = newClients(s.token, s.log)
-	s.pictures = newPictures(s, h.o.PictureInterval)
+	s.still = newStandstill(t, s.life, s.clients, s.Browser, func() bool { return slot.Shared(s) })
+	s.pictures = newPictures(h, t, s.Browser, func() tenure { return s.holding }, func(e checkpoint.Entry) error { return s.recording.add(e) })
+	s.recording = newRecording(h, t, s.life, s.file, s.people, s.Browser, s.pictures.note, func(p lease.Progress) { s.holding.Report(p) })
+	s.reports = newReports(h, t, s.life, s.limits, s.people, s.Browser, s.recording.add)
 	return s
 }
 
@@ -108,6 +91,18 @@ func (s *Session) Token() lease.Token { return s.token }
 // Manifest is what the session's task asked for.
 func (s *Session) Manifest() api.Manifest { return s.manifest }
 
+// People is who has the session by hand, and who looks at it.
+func (s *Session) People() *People { return s.people }
+
+// Asks is what the session's worker asks of a person.
+func (s *Session) Asks() *Asks { return s.asks }
+
+// Limits are what the session's worker may not do.
+func (s *Session) Limits() *Limits { return s.limits }
+
+// Reports are what the session's worker says of itself and of its task.
+func (s *Session) Reports() *Reports { return s.reports }
+
 // Fence guards everything that the session's worker writes.
 func (s *Session) Fence() *lease.Fence { return s.holding.Fence() }
 
@@ -117,7 +112,7 @@ func (s *Session) Browser() *browser.Browser { return s.browser }
 // Monitor watches the pages of the session's browser. It is refused once the session
 // ends.
 func (s *Session) Monitor() (*monitor.Monitor, error) {
-	if s.Ending() || s.Fence().Check() != nil {
+	if s.life.isEnding() || s.Fence().Check() != nil {
 		return nil, api.Refuse(api.CodeSessionEnded, "session %s is ending", s.id)
 	}
 	return s.browser.Monitor(), nil
@@ -125,58 +120,31 @@ func (s *Session) Monitor() (*monitor.Monitor, error) {
 
 // Show is the session as outsiders see it.
 func (s *Session) Show() api.Session {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	f, ending := s.life.look()
 	state := api.SessionServing
-	if s.ending {
+	if ending {
 		state = api.SessionRecovering
 	}
-	var person *api.Person
-	if who := s.personLocked(); who != nil {
-		shown := *who
-		person = &shown
-	}
-	var asks *api.Ask
-	if s.ask != nil {
-		shown := s.ask.Ask
-		asks = &shown
-	}
-	if s.reader != nil {
-		return s.showReaderLocked(state)
-	}
-	remaining := s.Fence().Deadline().Sub(boottime.Now()) + s.h.o.Timing.Margin()
-	return api.Session{
+	shown := api.Session{
 		SessionID: s.id, ProfileID: s.profile, Token: s.token, WorkerID: s.manifest.WorkerID, TaskID: s.manifest.TaskID,
-		State: state, DedicatedURL: s.dedicated, AcquiredAt: s.facts.startedAt.UTC(), ExpiresAt: time.Now().Add(remaining).UTC(),
-		Connections: s.facts.connections, Resume: s.resume, Capability: s.capability,
-		ExchangeDir: s.exchange, Person: person, Ask: asks,
+		State: state, DedicatedURL: s.port.url, AcquiredAt: f.startedAt.UTC(), Connections: f.connections,
+		Capability: s.file.shown(), ExchangeDir: s.files.exchange,
 		Principal: s.manifest.Opener.Name, OpenerUID: s.manifest.Opener.UID,
 	}
+	if s.ephemeral {
+		shown.ExpiresAt = s.reader.expires(f).UTC()
+		shown.Ephemeral, shown.SnapshotID, shown.ReadOnly = true, s.reader.of.SnapshotID, s.rules().ReadOnly
+		return shown
+	}
+	remaining := s.Fence().Deadline().Sub(boottime.Now()) + s.h.o.Timing.Margin()
+	shown.ExpiresAt = time.Now().Add(remaining).UTC()
+	shown.Resume, shown.Person, shown.Ask = s.file.get().Resume, s.people.shown(), s.asks.shown()
+	return shown
 }
 
 // SetResume says what the task is told to go on from.
-func (s *Session) SetResume(r *api.Resume) { s.file.Resume, s.resume = r, r }
-
-// learnCapability keeps the secret that a worker showed, for a session of an earlier
-// launcher: on disk there is only its hash.
-func (s *Session) learnCapability(capability string) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.capability == "" && sessionfile.HashCapability(capability) == s.file.CapabilityHash {
-		s.capability = capability
-	}
-}
-
-// persist writes the session's file, synced.
-func (s *Session) persist() error {
-	if s.reader != nil { // no other launcher goes on with it
-		return nil
-	}
-	s.mu.Lock()
-	f := s.file
-	f.SeenAt = s.facts.seenAt.UTC()
-	s.mu.Unlock()
-	return s.h.o.Files.Save(f)
+func (s *Session) SetResume(r *api.Resume) {
+	s.file.change(func(f *sessionfile.File) { f.Resume = r })
 }
 
 // Hold begins the renewals of the lease, which hangs on the keeper's presence.
@@ -198,43 +166,20 @@ func (s *Session) Expiring(left time.Duration) {
 func (s *Session) Note(e checkpoint.Entry) { _ = s.recording.add(e) }
 
 // task is what the manifest and the profile say of the task.
-func (s *Session) task() decision.Task { return recovery.TaskOf(s.manifest, s.granted) }
+func (t *terms) task() decision.Task { return recovery.TaskOf(t.manifest, t.granted) }
 
 // Latest brings a record of the session up to what its journal knows, and shows when
 // its worker was last seen.
 func (s *Session) Latest(r lease.Record) lease.Record {
 	r = s.recording.latest(r)
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	r.HeartbeatAt = s.policy.lastSeen(s.facts, time.Now()).UTC()
+	r.HeartbeatAt = s.life.lastSeen(time.Now()).UTC()
 	return r
 }
-
-// beat notes a sign of life.
-func (s *Session) beat() { s.update(func(f *facts) { f.seenAt = time.Now() }) }
 
 // Begin starts the clocks of a session that is about to serve: how long its browser took
 // to start does not count against the worker.
 func (s *Session) Begin() {
-	s.update(func(f *facts) { f.startedAt, f.seenAt = time.Now(), time.Now() })
-}
-
-// update states facts, and lets run look at them.
-func (s *Session) update(change func(*facts)) {
-	s.mu.Lock()
-	change(&s.facts)
-	s.mu.Unlock()
-	select {
-	case s.woken <- struct{}{}:
-	default:
-	}
-}
-
-// Ending tells whether the end has begun.
-func (s *Session) Ending() bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.ending
+	s.life.begin()
 }
 
 // EndsInOrder tells whether the session is ending in order, or is about to: its worker
@@ -242,11 +187,7 @@ func (s *Session) Ending() bool {
 // something was touched.
 func (s *Session) EndsInOrder() bool {
 	var f facts
-	s.clients.snapshot(func() {
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		f = s.facts
-	})
+	s.clients.snapshot(func() { f = s.life.known() })
 	closing := s.clients.closing()
 	if f.connections > 0 && closing == f.connections { // their end is stated in a moment
 		f.connections, f.dropped = 0, false

@@ -13,6 +13,8 @@ import (
 	"leasehold/launcher/api"
 	"leasehold/launcher/browser"
 	"leasehold/launcher/proxies"
+	"leasehold/launcher/recovery"
+	"leasehold/launcher/sessionfile"
 	"leasehold/launcher/slots"
 	"leasehold/lease"
 )
@@ -47,7 +49,7 @@ func (s *Session) Unmade() {
 	if err := s.recording.close(); err != nil {
 		s.log.Warn().Err(err).Msg("journal not closed")
 	}
-	if err := errors.Join(s.h.o.Files.Remove(s.id), s.h.o.FileRoots.Remove(s.profile, s.id)); err != nil {
+	if err := errors.Join(s.h.o.Files.Remove(s.id), s.files.remove()); err != nil {
 		s.log.Warn().Err(err).Msg("session file not removed")
 	}
 }
@@ -55,8 +57,8 @@ func (s *Session) Unmade() {
 // Unanswered keeps a session of which the store did not say whether its lease was
 // granted: whoever sees the record later recovers a session that touched nothing.
 func (s *Session) Unanswered() error {
-	s.file.Reason = api.ReasonUnanswered
-	return errors.Join(s.h.Remember(s.file), s.recording.close())
+	f := s.file.change(func(f *sessionfile.File) { f.Reason = api.ReasonUnanswered })
+	return errors.Join(s.h.Remember(f), s.recording.close())
 }
 
 // Granted says that the store has the session's lease.
@@ -89,7 +91,7 @@ type Cold struct{}
 
 // Prepare writes the session's file, synced.
 func (Cold) Prepare(_ context.Context, s *Session) error {
-	return notRecorded(errors.Join(s.openExchange(), s.persist()))
+	return notRecorded(errors.Join(s.files.open(), s.file.save()))
 }
 
 // Open starts the browser.
@@ -113,47 +115,65 @@ func (Cold) Open(ctx context.Context, s *Session) error {
 
 // startBrowser starts the session's browser in its directory. fit is the tasks that it can be
 // left to; nil: to none.
-func (s *Session) startBrowser(ctx context.Context, fit *slots.Fit) error {
-	proxy, err := s.slot.OpenProxy(s.path, s.log)
-	if err != nil {
+func (s *Session) startBrowser(ctx context.Context, fit *slots.Fit) (err error) {
+	if s.browser, err = s.opening.start(ctx, s, fit); err != nil {
 		return err
 	}
-	s.slot.Starting(s)
-	s.browser, err = s.h.o.Driver.Start(ctx, browser.Start{
-		SessionID: s.id, Token: s.token, Lock: s.slot.Lock(), Path: s.path, Headless: s.h.headless(s.manifest), Proxy: proxy, ReadOnly: s.rules().ReadOnly,
-		Args: s.manifest.ChromeArgs, Memory: s.granted.BrowserMemory, ReadWrite: s.ownDirs(), Sink: s.slot.Note, Beside: s.prepareBrowser, Log: s.log,
-	})
-	s.slot.Opened(s.browser, s.id, fit)
-	if err != nil {
-		return err
-	}
-	return s.openDedicated()
+	return s.port.open()
 }
 
-// prepareBrowser gives a new browser what the session's pages will find, before anything is
-// loaded.
-func (s *Session) prepareBrowser(ctx context.Context, b *browser.Browser) error {
-	s.browser = b
-	if err := errors.Join(s.takeDownloads(ctx), s.enforce(ctx)); err != nil {
+// opening is what the ways to get a browser share: it starts one, and gives it what the pages
+// of the session will find in it. It has no state of its own.
+type opening struct {
+	*terms
+	slot      *slots.Slot
+	files     *hostFiles
+	jar       sessionfile.Jar // has the session cookies
+	dir       sessionfile.Dir
+	driver    *browser.Driver
+	recoverer *recovery.Recoverer
+	headless  bool
+}
+
+func newOpening(h *Registry, t *terms, slot *slots.Slot, files *hostFiles, jar sessionfile.Jar) *opening {
+	return &opening{
+		terms: t, slot: slot, files: files, jar: jar, dir: h.o.Files, driver: h.o.Driver, recoverer: h.o.Recoverer, headless: h.headless(t.manifest),
+	}
+}
+
+// start starts a browser for the run.
+func (o *opening) start(ctx context.Context, run slots.Run, fit *slots.Fit) (*browser.Browser, error) {
+	proxy, err := o.slot.OpenProxy(o.path, o.log)
+	if err != nil {
+		return nil, err
+	}
+	o.slot.Starting(run)
+	b, err := o.driver.Start(ctx, browser.Start{
+		SessionID: o.id, Token: o.token, Lock: o.slot.Lock(), Path: o.path, Headless: o.headless, Proxy: proxy, ReadOnly: o.rules().ReadOnly,
+		Args: o.manifest.ChromeArgs, Memory: o.granted.BrowserMemory, ReadWrite: o.files.ownDirs(), Sink: o.slot.Note, Beside: o.prepare, Log: o.log,
+	})
+	o.slot.Opened(b, o.id, fit)
+	return b, err
+}
+
+// prepare gives a new browser what the session's pages will find, before anything is loaded.
+func (o *opening) prepare(ctx context.Context, b *browser.Browser) error {
+	if err := errors.Join(o.files.takeDownloads(ctx, b), o.enforce(ctx, b)); err != nil {
 		return err
 	}
-	jar, id := s.h.o.Jar, s.profile
-	if s.reader != nil {
-		jar, id = s.reader.Jar, s.id
-	}
 	var err error
-	if s.manifest.SessionCookies == api.CookiesDrop {
-		err = jar.Drop(id)
+	if o.manifest.SessionCookies == api.CookiesDrop {
+		err = o.jar.Drop(o.owner())
 	} else {
-		err = jar.Restore(ctx, b.Monitor().Observer(), id)
+		err = o.jar.Restore(ctx, b.Monitor().Observer(), o.owner())
 	}
 	switch {
 	case err != nil:
 		return err
-	case s.reader != nil: // of its account's state nothing is told
-		b.Monitor().Attribute(s.token, s.granted.HarmlessRequests)
+	case o.ephemeral: // of its account's state nothing is told
+		b.Monitor().Attribute(o.token, o.granted.HarmlessRequests)
 	default:
-		s.noteState(ctx)
+		o.noteState(ctx, b)
 	}
 	return nil
 }
@@ -166,22 +186,22 @@ func (Join) Prepare(_ context.Context, s *Session) error {
 	if wants, has := s.rules().ReadOnly, s.browser.Monitor().Guard().Rules().ReadOnly; wants != has {
 		return api.Invalid("read_only", "the profile's browser, which others use, has read_only=%t: a task that wants another has to wait until they end", has)
 	}
-	return notRecorded(errors.Join(s.openExchange(), s.persist()))
+	return notRecorded(errors.Join(s.files.open(), s.file.save()))
 }
 
 // Open joins the others.
 func (j Join) Open(ctx context.Context, s *Session) error {
 	err := errors.Join(s.slot.Lock().RaiseFloor(s.granted), s.recording.begin(), s.Fence().Check())
 	if err == nil {
-		err = s.enforce(ctx)
+		err = s.enforce(ctx, s.browser)
 	}
 	if err == nil {
-		err = s.openDedicated()
+		err = s.port.open()
 	}
 	if err != nil {
 		return err
 	}
-	s.noteState(ctx)
+	s.opening.noteState(ctx, s.browser)
 	s.log.Info().Dur("took", time.Since(j.Begun)).Msg("joined the browser of the profile")
 	return nil
 }
@@ -233,7 +253,7 @@ func (w *Warm) Prepare(ctx context.Context, s *Session) error {
 		cookies, err := s.browser.Cookies(asking)
 		w.cookies <- cookiesAtGrant{cookies, err}
 	})
-	persisted := errors.Join(s.openExchange(), s.h.o.Files.Begin(s.file))
+	persisted := errors.Join(s.files.open(), s.h.o.Files.Begin(s.file.get()))
 	before.Wait()
 	if unfit != nil {
 		return &UnfitError{Why: whyUnfit(unfit), Detail: unfit.Error()}
@@ -267,19 +287,19 @@ func (w *Warm) Open(ctx context.Context, s *Session) error {
 		err = fmt.Errorf("something happened in the warm browser during the grant (%s): ask again, for another browser", what)
 	}
 	// Before the floor: it tells the next launcher that this was done.
-	err = errors.Join(err, s.h.o.Jar.Drop(s.profile), s.enforce(ctx))
+	err = errors.Join(err, s.h.o.Jar.Drop(s.profile), s.enforce(ctx, s.browser))
 	var synced, taken error
 	var rest sync.WaitGroup
-	rest.Go(func() { taken = s.takeDownloads(ctx) })
+	rest.Go(func() { taken = s.files.takeDownloads(ctx, s.browser) })
 	rest.Go(func() { synced = s.h.o.Files.Sync(s.id) })
 	rest.Go(func() {
 		at := <-w.cookies
-		s.noteStateOf(at.cookies, at.err)
+		s.opening.noteStateOf(s.browser, at.cookies, at.err)
 	})
 	err = errors.Join(err, s.slot.Lock().RaiseFloor(s.granted))
 	rest.Wait()
 	if err = errors.Join(err, synced, taken); err == nil {
-		err = s.openDedicated() // it writes the file again
+		err = s.port.open() // it writes the file again
 	}
 	if err != nil {
 		return err
@@ -289,45 +309,59 @@ func (w *Warm) Open(ctx context.Context, s *Session) error {
 	return nil
 }
 
-// openDedicated gives the session a port of its own, if it asked for one.
-func (s *Session) openDedicated() error {
-	if !s.manifest.DedicatedPort {
+// dedicatedPort is the port of a session's own, if it asked for one.
+type dedicatedPort struct {
+	*terms
+	life  *life
+	file  *kept
+	serve func(sessionID, addr string) (url string, closer func(), err error)
+	ctx   context.Context
+	work  *sync.WaitGroup
+	url   *string // nil: there is none
+}
+
+func newDedicatedPort(h *Registry, t *terms, l *life, f *kept) *dedicatedPort {
+	return &dedicatedPort{terms: t, life: l, file: f, serve: h.o.Dedicated, ctx: h.ctx, work: h.work}
+}
+
+// open opens the port, if the session asked for one, until the session is over.
+func (p *dedicatedPort) open() error {
+	if !p.manifest.DedicatedPort {
 		return nil
 	}
-	url, closer, err := s.h.o.Dedicated(s.id, s.file.Dedicated)
+	url, closer, err := p.serve(p.id, p.file.get().Dedicated)
 	if err != nil {
 		return err
 	}
-	s.dedicated = &url
-	s.h.work.Go(func() {
+	p.url = &url
+	p.work.Go(func() {
 		select {
-		case <-s.done:
-		case <-s.h.ctx.Done(): // it may never have begun to serve
+		case <-p.life.done:
+		case <-p.ctx.Done(): // it may never have begun to serve
 		}
 		closer()
 	})
-	s.mu.Lock()
-	_, s.file.Dedicated, _ = strings.Cut(url, "://")
-	s.mu.Unlock()
-	return s.persist()
+	p.file.change(func(f *sessionfile.File) { _, f.Dedicated, _ = strings.Cut(url, "://") })
+	return p.file.save()
 }
 
 // noteState keeps digests of the account's state at the grant, for the bundle. From now
 // on what is seen in the browser is filed under this session.
-func (s *Session) noteState(ctx context.Context) {
+func (o *opening) noteState(ctx context.Context, b *browser.Browser) {
 	asking, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
-	s.noteStateOf(s.browser.Cookies(asking))
+	cookies, err := b.Cookies(asking)
+	o.noteStateOf(b, cookies, err)
 }
 
-func (s *Session) noteStateOf(cookies json.RawMessage, err error) {
-	s.browser.Monitor().Attribute(s.token, s.granted.HarmlessRequests)
-	err = s.browser.Monitor().Cookies().Learn(cookies, err)
-	content, err := s.h.o.Recoverer.Digests(s.profile, cookies, err)
+func (o *opening) noteStateOf(b *browser.Browser, cookies json.RawMessage, err error) {
+	b.Monitor().Attribute(o.token, o.granted.HarmlessRequests)
+	err = b.Monitor().Cookies().Learn(cookies, err)
+	content, err := o.recoverer.Digests(o.profile, cookies, err)
 	if err == nil {
-		err = s.h.o.Files.SaveDigests(s.id, content)
+		err = o.dir.SaveDigests(o.id, content)
 	}
 	if err != nil {
-		s.log.Warn().Err(err).Msg("no digests of the account's state: whether it changes cannot be told")
+		o.log.Warn().Err(err).Msg("no digests of the account's state: whether it changes cannot be told")
 	}
 }

@@ -8,7 +8,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -282,7 +281,7 @@ func TestRunsOnOneBrowser(t *testing.T) {
 		}
 
 		if lost {
-			one.update(func(f *facts) { f.connections, f.seenAt = 0, f.seenAt.Add(-time.Hour) })
+			one.life.update(func(f *facts) { f.connections, f.seenAt = 0, f.seenAt.Add(-time.Hour) })
 		} else if _, err := one.Release(t.Context(), api.Release{Outcome: "ok", Reason: "done"}); err != nil {
 			t.Fatal(err)
 		}
@@ -300,7 +299,7 @@ func TestRunsOnOneBrowser(t *testing.T) {
 		if slot.State() != slots.Serving || slot.Joinable() == lost || (len(slot.Lost()) == 1) != lost {
 			t.Errorf("%s, joinable %v, lost %v", slot.State(), slot.Joinable(), slot.Lost())
 		}
-		if err := two.Fence().Check(); err != nil || two.Ending() {
+		if err := two.Fence().Check(); err != nil || two.life.isEnding() {
 			t.Errorf("the other run: %v", err)
 		}
 		if _, err := two.Release(t.Context(), api.Release{Outcome: "ok"}); err != nil {
@@ -313,44 +312,6 @@ func TestRunsOnOneBrowser(t *testing.T) {
 		}
 		_ = page
 	}
-}
-
-// warm is a room whose profile has a warm browser, and the browser's pid.
-func warm(t *testing.T) (r *room, pid int) {
-	t.Helper()
-	r = newRoom(t, roomOptions{warm: true, keep: new(true)})
-	s := r.begin(task("one"))
-	w := r.connect(s)
-	w.call("Target.createTarget", "", map[string]any{"url": "about:blank"})
-	r.chromium.set(func() {
-		r.chromium.cookies = `[{"name":"sid","value":"1","domain":"shop.example","path":"/","session":true,"expires":-1}]`
-	})
-	if shown, err := s.Release(t.Context(), api.Release{Outcome: "ok", Reason: "done"}); err != nil || shown.Ended != "released: done" {
-		t.Fatalf("%+v, %v", shown, err)
-	}
-	r.await("warm", func() bool { return !r.table.WarmSince(profile).IsZero() })
-	if f := r.over(s); f.CloseMethod != "" || !f.InOrder {
-		t.Fatalf("%+v", f)
-	}
-	if fi, err := os.Stat(r.files.Output(s.ID())); err != nil || fi.Size() != 0 {
-		t.Errorf("what the browser printed for the last session: %v", err)
-	}
-	return r, s.Browser().PID()
-}
-
-// takeWarm grants the profile with the browser that is warm.
-func (r *room) takeWarm(m api.Manifest, before func(*Session)) (*Session, *slots.Slot, error) {
-	r.t.Helper()
-	slot := r.table.Occupy(profile)
-	if slot == nil || !slot.IsWarm() {
-		r.t.Fatal("no warm browser")
-	}
-	slot.LockRuns()
-	defer slot.UnlockRuns()
-	s, err := r.grant(m, slot, func(now lease.Record) Start {
-		return hooked{Start: NewWarm(now, nil), before: before}
-	})
-	return s, slot, err
 }
 
 // TestForgedCookiesGoToAPerson: they are not put into the account's browser, and stay for
@@ -393,241 +354,6 @@ func TestForgedCookiesGoToAPerson(t *testing.T) {
 			}
 		})
 	}
-}
-
-// TestAWarmBrowserIsTakenOver: the same process under a new token, with all that a cold
-// start leaves on disk.
-func TestAWarmBrowserIsTakenOver(t *testing.T) {
-	t.Parallel()
-	r, pid := warm(t)
-	jar := filepath.Join(r.dir, "session-cookies", profile+".json")
-	if _, err := os.Stat(jar); err != nil {
-		t.Errorf("the cookies of the warm browser, should it crash: %v", err)
-	}
-	from := len(r.chromium.commands())
-	s, slot, err := r.takeWarm(task("two"), func(s *Session) {
-		if _, err := os.Stat(jar); err != nil {
-			t.Error("the jar is emptied before the lease is granted")
-		}
-		if r.record().Token != 2 {
-			t.Errorf("%+v", r.record())
-		}
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if s.Browser().PID() != pid || s.Token() != 2 || slot.IsWarm() || slot.State() != slots.Serving {
-		t.Errorf("pid %d after %d, token %d", s.Browser().PID(), pid, s.Token())
-	}
-	if _, err := os.Stat(jar); err == nil {
-		t.Error("the jar has the cookies that are in the browser")
-	}
-	if n := len(r.chromium.told(from, "Storage.getCookies")); n != 0 {
-		t.Errorf("asked by others than the monitor: %d", n)
-	}
-	asked := 0
-	for _, m := range r.chromium.commands()[from:] {
-		if m == "Storage.getCookies B1" {
-			asked++
-		}
-	}
-	if asked != 1 {
-		t.Errorf("asked for its cookies %d times", asked)
-	}
-	digests, err := r.files.ReadDigests(s.ID())
-	if err != nil || !strings.Contains(string(digests), "shop.example") {
-		t.Errorf("digests of the state at the grant: %s, %v", digests, err)
-	}
-	if floor, err := r.root.Floor(profile); err != nil || floor != 2 {
-		t.Errorf("floor %d, %v", floor, err)
-	}
-	if f, err := r.files.Read(s.ID()); err != nil || f.Token != 2 {
-		t.Errorf("%+v, %v", f, err)
-	}
-	w := r.connect(s)
-	w.call("Browser.getVersion", "", nil)
-	if _, err := s.Release(t.Context(), api.Release{}); err != nil {
-		t.Fatal(err)
-	}
-	r.await("warm again", func() bool { return !r.table.WarmSince(profile).IsZero() })
-}
-
-// TestAWarmBrowserThatDoesNotFit stays as it is, for another task; the session that wanted
-// it is forgotten.
-func TestAWarmBrowserThatDoesNotFit(t *testing.T) {
-	t.Parallel()
-	r, pid := warm(t)
-	same := func(*api.Manifest) {}
-	left := r.record()
-	before, err := r.files.Load()
-	if err != nil {
-		t.Fatal(err)
-	}
-	for name, tt := range map[string]struct {
-		change func(*api.Manifest)
-		record func(*lease.Record)
-	}{
-		"another window":                  {change: func(m *api.Manifest) { m.Headless = new(false) }},
-		"other arguments":                 {change: func(m *api.Manifest) { m.ChromeArgs = []string{"--lang=de"} }},
-		"its cookies are not to be there": {change: func(m *api.Manifest) { m.SessionCookies = api.CookiesDrop }},
-		"another account":                 {same, func(r *lease.Record) { r.AccountID = "b" }},
-		"less memory":                     {same, func(r *lease.Record) { r.BrowserMemory = 1 << 30 }},
-		"the owner wants none any more":   {same, func(r *lease.Record) { r.KeepWarm = new(false) }},
-		"a task is to be resumed":         {same, func(r *lease.Record) { r.State = lease.ResumePending }},
-	} {
-		changed := left
-		if tt.record != nil {
-			tt.record(&changed)
-		}
-		r.memory.put(changed)
-		_, slot, err := r.takeWarm(task("two", tt.change), func(*Session) { t.Error("granted") })
-		var unfit *UnfitError
-		if !errors.As(err, &unfit) || unfit.Why != slots.WarmMismatch {
-			t.Errorf("%s: %v", name, err)
-		}
-		slot.Vacate()
-		after, err := r.files.Load()
-		if err != nil || len(after) != len(before) || r.record().Token != 1 || r.table.WarmSince(profile).IsZero() {
-			t.Errorf("%s: %d files after %d, %v; token %d", name, len(after), len(before), err, r.record().Token)
-		}
-	}
-	r.memory.put(left)
-	if s, _, err := r.takeWarm(task("two"), func(*Session) {}); err != nil || s.Browser().PID() != pid {
-		t.Errorf("nobody else may have it: %v", err)
-	}
-}
-
-// TestAWarmBrowserThatIsNotAsItWasLeft is for nobody.
-func TestAWarmBrowserThatIsNotAsItWasLeft(t *testing.T) {
-	t.Parallel()
-	for name, tt := range map[string]struct {
-		do          func(c *chromium)
-		why, detail string
-	}{
-		"a page was opened":      {func(c *chromium) { c.open(tab{"T5", "about:blank"}) }, slots.WarmDisturbed, "a page at about:blank was opened"},
-		"its tab went elsewhere": {func(c *chromium) { c.set(func() { c.tabs[0].url = "https://shop.example/" }) }, slots.WarmDisturbed, "its tab is not as it was left"},
-		"it answers nothing":     {func(c *chromium) { c.set(func() { c.silent["Target.getTargets"] = true }) }, slots.WarmHung, "context deadline exceeded"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			r, pid := warm(t)
-			tt.do(r.chromium)
-			_, slot, err := r.takeWarm(task("two"), func(*Session) { t.Error("granted") })
-			var unfit *UnfitError
-			if !errors.As(err, &unfit) || unfit.Why != tt.why || !strings.Contains(unfit.Detail, tt.detail) || !strings.Contains(err.Error(), tt.why) {
-				t.Errorf("%v, want %s %s", err, tt.why, tt.detail)
-			}
-			if slot.Browser().PID() != pid || r.record().Token != 1 {
-				t.Error("the browser was taken")
-			}
-			r.chromium.set(func() { clear(r.chromium.silent) })
-			slot.CloseWarm(tt.why, "") // as a grant does, before it starts another
-			slot.Vacate()
-		})
-	}
-}
-
-// TestAWarmBrowserAnswersInAnyOrder: that it told its cookies already is no reason to give
-// up the question whether it is as it was left.
-func TestAWarmBrowserAnswersInAnyOrder(t *testing.T) {
-	t.Parallel()
-	r, pid := warm(t)
-	slot := r.table.Occupy(profile)
-	r.chromium.set(func() { r.chromium.silent["Target.getTargets"] = true })
-	var way *Warm
-	begun := make(chan struct{})
-	go func() {
-		<-begun
-		for len(way.cookies) == 0 { // they are answered
-			time.Sleep(time.Millisecond)
-		}
-		time.Sleep(20 * time.Millisecond)
-		r.chromium.set(func() { clear(r.chromium.silent) })
-		for _, m := range slices.Backward(r.chromium.all()) {
-			if m.Method == "Target.getTargets" {
-				r.chromium.answer(m)
-				return
-			}
-		}
-	}()
-	s, err := r.grant(task("two"), slot, func(now lease.Record) Start {
-		way = NewWarm(now, nil)
-		close(begun)
-		return way
-	})
-	if err != nil || s.Browser().PID() != pid {
-		t.Fatal(err)
-	}
-}
-
-// TestAWarmBrowserThatIsGone ended under the question.
-func TestAWarmBrowserThatIsGone(t *testing.T) {
-	t.Parallel()
-	r, pid := warm(t)
-	slot := r.table.Occupy(profile)
-	var killed atomic.Bool
-	r.chromium.set(func() {
-		r.chromium.silent["Target.getTargets"] = true
-		r.chromium.at["Target.getTargets"] = func() {
-			if !killed.Swap(true) {
-				r.chromium.kill(pid)
-			}
-		}
-	})
-	_, err := r.grant(task("two"), slot, func(now lease.Record) Start { return NewWarm(now, nil) })
-	var unfit *UnfitError
-	if !errors.As(err, &unfit) || unfit.Why != slots.WarmGone {
-		t.Errorf("%v", err)
-	}
-	slot.CloseWarm(slots.WarmGone, "")
-	slot.Vacate()
-}
-
-// TestAWarmBrowserThatIsDisturbed before the grant is unfit; during the grant, the
-// grant is undone and the browser closed.
-func TestAWarmBrowserThatIsDisturbed(t *testing.T) {
-	t.Parallel()
-	seen := checkpoint.Entry{Kind: checkpoint.KindRequest, URL: "https://shop.example/buy?token=hunter2"}
-	t.Run("before", func(t *testing.T) {
-		t.Parallel()
-		r, _ := warm(t)
-		slot := r.table.Occupy(profile) // so that nobody closes it for what is seen
-		slot.Note(seen)
-		_, err := r.grant(task("two"), slot, func(now lease.Record) Start { return NewWarm(now, nil) })
-		var unfit *UnfitError
-		if !errors.As(err, &unfit) || unfit.Why != slots.WarmDisturbed || !strings.Contains(unfit.Detail, "request https://shop.example/buy") || strings.Contains(unfit.Detail, "hunter2") {
-			t.Errorf("%v", err)
-		}
-		slot.CloseWarm(slots.WarmDisturbed, "")
-		slot.Vacate()
-	})
-	t.Run("during", func(t *testing.T) {
-		t.Parallel()
-		r, _ := warm(t)
-		slot := r.table.Occupy(profile)
-		slot.LockRuns()
-		s, err := r.grant(task("two"), slot, func(now lease.Record) Start {
-			return hooked{Start: NewWarm(now, nil), before: func(*Session) { slot.Note(seen) }}
-		})
-		slot.UnlockRuns()
-		if err == nil || !strings.Contains(err.Error(), "something happened in the warm browser during the grant (request https://shop.example/buy") {
-			t.Fatalf("%v", err)
-		}
-		if refused := s.UndoGrant(err); problem(refused) != api.CodeBrowserStartFailed {
-			t.Errorf("%v", refused)
-		}
-		slot.Vacate()
-		f := r.over(s)
-		if f.Ended != api.ReasonStartFailed || f.CloseMethod != "cdp" || !slices.Equal(r.bundles(), []string{"done", api.ReasonStartFailed}) {
-			t.Errorf("%+v, %v", f, r.bundles())
-		}
-		if rec := r.record(); rec.State != lease.Available || rec.Token != 2 {
-			t.Errorf("%+v", rec)
-		}
-		if again := r.begin(task("three")); again.Token() != 3 {
-			t.Errorf("token %d", again.Token())
-		}
-	})
 }
 
 // TestARealBrowser is the whole way with Chromium and a store on NATS: a cold start, the

@@ -1,21 +1,45 @@
 package session
 
-import "leasehold/launcher/api"
+import (
+	"sync"
+	"sync/atomic"
+
+	"leasehold/launcher/api"
+	"leasehold/launcher/browser"
+)
 
 // A session whose worker is lost makes its browser stand still, unless other runs of the
 // profile are still at work in it.
 
-// standStill stops what the session's pages would send.
-func (s *Session) standStill() {
-	if s.reader == nil && s.browser.Driven() && !s.policy.byHand && !s.slot.Shared(s) {
-		s.browser.StandStill(s.log)
+// standstill is what makes a session's browser stand still, and lets it go on.
+type standstill struct {
+	*terms
+	life    *life
+	clients *clients
+	browser func() *browser.Browser
+	shared  func() bool // with other runs of the profile
+
+	// stopping is held while it is found out that a connection was the last one, and its
+	// browser is made to stand still. It comes before the mutexes of clients and life.
+	stopping sync.Mutex
+	losing   atomic.Int32 // connections that ended, and whose end is not stated yet
+}
+
+func newStandstill(t *terms, l *life, c *clients, b func() *browser.Browser, shared func() bool) *standstill {
+	return &standstill{terms: t, life: l, clients: c, browser: b, shared: shared}
+}
+
+// begin stops what the session's pages would send.
+func (st *standstill) begin() {
+	if b := st.browser(); !st.ephemeral && b.Driven() && !st.policy.byHand && !st.shared() {
+		b.StandStill(st.log)
 	}
 }
 
-// goOn lets a browser that stands still go on.
-func (s *Session) goOn() {
-	if s.browser.Driven() {
-		s.browser.GoOn(s.log)
+// end lets a browser that stands still go on.
+func (st *standstill) end() {
+	if b := st.browser(); b.Driven() {
+		b.GoOn(st.log)
 	}
 }
 
@@ -23,47 +47,40 @@ func (s *Session) goOn() {
 // close handshake was the session's last one: run may be busy, and a page needs no time to
 // send something. The caller states the end of the connection, and then calls the function
 // that is returned: run decides whether the worker is lost.
-func (s *Session) mayBeLost() (stated func()) {
-	s.stopping.Lock() // an end in order that begins now lets the browser go on after this
-	defer s.stopping.Unlock()
-	if s.reader != nil || s.policy.onDrop != api.OnDropLost || len(s.clients.connected()) > 1 || !s.losingOne() {
+func (st *standstill) mayBeLost() (stated func()) {
+	st.stopping.Lock() // an end in order that begins now lets the browser go on after this
+	defer st.stopping.Unlock()
+	if st.ephemeral || st.policy.onDrop != api.OnDropLost || len(st.clients.connected()) > 1 || !st.losingOne() {
 		return func() {}
 	}
-	s.standStill()
+	st.begin()
 	return func() {
-		s.mu.Lock()
-		s.losing--
-		s.mu.Unlock()
-		s.update(func(*facts) {})
+		st.losing.Add(-1)
+		st.life.wake()
 	}
 }
 
 // losingOne counts one more connection whose end is about to be stated, unless the session
 // is ending, or the worker asked for its end.
-func (s *Session) losingOne() bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.over || s.ending || s.facts.closing || s.facts.released != nil {
+func (st *standstill) losingOne() bool {
+	if !st.life.mayLoseWorker() {
 		return false
 	}
-	s.losing++
+	st.losing.Add(1)
 	return true
 }
 
 // isBack lets a browser go on that stood still for a moment: a connection ended, and the
 // worker has another one.
-func (s *Session) isBack() {
-	s.mu.Lock()
-	losing := s.losing > 0
-	s.mu.Unlock()
-	if !losing && s.browser.Driven() && s.browser.Still() {
-		s.goOn()
+func (st *standstill) isBack() {
+	if b := st.browser(); st.losing.Load() == 0 && b.Driven() && b.Still() {
+		st.end()
 	}
 }
 
 // endsInOrder lets the browser of a session that ends in order go on, if it stood still.
-func (s *Session) endsInOrder() {
-	s.stopping.Lock()
-	defer s.stopping.Unlock()
-	s.goOn()
+func (st *standstill) endsInOrder() {
+	st.stopping.Lock()
+	defer st.stopping.Unlock()
+	st.end()
 }

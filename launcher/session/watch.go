@@ -26,11 +26,18 @@ type watchers struct {
 // goroutine that ends the session, before anything is captured or closed. A session that
 // ends already is refused.
 func (s *Session) Attend(stop func()) (leave func(), err error) {
-	w := &s.watchers
+	if leave = s.watchers.add(stop); leave == nil {
+		return nil, api.Refuse(api.CodeSessionEnded, "session %s is ending", s.id).With("session_id", s.id)
+	}
+	return leave, nil
+}
+
+// add adds a watcher, and returns nil once the end has begun.
+func (w *watchers) add(stop func()) (leave func()) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.over {
-		return nil, api.Refuse(api.CodeSessionEnded, "session %s is ending", s.id).With("session_id", s.id)
+		return nil
 	}
 	w.last++
 	key := w.last
@@ -42,7 +49,7 @@ func (s *Session) Attend(stop func()) (leave func(), err error) {
 		w.mu.Lock()
 		defer w.mu.Unlock()
 		delete(w.stops, key)
-	}, nil
+	}
 }
 
 // end has all watchers leave, each at the same time as the others.
@@ -60,19 +67,17 @@ func (w *watchers) end() {
 }
 
 // Done is closed when the session is over.
-func (s *Session) Done() <-chan struct{} { return s.done }
+func (s *Session) Done() <-chan struct{} { return s.life.done }
 
 // Mux is that of the session's browser.
 func (s *Session) Mux() *cdpproxy.Mux { return s.browser.Mux() }
 
 // Readable returns nil for a file that pages of the session may read.
-func (s *Session) Readable(path string) error { return s.h.o.FileRoots.Readable(s.exchange, path) }
+func (s *Session) Readable(path string) error { return s.files.readable(path) }
 
 // Doing is what the task said last of itself: its step, and its last checkpoint.
 func (s *Session) Doing() (step, checkpoint string) {
-	s.pictures.mu.Lock()
-	defer s.pictures.mu.Unlock()
-	return s.pictures.demand.step, s.pictures.demand.checkpoint
+	return s.pictures.doing()
 }
 
 // FollowCommands returns a function that returns the commands which the session's worker

@@ -82,7 +82,7 @@ func TestWhatAWorkerSendsCanBeFollowed(t *testing.T) {
 	if kept < 0 {
 		t.Error("the evidence has not what was followed")
 	}
-	if err := s.Step(api.Step{Name: "open_list"}); err != nil {
+	if err := s.Reports().Step(api.Step{Name: "open_list"}); err != nil {
 		t.Fatal(err)
 	}
 	if step, _ := s.Doing(); step != "open_list" {

@@ -5,6 +5,7 @@ import (
 
 	"leasehold/checkpoint"
 	"leasehold/launcher/api"
+	"leasehold/launcher/browser"
 	"leasehold/lease"
 )
 
@@ -25,14 +26,14 @@ func (h *Registry) ForWrite(ctx context.Context, sessionID string, token lease.T
 // writable refuses a write with another token than the session's, and one to a session
 // that is ending.
 func (s *Session) writable(ctx context.Context, token lease.Token, write string) error {
-	if token != s.token && s.reader != nil {
+	if token != s.token && s.ephemeral {
 		return api.Refuse(api.CodeStaleToken, "session %s is ephemeral, and its writes carry %d, the token of its snapshot, not %d", s.id, s.token, token).
 			With("session_id", s.id).With("current_token", s.token)
 	}
 	if token != s.token {
 		return s.h.o.Announcer.Stale(ctx, s.profile, s.id, token, s.token, write)
 	}
-	if err := s.Fence().Check(); err == nil && !s.Ending() {
+	if err := s.Fence().Check(); err == nil && !s.life.isEnding() {
 		return nil
 	}
 	ending := api.Refuse(api.CodeSessionEnded, "session %s is ending", s.id).With("session_id", s.id)
@@ -53,58 +54,74 @@ func (h *Registry) lateOrEnded(ctx context.Context, sessionID string, token leas
 	return ended
 }
 
+// Reports are what the worker of a session says of itself and of its task. The caller has made
+// sure that the session is writable. Each report is a sign of life.
+type Reports struct {
+	*terms
+	life    *life
+	limits  *Limits
+	people  *People
+	browser func() *browser.Browser
+	add     func(checkpoint.Entry) error // into the journal
+	ctx     context.Context
+}
+
+func newReports(h *Registry, t *terms, l *life, limits *Limits, people *People, b func() *browser.Browser, add func(checkpoint.Entry) error) *Reports {
+	return &Reports{terms: t, life: l, limits: limits, people: people, browser: b, add: add, ctx: h.ctx}
+}
+
 // Heartbeat says that the worker lives.
-func (s *Session) Heartbeat(h api.Heartbeat) error {
-	s.beat()
+func (r *Reports) Heartbeat(h api.Heartbeat) error {
+	r.life.beat()
 	if h.Step == "" {
 		return nil
 	}
-	return s.recording.add(checkpoint.Entry{Kind: checkpoint.KindStep, Name: h.Step})
+	return r.add(checkpoint.Entry{Kind: checkpoint.KindStep, Name: h.Step})
 }
 
 // Step names what the worker does now.
-func (s *Session) Step(st api.Step) error {
+func (r *Reports) Step(st api.Step) error {
 	if st.Name == "" {
 		return api.Invalid("name", "want the step's name")
 	}
-	if err := s.checkAction(st); err != nil {
+	if err := r.limits.checkAction(st); err != nil {
 		return err
 	}
-	s.beat()
-	return s.recording.add(checkpoint.Entry{Kind: checkpoint.KindStep, Name: st.Name, Action: st.Action, Sensitive: st.Sensitive})
+	r.life.beat()
+	return r.add(checkpoint.Entry{Kind: checkpoint.KindStep, Name: st.Name, Action: st.Action, Sensitive: st.Sensitive})
 }
 
 // Checkpoint names a point of the task.
-func (s *Session) Checkpoint(c api.Checkpoint) error {
+func (r *Reports) Checkpoint(c api.Checkpoint) error {
 	if c.Name == "" {
 		return api.Invalid("name", "want the checkpoint's name")
 	}
-	if s.reader != nil {
-		return notForReaders(s.id, "no checkpoint of it is kept")
+	if r.ephemeral {
+		return notForReaders(r.id, "no checkpoint of it is kept")
 	}
 	safe := c.Safe == nil || *c.Safe
-	if t := s.takenBy(); t != nil && safe { // the worker cannot vouch for what the person is at
-		refused := takenOver(s.id, t.Person)
+	if t := r.people.takenBy(); t != nil && safe { // the worker cannot vouch for what the person is at
+		refused := takenOver(r.id, t.Person)
 		refused.Detail += ": no checkpoint is safe until they hand it back; name it then, or with safe set to false"
 		return refused
 	}
-	s.beat()
+	r.life.beat()
 	// What was sent and answered before is in the journal before the checkpoint, too.
-	if m := s.browser.Monitor(); m != nil {
-		m.HearAnswers(s.h.ctx)
+	if m := r.browser().Monitor(); m != nil {
+		m.HearAnswers(r.ctx)
 	}
-	return s.recording.add(checkpoint.Entry{
+	return r.add(checkpoint.Entry{
 		Kind: checkpoint.KindCheckpoint, Name: c.Name, Safe: safe, Idempotent: c.Idempotent, Data: c.Data,
 	})
 }
 
 // Event puts what the task reports into the journal.
-func (s *Session) Event(e api.TaskEvent) error {
+func (r *Reports) Event(e api.TaskEvent) error {
 	if e.Type == "" {
 		return api.Invalid("type", "want the event's type")
 	}
-	s.beat()
-	return s.recording.add(checkpoint.Entry{Kind: checkpoint.KindEvent, Name: e.Type, Data: e.Data})
+	r.life.beat()
+	return r.add(checkpoint.Entry{Kind: checkpoint.KindEvent, Name: e.Type, Data: e.Data})
 }
 
 // Release ends the session, and returns when the profile is free or decided about.
@@ -115,13 +132,12 @@ func (s *Session) Release(ctx context.Context, r api.Release) (api.Session, erro
 	shown := s.Show()
 	s.release(r)
 	select {
-	case <-s.done:
+	case <-s.life.done:
 	case <-ctx.Done():
 		return api.Session{}, ctx.Err()
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	shown.State, shown.Ended, shown.Released, shown.Connections = api.SessionEnded, s.file.Ended, s.file.Released, 0
+	f := s.file.get()
+	shown.State, shown.Ended, shown.Released, shown.Connections = api.SessionEnded, f.Ended, f.Released, 0
 	return shown, nil
 }
 
@@ -134,5 +150,5 @@ func (s *Session) release(r api.Release) {
 	if r.Recover != "" { // the record's reason says less
 		s.Note(checkpoint.Entry{Kind: checkpoint.KindEvent, Name: releaseEvent, Text: r.Outcome + ": " + r.Reason})
 	}
-	s.update(func(f *facts) { f.released = &r })
+	s.life.update(func(f *facts) { f.released = &r })
 }

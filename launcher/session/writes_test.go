@@ -91,13 +91,9 @@ func TestForWrite(t *testing.T) {
 	check("a session that nobody knows", "ses_none", 7, api.CodeUnknownSession, 0, false)
 
 	// The end has begun, and the fence is not shut yet.
-	s.mu.Lock()
-	s.ending = true
-	s.mu.Unlock()
+	setEnding(s, true)
 	check("a session that ends", s.ID(), 7, api.CodeSessionEnded, 0, false)
-	s.mu.Lock()
-	s.ending = false
-	s.mu.Unlock()
+	setEnding(s, false)
 	check("it goes on", s.ID(), 7, "", 0, false)
 
 	if _, err := s.Release(t.Context(), api.Release{}); err != nil {
@@ -271,7 +267,7 @@ func TestTheLeaseDomain(t *testing.T) {
 			t.Errorf("%s: announced %+v", name, announced)
 		}
 	}
-	if s.Ending() {
+	if s.life.isEnding() {
 		t.Fatal("a release that was refused ends the session")
 	}
 	// What the lease's record shows of it is written with the next renewals.
@@ -323,13 +319,11 @@ func TestAReleaseIsAnsweredBeforeTheEnd(t *testing.T) {
 	if refused != nil || !ok || last.Result != struct{}{} {
 		t.Fatalf("%v, %v", result, refused)
 	}
-	s.mu.Lock()
-	if s.facts.released != nil {
+	if s.life.known().released != nil {
 		t.Error("released before the answer")
 	}
-	s.mu.Unlock()
 	last.Then()
-	<-s.done
+	<-s.Done()
 	f, _ := s.h.File(s.ID())
 	if f.Outcome != "succeeded" || f.Reason != checkpoint.Clip(strings.Repeat("r", 9000)) || len(f.Reason) > 4096 {
 		t.Errorf("%s, %d bytes of reason", f.Outcome, len(f.Reason))
@@ -344,21 +338,19 @@ func TestAReleaseIsAnsweredBeforeTheEnd(t *testing.T) {
 func TestAnEntryThatIsLost(t *testing.T) {
 	t.Parallel()
 	r, s := begun(t, task("one"))
-	if err := s.Step(api.Step{Name: "read"}); err != nil {
+	if err := s.Reports().Step(api.Step{Name: "read"}); err != nil {
 		t.Fatal(err)
 	}
-	if s.file.Unseen {
+	if s.file.get().Unseen {
 		t.Error("unseen from the start")
 	}
 	if err := s.recording.close(); err != nil {
 		t.Fatal(err)
 	}
-	if err := s.Step(api.Step{Name: "buy"}); err == nil {
+	if err := s.Reports().Step(api.Step{Name: "buy"}); err == nil {
 		t.Error("the step is said to be in the journal")
 	}
-	s.mu.Lock()
-	unseen := s.file.Unseen
-	s.mu.Unlock()
+	unseen := s.file.get().Unseen
 	if !unseen || !strings.Contains(r.log.String(), "journal entry lost") {
 		t.Errorf("unseen %v", unseen)
 	}
@@ -386,7 +378,7 @@ func TestWhatTheJournalKeepsOfPages(t *testing.T) {
 	if strings.Contains(raw, "hunter2") {
 		t.Error("a secret is in the journal")
 	}
-	if rec := s.Latest(r.record()); rec.LastKnownURL != "https://shop.example/account" || rec.HeartbeatAt.Before(s.facts.startedAt.UTC()) {
+	if rec := s.Latest(r.record()); rec.LastKnownURL != "https://shop.example/account" || rec.HeartbeatAt.Before(s.life.known().startedAt.UTC()) {
 		t.Errorf("%q, seen at %v", rec.LastKnownURL, rec.HeartbeatAt)
 	}
 }

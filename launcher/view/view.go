@@ -28,7 +28,7 @@ import (
 	"leasehold/lease"
 )
 
-// Session is what a watch needs of a session. *session.Session is one.
+// Session is what a watch needs of a session: a *session.Session with its *session.People is one.
 type Session interface {
 	ID() string
 	Profile() string
@@ -54,8 +54,6 @@ type Session interface {
 	Readable(path string) error
 	Manifest() api.Manifest
 }
-
-var _ Session = (*session.Session)(nil)
 
 const (
 	// MaxViewers is how many may watch one session, and MaxAllViewers all sessions of a

@@ -1,0 +1,140 @@
+package session
+
+import (
+	"sync"
+	"time"
+)
+
+// life is how far a session is: the facts that are known of its worker and its browser, and
+// whether its end has begun. Everybody may state facts; run alone decides by them. Its mutex
+// comes after all others of a session: nobody takes another one while holding it, except that
+// of the session's file.
+type life struct {
+	*terms
+	woken chan struct{} // one place: the facts changed
+	done  chan struct{} // closed when the session is over
+
+	mu     sync.Mutex
+	facts  facts
+	ending bool // the end has begun
+	over   bool // the journal is closed: what connections say now is too late
+}
+
+func newLife(t *terms) *life {
+	now := time.Now()
+	return &life{terms: t, woken: make(chan struct{}, 1), done: make(chan struct{}), facts: facts{startedAt: now, seenAt: now}}
+}
+
+// begin starts the clocks of a session that is about to serve.
+func (l *life) begin() {
+	l.update(func(f *facts) { f.startedAt, f.seenAt = time.Now(), time.Now() })
+}
+
+// goesOn has the session of an earlier launcher begin with the facts that are left of it.
+func (l *life) goesOn(left facts) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.facts = left
+}
+
+// beat notes a sign of life.
+func (l *life) beat() { l.update(func(f *facts) { f.seenAt = time.Now() }) }
+
+// update states facts, and lets run look at them.
+func (l *life) update(change func(*facts)) {
+	l.mu.Lock()
+	change(&l.facts)
+	l.mu.Unlock()
+	l.wake()
+}
+
+// wake lets run look at the facts.
+func (l *life) wake() {
+	select {
+	case l.woken <- struct{}{}:
+	default:
+	}
+}
+
+// known are the facts.
+func (l *life) known() facts {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.facts
+}
+
+// look is known, and whether the end has begun.
+func (l *life) look() (f facts, ending bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.facts, l.ending
+}
+
+// ruling is what the rules say now.
+func (l *life) ruling(now time.Time) ruling {
+	r, _ := l.policy.rule(l.known(), now)
+	return r
+}
+
+// lastSeen is when the worker was last known to live.
+func (l *life) lastSeen(now time.Time) time.Time { return l.policy.lastSeen(l.known(), now) }
+
+// asks states that the worker waits for a person from now on, and returns until when: as long as
+// it wants to, and no longer than its session may live. It is refused once the end has begun.
+func (l *life) asks(until time.Time) (_ time.Time, ok bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if end := l.facts.startedAt.Add(l.policy.lockTimeout); l.policy.lockTimeout > 0 && end.Before(until) {
+		until = end.UTC()
+	}
+	if l.ending {
+		return until, false
+	}
+	l.facts.asksUntil = until
+	return until, true
+}
+
+// isEnding tells whether the end has begun.
+func (l *life) isEnding() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.ending
+}
+
+// isOver tells whether it is too late for what connections say.
+func (l *life) isOver() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.over
+}
+
+// mayLoseWorker tells whether the end of the last connection may be the loss of the worker: it
+// is not while the session is ending, or where the worker asked for its end.
+func (l *life) mayLoseWorker() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return !l.over && !l.ending && !l.facts.closing && l.facts.released == nil
+}
+
+// unlessOver calls do, unless the session is over. It does not become so meanwhile.
+func (l *life) unlessOver(do func()) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if !l.over {
+		do()
+	}
+}
+
+// beginEnd states that the end has begun.
+func (l *life) beginEnd() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.ending = true
+}
+
+// end states that the session is over.
+func (l *life) end() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.over = true
+}

@@ -1,0 +1,32 @@
+package session
+
+import (
+	"github.com/rs/zerolog"
+
+	"leasehold/launcher/api"
+	"leasehold/lease"
+)
+
+// terms are what a session is about: whose it is, on which profile, under which token, and by
+// which rules it ends. All objects of a session share them. They do not change once it serves.
+type terms struct {
+	id        string
+	profile   string
+	path      string // of the directory that its browser uses
+	token     lease.Token
+	manifest  api.Manifest
+	granted   lease.Record // as it was when the lease was granted or resumed
+	policy    policy
+	ephemeral bool // it has no lease, and is on a copy of the profile
+
+	log zerolog.Logger // names the session
+}
+
+// newTerms returns the terms of a session under the record.
+func newTerms(h *Registry, m api.Manifest, r lease.Record, path string) *terms {
+	return &terms{
+		id: r.SessionID, profile: r.ProfileID, path: path, token: r.Token, manifest: m, granted: r,
+		policy: policyOf(m, h.o.Timing.TTL, h.o.ReconnectGrace),
+		log:    h.o.Log.With().Str("profile", r.ProfileID).Uint64("token", uint64(r.Token)).Str("session", r.SessionID).Logger(),
+	}
+}

@@ -9,9 +9,9 @@ import (
 	"leasehold/checkpoint"
 )
 
-// LearnCookies takes in the account's cookies at the grant: the result of
-// Storage.getCookies, or why there is none. What becomes of them is reported from then on.
-// Where they are not known, nobody can tell at the end.
+// LearnCookies takes in the account's cookies at the grant: the result of Storage.getCookies,
+// or the reason why there is none. From then on the monitor reports what becomes of these
+// cookies. If they are not known, nobody can tell at the end.
 func (m *Monitor) LearnCookies(result json.RawMessage, problem error) error {
 	if problem == nil {
 		problem = m.cookies.learn(result, true, time.Now())
@@ -25,8 +25,9 @@ func (m *Monitor) LearnCookies(result json.RawMessage, problem error) error {
 // learnTimeout bounds how long the browser may take to show its cookies.
 const learnTimeout = 2 * time.Second
 
-// learnCookies learns the browser's cookies whenever a new page has its first document, until
-// gone is closed: Chrome begins to load that before anybody can listen.
+// learnCookies asks for the browser's cookies whenever a new page gets its first document,
+// until gone is closed: Chrome begins to load that document before anybody can listen to its
+// requests.
 func (m *Monitor) learnCookies(gone <-chan struct{}) {
 	for {
 		select {
@@ -41,20 +42,20 @@ func (m *Monitor) learnCookies(gone <-chan struct{}) {
 		if err == nil {
 			err = m.cookies.learn(result, false, time.Now())
 		}
-		// One that came meanwhile, and went, was seen by nobody. While the browser stands still
-		// none comes, and nobody is told of any.
+		// A cookie that came and went meanwhile was seen by nobody. While the browser stands
+		// still no cookie comes, so none was missed.
 		if err != nil && !m.still.stands() {
 			m.cookies.missed("those that a new page brought could not be read: " + err.Error())
 		}
 	}
 }
 
-// firstLooks is how often learnCookies looks for a new page: nothing tells which of its first
-// events comes when its first document is there.
+// firstLooks is how often learnCookies looks at a new page: no event tells which of the page's
+// first events comes with its first document.
 const firstLooks = 4
 
-// firstDocument tells learnCookies of a page that may have its first document now. The caller
-// holds m.mu.
+// firstDocument tells learnCookies about a page that may have its first document now. The
+// caller holds m.mu.
 func (m *Monitor) firstDocument(pg *page) {
 	if pg == nil || pg.looks >= firstLooks || !notBlank(pg.URL) {
 		return
@@ -62,13 +63,13 @@ func (m *Monitor) firstDocument(pg *page) {
 	pg.looks++
 	select {
 	case m.newPage <- struct{}{}:
-	default: // it is going to look
+	default: // learnCookies is about to look anyway
 	}
 }
 
-// CompareCookies reports what became of the account's cookies that no answer of a site did,
-// and that they were read. result is that of Storage.getCookies, and problem why there is
-// none.
+// CompareCookies reports every change of the account's cookies that was not made by a site's
+// answer, and that the cookies were read. result is the result of Storage.getCookies; problem
+// is the reason why there is none.
 func (m *Monitor) CompareCookies(result json.RawMessage, problem error) {
 	m.report(m.cookies.takeCommands())
 	m.report(m.cookies.compare(result, problem, time.Now()))
@@ -91,8 +92,8 @@ func (m *Monitor) cookieEvent(event cdpproxy.Event) {
 	m.report(m.cookies.observeRequest(event, typed, foreign, time.Now()))
 }
 
-// foreign tells whether a session's page is in a browser context that a client made, whose
-// cookies are not the account's.
+// foreign tells whether a session's page is in a browser context that a client made. The
+// cookies of such a context are not the account's.
 func (m *Monitor) foreign(session string) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -100,8 +101,8 @@ func (m *Monitor) foreign(session string) bool {
 	return pg != nil && m.ownContext != "" && pg.context != m.ownContext
 }
 
-// typedOn tells whether a worker typed into the page that a session is attached to, or into
-// a frame of it, since its document began.
+// typedOn tells whether a worker has typed into the page of a session, or into one of its
+// frames, since the page's document began.
 func (n *navigations) typedOn(session string) bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -109,8 +110,8 @@ func (n *navigations) typedOn(session string) bool {
 	return page != nil && n.typedInto(page)
 }
 
-// cookieCommand takes in a client's command on cookies. It does not block.
+// cookieCommand takes in a client's command that concerns cookies. It does not block.
 func (m *Monitor) cookieCommand(t cdpproxy.Traffic) {
 	m.cookies.command(*t.Cookies)
-	m.queue(heard{traffic: t}) // where there is no room, whatever is processed next reports it
+	m.queue(heard{traffic: t}) // if there is no room, the next thing to be processed reports the command
 }

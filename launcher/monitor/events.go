@@ -57,8 +57,8 @@ func (m *Monitor) process(event cdpproxy.Event) {
 	var first func() // called before the entries are reported
 	m.mu.Lock()
 	m.ticks++
-	// current is the page that the session is attached to, nil if its target is no
-	// page. containing is that page, or the page that the session's frame is in.
+	// current is the page that the session is attached to, or nil if its target is not a page.
+	// containing is that page, or else the page that contains the session's frame.
 	current := m.pages[m.targets[event.Session]]
 	containing := m.pageOf(m.targets[event.Session])
 	if current != nil && event.Method != eventInfoChanged {
@@ -122,7 +122,7 @@ func (m *Monitor) process(event cdpproxy.Event) {
 				report(postElsewhere(form, p.Disposition))
 			}
 		}
-	case eventDownload: // Page.downloadWillBegin, which cdproto has no more, has the same members
+	case eventDownload: // Page.downloadWillBegin has the same members; cdproto no longer has that event
 		var p browser.EventDownloadWillBegin
 		if decode(event, &p) {
 			report(&checkpoint.Entry{Kind: checkpoint.KindDownload, URL: p.URL, Target: m.targetOf(event.Session, containing)})
@@ -138,7 +138,7 @@ func (m *Monitor) process(event cdpproxy.Event) {
 			current.Dialog = ""
 		}
 	case eventCrashed:
-		if current != nil && !m.navigations.closing.Load() { // the launcher itself ends them
+		if current != nil && !m.navigations.closing.Load() { // the launcher itself ends the pages
 			current.Crashed = true
 			report(&checkpoint.Entry{Kind: checkpoint.KindCrash, URL: current.URL, Target: current.TargetID})
 		}
@@ -147,7 +147,7 @@ func (m *Monitor) process(event cdpproxy.Event) {
 		var p domstorage.EventDomStorageItemsCleared
 		if decode(event, &p) && p.StorageID != nil {
 			report(storageEntry(p.StorageID))
-			// Only the fact of a change matters.
+			// Only the fact of a first change matters.
 			m.observer.Post(event.Session, "DOMStorage.disable", nil)
 		}
 	}
@@ -206,9 +206,9 @@ func (m *Monitor) infoChanged(t *target.Info) *checkpoint.Entry {
 	return nil
 }
 
-// postElsewhere is the request of a form that is posted into another tab or window, as
-// by a click with Ctrl or Shift. The browser sends it before that tab can be watched,
-// so no session gets an event about it. Where a session does get one, as with
+// postElsewhere is the request of a form that is submitted into another tab or window, for
+// example by a click with Ctrl or Shift. The browser sends it before that tab can be watched,
+// so no session gets an event about it. In cases where a session does get one, as with
 // target=_blank, the request is reported twice, which does no harm.
 func postElsewhere(form checkpoint.Entry, disposition cdppage.ClientNavigationDisposition) *checkpoint.Entry {
 	if form.Method != http.MethodPost || disposition == cdppage.ClientNavigationDispositionCurrentTab {
@@ -226,8 +226,8 @@ func storageEntry(s *domstorage.StorageID) *checkpoint.Entry {
 	return &checkpoint.Entry{Kind: checkpoint.KindStorage, URL: cmp.Or(s.SecurityOrigin, string(s.StorageKey)), Name: area}
 }
 
-// enable turns on the events of a new target, and lets it run. Chrome's network buffers
-// are small: only the few words that answer a write matter.
+// enable turns on the events of a new target, and lets it run. Chrome's network buffers are
+// kept small, because only the short answers to writes are needed.
 func (m *Monitor) enable(attached *target.EventAttachedToTarget) {
 	session, kind := string(attached.SessionID), attached.TargetInfo.Type
 	if kind == typePage {

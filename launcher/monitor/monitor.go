@@ -1,7 +1,7 @@
-// Package monitor watches what the pages of one browser do: where they navigate, what
-// they send, store, print and ask, and which of them are open. It reports the entries
-// of a session's journal, and changes nothing in the pages. Where a session is to keep
-// to rules about what its pages send, the guard enforces them.
+// Package monitor watches what the pages of one browser do: where they navigate, what they
+// send, store, print and ask, and which of them are open. It reports the entries of a session's
+// journal, and changes nothing in the pages. If a session has rules about what its pages may
+// send, the guard enforces them.
 package monitor
 
 import (
@@ -30,7 +30,7 @@ type Monitor struct {
 	mux      *cdpproxy.Mux
 	sink     func(checkpoint.Entry)
 
-	// The evidence's part about the network, and that about the console.
+	// The parts of the evidence about the network and the console.
 	token   atomic.Uint64 // of the newest run; both parts name it
 	network recorder.Network
 	console recorder.Console
@@ -40,34 +40,34 @@ type Monitor struct {
 	answers     *answers
 	talk        *talk
 	cookies     *cookieWatch
-	newPage     chan struct{} // one place: a page has its first document
+	newPage     chan struct{} // has room for one; signalled when a page has its first document
 	gets        *gets
 	still       still
 	groupPrefix string // of the names of request groups
-	// harmless are the requests that the profile's owner declared harmless.
+	// harmless are the requests that the profile's owner has declared harmless.
 	harmless atomic.Pointer[[]decision.Harmless]
 	rules    atomic.Pointer[Rules] // see Enforce
 
-	traffic      chan heard   // what pages sent, and was answered, and is not processed yet
-	pending      atomic.Int64 // how many of them
+	traffic      chan heard   // what pages sent, and answers, until they are processed
+	pending      atomic.Int64 // number of elements in traffic
 	documents    chan frameDocument
 	closedRoots  chan closedRoot
-	lastOverflow time.Time     // when traffic was full; used by the pipe's reader alone
-	processed    atomic.Uint64 // how many of the observer's events were processed
+	lastOverflow time.Time     // when traffic was full; only the pipe's reader uses it
+	processed    atomic.Uint64 // number of the observer's events that were processed
 	progress     broadcast     // signalled after each event and each request
 
 	mu         sync.Mutex
 	pages      map[string]*page   // by target
 	targets    map[string]string  // target by CDP session
-	frames     map[string]string  // for each frame in a process of its own, the target it is in
+	frames     map[string]string  // for each frame in a process of its own, the target that contains it
 	sent       map[[2]string]bool // requests that were reported, by id and URL
-	named      map[string]named   // the last of the requests that were reported, by id
-	namesGiven int                // to requests
+	named      map[string]named   // the last reported request of each id
+	namesGiven int                // number of names given to requests
 	sockets    map[[2]string]bool // websockets that were reported since the last checkpoint, by id and declaration
 	groups     map[[32]byte]*group
-	typed      map[documentField]time.Time // when it was reported, since something was sent or the last checkpoint
-	grouped    int                         // groups that were ever made
-	ownContext string                      // id of the profile's own browser context: that of the first page
+	typed      map[documentField]time.Time // when it was reported, since the last request or checkpoint
+	grouped    int                         // number of groups that were ever made
+	ownContext string                      // id of the profile's own browser context: the context of the first page
 	closing    int                         // pages that were asked to close and are still open
 	keptPage   string                      // target id of the one page of a warm browser
 	ticks      uint64                      // counts events, to order pages by their last one
@@ -102,9 +102,9 @@ var watchedEvents = []string{
 	eventStorageAdded, eventStorageUpdated, eventStorageRemoved, eventStorageCleared,
 }
 
-// readerEvents are the events that the pipe's reader handles at once: those for the
-// recorders, and those that show what caused a request. The monitor does not enable the
-// Runtime domain, since pages can detect that.
+// readerEvents are the events that the pipe's reader handles at once: those for the recorders,
+// and those that show what caused a request. The monitor does not enable the Runtime domain,
+// since pages can detect that.
 var readerEvents = slices.Concat([]string{eventLogEntry, eventWebSocketCreated, eventRequestExtra, eventPaused, eventWebTransport, eventHeaders, eventBindingCalled}, navigationEvents, getEvents, recorder.NetworkEvents)
 
 // Attach begins to observe the browser behind the mux. It is called once, before
@@ -130,14 +130,14 @@ var autoAttach = map[string]any{"autoAttach": true, "waitForDebuggerOnStart": tr
 // Observer makes CDP calls of the launcher's own. It is nil before Attach.
 func (m *Monitor) Observer() *cdpproxy.Observer { return m.observer }
 
-// Attribute names the run to which everything seen from now on belongs, and the
-// requests that the profile's owner declares harmless. A request is judged by the
-// declarations at the time when it was sent.
+// Attribute names the run to which everything seen from now on belongs, and the requests that
+// the profile's owner declares harmless. A request is judged by the declarations that were in
+// force when it was sent.
 func (m *Monitor) Attribute(token lease.Token, harmless []string) {
 	m.token.Store(uint64(token))
 	var list []decision.Harmless
 	for _, text := range harmless {
-		if h, err := decision.ParseHarmless(text); err == nil { // a profile's settings accept no text that cannot be parsed
+		if h, err := decision.ParseHarmless(text); err == nil { // the settings of a profile accept only texts that can be parsed
 			list = append(list, h)
 		}
 	}
@@ -150,8 +150,8 @@ func (m *Monitor) Network() []byte { return m.network.Part() }
 // Console is the part of a bundle about the console.
 func (m *Monitor) Console() []byte { return m.console.Part() }
 
-// Traffic takes an event about what a page sent or printed. The pipe's reader calls it,
-// so it never blocks.
+// Traffic takes in an event about what a page sent or printed. The pipe's reader calls it, so
+// it never blocks.
 func (m *Monitor) Traffic(t cdpproxy.Traffic) {
 	switch {
 	case t.Cookies != nil:
@@ -175,7 +175,7 @@ func (m *Monitor) Traffic(t cdpproxy.Traffic) {
 
 // overflowed reports that something could not be recorded. The pipe's reader calls it.
 func (m *Monitor) overflowed() {
-	if time.Since(m.lastOverflow) > time.Second { // one unsafe request counts as much as many
+	if time.Since(m.lastOverflow) > time.Second { // one unrecorded unsafe request counts as much as many
 		m.lastOverflow = time.Now()
 		m.sink(checkpoint.Entry{Kind: checkpoint.KindRequest, Method: "MANY", Text: "more requests at once than could be recorded"})
 	}
@@ -192,7 +192,7 @@ func (m *Monitor) readerEvent(event cdpproxy.Event) {
 		return
 	}
 	for _, a := range m.answers.observe(event, m.navigations) {
-		if !m.queue(heard{answer: &a}) && a.id == "" { // that to an unsafe request, which has an id, counts as none
+		if !m.queue(heard{answer: &a}) && a.id == "" { // without an entry, an unsafe request (which has an id) counts as unanswered
 			m.overflowed()
 		}
 	}
@@ -342,14 +342,13 @@ func (m *Monitor) Checkpointed() {
 	m.dropped = 0
 }
 
-// Closing says that the launcher itself closes the pages from now on. What they may
-// send then is not reported: when the browser closes they send nothing any more, and
-// after a release nobody judges it.
+// Closing says that from now on the launcher itself closes the pages. What they send then is
+// not reported: while the browser closes they can send nothing any more, and after a release
+// nobody judges it.
 func (m *Monitor) Closing() { m.navigations.closing.Store(true) }
 
-// LearnContext asks the browser which context is the profile's own. Until then the
-// context of the first page counts as such, which may be a client's in a browser that
-// was adopted.
+// LearnContext asks the browser which context is the profile's own. Until then the context of
+// the first page is taken for it; in a browser that was adopted, that may be a client's.
 func (m *Monitor) LearnContext(ctx context.Context) error {
 	var r struct {
 		Default string `json:"defaultBrowserContextId"`
@@ -365,7 +364,7 @@ func (m *Monitor) LearnContext(ctx context.Context) error {
 	return nil
 }
 
-// remember puts an entry into a map. A map that is full is emptied first.
+// remember puts an entry into a map. If the map is full, it is emptied first.
 func remember[K comparable, V any](known map[K]V, key K, value V) {
 	if len(known) >= maxKnown {
 		clear(known)
@@ -373,7 +372,7 @@ func remember[K comparable, V any](known map[K]V, key K, value V) {
 	known[key] = value
 }
 
-// decode parses an event's parameters into params, and tells whether that was possible.
+// decode parses an event's parameters into params, and tells whether it could.
 func decode(event cdpproxy.Event, params any) bool {
 	return json.Unmarshal(event.Params, params) == nil
 }
@@ -395,7 +394,7 @@ func (b *broadcast) next() <-chan struct{} {
 	}
 }
 
-// signal wakes everybody who waits. It costs next to nothing while nobody does.
+// signal wakes all goroutines that wait. It costs almost nothing if there are none.
 func (b *broadcast) signal() {
 	if b.waiting.Load() == nil {
 		return

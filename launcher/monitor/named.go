@@ -12,16 +12,16 @@ import (
 	"leasehold/checkpoint"
 )
 
-// heard is something that waits to be processed: what a page sent, or an answer. They wait
-// in one line, so that a request is reported before its answer, and everything that was
-// answered before a call of CatchUp is reported when it returns.
+// heard is something that waits to be processed: what a page sent, or an answer. Both wait in
+// one queue, so that a request is reported before its answer, and everything that was answered
+// before a call of CatchUp is reported when that call returns.
 type heard struct {
 	traffic cdpproxy.Traffic
 	answer  *answer
 	told    *told
 }
 
-// queue puts something into the line, and tells whether there was room. It never blocks.
+// queue puts something into the queue, and tells whether there was room. It never blocks.
 func (m *Monitor) queue(h heard) bool {
 	m.pending.Add(1)
 	select {
@@ -33,11 +33,11 @@ func (m *Monitor) queue(h heard) bool {
 	}
 }
 
-// named is an unsafe request with the name by which its answer is known.
+// named is an unsafe request with the name to which its answer refers.
 type named struct{ name, method, url string }
 
-// name gives a request a name. Where a redirect sent it on, it returns the answer to the
-// request before. The caller holds m.mu.
+// name gives a request a name. If a redirect led to the request, name returns the answer to the
+// request before it. The caller holds m.mu.
 func (m *Monitor) name(r request, e *checkpoint.Entry) (before *checkpoint.Entry) {
 	if was, known := m.named[r.RequestID]; known && r.Redirect != nil {
 		before = &checkpoint.Entry{
@@ -50,7 +50,7 @@ func (m *Monitor) name(r request, e *checkpoint.Entry) (before *checkpoint.Entry
 	return before
 }
 
-// answered reports an answer. One to an unsafe request that was not reported says nothing.
+// answered reports an answer. It ignores an answer to an unsafe request that was not reported.
 func (m *Monitor) answered(a answer) {
 	e := a.entry
 	if a.id != "" {
@@ -69,14 +69,14 @@ func (m *Monitor) answered(a answer) {
 	m.sink(e)
 }
 
-// hearTimeout bounds how long HearAnswers waits. An answer that is not told of in that time
-// counts as none.
+// hearTimeout bounds how long HearAnswers waits. An answer that Chrome does not report in that
+// time counts as missing.
 const hearTimeout = 300 * time.Millisecond
 
 // HearAnswers returns when everything that pages sent before the call, and all answers that
-// they had got, are reported. Chrome tells each of its clients of an answer on a way of its
-// own, so that a worker may have heard of one that the launcher has not. On the same way a
-// command's answer comes after it.
+// they had received, are reported. Chrome reports an answer to each of its clients separately,
+// so a worker may know of an answer that the launcher has not heard of yet. A command sent on a
+// CDP session is answered after the earlier events of that session.
 func (m *Monitor) HearAnswers(ctx context.Context) {
 	if m.observer == nil {
 		return
@@ -86,7 +86,7 @@ func (m *Monitor) HearAnswers(ctx context.Context) {
 	var asking sync.WaitGroup
 	for _, session := range m.answers.waiting() {
 		asking.Go(func() {
-			// Web workers have no such command. Their reply is as good.
+			// Web workers have no such command. An error as the reply does as well.
 			_ = m.observer.Call(ctx, session, "Page.getFrameTree", nil, nil)
 		})
 	}

@@ -22,9 +22,9 @@ type page struct {
 	opened    boottime.Instant
 	lastEvent uint64 // Monitor.ticks at its last event
 	reported  string // the URL that was reported last
-	early     bool   // reported came from the browser's session, and the page's own has not confirmed it yet
+	early     bool   // reported came from the browser's session, and the page's own session has not confirmed it yet
 	framed    bool   // frames of its document may have been reported
-	looks     int    // how often its first document had the cookies looked at
+	looks     int    // number of times that its first document made learnCookies look
 }
 
 // navigated is the entry for a page that went to a URL, nil if that is reported
@@ -40,8 +40,8 @@ func (pg *page) navigated(url string, early bool) *checkpoint.Entry {
 	return &checkpoint.Entry{Kind: checkpoint.KindURL, URL: url, Target: pg.TargetID}
 }
 
-// committed is navigated for a page that has a new document. The frames of the old
-// document are gone then, so the navigation is reported even if the URL is the same.
+// committed is navigated for a page that has a new document. The frames of the old document are
+// gone then, so the navigation is reported even if the URL is the same.
 func (pg *page) committed(url string) *checkpoint.Entry {
 	entry := pg.navigated(url, false)
 	if entry == nil && pg.framed {
@@ -160,9 +160,9 @@ func (m *Monitor) AwaitPages(ctx context.Context) error {
 	return nil
 }
 
-// TargetsByUse is Targets in the order of Chrome's own list: what belongs to the page that was
-// opened or brought to the front last comes first, and workers come last. It does not know
-// which tab Chrome brings to the front when the one in front is closed.
+// TargetsByUse is Targets in the order of Chrome's own list: the targets of the page that was
+// opened or brought to the front last come first, and workers come last. It does not know which
+// tab Chrome brings to the front when the front tab is closed.
 func (m *Monitor) TargetsByUse(ctx context.Context) ([]*target.Info, error) {
 	list, err := m.Targets(ctx)
 	if err != nil {
@@ -174,7 +174,7 @@ func (m *Monitor) TargetsByUse(ctx context.Context) ([]*target.Info, error) {
 		switch pg := m.pageOf(string(t.TargetID)); {
 		case pg != nil:
 			used[t] = max(pg.opened, m.mux.ActivatedAt(pg.TargetID))
-		case t.Type == typePage: // it was opened just now
+		case t.Type == typePage: // the page was opened just now
 			used[t] = math.MaxInt64
 		}
 	}

@@ -15,14 +15,14 @@ import (
 )
 
 // While a browser stands still, because its network service is stopped, its pages go on
-// and what they send is withheld. The monitor keeps it apart from what was sent: if the
-// browser goes on, it is reported as sent; if the pages are ended, as withheld for good.
+// running, and what they send is withheld. The monitor keeps it apart from what was sent: if
+// the browser goes on, it is reported as sent; if the pages are ended, as withheld for good.
 
 const (
 	// maxWithheld is how many withheld requests and messages are kept one by one.
 	maxWithheld = 1000
-	// recentlyBegun is how long ago an unanswered request may have begun, so that it may
-	// still wait in the network service. Messages on websockets get no answer.
+	// recentlyBegun is the greatest age of an unanswered request that may still wait in the
+	// network service. Messages on websockets get no answer.
 	recentlyBegun = 10 * time.Second
 )
 
@@ -35,21 +35,21 @@ type Withheld struct {
 	Type   string    `json:"type,omitempty"`
 }
 
-// still is what is known of a browser that stands still, and of what may wait in its
-// network service. The zero value is a browser that does not. Its methods may be called
+// still is what is known of a browser that stands still, and of what may wait in its network
+// service. The zero value is a browser that does not stand still. Its methods may be called
 // concurrently.
 type still struct {
 	mu    sync.Mutex
 	since float64 // when it stood still, by Chrome's clock; zero: it does not
-	over  bool    // its pages were ended: what comes late was withheld, too
+	over  bool    // its pages were ended: what is reported later was withheld, too
 
 	entries []checkpoint.Entry
 	at      []time.Time
-	more    uint64              // that were not kept one by one
-	seen    map[messageKey]bool // messages, which several sessions report
-	any     bool                // something was withheld, or began: safe requests, too
+	more    uint64              // number of those that were not kept one by one
+	seen    map[messageKey]bool // messages that were counted; several sessions report them
+	any     bool                // something was withheld or begun, safe requests included
 
-	open     map[string]pendingRequest // requests without an end, by id
+	open     map[string]pendingRequest // requests that have not ended, by id
 	messages boottime.Instant          // when the last message was sent
 }
 
@@ -66,7 +66,7 @@ type pendingRequest struct {
 // chromeClock is a time as Chrome's events have it: seconds on the kernel's CLOCK_MONOTONIC.
 func chromeClock(at time.Duration) float64 { return at.Seconds() }
 
-// begins tells the monitor that nothing leaves the browser since at, by the kernel's
+// begins tells the monitor that nothing has left the browser since at, a time of the kernel's
 // CLOCK_MONOTONIC.
 func (s *still) begins(at time.Duration) {
 	s.mu.Lock()
@@ -74,8 +74,8 @@ func (s *still) begins(at time.Duration) {
 	s.since, s.seen = chromeClock(at), map[messageKey]bool{}
 }
 
-// withholds takes in an entry for what a page sent at a time by Chrome's clock, and tells
-// whether it is withheld. socket is the id of the websocket that a message is for.
+// withholds takes in an entry for what a page sent at a time of Chrome's clock, and tells
+// whether it is withheld. socket is the id of the websocket if the entry is a message.
 func (s *still) withholds(e checkpoint.Entry, at float64, socket string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -94,7 +94,7 @@ func (s *still) withholds(e checkpoint.Entry, at float64, socket string) bool {
 	return true
 }
 
-// add keeps an entry. s.mu is held.
+// add keeps an entry. The caller holds s.mu.
 func (s *still) add(e checkpoint.Entry) {
 	if s.over {
 		return // it is reported at once
@@ -106,8 +106,9 @@ func (s *still) add(e checkpoint.Entry) {
 	s.entries, s.at = append(s.entries, e), append(s.at, time.Now().UTC())
 }
 
-// take returns what was withheld, and forgets it. more is how many it leaves out. With
-// over, everything that is seen from now on was withheld; otherwise the browser moves.
+// take returns what was withheld, and forgets it. more is the number of entries that were not
+// kept. If over is true, everything reported from now on was withheld; otherwise the browser
+// moves again.
 func (s *still) take(over bool) (entries []checkpoint.Entry, more uint64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -133,7 +134,7 @@ func (s *still) ended() bool {
 	return s.over
 }
 
-// eventMessageSent tells of a message that a page sent on a websocket.
+// eventMessageSent reports a message that a page sent on a websocket.
 const eventMessageSent = "Network.webSocketFrameSent"
 
 var (
@@ -141,7 +142,7 @@ var (
 	safeMethodTexts = [][]byte{[]byte(`"method":"GET"`), []byte(`"method":"HEAD"`), []byte(`"method":"OPTIONS"`)}
 )
 
-// observe takes an event of a request. The pipe's reader calls it, for each.
+// observe takes in an event of a request. The pipe's reader calls it for each one.
 func (s *still) observe(method string, params json.RawMessage, now boottime.Instant) {
 	switch method {
 	case eventRequest:
@@ -156,7 +157,7 @@ func (s *still) observe(method string, params json.RawMessage, now boottime.Inst
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		if s.open == nil || len(s.open) >= maxKnown {
-			s.any = s.any || s.open != nil // which of them wait is not known any more
+			s.any = s.any || s.open != nil // it is no longer known which of them wait
 			s.open = map[string]pendingRequest{}
 		}
 		s.open[requestID(params)] = r
@@ -173,7 +174,7 @@ func (s *still) observe(method string, params json.RawMessage, now boottime.Inst
 	}
 }
 
-// waiting tells whether anything may wait in the network service of a browser that stands
+// waiting tells whether anything may wait in the network service of a browser that has stood
 // still since then: it would be sent if the network service went on.
 func (s *still) waiting(since boottime.Instant) bool {
 	s.mu.Lock()
@@ -205,8 +206,8 @@ func (m *Monitor) Moves() {
 	}
 }
 
-// PagesEnd tells the monitor that the launcher ends the pages of a browser that stood
-// still: what was withheld is never sent, and is reported so.
+// PagesEnd tells the monitor that the launcher ends the pages of a browser that stood still:
+// what was withheld is never sent, and is reported as withheld.
 func (m *Monitor) PagesEnd() {
 	entries, more := m.still.take(true)
 	for _, e := range entries {
@@ -222,17 +223,17 @@ func withheldEntry(e checkpoint.Entry) checkpoint.Entry {
 	return checkpoint.Entry{Kind: checkpoint.KindWithheld, Method: e.Method, URL: e.URL, Type: e.Type, Declared: e.Declared, Text: "never sent: the worker was lost"}
 }
 
-// MayHaveSent reports that pages may have sent something that cannot be told from what was
-// withheld. why says so in words.
+// MayHaveSent reports that pages may have sent something that cannot be told apart from what
+// was withheld. why explains that in words.
 func (m *Monitor) MayHaveSent(why string) {
 	m.sink(checkpoint.Entry{Kind: checkpoint.KindRequest, Method: checkpoint.Unseen, Text: why})
 }
 
-// MayWait tells whether anything may wait in the browser's network service, which was
-// stopped at since.
+// MayWait tells whether anything may wait in the browser's network service, which was stopped
+// at since.
 func (m *Monitor) MayWait(since boottime.Instant) bool { return m.still.waiting(since) }
 
-// Withheld is what was withheld so far and not reported, and how many more there were.
+// Withheld is what was withheld so far and not reported, and how many entries it leaves out.
 func (m *Monitor) Withheld() (list []Withheld, more uint64) {
 	m.still.mu.Lock()
 	defer m.still.mu.Unlock()
@@ -243,10 +244,11 @@ func (m *Monitor) Withheld() (list []Withheld, more uint64) {
 }
 
 // AwaitCookies returns when the cookies that scripts of the open pages have set are in the
-// browser's cookie store. Setting one takes a script no time, but it is on its way to the
-// network service for a moment, in which Storage.getCookies does not have it; reading goes
-// the same way after it. The error says how many documents did not answer before the
-// deadline of ctx. Frames in the process of their page are not asked.
+// browser's cookie store. A script sets a cookie in no time, but for a moment the cookie is on
+// its way to the network service, and Storage.getCookies does not have it yet. Reading the
+// cookies in the page takes the same way after it, so its answer comes later. The error says
+// how many documents did not answer before the deadline of ctx. Frames in the process of their
+// page are not asked.
 func (m *Monitor) AwaitCookies(ctx context.Context) error {
 	m.mu.Lock()
 	documents := map[string]string{} // session by frame, which has the id of its target
@@ -256,8 +258,8 @@ func (m *Monitor) AwaitCookies(ctx context.Context) error {
 		}
 	}
 	m.mu.Unlock()
-	// A document that reads its cookies when the network service is stopped waits for it, and
-	// shows nothing more. So one that gets to it too late does not.
+	// A document that reads its cookies while the network service is stopped waits for it, and
+	// shows nothing more. So a document that runs this expression too late must not read them.
 	deadline, _ := ctx.Deadline()
 	script := fmt.Sprintf("(() => { if (Date.now() >= %d) return false; try { document.cookie } catch {} return true })()", deadline.UnixMilli())
 	var asking sync.WaitGroup
@@ -266,7 +268,7 @@ func (m *Monitor) AwaitCookies(ctx context.Context) error {
 		asking.Go(func() {
 			var read bool
 			if err := m.inPage(ctx, session, frame, script, &read); ctx.Err() != nil || err == nil && !read {
-				silent.Add(1) // what has an error before is no document: a worker
+				silent.Add(1) // a target that answers with an error earlier is no document, but a worker
 			}
 		})
 	}

@@ -13,7 +13,7 @@ import (
 	"leasehold/lease"
 )
 
-// bundles tells of the evidence of profiles.
+// bundles shows the evidence about profiles.
 type bundles struct {
 	*rooms
 	records *records

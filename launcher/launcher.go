@@ -172,10 +172,10 @@ type rooms struct {
 type Launcher struct {
 	*rooms
 	*grants                    // grants leases
-	*records                   // what is told and set of profiles
+	*records                   // shows profiles and changes their settings
 	*bundles                   // their evidence
-	*directories               // how they are made, copied and put aside
-	*moves                     // how they come here from other hosts
+	*directories               // makes, copies and archives their directories
+	*moves                     // moves them here from other hosts
 	gallery      *view.Gallery // has the views of living sessions
 
 	readiness *readiness

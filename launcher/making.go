@@ -12,7 +12,7 @@ import (
 	"leasehold/lease"
 )
 
-// directories makes the directories of profiles, copies them, and puts them aside.
+// directories makes, copies and archives the directories of profiles.
 type directories struct {
 	*rooms
 	grants  *grants

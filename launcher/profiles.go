@@ -14,7 +14,7 @@ import (
 	"leasehold/lease"
 )
 
-// records tells of profiles, and sets what can be set of them.
+// records shows profiles, and changes their settings.
 type records struct {
 	*rooms
 	grants *grants

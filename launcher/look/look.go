@@ -1,9 +1,9 @@
-// Package look finds out what the open pages of a browser ask for, and what was left
-// unfinished in them: once, at the loss of a worker, before anything is closed. It reads
-// one snapshot of each page and of each frame of another process, closed shadow roots
-// included, and judges it by structure: types and autocomplete of fields, roles, and what lies
-// over what. It reads no words, so pages may be in any language, and it keeps nothing that
-// was typed.
+// Package look finds out what the open pages of a browser ask for, and what was left unfinished
+// in them. This is done once, at the loss of a worker, before anything is closed. It reads one
+// snapshot of each page and of each frame in another process, including closed shadow roots,
+// and judges it by its structure: the types and autocomplete of fields, roles, and which
+// element covers which. It reads no words, so pages may be in any language, and it keeps
+// nothing that was typed.
 //
 // A look changes nothing in a page, and needs no network.
 package look
@@ -27,29 +27,29 @@ import (
 // Page is an open page, and what is known of it without asking it.
 type Page struct {
 	TargetID string
-	// Frames are those of other processes in it, at any depth.
+	// Frames are the frames in it that have processes of their own, at any depth.
 	Frames []Frame
-	// Typed says that a worker typed into the page's document or a frame of it, and Acted
-	// that it did anything there.
+	// Typed says that a worker typed into the page's document or one of its frames; Acted, that
+	// it did anything there.
 	Typed, Acted bool
 	// First says that the page's document was the first one that the session saw.
 	First bool
-	// Silent says that the page sent no request since a worker last typed.
+	// Silent says that the page has sent no request since a worker last typed.
 	Silent bool
 	// Offline says that a worker keeps the page offline.
 	Offline bool
-	// Authentication is the URL whose answer asks for HTTP authentication, where that is
-	// the page's last document; empty where none does.
+	// Authentication is the URL whose answer asks for HTTP authentication, if that is the
+	// page's last document; empty if none does.
 	Authentication string
-	// Leaving, unless nil, tells whether the page is on its way to another document by now.
+	// Leaving tells whether the page is by now navigating to another document. It may be nil.
 	Leaving func() bool
 }
 
-// Frame is a frame of another process.
+// Frame is a frame in another process.
 type Frame struct {
-	TargetID  string // the frame's id, too
-	SessionID string // the observer's, on the frame
-	Parent    string // the target that it is in
+	TargetID  string // also the frame's id
+	SessionID string // the observer's session on the frame
+	Parent    string // the target that contains it
 }
 
 // Looker looks at the pages of one browser. Look may be called for several pages at the same
@@ -73,13 +73,13 @@ func New(caller capture.Caller, pages []Page) *Looker {
 
 // Seen is what was seen of one page.
 type Seen struct {
-	// Number is the page's place among those of the bundle, from one on.
+	// Number is the page's number in the bundle, from one on.
 	Number int `json:"page"`
-	// Blind says what could not be looked at, and why; empty: everything was. Harmless
-	// says that there was nothing to see.
+	// Blind says what could not be looked at, and why; empty: everything was looked at.
+	// Harmless says that there was nothing to see.
 	Blind    string `json:"not_seen,omitempty"`
 	Harmless bool   `json:"nothing_to_see,omitempty"`
-	Frames   int    `json:"frames"` // of other processes, that were looked at
+	Frames   int    `json:"frames"` // number of frames in other processes that were looked at
 	Shows    []Show `json:"shows"`
 }
 
@@ -95,23 +95,23 @@ type Show struct {
 // Bounds of one look.
 const (
 	lookTimeout = 4 * time.Second
-	// askTimeout bounds each answer but that of the snapshot.
+	// askTimeout bounds each answer except that of the snapshot.
 	askTimeout = 2 * time.Second
 	maxFrames  = 24
 	// maxEdited is how many fields are asked whether somebody typed into them.
 	maxEdited = 24
 )
 
-// Look begins to look at one page. number is its place in the bundle. What it returns is
-// called once, and ends the look: image is a screenshot of what the page shows, or missing is
-// why there is none. A page that answers is looked at without an image, too: its structure
-// says what it asks for.
+// Look begins to look at one page. number is its number in the bundle. The returned function is
+// called once, and ends the look: image is a screenshot of what the page shows, or missing says
+// why there is none. A page that answers is looked at even without an image, because its
+// structure says what it asks for.
 func (e *Looker) Look(ctx context.Context, number int, p capture.Page) (end func(p capture.Page, image []byte, missing string)) {
 	early := e.examine(ctx, number, p)
 	return func(p capture.Page, image []byte, missing string) {
 		v := &view{looker: e, target: p, known: e.pages[p.TargetID], seen: Seen{Number: number, Shows: []Show{}}}
 		if !v.obstructed(missing) {
-			if early.failed() { // the page draws now
+			if early.failed() { // the page is drawn by now
 				early.drop()
 				early = e.examine(ctx, number, p)
 			}
@@ -129,17 +129,17 @@ func (e *Looker) Look(ctx context.Context, number int, p capture.Page) (end func
 	}
 }
 
-// examination is that of a page, which goes on beside its caller.
+// examination is the examination of a page, which runs beside its caller.
 type examination struct {
 	stop  context.CancelFunc
 	ended chan struct{}
-	// What follows may be read when it has ended.
+	// The following may be read when it has ended.
 	seen  Seen
 	large string
 	err   error
 }
 
-// examine begins to ask a page what it shows, unless something is known to stand against it.
+// examine begins to ask a page what it shows, unless something is known to prevent that.
 func (e *Looker) examine(ctx context.Context, number int, p capture.Page) *examination {
 	ctx, stop := context.WithTimeout(ctx, lookTimeout)
 	x := &examination{stop: stop, ended: make(chan struct{})}
@@ -157,7 +157,7 @@ func (e *Looker) examine(ctx context.Context, number int, p capture.Page) *exami
 	return x
 }
 
-// failed tells whether it has ended, in vain.
+// failed tells whether it has ended without a result.
 func (x *examination) failed() bool {
 	select {
 	case <-x.ended:
@@ -185,11 +185,11 @@ func (v *view) show(question, format string, args ...any) {
 	v.seen.Shows = append(v.seen.Shows, Show{Question: question, How: fmt.Sprintf(format, args...)})
 }
 
-// isAlert tells whether an open dialog only tells something. Its text begins with its type.
+// isAlert tells whether an open dialog only informs. Its text begins with its type.
 func isAlert(dialog string) bool { return strings.HasPrefix(dialog, "alert:") }
 
-// obstructed tells whether something is known of the page for which it cannot be asked, and
-// says that in v.seen. missing is why there is no picture of it.
+// obstructed tells whether something is known that keeps the page from being asked, and writes
+// that into v.seen. missing is why there is no picture of the page.
 func (v *view) obstructed(missing string) bool {
 	where := place(v.target.URL)
 	if v.known.Authentication != "" {
@@ -222,8 +222,8 @@ func (v *view) obstructed(missing string) bool {
 	return false
 }
 
-// judge says in v.seen what could not be seen of a page that was asked. drawn says that there
-// is a picture of it.
+// judge writes into v.seen what could not be seen of a page that was asked. drawn says that
+// there is a picture of it.
 func (v *view) judge(large string, err error, drawn bool) {
 	where := place(v.target.URL)
 	switch {
@@ -231,8 +231,8 @@ func (v *view) judge(large string, err error, drawn bool) {
 		v.seen.Blind, v.seen.Harmless = fmt.Sprintf("the page %s is too large to be looked at: %s", where, large), true
 	case err == nil:
 	case errors.Is(err, context.DeadlineExceeded) && drawn && v.leaving():
-		// A page that is drawn and does not answer waits for the answer to a navigation:
-		// Chrome keeps commands for it back meanwhile.
+		// A page that is drawn but does not answer waits for the answer to a navigation:
+		// meanwhile Chrome holds back commands for it.
 		v.seen.Blind, v.seen.Harmless = fmt.Sprintf("the page is on its way from %s to a document that has not come", where), true
 	default:
 		v.seen.Blind = fmt.Sprintf("the page %s could not be looked at: %v", where, err)
@@ -249,8 +249,8 @@ func (v *view) call(ctx context.Context, session, method string, params, result 
 	return v.looker.caller.Call(ctx, session, method, params, result)
 }
 
-// examine asks the page and its frames, and finds what they show. large says that it did
-// not, since the page is too large.
+// examine asks the page and its frames, and finds what they show. large is not empty if the
+// page is too large for that.
 func (v *view) examine(ctx context.Context) (large string, err error) {
 	worlds, large, err := capture.Worlds(ctx, v.looker.caller, v.target.SessionID)
 	if err != nil || large != "" {
@@ -288,8 +288,8 @@ func (v *view) examine(ctx context.Context) (large string, err error) {
 	return "", nil
 }
 
-// graft takes the snapshots of a page or frame, and of the frames of other processes in
-// it. A frame that does not answer is named in v.seen.
+// graft takes the snapshots of a page or frame, and of the frames in it that have processes of
+// their own. A frame that does not answer is named in v.seen.
 func (v *view) graft(ctx context.Context, target, session string, depth int) (graft, error) {
 	g := graft{session: session, inside: map[int64]graft{}}
 	params := map[string]any{"computedStyles": styles, "includePaintOrder": true}
@@ -318,11 +318,11 @@ func (v *view) graft(ctx context.Context, target, session string, depth int) (gr
 			return g, err
 		}
 		if err != nil {
-			continue // it is gone
+			continue // the frame is gone
 		}
 		size := g.drawn(owner.BackendNodeID)
 		if size == 0 {
-			continue // nobody sees it
+			continue // the frame is not visible
 		}
 		_, large, err := capture.Worlds(ctx, v.looker.caller, f.SessionID)
 		var inner graft
@@ -330,8 +330,8 @@ func (v *view) graft(ctx context.Context, target, session string, depth int) (gr
 			inner, err = v.graft(ctx, f.TargetID, f.SessionID, depth+1)
 		}
 		if err != nil || large != "" {
-			// One that is loading does not answer, and does not matter unless it is what
-			// the page shows.
+			// A frame that is loading does not answer. That does not matter unless the frame is
+			// what the page shows.
 			v.seen.Harmless = size < largeFrame && (v.seen.Harmless || v.seen.Blind == "")
 			v.seen.Blind = "a frame of another process did not answer on " + place(v.target.URL)
 			continue
@@ -341,19 +341,19 @@ func (v *view) graft(ctx context.Context, target, session string, depth int) (gr
 	return g, nil
 }
 
-// silent tells whether an error says that nobody answered. Otherwise Chrome itself did, and
-// refused: what was asked for is not there any more.
+// silent tells whether an error says that nobody answered. Otherwise Chrome itself answered
+// with a refusal: what was asked for is no longer there.
 func silent(err error) bool {
 	var refused *cdpproxy.Error
 	return err != nil && !errors.As(err, &refused)
 }
 
-// largeFrame is the area, in device pixels, from which on a frame may be what its page is
-// for.
+// largeFrame is the area, in device pixels, from which on a frame may be the purpose of its
+// page.
 const largeFrame = 300 * 200
 
-// drawn is the area that an element takes in what a snapshot draws, in device pixels; zero
-// where it is not drawn.
+// drawn is the area that an element covers in what a snapshot draws, in device pixels; zero if
+// it is not drawn.
 func (g graft) drawn(backend int64) float64 {
 	for i := range g.snapshot.Documents {
 		d := &g.snapshot.Documents[i]
@@ -366,8 +366,8 @@ func (g graft) drawn(backend int64) float64 {
 	return 0
 }
 
-// viewport is what of the page is shown, in device pixels, and how many of them a CSS pixel
-// has.
+// viewport is the visible part of the page, in device pixels, and the number of device pixels
+// per CSS pixel.
 func (v *view) viewport(ctx context.Context) (box, float64, error) {
 	type layout struct {
 		Width  float64 `json:"clientWidth"`
@@ -386,7 +386,7 @@ func (v *view) viewport(ctx context.Context) (box, float64, error) {
 	return box{0, 0, m.Device.Width, m.Device.Height}, m.Device.Width / m.CSS.Width, nil
 }
 
-// state is what a document says of itself.
+// state is what a document says about itself.
 type state struct {
 	Used  bool  `json:"used"` // somebody clicked or typed in it
 	Focus focus `json:"focus"`
@@ -404,8 +404,8 @@ func (v *view) state(ctx context.Context, session string, world int) (state, err
 	return s, v.evaluate(ctx, session, world, stateScript, &s)
 }
 
-// waitingScript counts what the service workers of a document's origin are to do later.
-// An origin that may have none refuses to be asked.
+// waitingScript counts what the service workers of a document's origin are to do later. An
+// origin that cannot have service workers refuses the question.
 const waitingScript = `(async () => {
   let n = 0;
   if (!isSecureContext || !navigator.serviceWorker) return n;
@@ -427,7 +427,7 @@ func (v *view) waiting(ctx context.Context, world int) (n int, err error) {
 	return n, v.evaluate(ctx, v.target.SessionID, world, waitingScript, &n)
 }
 
-// evaluate runs a script in an isolated world of a page, which the page does not see.
+// evaluate runs a script in an isolated world of a page, which the page cannot see.
 func (v *view) evaluate(ctx context.Context, session string, world int, script string, result any) error {
 	var r answer
 	err := v.call(ctx, session, "Runtime.evaluate", map[string]any{
@@ -439,7 +439,7 @@ func (v *view) evaluate(ctx context.Context, session string, world int, script s
 	return r.into(result)
 }
 
-// answer is what Chrome says of a script that ran.
+// answer is Chrome's answer about a script that ran.
 type answer struct {
 	Result struct {
 		Value json.RawMessage `json:"value"`
@@ -457,8 +457,8 @@ func (a answer) into(result any) error {
 }
 
 // unsent finds what was typed and is still there. The page's own source tells what nobody
-// typed; where a page writes what is typed into its source, the field itself is asked.
-// Those of secret kinds are asked first.
+// typed; if a page writes what is typed into its source, the field itself is asked. Fields of
+// secret kinds are asked first.
 func (v *view) unsent(ctx context.Context, s *scene, focused focus) error {
 	if !v.known.Typed && !v.known.Acted {
 		return nil
@@ -522,7 +522,7 @@ func rank(f typedField) int {
 // editedScript tells whether somebody typed into a field, or is about to.
 const editedScript = `function() { return this.matches(":user-valid, :user-invalid") || this.getRootNode().activeElement === this }`
 
-// edited asks a field whether somebody typed into it. One that is gone was left by its page.
+// edited asks a field whether somebody typed into it. If the field is gone, its page was left.
 func (v *view) edited(ctx context.Context, e *element) (is bool, err error) {
 	var object struct {
 		Object struct {

@@ -12,20 +12,21 @@ import (
 	"leasehold/internal/id"
 )
 
-// A picture is a small bundle of one screenshot that is stored while its session lives:
-// where the whole host is lost later, there is nothing else. It is sealed like any
-// other bundle, but has no place in the profile's chain: the bundle that is made when
-// the session is lost names the session's pictures by the hashes of their manifests. A
-// picture that no bundle names is of no use once its session is over, and is removed.
+// A picture is a small bundle with one screenshot that is stored while its session lives: if
+// the whole host is lost later, there is nothing else. It is sealed like any other bundle, but
+// has no place in the profile's chain: the bundle that is made when the session is lost names
+// the session's pictures by the hashes of their manifests. A picture that no bundle names is
+// useless after its session, and is removed.
 
-// PictureReason is the recovery_reason of pictures, and PicturePart their one part.
+// PictureReason is the recovery_reason of pictures, and PicturePart is the name of their only
+// part.
 const (
 	PictureReason = "picture"
 	PicturePart   = "screenshot-1.jpg"
 )
 
-// KeptPictures is how many of a session's pictures are kept: the newest ones. Where
-// none of these shows anything, the newest that does is kept besides.
+// KeptPictures is how many of a session's pictures are kept: the newest ones. If none of these
+// shows anything, the newest one that does is kept, too.
 const KeptPictures = 3
 
 // Picture names a sealed picture, and says what it shows.
@@ -37,7 +38,7 @@ type Picture struct {
 	URL            string    `json:"url"`
 	Step           string    `json:"step"`
 	Checkpoint     string    `json:"checkpoint,omitempty"`
-	// Missing says why it shows nothing.
+	// Missing says why there is no picture.
 	Missing string `json:"missing,omitempty"`
 }
 
@@ -59,8 +60,8 @@ func (m Manifest) picture(sum string) Picture {
 	return p
 }
 
-// SplitPictures returns which of a session's pictures, the oldest first, are kept, and
-// which are not.
+// SplitPictures returns which of a session's pictures, given oldest first, are kept, and which
+// are not.
 func SplitPictures(all []Picture) (kept, rest []Picture) {
 	from := max(0, len(all)-KeptPictures)
 	kept, rest = slices.Clone(all[from:]), slices.Clone(all[:from])

@@ -79,10 +79,10 @@ func SplitPictures(all []Picture) (kept, rest []Picture) {
 
 func hasImage(p Picture) bool { return p.Missing == "" }
 
-// PutPicture seals a picture, a JPEG or the reason why it is missing, and stores it
-// without the spool: if the store does not take it before ctx ends, it is lost. After an
-// error of the store the Picture is returned, too, for DropPictures, since part of it
-// may have been stored.
+// PutPicture seals a picture, which is a JPEG or the reason why it is missing, and stores it
+// without the spool: if the store does not take it before ctx ends, it is lost. After an error
+// of the store the Picture is returned, too, for DropPictures, since part of it may have been
+// stored.
 func (a *Archive) PutPicture(ctx context.Context, m Manifest, image []byte, missing string) (Picture, error) {
 	s, p, err := sealPicture(m, image, missing, a.spool.keys.To)
 	if err != nil {
@@ -123,12 +123,12 @@ func sealPicture(m Manifest, image []byte, missing string, to *crypt.Recipients)
 	if err != nil {
 		return nil, Picture{}, fmt.Errorf("picture: %w", err)
 	}
-	// A picture has no other part that a store could ask for.
+	// A picture has no other part for which a store could ask.
 	content := func(string) ([]byte, error) { return stored, nil }
 	return &Sealed{Manifest: m, Raw: raw, part: content}, clear.picture(sha256Hex(raw)), nil
 }
 
-// DropPictures removes pictures from the store, also those that are stored in part.
+// DropPictures removes pictures from the store, even those that are only partly stored.
 func (a *Archive) DropPictures(ctx context.Context, profileID string, pictures ...Picture) error {
 	var errs []error
 	for _, p := range pictures {
@@ -139,8 +139,8 @@ func (a *Archive) DropPictures(ctx context.Context, profileID string, pictures .
 	return errors.Join(errs...)
 }
 
-// Pictures returns the pictures of a profile's sessions that the store has, of each
-// session those that are kept; the oldest first.
+// Pictures returns the pictures of a profile's sessions that are in the store, for each session
+// those that are kept; oldest first.
 func (a *Archive) Pictures(ctx context.Context, profileID string, sessions ...string) ([]Picture, error) {
 	list, err := a.store.List(ctx, profileID)
 	if err != nil {
@@ -154,7 +154,7 @@ func (a *Archive) Pictures(ctx context.Context, profileID string, sessions ...st
 		}
 		raw, err := a.store.Manifest(ctx, m.EvidenceID)
 		if errors.Is(err, ErrNotFound) {
-			continue // it was dropped since it was listed
+			continue // it was removed after it was listed
 		}
 		if err != nil {
 			return nil, fmt.Errorf("pictures of %s: %w", profileID, err)

@@ -35,7 +35,7 @@ func (m *Mux) NoteActivated(target string) {
 	m.activated[target] = boottime.Now()
 }
 
-// ActivatedAt returns when a tab was brought to the front last; zero if nobody did that.
+// ActivatedAt returns when a tab was last brought to the front; zero if it never was.
 func (m *Mux) ActivatedAt(target string) boottime.Instant {
 	m.mu.Lock()
 	defer m.mu.Unlock()

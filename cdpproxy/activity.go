@@ -7,16 +7,16 @@ import (
 	"leasehold/internal/boottime"
 )
 
-// Effect judges a client's command by its method and its parameters, which are JSON or
-// empty. acts says that the command can make the page that it is for do something: not
-// only load, or be looked at. types says that it enters text into the page.
+// Effect judges a client's command by its method and its parameters, which are JSON or empty.
+// acts says that the command can make the page do something, rather than only load it or look
+// at it. types says that it enters text into the page.
 //
-// It is called on the data path, with every command on its way to the browser, for
-// several connections at once. It must not block, and may not keep the slices.
+// It is called on the data path, with every command on its way to the browser, for several
+// connections at once. It must not block, and must not keep the slices.
 type Effect func(method, params []byte) (acts, types bool)
 
-// noteActivity notes when clients acted on pages, and typed into them. Connections may
-// come out of order: a later time stays.
+// noteActivity notes when clients acted on pages, and typed into them. Connections may report
+// out of order: the latest time is kept.
 func (m *Mux) noteActivity(at boottime.Instant, sent ...stagedCommand) {
 	for i := range sent {
 		m.noteConditions(sent[i].command)
@@ -36,20 +36,21 @@ func (m *Mux) noteActivity(at boottime.Instant, sent ...stagedCommand) {
 	}
 }
 
-// noteCall notes a command of the launcher's own that is sent in the name of a lease, as
-// noteActivity notes those of clients: a person who took over acts on pages by these.
+// noteCall notes a command of the launcher's own that is sent on behalf of a lease, as
+// noteActivity does for clients' commands: a person who took over acts on pages by such
+// commands.
 func (m *Mux) noteCall(msg []byte) {
 	if cmd, bad := scan(msg); bad == nil {
 		m.noteActivity(boottime.Now(), stagedCommand{command: cmd})
 	}
 }
 
-// maxNoted is how many targets or documents are noted in one map. A full map is emptied.
-// What is done next on some target then counts as done on every target.
+// maxNoted is how many targets or documents are noted in one map. A full map is emptied. The
+// next act then counts as done on every target.
 const maxNoted = 4096
 
-// noteTime notes when something was done on a target; "" is an unknown one. m.mu of the
-// Mux is held.
+// noteTime notes when something was done on a target; "" is an unknown one. The caller holds
+// m.mu of the Mux.
 func noteTime(times *map[string]boottime.Instant, target string, at boottime.Instant) {
 	if *times == nil || len(*times) >= maxNoted {
 		full := *times != nil
@@ -61,15 +62,15 @@ func noteTime(times *map[string]boottime.Instant, target string, at boottime.Ins
 	(*times)[target] = max((*times)[target], at)
 }
 
-// Chrome's replies to Target.createTarget and Page.navigate begin so, after the id. Pages
-// cannot influence that.
+// Chrome's replies to Target.createTarget and Page.navigate begin like this, after the id.
+// Pages cannot influence that.
 var (
 	madeReply      = []byte(`,"result":{"targetId":"`)
 	navigatedReply = []byte(`,"result":{"frameId":"`)
 	contextReply   = []byte(`,"result":{"browserContextId":"`)
 )
 
-// maxReplyHead is within how many bytes a reply has its id and the beginning of its
+// maxReplyHead is the number of bytes within which a reply has its id and the beginning of its
 // result.
 const maxReplyHead = 48
 
@@ -127,23 +128,23 @@ func (m *Mux) noteContext(msg []byte) {
 	m.cookieCommands.madeContext(r.Result.Context)
 }
 
-// Made tells whether a page, by its target's id, was made by a command: a client's or the
-// launcher's.
+// Made tells whether a page, given its target's id, was made by a command of a client or of the
+// launcher.
 func (m *Mux) Made(target string) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.made[target]
 }
 
-// Navigated tells whether a document, by its loader's id, was loaded by a command that
-// named its URL.
+// Navigated tells whether a document, given its loader's id, was loaded by a command that named
+// its URL.
 func (m *Mux) Navigated(loader string) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.navigated[loader]
 }
 
-// Forget makes Made, Navigated, Typed and ActedOn forget everything. It is for when the
+// Forget makes Made, Navigated, Typed and ActedOn forget everything. It is called when the
 // pages that clients had are gone.
 func (m *Mux) Forget() {
 	m.mu.Lock()

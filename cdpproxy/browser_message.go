@@ -11,8 +11,8 @@ var (
 	errorKey   = []byte(`,"error":`)
 )
 
-// browserMessage is what the envelope of a reply or an event of the browser says. Chrome
-// writes the id or the method first and the session last, without white space.
+// browserMessage is the envelope of a reply or an event of the browser. Chrome writes the id or
+// the method first and the session last, without white space.
 type browserMessage struct {
 	id        int64
 	isReply   bool
@@ -21,10 +21,10 @@ type browserMessage struct {
 	bodyEnd   int    // length of the message without its session and its last brace
 }
 
-// parseBrowserMessage reads the envelope of one message from Chrome without parsing the
-// rest. It looks for the session from the end: `,"sessionId":"X"}` can only be the
-// message's own last member there, since quotes inside a string are escaped, and
-// something nested would end in more than one bracket.
+// parseBrowserMessage reads the envelope of one message from Chrome without parsing the rest.
+// It looks for the session from the end: there `,"sessionId":"X"}` can only be the message's
+// own last member, because quotes inside a string are escaped, and a nested member would be
+// followed by more than one bracket.
 func parseBrowserMessage(msg []byte) browserMessage {
 	var parsed browserMessage
 	parsed.bodyEnd = len(msg) - 1

@@ -69,9 +69,9 @@ func (m *Mux) Call(ctx context.Context, method string, params, result any) error
 	return m.call(ctx, nil, "", method, params, result, &m.calls)
 }
 
-// call sends a command of the launcher's on a CDP session ("" is the root), through
-// the fence unless that is nil, and waits for the reply. on are the pending calls of
-// the browser session that the reply is routed to.
+// call sends a command of the launcher's on a CDP session ("" is the root), through the fence
+// if there is one, and waits for the reply. on are the pending calls of the browser session to
+// which the reply is routed.
 func (m *Mux) call(ctx context.Context, fence *lease.Fence, sessionID, method string, params, result any, on *pendingCalls) error {
 	if params == nil {
 		params = struct{}{}
@@ -98,7 +98,7 @@ func (m *Mux) call(ctx context.Context, fence *lease.Fence, sessionID, method st
 	if method == captureCommand {
 		m.pictures.asked(inFlight{sessionID, id})
 	}
-	if fence != nil { // before the write: what comes of it may be seen before that returns
+	if fence != nil { // before the write, since its effect may be seen before the write returns
 		m.noteCall(msg)
 	}
 	if err := m.send(fence, msg, nil); err != nil {
@@ -127,10 +127,10 @@ func (m *Mux) call(ctx context.Context, fence *lease.Fence, sessionID, method st
 	}
 }
 
-// oneWay is a command whose reply nobody needs. All share the largest id, which calls
-// do not reach before half a billion of them, so that the replies match none.
+// oneWay is a command whose reply nobody needs. All of them share the largest id, which calls
+// would reach only after half a billion, so that the replies match no call.
 func oneWay(sessionID, method string, params any) []byte {
-	// Maps of strings and booleans always marshal.
+	// Maps of strings and booleans can always be marshalled.
 	msg, _ := json.Marshal(struct {
 		ID        int64  `json:"id"`
 		Method    string `json:"method"`
@@ -143,9 +143,9 @@ func oneWay(sessionID, method string, params any) []byte {
 // maxPosts is how many posted commands may wait for room in the pipe.
 const maxPosts = 4096
 
-// post queues a one-way command for sendPosts, and does not block. While maxPosts are
-// queued, further ones are dropped: the browser does not read then, which whoever
-// waits for it finds out.
+// post queues a one-way command for sendPosts, and does not block. While maxPosts are queued,
+// further ones are dropped: the browser is then not reading, which others notice by waiting for
+// it.
 func (m *Mux) post(msg []byte) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -8,10 +8,10 @@ import (
 	"leasehold/lease"
 )
 
-// ClientSession is one browser session in Chrome, with everything that was opened under
-// it. It belongs to a Conn or to an Observer, and outlives its connection: what a
-// vanished client had opened stays as it was until Close, which would send the requests
-// that the client had paused and dispose of its contexts.
+// ClientSession is one browser session in Chrome, with everything that was opened under it. It
+// belongs to a Conn or to an Observer, and outlives its connection: what a vanished client had
+// opened stays as it was until Close, which would send the requests that the client had paused,
+// and dispose of its contexts.
 type ClientSession struct {
 	mux       *Mux
 	id        string      // of the browser session
@@ -20,7 +20,7 @@ type ClientSession struct {
 	inherited bool        // an earlier launcher opened it
 
 	mu                 sync.Mutex
-	conn               *Conn                    // nil: not connected yet, or no more
+	conn               *Conn                    // nil: not connected yet, or no longer
 	observer           *Observer                // nil, unless it is the launcher's own
 	paused             map[pausedRequest]bool   // true: the request waits for credentials
 	unsent             map[pausedRequest]string // of those, by id in the Network domain, unsafe ones that were not sent
@@ -51,7 +51,7 @@ func (m *Mux) inheritSessions() {
 		m.owners[s.id] = s
 		for _, child := range found.children {
 			m.owners[child] = s
-			s.waitingForDebugger[child] = "" // it may be so; to resume one that is not does no harm
+			s.waitingForDebugger[child] = "" // it may be waiting; resuming one that is not does no harm
 		}
 		m.inherited = append(m.inherited, s)
 	}
@@ -68,8 +68,8 @@ func (m *Mux) Inherited() map[lease.Token][]*ClientSession {
 	return byToken
 }
 
-// deliver hands a message of the browser to the connection or the observer. It returns
-// true if msg is kept.
+// deliver passes a message of the browser to the connection or the observer. It returns true if
+// msg is kept.
 func (s *ClientSession) deliver(parsed browserMessage, msg []byte) (kept bool) {
 	s.mu.Lock()
 	conn, observer := s.conn, s.observer
@@ -91,8 +91,9 @@ func (s *ClientSession) hasObserver() bool {
 	return s.observer != nil
 }
 
-// childWaits is called when a CDP session was opened under this one whose target waits for
-// its debugger. What waits with a tab is its page, to which the client is not attached yet.
+// childWaits is called when a CDP session was opened under this one and its target waits for
+// its debugger. If the target is a tab, the one that waits is the tab's page, to which the
+// client is not attached yet.
 func (s *ClientSession) childWaits(sessionID, target, kind string) {
 	if kind == "tab" {
 		target = ""
@@ -120,9 +121,8 @@ func (s *ClientSession) childDetached(sessionID string) {
 	s.restoreDownloads(sessionID)
 }
 
-// Fence ends what the session's client could still cause: every request that it had
-// paused is failed, and so is every one that pauses from now on. The session stays
-// open.
+// Fence ends what the session's client could still cause: it fails every request that the
+// client has paused, and every one that pauses from now on. The session stays open.
 func (s *ClientSession) Fence() {
 	s.mu.Lock()
 	s.fenced = true
@@ -136,10 +136,10 @@ func (s *ClientSession) Fence() {
 	}
 }
 
-// Free removes what a vanished client left in the way of the client that took its
-// place: targets that wait for its debugger are resumed, and the sessions on which it
-// intercepts requests are detached. Fence has to come first. The contexts that the
-// client made stay, and their pages with them.
+// Free removes what a vanished client has left that would hinder the client which takes its
+// place: it resumes targets that wait for its debugger, and detaches the sessions on which it
+// intercepts requests. Fence has to come first. The contexts that the client made stay, with
+// their pages.
 func (s *ClientSession) Free() {
 	s.mu.Lock()
 	s.freed = true
@@ -163,8 +163,9 @@ func (s *ClientSession) Free() {
 	}
 }
 
-// LetStart makes new targets start at once, whatever clients asked for: those that vanished,
-// and an earlier launcher, would be waited for in vain. Fence has to come first for each.
+// LetStart makes new targets start at once, whatever clients have asked for: waiting for
+// clients that vanished, or for an earlier launcher, would be in vain. Fence has to be called
+// for each of them first.
 func (m *Mux) LetStart() {
 	for _, s := range m.sessions() {
 		if !s.hasObserver() {

@@ -27,8 +27,7 @@ func (c command) tracked() bool {
 
 var fetchDomain = []byte("Fetch.")
 
-// clone returns what a reply of the launcher's own needs of the command, in memory of
-// its own.
+// clone returns a copy of what the launcher's own reply needs from the command.
 func (c command) clone() command {
 	c.method, c.sessionID, c.params = bytes.Clone(c.method), bytes.Clone(c.sessionID), nil
 	return c
@@ -63,10 +62,10 @@ var (
 	errSessionGone   = &Error{codeNoSession, "Session with given id not found."}
 )
 
-// scan reads the envelope of one message, and checks that the whole of it is strict
-// JSON. Chrome must never get a message that it would read differently than scan does:
-// a zero byte, for one, would end it on the pipe, and what follows would be another
-// message. If there is an id, it is set also when an error is returned.
+// scan reads the envelope of one message, and checks that all of it is strict JSON. Chrome must
+// never get a message that it would read differently than scan does: a zero byte, for example,
+// would end the message on the pipe, and what follows it would be another message. If there is
+// an id, it is set even if an error is returned.
 func scan(msg []byte) (c command, err *Error) {
 	if !utf8.Valid(msg) {
 		return c, errBadUTF8

@@ -8,13 +8,13 @@ import (
 	"leasehold/internal/boottime"
 )
 
-// Command is one that a client sent and that passed the fence. It has nothing of the
+// Command is a command that a client sent and that passed the fence. It contains nothing of the
 // command's parameters.
 type Command struct {
 	// At is when it passed the fence, by the wall clock.
 	At time.Time
-	// Session is the CDP session that the command was for, and Target the id of what
-	// that was attached to. Both are empty for the connection's browser session.
+	// Session is the CDP session of the command, and Target is the id of the target to which
+	// that session was attached. Both are empty for the connection's browser session.
 	Session, Target string
 	Method          string
 }
@@ -22,9 +22,9 @@ type Command struct {
 // commandLogLength is how many commands a log has.
 const commandLogLength = 256
 
-// commandLog has the last commands of a connection. It is written on the data path,
-// so there it takes no lock, reads no clock and allocates nothing: add is called with
-// the connection's mutex held anyway, and stamp is given the time that the fence read.
+// commandLog has the last commands of a connection. It is written on the data path, so it takes
+// no lock there, reads no clock and allocates nothing: add is called with the connection's
+// mutex held anyway, and stamp gets the time that the fence has read.
 type commandLog struct {
 	ring    []loggedCommand // grows to commandLogLength, and is a ring from then on
 	added   int             // commands that were ever added
@@ -34,7 +34,7 @@ type commandLog struct {
 	targets map[string]string // by CDP session, also of sessions that have ended
 }
 
-// loggedCommand cuts off what it has no room for.
+// loggedCommand truncates what is too long for it.
 type loggedCommand struct {
 	// at is zero until the command has passed the fence. It is accessed atomically.
 	at                    int64
@@ -63,8 +63,8 @@ func (l *commandLog) stamp(n int, at boottime.Instant) {
 	}
 }
 
-// maxTargets is of how many sessions a log knows the targets. With more, it forgets all
-// of them and begins again.
+// maxTargets is the most sessions whose targets a log knows. Beyond that it forgets all of them
+// and begins again.
 const maxTargets = 2048
 
 // setTarget says what a CDP session is attached to.
@@ -91,8 +91,8 @@ func (l *commandLog) drain() (commands []Command, missed int) {
 }
 
 // read returns the commands from a number on that passed the fence, oldest first, and the
-// number behind the last of them: those after it may be on their way. l.mu is held, and what
-// drain wants.
+// number after the last of them: later ones may still be on their way. The caller holds l.mu,
+// and what drain requires.
 func (l *commandLog) read(from int) (commands []Command, next int) {
 	now, wall := boottime.Now(), time.Now()
 	next = from
@@ -112,8 +112,8 @@ func (l *commandLog) read(from int) (commands []Command, next int) {
 }
 
 // after returns the commands that were added after the first n and passed the fence, and the
-// number with which the next call goes on; a negative n asks for that alone. The caller holds
-// what drain wants.
+// number with which the next call goes on. A negative n asks only for that number. The caller
+// holds what drain requires.
 func (l *commandLog) after(n int) (commands []Command, next int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -123,8 +123,8 @@ func (l *commandLog) after(n int) (commands []Command, next int) {
 	return l.read(max(n, l.added-commandLogLength))
 }
 
-// Commands returns the last commands that the session's client sent since Commands was
-// called before, oldest first, and how many more there were.
+// Commands returns the commands that the session's client has sent since the last call of
+// Commands, oldest first, and how many were lost.
 func (s *ClientSession) Commands() (commands []Command, missed int) {
 	s.readLog(func() []Command {
 		commands, missed = s.log.drain()

@@ -5,12 +5,12 @@ import (
 	"encoding/json"
 )
 
-// conditionsCommand is how the names begin of the commands that take a page offline:
+// conditionsCommand is the prefix of the commands that take a page offline:
 // Network.emulateNetworkConditions and Network.emulateNetworkConditionsByRule.
 var conditionsCommand = []byte("Network.emulateNetworkConditions")
 
-// noteConditions notes from a client's command whether it takes its target offline, or
-// online again. m.mu of the Mux is not held.
+// noteConditions notes whether a client's command takes its target offline, or online again.
+// The caller must not hold m.mu of the Mux.
 func (m *Mux) noteConditions(c command) {
 	if !bytes.HasPrefix(c.method, conditionsCommand) {
 		return

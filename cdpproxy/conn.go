@@ -16,11 +16,11 @@ import (
 )
 
 const (
-	// MaxCommand is the longest message taken from a client, in bytes. A message of
-	// 100 MiB would end Chrome's pipe for good.
+	// MaxCommand is the longest message accepted from a client, in bytes. A message of 100 MiB
+	// would end Chrome's pipe for good.
 	MaxCommand = 100<<20 - 4096
-	// MaxQueued is how many bytes may wait for a client. The next message for a
-	// client for which more than that waits cuts it off.
+	// MaxQueued is how many bytes may wait for a client. A client that has more waiting is cut
+	// off when the next message for it comes.
 	MaxQueued = 256 << 20
 )
 
@@ -41,7 +41,7 @@ type Handler interface {
 	// and for a directory that they may download to. The error says what is allowed.
 	Readable(path string) error
 	Writable(dir string) error
-	// DownloadDir is where downloads go while the client has not said where.
+	// DownloadDir is where downloads go as long as the client has not said where.
 	DownloadDir() string
 	// Denied is called for each command that the session may not send.
 	Denied(method string, why *methods.Refusal)
@@ -49,8 +49,8 @@ type Handler interface {
 	Takeover() *Takeover
 }
 
-// Last is a result after which the connection may be cut. Then is called once the
-// result is on its way to the client.
+// Last is a result after which the connection may be cut. Then is called when the result is on
+// its way to the client.
 type Last struct {
 	Result any
 	Then   func()
@@ -66,16 +66,16 @@ type Conn struct {
 	ctx     context.Context // of Serve
 	laters  later
 	suffix  []byte // replaces the last brace of a message that names no session
-	// closeFrames says that the client takes close frames. One that does not is shown the
-	// end as Chrome shows it: the socket is closed.
+	// closeFrames says that the client understands close frames. For a client that does not,
+	// the connection ends as Chrome ends it: the socket is closed.
 	closeFrames bool
 
 	// Only the loop uses these.
 	phase       phase
 	writeShut   bool      // our direction of the socket is shut down
-	refusedAt   time.Time // when the client had broken the protocol
-	in          []byte    // received, and not handled yet
-	unread      bool      // in may begin with a whole frame
+	refusedAt   time.Time // when the client broke the protocol
+	in          []byte    // received, but not handled yet
+	unread      bool      // in may begin with a complete frame
 	frameLen    int       // length of the frame that in begins with; 0: not known
 	inFragments bool      // a message in fragments has begun
 	fragments   []byte    // what there is of it
@@ -83,16 +83,16 @@ type Conn struct {
 	end         End
 	ended       chan End // has room for one
 
-	// busy says that the goroutine of offload is at work. Until it is done the loop
-	// does not read the client.
+	// busy says that the goroutine of offload is at work. Until it is done, the loop does not
+	// read from the client.
 	busy       atomic.Bool
 	offloading sync.WaitGroup
 
-	mu             sync.Mutex // whoever holds it may write to the socket
+	mu             sync.Mutex // its holder may write to the socket
 	offloaded      []func()   // what the goroutine has to do
 	fd             int        // -1 while the connection is not served
 	out            outbox
-	blocked        bool      // the socket takes no more now: the loop waits for it
+	blocked        bool      // the socket takes no more now: the loop waits until it does
 	writeErr       error     // why nothing more can be written
 	queuedForFlush bool      // the connection is in Mux.unflushed
 	cut            bool      // nothing more is queued for the client
@@ -101,15 +101,16 @@ type Conn struct {
 	// pending are the commands in flight, by CDP session ("" is the connection's own)
 	// and id. A value is not nil if the command continues a paused request.
 	pending map[string]map[int64]*continuedRequest
-	// more are how many commands are in flight beside the one in pending that have its id.
+	// more is how many further commands are in flight that have the same id as one in pending.
 	more          map[inFlight]int
 	leaseSessions map[string]bool // CDP sessions on which the client used the Lease domain
-	// discovered are the targets that the client was told of, by the CDP session on which
-	// it asked to be.
+	// discovered are the targets that the client was told about, by the CDP session on which it
+	// asked for that.
 	discovered map[string]map[string]bool
-	// undiscovering are commands in flight by which it asks not to be any more.
+	// undiscovering are commands in flight by which it asks for the end of that.
 	undiscovering map[inFlight]bool
-	// targetClosed says that the connection ended with its target, as Chrome ends it.
+	// targetClosed says that the connection ended because its target was closed, as Chrome
+	// would end it.
 	targetClosed bool
 }
 
@@ -124,14 +125,14 @@ type phase int
 
 const (
 	reading    phase = iota
-	discarding       // the client broke the protocol, and may still read why
-	draining         // only what is queued still goes out
+	discarding       // the client broke the protocol, and may still read the reason
+	draining         // only what is queued is still sent
 	over
 )
 
-// Connect opens a browser session for a client or, if target is not empty, one whose
-// messages go to the target with that id. closeFrames says that the client takes close
-// frames; one that does not is shown an end by the end of the stream. The caller serves the connection, or closes
+// Connect opens a browser session for a client or, if target is not empty, one whose messages
+// go to the target with that id. closeFrames says that the client understands close frames; for
+// one that does not, the connection simply ends. The caller serves the connection, or closes
 // what ClientSession returns.
 func (m *Mux) Connect(ctx context.Context, target string, fence *lease.Fence, h Handler, closeFrames bool) (*Conn, error) {
 	s, err := m.attach(ctx, fence.Token())
@@ -166,7 +167,7 @@ func (m *Mux) Connect(ctx context.Context, target string, fence *lease.Fence, h 
 	s.mu.Lock()
 	s.conn, s.observer = c, nil
 	s.mu.Unlock()
-	if !m.isOpen(s.defaultID) { // the target was closed meanwhile, and nobody was told
+	if !m.isOpen(s.defaultID) { // the target was closed meanwhile, without an event
 		gone := &Error{codeInvalidParams, "No target with given id found"}
 		return nil, errors.Join(gone, s.Close(context.WithoutCancel(ctx)))
 	}
@@ -176,8 +177,8 @@ func (m *Mux) Connect(ctx context.Context, target string, fence *lease.Fence, h 
 // ClientSession returns the connection's browser session, which outlives it.
 func (c *Conn) ClientSession() *ClientSession { return c.session }
 
-// Serve carries messages until either side ends, and closes conn. buffered is what
-// was already read from conn.
+// Serve carries messages until either side ends, and closes conn. buffered contains what was
+// already read from conn.
 func (c *Conn) Serve(ctx context.Context, conn net.Conn, buffered *bufio.Reader) End {
 	defer c.retire()
 	ctx, cancel := context.WithCancel(ctx)
@@ -188,7 +189,7 @@ func (c *Conn) Serve(ctx context.Context, conn net.Conn, buffered *bufio.Reader)
 	}
 	defer s.close()
 	if n := buffered.Buffered(); n > 0 {
-		b, _ := buffered.Peek(n) // cannot fail: it has so many
+		b, _ := buffered.Peek(n) // it cannot fail: there are that many
 		c.in, c.unread = slices.Clone(b), true
 	}
 	c.ctx = ctx
@@ -214,7 +215,7 @@ func (c *Conn) Serve(ctx context.Context, conn net.Conn, buffered *bufio.Reader)
 	return end
 }
 
-// dropSocket makes sure that nobody writes to the socket any more.
+// dropSocket makes sure that nothing is written to the socket any more.
 func (c *Conn) dropSocket() {
 	c.mu.Lock()
 	defer c.mu.Unlock()

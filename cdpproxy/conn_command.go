@@ -13,9 +13,9 @@ import (
 
 var leaseDomain = []byte("Lease.")
 
-// dispatch decides what happens to one message of the client: it is staged for the
-// browser, or handled on the goroutine of offload. msg is the connection's own if owned
-// is set; else it is valid only until handleInput returns.
+// dispatch decides what happens to one message of the client: it is staged for the browser, or
+// handled on the goroutine of offload. If owned is set, msg belongs to the connection;
+// otherwise it is valid only until handleInput returns.
 func (c *Conn) dispatch(msg []byte, owned bool) {
 	cmd, bad := scan(msg)
 	switch {
@@ -51,15 +51,15 @@ func (c *Conn) dispatch(msg []byte, owned bool) {
 	c.offload(func() { c.handleOffloaded(msg, privileged) })
 }
 
-// withoutSession returns a command whose session is "" as one that names none: it gets the
-// connection's, and Chrome would find two.
+// withoutSession turns a command whose session is "" into one that names none, because it gets
+// the connection's session, and Chrome would otherwise find two.
 func withoutSession(msg []byte) []byte {
 	var m struct {
 		ID     json.RawMessage `json:"id"`
 		Method json.RawMessage `json:"method"`
 		Params json.RawMessage `json:"params,omitempty"`
 	}
-	// scan found four members at most, each once, in strict JSON.
+	// scan has found at most four members, each once, in strict JSON.
 	_ = json.Unmarshal(msg, &m)
 	msg, _ = json.Marshal(m)
 	return msg
@@ -76,7 +76,7 @@ func (c *Conn) target(cmd command) string {
 // handleOffloaded handles a message whose method does not simply pass, or which could
 // not be staged because another message was being written. It may block.
 func (c *Conn) handleOffloaded(msg []byte, privileged bool) {
-	cmd, _ := scan(msg) // dispatch found no error in it
+	cmd, _ := scan(msg) // dispatch has found no error in it
 	if bytes.HasPrefix(cmd.method, leaseDomain) {
 		c.handleLease(cmd)
 		return
@@ -101,7 +101,7 @@ func (c *Conn) handleOffloaded(msg []byte, privileged bool) {
 	}
 	before, after := c.session.downloadCommands(c.target(cmd), named)
 	if before != nil && c.session.mux.send(c.fence, before, nil) != nil {
-		after = nil // the command itself tells why
+		after = nil // the command's own error says why
 	}
 	c.sendOffloaded(cmd, msg)
 	if after != nil {
@@ -115,7 +115,7 @@ func (c *Conn) deny(cmd command, why *methods.Refusal) {
 	c.reply(cmd, nil, &Error{why.Code, why.Message(string(cmd.method))})
 }
 
-// permit tells which files a command names, or why it is refused.
+// permit returns the files that a command names, or the reason why it is refused.
 func (c *Conn) permit(cmd command, privileged bool) (methods.Named, *methods.Refusal) {
 	m := methods.Find(cmd.method)
 	if privileged && m != nil && !methods.ToPrivileged(cmd.method) {
@@ -170,8 +170,8 @@ func (c *Conn) sendOffloaded(cmd command, msg []byte) {
 		return
 	}
 	head, tail := c.browserParts(cmd, msg)
-	// It is noted before the write as well: the browser may report what comes of
-	// the command before the write returns.
+	// This is noted before the write, too: the browser may report the command's effect before
+	// the write returns.
 	c.session.mux.noteActivity(boottime.Now(), stagedCommand{cmd, u})
 	m := methods.Find(cmd.method)
 	err := c.session.mux.sendIf(func() error { return c.taken.check(m) }, c.fence, head, tail)
@@ -213,8 +213,8 @@ func (c *Conn) reply(cmd command, result any, problem *Error) {
 	c.flush()
 }
 
-// offload runs work that may block on a goroutine, in order. The client is not read
-// before all of it is done.
+// offload runs work that may block on a goroutine, in order. The client is not read until all
+// of it is done.
 func (c *Conn) offload(f func()) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -232,7 +232,7 @@ func (c *Conn) runOffloaded() {
 		if !idle {
 			c.busy.Store(false)
 		}
-		_ = c.session.mux.wake() // can only fail for a connection that joins
+		_ = c.session.mux.wake() // this can only fail for a joining connection
 	}()
 	for {
 		c.mu.Lock()

@@ -9,8 +9,8 @@ import (
 	"github.com/gobwas/ws"
 )
 
-// largeMessage is the smallest message, in bytes, that is written from the buffer that
-// it was read into, without a copy.
+// largeMessage is the smallest message, in bytes, that is written directly from the buffer into
+// which it was read.
 const largeMessage = 128 << 10
 
 // deliver queues a message of the browser. The loop calls it, and calls flush when it
@@ -68,8 +68,8 @@ func (c *Conn) deliver(parsed browserMessage, msg []byte) (kept bool) {
 	return false
 }
 
-// settled notes that a command was answered. A client may have sent another one with its id
-// meanwhile, which is answered too. c.mu is held.
+// settled notes that a command was answered. The client may have sent another command with the
+// same id meanwhile, which will be answered, too. The caller holds c.mu.
 func (c *Conn) settled(ids map[int64]*continuedRequest, parsed browserMessage) {
 	if len(c.more) > 0 {
 		key := inFlight{string(parsed.sessionID), parsed.id}
@@ -82,8 +82,8 @@ func (c *Conn) settled(ids map[int64]*continuedRequest, parsed browserMessage) {
 	c.session.mux.inFlight.Add(-1)
 }
 
-// deliverRefusal queues an answer that a CDP session has ended, for each command with that
-// id that the client sent on one that has. The loop calls it.
+// deliverRefusal queues the answer that a CDP session has ended, for each command with that id
+// which the client has sent on such a session. The loop calls it.
 func (c *Conn) deliverRefusal(id int64, msg []byte) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -98,8 +98,8 @@ func (c *Conn) deliverRefusal(id int64, msg []byte) {
 	}
 }
 
-// flushLater has the loop flush the connection when it has read the pipe. Only the loop calls
-// it, and c.mu is held.
+// flushLater makes the loop flush the connection after it has read the pipe. Only the loop
+// calls it, holding c.mu.
 func (c *Conn) flushLater() {
 	if !c.queuedForFlush {
 		c.queuedForFlush = true
@@ -107,8 +107,8 @@ func (c *Conn) flushLater() {
 	}
 }
 
-// deliverLarge writes what the socket takes at once. It keeps the rest, without a copy
-// if that is large, and tells whether it did so. c.mu is held.
+// deliverLarge writes what the socket takes at once. It keeps the rest, without a copy if that
+// is large, and tells whether it did so. The caller holds c.mu.
 func (c *Conn) deliverLarge(msg []byte) (kept bool) {
 	var space [maxHeader]byte
 	header := appendHeader(space[:0], ws.OpText, len(msg))
@@ -140,8 +140,8 @@ func (c *Conn) push(op ws.OpCode, payload []byte) {
 	}
 }
 
-// Notify sends a CDP event on every CDP session on which the client used the Lease
-// domain. On others it would not expect the event.
+// Notify sends a CDP event on every CDP session on which the client has used the Lease domain.
+// On others the client would not expect the event.
 func (c *Conn) Notify(method string, params any) {
 	c.mu.Lock()
 	sessions := make([]string, 0, len(c.leaseSessions))
@@ -162,7 +162,7 @@ func (c *Conn) Notify(method string, params any) {
 	c.flush()
 }
 
-// flush writes what the socket takes of what is queued, and leaves the rest to the loop.
+// flush writes as much of the queue as the socket takes, and leaves the rest to the loop.
 func (c *Conn) flush() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -171,11 +171,11 @@ func (c *Conn) flush() {
 		return
 	}
 	if c.writeOut(); c.blocked {
-		_ = c.session.mux.wake() // can only fail for a connection that joins
+		_ = c.session.mux.wake() // this can only fail for a joining connection
 	}
 }
 
-// writable goes on writing after the socket had taken no more.
+// writable goes on writing after the socket was full.
 func (c *Conn) writable() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -184,7 +184,7 @@ func (c *Conn) writable() {
 	}
 }
 
-// writeOut writes what the socket takes of what is queued. c.mu is held.
+// writeOut writes as much of the queue as the socket takes. The caller holds c.mu.
 func (c *Conn) writeOut() {
 	if c.fd < 0 || c.out.size == 0 {
 		return
@@ -198,10 +198,10 @@ func (c *Conn) writeOut() {
 	c.blocked = c.out.size > 0
 }
 
-// dropOutput gives up what is queued for a client that is gone. The loop then ends the
-// connection. c.mu is held.
+// dropOutput discards the queue for a client that is gone. The loop then ends the connection.
+// The caller holds c.mu.
 func (c *Conn) dropOutput(err error) {
 	c.writeErr = os.NewSyscallError("write", err)
 	c.out, c.blocked = outbox{}, false
-	_ = c.session.mux.wake() // can only fail for a connection that joins
+	_ = c.session.mux.wake() // this can only fail for a joining connection
 }

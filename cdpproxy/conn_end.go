@@ -26,24 +26,24 @@ const (
 	// cutTimeout is how long a client that was cut off may take to read the reason and
 	// to answer the close frame.
 	cutTimeout = 2 * time.Second
-	// refuseTimeout is for a client that was refused while it was still sending. Each
-	// time that it sends more it gets another cutTimeout, until this has passed.
+	// refuseTimeout is for a client that was refused while it was still sending. Whenever it
+	// sends more, it gets another cutTimeout, until this time has passed.
 	refuseTimeout = 10 * time.Second
 )
 
 // End is how a connection ended.
 type End struct {
-	// Clean says that the client began the close handshake, or that the target was closed
-	// that the connection was for.
+	// Clean says that the client began the close handshake, or that the connection's target was
+	// closed.
 	Clean bool
 	// Cut says that the launcher ended it.
 	Cut bool
-	// Err is why it ended otherwise: the client broke the protocol or left without
-	// the handshake, or the connection could not be served.
+	// Err is why it ended in another way: the client broke the protocol or left without the
+	// handshake, or the connection could not be served.
 	Err error
 }
 
-// Closing tells whether the client has begun the close handshake. It may be known before
+// Closing tells whether the client has begun the close handshake. This may be known before
 // Serve returns.
 func (c *Conn) Closing() bool {
 	c.mu.Lock()
@@ -51,9 +51,9 @@ func (c *Conn) Closing() bool {
 	return c.end.Clean
 }
 
-// Cut ends the connection from the launcher's side: each command in flight gets one
-// error with the reason, and the close frame follows at once. code is one of the close
-// codes. Of the reason the client gets at most 123 bytes.
+// Cut ends the connection from the launcher's side: each command in flight gets one error with
+// the reason, and the close frame follows at once. code is one of the close codes. The client
+// gets at most 123 bytes of the reason.
 func (c *Conn) Cut(code int, reason string) {
 	c.mu.Lock()
 	c.cutLocked(code, reason)
@@ -61,14 +61,14 @@ func (c *Conn) Cut(code int, reason string) {
 	c.flush()
 }
 
-// cutLocked is Cut without the flush. c.mu is held.
+// cutLocked is Cut without the flush. The caller holds c.mu.
 func (c *Conn) cutLocked(code int, reason string) {
 	if c.cut {
 		return
 	}
 	for sessionID, ids := range c.pending {
 		if c.closingBrowser {
-			break // the client asked for the end: Chrome would not answer these either
+			break // the client asked for the end: Chrome would not answer these commands either
 		}
 		for id := range ids {
 			r := ownReply{ID: &id, Error: &Error{codeServer, "leasehold: " + reason}, SessionID: sessionID}
@@ -86,11 +86,11 @@ func (c *Conn) cutLocked(code int, reason string) {
 	c.cut = true
 	if c.fd >= 0 {
 		c.startEndTimeout()
-		_ = c.session.mux.wake() // for the deadline; can only fail for a connection that joins
+		_ = c.session.mux.wake() // for the deadline; this can only fail for a joining connection
 	}
 }
 
-// tooSlow cuts off a client for which more than MaxQueued waits. c.mu is held.
+// tooSlow cuts off a client for which more than MaxQueued bytes wait. The caller holds c.mu.
 func (c *Conn) tooSlow() bool {
 	if c.out.size <= MaxQueued {
 		return false
@@ -99,15 +99,15 @@ func (c *Conn) tooSlow() bool {
 	return true
 }
 
-// startEndTimeout limits how long the rest of a connection may take that was cut or is
-// ending. c.mu is held.
+// startEndTimeout limits how long the rest of a connection may take that was cut or is ending.
+// The caller holds c.mu.
 func (c *Conn) startEndTimeout() {
 	if c.deadline.IsZero() {
 		c.deadline = time.Now().Add(cutTimeout)
 	}
 }
 
-// clipReason shortens a close reason to what a close frame has room for.
+// clipReason shortens a close reason to what fits into a close frame.
 func clipReason(s string) string {
 	const longest = 123
 	if len(s) > longest {
@@ -116,7 +116,8 @@ func clipReason(s string) string {
 	return s
 }
 
-// enter goes on to a later phase. Of several ends the first counts.
+// enter moves the connection to a later phase. If it is ended several times, the first end
+// counts.
 func (c *Conn) enter(to phase, end End) {
 	c.mu.Lock()
 	if c.phase == reading {

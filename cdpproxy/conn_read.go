@@ -35,8 +35,8 @@ func (c *Conn) due() (time.Time, bool) {
 	return c.deadline, !c.deadline.IsZero() && !c.busy.Load()
 }
 
-// turn is the connection's part in one turn of the loop: it reads what the client
-// sent, and ends the connection when that is due.
+// turn is the connection's part of one turn of the loop: it reads what the client sent, and
+// ends the connection if that is due.
 func (c *Conn) turn(l *loop, readable bool) {
 	if c.busy.Load() {
 		return
@@ -63,7 +63,7 @@ func (c *Conn) turn(l *loop, readable bool) {
 	case c.phase == draining && !queued:
 		c.enter(over, End{})
 	case (c.phase == discarding || cut && !c.closeFrames) && !queued && !c.writeShut:
-		// It shows the client that nothing more comes, so that it closes too.
+		// This shows the client that nothing more will come, so that it closes too.
 		c.writeShut = true
 		_ = unix.Shutdown(c.fd, unix.SHUT_WR) // fails if the client is gone already
 	}
@@ -72,8 +72,8 @@ func (c *Conn) turn(l *loop, readable bool) {
 	}
 }
 
-// read reads what the client sent and handles it. It reads into shared, unless c.in
-// has the beginning of a frame.
+// read reads what the client sent, and handles it. It reads into shared, unless c.in has the
+// beginning of a frame.
 func (c *Conn) read(shared []byte) {
 	into := shared
 	owned := len(c.in) > 0 && c.phase == reading
@@ -103,8 +103,8 @@ func (c *Conn) read(shared []byte) {
 	}
 }
 
-// handleInput handles the whole frames that b begins with, and keeps the bytes behind
-// them. b is the connection's own if owned is set; else it is valid only until
+// handleInput handles the complete frames at the beginning of b, and keeps the bytes after
+// them. If owned is set, b belongs to the connection; otherwise it is valid only until
 // handleInput returns.
 func (c *Conn) handleInput(b []byte, owned bool) {
 	rest, stopped := c.handleFrames(b, owned)
@@ -112,10 +112,10 @@ func (c *Conn) handleInput(b []byte, owned bool) {
 	c.keepRest(rest, owned, stopped)
 }
 
-// handleFrames handles the whole frames that b begins with, and returns the bytes
-// behind them. stopped says that it stopped because the connection had become busy, so
-// that these may begin with a whole frame. The caller must not ask busy for that: the
-// work may be done by then.
+// handleFrames handles the complete frames at the beginning of b, and returns the bytes after
+// them. stopped says that it stopped because the connection had become busy, so that these
+// bytes may begin with a complete frame. The caller must not use busy to find that out: the
+// work may already be done by then.
 func (c *Conn) handleFrames(b []byte, owned bool) (rest []byte, stopped bool) {
 	c.frameLen = 0
 	for c.phase == reading {
@@ -157,7 +157,7 @@ func (c *Conn) handleFrames(b []byte, owned bool) (rest []byte, stopped bool) {
 	return b, false
 }
 
-// keepRest keeps the bytes that handleFrames left.
+// keepRest keeps the bytes that handleFrames has left.
 func (c *Conn) keepRest(b []byte, owned, stopped bool) {
 	c.unread = stopped && len(b) > 0
 	switch {
@@ -191,9 +191,9 @@ func (c *Conn) handleClose(payload []byte) {
 	c.enter(draining, End{Clean: true})
 }
 
-// refuse closes the connection of a client that broke the protocol. What the client
-// sends until it closes too is still read, and discarded: if the socket were closed
-// with unread bytes, it would be reset, and the client could not read the reason.
+// refuse closes the connection of a client that broke the protocol. What the client sends until
+// it closes too is still read, and discarded: closing a socket with unread bytes would reset
+// it, and the client could not read the reason.
 func (c *Conn) refuse(v *violation) {
 	if c.closeFrames {
 		c.push(ws.OpClose, ws.NewCloseFrameBody(v.code, clipReason(v.reason)))

@@ -19,10 +19,10 @@ type undo struct {
 	continued *continuedRequest           // nil: the command continues none
 }
 
-// stage adds the client's command to what the next commit sends. From the first staged
-// command until the commit the connection holds Mux.writing. stage returns false if
-// another message is being written, or if a person has the session and the method is not
-// for its worker then.
+// stage adds the client's command to what the next commit sends. From the first staged command
+// until the commit, the connection holds Mux.writing. stage returns false if another message is
+// being written, or if a person has the session and its worker may not use the method
+// meanwhile.
 func (c *Conn) stage(cmd command, method *methods.Method, msg []byte, owned bool) bool {
 	m := c.session.mux
 	if len(c.staged) == 0 {
@@ -57,7 +57,7 @@ func (c *Conn) stage(cmd command, method *methods.Method, msg []byte, owned bool
 	return true
 }
 
-// register makes a command one that is in flight. It returns false after a cut.
+// register adds a command to those in flight. It returns false after a cut.
 func (c *Conn) register(cmd command) (undo, bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -99,8 +99,8 @@ func (c *Conn) register(cmd command) (undo, bool) {
 	return u, true
 }
 
-// browserParts returns the message as the browser is to get it, in two parts. A message
-// that names no session gets the connection's.
+// browserParts returns the message as the browser has to get it, in two parts. A message that
+// names no session gets the connection's.
 func (c *Conn) browserParts(cmd command, msg []byte) (head, tail []byte) {
 	if cmd.hasSession {
 		return msg, nil
@@ -111,8 +111,8 @@ func (c *Conn) browserParts(cmd command, msg []byte) (head, tail []byte) {
 // commit sends what is staged, if anything is.
 func (c *Conn) commit() { c.commitLarge(nil, nil, true) }
 
-// commitLarge sends what is staged. head and tail are the last message of it, unless
-// they are empty: a large message is not copied to Mux.scratch like the others.
+// commitLarge sends what is staged. head and tail are its last message, unless they are empty:
+// a large message is not copied to Mux.scratch as the others are.
 func (c *Conn) commitLarge(head, tail []byte, owned bool) {
 	if len(c.staged) == 0 {
 		return
@@ -141,8 +141,8 @@ func (c *Conn) commitLarge(head, tail []byte, owned bool) {
 		c.offload(func() { c.failUnsent(err, list...) })
 		return
 	}
-	// The pipe is full. The goroutine that waits for it goes on holding Mux.writing,
-	// and so may use what is in scratch.
+	// The pipe is full. The goroutine that waits for it continues to hold Mux.writing, and so
+	// may use the content of scratch.
 	if !owned {
 		for i := range rest {
 			rest[i] = slices.Clone(rest[i])
@@ -183,10 +183,9 @@ func (c *Conn) failUnsent(err error, list ...stagedCommand) {
 	}
 }
 
-// forgetPending forgets the commands in flight. The browser may still refuse them, and
-// nobody would see it: the requests that they continue count as paused again, so that
-// Fence fails each that is. For one that is not paused any more that has no effect.
-// c.mu is held.
+// forgetPending forgets the commands in flight. The browser may still refuse them, and nobody
+// would see that. So the requests that they continue count as paused again, and Fence fails
+// them; for a request that is no longer paused that has no effect. The caller holds c.mu.
 func (c *Conn) forgetPending() {
 	n := 0
 	for _, ids := range c.pending {

@@ -11,7 +11,7 @@ import (
 
 var destroyedEvent = []byte(`{"method":"Target.targetDestroyed",`)
 
-// noteTarget notes which targets the client is told of. c.mu is held.
+// noteTarget notes which targets the client is told about. The caller holds c.mu.
 func (c *Conn) noteTarget(parsed browserMessage, msg []byte) {
 	created := bytes.HasPrefix(msg, targetCreatedEvent)
 	if !created && !bytes.HasPrefix(msg, destroyedEvent) {
@@ -42,7 +42,7 @@ func (c *Conn) noteTarget(parsed browserMessage, msg []byte) {
 // discoverCommand turns a session's events about targets on and off.
 const discoverCommand = "Target.setDiscoverTargets"
 
-// noteDiscovery notes a command that turns them off. c.mu is held.
+// noteDiscovery notes a command that turns them off. The caller holds c.mu.
 func (c *Conn) noteDiscovery(cmd command) {
 	var p struct {
 		Discover *bool `json:"discover"`
@@ -55,8 +55,8 @@ func (c *Conn) noteDiscovery(cmd command) {
 	}
 }
 
-// discoveryAnswered forgets the targets that a session was told of, once Chrome has answered the
-// command that ends it. c.mu is held.
+// discoveryAnswered forgets the targets that a session was told about, once Chrome has answered
+// the command that ends it. The caller holds c.mu.
 func (c *Conn) discoveryAnswered(parsed browserMessage) {
 	key := inFlight{string(parsed.sessionID), parsed.id}
 	if !c.undiscovering[key] {
@@ -68,9 +68,9 @@ func (c *Conn) discoveryAnswered(parsed browserMessage) {
 	}
 }
 
-// tellTargets queues the events with which Chrome tells a client that its sessions end, the
-// latest first, and the targets that it was told of: many clients wait for these, and not
-// for the end of the connection. c.mu is held.
+// tellTargets queues the events with which Chrome tells a client about the end of its sessions,
+// the latest first, and about the end of the targets that it knows: many clients wait for these
+// events, and not for the end of the connection. The caller holds c.mu.
 func (c *Conn) tellTargets() {
 	for _, opened := range c.session.openChildren() {
 		if opened.kind == "page" || opened.kind == "iframe" {
@@ -99,10 +99,10 @@ func (c *Conn) tellTargets() {
 	c.discovered = nil
 }
 
-// targetClosedEvent is the last that a connection to one target gets from Chrome.
+// targetClosedEvent is the last event that a connection to one target gets from Chrome.
 var targetClosedEvent = []byte(`{"method":"Inspector.detached","params":{"reason":"target_closed"}}`)
 
-// tell queues an event of the launcher's own on a CDP session. c.mu is held.
+// tell queues an event of the launcher's own on a CDP session. The caller holds c.mu.
 func (c *Conn) tell(sessionID, method string, params map[string]string) {
 	if sessionID == c.session.defaultID {
 		sessionID = ""
@@ -112,13 +112,13 @@ func (c *Conn) tell(sessionID, method string, params map[string]string) {
 		Params    map[string]string `json:"params"`
 		SessionID string            `json:"sessionId,omitempty"`
 	}{method, params, sessionID})
-	if err == nil { // strings always marshal
+	if err == nil { // strings can always be marshalled
 		c.out.add(ws.OpText, msg)
 	}
 }
 
-// endWithTarget ends a connection to one target as Chrome does when that is closed: with an
-// event, and without a close frame. c.mu is held, and only the loop calls it.
+// endWithTarget ends a connection to one target as Chrome does when the target is closed: with
+// an event, and without a close frame. Only the loop calls it, holding c.mu.
 func (c *Conn) endWithTarget() {
 	c.out.add(ws.OpText, targetClosedEvent)
 	c.closeFrames, c.targetClosed, c.cut = false, true, true
@@ -147,7 +147,7 @@ func (s *ClientSession) openChildren() []openedChild {
 	return list
 }
 
-// hides tells whether a CDP session is not the client's to see: the browser session of a
+// hides tells whether the client must not see a CDP session: the browser session of a
 // connection to one target.
 func (s *ClientSession) hides(sessionID []byte) bool {
 	return s.defaultID != s.id && string(sessionID) == s.id

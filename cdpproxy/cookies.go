@@ -16,13 +16,13 @@ type CookieCommand struct {
 	Reads, Writes bool
 }
 
-// cookieCommandEvery is the least time between two reports of one method: how often a client
-// asks does not matter.
+// cookieCommandEvery is the least time between two reports of the same method: how often a
+// client asks does not matter.
 const cookieCommandEvery = time.Second
 
-// cookieCommands is what is noted of such commands. Mux.mu guards it.
+// cookieCommands is what is noted about such commands. Mux.mu guards it.
 type cookieCommands struct {
-	told     map[string]boottime.Instant // by method, when it was reported last
+	told     map[string]boottime.Instant // when it was last reported, by method
 	contexts map[string]bool             // browser contexts that clients made, whose cookies are not the account's
 }
 
@@ -65,7 +65,7 @@ func contextOf(params []byte) string {
 	return p.Context
 }
 
-// madeContext notes a browser context that a client's command made. m.mu is held.
+// madeContext notes a browser context that a client's command has made. The caller holds m.mu.
 func (c *cookieCommands) madeContext(id string) {
 	if c.contexts == nil || len(c.contexts) >= maxNoted {
 		c.contexts = map[string]bool{}

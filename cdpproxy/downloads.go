@@ -6,13 +6,13 @@ import (
 	"leasehold/cdpproxy/methods"
 )
 
-// Chrome keeps one behaviour for downloads per browser context. It goes back to its own,
-// which writes into the folder Downloads of the launcher's user, when the CDP session ends
-// on which the behaviour was set, and when a client asks for that. So each time the
-// launcher's own behaviour is set again: into the session's exchange directory.
+// Chrome keeps one download behaviour per browser context. It returns to its default, which
+// writes into the folder Downloads of the launcher's user, when the CDP session ends on which
+// the behaviour was set, and when a client asks for that. So the launcher's own behaviour,
+// which writes into the session's exchange directory, is set again each time.
 
-// SetDownloadDir says where downloads go while the client has not said where. Empty: as
-// Chrome will have it.
+// SetDownloadDir says where downloads go as long as the client has not said where. Empty: where
+// Chrome puts them.
 func (s *ClientSession) SetDownloadDir(dir string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -27,8 +27,8 @@ func (m *Mux) SetDownloads(ctx context.Context, dir string) error {
 
 const setDownloads = "Browser.setDownloadBehavior"
 
-// downloadParams are those of setDownloads by which the downloads of a browser context
-// go to the directory, under the names that pages give them. "" is the profile's own
+// downloadParams are the parameters of setDownloads with which the downloads of a browser
+// context go to the directory, under the names that pages give them. "" is the profile's own
 // context.
 func downloadParams(browserContext, dir string) map[string]string {
 	params := map[string]string{"behavior": "allow", "downloadPath": dir}
@@ -38,16 +38,15 @@ func downloadParams(browserContext, dir string) map[string]string {
 	return params
 }
 
-// downloadsTo is SetDownloads, for any browser context, as a command of which nobody
-// needs the reply.
+// downloadsTo is SetDownloads for any browser context, as a command whose reply nobody needs.
 func downloadsTo(browserContext, dir string) []byte {
 	return oneWay("", setDownloads, downloadParams(browserContext, dir))
 }
 
-// downloadCommands are the launcher's own commands that a client's command needs: one
+// downloadCommands are the launcher's own commands that a client's command makes necessary: one
 // before it, if it may make the first page of a browser context, and one after it, if it
-// goes back to Chrome's own behaviour. Either may be nil. sessionID is the CDP session of
-// the client's command.
+// returns to Chrome's default behaviour. Either may be nil. sessionID is the CDP session of the
+// client's command.
 func (s *ClientSession) downloadCommands(sessionID string, named methods.Named) (before, after []byte) {
 	in := named.Context
 	m := s.mux
@@ -76,8 +75,8 @@ func (s *ClientSession) downloadCommands(sessionID string, named methods.Named) 
 	return before, after
 }
 
-// restoreDownloads sets the launcher's own behaviour again where it ended with a CDP
-// session. s.mu is held.
+// restoreDownloads sets the launcher's own behaviour again if it ended with a CDP session. The
+// caller holds s.mu.
 func (s *ClientSession) restoreDownloads(sessionID string) {
 	for in := range s.downloads[sessionID] {
 		s.mux.post(downloadsTo(in, s.downloadDir))

@@ -7,8 +7,8 @@ import (
 	"github.com/gobwas/ws"
 )
 
-// violation is how a client broke the websocket protocol. The connection is closed with
-// its code and reason.
+// violation is a way in which a client broke the websocket protocol. The connection is closed
+// with its code and reason.
 type violation struct {
 	code   ws.StatusCode
 	reason string
@@ -39,9 +39,9 @@ type frame struct {
 	size   int // of the header, in bytes
 }
 
-// parseFrame reads the header that b begins with. ok is false if there is a violation, or
-// if b is too short for the header. fragments is how many bytes of a message in
-// fragments came before; -1 if no such message has begun.
+// parseFrame reads the header at the beginning of b. ok is false if there is a violation, or if
+// b is too short for the header. fragments is how many bytes of a fragmented message came
+// before; -1 if no such message has begun.
 func parseFrame(b []byte, fragments int) (f frame, ok bool, err *violation) {
 	if len(b) < 2 {
 		return f, false, nil

@@ -6,19 +6,19 @@ import (
 	"slices"
 )
 
-// Quotes inside a title or a URL are escaped, so this is the member itself.
+// Quotes inside a title or a URL are escaped, so this can only be the member itself.
 var (
 	attachedTrue  = []byte(`"attached":true`)
 	attachedFalse = []byte(`"attached":false`)
-	// infoReply is how Chrome's replies to Target.getTargets and Target.getTargetInfo begin,
-	// after the id.
+	// infoReply is the beginning, after the id, of Chrome's replies to Target.getTargets and
+	// Target.getTargetInfo.
 	infoReply = []byte(`,"result":{"targetInfo`)
 )
 
 // hideObserver returns an event about a target, or a reply that describes targets, as it would
-// be if only clients were attached to targets. The launcher's observer is attached to every
-// page, so that none would look free, and a client that waits for a free one would wait for
-// ever.
+// be if only clients were attached to targets. Since the launcher's observer is attached to
+// every page, no page would look free otherwise, and a client that waits for a free one would
+// wait for ever.
 func (m *Mux) hideObserver(msg []byte, isReply bool) []byte {
 	if isReply {
 		if !bytes.Contains(msg[:min(len(msg), maxReplyHead)], infoReply) {
@@ -65,8 +65,8 @@ func (m *Mux) hideObserver(msg []byte, isReply bool) []byte {
 			break // it was written in another form
 		}
 		value := attachedTrue
-		// To the target of the browser itself the client is attached, by its own session. The
-		// observer attaches to no tab.
+		// The client is attached to the target of the browser itself, by its own session. The
+		// observer does not attach to tabs.
 		if one.Type != "browser" && one.Type != "tab" && !clients[one.TargetID] {
 			value = attachedFalse
 		}

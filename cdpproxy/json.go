@@ -11,9 +11,8 @@ import (
 // takes them.
 const maxDepth = 300
 
-// The skip functions each return the index of the first byte from i on that does not
-// belong to what they skip. Where there is no such thing, or it is not strict JSON,
-// they return -1.
+// Each of the skip functions returns the index of the first byte from i on that does not belong
+// to what it skips. If there is no such thing, or it is not strict JSON, it returns -1.
 
 // skipSpace skips white space, of which there may be none.
 func skipSpace(b []byte, i int) int {
@@ -63,8 +62,8 @@ func skipString(b []byte, i int) int {
 	return -1
 }
 
-// skipPlain skips the bytes that need no escape inside a string, of which there may be
-// none, eight at a time.
+// skipPlain skips bytes that need no escape inside a string, eight at a time. There may be
+// none.
 func skipPlain(b []byte, i int) int {
 	const (
 		ones = 0x0101010101010101
@@ -73,9 +72,9 @@ func skipPlain(b []byte, i int) int {
 	for ; i+8 <= len(b); i += 8 {
 		w := binary.LittleEndian.Uint64(b[i:])
 		quote, escape := w^(ones*'"'), w^(ones*'\\')
-		// A subtraction borrows at a byte that is zero, or less than a space, and so
-		// sets its top bit. The borrow may set top bits above it wrongly, but the
-		// lowest one that is set is right.
+		// A subtraction borrows at a byte that is zero, or less than a space, and so sets its
+		// top bit. The borrow may wrongly set top bits above it, but the lowest one that is set
+		// is right.
 		if hit := ((quote-ones)&^quote | (escape-ones)&^escape | (w-ones*' ')&^w) & tops; hit != 0 {
 			return i + bits.TrailingZeros64(hit)/8
 		}
@@ -164,8 +163,8 @@ func skipValue(b []byte, i int) int {
 		default:
 			i = skipNumber(b, i)
 		}
-		// A value ends before i. Close the brackets that close here, and go on to the
-		// next value if there is one.
+		// A value ends before i. Close the brackets that close here, and go on to the next
+		// value if there is one.
 		for {
 			if i < 0 {
 				return -1

@@ -8,10 +8,10 @@ import (
 	"github.com/gobwas/ws"
 )
 
-// Later is the result of a command of the Lease domain that is not there yet. Wait returns
-// it, or an error. It is called on a goroutine of its own, and the connection is read
-// meanwhile; its context ends with the connection. A cut answers the command with the
-// reason, as it answers those in flight.
+// Later is a result of a command of the Lease domain that is not available yet. Wait returns
+// it, or an error. Wait is called on a goroutine of its own, so the connection is read
+// meanwhile; its context ends with the connection. A cut answers the command with the reason,
+// like those in flight.
 type Later struct {
 	Wait func(ctx context.Context) (any, *Error)
 }
@@ -20,12 +20,12 @@ type Later struct {
 type later struct {
 	ctx  context.Context // ends with the connection
 	work sync.WaitGroup
-	// waiting are how many have an id on a CDP session. Conn.mu guards it.
+	// waiting is the number of commands with an id on a CDP session. Conn.mu guards it.
 	waiting map[inFlight]int
 }
 
-// answerLater answers a command when its result is there. It is called on the goroutine of
-// offload, whose end Serve awaits before it awaits the work of later.
+// answerLater answers a command when its result is available. It is called on the goroutine of
+// offload. Serve waits for the end of that goroutine before it waits for the work of later.
 func (c *Conn) answerLater(cmd command, result Later) {
 	cmd = cmd.clone()
 	key := inFlight{string(cmd.sessionID), cmd.id}
@@ -42,7 +42,7 @@ func (c *Conn) answerLater(cmd command, result Later) {
 	c.laters.work.Go(func() {
 		value, err := result.Wait(ctx)
 		c.mu.Lock()
-		due := c.laters.waiting[key] > 0 // else a cut has answered it
+		due := c.laters.waiting[key] > 0 // otherwise a cut has answered it
 		if due {
 			if c.laters.waiting[key]--; c.laters.waiting[key] == 0 {
 				delete(c.laters.waiting, key)
@@ -55,7 +55,7 @@ func (c *Conn) answerLater(cmd command, result Later) {
 	})
 }
 
-// cutLater answers the commands that wait with the reason of a cut. c.mu is held.
+// cutLater answers the waiting commands with the reason of a cut. The caller holds c.mu.
 func (c *Conn) cutLater(reason string) {
 	for key, n := range c.laters.waiting {
 		for range n {

@@ -17,9 +17,9 @@ import (
 
 // Ledger is a file that says what is open on a browser's pipe. It is kept for the next
 // launcher: Chrome lists its targets, but neither the sessions that were opened nor the
-// requests that are paused on them. It outlives the launcher, but not the host. Each line
-// is signed together with all before it, so only the last ones can be taken away. Its
-// methods may be called concurrently; those of a nil Ledger do nothing.
+// requests that are paused on them. It outlives the launcher, but not the host. Each line is
+// signed together with everything before it, so somebody else could only remove the last lines.
+// Its methods may be called concurrently; those of a nil Ledger do nothing.
 type Ledger struct {
 	path      string
 	key       *signed.Key
@@ -44,8 +44,8 @@ type inheritedSession struct {
 // largestLedger is the size, in bytes, above which a ledger is compacted.
 const largestLedger = 1 << 20
 
-// CreateLedger creates an empty ledger, or empties the one at path, whose lines are signed
-// with the key. Its mode is 0600.
+// CreateLedger creates an empty ledger, or empties the one at path. Its lines are signed with
+// the key. Its mode is 0600.
 func CreateLedger(path string, key *signed.Key) (*Ledger, error) {
 	file, err := os.OpenFile(path, os.O_CREATE|os.O_TRUNC|os.O_WRONLY|os.O_APPEND, 0o600)
 	if err != nil {
@@ -54,13 +54,13 @@ func CreateLedger(path string, key *signed.Key) (*Ledger, error) {
 	return &Ledger{path: path, key: key, file: file, chain: chainOf(path, key), limit: largestLedger}, nil
 }
 
-// chainOf begins the signatures of the ledger at path, which are about its name, too.
+// chainOf begins the signatures of the ledger at path, which also cover its name.
 func chainOf(path string, key *signed.Key) *signed.Chain {
 	return key.Chain(signed.Ledger, filepath.Base(path))
 }
 
-// OpenLedger reads the ledger of an earlier launcher, and continues it. It reads as far as
-// the lines have their signatures: see Whole.
+// OpenLedger reads the ledger of an earlier launcher, and continues it. It reads as far as the
+// lines have valid signatures: see Whole.
 func OpenLedger(path string, key *signed.Key) (*Ledger, error) {
 	b, err := os.ReadFile(path)
 	var file *os.File
@@ -77,17 +77,18 @@ func OpenLedger(path string, key *signed.Key) (*Ledger, error) {
 	if whole {
 		l.compact(lines)
 	} else {
-		l.giveUp() // written anew it would be whole to the next launcher
+		l.giveUp() // if it were rewritten, it would look whole to the next launcher
 	}
 	return l, nil
 }
 
-// Whole tells whether every line of the ledger had its signature. If not, the browser sessions
-// up to the first other line were open once; who has them now is not known.
+// Whole tells whether every line of the ledger has a valid signature. If not, the browser
+// sessions before the first invalid line were open at some time; it is not known who has them
+// now.
 func (l *Ledger) Whole() bool { return !l.broken }
 
-// SignLedger signs the lines of a ledger that a launcher without signatures has written. One
-// whose first line is signed stays as it is.
+// SignLedger signs the lines of a ledger that an earlier version, which did not sign, has
+// written. A ledger whose first line is signed stays as it is.
 func SignLedger(path string, key *signed.Key) error {
 	b, err := os.ReadFile(path)
 	if err != nil {
@@ -106,9 +107,9 @@ func SignLedger(path string, key *signed.Key) error {
 	return l.Close()
 }
 
-// unsigned returns the lines up to the first one without its signature, and whether that is
-// all. The signatures are taken off. A last line without its newline was torn, and does not
-// count.
+// unsigned returns the lines before the first one without a valid signature, and whether those
+// are all. The signatures are removed. A last line without its newline is incomplete, and does
+// not count.
 func unsigned(b []byte, chain *signed.Chain) (lines []byte, whole bool) {
 	for line := range bytes.Lines(b) {
 		said, ended := bytes.CutSuffix(line, []byte("\n"))
@@ -139,7 +140,7 @@ func (l *Ledger) Close() error {
 	return err
 }
 
-// Remove closes and removes the file. It is for when the browser is gone.
+// Remove closes and removes the file. It is called when the browser is gone.
 func (l *Ledger) Remove() error {
 	if l == nil {
 		return nil
@@ -151,7 +152,7 @@ func (l *Ledger) Remove() error {
 	return errors.Join(l.Close(), err)
 }
 
-// A line of a ledger is one of these words, then what it is about, and then its signature.
+// A line of a ledger consists of one of these words, what it is about, and its signature.
 const (
 	lineOpened   = "open"   // session, token
 	lineClosed   = "close"  // session
@@ -161,8 +162,8 @@ const (
 	lineSettled  = "settle" // child, request
 )
 
-// append adds a line. A ledger that cannot be written, or to which a word is given that
-// would be read back differently, is given up: no ledger is better than a wrong one.
+// append adds a line. If the ledger cannot be written, or a word would be read back
+// differently, the ledger is given up: no ledger is better than a wrong one.
 func (l *Ledger) append(words ...string) {
 	if l == nil {
 		return
@@ -193,14 +194,14 @@ func (l *Ledger) append(words ...string) {
 	}
 }
 
-// giveUp removes the file, and writes no more. l.mu is held.
+// giveUp removes the file, and writes no more. The caller holds l.mu.
 func (l *Ledger) giveUp() {
 	_ = errors.Join(os.Remove(l.path), l.file.Close()) // nothing more can be done about an error
 	l.file = nil
 }
 
-// compact replaces the file, whose lines are b without their signatures, by one that says the
-// same without what is over. l.mu is held.
+// compact replaces the file, whose lines without their signatures are b, by one that says the
+// same without what is over. The caller holds l.mu.
 func (l *Ledger) compact(b []byte) {
 	var short bytes.Buffer
 	chain := chainOf(l.path, l.key)
@@ -243,8 +244,8 @@ func kindOfPause(auth bool) string {
 	return "plain"
 }
 
-// replay reads the lines of a ledger without their signatures, and returns the browser sessions that are open. A
-// last line without its newline does not count.
+// replay reads the lines of a ledger without their signatures, and returns the browser sessions
+// that are open. A last line without its newline does not count.
 func replay(b []byte) []inheritedSession {
 	var sessions []*inheritedSession
 	owners := map[string]*inheritedSession{} // by CDP session, children too

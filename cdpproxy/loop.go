@@ -8,15 +8,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// loop is the one reader of a browser's pipe and of the sockets of its connections: a
-// thread that waits for all of them. No other thread takes part in passing a message
-// on, so that the kernel's wake-up is the only one. Nothing here may block. What may
-// is left to a goroutine (see Conn.offload), and until that is done the connection
-// that it belongs to is not read.
+// loop is the one reader of a browser's pipe and of the sockets of its connections: one thread
+// that waits for all of them. No other thread takes part in passing on a message, so that the
+// kernel has to wake only this one. Nothing here may block. Work that may block is left to a
+// goroutine (see Conn.offload), and until that is done its connection is not read.
 type loop struct {
 	m     *Mux
 	conns []*Conn
-	fds   []unix.PollFd // the wake-up, the pipe, and then one for each of conns
+	fds   []unix.PollFd // the wakeup descriptor, the pipe, and then one for each of conns
 
 	in         []byte // room for what is read from a client
 	pipe       []byte // what the browser wrote; it begins with a message
@@ -40,7 +39,7 @@ func (m *Mux) run() {
 // fixedDescriptors is how many come before those of the connections.
 const fixedDescriptors = 2
 
-// gather lists what to wait for. It returns false when nothing is left and the loop
+// gather lists the descriptors to wait for. It returns false if nothing is left and the loop
 // has ended.
 func (l *loop) gather() bool {
 	m := l.m
@@ -70,7 +69,7 @@ func (l *loop) gather() bool {
 // wait returns when something is ready or due.
 func (l *loop) wait() {
 	m := l.m
-	if m.waiting != nil { // in its time there is no use in being quick
+	if m.waiting != nil { // with such a Waiting there is no use in being quick
 		l.sleep()
 		return
 	}
@@ -92,7 +91,7 @@ func (l *loop) wait() {
 		return
 	}
 	if l.endPending {
-		// The browser may only need this processor to write the zero byte: to sleep
+		// The browser may only need this processor in order to write the zero byte: sleeping
 		// would not be worth it.
 		l.endPending = false
 		if yield(); pollNow(l.fds) {
@@ -115,7 +114,7 @@ func (l *loop) sleep() {
 		}
 	}
 	if err := l.m.poll(l.fds, timeout); err != nil && !errors.Is(err, unix.EAGAIN) {
-		// The kernel is out of memory. Nothing is lost, and it is tried again.
+		// The kernel is out of memory. Nothing is lost, and the loop tries again.
 		time.Sleep(time.Millisecond)
 	}
 }
@@ -147,8 +146,8 @@ func (l *loop) turn() {
 	l.conns = living
 }
 
-// wake makes the loop look at everything again, and hands it the connections that
-// join. If the loop has ended, those start another. It can fail only for them.
+// wake makes the loop look at everything again, and adds the connections that join. If the loop
+// has ended, they start another one. Only then can it fail.
 func (m *Mux) wake(joining ...*Conn) error {
 	m.waking.Lock()
 	defer m.waking.Unlock()

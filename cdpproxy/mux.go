@@ -46,18 +46,18 @@ import (
 	"leasehold/lease"
 )
 
-// Pipe is the launcher's two ends of a browser's pipe. Both ways it carries messages
-// that end with a zero byte.
+// Pipe is the launcher's ends of a browser's pipe. In both directions it carries messages that
+// end with a zero byte.
 type Pipe struct {
 	// Commands and Events are the descriptors that the browser's commands are written
 	// to, and that its messages are read from. Both must be nonblocking, and nothing
 	// else may use or poll them. The Mux closes them.
 	Commands, Events int
-	// Ledger, unless it is nil, records what is open on the pipe. A ledger that
-	// an earlier launcher kept says what is open already: see Inherited. The owner of
-	// the pipe closes or removes it.
+	// Ledger records what is open on the pipe; nil: nothing is recorded. A ledger that an
+	// earlier launcher kept says what is open already: see Inherited. The owner of the pipe
+	// closes or removes it.
 	Ledger *Ledger
-	// Waiting, unless it is nil, waits in the place of the kernel.
+	// Waiting waits instead of the kernel; nil: the kernel waits.
 	Waiting Waiting
 }
 
@@ -75,14 +75,14 @@ type Mux struct {
 	inFlight  atomic.Int32 // commands of clients that wait for their replies
 	lastActed atomic.Int64 // see Acted; written with mu held
 	reads     atomic.Uint64
-	routing   atomic.Bool // the loop is reading the pipe, or passing on what it read
+	routing   atomic.Bool // the loop is reading the pipe, or passing on what it has read
 	dropped   atomic.Uint64
 
 	calls    pendingCalls // on the root session
 	pictures owedPictures
 
-	// writing is held from a message's check at the fence until the whole message
-	// is in the pipe. It guards what follows.
+	// writing is held from a message's check at the fence until the whole message is in the
+	// pipe. It guards the following fields.
 	writing  sync.Mutex
 	commands int              // -1 once nothing more is written
 	scratch  []byte           // small messages, put together
@@ -98,7 +98,7 @@ type Mux struct {
 	clientTargets  map[string]string           // targets that clients are attached to, by CDP session
 	contexts       map[string]string           // their browser contexts
 	privileged     map[string]bool             // CDP sessions of clients whose targets are Chrome's own pages
-	freshContexts  map[string]bool             // browser contexts without a behaviour for downloads
+	freshContexts  map[string]bool             // browser contexts without a download behaviour
 	typedAt        map[string]boottime.Instant // by target, see Typed
 	actedAt        map[string]boottime.Instant // by target, see ActedOn
 	activated      map[string]boottime.Instant // by target, see ActivatedAt
@@ -119,7 +119,7 @@ type Mux struct {
 
 	done chan struct{}
 
-	// waking is held to change what the loop looks at when it is woken.
+	// waking is held to change what the loop sees when it is woken.
 	waking  sync.Mutex
 	wakeup  int // an eventfd; -1 while no loop runs
 	events  int // -1 once the pipe has ended; only the loop writes it
@@ -127,10 +127,10 @@ type Mux struct {
 	stopped bool
 }
 
-// New starts to read the pipe. effect tells which commands of clients act on pages.
-// traffic is called, by the reader of the pipe, with everything unsafe that pages send
-// and with what they print: it must not block. Neither may be nil. The Mux ends when the
-// pipe does, or by Stop. On an error the descriptors are left as they were.
+// New starts to read the pipe. effect tells which commands of clients act on pages. The reader
+// of the pipe calls traffic with everything unsafe that pages send, and with what they print;
+// traffic must not block. Neither may be nil. The Mux ends when the pipe does, or by Stop. On
+// an error the descriptors stay as they were.
 func New(pipe Pipe, effect Effect, traffic func(Traffic)) (*Mux, error) {
 	wakeup, err := newWakeup()
 	if err != nil {
@@ -158,21 +158,20 @@ func (m *Mux) Stop() {
 	m.waking.Lock()
 	m.stopped = true
 	m.waking.Unlock()
-	_ = m.wake() // can only fail for a connection that joins
+	_ = m.wake() // this can only fail for a joining connection
 }
 
-// Done is closed when the pipe has ended and nothing more is written to it.
-// Connections outlive it until their owner cuts them or their clients leave.
+// Done is closed when the pipe has ended and nothing more is written to it. Connections outlive
+// it until their owner cuts them or their clients leave.
 func (m *Mux) Done() <-chan struct{} { return m.done }
 
-// Reads counts the reads of the pipe that brought bytes. While it grows, the browser
-// is alive.
+// Reads counts the reads of the pipe that returned bytes. While the count grows, the browser is
+// alive.
 func (m *Mux) Reads() uint64 { return m.reads.Load() }
 
-// Behind tells whether the browser has written something that is not passed on yet:
-// it is still in the pipe, or the reader is working on it, which may take as long as
-// a disk needs. Call it before Reads: what is read between the two calls then shows
-// in one of them.
+// Behind tells whether the browser has written something that is not passed on yet: it is still
+// in the pipe, or the reader is working on it, which may take as long as a disk needs. Call it
+// before Reads: what is read between the two calls then shows in one of them.
 func (m *Mux) Behind() bool {
 	m.waking.Lock()
 	defer m.waking.Unlock()
@@ -190,7 +189,7 @@ func (m *Mux) Barrier() {
 	defer m.writing.Unlock()
 }
 
-// flush writes to their sockets what was queued for connections.
+// flush writes what is queued for connections to their sockets.
 func (m *Mux) flush() {
 	for _, c := range m.unflushed {
 		c.flush()

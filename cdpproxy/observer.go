@@ -9,16 +9,15 @@ import (
 	"leasehold/lease"
 )
 
-// Event is a CDP event that an observer asked for. Session is the CDP session that it
-// came on, which is never empty, and Params are as the browser wrote them.
+// Event is a CDP event that an observer asked for. Session is the CDP session on which it came,
+// and is never empty. Params are as the browser wrote them.
 type Event struct {
 	Session string
 	Method  string
 	Params  json.RawMessage
 }
 
-// Observer makes calls and gets events from Go, on a browser session of the launcher's
-// own.
+// Observer makes calls and gets events from Go, on a browser session of the launcher's own.
 type Observer struct {
 	session *ClientSession
 	queued  map[string]bool // methods of the events for queue
@@ -39,9 +38,8 @@ func (m *Mux) Observe(ctx context.Context, want ...string) (*Observer, error) {
 	return m.Listen(ctx, nil, nil, want...)
 }
 
-// Listen is Observe with further methods, heard, whose events do not go through Next:
-// the reader of the pipe calls hear with each. hear must not block, and may keep the
-// event.
+// Listen is Observe with further methods, heard, whose events do not go through Next: the
+// reader of the pipe calls hear with each of them. hear must not block, and may keep the event.
 func (m *Mux) Listen(ctx context.Context, hear func(Event), heard []string, want ...string) (*Observer, error) {
 	s, err := m.attach(ctx, 0)
 	if err != nil {
@@ -89,20 +87,19 @@ func (o *Observer) deliver(parsed browserMessage, msg []byte) {
 	}
 }
 
-// Call sends a command on one of the observer's CDP sessions ("" is its browser session)
-// and waits for the reply. It decodes the result into result, unless that is nil. An
-// error that the browser replied with is an *Error; without a reply the error wraps
-// ErrBrowserGone or the context's.
+// Call sends a command on one of the observer's CDP sessions ("" is its browser session) and
+// waits for the reply. It decodes the result into result, unless that is nil. An error in the
+// browser's reply is returned as an *Error; without a reply, the error wraps ErrBrowserGone or
+// the context's error.
 func (o *Observer) Call(ctx context.Context, session, method string, params, result any) error {
 	return o.call(ctx, nil, session, method, params, result)
 }
 
-// CallFenced is Call for what is done in the name of a lease. Like a client's command,
-// the call is sent only while the fence is open. The check and the write are one step:
-// nothing is sent after the fence was shut or its deadline has passed, however long the
-// caller was delayed after a check of its own. The error of a call that was refused
-// wraps the fence's cause, and the browser has received nothing. The fence must not be
-// nil.
+// CallFenced is Call for what is done on behalf of a lease. Like a client's command, the call
+// is sent only while the fence is open. The check and the write are one step: nothing is sent
+// after the fence was shut or its deadline has passed, however long the caller was delayed
+// after a check of its own. If the call is refused, its error wraps the fence's cause, and the
+// browser has received nothing. The fence must not be nil.
 func (o *Observer) CallFenced(ctx context.Context, fence *lease.Fence, session, method string, params, result any) error {
 	return o.call(ctx, fence, session, method, params, result)
 }
@@ -123,16 +120,16 @@ func (o *Observer) Post(session, method string, params any) {
 	o.session.mux.post(oneWay(session, method, params))
 }
 
-// Resolve is Post for the command that ends the pause of a request, which the Fetch domain
-// reported on one of the observer's sessions. Until then the request is on the ledger: if
-// the launcher is killed, the next one fails it.
+// Resolve is Post for the command that ends the pause of a request which the Fetch domain
+// reported on one of the observer's sessions. Until then the request is in the ledger: if the
+// launcher is killed, the next one fails it.
 func (o *Observer) Resolve(session, requestID, method string, params any) {
 	o.session.resolved(pausedRequest{session, requestID})
 	o.Post(session, method, params)
 }
 
-// Queued returns how many events were ever queued for Next. When a Call has returned,
-// those that the browser sent before its reply are among them.
+// Queued returns how many events were ever queued for Next. When a Call has returned, it
+// includes the events that the browser sent before the reply.
 func (o *Observer) Queued() uint64 {
 	o.mu.Lock()
 	defer o.mu.Unlock()

@@ -2,12 +2,12 @@ package cdpproxy
 
 import "github.com/gobwas/ws"
 
-// outbox has the frames that wait for a client. It takes about as much memory as they
-// do, since what is added is never moved again.
+// outbox has the frames that wait for a client. It takes about as much memory as they do, since
+// added bytes are never moved again.
 type outbox struct {
 	chunks  [][]byte  // none is empty
-	space   [1][]byte // what chunks uses again after it was empty
-	spare   []byte    // an empty chunk that is used again
+	space   [1][]byte // used again by chunks after it was empty
+	spare   []byte    // an empty chunk to be used again
 	written int       // how many bytes of the first chunk were written
 	size    int       // how many bytes wait
 }
@@ -36,7 +36,7 @@ func (o *outbox) add(op ws.OpCode, payload []byte) {
 	o.size += len(o.chunks[last]) - before
 }
 
-// addShared appends bytes without a copy. Nobody may change them from then on.
+// addShared appends bytes without a copy. Nobody may change them after that.
 func (o *outbox) addShared(b []byte) {
 	if len(b) > 0 {
 		o.chunks, o.size = append(o.chunks, b[:len(b):len(b)]), o.size+len(b)

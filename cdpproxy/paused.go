@@ -8,23 +8,24 @@ import (
 // pausedRequest names a request that a client has paused by the Fetch domain.
 type pausedRequest struct{ sessionID, requestID string }
 
-// continuedRequest is a paused request that a command in flight continues, fulfills or
-// fails. It counts as paused again if the fence or the browser refuses the command.
+// continuedRequest is a paused request that a command in flight continues, fulfills or fails.
+// If the fence or the browser refuses the command, it counts as paused again.
 type continuedRequest struct {
 	request pausedRequest
 	auth    bool   // it waits for credentials
-	kept    string // its id in the Network domain, if the command keeps it from being sent
+	kept    string // its id in the Network domain, if the command prevents it from being sent
 }
 
-// KeptRequest is an unsafe request that a client had paused before it was sent. Back says that the
-// client failed it, or answered it itself, so that it never leaves the browser. Otherwise that
-// command was refused.
+// KeptRequest is an unsafe request that a client had paused before it was sent. Back says that
+// the client failed it, or answered it itself, so that it never leaves the browser; otherwise
+// such a command was refused after all.
 type KeptRequest struct {
 	RequestID string // in the Network domain
 	Back      bool
 }
 
-// unsentRequest has the members of Fetch.requestPaused that tell of a request that was not sent.
+// unsentRequest has the members of Fetch.requestPaused that are about a request which was not
+// sent.
 type unsentRequest struct {
 	NetworkID string          `json:"networkId"`
 	Status    int             `json:"responseStatusCode"`
@@ -48,8 +49,8 @@ func (s *ClientSession) noteUnsent(r pausedRequest, u unsentRequest, auth bool) 
 	s.unsent[r] = u.NetworkID
 }
 
-// keepsBack tells whether a command keeps a paused request from being sent. An answer that is a
-// redirect does not: the browser follows it.
+// keepsBack tells whether a command prevents a paused request from being sent. An answer that
+// is a redirect does not, because the browser follows it.
 func keepsBack(method string, status int) bool {
 	return method == "Fetch.failRequest" || method == "Fetch.fulfillRequest" && (status < 300 || status > 399)
 }
@@ -102,8 +103,8 @@ func (s *ClientSession) trackCommand(c command, sessionID string) *continuedRequ
 	return nil
 }
 
-// restorePaused makes a request paused again whose command was refused. With nil it
-// does nothing.
+// restorePaused makes a request count as paused again after its command was refused. With nil
+// it does nothing.
 func (s *ClientSession) restorePaused(c *continuedRequest) {
 	if c == nil {
 		return
@@ -122,8 +123,8 @@ func (s *ClientSession) resolved(r pausedRequest) {
 	s.mux.ledger.append(lineSettled, r.sessionID, r.requestID)
 }
 
-// failCommand is the command that ends a paused request without sending it. Nothing
-// else does: to close the target, the session or the browser would send the request.
+// failCommand is the command that ends a paused request without sending it. Nothing else does:
+// closing the target, the session or the browser would send the request.
 func failCommand(r pausedRequest, auth bool) []byte {
 	if auth {
 		return oneWay(r.sessionID, "Fetch.continueWithAuth", map[string]any{

@@ -10,29 +10,29 @@ import (
 // captureCommand asks for a screenshot.
 const captureCommand = "Page.captureScreenshot"
 
-// owedPictures are the screenshots that the browser was asked for, by clients and by the
-// launcher, and has not answered. Chromium 156 crashes as a whole when a renderer ends that
-// owes one, also where the session that asked was detached.
+// owedPictures are the screenshots that clients and the launcher have requested from the
+// browser, and that it has not answered. Chromium 156 crashes as a whole if a renderer ends
+// that owes one, even if the session that asked was detached.
 type owedPictures struct {
-	count atomic.Int32 // of owed: so that the reader of most replies needs no lock
+	count atomic.Int32 // size of owed, so that most replies can be read without a lock
 
 	mu   sync.Mutex
-	owed map[inFlight]time.Time // when they were asked for
+	owed map[inFlight]time.Time // when they were requested
 	less chan struct{}          // closed when owed has become smaller; nil: nobody waits
 }
 
-// asked is called before a picture is asked for.
+// asked is called before a screenshot is requested.
 func (p *owedPictures) asked(r inFlight) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.owed == nil || len(p.owed) >= maxNoted { // so many are of a client that asks in vain
+	if p.owed == nil || len(p.owed) >= maxNoted { // so many belong to a client that asks in vain
 		p.owed = map[inFlight]time.Time{}
 	}
 	p.owed[r] = time.Now()
 	p.count.Store(int32(len(p.owed)))
 }
 
-// settled is called for each reply on a session, and for what could not be asked for.
+// settled is called for each reply on a session, and for requests that could not be sent.
 func (p *owedPictures) settled(r inFlight) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -44,8 +44,8 @@ func (p *owedPictures) settled(r inFlight) {
 	}
 }
 
-// youngerThan returns how many pictures were asked for less than d ago, and a channel that is
-// closed once one is owed no more.
+// youngerThan returns how many unanswered screenshots were requested less than d ago, and a
+// channel that is closed when one of them is answered.
 func (p *owedPictures) youngerThan(d time.Duration) (n int, less <-chan struct{}) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -60,8 +60,8 @@ func (p *owedPictures) youngerThan(d time.Duration) (n int, less <-chan struct{}
 	return n, p.less
 }
 
-// await returns when no picture is owed any more that was asked for less than d ago, or when
-// ctx or done ends.
+// await returns when no screenshot that was requested less than d ago is unanswered any more,
+// or when ctx or done ends.
 func (p *owedPictures) await(ctx context.Context, d time.Duration, done <-chan struct{}) {
 	ctx, cancel := context.WithTimeout(ctx, d)
 	defer cancel()
@@ -80,6 +80,6 @@ func (p *owedPictures) await(ctx context.Context, d time.Duration, done <-chan s
 	}
 }
 
-// AwaitPictures returns when the browser owes no screenshot any more that was asked for less
-// than d ago, or when ctx ends. Older ones are those of pages that do not draw.
+// AwaitPictures returns when no screenshot that was requested less than d ago is unanswered any
+// more, or when ctx ends. Older ones belong to pages that do not draw.
 func (m *Mux) AwaitPictures(ctx context.Context, d time.Duration) { m.pictures.await(ctx, d, m.done) }

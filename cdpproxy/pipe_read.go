@@ -8,11 +8,11 @@ import (
 )
 
 const (
-	// readChunk is the least room for one read of the pipe, and the most that is
-	// read from a client at once, in bytes.
+	// readChunk is the least room for one read of the pipe, and the most that is read from a
+	// client at once, in bytes.
 	readChunk = 64 << 10
-	// largestRead is up to which size, in bytes, the pipe's buffer grows without a
-	// message that needs the room. It is what a pipe has room for.
+	// largestRead is the size, in bytes, up to which the pipe's buffer grows without a message
+	// that needs the room. It is the capacity of a pipe.
 	largestRead = 1 << 20
 )
 
@@ -57,7 +57,7 @@ func (l *loop) readPipe() {
 	l.m.repliedToClient, l.m.sentToClient, l.m.replySeen = false, false, false
 	switch {
 	case kept:
-		// A connection writes from the buffer, which belongs to it from now on.
+		// A connection writes directly from the buffer, which now belongs to it.
 		l.pipe = append(make([]byte, 0, max(readChunk, len(rest))), rest...)
 	case len(rest) < len(l.pipe):
 		l.pipe = l.pipe[:copy(l.pipe[:cap(l.pipe)], rest)]
@@ -75,15 +75,15 @@ func (l *loop) readPipe() {
 // byte has come.
 const maxEarlyMessage = 16 << 10
 
-// isWholeMessage tells whether b is a message that only lacks its zero byte. Chrome
-// writes that byte separately, a moment later, and to wait for it would cost a second
-// wake-up for each message. A whole JSON object cannot be the beginning of another.
+// isWholeMessage tells whether b is a message that only lacks its zero byte. Chrome writes that
+// byte separately, a moment later; waiting for it would cost a second wake-up for each message.
+// A complete JSON object cannot be the beginning of another one.
 func isWholeMessage(b []byte) bool {
 	return len(b) > 1 && len(b) <= maxEarlyMessage && b[len(b)-1] == '}' && skipValue(b, 0) == len(b)
 }
 
-// pipeEnded closes the launcher's end of the pipe, and refuses further calls. m.waking
-// is held.
+// pipeEnded closes the launcher's end of the pipe, and refuses further calls. The caller holds
+// m.waking.
 func (l *loop) pipeEnded() {
 	m := l.m
 	if m.events < 0 {

@@ -11,19 +11,19 @@ import (
 	"leasehold/lease"
 )
 
-// smallMessage is the largest message, in bytes, that is copied so that it goes out in
-// one write together with others: each write may wake the browser.
+// smallMessage is the largest message, in bytes, that is copied so that it can be sent in one
+// write together with others: each write may wake the browser.
 const smallMessage = 32 << 10
 
-// send writes one message, of up to two parts, to the pipe, and blocks while the pipe
-// is full. If there is a fence, the message is written only while that is open: the
-// check and the write are one step.
+// send writes one message, of up to two parts, to the pipe, and blocks while the pipe is full.
+// If there is a fence, the message is written only while the fence is open: the check and the
+// write are one step.
 func (m *Mux) send(fence *lease.Fence, head, tail []byte) error {
 	return m.sendIf(nil, fence, head, tail)
 }
 
-// sendIf is send for a message that is written only if allowed, unless that is nil, returns
-// no error in the same step.
+// sendIf is send for a message that is written only if allowed returns no error in the same
+// step. allowed may be nil.
 func (m *Mux) sendIf(allowed func() error, fence *lease.Fence, head, tail []byte) error {
 	m.writing.Lock()
 	if allowed != nil {
@@ -47,9 +47,9 @@ func (m *Mux) sendIf(allowed func() error, fence *lease.Fence, head, tail []byte
 	return m.finish(rest)
 }
 
-// begin checks the fence, if there is one, and writes scratch, head and tail as far as
-// the pipe takes them at once. It returns the rest for finish; until that is called
-// nobody else may write. m.writing is held.
+// begin checks the fence, if there is one, and writes scratch, head and tail as far as the pipe
+// takes them at once. It returns the rest for finish; nobody else may write before finish is
+// called. The caller holds m.writing.
 func (m *Mux) begin(fence *lease.Fence, head, tail []byte) (rest [][]byte, err error) {
 	if fence != nil {
 		if m.passedAt, err = fence.CheckAt(); err != nil {
@@ -90,8 +90,8 @@ func (m *Mux) finish(rest [][]byte) error {
 	return nil
 }
 
-// write makes one attempt to write the parts, and returns how many bytes the pipe took.
-// m.writing is held.
+// write makes one attempt to write the parts, and returns how many bytes the pipe took. The
+// caller holds m.writing.
 func (m *Mux) write(parts ...[]byte) (int, error) {
 	if m.commands < 0 {
 		return 0, os.ErrClosed
@@ -104,12 +104,12 @@ func (m *Mux) write(parts ...[]byte) (int, error) {
 	return n, err
 }
 
-// roomSlice is the longest that a writer waits for room before it looks again at the limit
-// of writes, and whether the Mux has ended.
+// roomSlice is the longest time that a writer waits for room before it checks again for the
+// limit of writes, and for the end of the Mux.
 const roomSlice = 20 * time.Millisecond
 
-// awaitRoom waits for a while until the pipe takes more. It fails if the Mux has ended.
-// m.writing is held.
+// awaitRoom waits for a moment until the pipe takes more. It fails if the Mux has ended. The
+// caller holds m.writing.
 func (m *Mux) awaitRoom() error {
 	m.mu.Lock()
 	ended := m.endCause
@@ -120,8 +120,8 @@ func (m *Mux) awaitRoom() error {
 	return m.poll([]unix.PollFd{{Fd: int32(m.commands), Events: unix.POLLOUT}}, int(roomSlice/time.Millisecond))
 }
 
-// LimitWrites makes writes to the browser fail once d has passed, also one that waits
-// already. Zero removes the limit.
+// LimitWrites makes writes to the browser fail once d has passed, including one that is already
+// waiting. Zero removes the limit.
 func (m *Mux) LimitWrites(d time.Duration) {
 	if d <= 0 {
 		m.writeBy.Store(nil)
@@ -131,7 +131,7 @@ func (m *Mux) LimitWrites(d time.Duration) {
 	m.writeBy.Store(&by)
 }
 
-// closeCommands closes the launcher's end once no message is being written.
+// closeCommands closes the launcher's end when no message is being written.
 func (m *Mux) closeCommands() {
 	m.writing.Lock()
 	defer m.writing.Unlock()
@@ -140,8 +140,8 @@ func (m *Mux) closeCommands() {
 	m.wrote()
 }
 
-// writeParts writes what the descriptor takes at once, in one system call. n is 0
-// where it takes nothing now.
+// writeParts writes what the descriptor takes at once, in one system call. n is 0 if it takes
+// nothing now.
 func writeParts(fd int, parts ...[]byte) (n int, err error) {
 	only, several := parts[0], false
 	for _, part := range parts[1:] {

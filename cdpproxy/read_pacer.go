@@ -2,19 +2,19 @@ package cdpproxy
 
 import "time"
 
-// A browser that writes many messages one by one pays for waking the loop each time,
-// and so do the loop and the client. While messages come that fast, the loop waits for
-// a moment before each read of the pipe, and reads several at once.
+// A browser that writes many messages one by one has to wake the loop each time, which costs
+// the browser, the loop and the client. While messages come that fast, the loop waits for a
+// moment before each read of the pipe, and reads several at once.
 const (
 	fastGap         = 300 * time.Microsecond // a read counts as fast if it follows the last one within this
 	fastReadsInARow = 16                     // after so many fast reads the delay begins
-	firstDelay      = 150 * time.Microsecond // it doubles while several messages come together
+	firstDelay      = 150 * time.Microsecond // the delay doubles while several messages come together
 	longestDelay    = time.Millisecond
 	manyInFlight    = 16 // with so many commands of clients in flight, replies may be delayed as well
 
-	// Reads that only bring events for the launcher are delayed by launcherDelay at
-	// most, and by no more than one part in launcherShare of the time since a client's
-	// last command, since its reply may come next.
+	// Reads that only bring events for the launcher are delayed by at most launcherDelay, and
+	// by no more than one part in launcherShare of the time since a client's last command,
+	// since its reply may come next.
 	launcherDelay = 2 * time.Millisecond
 	launcherShare = 8
 )
@@ -29,13 +29,13 @@ type readPacer struct {
 	lastCommand time.Time     // when the loop last saw that a client's command was sent
 }
 
-// afterRead is called after each read of the pipe. messages is how many messages the
-// read brought, and inFlight how many commands of clients are in flight. replied says
-// that a reply to a client was among the messages, and wanted that somebody may be
-// waiting for one of them: any message for a client, or a reply to the launcher's own
-// call. A client that waits for a reply before it goes on is not delayed. What only the
-// launcher listens to, such as the requests of a page that loads, is read together. A
-// read in the middle of a large message brings none, and does not count as that.
+// afterRead is called after each read of the pipe. messages is how many messages the read
+// brought, and inFlight is how many commands of clients are in flight. replied says that a
+// reply to a client was among the messages; wanted, that somebody may be waiting for one of
+// them: any message for a client, or a reply to the launcher's own call. A client that waits
+// for a reply before it goes on is not delayed. Events that only the launcher receives, such as
+// the requests of a page that loads, are read together. A read in the middle of a large message
+// brings no message, and does not count as such a read.
 func (p *readPacer) afterRead(messages int, replied, wanted bool, inFlight int32) {
 	now := time.Now()
 	gap := now.Sub(p.lastRead)

@@ -17,20 +17,21 @@ type Traffic struct {
 	// Network.webSocketFrameSent; or, if a client turned them on,
 	// Runtime.consoleAPICalled or Runtime.exceptionThrown.
 	Method string
-	// Params are the event's. Those of something printed are nil if they are longer
+	// Params are the event's parameters. Those of something printed are nil if they are longer
 	// than MaxPrinted.
 	Params json.RawMessage
-	// Acted is what Mux.Acted returned when a page sent this. Zero for what it printed.
+	// Acted is what Mux.Acted returned when a page sent this. It is zero for what a page
+	// printed.
 	Acted boottime.Instant
-	// Cookies is set for a client's command on cookies, and then nothing else is.
+	// Cookies is set for a client's command that concerns cookies. Then nothing else is set.
 	Cookies *CookieCommand
-	// Kept is set for a client's command about a request that it had paused, and then
-	// nothing else is.
+	// Kept is set for a client's command about a request that it had paused. Then nothing else
+	// is set.
 	Kept *KeptRequest
 }
 
-// MaxPrinted is the size, in bytes, of the longest parameters of something printed that
-// are reported.
+// MaxPrinted is the size, in bytes, of the longest parameters that are reported of something
+// printed.
 const MaxPrinted = 16 << 10
 
 var (
@@ -48,8 +49,8 @@ var (
 	targetChangedEvent = []byte(`{"method":"Target.targetInfoChanged",`)
 )
 
-// route hands one message of the browser to the client session or the call that it
-// belongs to. It returns true if the message is kept without a copy.
+// route passes one message of the browser to the client session or the call to which it
+// belongs. It returns true if the message is kept without a copy.
 func (m *Mux) route(msg []byte) bool {
 	if len(msg) < 2 || msg[len(msg)-1] != '}' {
 		return false
@@ -85,8 +86,8 @@ func (m *Mux) route(msg []byte) bool {
 	return s.deliver(parsed, msg)
 }
 
-// trackEvent updates what is known by an event for a client session: which CDP sessions
-// are open and which requests are paused. It reports what pages send and print.
+// trackEvent updates, by an event for a client session, which CDP sessions are open and which
+// requests are paused. It reports what pages send and print.
 func (m *Mux) trackEvent(s *ClientSession, parsed browserMessage, msg []byte) {
 	switch {
 	case bytes.HasPrefix(msg, attachedEvent), bytes.HasPrefix(msg, detachedEvent):
@@ -120,7 +121,7 @@ func (m *Mux) trackEvent(s *ClientSession, parsed browserMessage, msg []byte) {
 		m.owners[e.Params.SessionID] = s
 		m.lastChild++
 		m.children[e.Params.SessionID] = child{string(parsed.sessionID), e.Params.TargetInfo.TargetID, e.Params.TargetInfo.Type, m.lastChild}
-		if s.token != 0 && !s.inherited { // the launcher's own have none
+		if s.token != 0 && !s.inherited { // the launcher's own sessions have none
 			m.clientTargets[e.Params.SessionID] = e.Params.TargetInfo.TargetID
 			m.contexts[e.Params.SessionID] = e.Params.TargetInfo.Context
 			if methods.Privileged(e.Params.TargetInfo.URL) {
@@ -156,7 +157,7 @@ func (m *Mux) trackEvent(s *ClientSession, parsed browserMessage, msg []byte) {
 	case bytes.HasPrefix(msg, frameSentEvent):
 		m.reportTraffic("Network.webSocketFrameSent", msg)
 	case bytes.HasPrefix(msg, consoleEvent), bytes.HasPrefix(msg, exceptionEvent):
-		// These come by the thousand, so they are not parsed.
+		// There are thousands of these, so they are not parsed.
 		method, params := splitEvent(msg, parsed)
 		if len(params) > MaxPrinted {
 			params = nil
@@ -173,9 +174,9 @@ type child struct {
 	number uint64 // later ones have higher numbers
 }
 
-// forgetSession forgets a CDP session that has ended, with all that were opened under it:
-// Chrome reports the end of the first only. It returns them, the first one first. m.mu is
-// held.
+// forgetSession forgets a CDP session that has ended, with all sessions that were opened under
+// it: Chrome only reports the end of the first. It returns them, that one first. The caller
+// holds m.mu.
 func (m *Mux) forgetSession(sessionID string) (ended []string) {
 	ended = []string{sessionID}
 	for i := 0; i < len(ended); i++ {
@@ -194,13 +195,13 @@ func (m *Mux) forgetSession(sessionID string) (ended []string) {
 	return ended
 }
 
-// sessionGone is in Chrome's answer to a command on a CDP session that has ended. The answer
-// names no session.
+// sessionGone is part of Chrome's answer to a command on a CDP session that has ended. The
+// answer names no session.
 var sessionGone = []byte(`"error":{"code":-32001,`)
 
-// refused gives an answer that a CDP session has ended to whoever sent the command: a client
-// or the launcher, on a session that was forgotten. Where several sent one with that id,
-// each is answered: Chrome answers none of them otherwise.
+// refused passes an answer that a CDP session has ended to the sender of the command: a client
+// or the launcher, on a session that was forgotten. If several have sent a command with that
+// id, each gets the answer, since Chrome does not answer them in any other way.
 func (m *Mux) refused(parsed browserMessage, msg []byte) {
 	for _, s := range m.sessions() {
 		s.mu.Lock()
@@ -226,15 +227,16 @@ func (m *Mux) sessions() []*ClientSession {
 	return slices.Collect(maps.Keys(seen))
 }
 
-// isOpen tells whether a CDP session is open, as far as the browser has said; "" is the root.
+// isOpen tells whether a CDP session is open, as far as the browser has reported; "" is the
+// root.
 func (m *Mux) isOpen(sessionID string) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return sessionID == "" || m.owners[sessionID] != nil
 }
 
-// noteTargetURL takes in that a target has another URL: clients that are attached to it
-// may use it while that is not one of Chrome's own pages.
+// noteTargetURL takes in that a target has another URL: clients that are attached to it may use
+// it unless that is one of Chrome's own pages.
 func (m *Mux) noteTargetURL(msg []byte) {
 	var e struct {
 		Params struct {
@@ -264,9 +266,9 @@ func (m *Mux) noteTargetURL(msg []byte) {
 	}
 }
 
-// HiddenWorld is the name of the isolated world in which the launcher's own script runs in
-// each document. Clients are not told of it. Some take the last world of a frame for the
-// page's own, and would run their scripts there (chromedp).
+// HiddenWorld is the name of the isolated world in which the launcher's own script runs in each
+// document. Clients are not told about it, because some (chromedp) take the last world of a
+// frame for the page's own, and would run their scripts there.
 const HiddenWorld = "leasehold.presses"
 
 var (
@@ -278,16 +280,16 @@ var (
 	isolated     = []byte(`"executionContextAuxData":{"isDefault":false,"type":"isolated",`)
 )
 
-// hiddenWorld tells whether an event tells of the launcher's own world, or of its script
+// hiddenWorld tells whether an event is about the launcher's own world, or about its script
 // there, whose URL is the world's name.
 func hiddenWorld(msg []byte) bool {
 	return bytes.HasPrefix(msg, worldEvent) && bytes.Contains(msg, hiddenNamed) ||
 		bytes.HasPrefix(msg, scriptEvent) && bytes.Contains(msg, hiddenScript) && bytes.Contains(msg, isolated)
 }
 
-// unsafeRequest tells whether a Network.requestWillBeSent event is of an HTTP method
-// that may change something. The first "method" member is the event's own, and the next
-// one the request's: quotes inside a URL are escaped.
+// unsafeRequest tells whether a Network.requestWillBeSent event is about an HTTP method that
+// may change something. The first "method" member is the event's own, and the next one is the
+// request's: quotes inside a URL are escaped.
 func unsafeRequest(msg []byte) bool {
 	rest := msg[len(requestEvent):]
 	i := bytes.Index(rest, methodMember)

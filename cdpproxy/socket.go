@@ -17,16 +17,16 @@ import (
 type socket struct {
 	fd int // non-blocking
 
-	// For a connection that is bridged.
+	// These are for a connection that is bridged.
 	conn    net.Conn // nil: it is not
 	bridge  net.Conn // the other end of fd
 	copies  sync.WaitGroup
 	drained chan struct{} // closed when what was written to fd has reached conn
 }
 
-// takeSocket takes a connection, and closes it on an error. One that is a socket is
-// taken out of Go's own poller, which would wake another thread at each message. Any
-// other connection, such as one of TLS, is bridged.
+// takeSocket takes over a connection, and closes it on an error. A connection that is a socket
+// is removed from Go's own poller, which would wake another thread for each message. Any other
+// connection, such as one with TLS, is bridged.
 func takeSocket(conn net.Conn) (*socket, error) {
 	var plain syscall.Conn
 	switch conn := conn.(type) {
@@ -70,13 +70,13 @@ func bridged(conn net.Conn) (*socket, error) {
 	}
 	s := &socket{fd: pair[0], conn: conn, bridge: far, drained: make(chan struct{})}
 	s.copies.Go(func() {
-		_, _ = io.Copy(far, conn) // an error ends the pair like the end of conn does
+		_, _ = io.Copy(far, conn) // an error ends the pair just as the end of conn does
 		_ = far.(*net.UnixConn).CloseWrite()
 	})
 	s.copies.Go(func() {
 		defer close(s.drained)
 		if _, err := io.Copy(conn, far); err != nil && !errors.Is(err, syscall.ECONNRESET) {
-			_ = far.Close() // the client takes no more: so the loop learns of it
+			_ = far.Close() // the client accepts no more: this tells the loop
 		}
 	})
 	return s, nil

@@ -9,21 +9,21 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A loop that awaits a reply polls again and again for a while before it lets the
-// kernel wake it. That is worth it only if replies do come that fast: after some
-// spins in vain, most are skipped.
+// A loop that waits for a reply polls again and again for a while before it lets the kernel
+// wake it. That is worth it only if replies really come that fast: after some spins without
+// success, most are skipped.
 const (
 	spinFor      = 400 * time.Microsecond // how long one spin lasts
-	spinInFlight = 2                      // commands in flight at most: with more, throughput counts
+	spinInFlight = 2                      // most commands in flight: with more, throughput matters
 	spinTrust    = 8                      // the highest trust of a spinner
-	spinProbe    = 16                     // without trust, one in so many spins is tried
+	spinProbe    = 16                     // without trust, one in this many spins is tried
 )
 
 // spinning is how many loops of this process spin now.
 var spinning atomic.Int32
 
-// maxSpinning is how many loops of this process may spin at a time: with more, the
-// browsers would not get a processor.
+// maxSpinning is how many loops of this process may spin at a time. With more, the browsers
+// would not get a processor.
 var maxSpinning = int32(max(1, runtime.GOMAXPROCS(0)-1))
 
 // spinner decides whether to spin by how often that was worth it lately.

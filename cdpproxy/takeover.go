@@ -6,16 +6,17 @@ import (
 	"leasehold/cdpproxy/methods"
 )
 
-// Takeover says whether a person has a session. While one does, the commands with which
-// its worker would act on the pages (methods.Method.Drives) are refused on all of the
-// session's connections; what is read passes. Nobody has the session of a zero Takeover.
-// On the data path it costs one atomic load, and only for those commands.
+// Takeover says whether a person has a session. While one does, the commands with which its
+// worker would act on the pages (methods.Method.Drives) are refused on all of the session's
+// connections; reading is allowed. A zero Takeover means that nobody has the session. On the
+// data path it costs one atomic load, and only for those commands.
 type Takeover struct {
 	why atomic.Pointer[methods.Refusal]
 }
 
-// Begin refuses such commands from now on, with the reason. When it returns, none can reach
-// the session's browser any more: each is looked at in the same step in which it is written.
+// Begin refuses such commands from now on, with the reason. When it returns, none can reach the
+// session's browser any more, because each command is checked in the same step in which it is
+// written.
 func (t *Takeover) Begin(m *Mux, why *methods.Refusal) {
 	t.why.Store(why)
 	m.Barrier()
@@ -24,7 +25,7 @@ func (t *Takeover) Begin(m *Mux, why *methods.Refusal) {
 // End lets the worker act again.
 func (t *Takeover) End() { t.why.Store(nil) }
 
-// against returns why a command of the method is refused now; nil: it is not.
+// against returns why a command of the method is refused now; nil if it is not.
 func (t *Takeover) against(m *methods.Method) *methods.Refusal {
 	if m == nil || !m.Drives || t == nil {
 		return nil
@@ -40,7 +41,7 @@ func (t *Takeover) check(m *methods.Method) error {
 	return nil
 }
 
-// takenError says that a command was not sent, since a person has the session.
+// takenError says that a command was not sent because a person has the session.
 type takenError struct{ why *methods.Refusal }
 
 func (e *takenError) Error() string { return e.why.Text }

@@ -3,11 +3,11 @@ package cdpproxy
 import "fmt"
 
 // A new target waits for its debugger on each session that asked for that, and the first
-// session that lets it run lets it run for all: a popup's empty document, or a worker. So
-// the launcher's own observer comes last.
+// session that lets it run lets it run for all: this is so for the empty document of a popup,
+// and for a worker. So the launcher's own observer must be the last.
 
-// LetRun lets the target of one of the observer's CDP sessions run, which waits for its
-// debugger, as soon as no client has it waiting. It returns at once.
+// LetRun lets the target of one of the observer's CDP sessions, which waits for its debugger,
+// run as soon as no client keeps it waiting. It returns at once.
 func (o *Observer) LetRun(session, target string) {
 	m := o.session.mux
 	m.mu.Lock()
@@ -16,14 +16,14 @@ func (o *Observer) LetRun(session, target string) {
 	m.lookAtWaiting()
 }
 
-// lookCommand is what lookAtWaiting sends. No call has its id.
+// lookID is the id of the command that lookAtWaiting sends. No call has this id.
 const lookID = 1<<30 + 1
 
 var lookCommand = fmt.Appendf(nil, `{"id":%d,"method":"Browser.getVersion","params":{}}`, lookID)
 
-// lookAtWaiting has letRunFree called, unless no target is to run: once all is read that the
-// browser reports of targets before it answers. A client may have been attached to one that
-// the observer heard of first.
+// lookAtWaiting arranges that letRunFree is called, if any target is to run, after everything
+// was read that the browser reported about targets before its answer. A client may have been
+// attached to a target of which the observer heard first.
 func (m *Mux) lookAtWaiting() {
 	m.mu.Lock()
 	none := len(m.letRun) == 0
@@ -33,7 +33,8 @@ func (m *Mux) lookAtWaiting() {
 	}
 }
 
-// lookIfLetRun looks at what waits if one of the commands that were sent lets a target run.
+// lookIfLetRun looks at the waiting targets if one of the commands that were sent lets a target
+// run.
 func (m *Mux) lookIfLetRun(sent ...stagedCommand) {
 	for i := range sent {
 		if string(sent[i].method) == letRunCommand {
@@ -45,7 +46,7 @@ func (m *Mux) lookIfLetRun(sent ...stagedCommand) {
 
 const letRunCommand = "Runtime.runIfWaitingForDebugger"
 
-// letRunFree lets those targets run that no client has waiting.
+// letRunFree lets those targets run that no client keeps waiting.
 func (m *Mux) letRunFree() {
 	waiting := map[string]bool{}
 	for _, s := range m.sessions() {
@@ -65,8 +66,8 @@ func (m *Mux) letRunFree() {
 	}
 }
 
-// addWaiting adds the targets that wait for the session's client; "" for one that it is not
-// attached to yet. A client that was fenced is not waited for.
+// addWaiting adds the targets that wait for the session's client; "" for one to which it is not
+// attached yet. Nothing waits for a client that was fenced.
 func (s *ClientSession) addWaiting(waiting map[string]bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

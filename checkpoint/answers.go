@@ -2,23 +2,23 @@ package checkpoint
 
 import "math"
 
-// AnswerUnseen is what Failed of an answer says where the page that sent the request was
-// gone before Chrome told of an answer. Nobody knows whether there was one.
+// AnswerUnseen is the value of an answer's Failed if the page that sent the request was gone
+// before Chrome reported an answer. Nobody knows whether there was one.
 const AnswerUnseen = "unseen"
 
-// A request and its answer are two entries, since a journal is only appended to. An unsafe
-// request has a name, which its answers have, too: one with Anonymous may come first, and
-// one with Status or Failed is the last. Compact puts both into one entry, without the
+// A request and its answer are two entries, because a journal is only appended to. An unsafe
+// request has a name, which its answers have, too: an answer with Anonymous may come first, and
+// one with Status or Failed is the last. Compact combines them into one entry, without the
 // name.
 
 // ended tells whether an entry says how a request ended: with an answer or without.
 func (e Entry) ended() bool { return e.Status != 0 || e.Failed != "" }
 
-// Answered tells whether it is known what became of a request. Of one that was canceled,
-// or whose connection broke, nobody knows whether its site carried it out.
+// Answered tells whether it is known what became of a request. If a request was canceled, or
+// its connection broke, nobody knows whether the site carried it out.
 func (e Entry) Answered() bool { return e.Status != 0 || e.Ended }
 
-// take puts what an answer says into its request.
+// take copies what an answer says into its request.
 func (e *Entry) take(answer Entry) {
 	e.Anonymous = e.Anonymous || answer.Anonymous
 	if answer.ended() {
@@ -26,11 +26,11 @@ func (e *Entry) take(answer Entry) {
 	}
 }
 
-// never is later than every entry of a journal.
+// never is a position after every entry of a journal.
 const never = math.MaxInt
 
-// answersOf returns the last answer to each named request, and where in the journal it
-// says how the request ended; never where nothing says so.
+// answersOf returns the last answer to each named request, and the position in the journal at
+// which it is said how the request ended; never if it is not said.
 func answersOf(entries []Entry) (answers map[string]Entry, at map[string]int) {
 	answers, at = map[string]Entry{}, map[string]int{}
 	for i, e := range entries {
@@ -50,9 +50,9 @@ func answersOf(entries []Entry) (answers map[string]Entry, at map[string]int) {
 	return answers, at
 }
 
-// endOf is where in the journal a request ended, by what answersOf returned. It is -1 where
-// nothing can be asked: of requests that have no answers, such as messages on a websocket,
-// and of those that Compact has put together with their answers.
+// endOf is the position in the journal at which a request ended, from the result of answersOf.
+// It is -1 if that does not apply: for requests that get no answers, such as messages on a
+// websocket, and for those that Compact has combined with their answers.
 func (e Entry) endOf(at map[string]int) int {
 	switch {
 	case e.ended() && !e.Answered():
@@ -66,13 +66,13 @@ func (e Entry) endOf(at map[string]int) int {
 	return never
 }
 
-// pair puts requests and their answers together, where both are on the same side of the
-// last safe checkpoint: only a request that was answered after that checkpoint needs both
-// entries. What the site answered stays an entry of its own, since its place among the
-// others matters.
+// pair combines requests with their answers if both are on the same side of the last safe
+// checkpoint: only a request that was answered after that checkpoint needs both entries. The
+// answer also stays an entry of its own, without the name, because its position among the others
+// matters.
 func pair(entries []Entry) []Entry {
 	boundary := lastSafe(entries)
-	requests := map[string]int{} // where in paired they are
+	requests := map[string]int{} // their positions in paired
 	before := map[string]bool{}
 	var paired []Entry
 	for i, e := range entries {

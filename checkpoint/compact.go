@@ -7,28 +7,28 @@ import (
 	"time"
 )
 
-// A journal is bounded: a page or a worker may write as much as it likes, and what is kept
-// of it stays a few megabytes. Compact makes room in three ways, each only as far as it is
-// needed: equal entries become one with a count; data that decides nothing is left out; and
-// at last entries are. What is left out is counted in an entry of KindOmitted for each
-// kind. If that kind matters to a decision, Summary.LeftOut has it, and a person decides.
+// A journal is bounded: a page or a worker may write as much as it likes, but only a few
+// megabytes of it are kept. Compact makes room in three ways, each only as far as needed: equal
+// entries become one with a count; data that decides nothing is left out; and at last entries
+// are left out. Left-out entries are counted in an entry of KindOmitted for each kind. If the
+// kind matters to a decision, Summary.LeftOut has it, and a person decides.
 
 // Limits bound a journal.
 type Limits struct {
 	Entries int
 	Bytes   int // as a file
-	// Data is the most that Data of an entry other than a checkpoint may have, in bytes.
+	// Data is the most bytes that the Data of an entry other than a checkpoint may have.
 	Data int
 }
 
-// DefaultLimits are those of Open.
+// DefaultLimits are the limits of Open.
 var DefaultLimits = Limits{Entries: 10_000, Bytes: 4 << 20, Data: 64 << 10}
 
-// ManyRepeats is the number from which on Repeat is the same to whoever decides: equal
-// requests with as many repeats, or more, are folded.
+// ManyRepeats is the number from which on a higher Repeat makes no difference to the decision:
+// equal requests with that many repeats, or more, are folded.
 const ManyRepeats = 3
 
-// keptNoise is how many of the newest entries of a kind that decides nothing are kept
+// keptNoise is how many of the newest entries of each kind that decides nothing are kept
 // longest.
 const keptNoise = 64
 
@@ -46,8 +46,8 @@ func (k Kind) decides() bool {
 	return false
 }
 
-// Compact returns the entries of one journal within half of the limits. It keeps their
-// order. A journal that one more entry made too large thus has room for as many again.
+// Compact returns the entries of one journal, reduced to half of the limits, in their order. So
+// a journal that one more entry made too large then has room for as many again.
 func Compact(entries []Entry, limits Limits) []Entry {
 	entries = fold(pair(entries))
 	c := compaction{entries: entries, limits: limits, gone: make([]bool, len(entries)), sizes: make([]int, len(entries))}
@@ -62,12 +62,12 @@ func Compact(entries []Entry, limits Limits) []Entry {
 	return c.result()
 }
 
-// fold makes one entry of equal ones, in the place of the last of them. Since a summary
-// asks only what came before and what came after the last safe checkpoint, entries are
-// folded on either side of it.
+// fold makes one entry of equal ones, at the position of the last of them. Since a summary only
+// distinguishes what came before and after the last safe checkpoint, entries on either side of
+// it are folded separately.
 func fold(entries []Entry) []Entry {
 	boundary := lastSafe(entries)
-	later := map[string]int{} // where in folded the last of equal entries is
+	later := map[string]int{} // positions in folded of the last of equal entries
 	var folded []Entry
 	for i, e := range slices.Backward(entries) {
 		if i == boundary {
@@ -106,8 +106,8 @@ func (e Entry) firstAt() time.Time {
 	return e.At
 }
 
-// foldKey is the same for entries that can be one. The order of connections matters, and
-// pictures are few.
+// foldKey is the same for entries that can become one. Connections are not foldable, because
+// their order matters, nor are pictures, which are few.
 func foldKey(e Entry) (key string, foldable bool) {
 	switch e.Kind {
 	case KindStart, KindConnection, KindPicture, KindEnd:
@@ -115,14 +115,14 @@ func foldKey(e Entry) (key string, foldable bool) {
 	case KindOmitted:
 		return string(KindOmitted) + " " + e.Name, true
 	case KindCheckpoint:
-		e.Data = nil // of several with one name the last has it
+		e.Data = nil // of several with one name, the last one has it
 	}
 	e.Seq, e.At, e.Count, e.First, e.Repeat = 0, time.Time{}, 0, time.Time{}, min(e.Repeat, ManyRepeats)
 	b, err := json.Marshal(e)
 	return string(b), err == nil
 }
 
-// size is that of an entry in the file.
+// size is the size of an entry in the file.
 func size(e Entry) int {
 	b, _ := json.Marshal(e) // an entry that cannot be encoded was not appended
 	return len(b) + 1
@@ -143,9 +143,9 @@ func (c *compaction) full() bool {
 	return c.bytes > c.limits.Bytes/2 || c.left > c.limits.Entries/2
 }
 
-// protect marks what is never left out: the beginning, the last safe checkpoint, the last
-// page, step and GET after an action before it and of all, the last card or bank account that was
-// typed, and what was left out before.
+// protect marks what is never left out: the beginning, the last safe checkpoint, the last page,
+// step and GET after an action before it and of all, the last card or bank account that was
+// typed, and the counts of what was left out before.
 func (c *compaction) protect() {
 	c.kept = make([]bool, len(c.entries))
 	safe := lastSafe(c.entries)
@@ -191,9 +191,9 @@ func withoutData(e Entry) Entry {
 	return e
 }
 
-// leaveOut leaves out entries, the oldest first: at first of kinds that decide nothing,
-// but for the newest of each; then all of these; then of the others what is not
-// sensitive; then all that is not protected.
+// leaveOut leaves out entries, the oldest first: at first entries of kinds that decide nothing,
+// except the newest of each; then all of these; then those of the others that are not
+// sensitive; then everything that is not protected.
 func (c *compaction) leaveOut() {
 	newest := c.newestNoise()
 	for _, may := range []func(i int, e Entry) bool{
@@ -227,7 +227,7 @@ func (c *compaction) newestNoise() map[int]bool {
 	return newest
 }
 
-// result is what is left, with the counts of what is not in front: after the start, if
+// result is what is left. The counts of what was left out come first, or after the start, if
 // there is one.
 func (c *compaction) result() []Entry {
 	marks := map[Kind]*Entry{}
@@ -260,8 +260,8 @@ func (c *compaction) result() []Entry {
 	for _, kind := range kinds {
 		m := *marks[kind]
 		m.Text = fmt.Sprintf("%d entries of kind %s left out, the last of %s", m.Count, kind, m.At.UTC().Format(time.RFC3339))
-		// Entries of several runs are merged by their time: one of later would delay
-		// what comes after it.
+		// Entries of several runs are merged by their time: a later time would delay what comes
+		// after it.
 		m.At = m.firstAt()
 		out = append(out, m)
 	}

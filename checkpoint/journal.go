@@ -1,7 +1,7 @@
-// Package checkpoint keeps the journal of a session: what the launcher saw the pages do,
-// and what the task reported about itself. The journal is a file of its own to which
-// entries are appended, one JSON object a line, so that it outlives the launcher. A crash
-// may leave a torn last line, which readers skip.
+// Package checkpoint keeps the journal of a session: what the launcher saw the pages do, and
+// what the task reported about itself. The journal is a file to which entries are appended, one
+// JSON object a line, so that it outlives the launcher. A crash may leave an incomplete last
+// line, which readers skip.
 package checkpoint
 
 import (
@@ -34,7 +34,7 @@ const (
 	KindEvent      Kind = "event"            // the task reported an event
 	KindRequest    Kind = "request"          // a page sent an unsafe request
 	KindAnswer     Kind = "answer"           // a site answered; see Entry.Status
-	KindGetWrite   Kind = "get_write"        // a GET that looks like a write, by the sign Name, or that nobody can judge (GetUnjudged)
+	KindGetWrite   Kind = "get_write"        // a GET that looks like a write, by the sign Name, or that could not be judged (GetUnjudged)
 	KindGetAfter   Kind = "get_after_action" // a page asked for something by GET after the worker had acted on it; the first of each document
 	KindBlocked    Kind = "blocked"          // an unsafe request of a read-only session was failed
 	KindWithheld   Kind = "withheld"         // a page wanted to send an unsafe request after its worker was lost, and did not
@@ -42,12 +42,12 @@ const (
 	KindDownload   Kind = "download"         // a page began a download
 	KindDialog     Kind = "dialog"           // a page opened a dialog
 	KindStorage    Kind = "storage"          // a page changed the local or session storage of its origin
-	KindCookie     Kind = "cookie"           // what became of a cookie that may carry the account's identity, or what was asked about cookies
+	KindCookie     Kind = "cookie"           // what became of a cookie that may carry the account's identity, or what a worker did with cookies
 	KindCrash      Kind = "crash"            // a page crashed
 	KindConnection Kind = "connection"       // a worker's connection came or went
 	KindPicture    Kind = "picture"          // a picture was stored, which Data names
-	KindDenied     Kind = "denied"           // the worker sent what it may not: a command Name, for the reason Action, which last named Text
-	KindTyped      Kind = "typed"            // something was typed into a field of the kind Name, see Field; never what
+	KindDenied     Kind = "denied"           // the worker sent a command that it may not send: Name, for the reason Action; it last named Text
+	KindTyped      Kind = "typed"            // something was typed into a field of the kind Name, see Field; what was typed is not kept
 	KindPerson     Kind = "person"           // a person took the session over, did something (Name), or handed it back
 	KindEnd        Kind = "end"              // the session ended
 	KindOmitted    Kind = "omitted"          // Count entries of the kind Name were left out, see Compact
@@ -65,13 +65,12 @@ const Unseen = "UNSEEN"
 // (<a ping>).
 const LinkPing = "link_ping"
 
-// PolicyReport is the Name of a request entry for what the browser itself reports of a
-// page's policy: what the page did or tried to do against it.
+// PolicyReport is the Name of a request entry for the browser's own report that a page violated
+// its policy.
 const PolicyReport = "policy_report"
 
-// Names of entries of KindPerson that are no acts: that the worker waits for a person, that it
-// waits no more without an answer, that a person has the session from now on, and that it is
-// the worker's again.
+// Names of entries of KindPerson that are not acts: the worker waits for a person; it stops
+// waiting without an answer; a person now has the session; the worker has it again.
 const (
 	PersonAsked      = "asked"
 	PersonUnanswered = "unanswered"
@@ -88,17 +87,16 @@ func (e Entry) IsAct() bool {
 	return e.Kind == KindPerson
 }
 
-// GetUnjudged is the Name of the entry for a GET of which nobody can tell whether it wrote.
-// Its Text says why.
+// GetUnjudged is the Name of the entry for a GET that could not be judged. Its Text says why.
 const GetUnjudged = "unjudged"
 
-// Entry is one line of a journal. At is the time by the launcher's wall clock, and Token the
+// Entry is one line of a journal. At is the time by the launcher's wall clock, and Token is the
 // lease token that was valid then. JSON leaves out the fields that the kind does not use.
 type Entry struct {
 	Seq uint64    `json:"seq"`
 	At  time.Time `json:"at"`
-	// Count is how many equal entries this one stands for, the first of them of First
-	// and the last of At; 0 for one.
+	// Count is the number of equal entries that this one stands for; First is the time of the
+	// first, and At that of the last. 0 means one.
 	Count uint64    `json:"count,omitempty"`
 	First time.Time `json:"first_at,omitzero"`
 	Token uint64    `json:"lease_token"`
@@ -109,65 +107,63 @@ type Entry struct {
 	Method string `json:"method,omitempty"`
 	Name   string `json:"name,omitempty"`
 	Action string `json:"action,omitempty"`
-	// Sensitive says of a step that the task called it sensitive, and of an entry with a
-	// URL that the URL, as it was before redaction, is sensitive.
+	// Sensitive says of a step that the task declared it sensitive, and of an entry with a URL
+	// that the URL was sensitive before it was redacted.
 	Sensitive  bool            `json:"sensitive,omitempty"`
 	Safe       bool            `json:"safe,omitempty"`
 	Idempotent bool            `json:"idempotent,omitempty"`
 	Data       json.RawMessage `json:"data,omitempty"`
 	Text       string          `json:"text,omitempty"`
 
-	// Committed says of a navigation that the page has another document now, so that
-	// the frames of the document before are gone. Without it they may still be there.
+	// Committed says of a navigation that the page now has another document, so that the frames
+	// of the former document are gone. Otherwise they may still be there.
 	Committed bool `json:"committed,omitempty"`
 
 	// Type is Chrome's type of a request (Document, XHR, Fetch, Ping, ...). Gesture says
 	// that a person's or a worker's input came just before the request.
 	Type    string `json:"type,omitempty"`
 	Gesture bool   `json:"user_gesture,omitempty"`
-	// Group is the same for requests of one document that are equal byte for byte.
-	// Repeat is one more than the number of earlier requests of the group that were
-	// answered with success. Unprompted says that this request and the first of its
-	// group were sent before there was any input on the document, or on the one that
-	// led to it.
+	// Group is the same for requests of one document that are identical byte by byte. Repeat is
+	// one more than the number of earlier requests of the group that were answered with
+	// success. Unprompted says that this request and the first one of its group were sent
+	// before there was any input on the document, or on the one that led to it.
 	Group      string `json:"group,omitempty"`
 	Repeat     int    `json:"repeat,omitempty"`
 	Unprompted bool   `json:"unprompted,omitempty"`
-	// Declared is the text by which the owner of the profile declared the request
-	// harmless.
+	// Declared is the text by which the profile's owner declared the request harmless.
 	Declared string `json:"declared,omitempty"`
 
-	// Request is the name of an unsafe request, which its answer has too. Names are
-	// unique in a journal.
+	// Request is the name of an unsafe request, which its answer has, too. Names are unique in
+	// a journal.
 	Request string `json:"request,omitempty"`
-	// Redirected says of a request that a redirect sent it on, with its method.
+	// Redirected says of a request that it came from a redirect that kept its method.
 	Redirected bool `json:"redirected,omitempty"`
-	// Anonymous says of the answer to an unsafe request that the request carried nothing
-	// by which its site could know the account, see Answered.
+	// Anonymous says of the answer to an unsafe request that the request carried nothing by
+	// which the site could know the account.
 	Anonymous bool `json:"anonymous,omitempty"`
-	// Status is the HTTP status of an answer. Failed is why there is none: Chrome's name
-	// of the error, canceled, or AnswerUnseen. Ended says that it is known all the same
-	// what became of the request: it never left, or its answer was kept from the page.
+	// Status is the HTTP status of an answer. Failed is why there is none: Chrome's name of the
+	// error, canceled, or AnswerUnseen. Ended says that it is nevertheless known what became of
+	// the request: it never left, or its answer was kept from the page.
 	Status int    `json:"status,omitempty"`
 	Failed string `json:"failed,omitempty"`
 	Ended  bool   `json:"ended,omitempty"`
-	// Blocked says of a request that it never left the browser: a worker had it blocked,
-	// failed or answered it itself, or a policy of its page forbade it.
+	// Blocked says of a request that it never left the browser: a worker had it blocked, failed
+	// it or answered it itself, or a policy of its page forbade it.
 	Blocked bool `json:"blocked,omitempty"`
-	// Page is the URL of the page whose document sent what was answered. The answer to a
+	// Page is the URL of the page whose document sent the answered request. The answer to a
 	// request for a page's own document has Committed instead.
 	Page string `json:"page,omitempty"`
-	// Asked is the URL that was asked for where redirects led to URL. Returns says that
-	// URL names the place asked for, or one at its host, as the place to go on from.
+	// Asked is the URL that was requested, if redirects led from it to URL. Returns says that
+	// URL names the requested place, or one at its host, as the place to go on to.
 	Asked   string `json:"asked,omitempty"`
 	Returns bool   `json:"returns,omitempty"`
-	// RetryAfter is for how many seconds the answer asks to wait.
+	// RetryAfter is how many seconds the answer tells the client to wait.
 	RetryAfter int64 `json:"retry_after_seconds,omitempty"`
-	// SignIn says what a page that redirects led to asks for: a password, or a code.
+	// SignIn says what a page to which redirects led asks for: a password, or a code.
 	SignIn string `json:"sign_in,omitempty"`
 
-	// Person is what the person of an entry of KindPerson is called, and Principal who they
-	// are, as was proved. An entry of KindTyped has both where a person typed.
+	// Person is the name of the person of an entry of KindPerson, and Principal is who they
+	// are, as was proved. An entry of KindTyped has both if a person typed.
 	Person    string `json:"person,omitempty"`
 	Principal string `json:"principal,omitempty"`
 
@@ -184,7 +180,7 @@ type Journal struct {
 	file    *os.File
 	entries []Entry
 	bytes   int  // of the file, or more
-	torn    bool // a line was written in part: the next one has to begin a line of its own
+	torn    bool // a line was only written in part: the next one has to begin a new line
 }
 
 // Open opens the journal file at path for appending, within DefaultLimits, and creates it
@@ -208,7 +204,7 @@ func OpenWithin(path string, limits Limits) (*Journal, error) {
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("journal: %w", err), file.Close())
 	}
-	// This ends a line that a crash may have torn.
+	// This ends a line that a crash may have left incomplete.
 	if len(entries) > 0 {
 		if _, err := file.WriteString("\n"); err != nil {
 			return nil, errors.Join(fmt.Errorf("journal: %w", err), file.Close())
@@ -248,7 +244,7 @@ func (j *Journal) Append(e Entry) (Entry, error) {
 	j.entries = append(j.entries, e)
 	j.bytes += len(line) + 1
 	if j.bytes > j.limits.Bytes || len(j.entries) > j.limits.Entries {
-		return e, j.compact() // it is synced, too
+		return e, j.compact() // that syncs the checkpoint, too
 	}
 	if e.Kind == KindCheckpoint {
 		if err := j.file.Sync(); err != nil {
@@ -258,7 +254,7 @@ func (j *Journal) Append(e Entry) (Entry, error) {
 	return e, nil
 }
 
-// write appends a line. On a full disk it uses the reserve, and goes on where it stopped.
+// write appends a line. On a full disk it uses the reserve, and continues where it stopped.
 func (j *Journal) write(line []byte) error {
 	if j.torn {
 		line = append([]byte{'\n'}, line...)
@@ -273,8 +269,8 @@ func (j *Journal) write(line []byte) error {
 	return err
 }
 
-// compact replaces the file by one with less, under the same name. Where that fails the
-// journal goes on as it is.
+// compact replaces the file by a smaller one with the same name. If that fails, the journal
+// goes on as it is.
 func (j *Journal) compact() error {
 	entries := Compact(j.entries, j.limits)
 	content := Encode(entries)
@@ -310,8 +306,8 @@ func (j *Journal) Close() error {
 	return nil
 }
 
-// Read returns the entries of the journal file at path. It skips lines that are no entries,
-// since a crash may have torn them.
+// Read returns the entries of the journal file at path. It skips lines that are not entries,
+// since a crash may have left them incomplete.
 func Read(path string) ([]Entry, error) {
 	b, err := os.ReadFile(path)
 	if err != nil {
@@ -320,7 +316,8 @@ func Read(path string) ([]Entry, error) {
 	return Parse(b), nil
 }
 
-// Parse returns the entries of a journal file's content, and skips lines that are none.
+// Parse returns the entries in the content of a journal file. It skips lines that are not
+// entries.
 func Parse(b []byte) []Entry {
 	var entries []Entry
 	lines := bufio.NewScanner(bytes.NewReader(b))
@@ -334,7 +331,7 @@ func Parse(b []byte) []Entry {
 	return entries
 }
 
-// Sum returns a hash of the entries, in hexadecimal; empty where there are none.
+// Sum returns a hash of the entries, in hexadecimal; empty if there are none.
 func Sum(entries []Entry) string {
 	if len(entries) == 0 {
 		return ""
@@ -348,8 +345,8 @@ func Encode(entries []Entry) []byte {
 	var b bytes.Buffer
 	enc := json.NewEncoder(&b)
 	for _, e := range entries {
-		// Only Data can make an Entry fail to encode, if it is not JSON, and
-		// Append refuses such an Entry.
+		// Encoding an Entry can only fail because of Data that is not JSON, and Append refuses
+		// such an Entry.
 		_ = enc.Encode(e)
 	}
 	return b.Bytes()

@@ -2,7 +2,7 @@ package checkpoint
 
 import "strings"
 
-// TellPerson says an entry of KindPerson in words: who did what, and what they or the worker
+// TellPerson puts an entry of KindPerson into words: who did what, and what they or the worker
 // said about it.
 func (e Entry) TellPerson() (text, said string) {
 	who := e.who()
@@ -19,7 +19,7 @@ func (e Entry) TellPerson() (text, said string) {
 	return strings.TrimSpace(who + ": " + strings.ReplaceAll(e.Name, "_", " ") + " " + e.URL), e.Text
 }
 
-// who names the person of an entry, and who they are where that is known.
+// who names the person of an entry, and who they are, if that is known.
 func (e Entry) who() string {
 	if e.Principal != "" && e.Principal != e.Person {
 		return e.Person + " (" + e.Principal + ")"

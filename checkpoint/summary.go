@@ -3,7 +3,7 @@ package checkpoint
 import "slices"
 
 // Summary is what is known about a session from the entries of its journal. If no checkpoint
-// was declared safe, the fields of what came since have everything.
+// was declared safe, the fields about what came after it have everything.
 type Summary struct {
 	LastURL  string
 	LastStep string
@@ -16,14 +16,14 @@ type Summary struct {
 	LastSafe *Entry
 	// SafeStep is the step at which LastSafe was named.
 	SafeStep string
-	// Unsafe has the unsafe requests of the session, with what each was answered, and
-	// UnsafeSince those after LastSafe, and those of InFlight.
+	// Unsafe has the unsafe requests of the session with their answers; UnsafeSince has those
+	// after LastSafe, and those of InFlight.
 	Unsafe, UnsafeSince []Entry
-	// InFlight has the unsafe requests that were sent before LastSafe, and of which it was
-	// not known what became of them when it was named: it cannot vouch for them.
+	// InFlight has the unsafe requests that were sent before LastSafe, but whose outcome was
+	// not known when LastSafe was named: it cannot vouch for them.
 	InFlight []Entry
-	// Answers has what sites answered: after LastSafe, and the answer that was the
-	// document of the page that the task was on when it was named.
+	// Answers has the answers of sites after LastSafe, and the answer that was the document of
+	// the page on which the task was when LastSafe was named.
 	Answers []Entry
 	// Writes has the GETs that look like writes, and WritesSince those after LastSafe.
 	Writes, WritesSince []Entry
@@ -34,29 +34,30 @@ type Summary struct {
 	// and before them the page and the sensitive frames that were open at LastSafe.
 	StepsSince []Entry
 	PagesSince []Entry
-	// Did has what else pages did: forms, downloads, dialogs and changes of storage.
-	// DidSince has what of that came after LastSafe.
+	// Did has what else pages did: forms, downloads, dialogs and changes of storage. DidSince
+	// has the part after LastSafe.
 	Did, DidSince []Entry
-	// Cookies has what became of cookies that may carry the account's identity, and what
-	// was asked about cookies; CookiesSince what of that came after LastSafe.
+	// Cookies has what became of cookies that may carry the account's identity, and what a
+	// worker did with cookies; CookiesSince has the part after LastSafe.
 	Cookies, CookiesSince []Entry
-	// Acts has what persons did who had the session by hand, and ActsSince what of that came
-	// after LastSafe.
+	// Acts has what persons did who had the session by hand; ActsSince has the part after
+	// LastSafe.
 	Acts, ActsSince []Entry
-	// Typed has what kinds of fields were typed into, and TypedSince what of that came after
+	// Typed has the kinds of fields that were typed into; TypedSince has the part after
 	// LastSafe.
 	Typed, TypedSince []Entry
-	// Person is the entry by which a person took the session over, if they have it at the
-	// end of the journal; nil: nobody has.
+	// Person is the entry with which a person took the session over, if that person has it at
+	// the end of the journal; nil: nobody has it.
 	Person *Entry
-	// Began says that the journal has a beginning: before it no page was open.
+	// Began says that the journal has a beginning, before which no page was open.
 	Began bool
 	// Withheld has the unsafe requests and messages that pages made after the worker was
 	// lost, and that were never sent.
 	Withheld []Entry
 	// Crashed says that a page crashed.
 	Crashed bool
-	// LeftOut has what says that entries were left out of which a decision might depend.
+	// LeftOut has the entries that say that something was left out on which a decision might
+	// depend.
 	LeftOut []Entry
 }
 
@@ -66,7 +67,7 @@ func Summarize(entries []Entry) Summary {
 	var last Entry
 	var frames []Entry // the sensitive frames that are open
 	answers, at := answersOf(entries)
-	var ends []int                  // where the requests of Unsafe ended
+	var ends []int                  // positions at which the requests of Unsafe ended
 	documents := map[string]Entry{} // the answers that are pages' documents, by target
 	for i, e := range entries {
 		switch e.Kind {

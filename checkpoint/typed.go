@@ -1,7 +1,6 @@
 package checkpoint
 
-// Field says what a field of a page is for. What is typed into a field is kept nowhere, only
-// that.
+// Field says what a field of a page is for. What is typed into a field is not kept, only this.
 type Field string
 
 // The kinds of fields.
@@ -19,14 +18,14 @@ const (
 	FieldText     Field = "text"
 )
 
-// fieldWords are the kinds of fields for a person.
+// fieldWords are the words for the kinds of fields.
 var fieldWords = map[Field]string{
 	FieldCard: "a card's number or code", FieldBank: "a bank account", FieldPassword: "a password", FieldCode: "a one-time code",
 	FieldSearch: "a search", FieldMessage: "a longer text", FieldMail: "a mail address", FieldPhone: "a phone number",
 	FieldAddress: "an address", FieldFile: "a file", FieldText: "a text",
 }
 
-// Words says for a person what a field is for.
+// Words says in words what a field is for.
 func (f Field) Words() string {
 	if words, ok := fieldWords[f]; ok {
 		return words
@@ -34,14 +33,14 @@ func (f Field) Words() string {
 	return string(f)
 }
 
-// Pays tells whether what is in such a field pays.
+// Pays tells whether the content of such a field can pay.
 func (f Field) Pays() bool { return f == FieldCard || f == FieldBank }
 
-// Secret tells whether what is in such a field pays or signs in.
+// Secret tells whether the content of such a field can pay or sign in.
 func (f Field) Secret() bool { return f.Pays() || f == FieldPassword || f == FieldCode }
 
-// TellTyped says an entry of KindTyped in words: into what kind of field something was typed,
-// on which page, and by whom, unless it was the worker.
+// TellTyped puts an entry of KindTyped into words: into what kind of field something was typed,
+// on which page, and by whom, if it was not the worker.
 func (e Entry) TellTyped() string {
 	text := Field(e.Name).Words() + " on " + e.URL
 	if e.Person != "" {

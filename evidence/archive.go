@@ -11,8 +11,8 @@ import (
 	"github.com/rs/zerolog"
 )
 
-// Archive is a spool with the store behind it. It reads like one store, whether a
-// bundle has reached the store yet or not. Its methods are safe for concurrent use.
+// Archive is a spool with the store behind it. It reads like one store, whether or not a bundle
+// has reached the store yet. Its methods are safe for concurrent use.
 type Archive struct {
 	spool *Spool
 	store Store
@@ -20,8 +20,8 @@ type Archive struct {
 
 	mu        sync.Mutex
 	uploading map[string]bool // by evidence id
-	// weights are those of the bundles that waited when somebody asked last, by evidence
-	// id. The map is replaced, never changed.
+	// weights are those of the bundles that waited when they were last counted, by evidence id.
+	// The map is replaced, never changed.
 	weights map[string]weight
 }
 
@@ -54,8 +54,8 @@ func (a *Archive) Save(ctx context.Context, b *Bundle) (Manifest, string, error)
 	return m, sum, nil
 }
 
-// Flush uploads the sealed bundles that wait in the spool, the oldest first. One that
-// cannot be stored does not keep the others from being tried; all errors are joined.
+// Flush uploads the sealed bundles that wait in the spool, oldest first. If one cannot be
+// stored, the others are tried all the same; all errors are joined.
 func (a *Archive) Flush(ctx context.Context) error {
 	ids, err := a.spool.Sealed()
 	if err != nil {
@@ -119,8 +119,8 @@ func readBack(ctx context.Context, r Reader, s *Sealed) error {
 	})
 }
 
-// ReadPart returns a part as it is stored, or ErrNotFound, or ErrDamaged where it is not
-// what the manifest says.
+// ReadPart returns a part as it is stored, or ErrNotFound, or ErrDamaged if it is not what the
+// manifest says.
 func ReadPart(ctx context.Context, r Reader, m Manifest, name string) ([]byte, error) {
 	i := slices.IndexFunc(m.Parts, func(p Part) bool { return p.Name == name && p.Missing == "" })
 	if i < 0 {
@@ -129,8 +129,8 @@ func ReadPart(ctx context.Context, r Reader, m Manifest, name string) ([]byte, e
 	return readPart(ctx, r, m.EvidenceID, m.Parts[i])
 }
 
-// checkPart returns ErrNotFound or ErrDamaged where a part is not what its manifest
-// says. Of a missing part there is nothing to check.
+// checkPart returns ErrNotFound or ErrDamaged if a part is not what its manifest says. For a
+// missing part there is nothing to check.
 func checkPart(ctx context.Context, r Reader, evidenceID string, p Part) error {
 	if p.Missing != "" {
 		return nil
@@ -139,8 +139,8 @@ func checkPart(ctx context.Context, r Reader, evidenceID string, p Part) error {
 	return err
 }
 
-// readPart returns the content of a part, or ErrNotFound or ErrDamaged where it is not
-// what its manifest says.
+// readPart returns the content of a part, or ErrNotFound or ErrDamaged if it is not what its
+// manifest says.
 func readPart(ctx context.Context, r Reader, evidenceID string, p Part) ([]byte, error) {
 	content, err := r.Part(ctx, evidenceID, p.Name)
 	if err != nil {
@@ -152,8 +152,8 @@ func readPart(ctx context.Context, r Reader, evidenceID string, p Part) ([]byte,
 	return content, nil
 }
 
-// The methods of Reader ask the spool before the store. A bundle leaves the spool only
-// when the store has it, so that in this order none is missed while it moves.
+// The methods of Reader ask the spool before the store. A bundle leaves the spool only when the
+// store has it, so in this order none is missed while it moves.
 
 // Manifest implements Reader.
 func (a *Archive) Manifest(ctx context.Context, evidenceID string) ([]byte, error) {
@@ -171,8 +171,8 @@ func (a *Archive) Part(ctx context.Context, evidenceID, name string) ([]byte, er
 	return a.store.Part(ctx, evidenceID, name)
 }
 
-// List implements Reader. Where the store cannot be read it returns what the spool has,
-// with the error.
+// List implements Reader. If the store cannot be read, it returns what the spool has, with the
+// error.
 func (a *Archive) List(ctx context.Context, profileID string) ([]Manifest, error) {
 	list, err := a.spool.List(ctx, profileID)
 	if err != nil {

@@ -17,8 +17,8 @@ import (
 	"leasehold/internal/durable"
 )
 
-// Bundle is evidence that is being gathered in a spool. Its methods are safe for
-// concurrent use.
+// Bundle is evidence that is being gathered in a spool. Its methods are safe for concurrent
+// use.
 type Bundle struct {
 	spool *Spool
 	dir   string
@@ -35,9 +35,9 @@ type Bundle struct {
 // ID returns the evidence id.
 func (b *Bundle) ID() string { return b.m.EvidenceID }
 
-// Add writes a part, encrypted if the bundle is. The name is a plain file name that the bundle does not have yet.
-// What is added is synced by Seal. A part that cannot be written, on a full disk for
-// instance, is missing in the bundle, with the reason.
+// Add writes a part, encrypted if the bundle is. The name is a plain file name that the bundle
+// does not have yet. Seal syncs what was added. A part that cannot be written, for example
+// because the disk is full, is missing in the bundle, with the reason.
 func (b *Bundle) Add(name, kind, mediaType string, content []byte) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -99,8 +99,8 @@ func create(path string, content []byte) error {
 // maxReason is the length, in bytes, of the reason why a part is missing.
 const maxReason = 500
 
-// AddMissing records why a part could not be had. It does nothing if the bundle has a
-// part of that name already, or is sealed.
+// AddMissing records why a part could not be captured. It does nothing if the bundle already
+// has a part of that name, or is sealed.
 func (b *Bundle) AddMissing(name, kind, reason string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -109,22 +109,22 @@ func (b *Bundle) AddMissing(name, kind, reason string) {
 	}
 }
 
-// miss adds a part that is missing. b.mu is held.
+// miss adds a part that is missing. The caller holds b.mu.
 func (b *Bundle) miss(name, kind, reason string) {
 	p := Part{Name: name, Kind: kind, Missing: redact.Clip(cmp.Or(reason, "no reason was given"), maxReason)}
 	b.m.Parts, b.stored = append(b.m.Parts, p), append(b.stored, p)
 }
 
-// SetPages names in the manifest what was captured of the browser's pages. The primary
-// page's screenshot becomes the last screenshot, and where the last known URL is empty
-// the primary page has it.
+// SetPages names in the manifest what was captured of the browser's pages. The primary page's
+// screenshot becomes the last screenshot, and its URL becomes the last known URL if that is
+// empty.
 func (b *Bundle) SetPages(results []PageResult) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.m.Pages = results
 	for _, r := range results {
 		if !r.Primary {
-			continue // its screenshot would mislead: better none
+			continue // its screenshot would mislead: none is better
 		}
 		b.m.LastScreenshot = r.Screenshot
 		b.m.LastKnownURL = cmp.Or(b.m.LastKnownURL, r.CommittedURL, r.URL)
@@ -144,9 +144,9 @@ func (b *Bundle) SetPictures(pictures []Picture) {
 	}
 }
 
-// SetStateChanged says in the manifest whether the account's state changed since the
-// grant, from two parts of NewDigests; see Changed. So the answer can be read where the
-// parts are encrypted. It does nothing to a bundle that is sealed.
+// SetStateChanged says in the manifest whether the account's state has changed since the grant,
+// from two parts of NewDigests; see Changed. So the answer can be read even if the parts are
+// encrypted. It does nothing to a bundle that is sealed.
 func (b *Bundle) SetStateChanged(before, after []byte) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -156,10 +156,9 @@ func (b *Bundle) SetStateChanged(before, after []byte) {
 	}
 }
 
-// Seal syncs the parts, writes the manifest last and syncs that, too. It returns the
-// manifest in clear and the hex SHA-256 of the bytes that were written, and the same if
-// it is called again. After
-// an error the bundle is not sealed, and Seal may be tried again.
+// Seal syncs the parts, writes the manifest last, and syncs that, too. It returns the manifest
+// in clear and the hex SHA-256 of the bytes that were written; if called again, it returns the
+// same. After an error the bundle is not sealed, and Seal may be tried again.
 func (b *Bundle) Seal() (Manifest, string, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -198,12 +197,12 @@ func (b *Bundle) syncParts() error {
 	})
 }
 
-// partsAtOnce is how many parts are worked on side by side: a disk that syncs one file syncs
-// what others wait for with it, and a store is waited for less often.
+// partsAtOnce is how many parts are worked on side by side: when a disk syncs one file, it also
+// syncs what others wait for, and the waits for a store overlap.
 const partsAtOnce = 8
 
 // eachPart calls do with each part that is not missing, several at a time, and returns when all
-// calls have. With the first error, which is returned, the context of the others ends and no
+// calls have. After the first error, which is returned, the context of the others ends and no
 // further part is begun.
 func eachPart(ctx context.Context, m Manifest, do func(context.Context, Part) error) error {
 	work, parts := errgroup.WithContext(ctx)
@@ -216,7 +215,7 @@ func eachPart(ctx context.Context, m Manifest, do func(context.Context, Part) er
 	if err := work.Wait(); err != nil {
 		return err
 	}
-	return ctx.Err() // where that had ended before, no part was begun
+	return ctx.Err() // if that had ended before, no part was begun
 }
 
 // encoded returns the manifest as it is stored.
@@ -231,7 +230,7 @@ func (b *Bundle) encoded() ([]byte, error) {
 	return encodeJSON(sealed, "  ")
 }
 
-// write puts the manifest in its place, synced. With that the bundle is sealed.
+// write writes the manifest, synced. After that the bundle is sealed.
 func (b *Bundle) write(raw []byte) error {
 	if err := durable.Replace(filepath.Join(b.dir, ManifestName), raw); err != nil {
 		return err
@@ -239,9 +238,8 @@ func (b *Bundle) write(raw []byte) error {
 	return durable.Sync(filepath.Dir(b.dir))
 }
 
-// Discard removes a bundle that is not sealed and turned out not to be needed, because
-// the session goes on. A sealed one is refused: evidence stays. A second call does
-// nothing.
+// Discard removes an unsealed bundle that turned out not to be needed, because the session goes
+// on. It refuses a sealed one: evidence stays. A second call does nothing.
 func (b *Bundle) Discard() error {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -13,40 +13,41 @@ import (
 	"leasehold/internal/durable"
 )
 
-// The lease record names one bundle as the newest. That is not enough for a chain: runs
-// that share a profile end one after the other and were all granted under the same
-// newest bundle, a launcher that takes evidence while the store is away has an old
-// record, and a store that forgot has an old one, too. So the spool remembers of each
-// profile its loose ends: the bundles that no bundle names. Whatever is sealed next
-// names them all, besides the one of the record. A bundle that is removed before that
-// shows nevertheless, since its name and hash are remembered here.
+// The lease record names one bundle as the newest. That is not enough for a chain: runs that
+// share a profile end one after the other, and were all granted under the same newest bundle; a
+// launcher that takes evidence while the store is away has an old record; and so has a store
+// that forgot. So the spool remembers the loose ends of each profile: the bundles that no
+// bundle names. The next bundle that is sealed names them all, besides the one in the record.
+// If such a bundle is removed before that, this is noticed nevertheless, because its name and
+// hash are remembered here.
 
-// chainDir is the folder of the spool with what is remembered of each profile's chain,
-// one file for each.
+// chainDir is the folder of the spool with what is remembered of the profiles' chains, one file
+// for each profile.
 const chainDir = ".chain"
 
-// maxNamed is how many bundles that were named are remembered. They only spare a later
-// bundle a link that is not needed.
+// maxNamed is how many named bundles are remembered. This only spares a later bundle an
+// unnecessary link.
 const maxNamed = 64
 
 // chain is what a spool remembers of a profile's chain.
 type chain struct {
-	// Ends are bundles that no bundle names, the oldest first.
+	// Ends are bundles that no bundle names, oldest first.
 	Ends []Link `json:"ends"`
-	// Sealing is the bundle whose manifest was about to be written when this was: it
-	// names all of Ends, and takes their place if it was sealed.
+	// Sealing is the bundle whose manifest was about to be written when this file was: it names
+	// all of Ends, and replaces them if it was sealed.
 	Sealing *sealing `json:"sealing,omitempty"`
-	// Named are the bundles that others were seen to name last, the oldest first.
+	// Named are the bundles that were most recently seen to be named by others, oldest first.
 	Named []string `json:"named,omitempty"`
 }
 
-// sealing is a bundle that is about to be sealed, and the one before it by the record.
+// sealing is a bundle that is about to be sealed, and the bundle before it according to the
+// record.
 type sealing struct {
 	Link
 	Previous string `json:"previous_evidence_id"`
 }
 
-// name notes that a bundle was seen to be named.
+// name notes that a bundle was seen to be named by another.
 func (c *chain) name(evidenceIDs ...string) {
 	for _, evidenceID := range evidenceIDs {
 		if evidenceID != "" && !slices.Contains(c.Named, evidenceID) {
@@ -60,8 +61,8 @@ func (s *Spool) chainFile(profileID string) string {
 	return filepath.Join(s.dir, chainDir, profileID+".json")
 }
 
-// chain reads what is remembered of a profile's chain; the caller has s.sealing. Nothing
-// is remembered of a profile that has no bundle yet.
+// chain reads what is remembered of a profile's chain; the caller holds s.sealing. For a
+// profile without bundles nothing is remembered.
 func (s *Spool) chain(profileID string) (chain, error) {
 	var c chain
 	raw, err := os.ReadFile(s.chainFile(profileID))
@@ -85,8 +86,8 @@ func (s *Spool) chain(profileID string) (chain, error) {
 	return c, nil
 }
 
-// wasSealed tells whether a bundle whose sealing began was sealed: it has its manifest,
-// or it has left the spool. One that was not stays there, or is discarded (notSealed).
+// wasSealed tells whether a bundle whose sealing began was sealed: it has its manifest, or it
+// has left the spool. Otherwise it stays there, or is discarded (notSealed).
 func (s *Spool) wasSealed(evidenceID string) bool {
 	_, err := os.Stat(filepath.Join(s.dir, evidenceID))
 	return s.isSealed(evidenceID) || errors.Is(err, fs.ErrNotExist)
@@ -107,20 +108,21 @@ func (s *Spool) keepChain(profileID string, c chain) error {
 	return err
 }
 
-// chainPart is the name under which a bundle says that what came before it is not known.
+// chainPart is the name of the part by which a bundle says that the bundle before it is not
+// known.
 const chainPart = "chain.json"
 
-// sealInChain writes the manifest of a bundle, so that it names every loose end of its
-// profile, and returns the bytes. What is remembered of the chain is written first: a
-// crash in between leaves either the bundle sealed and remembered, or neither.
+// sealInChain writes the manifest of a bundle, so that it names every loose end of its profile,
+// and returns the bytes. What is remembered of the chain is written first: after a crash in
+// between, the bundle is either sealed and remembered, or neither.
 func (s *Spool) sealInChain(b *Bundle) ([]byte, error) {
 	s.sealing.Lock()
 	defer s.sealing.Unlock()
 	if raw, err := os.ReadFile(filepath.Join(b.dir, ManifestName)); err == nil {
-		return raw, b.write(raw) // an earlier try did all but sync it: others may name it already
+		return raw, b.write(raw) // an earlier attempt did all but sync it: others may name it already
 	}
 	c, err := s.chain(b.m.ProfileID)
-	if err != nil && !b.has(chainPart) { // evidence is worth more than its place in the chain
+	if err != nil && !b.has(chainPart) { // evidence matters more than its place in the chain
 		missing := Part{Name: chainPart, Kind: KindChain, Missing: err.Error()}
 		b.m.Parts, b.stored = append(b.m.Parts, missing), append(b.stored, missing)
 	}
@@ -154,8 +156,8 @@ func (s *Spool) notSealed(profileID, evidenceID string) error {
 	return s.keepChain(profileID, c)
 }
 
-// owe remembers a bundle that no bundle of this spool is known to name, so that the next
-// one does.
+// owe remembers a bundle that no bundle of this spool is known to name, so that the next one
+// names it.
 func (s *Spool) owe(profileID string, l Link) error {
 	s.sealing.Lock()
 	defer s.sealing.Unlock()
@@ -168,10 +170,10 @@ func (s *Spool) owe(profileID string, l Link) error {
 	return s.keepChain(profileID, c)
 }
 
-// Follow returns the bundle that a profile's record is to name, where it names at now and
-// next was sealed: next, unless a bundle was sealed after next that is at. So two bundles
-// whose records are written in the other order do not hide the newer one. Where at is not
-// known to be named by any bundle, it is remembered, and the profile's next bundle does.
+// Follow returns the bundle that a profile's record should name, if the record names at now and
+// next was sealed. It is next, unless at was sealed after next: so if the records of two
+// bundles are written in the wrong order, the newer bundle is not hidden. If no bundle is known
+// to name at, it is remembered, and the profile's next bundle names it.
 func (a *Archive) Follow(profileID string, at, next Link) (Link, error) {
 	if next.EvidenceID == "" || at.EvidenceID == "" || at == next {
 		return next, nil
@@ -188,14 +190,14 @@ func (a *Archive) Follow(profileID string, at, next Link) (Link, error) {
 	return next, a.spool.owe(profileID, at)
 }
 
-// maxOwed is how many bundles of a profile one call of OweStrays remembers: a manifest is
-// to stay small. The others come later.
+// maxOwed is how many bundles of a profile one call of OweStrays remembers, because a manifest
+// has to stay small. Later calls remember the others.
 const maxOwed = 100
 
-// OweStrays looks through the store for bundles that nothing names, such as those of
-// another launcher whose step was overtaken, and remembers them: the profile's next
-// bundle names them. heads are the profiles whose next bundle is made here, with the
-// bundles that their records name.
+// OweStrays searches the store for bundles that nothing names, such as those of another
+// launcher whose step was overtaken, and remembers them: the profile's next bundle names them.
+// heads are the profiles whose next bundle is made here, with the bundles that their records
+// name.
 func (a *Archive) OweStrays(ctx context.Context, heads map[string]Link) error {
 	all, err := a.store.List(ctx, "")
 	if err != nil {
@@ -209,7 +211,7 @@ func (a *Archive) OweStrays(ctx context.Context, heads map[string]Link) error {
 	}
 	var failed []error
 	owed := map[string]int{}                 // by profile
-	for _, m := range slices.Backward(all) { // the oldest first
+	for _, m := range slices.Backward(all) { // oldest first
 		head, ours := heads[m.ProfileID]
 		if !ours || !m.inChain() || named[m.EvidenceID] || m.EvidenceID == head.EvidenceID || owed[m.ProfileID] == maxOwed {
 			continue

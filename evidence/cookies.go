@@ -17,7 +17,7 @@ type CookieDigests struct {
 	Cookies int `json:"cookies"`
 	// Digest is over all cookies, and differs if any of them does.
 	Digest string `json:"digest"`
-	// Domains has the same for each cookie domain, as Chrome names it.
+	// Domains has the same for each cookie domain, as Chrome writes it.
 	Domains map[string]DomainDigest `json:"domains"`
 }
 
@@ -27,12 +27,11 @@ type DomainDigest struct {
 	Digest  string `json:"digest"`
 }
 
-// CookieDigest makes the part that tells whether a profile's cookies changed without
-// telling what they are. cookies is the result of Storage.getCookies. A digest is
-// HMAC-SHA-256, hex, over the sorted names, domains, paths, partitions and values. The
-// salt is the profile's own and secret (Archive.Salt), of 16 bytes or more, so that
-// nobody who reads the evidence can try values out. Only digests under one salt
-// compare.
+// CookieDigest makes the part that shows whether a profile's cookies have changed without
+// revealing them. cookies is the result of Storage.getCookies. A digest is HMAC-SHA-256, in
+// hex, over the sorted names, domains, paths, partitions and values. The salt is the profile's
+// own secret (Archive.Salt), of 16 bytes or more, so that a reader of the evidence cannot try
+// out values. Only digests under the same salt can be compared.
 func CookieDigest(cookies json.RawMessage, salt []byte) ([]byte, error) {
 	if err := checkSalt(salt); err != nil {
 		return nil, fmt.Errorf("cookie digest: %w", err)
@@ -62,7 +61,7 @@ func CookieDigest(cookies json.RawMessage, salt []byte) ([]byte, error) {
 	return content, nil
 }
 
-// digestedCookie is what is read of a cookie.
+// digestedCookie has the members of a cookie that are read.
 type digestedCookie struct {
 	Name         string          `json:"name"`
 	Value        string          `json:"value"`

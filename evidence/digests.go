@@ -20,19 +20,19 @@ import (
 // KindDigests.
 const DigestsPart = "digests.json"
 
-// Digests tell whether an account's state changed, without telling what it is: names and
-// values are HMAC-SHA-256, cut to 16 bytes, under the profile's secret (Archive.Salt).
+// Digests show whether an account's state has changed, without revealing it: names and values
+// are HMAC-SHA-256, cut to 16 bytes, under the profile's secret (Archive.Salt).
 type Digests struct {
-	// Key tells digests under different secrets apart, which never compare.
+	// Key distinguishes digests under different secrets, which cannot be compared.
 	Key string `json:"key"`
-	// Cookies are all cookies of the browser's own context, by domain. Where they
-	// could not be had, CookiesMissing says why.
+	// Cookies are all cookies of the browser's own context, by domain. If they could not be
+	// read, CookiesMissing says why.
 	Cookies        map[string]ItemDigests `json:"cookies"`
 	CookiesMissing string                 `json:"cookies_missing,omitempty"`
 	// Storage is local and session storage by origin and area
 	// ("https://shop.example local"), as far as it was read.
 	Storage map[string]ItemDigests `json:"storage"`
-	// StorageMissing has under the same names why storage could not be read.
+	// StorageMissing says, under the same names, why storage could not be read.
 	StorageMissing map[string]string `json:"storage_missing,omitempty"`
 
 	salt []byte
@@ -96,9 +96,9 @@ func (d *Digests) hash(fields ...string) string {
 	return hex.EncodeToString(keyedHash(d.salt, fields...)[:16])
 }
 
-// SetCookies sets the digests of the cookies from the result of Storage.getCookies, or
-// from the error instead of it. A cookie is named by its name, path and partition. When
-// it expires is no part of its value.
+// SetCookies sets the digests of the cookies from the result of Storage.getCookies, or from the
+// error instead of it. A cookie is identified by its name, path and partition. Its expiry is
+// not part of its value.
 func (d *Digests) SetCookies(result json.RawMessage, err error) {
 	var cookies []digestedCookie
 	if err == nil {
@@ -157,18 +157,17 @@ func (d *Digests) Part() ([]byte, error) {
 	return content, nil
 }
 
-// The answers of Changed, in the words of an inspection.
+// The answers of Changed, as in an inspection.
 const (
 	ChangedYes     = "yes"
 	ChangedNo      = "no"
 	ChangedUnknown = "unknown"
 )
 
-// Changed compares the contents of two DigestsPart parts. The answer is yes where
-// anything that was read both times differs, no where all of it was read both times and
-// is the same, and unknown otherwise: also where a content is nil or cannot be read, or
-// the two are under different secrets. how says why, without a name or value of the
-// account's.
+// Changed compares the contents of two DigestsPart parts. The answer is yes if anything that
+// was read both times differs, no if everything was read both times and is the same, and
+// unknown otherwise: also if a content is nil or cannot be parsed, or if the two are under
+// different secrets. how says why, without a name or value of the account's.
 func Changed(before, after []byte) (answer, how string) {
 	a, err := readDigests(before)
 	if err != nil {
@@ -193,7 +192,7 @@ func Changed(before, after []byte) (answer, how string) {
 	return ChangedNo, fmt.Sprintf("the digests of %d cookie domains and %d storage areas are the same", len(a.Cookies), len(a.Storage))
 }
 
-// compareCookies names what changed, and of what that is not known.
+// compareCookies names what has changed, and what is not known.
 func compareCookies(a, b *Digests) (changed, unknown []string) {
 	if a.CookiesMissing != "" || b.CookiesMissing != "" {
 		return nil, []string{"cookies: " + cmp.Or(a.CookiesMissing, b.CookiesMissing)}
@@ -207,7 +206,7 @@ func compareCookies(a, b *Digests) (changed, unknown []string) {
 	return changed, nil
 }
 
-// compareStorage names what changed, and of what that is not known.
+// compareStorage names what has changed, and what is not known.
 func compareStorage(a, b *Digests) (changed, unknown []string) {
 	for _, name := range keys(a.Storage, b.Storage) {
 		x, before := a.Storage[name]

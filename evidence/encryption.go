@@ -11,19 +11,19 @@ import (
 	"leasehold/evidence/crypt"
 )
 
-// Evidence can be encrypted at rest. The parts are then age files, in the spool and in
-// every store, and the manifest shows only what the chain, retention and the recovery
-// need: ids, token, times, the reason, and of each part its name, kind, and the size and
-// hash of what is stored. Everything else, the manifest as it would be in clear, is
-// encrypted inside of it. So all hashes are over what is stored, and Verify needs no key.
-// Anchors of retention have nothing else, and are never encrypted.
+// Evidence can be encrypted at rest. The parts are then age files, in the spool and in every
+// store, and the manifest shows only what the chain, retention and the recovery need: ids,
+// token, times, the reason, and for each part its name, kind, and the size and hash of what is
+// stored. Everything else, which is the manifest as it would be in clear, is encrypted inside
+// it. So all hashes are over what is stored, and Verify needs no key. Anchors of retention have
+// nothing else, and are never encrypted.
 
 // Encryption says that a bundle is encrypted.
 type Encryption struct {
 	Format string `json:"format"` // age
 	// Recipients are the public keys of those who can read the bundle.
 	Recipients []string `json:"recipients"`
-	// Manifest is an age file: the JSON of the manifest in clear, whose parts have the
+	// Manifest is an age file: the JSON of the manifest in clear, in which the parts have the
 	// size and the hash of their content.
 	Manifest []byte `json:"manifest"`
 }
@@ -35,15 +35,15 @@ type StateChange struct {
 	How string `json:"how,omitempty"`
 }
 
-// Keys are to whom a launcher encrypts evidence, and what it can open. The zero value
-// encrypts nothing.
+// Keys are the recipients for whom a launcher encrypts evidence, and the identities with which
+// it can open some. The zero value encrypts nothing.
 type Keys struct {
 	To   *crypt.Recipients
 	With *crypt.Identities
 }
 
-// encryptedReason is what an encrypted bundle shows instead of the reason why a part or
-// a picture is missing.
+// encryptedReason is what an encrypted bundle shows instead of the reason why a part or a
+// picture is missing.
 const encryptedReason = "the reason is encrypted"
 
 // encrypted returns the manifest of an encrypted bundle from the one in clear, with the
@@ -99,9 +99,9 @@ func encrypt(to *crypt.Recipients, content []byte) ([]byte, error) {
 // Encrypted tells whether a bundle is encrypted.
 func (m Manifest) Encrypted() bool { return m.Encryption != nil }
 
-// Open returns the manifest in clear. One that is not encrypted is returned as it is. The
-// error is crypt.ErrNoKey where no identity opens it, and ErrDamaged where what is hidden
-// is not about the same bundle.
+// Open returns the manifest in clear. A manifest that is not encrypted is returned as it is.
+// The error is crypt.ErrNoKey if no identity opens it, and ErrDamaged if what is encrypted in
+// it is not about the same bundle.
 func (m Manifest) Open(with *crypt.Identities) (Manifest, error) {
 	if !m.Encrypted() {
 		return m, nil
@@ -124,7 +124,7 @@ func (m Manifest) Open(with *crypt.Identities) (Manifest, error) {
 	return clear, nil
 }
 
-// OpenPart returns the content of a part from what is stored of it, for the manifest as it
+// OpenPart returns the content of a part from what is stored of it, given the manifest as it
 // was sealed. Both may be in clear.
 func (m Manifest) OpenPart(with *crypt.Identities, name string, stored []byte) ([]byte, error) {
 	i := slices.IndexFunc(m.Parts, func(p Part) bool { return p.Name == name && p.Missing == "" })
@@ -148,8 +148,7 @@ func (m Manifest) OpenPart(with *crypt.Identities, name string, stored []byte) (
 	return plain, nil
 }
 
-// cannotOpen says why something of an encrypted bundle cannot be read, and whose key is
-// needed.
+// cannotOpen says why something in an encrypted bundle cannot be read, and whose key is needed.
 func (m Manifest) cannotOpen(what string, err error) error {
 	if errors.Is(err, crypt.ErrNoKey) {
 		return fmt.Errorf("evidence %s: %s: %w: it is encrypted to %s", m.EvidenceID, what, err, strings.Join(m.Encryption.Recipients, ", "))
@@ -160,8 +159,8 @@ func (m Manifest) cannotOpen(what string, err error) error {
 // Identities are what this archive can open; nil: nothing.
 func (a *Archive) Identities() *crypt.Identities { return a.spool.keys.With }
 
-// Opened returns a manifest in clear where this archive has the identity; else it returns
-// the manifest as it was sealed, and false.
+// Opened returns a manifest in clear if this archive has the identity; otherwise it returns the
+// manifest as it was sealed, and false.
 func (a *Archive) Opened(m Manifest) (Manifest, bool) {
 	clear, err := m.Open(a.spool.keys.With)
 	if err != nil {
@@ -170,8 +169,8 @@ func (a *Archive) Opened(m Manifest) (Manifest, bool) {
 	return clear, true
 }
 
-// Content returns the content of a part and its media type. The error is crypt.ErrNoKey
-// where it is encrypted and this archive has no identity that opens it.
+// Content returns the content of a part and its media type. The error is crypt.ErrNoKey if the
+// part is encrypted and this archive has no identity that opens it.
 func (a *Archive) Content(ctx context.Context, evidenceID, name string) (content []byte, mediaType string, err error) {
 	stored, p, m, err := a.stored(ctx, evidenceID, name)
 	if err != nil {
@@ -184,7 +183,7 @@ func (a *Archive) Content(ctx context.Context, evidenceID, name string) (content
 // StoredMediaType is the media type of an encrypted part as it is stored.
 const StoredMediaType = "application/x-age-encryption"
 
-// Stored returns a part as it is stored: of an encrypted bundle, an age file.
+// Stored returns a part as it is stored, which for an encrypted bundle is an age file.
 func (a *Archive) Stored(ctx context.Context, evidenceID, name string) (content []byte, mediaType string, err error) {
 	content, p, m, err := a.stored(ctx, evidenceID, name)
 	if m.Encrypted() {

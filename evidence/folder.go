@@ -13,12 +13,11 @@ import (
 	"leasehold/internal/durable"
 )
 
-// folder keeps bundles in a directory, each in a directory of its own that is named by
-// its id. A bundle without manifest.json is not sealed. It is the layout of the spool
-// and of DirStore.
+// folder keeps bundles in a directory, each in a directory of its own that is named after its
+// id. A bundle without manifest.json is not sealed. The spool and DirStore have this layout.
 type folder struct{ dir string }
 
-// removedPrefix is that of the directory of a bundle that is being removed.
+// removedPrefix is the prefix of the directory of a bundle that is being removed.
 const removedPrefix = ".gone-"
 
 // Manifest implements Reader.
@@ -34,8 +33,8 @@ func (f folder) Part(_ context.Context, evidenceID, name string) ([]byte, error)
 	return f.read(evidenceID, name)
 }
 
-// List implements Reader. It leaves out manifests that cannot be read; Verify finds
-// them through the bundle that names them.
+// List implements Reader. It leaves out manifests that cannot be read; Verify finds them
+// through the bundle that names them.
 func (f folder) List(ctx context.Context, profileID string) ([]Manifest, error) {
 	ids, err := f.ids()
 	if err != nil {
@@ -113,7 +112,7 @@ func (f folder) remove(evidenceID string) error {
 	return nil
 }
 
-// sweep removes what a crash left behind of removals and of writes.
+// sweep removes what a crash has left of removals and writes.
 func (f folder) sweep() error {
 	entries, err := os.ReadDir(f.dir)
 	for _, e := range entries {

@@ -1,16 +1,16 @@
-// Package evidence saves what can be known about a session before anything of it is
-// cleaned up. A bundle has screenshots, page structure, journal and whatever else
-// its maker adds. It is sealed by a manifest that names the hash of each part, and the
-// hash of the manifest of the profile's previous bundle.
+// Package evidence saves what can be known about a session before any of it is cleaned up. A
+// bundle has screenshots, page structure, the journal, and whatever else its maker adds. It is
+// sealed by a manifest that contains the hash of each part, and the hash of the manifest of the
+// profile's previous bundle.
 //
-// A Bundle is filled in a Spool on local disk and sealed there. An Archive carries
-// sealed bundles to a Store, and reads them wherever they are; its Retain removes what
-// is too old or too much, and leaves anchors. Verify recomputes every hash. The
-// packages capture and recorder make the parts.
+// A Bundle is filled and sealed in a Spool on local disk. An Archive uploads sealed bundles to
+// a Store, and reads them wherever they are; its Retain removes bundles that are too old or too
+// many, and leaves anchors. Verify recomputes every hash. The packages capture and recorder
+// make the parts.
 //
-// What is promised: a sealed bundle is on disk, synced, before Seal returns. It is
-// never changed afterwards, and leaves the spool only after the store's copy was read
-// back. URLs in manifests are redacted; what was typed into the path of one stays.
+// What is promised: when Seal returns, a sealed bundle is on disk and synced. It is never
+// changed after that, and leaves the spool only after the store's copy was read back. URLs in
+// manifests are redacted, but text that was typed into the path of a URL stays.
 package evidence
 
 import (
@@ -51,8 +51,8 @@ const (
 // ManifestName is the reserved name of the manifest among a bundle's files.
 const ManifestName = "manifest.json"
 
-// Manifest says what a bundle is about and seals its parts. Spool.New takes all fields
-// above Pages from its caller, but for LastScreenshot. Times are UTC.
+// Manifest says what a bundle is about, and seals its parts. Spool.New takes all fields above
+// Pages from its caller, except LastScreenshot. Times are UTC.
 type Manifest struct {
 	EvidenceID string    `json:"evidence_id"`
 	ProfileID  string    `json:"profile_id"`
@@ -63,21 +63,20 @@ type Manifest struct {
 
 	OldWorkerID string `json:"old_worker_id"`
 	OldTaskID   string `json:"old_task_id"`
-	// Principal is the name of who opened the session, as was proved; empty where nobody
-	// knew.
+	// Principal is the name of the principal that opened the session, as was proved; empty if
+	// it was not known.
 	Principal       string    `json:"principal,omitempty"`
 	LeaseToken      uint64    `json:"lease_token"`
 	LastHeartbeatAt time.Time `json:"last_heartbeat_at,omitzero"`
 	DetectedStaleAt time.Time `json:"detected_stale_at,omitzero"`
 	LastKnownStep   string    `json:"last_known_step"`
 	LastKnownURL    string    `json:"last_known_url"`
-	// LastScreenshot names the part that shows the page used last; empty where
-	// there is none.
+	// LastScreenshot names the part that shows the page used last; empty if there is none.
 	LastScreenshot string `json:"last_screenshot"`
 	ProxyID        string `json:"proxy_id"`
 	ProfileDir     string `json:"profile_dir"`
 	RecoveryReason string `json:"recovery_reason"`
-	// Outcome is what the worker said when it released in order.
+	// Outcome is what the worker said at an orderly release.
 	Outcome string `json:"outcome,omitempty"`
 
 	// The profile's bundle before this one, by its lease record; empty for the first.
@@ -87,19 +86,17 @@ type Manifest struct {
 	// one was sealed. Their tokens may be higher. Sealing sets it.
 	AlsoFollows []Link `json:"also_follows,omitempty"`
 
-	// Checkpoint is the one at which a picture was taken; empty where it was at
-	// none.
+	// Checkpoint is the checkpoint at which a picture was taken; empty if there was none.
 	Checkpoint string `json:"checkpoint,omitempty"`
-	// Pictures are those that were stored while the session lived, the oldest
-	// first.
+	// Pictures are those that were stored while the session lived, oldest first.
 	Pictures []Picture `json:"pictures,omitempty"`
-	// StateChanged says whether cookies or storage changed since the grant; nil where
-	// nobody compared.
+	// StateChanged says whether cookies or storage have changed since the grant; nil if they
+	// were not compared.
 	StateChanged *StateChange `json:"state_changed,omitempty"`
-	// Found are the facts that the open pages showed; empty where nobody looked.
+	// Found are the facts that the open pages showed; empty if nobody looked.
 	Found []Found `json:"found,omitempty"`
-	// Encryption is nil for a bundle in clear. Of an encrypted one, the fields that it
-	// hides are empty.
+	// Encryption is nil for a bundle in clear. If it is set, the fields that it hides are
+	// empty.
 	Encryption *Encryption `json:"encryption,omitempty"`
 
 	// Pages are what was captured of the browser's pages; see SetPages.
@@ -107,16 +104,16 @@ type Manifest struct {
 	Parts []Part       `json:"parts"`
 }
 
-// PageResult is what was captured of a page. Texts are shortened and URLs redacted.
+// PageResult is what was captured of a page. Its texts are shortened, and its URLs are
+// redacted.
 type PageResult struct {
 	TargetID string `json:"target_id"`
-	// URL is where the target is, or is going; CommittedURL is the document
-	// that it shows.
+	// URL is where the target is, or is navigating to; CommittedURL is the document that it
+	// shows.
 	URL          string `json:"url"`
 	CommittedURL string `json:"committed_url"`
 	Title        string `json:"title"`
-	// Screenshot and DOM name parts; where there is none, Missing and
-	// DOMMissing say why.
+	// Screenshot and DOM name parts; if there is none, Missing and DOMMissing say why.
 	Screenshot string `json:"screenshot,omitempty"`
 	Missing    string `json:"screenshot_missing,omitempty"`
 	DOM        string `json:"dom,omitempty"`
@@ -131,22 +128,22 @@ type Part struct {
 	Name      string `json:"name"`
 	Kind      string `json:"kind"`
 	MediaType string `json:"media_type,omitempty"`
-	// Bytes and SHA256, in lower-case hex, are those of what is stored; empty for a
+	// Bytes and SHA256, in lower-case hex, are about what is stored; they are empty for a
 	// missing part.
 	Bytes  int64  `json:"bytes"`
 	SHA256 string `json:"sha256"`
-	// Missing says why the part could not be had; it has no content then.
+	// Missing says why the part could not be captured; then it has no content.
 	Missing string `json:"missing,omitempty"`
 }
 
-// with is the part with this content.
+// with is the part, completed for this content.
 func (p Part) with(content []byte) Part {
 	p.Bytes, p.SHA256 = int64(len(content)), sha256Hex(content)
 	return p
 }
 
-// Link names a sealed bundle by its id and the hex SHA-256 of its manifest. A bundle
-// points with it at the one before, and a lease record at the newest.
+// Link names a sealed bundle by its id and the hex SHA-256 of its manifest. A bundle has a link
+// to the bundle before it, and a lease record has one to the newest.
 type Link struct {
 	EvidenceID string `json:"evidence_id"`
 	SHA256     string `json:"manifest_sha256"`
@@ -155,7 +152,7 @@ type Link struct {
 // previous points at the profile's bundle before this one.
 func (m Manifest) previous() Link { return Link{m.PreviousEvidenceID, m.PreviousManifestSHA256} }
 
-// follows returns every link of a bundle, that to the bundle before it first.
+// follows returns every link of a bundle, beginning with the one to the bundle before it.
 func (m Manifest) follows() []Link {
 	if m.PreviousEvidenceID == "" {
 		return m.AlsoFollows
@@ -163,7 +160,7 @@ func (m Manifest) follows() []Link {
 	return append([]Link{m.previous()}, m.AlsoFollows...)
 }
 
-// Errors that readers of evidence tell apart.
+// Errors that readers of evidence distinguish.
 var (
 	// ErrNotFound says that there is no such bundle or part.
 	ErrNotFound = errors.New("no such evidence")
@@ -176,8 +173,8 @@ var (
 // safeName keeps an id or a part's name inside one element of a path.
 var safeName = regexp.MustCompile(`^[A-Za-z0-9_-][A-Za-z0-9._-]{0,127}$`)
 
-// SafeName tells whether a text can be an evidence id or the name of a part: 1 to
-// 128 of A-Z a-z 0-9 . _ - and no dot in front. A Reader finds nothing under others.
+// SafeName tells whether a text can be an evidence id or the name of a part: 1 to 128 of A-Z
+// a-z 0-9 . _ -, and no leading dot. A Reader finds nothing under other names.
 func SafeName(name string) bool { return safeName.MatchString(name) }
 
 func checkName(what, name string) error {
@@ -190,8 +187,8 @@ func checkName(what, name string) error {
 // shortID bounds a text that should be an id, for messages.
 func shortID(s string) string { return redact.Clip(s, 140) }
 
-// encodeJSON returns the indented JSON of a manifest or a part, with a line end. Its
-// form is part of what hashes seal.
+// encodeJSON returns the indented JSON of a manifest or a part, with a line end. Its exact form
+// is covered by the hashes.
 func encodeJSON(v any, indent string) ([]byte, error) {
 	b, err := json.MarshalIndent(v, "", indent)
 	if err != nil {
@@ -205,9 +202,8 @@ func sha256Hex(b []byte) string {
 	return hex.EncodeToString(sum[:])
 }
 
-// Decode reads the manifest that is stored under an id, for a Reader. It returns
-// ErrDamaged, and what could be read, where that is not JSON or the manifest of another
-// bundle.
+// Decode reads, for a Reader, the manifest that is stored under an id. If it is not JSON, or
+// the manifest of another bundle, Decode returns ErrDamaged, and what could be read.
 func Decode(evidenceID string, raw []byte) (Manifest, error) {
 	var m Manifest
 	if err := json.Unmarshal(raw, &m); err != nil {
@@ -219,9 +215,8 @@ func Decode(evidenceID string, raw []byte) (Manifest, error) {
 	return m, nil
 }
 
-// Newest sorts manifests, the newest first: by token, which only grows, then by the
-// time they were made. A session's pictures come after its bundle, and anchors come
-// last.
+// Newest sorts manifests, newest first: by token, which only grows, then by the time they were
+// made. A session's pictures come after its bundle, and anchors come last.
 func Newest(list []Manifest) {
 	last := func(is func(Manifest) bool, a, b Manifest) int {
 		switch {

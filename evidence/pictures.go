@@ -12,20 +12,21 @@ import (
 	"leasehold/internal/id"
 )
 
-// A picture is a small bundle of one screenshot that is stored while its session lives:
-// where the whole host is lost later, there is nothing else. It is sealed like any
-// other bundle, but has no place in the profile's chain: the bundle that is made when
-// the session is lost names the session's pictures by the hashes of their manifests. A
-// picture that no bundle names is of no use once its session is over, and is removed.
+// A picture is a small bundle with one screenshot that is stored while its session lives: if
+// the whole host is lost later, there is nothing else. It is sealed like any other bundle, but
+// has no place in the profile's chain: the bundle that is made when the session is lost names
+// the session's pictures by the hashes of their manifests. A picture that no bundle names is
+// useless after its session, and is removed.
 
-// PictureReason is the recovery_reason of pictures, and PicturePart their one part.
+// PictureReason is the recovery_reason of pictures, and PicturePart is the name of their only
+// part.
 const (
 	PictureReason = "picture"
 	PicturePart   = "screenshot-1.jpg"
 )
 
-// KeptPictures is how many of a session's pictures are kept: the newest ones. Where
-// none of these shows anything, the newest that does is kept besides.
+// KeptPictures is how many of a session's pictures are kept: the newest ones. If none of these
+// shows anything, the newest one that does is kept, too.
 const KeptPictures = 3
 
 // Picture names a sealed picture, and says what it shows.
@@ -37,7 +38,7 @@ type Picture struct {
 	URL            string    `json:"url"`
 	Step           string    `json:"step"`
 	Checkpoint     string    `json:"checkpoint,omitempty"`
-	// Missing says why it shows nothing.
+	// Missing says why there is no picture.
 	Missing string `json:"missing,omitempty"`
 }
 
@@ -59,8 +60,8 @@ func (m Manifest) picture(sum string) Picture {
 	return p
 }
 
-// SplitPictures returns which of a session's pictures, the oldest first, are kept, and
-// which are not.
+// SplitPictures returns which of a session's pictures, given oldest first, are kept, and which
+// are not.
 func SplitPictures(all []Picture) (kept, rest []Picture) {
 	from := max(0, len(all)-KeptPictures)
 	kept, rest = slices.Clone(all[from:]), slices.Clone(all[:from])
@@ -78,10 +79,10 @@ func SplitPictures(all []Picture) (kept, rest []Picture) {
 
 func hasImage(p Picture) bool { return p.Missing == "" }
 
-// PutPicture seals a picture, a JPEG or the reason why it is missing, and stores it
-// without the spool: if the store does not take it before ctx ends, it is lost. After an
-// error of the store the Picture is returned, too, for DropPictures, since part of it
-// may have been stored.
+// PutPicture seals a picture, which is a JPEG or the reason why it is missing, and stores it
+// without the spool: if the store does not take it before ctx ends, it is lost. After an error
+// of the store the Picture is returned, too, for DropPictures, since part of it may have been
+// stored.
 func (a *Archive) PutPicture(ctx context.Context, m Manifest, image []byte, missing string) (Picture, error) {
 	s, p, err := sealPicture(m, image, missing, a.spool.keys.To)
 	if err != nil {
@@ -122,12 +123,12 @@ func sealPicture(m Manifest, image []byte, missing string, to *crypt.Recipients)
 	if err != nil {
 		return nil, Picture{}, fmt.Errorf("picture: %w", err)
 	}
-	// A picture has no other part that a store could ask for.
+	// A picture has no other part for which a store could ask.
 	content := func(string) ([]byte, error) { return stored, nil }
 	return &Sealed{Manifest: m, Raw: raw, part: content}, clear.picture(sha256Hex(raw)), nil
 }
 
-// DropPictures removes pictures from the store, also those that are stored in part.
+// DropPictures removes pictures from the store, even those that are only partly stored.
 func (a *Archive) DropPictures(ctx context.Context, profileID string, pictures ...Picture) error {
 	var errs []error
 	for _, p := range pictures {
@@ -138,8 +139,8 @@ func (a *Archive) DropPictures(ctx context.Context, profileID string, pictures .
 	return errors.Join(errs...)
 }
 
-// Pictures returns the pictures of a profile's sessions that the store has, of each
-// session those that are kept; the oldest first.
+// Pictures returns the pictures of a profile's sessions that are in the store, for each session
+// those that are kept; oldest first.
 func (a *Archive) Pictures(ctx context.Context, profileID string, sessions ...string) ([]Picture, error) {
 	list, err := a.store.List(ctx, profileID)
 	if err != nil {
@@ -153,7 +154,7 @@ func (a *Archive) Pictures(ctx context.Context, profileID string, sessions ...st
 		}
 		raw, err := a.store.Manifest(ctx, m.EvidenceID)
 		if errors.Is(err, ErrNotFound) {
-			continue // it was dropped since it was listed
+			continue // it was removed after it was listed
 		}
 		if err != nil {
 			return nil, fmt.Errorf("pictures of %s: %w", profileID, err)

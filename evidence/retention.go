@@ -23,7 +23,7 @@ const (
 	CutSize = "size"
 )
 
-// Cut is a bundle that retention removes. Its anchor keeps this for good.
+// Cut is a bundle that retention removes. Its anchor keeps this for ever.
 type Cut struct {
 	EvidenceID             string    `json:"evidence_id"`
 	ManifestSHA256         string    `json:"manifest_sha256"`
@@ -36,23 +36,24 @@ type Cut struct {
 	Why                    string    `json:"why"` // age, size
 }
 
-// RetentionReason is the recovery_reason of anchors, and AnchorPart their one part: an
+// RetentionReason is the recovery_reason of anchors, and AnchorPart is their only part: an
 // AnchorList.
 const (
 	RetentionReason = "retention"
 	AnchorPart      = "retention.json"
 )
 
-// AnchorList is what an anchor says: the limits that were in force, and what was
-// removed under them. It is stored before anything is removed.
+// AnchorList is the content of an anchor: the limits that were in force, and what was removed
+// because of them. It is stored before anything is removed.
 type AnchorList struct {
 	MaxAgeSeconds float64 `json:"max_age_seconds"`
 	MaxBytes      int64   `json:"max_bytes"`
 	Cut           []Cut   `json:"cut"`
 }
 
-// IsAnchor tells whether a bundle is an anchor: what retention leaves in the place of
-// others. The anchors of a profile are a chain of their own; nothing removes them.
+// IsAnchor tells whether a bundle is an anchor, which retention leaves in the place of the
+// bundles that it removes. The anchors of a profile are a chain of their own; nothing removes
+// them.
 func (m Manifest) IsAnchor() bool { return m.RecoveryReason == RetentionReason }
 
 // bytes is the size of a bundle's parts.
@@ -64,13 +65,12 @@ func (m Manifest) bytes() int64 {
 	return n
 }
 
-// strayAge is how old a picture that no bundle names is at least when it is removed,
-// although its session is over: the bundle that names it may still be in the spool of
-// another host.
+// strayAge is the least age at which a picture that no bundle names is removed, even if its
+// session is over: the bundle that names it may still be in the spool of another host.
 const strayAge = 24 * time.Hour
 
-// strayPictures returns those pictures among the bundles that are not needed any more:
-// no bundle names them, and their session is not living.
+// strayPictures returns those of the pictures that are no longer needed: no bundle names them,
+// and their session is not living.
 func strayPictures(bundles []Manifest, living map[string]bool, now time.Time) []Manifest {
 	named := map[string]bool{}
 	for _, m := range bundles {
@@ -87,10 +87,10 @@ func strayPictures(bundles []Manifest, living map[string]bool, now time.Time) []
 	return strays
 }
 
-// Plan returns which of a store's bundles are to be removed now, the oldest first. Of a
-// profile's chain it cuts only the old end, so that what stays is whole: a bundle for
-// which keep returns true, and the newest of its profile, stay with all that came after
-// them, even past the limits. Anchors count, and stay. Pictures go with the bundle that
+// Plan returns the bundles of a store that have to be removed now, oldest first. It cuts only
+// the old end of a profile's chain, so that the rest is whole: a bundle for which keep returns
+// true, and the newest one of its profile, stay with everything that came after them, even if
+// that exceeds the limits. Anchors count, and stay. Pictures are removed with the bundle that
 // names them.
 func (r Retention) Plan(bundles []Manifest, keep func(evidenceID string) bool, now time.Time) []Cut {
 	p := newPlan(bundles, keep)
@@ -137,7 +137,7 @@ func newPlan(bundles []Manifest, keep func(evidenceID string) bool) *plan {
 	return p
 }
 
-// canCut tells whether the oldest bundle of a profile may go.
+// canCut tells whether the oldest bundle of a profile may be removed.
 func (p *plan) canCut(profileID string) bool {
 	chain := p.chains[profileID]
 	return len(chain) > 1 && !p.keep(chain[0].EvidenceID)
@@ -158,8 +158,8 @@ func (p *plan) cut(profileID, reason string) {
 	})
 }
 
-// oldest returns the profile with the oldest bundle of those that may go; empty where
-// there is none.
+// oldest returns the profile with the oldest bundle that may be removed; empty if there is
+// none.
 func (p *plan) oldest() string {
 	oldest := ""
 	for profileID, chain := range p.chains {
@@ -176,12 +176,12 @@ func isOlder(a, b Manifest) bool {
 
 // Needs is what lease records say about evidence.
 type Needs struct {
-	// Profiles are those that have a record. Bundles of others are not this
-	// launcher's to judge: they neither count nor go.
+	// Profiles are those that have a record. This launcher does not judge bundles of other
+	// profiles: they neither count nor are removed.
 	Profiles map[string]bool
 	// Evidence are the bundles that records name.
 	Evidence map[string]bool
-	// Sessions are those that are not over, by the records.
+	// Sessions are those that are not over, according to the records.
 	Sessions map[string]bool
 }
 
@@ -191,13 +191,13 @@ type Retained struct {
 	Bytes   int64 // of their parts
 }
 
-// Retain removes what r no longer keeps. What needed returns stays whatever the limits,
-// and so do bundles that are still in the spool. needed is called after the bundles were
-// listed, so that a record is seen which comes to name an older bundle meanwhile; where
-// it fails nothing is removed. Before bundles of a profile are removed, an anchor that
-// names them is stored. Pictures go with the bundle that names them; one that no bundle
-// names goes a day after it was taken, once its session is over. What an error
-// interrupts is finished by the next round. by names this launcher in the anchors.
+// Retain removes what r no longer keeps. What needed returns stays whatever the limits are, and
+// so do bundles that are still in the spool. needed is called after the bundles were listed, so
+// that a record is noticed which meanwhile comes to name an older bundle; if it fails, nothing
+// is removed. Before bundles of a profile are removed, an anchor that names them is stored.
+// Pictures are removed with the bundle that names them; a picture that no bundle names is
+// removed a day after it was taken, if its session is over. If an error interrupts a round, the
+// next one finishes it. by names this launcher in the anchors.
 func (a *Archive) Retain(ctx context.Context, r Retention, by string, needed func(context.Context) (Needs, error), now time.Time) (Retained, error) {
 	if r == (Retention{}) {
 		return Retained{}, nil
@@ -229,13 +229,13 @@ type retentionRound struct {
 
 	bundles   []Manifest          // what the store has of profiles with a record
 	manifests map[string]Manifest // the same, by evidence id
-	cuts      map[string][]Cut    // what goes, by profile, the oldest first
+	cuts      map[string][]Cut    // what is removed, by profile, oldest first
 	kept      map[string]bool     // pictures that a bundle which stays names
-	strays    []Manifest          // pictures that go by themselves
+	strays    []Manifest          // pictures that are removed by themselves
 	done      Retained
 }
 
-// retention reads what there is and what is needed, and works out what goes.
+// retention reads what exists and what is needed, and works out what has to be removed.
 func (a *Archive) retention(ctx context.Context, r Retention, by string, needed func(context.Context) (Needs, error), now time.Time) (*retentionRound, error) {
 	waiting, err := a.spool.Sealed()
 	if err != nil {
@@ -270,8 +270,8 @@ func (a *Archive) retention(ctx context.Context, r Retention, by string, needed 
 		profileID := round.manifests[c.EvidenceID].ProfileID
 		round.cuts[profileID] = append(round.cuts[profileID], c)
 	}
-	// Two bundles may name the same picture: that of the guard, and that of the
-	// launcher which found the home gone.
+	// Two bundles may name the same picture: the guard's, and that of the launcher which found
+	// that the home was gone.
 	for _, m := range slices.Concat(bundles, spooled) {
 		if removed[m.EvidenceID] {
 			continue
@@ -283,20 +283,21 @@ func (a *Archive) retention(ctx context.Context, r Retention, by string, needed 
 	return round, nil
 }
 
-// removeCuts stores an anchor for what goes of a profile, and removes it.
+// removeCuts stores an anchor for the bundles of a profile that are to be removed, and removes
+// them.
 func (r *retentionRound) removeCuts(ctx context.Context, profileID string, cuts []Cut) error {
 	if err := r.storeAnchor(ctx, profileID, cuts); err != nil {
 		return err
 	}
 	for _, c := range cuts {
 		m := r.manifests[c.EvidenceID]
-		// The pictures go first: without the bundle nothing would name them.
+		// The pictures are removed first: without the bundle nothing would name them.
 		pictures := slices.DeleteFunc(slices.Clone(m.Pictures), func(p Picture) bool { return r.kept[p.EvidenceID] })
 		if err := r.archive.DropPictures(ctx, profileID, pictures...); err != nil {
 			return err
 		}
 		if err := r.archive.store.Delete(ctx, m); err != nil {
-			return err // to remove a newer one would leave a gap in the chain
+			return err // removing a newer one would leave a gap in the chain
 		}
 		r.done.Removed++
 		r.done.Bytes += c.Bytes
@@ -315,9 +316,9 @@ func (r *retentionRound) removeStray(ctx context.Context, m Manifest) error {
 	return nil
 }
 
-// storeAnchor stores what tells a reader that retention removed the bundles: a bundle
-// in the chain of the profile's anchors. What an earlier anchor names already, since its
-// round did not finish, is not named again.
+// storeAnchor stores what tells a reader that retention removed the bundles: a bundle in the
+// chain of the profile's anchors. Bundles that an earlier anchor names already, because its
+// round did not finish, are not named again.
 func (r *retentionRound) storeAnchor(ctx context.Context, profileID string, cuts []Cut) error {
 	anchored, last, lastSum, err := r.readAnchors(ctx, profileID)
 	if err != nil {
@@ -328,7 +329,7 @@ func (r *retentionRound) storeAnchor(ctx context.Context, profileID string, cuts
 		return err
 	}
 	list := AnchorList{MaxAgeSeconds: r.limits.MaxAge.Seconds(), MaxBytes: r.limits.MaxBytes, Cut: cuts}
-	token := last.LeaseToken // so that anchors, too, are in the order of their tokens
+	token := last.LeaseToken // so that anchors are in the order of their tokens, too
 	for _, c := range cuts {
 		token = max(token, c.LeaseToken)
 	}
@@ -382,7 +383,7 @@ func (r *retentionRound) readAnchors(ctx context.Context, profileID string) (anc
 		}
 		list, err := readAnchor(ctx, store, m)
 		if errors.Is(err, ErrNotFound) || errors.Is(err, ErrDamaged) {
-			continue // Verify finds it
+			continue // Verify reports it
 		}
 		if err != nil {
 			return nil, last, "", err
@@ -394,8 +395,8 @@ func (r *retentionRound) readAnchors(ctx context.Context, profileID string) (anc
 	return anchored, last, sum, nil
 }
 
-// readAnchor returns what an anchor says, or ErrNotFound or ErrDamaged where it is not
-// what was sealed.
+// readAnchor returns the content of an anchor, or ErrNotFound or ErrDamaged if it is not what
+// was sealed.
 func readAnchor(ctx context.Context, r Reader, m Manifest) (AnchorList, error) {
 	var list AnchorList
 	i := slices.IndexFunc(m.Parts, func(p Part) bool { return p.Name == AnchorPart && p.Missing == "" })

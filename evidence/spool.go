@@ -18,9 +18,9 @@ import (
 	"leasehold/internal/id"
 )
 
-// Spool is the directory on local disk in which bundles are made, and in which sealed
-// ones wait for their store. Each is a directory of its own, named by its id; one
-// without manifest.json was never sealed. One process uses a spool at a time.
+// Spool is the directory on local disk in which bundles are made, and in which sealed ones wait
+// for their store. Each is a directory of its own, named after its id; one without
+// manifest.json was never sealed. Only one process uses a spool at a time.
 type Spool struct {
 	folder
 	key  []byte
@@ -36,7 +36,7 @@ const keyName = ".key"
 // clear.
 func OpenSpool(dir string) (*Spool, error) { return OpenEncryptedSpool(dir, Keys{}) }
 
-// OpenEncryptedSpool is OpenSpool for bundles that are encrypted as the keys say.
+// OpenEncryptedSpool is OpenSpool for bundles that are encrypted with the keys.
 func OpenEncryptedSpool(dir string, keys Keys) (*Spool, error) {
 	s := &Spool{folder: folder{dir}, keys: keys}
 	if err := os.MkdirAll(dir, 0o700); err != nil {
@@ -52,7 +52,7 @@ func OpenEncryptedSpool(dir string, keys Keys) (*Spool, error) {
 	return s, nil
 }
 
-// loadKey reads the spool's key, or makes it where there is none.
+// loadKey reads the spool's key, or makes one if there is none.
 func loadKey(dir string) ([]byte, error) {
 	path := filepath.Join(dir, keyName)
 	key, err := os.ReadFile(path)
@@ -98,13 +98,13 @@ func (s *Spool) New(m Manifest) (*Bundle, error) {
 	}
 	b := &Bundle{spool: s, dir: dir, m: m, to: s.keys.To}
 	if m.IsAnchor() {
-		b.to = nil // it has nothing to hide, and everybody has to be able to follow it
+		b.to = nil // an anchor has nothing to hide, and everybody has to be able to follow it
 	}
 	return b, nil
 }
 
-// Sealed returns the ids of the sealed bundles, sorted: those that New made up are in
-// the order in which they were made.
+// Sealed returns the ids of the sealed bundles, sorted: ids that New made are in the order in
+// which they were made.
 func (s *Spool) Sealed() ([]string, error) { return s.ids() }
 
 // Open returns a sealed bundle of the spool, or ErrNotFound.
@@ -134,7 +134,7 @@ type Sealed struct {
 func (s *Sealed) Part(name string) ([]byte, error) { return s.part(name) }
 
 // EachPart calls do with each part that is not missing, several at a time, and returns when all
-// calls have. With the first error, which then names the part, the context of the others ends
+// calls have. After the first error, which then names the part, the context of the others ends
 // and no further part is begun.
 func (s *Sealed) EachPart(ctx context.Context, do func(ctx context.Context, name string, content []byte) error) error {
 	return eachPart(ctx, s.Manifest, func(ctx context.Context, p Part) error {

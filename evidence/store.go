@@ -12,17 +12,17 @@ import (
 	"leasehold/internal/id"
 )
 
-// Reader finds sealed bundles. Where it cannot tell whether there is one, it returns an
-// error that is not ErrNotFound.
+// Reader finds sealed bundles. If it cannot tell whether there is one, it returns an error that
+// is not ErrNotFound.
 type Reader interface {
-	// Manifest returns manifest.json as it was sealed, or ErrNotFound; ErrDamaged
-	// where the store itself can tell.
-	Manifest(ctx context.Context, evidenceID string) ([]byte, error)
-	// Part returns the content of a part, or ErrNotFound; ErrDamaged where the
+	// Manifest returns manifest.json as it was sealed, or ErrNotFound, or ErrDamaged if the
 	// store itself can tell.
+	Manifest(ctx context.Context, evidenceID string) ([]byte, error)
+	// Part returns the content of a part, or ErrNotFound, or ErrDamaged if the store itself can
+	// tell.
 	Part(ctx context.Context, evidenceID, name string) ([]byte, error)
-	// List returns the profile's manifests that can be read, in the order of
-	// Newest; with an empty profile id, those of all profiles.
+	// List returns the profile's readable manifests in the order of Newest; with an empty
+	// profile id, those of all profiles.
 	List(ctx context.Context, profileID string) ([]Manifest, error)
 }
 
@@ -33,9 +33,9 @@ type Store interface {
 	// one. If it is called again for the same bundle it adds what is missing. A
 	// different bundle under the same id is refused with ErrConflict.
 	Put(ctx context.Context, s *Sealed) error
-	// Delete removes a bundle, the manifest last, so that what a crash left of it
-	// is still listed and can be removed later. It is no error if there is no such
-	// bundle. Only Archive.Retain calls it, and for pictures Archive.DropPictures.
+	// Delete removes a bundle, the manifest last, so that what a crash leaves is still listed
+	// and can be removed later. It is no error if there is no such bundle. Only Archive.Retain
+	// calls it, and Archive.DropPictures for pictures.
 	Delete(ctx context.Context, m Manifest) error
 }
 
@@ -44,7 +44,7 @@ type DirStore struct{ folder }
 
 var _ Store = (*DirStore)(nil)
 
-// OpenDirStore opens the store in a directory, which it makes if need be.
+// OpenDirStore opens the store in a directory, which it makes if it is missing.
 func OpenDirStore(dir string) (*DirStore, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, fmt.Errorf("evidence store: %w", err)
@@ -97,8 +97,8 @@ func (d *DirStore) Put(ctx context.Context, s *Sealed) error {
 	return nil
 }
 
-// createOnce is durable.Replace for a file that must not exist yet: it returns
-// fs.ErrExist where it does.
+// createOnce is durable.Replace for a file that must not exist yet: it returns fs.ErrExist if
+// it does.
 func createOnce(path string, content []byte) error {
 	temporary := filepath.Join(filepath.Dir(path), durable.Unfinished+id.New("once"))
 	if err := durable.Replace(temporary, content); err != nil {

@@ -19,7 +19,7 @@ const (
 	BundleChanged   = "bundle_changed"
 	BundleMissing   = "bundle_missing"
 	BundleReordered = "bundle_reordered"
-	// RetentionWrong is an anchor that says what retention would not do.
+	// RetentionWrong is an anchor that says what retention would not have done.
 	RetentionWrong = "retention_wrong"
 )
 
@@ -31,11 +31,10 @@ type Finding struct {
 	Detail     string `json:"detail"`
 }
 
-// Fork is two or more bundles that name the same one before them, and that the head does
-// not lead to all of.
+// Fork is two or more bundles that name the same bundle before them, if the head does not lead
+// to all of them.
 type Fork struct {
-	// Previous is the bundle that they name; empty where each says that it is
-	// the profile's first.
+	// Previous is the bundle that they name; empty if each says that it is the profile's first.
 	Previous string   `json:"previous_evidence_id"`
 	Bundles  []string `json:"bundles"`
 }
@@ -51,25 +50,24 @@ type CutOff struct {
 // Report is what Verify found out about a profile's evidence.
 type Report struct {
 	ProfileID string `json:"profile_id"`
-	// Head is the bundle with which the chain was begun. HeadKnown says that the
-	// caller named it, so that a removed newest bundle would have shown.
+	// Head is the bundle with which the check of the chain began. HeadKnown says that the
+	// caller named it, so that the removal of a newest bundle would have been noticed.
 	Head      string `json:"head"`
 	HeadKnown bool   `json:"head_known"`
 	// Bundles and Parts count what was checked, anchors and pictures included.
 	Bundles  int       `json:"bundles"`
 	Parts    int       `json:"parts"`
 	Findings []Finding `json:"findings"`
-	// Unlinked are bundles that neither the head nor a checked bundle leads to:
-	// those of captures whose lease moved on without them, and those that a finding
-	// cut off. They are checked like all others, with what comes before them.
+	// Unlinked are bundles to which neither the head nor a checked bundle leads: those of
+	// captures whose lease moved on without them, and those that a finding cut off. They are
+	// checked like all others, together with what comes before them.
 	Unlinked []string `json:"unlinked,omitempty"`
-	// Forks are not findings: each side is whole, and the head tells which one is
-	// the chain.
+	// Forks are not findings: each side is whole, and the head shows which one is the chain.
 	Forks []Fork `json:"forks,omitempty"`
-	// CutOff is nil where retention removed nothing.
+	// CutOff is nil if retention has removed nothing.
 	CutOff *CutOff `json:"cut_off,omitempty"`
-	// Encrypted counts the encrypted bundles. Locked are those that the identities
-	// given to VerifyWith did not open; where none was given, it is empty.
+	// Encrypted counts the encrypted bundles. Locked are those that the identities given to
+	// VerifyWith did not open; it is empty if none were given.
 	Encrypted int      `json:"encrypted,omitempty"`
 	Locked    []string `json:"locked,omitempty"`
 }
@@ -77,20 +75,20 @@ type Report struct {
 // OK tells whether nothing was found wrong.
 func (r Report) OK() bool { return len(r.Findings) == 0 }
 
-// Verify recomputes the hashes of every part, and follows the profile's chain from its
-// head, the bundle that the lease record names, to the first one. A bundle that is gone
-// is a finding, unless an anchor of retention names it with the hash that the chain has.
-// Without a head (the zero Link) Verify starts at the newest bundle there is, and cannot
-// tell whether newer ones were removed. The error says that something could not be
-// read; what is wrong with what was read is in the report.
+// Verify recomputes the hashes of every part, and follows the profile's chain from its head,
+// the bundle that the lease record names, to the first one. A missing bundle is a finding,
+// unless an anchor of retention names it with the hash that the chain has. Without a head (the
+// zero Link) Verify starts at the newest existing bundle, and cannot tell whether newer ones
+// were removed. The error says that something could not be read; what is wrong with what was
+// read is in the report.
 //
 // The hashes are over what is stored, so no key is needed for what is encrypted.
 func Verify(ctx context.Context, r Reader, profileID string, head Link) (Report, error) {
 	return VerifyWith(ctx, r, profileID, head, nil)
 }
 
-// VerifyWith is Verify that also opens what is encrypted, with identities, and compares
-// it with the hashes inside.
+// VerifyWith is Verify that also opens what is encrypted, with identities, and compares it with
+// the hashes inside.
 func VerifyWith(ctx context.Context, r Reader, profileID string, head Link, with *crypt.Identities) (Report, error) {
 	v := newVerifier(ctx, r, profileID, with)
 	err := v.verify(head)
@@ -155,7 +153,7 @@ type verifier struct {
 	r      Reader
 	with   *crypt.Identities
 	report Report
-	// skips tells of which bundles the parts are not read; nil: of none.
+	// skips tells for which bundles the parts are not read; nil: for none.
 	skips   func(Manifest) bool
 	all     []Manifest          // what was listed
 	checked map[string]bool     // by evidence id
@@ -173,8 +171,8 @@ func (v *verifier) find(problem, evidenceID, part, detail string, args ...any) {
 type named struct {
 	Link
 	by string // an evidence id, or what else names it
-	// before says that it is named as the bundle before one with this token, so that its
-	// own may not be higher.
+	// before says that it is named as the bundle before one with this token, so its own token
+	// must not be higher.
 	before bool
 	token  uint64
 	// after are the bundles through which it was reached.
@@ -191,9 +189,9 @@ func (n named) passed(evidenceID string) bool {
 	return false
 }
 
-// follow checks everything that a link leads to: down to the first bundle, to those
-// beyond which nothing can be followed, or to those that were checked before. by says
-// what names the link.
+// follow checks everything to which a link leads: down to the first bundle, to bundles beyond
+// which nothing can be followed, or to those that were checked before. by says what names the
+// link.
 func (v *verifier) follow(from Link, by string) error {
 	next := []named{{Link: from, by: by}}
 	for len(next) > 0 {
@@ -216,7 +214,7 @@ func (v *verifier) follow(from Link, by string) error {
 	return nil
 }
 
-// step checks the bundle that a link names, and returns the links that it has itself.
+// step checks the bundle that a link names, and returns that bundle's own links.
 func (v *verifier) step(at named) ([]named, error) {
 	if c, ok := v.cut[at.EvidenceID]; ok {
 		v.sums[at.EvidenceID] = c.ManifestSHA256
@@ -244,7 +242,7 @@ func (v *verifier) step(at named) ([]named, error) {
 	return at.further(m.LeaseToken, m.previous(), m.AlsoFollows), nil
 }
 
-// further are the links of the bundle that was reached through this one, which has the
+// further are the links of the bundle that was reached through this link; the bundle has the
 // token.
 func (n named) further(token uint64, previous Link, also []Link) []named {
 	next := []named{{Link: previous, by: n.EvidenceID, before: true, token: token, after: &n}}
@@ -254,7 +252,7 @@ func (n named) further(token uint64, previous Link, also []Link) []named {
 	return next
 }
 
-// again compares one more link to a bundle that was checked with what was found there.
+// again compares one more link to a bundle that was checked before with what was found there.
 func (v *verifier) again(at named) {
 	if at.passed(at.EvidenceID) {
 		v.find(BundleReordered, at.EvidenceID, "", "%s names it as the bundle before, and it comes after", at.by)
@@ -265,10 +263,9 @@ func (v *verifier) again(at named) {
 	}
 }
 
-// manifest reads the manifest of a bundle. problem is ErrNotFound or ErrDamaged where
-// there is none that can be trusted; damage is in the findings then, and m is what could
-// be read. With compare, a hash other than that of the link is a finding, too; by says
-// what names the link.
+// manifest reads the manifest of a bundle. problem is ErrNotFound or ErrDamaged if there is
+// none that can be trusted; the damage is then in the findings, and m is what could be read.
+// With compare, a hash other than the link's is a finding, too; by says what names the link.
 func (v *verifier) manifest(at Link, by string, compare bool) (m Manifest, problem, err error) {
 	raw, err := v.r.Manifest(v.ctx, at.EvidenceID)
 	switch {
@@ -291,7 +288,7 @@ func (v *verifier) manifest(at Link, by string, compare bool) (m Manifest, probl
 	return m, problem, nil
 }
 
-// bundle checks what a bundle in the chain says and has. at is the link to it.
+// bundle checks what a bundle in the chain says and contains. at is the link to it.
 func (v *verifier) bundle(m Manifest, at named) error {
 	switch {
 	case m.ProfileID != v.report.ProfileID:
@@ -313,8 +310,8 @@ func (v *verifier) bundle(m Manifest, at named) error {
 	return nil
 }
 
-// picture checks a picture. by is the bundle that names it; zero for one that is listed
-// and that no bundle names.
+// picture checks a picture. by is the bundle that names it; zero for a listed picture that no
+// bundle names.
 func (v *verifier) picture(p Picture, by Manifest) error {
 	if v.checked[p.EvidenceID] {
 		return nil
@@ -329,8 +326,8 @@ func (v *verifier) picture(p Picture, by Manifest) error {
 		v.find(BundleMissing, p.EvidenceID, "", "%s names it as a picture, and it is not there", by.EvidenceID)
 		return nil
 	case problem != nil:
-		// Damage is a finding of the report. A picture that nobody names and that
-		// is not there was removed with its session since it was listed.
+		// Damage is a finding of the report. If a picture that no bundle names is gone, it was
+		// removed with its session after it was listed.
 		return nil //nolint:nilerr
 	case !m.IsPicture() || m.ProfileID != v.report.ProfileID:
 		v.find(BundleReordered, m.EvidenceID, "", "it is no picture of this profile")
@@ -368,7 +365,7 @@ func (v *verifier) parts(m Manifest) error {
 	return nil
 }
 
-// opens tells whether what is encrypted in a bundle can be checked.
+// opens tells whether the encrypted content of a bundle can be checked.
 func (v *verifier) opens(m Manifest) bool {
 	if !m.Encrypted() {
 		return false
@@ -391,7 +388,7 @@ func (v *verifier) opens(m Manifest) bool {
 func (v *verifier) unlinked(chain []Manifest) error {
 	for _, m := range chain {
 		if _, cut := v.cut[m.EvidenceID]; cut || v.checked[m.EvidenceID] {
-			continue // one that was cut and is still there is about to be removed
+			continue // it was cut off, and is about to be removed
 		}
 		v.report.Unlinked = append(v.report.Unlinked, m.EvidenceID)
 		if err := v.follow(Link{EvidenceID: m.EvidenceID}, ""); err != nil {
@@ -401,8 +398,7 @@ func (v *verifier) unlinked(chain []Manifest) error {
 	return nil
 }
 
-// anchors checks the chain of the anchors, the newest first, and notes what the
-// undamaged ones say.
+// anchors checks the chain of the anchors, newest first, and notes what the undamaged ones say.
 func (v *verifier) anchors(anchors []Manifest) error {
 	for _, m := range anchors {
 		if err := v.follow(Link{EvidenceID: m.EvidenceID}, ""); err != nil {
@@ -435,7 +431,7 @@ func (v *verifier) anchors(anchors []Manifest) error {
 func (v *verifier) takeCuts(anchor Manifest, list AnchorList, off *CutOff) {
 	for _, c := range list.Cut {
 		if _, known := v.cut[c.EvidenceID]; known {
-			continue // two launchers removed it, or one in two rounds
+			continue // two launchers removed it, or one launcher in two rounds
 		}
 		v.cut[c.EvidenceID] = c
 		off.Bundles++
@@ -449,7 +445,7 @@ func (v *verifier) takeCuts(anchor Manifest, list AnchorList, off *CutOff) {
 	}
 }
 
-// checkCutOrder finds a bundle that is older than one which anchors say was removed:
+// checkCutOrder finds a bundle that is older than one which was removed according to anchors:
 // retention removes the oldest first.
 func (v *verifier) checkCutOrder(chain []Manifest) {
 	var newest Cut
@@ -466,8 +462,8 @@ func (v *verifier) checkCutOrder(chain []Manifest) {
 	}
 }
 
-// forks reports the bundles that more than one names as the bundle before, where the head
-// does not lead to all of these.
+// forks reports the bundles that several bundles name as the one before them, if the head does
+// not lead to all of those.
 func (v *verifier) forks() {
 	loose := func(evidenceID string) bool { return !v.inChain[evidenceID] }
 	for previous, bundles := range v.next {

@@ -9,25 +9,24 @@ import (
 
 // BundleReport is what VerifyBundle found out about one bundle.
 type BundleReport struct {
-	// Report is about the whole chain of the profile, with all findings; Bundles and
-	// Parts count only what was read whole.
+	// Report is about the whole chain of the profile, with all findings; Bundles and Parts only
+	// count what was read completely.
 	Report
 	// SHA256 is the hash of the bundle's manifest as it was read.
 	SHA256 string
 	// Own are the findings about the bundle and the pictures that it names.
 	Own []Finding
-	// NamedBy is what names the bundle by that hash: RecordName, or evidence ids. It is
-	// empty for a bundle that nothing names yet.
+	// NamedBy is what names the bundle by that hash: RecordName, or evidence ids. It is empty
+	// if nothing names the bundle yet.
 	NamedBy []string
 }
 
 // RecordName stands for the profile's lease record in BundleReport.NamedBy.
 const RecordName = "the lease record"
 
-// VerifyBundle checks the manifest and the parts of one bundle, and of the pictures that
-// it names. Of the profile's other bundles it reads the manifests, which are the chain,
-// and none of the parts; anchors of retention are read whole. Arguments and error are
-// those of VerifyWith.
+// VerifyBundle checks the manifest and the parts of one bundle, and of the pictures that it
+// names. Of the profile's other bundles it only reads the manifests, which form the chain; it
+// reads anchors of retention completely. The arguments and the error are those of VerifyWith.
 func VerifyBundle(ctx context.Context, r Reader, m Manifest, head Link, with *crypt.Identities) (BundleReport, error) {
 	v := newVerifier(ctx, r, m.ProfileID, with)
 	own := func(evidenceID string) bool {
@@ -68,9 +67,9 @@ func (v *verifier) namedBy(bundle, head Link) []string {
 	return by
 }
 
-// VerifyAlone checks one bundle as VerifyBundle does, without the profile's others: for
-// one that was taken out of its store. link names it; without a hash there, that of its
-// manifest is not compared with anything.
+// VerifyAlone checks one bundle as VerifyBundle does, without the profile's other bundles: it
+// is for a bundle that was taken out of its store. link names it; if it has no hash, the hash
+// of the bundle's manifest is not compared with anything.
 func VerifyAlone(ctx context.Context, r Reader, link Link, with *crypt.Identities) (Report, error) {
 	v := newVerifier(ctx, r, "", with)
 	v.report.Head, v.report.HeadKnown = link.EvidenceID, link.SHA256 != ""

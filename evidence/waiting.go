@@ -6,11 +6,11 @@ import (
 	"time"
 )
 
-// Waiting is what of an archive the store does not have yet.
+// Waiting is the part of an archive that is not in the store yet.
 type Waiting struct {
 	Bundles int
 	Bytes   int64 // of the manifests and the parts, as they are stored
-	// Oldest is when the oldest bundle was begun; zero where none waits.
+	// Oldest is when the oldest bundle was begun; zero if none waits.
 	Oldest time.Time
 }
 
@@ -20,9 +20,9 @@ type weight struct {
 	at    time.Time
 }
 
-// Waiting counts the bundles that wait in the spool. It lists the spool's directory, and
-// reads each manifest once: a sealed bundle does not change. One whose manifest cannot be
-// read counts with no size and no age.
+// Waiting counts the bundles that wait in the spool. It lists the spool's directory, and reads
+// each manifest once, because a sealed bundle does not change. A bundle whose manifest cannot
+// be read counts with no size and no age.
 func (a *Archive) Waiting() (Waiting, error) {
 	ids, err := a.spool.Sealed()
 	if err != nil {

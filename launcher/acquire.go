@@ -22,7 +22,7 @@ import (
 type grants struct {
 	*rooms
 	metrics metrics
-	// roam brings a profile here that may move by itself.
+	// roam brings a profile here, if it may move by itself.
 	roam func(context.Context, lease.Entry, api.Manifest) (lease.Entry, error)
 	// sharedReady refuses a directory that another host could have open.
 	sharedReady func(path string) *api.Problem
@@ -63,7 +63,7 @@ func (g *grants) Acquire(ctx context.Context, m api.Manifest) (api.Session, erro
 	return s.Show(), nil
 }
 
-// waitable are the refusals that may end by themselves.
+// waitable are the codes of refusals that may end by themselves.
 var waitable = []string{
 	api.CodeConflict, api.CodeQuarantined, api.CodeCoolingDown, api.CodeHostFull,
 }
@@ -76,10 +76,11 @@ const pollEvery = 500 * time.Millisecond
 const anyPause = 50 * time.Millisecond
 
 // endingPatience is how long a request waits for a profile whose session is ending in order,
-// whether it asked to wait or not: the tasks of one worker follow each other so.
+// even if it did not ask to wait: this lets the tasks of one worker follow each other.
 const endingPatience = 15 * time.Second
 
-// soon is after how many seconds to ask again for what is about to be free.
+// soon is the number of seconds after which a caller should ask again for a profile that is
+// about to be free.
 const soon = 1
 
 // acquire grants the manifest's profile, and waits for it as long as the manifest says.
@@ -87,7 +88,7 @@ func (g *grants) acquire(ctx context.Context, m api.Manifest) (_ *session.Sessio
 	deadline := time.Now().Add(time.Duration(m.Wait))
 	patience := time.Now().Add(endingPatience)
 	announced := false
-	var ending lease.Token // of the session whose end is waited for
+	var ending lease.Token // of the session whose end the request waits for
 	a := g.asks(ctx, m)
 	defer func() { a.leave(ctx, g.slots, err) }()
 	for {
@@ -151,10 +152,10 @@ func (g *grants) acquire(ctx context.Context, m api.Manifest) (_ *session.Sessio
 	}
 }
 
-// canEnd tells whether a refusal may end by itself.
+// canEnd tells whether the cause of a refusal may go away by itself.
 func canEnd(p *api.Problem) bool { return slices.Contains(waitable, p.Code) || isYoung(p) || isAway(p) }
 
-// wait returns when something changed, and when it is time to look again.
+// wait returns when something has changed, or when it is time to look again.
 func wait(ctx context.Context, changed <-chan struct{}, deadline time.Time) error {
 	select {
 	case <-changed:
@@ -165,7 +166,7 @@ func wait(ctx context.Context, changed <-chan struct{}, deadline time.Time) erro
 	return nil
 }
 
-// try makes one attempt. Without a session everything is as it was.
+// try makes one attempt. If it returns no session, everything is as it was before.
 func (g *grants) try(ctx context.Context, m api.Manifest, a *asking) (*session.Session, error) {
 	entry, err := g.o.Store.Get(ctx, m.ProfileID)
 	switch {
@@ -198,7 +199,7 @@ func (g *grants) try(ctx context.Context, m api.Manifest, a *asking) (*session.S
 	path, err := g.o.Root.Path(m.ProfileID)
 	missing := errors.Is(err, profiledir.ErrNoProfile)
 	switch {
-	case missing && m.Create: // it is made when nothing can refuse the task any more
+	case missing && m.Create: // the profile is made once nothing can refuse the task any more
 		path, err = g.o.Root.Place(m.ProfileID)
 	case missing:
 		return nil, api.Refuse(api.CodeUnknownProfile, "there is no profile %s: ask with create=true, or PUT /v1/profiles/%s, to make it", m.ProfileID, m.ProfileID)
@@ -233,8 +234,8 @@ func (g *grants) try(ctx context.Context, m api.Manifest, a *asking) (*session.S
 	return s, nil
 }
 
-// atHome refuses a profile of this host that may live elsewhere by now, or whose directory here
-// is not to be opened.
+// atHome refuses a profile of this host that may have another home by now, or whose directory
+// here may not be opened.
 func (g *grants) atHome(r lease.Record) error {
 	if err := g.unusable(r.ProfileID); err != nil {
 		return err
@@ -247,10 +248,9 @@ func (g *grants) atHome(r lease.Record) error {
 	return nil
 }
 
-// healed returns the entry, restored from this host's own record where the store forgot
-// it: a token that was used before must not be granted again. Where that record, or
-// another file that this host keeps of the profile, cannot be believed, the entry is on
-// its way to a person.
+// healed returns the entry. If the store forgot it, the entry is restored from this host's own
+// record: a token that was used before must not be granted again. If that record, or another
+// file that this host keeps about the profile, cannot be trusted, the profile goes to a person.
 func (g *grants) healed(ctx context.Context, e lease.Entry) (lease.Entry, error) {
 	r := e.Record
 	if r.Home != "" && r.Home != g.o.ID {
@@ -260,7 +260,7 @@ func (g *grants) healed(ctx context.Context, e lease.Entry) (lease.Entry, error)
 	switch {
 	case err != nil:
 		return e, err
-	case home != "": // it shares this folder, and heals its own profiles
+	case home != "": // another launcher shares this folder, and heals its own profiles
 		return e, g.patrol.Home(lease.Record{ProfileID: r.ProfileID, Home: home})
 	case !forgotten:
 		return e, nil
@@ -278,7 +278,7 @@ func (g *grants) healed(ctx context.Context, e lease.Entry) (lease.Entry, error)
 	}
 	slot := g.slots.OccupyCold(r.ProfileID)
 	if slot == nil {
-		return e, nil // it is refused as busy
+		return e, nil // the caller refuses it as busy
 	}
 	defer slot.Vacate()
 	if _, err := g.recoverer.Heal(ctx, r.ProfileID); err != nil {
@@ -287,7 +287,7 @@ func (g *grants) healed(ctx context.Context, e lease.Entry) (lease.Entry, error)
 	return g.o.Store.Get(ctx, r.ProfileID)
 }
 
-// refusal refuses a task that may not have the profile in the state of its record.
+// refusal refuses a task that may not have the profile in the state that its record says.
 func (g *grants) refusal(r lease.Record, m api.Manifest, now time.Time) error {
 	state := func(code, format string, args ...any) *api.Problem {
 		p := api.Refuse(code, format, args...).With("state", r.State).With("reason", r.Reason).With("lease_token", r.Token)
@@ -330,7 +330,7 @@ func (g *grants) refusal(r lease.Record, m api.Manifest, now time.Time) error {
 	return nil
 }
 
-// heldError refuses a profile that somebody has, and says who.
+// heldError refuses a profile that is in use, and says who has it.
 type heldError struct {
 	*api.Problem
 	conflict session.Conflict
@@ -339,7 +339,7 @@ type heldError struct {
 
 func (e *heldError) Unwrap() error { return e.Problem }
 
-// conflict refuses a profile that the record says somebody has.
+// conflict refuses a profile that is in use according to its record.
 func (g *grants) conflict(r lease.Record, m api.Manifest) *heldError {
 	decision := "rescheduled"
 	switch {
@@ -366,8 +366,8 @@ func (g *grants) conflict(r lease.Record, m api.Manifest) *heldError {
 	return &heldError{p, session.Conflict{Holder: r, Decision: decision, NextCheckSeconds: next}, ending}
 }
 
-// busyHere refuses a profile whose record is free but which this launcher is still, or
-// already, at work on.
+// busyHere refuses a profile whose record is free, but whose slot on this launcher is still, or
+// already, occupied.
 func (g *grants) busyHere(r lease.Record, m api.Manifest) error {
 	if g.slots.Draining() {
 		return api.Refuse(api.CodeShuttingDown, "the launcher is shutting down: ask again when it is back")

@@ -8,7 +8,7 @@ import (
 	"leasehold/evidence"
 )
 
-// backlog is a collector of metrics about the evidence that the store does not have yet.
+// backlog is a collector of metrics about the evidence that is not in the store yet.
 type backlog struct {
 	archive              *evidence.Archive
 	bundles, bytes, ages *prometheus.Desc

@@ -12,8 +12,8 @@ import (
 	"leasehold/lease"
 )
 
-// CheckProfile makes the session check of a profile that nobody uses: a free one, or one that
-// waits for a person, who may want to know.
+// CheckProfile makes the session check of a profile that is not in use: of a free one, or of
+// one in review, since the person who decides may want to know the result.
 func (ds *directories) CheckProfile(ctx context.Context, profileID string) (_ api.SessionChecked, err error) {
 	r, done, err := ds.borrowIn(ctx, profileID, lease.Available, lease.ManualReview)
 	if err != nil {
@@ -44,7 +44,7 @@ func (ds *directories) CheckProfile(ctx context.Context, profileID string) (_ ap
 	}
 	log := ds.o.Log.With().Str("profile", profileID).Uint64("token", uint64(r.Token)).Logger()
 	log.Info().Str("principal", principal.Of(ctx).Name).Msg("session check asked for")
-	// A caller who goes away does not leave a browser half closed.
+	// A caller who goes away must not leave a browser half closed.
 	found, err := ds.checker.Run(context.WithoutCancel(ctx), accountcheck.Request{
 		Profile: profileID, Path: path, Lock: lock, Token: r.Token, Check: *r.SessionCheck, ProxyID: r.ProxyID,
 		Memory: r.BrowserMemory, KeepCookies: true, Log: log,

@@ -19,11 +19,11 @@ import (
 	"leasehold/lease"
 )
 
-// asking is one request for a lease while it is served.
+// asking is one request for a lease, while it is being served.
 type asking struct {
 	ticket *queue.Ticket
 	place  slots.Waiter // for a place on this host
-	// last is why it did not get the profile that it names, when it tried last.
+	// last is the refusal of the latest attempt to get the profile that the request names.
 	last *api.Problem
 }
 
@@ -41,7 +41,7 @@ func (g *grants) asks(ctx context.Context, m api.Manifest) *asking {
 	return a
 }
 
-// leave ends it, with its result.
+// leave ends the request, with its result.
 func (a *asking) leave(ctx context.Context, table *slots.Table, err error) {
 	table.LeaveQueue(&a.place)
 	how := queue.Refused
@@ -57,14 +57,14 @@ func (a *asking) leave(ctx context.Context, table *slots.Table, err error) {
 	a.ticket.Leave(how)
 }
 
-// tooMany refuses a request that would wait where too many do.
+// tooMany refuses a request that would have to wait if too many wait already.
 func (a *asking) tooMany(why *api.Problem) *api.Problem {
 	p := api.Refuse(api.CodeHostFull, "too many requests wait at this launcher: ask again later; %s", why.Detail).With("reason", "queue")
 	p.RetryAfter = 5
 	return p
 }
 
-// epoch is that of this launcher's presence.
+// epoch is the epoch of this launcher's presence.
 func (h *rooms) epoch() (epoch uint64, ok bool) {
 	k, err := h.presence.Current()
 	if err != nil {
@@ -83,7 +83,7 @@ func (h *rooms) knownRecords() []lease.Record {
 	return records
 }
 
-// isOf tells whether a session is on a profile that a request may mean.
+// isOf tells whether a session is on a profile that the request could be given.
 func (g *grants) isOf(s *session.Session, m api.Manifest) bool {
 	if !m.AnyProfile() {
 		return true
@@ -92,7 +92,7 @@ func (g *grants) isOf(s *session.Session, m api.Manifest) bool {
 	return known && (m.AccountID == "" || m.AccountID == r.AccountID) && queue.HasLabels(r.Labels, m.Labels)
 }
 
-// tryInTurn makes one attempt, unless others come first by what is known here.
+// tryInTurn makes one attempt, unless this launcher knows of waiters that come first.
 func (g *grants) tryInTurn(ctx context.Context, m api.Manifest, a *asking) (*session.Session, error) {
 	a.place.Arrival.Store(a.ticket.Rank().Arrival)
 	if m.AnyProfile() {
@@ -112,8 +112,8 @@ func (g *grants) tryInTurn(ctx context.Context, m api.Manifest, a *asking) (*ses
 	return s, err
 }
 
-// behind refuses a profile that could be granted, where somebody who waits for it comes first.
-// A person who takes it by hand does not wait.
+// behind refuses a profile that could be granted if other waiters for it come first. A person
+// who takes it by hand does not wait.
 func (g *grants) behind(r lease.Record, m api.Manifest, a *asking) *api.Problem {
 	if m.ByHand != nil {
 		return nil
@@ -128,21 +128,21 @@ func (g *grants) behind(r lease.Record, m api.Manifest, a *asking) *api.Problem 
 	return p
 }
 
-// candidate is a profile that a request for any could be given.
+// candidate is a profile that could be given to a request for any profile.
 type candidate struct {
 	lease.Record
-	// here says that this launcher is its home.
+	// here says that this launcher is the profile's home.
 	here bool
-	// why is the code of the refusal that it would be answered with; empty: none is known.
+	// why is the code of the refusal to expect for this profile; empty: none is known.
 	why string
-	// resumes says that it is kept for this very task, and shares that the task would share
-	// its browser with others.
+	// resumes says that the profile is kept for this very task; shares, that the task would
+	// share the profile's browser with others.
 	resumes, shares bool
 }
 
-// preferred is negative if a is to be tried before b: what the same task left comes first,
-// then profiles of this host, then those that nobody uses, and of these the one that has
-// rested longest.
+// preferred is negative if a is to be tried before b. The order is: a profile that is kept for
+// this task, then profiles of this host, then those that nobody uses, and of these the one that
+// has rested longest.
 func preferred(a, b candidate) int {
 	return cmp.Or(
 		-compareBool(a.resumes, b.resumes), -compareBool(a.here, b.here), compareBool(a.shares, b.shares),
@@ -159,14 +159,14 @@ func compareBool(a, b bool) int {
 	return -1
 }
 
-// host is what is known of a launcher whose profiles are to be chosen from.
+// host is what is known of a launcher from whose profiles one is chosen.
 type host struct {
-	// there says that it renews its presence, and full that it has no place.
+	// there says that the launcher renews its presence; full, that it has no place.
 	there, full bool
 }
 
-// whyNot is the code of the refusal of a profile in this state to a task, as far as its record
-// and its home tell; empty: it is free.
+// whyNot is the code with which a profile in this state is refused to a task, as far as its
+// record and its home tell; empty: it is free.
 func whyNot(r lease.Record, taskID string, joinable bool, home host, now time.Time) string {
 	switch r.State {
 	case lease.Held, lease.SuspectedStale:
@@ -194,7 +194,7 @@ func whyNot(r lease.Record, taskID string, joinable bool, home host, now time.Ti
 	return ""
 }
 
-// hosts are the launchers by their ids.
+// hosts are all known launchers, by their ids.
 func (h *rooms) hosts() map[string]host {
 	all := map[string]host{}
 	for _, other := range h.patrol.Hosts() {
@@ -208,8 +208,8 @@ func (h *rooms) hosts() map[string]host {
 // isFull tells whether a host has no place for one more browser. A warm one makes room.
 func isFull(places, browsers, warm int) bool { return places > 0 && browsers-warm >= places }
 
-// fitting are the records of the profiles that a manifest asks for and that its principal may
-// have so.
+// fitting are the records of the profiles that the manifest asks for and that its principal may
+// open.
 func (g *grants) fitting(ctx context.Context, m api.Manifest) ([]lease.Record, error) {
 	rows, complete, _ := g.catalog.Rows()
 	if !complete {
@@ -233,7 +233,7 @@ func (g *grants) fitting(ctx context.Context, m api.Manifest) ([]lease.Record, e
 	return found, nil
 }
 
-// candidates are the profiles that a manifest asks for and whose principal may open, the
+// candidates are the profiles that the manifest asks for and that its principal may open, the
 // preferred ones first.
 func (g *grants) candidates(ctx context.Context, m api.Manifest) ([]candidate, error) {
 	fitting, err := g.fitting(ctx, m)
@@ -244,7 +244,7 @@ func (g *grants) candidates(ctx context.Context, m api.Manifest) ([]candidate, e
 	var found []candidate
 	for _, r := range fitting {
 		c := candidate{Record: r, here: r.Home == g.o.ID || r.Home == "", resumes: r.State == lease.ResumePending && r.TaskID == m.TaskID}
-		if _, err := g.o.Root.Path(r.ProfileID); c.here && err != nil { // put aside, or taken away
+		if _, err := g.o.Root.Path(r.ProfileID); c.here && err != nil { // archived or removed
 			continue
 		}
 		c.AvailableAfter = g.catalog.CoolUntil(r)
@@ -256,13 +256,14 @@ func (g *grants) candidates(ctx context.Context, m api.Manifest) ([]candidate, e
 	return found, nil
 }
 
-// ends are the refusals of one profile that end a search for any: they would be those of
-// every other one, too.
+// ends are the refusals of one profile that end a search for any profile, because every other
+// profile would be refused in the same way.
 var ends = []string{api.CodeStoreUnavailable, api.CodeShuttingDown, api.CodeBrowserStartFailed, api.CodeInternal}
 
-// tryAny makes one attempt to get any of the profiles that a manifest asks for: those of this
-// host are tried in turn. If there is none, but a free one elsewhere, the caller is sent there;
-// and at last one whose home is gone or full is brought here, if it is free to move.
+// tryAny makes one attempt to get any of the profiles that the manifest asks for. It tries
+// those of this host in turn. If there is none, but there is a free one elsewhere, it sends the
+// caller there. As the last resort it brings one here whose home is gone or full, if that one
+// may move.
 func (g *grants) tryAny(ctx context.Context, m api.Manifest, a *asking) (*session.Session, error) {
 	found, err := g.candidates(ctx, m)
 	if err != nil {
@@ -275,7 +276,7 @@ func (g *grants) tryAny(ctx context.Context, m api.Manifest, a *asking) (*sessio
 	for i := range found {
 		c := &found[i]
 		if c.why == api.CodeHostFull && c.here && full == nil {
-			c.why = "" // the place queue decides
+			c.why = "" // the queue for places decides
 		}
 		switch {
 		case c.why != "":
@@ -304,12 +305,12 @@ func (g *grants) tryAny(ctx context.Context, m api.Manifest, a *asking) (*sessio
 	return nil, noneFree(m, found, full, time.Now())
 }
 
-// noneFits refuses a request for any profile where there is none such.
+// noneFits refuses a request for any profile if no profile fits it.
 func noneFits(m api.Manifest) *api.Problem {
 	return api.Refuse(api.CodeUnknownProfile, "there is no profile %s that you may open: leasehold profiles lists them", wanted(m))
 }
 
-// othersFirst tells whether others wait for the profile who come first, and notes that.
+// othersFirst tells whether other waiters for the profile come first, and notes that.
 func (g *grants) othersFirst(c *candidate, a *asking) bool {
 	ahead, _ := g.queue.Ahead(a.ticket, c.Record, true)
 	if ahead > 0 {
@@ -318,8 +319,8 @@ func (g *grants) othersFirst(c *candidate, a *asking) bool {
 	return ahead > 0
 }
 
-// tryOne makes one attempt to get one of the profiles. A refusal is noted: without one there is a
-// session, or an error that ends the search.
+// tryOne makes one attempt to get one of the profiles. It returns a session, or the refusal,
+// which it also notes in the candidate, or an error that ends the search.
 func (g *grants) tryOne(ctx context.Context, m api.Manifest, c *candidate, a *asking) (*session.Session, *api.Problem, error) {
 	s, err := g.try(ctx, of(m, c.Record), a)
 	var p *api.Problem
@@ -330,8 +331,8 @@ func (g *grants) tryOne(ctx context.Context, m api.Manifest, c *candidate, a *as
 	return nil, p, nil
 }
 
-// bringAny gets one of the profiles whose home is gone or has no place, where its owner lets it
-// move. No session and no error: there is none such.
+// bringAny gets one of the profiles whose home is gone or has no place, if its owner lets it
+// move. It returns neither a session nor an error if there is no such profile.
 func (g *grants) bringAny(ctx context.Context, m api.Manifest, found []candidate, a *asking) (*session.Session, error) {
 	for i := range found {
 		c := &found[i]
@@ -345,26 +346,26 @@ func (g *grants) bringAny(ctx context.Context, m api.Manifest, found []candidate
 		if p == nil {
 			return s, err
 		}
-		if p.Code == api.CodeProfileStore || p.Code == api.CodeHostFull { // as it would be with the next one
+		if p.Code == api.CodeProfileStore || p.Code == api.CodeHostFull { // the next one would fail in the same way
 			break
 		}
 	}
 	return nil, nil
 }
 
-// mayCome tells whether nothing but its home keeps the profile from a task: that is gone, or has
-// no place, and the profile may move.
+// mayCome tells whether only the home keeps the profile from the task, because it is gone or
+// has no place, and the profile may move.
 func (c candidate) mayCome() bool {
 	return !c.here && (c.why == api.CodeWrongHome || c.why == api.CodeHostFull) && c.MayMove() == nil
 }
 
-// of is the manifest of a request for any profile, as one for this profile.
+// of turns the manifest of a request for any profile into one for this profile.
 func of(m api.Manifest, r lease.Record) api.Manifest {
 	m.ProfileID, m.AccountID, m.Labels, m.Turn = r.ProfileID, r.AccountID, nil, ""
 	return m
 }
 
-// wanted says what a manifest asks for instead of a profile.
+// wanted says in words what the manifest asks for instead of a profile.
 func wanted(m api.Manifest) string {
 	var parts []string
 	if m.AccountID != "" {
@@ -376,17 +377,18 @@ func wanted(m api.Manifest) string {
 	return strings.Join(parts, " ")
 }
 
-// reasons are the codes of a request for any profile of which none is free: the first that is
-// that of some profile.
+// reasons are the codes with which a request for any profile is refused when none is free. The
+// first of them that applies to some profile is used.
 var reasons = []string{
 	api.CodeHostFull, api.CodeConflict, api.CodeCoolingDown, api.CodeQuarantined, api.CodeResumePending, api.CodeInReview, api.CodeWrongHome,
 }
 
-// later is after how many seconds to ask again for a profile whose holder may take any time.
+// later is the number of seconds after which a caller should ask again for a profile whose
+// holder may take any time.
 const later = 5
 
-// noneFree refuses a request for any profile, and says of how many what stands in the way.
-// full is the refusal of this host, where it has no place.
+// noneFree refuses a request for any profile, and says what keeps how many of them from it.
+// full is this host's refusal if it has no place.
 func noneFree(m api.Manifest, found []candidate, full *api.Problem, now time.Time) *api.Problem {
 	counts := map[string]int{}
 	next, free := 0, time.Time{}

@@ -12,8 +12,8 @@ import (
 	"leasehold/lease"
 )
 
-// CloneProfile makes another profile of a copy of one: of its directory, which is here and which
-// nobody uses, or of one of its snapshots.
+// CloneProfile makes another profile of a copy: of a profile's directory, which has to be here
+// and unused, or of one of its snapshots.
 func (ds *directories) CloneProfile(ctx context.Context, profileID string, req api.ProfileClone) (lease.Record, error) {
 	if err := lease.CheckProfileID(req.To); err != nil {
 		return lease.Record{}, api.Invalid("to", "%v", err)
@@ -33,8 +33,8 @@ func (ds *directories) CloneProfile(ctx context.Context, profileID string, req a
 	return ds.copyProfile(ctx, req.To, path, "profile_id", cloned(r), profileID)
 }
 
-// cloned are the settings of a profile that a clone of it gets. Its labels are not among them, so
-// that no task that asks by labels gets a clone by chance.
+// cloned are the settings of a profile that its clone gets. The labels are not among them, so
+// that a task that asks by labels does not get a clone by chance.
 func cloned(r lease.Record) api.ProfileSettings {
 	return api.ProfileSettings{
 		AccountID: &r.AccountID, ProxyID: &r.ProxyID, ExpectedDomains: &r.ExpectedDomains, SensitiveURLs: &r.SensitiveURLs,
@@ -43,9 +43,9 @@ func cloned(r lease.Record) api.ProfileSettings {
 	}
 }
 
-// cloneSnapshot makes another profile, whose home is here, of a snapshot. It takes no lease of the
-// profile that is cloned and needs no directory of it: it is had at any launcher that reaches the
-// profile store, whoever has the profile.
+// cloneSnapshot makes another profile of a snapshot, with its home here. It takes no lease of
+// the cloned profile and needs no directory of it, so it works on any launcher that reaches the
+// profile store, even while the profile is in use.
 func (ds *directories) cloneSnapshot(ctx context.Context, profileID string, req api.ProfileClone) (lease.Record, error) {
 	store, err := ds.snapshotStore()
 	if err != nil {
@@ -80,7 +80,7 @@ func (ds *directories) cloneSnapshot(ctx context.Context, profileID string, req 
 			if fetched, err = ds.fetch(ctx, wanted, dir); err != nil {
 				return err
 			}
-			_, err = ds.toClone(ctx, profileID) // the account may have to stand still since
+			_, err = ds.toClone(ctx, profileID) // by now the account may have to stand still
 			return err
 		},
 		cookies: func() error { return ds.jar.Import(req.To, fetched.Extra) },
@@ -93,8 +93,9 @@ func (ds *directories) cloneSnapshot(ctx context.Context, profileID string, req 
 	return made, nil
 }
 
-// toClone is the record of a profile of whose snapshots another profile may be made: what that one
-// does, in the same account, would be unknown to whoever has to decide about this one.
+// toClone is the record of a profile from whose snapshots a clone may be made. While the
+// account has to stand still there is none: what a clone did in the same account would be
+// unknown to the person who decides about the profile.
 func (ds *directories) toClone(ctx context.Context, profileID string) (lease.Record, error) {
 	e, err := ds.o.Store.Get(ctx, profileID)
 	switch {
@@ -109,9 +110,8 @@ func (ds *directories) toClone(ctx context.Context, profileID string) (lease.Rec
 	return e.Record, nil
 }
 
-// RemoveClone deletes a profile that was made by cloning another and that nobody uses:
-// a person asked for it. Its record stays, so that its tokens only grow, and so does
-// its evidence.
+// RemoveClone deletes a cloned profile that nobody uses, because a person asked for it. The
+// record stays, so that its tokens only grow, and the evidence stays too.
 func (ds *directories) RemoveClone(ctx context.Context, profileID string, req api.ProfileRemove) (api.Removed, error) {
 	r, done, err := ds.borrow(ctx, profileID)
 	if err != nil {

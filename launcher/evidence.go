@@ -13,16 +13,16 @@ import (
 	"leasehold/lease"
 )
 
-// bundles tells of the evidence of profiles.
+// bundles shows the evidence about profiles.
 type bundles struct {
 	*rooms
 	records *records
-	exports chan struct{} // has an element for each export that is under way
+	exports chan struct{} // holds one element for each export under way
 }
 
-// accepted leaves out the pictures that count for nothing: those that no bundle names, and
-// whose session is neither living nor in recovery by the record. A holder that was fenced
-// may have left such pictures.
+// accepted leaves out the pictures that do not count: those that no bundle names and whose
+// session is, according to the record, neither living nor in recovery. A fenced holder may have
+// left such pictures.
 func accepted(manifests []evidence.Manifest, r lease.Record) []evidence.Manifest {
 	named := map[string]bool{}
 	for _, m := range manifests {
@@ -76,14 +76,13 @@ func unknownEvidence(err error, evidenceID, part string) error {
 	return err
 }
 
-// EvidenceManifest returns a bundle's manifest as it was sealed.
+// EvidenceManifest returns a bundle's manifest exactly as it was sealed.
 func (bs *bundles) EvidenceManifest(ctx context.Context, evidenceID string) (json.RawMessage, error) {
 	b, err := bs.o.Archive.Manifest(ctx, evidenceID)
 	return b, unknownEvidence(err, evidenceID, "")
 }
 
-// EvidencePart returns one part of a bundle, and its media type: in clear, or as it is
-// stored.
+// EvidencePart returns one part of a bundle, decrypted or as it is stored, and its media type.
 func (bs *bundles) EvidencePart(ctx context.Context, evidenceID, part string, stored bool) ([]byte, string, error) {
 	read := bs.o.Archive.Content
 	if stored {

@@ -9,12 +9,12 @@ import (
 	"leasehold/launcher/api"
 )
 
-// maxExports is how many exports are checked or written at a time. Each reads all of a
-// bundle from the store, twice.
+// maxExports is how many exports are checked or written at a time. Each reads the whole bundle
+// from the store twice.
 const maxExports = 2
 
-// ExportEvidence checks a bundle, and returns it as a file to be written. It waits for its
-// turn.
+// ExportEvidence checks a bundle and returns it as a file to be written. It waits until fewer
+// than maxExports others are under way.
 func (bs *bundles) ExportEvidence(ctx context.Context, evidenceID string, q api.EvidenceExport) (api.ExportedEvidence, error) {
 	request := export.Request{EvidenceID: evidenceID, Format: export.Format(q.Format), Unverified: q.Unverified, Stored: q.Stored}
 	var e *export.Export
@@ -34,7 +34,7 @@ func (bs *bundles) ExportEvidence(ctx context.Context, evidenceID string, q api.
 	}}, nil
 }
 
-// inTurn calls do when fewer than maxExports others do.
+// inTurn calls do when fewer than maxExports exports are under way.
 func (bs *bundles) inTurn(ctx context.Context, do func() error) error {
 	select {
 	case bs.exports <- struct{}{}:

@@ -21,8 +21,8 @@ import (
 // startTimeout bounds everything between the grant and the browser's first answer.
 const startTimeout = 60 * time.Second
 
-// grant grants the profile of the entry to the manifest's task. Cold, warm and joined
-// grants differ in how the browser is had, which is start.
+// grant grants the entry's profile to the manifest's task. A cold, a warm and a joined grant
+// differ only in how they get the browser, which is what start does.
 func (g *grants) grant(ctx context.Context, m api.Manifest, entry lease.Entry, path string, slot *slots.Slot, start session.Start, a *asking) (_ *session.Session, err error) {
 	span := g.o.Tracer.Start(ctx, "grant", tracing.About{Profile: m.ProfileID, Worker: m.WorkerID, Task: m.TaskID})
 	defer func() { span.End(err) }()
@@ -32,8 +32,8 @@ func (g *grants) grant(ctx context.Context, m api.Manifest, entry lease.Entry, p
 	if err != nil {
 		return nil, err
 	}
-	// 2. The floor: the highest token that was ever used on the directory. Where it did
-	// not follow the record's token, it does now: see lease.Record.ExplainsFloor.
+	// 2. The floor: the highest token ever used on the directory. If it did not follow the
+	// record's token before, it does now: see lease.Record.ExplainsFloor.
 	span.Step("floor")
 	floor, err := g.o.Root.Floor(m.ProfileID)
 	if err == nil && floor < entry.Record.Token {
@@ -49,7 +49,7 @@ func (g *grants) grant(ctx context.Context, m api.Manifest, entry lease.Entry, p
 		return nil, g.notGranted(err, entry.Record, m)
 	}
 	span.About(tracing.About{Session: sessionID, Token: uint64(next.Token)})
-	// 4. The session's file: the next launcher knows what to recover.
+	// 4. The session file: from it the next launcher knows what to recover.
 	span.Step("session file")
 	s := g.sessions.New(m, next, path, slot, id.Secret())
 	if entry.Record.State == lease.ResumePending {
@@ -77,7 +77,7 @@ func (g *grants) grant(ctx context.Context, m api.Manifest, entry lease.Entry, p
 	if err == nil {
 		err = start.Open(ctx, s)
 	}
-	// 8. The fence: neither the deadline has passed nor the store was lost meanwhile.
+	// 8. The fence: the deadline has not passed, and the store was not lost meanwhile.
 	if err = errors.Join(err, g.stillReady(path), s.Fence().Check()); err != nil {
 		return nil, &startError{s, err}
 	}
@@ -87,7 +87,7 @@ func (g *grants) grant(ctx context.Context, m api.Manifest, entry lease.Entry, p
 	return s, nil
 }
 
-// nameOf is how a start is called in a trace.
+// nameOf is the name of a start in a trace.
 func nameOf(s session.Start) string {
 	switch s.(type) {
 	case *session.Warm:
@@ -108,8 +108,8 @@ func (e *startError) Error() string { return e.cause.Error() }
 
 func (e *startError) Unwrap() error { return e.cause }
 
-// stillReady refuses a directory that another host could have open, where the store was
-// lost during a grant.
+// stillReady refuses a directory that another host could have open, if the store was lost
+// during the grant.
 func (g *grants) stillReady(path string) error {
 	if p := g.sharedReady(path); p != nil {
 		return p
@@ -140,8 +140,7 @@ func (g *grants) swap(ctx context.Context, s *session.Session, entry lease.Entry
 	return nil
 }
 
-// open grants an occupied profile, with the warm browser that came with it or with a new
-// one.
+// open grants an occupied profile, with the slot's warm browser or with a new one.
 func (g *grants) open(ctx context.Context, m api.Manifest, entry lease.Entry, path string, slot *slots.Slot, a *asking) (*session.Session, error) {
 	if p := slot.TakePlace(&a.place); p != nil {
 		return nil, p
@@ -150,7 +149,7 @@ func (g *grants) open(ctx context.Context, m api.Manifest, entry lease.Entry, pa
 		return nil, err
 	}
 	where := path
-	if _, err := os.Lstat(path); err != nil { // it is still to be made
+	if _, err := os.Lstat(path); err != nil { // it is made later
 		where = g.o.Root.Dir()
 	}
 	if err := g.stillReady(where); err != nil {
@@ -164,7 +163,8 @@ func (g *grants) open(ctx context.Context, m api.Manifest, entry lease.Entry, pa
 		slot.CloseWarm(slots.WarmWanted, "")
 	}
 	if slot.IsWarm() {
-		// The session before may not have left it yet, and nobody joins meanwhile.
+		// The previous session may not have left the browser yet, and nobody may join
+		// meanwhile.
 		slot.LockRuns()
 		s, err := g.grant(ctx, m, entry, path, slot, session.NewWarm(entry.Record, proxy), a)
 		slot.UnlockRuns()
@@ -200,10 +200,10 @@ func (g *grants) open(ctx context.Context, m api.Manifest, entry lease.Entry, pa
 	return s, undo(err)
 }
 
-// makeProfile makes the profile that the manifest asks for with create, where it is
-// missing, and returns the record as it is then. The account and the proxy are stored
-// before the directory is there: whenever this ends, there is no profile that could go
-// out without them. The caller has its lock.
+// makeProfile makes the profile that a manifest with create asks for, if it is missing, and
+// returns the record as it is then. The account and the proxy are stored before the directory
+// exists: even if this is interrupted, no profile can go out without them. The caller has the
+// profile's lock.
 func (g *grants) makeProfile(ctx context.Context, m api.Manifest, entry lease.Entry) (_ lease.Entry, made bool, _ error) {
 	if _, err := g.o.Root.Path(m.ProfileID); !errors.Is(err, profiledir.ErrNoProfile) {
 		return entry, false, err
@@ -244,15 +244,15 @@ func undo(err error) error {
 	return err
 }
 
-// joinTimeout bounds how long a run that wants to join waits for one that ends.
+// joinTimeout bounds how long a run that wants to join waits for another run that is ending.
 const joinTimeout = time.Second
 
-// joinable tells whether the record is of a profile that the task may share here.
+// joinable tells whether the task may share the profile's browser on this launcher.
 func (g *grants) joinable(r lease.Record, m api.Manifest) bool {
 	return r.State == lease.Held && r.LauncherID == g.o.ID && r.MaxActiveRuns > 1 && r.Shut(m.Exclusive()) == ""
 }
 
-// join grants one more run on a profile whose browser is open here.
+// join grants one more run on a profile whose browser is open on this launcher.
 func (g *grants) join(ctx context.Context, m api.Manifest, entry lease.Entry, path string, a *asking) (*session.Session, error) {
 	slot := g.slots.Find(m.ProfileID)
 	if slot == nil || !slot.TryLockRuns(joinTimeout) {
@@ -271,7 +271,7 @@ func (g *grants) join(ctx context.Context, m api.Manifest, entry lease.Entry, pa
 	return s, err
 }
 
-// lockFree takes the kernel's lock of a profile that no browser is on.
+// lockFree takes the kernel's lock of a profile on which no browser runs.
 func (g *grants) lockFree(m api.Manifest, r lease.Record, path string) (*profiledir.Lock, error) {
 	lock, err := g.o.Root.Lock(m.ProfileID)
 	if err != nil {
@@ -282,8 +282,8 @@ func (g *grants) lockFree(m api.Manifest, r lease.Record, path string) (*profile
 		err = g.lockProblem(profiledir.ErrLocked, r, m, path)
 	}
 	if err == nil {
-		// One that was started on the directory by another name. What cannot be seen of
-		// it, Chrome itself refuses.
+		// A browser that was started on the directory by another path. If it cannot be seen
+		// from here, Chrome itself refuses to start.
 		if u, unseen := profiledir.FindOtherUser(path); unseen == nil && u != nil {
 			err = g.lockProblem(profiledir.ErrLocked, r, m, path)
 		}
@@ -294,7 +294,7 @@ func (g *grants) lockFree(m api.Manifest, r lease.Record, path string) (*profile
 	return lock, nil
 }
 
-// notGranted turns a refusal of the lease's own rules into one for the caller.
+// notGranted turns a refusal of the lease package's rules into one for the caller.
 func (g *grants) notGranted(err error, r lease.Record, m api.Manifest) error {
 	var runs *lease.RunsError
 	var table *lease.TransitionError
@@ -307,7 +307,7 @@ func (g *grants) notGranted(err error, r lease.Record, m api.Manifest) error {
 	return err
 }
 
-// lockProblem names who is on the directory although the lease is free.
+// lockProblem says who uses the directory although the lease is free.
 func (g *grants) lockProblem(err error, r lease.Record, m api.Manifest, path string) error {
 	if !errors.Is(err, profiledir.ErrLocked) {
 		return err

@@ -8,9 +8,9 @@ import (
 	"leasehold/lease"
 )
 
-// Hold gives a profile to a person and starts its browser. Nothing that a person
-// does is judged: a hold that does not end in order, by Release or by closing the
-// browser, goes to manual_review, and one out of a review goes back into it.
+// Hold gives a profile to a person and starts its browser. What a person does is not judged. A
+// hold that does not end in order, by Release or by closing the browser, leads to
+// manual_review; a hold of a profile in review returns the profile to the review.
 func (l *Launcher) Hold(ctx context.Context, profileID string, h api.HoldRequest) (api.Session, error) {
 	if _, err := l.Profile(ctx, profileID); err != nil {
 		return api.Session{}, err
@@ -29,7 +29,7 @@ func (l *Launcher) Hold(ctx context.Context, profileID string, h api.HoldRequest
 	})
 }
 
-// outdated refuses a person who saw another token than the record's.
+// outdated refuses a person who saw a token that is not the record's any more.
 func (g *grants) outdated(ctx context.Context, r lease.Record, m api.Manifest) error {
 	if m.ByHand == nil || m.ByHand.TokenSeen == r.Token {
 		return nil

@@ -14,29 +14,29 @@ import (
 	"leasehold/lease"
 )
 
-// homes brings the directories of this host in line with where profiles live: one that was
-// left for another home is marked and never opened again, one that was prepared for a profile
-// that came here is put into its place, and a profile that another launcher asks for is given
-// up.
+// homes brings the directories of this host in line with the homes of their profiles. A
+// directory that was left for another home is marked and never opened again. A directory that
+// was prepared for a profile that moved here is put into its place. A profile that another
+// launcher asks for is given up.
 type homes struct {
 	*rooms
 	ctx  context.Context
 	work *sync.WaitGroup
 }
 
-// errLater says that nothing can be done yet, which is no failure.
+// errLater says that nothing can be done yet. It is not a failure.
 var errLater = errors.New("later")
 
-// Settle does what is due of the record's profile, in the background, and tells whether it has
-// begun. It is called for each record that the store shows, before anything else is done with
-// the profile.
+// Settle starts what has to be done about the record's profile, in the background, and tells
+// whether it has begun. It is called for each record that the store shows, before anything else
+// is done with the profile.
 func (h *homes) Settle(r lease.Record) bool {
 	if !h.due(r) {
 		return false
 	}
 	slot := h.slots.OccupyPassing(r.ProfileID)
 	if slot == nil {
-		return false // whoever has it is done soon, and the next look comes here again
+		return false // its slot is occupied: the next look comes here again
 	}
 	h.work.Go(func() {
 		defer slot.Vacate()
@@ -48,12 +48,12 @@ func (h *homes) Settle(r lease.Record) bool {
 	return true
 }
 
-// due tells whether there is anything to do. It reads what is beside the directory, and may
-// be wrong where somebody is at work on the profile.
+// due tells whether there is anything to do. It reads the files beside the directory, and may
+// be wrong while the profile's slot is occupied.
 func (h *homes) due(r lease.Record) bool {
 	_, arriving, err := h.o.Root.Arriving(r.ProfileID)
 	if err != nil {
-		return false // what is kept here cannot be believed: see recovery.Recoverer.Heal
+		return false // the files kept here cannot be trusted: see recovery.Recoverer.Heal
 	}
 	d, left, err := h.o.Root.Departed(r.ProfileID)
 	switch {
@@ -67,20 +67,21 @@ func (h *homes) due(r lease.Record) bool {
 	return arriving || h.leaves(r, d, left)
 }
 
-// leaves tells whether this launcher was the home and has yet to mark its directory as left:
-// the record is a move of which it has not known. A home that is contested, or that a launcher
-// only remembers, is not left.
+// leaves tells whether this launcher was the home, did not know of the move that the record
+// shows, and has yet to mark its directory as left. A home that is contested, or that the
+// record names only because a launcher remembers it, does not count.
 func (h *homes) leaves(r lease.Record, d profiledir.Departure, left bool) bool {
 	if r.Home == "" || r.OtherHome != "" || r.RememberedBy != "" || left && !d.Pending && d.Token >= r.HomeToken {
 		return false
 	}
 	if _, err := h.o.Root.Path(r.ProfileID); err != nil {
-		return false // there is none
+		return false // there is no directory
 	}
 	return h.recoverer.WasHome(r.ProfileID) && h.recoverer.Remembers(r.ProfileID).Judge(r) == lease.Agrees
 }
 
-// settle does what is due of an occupied profile, by what the store says now.
+// settle does what has to be done about an occupied profile, according to the store's present
+// record.
 func (h *homes) settle(slot *slots.Slot, profile string, log zerolog.Logger) error {
 	entry, err := h.o.Store.Get(h.ctx, profile)
 	if err != nil {
@@ -92,7 +93,7 @@ func (h *homes) settle(slot *slots.Slot, profile string, log zerolog.Logger) err
 	}
 	slot.CloseWarm(slots.WarmWanted, "")
 	lock, err := h.o.Root.Lock(profile)
-	if errors.Is(err, profiledir.ErrLocked) && r.Home != h.o.ID { // a browser of before has it open: it is closed next
+	if errors.Is(err, profiledir.ErrLocked) && r.Home != h.o.ID { // an earlier browser has it open: that is closed first
 		lock, err = h.o.Root.Adopt(profile)
 	}
 	if err != nil {
@@ -131,7 +132,7 @@ func (h *homes) leave(lock *profiledir.Lock, r lease.Record, log zerolog.Logger)
 	return nil
 }
 
-// settleHere finishes what was begun of a profile whose home is here.
+// settleHere finishes what was begun about a profile whose home is here.
 func (h *homes) settleHere(lock *profiledir.Lock, entry lease.Entry, log zerolog.Logger) error {
 	r := entry.Record
 	if a, arriving, err := h.o.Root.Arriving(r.ProfileID); err != nil || arriving {
@@ -166,8 +167,8 @@ func (h *homes) settleHere(lock *profiledir.Lock, entry lease.Entry, log zerolog
 	return nil
 }
 
-// barrier writes the record as it is, without the request of that id: no write from before can
-// be stored any more then. It returns the record as it is now.
+// barrier writes the record as it is, but without the request of that id: after this, no
+// earlier write can be stored any more. It returns the record as it is now.
 func (h *homes) barrier(profile, request string) (lease.Record, error) {
 	ctx, cancel := context.WithTimeout(h.ctx, moveTimeout)
 	defer cancel()
@@ -178,8 +179,8 @@ func (h *homes) barrier(profile, request string) (lease.Record, error) {
 	return stored.Record, err
 }
 
-// arrive puts the directory that was prepared into its place. The session cookies of a
-// directory that was here before do not belong to it.
+// arrive puts the prepared directory into its place. The session cookies of an earlier
+// directory of the profile here do not belong to it.
 func (h *homes) arrive(lock *profiledir.Lock, r lease.Record, log zerolog.Logger) error {
 	a, _, err := h.o.Root.Arriving(r.ProfileID)
 	if err == nil && len(a.Extras) > 0 {
@@ -201,8 +202,8 @@ func (h *homes) arrive(lock *profiledir.Lock, r lease.Record, log zerolog.Logger
 	return nil
 }
 
-// giveUp gives a profile to the launcher that asks for it. The directory is marked as left
-// before the record says so, so that it is never opened after that.
+// giveUp gives a profile to the launcher that asks for it. It marks the directory as left
+// before it changes the record, so that the directory is never opened after that.
 func (h *homes) giveUp(lock *profiledir.Lock, entry lease.Entry, log zerolog.Logger) error {
 	r := entry.Record
 	if h.presence.HomeReady() != nil {
@@ -213,7 +214,7 @@ func (h *homes) giveUp(lock *profiledir.Lock, entry lease.Entry, log zerolog.Log
 		_, err := h.barrier(r.ProfileID, r.MoveRequest.Move.ID)
 		return err
 	}
-	if r.MoveRequest.Move.Person == "" && h.hasPlace() { // it was asked while it was away, or had none
+	if r.MoveRequest.Move.Person == "" && h.hasPlace() { // it was asked while it was away, or had no place
 		return decline(errors.New("its home is here, and has a place for it"))
 	}
 	if err := lock.MayOpen(); err != nil {
@@ -240,7 +241,7 @@ func (h *homes) giveUp(lock *profiledir.Lock, entry lease.Entry, log zerolog.Log
 	case errors.As(err, &moved): // it was not stored, and never will be
 		return lock.Stay()
 	case err != nil:
-		return err // the note stays until that is known
+		return err // the note stays until the outcome is known
 	}
 	h.o.Roster.See(stored.Record)
 	d.Pending = false

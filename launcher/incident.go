@@ -7,12 +7,12 @@ import (
 	"leasehold/launcher/api"
 )
 
-// maxNote is how long the note of a review may be, in bytes: the record has it, and the
-// event, which stays.
+// maxNote is the greatest length of a review's note, in bytes: the note stays in the record and
+// in the event.
 const maxNote = 4000
 
-// pagesOf are the pages that a bundle shows. What a page was going to be when it was lost
-// does not count: its URL is that of the document that it showed.
+// pagesOf are the pages that a bundle shows. A page that was about to navigate when the worker
+// was lost has the URL of the document that it still showed.
 func pagesOf(m evidence.Manifest) []api.BundlePage {
 	var pages []api.BundlePage
 	for _, p := range m.Pages {
@@ -24,7 +24,7 @@ func pagesOf(m evidence.Manifest) []api.BundlePage {
 	return pages
 }
 
-// picturesOf are the pictures of the living session that a bundle names.
+// picturesOf are the pictures, taken while the session lived, that a bundle names.
 func picturesOf(m evidence.Manifest) []api.BundlePicture {
 	var pictures []api.BundlePicture
 	for _, p := range m.Pictures {

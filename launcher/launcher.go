@@ -1,10 +1,10 @@
-// Package launcher is the sidecar's service: it wires the rooms below it, grants
-// leases, and answers what the surfaces ask.
+// Package launcher is the sidecar's service: it wires the packages below it, grants leases, and
+// answers what the HTTP interface and the console ask.
 //
-// The rooms, from the top: cluster and adopt look after what other launchers do and
-// left; session is one worker's use of a profile; recovery is how everything ends; slots
-// are what the host is at work on; browser drives a Chrome; monitor watches its pages;
-// sessionfile is what is kept on disk.
+// Its parts, from the top: cluster and adopt deal with other launchers and with what earlier
+// ones left; session is one worker's use of a profile; recovery is how a session ends; slots
+// are the profiles that this host is at work on; browser drives a Chrome; monitor watches its
+// pages; sessionfile is what is kept on disk.
 package launcher
 
 import (
@@ -54,19 +54,20 @@ type Options struct {
 	ID      string // stable per host and data directory
 	DataDir string
 	Root    *profiledir.Root
-	// Key signs what is kept on disk to be read back. Root has the same.
+	// Key signs the files that are read back from disk. Root has the same one.
 	Key   *signed.Key
 	Store lease.Store
-	// Waiters has the requests that wait at all launchers; nil: each knows its own.
+	// Waiters has the requests that wait at all launchers; nil: each launcher knows only its
+	// own.
 	Waiters lease.WaiterStore
-	// SharedStore says that launchers of other hosts may use the store, too.
+	// SharedStore says that launchers of other hosts may use the store too.
 	SharedStore bool
 	// Roster is what this launcher remembers of profiles.
 	Roster  *roster.Roster
 	Archive *evidence.Archive
 	// Snapshots is the profile store; nil: there is none.
 	Snapshots *snapshots.Store
-	// Retention says which snapshots stay.
+	// Retention says which snapshots are kept.
 	Retention snapshots.Retention
 	// Events is where the events of all profiles can be read; nil: nowhere.
 	Events events.Source
@@ -75,10 +76,10 @@ type Options struct {
 
 	Chrome   string // path of the browser binary
 	Headless bool   // unless a manifest says otherwise
-	// Confinement is what the kernel confines browsers to; nil: nothing.
+	// Confinement is what the kernel confines browsers to; nil: they are not confined.
 	Confinement *chrome.Confinement
 	// User is the browser user; nil: browsers run as the launcher's own user. Root and
-	// FileRoots know the same one.
+	// FileRoots are set up with the same user.
 	User *runas.User
 
 	// Tracer makes spans of grants and of ends; nil: there are none.
@@ -88,8 +89,8 @@ type Options struct {
 	// FileRoots are the files of the host that workers may name.
 	FileRoots *fileroots.Roots
 
-	// PictureInterval is the least time between two pictures of a session that no
-	// checkpoint asks for; zero: none is taken.
+	// PictureInterval is the least time between two pictures of a session, apart from those
+	// taken for checkpoints; zero: none are taken.
 	PictureInterval time.Duration
 
 	Timing         lease.Timing
@@ -98,44 +99,43 @@ type Options struct {
 	// handed back.
 	PersonGrace time.Duration
 	Cooldown    time.Duration
-	ReviewWhen  []decision.Caution // more that goes to a person
+	ReviewWhen  []decision.Caution // more facts that send a profile to a person
 	MaxBrowsers int                // zero: no limit
 	// MinFreeDisk is the space, in bytes, below which no browser is started; zero:
 	// no bound.
 	MinFreeDisk uint64
-	// KeepWarmIdle is how long a browser stays open for the next task of a profile
-	// that wants that, and KeepWarmMax how many do; zero: none.
+	// KeepWarmIdle is how long a browser stays open for the next task of a profile that asks
+	// for that; KeepWarmMax is how many such browsers there are at most; zero: none.
 	KeepWarmIdle time.Duration
 	KeepWarmMax  int
-	// KeepWarmMinMemory is how many bytes of memory are to stay available beside
-	// such browsers; zero: memory is not watched.
+	// KeepWarmMinMemory is how many bytes of memory have to stay available beside such
+	// browsers; zero: memory is not watched.
 	KeepWarmMinMemory uint64
-	// HangTimeout is how long a browser may answer nothing before it is given up;
-	// zero: for ever.
+	// HangTimeout is how long a browser may answer nothing before it is given up; zero: no
+	// limit.
 	HangTimeout time.Duration
-	// BrowserMemory is the most, in bytes, that one browser may have in memory;
-	// zero: no bound. A profile's record may lower it.
+	// BrowserMemory is the most memory, in bytes, that one browser may use; zero: no limit. A
+	// profile's record may lower it.
 	BrowserMemory uint64
-	// CPUWeight is a browser's part of the processors, for Groups; zero: as usual.
+	// CPUWeight is a browser's share of the processors, in Groups; zero: the usual share.
 	CPUWeight int
-	// Groups is where browsers get control groups, so that the kernel enforces
-	// their limits; nil: nowhere.
+	// Groups is where browsers get control groups, so that the kernel enforces their limits;
+	// nil: there are none.
 	Groups *cgroup.Tree
 	// HomeTimeout is how long a quarantined profile waits for its home before it
 	// goes to a person.
 	HomeTimeout time.Duration
-	// AdvertiseURL is where workers of other hosts reach this launcher, if they
-	// do.
+	// AdvertiseURL is where workers of other hosts reach this launcher; empty: they do not.
 	AdvertiseURL string
 	// LeaveOnExit leaves browsers to the next launcher instead of closing them.
 	LeaveOnExit bool
 	// ImportRoots are the directories below which user-data-dirs may be imported from.
 	ImportRoots []string
-	// Dedicated serves a session's own port, where manifests ask for one: a
-	// free one, or addr where it is not empty.
+	// Dedicated serves a port of the session's own, where the manifest asks for one: addr, or a
+	// free port if addr is empty.
 	Dedicated func(sessionID, addr string) (url string, closer func(), err error)
 
-	// Processes runs the browsers' processes; nil: browser.Kernel does.
+	// Processes runs the processes of browsers; nil: browser.Kernel does.
 	Processes browser.Processes
 	// Clock is the boot-time clock; nil: the host's.
 	Clock boottime.Clock
@@ -144,7 +144,7 @@ type Options struct {
 	Metrics prometheus.Registerer
 }
 
-// rooms are what the launcher's parts share.
+// rooms are what the parts of the launcher share.
 type rooms struct {
 	o         Options
 	jar       sessionfile.Jar
@@ -159,7 +159,7 @@ type rooms struct {
 	checker   *accountcheck.Checker
 	events    *events.Hub
 	catalog   *catalog.Catalog
-	// chrome is the number of this host's Chrome, such as 156.0.8078.79.
+	// chrome is the version of this host's Chrome, such as 156.0.8078.79.
 	chrome string
 	// snapshotter is nil where there is no profile store.
 	snapshotter *snapshotter.Snapshotter
@@ -171,22 +171,22 @@ type rooms struct {
 // Launcher owns the sessions of one host. It implements api.Service.
 type Launcher struct {
 	*rooms
-	*grants                    // who gets a profile
-	*records                   // what is told and set of profiles
+	*grants                    // grants leases
+	*records                   // shows profiles and changes their settings
 	*bundles                   // their evidence
-	*directories               // how they are made, copied and put aside
-	*moves                     // how they come here from other hosts
-	gallery      *view.Gallery // who watches sessions
+	*directories               // makes, copies and archives their directories
+	*moves                     // moves them here from other hosts
+	gallery      *view.Gallery // has the views of living sessions
 
 	readiness *readiness
 
-	ctx    context.Context // of everything the launcher runs by itself
+	ctx    context.Context // of everything that the launcher runs in the background
 	cancel context.CancelFunc
 	work   sync.WaitGroup
 
 	mu       sync.Mutex
 	version  api.BrowserVersion
-	protocol *protocolAsk // Chrome's own description, once asked for
+	protocol *protocolAsk // Chrome's own description of its protocol, once somebody asked for it
 }
 
 var _ api.Service = (*Launcher)(nil)
@@ -225,7 +225,7 @@ func New(o Options) (*Launcher, error) {
 	return l, nil
 }
 
-// wire makes the rooms, from the bottom up.
+// wire makes the parts, from the bottom up.
 func (l *Launcher) wire() (err error) {
 	o, files, bootID := l.o, sessionfile.NewDir(l.o.DataDir, l.o.Key), boottime.ID()
 	l.driver = browser.NewDriver(l.ctx, &l.work, browser.Options{
@@ -269,7 +269,7 @@ func (l *Launcher) wire() (err error) {
 		return err
 	}
 	l.gallery = view.New(l.ctx, &l.work, view.Options{Ended: l.ended, Log: o.Log, Metrics: o.Metrics})
-	// Those that are pending may go on.
+	// The sessions without an end may go on.
 	swept := o.FileRoots.Sweep(func(sessionID string) bool {
 		f, known := l.sessions.File(sessionID)
 		return known && f.Ended == ""
@@ -298,9 +298,9 @@ func (l *Launcher) wire() (err error) {
 	return nil
 }
 
-// Start opens the launcher's presence, recovers what an earlier launcher left, and
-// watches the leases of others, until Stop. It returns when the presence is open, or
-// could not be opened at once.
+// Start opens the launcher's presence, recovers what an earlier launcher left, and watches the
+// leases of others, until Stop. It returns when the presence is open, or when the first attempt
+// to open it has failed.
 func (l *Launcher) Start() {
 	opened := make(chan struct{})
 	l.work.Go(func() { l.presence.Keep(opened) })
@@ -325,9 +325,9 @@ func (l *Launcher) Start() {
 	l.work.Go(l.driver.Watch)
 }
 
-// Stop drains: no new sessions; each living one gets its evidence and ends, or is left
-// for the next launcher. It returns when everything that the launcher runs has ended,
-// or with the context's error.
+// Stop drains the launcher: no new session begins; each living one gets its evidence and ends,
+// or is left for the next launcher. It returns when everything that the launcher runs has
+// ended, or with the context's error.
 func (l *Launcher) Stop(ctx context.Context) error {
 	defer l.work.Wait()
 	defer l.cancel()
@@ -345,7 +345,8 @@ func (l *Launcher) Stop(ctx context.Context) error {
 		}
 	}
 	if l.snapshotter != nil && late == nil {
-		// Of a host that goes for good these are what is left.
+		// If this host is about to vanish for good, these snapshots are all that is left of its
+		// profiles.
 		ctx, cancel := context.WithTimeout(ctx, snapshotsTimeout)
 		defer cancel()
 		if err := l.snapshotter.Drain(ctx); err != nil {
@@ -355,7 +356,7 @@ func (l *Launcher) Stop(ctx context.Context) error {
 	return late
 }
 
-// expiring warns every worker that the leases could not be renewed for a while.
+// expiring warns every worker that the leases have not been renewed for a while.
 func (l *Launcher) expiring(left time.Duration) {
 	l.o.Log.Warn().Dur("left", left).Msg("the leases could not be renewed: they will expire")
 	for _, s := range l.sessions.Living() {
@@ -363,7 +364,7 @@ func (l *Launcher) expiring(left time.Duration) {
 	}
 }
 
-// Deadline is when this launcher's fences shut by themselves unless its presence is
+// Deadline returns when this launcher's fences shut by themselves unless its presence is
 // renewed, and the epoch of that presence.
 func (l *Launcher) Deadline() (epoch uint64, at boottime.Instant, err error) {
 	k, err := l.presence.Current()
@@ -373,7 +374,7 @@ func (l *Launcher) Deadline() (epoch uint64, at boottime.Instant, err error) {
 	return k.Epoch(), k.Deadline(), nil
 }
 
-// problem turns an error of the layers below into a refusal.
+// problem turns an error of the packages below into a refusal.
 func problem(err error) error {
 	var p *api.Problem
 	var damaged *profiledir.DamagedError
@@ -395,10 +396,10 @@ func problem(err error) error {
 	}
 }
 
-// webKit is the version of it that each Chrome names, and will.
+// webKit is the WebKit version that every Chrome names. It does not change any more.
 const webKit = "537.36"
 
-// browserVersion asks the binary; it starts no browser.
+// browserVersion asks the binary; it does not start a browser.
 func browserVersion(ctx context.Context, o Options) (api.BrowserVersion, error) {
 	ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
 	defer cancel()
@@ -428,12 +429,11 @@ func browserVersion(ctx context.Context, o Options) (api.BrowserVersion, error) 
 	}, nil
 }
 
-// revisionTimeout bounds how long a browser may take to say its revision.
+// revisionTimeout bounds how long a browser may take to tell its revision.
 const revisionTimeout = 5 * time.Second
 
-// Version describes the browser: what the binary says, and the revisions that only a
-// browser that runs can say, as soon as there was one. chromedriver connects to none
-// without.
+// Version describes the browser: what the binary says and, once a browser has run, the
+// revisions that only a running browser can tell. chromedriver does not connect without them.
 func (l *Launcher) Version(ctx context.Context) (api.BrowserVersion, error) {
 	l.mu.Lock()
 	v := l.version
@@ -456,9 +456,9 @@ func (l *Launcher) Version(ctx context.Context) (api.BrowserVersion, error) {
 	return v, nil
 }
 
-// shown completes a record by what is not stored: what its living session knows already,
-// the heartbeat of the launcher that the lease hangs on, and whether the directory of a
-// free profile is there and its browser warm.
+// shown completes a record with what is not stored: what its living session knows already, the
+// heartbeat of the launcher that has the lease, and, for a free profile, whether its directory
+// is there and its browser is warm.
 func (h *rooms) shown(r lease.Record) lease.Record {
 	s, other := h.sessions.ByID(r.SessionID), h.patrol.Other(r.LauncherID)
 	if _, since, silent := h.patrol.Silent(r.Home); silent && r.Home != "" {

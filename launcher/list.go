@@ -18,7 +18,7 @@ import (
 // pingTimeout bounds how long a list waits to learn whether the store can be reached.
 const pingTimeout = time.Second
 
-// askTimeout bounds how long what can be answered from memory waits for the store.
+// askTimeout bounds how long to wait for the store when an answer from memory is possible too.
 const askTimeout = 5 * time.Second
 
 // ListProfiles lists the profiles that have a record or a directory here, from memory.
@@ -35,11 +35,11 @@ func (rs *records) ListProfiles(ctx context.Context, q api.ProfileQuery) (api.Pr
 	return page, nil
 }
 
-// rows are those of all profiles, and since when the store cannot be reached.
+// rows are the rows of all profiles, and since when the store cannot be reached.
 func (rs *records) rows(ctx context.Context) (rows []*catalog.Row, stale time.Time, err error) {
 	rows, complete, known := rs.catalog.Rows()
 	stale = rs.storeAway(ctx)
-	if !complete && stale.IsZero() { // the watch is about to begin
+	if !complete && stale.IsZero() { // the watch has not begun yet
 		entries, err := rs.o.Store.List(ctx)
 		switch {
 		case err == nil:
@@ -60,8 +60,8 @@ func (rs *records) rows(ctx context.Context) (rows []*catalog.Row, stale time.Ti
 	return rs.withPeople(rs.withHosts(rows)), stale, err
 }
 
-// withPeople marks the profiles whose living session here a person has, or whose worker asks
-// for one.
+// withPeople marks the profiles whose living session here was taken over by a person, or whose
+// worker asks for a person.
 func (rs *records) withPeople(rows []*catalog.Row) []*catalog.Row {
 	hands := map[string]api.InHands{}
 	for _, s := range rs.sessions.Living() {
@@ -82,8 +82,8 @@ func (rs *records) withPeople(rows []*catalog.Row) []*catalog.Row {
 	return rows
 }
 
-// withHosts marks the free profiles that could not be granted now all the same: their home is
-// not there, or full, or others wait for them.
+// withHosts marks the free profiles that cannot be granted now all the same, because their home
+// is away or full, or because other requests wait for them.
 func (rs *records) withHosts(rows []*catalog.Row) []*catalog.Row {
 	hosts := rs.hosts()
 	for i, r := range rows {
@@ -98,8 +98,8 @@ func (rs *records) withHosts(rows []*catalog.Row) []*catalog.Row {
 	return rows
 }
 
-// withDirectories adds the profiles of which there is a directory here and no record, and
-// marks those of this host whose directory is gone.
+// withDirectories adds the profiles that have a directory here but no record, and marks those
+// of this host whose directory is gone.
 func (rs *records) withDirectories(rows []*catalog.Row) ([]*catalog.Row, error) {
 	dirs, err := rs.o.Root.List()
 	if err != nil {
@@ -128,12 +128,13 @@ func (rs *records) withDirectories(rows []*catalog.Row) ([]*catalog.Row, error) 
 	return rows, nil
 }
 
-// remembered returns the record of a profile as this launcher saw it last, after the store could
-// not be asked, which is away. What it knows itself of a session that it has is in it.
+// remembered returns the record of a profile as this launcher saw it last, completed with what
+// its own living session knows. It is called after the store could not be asked; away is that
+// failure.
 func (rs *records) remembered(ctx context.Context, profileID string, away error) (lease.Record, error) {
 	known, seen := rs.catalog.Record(profileID)
 	stale := rs.storeAway(ctx)
-	if stale.IsZero() { // it is there again, or was only slow
+	if stale.IsZero() { // the store is back, or was only slow
 		r, err := rs.stored(ctx, profileID)
 		if !unavailable(err) {
 			return r, err
@@ -144,7 +145,7 @@ func (rs *records) remembered(ctx context.Context, profileID string, away error)
 	switch _, _, all := rs.catalog.Rows(); {
 	case seen:
 		known = rs.shown(known).Public()
-	case !all: // the store was never seen whole: it may have a record
+	case !all: // not all of the store has been seen yet: it may have a record
 		return lease.Record{}, away
 	default:
 		if known, err = rs.unseen(profileID); err != nil {
@@ -155,12 +156,12 @@ func (rs *records) remembered(ctx context.Context, profileID string, away error)
 	return known, nil
 }
 
-// storeAway is since when the store cannot be reached; zero: it can.
+// storeAway is the time since which the store cannot be reached; zero: it can be reached.
 func (h *rooms) storeAway(ctx context.Context) time.Time {
 	asking, cancel := context.WithTimeout(ctx, pingTimeout)
 	defer cancel()
 	reached := h.o.Ping(asking) == nil
-	return h.reach.note(reached || ctx.Err() != nil, time.Now()) // who left did not wait for the answer
+	return h.reach.note(reached || ctx.Err() != nil, time.Now()) // a caller who left did not wait for the answer
 }
 
 // Changes tells when lists of profiles may have changed.
@@ -197,7 +198,7 @@ func (l *Launcher) Hosts(ctx context.Context) (api.Hosts, error) {
 	return hosts, nil
 }
 
-// Queue lists the requests that wait, as far as this launcher has seen them.
+// Queue lists the requests that wait, as far as this launcher knows them.
 func (l *Launcher) Queue(context.Context) ([]api.Waiting, error) {
 	waiting := []api.Waiting{}
 	for _, w := range l.queue.Show() {
@@ -210,18 +211,18 @@ func (l *Launcher) Queue(context.Context) ([]api.Waiting, error) {
 	return waiting, nil
 }
 
-// hostReport is what this launcher says of its host, to others by its presence.
+// hostReport is what this launcher tells the others about its host, in its presence.
 func (h *rooms) hostReport() lease.HostReport {
 	use := h.slots.Use()
 	r := lease.HostReport{Places: h.o.MaxBrowsers, Browsers: use.Places, Warm: use.Warm, Waiting: use.Waiting}
-	r.Name, _ = os.Hostname() // without one it has none
+	r.Name, _ = os.Hostname() // on an error the name stays empty
 	if m, err := procfs.ReadHostMemory(); err == nil {
 		r.MemoryAvailable, r.MemoryTotal = m.Available, m.Total
 	}
 	return r
 }
 
-// reach remembers since when the store could not be reached.
+// reach remembers since when the store cannot be reached.
 type reach struct {
 	mu   sync.Mutex
 	away time.Time
@@ -240,8 +241,8 @@ func (r *reach) note(reached bool, now time.Time) time.Time {
 	return r.away
 }
 
-// patience is how long to wait for an answer of the store where one from memory does as well:
-// less if the store was away the last time.
+// patience is how long to wait for the store where an answer from memory is possible too. It is
+// shorter if the store could not be reached the last time.
 func (r *reach) patience() time.Duration {
 	r.mu.Lock()
 	defer r.mu.Unlock()

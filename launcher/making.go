@@ -12,17 +12,17 @@ import (
 	"leasehold/lease"
 )
 
-// directories makes the directories of profiles, copies them, and puts them aside.
+// directories makes, copies and archives the directories of profiles.
 type directories struct {
 	*rooms
 	grants  *grants
 	records *records
 }
 
-// mayMake refuses a profile without a record that somebody else may know: one that this
-// launcher remembers under another home, or, where it would have to be made, any while the
-// store is young. Both end when its home is back, or a person decides. number is that of
-// the store in which it may be made: see lease.Entry.
+// mayMake refuses to make a profile that has no record here but may be known elsewhere: one
+// that this launcher remembers under another home, or any profile while the store is young. The
+// refusal ends when that home is back, or when a person decides. number is the number of the
+// store in which the record may be made: see lease.Entry.
 func (r *rooms) mayMake(ctx context.Context, profile string) (number uint64, _ error) {
 	if p := r.elsewhere(lease.Record{ProfileID: profile}); p != nil {
 		return 0, p
@@ -30,8 +30,8 @@ func (r *rooms) mayMake(ctx context.Context, profile string) (number uint64, _ e
 	return r.presence.MakeReady(ctx)
 }
 
-// create makes the profile's directory, if it is missing. The session cookies that are kept
-// of one that was there before do not belong to it.
+// create makes the profile's directory, if it is missing. Session cookies that were kept of an
+// earlier directory do not belong to it, and are dropped.
 func (r *rooms) create(profile string) error {
 	if _, err := r.o.Root.Path(profile); errors.Is(err, profiledir.ErrNoProfile) {
 		if err := r.jar.Drop(profile); err != nil {
@@ -42,10 +42,10 @@ func (r *rooms) create(profile string) error {
 	return err
 }
 
-// PutProfile creates a profile or changes its settings. Account and proxy can be set once:
-// to change them would give the profile to another account. The record comes first: if
-// that is refused there is no profile, and if this is cut short there is none that could
-// go out without its proxy.
+// PutProfile creates a profile or changes its settings. Account and proxy can be set only once:
+// to change them would give the profile to another account. The record is stored first: if that
+// is refused, there is no profile, and if this is interrupted, there is none that could go out
+// without its proxy.
 func (ds *directories) PutProfile(ctx context.Context, profileID string, set api.ProfileSettings) (lease.Record, error) {
 	if err := checkSettings(profileID, set); err != nil {
 		return lease.Record{}, err
@@ -65,7 +65,7 @@ func (ds *directories) PutProfile(ctx context.Context, profileID string, set api
 		})
 		if _, missing := ds.o.Root.Path(profileID); err == nil || missing != nil {
 			return r, err
-		} // else somebody has made it meanwhile
+		} // otherwise somebody else has made it meanwhile
 	}
 	r, err := ds.records.putRecord(ctx, profileID, set, false)
 	if err != nil {
@@ -77,8 +77,8 @@ func (ds *directories) PutProfile(ctx context.Context, profileID string, set api
 	return ds.shown(r).Public(), nil
 }
 
-// gone tells whether a profile that is free has no directory, although its home is here: it was
-// put aside or removed, or never came to be.
+// gone tells whether a free profile whose home is here has no directory: it was archived or
+// removed, or never made.
 func (ds *directories) gone(ctx context.Context, profileID string) (bool, error) {
 	if _, err := ds.o.Root.Path(profileID); !errors.Is(err, profiledir.ErrNoProfile) {
 		return false, nil
@@ -97,7 +97,7 @@ func (ds *directories) gone(ctx context.Context, profileID string) (bool, error)
 	return free && e.Record.Home == ds.o.ID, nil
 }
 
-// numbered is a lease store in which records are made as mayMake said last.
+// numbered is a lease store that makes records only in the store whose number mayMake returned.
 type numbered struct {
 	lease.Store
 	number uint64
@@ -108,8 +108,8 @@ func (n *numbered) Swap(ctx context.Context, prev lease.Entry, next lease.Record
 	return n.Store.Swap(ctx, prev, next)
 }
 
-// elsewhere refuses a profile whose record is not there, or is of another home than this
-// launcher remembers: the store forgot the profile.
+// elsewhere refuses a profile whose record is missing, or names another home than the one this
+// launcher remembers: then the store has forgotten the profile.
 func (r *rooms) elsewhere(rec lease.Record) *api.Problem {
 	k := r.recoverer.Remembers(rec.ProfileID)
 	switch judged := k.Judge(rec); {
@@ -130,15 +130,15 @@ func isYoung(p *api.Problem) bool { return p.More["reason"] == cluster.ReasonYou
 // isAway tells whether the refusal ends when it is known that the home is still here.
 func isAway(p *api.Problem) bool { return p.More["reason"] == cluster.ReasonAway }
 
-// forgotten is what a profile is shown as that the store does not have: as its home would
-// restate it. ok is false for a profile that never had a record.
+// forgotten is what is shown of a profile that the store has forgotten: the record as its home
+// would restate it. ok is false for a profile that never had a record.
 func (rs *records) forgotten(profile string) (_ lease.Record, ok bool) {
 	healed, ok := rs.recoverer.Forgotten(lease.Record{ProfileID: profile})
 	return rs.shown(healed).Public(), ok
 }
 
-// noRecord returns the record of a profile that the store has none of: what is known of it
-// here, or a blank one where only its directory is there.
+// noRecord returns the record to show of a profile that has none in the store: what is known of
+// it here, or a blank one if there is only its directory.
 func (rs *records) noRecord(profile string) (lease.Record, error) {
 	if r, ok := rs.forgotten(profile); ok {
 		return r, nil
@@ -146,8 +146,8 @@ func (rs *records) noRecord(profile string) (lease.Record, error) {
 	return rs.blank(profile)
 }
 
-// current returns the record of a profile for somebody who wants to use or copy it. One
-// that the store forgot is restated first.
+// current returns the record of a profile that is to be used or copied. If the store forgot it,
+// it is restated first.
 func (rs *records) current(ctx context.Context, profile string) (lease.Record, error) {
 	if err := lease.CheckProfileID(profile); err != nil {
 		return lease.Record{}, api.Invalid("profile_id", "%v", err)

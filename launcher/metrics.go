@@ -6,8 +6,8 @@ import (
 	"leasehold/launcher/proxies"
 )
 
-// metrics are what grants count; the rooms below count the rest. Profiles and workers
-// are not labels: their number has no bound.
+// metrics are what grants count; the packages below count the rest. Profiles and workers are
+// not labels, since their number has no bound.
 type metrics struct {
 	grants   prometheus.Counter
 	refusals *prometheus.CounterVec // by code

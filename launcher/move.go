@@ -15,9 +15,9 @@ import (
 const (
 	// moveTimeout bounds each write of a move.
 	moveTimeout = 10 * time.Second
-	// giveUpTimeout is how long a home that is there may take to give a profile up.
+	// giveUpTimeout is how long a home that is running may take to give a profile up.
 	giveUpTimeout = 20 * time.Second
-	// giveUpPoll is how often it is looked whether it did.
+	// giveUpPoll is the time between two looks at whether it did.
 	giveUpPoll = 100 * time.Millisecond
 )
 
@@ -29,28 +29,29 @@ type moves struct {
 	directories *directories
 }
 
-// move is what it takes to make this launcher the home of a profile.
+// move is everything needed to make this launcher the home of a profile.
 type move struct {
 	entry lease.Entry // as the caller saw it
 	q     lease.MoveRequest
-	// ask says that a home that is there is asked to give the profile up. Else only one that is
-	// gone loses it.
+	// ask says that a running home is asked to give the profile up. Without it, only a home
+	// that is gone loses the profile.
 	ask bool
-	// fill makes the new directory at a path at which nothing is yet, and returns what belongs
-	// beside it.
+	// fill makes the new directory at a path where nothing is yet, and returns the files that
+	// belong beside it.
 	fill fill
 }
 
 // fill makes a directory, and returns the files of a snapshot that belong beside it, if any.
 type fill func(ctx context.Context, dir string) (extras map[string][]byte, err error)
 
-// newMove begins a request for a move here.
+// newMove makes a request to move a profile to this launcher.
 func (ms *moves) newMove(directory string) lease.MoveRequest {
 	return lease.MoveRequest{To: ms.o.ID, Move: lease.Move{ID: id.New("mv"), Directory: directory}}
 }
 
-// moveHere makes this launcher the home. Its directory is complete before the record says so,
-// and comes into its place after that. If anything fails before, everything is as it was.
+// moveHere makes this launcher the profile's home. The new directory is complete before the
+// record is changed, and is put into its place afterwards. If anything fails before that,
+// everything is as it was.
 func (ms *moves) moveHere(ctx context.Context, m move) (_ lease.Record, err error) {
 	r := m.entry.Record
 	if p := ms.elsewhere(r); p != nil {
@@ -65,7 +66,7 @@ func (ms *moves) moveHere(ctx context.Context, m move) (_ lease.Record, err erro
 	if err := ms.mayArrive(r.ProfileID, &m); err != nil {
 		return r, err
 	}
-	// By the rules of the record alone, before anything is copied.
+	// The rules of the record alone, before anything is copied.
 	if _, err := r.Move(m.q, r.Token, time.Now()); err != nil {
 		return r, ms.notMoved(r, err)
 	}
@@ -90,7 +91,7 @@ func (ms *moves) moveHere(ctx context.Context, m move) (_ lease.Record, err erro
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), giveUpTimeout+2*moveTimeout)
 	defer cancel()
 	moved, err := ms.changeHome(ctx, m)
-	if errors.Is(err, lease.ErrUnavailable) { // it may be stored: Settle finds out
+	if errors.Is(err, lease.ErrUnavailable) { // it may have been stored: Settle finds out
 		return r, fmt.Errorf("it is not known yet whether profile %s came here: ask again: %w", r.ProfileID, err)
 	}
 	if err != nil {
@@ -104,8 +105,8 @@ func (ms *moves) moveHere(ctx context.Context, m move) (_ lease.Record, err erro
 	return ms.shown(moved).Public(), nil
 }
 
-// mayArrive refuses a profile of which this host has something that does not let it come here,
-// and notes the highest token that is known here.
+// mayArrive refuses a profile if something on this host stands in the way of its arrival, and
+// notes the highest token that is known here.
 func (ms *moves) mayArrive(profile string, m *move) error {
 	floor, own, err := ms.o.Root.Kept(profile)
 	if err != nil {
@@ -124,10 +125,10 @@ func (ms *moves) mayArrive(profile string, m *move) error {
 }
 
 // homeGone returns the presence of the record's home as it was when it went silent. It refuses
-// a home that is there, unless that is asked.
+// a home that is not silent, unless ask says that the home is to be asked.
 func (ms *moves) homeGone(r lease.Record, ask bool) (*lease.PresenceEntry, error) {
 	if r.Home == ms.o.ID {
-		return nil, nil // the directory is what is missing here
+		return nil, nil // only the directory is missing here
 	}
 	seen, _, silent := ms.patrol.Silent(r.Home)
 	switch {
@@ -142,7 +143,7 @@ func (ms *moves) homeGone(r lease.Record, ask bool) (*lease.PresenceEntry, error
 	return nil, p
 }
 
-// changeHome stores the move: by itself where the home is gone, and else by asking that.
+// changeHome stores the move: directly if the home is gone, otherwise by asking the home.
 func (ms *moves) changeHome(ctx context.Context, m move) (lease.Record, error) {
 	r := m.entry.Record
 	gone, err := ms.homeGone(r, m.ask)
@@ -165,8 +166,8 @@ func (ms *moves) changeHome(ctx context.Context, m move) (lease.Record, error) {
 	return stored.Record, err
 }
 
-// closePresence ends the stay of a home that is gone, so that it cannot be renewed: one that
-// is just coming back begins a new stay, and grants nothing at once.
+// closePresence ends the stay of a home that is gone, so that its presence cannot be renewed.
+// If the home is just coming back, it has to begin a new stay, and grants nothing at first.
 func (ms *moves) closePresence(ctx context.Context, r lease.Record, gone lease.PresenceEntry) error {
 	var err error
 	if gone.Presence.Closed {
@@ -191,8 +192,8 @@ func (ms *moves) closePresence(ctx context.Context, r lease.Record, gone lease.P
 // errKept says that the home did not give the profile up.
 var errKept = errors.New("the home did not give it up")
 
-// askHome asks the home to give the profile up, and waits until it did, or did not. Then it is
-// not asked any more.
+// askHome asks the home to give the profile up, waits until it has or the time is over, and
+// then withdraws the request.
 func (ms *moves) askHome(ctx context.Context, m move) (lease.Record, error) {
 	r := m.entry.Record
 	asked, err := r.Ask(m.q, r.Token)
@@ -219,18 +220,19 @@ func (ms *moves) askHome(ctx context.Context, m move) (lease.Record, error) {
 		case came(now, m.q):
 			return now, nil
 		case now.MoveRequest == nil || now.MoveRequest.Move.ID != m.q.Move.ID:
-			return ms.withdraw(ctx, m) // a read may be old: a write tells
+			return ms.withdraw(ctx, m) // a read may return an old record; a write does not
 		}
 	}
 	return ms.withdraw(ctx, m)
 }
 
-// came tells whether the profile came here by the move.
+// came tells whether the move has brought the profile here.
 func came(r lease.Record, q lease.MoveRequest) bool {
 	return r.Home == q.To && r.Moved != nil && r.Moved.ID == q.Move.ID
 }
 
-// withdraw takes the request back. The record tells whether the home had agreed before that.
+// withdraw takes the request back. The returned record tells whether the home had agreed
+// before.
 func (ms *moves) withdraw(ctx context.Context, m move) (lease.Record, error) {
 	stored, err := lease.ChangeExisting(ctx, ms.o.Store, m.entry.Record.ProfileID, func(e lease.Entry) (lease.Record, error) {
 		if came(e.Record, m.q) {
@@ -239,7 +241,7 @@ func (ms *moves) withdraw(ctx context.Context, m move) (lease.Record, error) {
 		if next, ok := e.Record.Withdraw(m.q.Move.ID); ok {
 			return next, nil
 		}
-		return e.Record.Clone(), nil // a write from before can no longer be stored after this
+		return e.Record.Clone(), nil // after this write, no earlier one can be stored any more
 	})
 	switch {
 	case errors.Is(err, errCame):
@@ -252,7 +254,7 @@ func (ms *moves) withdraw(ctx context.Context, m move) (lease.Record, error) {
 
 var errCame = errors.New("it came here")
 
-// notMoved turns what speaks against a move into a refusal.
+// notMoved turns the reason against a move into a refusal.
 func (ms *moves) notMoved(r lease.Record, err error) error {
 	var kept *lease.MoveError
 	var moved *lease.MovedError
@@ -270,7 +272,7 @@ func (ms *moves) notMoved(r lease.Record, err error) error {
 	return err
 }
 
-// unusable refuses a profile whose home this is and whose directory here is not to be opened.
+// unusable refuses a profile whose home this is, but whose directory here must not be opened.
 func (r *rooms) unusable(profile string) error {
 	err := r.o.Root.MayOpen(profile)
 	var departed *profiledir.DepartedError

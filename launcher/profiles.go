@@ -14,7 +14,7 @@ import (
 	"leasehold/lease"
 )
 
-// records tells of profiles, and sets what can be set of them.
+// records shows profiles, and changes their settings.
 type records struct {
 	*rooms
 	grants *grants
@@ -24,7 +24,7 @@ type records struct {
 func (rs *records) blank(profile string) (lease.Record, error) {
 	floor, err := rs.o.Root.Floor(profile)
 	var damaged *profiledir.DamagedError
-	if errors.As(err, &damaged) { // the patrol puts it before a person
+	if errors.As(err, &damaged) { // the patrol sends it to a person
 		return lease.Record{
 			ProfileID: profile, State: lease.Quarantined, Token: damaged.Claimed, Home: cmp.Or(damaged.Home, rs.o.ID), Reason: lease.ReasonNotAuthentic, Settings: lease.Settings{MaxActiveRuns: 1},
 		}.Public(), nil
@@ -35,8 +35,9 @@ func (rs *records) blank(profile string) (lease.Record, error) {
 	return lease.Record{ProfileID: profile, State: lease.Available, Token: floor, Home: rs.o.ID, Settings: lease.Settings{MaxActiveRuns: 1}}.Public(), nil
 }
 
-// Profile returns the record of a profile: while the store cannot be reached, as this launcher
-// saw it last, and with since when. Nothing is decided by such a record.
+// Profile returns the record of a profile. While the store cannot be reached, it is the record
+// as this launcher saw it last, with the time since when. Such a record must not be used to
+// decide anything.
 func (rs *records) Profile(ctx context.Context, profileID string) (lease.Record, error) {
 	asking, cancel := context.WithTimeout(ctx, rs.reach.patience())
 	defer cancel()
@@ -53,8 +54,7 @@ func unavailable(err error) bool {
 	return errors.As(err, &p) && p.Code == api.CodeStoreUnavailable
 }
 
-// stored returns the record of a profile as the store has it now, for somebody who does
-// something with it.
+// stored returns the record of a profile as the store has it now, for callers who act on it.
 func (rs *records) stored(ctx context.Context, profileID string) (lease.Record, error) {
 	if err := lease.CheckProfileID(profileID); err != nil {
 		return lease.Record{}, api.Invalid("profile_id", "%v", err)
@@ -69,7 +69,8 @@ func (rs *records) stored(ctx context.Context, profileID string) (lease.Record, 
 	return rs.unseen(profileID)
 }
 
-// unseen returns the record of a profile of which there is at most a directory here.
+// unseen returns the record of a profile that has no record in the store, and at most a
+// directory here.
 func (rs *records) unseen(profileID string) (lease.Record, error) {
 	if _, err := rs.o.Root.Path(profileID); err != nil {
 		return lease.Record{}, api.Refuse(api.CodeUnknownProfile, "there is no profile %s", profileID)
@@ -77,15 +78,15 @@ func (rs *records) unseen(profileID string) (lease.Record, error) {
 	return rs.noRecord(profileID)
 }
 
-// leastMemory is the lowest limit of a browser, in bytes: less than an empty one
-// takes would end each at once.
+// leastMemory is the lowest memory limit of a browser, in bytes. Below it even an empty browser
+// would be ended at once.
 const leastMemory = 128 << 20
 
-// maxRuns bounds how many tasks share one browser.
+// maxRuns is the most tasks that may share one browser.
 const maxRuns = 64
 
-// putRecord stores settings in the record of a profile, whose directory need not be there. remade
-// says that the profile gets another directory than one that it had.
+// putRecord stores settings in the record of a profile, which need not have a directory. remade
+// says that the profile gets a new directory in the place of an earlier one.
 func (rs *records) putRecord(ctx context.Context, profileID string, set api.ProfileSettings, remade bool) (lease.Record, error) {
 	if err := rs.healFirst(ctx, profileID); err != nil {
 		return lease.Record{}, problem(err)
@@ -147,8 +148,7 @@ func (rs *records) putRecord(ctx context.Context, profileID string, set api.Prof
 	return entry.Record, nil
 }
 
-// healFirst restores a record that the store forgot, before settings are written
-// over what it has.
+// healFirst restores a record that the store forgot, before settings are written over it.
 func (rs *records) healFirst(ctx context.Context, profileID string) error {
 	entry, err := rs.o.Store.Get(ctx, profileID)
 	if err != nil && !errors.Is(err, lease.ErrNotFound) {
@@ -159,9 +159,9 @@ func (rs *records) healFirst(ctx context.Context, profileID string) error {
 	return err
 }
 
-// notFree refuses to make a record of a profile that the store forgot while it was in use, or
-// waited for its recovery or for a person: whoever is at work on it here, so that it could not
-// be healed, restates it.
+// notFree refuses to make a record of a profile that the store forgot while it was in use, in
+// recovery or in review. The session or recovery that occupies it here, and so kept it from
+// being healed, restates it.
 func (rs *records) notFree(r lease.Record) error {
 	if _, home, err := rs.recoverer.Forgot(r); err != nil {
 		return err
@@ -178,12 +178,13 @@ func (rs *records) notFree(r lease.Record) error {
 	return p
 }
 
-// History returns the profile's events, oldest first, up to its state at least.
+// History returns the profile's events, oldest first. It has at least the event that led to the
+// profile's present state.
 func (rs *records) History(ctx context.Context, profileID string) ([]lease.Event, error) {
 	if _, err := rs.Profile(ctx, profileID); err != nil {
 		return nil, err
 	}
-	entry, err := rs.o.Store.Get(ctx, profileID) // before the stream: what it lacks then is still to come
+	entry, err := rs.o.Store.Get(ctx, profileID) // read before the stream: an event that is not on the stream yet is in its outbox
 	if err != nil && !errors.Is(err, lease.ErrNotFound) {
 		return nil, problem(err)
 	}
@@ -194,8 +195,8 @@ func (rs *records) History(ctx context.Context, profileID string) ([]lease.Event
 	return withOutbox(events, entry.Record.Outbox), nil
 }
 
-// withOutbox adds the events that are not on the stream yet, so that whoever has seen a
-// state finds the event that led to it.
+// withOutbox adds the events that are not on the stream yet, so that a caller who has seen a
+// state also finds the event that led to it.
 func withOutbox(events, outbox []lease.Event) []lease.Event {
 	for _, e := range outbox {
 		there := func(p lease.Event) bool { return p.Sequence == e.Sequence && p.Token == e.Token }

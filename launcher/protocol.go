@@ -19,15 +19,15 @@ var leaseDomain []byte
 // protocolTimeout bounds how long Chrome may take to describe its protocol.
 const protocolTimeout = 60 * time.Second
 
-// protocolAsk is a description of the protocol that was asked for.
+// protocolAsk is one question to Chrome for a description of its protocol.
 type protocolAsk struct {
 	done chan struct{}
-	raw  json.RawMessage // after done
-	err  error           // after done
+	raw  json.RawMessage // valid after done
+	err  error           // valid after done
 }
 
-// Protocol returns Chrome's description of CDP with the Lease domain in it. The first
-// caller has Chrome asked, in the background; the answer is kept for all others.
+// Protocol returns Chrome's description of CDP with the Lease domain in it. The first call asks
+// Chrome, in the background; the answer is kept for all later ones.
 func (l *Launcher) Protocol(ctx context.Context, _ string) (json.RawMessage, error) {
 	l.mu.Lock()
 	ask := l.protocol

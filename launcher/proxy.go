@@ -16,13 +16,13 @@ import (
 // proxyCheckTimeout bounds how long a proxy may take to answer before a grant.
 const proxyCheckTimeout = 10 * time.Second
 
-// labels says that no proxies are configured. Proxy ids are mere labels then, of something
-// that is arranged elsewhere, and only compared.
+// labels says that no proxies are configured. Proxy ids are then only labels of something that
+// is arranged elsewhere, and are only compared.
 func (g *grants) labels() bool { return g.o.Proxies == nil }
 
-// proxyRefusal refuses a task whose proxy is not the profile's. Only the first grant ever
-// takes a proxy, as opposed to a label, from the manifest: a task does not move an account
-// that was seen without a proxy behind one.
+// proxyRefusal refuses a task whose proxy is not the profile's. Only a profile's first grant
+// takes a proxy (as opposed to a label) from the manifest: a task must not move an account that
+// has been seen without a proxy behind one.
 func proxyRefusal(r lease.Record, m api.Manifest, labels bool) *api.Problem {
 	switch {
 	case m.ProxyID == "" || m.ProxyID == r.ProxyID:
@@ -36,8 +36,8 @@ func proxyRefusal(r lease.Record, m api.Manifest, labels bool) *api.Problem {
 	return nil
 }
 
-// chooseProxy finds the proxy of the browser that is to be started, and connects to it
-// once, since nothing is granted without it. It is nil where the profile has none.
+// chooseProxy finds the proxy of the browser to be started, and connects to it once, since
+// nothing is granted if it does not answer. It returns nil if the profile has no proxy.
 func (g *grants) chooseProxy(ctx context.Context, r lease.Record, m api.Manifest, path string) (*proxies.Proxy, error) {
 	id := cmp.Or(r.ProxyID, m.ProxyID)
 	if g.labels() || id == "" {
@@ -60,8 +60,8 @@ func (g *grants) chooseProxy(ctx context.Context, r lease.Record, m api.Manifest
 	return p, nil
 }
 
-// proxyForgotten refuses a profile that was behind a proxy, where no proxies are configured
-// any more, or where its record names none: it is a copy, for example.
+// proxyForgotten refuses a profile that used a proxy before, if no proxies are configured any
+// more or its record names none (for example in a copy).
 func (g *grants) proxyForgotten(r lease.Record, path string) error {
 	was, err := slots.LastProxy(path)
 	if err != nil || was == "" {
@@ -83,7 +83,7 @@ func (g *grants) unknownProxy(id string) *api.Problem {
 	return api.Invalid("proxy_id", "the configuration has no proxy %q: %s (--proxies)", id, known)
 }
 
-// checkProxySetting refuses a proxy that a profile cannot be given.
+// checkProxySetting refuses a proxy that the profile cannot be given.
 func (g *grants) checkProxySetting(r lease.Record, set *string) error {
 	switch {
 	case set == nil || *set == r.ProxyID:

@@ -16,21 +16,22 @@ import (
 	"leasehold/lease"
 )
 
-// tryReadAny makes one attempt to get an ephemeral session of any of the profiles that a manifest
-// asks for: of the one that has the fewest here, so that many readers spread over the accounts.
+// tryReadAny makes one attempt to get an ephemeral session of any of the profiles that the
+// manifest asks for. It prefers the profile with the fewest readers here, so that many readers
+// spread over the accounts.
 func (g *grants) tryReadAny(ctx context.Context, m api.Manifest, place *slots.Waiter) (*session.Session, error) {
 	found, err := g.fitting(ctx, m)
 	if err != nil {
 		return nil, err
 	}
-	if !m.WantsReadOnly() { // it is beside the lease
+	if !m.WantsReadOnly() { // the session runs beside the lease
 		by := principal.Of(ctx)
 		found = slices.DeleteFunc(found, func(r lease.Record) bool { return !by.May(principal.Manage, r.ProfileID) })
 	}
 	if len(found) == 0 {
 		return nil, noneFits(m)
 	}
-	readers := map[string]int{} // by profile
+	readers := map[string]int{} // number of readers by profile
 	for _, s := range g.sessions.Living() {
 		if s.Show().Ephemeral {
 			readers[s.Profile()]++
@@ -53,12 +54,12 @@ func (g *grants) tryReadAny(ctx context.Context, m api.Manifest, place *slots.Wa
 	return nil, noneToRead(m, len(found), counts)
 }
 
-// endsReading are the refusals of one profile that end a search for any to read: they would be
-// those of every other one, too.
+// endsReading are the refusals of one profile that end a search for any profile to read,
+// because every other profile would be refused in the same way.
 var endsReading = append([]string{api.CodeHostFull, api.CodeProfileStore}, ends...)
 
-// noneToRead refuses an ephemeral session of any profile, and counts what stands in the way. Its
-// code is the first of those that end by themselves, or else that of the most profiles.
+// noneToRead refuses an ephemeral session of any profile, and counts the reasons. Its code is
+// the first of those that end by themselves, or else the most frequent one.
 func noneToRead(m api.Manifest, n int, counts map[string]int) *api.Problem {
 	codes := slices.Sorted(maps.Keys(counts))
 	rank := func(code string) int {

@@ -14,12 +14,12 @@ import (
 	"leasehold/lease"
 )
 
-// An ephemeral session is made of the profile's newest snapshot, which is a copy at rest: it
-// takes no lease, touches neither the profile's directory nor its record, and is had at any
-// launcher that reaches the profile store, whoever is the profile's home.
+// An ephemeral session runs on a copy of the profile's newest snapshot. It takes no lease,
+// touches neither the profile's directory nor its record, and is possible on any launcher that
+// reaches the profile store, whichever launcher is the profile's home.
 
-// read begins an ephemeral session, and waits for a place on this host as long as the manifest
-// says.
+// read begins an ephemeral session. It waits for a place on this host for as long as the
+// manifest says.
 func (g *grants) read(ctx context.Context, m api.Manifest) (*session.Session, error) {
 	if g.o.Snapshots == nil {
 		return nil, api.Refuse(api.CodeNoProfileStore, "this sidecar has no profile store, and so no snapshot to make an ephemeral session of: start it with --profile-store and --profile-key")
@@ -55,7 +55,7 @@ func (g *grants) read(ctx context.Context, m api.Manifest) (*session.Session, er
 	}
 }
 
-// tryRead makes one attempt. Without a session nothing is left of it.
+// tryRead makes one attempt. If it returns no session, it has left nothing behind.
 func (g *grants) tryRead(ctx context.Context, m api.Manifest, place *slots.Waiter) (_ *session.Session, err error) {
 	r, err := g.toRead(ctx, m)
 	if err != nil {
@@ -79,7 +79,8 @@ func (g *grants) tryRead(ctx context.Context, m api.Manifest, place *slots.Waite
 	return s, nil
 }
 
-// toRead is the record of the profile, if the task may have an ephemeral session of it.
+// toRead returns the profile's record, if the task may have an ephemeral session of the
+// profile.
 func (g *grants) toRead(ctx context.Context, m api.Manifest) (lease.Record, error) {
 	e, err := g.o.Store.Get(ctx, m.ProfileID)
 	r := e.Record
@@ -95,8 +96,7 @@ func (g *grants) toRead(ctx context.Context, m api.Manifest) (lease.Record, erro
 	return r, nil
 }
 
-// unreadable refuses an ephemeral session that the task may not have of the profile, by what its
-// record says.
+// unreadable refuses an ephemeral session that the profile's record does not allow the task.
 func (g *grants) unreadable(r lease.Record, m api.Manifest) *api.Problem {
 	if m.AccountID != "" && r.AccountID != "" && m.AccountID != r.AccountID {
 		return api.Refuse(api.CodeAccountMismatch, "profile %s belongs to account %s, not %s", r.ProfileID, r.AccountID, m.AccountID).With("account_id", r.AccountID)
@@ -115,9 +115,9 @@ func (g *grants) unreadable(r lease.Record, m api.Manifest) *api.Problem {
 	return nil
 }
 
-// standsStill refuses what could act in the account, beside the session that it is about, while
-// the account has to stand still; then says what is to be had instead. What only reads can send
-// nothing that this is about.
+// standsStill refuses a caller that could act in the account, beside the session in question,
+// while the account has to stand still. then says what the caller may do instead. A session
+// that only reads can send nothing that matters here.
 func standsStill(r lease.Record, then string) *api.Problem {
 	code := stillCode(r)
 	if code == "" {
@@ -127,15 +127,16 @@ func standsStill(r lease.Record, then string) *api.Problem {
 		With("state", r.State).With("reason", r.Reason).With("lease_token", r.Token)
 }
 
-// stillCode is the code of a refusal of the profile while its account has to stand still: its
-// last worker was lost, and what becomes of that is not decided. Empty: it need not.
+// stillCode is the code with which the profile is refused while its account has to stand still,
+// because its last worker was lost and nobody has decided about that yet. It is empty if the
+// account need not stand still.
 func stillCode(r lease.Record) string {
 	switch r.State {
 	case lease.SuspectedStale, lease.Quarantined, lease.Inspected:
 		return api.CodeQuarantined
 	case lease.ManualReview:
 		return api.CodeInReview
-	case lease.Held: // by a person who looks, before they decide
+	case lease.Held: // by a person who looks at it before deciding
 		if r.ByHand != nil && r.ByHand.Review != nil {
 			return api.CodeInReview
 		}
@@ -145,7 +146,7 @@ func stillCode(r lease.Record) string {
 	return ""
 }
 
-// openReader makes the copy, and starts its browser. The slot is vacated if it fails.
+// openReader makes the copy and starts a browser on it. If it fails, it vacates the slot.
 func (g *grants) openReader(ctx context.Context, m api.Manifest, r lease.Record, sessionID string, slot *slots.Slot) (*session.Session, error) {
 	c, err := g.copyToRead(ctx, m, &r, sessionID, slot)
 	if err != nil {
@@ -161,16 +162,16 @@ func (g *grants) openReader(ctx context.Context, m api.Manifest, r lease.Record,
 	}
 	s.Begin()
 	g.sessions.Enter(s)
-	g.dismissWriter(s) // what changed meanwhile was told to nobody
+	g.dismissWriter(s) // it did not hear of changes of the record meanwhile
 	return s, nil
 }
 
-// copyToRead makes the copy of the profile's newest snapshot, and chooses its proxy: that of the
-// profile, and where that cannot be had, there is no session.
+// copyToRead makes a copy of the profile's newest snapshot, and chooses the proxy: it has to be
+// the profile's; if that one does not answer, there is no session.
 func (g *grants) copyToRead(ctx context.Context, m api.Manifest, r *lease.Record, sessionID string, slot *slots.Slot) (session.Copy, error) {
 	unpacked, release, err := g.readers.Unpack(ctx, r.ProfileID, r.SnapshotID)
 	if p := new(api.Problem); errors.As(snapshotProblem(err), &p) && p.Code == api.CodeNotFound {
-		// A newer one may have replaced it since the record was read.
+		// A newer snapshot may have replaced it since the record was read.
 		if *r, err = g.toRead(ctx, m); err == nil {
 			unpacked, release, err = g.readers.Unpack(ctx, r.ProfileID, r.SnapshotID)
 		}
@@ -202,8 +203,8 @@ func readProblem(err error) error {
 	return snapshotProblem(err)
 }
 
-// reasonStandsStill ends an ephemeral session that could send something while its account has
-// to stand still.
+// reasonStandsStill is the reason for ending an ephemeral session that could send something
+// while its account has to stand still.
 const reasonStandsStill = "account_stands_still"
 
 func (h *rooms) dismissWriter(s *session.Session) {
@@ -216,8 +217,8 @@ func (h *rooms) dismissWriter(s *session.Session) {
 	}
 }
 
-// dismissWriters ends ephemeral sessions that may send what they want when the account of their
-// profile has to stand still, until ctx ends.
+// dismissWriters ends, until ctx ends, every ephemeral session that is not read-only, as soon
+// as its profile's account has to stand still.
 func (l *Launcher) dismissWriters(ctx context.Context) {
 	for {
 		changed := l.catalog.Changed()

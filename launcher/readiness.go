@@ -11,8 +11,8 @@ import (
 	"leasehold/launcher/api"
 )
 
-// readyTimeout bounds how long the lease store may take to say that it can be used, and
-// readyEvery is the time between two questions.
+// readyTimeout bounds how long the lease store may take to say that it can be used. readyEvery
+// is the time between two checks.
 const (
 	readyTimeout = 2 * time.Second
 	readyEvery   = 5 * time.Second
@@ -37,22 +37,23 @@ func (l *Launcher) storeProblem(ctx context.Context) error {
 	return problem(l.o.Ping(ctx))
 }
 
-// readiness is what was found when somebody looked last whether leases can be granted, so
-// that a scrape of the metrics asks the lease store nothing.
+// readiness is the result of the latest check of whether leases can be granted. It is kept so
+// that a scrape of the metrics does not ask the lease store.
 type readiness struct {
 	clock boottime.Clock
 
 	mu      sync.Mutex
 	ready   bool
 	storeUp bool
-	// downSince is since when the lease store cannot be used. It counts only while
+	// downSince is the time since which the lease store cannot be used. It counts only while
 	// storeUp is false.
 	downSince boottime.Instant
-	// said is what was logged of the store last. That it can be used goes without saying.
+	// said is what was logged about the store last. It starts as true: only a store that cannot
+	// be used is worth a line.
 	said bool
 }
 
-// newReadiness returns one that knows of nothing that can be used yet.
+// newReadiness returns one that has not found anything usable yet.
 func newReadiness(clock boottime.Clock, metrics prometheus.Registerer) *readiness {
 	if clock == nil {
 		clock = boottime.Now
@@ -80,7 +81,7 @@ func oneIf(yes bool) float64 {
 	return 0
 }
 
-// down is for how long the lease store could not be used. The caller holds the mutex.
+// down is how long the lease store has not been usable. The caller has locked the mutex.
 func (r *readiness) down() time.Duration {
 	if r.storeUp {
 		return 0
@@ -88,8 +89,8 @@ func (r *readiness) down() time.Duration {
 	return r.clock().Sub(r.downSince)
 }
 
-// found takes in what was found. news says that the log has to say so, and down for how long
-// the store could not be used before.
+// found takes in the result of a check. news says that it has to be logged; down is how long
+// the store had not been usable before.
 func (r *readiness) found(storeUp, ready bool) (news bool, down time.Duration) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -101,8 +102,7 @@ func (r *readiness) found(storeUp, ready bool) (news bool, down time.Duration) {
 	return news, down
 }
 
-// watchReadiness looks again and again whether leases can be granted, until the launcher
-// ends.
+// watchReadiness checks at intervals whether leases can be granted, until the launcher ends.
 func (l *Launcher) watchReadiness() {
 	every := time.NewTicker(readyEvery)
 	defer every.Stop()

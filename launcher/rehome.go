@@ -18,9 +18,9 @@ import (
 	"leasehold/lease"
 )
 
-// RehomeProfile makes this launcher the home of a profile, since a person says so, with a
-// directory that the person names. Nobody holds the profile; its home is gone, or is asked to
-// give it up, or is this launcher, which has no directory of it that may be opened.
+// RehomeProfile makes this launcher the home of a profile because a person says so, with a
+// directory that the person names. Nobody may hold the profile. Its home has to be gone, or is
+// asked to give it up, or is this launcher, if that has no directory of it that may be opened.
 func (ms *moves) RehomeProfile(ctx context.Context, profileID string, req api.ProfileRehome) (lease.Record, error) {
 	if err := ms.checkRehome(req); err != nil {
 		return lease.Record{}, err
@@ -60,7 +60,7 @@ func (ms *moves) RehomeProfile(ctx context.Context, profileID string, req api.Pr
 	return moved, nil
 }
 
-// checkRehome refuses a request that is wrong by itself.
+// checkRehome refuses a request that is wrong in itself.
 func (ms *moves) checkRehome(req api.ProfileRehome) error {
 	ways := 0
 	for _, given := range []bool{req.From != "", req.Left, req.Empty, req.Snapshot != ""} {
@@ -89,7 +89,7 @@ func (ms *moves) hasDirectory(profileID string) bool {
 	return err == nil && ms.o.Root.MayOpen(profileID) == nil
 }
 
-// loss says in words what is not taken along.
+// loss says in words what is left behind.
 func (ms *moves) loss(r lease.Record, req api.ProfileRehome, m lease.Move) string {
 	last := "it was never used"
 	if r.SessionID != "" {
@@ -118,7 +118,7 @@ func snapshotWords(r lease.Record, m lease.Move) string {
 	return fmt.Sprintf("snapshot %s of token %d; what was done since, up to token %d, is not in it: the journal and the pictures of that are in the evidence (leasehold show %s, leasehold evidence %s)", m.SnapshotID, m.SnapshotToken, r.Token, r.ProfileID, r.ProfileID)
 }
 
-// directoryOf is how the directory that the person names is made.
+// directoryOf says how the directory that the person names is made.
 func (ms *moves) directoryOf(ctx context.Context, r lease.Record, req api.ProfileRehome) (q lease.MoveRequest, _ fill, err error) {
 	if req.Empty {
 		return ms.newMove(lease.DirectoryEmpty), func(_ context.Context, dir string) (map[string][]byte, error) {
@@ -149,7 +149,7 @@ func (ms *moves) directoryOf(ctx context.Context, r lease.Record, req api.Profil
 			With("reason", "disk").With("disk_free_bytes", free).With("disk_min_bytes", ms.o.MinFreeDisk+size)
 	}
 	return ms.newMove(lease.DirectoryCopied), func(ctx context.Context, dir string) (map[string][]byte, error) {
-		if left { // its lock is had with the profile
+		if left { // the lock of the profile covers it
 			return nil, profiledir.Copy(ctx, from, dir)
 		}
 		source, err := ms.directories.lockSource(ctx, from, r.ProfileID)
@@ -165,7 +165,7 @@ func (ms *moves) directoryOf(ctx context.Context, r lease.Record, req api.Profil
 	}, nil
 }
 
-// ofSnapshot is a directory that is made of a snapshot of the profile.
+// ofSnapshot makes the directory of a snapshot of the profile.
 func (ms *moves) ofSnapshot(ctx context.Context, r lease.Record, id string) (q lease.MoveRequest, _ fill, err error) {
 	store, err := ms.snapshotStore()
 	if err != nil {
@@ -187,7 +187,7 @@ func (ms *moves) ofSnapshot(ctx context.Context, r lease.Record, id string) (q l
 	}, nil
 }
 
-// fetch brings a snapshot, as the profile store listed it, to a path at which nothing is yet.
+// fetch downloads a snapshot, as the profile store listed it, to a path where nothing is yet.
 func (r *rooms) fetch(ctx context.Context, wanted api.Snapshot, dir string) (snapshots.Fetched, error) {
 	got, err := r.o.Snapshots.Fetch(ctx, wanted.ProfileID, wanted.ID, dir, snapshots.FetchOptions{Chrome: r.chrome, KeepFree: r.o.MinFreeDisk})
 	if err == nil && got.Token != wanted.Token {
@@ -196,9 +196,9 @@ func (r *rooms) fetch(ctx context.Context, wanted api.Snapshot, dir string) (sna
 	return got, snapshotProblem(err)
 }
 
-// named is the snapshot of that id in the list of a profile's snapshots, newest first. A list
-// without the one that the record names is old, or lost something: then nobody knows which one
-// is the newest, and a person names one by its id.
+// named returns the snapshot of that id from the list of a profile's snapshots, newest first. A
+// list without the snapshot that the record names is outdated or incomplete: then nobody knows
+// which one is the newest, and a person has to name one by its id.
 func named(list []api.Snapshot, r lease.Record, id string) (api.Snapshot, error) {
 	at := func(id string) int { return slices.IndexFunc(list, func(s api.Snapshot) bool { return s.ID == id }) }
 	switch i := at(id); {
@@ -228,8 +228,8 @@ func (ds *directories) source(ctx context.Context, dir string) (string, error) {
 	return from, ds.checkSource(dir, from)
 }
 
-// checkSource refuses a directory that somebody else could have prepared. from is dir without
-// links.
+// checkSource refuses a directory that somebody else could have prepared. from is dir with its
+// links resolved.
 func (ds *directories) checkSource(dir, from string) error {
 	check := profiledir.CheckMine
 	if _, archived := ds.o.Root.IsArchive(from); archived {

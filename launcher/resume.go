@@ -17,7 +17,7 @@ import (
 // dataTimeout bounds how long the evidence store may take to give a checkpoint's data.
 const dataTimeout = 10 * time.Second
 
-// resumeOf is what the task of a record that waits to be resumed is told.
+// resumeOf is what the task of a record in resume_pending is told.
 func (g *grants) resumeOf(ctx context.Context, r lease.Record) *api.Resume {
 	data, err := g.checkpointData(ctx, r)
 	if err != nil {
@@ -27,9 +27,9 @@ func (g *grants) resumeOf(ctx context.Context, r lease.Record) *api.Resume {
 	return &api.Resume{From: r.ResumeFrom, Checkpoint: r.LastSafeCheckpoint, Data: data}
 }
 
-// checkpointData is what the task gave with the checkpoint that it resumes from; nil: it
-// gave nothing. It stands in the journal of the session that was lost: on this host's
-// disk or, where that is gone, in the evidence.
+// checkpointData is the data that the task gave with the checkpoint from which it resumes; nil:
+// it gave none. It is in the journal of the lost session: on this host's disk or, if it is no
+// longer there, in the evidence.
 func (g *grants) checkpointData(ctx context.Context, r lease.Record) (json.RawMessage, error) {
 	entries, err := checkpoint.Read(sessionfile.NewDir(g.o.DataDir, g.o.Key).Journal(r.SessionID))
 	if errors.Is(err, fs.ErrNotExist) && r.EvidenceID != "" {

@@ -10,8 +10,8 @@ import (
 	"leasehold/lease"
 )
 
-// MoveProfile makes this launcher the home of a profile that nobody uses, because somebody who
-// manages it says so, with its newest snapshot: nothing is lost on the way.
+// MoveProfile makes this launcher the home of a profile that nobody uses, at the request of
+// somebody who manages it. It uses the newest snapshot, so that nothing is lost.
 func (ms *moves) MoveProfile(ctx context.Context, profileID string, req api.ProfileMove) (lease.Record, error) {
 	switch {
 	case req.To != "" && req.To != ms.o.ID:
@@ -39,7 +39,7 @@ func (ms *moves) MoveProfile(ctx context.Context, profileID string, req api.Prof
 		return lease.Record{}, api.Invalid("to", "launcher %s is the home of profile %s already", ms.o.ID, profileID)
 	}
 	free := r
-	free.Mobility = lease.MobilityFree // whoever manages it may move a pinned one, too
+	free.Mobility = lease.MobilityFree // an explicit request moves a pinned profile, too
 	if err := free.MayMove(); err != nil {
 		return lease.Record{}, api.Refuse(api.CodeConflict, "%v; what is lost otherwise, a person decides with leasehold profiles rehome %s", err, profileID).
 			With("profile_id", profileID).With("state", r.State).With("home_launcher", r.Home)
@@ -53,7 +53,7 @@ func (ms *moves) MoveProfile(ctx context.Context, profileID string, req api.Prof
 	return moved, problem(err)
 }
 
-// toAsk refuses what another launcher has to do, since it gets the directory.
+// toAsk refuses what only another launcher can do: the one that would get the directory.
 func (ms *moves) toAsk(launcherID string) *api.Problem {
 	p := api.Refuse(api.CodeWrongHome, "launcher %s has to be asked, since it gets the directory", launcherID).With("home_launcher", launcherID)
 	if to := ms.patrol.Other(launcherID); to.AdvertiseURL != "" {
@@ -63,9 +63,9 @@ func (ms *moves) toAsk(launcherID string) *api.Problem {
 	return p
 }
 
-// roam brings a profile here for a task, where its owner lets it move by itself: its home is
-// gone, or has no place for it, and this host has one. It returns the entry as it is then; that
-// of before where nothing is to be moved, or where its home keeps it.
+// roam brings a profile here for a task, if its owner lets it move by itself, its home is gone
+// or has no place for it, and this host has a place. It returns the entry after that; it
+// returns the entry unchanged if nothing is to be moved, or if the home keeps the profile.
 func (ms *moves) roam(ctx context.Context, entry lease.Entry, m api.Manifest) (lease.Entry, error) {
 	r := entry.Record
 	if r.Home == "" || r.Home == ms.o.ID || ms.o.Snapshots == nil || m.ByHand != nil || r.MayMove() != nil || ms.homeHasPlace(r) || !ms.hasPlace() {
@@ -74,7 +74,7 @@ func (ms *moves) roam(ctx context.Context, entry lease.Entry, m api.Manifest) (l
 	here := r
 	here.Home = ms.o.ID
 	if ms.grants.refusal(here, m, time.Now()) != nil {
-		return entry, nil // nor would its home let the task have it
+		return entry, nil // the task would be refused at the home, too
 	}
 	q, fill, err := ms.ofSnapshot(ctx, r, r.SnapshotID)
 	if err != nil {
@@ -92,14 +92,14 @@ func (ms *moves) roam(ctx context.Context, entry lease.Entry, m api.Manifest) (l
 	return ms.o.Store.Get(ctx, r.ProfileID)
 }
 
-// homeHasPlace tells whether the profile's home is there and may start another browser, as it
-// said last.
+// homeHasPlace tells whether the profile's home is running and, by its last report, may start
+// another browser.
 func (ms *moves) homeHasPlace(r lease.Record) bool {
 	if _, _, silent := ms.patrol.Silent(r.Home); silent {
 		return false
 	}
 	home := ms.patrol.Other(r.Home)
-	// One that has just ended may be back in a moment.
+	// A home that has just shut down may be back in a moment.
 	return home.Closed || home.Host.Places == 0 || home.Host.Browsers-home.Host.Warm < home.Host.Places
 }
 

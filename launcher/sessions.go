@@ -80,7 +80,7 @@ func (l *Launcher) Step(ctx context.Context, sessionID string, st api.Step) erro
 	return s.Reports().Step(st)
 }
 
-// Checkpoint names a point of the task.
+// Checkpoint marks a point of the task.
 func (l *Launcher) Checkpoint(ctx context.Context, sessionID string, c api.Checkpoint) error {
 	s, err := l.writable(ctx, sessionID, c.Token, "checkpoint")
 	if err != nil {
@@ -89,7 +89,7 @@ func (l *Launcher) Checkpoint(ctx context.Context, sessionID string, c api.Check
 	return s.Reports().Checkpoint(c)
 }
 
-// Event puts what the task reports into the journal.
+// Event puts an event that the task reports into the journal.
 func (l *Launcher) Event(ctx context.Context, sessionID string, e api.TaskEvent) error {
 	s, err := l.writable(ctx, sessionID, e.Token, "event")
 	if err != nil {
@@ -98,7 +98,7 @@ func (l *Launcher) Event(ctx context.Context, sessionID string, e api.TaskEvent)
 	return s.Reports().Event(e)
 }
 
-// Release ends the session and returns when the profile is free, or decided about.
+// Release ends the session. It returns when the profile is free, or when it is decided about.
 func (l *Launcher) Release(ctx context.Context, sessionID string, r api.Release) (api.Session, error) {
 	s, err := l.writable(ctx, sessionID, r.Token, "release")
 	if err != nil {
@@ -111,7 +111,7 @@ func (l *Launcher) Release(ctx context.Context, sessionID string, r api.Release)
 	return s.Release(ctx, r)
 }
 
-// Ask waits for a person in the name of a session's worker.
+// Ask asks for a person on behalf of a session's worker, and waits for the answer.
 func (l *Launcher) Ask(ctx context.Context, sessionID string, a api.AskPerson) (api.Answer, error) {
 	s, err := l.writable(ctx, sessionID, a.Token, "ask")
 	if err != nil {
@@ -150,7 +150,7 @@ func (l *Launcher) monitorOf(sessionID string) (*session.Session, *monitor.Monit
 	return s, m, err
 }
 
-// toDrive is monitorOf for what a worker does to tabs, which passes the fence.
+// toDrive is monitorOf for what a worker does to tabs, which has to pass the fence.
 func (l *Launcher) toDrive(sessionID string) (*session.Session, *monitor.Monitor, *lease.Fence, error) {
 	s, m, err := l.monitorOf(sessionID)
 	if err != nil {
@@ -223,8 +223,8 @@ func noTarget(targetID string) *api.Problem {
 	return api.Refuse(api.CodeNotFound, "no such target id: %s", targetID)
 }
 
-// refusedTab is the refusal of what was asked of a tab, and failed so: that the session is
-// over, where it is, who has taken it over meanwhile, or what the browser said.
+// refusedTab returns the refusal of an action on a tab that failed: that the session is over,
+// that a person has taken it over meanwhile, or else what the browser said.
 func refusedTab(s *session.Session, failed error, said *api.Problem) error {
 	if _, err := s.Monitor(); err != nil {
 		return err

@@ -52,10 +52,10 @@ func checkSettings(profileID string, set api.ProfileSettings) error {
 	return checkHarmless(set.HarmlessRequests)
 }
 
-// maxOrigins is how many origins may get the token.
+// maxOrigins is the most origins that may get the token.
 const maxOrigins = 20
 
-// checkOrigins refuses origins that Chrome writes in another way, or that are none.
+// checkOrigins refuses what is not an origin, or not written the way Chrome writes it.
 func checkOrigins(origins []string) error {
 	for _, o := range origins {
 		if !monitor.CheckOrigin(o) {
@@ -68,7 +68,7 @@ func checkOrigins(origins []string) error {
 	return nil
 }
 
-// applySettings puts what is set into a record.
+// applySettings puts the settings that are given into a record.
 func applySettings(r lease.Record, set api.ProfileSettings) lease.Record {
 	if set.MaxActiveRuns != nil {
 		r.MaxActiveRuns = *set.MaxActiveRuns
@@ -118,7 +118,7 @@ func applySettings(r lease.Record, set api.ProfileSettings) lease.Record {
 	return r
 }
 
-// checkHarmless refuses declarations that cannot be read, or that could never apply.
+// checkHarmless refuses declarations that cannot be parsed, or that could never apply.
 func checkHarmless(list *[]string) error {
 	if list == nil {
 		return nil

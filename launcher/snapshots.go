@@ -46,8 +46,8 @@ func snapshotProblem(err error) error {
 	return api.Refuse(api.CodeProfileStore, "%v: the profile is as it was", err)
 }
 
-// overtake has the profile store refuse what is sealed of the profile under an earlier token, and
-// may still be on its way.
+// overtake tells the profile store to refuse snapshots of the profile that were sealed under an
+// earlier token and may still be on their way.
 func (r *rooms) overtake(ctx context.Context, profile string, token lease.Token) {
 	if r.o.Snapshots == nil {
 		return
@@ -72,7 +72,7 @@ func (rs *records) Snapshots(ctx context.Context, profileID string) ([]api.Snaps
 	return list, snapshotProblem(err)
 }
 
-// VerifySnapshots reads every byte of a profile's snapshots.
+// VerifySnapshots reads every byte of a profile's snapshots and checks it.
 func (rs *records) VerifySnapshots(ctx context.Context, profileID string, req api.ProfileVerify) (api.SnapshotsChecked, error) {
 	store, err := rs.snapshotStore()
 	if err != nil {
@@ -95,8 +95,8 @@ func (rs *records) VerifySnapshots(ctx context.Context, profileID string, req ap
 	return found, nil
 }
 
-// RestoreProfile brings back a snapshot of a profile that nobody uses, because a person
-// decided so. The state before goes to the archive, and the token rises.
+// RestoreProfile puts back a snapshot of a profile that nobody uses, because a person decided
+// so. The present state goes to the archive, and the token rises.
 func (ds *directories) RestoreProfile(ctx context.Context, profileID string, req api.ProfileRestore) (_ api.Restored, err error) {
 	store, err := ds.snapshotStore()
 	if err != nil {
@@ -162,8 +162,8 @@ func (ds *directories) RestoreProfile(ctx context.Context, profileID string, req
 	return api.Restored{ProfileID: profileID, SnapshotID: req.SnapshotID, State: entry.Record.State, Token: entry.Record.Token, Kept: exchanged.Kept, At: time.Now().UTC()}, nil
 }
 
-// undoRestore puts everything back as it was after the record could not be changed. Where
-// nobody can say whether it was, the token may have risen for nothing.
+// undoRestore puts everything back as it was, after the record could not be changed. If it is
+// not known whether the record was changed, the token may have risen for nothing.
 func (ds *directories) undoRestore(profileID string, exchanged *profiledir.Exchanged, cookies map[string][]byte, cause error) error {
 	if err := errors.Join(exchanged.Undo(), ds.jar.Import(profileID, cookies)); err != nil {
 		return errors.Join(problem(cause), fmt.Errorf("profile %s: what was restored could not be taken back: %w", profileID, err))
@@ -171,8 +171,8 @@ func (ds *directories) undoRestore(profileID string, exchanged *profiledir.Excha
 	return problem(cause)
 }
 
-// snapshotsTimeout bounds how long a launcher that ends waits for the snapshots that are
-// left. The next one makes those that are not made by then.
+// snapshotsTimeout bounds how long a launcher that ends waits for the snapshots that are still
+// to be made. The next launcher makes the rest.
 const snapshotsTimeout = 20 * time.Second
 
 // snapshotsDir is the name of the snapshotter's folder in the data directory.

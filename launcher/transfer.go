@@ -19,8 +19,8 @@ import (
 	"leasehold/lease"
 )
 
-// checkDir refuses a profile directory that is neither this launcher's own nor a browser
-// user's.
+// checkDir refuses a profile directory that belongs to neither the launcher's own user nor a
+// browser user.
 func (g *grants) checkDir(profile, path string) error {
 	if err := g.o.Root.CheckOwner(path); err != nil {
 		return api.Refuse(api.CodeInvalidRequest, "profile %s cannot be used: %v", profile, err)
@@ -40,12 +40,12 @@ func (ds *directories) ImportProfile(ctx context.Context, profileID string, req 
 	return ds.copyProfile(ctx, profileID, from, "from", api.ProfileSettings{AccountID: req.AccountID, ProxyID: req.ProxyID}, "")
 }
 
-// importable returns the real path of a directory that a profile may be made of: one below
+// importable returns the real path of a directory from which a profile may be made: one below
 // an import root, or one that was archived here and that the principal manages.
 func (ds *directories) importable(by principal.Principal, path string) (string, error) {
 	from, err := filepath.EvalSymlinks(path)
 	if err != nil {
-		// Whether a path exists is nobody's business who may not import it.
+		// A caller who may not import a path is not told whether it exists.
 		from = filepath.Clean(path)
 	}
 	if of, archived := ds.o.Root.IsArchive(from); archived {
@@ -68,7 +68,7 @@ func (ds *directories) importable(by principal.Principal, path string) (string, 
 	return from, err
 }
 
-// realPath is a path without links; the path itself where there is nothing at it.
+// realPath is a path with its links resolved; if nothing is there, the path itself.
 func realPath(path string) string {
 	if resolved, err := filepath.EvalSymlinks(path); err == nil {
 		return resolved
@@ -76,13 +76,13 @@ func realPath(path string) string {
 	return filepath.Clean(path)
 }
 
-// below tells whether a path is dir, or in it. Both are without links.
+// below tells whether path is dir, or inside it. Neither may contain links.
 func below(dir, path string) bool {
 	rel, err := filepath.Rel(dir, path)
 	return err == nil && filepath.IsLocal(rel)
 }
 
-// ArchiveProfile puts a profile that nobody uses aside.
+// ArchiveProfile archives a profile that nobody uses.
 func (ds *directories) ArchiveProfile(ctx context.Context, profileID string, req api.ProfileArchive) (api.Archived, error) {
 	r, done, err := ds.borrow(ctx, profileID)
 	if err != nil {
@@ -111,8 +111,8 @@ func (ds *directories) ArchiveProfile(ctx context.Context, profileID string, req
 	return api.Archived{ProfileID: profileID, Path: at, At: time.Now().UTC()}, nil
 }
 
-// forgetSnapshot has the record of a profile, whose directory was put aside or removed, name no
-// snapshot: another launcher would take the profile from it.
+// forgetSnapshot makes the record of a profile, whose directory was archived or removed, name
+// no snapshot. Otherwise another launcher would take the profile over from it.
 func (ds *directories) forgetSnapshot(ctx context.Context, lock *profiledir.Lock) error {
 	e, err := ds.o.Store.Get(ctx, lock.Profile())
 	if err == nil && e.Record.SnapshotID != "" {
@@ -138,7 +138,7 @@ func (ds *directories) borrow(ctx context.Context, profileID string) (_ lease.Re
 	return ds.borrowIn(ctx, profileID, lease.Available)
 }
 
-// borrowIn is borrow for a profile in one of the states, in none of which anybody uses it.
+// borrowIn is borrow for a profile in one of the given states, in none of which it is in use.
 func (ds *directories) borrowIn(ctx context.Context, profileID string, states ...lease.State) (_ lease.Record, done func(), _ error) {
 	r, err := ds.records.current(ctx, profileID)
 	if err != nil {
@@ -162,7 +162,7 @@ func (ds *directories) borrowIn(ctx context.Context, profileID string, states ..
 		return r, nil, ds.grants.busyHere(r, api.Manifest{ProfileID: profileID})
 	}
 	done = slot.Vacate
-	// It may have been granted, and be over again, meanwhile.
+	// It may have been granted and released again meanwhile.
 	if r, err = ds.records.stored(ctx, profileID); err == nil {
 		err = free(r)
 	}
@@ -176,8 +176,8 @@ func (ds *directories) borrowIn(ctx context.Context, profileID string, states ..
 	return r, done, nil
 }
 
-// alone refuses to do anything to a profile whose directory another host could have open: no
-// more is known of that than at a grant.
+// alone refuses a profile whose directory another host could have open, by the same checks as a
+// grant.
 func (ds *directories) alone(profileID string) error {
 	if _, err := ds.presence.Current(); err != nil {
 		return err
@@ -195,10 +195,10 @@ func (ds *directories) alone(profileID string) error {
 	return ds.grants.stillReady(path)
 }
 
-// lockSource locks a directory that is to be copied, and refuses a profile that is not
-// free, of whichever launcher it is: what somebody else has, or a person has to judge, is
-// nothing to copy. Only a directory of the profile to, about which a person has decided, may
-// be in any state.
+// lockSource locks a directory that is to be copied. It refuses the directory of a profile that
+// is not free, whichever launcher it belongs to: one that is in use or in review must not be
+// copied. Only a directory of the profile to, about which a person has decided, may be in any
+// state.
 func (ds *directories) lockSource(ctx context.Context, from, to string) (*profiledir.Source, error) {
 	source, err := profiledir.LockSource(from)
 	if errors.Is(err, profiledir.ErrLocked) {
@@ -216,7 +216,8 @@ func (ds *directories) lockSource(ctx context.Context, from, to string) (*profil
 	}
 	state := source.Kept.State
 	if profileID != "" {
-		// The store knows of what came after the home kept its record, a review for example.
+		// The store knows what came after the home kept its copy of the record, for example a
+		// review.
 		if e, err := ds.o.Store.Get(ctx, profileID); err == nil && e.Record.Home == home {
 			state = e.Record.State
 		} else if err != nil && !errors.Is(err, lease.ErrNotFound) {
@@ -230,7 +231,7 @@ func (ds *directories) lockSource(ctx context.Context, from, to string) (*profil
 	return source, nil
 }
 
-// lockUnused takes the lock of a profile, which no browser may use.
+// lockUnused takes the lock of a profile that no browser uses.
 func (ds *directories) lockUnused(profileID string) (*profiledir.Lock, error) {
 	lock, err := ds.o.Root.Lock(profileID)
 	if err != nil {
@@ -255,8 +256,8 @@ func (ds *directories) inUse(profileID, path string) *api.Problem {
 		With("profile_id", profileID).With("pid", u.PID).With("since", u.Since)
 }
 
-// copyProfile makes a new profile of a directory. field is the member of the request that
-// names the directory; cloneOf names the profile whose directory it is, for a clone.
+// copyProfile makes a new profile from a directory. field is the field of the request that
+// names the directory. For a clone, cloneOf names the profile to which the directory belongs.
 func (ds *directories) copyProfile(ctx context.Context, profileID, from, field string, set api.ProfileSettings, cloneOf string) (_ lease.Record, err error) {
 	if err := ds.checkNew(ctx, profileID, set); err != nil {
 		return lease.Record{}, err
@@ -291,7 +292,7 @@ func (ds *directories) copyProfile(ctx context.Context, profileID, from, field s
 		},
 		cookies: func() error {
 			if was, archived := ds.o.Root.IsArchive(from); archived && was == profileID {
-				return nil // they are its own
+				return nil // the session cookies are the profile's own
 			}
 			err := ds.jar.Drop(profileID)
 			if err == nil && cloneOf != "" {
@@ -326,8 +327,8 @@ func (ds *directories) checkNew(ctx context.Context, profileID string, set api.P
 	return err
 }
 
-// resumes refuses another directory for a profile whose task is to resume in the one that it had:
-// of what that task left there the decision said that it is safe to go on.
+// resumes refuses another directory for a profile whose task is to resume: the decision that it
+// is safe to go on was made about the directory in which the task stopped.
 func resumes(r lease.Record) error {
 	if r.State != lease.ResumePending {
 		return nil
@@ -336,19 +337,20 @@ func resumes(r lease.Record) error {
 		With("state", r.State).With("current_task_id", r.TaskID)
 }
 
-// origin is what a new profile is made of.
+// origin says how a new profile is made.
 type origin struct {
 	set api.ProfileSettings
-	// cloneOf is the profile that it is a clone of; empty: it is none.
+	// cloneOf is the profile of which it is a clone; empty: it is no clone.
 	cloneOf string
-	// fill durably puts the directory at a path at which nothing is yet.
+	// fill durably makes the directory at a path where nothing is yet.
 	fill func(dir string) error
-	// cookies has the jar keep what belongs to the directory, and nothing of one before.
+	// cookies makes the jar keep the session cookies that belong to the directory, and no
+	// earlier ones.
 	cookies func() error
 }
 
-// makeProfile makes a new profile. Its record is stored before its directory appears: nobody can
-// have a profile that is not as it was asked for, whenever this ends.
+// makeProfile makes a new profile. Its record is stored before its directory appears: even if
+// this is interrupted, nobody can get a profile that is not as it was asked for.
 func (ds *directories) makeProfile(ctx context.Context, profileID string, of origin) (_ lease.Record, err error) {
 	slot := ds.slots.OccupyCold(profileID)
 	if slot == nil {
@@ -388,11 +390,11 @@ func (ds *directories) makeProfile(ctx context.Context, profileID string, of ori
 	if err != nil {
 		return lease.Record{}, err
 	}
-	return ds.shown(r).Public(), nil // with its directory, now
+	return ds.shown(r).Public(), nil // the directory is there now
 }
 
-// catchUp has the floor follow a token that was raised by a making which was cut short: it is never
-// behind by more than one.
+// catchUp raises the floor to a token that an earlier, interrupted call of makeProfile raised:
+// the floor is behind by one at most.
 func (ds *directories) catchUp(ctx context.Context, lock *profiledir.Lock) error {
 	if err := ds.records.healFirst(ctx, lock.Profile()); err != nil {
 		return problem(err)
@@ -403,14 +405,14 @@ func (ds *directories) catchUp(ctx context.Context, lock *profiledir.Lock) error
 		return nil
 	case err != nil:
 		return problem(err)
-	case e.Record.State != lease.Available || e.Record.Home != ds.o.ID: // nothing is made of it
+	case e.Record.State != lease.Available || e.Record.Home != ds.o.ID: // makeProfile did not raise its token
 		return nil
 	}
 	return ds.followToken(ctx, lock, e.Record)
 }
 
-// followToken has the floor of a profile, and the profile store, know a token that was raised
-// without a grant.
+// followToken tells the floor of a profile, and the profile store, about a token that was
+// raised without a grant.
 func (ds *directories) followToken(ctx context.Context, lock *profiledir.Lock, r lease.Record) error {
 	floor, err := ds.o.Root.Floor(r.ProfileID)
 	if err != nil || r.Token == floor {

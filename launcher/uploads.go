@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// uploads carries evidence to the store again and again, until the launcher ends.
+// uploads uploads waiting evidence to the store at intervals, until the launcher ends.
 func (l *Launcher) uploads() {
 	every := time.NewTicker(max(l.o.Timing.Renewal(), time.Second))
 	defer every.Stop()
@@ -19,11 +19,11 @@ func (l *Launcher) uploads() {
 	}
 }
 
-// uploadTimeout bounds one round over the spool. Nothing waits for it: it is long
+// uploadTimeout bounds one round over the spool. Nothing waits for a round, so it is long
 // enough for a large bundle and a slow store.
 const uploadTimeout = 5 * time.Minute
 
-// upload carries evidence that waits in the spool to the store.
+// upload uploads the evidence that waits in the spool.
 func (l *Launcher) upload() {
 	ctx, cancel := context.WithTimeout(l.ctx, uploadTimeout)
 	defer cancel()

@@ -36,7 +36,7 @@ type watched struct {
 
 var _ view.Session = watched{}
 
-// attended is a view that shows, while it is open, that its principal is there.
+// attended is a view that, while it is open, shows that its principal is present.
 type attended struct {
 	api.Connection
 	people *session.People
@@ -48,7 +48,7 @@ func (a attended) Serve(conn net.Conn, buffered *bufio.Reader) {
 	a.Connection.Serve(conn, buffered)
 }
 
-// ended says how a session ended that is over.
+// ended says how a session that is over has ended.
 func (l *Launcher) ended(sessionID string) string {
 	s, err := l.sessions.Show(sessionID)
 	if err != nil {

@@ -11,18 +11,19 @@ type Event struct {
 	Event     string `json:"event"`
 	ProfileID string `json:"profile_id"`
 	Token     Token  `json:"lease_token,omitempty"`
-	// Sequence is the number of the event among those of the profile's transitions,
-	// without gaps. Events of no transition (conflict, late_write, those of persons) have none.
+	// Sequence is the number of the event among those of the profile's transitions, without
+	// gaps. Events that belong to no transition (conflict, late_write, those about persons)
+	// have none.
 	Sequence uint64 `json:"sequence,omitempty"`
-	// RunToken is the token of the run that the event is about, where it is not
-	// Token: other runs go on, or a quarantine raised the token of the profile.
+	// RunToken is the token of the run that the event is about, if it is not Token: other runs
+	// go on, or a quarantine raised the token of the profile.
 	RunToken Token     `json:"run_token,omitempty"`
 	At       time.Time `json:"at"`
 	State    State     `json:"state,omitempty"`
 	Reason   string    `json:"reason,omitempty"`
 	Decision string    `json:"decision,omitempty"`
 	Reasons  []string  `json:"reasons,omitempty"`
-	// DecisionVersion is the version of the table that Decision was made with.
+	// DecisionVersion is the version of the table by which Decision was made.
 	DecisionVersion int `json:"decision_version,omitempty"`
 
 	EvidenceID    string `json:"evidence_id,omitempty"`
@@ -39,38 +40,39 @@ type Event struct {
 	Reviewer           string `json:"reviewer,omitempty"`
 	// Note is what a person noted with the decision.
 	Note string `json:"note,omitempty"`
-	// Principal is the name of who the event is due to, as was proved: who decided in a
+	// Principal is the name of the principal behind the event, as was proved: who decided in a
 	// review, who was refused in a conflict or for a late write, who took a session over or
-	// handed it back, else who opened the session.
+	// handed it back, or otherwise who opened the session.
 	Principal string `json:"principal,omitempty"`
 
-	// The task that was refused in a conflict, the one that has the profile, and
-	// after how many seconds to ask again.
+	// These are the task that was refused in a conflict, the one that has the profile, and the
+	// number of seconds after which to ask again.
 	BlockedTaskID    string `json:"blocked_task_id,omitempty"`
 	BlockedWorkerID  string `json:"blocked_worker_id,omitempty"`
 	CurrentTaskID    string `json:"current_task_id,omitempty"`
 	CurrentWorkerID  string `json:"current_worker_id,omitempty"`
 	NextCheckSeconds int    `json:"next_check_seconds,omitempty"`
 
-	// Home is the launcher that became the home, and OldHome the one that was it before.
+	// Home is the launcher that became the home, and OldHome is the former home.
 	Home    string `json:"home,omitempty"`
 	OldHome string `json:"old_home,omitempty"`
 
-	// Count is how many refusals a conflict or late write stands for, of which this is
-	// the last; zero: this one alone. The first of several is published at once, the
-	// others at most once a minute.
+	// Count is how many refusals a conflict or late write stands for, of which this is the
+	// last; zero: this one alone. The first of several is published at once, the others at most
+	// once a minute.
 	Count uint64 `json:"count,omitempty"`
 
 	// The token that was valid when a late write was refused, and what the write was.
 	CurrentToken Token  `json:"current_token,omitempty"`
 	Write        string `json:"write,omitempty"`
 
-	// SnapshotID is the snapshot that was made or brought back.
+	// SnapshotID is the snapshot that was made or restored.
 	SnapshotID string `json:"snapshot_id,omitempty"`
 
-	// Person is what the person is called who moved the profile, took a session over or handed it back, and
-	// Until when the worker that asks for one is told that nobody came. Answered says of a
-	// hand-back whether what the worker asked for is done; nil: it had not asked.
+	// Person is the name of the person who moved the profile, took a session over or handed it
+	// back. Until is when a worker that asks for a person is told that nobody came. Answered
+	// says of a hand-back whether what the worker asked for was done; nil: the worker had not
+	// asked.
 	Person   string    `json:"person,omitempty"`
 	Until    time.Time `json:"until,omitzero"`
 	Answered *bool     `json:"answered,omitempty"`
@@ -87,23 +89,23 @@ const (
 	EventConflict  = "profile_lock_conflict"
 	EventLateWrite = "late_write"
 
-	// Of a snapshot. That it was made belongs to no transition.
+	// About a snapshot. That it was made belongs to no transition.
 	EventSnapshotMade     = "snapshot_made"
 	EventSnapshotRestored = "snapshot_restored"
 
-	// Of a person in a living session.
+	// About a person in a living session.
 	EventAsked      = "asked"
 	EventTaken      = "taken"
 	EventHandedBack = "handed_back"
 )
 
-// compare compares the places of two events in the order of a profile's transitions.
+// compare compares the positions of two events in the order of a profile's transitions.
 func (e Event) compare(f Event) int {
 	return cmp.Or(cmp.Compare(e.Token, f.Token), cmp.Compare(e.Sequence, f.Sequence))
 }
 
-// same tells whether two events with a number are about the same transition. A record that
-// went back can give a number to another one.
+// same tells whether two events with a number are about the same transition. After a record
+// went back, another event may get the same number.
 func (e Event) same(f Event) bool {
 	return e.compare(f) == 0 && e.Event == f.Event && e.SessionID == f.SessionID && e.At.Equal(f.At)
 }

@@ -12,20 +12,20 @@ type Request struct {
 	LauncherID, BootID          string
 	PresenceEpoch               uint64
 	TTL                         time.Duration
-	// Principal is the name of who asks.
+	// Principal is the name of the caller.
 	Principal string
 	// Floor is the highest token ever used on the profile directory.
 	Floor Token
-	// Exclusive says that the task shares the profile with nobody.
+	// Exclusive says that the task wants the profile to itself.
 	Exclusive bool
-	// ByHand is set where a person asks for the profile, and nil where a task
-	// does. A person may also take a profile that is in manual review.
+	// ByHand is set if a person asks for the profile, and nil if a task does. A person may also
+	// take a profile that is in manual review.
 	ByHand *ByHand
 }
 
-// FloorError says that the next token by the stored record was used before: the
-// store lost records, or went back to an old copy. Record.Heal has to repair the
-// record before the profile can be granted.
+// FloorError says that the next token, according to the stored record, was used before: the
+// store lost records, or went back to an old copy. Record.Heal has to repair the record before
+// the profile can be granted.
 type FloorError struct {
 	Profile        string
 	Offered, Floor Token
@@ -35,10 +35,10 @@ func (e *FloorError) Error() string {
 	return fmt.Sprintf("lease of %s: the store offers token %d, but %d was used before: it forgot", e.Profile, e.Offered, e.Floor)
 }
 
-// Grant gives the profile to the task of the request under a new token. It clears
-// what describes the end of the last session (reason, decision, step) and keeps that
-// session's URL and evidence until others replace them. A profile that is held gets
-// one more run. Errors: *FloorError, *RunsError, *TransitionError.
+// Grant gives the profile to the task of the request under a new token. It clears what
+// describes the end of the last session (reason, decision, step), and keeps that session's URL
+// and evidence until others replace them. A profile that is held gets one more run. Errors:
+// *FloorError, *RunsError, *TransitionError.
 func (r Record) Grant(q Request, now time.Time) (Record, error) {
 	if r.Token < q.Floor {
 		return r, &FloorError{Profile: r.ProfileID, Offered: r.Token + 1, Floor: q.Floor}
@@ -85,8 +85,8 @@ func (q Request) run(t Token, now time.Time) Run {
 	return Run{SessionID: q.SessionID, Token: t, OwnerWorkerID: q.WorkerID, TaskID: q.TaskID, Principal: q.Principal, Exclusive: q.Exclusive, AcquiredAt: now.UTC()}
 }
 
-// Sealed names an evidence bundle that is stored, with the hash of its manifest. The
-// zero Sealed is no bundle.
+// Sealed names an evidence bundle that is stored, with the hash of its manifest. The zero
+// Sealed means no bundle.
 type Sealed struct {
 	EvidenceID string
 	SHA256     string

@@ -5,41 +5,41 @@ import (
 	"time"
 )
 
-// Reasons in the record of a profile that its home quarantines by itself.
+// Reasons in the record of a profile that its own home quarantines.
 const (
 	// ReasonRecordLost: the store lost the record while the profile was in use or in
 	// recovery.
 	ReasonRecordLost = "record_lost"
-	// ReasonNotAuthentic: a file that the home keeps of the profile was damaged, or
-	// somebody else wrote it.
+	// ReasonNotAuthentic: a file that the home keeps about the profile was damaged, or somebody
+	// else wrote it.
 	ReasonNotAuthentic = "state_not_authentic"
 	// ReasonRolledBack: the floor is gone, or an older one was put in its place.
 	ReasonRolledBack = "state_rolled_back"
 )
 
-// MaxClaim is the highest token that is believed of a source that cannot be checked, such
-// as a damaged floor: more than any profile is ever granted, and so far from the highest
-// number that many claims after each other do not reach it.
+// MaxClaim is the highest token that is accepted from a source that cannot be checked, such as
+// a damaged floor. It is more than any profile will ever be granted, and so far from the
+// highest number that even many claims, one after the other, do not reach that.
 const MaxClaim Token = 1 << 40
 
-// FloorLag is by how many tokens the floor of a profile may be behind its record: see
+// FloorLag is the most tokens by which the floor of a profile may be behind its record: see
 // Record.ExplainsFloor.
 const FloorLag Token = 2
 
-// Distrusted tells whether the reason is that what the home keeps of the profile cannot
-// be believed. Then a person decides, whatever an inspection finds.
+// Distrusted tells whether the reason is that what the home keeps about the profile cannot be
+// trusted. Then a person decides, whatever an inspection finds.
 func Distrusted(reason string) bool {
 	return reason == ReasonNotAuthentic || reason == ReasonRolledBack
 }
 
-// ExplainsFloor tells whether a record may stand above the floor of its profile as far as
-// it does. The floor follows each raise of the token by the home. It is behind where the
-// home was killed between a grant and the floor, which is one token, and where another
-// launcher quarantined the profile meanwhile, which is one more; before the next grant the
-// home closes the gap. What is further behind is no floor that the home left there. A
-// floor that is above the record is Heal's business.
+// ExplainsFloor tells whether it can be explained that a record is so far above the floor of
+// its profile. The floor follows each raise of the token by the home. It is behind by one token
+// if the home was killed between a grant and the raise of the floor, and by one more if another
+// launcher quarantined the profile meanwhile; the home closes the gap before the next grant. A
+// floor that is further behind is not one that the home left there. A floor above the record is
+// a case for Heal.
 func (r Record) ExplainsFloor(floor Token) bool {
-	// A launcher that became the home later has not been there under earlier tokens.
+	// A launcher that became the home later was not there under earlier tokens.
 	floor = max(floor, r.HomeToken)
 	if r.Token <= floor {
 		return true
@@ -51,8 +51,8 @@ func (r Record) ExplainsFloor(floor Token) bool {
 	case Quarantined, Inspected, ManualReview:
 		most = FloorLag // the grant, and the quarantine
 	case Available:
-		// A grant that never served and was taken back; or both, and then a person
-		// approved.
+		// A grant that never served and was taken back; or a grant and a quarantine, after
+		// which a person approved.
 		most = 1
 		if r.Review != nil && r.Review.Decision == ReviewApprove {
 			most = FloorLag
@@ -62,9 +62,9 @@ func (r Record) ExplainsFloor(floor Token) bool {
 	return r.Token-floor <= most
 }
 
-// Distrust quarantines a profile of which the home cannot believe what it kept. The new
-// token is above the record's own and above floor, which is the highest token that
-// anybody names; sequence is that of the last event that anybody knows.
+// Distrust quarantines a profile about which the home cannot trust what it kept. The new token
+// is above the record's own and above floor, which is the highest token that anybody claims;
+// sequence is the number of the last event that anybody knows of.
 func (r Record) Distrust(reason string, floor Token, sequence uint64, now time.Time) (Record, error) {
 	r.Reason = reason
 	r.Sequence = max(r.Sequence, sequence)
@@ -72,15 +72,15 @@ func (r Record) Distrust(reason string, floor Token, sequence uint64, now time.T
 	return r.quarantine(Forgotten, r.Runs, floor, now)
 }
 
-// Lacks tells whether the record, which need not be there, says less than the profile's
-// home knows: own is the last record that it kept, and floor the highest token that it
-// knows of. A record that another launcher remembered in its place does, too.
+// Lacks tells whether the record, which need not exist, says less than the profile's home
+// knows: own is the last record that the home kept, and floor is the highest token that it
+// knows of. A record that another launcher recalled in the home's place does so, too.
 func (r Record) Lacks(own Record, floor Token) bool {
 	return r.Token < floor || r.State == "" && own.State != "" || r.RememberedBy != ""
 }
 
-// replacedBy returns own, which somebody kept, in the place of r. The events of both that
-// may not be published yet go along, in their order; the store leaves out those that are.
+// replacedBy returns own, which somebody kept, to replace r. The events of both that may not be
+// published yet are kept, in their order; the store leaves out those that are published.
 func (r Record) replacedBy(own Record) Record {
 	own = own.Clone()
 	own.Outbox = slices.Concat(r.Outbox, own.Outbox)
@@ -89,12 +89,12 @@ func (r Record) replacedBy(own Record) Record {
 	return own
 }
 
-// Heal repairs a record that the store lost, or has only an old copy of, from what
-// the profile's home knows: own is the last record that the home kept, and floor the
-// highest token that was used on the profile directory, or that anybody knows of. A
-// record that says as much (see Lacks) is returned as it is. If own has the token of the
-// floor and was free or with a person, it is restored. Otherwise nobody can say what
-// happened since own was written, and the profile is quarantined under a new token.
+// Heal repairs a record that the store has lost, or of which it has only an old copy, from what
+// the profile's home knows: own is the last record that the home kept, and floor is the highest
+// token that was used on the profile directory, or that anybody knows of. A record that says as
+// much (see Lacks) is returned unchanged. If own has the token of the floor and was free or in
+// review, it is restored. Otherwise nobody can say what happened since own was written, and the
+// profile is quarantined under a new token.
 func (r Record) Heal(own Record, floor Token, now time.Time) (Record, error) {
 	if !r.Lacks(own, floor) {
 		return r, nil

@@ -7,9 +7,9 @@ import (
 	"time"
 )
 
-// Holding is one lease that a launcher holds: its fence, and the writes that keep the
-// record up to date between transitions. It writes the session's progress, and writes
-// the lease again where another launcher suspected it or the store forgot it.
+// Holding is one lease that a launcher holds: its fence, and the writes that keep the record up
+// to date between transitions. It writes the session's progress, and writes the lease again if
+// another launcher suspected it or the store forgot it.
 type Holding struct {
 	store  Store
 	keeper *Keeper
@@ -25,7 +25,7 @@ type Holding struct {
 
 	mu   sync.Mutex
 	seen Record        // the argument of the last Observe
-	wake chan struct{} // has an element while run has not looked at seen
+	wake chan struct{} // has an element if run has not looked at seen yet
 	// own is the record as this lease last wrote or saw it. Only run uses it.
 	own Record
 }
@@ -38,8 +38,8 @@ const (
 	writeTime = 5 * time.Second
 )
 
-// Hold returns the holding of a lease that was just granted under the presence of the
-// keeper k. The caller has to call Stop once, also after the lease was lost.
+// Hold returns the holding of a lease that was just granted under the presence of the keeper k.
+// The caller has to call Stop once, even after the lease was lost.
 func Hold(ctx context.Context, granted Record, token Token, store Store, k *Keeper) *Holding {
 	h := &Holding{
 		store: store, keeper: k, token: token, every: k.o.Timing.Renewal(), fence: k.Fence(token), own: granted,
@@ -66,8 +66,8 @@ func (h *Holding) Report(p Progress) {
 	}
 }
 
-// Observe passes on what the store shows of the profile now; a record without a state
-// stands for none. If the lease is over by that record, it is lost; if the lease is
+// Observe passes on what the store now shows of the profile; a record without a state means
+// that there is none. If the lease is over according to that record, it is lost; if it is
 // suspected or forgotten, it is written again. Observe does not block, and a later call
 // replaces one that was not looked at yet.
 func (h *Holding) Observe(r Record) {
@@ -80,9 +80,8 @@ func (h *Holding) Observe(r Record) {
 	}
 }
 
-// Stop ends the writes and waits until they have ended. One that was under way may
-// have been stored, so the caller makes later transitions by Change. Stop does not
-// shut the fence.
+// Stop ends the writes and waits until they have ended. A write that was under way may have
+// been stored, so the caller makes later transitions by Change. Stop does not shut the fence.
 func (h *Holding) Stop() {
 	h.stop()
 	<-h.done
@@ -141,8 +140,8 @@ func (h *Holding) end(cause error) {
 	h.lose(cause)
 }
 
-// write stores the progress, and the lease itself where it is suspected or forgotten.
-// done is false where it has to be tried again; lost is why the lease is lost, if it is.
+// write stores the progress, and the lease itself if it is suspected or forgotten. done is
+// false if the write has to be tried again; lost is why the lease is lost, if it is.
 func (h *Holding) write(ctx context.Context, p Progress) (done bool, lost error) {
 	ctx, cancel := context.WithTimeout(ctx, writeTime)
 	defer cancel()
@@ -163,7 +162,7 @@ func (h *Holding) write(ctx context.Context, p Progress) (done bool, lost error)
 	case errors.Is(err, ErrUnavailable):
 		return false, nil
 	}
-	// The store refuses the record because of what is in it. The progress is
-	// dropped, since the lease matters more.
+	// The store refuses the record because of its content. The progress is dropped, since the
+	// lease matters more.
 	return true, nil
 }

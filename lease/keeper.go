@@ -9,14 +9,13 @@ import (
 	"leasehold/internal/boottime"
 )
 
-// Keeper renews the presence of a launcher, and with it every lease that depends on
-// it. Only while the launcher may act is the Keeper's context alive and are the fences
-// of its leases open: both end, by the launcher's own clock, before any other launcher
-// may act.
+// Keeper renews the presence of a launcher, and with it every lease that depends on it. The
+// Keeper's context is alive, and the fences of its leases are open, only while the launcher may
+// act: both end, by the launcher's own clock, before any other launcher may act.
 type Keeper struct {
 	o KeeperOptions
-	// stay belongs to run until done is closed. Only its epoch, deadline and fences
-	// may be asked for at any time.
+	// stay belongs to run until done is closed. Only its epoch, deadline and fences may be read
+	// at any time.
 	stay *Stay
 
 	ctx  context.Context
@@ -36,9 +35,9 @@ type KeeperOptions struct {
 	Expiring func(left time.Duration)
 }
 
-// Keep opens a presence of the launcher that own describes, with an epoch above epoch,
-// and renews it until Stop. Stop or Leave has to be called once, also after the
-// presence was lost. The error is ErrUnavailable.
+// Keep opens a presence of the launcher that own describes, with a higher epoch than epoch, and
+// renews it until Stop. Stop or Leave has to be called once, even after the presence was lost.
+// The error is ErrUnavailable.
 func Keep(ctx context.Context, own Presence, epoch uint64, o KeeperOptions) (*Keeper, error) {
 	own.TTLSeconds = o.Timing.TTL.Seconds()
 	prev, err := o.Store.Presence(ctx, own.LauncherID)
@@ -86,8 +85,7 @@ func (k *Keeper) Fence(t Token) *Fence { return k.stay.Fence(t) }
 // Context ends when the presence is lost. Its cause is then an ErrExpired.
 func (k *Keeper) Context() context.Context { return k.ctx }
 
-// RenewNow renews at once. After the store was lost or went back, that writes the
-// presence again.
+// RenewNow renews at once. If the store was lost or went back, that writes the presence again.
 func (k *Keeper) RenewNow() {
 	select {
 	case k.wake <- struct{}{}:
@@ -95,15 +93,15 @@ func (k *Keeper) RenewNow() {
 	}
 }
 
-// Stop ends the renewals and waits until they have ended. It leaves the presence in the
-// store as it is: leases of it that are still held are suspected after a while.
+// Stop ends the renewals and waits until they have ended. It leaves the presence in the store
+// as it is: leases of it that are still held will be suspected after a while.
 func (k *Keeper) Stop() {
 	k.stop()
 	<-k.done
 }
 
-// Leave stops, shuts the fences, and closes the presence in the store, so that others
-// need not wait before they act. The error says that it could not be closed.
+// Leave stops the renewals, shuts the fences, and closes the presence in the store, so that
+// others need not wait before they act. The error says that it could not be closed.
 func (k *Keeper) Leave(ctx context.Context) error {
 	k.Stop()
 	k.stay.End() // others may act as soon as the presence is closed
@@ -175,9 +173,9 @@ func (k *Keeper) renew(ctx context.Context) error {
 			}
 			k.stay.Shown(current)
 		default:
-			// SwapPresence tries until its context ends. So either the deadline has
-			// come, or the store refuses the write; in that case the time that
-			// remains is needed to close everything.
+			// SwapPresence tries until its context ends. So either the deadline has come, or
+			// the store refuses the write. In that case the remaining time is needed to close
+			// everything.
 			return fmt.Errorf("%w: %w", ErrExpired, err)
 		}
 	}

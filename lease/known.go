@@ -6,15 +6,14 @@ import (
 	"time"
 )
 
-// Reasons in the record of a profile about whose home there is more to say than the store
-// says.
+// Reasons in the record of a profile if launchers know more about its home than the store does.
 const (
-	// ReasonContested: two launchers are known as the home, since the store forgot the
-	// first one. A person says which one it is.
+	// ReasonContested: two launchers are known as the home, because the store forgot the first
+	// one. A person decides which one it is.
 	ReasonContested = "home_contested"
 )
 
-// Known is what a launcher remembers of a profile, whether the store still does or not:
+// Known is what a launcher remembers about a profile, whether or not the store still knows it:
 // the highest token with which it saw the profile, and what the record said then.
 type Known struct {
 	ProfileID string `json:"profile_id"`
@@ -24,22 +23,22 @@ type Known struct {
 	State     State  `json:"state"`
 	AccountID string `json:"account_id,omitempty"`
 	ProxyID   string `json:"proxy_id,omitempty"`
-	// Sequence is the highest number of an event of the profile that was seen. A record
-	// that is stated again goes on above it, so that its events follow those before.
+	// Sequence is the highest number of an event of the profile that was seen. A record that is
+	// restated continues above it, so that its events follow the earlier ones.
 	Sequence uint64 `json:"sequence,omitempty"`
-	// Events are the last ones that records had in their outboxes. A store that goes back may
-	// lose them, and whoever remembers the number alone leaves a gap.
+	// Events are the last events that were in the outboxes of records. A store that goes back
+	// may lose them; if only the number was remembered, there would be a gap.
 	Events []Event `json:"events,omitempty"`
-	// Unproved says that nobody knows who wrote this down. Then nobody gets the profile
-	// because of it, and nothing else follows from it.
+	// Unproved says that nobody knows who wrote this memory. Then nobody is given the profile
+	// because of it, and it has no other effect.
 	Unproved bool `json:"unproved,omitempty"`
 }
 
 // maxKnownEvents is how many events are remembered of one profile: those of two sessions that
-// ended in order. Some kilobytes.
+// ended in order, which is some kilobytes.
 const maxKnownEvents = 4
 
-// Known is what is to be remembered of the record.
+// Known is what has to be remembered of the record.
 func (r Record) Known() Known {
 	return Known{
 		ProfileID: r.ProfileID, Home: r.Home, HomeToken: r.HomeToken, Token: r.Token, State: r.State, AccountID: r.AccountID, ProxyID: r.ProxyID, Sequence: r.Sequence,
@@ -47,8 +46,8 @@ func (r Record) Known() Known {
 	}
 }
 
-// lastEvents are the last of the remembered events and of those in an outbox, which come in
-// the place of remembered ones with their numbers and above.
+// lastEvents are the last of the remembered events and of those in an outbox. An event in the
+// outbox replaces remembered events with its number or a higher one.
 func lastEvents(known, outbox []Event) []Event {
 	if len(outbox) > 0 {
 		known = slices.DeleteFunc(slices.Clone(known), func(e Event) bool { return e.Sequence >= outbox[0].Sequence })
@@ -57,35 +56,35 @@ func lastEvents(known, outbox []Event) []Event {
 	return all[max(0, len(all)-maxKnownEvents):]
 }
 
-// Same tells whether two memories say the same.
+// Same tells whether two memories are equal.
 func (k Known) Same(other Known) bool {
 	same := slices.EqualFunc(k.Events, other.Events, Event.same)
 	k.Events, other.Events = nil, nil
 	return same && reflect.DeepEqual(k, other)
 }
 
-// Record is the record of the profile as far as it is remembered.
+// Record is the profile's record, as far as it is remembered.
 func (k Known) Record() Record {
 	return Record{ProfileID: k.ProfileID, Home: k.Home, HomeToken: k.HomeToken, Token: k.Token, State: k.State, AccountID: k.AccountID, ProxyID: k.ProxyID, Sequence: k.Sequence, Settings: Settings{MaxActiveRuns: 1}}
 }
 
-// Judgement is what one who remembers a profile says of its record.
+// Judgement is how a record compares with what a launcher remembers about the profile.
 type Judgement int
 
 // The judgements.
 const (
-	// Agrees: the record is as it is remembered, or a later one.
+	// Agrees: the record is the remembered one, or a later one.
 	Agrees Judgement = iota
-	// Forgets: there is no record, or an earlier one. Its home knows more.
+	// Forgets: there is no record, or an earlier one. The home knows more.
 	Forgets
-	// Contradicts: the record names another home, and that did not become the home under
-	// a token above the one that is remembered. So the store forgot the profile, and
-	// somebody made it anew.
+	// Contradicts: the record names another home, which did not become the home under a higher
+	// token than the remembered one. So the store has forgotten the profile, and somebody made
+	// it anew.
 	Contradicts
 )
 
-// Judge compares a record, which need not be there, with what is remembered. The zero
-// Known agrees with everything.
+// Judge compares a record, which need not exist, with what is remembered. The zero Known agrees
+// with everything.
 func (k Known) Judge(r Record) Judgement {
 	switch {
 	case k.Home == "":
@@ -100,8 +99,9 @@ func (k Known) Judge(r Record) Judgement {
 	return Agrees
 }
 
-// Learn returns what is remembered after the record was seen. What another launcher
-// recalled is news only to one who knows less. The number of the last event never falls.
+// Learn returns what is remembered after the record was seen. A record that another launcher
+// recalled is news only for a launcher that knows less. The number of the last event never
+// falls.
 func (k Known) Learn(r Record) Known {
 	switch {
 	case r.State == "" || r.Home == "", r.Token > MaxClaim || r.Sequence > uint64(MaxClaim): // no launcher comes to that
@@ -122,9 +122,9 @@ func (k Known) Learn(r Record) Known {
 	return now
 }
 
-// Later is the one of two memories of a profile that knows of the higher token; k, where
-// both know of the same, or nobody knows who wrote the other one. It has the higher number
-// of an event of the two.
+// Later is the one of two memories of a profile that knows the higher token; k, if both know
+// the same one, or if it is not known who wrote the other. The result has the higher event
+// number of the two.
 func (k Known) Later(other Known) Known {
 	switch {
 	case k.Home == "":
@@ -142,15 +142,15 @@ func (k Known) Later(other Known) Known {
 	return later
 }
 
-// after are the remembered events with numbers above one.
+// after are the remembered events with numbers above number.
 func (k Known) after(number uint64) []Event {
 	return slices.DeleteFunc(slices.Clone(k.Events), func(e Event) bool { return e.Sequence <= number || e.Sequence > k.Sequence })
 }
 
-// Recall states a profile that the store forgot, as another launcher than its home
-// remembers it. Nobody gets it, until its home is back, which knows more and says so by
-// Heal or Uphold, or a person decides. by is the launcher that remembers, token the
-// highest and sequence the last that anybody knows of.
+// Recall states the record of a profile that the store has forgotten, as a launcher that is not
+// its home remembers it. Nobody is given the profile until its home is back, which knows more
+// and says so by Heal or Uphold, or until a person decides. by is the launcher that remembers;
+// token is the highest token and sequence the last number that anybody knows of.
 func (r Record) Recall(k Known, by string, token Token, sequence uint64, now time.Time) (Record, error) {
 	was, runs, last := r.State, r.Runs, r.Sequence
 	if was == "" {
@@ -173,10 +173,10 @@ func (r Record) Recall(k Known, by string, token Token, sequence uint64, now tim
 	return r, nil
 }
 
-// Contest quarantines a profile whose record names another home than the one that is
-// remembered. That one is the home again, under a token above all that anybody knows of,
-// and with it own, the last record that it kept, where the caller has that; the other one
-// is named beside it. Both launchers stop, and a person decides.
+// Contest quarantines a profile whose record names another home than the remembered one. The
+// remembered home becomes the home again, under a token above all that anybody knows of, with
+// own, the last record that it kept, if the caller has that. The other home is named beside it.
+// Both launchers stop, and a person decides.
 func (r Record) Contest(k Known, own Record, token Token, sequence uint64, now time.Time) (Record, error) {
 	was, runs, other := r.State, r.Runs, r.Home
 	token = max(r.Token, k.Token, token)
@@ -190,6 +190,6 @@ func (r Record) Contest(k Known, own Record, token Token, sequence uint64, now t
 	return r.quarantine(Contested, runs, token, now)
 }
 
-// PersonDecides tells whether it follows from the reason of a quarantine alone that a
-// person decides, whatever an inspection finds.
+// PersonDecides tells whether the reason of a quarantine alone means that a person decides,
+// whatever an inspection finds.
 func PersonDecides(reason string) bool { return Distrusted(reason) || reason == ReasonContested }

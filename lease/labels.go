@@ -8,25 +8,25 @@ import (
 	"strings"
 )
 
-// Labels are what a profile's owner says of it, as names and values, so that a task can be
-// given any profile of which the same is said.
+// Labels are what a profile's owner says about it, as names and values, so that a task can be
+// given any profile that has certain labels.
 type Labels map[string]string
 
 // maxLabels is how many labels a profile may have.
 const maxLabels = 32
 
-// A label's name and value have neither a colon nor a comma, which separate them in URLs, and
-// a value no "*", which stands for any characters where profiles are asked for.
+// The name and value of a label contain neither a colon nor a comma, which separate them in
+// URLs. A value contains no "*", which stands for any characters when a task asks for labels.
 var (
 	labelName  = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._/-]{0,62}$`)
 	labelValue = regexp.MustCompile(`^[A-Za-z0-9._@/+-]{0,63}$`)
 	labelAsked = regexp.MustCompile(`^[A-Za-z0-9._@/+*-]{0,63}$`)
 )
 
-// Check returns an error that says which label a profile cannot have, and what would be one.
+// Check returns an error that says which label a profile cannot have, and what is allowed.
 func (l Labels) Check() error { return l.check(labelValue, "") }
 
-// CheckAsked is Check for labels that are asked for: their values may have a "*", which
+// CheckAsked is Check for labels that a task asks for: their values may contain a "*", which
 // stands for any characters.
 func (l Labels) CheckAsked() error { return l.check(labelAsked, " or *") }
 
@@ -54,7 +54,7 @@ func ParseLabel(text string) (name, value string, err error) {
 	return name, value, nil
 }
 
-// ParseLabels reads labels of the form "name:value". A name may be there once.
+// ParseLabels reads labels of the form "name:value". No name may occur twice.
 func ParseLabels(texts []string) (Labels, error) {
 	labels := Labels{}
 	for _, text := range texts {
@@ -70,7 +70,7 @@ func ParseLabels(texts []string) (Labels, error) {
 	return labels, nil
 }
 
-// Texts are the labels in the form that ParseLabels reads, by name.
+// Texts are the labels in the form that ParseLabels reads, sorted by name.
 func (l Labels) Texts() []string {
 	texts := make([]string, 0, len(l))
 	for _, name := range slices.Sorted(maps.Keys(l)) {

@@ -5,25 +5,25 @@ import (
 	"time"
 )
 
-// ReasonMoved is the reason in the record of a profile that came to another home.
+// ReasonMoved is the reason in the record of a profile that moved to another home.
 const ReasonMoved = "moved"
 
-// The ways in which a new home comes by the profile's directory.
+// Where a new home gets the profile's directory from.
 const (
-	DirectoryCopied   = "copied"   // of a directory that a person named
-	DirectoryEmpty    = "empty"    // it is made anew: nothing of the account's session is in it
-	DirectorySnapshot = "snapshot" // of a snapshot
+	DirectoryCopied   = "copied"   // it copies a directory that a person named
+	DirectoryEmpty    = "empty"    // it is made anew, without anything of the account's session
+	DirectorySnapshot = "snapshot" // it is made from a snapshot
 )
 
-// The mobilities of a profile.
+// The values of Settings.Mobility.
 const (
-	MobilityPinned = "pinned" // only a person gives it another home
-	MobilityFree   = "free"   // it moves to a launcher that is asked for it, by way of its snapshot
+	MobilityPinned = "pinned" // only a person can give it another home
+	MobilityFree   = "free"   // it moves by itself to a launcher that is asked for it, by way of its snapshot
 )
 
-// MayMove returns nil for a profile that may move by itself: its owner allows it, nobody has it,
-// and its newest snapshot is of the token that the record has, so that no session came after it.
-// Else it is a *MoveError.
+// MayMove returns nil if a profile may move by itself: its owner allows it, nobody has it, and
+// its newest snapshot was made under the record's token, so that no session came after it.
+// Otherwise the error is a *MoveError.
 func (r Record) MayMove() error {
 	switch {
 	case r.Mobility != MobilityFree:
@@ -40,37 +40,38 @@ func (r Record) MayMove() error {
 	return nil
 }
 
-// Move says how a profile came to its home, where another launcher was that before.
+// Move says how a profile came to its home, if another launcher was its home before.
 type Move struct {
-	// ID is unique to the move. The new home knows by it whether a move that it prepared was
-	// stored.
+	// ID is unique to the move. By it the new home recognizes whether a move that it prepared
+	// was stored.
 	ID string `json:"id"`
-	// From is the launcher that was the home. It is Home itself where a home got the directory
-	// anew.
+	// From is the former home. It is equal to Home if a home only got a new directory.
 	From string `json:"from"`
-	// Token is the one under which the home changed. What is kept on another host under a
-	// lower one was left.
+	// Token is the token under which the home changed. Directories that other hosts keep under
+	// a lower token were left.
 	Token Token `json:"lease_token"`
 	// Directory is one of DirectoryCopied, DirectoryEmpty and DirectorySnapshot.
 	Directory string `json:"directory"`
-	// SnapshotID is the snapshot that the directory is of, and SnapshotToken its token.
+	// SnapshotID is the snapshot from which the directory was made, and SnapshotToken is its
+	// token.
 	SnapshotID    string `json:"snapshot_id,omitempty"`
 	SnapshotToken Token  `json:"snapshot_token,omitempty"`
-	// Person is what the person is called who moved it; empty: it moved by itself. Principal
-	// is who asked, as was proved.
+	// Person is the name of the person who moved the profile; empty: it moved by itself.
+	// Principal is who asked, as was proved.
 	Person    string    `json:"person,omitempty"`
 	Principal string    `json:"principal,omitempty"`
 	Note      string    `json:"note,omitempty"`
 	At        time.Time `json:"at"`
 }
 
-// MoveRequest is what a launcher, or a person through it, asks of a home that is there: to give
-// the profile up. It gives nobody any right. The next transition of the record ends it.
+// MoveRequest is what a launcher, or a person through it, asks a running home for: to give the
+// profile up. It gives nobody any right. The next transition of the record ends it.
 type MoveRequest struct {
-	// To is the launcher that is to be the home, and Floor the highest token that it knows of.
+	// To is the launcher that wants to be the home, and Floor is the highest token that it
+	// knows of.
 	To    string `json:"to"`
 	Floor Token  `json:"floor,omitempty"`
-	// Move is what will be said of the move; its From, Token and At are still to come.
+	// Move is what will be recorded about the move; its From, Token and At are filled in later.
 	Move Move `json:"move"`
 }
 
@@ -84,8 +85,8 @@ func (e *MoveError) Error() string {
 	return fmt.Sprintf("profile %s keeps its home: %s", e.Profile, e.Why)
 }
 
-// movable returns nil for a profile whose home may change: nobody holds it, it is not being
-// recovered, and it is known whose it is.
+// movable returns nil if the home of a profile may change: nobody holds the profile, it is not
+// in recovery, and its present home is not in doubt.
 func (r Record) movable(q MoveRequest, seen Token) error {
 	person := q.Move.Person != ""
 	switch {
@@ -109,11 +110,11 @@ func (r Record) movable(q MoveRequest, seen Token) error {
 	return r.MayMove()
 }
 
-// Move makes another launcher the home, under a token above all that anybody knows of, and
-// above which everything of the old home is. seen is the token of the record that was decided
-// on. What waited for a task to resume waits for a person then: the directory that the
-// decision was about stays behind. The caller knows that the old home is gone, or is the old
-// home itself, and has nothing open. Errors: *FencedError, *MoveError.
+// Move makes another launcher the home, under a token above all that anybody knows of, so that
+// everything of the old home is below it. seen is the token of the record on which the decision
+// was based. A profile that waited for a task to resume then waits for a person, because the
+// directory about which the decision was made stays behind. The caller knows that the old home
+// is gone, or is the old home itself and has nothing open. Errors: *FencedError, *MoveError.
 func (r Record) Move(q MoveRequest, seen Token, now time.Time) (Record, error) {
 	if err := r.movable(q, seen); err != nil {
 		return r, err
@@ -140,8 +141,8 @@ func (r Record) Move(q MoveRequest, seen Token, now time.Time) (Record, error) {
 	return r, err
 }
 
-// Ask returns the record with a request to its home, which is there, to give the profile up.
-// Errors are those of Move.
+// Ask returns the record with a request to its running home to give the profile up. Its errors
+// are those of Move.
 func (r Record) Ask(q MoveRequest, seen Token) (Record, error) {
 	if err := r.movable(q, seen); err != nil {
 		return r, err
@@ -151,7 +152,8 @@ func (r Record) Ask(q MoveRequest, seen Token) (Record, error) {
 	return r, nil
 }
 
-// Withdraw returns the record without the request of that id. false: it has none such.
+// Withdraw returns the record without the request of that id. It returns false if there is no
+// such request.
 func (r Record) Withdraw(id string) (Record, bool) {
 	if r.MoveRequest == nil || r.MoveRequest.Move.ID != id {
 		return r, false
@@ -161,7 +163,7 @@ func (r Record) Withdraw(id string) (Record, bool) {
 	return r, true
 }
 
-// GiveUp is Move as the home does it that was asked. A *MoveError where nobody asked.
+// GiveUp is Move as done by the home that was asked. The error is a *MoveError if nobody asked.
 func (r Record) GiveUp(now time.Time) (Record, error) {
 	if r.MoveRequest == nil {
 		return r, &MoveError{r.ProfileID, "nobody asks for it any more"}

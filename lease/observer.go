@@ -6,9 +6,9 @@ import (
 	"leasehold/internal/boottime"
 )
 
-// Observer decides, for one launcher, which other launchers have gone silent and what
-// to do about their leases. It knows only what it was shown. It measures time on this
-// host's clock alone, from when it first saw the very entry that has not changed since.
+// Observer decides, for one launcher, which other launchers have gone silent and what to do
+// about their leases. It knows only what it was shown. It measures time only on this host's
+// clock, beginning when it first saw an entry that has not changed since.
 type Observer struct {
 	own          string
 	abandonAfter time.Duration
@@ -17,21 +17,21 @@ type Observer struct {
 	recoveries map[string]unchanged[uint64]        // revisions of records in recovery, by profile
 }
 
-// unchanged is a value that has been the same since an instant.
+// unchanged is a value with the instant since which it has been the same.
 type unchanged[T any] struct {
 	value T
 	since boottime.Instant
 }
 
-// NewObserver returns the observer of the launcher own. After abandonAfter it abandons
-// the recovery of a profile whose home is gone.
+// NewObserver returns the observer of the launcher own. After abandonAfter it abandons the
+// recovery of a profile whose home is gone.
 func NewObserver(own string, abandonAfter time.Duration) *Observer {
 	return &Observer{own: own, abandonAfter: abandonAfter, presences: map[string]unchanged[PresenceEntry]{}, recoveries: map[string]unchanged[uint64]{}}
 }
 
-// Presences shows the observer the presences that the store has at now. Whenever a
-// presence is another than before, be it newer or older, the wait for its launcher
-// starts again; save where another launcher ended that stay, which is no sign of life.
+// Presences shows the observer the presences that are in the store at now. If a presence
+// differs from before, whether it is newer or older, the wait for its launcher starts again,
+// unless another launcher has only ended that stay, which is no sign of life.
 func (o *Observer) Presences(all []PresenceEntry, now boottime.Instant) {
 	shown := map[string]bool{}
 	for _, p := range all {
@@ -45,8 +45,8 @@ func (o *Observer) Presences(all []PresenceEntry, now boottime.Instant) {
 	}
 }
 
-// notice keeps the entry of the launcher, with now as its time if the launcher wrote another
-// one.
+// notice keeps the entry of the launcher, with now as its time if the launcher has written
+// another one.
 func (o *Observer) notice(launcher string, p PresenceEntry, now boottime.Instant) {
 	before, known := o.presences[launcher]
 	if !known || before.value.Revision != p.Revision || before.value.Presence.Nonce != p.Presence.Nonce {
@@ -58,12 +58,12 @@ func (o *Observer) notice(launcher string, p PresenceEntry, now boottime.Instant
 	}
 }
 
-// Of returns the presence of the launcher that was shown last; the zero Presence where
-// there was none.
+// Of returns the last presence of the launcher that was shown; the zero Presence if there was
+// none.
 func (o *Observer) Of(launcher string) Presence { return o.presences[launcher].value.Presence }
 
-// Start starts all waits again at now. It is called after the store went back, because
-// every holder then needs the time to write again what the store forgot.
+// Start starts all waits again at now. It is called after the store went back, because every
+// holder then needs time to write again what the store forgot.
 func (o *Observer) Start(now boottime.Instant) {
 	for launcher, w := range o.presences {
 		w.since = now
@@ -72,25 +72,25 @@ func (o *Observer) Start(now boottime.Instant) {
 	clear(o.recoveries)
 }
 
-// Step is what an observer may do about a lease. The zero Step is nothing.
+// Step is what an observer may do about a lease. The zero Step means nothing.
 type Step struct {
 	// Fact is the transition to make: Suspected, Fenced or Abandoned.
 	Fact Fact
-	// Close, where Fact is empty, is a presence to store in place of Prev: it
-	// closes the stay of a launcher that went silent.
+	// Close is set if Fact is empty: a presence to store instead of Prev, which closes the stay
+	// of a launcher that went silent.
 	Close *Presence
 	Prev  PresenceEntry
 }
 
-// Lease returns what is to be done about a lease of another launcher:
+// Lease returns what has to be done about a lease of another launcher:
 //
-//   - If it is held, and the presence that it depends on has not changed for longer
-//     than its holder may go without a renewal: close the presence.
+//   - If it is held, and the presence that it depends on has not changed for longer than its
+//     holder may go without a renewal: close the presence.
 //   - If it is held, and that presence is closed: suspect it, then fence it.
-//   - If it is quarantined or inspected, and its home has been gone for the time that
-//     was given to NewObserver: abandon the recovery.
+//   - If it is quarantined or inspected, and its home has been gone for the time that was given
+//     to NewObserver: abandon the recovery.
 //
-// A launcher recovers the profiles whose home it is itself; they get the zero Step.
+// A launcher recovers the profiles whose home it is itself, so these get the zero Step.
 func (o *Observer) Lease(e Entry, now boottime.Instant) Step {
 	r := e.Record
 	if r.State != Quarantined && r.State != Inspected {
@@ -120,9 +120,9 @@ func (o *Observer) held(r Record, now boottime.Instant) Step {
 	case p.Epoch >= r.PresenceEpoch && p.Closed:
 		return Step{Fact: Fenced}
 	}
-	// The presence is live, missing, or of an earlier stay. It counts as silent by
-	// the longer of the two TTLs. If the launcher came back in a later stay, it
-	// recovers its own leases, unless it goes silent again before that.
+	// The presence is live, missing, or of an earlier stay. It counts as silent after the
+	// longer of the two TTLs. If the launcher came back in a later stay, it recovers its own
+	// leases, unless it goes silent again before that.
 	ttl := max(p.TTL(), time.Duration(r.TTLSeconds*float64(time.Second)))
 	if now.Sub(w.since) < (Timing{TTL: ttl}).ObserverWait() {
 		return Step{}
@@ -131,10 +131,10 @@ func (o *Observer) held(r Record, now boottime.Instant) Step {
 	return Step{Close: &next, Prev: w.value}
 }
 
-// Silent tells whether a presence has not changed for longer than a launcher may go without
-// a renewal, closed or not: what depends on that launcher's word alone may be given to another
-// one. A launcher that comes back sooner finds everything as it left it. ttl is that of the
-// record in question. It is false for a launcher of which nothing was shown.
+// Silent tells whether a presence, closed or not, has not changed for longer than a launcher
+// may go without a renewal: what depends only on that launcher's word may then be given to
+// another one. A launcher that comes back sooner finds everything as it left it. ttl is that of
+// the record in question. Silent is false for a launcher of which nothing was shown.
 func (o *Observer) Silent(launcher string, ttl time.Duration, now boottime.Instant) bool {
 	w, known := o.presences[launcher]
 	if !known {

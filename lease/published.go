@@ -9,20 +9,20 @@ import (
 	"strings"
 )
 
-// Place is a place on the event stream: just behind one of its messages. Whoever read up to
-// there goes on from there.
+// Place is a place on the event stream: just after one of its messages. A reader that has read
+// up to it continues from there.
 type Place struct {
 	// Sequence is the message's number on the stream; zero: before the first one.
 	Sequence uint64
-	// Check is made of what the message says, so that a stream which was made again, or went
-	// back to an old copy, is not taken for the one that was read; zero: not known.
+	// Check is computed from the message, so that a stream that was made again, or went back to
+	// an old copy, is not taken for the one that was read; zero: not known.
 	Check uint32
 }
 
 // PlaceNow stands for the end of the stream, wherever that is.
 var PlaceNow = Place{Sequence: math.MaxUint64}
 
-// PlaceOf returns the place behind the message with a sequence and data.
+// PlaceOf returns the place after the message with this sequence and data.
 func PlaceOf(sequence uint64, data []byte) Place {
 	return Place{sequence, max(crc32.ChecksumIEEE(data), 1)}
 }
@@ -50,7 +50,7 @@ func ParsePlace(text string) (Place, error) {
 	return p, nil
 }
 
-// Published is an event as it stands on the event stream.
+// Published is an event as it is on the event stream.
 type Published struct {
 	Event
 	// Data is the event as it was published: JSON in one line.
@@ -65,21 +65,21 @@ type Loss string
 const (
 	// NothingLost: every event since the place is there.
 	NothingLost Loss = ""
-	// LostOldest: the oldest have left, as they do after their time, or where the stream is
-	// full.
+	// LostOldest: the oldest events were removed, as they are after some time, or when the
+	// stream is full.
 	LostOldest Loss = "left"
-	// LostStream: the stream is not the one that the place is on, or went back to an old
+	// LostStream: the stream is not the one to which the place belongs, or went back to an old
 	// copy. Some of its events may have been read before.
 	LostStream Loss = "stream_reset"
 )
 
-// EventPage is what was read of the event stream.
+// EventPage is a part of the event stream that was read.
 type EventPage struct {
 	Events []Published
-	// Through is the place up to which the stream was read. It is behind the last of Events,
-	// or further, where something stands on the stream that is no event.
+	// Through is the place up to which the stream was read. It is after the last of Events, or
+	// further, if the stream has messages that are not events.
 	Through Place
-	// Lost says what is missing before Events. Then they begin with the first one that is
+	// Lost says what is missing before Events, which then begin with the first event that is
 	// kept.
 	Lost Loss
 }
@@ -93,5 +93,5 @@ func (e Event) Kind() string {
 	return subject[min(1, len(subject)-1)]
 }
 
-// IsEventKind tells whether there are events of the kind.
+// IsEventKind tells whether this is a kind of event.
 func IsEventKind(kind string) bool { return slices.Contains(EventKinds, kind) }

@@ -40,12 +40,12 @@ const (
 	Quarantined    State = "quarantined"     // only the recovery may use the profile
 	Inspected      State = "inspected"       // the facts for the decision are known
 	Available      State = "available"       // the profile may be granted
-	ResumePending  State = "resume_pending"  // it may be granted to the task that is to resume
+	ResumePending  State = "resume_pending"  // the profile may be granted to the task that is to resume
 	ManualReview   State = "manual_review"   // a person has to decide
 )
 
-// Record is the lease of one profile, as it is stored and as clients see it. It is
-// never deleted; a release is a state. Times are UTC and for people: no rule compares
+// Record is the lease of one profile, as it is stored and as clients see it. It is never
+// deleted; a release is a state. Its times are UTC, and are meant for people: no rule compares
 // them with the clock of another host.
 type Record struct {
 	ProfileID string `json:"profile_id"`
@@ -55,27 +55,27 @@ type Record struct {
 	State     State  `json:"state"`
 	Token     Token  `json:"lease_token"`
 	SessionID string `json:"session_id"`
-	// Principal is the name of who opened the last session, as was proved; empty where
-	// nobody knew. OwnerWorkerID and TaskID are what that one said. They stay after a
-	// release.
+	// Principal is the name of the principal that opened the last session, as was proved; empty
+	// if it was not known. OwnerWorkerID and TaskID are what that caller said. They stay after
+	// a release.
 	Principal     string `json:"principal,omitempty"`
 	OwnerWorkerID string `json:"owner_worker_id"`
 	TaskID        string `json:"task_id"`
 	LauncherID    string `json:"launcher_id"`
 	// Home is the launcher whose disk has the profile directory.
 	Home string `json:"home"`
-	// HomeToken is the token under which another launcher than before became the home;
-	// zero while it is the first one.
+	// HomeToken is the token under which the present home took over from another launcher; zero
+	// for the first home.
 	HomeToken Token `json:"home_token,omitempty"`
 	// OtherHome is the launcher that made the profile anew after the store had forgotten
 	// its home, until a person has decided which of the two it is.
 	OtherHome string `json:"other_home,omitempty"`
-	// Moved says how the profile came to its home; nil while that is the first one.
+	// Moved says how the profile came to its home; nil for the first home.
 	Moved *Move `json:"moved,omitempty"`
 	// MoveRequest asks the home to give the profile up; nil: nobody asks.
 	MoveRequest *MoveRequest `json:"move_request,omitempty"`
-	// RememberedBy is the launcher that stated a record which the store had forgotten, in
-	// the place of the home; empty once the home or a person has said more.
+	// RememberedBy is the launcher that recalled a record which the store had forgotten, in the
+	// place of the home; empty as soon as the home or a person has said more.
 	RememberedBy string `json:"remembered_by,omitempty"`
 	// BootID names the boot of the home host during which Chrome was started.
 	BootID string `json:"boot_id,omitempty"`
@@ -101,17 +101,17 @@ type Record struct {
 	Reason   string   `json:"reason"`
 	Decision string   `json:"decision"`
 	Reasons  []string `json:"reasons,omitempty"`
-	// DecisionVersion is the version of the table that Decision was made with; zero
-	// where a person decided, or where nobody could.
+	// DecisionVersion is the version of the table by which Decision was made; zero if a person
+	// decided, or if nobody could.
 	DecisionVersion int `json:"decision_version,omitempty"`
 	// EvidenceID is the newest bundle of the profile.
 	EvidenceID string `json:"evidence_id"`
-	// EvidenceSHA256 is the hash of the manifest of that bundle, in hexadecimal. The
-	// next bundle names it, so that it shows when a bundle is removed.
+	// EvidenceSHA256 is the hash of that bundle's manifest, in hexadecimal. The next bundle
+	// names it, so that the removal of a bundle can be noticed.
 	EvidenceSHA256 string `json:"evidence_sha256,omitempty"`
-	// SnapshotID is the profile's newest snapshot in the profile store, and SnapshotToken
-	// the token of the session after which it was made; empty and zero where there is none.
-	// It is of the profile as it is now only where SnapshotToken is Token.
+	// SnapshotID is the profile's newest snapshot in the profile store, and SnapshotToken is
+	// the token of the session after which it was made; empty and zero if there is none. The
+	// snapshot has the profile's present state only if SnapshotToken is Token.
 	SnapshotID    string `json:"snapshot_id,omitempty"`
 	SnapshotToken Token  `json:"snapshot_token,omitempty"`
 	// Outcome is how the task ended, as its worker said at the release.
@@ -128,22 +128,23 @@ type Record struct {
 
 	Settings
 
-	// WarmSince is since when the browser has been open without a session; zero
-	// where it is not. The launcher that has the browser sets it in the records that
-	// it shows to clients (GET /v1/profiles). It is never stored.
+	// WarmSince is since when the browser has been open without a session; zero if it is not.
+	// The launcher that has the browser sets it in the records that it shows to clients (GET
+	// /v1/profiles). It is never stored.
 	WarmSince time.Time `json:"warm_since,omitzero"`
-	// HomeSilentSince is since when nothing was heard of the home, where it counts as gone by
-	// the clock of the launcher that was asked; zero: it is there. It is never stored.
+	// HomeSilentSince is since when nothing was heard of the home, if it counts as gone by the
+	// clock of the launcher that was asked; zero: it is running. It is never stored.
 	HomeSilentSince time.Time `json:"home_silent_since,omitzero"`
-	// StaleSince is since when the launcher that was asked cannot reach the lease store, so that
-	// this is the record as it saw it last; zero: it can. It is never stored.
+	// StaleSince is since when the launcher that was asked cannot reach the lease store, so
+	// that this is the record as it last saw it; zero: it can reach the store. It is never
+	// stored.
 	StaleSince time.Time `json:"stale_since,omitzero"`
 
 	// Sequence is the number of the profile's last event. Each transition adds one
 	// or more.
 	Sequence uint64 `json:"sequence"`
-	// Nonce is unique to the write that stored this record. By it a writer that got
-	// no answer recognises its own write.
+	// Nonce is unique to the write that stored this record. A writer that got no answer
+	// recognizes its own write by it.
 	Nonce string `json:"nonce,omitempty"`
 	// Outbox has the events of the last transitions until they are known to be on
 	// the event stream. A transition and its event are one write, so neither can be
@@ -151,8 +152,8 @@ type Record struct {
 	Outbox []Event `json:"outbox,omitempty"`
 }
 
-// Settings are what the profile's owner sets for all its tasks. The account and the
-// proxy are settings too; they stand at the beginning of a Record.
+// Settings are what the profile's owner sets for all its tasks. The account and the proxy are
+// settings, too; they are at the beginning of a Record.
 type Settings struct {
 	// MaxActiveRuns is how many tasks may share the profile's browser at a time.
 	MaxActiveRuns   int      `json:"max_active_runs"`
@@ -162,8 +163,8 @@ type Settings struct {
 	// KeepWarm tells whether the browser stays open after a release; nil leaves
 	// that to the tasks.
 	KeepWarm *bool `json:"keep_warm,omitempty"`
-	// BrowserMemory is how much memory the browser may use, in bytes, where that
-	// is less than the limit of the host; zero means the limit of the host.
+	// BrowserMemory is how much memory the browser may use, in bytes, if that is less than the
+	// limit of the host; zero means the limit of the host.
 	BrowserMemory uint64 `json:"browser_memory_bytes,omitempty"`
 	// HarmlessRequests describe requests that change nothing in the account.
 	HarmlessRequests []string `json:"harmless_requests,omitempty"`
@@ -174,19 +175,20 @@ type Settings struct {
 	ReadOnly bool `json:"read_only,omitempty"`
 	// FenceHeaderOrigins are the origins that get the lease token with each request.
 	FenceHeaderOrigins []string `json:"fence_header_origins,omitempty"`
-	// SessionCheck is how it is found out whether the account is signed in; nil: it is not.
+	// SessionCheck says how to find out whether the account is signed in; nil: that is not
+	// checked.
 	SessionCheck *SessionCheck `json:"session_check,omitempty"`
-	// Labels are what tasks may ask for in the place of the profile's name.
+	// Labels are what tasks may ask for instead of the profile's name.
 	Labels Labels `json:"labels,omitempty"`
 }
 
-// HumanReview is the part that people have in a Record.
+// HumanReview is the part of a Record that is about people.
 type HumanReview struct {
-	// Review is the last decision that a person made about the profile; nil where
-	// there is none since the last grant.
+	// Review is the last decision that a person made about the profile; nil if there was none
+	// since the last grant.
 	Review *Review `json:"review,omitempty"`
-	// ByHand names the person who uses the profile by hand now, or who used it
-	// during the review that is open; nil where nobody does or did.
+	// ByHand names the person who uses the profile by hand now, or who used it during the open
+	// review; nil if nobody does or did.
 	ByHand *ByHand `json:"by_hand,omitempty"`
 }
 
@@ -196,10 +198,10 @@ type Run struct {
 	Token         Token  `json:"lease_token"`
 	OwnerWorkerID string `json:"owner_worker_id"`
 	TaskID        string `json:"task_id"`
-	// Principal is the name of who opened the session, as was proved; empty where nobody
-	// knew.
+	// Principal is the name of the principal that opened the session, as was proved; empty if
+	// it was not known.
 	Principal string `json:"principal,omitempty"`
-	// Exclusive says that the task shares the profile with nobody.
+	// Exclusive says that the task wants the profile to itself.
 	Exclusive  bool      `json:"exclusive,omitempty"`
 	AcquiredAt time.Time `json:"acquired_at,omitzero"`
 	// EvidenceID and Reason are set for a lost run.
@@ -210,18 +212,17 @@ type Run struct {
 // ByHand says that a person uses a profile by hand.
 type ByHand struct {
 	Holder string `json:"holder"`
-	// Principal is who the person was proved to be. Holder is the name that the person
-	// gave.
+	// Principal is who the person was proved to be. Holder is the name that the person gave.
 	Principal string    `json:"principal,omitempty"`
 	Note      string    `json:"note,omitempty"`
 	Since     time.Time `json:"since"`
-	// Review is the review that was open when the person took the profile; nil where
-	// none was. It is open again when the person is done.
+	// Review is the review that was open when the person took the profile; nil if there was
+	// none. It is open again when the person is done.
 	Review *OpenReview `json:"review,omitempty"`
 }
 
-// OpenReview has the members of a Record that describe an incident, while a person
-// who took the profile out of its review uses it.
+// OpenReview has the fields of a Record that describe an incident, while a person who took the
+// profile out of its review uses it.
 type OpenReview struct {
 	SessionID       string   `json:"session_id"`
 	OwnerWorkerID   string   `json:"owner_worker_id"`
@@ -250,11 +251,12 @@ type Review struct {
 	// person gave.
 	Principal string `json:"principal,omitempty"`
 	Note      string `json:"note,omitempty"`
-	// TokenSeen is the token of the record that the reviewer looked at.
+	// TokenSeen is the token of the record that the reviewer saw.
 	TokenSeen Token `json:"lease_token"`
-	// EvidenceID is the bundle that the reviewer decided on; empty where none was named.
+	// EvidenceID is the bundle on which the reviewer based the decision; empty if none was
+	// named.
 	EvidenceID string `json:"evidence_id,omitempty"`
-	// Home is the launcher that the reviewer made the home; empty: it stays.
+	// Home is the launcher that the reviewer made the home; empty: the home stays.
 	Home string    `json:"home,omitempty"`
 	At   time.Time `json:"at"`
 }
@@ -263,7 +265,7 @@ type Review struct {
 // one token of a NATS subject.
 var profileID = regexp.MustCompile(`^[A-Za-z0-9_-][A-Za-z0-9._-]{0,127}$`)
 
-// CheckProfileID returns nil if id has the form of a profile id, else an error that
+// CheckProfileID returns nil if id has the form of a profile id, and otherwise an error that
 // describes that form.
 func CheckProfileID(id string) error {
 	if !profileID.MatchString(id) {
@@ -279,15 +281,15 @@ func clip(s string) string {
 	return s
 }
 
-// Key returns the profile id as it stands in KV keys and NATS subjects. A dot, which
+// Key returns the profile id as it is written in KV keys and NATS subjects. A dot, which
 // separates the parts of those, becomes "=2E".
 func Key(profile string) string { return strings.ReplaceAll(profile, ".", "=2E") }
 
 // ProfileOfKey is the inverse of Key.
 func ProfileOfKey(key string) string { return strings.ReplaceAll(key, "=2E", ".") }
 
-// Clone returns a copy that shares nothing with r but ByHand, Moved and MoveRequest, which
-// nobody changes.
+// Clone returns a copy that shares nothing with r except ByHand, Moved and MoveRequest, which
+// are never changed.
 func (r Record) Clone() Record {
 	r.Reasons = slices.Clone(r.Reasons)
 	r.Runs = slices.Clone(r.Runs)

@@ -22,8 +22,8 @@ func (r Record) Suspect(reason string, ev Sealed, now time.Time) (Record, error)
 	return r.transition(Suspected, SuspectedStale, now, string(SuspectedStale))
 }
 
-// Reassert takes a suspicion back: the holder is alive, and its deadline never
-// passed. Each run is announced again by an event.
+// Reassert withdraws a suspicion: the holder is alive, and its deadline never passed. An event
+// announces each run again.
 func (r Record) Reassert(now time.Time) (Record, error) {
 	r.Reason, r.SuspectedAt = "reasserted", time.Time{}
 	r.HeartbeatAt = now.UTC()
@@ -37,15 +37,15 @@ func (r Record) Reassert(now time.Time) (Record, error) {
 	return r, nil
 }
 
-// Quarantine closes the profile to everybody but its recovery, and raises the token
-// above floor and above every token that the old holder could have. Each run gets an
-// event that it expired, since it ended without a release.
+// Quarantine closes the profile to everybody but its recovery, and raises the token above floor
+// and above every token that the old holder could have. Each run gets an event that it has
+// expired, because it ended without a release.
 func (r Record) Quarantine(floor Token, now time.Time) (Record, error) {
 	return r.quarantine(Fenced, r.Runs, floor, now)
 }
 
-// quarantine is Quarantine by one of the two facts that lead to that state. runs are
-// those that have ended with it.
+// quarantine is Quarantine, by one of the two facts that lead to that state. runs are the runs
+// that have ended with it.
 func (r Record) quarantine(fact Fact, runs []Run, floor Token, now time.Time) (Record, error) {
 	r.Token = max(r.Token, floor) + 1
 	r.RecoveryStartedAt, r.Runs = now.UTC(), nil
@@ -69,21 +69,21 @@ func (r Record) Inspect(ev Sealed, now time.Time) (Record, error) {
 	return r.transition(Examined, Inspected, now, string(Inspected))
 }
 
-// Verdict is what ends a recovery: the decision, and what comes with it.
+// Verdict is the result of a recovery: the decision, and what comes with it.
 type Verdict struct {
 	Decision string
 	Reasons  []string
 	// Version is the version of the decision table that was used.
 	Version int
-	// ResumeFrom is the step from which a task may resume, and Checkpoint the last
-	// safe checkpoint. Both belong to the decision to resume.
+	// ResumeFrom is the step from which a task may resume, and Checkpoint is the last safe
+	// checkpoint. Both belong to the decision to resume.
 	ResumeFrom, Checkpoint string
-	// Cooldown is how long the profile is not granted again, counted from now.
+	// Cooldown is the time, counted from now, in which the profile is not granted again.
 	Cooldown time.Duration
 }
 
-// Decide ends a recovery by the decision of the verdict. The error names a decision
-// that does not exist, or is a *TransitionError.
+// Decide ends a recovery with the verdict's decision. The error names a decision that does not
+// exist, or is a *TransitionError.
 func (r Record) Decide(v Verdict, now time.Time) (Record, error) {
 	r.Decision, r.Reasons, r.DecisionVersion = v.Decision, slices.Clone(v.Reasons), v.Version
 	fact, to := FoundUnclear, ManualReview

@@ -8,8 +8,8 @@ import (
 // ReasonByHand is the reason in the record of a lease that a person has.
 const ReasonByHand = "held_by_hand"
 
-// openReview returns what has to be known again when a person who takes the profile
-// out of manual review hands it back; nil where the profile is not in review.
+// openReview returns what has to be remembered when a person takes the profile out of manual
+// review, until they hand it back; nil if the profile is not in review.
 func (r Record) openReview() *OpenReview {
 	if r.State != ManualReview {
 		return nil
@@ -31,9 +31,9 @@ func (r Record) reviewedEvidence() string {
 	return r.EvidenceID
 }
 
-// reopen puts back the review that was open before a person took the profile by
-// hand. EvidenceID stays the newest bundle, that of the person's session; each bundle
-// names the one before it, so the incident's can be found from there.
+// reopen restores the review that was open before a person took the profile by hand. EvidenceID
+// stays the newest bundle, that of the person's session; each bundle names the one before it,
+// so the incident's bundle can be found from there.
 func (r Record) reopen() Record {
 	v := r.ByHand.Review
 	r.SessionID, r.OwnerWorkerID, r.TaskID, r.Principal = v.SessionID, v.OwnerWorkerID, v.TaskID, v.Principal
@@ -50,8 +50,8 @@ const (
 	ReviewKeep    = "keep"
 )
 
-// IncidentError says that a review names another bundle of evidence than that of the
-// incident which is open.
+// IncidentError says that a review names a bundle of evidence that does not belong to the open
+// incident.
 type IncidentError struct {
 	Profile, Named, Current string
 }
@@ -63,7 +63,7 @@ func (e *IncidentError) Error() string {
 // HomeError says that a review names a home that the profile cannot have.
 type HomeError struct {
 	Profile, Home, Named string
-	// Other is the launcher that may be named besides Home; empty: none.
+	// Other is the launcher that may be named instead of Home; empty: none.
 	Other string
 }
 
@@ -75,12 +75,12 @@ func (e *HomeError) Error() string {
 	return s + ", and no review changes that to " + e.Named
 }
 
-// Reviewed applies a person's decision. ReviewApprove makes the profile available
-// after the cooldown; ReviewKeep leaves it in review, with the note. An approval may say
-// which launcher is the home from now on, where that is open: of a contested profile, or
-// of one that is only remembered. A *FencedError where the person decided on a token that
-// is no longer the current one, an *IncidentError for the evidence of another incident, a
-// *HomeError for a home that is not open.
+// Reviewed applies a person's decision. ReviewApprove makes the profile available after the
+// cooldown; ReviewKeep leaves it in review, with the note. If the home is in question, because
+// it is contested or the profile is only remembered, an approval may say which launcher is the
+// home from now on. The error is a *FencedError if the person's decision was based on a token
+// that is no longer current, an *IncidentError if it was based on the evidence of another
+// incident, and a *HomeError if the named home is not in question.
 func (r Record) Reviewed(v Review, cooldown time.Duration, now time.Time) (Record, error) {
 	if v.TokenSeen != r.Token {
 		return r, &FencedError{Profile: r.ProfileID, Token: v.TokenSeen, Current: r.Token}

@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// RunsError says that what was asked does not fit the runs of a held profile: it
-// takes no further run, or cannot be released or go on without this one.
+// RunsError says that a request does not fit the runs of a held profile: the profile takes no
+// further run, or cannot be released, or cannot go on without this run.
 type RunsError struct {
 	Profile string
 	Why     string
@@ -17,8 +17,8 @@ func (e *RunsError) Error() string {
 	return fmt.Sprintf("profile %s takes no further run: %s", e.Profile, e.Why)
 }
 
-// join adds a run to a profile that is held already. A *RunsError where it takes no
-// further run.
+// join adds a run to a profile that is held already. The error is a *RunsError if the profile
+// takes no further run.
 func (r Record) join(q Request, now time.Time) (Record, error) {
 	if why := r.Shut(q.Exclusive); why != "" {
 		return r, &RunsError{Profile: r.ProfileID, Why: why}
@@ -33,8 +33,8 @@ func (r Record) join(q Request, now time.Time) (Record, error) {
 	return r.transition(Granted, Held, now, EventGranted)
 }
 
-// Shut says why a held profile takes no further run; it is empty where one may join.
-// exclusive says that the run wants the profile for itself.
+// Shut says why a held profile takes no further run; it is empty if one may join. exclusive
+// says that the run wants the profile to itself.
 func (r Record) Shut(exclusive bool) string {
 	switch {
 	case len(r.LostRuns) > 0:
@@ -49,9 +49,9 @@ func (r Record) Shut(exclusive bool) string {
 	return ""
 }
 
-// EndRun ends one of several runs, while the others go on. lost says that it did not
-// end in order. The last run of a profile ends by Release or Suspect instead. Errors:
-// *FencedError where no run has the token, *RunsError where it is the last one.
+// EndRun ends one of several runs, while the others go on. lost says that it did not end in
+// order. The last run of a profile ends by Release or Suspect instead. Errors: *FencedError if
+// no run has the token, *RunsError if it is the last one.
 func (r Record) EndRun(t Token, lost bool, reason, outcome string, ev Sealed, now time.Time) (Record, error) {
 	i := slices.IndexFunc(r.Runs, func(run Run) bool { return run.Token == t })
 	if i < 0 {
@@ -77,7 +77,7 @@ func (r Record) EndRun(t Token, lost bool, reason, outcome string, ev Sealed, no
 		return r, err
 	}
 	next = next.aboutRun(run)
-	// Reason and outcome were for the event: the lease itself goes on.
+	// Reason and outcome were only for the event: the lease itself goes on.
 	next.Reason, next.Outcome = reasonOfLease, ""
 	if last := next.Runs[len(next.Runs)-1]; next.SessionID == run.SessionID {
 		next.SessionID, next.OwnerWorkerID, next.TaskID, next.Principal = last.SessionID, last.OwnerWorkerID, last.TaskID, last.Principal

@@ -7,16 +7,16 @@ import (
 	"net/url"
 )
 
-// SessionCheck is how a profile's owner has it found out whether its account is signed in: a
-// URL that is asked for by GET, and what proves it.
+// SessionCheck says how to find out whether a profile's account is signed in: a URL to request
+// by GET, and what proves that it is.
 type SessionCheck struct {
-	// URL is a complete one, of http or https. What it leads to has to change nothing: best
-	// is what tells a page who is signed in. A redirect is not followed.
+	// URL is a complete http or https URL. Requesting it must not change anything; best is a
+	// URL that tells a page who is signed in. A redirect is not followed.
 	URL string `json:"url"`
-	// Status is that of the answer to one who is signed in; zero is 200.
+	// Status is the status of the answer if the account is signed in; zero means 200.
 	Status int `json:"status,omitempty"`
-	// Text is what the answer's body contains for the one who is signed in; empty: its
-	// status alone proves it.
+	// Text is what the answer's body contains if the account is signed in; empty: the status
+	// alone proves it.
 	Text string `json:"text,omitempty"`
 }
 
@@ -26,7 +26,7 @@ const (
 	maxCheckText = 256
 )
 
-// WantStatus is the status of the answer that proves it.
+// WantStatus is the status that proves that the account is signed in.
 func (c SessionCheck) WantStatus() int {
 	if c.Status == 0 {
 		return http.StatusOK
@@ -34,7 +34,7 @@ func (c SessionCheck) WantStatus() int {
 	return c.Status
 }
 
-// Validate returns an error that says what is wrong with a check.
+// Validate returns an error that says what is wrong with the check.
 func (c SessionCheck) Validate() error {
 	u, err := url.Parse(c.URL)
 	switch {

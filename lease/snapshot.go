@@ -2,21 +2,21 @@ package lease
 
 import "time"
 
-// AtRest tells whether the profile's directory is as somebody meant it to be: the last thing
-// that happened to the profile was the proper end of a session, or nobody had it yet since it
-// was made. It is free, and neither a recovery nor a person decided that it is.
+// AtRest tells whether the profile's directory is in a state that somebody intended: the last
+// thing that happened to the profile was the proper end of a session, or nobody has had it
+// since it was made. The profile is free, and not because of a recovery or a person's decision.
 func (r Record) AtRest() bool {
 	inOrder := r.SessionID == "" || !r.ReleasedAt.IsZero()
 	return r.State == Available && inOrder && r.Decision == "" && r.Review == nil
 }
 
-// ReasonRemade is the reason in the record of a profile that got another directory.
+// ReasonRemade is the reason in the record of a profile that got a new directory.
 const ReasonRemade = "remade"
 
-// Remake raises the token of a profile that nobody uses and that gets another directory in the
-// place of one that was put aside or removed, or never came to be. How the last session on that
-// one ended says nothing of this one, nor does a snapshot of that one, which may still be on its
-// way. by is who asked, as was proved.
+// Remake raises the token of a profile that nobody uses, and that gets a directory to replace
+// one that was archived or removed, or was never made. How the last session on the old
+// directory ended says nothing about the new one. Neither does a snapshot of the old one, which
+// may still be on its way. by is who asked, as was proved.
 func (r Record) Remake(by string, now time.Time) (Record, error) {
 	r.Token++
 	r.Reason, r.Decision, r.Reasons, r.DecisionVersion, r.Review = ReasonRemade, "", nil, 0, nil
@@ -27,9 +27,9 @@ func (r Record) Remake(by string, now time.Time) (Record, error) {
 	return r, err
 }
 
-// Snapshotted names the profile's newest snapshot, which was made under a token. The error
-// is a *FencedError unless that is the record's own: what was made under another token is
-// not what the profile is now.
+// Snapshotted names the profile's newest snapshot, which was made under a token. The error is a
+// *FencedError unless that is the record's own token: a snapshot with another token does not
+// have the profile's present state.
 func (r Record) Snapshotted(snapshotID string, token Token) (Record, error) {
 	if token != r.Token || !r.AtRest() {
 		return r, &FencedError{Profile: r.ProfileID, Token: token, Current: r.Token}
@@ -38,22 +38,22 @@ func (r Record) Snapshotted(snapshotID string, token Token) (Record, error) {
 	return r, nil
 }
 
-// WithoutSnapshot names no snapshot: the profile's directory was put aside or removed, and nobody
-// has what was in it from there, unless a person says so.
+// WithoutSnapshot names no snapshot: the profile's directory was archived or removed, and
+// nobody gets its content from a snapshot, unless a person says so.
 func (r Record) WithoutSnapshot() Record {
 	r.SnapshotID, r.SnapshotToken = "", 0
 	return r
 }
 
-// HasSnapshot tells whether the newest snapshot is of the profile as it is now.
+// HasSnapshot tells whether the newest snapshot has the profile's present state.
 func (r Record) HasSnapshot() bool { return r.SnapshotID != "" && r.SnapshotToken == r.Token }
 
-// ReasonSnapshotRestored is the reason in the record of a profile to which a person brought
-// back a snapshot.
+// ReasonSnapshotRestored is the reason in the record of a profile to which a person restored a
+// snapshot.
 const ReasonSnapshotRestored = "snapshot_restored"
 
-// RestoreSnapshot raises the token of a profile that nobody uses, into whose directory a
-// person brought back a snapshot. A profile in review stays there.
+// RestoreSnapshot raises the token of a profile that nobody uses, after a person restored a
+// snapshot into its directory. A profile in review stays there.
 func (r Record) RestoreSnapshot(snapshotID string, person Review, now time.Time) (Record, error) {
 	if person.TokenSeen != r.Token {
 		return r, &FencedError{Profile: r.ProfileID, Token: person.TokenSeen, Current: r.Token}

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// Standing is what a record says about the lease that a token stands for.
+// Standing is what a record says about the lease that belongs to a token.
 type Standing int
 
 // The standings.
@@ -34,10 +34,10 @@ func (r Record) Standing(t Token) Standing {
 	return Over
 }
 
-// standingFor is Standing for the holder itself, which also remembers its own grant.
-// A store that forgot may have granted the same token a second time, to a launcher on
-// another host that can open the directory too: then the lease is over. It is over, too,
-// where another host made the profile anew.
+// standingFor is Standing for the holder itself, which also remembers its own grant. A store
+// that forgot may have granted the same token a second time, to a launcher on another host that
+// can open the directory, too: then the lease is over. It is also over if another host made the
+// profile anew.
 func (r Record) standingFor(own Record, t Token) Standing {
 	if r.Home != "" && own.Home != "" && r.Home != own.Home {
 		return Over
@@ -49,8 +49,8 @@ func (r Record) standingFor(own Record, t Token) Standing {
 	return s
 }
 
-// Progress is what a session writes into its record between transitions. Empty fields
-// leave those of the record as they are.
+// Progress is what a session writes into its record between transitions. Empty fields leave
+// those of the record as they are.
 type Progress struct {
 	LastKnownURL, LastKnownStep, LastSafeCheckpoint string
 }
@@ -70,9 +70,9 @@ func (p Progress) apply(r Record) Record {
 	return r
 }
 
-// Uphold returns what the holder of the token writes over r: its progress, and the
-// whole lease where it is suspected or the store forgot it. own is the record as the
-// holder last wrote or saw it. A *FencedError where the lease is over.
+// Uphold returns what the holder of the token writes over r: its progress, and the whole lease
+// if it is suspected or the store forgot it. own is the record as the holder last wrote or saw
+// it. The error is a *FencedError if the lease is over.
 func (r Record) Uphold(own Record, t Token, p Progress, now time.Time) (Record, error) {
 	switch r.standingFor(own, t) {
 	case Over:
@@ -87,11 +87,11 @@ func (r Record) Uphold(own Record, t Token, p Progress, now time.Time) (Record, 
 	return p.apply(r), nil
 }
 
-// Continue moves the lease with the token to a later stay of the same launcher; q has
-// the presence epoch and the boot of that stay. The token remains, since nothing was
-// granted. The caller has proved that the earlier process has ended and that its lease
-// has not expired, so that nobody else could act in between. A *FencedError unless the record is held by
-// this launcher, in an earlier stay of the same boot, with exactly one run.
+// Continue moves the lease with the token to a later stay of the same launcher; q has the
+// presence epoch and the boot of that stay. The token stays the same, since nothing was
+// granted. The caller has proved that the earlier process has ended and that its lease has not
+// expired, so that nobody else could act in between. The error is a *FencedError unless this
+// launcher held the record in an earlier stay of the same boot, with exactly one run.
 func (r Record) Continue(t Token, q Request, now time.Time) (Record, error) {
 	one := len(r.Runs) == 1 && len(r.LostRuns) == 0 && r.Runs[0].Token == t && r.Token == t
 	if r.State != Held || !one || r.LauncherID != q.LauncherID || r.PresenceEpoch >= q.PresenceEpoch || r.BootID != q.BootID || q.BootID == "" {

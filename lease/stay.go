@@ -19,9 +19,9 @@ type Stay struct {
 	deadline atomic.Int64
 }
 
-// Begin returns the stay whose presence was stored as opened. sent is a reading of the
-// clock from before that write was first sent, because the store may have applied the
-// write at once, however late its answer came.
+// Begin returns the stay whose presence was stored as opened. sent is a reading of the clock
+// from before that write was first sent, because the store may have applied the write at once,
+// however late its answer came.
 func Begin(opened PresenceEntry, sent boottime.Instant, t Timing, clock boottime.Clock) *Stay {
 	s := &Stay{own: opened.Presence, timing: t, clock: clock, latest: opened}
 	s.extend(sent)
@@ -43,8 +43,8 @@ func (s *Stay) Fence(t Token) *Fence {
 	return &Fence{token: t, clock: s.clock, deadline: &s.deadline}
 }
 
-// Next returns the next renewal, and the entry that it is to replace. ErrExpired where
-// the store has shown that the stay is over.
+// Next returns the next renewal, and the entry that it has to replace. The error is ErrExpired
+// if the store has shown that the stay is over.
 func (s *Stay) Next(now time.Time) (prev PresenceEntry, next Presence, err error) {
 	if err := s.latest.Presence.allows(s.own); err != nil {
 		return s.latest, Presence{}, err
@@ -52,14 +52,14 @@ func (s *Stay) Next(now time.Time) (prev PresenceEntry, next Presence, err error
 	return s.latest, s.own.renew(now), nil
 }
 
-// Shown tells the stay what the store has, after a renewal found something else
-// than it expected. The next renewal replaces that.
+// Shown tells the stay what the store has, after a renewal found something other than it
+// expected. The next renewal replaces that.
 func (s *Stay) Shown(current PresenceEntry) { s.latest = current }
 
-// Renewed moves the deadline after a renewal that is known to be stored. sent is a
-// reading of the clock from before it was first sent. ErrExpired where the deadline
-// passed before the answer came: a message may have been refused by then, and a fence
-// never opens again.
+// Renewed moves the deadline after a renewal that is known to be stored. sent is a reading of
+// the clock from before it was first sent. The error is ErrExpired if the deadline passed
+// before the answer came: by then a message may have been refused, and a fence never opens
+// again.
 func (s *Stay) Renewed(stored PresenceEntry, sent boottime.Instant) error {
 	s.latest = stored
 	if s.clock() >= s.Deadline() {
@@ -69,8 +69,8 @@ func (s *Stay) Renewed(stored PresenceEntry, sent boottime.Instant) error {
 	return nil
 }
 
-// Closed returns the write that ends the stay in the store, and the entry that it is
-// to replace. due is false where the stay is over already.
+// Closed returns the write that ends the stay in the store, and the entry that it has to
+// replace. due is false if the stay is over already.
 func (s *Stay) Closed(now time.Time) (prev PresenceEntry, next Presence, due bool) {
 	p := s.latest.Presence
 	if p.allows(s.own) != nil {
@@ -79,5 +79,5 @@ func (s *Stay) Closed(now time.Time) (prev PresenceEntry, next Presence, due boo
 	return s.latest, p.Close(s.own.LauncherID, s.own.LauncherID, s.own.Epoch, now), true
 }
 
-// End passes the deadline, which shuts every fence of the stay.
+// End sets the deadline to the past, which shuts every fence of the stay.
 func (s *Stay) End() { s.deadline.Store(0) }

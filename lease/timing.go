@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// Timing is how long a lease is valid without a renewal, and what follows from that.
+// Timing is how long a lease is valid without a renewal. Other times follow from that.
 type Timing struct {
 	TTL time.Duration
 }
@@ -46,9 +46,9 @@ func (t Timing) ObserverWait() time.Duration {
 }
 
 // GrantDelay is how long nothing is granted on profile directories that another host could
-// open too, after a launcher started or the store went back. In that time a holder
-// that the store forgot either writes its lease again or stops. It is longer than
-// ObserverWait by one more drift bound.
+// open, too, after a launcher has started or the store went back. In that time a holder that
+// the store forgot either writes its lease again or stops. It is longer than ObserverWait by
+// one more drift bound.
 func (t Timing) GrantDelay() time.Duration {
 	return t.ObserverWait() + time.Duration(float64(t.TTL)*2*driftBound)
 }

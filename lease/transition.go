@@ -28,8 +28,8 @@ const (
 	Kept             Fact = "kept"              // a person left the profile in review
 	TakenByHand      Fact = "taken_by_hand"     // a person began to use the profile
 	HandedBack       Fact = "handed_back"       // that person is done, and the earlier review is open again
-	SnapshotRestored Fact = "snapshot_restored" // a person brought back a snapshot of the profile
-	Remade           Fact = "remade"            // the profile gets a directory in the place of one that is gone
+	SnapshotRestored Fact = "snapshot_restored" // a person restored a snapshot of the profile
+	Remade           Fact = "remade"            // the profile gets a directory to replace one that is gone
 	Moved            Fact = "moved"             // another launcher became the home
 	MovedByHand      Fact = "moved_by_hand"     // a person made another launcher the home
 	Restored         Fact = "restored"          // the store forgot the record; the home's own copy replaces it
@@ -57,9 +57,9 @@ type Transition struct {
 	By   Actor
 }
 
-// Table returns the whole table of transitions: one that is not in it is refused. Renewals
-// and changes of settings leave the state as it is and are not transitions. The slice is
-// the caller's own.
+// Table returns the whole table of transitions: one that is not in it is refused. Renewals and
+// changes of settings do not change the state, and are not transitions. The slice is the
+// caller's own.
 func Table() []Transition {
 	table := []Transition{
 		{"", Created, Available, Home},
@@ -96,9 +96,9 @@ func Table() []Transition {
 		{ManualReview, SnapshotRestored, ManualReview, Person},
 		{Available, Remade, Available, Home},
 	}
-	// A store that lost a record, or went back to an old copy, says nothing reliable
-	// about the profile. Those who remember may therefore replace the record, whatever
-	// state the store shows.
+	// A store that lost a record, or went back to an old copy, says nothing reliable about the
+	// profile. So a launcher that remembers the record may replace it, whatever state the store
+	// shows.
 	for _, from := range []State{"", Held, SuspectedStale, Quarantined, Inspected, Available, ResumePending, ManualReview} {
 		table = append(table,
 			Transition{from, Restored, Available, Home},
@@ -115,8 +115,7 @@ func Table() []Transition {
 // Free tells whether a profile in this state may be granted to somebody.
 func (s State) Free() bool { return s == "" || s == Available || s == ResumePending }
 
-// TransitionError says that a fact was stated in a state for which the table has no
-// such transition.
+// TransitionError says that the table has no transition by this fact from this state.
 type TransitionError struct {
 	Profile string
 	From    State
@@ -131,9 +130,9 @@ func (e *TransitionError) Error() string {
 	return fmt.Sprintf("lease of %s: %s cannot be %s", e.Profile, from, e.Fact)
 }
 
-// transition returns the record in the state to, with the events added to its outbox,
-// each under the next sequence number. A *TransitionError where the table does not
-// have this transition.
+// transition returns the record in the state to, with the events added to its outbox, each
+// under the next sequence number. The error is a *TransitionError if the table does not have
+// this transition.
 func (r Record) transition(fact Fact, to State, now time.Time, events ...string) (Record, error) {
 	if !slices.ContainsFunc(Table(), func(t Transition) bool { return t.From == r.State && t.Fact == fact && t.To == to }) {
 		return r, &TransitionError{Profile: r.ProfileID, From: r.State, Fact: fact}
@@ -146,7 +145,7 @@ func (r Record) transition(fact Fact, to State, now time.Time, events ...string)
 	return r, nil
 }
 
-// emit adds an event about the record as it is to the outbox.
+// emit adds an event about the record, as it is now, to the outbox.
 func (r Record) emit(name string, now time.Time) Record {
 	r.Sequence++
 	e := Event{
@@ -171,8 +170,8 @@ func (r Record) emit(name string, now time.Time) Record {
 	return r
 }
 
-// aboutRun makes the last event of the outbox one about this run. Without it an event
-// names the run that was granted last.
+// aboutRun makes the last event of the outbox be about this run. Otherwise an event names the
+// run that was granted last.
 func (r Record) aboutRun(run Run) Record {
 	e := &r.Outbox[len(r.Outbox)-1]
 	e.SessionID, e.OwnerWorkerID, e.TaskID, e.Principal = run.SessionID, run.OwnerWorkerID, run.TaskID, run.Principal

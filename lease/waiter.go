@@ -5,36 +5,36 @@ import (
 	"time"
 )
 
-// Waiter is a request that waits for a profile, as its launcher tells the other ones. It is a
-// hint about the order in which requests are served, and gives no right to anything: who gets
-// a profile is decided by the compare-and-swap of its record.
+// Waiter is a request that waits for a profile, as its launcher tells the other launchers. It
+// is a hint about the order in which requests are served, and gives no right to anything: who
+// gets a profile is decided by the compare-and-swap of its record.
 type Waiter struct {
-	// ID is unique, and nobody can guess it: a request that shows it at another launcher goes
-	// on waiting there in the same place.
+	// ID is unique and cannot be guessed: a request that shows it at another launcher continues
+	// to wait there, in the same place.
 	ID string `json:"id"`
-	// LauncherID is the launcher that the request waits at, and Epoch that of its presence. It
-	// counts for as long as that presence lasts.
+	// LauncherID is the launcher at which the request waits, and Epoch is the epoch of its
+	// presence. The waiter counts for as long as that presence lasts.
 	LauncherID string `json:"launcher_id"`
 	Epoch      uint64 `json:"epoch"`
 
-	// ProfileID is the profile that is waited for; empty: any that has the account and the
-	// labels, and that Patterns allow.
+	// ProfileID is the profile that the request waits for; empty: any profile that has the
+	// account and the labels, and that Patterns allow.
 	ProfileID string   `json:"profile_id,omitempty"`
 	AccountID string   `json:"account_id,omitempty"`
 	Labels    Labels   `json:"labels,omitempty"`
 	Patterns  []string `json:"profiles,omitempty"`
 
-	// Principal is the name of who asks, as was proved. WorkerID and TaskID are what that one
-	// said.
+	// Principal is the name of the caller, as was proved. WorkerID and TaskID are what the
+	// caller said.
 	Principal string `json:"principal,omitempty"`
 	WorkerID  string `json:"worker_id"`
 	TaskID    string `json:"task_id"`
 
-	// Priority is higher for what is to be served earlier.
+	// Priority is higher for requests that are served earlier.
 	Priority int `json:"priority,omitempty"`
-	// Round is the one in which it is the turn of this request of its worker.
+	// Round is the round in which it is this request's turn.
 	Round uint64 `json:"round"`
-	// Arrival is the revision under which it was stored first; zero: this one is the first.
+	// Arrival is the revision under which it was first stored; zero: this write is the first.
 	Arrival uint64 `json:"arrival,omitempty"`
 	// Since is for people.
 	Since time.Time `json:"since"`
@@ -54,23 +54,24 @@ type WaiterEntry struct {
 
 // WaiterStore keeps the waiters of all launchers. It may lose them.
 type WaiterStore interface {
-	// PutWaiter stores a waiter, also over an earlier one with its launcher and ID, and returns
-	// the revision.
+	// PutWaiter stores a waiter, replacing an earlier one with the same launcher and ID, and
+	// returns the revision.
 	PutWaiter(ctx context.Context, w Waiter) (revision uint64, err error)
 	// DropWaiter removes the waiter of a launcher, if it is there.
 	DropWaiter(ctx context.Context, launcher, id string) error
 	// WatchWaiters calls see, one call at a time, first with every waiter and then with every
-	// change, until ctx ends. It starts over where it may have missed something. The error
-	// says why it cannot.
+	// change, until ctx ends. It starts again if it may have missed something. The error says
+	// why it cannot.
 	WatchWaiters(ctx context.Context, see func(WaiterSight)) error
 }
 
 // WaiterSight is one thing that WatchWaiters reports.
 type WaiterSight struct {
-	// Entry is a waiter as it was stored. Where Gone is set it was removed, and has only its
-	// LauncherID and ID.
+	// Entry is a waiter as it was stored. If Gone is set, the waiter was removed, and Entry has
+	// only its LauncherID and ID.
 	Entry WaiterEntry
 	Gone  bool
-	// Fresh says that every waiter follows, and Complete that it did. There is no entry then.
+	// Fresh says that every waiter follows; Complete, that all have been reported. Then there
+	// is no entry.
 	Fresh, Complete bool
 }

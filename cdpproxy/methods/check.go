@@ -7,13 +7,13 @@ import (
 
 // The reasons of refusals, as journals and metrics name them.
 const (
-	ReasonMethod    = "method"    // it is refused whatever its parameters are
-	ReasonUnknown   = "unknown"   // it is in no class
-	ReasonURL       = "url"       // it names a URL that workers may not open
-	ReasonFile      = "file"      // it names a file outside of the exchange directory and the roots
-	ReasonParameter = "parameter" // it has a parameter that is refused
-	ReasonForm      = "form"      // its parameters can be read in more than one way
-	ReasonTarget    = "target"    // it is for one of Chrome's own pages
+	ReasonMethod    = "method"    // the method is refused, whatever its parameters are
+	ReasonUnknown   = "unknown"   // the method is in no class
+	ReasonURL       = "url"       // the command names a URL that workers may not open
+	ReasonFile      = "file"      // the command names a file outside the exchange directory and the roots
+	ReasonParameter = "parameter" // the command has a parameter that is refused
+	ReasonForm      = "form"      // the parameters can be read in more than one way
+	ReasonTarget    = "target"    // the command is for one of Chrome's own pages
 	ReasonPerson    = "person"    // a person has the session
 )
 
@@ -27,11 +27,11 @@ const (
 // Refusal says why a command is refused.
 type Refusal struct {
 	Reason string
-	// What is what the command named: a URL, a path or a parameter; may be empty.
+	// What is the URL, path or parameter that the command named; it may be empty.
 	What string
 	// Code is the code of the CDP error.
 	Code int
-	// Text says why, and what is allowed. Message puts the method before it.
+	// Text says why, and what is allowed. Message adds the method in front of it.
 	Text string
 }
 
@@ -53,8 +53,8 @@ func RefuseTarget() *Refusal {
 	return &Refusal{Reason: ReasonTarget, Code: codeServer, Text: "its target is one of Chrome's own pages or shows a file of the host; pages of the web and of the profile's extensions are allowed"}
 }
 
-// ToPrivileged tells whether a method may be used on one of Chrome's own pages: clients
-// that attach to every target send these, and they give nothing of the page away.
+// ToPrivileged tells whether a method may be used on one of Chrome's own pages: clients that
+// attach to every target send these methods, and they reveal nothing about the page.
 func ToPrivileged(method []byte) bool {
 	switch string(method) {
 	case "Runtime.runIfWaitingForDebugger", "Target.detachFromTarget", "Target.setAutoAttach":
@@ -65,21 +65,20 @@ func ToPrivileged(method []byte) bool {
 
 // Named are the files that a command names.
 type Named struct {
-	// Read are files, or directories of files, that pages are to read.
+	// Read are files, or directories of files, that pages will read.
 	Read []string
-	// Write is the directory that pages are to write downloads to.
+	// Write is the directory to which pages will write downloads.
 	Write string
-	// Downloads says that the command sets the behaviour of downloads: in Context, or in
-	// that of the session where Context is empty. Default says that it goes back to
-	// Chrome's own behaviour, which writes into the user's folder.
+	// Downloads says that the command sets the download behaviour: of Context or, if that is
+	// empty, of the session's context. Default says that it returns to Chrome's own behaviour,
+	// which writes into the user's folder.
 	Downloads, Default bool
 	// Context is the browser context that the command names.
 	Context string
 }
 
-// Check reads the parameters of a command: a JSON value without syntax errors, or
-// nothing. The method is nil for a command whose method is not in the table; name is the
-// command's.
+// Check reads the parameters of a command: a JSON value without syntax errors, or nothing. The
+// method is nil if the command's method is not in the table; name is its name.
 func Check(m *Method, name string, params []byte) (Named, *Refusal) {
 	if m == nil {
 		return Named{}, &Refusal{Reason: ReasonUnknown, What: name, Code: codeNoMethod, Text: "'" + shown(name) + "' wasn't found: leasehold passes the methods of docs/cdp-methods.md"}
@@ -118,7 +117,7 @@ func Check(m *Method, name string, params []byte) (Named, *Refusal) {
 		case "default":
 			named.Default = true
 		case "allow", "allowAndName":
-			// Chrome refuses it where it is missing.
+			// If it is missing, Chrome refuses the command.
 			named.Write, _ = p.text("downloadPath")
 		default:
 			p.fail(formRefusal("behavior", "one of deny, allow, allowAndName and default"))

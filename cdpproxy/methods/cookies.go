@@ -2,10 +2,10 @@ package methods
 
 import "bytes"
 
-// CookieUse tells what a command does with the cookies of a browser context: reads, that it
-// returns them, and writes, that it sets or removes some. A script reads them where it names
-// document.cookie or the Cookie Store API; one that puts these names together from pieces is
-// not recognised. What a script writes is the page's doing as far as can be seen.
+// CookieUse tells what a command does with the cookies of a browser context: whether it returns
+// them (reads), and whether it sets or removes some (writes). A script reads them if it names
+// document.cookie or the Cookie Store API; a script that puts these names together from pieces
+// is not recognized. What a script writes looks like an act of the page.
 //
 // It is called on the data path, for every command, and does not allocate.
 func CookieUse(method, params []byte) (reads, writes bool) {

@@ -6,19 +6,19 @@ import (
 	"time"
 )
 
-// Driving are methods that act on pages, for one reason.
+// Driving are methods that act on pages, with a common reason.
 type Driving struct {
 	Names []string
 	Why   string
 }
 
-// driving are the methods that a worker may not use while a person has its session. Two
-// who act at once undo each other's work, and what the journal calls the person's has to be
-// the person's. What only reads passes. So does what a client needs to follow the pages: it
-// sends Emulation commands and scripts for new documents to each tab that the person opens.
-// And so does the answer to a request that the worker paused, which would hang without it.
-// Runtime.evaluate and its like pass, too: nobody can tell a script that reads from one that
-// acts.
+// driving are the methods that a worker may not use while a person has its session. If two act
+// at once, they undo each other's work, and what the journal attributes to the person has to be
+// the person's. Methods that only read are allowed. So is what a client needs to follow the
+// pages: it sends Emulation commands and scripts for new documents to each tab that the person
+// opens. So is the answer to a request that the worker has paused, which would hang without it.
+// Runtime.evaluate and the like are allowed, too, because nobody can tell a script that reads
+// from one that acts.
 var driving = []struct{ names, why string }{
 	{`Input.cancelDragging Input.dispatchDragEvent Input.dispatchKeyEvent Input.dispatchMouseEvent Input.dispatchTouchEvent
 		Input.emulateTouchFromMouseEvent Input.imeSetComposition Input.insertText Input.synthesizePinchGesture
@@ -40,7 +40,8 @@ var driving = []struct{ names, why string }{
 		"It changes what the account has stored, or sends something."},
 }
 
-// WhileDriven returns the methods that are refused while a person has the session, by why.
+// WhileDriven returns the methods that are refused while a person has the session, grouped by
+// why.
 func WhileDriven() []Driving {
 	var all []Driving
 	for _, d := range driving {
@@ -62,8 +63,8 @@ func markDriving(all map[string]*Method) {
 	}
 }
 
-// RefusePerson is the refusal of a command that drives pages, in a session that the person
-// of that name has.
+// RefusePerson is the refusal of a command that drives pages while the person of that name has
+// the session.
 func RefusePerson(name string, since time.Time) *Refusal {
 	return &Refusal{
 		Reason: ReasonPerson, Code: codeServer,

@@ -1,10 +1,10 @@
-// Package methods says what a worker may do over CDP: each method of Chrome is in one
-// class. Some pass as they are. Some pass only with a URL of the web, inside the file
-// roots, or without certain parameters. Others are refused. A method that is in no class
-// is refused as one that does not exist, until somebody has thought about it.
+// Package methods says what a worker may do over CDP: every method of Chrome is in one class.
+// Some pass as they are. Some pass only with a URL of the web, with files inside the file
+// roots, or without certain parameters. Others are refused. A method that is in no class is
+// refused as if it did not exist, until somebody has classified it.
 //
-// The package is pure. It reads a command's parameters, and tells which files the command
-// names. Whether the session may use them is for its caller to find out.
+// The package is pure. It reads a command's parameters, and returns the files that the command
+// names. Its caller finds out whether the session may use them.
 package methods
 
 import (
@@ -14,20 +14,20 @@ import (
 // Class is what happens to the commands of a method.
 type Class uint8
 
-// The classes. The zero value is that of a method that is not in the table.
+// The classes. The zero value is for a method that is not in the table.
 const (
 	Unknown Class = iota
 	// Passes: the command goes to the browser as it is.
 	Passes
 	// Handled: the launcher carries it out, or does something before it passes.
 	Handled
-	// Web: it passes with a URL that a page of the web could open too.
+	// Web: it passes with a URL that a page of the web could open, too.
 	Web
-	// Files: it passes with files of the session's exchange directory or a file root.
+	// Files: it passes with files in the session's exchange directory or a file root.
 	Files
 	// Limited: it passes without the parameters that Method.Without lists.
 	Limited
-	// Flat: it passes where the sessions that it opens are used by their ids.
+	// Flat: it passes if the sessions that it opens are used by their ids.
 	Flat
 	// Refused: it never passes.
 	Refused
@@ -42,7 +42,7 @@ func (c Class) String() string {
 type Method struct {
 	Name  string
 	Class Class
-	// Why is one sentence that explains the class; empty where a method passes as it is.
+	// Why is one sentence that explains the class; empty if a method passes as it is.
 	Why string
 	// Without are the parameters with which a Limited method is refused.
 	Without []string
@@ -88,7 +88,7 @@ func index() map[string]*Method {
 	return all
 }
 
-// group are methods of one class for one reason.
+// group are methods of one class, with a common reason.
 type group struct {
 	class   Class
 	names   string

@@ -6,12 +6,12 @@ import (
 	"unicode/utf8"
 )
 
-// params are the members of one JSON object. What they say must be what Chrome reads, so
-// everything that two parsers could read in different ways is refused: a member that is
-// there twice, a character that is only half there, a value of another type.
+// params are the members of one JSON object. They have to mean what Chrome reads, so everything
+// that two parsers could read in different ways is refused: a member that occurs twice, half of
+// a character, a value of another type.
 type params struct {
 	members map[string]json.RawMessage
-	bad     *Refusal // the first thing that is wrong
+	bad     *Refusal // the first error
 }
 
 func (p *params) fail(r *Refusal) {
@@ -20,8 +20,8 @@ func (p *params) fail(r *Refusal) {
 	}
 }
 
-// readParams reads an object, the members of its members excepted. No value and null are
-// an object without members. raw is JSON without syntax errors.
+// readParams reads an object; members of its members are not read. A missing value and null
+// count as an object without members. raw is JSON without syntax errors.
 func readParams(raw []byte) (*params, *Refusal) {
 	p := &params{members: map[string]json.RawMessage{}}
 	if len(raw) == 0 || raw[0] == 'n' {
@@ -50,13 +50,13 @@ func readParams(raw []byte) (*params, *Refusal) {
 	return p, nil
 }
 
-// whole tells whether a string in JSON has only whole characters. Half of a pair of
-// surrogates is read as something else by each parser.
+// whole tells whether a JSON string has only whole characters. Half of a surrogate pair is read
+// differently by different parsers.
 func whole(raw []byte, decoded string) bool {
 	return utf8.ValidString(decoded) && (!strings.ContainsRune(decoded, utf8.RuneError) || !strings.Contains(strings.ToLower(string(raw)), `\ud`))
 }
 
-// text is a string, and whether it is given.
+// text returns a string, and whether it is given.
 func (p *params) text(name string) (value string, given bool) {
 	raw, given := p.members[name]
 	if !given {
@@ -71,7 +71,7 @@ func (p *params) text(name string) (value string, given bool) {
 // maxTexts is how many strings an array may have.
 const maxTexts = 10000
 
-// texts are the strings of an array. One that is missing is empty.
+// texts returns the strings of an array; none if it is missing.
 func (p *params) texts(name string) []string {
 	raw, given := p.members[name]
 	if !given {

@@ -1,8 +1,8 @@
 package methods
 
-// passing are the names of the methods that pass as they are, by domain. Whoever adds
-// one has thought about three questions: can it name a file of the host, can it open a
-// page that pages cannot open, and can it change how the browser reaches the network?
+// passing are the names of the methods that pass as they are, by domain. Before adding one,
+// think about three questions: can it name a file of the host, can it open a page that pages
+// cannot open, and can it change how the browser reaches the network?
 var passing = map[string]string{
 	"Accessibility": `
 		disable enable getAXNodeAndAncestors getChildAXNodes getFullAXTree getPartialAXTree getRootAXNode

@@ -4,25 +4,25 @@ import (
 	"strings"
 )
 
-// Schemes that a worker may open. A page of the web can open each of them as well, or
-// write what it shows itself. chrome-extension: are the pages of the profile's own
-// extensions: nobody can add one over CDP.
+// Schemes that a worker may open. A page of the web can open each of them as well, or could
+// show the same content itself. chrome-extension: is for the pages of the profile's own
+// extensions: nobody can add an extension over CDP.
 var webSchemes = map[string]bool{
 	"http": true, "https": true, "data": true, "blob": true, "javascript": true, "chrome-extension": true,
 }
 
-// Schemes of pages that are Chrome's own, or that show files. Chrome's own pages may do
-// what no page of the web may: chrome://settings changes the proxy and the folder of
-// downloads, and each chrome: page, also that of a new tab, can open it.
+// Schemes of pages that are Chrome's own, or that show files. Chrome's own pages can do things
+// that no page of the web can: chrome://settings changes the proxy and the download folder, and
+// every chrome: page, even that of a new tab, can open it.
 var privilegedSchemes = map[string]bool{
 	"file": true, "filesystem": true, "externalfile": true, "content": true,
 	"chrome": true, "chrome-untrusted": true, "chrome-search": true, "chrome-native": true, "chrome-distiller": true, "dom-distiller": true,
 	"devtools": true, "isolated-app": true, "trace": true,
 }
 
-// builtIn are the ids of extensions that come with Chrome, such as its viewer of PDF
-// files. Unlike those that a profile's owner installed, their pages may open Chrome's own
-// pages and manage other extensions.
+// builtIn are the ids of extensions that come with Chrome, such as its PDF viewer. Unlike those
+// that a profile's owner installed, their pages can open Chrome's own pages and manage other
+// extensions.
 var builtIn = map[string]bool{
 	"mhjfbmdgcfjbbpaeojofohoefgiehjai": true, // PDF
 	"nkeimhogjdpnpccoofpliimaahmaaome": true, // calls
@@ -36,7 +36,7 @@ var builtIn = map[string]bool{
 	"nmmhkkegccagdldgiimedpiccmgmieda": true, // payments
 }
 
-// isBuiltIn tells whether what follows chrome-extension: is a page of such an extension.
+// isBuiltIn tells whether the text after chrome-extension: is a page of such an extension.
 func isBuiltIn(rest string) bool {
 	id, _, _ := strings.Cut(strings.TrimLeft(rest, `/\`), "/")
 	id, _, _ = strings.Cut(id, `\`)
@@ -49,9 +49,9 @@ func isBuiltIn(rest string) bool {
 	return builtIn[strings.ToLower(id)] || strings.Contains(id, "%")
 }
 
-// scheme reads a URL's scheme as Chrome does: it cuts control characters and spaces at
-// both ends, drops tabs and line ends everywhere, and does not mind the case. rest is
-// what follows the colon. A URL without a scheme has "".
+// scheme reads a URL's scheme as Chrome does: it removes control characters and spaces at both
+// ends, removes tabs and line ends everywhere, and ignores the case. rest is the text after the
+// colon. The scheme of a URL without one is "".
 func scheme(url string) (name, rest string) {
 	url = strings.TrimFunc(url, func(r rune) bool { return r <= ' ' })
 	url = strings.NewReplacer("\t", "", "\n", "", "\r", "").Replace(url)
@@ -72,9 +72,9 @@ func scheme(url string) (name, rest string) {
 // maxNesting is how many schemes may stand before another one, as in view-source:.
 const maxNesting = 8
 
-// CheckURL returns nil for a URL that a worker may open: one that a page of the web could
-// open too. A URL without a scheme is one of them, since Chrome refuses it itself, or
-// opens about:blank instead.
+// CheckURL returns nil for a URL that a worker may open: one that a page of the web could open,
+// too. A URL without a scheme is allowed, since Chrome itself refuses it, or opens about:blank
+// instead.
 func CheckURL(url string) *Refusal {
 	outer := url
 	for range maxNesting {
@@ -99,8 +99,8 @@ func CheckURL(url string) *Refusal {
 	return refuseURL(outer, "it has too many schemes")
 }
 
-// aboutPage tells whether an about: URL is one of those that Chrome does not turn into
-// one of its own pages.
+// aboutPage tells whether an about: URL is one that Chrome does not turn into one of its own
+// pages.
 func aboutPage(rest string) bool {
 	page, _, _ := strings.Cut(rest, "#")
 	page, _, _ = strings.Cut(page, "?")
@@ -122,7 +122,7 @@ func privileged(url string) bool {
 	return true
 }
 
-// maxShown is how much of a URL or a path is shown of what was refused, in bytes.
+// maxShown is how much of a refused URL or path is shown, in bytes.
 const maxShown = 200
 
 func shown(s string) string {

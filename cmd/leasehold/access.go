@@ -14,10 +14,10 @@ import (
 	"leasehold/launcher/principal"
 )
 
-// Who may reach the sidecar, and how they are known.
+// This file is about who may reach the sidecar, and how callers are identified.
 
-// validateListen refuses a listener that strangers reach, or whose secrets can be read on
-// the way.
+// validateListen refuses a listener that strangers could reach, or whose secrets could be read
+// on the way.
 func (c RunConfig) validateListen() error {
 	host, err := splitAddress("--listen", c.Listen)
 	switch {
@@ -37,10 +37,10 @@ func (c RunConfig) validateListen() error {
 	return nil
 }
 
-// provesOthers tells whether there is a proof for callers of other hosts.
+// provesOthers tells whether there is a way to identify callers of other hosts.
 func (c RunConfig) provesOthers() bool { return c.TokenFile != "" || c.Tokens != "" }
 
-// notAdvertised is the --advertise-url of a sidecar that workers of its own host alone use.
+// notAdvertised is the --advertise-url of a sidecar that only workers of its own host use.
 const notAdvertised = "none"
 
 // validateAdvertised checks how others reach the sidecar.
@@ -61,8 +61,8 @@ func (c RunConfig) validateAdvertised() error {
 	return nil
 }
 
-// validateShared refuses an address of this host alone where other hosts share the NATS: the
-// workers that they send there would look for this sidecar on their own host.
+// validateShared refuses an address that only this host can reach if other hosts share the
+// NATS: the workers that they send to it would look for this sidecar on their own host.
 func (c RunConfig) validateShared() error {
 	if c.NATSURL == "" || c.natsIsHere() || c.AdvertiseURL == notAdvertised {
 		return nil
@@ -72,7 +72,7 @@ func (c RunConfig) validateShared() error {
 		told = c.scheme() + "://" + dialable(c.Listen)
 	}
 	if u, err := url.Parse(told); err != nil || !isLoopback(u.Hostname()) {
-		return nil // a bad one is refused as such
+		return nil // an invalid one is refused elsewhere
 	}
 	return fmt.Errorf("--nats-url is on another host, and %s is what the sidecars there would send workers to, which is their own host: "+
 		"give --advertise-url https://HOST:9333, by which they reach this one (with --listen, --tokens and TLS: docs/two-hosts.md), or --advertise-url none if workers of this host alone use it", told)
@@ -86,15 +86,15 @@ func (c RunConfig) advertised() string {
 	return strings.TrimSuffix(c.AdvertiseURL, "/")
 }
 
-// advertisesOthers tells whether callers are expected through the advertised URL whose
-// user the kernel does not know: they are on other hosts, or behind a proxy that speaks
-// TLS for the sidecar.
+// advertisesOthers tells whether callers are expected through the advertised URL whose user the
+// kernel cannot know: they are on other hosts, or behind a proxy that speaks TLS for the
+// sidecar.
 func (c RunConfig) advertisesOthers() bool {
 	u, err := url.Parse(c.advertised())
 	return c.advertised() != "" && (err != nil || !isLoopback(u.Hostname()) || u.Scheme == "https" && c.TLSCert == "")
 }
 
-// validateProofs checks by what callers are known.
+// validateProofs checks the settings by which callers are identified.
 func (c RunConfig) validateProofs() error {
 	if (c.TLSCert == "") != (c.TLSKey == "") {
 		return fmt.Errorf("--tls-cert and --tls-key go together: only one is given")
@@ -142,8 +142,8 @@ func (c RunConfig) peers() (users []principal.Principal, proxies []netip.Prefix,
 	return users, proxies, nil
 }
 
-// gate makes what tells who asks. With --token-file callers have to show its API token, as
-// that flag always meant: only --allow-uid makes an exception for a user.
+// gate makes the gate that identifies callers. With --token-file callers have to show its API
+// token, as that flag has always required; only --allow-uid makes an exception for a user.
 func (c RunConfig) gate(log zerolog.Logger) (*principal.Gate, error) {
 	g, err := principal.NewGate(principal.Options{
 		Own: uint32(os.Geteuid()), Users: c.Users, OnlyNamedUsers: c.advertisesOthers() || c.TokenFile != "", Token: c.Token, File: c.Tokens, Log: log,
@@ -154,7 +154,7 @@ func (c RunConfig) gate(log zerolog.Logger) (*principal.Gate, error) {
 	return g, nil
 }
 
-// tls is the configuration of listeners; nil where they speak plain HTTP.
+// tls is the TLS configuration of listeners; nil if they speak plain HTTP.
 func (c RunConfig) tls(log zerolog.Logger) (*tls.Config, error) {
 	if c.TLSCert == "" {
 		return nil, nil
@@ -170,7 +170,7 @@ func (c RunConfig) tls(log zerolog.Logger) (*tls.Config, error) {
 	return config, nil
 }
 
-// scheme is that of the sidecar's listeners.
+// scheme is the URL scheme of the sidecar's listeners.
 func (c RunConfig) scheme() string {
 	if c.TLSCert != "" {
 		return "https"

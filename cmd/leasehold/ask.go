@@ -12,16 +12,16 @@ import (
 	"leasehold/lease"
 )
 
-// sessionFlags name a living session: by its id, or as the only one of a profile. In a
-// command that exec runs both are in the environment.
+// sessionFlags name a living session: by its id, or as the only one of a profile. Both are in
+// the environment of a command that exec runs.
 type sessionFlags struct {
 	Session string      `env:"LEASEHOLD_SESSION" placeholder:"ID" help:"The session (default: the only one of the profile)."`
 	Token   lease.Token `env:"LEASEHOLD_TOKEN" placeholder:"N" help:"The session's lease token (default: the one shown now)."`
 }
 
-// find asks the sidecar for the session that the flags name, and the launcher that has the
-// profile where that is another one: the client asks that one from then on. profile may be empty
-// where the flags have an id.
+// find asks the sidecar for the session that the flags name. If another launcher has the
+// profile, it asks that one, and so does the client from then on. profile may be empty if the
+// flags have an id.
 func (f sessionFlags) find(ctx context.Context, sidecar *client, profile string) (api.Session, error) {
 	if f.Session != "" {
 		ask := func() (json.RawMessage, error) {
@@ -68,10 +68,10 @@ func (f sessionFlags) find(ctx context.Context, sidecar *client, profile string)
 	return api.Session{}, exitWith(exitUsage, "profile %s has %d living sessions: name one of them by --session (leasehold sessions lists them)", profile, len(found))
 }
 
-// ofProfile asks a list for what is of a profile.
+// ofProfile asks for a list that is limited to a profile.
 func ofProfile(profile string) url.Values { return url.Values{"profile_id": {profile}} }
 
-// with is the session under the token of the flags, if they have one.
+// with is the session with the token of the flags, if they have one.
 func (f sessionFlags) with(s api.Session) api.Session {
 	if f.Token != 0 {
 		s.Token = f.Token
@@ -128,7 +128,8 @@ func (c *askCmd) Run(a *app) error {
 	})
 }
 
-// tellAnswer prints who answered and what they said; on a line of its own, what they gave.
+// tellAnswer prints who answered and what they said, and on a line of its own the data that
+// they gave.
 func tellAnswer(a *app, answer api.Answer) error {
 	text := "answered by " + answer.By
 	switch {

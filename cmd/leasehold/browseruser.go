@@ -14,7 +14,7 @@ import (
 	"leasehold/launcher/sessionfile"
 )
 
-// browserUser reads --browser-user; nil: it is not given.
+// browserUser reads --browser-user; nil if it is not given.
 func (c RunConfig) browserUser() (*runas.User, error) {
 	if c.BrowserUser == "" {
 		return nil, nil
@@ -26,7 +26,7 @@ func (c RunConfig) browserUser() (*runas.User, error) {
 	return &u, nil
 }
 
-// mayRunAs refuses --browser-user where this process may not run programs as others.
+// mayRunAs refuses --browser-user if this process may not run programs as other users.
 func (c RunConfig) mayRunAs() error {
 	if c.User == nil {
 		return nil
@@ -40,10 +40,9 @@ func (c RunConfig) mayRunAs() error {
 // userPaths are the directories that the browser user has to be able to pass through.
 func (c RunConfig) userPaths() []string { return []string{os.TempDir(), c.ProfilesDir, c.DataDir} }
 
-// admitBrowserUser makes the sidecar's directories such that the browser user can pass
-// through them, and finds out whether browsers can run as that user. It is called when the
-// directories are there. Nobody else but that user gets at more by that: what is in them has
-// its own owner and mode.
+// admitBrowserUser lets the browser user pass through the sidecar's directories, and finds out
+// whether browsers can run as that user. It is called when the directories exist. Nobody but
+// that user gains access by it, and what is in the directories has its own owner and mode.
 func (s *service) admitBrowserUser(ctx context.Context) error {
 	c := s.config
 	if err := s.root.SetBrowserUser(c.User); err != nil {
@@ -67,8 +66,8 @@ func (s *service) admitBrowserUser(ctx context.Context) error {
 	return nil
 }
 
-// letPass lets other users pass through a directory of this user, without listing it. One of
-// root's is left as it is.
+// letPass lets other users pass through a directory of this user, without listing it. A
+// directory of root's is left as it is.
 func letPass(dir string) error {
 	info, err := os.Stat(dir)
 	if err != nil {
@@ -91,8 +90,8 @@ func (c RunConfig) tryBrowserUser(ctx context.Context, binary string, pass []str
 	return nil
 }
 
-// checkBrowserUser is what doctor says of it. It changes nothing: the sidecar's own
-// directories, through which that user can pass once the sidecar has started, are left out.
+// checkBrowserUser is doctor's check of the browser user. It changes nothing: it leaves out the
+// sidecar's own directories, through which that user can pass once the sidecar has started.
 func (c RunConfig) checkBrowserUser(ctx context.Context) (string, error) {
 	if c.User == nil {
 		return fmt.Sprintf("browsers run as the sidecar's own user (uid %d), %s", os.Getuid(), chrome.SandboxOf(nil)), nil
@@ -111,7 +110,7 @@ func (c RunConfig) checkBrowserUser(ctx context.Context) (string, error) {
 	return fmt.Sprintf("browsers run as %v, %s", c.User, chrome.SandboxOf(c.User)), nil
 }
 
-// existing is the directory, or the first one above it that is there.
+// existing is the directory, or the nearest one above it that exists.
 func existing(dir string) string {
 	for {
 		if _, err := os.Stat(dir); !errors.Is(err, fs.ErrNotExist) || dir == filepath.Dir(dir) {

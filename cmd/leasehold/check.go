@@ -14,8 +14,7 @@ type checkCmd struct {
 	Profile     profileArg `arg:"" help:"The profile, which nobody uses."`
 }
 
-// Run has the profile's session checked, and fails where the account is not signed in, or
-// nobody knows.
+// Run makes the profile's session check, and fails unless the account is signed in.
 func (c *checkCmd) Run(a *app) error {
 	return c.withSidecar(a, func(ctx context.Context, sidecar *client) error {
 		raw, err := sidecar.ask(ctx, http.MethodPost, nil, "v1", "profiles", string(c.Profile), "check")

@@ -38,7 +38,7 @@ type commands struct {
 	Guard      guardCmd      `cmd:"" hidden:"" help:"Bound the life of a sidecar's browsers; the sidecar runs it."`
 }
 
-// app has what a command works with besides its flags.
+// app is what a command works with besides its flags.
 type app struct {
 	stdin          io.Reader
 	stdout, stderr io.Writer
@@ -88,7 +88,7 @@ func (a *app) run(args []string) error {
 	return parsed.Run()
 }
 
-// usageError adds to an error of kong which --help to see. Its exit code is exitUsage,
+// usageError adds to an error of kong which --help to read. Its exit code is exitUsage,
 // whatever kong's would be.
 func usageError(err error) error {
 	what := "leasehold"
@@ -101,7 +101,7 @@ func usageError(err error) error {
 	return exitWith(exitUsage, "%w (see %s --help)", err, what)
 }
 
-// help prints kong's help, and the exit codes after the help of the whole program.
+// help prints kong's help. For the whole program the exit codes follow.
 func help(options kong.HelpOptions, ctx *kong.Context) error {
 	if err := kong.DefaultHelpPrinter(options, ctx); err != nil {
 		return err

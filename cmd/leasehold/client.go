@@ -22,7 +22,7 @@ import (
 type clientFlags struct {
 	URL       string `name:"url" env:"LEASEHOLD_URL" default:"http://127.0.0.1:9333" placeholder:"URL" help:"The sidecar (default: ${default})."`
 	TokenFile string `env:"LEASEHOLD_TOKEN_FILE" type:"path" placeholder:"FILE" help:"File with the API token that the sidecar asks for."`
-	// TrustHome are the patterns of homes.go.
+	// TrustHome are the patterns described in homes.go.
 	TrustHome []string `name:"trust-home" env:"LEASEHOLD_TRUST_HOME" placeholder:"URL" help:"Sidecars of other hosts that are shown the API token, too, where a profile lives there, such as https://*.example.com:9333; several by commas (default: none)."`
 	JSON      bool     `name:"json" help:"Print JSON as the sidecar answers it."`
 }
@@ -34,8 +34,8 @@ const requestTimeout = 2 * time.Minute
 // maxAnswer limits the size of a JSON answer, in bytes.
 const maxAnswer = 64 << 20
 
-// client sends requests to one sidecar, and to the home of a profile where that sidecar says
-// that it is another one.
+// client sends requests to one sidecar, or to a profile's home if that sidecar says that
+// another one is the home.
 type client struct {
 	*sidecarAt
 	query string // goes with every request
@@ -44,11 +44,11 @@ type client struct {
 	http  *http.Client
 }
 
-// sidecarAt is the sidecar that a client and its copies ask now. It changes before anything
-// runs beside the first request.
+// sidecarAt is the sidecar that a client and its copies now ask. It may change only before
+// anything runs beside the first request.
 type sidecarAt struct {
 	base *url.URL
-	// moved says that it is the home of a profile, which another sidecar named.
+	// moved says that this sidecar is a profile's home, and was named by another sidecar.
 	moved bool
 }
 
@@ -102,9 +102,9 @@ func (f clientFlags) printProblem(a *app, err error) error {
 	return err
 }
 
-// open sends a request. It returns the answer if its status is 2xx; the caller closes the
-// body. Other errors have the exit code exitUnreachable, or exitRefused and a
-// *refusedError. A request about a profile that lives on another host is sent there.
+// open sends a request. It returns the answer if its status is 2xx; the caller closes the body.
+// Other errors have the exit code exitUnreachable, or exitRefused and a *refusedError. A
+// request about a profile of another host is sent to that host.
 func (c *client) open(ctx context.Context, method string, in any, path ...string) (*http.Response, error) {
 	var body []byte
 	if in != nil {
@@ -172,7 +172,7 @@ func (c *client) refusal(response *http.Response) error {
 	return exitWith(exitUnreachable, "%s answered %s, which no leasehold would: what is --url?", c.base.Redacted(), response.Status)
 }
 
-// refusedError is a problem that the sidecar answered with, as text for people.
+// refusedError is a problem in the sidecar's answer, as text for people.
 type refusedError struct {
 	problem api.Problem
 	raw     []byte // as the sidecar sent it
@@ -195,8 +195,8 @@ func (e *refusedError) Error() string {
 
 func (e *refusedError) Unwrap() error { return &e.problem }
 
-// isFinal tells whether the sidecar has refused for a reason that stays. It is not if the
-// sidecar could not be reached, or if it answered with an error of its own (5xx).
+// isFinal tells whether the sidecar has refused for a permanent reason. That is not so if the
+// sidecar could not be reached, or answered with an error of its own (5xx).
 func isFinal(err error) bool {
 	var refused *refusedError
 	return errors.As(err, &refused) && refused.problem.Status < http.StatusInternalServerError
@@ -246,19 +246,20 @@ func (c *client) askFor(ctx context.Context, method string, in any, path ...stri
 	return b, nil
 }
 
-// list is the document with which the sidecar answers a request for several items: one page
-// of them.
+// list is the document with which the sidecar answers a request for several items: one page of
+// them.
 type list[T any] struct {
 	Items []T     `json:"items"`
 	Next  *string `json:"next"`
-	// Truncated says of a history that its oldest events have left.
+	// Truncated says of a history that its oldest events have been removed.
 	Truncated bool `json:"truncated"`
-	// StaleSince says of a list of profiles since when the sidecar cannot reach the lease store.
+	// StaleSince says, for a list of profiles, since when the sidecar cannot reach the lease
+	// store.
 	StaleSince time.Time `json:"stale_since"`
 }
 
-// askAll asks for all pages of a list. It returns the first answer, with the items of the
-// others behind its own.
+// askAll asks for all pages of a list. It returns the first answer, with the items of the other
+// pages added to its own.
 func (c *client) askAll(ctx context.Context, path ...string) (json.RawMessage, error) {
 	raw, err := c.ask(ctx, http.MethodGet, nil, path...)
 	if err != nil {

@@ -14,14 +14,14 @@ import (
 	"leasehold/lease"
 )
 
-// completionCmd prints what a shell needs to complete command lines. What there is to
-// complete comes from the grammar itself, by completeCmd.
+// completionCmd prints the script that a shell needs to complete command lines. The candidates
+// come from the grammar itself, by completeCmd.
 type completionCmd struct {
 	Shell string `arg:"" enum:"bash,zsh,fish" help:"The shell: bash, zsh or fish."`
 }
 
-// The scripts ask the binary that is being completed, so that they fit every version of it.
-// What it does not know is completed as a file name.
+// The scripts ask the binary whose command line is completed, so that they fit every version of
+// it. What it does not know is completed as a file name.
 var completionScripts = map[string]string{
 	"bash": `# To load it now: source <(leasehold completion bash)
 # For every shell:  leasehold completion bash > ~/.local/share/bash-completion/completions/leasehold
@@ -71,8 +71,8 @@ func (c *completionCmd) Run(a *app) error {
 	return err
 }
 
-// completeCmd prints how a command line can go on: one candidate a line, with what it means
-// behind a tab. It prints nothing where a file name is wanted, or nothing is known.
+// completeCmd prints how a command line can continue: one candidate on each line, with its
+// meaning after a tab. It prints nothing if a file name is wanted, or nothing is known.
 type completeCmd struct {
 	clientFlags `embed:""`
 	Words       []string `arg:"" optional:"" passthrough:"" help:"The words of the command line, the last one as far as it is typed."`
@@ -81,7 +81,7 @@ type completeCmd struct {
 // profilesTimeout is how long a completion may wait for the names of profiles.
 const profilesTimeout = time.Second
 
-// Run prints the candidates. It never fails: a shell could show no error.
+// Run prints the candidates. It never fails, because a shell could not show the error.
 func (c *completeCmd) Run(a *app) error {
 	words := c.Words
 	if len(words) > 0 && words[0] == "--" {
@@ -118,11 +118,11 @@ func (c *completeCmd) profiles() []string {
 	return names
 }
 
-// candidate is one way in which a command line can go on.
+// candidate is one way in which a command line can continue.
 type candidate struct{ text, help string }
 
-// complete returns how a command line can go on. The last word is the one that is being
-// typed, and may be empty. profiles is asked for the names of profiles where one is wanted.
+// complete returns how a command line can continue. The last word is the one being typed, and
+// may be empty. profiles is called if the name of a profile is wanted.
 func complete(grammar *kong.Node, words []string, profiles func() []string) []candidate {
 	typed := ""
 	if n := len(words); n > 0 {
@@ -192,14 +192,14 @@ func complete(grammar *kong.Node, words []string, profiles func() []string) []ca
 	return found
 }
 
-// place is where in the grammar a command line has come.
+// place is the position in the grammar that a command line has reached.
 type place struct {
 	node *kong.Node
 	args int        // of the command
-	flag *kong.Flag // whose value is wanted next
+	flag *kong.Flag // its value is expected next
 }
 
-// take takes the next word; false where nothing is known of what follows.
+// take takes the next word; false if nothing is known about what follows.
 func (p *place) take(word string) bool {
 	switch {
 	case p.flag != nil && word == "=": // bash makes it a word of its own
@@ -224,7 +224,7 @@ func (p *place) take(word string) bool {
 	return true
 }
 
-// command is the command of the place: the default one where none was named.
+// command is the command at this position; the default one if none was named.
 func (p *place) command() *kong.Node {
 	if p.node.DefaultCmd != nil {
 		return p.node.DefaultCmd
@@ -259,7 +259,8 @@ func (p *place) positional() []*kong.Value {
 	return all[p.args : p.args+1]
 }
 
-// valuesOf are the values that a flag or an argument can have; none where there is no list.
+// valuesOf are the values that a flag or an argument can have; none if there is no list of
+// them.
 func valuesOf(v *kong.Value) []string {
 	if v.Enum == "" {
 		return nil

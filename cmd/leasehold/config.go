@@ -85,8 +85,8 @@ func settingNames(root *kong.Node) []string {
 // Validate implements kong.Resolver. readSettings has checked every key.
 func (settings) Validate(*kong.Application) error { return nil }
 
-// Resolve implements kong.Resolver. For kong a resolver takes precedence over the
-// environment; here it is the other way round.
+// Resolve implements kong.Resolver. For kong a resolver overrides the environment; here the
+// environment overrides the file.
 func (s settings) Resolve(_ *kong.Context, _ *kong.Path, flag *kong.Flag) (any, error) {
 	value, ok := s[flag.Name]
 	if !ok || len(flag.Envs) == 0 || flag.Name == "config" {

@@ -15,16 +15,16 @@ import (
 // confineTimeout limits how long the browser's binary may take to say its version.
 const confineTimeout = 20 * time.Second
 
-// confinement is what the kernel confines browsers to, by --browser-sandbox. It is nil
-// if they are not confined.
+// confinement is what the kernel confines browsers to, according to --browser-sandbox. It is
+// nil if they are not confined.
 type confinement struct {
 	rules *chrome.Confinement
-	// text says what confines browsers, and cautions what does not.
+	// text says what confines browsers; cautions says what is not confined.
 	text     string
 	cautions []string
 }
 
-// uncovered is what no version of Landlock that is used here covers.
+// uncovered is what no version of Landlock covers that is used here.
 const uncovered = "Unix sockets with a path, UDP, and names, owners and lengths of files stay open"
 
 // planConfinement finds out what the kernel can do on this host. It returns an error if
@@ -75,7 +75,7 @@ func (c RunConfig) sharedDirs() []string {
 // ownFile is a file or directory of the sidecar, and the flag that names it.
 type ownFile struct{ flag, path string }
 
-// ownFiles are what no browser may reach as a whole.
+// ownFiles are what browsers may not reach as a whole.
 func (c RunConfig) ownFiles() []ownFile {
 	all := []ownFile{
 		{"--data-dir", c.DataDir}, {"--profiles-dir", c.ProfilesDir}, {"--nats-creds", c.NATSCreds}, {"--proxies", c.Proxies},
@@ -99,7 +99,7 @@ func (c RunConfig) ownFiles() []ownFile {
 	return given
 }
 
-// checkConfinement is what doctor says of it.
+// checkConfinement is doctor's check of the confinement.
 func (c RunConfig) checkConfinement(ctx context.Context) (string, error) {
 	binary, err := chrome.Find(c.Chrome)
 	if err != nil {

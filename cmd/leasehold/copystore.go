@@ -36,7 +36,7 @@ type copyStoreCmd struct {
 type storeCopy struct {
 	OK    bool            `json:"ok"`
 	Items []profileCopied `json:"items"`
-	// Unnamed is how many profiles the old store has that nobody named.
+	// Unnamed is how many profiles in the old store were not named.
 	Unnamed int `json:"unnamed_profiles"`
 }
 
@@ -52,7 +52,8 @@ type toCopy struct {
 	record *lease.Record
 }
 
-// Run copies, profile by profile. What is wrong with one keeps no other from being copied.
+// Run copies profile by profile. A problem with one profile does not keep the others from being
+// copied.
 func (c *copyStoreCmd) Run(a *app) error {
 	ctx, stop := interruptible()
 	defer stop()
@@ -105,7 +106,8 @@ func (c *copyStoreCmd) check() error {
 	return nil
 }
 
-// placeOf names the place of a store: two URLs of one have the same, as far as can be seen.
+// placeOf names the place of a store: two URLs of the same store have the same place, as far as
+// can be seen.
 func placeOf(raw string) (string, error) {
 	switch scheme, rest, _ := strings.Cut(raw, "://"); scheme {
 	case "file":
@@ -268,7 +270,7 @@ func storeProblem(flag string, err error) error {
 	return exitWith(code, "%s: %w", flag, err)
 }
 
-// copyAll copies the profiles, and prints what became of each. The error is for all of them.
+// copyAll copies the profiles, and prints the result of each. The error is about all of them.
 func (c *copyStoreCmd) copyAll(ctx context.Context, a *app, progress *progress, from, to *snapshots.Store, profiles []toCopy) (storeCopy, error) {
 	done, names := storeCopy{OK: true, Items: []profileCopied{}}, []string{}
 	failed, damaged := 0, 0
@@ -318,8 +320,8 @@ func (c *copyStoreCmd) copyAll(ctx context.Context, a *app, progress *progress, 
 	return done, nil
 }
 
-// hasNamed returns an error unless the store has the snapshot that a profile's record names, or a
-// later one.
+// hasNamed returns an error unless the store has the snapshot that a profile's record names, or
+// a later one.
 func hasNamed(ctx context.Context, to *snapshots.Store, r lease.Record) error {
 	if r.SnapshotID == "" {
 		return nil
@@ -334,7 +336,7 @@ func hasNamed(ctx context.Context, to *snapshots.Store, r lease.Record) error {
 	return fmt.Errorf("profile %s: its record names snapshot %s of token %d, and --from does not have it whole: is that the store which its sidecar uses?", r.ProfileID, r.SnapshotID, r.SnapshotToken)
 }
 
-// show prints what became of a profile.
+// show prints the result of a profile.
 func (c *copyStoreCmd) show(a *app, progress *progress, item profileCopied) {
 	if !c.JSON {
 		left := ""

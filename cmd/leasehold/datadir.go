@@ -19,8 +19,8 @@ import (
 	"leasehold/launcher/sessionfile"
 )
 
-// checkDirectories refuses directories whose files the sidecar believes and other users of
-// the host can write or replace.
+// checkDirectories refuses directories whose files the sidecar trusts if other users of the
+// host can write or replace them.
 func (c RunConfig) checkDirectories() error {
 	for _, dir := range []string{
 		c.DataDir, filepath.Join(c.DataDir, natsDir), filepath.Join(c.DataDir, spoolDir), filepath.Dir(signed.NewFile(c.DataDir).Path()), profiledir.GuardDir(c.ProfilesDir),
@@ -32,8 +32,8 @@ func (c RunConfig) checkDirectories() error {
 	return nil
 }
 
-// claimDataDir creates the data directory and locks it. Two launchers with one directory
-// would take each other's sessions for those of a launcher that died.
+// claimDataDir creates the data directory and locks it. If two launchers used one directory,
+// each would take the other's sessions for those of a launcher that died.
 func (s *service) claimDataDir() error {
 	c := s.config
 	if err := c.checkDirectories(); err != nil {
@@ -56,8 +56,8 @@ func (s *service) claimDataDir() error {
 	return nil
 }
 
-// openKept opens the profiles directory and the key of what the launcher keeps there and in
-// the data directory. At the first start with a key, what an earlier version left is signed.
+// openKept opens the profiles directory, and the key for what the launcher keeps there and in
+// the data directory. At the first start with a key, it signs what an earlier version has left.
 func (s *service) openKept() error {
 	c := s.config
 	file := signed.NewFile(c.DataDir)
@@ -84,8 +84,8 @@ func (s *service) openKept() error {
 	return file.Confirm()
 }
 
-// ownID is the id of the launcher: the configured one, or one that is made once and kept
-// in the data directory.
+// ownID is the id of the launcher: the configured one, or one that is made once and kept in the
+// data directory.
 func ownID(c RunConfig) (string, error) {
 	if c.LauncherID != "" {
 		return c.LauncherID, nil

@@ -38,8 +38,8 @@ func (d *dedicatedPorts) open(sessionID, addr string) (string, func(), error) {
 		Handler: d.handler(sessionID, l.Addr().String()), ReadHeaderTimeout: headerTimeout, IdleTimeout: d.idle,
 		ConnState: bounded.State, ConnContext: httpapi.ConnContext,
 	}
-	// A browser's connections end with it. The port goes on for a moment longer, while the
-	// evidence is stored: a client that kept a connection to it would find it open.
+	// A browser's connections end with it. The port goes on for a moment, while the evidence is
+	// stored: a client that kept a connection to it would find it still open.
 	server.SetKeepAlivesEnabled(false)
 	failed := func(err error) { d.log.Error().Err(err).Str("session", sessionID).Msg("dedicated port") }
 	url := "http://" + l.Addr().String()

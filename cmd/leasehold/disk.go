@@ -9,11 +9,11 @@ import (
 	"leasehold/launcher/api"
 )
 
-// reserveFile is the name of the file in the data directory whose space is given back when
-// the disk is full.
+// reserveFile is the name of the file in the data directory whose space is given back when the
+// disk is full.
 const reserveFile = "disk-reserve"
 
-// fillEvery is the time between two looks at whether the reserve can be made whole again.
+// fillEvery is the time between two checks of whether the reserve can be refilled.
 const fillEvery = 15 * time.Second
 
 // keepReserve keeps space free for evidence, journals and the embedded NATS.
@@ -31,7 +31,7 @@ func (s *service) keepReserve() (err error) {
 	return nil
 }
 
-// fillReserve takes the space again, once there is more than enough.
+// fillReserve takes the space again, as soon as there is more than enough.
 func (s *service) fillReserve() {
 	before := s.reserve.Left()
 	switch whole, err := s.reserve.Fill(uint64(s.config.MinFreeDisk)); {
@@ -42,8 +42,8 @@ func (s *service) fillReserve() {
 	}
 }
 
-// ping asks the lease store whether it can be used. What is wrong with the embedded NATS
-// is known here, and says more than that nobody answers.
+// ping asks the lease store whether it can be used. A problem of the embedded NATS is known
+// here, and says more than that nobody answers.
 func (s *service) ping(ctx context.Context) error {
 	if s.embedded != nil {
 		if problem := s.embedded.Problem(); problem != nil {
@@ -53,7 +53,7 @@ func (s *service) ping(ctx context.Context) error {
 	return s.leases.Ping(ctx)
 }
 
-// natsProblem is what callers are told of a problem of the embedded NATS.
+// natsProblem is what callers are told about a problem of the embedded NATS.
 func natsProblem(problem error) *api.Problem {
 	p := api.Refuse(api.CodeStoreUnavailable, "%v; nothing is granted until then", problem)
 	p.RetryAfter = 5

@@ -92,8 +92,8 @@ func (c *doctorCmd) print(a *app, checks []checkResult) error {
 	return t.flush()
 }
 
-// checkAll makes the checks, in the order in which run needs what they are about. quick
-// leaves out what takes long.
+// checkAll makes the checks, in the order in which run needs what they are about. quick leaves
+// out the slow ones.
 func (c RunConfig) checkAll(ctx context.Context, quick bool) []checkResult {
 	running, sidecar := c.checkSidecar(ctx)
 	checks := []checkResult{
@@ -119,7 +119,7 @@ func (c RunConfig) checkAll(ctx context.Context, quick bool) []checkResult {
 	if c.advertised() != "" {
 		checks = append(checks, check(ctx, "advertised address", func(ctx context.Context) (string, error) { return c.tryAdvertised(ctx, running) }))
 	}
-	if c.EvidenceStore != ownNATS { // that one is checked with NATS
+	if c.EvidenceStore != ownNATS { // that one is checked together with NATS
 		checks = append(checks, check(ctx, "evidence store", c.checkEvidenceStore))
 	}
 	if c.ProfileStore != "" {
@@ -142,8 +142,8 @@ func check(ctx context.Context, name string, find func(context.Context) (string,
 	return checkResult{name, true, detail}
 }
 
-// checkEvidenceStore tells whether bundles can be stored. In S3 it does what the sidecar
-// does at its start, which writes one small object; a directory is not made.
+// checkEvidenceStore tells whether bundles can be stored. For S3 it does what the sidecar does
+// at its start, which is to write one small object. It makes no directory.
 func (c RunConfig) checkEvidenceStore(ctx context.Context) (string, error) {
 	if strings.HasPrefix(c.EvidenceStore, "file:") {
 		dir, err := storeDir(c.EvidenceStore)
@@ -167,7 +167,7 @@ func (c RunConfig) checkEvidenceStore(ctx context.Context) (string, error) {
 	return config.String() + " takes bundles, and lets nobody write over them", nil
 }
 
-// checkProxies connects to each proxy and shows it the credentials. It reaches nobody through
+// checkProxies connects to each proxy and shows it the credentials. It contacts nobody through
 // them.
 func (c RunConfig) checkProxies(ctx context.Context) (string, error) {
 	set, err := proxies.Load(c.Proxies)
@@ -200,15 +200,16 @@ func (c RunConfig) display() string {
 	return "browsers open windows"
 }
 
-// limits tells how browsers are limited. If they cannot have control groups, that is no
-// failure.
+// limits tells how browsers are limited. It is not a failure if they cannot have control
+// groups.
 func (c RunConfig) limits() string {
 	plan, err := planGroups()
 	return limitsText(c, plan, err)
 }
 
-// checkDir tells whether the sidecar could write to the directory, or create it, by a file that is
-// gone again: what the kernel says of rights alone is true of /proc, too, where nobody can make one.
+// checkDir tells whether the sidecar could write to the directory, or create it, by making a
+// file and removing it. The permissions alone would not show it: in /proc they allow what the
+// kernel then refuses.
 func checkDir(flag, dir string) (string, error) {
 	at := dir
 	for {
@@ -254,7 +255,7 @@ func (c RunConfig) checkSidecar(ctx context.Context) (running bool, _ checkResul
 	return running, result
 }
 
-// errNoSidecar says that nothing answers as a sidecar does.
+// errNoSidecar says that nothing answers like a sidecar.
 var errNoSidecar = errors.New("no sidecar answers")
 
 // askReady asks the sidecar that listens where this one would.
@@ -264,8 +265,8 @@ func (c RunConfig) askReady(ctx context.Context) (string, error) {
 	defer transport.CloseIdleConnections()
 	if c.TLSCert != "" {
 		u.Scheme = "https"
-		// The certificate is for the name that others use. Nothing secret is sent, and
-		// nothing depends on the answer but this line of doctor.
+		// The certificate is for the name that others use. Nothing secret is sent, and only
+		// this line of doctor depends on the answer.
 		transport.TLSClientConfig = &tls.Config{InsecureSkipVerify: true}
 	}
 	r, err := http.NewRequestWithContext(ctx, http.MethodGet, u.String(), nil)

@@ -15,8 +15,9 @@ import (
 	"leasehold/launcher/api"
 )
 
-// evidenceCmds are the commands about evidence. The first one is the default. A profile
-// that has the name of a command needs it written out: leasehold evidence list verify.
+// evidenceCmds are the commands about evidence. The first one is the default. For a profile
+// that has the name of a command, the default command has to be written out: leasehold evidence
+// list verify.
 type evidenceCmds struct {
 	List   evidenceCmd `cmd:"" default:"withargs" help:"List a profile's evidence, or fetch a bundle."`
 	Export exportCmd   `cmd:"" help:"Save a bundle as one file that other people's tools open."`
@@ -37,7 +38,7 @@ type evidenceCmd struct {
 // manifestName is the name of the file with a bundle's manifest.
 const manifestName = "manifest.json"
 
-// openedName is the name of the file with what the manifest of an encrypted bundle hides.
+// openedName is the name of the file with the decrypted manifest of an encrypted bundle.
 const openedName = "manifest.opened.json"
 
 // Run lists the bundles, or fetches one of them.
@@ -104,11 +105,11 @@ func (c *evidenceCmd) fetch(ctx context.Context, a *app, sidecar *client, bundle
 type fetched struct {
 	raw    []byte // the manifest as it was sealed
 	sealed evidence.Manifest
-	clear  evidence.Manifest // what it hides, if that was opened; else the same
+	clear  evidence.Manifest // the decrypted manifest, if it was decrypted; otherwise the same
 	with   *crypt.Identities
 }
 
-// choose finds the bundle that is asked for. The bundles are sorted, the newest first.
+// choose finds the requested bundle. The bundles are sorted, newest first.
 func (c *evidenceCmd) choose(bundles []api.Bundle) (api.Bundle, error) {
 	for _, b := range bundles {
 		if c.Last || b.EvidenceID == c.ID {
@@ -145,7 +146,7 @@ func (c *evidenceCmd) save(ctx context.Context, a *app, sidecar *client, f fetch
 			return fmt.Errorf("evidence %s: part %q cannot be a file name: nothing was saved", f.sealed.EvidenceID, part.Name)
 		}
 	}
-	// Only the user may read it: there are screenshots and URLs of an account in it.
+	// Only the user may read it: it contains screenshots and URLs of an account.
 	if err := os.MkdirAll(c.Out, 0o700); err != nil {
 		return fmt.Errorf("--out: %w", err)
 	}
@@ -191,7 +192,7 @@ func (c *evidenceCmd) save(ctx context.Context, a *app, sidecar *client, f fetch
 	return nil
 }
 
-// part reads one part, in clear unless it is wanted as it is stored, and names its file.
+// part reads one part, decrypted unless it is wanted as it is stored, and names its file.
 func (c *evidenceCmd) part(ctx context.Context, sidecar *client, f fetched, name string) (file string, content []byte, err error) {
 	stored, err := evidence.ReadPart(ctx, restReader{sidecar}, f.sealed, name)
 	switch {
@@ -242,8 +243,8 @@ func (n *newFiles) remove() (err error) {
 	return err
 }
 
-// isFileName tells whether a name from outside is that of a visible file, and does not
-// lead out of the directory that it is joined to.
+// isFileName tells whether a name from outside is that of a visible file, and does not lead out
+// of the directory to which it is joined.
 func isFileName(name string) bool {
 	return name != "" && name[0] != '.' && len(name) <= 255 && !strings.ContainsRune(name, '/') && printable(name) == name
 }

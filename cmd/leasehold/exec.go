@@ -82,12 +82,11 @@ const (
 	outcomeFailed    = "failed"
 )
 
-// onFailureRelease is the value of --on-failure with which a command that fails is not
-// judged.
+// onFailureRelease is the value of --on-failure with which a failed command is not judged.
 const onFailureRelease = "release"
 
-// killDelay is the time between SIGTERM and SIGKILL for a command whose lease is
-// lost. Its connection has been closed by then.
+// killDelay is the time between SIGTERM and SIGKILL for a command whose lease is lost. By then
+// its connection has been closed.
 const killDelay = 10 * time.Second
 
 // Run leases the profile, runs the command, and releases the profile.
@@ -140,7 +139,7 @@ func (c *execCmd) run(a *app) error {
 	return &exitError{code: statusCode(status)}
 }
 
-// ending is how the session ends after the command ended so.
+// ending is how the session ends, given how the command ended.
 func (c *execCmd) ending(status *os.ProcessState) (outcome, recovery string) {
 	w, ok := status.Sys().(syscall.WaitStatus)
 	switch {
@@ -242,11 +241,11 @@ func (c *execCmd) acquire(sidecar *client, signals <-chan os.Signal) (*leasedSes
 	return s, nil
 }
 
-// maxFollowed is how many times a request for any profile goes on to another sidecar.
+// maxFollowed is how many times a request for any profile is sent on to another sidecar.
 const maxFollowed = 4
 
-// elsewhere is where a request for any profile is to go on, and what keeps its place there;
-// nil where the refusal says no such thing. An API token is not shown over a plainer
+// elsewhere is where a request for any profile has to go on, and what keeps its place there;
+// nil if the refusal does not say so. An API token is not shown over a less protected
 // connection than before.
 func elsewhere(from *url.URL, err error) (_ *url.URL, turn string) {
 	var refused *refusedError
@@ -262,8 +261,8 @@ func elsewhere(from *url.URL, err error) (_ *url.URL, turn string) {
 	return to, turn
 }
 
-// askForSession asks for a session and waits for the answer. A signal that would end a
-// program, which is returned, cancels the request; the answer may be there all the same.
+// askForSession asks for a session and waits for the answer. A signal that would end a program
+// cancels the request, and is returned; there may be an answer all the same.
 func (c *execCmd) askForSession(sidecar *client, m api.Manifest, signals <-chan os.Signal) (raw json.RawMessage, caught os.Signal, err error) {
 	ctx, cancel := context.WithTimeout(context.Background(), c.Wait+requestTimeout)
 	defer cancel()

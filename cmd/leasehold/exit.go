@@ -27,8 +27,8 @@ const (
 	exitSignal       = 128 // plus the signal's number
 )
 
-// exitMeanings says what each exit code means: in the help, in the manual and in
-// docs/configuration.md.
+// exitMeanings says what each exit code means. The help, the manual and docs/configuration.md
+// are made from it.
 var exitMeanings = []struct {
 	code    int
 	meaning string
@@ -57,7 +57,7 @@ YAML file of --config under the flag's name. A flag goes before a variable, a
 variable before the file.
 `
 
-// exitCodesHelp is what the help of the whole program ends with.
+// exitCodesHelp is the end of the help of the whole program.
 func exitCodesHelp() string {
 	var b strings.Builder
 	b.WriteString("Exit codes:\n")

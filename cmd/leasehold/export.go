@@ -14,9 +14,8 @@ import (
 	"leasehold/lease"
 )
 
-// exportCmd writes a bundle as one file. It checks every byte itself: what the sidecar
-// answers is compared with the hashes of the manifest, and what is encrypted is opened
-// here.
+// exportCmd writes a bundle as one file. It checks every byte itself: it compares the sidecar's
+// answers with the hashes of the manifest, and decrypts what is encrypted locally.
 type exportCmd struct {
 	clientFlags `embed:""`
 	ID          string   `arg:"" name:"bundle" help:"The bundle: its evidence id, as leasehold evidence PROFILE lists it."`
@@ -89,7 +88,7 @@ func (c *exportCmd) write(ctx context.Context, a *app, e *export.Export, progres
 	if name == "" {
 		name = e.FileName
 	}
-	// Only the user may read it: there are screenshots and URLs of an account in it.
+	// Only the user may read it: it contains screenshots and URLs of an account.
 	file, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
 		return fmt.Errorf("--out: %w", err)
@@ -119,7 +118,7 @@ func (c *counter) Write(b []byte) (int, error) {
 	return n, err
 }
 
-// restRecords reads through a sidecar what it knows of profiles.
+// restRecords reads, through a sidecar, what that knows about profiles.
 type restRecords struct{ sidecar *client }
 
 var _ export.Records = restRecords{}

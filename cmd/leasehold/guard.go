@@ -22,9 +22,9 @@ import (
 	"leasehold/launcher/profiledir"
 )
 
-// guardCmd is the process beside a sidecar that closes its browsers if the sidecar dies
-// and no other is started: see adopt.Guard. The sidecar starts it. Its standard input
-// is a pipe that is closed when the sidecar ends.
+// guardCmd is the process beside a sidecar that closes its browsers if the sidecar dies and no
+// other one is started: see adopt.Guard. The sidecar starts it. Its standard input is a pipe
+// that is closed when the sidecar ends.
 type guardCmd struct {
 	DataDir     string        `required:"" type:"path"`
 	ProfilesDir string        `required:"" type:"path"`
@@ -54,7 +54,7 @@ func (c *guardCmd) Run() error {
 	gone := make(chan struct{})
 	go func() {
 		defer close(gone)
-		_, _ = io.Copy(io.Discard, os.Stdin) // an error is an end, too
+		_, _ = io.Copy(io.Discard, os.Stdin) // an error is an end as well
 	}()
 	return adopt.Guard(context.Background(), adopt.GuardOptions{
 		ID: c.LauncherID, DataDir: c.DataDir, Root: root, Key: key, Gone: gone, Timeout: c.Timeout, Log: log,

@@ -70,8 +70,8 @@ func (c *holdCmd) open(ctx context.Context, a *app, sidecar *client) (*leasedSes
 		}
 		c.Token = &seen
 	}
-	// A signal does not end the request: the hold may be granted all the same, and has to be
-	// known then to be given back.
+	// A signal does not end the request: the hold may be granted all the same, and then has to
+	// be known in order to be given back.
 	raw, err := sidecar.ask(context.WithoutCancel(ctx), http.MethodPost, api.HoldRequest{
 		Write: api.Write{Token: *c.Token}, Holder: holder, Note: c.Note, LockTimeoutSeconds: c.For.Seconds(), Headless: c.Headless,
 	}, "v1", "profiles", id, "hold")
@@ -97,9 +97,9 @@ func (c *holdCmd) announce(a *app, s *leasedSession) {
 	}
 }
 
-// follow looks at the session now and then, until look says how it ended or returns an error,
-// or ctx ends: then it returns done as false. If the sidecar cannot be reached, follow goes on
-// until it answers.
+// follow checks the session at intervals, until look says how it ended or returns an error, or
+// until ctx ends: then done is false. If the sidecar cannot be reached, follow goes on until it
+// answers.
 func (s *leasedSession) follow(ctx context.Context, a *app, look func(now api.Session) (how string, err error)) (how string, done bool, err error) {
 	poll := time.NewTicker(holdPoll)
 	defer poll.Stop()
@@ -127,8 +127,8 @@ func (s *leasedSession) follow(ctx context.Context, a *app, look func(now api.Se
 	}
 }
 
-// waitUntilDone waits until the person is done, and returns how that was. The person
-// closes the browser, or sends a signal, on which the profile is released.
+// waitUntilDone waits until the person is done, and returns how that came about. The person
+// closes the browser, or sends a signal, which releases the profile.
 func (s *leasedSession) waitUntilDone(ctx context.Context, a *app) (string, error) {
 	how, done, err := s.follow(ctx, a, func(now api.Session) (string, error) {
 		switch {

@@ -9,13 +9,14 @@ import (
 	"leasehold/launcher/api"
 )
 
-// A sidecar that is asked about a profile of another host names that one's address (421). It
-// has the address from NATS, where every launcher can write one. So the commands go there, but
-// show an API token only to those whom the user named: whoever gets it can use it everywhere.
+// If a sidecar is asked about a profile of another host, it answers with that host's address
+// (421). It has the address from NATS, where every launcher can write one. So the commands go
+// there, but show an API token only to sidecars that the user named: whoever gets the token can
+// use it everywhere.
 
-// homePattern stands for sidecars that may be shown the API token.
+// homePattern describes sidecars that may be shown the API token.
 type homePattern struct {
-	scheme, host, port string // a host such as *.example.com stands for all below it
+	scheme, host, port string // a host such as *.example.com means every host below it
 }
 
 // parseHomePattern reads a URL without a path, whose host may begin with "*.".
@@ -54,8 +55,8 @@ func homeIn(err error) string {
 	return home
 }
 
-// moveTo has the client ask the home of a profile from now on. refusal is what the sidecar
-// said that it has asked so far. The error says why the home is not asked, and what to do.
+// moveTo makes the client ask the home of a profile from now on. refusal is the answer of the
+// sidecar that it asked so far. The error says why the home is not asked, and what to do.
 func (c *client) moveTo(home string, refusal error) error {
 	u, err := url.Parse(home)
 	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || u.User != nil {
@@ -77,7 +78,7 @@ func (c *client) moveTo(home string, refusal error) error {
 	return nil
 }
 
-// notAsked is the refusal with a reason more. It stays the same for --json.
+// notAsked is the refusal with one more reason. For --json it stays the same.
 func notAsked(refusal error, format string, args ...any) error {
 	return &exitError{exitRefused, fmt.Errorf("%w; %s", refusal, fmt.Sprintf(format, args...))}
 }

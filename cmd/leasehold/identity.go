@@ -31,8 +31,7 @@ func readIdentities(files []string) (*crypt.Identities, error) {
 	return with, nil
 }
 
-// lockedEvidence gives an error of opening evidence its exit code, where the key is what
-// is wrong.
+// lockedEvidence gives an error of opening evidence its exit code, if the key is the problem.
 func lockedEvidence(err error) error {
 	if errors.Is(err, crypt.ErrNoKey) {
 		return exitWith(exitLocked, "%w: give --identity with the private key of one of these, or --stored to save it as it is", err)

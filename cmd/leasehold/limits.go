@@ -7,11 +7,11 @@ import (
 	"leasehold/internal/cgroup"
 )
 
-// browserGroups prepares control groups for browsers, if they are wanted and the host has
-// them. The text says how browsers are limited, and if there are no groups, why.
+// browserGroups prepares control groups for browsers, if they are wanted and possible on this
+// host. The text says how browsers are limited and, if there are no groups, why.
 //
-// They are also prepared without limits in the settings, since a profile may have a limit
-// of its own. But then the launcher does not move itself into another group for them.
+// They are also prepared if the settings have no limits, since a profile may have a limit of
+// its own. But then the launcher does not move itself into another group for them.
 func browserGroups(c RunConfig) (groups *cgroup.Tree, text string) {
 	plan, err := planGroups()
 	if err == nil && (!plan.Move || c.limitsBrowsers()) {
@@ -32,8 +32,8 @@ func planGroups() (cgroup.Plan, error) {
 	return host.Plan()
 }
 
-// limitsText says how browsers are limited. The plan and the error are those of planGroups
-// or of carrying out the plan.
+// limitsText says how browsers are limited. The plan and the error come from planGroups, or
+// from carrying out the plan.
 func limitsText(c RunConfig, plan cgroup.Plan, err error) string {
 	how := fmt.Sprintf("control groups in %s (%s)", plan.Base, strings.Join(plan.Controllers, ", "))
 	switch {

@@ -10,13 +10,12 @@ import (
 	"github.com/alecthomas/kong"
 )
 
-// manCmd writes the manual pages, from the grammar that --help is made of.
+// manCmd writes the manual pages, from the same grammar as --help.
 type manCmd struct {
 	Dir string `arg:"" type:"path" help:"The directory to write them to; it is made if need be."`
 }
 
-// Run writes a page for the program and one for each command. It replaces those that are
-// there.
+// Run writes a page for the program and one for each command. It replaces existing pages.
 func (c *manCmd) Run(a *app) error {
 	if err := os.MkdirAll(c.Dir, 0o755); err != nil {
 		return fmt.Errorf("man: %w", err)
@@ -56,8 +55,8 @@ func manPages(grammar *kong.Node) map[string]string {
 	return pages
 }
 
-// commandsBelow are the commands that a person runs, the default ones under the names of
-// those that they are the default of.
+// commandsBelow are the commands that a person can run. A default command has the name of the
+// command whose default it is.
 func commandsBelow(n *kong.Node) []*kong.Node {
 	var all []*kong.Node
 	for _, child := range n.Children {
@@ -93,7 +92,7 @@ func programPage(grammar *kong.Node) string {
 	return p.String()
 }
 
-// synopsis is the arguments and the flags of a command, as --help has them.
+// synopsis is the arguments and the flags of a command, as --help shows them.
 func synopsis(command *kong.Node) string {
 	text := strings.TrimPrefix(command.Summary(), "leasehold ")
 	_, rest, _ := strings.Cut(text+" ", lastWord(command.Path())+" ")
@@ -162,10 +161,10 @@ func (p *manPage) options(command *kong.Node) {
 	}
 }
 
-// lineStart is what a line of roff may not begin with: it would be a request.
+// lineStart matches what a line of roff may not begin with, because it would be a request.
 var lineStart = regexp.MustCompile(`(?m)^[.']`)
 
-// roff is a text as the language wants it.
+// roff is a text in the form that the language needs.
 func roff(text string) string {
 	text = strings.NewReplacer(`\`, `\e`, "-", `\-`).Replace(text)
 	return lineStart.ReplaceAllString(text, `\&$0`)

@@ -27,8 +27,8 @@ func (c RunConfig) natsTarget() natsd.Target {
 	return natsd.Target{URL: c.NATSURL, Creds: c.NATSCreds, CA: c.NATSCA}
 }
 
-// natsIsOwn tells whether --nats-url is the address at which the embedded server would
-// listen. So it is where a variable that was meant for leasehold watch is left set.
+// natsIsOwn tells whether --nats-url is the address at which the embedded server would listen,
+// which is so if a variable that was meant for leasehold watch is still set.
 func (c RunConfig) natsIsOwn() bool {
 	own := strings.Replace(dialable(c.NATSListen), "localhost:", "127.0.0.1:", 1)
 	for one := range strings.SplitSeq(c.NATSURL, ",") {
@@ -51,7 +51,7 @@ func (c RunConfig) natsIsHere() bool {
 	return true
 }
 
-// refuseEmbedded refuses the NATS inside another sidecar as the one of --nats-url.
+// refuseEmbedded refuses a --nats-url that leads to the NATS inside another sidecar.
 func (c RunConfig) refuseEmbedded(nc *nats.Conn) error {
 	if !natsd.Embedded(nc) {
 		return nil
@@ -131,8 +131,8 @@ func (s *service) connectNATS(ctx context.Context) (err error) {
 	return nil
 }
 
-// surveyNATS writes to the log what of a NATS of the user's own could lose leases. The
-// embedded one was checked at its start.
+// surveyNATS logs what could make the user's own NATS lose leases. The embedded one was checked
+// at its start.
 func (s *service) surveyNATS(ctx context.Context) {
 	if s.config.NATSURL == "" {
 		return
@@ -148,11 +148,11 @@ func (s *service) surveyNATS(ctx context.Context) {
 	}
 }
 
-// embeddedNATS is how the embedded server is started. Who may read every profile may
+// embeddedNATS is how the embedded server is started. Those who may read every profile may
 // subscribe: by an API token, or as a user of this host.
 func (c RunConfig) embeddedNATS(gate *principal.Gate, log zerolog.Logger) (natsd.Options, error) {
 	o := natsd.Options{Dir: filepath.Join(c.DataDir, natsDir), Listen: c.NATSListen, Log: log}
-	// Events are of all profiles.
+	// The events are about all profiles.
 	reads := func(proofs principal.Proofs) (name string, ok bool) {
 		p, err := gate.Identify(proofs)
 		return p.Name, err == nil && p.Role.Has(principal.Read) && slices.Contains(p.Profiles, "*")
@@ -179,7 +179,7 @@ func (c RunConfig) embeddedNATS(gate *principal.Gate, log zerolog.Logger) (natsd
 // lease is lost with a server.
 func (s *service) replicas() int { return replicasOf(s.nats, s.config.NATSReplicas) }
 
-// replicasOf is how many copies a server keeps: those that were asked for, if any.
+// replicasOf is how many copies a server keeps: the requested number, if any.
 func replicasOf(nc *nats.Conn, asked int) int {
 	switch {
 	case asked > 0:

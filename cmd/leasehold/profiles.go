@@ -45,7 +45,7 @@ type profilesCmd struct {
 	Label       []string `sep:"none" placeholder:"NAME:VALUE" help:"Only those with this label; may be given several times, and a * in the value stands for any characters."`
 }
 
-// filters are the parameters of the list.
+// filters are the query parameters of the list.
 func (c *profilesCmd) filters() (url.Values, error) {
 	labels, err := lease.ParseLabels(c.Label)
 	if err == nil {
@@ -206,8 +206,7 @@ type removeCloneCmd struct {
 	Token       *lease.Token `placeholder:"N" help:"The lease token that was seen: another is refused (default: the one shown now)."`
 }
 
-// Run asks the sidecar to remove the clone, with the profile's token of now if none was
-// given.
+// Run asks the sidecar to remove the clone, with the profile's present token if none was given.
 func (c *removeCloneCmd) Run(a *app) error {
 	return c.withSidecar(a, func(ctx context.Context, sidecar *client) error {
 		token, err := seenToken(ctx, sidecar, c.Profile, c.Token)
@@ -218,8 +217,8 @@ func (c *removeCloneCmd) Run(a *app) error {
 	})
 }
 
-// seenToken is the lease token that was seen of a profile: the one that it has now if none
-// was given.
+// seenToken is the lease token that the user saw for a profile: its present one if none was
+// given.
 func seenToken(ctx context.Context, sidecar *client, profile profileArg, given *lease.Token) (lease.Token, error) {
 	if given != nil {
 		return *given, nil

@@ -16,14 +16,14 @@ import (
 	"leasehold/launcher/snapshots"
 )
 
-// progressEvery is how often a line of progress is written anew.
+// progressEvery is the least time between two updates of the line.
 const progressEvery = 200 * time.Millisecond
 
 // progress tells a person at a terminal how far long work has come, in one line that is
-// written over itself. Where the standard error is no terminal it says nothing. Its methods
-// may be called concurrently.
+// overwritten. If the standard error is not a terminal it says nothing. Its methods may be
+// called concurrently.
 type progress struct {
-	w io.Writer // nil: nobody looks
+	w io.Writer // nil: not a terminal
 
 	mu    sync.Mutex
 	at    string // what is being worked on, for the front of the line
@@ -31,10 +31,10 @@ type progress struct {
 	bytes uint64
 	parts int
 	shown time.Time
-	wide  int // how long the line is that is shown
+	wide  int // length of the line that is shown
 }
 
-// progress is for one piece of work; its end has to be called.
+// progress is for one piece of work; its method end has to be called.
 func (a *app) progress() *progress {
 	if !isTerminal(a.stderr) {
 		return &progress{}
@@ -42,7 +42,7 @@ func (a *app) progress() *progress {
 	return &progress{w: a.stderr}
 }
 
-// isTerminal tells whether what is written to w is read by a person at once.
+// isTerminal tells whether w is a terminal.
 func isTerminal(w io.Writer) bool {
 	f, ok := w.(*os.File)
 	if !ok {
@@ -65,14 +65,14 @@ func (p *progress) read(n int) {
 	p.show(fmt.Sprintf("%sread %d %s, %s", p.at, p.parts, cmp.Or(p.what, "files"), humanize.IBytes(p.bytes)))
 }
 
-// begin says what is worked on from now on, and what is read of it.
+// begin says what is worked on from now on, and how much of it has to be read.
 func (p *progress) begin(at, what string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.at, p.what = at+": ", what
 }
 
-// print writes a line of the result, in the place of the line of progress.
+// print writes a line of the result, replacing the line of progress.
 func (p *progress) print(w io.Writer, format string, args ...any) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -91,16 +91,16 @@ func (p *progress) end() {
 	}
 }
 
-// show writes a line over the one that is shown. What it cannot write is no loss.
+// show overwrites the line. A failure to write it does not matter.
 func (p *progress) show(line string) {
 	fmt.Fprintf(p.w, "\r%-*s\r%s", p.wide, "", line)
 	p.wide = len(line)
 }
 
-// of is a reader whose reading is counted.
+// of is a reader that counts what is read from it.
 func (p *progress) of(r evidence.Reader) evidence.Reader { return countedReader{r, p} }
 
-// ofObjects are objects whose reading is counted.
+// ofObjects are objects that count what is read from them.
 func (p *progress) ofObjects(o snapshots.Objects) snapshots.Objects { return countedObjects{o, p} }
 
 type countedObjects struct {

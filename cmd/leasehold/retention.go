@@ -45,8 +45,8 @@ func (s *service) applyRetention(ctx context.Context) {
 	}
 }
 
-// oweStrays has the bundles that nothing names, of the profiles whose home is here, named
-// by their next bundle.
+// oweStrays makes the next bundles of the profiles whose home is here name the bundles that
+// nothing names.
 func (s *service) oweStrays(ctx context.Context) error {
 	entries, err := s.leases.List(ctx)
 	if err != nil {
@@ -61,9 +61,9 @@ func (s *service) oweStrays(ctx context.Context) error {
 	return s.archive.OweStrays(ctx, heads)
 }
 
-// needs are the bundles that records name, and the sessions that are not over. A bundle is
-// needed in recovery and in review because somebody reads it, and in every other state
-// because the next bundle's chain refers to it.
+// needs are the bundles that records name, and the sessions that are not over. In recovery and
+// in review somebody reads the bundle, and in every other state the next bundle's chain refers
+// to it.
 func needs(entries []lease.Entry) evidence.Needs {
 	n := evidence.Needs{Profiles: map[string]bool{}, Evidence: map[string]bool{}, Sessions: map[string]bool{}}
 	for _, e := range entries {

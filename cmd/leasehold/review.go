@@ -26,9 +26,9 @@ func (c *reviewCmd) Run(a *app) error {
 	return c.withSidecar(a, func(ctx context.Context, sidecar *client) error { return c.decide(ctx, a, sidecar) })
 }
 
-// deciding returns who decides about a profile, and the lease token that was seen. Where no
-// token is given, the profile is shown first, and the token is the one that it has. does and
-// flag are for the error where nobody is named.
+// deciding returns who decides about a profile, and the lease token that they saw. If no token
+// is given, the profile is shown first, and the token is its present one. does and flag are for
+// the error if nobody is named.
 func deciding(ctx context.Context, a *app, sidecar *client, profile, name, does, flag string, seen lease.Token) (who string, token lease.Token, err error) {
 	if who, err = person(name, does, flag); err != nil || seen != 0 {
 		return who, seen, err
@@ -61,7 +61,7 @@ func (c *reviewCmd) decide(ctx context.Context, a *app, sidecar *client) error {
 	return err
 }
 
-// person is the name of who does something: the given one, or the user's.
+// person is the name of the person who acts: the given one, or the user's.
 func person(given, does, flag string) (string, error) {
 	if given == "" {
 		given = os.Getenv("USER")

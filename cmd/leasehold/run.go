@@ -59,11 +59,11 @@ const (
 	connectTimeout = 15 * time.Second
 	drainTimeout   = 60 * time.Second
 	serverTimeout  = 5 * time.Second
-	// headerTimeout limits how long a client may take to send what it asks for.
+	// headerTimeout limits how long a client may take to send its request.
 	headerTimeout = 10 * time.Second
 )
 
-// service is the sidecar: its parts, in the order in which they are started.
+// service is the sidecar, with its parts in the order in which they are started.
 type service struct {
 	config RunConfig
 	log    zerolog.Logger
@@ -72,24 +72,24 @@ type service struct {
 	chrome     string // the path of the browser's binary
 	gate       *principal.Gate
 	proxies    *proxies.Set // nil if none are configured
-	key        *signed.Key  // of what is kept on disk to be read back
+	key        *signed.Key  // signs what is kept on disk to be read back
 	roster     *roster.Roster
 	root       *profiledir.Root
 	files      *fileroots.Roots
 	launcherID string
 	groups     *cgroup.Tree // nil if browsers get no control groups
 	limits     string       // how browsers are limited, as text
-	// confinement is what the kernel confines browsers to; nil if it does not.
+	// confinement is what the kernel confines browsers to; nil if they are not confined.
 	confinement *chrome.Confinement
 	listener    net.Listener
 
 	reserve  *durable.Reserve
-	embedded *natsd.Server // nil with a NATS of the user's own
+	embedded *natsd.Server // nil if the user has a NATS of their own
 	nats     *nats.Conn
 	natsURL  string // without credentials
 	leases   *natskv.Store
 	archive  *evidence.Archive
-	// snapshots is nil where there is no profile store.
+	// snapshots is nil if there is no profile store.
 	snapshots *snapshots.Store
 
 	metrics   *prometheus.Registry
@@ -98,7 +98,7 @@ type service struct {
 	launcher  *launcher.Launcher
 }
 
-// newService returns a service of which nothing is started.
+// newService returns a service of which nothing is started yet.
 func newService(c RunConfig, log zerolog.Logger) *service {
 	s := &service{config: c, log: log, stops: stopList{log: log}, metrics: prometheus.NewRegistry()}
 	s.metrics.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
@@ -247,8 +247,8 @@ func (s *service) newLauncher() error {
 	return err
 }
 
-// serveHTTP starts to answer on the listener, and prepares what sessions with ports of
-// their own are answered by. The channel receives the error if the server fails.
+// serveHTTP begins to answer on the listener, and prepares the handler for sessions with ports
+// of their own. The channel receives the error if the server fails.
 func (s *service) serveHTTP() (failed <-chan error, err error) {
 	c := s.config
 	if s.dedicated.tls, err = c.tls(s.log); err != nil {
@@ -293,7 +293,7 @@ func (s *service) serveHTTP() (failed <-chan error, err error) {
 }
 
 // listenForOthers answers the sidecars of other hosts, which send workers here. It returns nil
-// where the NATS is this sidecar's own.
+// if the NATS is this sidecar's own.
 func (s *service) listenForOthers() (*httpapi.Referrals, error) {
 	if s.config.NATSURL == "" {
 		return nil, nil

@@ -41,8 +41,8 @@ func newSession(sidecar *client, raw json.RawMessage, task string) (*leasedSessi
 	return s, nil
 }
 
-// environment is that of the command: this process's, and what it has to know of its
-// session. base is the sidecar's URL.
+// environment is the environment of the command: this process's, with what the command has to
+// know about its session. base is the sidecar's URL.
 func (s *leasedSession) environment(a *app, base string) []string {
 	env := append(os.Environ(),
 		"LEASEHOLD_CDP_URL="+s.CDPURL, "LEASEHOLD_SESSION="+s.SessionID,
@@ -118,7 +118,7 @@ func (s *leasedSession) release(outcome, reason string) error {
 	return err
 }
 
-// end ends the session, and returns it as it ended.
+// end ends the session, and returns it in its final state.
 func (s *leasedSession) end(r api.Release) (api.Session, error) {
 	r.Token = s.Token
 	raw, err := s.sidecar.ask(context.Background(), http.MethodDelete, r, "v1", "sessions", s.SessionID)

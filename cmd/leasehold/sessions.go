@@ -29,7 +29,8 @@ func (c *sessionsCmd) Run(a *app) error {
 	})
 }
 
-// stateOf says where a session stands, and whether it is without the lease of its profile.
+// stateOf is the state of a session, and whether the session is without the lease of its
+// profile.
 func stateOf(s api.Session) string {
 	if s.Ephemeral {
 		return s.State + ", ephemeral"

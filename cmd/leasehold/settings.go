@@ -17,8 +17,8 @@ import (
 	"leasehold/lease"
 )
 
-// RunConfig are the settings of the sidecar. Complete fills in those that were left out
-// and refuses those that cannot work.
+// RunConfig are the settings of the sidecar. Complete fills in those that were left out, and
+// refuses those that cannot work.
 type RunConfig struct {
 	Listen         string        `env:"LEASEHOLD_LISTEN" default:"127.0.0.1:9333" placeholder:"ADDR" help:"Address for workers, REST and the console (default: ${default})."`
 	DataDir        string        `env:"LEASEHOLD_DATA_DIR" type:"path" placeholder:"DIR" help:"What the sidecar keeps (default: leasehold in the user's state directory)."`
@@ -79,16 +79,17 @@ type RunConfig struct {
 	LogFormat      string        `env:"LEASEHOLD_LOG_FORMAT" enum:"console,json" default:"console" placeholder:"FORMAT" help:"One of ${enum} (default: ${default})."`
 	OnExit         string        `env:"LEASEHOLD_ON_EXIT" enum:"close,leave" default:"close" placeholder:"WHAT" help:"Browsers when the sidecar ends: close them, or leave them to the next one (default: ${default})."`
 
-	// Token is the API token in TokenFile, and Keys those of EvidenceTo and EvidenceKeys,
-	// after Complete.
+	// Token is the API token from TokenFile, and Keys are those of EvidenceTo and EvidenceKeys;
+	// Complete sets both.
 	Token string        `kong:"-"`
 	Keys  evidence.Keys `kong:"-"`
-	// SnapshotKey is that of ProfileKey, after Complete; nil: none.
+	// SnapshotKey is the key from ProfileKey, set by Complete; nil: none.
 	SnapshotKey *snapshots.Key `kong:"-"`
-	// Users are those of AllowUID, and TrustedProxies those of TrustedProxy, after Complete.
+	// Users are those of AllowUID, and TrustedProxies those of TrustedProxy; Complete sets
+	// both.
 	Users          []principal.Principal `kong:"-"`
 	TrustedProxies []netip.Prefix        `kong:"-"`
-	// User is that of BrowserUser, after Complete; nil: none.
+	// User is the user of BrowserUser, set by Complete; nil: none.
 	User *runas.User `kong:"-"`
 }
 

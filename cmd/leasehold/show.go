@@ -24,7 +24,7 @@ type showCmd struct {
 // shownEvents is how many of the last events show prints as text.
 const shownEvents = 10
 
-// Run prints what is known of the profile.
+// Run prints what is known about the profile.
 func (c *showCmd) Run(a *app) error {
 	return c.withSidecar(a, func(ctx context.Context, sidecar *client) error {
 		p, err := readProfile(ctx, a, sidecar, string(c.Profile))
@@ -38,7 +38,7 @@ func (c *showCmd) Run(a *app) error {
 	})
 }
 
-// shownProfile is what the sidecar knows of a profile, as it answered.
+// shownProfile is what the sidecar answered about a profile.
 type shownProfile struct {
 	id              string
 	record, history json.RawMessage
@@ -66,7 +66,7 @@ func readProfile(ctx context.Context, a *app, sidecar *client, id string) (p sho
 	if err == nil {
 		p.picture, p.shows, err = newestPicture(stored)
 	}
-	if err != nil { // the evidence store may be away: the rest is worth showing
+	if err != nil { // the evidence store may be unreachable: the rest is still worth showing
 		a.warn("pictures cannot be listed: %v", err)
 	}
 	return p, nil
@@ -101,8 +101,7 @@ func inspectionOf(ctx context.Context, sidecar *client, profile string) (json.Ra
 	return raw, err
 }
 
-// printDocument prints the record with three more members: inspection, events and
-// last_picture.
+// printDocument prints the record with three more members: inspection, events and last_picture.
 func (p shownProfile) printDocument(a *app) error {
 	document, err := read[map[string]json.RawMessage](p.record)
 	if err != nil {
@@ -132,7 +131,7 @@ func (p shownProfile) printText(ctx context.Context, a *app, c *showCmd, sidecar
 	}
 	hands := api.InHands{}
 	if r.State == lease.Held && r.ByHand == nil {
-		if hands, err = handsOf(ctx, sidecar, p.id); err != nil { // its launcher may be away: the rest is worth showing
+		if hands, err = handsOf(ctx, sidecar, p.id); err != nil { // its launcher may be unreachable: the rest is still worth showing
 			a.warn("whether its worker waits for a person cannot be told: %v", err)
 		}
 	}
@@ -161,7 +160,7 @@ func (p shownProfile) printText(ctx context.Context, a *app, c *showCmd, sidecar
 	return nil
 }
 
-// printRecord prints one line for each thing that is known of the profile.
+// printRecord prints a line for each thing that is known about the profile.
 func printRecord(a *app, r lease.Record, picture *api.Bundle) error {
 	t := newTable(a.stdout)
 	for _, line := range []struct {
@@ -205,7 +204,7 @@ func printRecord(a *app, r lease.Record, picture *api.Bundle) error {
 	return t.flush()
 }
 
-// pictureText says what a picture is of, and how to have it.
+// pictureText says what a picture shows, and how to get it.
 func pictureText(b *api.Bundle) string {
 	what := fmt.Sprintf("%s, token %d, of %s", cell(b.At), b.Token, cell(b.LastKnownURL))
 	if b.LastKnownStep != "" {
@@ -250,7 +249,7 @@ func printInspection(a *app, raw json.RawMessage, facts bool) error {
 	return err
 }
 
-// printUnsafeRequests prints what pages sent, and what each request was answered.
+// printUnsafeRequests prints what pages sent, and how each request was answered.
 func printUnsafeRequests(a *app, sent []api.UnsafeRequest) error {
 	if len(sent) == 0 {
 		return nil

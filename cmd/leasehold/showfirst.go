@@ -13,7 +13,7 @@ import (
 	"leasehold/lease"
 )
 
-// printFirst prints what a person needs first: the state, why, what to do, and where the
+// printFirst prints what a person needs first: the state, the reason, what to do, and where the
 // picture is.
 func printFirst(a *app, c *showCmd, p shownProfile, r lease.Record, hands api.InHands) error {
 	t := newTable(a.stdout)
@@ -62,7 +62,7 @@ func stateText(r lease.Record, now time.Time) string {
 	return text
 }
 
-// whyText says how the profile came to its state; "" where there is nothing to explain.
+// whyText says how the profile came to its state; "" if there is nothing to explain.
 func whyText(r lease.Record) string {
 	why := r.Reason
 	if len(r.Reasons) > 0 {
@@ -86,7 +86,7 @@ func todoText(r lease.Record, now time.Time) string {
 	return text
 }
 
-// todoAtHome is todoText for a profile whose home is there.
+// todoAtHome is todoText for a profile whose home is running.
 func todoAtHome(r lease.Record, now time.Time) string {
 	switch r.State {
 	case lease.ManualReview:
@@ -104,8 +104,8 @@ func todoAtHome(r lease.Record, now time.Time) string {
 	return "nothing: the next task may have it"
 }
 
-// handsOf is what the living sessions of a profile have to do with people. The launcher that has
-// them is asked.
+// handsOf says what people have to do with the living sessions of a profile. It asks the
+// launcher that has the sessions.
 func handsOf(ctx context.Context, sidecar *client, profile string) (hands api.InHands, err error) {
 	raw, err := sidecar.with(ofProfile(profile)).askAll(ctx, "v1", "sessions")
 	if err != nil {
@@ -120,8 +120,8 @@ func handsOf(ctx context.Context, sidecar *client, profile string) (hands api.In
 	return hands, err
 }
 
-// todoByHand says what a person has to do about a session that is in the hands of one, or whose
-// worker waits for one; "" where neither is so.
+// todoByHand says what a person has to do about a session that a person has, or whose worker
+// waits for one; "" if there is neither.
 func todoByHand(profile string, hands api.InHands, sidecar string) string {
 	switch {
 	case hands.Person != nil:

@@ -22,9 +22,8 @@ import (
 	"leasehold/lease"
 )
 
-// openObjects opens the objects of a profile store's URL, one that checkStore accepts. nc
-// and the number of copies are for nats://. The caller calls close when nothing uses them
-// any more.
+// openObjects opens the objects at a profile store's URL, which checkStore has accepted. nc and
+// the number of copies are for nats://. The caller calls close when nothing uses them any more.
 func openObjects(raw string, nc *nats.Conn, copies int) (objects snapshots.Objects, close func() error, err error) {
 	nothing := func() error { return nil }
 	switch scheme, _, _ := strings.Cut(raw, "://"); scheme {
@@ -52,8 +51,8 @@ func openObjects(raw string, nc *nats.Conn, copies int) (objects snapshots.Objec
 	return natsobjects.New(js, natsobjects.Config{Replicas: copies}), nothing, nil
 }
 
-// openSnapshots opens the profile store, if there is to be one. That it cannot be reached is
-// no error: snapshots are made later.
+// openSnapshots opens the profile store, if one is configured. If it cannot be reached, that is
+// not an error: snapshots are made later.
 func (s *service) openSnapshots(ctx context.Context) error {
 	if s.config.ProfileStore == "" {
 		return nil
@@ -86,12 +85,12 @@ func checkSnapshots(ctx context.Context, objects snapshots.Objects, store *snaps
 	return store.Check(ctx)
 }
 
-// checkProfileStore is what doctor says of the profile store, and of its key.
+// checkProfileStore is doctor's check of the profile store and its key.
 func (c RunConfig) checkProfileStore(ctx context.Context) (string, error) {
 	if c.ProfileStore == ownNATS {
 		return "the key can be read; the store is in the NATS of the sidecar", nil
 	}
-	if strings.HasPrefix(c.ProfileStore, "file:") { // which is not made here
+	if strings.HasPrefix(c.ProfileStore, "file:") { // doctor makes no directory
 		dir, err := storeDir(c.ProfileStore)
 		if err != nil {
 			return "", fmt.Errorf("--profile-store: %w", err)
@@ -158,8 +157,8 @@ type restoreCmd struct {
 	Token       *lease.Token `placeholder:"N" help:"The lease token that was seen: another is refused (default: the one shown now)."`
 }
 
-// Run asks the sidecar to bring the snapshot back, with the profile's token of now if none
-// was given.
+// Run asks the sidecar to put the snapshot back, with the profile's present token if none was
+// given.
 func (c *restoreCmd) Run(a *app) error {
 	return c.withSidecar(a, func(ctx context.Context, sidecar *client) error {
 		token, err := seenToken(ctx, sidecar, c.Profile, c.Token)

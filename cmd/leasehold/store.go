@@ -66,7 +66,7 @@ func storeDir(raw string) (string, error) {
 	return filepath.Clean(u.Path), nil
 }
 
-// openStore opens the store of a URL that checkStore accepts. nc and the number of copies
+// openStore opens the store at a URL that checkStore has accepted. nc and the number of copies
 // are for nats://. The caller calls close when nothing uses the store any more.
 func openStore(raw string, nc *nats.Conn, copies int) (store evidence.Store, close func() error, err error) {
 	nothing := func() error { return nil }
@@ -102,8 +102,8 @@ const natsDir = "nats"
 // spoolDir is the name of the spool's folder in the data directory.
 const spoolDir = "evidence-spool"
 
-// openArchive opens the spool and the store of evidence. That the store cannot be reached
-// is no error: evidence waits for it in the spool.
+// openArchive opens the spool and the store of evidence. If the store cannot be reached, that
+// is not an error: evidence waits for it in the spool.
 func (s *service) openArchive(ctx context.Context) error {
 	spool, err := evidence.OpenEncryptedSpool(filepath.Join(s.config.DataDir, spoolDir), s.config.Keys)
 	if err != nil {

@@ -89,8 +89,8 @@ func (c *takeCmd) handBack(ctx context.Context, sidecar *client, s api.Session) 
 	return sidecar.ask(ctx, http.MethodPost, h, "v1", "sessions", s.SessionID, "hand-back")
 }
 
-// stay waits until the session is the person's no more, and returns how that came. A signal
-// hands it back. Asking for it again shows now and then that the person is there.
+// stay waits until the person no longer has the session, and returns how that came about. A
+// signal hands it back. Repeating the request at intervals shows that the person is there.
 func (c *takeCmd) stay(ctx context.Context, a *app, sidecar *client, s api.Session, name string) (string, error) {
 	mine, signed := &leasedSession{Session: s, sidecar: sidecar}, time.Now()
 	how, done, err := mine.follow(ctx, a, func(now api.Session) (string, error) {
@@ -102,7 +102,7 @@ func (c *takeCmd) stay(ctx context.Context, a *app, sidecar *client, s api.Sessi
 		case now.Person.Name != name:
 			return "taken by " + now.Person.Name, nil
 		case time.Since(signed) > takeSign:
-			// If it fails, the next look says what became of the session.
+			// If it fails, the next look at the session says what became of it.
 			if _, err := c.take(ctx, sidecar, s, name, ""); err == nil {
 				signed = time.Now()
 			}

@@ -13,8 +13,7 @@ import (
 )
 
 // printable removes what a terminal could take for a command: escape sequences, control
-// characters, direction overrides, invalid UTF-8. What is printed may come from web
-// pages.
+// characters, direction overrides, invalid UTF-8. The printed text may come from web pages.
 func printable(s string) string {
 	return strings.Map(func(r rune) rune {
 		switch {

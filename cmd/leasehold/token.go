@@ -57,7 +57,7 @@ type tokenNewCmd struct {
 	JSON     bool     `name:"json" help:"Print JSON."`
 }
 
-// Run asks no sidecar: what the file has is the API token's hash.
+// Run does not ask a sidecar: the file of tokens only contains the API token's hash.
 func (c *tokenNewCmd) Run(a *app) error {
 	if err := principal.CheckName(c.Name); err != nil {
 		return exitWith(exitUsage, "--%w", err)

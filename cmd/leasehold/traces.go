@@ -9,7 +9,7 @@ import (
 	"leasehold/internal/tracing"
 )
 
-// validateTraces checks where traces go.
+// validateTraces checks where traces are sent.
 func (c RunConfig) validateTraces() error {
 	if c.OTLPEndpoint == "" {
 		return nil
@@ -22,7 +22,7 @@ func (c RunConfig) validateTraces() error {
 	return nil
 }
 
-// openTraces begins to send traces, where somebody wants them.
+// openTraces begins to send traces, if they are wanted.
 func (s *service) openTraces(ctx context.Context) error {
 	if !tracing.Wanted(s.config.OTLPEndpoint, os.Getenv) {
 		return nil

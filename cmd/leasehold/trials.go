@@ -25,13 +25,13 @@ import (
 	"leasehold/lease/natskv"
 )
 
-// What doctor does not only look at, but tries.
+// This file has the checks of doctor that try things, instead of only looking at them.
 
 // browserTimeout limits the trial of a browser: its start on a busy host, and its close.
 const browserTimeout = 60 * time.Second
 
-// tryBrowser starts a browser as the sidecar would, on an empty profile, and asks it and a page
-// of it over the pipe. It has a second result, about fonts.
+// tryBrowser starts a browser as the sidecar would, on an empty profile, and asks it and one of
+// its pages over the pipe. Its second result is about fonts.
 func (c RunConfig) tryBrowser(ctx context.Context) []checkResult {
 	binary, err := chrome.Find(c.Chrome)
 	if err != nil {
@@ -60,7 +60,7 @@ func (c RunConfig) tryBrowser(ctx context.Context) []checkResult {
 	return append(results, checkResult{"fonts", true, "pages show text"})
 }
 
-// checkSpace tells how much space is left where profiles, evidence and the NATS inside are.
+// checkSpace tells how much space is left for profiles, evidence and the embedded NATS.
 func (c RunConfig) checkSpace() (string, error) {
 	var found []string
 	var short error
@@ -80,7 +80,7 @@ func (c RunConfig) checkSpace() (string, error) {
 		found = append(found, fmt.Sprintf("%s left for %s", humanize.IBytes(left), one.flag))
 		need := uint64(c.MinFreeDisk)
 		if one.flag == "--data-dir" && !exists(filepath.Join(c.DataDir, reserveFile)) {
-			need += uint64(c.DiskReserve) // which is taken at the first start
+			need += uint64(c.DiskReserve) // the reserve is taken at the first start
 		}
 		if left < need {
 			short = errors.Join(short, fmt.Errorf("%s left for %s %s, and without %s no browser is started (--min-free-disk, --disk-reserve): make room", humanize.IBytes(left), one.flag, one.path, humanize.IBytes(need)))
@@ -94,7 +94,7 @@ func exists(path string) bool {
 	return err == nil
 }
 
-// tryAdvertised asks the address that other sidecars send workers to, as from there.
+// tryAdvertised asks the address to which other sidecars send workers, as they would.
 func (c RunConfig) tryAdvertised(ctx context.Context, running bool) (string, error) {
 	u, err := url.Parse(c.advertised())
 	if err != nil {
@@ -109,7 +109,8 @@ func (c RunConfig) tryAdvertised(ctx context.Context, running bool) (string, err
 	}
 	unknown := ""
 	transport := &http.Transport{TLSClientConfig: &tls.Config{
-		// Whether this host knows the authority does not matter: workers have to. Its name does.
+		// It does not matter whether this host knows the certificate's authority, which workers
+		// have to know. The name in the certificate matters.
 		InsecureSkipVerify: true,
 		VerifyConnection: func(s tls.ConnectionState) error {
 			own := s.PeerCertificates[0]

@@ -238,7 +238,7 @@ func (c *verifyCmd) show(a *app, v verification) error {
 	return nil
 }
 
-// explain prints what the table has no room for.
+// explain prints what does not fit into the table.
 func (c *verifyCmd) explain(a *app, r evidence.Report) {
 	line := func(format string, args ...any) {
 		fmt.Fprintln(a.stdout, printable(r.ProfileID+": "+fmt.Sprintf(format, args...)))
@@ -284,8 +284,8 @@ type restReader struct{ sidecar *client }
 
 var _ evidence.Reader = restReader{}
 
-// evidenceError makes the sidecar's problems those errors of package evidence that they
-// were before.
+// evidenceError turns the sidecar's problems back into the errors of package evidence from
+// which they were made.
 func evidenceError(err error) error {
 	var p *api.Problem
 	if errors.As(err, &p) {
@@ -299,7 +299,7 @@ func evidenceError(err error) error {
 	return err
 }
 
-// get returns the bytes of an answer unchanged, since they are hashed.
+// get returns the bytes of an answer unchanged, because they are hashed.
 func (r restReader) get(ctx context.Context, path ...string) ([]byte, error) {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()

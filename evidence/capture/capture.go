@@ -1,10 +1,9 @@
-// Package capture asks a browser, through a Caller, for what its pages show:
-// screenshots and DOM snapshots of all pages for a bundle of evidence, and single
-// pictures of a living session.
+// Package capture asks a browser, through a Caller, what its pages show: screenshots and DOM
+// snapshots of all pages for a bundle of evidence, and single pictures of a living session.
 //
-// No DOM part has what is in a page's fields or was typed into the page. Typed text
-// of fewer than four characters is left out of its field but not looked for elsewhere,
-// and a screenshot shows what the screen shows.
+// No DOM part contains what is in a page's fields or was typed into the page. Typed text of
+// fewer than four characters is left out of its field, but not searched for elsewhere. A
+// screenshot shows what the screen shows.
 package capture
 
 import (
@@ -30,18 +29,18 @@ type Page struct {
 	// URL is empty for a tab that waits for its first document.
 	URL   string
 	Title string
-	// Dialog is the text of the dialog that is open; empty if none is.
+	// Dialog is the text of the open dialog; empty if there is none.
 	Dialog  string
 	Crashed bool
 	// Primary marks the page that was used last.
 	Primary bool
-	// Leaving says that the page is on its way to another document.
+	// Leaving says that the page is navigating to another document.
 	Leaving bool
-	// Unseen says that the page is being loaded, and nobody has seen it: it has drawn
-	// nothing yet, and will not. The capture finds out.
+	// Unseen says that the page is being loaded and was never visible: it has not drawn
+	// anything yet, and will not. The capture finds this out.
 	Unseen bool
-	// Undrawn says that the page answers, and Chrome gives no image of it. The capture
-	// finds out.
+	// Undrawn says that the page answers, but Chrome gives no image of it. The capture finds
+	// this out.
 	Undrawn bool
 }
 
@@ -52,22 +51,23 @@ type Limits struct {
 	Pages    int           // how many pages are captured; 64
 	Parallel int           // how many at the same time; 4
 	DOMBytes int           // size of one page's DOM part; 2 MiB
-	// Still says that nothing comes from the network any more. A page that is being loaded,
-	// or is on its way to another document, would neither draw nor answer until that is
-	// there: its loading is stopped, once the place where it goes is known.
+	// Still says that nothing comes from the network any more. A page that is being loaded, or
+	// is navigating to another document, would neither draw nor answer until the document is
+	// there. So its loading is stopped, after it is known where it was going.
 	Still bool
-	// LeaveBusy leaves a page that is too busy to draw as it is, since somebody
-	// else is using it. Otherwise its running script is terminated.
+	// LeaveBusy leaves a page alone that is too busy to draw, since somebody else is using it.
+	// Otherwise its running script is terminated.
 	LeaveBusy bool
-	// Look, unless nil, is called for each page, and begins to look at it. number is the
-	// page's place, from one on. What it returns is called once, with the page as it was
-	// found when it was drawn, and its screenshot, or why there is none, and ends the look.
+	// Look is called for each page, and begins to look at it; it may be nil. number is the
+	// page's number, from one on. The returned function is called once and ends the look: with
+	// the page as it was found when it was drawn, and its screenshot, or the reason why there
+	// is none.
 	Look func(ctx context.Context, number int, page Page) (end func(page Page, image []byte, missing string))
-	// Crashed, unless nil, tells whether a page's renderer has crashed by now. A page that
-	// did not answer is looked up in it: on a busy host Chrome reports a crash late.
+	// Crashed tells whether a page's renderer has crashed by now; it may be nil. It is asked
+	// about a page that did not answer: on a busy host Chrome reports a crash late.
 	Crashed func(targetID string) bool
-	// Silent, unless empty, says why the browser as a whole does not answer. No
-	// page is asked then, and this is the reason of each missing part.
+	// Silent says why the browser as a whole does not answer; it may be empty. Then no page is
+	// asked, and this is the reason of each missing part.
 	Silent string
 }
 
@@ -86,12 +86,11 @@ func setDefault[T ~int | ~int64](v *T, value T) {
 	}
 }
 
-// Pages adds screenshots and DOM snapshots of the pages to the bundle, and names them
-// in its manifest. It changes nothing on a page that answers. The running script of a
-// page that does not draw is terminated, so that the page can be seen, unless
-// limits.LeaveBusy is set. What cannot be had is a missing part with the reason. The
-// results are in the order of pages. Pages returns when everything that it started
-// has ended.
+// Pages adds screenshots and DOM snapshots of the pages to the bundle, and names them in its
+// manifest. It changes nothing on a page that answers. The running script of a page that does
+// not draw is terminated, so that the page can be seen, unless limits.LeaveBusy is set. What
+// could not be captured is a missing part with the reason. The results are in the order of
+// pages. When Pages returns, everything that it started has ended.
 func Pages(ctx context.Context, c Caller, pages []Page, b *evidence.Bundle, limits Limits) []evidence.PageResult {
 	limits = limits.orDefaults()
 	ctx, cancel := context.WithTimeout(ctx, limits.Total)

@@ -10,13 +10,12 @@ import (
 	"leasehold/evidence/redact"
 )
 
-// html writes the snapshot as HTML that shows the structure and the text of the page
-// and of its frames. What it writes comes from lists of what may be written: elements
-// without scripts, styles and templates, a few harmless attributes, redacted URLs, and
-// text that is neither in a field nor in something editable. Typed text of four
-// characters or more is replaced wherever else the page repeats it. The result is at
-// most a little longer than limit bytes, runs nothing and loads nothing. typed takes
-// typed text out of other texts about the page.
+// html writes the snapshot as HTML that shows the structure and the text of the page and of its
+// frames. It only writes what is on lists of allowed things: elements without scripts, styles
+// and templates, a few harmless attributes, redacted URLs, and text that is neither in a field
+// nor in something editable. Typed text of four characters or more is replaced wherever else
+// the page repeats it. The result is at most a little longer than limit bytes, runs nothing and
+// loads nothing. typed removes typed text from other texts about the page.
 func (s snapshot) html(limit int) (content string, typed *strings.Replacer) {
 	w := htmlWriter{snapshot: s, limit: limit, written: map[int]bool{}}
 	for i := range s.Documents {
@@ -51,17 +50,17 @@ const (
 
 // Which elements and attributes are written, and how.
 var (
-	// skippedElements are left out with all that is in them.
+	// skippedElements are left out with everything in them.
 	skippedElements = map[string]bool{
 		"script": true, "style": true, "noscript": true, "template": true, "object": true, "embed": true, "applet": true,
 		"meta": true, "link": true, "base": true, "param": true, "source": true, "track": true, "noembed": true, "noframes": true,
 	}
-	// fieldElements are written without what is in them.
+	// fieldElements are written without their content.
 	fieldElements = map[string]bool{"input": true, "textarea": true}
 	// voidElements have no end tag.
 	voidElements = map[string]bool{"area": true, "br": true, "col": true, "hr": true, "img": true, "input": true, "wbr": true}
-	// renamedElements are those that a parser treats specially, with the name that
-	// is written instead.
+	// renamedElements are elements that a parser treats specially, with the names that are
+	// written instead.
 	renamedElements = map[string]string{
 		"iframe": "section", "frame": "section", "frameset": "section", "fencedframe": "section",
 		"plaintext": "pre", "xmp": "pre", "listing": "pre", "image": "span",
@@ -82,8 +81,8 @@ var (
 // maxDepth bounds how deeply nodes may be nested.
 const maxDepth = 1000
 
-// htmlWriter writes documents of a snapshot. Once the limit is reached it is full, and
-// writes nothing more.
+// htmlWriter writes documents of a snapshot. When the limit is reached it is full, and writes
+// nothing more.
 type htmlWriter struct {
 	snapshot snapshot
 	trees    []tree
@@ -129,7 +128,7 @@ func (w *htmlWriter) node(t tree, node, depth int) {
 	case documentNode:
 		w.children(t, node, depth)
 	case fragmentNode:
-		// The browser's own shadow trees have what fields show.
+		// The browser's own shadow trees contain what fields show.
 		if kind, ok := t.shadow[node]; ok && w.snapshot.text(kind) != "user-agent" {
 			w.children(t, node, depth)
 		}

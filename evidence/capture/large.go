@@ -10,29 +10,28 @@ import (
 	"time"
 )
 
-// A snapshot of a page comes as one message, however large the page is. So a page is
-// measured first, by a script that stops counting at a bound and that runs in an
-// isolated world, which the page does not see. Of a page above the bound only the
-// beginning is asked for.
+// A snapshot of a page comes as one message, however large the page is. So a page is measured
+// first, by a script that stops counting at a bound and runs in an isolated world, which the
+// page cannot see. If a page is above the bound, only its beginning is requested.
 
-// The bounds of what is asked of one page.
+// The bounds of what is requested from one page.
 const (
 	maxNodes  = 100_000
 	maxFrames = 16
-	// maxFields is how many texts in fields are looked for in the rest of a large
-	// page. Where there are more, or one that is longer than the script allows, no
-	// text of the page is written.
+	// maxFields is how many texts in fields are searched for in the rest of a large page. If
+	// there are more, or one that is longer than the script allows, no text of the page is
+	// written.
 	maxFields = 2000
-	// charsPerByte is how many characters a page may have for each byte of its DOM
-	// part. Much of a page is not written.
+	// charsPerByte is how many characters a page may have for each byte of its DOM part. Much
+	// of a page is not written.
 	charsPerByte = 2
 )
 
 //go:embed large.js
 var largeScript string
 
-// worldName is the name of the script's isolated world: the same each time, so that a
-// frame has one.
+// worldName is the name of the script's isolated world. It is always the same, so that a frame
+// has only one.
 const worldName = "leasehold"
 
 // frame is a document of a page, and the isolated world in it.
@@ -41,8 +40,8 @@ type frame struct {
 	world int
 }
 
-// frames lists the documents that a snapshot of the page would have, the page's own
-// first; at most maxFrames. Frames of other processes are targets of their own.
+// frames lists the documents that a snapshot of the page would have, the page's own first; at
+// most maxFrames. Frames in other processes are targets of their own.
 func (p pageCapture) frames(ctx context.Context) ([]frame, error) {
 	type tree struct {
 		Frame struct {
@@ -102,8 +101,8 @@ func (p pageCapture) run(ctx context.Context, f frame, call string, result any) 
 	return json.Unmarshal(r.Result.Value, result)
 }
 
-// measure returns the page's frames, and in large by what the page is too large for a
-// snapshot; large is empty where it is not.
+// measure returns the page's frames and, in large, why the page is too large for a snapshot;
+// large is empty if it is not.
 func (p pageCapture) measure(ctx context.Context) (frames []frame, large string, err error) {
 	if frames, err = p.frames(ctx); err != nil {
 		return nil, "", err
@@ -128,8 +127,8 @@ func (p pageCapture) measure(ctx context.Context) (frames []frame, large string,
 	return frames, "", nil
 }
 
-// beginning returns a snapshot of the beginning of a large page, with the texts in
-// fields anywhere in it.
+// beginning returns a snapshot of the beginning of a large page, with the texts in fields
+// anywhere in it.
 func (p pageCapture) beginning(ctx context.Context, frames []frame) (snapshot, error) {
 	var s snapshot
 	if err := p.run(ctx, frames[0], fmt.Sprintf("beginning(%d, %d, %d)", maxNodes, p.limits.DOMBytes, maxFields), &s); err != nil {

@@ -17,7 +17,7 @@ type pageCapture struct {
 	page   Page
 	bundle *evidence.Bundle
 	limits Limits
-	number int // one-based place among the pages; it stands in the names of parts
+	number int // one-based number of the page, used in the names of parts
 }
 
 // capture adds the page's parts to the bundle, and returns what was found.
@@ -41,8 +41,8 @@ func (p pageCapture) capture(ctx context.Context) evidence.PageResult {
 	}
 	r.URL, r.CommittedURL = redact.Clip(redact.URL(r.URL), 2000), redact.Clip(redact.URL(r.CommittedURL), 2000)
 
-	// A page draws when its next frame is due. Where nothing waits for the network, the rest
-	// is asked for meanwhile.
+	// A page draws when its next frame is due. If nothing waits for the network, the rest is
+	// requested meanwhile.
 	var early *asked
 	endLook := func(Page, []byte, string) {}
 	beginLook := func() {
@@ -68,7 +68,7 @@ func (p pageCapture) capture(ctx context.Context) evidence.PageResult {
 		beginLook()
 	}
 	var looking sync.WaitGroup
-	unseen := missing // which is changed below
+	unseen := missing // this is changed below
 	looking.Go(func() { endLook(p.page, image, unseen) })
 	defer looking.Wait()
 	r.Screenshot, r.Missing = p.add(fmt.Sprintf("screenshot-%d.jpg", p.number), evidence.KindScreenshot, "image/jpeg", image, missing)
@@ -92,14 +92,14 @@ func (p pageCapture) capture(ctx context.Context) evidence.PageResult {
 	return r
 }
 
-// asked is a DOM part that is asked for while the page draws. nil is one that is not.
+// asked is a DOM part that is requested while the page draws; nil: it is not requested.
 type asked struct {
 	stop  context.CancelFunc
 	ended chan struct{}
 	dom   dom
 }
 
-// ask asks for the page's DOM part.
+// ask requests the page's DOM part.
 func (p pageCapture) ask(ctx context.Context) *asked {
 	ctx, stop := context.WithCancel(ctx)
 	a := &asked{stop: stop, ended: make(chan struct{})}
@@ -118,8 +118,8 @@ func (a *asked) drop() {
 	}
 }
 
-// answer returns the part. What failed before the page was drawn does not count: ok says
-// that it has to be asked for now.
+// answer returns the part. A failure before the page was drawn does not count: ok says that the
+// part has to be requested now.
 func (a *asked) answer() (_ dom, ok bool) {
 	if a == nil {
 		return dom{}, false
@@ -134,9 +134,9 @@ func (a *asked) answer() (_ dom, ok bool) {
 	return a.dom, true
 }
 
-// obstacle says why a page cannot answer, so that it need not be asked; empty where it
-// can. Chrome replies neither while a dialog is open nor without a renderer: a call
-// would only wait until its time is up.
+// obstacle says why a page cannot answer, so that it need not be asked; empty if it can. Chrome
+// does not reply while a dialog is open, nor without a renderer: a call would only wait until
+// its time is up.
 func obstacle(page Page, limits Limits) string {
 	switch {
 	case limits.Silent != "":
@@ -174,8 +174,8 @@ func (p pageCapture) call(ctx context.Context, session, method string, params, r
 	return p.caller.Call(ctx, session, method, params, result)
 }
 
-// locate finds out where the page is. The browser process answers both questions,
-// whatever the page is busy with.
+// locate finds out where the page is. The browser process answers both questions, even if the
+// page is busy.
 func (p pageCapture) locate(ctx context.Context, r *evidence.PageResult) {
 	var target struct {
 		TargetInfo struct {
@@ -198,12 +198,12 @@ func (p pageCapture) locate(ctx context.Context, r *evidence.PageResult) {
 	}
 }
 
-// answerTime is how long a page of a browser that stands still may take to say how far it
-// is. One that waits for the network may not answer at all.
+// answerTime is how long a page of a browser that stands still may take to say how far it has
+// come. A page that waits for the network may not answer at all.
 const answerTime = 300 * time.Millisecond
 
-// onItsWay tells whether a page has drawn nothing yet, because its browser stands still. It
-// stops what is being loaded, for which a page would wait for ever.
+// onItsWay tells whether a page has drawn nothing yet because its browser stands still. It
+// stops the loading, for which the page would wait for ever.
 func (p pageCapture) onItsWay(ctx context.Context) bool {
 	says := func(expression string) (bool, error) {
 		ctx, cancel := context.WithTimeout(ctx, answerTime)
@@ -214,16 +214,16 @@ func (p pageCapture) onItsWay(ctx context.Context) bool {
 	if err == nil && !onItsWay && !p.page.Leaving {
 		return false
 	}
-	_ = p.call(ctx, p.page.SessionID, "Page.stopLoading", nil, nil) // else the page does not answer, which is noted
+	_ = p.call(ctx, p.page.SessionID, "Page.stopLoading", nil, nil) // if this fails, the page does not answer, which is noted
 	if err != nil {
-		// Now it may answer, and is complete as far as it has come.
+		// Now the page may answer, and is complete as far as it has come.
 		onItsWay, _ = says(`!performance.getEntriesByType("paint").length && location.href != "about:blank"`)
 	}
 	return onItsWay
 }
 
-// redactTitle redacts a title that is the page's URL without its scheme, which Chrome
-// shows where a page has no title of its own.
+// redactTitle redacts a title that is the page's URL without its scheme. Chrome shows that if a
+// page has no title of its own.
 func redactTitle(title string) string {
 	switch {
 	case strings.HasPrefix(title, "data:"):

@@ -29,17 +29,18 @@ func says(ctx context.Context, c Caller, session, expression string) (bool, erro
 	return value, err
 }
 
-// For how long, and how soon again, Chrome is asked for a screenshot that it refuses: until
-// a tab has drawn its first frame, which takes seconds on a busy host, and for a moment while
-// a dialog opens or a frame is swapped. A page that is being loaded may take for ever.
+// These say how long, and at which intervals, Chrome is asked again for a screenshot that it
+// refuses: until a tab has drawn its first frame, which takes seconds on a busy host, and for a
+// moment while a dialog opens or a frame is swapped. A page that is being loaded may take for
+// ever.
 const (
 	refusalTimeout  = 4 * time.Second
 	loadingTimeout  = time.Second
 	screenshotPause = 100 * time.Millisecond
 )
 
-// again tells whether a page is asked again that gave no screenshot, so long after it was
-// asked first.
+// again tells whether a page that gave no screenshot is asked again, this long after it was
+// first asked.
 func again(err error, after time.Duration) bool {
 	if errors.Is(err, errUnpainted) {
 		return after < loadingTimeout
@@ -47,10 +48,10 @@ func again(err error, after time.Duration) bool {
 	return err != nil && !errors.Is(err, context.DeadlineExceeded) && after < refusalTimeout
 }
 
-// screenshot returns a JPEG of what the page shows, or why there is none. A page that
-// Chrome refuses to draw is asked for again. One that is too busy to draw has its running
-// script terminated, and is then asked for once more. refused says that the page answers,
-// and Chrome gives no image of it.
+// screenshot returns a JPEG of what the page shows, or the reason why there is none. If Chrome
+// refuses to draw the page, it is asked again. If the page is too busy to draw, its running
+// script is terminated, and it is asked once more. refused says that the page answers, but
+// Chrome gives no image of it.
 func (p pageCapture) screenshot(ctx context.Context) (image []byte, missing string, refused bool) {
 	begun := time.Now()
 	image, err := p.draw(ctx)
@@ -83,13 +84,13 @@ func (p pageCapture) draw(ctx context.Context) ([]byte, error) {
 	return captureScreenshot(ctx, p.caller, p.page, map[string]any{"format": "jpeg", "quality": 70})
 }
 
-// captureScreenshot asks Chrome for an image of what the page shows. The parameters
-// must have neither clip nor captureBeyondViewport: both fire resize in the page. The page
-// is asked first whether it can draw: if a renderer ends that owes a screenshot, the whole
-// browser crashes (Chromium 156).
+// captureScreenshot asks Chrome for an image of what the page shows. The parameters must have
+// neither clip nor captureBeyondViewport, because both fire resize in the page. The page is
+// first asked whether it can draw: if a renderer ends while a screenshot of it is outstanding,
+// the whole browser crashes (Chromium 156).
 func captureScreenshot(ctx context.Context, c Caller, page Page, params map[string]any) ([]byte, error) {
-	// Chrome delays questions to a page that is on its way to another document, and
-	// draws the one that is still there.
+	// Chrome delays questions to a page that is navigating to another document, but draws the
+	// document that is still there.
 	if page.URL == "" { // a tab that waits for its first document never draws
 		return nil, errUnpainted
 	}
@@ -120,10 +121,10 @@ const (
 	maxPictureBytes = 1 << 20
 )
 
-// TakePicture returns a JPEG of moderate quality of what a page of a living session
-// shows, or why there is none. The page cannot notice it, and whoever is using the
-// page is not disturbed. It is tried once: the picture of a page that does not draw in
-// time, or cannot, is missing.
+// TakePicture returns a JPEG of moderate quality of what a page of a living session shows, or
+// the reason why there is none. The page cannot notice it, and whoever is using the page is not
+// disturbed. It tries only once: if the page does not draw in time, or cannot, the picture is
+// missing.
 func TakePicture(ctx context.Context, c Caller, page Page) (image []byte, missing string) {
 	if reason := obstacle(page, Limits{}); reason != "" {
 		return nil, reason

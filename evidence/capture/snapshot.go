@@ -12,11 +12,11 @@ import (
 	"leasehold/evidence/redact"
 )
 
-// dom is a redacted snapshot of a page as HTML, or why there is none.
+// dom is a redacted snapshot of a page as HTML, or the reason why there is none.
 type dom struct {
 	html    []byte
 	missing string
-	// hideTyped takes out of the page's title what was typed into the page.
+	// hideTyped removes from the page's title what was typed into the page.
 	hideTyped func(title string) string
 }
 
@@ -62,16 +62,16 @@ type snapshot struct {
 	Documents []document `json:"documents"`
 	Strings   []string   `json:"strings"`
 
-	// The other fields are those of a large page, of which this is only the
-	// beginning. large says by what the page is large; empty for other pages.
+	// The other fields are for a large page, of which this is only the beginning. large says
+	// why the page is large; empty for other pages.
 	large string
 	// Typed are the texts in fields anywhere in the page, each with the type of its
 	// field; "" is something editable.
 	Typed [][2]string `json:"typed"`
 	// Truncated says that nodes of the beginning itself were left out.
 	Truncated bool `json:"truncated"`
-	// structureOnly says that not all typed text is known: none of the page's texts
-	// may be written.
+	// structureOnly says that not all typed text is known: none of the page's texts may be
+	// written.
 	structureOnly bool
 }
 
@@ -85,8 +85,8 @@ type document struct {
 
 		ShadowRootType       rare `json:"shadowRootType"`
 		PseudoType           rare `json:"pseudoType"`
-		TextValue            rare `json:"textValue"`  // of text areas, as they are now
-		InputValue           rare `json:"inputValue"` // of inputs, as they are now
+		TextValue            rare `json:"textValue"`  // of text areas: their present content
+		InputValue           rare `json:"inputValue"` // of inputs: their present content
 		ContentDocumentIndex rare `json:"contentDocumentIndex"`
 	} `json:"nodes"`
 	Layout struct {
@@ -111,11 +111,11 @@ func (r rare) byNode() map[int]int {
 	return m
 }
 
-// editableStyle is the computed style that tells where text can be typed, by
-// contenteditable and by designMode alike.
+// editableStyle is the computed style that shows where text can be typed, whether by
+// contenteditable or by designMode.
 const editableStyle = "-webkit-user-modify"
 
-// text returns the string with an index; empty where there is none.
+// text returns the string with an index; empty if there is none.
 func (s snapshot) text(i int) string {
 	if i < 0 || i >= len(s.Strings) {
 		return ""
@@ -123,7 +123,7 @@ func (s snapshot) text(i int) string {
 	return s.Strings[i]
 }
 
-// at returns an element of a list; -1 where there is none.
+// at returns an element of a list; -1 if there is none.
 func at(list []int, i int) int {
 	if i < 0 || i >= len(list) {
 		return -1
@@ -131,7 +131,7 @@ func at(list []int, i int) int {
 	return list[i]
 }
 
-// attributes returns the attributes of a node; nil where there is no such node.
+// attributes returns the attributes of a node; nil if there is no such node.
 func (s snapshot) attributes(d *document, node int) map[string]string {
 	if node < 0 || node >= len(d.Nodes.Attributes) {
 		return nil
@@ -155,8 +155,8 @@ type tree struct {
 	editable map[int]bool
 }
 
-// tree links the nodes of a document. Parents come before their children in a
-// snapshot. A node for which that is not so is left out, so that there are no cycles.
+// tree links the nodes of a document. Parents come before their children in a snapshot. A node
+// for which that is not so is left out, so that there are no cycles.
 func (s snapshot) tree(i int) tree {
 	d := &s.Documents[i]
 	t := tree{
@@ -193,20 +193,19 @@ func isEditable(attributes map[string]string) bool {
 	return strings.EqualFold(attributes["role"], "textbox") || strings.EqualFold(attributes["role"], "searchbox")
 }
 
-// typedTexts collects what is in fields and editable elements, and replaces it in other
-// texts.
+// typedTexts collects what is in fields and editable elements, and replaces it in other texts.
 type typedTexts map[string]bool
 
-// minTypedChars is the length from which typed text is looked for outside of its
-// field. Replacing shorter texts would take words apart.
+// minTypedChars is the length from which on typed text is searched for outside its field.
+// Replacing shorter texts would tear words apart.
 const minTypedChars = 4
 
-// minHiddenBytes is the length from which the value of a hidden field counts as typed.
-// Nobody types into such a field: what is shorter is a flag or a number and no secret.
+// minHiddenBytes is the length from which on the value of a hidden field counts as typed.
+// Nobody types into such a field: a shorter value is a flag or a number, and no secret.
 const minHiddenBytes = 16
 
-// untypedInputs are the inputs whose value nobody typed: it is their label, or the
-// same for everybody.
+// untypedInputs are the inputs whose value nobody typed: it is their label, or the same for
+// everybody.
 var untypedInputs = map[string]bool{"button": true, "submit": true, "reset": true, "image": true, "checkbox": true, "radio": true}
 
 // add adds a text, and each of its lines.
@@ -239,7 +238,7 @@ func (t typedTexts) replacer() *strings.Replacer {
 	return strings.NewReplacer(pairs...)
 }
 
-// typed returns what replaces typed text in any text about the page.
+// typed returns a function that replaces typed text in any text about the page.
 func (s snapshot) typed(trees []tree) *strings.Replacer {
 	texts := typedTexts{}
 	for _, t := range trees {

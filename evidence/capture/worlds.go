@@ -11,10 +11,10 @@ const (
 	maxWorldChars = 16 << 20
 )
 
-// Worlds returns an isolated world of each document of a page, or of a frame of another
-// process, that a snapshot of it would have, its own first; at most maxFrames, and the rest
-// is not measured. large says by what it is too large for a snapshot; it is empty where it
-// is not.
+// Worlds returns an isolated world of each document of a page, or of a frame in another
+// process, that a snapshot of it would have, its own document first. It returns at most
+// maxFrames; the rest is not measured. large says why it is too large for a snapshot; it is
+// empty if it is not.
 func Worlds(ctx context.Context, c Caller, session string) (worlds []int, large string, err error) {
 	p := pageCapture{caller: c, page: Page{SessionID: session}, limits: Limits{}.orDefaults()}
 	frames, err := p.frames(ctx)

@@ -1,7 +1,7 @@
-// Package crypt encrypts evidence at rest, in the format of age (filippo.io/age). Who
-// writes evidence has recipients, which are public keys: what was written cannot be read
-// with them. Who reads it has identities, which are the private keys. Any tool that knows
-// age decrypts a part that is stored.
+// Package crypt encrypts evidence at rest, in the format of age (filippo.io/age). A writer of
+// evidence has recipients, which are public keys, with which nothing can be decrypted. A reader
+// has identities, which are the private keys. Any tool that knows age can decrypt a stored
+// part.
 package crypt
 
 import (
@@ -21,17 +21,16 @@ import (
 // Format is the name of the format in manifests.
 const Format = "age"
 
-// Errors that readers tell apart.
+// Errors that readers distinguish.
 var (
-	// ErrNoKey says that no identity opens what is encrypted, or that there is none.
+	// ErrNoKey says that no identity opens the encrypted content, or that there is no identity.
 	ErrNoKey = errors.New("no identity opens this evidence")
 	// ErrMalformed says that something is not in the format, or was changed since it was
 	// encrypted.
 	ErrMalformed = errors.New("not what was encrypted")
 )
 
-// Recipients are those who may read what is encrypted. A nil *Recipients encrypts
-// nothing.
+// Recipients are those who may read the encrypted content. A nil *Recipients encrypts nothing.
 type Recipients struct {
 	keys  []age.Recipient
 	names []string
@@ -68,7 +67,7 @@ func ParseRecipients(texts []string) (*Recipients, error) {
 	return r, nil
 }
 
-// Names are the recipients as text. Of nil there are none.
+// Names are the recipients as text; none for nil.
 func (r *Recipients) Names() []string {
 	if r == nil {
 		return nil
@@ -146,8 +145,8 @@ func readPrivate(path string) ([]byte, error) {
 	return content, nil
 }
 
-// ParseIdentities reads private keys, one a line; empty lines and those that begin with #
-// are skipped. Errors do not repeat what was read.
+// ParseIdentities reads private keys, one on each line; it skips empty lines and those that
+// begin with #. Its errors do not repeat what was read.
 func ParseIdentities(content []byte) (*Identities, error) {
 	if bytes.HasPrefix(content, []byte("age-encryption.org/")) || bytes.HasPrefix(content, []byte("-----BEGIN AGE")) {
 		return nil, errors.New("the private key is itself encrypted: decrypt it first (age -d)")
@@ -168,7 +167,7 @@ func ParseIdentities(content []byte) (*Identities, error) {
 	return ids, nil
 }
 
-// Names are the recipients that belong to the identities. Of nil there are none.
+// Names are the recipients that belong to the identities; none for nil.
 func (i *Identities) Names() []string {
 	if i == nil {
 		return nil
@@ -176,7 +175,7 @@ func (i *Identities) Names() []string {
 	return slices.Clone(i.names)
 }
 
-// Decrypt returns what was encrypted, or ErrNoKey, or ErrMalformed.
+// Decrypt returns the decrypted content, or ErrNoKey, or ErrMalformed.
 func (i *Identities) Decrypt(encrypted []byte) ([]byte, error) {
 	if i == nil || len(i.keys) == 0 {
 		return nil, ErrNoKey
@@ -196,8 +195,8 @@ func (i *Identities) Decrypt(encrypted []byte) ([]byte, error) {
 	return plain, nil
 }
 
-// WriteIdentity makes a private key, writes it to a new file that only its owner may
-// read, and returns the recipient that belongs to it. An existing file stays as it is.
+// WriteIdentity makes a private key, writes it to a new file that only its owner may read, and
+// returns the recipient that belongs to it. It does not change an existing file.
 func WriteIdentity(path string) (recipient string, err error) {
 	key, err := age.GenerateX25519Identity()
 	if err != nil {

@@ -13,8 +13,8 @@ import (
 
 // about is what the launcher's records say of a bundle's session.
 type about struct {
-	// inspection is what the recovery of this session found; nil where it was not
-	// inspected, or another session was since.
+	// inspection is what the recovery of this session found; nil if the session was not
+	// inspected, or if another one was inspected since.
 	inspection *api.Inspection
 	events     []lease.Event // those of the session, the oldest first
 	review     *lease.Review // how it was decided, if this is the last that was
@@ -24,7 +24,7 @@ type about struct {
 // about reads the records that belong to a bundle, and the head of its profile's chain.
 func (from Source) about(ctx context.Context, m evidence.Manifest) (about, evidence.Link, error) {
 	record, err := from.Records.Profile(ctx, m.ProfileID)
-	if isProblem(err) { // there is evidence of profiles that are gone
+	if isProblem(err) { // evidence may outlive its profile
 		return about{unknown: err.Error()}, evidence.Link{}, nil
 	}
 	if err != nil {
@@ -41,8 +41,8 @@ func (from Source) about(ctx context.Context, m evidence.Manifest) (about, evide
 	return a, head, err
 }
 
-// ofSession returns the events that are about a bundle's session, and what its recovery
-// found if no other session was inspected since.
+// ofSession returns the events that are about a bundle's session, and what its recovery found
+// if no other session was inspected since.
 func (from Source) ofSession(ctx context.Context, m evidence.Manifest) ([]lease.Event, *api.Inspection, error) {
 	all, err := from.Records.History(ctx, m.ProfileID)
 	if err != nil {

@@ -1,9 +1,9 @@
-// Package export writes one bundle of evidence in a form that other people's tools open:
-// HAR 1.2, one HTML file that needs nothing else, or a zip archive of everything.
+// Package export writes one bundle of evidence in a form that other people's tools open: HAR
+// 1.2, one HTML file that needs nothing else, or a zip archive of everything.
 //
-// Only bytes that were compared with the bundle's hashes are written. A bundle that is not
-// as it was sealed is refused, unless the caller wants it all the same; the file says it
-// then. A bundle is written part by part: of its content one part is in memory at a time.
+// Only bytes that were compared with the bundle's hashes are written. A bundle that is not as
+// it was sealed is refused, unless the caller accepts that; then the file says so. A bundle is
+// written part by part: only one part's content is in memory at a time.
 package export
 
 import (
@@ -26,13 +26,13 @@ type Format string
 
 // The formats.
 const (
-	// HAR is an HTTP Archive 1.2 (JSON) of what pages asked for, without headers,
-	// cookies and bodies, which are not recorded.
+	// HAR is an HTTP Archive 1.2 (JSON) of the pages' requests, without headers, cookies and
+	// bodies, which are not recorded.
 	HAR Format = "har"
 	// HTML is one file for a person, with the pictures in it and without scripts.
 	HTML Format = "html"
-	// Zip has the bundle's files as they are stored, so that they can be verified, and
-	// those of an encrypted bundle in clear as well.
+	// Zip has the bundle's files as they are stored, so that they can be verified, and for an
+	// encrypted bundle also the files in clear.
 	Zip Format = "zip"
 )
 
@@ -43,9 +43,9 @@ var Formats = []Format{HAR, HTML, Zip}
 type Request struct {
 	EvidenceID string
 	Format     Format
-	// Unverified exports also what is not as it was sealed.
+	// Unverified exports also a bundle that is not as it was sealed.
 	Unverified bool
-	// Stored exports a zip of what is stored, and opens nothing that is encrypted.
+	// Stored exports a zip of what is stored, without decrypting anything.
 	Stored bool
 }
 
@@ -60,7 +60,7 @@ func (q Request) Check() error {
 	return nil
 }
 
-// Records are what the launcher knows of a profile besides its evidence. They are no part
+// Records are what the launcher knows about a profile besides its evidence. They are not part
 // of what is sealed, and the HTML file says so.
 type Records interface {
 	// Profile returns the profile's record.
@@ -104,15 +104,15 @@ func findingText(f evidence.Finding) string {
 type Export struct {
 	FileName  string // letters, digits, dots, dashes and underscores
 	MediaType string
-	// Findings say what of the bundle is not as it was sealed.
+	// Findings say what in the bundle is not as it was sealed.
 	Findings []evidence.Finding
 
 	b     *bundle
 	write func(context.Context, *bundle, io.Writer) error
 }
 
-// Write writes the file. Each part is read and compared with its hash again. After an error
-// the file is not whole.
+// Write writes the file. It reads each part and compares it with its hash again. After an error
+// the file is not complete.
 func (e *Export) Write(ctx context.Context, w io.Writer) error {
 	if err := e.write(ctx, e.b, w); err != nil {
 		return fmt.Errorf("export of evidence %s: %w", e.b.sealed.EvidenceID, err)
@@ -156,12 +156,12 @@ type bundle struct {
 	clear  evidence.Manifest // what it hides; where stored is wanted, the same as sealed
 	opened bool              // it is encrypted, and was opened
 	report evidence.BundleReport
-	// pictures are those that the bundle names and that are there.
+	// pictures are the pictures that the bundle names and that exist.
 	pictures []*bundle
 	about    about
 }
 
-// load reads what is needed of a bundle, and checks it.
+// load reads what is needed from a bundle, and checks it.
 func load(ctx context.Context, from Source, q Request) (*bundle, error) {
 	b, err := from.open(ctx, q)
 	if err != nil {
@@ -215,7 +215,7 @@ func (from Source) open(ctx context.Context, q Request) (*bundle, error) {
 	return b, err
 }
 
-// checkNames refuses a manifest whose parts cannot be files beside each other.
+// checkNames refuses a manifest whose parts cannot be files in one folder.
 func checkNames(m evidence.Manifest) error {
 	seen := map[string]bool{evidence.ManifestName: true}
 	for _, p := range m.Parts {
@@ -231,8 +231,8 @@ func checkNames(m evidence.Manifest) error {
 // errLeftOut says that a part has no bytes that can be exported.
 var errLeftOut = errors.New("left out")
 
-// stored returns a part as it is stored. Where only verified bytes are wanted it was
-// compared with its hash.
+// stored returns a part as it is stored. If only verified bytes are allowed, it was compared
+// with its hash.
 func (b *bundle) stored(ctx context.Context, name string) ([]byte, error) {
 	content, err := evidence.ReadPart(ctx, b.from.Reader, b.sealed, name)
 	if errors.Is(err, evidence.ErrDamaged) && b.unverified {
@@ -244,8 +244,8 @@ func (b *bundle) stored(ctx context.Context, name string) ([]byte, error) {
 	return content, err
 }
 
-// part returns a part in clear. Its error is errLeftOut for one that cannot be had where
-// what is not verified is wanted, too.
+// part returns a part in clear. Its error is errLeftOut for a part that cannot be read in an
+// export of unverified content.
 func (b *bundle) part(ctx context.Context, name string) ([]byte, error) {
 	stored, err := b.stored(ctx, name)
 	if err != nil || !b.opened {
@@ -258,7 +258,7 @@ func (b *bundle) part(ctx context.Context, name string) ([]byte, error) {
 	return content, err
 }
 
-// partOf returns the first part of a kind in clear; nil where the bundle has none.
+// partOf returns the first part of a kind in clear; nil if the bundle has none.
 func (b *bundle) partOf(ctx context.Context, kind string) ([]byte, error) {
 	for _, p := range b.clear.Parts {
 		if p.Kind == kind && p.Missing == "" {

@@ -95,7 +95,7 @@ const (
 	unknownMimeType = "x-unknown"
 )
 
-// exchange is one request and what became of it, from either place that recorded it.
+// exchange is one request and its outcome, from either of the two places that recorded it.
 type exchange struct {
 	at          time.Time
 	token       uint64
@@ -138,7 +138,8 @@ type networkPart struct {
 	missing string                  // why there is none; "" where there is one
 }
 
-// parseNetwork reads the part with the requests. One that is none has no entries.
+// parseNetwork reads the part with the requests. If it is not such a part, there are no
+// entries.
 func parseNetwork(content []byte) (p networkPart) {
 	if content == nil {
 		return p
@@ -149,9 +150,9 @@ func parseNetwork(content []byte) (p networkPart) {
 	return p
 }
 
-// harOf makes a HAR of what the monitor recorded and of the journal. The monitor has all
-// requests, with their bytes, but only the last ones; the journal has the unsafe ones of
-// the whole session. So what the monitor no longer had comes from the journal.
+// harOf makes a HAR from what the monitor recorded and from the journal. The monitor has all
+// kinds of requests, with their bytes, but only the latest ones; the journal has the unsafe
+// requests of the whole session. So what the monitor no longer had is taken from the journal.
 func harOf(network networkPart, journal []checkpoint.Entry) harFile {
 	var all []exchange
 	for _, e := range network.Entries {
@@ -183,8 +184,8 @@ func harOf(network networkPart, journal []checkpoint.Entry) harFile {
 	return f
 }
 
-// unsafeSince tells since when the monitor's list has every unsafe request; not known where
-// it has none of them, and left some out.
+// unsafeSince tells since when the monitor's list has every unsafe request; it is not known if
+// the list has none of them, and left some out.
 func (p networkPart) unsafeSince() (since time.Time, known bool) {
 	if p.missing != "" {
 		return since, false
@@ -221,7 +222,7 @@ func (p networkPart) comment(fromJournal, without int) string {
 // websocketType is Chrome's name for the type of websockets in HAR.
 const websocketType = "websocket"
 
-// journalExchanges are the requests of a journal, with what each was answered.
+// journalExchanges are the requests of a journal, with their answers.
 func journalExchanges(journal []checkpoint.Entry) []exchange {
 	answers := map[string]checkpoint.Entry{}
 	for _, e := range journal {
@@ -264,7 +265,7 @@ func journalExchanges(journal []checkpoint.Entry) []exchange {
 	return all
 }
 
-// entry is the exchange in HAR; false where its URL is none that HAR could have.
+// entry is the exchange in HAR; false if HAR cannot represent its URL.
 func (x exchange) entry() (harEntry, bool) {
 	u, err := url.Parse(x.url)
 	if err != nil || u.Scheme == "" || x.method == "" {
@@ -320,7 +321,7 @@ func unescape(s string) string {
 	return s
 }
 
-// harTime is a time in ISO 8601, within the years that it has.
+// harTime is a time in ISO 8601, within the years that it can represent.
 func harTime(t time.Time) string {
 	t = t.UTC()
 	if y := t.Year(); y < 1 || y > 9999 {

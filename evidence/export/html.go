@@ -25,8 +25,8 @@ var pageText string
 //go:embed page.css
 var pageStyle string
 
-// pages are the pieces of the page. What is in them comes from pages that may be hostile:
-// the templates escape it, and no link is made of any URL.
+// pages are the templates of the page. Their content comes from pages that may be hostile: the
+// templates escape it, and never make a link of a URL.
 var pages = template.Must(template.New("").Funcs(template.FuncMap{
 	"plain": plain, "clock": clock, "words": func(s string) string { return plain(strings.ReplaceAll(s, "_", " ")) },
 }).Parse(pageText))
@@ -65,7 +65,7 @@ type page struct {
 	Others     bool // there are further pictures
 }
 
-// figure is a picture, and what it shows.
+// figure is a picture with what it shows.
 type figure struct {
 	Name, Caption string
 	Large         bool
@@ -229,7 +229,7 @@ func pageOf(m evidence.Manifest, name string) string {
 	return m.LastKnownURL
 }
 
-// picture writes a picture into the page. What is no JPEG or PNG is not written.
+// picture writes a picture into the page. Content that is neither JPEG nor PNG is not written.
 func (h htmlWriter) picture(b *bundle, name string, f figure) error {
 	content, err := b.part(h.ctx, name)
 	mediaType := imageType(content)
@@ -260,7 +260,7 @@ func (h htmlWriter) picture(b *bundle, name string, f figure) error {
 	return err
 }
 
-// imageType is the media type of a picture by its first bytes, "" for others.
+// imageType is the media type of a picture, by its first bytes; "" for others.
 func imageType(content []byte) string {
 	switch {
 	case strings.HasPrefix(string(content[:min(len(content), 3)]), "\xff\xd8\xff"):

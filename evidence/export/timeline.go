@@ -42,8 +42,8 @@ func timeline(journal []checkpoint.Entry, events []lease.Event) []row {
 	return rows
 }
 
-// since is what came after the last safe checkpoint, and for a decision matters. name is
-// that checkpoint; "" where there was none, and then it is all of the session.
+// since is what came after the last safe checkpoint and matters for a decision. name is that
+// checkpoint; "" if there was none: then since is about the whole session.
 func since(journal []checkpoint.Entry) (rows []row, name string) {
 	s := checkpoint.Summarize(journal)
 	after := uint64(0)
@@ -71,7 +71,7 @@ func since(journal []checkpoint.Entry) (rows []row, name string) {
 	return rows, name
 }
 
-// journalRow is an entry in words; false for one that tells a person nothing.
+// journalRow is an entry in words; false if it means nothing to a person.
 func journalRow(e checkpoint.Entry) (row, bool) {
 	r := row{At: e.At, Text: e.URL}
 	var notes []string
@@ -185,8 +185,8 @@ func clock(t time.Time) string {
 	return t.UTC().Format("2006-01-02 15:04:05.000 UTC")
 }
 
-// plain makes a text from outside fit to be shown: what cannot be seen, or would turn the
-// text around it, is written as its code.
+// plain makes a text from outside fit to be shown: characters that are invisible, or would
+// change the direction of the text around them, are written as their codes.
 func plain(s string) string {
 	s = redact.Clip(s, longestText)
 	var b strings.Builder

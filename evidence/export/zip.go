@@ -14,16 +14,16 @@ import (
 	"leasehold/evidence"
 )
 
-// openedFolder has what is encrypted in clear. It has no manifest of its own at its top, so
-// that a store made of the unpacked files does not take it for a bundle.
+// openedFolder has the decrypted content of what is encrypted. It has no manifest at its top,
+// so that a store made of the unpacked files does not take it for a bundle.
 const openedFolder = "opened"
 
 // zipEpoch is the first time that a zip archive can name.
 var zipEpoch = time.Date(1980, 1, 1, 0, 0, 0, 0, time.UTC)
 
-// writeZip writes the bundle's files as they are stored, those of the pictures that it
-// names, and what was opened of them. The same bundle makes the same bytes: all files have
-// the time of the bundle.
+// writeZip writes the bundle's files as they are stored, those of the pictures that it names,
+// and what was decrypted of them. The same bundle gives the same bytes: all files have the time
+// of the bundle.
 func writeZip(ctx context.Context, b *bundle, w io.Writer) error {
 	z := &zipper{w: zip.NewWriter(w), of: b}
 	for _, one := range b.all() {
@@ -74,7 +74,7 @@ func (z *zipper) stored(ctx context.Context, b *bundle) error {
 	return nil
 }
 
-// clear adds what is encrypted in a bundle in clear.
+// clear adds the decrypted content of a bundle.
 func (z *zipper) clear(ctx context.Context, b *bundle) error {
 	folder := path.Join(openedFolder, b.sealed.EvidenceID)
 	manifest, err := json.MarshalIndent(b.clear, "", "  ")
@@ -97,7 +97,7 @@ func (z *zipper) clear(ctx context.Context, b *bundle) error {
 	return nil
 }
 
-// part adds a part, or says why it is left out.
+// part adds a part, or notes why it is left out.
 func (z *zipper) part(name string, p evidence.Part, content []byte, err error) error {
 	if errors.Is(err, errLeftOut) {
 		z.leftOut = append(z.leftOut, fmt.Sprintf("%s: %v", name, err))
@@ -115,7 +115,7 @@ func (z *zipper) sum(name, mediaType string, content []byte, sum string) error {
 	return z.add(name, mediaType, content)
 }
 
-// add adds a file. What cannot be made smaller is not compressed.
+// add adds a file. It does not compress what compression would not make smaller.
 func (z *zipper) add(name, mediaType string, content []byte) error {
 	method := zip.Deflate
 	if strings.HasPrefix(mediaType, "image/") || z.of.sealed.Encrypted() && !strings.HasPrefix(name, openedFolder) {
@@ -135,7 +135,7 @@ func (z *zipper) add(name, mediaType string, content []byte) error {
 	return err
 }
 
-// readme says what is what in the archive, and how it is checked.
+// readme explains the files of the archive, and how to check them.
 func (b *bundle) readme(leftOut []string) string {
 	var t strings.Builder
 	line := func(format string, args ...any) { fmt.Fprintf(&t, format+"\n", args...) }

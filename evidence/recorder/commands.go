@@ -15,9 +15,9 @@ const CommandsPart = "commands.json"
 // keptCommands is how many commands are kept.
 const keptCommands = 200
 
-// Commands records the last CDP commands that workers sent. Their parameters are not
-// recorded: those are expressions, typed keys and credentials. The zero value is
-// ready; its methods are safe for concurrent use.
+// Commands records the last CDP commands that workers sent. Their parameters are not recorded:
+// those are expressions, typed keys and credentials. The zero value is ready; its methods are
+// safe for concurrent use.
 type Commands struct{ ring ring[CommandEntry] }
 
 // CommandEntry is one command in the part.
@@ -31,8 +31,7 @@ type CommandEntry struct {
 	Method  string `json:"method"`
 }
 
-// Record adds commands, and counts dropped ones that came before them and that nobody
-// kept.
+// Record adds commands, and counts earlier ones that were dropped without being recorded.
 func (c *Commands) Record(dropped int, sent ...CommandEntry) {
 	for _, e := range sent {
 		e.At, e.Target, e.Session, e.Method = e.At.UTC(), cleanID(e.Target), cleanID(e.Session), cleanMethod(e.Method)
@@ -41,7 +40,7 @@ func (c *Commands) Record(dropped int, sent ...CommandEntry) {
 	c.ring.addDropped(dropped)
 }
 
-// Part returns what was recorded: {"total","dropped","entries"}, the oldest first.
+// Part returns what was recorded: {"total","dropped","entries"}, oldest first.
 func (c *Commands) Part() []byte {
 	entries, total := c.ring.last()
 	// They were recorded connection by connection.
@@ -51,7 +50,7 @@ func (c *Commands) Part() []byte {
 
 var methodPattern = regexp.MustCompile(`^[A-Za-z]{1,40}\.[A-Za-z0-9]{1,60}$`)
 
-// cleanMethod returns what could be the name of a CDP method, and redact.Mark for any
+// cleanMethod returns a text that could be the name of a CDP method, and redact.Mark for any
 // other text.
 func cleanMethod(s string) string {
 	if methodPattern.MatchString(s) {

@@ -25,11 +25,10 @@ const (
 // ConsoleEvents are the CDP events that Console.See wants, of each target.
 var ConsoleEvents = []string{consoleAPICalled, exceptionThrown, entryAdded}
 
-// Console records the last messages of the pages' consoles. What the browser itself
-// says is kept as a short text with redacted URLs. What a page says could be anything
-// that was typed into it: of that only the level, the kind of error and the place in
-// the page's source are kept. The zero value is ready; its methods are safe for
-// concurrent use.
+// Console records the last messages of the pages' consoles. What the browser itself says is
+// kept as a short text with redacted URLs. What a page says could be anything that was typed
+// into it: only the level, the kind of error and the place in the page's source are kept of
+// that. The zero value is ready; its methods are safe for concurrent use.
 type Console struct{ ring ring[consoleEvent] }
 
 // consoleEvent is an event as it came. A page may print thousands a second, of which
@@ -41,8 +40,8 @@ type consoleEvent struct {
 	params json.RawMessage // nil where they were too long to keep
 }
 
-// maxConsoleParams is the size of the longest parameters that are kept, in bytes. Of
-// longer ones only time and method are known.
+// maxConsoleParams is the size of the longest parameters that are kept, in bytes. If they are
+// longer, only the time and method are kept.
 const maxConsoleParams = 16 << 10
 
 // ConsoleEntry is one message in the part.
@@ -51,11 +50,11 @@ type ConsoleEntry struct {
 	LeaseToken uint64    `json:"lease_token"`
 	Level      string    `json:"level"`  // log, warning, error, ...
 	Source     string    `json:"source"` // console, exception, or the browser's: network, security, ...
-	// Text is what the browser said, or the class of an exception. For what the
-	// page said it is redact.Mark.
+	// Text is what the browser said, or the class of an exception. For what the page said, it
+	// is redact.Mark.
 	Text string `json:"text"`
 	URL  string `json:"url,omitempty"`
-	// Line is one-based; zero where it is not known.
+	// Line is one-based; zero if it is not known.
 	Line int `json:"line,omitempty"`
 }
 
@@ -64,8 +63,8 @@ var browserSources = map[string]bool{
 	"network": true, "security": true, "violation": true, "deprecation": true, "intervention": true, "recommendation": true, "rendering": true,
 }
 
-// errorClasses are the exceptions of the language itself. Only these are kept, since
-// a page can give its own classes any name.
+// errorClasses are the exceptions of the language itself. Only these are kept, since a page can
+// give its own classes any name.
 var errorClasses = map[string]bool{
 	"Error": true, "TypeError": true, "RangeError": true, "ReferenceError": true, "SyntaxError": true, "EvalError": true,
 	"URIError": true, "AggregateError": true, "DOMException": true,
@@ -86,7 +85,7 @@ func (c *Console) See(at time.Time, token uint64, method string, params json.Raw
 // Forget drops what was recorded and starts the count again.
 func (c *Console) Forget() { c.ring.reset() }
 
-// Part returns what was recorded: {"total","dropped","entries"}, the oldest first.
+// Part returns what was recorded: {"total","dropped","entries"}, oldest first.
 func (c *Console) Part() []byte {
 	events, total := c.ring.last()
 	var entries []ConsoleEntry
@@ -104,7 +103,7 @@ type place struct {
 	Line *int   `json:"lineNumber"` // zero-based
 }
 
-// entry decodes an event. ok is false where the parameters do not fit it.
+// entry decodes an event. ok is false if the parameters do not fit it.
 func (v consoleEvent) entry() (e ConsoleEntry, ok bool) {
 	var p struct {
 		Type  string `json:"type"`

@@ -13,9 +13,9 @@ import (
 // evidence.KindNetwork.
 const NetworkPart = "network.json"
 
-// How many requests are kept: of those that only read the newest keptRequests, and of
-// the unsafe ones, which may have changed something, the newest keptUnsafe. So what a
-// page loads does not take the place of what it sent.
+// How many requests are kept: the newest keptRequests of those that only read, and the newest
+// keptUnsafe of the unsafe ones, which may have changed something. So what a page loads does
+// not crowd out what it sent.
 const (
 	keptRequests = 300
 	keptUnsafe   = 1000
@@ -29,8 +29,8 @@ const (
 	loadingFailed     = "Network.loadingFailed"
 )
 
-// maxEvents is how many events of one request are kept. A request has four at most, also
-// with a redirect; Chrome's ids come back only in a session of days.
+// maxEvents is how many events of one request are kept. A request has four at most, even with a
+// redirect; Chrome's ids are only reused in a session of days.
 const maxEvents = 8
 
 // NetworkEvents are the CDP events that Network.See wants, of each target.
@@ -43,7 +43,7 @@ var NetworkEvents = []string{requestWillBeSent, responseReceived, loadingFinishe
 type Network struct {
 	mu    sync.Mutex
 	total int // requests, kept or not
-	// reading and unsafe are what is kept, the oldest first.
+	// reading and unsafe are the kept requests, oldest first.
 	reading, unsafe []*request
 	open            map[requestKey]*request // the last one of each key, while it is kept
 }
@@ -52,8 +52,8 @@ type Network struct {
 // chain of redirects have one id.
 type requestKey struct{ session, id string }
 
-// request is one request, as its events came. The event that begins the next one of a
-// chain of redirects is the last of the one before.
+// request is one request, with its events as they came. In a chain of redirects, the event that
+// begins the next request is also the last one of the request before.
 type request struct {
 	key    requestKey
 	number int // in the order in which they began
@@ -81,9 +81,9 @@ type RequestEntry struct {
 	Type       string    `json:"type,omitempty"` // as Chrome names it: Document, XHR, ...
 	// Status is zero as long as there is no answer.
 	Status int `json:"status"`
-	// Bytes came over the network.
+	// Bytes is the number of bytes that came over the network.
 	Bytes int64 `json:"bytes"`
-	// Failed is Chrome's name of the error; empty where there was none.
+	// Failed is Chrome's name of the error; empty if there was none.
 	Failed string `json:"failed,omitempty"`
 }
 
@@ -108,9 +108,9 @@ type requestResponse struct {
 	Bytes  float64 `json:"encodedDataLength"`
 }
 
-// See records one of NetworkEvents, and keeps params. session is the CDP session that
-// it came on; a request that is seen on two sessions is recorded twice. Other events,
-// and parameters that do not fit their event, are ignored.
+// See records one of NetworkEvents, and keeps params. session is the CDP session on which it
+// came; a request that is seen on two sessions is recorded twice. Other events, and parameters
+// that do not fit their event, are ignored.
 func (n *Network) See(at time.Time, token uint64, session, method string, params json.RawMessage) {
 	if !slices.Contains(NetworkEvents, method) {
 		return
@@ -137,7 +137,7 @@ func (n *Network) See(at time.Time, token uint64, session, method string, params
 	}
 }
 
-// begin keeps a new request, in the place of the oldest of its kind if that is full.
+// begin keeps a new request. If there are too many of its kind, it replaces the oldest.
 func (n *Network) begin(key requestKey, event requestEvent, unsafe bool) {
 	n.total++
 	kept, most := &n.reading, keptRequests
@@ -159,11 +159,11 @@ func (n *Network) begin(key requestKey, event requestEvent, unsafe bool) {
 	n.open[key] = r
 }
 
-// textBehind returns the JSON text that follows the first place of start, which ends
-// with the quote before the text. It is "" where there is none, or one with an escape,
-// which ids, methods and schemes do not have. Chrome writes the members that are asked
-// for in front of everything that a page has a say in, save the request's own URL, and
-// inside of a text a quote has a backslash in front of it.
+// textBehind returns the JSON text that follows the first occurrence of start, which ends with
+// the quote before the text. It is "" if there is none, or if it contains an escape; ids,
+// methods and schemes never do. Chrome writes the requested members before everything that a
+// page can influence, except the request's own URL, and inside a text a quote is preceded by a
+// backslash.
 func textBehind(params []byte, start string) string {
 	_, rest, found := bytes.Cut(params, []byte(start))
 	text, _, ended := bytes.Cut(rest, []byte(`"`))
@@ -173,7 +173,7 @@ func textBehind(params []byte, start string) string {
 	return string(text)
 }
 
-// ofChrome tells whether a document is one of Chrome's own pages, such as the new tab's.
+// ofChrome tells whether a document is one of Chrome's own pages, such as the new tab page.
 // They load hundreds of files from Chrome itself.
 func ofChrome(url string) bool {
 	return strings.HasPrefix(url, "chrome://") || strings.HasPrefix(url, "chrome-untrusted://") || strings.HasPrefix(url, "devtools://")
@@ -201,7 +201,7 @@ func (n *Network) Forget() {
 	n.total, n.reading, n.unsafe, n.open = 0, nil, nil, nil
 }
 
-// Part returns what was recorded: {"total","dropped","entries"}, the oldest first.
+// Part returns what was recorded: {"total","dropped","entries"}, oldest first.
 func (n *Network) Part() []byte {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -216,8 +216,7 @@ func (n *Network) Part() []byte {
 	return encodePart(n.total, entries)
 }
 
-// entry puts a request together from its events; false if the first is not what Chrome
-// sends.
+// entry makes an entry of a request's events; false if the first one is not what Chrome sends.
 func (r *request) entry() (e RequestEntry, ok bool) {
 	for i, v := range r.events {
 		var p requestParams

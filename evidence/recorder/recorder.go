@@ -1,7 +1,6 @@
-// Package recorder keeps the last of what went on in a session's browser: the
-// commands that workers sent, the requests that pages made, and what their consoles
-// printed. Each recorder is bounded, leaves secrets out, and returns its content as
-// a part of a bundle of evidence.
+// Package recorder keeps the latest of what happened in a session's browser: the commands that
+// workers sent, the requests that pages made, and what their consoles printed. Each recorder is
+// bounded, leaves out secrets, and returns its content as a part of a bundle of evidence.
 package recorder
 
 import (
@@ -38,8 +37,7 @@ func encodePart[T any](total int, entries []T) []byte {
 	return out.Bytes()
 }
 
-// What recorders keep of texts. Of each kind there are hundreds, so that all are
-// short.
+// How much recorders keep of texts. There are hundreds of each kind, so all are short.
 const (
 	maxURLBytes  = 500
 	maxTextBytes = 300

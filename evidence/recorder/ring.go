@@ -14,8 +14,8 @@ type ring[T any] struct {
 	total   int
 }
 
-// add puts an entry into a ring of the given size. Where it is full the entry takes
-// the place of the oldest.
+// add puts an entry into a ring of the given size. If the ring is full, the entry replaces the
+// oldest.
 func (r *ring[T]) add(size int, entry T) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -42,8 +42,7 @@ func (r *ring[T]) reset() {
 	r.entries, r.oldest, r.total = nil, 0, 0
 }
 
-// last returns a copy of the entries that are kept, the oldest first, and how many
-// there were in all.
+// last returns a copy of the kept entries, oldest first, and the total number.
 func (r *ring[T]) last() (entries []T, total int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -1,5 +1,5 @@
-// Package redact takes what may be secret out of URLs, and bounds the length of
-// texts, before either becomes evidence. It knows nothing of bundles or browsers.
+// Package redact removes from URLs what may be secret, and bounds the length of texts, before
+// either becomes evidence. It knows nothing about bundles or browsers.
 package redact
 
 import (
@@ -9,11 +9,11 @@ import (
 	"unicode"
 )
 
-// Mark stands where a secret stood.
+// Mark replaces a secret.
 const Mark = "REDACTED"
 
-// Clip returns the text, or where it is longer than most bytes its beginning with
-// three dots behind it.
+// Clip returns the text or, if it is longer than most bytes, its beginning followed by three
+// dots.
 func Clip(s string, most int) string {
 	if len(s) > most {
 		return strings.ToValidUTF8(s[:most], "") + "..."
@@ -83,15 +83,15 @@ func redactURL(raw string, depth int) string {
 	return out
 }
 
-// anchor matches a part of a fragment that is no value: an anchor or a route.
+// anchor matches a part of a fragment that is not a value: an anchor or a route.
 var anchor = regexp.MustCompile(`^[A-Za-z0-9_/!.:-]*$`)
 
-// shortNumber matches numbers that stay: an incident is often about one (an order, a
-// page), and it does not look like a secret.
+// shortNumber matches numbers that are kept: an incident is often about one (an order, a page),
+// and it does not look like a secret.
 var shortNumber = regexp.MustCompile(`^[0-9]{1,8}$`)
 
-// redactQuery replaces the values of name=value pairs. What is not a pair is replaced,
-// too, unless it matches allowed; nil allows nothing.
+// redactQuery replaces the values of name=value pairs. It also replaces what is not a pair,
+// unless it matches allowed; nil allows nothing.
 func redactQuery(query string, allowed *regexp.Regexp) string {
 	if query == "" {
 		return ""
@@ -152,9 +152,9 @@ func maskRandom(s string) string {
 	})
 }
 
-// dropUser splits what follows the scheme into the host, without user and password
-// and with the slashes before it, and the path. Browsers take backslashes for
-// slashes, and after the special schemes they need no slashes.
+// dropUser splits what follows the scheme into the host, without user and password but with the
+// slashes before it, and the path. Browsers treat backslashes as slashes, and need no slashes
+// after the special schemes.
 func dropUser(scheme, rest string) (host, path string) {
 	host = strings.TrimLeft(rest, "/\\")
 	slashes := rest[:len(rest)-len(host)]
@@ -190,9 +190,9 @@ func redactPairs(s string, depth int) string {
 	}
 }
 
-// redactPair replaces the value of a name=value pair where the name is that of a
-// secret or the value has one, and what is no pair where it is a JSON web token or
-// hides pairs behind escapes.
+// redactPair replaces the value of a name=value pair if its name is that of a secret or the
+// value contains one. It replaces a text that is not a pair if it is a JSON web token or hides
+// pairs behind escapes.
 func redactPair(pair string, depth int) string {
 	name, value, ok := strings.Cut(pair, "=")
 	if !ok {
@@ -226,7 +226,7 @@ func redactValue(value string, depth int) string {
 	return value
 }
 
-// unescape decodes percent escapes, or returns the text as it is where they are wrong.
+// unescape decodes percent escapes, or returns the text unchanged if they are malformed.
 func unescape(s string) string {
 	if d, err := url.QueryUnescape(s); err == nil {
 		return d
@@ -234,14 +234,14 @@ func unescape(s string) string {
 	return s
 }
 
-// isJWT recognises a JSON web token, header.payload.signature: the header is base64url
-// of a JSON object, and therefore begins with "eyJ".
+// isJWT recognizes a JSON web token, header.payload.signature: the header is base64url of a
+// JSON object, and therefore begins with "eyJ".
 func isJWT(s string) bool {
 	return strings.HasPrefix(s, "eyJ") && strings.Count(s, ".") >= 2 && len(s) > 20
 }
 
-// The names of parameters that carry secrets have one of secretWords as a whole word,
-// or one of secretParts anywhere.
+// The name of a parameter that carries a secret contains one of secretWords as a whole word, or
+// one of secretParts anywhere.
 var (
 	secretWords = map[string]bool{
 		"token": true, "code": true, "key": true, "auth": true, "sig": true, "sid": true, "sess": true, "pass": true,

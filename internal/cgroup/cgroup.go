@@ -1,10 +1,10 @@
-// Package cgroup gives each browser a control group (v2) of its own, below the
-// group that was delegated to the launcher.
+// Package cgroup gives each browser a control group (v2) of its own, below the group that was
+// delegated to the launcher.
 //
-// In version 2 a group whose children have limits cannot have processes of its own. So
-// the launcher itself is in a child group, named Leaf, beside the browsers' groups:
-// systemd put it there (DelegateSubgroup=), or it moves itself. Nothing outside of the
-// delegated group is touched.
+// In version 2 a group whose children have limits cannot have processes of its own. So the
+// launcher itself is in a child group, named Leaf, beside the browsers' groups: systemd has put
+// it there (DelegateSubgroup=), or it moves itself. Nothing outside the delegated group is
+// touched.
 package cgroup
 
 import (
@@ -29,8 +29,8 @@ const Leaf = "launcher"
 // prefix is the beginning of the names of browsers' groups.
 const prefix = "browser-"
 
-// required are the controllers without which browsers get no groups. The controller cpu
-// is used where the host has it.
+// required are the controllers without which browsers get no groups. The controller cpu is used
+// if the host has it.
 var required = []string{"memory", "pids"}
 
 // UnavailableError says why browsers cannot have groups on this host, and what to do.
@@ -102,8 +102,8 @@ func unescape(s string) string {
 	return out.String()
 }
 
-// ownOf finds the process's group in the v2 hierarchy. It is empty if the group is
-// outside of what this process can see (/../x).
+// ownOf finds the process's group in the v2 hierarchy. It is empty if the group is outside what
+// this process can see (/../x).
 func ownOf(cgroup []byte) string {
 	for line := range bytes.Lines(cgroup) {
 		if own, ok := strings.CutPrefix(strings.TrimSpace(string(line)), "0::"); ok && path.IsAbs(own) && !strings.HasPrefix(own, "/..") {
@@ -119,8 +119,8 @@ type Plan struct {
 	Base string
 	// Move says that the launcher has to move itself into Leaf.
 	Move bool
-	// Controllers are those that browsers' groups get. Enable are those of them that
-	// are not enabled yet.
+	// Controllers are the controllers for browsers' groups. Enable are those of them that are
+	// not enabled yet.
 	Controllers, Enable []string
 
 	host Host
@@ -170,9 +170,9 @@ func (h Host) Plan() (Plan, error) {
 	case len(others) > 0:
 		return p, unavailable("the control group %s has other processes (%s): start the launcher in a group of its own, as its systemd unit does", p.Base, list(others[:min(len(others), 5)]))
 	case p.Move && h.Service:
-		// While a browser's group below it has limits, the unit's own group cannot get
-		// processes. So if a browser of this launcher is left, systemd could not start
-		// the next launcher there.
+		// While a browser's group below it has limits, the unit's own group cannot have
+		// processes. So if a browser of this launcher is left, systemd could not start the next
+		// launcher there.
 		return p, unavailable("the launcher is in its unit's own control group %s: set DelegateSubgroup=%s beside Delegate=yes (systemd 254 or later)", p.Base, Leaf)
 	}
 	return p, nil
@@ -231,9 +231,8 @@ type Tree struct {
 
 // Limits are the limits of one browser. A zero value is no limit.
 type Limits struct {
-	// Memory is the most that the browser's processes together may have, in bytes.
-	// Above seven eighths of it the kernel slows them down; at the limit it kills
-	// one.
+	// Memory is the most memory that the browser's processes together may use, in bytes. Above
+	// seven eighths of it the kernel slows them down; at the limit it kills one of them.
 	Memory    uint64
 	Processes int // includes threads
 	// Weight is the browser's share of the processors relative to that of others, 1 to
@@ -244,12 +243,12 @@ type Limits struct {
 // High is the number of bytes above which the kernel slows the browser down.
 func (l Limits) High() uint64 { return l.Memory - l.Memory/8 }
 
-// Beyond is the number of bytes above which the kernel has failed to make the group
-// smaller. Pages that can be read from files again do not count there: the kernel drops
+// Beyond is the number of bytes at which the kernel has evidently failed to make the group
+// smaller. Pages that can be read from files again do not count here, because the kernel drops
 // those at High already.
 func (l Limits) Beyond() uint64 { return l.High() + l.High()/64 }
 
-// Create makes a browser's group. The name has to be good for a file.
+// Create makes a browser's group. The name has to be valid as a file name.
 func (t *Tree) Create(name string, l Limits) (_ *Group, err error) {
 	g := &Group{dir: filepath.Join(t.dir, prefix+name), files: t.files}
 	if err := t.files.mkdir(g.dir); err != nil {
@@ -332,12 +331,12 @@ func (g *Group) Processes() ([]int, error) {
 // not be read.
 type Usage struct {
 	Dir string `json:"path"`
-	// Memory is what its processes have, and the kernel has for them, in bytes. Files
-	// is the part of it that can be read from files again.
+	// Memory is what its processes use, and what the kernel uses for them, in bytes. Files is
+	// the part that can be read from files again.
 	Memory *uint64 `json:"memory_bytes,omitempty"`
 	Files  *uint64 `json:"memory_file_bytes,omitempty"`
-	// OOMKills counts the processes that the kernel killed at the limit, High how often
-	// it slowed the group down, and PIDsMax how often it refused a new process.
+	// OOMKills counts the processes that the kernel killed at the limit; High, how often it
+	// slowed the group down; PIDsMax, how often it refused a new process.
 	OOMKills *uint64 `json:"oom_kill,omitempty"`
 	High     *uint64 `json:"memory_high_events,omitempty"`
 	PIDsMax  *uint64 `json:"pids_max_events,omitempty"`

@@ -1,10 +1,9 @@
-// Package confine runs programs under Landlock, the kernel's own limits on the files,
-// the network and the processes that a program may touch. A program that was started so
+// Package confine runs programs under Landlock, the kernel's own limits on the files, the
+// network and the processes that a program may touch. A program that was started in this way
 // cannot lift its limits, nor can anything that it starts.
 //
-// Landlock restricts the process that asks for it. So a program is started by way of a
-// copy of this binary, which restricts itself and then becomes the program: see Start
-// and Main.
+// Landlock restricts the process that asks for it. So a program is started through a copy of
+// this binary, which restricts itself and then becomes the program: see Start and Main.
 package confine
 
 import (
@@ -19,8 +18,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Access is what a program may do with a file, or with a directory and all below it.
-// The values can be combined.
+// Access is what a program may do with a file, or with a directory and everything below it. The
+// values can be combined.
 type Access uint8
 
 const (
@@ -64,15 +63,15 @@ func (a Access) rights() landlock.AccessFSSet {
 	return all
 }
 
-// Path is a file, or a directory with all below it, and what a program may do there.
+// Path is a file, or a directory with everything below it, and what a program may do with it.
 type Path struct {
 	Path   string `json:"path"`
 	Access Access `json:"access"`
 }
 
-// Rules are all that a program may do. Looking up a path and asking for the owner and
-// length of a file is always allowed. So is what has to do with processes and abstract
-// Unix sockets of programs under the same rules; those of others are out of reach.
+// Rules are everything that a program may do. Looking up a path, and reading the owner and
+// length of a file, is always allowed. So is everything between processes, and abstract Unix
+// sockets, of programs under the same rules; those of other programs are out of reach.
 type Rules struct {
 	// Paths may name things that do not exist: they are left out.
 	Paths []Path `json:"paths"`
@@ -82,8 +81,8 @@ type Rules struct {
 	Ports []uint16 `json:"ports,omitempty"`
 	// Sockets allows to connect to abstract Unix sockets of other programs.
 	Sockets bool `json:"sockets,omitempty"`
-	// Attach lets processes of the same user attach to the program where the kernel
-	// would let only its ancestors (Yama). Programs that it starts do not inherit it.
+	// Attach lets processes of the same user attach to the program if the kernel would
+	// otherwise only allow its ancestors (Yama). Programs that it starts do not inherit it.
 	Attach bool `json:"attach,omitempty"`
 }
 
@@ -129,7 +128,7 @@ func Probe() (Kernel, error) {
 	return Kernel{ABI: abi}, nil
 }
 
-// Uncovered lists what this kernel's Landlock leaves open although Rules speak of it.
+// Uncovered lists what this kernel's Landlock leaves open although Rules mention it.
 func (k Kernel) Uncovered() []string {
 	var open []string
 	for _, a := range abis {

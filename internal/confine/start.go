@@ -18,8 +18,8 @@ import (
 	"leasehold/internal/runas"
 )
 
-// command is what this binary is called, as its first argument, while it is on its way
-// to become another program.
+// command is the name of this binary, as its first argument, while it is about to become
+// another program.
 const command = "leasehold-confine"
 
 // StartError says why a program was not started.
@@ -54,22 +54,22 @@ func Start(ctx context.Context, cmd *exec.Cmd, r Rules) error {
 }
 
 // StartAs is Start for a program of another user, with one group and no capabilities. This
-// process has to have the capabilities for that (runas.Check). With r nil the program has
-// no rules. pass are directories through which the user has to be able to pass: the error
-// names the first one, or one above it, through which he cannot, as a *PassError.
+// process needs the capabilities for that (runas.Check). If r is nil, the program has no rules.
+// pass are directories through which the user has to be able to pass: a *PassError names the
+// first one, or one above it, through which that user cannot.
 func StartAs(ctx context.Context, cmd *exec.Cmd, r *Rules, as runas.User, pass ...string) error {
 	_, err := start(ctx, cmd, order{Rules: r, As: &as, Pass: pass})
 	return err
 }
 
-// StartOffline is Start for a program in a network of its own, which consists of a
-// loopback interface that nobody else can reach. It returns a TCP socket (IPv4) of that
-// network, not connected to anything yet: the caller can connect it to the program, and
-// closes it. With r nil the program has that network, and no rules. With as it is a program
-// of that user.
+// StartOffline is Start for a program in a network of its own, which consists of a loopback
+// interface that nobody else can reach. It returns a TCP socket (IPv4) of that network, not
+// connected to anything yet: the caller can connect it to the program, and closes it. If r is
+// nil, the program has that network, but no rules. If as is given, it is a program of that
+// user.
 //
-// A user that is not root needs to be allowed to make user namespaces, and cannot start a
-// program of another user so: in a namespace of its own there is none.
+// A user that is not root has to be allowed to make user namespaces, and cannot start a program
+// of another user in this way: that user does not exist in the new namespace.
 func StartOffline(ctx context.Context, cmd *exec.Cmd, r *Rules, as *runas.User) (socket *os.File, err error) {
 	if as != nil && os.Geteuid() != 0 {
 		return nil, &StartError{Path: cmd.Path, Confining: true, Err: fmt.Errorf("only root gives a program of another user (%v) a network of its own", as)}
@@ -77,7 +77,7 @@ func StartOffline(ctx context.Context, cmd *exec.Cmd, r *Rules, as *runas.User) 
 	return start(ctx, cmd, order{Rules: r, Offline: true, As: as})
 }
 
-// order is what the process on its way is told.
+// order is what the process is told that becomes the program.
 type order struct {
 	Rules   *Rules `json:"rules,omitempty"`
 	Offline bool   `json:"offline,omitempty"`
@@ -88,12 +88,12 @@ type order struct {
 	GID    int  `json:"gid"`
 	// As is the user that the program shall have.
 	As *runas.User `json:"as,omitempty"`
-	// Pass are directories that this user has to be able to pass through.
+	// Pass are directories through which this user has to be able to pass.
 	Pass []string `json:"pass,omitempty"`
 }
 
-// capabilities are those that the process on its way needs in its own namespaces: they
-// set user and group ids, and the network up.
+// capabilities are those that the process needs in its own namespaces before it becomes the
+// program: to set user and group ids, and to bring up the network.
 var capabilities = []uintptr{unix.CAP_SETUID, unix.CAP_SETGID, unix.CAP_SYS_ADMIN, unix.CAP_NET_ADMIN}
 
 func start(ctx context.Context, cmd *exec.Cmd, o order) (*os.File, error) {
@@ -109,8 +109,8 @@ func start(ctx context.Context, cmd *exec.Cmd, o order) (*os.File, error) {
 		}
 		cmd.SysProcAttr.Cloneflags |= unix.CLONE_NEWNET
 		if o.Mapped = o.UID != 0; o.Mapped {
-			// The ids are mapped by the new process: an undumpable one cannot do it for
-			// another.
+			// The new process maps the ids itself: an undumpable process cannot do that for
+			// another one.
 			cmd.SysProcAttr.Cloneflags |= unix.CLONE_NEWUSER
 			cmd.SysProcAttr.AmbientCaps = capabilities
 		}
@@ -125,7 +125,7 @@ func start(ctx context.Context, cmd *exec.Cmd, o order) (*os.File, error) {
 	}
 	defer status.Close()
 	defer theirs.Close()
-	// It is closed when the program starts: that is how the start is seen.
+	// It is closed when the program starts, which shows that the start succeeded.
 	fd := 3 + len(cmd.ExtraFiles)
 	cmd.ExtraFiles = append(cmd.ExtraFiles, theirs)
 	cmd.Args = append([]string{command, string(text), strconv.Itoa(fd), path}, cmd.Args...)
@@ -175,7 +175,7 @@ func socketPair() (*net.UnixConn, *os.File, error) {
 	return c.(*net.UnixConn), theirs, nil
 }
 
-// ready is what comes together with a socket.
+// ready is the message that comes together with a socket.
 const ready = "+"
 
 // listen returns the socket that the new process sent, if any, and what it said before
@@ -215,7 +215,7 @@ func received(beside []byte) (*os.File, error) {
 	return nil, errors.New("want a socket, and none came")
 }
 
-// message is how the process that could not become the program says why.
+// message says why the process could not become the program.
 type message struct {
 	Confining bool          `json:"confining,omitempty"`
 	Text      string        `json:"text"`
@@ -354,8 +354,8 @@ func loopback() (socket int, err error) {
 }
 
 // MakeUndumpable keeps other processes of the same user away from this process's memory,
-// environment and open files: they cannot be read in /proc, and no debugger of that user
-// can attach. Programs that it starts are not undumpable. An undumpable process leaves no core
+// environment and open files: they cannot be read in /proc, and no debugger of that user can
+// attach. Programs that it starts are not undumpable. An undumpable process leaves no core
 // dump.
 func MakeUndumpable() error {
 	if err := unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0); err != nil {

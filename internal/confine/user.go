@@ -25,16 +25,16 @@ func (e *PassError) Error() string {
 	return fmt.Sprintf("uid %d cannot pass through %s, on the way to %s: %s", e.UID, e.Dir, e.Path, e.Reason)
 }
 
-// dropTo makes this thread one of the user, for good: without supplementary groups and
-// without capabilities. It is the thread that becomes the program. What this process had open
-// stays open.
+// dropTo makes this thread a thread of the user, for good: without supplementary groups and
+// without capabilities. This thread becomes the program. Files that this process had open stay
+// open.
 func dropTo(u runas.User, pass []string) error {
-	// The user's processes cannot attach to this one: the kernel makes it undumpable until it
-	// becomes the program.
+	// The user's processes cannot attach to this one, because the kernel makes it undumpable
+	// until it becomes the program.
 	if err := errors.Join(syscall.Setgroups(nil), syscall.Setresgid(u.GID, u.GID, u.GID), syscall.Setresuid(u.UID, u.UID, u.UID)); err != nil {
 		return fmt.Errorf("becoming %v: %w: may this process do that, and does its user namespace have that user?", u, err)
 	}
-	// Root has lost its capabilities by that. Another user keeps those that it had.
+	// This takes root's capabilities away. Another user would keep its own.
 	if err := unix.Prctl(unix.PR_CAP_AMBIENT, unix.PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0); err != nil {
 		return fmt.Errorf("dropping ambient capabilities: %w", err)
 	}
@@ -51,8 +51,8 @@ func dropTo(u runas.User, pass []string) error {
 	return nil
 }
 
-// canPass returns a *PassError unless this process, which is the user's, can pass through the
-// directory and all above it.
+// canPass returns a *PassError unless this process, which runs as the user, can pass through
+// the directory and all directories above it.
 func canPass(u runas.User, path string) error {
 	path = filepath.Clean(path)
 	if unix.Access(path, unix.X_OK) == nil {

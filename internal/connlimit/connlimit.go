@@ -1,8 +1,8 @@
-// Package connlimit bounds the connections of an HTTP server: how many one peer has, and
-// how many there are when file descriptors run out. Who is refused is told so.
+// Package connlimit bounds the connections of an HTTP server: how many one peer has, and how
+// many there are when file descriptors run out. A refused client is told so.
 //
-// A connection that becomes a websocket counts no more for its peer: it belongs to a
-// session then, which ends it.
+// A connection that becomes a websocket no longer counts for its peer: it then belongs to a
+// session, which ends it.
 package connlimit
 
 import (
@@ -23,10 +23,10 @@ import (
 
 // Options of a Listener.
 type Options struct {
-	// PerPeer is the most connections of one peer; zero: no bound. A peer is a user of
-	// this host where the kernel knows it, else an address.
+	// PerPeer is the most connections of one peer; zero: no limit. A peer is a user of this
+	// host if the kernel knows it, and otherwise an address.
 	PerPeer int
-	// Silent closes refused connections without a word, as where TLS is spoken.
+	// Silent closes refused connections without an answer, which is needed for TLS.
 	Silent bool
 	Log    zerolog.Logger
 }
@@ -37,17 +37,17 @@ type Listener struct {
 	net.Listener
 	o        Options
 	refusing sync.WaitGroup
-	words    chan struct{} // a place for each refusal that is being told
+	words    chan struct{} // holds one element for each refusal that is being told
 
 	mu     sync.Mutex
-	unused map[net.Conn]struct{} // on which nothing was asked yet
+	unused map[net.Conn]struct{} // on which no request was sent yet
 	ending bool
 	peers  map[net.Conn]string
 	count  map[string]int
 	told   time.Time // when a refusal was last logged
 }
 
-// Bounds of refusals, so that they cost little themselves.
+// Bounds of refusals, so that they cost little.
 const (
 	tellTime = 250 * time.Millisecond
 	tellMost = 16
@@ -81,7 +81,7 @@ func (l *Listener) Close() error {
 	return err
 }
 
-// tooManyError says that a peer has all connections that it may have.
+// tooManyError says that a peer has as many connections as it may have.
 type tooManyError struct {
 	peer string
 	most int
@@ -129,8 +129,8 @@ func peerOf(c net.Conn) string {
 	return host
 }
 
-// CloseUnused closes connections on which nothing was asked yet, those that come later too.
-// Clients open some in advance, and http.Server.Shutdown would wait for them.
+// CloseUnused closes connections on which no request was sent yet, including those that come
+// later. Clients open some in advance, and http.Server.Shutdown would wait for them.
 func (l *Listener) CloseUnused() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -167,7 +167,7 @@ func (l *Listener) State(c net.Conn, state http.ConnState) {
 	}
 }
 
-// refuse closes a connection, and says why, if that is quickly done.
+// refuse closes a connection, and says why, if that can be done quickly.
 func (l *Listener) refuse(c net.Conn, why error) {
 	l.mu.Lock()
 	silent := time.Since(l.told) < logEvery
@@ -195,8 +195,8 @@ func (l *Listener) refuse(c net.Conn, why error) {
 	})
 }
 
-// tell answers a connection whose request nobody serves. It takes the request in: to close
-// before that would reset the connection, and the answer would be lost.
+// tell answers a connection whose request is not served. It reads the request first: otherwise
+// closing would reset the connection, and the answer would be lost.
 func tell(c net.Conn, why error) {
 	defer c.Close()
 	status, code := http.StatusServiceUnavailable, "too_few_descriptors"

@@ -1,8 +1,8 @@
-// Package descriptors tells when a process runs out of file descriptors, so that the last
-// ones are left for what has to be done whatever comes: saving evidence.
+// Package descriptors tells when a process runs out of file descriptors, so that the last ones
+// are left for what has to be done in any case: saving evidence.
 //
-// The kernel gives out the lowest number that is free. So where a new descriptor has the
-// number n, there are n others, and no table has to be read to know that.
+// The kernel gives out the lowest free number. So if a new descriptor has the number n, there
+// are n others, and no table has to be read to know that.
 package descriptors
 
 import (
@@ -15,8 +15,8 @@ import (
 // ErrShort says that only the descriptors of the reserve are left.
 var ErrShort = errors.New("too few file descriptors are left")
 
-// Reserve is how many descriptors are left to a purpose; where the process may have few,
-// it is less.
+// Reserve is how many descriptors are left for a purpose; it is less if the process may only
+// have few.
 type Reserve int
 
 // The reserves. What can be refused soonest leaves the most.

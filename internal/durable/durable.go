@@ -15,15 +15,15 @@ import (
 // a file may be removed.
 const Unfinished = ".new-"
 
-// What puts a file on the disk: all of it, or its content alone. Tests replace both
-// to look at the disk whenever something is synced.
+// These functions put a file on the disk: all of it, or only its content. Tests replace both to
+// look at the disk whenever something is synced.
 var (
 	syncFile = (*os.File).Sync
 	syncData = func(f *os.File) error { return unix.Fdatasync(int(f.Fd())) }
 )
 
-// Replace puts content into path's place, mode 0600, and returns when it is on
-// disk under that name. On a full disk it uses the reserve.
+// Replace replaces the file at path by one with this content, mode 0600, and returns when it is
+// on disk under that name. On a full disk it uses the reserve.
 func Replace(path string, content []byte) error {
 	dir := filepath.Dir(path)
 	return WithReserve(dir, func() error { return replace(dir, path, content) })
@@ -45,7 +45,7 @@ func replace(dir, path string, content []byte) error {
 	return Sync(dir)
 }
 
-// Prepare makes a file of so many bytes for ReplaceBy. Its content means nothing.
+// Prepare makes a file of this size for ReplaceBy. Its content has no meaning.
 func Prepare(path string, size int) error {
 	return Replace(path, bytes.Repeat([]byte(" "), size))
 }

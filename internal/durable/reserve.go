@@ -14,8 +14,8 @@ import (
 )
 
 // Reserve is disk space that is kept for what has to be written when a disk is full: a file
-// that is made smaller, piece by piece, when one of these writes finds no room. Its methods
-// are safe for concurrent use, and do nothing on nil.
+// that is made smaller, piece by piece, when such a write finds no room. Its methods are safe
+// for concurrent use, and do nothing on nil.
 type Reserve struct {
 	path string
 	size int64
@@ -24,12 +24,12 @@ type Reserve struct {
 	left int64 // bytes of the file
 }
 
-// reservePiece is how much is given back at a time, so that whatever else fills the disk
-// cannot take all of it at once.
+// reservePiece is how much is given back at a time, so that whatever else fills the disk cannot
+// take all of it at once.
 const reservePiece = 1 << 20
 
-// KeepReserve returns the reserve in a file, of at most so many bytes. A file that an
-// earlier process kept goes on as it is; Fill makes it whole.
+// KeepReserve returns the reserve in a file, of at most this size. A file that an earlier
+// process kept is used as it is; Fill completes it.
 func KeepReserve(path string, size int64) (*Reserve, error) {
 	s := &Reserve{path: path, size: size}
 	info, err := os.Stat(path)
@@ -58,8 +58,8 @@ func (s *Reserve) Left() int64 {
 	return s.left
 }
 
-// Fill takes the space again, if that leaves at least so many bytes of the disk free. It
-// tells whether the reserve is whole now.
+// Fill takes the space again, if that leaves at least this much of the disk free. It tells
+// whether the reserve is now complete.
 func (s *Reserve) Fill(leave uint64) (whole bool, err error) {
 	if s == nil {
 		return true, nil
@@ -118,14 +118,14 @@ func FreeSpace(path string) (uint64, error) {
 	return st.Bavail * uint64(st.Bsize), nil
 }
 
-// Full tells whether a write failed for want of space.
+// Full tells whether a write failed for lack of space.
 func Full(err error) bool { return errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) }
 
 // reserve is what this process keeps; a process has one data directory.
 var reserve atomic.Pointer[Reserve]
 
-// UseReserve has the writes of this package, and those of WithReserve, use the reserve when they
-// find no room. nil: none.
+// UseReserve makes the writes of this package, and those of WithReserve, use the reserve when
+// they find no room; nil: none.
 func UseReserve(s *Reserve) { reserve.Store(s) }
 
 // WithReserve calls write, which writes below dir, and calls it again after each piece of the

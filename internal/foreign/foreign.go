@@ -1,8 +1,7 @@
 // Package foreign reads and writes files in directories of another user, who may change
-// everything in them at any time: put links there that lead elsewhere, pipes that nobody
-// writes to, or files that are not his own. Where a directory belongs to the user of this
-// process, its files are taken as they are, save for links that lead out and what is no
-// regular file.
+// everything in them at any time: put links there that lead elsewhere, pipes that nobody writes
+// to, or files of somebody else. If a directory belongs to the user of this process, its files
+// are used as they are, except links that lead outside and files that are not regular.
 package foreign
 
 import (
@@ -19,8 +18,8 @@ import (
 	"leasehold/internal/durable"
 )
 
-// ErrNotItsOwn says that a file is none that the owner of its directory has made there: it
-// belongs to somebody else, has a second name elsewhere, or is no regular file.
+// ErrNotItsOwn says that a file was not made there by the directory's owner: it belongs to
+// somebody else, has a second name elsewhere, or is not a regular file.
 var ErrNotItsOwn = errors.New("it is not a file of the directory's owner alone")
 
 // Dir is an open directory. Names in it may lead through directories below it, and never
@@ -44,8 +43,8 @@ func Open(path string) (*Dir, error) {
 	return &Dir{root, path, owner(info), int(info.Sys().(*syscall.Stat_t).Gid)}, nil
 }
 
-// File opens a file with flags, such as os.O_RDONLY. It does not create one. The error is an
-// ErrNotItsOwn for a file that is none of the directory's owner.
+// File opens a file with flags, such as os.O_RDONLY. It does not create files. The error is an
+// ErrNotItsOwn for a file that does not belong to the directory's owner.
 func (d *Dir) File(name string, flags int) (*os.File, error) {
 	// A pipe is opened without waiting for somebody at its other end.
 	f, err := d.OpenFile(name, flags|unix.O_NONBLOCK|unix.O_NOCTTY, 0)
@@ -99,7 +98,7 @@ func Read(path, name string, most int64) (_ []byte, err error) {
 	return b, err
 }
 
-// Replace puts content into the place of a file of the directory at path, durably. The file
+// Replace durably replaces a file of the directory at path by one with this content. The file
 // belongs to the directory's owner.
 func Replace(path, name string, content []byte) (err error) {
 	d, err := Open(path)

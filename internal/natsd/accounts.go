@@ -2,12 +2,12 @@ package natsd
 
 import "github.com/nats-io/nats-server/v2/server"
 
-// What the server's configuration and the lease store agree on. A NATS server of the
-// user's own has the same names in its configuration (deploy/nats-server.conf).
+// These are the names on which the server's configuration and the lease store agree. A NATS
+// server of the user's own has the same names in its configuration (deploy/nats-server.conf).
 const (
 	// SubscribersAPI is the API prefix under which launchers make, see and remove the
-	// subscribers' copy of the event stream. Nothing answers there where the server has
-	// no account for subscribers.
+	// subscribers' copy of the event stream. Nothing answers there if the server has no account
+	// for subscribers.
 	SubscribersAPI = "$JS.leasehold_subscribers.API"
 	// LaunchersAPI is the API prefix under which that copy restarts its feed.
 	LaunchersAPI = "$JS.leasehold_launchers.API"
@@ -23,17 +23,17 @@ const launchersAccount, subscribersAccount = "LAUNCHERS", "SUBSCRIBERS"
 // eventStream is the name of the event stream and of its copy.
 const eventStream = "leasehold_events"
 
-// accountsConfig keeps subscribers and launchers apart. What passes between them:
+// accountsConfig keeps subscribers and launchers apart. Only this passes between them:
 //
-//   - To subscribers go the events, as they are published and through the consumer that
-//     feeds the copy of their stream. The launchers make that consumer.
-//   - From the subscribers' account come the restart of that consumer, which has no
-//     argument that moves it elsewhere, and the acknowledgements of its flow control. Users
-//     of the account may not publish these; the server does.
+//   - The subscribers' account gets the events, as they are published and through the consumer
+//     that feeds the copy of their stream. The launchers make that consumer.
+//   - From the subscribers' account come the restart of that consumer, which has no argument
+//     that could move it elsewhere, and the acknowledgements of its flow control. Users of the
+//     account may not publish these; the server does.
 //   - Launchers ask for the copy to be made, shown and removed.
 //
 // The copy is a mirror. A mirror has no subjects, so nothing that is published in the
-// subscribers' account is stored in it, whoever has it published.
+// subscribers' account is stored in it, whoever publishes it.
 const accountsConfig = `accounts {
   LAUNCHERS {
     jetstream: enabled

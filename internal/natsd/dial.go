@@ -25,17 +25,17 @@ const (
 
 // Target is a NATS server of the user's own, or a cluster.
 type Target struct {
-	// URL is that of a server, or of several, separated by commas.
+	// URL is the URL of a server, or the URLs of several, separated by commas.
 	URL string
-	// Creds is a file with credentials: a user's JWT and seed, or the seed of an nkey
-	// alone. CA is a file with the certificates (PEM) of those who sign the servers'; the
-	// system's count where it is empty. Both may be empty.
+	// Creds is a file with credentials: a user's JWT and seed, or only the seed of an nkey. CA
+	// is a file with the certificates (PEM) of the authorities that sign the servers'
+	// certificates; if it is empty, the system's authorities count. Both may be empty.
 	Creds, CA string
 }
 
 // Dial connects to the target with the options that leases need: a write is never kept for
-// later, and a lost connection is retried without end. It tries each address until ctx
-// ends, for at most five seconds. The error names the URL without its password.
+// later, and a lost connection is retried without end. It tries each address until ctx ends,
+// for at most five seconds. Errors name the URL without its password.
 func Dial(ctx context.Context, to Target, log zerolog.Logger, more ...nats.Option) (*nats.Conn, error) {
 	opts, err := to.options(log)
 	if err != nil {
@@ -135,7 +135,7 @@ func Redact(rawURL string) string {
 func redactOne(s string) string {
 	u, err := url.Parse(s)
 	if err != nil || u.Scheme == "" || u.Host == "" {
-		// Without a scheme, all that stands before the last @ could be a secret.
+		// Without a scheme, everything before the last @ could be a secret.
 		if i := strings.LastIndexByte(s, '@'); i >= 0 {
 			return "***" + s[i:]
 		}

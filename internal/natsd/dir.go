@@ -17,8 +17,8 @@ import (
 const lockFile = "server.lock"
 
 // lockDir makes the directory if it is missing, and locks it for this process, because
-// nats-server would let two servers write to the same files. A *DirInUseError where another
-// process has the lock. Closing the file releases it.
+// nats-server would let two servers write to the same files. The error is a *DirInUseError if
+// another process has the lock. Closing the file releases it.
 func lockDir(dir string) (*os.File, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, fmt.Errorf("nats directory %s: %w: make it writable, or choose another --data-dir", dir, err)
@@ -38,9 +38,9 @@ func lockDir(dir string) (*os.File, error) {
 	return nil, fmt.Errorf("nats directory %s: lock %s: %w", dir, lockFile, err)
 }
 
-// upgradeDir brings the directory of an earlier version into today's form: the password
-// file goes, and the event stream moves from the subscribers' account to the launchers'.
-// Its consumers go, since they could deliver anywhere in the new account.
+// upgradeDir converts the directory of an earlier version: it removes the password file, and
+// moves the event stream from the subscribers' account to the launchers'. It removes the
+// stream's consumers, since they could deliver anywhere in the new account.
 func upgradeDir(dir string) error {
 	if err := os.Remove(filepath.Join(dir, "admin.url")); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("nats directory %s: remove the password of an earlier version: %w", dir, err)
@@ -69,7 +69,7 @@ func upgradeDir(dir string) error {
 	return nil
 }
 
-// hasSubjects tells whether there is a stream in the directory that is no mirror.
+// hasSubjects tells whether the directory has a stream that is not a mirror.
 func hasSubjects(dir string) (bool, error) {
 	meta := filepath.Join(dir, server.JetStreamMetaFile)
 	b, err := os.ReadFile(meta)

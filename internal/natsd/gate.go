@@ -14,9 +14,9 @@ import (
 
 var _ server.Authentication = (*gate)(nil)
 
-// gate decides who a connection to the embedded server is. A connection inside this process
-// is the launcher. Everybody else is a subscriber, and proves it by the user of the socket,
-// which the kernel knows, or by an API token.
+// gate decides who a connection to the embedded server is. A connection inside this process is
+// the launcher. Everybody else is a subscriber, and is identified by the user of the socket,
+// whom the kernel knows, or by an API token.
 type gate struct {
 	srv *server.Server
 	// uid is the user of this process.
@@ -27,7 +27,7 @@ type gate struct {
 }
 
 func newGate(o Options) *gate {
-	// Whoever is refused may try again without end.
+	// A refused client may try again without end.
 	log := o.Log.Sample(&zerolog.BurstSampler{Burst: 10, Period: time.Minute})
 	return &gate{uid: uint32(os.Geteuid()), authenticate: o.Authenticate, users: o.Admit, log: log}
 }
@@ -58,8 +58,8 @@ func (g *gate) admit(c server.ClientAuthentication, name, account string, p *ser
 	return true
 }
 
-// subscriber returns the name of the subscriber at the address, or why it is refused. What
-// a client shows has to be right, also where it would be let in without.
+// subscriber returns the name of the subscriber at the address, or why it is refused. If the
+// client shows a token, that has to be right, even if the client would be let in without one.
 func (g *gate) subscriber(remote netip.AddrPort, shown *server.ClientOpts) (name, why string) {
 	switch {
 	case shown.Token != "" && g.authenticate == nil:

@@ -15,7 +15,7 @@ var _ server.Logger = (*logBridge)(nil)
 type logBridge struct {
 	log   zerolog.Logger
 	first atomic.Pointer[string]
-	// trouble is called with each error of the server's; nil: nobody is.
+	// trouble is called with each error in the server's log; it may be nil.
 	trouble func(text string)
 }
 

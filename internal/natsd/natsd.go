@@ -52,13 +52,13 @@ type Options struct {
 	// it is empty, only this process can connect. Users are known on a loopback
 	// address only; elsewhere every subscriber needs an API token.
 	Listen string
-	// Authenticate returns whose API token it is. It is called for each connection that
-	// shows one; where it is nil, such a connection is refused.
+	// Authenticate returns whose API token it is. It is called for each connection that shows
+	// one; if it is nil, such a connection is refused.
 	Authenticate func(token string) (name string, ok bool)
 	// Admit tells which other users of this host may subscribe without an API token,
 	// besides this process's own and root; nil: none.
 	Admit func(uid uint32) (ok bool)
-	// TLS is what subscribers are served with; nil is plain text.
+	// TLS is the configuration with which subscribers are served; nil is plain text.
 	TLS *tls.Config
 	// Reserve is space that the server is given when its disk is full; nil: none.
 	Reserve *durable.Reserve
@@ -76,7 +76,7 @@ type Server struct {
 	srv *server.Server // nil while another one is being started
 	// problem is why nothing can be written; nil while it can.
 	problem error
-	said    string // an error of the server's log that nobody has looked at
+	said    string // an error in the server's log that was not looked at yet
 
 	stop    chan struct{}
 	watched sync.WaitGroup
@@ -106,7 +106,7 @@ func (e *DirInUseError) Error() string {
 }
 
 const (
-	// serverName is by what an embedded server is recognised.
+	// serverName is the name by which an embedded server is recognized.
 	serverName = "leasehold_embedded"
 
 	// startTime limits the start. It has to be enough for the server to read its
@@ -135,7 +135,7 @@ func Start(o Options) (_ *Server, err error) {
 			_ = lock.Close()
 		}
 	}()
-	// The server only logs that it cannot listen, so that is tried before.
+	// The server only logs it if it cannot listen, so this is tried before.
 	if err := probeListen(o.Listen); err != nil {
 		return nil, err
 	}
@@ -160,7 +160,7 @@ func Start(o Options) (_ *Server, err error) {
 
 const (
 	// portTime is how long boot waits for its port, which was free a moment ago: a process that
-	// was started while it was probed has it until its program begins.
+	// was started while the port was probed holds it until its program begins.
 	portTime  = 2 * time.Second
 	portPause = 20 * time.Millisecond
 )
@@ -268,8 +268,8 @@ func (s *Server) Connect(opts ...nats.Option) (*nats.Conn, error) {
 // errRestarting says that there is no server at the moment.
 var errRestarting = errors.New("the embedded nats server is being started again")
 
-// InProcessConn implements nats.InProcessConnProvider. Whoever speaks NATS on the
-// connection is the launcher.
+// InProcessConn implements nats.InProcessConnProvider. The user of the connection is the
+// launcher.
 func (s *Server) InProcessConn() (net.Conn, error) {
 	srv := s.current()
 	if srv == nil {
@@ -278,7 +278,7 @@ func (s *Server) InProcessConn() (net.Conn, error) {
 	return srv.InProcessConn()
 }
 
-// current is the server that runs; nil while another one is being started.
+// current is the running server; nil while another one is being started.
 func (s *Server) current() *server.Server {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -299,7 +299,8 @@ func (s *Server) Shutdown() {
 	})
 }
 
-// splitListen returns the host and the port of Options.Listen, as the server wants them.
+// splitListen returns the host and the port of Options.Listen, in the form that the server
+// needs.
 func splitListen(listen string) (host string, port int, err error) {
 	if listen == "" {
 		return "", 0, nil

@@ -11,29 +11,29 @@ import (
 	"leasehold/internal/durable"
 )
 
-// A server whose stream could not be written once, because the disk was full or failed,
-// refuses every later write to that stream, also when there is room again: what it has in
-// memory is not what is on the disk. It says so in its log alone. Only a server that reads
-// the files anew can go on. So this process listens to that log, and replaces the server.
+// A server whose stream once could not be written, because the disk was full or failed, refuses
+// every later write to that stream, even when there is room again: what it has in memory is no
+// longer what is on the disk. It only says so in its log. Only a server that reads the files
+// again can go on. So this process listens to that log, and replaces the server.
 
 const (
-	// watchEvery is the time between two looks at the disk.
+	// watchEvery is the time between two checks of the disk.
 	watchEvery = time.Second
-	// room, in bytes, has to be free for a server to be started again, and while less is
-	// free the server is given of the reserve.
+	// room, in bytes, has to be free for a server to be started again. While less is free, the
+	// server is given space from the reserve.
 	room = 2 << 20
 	// trialSize, in bytes, is what is written to find out whether the disk takes writes.
 	trialSize = 256 << 10
 )
 
-// writeError begins the line in which the server says that a stream takes no writes any
-// more.
+// writeError is the beginning of the line in which the server says that a stream takes no
+// writes any more.
 const writeError = "Critical write error"
 
 // NotWritingError says that the embedded server cannot store anything.
 type NotWritingError struct {
 	Dir string
-	// Cause is what the server said, or what a write met.
+	// Cause is what the server said, or the error of a write.
 	Cause string
 }
 
@@ -41,16 +41,16 @@ func (e *NotWritingError) Error() string {
 	return fmt.Sprintf("the NATS server inside this sidecar could not write to %s (%s): make room on that disk, or mend it; the server is then started again by itself", e.Dir, e.Cause)
 }
 
-// Problem returns why the server cannot store anything, a *NotWritingError or what a start
-// met; nil where it can, as far as is known.
+// Problem returns why the server cannot store anything: a *NotWritingError, or the error of a
+// start; nil if, as far as is known, it can.
 func (s *Server) Problem() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.problem
 }
 
-// hear takes an error of the server's log, for the next look. A write error goes before
-// others.
+// hear takes in an error from the server's log, for the next look. A write error has precedence
+// over others.
 func (s *Server) hear(text string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -59,7 +59,7 @@ func (s *Server) hear(text string) {
 	}
 }
 
-// heard returns what was heard since it was called last.
+// heard returns what was heard since its last call.
 func (s *Server) heard() string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -88,7 +88,7 @@ func (s *Server) watch() {
 	}
 }
 
-// makeRoom gives the server of the reserve before its disk is full.
+// makeRoom gives the server space from the reserve before its disk is full.
 func (s *Server) makeRoom() {
 	for {
 		free, err := durable.FreeSpace(s.o.Dir)
@@ -99,8 +99,8 @@ func (s *Server) makeRoom() {
 	}
 }
 
-// cannotWrite tells why the server cannot store anything: said is an error that it
-// reported, if it did. It is empty where nothing speaks for that.
+// cannotWrite tells why the server cannot store anything; it is empty if nothing suggests that.
+// said is an error that the server reported, if any.
 func (s *Server) cannotWrite(said string) string {
 	srv := s.current()
 	if srv == nil || said == "" && srv.JetStreamEnabled() {
@@ -129,7 +129,7 @@ func (s *Server) trial() error {
 	return errors.Join(err, f.Sync(), f.Close(), os.Remove(path))
 }
 
-// fail remembers why nothing can be stored, and says it once.
+// fail remembers why nothing can be stored, and logs it once.
 func (s *Server) fail(problem error) {
 	s.mu.Lock()
 	known := s.problem != nil

@@ -15,13 +15,13 @@ import (
 // maxLinks is how many symbolic links a path may lead through, as in the kernel.
 const maxLinks = 40
 
-// Check refuses a directory if it, or a directory above it up to the root, belongs to
-// another user than root and the caller's own, or may be written to by its group or by
-// others. Symbolic links are followed, and where they lie and what they lead to is checked
-// in the same way. A directory above it with the sticky bit, such as /tmp, may be writable
-// by others: there nobody can rename or replace what is not his own. Where the end of the
-// path does not exist yet, the rest is checked. The error names the directory, whose it is,
-// its mode, and what to do.
+// Check refuses a directory if it, or a directory above it up to the root, belongs to another
+// user than root and the caller's own, or may be written to by its group or by others. Symbolic
+// links are followed, and both the directory that contains a link and the one to which it leads
+// are checked in the same way. A directory above it with the sticky bit, such as /tmp, may be
+// writable by others: nobody can rename or replace other users' files there. If the end of the
+// path does not exist yet, the rest is checked. The error names the directory, its owner, its
+// mode, and what to do.
 func Check(path string) error {
 	path, err := filepath.Abs(path)
 	if err != nil {
@@ -46,7 +46,7 @@ func check(path string, uid int) error {
 		next := filepath.Join(at, name)
 		info, err := os.Lstat(next)
 		if errors.Is(err, fs.ErrNotExist) {
-			// Whoever makes it makes it his own: nobody else can, or not for long.
+			// Whoever makes it will own it: nobody else can make it, or not for long.
 			return nil
 		}
 		if err != nil {
@@ -77,7 +77,7 @@ func check(path string, uid int) error {
 	return nil
 }
 
-// split returns the names in a path, without those that lead nowhere.
+// split returns the names in a path, without empty ones and ".".
 func split(path string) []string {
 	var names []string
 	for name := range strings.SplitSeq(path, "/") {

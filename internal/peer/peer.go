@@ -13,14 +13,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ErrNotLocal says that the other end of a connection is not on this host's loopback,
-// so that this host's kernel does not know its user.
+// ErrNotLocal says that the other end of a connection is not on this host's loopback, so that
+// this host's kernel does not know its user.
 var ErrNotLocal = errors.New("the peer is not on this host's loopback interface")
 
-// UID returns the user whose socket is the other end of c, a TCP connection on the
-// loopback interface: the one who made that socket. The error is ErrNotLocal for any
-// other connection, and fs.ErrNotExist if the other end is closed already, since the
-// kernel forgets the user then.
+// UID returns the user whose socket is the other end of c, a TCP connection on the loopback
+// interface: the user who made that socket. The error is ErrNotLocal for any other connection,
+// and fs.ErrNotExist if the other end is closed already, since the kernel then forgets the
+// user.
 func UID(c net.Conn) (uint32, error) {
 	local, ok := c.LocalAddr().(*net.TCPAddr)
 	remote, ok2 := c.RemoteAddr().(*net.TCPAddr)
@@ -39,8 +39,8 @@ func Name(uid uint32) string { return fmt.Sprintf("uid %d", uid) }
 func UIDAt(local, remote netip.AddrPort) (uint32, error) {
 	local = netip.AddrPortFrom(local.Addr().Unmap(), local.Port())
 	remote = netip.AddrPortFrom(remote.Addr().Unmap(), remote.Port())
-	// What has a loopback address on either end cannot have come over a wire: the
-	// kernel drops such packets.
+	// A packet with a loopback address at either end cannot have come over a wire: the kernel
+	// drops such packets.
 	if !local.Addr().IsLoopback() || !remote.Addr().IsLoopback() {
 		return 0, ErrNotLocal
 	}
@@ -97,10 +97,10 @@ func request(local, remote netip.AddrPort) []byte {
 	return b
 }
 
-// read checks that the answer is about the socket in question, and returns its user.
-// A listening socket is no answer: the kernel names one on that port if there is no
-// connection. A socket without an inode is no longer any process's, and the kernel says
-// user 0 of it.
+// read checks that the answer is about the socket in question, and returns its user. A
+// listening socket is not an answer: the kernel names one on that port if there is no
+// connection. A socket without an inode no longer belongs to a process, and the kernel reports
+// user 0 for it.
 func read(answer, question []byte, local netip.AddrPort) (uint32, error) {
 	if len(answer) < answerLen {
 		return 0, fmt.Errorf("user of the peer %s: the kernel answered with %d bytes, want %d", local, len(answer), answerLen)

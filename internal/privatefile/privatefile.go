@@ -14,8 +14,8 @@ import (
 // maxSize bounds a file, in bytes.
 const maxSize = 16 << 20
 
-// Version tells one state of a file from another. Two equal Versions of one path are of
-// the same content, unless somebody went to lengths to have it otherwise.
+// Version distinguishes one state of a file from another. Two equal Versions of one path have
+// the same content, unless somebody has taken pains to make it otherwise.
 type Version struct {
 	device, inode uint64
 	size          int64

@@ -52,9 +52,8 @@ type HostMemory struct {
 	Total uint64
 	// Available is how many bytes can be had without swapping.
 	Available uint64
-	// Some and Full are the shares of the last ten seconds, in percent, in which
-	// some tasks, or all of them at once, waited for memory. Zero where the kernel
-	// does not tell.
+	// Some and Full are the shares of the last ten seconds, in percent, in which some tasks, or
+	// all of them at once, waited for memory. They are zero if the kernel does not tell.
 	Some, Full float64
 }
 

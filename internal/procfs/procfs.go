@@ -1,11 +1,10 @@
-// Package procfs tells what the kernel knows of other processes, and of the
-// host's memory. A pid names a process only until it is used again; a pid and a
-// start time together name one until the host restarts.
+// Package procfs tells what the kernel knows about other processes, and about the host's
+// memory. A pid identifies a process only until it is used again; a pid and a start time
+// together identify one until the host restarts.
 //
-// It stands on github.com/prometheus/procfs, save for command lines: the library
-// returns them split, and here the raw bytes are wanted. Chrome's helpers replace
-// their arguments with one string, and only the bytes show which of the two forms
-// a command line has.
+// It uses github.com/prometheus/procfs, except for command lines: the library returns them
+// split, but the raw bytes are needed here. Chrome's helpers replace their arguments by one
+// string, and only the bytes show which of the two forms a command line has.
 package procfs
 
 import (
@@ -48,8 +47,8 @@ func (p Process) Same(q Process) bool { return p.PID == q.PID && p.StartTime == 
 // mount is where the kernel shows its processes.
 var mount = procfs.DefaultMountPoint
 
-// Mount has this package read another directory than /proc. It is for tests whose processes
-// the kernel does not know, and comes before everything else that uses the package.
+// Mount makes this package read another directory than /proc. It is for tests whose processes
+// the kernel does not know, and has to be called before anything else uses the package.
 func Mount(dir string) { mount = dir }
 
 // host is the library's view of /proc. It is opened once.
@@ -73,8 +72,8 @@ func CommandLine(pid int) ([]byte, error) {
 	return b, processError(pid, err)
 }
 
-// HasOpen tells whether a process has a file open. It does not, and that is no error,
-// where the process is gone or may not be looked at.
+// HasOpen tells whether a process has a file open. If the process is gone or may not be looked
+// at, the answer is no, without an error.
 func HasOpen(pid int, file fs.FileInfo) (bool, error) {
 	dir := filepath.Join(mount, strconv.Itoa(pid), "fd")
 	open, err := os.ReadDir(dir)
@@ -85,7 +84,7 @@ func HasOpen(pid int, file fs.FileInfo) (bool, error) {
 		return false, fmt.Errorf("open files of process %d: %w", pid, err)
 	}
 	for _, fd := range open {
-		// One that was closed since, or that has no file, is not the one.
+		// A descriptor that was closed meanwhile, or that has no file, is not the one.
 		if fi, err := os.Stat(filepath.Join(dir, fd.Name())); err == nil && os.SameFile(fi, file) {
 			return true, nil
 		}
@@ -111,8 +110,8 @@ func listProcesses(proc procfs.FS) ([]Process, error) {
 	return readAll(listed, func(err error) bool { return isGone(err) || errors.Is(err, fs.ErrPermission) })
 }
 
-// PIDs returns the process ids of this host that this process may see. It is cheap beside
-// List, which reads a file of each.
+// PIDs returns the process ids that this process may see. It is cheap compared with List, which
+// reads a file of each process.
 func PIDs() ([]int, error) {
 	proc, err := host()
 	if err != nil {
@@ -129,7 +128,7 @@ func PIDs() ([]int, error) {
 	return pids, nil
 }
 
-// Group returns the members of a process group, zombies too, and the process whose id is
+// Group returns the members of a process group, zombies included, and the process whose id is
 // the group's number, whatever its group is.
 func Group(group int) ([]Process, error) {
 	pids, err := PIDs()
@@ -138,7 +137,7 @@ func Group(group int) ([]Process, error) {
 	}
 	var members []Process
 	for _, pid := range pids {
-		// The kernel tells the group without a file. It does not where the process has ended.
+		// The kernel tells the group without a file, but not of a process that has ended.
 		if of, err := unix.Getpgid(pid); pid != group && (err != nil || of != group) {
 			continue
 		}
@@ -178,8 +177,8 @@ func Threads(pid int) ([]Process, error) {
 	return nil, processError(pid, fs.ErrNotExist)
 }
 
-// Ran is how long the threads of a process have run so far, together, and whether all of
-// them sleep. If it returns the same time twice, with all asleep, none ran in between. The
+// Ran is how long the threads of a process have run so far, together, and whether all of them
+// sleep. If it returns the same time twice, with all of them asleep, none ran in between. The
 // error is fs.ErrNotExist if there is no such process.
 func Ran(pid int) (ran time.Duration, asleep bool, err error) {
 	proc, err := host()
@@ -272,8 +271,8 @@ const ticks = 100
 // Ticks converts a number of clock ticks into a duration.
 func Ticks(n uint64) time.Duration { return time.Duration(n) * (time.Second / ticks) }
 
-// Started is when the process began on this host's clock, to the second; the zero
-// time where the kernel does not tell.
+// Started is when the process began, on this host's clock, to the second; the zero time if the
+// kernel does not tell.
 func (p Process) Started() time.Time {
 	var up unix.Timespec
 	if err := unix.ClockGettime(unix.CLOCK_BOOTTIME, &up); err != nil {

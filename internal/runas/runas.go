@@ -31,9 +31,9 @@ func (u User) String() string {
 	return fmt.Sprintf("%s (uid %d, gid %d)", u.Name, u.UID, u.GID)
 }
 
-// Find returns the user of a name, of a uid, or of UID:GID. With both numbers the host need
-// not know the user. It refuses root, root's group, and the user that this process runs as:
-// as none of these would a program be apart from this process.
+// Find returns the user with a name, a uid, or UID:GID. If both numbers are given, the host
+// need not know the user. It refuses root, root's group, and the user as whom this process
+// runs: a program of one of these would not be separated from this process.
 func Find(text string) (User, error) {
 	u, err := find(text)
 	switch {
@@ -86,7 +86,7 @@ func ofHost(known *user.User) (User, error) {
 	return User{UID: uid, GID: gid, Name: known.Username}, errors.Join(err, groupErr)
 }
 
-// number reads an id. The greatest one is not an id: to the kernel it means "leave it".
+// number reads an id. The greatest number is not an id: to the kernel it means "leave it".
 func number(text string) (int, error) {
 	n, err := strconv.ParseUint(text, 10, 32)
 	if err == nil && n == math.MaxUint32 {
@@ -145,10 +145,9 @@ func (u User) Own(dir string) error {
 	return nil
 }
 
-// kept are the variables that a program of another user gets of this process's environment:
-// what it needs to find programs, libraries, a display and the network, and to speak the
-// user's language. What is not here may be a secret, or name what belongs to this process's
-// user.
+// kept are the variables of this process's environment that a program of another user gets:
+// what it needs to find programs, libraries, a display and the network, and to speak the user's
+// language. Others may be secret, or name what belongs to this process's user.
 var (
 	kept = []string{
 		"PATH", "LANG", "LANGUAGE", "TZ", "TZDIR", "LD_LIBRARY_PATH",

@@ -9,8 +9,7 @@ import (
 	"strings"
 )
 
-// Config names a bucket. Credentials are not in it: Open looks for them where
-// AWS tools do.
+// Config names a bucket. It contains no credentials: Open looks for them where AWS tools do.
 type Config struct {
 	Bucket string
 	// Prefix is what all keys begin with. It is empty, or ends in a slash.
@@ -25,7 +24,7 @@ type Config struct {
 	PathStyle bool
 }
 
-// amazon is the endpoint where the URL names none.
+// amazon is the endpoint if the URL names none.
 const amazon = "s3.amazonaws.com"
 
 var (

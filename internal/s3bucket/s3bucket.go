@@ -32,20 +32,20 @@ type Bucket struct {
 	creds     *credentials.Credentials
 }
 
-// ErrUnfit says that the bucket cannot be used as it is, and that waiting would not
-// help: the credentials are missing or wrong, there is no such bucket, or the server
-// ignores conditions. The error around it says which.
+// ErrUnfit says that the bucket cannot be used as it is, and that waiting would not help: the
+// credentials are missing or wrong, there is no such bucket, or the server ignores conditions.
+// The error that wraps it says which.
 var ErrUnfit = errors.New("the S3 bucket cannot be used")
 
-// answerTimeout bounds the wait for the first byte of an answer, so that a server which
-// accepts requests and does not answer does not use up the caller's time.
+// answerTimeout bounds the wait for the first byte of an answer, so that a server which accepts
+// requests but does not answer does not use up the caller's time.
 const answerTimeout = 30 * time.Second
 
-// Open returns the bucket, which errors call what, such as "evidence store". It does not
-// ask the server; Check does. The credentials are found where the AWS tools find theirs:
-// in the variables AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, in the files
-// ~/.aws/config and ~/.aws/credentials with AWS_PROFILE, or in the role of the machine
-// (unless AWS_EC2_METADATA_DISABLED=true).
+// Open returns the bucket, which errors call what, such as "evidence store". It does not ask
+// the server; Check does. It finds the credentials where the AWS tools find theirs: in the
+// variables AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, in the files ~/.aws/config and
+// ~/.aws/credentials with AWS_PROFILE, or in the role of the machine (unless
+// AWS_EC2_METADATA_DISABLED=true).
 func Open(what string, cfg Config) (*Bucket, error) {
 	providers := []credentials.Provider{&credentials.EnvAWS{}, &credentials.FileAWSCredentials{}}
 	if os.Getenv("AWS_EC2_METADATA_DISABLED") != "true" {
@@ -59,7 +59,7 @@ func Open(what string, cfg Config) (*Bucket, error) {
 	transport.ResponseHeaderTimeout = answerTimeout
 	options := &minio.Options{
 		Creds: creds, Secure: !cfg.Insecure, Region: cfg.Region, Transport: transport,
-		// A few: what cannot be stored now waits on this host's disk, and is tried again
+		// Only a few: what cannot be stored now waits on this host's disk, and is tried again
 		// from there.
 		MaxRetries: 3,
 	}
@@ -79,9 +79,9 @@ func (b *Bucket) String() string { return b.what + " " + b.cfg.String() }
 // Close closes idle connections.
 func (b *Bucket) Close() { b.transport.CloseIdleConnections() }
 
-// Check finds out whether objects can be stored, by writing one under formatKey. It
-// returns ErrUnfit for what a person has to change, and another error where the server
-// cannot be reached now.
+// Check finds out whether objects can be stored, by writing one under formatKey. It returns
+// ErrUnfit if a person has to change something, and another error if the server cannot be
+// reached now.
 func (b *Bucket) Check(ctx context.Context, formatKey string) error {
 	value, err := b.creds.GetWithContext(b.client.CredContext())
 	if err != nil || value.AccessKeyID == "" || value.SecretAccessKey == "" {
@@ -106,7 +106,7 @@ func (b *Bucket) Check(ctx context.Context, formatKey string) error {
 	return fmt.Errorf("%s: %w: the server ignores If-None-Match, so that what was sealed could be written over: use one that knows conditional writes", b, ErrUnfit)
 }
 
-// checkError returns ErrUnfit with a hint for what a person has to change; an error that
+// checkError returns ErrUnfit with a hint if a person has to change something; an error that
 // may pass stays as it is. action is what failed.
 func (b *Bucket) checkError(action string, err error) error {
 	var hint string
@@ -127,7 +127,7 @@ func (b *Bucket) checkError(action string, err error) error {
 	return fmt.Errorf("%s: %w: %s: %w", b, ErrUnfit, hint, err)
 }
 
-// errorResponse returns the server's answer in an error; zero where there is none.
+// errorResponse returns the server's answer in an error; zero if there is none.
 func errorResponse(err error) minio.ErrorResponse {
 	var response minio.ErrorResponse
 	errors.As(err, &response)
@@ -138,12 +138,12 @@ func errorResponse(err error) minio.ErrorResponse {
 // exists, or what was to be replaced has changed.
 func IsRefused(err error) bool {
 	response := errorResponse(err)
-	// 409 is Amazon's answer where two conditional writes of one key meet.
+	// 409 is Amazon's answer if two conditional writes of one key collide.
 	return response.StatusCode == http.StatusPreconditionFailed || response.Code == "ConditionalRequestConflict"
 }
 
-// Write creates an object, or with an etag replaces the object that has it. IsRefused
-// recognizes the error that there is an object already, or another one than with the
+// Write creates an object or, with an etag, replaces the object that has it. IsRefused
+// recognizes the error that there is an object already, or that the object does not have the
 // etag.
 func (b *Bucket) Write(ctx context.Context, key string, content []byte, etag string) error {
 	options := minio.PutObjectOptions{
@@ -158,13 +158,13 @@ func (b *Bucket) Write(ctx context.Context, key string, content []byte, etag str
 	return err
 }
 
-// Read returns an object and its etag. The error is fs.ErrNotExist where there is none.
+// Read returns an object and its etag. The error is fs.ErrNotExist if there is none.
 func (b *Bucket) Read(ctx context.Context, key string) (content []byte, etag string, err error) {
 	object, err := b.client.GetObject(ctx, b.cfg.Bucket, b.cfg.Prefix+key, minio.GetObjectOptions{})
 	if err != nil {
 		return nil, "", err
 	}
-	defer func() { _ = object.Close() }() // what was only read closes without error
+	defer func() { _ = object.Close() }() // an object that was only read closes without an error
 	content, err = io.ReadAll(object)
 	if err == nil {
 		var info minio.ObjectInfo
@@ -177,7 +177,7 @@ func (b *Bucket) Read(ctx context.Context, key string) (content []byte, etag str
 	return content, etag, err
 }
 
-// Stat returns nil for an object that is there, and fs.ErrNotExist for one that is not.
+// Stat returns nil for an object that exists, and fs.ErrNotExist for one that does not.
 func (b *Bucket) Stat(ctx context.Context, key string) error {
 	_, err := b.client.StatObject(ctx, b.cfg.Bucket, b.cfg.Prefix+key, minio.StatObjectOptions{})
 	if errorResponse(err).StatusCode == http.StatusNotFound {
@@ -191,16 +191,16 @@ func (b *Bucket) List(ctx context.Context, prefix string) iter.Seq2[string, erro
 	return b.list(ctx, prefix, true, func(key string) (string, bool) { return strings.TrimPrefix(key, b.cfg.Prefix), true })
 }
 
-// Folders yields the names of what has keys below it, right below a prefix that ends in a
-// slash. It ends with the first error.
+// Folders yields the names of the folders directly below a prefix that ends in a slash. It ends
+// with the first error.
 func (b *Bucket) Folders(ctx context.Context, prefix string) iter.Seq2[string, error] {
 	return b.list(ctx, prefix, false, func(key string) (string, bool) {
 		return strings.CutSuffix(strings.TrimPrefix(key, b.cfg.Prefix+prefix), "/")
 	})
 }
 
-// list yields what name makes of the keys that begin with a prefix: all of them, or those right
-// below it. It leaves out those for which name returns false.
+// list yields what name makes of the keys that begin with a prefix: of all of them, or of those
+// directly below it. It leaves out those for which name returns false.
 func (b *Bucket) list(ctx context.Context, prefix string, all bool, name func(key string) (string, bool)) iter.Seq2[string, error] {
 	return func(yield func(string, error) bool) {
 		for object := range b.client.ListObjectsIter(ctx, b.cfg.Bucket, minio.ListObjectsOptions{Prefix: b.cfg.Prefix + prefix, Recursive: all}) {

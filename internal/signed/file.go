@@ -12,7 +12,7 @@ import (
 	"leasehold/internal/durable"
 )
 
-// File is where a launcher's key is kept, in a folder of its own in the data directory.
+// File is where a launcher's key is kept: in a folder of its own in the data directory.
 type File struct{ dir string }
 
 // NewFile returns the key file of a launcher's data directory.
@@ -27,9 +27,9 @@ func (f File) unconfirmed() string { return filepath.Join(f.dir, "key.first") }
 // Read reads the key. The error is fs.ErrNotExist if there is none.
 func (f File) Read() (*Key, error) { return f.read(f.Path()) }
 
-// Make reads the key, or makes one where there is none. first says that it was made now,
-// or by an earlier start that did not come as far as Confirm: what an earlier version
-// left without signatures may be signed then, and never later.
+// Make reads the key, or makes one if there is none. first says that it was made now, or by an
+// earlier start that did not get as far as Confirm: then, and never later, what an earlier
+// version has left without signatures may be signed.
 func (f File) Make() (k *Key, first bool, err error) {
 	if k, err = f.Read(); !errors.Is(err, fs.ErrNotExist) {
 		return k, false, err
@@ -52,7 +52,7 @@ func (f File) Make() (k *Key, first bool, err error) {
 	return k, true, err
 }
 
-// Confirm ends the first start: from now on a file without a signature is a forged one.
+// Confirm ends the first start: from now on, a file without a signature counts as forged.
 func (f File) Confirm() error {
 	err := os.Rename(f.unconfirmed(), f.Path())
 	if err == nil {
@@ -64,8 +64,8 @@ func (f File) Confirm() error {
 	return nil
 }
 
-// SignFile signs a file as it is, unless it has a signature already. It does nothing if
-// there is no such file. It is for what a version before the signatures has left.
+// SignFile signs a file as it is, unless it already has a signature. It does nothing if there
+// is no such file. It is meant for what a version before the signatures has left.
 func (k *Key) SignFile(kind Kind, name, path string) error {
 	b, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {

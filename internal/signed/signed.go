@@ -1,8 +1,8 @@
-// Package signed authenticates the files that a launcher writes for itself and reads
-// back as truth: whoever can write files as the launcher's user, but cannot read its
-// key, cannot make one that passes. A signature is about the content, the kind of file and
-// what the file is about, so a file of another profile or kind does not pass either.
-// An older file of the same kind and name does: a signature does not tell when it was made.
+// Package signed authenticates the files that a launcher writes for itself and reads back as
+// truth: somebody who can write files as the launcher's user, but cannot read its key, cannot
+// make one that passes. A signature covers the content, the kind of file and what the file is
+// about, so a file of another profile or kind does not pass either. An older file of the same
+// kind and name does pass: a signature does not tell when it was made.
 package signed
 
 import (
@@ -50,17 +50,17 @@ const size = 32
 // New returns the key with this secret.
 func New(secret [size]byte) *Key { return &Key{secret} }
 
-// A signed file begins with a line of this word, a space, and the signature in hexadecimal.
-// The content follows.
+// A signed file begins with a line that consists of this word, a space, and the signature in
+// hexadecimal. The content follows.
 const (
 	magic  = "leasehold-signed-1"
 	header = len(magic) + 1 + 2*sha256.Size + 1
 )
 
-// HeaderSize is by how many bytes a signed file is longer than its content.
+// HeaderSize is the number of bytes by which a signed file is longer than its content.
 const HeaderSize = header
 
-// mac is a new hash of everything that is not the content.
+// mac is a new hash of everything except the content.
 func (k *Key) mac(kind Kind, name string) hash.Hash {
 	h := hmac.New(sha256.New, k.secret[:])
 	h.Write([]byte(magic))
@@ -107,7 +107,7 @@ func cut(b []byte) (content []byte, ok bool) {
 }
 
 // Claimed returns what a file says, without its signature if it has one, and whether it has.
-// Nothing has been checked: only what makes a launcher more careful may follow from it.
+// Nothing was verified, so it may only make a launcher more careful.
 func Claimed(b []byte) (content []byte, hasSignature bool) {
 	if content, ok := cut(b); ok {
 		return content, true
@@ -115,9 +115,9 @@ func Claimed(b []byte) (content []byte, hasSignature bool) {
 	return b, false
 }
 
-// Chain signs the lines of a file that is appended to. Each signature is about its own line
-// and all lines before it, so none can be changed, added, moved or taken out; the last
-// ones can be cut off. The zero Chain is not valid. It is not for concurrent use.
+// Chain signs the lines of a file that is appended to. Each signature covers its own line and
+// all lines before it, so none can be changed, added, moved or removed; only the last ones can
+// be cut off. The zero Chain is not valid. It is not safe for concurrent use.
 type Chain struct {
 	mac  hash.Hash // keyed with the chain's own secret
 	last [chainSize]byte

@@ -1,5 +1,5 @@
-// Package tlsfiles serves TLS with a certificate, a key and client authorities that are
-// files, and reads them again when they change.
+// Package tlsfiles serves TLS with a certificate, a key and client authorities from files, and
+// reads the files again when they change.
 package tlsfiles
 
 import (
@@ -17,8 +17,8 @@ import (
 // Paths are those of PEM files.
 type Paths struct {
 	Certificate, Key string
-	// ClientCA has the authorities whose clients' certificates are accepted; "" where
-	// clients are not asked for one. A client may connect without a certificate.
+	// ClientCA has the authorities whose clients' certificates are accepted; "" if clients are
+	// not asked for one. A client may connect without a certificate.
 	ClientCA string
 }
 
@@ -34,10 +34,10 @@ type files struct {
 	config *tls.Config
 }
 
-// Config returns the configuration of a server that speaks HTTP/1.1: a websocket needs the
-// connection for itself. The files are looked at with each handshake. A new version of
-// them that cannot be used is logged, and the one before stays. Connections that are open
-// are not touched. The error names the file, and what is wrong with it.
+// Config returns the configuration of a server that speaks HTTP/1.1, because a websocket needs
+// the connection for itself. The files are checked at each handshake. A new version of them
+// that cannot be used is logged, and the earlier one stays in use. Open connections are not
+// touched. The error names the file, and what is wrong with it.
 func Config(paths Paths, log zerolog.Logger) (*tls.Config, error) {
 	f := &files{paths: paths, log: log}
 	var err error
@@ -75,7 +75,7 @@ func (f *files) current() *tls.Config {
 	return f.config
 }
 
-// stat looks at the files. Where one is missing, the result has nothing of it.
+// stat looks at the files. If one is missing, the result has nothing about it.
 func (p Paths) stat() (v versions, err error) {
 	if v.certificate, err = privatefile.Stat(p.Certificate); err != nil {
 		return v, err

@@ -23,25 +23,25 @@ func Wanted(endpoint string, getenv func(string) string) bool {
 	return endpoint != "" || getenv("OTEL_EXPORTER_OTLP_ENDPOINT") != "" || getenv("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT") != ""
 }
 
-// Exporter says where spans go, and whose they are.
+// Exporter says where spans are sent, and from whom.
 type Exporter struct {
 	// Endpoint is the URL of an OTLP receiver, over HTTP, such as http://127.0.0.1:4318; ""
-	// for the one of OpenTelemetry's variables, which also name headers, certificates and the
+	// means the one in OpenTelemetry's variables, which also name headers, certificates and the
 	// sampler.
 	Endpoint            string
 	LauncherID, Version string
 	Log                 zerolog.Logger
 }
 
-// closeTime bounds how long the last spans may take to be sent, and exportTime one try.
+// closeTime bounds how long sending the last spans may take; exportTime bounds one attempt.
 const (
 	closeTime  = 3 * time.Second
 	exportTime = 10 * time.Second
 )
 
-// Open begins to send spans. They wait in memory, a bounded number of them, and those that
-// cannot be sent are dropped: nothing waits for them. stop sends the last ones, for a few
-// seconds at most.
+// Open begins to send spans. A bounded number of them wait in memory, and those that cannot be
+// sent are dropped: nothing waits for them. stop sends the last ones, for a few seconds at
+// most.
 func (e Exporter) Open(ctx context.Context) (_ *Tracer, stop func(), _ error) {
 	options := []otlptracehttp.Option{otlptracehttp.WithTimeout(exportTime)}
 	if e.Endpoint != "" {
@@ -53,7 +53,7 @@ func (e Exporter) Open(ctx context.Context) (_ *Tracer, stop func(), _ error) {
 	}
 	about, err := resource.New(ctx, resource.WithTelemetrySDK(), resource.WithHost(), resource.WithAttributes(
 		attribute.String("service.name", "leasehold"), attribute.String("service.version", e.Version), attribute.String("service.instance.id", e.LauncherID),
-	), resource.WithFromEnv()) // last, so that OTEL_SERVICE_NAME counts
+	), resource.WithFromEnv()) // last, so that OTEL_SERVICE_NAME overrides the others
 	if err != nil {
 		return nil, nil, fmt.Errorf("traces: %w", err)
 	}

@@ -1,9 +1,9 @@
-// Package tracing makes spans of what takes time on the way of a lease: a grant, and the end of
-// a session. There are none of single messages. Where no endpoint is configured there is no
+// Package tracing makes spans of what takes time in the life of a lease: a grant, and the end
+// of a session. It makes none for single messages. If no endpoint is configured there is no
 // Tracer, and all methods of the nil Tracer and of its spans do nothing.
 //
-// A span has names and numbers only, those that logs have: no URL, capability, cookie or
-// credential.
+// A span contains only names and numbers, the same that logs have: no URL, capability, cookie
+// or credential.
 package tracing
 
 import (
@@ -22,7 +22,7 @@ type Tracer struct{ tracer trace.Tracer }
 // New makes a Tracer of a provider's.
 func New(p trace.TracerProvider) *Tracer { return &Tracer{p.Tracer("leasehold")} }
 
-// About says what a span is about. What is empty is left out.
+// About says what a span is about. Empty fields are left out.
 type About struct {
 	Profile, Session, Worker, Task string
 	Token                          uint64

@@ -1,8 +1,8 @@
-// Package accountcheck finds out whether a profile's account is still signed in: it opens a
-// browser on the profile, which nobody else may use meanwhile, asks for one URL by GET with
-// the account's cookies, and looks at the answer. Nothing of the answer is shown to a page: no
-// script runs, no redirect is followed, nothing else is loaded, and nothing that could change
-// the account is sent.
+// Package accountcheck finds out whether a profile's account is still signed in. It opens a
+// browser on the profile, which nobody else may use meanwhile, requests one URL by GET with the
+// account's cookies, and judges the answer. No page gets anything of the answer: no script
+// runs, no redirect is followed, nothing else is loaded, and nothing is sent that could change
+// the account.
 package accountcheck
 
 import (
@@ -28,20 +28,20 @@ import (
 // Answer says whether the account is signed in.
 type Answer string
 
-// The answers. Unknown is for a check that could not be made, and for a site that has
-// troubles of its own.
+// The answers. Unknown means that the check could not be made, or that the site itself has
+// problems.
 const (
 	SignedIn  Answer = "yes"
 	SignedOut Answer = "no"
 	Unknown   Answer = "unknown"
 )
 
-// Result is what a check found.
+// Result is the result of a check.
 type Result struct {
 	Answer Answer
-	// Status is that of the site's answer; zero where there was none.
+	// Status is the status of the site's answer; zero if there was none.
 	Status int
-	// How says for a person how it was found, or why it was not.
+	// How tells a person how the result was found, or why there is none.
 	How string
 }
 
@@ -55,10 +55,10 @@ type Options struct {
 	Files   sessionfile.Dir
 	Jar     sessionfile.Jar
 	Proxies *proxies.Set // nil: none are configured, and proxy ids are labels
-	// Headless says that browsers have no windows, where a request does not say.
+	// Headless says that browsers have no windows, unless a request says otherwise.
 	Headless bool
-	// Witness stores evidence of a check's browser before it is ended by a signal; nil: nobody
-	// does.
+	// Witness stores evidence of a check's browser before it is ended by a signal; nil: none is
+	// stored.
 	Witness slots.Witness
 }
 
@@ -68,7 +68,7 @@ type Checker struct{ o Options }
 // New returns a checker.
 func New(o Options) *Checker { return &Checker{o} }
 
-// Request says what to check. Whoever asks occupies the profile, and has its lock; no process
+// Request says what to check. The caller occupies the profile and has its lock, and no process
 // uses its directory.
 type Request struct {
 	Profile string
@@ -76,15 +76,15 @@ type Request struct {
 	Lock    *profiledir.Lock
 	Token   lease.Token // of the record
 	Check   lease.SessionCheck
-	// ProxyID is the record's.
+	// ProxyID is the proxy id of the record.
 	ProxyID string
 	// Headless, Args and Memory are those of the profile's tasks, so that the site sees the
 	// browser that it knows.
 	Headless *bool // nil: the launcher's own
 	Args     []string
 	Memory   uint64
-	// KeepCookies says that the session cookies of the profile are kept from one browser to
-	// the next.
+	// KeepCookies says that the profile's session cookies are kept from one browser to the
+	// next.
 	KeepCookies bool
 	Log         zerolog.Logger
 }
@@ -99,12 +99,12 @@ const (
 // idPrefix begins the ids under which the browsers of checks are noted.
 const idPrefix = "chk"
 
-// IsCheck tells whether a browser that is noted under this id was a check's. It had no worker,
-// and its cookies may not be all of the account's.
+// IsCheck tells whether the browser that is noted under this id was a check's. It had no
+// worker, and may not have had all cookies of the account.
 func IsCheck(sessionID string) bool { return strings.HasPrefix(sessionID, idPrefix+"_") }
 
-// Run makes a check. The error says that the browser did not end in order: the directory may
-// not be whole.
+// Run makes a check. An error says that the browser did not end in order: the directory may be
+// damaged.
 func (c *Checker) Run(ctx context.Context, r Request) (_ Result, err error) {
 	begun := time.Now()
 	server, relay, err := c.openProxy(r)
@@ -153,8 +153,8 @@ func (c *Checker) ask(ctx context.Context, b *browser.Browser, r Request) (_ Res
 	return get(asking, b.Mux(), r.Check), true
 }
 
-// end closes the browser in order. Its cookies replace those that are kept only if it had all
-// of them.
+// end closes the browser in order. Its cookies replace the kept ones only if it had all of
+// them.
 func (c *Checker) end(b *browser.Browser, r Request, lent bool) error {
 	if b == nil {
 		return nil
@@ -179,7 +179,7 @@ func (c *Checker) end(b *browser.Browser, r Request, lent bool) error {
 	return errors.Join(err, r.Lock.ClearRunning())
 }
 
-// openProxy opens the way to the profile's proxy: never another one, and never none.
+// openProxy opens the way to the profile's proxy: never to another one, and never around it.
 func (c *Checker) openProxy(r Request) (server string, relay *proxies.Relay, err error) {
 	if r.ProxyID == "" || c.o.Proxies == nil {
 		was, err := slots.LastProxy(r.Path)

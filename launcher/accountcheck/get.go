@@ -16,7 +16,7 @@ import (
 	"leasehold/lease"
 )
 
-// maxBody is the size, in bytes, of the largest answer that is searched for the proof.
+// maxBody is the size, in bytes, of the largest answer in which the proof is searched.
 const maxBody = 8 << 20
 
 const (
@@ -24,9 +24,9 @@ const (
 	eventAuth   = "Fetch.authRequired"
 )
 
-// get asks for the check's URL in a page of its own. The browser pauses the request before it
-// is sent, and its answer before the page has any of it. Whatever else wants to go out, a
-// redirect included, is failed.
+// get requests the check's URL in a page of its own. The browser pauses the request before it
+// is sent, and the answer before the page gets any of it. Every other request, including a
+// redirect, is failed.
 func get(ctx context.Context, mux *cdpproxy.Mux, check lease.SessionCheck) Result {
 	o, err := mux.Observe(ctx, eventPaused, eventAuth)
 	if err != nil {
@@ -55,7 +55,7 @@ func get(ctx context.Context, mux *cdpproxy.Mux, check lease.SessionCheck) Resul
 					return unknown("the proxy asks for credentials")
 				}
 				return Result{SignedOut, http.StatusUnauthorized, "the site asks for a user and a password"}
-			case !p.answered() && !asked && p.Request.Method == http.MethodGet: // the page was empty: it is its navigation
+			case !p.answered() && !asked && p.Request.Method == http.MethodGet: // the page was empty, so this is its navigation
 				asked = true
 				o.Resolve(e.Session, p.RequestID, "Fetch.continueRequest", map[string]any{"requestId": p.RequestID})
 			case p.answered() && asked:
@@ -67,7 +67,7 @@ func get(ctx context.Context, mux *cdpproxy.Mux, check lease.SessionCheck) Resul
 	}
 }
 
-// openPage opens an empty page in which no script runs, whose requests are all paused, and
+// openPage opens an empty page that runs no script and whose requests are all paused, and
 // returns its CDP session.
 func openPage(ctx context.Context, o *cdpproxy.Observer) (string, error) {
 	var created struct {
@@ -88,7 +88,7 @@ func openPage(ctx context.Context, o *cdpproxy.Observer) (string, error) {
 	}{
 		{"Emulation.setScriptExecutionDisabled", map[string]any{"value": true}},
 		{"Network.enable", map[string]any{"maxTotalBufferSize": 1, "maxResourceBufferSize": 1}},
-		// The site is asked, and neither its service worker nor what is stored of it.
+		// The site itself has to be asked, not its service worker or a cache.
 		{"Network.setBypassServiceWorker", map[string]any{"bypass": true}},
 		{"Network.setCacheDisabled", map[string]any{"cacheDisabled": true}},
 		{"Fetch.enable", map[string]any{"handleAuthRequests": true, "patterns": []map[string]string{
@@ -119,7 +119,7 @@ type paused struct {
 	} `json:"authChallenge"`
 }
 
-// answered tells whether it is the answer that is paused, or that there was none.
+// answered tells whether the answer is paused, or there was none.
 func (p paused) answered() bool { return p.Status != 0 || p.Error != "" }
 
 func (p paused) fail(o *cdpproxy.Observer, session string) {
@@ -135,7 +135,7 @@ func (p paused) header(name string) string {
 	return ""
 }
 
-// result judges the answer, which the page never gets.
+// result judges the answer. The page never gets it.
 func (p paused) result(ctx context.Context, o *cdpproxy.Observer, session string, check lease.SessionCheck) Result {
 	defer p.fail(o, session)
 	if p.Error != "" {
@@ -168,7 +168,7 @@ func (p paused) result(ctx context.Context, o *cdpproxy.Observer, session string
 type answer struct {
 	status   int
 	location string // of a redirect
-	body     []byte // read only where it matters
+	body     []byte // read only if it matters
 }
 
 // judge tells what an answer proves.

@@ -1,6 +1,6 @@
-// Package adopt looks after what an earlier launcher left on this host: sessions that
-// go on, profiles that have to be recovered, browsers that have to be closed. Its Guard
-// is the process beside the sidecar that does so where no launcher comes back.
+// Package adopt looks after what an earlier launcher has left on this host: sessions that go
+// on, profiles that have to be recovered, and browsers that have to be closed. Its Guard is the
+// process beside the sidecar that does this if no launcher comes back.
 package adopt
 
 import (
@@ -30,7 +30,7 @@ import (
 	"leasehold/lease"
 )
 
-// Presence is this launcher's, under which leases are granted.
+// Presence is this launcher's presence, under which leases are granted.
 type Presence interface {
 	// Current is the keeper under which a session may be resumed now.
 	Current() (*lease.Keeper, error)
@@ -57,7 +57,7 @@ type Options struct {
 	Metrics prometheus.Registerer
 }
 
-// Adopter looks after profiles of this host that no session here is behind.
+// Adopter looks after profiles of this host that no session here uses.
 type Adopter struct {
 	o         Options
 	ctx       context.Context
@@ -75,9 +75,9 @@ func New(ctx context.Context, work *sync.WaitGroup, o Options) *Adopter {
 	return a
 }
 
-// Adopt looks after a profile of this host that no session here is behind: its launcher
-// was killed, its end could not be stored, or the store forgot it. It does so in the
-// background, unless somebody has the profile.
+// Adopt looks after a profile of this host that no session here uses: its launcher was killed,
+// its end could not be stored, or the store has forgotten it. It does so in the background,
+// unless the profile is occupied.
 func (a *Adopter) Adopt(r lease.Record) {
 	slot := a.o.Slots.OccupyPassing(r.ProfileID)
 	if slot == nil {
@@ -98,12 +98,12 @@ func (a *Adopter) Adopt(r lease.Record) {
 	})
 }
 
-// errLater says that nothing can be done yet, which is no failure.
+// errLater says that nothing can be done yet. It is not a failure.
 var errLater = errors.New("later")
 
 // adopt looks after an occupied profile. resumed says that its session goes on.
 func (a *Adopter) adopt(slot *slots.Slot, profile string, log zerolog.Logger) (resumed bool, err error) {
-	// What was seen may be older than the end of a session that was here.
+	// The record that was seen may be older than the end of a session here.
 	now, err := a.o.Store.Get(a.ctx, profile)
 	if err != nil && !errors.Is(err, lease.ErrNotFound) {
 		return false, errLater
@@ -124,7 +124,7 @@ func (a *Adopter) adopt(slot *slots.Slot, profile string, log zerolog.Logger) (r
 	if forgotten {
 		if path, missing := a.o.Root.Path(profile); missing == nil {
 			if a.o.Presence.SharedReady(path) != nil {
-				return false, errLater // whoever holds it may not have said so yet
+				return false, errLater // its holder may not have had time to say so yet
 			}
 		}
 		if r, err = a.o.Recoverer.Heal(a.ctx, profile); err != nil {
@@ -135,7 +135,7 @@ func (a *Adopter) adopt(slot *slots.Slot, profile string, log zerolog.Logger) (r
 		slot.CloseWarm(slots.WarmWanted, "")
 	}
 	switch {
-	case slot.IsWarm(): // as it should be
+	case slot.IsWarm(): // this is as it should be
 	case r.Unfinished():
 		slot.Recovers()
 		return a.recoverLeft(slot, r, log)
@@ -147,8 +147,8 @@ func (a *Adopter) adopt(slot *slots.Slot, profile string, log zerolog.Logger) (r
 	return false, nil
 }
 
-// recoverLeft recovers a profile from what is on disk, and from the browser if
-// that still lives; or it goes on with the session, where that can be.
+// recoverLeft recovers a profile from what is on disk, and from its browser if that still runs;
+// or it resumes the session, if that is possible.
 func (a *Adopter) recoverLeft(slot *slots.Slot, r lease.Record, log zerolog.Logger) (resumed bool, err error) {
 	run := lease.Run{SessionID: r.SessionID, Token: r.Token, OwnerWorkerID: r.OwnerWorkerID, TaskID: r.TaskID, Principal: r.Principal}
 	own, err := a.leftRun(r, run)
@@ -158,7 +158,7 @@ func (a *Adopter) recoverLeft(slot *slots.Slot, r lease.Record, log zerolog.Logg
 	f, entries := own.File, own.Journal
 	ended := f.Ended
 	if lease.PersonDecides(r.Reason) && f.Reason != r.Reason {
-		// What was sealed at the end of the session says nothing about this.
+		// The bundle that was sealed at the end of the session says nothing about this.
 		f.Reason, f.Evidence, f.InOrder = r.Reason, lease.Sealed{}, false
 	}
 	lost, err := a.leftRuns(r)
@@ -178,7 +178,8 @@ func (a *Adopter) recoverLeft(slot *slots.Slot, r lease.Record, log zerolog.Logg
 		return false, err
 	}
 	if left != nil && slices.ContainsFunc(lost, func(o sessionfile.LostRun) bool { return o.File.Evidence.EvidenceID == "" }) {
-		// What was sealed at the end of this run says nothing of what the others did after it.
+		// The bundle that was sealed at the end of this run says nothing about what the others
+		// did after it.
 		f.Evidence, f.InOrder = lease.Sealed{}, false
 	}
 	if a.resume(slot, r, path, lock, left, seen, log) {
@@ -202,7 +203,7 @@ func (a *Adopter) recoverLeft(slot *slots.Slot, r lease.Record, log zerolog.Logg
 			bundle.SetPictures(session.PicturesIn(entries))
 			return bundle
 		},
-		Sealed: func(sealed sessionfile.File) error { // another try goes on from here, with this bundle
+		Sealed: func(sealed sessionfile.File) error { // another attempt goes on from here, with this bundle
 			if f.Evidence.EvidenceID == "" {
 				if err := a.o.Sessions.Remember(sealed); err != nil {
 					log.Error().Err(err).Msg("session file not written")
@@ -230,12 +231,12 @@ func (a *Adopter) recoverLeft(slot *slots.Slot, r lease.Record, log zerolog.Logg
 			err = errors.Join(err, a.o.Sessions.Remember(run.File))
 		}
 	}
-	f.Ended = cmp.Or(ended, how) // a session that had ended before stays as it ended
+	f.Ended = cmp.Or(ended, how) // a session that had ended before keeps its earlier end
 	return false, errors.Join(err, a.o.Sessions.Remember(f))
 }
 
-// closeLeft closes a browser whose profile was decided about while its host was
-// away. What it shows goes into a bundle first, which the record then names.
+// closeLeft closes a browser whose profile was decided about while its host was away. First a
+// bundle of what it shows is sealed, which the record then names.
 func (a *Adopter) closeLeft(slot *slots.Slot, r lease.Record, log zerolog.Logger) error {
 	path, err := a.o.Root.Path(r.ProfileID)
 	if err != nil {
@@ -277,7 +278,7 @@ func (a *Adopter) closeLeft(slot *slots.Slot, r lease.Record, log zerolog.Logger
 	return errors.Join(lock.ClearRunning(), lock.Unlock())
 }
 
-// leftRuns are the runs of the profile besides its latest.
+// leftRuns are the runs of the profile other than its latest one.
 func (a *Adopter) leftRuns(r lease.Record) ([]sessionfile.LostRun, error) {
 	var left []sessionfile.LostRun
 	for _, run := range slices.Concat(r.LostRuns, r.Runs) {
@@ -293,10 +294,10 @@ func (a *Adopter) leftRuns(r lease.Record) ([]sessionfile.LostRun, error) {
 	return left, nil
 }
 
-// leftRun is what is on disk of a run that no session is behind any more.
+// leftRun is what is on disk about a run that has no session any more.
 func (a *Adopter) leftRun(r lease.Record, run lease.Run) (sessionfile.LostRun, error) {
 	f, known := a.o.Sessions.File(run.SessionID)
-	// The guard of the launcher before may have come between.
+	// The guard of the earlier launcher may have acted meanwhile.
 	disk, err := a.o.Files.Read(run.SessionID)
 	if err == nil && known && f.Reason == "" {
 		f = disk
@@ -316,7 +317,7 @@ func (a *Adopter) leftRun(r lease.Record, run lease.Run) (sessionfile.LostRun, e
 	if errors.Is(err, fs.ErrNotExist) {
 		err = nil
 	}
-	if checkpoint.Sum(entries) != f.JournalSum { // it did not end there, or somebody changed it
+	if checkpoint.Sum(entries) != f.JournalSum { // it did not end there, or somebody has changed it
 		f.Unseen = true
 	}
 	return sessionfile.LostRun{File: f, Journal: entries}, err
@@ -325,16 +326,15 @@ func (a *Adopter) leftRun(r lease.Record, run lease.Run) (sessionfile.LostRun, e
 // lockWait is how long a browser that ends by itself may keep its lock.
 const lockWait = 5 * time.Second
 
-// adoptBrowser takes the profile's lock, and with it the browser of the launcher before,
-// if that still lives. The lock stays incomplete where some other process has
-// Chrome's part of it.
+// adoptBrowser takes the profile's lock and, with it, the earlier launcher's browser, if that
+// still runs. The lock stays incomplete while another process has Chrome's part of it.
 func (a *Adopter) adoptBrowser(slot *slots.Slot, r lease.Record, path string, record func(checkpoint.Entry), log zerolog.Logger) (*profiledir.Lock, *browser.Browser, error) {
 	lock, adopted, err := a.o.Root.Take(r.ProfileID)
 	if err != nil || !adopted {
 		return lock, nil, err
 	}
 	running, ok, err := a.o.Root.Left(r.ProfileID)
-	if ok && running.OutputFile == "" { // it was found, not noted
+	if ok && running.OutputFile == "" { // it was found without a note
 		log.Warn().Int("pid", running.PID).Msg("a browser that no launcher had noted has the profile's lock")
 		running.OutputFile, running.Dumps = a.o.Files.Output(running.SessionID), a.o.Files.Dumps(running.SessionID)
 	}
@@ -343,7 +343,7 @@ func (a *Adopter) adoptBrowser(slot *slots.Slot, r lease.Record, path string, re
 		log.Warn().Err(err).Msg("nothing is known of the browser that has the lock")
 	case ok:
 		if b := a.o.Driver.Adopt(running, path, record, log); b != nil {
-			if slot != nil { // the guard has none
+			if slot != nil { // the guard has no slot
 				slot.Place()
 				slot.ReopenRelay(a.o.Proxies.Find(r.ProxyID), r.ProxyID, running.PID, path, log)
 			}
@@ -363,15 +363,15 @@ func (a *Adopter) adoptBrowser(slot *slots.Slot, r lease.Record, path string, re
 	return lock, nil, nil
 }
 
-// leftWarm tells whether the browser that was left on a profile is a warm one, of
-// a launcher that ended: what this host kept of the profile last is a release, and
-// that comes after the evidence, and after all but an empty tab was closed.
+// leftWarm tells whether the browser that was left on a profile is a warm one, of a launcher
+// that has ended: the last record that this host kept of the profile is a release, which comes
+// after the evidence, and after everything but an empty tab was closed.
 func leftWarm(kept lease.Record) bool {
 	return kept.State == lease.Available && kept.EvidenceID != "" && len(kept.Runs) == 0
 }
 
-// closeLeftWarm closes the warm browser of a launcher that ended. Its evidence is that of
-// the release; there is more of it before it is closed by force.
+// closeLeftWarm closes the warm browser of a launcher that has ended. Its evidence is that of
+// the release; if it has to be closed by force, more is taken before.
 func (a *Adopter) closeLeftWarm(profile string, b *browser.Browser, lock *profiledir.Lock, log zerolog.Logger) error {
 	log.Info().Msg("a launcher left a warm browser: it is closed")
 	witness := func() error {
@@ -381,13 +381,13 @@ func (a *Adopter) closeLeftWarm(profile string, b *browser.Browser, lock *profil
 }
 
 // closeLeftCheck closes the browser of a session check whose launcher was killed. The jar has
-// the cookies, of which that browser may not have all.
+// the cookies; that browser may not have all of them.
 func (a *Adopter) closeLeftCheck(running profiledir.Running, b *browser.Browser, lock *profiledir.Lock, log zerolog.Logger) error {
 	log.Info().Msg("a launcher was killed during a session check: its browser is closed")
 	method, err := b.CloseWitnessed(lock.Profile(), nil, func() error {
 		return a.o.Recoverer.Witness(lock.Profile(), api.ReasonLauncherRestart, "the browser of a session check does not close when it is asked to", b)
 	}, log)
-	if method == "" { // it lives
+	if method == "" { // it still runs
 		return errors.Join(err, lock.Unlock())
 	}
 	return errors.Join(err, lock.ClearRunning(), a.o.Files.Remove(running.SessionID), lock.Unlock())

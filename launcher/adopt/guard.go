@@ -34,17 +34,16 @@ type GuardOptions struct {
 	ID      string // the launcher's
 	DataDir string
 	Root    *profiledir.Root
-	Key     *signed.Key // of what the launcher keeps on disk
+	Key     *signed.Key // signs what the launcher keeps on disk
 	// Gone is closed when the launcher has ended.
 	Gone <-chan struct{}
-	// Timeout is how long its browsers wait for the next launcher, on the
-	// boot-time clock.
+	// Timeout is how long its browsers wait for the next launcher, on the boot-time clock.
 	Timeout time.Duration
-	// Archive opens what evidence is sealed in. It is not called before that is
-	// needed: the spool is the launcher's.
+	// Archive opens the evidence archive. It is called only when it is needed, since the spool
+	// belongs to the launcher.
 	Archive func() (*evidence.Archive, error)
 	Clock   boottime.Clock // nil: the host's
-	// Processes runs the browsers' processes; nil: browser.Kernel does.
+	// Processes runs the processes of browsers; nil: browser.Kernel does.
 	Processes browser.Processes
 	Log       zerolog.Logger
 }
@@ -57,12 +56,12 @@ const (
 	orphanPause = 10 * time.Second
 )
 
-// Guard bounds the life of browsers whose launcher is gone, in a process of its
-// own. It waits for the launcher's end. Browsers of ephemeral sessions are killed at once, and
-// their copies removed: no launcher goes on with them. Then, for as long as one of its browsers
-// lives and no other launcher has it, by the kernel's lock, for the timeout; then
-// it takes each browser's evidence, closes it in order, and leaves the rest to the
-// next launcher.
+// Guard bounds the life of browsers whose launcher is gone. It runs in a process of its own,
+// and waits for the launcher's end. Then it kills the browsers of ephemeral sessions at once,
+// and removes their copies, since no launcher resumes them. Each other browser waits for the
+// next launcher, for the timeout, as long as the kernel's lock shows that no launcher has taken
+// it. After that the guard takes the browser's evidence, closes it in order, and leaves the
+// rest to the next launcher.
 func Guard(ctx context.Context, o GuardOptions) error {
 	if o.Clock == nil {
 		o.Clock = boottime.Now
@@ -111,13 +110,13 @@ func Guard(ctx context.Context, o GuardOptions) error {
 	}
 }
 
-// orphaned is since when the browser of each profile has been without a launcher. Each has a
-// wait of its own: a launcher may have come back for one of them and have ended again, and not
-// for another.
+// orphaned is since when the browser of each profile has been without a launcher. Every browser
+// has a wait of its own, because a launcher may have come back for one of them, and ended
+// again, but not for another.
 type orphaned map[string]boottime.Instant
 
-// due takes in which browsers have no launcher now. It returns those that have had none for
-// the timeout, and how long the others wait at least.
+// due takes in which browsers have no launcher now. It returns those that have had none for the
+// timeout, and the least time that the others still wait.
 func (a orphaned) due(left []string, now boottime.Instant, timeout time.Duration) (due []string, next time.Duration) {
 	for profile := range a {
 		if !slices.Contains(left, profile) {
@@ -138,9 +137,9 @@ func (a orphaned) due(left []string, now boottime.Instant, timeout time.Duration
 	return due, next
 }
 
-// orphans lists the profiles whose browser a launcher of these sessions started, for one of
-// them or for a session check, and that lives while no launcher has it. One whose note cannot be believed is left to the
-// next launcher: the note may name any process.
+// orphans lists the profiles with a running browser that a launcher of these sessions started,
+// for one of them or for a session check, and that no launcher has now. A browser whose note
+// cannot be trusted is left to the next launcher, since the note may name any process.
 func orphans(root *profiledir.Root, c sessionfile.Dir, processes browser.Processes) ([]string, error) {
 	ids, err := root.List()
 	if err != nil {
@@ -153,7 +152,7 @@ func orphans(root *profiledir.Root, c sessionfile.Dir, processes browser.Process
 			continue
 		}
 		if _, err := c.Read(running.SessionID); err != nil && !accountcheck.IsCheck(running.SessionID) {
-			continue // another launcher's, on the same folder
+			continue // it belongs to another launcher on the same folder
 		}
 		if !processes.Lives(chrome.Identity{PID: running.PID, StartTime: running.StartTime, BootID: running.BootID}) {
 			continue
@@ -174,7 +173,7 @@ func endOrphans(ctx context.Context, o GuardOptions, profiles []string) error {
 	ctx, cancel := context.WithCancel(ctx)
 	var work sync.WaitGroup
 	files, jar, metrics := sessionfile.NewDir(o.DataDir, o.Key), sessionfile.NewJar(o.DataDir, o.Key), prometheus.NewRegistry()
-	// What is done here needs no lease and no workers.
+	// Nothing that is done here needs a lease or workers.
 	a := New(ctx, &work, Options{
 		Root: o.Root, Files: files, Jar: jar,
 		Driver:    browser.NewDriver(ctx, &work, browser.Options{Files: files, Root: o.Root, Key: o.Key, Processes: o.Processes, Log: o.Log, Metrics: metrics}),
@@ -187,7 +186,7 @@ func endOrphans(ctx context.Context, o GuardOptions, profiles []string) error {
 	for _, profile := range profiles {
 		err := a.endOrphan(profile)
 		if errors.Is(err, profiledir.ErrLocked) {
-			continue // a launcher has it after all
+			continue // a launcher has taken it meanwhile
 		}
 		if err != nil {
 			errs = errors.Join(errs, fmt.Errorf("profile %s: %w", profile, err))
@@ -196,9 +195,9 @@ func endOrphans(ctx context.Context, o GuardOptions, profiles []string) error {
 	return errs
 }
 
-// endOrphan takes the evidence of a browser and closes it. The lease's record, the
-// inspection and the decision are the next launcher's, which finds the bundle and
-// the close method in the session's file.
+// endOrphan takes the evidence of a browser and closes it. The record, the inspection and the
+// decision are left to the next launcher, which finds the bundle and the close method in the
+// session file.
 func (a *Adopter) endOrphan(profile string) error {
 	path, err := a.o.Root.Path(profile)
 	if err != nil {
@@ -233,7 +232,7 @@ func (a *Adopter) endOrphan(profile string) error {
 	}
 	f := files[0]
 	record = ofRun(record, f)
-	f.CloseMethod = "" // of an earlier try
+	f.CloseMethod = "" // set by an earlier attempt
 	save := func(of sessionfile.File) (errs error) {
 		for _, file := range files {
 			if file.Reason == "" {
@@ -260,22 +259,22 @@ func (a *Adopter) endOrphan(profile string) error {
 		Sealed: save,
 	})
 	if ended.File.CloseMethod == "" {
-		return errors.Join(err, lock.Unlock()) // it lives
+		return errors.Join(err, lock.Unlock()) // the browser still runs
 	}
 	log.Warn().Str("rung", ended.File.CloseMethod).Str("evidence", ended.File.Evidence.EvidenceID).AnErr("problem", err).Msg("no launcher came back: the browser is closed")
 	return errors.Join(err, save(ended.File), lock.Unlock())
 }
 
-// ofRun is the record that was kept of a profile as that of the run with the file: the run
-// that was granted last, which the kept record names, may be over.
+// ofRun is the kept record of a profile, changed to be about the run with this file. The kept
+// record names the run that was granted last, which may be over.
 func ofRun(r lease.Record, f sessionfile.File) lease.Record {
 	r.SessionID, r.OwnerWorkerID, r.TaskID, r.Principal = f.SessionID, f.Manifest.WorkerID, f.Manifest.TaskID, f.Principal
 	return r
 }
 
-// runsOf reads the files of every run of a browser. Those of runs without a bundle come first,
-// since the bundle of a run that was ending says nothing of what the others did after it; of
-// these that of the record's session.
+// runsOf reads the files of every run of a browser. Runs without a bundle come first, because
+// the bundle of a run that was ending says nothing about what the others did after it. Among
+// those, the run of the record's session comes first.
 func (a *Adopter) runsOf(r lease.Record, started string) ([]sessionfile.File, error) {
 	sessions := []string{r.SessionID, started}
 	for _, run := range r.Runs {

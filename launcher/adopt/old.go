@@ -13,14 +13,15 @@ import (
 	"leasehold/launcher/sessionfile"
 )
 
-// SignOld signs what a launcher without signatures has left in its data directory and beside its
-// profiles: floors, notes of browsers, session files, ledgers, cookies, inspections and the
-// end of its presence. It is for the first start with a key, after which a file
-// without a signature is a forged one; whoever could write these files could forge them before.
-// Another launcher on the same profiles directory signs its own.
+// SignOld signs what an earlier version, which did not sign, has left in its data directory and
+// beside its profiles: floors, notes about browsers, session files, ledgers, cookies,
+// inspections, and the end of its presence. It is meant for the first start with a key, after
+// which a file without a signature counts as forged; before that, anybody who could write these
+// files could forge them anyway. Another launcher on the same profiles directory signs its own
+// files.
 //
-// If a file has a signature of another key, the key was lost: then nothing is signed, and each
-// profile goes to a person.
+// If a file has a signature made with another key, the key was lost: then nothing is signed,
+// and each profile goes to a person.
 func SignOld(launcherID, dataDir string, root *profiledir.Root, files sessionfile.Dir, jar sessionfile.Jar, key *signed.Key, log zerolog.Logger) error {
 	guarded, err := root.Old()
 	if err != nil {

@@ -21,8 +21,8 @@ import (
 // errNotYet says that it cannot be known yet whether a session may go on.
 var errNotYet = errors.New("the launcher has no presence yet")
 
-// resumable says why the session of the record cannot go on here, or is nil. It
-// has no effects.
+// resumable says why the session of the record cannot go on here; nil if it can. It has no
+// effects.
 func (a *Adopter) resumable(r lease.Record) error {
 	f, known := a.o.Sessions.File(r.SessionID)
 	switch {
@@ -48,8 +48,8 @@ func (a *Adopter) resumable(r lease.Record) error {
 }
 
 // resume goes on with the session of the record, if it may and its browser can be driven.
-// Otherwise nothing was changed but the presence that the lease hangs on, and the session
-// has to be recovered.
+// Otherwise nothing was changed except the presence to which the lease is attached, and the
+// session has to be recovered.
 func (a *Adopter) resume(slot *slots.Slot, r lease.Record, path string, lock *profiledir.Lock, b *browser.Browser, seen *entryBuffer, log zerolog.Logger) bool {
 	err := a.resumable(r)
 	switch {
@@ -78,7 +78,7 @@ func (a *Adopter) resume(slot *slots.Slot, r lease.Record, path string, lock *pr
 	return true
 }
 
-// sessionOf resumes the lease and makes a session of what is on disk.
+// sessionOf resumes the lease, and makes a session from what is on disk.
 func (a *Adopter) sessionOf(slot *slots.Slot, r lease.Record, path string, lock *profiledir.Lock, b *browser.Browser) (*session.Session, error) {
 	k, err := a.o.Presence.Current()
 	if err != nil {
@@ -91,7 +91,7 @@ func (a *Adopter) sessionOf(slot *slots.Slot, r lease.Record, path string, lock 
 		Continues: func() bool { return a.o.Presence.Continues(r.PresenceEpoch) },
 	}
 	if _, kept, err := a.o.Root.Kept(r.ProfileID); err == nil {
-		t.DropCookies = leftWarm(kept) // it was killed over a handover
+		t.DropCookies = leftWarm(kept) // the launcher was killed during a handover
 	}
 	if running, ok, err := a.o.Root.Running(r.ProfileID); err == nil && ok {
 		t.StartedFor = running.SessionID
@@ -100,8 +100,8 @@ func (a *Adopter) sessionOf(slot *slots.Slot, r lease.Record, path string, lock 
 	return a.o.Sessions.Resume(t)
 }
 
-// sameProxy says why the browser of an earlier launcher's session does not go out through
-// the proxy that its profile has, or is nil.
+// sameProxy says why the browser of an earlier launcher's session does not use the proxy of its
+// profile; nil if it does.
 func (a *Adopter) sameProxy(slot *slots.Slot, r lease.Record) error {
 	f, _ := a.o.Sessions.File(r.SessionID)
 	now := a.o.Proxies.Find(r.ProxyID)
@@ -114,7 +114,7 @@ func (a *Adopter) sameProxy(slot *slots.Slot, r lease.Record) error {
 	return nil
 }
 
-// entryBuffer keeps what is seen in a browser until it is known whose journal it is for.
+// entryBuffer keeps what is seen in a browser until it is known which journal it belongs to.
 type entryBuffer struct {
 	mu   sync.Mutex
 	kept []checkpoint.Entry
@@ -133,7 +133,7 @@ func (b *entryBuffer) add(e checkpoint.Entry) {
 	}
 }
 
-// passTo passes on what was kept, and from now on everything.
+// passTo passes on what was kept and, from now on, everything else.
 func (b *entryBuffer) passTo(to func(checkpoint.Entry)) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -16,31 +16,32 @@ type Bundle struct {
 	RecoveryReason string      `json:"recovery_reason"`
 	LastKnownURL   string      `json:"last_known_url,omitempty"`
 	LastKnownStep  string      `json:"last_known_step,omitempty"`
-	// Checkpoint is the one at which the picture was taken, if it was taken at one.
+	// Checkpoint is the checkpoint at which the picture was taken, if any.
 	Checkpoint string `json:"checkpoint,omitempty"`
-	// Encrypted says that the bundle is encrypted at rest, and Locked that this
-	// launcher cannot open it: its URL, step and reasons are not shown then.
+	// Encrypted says that the bundle is encrypted at rest; Locked, that this launcher cannot
+	// open it: its URL, step and reasons are then not shown.
 	Encrypted bool   `json:"encrypted,omitempty"`
 	Locked    bool   `json:"locked,omitempty"`
 	Parts     []Part `json:"parts"`
-	// SessionID is the session that it is about; empty where it is about none.
+	// SessionID is the session that the bundle is about; empty if it is about none.
 	SessionID string `json:"session_id,omitempty"`
-	// Pages are the pages that were open, in the order in which they last did something.
+	// Pages are the pages that were open, ordered by the time when they last did something.
 	Pages []BundlePage `json:"pages,omitempty"`
-	// Pictures are those that were stored while the session lived, the oldest first.
+	// Pictures are those that were stored while the session lived, oldest first.
 	Pictures []BundlePicture `json:"pictures,omitempty"`
 }
 
-// BundlePage is one page that was open when a bundle was made. Texts are the page's own.
+// BundlePage is one page that was open when a bundle was made. Its texts come from the page
+// itself.
 type BundlePage struct {
 	// TargetID is Chrome's name of the page.
 	TargetID string `json:"target_id"`
 	URL      string `json:"url"`
 	Title    string `json:"title"`
-	// Screenshot names the part that shows it; where there is none, Missing says why.
+	// Screenshot names the part that shows the page; if there is none, Missing says why.
 	Screenshot string `json:"screenshot,omitempty"`
 	Missing    string `json:"screenshot_missing,omitempty"`
-	// Dialog is the type and the text of the dialog that was open; empty where none was.
+	// Dialog is the type and the text of the dialog that was open; empty if there was none.
 	Dialog  string `json:"dialog,omitempty"`
 	Crashed bool   `json:"crashed,omitempty"`
 	// Primary says that the page was the one used last.
@@ -54,9 +55,9 @@ type BundlePicture struct {
 	At         time.Time `json:"at"`
 	URL        string    `json:"url"`
 	Step       string    `json:"step"`
-	// Checkpoint is the one at which it was taken, if it was taken at one.
+	// Checkpoint is the checkpoint at which it was taken, if any.
 	Checkpoint string `json:"checkpoint,omitempty"`
-	// Missing says why it shows nothing.
+	// Missing says why there is no picture.
 	Missing string `json:"missing,omitempty"`
 }
 
@@ -74,9 +75,9 @@ type Part struct {
 type EvidenceExport struct {
 	// Format is har, html or zip.
 	Format string
-	// Unverified exports also what is not as it was sealed; the file says so.
+	// Unverified exports also a bundle that is not as it was sealed; the file then says so.
 	Unverified bool
-	// Stored exports, as zip, what is stored, and opens nothing that is encrypted.
+	// Stored exports (as zip) what is stored, without decrypting anything.
 	Stored bool
 }
 
@@ -84,7 +85,7 @@ type EvidenceExport struct {
 type ExportedEvidence struct {
 	FileName  string
 	MediaType string
-	// Write writes the file, once. After an error it is not whole.
+	// Write writes the file, once. After an error the file is not complete.
 	Write func(ctx context.Context, w io.Writer) error
 }
 
@@ -96,17 +97,17 @@ type Inspection struct {
 	Reasons  []string `json:"reasons"`
 	// DecisionVersion is the version of the decision table.
 	DecisionVersion int `json:"decision_version,omitempty"`
-	// UnsafeRequests are the last unsafe requests of the session, the oldest first, with
-	// what each was answered.
+	// UnsafeRequests are the last unsafe requests of the session with their answers, oldest
+	// first.
 	UnsafeRequests []UnsafeRequest `json:"unsafe_requests,omitempty"`
-	// Typed are the last fields of pages that were typed into, the oldest first.
+	// Typed are the last fields of pages that were typed into, oldest first.
 	Typed []Typed `json:"typed,omitempty"`
-	// Against says what spoke against letting the profile go, where that is for a person to
-	// decide: what weighs most comes first.
+	// Against says what spoke against letting the profile go, if a person has to decide about
+	// it. The most important comes first.
 	Against []Objection `json:"against,omitempty"`
 }
 
-// Objection is one fact that spoke against letting a profile go. Sentence says so in words
+// Objection is one fact that spoke against letting a profile go. Sentence puts it into words
 // for a person.
 type Objection struct {
 	Fact     string `json:"fact"`
@@ -114,37 +115,37 @@ type Objection struct {
 	Sentence string `json:"sentence"`
 }
 
-// UnsafeRequest is an unsafe request that a page sent, or several equal ones.
+// UnsafeRequest is an unsafe request that a page sent, or several identical ones.
 type UnsafeRequest struct {
 	At     time.Time `json:"at"`
 	Method string    `json:"method"`
 	URL    string    `json:"url"`
-	// Times is how many equal requests it stands for.
+	// Times is the number of identical requests that it stands for.
 	Times uint64 `json:"times"`
-	// Status is that of the answer; 0: there was none, or none is known.
+	// Status is the status of the answer; 0: there was no answer, or it is not known.
 	Status int `json:"status"`
-	// Answer says in words how it ended: with the status, failed and why, unanswered, or
-	// not known. It is empty for what has no answers, such as messages on a websocket.
+	// Answer says in words how the request ended: with the status, failed and why, unanswered,
+	// or not known. It is empty for what gets no answer, such as messages on a websocket.
 	Answer string `json:"answer,omitempty"`
-	// Counts says as what it counts: unsafe, background, harmless, anonymous, or blocked if
-	// it never left the browser.
+	// Counts says how the inspection counts it: unsafe, background, harmless, anonymous, or
+	// blocked if it never left the browser.
 	Counts string `json:"counts"`
 	// SinceSafeCheckpoint says that the last safe checkpoint does not vouch for it.
 	SinceSafeCheckpoint bool `json:"since_safe_checkpoint"`
 }
 
 // Typed says that something was typed into a field of a page, and what the field is for. What
-// was typed is kept nowhere.
+// was typed is not kept anywhere.
 type Typed struct {
 	At time.Time `json:"at"`
 	// Field is card, bank_account, password, one_time_code, search, message, mail_address,
 	// phone, address or text.
 	Field string `json:"field"`
-	// URL is that of the field's document.
+	// URL is the URL of the field's document.
 	URL string `json:"url"`
-	// Times is how many equal entries of the journal it stands for.
+	// Times is the number of identical journal entries that it stands for.
 	Times uint64 `json:"times"`
-	// Person is who typed, where it was not the worker.
+	// Person is the person who typed, if it was not the worker.
 	Person string `json:"person,omitempty"`
 	// SinceSafeCheckpoint says that the last safe checkpoint does not vouch for it.
 	SinceSafeCheckpoint bool `json:"since_safe_checkpoint"`
@@ -163,11 +164,12 @@ type ReviewRequest struct {
 	Decision string `json:"decision"`
 	Reviewer string `json:"reviewer"`
 	Note     string `json:"note,omitempty"`
-	// EvidenceID names the bundle that the person decided on; a decision on the bundle of
-	// another incident is refused. Empty: the token alone names the incident.
+	// EvidenceID names the bundle on which the person's decision is based. If the bundle
+	// belongs to another incident, the decision is refused. If it is empty, only the token
+	// names the incident.
 	EvidenceID string `json:"evidence_id,omitempty"`
-	// Home is the launcher that is to be the home, of a profile whose home is contested
-	// or only remembered; empty: it stays.
+	// Home is the launcher that becomes the home of a profile whose home is contested or only
+	// remembered; empty: the home stays.
 	Home string `json:"home,omitempty"`
 }
 

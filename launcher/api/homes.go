@@ -7,8 +7,8 @@ import (
 	"leasehold/lease"
 )
 
-// WrongHome refuses what only the launcher that has a profile can do. location is where that one
-// is reached; empty: nobody knows. there says whether it is there now.
+// WrongHome refuses what only the profile's home can do. location is where the home can be
+// reached; empty: it is not known. there says whether the home is running now.
 func WrongHome(profileID, launcherID, location string, there bool) *Problem {
 	p := Refuse(CodeWrongHome, "profile %s lives on the host of launcher %s", profileID, launcherID).With("home_launcher", launcherID)
 	switch {
@@ -21,8 +21,8 @@ func WrongHome(profileID, launcherID, location string, there bool) *Problem {
 	return p
 }
 
-// HomeNote says of a profile that nobody holds what is to be known of its home: that it is gone,
-// and what to do then; empty: nothing.
+// HomeNote says what one should know about the home of a profile that nobody holds: that it is
+// gone, and what to do then; empty: nothing.
 func HomeNote(r lease.Record) string {
 	if r.HomeSilentSince.IsZero() || r.State == lease.Held || r.State == lease.SuspectedStale {
 		return ""
@@ -31,8 +31,8 @@ func HomeNote(r lease.Record) string {
 		r.Home, r.HomeSilentSince.UTC().Format(time.RFC3339), r.ProfileID)
 }
 
-// SnapshotNote says which snapshot of the profile is the newest, and whether anything was done
-// since; empty: there is none.
+// SnapshotNote says which snapshot of the profile is the newest, and whether the profile was
+// used since; empty: there is none.
 func SnapshotNote(r lease.Record) string {
 	switch {
 	case r.SnapshotID == "":
@@ -43,7 +43,7 @@ func SnapshotNote(r lease.Record) string {
 	return fmt.Sprintf("%s of token %d; what was done since is not in it", r.SnapshotID, r.SnapshotToken)
 }
 
-// MoveNote says how a profile came to its home; empty: it has always been there.
+// MoveNote says how a profile came to its home; empty: it was always there.
 func MoveNote(r lease.Record) string {
 	m := r.Moved
 	if m == nil {

@@ -10,29 +10,29 @@ import (
 	"leasehold/lease"
 )
 
-// ProfileQuery is which profiles a list has, in which order, and which page of it. The zero
-// value is all of them, by name.
+// ProfileQuery says which profiles a list has, in which order, and which page of it. The zero
+// value means all profiles, sorted by name.
 type ProfileQuery struct {
-	// Words all have to be in what is known of a profile: its names, account, proxy, worker,
-	// task, URL, step, state, reason, home, labels. Case does not count.
+	// Words all have to occur in what is known of a profile: its names, account, proxy, worker,
+	// task, URL, step, state, reason, home and labels. Case does not matter.
 	Words string
-	// States are those that a profile may have; none: any.
+	// States are the states that a profile may have; none: any.
 	States []lease.State
-	// AccountID, WorkerID, TaskID and Host (the home) are equal to these, or match them where
-	// they have a "*", which stands for any characters; empty: any.
+	// AccountID, WorkerID, TaskID and Host (the home) have to be equal to these values, or
+	// match them if they contain a "*", which stands for any characters; empty: any.
 	AccountID, WorkerID, TaskID, Host string
-	// Labels are those that a profile has to have, with such a value each.
+	// Labels are the labels that a profile has to have. A "*" in a value stands for any characters.
 	Labels lease.Labels
 	// URL is part of the last known URL.
 	URL string
-	// Free says whether the next task could have the profile now; nil: either.
+	// Free says whether the next task could get the profile now; nil: either.
 	Free *bool
-	// Sort is one of Sorts, with "-" in front for the reverse; empty: by name.
+	// Sort is one of Sorts, with a "-" in front to reverse it; empty: by name.
 	Sort string
 
-	// Limit is how many profiles the page has at most, and Offset how many come before it;
-	// Limit zero: all. After, where it is not nil, is the Next of the page before, and counts
-	// in the place of Offset.
+	// Limit is the most profiles on the page, and Offset is how many come before it; Limit
+	// zero: all. After, if it is not nil, is the Next of the page before, and is used instead
+	// of Offset.
 	Limit, Offset int
 	After         *string
 
@@ -43,28 +43,28 @@ type ProfileQuery struct {
 // The orders of lists of profiles.
 const (
 	SortName = "name"
-	// SortAttention has those first that wait for a person, or whose worker asks for one, the
-	// longest first; then those
-	// whose state will change by itself, those that are held, and the free ones.
+	// SortAttention puts those profiles first that wait for a person or whose worker asks for
+	// one, the longest wait first; then those whose state will change by itself, those that are
+	// held, and the free ones.
 	SortAttention = "attention"
 	SortAccount   = "account"
 	SortHost      = "host"
 	SortWorker    = "worker"
-	// SortChanged has those first whose lease changed last.
+	// SortChanged puts the profiles first whose lease changed last.
 	SortChanged = "changed"
 )
 
 // Sorts are the names of the orders.
 var Sorts = []string{SortName, SortAttention, SortAccount, SortHost, SortWorker, SortChanged}
 
-// States are the states that a list can be asked for, in the order in which they are shown.
+// States are the states for which a list can be filtered, in the order in which they are shown.
 var States = []lease.State{lease.ManualReview, lease.SuspectedStale, lease.Quarantined, lease.Inspected, lease.ResumePending, lease.Held, lease.Available}
 
-// maxWords bounds, in bytes, what one parameter of a list may have.
+// maxWords bounds, in bytes, the value of one parameter of a list.
 const maxWords = 300
 
-// ParseProfileQuery reads the filters and the order of a list from a query. Empty values are
-// as if they were not there, as forms send them; other parameters are left alone.
+// ParseProfileQuery reads the filters and the order of a list from a query. Empty values, as
+// forms send them, count as missing; other parameters are ignored.
 func ParseProfileQuery(query url.Values) (ProfileQuery, error) {
 	var q ProfileQuery
 	for name, into := range map[string]*string{
@@ -123,7 +123,7 @@ func joined(states []lease.State) string {
 	return strings.Join(names, ", ")
 }
 
-// Filters writes what ParseProfileQuery reads, without what is not asked for.
+// Filters writes what ParseProfileQuery reads, without the filters that are not set.
 func (q ProfileQuery) Filters() url.Values {
 	query := url.Values{}
 	for name, value := range map[string]string{
@@ -148,24 +148,24 @@ func (q ProfileQuery) Filters() url.Values {
 // ProfilePage is one page of a list of profiles.
 type ProfilePage struct {
 	Items []lease.Record
-	// Next is the After of the page behind this one; nil at the end.
+	// Next is the After for the next page; nil at the end.
 	Next *string
 	// Total is how many profiles match, on all pages.
 	Total int
-	// States counts those that match in each state, whatever states were asked for, and Asking
-	// those whose worker asks for a person.
+	// States counts the matching profiles in each state, whatever states were asked for; Asking
+	// counts those whose worker asks for a person.
 	States map[lease.State]int
 	Asking int
-	// Hands says of profiles on this page whose worker asks for a person, or whose session a
+	// Hands has the profiles on this page whose worker asks for a person, or whose session a
 	// person has, on this launcher's host.
 	Hands map[string]InHands
-	// Stale is since when the lease store cannot be reached, so that the list has what was
-	// seen before; zero: it can.
+	// Stale is the time since which the lease store cannot be reached, so that the list shows
+	// what was seen before; zero: the store can be reached.
 	Stale time.Time
 }
 
-// InHands says what a living session has to do with people: the request of its worker that
-// waits, and the person who has it. Each is nil where there is none.
+// InHands says what people have to do with a living session: the request of its worker that
+// waits, and the person who has the session. Either is nil if there is none.
 type InHands struct {
 	Ask    *Ask
 	Person *Person
@@ -182,11 +182,11 @@ type Changes struct {
 // Host is one launcher as another one sees it.
 type Host struct {
 	lease.Presence
-	// Here says that it renews its presence, as far as this launcher has seen.
+	// Here says that, as far as this launcher has seen, it renews its presence.
 	Here bool
-	// Own says that it is this launcher, which knows itself without the store.
+	// Own says that it is this launcher itself, which is known without the store.
 	Own bool
-	// Seen is when this launcher saw its presence change last; zero: never.
+	// Seen is when this launcher last saw its presence change; zero: never.
 	Seen time.Time
 	// States counts the profiles whose home it is, by state.
 	States map[lease.State]int
@@ -195,6 +195,6 @@ type Host struct {
 // Hosts are the launchers on a lease store.
 type Hosts struct {
 	Items []Host
-	// Stale is since when the lease store cannot be reached; zero: it can.
+	// Stale is the time since which the lease store cannot be reached; zero: it can be reached.
 	Stale time.Time
 }

@@ -1,7 +1,6 @@
-// Package api is the outside contract of the sidecar in Go types: the manifest
-// that a worker sends, the answers and refusals it gets, and the Service that
-// the launcher offers to the surfaces that carry them. The command line, a client,
-// uses the same types.
+// Package api is the outside contract of the sidecar in Go types: the manifest that a worker
+// sends, the answers and refusals that it gets, and the Service that the launcher offers to its
+// HTTP and console packages. The command line, which is a client, uses the same types.
 package api
 
 import (
@@ -81,12 +80,12 @@ type Manifest struct {
 	RequiresExclusiveProfileLock *bool    `json:"requires_exclusive_profile_lock,omitempty"`
 	Wait                         Duration `json:"wait,omitempty"`
 	Priority                     int      `json:"priority,omitempty"`
-	// Turn is that of an earlier request whose place in the queue this one has.
+	// Turn is the turn of an earlier request, whose place in the queue this one takes over.
 	Turn               string   `json:"turn,omitempty"`
 	LockTimeoutSeconds float64  `json:"lock_timeout_seconds,omitempty"`
 	AllowedActions     []string `json:"allowed_actions,omitempty"`
-	// ReadOnly keeps the session's pages to reading. Where it is nil, the profile's setting
-	// counts, and an ephemeral session is read-only.
+	// ReadOnly keeps the session's pages to reading. If it is nil, the profile's setting
+	// applies, and an ephemeral session is read-only.
 	ReadOnly                  *bool    `json:"read_only,omitempty"`
 	FenceHeaderOrigins        []string `json:"fence_header_origins,omitempty"`
 	HumanReviewOnLockConflict bool     `json:"human_review_on_lock_conflict,omitempty"`
@@ -110,17 +109,18 @@ type Manifest struct {
 	// OneShot says that the request came with a websocket upgrade: it joins a living
 	// session of the same worker and task, and closing the connection ends the session.
 	OneShot bool `json:"-"`
-	// Opener is who asks, as far as it is kept: name and user. The launcher sets it.
+	// Opener is the part of the principal that is kept: name and user. The launcher sets it.
 	Opener Opener `json:"-"`
-	// ByHand is set if a person asks. It cannot be set in a manifest that is sent.
+	// ByHand is set if a person asks. It cannot be set in a manifest that comes in from
+	// outside.
 	ByHand *ByHand `json:"-"`
 }
 
 // Opener is the principal that opened a session.
 type Opener struct {
-	// Name is the principal's; empty where nobody knew.
+	// Name is the name of the principal; empty if it is not known.
 	Name string
-	// UID is the user of this host; nil where the kernel does not know.
+	// UID is the user on this host; nil if the kernel does not know it.
 	UID *uint32
 }
 
@@ -164,7 +164,7 @@ func decodeProblem(err error, what string) error {
 	}
 }
 
-// wanted says what a value of a type is in JSON.
+// wanted describes the values of a type in JSON.
 func wanted(t reflect.Type) string {
 	if t == reflect.TypeFor[time.Duration]() {
 		return `a length of time such as "10s", or a number of seconds`
@@ -186,9 +186,8 @@ func wanted(t reflect.Type) string {
 	return "another type"
 }
 
-// DecodeBody reads one JSON object into v. A field that is not known, or has the wrong
-// type, is an invalid_request problem that names it. what says in refusals what the
-// object is.
+// DecodeBody reads one JSON object into v. A field that is not known, or has the wrong type, is
+// an invalid_request problem that names it. what is the name of the object in refusals.
 func DecodeBody(body []byte, v any, what string) error {
 	d := json.NewDecoder(bytes.NewReader(body))
 	d.DisallowUnknownFields()
@@ -238,7 +237,7 @@ func ManifestFromQuery(profile string, q url.Values) (Manifest, error) {
 	return ReadManifest(bytes.NewReader(b))
 }
 
-// queryValue reads a query parameter as the kind that its field in the manifest has.
+// queryValue reads a query parameter as a value of the kind that its field in the manifest has.
 func queryValue(kind reflect.Kind, values []string) (any, error) {
 	value := values[len(values)-1]
 	switch kind {
@@ -323,7 +322,7 @@ var manifestKinds = func() map[string]reflect.Kind {
 	return kinds
 }()
 
-// Exclusive reports whether the task wants the profile for itself.
+// Exclusive reports whether the task wants the profile to itself.
 func (m Manifest) Exclusive() bool {
 	return m.RequiresExclusiveProfileLock == nil || *m.RequiresExclusiveProfileLock
 }
@@ -370,8 +369,8 @@ func (m Manifest) Check() error {
 	return nil
 }
 
-// WantsReadOnly tells whether the task's pages are to be kept to reading, whatever the profile
-// says.
+// WantsReadOnly tells whether the task's pages are to be kept to reading, whatever the
+// profile's setting is.
 func (m Manifest) WantsReadOnly() bool {
 	if m.ReadOnly == nil {
 		return m.Ephemeral
@@ -379,8 +378,8 @@ func (m Manifest) WantsReadOnly() bool {
 	return *m.ReadOnly
 }
 
-// checkEphemeral refuses what an ephemeral session has no use for: it is one task's alone, and
-// nothing of it is kept.
+// checkEphemeral refuses what makes no sense for an ephemeral session: such a session is never
+// shared, and nothing of it is kept.
 func (m Manifest) checkEphemeral() error {
 	if !m.Ephemeral {
 		return nil
@@ -413,7 +412,7 @@ func (m Manifest) AnyProfile() bool {
 	return m.ProfileID == "" && (m.AccountID != "" || len(m.Labels) > 0)
 }
 
-// checkProfile refuses a manifest that does not say for which profile it is.
+// checkProfile refuses a manifest that does not say which profile it wants.
 func (m Manifest) checkProfile() error {
 	if !m.AnyProfile() {
 		if err := lease.CheckProfileID(m.ProfileID); err != nil {

@@ -1,7 +1,7 @@
 package api
 
-// Meanings says of each stable code when a request is refused with it, and what the caller
-// can do. docs/problems.md is made of it.
+// Meanings says for each stable code when a request is refused with it, and what the caller can
+// do. docs/problems.md is made from it.
 var Meanings = map[string]string{
 	CodeInvalidRequest:     "A parameter, a member of the manifest or the path is wrong; `field` names it. Correct the request.",
 	CodeUnauthenticated:    "Who asks is not known: another user of this host, or a host without a token or certificate. See docs/access.md.",

@@ -5,38 +5,37 @@ import (
 	"time"
 )
 
-// Person is a human who has a session by hand: by taking it over from its worker, or by a
-// hold.
+// Person is a human who has a session by hand: who took it over from its worker, or has a hold.
 type Person struct {
-	// Name is what the person is called, as they said themselves. Principal is who they are,
-	// as was proved.
+	// Name is the name that the person gave. Principal is who they are, as was proved.
 	Name      string    `json:"name"`
 	Principal string    `json:"principal"`
 	Since     time.Time `json:"since"`
 }
 
-// TakeOver is a person's request to have a session whose worker keeps its lease.
+// TakeOver is a person's request to take over a session whose worker keeps the lease.
 type TakeOver struct {
 	Write
-	// Person is the person's name; empty: that of the principal.
+	// Person is the person's name; empty: the principal's name.
 	Person string `json:"person,omitempty"`
 	Note   string `json:"note,omitempty"`
-	// TakeFrom is the name of the person who has the session, from whom it is to be taken;
-	// empty: it is refused while somebody else has it.
+	// TakeFrom is the name of the person who has the session now, and from whom it is taken. If
+	// it is empty, the request is refused while somebody else has the session.
 	TakeFrom string `json:"take_from,omitempty"`
 }
 
-// HandBack is a person's word that the worker of a session may go on.
+// HandBack is a person's statement that the worker of a session may go on.
 type HandBack struct {
 	Write
 	Note string `json:"note,omitempty"`
-	// Answered false says that what the worker asked for was not done; nil: it was.
+	// Answered is false if what the worker asked for was not done; nil: it was done.
 	Answered *bool `json:"answered,omitempty"`
-	// Data is what the worker that asked is told beside the note. Nothing else keeps it.
+	// Data is passed to the worker that asked, together with the note. It is not kept anywhere
+	// else.
 	Data json.RawMessage `json:"data,omitempty"`
 }
 
-// AskPerson is a worker's request for a person. It waits until one hands the session back,
+// AskPerson is a worker's request for a person. It waits until a person hands the session back,
 // for Wait at most; zero means DefaultAsk.
 type AskPerson struct {
 	Write
@@ -44,7 +43,7 @@ type AskPerson struct {
 	Wait   Duration `json:"wait,omitempty"`
 }
 
-// How long a worker that asks for a person waits if it does not say, and at most.
+// How long a worker that asks for a person waits: by default, and at most.
 const (
 	DefaultAsk = 10 * time.Minute
 	MaxAsk     = 12 * time.Hour
@@ -61,7 +60,7 @@ func (a AskPerson) Check() error {
 	return nil
 }
 
-// Ask is a worker's request for a person that waits.
+// Ask is a waiting request of a worker for a person.
 type Ask struct {
 	Reason string    `json:"reason"`
 	At     time.Time `json:"at"`
@@ -69,10 +68,10 @@ type Ask struct {
 	Until time.Time `json:"until"`
 }
 
-// Answer is what became of a worker's request for a person.
+// Answer is the result of a worker's request for a person.
 type Answer struct {
 	Answered bool `json:"answered"`
-	// Reason is why it was not answered: a person said so, or the time was over.
+	// Reason is why the request was not answered: a person said so, or the time was over.
 	Reason string `json:"reason,omitempty"`
 	// By and Principal are the person who handed the session back, as in Person.
 	By        string          `json:"by,omitempty"`
@@ -83,8 +82,8 @@ type Answer struct {
 
 // The values of Answer.Reason.
 const (
-	// AskDeclined says that a person handed the session back, and that what was asked for is
-	// not done.
+	// AskDeclined says that a person handed the session back, but did not do what was asked
+	// for.
 	AskDeclined = "declined"
 	// AskWaitOver says that nobody answered in time.
 	AskWaitOver = "wait_over"

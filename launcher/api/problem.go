@@ -7,22 +7,21 @@ import (
 	"net/http"
 )
 
-// Problem is a refusal: application/problem+json as in RFC 9457, with a stable code.
-// It is the error that every Service method returns if the caller can correct the
-// request, or wait.
+// Problem is a refusal: application/problem+json as in RFC 9457, with a stable code. Every
+// Service method returns it as its error if the caller can correct the request, or can wait.
 type Problem struct {
 	Status int
 	Code   string
 	Detail string
-	// Field is the request field that is wrong, for invalid_request.
+	// Field is the name of the wrong request field, for invalid_request.
 	Field string
 	// RetryAfter is in seconds; zero means that there is no advice.
 	RetryAfter int
-	// More are the members that belong to the code (current_worker_id, ...).
+	// More are the further members that belong to the code (current_worker_id, ...).
 	More map[string]any
 }
 
-// The stable codes. Each has its HTTP status.
+// The stable codes. Each has an HTTP status.
 const (
 	CodeInvalidRequest     = "invalid_request"
 	CodeUnauthenticated    = "unauthenticated"

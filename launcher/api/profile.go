@@ -19,22 +19,22 @@ type ProfileSettings struct {
 	SensitiveWords  *[]string   `json:"sensitive_words,omitempty"`
 	KeepWarm        *bool       `json:"keep_warm,omitempty"`
 	BrowserMemory   *uint64     `json:"browser_memory_bytes,omitempty"`
-	// HarmlessRequests are in the form "METHOD URL [NAME=VALUE]...", which
-	// decision.ParseHarmless reads.
+	// HarmlessRequests have the form "METHOD URL [NAME=VALUE]...", which decision.ParseHarmless
+	// reads.
 	HarmlessRequests *[]string `json:"harmless_requests,omitempty"`
 	ReadOnly         *bool     `json:"read_only,omitempty"`
 	// Mobility is lease.MobilityPinned or lease.MobilityFree.
 	Mobility *string `json:"mobility,omitempty"`
-	// FenceHeaderOrigins are in the form that monitor.CheckOrigin accepts.
+	// FenceHeaderOrigins have the form that monitor.CheckOrigin accepts.
 	FenceHeaderOrigins *[]string `json:"fence_header_origins,omitempty"`
-	// SessionCheck replaces the profile's session check; one with an empty URL removes it.
+	// SessionCheck replaces the profile's session check; an empty URL removes it.
 	SessionCheck *lease.SessionCheck `json:"session_check,omitempty"`
 	// Labels replace all labels of the profile.
 	Labels *lease.Labels `json:"labels,omitempty"`
 }
 
-// ProfileImport names a Chrome user-data-dir on the launcher's host, and the account and
-// proxy of the profile that is made of a copy of it.
+// ProfileImport names a Chrome user-data-dir on the launcher's host, and the account and proxy
+// of the profile that is made of its copy.
 type ProfileImport struct {
 	From      string  `json:"from"`
 	AccountID *string `json:"account_id,omitempty"`
@@ -44,53 +44,57 @@ type ProfileImport struct {
 // ProfileClone names the profile that the copy becomes.
 type ProfileClone struct {
 	To string `json:"to"`
-	// SnapshotID is the snapshot that is copied, or NewestSnapshot: at any launcher, whoever has
-	// the profile. Empty: its directory is, at its home, while nobody uses it.
+	// SnapshotID is the snapshot to copy, or NewestSnapshot; this works on any launcher, even
+	// while the profile is in use. If it is empty, the profile's directory is copied, at its
+	// home, while nobody uses it.
 	SnapshotID string `json:"snapshot_id,omitempty"`
 }
 
-// ProfileArchive may carry the lease token that the caller saw. If it is not the current
-// one, the request is refused.
+// ProfileArchive may have the lease token that the caller saw. If that is not the current one,
+// the request is refused.
 type ProfileArchive struct {
 	Token lease.Token `json:"lease_token,omitempty"`
 }
 
-// ProfileRehome makes a launcher the home of a profile, with a directory that a person says.
+// ProfileRehome makes a launcher the home of a profile, with a directory that a person names.
 // Its token is the one that the person saw.
 type ProfileRehome struct {
 	Write
-	// To is the launcher; empty: the one that is asked. Only the launcher itself does it.
+	// To is the new home; empty: the launcher that is asked. Only the new home itself can do
+	// it.
 	To string `json:"to,omitempty"`
-	// One of these says what the directory is: that of a snapshot (an id, or "newest"), a copy
-	// of the Chrome user-data-dir From, of the one that the profile left on this host before
-	// (Left), or an empty one.
+	// One of these says what the directory is made from: a snapshot (an id, or "newest"), a
+	// copy of the Chrome user-data-dir From, a copy of the directory that the profile left on
+	// this host before (Left), or nothing (Empty).
 	Snapshot string `json:"snapshot,omitempty"`
 	From     string `json:"from,omitempty"`
 	Left     bool   `json:"left,omitempty"`
 	Empty    bool   `json:"empty,omitempty"`
-	// Person is what the person is called, and Note why it is done.
+	// Person is the person's name, and Note is why it is done.
 	Person string `json:"person"`
 	Note   string `json:"note"`
-	// AcceptLoss confirms that what is only in the directory of the old home is not taken along.
+	// AcceptLoss confirms that what exists only in the directory of the old home is left
+	// behind.
 	AcceptLoss bool `json:"accept_loss"`
-	// AskHome has a home that is there give the profile up. Without it only a home that is gone
-	// loses it.
+	// AskHome asks a running home to give the profile up. Without it, only a home that is gone
+	// loses the profile.
 	AskHome bool `json:"ask_home,omitempty"`
 }
 
-// ProfileMove makes a launcher the home of a profile that nobody uses, with its newest snapshot,
-// which is of the profile as it is now. Its token is the one that was seen.
+// ProfileMove makes a launcher the home of a profile that nobody uses. The newest snapshot is
+// used, and has to be of the profile's present state. Its token is the one that the caller saw.
 type ProfileMove struct {
 	Write
-	// To is the launcher; empty: the one that is asked. Only the launcher itself does it.
+	// To is the new home; empty: the launcher that is asked. Only the new home itself can do
+	// it.
 	To string `json:"to,omitempty"`
-	// Person is what the person is called, and Note why it is done.
+	// Person is the person's name, and Note is why it is done.
 	Person string `json:"person"`
 	Note   string `json:"note,omitempty"`
 }
 
-// ProfileRemove carries the lease token that the caller saw. If it is not the current
-// one, the request is refused.
+// ProfileRemove has the lease token that the caller saw. If that is not the current one, the
+// request is refused.
 type ProfileRemove struct {
 	Token lease.Token `json:"lease_token"`
 }
@@ -103,7 +107,7 @@ type Removed struct {
 	At      time.Time `json:"at"`
 }
 
-// Archived says where a profile was put aside.
+// Archived says where the directory of an archived profile is.
 type Archived struct {
 	ProfileID string    `json:"profile_id"`
 	Path      string    `json:"path"`
@@ -113,16 +117,16 @@ type Archived struct {
 // Snapshot describes one snapshot of a profile.
 type Snapshot = snapshots.Snapshot
 
-// SnapshotsChecked is what reading every byte of a profile's snapshots found.
+// SnapshotsChecked is the result of reading every byte of a profile's snapshots.
 type SnapshotsChecked = snapshots.Checked
 
-// ProfileRestore is a person's decision to bring back a snapshot. It carries the lease token
-// that the person saw. If it is not the current one, the request is refused.
+// ProfileRestore is a person's decision to put a snapshot back. It has the lease token that the
+// person saw. If that is not the current one, the request is refused.
 type ProfileRestore struct {
 	// SnapshotID is the snapshot, or NewestSnapshot.
 	SnapshotID string      `json:"snapshot_id"`
 	Token      lease.Token `json:"lease_token"`
-	// Person is what the person is called.
+	// Person is the person's name.
 	Person string `json:"person,omitempty"`
 	Note   string `json:"note,omitempty"`
 }
@@ -133,19 +137,19 @@ const NewestSnapshot = "newest"
 // LeaseToken returns the token that the request carries.
 func (r ProfileRestore) LeaseToken() lease.Token { return r.Token }
 
-// Restored says that a profile has the state of a snapshot.
+// Restored says that a profile is in the state of a snapshot again.
 type Restored struct {
 	ProfileID  string      `json:"profile_id"`
 	SnapshotID string      `json:"snapshot_id"`
 	State      lease.State `json:"state"`
 	Token      lease.Token `json:"lease_token"`
-	// Kept is the directory that has the state before, in the archive; left out where
-	// there was none.
+	// Kept is the directory with the state before, in the archive; it is left out if there was
+	// none.
 	Kept string    `json:"kept,omitempty"`
 	At   time.Time `json:"at"`
 }
 
-// ProfileVerify may name the one snapshot to verify; else all are.
+// ProfileVerify may name a single snapshot to verify; otherwise all are verified.
 type ProfileVerify struct {
 	SnapshotID string `json:"snapshot_id,omitempty"`
 }
@@ -153,10 +157,10 @@ type ProfileVerify struct {
 // SessionChecked is what a profile's session check found.
 type SessionChecked struct {
 	ProfileID string `json:"profile_id"`
-	// SignedIn is yes, no or unknown. How says for a person how it was found.
+	// SignedIn is yes, no or unknown. How tells a person how that was found.
 	SignedIn string `json:"signed_in"`
 	How      string `json:"how"`
-	// Status is that of the site's answer; left out where there was none.
+	// Status is the status of the site's answer; it is left out if there was none.
 	Status int       `json:"status,omitempty"`
 	At     time.Time `json:"at"`
 }

@@ -1,6 +1,6 @@
 package api
 
-// Reasons why a session ended, as records, events and evidence have them.
+// Reasons why a session ended, as they stand in records, events and evidence.
 const (
 	ReasonReleased        = "released"
 	ReasonClosed          = "connection_closed"
@@ -8,8 +8,8 @@ const (
 	ReasonNeverConnected  = "never_connected"
 	ReasonDropReleases    = "connection_dropped" // with on_drop=release
 	ReasonConnectionLost  = "connection_lost"
-	ReasonWorkerDied      = "worker_died"   // who had started the worker says so
-	ReasonWorkerFailed    = "worker_failed" // and this, of one that had touched something
+	ReasonWorkerDied      = "worker_died"   // the program that started the worker says so
+	ReasonWorkerFailed    = "worker_failed" // the same, about a worker that had touched something
 	ReasonHeartbeat       = "heartbeat_timeout"
 	ReasonLockTimeout     = "lock_timeout"
 	ReasonLeaseLost       = "lease_lost"
@@ -25,18 +25,18 @@ const (
 	ReasonNotClosed       = "browser_not_closed"
 	ReasonNoEvidence      = "evidence_not_stored"
 	ReasonRunLost         = "run_lost"            // another run of the profile was
-	ReasonWarm            = "warm_browser_closed" // of evidence alone: the browser had no session
+	ReasonWarm            = "warm_browser_closed" // only in evidence: the browser had no session
 )
 
-// Reasons, as the member "reason" of refusals, why a profile cannot be had at a launcher or does
-// not come to it.
+// Reasons, in the member "reason" of refusals, why a profile cannot be had at a launcher or is
+// not brought to it.
 const (
 	ReasonHomeThere     = "home_is_there"
 	ReasonDirectoryLeft = "directory_left"
 	ReasonArriving      = "directory_arriving"
 )
 
-// Reasons that a free profile is shown with whose directory is not there.
+// Reasons shown for a free profile whose directory is not there.
 const (
 	ReasonArchived = "archived"
 	ReasonRemoved  = "removed"

@@ -9,9 +9,9 @@ import (
 	"leasehold/lease"
 )
 
-// Service is the launcher as its surfaces see it. The surface has made sure that the
-// principal of ctx (principal.Of) may do what it asks for. An error is a *Problem if the caller
-// has to know more than that the call failed.
+// Service is the launcher as the HTTP interface and the console see it. The caller has checked
+// that the principal of ctx (principal.Of) may do what is asked for. An error is a *Problem if
+// the client has to know more than that the call failed.
 type Service interface {
 	SessionService
 	PersonService
@@ -20,29 +20,29 @@ type Service interface {
 	TravelService
 	EvidenceService
 
-	// Events follows the events of all profiles for the principal of ctx: after a place, or
-	// from now on where that is lease.PlaceNow. The follower has to be closed.
+	// Events follows the events of all profiles for the principal of ctx, beginning after a
+	// place, or now if that is lease.PlaceNow. The follower has to be closed.
 	Events(ctx context.Context, after lease.Place) (EventFollower, error)
 	// Ready returns nil if a lease could be granted now, or else the reason.
 	Ready(ctx context.Context) error
 }
 
-// SessionService begins sessions, and takes what their workers say.
+// SessionService begins sessions, and takes in what their workers report.
 type SessionService interface {
 	// Acquire grants the manifest's profile to the principal of ctx and starts its
 	// browser. With OneShot it joins a living session of the same worker and task that
 	// this principal opened. It waits as long as the manifest says.
 	Acquire(ctx context.Context, m Manifest) (Session, error)
-	// Connect opens a connection to one target of a session, or to its browser if
-	// targetID is "". closeFrames says that the client takes websocket close frames; one
-	// that does not is shown an end by the end of the stream.
+	// Connect opens a connection to one target of a session, or to its browser if targetID is
+	// "". closeFrames says that the client understands websocket close frames; for one that
+	// does not, the connection simply ends.
 	Connect(ctx context.Context, sessionID, targetID string, closeFrames bool) (Connection, error)
 	// Sessions returns the living sessions, oldest first.
 	Sessions() []Session
 	// Session returns a session, living or over.
 	Session(sessionID string) (Session, error)
-	// SessionByCapability returns the session that the secret in a path opens. If the
-	// session is known and over, it returns session_ended.
+	// SessionByCapability returns the session that is opened by the secret in a path. If that
+	// session is over, but still known, it returns session_ended.
 	SessionByCapability(capability string) (Session, error)
 	// SessionOf returns the living session of a profile, worker and task that the
 	// principal of ctx opened; an empty profile stands for any.
@@ -52,14 +52,15 @@ type SessionService interface {
 	Step(ctx context.Context, sessionID string, s Step) error
 	Checkpoint(ctx context.Context, sessionID string, c Checkpoint) error
 	Event(ctx context.Context, sessionID string, e TaskEvent) error
-	// Release ends the session and returns when the profile is free, or decided about.
+	// Release ends the session. It returns when the profile is free, or when it is decided
+	// about.
 	Release(ctx context.Context, sessionID string, r Release) (Session, error)
 }
 
 // PersonService lets a person watch a session, answer its worker, and take it over.
 type PersonService interface {
-	// View opens a connection on which the principal of ctx watches a session: pictures,
-	// tabs, and what its worker does. One that too many watch is refused.
+	// View opens a connection on which the principal of ctx watches a session: pictures, tabs,
+	// and what its worker does. It refuses a viewer if there are too many already.
 	View(ctx context.Context, sessionID string) (Connection, error)
 	// Ask waits until a person hands the session back, or for as long as the request says.
 	// The worker keeps its lease and counts as alive meanwhile.
@@ -69,12 +70,12 @@ type PersonService interface {
 	TakeOver(ctx context.Context, sessionID string, t TakeOver) (Session, error)
 	// HandBack lets the worker of a session that the principal of ctx took over go on.
 	HandBack(ctx context.Context, sessionID string, h HandBack) (Session, error)
-	// Hold gives the profile to a person and starts its browser, also if the profile is
-	// in review. It ends by Release, or when the person closes the browser.
+	// Hold gives the profile to a person and starts its browser, even if the profile is in
+	// review. It ends with Release, or when the person closes the browser.
 	Hold(ctx context.Context, profileID string, h HoldRequest) (Session, error)
 }
 
-// TabService is what Chrome's own HTTP endpoints do.
+// TabService does what Chrome's own HTTP endpoints do.
 type TabService interface {
 	// Targets lists what Chrome's own /json/list would.
 	Targets(ctx context.Context, sessionID string) ([]Target, error)
@@ -92,15 +93,15 @@ type TabService interface {
 
 // ProfileService lists, makes and changes profiles.
 type ProfileService interface {
-	// ListProfiles lists the profiles that have a record or a directory here. It is made of
-	// what the launcher has seen, and so also while the lease store cannot be reached.
+	// ListProfiles lists the profiles that have a record or a directory here, as this launcher
+	// has seen them. So it works even while the lease store cannot be reached.
 	ListProfiles(ctx context.Context, q ProfileQuery) (ProfilePage, error)
 	// Changes tells when such lists may have changed.
 	Changes() Changes
-	// Hosts lists the launchers on the lease store, as far as this one has seen them.
+	// Hosts lists the launchers on the lease store, as far as this launcher has seen them.
 	Hosts(ctx context.Context) (Hosts, error)
-	// Queue lists the requests that wait for a lease, here and at the other launchers that
-	// live, in the order in which they began to wait.
+	// Queue lists the requests that wait for a lease, at this launcher and at the other living
+	// ones, in the order in which they began to wait.
 	Queue(ctx context.Context) ([]Waiting, error)
 	// Profile returns the record of a profile.
 	Profile(ctx context.Context, profileID string) (lease.Record, error)
@@ -111,16 +112,16 @@ type ProfileService interface {
 	// CloneProfile makes a new profile from a copy of one that nobody uses, or from a
 	// snapshot of one, and returns the record of the new one.
 	CloneProfile(ctx context.Context, profileID string, c ProfileClone) (lease.Record, error)
-	// ArchiveProfile puts a profile that nobody uses aside. It deletes nothing.
+	// ArchiveProfile archives a profile that nobody uses. It deletes nothing.
 	ArchiveProfile(ctx context.Context, profileID string, a ProfileArchive) (Archived, error)
-	// RemoveClone deletes a profile that CloneProfile made and that nobody uses, and no
-	// other one.
+	// RemoveClone deletes a profile that CloneProfile made and that nobody uses. It deletes no
+	// other profile.
 	RemoveClone(ctx context.Context, profileID string, r ProfileRemove) (Removed, error)
 	// CheckProfile makes the session check of a profile that nobody uses.
 	CheckProfile(ctx context.Context, profileID string) (SessionChecked, error)
 }
 
-// TravelService is about snapshots, and the home of a profile.
+// TravelService handles snapshots, and the home of a profile.
 type TravelService interface {
 	// MoveProfile makes this launcher the home of a profile, by way of its snapshot.
 	MoveProfile(ctx context.Context, profileID string, m ProfileMove) (lease.Record, error)
@@ -128,8 +129,8 @@ type TravelService interface {
 	RehomeProfile(ctx context.Context, profileID string, r ProfileRehome) (lease.Record, error)
 	// Snapshots lists a profile's snapshots, newest first.
 	Snapshots(ctx context.Context, profileID string) ([]Snapshot, error)
-	// RestoreProfile brings back a snapshot of a profile that nobody uses, under a higher
-	// token. The state before is kept.
+	// RestoreProfile puts back a snapshot of a profile that nobody uses, under a higher token.
+	// The present state is kept.
 	RestoreProfile(ctx context.Context, profileID string, r ProfileRestore) (Restored, error)
 	// VerifySnapshots reads every byte of a profile's snapshots.
 	VerifySnapshots(ctx context.Context, profileID string, v ProfileVerify) (SnapshotsChecked, error)
@@ -143,13 +144,13 @@ type EvidenceService interface {
 	Evidence(ctx context.Context, profileID string) ([]Bundle, error)
 	// EvidenceManifest returns a bundle's manifest, byte for byte as it was sealed.
 	EvidenceManifest(ctx context.Context, evidenceID string) (json.RawMessage, error)
-	// EvidencePart returns the bytes of a part and its media type: in clear, or with
-	// stored as the store has it. The two differ for evidence that is encrypted; where
-	// the launcher cannot open it, the first is refused with evidence_encrypted.
+	// EvidencePart returns the bytes of a part and its media type: decrypted or, with stored,
+	// as the store has it. The two differ only for encrypted evidence. If the launcher cannot
+	// decrypt it, the first form is refused with evidence_encrypted.
 	EvidencePart(ctx context.Context, evidenceID, part string, stored bool) ([]byte, string, error)
-	// ExportEvidence reads and checks a bundle, and returns it as a file that can be
-	// written. One that is not as it was sealed is refused with evidence_damaged unless
-	// that is asked for, and one that the launcher cannot open with evidence_encrypted.
+	// ExportEvidence reads and checks a bundle, and returns it as a file that can be written. A
+	// bundle that is not as it was sealed is refused with evidence_damaged, unless the request
+	// accepts that; one that the launcher cannot decrypt is refused with evidence_encrypted.
 	ExportEvidence(ctx context.Context, evidenceID string, e EvidenceExport) (ExportedEvidence, error)
 	// Inspection returns what the profile's last recovery found.
 	Inspection(ctx context.Context, profileID string) (Inspection, error)
@@ -157,15 +158,15 @@ type EvidenceService interface {
 	Review(ctx context.Context, profileID string, r ReviewRequest) (lease.Record, error)
 }
 
-// Connection is a websocket of a session that was accepted, but whose upgrade is not yet
-// answered. Either Serve or Cancel is called, once.
+// Connection is an accepted websocket of a session whose upgrade is not answered yet. Either
+// Serve or Cancel has to be called, once.
 type Connection interface {
-	// Session is the session that the 101's headers describe.
+	// Session is the session that the headers of the 101 describe.
 	Session() Session
-	// Serve speaks the websocket protocol on conn until either side ends it, and closes
-	// conn. The upgrade has been answered. What the client sent since is read from
+	// Serve speaks the websocket protocol on conn until either side ends it, and closes conn.
+	// The upgrade has been answered before. What the client has sent since then is read from
 	// buffered first.
 	Serve(conn net.Conn, buffered *bufio.Reader)
-	// Cancel gives the connection up instead of serving it.
+	// Cancel gives up the connection without serving it.
 	Cancel()
 }

@@ -21,35 +21,35 @@ type Session struct {
 	ExpiresAt    time.Time   `json:"expires_at"`
 	Connections  int         `json:"connections"`
 	Resume       *Resume     `json:"resume"`
-	// ExchangeDir is a directory on the launcher's host whose files the session's pages
-	// may read, and where their downloads go if the worker does not say where. It is
-	// removed with the session. An ended session has none.
+	// ExchangeDir is a directory on the launcher's host whose files the session's pages may
+	// read. Downloads go there if the worker names no other place. It is removed at the end of
+	// the session, so an ended session has none.
 	ExchangeDir string `json:"exchange_dir,omitempty"`
 	// Ended says how the session ended, if it has.
 	Ended string `json:"ended,omitempty"`
-	// Released says that it ended in order. An ended session that is not released was lost or
-	// has gone through recovery, even where its worker asked for its release: its browser may
-	// not have closed.
+	// Released says that the session ended in order. An ended session without it was lost or
+	// has gone through recovery, even if its worker asked for the release: its browser may not
+	// have closed.
 	Released bool `json:"released"`
-	// Principal is the name of who opened the session; empty for a session of an older
-	// launcher, which did not know.
+	// Principal is the name of the principal that opened the session; empty for a session that
+	// was opened by an older launcher, which did not record it.
 	Principal string `json:"principal,omitempty"`
-	// Ephemeral says that the session is on a throwaway copy of a snapshot, and holds no
-	// lease. Its lease token is then that of the session after which the snapshot was made.
+	// Ephemeral says that the session runs on a throwaway copy of a snapshot, and holds no
+	// lease. Its lease token is that of the session after which the snapshot was made.
 	Ephemeral bool `json:"ephemeral,omitempty"`
-	// SnapshotID and ReadOnly are those of an ephemeral session.
+	// SnapshotID and ReadOnly are set for an ephemeral session.
 	SnapshotID string `json:"snapshot_id,omitempty"`
 	ReadOnly   bool   `json:"read_only,omitempty"`
-	// Person is who has the session by hand; nil: nobody, and its worker drives it.
+	// Person is the person who has the session by hand; nil: nobody, so its worker drives it.
 	Person *Person `json:"person"`
 	// Ask is set while its worker waits for a person.
 	Ask *Ask `json:"ask"`
 
-	// Capability is the secret that opens the session. It is not in the JSON form: the
-	// surface makes URLs of it.
+	// Capability is the secret that opens the session. It is left out of the JSON: httpapi
+	// makes URLs of it.
 	Capability string `json:"-"`
-	// OpenerUID is the user of this host who opened the session; nil where the kernel does
-	// not know.
+	// OpenerUID is the user of this host who opened the session; nil if the kernel does not
+	// know it.
 	OpenerUID *uint32 `json:"-"`
 }
 
@@ -61,14 +61,14 @@ const (
 )
 
 // Resume tells a resumed task where to continue. Data is what the task gave with the
-// checkpoint, if it gave any.
+// checkpoint, if anything.
 type Resume struct {
 	From       string          `json:"from"`
 	Checkpoint string          `json:"checkpoint"`
 	Data       json.RawMessage `json:"data,omitempty"`
 }
 
-// Write is the part that every write to a session has.
+// Write has the fields that are common to all writes to a session.
 type Write struct {
 	Token lease.Token `json:"lease_token"`
 }
@@ -82,7 +82,7 @@ type Heartbeat struct {
 	Step string `json:"step,omitempty"`
 }
 
-// Step names what the worker does now.
+// Step says what the worker does now.
 type Step struct {
 	Write
 	Name      string `json:"name"`
@@ -90,9 +90,8 @@ type Step struct {
 	Sensitive bool   `json:"sensitive,omitempty"`
 }
 
-// Checkpoint names a point of the task. The task may be resumed from it, unless Safe
-// is false. Idempotent declares that what follows, up to the next checkpoint, may be
-// done twice.
+// Checkpoint marks a point of the task. The task may be resumed from it, unless Safe is false.
+// Idempotent declares that what follows, up to the next checkpoint, may be done twice.
 type Checkpoint struct {
 	Write
 	Name       string          `json:"name"`
@@ -110,14 +109,15 @@ type TaskEvent struct {
 
 // The values of Release.Recover.
 const (
-	// RecoverAlways says that the worker died: it is recovered as one that was lost.
+	// RecoverAlways says that the worker died: its session is recovered like that of a lost
+	// worker.
 	RecoverAlways = "always"
-	// RecoverTouched says that the worker failed. It is recovered if it sent anything
+	// RecoverTouched says that the worker failed. Its session is recovered if it sent anything
 	// unsafe, or was anywhere sensitive, since its last safe checkpoint.
 	RecoverTouched = "touched"
 )
 
-// Release ends a session: in order, or by recovery where Recover asks for that.
+// Release ends a session: in order, or by recovery if Recover asks for that.
 type Release struct {
 	Write
 	Outcome string `json:"outcome"`

@@ -1,8 +1,8 @@
-// Package catalog has the record of every profile in memory, as the lease store showed it
-// last. Lists of profiles are made of it: filtered, sorted, counted, and page by page, without
-// asking the store for ten thousand records.
+// Package catalog has the record of every profile in memory, as the lease store last showed it.
+// Lists of profiles are made from it: filtered, sorted, counted, and page by page, without
+// reading ten thousand records from the store.
 //
-// What it has are hints, as every read of the store is. This launcher's own writes are in it at
+// Its content is a hint, like every read of the store. This launcher's own writes are in it at
 // once, those of others as soon as the watch shows them.
 package catalog
 
@@ -16,23 +16,23 @@ import (
 	"leasehold/lease"
 )
 
-// Row is a profile in a list. It is not changed once it is made.
+// Row is a profile in a list. It is never changed after it was made.
 type Row struct {
 	Record lease.Record
 	// Gone says that the profile's directory is not on the disk of this launcher, its home.
 	Gone bool
-	// NotNow says that its home is not there, or has no place, or that others who wait for it
-	// come first.
+	// NotNow says that its home is away, or has no place, or that other waiters for it come
+	// first.
 	NotNow bool
-	// Hands is what its living session on this host has to do with people.
+	// Hands says what people have to do with its living session on this host.
 	Hands api.InHands
 	// coolUntil is Catalog.CoolUntil of the record.
 	coolUntil time.Time
-	// text is what words are looked for in.
+	// text is what words are searched in.
 	text string
 }
 
-// NewRow returns the row of a record, as clients see that.
+// NewRow returns the row of a record, in the form that clients see.
 func NewRow(r lease.Record) *Row {
 	r = r.Public()
 	text := strings.Join([]string{
@@ -51,11 +51,11 @@ func holder(r lease.Record) string {
 	return r.ByHand.Holder
 }
 
-// seen is a row with what tells it from an earlier one.
+// seen is a row with what distinguishes it from an earlier one.
 type seen struct {
 	row      *Row
 	revision uint64
-	// round is that in which the watch showed it.
+	// round is the round in which the watch showed it.
 	round uint64
 }
 
@@ -63,8 +63,8 @@ type seen struct {
 type Catalog struct {
 	mu   sync.Mutex
 	rows map[string]seen // by profile
-	// round counts how often the watch began anew; complete says that it has shown every
-	// record since it began last, and ever that it did so once.
+	// round counts how often the watch began again. complete says that it has shown every
+	// record since it last began; ever, that it has done so at least once.
 	round          uint64
 	complete, ever bool
 	changed        chan struct{} // closed and replaced when a row changes
@@ -73,8 +73,9 @@ type Catalog struct {
 // New returns an empty catalog.
 func New() *Catalog { return &Catalog{rows: map[string]seen{}, changed: make(chan struct{})} }
 
-// Rows returns all rows, in no order. complete says that there are no others; if it is false,
-// but known is true, there may be, or some are older than what the store has.
+// Rows returns all rows, in no order. complete says that there are no others. If complete is
+// false but known is true, there may be others, or some rows may be older than what is in the
+// store.
 func (c *Catalog) Rows() (rows []*Row, complete, known bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -85,7 +86,7 @@ func (c *Catalog) Rows() (rows []*Row, complete, known bool) {
 	return rows, c.complete, c.ever
 }
 
-// Record returns the record of a profile; false where it was not seen.
+// Record returns the record of a profile; false if it was never seen.
 func (c *Catalog) Record(profile string) (lease.Record, bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -96,8 +97,9 @@ func (c *Catalog) Record(profile string) (lease.Record, bool) {
 	return s.row.Record, true
 }
 
-// CoolUntil is the end of a record's cooldown, to be compared with time.Now: by how much was left
-// of it when it was first seen here. The wall clock, which may be set meanwhile, was read once.
+// CoolUntil is the end of a record's cooldown, to be compared with time.Now. It is computed
+// from what was left of the cooldown when the record was first seen here, because the wall
+// clock may be set meanwhile.
 func (c *Catalog) CoolUntil(r lease.Record) time.Time {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -112,7 +114,7 @@ func (c *Catalog) coolUntilLocked(r lease.Record) time.Time {
 		return s.row.coolUntil
 	}
 	now := time.Now()
-	return now.Add(r.AvailableAfter.Sub(now)) // with the reading of the monotonic clock
+	return now.Add(r.AvailableAfter.Sub(now)) // it has the reading of the monotonic clock
 }
 
 // Changed is closed when a row changes.
@@ -177,7 +179,7 @@ type watched struct {
 	c *Catalog
 }
 
-// Watch shows the catalog what it shows its caller, before that.
+// Watch shows the catalog everything before it shows it to its caller.
 func (w *watched) Watch(ctx context.Context, see func(lease.Sight)) error {
 	return w.Store.Watch(ctx, func(s lease.Sight) {
 		w.c.see(s)

@@ -13,8 +13,8 @@ import (
 	"leasehold/lease"
 )
 
-// List returns the page of the rows that a query asks for. It is a pure function of them and
-// now.
+// List returns the page of the rows that a query asks for. It is a pure function of the rows
+// and now.
 func List(rows []*Row, q api.ProfileQuery, now time.Time) api.ProfilePage {
 	page := api.ProfilePage{Items: []lease.Record{}, States: map[lease.State]int{}, Hands: map[string]api.InHands{}}
 	words := strings.Fields(strings.ToLower(q.Words))
@@ -37,7 +37,7 @@ func List(rows []*Row, q api.ProfileQuery, now time.Time) api.ProfilePage {
 	if q.After != nil {
 		order := comparison(q.Sort)
 		from, _ = slices.BinarySearchFunc(sorted, *q.After, func(p positioned, at string) int {
-			return cmp.Or(order(p.position, at), -1) // behind the one at the position
+			return cmp.Or(order(p.position, at), -1) // an entry at the position itself is behind it
 		})
 	}
 	sorted = sorted[min(from, len(sorted)):]
@@ -75,18 +75,18 @@ func matches(r *Row, q api.ProfileQuery, words []string, now time.Time) bool {
 	return q.Visible == nil || q.Visible(rec.ProfileID)
 }
 
-// is tells whether a value is the one that is wanted, or matches it where it is a pattern.
+// is tells whether a value is the wanted one, or matches it if that is a pattern.
 func is(wanted, value string) bool {
 	return wanted == "" || principal.Patterns{wanted}.Match(value)
 }
 
-// isFree tells whether a task that nothing is known of could have the profile now.
+// isFree tells whether a task of which nothing is known could get the profile now.
 func isFree(r *Row, now time.Time) bool {
 	return r.Record.State == lease.Available && !r.Gone && !r.NotNow && !now.Before(r.coolUntil)
 }
 
-// positioned is a row with its position in an order, as text that sorts so. The position
-// stays valid when the row is gone.
+// positioned is a row with its position in an order, as a text that sorts in that order. The
+// position stays valid when the row is gone.
 type positioned struct {
 	position string
 	row      *Row
@@ -110,8 +110,9 @@ func comparison(sort string) func(a, b string) int {
 	return strings.Compare
 }
 
-// positions are those of a row in each order. Each ends with the profile's name, so that no
-// two are the same. A separator that sorts before all else keeps "a" in front of "a-b".
+// positions are the positions of a row in each order. Each ends with the profile's name, so
+// that no two are the same. A separator that sorts before everything else keeps "a" before
+// "a-b".
 var positions = map[string]func(*Row) string{
 	api.SortName:    func(r *Row) string { return r.Record.ProfileID },
 	api.SortAccount: func(r *Row) string { return filled(r.Record.AccountID) + "\x00" + r.Record.ProfileID },
@@ -126,11 +127,11 @@ var positions = map[string]func(*Row) string{
 	},
 }
 
-// filled has what is empty last.
+// filled makes an empty text sort last.
 func filled(text string) string { return cmp.Or(text, "\uffff") }
 
-// attention is how much a profile needs one: the least number first, and of equals the one
-// that waits longest.
+// attention is how much a profile needs attention: the least number comes first, and among
+// equals the one that has waited longest.
 func attention(r *Row) (rank int, since time.Time) {
 	if r.Hands.Ask != nil {
 		return 0, r.Hands.Ask.At
@@ -148,7 +149,7 @@ func attention(r *Row) (rank int, since time.Time) {
 	return 4, time.Time{}
 }
 
-// Since is since when a profile has been in its state, as far as its record says.
+// Since is since when a profile has been in its state, according to its record.
 func Since(r lease.Record) time.Time {
 	switch r.State {
 	case lease.Held:
@@ -173,7 +174,7 @@ func Since(r lease.Record) time.Time {
 	return since
 }
 
-// timeText is a time as text that sorts like it; that of the zero time sorts first.
+// timeText is a time as a text that sorts as times do; the zero time sorts first.
 func timeText(t time.Time) string {
 	var digits [19]byte
 	n := uint64(0)
@@ -187,7 +188,7 @@ func timeText(t time.Time) string {
 	return string(digits[:])
 }
 
-// backwards is a text of digits that sorts the other way round.
+// backwards is a text of digits that sorts in reverse.
 func backwards(digits string) string {
 	return strings.Map(func(r rune) rune {
 		if r >= '0' && r <= '9' {

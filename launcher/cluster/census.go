@@ -9,31 +9,32 @@ import (
 	"leasehold/lease"
 )
 
-// census counts the profiles of this host by the state of their lease, as the store last
-// showed it. While the store is away it keeps what was shown before. It is a collector of
-// metrics, and asks nobody anything.
+// census counts the profiles of this host by the state of their lease, as the store last showed
+// it. While the store cannot be reached, it keeps the earlier counts. It is a collector of
+// metrics, and does not ask the store.
 type census struct {
 	home   string // this launcher
 	states *prometheus.Desc
 	waits  *prometheus.Desc
 
 	mu    sync.Mutex
-	stays map[string]stay // by profile: those whose home is this launcher
-	// before has the profiles that were shown before the view began anew, and not since.
+	stays map[string]stay // by profile: the profiles whose home is this launcher
+	// before has the profiles that were shown before the view began again, and have not been
+	// shown since.
 	before map[string]bool
 }
 
-// stay is a profile's time in a state. A zero since is not known.
+// stay is a profile's time in a state. If since is zero, it is not known.
 type stay struct {
 	state lease.State
 	since time.Time
 }
 
-// counted are the states of a record, in the order of a recovery.
+// counted are the states of a record, in the order in which a recovery passes through them.
 var counted = []lease.State{lease.Available, lease.Held, lease.SuspectedStale, lease.Quarantined, lease.Inspected, lease.ResumePending, lease.ManualReview}
 
-// waiting are those in which the profile's account waits for somebody: for its launcher, for
-// its task, or for a person.
+// waiting are the states in which the profile's account waits for somebody: for its launcher,
+// its task, or a person.
 var waiting = []lease.State{lease.SuspectedStale, lease.Quarantined, lease.Inspected, lease.ResumePending, lease.ManualReview}
 
 func newCensus(home string) *census {
@@ -56,8 +57,9 @@ func (c *census) see(r lease.Record) {
 	c.stays[r.ProfileID] = stay{r.State, waitsSince(r)}
 }
 
-// waitsSince is since when a profile has been out of use, by the record; zero where it does
-// not say. While it is suspected, its recovery has not begun.
+// waitsSince is since when, by its record, a profile has been out of use; zero if the record
+// does not say. A profile that is only suspected does not count yet: its recovery has not
+// begun.
 func waitsSince(r lease.Record) time.Time {
 	if r.State == lease.SuspectedStale {
 		return r.SuspectedAt
@@ -65,7 +67,7 @@ func waitsSince(r lease.Record) time.Time {
 	return r.RecoveryStartedAt
 }
 
-// begin notes that the store shows everything anew.
+// begin notes that the store is about to show everything again.
 func (c *census) begin() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -74,7 +76,7 @@ func (c *census) begin() {
 	}
 }
 
-// end notes that the store has shown everything. What it did not show, it does not have.
+// end notes that the store has shown everything. What it did not show is not in it.
 func (c *census) end() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -101,9 +103,9 @@ func (c *census) Collect(to chan<- prometheus.Metric) {
 	}
 }
 
-// count returns how many profiles are in each state, and how long the one has waited that
-// has waited longest there. It compares the wall clock with times that other launchers may
-// have written: it is for people, and decides nothing.
+// count returns the number of profiles in each state, and the longest wait in each. It compares
+// the wall clock with times that other launchers may have written: the result is for people,
+// and decides nothing.
 func (c *census) count(now time.Time) (profiles map[lease.State]int, longest map[lease.State]time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -8,8 +8,8 @@ import (
 	"leasehold/lease"
 )
 
-// reporting is a store that adds what a launcher says of its host to its own presence, each
-// time that this is renewed.
+// reporting is a store that adds this launcher's report about its host to the launcher's own
+// presence, whenever that is renewed.
 type reporting struct {
 	lease.Store
 	launcherID string
@@ -24,12 +24,12 @@ func (s reporting) SwapPresence(ctx context.Context, prev lease.PresenceEntry, n
 	return s.Store.SwapPresence(ctx, prev, next)
 }
 
-// sighting is a launcher as it was seen last.
+// sighting is a launcher as it was last seen.
 type sighting struct {
 	lease.Presence
 	revision uint64
-	// changed is when it was seen to be another than before, by this host's clock. That
-	// another launcher ended its stay is no change: nothing was heard of it.
+	// changed is when its presence was last seen to change, by this host's clock. If another
+	// launcher ended its stay, that does not count: it was not heard of itself.
 	changed time.Time
 }
 
@@ -62,13 +62,13 @@ func (p *Patrol) Hosts() []api.Host {
 	return hosts
 }
 
-// Lives tells whether the stay of a launcher with this epoch lasts, as far as this one has
-// seen. It is not known of a launcher that the store has not shown yet.
+// Lives tells whether, as far as this launcher has seen, another launcher's stay with this
+// epoch still lasts. known is false for a launcher that the store has not shown yet.
 func (p *Patrol) Lives(launcherID string, epoch uint64) (lives, known bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	s, ok := p.others[launcherID]
-	if !ok || s.Epoch < epoch { // it opened its presence a moment ago
+	if !ok || s.Epoch < epoch { // it may have opened its presence just now
 		return false, false
 	}
 	return s.Epoch == epoch && !s.Closed && time.Since(s.changed) < s.TTL(), true

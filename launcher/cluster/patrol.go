@@ -1,5 +1,5 @@
-// Package cluster is this launcher among others on the same lease store: its presence,
-// what it sees of their leases, and where a profile lives.
+// Package cluster is about this launcher among others on the same lease store: its presence,
+// what it sees of their leases, and where profiles have their home.
 package cluster
 
 import (
@@ -40,10 +40,10 @@ type PatrolOptions struct {
 	Roster   *roster.Roster
 	Sessions *session.Registry
 	Presence *Presence
-	// Adopt looks after a profile of this host that no session here is behind.
+	// Adopt looks after a profile of this host that no session here uses.
 	Adopt func(lease.Record)
 	// Settle brings a profile's directory here in line with its home, before anything else is
-	// done with it, and tells whether it has begun; nil: nobody does.
+	// done with it, and tells whether it has begun; nil: it is not called.
 	Settle func(lease.Record) bool
 	Clock  boottime.Clock // nil: the host's
 	Log    zerolog.Logger
@@ -51,21 +51,22 @@ type PatrolOptions struct {
 	Metrics prometheus.Registerer
 }
 
-// Patrol watches the lease store: it tells sessions what becomes of their leases, has
-// the profiles of this host looked after that no session is behind, and takes the
-// leases of launchers that went silent further.
+// Patrol watches the lease store. It tells sessions what happens to their leases, has profiles
+// of this host that no session uses looked after, and takes steps with the leases of launchers
+// that went silent.
 type Patrol struct {
 	o      PatrolOptions
 	ctx    context.Context
 	work   *sync.WaitGroup
 	census *census
 
-	// restating is true while what the store forgot or contradicts is stated again.
+	// restating is true while this launcher restates what the store has forgotten or
+	// contradicts.
 	restating atomic.Bool
 
 	mu     sync.Mutex
 	others map[string]sighting // the launchers that the store knows, by id
-	silent map[string]bool     // the launchers of which nothing was heard for the observer's wait
+	silent map[string]bool     // the launchers of which nothing was heard for longer than the observer waits
 }
 
 // NewPatrol returns a patrol whose Run lasts until ctx ends; its goroutines are counted
@@ -79,15 +80,14 @@ func NewPatrol(ctx context.Context, work *sync.WaitGroup, o PatrolOptions) *Patr
 	return p
 }
 
-// view is what the patrol sees in the store: hints, for what to look into. Run alone
-// uses it.
+// view is what the patrol sees in the store: hints about what to look into. Only Run uses it.
 type view struct {
 	records  map[string]seen // by profile
 	complete bool            // every record is among them
 	observer *lease.Observer
-	rounds   int // looks around
-	// sealed are the bundles of profiles whose record does not name them yet, since the
-	// store did not take it.
+	rounds   int // number of looks around
+	// sealed are the bundles of profiles whose record does not name them yet, because the store
+	// did not accept it.
 	sealed map[string]leftBehind // by profile
 }
 
@@ -97,14 +97,14 @@ type leftBehind struct {
 	bundle lease.Sealed
 }
 
-// thoroughly is how many looks around there are for one at the files of every profile.
+// thoroughly is the number of looks around, of which one checks the files of every profile.
 const thoroughly = 12
 
-// seen is a record as the store showed it last.
+// seen is a record as the store last showed it.
 type seen struct {
 	lease.Entry
-	// forgotten says that the store knows less of the profile than this host, which is
-	// its home.
+	// forgotten says that the store knows less of the profile than this host, which is its
+	// home.
 	forgotten bool
 	// contradicted says that this launcher remembers another home.
 	contradicted bool
@@ -141,14 +141,14 @@ func (p *Patrol) Run() {
 	}
 }
 
-// see takes in one sight.
+// see takes in one sight of the store.
 func (p *Patrol) see(v *view, s lease.Sight) {
 	switch {
 	case s.Fresh:
 		if s.Stepped {
 			p.o.Log.Warn().Msg("the lease store was lost or went back: holders say again what they hold")
 		}
-		// A restart may have lost just the renewal that nobody saw.
+		// A restart of the store may have lost the one renewal that nobody saw.
 		v.observer.Start(p.o.Clock())
 		clear(v.records)
 		v.complete = false
@@ -170,9 +170,9 @@ func (p *Patrol) see(v *view, s lease.Sight) {
 	}
 }
 
-// look tells the sessions on a profile what the store shows of it, and looks
-// after a profile of this host that has none. forgotten says that the store knows less
-// of such a profile than this host, or that what this host keeps of it cannot be believed.
+// look tells the sessions on a profile what the store shows of it, and looks after a profile of
+// this host that has no session. forgotten says that the store knows less of such a profile
+// than this host does, or that what this host keeps about it cannot be trusted.
 func (p *Patrol) look(r lease.Record) (forgotten bool) {
 	if told := p.o.Slots.Tell(r); told {
 		return false
@@ -181,7 +181,7 @@ func (p *Patrol) look(r lease.Record) (forgotten bool) {
 		return false
 	}
 	if r.Home != "" && r.Home != p.o.LauncherID {
-		if p.leftOpen(r.ProfileID) && p.o.Recoverer.WasHome(r.ProfileID) { // the home was contested since
+		if p.leftOpen(r.ProfileID) && p.o.Recoverer.WasHome(r.ProfileID) { // the home was contested since then
 			p.o.Adopt(r)
 		}
 		return false
@@ -200,15 +200,14 @@ func (p *Patrol) look(r lease.Record) (forgotten bool) {
 // storeTimeout bounds each round over the store.
 const storeTimeout = 10 * time.Second
 
-// leftOpen tells whether a browser was started on the profile and not closed by a
-// launcher.
+// leftOpen tells whether a browser was started on the profile, and no launcher has closed it.
 func (p *Patrol) leftOpen(profile string) bool {
 	_, ok, err := p.o.Root.Running(profile)
 	return ok && err == nil
 }
 
-// lookAtUnknown goes through the profiles of this host that the store does not know:
-// it lost them, or they never had a lease.
+// lookAtUnknown goes through the profiles of this host that the store does not know: either the
+// store lost them, or they never had a lease.
 func (p *Patrol) lookAtUnknown(v *view) {
 	ids, err := p.o.Root.List()
 	if err != nil {
@@ -216,13 +215,13 @@ func (p *Patrol) lookAtUnknown(v *view) {
 		return
 	}
 	for _, profile := range ids {
-		if e, known := v.records[profile]; !known || e.Record.State == "" { // none, or one that was deleted
+		if e, known := v.records[profile]; !known || e.Record.State == "" { // it has no record, or the record was deleted
 			p.look(lease.Record{ProfileID: profile})
 		}
 	}
 }
 
-// lookAround looks at everything that needs time, or could not be done before.
+// lookAround looks at everything that depends on time, or could not be done before.
 func (p *Patrol) lookAround(v *view) {
 	if v.complete {
 		p.lookAtUnknown(v)
@@ -297,10 +296,10 @@ func (p *Patrol) observe(ctx context.Context, v *view, e lease.Entry, step lease
 
 var errNoBundle = errors.New("no bundle can be sealed: the profile waits in quarantine; is the disk full?")
 
-// abandon gives a person a profile whose home is gone, with a bundle. A bundle that no
-// record names would be a second one for the same loss, so the store is asked first
-// whether the record is still the one in view, and a bundle waits for a store that takes
-// its record.
+// abandon gives a profile whose home is gone to a person, with a bundle. To avoid a second
+// bundle about the same loss, which no record would name, the store is asked first whether the
+// record is still the one in view, and a sealed bundle is kept until the store accepts a record
+// that names it.
 func (p *Patrol) abandon(ctx context.Context, v *view, e lease.Entry) (lease.Record, error) {
 	r := e.Record
 	now, err := p.o.Store.Get(ctx, r.ProfileID)
@@ -314,15 +313,15 @@ func (p *Patrol) abandon(ctx context.Context, v *view, e lease.Entry) (lease.Rec
 	if !ok || left.token != r.Token {
 		left = leftBehind{r.Token, p.nothingLeft(r)}
 	}
-	if left.bundle.EvidenceID == "" { // whichever launcher can seal one goes on
+	if left.bundle.EvidenceID == "" { // any launcher that can seal a bundle goes on
 		return lease.Record{}, errNoBundle
 	}
 	v.sealed[r.ProfileID] = left
 	return r.Abandon([]string{"its home did not come back to inspect it"}, left.bundle, time.Now())
 }
 
-// nothingLeft is the bundle of a profile whose home is gone: it names the pictures
-// that the session had stored, and says that nothing else could be had.
+// nothingLeft is the bundle of a profile whose home is gone: it names the pictures that the
+// session had stored, and says that nothing else could be captured.
 func (p *Patrol) nothingLeft(r lease.Record) lease.Sealed {
 	log := p.o.Log.With().Str("profile", r.ProfileID).Logger()
 	m := p.o.Recoverer.Manifest(r, time.Now().UTC())
@@ -349,8 +348,7 @@ func (p *Patrol) nothingLeft(r lease.Record) lease.Sealed {
 	return p.o.Recoverer.Seal(b, log)
 }
 
-// Other is another launcher, as the store last showed it; the zero value where it is not
-// known.
+// Other is another launcher, as the store last showed it; the zero value if it is not known.
 func (p *Patrol) Other(launcherID string) lease.Presence {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -372,9 +370,9 @@ func (p *Patrol) listen(v *view) {
 	p.silent = silent
 }
 
-// Silent tells whether a launcher counts as gone: nothing was heard of it for longer than it
-// may go without a renewal, by this host's clock. It returns the presence that has not changed
-// since, and for people when that was.
+// Silent tells whether a launcher counts as gone: by this host's clock, nothing was heard of it
+// for longer than it may go without a renewal. It returns the presence that has not changed
+// since then and, for people, that time.
 func (p *Patrol) Silent(launcherID string) (last lease.PresenceEntry, since time.Time, silent bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -385,7 +383,7 @@ func (p *Patrol) Silent(launcherID string) (last lease.PresenceEntry, since time
 	return lease.PresenceEntry{Presence: s.Presence, Revision: s.revision}, s.changed, p.silent[launcherID]
 }
 
-// Home refuses a profile whose home is another launcher, and says where that is.
+// Home refuses a profile whose home is another launcher, and says where that launcher is.
 func (p *Patrol) Home(r lease.Record) *api.Problem {
 	home := p.Other(r.Home)
 	return api.WrongHome(r.ProfileID, r.Home, home.AdvertiseURL, home.LauncherID != "" && !home.Closed)

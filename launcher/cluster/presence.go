@@ -28,46 +28,46 @@ type PresenceOptions struct {
 	// AdvertiseURL is where workers of other hosts reach this launcher, if they do.
 	AdvertiseURL string
 	DataDir      string
-	Key          *signed.Key // of what is kept in DataDir
+	Key          *signed.Key // signs what is kept in DataDir
 	Timing       lease.Timing
 	Store        lease.Store
-	// Report is what the launcher says of its host with each renewal; nil: nothing.
+	// Report is what the launcher reports about its host with each renewal; nil: nothing.
 	Report func() lease.HostReport
-	// SharedStore says that launchers of other hosts may use the store, too.
+	// SharedStore says that launchers of other hosts may use the store too.
 	SharedStore bool
 	// Newcomer says that this launcher remembers nothing of the store.
 	Newcomer bool
 	// LeaveOnExit leaves browsers to the next launcher.
 	LeaveOnExit bool
-	// Expiring is told that the leases could not be renewed for a while, and how long
+	// Expiring is called when the leases have not been renewed for a while, with the time that
 	// they have left.
 	Expiring func(left time.Duration)
 	Clock    boottime.Clock // nil: the host's
 	Log      zerolog.Logger
 }
 
-// Presence is this launcher's proof of life in the store: opened, kept, and opened
-// again after it was lost. All leases of the launcher hang on it.
+// Presence is this launcher's proof of life in the store: it is opened, kept, and opened again
+// after a loss. All leases of the launcher depend on it.
 type Presence struct {
 	o   PresenceOptions
 	ctx context.Context
 
 	mu     sync.Mutex
 	keeper *lease.Keeper // nil while there is none
-	// dead says why there will be none any more.
+	// dead says why no keeper will ever be opened again.
 	dead error
-	// before is what is known of the presence of the launcher before this one.
+	// before is what is known of the presence of the launcher's earlier process.
 	before lastStay
-	// steady is since when the store is known to have forgotten nothing.
+	// steady is since when the store is known not to have forgotten anything.
 	steady boottime.Instant
-	// young is since when the store may lack profiles that others remember, and seen says
-	// that the store was seen at all.
+	// young is since when the store may lack profiles that others remember; seen says that the
+	// store was seen at all.
 	young boottime.Instant
 	seen  bool
-	// number is that of the store that was seen last.
+	// number is the number of the store that was last seen.
 	number uint64
-	// home is since when this launcher's word about its own profiles counts again, after it
-	// was away; zero: it was never away for long enough.
+	// home is since when this launcher's word about its own profiles counts again after it was
+	// away; zero: it was never away long enough for that to matter.
 	home boottime.Instant
 }
 
@@ -86,8 +86,8 @@ func NewPresence(ctx context.Context, o PresenceOptions) *Presence {
 // reopenPause is the time between two tries to open a presence.
 const reopenPause = 500 * time.Millisecond
 
-// Keep keeps a presence open until the launcher ends. opened is closed when the first one
-// is open, or cannot be opened at once.
+// Keep keeps a presence open until the launcher ends. opened is closed when the first presence
+// is open, or the first attempt has failed.
 func (p *Presence) Keep(opened chan<- struct{}) {
 	own := lease.Presence{LauncherID: p.o.LauncherID, AdvertiseURL: p.o.AdvertiseURL, BootID: p.o.BootID}
 	epoch := p.lastEpoch()
@@ -145,8 +145,8 @@ func (p *Presence) Keep(opened chan<- struct{}) {
 	}
 }
 
-// lastStay is what the next launcher has to know of this one's presence: until when its
-// leases count, on the boot-time clock. It survives the launcher, not the host.
+// lastStay is what the next launcher has to know about this one's presence: until when its
+// leases count, on the boot-time clock. It survives the launcher, but not the host.
 type lastStay struct {
 	BootID   string           `json:"boot_id"`
 	Epoch    uint64           `json:"epoch"`
@@ -157,14 +157,14 @@ func (p *Presence) stayFile() string { return stayFile(p.o.DataDir) }
 
 func stayFile(dataDir string) string { return filepath.Join(dataDir, "presence-stay.json") }
 
-// SignOldStay signs what a launcher without signatures has left of its presence. It is for the
-// first start with a key.
+// SignOldStay signs the file about its presence that an earlier version, which did not sign,
+// has left. It is meant for the first start with a key.
 func SignOldStay(dataDir, launcherID string, key *signed.Key) error {
 	return key.SignFile(signed.Stay, launcherID, stayFile(dataDir))
 }
 
-// follow keeps the deadline on disk while the presence lives. It is true where the
-// launcher ends first.
+// follow keeps the deadline on disk while the presence lives. It returns true if the launcher
+// ends first.
 func (p *Presence) follow(k *lease.Keeper) (ends bool) {
 	every := time.NewTicker(p.o.Timing.Renewal() / 2)
 	defer every.Stop()
@@ -186,7 +186,7 @@ func (p *Presence) follow(k *lease.Keeper) (ends bool) {
 	}
 }
 
-// keepStay is not synced: with the host, its browsers end.
+// keepStay does not sync the file: if the host goes down, so do its browsers.
 func (p *Presence) keepStay(s lastStay) error {
 	b, err := json.Marshal(s)
 	next := p.stayFile() + ".new"
@@ -199,8 +199,8 @@ func (p *Presence) keepStay(s lastStay) error {
 	return err
 }
 
-// lastStay is that of the launcher before; the zero one where nothing is known, or what is
-// there cannot be believed. Then its sessions do not go on.
+// lastStay is that of the earlier process of this launcher; the zero value if nothing is known,
+// or if the file cannot be trusted. Then its sessions do not go on.
 func (p *Presence) lastStay() lastStay {
 	var s lastStay
 	b, err := os.ReadFile(p.stayFile())
@@ -213,8 +213,8 @@ func (p *Presence) lastStay() lastStay {
 	return s
 }
 
-// Continues tells whether a lease that was granted in the epoch has not expired
-// since the launcher before ended.
+// Continues tells whether a lease that was granted in the epoch has not expired since the
+// earlier launcher ended.
 func (p *Presence) Continues(epoch uint64) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -223,7 +223,7 @@ func (p *Presence) Continues(epoch uint64) bool {
 
 func (p *Presence) epochFile() string { return filepath.Join(p.o.DataDir, "presence-epoch") }
 
-// lastEpoch is the highest that this launcher opened, as far as is known.
+// lastEpoch is the highest epoch that this launcher is known to have opened.
 func (p *Presence) lastEpoch() uint64 {
 	b, err := os.ReadFile(p.epochFile())
 	if err != nil {
@@ -238,8 +238,8 @@ func (p *Presence) lastEpoch() uint64 {
 }
 
 // cameBack notes that a presence was opened. before is the stay before it, as far as its end is
-// known: a launcher that renews in time was never silent for so long that a profile of its own
-// could have been given another home meanwhile.
+// known: a launcher that renews in time was never silent long enough for one of its profiles to
+// get another home meanwhile.
 func (p *Presence) cameBack(before lastStay) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -248,12 +248,12 @@ func (p *Presence) cameBack(before lastStay) {
 	}
 }
 
-// ReasonAway is the member "reason" of the refusal of a profile whose home was away.
+// ReasonAway is the value of "reason" in the refusal of a profile whose home was away.
 const ReasonAway = "home_was_away"
 
-// HomeReady refuses profiles of this host for a while after it was away from a store that it
-// shares. Meanwhile another launcher may have become their home, and the store may have gone
-// back to before that: whoever knows says so within the grant delay.
+// HomeReady refuses profiles of this host for a while after this launcher was away from a store
+// that it shares. Meanwhile another launcher may have become their home, and the store may have
+// gone back to a state before that: a launcher that knows says so within the grant delay.
 func (p *Presence) HomeReady() *api.Problem {
 	if !p.o.SharedStore {
 		return nil
@@ -280,8 +280,8 @@ func (p *Presence) set(k *lease.Keeper, dead error) {
 	p.keeper, p.dead = k, dead
 }
 
-// close ends the presence with the launcher. Where browsers are left for the next
-// one it stays, silent, so that nobody takes their leases at once.
+// close ends the presence with the launcher. If browsers are left for the next one, the
+// presence stays, without renewals, so that nobody takes their leases at once.
 func (p *Presence) close(k *lease.Keeper) {
 	p.set(nil, nil)
 	if p.o.LeaveOnExit {
@@ -325,9 +325,9 @@ func (p *Presence) StoreReset() {
 	}
 }
 
-// SharedReady refuses a profile whose directory another host could open, until
-// every holder that the store may have forgotten had the time to say so. On this
-// host's own disk the kernel's lock and the floor prove more.
+// SharedReady refuses a profile whose directory another host could open, until every holder
+// that the store may have forgotten has had time to say so. On this host's own disk, the
+// kernel's lock and the floor prove more.
 func (p *Presence) SharedReady(path string) *api.Problem {
 	network := profiledir.NetworkFilesystem(path)
 	if network.Answer == profiledir.No {

@@ -7,8 +7,8 @@ import (
 )
 
 // takeIn takes in a record that the store shows: into the view, and into what this launcher
-// remembers. If it contradicts that, it is contested at once, and not remembered: what this
-// launcher keeps beside a directory may say what its roster does not.
+// remembers. If the record contradicts what is remembered, it is contested at once, and not
+// remembered. What this launcher keeps beside a directory may tell more than its roster.
 func (p *Patrol) takeIn(v *view, e lease.Entry) {
 	r := e.Record
 	p.census.see(r)
@@ -27,8 +27,8 @@ func (p *Patrol) takeIn(v *view, e lease.Entry) {
 	}
 }
 
-// compare compares everything that is remembered with a complete view. A store that says
-// less forgot, whether it was seen to or not.
+// compare compares everything that is remembered with a complete view. If the store knows less,
+// it has forgotten, whether or not that was noticed when it happened.
 func (p *Patrol) compare(v *view) {
 	for _, k := range p.o.Roster.All() {
 		if !k.Unproved && k.Judge(v.records[k.ProfileID].Record) == lease.Forgets {
@@ -40,9 +40,9 @@ func (p *Patrol) compare(v *view) {
 	}
 }
 
-// due are the profiles of which this launcher has to say what it remembers: those of other
-// launchers that the store forgot, once their homes had the time to say so themselves, and
-// those that were made anew under another home.
+// due are the profiles about which this launcher has to say what it remembers: those of other
+// launchers that the store has forgotten, once their homes have had time to say so themselves,
+// and those that were made anew under another home.
 func (p *Patrol) due(v *view) (profiles []string) {
 	for profile, e := range v.records {
 		if e.contradicted {
@@ -59,8 +59,8 @@ func (p *Patrol) due(v *view) (profiles []string) {
 	return profiles
 }
 
-// restate states what the store does not say of the profiles, in the background. If it is
-// at that already, or the store cannot be reached, the next look around does so again.
+// restate writes what the store lacks about the profiles, in the background. If that is already
+// under way, or the store cannot be reached, the next look around tries again.
 func (p *Patrol) restate(profiles []string) {
 	if len(profiles) == 0 || !p.restating.CompareAndSwap(false, true) {
 		return

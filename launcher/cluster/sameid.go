@@ -10,12 +10,12 @@ import (
 	"leasehold/lease"
 )
 
-// awaitSilence waits until nobody else renews a presence under this launcher's id. Under the
-// epoch of this data directory, or a lower one, it is that of the launcher before this one,
-// which has ended. Under a higher one it is that of a launcher on another data directory, or
-// this directory is an old copy: whoever opened it may still hold its leases, which this one
-// would take for its own, so it counts as any other launcher's. It returns at once where the
-// context ends.
+// awaitSilence waits until nobody else renews a presence under this launcher's id. If that
+// presence has the epoch of this data directory, or a lower one, it belongs to this launcher's
+// earlier process, which has ended. If it has a higher one, it belongs to a launcher on another
+// data directory, or this directory is an old copy: the other launcher may still hold its
+// leases, which this one would take for its own, so it is treated like any other launcher. It
+// returns at once if the context ends.
 func (p *Presence) awaitSilence(epoch uint64, waits func()) {
 	var last lease.PresenceEntry
 	var since boottime.Instant
@@ -25,7 +25,7 @@ func (p *Presence) awaitSilence(epoch uint64, waits func()) {
 		cancel()
 		now := p.o.Clock()
 		switch {
-		case err != nil: // opening it will meet the same
+		case err != nil: // opening the presence will meet the same error
 			return
 		case e.Revision == 0 || e.Presence.Closed || e.Presence.Epoch <= epoch:
 			return

@@ -8,16 +8,16 @@ import (
 	"leasehold/lease"
 )
 
-// ReasonYoung is the member "reason" of the refusal of a profile that would be made in a
-// store which others may have to complete first.
+// ReasonYoung is the value of "reason" in the refusal of a profile that would be made in a
+// store which other launchers may have to complete first.
 const ReasonYoung = "store_young"
 
-// A store that was just made, or went back, does not say which profiles there are. Their
-// homes, and whoever else remembers them, say so within the grant delay; until it is over nothing
-// is made that nobody knows. A store that only this launcher uses needs none of that: what
-// lies on this host's own disk proves more.
+// A store that was just made, or went back, does not know all profiles. Their homes, and others
+// that remember them, say so within the grant delay; until it is over, no profile is made that
+// nobody knows. A store that only this launcher uses does not need that: what is on this host's
+// own disk proves more.
 
-// StoreSeen notes how old the store is, as the first sight of it tells.
+// StoreSeen notes how old the store is, according to the first sight of it.
 func (p *Presence) StoreSeen(s lease.Sight) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -39,18 +39,18 @@ func (p *Presence) StoreForgot() {
 	p.young = p.o.Clock()
 }
 
-// HomesHadTime tells whether the homes of profiles that the store forgot had the time to
-// say so, so that others may do it for them.
+// HomesHadTime tells whether the homes of profiles that the store has forgotten have had time
+// to say so, so that others may now do it for them.
 func (p *Presence) HomesHadTime() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.seen && p.o.Clock().Sub(p.young) >= p.o.Timing.GrantDelay()/2
 }
 
-// MakeReady refuses to make a profile that nobody knows, while the store is young.
-// Otherwise it returns the number of the store in which it may be made: this one, which is
-// asked, since the watch learns late that it was lost. The number is zero where it may be
-// made in any.
+// MakeReady refuses to make a profile that nobody knows while the store is young. Otherwise it
+// returns the number of the store in which the record may be made. The store itself is asked
+// for it, since the watch is late to learn that a store was lost. The number is zero if the
+// record may be made in any store.
 func (p *Presence) MakeReady(ctx context.Context) (number uint64, _ error) {
 	if !p.o.SharedStore {
 		return 0, nil

@@ -1,14 +1,14 @@
-// Package console has the pages on which people see the profiles and decide on those in
+// Package console has the pages on which people see the profiles, and decide about those in
 // manual review: the list of all profiles, and a page for each.
 //
 // What is shown (URLs, titles, steps) comes from pages that may be hostile. The templates
-// escape it, characters that deceive are replaced (plain), and no URL of a page becomes a
-// link. The Content-Security-Policy allows each page's own style and script, by their
-// hashes, pictures and answers of the same origin, and nothing else.
+// escape it, deceptive characters are replaced (plain), and no URL of a page becomes a link.
+// The Content-Security-Policy allows only each page's own style and script, by their hashes,
+// and pictures and answers of the same origin.
 //
-// The pages are made on the server and need no script: their forms are sent to it. Lists change
-// by themselves where there is a script (live). That of a profile's page shows times in the person's zone, keeps the reviewer's name, and says when the
-// profile has changed since.
+// The pages are made on the server and need no script: their forms are sent to it. With a
+// script, lists are updated by themselves (live). The script of a profile's page shows times in
+// the person's time zone, remembers the reviewer's name, and says when the profile has changed.
 package console
 
 import (
@@ -38,27 +38,27 @@ var files embed.FS
 func file(name string) string {
 	b, err := files.ReadFile("pages/" + name)
 	if err != nil {
-		panic(err) // it is embedded
+		panic(err) // it is an embedded file
 	}
 	return string(b)
 }
 
-// sheet is one document: its template, and the style and the script that it has inside.
+// sheet is one document: its template, and the style and the script that it contains.
 type sheet struct {
 	template      *template.Template
 	style, script string
 	policy        string
 }
 
-// withView is what a template that is used by another one gets: one thing, and the view that
+// withView is the argument of a template that another one uses: one item, and the view that
 // makes links.
 type withView struct {
 	View *view
 	It   any
 }
 
-// newSheet parses the page of a name, with the style and the script of another name. images
-// are the sources that its policy allows for them.
+// newSheet parses the page called name, with the style and the script called with. images are
+// the sources from which its policy allows images.
 func newSheet(name, with, images string) sheet {
 	s := sheet{style: file("base.css") + file(with+".css"), script: file(with + ".js")}
 	s.template = template.Must(template.New(name+".html").Funcs(template.FuncMap{
@@ -96,13 +96,13 @@ type pages struct {
 	log zerolog.Logger
 	list, hosts, queue,
 	profile, watch sheet
-	following chan struct{} // has an element for each page that hears of changes
+	following chan struct{} // holds one element for each page that follows changes
 }
 
-// Handler serves the console's pages. The surface in front of it has seen who asks and
-// whether they may, and says in Request.Pattern and in the path value "profile" which page
-// it is. If it asks for an API token, the pages are opened with ?token=TOKEN and show it
-// with each of their requests.
+// Handler serves the console's pages. The caller has checked who the user is and what they may
+// do, and says in Request.Pattern and in the path value "profile" which page it is. If the
+// server asks for an API token, the pages are opened with ?token=TOKEN, and send it with each
+// of their requests.
 func Handler(svc api.Service, log zerolog.Logger) http.Handler {
 	return &pages{
 		svc: svc, log: log, following: make(chan struct{}, maxOpen),
@@ -153,7 +153,7 @@ func (p *pages) show(w http.ResponseWriter, r *http.Request, profile string, sta
 	p.send(w, p.profile, status, "profile.html", viewOf(d, principal.Of(r.Context()), tokenQuery(r), filled, problem))
 }
 
-// fail sends a page that says why there is no page of the profile.
+// fail sends a page that says why the profile's page cannot be shown.
 func (p *pages) fail(w http.ResponseWriter, r *http.Request, profile string, err error) {
 	status := http.StatusInternalServerError
 	if problem := (*api.Problem)(nil); errors.As(err, &problem) {
@@ -164,7 +164,7 @@ func (p *pages) fail(w http.ResponseWriter, r *http.Request, profile string, err
 	p.send(w, p.profile, status, "failed", map[string]string{"Profile": profile, "Why": reason(err), "Query": tokenQuery(r)})
 }
 
-// send writes a document, once it is whole.
+// send writes a document after all of it was made.
 func (p *pages) send(w http.ResponseWriter, s sheet, status int, name string, data any) {
 	var body bytes.Buffer
 	if err := s.template.ExecuteTemplate(&body, name, data); err != nil {
@@ -177,14 +177,15 @@ func (p *pages) send(w http.ResponseWriter, s sheet, status int, name string, da
 	h.Set("Content-Type", "text/html; charset=utf-8")
 	h.Set("Content-Length", strconv.Itoa(body.Len()))
 	h.Set("Cache-Control", "no-store")
-	// A browser tells where a form comes from only if it may tell the own origin.
+	// A browser says where a form comes from only if it may tell its own origin.
 	h.Set("Referrer-Policy", "same-origin")
 	h.Set("X-Content-Type-Options", "nosniff")
 	w.WriteHeader(status)
-	_, _ = w.Write(body.Bytes()) // a client that left needs no page
+	_, _ = w.Write(body.Bytes()) // a client that has left needs no page
 }
 
-// tokenQuery is the query that links of a page need: the API token, if that came in the query.
+// tokenQuery is the query that the links of a page need: the API token, if it came in the
+// query.
 func tokenQuery(r *http.Request) string {
 	if token := r.URL.Query().Get("token"); token != "" {
 		return "?token=" + url.QueryEscape(token)
@@ -192,7 +193,7 @@ func tokenQuery(r *http.Request) string {
 	return ""
 }
 
-// review takes a person's decision.
+// review takes in a person's decision.
 func (p *pages) review(w http.ResponseWriter, r *http.Request, profile string) {
 	filled := filledIn(r)
 	if filled.Decision != lease.ReviewApprove && filled.Decision != lease.ReviewKeep {
@@ -244,8 +245,8 @@ func (p *pages) handBack(w http.ResponseWriter, r *http.Request, profile string)
 	p.done(w, r, profile, form{}, err)
 }
 
-// done answers a form: with the profile's page as it is now, or with what was filled in and
-// why it was refused.
+// done answers a form: with the profile's present page, or with what was filled in and the
+// reason for the refusal.
 func (p *pages) done(w http.ResponseWriter, r *http.Request, profile string, filled form, err error) {
 	if err == nil {
 		http.Redirect(w, r, "/console/"+url.PathEscape(profile)+tokenQuery(r), http.StatusSeeOther)
@@ -268,7 +269,7 @@ func filledIn(r *http.Request) form {
 	}
 }
 
-// tokenSeen is the lease token that the person saw; one that cannot be read is never the
+// tokenSeen is the lease token that the person saw. A token that cannot be parsed is never the
 // current one.
 func tokenSeen(r *http.Request) lease.Token {
 	n, _ := strconv.ParseUint(r.PostForm.Get("lease_token"), 10, 64)

@@ -22,19 +22,19 @@ import (
 	"leasehold/lease"
 )
 
-// dossier is what is known of a profile and of its last session, for its page. What could
-// not be had is in Missing, in words for a person.
+// dossier is what is known about a profile and its last session, for its page. What could not
+// be found out is in Missing, in words for a person.
 type dossier struct {
 	Record     lease.Record
 	Sessions   []api.Session // the living ones of the profile
 	Inspection api.Inspection
 	Events     []lease.Event
-	Bundles    []api.Bundle // the newest first
-	// Bundle is that of the session which the page is about; nil where there is none.
+	Bundles    []api.Bundle // newest first
+	// Bundle is the bundle of the session that the page is about; nil if there is none.
 	Bundle   *api.Bundle
 	Journal  []checkpoint.Entry
 	Commands []recorder.CommandEntry
-	Unsent   []string // what stands in fields and was not sent, by the kind of field
+	Unsent   []string // texts in fields that were not sent, by the kind of field
 	Pages    []pageSeen
 	travel
 	Missing []string
@@ -44,15 +44,15 @@ type dossier struct {
 type pageSeen struct {
 	api.BundlePage
 	Picture *picture
-	// Why there is no picture; empty where there is one.
+	// Why says why there is no picture; empty if there is one.
 	Why string
 }
 
-// picture is one that the page can show. Its size is zero where nobody looked.
+// picture is a picture that the page can show. Its size is zero if nobody looked.
 type picture struct {
 	EvidenceID, Part string
 	Width, Height    int
-	// Large says that it is not shown unless a person asks for it.
+	// Large says that it is shown only if a person asks for it.
 	Large bool
 	Bytes int64
 }
@@ -60,23 +60,23 @@ type picture struct {
 // The bounds of what is read for one page.
 const (
 	gatherTimeout = 15 * time.Second
-	// staleTimeout bounds each question while the lease store is away, in which some of what is
-	// asked for may be.
+	// staleTimeout bounds each question while the lease store cannot be reached, since some of
+	// the answers may be in it.
 	staleTimeout = 3 * time.Second
 	maxPages     = 12      // pages of a bundle whose pictures are looked at
-	largePicture = 6 << 20 // bytes of one that a person has to ask for
+	largePicture = 6 << 20 // size in bytes from which on a person has to ask for it
 	maxPixels    = 50_000_000
 )
 
-// gatherer asks the service, and notes what cannot be had.
+// gatherer asks the service, and notes what cannot be found out.
 type gatherer struct {
 	svc api.Service
 	ctx context.Context
 	d   *dossier
 }
 
-// gather asks the service for all that a profile's page shows. The error is that of the
-// record: without one there is no page.
+// gather asks the service for everything that a profile's page shows. Its error is that of the
+// record: without a record there is no page.
 func gather(ctx context.Context, svc api.Service, profile string) (*dossier, error) {
 	ctx, cancel := context.WithTimeout(ctx, gatherTimeout)
 	defer cancel()
@@ -104,8 +104,8 @@ func gather(ctx context.Context, svc api.Service, profile string) (*dossier, err
 	return g.d, nil
 }
 
-// ask asks for one thing of the profile. It is false where that cannot be had, which is noted with
-// what. That there is none is no reason to note anything.
+// ask asks for one thing about the profile. If it cannot be had, ask returns false and notes
+// that, under the name what. If it does not exist, nothing is noted.
 func ask[T any](g *gatherer, within time.Duration, what string, of func(context.Context, string) (T, error)) (T, bool) {
 	ctx, cancel := context.WithTimeout(g.ctx, within)
 	defer cancel()
@@ -117,8 +117,8 @@ func ask[T any](g *gatherer, within time.Duration, what string, of func(context.
 	return found, true
 }
 
-// incidentEvidence is the bundle that the page is about: that of the incident, also where a
-// person used the profile by hand since.
+// incidentEvidence is the bundle that the page is about: the incident's, even if a person has
+// used the profile by hand since.
 func incidentEvidence(r lease.Record) string {
 	if r.ByHand != nil && r.ByHand.Review != nil {
 		return r.ByHand.Review.EvidenceID
@@ -126,13 +126,13 @@ func incidentEvidence(r lease.Record) string {
 	return r.EvidenceID
 }
 
-// miss notes that something cannot be had.
+// miss notes that something could not be found out.
 func (g *gatherer) miss(what string, err error) {
 	g.d.Missing = append(g.d.Missing, what+": "+reason(err)+".")
 }
 
-// reason is an error in words for a person. Of one that is no refusal nothing leaves the
-// host.
+// reason is an error in words for a person. The text of an error that is no refusal does not
+// leave the host.
 func reason(err error) string {
 	var p *api.Problem
 	switch {
@@ -215,7 +215,7 @@ func (g *gatherer) decode(b *api.Bundle, p api.Part, into any) {
 	}
 }
 
-// part reads a part of a bundle; false where that cannot be had, which is noted.
+// part reads a part of a bundle. If it cannot be had, part returns false and notes that.
 func (g *gatherer) part(b *api.Bundle, p api.Part) ([]byte, bool) {
 	if p.Missing != "" {
 		g.d.Missing = append(g.d.Missing, "There is no "+p.Name+": "+p.Missing+".")
@@ -229,8 +229,8 @@ func (g *gatherer) part(b *api.Bundle, p api.Part) ([]byte, bool) {
 	return content, true
 }
 
-// pages are the open pages of a bundle, the one used last first. A bundle of an earlier
-// version, or a picture of a living session, names screenshots only.
+// pages are the open pages of a bundle, the last used one first. A bundle of an earlier
+// version, or a picture of a living session, only names screenshots.
 func (g *gatherer) pages(b *api.Bundle) {
 	for _, p := range b.Pages {
 		g.d.Pages = append(g.d.Pages, g.page(b, p))
@@ -253,8 +253,8 @@ func (g *gatherer) pages(b *api.Bundle) {
 	})
 }
 
-// page looks at the picture of a page, so that one that is gone, damaged or no picture is
-// told from one that can be shown.
+// page looks at the picture of a page, to distinguish a picture that can be shown from one that
+// is missing, damaged or no picture.
 func (g *gatherer) page(b *api.Bundle, p api.BundlePage) pageSeen {
 	seen := pageSeen{BundlePage: p, Why: p.Missing}
 	if p.Screenshot == "" || p.Missing != "" {

@@ -13,10 +13,10 @@ import (
 	"leasehold/lease"
 )
 
-// hostRow is a line of the page of hosts. Its fields are the slots of the template "host".
+// hostRow is a row of the page of hosts. Its fields fill the slots of the template "host".
 type hostRow struct {
 	ID        string
-	Href      string // to its profiles
+	Href      string // link to its profiles
 	About     string // the host's name and address
 	State     string // a class
 	StateText string
@@ -33,7 +33,7 @@ type hostRow struct {
 // sessionRow is a living session of this launcher.
 type sessionRow struct {
 	ID, Href, Profile, Worker, Task, State, Connections string
-	Asks, Person                                        string // what its worker waits for a person for, and who has it
+	Asks, Person                                        string // what its worker needs a person for, and who has it
 	Since                                               time.Time
 	Ephemeral                                           bool
 }
@@ -45,11 +45,11 @@ type hostsView struct {
 	Hosts    []hostRow
 	Blank    hostRow
 	Sessions []sessionRow
-	Cut      int // sessions that are not shown
+	Cut      int // number of sessions that are not shown
 	Updates  string
 }
 
-// Here names the page, for its navigation.
+// Here names the page, for the navigation.
 func (v hostsView) Here() string { return "hosts" }
 
 // maxSessions is how many sessions of this launcher are shown.
@@ -63,7 +63,7 @@ func (p *pages) hostsOf(ctx context.Context, query string, visible func(string) 
 	return viewOfHosts(found, p.svc.Sessions(), p.svc.Ready(ctx), query, visible), nil
 }
 
-// viewOfHosts derives the page of hosts: a pure function of what was found. visible tells
+// viewOfHosts makes the page of hosts: it is a pure function of what was found. visible tells
 // whose sessions may be shown.
 func viewOfHosts(found api.Hosts, sessions []api.Session, ready error, query string, visible func(string) bool) hostsView {
 	v := hostsView{contents: newContents(found.Stale, ready), Query: query, Blank: hostRow{State: "available"}, Updates: "/hosts/updates" + query}
@@ -186,7 +186,7 @@ func (p *pages) showHosts(w http.ResponseWriter, r *http.Request) {
 	p.send(w, p.hosts, http.StatusOK, "hosts.html", v)
 }
 
-// followHosts tells a page of hosts that is open what changes in it.
+// followHosts tells an open page of hosts what changes in it.
 func (p *pages) followHosts(w http.ResponseWriter, r *http.Request) {
 	p.follow(w, r, func(ctx context.Context) (contents, error) {
 		v, err := p.hostsOf(ctx, tokenQuery(r), mayRead(ctx))

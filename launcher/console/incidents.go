@@ -18,27 +18,27 @@ type incident struct {
 	SessionID  string
 	URL        string
 	EvidenceID string
-	// Decision is that of the table, with its reasons; empty while there is none.
+	// Decision is the table's decision, with its reasons; empty as long as there is none.
 	Decision string
 	Reasons  []string
 	// Acts are what people did about it, in order.
 	Acts []act
-	// Open says that a person has not let the profile go since.
+	// Open says that no person has let the profile go since.
 	Open bool
 }
 
 // act is what a person did about an incident.
 type act struct {
 	At time.Time
-	// What is approved, kept, or held by hand.
+	// What is one of approved, kept, or held by hand.
 	What string
 	Who  string
-	// Principal is who that was proved to be.
+	// Principal is who that person was proved to be.
 	Principal string
 	Note      string
 }
 
-// The words for what people do.
+// The words for people's acts.
 const (
 	actApproved = "approved"
 	actKept     = "kept in review"
@@ -47,20 +47,20 @@ const (
 	actMoved    = "given another home"
 )
 
-// personsEvents are events of what people do that change no state.
+// personsEvents are events about acts of people that change no state.
 var personsEvents = map[string]string{lease.EventSnapshotRestored: actRestored, lease.EventMoved: actMoved}
 
-// incidentsOf finds the incidents in a profile's history, the oldest first.
+// incidentsOf finds the incidents in a profile's history, oldest first.
 func incidentsOf(events []lease.Event) []incident {
 	var list []incident
-	byHand := false // a person has the profile, or had it when the event came
+	byHand := false // a person has the profile, or had it when the event happened
 	for _, e := range events {
 		if e.Event == lease.EventConflict || e.Event == lease.EventLateWrite {
 			continue
 		}
 		last := len(list) - 1
 		open := last >= 0 && list[last].Open
-		if what := personsEvents[e.Event]; what != "" { // it decides nothing
+		if what := personsEvents[e.Event]; what != "" { // it does not decide about an incident
 			if last >= 0 && (e.Reviewer != "" || e.Person != "" || e.Event == lease.EventSnapshotRestored) {
 				done := actOf(e, what)
 				done.Who = cmp.Or(e.Reviewer, e.Person, e.Principal)
@@ -84,7 +84,7 @@ func incidentsOf(events []lease.Event) []incident {
 			i.Acts = append(i.Acts, act{At: e.At, What: actByHand, Who: e.OwnerWorkerID, Principal: e.Principal})
 			byHand = true
 			continue
-		case e.State == lease.Held && e.Event == lease.EventGranted: // a task has it
+		case e.State == lease.Held && e.Event == lease.EventGranted: // a task has the profile
 			i.Open = false
 		case e.State == lease.Available && e.Reviewer != "":
 			i.Acts, i.Open = append(i.Acts, actOf(e, actApproved)), false
@@ -93,7 +93,7 @@ func incidentsOf(events []lease.Event) []incident {
 		case i.Decision == "" && e.Decision != "" && (e.State == lease.Available || e.State == lease.ResumePending || e.State == lease.ManualReview):
 			i.Decision, i.Reasons, i.Open = e.Decision, e.Reasons, e.State == lease.ManualReview
 		}
-		if e.Event != lease.EventReleased && e.Event != lease.EventExpired { // these come before the state that they lead to
+		if e.Event != lease.EventReleased && e.Event != lease.EventExpired { // these events come before the state to which they lead
 			byHand = false
 		}
 	}
@@ -117,12 +117,12 @@ type frame struct {
 	At      time.Time
 	Title   string
 	Picture *picture
-	// State is that of the profile, in a frame about one.
+	// State is the profile's state, in a frame about a change of state.
 	State string
-	// After says that the worker was lost by then, and Loss that it was just then.
+	// After says that by then the worker was lost; Loss, that it was lost at that moment.
 	After, Loss bool
 	Moments     []moment
-	// More is how many moments are left out.
+	// More is the number of moments that are left out.
 	More int
 }
 
@@ -139,9 +139,9 @@ type still struct {
 	picture *picture
 }
 
-// filmstrip puts moments, pictures and states on one line of time. lost is when the worker
-// was lost; zero where it was not. leftOut is how many of the earliest frames, after the
-// first one, there was no room for.
+// filmstrip puts moments, pictures and states on one time line. lost is when the worker was
+// lost; zero if it was not. leftOut is the number of early frames, after the first one, for
+// which there was no room.
 func filmstrip(moments []moment, stills []still, events []lease.Event, lost time.Time) (frames []frame, leftOut int) {
 	type piece struct {
 		at    time.Time

@@ -19,22 +19,22 @@ import (
 // Sizes of a page of the list.
 var pageSizes = []int{25, 50, 100, 200}
 
-// What the list shows that is not asked for anything else.
+// The defaults of the list.
 const (
 	usualSize = 50
 	usualSort = api.SortAttention
 )
 
-// asked is what a person asks the list for. The query of the page's URL is all of it.
+// asked is what a person asks of the list. The query of the page's URL contains all of it.
 type asked struct {
 	api.ProfileQuery
 	Page int // from 1 on
 	Size int
-	// token is the API token, where the page was opened with it.
+	// token is the API token, if the page was opened with one.
 	token string
 }
 
-// readAsked reads the query of the list. What cannot be meant is left out, and named.
+// readAsked reads the query of the list. Invalid parts are left out, and named in the error.
 func readAsked(r *http.Request) (asked, error) {
 	query := r.URL.Query()
 	a := asked{Page: 1, Size: usualSize, token: query.Get("token")}
@@ -53,7 +53,7 @@ func readAsked(r *http.Request) (asked, error) {
 	return a, err
 }
 
-// URL is where the list shows what is asked for.
+// URL is the URL of the list for this query.
 func (a asked) URL() string { return withQuery("/", a.values()) }
 
 func (a asked) values() url.Values {
@@ -80,7 +80,7 @@ func withQuery(path string, query url.Values) string {
 	return path + "?" + query.Encode()
 }
 
-// with returns what is asked for after one change, from the first page on.
+// with returns the query after one change, at the first page.
 func (a asked) with(change func(*asked)) asked {
 	a.Page = 1
 	change(&a)
@@ -95,12 +95,12 @@ func (a asked) Narrowed() bool {
 	return a.Words != "" || a.Further()
 }
 
-// Further tells whether one of the further filters is used.
+// Further tells whether one of the additional filters is used.
 func (a asked) Further() bool {
 	return a.AccountID != "" || a.WorkerID != "" || a.TaskID != "" || a.Host != "" || a.ProfileQuery.URL != "" || a.Free != nil
 }
 
-// listRow is a line of the list. Its fields are the slots of the template "row".
+// listRow is a row of the list. Its fields fill the slots of the template "row".
 type listRow struct {
 	ID        string
 	Href      string
@@ -118,13 +118,13 @@ type listRow struct {
 	SinceText string
 }
 
-// chip leads to the profiles of one state.
+// chip is a link to the profiles in one state.
 type chip struct {
 	Key, Text, Count, Href string
 	Current                bool
 }
 
-// column is a heading that sorts.
+// column is a heading by which the list can be sorted.
 type column struct {
 	Text, Href, Class string
 	Sorted            string // ascending, descending, or empty
@@ -134,18 +134,18 @@ type column struct {
 type listView struct {
 	contents
 	asked
-	Query   string // of links to other pages: the token
+	Query   string // query of links to other pages: the token
 	Rows    []listRow
-	Blank   listRow // for rows that the script makes
+	Blank   listRow // template for rows that the script makes
 	Chips   []chip
 	Columns []column
 	Sizes   []int
 	Sorts   []string
 	Problem string
-	Clear   string // leads to all profiles
-	// First, Previous and Next lead to pages; empty where there is none.
+	Clear   string // link to all profiles
+	// First, Previous and Next are links to pages; empty if there is no such page.
 	Previous, Next string
-	Updates        string // where the page hears of changes
+	Updates        string // address at which the page follows changes
 }
 
 // FreeText is the value of the filter for free profiles.
@@ -162,16 +162,16 @@ var sortNames = map[string]string{
 	api.SortHost: "host", api.SortWorker: "worker", api.SortChanged: "last change first",
 }
 
-// PlainSort is the order, whichever way round.
+// PlainSort is the order without its direction.
 func (v listView) PlainSort() string { return strings.TrimPrefix(v.Sort, "-") }
 
-// Here names the page, for its navigation.
+// Here names the page, for the navigation.
 func (v listView) Here() string { return "profiles" }
 
 // SortName is an order in words.
 func (v listView) SortName(sort string) string { return sortNames[sort] }
 
-// listOf asks for the page of the list, and makes what its template shows.
+// listOf asks the service for a page of the list, and makes what the template shows.
 func (p *pages) listOf(ctx context.Context, a asked) (listView, error) {
 	q := a.ProfileQuery
 	q.Limit, q.Offset = a.Size, (a.Page-1)*a.Size
@@ -183,7 +183,7 @@ func (p *pages) listOf(ctx context.Context, a asked) (listView, error) {
 	return viewOfList(a, found, p.svc.Ready(ctx)), nil
 }
 
-// viewOfList derives the page of the list: a pure function of what was found.
+// viewOfList makes the page of the list: it is a pure function of what was found.
 func viewOfList(a asked, found api.ProfilePage, ready error) listView {
 	v := listView{asked: a, contents: newContents(found.Stale, ready), Sizes: pageSizes, Sorts: api.Sorts, Blank: listRow{State: "available"}}
 	if a.token != "" {
@@ -207,7 +207,8 @@ func viewOfList(a asked, found api.ProfilePage, ready error) listView {
 		v.Texts["waiting"] = strconv.Itoa(waiting)
 	}
 	v.Texts["summary"] = fmt.Sprintf("%s, %d held", counted(all, "profile"), found.States[lease.Held])
-	// Each by itself: the count of the state does not have those whose worker asks.
+	// One does not include the other: the count of the state leaves out profiles whose worker
+	// asks for a person.
 	if n := found.States[lease.ManualReview]; n > 0 {
 		v.Texts["summary"] += fmt.Sprintf(", %d waiting for a person", n)
 	}
@@ -275,7 +276,7 @@ func dotted(texts ...string) string {
 	return strings.Join(slices.DeleteFunc(texts, func(s string) bool { return s == "" }), " · ")
 }
 
-// chips are the counts of each state, which lead to its profiles.
+// chips are the counts of each state, with links to the profiles.
 func (v *listView) chips(states map[lease.State]int, all int) {
 	add := func(key, text string, n int, current bool, change func(*asked)) {
 		v.Texts["count-"+key] = strconv.Itoa(n)
@@ -308,7 +309,7 @@ func (v *listView) columns() {
 	}
 }
 
-// pages says which part of the list the page has, and leads to others.
+// pages says which part of the list this page shows, and links to the others.
 func (v *listView) pages(total int) {
 	last := max(1, (total+v.Size-1)/v.Size)
 	from := (v.Page - 1) * v.Size
@@ -346,7 +347,7 @@ func (p *pages) showList(w http.ResponseWriter, r *http.Request) {
 	p.send(w, p.list, status, "list.html", v)
 }
 
-// failList sends a page that says why there is no list.
+// failList sends a page that says why the list cannot be shown.
 func (p *pages) failList(w http.ResponseWriter, token string, err error) {
 	status := http.StatusInternalServerError
 	if problem, ok := problemOf(err); ok {
@@ -361,9 +362,9 @@ func (p *pages) failList(w http.ResponseWriter, token string, err error) {
 	p.send(w, p.list, status, "no-list", map[string]string{"Why": reason(err), "Query": query})
 }
 
-// followList tells a list that is open what changes in it.
+// followList tells an open list what changes in it.
 func (p *pages) followList(w http.ResponseWriter, r *http.Request) {
-	a, _ := readAsked(r) // the page has said what is wrong
+	a, _ := readAsked(r) // the page itself has said what is wrong
 	p.follow(w, r, func(ctx context.Context) (contents, error) {
 		v, err := p.listOf(ctx, a)
 		return v.contents, err

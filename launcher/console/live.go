@@ -8,20 +8,20 @@ import (
 	"leasehold/launcher/principal"
 )
 
-// liveView is what the page shows on which a living session is watched.
+// liveView is what the page of a living session shows.
 type liveView struct {
 	Profile string
-	Query   string // of links, see view
+	Query   string // query of links, see view
 	Session *api.Session
-	// Others are further living sessions of the profile on this host, and Home is the
-	// launcher that has the profile where this one has none.
+	// Others are further living sessions of the profile on this host. Home is the launcher that
+	// has the profile, if this one has no session of it.
 	Others []api.Session
 	State  string
 	Who    principal.Principal
 }
 
-// live sends the page on which the profile's living session is watched: the one that the
-// query names, or the newest.
+// live sends the page on which a living session of the profile is watched: the one that the
+// query names, or else the newest.
 func (p *pages) live(w http.ResponseWriter, r *http.Request, profile string) {
 	record, err := p.svc.Profile(r.Context(), profile)
 	if err != nil {
@@ -31,7 +31,7 @@ func (p *pages) live(w http.ResponseWriter, r *http.Request, profile string) {
 	v := liveView{Profile: profile, Query: tokenQuery(r), State: spaced(string(record.State)), Who: principal.Of(r.Context())}
 	wanted := r.URL.Query().Get("session")
 	all := p.svc.Sessions()
-	slices.Reverse(all) // the newest first, and those on copies last
+	slices.Reverse(all) // newest first, and those on copies last
 	slices.SortStableFunc(all, func(a, b api.Session) int {
 		switch {
 		case a.Ephemeral == b.Ephemeral:
@@ -62,7 +62,7 @@ func (v liveView) Of(sessionID string) string {
 	return link + "&session=" + sessionID
 }
 
-// Watchable says that the person who looks may watch a living session of the profile.
+// Watchable says that the user may watch a living session of the profile.
 func (v *view) Watchable() bool {
 	return v.Who.May(principal.TakeOver, v.Record.ProfileID) && slices.ContainsFunc(v.Sessions, func(s api.Session) bool { return s.ProfileID == v.Record.ProfileID })
 }

@@ -13,16 +13,16 @@ import (
 	"leasehold/launcher/recovery/decision"
 )
 
-// moment is one thing that happened, as one line for a person. Texts may be a hostile
-// page's: the template escapes them, and plain cleans them.
+// moment is one thing that happened, as one line for a person. Its texts may come from a
+// hostile page: the template escapes them, and plain cleans them.
 type moment struct {
 	At time.Time
 	// Kind is one word for what it is; the style sheet knows some of them.
 	Kind string
 	Text string
-	// Note is what came of it, or what is to be known of it.
+	// Note is the outcome, or what else one should know about it.
 	Note string
-	// Asked says that it asked something of the site or of a person: these are kept where a
+	// Asked says that it asked something of the site or of a person: such moments are kept if a
 	// list is cut.
 	Asked bool
 	// Warns says that it speaks against letting the profile go.
@@ -32,8 +32,8 @@ type moment struct {
 	Times uint64
 }
 
-// momentsOf tells a journal, the oldest entry first. An unsafe request is told with its
-// answer. commands are the last commands of the worker.
+// momentsOf turns a journal into moments, oldest first. An unsafe request includes its answer.
+// commands are the last commands of the worker.
 func momentsOf(entries []checkpoint.Entry, commands []recorder.CommandEntry) []moment {
 	sum := checkpoint.Summarize(entries)
 	answered, since := map[[2]uint64]checkpoint.Entry{}, map[[2]uint64]bool{}
@@ -70,14 +70,14 @@ func momentsOf(entries []checkpoint.Entry, commands []recorder.CommandEntry) []m
 	return list
 }
 
-// sent tells whether a form is told already, as the request that it became.
+// sent tells whether a form is already included, as the request that submitted it.
 func sent(requests []checkpoint.Entry, form checkpoint.Entry) bool {
 	return slices.ContainsFunc(requests, func(r checkpoint.Entry) bool {
 		return strings.EqualFold(r.Method, form.Method) && r.URL == form.URL
 	})
 }
 
-// momentOf tells one entry; false for one that tells a person nothing.
+// momentOf turns one entry into a moment; false if it means nothing to a person.
 func momentOf(e checkpoint.Entry) (moment, bool) {
 	sensitive := ""
 	if e.Sensitive {
@@ -148,13 +148,13 @@ func momentOf(e checkpoint.Entry) (moment, bool) {
 		m.Kind, m.Text, m.Note = "left out", fmt.Sprintf("entries about %s", spaced(e.Name)), "the journal was full"
 	case checkpoint.KindFrame:
 	default:
-		return m, false // storage, pictures and the end are told elsewhere
+		return m, false // storage, pictures and the end are shown elsewhere
 	}
 	return m, true
 }
 
-// answerMoment tells an answer that says no. What a request was answered is told with the
-// request, and what was answered with success is told by the page that it led to.
+// answerMoment is the moment of a refusing answer. The answer to an unsafe request is shown
+// with the request, and a successful answer shows in the page to which it led.
 func answerMoment(e checkpoint.Entry) (moment, bool) {
 	m := moment{Kind: "answer", Text: e.URL, Warns: true}
 	switch {
@@ -168,7 +168,7 @@ func answerMoment(e checkpoint.Entry) (moment, bool) {
 	return m, e.SignIn != "" || e.Committed || e.Status == 401 || e.Status == 403 || e.Status == 407 || e.Status == 429 || e.Status == 451
 }
 
-// cookieMoment tells what became of a cookie that may carry the account's identity.
+// cookieMoment is the moment of what became of a cookie that may carry the account's identity.
 func cookieMoment(e checkpoint.Entry) (moment, bool) {
 	if e.Cookie == nil {
 		return moment{}, false
@@ -187,11 +187,11 @@ func cookieMoment(e checkpoint.Entry) (moment, bool) {
 	return m, false
 }
 
-// typing are the worker's commands that entered text, those in a row to one page as one, where
-// the journal does not tell into which fields. What was typed is kept nowhere.
+// typing are the worker's commands that entered text, if the journal does not say into which
+// fields. Consecutive commands to one page are one moment. What was typed is not kept anywhere.
 func typing(commands []recorder.CommandEntry, journal []checkpoint.Entry) []moment {
 	var list []moment
-	var ends []recorder.CommandEntry // the last command of each
+	var ends []recorder.CommandEntry // the last command of each moment
 	target := ""
 	for _, c := range commands {
 		acts, types := decision.CommandEffect([]byte(c.Method), nil)
@@ -219,11 +219,11 @@ func typing(commands []recorder.CommandEntry, journal []checkpoint.Entry) []mome
 	return untold
 }
 
-// The journal tells of typing into a field a moment after it, and once while it goes on.
+// The journal reports typing into a field a moment after it, and once while it goes on.
 const toldBefore, toldAfter = time.Minute, 2 * time.Second
 
-// keptOf are the unsafe requests, and the fields that were typed into, that an inspection kept,
-// for a session whose journal cannot be read.
+// keptOf are the unsafe requests, and the fields that were typed into, that an inspection has
+// kept. They are for a session whose journal cannot be read.
 func keptOf(found api.Inspection) []moment {
 	var list []moment
 	for _, r := range found.UnsafeRequests {
@@ -241,7 +241,7 @@ func keptOf(found api.Inspection) []moment {
 	return list
 }
 
-// since are the moments that the last safe checkpoint does not vouch for, without those that
+// since are the moments for which the last safe checkpoint does not vouch, without those that
 // say nothing about the site.
 func since(all []moment) []moment {
 	var list []moment
@@ -253,8 +253,8 @@ func since(all []moment) []moment {
 	return list
 }
 
-// foremost are at most n of the moments, in their order: those that asked for something or
-// warn come first to be kept, the last ones of them before earlier ones.
+// foremost are at most n of the moments, in their order. Those that asked for something, or
+// warn, are kept first, and later ones before earlier ones.
 func foremost(all []moment, n int) []moment {
 	if len(all) <= n {
 		return all
@@ -277,10 +277,10 @@ func foremost(all []moment, n int) []moment {
 	return list
 }
 
-// joined are the texts that are not empty, with commas.
+// joined are the texts that are not empty, separated by commas.
 func joined(texts ...string) string {
 	return strings.Join(slices.DeleteFunc(texts, func(s string) bool { return strings.TrimSpace(s) == "" }), ", ")
 }
 
-// spaced is a name of the contract as words.
+// spaced is a name of the outside contract, written as words.
 func spaced(name string) string { return strings.ReplaceAll(name, "_", " ") }

@@ -15,10 +15,10 @@ import (
 	"leasehold/launcher/principal"
 )
 
-// waitingRow is a line of the queue. Its fields are the slots of the template "waiting".
+// waitingRow is a row of the queue. Its fields fill the slots of the template "waiting".
 type waitingRow struct {
 	ID string
-	// For is what is waited for; Href leads to it, and About says more.
+	// For is what the request waits for; Href links to it, and About says more.
 	For, Href, About string
 	Worker, Task     string
 	Position         string
@@ -37,7 +37,7 @@ type queueView struct {
 	Updates string
 }
 
-// Here names the page, for its navigation.
+// Here names the page, for the navigation.
 func (v queueView) Here() string { return "queue" }
 
 // maxWaiting is how many requests are shown.
@@ -55,8 +55,8 @@ func (p *pages) queueOf(ctx context.Context, query string) (queueView, error) {
 	return viewOfQueue(waiting, hosts, p.svc.Ready(ctx), query, mayRead(ctx), principal.Of(ctx)), nil
 }
 
-// viewOfQueue derives the page of the queue: a pure function of what was found. visible tells
-// which profiles the one who looks may read; what is only for others is not shown to them.
+// viewOfQueue makes the page of the queue: it is a pure function of what was found. visible
+// tells which profiles the user may read; others are not shown.
 func viewOfQueue(waiting []api.Waiting, hosts api.Hosts, ready error, query string, visible func(string) bool, who principal.Principal) queueView {
 	v := queueView{contents: newContents(hosts.Stale, ready), Query: query, Updates: "/queue/updates" + query}
 	waiting = slices.DeleteFunc(slices.Clone(waiting), func(w api.Waiting) bool {
@@ -110,12 +110,12 @@ func waitingRowOf(w api.Waiting, query string) waitingRow {
 	return row
 }
 
-// placesText says how many browsers run on all hosts that are here, and how many could.
+// placesText says how many browsers run on all hosts that are present, and how many could.
 func placesText(hosts []api.Host) string {
 	here, places, browsers, warm, unbounded := 0, 0, 0, 0, 0
 	for _, h := range hosts {
 		if !h.Here || h.Presence.Host.MemoryTotal == 0 && h.Presence.Host.Places == 0 {
-			continue // gone, or it does not tell
+			continue // it is gone, or does not report places
 		}
 		here++
 		places, browsers, warm = places+h.Presence.Host.Places, browsers+h.Presence.Host.Browsers, warm+h.Presence.Host.Warm
@@ -149,7 +149,7 @@ func (p *pages) showQueue(w http.ResponseWriter, r *http.Request) {
 	p.send(w, p.queue, http.StatusOK, "queue.html", v)
 }
 
-// followQueue tells a page of the queue that is open what changes in it.
+// followQueue tells an open page of the queue what changes in it.
 func (p *pages) followQueue(w http.ResponseWriter, r *http.Request) {
 	p.follow(w, r, func(ctx context.Context) (contents, error) {
 		v, err := p.queueOf(ctx, tokenQuery(r))

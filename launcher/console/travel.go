@@ -14,26 +14,26 @@ import (
 	"leasehold/lease"
 )
 
-// maxSnapshots is how many of a profile's snapshots a page lists, and maxSinceSnapshot how many of
-// the sessions that one does not have in it are named.
+// maxSnapshots is the most snapshots of a profile that a page lists; maxSinceSnapshot, the most
+// sessions after a snapshot that are named.
 const (
 	maxSnapshots     = 30
 	maxSinceSnapshot = 5
 )
 
-// travel is what is known of where a profile lives and which copies of it there are.
+// travel is what is known about a profile's home and its snapshots.
 type travel struct {
-	// Own is the launcher that serves the page. Host is the home as that one sees it; nil: it
-	// knows nothing of it.
+	// Own is the launcher that serves the page. Host is the home as that launcher sees it; nil:
+	// nothing is known about it.
 	Own  string
 	Host *api.Host
-	// Snapshots are the profile's, the newest first. NoStore says that this launcher has no
-	// profile store.
+	// Snapshots are the profile's snapshots, newest first. NoStore says that this launcher has
+	// no profile store.
 	Snapshots []api.Snapshot
 	NoStore   bool
 }
 
-// travel asks where the profile lives, and for its snapshots.
+// travel asks where the profile's home is, and for its snapshots.
 func (g *gatherer) travel(within time.Duration) {
 	ctx, cancel := context.WithTimeout(g.ctx, within)
 	defer cancel()
@@ -60,16 +60,15 @@ func (g *gatherer) travel(within time.Duration) {
 type snapshotSeen struct {
 	api.Snapshot
 	Newest bool
-	// Since are the sessions that are not in it, the newest first; More is how many others
-	// there are.
+	// Since are the sessions after it, newest first; More is the number of further ones.
 	Since []lease.Event
 	More  int
 }
 
-// Current says that nothing was done since.
+// Current says that the profile has not been used since.
 func (s snapshotSeen) Current() bool { return len(s.Since) == 0 }
 
-// Lacks says in words how much was done since.
+// Lacks says in words how much happened since.
 func (s snapshotSeen) Lacks() string {
 	if n := len(s.Since) + s.More; n > 0 {
 		return counted(n, "session") + " since"
@@ -77,13 +76,13 @@ func (s snapshotSeen) Lacks() string {
 	return "nothing was done since"
 }
 
-// Label is the snapshot in one line.
+// Label describes the snapshot in one line.
 func (s snapshotSeen) Label() string {
 	return fmt.Sprintf("%s UTC, token %d, %s", s.CreatedAt.UTC().Format("2 Jan 2006 15:04:05"), s.Token, s.Lacks())
 }
 
-// snapshotsSeen are the snapshots, and how many are left out. What was done since is told by the
-// grants in the history, as far as that goes back.
+// snapshotsSeen are the snapshots, and the number of those left out. The grants in the history
+// tell what happened since, as far back as the history goes.
 func snapshotsSeen(all []api.Snapshot, events []lease.Event) (seen []snapshotSeen, cut int) {
 	for i, s := range all[:min(len(all), maxSnapshots)] {
 		one := snapshotSeen{Snapshot: s, Newest: i == 0}
@@ -101,7 +100,7 @@ func snapshotsSeen(all []api.Snapshot, events []lease.Event) (seen []snapshotSee
 	return seen, len(all) - len(seen)
 }
 
-// places says where the profile lives, and what a person may do about that.
+// places says where the profile's home is, and what a person may do about that.
 func (v *view) places() {
 	r := v.Record
 	v.Seen, v.SnapshotsCut = snapshotsSeen(v.Snapshots, v.Events)
@@ -111,7 +110,7 @@ func (v *view) places() {
 	v.MayRehome = gone && (unused || r.State == lease.ResumePending) && r.Home != v.Own && v.MayReview
 }
 
-// Newest is the newest snapshot; nil: there is none.
+// Newest is the newest snapshot; nil if there is none.
 func (v *view) Newest() *snapshotSeen {
 	if len(v.Seen) == 0 {
 		return nil
@@ -119,7 +118,7 @@ func (v *view) Newest() *snapshotSeen {
 	return &v.Seen[0]
 }
 
-// HomeText says where the profile lives.
+// HomeText says where the profile's home is.
 func (v *view) HomeText() string {
 	r, host := v.Record, v.Host
 	switch {
@@ -147,7 +146,7 @@ func (v *view) Mobility() string {
 	return "It stays there unless a person moves it."
 }
 
-// restore brings a snapshot back. The route is for those who may.
+// restore puts a snapshot back. Access is checked for the route.
 func (p *pages) restore(w http.ResponseWriter, r *http.Request, profile string) {
 	filled := filledIn(r)
 	filled.Decision = ""
@@ -163,7 +162,7 @@ func (p *pages) restore(w http.ResponseWriter, r *http.Request, profile string) 
 	p.done(w, r, profile, filled, err)
 }
 
-// The directories that a new home may begin with, as the form names them.
+// The directories with which a new home may begin, as the form names them.
 const (
 	withSnapshot = "snapshot"
 	withLeft     = "left"
@@ -192,7 +191,7 @@ func (p *pages) rehome(w http.ResponseWriter, r *http.Request, profile string) {
 	p.done(w, r, profile, filled, err)
 }
 
-// named refuses a person without a name.
+// named refuses a request in which a person gave no name.
 func named(person string) error {
 	if strings.TrimSpace(person) == "" {
 		return api.Invalid("reviewer", "want your name: it is noted with what you do")

@@ -13,30 +13,31 @@ import (
 )
 
 const (
-	// atMost is how often a page that is open hears of changes, and atLeast how often it is
-	// looked whether there are some that nobody told of: the store is away, time has passed.
+	// atMost is the least time between two updates of an open page. atLeast is how often the
+	// server looks for changes that no event reports: the store cannot be reached, time has
+	// passed.
 	atMost, atLeast = time.Second, 5 * time.Second
-	// heartbeatEvery is how often a page hears something even if nothing changes.
+	// heartbeatEvery is how often a page receives something even if nothing changes.
 	heartbeatEvery = 15 * time.Second
-	// maxOpen is how many pages may hear of changes at a time. Others stay as they are.
+	// maxOpen is how many pages may follow changes at a time. Further ones are not updated.
 	maxOpen = 128
 	// acceptTimeout is how long a browser may take to accept what is sent.
 	acceptTimeout = 20 * time.Second
 )
 
-// contents are what may change in a page while it is open: the rows of its table, in their order,
-// and texts in named places.
+// contents are what may change in an open page: the rows of its table, in order, and named
+// texts.
 type contents struct {
 	Order []string
 	Rows  map[string]any
 	Texts map[string]string
 }
 
-// staleNote says that the store is away.
+// staleNote says that the store cannot be reached.
 const staleNote = "The lease store (NATS) cannot be reached"
 
-// newContents has the texts that every page has: whether a lease could be granted, and since when
-// the store is away.
+// newContents has the texts that every page has: whether a lease could be granted, and since
+// when the store cannot be reached.
 func newContents(stale time.Time, ready error) contents {
 	l := contents{Order: []string{}, Rows: map[string]any{}, Texts: map[string]string{"ready": "ready", "stale": ""}}
 	if ready != nil {
@@ -56,14 +57,14 @@ func (l *contents) add(id string, row any) {
 // IsReady tells whether a lease could be granted.
 func (l contents) IsReady() bool { return l.Texts["ready"] == "ready" }
 
-// change is what is sent to a page: only what is another than before.
+// change is what is sent to a page: only what differs from before.
 type change struct {
-	Order []string          `json:"order,omitzero"` // nil: as before
+	Order []string          `json:"order,omitzero"` // nil: the order is unchanged
 	Rows  map[string]any    `json:"rows,omitempty"`
 	Texts map[string]string `json:"texts,omitempty"`
 }
 
-// since returns what has changed since before, and whether anything has.
+// since returns what has changed compared to before, and whether anything has.
 func (l contents) since(before contents) (change, bool) {
 	c := change{Rows: map[string]any{}, Texts: map[string]string{}}
 	for id, row := range l.Rows {
@@ -83,8 +84,9 @@ func (l contents) since(before contents) (change, bool) {
 	return c, moved || len(c.Rows) > 0 || len(c.Texts) > 0
 }
 
-// follow tells a page that is open what changes in it, as server-sent events, until the
-// browser leaves or the launcher ends. The first event has everything: the page may be older.
+// follow tells an open page what changes in it, as server-sent events, until the browser leaves
+// or the launcher ends. The first event has everything, because the page may be outdated
+// already.
 func (p *pages) follow(w http.ResponseWriter, r *http.Request, look func(context.Context) (contents, error)) {
 	select {
 	case p.following <- struct{}{}:
@@ -134,8 +136,8 @@ func (p *pages) follow(w http.ResponseWriter, r *http.Request, look func(context
 	}
 }
 
-// await waits until something has changed, but not too short and not too long. It is false
-// where the browser has left, or the launcher ends.
+// await waits until something has changed, for a bounded time that is neither too short nor too
+// long. It returns false if the browser has left, or if the launcher ends.
 func await(ctx context.Context, changes api.Changes) bool {
 	soonest, latest := time.NewTimer(atMost), time.NewTimer(atLeast)
 	defer soonest.Stop()
@@ -152,7 +154,7 @@ func await(ctx context.Context, changes api.Changes) bool {
 			if !early {
 				return true
 			}
-			changed = nil // the soonest moment is waited for
+			changed = nil // the change has come: only the least pause is still waited for
 		case <-soonest.C:
 			if early = false; changed == nil {
 				return true
@@ -161,10 +163,10 @@ func await(ctx context.Context, changes api.Changes) bool {
 	}
 }
 
-// deliver sends a text at once. It is false where the browser does not take it.
+// deliver sends a text at once. It returns false if the browser does not accept it.
 func deliver(w http.ResponseWriter, text string) bool {
 	control := http.NewResponseController(w)
-	_ = control.SetWriteDeadline(time.Now().Add(acceptTimeout)) // where it cannot be set, a browser that is gone ends the connection
+	_ = control.SetWriteDeadline(time.Now().Add(acceptTimeout)) // if it cannot be set, a browser that is gone ends the connection
 	_, err := w.Write([]byte(text))
 	if err == nil {
 		err = control.Flush()

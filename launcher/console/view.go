@@ -16,29 +16,29 @@ import (
 	"leasehold/lease"
 )
 
-// unsentFacts are the facts that say what stands in fields and was not sent.
+// unsentFacts are the facts about texts in fields that were not sent.
 var unsentFacts = []string{decision.SecretUnsent, decision.InputUnsent}
 
 // The bounds of a page's lists. What does not fit is in the parts of the evidence.
 const (
-	maxSince     = 10  // moments that stand open
-	maxSinceAll  = 300 // that are folded away
-	maxAgainst   = 3   // facts that stand open
-	maxIncidents = 4   // earlier incidents that stand open
+	maxSince     = 10  // moments that are shown
+	maxSinceAll  = 300 // moments that are folded away
+	maxAgainst   = 3   // facts that are shown
+	maxIncidents = 4   // earlier incidents that are shown
 	maxFolded    = 50  // bundles, events and earlier incidents that are folded away
 	maxTabs      = 24
 	maxParts     = 150
 )
 
-// view is what the template of a profile's page shows.
+// view is the data for the template of a profile's page.
 type view struct {
 	*dossier
-	Query  string // of every link: "?token=..." where the page was asked for so, else empty
+	Query  string // query of every link: "?token=..." if the page was requested with it, else empty
 	Policy string
-	// State is in words; Reason is the record's.
+	// State is the state in words; Reason is the record's.
 	State    string
 	InReview bool
-	// Recovering says that the recovery goes on by itself.
+	// Recovering says that the recovery is still going on.
 	Recovering bool
 	Lost       time.Time // zero: not known, or not lost
 	Worker     string
@@ -54,10 +54,10 @@ type view struct {
 	MoreTabs,
 	MoreParts int
 
-	Checkpoint *checkpoint.Entry // the last safe one; nil: none was named
+	Checkpoint *checkpoint.Entry // the last safe one; nil: there is none
 	Since      []moment
-	SinceAll   []moment // where Since is not all
-	SinceCut   int      // how many are in neither
+	SinceAll   []moment // all moments, if Since does not have all
+	SinceCut   int      // number of moments in neither of them
 
 	Against     []string
 	AgainstMore []string
@@ -67,20 +67,20 @@ type view struct {
 	Earlier      []incident
 	EarlierMore  []incident
 	EarlierCut   int
-	Now          *incident // the one that is open
+	Now          *incident // the open one
 	OlderBundles []api.Bundle
 	BundlesCut   int
-	LastEvents   []lease.Event // the newest first
+	LastEvents   []lease.Event // newest first
 	EventsCut    int
-	Seen         []snapshotSeen // the newest first
+	Seen         []snapshotSeen // newest first
 	SnapshotsCut int
 
-	// ByHand is the living session of the person who has the profile, if it is on this host,
-	// and Mine says that the person who looks may end it.
+	// ByHand is the living session of the person who has the profile, if it is on this host.
+	// Mine says that the user may end it.
 	ByHand *api.Session
 	Mine   bool
 
-	// Asking is a living session on this host whose worker waits for a person, and Taken one
+	// Asking is a living session on this host whose worker waits for a person; Taken is one
 	// that a person took over; nil: there is none.
 	Asking, Taken *api.Session
 }
@@ -88,13 +88,13 @@ type view struct {
 // form is what a person filled in.
 type form struct {
 	Decision, Reviewer, Note, Home string
-	// Snapshot is the one to go back to, and Directory what a new home begins with.
+	// Snapshot is the snapshot to restore; Directory is what a new home begins with.
 	Snapshot, Directory string
 	AcceptLoss          bool
 }
 
-// viewOf derives a profile's page. It is a pure function of what was gathered, who looks, and
-// what they filled in.
+// viewOf makes a profile's page. It is a pure function of what was gathered, of the user, and
+// of what they filled in.
 func viewOf(d *dossier, who principal.Principal, query string, filled form, problem string) *view {
 	r := d.Record
 	v := &view{
@@ -119,7 +119,8 @@ func viewOf(d *dossier, who principal.Principal, query string, filled form, prob
 	return v
 }
 
-// people finds the session of the person who has the profile, and who waits for one.
+// people finds the session of the person who has the profile, and the session whose worker
+// waits for one.
 func (v *view) people() {
 	r := v.Record
 	if r.State != lease.Held {
@@ -159,8 +160,8 @@ func (v *view) pages() {
 	}
 }
 
-// story tells the session: what the last safe checkpoint does not vouch for, and all of it as
-// a filmstrip.
+// story shows the session: what the last safe checkpoint does not vouch for, and all of it as a
+// filmstrip.
 func (v *view) story() {
 	v.Lost = lostAt(v.dossier)
 	all := momentsOf(v.Journal, v.Commands)
@@ -194,8 +195,8 @@ func (v *view) story() {
 	v.Frames, v.FramesCut = filmstrip(all, stills, states, v.Lost)
 }
 
-// lostAt is when the worker of the bundle's session was lost: when its last connection broke
-// off, or else when that was noticed. It is zero for a session that ended in order.
+// lostAt is when the worker of the bundle's session was lost: when its last connection broke,
+// or else when that was noticed. It is zero for a session that ended in order.
 func lostAt(d *dossier) time.Time {
 	r := d.Record
 	if d.Bundle == nil {
@@ -218,8 +219,8 @@ func lostAt(d *dossier) time.Time {
 	return suspected
 }
 
-// against says what spoke against letting the profile go: by the inspection, or by the
-// record where there is none of this version here.
+// against says what spoke against letting the profile go: according to the inspection or, if
+// there is no inspection of this version here, to the record.
 func (v *view) against() {
 	var all []string
 	for _, o := range v.Inspection.Against {
@@ -232,8 +233,7 @@ func (v *view) against() {
 	v.AgainstMore = all[len(v.Against):]
 }
 
-// incidents splits the history into the incident that is open and the earlier ones, the
-// newest first.
+// incidents splits the history into the open incident and the earlier ones, newest first.
 func (v *view) incidents() {
 	all := incidentsOf(v.Events)
 	slices.Reverse(all)
@@ -246,7 +246,7 @@ func (v *view) incidents() {
 	v.EarlierCut = len(all) - len(v.EarlierMore)
 }
 
-// lists bounds what is folded away.
+// lists bounds the lists that are folded away.
 func (v *view) lists() {
 	v.LastEvents = slices.Clone(v.Events)
 	slices.Reverse(v.LastEvents)
@@ -263,7 +263,8 @@ func (v *view) lists() {
 	}
 }
 
-// StateClass is the state for the style sheet: who asks for a person waits for one, as in a review.
+// StateClass is the state for the style sheet: a session whose worker asks for a person looks
+// like a review.
 func (v *view) StateClass() lease.State {
 	if v.Asking != nil {
 		return lease.ManualReview
@@ -271,8 +272,8 @@ func (v *view) StateClass() lease.State {
 	return v.Record.State
 }
 
-// Stale says since when the store cannot be reached, and what that means for this page; empty: it
-// can.
+// Stale says since when the store cannot be reached, and what that means for this page; empty:
+// it can be reached.
 func (v *view) Stale() string {
 	if v.Record.StaleSince.IsZero() {
 		return ""
@@ -283,11 +284,11 @@ func (v *view) Stale() string {
 // HomeNote says that the profile's home is gone, and what to do; empty: it is there.
 func (v *view) HomeNote() string { return api.HomeNote(v.Record) }
 
-// MoveNote says how the profile came to its home; empty: it has always been there.
+// MoveNote says how the profile came to its home; empty: it was always there.
 func (v *view) MoveNote() string { return api.MoveNote(v.Record) }
 
-// Homes are the launchers of which one has to be named as the home; empty where it is not
-// open.
+// Homes are the launchers of which one has to be named as the home; empty if the home is not in
+// question.
 func (v *view) Homes() []string {
 	if v.Record.OtherHome == "" {
 		return nil
@@ -295,26 +296,28 @@ func (v *view) Homes() []string {
 	return []string{v.Record.Home, v.Record.OtherHome}
 }
 
-// Src is where a part of a bundle is.
+// Src is the address of a part of a bundle.
 func (v *view) Src(evidenceID, part string) string {
 	return "/v1/evidence/" + url.PathEscape(evidenceID) + "/" + url.PathEscape(part) + v.Query
 }
 
-// longest are how many characters of a text are shown, in lists and elsewhere.
+// The most characters of a text that are shown, in lists and elsewhere.
 const (
 	longestLine = 200
 	longestText = 4000
 )
 
-// plain is a text that may be a hostile page's, fit to be shown: characters that cannot be
-// seen, or that turn the direction of writing, are shown as U+FFFD, and it is cut to a bound.
+// plain makes a text that may come from a hostile page fit to be shown: characters that are
+// invisible, or change the direction of writing, are replaced by U+FFFD, and the text is cut to
+// a bound.
 func plain(text string) string { return cleaned(text, longestText) }
 
-// short is plain for one line of a list, and words the same of a name of the contract.
+// short is plain for one line of a list; words does the same for a name of the outside
+// contract.
 func short(text string) string { return cleaned(text, longestLine) }
 func words(name string) string { return cleaned(spaced(name), longestLine) }
 
-// note is plain for a sentence of the console's own that has such a text in it.
+// note is plain for a sentence of the console's own that contains such a text.
 func note(text string) string { return cleaned(text, 2*longestLine) }
 
 func cleaned(text string, most int) string {

@@ -1,9 +1,9 @@
-// Package events hands the event stream on to those who follow it over HTTP. One reader of
-// the store serves them all: what it read last stays in memory, and each follower goes
-// through it at its own pace, by its place. Nothing is queued for a follower, so a slow one
-// costs no memory. Who is behind what is in memory reads the store, page by page.
+// Package events passes the event stream on to followers over HTTP. One reader of the store
+// serves them all: what it read last stays in memory, and each follower goes through it at its
+// own pace, by its place. Nothing is queued for a follower, so a slow one costs no memory. A
+// follower that is behind the events in memory reads the store, page by page.
 //
-// The stream is read while somebody follows, and a while longer.
+// The stream is read while somebody follows, and for a while after that.
 package events
 
 import (
@@ -20,20 +20,20 @@ import (
 )
 
 const (
-	// maxFollowers is how many may follow at a time, and maxPerName how many of them may be
-	// one principal's.
+	// maxFollowers is how many may follow at a time; maxPerName, how many of them may be one
+	// principal's.
 	maxFollowers, maxPerName = 256, 64
 	// maxKept and maxKeptBytes bound the events in memory.
 	maxKept, maxKeptBytes = 4096, 4 << 20
 	// maxBatch is how many events a follower gets at once.
 	maxBatch = 256
-	// maxReads is how many pages are read of the store at a time.
+	// maxReads is how many pages of the store are read at a time.
 	maxReads = 2
-	// retryPause is the pause after the store could not be read.
+	// retryPause is the pause after a failed read of the store.
 	retryPause = 500 * time.Millisecond
-	// linger is how long the stream is read on after the last follower left.
+	// linger is how long the stream is still read after the last follower has left.
 	linger = time.Minute
-	// lastLook is how long the stream is read on at the end, for what was published last.
+	// lastLook is how long the stream is still read at the end, for the latest events.
 	lastLook = 300 * time.Millisecond
 )
 
@@ -41,7 +41,7 @@ const (
 type Source interface {
 	// EventsAfter reads some events after a place.
 	EventsAfter(ctx context.Context, after lease.Place) (lease.EventPage, error)
-	// FollowEvents reads on until ctx ends or something may be missing.
+	// FollowEvents reads on until ctx ends, or until something may be missing.
 	FollowEvents(ctx context.Context, after lease.Place, see func(lease.EventPage)) error
 }
 
@@ -49,19 +49,19 @@ type Source interface {
 type Hub struct {
 	source Source
 	log    zerolog.Logger
-	reads  chan struct{} // has an element for each page that is being read
+	reads  chan struct{} // holds one element for each page that is being read
 
 	mu        sync.Mutex
 	followers map[string]int // by name
 	total     int
-	// kept are the last events, those after the place before; the stream was read up to
-	// through. Both places are lease.PlaceNow before anything was read.
+	// kept are the latest events, which come after the place before. The stream was read up to
+	// the place through. Both places are lease.PlaceNow until something is read.
 	kept            []lease.Published
 	keptBytes       int
 	before, through lease.Place
 	// resets counts how often the stream was lost, or went back.
 	resets uint64
-	// away is since when the store cannot be read; zero while it can, or nobody tries.
+	// away is since when the store cannot be read; zero while it can be read, or nobody tries.
 	away  time.Time
 	ended bool
 	// changed is closed and replaced whenever one of the above has changed.
@@ -76,8 +76,8 @@ func New(source Source, log zerolog.Logger) *Hub {
 	}
 }
 
-// Run reads the stream while it has followers, until ctx ends. Then it ends every follower,
-// after what happened just before.
+// Run reads the stream while it has followers, until ctx ends. Then it gives every follower the
+// latest events, and ends it.
 func (h *Hub) Run(ctx context.Context) {
 	defer h.end()
 	for h.wanted(ctx) {
@@ -98,7 +98,7 @@ func (h *Hub) Run(ctx context.Context) {
 			if reading.Err() != nil {
 				break
 			}
-			if !began { // else the reader was cut off, and begins anew
+			if !began { // otherwise the reader was cut off, and begins again
 				h.lost(err)
 			}
 			select {
@@ -113,14 +113,14 @@ func (h *Hub) Run(ctx context.Context) {
 	}
 }
 
-// forget drops what was read: what comes until somebody follows again is not.
+// forget drops what was read, because what comes until somebody follows again is not read.
 func (h *Hub) forget() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.kept, h.keptBytes, h.before, h.through, h.away = nil, 0, lease.PlaceNow, lease.PlaceNow, time.Time{}
 }
 
-// wanted waits for the first follower; it is false where ctx ends before.
+// wanted waits for the first follower. It returns false if ctx ends before.
 func (h *Hub) wanted(ctx context.Context) bool {
 	for ctx.Err() == nil {
 		h.mu.Lock()
@@ -170,7 +170,7 @@ func (h *Hub) take(page lease.EventPage) {
 	defer h.mu.Unlock()
 	if h.before == lease.PlaceNow || page.Lost != lease.NothingLost {
 		h.kept, h.keptBytes, h.before = nil, 0, page.Through
-		if len(page.Events) > 0 { // those who are on another place read them of the store
+		if len(page.Events) > 0 { // followers at another place read these events from the store
 			h.before = lease.Place{Sequence: page.Events[0].Place.Sequence - 1}
 		}
 		h.resets++
@@ -188,7 +188,7 @@ func (h *Hub) take(page lease.EventPage) {
 		h.keptBytes -= len(h.kept[drop].Data)
 		h.before = h.kept[drop].Place
 	}
-	if drop > 0 { // copied, so that what was dropped is freed, and what followers have stays
+	if drop > 0 { // a copy, so that the dropped events are freed while followers keep theirs
 		h.kept = slices.Clone(h.kept[drop:])
 	}
 }
@@ -211,15 +211,15 @@ func (h *Hub) end() {
 	h.wake()
 }
 
-// wake tells everybody who waits that something changed. The caller holds mu.
+// wake tells everybody who waits that something has changed. The caller holds mu.
 func (h *Hub) wake() {
 	close(h.changed)
 	h.changed = make(chan struct{})
 }
 
-// Follow begins to follow for a principal: after a place, or from now on where that is
-// lease.PlaceNow. The Follower has to be closed. It is refused while the hub ends, or has too
-// many.
+// Follow begins to follow for a principal: after a place, or from now on if that is
+// lease.PlaceNow. The Follower has to be closed. Follow is refused while the hub ends, or if
+// there are too many followers.
 func (h *Hub) Follow(name string, after lease.Place) (*Follower, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -239,16 +239,16 @@ func (h *Hub) Follow(name string, after lease.Place) (*Follower, error) {
 	return &Follower{hub: h, name: name, at: after}, nil
 }
 
-// Follower is one who follows the stream. Its methods are for one goroutine.
+// Follower is one follower of the stream. Its methods are for one goroutine.
 type Follower struct {
 	hub  *Hub
 	name string
 	// at is the place up to which the follower has read.
 	at lease.Place
-	// known is the count of the hub's resets at which the stream had at; zero: nobody knows
-	// yet whether it has.
+	// known is the count of the hub's resets at which the stream was known to contain at; zero:
+	// it is not known yet whether it contains it.
 	known uint64
-	// told is what the follower was told about the store: since when it is away.
+	// told is what the follower was last told about the store: since when it cannot be read.
 	told   time.Time
 	closed bool
 }
@@ -269,8 +269,8 @@ func (f *Follower) Close() {
 	h.wake()
 }
 
-// Next waits for what comes next: events, or news about the stream itself. The error is that
-// of ctx.
+// Next waits for the next batch: events, or news about the stream itself. Its only error is
+// that of ctx.
 func (f *Follower) Next(ctx context.Context) (api.EventBatch, error) {
 	for {
 		batch, changed, behind := f.look()
@@ -295,8 +295,8 @@ func (f *Follower) Next(ctx context.Context) (api.EventBatch, error) {
 	}
 }
 
-// look returns what there is in memory for the follower; behind says that it has to read the
-// store. Where there is nothing, changed is closed when that may have changed.
+// look returns what is in memory for the follower; behind says that it has to read the store.
+// If there is nothing, changed is closed when that may have changed.
 func (f *Follower) look() (batch *api.EventBatch, changed <-chan struct{}, behind bool) {
 	h := f.hub
 	h.mu.Lock()
@@ -329,14 +329,14 @@ func (f *Follower) look() (batch *api.EventBatch, changed <-chan struct{}, behin
 	return &b, nil, false
 }
 
-// isSame tells whether two places are the same one, as far as is known.
+// isSame tells whether two places are the same, as far as is known.
 func isSame(a, b lease.Place) bool {
 	return a.Sequence == b.Sequence && (a.Check == b.Check || b.Check == 0)
 }
 
-// after returns where in kept the events after a place begin; -1 where that is not known,
-// since the place is an older one, or of another stream. known says that it is of this one.
-// The caller holds mu.
+// after returns the index in kept of the first event after a place; -1 if it is not known,
+// because the place is older, or belongs to another stream. known says that it belongs to this
+// one. The caller holds mu.
 func (h *Hub) after(at lease.Place, known bool) int {
 	if at == h.before || known && isSame(at, h.before) {
 		return 0
@@ -356,8 +356,8 @@ func (h *Hub) after(at lease.Place, known bool) int {
 	return -1
 }
 
-// read reads one page of the store for the follower. It returns nil where that brought
-// nothing, or could not be done; then it has waited a while.
+// read reads one page of the store for the follower. It returns nil if that brought nothing or
+// failed; then it has waited for a while.
 func (f *Follower) read(ctx context.Context) (*api.EventBatch, error) {
 	h := f.hub
 	select {

@@ -14,13 +14,12 @@ import (
 	"leasehold/internal/runas"
 )
 
-// base is the directory with the exchange directories of one launcher: PROFILE/SESSION
-// below it. It lies in the system's temporary directory under a name that nobody can
-// know beforehand, and its place is remembered in the data directory, so that the next
-// launcher goes on with it.
+// base is the directory with the exchange directories of one launcher: PROFILE/SESSION below
+// it. It is in the system's temporary directory, under a name that nobody can know beforehand.
+// Its path is kept in the data directory, so that the next launcher continues to use it.
 type base struct {
-	temp string // where it is made
-	note string // the file that names it
+	temp string // directory in which it is made
+	note string // file with its path
 	// user is the browser user; nil: browsers run as the launcher's own.
 	user *runas.User
 
@@ -37,7 +36,7 @@ func (b *base) path() string {
 	return b.dir
 }
 
-// open finds the directory that is remembered, or makes one.
+// open finds the remembered directory, or makes one.
 func (b *base) open() error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -52,8 +51,8 @@ func (b *base) open() error {
 	return b.make()
 }
 
-// share lets the browser user pass through a directory on the way to those of its sessions.
-// It cannot list it.
+// share lets the browser user pass through a directory on the way to its sessions' directories,
+// without listing it.
 func (b *base) share(dir string) error {
 	if b.user == nil {
 		return nil
@@ -64,7 +63,7 @@ func (b *base) share(dir string) error {
 	return nil
 }
 
-// make makes a new directory. b.mu is held.
+// make makes a new directory. The caller holds b.mu.
 func (b *base) make() error {
 	dir, err := os.MkdirTemp(b.temp, basePrefix)
 	if err == nil {
@@ -77,7 +76,7 @@ func (b *base) make() error {
 	return b.share(dir)
 }
 
-// ours returns nil for a directory, not a link to one, of this user, in which nobody else
+// ours returns nil if dir is a directory (not a link to one) of this user in which nobody else
 // can list or make anything.
 func ours(dir string) error {
 	fi, err := os.Lstat(dir)
@@ -97,7 +96,7 @@ func (r *Roots) Exchange(profile, session string) (string, error) {
 	b := &r.base
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if err := ours(b.dir); errors.Is(err, fs.ErrNotExist) { // somebody tidied up
+	if err := ours(b.dir); errors.Is(err, fs.ErrNotExist) { // somebody has cleaned up
 		if err := b.make(); err != nil {
 			return "", err
 		}
@@ -111,8 +110,8 @@ func (r *Roots) Exchange(profile, session string) (string, error) {
 	if err := errors.Join(ours(of), b.share(of)); err != nil {
 		return "", err
 	}
-	// Nobody else can make anything there. One that is there belongs to the user of the
-	// browser that it was made for, which may still run.
+	// Nobody else can make anything there. An existing directory belongs to the user of the
+	// browser for which it was made, which may still run.
 	dir := filepath.Join(of, session)
 	err := os.Mkdir(dir, 0o700)
 	if errors.Is(err, fs.ErrExist) {
@@ -127,13 +126,13 @@ func (r *Roots) Exchange(profile, session string) (string, error) {
 	return dir, nil
 }
 
-// OfProfile is the directory with the exchange directories of a profile's sessions. A
-// browser needs it as a whole, since it may serve one session after the other.
+// OfProfile is the directory with the exchange directories of a profile's sessions. A browser
+// needs all of it, since it may serve one session after another.
 func (r *Roots) OfProfile(profile string) string { return filepath.Join(r.base.path(), profile) }
 
-// Remove removes a session's exchange directory with all that is in it. The profile's
-// own stays: the kernel lets a confined browser into that very directory, and not into
-// another one of the same name.
+// Remove removes a session's exchange directory with everything in it. The profile's directory
+// stays: the kernel lets a confined browser into that very directory, but not into another one
+// of the same name.
 func (r *Roots) Remove(profile, session string) error {
 	r.base.mu.Lock()
 	defer r.base.mu.Unlock()
@@ -144,8 +143,8 @@ func (r *Roots) Remove(profile, session string) error {
 	return nil
 }
 
-// Forget removes the exchange directories of a profile with the profile's own. Its browser has
-// ended, and there will be no other.
+// Forget removes the directory of a profile, with its sessions' exchange directories. Its
+// browser has ended, and there will be no other.
 func (r *Roots) Forget(profile string) error {
 	r.base.mu.Lock()
 	defer r.base.mu.Unlock()
@@ -155,8 +154,8 @@ func (r *Roots) Forget(profile string) error {
 	return nil
 }
 
-// Sweep removes the exchange directories of sessions that are over. An earlier launcher
-// may have been killed before it could.
+// Sweep removes the exchange directories of sessions that are over, in case an earlier launcher
+// was killed before it could.
 func (r *Roots) Sweep(living func(session string) bool) error {
 	base := r.base.path()
 	profiles, err := os.ReadDir(base)
@@ -176,10 +175,10 @@ func (r *Roots) Sweep(living func(session string) bool) error {
 	return err
 }
 
-// Close removes the place of the exchange directories if none is left in it.
+// Close removes the base directory if no exchange directory is left in it.
 func (r *Roots) Close() {
 	r.removeEmpty()
-	_ = os.Remove(r.base.path()) // it fails where sessions go on in the next launcher
+	_ = os.Remove(r.base.path()) // it fails if sessions go on in the next launcher
 }
 
 // removeEmpty removes the directories of profiles that have no session. No browser of
@@ -187,7 +186,7 @@ func (r *Roots) Close() {
 func (r *Roots) removeEmpty() {
 	r.base.mu.Lock()
 	defer r.base.mu.Unlock()
-	profiles, _ := os.ReadDir(r.base.dir) // what stays is found by the next launcher
+	profiles, _ := os.ReadDir(r.base.dir) // the next launcher finds what stays
 	for _, p := range profiles {
 		_ = os.Remove(filepath.Join(r.base.dir, p.Name()))
 	}

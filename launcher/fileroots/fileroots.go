@@ -1,12 +1,11 @@
 // Package fileroots decides which files of the host a worker may name: those below its
-// session's exchange directory and below the roots that the operator named, never those
-// of the launcher or of another session. It also makes and removes exchange directories.
+// session's exchange directory and below the roots that the operator named, but never files of
+// the launcher or of another session. It also makes and removes exchange directories.
 //
-// A path is judged by where the kernel finds it at the time of the question. Chrome
-// opens it later, by the same name. Whoever can rename files below a root may change in
-// between what the name leads to: that is for the kernel's confinement of Chrome, which
-// judges each open. This package stops workers that only speak CDP, and links
-// that are there already.
+// A path is judged by where the kernel finds it at the time of the check. Chrome opens it
+// later, by the same name. Somebody who can rename files below a root may change in between
+// what the name leads to. The kernel's confinement of Chrome, which judges every open, is meant
+// for that; this package stops workers that only use CDP, and links that exist already.
 package fileroots
 
 import (
@@ -23,32 +22,31 @@ import (
 	"leasehold/internal/runas"
 )
 
-// Options say what a Roots guards.
+// Options configure a Roots.
 type Options struct {
-	// Roots are the directories whose files every session may use. With none, it is the
+	// Roots are the directories whose files every session may use. If there are none, it is the
 	// system's temporary directory.
 	Roots []string
-	// Private are the launcher's own directories, which exist: nothing below them may
-	// be named, also where a root contains them.
+	// Private are the launcher's own directories, which exist: nothing below them may be named,
+	// even if a root contains them.
 	Private []string
-	// DataDir is where the place of the exchange directories is remembered. It is one
-	// of Private.
+	// DataDir is where the path of the exchange directories is kept. It is one of Private.
 	DataDir string
-	// User is the browser user, to whom the exchange directories belong; nil: browsers run
-	// as the launcher's own user.
+	// User is the browser user, to whom the exchange directories belong; nil: browsers run as
+	// the launcher's own user.
 	User *runas.User
 }
 
-// Roots answers for the sessions of one launcher. Its methods may be called concurrently.
+// Roots decides for the sessions of one launcher. Its methods may be called concurrently.
 type Roots struct {
 	roots   []string // absolute, without symlinks
-	private []string // the same
+	private []string // likewise
 	temp    string   // the system's temporary directory, without symlinks
 	base    base
 }
 
-// New resolves the directories, and makes or finds the place of the exchange directories.
-// The error names the directory that is none.
+// New resolves the directories, and makes or finds the directory of the exchange directories.
+// Its error names the path that is not a directory.
 func New(o Options) (*Roots, error) {
 	temp, err := realDir(os.TempDir())
 	if err != nil {
@@ -78,7 +76,7 @@ func New(o Options) (*Roots, error) {
 	}
 	r.base = base{temp: temp, note: filepath.Join(o.DataDir, "exchange"), user: o.User}
 	if own := r.privateOf(temp); own != "" {
-		// Then the temporary directory is no place for exchange directories.
+		// In this case the temporary directory is not suitable for exchange directories.
 		r.base.temp = filepath.Dir(own)
 	}
 	return r, r.base.open()
@@ -117,15 +115,14 @@ func within(path, dir string) bool {
 	return path == dir || strings.HasPrefix(path, strings.TrimSuffix(dir, "/")+"/")
 }
 
-// browserDir is the name of a temporary directory of one of the launcher's browsers.
+// browserDir matches the name of a temporary directory of one of the launcher's browsers.
 var browserDir = regexp.MustCompile(`^leasehold-[0-9]+$`)
 
 // maxFiles is how many files a directory that is named for reading may have below it.
 const maxFiles = 20000
 
-// Readable returns nil for a file, or a directory of files, that pages of the session
-// with the exchange directory own may read. The error says what is wrong and which
-// places are allowed.
+// Readable returns nil if pages of the session with the exchange directory own may read a file,
+// or a directory of files. The error says what is wrong, and which places are allowed.
 func (r *Roots) Readable(own, path string) error {
 	if err := r.spelling(own, path); err != nil {
 		return err
@@ -146,7 +143,7 @@ func (r *Roots) Readable(own, path string) error {
 	return r.wholeDir(own, path, real)
 }
 
-// wholeDir judges a directory for reading by everything below it.
+// wholeDir judges a directory to be read by everything below it.
 func (r *Roots) wholeDir(own, path, real string) error {
 	n := 0
 	err := filepath.WalkDir(real, func(at string, e fs.DirEntry, err error) error {
@@ -173,8 +170,8 @@ func (r *Roots) wholeDir(own, path, real string) error {
 	return nil
 }
 
-// Writable returns nil for a directory into which pages of the session with the exchange
-// directory own may download. It need not exist yet: Chrome makes it.
+// Writable returns nil if pages of the session with the exchange directory own may download
+// into a directory. It need not exist yet: Chrome makes it.
 func (r *Roots) Writable(own, path string) error {
 	if err := r.spelling(own, path); err != nil {
 		return err
@@ -189,7 +186,7 @@ func (r *Roots) Writable(own, path string) error {
 		case err == nil:
 			real = at
 		case errors.Is(err, fs.ErrNotExist) && existing != "/":
-			// A link that leads nowhere is one that something may be made behind.
+			// If a link leads nowhere, something could later be made at its target.
 			if _, err := os.Lstat(existing); err == nil {
 				return r.refuse(own, path, "is, or is below, a link that leads nowhere")
 			}
@@ -209,8 +206,8 @@ func (r *Roots) Writable(own, path string) error {
 	return nil
 }
 
-// noLinksOut refuses a directory with a link that leads out: a download that is named
-// like it would be written behind it.
+// noLinksOut refuses a directory that contains a link leading outside: a download with the name
+// of that link would be written to its target.
 func (r *Roots) noLinksOut(own, path, real string) error {
 	dir, err := os.Open(real)
 	if err != nil {
@@ -251,7 +248,7 @@ func (r *Roots) spelling(own, path string) error {
 	return nil
 }
 
-// outside says why a path without symlinks is not one of the session's; "" where it is.
+// outside says why a path without symlinks is not one of the session's; "" if it is one.
 func (r *Roots) outside(own, real string) string {
 	if private := r.privateOf(real); private != "" {
 		return "lies in a directory of the launcher's own"
@@ -275,7 +272,7 @@ func (r *Roots) outside(own, real string) string {
 	return "lies outside of them"
 }
 
-// refuse is the error for a path, which says what would be allowed.
+// refuse is the error for a path. It says what would be allowed.
 func (r *Roots) refuse(own, path, why string) error {
 	allowed := r.roots
 	if own != "" {
@@ -287,7 +284,7 @@ func (r *Roots) refuse(own, path, why string) error {
 	return fmt.Errorf("files of a session lie below its exchange directory and the file roots (%s): %q %s", strings.Join(allowed, ", "), path, why)
 }
 
-// reason is an error without the path that it is about.
+// reason is an error without the path that it mentions.
 func reason(err error) error {
 	var p *fs.PathError
 	if errors.As(err, &p) {
@@ -296,12 +293,12 @@ func reason(err error) error {
 	return err
 }
 
-// resolve returns where the kernel finds a path, without symlinks, and what is there. It
-// opens nothing. Links of /proc, which lead elsewhere in each process, are not followed.
+// resolve returns where the kernel finds a path, without symlinks, and what is there. It opens
+// nothing. Links in /proc, which lead elsewhere for each process, are not followed.
 func resolve(path string) (real string, mode fs.FileMode, err error) {
 	const flags = unix.O_PATH | unix.O_CLOEXEC
 	fd, err := unix.Openat2(unix.AT_FDCWD, path, &unix.OpenHow{Flags: flags, Resolve: unix.RESOLVE_NO_MAGICLINKS})
-	if errors.Is(err, unix.ENOSYS) || errors.Is(err, unix.EPERM) { // an old kernel, or a container that does not know the call
+	if errors.Is(err, unix.ENOSYS) || errors.Is(err, unix.EPERM) { // an old kernel, or a container that does not allow the call
 		fd, err = unix.Open(path, flags, 0)
 	}
 	if err != nil {
@@ -317,7 +314,7 @@ func resolve(path string) (real string, mode fs.FileMode, err error) {
 	if err != nil {
 		return "", 0, err
 	}
-	// Of a file that was removed meanwhile the kernel gives a name that none has.
+	// For a file that was removed meanwhile, the kernel returns a name that no file has.
 	again, err := os.Lstat(real)
 	if err == nil && !os.SameFile(fi, again) {
 		err = fs.ErrNotExist

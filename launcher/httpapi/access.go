@@ -17,24 +17,25 @@ import (
 	"leasehold/lease"
 )
 
-// access is who may have a route served.
+// access says which callers a route serves.
 type access struct {
 	proof proof
-	// check refuses a caller who is known, and may not; nil refuses nobody.
+	// check refuses a known caller who lacks a right; nil refuses nobody.
 	check func(*call) error
 }
 
-// proof is by what a route knows its callers.
+// proof is how a caller of a route proves who they are.
 type proof int
 
 const (
-	// byPrincipal: the caller proves who they are.
+	// byPrincipal: the caller is identified by an API token, a certificate or the user of the
+	// connection.
 	byPrincipal proof = iota + 1
-	// byCapabilityOnly: the secret is in the path, and the handler looks it up. An API
-	// token that is shown as well has to be right.
+	// byCapabilityOnly: the secret is in the path, and the handler looks it up. If an API token
+	// is shown too, it has to be right.
 	byCapabilityOnly
-	// byUser: the kernel tells the user of the connection, and check whether that one is
-	// served. Nothing else is asked for.
+	// byUser: the kernel tells the user of the connection, and check decides whether that user
+	// is served. Nothing else is asked for.
 	byUser
 	// byNothing: everybody is served.
 	byNothing
@@ -47,12 +48,12 @@ var (
 	toUse = access{byPrincipal, func(c *call) error { return c.toReach(c.param("session"), principal.UseAny) }}
 	// toSee is for those who may read the session in the path.
 	toSee = access{byPrincipal, func(c *call) error { return c.toReach(c.param("session"), principal.Read) }}
-	// toTakeOver is for those who may have the session in the path by hand, whoever's it is.
+	// toTakeOver is for those who may take over the session in the path, whoever opened it.
 	toTakeOver = access{byPrincipal, (*call).toTakeOver}
 	// onEvidence is for those who may read the bundle in the path.
 	onEvidence = access{byPrincipal, (*call).toReadEvidence}
-	// toSeeProfile is for those who may read the record of the profile in the path: of
-	// any profile of theirs, or of one that they have a session on.
+	// toSeeProfile is for those who may read the record of the profile in the path, because of
+	// their right, or because they have a session on it.
 	toSeeProfile = access{byPrincipal, func(c *call) error {
 		profile := c.param("profile")
 		if c.who.May(principal.Read, profile) || slices.Contains(c.ownProfiles(), profile) {
@@ -72,8 +73,8 @@ func onProfile(right principal.Right) access {
 	}}
 }
 
-// forRole is for those who have one of the rights, whatever their profiles are. What is
-// not about profiles is served whole; else the handler looks at each profile.
+// forRole is for those who have one of the rights on any profile. An answer that is not about
+// profiles is served completely; otherwise the handler checks each profile.
 func forRole(rights ...principal.Right) access {
 	return access{byPrincipal, func(c *call) error {
 		if !slices.ContainsFunc(rights, c.who.Role.Has) {
@@ -112,8 +113,8 @@ func textOf(err error) string {
 	return err.Error()
 }
 
-// toReach refuses a caller who may not have a session: it is not their own, and they do
-// not have the right for those of others.
+// toReach refuses a caller who may not reach a session: it is not their own, and they do not
+// have the right for the sessions of others.
 func (c *call) toReach(sessionID string, others principal.Right) error {
 	if c.who.Role.Has(others) && slices.Equal(c.who.Profiles, principal.EveryProfile) {
 		return nil
@@ -133,8 +134,8 @@ func (c *call) toReach(sessionID string, others principal.Right) error {
 	return c.forbidden(others, s.ProfileID)
 }
 
-// toTakeOver refuses a caller who may take over no session of the profile: that the session
-// is their own does not help.
+// toTakeOver refuses a caller who may not take over sessions of the profile. That the session
+// is the caller's own makes no difference.
 func (c *call) toTakeOver() error {
 	if !c.who.Role.Has(principal.TakeOver) {
 		return c.forbidden(principal.TakeOver, "")
@@ -196,17 +197,17 @@ func (c *call) toReadEvidence() error {
 	return nil
 }
 
-// toOpen refuses a caller who may not open the manifest's profile, or would make it
-// without the right to. A caller who has a profile made by its first session has to be
-// one who makes profiles.
+// toOpen refuses a caller who may not open the manifest's profile, or would create it without
+// the right to. A caller whose first session creates the profile needs the right to make
+// profiles.
 //
-// Of a manifest that names no profile the service considers only those that the caller may
+// For a manifest that names no profile, the service considers only profiles that the caller may
 // open.
 func (c *call) toOpen(m *api.Manifest) error {
 	if err := c.toOpenProfile(m.ProfileID); err != nil {
 		return err
 	}
-	if most := c.who.TopPriority(); m.Priority > most && m.Priority <= lease.MaxPriority { // a higher one is no priority
+	if most := c.who.TopPriority(); m.Priority > most && m.Priority <= lease.MaxPriority { // a priority above the maximum is refused elsewhere
 		p := api.Refuse(api.CodeForbidden, "priority %d: you are %s, and may ask for %d at most: who runs this sidecar gives more by max_priority in the file of --tokens", m.Priority, c.who, most)
 		p.Field = "priority"
 		c.denials.note(c, p)
@@ -230,7 +231,8 @@ func (c *call) toOpen(m *api.Manifest) error {
 	return err
 }
 
-// toOpenProfile refuses a caller who may not open the profile, or where none is named any.
+// toOpenProfile refuses a caller who may not open the profile or, if none is named, any
+// profile.
 func (c *call) toOpenProfile(profile string) error {
 	if c.mayOne(principal.Open, profile) {
 		return nil
@@ -238,7 +240,8 @@ func (c *call) toOpenProfile(profile string) error {
 	return c.forbidden(principal.Open, profile)
 }
 
-// mayOne tells whether the caller may do something to the profile, or where none is named to any.
+// mayOne tells whether the caller may do something to the profile or, if none is named, to any
+// profile.
 func (c *call) mayOne(what principal.Right, profile string) bool {
 	if profile == "" {
 		return c.who.Role.Has(what)
@@ -246,7 +249,7 @@ func (c *call) mayOne(what principal.Right, profile string) bool {
 	return c.who.May(what, profile)
 }
 
-// identify finds out who asks, as far as the route wants that.
+// identify finds out who the caller is, as far as the route needs that.
 func (c *call) identify() error {
 	kind := c.route.access.proof
 	if kind == byNothing || kind == byUser || kind == byCapabilityOnly && len(c.apiTokens) == 0 {
@@ -270,7 +273,7 @@ func (c *call) identify() error {
 	return nil
 }
 
-// take has the call be the principal's.
+// take makes the call one of this principal.
 func (c *call) take(who principal.Principal) {
 	c.who = who
 	c.r = c.r.WithContext(principal.In(c.r.Context(), who))
@@ -295,7 +298,7 @@ func (c *call) forbidden(right principal.Right, profile string) error {
 	return p
 }
 
-// user is what the kernel said of a connection when it was accepted.
+// user is what the kernel said about the peer of a connection when it was accepted.
 type user struct {
 	uid *uint32
 	err error
@@ -303,8 +306,8 @@ type user struct {
 
 type userKey struct{}
 
-// ConnContext asks the kernel once who is at the other end of a connection. It is for
-// http.Server.ConnContext: without it nobody is proved by their user.
+// ConnContext asks the kernel once which user is at the other end of a connection. It is meant
+// for http.Server.ConnContext: without it nobody can be identified by their user.
 func ConnContext(ctx context.Context, conn net.Conn) context.Context {
 	if over, ok := conn.(interface{ NetConn() net.Conn }); ok { // TLS
 		conn = over.NetConn()
@@ -320,8 +323,8 @@ func ConnContext(ctx context.Context, conn net.Conn) context.Context {
 	return context.WithValue(ctx, userKey{}, u)
 }
 
-// userOf is the user of the request's connection, nil where there is none on this host,
-// or why it is not known.
+// userOf is the user of the request's connection; nil if the peer is not on this host. The
+// error says why it is not known.
 func userOf(r *http.Request) (*uint32, error) {
 	u, ok := r.Context().Value(userKey{}).(user)
 	if !ok {
@@ -330,8 +333,8 @@ func userOf(r *http.Request) (*uint32, error) {
 	return u.uid, u.err
 }
 
-// certificateOf is the client's certificate, which the handshake verified; nil where
-// there is none.
+// certificateOf is the client's certificate, which the handshake has verified; nil if there is
+// none.
 func certificateOf(r *http.Request) *x509.Certificate {
 	if r.TLS == nil || len(r.TLS.VerifiedChains) == 0 {
 		return nil
@@ -339,7 +342,7 @@ func certificateOf(r *http.Request) *x509.Certificate {
 	return r.TLS.VerifiedChains[0][0]
 }
 
-// forwarding are the headers that proxies add. None of the clients sends one by itself.
+// forwarding are the headers that proxies add. No supported client sends one of them by itself.
 var forwarding = []string{"Forwarded", "Via", "X-Forwarded-For", "X-Forwarded-Host", "X-Forwarded-Proto", "X-Real-Ip"}
 
 // proxied tells whether the request came through a proxy, as far as can be seen.
@@ -347,8 +350,7 @@ func (c *call) proxied() bool {
 	return c.fromTrustedProxy() || slices.ContainsFunc(forwarding, func(name string) bool { return c.r.Header.Get(name) != "" })
 }
 
-// fromTrustedProxy tells whether the connection is that of a proxy which the operator
-// named.
+// fromTrustedProxy tells whether the connection comes from a proxy that the operator named.
 func (c *call) fromTrustedProxy() bool {
 	addr, err := netip.ParseAddrPort(c.r.RemoteAddr)
 	return err == nil && slices.ContainsFunc(c.o.TrustedProxies, func(p netip.Prefix) bool { return p.Contains(addr.Addr().Unmap()) })

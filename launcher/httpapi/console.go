@@ -9,9 +9,9 @@ import (
 	"leasehold/launcher/principal"
 )
 
-// The pages of the console. The handler of Options.Console finds in the request which of
-// them is asked for: Request.Pattern is that of the route, and the path value "profile" is
-// set. The principal is in its context.
+// These are the pages of the console. The handler of Options.Console sees in the request which
+// page is asked for: Request.Pattern is the route's pattern, and the path value "profile" is
+// set. The principal is in the request's context.
 
 // maxForm bounds a form of the console, in bytes.
 const maxForm = 64 << 10
@@ -41,9 +41,9 @@ func consolePage(c *call) error {
 	return c.pass(c.o.Console)
 }
 
-// consoleForm passes a form on, if it was sent by a page of this server. Another origin's
-// page may send a form without asking first, so the browser has to say where it comes from;
-// the guard has refused every other place.
+// consoleForm passes a form on if a page of this server sent it. A page of another origin may
+// send a form without asking first, so the browser has to say where the form comes from; the
+// guard has refused all other origins.
 func consoleForm(c *call) error {
 	given := c.r.Header.Get("Content-Type")
 	if mediaType, _, err := mime.ParseMediaType(given); err != nil || mediaType != "application/x-www-form-urlencoded" {
@@ -55,7 +55,7 @@ func consoleForm(c *call) error {
 		return api.Invalid("", "a form is taken from a page of this server only, and nothing says that this one is: programs use /v1/profiles/{profile}/review and /hold")
 	}
 	c.r.Body = http.MaxBytesReader(c.w, c.r.Body, maxForm)
-	_ = http.NewResponseController(c.w).SetReadDeadline(time.Now().Add(bodyTimeout)) // where it cannot be set, the server's own limit counts
+	_ = http.NewResponseController(c.w).SetReadDeadline(time.Now().Add(bodyTimeout)) // if it cannot be set, the server's own limit applies
 	if err := c.r.ParseForm(); err != nil {
 		return api.Invalid("", "the form cannot be read: %v", err)
 	}

@@ -9,11 +9,11 @@ import (
 	"leasehold/launcher/api"
 )
 
-// maxDenials is how many refusals a minute are logged one by one: whoever is refused can
-// ask again as often as they like, and must not fill the disk.
+// maxDenials is how many refusals a minute are logged one by one: a refused caller can ask
+// again as often as they like, and must not fill the disk.
 const maxDenials = 100
 
-// denials logs who was refused, and what.
+// denials logs who was refused what.
 type denials struct {
 	log zerolog.Logger
 

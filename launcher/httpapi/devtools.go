@@ -15,7 +15,7 @@ import (
 	"leasehold/launcher/principal"
 )
 
-// endpoint is a session with the websocket URLs under which the caller reaches it.
+// endpoint is a session together with the websocket URLs by which the caller reaches it.
 type endpoint struct {
 	session api.Session
 	// page returns the URL of one target.
@@ -35,7 +35,7 @@ func discoveryRoutes() []route {
 		jsonRoutes("/s/{capability}", forCapability, capabilityVersion, inSession(byCapability, protocol), byCapability))
 }
 
-// dedicatedRoutes are Chrome's own URL layout, bound to one session.
+// dedicatedRoutes are the routes of Chrome's own URL layout, bound to one session.
 func dedicatedRoutes(sessionID string) []route {
 	return append(
 		jsonRoutes("", byPortUser(sessionID), inSession(byPort, version), inSession(byPort, protocol), byPort),
@@ -44,13 +44,13 @@ func dedicatedRoutes(sessionID string) []route {
 	)
 }
 
-// jsonRoutes are Chrome's endpoints below one base. Version and protocol do not need a
-// session everywhere, the others do.
+// jsonRoutes are Chrome's endpoints below one base URL. version and protocol may work without a
+// session, the others need one.
 func jsonRoutes(base string, a access, version, protocol handler, find finder) []route {
 	get := func(path string, serve handler) route {
 		return route{method: http.MethodGet, pattern: base + path, access: a, serve: serve}
 	}
-	// Chrome takes GET here, although it changes something.
+	// Chrome accepts GET here, although it changes something.
 	act := func(path string, on func(api.Service, context.Context, string, string) error, done string) route {
 		rt := get(path, inSession(find, onTarget(on, done)))
 		rt.changes = true
@@ -83,8 +83,8 @@ func inSession(find finder, serve func(*call, endpoint) error) handler {
 	}
 }
 
-// manifest reads a one-shot URL: who asks, and for what. Names that are missing are
-// filled in, so that a URL that is made of the manifest means the same session later.
+// manifest reads a one-shot URL: who asks, and for what. It fills in missing names, so that a
+// URL made from the manifest later means the same session.
 func (c *call) manifest() (api.Manifest, error) {
 	if c.queryErr != nil {
 		return api.Manifest{}, api.Invalid("", "the query cannot be read: %v", c.queryErr)
@@ -103,8 +103,8 @@ func (c *call) manifest() (api.Manifest, error) {
 	return m, m.Check()
 }
 
-// peer names a worker that does not name itself: the address it calls from, without
-// the port, which is another one for each connection.
+// peer is the name of a worker that does not name itself: the address from which it calls,
+// without the port, which differs for each connection.
 func (c *call) peer() string {
 	if host, _, err := net.SplitHostPort(c.r.RemoteAddr); err == nil && host != "" {
 		return host
@@ -112,8 +112,8 @@ func (c *call) peer() string {
 	return "anonymous"
 }
 
-// identity is the worker and the task that a query names. A worker that it does not
-// name is the peer; a task that it does not name is "".
+// identity returns the worker and the task that the query names. A worker without a name is
+// named after its peer; a task without one is "".
 func (c *call) identity() (worker, task string) {
 	worker, task = c.query.Get("worker"), c.query.Get("task")
 	if worker == "" {
@@ -128,7 +128,7 @@ func (c *call) identity() (worker, task string) {
 	return worker, task
 }
 
-// ephemeral tells whether the URL is of an ephemeral session.
+// ephemeral tells whether the URL asks for an ephemeral session.
 func (c *call) ephemeral() (bool, error) {
 	if !c.query.Has("ephemeral") {
 		return false, nil
@@ -137,8 +137,8 @@ func (c *call) ephemeral() (bool, error) {
 	return m.Ephemeral, err
 }
 
-// byIdentity finds the living session of the profile, worker and task that the URL
-// names; of any profile where it names none.
+// byIdentity finds the living session of the profile, worker and task that the URL names; if it
+// names no profile, on any profile.
 func byIdentity(c *call) (endpoint, error) {
 	profile := c.param("profile")
 	worker, task := c.identity()
@@ -170,7 +170,7 @@ func byIdentity(c *call) (endpoint, error) {
 	}, nil
 }
 
-// sessionOf finds the caller's living session of these names.
+// sessionOf finds the caller's living session with these names.
 func (c *call) sessionOf(profile, worker, task string, ephemeral bool) (api.Session, error) {
 	s, ok := c.svc.SessionOf(c.r.Context(), profile, worker, task, ephemeral)
 	if !ok && profile == "" {
@@ -182,7 +182,7 @@ func (c *call) sessionOf(profile, worker, task string, ephemeral bool) (api.Sess
 	return s, nil
 }
 
-// byCapability finds the session whose capability, or ticket, is in the path.
+// byCapability finds the session whose capability or ticket is in the path.
 func byCapability(c *call) (endpoint, error) {
 	capability := c.param("capability")
 	t, ok, err := c.useTicket()
@@ -202,7 +202,7 @@ func byCapability(c *call) (endpoint, error) {
 	return c.endpointOf(s, capability), nil
 }
 
-// endpointOf is a session under URLs with a capability or a ticket.
+// endpointOf is a session with the URLs of a capability or a ticket.
 func (c *call) endpointOf(s api.Session, capability string) endpoint {
 	return endpoint{
 		session: s,
@@ -243,7 +243,7 @@ func oneShotVersion(c *call) error {
 	return c.answerVersion(c.oneShotURL(m.Query(), m.ProfileID))
 }
 
-// oneShotURL is the websocket URL that takes the lease of a profile, or of any that fits.
+// oneShotURL is the websocket URL that takes the lease of the profile, or of any that fits.
 func (c *call) oneShotURL(query url.Values, profile string) string {
 	if profile == "" {
 		return c.websocketURL(query, anyProfile, "devtools", "browser")
@@ -254,13 +254,13 @@ func (c *call) oneShotURL(query url.Values, profile string) string {
 // ticketProfile is the profile in the URL of a ticket.
 func ticketProfile(m api.Manifest) string { return cmp.Or(m.ProfileID, anyProfile) }
 
-// anyProfile stands in URLs for the profile, where the manifest names none.
+// anyProfile stands in URLs in the place of the profile if the manifest names none.
 const anyProfile = "any"
 
-// answerRefusedLater refuses a query that cannot be a manifest. Of a discovery that is
-// refused Playwright tells only the status, and guesses that this is no DevTools server; of
-// an upgrade it tells the reason. So it is answered with a URL whose upgrade is refused for
-// that reason. Playwright alone asks with a slash at the end.
+// answerRefusedLater refuses a query that is not a valid manifest. If a discovery request is
+// refused, Playwright reports only the status, and guesses that this is no DevTools server; if
+// an upgrade is refused, it reports the reason. So the discovery is answered with a URL whose
+// upgrade is refused for that reason. Only Playwright asks with a slash at the end.
 func (c *call) answerRefusedLater(err error) error {
 	var p *api.Problem
 	if !errors.As(err, &p) || p.Code != api.CodeInvalidRequest || c.queryErr != nil || !strings.HasSuffix(c.r.URL.Path, "/") {
@@ -273,7 +273,7 @@ func (c *call) answerRefusedLater(err error) error {
 	return c.answerVersion(c.oneShotURL(c.query, profile))
 }
 
-// capabilityVersion takes no lease either where the path has a ticket.
+// capabilityVersion takes no lease either, if the path has a ticket.
 func capabilityVersion(c *call) error {
 	t, ok, err := c.useTicket()
 	if err != nil {
@@ -298,7 +298,7 @@ func (c *call) answerVersion(webSocketURL string) error {
 	})
 }
 
-// oneShotProtocol needs no session, and names the one that there may be.
+// oneShotProtocol needs no session, but uses the one that the URL names if it exists.
 func oneShotProtocol(c *call) error {
 	worker, task := c.identity()
 	ephemeral, err := c.ephemeral()
@@ -336,8 +336,8 @@ func (e endpoint) target(t api.Target) target {
 	return target{ID: t.ID, Title: t.Title, Type: t.Type, URL: t.URL, DevtoolsFrontendURL: frontendURL(page), WebSocketDebuggerURL: page}
 }
 
-// frontendURL is where a Chrome shows the tools for a page: it has them itself, so that the
-// page's URL, with a capability in it, is told to nobody else.
+// frontendURL is the URL at which a Chrome shows the DevTools for a page. Chrome has them built
+// in, so nobody else learns the page's URL, which contains a capability.
 func frontendURL(page string) string {
 	scheme, rest, _ := strings.Cut(page, "://")
 	return "devtools://devtools/bundled/inspector.html?" + scheme + "=" + strings.NewReplacer("%3A", ":", "%2F", "/").Replace(url.QueryEscape(rest))
@@ -367,7 +367,7 @@ func newTarget(c *call, e endpoint) error {
 	return c.json(http.StatusOK, e.target(t))
 }
 
-// onTarget does something to the target that the path names, and answers done.
+// onTarget does something to the target that the path names, and then answers with done.
 func onTarget(do func(api.Service, context.Context, string, string) error, done string) func(*call, endpoint) error {
 	return func(c *call, e endpoint) error {
 		if err := do(c.svc, c.r.Context(), e.session.SessionID, c.param("target")); err != nil {

@@ -17,13 +17,13 @@ import (
 	"leasehold/lease"
 )
 
-// Server-sent events. An event of a profile has no name, so that the onmessage of an
-// EventSource gets it, and is the JSON that NATS has. What the stream says of itself has a
-// name: gap, store, end.
+// Server-sent events. A profile's event has no name, so that the onmessage of an EventSource
+// receives it; its data is the same JSON as on NATS. What the stream says about itself has a
+// name: gap, store or end.
 
 const (
-	// heartbeatEvery is the time after which a stream without events sends a comment, and
-	// the place that it has come to.
+	// heartbeatEvery is the time after which a stream without events sends a comment, and the
+	// place that it has reached.
 	heartbeatEvery = 15 * time.Second
 	// clientRetry is how long a client waits before it connects again, in milliseconds.
 	clientRetry = 2000
@@ -31,19 +31,19 @@ const (
 
 func eventRoutes() []route {
 	follow := v1(http.MethodGet, "/events", forRole(principal.Read), streamEvents)
-	follow.changes = true // a HEAD would never be answered
+	follow.changes = true // a HEAD request would never be answered
 	return []route{follow}
 }
 
-// sendTimeout is how long a client may take to accept what is sent, before it is cut. A test
+// sendTimeout is how long a client may take to accept what is sent before it is cut off. A test
 // makes it shorter.
 var sendTimeout = 20 * time.Second
 
-// eventFilter is which events a stream has.
+// eventFilter says which events a stream has.
 type eventFilter struct {
 	who      principal.Principal
-	profiles principal.Patterns // none: all
-	kinds    []string           // none: all
+	profiles principal.Patterns // empty: all
+	kinds    []string           // empty: all
 }
 
 func (f eventFilter) has(e lease.Event) bool {
@@ -51,8 +51,8 @@ func (f eventFilter) has(e lease.Event) bool {
 		(len(f.kinds) == 0 || slices.Contains(f.kinds, e.Kind()))
 }
 
-// listed are the values of a parameter that may be repeated, and whose values may be several
-// with commas between.
+// listed are the values of a parameter that may be repeated, and may have several values
+// separated by commas.
 func (c *call) listed(name string) (all []string) {
 	for _, said := range c.query[name] {
 		for one := range strings.SplitSeq(said, ",") {
@@ -80,7 +80,7 @@ func (c *call) eventsAsked() (f eventFilter, after lease.Place, err error) {
 			return f, after, api.Invalid("profile", "%v", err)
 		}
 	}
-	// An EventSource that connects again sends the header; its URL still has the query.
+	// An EventSource that reconnects sends this header; its URL still has the query.
 	said := c.r.Header.Get("Last-Event-ID")
 	if said == "" {
 		said = c.query.Get("last_event_id")
@@ -142,9 +142,9 @@ func (c *call) startEventStream() (*eventStream, error) {
 	s := &eventStream{c: c, control: http.NewResponseController(c.w)}
 	h := c.w.Header()
 	h.Set("Content-Type", "text/event-stream; charset=utf-8")
-	h.Set("X-Accel-Buffering", "no") // reverse proxies pass it on at once
+	h.Set("X-Accel-Buffering", "no") // tells reverse proxies not to buffer
 	c.w.WriteHeader(http.StatusOK)
-	c.log() // the line does not wait for the stream's end
+	c.log() // the line in the log does not wait for the stream's end
 	fmt.Fprintf(&s.buf, "retry: %d\n\n", clientRetry)
 	s.send()
 	return s, nil
@@ -152,7 +152,8 @@ func (c *call) startEventStream() (*eventStream, error) {
 
 func (s *eventStream) comment(text string) { fmt.Fprintf(&s.buf, ": %s\n\n", text) }
 
-// place has the client go on from there when it connects again. It is no event to it.
+// place tells the client from where to go on when it reconnects. It is no event for its
+// handlers.
 func (s *eventStream) place(at lease.Place) {
 	if id := at.String(); at != lease.PlaceNow && id != s.id {
 		s.id = id
@@ -160,16 +161,16 @@ func (s *eventStream) place(at lease.Place) {
 	}
 }
 
-// news is an event of the stream itself.
+// news sends an event about the stream itself.
 func (s *eventStream) news(name string, what map[string]any) {
 	b, err := encode(what)
 	if err != nil {
-		return // maps of texts can always be written
+		return // a map of texts can always be encoded
 	}
 	fmt.Fprintf(&s.buf, "event: %s\ndata: %s\n\n", name, strings.TrimSpace(string(b)))
 }
 
-// batch writes a batch, as far as the filter lets it pass.
+// batch sends those events of a batch that pass the filter.
 func (s *eventStream) batch(b api.EventBatch, f eventFilter) {
 	switch b.Lost {
 	case lease.LostOldest:
@@ -194,8 +195,8 @@ func (s *eventStream) batch(b api.EventBatch, f eventFilter) {
 	}
 }
 
-// oneLine is JSON without line breaks, which would end the field of an event. Launchers write
-// none.
+// oneLine is JSON without line breaks, which would end the field of an event. Launchers do not
+// write any.
 func oneLine(data []byte) []byte {
 	if !bytes.ContainsAny(data, "\r\n") {
 		return data
@@ -207,12 +208,12 @@ func oneLine(data []byte) []byte {
 	return b.Bytes()
 }
 
-// send sends what was written. It is false where the client is gone, or too slow.
+// send sends what was written. It returns false if the client is gone, or too slow.
 func (s *eventStream) send() bool {
 	if s.buf.Len() == 0 {
 		return true
 	}
-	_ = s.control.SetWriteDeadline(time.Now().Add(sendTimeout)) // where it cannot be set, a client that is gone ends its stream
+	_ = s.control.SetWriteDeadline(time.Now().Add(sendTimeout)) // if it cannot be set, a client that is gone ends its stream
 	_, err := s.c.w.Write([]byte(s.buf.String()))
 	s.buf.Reset()
 	if err == nil {

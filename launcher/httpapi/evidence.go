@@ -31,15 +31,15 @@ func answerBundles(c *call, bundles []api.Bundle) error {
 	return answerPage(bundleOrder)(c, bundles)
 }
 
-// answerManifest sends a bundle's manifest byte for byte: the hash of these bytes links
+// answerManifest sends a bundle's manifest byte for byte, because the hash of these bytes links
 // the profile's next bundle to it.
 func answerManifest(c *call, manifest json.RawMessage) error {
 	c.bytes(http.StatusOK, "application/json", manifest)
 	return nil
 }
 
-// getEvidencePart answers with what a page in somebody's account left behind: a
-// browser that shows it must not run it.
+// getEvidencePart answers with data that a page in somebody's account left behind: a browser
+// that shows it must not run it.
 func getEvidencePart(c *call) error {
 	stored, err := c.flag("stored")
 	if err != nil {
@@ -57,7 +57,7 @@ func getEvidencePart(c *call) error {
 	return nil
 }
 
-// flag is a parameter of the query that is true or false; false where there is none.
+// flag is a parameter of the query that is true or false; it is false if missing.
 func (c *call) flag(name string) (bool, error) {
 	said := c.query.Get(name)
 	if said == "" {

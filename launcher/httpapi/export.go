@@ -10,9 +10,9 @@ import (
 // exportStall bounds how long a client may take to read the next piece of an export.
 const exportStall = 30 * time.Second
 
-// exportEvidence answers with a bundle as one file. It was read and checked before the
-// first byte is sent. What goes wrong after that ends the connection, so that no client
-// takes half a file for a whole one.
+// exportEvidence answers with a bundle as one file. The bundle was read and checked before the
+// first byte is sent. An error after that ends the connection, so that no client takes half a
+// file for a whole one.
 func exportEvidence(c *call) error {
 	q := api.EvidenceExport{Format: c.query.Get("format")}
 	var err error
@@ -29,7 +29,7 @@ func exportEvidence(c *call) error {
 	h := c.w.Header()
 	h.Set("Content-Type", e.MediaType)
 	h.Set("Content-Disposition", `attachment; filename="`+e.FileName+`"`)
-	h.Set("Content-Security-Policy", "sandbox; default-src 'none'") // where a browser shows it all the same
+	h.Set("Content-Security-Policy", "sandbox; default-src 'none'") // for a browser that shows it all the same
 	c.w.WriteHeader(http.StatusOK)
 	if c.r.Method == http.MethodHead {
 		return nil
@@ -41,17 +41,18 @@ func exportEvidence(c *call) error {
 		}
 		panic(http.ErrAbortHandler)
 	}
-	_ = control.SetWriteDeadline(time.Time{}) // where it cannot be set, there is none
+	_ = control.SetWriteDeadline(time.Time{}) // if it cannot be set, there was none
 	return nil
 }
 
-// patient writes to a client that reads, at whatever pace, and gives up on one that stalls.
+// patient writes to a client for as long as it reads, however slowly, and gives up on one that
+// stalls.
 type patient struct {
 	w       http.ResponseWriter
 	control *http.ResponseController
 }
 
 func (p patient) Write(b []byte) (int, error) {
-	_ = p.control.SetWriteDeadline(time.Now().Add(exportStall)) // where it cannot be set, the export waits
+	_ = p.control.SetWriteDeadline(time.Now().Add(exportStall)) // if it cannot be set, the export waits
 	return p.w.Write(b)
 }

@@ -10,9 +10,9 @@ import (
 	"leasehold/launcher/api"
 )
 
-// guard refuses what a web page in somebody's browser could have sent: through a name
-// that was made to resolve to this host, or from another origin's script, form or
-// image.
+// guard refuses requests that a web page in somebody's browser could have sent: through a host
+// name that was made to resolve to this host, or from a script, form or image of another
+// origin.
 func (c *call) guard() error {
 	if !c.hostAllowed(c.r.Host) {
 		return api.Refuse(api.CodeForbidden, "host %q is not this server's: want an IP address, localhost, or the advertised URL's host", clip(c.r.Host))
@@ -25,8 +25,8 @@ func (c *call) guard() error {
 			return api.Refuse(api.CodeForbidden, "origin %q is not this server's own", clip(origin))
 		}
 	}
-	// Only browsers send this header, and pages cannot change it. Another port of the
-	// same host is "same-site".
+	// Only browsers send this header, and pages cannot change it. Another port of the same host
+	// counts as "same-site".
 	switch site := c.r.Header.Get("Sec-Fetch-Site"); site {
 	case "", "none", "same-origin":
 		return nil
@@ -35,14 +35,14 @@ func (c *call) guard() error {
 	}
 }
 
-// devtoolsOrigin is that of the tools that a Chrome has itself. No page has it.
+// devtoolsOrigin is the origin of the DevTools that are built into Chrome. No page has it.
 const devtoolsOrigin = "devtools://devtools"
 
-// maxRepeated bounds, in bytes, how much of a caller's text is repeated in answers and
-// in the log. The longest profile id fits, with a path in front of it.
+// maxRepeated bounds, in bytes, how much of a caller's text is repeated in answers and in the
+// log. The longest profile id with a path in front of it fits.
 const maxRepeated = 200
 
-// clip cuts a text of the caller's for an answer or the log.
+// clip cuts a caller's text for an answer or the log.
 func clip(s string) string {
 	if len(s) > maxRepeated {
 		return s[:maxRepeated] + "..."
@@ -50,8 +50,8 @@ func clip(s string) string {
 	return s
 }
 
-// hostAllowed reports whether a Host header names this server, without a DNS lookup,
-// which somebody else could answer.
+// hostAllowed reports whether a Host header names this server. It does no DNS lookup, since
+// somebody else could answer that.
 func (s *server) hostAllowed(hostport string) bool {
 	u, err := url.Parse("http://" + hostport)
 	if err != nil || u.Host != hostport || u.Hostname() == "" || u.User != nil {
@@ -75,8 +75,8 @@ func (c *call) ownOrigins() []string {
 	return []string{canonicalOrigin(direct.String()), canonicalOrigin(outside.Scheme + "://" + outside.Host)}
 }
 
-// canonicalOrigin returns scheme://host:port in lower case, and for a text that is no
-// origin something that no origin equals.
+// canonicalOrigin returns scheme://host:port in lower case. For a text that is not an origin it
+// returns something that equals no origin.
 func canonicalOrigin(origin string) string {
 	u, err := url.Parse(strings.ToLower(origin))
 	if err != nil || u.Hostname() == "" || u.User != nil || u.RawQuery != "" || u.Fragment != "" || (u.Path != "" && u.Path != "/") {

@@ -1,15 +1,14 @@
-// Package httpapi carries the launcher's Service over HTTP: the CDP websocket in
-// its one-shot and its capability form, Chrome's own /json endpoints below both,
-// the REST surface under /v1, its OpenAPI description, and the probes.
+// Package httpapi serves the launcher's Service over HTTP: the CDP websocket in its one-shot
+// and its capability form, Chrome's own /json endpoints below both, the REST interface under
+// /v1 with its OpenAPI description, and the probes.
 //
-// Every request passes the same checks first: Host, Origin and Sec-Fetch-Site, then who
-// asks (or the capability in the path), then whether they may. Every refusal is an
-// application/problem+json document; at a websocket upgrade its reason also stands
-// in the HTTP status line.
+// Every request passes the same checks first: Host, Origin and Sec-Fetch-Site, then who asks
+// (or the capability in the path), then whether they may. Every refusal is an
+// application/problem+json document; the answer to a websocket upgrade has the reason in the
+// HTTP status line, too.
 //
-// The package does not frame websocket messages: after the 101 the socket belongs to
-// an api.Connection. That needs HTTP/1.1, so where TLS is served "h2" must not be
-// negotiated.
+// The package does not frame websocket messages: after the 101 the socket belongs to an
+// api.Connection. That needs HTTP/1.1, so a TLS server must not negotiate "h2".
 package httpapi
 
 import (
@@ -29,43 +28,43 @@ import (
 	"leasehold/launcher/principal"
 )
 
-// Options say how a surface is reached and who may use it.
+// Options say how the service is reached, and who may use it.
 type Options struct {
-	// ListenAddr is the host:port that is served. Requests may name its host in the
-	// Host header.
+	// ListenAddr is the host:port that is served. Requests may have its host in the Host
+	// header.
 	ListenAddr string
-	// AdvertiseURL is the http or https URL, with or without a path, under which
-	// others reach this surface. If it is empty, the URLs in answers repeat the
-	// request's Host. Dedicated ignores it.
+	// AdvertiseURL is the http or https URL, with or without a path, under which other hosts
+	// reach this server. If it is empty, the URLs in answers repeat the request's Host.
+	// Dedicated ignores it.
 	AdvertiseURL string
-	// Gate tells who asks. Without one nobody is known.
+	// Gate tells who the caller is. Without a gate nobody is known.
 	Gate *principal.Gate
 	// TrustedProxies are the peers whose X-Forwarded-Proto and X-Forwarded-Host count.
 	// Dedicated ignores them.
 	TrustedProxies []netip.Prefix
-	// Referrals are how callers with an API token are sent on to a profile's home; nil where
-	// no other launcher is. Dedicated ignores them.
+	// Referrals send callers with an API token on to a profile's home; nil if there are no
+	// other launchers. Dedicated ignores them.
 	Referrals *Referrals
-	// Tracer takes the trace that a request for a lease names; nil: nobody does.
+	// Tracer continues the trace that a request for a lease names; nil: no traces.
 	Tracer *tracing.Tracer
 	// TLS says that the listener speaks TLS.
 	TLS bool
 	Log zerolog.Logger
-	// Metrics answers /metrics, and Console / and what is below /console (see
-	// consoleRoutes). Where one is nil, the answer is not_found.
+	// Metrics answers /metrics, and Console answers / and everything below /console (see
+	// consoleRoutes). If one is nil, the answer is not_found.
 	Metrics http.Handler
 	Console http.Handler
 }
 
-// New serves the whole outside contract of a launcher.
+// New serves the whole HTTP interface of a launcher.
 func New(svc api.Service, o Options) http.Handler {
 	return newServer(svc, o, publicRoutes())
 }
 
-// Dedicated serves one session, with Chrome's own URL layout at the root, on a port of
-// its own. Its clients cannot show anything, so the port belongs on loopback, where the
-// kernel knows their users: it serves the user who opened the session, and admins. The
-// session is looked up at each request; it need not exist before.
+// Dedicated serves one session, with Chrome's own URL layout at the root, on a port of its own.
+// Its clients cannot show any credential, so the port has to be on loopback, where the kernel
+// knows their users: it serves the user who opened the session, and admins. The session is
+// looked up at each request; it need not exist before.
 func Dedicated(svc api.Service, sessionID string, o Options) http.Handler {
 	o.AdvertiseURL, o.TrustedProxies, o.Referrals = "", nil, nil
 	return newServer(svc, o, dedicatedRoutes(sessionID))
@@ -103,35 +102,34 @@ type call struct {
 	*server
 	w *answer
 	r *http.Request
-	// segments is the path that is served, decoded; rawQuery is the query that goes
-	// with it.
+	// segments is the decoded path that is served; rawQuery is its query.
 	segments []string
 	rawQuery string
-	// routed is the request as the multiplexer matched it. It has the values of the
-	// pattern's names, and not the client's URL.
+	// routed is the request as the multiplexer matched it. It has the values of the pattern's
+	// names, but not the client's URL.
 	routed *http.Request
-	// route is that of the path and the method; allow lists the path's methods.
+	// route is the route for the path and the method; allow lists the methods of the path.
 	route route
 	allow []string
 	// query is the parsed query without the API token; queryErr says that it is malformed.
 	query    url.Values
 	queryErr error
-	// openURL is the URL in the query, on routes whose query has one.
+	// openURL is the URL in the query, for routes that take one.
 	openURL string
-	// apiTokens are those that the caller shows; the ones in the query come first.
+	// apiTokens are the tokens that the caller shows; those in the query come first.
 	apiTokens    []string
 	tokenInQuery bool
-	// who asks, once that is known.
+	// who is the caller, once that is known.
 	who principal.Principal
-	// ticket is the one in the path, where that is the caller's proof.
+	// ticket is the ticket in the path, if it is the caller's proof.
 	ticket *ticket
-	// onPort is the session of the dedicated port that the request came in on.
+	// onPort is the session of the dedicated port on which the request came in.
 	onPort  api.Session
 	upgrade bool
 	begun   time.Time
 }
 
-// param returns the path's value for a name in the route's pattern, or "".
+// param returns the value in the path for a name in the route's pattern, or "".
 func (c *call) param(name string) string {
 	if c.routed == nil {
 		return ""
@@ -156,9 +154,8 @@ func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	c.dispatch()
 }
 
-// handle checks and answers a request whose route was found. A route that serves
-// nothing stands for a method that the path does not have, and without any methods in
-// allow for a path that does not exist.
+// handle checks and answers a request whose route was found. A route without a handler stands
+// for a method that the path does not have; if allow is empty too, the path does not exist.
 func (c *call) handle(rt route, allow []string) {
 	c.route, c.allow = rt, allow
 	c.parseQuery(c.rawQuery)
@@ -177,7 +174,7 @@ func (c *call) handle(rt route, allow []string) {
 	}
 }
 
-// admit checks the credential, and that the request fits its route.
+// admit checks the credentials, and that the request fits its route.
 func (c *call) admit() error {
 	if err := c.identify(); err != nil {
 		return err

@@ -12,15 +12,15 @@ import (
 	"leasehold/lease"
 )
 
-// maxPage is how many things one answer has, at most and where the request does not say.
+// maxPage is the most items in one answer, and the number if the request names none.
 const maxPage = 1000
 
-// order is how a list is sorted, as far as its pages need it. The position of a thing is
-// a text, which the cursor of the next page carries.
+// order is how a list is sorted, as far as its pages need it. The position of an item is a
+// text, which the cursor of the next page carries.
 type order[T any] struct {
 	position func(T) string
-	// after tells whether a thing comes after a position at which there is nothing any
-	// more.
+	// after tells whether an item comes after a position, even if the item at that position is
+	// gone.
 	after func(T, string) bool
 }
 
@@ -32,16 +32,16 @@ func ascending[T any](position func(T) string) order[T] {
 // The orders of the lists.
 var (
 	sessionOrder = ascending(func(s api.Session) string { return fmt.Sprintf("%s %s", fixedTime(s.AcquiredAt), s.SessionID) })
-	// historyOrder is the order of the event stream, in which times need not rise. Only
-	// its oldest events leave, so what is there came after one that is not.
+	// historyOrder is the order of the event stream, in which times need not rise. Only the
+	// oldest events are ever removed, so whatever is there comes after an event that is gone.
 	historyOrder = order[lease.Event]{
 		func(e lease.Event) string {
 			return fmt.Sprintf("%d %d %s %s %s", e.Token, e.Sequence, fixedTime(e.At), e.Event, e.BlockedTaskID)
 		},
 		func(lease.Event, string) bool { return true },
 	}
-	// bundleOrder has the newest first, and what is not there any more was mostly at the
-	// end, where retention takes the oldest.
+	// bundleOrder has the newest bundle first. A bundle that is gone was probably near the end,
+	// since retention removes the oldest.
 	bundleOrder = order[api.Bundle]{bundlePosition, func(b api.Bundle, at string) bool { return bundlePosition(b) < at }}
 )
 
@@ -49,19 +49,20 @@ func bundlePosition(b api.Bundle) string {
 	return fmt.Sprintf("%020d %s %s", b.Token, fixedTime(b.At), b.EvidenceID)
 }
 
-// fixedTime is a time as text that sorts like it.
+// fixedTime writes a time as a text that sorts as the times do.
 func fixedTime(t time.Time) string { return t.UTC().Format("2006-01-02T15:04:05.000000000") }
 
-// list is an answer with several things: one page of them, and the cursor of the next,
+// list is an answer with several items: one page of them, and the cursor of the next page,
 // which is null at the end.
 type list[T any] struct {
 	Items []T     `json:"items"`
 	Next  *string `json:"next"`
-	// Truncated says of a history that its oldest events have left.
+	// Truncated says of a history that its oldest events have been removed.
 	Truncated bool `json:"truncated,omitempty"`
 }
 
-// page is what limit and next in the query ask for, of all things in their order.
+// page returns the page that limit and next in the query ask for, out of all items in their
+// order.
 func page[T any](c *call, all []T, o order[T]) (list[T], error) {
 	limit, at, err := c.pageAsked()
 	if err != nil {
@@ -128,7 +129,7 @@ func answerHistory(c *call, events []lease.Event) error {
 }
 
 // truncated tells whether the oldest events of a history are missing: a profile's first
-// transition has the number 1, and there is no conflict or late write before it.
+// transition has the number 1, and no conflict or late write can come before it.
 func truncated(events []lease.Event) bool {
 	for _, e := range events {
 		if e.Event != lease.EventConflict && e.Event != lease.EventLateWrite {

@@ -30,7 +30,7 @@ func probeRoutes() []route {
 	}
 }
 
-// pass hands the request to a handler of somebody else's.
+// pass hands the request to another handler.
 func (c *call) pass(h http.Handler) error {
 	if h == nil {
 		return api.Refuse(api.CodeNotFound, "this launcher does not serve that")

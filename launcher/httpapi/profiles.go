@@ -50,8 +50,8 @@ func profileID(c *call) (string, error) {
 	return profile, nil
 }
 
-// profileList is a page of profiles. StaleSince is since when the lease store cannot be
-// reached, so that the list has what was seen before; zero: it can.
+// profileList is a page of profiles. StaleSince is the time since which the lease store cannot
+// be reached, so that the list shows what was seen before; zero: the store can be reached.
 type profileList struct {
 	list[lease.Record]
 	StaleSince time.Time `json:"stale_since,omitzero"`
@@ -89,8 +89,8 @@ func listProfiles(c *call) error {
 	return c.json(http.StatusOK, answer)
 }
 
-// readClone reads what a profile is to be copied to: the copy is one that the caller may
-// make.
+// readClone reads the request for a clone. The caller has to be allowed to make the new
+// profile.
 func readClone(c *call) (api.ProfileClone, error) {
 	in, err := required[api.ProfileClone]("clone")(c)
 	if err == nil && !c.who.May(principal.Manage, in.To) {
@@ -99,8 +99,8 @@ func readClone(c *call) (api.ProfileClone, error) {
 	return in, err
 }
 
-// readRehome reads where a profile is to live: whose directory is copied, the caller may
-// import.
+// readRehome reads the request for a new home. A caller who names a directory to copy has to be
+// allowed to import.
 func readRehome(c *call) (api.ProfileRehome, error) {
 	in, err := required[api.ProfileRehome]("rehome")(c)
 	if profile := c.param("profile"); err == nil && in.From != "" && !c.who.May(principal.Manage, profile) {

@@ -9,13 +9,13 @@ import (
 	"leasehold/launcher/principal"
 )
 
-// queueOrder is that in which requests began to wait.
+// queueOrder is the order in which the requests began to wait.
 var queueOrder = ascending(func(w api.Waiting) string {
 	return fmt.Sprintf("%020d %s %s %s", w.Arrival, w.LauncherID, w.WorkerID, w.TaskID)
 })
 
-// listQueue lists who waits for profiles that the caller may read, and the caller's own
-// requests.
+// listQueue lists the requests that wait for profiles that the caller may read, and the
+// caller's own requests.
 func listQueue(c *call) error {
 	if c.queryErr != nil {
 		return api.Invalid("", "the query cannot be read: %v", c.queryErr)

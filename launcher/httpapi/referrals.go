@@ -18,28 +18,29 @@ import (
 	"leasehold/launcher/principal"
 )
 
-// A referral is what a caller with an API token is redirected to a profile's home with. The
-// launcher that the caller asked says to the home that the token was shown, and for which
-// session. The home answers with a secret: the path of one websocket, good once and for half
-// a minute, for this session and in the name of the principal whose token that is at the
+// A referral sends a caller who showed an API token here to a profile's home on another
+// launcher. This launcher tells the home that the token was shown, and for which session. The
+// home answers with a secret: the path of one websocket, which can be used once within half a
+// minute, for this session and in the name of the principal to whom the token belongs at the
 // home. So a referral gives nobody more than the token itself would.
 
 const (
 	// referralLife is how long a client has to follow the redirect.
 	referralLife = 30 * time.Second
-	// maxReferrals bounds how many wait to be used. Beyond it the oldest is dropped.
+	// maxReferrals bounds how many unused referrals are kept. Beyond it the oldest is dropped.
 	maxReferrals = 4096
 )
 
-// Carrier carries questions of launchers to each other.
+// Carrier carries questions between launchers.
 type Carrier interface {
 	// Call asks a launcher, and returns its answer.
 	Call(ctx context.Context, launcherID string, question []byte) ([]byte, error)
-	// Answer has every Call of a launcher answered until stop.
+	// Answer makes answer reply to every Call of this launcher, until stop is called.
 	Answer(launcherID string, answer func(question []byte) []byte) (stop func(), err error)
 }
 
-// Referrals are those of one launcher: it asks others for them, and makes them.
+// Referrals are one launcher's: it asks other launchers for referrals, and makes them for
+// others.
 type Referrals struct {
 	launcher string
 	gate     *principal.Gate
@@ -50,20 +51,20 @@ type Referrals struct {
 	unused map[string]ticket // by secret
 }
 
-// NewReferrals returns the referrals of a launcher. Others are answered after Listen.
+// NewReferrals returns the referrals of a launcher. It answers other launchers after Listen.
 func NewReferrals(launcherID string, gate *principal.Gate, carrier Carrier, log zerolog.Logger) *Referrals {
 	return &Referrals{launcher: launcherID, gate: gate, carrier: carrier, log: log, unused: map[string]ticket{}}
 }
 
-// Listen answers other launchers until stop.
+// Listen answers other launchers until stop is called.
 func (r *Referrals) Listen() (stop func(), err error) { return r.carrier.Answer(r.launcher, r.answer) }
 
-// wish is what a launcher asks another one for.
+// wish is a launcher's request for a referral.
 type wish struct {
 	// Home is the launcher that is asked, From the one that asks.
 	Home string `json:"home"`
 	From string `json:"from"`
-	// Profile and Query are the session, as in a one-shot URL.
+	// Profile and Query name the session, as in a one-shot URL.
 	Profile string `json:"profile"`
 	Query   string `json:"query"`
 }
@@ -74,7 +75,8 @@ type vouched struct {
 	MAC  []byte `json:"mac"`
 }
 
-// reply has the secret, sealed for who knows the token's hash, or says why there is none.
+// reply has the secret, encrypted so that only a launcher that knows the token's hash can read
+// it, or says why there is none.
 type reply struct {
 	Sealed  []byte `json:"sealed,omitempty"`
 	Problem string `json:"problem,omitempty"`
@@ -171,7 +173,7 @@ func (r *Referrals) keep(t ticket, now time.Time) string {
 	return secret
 }
 
-// use returns the referral of a secret, which nobody can use after that.
+// use returns the referral with this secret, which cannot be used again after that.
 func (r *Referrals) use(secret string, now time.Time) (ticket, bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -181,8 +183,8 @@ func (r *Referrals) use(secret string, now time.Time) (ticket, bool) {
 }
 
 // refer returns the path of a websocket at the profile's home, for a caller who showed an API
-// token here. p is the refusal that names the home. Who asked for any profile is sent to the
-// one that was chosen, and keeps the place in the queue.
+// token here. p is the refusal that names the home. A caller who asked for any profile is sent
+// to the chosen one, and keeps the place in the queue.
 func (c *call) refer(home string, p *api.Problem) (path string, err error) {
 	if c.o.Referrals == nil {
 		return "", errors.New("this sidecar has no way to ask others")

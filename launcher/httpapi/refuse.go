@@ -25,7 +25,7 @@ var errGone = errors.New("the client left")
 // gone reports whether the client has left, so that nobody would read an answer.
 func (c *call) gone() bool { return c.r.Context().Err() != nil }
 
-// refuse answers with the problem that err is or wraps. Of other errors nothing leaves
+// refuse answers with the problem that err is or wraps. The text of other errors does not leave
 // the host.
 func (c *call) refuse(err error) {
 	if errors.Is(err, errGone) || (errors.Is(err, context.Canceled) && c.gone()) {
@@ -52,19 +52,20 @@ func (c *call) refuse(err error) {
 	_, _ = c.w.Write(body) // a client that is gone needs no answer
 }
 
-// hangUp closes the connection of a client that left.
+// hangUp closes the connection of a client that has left.
 func (c *call) hangUp() {
 	c.w.status = statusClientGone
 	if conn, _, err := http.NewResponseController(c.w).Hijack(); err == nil {
-		_ = conn.Close() // nobody is there to learn of an error
+		_ = conn.Close() // nobody is there to see an error
 	} else {
 		c.w.ResponseWriter.WriteHeader(statusClientGone)
 	}
 }
 
-// redirect makes of a wrong_home a redirect to the profile's home, if the launcher knows
-// where that is. No API token goes there: clients drop the header with it on a redirect, and
-// in a query it would stand in their logs. Whoever showed one gets a referral in its place.
+// redirect turns a wrong_home refusal into a redirect to the profile's home, if the launcher
+// knows where that is. No API token is sent there: clients drop the Authorization header on a
+// redirect, and in a query the token would end up in logs. A caller who showed one gets a
+// referral instead.
 func (c *call) redirect(p *api.Problem) *api.Problem {
 	location, _ := p.More["location"].(string)
 	if location == "" {
@@ -82,7 +83,7 @@ func (c *call) redirect(p *api.Problem) *api.Problem {
 		}
 		path, query = referred, ""
 	} else if turn, ok := p.More["turn"].(string); ok {
-		asked, _ := url.ParseQuery(query) // it was read before
+		asked, _ := url.ParseQuery(query) // it was parsed before
 		asked.Set("turn", turn)
 		query = asked.Encode()
 	}
@@ -97,8 +98,8 @@ func (c *call) redirect(p *api.Problem) *api.Problem {
 	return &moved
 }
 
-// problem returns the refusal in an error. An error without one is logged, and answered
-// as internal_error.
+// problem returns the refusal in an error. An error without one is logged, and answered as
+// internal_error.
 func (c *call) problem(err error) *api.Problem {
 	var p *api.Problem
 	if !errors.As(err, &p) {
@@ -115,17 +116,17 @@ func (c *call) problem(err error) *api.Problem {
 }
 
 const (
-	// maxReason bounds the reason phrase, in bytes: clients print the status line in
-	// full.
+	// maxReason bounds the reason phrase, in bytes, because clients print the whole status
+	// line.
 	maxReason = 200
-	// refusalTimeout bounds the writing of a refusal, lingerTimeout the wait until the
-	// client has read it and closes.
+	// refusalTimeout bounds the writing of a refusal; lingerTimeout, the wait until the client
+	// has read it and closes.
 	refusalTimeout = 5 * time.Second
 	lingerTimeout  = 500 * time.Millisecond
 )
 
-// refuseUpgrade writes the refusal with its reason in the status line, which net/http
-// cannot do. It returns false if net/http does not hand over the connection.
+// refuseUpgrade writes the refusal with its reason in the status line, which net/http cannot
+// do. It returns false if net/http does not hand over the connection.
 func (c *call) refuseUpgrade(p *api.Problem, body []byte) bool {
 	conn, _, err := http.NewResponseController(c.w).Hijack()
 	if err != nil {
@@ -139,14 +140,14 @@ func (c *call) refuseUpgrade(p *api.Problem, body []byte) bool {
 	h.Set("Date", time.Now().UTC().Format(http.TimeFormat))
 	var b bytes.Buffer
 	fmt.Fprintf(&b, "HTTP/1.1 %d %s\r\n", p.Status, reasonPhrase(p.Error()))
-	_ = h.Write(&b) // a bytes.Buffer takes everything
+	_ = h.Write(&b) // a bytes.Buffer accepts everything
 	b.WriteString("\r\n")
 	b.Write(body)
 	_ = conn.SetDeadline(time.Now().Add(refusalTimeout))
 	if _, err := conn.Write(b.Bytes()); err != nil {
 		return true
 	}
-	// Closing while bytes of the client are unread would reset the connection, and the
+	// Closing the connection while bytes of the client are unread would reset it, and the
 	// client could lose the answer.
 	if half, ok := conn.(interface{ CloseWrite() error }); ok && half.CloseWrite() == nil {
 		_ = conn.SetReadDeadline(time.Now().Add(lingerTimeout))
@@ -157,8 +158,8 @@ func (c *call) refuseUpgrade(p *api.Problem, body []byte) bool {
 
 var _ interface{ CloseWrite() error } = (*net.TCPConn)(nil)
 
-// reasonPhrase makes a text fit for a status line: ASCII without control characters,
-// not too long.
+// reasonPhrase makes a text fit for a status line: ASCII without control characters, and not
+// too long.
 func reasonPhrase(text string) string {
 	text = strings.Map(func(r rune) rune {
 		if r < ' ' || r > '~' {

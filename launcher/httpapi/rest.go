@@ -30,8 +30,8 @@ func v1(method, path string, a access, serve handler) route {
 	return route{method: method, pattern: "/v1" + path, access: a, serve: serve}
 }
 
-// read serves a request that asks the Service about one thing. id takes the thing's
-// name from the path, answer sends what the Service returns.
+// read serves a request that asks the Service about one item. id takes the item's name from the
+// path; answer sends what the Service returns.
 func read[Out any](
 	id func(*call) (string, error),
 	ask func(api.Service, context.Context, string) (Out, error),
@@ -50,9 +50,8 @@ func read[Out any](
 	}
 }
 
-// write serves a request that has the Service do something to one thing. id takes the
-// thing's name from the path, body reads what is to be done, answer sends what the
-// Service returns.
+// write serves a request that makes the Service do something to one item. id takes the item's
+// name from the path, body reads what is to be done, and answer sends what the Service returns.
 func write[In, Out any](
 	id func(*call) (string, error),
 	body func(*call) (In, error),
@@ -76,7 +75,7 @@ func write[In, Out any](
 	}
 }
 
-// required reads a JSON body. what names it in refusals.
+// required reads a JSON body. what names the body in refusals.
 func required[In any](what string) func(*call) (In, error) {
 	return func(c *call) (in In, err error) {
 		b, err := c.body()
@@ -112,8 +111,8 @@ func withToken[In tokened](body func(*call) (In, error)) func(*call) (In, error)
 	}
 }
 
-// body reads the request's body, which is JSON. A form or text, which a page of another
-// origin may send without asking first, is refused.
+// body reads the request's body, which is JSON. It refuses a form or plain text, which a page
+// of another origin may send without asking first.
 func (c *call) body() ([]byte, error) {
 	if c.r.ContentLength != 0 {
 		given := c.r.Header.Get("Content-Type")
@@ -124,7 +123,7 @@ func (c *call) body() ([]byte, error) {
 		}
 	}
 	control := http.NewResponseController(c.w)
-	_ = control.SetReadDeadline(time.Now().Add(bodyTimeout)) // where it cannot be set, the server's own limit counts
+	_ = control.SetReadDeadline(time.Now().Add(bodyTimeout)) // if it cannot be set, the server's own limit applies
 	b, err := io.ReadAll(http.MaxBytesReader(c.w, c.r.Body, maxBody))
 	_ = control.SetReadDeadline(time.Time{})
 	var tooLarge *http.MaxBytesError
@@ -146,7 +145,7 @@ func answerWith[Out any](status int) func(*call, Out) error {
 	return func(c *call, out Out) error { return c.json(status, out) }
 }
 
-// orEmpty replaces nil, which JSON would show as null, by an empty list.
+// orEmpty replaces nil, which would be null in JSON, by an empty list.
 func orEmpty[T any](items []T) []T {
 	if items == nil {
 		return []T{}

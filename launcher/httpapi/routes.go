@@ -14,24 +14,24 @@ type route struct {
 	// pattern is the path as http.ServeMux and OpenAPI write it: "{name}" takes one
 	// segment.
 	pattern string
-	// access is who may have it served. A route without one cannot be registered.
+	// access says who may use the route. A route without one cannot be registered.
 	access access
 	// websocket routes serve upgrades only; no other route serves one.
 	websocket bool
-	// changes says that a GET changes something: HEAD is not served.
+	// changes says that a GET changes something: so HEAD is not served.
 	changes bool
-	// anyMethod says that other methods are served like this one, as Chrome does: some
-	// clients ask by POST, and a proxy in between by OPTIONS.
+	// anyMethod says that other methods are served in the same way, as Chrome does: some
+	// clients use POST, and a proxy in between may use OPTIONS.
 	anyMethod bool
 	// queryIsURL says that the query has a URL, as that of Chrome's /json/new does.
 	queryIsURL bool
-	// special says that a more general pattern of the same methods matches the path, too:
-	// it answers methods that are not served.
+	// special says that a more general pattern with the same methods also matches the path, and
+	// answers the methods that are not served.
 	special bool
 	serve   handler
 }
 
-// handler serves a route. An error is answered as a refusal.
+// handler serves a route. A returned error is answered as a refusal.
 type handler func(*call) error
 
 // publicRoutes are all routes of New. openapi.json describes the same ones.
@@ -39,9 +39,9 @@ func publicRoutes() []route {
 	return slices.Concat(probeRoutes(), consoleRoutes(), upgradeRoutes(), discoveryRoutes(), restRoutes())
 }
 
-// newMux registers the routes with net/http's multiplexer, and handlers for all that
-// the multiplexer would answer by itself. Its own answers (404, 405) are plain text
-// and come before the guard and the API token are checked.
+// newMux registers the routes with net/http's multiplexer, and also handlers for everything
+// that the multiplexer would answer by itself. Its own answers (404, 405) are plain text, and
+// come before the guard and the API token are checked.
 func newMux(routes []route) *http.ServeMux {
 	mux := http.NewServeMux()
 	for _, rt := range routes {
@@ -64,7 +64,7 @@ func newMux(routes []route) *http.ServeMux {
 			path = "/{$}" // "/" would match every path
 		}
 		mux.Handle(rt.method+" "+path, to(rt, methods))
-		// A method that is not served needs what the path's first one needs.
+		// For a method that is not served, the caller needs what the path's first method needs.
 		notServed := to(route{access: access{proof: rt.access.proof}, queryIsURL: rt.queryIsURL}, methods)
 		switch {
 		case rt.anyMethod:
@@ -84,11 +84,11 @@ type callKey struct{}
 // callOf returns the call whose request went through the multiplexer.
 func callOf(r *http.Request) *call { return r.Context().Value(callKey{}).(*call) }
 
-// dispatch has the multiplexer find the route and call handle.
+// dispatch lets the multiplexer find the route, and calls handle.
 //
-// The multiplexer is not given the client's own path: it would redirect a path with
-// doubled slashes or dots, not find one with a slash at its end, which Chrome serves,
-// and refuse the request target "*" with an answer of its own.
+// The multiplexer does not get the client's own path: it would redirect a path with doubled
+// slashes or dots, would not find one with a slash at its end, which Chrome serves, and would
+// answer the request target "*" itself.
 func (c *call) dispatch() {
 	if slices.ContainsFunc(c.segments, unsafeSegment) {
 		c.handle(route{access: access{proof: byPrincipal}}, nil)
@@ -100,8 +100,8 @@ func (c *call) dispatch() {
 	c.mux.ServeHTTP(c.w, c.routed)
 }
 
-// unsafeSegment reports whether a decoded path segment could lead elsewhere once it is
-// part of a file path or of another URL. No name of ours is such a segment.
+// unsafeSegment reports whether a decoded path segment could lead elsewhere when it becomes
+// part of a file path or of another URL. None of our names is such a segment.
 func unsafeSegment(segment string) bool {
 	return segment == "." || segment == ".." || strings.ContainsAny(segment, "/\\\x00")
 }

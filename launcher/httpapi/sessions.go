@@ -12,8 +12,7 @@ import (
 	"leasehold/lease"
 )
 
-// releaseTimeout bounds the release of a session whose client left before it got the
-// answer.
+// releaseTimeout bounds the release of a session whose client left before the answer was sent.
 const releaseTimeout = 2 * time.Minute
 
 func sessionRoutes() []route {
@@ -56,8 +55,8 @@ func createSession(c *call) error {
 	return answerGranted(c, s)
 }
 
-// listSessions lists the living sessions of this launcher: with profile_id those of a profile. If
-// another launcher has that one in use, the answer is where.
+// listSessions lists the living sessions of this launcher; with profile_id, those of one
+// profile. If another launcher has that profile in use, the answer says where.
 func listSessions(c *call) error {
 	if c.queryErr != nil {
 		return api.Invalid("", "the query cannot be read: %v", c.queryErr)
@@ -74,7 +73,7 @@ func listSessions(c *call) error {
 			continue
 		}
 		s = withoutURLs(s)
-		if s.Resume != nil { // the data is for the task, and may be large
+		if s.Resume != nil { // the data is meant for the task, and may be large
 			s.Resume = &api.Resume{From: s.Resume.From, Checkpoint: s.Resume.Checkpoint}
 		}
 		all = append(all, s)
@@ -87,8 +86,8 @@ func listSessions(c *call) error {
 	return answerPage(sessionOrder)(c, all)
 }
 
-// elsewhere refuses a caller who may see the profile, or open it, if another launcher has it in
-// use: with where that one is.
+// elsewhere refuses a caller who may see or open the profile if another launcher has it in use;
+// the refusal says which one.
 func (c *call) elsewhere(profile string) error {
 	if !c.who.May(principal.Read, profile) && !c.who.May(principal.Use, profile) {
 		return nil
@@ -123,8 +122,8 @@ func getSession(c *call) error {
 	return answerSession(c, s)
 }
 
-// readRelease reads a release from the body or, since some clients send none with
-// DELETE, from the query.
+// readRelease reads a release from the body or, since some clients send no body with DELETE,
+// from the query.
 func readRelease(c *call) (api.Release, error) {
 	b, err := c.body()
 	if err != nil {
@@ -177,7 +176,7 @@ func journaled[In tokened](what string, do func(api.Service, context.Context, st
 		answerWith[entry](http.StatusCreated))
 }
 
-// answerSession answers with a session, for a client that may not be its holder.
+// answerSession answers with a session, for a client that need not be its holder.
 func answerSession(c *call, s api.Session) error { return c.json(http.StatusOK, withoutURLs(s)) }
 
 // withoutURLs leaves out the URLs that open the session.
@@ -197,7 +196,7 @@ func answerGranted(c *call, s api.Session) error {
 	return c.json(http.StatusCreated, s)
 }
 
-// releaseUnsent releases a session whose capability was sent to nobody.
+// releaseUnsent releases a session whose capability was never sent.
 func (c *call) releaseUnsent(s api.Session) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(c.r.Context()), releaseTimeout)
 	defer cancel()

@@ -11,34 +11,35 @@ import (
 	"leasehold/launcher/principal"
 )
 
-// A ticket stands in the URLs that are answered to a client which showed its API token in
-// the query. Clients print, store and pass on such URLs, so the token itself is not repeated
-// there. The ticket opens, or joins, the one session that it was made for, in the name of
-// the principal whose API token it was.
+// A ticket is put into the URLs that are sent to a client which showed its API token in the
+// query. Clients print, store and pass on such URLs, so the token itself is not repeated there.
+// The ticket opens or joins the one session for which it was made, in the name of the principal
+// who has the API token.
 
 const (
-	// ticketLife is how long a ticket is good that was not used. One that opened a session
-	// is good until that is over.
+	// ticketLife is how long an unused ticket is valid. A ticket that opened a session is valid
+	// until that session is over.
 	ticketLife = 10 * time.Minute
-	// maxTickets bounds how many there are. Beyond it the one that ends first is dropped.
+	// maxTickets bounds the number of tickets. Beyond it the one that expires first is dropped.
 	maxTickets = 4096
 )
 
-// ticket is one of them.
+// ticket is one ticket.
 type ticket struct {
 	who      principal.Principal
 	manifest api.Manifest
-	// refusal is set where the query was no manifest: whoever uses the ticket is told why.
+	// refusal is set if the query was not a valid manifest: it is the answer to whoever uses
+	// the ticket.
 	refusal *api.Problem
-	// apiToken is the hash of the API token that was shown, for a launcher that the client is
-	// redirected to.
+	// apiToken is the hash of the API token that was shown. It is needed if the client is
+	// redirected to another launcher.
 	apiToken principal.TokenHash
 	expires  time.Time
-	session  string // the session that it opened; "" for none yet
+	session  string // the session that it opened; "" if none yet
 }
 
-// tickets are those of one surface, by their secrets. They end with the process: a client
-// that comes back then asks for the URL again.
+// tickets are the tickets of one server, by their secrets. They end with the process: a client
+// that comes back after that has to ask for the URL again.
 type tickets struct {
 	mu  sync.Mutex
 	all map[string]ticket
@@ -69,7 +70,7 @@ func (t ticket) good(now time.Time, living func(string) bool) bool {
 	return now.Before(t.expires) || t.session != "" && living(t.session)
 }
 
-// find returns the ticket of a secret, if it is still good.
+// find returns the ticket with this secret, if it is still valid.
 func (ts *tickets) find(secret string, now time.Time, living func(string) bool) (ticket, bool) {
 	ts.mu.Lock()
 	defer ts.mu.Unlock()
@@ -102,15 +103,15 @@ func (c *call) newTicket(m api.Manifest) string {
 	return c.tickets.issue(ticket{who: c.who, manifest: m, apiToken: principal.Hash(c.apiTokens[0])}, time.Now(), c.living)
 }
 
-// refusingTicket makes a ticket that opens nothing, for a caller who showed an API token in
-// a query that is no manifest.
+// refusingTicket makes a ticket that opens nothing, for a caller who showed an API token in a
+// query that is not a valid manifest.
 func (c *call) refusingTicket(why *api.Problem) string {
 	return c.tickets.issue(ticket{who: c.who, refusal: why}, time.Now(), c.living)
 }
 
-// useTicket finds the ticket in the path, if it is one that is there, and has the call be
-// that of its principal, as that one stands now. A principal who was taken out of the file
-// of API tokens since is refused.
+// useTicket finds the ticket in the path, if there is one, and makes the call one of the
+// ticket's principal, with the rights which that principal has now. A principal who has been
+// removed from the file of API tokens is refused.
 func (c *call) useTicket() (t ticket, ok bool, err error) {
 	t, ok = c.tickets.find(c.param("capability"), time.Now(), c.living)
 	if !ok && c.route.websocket && c.o.Referrals != nil {

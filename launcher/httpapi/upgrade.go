@@ -46,8 +46,8 @@ func connectOneShot(c *call) error {
 	return c.acquire(m, func(string) {})
 }
 
-// acquire takes the lease of a one-shot URL, and connects until the connection ends.
-// opened is told which session it is.
+// acquire takes the lease of a one-shot URL, connects, and serves until the connection ends.
+// opened is called with the session's id.
 func (c *call) acquire(m api.Manifest, opened func(sessionID string)) error {
 	if err := c.toOpen(&m); err != nil {
 		return err
@@ -58,15 +58,15 @@ func (c *call) acquire(m api.Manifest, opened func(sessionID string)) error {
 	}
 	opened(session.SessionID)
 	if c.gone() {
-		// A session to which nobody connects ends in order by itself. Connecting and
-		// cancelling would look like a lost worker.
+		// A session to which nobody connects ends in order by itself. To connect and then
+		// cancel would look like a lost worker.
 		return errGone
 	}
 	return c.connect(session.SessionID, "")
 }
 
-// connectByCapability connects to the browser of the session whose capability is in the
-// path, and with a ticket does what the one-shot URL does that it was made for.
+// connectByCapability connects to the browser of the session whose capability is in the path.
+// If the path has a ticket, it does what the one-shot URL does for which the ticket was made.
 func connectByCapability(c *call) error {
 	t, ok, err := c.useTicket()
 	switch {
@@ -93,8 +93,8 @@ func connectBrowser(c *call, e endpoint) error {
 	return c.connect(e.session.SessionID, "")
 }
 
-// connectTarget connects to the target that the path names, and where it names none to
-// the browser of the session.
+// connectTarget connects to the target that the path names or, if it names none, to the
+// session's browser.
 func connectTarget(c *call, e endpoint) error {
 	return c.connect(e.session.SessionID, c.param("target"))
 }
@@ -109,7 +109,7 @@ const (
 // connect opens a connection to a session, answers the upgrade and serves until
 // the connection ends. The first byte after the 101 is the client's.
 func (c *call) connect(sessionID, target string) error {
-	// Not the request's context: if it interrupted the connecting half-way, what was
+	// Not the request's context: if that ended while the connection is being opened, what was
 	// opened so far would stay open in the browser.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(c.r.Context()), connectTimeout)
 	conn, err := c.svc.Connect(ctx, sessionID, target, takesCloseFrames(c.r))
@@ -132,7 +132,7 @@ func (c *call) serveOn(conn api.Connection, header http.Header) error {
 		conn.Cancel()
 		c.w.status = statusClientGone
 		if netConn != nil {
-			_ = netConn.Close() // it failed already
+			_ = netConn.Close() // serving has failed already
 		}
 		c.o.Log.Debug().Err(err).Str("session", sessionID).Msg("upgrade not answered")
 		return nil
@@ -178,7 +178,7 @@ func (c *call) switchProtocols(header http.Header) (net.Conn, *bufio.Reader, err
 	b.WriteString("HTTP/1.1 101 Switching Protocols\r\n")
 	_ = header.Write(&b) // a bytes.Buffer takes everything
 	b.WriteString("\r\n")
-	// The server's deadlines are meant for requests and end here.
+	// The server's deadlines are meant for requests, and end here.
 	err = errors.Join(conn.SetDeadline(time.Time{}), conn.SetWriteDeadline(time.Now().Add(handshakeTimeout)))
 	if err == nil {
 		_, err = conn.Write(b.Bytes())
@@ -186,8 +186,8 @@ func (c *call) switchProtocols(header http.Header) (net.Conn, *bufio.Reader, err
 	return conn, buffered.Reader, errors.Join(err, conn.SetWriteDeadline(time.Time{}))
 }
 
-// Whether a worker is gone is found out by TCP. Websocket pings would tell it too, but
-// some clients crash on one.
+// TCP finds out whether a worker is gone. Websocket pings would too, but some clients crash on
+// one.
 const (
 	keepAliveIdle     = 10 * time.Second
 	keepAliveInterval = 5 * time.Second
@@ -195,7 +195,7 @@ const (
 	userTimeout       = 20 * time.Second
 )
 
-// watchPeer has the kernel end a connection whose peer no longer answers.
+// watchPeer makes the kernel end a connection whose peer no longer answers.
 func watchPeer(conn net.Conn) error {
 	if over, ok := conn.(interface{ NetConn() net.Conn }); ok { // TLS
 		conn = over.NetConn()
@@ -222,17 +222,17 @@ func watchPeer(conn net.Conn) error {
 	return set
 }
 
-// takesCloseFrames reports whether the client's key is one of the websocket protocol: 16
-// bytes in base64. A client whose key is not was not written for that protocol, but for
-// Chrome, which sends messages only and shows an end by closing the socket: go-rod takes
-// each frame for a message, and panics on a close frame.
+// takesCloseFrames reports whether the client's key is a valid one of the websocket protocol:
+// 16 bytes in base64. A client with another key was written for Chrome, which sends only
+// messages and ends a connection by closing the socket: go-rod takes every frame for a message,
+// and panics on a close frame.
 func takesCloseFrames(r *http.Request) bool {
 	key, err := base64.StdEncoding.DecodeString(r.Header.Get("Sec-WebSocket-Key"))
 	return err == nil && len(key) == 16
 }
 
-// wantsUpgrade reports whether the client asks for a websocket, in a valid handshake or
-// not.
+// wantsUpgrade reports whether the client asks for a websocket, whether or not its handshake is
+// valid.
 func wantsUpgrade(r *http.Request) bool { return headerHas(r.Header.Values("Upgrade"), "websocket") }
 
 // headerHas reports whether a word is in headers whose values are comma-separated lists.
@@ -247,8 +247,8 @@ func headerHas(values []string, word string) bool {
 	return false
 }
 
-// checkHandshake refuses an upgrade that could not be answered, before anything is
-// acquired for it.
+// checkHandshake refuses an upgrade that could not be answered, before anything is acquired for
+// it.
 func (c *call) checkHandshake() error {
 	h := c.r.Header
 	switch {

@@ -12,9 +12,9 @@ import (
 	"leasehold/launcher/api"
 )
 
-// splitConcatenated repairs the requests of clients that append to a base URL as if it
-// had no query: /profiles/p?task=t/json/version. It moves the appended text from the
-// last parameter's value to the path.
+// splitConcatenated repairs the requests of clients that append a path to a base URL as if it
+// had no query: /profiles/p?task=t/json/version. It moves the appended text from the value of
+// the last parameter to the path.
 func splitConcatenated(segments []string, rawQuery string) ([]string, string) {
 	if len(segments) != 2 || (segments[0] != "profiles" && segments[0] != "s") {
 		return segments, rawQuery
@@ -27,7 +27,7 @@ func splitConcatenated(segments []string, rawQuery string) ([]string, string) {
 	return segments, rawQuery
 }
 
-// parseQuery reads the query in the form that the route has, and takes the API token out.
+// parseQuery reads the query in the form that the route has, and takes the API token out of it.
 func (c *call) parseQuery(raw string) {
 	if c.route.queryIsURL {
 		c.query, c.openURL = splitURLQuery(raw)
@@ -39,8 +39,8 @@ func (c *call) parseQuery(raw string) {
 	delete(c.query, "token")
 }
 
-// splitURLQuery reads the query of /json/new. First come parameters of ours; from the
-// first one that is not ours, the rest is the URL to open, with its own query.
+// splitURLQuery reads the query of /json/new. Our own parameters come first; from the first
+// other one on, the rest is the URL to open, with its own query.
 func splitURLQuery(raw string) (url.Values, string) {
 	own := url.Values{}
 	for raw != "" {
@@ -69,8 +69,8 @@ func splitURLQuery(raw string) (url.Values, string) {
 	return own, ""
 }
 
-// unspecified reports whether a host is an address such as 0.0.0.0, to which nobody
-// can connect.
+// unspecified reports whether a host is an address such as 0.0.0.0, to which nobody can
+// connect.
 func unspecified(host string) bool {
 	a, err := netip.ParseAddr(host)
 	return err == nil && a.Unmap().IsUnspecified()
@@ -79,8 +79,8 @@ func unspecified(host string) bool {
 // overTLS reports whether the request came in over TLS.
 func (c *call) overTLS() bool { return c.o.TLS || c.r.TLS != nil }
 
-// base is the http or https URL under which the caller reaches this server: the
-// advertised one, or else what the request says about itself.
+// base is the http or https URL under which the caller reaches this server: the advertised one,
+// or else the one that the request itself implies.
 func (c *call) base() *url.URL {
 	if c.advertise != nil {
 		u := *c.advertise
@@ -103,7 +103,7 @@ func (c *call) base() *url.URL {
 		}
 	}
 	if port == "" && !forwarded && local != nil && local.Port != 80 && local.Port != 443 {
-		// chromedriver sends the host without the port, whatever the port is.
+		// chromedriver sends the host without the port, whichever port it is.
 		port = strconv.Itoa(local.Port)
 	}
 	if port != "" {
@@ -116,8 +116,8 @@ func (c *call) base() *url.URL {
 	return u
 }
 
-// forwardedTo changes a URL to what the proxy in front says the client asked for, and
-// tells whether the proxy says anything.
+// forwardedTo changes a URL to the one that, according to the proxy in front, the client asked
+// for, and tells whether the proxy said anything.
 func (c *call) forwardedTo(u *url.URL) (forwarded bool) {
 	switch strings.ToLower(firstOf(c.r.Header.Get("X-Forwarded-Proto"))) {
 	case "https", "wss":
@@ -125,7 +125,7 @@ func (c *call) forwardedTo(u *url.URL) (forwarded bool) {
 	case "http", "ws":
 		forwarded = true
 	}
-	// Only a name that is allowed in the Host header is repeated.
+	// Only a name that is allowed in the Host header is repeated in an answer.
 	if host := firstOf(c.r.Header.Get("X-Forwarded-Host")); host != "" && c.hostAllowed(host) {
 		u.Host, forwarded = host, true
 	}
@@ -155,9 +155,9 @@ func (c *call) websocketURL(query url.Values, segments ...string) string {
 	return u.String()
 }
 
-// redirectTo makes the Location for an upgrade that another launcher has to answer.
-// location is that launcher's base URL, or the whole websocket URL; path and query are
-// the request's.
+// redirectTo makes the Location for an upgrade that another launcher has to answer. location is
+// that launcher's base URL, or the whole websocket URL; path and query are those of the
+// request.
 func redirectTo(location, path, query string) (string, error) {
 	u, err := url.Parse(location)
 	if err != nil {

@@ -5,8 +5,8 @@ import (
 	"net/http"
 )
 
-// watchSession shows a living session until either side ends the connection. Its messages
-// are described in docs/console.md.
+// watchSession shows a living session until either side ends the connection. docs/console.md
+// describes the messages.
 func watchSession(c *call) error {
 	ctx, cancel := context.WithTimeout(c.r.Context(), connectTimeout)
 	conn, err := c.svc.View(ctx, c.param("session"))

@@ -15,17 +15,17 @@ import (
 type finding struct {
 	question string
 	how      string
-	at       box // where; empty: nowhere on the page
+	at       box // where it is; empty: nowhere on the page
 	covers   bool
 }
 
-// asking finds what a page asks for, from its structure alone: no word of a page is read,
-// so a page may be in any language.
+// asking finds out what a page asks for, from its structure alone: it reads no words, so a page
+// may be in any language.
 type asking struct {
 	*scene
 	used bool // somebody clicked or typed in the document
-	over int  // what covers the page and cannot be closed; -1: nothing
-	// optional is what covers the page and can be closed, which asks for nothing.
+	over int  // the element that covers the page and cannot be closed; -1: none
+	// optional is the element that covers the page and can be closed. It asks for nothing.
 	optional int
 	found    []finding
 }
@@ -55,13 +55,13 @@ func (a *asking) add(question string, i int, format string, args ...any) {
 	a.found = append(a.found, finding{question, fmt.Sprintf(format, args...) + " on " + place(e.url), e.box, a.over >= 0})
 }
 
-// maxPlace is the length, in bytes, of a URL in a finding.
+// maxPlace is the greatest length, in bytes, of a URL in a finding.
 const maxPlace = 200
 
 func place(url string) string { return redact.Clip(redact.URL(url), maxPlace) }
 
-// completes tells whether an element's autocomplete has one of the words, or one that
-// begins with a word that ends with a hyphen.
+// completes tells whether an element's autocomplete has one of the words. A word that ends with
+// a hyphen matches every word that begins with it.
 func completes(e *element, words ...string) bool {
 	for _, have := range strings.Fields(e.attr("autocomplete")) {
 		for _, want := range words {
@@ -83,8 +83,8 @@ func (a *asking) fields(form int) (fields []int) {
 	return fields
 }
 
-// asked tells whether a field stands where a page asks for it: in what covers the page, or
-// uncovered among its content.
+// asked tells whether a field is at a place where a page asks for something: in what covers the
+// page, or uncovered among its content.
 func (a *asking) asked(i int) bool {
 	e := &a.elements[i]
 	switch {
@@ -96,15 +96,15 @@ func (a *asking) asked(i int) bool {
 	return !a.aside(i) && a.reachable(i)
 }
 
-// inPlace tells whether a form is what the page is for.
+// inPlace tells whether a form is the purpose of the page.
 func (a *asking) inPlace(form int) bool {
 	return a.over >= 0 && (a.within(form, a.over) || a.within(a.over, form)) || a.bare(form)
 }
 
-// stripHeight is how high a header is, as a part of what is shown of a page.
+// stripHeight is the height of a header, as a fraction of what is shown of a page.
 const stripHeight = 0.12
 
-// strip tells whether the fields of a form stand in a line at the top of a page, above its
+// strip tells whether the fields of a form are in a line at the top of a page, above its
 // content.
 func (a *asking) strip(form int) bool {
 	if a.over >= 0 {
@@ -121,8 +121,8 @@ func (a *asking) strip(form int) bool {
 	return below && line.y+line.h <= stripHeight*a.view.h
 }
 
-// password finds a form to sign in with: with a password that is not a new one, or with
-// the name of an account alone. A form in a header, or beside other content, is none.
+// password finds a sign-in form: one with a password that is not a new one, or with only the
+// name of an account. A form in a header, or beside other content, does not count.
 func (a *asking) password() {
 	for i := range a.elements {
 		e := &a.elements[i]
@@ -139,8 +139,8 @@ func (a *asking) password() {
 			}
 		}
 		switch {
-		case inputType(e) != "password" && passwords == 0 && texts > 1: // a form that asks for other things, too
-		case passwords > 1 && !current: // to choose a password, or to change it
+		case inputType(e) != "password" && passwords == 0 && texts > 1: // a form that also asks for other things
+		case passwords > 1 && !current: // a form to choose or change a password
 		case a.strip(form): // a form in a header
 		case a.inPlace(form) || passwords == 1 && a.central(i):
 			a.add(decision.PasswordAsked, form, "a form to sign in stands in the page's place,")
@@ -149,7 +149,7 @@ func (a *asking) password() {
 	}
 }
 
-// Codes have so many characters.
+// The usual lengths of codes.
 const (
 	minCode = 4
 	maxCode = 8
@@ -157,8 +157,8 @@ const (
 
 var digitsPattern = regexp.MustCompile(`^\^?(?:\\d|\[0-9\])(?:\{(\d+)(?:,\d+)?\}|[*+])\$?$`)
 
-// code finds a field for a one-time code: one that says so, several for one character
-// each, or one for some digits on a page that asks for nothing else.
+// code finds a field for a one-time code: a field that says so, several fields for one
+// character each, or a field for a few digits on a page that asks for nothing else.
 func (a *asking) code() {
 	for i := range a.elements {
 		e := &a.elements[i]
@@ -194,7 +194,7 @@ func (a *asking) singles(fields []int) (n int) {
 	return n
 }
 
-// codeLength is how many digits a field takes; 0 where it takes other things, too.
+// codeLength is the number of digits that a field accepts; 0 if it accepts other things, too.
 func codeLength(e *element) int {
 	pattern := digitsPattern.FindStringSubmatch(strings.TrimSpace(e.attrs["pattern"]))
 	digits := pattern != nil || inputType(e) == "tel" || inputType(e) == "number"
@@ -212,8 +212,8 @@ func codeLength(e *element) int {
 	return n
 }
 
-// Bounds of a challenge: how many controls and characters its frame has besides what is to
-// be solved, and how small it may be, in CSS pixels.
+// Bounds of a challenge: how many controls and characters its frame has besides what is to be
+// solved, and how small it may be, in CSS pixels.
 const (
 	challengeControls = 8
 	challengeText     = 400
@@ -221,9 +221,9 @@ const (
 	challengeSide     = 40
 )
 
-// challenge finds a frame of another site, in the page's foreground, with a box to tick or
-// pictures to choose from, and nothing to type in: where the page is for nothing else, or
-// a form to sign in waits for it.
+// challenge finds a frame of another site in the page's foreground that has a box to tick or
+// pictures to choose from, and nothing to type into. It counts if the page has no other
+// purpose, or if a sign-in form waits for it.
 func (a *asking) challenge() {
 	for i := range a.elements {
 		e := &a.elements[i]
@@ -255,21 +255,21 @@ func (a *asking) challenge() {
 	}
 }
 
-// alone tells whether a page has little more than one of its frames.
+// alone tells whether a page contains little more than one of its frames.
 func (a *asking) alone(frame int) bool {
 	c := a.measure(-1, func(i int, _ *element) bool { return a.within(i, frame) || a.aside(i) })
 	return c.text <= challengeText && c.fields+c.others+c.unchecked == 0 && c.links+c.buttons <= challengeControls && c.items <= bareItems && c.players == 0 && c.frames <= 1
 }
 
-// Bounds of what counts as a notice: what has more is a view of an application.
+// Bounds of a notice: something larger is a view of an application.
 const (
 	noticeControls = 40
 	noticeText     = 6000
 )
 
-// notice finds what covers the page and has to be answered: a consent, where there is
-// something to choose or to agree to, or else a notice. What offers to leave an address is
-// neither, nor is a form in a page that was used, which may have opened it.
+// notice finds what covers the page and has to be answered: a consent, if there is something to
+// choose or to agree to, or else a notice. A panel that asks for a mail address is neither. Nor
+// is a form in a page that was used, since the use may have opened it.
 func (a *asking) notice() {
 	c := a.measure(a.over, nil)
 	switch {
@@ -286,7 +286,7 @@ func (a *asking) notice() {
 	}
 }
 
-// address tells whether the one field of what covers the page is for an address of mail.
+// address tells whether the only field of what covers the page is for a mail address.
 func (a *asking) address() bool {
 	found := false
 	a.each(a.over, func(_ int, e *element) {
@@ -303,8 +303,8 @@ const (
 	termsLinks      = 5
 )
 
-// question finds a page that was loaded, and has not been used since, and is nothing but a
-// question with its answers as buttons, or something to agree to.
+// question finds a page that was loaded, has not been used since, and consists only of a
+// question with its answers as buttons, or of something to agree to.
 func (a *asking) question() {
 	if a.used || len(a.elements) == 0 {
 		return
@@ -323,8 +323,8 @@ func (a *asking) question() {
 	}
 }
 
-// required tells whether a box has to be ticked before a page goes on: it says so, or no
-// button can be pressed yet.
+// required tells whether a box has to be ticked before the page goes on: it says so itself, or
+// no button can be pressed yet.
 func (a *asking) required() bool {
 	box, must, pressable := false, false, false
 	a.each(-1, func(_ int, e *element) {
@@ -339,7 +339,7 @@ func (a *asking) required() bool {
 	return box && (must || !pressable)
 }
 
-// wizard finds a page that says at which of its steps it is, if a worker used it.
+// wizard finds a page that says at which of its steps it is, if a worker has used it.
 func (a *asking) wizard() {
 	for i := range a.elements {
 		if e := &a.elements[i]; a.used && e.shown && e.attr("aria-current") == "step" {

@@ -24,11 +24,11 @@ func (v *view) show(question, format string, args ...any) {
 	v.seen.Shows = append(v.seen.Shows, Show{Question: question, How: fmt.Sprintf(format, args...)})
 }
 
-// isAlert tells whether an open dialog only tells something. Its text begins with its type.
+// isAlert tells whether an open dialog only informs. Its text begins with its type.
 func isAlert(dialog string) bool { return strings.HasPrefix(dialog, "alert:") }
 
-// obstructed tells whether something is known of the page for which it cannot be asked, and
-// says that in v.seen. missing is why there is no picture of it.
+// obstructed tells whether something is known that keeps the page from being asked, and writes
+// that into v.seen. missing is why there is no picture of the page.
 func (v *view) obstructed(missing string) bool {
 	where := place(v.target.URL)
 	if v.known.Authentication != "" {
@@ -61,8 +61,8 @@ func (v *view) obstructed(missing string) bool {
 	return false
 }
 
-// judge says in v.seen what could not be seen of a page that was asked. drawn says that there
-// is a picture of it.
+// judge writes into v.seen what could not be seen of a page that was asked. drawn says that
+// there is a picture of it.
 func (v *view) judge(large string, err error, drawn bool) {
 	where := place(v.target.URL)
 	switch {
@@ -70,8 +70,8 @@ func (v *view) judge(large string, err error, drawn bool) {
 		v.seen.Blind, v.seen.Harmless = fmt.Sprintf("the page %s is too large to be looked at: %s", where, large), true
 	case err == nil:
 	case errors.Is(err, context.DeadlineExceeded) && drawn && v.leaving():
-		// A page that is drawn and does not answer waits for the answer to a navigation:
-		// Chrome keeps commands for it back meanwhile.
+		// A page that is drawn but does not answer waits for the answer to a navigation:
+		// meanwhile Chrome holds back commands for it.
 		v.seen.Blind, v.seen.Harmless = fmt.Sprintf("the page is on its way from %s to a document that has not come", where), true
 	default:
 		v.seen.Blind = fmt.Sprintf("the page %s could not be looked at: %v", where, err)
@@ -88,8 +88,8 @@ func (v *view) call(ctx context.Context, session, method string, params, result 
 	return v.looker.caller.Call(ctx, session, method, params, result)
 }
 
-// examine asks the page and its frames, and finds what they show. large says that it did
-// not, since the page is too large.
+// examine asks the page and its frames, and finds what they show. large is not empty if the
+// page is too large for that.
 func (v *view) examine(ctx context.Context) (large string, err error) {
 	worlds, large, err := capture.Worlds(ctx, v.looker.caller, v.target.SessionID)
 	if err != nil || large != "" {
@@ -127,8 +127,8 @@ func (v *view) examine(ctx context.Context) (large string, err error) {
 	return "", nil
 }
 
-// graft takes the snapshots of a page or frame, and of the frames of other processes in
-// it. A frame that does not answer is named in v.seen.
+// graft takes the snapshots of a page or frame, and of the frames in it that have processes of
+// their own. A frame that does not answer is named in v.seen.
 func (v *view) graft(ctx context.Context, target, session string, depth int) (graft, error) {
 	g := graft{session: session, inside: map[int64]graft{}}
 	params := map[string]any{"computedStyles": styles, "includePaintOrder": true}
@@ -157,11 +157,11 @@ func (v *view) graft(ctx context.Context, target, session string, depth int) (gr
 			return g, err
 		}
 		if err != nil {
-			continue // it is gone
+			continue // the frame is gone
 		}
 		size := g.drawn(owner.BackendNodeID)
 		if size == 0 {
-			continue // nobody sees it
+			continue // the frame is not visible
 		}
 		_, large, err := capture.Worlds(ctx, v.looker.caller, f.SessionID)
 		var inner graft
@@ -169,8 +169,8 @@ func (v *view) graft(ctx context.Context, target, session string, depth int) (gr
 			inner, err = v.graft(ctx, f.TargetID, f.SessionID, depth+1)
 		}
 		if err != nil || large != "" {
-			// One that is loading does not answer, and does not matter unless it is what
-			// the page shows.
+			// A frame that is loading does not answer. That does not matter unless the frame is
+			// what the page shows.
 			v.seen.Harmless = size < largeFrame && (v.seen.Harmless || v.seen.Blind == "")
 			v.seen.Blind = "a frame of another process did not answer on " + place(v.target.URL)
 			continue
@@ -180,19 +180,19 @@ func (v *view) graft(ctx context.Context, target, session string, depth int) (gr
 	return g, nil
 }
 
-// silent tells whether an error says that nobody answered. Otherwise Chrome itself did, and
-// refused: what was asked for is not there any more.
+// silent tells whether an error says that nobody answered. Otherwise Chrome itself answered
+// with a refusal: what was asked for is no longer there.
 func silent(err error) bool {
 	var refused *cdpproxy.Error
 	return err != nil && !errors.As(err, &refused)
 }
 
-// largeFrame is the area, in device pixels, from which on a frame may be what its page is
-// for.
+// largeFrame is the area, in device pixels, from which on a frame may be the purpose of its
+// page.
 const largeFrame = 300 * 200
 
-// drawn is the area that an element takes in what a snapshot draws, in device pixels; zero
-// where it is not drawn.
+// drawn is the area that an element covers in what a snapshot draws, in device pixels; zero if
+// it is not drawn.
 func (g graft) drawn(backend int64) float64 {
 	for i := range g.snapshot.Documents {
 		d := &g.snapshot.Documents[i]
@@ -205,8 +205,8 @@ func (g graft) drawn(backend int64) float64 {
 	return 0
 }
 
-// viewport is what of the page is shown, in device pixels, and how many of them a CSS pixel
-// has.
+// viewport is the visible part of the page, in device pixels, and the number of device pixels
+// per CSS pixel.
 func (v *view) viewport(ctx context.Context) (box, float64, error) {
 	type layout struct {
 		Width  float64 `json:"clientWidth"`

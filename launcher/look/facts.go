@@ -16,8 +16,8 @@ import (
 // Part is the name of the part of a bundle with what was seen of each page.
 const Part = "look.json"
 
-// AddTo adds what was seen to a bundle: its facts to the manifest, the part with the
-// details, and a picture of what each fact is about where the page shows it.
+// AddTo adds what was seen to a bundle: the facts to its manifest, the part with the details,
+// and, for each fact that a page shows in one place, a picture of that place.
 func (e *Looker) AddTo(b *evidence.Bundle) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -66,7 +66,7 @@ func facts(seen []Seen) []evidence.Found {
 	return found
 }
 
-// lookedAt is the fact that the pages were looked at.
+// lookedAt is the fact whether the pages were looked at.
 func lookedAt(pages int, missed []string) decision.Fact {
 	if len(missed) > 0 {
 		return decision.Fact{Name: decision.PagesLookedAt, Answer: decision.No, How: missed[0]}
@@ -74,11 +74,11 @@ func lookedAt(pages int, missed []string) decision.Fact {
 	return decision.Fact{Name: decision.PagesLookedAt, Answer: decision.Yes, How: fmt.Sprintf("%d pages were open", pages)}
 }
 
-// margin is how much of a page a picture shows around what it is of, in device pixels.
+// margin is how much of the page around the place a picture shows, in device pixels.
 const margin = 24
 
-// picture adds the picture of a fact to a bundle, and returns its name; empty where no
-// page shows the fact in one place.
+// picture adds the picture for a fact to a bundle, and returns its name; empty if no page shows
+// the fact in one place.
 func (e *Looker) picture(b *evidence.Bundle, question string) string {
 	for _, s := range e.seen {
 		for _, shown := range s.Shows {
@@ -95,8 +95,8 @@ func (e *Looker) picture(b *evidence.Bundle, question string) string {
 	return ""
 }
 
-// crop cuts what lies at a place out of a screenshot of a view; nil where it is not in it.
-// Chrome is not asked for it: a screenshot of a part of a page resizes the page.
+// crop cuts a place out of a screenshot of a view; nil if the place is not in it. Chrome is not
+// asked to do it, because a screenshot of a part of a page resizes the page.
 func crop(screenshot []byte, at, view box) []byte {
 	at = at.and(view)
 	if len(screenshot) == 0 || at.empty() {

@@ -10,11 +10,11 @@ import (
 // Field is a field of a page as a script can describe it.
 type Field struct {
 	Tag        string            `json:"tag"`
-	Attributes map[string]string `json:"attributes"` // by name, all in small letters
-	// Value is what is in the field, where that may be a number that tells what it is for. It
-	// is never told.
+	Attributes map[string]string `json:"attributes"` // by name in lower case
+	// Value is the content of the field, if that may be a number that tells what the field is
+	// for. It is never reported.
 	Value string `json:"value"`
-	// Searches says that the field is in what is for searches, see scene.searches.
+	// Searches says that the field belongs to a search, see scene.searches.
 	Searches bool `json:"searches"`
 }
 
@@ -29,9 +29,9 @@ func (s *scene) kindOf(i int) checkpoint.Field {
 	return s.elements[i].kind(func() bool { return s.searches(i) })
 }
 
-// kind tells what a field is for: by the words of its autocomplete, its type, and, for numbers
-// of cards and bank accounts, whose check digits are right, by what is in it. among tells
-// whether it stands among what is for searches.
+// kind tells what a field is for: by the words of its autocomplete, by its type, and, for
+// numbers of cards and bank accounts with correct check digits, by its content. among tells
+// whether the field belongs to a search.
 func (e *element) kind(among func() bool) checkpoint.Field {
 	switch {
 	case completes(e, "cc-") || isCardNumber(e.value):
@@ -58,13 +58,14 @@ func (e *element) kind(among func() bool) checkpoint.Field {
 	return checkpoint.FieldText
 }
 
-// isSearch tells whether a field says of itself that it is for searches.
+// isSearch tells whether a field itself says that it is for a search.
 func isSearch(e *element) bool {
 	return inputType(e) == "search" || e.attr("role") == "searchbox" || e.attr("enterkeyhint") == "search"
 }
 
-// searches tells whether a field only asks for something to be shown: it is inside of a
-// search, or is the only one of a form that is sent by GET. The page monitor's typed.js has the same rule.
+// searches tells whether a field only asks for something to be shown: it is inside a search, or
+// is the only field of a form that is sent by GET. The page monitor's typed.js has the same
+// rule.
 func (s *scene) searches(i int) bool {
 	if isSearch(&s.elements[i]) {
 		return true
@@ -85,8 +86,8 @@ func (s *scene) searches(i int) bool {
 	return fields == 1
 }
 
-// isCardNumber tells whether a text is the number of a payment card: 13 to 19 digits, of
-// which the last is right by Luhn's rule.
+// isCardNumber tells whether a text is the number of a payment card: 13 to 19 digits, with the
+// last one correct by Luhn's rule.
 func isCardNumber(text string) bool {
 	var digits []int
 	for _, r := range text {
@@ -112,8 +113,7 @@ func isCardNumber(text string) bool {
 	return sum%10 == 0
 }
 
-// isIBAN tells whether a text is the number of a bank account, by its check digits (ISO
-// 13616).
+// isIBAN tells whether a text is the number of a bank account, by its check digits (ISO 13616).
 func isIBAN(text string) bool {
 	text = strings.ToUpper(strings.Map(func(r rune) rune {
 		if unicode.IsSpace(r) {
@@ -127,7 +127,7 @@ func isIBAN(text string) bool {
 	rest := 0
 	for i, r := range text[4:] + text[:4] {
 		letter := r >= 'A' && r <= 'Z'
-		last := i - (len(text) - 4) // the place among the first four
+		last := i - (len(text) - 4) // position among the first four characters
 		switch {
 		case r >= '0' && r <= '9' && last != 0 && last != 1:
 			rest = (rest*10 + int(r-'0')) % 97
@@ -144,13 +144,13 @@ func isIBAN(text string) bool {
 type typedField struct {
 	index int
 	kind  checkpoint.Field
-	// sure says that what is in it differs from what the page's source has. Otherwise the
-	// page writes what is typed into its source, or nobody typed it.
+	// sure says that its content differs from the page's source. If it does not, the page
+	// writes what is typed into its source, or nobody typed it.
 	sure bool
 }
 
-// typed are the fields of a page that show, or could be scrolled to, with something in
-// them, but for searches.
+// typed are the fields of a page, shown or reachable by scrolling, that have content, except
+// those for searches.
 func (s *scene) typed() (fields []typedField) {
 	for i := range s.elements {
 		e := &s.elements[i]
@@ -158,7 +158,7 @@ func (s *scene) typed() (fields []typedField) {
 		if !file && (!e.shown || !isTextField(e) || !enabled(e)) {
 			continue
 		}
-		if e.tag != "input" && e.tag != "textarea" { // something editable, which has no value
+		if e.tag != "input" && e.tag != "textarea" { // an editable element, which has no value
 			if s.measure(i, nil).text > 0 && !s.searches(i) {
 				fields = append(fields, typedField{i, checkpoint.FieldMessage, false})
 			}
@@ -174,7 +174,7 @@ func (s *scene) typed() (fields []typedField) {
 	return fields
 }
 
-// pressed tells whether a focused element is one that is pressed to send something.
+// pressed tells whether the focused element is one that is pressed to send something.
 func pressed(focus focus) bool {
 	switch {
 	case focus.Role != "":
@@ -185,7 +185,7 @@ func pressed(focus focus) bool {
 	return focus.Tag == "button"
 }
 
-// focus is the element that has a document's focus; empty: none has.
+// focus is the element that has a document's focus; empty: there is none.
 type focus struct {
 	Tag  string `json:"tag"`
 	Type string `json:"type"`

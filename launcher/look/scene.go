@@ -5,12 +5,12 @@ import (
 	"strings"
 )
 
-// within tells whether an element is another one, or inside of it.
+// within tells whether an element is the other one, or inside it.
 func (s *scene) within(i, outer int) bool {
 	return outer >= 0 && i >= outer && i <= s.last[outer]
 }
 
-// each calls f with every element inside of one, itself among them; with -1, with all.
+// each calls f with an element and every element inside it; with -1, with all elements.
 func (s *scene) each(outer int, f func(i int, e *element)) {
 	from, to := 0, len(s.elements)-1
 	if outer >= 0 {
@@ -21,8 +21,8 @@ func (s *scene) each(outer int, f func(i int, e *element)) {
 	}
 }
 
-// topAt is the element that lies above all others at a place, and takes the pointer; -1
-// where there is none.
+// topAt is the element that is above all others at a position and receives the pointer; -1 if
+// there is none.
 func (s *scene) topAt(x, y float64) int {
 	top := -1
 	for i := range s.elements {
@@ -34,8 +34,8 @@ func (s *scene) topAt(x, y float64) int {
 	return top
 }
 
-// reachable tells whether an element can be clicked at its centre, as far as it is in
-// view. One that is out of view may be scrolled to.
+// reachable tells whether an element can be clicked at its centre, as far as it is in view. An
+// element out of view may be scrolled to.
 func (s *scene) reachable(i int) bool {
 	seen := s.elements[i].box.and(s.view)
 	if seen.empty() {
@@ -45,7 +45,7 @@ func (s *scene) reachable(i int) bool {
 	return s.within(top, i) || s.within(i, top)
 }
 
-// up is the nearest of an element and those around it for which is returns true; -1: none.
+// up is the nearest of an element and its ancestors for which is returns true; -1: none.
 func (s *scene) up(i int, is func(*element) bool) int {
 	for ; i >= 0; i = s.elements[i].parent {
 		if is(&s.elements[i]) {
@@ -55,7 +55,7 @@ func (s *scene) up(i int, is func(*element) bool) int {
 	return -1
 }
 
-// aside tells whether an element is in what pages have besides their content: a header, a
+// aside tells whether an element belongs to what pages have besides their content: a header, a
 // navigation, a column at the side, a footer, a search.
 func (s *scene) aside(i int) bool {
 	return s.up(i, func(e *element) bool {
@@ -71,8 +71,8 @@ func (s *scene) aside(i int) bool {
 	}) >= 0
 }
 
-// formOf is the form that an element is in; where there is none, the dialog, or else the
-// root of its document.
+// formOf is the form that contains an element; if there is none, the dialog; else the root of
+// its document.
 func (s *scene) formOf(i int) int {
 	form := s.up(i, func(e *element) bool { return e.tag == "form" || e.attr("role") == "form" })
 	if form < 0 {
@@ -86,8 +86,8 @@ func (s *scene) formOf(i int) int {
 
 func isDialog(e *element) bool { r := e.attr("role"); return r == "dialog" || r == "alertdialog" }
 
-// isModal tells whether an element says of itself that nothing else can be used, or is in
-// the browser's top layer.
+// isModal tells whether an element says that nothing else can be used, or is in the browser's
+// top layer.
 func isModal(e *element) bool {
 	return e.attr("aria-modal") == "true" || e.attr("role") == "alertdialog" || e.tag == "dialog" && e.position == "fixed"
 }
@@ -119,8 +119,8 @@ func isButton(e *element) bool {
 
 func isLink(e *element) bool { return e.tag == "a" && e.has("href") || e.attr("role") == "link" }
 
-// isCheckbox tells whether an element is a box to tick. Some are drawn by an element above
-// one that is transparent.
+// isCheckbox tells whether an element is a box to tick. Some boxes are transparent, below an
+// element that draws them.
 func isCheckbox(e *element) bool {
 	return inputType(e) == "checkbox" || e.attr("role") == "checkbox" || e.attr("role") == "switch"
 }
@@ -142,7 +142,7 @@ func isTextField(e *element) bool {
 	return e.tag == "textarea" || e.attr("role") == "textbox" || e.attr("role") == "searchbox"
 }
 
-// isOther tells whether an element is a control of another kind than the ones above.
+// isOther tells whether an element is a control of any other kind.
 func isOther(e *element) bool {
 	switch inputType(e) {
 	case "radio", "file", "range", "color":
@@ -155,24 +155,24 @@ func isOther(e *element) bool {
 	return e.tag == "select"
 }
 
-// content is how much of each kind some part of a page shows.
+// content is how much of each kind a part of a page shows.
 type content struct {
 	text, links, buttons, fields, unchecked, checked, others int
 	items, pictures, frames, players                         int
 	asks                                                     bool
-	box                                                      box // of text and controls
+	box                                                      box // area of text and controls
 }
 
 func (c content) controls() int {
 	return c.links + c.buttons + c.fields + c.unchecked + c.checked + c.others
 }
 
-// measure counts what is shown inside of an element, -1 for the whole page, save what skip
-// leaves out.
+// measure counts what is shown inside an element (-1: in the whole page), except what skip
+// returns true for.
 func (s *scene) measure(outer int, skip func(i int, e *element) bool) content {
 	var c content
 	s.each(outer, func(i int, e *element) {
-		ticked := isCheckbox(e) && !e.full.empty() // it may be transparent, below what draws it
+		ticked := isCheckbox(e) && !e.full.empty() // it may be transparent, below the element that draws it
 		if !e.shown && !ticked || skip != nil && skip(i, e) {
 			return
 		}
@@ -209,32 +209,32 @@ func (s *scene) measure(outer int, skip func(i int, e *element) bool) content {
 	return c
 }
 
-// bareText and bareControls are how much a page may show besides a form, so that the form
-// is what the page is for. What stands in headers and footers is not counted.
+// bareText and bareControls are how much a page may show besides a form if the form is to count
+// as the page's purpose. Headers and footers are not counted.
 const (
 	bareText     = 800
 	bareControls = 20
 	bareItems    = 12
 )
 
-// bare tells whether a page shows little besides the inside of an element, -1 for none.
+// bare tells whether a page shows little outside an element (-1: none).
 func (s *scene) bare(besides int) bool {
 	c := s.measure(-1, func(i int, _ *element) bool { return s.within(i, besides) || s.aside(i) })
 	return c.text <= bareText && c.controls() <= bareControls && c.items <= bareItems && c.players == 0
 }
 
-// central tells whether an element stands where a page has its content: neither in a strip
-// at the top nor at a side.
+// central tells whether an element is where a page has its content: neither in a strip at the
+// top nor at a side.
 func (s *scene) central(i int) bool {
 	x, y := s.elements[i].box.center()
 	return x >= 0.2*s.view.w && x <= 0.8*s.view.w && y >= 0.15*s.view.h && y <= s.view.h
 }
 
-// reachSamples is how many things are tried to tell whether a page can be used.
+// reachSamples is how many elements are tried to find out whether a page can be used.
 const reachSamples = 60
 
-// cover is what lies over the middle of the page and keeps the rest of it from being used;
-// -1 where nothing does.
+// cover is the element that lies over the middle of the page and prevents the use of the rest;
+// -1 if there is none.
 func (s *scene) cover() int {
 	top := s.topAt(s.view.center())
 	if modal := s.up(top, isModal); modal >= 0 {
@@ -246,7 +246,7 @@ func (s *scene) cover() int {
 			continue
 		}
 		panel := i
-		if c := s.measure(i, nil); c.controls() == 0 && c.frames == 0 { // a curtain, with what is to be used before it
+		if c := s.measure(i, nil); c.controls() == 0 && c.frames == 0 { // a curtain: what is to be used is in front of it
 			panel = s.before(i)
 		}
 		if s.blocks(i, panel) {
@@ -257,7 +257,7 @@ func (s *scene) cover() int {
 }
 
 // before is the floating element with controls that is painted over a curtain; the curtain
-// itself where there is none.
+// itself if there is none.
 func (s *scene) before(curtain int) int {
 	order := s.elements[curtain].order
 	for i := range s.elements {
@@ -269,8 +269,8 @@ func (s *scene) before(curtain int) int {
 	return curtain
 }
 
-// blocks tells whether most of what a page shows outside of an element, and of the panel
-// before it, cannot be clicked, and some of it is there.
+// blocks tells whether the page shows something outside an element, and outside the panel in
+// front of it, most of which cannot be clicked.
 func (s *scene) blocks(i, panel int) bool {
 	var outside []int
 	s.each(-1, func(j int, e *element) {
@@ -289,11 +289,11 @@ func (s *scene) blocks(i, panel int) bool {
 	return tried > 0 && reached*5 <= tried
 }
 
-// smallControl is how large, in CSS pixels, the control is by which something is closed.
+// smallControl is the largest size, in CSS pixels, of a control that closes something.
 const smallControl = 72
 
-// dismissible tells whether what covers a page can be closed: it has a small control
-// without words in an upper corner.
+// dismissible tells whether what covers a page can be closed: it has a small control without
+// words in an upper corner.
 func (s *scene) dismissible(cover int) bool {
 	panel := s.measure(cover, func(_ int, e *element) bool { return e.box.w >= 0.9*s.view.w && e.box.h >= 0.9*s.view.h }).box
 	found := false

@@ -6,7 +6,7 @@ import (
 	"errors"
 )
 
-// state is what a document says of itself.
+// state is what a document says about itself.
 type state struct {
 	Used  bool  `json:"used"` // somebody clicked or typed in it
 	Focus focus `json:"focus"`
@@ -24,8 +24,8 @@ func (v *view) state(ctx context.Context, session string, world int) (state, err
 	return s, v.evaluate(ctx, session, world, stateScript, &s)
 }
 
-// waitingScript counts what the service workers of a document's origin are to do later.
-// An origin that may have none refuses to be asked.
+// waitingScript counts what the service workers of a document's origin are to do later. An
+// origin that cannot have service workers refuses the question.
 const waitingScript = `(async () => {
   let n = 0;
   if (!isSecureContext || !navigator.serviceWorker) return n;
@@ -47,7 +47,7 @@ func (v *view) waiting(ctx context.Context, world int) (n int, err error) {
 	return n, v.evaluate(ctx, v.target.SessionID, world, waitingScript, &n)
 }
 
-// evaluate runs a script in an isolated world of a page, which the page does not see.
+// evaluate runs a script in an isolated world of a page, which the page cannot see.
 func (v *view) evaluate(ctx context.Context, session string, world int, script string, result any) error {
 	var r answer
 	err := v.call(ctx, session, "Runtime.evaluate", map[string]any{
@@ -59,7 +59,7 @@ func (v *view) evaluate(ctx context.Context, session string, world int, script s
 	return r.into(result)
 }
 
-// answer is what Chrome says of a script that ran.
+// answer is Chrome's answer about a script that ran.
 type answer struct {
 	Result struct {
 		Value json.RawMessage `json:"value"`

@@ -14,7 +14,7 @@ import (
 // styles are the computed styles that a snapshot is asked for, in this order.
 var styles = []string{"visibility", "opacity", "position", "pointer-events", "overflow-x"}
 
-// The places of styles.
+// The indexes of the styles.
 const (
 	styleVisibility = iota
 	styleOpacity
@@ -23,9 +23,9 @@ const (
 	styleOverflow
 )
 
-// snapshot is the result of DOMSnapshot.captureSnapshot, as far as it is used. It has the
-// documents of one process, with closed shadow roots. Numbers other than indexes of nodes
-// point into Strings; -1 is none.
+// snapshot is the used part of the result of DOMSnapshot.captureSnapshot. It has the documents
+// of one process, including closed shadow roots. Numbers other than indexes of nodes are
+// indexes into Strings; -1 means none.
 type snapshot struct {
 	Documents []document `json:"documents"`
 	Strings   []string   `json:"strings"`
@@ -56,7 +56,7 @@ type document struct {
 	} `json:"layout"`
 }
 
-// rare is a value, or the fact alone, that few nodes have: Value[i] belongs to Index[i].
+// rare is a value, or just a flag, that few nodes have: Value[i] belongs to node Index[i].
 type rare struct {
 	Index []int `json:"index"`
 	Value []int `json:"value"`
@@ -87,7 +87,7 @@ func at[T any](list []T, i int) (v T) {
 	return v
 }
 
-// attributes are the attributes of a node, by name in small letters.
+// attributes are the attributes of a node, by name in lower case.
 func (s snapshot) attributes(d *document, node int) map[string]string {
 	list := at(d.Nodes.Attributes, node)
 	m := make(map[string]string, len(list)/2)
@@ -103,8 +103,8 @@ const (
 	textNode    = 3
 )
 
-// box is a rectangle in Chrome's device pixels, from the left upper corner of what a page
-// shows.
+// box is a rectangle in Chrome's device pixels, measured from the upper left corner of the
+// visible part of a page.
 type box struct{ x, y, w, h float64 }
 
 func (b box) empty() bool { return b.w < 1 || b.h < 1 }
@@ -113,13 +113,13 @@ func (b box) has(x, y float64) bool { return x >= b.x && x < b.x+b.w && y >= b.y
 
 func (b box) center() (x, y float64) { return b.x + b.w/2, b.y + b.h/2 }
 
-// and is what two boxes share.
+// and is the intersection of two boxes.
 func (b box) and(o box) box {
 	x, y := max(b.x, o.x), max(b.y, o.y)
 	return box{x, y, max(0, min(b.x+b.w, o.x+o.w)-x), max(0, min(b.y+b.h, o.y+o.h)-y)}
 }
 
-// or is the least box that has both.
+// or is the smallest box that contains both.
 func (b box) or(o box) box {
 	switch {
 	case b.empty():
@@ -131,35 +131,35 @@ func (b box) or(o box) box {
 	return box{x, y, max(b.x+b.w, o.x+o.w) - x, max(b.y+b.h, o.y+o.h) - y}
 }
 
-// element is one element of a page or of a frame in it, at whatever depth.
+// element is one element of a page, or of a frame in it at any depth.
 type element struct {
-	tag    string // in small letters
+	tag    string // in lower case
 	attrs  map[string]string
-	parent int // in scene.elements; -1: none
-	// box is where it is drawn, without what its ancestors cut off, which is what lies
-	// outside of clip. full is the same with it. They are empty where it is not drawn.
+	parent int // index in scene.elements; -1: none
+	// box is the area where it is drawn. full includes what its ancestors cut off, which is
+	// everything outside clip. They are empty if it is not drawn.
 	box, full, clip box
-	// order are the places in which the frames around it and it itself are painted: what
-	// comes later lies above.
+	// order is the painting order of the frames around it and of the element itself: a later
+	// one is above.
 	order    []int
-	shown    bool // it is drawn, and neither hidden nor transparent
+	shown    bool // it is drawn, and is neither hidden nor transparent
 	position string
 	rtl      bool    // it is written from right to left
-	cuts     bool    // it cuts off what its descendants draw outside of it
-	passes   bool    // the pointer passes it
-	opacity  float64 // with that of its ancestors
-	// text are the characters of its own text nodes, asks that a question mark is among
-	// them.
+	cuts     bool    // it cuts off what its descendants draw outside it
+	passes   bool    // the pointer passes through it
+	opacity  float64 // multiplied with its ancestors'
+	// text is the number of characters in its own text nodes; asks says that there is a
+	// question mark among them.
 	text      int
 	asks      bool
-	value     string // of a field; it is never told
+	value     string // of a field; it is never reported
 	initial   string // the value that the field had in the page's source
 	checked   bool
 	clickable bool
-	session   string // the CDP session whose snapshot it is from
-	backend   int64  // its id there
-	site      string // of its document
-	url       string // of its document
+	session   string // the CDP session whose snapshot has it
+	backend   int64  // its id in that session
+	site      string // site of its document
+	url       string // URL of its document
 }
 
 func (e *element) attr(name string) string {
@@ -168,18 +168,18 @@ func (e *element) attr(name string) string {
 
 func (e *element) has(name string) bool { _, ok := e.attrs[name]; return ok }
 
-// scene is a page with its frames, as flat list of elements: parents stand before their
+// scene is a page with its frames, as a flat list of elements: parents come before their
 // children.
 type scene struct {
-	view     box     // what of the page is shown
-	scale    float64 // device pixels of one CSS pixel
+	view     box     // visible part of the page
+	scale    float64 // device pixels per CSS pixel
 	elements []element
-	last     []int  // the last element inside of each, or itself
-	site     string // of the page
+	last     []int  // for each element the last element inside it, or itself
+	site     string // site of the page
 }
 
-// graft are the snapshots of the frames of other processes in a document, by the backend
-// id of the element that they are in.
+// graft is a snapshot together with the snapshots of the frames in it that have processes of
+// their own, by the backend id of the element that contains the frame.
 type graft struct {
 	snapshot snapshot
 	session  string
@@ -189,8 +189,8 @@ type graft struct {
 // maxElements bounds a scene.
 const maxElements = 200_000
 
-// newScene makes a scene of a page. view is the part of it that is shown, with zero in x
-// and y, and scale the device pixels of one CSS pixel.
+// newScene makes a scene of a page. view is the visible part of the page, with x and y zero;
+// scale is the number of device pixels per CSS pixel.
 func newScene(page graft, view box, scale float64) *scene {
 	s := &scene{view: view, scale: cmp.Or(scale, 1)}
 	if len(page.snapshot.Documents) > 0 {
@@ -213,8 +213,8 @@ const maxDepth = 8
 // everywhere is a box that cuts nothing off.
 var everywhere = box{-1e9, -1e9, 2e9, 2e9}
 
-// add adds one document of a graft. in is the index of the frame's element, and frame a
-// copy of it.
+// add adds one document of a graft. in is the index of the frame's element, and frame is a copy
+// of it.
 func (s *scene) add(g graft, doc, in int, frame element, depth int) {
 	if doc < 0 || doc >= len(g.snapshot.Documents) || depth > maxDepth {
 		return
@@ -230,7 +230,7 @@ func (s *scene) add(g graft, doc, in int, frame element, depth int) {
 	}
 	texts, inputs, checked := d.Nodes.TextValue.byNode(), d.Nodes.InputValue.byNode(), d.Nodes.InputChecked.byNode()
 	frames, clickable := d.Nodes.ContentDocumentIndex.byNode(), d.Nodes.IsClickable.byNode()
-	indexes := make([]int, len(d.Nodes.ParentIndex)) // of the elements, by node; -1: none
+	indexes := make([]int, len(d.Nodes.ParentIndex)) // of elements, by node; -1: none
 	for node, parent := range d.Nodes.ParentIndex {
 		above := in
 		if parent >= 0 && parent < node {
@@ -287,7 +287,7 @@ func (s *scene) add(g graft, doc, in int, frame element, depth int) {
 	}
 }
 
-// addText counts a text node's text to its element.
+// addText counts a text node's text for its element.
 func (s *scene) addText(e *element, text string, layout map[int]int, node int) {
 	if e.tag == "textarea" {
 		e.initial += text
@@ -300,11 +300,11 @@ func (s *scene) addText(e *element, text string, layout map[int]int, node int) {
 	e.asks = e.asks || strings.ContainsAny(text, questionMarks)
 }
 
-// questionMarks are those of the scripts that have one: Latin, Greek, Arabic, fullwidth,
+// questionMarks are the question marks of various scripts: Latin, Greek, Arabic, fullwidth,
 // Armenian, Ethiopic, Vai and others.
 const questionMarks = "?\u037e\u061f\uff1f\u055e\u1367\ua60f\u2047\u2048\u2049"
 
-// place finds out where an element is drawn in its frame, and whether it shows.
+// place finds out where an element is drawn in its frame, and whether it is visible.
 func (e *element) place(d *document, from snapshot, layout int, frame element) {
 	style := func(n int) string { return from.text(at(at(d.Layout.Styles, layout), n)) }
 	if v, err := strconv.ParseFloat(style(styleOpacity), 64); err == nil {
@@ -314,7 +314,7 @@ func (e *element) place(d *document, from snapshot, layout int, frame element) {
 	overflow := style(styleOverflow)
 	e.cuts = overflow != "" && overflow != "visible" && e.tag != "html" && e.tag != "body"
 	e.order = append(slices.Clone(frame.order), at(d.Layout.PaintOrders, layout))
-	if e.position == "fixed" { // it is cut off by its frame alone
+	if e.position == "fixed" { // only its frame cuts it off
 		e.clip = frame.clip.and(frame.full)
 	}
 	if b := at(d.Layout.Bounds, layout); len(b) == 4 {

@@ -10,8 +10,8 @@ import (
 )
 
 // unsent finds what was typed and is still there. The page's own source tells what nobody
-// typed; where a page writes what is typed into its source, the field itself is asked.
-// Those of secret kinds are asked first.
+// typed; if a page writes what is typed into its source, the field itself is asked. Fields of
+// secret kinds are asked first.
 func (v *view) unsent(ctx context.Context, s *scene, focused focus) error {
 	if !v.known.Typed && !v.known.Acted {
 		return nil
@@ -75,7 +75,7 @@ func rank(f typedField) int {
 // editedScript tells whether somebody typed into a field, or is about to.
 const editedScript = `function() { return this.matches(":user-valid, :user-invalid") || this.getRootNode().activeElement === this }`
 
-// edited asks a field whether somebody typed into it. One that is gone was left by its page.
+// edited asks a field whether somebody typed into it. If the field is gone, its page was left.
 func (v *view) edited(ctx context.Context, e *element) (is bool, err error) {
 	var object struct {
 		Object struct {

@@ -17,7 +17,7 @@ type Cookies struct {
 	navigations *navigations
 	still       *Still
 	sink        func(checkpoint.Entry)
-	newPage     chan struct{} // one place: a page has its first document
+	newPage     chan struct{} // has room for one; signalled when a page has its first document
 }
 
 func newCookies(chrome caller, ps *pages, n *navigations, s *Still, sink func(checkpoint.Entry)) *Cookies {
@@ -58,8 +58,8 @@ func (c *Cookies) learnNew(gone <-chan struct{}) {
 		if err == nil {
 			err = c.watch.learn(result, false, time.Now())
 		}
-		// One that came meanwhile, and went, was seen by nobody. While the browser stands still
-		// none comes, and nobody is told of any.
+		// A cookie that came and went meanwhile was seen by nobody. While the browser stands
+		// still no cookie comes, so none was missed.
 		if err != nil && !c.still.stands() {
 			c.watch.missed("those that a new page brought could not be read: " + err.Error())
 		}
@@ -84,7 +84,7 @@ func (pg *page) mayHaveDocument() bool {
 func (c *Cookies) documentCame() {
 	select {
 	case c.newPage <- struct{}{}:
-	default: // it is going to look
+	default: // learnCookies is about to look anyway
 	}
 }
 
@@ -117,8 +117,8 @@ func (c *Cookies) observe(event cdpproxy.Event) {
 	reportAll(c.sink, c.watch.observeRequest(event, typed, foreign, time.Now()))
 }
 
-// foreign tells whether a session's page is in a browser context that a client made, whose
-// cookies are not the account's.
+// foreign tells whether a session's page is in a browser context that a client made. The
+// cookies of such a context are not the account's.
 func (ps *pages) foreign(session string) bool {
 	ps.mu.Lock()
 	defer ps.mu.Unlock()
@@ -126,8 +126,8 @@ func (ps *pages) foreign(session string) bool {
 	return pg != nil && ps.ownContext != "" && pg.context != ps.ownContext
 }
 
-// typedOn tells whether a worker typed into the page that a session is attached to, or into
-// a frame of it, since its document began.
+// typedOn tells whether a worker has typed into the page of a session, or into one of its
+// frames, since the page's document began.
 func (n *navigations) typedOn(session string) bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()

@@ -9,11 +9,12 @@ import (
 	"leasehold/launcher/recovery/decision"
 )
 
-// mayBeAnonymous tells whether a request can have said nothing of the account but by what
-// Chrome itself put into it: a POST that a script sent to another site than its page's,
-// without a header of its own, from a page that nobody had acted on, and whose URL has
-// nothing that it could pass on. It is anonymous if it carried no cookies, and if its page
-// did: an account that is not known by cookies is known by something else.
+// mayBeAnonymous tells whether only what Chrome itself added to a request can have told the
+// site about the account. That is so for a POST that a script sent to another site than its
+// page's, without headers of its own, from a page on which nobody had acted, and whose URL has
+// nothing that the request could pass on. Such a request is anonymous if it carried no cookies
+// while its page's document did. (An account that is not known by cookies is known by something
+// else.)
 func (a *answers) mayBeAnonymous(r request, p place) bool {
 	shown, known := a.documents[p.session]
 	return known && !shown.secret && p.untouched && !r.Gesture &&
@@ -21,8 +22,8 @@ func (a *answers) mayBeAnonymous(r request, p place) bool {
 		decision.Site(r.Request.URL) != decision.Site(p.url) && plainHeaders(r.Request.Headers)
 }
 
-// anonymous reports that a request carried nothing of the account, although its page's
-// document did, once both are known. Chrome may tell of either after the answer.
+// anonymous reports that a request carried nothing of the account although its page's document
+// did, once both are known. Chrome may report either of them after the answer.
 func (a *answers) anonymous(id string) []answer {
 	document, candidate := a.candidates[id]
 	own, known := a.carried[id]
@@ -37,9 +38,9 @@ func (a *answers) anonymous(id string) []answer {
 	return []answer{{id, checkpoint.Entry{Kind: checkpoint.KindAnswer, Anonymous: true}}}
 }
 
-// plainHeaders tells whether a request has no header that a script can have put a
-// credential into: only those that the Fetch standard lets any page send to any site, and
-// those that no script can set.
+// plainHeaders tells whether a request has no header into which a script can have put a
+// credential. It may have only headers that the Fetch standard lets any page send to any site,
+// and headers that no script can set.
 func plainHeaders(headers map[string]string) bool {
 	for name := range headers {
 		name = strings.ToLower(name)
@@ -57,5 +58,5 @@ var plainHeader = map[string]bool{
 	"transfer-encoding": true, "upgrade": true, "upgrade-insecure-requests": true, "via": true, "user-agent": true,
 }
 
-// hasSecret tells whether a URL has something that would be redacted.
+// hasSecret tells whether a URL has a part that would be redacted.
 func hasSecret(raw string) bool { return redact.URL(raw) != raw }

@@ -17,51 +17,50 @@ import (
 	"leasehold/launcher/recovery/decision"
 )
 
-// answers finds in the network events of the launcher's own session what sites answered:
-// to each unsafe request, to each request for a page's document, and to what pages asked
-// for, where that was refused, or is the first success at a place that was refused before.
-// The pipe's reader calls observe for every event of the network, so that next to nothing
-// is parsed of what is none of these.
+// answers finds out, from the network events of the launcher's own session, what sites
+// answered: to every unsafe request, to every request for a page's document, and to the other
+// requests of pages if the answer was a refusal, or the first success after one. The pipe's
+// reader calls observe for every network event, so almost nothing is parsed of the events that
+// do not matter.
 type answers struct {
 	mu sync.Mutex
 	// open are the unsafe requests that have not ended, by request id.
 	open map[string]*openRequest
-	// loading are the documents of pages that were asked for and not answered, by request
-	// id, which is the loader's as well.
+	// loading are the documents of pages that were requested and not answered yet, by request
+	// id, which is also the loader's id.
 	loading map[string]loading
-	// documents are those that pages show, by the page's session.
+	// documents are those that pages show now, by the page's session.
 	documents map[string]document
-	// carried says what requests carried, by request id. candidates are the requests that
-	// may be anonymous, with the id of the request for their page's document.
+	// carried says what requests carried, by request id. candidates are the requests that may
+	// be anonymous; the value is the id of the request for their page's document.
 	carried    map[string]carried
 	candidates map[string]string
-	// refused are the places that were refused and have not been answered with success
-	// since, and the sites of those that were asked too often. told are the refusals that
-	// were reported of the documents that pages show.
+	// refused are the places that refused a request and have not answered with success since,
+	// and the sites that told a client to wait. told are the refusals that were already
+	// reported for the documents that pages show now.
 	refused, told map[string]bool
-	// kept are the requests that a worker paused and kept from being sent, by id.
+	// kept are the requests, by id, that a worker paused and kept from being sent.
 	kept map[string]bool
 }
 
 // openRequest is an unsafe request that has not ended.
 type openRequest struct {
 	session, loader string
-	document        bool // it is for a document
+	document        bool // it requests a document
 }
 
 // loading is a document that is being loaded.
 type loading struct {
-	asked string // the URL that was asked for first
-	// moved says that a redirect said that the place is elsewhere this time, and not for
-	// good.
+	asked string // the URL that was requested first
+	// moved says that a redirect sent the request elsewhere temporarily.
 	moved bool
 }
 
-// document is one that a page shows.
+// document is a document that a page shows.
 type document struct {
 	id     string // of its request
-	secret bool   // its URL has what looks like a secret
-	// asked is the URL that was asked for, where redirects led elsewhere, to url.
+	secret bool   // its URL seems to contain a secret
+	// asked is the URL that was requested; redirects may have led elsewhere, to url.
 	asked, url string
 }
 
@@ -90,15 +89,16 @@ func (a *answers) forget() {
 	clear(a.kept)
 }
 
-// maxCandidates is of how many requests it may be open whether they are anonymous. Those
-// that are forgotten count.
+// maxCandidates bounds how many requests may be waiting to be found anonymous. Those that are
+// forgotten count as not anonymous.
 const maxCandidates = 64
 
-// eventRequestExtra says what Chrome itself put into a request. It comes before or after
+// eventRequestExtra says what Chrome itself added to a request. It comes before or after
 // eventRequest.
 const eventRequestExtra = "Network.requestWillBeSentExtraInfo"
 
-// answer is an entry about an answer. id is the request's, if it was an unsafe one.
+// answer is an entry about an answer. id is the request's id if the request was unsafe, or else
+// empty.
 type answer struct {
 	id    string
 	entry checkpoint.Entry
@@ -116,7 +116,7 @@ func (a *answers) observe(event cdpproxy.Event, n *navigations) []answer {
 	case eventResponse:
 		return a.responded(event, n)
 	}
-	if n.closing.Load() { // what ends with the launcher's own close of the browser stays unanswered
+	if n.closing.Load() { // what ends because the launcher closes the browser stays unanswered
 		return nil
 	}
 	switch event.Method {
@@ -135,7 +135,7 @@ var (
 	authorization  = []byte(`uthorization":"`)
 )
 
-// requested takes the event of a request.
+// requested takes in the event of a request.
 func (a *answers) requested(event cdpproxy.Event, n *navigations) []answer {
 	id := requestID(event.Params)
 	_, open := a.open[id]
@@ -150,7 +150,7 @@ func (a *answers) requested(event cdpproxy.Event, n *navigations) []answer {
 		return nil
 	}
 	var found []answer
-	// The redirect of an unsafe request that stays unsafe is reported with that request.
+	// A redirect of an unsafe request to another unsafe request is reported with the latter.
 	if open && !unsafe && r.Redirect != nil {
 		delete(a.open, id)
 		found = append(found, answer{id, checkpoint.Entry{Kind: checkpoint.KindAnswer, URL: r.Redirect.URL, Status: r.Redirect.Status, Type: r.Type}})
@@ -181,7 +181,7 @@ func (a *answers) requested(event cdpproxy.Event, n *navigations) []answer {
 	return found
 }
 
-// sent takes the event that says what Chrome itself put into a request.
+// sent takes in the event that says what Chrome itself added to a request.
 func (a *answers) sent(id string, params json.RawMessage) []answer {
 	c := a.carried[id]
 	c.cookies = c.cookies || bytes.Contains(params, sentCookie)
@@ -196,7 +196,7 @@ func (a *answers) sent(id string, params json.RawMessage) []answer {
 	return found
 }
 
-// responded takes the event of a response.
+// responded takes in the event of a response.
 func (a *answers) responded(event cdpproxy.Event, n *navigations) []answer {
 	id := requestID(event.Params)
 	status := statusOf(event.Params)
@@ -251,13 +251,12 @@ func (a *answers) responded(event cdpproxy.Event, n *navigations) []answer {
 	return []answer{{id, e}}
 }
 
-// askedFor are the types of requests whose answer says something about the account: what
-// pages ask for with it. Pictures, styles and the like are missing for other reasons, and
-// are there for everybody.
+// askedFor are the types of requests whose answers say something about the account. Pictures,
+// styles and the like may be missing for other reasons, and are served to everybody.
 var askedFor = []string{"XHR", "Fetch", "EventSource", "Document"}
 
-// weighs tells whether the answer to something that a page asked for is reported: a
-// refusal, once for each document, and the first success at a place that was refused.
+// weighs tells whether the answer to a page's other request is reported. That is so for a
+// refusal, once for each document, and for the first success at a place that refused before.
 func (a *answers) weighs(e checkpoint.Entry, kind string) bool {
 	if !slices.Contains(askedFor, kind) {
 		return false
@@ -273,7 +272,7 @@ func (a *answers) weighs(e checkpoint.Entry, kind string) bool {
 	return true
 }
 
-// watch remembers the places that were refused, until they are answered with success.
+// watch remembers the places that refused, until they answer with success.
 func (a *answers) watch(e checkpoint.Entry) {
 	switch {
 	case refusing[e.Status]:
@@ -287,7 +286,8 @@ func (a *answers) watch(e checkpoint.Entry) {
 	}
 }
 
-// keptBack takes in that a worker keeps a request from being sent, or does not after all.
+// keptBack takes in that a worker keeps a request from being sent, or that it lets it go after
+// all.
 func (a *answers) keptBack(r cdpproxy.KeptRequest) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -298,7 +298,7 @@ func (a *answers) keptBack(r cdpproxy.KeptRequest) {
 	}
 }
 
-// failed takes the event of a request that ended without an answer.
+// failed takes in the event of a request that ended without an answer.
 func (a *answers) failed(event cdpproxy.Event) []answer {
 	id := requestID(event.Params)
 	_, open := a.open[id]
@@ -322,7 +322,7 @@ func (a *answers) failed(event cdpproxy.Event) []answer {
 	switch {
 	case kept:
 		e.Failed, e.Ended, e.Blocked = "a worker had the browser fail it before it was sent", true, true
-	case slices.Contains(blockedBefore, r.Blocked): // Chrome says that some of these were canceled
+	case slices.Contains(blockedBefore, r.Blocked): // Chrome says of some of these that they were canceled
 		e.Failed, e.Ended, e.Blocked = "the browser refused to send it: "+r.Blocked, true, true
 	case r.Canceled:
 		e.Failed = "canceled"
@@ -334,28 +334,28 @@ func (a *answers) failed(event cdpproxy.Event) []answer {
 	return []answer{{id, e}}
 }
 
-// blockedBefore are the members blockedReason by which Chrome says that it did not send a
-// request. By others it keeps the answer from the page.
+// blockedBefore are the values of blockedReason by which Chrome says that it did not send a
+// request. With the other values it has withheld the answer from the page.
 var blockedBefore = []string{
 	string(network.BlockedReasonInspector), string(network.BlockedReasonCsp), string(network.BlockedReasonMixedContent), string(network.BlockedReasonSubresourceFilter),
 }
 
-// hasLeft tells whether a request that failed may have reached its site, by the members
-// blockedReason and errorText of the event.
+// hasLeft tells whether a failed request may have reached its site, from the event's
+// blockedReason and errorText.
 func hasLeft(blocked, name string) bool {
 	return blocked == "" && !slices.ContainsFunc(neverLeft, func(n string) bool { return strings.HasPrefix(name, "net::ERR_"+n) })
 }
 
-// neverLeft are how Chrome's names of the errors begin with which a request cannot have
-// reached its site: there was no connection that it could have gone over.
+// neverLeft are the prefixes of Chrome's error names with which a request cannot have reached
+// its site, because there was no connection to send it on.
 var neverLeft = []string{
 	"ADDRESS_INVALID", "ADDRESS_UNREACHABLE", "BLOCKED_BY", "CERT_", "CONNECTION_FAILED", "CONNECTION_REFUSED", "DISALLOWED_URL_SCHEME",
 	"FILE_NOT_FOUND", "INTERNET_DISCONNECTED", "INVALID_URL", "NAME_", "PROXY_CONNECTION_FAILED", "SSL_", "TUNNEL_CONNECTION_FAILED",
 	"UNKNOWN_URL_SCHEME", "UNSAFE_PORT",
 }
 
-// replaced takes the event that a page shows another document, or ended: nothing more is
-// told of what the one before had sent.
+// replaced takes in the event that a page shows another document, or has ended: Chrome does not
+// report anything more about what the earlier document had sent.
 func (a *answers) replaced(event cdpproxy.Event, n *navigations) []answer {
 	session, loader := event.Session, ""
 	if event.Method == eventDetached {
@@ -389,15 +389,15 @@ func (a *answers) replaced(event cdpproxy.Event, n *navigations) []answer {
 	return found
 }
 
-// refusing are the statuses by which a site refuses something to whoever asks, or asks to
+// refusing are the statuses by which a site refuses something to the client, or tells it to
 // wait.
 var refusing = map[int]bool{
 	http.StatusUnauthorized: true, http.StatusForbidden: true, http.StatusProxyAuthRequired: true,
 	http.StatusTooManyRequests: true, http.StatusUnavailableForLegalReasons: true, http.StatusServiceUnavailable: true,
 }
 
-// safeMethod tells whether a request's event is of a method that changes nothing. The first
-// member of this name is the request's own: quotes inside URLs are escaped.
+// safeMethod tells whether the event of a request has a method that changes nothing. The first
+// "method" in it is the request's own, since quotes inside URLs are escaped.
 func safeMethod(params json.RawMessage) bool {
 	_, rest, found := bytes.Cut(params, []byte(`"method":"`))
 	for _, safe := range []string{`GET"`, `HEAD"`, `OPTIONS"`} {
@@ -408,8 +408,8 @@ func safeMethod(params json.RawMessage) bool {
 	return false
 }
 
-// statusOf is the status in the event of a response; 0 if there is none. It stands right
-// behind the URL.
+// statusOf is the status in the event of a response; 0 if there is none. It comes right after
+// the URL.
 func statusOf(params json.RawMessage) int {
 	_, rest, _ := bytes.Cut(params, responseMember)
 	_, rest, _ = bytes.Cut(rest, statusMember)
@@ -421,7 +421,8 @@ func statusOf(params json.RawMessage) int {
 	return status
 }
 
-// retryAfter is how many seconds an answer asks to wait; 0 if it says nothing of that.
+// retryAfter is how many seconds the answer tells the client to wait; 0 if it says nothing
+// about that.
 func retryAfter(headers map[string]string, now time.Time) int64 {
 	for name, value := range headers {
 		if !strings.EqualFold(name, "Retry-After") {
@@ -438,18 +439,18 @@ func retryAfter(headers map[string]string, now time.Time) int64 {
 	return 0
 }
 
-// place is where a CDP session is.
+// place is the page, frame and document of a CDP session.
 type place struct {
 	page  string // the page's target; empty for web workers
 	frame string // the id of the page's main frame; empty on the session of another frame
 	url   string // of the page's document
-	// untouched says that nobody acted on the page, on its frames, or on what it came
+	// untouched says that nobody has acted on the page, on its frames, or on the page it came
 	// from, since it was opened by its URL.
 	untouched bool
-	session   string // the page's own
+	session   string // the page's own session
 }
 
-// place returns where a session is.
+// place returns the place of a session.
 func (n *navigations) place(session string) place {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -464,7 +465,7 @@ func (n *navigations) place(session string) place {
 	return p
 }
 
-// untouched tells whether nobody acted on a page since it was opened by its URL. The caller
+// untouched tells whether nobody has acted on a page since it was opened by its URL. The caller
 // holds n.mu.
 func (n *navigations) untouched(p *openPage) bool {
 	since := n.sinceOf(p)
@@ -475,7 +476,7 @@ func (n *navigations) untouched(p *openPage) bool {
 	for _, f := range p.frames {
 		acted = max(acted, n.lastActed(f.target))
 	}
-	if p.opened { // whoever opened it may lead it on
+	if p.opened { // the page that opened it may navigate it
 		acted = max(acted, n.lastActedAnywhere())
 	}
 	return acted < since

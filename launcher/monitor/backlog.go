@@ -10,9 +10,9 @@ import (
 // trafficBacklog is how many requests of pages may wait to be processed.
 const trafficBacklog = 1024
 
-// heard is something that waits to be processed: what a page sent, or an answer. They wait
-// in one line, so that a request is reported before its answer, and everything that was
-// answered before a call of CatchUp is reported when it returns.
+// heard is something that waits to be processed: what a page sent, or an answer. Both wait in
+// one queue, so that a request is reported before its answer, and everything that was answered
+// before a call of CatchUp is reported when that call returns.
 type heard struct {
 	traffic cdpproxy.Traffic
 	answer  *answer
@@ -30,7 +30,7 @@ type backlog struct {
 
 func newBacklog() *backlog { return &backlog{waiting: make(chan heard, trafficBacklog)} }
 
-// queue puts something into the line, and tells whether there was room. It never blocks.
+// queue puts something into the queue, and tells whether there was room. It never blocks.
 func (b *backlog) queue(h heard) bool {
 	b.pending.Add(1)
 	select {
@@ -113,7 +113,7 @@ func (b *broadcast) next() <-chan struct{} {
 	}
 }
 
-// signal wakes everybody who waits. It costs next to nothing while nobody does.
+// signal wakes all goroutines that wait. It costs almost nothing if there are none.
 func (b *broadcast) signal() {
 	if b.waiting.Load() == nil {
 		return

@@ -18,12 +18,12 @@ type Clients interface {
 }
 
 const (
-	// detachAfter is how long pages may take to close before the clients are detached.
-	// The clients may be what keeps the pages from closing.
+	// detachAfter is how long pages may take to close before the clients are detached. The
+	// clients may be the reason why the pages do not close.
 	detachAfter = time.Second
-	// firstRecheck is the time between the first two questions about what no event reports
-	// reliably: the end of a browser context, and that of a target, which may still be
-	// listed after its event. It grows up to recheck.
+	// firstRecheck is the first pause between two questions about what no event reports
+	// reliably: the end of a browser context, and the end of a target, which may still be
+	// listed after its event. The pauses grow up to recheck.
 	firstRecheck = 2 * time.Millisecond
 	recheck      = 20 * time.Millisecond
 )
@@ -74,9 +74,10 @@ func (ts *Tabs) openKept(ctx context.Context) (string, error) {
 }
 
 // ClosePages closes the pages of a browser whose session is over, and returns when they are
-// closed. Pages do what they do at their end, but are not asked whether they may be closed. An
-// empty tab is opened first, because Chrome would drop the session cookies with the last one of
-// the profile's own context; any that is there may be closing. Closing has to be called before.
+// closed. The pages run their handlers for the end, but not those that could keep them open.
+// First an empty tab is opened, because Chrome would drop the session cookies with the last tab
+// of the profile's own context, and an existing tab may already be closing. Closing has to be
+// called before.
 func (ts *Tabs) ClosePages(ctx context.Context) error {
 	kept, err := ts.openKept(ctx)
 	if err != nil {
@@ -86,8 +87,9 @@ func (ts *Tabs) ClosePages(ctx context.Context) error {
 }
 
 // CloseUnloaded closes the tabs that wait for their first document, and returns when they are
-// closed. Chromium 156 crashes as a whole when the renderer of one ends that owes a screenshot,
-// and such a tab never draws one. They have nothing that could send something at their end.
+// closed. Chromium 156 crashes as a whole if a renderer ends from which a screenshot was
+// requested, and such a tab never draws one. These tabs have nothing that could send something
+// at their end.
 func (ts *Tabs) CloseUnloaded(ctx context.Context) error {
 	if !ts.pages.hasUnloaded() {
 		return nil
@@ -101,7 +103,7 @@ func (ts *Tabs) CloseUnloaded(ctx context.Context) error {
 
 func isPage(t *target.Info) bool { return t.Type == typePage }
 
-// isAnything is for who closes service workers and extensions' own pages, too.
+// isAnything is for callers that also close service workers and the pages of extensions.
 func isAnything(*target.Info) bool { return true }
 
 // Quiet returns an error if the browser is not as Clear left it.
@@ -135,8 +137,8 @@ func (ts *Tabs) others(ctx context.Context, kept string) (others []*target.Info,
 	return others, empty, nil
 }
 
-// closeOthers closes what is meant of everything but the kept tab, and waits until it is closed.
-// The pages' beforeunload handlers are not run.
+// closeOthers closes everything but the kept tab for which meant returns true, and waits until
+// it is closed. The pages' beforeunload handlers are not run.
 func (ts *Tabs) closeOthers(ctx context.Context, kept string, meant func(*target.Info) bool) error {
 	asked := map[target.ID]bool{}
 	for wait := firstRecheck; ; wait = min(2*wait, recheck) {
@@ -189,8 +191,8 @@ func (ts *Tabs) disposeContexts(ctx context.Context) error {
 	}
 }
 
-// awaitOnly returns when the kept tab is the only page that is watched, and everything
-// that the others did is processed.
+// awaitOnly returns when the kept tab is the only page that is watched, and everything that the
+// other pages did is processed.
 func (ts *Tabs) awaitOnly(ctx context.Context, kept string) error {
 	err := ts.backlog.await(ctx, func() bool { return ts.pages.keep(kept) && ts.backlog.empty() })
 	if err != nil {

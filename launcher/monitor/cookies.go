@@ -21,11 +21,12 @@ import (
 )
 
 // cookieWatch follows the cookies of the profile's own browser context from the grant on, and
-// reports what becomes of those that may carry the account's identity. It knows what was
-// there, sees what answers set, and compares all that with the browser's cookies at the end:
-// what no answer did was done by the worker, a script, or the time.
+// reports what becomes of those that may carry the account's identity. It knows which cookies
+// were there, sees those that answers set, and compares all that with the browser's cookies at
+// the end: a change that no answer made was made by the worker or a script, or the cookie
+// expired.
 //
-// Names and values stay in memory only as hashes under a key of this browser's.
+// Names and values are kept in memory only as hashes, under a key of this browser's own.
 type cookieWatch struct {
 	key [32]byte
 
@@ -36,7 +37,7 @@ type cookieWatch struct {
 	documents int                       // requests for documents
 	written   bool                      // the worker wrote cookies
 	full      bool                      // there were more cookies than can be remembered
-	blind     string                    // why some were not seen; empty: all were
+	blind     string                    // why some cookies were not seen; empty: all were
 	commands  []cdpproxy.CookieCommand  // of clients, not reported yet
 }
 
@@ -45,13 +46,13 @@ type watchedCookie struct {
 	id, domain string
 	form       decision.CookieForm
 	value      string // its hash
-	subject    string // the hash of whom it is for; empty: it does not say
+	subject    string // hash of the account that it names; empty: it names none
 	expires    time.Time
-	// setAt is the number of documents when it was set first; negative: it was there at the
-	// grant.
+	// setAt is the number of documents at the time when it was first set; negative: it existed
+	// at the grant.
 	setAt int
 	brief bool // it was set to end with the browser, or within minutes
-	// dropped says that it is gone, and told that this was reported.
+	// dropped says that the cookie is gone; told, that this was reported.
 	dropped, told bool
 	reports       int
 }
@@ -59,7 +60,7 @@ type watchedCookie struct {
 const (
 	// maxCookieReports bounds how many entries one cookie gets.
 	maxCookieReports = 16
-	// briefly is how long a cookie lives that only carries a message to the next page.
+	// briefly is the longest life of a cookie that only carries a message to the next page.
 	briefly = 10 * time.Minute
 )
 
@@ -79,7 +80,7 @@ func (w *cookieWatch) forget() {
 	w.documents, w.written, w.full, w.blind, w.commands = 0, false, false, "", nil
 }
 
-// missed takes in why cookies were not seen when they should have been.
+// missed notes why cookies were not seen when they should have been.
 func (w *cookieWatch) missed(why string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -108,7 +109,7 @@ type jarCookie struct {
 	PartitionKey json.RawMessage `json:"partitionKey"`
 }
 
-// watched is a cookie of the browser's, as it is now.
+// watched is what is remembered of one of the browser's cookies as it is now.
 func (w *cookieWatch) watched(j jarCookie) *watchedCookie {
 	c := &watchedCookie{
 		id: w.hash("id", j.Name, j.Domain, j.Path, string(j.PartitionKey)), domain: j.Domain, setAt: -1,
@@ -132,8 +133,8 @@ func prefixed(name string) bool {
 	return strings.HasPrefix(name, "__Host-") || strings.HasPrefix(name, "__Secure-")
 }
 
-// learn takes in the browser's cookies, the result of Storage.getCookies, as far as they are
-// not known: at the grant, and later, when a page came whose first document Chrome does not
+// learn takes in those of the browser's cookies, the result of Storage.getCookies, that are not
+// known yet: at the grant, and later for a new page, whose first document Chrome does not
 // report.
 func (w *cookieWatch) learn(result json.RawMessage, atGrant bool, now time.Time) error {
 	cookies, err := decodeJar(result)
@@ -173,9 +174,9 @@ func decodeJar(result json.RawMessage) ([]jarCookie, error) {
 	return r.Cookies, nil
 }
 
-// observeRequest takes in a request of a page. typed tells whether the worker typed into the
-// page that sends it, and foreign whether that has cookies of its own. Both are asked only
-// where it matters.
+// observeRequest takes in a request of a page. typed tells whether the worker has typed into
+// the page that sends it; foreign, whether that page uses other cookies than the account's.
+// Both are called only if it matters.
 func (w *cookieWatch) observeRequest(event cdpproxy.Event, typed, foreign func() bool, now time.Time) []checkpoint.Entry {
 	h := hop{session: event.Session, params: event.Params, typed: unsafeMethod(event.Params) && typed()}
 	w.mu.Lock()
@@ -202,8 +203,8 @@ func (w *cookieWatch) observeAnswer(event cdpproxy.Event, foreign func() bool, n
 	return w.answered(h, a, now)
 }
 
-// answered takes in what an answer does to cookies. What it does to one of them last counts:
-// answers often remove a cookie and set it in one. The caller holds w.mu.
+// answered takes in what an answer does to cookies. For each cookie the last change counts,
+// because answers often remove a cookie and set it again. The caller holds w.mu.
 func (w *cookieWatch) answered(h hop, a cookieAnswer, now time.Time) []checkpoint.Entry {
 	var sent sentRequest
 	if json.Unmarshal(h.params, &sent) != nil {
@@ -256,7 +257,7 @@ func (w *cookieWatch) answered(h hop, a cookieAnswer, now time.Time) []checkpoin
 	return entries
 }
 
-// set takes in that an answer set a cookie. The caller holds w.mu.
+// set takes in that an answer has set a cookie. The caller holds w.mu.
 func (w *cookieWatch) set(entries []checkpoint.Entry, id string, next *http.Cookie, entry checkpoint.Entry, by checkpoint.CookieChange, now time.Time) []checkpoint.Entry {
 	after := &watchedCookie{
 		id: id, domain: next.Domain, setAt: w.documents,
@@ -286,7 +287,7 @@ func (w *cookieWatch) set(entries []checkpoint.Entry, id string, next *http.Cook
 // drop takes in that a cookie is gone. The caller holds w.mu.
 func (w *cookieWatch) drop(entries []checkpoint.Entry, c *watchedCookie, entry checkpoint.Entry, by checkpoint.CookieChange) []checkpoint.Entry {
 	c.dropped = true
-	// A message to the next page is set with one page, and taken away with the next.
+	// A message to the next page is a cookie set with one page and removed with the next.
 	message := by.By == checkpoint.BySite && c.setAt >= 0 && c.brief && w.documents-c.setAt <= 1
 	identity := c.form.Identity()
 	by.Kept = w.likely(c.domain)
@@ -298,8 +299,8 @@ func (w *cookieWatch) drop(entries []checkpoint.Entry, c *watchedCookie, entry c
 	return c.report(entries, entry, by)
 }
 
-// likely tells whether a site has a cookie that is likely to carry the identity. The caller
-// holds w.mu.
+// likely tells whether a site has another cookie that is likely to carry the identity. The
+// caller holds w.mu.
 func (w *cookieWatch) likely(domain string) bool {
 	site := siteOf("http://" + strings.TrimPrefix(domain, "."))
 	for _, c := range w.known {
@@ -310,8 +311,8 @@ func (w *cookieWatch) likely(domain string) bool {
 	return false
 }
 
-// change takes in that a cookie was set that was there, or that had been dropped. The caller
-// holds w.mu.
+// change takes in that a cookie which existed, or had been dropped, was set. The caller holds
+// w.mu.
 func (w *cookieWatch) change(entries []checkpoint.Entry, before, after *watchedCookie, entry checkpoint.Entry, by checkpoint.CookieChange) []checkpoint.Entry {
 	by.Same = before.value == after.value
 	switch {
@@ -332,8 +333,8 @@ func (w *cookieWatch) change(entries []checkpoint.Entry, before, after *watchedC
 	return before.report(entries, entry, by)
 }
 
-// report adds an entry about the cookie, unless it has enough of them. What is said of a loss
-// is always said.
+// report adds an entry about the cookie, unless there are enough of them. A loss is always
+// reported.
 func (c *watchedCookie) report(entries []checkpoint.Entry, entry checkpoint.Entry, by checkpoint.CookieChange) []checkpoint.Entry {
 	if c.reports++; c.reports > maxCookieReports && by.What == checkpoint.CookieReplaced {
 		return entries
@@ -351,8 +352,8 @@ func (w *cookieWatch) sorted() []*watchedCookie {
 	return all
 }
 
-// compare compares what is known with the browser's cookies as they are: the result of
-// Storage.getCookies. problem is why there is none.
+// compare compares what is known with the browser's present cookies: the result of
+// Storage.getCookies, or problem, the reason why there is none.
 func (w *cookieWatch) compare(result json.RawMessage, problem error, now time.Time) []checkpoint.Entry {
 	var cookies []jarCookie
 	err := problem
@@ -385,7 +386,7 @@ func (w *cookieWatch) compare(result json.RawMessage, problem error, now time.Ti
 		case after == nil && !c.dropped:
 			entries = w.drop(entries, c, entry, checkpoint.CookieChange{By: w.actor(c, now)})
 		case after == nil || after.value == c.value && !c.dropped:
-		case w.values[after.value] && !c.dropped: // an answer did it, whose request is not known
+		case w.values[after.value] && !c.dropped: // an answer set it, but its request is not known
 			after.reports, w.known[c.id] = c.reports, after
 		default:
 			by := checkpoint.CookieChange{By: w.actor(c, time.Time{})}
@@ -397,7 +398,7 @@ func (w *cookieWatch) compare(result json.RawMessage, problem error, now time.Ti
 	return append(entries, entry)
 }
 
-// actor is who may have changed a cookie that no answer did. The caller holds w.mu.
+// actor is who may have made a change of a cookie that no answer made. The caller holds w.mu.
 func (w *cookieWatch) actor(c *watchedCookie, now time.Time) checkpoint.CookieActor {
 	switch {
 	case !c.expires.IsZero() && !now.IsZero() && !c.expires.After(now):
@@ -410,7 +411,7 @@ func (w *cookieWatch) actor(c *watchedCookie, now time.Time) checkpoint.CookieAc
 	return checkpoint.ByUnknown
 }
 
-// command notes a client's command on cookies, until takeCommands.
+// command notes a client's command that concerns cookies, until takeCommands.
 func (w *cookieWatch) command(c cdpproxy.CookieCommand) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -418,7 +419,7 @@ func (w *cookieWatch) command(c cdpproxy.CookieCommand) {
 	w.commands = append(w.commands, c)
 }
 
-// takeCommands are the entries for clients' commands on cookies since it was called before.
+// takeCommands returns the entries for the clients' cookie commands since its last call.
 func (w *cookieWatch) takeCommands() []checkpoint.Entry {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -434,8 +435,8 @@ func (w *cookieWatch) takeCommands() []checkpoint.Entry {
 	return entries
 }
 
-// cookieDomain is a cookie's domain as Chrome names it, from the attribute and the host that
-// set it; empty if that host may not set it.
+// cookieDomain is a cookie's domain as Chrome writes it, from the attribute and the host that
+// set the cookie; empty if that host may not set it.
 func cookieDomain(attribute, host string) string {
 	host = strings.ToLower(host)
 	domain := strings.ToLower(strings.TrimPrefix(attribute, "."))
@@ -448,7 +449,7 @@ func cookieDomain(attribute, host string) string {
 	return ""
 }
 
-// defaultPath is the path of a cookie that names none: the folder of the URL.
+// defaultPath is the path of a cookie that names none: the directory part of the URL's path.
 func defaultPath(path string) string {
 	if i := strings.LastIndexByte(path, '/'); i > 0 {
 		return path[:i]

@@ -83,8 +83,8 @@ func (ps *pages) observe(event cdpproxy.Event) (seen pageEvent) {
 	ps.mu.Lock()
 	defer ps.mu.Unlock()
 	ps.ticks++
-	// current is the page that the session is attached to, nil if its target is no
-	// page. containing is that page, or the page that the session's frame is in.
+	// current is the page that the session is attached to, or nil if its target is not a page.
+	// containing is that page, or else the page that contains the session's frame.
 	current := ps.open[ps.targets[event.Session]]
 	containing := ps.pageOf(ps.targets[event.Session])
 	if current != nil && event.Method != eventInfoChanged {
@@ -148,7 +148,7 @@ func (ps *pages) observe(event cdpproxy.Event) (seen pageEvent) {
 				report(postElsewhere(form, p.Disposition))
 			}
 		}
-	case eventDownload: // Page.downloadWillBegin, which cdproto has no more, has the same members
+	case eventDownload: // Page.downloadWillBegin has the same members; cdproto no longer has that event
 		var p browser.EventDownloadWillBegin
 		if decode(event, &p) {
 			report(&checkpoint.Entry{Kind: checkpoint.KindDownload, URL: p.URL, Target: ps.targetOf(event.Session, containing)})
@@ -225,9 +225,9 @@ func (ps *pages) infoChanged(t *target.Info) *checkpoint.Entry {
 	return nil
 }
 
-// postElsewhere is the request of a form that is posted into another tab or window, as
-// by a click with Ctrl or Shift. The browser sends it before that tab can be watched,
-// so no session gets an event about it. Where a session does get one, as with
+// postElsewhere is the request of a form that is submitted into another tab or window, for
+// example by a click with Ctrl or Shift. The browser sends it before that tab can be watched,
+// so no session gets an event about it. In cases where a session does get one, as with
 // target=_blank, the request is reported twice, which does no harm.
 func postElsewhere(form checkpoint.Entry, disposition cdppage.ClientNavigationDisposition) *checkpoint.Entry {
 	if form.Method != http.MethodPost || disposition == cdppage.ClientNavigationDispositionCurrentTab {
@@ -245,8 +245,8 @@ func storageEntry(s *domstorage.StorageID) *checkpoint.Entry {
 	return &checkpoint.Entry{Kind: checkpoint.KindStorage, URL: cmp.Or(s.SecurityOrigin, string(s.StorageKey)), Name: area}
 }
 
-// enable turns on the events of a new target, and lets it run. Chrome's network buffers
-// are small: only the few words that answer a write matter.
+// enable turns on the events of a new target, and lets it run. Chrome's network buffers are
+// kept small, because only the short answers to writes are needed.
 func (m *Monitor) enable(attached *target.EventAttachedToTarget) {
 	session, kind := string(attached.SessionID), attached.TargetInfo.Type
 	if kind == typePage {

@@ -9,14 +9,14 @@ import (
 	"leasehold/cdpproxy"
 )
 
-// eventHeaders has the headers of an answer as they came, those that set cookies included.
+// eventHeaders has the headers of an answer as they arrived, including those that set cookies.
 const eventHeaders = "Network.responseReceivedExtraInfo"
 
-// maxExchanges is how many requests are remembered until their answers' headers come.
+// maxExchanges is how many requests are remembered until the headers of their answers come.
 const maxExchanges = 512
 
 // exchanges pairs requests with the headers of their answers. Chrome reports the two in any
-// order, and all hops of a chain of redirects under one id.
+// order, and gives all hops of a chain of redirects the same id.
 type exchanges struct {
 	known map[exchangeKey]*exchange
 	order []exchangeKey
@@ -27,22 +27,22 @@ type exchangeKey struct{ session, id string }
 type exchange struct {
 	hops    []hop
 	answers int
-	early   map[int]cookieAnswer // by the number of the hop, whose request was not reported yet
+	early   map[int]cookieAnswer // by the number of a hop whose request was not reported yet
 }
 
-// hop is one request.
+// hop is one request of a chain of redirects.
 type hop struct {
 	session string
 	params  json.RawMessage // of Network.requestWillBeSent
-	// typed says that it is an unsafe request of a page that the worker had typed into.
+	// typed says that it is an unsafe request of a page into which the worker had typed.
 	typed bool
 }
 
-// cookieAnswer is what is needed of the headers of an answer.
+// cookieAnswer is the part of an answer's headers that matters for cookies.
 type cookieAnswer struct {
 	status  int
-	lines   []string // values of Set-Cookie that Chrome did not refuse
-	cleared bool     // Clear-Site-Data says that all cookies are to go
+	lines   []string // the Set-Cookie values that Chrome accepted
+	cleared bool     // Clear-Site-Data says that all cookies are to be removed
 }
 
 // empty tells whether an answer changes no cookie.
@@ -66,7 +66,7 @@ func (x *exchanges) of(key exchangeKey) *exchange {
 	return e
 }
 
-// request takes in a request, and returns the answer to it if that came first.
+// request takes in a request, and returns the answer to it if the answer came first.
 func (x *exchanges) request(key exchangeKey, h hop) (cookieAnswer, bool) {
 	e := x.of(key)
 	e.hops = append(e.hops, h)
@@ -75,7 +75,7 @@ func (x *exchanges) request(key exchangeKey, h hop) (cookieAnswer, bool) {
 	return a, early
 }
 
-// answer takes in the headers of an answer, and returns the request if that is known.
+// answer takes in the headers of an answer, and returns the request if it is known.
 func (x *exchanges) answer(key exchangeKey, a cookieAnswer) (hop, bool) {
 	e := x.of(key)
 	n := e.answers
@@ -93,7 +93,7 @@ func (x *exchanges) answer(key exchangeKey, a cookieAnswer) (hop, bool) {
 	return hop{}, false
 }
 
-// parseCookieAnswer reads the parameters of eventHeaders. It costs little for an answer that
+// parseCookieAnswer reads the parameters of eventHeaders. It is cheap for an answer that
 // changes no cookie.
 func parseCookieAnswer(event cdpproxy.Event) cookieAnswer {
 	if !bytes.Contains(event.Params, []byte("ookie")) && !bytes.Contains(event.Params, []byte("OOKIE")) &&
@@ -114,7 +114,7 @@ func parseCookieAnswer(event cdpproxy.Event) cookieAnswer {
 	for name, value := range p.Headers {
 		switch http.CanonicalHeaderKey(name) {
 		case "Set-Cookie":
-			for line := range bytes.Lines([]byte(value)) { // Chrome puts one header a line
+			for line := range bytes.Lines([]byte(value)) { // Chrome puts one header on each line
 				text := string(bytes.TrimSpace(line))
 				refused := slices.ContainsFunc(p.Blocked, func(b struct {
 					Line string `json:"cookieLine"`
@@ -146,13 +146,13 @@ const eventTail = 256
 
 var documentType = []byte(`"type":"Document"`)
 
-// isDocument tells whether a request is for a page's document, or a frame's.
+// isDocument tells whether a request is for the document of a page or frame.
 func isDocument(params []byte) bool {
 	return bytes.Contains(params[max(0, len(params)-eventTail):], documentType)
 }
 
-// unsafeMethod tells whether the parameters of a request are of one that may change
-// something. The first "method" in them is the request's.
+// unsafeMethod tells whether the parameters of a request are of one that may change something.
+// The first "method" in them is the request's own.
 func unsafeMethod(params []byte) bool {
 	_, rest, _ := bytes.Cut(params, []byte(`"method":"`))
 	for _, safe := range []string{`GET"`, `HEAD"`, `OPTIONS"`} {

@@ -13,8 +13,8 @@ import (
 	"leasehold/launcher/recovery/decision"
 )
 
-// answered takes in the answer to a request, and judges a document's. The caller holds
-// g.mu.
+// answered takes in the answer to a request, and judges it if it is a document's. The caller
+// holds g.mu.
 func (g *gets) answered(event cdpproxy.Event, now time.Time) *getWrite {
 	key := [2]string{event.Session, requestID(event.Params)}
 	a := g.open[key]
@@ -53,19 +53,19 @@ func (g *gets) answered(event cdpproxy.Event, now time.Time) *getWrite {
 	return g.judge(a, now)
 }
 
-// judge judges a document's request. A frame's first document comes with its page, and
-// what a page goes to by itself was caused by nobody. The caller holds g.mu.
+// judge judges the request for a document. A frame's first document comes with its page, and a
+// navigation that a page makes by itself was not caused by anybody. The caller holds g.mu.
 func (g *gets) judge(a *asked, now time.Time) *getWrite {
 	n, byPage := g.requested[a.frame]
 	delete(g.requested, a.frame)
 	byPage = byPage && n.url == a.get.Asked
 	opened, isPage := g.pages[a.frame]
-	a.mayWrite = false // from here on its page says what it is
+	a.mayWrite = false // from here on the page that it shows tells what it is
 	switch {
 	case !isPage && a.get.From == "", byPage && (!a.prompted || slices.Contains(byItself, n.reason)):
 		return nil
 	}
-	// What is no page is fetched to be kept: a download.
+	// What is not a page is fetched in order to be kept: it is a download.
 	if a.get.Status == 200 && !strings.Contains(a.mime, "html") {
 		return nil
 	}
@@ -99,7 +99,7 @@ const (
 	byScript = string(cdppage.ClientNavigationReasonScriptInitiated)
 )
 
-// byItself are the reasons of navigations that nobody caused by pressing anything.
+// byItself are the reasons of navigations that were not caused by a press.
 var byItself = []string{
 	string(cdppage.ClientNavigationReasonMetaTagRefresh), string(cdppage.ClientNavigationReasonHTTPHeaderRefresh), string(cdppage.ClientNavigationReasonReload),
 }
@@ -139,9 +139,9 @@ func (g *gets) finished(event cdpproxy.Event, now time.Time) *getWrite {
 	return g.toLook(a, now)
 }
 
-// toLook has a script's GET judged by what becomes of its page. It is looked at once at once,
-// since a page may be gone soon, and, if it shows nothing of the answer, again when it has
-// had time for that. The caller holds g.mu.
+// toLook arranges that a script's GET is judged by what becomes of its page. The page is looked
+// at once immediately, because it may soon be gone, and, if it shows nothing of the answer,
+// again after it has had time to show it. The caller holds g.mu.
 func (g *gets) toLook(a *asked, now time.Time) *getWrite {
 	if !a.mayWrite || slices.ContainsFunc(parts, func(mime string) bool { return strings.Contains(a.mime, mime) }) {
 		return nil
@@ -154,8 +154,8 @@ func (g *gets) toLook(a *asked, now time.Time) *getWrite {
 	return nil
 }
 
-// retry has a request looked at once more after a look that failed. Soon it is known that the
-// document is gone, or nobody can judge it.
+// retry arranges that a request is looked at once more after a failed look. By then it is known
+// that the document is gone, or else nobody can judge the request.
 func (v *visit) retry(a *asked) []*getWrite {
 	now := time.Now()
 	switch {
@@ -173,8 +173,8 @@ func (v *visit) retry(a *asked) []*getWrite {
 	return nil
 }
 
-// looked says that a visit is over, and has looked at once more what could not be judged
-// yet. Where that is not possible, it returns the reports about it.
+// looked says that a visit is over, and arranges another look at what could not be judged yet.
+// If that is not possible, it returns the reports about it.
 func (g *gets) looked(v, again *visit) (lost []*getWrite) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -200,16 +200,16 @@ func (g *gets) looked(v, again *visit) (lost []*getWrite) {
 	return lost
 }
 
-// isGone tells whether a request's document was gone while it was looked at. What was seen
-// then may be another document.
+// isGone tells whether a request's document went away during the look. What was seen then may
+// belong to another document.
 func (g *gets) isGone(a *asked) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return a.gone
 }
 
-// lookAt has a document looked at for a script's GET, not before from. The caller holds
-// g.mu.
+// lookAt arranges a look at a document for a script's GET, not earlier than from. The caller
+// holds g.mu.
 func (g *gets) lookAt(a *asked, from time.Time) {
 	look := g.due[a.frame]
 	if look == nil {
@@ -222,16 +222,16 @@ func (g *gets) lookAt(a *asked, from time.Time) {
 	g.signal()
 }
 
-// leftUnread tells whether a page has had time to read a short answer, and did not. Chrome
-// does not report such an answer as complete. The caller holds the mu of gets.
+// leftUnread tells whether a page has had time to read a short answer, and has not read it.
+// Chrome does not report such an answer as complete. The caller holds the mu of gets.
 func (a *asked) leftUnread(now time.Time) bool {
 	return a.mayWrite && !a.document && a.get.Status != 0 && a.bytes >= 0 && a.bytes <= maxAnswer && now.Sub(a.answered) >= showTime
 }
 
-// parts are what documents are made of, which only reads.
+// parts are the media types of what documents are made of. Fetching it only reads.
 var parts = []string{"image/", "text/css", "javascript", "font", "video/", "audio/"}
 
-// besides are the other answers to scripts of the same document that may have changed what
+// besides are the other answers to scripts of the same document that may also have caused what
 // a look finds changed after the answer to a: those that came later, and those that came so
 // shortly before that the page may have shown them at the same time.
 func (g *gets) besides(a *asked) []besides {
@@ -248,16 +248,16 @@ func (g *gets) besides(a *asked) []besides {
 	return others
 }
 
-// besides is another answer, when it came and was complete, and whether the page has
-// nothing to show of it.
+// besides is another answer: when it came, when it was complete, and whether the page has
+// nothing of it to show.
 type besides struct {
 	*asked
 	head, end float64
 	empty     bool
 }
 
-// nearTime is how long before an answer another one came at most, in ms, if the page may
-// show both at the same time. It is near in presses.js.
+// nearTime is the longest time in ms between two answers that the page may show at the same
+// time. It is called near in presses.js.
 const nearTime = 100
 
 func (g *gets) signal() {
@@ -267,8 +267,7 @@ func (g *gets) signal() {
 	}
 }
 
-// underWay tells whether there is a request that somebody may just have caused, and that
-// is not answered yet.
+// underWay tells whether there is an unanswered request that somebody may have caused just now.
 func (g *gets) underWay(now time.Time) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -280,7 +279,7 @@ func (g *gets) underWay(now time.Time) bool {
 	return false
 }
 
-// idle tells whether nothing waits to be asked or looked at.
+// idle tells whether no document waits to be asked or looked at.
 func (g *gets) idle(now time.Time) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -297,7 +296,7 @@ func (g *gets) idle(now time.Time) bool {
 	return g.over || g.visiting == 0 && len(g.ask) == 0 && len(g.due) == 0
 }
 
-// visit is what has to be asked of one document, and looked at in it.
+// visit is one document with the requests about which it has to be asked, or looked at.
 type visit struct {
 	session, frame string
 	ask            []*asked
@@ -305,7 +304,7 @@ type visit struct {
 	notice         *asked
 }
 
-// all are the requests that are looked at.
+// all are the requests for which the document is looked at.
 func (v *visit) all() iter.Seq[*asked] {
 	return func(yield func(*asked) bool) {
 		if v.look != nil {
@@ -321,9 +320,9 @@ func (v *visit) all() iter.Seq[*asked] {
 	}
 }
 
-// take returns the documents that have to be asked or looked at by now, and when the next
-// one is to be; zero if there is none. The caller calls visited for each of them. lost are
-// those that cannot be judged.
+// take returns the documents that have to be asked or looked at by now, and when the next one
+// is due; zero if there is none. The caller calls visited for each of them. lost are the
+// requests that cannot be judged.
 func (g *gets) take(now time.Time) (visits []*visit, lost []*getWrite, next time.Time) {
 	g.mu.Lock()
 	defer g.mu.Unlock()

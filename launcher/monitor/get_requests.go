@@ -12,7 +12,8 @@ import (
 	"leasehold/launcher/recovery/decision"
 )
 
-// maxTail is within how many bytes from its end the event of a request has its type.
+// maxTail is the number of bytes at the end of a request's event within which its type is
+// found.
 const maxTail = 256
 
 var followedTypes = [][]byte{[]byte(`"type":"Document"`), []byte(`"type":"Fetch"`), []byte(`"type":"XHR"`), []byte(`"type":"Image"`)}
@@ -64,15 +65,16 @@ func (g *gets) sent(event cdpproxy.Event, now time.Time) {
 		return
 	case a.document:
 		a.get.From = g.shown[r.FrameID]
-		// A page that is on its way to another one answers no questions. So if this is never
-		// answered, the reason is all that is known: a link reads, and so does a search.
+		// A page that is navigating away answers no questions. If this request is never
+		// answered, the reason for the navigation is all that is known: a link reads, and so
+		// does a search.
 		acted, typed := g.actedOn(event.Session)
 		n := g.requested[r.FrameID]
 		a.typed = typed
 		a.search = n.url == a.get.Asked && n.reason == byForm && typed
 		a.touched = acted && (n.reason == byScript || n.reason == byForm && !typed)
 		a.mayWrite = a.prompted && n.url == a.get.Asked && a.touched
-	case a.mayWrite && a.frame != "" && g.fresh(a): // those of workers have no document to ask
+	case a.mayWrite && a.frame != "" && g.fresh(a): // requests of web workers have no document to ask
 		a.touched, _ = g.actedOn(event.Session)
 		if list := g.ask[a.frame]; len(list) < maxToLook {
 			remember(g.ask, a.frame, append(list, a))
@@ -84,29 +86,29 @@ func (g *gets) sent(event cdpproxy.Event, now time.Time) {
 	remember(g.open, key, a)
 }
 
-// sentForm is a form by GET that was sent, with or without fields for texts.
+// sentForm is a form that was sent by GET, with or without text fields.
 type sentForm struct {
 	at    time.Time
 	texts bool
 }
 
-// formSent takes in that a form by GET was sent on a session's page, which is no search.
+// formSent takes in that a form by GET, which is not a search, was sent on a session's page.
 func (g *gets) formSent(session string, texts bool, now time.Time) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	remember(g.forms, session, sentForm{now, texts})
 }
 
-// agreedOn tells whether somebody has just answered a question with yes. The caller holds
+// agreedOn tells whether somebody has just answered a confirm dialog with yes. The caller holds
 // g.mu.
 func (g *gets) agreedOn(session string, now time.Time) bool {
 	at, ok := g.agreed[session]
 	return ok && now.Sub(at) < agreeing
 }
 
-// fresh tells whether a script's GET may follow from a press: it goes to the page's own
-// site, and its document asks so for the first time. What was asked for before, as polling
-// and the next piece of a list are, reads. The caller holds g.mu.
+// fresh tells whether a script's GET may follow from a press: it goes to the page's own site,
+// and its document makes this request for the first time. A repeated request, as in polling or
+// for the next piece of a list, only reads. The caller holds g.mu.
 func (g *gets) fresh(a *asked) bool {
 	s := g.scripts[a.loader]
 	if s == nil {

@@ -13,97 +13,98 @@ import (
 	"leasehold/launcher/recovery/decision"
 )
 
-// gets follows the GETs of pages that somebody caused, from the request to what became of
-// it, so that decision.Get can be asked whether one looks like a write. Documents are
-// judged by events alone when they are answered. What a script asks for is judged by its
-// page: presses asks there what was pressed before it, and later what changed when the answer
-// came; meanwhile it waits in due. A GET whose page is gone, or does not answer, before that
-// was seen is reported as one that nobody can judge, unless nobody had done anything there.
+// gets follows the GETs of pages that somebody caused, from the request to its effect, so that
+// decision.Get can tell whether one looks like a write. A request for a document is judged by
+// events alone, when it is answered. A script's request is judged by its page: presses.go asks
+// the page what was pressed before the request, and later what changed when the answer came;
+// until then the request waits in due. If its page goes away or does not answer before that,
+// the GET is reported as one that nobody can judge, unless nobody had done anything on the
+// page.
 //
 // The pipe's reader calls observe with every request of every page, so little is parsed.
 type gets struct {
 	acted func() boottime.Instant // when a worker last acted on any page
-	// actedOn tells whether a worker has acted on a session's page since the navigation
-	// to its document began, and whether it has typed into it.
+	// actedOn tells whether a worker has acted on a session's page since the navigation to its
+	// document began, and whether it has typed into the page.
 	actedOn func(session string) (acted, typed bool)
-	wake    chan struct{} // has room for one: something was added to ask or due
+	wake    chan struct{} // has room for one; signalled when something is added to ask or due
 
 	mu        sync.Mutex
-	shown     map[string]string      // URL that a frame shows, by frame. A page's main frame has the target's id
+	shown     map[string]string      // URL that a frame shows, by frame; a page's main frame has the target's id
 	pages     map[string]bool        // by target: whether another page opened it
 	known     map[string]bool        // URLs of documents that were shown
-	requested map[string]navigation  // by frame: the navigation that its document asked for last
-	anew      map[string]time.Time   // when a document asked to be loaded anew, by frame
+	requested map[string]navigation  // the last navigation that a frame's document asked for, by frame
+	anew      map[string]time.Time   // when a document asked to be reloaded, by frame
 	open      map[[2]string]*asked   // by session and request
-	forms     map[string]sentForm    // that was sent last and is no search, by session
+	forms     map[string]sentForm    // the last form that was sent and is no search, by session
 	dialogs   map[string]string      // type of the open dialog, by session
 	agreed    map[string]time.Time   // when a confirm dialog was answered with yes, by session
 	scripts   map[string]*scripted   // what scripts of a document asked for, by its loader
-	ask       map[string][]*asked    // by frame: what was pressed before them is not known yet
+	ask       map[string][]*asked    // by frame: requests for which it is not known yet what was pressed before
 	due       map[string]*pageToLook // by frame
-	notices   map[string]*asked      // documents that may be notices, by frame
-	looking   map[*asked]bool        // those that are being looked at
+	notices   map[string]*asked      // documents that may be mere notices, by frame
+	looking   map[*asked]bool        // requests whose pages are being looked at
 	visiting  int                    // documents that are being asked or looked at
-	over      bool                   // nobody asks pages any more
+	over      bool                   // pages are not asked any more
 }
 
-// navigation is one that a document asked for.
+// navigation is a navigation that a document asked for.
 type navigation struct {
 	url    string
 	reason string
 }
 
-// asked is a request under way.
+// asked is a request that is under way or not judged yet.
 type asked struct {
 	get            decision.Get
 	document       bool
-	mayWrite       bool // it is a GET that somebody may have caused; of others only the answer's time matters
+	mayWrite       bool // it is a GET that somebody may have caused; of other requests only the time of the answer matters
 	session, frame string
 	loader, id     string
 	mime           string
-	bytes          int       // of the answer, with its headers once it is complete; negative if not known
+	bytes          int       // size of the answer, with its headers once it is complete; negative if not known
 	unread         bool      // the page has not read the answer, so it cannot have shown it
 	prompted       bool      // a worker acted on some page shortly before
-	touched        bool      // a worker had acted on its page since that showed its document
-	control        bool      // it followed from pressing something that is no link and no field
-	gone, reloaded bool      // while it was looked at, its document was gone, or loaded itself anew
+	touched        bool      // a worker had acted on its page since the page showed its document
+	control        bool      // it followed from a press on something that is neither a link nor a field
+	gone, reloaded bool      // during the look its document went away, or reloaded itself
 	typed          bool      // a worker had typed on its page
 	search         bool      // a form sent it, and a worker had typed on its page
-	failed         time.Time // when a look failed first
+	failed         time.Time // when a look failed for the first time
 	name           string
 	body           *answerBody
 	at, answered   time.Time
-	final          time.Time // from when on the page has had time to show the answer
-	from           time.Time // of a document: when it is looked at; zero as long as nothing shows it
+	final          time.Time // by when the page has had time to show the answer
+	from           time.Time // for a document: when it is looked at; zero as long as no frame shows it
 	sent, head     float64   // when it was sent and answered, wall clock, ms
-	end            float64   // when its answer was complete; 0 as long as it is not
-	offset         float64   // of the wall clock to the events' timestamps, ms
+	end            float64   // when its answer was complete; 0 if it is not
+	offset         float64   // of the wall clock from the events' timestamps, ms
 }
 
-// scripted is what scripts of one document asked for.
+// scripted is what the scripts of one document requested.
 type scripted struct {
 	places  map[string]bool // URLs, without the numbers in their queries
-	answers []*asked        // those that were answered last
+	answers []*asked        // the latest requests that were answered
 }
 
 // pageToLook is a document that has to be looked at.
 type pageToLook struct {
 	session, frame string
-	from           time.Time // not earlier
+	from           time.Time // not before this time
 	requests       []*asked
 }
 
 const (
-	// prompted is within which time after somebody acted a navigation may follow from it.
+	// prompted is the time after an act within which a navigation may follow from it.
 	prompted = 5 * time.Second
-	// agreeing is within which time a request may follow from the answer to a dialog. The
-	// page's script goes on at once.
+	// agreeing is the time after the answer to a dialog within which a request may follow from
+	// it. The page's script goes on at once.
 	agreeing = time.Second
-	// reloading is within which time after an answer that is not judged yet a page may load
-	// itself anew for it.
+	// reloading is the time after an answer that is not judged yet within which a page may
+	// reload itself because of it.
 	reloading = 5 * time.Second
-	// showTime is how long a page may take to show an answer, besides the time that it
-	// needs to do what waits in it, see presses.js.
+	// showTime is how long a page may take to show an answer, in addition to the timers that
+	// are pending in it: see presses.js.
 	showTime = 150 * time.Millisecond
 	// maxToLook bounds how many requests of one document wait to be judged.
 	maxToLook = 256
@@ -134,7 +135,7 @@ func newGets() *gets {
 	}
 }
 
-// forget forgets everything about a session that is over, but for what frames show.
+// forget forgets everything about a session that is over, except what frames show.
 func (g *gets) forget() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -150,7 +151,7 @@ func (g *gets) forget() {
 	clear(g.notices)
 }
 
-// getEvents are the events that gets follows besides those of requests.
+// getEvents are the events, besides those of requests, that gets follows.
 var getEvents = []string{eventAttached, eventDetached, eventCrashed, eventContentLoaded, eventFrameNavigated, eventNavigatedWithin, eventFrameRequested, eventDialogOpening, eventDialogClosed}
 
 // getWrite is a GET that looks like a write, or that nobody can judge.
@@ -158,12 +159,11 @@ type getWrite struct {
 	*asked
 	sign decision.Sign
 	text string // what was pressed, if that is known
-	why  string // it could not be judged
+	why  string // why it could not be judged
 }
 
-// observe takes the events of requests and getEvents, in Chrome's order. It returns the
-// requests that look like writes by what is known now, and those that cannot be judged any
-// more.
+// observe takes in the events of requests and getEvents, in Chrome's order. It returns the
+// requests that look like writes by what is known now, and those that can no longer be judged.
 func (g *gets) observe(event cdpproxy.Event, now time.Time) []*getWrite {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -189,7 +189,7 @@ func (g *gets) observe(event cdpproxy.Event, now time.Time) []*getWrite {
 	return nil
 }
 
-// one is a list of one, or none.
+// one is a list with w, or an empty list if w is nil.
 func one(w *getWrite) []*getWrite {
 	if w == nil {
 		return nil
@@ -198,8 +198,8 @@ func one(w *getWrite) []*getWrite {
 }
 
 // navigated takes in that a frame shows another document: the page that would have shown the
-// answers is gone. Where a script asked for something, and loaded its own page anew when the
-// answer came, nothing of the answer can have been shown.
+// answers is gone. If a script made a request, and reloaded its own page when the answer came,
+// then nothing of the answer can have been shown.
 func (g *gets) navigated(event cdpproxy.Event, now time.Time) []*getWrite {
 	var p cdppage.EventFrameNavigated
 	if !decode(event, &p) || p.Frame == nil || !notBlank(p.Frame.URL) {
@@ -237,7 +237,7 @@ func (g *gets) navigated(event cdpproxy.Event, now time.Time) []*getWrite {
 	}
 	var found []*getWrite
 	for _, a := range gone {
-		if !g.looking[a] { // otherwise whoever looks reports it
+		if !g.looking[a] { // otherwise the goroutine that looks at its page reports it
 			found = append(found, one(a.left())...)
 		}
 	}
@@ -252,14 +252,14 @@ func (a *asked) left() *getWrite {
 	return a.unjudged(pageGone)
 }
 
-// underWayTo tells whether a request is for a document that a frame is to show, and that
-// is not answered yet.
+// underWayTo tells whether a request for a document that a frame is to show is not answered
+// yet.
 func (a *asked) underWayTo(frame string) bool {
 	return a.document && a.frame == frame && a.get.Status == 0
 }
 
-// takeOut forgets the requests that somebody may have caused, that are not judged yet, and
-// for which which returns true. It returns each of them once. The caller holds g.mu.
+// takeOut forgets those requests for which which returns true, out of all that somebody may
+// have caused and that are not judged yet. It returns each of them once. The caller holds g.mu.
 func (g *gets) takeOut(which func(*asked) bool) []*asked {
 	var out []*asked
 	take := func(a *asked) bool {
@@ -294,7 +294,7 @@ func (g *gets) takeOut(which func(*asked) bool) []*asked {
 	return out
 }
 
-// giveUp gives up judging the requests for which which returns true. The caller holds g.mu.
+// giveUp stops judging the requests for which which returns true. The caller holds g.mu.
 func (g *gets) giveUp(why string, which func(*asked) bool) []*getWrite {
 	var found []*getWrite
 	for _, a := range g.takeOut(which) {
@@ -303,9 +303,9 @@ func (g *gets) giveUp(why string, which func(*asked) bool) []*getWrite {
 	return found
 }
 
-// unjudged is the report that nobody can judge a request any more; nil where there is
-// nothing to be afraid of: it followed from nothing that somebody did on its page, or what
-// is known of it is enough.
+// unjudged is the report that a request can no longer be judged. It is nil if there is nothing
+// to fear: the request followed from nothing that somebody did on its page, or what is known
+// about it is enough.
 func (a *asked) unjudged(why string) *getWrite {
 	if a.search {
 		return nil
@@ -334,7 +334,7 @@ func (a *asked) unjudged(why string) *getWrite {
 	if sign == "" {
 		return nil
 	}
-	if !a.control { // it may have followed from nothing
+	if !a.control { // it may not have followed from anybody's act
 		sign = decision.Unjudged
 	}
 	if sign != decision.Unjudged {
@@ -343,11 +343,11 @@ func (a *asked) unjudged(why string) *getWrite {
 	return &getWrite{asked: a, sign: sign, text: a.name, why: why}
 }
 
-// page takes one of getEvents but those of navigations. The caller holds g.mu.
+// page takes in one of getEvents other than those of navigations. The caller holds g.mu.
 func (g *gets) page(event cdpproxy.Event, now time.Time) {
 	switch event.Method {
 	case eventContentLoaded:
-		for _, d := range g.notices { // a page to read shows it by now, and may be gone soon
+		for _, d := range g.notices { // a page that is meant to be read shows it by now, and may soon be gone
 			if d.session == event.Session && !d.from.IsZero() {
 				d.from = now
 				g.signal()

@@ -14,12 +14,12 @@ import (
 	"leasehold/lease"
 )
 
-// The guard acts on what pages send, where a manifest or a profile asks for that: it fails
-// unsafe requests, and it puts the lease token into what goes to services of the user's
-// own. It uses the Fetch domain on the launcher's own browser session. Chrome asks that
-// session last, after those of pages and of clients, and for everything that any page,
-// frame, worker or closed page sends: nothing that a client intercepts and lets go passes
-// by it. Of websockets and WebTransport Chrome asks nobody.
+// The guard changes what pages send, if a manifest or a profile asks for that: it fails unsafe
+// requests, and it adds the lease token to requests that go to the user's own services. It uses
+// the Fetch domain on the launcher's own browser session. Chrome asks that session last, after
+// those of pages and clients, and asks it about every request of any page, frame, worker or
+// closed page: a request that a client intercepts and continues does not bypass the guard.
+// Chrome asks nobody about messages on websockets and WebTransport.
 
 // TokenHeader is the request header with the lease token.
 const TokenHeader = "Leasehold-Token"
@@ -28,14 +28,13 @@ const TokenHeader = "Leasehold-Token"
 type Rules struct {
 	// ReadOnly says that unsafe requests are failed.
 	ReadOnly bool
-	// TokenOrigins are the origins, such as https://queue.example:8443, that get the
-	// token. CheckOrigin accepts each of them.
+	// TokenOrigins are the origins, such as https://queue.example:8443, to which the token is
+	// sent. CheckOrigin accepts each of them.
 	TokenOrigins []string
-	// Token is the lease token that they get.
+	// Token is the lease token that is sent to them.
 	Token lease.Token
-	// Ended says that the launcher ended the pages of a worker that was lost: whatever is
-	// sent is failed, but for what the page with the target id Pass sends, if that is not
-	// empty.
+	// Ended says that the launcher has ended the pages of a lost worker: every request fails,
+	// except those of the page whose target id is Pass, if that is not empty.
 	Ended bool
 	Pass  string
 }
@@ -43,8 +42,8 @@ type Rules struct {
 // idle tells whether there is nothing to do.
 func (r Rules) idle() bool { return !r.ReadOnly && !r.Ended && len(r.TokenOrigins) == 0 }
 
-// CheckOrigin tells whether a text is an origin in the form in which Chrome writes it:
-// scheme and host in lower case, a port only if it is not the scheme's own, and no path.
+// CheckOrigin tells whether a text is an origin in the form in which Chrome writes it: scheme
+// and host in lower case, a port only if it is not the scheme's default, and no path.
 func CheckOrigin(origin string) bool {
 	u, err := url.Parse(origin)
 	return err == nil && (u.Scheme == "http" && u.Port() != "80" || u.Scheme == "https" && u.Port() != "443") &&
@@ -52,7 +51,7 @@ func CheckOrigin(origin string) bool {
 		!strings.ContainsAny(u.Host, "*?\\%") && !strings.HasSuffix(u.Host, ":")
 }
 
-// originOf is the origin of a URL, as CheckOrigin wants it.
+// originOf is the origin of a URL, in the form that CheckOrigin accepts.
 func originOf(raw string) string {
 	u, err := url.Parse(raw)
 	if err != nil {
@@ -84,7 +83,7 @@ const (
 	eventWebTransport = "Network.webTransportCreated"
 )
 
-// Enforce makes the guard keep to the rules, for everything that pages send from now on.
+// Enforce makes the guard apply the rules to everything that pages send from now on.
 func (g *Guard) Enforce(ctx context.Context, rules Rules) error {
 	before := g.Rules()
 	g.rules.Store(&rules)
@@ -108,7 +107,7 @@ func (g *Guard) Enforce(ctx context.Context, rules Rules) error {
 	return g.chrome.Call(ctx, "", "Fetch.enable", map[string]any{"patterns": patterns}, nil)
 }
 
-// Rules are those that Enforce was called with last.
+// Rules are the rules of the last call of Enforce.
 func (g *Guard) Rules() Rules {
 	if r := g.rules.Load(); r != nil {
 		return *r
@@ -119,7 +118,7 @@ func (g *Guard) Rules() Rules {
 // pausedRequest has the members of Fetch.requestPaused that are needed.
 type pausedRequest struct {
 	RequestID string `json:"requestId"`
-	FrameID   string `json:"frameId"` // of a page's main frame, its target id
+	FrameID   string `json:"frameId"` // for a page's main frame, its target id
 	Request   struct {
 		URL     string            `json:"url"`
 		Method  string            `json:"method"`
@@ -135,7 +134,7 @@ func (g *Guard) observe(event cdpproxy.Event) {
 	}
 	var p pausedRequest
 	if !decode(event, &p) || p.RequestID == "" {
-		return // it waits until the browser ends, and is not sent
+		return // the request stays paused until the browser ends, and is not sent
 	}
 	rules := g.Rules()
 	method, params := rules.decide(p)
@@ -149,7 +148,8 @@ func (g *Guard) observe(event cdpproxy.Event) {
 	g.chrome.Resolve(event.Session, p.RequestID, method, params)
 }
 
-// webTransport notes a channel that cannot be stopped, and on which anything may be sent.
+// webTransport notes a WebTransport channel: it cannot be stopped, and anything may be sent on
+// it.
 func (g *Guard) webTransport(event cdpproxy.Event) {
 	var p struct {
 		URL string `json:"url"`
@@ -189,5 +189,5 @@ func readsOnly(method string) bool {
 	return slices.Contains([]string{http.MethodGet, http.MethodHead, http.MethodOptions}, method)
 }
 
-// tokenValue is the token as the header has it.
+// tokenValue is the token as it is written in the header.
 func tokenValue(t lease.Token) string { return strconv.FormatUint(uint64(t), 10) }

@@ -10,9 +10,9 @@ import (
 	"leasehold/launcher/look"
 )
 
-// talk remembers what the look at the open pages needs of their requests: when each CDP
-// session sent its last one, and which answer to a navigation asked for HTTP
-// authentication. The pipe's reader calls observe for every request, so next to nothing is
+// talk remembers what the look at the open pages needs to know about their requests: when each
+// CDP session sent its last one, and which answer to a navigation asked for HTTP
+// authentication. The pipe's reader calls observe for every request, so almost nothing is
 // parsed.
 type talk struct {
 	mu   sync.Mutex
@@ -26,7 +26,7 @@ func newTalk() *talk {
 
 var statusUnauthorized = [][]byte{[]byte(`"statusCode":401`), []byte(`"statusCode":407`)}
 
-// observe takes the event of a request or of the headers of an answer.
+// observe takes in the event of a request, or of the headers of an answer.
 func (t *talk) observe(event cdpproxy.Event, now boottime.Instant) {
 	switch event.Method {
 	case eventRequest:
@@ -42,8 +42,8 @@ func (t *talk) observe(event cdpproxy.Event, now boottime.Instant) {
 	}
 }
 
-// prompts tells whether an answer to a navigation has the browser ask for a password. The
-// id of a navigation's request is that of its loader, which has no dot.
+// prompts tells whether an answer to a navigation makes the browser ask for a password. The id
+// of a navigation's request is its loader's id, which contains no dot.
 func prompts(event cdpproxy.Event) bool {
 	var p struct {
 		RequestID string            `json:"requestId"`
@@ -75,15 +75,14 @@ func (t *talk) forget() {
 }
 
 // of returns when a session sent its last request, and when it was last asked for HTTP
-// authentication; zero is never.
+// authentication; zero means never.
 func (t *talk) of(session string) (sent, asked boottime.Instant) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.sent[session], t.asks[session]
 }
 
-// count counts a page's new document among those that the session saw. The caller holds
-// n.mu.
+// count counts a page's new document as one that the session saw. The caller holds n.mu.
 func (n *navigations) count(page *openPage, url string) {
 	if !notBlank(url) || page.counted == url {
 		return
@@ -92,14 +91,14 @@ func (n *navigations) count(page *openPage, url string) {
 	n.documents++
 }
 
-// ToLookAt returns the open pages, with what a look at them needs to know beforehand.
+// ToLookAt returns the open pages, with what has to be known before they are looked at.
 func (m *Monitor) ToLookAt() []look.Page { return m.pages.toLookAt(m.talk, m.chrome.mux.Offline) }
 
 // toLookAt is ToLookAt. offline tells whether a worker keeps a page offline.
 func (ps *pages) toLookAt(talk *talk, offline func(target string) bool) []look.Page {
 	ps.mu.Lock()
 	defer ps.mu.Unlock()
-	sessions := map[string]string{} // of targets
+	sessions := map[string]string{} // by target
 	for session, target := range ps.targets {
 		sessions[target] = session
 	}
@@ -129,9 +128,9 @@ func (ps *pages) toLookAt(talk *talk, offline func(target string) bool) []look.P
 	return pages
 }
 
-// used returns when a worker last typed into a page or a frame of it, and last did
-// anything there, and when the navigation to the page's document began. first says that it
-// is the first document that the session saw.
+// used returns when a worker last typed into a page or its frames, when it last acted there,
+// and when the navigation to the page's document began. first says that this document is the
+// first one that the session saw.
 func (n *navigations) used(target string) (typed, acted, begun boottime.Instant, first bool) {
 	typed, acted = n.lastTyped(target), n.lastActed(target)
 	n.mu.Lock()
@@ -146,9 +145,9 @@ func (n *navigations) used(target string) (typed, acted, begun boottime.Instant,
 	return typed, acted, page.begun, page.earlier == 0
 }
 
-// actedOn tells whether a worker has acted on a session's page, or on a frame of it, since
-// the navigation to the page's document began, and whether it has typed there. On a page that
-// is not known it may have acted.
+// actedOn tells whether a worker has acted on a session's page, or on one of its frames, since
+// the navigation to the page's document began, and whether it has typed there. If the page is
+// not known, both are assumed.
 func (n *navigations) actedOn(session string) (hasActed, hasTyped bool) {
 	n.mu.Lock()
 	page := n.sessions[session]

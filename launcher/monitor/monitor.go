@@ -1,7 +1,7 @@
-// Package monitor watches what the pages of one browser do: where they navigate, what
-// they send, store, print and ask, and which of them are open. It reports the entries
-// of a session's journal, and changes nothing in the pages. Where a session is to keep
-// to rules about what its pages send, the guard enforces them.
+// Package monitor watches what the pages of one browser do: where they navigate, what they
+// send, store, print and ask, and which of them are open. It reports the entries of a session's
+// journal, and changes nothing in the pages. If a session has rules about what its pages may
+// send, the guard enforces them.
 package monitor
 
 import (
@@ -43,7 +43,7 @@ type Monitor struct {
 	chrome *link
 	sink   func(checkpoint.Entry)
 
-	// The evidence's part about the network, and that about the console.
+	// The parts of the evidence about the network and the console.
 	token   atomic.Uint64 // of the newest run; both parts name it
 	network recorder.Network
 	console recorder.Console
@@ -113,9 +113,9 @@ var watchedEvents = []string{
 	eventStorageAdded, eventStorageUpdated, eventStorageRemoved, eventStorageCleared,
 }
 
-// readerEvents are the events that the pipe's reader handles at once: those for the
-// recorders, and those that show what caused a request. The monitor does not enable the
-// Runtime domain, since pages can detect that.
+// readerEvents are the events that the pipe's reader handles at once: those for the recorders,
+// and those that show what caused a request. The monitor does not enable the Runtime domain,
+// since pages can detect that.
 var readerEvents = slices.Concat([]string{eventLogEntry, eventWebSocketCreated, eventRequestExtra, eventPaused, eventWebTransport, eventHeaders, eventBindingCalled}, navigationEvents, getEvents, recorder.NetworkEvents)
 
 // Attach begins to observe the browser behind the mux. It is called once, before
@@ -156,9 +156,9 @@ func (m *Monitor) GETs() *GETJudge { return m.getJudge }
 // Tabs opens and closes pages, and lists what is open.
 func (m *Monitor) Tabs() *Tabs { return m.tabs }
 
-// Attribute names the run to which everything seen from now on belongs, and the
-// requests that the profile's owner declares harmless. A request is judged by the
-// declarations at the time when it was sent.
+// Attribute names the run to which everything seen from now on belongs, and the requests that
+// the profile's owner declares harmless. A request is judged by the declarations that were in
+// force when it was sent.
 func (m *Monitor) Attribute(token lease.Token, harmless []string) {
 	m.token.Store(uint64(token))
 	m.harmless.declare(harmless)
@@ -195,8 +195,8 @@ func (m *Monitor) Network() []byte { return m.network.Part() }
 // Console is the part of a bundle about the console.
 func (m *Monitor) Console() []byte { return m.console.Part() }
 
-// Traffic takes an event about what a page sent or printed. The pipe's reader calls it,
-// so it never blocks.
+// Traffic takes in an event about what a page sent or printed. The pipe's reader calls it, so
+// it never blocks.
 func (m *Monitor) Traffic(t cdpproxy.Traffic) {
 	switch {
 	case t.Cookies != nil:
@@ -221,7 +221,7 @@ func (m *Monitor) Traffic(t cdpproxy.Traffic) {
 
 // overflowed reports that something could not be recorded. The pipe's reader calls it.
 func (m *Monitor) overflowed() {
-	if time.Since(m.lastOverflow) > time.Second { // one unsafe request counts as much as many
+	if time.Since(m.lastOverflow) > time.Second { // one unrecorded unsafe request counts as much as many
 		m.lastOverflow = time.Now()
 		m.sink(checkpoint.Entry{Kind: checkpoint.KindRequest, Method: "MANY", Text: "more requests at once than could be recorded"})
 	}
@@ -344,14 +344,13 @@ func (m *Monitor) Checkpointed() {
 	m.typing.reportAgain()
 }
 
-// Closing says that the launcher itself closes the pages from now on. What they may
-// send then is not reported: when the browser closes they send nothing any more, and
-// after a release nobody judges it.
+// Closing says that from now on the launcher itself closes the pages. What they send then is
+// not reported: while the browser closes they can send nothing any more, and after a release
+// nobody judges it.
 func (m *Monitor) Closing() { m.navigations.closing.Store(true) }
 
-// LearnContext asks the browser which context is the profile's own. Until then the
-// context of the first page counts as such, which may be a client's in a browser that
-// was adopted.
+// LearnContext asks the browser which context is the profile's own. Until then the context of
+// the first page is taken for it; in a browser that was adopted, that may be a client's.
 func (m *Monitor) LearnContext(ctx context.Context) error {
 	var r struct {
 		Default string `json:"defaultBrowserContextId"`
@@ -365,7 +364,7 @@ func (m *Monitor) LearnContext(ctx context.Context) error {
 	return nil
 }
 
-// remember puts an entry into a map. A map that is full is emptied first.
+// remember puts an entry into a map. If the map is full, it is emptied first.
 func remember[K comparable, V any](known map[K]V, key K, value V) {
 	if len(known) >= maxKnown {
 		clear(known)
@@ -373,7 +372,7 @@ func remember[K comparable, V any](known map[K]V, key K, value V) {
 	known[key] = value
 }
 
-// decode parses an event's parameters into params, and tells whether that was possible.
+// decode parses an event's parameters into params, and tells whether it could.
 func decode(event cdpproxy.Event, params any) bool {
 	return json.Unmarshal(event.Params, params) == nil
 }

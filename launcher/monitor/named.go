@@ -11,7 +11,7 @@ import (
 	"leasehold/checkpoint"
 )
 
-// named is an unsafe request with the name by which its answer is known.
+// named is an unsafe request with the name to which its answer refers.
 type named struct{ name, method, url string }
 
 // name gives a request a name. Where a redirect sent it on, it returns the answer to the
@@ -28,7 +28,7 @@ func (rs *requests) name(r request, e *checkpoint.Entry) (before *checkpoint.Ent
 	return before
 }
 
-// answered reports an answer. One to an unsafe request that was not reported says nothing.
+// answered reports an answer. It ignores an answer to an unsafe request that was not reported.
 func (rs *requests) answered(a answer) {
 	e := a.entry
 	if a.id != "" {
@@ -47,14 +47,14 @@ func (rs *requests) answered(a answer) {
 	rs.sink(e)
 }
 
-// hearTimeout bounds how long HearAnswers waits. An answer that is not told of in that time
-// counts as none.
+// hearTimeout bounds how long HearAnswers waits. An answer that Chrome does not report in that
+// time counts as missing.
 const hearTimeout = 300 * time.Millisecond
 
 // HearAnswers returns when everything that pages sent before the call, and all answers that
-// they had got, are reported. Chrome tells each of its clients of an answer on a way of its
-// own, so that a worker may have heard of one that the launcher has not. On the same way a
-// command's answer comes after it.
+// they had received, are reported. Chrome reports an answer to each of its clients separately,
+// so a worker may know of an answer that the launcher has not heard of yet. A command sent on a
+// CDP session is answered after the earlier events of that session.
 func (m *Monitor) HearAnswers(ctx context.Context) {
 	if m.chrome.Observer == nil {
 		return
@@ -64,7 +64,7 @@ func (m *Monitor) HearAnswers(ctx context.Context) {
 	var asking sync.WaitGroup
 	for _, session := range m.answers.waiting() {
 		asking.Go(func() {
-			// Web workers have no such command. Their reply is as good.
+			// Web workers have no such command. An error as the reply does as well.
 			_ = m.chrome.Call(ctx, session, "Page.getFrameTree", nil, nil)
 		})
 	}

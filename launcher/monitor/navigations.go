@@ -40,19 +40,19 @@ type navigations struct {
 	lastTyped, lastActed func(target string) boottime.Instant
 	// lastActedAnywhere is when a worker last did anything on any page.
 	lastActedAnywhere func() boottime.Instant
-	// openedByCommand tells whether a command, of a client or the launcher, opened a
-	// page, and navigatedByCommand whether one navigated to a document, by its loader
-	// id. Such commands name the URL.
+	// openedByCommand tells whether a command of a client or of the launcher opened a page;
+	// navigatedByCommand, whether a command navigated to a document, given by its loader id.
+	// Such commands name the URL.
 	openedByCommand, navigatedByCommand func(id string) bool
 	// closing says that the launcher itself closes the pages.
 	closing atomic.Bool
 
 	mu       sync.Mutex
-	sessions map[string]*openPage        // by CDP session; the session of another process's frame leads to its page
+	sessions map[string]*openPage        // by CDP session; the session of a frame in another process leads to its page
 	pages    map[string]*openPage        // by target
 	loaders  map[string]boottime.Instant // answers to the first question, by the document's loader id
 	started  map[string]boottime.Instant // when navigations under way began, by loader id
-	// documents is how many documents the session saw; see count.
+	// documents is the number of documents that the session saw; see count.
 	documents int
 	unseen    []string // answers to the second question: URLs, until takeUnseen
 }
@@ -61,22 +61,21 @@ type navigations struct {
 type openPage struct {
 	target, session string
 	since           boottime.Instant // the answer to the first question
-	// appeared is when a page without an opener was reported. It counts instead of
-	// since if it turns out that a command opened the page. It is zero once the page
-	// has navigated.
+	// appeared is when a page without an opener was reported. It is used instead of since if it
+	// turns out that a command opened the page. It is zero once the page has navigated.
 	appeared boottime.Instant
 	url      string
 	begun    boottime.Instant  // when the navigation to the document began
-	frames   map[string]*frame // those of other processes, by session
-	// navigated says that the page shows another document than its first one.
+	frames   map[string]*frame // frames in other processes, by session
+	// navigated says that the page no longer shows its first document.
 	navigated bool
-	// leaving says that a navigation to another document has begun, and that none has come
-	// to its end since.
+	// leaving says that a navigation to another document has begun, and that none has finished
+	// since.
 	leaving bool
 	// opened says that another page opened this one.
 	opened bool
-	// counted is the URL of the document that was counted last, and earlier how many
-	// documents the session saw before it.
+	// counted is the URL of the document that was counted last; earlier is the number of
+	// documents that the session saw before it.
 	counted string
 	earlier int
 }
@@ -87,8 +86,8 @@ type frame struct{ target, url string }
 // navigationEvents are the events that navigations follows.
 var navigationEvents = []string{eventAttached, eventDetached, eventFrameStarted, eventFrameNavigated}
 
-// newNavigations returns navigations that do not know what workers do. Until follow is
-// called, everything counts as done by a worker just now.
+// newNavigations returns navigations that do not know yet what workers do. Until follow is
+// called, it is assumed that a worker has just done everything.
 func newNavigations() *navigations {
 	justNow := func(string) boottime.Instant { return math.MaxInt64 }
 	no := func(string) bool { return false }
@@ -99,13 +98,13 @@ func newNavigations() *navigations {
 	}
 }
 
-// follow takes from the mux what workers do. It is called before the first event.
+// follow gets from the mux what workers do. It is called before the first event.
 func (n *navigations) follow(mux *cdpproxy.Mux) {
 	n.lastTyped, n.lastActed, n.openedByCommand, n.navigatedByCommand = mux.Typed, mux.ActedOn, mux.Made, mux.Navigated
 	n.lastActedAnywhere = mux.Acted
 }
 
-// observe takes one of navigationEvents. They have to come in Chrome's order.
+// observe takes in one of navigationEvents. They have to come in Chrome's order.
 func (n *navigations) observe(event cdpproxy.Event, now boottime.Instant) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -134,7 +133,7 @@ func (n *navigations) observe(event cdpproxy.Event, now boottime.Instant) {
 	}
 }
 
-// leaving tells whether a page is on its way to another document.
+// leaving tells whether a page is navigating to another document.
 func (n *navigations) leaving(target string) bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -200,14 +199,14 @@ func (n *navigations) committed(page *openPage, session, frameID, loader, url st
 			n.addUnseen(page.url)
 		}
 		for _, f := range page.frames {
-			// The frames end with the page's document. Where the page goes to another
-			// site, the page itself was added above.
+			// The frames end with the page's document. If the page goes to another site, the
+			// page itself was added above.
 			if n.typedIntoFrame(page, f) && siteOf(page.url) == siteOf(url) {
 				n.addUnseen(f.url)
 			}
 		}
 		if page.navigated {
-			page.counted = "" // the same URL again is another document
+			page.counted = "" // the same URL again is a new document
 		}
 		n.count(page, url)
 		page.url, page.begun = url, n.started[loader]
@@ -222,9 +221,9 @@ func (n *navigations) committed(page *openPage, session, frameID, loader, url st
 	remember(n.loaders, loader, n.sinceOf(page))
 }
 
-// sinceOf is the instant of a page's document. Chrome reports a new page before it
-// answers the command that opened it, and answers before the page sends anything; so
-// openedByCommand is asked here and not when the page appears. The caller holds n.mu.
+// sinceOf is the instant of a page's document. Chrome reports a new page before it answers the
+// command that opened it, and answers before the page sends anything. So openedByCommand is
+// asked here, and not when the page appears. The caller holds n.mu.
 func (n *navigations) sinceOf(p *openPage) boottime.Instant {
 	if p.appeared != 0 && n.openedByCommand(p.target) {
 		return p.appeared

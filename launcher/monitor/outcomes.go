@@ -9,8 +9,8 @@ import (
 )
 
 // outcomes remembers which POSTs of pages were answered with success, and the URLs of
-// websockets. The pipe's reader calls observe for every request, so next to nothing is
-// parsed of requests that are no POST.
+// websockets. The pipe's reader calls observe for every request, so almost nothing is parsed of
+// requests that are not POSTs.
 type outcomes struct {
 	mu      sync.Mutex
 	status  map[string]int    // by request id; zero while there is no answer
@@ -31,7 +31,7 @@ func (o *outcomes) forget() {
 
 var methodPOST = []byte(`"method":"POST"`)
 
-// observe takes the event of a request, of its answer, or of a new websocket.
+// observe takes in the event of a request, of its answer, or of a new websocket.
 func (o *outcomes) observe(event cdpproxy.Event) {
 	switch event.Method {
 	case eventRequest:
@@ -72,8 +72,8 @@ func (o *outcomes) observe(event cdpproxy.Event) {
 	}
 }
 
-// maxHead is how many bytes of an event are searched for the request's method. It
-// stands behind the URL, and few URLs are longer.
+// maxHead is how many bytes of an event are searched for the request's method. The method comes
+// after the URL, and few URLs are longer.
 const maxHead = 4 << 10
 
 // requestID returns the request's id, which is the first member of these events. It is

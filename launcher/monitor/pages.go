@@ -23,9 +23,9 @@ type page struct {
 	opened    boottime.Instant
 	lastEvent uint64 // the ticks of pages at its last event
 	reported  string // the URL that was reported last
-	early     bool   // reported came from the browser's session, and the page's own has not confirmed it yet
+	early     bool   // reported came from the browser's session, and the page's own session has not confirmed it yet
 	framed    bool   // frames of its document may have been reported
-	looks     int    // how often its first document had the cookies looked at
+	looks     int    // number of times that its first document made learnCookies look
 }
 
 // pages knows which pages are open in the browser, and which targets and frames belong to
@@ -36,7 +36,7 @@ type pages struct {
 	mu         sync.Mutex
 	open       map[string]*page  // by target
 	targets    map[string]string // target by CDP session
-	frames     map[string]string // for each frame in a process of its own, the target it is in
+	frames     map[string]string // for each frame in a process of its own, the target that contains it
 	ownContext string            // id of the profile's own browser context: that of the first page
 	closing    int               // pages that were asked to close and are still open
 	keptPage   string            // target id of the one page of a warm browser
@@ -68,8 +68,8 @@ func (pg *page) navigated(url string, early bool) *checkpoint.Entry {
 	return &checkpoint.Entry{Kind: checkpoint.KindURL, URL: url, Target: pg.TargetID}
 }
 
-// committed is navigated for a page that has a new document. The frames of the old
-// document are gone then, so the navigation is reported even if the URL is the same.
+// committed is navigated for a page that has a new document. The frames of the old document are
+// gone then, so the navigation is reported even if the URL is the same.
 func (pg *page) committed(url string) *checkpoint.Entry {
 	entry := pg.navigated(url, false)
 	if entry == nil && pg.framed {
@@ -277,7 +277,7 @@ func (ps *pages) used(targets []*target.Info, activated func(target string) boot
 		switch pg := ps.pageOf(string(t.TargetID)); {
 		case pg != nil:
 			used[t] = max(pg.opened, activated(pg.TargetID))
-		case t.Type == typePage: // it was opened just now
+		case t.Type == typePage: // the page was opened just now
 			used[t] = math.MaxInt64
 		}
 	}

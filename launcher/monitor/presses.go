@@ -20,7 +20,7 @@ import (
 //go:embed presses.js
 var pressesScript string
 
-// hiddenURL gives the launcher's scripts a URL by which clients are not told of them.
+// hiddenURL gives the launcher's scripts a URL that keeps clients from being told about them.
 const hiddenURL = "\n//# sourceURL=" + cdpproxy.HiddenWorld
 
 // GETJudge reports the GETs of pages that look like writes, or that nobody can judge: it asks
@@ -49,24 +49,25 @@ func (j *GETJudge) watch(session string) {
 }
 
 const (
-	// lookTime is how long one document may take to be asked or looked at. One that hangs
-	// tells nothing of what was pressed in it.
+	// lookTime is how long asking or looking at one document may take. A document that hangs
+	// does not tell what was pressed in it.
 	lookTime = 2 * time.Second
 	// scriptTime is how long the script may run for that.
 	scriptTime = 500 * time.Millisecond
 	// answerTime is how long Judge waits for answers that have not come.
 	answerTime = 2 * showTime
-	// maxAnswer is the size of an answer that is not there to be read, in bytes: of these
-	// the values are looked for in the page.
+	// maxAnswer is the largest answer, in bytes, that is not considered as text to be read: the
+	// values of such an answer are searched for in the page.
 	maxAnswer = 2 << 10
-	// maxKept is the size of the largest answer that Chrome keeps for the launcher, to
-	// tell whether a value may have come with it; and maxAnswers how much of one page.
+	// maxKept is the largest answer, in bytes, that Chrome keeps for the launcher, which needs
+	// it to tell whether a value may have come with it. maxAnswers is how much Chrome keeps for
+	// one page.
 	maxKept, maxAnswers = 32 << 10, 512 << 10
-	// maxValue is how long a value may be that is looked for, in bytes.
+	// maxValue is the longest value that is searched for, in bytes.
 	maxValue = 64
 )
 
-// lookAtPages asks and looks at documents as they become due, until the context ends.
+// lookAtPages asks and looks at documents when they are due, until the context ends.
 func (j *GETJudge) lookAtPages(ctx context.Context) {
 	defer func() {
 		j.gets.stop()
@@ -75,7 +76,7 @@ func (j *GETJudge) lookAtPages(ctx context.Context) {
 	for {
 		visits, lost, next := j.gets.take(time.Now())
 		j.reportAll(lost)
-		if len(visits) > 0 { // one that hangs holds up no other
+		if len(visits) > 0 { // one document that hangs must not hold up the others
 			var visiting sync.WaitGroup
 			for _, v := range visits {
 				visiting.Go(func() { j.visit(ctx, v) })
@@ -132,8 +133,8 @@ func (g *gets) stop() {
 	g.over = true
 }
 
-// visit asks and looks at one document. One that does not even say what was pressed is not
-// looked at.
+// visit asks one document, and looks at it. If the document does not even say what was pressed,
+// it is not looked at.
 func (j *GETJudge) visit(ctx context.Context, v *visit) {
 	defer j.gets.visited()
 	ctx, cancel := context.WithTimeout(ctx, lookTime)
@@ -146,16 +147,16 @@ func (j *GETJudge) visit(ctx context.Context, v *visit) {
 	}
 }
 
-// pressed is what the script says of what was pressed before a request.
+// pressed is what the script says about what was pressed before a request.
 type pressed struct {
 	Name  string `json:"name"`
 	Link  bool   `json:"link"`
 	Field bool   `json:"field"`
 }
 
-// askWhatWasPressed asks a document what was pressed before its requests. Those that
-// followed from nothing, from a link or from a search read. Where the document does not
-// say it, a look may.
+// askWhatWasPressed asks a document what was pressed before its requests. Requests that
+// followed from nothing, from a link or from a search only read. If the document does not
+// answer, a look may still tell.
 func (j *GETJudge) askWhatWasPressed(ctx context.Context, v *visit) {
 	sent := []float64{}
 	for _, a := range v.ask {
@@ -178,7 +179,7 @@ func (g *gets) pressedBefore(list []*asked, found []*pressed) {
 	defer g.mu.Unlock()
 	for i, a := range list {
 		switch p := found[i]; {
-		case a.gone: // the answer is the next document's, in which nobody pressed anything
+		case a.gone: // the answer would come from the next document, in which nobody has pressed anything
 		case p == nil || p.Link || p.Field:
 			a.mayWrite = false
 		default:
@@ -187,14 +188,14 @@ func (g *gets) pressedBefore(list []*asked, found []*pressed) {
 	}
 }
 
-// seenRequest is what the script says of one request: what was pressed before it, and what
+// seenRequest is what the script says about one request: what was pressed before it, and what
 // changed when its answer came.
 type seenRequest struct {
 	pressed
 	Choice    bool `json:"choice"` // the control chooses what is shown
 	Own       bool `json:"own"`
-	Elsewhere bool `json:"elsewhere"` // something that no other answer can have brought
-	Shared    bool `json:"shared"`    // something else did
+	Elsewhere bool `json:"elsewhere"` // something changed that no other answer can have brought
+	Shared    bool `json:"shared"`    // something changed that another answer may have brought
 	Told      bool `json:"told"`
 	// Perhaps are the values that were found in what another answer may have brought.
 	Perhaps []string `json:"perhaps"`
@@ -202,9 +203,9 @@ type seenRequest struct {
 	Missed bool `json:"missed"`
 }
 
-// look judges what waits for one document, and returns what has to be looked at once more:
-// what looks like a write, as long as the page has not had time to show the answer, and
-// everything after a look that failed for the first time.
+// look judges the requests that wait for one document, and returns those that need another
+// look: the ones that look like writes while the page has not had time to show the answer, and
+// all of them after the first failed look.
 func (j *GETJudge) look(ctx context.Context, v *visit) (again *visit) {
 	again = &visit{session: v.session, frame: v.frame, look: &pageToLook{}}
 	var waiting []*asked
@@ -214,7 +215,7 @@ func (j *GETJudge) look(ctx context.Context, v *visit) (again *visit) {
 	type request struct {
 		Sent   float64      `json:"sent"`
 		Done   float64      `json:"done"`
-		Others [][2]float64 `json:"others"` // when other answers came, and were complete; 0 if they are not
+		Others [][2]float64 `json:"others"` // when other answers came, and when they were complete; 0 if they are not
 		Values []string     `json:"values"`
 	}
 	requests := []request{}
@@ -305,7 +306,7 @@ func inPage(ctx context.Context, chrome caller, session, frame, expression strin
 	var world struct {
 		ID int `json:"executionContextId"`
 	}
-	// The world is there already, and this only tells its id.
+	// The world exists already: this command only tells its id.
 	params := map[string]any{"frameId": frame, "worldName": cdpproxy.HiddenWorld}
 	if err := chrome.Call(ctx, session, "Page.createIsolatedWorld", params, &world); err != nil {
 		return err
@@ -324,17 +325,17 @@ func inPage(ctx context.Context, chrome caller, session, frame, expression strin
 	return json.Unmarshal(r.Result.Value, result)
 }
 
-// answerBody is what an answer has.
+// answerBody is the content of an answer.
 type answerBody struct {
 	texts []string // its texts and numbers, if it is small
-	count int      // how many values it has in all; -1 if it is there to be read
-	lost  bool     // it could not be had
+	count int      // how many values it has in all; -1 if it is text to be read
+	lost  bool     // it could not be fetched
 	whole string   // in lower case; empty if it is longer than Chrome keeps
 }
 
-// values are the texts and numbers of a small answer, and how many values it has in all: -1
-// if it is there to be read, since it has a list, or markup, or is long. lost says that it
-// is not known, or not yet. None of it is kept.
+// values are the texts and numbers of a small answer, and how many values it has in all: -1 if
+// it is meant to be read, because it has a list or markup or is long. lost says that the
+// content is not known, or not yet. Nothing of it is kept.
 func (a *asked) values() (texts []string, count int, lost bool) {
 	switch {
 	case a.unread, a.get.Status == 204, a.get.Status == 205:
@@ -350,7 +351,8 @@ func (a *asked) values() (texts []string, count int, lost bool) {
 // evicted is what Chrome says of an answer that was too long to be kept.
 const evicted = "evicted"
 
-// readAnswer reads an answer, if it was not read before. One looker at a time has it.
+// readAnswer fetches an answer, unless that was done before. Only one goroutine at a time looks
+// at it.
 func (j *GETJudge) readAnswer(ctx context.Context, a *asked) {
 	if a.body != nil || a.unread {
 		return
@@ -400,7 +402,7 @@ func (j *GETJudge) only(ctx context.Context, a *asked, values []string) bool {
 			continue
 		}
 		if j.readAnswer(ctx, o.asked); o.body.whole == "" && (o.body.lost || o.body.count < 0) || strings.Contains(o.body.whole, `\u`) {
-			return false // it may have anything
+			return false // it may contain anything
 		}
 		others = append(others, o.body.whole)
 	}

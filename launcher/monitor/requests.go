@@ -28,8 +28,8 @@ type requests struct {
 	mu         sync.Mutex
 	reported   map[[2]string]bool // requests that were reported, by id and URL
 	sockets    map[[2]string]bool // websockets that were reported since the last checkpoint, by id and declaration
-	named      map[string]named   // the last of the requests that were reported, by id
-	namesGiven int                // to requests
+	named      map[string]named   // the last reported request of each id
+	namesGiven int                // number of names given to requests
 	groups     map[[32]byte]*group
 	grouped    int // groups that were ever made
 }
@@ -98,8 +98,8 @@ func (rs *requests) observe(t cdpproxy.Traffic) {
 	}
 }
 
-// withheld tells whether a request or message is withheld, because the browser stood still
-// when a page made it.
+// withheld tells whether a request or message is withheld because the browser stood still when
+// a page made it.
 func (rs *requests) withheld(entry checkpoint.Entry, r request) bool {
 	socket := ""
 	if entry.Method == checkpoint.Websocket {
@@ -125,17 +125,17 @@ func (rs *requests) group(key [32]byte) *group {
 	return g
 }
 
-// group are the requests of one document that are equal to the byte.
+// group are the requests of one document that are identical byte by byte.
 type group struct {
 	name       string
 	unanswered []string // ids of requests without an answer so far
 	succeeded  int      // how many requests were answered with success
-	// prompted says that one of the requests followed from what a worker did, before
-	// they were polling. polls says that they were polling before any did.
+	// prompted says that one of the requests followed from an act of a worker before they were
+	// polling. polls says that they were polling before any did.
 	prompted, polls bool
 }
 
-// add counts one more request, and completes its entry by what is known of the group.
+// add counts one more request, and adds to its entry what is known of the group.
 func (g *group) add(r request, entry *checkpoint.Entry, outcomes *outcomes) {
 	entry.Group = g.name
 	if entry.Unprompted = g.mayPoll(*entry); entry.Unprompted {
@@ -153,8 +153,8 @@ func (g *group) mayPoll(e checkpoint.Entry) bool {
 	return may
 }
 
-// repetition counts one more request, and returns its number among those answered with
-// success: 1 plus how many were answered with success before it.
+// repetition counts one more request, and returns its number: 1 plus how many requests before
+// it were answered with success.
 func (g *group) repetition(id string, outcomes *outcomes) int {
 	g.unanswered = slices.DeleteFunc(g.unanswered, func(id string) bool {
 		success, known := outcomes.of(id)
@@ -191,7 +191,7 @@ type request struct {
 		Body    string            `json:"postData"`
 		HasBody bool              `json:"hasPostData"`
 	} `json:"request"`
-	// Redirect is the answer to the request before, which sent this one on.
+	// Redirect is the answer to the request before, which redirected to this one.
 	Redirect *struct {
 		URL    string `json:"url"`
 		Status int    `json:"status"`
@@ -202,8 +202,8 @@ type request struct {
 	} `json:"response"`
 }
 
-// entry returns the journal's entry for the request. It also returns the content by
-// which the request is judged, which is never stored.
+// entry returns the journal's entry for the request, and the content by which the request is
+// judged. The content is never stored.
 func (r request) entry(outcomes *outcomes) (checkpoint.Entry, decision.Sent) {
 	if r.Message != nil {
 		sent := decision.Sent{Method: checkpoint.Websocket, URL: outcomes.socketURL(r.RequestID), Body: r.Message.Data, Whole: r.Message.Opcode == textMessage}
@@ -220,9 +220,9 @@ func (r request) entry(outcomes *outcomes) (checkpoint.Entry, decision.Sent) {
 	return e, sent
 }
 
-// policyReport tells whether a request is one by which the browser itself reports what a
-// page did against its policy. No script can send a request of these types: what it
-// fetches, or sends as a beacon, has a type of its own.
+// policyReport tells whether the browser itself sent the request, to report that a page
+// violated its policy. No script can send requests of these types: its fetches and beacons have
+// types of their own.
 func (r request) policyReport() bool {
 	if r.Type == "CSPViolationReport" {
 		return true

@@ -14,24 +14,24 @@ import (
 	"leasehold/launcher/recovery/decision"
 )
 
-// signInFields are what a page that wants somebody to sign in has, in any language: a field
-// for a password, or for a code that is used once.
+// signInFields are the fields of a page that asks somebody to sign in, in any language: a field
+// for a password, or for a one-time code.
 var signInFields = []struct{ name, selector string }{
 	{"password", `input[type="password" i]`},
 	{"one-time code", `input[autocomplete~="one-time-code" i]`},
 }
 
 const (
-	// signInTimeout bounds how long all pages may take to say whether they have such a
+	// signInTimeout bounds how long all pages together may take to say whether they have such a
 	// field.
 	signInTimeout = time.Second
 	// maxFields is how many fields of a page are looked at.
 	maxFields = 20
 )
 
-// LookForSignIn reports which of the pages that redirects led elsewhere ask for a password or
-// a code. It reads the pages and runs no script in them. A page that does not answer in time
-// is reported as not known.
+// LookForSignIn reports which of the pages to which redirects led ask for a password or a code.
+// It reads the pages and runs no script in them. A page that does not answer in time is
+// reported as not known.
 func (m *Monitor) LookForSignIn(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, signInTimeout)
 	defer cancel()
@@ -51,15 +51,15 @@ func (m *Monitor) LookForSignIn(ctx context.Context) {
 	}
 }
 
-// document is the one that a page shows, by the page's session.
+// document is the document that a page shows, given the page's session.
 func (a *answers) document(session string) document {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return a.documents[session]
 }
 
-// signInField names the field of a page that shows that it wants somebody to sign in; empty
-// if it has none that can be seen. problem says why it could not be asked.
+// signInField names the field by which a page shows that it asks somebody to sign in; empty if
+// it has no visible one. problem says why the page could not be asked.
 func (m *Monitor) signInField(ctx context.Context, pg capture.Page) (name, problem string) {
 	switch {
 	case pg.Crashed:
@@ -85,7 +85,7 @@ func (m *Monitor) signInField(ctx context.Context, pg capture.Page) (name, probl
 			return "", problem
 		}
 		for _, node := range found.NodeIDs[:min(len(found.NodeIDs), maxFields)] {
-			// One that is not rendered has no box, which is an error.
+			// A field that is not rendered has no box, and the command fails.
 			if m.chrome.Call(ctx, pg.SessionID, dom.CommandGetBoxModel, map[string]any{"nodeId": node}, nil) == nil {
 				return field.name, ""
 			}
@@ -97,9 +97,9 @@ func (m *Monitor) signInField(ctx context.Context, pg capture.Page) (name, probl
 	return "", ""
 }
 
-// returnsTo tells whether the URL that redirects led to names the place that was asked for,
-// or one at its host where it is at another, as the value of a parameter: it is where one
-// is to go on from, once something else is done.
+// returnsTo tells whether the URL to which redirects led has a parameter whose value is the
+// place that was requested, or another place at its host if the redirects led to another host:
+// that is where the user is to be sent after something else is done.
 func returnsTo(asked, reached string) bool {
 	from, err := url.Parse(asked)
 	if err != nil {
@@ -124,11 +124,11 @@ func returnsTo(asked, reached string) bool {
 	return false
 }
 
-// namesPlace tells whether a parameter's value is a URL of the place asked for, or of
-// another one at its host where the URL reached is at another.
+// namesPlace tells whether a parameter's value is the URL of the requested place, or, if the
+// redirects led to another host, of another place at the requested host.
 func namesPlace(value string, asked, reached *url.URL) bool {
 	if plain, err := url.QueryUnescape(value); err == nil && strings.Contains(value, "%") {
-		value = plain // escaped twice
+		value = plain // it was escaped twice
 	}
 	whole := strings.HasPrefix(value, "http://") || strings.HasPrefix(value, "https://")
 	if !whole && !strings.HasPrefix(value, "/") {

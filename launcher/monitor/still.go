@@ -15,14 +15,14 @@ import (
 )
 
 // While a browser stands still, because its network service is stopped, its pages go on
-// and what they send is withheld. The monitor keeps it apart from what was sent: if the
-// browser goes on, it is reported as sent; if the pages are ended, as withheld for good.
+// running, and what they send is withheld. The monitor keeps it apart from what was sent: if
+// the browser goes on, it is reported as sent; if the pages are ended, as withheld for good.
 
 const (
 	// maxWithheld is how many withheld requests and messages are kept one by one.
 	maxWithheld = 1000
-	// recentlyBegun is how long ago an unanswered request may have begun, so that it may
-	// still wait in the network service. Messages on websockets get no answer.
+	// recentlyBegun is the greatest age of an unanswered request that may still wait in the
+	// network service. Messages on websockets get no answer.
 	recentlyBegun = 10 * time.Second
 )
 
@@ -42,15 +42,15 @@ type Still struct {
 
 	mu    sync.Mutex
 	since float64 // when it stood still, by Chrome's clock; zero: it does not
-	over  bool    // its pages were ended: what comes late was withheld, too
+	over  bool    // its pages were ended: what is reported later was withheld, too
 
 	entries []checkpoint.Entry
 	at      []time.Time
-	more    uint64              // that were not kept one by one
-	seen    map[messageKey]bool // messages, which several sessions report
-	any     bool                // something was withheld, or began: safe requests, too
+	more    uint64              // number of those that were not kept one by one
+	seen    map[messageKey]bool // messages that were counted; several sessions report them
+	any     bool                // something was withheld or begun, safe requests included
 
-	open     map[string]pendingRequest // requests without an end, by id
+	open     map[string]pendingRequest // requests that have not ended, by id
 	messages boottime.Instant          // when the last message was sent
 }
 
@@ -77,8 +77,8 @@ func (s *Still) Begins(at time.Duration) {
 	s.since, s.seen = chromeClock(at), map[messageKey]bool{}
 }
 
-// withholds takes in an entry for what a page sent at a time by Chrome's clock, and tells
-// whether it is withheld. socket is the id of the websocket that a message is for.
+// withholds takes in an entry for what a page sent at a time of Chrome's clock, and tells
+// whether it is withheld. socket is the id of the websocket if the entry is a message.
 func (s *Still) withholds(e checkpoint.Entry, at float64, socket string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -97,7 +97,7 @@ func (s *Still) withholds(e checkpoint.Entry, at float64, socket string) bool {
 	return true
 }
 
-// add keeps an entry. s.mu is held.
+// add keeps an entry. The caller holds s.mu.
 func (s *Still) add(e checkpoint.Entry) {
 	if s.over {
 		return // it is reported at once
@@ -109,8 +109,9 @@ func (s *Still) add(e checkpoint.Entry) {
 	s.entries, s.at = append(s.entries, e), append(s.at, time.Now().UTC())
 }
 
-// take returns what was withheld, and forgets it. more is how many it leaves out. With
-// over, everything that is seen from now on was withheld; otherwise the browser moves.
+// take returns what was withheld, and forgets it. more is the number of entries that were not
+// kept. If over is true, everything reported from now on was withheld; otherwise the browser
+// moves again.
 func (s *Still) take(over bool) (entries []checkpoint.Entry, more uint64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -136,7 +137,7 @@ func (s *Still) ended() bool {
 	return s.over
 }
 
-// eventMessageSent tells of a message that a page sent on a websocket.
+// eventMessageSent reports a message that a page sent on a websocket.
 const eventMessageSent = "Network.webSocketFrameSent"
 
 var (
@@ -144,7 +145,7 @@ var (
 	safeMethodTexts = [][]byte{[]byte(`"method":"GET"`), []byte(`"method":"HEAD"`), []byte(`"method":"OPTIONS"`)}
 )
 
-// observe takes an event of a request. The pipe's reader calls it, for each.
+// observe takes in an event of a request. The pipe's reader calls it for each one.
 func (s *Still) observe(method string, params json.RawMessage, now boottime.Instant) {
 	switch method {
 	case eventRequest:
@@ -159,7 +160,7 @@ func (s *Still) observe(method string, params json.RawMessage, now boottime.Inst
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		if s.open == nil || len(s.open) >= maxKnown {
-			s.any = s.any || s.open != nil // which of them wait is not known any more
+			s.any = s.any || s.open != nil // it is no longer known which of them wait
 			s.open = map[string]pendingRequest{}
 		}
 		s.open[requestID(params)] = r
@@ -220,13 +221,13 @@ func withheldEntry(e checkpoint.Entry) checkpoint.Entry {
 	return checkpoint.Entry{Kind: checkpoint.KindWithheld, Method: e.Method, URL: e.URL, Type: e.Type, Declared: e.Declared, Text: "never sent: the worker was lost"}
 }
 
-// MayHaveSent reports that pages may have sent something that cannot be told from what was
-// withheld. why says so in words.
+// MayHaveSent reports that pages may have sent something that cannot be told apart from what
+// was withheld. why explains that in words.
 func (s *Still) MayHaveSent(why string) {
 	s.sink(checkpoint.Entry{Kind: checkpoint.KindRequest, Method: checkpoint.Unseen, Text: why})
 }
 
-// Withheld is what was withheld so far and not reported, and how many more there were.
+// Withheld is what was withheld so far and not reported, and how many entries it leaves out.
 func (s *Still) Withheld() (list []Withheld, more uint64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -243,8 +244,8 @@ func (s *Still) Withheld() (list []Withheld, more uint64) {
 // deadline of ctx. Frames in the process of their page are not asked.
 func (c *Cookies) AwaitStored(ctx context.Context) error {
 	documents := c.pages.documents() // a frame has the id of its target
-	// A document that reads its cookies when the network service is stopped waits for it, and
-	// shows nothing more. So one that gets to it too late does not.
+	// A document that reads its cookies while the network service is stopped waits for it, and
+	// shows nothing more. So a document that runs this expression too late must not read them.
 	deadline, _ := ctx.Deadline()
 	script := fmt.Sprintf("(() => { if (Date.now() >= %d) return false; try { document.cookie } catch {} return true })()", deadline.UnixMilli())
 	var asking sync.WaitGroup
@@ -253,7 +254,7 @@ func (c *Cookies) AwaitStored(ctx context.Context) error {
 		asking.Go(func() {
 			var read bool
 			if err := inPage(ctx, c.chrome, session, frame, script, &read); ctx.Err() != nil || err == nil && !read {
-				silent.Add(1) // what has an error before is no document: a worker
+				silent.Add(1) // a target that answers with an error earlier is no document, but a worker
 			}
 		})
 	}

@@ -20,10 +20,9 @@ func newTabs(chrome *link, ps *pages, b *backlog) *Tabs {
 	return &Tabs{chrome: chrome, pages: ps, backlog: b}
 }
 
-// A command on a tab is sent in the same step in which the fence of its lease is
-// checked. So a request that is delayed until its session has ended cannot reach the
-// browser of the next session. If the fence refuses it, the error wraps the fence's
-// cause.
+// A command on a tab is sent in the same step in which the fence of its lease is checked. So a
+// request that is delayed until its session has ended cannot reach the browser of the next
+// session. If the fence refuses the command, the error wraps the fence's cause.
 
 // Open opens a tab and returns its target. url may be empty.
 func (ts *Tabs) Open(ctx context.Context, fence *lease.Fence, url string) (*target.Info, error) {

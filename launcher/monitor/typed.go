@@ -15,28 +15,29 @@ import (
 	"leasehold/launcher/look"
 )
 
-// What kind of field something is typed into is known while its document lives, and may be
-// asked for when that is gone, with what was sent. So a script in the launcher's own world
-// tells of each field as it is typed into. To ask Chrome for the focus instead would come too
-// late: a client fills several fields in a few milliseconds.
+// The kind of a field that is typed into is known only while its document lives, but may be
+// needed when the document is gone, together with what was sent. So a script in the launcher's
+// own world reports each field as soon as it is typed into. Asking Chrome for the focus instead
+// would be too late: a client fills several fields in a few milliseconds.
 
 //go:embed typed.js
 var typedScript string
 
 const (
 	eventBindingCalled = "Runtime.bindingCalled"
-	// typedBinding is the function by which the script tells, which only its world has.
+	// typedBinding is the function by which the script reports. Only the script's world has it.
 	typedBinding = "leaseholdTyped"
-	// maxTold bounds what it tells of one field, in bytes.
+	// maxTold bounds what the script may report about one field, in bytes.
 	maxTold = 16 << 10
-	// typedAgain is after how long typing into a field of one kind in one document is
-	// reported once more, unless something was sent meanwhile.
+	// typedAgain is the time after which typing into the same kind of field in one document is
+	// reported again, if nothing was sent meanwhile.
 	typedAgain = time.Minute
-	// bindTime is how long a document may take to get it: one may be busy as long as it loads.
+	// bindTime is how long it may take to give a document the function: a document may be busy
+	// while it loads.
 	bindTime = time.Minute
-	// maxDocuments is how many documents wait for it.
+	// maxDocuments is how many documents may wait for the function.
 	maxDocuments = 1024
-	// maxClosedRoots is how many closed shadow roots wait to be looked for.
+	// maxClosedRoots is how many closed shadow roots may wait to be searched for.
 	maxClosedRoots = 64
 )
 
@@ -68,18 +69,18 @@ func (ty *typing) reportAgain() {
 	clear(ty.reported)
 }
 
-// frameDocument is the document that a frame has now.
+// frameDocument is the present document of a frame.
 type frameDocument struct{ session, frame string }
 
 // watch has the script in a frame's document tell what is typed into.
 func (ty *typing) watch(session, frame string) {
 	select {
 	case ty.documents <- frameDocument{session, frame}:
-	default: // a page makes more frames than anybody types into
+	default: // a page has more frames than anybody types into
 	}
 }
 
-// watchNewDocument does so for a document that a frame went to.
+// watchNewDocument does the same for the new document of a frame that has navigated.
 func (ty *typing) watchNewDocument(event cdpproxy.Event) {
 	var p cdppage.EventFrameNavigated
 	if decode(event, &p) && p.Frame != nil {
@@ -87,8 +88,8 @@ func (ty *typing) watchNewDocument(event cdpproxy.Event) {
 	}
 }
 
-// bindDocuments gives the scripts of documents the function by which they tell, until the context
-// ends.
+// bindDocuments gives the scripts of documents the function by which they report, until the
+// context ends.
 func (ty *typing) bindDocuments(ctx context.Context) {
 	var binding sync.WaitGroup
 	defer binding.Wait()
@@ -102,8 +103,8 @@ func (ty *typing) bindDocuments(ctx context.Context) {
 	}
 }
 
-// bind does so for one document. Only worlds that are there get the function, unless the Runtime
-// domain is enabled, which pages can detect. So the world is awaited.
+// bind gives one document the function. Only existing worlds get it, unless the Runtime domain
+// is enabled, which pages can detect. So bind waits until the world exists.
 func (ty *typing) bind(ctx context.Context, d frameDocument) {
 	ctx, cancel := context.WithTimeout(ctx, bindTime)
 	defer cancel()
@@ -113,11 +114,11 @@ func (ty *typing) bind(ctx context.Context, d frameDocument) {
 	}
 }
 
-// formSends is in what the script tells of a form by GET that is no search, and formSendsTexts if
-// it has fields for texts.
+// formSends is in the script's report about a form by GET that is no search; formSendsTexts, if
+// the form has text fields.
 var formSends, formSendsTexts = []byte(`{\"sends\":`), []byte(`{\"sends\":\"texts`)
 
-// told is what the script told. typed says that somebody had typed into the page by then.
+// told is a report of the script. typed says that by then somebody had typed into the page.
 type told struct {
 	session string
 	params  json.RawMessage
@@ -137,13 +138,13 @@ type closedRoot struct {
 	world   int64
 }
 
-// scriptTold takes in what the script tells. The pipe's reader calls it: the page may have
-// another document when it is processed.
+// scriptTold takes in a report of the script. The pipe's reader calls it, because the page may
+// have another document by the time when the report is processed.
 func (m *Monitor) scriptTold(event cdpproxy.Event) {
 	if len(event.Params) > maxTold {
 		return
 	}
-	if bytes.Contains(event.Params, formSends) { // before what it asks for is answered
+	if bytes.Contains(event.Params, formSends) { // before the request that the form sends is answered
 		m.gets.formSent(event.Session, bytes.Contains(event.Params, formSendsTexts), time.Now())
 		return
 	}
@@ -151,8 +152,8 @@ func (m *Monitor) scriptTold(event cdpproxy.Event) {
 	m.backlog.queue(heard{told: &told{event.Session, event.Params, typed}}) // where there is no room, a page floods it
 }
 
-// fieldTyped reports a field that somebody typed into. A page can make it look so by a script,
-// which does not count where nobody typed into the page at all.
+// fieldTyped reports a field that somebody typed into. A page can fake such a report by a
+// script, so it does not count if nobody has typed into the page at all.
 func (ty *typing) fieldTyped(t told, now time.Time) {
 	var call struct {
 		Name    string `json:"name"`
@@ -203,12 +204,12 @@ func (ty *typing) findClosedRoots(ctx context.Context) {
 	}
 }
 
-// findClosedRoot gives one to the script. Where that fails the document is gone, or hangs, and
-// nothing is known of what is typed there.
+// findClosedRoot gives one closed shadow root to the script. If that fails, the document is
+// gone or hangs, and nothing is known about what is typed there.
 func (ty *typing) findClosedRoot(ctx context.Context, r closedRoot) {
 	ctx, cancel := context.WithTimeout(ctx, lookTime)
 	defer cancel()
-	defer func() { // awaited, since the next one uses the same group
+	defer func() { // waits for the answer, since the next call uses the same group
 		_ = ty.chrome.Call(ctx, r.session, "Runtime.releaseObjectGroup", map[string]any{"objectGroup": typedBinding}, nil)
 	}()
 	type object struct {

@@ -7,8 +7,8 @@ import (
 )
 
 // wallOffset is how many ms the wall clock is ahead of the clock of Chrome's events, which is
-// the kernel's CLOCK_MONOTONIC. Chrome reports both with each request, but reads them one
-// after the other: on a busy host tens of ms lie between.
+// the kernel's CLOCK_MONOTONIC. Chrome reports both with each request, but reads them one after
+// the other: on a busy host they may be tens of ms apart.
 func wallOffset() float64 {
 	best, offset := math.MaxFloat64, 0.0
 	for range 3 {

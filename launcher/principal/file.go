@@ -20,7 +20,7 @@ import (
 // TokenFileName is the name of the principal that shows the API token of --token-file.
 const TokenFileName = "token-file"
 
-// known are the principals that a file names.
+// known are the principals of a file.
 type known struct {
 	tokens       []tokenEntry
 	certificates []certificateEntry
@@ -47,7 +47,8 @@ type fileEntry struct {
 	MaxPriority int `yaml:"max_priority"`
 }
 
-// name is the form of a name in the file. It has no colon, so that none is that of a user.
+// name is the form of a name in the file. It contains no colon, so that it is never the name of
+// a user.
 var name = regexp.MustCompile(`^[A-Za-z0-9._-]{1,64}$`)
 
 // CheckName returns nil if a principal of the file may have this name.
@@ -61,7 +62,7 @@ func CheckName(text string) error {
 	return nil
 }
 
-// parse reads the file of --tokens. Errors quote no line of it.
+// parse reads the file of --tokens. Its errors quote no line of it.
 func parse(b []byte) (known, error) {
 	var file struct {
 		Tokens       []fileEntry `yaml:"tokens"`
@@ -131,8 +132,8 @@ func parse(b []byte) (known, error) {
 	return k, nil
 }
 
-// ofToken finds the principal of an API token. It looks at every one, so that the time that it
-// takes says nothing.
+// ofToken finds the principal of an API token. It compares all of them, so that the time it
+// takes reveals nothing.
 func (k known) ofToken(token string) (p Principal, ok bool) {
 	s := Hash(token)
 	for _, t := range k.tokens {
@@ -143,8 +144,8 @@ func (k known) ofToken(token string) (p Principal, ok bool) {
 	return p, ok
 }
 
-// ofCertificate finds the principal of a certificate that was verified already. A
-// certificate that stands for two principals is nobody's.
+// ofCertificate finds the principal of a certificate that was verified before. A certificate
+// that matches two principals is nobody's.
 func (k known) ofCertificate(c *x509.Certificate) (Principal, error) {
 	var subjects []string
 	for _, u := range c.URIs {

@@ -14,27 +14,27 @@ import (
 type Options struct {
 	// Own is the user that the sidecar runs as. It and root are admins.
 	Own uint32
-	// Users are principals of ParseUser.
+	// Users are principals made by ParseUser.
 	Users []Principal
-	// OnlyNamedUsers says that of the users of this host those of Users alone are proved
-	// by their connections, and not Own and root by themselves: what reaches the sidecar
-	// through a proxy on this host has the proxy's user.
+	// OnlyNamedUsers says that only the users of this host in Users are identified by their
+	// connections, and not also Own and root: a connection that reaches the sidecar through a
+	// proxy on this host has the proxy's user.
 	OnlyNamedUsers bool
-	// Token is the API token of --token-file; "" where there is none.
+	// Token is the API token of --token-file; "" if there is none.
 	Token string
-	// File is the path of --tokens; "" where there is none.
+	// File is the path of --tokens; "" if there is none.
 	File string
 	Log  zerolog.Logger
 }
 
-// Gate tells who asks. It is safe for concurrent use.
+// Gate tells who a caller is. It is safe for concurrent use.
 type Gate struct {
 	o     Options
 	users map[uint32]Principal
-	fixed known // what no file changes
+	fixed known // does not depend on the file
 
 	mu      sync.Mutex
-	version privatefile.Version // of the file as it was looked at last
+	version privatefile.Version // of the file at the last look
 	missing bool                // the file was not there
 	file    known
 }
@@ -75,9 +75,9 @@ func load(path string) (known, privatefile.Version, error) {
 	return k, v, nil
 }
 
-// current returns whom the file names now. It looks whether the file changed each time
-// that it is asked, so that an API token that was taken out of it is refused from then on. A
-// new version that cannot be used is logged, and the one before stays.
+// current returns the principals that the file names now. It looks at every call whether the
+// file has changed, so that an API token that was removed from it is refused from then on. A
+// new version that cannot be used is logged, and the earlier one stays in use.
 func (g *Gate) current() known {
 	if g.o.File == "" {
 		return g.fixed
@@ -105,22 +105,22 @@ func (g *Gate) current() known {
 
 // Proofs are what a request brings to prove who sends it.
 type Proofs struct {
-	// Tokens are all API tokens that it shows. If one of them is wrong it is refused.
+	// Tokens are all API tokens that the request shows. If one of them is wrong, the request is
+	// refused.
 	Tokens []string
-	// Certificate is the client's, which the TLS handshake verified; nil where it showed
-	// none.
+	// Certificate is the client's, verified by the TLS handshake; nil if it showed none.
 	Certificate *x509.Certificate
-	// UID is the user of the connection's other end, and NoUID why it is not known. Both
-	// nil: the connection is not from this host, or the user is not the sender's.
+	// UID is the user at the other end of the connection; NoUID says why it is not known. Both
+	// nil: the connection is not from this host, or that user is not the sender.
 	UID   *uint32
 	NoUID error
-	// Proxied says that the request went through a proxy, so that the user of the
-	// connection is the proxy's.
+	// Proxied says that the request came through a proxy, so that the user of the connection is
+	// the proxy's.
 	Proxied bool
 }
 
-// UnknownError says that nobody is proved to have sent a request. WrongToken says that
-// it shows an API token that is nobody's.
+// UnknownError says that it is not known who sent a request. WrongToken says that the request
+// shows an API token that is nobody's.
 type UnknownError struct {
 	Detail     string
 	WrongToken bool
@@ -128,12 +128,12 @@ type UnknownError struct {
 
 func (e *UnknownError) Error() string { return e.Detail }
 
-// showToken is what a caller can do who is not known.
+// showToken says what an unknown caller can do.
 const showToken = "show a token: Authorization: Bearer TOKEN, or ?token=TOKEN"
 
-// Identify returns who is proved. An API token counts before a certificate, a certificate
-// before the user; one that is wrong is refused, whatever else is proved. The error is an
-// *UnknownError.
+// Identify returns the principal. An API token has precedence over a certificate, and a
+// certificate over the user; a wrong one is refused, whatever else proves the caller. The error
+// is an *UnknownError.
 func (g *Gate) Identify(proofs Proofs) (Principal, error) {
 	k := g.current()
 	var shown []Principal
@@ -166,8 +166,8 @@ func (g *Gate) Identify(proofs Proofs) (Principal, error) {
 	return g.identifyUser(proofs, uid)
 }
 
-// Known returns a principal that was proved before by an API token, as it stands now. It is not
-// known any more where no API token is left of that name.
+// Known returns the present state of a principal that an API token identified earlier. known is
+// false if there is no API token with that name any more.
 func (g *Gate) Known(p Principal) (Principal, bool) {
 	for _, t := range g.current().tokens {
 		if t.p.Name == p.Name {
@@ -199,8 +199,8 @@ func (g *Gate) identifyUser(proofs Proofs, uid *uint32) (Principal, error) {
 		"your connection is that of user %d, to whom nobody gave a role: have the sidecar started with --allow-uid %d=worker:PATTERN (or another role), or %s", *uid, *uid, showToken), false}
 }
 
-// ServesUser tells whether a user of this host may use a port that belongs to a session,
-// which that user's process, or opener's, opened: that user, and admins.
+// ServesUser tells whether a user of this host may use a session's own port: the user whose
+// process opened the session may, and so may admins.
 func (g *Gate) ServesUser(uid uint32, opener *uint32) bool {
 	return opener != nil && *opener == uid || uid == 0 || uid == g.o.Own || g.users[uid].Role == Admin
 }

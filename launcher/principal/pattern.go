@@ -6,11 +6,11 @@ import (
 	"strings"
 )
 
-// Patterns say which profiles a principal's role is for. In a pattern a "*" stands for
-// any characters, or none. Without patterns it is for no profile.
+// Patterns say for which profiles a principal's role is. In a pattern, "*" stands for any
+// characters, or none. Without patterns the role is for no profile.
 type Patterns []string
 
-// EveryProfile are the patterns of who may use them all.
+// EveryProfile are the patterns for all profiles.
 var EveryProfile = Patterns{"*"}
 
 // pattern is the form of a pattern: a profile id with "*" in it.
@@ -39,8 +39,8 @@ func (ps Patterns) Match(profileID string) bool {
 	return false
 }
 
-// matches compares from both ends, and finds what is between two stars from the left:
-// no choice is ever taken back, so that a hostile pattern costs nothing.
+// matches compares from both ends, and finds what is between two stars from the left. It never
+// backtracks, so a hostile pattern costs nothing.
 func matches(pattern, id string) bool {
 	first, rest, starred := strings.Cut(pattern, "*")
 	if !starred {

@@ -1,5 +1,5 @@
-// Package principal knows who may do what: the roles and their rights, which principals
-// there are, and how one is proved. It has no effects but to read the file of API tokens.
+// Package principal knows who may do what: the roles and their rights, the principals, and how
+// they are identified. Its only effect is to read the file of API tokens.
 package principal
 
 import (
@@ -10,19 +10,19 @@ import (
 	"leasehold/lease"
 )
 
-// Principal is who asks. The zero Principal is nobody, and may do nothing.
+// Principal is a caller. The zero Principal is nobody, and may do nothing.
 type Principal struct {
-	// Name is unique. That of a user of this host is "uid:1000"; others have no colon.
+	// Name is unique. The name of a user of this host is "uid:1000"; other names have no colon.
 	Name     string
 	Role     Role
 	Profiles Patterns
 	// Proof is how the name was proved, in words.
 	Proof string
-	// MaxPriority is the highest priority that its requests may have, where its role says
-	// nothing of it.
+	// MaxPriority is the highest priority that its requests may have, if its role does not
+	// decide that.
 	MaxPriority int
-	// UID is the user of this host whose connection it is; nil where the kernel does not
-	// know, or where it is that of a proxy in between.
+	// UID is the user of this host at the other end of the connection; nil if the kernel does
+	// not know it, or if it is a proxy's.
 	UID *uint32
 }
 
@@ -31,8 +31,8 @@ func (p Principal) May(right Right, profileID string) bool {
 	return p.Role.Has(right) && (right == Describe || p.Profiles.Match(profileID))
 }
 
-// TopPriority is the highest priority that the principal's requests may have: who manages
-// profiles decides that by themselves.
+// TopPriority is the highest priority that the principal's requests may have. A principal that
+// manages profiles may use any.
 func (p Principal) TopPriority() int {
 	if p.Role.Has(Manage) {
 		return lease.MaxPriority
@@ -40,8 +40,8 @@ func (p Principal) TopPriority() int {
 	return p.MaxPriority
 }
 
-// Is tells whether it is the principal that opened a session. A session of an older
-// launcher does not know who opened it: then it is an admin's.
+// Is tells whether this is the principal that opened a session. A session of an older launcher
+// has no opener: then only an admin counts.
 func (p Principal) Is(opener string) bool {
 	if opener == "" {
 		return p.Role == Admin
@@ -49,7 +49,7 @@ func (p Principal) Is(opener string) bool {
 	return p.Name == opener
 }
 
-// String says to people who it is taken for.
+// String tells people who the principal is taken for.
 func (p Principal) String() string {
 	if p.Name == "" {
 		return "nobody"
@@ -57,8 +57,8 @@ func (p Principal) String() string {
 	return fmt.Sprintf("%s (role %s, profiles %s, by %s)", p.Name, p.Role, strings.Join(p.Profiles, " "), p.Proof)
 }
 
-// Refusal says why the principal may not do something to a profile, and what to do. An
-// empty profile stands for all of them.
+// Refusal says why the principal may not do something to a profile, and what to do. An empty
+// profile stands for all profiles.
 func (p Principal) Refusal(right Right, profileID string) string {
 	if !p.Role.Has(right) {
 		return fmt.Sprintf("you are %s: this needs one of the roles %s. Ask who runs this sidecar, who gives roles by --allow-uid or --tokens", p, join(With(right)))
@@ -68,12 +68,12 @@ func (p Principal) Refusal(right Right, profileID string) string {
 
 type key struct{}
 
-// In returns a context in which the principal asks.
+// In returns a context in which the principal is the caller.
 func In(ctx context.Context, p Principal) context.Context {
 	return context.WithValue(ctx, key{}, p)
 }
 
-// Of returns the principal that asks in ctx; the zero Principal where none does.
+// Of returns the caller of ctx; the zero Principal if there is none.
 func Of(ctx context.Context) Principal {
 	p, _ := ctx.Value(key{}).(Principal)
 	return p

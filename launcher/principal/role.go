@@ -18,20 +18,20 @@ const (
 	Admin    Role = "admin"
 )
 
-// Right is one kind of thing that the sidecar can be asked for. All but Describe are
-// rights on profiles, and go no further than the principal's patterns.
+// Right is one kind of thing that the sidecar can be asked for. All rights except Describe are
+// rights on profiles, and are limited by the principal's patterns.
 type Right string
 
 // The rights.
 const (
-	// Describe is to read what is said of no profile: the OpenAPI document.
+	// Describe is to read what is about no profile: the OpenAPI document.
 	Describe Right = "describe"
 	// Open is to open sessions.
 	Open Right = "open"
 	// Use is to see, drive, write to and end sessions that the principal opened itself.
 	Use Right = "use"
-	// Read is to read profiles, sessions, histories, inspections and metrics, whoever's
-	// they are.
+	// Read is to read profiles, sessions, histories, inspections and metrics, whoever they
+	// belong to.
 	Read Right = "read"
 	// Evidence is to read evidence and pictures.
 	Evidence Right = "evidence"
@@ -51,11 +51,11 @@ const (
 type Row struct {
 	Role   Role
 	Rights []Right
-	// Means says the same to people.
+	// Means explains the rights to people.
 	Means string
 }
 
-// Table says what each role may do. It is the only place that says so.
+// Table says what each role may do. Nothing else says that.
 func Table() []Row {
 	return []Row{
 		{Worker, []Right{Describe, Open, Use}, "opens sessions; sees, drives, writes to and ends those that it opened"},
@@ -66,7 +66,7 @@ func Table() []Row {
 	}
 }
 
-// Roles are the names of all roles, from the one that may do least.
+// Roles are the names of all roles, beginning with the one that may do least.
 func Roles() []Role {
 	var all []Role
 	for _, row := range Table() {

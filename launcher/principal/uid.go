@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// overflowUID is what the kernel says of users that the sidecar's user namespace does not
-// have: all of them.
+// overflowUID is the uid that the kernel reports for every user that the sidecar's user
+// namespace does not have.
 const overflowUID = 65534
 
 // UserName is the name of the principal that a user of this host is.

@@ -8,9 +8,9 @@ import (
 	"path/filepath"
 )
 
-// Discard removes the directory of a locked profile that was a throwaway copy, with all guard
-// files, and gives up the lock. No process may use the directory. It is for a Root whose
-// profiles are all copies, and no id is used twice: nobody waits for the lock.
+// Discard removes the directory of a locked profile that was a throwaway copy, with all its
+// guard files, and gives up the lock. No process may use the directory. It is meant for a Root
+// whose profiles are all copies and never reuse an id: nobody waits for the lock.
 func (l *Lock) Discard() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -33,7 +33,7 @@ func (l *Lock) Discard() error {
 	return errors.Join(err, l.unlock())
 }
 
-// Guarded lists the ids of which there are guard files or directories.
+// Guarded lists the ids that have a guard file or a directory.
 func (r *Root) Guarded() ([]string, error) {
 	ids, err := r.List()
 	if err != nil {

@@ -15,9 +15,9 @@ import (
 	"leasehold/internal/durable"
 )
 
-// Exchanged is a profile's directory that took the place of another one.
+// Exchanged is the result of Exchange.
 type Exchanged struct {
-	// Kept is where the other one is, in the archive; empty where there was none.
+	// Kept is where the former directory is, in the archive; empty if there was none.
 	Kept string
 
 	lock  *Lock
@@ -25,9 +25,9 @@ type Exchanged struct {
 	place string
 }
 
-// Exchange has fetch make a directory at the path that it is given, and puts that into the
-// place of the profile's own, which goes to the archive: in one step, so that the profile
-// always is one of the two. The caller has made sure that nobody uses it. If fetch fails
+// Exchange lets fetch make a directory at a path, and puts that directory into the place of the
+// profile's own, which goes to the archive. Both happen in one step, so that the profile always
+// has one of the two. The caller has made sure that nobody uses the profile. If fetch fails,
 // the profile stays as it is.
 func (l *Lock) Exchange(ctx context.Context, now time.Time, fetch func(ctx context.Context, dir string) error) (_ *Exchanged, err error) {
 	fail := func(err error) (*Exchanged, error) { return nil, fmt.Errorf("profile %s: %w", l.id, err) }
@@ -62,7 +62,7 @@ func (l *Lock) Exchange(ctx context.Context, now time.Time, fetch func(ctx conte
 	return e, nil
 }
 
-// sweepUnfinished removes what a fetch has left that was cut short.
+// sweepUnfinished removes what an interrupted fetch has left.
 func (l *Lock) sweepUnfinished(archive string) error {
 	entries, err := os.ReadDir(archive)
 	for _, e := range entries {
@@ -73,7 +73,7 @@ func (l *Lock) sweepUnfinished(archive string) error {
 	return err
 }
 
-// Undo puts the directory that was there before back, and removes the new one.
+// Undo puts the former directory back, and removes the new one.
 func (e *Exchanged) Undo() error {
 	var err error
 	if e.Kept != "" {

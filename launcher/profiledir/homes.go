@@ -15,19 +15,20 @@ import (
 	"leasehold/lease"
 )
 
-// Departure says that the profile's directory of this host was left: another launcher is the
-// home. The directory stays where it is, as evidence, and no browser is started on it.
+// Departure says that this host's directory of the profile was left: another launcher is now
+// the profile's home. The directory stays where it is, as evidence, and no browser is started
+// on it.
 type Departure struct {
-	// Home is the launcher that is the home since, and Token the one under which it became it.
+	// Home is the new home, and Token is the token under which it became the home.
 	Home  string      `json:"home"`
 	Token lease.Token `json:"lease_token"`
 	At    time.Time   `json:"at"`
-	// Pending says that this was written before the record was, by the home itself: it is not
-	// known yet whether the record took it.
+	// Pending says that the former home wrote this before the record was changed: it is not
+	// known yet whether the record was changed.
 	Pending bool `json:"pending,omitempty"`
 }
 
-// DepartedError says that the profile's directory of this host was left for another home.
+// DepartedError says that this host's directory of the profile was left for another home.
 type DepartedError struct {
 	Profile string
 	Departure
@@ -37,8 +38,8 @@ func (e *DepartedError) Error() string {
 	return fmt.Sprintf("the directory of profile %s on this host was left to launcher %s under token %d: it is not opened any more", e.Profile, e.Home, e.Token)
 }
 
-// Depart durably notes that the profile's directory was left. A lower departure does not
-// replace a higher one.
+// Depart durably notes that the profile's directory was left. A note with a lower token does
+// not replace one with a higher token.
 func (l *Lock) Depart(d Departure) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -53,8 +54,8 @@ func (l *Lock) Depart(d Departure) error {
 	return l.writeNote(signed.Departure, d)
 }
 
-// Stay durably takes a pending departure back: the record did not take it, and never will. It
-// does nothing where there is none, or one that is not pending.
+// Stay durably removes a pending departure: the record was not changed, and never will be by
+// that write. It does nothing if there is no departure, or if it is not pending.
 func (l *Lock) Stay() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -67,17 +68,18 @@ func (l *Lock) Stay() error {
 	return l.removeNote(signed.Departure)
 }
 
-// Departed returns whether the profile's directory of this host was left. The error is a
-// *DamagedError for a note that this launcher has not written: then nobody opens it either.
+// Departed returns whether this host's directory of the profile was left. The error is a
+// *DamagedError for a note that this launcher has not written: then nobody opens the directory
+// either.
 func (r *Root) Departed(id string) (Departure, bool, error) {
 	var d Departure
 	found, err := r.readNote(id, signed.Departure, &d)
 	return d, found, err
 }
 
-// MayOpen returns nil if a browser may be started on the profile's directory: it was not left
-// for another home, and none is on its way into its place. Else it is a *DepartedError, an
-// *ArrivingError, or a *DamagedError.
+// MayOpen returns nil if a browser may be started on the profile's directory: the directory was
+// not left for another home, and no other one is about to replace it. Otherwise the error is a
+// *DepartedError, an *ArrivingError, or a *DamagedError.
 func (l *Lock) MayOpen() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -102,12 +104,13 @@ func (r *Root) MayOpen(id string) error {
 	return err
 }
 
-// Arrival is a directory that is complete, and comes into the place of the profile's as soon
-// as it is known that this launcher became the home by the move of that id.
+// Arrival is a directory that is complete, and is put into the profile's place as soon as it is
+// known that this launcher became the home by the move with that id.
 type Arrival struct {
 	MoveID string    `json:"move_id"`
 	At     time.Time `json:"at"`
-	// Extras are what is kept beside the directory of a snapshot, by name: the session cookies.
+	// Extras are the files that belong beside a snapshot's directory, by name: the session
+	// cookies.
 	Extras map[string][]byte `json:"extras,omitempty"`
 }
 
@@ -121,12 +124,13 @@ func (e *ArrivingError) Error() string {
 	return fmt.Sprintf("the directory of profile %s is on its way into its place on this host", e.Profile)
 }
 
-// arrivalPath is where the directory is made.
+// arrivalPath is where the arriving directory is made.
 func (r *Root) arrivalPath(id string) string { return filepath.Join(r.guard, ".arrival-"+id) }
 
-// PrepareArrival makes the directory in which the profile arrives, out of sight: fill gets a
-// path at which nothing is yet, puts a directory there, and returns what belongs beside it. It is
-// complete and on the disk when PrepareArrival returns nil, and nothing is left of it otherwise.
+// PrepareArrival makes the directory in which the profile arrives, out of sight. fill gets a
+// path at which nothing is yet, makes a directory there, and returns the files that belong
+// beside it. If PrepareArrival returns nil, the directory is complete and on disk; otherwise
+// nothing is left of it.
 func (l *Lock) PrepareArrival(a Arrival, fill func(dir string) (extras map[string][]byte, err error)) (err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -153,7 +157,7 @@ func (l *Lock) PrepareArrival(a Arrival, fill func(dir string) (extras map[strin
 	return l.writeNote(signed.Arrival, a)
 }
 
-// Arriving returns the directory that is to come into the profile's place, and whether there
+// Arriving returns the directory that is to be put into the profile's place, and whether there
 // is one. The error is a *DamagedError for a note that this launcher has not written.
 func (r *Root) Arriving(id string) (Arrival, bool, error) {
 	var a Arrival
@@ -161,8 +165,8 @@ func (r *Root) Arriving(id string) (Arrival, bool, error) {
 	return a, found, err
 }
 
-// DropArrival removes a directory that was prepared and is not needed: the profile did not
-// come here by that move.
+// DropArrival removes a prepared directory that is not needed, because the profile did not come
+// here by that move.
 func (l *Lock) DropArrival() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -177,7 +181,7 @@ func (l *Lock) dropArrival() error {
 	if err == nil {
 		err = os.RemoveAll(l.root.arrivalPath(l.id))
 	}
-	// A fetch that was killed leaves what it had beside it.
+	// A fetch that was killed leaves its files beside it.
 	left, globErr := filepath.Glob(filepath.Join(l.root.guard, "."+filepath.Base(l.root.arrivalPath(l.id))+".*"))
 	err = errors.Join(err, globErr)
 	for _, path := range left {
@@ -189,10 +193,10 @@ func (l *Lock) dropArrival() error {
 	return nil
 }
 
-// Arrive brings the prepared directory into the profile's place and makes the record's token
-// the floor: this launcher is the home by that record. A directory that was there before goes
-// to the archive. It can be cut short anywhere and goes on from there the next time. archived
-// is the path of the directory that was there; empty if there was none.
+// Arrive puts the prepared directory into the profile's place, and makes the record's token the
+// floor: by that record this launcher is the home. A directory that was there before goes to
+// the archive. If Arrive is interrupted, the next call goes on from there. archived is the path
+// of the former directory; empty if there was none.
 func (l *Lock) Arrive(rec lease.Record, now time.Time) (archived string, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -229,13 +233,13 @@ func (l *Lock) Arrive(rec lease.Record, now time.Time) (archived string, err err
 	if err == nil {
 		err = l.removeNote(signed.Departure)
 	}
-	if err == nil { // the last: until then nobody opens the directory
+	if err == nil { // it comes last: until then nobody opens the directory
 		err = l.removeNote(signed.Arrival)
 	}
 	return archived, err
 }
 
-// writeNote durably writes a note about the profile. l.mu is held.
+// writeNote durably writes a note about the profile. The caller holds l.mu.
 func (l *Lock) writeNote(kind signed.Kind, v any) error {
 	b, err := json.Marshal(v)
 	if err == nil {
@@ -247,7 +251,7 @@ func (l *Lock) writeNote(kind signed.Kind, v any) error {
 	return nil
 }
 
-// removeNote durably removes a note. l.mu is held.
+// removeNote durably removes a note. The caller holds l.mu.
 func (l *Lock) removeNote(kind signed.Kind) error {
 	err := os.Remove(l.root.file(l.id, string(kind)))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -285,6 +289,6 @@ func (r *Root) readNote(id string, kind signed.Kind, v any) (bool, error) {
 	return true, nil
 }
 
-// Copy durably copies the Chrome user-data-dir from to the path dir, at which nothing is yet.
-// The caller has made sure that no browser uses from.
+// Copy durably copies the Chrome user-data-dir from to the path dir, where nothing is yet. The
+// caller has made sure that no browser uses from.
 func Copy(ctx context.Context, from, dir string) error { return copyTree(ctx, from, dir) }

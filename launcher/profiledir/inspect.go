@@ -16,8 +16,7 @@ import (
 	"leasehold/internal/procfs"
 )
 
-// Answer is what was found out about one question. What cannot be proved is Unknown,
-// never Yes or No.
+// Answer is the answer to one question. What cannot be proved is Unknown, never Yes or No.
 type Answer string
 
 // The answers.
@@ -35,8 +34,8 @@ type Fact struct {
 
 func fact(a Answer, how string, args ...any) Fact { return Fact{a, fmt.Sprintf(how, args...)} }
 
-// Inspection is what this host can tell of a profile directory. To inspect a
-// directory changes nothing in it.
+// Inspection is what this host can tell about a profile directory. An inspection changes
+// nothing in the directory.
 type Inspection struct {
 	DirectoryPresent Fact `json:"directory_present"`
 	// Locked is yes while a process other than this launcher holds the lock. While
@@ -62,15 +61,15 @@ type Inspection struct {
 	unseen error // why Processes is not known
 }
 
-// Users are the living processes that name the directory, as Processes returns them. The
-// error says why they are not known.
+// Users are the living processes that name the directory, as Processes returned them. The error
+// says why they are not known.
 func (in Inspection) Users() ([]Process, error) { return in.Processes, in.unseen }
 
 // Singleton is Chrome's own lock in the profile, the link SingletonLock. A Chrome that
 // is killed leaves it behind, so the link alone proves nothing.
 type Singleton struct {
 	Present Fact `json:"present"`
-	// Host and PID are those of the owner, as the link names them.
+	// Host and PID identify the owner, as the link names it.
 	Host string `json:"host,omitempty"`
 	PID  int    `json:"pid,omitempty"`
 	// SameHost is yes if Host is this host's name.
@@ -126,7 +125,7 @@ func inUse(ps []Process, err error) Fact {
 	case len(ps) > 0:
 		return fact(Yes, "%s", pids(ps))
 	}
-	// Where process 1 is hidden, those of other users are hidden too.
+	// If process 1 is hidden, the processes of other users are hidden too.
 	if _, err := procfs.Read(1); err != nil {
 		return fact(Unknown, "no process names the directory, but this host hides those of other users")
 	}
@@ -228,9 +227,9 @@ func ownerAlive(pid int, inUse Fact, ps []Process) Fact {
 	}
 }
 
-// closedCleanly reads both notes of Chrome, since neither is right alone: after a
-// SIGTERM the one in Variations says clean, after a crash within the first ten seconds
-// the one in Preferences says Normal.
+// closedCleanly reads both of Chrome's notes, since neither is always right: after a SIGTERM
+// the one in Variations says clean, and after a crash in the first ten seconds the one in
+// Preferences says Normal.
 func closedCleanly(path string, singleton Fact) (Fact, string) {
 	exited, exitedErr := readNote(path, "Variations", parseVariations)
 	exit, exitErr := readNote(path, "Default/Preferences", parsePreferences)
@@ -252,7 +251,7 @@ func closedCleanly(path string, singleton Fact) (Fact, string) {
 	}
 }
 
-// maxNote bounds what is read of a file of Chrome's.
+// maxNote bounds how much of one of Chrome's files is read.
 const maxNote = 64 << 20
 
 func readNote[T any](dir, name string, parse func([]byte) (T, error)) (T, error) {
@@ -315,8 +314,8 @@ func sessionState(path string) Fact {
 	return fact(No, "there is no cookie database")
 }
 
-// filesystems are the types that statfs(2) returns, and whether another host may
-// have the same files. FUSE counts as shared, since it hides where the files are.
+// filesystems are the types that statfs(2) returns, and whether another host may have the same
+// files. FUSE counts as shared, since it hides where the files are.
 var filesystems = map[int64]struct {
 	name   string
 	shared bool
@@ -333,9 +332,9 @@ var filesystems = map[int64]struct {
 	0xCA451A4E: {"bcachefs", false}, 0x3153464A: {"jfs", false},
 }
 
-// NetworkFilesystem tells whether the path lies on a file system that another host
-// may use too. About such a host neither this host's lock nor its floor proves
-// anything. The answer for a type that is not in the table is Unknown.
+// NetworkFilesystem tells whether the path is on a file system that another host may use too.
+// This host's lock and floor prove nothing about such a host. The answer for a type that is not
+// in the table is Unknown.
 func NetworkFilesystem(path string) Fact {
 	var st unix.Statfs_t
 	if err := unix.Statfs(path, &st); err != nil {

@@ -42,7 +42,7 @@ type Lock struct {
 }
 
 // Lock takes the profile's lock. The error is ErrLocked if some process, this one included,
-// holds it, and not only in passing. The profile need not exist yet.
+// holds it for more than a moment. The profile need not exist yet.
 func (r *Root) Lock(id string) (*Lock, error) {
 	l, err := r.lockLauncher(id)
 	if err != nil {
@@ -72,7 +72,7 @@ func (r *Root) Adopt(id string) (*Lock, error) {
 	return l, nil
 }
 
-// Take is Adopt where a Chrome holds the profile's lock, as adopted says, and Lock where none does.
+// Take is Adopt if a Chrome holds the profile's lock, and Lock otherwise; adopted says which.
 func (r *Root) Take(id string) (l *Lock, adopted bool, err error) {
 	l, err = r.Adopt(id)
 	if errors.Is(err, ErrUnlocked) {
@@ -168,7 +168,7 @@ func (l *Lock) Unlock() error {
 	return l.unlock()
 }
 
-// unlock is Unlock. l.mu is held.
+// unlock is Unlock. The caller holds l.mu.
 func (l *Lock) unlock() error {
 	if l.launcher == nil {
 		return nil
@@ -180,16 +180,17 @@ func (l *Lock) unlock() error {
 	if l.shared != nil {
 		err = l.shared.Close()
 	}
-	// The launcher's part comes last: whoever takes it next finds the shared one free.
+	// The launcher's part comes last: the next launcher to take it then finds the shared part
+	// free.
 	err = errors.Join(err, l.launcher.Close())
 	l.launcher, l.shared = nil, nil
 	return err
 }
 
 // Abandon gives up every lock of this Root, and of those that its Open opened, as the end of
-// the launcher's process does. They take none any more. It is for tests in which launchers are
-// no processes of their own. It waits for nobody: done is false where a method of a lock is at
-// work, and the caller asks again.
+// the launcher's process would. After that they take no more locks. It is meant for tests in
+// which launchers are not separate processes. It does not wait: done is false if a method of a
+// lock is at work, and the caller has to call again.
 func (r *Root) Abandon() (done bool, err error) {
 	r.mu.Lock()
 	r.abandoned = true
@@ -211,7 +212,7 @@ func (r *Root) Abandon() (done bool, err error) {
 	return done, err
 }
 
-// usable returns an error after Unlock. It is called with l.mu locked.
+// usable returns an error after Unlock. The caller holds l.mu.
 func (l *Lock) usable() error {
 	if l.launcher == nil {
 		return fmt.Errorf("profile %s: the lock was given up", l.id)
@@ -219,11 +220,12 @@ func (l *Lock) usable() error {
 	return nil
 }
 
-// passing is how long a lock is waited for that somebody may have in passing, as a probe, or a
-// process between fork and exec. On a busy host that is many ms.
+// passing is how long to wait for a lock that somebody may hold only for a moment: a probe, or
+// a process between fork and exec. On a busy host that can take many ms.
 const passing = 250 * time.Millisecond
 
-// flock opens the file and locks it. While somebody else has the lock, it tries again.
+// flock opens the file and locks it. While somebody else has the lock, it tries again, for the
+// time passing.
 func flock(path string) (*os.File, error) {
 	const pause = 10 * time.Millisecond
 	for end := time.Now().Add(passing); ; time.Sleep(pause) {
@@ -271,7 +273,7 @@ func lockFile(f *os.File, path string, how int) error {
 	if err != nil {
 		return fmt.Errorf("lock %s: %w; the file system has to support flock", path, err)
 	}
-	// A lock guards nothing if the file no longer has the name.
+	// A lock protects nothing if the file no longer has that name.
 	ours, err := f.Stat()
 	if err != nil {
 		return err

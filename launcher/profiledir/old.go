@@ -14,13 +14,13 @@ import (
 	"leasehold/lease"
 )
 
-// Old is a guard file that a launcher without signatures has written, or one whose signature is not
-// of this Root's key.
+// Old is a guard file without a signature, as earlier versions wrote them, or one whose
+// signature was not made with this Root's key.
 type Old struct {
 	Profile string
 	// Home is the launcher that the profile's floor names; empty if it names none.
 	Home string
-	// Foreign says that the file has a signature, of another key.
+	// Foreign says that the file has a signature made with another key.
 	Foreign bool
 	// Session is the session that the browser's note names; empty in a floor.
 	Session string
@@ -30,8 +30,8 @@ type Old struct {
 	content []byte
 }
 
-// Old lists the guard files without a signature of this Root's key that can be read at all.
-// Nothing has been checked of them.
+// Old lists the readable guard files that have no signature of this Root's key. Nothing in them
+// has been verified.
 func (r *Root) Old() ([]Old, error) {
 	entries, err := os.ReadDir(r.guard)
 	if err != nil {
@@ -79,7 +79,7 @@ func (r *Root) Old() ([]Old, error) {
 	return all, nil
 }
 
-// Sign signs a guard file as it is. It is for the first start of a launcher with signatures.
+// Sign signs a guard file as it is. It is meant for the first start of a version that signs.
 func (r *Root) Sign(o Old) error {
 	if err := durable.Replace(o.path, r.key.Sign(o.kind, o.Profile, o.content)); err != nil {
 		return fmt.Errorf("%s: %w", o.path, err)

@@ -18,21 +18,21 @@ import (
 	"leasehold/internal/signed"
 )
 
-// A profile belongs to the user that its browser runs as: the launcher's own, or the browser
-// user. Where that changes, the directory changes its owner before the browser starts, under
-// the profile's lock.
+// A profile belongs to the user as whom its browser runs: the launcher's own user, or the
+// browser user. If that changes, the directory changes its owner before the browser starts,
+// under the profile's lock.
 //
-// Whoever has the directory could meanwhile put files of others into it, to be given them. So
-// the directory itself is given in an order that keeps its other user out: it is given
-// away last, and taken back first. And only what belonged to the one is given to the other:
-// anything else stops it.
+// Meanwhile the directory's present owner could put other users' files into it in order to be
+// given them. So the order of the steps keeps that user out: the top directory is given away
+// last, and taken back first. And only files that belonged to the one user are given to the
+// other: any other file stops it.
 
-// ownersFile is the guard file that lists the browser users of this launcher, earlier ones
-// too: those to whom profiles may belong.
+// ownersFile is the guard file that lists the present and former browser users of this
+// launcher: the users to whom profiles may belong.
 const ownersFile = "browser-users"
 
-// SetBrowserUser says as whom the profiles' browsers run from now on; nil: as the launcher's
-// own user. It is called once, before any other method.
+// SetBrowserUser says as which user the profiles' browsers run from now on; nil: as the
+// launcher's own. It is called once, before any other method.
 func (r *Root) SetBrowserUser(u *runas.User) error {
 	r.user = runas.User{UID: os.Geteuid(), GID: os.Getegid()}
 	path := filepath.Join(r.guard, ownersFile)
@@ -68,8 +68,8 @@ func (r *Root) SetBrowserUser(u *runas.User) error {
 	return nil
 }
 
-// CheckOwner does what CheckMine does for a directory that may also belong to a browser user:
-// a profile's, or that of one that was archived here.
+// CheckOwner does what CheckMine does, but for a directory that may also belong to a browser
+// user: a profile's, or one that was archived here.
 func (r *Root) CheckOwner(path string) error {
 	fi, err := os.Lstat(path)
 	if err != nil {
@@ -78,11 +78,11 @@ func (r *Root) CheckOwner(path string) error {
 	return checkMine(path, fi, append([]int{os.Getuid()}, r.owners...)...)
 }
 
-// takingMark is a guard file that is there while a profile is taken back from a browser user.
+// takingMark is a guard file that exists while a profile is taken back from a browser user.
 const takingMark = "taking"
 
-// Chown makes the profile's directory, with all that is in it, the user's as whom its
-// browser is about to run. No browser may be running on it. Where it is that user's already,
+// Chown gives the profile's directory, with everything in it, to the user as whom its browser
+// is about to run. No browser may be running on it. If the directory is that user's already,
 // nothing is looked at or changed. The error names what belongs to somebody else.
 func (l *Lock) Chown() error {
 	l.mu.Lock()
@@ -136,32 +136,32 @@ func (l *Lock) chown(path string) error {
 	if to.UID == own.UID {
 		return nil
 	}
-	// Nobody else can enter it before all of it is given. What was given before it was cut
-	// short is the new user's already.
+	// Nobody else can enter it before all of it is given. What was given before an interruption
+	// is the new user's already.
 	if err := unix.Fchmod(dir, 0o700); err != nil {
 		return fmt.Errorf("%s: %w", path, err)
 	}
 	return (&chowner{from: own.UID, to: to, device: st.Dev}).dir(top, path, true)
 }
 
-// chowner gives what belongs to from to another user.
+// chowner gives what belongs to the user from to another user.
 type chowner struct {
 	from   int
 	to     runas.User
-	device uint64 // of the profile
-	// taking says that from may be at work in the directories meanwhile. Each is taken
-	// from it before it is read.
+	device uint64 // the profile's device
+	// taking says that the user from may be active in the directories meanwhile. Each one is
+	// taken away from it before it is read.
 	taking bool
 }
 
-// dir changes the owner of an open directory with all below it. Its path is only for
+// dir changes the owner of an open directory and everything below it. Its path is only for
 // messages.
 func (c *chowner) dir(d *os.File, path string, top bool) error {
 	if c.taking {
 		if err := c.give(d, path); err != nil {
 			return err
 		}
-		// Then nobody whose the directory was can make anything in it.
+		// After this, the former owner cannot make anything in it.
 		if err := d.Chmod(0o700); err != nil {
 			return err
 		}
@@ -182,7 +182,8 @@ func (c *chowner) dir(d *os.File, path string, top bool) error {
 		return nil
 	}
 	if top {
-		// After a crash of the host the directory may be its user's only if all of it is.
+		// After a crash of the host, the directory may be its user's only if everything in it
+		// is.
 		if err := unix.Syncfs(int(d.Fd())); err != nil {
 			return fmt.Errorf("%s: %w", path, err)
 		}
@@ -190,7 +191,7 @@ func (c *chowner) dir(d *os.File, path string, top bool) error {
 	return c.give(d, path)
 }
 
-// entry changes the owner of what has the path's last name in an open directory.
+// entry changes the owner of the entry with the path's last name in an open directory.
 func (c *chowner) entry(in *os.File, path string, top bool) error {
 	name := filepath.Base(path)
 	fd, err := unix.Openat(int(in.Fd()), name, unix.O_PATH|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
@@ -218,7 +219,7 @@ func (c *chowner) entry(in *os.File, path string, top bool) error {
 	case kind != unix.S_IFDIR:
 		return c.give(f, path)
 	}
-	// It can be read by its name only; what has that name now is judged by its own.
+	// It can only be opened by its name; the open directory itself is then judged.
 	sub, err := unix.Openat(int(in.Fd()), name, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return fmt.Errorf("%s: %w", path, err)
@@ -232,7 +233,7 @@ func (c *chowner) entry(in *os.File, path string, top bool) error {
 	return c.dir(dir, path, false)
 }
 
-// give changes the owner of an open file, and of nothing that its name may lead to.
+// give changes the owner of an open file, and not of anything to which its name may lead.
 func (c *chowner) give(f *os.File, path string) error {
 	if err := unix.Fchownat(int(f.Fd()), "", c.to.UID, c.to.GID, unix.AT_EMPTY_PATH); err != nil {
 		return fmt.Errorf("giving %s to uid %d: %w", path, c.to.UID, err)

@@ -19,18 +19,18 @@ import (
 type Process struct {
 	PID       int    `json:"pid"`
 	StartTime uint64 `json:"start_time"`
-	// Command is the command line, its arguments separated by spaces.
+	// Command is the command line, with its arguments separated by spaces.
 	Command string `json:"command"`
 	// Main is true for a browser's main process (or a wrapper that is about to
 	// become one), false for the helpers that it started.
 	Main bool `json:"main"`
 }
 
-// Processes returns the living processes with --user-data-dir=<profilePath> on
-// their command line. They matter because a free lock does not mean that nobody
-// writes to the profile: Chrome's helpers write too, may outlive its main process, and
-// do not hold the lock. Processes does not find processes in another PID namespace,
-// nor a browser that was given the directory under another name.
+// Processes returns the living processes with --user-data-dir=<profilePath> on their command
+// line. They matter because a free lock does not mean that nobody writes to the profile:
+// Chrome's helpers write too, may outlive its main process, and do not hold the lock. Processes
+// does not find processes in another PID namespace, nor a browser that was given the directory
+// by another path.
 func Processes(profilePath string) ([]Process, error) {
 	pids, err := procfs.PIDs()
 	if err != nil {
@@ -85,11 +85,11 @@ func namesProfile(line []byte, path string) (named, main bool) {
 	return true, !bytes.Contains(line, []byte("\x00--type=")) && !bytes.Contains(line, []byte(" --type="))
 }
 
-// Left returns the browser that a launcher left on the profile: the one that is noted or,
-// where none is, the main process that holds Chrome's part of the profile's lock. A
-// launcher that was killed right after it had started a browser left no note. Only a
-// process that was started by a launcher can have inherited that lock. Session and token
-// of such a browser are those of the record that was kept before it was started.
+// Left returns the browser that a launcher left on the profile: the noted one or, if there is
+// no note, the main process that holds Chrome's part of the profile's lock. (A launcher that
+// was killed right after it had started a browser has left no note.) Only a process that a
+// launcher started can have inherited that lock. The session and token of such a browser are
+// those of the record that was kept before it was started.
 func (r *Root) Left(id string) (Running, bool, error) {
 	run, noted, err := r.Running(id)
 	if noted || err != nil {
@@ -109,8 +109,8 @@ func (r *Root) Left(id string) (Running, bool, error) {
 	return Running{PID: p.PID, StartTime: p.StartTime, BootID: boottime.ID(), SessionID: kept.SessionID, Token: token}, err == nil, err
 }
 
-// holder is the main process on the profile's directory that has the file of Chrome's part
-// of the lock open.
+// holder is the main process on the profile's directory that has the file of Chrome's part of
+// the lock open.
 func (r *Root) holder(id string) (Process, bool, error) {
 	path, err := r.Path(id)
 	if err != nil {

@@ -40,20 +40,20 @@ type Root struct {
 	dir   string // absolute, symlinks resolved
 	guard string // the directory of the guard files
 	key   *signed.Key
-	// user is as whom browsers run, and owners are all uids that were browser users: see
-	// SetBrowserUser.
+	// user is the user as whom browsers run; owners are all uids that were ever browser users:
+	// see SetBrowserUser.
 	user   runas.User
 	owners []int
 
 	mu        sync.Mutex
 	locks     map[string]*Lock // the locks of this Root, by profile
-	others    []*Root          // that were opened by Open of this one
+	others    []*Root          // that Open of this one opened
 	abandoned bool
 }
 
-// Open returns the profiles directory, which it creates (0700) if it is missing.
-// What it writes there to read it back is signed with the key. The error says what to do
-// where the directory cannot be written.
+// Open returns the profiles directory, which it creates (0700) if it is missing. The files that
+// are read back from there are signed with the key. If the directory cannot be written, the
+// error says what to do.
 func Open(dir string, key *signed.Key) (*Root, error) {
 	abs, err := filepath.Abs(dir)
 	if err != nil {
@@ -62,7 +62,7 @@ func Open(dir string, key *signed.Key) (*Root, error) {
 	if err := os.MkdirAll(abs, 0o700); err != nil {
 		return nil, fmt.Errorf("profiles directory %s: %w; create it or choose another", abs, err)
 	}
-	// Under two names one directory would have two guard directories.
+	// Under two paths one directory would have two guard directories.
 	if abs, err = filepath.EvalSymlinks(abs); err != nil {
 		return nil, fmt.Errorf("profiles directory %s: %w", dir, err)
 	}
@@ -90,7 +90,7 @@ func Open(dir string, key *signed.Key) (*Root, error) {
 	return r, nil
 }
 
-// Open opens another directory of the same launcher, which uses the same key there.
+// Open opens another directory of the same launcher, with the same key.
 func (r *Root) Open(dir string) (*Root, error) {
 	other, err := Open(dir, r.key)
 	if err != nil {
@@ -131,7 +131,7 @@ func (r *Root) Path(id string) (string, error) {
 	case !fi.IsDir():
 		return "", fmt.Errorf("profile %s: %s is not a directory", id, path)
 	}
-	// The root was resolved when it was opened. It may have been replaced since.
+	// The root was resolved when it was opened, but may have been replaced since.
 	real, err := filepath.EvalSymlinks(path)
 	if err == nil && real != path {
 		err = fmt.Errorf("it resolves to %q", real)
@@ -142,9 +142,9 @@ func (r *Root) Path(id string) (string, error) {
 	return path, nil
 }
 
-// Place returns the path that the profile's directory has, or would have if it were
-// made. It makes nothing. Errors are those of Path, but for ErrNoProfile, and
-// ErrArchived for a profile that was archived.
+// Place returns the path that the profile's directory has, or would have if it were made. It
+// makes nothing. Its errors are those of Path, except ErrNoProfile, and ErrArchived for a
+// profile that was archived.
 func (r *Root) Place(id string) (string, error) {
 	path, err := r.Path(id)
 	if !errors.Is(err, ErrNoProfile) {
@@ -154,7 +154,7 @@ func (r *Root) Place(id string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	if at != "" { // to the account's site an empty directory would be another browser
+	if at != "" { // to the account's site, an empty directory would look like another browser
 		return "", fmt.Errorf("%w: import it from %s", ErrArchived, at)
 	}
 	return filepath.Join(r.dir, id), nil

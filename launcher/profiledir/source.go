@@ -14,25 +14,25 @@ import (
 	"leasehold/lease"
 )
 
-// Source is a directory that is being copied. If it is a profile, of whichever launcher of
-// this host, no browser is started on it meanwhile.
+// Source is a directory that is being copied. If it is a profile of any launcher of this host,
+// no browser is started on it meanwhile.
 type Source struct {
 	parts []*os.File // of the profile's lock
-	// Kept is the last record that the profile's home kept beside it; the zero record where
-	// the directory is no profile, or nothing was kept. It may be anybody's invention: only
-	// what makes a launcher more careful may follow from it.
+	// Kept is the last record that the profile's home kept beside it; the zero record if the
+	// directory is not a profile, or nothing was kept. Anybody may have written it, so it may
+	// only make a launcher more careful.
 	Kept lease.Record
 }
 
-// LockSource locks the directory at path, which has no links in it, until Release. The
-// error is ErrLocked if a launcher or a browser has the profile.
+// LockSource locks the directory at path, which contains no links, until Release. The error is
+// ErrLocked if a launcher or a browser has the profile.
 func LockSource(path string) (_ *Source, err error) {
 	if guard, id, archived := archivedAt(path); archived {
 		return &Source{Kept: keptBeside(guard, id)}, nil // no browser is started there
 	}
 	guard, id := GuardDir(filepath.Dir(path)), filepath.Base(path)
 	if fi, err := os.Lstat(guard); err != nil || !fi.IsDir() || lease.CheckProfileID(id) != nil {
-		return &Source{}, nil //nolint:nilerr // it is no profile
+		return &Source{}, nil //nolint:nilerr // it is not a profile
 	}
 	s := &Source{}
 	for _, part := range []string{launcherPart, sharedPart} {
@@ -46,8 +46,8 @@ func LockSource(path string) (_ *Source, err error) {
 	return s, nil
 }
 
-// keptBeside reads the record that a launcher kept of a profile, without asking whether it
-// is the launcher's own; the zero record where there is none.
+// keptBeside reads the record that a launcher kept of a profile, without checking that the
+// launcher wrote it; the zero record if there is none.
 func keptBeside(guard, id string) (kept lease.Record) {
 	b, err := os.ReadFile(filepath.Join(guard, id+".floor"))
 	if err != nil {
@@ -61,8 +61,8 @@ func keptBeside(guard, id string) (kept lease.Record) {
 	return kept
 }
 
-// archivedAt tells whether a path is that of an archived profile, of whichever launcher, of
-// which profile, and where that one's record is kept.
+// archivedAt tells whether a path is an archived profile's, of any launcher, which profile it
+// is, and where that launcher's record of it is kept.
 func archivedAt(path string) (guard, id string, archived bool) {
 	guard = filepath.Dir(filepath.Dir(path))
 	id, _, archived = strings.Cut(filepath.Base(path), archiveMark)
@@ -81,7 +81,7 @@ func (s *Source) Release() error {
 }
 
 // namedOtherwise returns a process that names the directory at path as its user-data-dir by
-// another name: through a link, or relative to where it was started; 0 if there is none.
+// another path: through a link, or relative to where it was started; 0 if there is none.
 func namedOtherwise(path string) (pid int, err error) {
 	dir, err := os.Stat(path)
 	if err != nil {
@@ -95,7 +95,7 @@ func namedOtherwise(path string) (pid int, err error) {
 	for _, pid := range pids {
 		line, err := procfs.CommandLine(pid) // empty for a zombie
 		if err != nil {
-			continue // it ended, or it is another user's, who cannot have this directory open
+			continue // it has ended, or is another user's, who cannot have this directory open
 		}
 		for arg := range strings.SplitSeq(string(line), "\x00") {
 			named, ok := strings.CutPrefix(arg, flag)

@@ -15,15 +15,15 @@ import (
 	"leasehold/lease"
 )
 
-// DamagedError says that a guard file of a profile is not as this launcher wrote it, so
-// nothing that it says is believed. It is a signed.ErrNotAuthentic, also where the file has
-// the right signature and makes no sense.
+// DamagedError says that a guard file of a profile is not as this launcher wrote it, so nothing
+// in it is trusted. It is a signed.ErrNotAuthentic, even if the file has the right signature
+// but makes no sense.
 type DamagedError struct {
 	Profile string
 	Path    string
 	Cause   error
-	// Claimed is the token that the file names, and Home the launcher; the zero values
-	// if it names none. They may be anybody's invention.
+	// Claimed is the token that the file names, and Home is the launcher; the zero values if it
+	// names none. Anybody may have written them.
 	Claimed lease.Token
 	Home    string
 }
@@ -79,7 +79,7 @@ func claimedFloor(content []byte) (lease.Token, string) {
 	var kept struct {
 		Home string `json:"home"`
 	}
-	_ = json.Unmarshal(rest, &kept) // what cannot be read claims nothing
+	_ = json.Unmarshal(rest, &kept) // what cannot be parsed claims nothing
 	if err != nil || n > uint64(lease.MaxClaim) {
 		n = 0
 	}
@@ -110,10 +110,10 @@ func parseFloor(b []byte) (lease.Token, lease.Record, error) {
 }
 
 // RaiseFloor makes the record's token the floor, and keeps the record with it, in case the
-// lease store loses it. When RaiseFloor returns nil, both are on the disk. The error is a
-// *lease.FencedError if the token is below the floor. It may equal the floor: a write
-// that was cut short is repeated that way. It is a *DamagedError if the floor cannot be
-// believed, and a *DepartedError if the directory was left.
+// lease store loses it. When RaiseFloor returns nil, both are on disk. The error is a
+// *lease.FencedError if the token is below the floor. The token may equal the floor: that is
+// how an interrupted write is repeated. The error is a *DamagedError if the floor cannot be
+// trusted, and a *DepartedError if the directory was left.
 func (l *Lock) RaiseFloor(r lease.Record) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -130,9 +130,10 @@ func (l *Lock) RaiseFloor(r lease.Record) error {
 	return l.keep(r, floor)
 }
 
-// Renew does what RaiseFloor does, replaces a floor that cannot be believed, and removes what
-// cannot be believed of the ways of the directory. It is for the record of a profile that goes
-// to a person because of that, whose token is above what the floor names.
+// Renew does what RaiseFloor does, but replaces a floor that cannot be trusted, and removes
+// notes of departure and arrival that cannot be trusted. It is meant for the record of a
+// profile that goes to a person for that reason, with a token above the one that the floor
+// names.
 func (l *Lock) Renew(r lease.Record) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -159,7 +160,7 @@ func (l *Lock) Renew(r lease.Record) error {
 	return l.keep(r, floor)
 }
 
-// keep writes the floor. l.mu is held.
+// keep writes the floor. The caller holds l.mu.
 func (l *Lock) keep(r lease.Record, floor lease.Token) error {
 	if r.Token < floor {
 		return &lease.FencedError{Profile: l.id, Token: r.Token, Current: floor}
@@ -174,21 +175,21 @@ func (l *Lock) keep(r lease.Record, floor lease.Token) error {
 	return nil
 }
 
-// writeFloor puts the lines into the place of the floor file, by way of the prepared
-// file if there is one that is large enough.
+// writeFloor replaces the floor file by one with these lines. It uses the prepared file if
+// there is one that is large enough.
 func (l *Lock) writeFloor(lines []byte) error {
 	floor, size, said := l.root.file(l.id, "floor"), l.prepared, l.root.key.Sign(signed.Floor, l.id, lines)
 	if size < len(said) {
 		return durable.Replace(floor, said)
 	}
 	l.prepared = 0
-	// The prepared file is longer. Spaces before the last newline, which are no
-	// part of the record, fill it.
+	// The prepared file is longer. It is filled with spaces before the last newline, which are
+	// not part of the record.
 	padded := append(said[:len(said)-1], bytes.Repeat([]byte(" "), size-len(said))...)
 	return durable.ReplaceBy(l.root.file(l.id, preparedFloor), floor, append(padded, '\n'))
 }
 
-// unpadded takes off the spaces with which writeFloor fills a file. They are not signed:
+// unpadded removes the spaces with which writeFloor fills a file. They are not signed, because
 // there are more of them than of everything else.
 func unpadded(b []byte) []byte {
 	padded, ended := bytes.CutSuffix(b, []byte("\n"))
@@ -201,12 +202,12 @@ func unpadded(b []byte) []byte {
 // preparedFloor is the file that PrepareFloor makes. Nobody reads it.
 const preparedFloor = "floor-spare"
 
-// preparedRoom is how much longer than the last record the next one may be to fit
-// into the prepared file, in bytes.
+// preparedRoom is by how many bytes the next record may be longer than the last one and still
+// fit into the prepared file.
 const preparedRoom = 8 << 10
 
-// PrepareFloor makes the next RaiseFloor take half of the time. It prepares the file for it,
-// with its blocks, so that only the content and the name have to be written then.
+// PrepareFloor halves the time of the next RaiseFloor. It prepares the file with its blocks, so
+// that then only the content and the name have to be written.
 func (l *Lock) PrepareFloor() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()

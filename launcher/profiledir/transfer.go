@@ -84,17 +84,17 @@ func kindOfFile(m fs.FileMode) string {
 	return "device, pipe or socket"
 }
 
-// Make makes the directory of a new profile, and returns the profile's path. fill gets a path at
-// which nothing is yet, and durably puts a directory there. Once that is complete, prepare gets
-// its path, which is not the profile's yet: what nobody may have the profile without is done
-// there. Then the profile appears. If anything fails, fill and prepare included, no profile
-// appears. The error is ErrExists if there is such a profile already.
+// Make makes the directory of a new profile, and returns the profile's path. fill gets a path
+// at which nothing is yet, and durably makes a directory there. When that is complete, prepare
+// gets its path, which is not the profile's yet: it does whatever nobody may have the profile
+// without. Then the profile appears. If anything fails, fill and prepare included, no profile
+// appears. The error is ErrExists if the profile exists already.
 func (l *Lock) Make(fill, prepare func(dir string) error) (_ string, err error) {
 	to := filepath.Join(l.root.dir, l.id)
 	if _, err := os.Lstat(to); err == nil {
 		return "", fmt.Errorf("profile %s: %w", l.id, ErrExists)
 	}
-	// One that was cut short left what it had here.
+	// An interrupted call left its files here.
 	staging := filepath.Join(l.root.guard, ".import-"+l.id)
 	if err := os.RemoveAll(staging); err != nil {
 		return "", fmt.Errorf("profile %s: %w", l.id, err)
@@ -120,8 +120,8 @@ func (l *Lock) Make(fill, prepare func(dir string) error) (_ string, err error) 
 	return l.root.Path(l.id)
 }
 
-// cloneMark is a file inside of the directory of a clone, so another directory that
-// later gets the same id does not have it.
+// cloneMark is a file inside the directory of a clone, so that another directory which later
+// gets the same id does not have it.
 const cloneMark = ".leasehold-clone"
 
 // ErrNoClone says that a profile was not made by cloning another one.
@@ -136,21 +136,20 @@ func MarkClone(dir, of string) error {
 	return nil
 }
 
-// removedPath is where RemoveClone moves the directory of a clone before it deletes
-// it.
+// removedPath is where RemoveClone moves the directory of a clone before it deletes it.
 func (l *Lock) removedPath() string { return filepath.Join(l.root.guard, ".removed-"+l.id) }
 
-// RemoveClone deletes the profile's directory, if it is a clone's, and returns the id
-// of the profile that it was a copy of. The caller has made sure that nobody uses it.
-// A RemoveClone that was cut short is finished by the next one, which returns no id.
-// For a profile that is no clone the error is ErrNoClone, and nothing is changed.
+// RemoveClone deletes the profile's directory if it is a clone's, and returns the id of the
+// profile of which it was a copy. The caller has made sure that nobody uses it. An interrupted
+// RemoveClone is finished by the next one, which returns no id. If the profile is not a clone,
+// the error is ErrNoClone, and nothing is changed.
 func (l *Lock) RemoveClone() (of string, err error) {
 	dir := filepath.Join(l.root.dir, l.id)
 	mark, err := foreign.Read(dir, cloneMark, 1<<10)
 	_, dirErr := os.Lstat(dir)
 	_, removedErr := os.Lstat(l.removedPath())
 	switch {
-	case errors.Is(dirErr, fs.ErrNotExist) && removedErr == nil: // it was cut short
+	case errors.Is(dirErr, fs.ErrNotExist) && removedErr == nil: // an earlier call was interrupted
 	case errors.Is(err, fs.ErrNotExist):
 		return "", fmt.Errorf("profile %s: %w", l.id, ErrNoClone)
 	case err != nil:
@@ -176,7 +175,7 @@ func copyTree(ctx context.Context, from, to string) error {
 		path string
 		at   time.Time
 	}
-	var dirs []modified // they get their times last: each new entry changes them
+	var dirs []modified // their times are set last, because each new entry changes them
 	source, err := foreign.Open(from)
 	if err != nil {
 		return err
@@ -224,15 +223,15 @@ func copyFile(from *foreign.Dir, name, to string, mode fs.FileMode) error {
 	return CopyFile(in, to, mode)
 }
 
-// CopyFile copies an open file to a path at which nothing is yet. Only its owner may read the
-// copy, and run it if the mode says so.
+// CopyFile copies an open file to a path at which nothing is yet. Only the owner may read the
+// copy, and execute it if the mode says so.
 func CopyFile(in *os.File, to string, mode fs.FileMode) (err error) {
 	out, err := os.OpenFile(to, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600|mode&0o100)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, out.Close()) }()
-	_, err = io.Copy(out, in) // by copy_file_range, where the kernel can
+	_, err = io.Copy(out, in) // by copy_file_range, if the kernel can
 	return err
 }
 
@@ -246,9 +245,8 @@ func archiveIn(guard string) string { return filepath.Join(guard, "archive") }
 // does not contain it.
 const archiveMark = "@"
 
-// Archive moves the profile's directory to the archive and returns its new path.
-// Nothing is deleted: Make brings it back, from a copy. The caller has made sure that nobody uses
-// it.
+// Archive moves the profile's directory to the archive and returns its new path. Nothing is
+// deleted: Make can bring it back from a copy. The caller has made sure that nobody uses it.
 func (l *Lock) Archive(now time.Time) (string, error) { return l.archive(now) }
 
 func (l *Lock) archive(now time.Time) (string, error) {
@@ -266,8 +264,8 @@ func (l *Lock) archive(now time.Time) (string, error) {
 	return to, errors.Join(durable.Sync(l.root.archive()), durable.Sync(l.root.dir))
 }
 
-// IsArchive tells whether a path without links is that of an archived profile, and of
-// which.
+// IsArchive tells whether a path without links is an archived profile's, and which profile it
+// is.
 func (r *Root) IsArchive(path string) (profileID string, archived bool) {
 	archive, err := filepath.EvalSymlinks(r.archive())
 	if err != nil || filepath.Dir(path) != archive {

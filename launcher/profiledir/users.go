@@ -31,10 +31,10 @@ func (u User) String() string {
 	return s
 }
 
-// FindUser returns the browser that uses a Chrome user-data-dir, or nil. It finds
-// those that name the directory on their command line, by whatever path. It also finds one that does not,
-// such as a person's own Chrome: SingletonLock names it, and it has files of the
-// directory open. The error says what could not be looked at.
+// FindUser returns the browser that uses a Chrome user-data-dir, or nil. It finds browsers that
+// name the directory on their command line, by whatever path. It also finds a browser that does
+// not name it, such as a person's own Chrome, because SingletonLock names it and it has files
+// of the directory open. The error says what could not be looked at.
 func FindUser(path string) (*User, error) {
 	named, err := Processes(path)
 	if err != nil {
@@ -51,8 +51,8 @@ func FindUser(path string) (*User, error) {
 	return FindOtherUser(path)
 }
 
-// FindOtherUser is FindUser for a directory that Processes has looked at: it finds the
-// browsers that do not name it on their command line, or by another path.
+// FindOtherUser is FindUser for a directory that Processes has looked at: it finds the browsers
+// that do not name the directory on their command line, or name it by another path.
 func FindOtherUser(path string) (*User, error) {
 	switch pid, err := namedOtherwise(path); {
 	case errors.Is(err, fs.ErrNotExist):
@@ -64,7 +64,7 @@ func FindOtherUser(path string) (*User, error) {
 	}
 	target, err := os.Readlink(filepath.Join(path, "SingletonLock"))
 	if err != nil {
-		return nil, nil //nolint:nilerr // no browser wrote one that can be read
+		return nil, nil //nolint:nilerr // there is no link that a browser wrote and that can be read
 	}
 	host, pid, err := ParseSingleton(target)
 	if err != nil {
@@ -80,8 +80,8 @@ func FindOtherUser(path string) (*User, error) {
 	return user(pid), nil
 }
 
-// hasOpen tells whether the process has files below the path open. The answer is yes
-// where that cannot be seen.
+// hasOpen tells whether the process has files below the path open. If that cannot be seen, the
+// answer is yes.
 func hasOpen(pid int, path string) bool {
 	dir := fmt.Sprintf("/proc/%d/fd", pid)
 	fds, err := os.ReadDir(dir)
@@ -96,7 +96,7 @@ func hasOpen(pid int, path string) bool {
 	return false
 }
 
-// user describes a process. What cannot be read of it is left out.
+// user describes a process, leaving out what cannot be read about it.
 func user(pid int) *User {
 	u := &User{PID: pid, Name: "a process"}
 	if comm, err := os.ReadFile(fmt.Sprintf("/proc/%d/comm", pid)); err == nil {
@@ -108,8 +108,8 @@ func user(pid int) *User {
 	return u
 }
 
-// CheckMine refuses a directory that belongs to another user, or that others may
-// write to: they would have its cookies, too. The error says what to do.
+// CheckMine refuses a directory that belongs to another user, or that others may write to: they
+// would have its cookies, too. The error says what to do.
 func CheckMine(path string) error {
 	fi, err := os.Lstat(path)
 	if err != nil {
@@ -118,7 +118,7 @@ func CheckMine(path string) error {
 	return checkMine(path, fi, os.Getuid())
 }
 
-// checkMine checks a directory that may belong to one of the users, of which the first is the
+// checkMine checks a directory that may belong to one of the users. The first of them is the
 // launcher's own.
 func checkMine(path string, fi fs.FileInfo, users ...int) error {
 	mode := fi.Mode().Perm()
@@ -134,8 +134,8 @@ func checkMine(path string, fi fs.FileInfo, users ...int) error {
 		return fmt.Errorf("%s belongs to uid %d, and the launcher runs as uid %d: chown it, or run the launcher as its owner", path, owner, uid)
 	case mode&0o700 != 0o700:
 		return fmt.Errorf("%s has mode %#o, which its owner cannot work with: chmod u+rwx %s", path, mode, path)
-	// The group may write if it is the launcher's own: often only its user is in
-	// that, and the umask is 002.
+	// The launcher's own group may write: often the launcher's user is its only member, and the
+	// umask is 002.
 	case mode&0o002 != 0, mode&0o020 != 0 && group != os.Getgid():
 		return fmt.Errorf("%s has mode %#o, so that others can write to it: chmod go-w %s", path, mode, path)
 	}

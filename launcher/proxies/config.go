@@ -1,6 +1,6 @@
-// Package proxies has the proxy servers that profiles name by their proxy_id. They come
-// from a configuration file. Chrome cannot be given credentials, so for a server that
-// wants some there is a relay on the loopback interface that adds them.
+// Package proxies has the proxy servers that profiles name by their proxy_id. They come from a
+// configuration file. Chrome cannot be given credentials, so if a server needs them, a relay on
+// the loopback interface adds them.
 //
 // Credentials stay in this package: nothing that it returns or logs contains them.
 package proxies
@@ -37,29 +37,29 @@ const (
 
 var defaultPorts = map[string]string{schemeHTTP: "80", schemeHTTPS: "443", schemeSOCKS5: "1080"}
 
-// Proxy is one proxy server. Its credentials may change while it is in use; where it leads
-// to never does.
+// Proxy is one proxy server. Its credentials may change while it is in use; its address never
+// does.
 type Proxy struct {
 	id       string
 	scheme   string
 	address  string // host:port
 	username string
 	relayed  bool // see NeedsRelay
-	// credentials are those for connections that are opened from now on.
+	// credentials are used for connections that are opened from now on.
 	credentials atomic.Pointer[credentials]
 }
 
-// credentials are what a Proxy is proved with, on both sides.
+// credentials are what proves the two sides of a Proxy to each other.
 type credentials struct {
-	password secret         // empty where the server wants none
-	roots    *x509.CertPool // of the server's certificate; nil stands for the host's
+	password secret         // empty if the server needs none
+	roots    *x509.CertPool // the authorities for the server's certificate; nil: the host's
 	sum      [sha256.Size]byte
 }
 
-// Format implements fmt.Formatter. It prints nothing of them.
+// Format implements fmt.Formatter. It prints nothing secret.
 func (*credentials) Format(f fmt.State, _ rune) { _, _ = io.WriteString(f, "***") }
 
-// newCredentials makes credentials. ca is what roots were made of.
+// newCredentials makes credentials. ca is the text from which roots was made.
 func newCredentials(password string, roots *x509.CertPool, ca []byte) *credentials {
 	c := &credentials{password: secret(password), roots: roots}
 	of := sha256.Sum256([]byte(password))
@@ -96,8 +96,8 @@ func (p *Proxy) Sum() string {
 // wants credentials or has a certificate that Chrome does not trust.
 func (p *Proxy) NeedsRelay() bool { return p.relayed }
 
-// Check connects to the server and returns why that failed, if it did. It sends no
-// credentials: an HTTP proxy asks for them only with a request for a target.
+// Check connects to the server, and returns the error if that fails. It sends no credentials:
+// an HTTP proxy asks for them only with a request for a target.
 func (p *Proxy) Check(ctx context.Context) error {
 	c, err := p.connect(ctx, &net.Dialer{})
 	if err != nil {
@@ -106,7 +106,7 @@ func (p *Proxy) Check(ctx context.Context) error {
 	return c.Close()
 }
 
-// entry is a proxy as it stands in the file.
+// entry is a proxy as it is written in the file.
 type entry struct {
 	Server       string `yaml:"server"`
 	Username     string `yaml:"username"`
@@ -115,8 +115,8 @@ type entry struct {
 	CAFile       string `yaml:"ca_file"`
 }
 
-// read reads the file of Load. paths are all files that belong to the configuration, as far
-// as they are known: the file itself, and those that it names.
+// read reads the file for Load. paths are all files that belong to the configuration, as far as
+// they are known: the file itself, and those that it names.
 func read(path string) (byID map[string]*Proxy, paths []string, err error) {
 	paths = []string{path}
 	b, err := os.ReadFile(path)
@@ -250,8 +250,8 @@ func parseServer(server string) (scheme, address string, err error) {
 	if port == "" {
 		port = defaultPorts[u.Scheme]
 	}
-	// It becomes an argument of Chrome, which would take separators for those of a list
-	// of proxies.
+	// The port becomes part of an argument of Chrome, which would read separators in it as
+	// those of a list of proxies.
 	n, err := strconv.ParseUint(port, 10, 16)
 	if err != nil || n == 0 || host == "" || strings.ContainsFunc(host, func(r rune) bool { return r <= ' ' || r > '~' || strings.ContainsRune(";,=@/\\", r) }) {
 		return "", "", errors.New(want)

@@ -13,12 +13,12 @@ import (
 	"leasehold/internal/peer"
 )
 
-// connections are all connections that a relay has open, to the browser and to the
-// server. Whoever opened one closes it. closeAll makes that happen: a connection whose
-// socket is closed fails for its user.
+// connections are all connections that a relay has open, to the browser and to the server. The
+// goroutine that opened one closes it. closeAll makes that happen: after it closes a socket,
+// the connection fails for its user.
 type connections struct {
 	mu     sync.Mutex
-	closed bool // by closeAll: no more are opened
+	closed bool // closeAll was called: no more are opened
 	open   map[*trackedConn]bool
 	users  sync.WaitGroup // one for each open connection
 }
@@ -89,21 +89,22 @@ func (s *connections) ended() <-chan struct{} {
 	return done
 }
 
-// listener tracks the connections that it accepts. It accepts those of the browser's user:
-// whoever else of this host found the relay would go out with the profile's credentials.
+// listener tracks the connections that it accepts. It accepts only those of the browser's user:
+// any other user of this host who found the relay would use the proxy with the profile's
+// credentials.
 type listener struct {
 	net.Listener
 	uid   uint32 // the browser's user
 	conns *connections
 	log   zerolog.Logger
-	// warned is when a connection of somebody else was last logged. Only Accept uses it.
+	// warned is when a refused connection was last logged. Only Accept uses it.
 	warned time.Time
 }
 
-// warnEvery is the least time between two lines about connections that are refused.
+// warnEvery is the least time between two log lines about refused connections.
 const warnEvery = time.Minute
 
-// isOwn tells whether the kernel says that a connection is of the browser's user.
+// isOwn tells whether a connection belongs to the browser's user, according to the kernel.
 func (l *listener) isOwn(c net.Conn) bool {
 	uid, err := peer.UID(c)
 	if err == nil && uid == l.uid {
@@ -129,7 +130,7 @@ func (l *listener) Accept() (net.Conn, error) {
 			return nil, err
 		}
 		if !l.isOwn(c) {
-			_ = c.Close() // nobody is there to learn of an error
+			_ = c.Close() // nobody is there to see an error
 			continue
 		}
 		if t, err := l.conns.track(c); err == nil {

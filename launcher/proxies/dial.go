@@ -39,7 +39,7 @@ func (p *Proxy) dialSOCKS5(ctx context.Context, d dialer, target string) (net.Co
 	if p.username != "" {
 		auth = &proxy.Auth{User: p.username, Password: string(p.credentials.Load().password)}
 	}
-	// The connection to the server. The library's own connection hides it.
+	// raw is the connection to the server, which the library's own connection hides.
 	var raw net.Conn
 	socks, err := proxy.SOCKS5("tcp", p.address, auth, dialFunc(func(ctx context.Context, network, address string) (net.Conn, error) {
 		c, err := d.DialContext(ctx, network, address)
@@ -71,8 +71,8 @@ func (p *Proxy) authorization() string {
 	return "Basic " + base64.StdEncoding.EncodeToString([]byte(p.username+":"+string(p.credentials.Load().password)))
 }
 
-// openTunnel asks the server, by CONNECT, for a tunnel to the target. The connection
-// that it returns takes the place of c.
+// openTunnel asks the server, by CONNECT, for a tunnel to the target. The returned connection
+// replaces c.
 func (p *Proxy) openTunnel(ctx context.Context, c net.Conn, target string) (net.Conn, error) {
 	deadline, _ := ctx.Deadline()
 	if err := c.SetDeadline(deadline); err != nil {
@@ -103,8 +103,8 @@ func (p *Proxy) openTunnel(ctx context.Context, c net.Conn, target string) (net.
 	return &tunnel{Conn: c, r: r}, nil
 }
 
-// tunnel is a connection after the answer to CONNECT was read. The reader may have read
-// more than that already, so reading goes on through it.
+// tunnel is a connection after the answer to CONNECT was read. The reader may already have read
+// more than the answer, so further reads go through it.
 type tunnel struct {
 	net.Conn
 	r *bufio.Reader
@@ -112,7 +112,7 @@ type tunnel struct {
 
 func (t *tunnel) Read(b []byte) (int, error) { return t.r.Read(b) }
 
-// CloseWrite ends our side of the tunnel, and the other side may go on sending.
+// CloseWrite ends our side of the tunnel; the other side may go on sending.
 func (t *tunnel) CloseWrite() error {
 	if half, ok := t.Conn.(interface{ CloseWrite() error }); ok {
 		return half.CloseWrite()
@@ -120,6 +120,6 @@ func (t *tunnel) CloseWrite() error {
 	return t.Conn.Close()
 }
 
-// CloseRead does nothing. goproxy wants it, and closes the tunnel when both directions
-// have ended.
+// CloseRead does nothing. goproxy requires it, and closes the tunnel when both directions have
+// ended.
 func (t *tunnel) CloseRead() error { return nil }

@@ -22,9 +22,9 @@ import (
 	"github.com/rs/zerolog"
 )
 
-// Relay is an HTTP proxy without credentials on the loopback interface, for one
-// browser. It sends everything to one proxy server, with the credentials. What that
-// server does not accept fails: there is no other way out.
+// Relay is an HTTP proxy without credentials on the loopback interface, for one browser. It
+// sends everything to one proxy server, with the credentials. What that server does not accept
+// fails: the relay has no other way out.
 type Relay struct {
 	proxy     *Proxy
 	log       zerolog.Logger
@@ -47,23 +47,23 @@ type Relay struct {
 const (
 	// relayTries is how many addresses are tried for one browser.
 	relayTries = 16
-	// The range of the relays' ports is below that from which the kernel chooses
-	// ports for others.
+	// The ports of the relays are below the range from which the kernel chooses ports for
+	// others.
 	firstRelayPort, relayPorts = 10240, 20000
 )
 
-// relayAddress is the n-th choice of an address for a profile's directory. It is the
-// same at every start, so that Chrome's command line is the same, too. It belongs to
-// this directory alone: a browser whose launcher died must not find another profile's
-// relay at the address that it knows.
+// relayAddress is the n-th choice of an address for a profile's directory. It is the same at
+// every start, so that Chrome's command line is the same, too. It belongs to this directory
+// alone: a browser whose launcher died must not find another profile's relay at the address
+// that it knows.
 func relayAddress(profileDir string, n int) string {
 	sum := sha256.Sum256(fmt.Appendf(nil, "leasehold relay %d\x00%s", n, profileDir))
 	port := firstRelayPort + binary.BigEndian.Uint16(sum[3:])%relayPorts
-	// Others use addresses in 127.0.0.0/16.
+	// Other programs use addresses in 127.0.0.0/16.
 	return fmt.Sprintf("127.%d.%d.%d:%d", 64+sum[0]%64, sum[1], 1+sum[2]%254, port)
 }
 
-// Open starts the relay for the browser of a profile's directory, which runs as that
+// Open starts the relay for the browser on a profile's directory. The browser runs as the
 // directory's owner.
 func Open(p *Proxy, profileDir string, log zerolog.Logger) (*Relay, error) {
 	uid, err := ownerOf(profileDir)
@@ -85,9 +85,9 @@ func Open(p *Proxy, profileDir string, log zerolog.Logger) (*Relay, error) {
 	return nil, fmt.Errorf("relay to proxy %s: %w", p, inUse)
 }
 
-// Reopen starts a relay at the address at which a browser that outlived its launcher
-// expects it. server is what Relay.URL returned to that launcher. An address that is
-// not one of the profile directory's is refused.
+// Reopen starts a relay at the address at which a browser that outlived its launcher expects
+// it. server is what Relay.URL returned to that launcher. An address that does not belong to
+// the profile's directory is refused.
 func Reopen(p *Proxy, server, profileDir string, log zerolog.Logger) (*Relay, error) {
 	address, found := strings.CutPrefix(server, schemeHTTP+"://")
 	known := false
@@ -108,7 +108,8 @@ func Reopen(p *Proxy, server, profileDir string, log zerolog.Logger) (*Relay, er
 	return start(p, l, uid, log), nil
 }
 
-// ownerOf returns the user that a profile's directory belongs to, as whom its browser runs.
+// ownerOf returns the user to whom a profile's directory belongs. The browser runs as that
+// user.
 func ownerOf(profileDir string) (uint32, error) {
 	info, err := os.Lstat(profileDir)
 	if err != nil {
@@ -138,19 +139,19 @@ func start(p *Proxy, l net.Listener, uid uint32, log zerolog.Logger) *Relay {
 	return r
 }
 
-// newTransport makes what carries requests that are not tunnelled.
+// newTransport makes the transport for requests that are not tunnelled.
 func (r *Relay) newTransport() *http.Transport {
 	p := r.proxy
 	t := &http.Transport{
 		DialContext: r.dialPlain, TLSHandshakeTimeout: connectTimeout,
 		MaxIdleConnsPerHost: 32, IdleConnTimeout: 90 * time.Second,
-		// Chrome gets the encoding that it asked for.
+		// Chrome gets the encoding that it asked for itself.
 		DisableCompression: true,
 	}
 	if p.scheme == schemeSOCKS5 {
 		return t
 	}
-	// A connection is used again only for the same URL, with the same credentials.
+	// A connection is reused only for the same proxy URL, which has the credentials in it.
 	t.Proxy = func(*http.Request) (*url.URL, error) {
 		upstream := &url.URL{Scheme: p.scheme, Host: p.address}
 		if p.username != "" {
@@ -250,8 +251,8 @@ func (r *Relay) dialPlain(ctx context.Context, network, address string) (net.Con
 	return r.proxy.dial(ctx, r.conns, address)
 }
 
-// response replaces answers that the browser must not see by a 502: a 407, for which it
-// would ask its user for credentials, and errors.
+// response replaces answers that the browser must not see by a 502: errors, and a 407, which
+// would make it ask its user for credentials.
 func (r *Relay) response(resp *http.Response, ctx *goproxy.ProxyCtx) *http.Response {
 	err := ctx.Error
 	if resp != nil && resp.StatusCode == http.StatusProxyAuthRequired {
@@ -262,7 +263,7 @@ func (r *Relay) response(resp *http.Response, ctx *goproxy.ProxyCtx) *http.Respo
 		return goproxy.NewResponse(ctx.Req, goproxy.ContentTypeText, http.StatusBadGateway, fmt.Sprintf("proxy %s: %v\n", r.proxy.id, err))
 	}
 	if resp != nil {
-		// net/http would add these headers where the site did not send them.
+		// Otherwise net/http would add these headers if the site did not send them.
 		for _, name := range []string{"Content-Type", "Date"} {
 			if _, ok := resp.Header[name]; !ok {
 				resp.Header[name] = nil

@@ -14,35 +14,35 @@ import (
 
 // Set has the proxies of a configuration. The nil Set has none.
 //
-// The file may change while they are in use (Follow). A proxy id is a profile's way out for
-// good, so what changes is how the proxy is proved: its password and its authorities. Another
-// server or user name, which may be another address for a site, is not taken before the next
-// start.
+// The file may change while they are in use (Follow). A proxy id always has to mean the same
+// way out for a profile, so only the secrets may change: the password, and the authorities.
+// Another server or user name, which a site may see as another address, takes effect only at
+// the next start.
 type Set struct {
 	path string
 
 	mu     sync.Mutex
-	known  map[string]*Proxy // those that the file has, and had since the start
-	listed map[string]bool   // ids that the file has now
+	known  map[string]*Proxy // all that the file has, or has had since the start
+	listed map[string]bool   // ids that are in the file now
 	read   versions          // of the files that this was read from
-	behind bool              // the files say something else
+	behind bool              // the files now say something else
 }
 
-// versions are those of the files of a configuration, by path. A file that is not there has
-// the zero Version.
+// versions are those of the files of a configuration, by path. A missing file has the zero
+// Version.
 type versions map[string]privatefile.Version
 
 func look(paths []string) versions {
 	v := versions{}
 	for _, path := range paths {
-		v[path], _ = privatefile.Stat(path) // a missing file is a version, too
+		v[path], _ = privatefile.Stat(path) // a missing file also counts as a version
 	}
 	return v
 }
 
-// Load reads a YAML (or JSON) map of proxy ids to servers. The names of further files
-// in it are relative to its folder. A file with passwords must not be readable by every
-// user. The error names the file and the id, and never quotes a line.
+// Load reads a YAML (or JSON) map of proxy ids to servers. Names of further files in it are
+// relative to its folder. A file with passwords must not be readable by every user. Errors name
+// the file and the id, and never quote a line.
 func Load(path string) (*Set, error) {
 	before := look([]string{path})
 	byID, paths, err := read(path)
@@ -52,8 +52,8 @@ func Load(path string) (*Set, error) {
 	return &Set{path: path, known: byID, listed: ids(byID), read: before.of(paths)}, nil
 }
 
-// of are the versions of these paths. One that was not looked at before it was read has none,
-// so that the next look finds it changed, and it is read once more.
+// of are the versions of these paths. A path whose version was not looked at before it was read
+// has none, so that the next look finds it changed, and it is read once more.
 func (v versions) of(paths []string) versions {
 	some := versions{}
 	for _, path := range paths {
@@ -93,8 +93,9 @@ func (s *Set) IDs() []string {
 	return slices.Sorted(maps.Keys(s.listed))
 }
 
-// UpToDate tells whether what the files say is what is in use. It is false while their newest
-// version cannot be used, or has a change that waits for the next start.
+// UpToDate tells whether the configuration in use is the one in the files. It is false while
+// the newest version of the files cannot be used, or contains a change that waits for the next
+// start.
 func (s *Set) UpToDate() bool {
 	if s == nil {
 		return true
@@ -107,11 +108,10 @@ func (s *Set) UpToDate() bool {
 // lookEvery is the time between two looks at the files.
 const lookEvery = time.Second
 
-// Follow reads the files again when they have changed, until ctx ends. They are read once two
-// looks have found the same, so that a file that is being written is not taken for a whole
-// one. A version that cannot be used is logged, and what was read before stays in use.
-// Connections that are open go on; those that running browsers open next have the new
-// credentials.
+// Follow reads the files again when they have changed, until ctx ends. They are read after two
+// looks have found the same, so that a file that is still being written is not taken for a
+// complete one. A version that cannot be used is logged, and the earlier one stays in use. Open
+// connections go on; those that running browsers open later use the new credentials.
 func (s *Set) Follow(ctx context.Context, log zerolog.Logger) {
 	log = log.With().Str("component", "proxies").Str("path", s.path).Logger()
 	ticks := time.NewTicker(lookEvery)
@@ -129,7 +129,7 @@ func (s *Set) Follow(ctx context.Context, log zerolog.Logger) {
 			continue
 		}
 		byID, paths, err := read(s.path)
-		if err != nil { // which files it would name is not known
+		if err != nil { // it is not known which files it would name
 			paths = append(paths, slices.Collect(maps.Keys(done))...)
 		}
 		found = found.of(paths)
@@ -138,7 +138,7 @@ func (s *Set) Follow(ctx context.Context, log zerolog.Logger) {
 	}
 }
 
-// take brings what was read into use, or says why not.
+// take puts what was read into use, or logs why not.
 func (s *Set) take(byID map[string]*Proxy, err error, log zerolog.Logger) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

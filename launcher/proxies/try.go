@@ -7,11 +7,11 @@ import (
 	"net"
 )
 
-// nowhere is a target that no proxy can reach: the domain is kept free for that.
+// nowhere is a target that no proxy can reach: the domain is reserved for that purpose.
 const nowhere = "leasehold-doctor.invalid:443"
 
-// Try connects to the server and shows it the credentials, with a wish for a target that there
-// is not. So nobody else is asked anything. It returns an error where the server does not
+// Try connects to the server and shows it the credentials, by asking for a target that does not
+// exist, so that no third party is contacted. It returns an error if the server does not
 // answer, or refuses the credentials.
 func (p *Proxy) Try(ctx context.Context) error {
 	if err := p.Check(ctx); err != nil {
@@ -19,12 +19,12 @@ func (p *Proxy) Try(ctx context.Context) error {
 	}
 	c, err := p.dial(ctx, &net.Dialer{}, nowhere)
 	switch {
-	case err == nil: // a server that says yes before it looks
+	case err == nil: // the server agrees before it looks for the target
 		return c.Close()
 	case isRefusal(err):
 		return fmt.Errorf("proxy %s: %w", p, errCredentials)
 	case ctx.Err() != nil:
 		return fmt.Errorf("proxy %s does not answer a request: %w", p, errors.Join(ctx.Err(), err))
 	}
-	return nil // that it cannot reach the target is as it should be
+	return nil // it is right that the server cannot reach the target
 }

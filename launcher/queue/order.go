@@ -1,9 +1,9 @@
 // Package queue has the requests that wait for a profile or for a place on a host, and says
-// whose turn it is. The order is a pure function of who waits and of the profile's record, so
-// that all launchers on a lease store agree about it; no clock is part of it.
+// whose turn it is. The order is a pure function of the waiters and of the profile's record, so
+// that all launchers on a lease store agree about it. It does not depend on a clock.
 //
-// It is a hint about order, and nothing else: who gets a profile is decided by the
-// compare-and-swap of its record, whatever the queue says.
+// It is only a hint about the order: who gets a profile is decided by the compare-and-swap of
+// its record, whatever the queue says.
 package queue
 
 import (
@@ -18,26 +18,27 @@ import (
 type Rank struct {
 	Priority int
 	Round    uint64
-	// Arrival is when it began to wait, as the number of a write to the lease store;
-	// NotStored where it has none yet.
+	// Arrival is when the request began to wait, as the number of a write to the lease store;
+	// NotStored if it is not stored yet.
 	Arrival uint64
 	ID      string
 }
 
-// NotStored is the arrival of a request that the store does not have yet: all others came
-// before it.
+// NotStored is the arrival of a request that is not in the store yet: it comes after all
+// others.
 const NotStored = ^uint64(0)
 
-// The grants of a profile under the last agedTokens of every agePeriod tokens go by age alone. A profile's
-// token rises by one at a grant and up to twice more before the next one, so that some grant of
-// every period is among them.
+// Of every agePeriod tokens of a profile, the grants under the last agedTokens go by age alone.
+// A profile's token rises by one at a grant, and up to twice more before the next one, so that
+// every period contains such a grant.
 const (
 	agePeriod  = 24
 	agedTokens = 3
 )
 
-// ByAge tells whether the grant with this number goes to whoever has waited longest, whatever
-// its priority and round: about one of eight does, so that nobody waits for ever.
+// ByAge tells whether the grant with this number goes to the request that has waited longest,
+// whatever its priority and round. About one grant in eight does, so that no request waits for
+// ever.
 func ByAge(number uint64) bool { return number%agePeriod >= agePeriod-agedTokens }
 
 // Compare is negative if a comes before b.
@@ -56,15 +57,15 @@ type Entrant struct {
 	Round             uint64
 }
 
-// perRound is how many requests of one principal are in a round, however many workers it
-// names.
+// perRound is how many requests of one principal are in a round, however many workers they
+// name.
 const perRound = 4
 
-// Round returns the round of a request that begins to wait among others that could take the
-// place of it: the one that is being served, or for a worker that waits already the one after
-// its last. So a worker with a hundred requests has one in each of a hundred rounds, and
-// another worker's first request comes after one of them. Only those of the same priority
-// count.
+// Round returns the round of a request that begins to wait among others that want the same
+// profile or place. It is the round that is being served or, if the worker already has waiting
+// requests, the round after that of its last one. So a worker with a hundred requests has one
+// of them in each of a hundred rounds, and another worker's first request waits for only one of
+// them. Only requests of the same priority count.
 func Round(e Entrant, others []Entrant) uint64 {
 	var now uint64 // the round that is being served
 	next, first := uint64(0), true
@@ -91,7 +92,7 @@ func Round(e Entrant, others []Entrant) uint64 {
 	return round
 }
 
-// HasLabels tells whether all labels that are asked for are there. A "*" in a value that is
+// HasLabels tells whether a profile has all labels that are asked for. A "*" in a value that is
 // asked for stands for any characters.
 func HasLabels(have, asked lease.Labels) bool {
 	for name, wanted := range asked {
@@ -111,8 +112,8 @@ func Wants(w *lease.Waiter, r *lease.Record) bool {
 	return (w.AccountID == "" || w.AccountID == r.AccountID) && HasLabels(r.Labels, w.Labels) && principal.Patterns(w.Patterns).Match(r.ProfileID)
 }
 
-// mayHave tells whether a waiter could have a profile in the state of its record. One that is
-// kept for another task holds up nobody.
+// mayHave tells whether a waiter could get a profile in the state that its record has. A
+// profile that is kept for another task holds up nobody.
 func mayHave(w *lease.Waiter, r *lease.Record) bool {
 	return Wants(w, r) && (r.State != lease.ResumePending || r.TaskID == w.TaskID)
 }
@@ -127,7 +128,7 @@ func rankOf(w *lease.Waiter, revision uint64) Rank {
 	return Rank{Priority: w.Priority, Round: w.Round, Arrival: cmp.Or(w.Arrival, revision, NotStored), ID: w.ID}
 }
 
-// line returns those of the members that wait for a profile, in the order in which they get it.
+// line returns those members that wait for a profile, in the order in which they get it.
 func line(members []member, r *lease.Record) []member {
 	var waiting []member
 	for _, m := range members {
@@ -140,7 +141,7 @@ func line(members []member, r *lease.Record) []member {
 	return waiting
 }
 
-// shares tells whether a waiter could be given one of the profiles.
+// shares tells whether a waiter could be given at least one of the profiles.
 func shares(w *lease.Waiter, records []lease.Record) bool {
 	return slices.ContainsFunc(records, func(r lease.Record) bool { return Wants(w, &r) })
 }

@@ -16,12 +16,12 @@ import (
 const (
 	// maxOwn is how many requests may wait at one launcher.
 	maxOwn = 1000
-	// followTime is how long a free profile is kept for who comes first, such as a request
-	// that was sent on from another launcher and is on its way.
+	// followTime is how long a free profile is kept for the request that comes first, for
+	// example one that was sent on from another launcher and is on its way.
 	followTime = 15 * time.Second
-	// storeTime is how long such a request is kept until the store has it.
+	// storeTime is how long HandOn waits for such a request to be stored.
 	storeTime = 500 * time.Millisecond
-	// rememberTime is for how long a request that gave up may come back to its place.
+	// rememberTime is how long a request that gave up may come back to its place.
 	rememberTime = time.Minute
 	// maxRemembered bounds how many of these there are.
 	maxRemembered = 1000
@@ -32,15 +32,16 @@ type Options struct {
 	LauncherID string
 	// Store has the waiters of all launchers; nil: only this launcher's are known.
 	Store lease.WaiterStore
-	// Epoch is that of this launcher's presence; false: it has none.
+	// Epoch is the epoch of this launcher's presence; false: there is none.
 	Epoch func() (epoch uint64, ok bool)
-	// Lives tells whether the presence of another launcher lasts; not known: it was not seen.
+	// Lives tells whether the presence of another launcher still lasts; known is false if it
+	// was never seen.
 	Lives func(launcherID string, epoch uint64) (lives, known bool)
-	// Belief is for how long a waiter counts whose launcher was not seen.
+	// Belief is how long a waiter counts if its launcher was not seen.
 	Belief time.Duration
 	// Profiles are the records of all profiles, as far as they are known.
 	Profiles func() []lease.Record
-	// Changed is called when it may be somebody else's turn.
+	// Changed is called when it may have become somebody else's turn.
 	Changed func()
 
 	Log     zerolog.Logger
@@ -52,32 +53,33 @@ type Options struct {
 type Queue struct {
 	o       Options
 	metrics metrics
-	kick    chan struct{} // has an element while there is something to store
+	kick    chan struct{} // has an element if there is something to store
 
 	mu sync.Mutex
-	// own are the tickets of this launcher that are in the queue, by id.
+	// own are this launcher's tickets that are in the queue, by id.
 	own map[string]*Ticket
-	// others are the waiters of other launchers, and left those of this one that the store
-	// still has to remove, by id.
+	// others are the waiters of other launchers; left are waiters of this one that have yet to
+	// be removed from the store; both by id.
 	others map[string]sighted
 	left   map[string]lease.Waiter
 	// past are requests that gave up, by id.
 	past map[string]gaveUp
-	// shared says that the store shows the waiters of others now.
+	// shared says that the store now shows the waiters of other launchers.
 	shared bool
-	// stalled is since when a free profile is kept for a waiter.
+	// stalled is since when a free profile has been kept for a waiter.
 	stalled map[stall]time.Time
-	// missing has the waiters that were shown before the watch started over, and not since.
+	// missing has the waiters that were shown before the watch began again, and have not been
+	// shown since.
 	missing map[string]bool
 }
 
 // sighted is the waiter of another launcher.
 type sighted struct {
 	lease.WaiterEntry
-	since time.Time // it was seen, by this host's clock
+	since time.Time // when it was seen, by this host's clock
 }
 
-// stall is a waiter that comes first for a profile which has a token.
+// stall is a waiter that comes first for a profile which has a certain token.
 type stall struct {
 	waiter, profile string
 	token           lease.Token
@@ -105,20 +107,21 @@ type Ticket struct {
 	// The queue's mutex guards these.
 	waiter   lease.Waiter
 	revision uint64
-	// entered is since when it has been in the queue; zero: it is not.
+	// entered is since when it has been in the queue; zero: it is not in it.
 	entered time.Time
-	// dirty says that the store does not have it as it is, and stored is closed when it has it.
+	// dirty says that the store does not have its present state. stored is closed when it has.
 	dirty  bool
 	stored chan struct{}
 	// until is when it leaves by itself, after it was sent on to another launcher; zero: it was
-	// not.
+	// not sent on.
 	until time.Time
-	// before is the waiter whose place it has, at another launcher; empty: none.
+	// before is the waiter at another launcher whose place it takes over; empty: there is none.
 	before lease.Waiter
 }
 
 // Ticket returns the ticket of a request, which is not in the queue yet. turn names an earlier
-// request whose place it has, if that asked for the same in the name of the same principal.
+// request whose place it takes over, if that request asked for the same in the name of the same
+// principal.
 func (q *Queue) Ticket(want lease.Waiter, turn string) *Ticket {
 	want.ID, want.LauncherID, want.Since = id.Secret()[:32], q.o.LauncherID, time.Now().UTC()
 	t := &Ticket{q: q, waiter: want, stored: make(chan struct{})}
@@ -134,7 +137,7 @@ func (q *Queue) Ticket(want lease.Waiter, turn string) *Ticket {
 	return t
 }
 
-// find returns a waiter as it stands in the queue. The caller holds q.mu.
+// find returns the waiter with this turn, as it is in the queue. The caller holds q.mu.
 func (q *Queue) find(turn string) (lease.Waiter, bool) {
 	if t := q.own[turn]; t != nil && !t.until.IsZero() {
 		w := t.waiter
@@ -151,7 +154,7 @@ func (q *Queue) find(turn string) (lease.Waiter, bool) {
 }
 
 // isSame tells whether two requests ask for the same, in the same name. The first one may have
-// been sent on for one profile of those that it asked for.
+// been sent on for only one of the profiles that it asked for.
 func isSame(a, b lease.Waiter) bool {
 	if a.Principal != b.Principal || a.ProfileID != b.ProfileID && b.ProfileID != "" || a.AccountID != b.AccountID || len(a.Labels) != len(b.Labels) {
 		return false
@@ -164,10 +167,10 @@ func isSame(a, b lease.Waiter) bool {
 	return true
 }
 
-// ID names the request, for one that comes back or goes on elsewhere.
+// ID names the request, so that it can come back or go on elsewhere.
 func (t *Ticket) ID() string { return t.waiter.ID }
 
-// Rank is what decides when it is the turn of the request.
+// Rank decides when it is the request's turn.
 func (t *Ticket) Rank() Rank {
 	t.q.mu.Lock()
 	defer t.q.mu.Unlock()
@@ -177,14 +180,14 @@ func (t *Ticket) Rank() Rank {
 // rank is Rank. The caller holds the queue's mutex.
 func (t *Ticket) rank() Rank { return rankOf(&t.waiter, t.revision) }
 
-// Entrant is who asks.
+// Entrant says who asks.
 func (t *Ticket) Entrant() Entrant { return entrantOf(&t.waiter) }
 
 func entrantOf(w *lease.Waiter) Entrant {
 	return Entrant{Principal: w.Principal, Worker: w.WorkerID, Priority: w.Priority, Round: w.Round}
 }
 
-// Enter puts the request in the queue, if it is not in it. It is false if too many wait.
+// Enter puts the request into the queue, if it is not in it. It returns false if too many wait.
 func (t *Ticket) Enter() bool {
 	q := t.q
 	q.mu.Lock()
@@ -211,8 +214,8 @@ func (t *Ticket) Enter() bool {
 	return true
 }
 
-// round is the round that a ticket would enter, among those that could be given one of the
-// profiles that it could have. The caller holds q.mu.
+// round is the round that a ticket would get among the waiters that could be given one of the
+// profiles that it could be given. The caller holds q.mu.
 func (q *Queue) round(t *Ticket, records []lease.Record) uint64 {
 	wanted := []lease.Record{{ProfileID: t.waiter.ProfileID}}
 	if i := slices.IndexFunc(records, func(r lease.Record) bool { return r.ProfileID == t.waiter.ProfileID }); i >= 0 {
@@ -229,7 +232,7 @@ func (q *Queue) round(t *Ticket, records []lease.Record) uint64 {
 	return Round(t.Entrant(), others)
 }
 
-// anyWaits tells whether some request waits that names no profile.
+// anyWaits tells whether any waiting request names no profile.
 func (q *Queue) anyWaits() bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -241,7 +244,7 @@ func (q *Queue) anyWaits() bool {
 	return false
 }
 
-// The values of Leave: how waiting ended.
+// The values of Leave: how the waiting ended.
 const (
 	Granted   = "granted"
 	TimedOut  = "timeout"
@@ -250,7 +253,7 @@ const (
 	Elsewhere = "elsewhere" // another launcher has the profile
 )
 
-// Leave takes the request out of the queue. Only the first call counts.
+// Leave removes the request from the queue. Only the first call has an effect.
 func (t *Ticket) Leave(how string) {
 	q := t.q
 	q.mu.Lock()
@@ -269,8 +272,8 @@ func (t *Ticket) Leave(how string) {
 	q.takeOut(t)
 }
 
-// HandOn keeps the request's place for one profile for a moment, since its client is sent on
-// to the launcher that has it, and returns the turn that it has to show there.
+// HandOn keeps the request's place for one profile for a moment, because its client is sent on
+// to the launcher that has the profile. It returns the turn that the client has to show there.
 func (t *Ticket) HandOn(profile string) (turn string) {
 	q := t.q
 	q.mu.Lock()
@@ -281,7 +284,7 @@ func (t *Ticket) HandOn(profile string) (turn string) {
 	stored, shared := t.stored, q.shared
 	q.store()
 	q.mu.Unlock()
-	if t.Enter() && shared { // where it cannot, it is a new request there
+	if t.Enter() && shared { // without a place it is a new request there
 		select {
 		case <-stored:
 		case <-time.After(storeTime):
@@ -307,7 +310,7 @@ func (q *Queue) takeOut(t *Ticket) {
 	q.o.Changed()
 }
 
-// forget removes a waiter whose place another one has. The caller holds q.mu.
+// forget removes a waiter whose place another one has taken over. The caller holds q.mu.
 func (q *Queue) forget(w lease.Waiter) {
 	if w.ID == "" {
 		return
@@ -336,7 +339,7 @@ func (q *Queue) remember(w lease.Waiter) {
 	}
 }
 
-// store has what changed be stored.
+// store arranges that what has changed is stored.
 func (q *Queue) store() {
 	select {
 	case q.kick <- struct{}{}:
@@ -344,7 +347,7 @@ func (q *Queue) store() {
 	}
 }
 
-// members are all who wait, as far as their launchers live. The caller holds q.mu.
+// members are all waiters whose launchers live. The caller holds q.mu.
 func (q *Queue) members() []member {
 	all := make([]member, 0, len(q.own)+len(q.others))
 	for _, t := range q.own {
@@ -359,8 +362,8 @@ func (q *Queue) members() []member {
 	return all
 }
 
-// lives tells whether the waiter of another launcher counts. By the store alone it could be
-// one of a launcher that is gone.
+// lives tells whether the waiter of another launcher counts. The store alone may still show
+// waiters of a launcher that is gone.
 func (q *Queue) lives(s sighted) bool {
 	lives, known := q.o.Lives(s.Waiter.LauncherID, s.Waiter.Epoch)
 	if known {
@@ -369,11 +372,11 @@ func (q *Queue) lives(s sighted) bool {
 	return time.Since(s.since) < q.o.Belief
 }
 
-// Ahead tells how many get the profile of a record before the ticket's request, which need not
-// be in the queue, and how many wait for it besides that request. free says that somebody
-// could have the profile now: whoever does not take it, although it is kept for them, counts
-// no more after a while, so that no launcher that is slow, or whose clock is wrong, keeps it
-// from others.
+// Ahead tells how many waiters get the profile of a record before the ticket's request, which
+// need not be in the queue, and how many others wait for it. free says that the profile could
+// be had now: then a waiter that does not take it, although it is kept for it, no longer counts
+// after a while, so that no launcher that is slow, or whose clock is wrong, keeps it from
+// others.
 func (q *Queue) Ahead(t *Ticket, r lease.Record, free bool) (ahead, others int) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -381,7 +384,7 @@ func (q *Queue) Ahead(t *Ticket, r lease.Record, free bool) (ahead, others int) 
 		return 0, 0
 	}
 	own, byAge := t.rank(), ByAge(uint64(r.Token)+1)
-	if t.entered.IsZero() && t.waiter.Arrival == 0 { // it would enter now
+	if t.entered.IsZero() && t.waiter.Arrival == 0 { // it would enter the queue now
 		own.Round = q.round(t, []lease.Record{r})
 	}
 	for _, m := range q.members() {
@@ -409,7 +412,7 @@ func (q *Queue) isStalled(s stall) bool {
 	return ok && time.Since(since) >= followTime
 }
 
-// Wanted tells whether somebody waits for the profile of a record.
+// Wanted tells whether any request waits for the profile of a record.
 func (q *Queue) Wanted(r lease.Record) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -424,20 +427,21 @@ func (q *Queue) Wanted(r lease.Record) bool {
 // Shown is a waiter as people see it.
 type Shown struct {
 	lease.Waiter
-	// Ahead is how many come before it for the profile for which the fewest do.
+	// Ahead is the number of waiters that come before it, for the profile for which there are
+	// the fewest.
 	Ahead int
-	// Profiles are those that it could be given.
+	// Profiles are the profiles that it could be given.
 	Profiles []string
 	// Arrived is the arrival of its rank.
 	Arrived uint64
 }
 
-// Show lists all who wait, in the order of their arrival.
+// Show lists all waiters, in the order of their arrival.
 func (q *Queue) Show() []Shown {
 	records := q.o.Profiles()
 	q.mu.Lock()
 	members := q.members()
-	for i := range members { // those of own tickets change
+	for i := range members { // tickets of this launcher may change meanwhile
 		w := *members[i].waiter
 		members[i].waiter = &w
 	}
@@ -445,8 +449,8 @@ func (q *Queue) Show() []Shown {
 	return show(members, records)
 }
 
-// Run stores who waits here, and follows who waits elsewhere, until ctx ends. Then it removes
-// the waiters of this launcher.
+// Run stores this launcher's waiters and follows those of others, until ctx ends. Then it
+// removes this launcher's waiters.
 func (q *Queue) Run(ctx context.Context) {
 	if q.o.Store == nil {
 		q.tick(ctx, func() { q.drop() })

@@ -15,7 +15,7 @@ func show(members []member, records []lease.Record) []Shown {
 		return nil
 	}
 	named := map[string][]member{} // by profile
-	var open []member              // those that name none
+	var open []member              // members that name no profile
 	for _, m := range members {
 		if m.waiter.ProfileID == "" {
 			open = append(open, m)
@@ -46,7 +46,7 @@ func show(members []member, records []lease.Record) []Shown {
 	return all
 }
 
-// metrics are those of the requests of this launcher that wait, or waited.
+// metrics are about the requests of this launcher that wait, or have waited.
 type metrics struct {
 	waited *prometheus.HistogramVec // by how it ended
 }
@@ -57,7 +57,7 @@ func newMetrics(q *Queue, r prometheus.Registerer) metrics {
 		Buckets: []float64{0.1, 0.5, 1, 2, 5, 10, 30, 60, 120, 300, 600},
 	}, []string{"end"})}
 	for _, end := range []string{Granted, Refused, TimedOut, Gone, Elsewhere} {
-		m.waited.WithLabelValues(end) // shown from the beginning
+		m.waited.WithLabelValues(end) // shown from the start
 	}
 	gauge := func(name, help string, value func(now time.Time) float64) prometheus.Collector {
 		return prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help}, func() float64 {

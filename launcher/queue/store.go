@@ -10,7 +10,7 @@ import (
 )
 
 const (
-	// tickEvery is how often it is looked for what was not stored, or is over.
+	// tickEvery is how often the queue looks for what is not stored yet, or is over.
 	tickEvery = time.Second
 	// stalledTime is longer than any request waits.
 	stalledTime = 15 * time.Minute
@@ -35,7 +35,7 @@ func (q *Queue) tick(ctx context.Context, do func()) {
 	}
 }
 
-// drop takes out those that were sent on and did not come to the other launcher.
+// drop removes requests that were sent on and did not arrive at the other launcher.
 func (q *Queue) drop() {
 	now := time.Now()
 	q.mu.Lock()
@@ -83,7 +83,7 @@ func (q *Queue) write(ctx context.Context) {
 		left = append(left, w)
 	}
 	q.mu.Unlock()
-	// again has the rest be stored at the next tick.
+	// again leaves the rest to the next tick.
 	again := func(rest []*Ticket) {
 		q.mu.Lock()
 		defer q.mu.Unlock()
@@ -126,12 +126,12 @@ func (q *Queue) stored(t *Ticket, w lease.Waiter, revision uint64) {
 		}
 	}
 	t.revision = revision
-	if t.before.ID != "" { // it is there in its own name now
+	if t.before.ID != "" { // it is now stored in its own name
 		before := t.before
 		t.before = lease.Waiter{}
 		q.forget(before)
 	}
-	if q.own[t.waiter.ID] != t { // it left meanwhile
+	if q.own[t.waiter.ID] != t { // it has left meanwhile
 		q.left[t.waiter.ID] = t.waiter
 		q.store()
 	}
@@ -153,7 +153,7 @@ func (q *Queue) clear() {
 	q.mu.Unlock()
 	for _, w := range left {
 		if !shared || q.o.Store.DropWaiter(ctx, w.LauncherID, w.ID) != nil {
-			return // nobody counts them once the presence is closed
+			return // nobody counts them after the presence is closed
 		}
 	}
 }
@@ -200,7 +200,7 @@ func (q *Queue) see(s lease.WaiterSight) {
 			delete(q.others, id)
 			if t := q.own[id]; t != nil {
 				t.dirty = true
-				if t.revision != 0 { // the store was lost, and counts anew
+				if t.revision != 0 { // the store was lost, and began its numbers again
 					t.revision, t.waiter.Arrival, t.stored = 0, 0, make(chan struct{})
 				}
 			}
@@ -215,7 +215,7 @@ func (q *Queue) see(s lease.WaiterSight) {
 		}
 	case w.LauncherID != q.o.LauncherID:
 		delete(q.missing, w.ID)
-		if _, left := q.left[w.ID]; left { // its removal is under way
+		if _, left := q.left[w.ID]; left { // it is being removed
 			return
 		}
 		since := time.Now()

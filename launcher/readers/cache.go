@@ -16,18 +16,19 @@ import (
 	"leasehold/launcher/snapshots"
 )
 
-// The newest snapshot of a profile is fetched once for all sessions that begin on it about the
-// same time, and is unpacked in a directory from which they are copied. Nobody opens a browser
-// there.
+// The newest snapshot of a profile is fetched once for all sessions that begin on it at about
+// the same time. It is unpacked into a directory from which their copies are made. No browser
+// is started there.
 
 const (
-	// cacheName is the name of the folder with the unpacked snapshots, which is no profile's.
+	// cacheName is the name of the folder with the unpacked snapshots. No profile has that
+	// name.
 	cacheName = ".unpacked"
-	// cacheIdle is how long an unpacked snapshot stays that nobody uses.
+	// cacheIdle is how long an unused unpacked snapshot is kept.
 	cacheIdle = 5 * time.Minute
-	// cacheMax is how many that nobody uses stay, whatever their age.
+	// cacheMax is how many unused ones are kept, whatever their age.
 	cacheMax = 8
-	// fetchTimeout bounds how long a snapshot may take to be brought here.
+	// fetchTimeout bounds how long fetching a snapshot may take.
 	fetchTimeout = 5 * time.Minute
 )
 
@@ -42,15 +43,15 @@ type Unpacked struct {
 
 type cacheKey struct{ profile, snapshot string }
 
-// unpacking is one unpacked snapshot, or one that is on its way here.
+// unpacking is a snapshot that is unpacked, or being fetched.
 type unpacking struct {
-	done chan struct{} // closed when it is here, or err says why not
+	done chan struct{} // closed when the snapshot is there, or err says why not
 	got  *Unpacked
 	err  error
 
 	// The cache's mutex guards these.
 	users int
-	since time.Time // when the last user left
+	since time.Time // when the last user left it
 }
 
 type cache struct {
@@ -60,7 +61,7 @@ type cache struct {
 
 	fetches *prometheus.CounterVec // by result
 
-	wake chan struct{} // one place: something may be to be removed
+	wake chan struct{} // has room for one: something may have to be removed
 
 	mu   sync.Mutex
 	held map[cacheKey]*unpacking
@@ -80,7 +81,7 @@ func newCache(o Options, dir string) *cache {
 	return c
 }
 
-// empty removes what an earlier launcher unpacked: it may not be whole.
+// empty removes what an earlier launcher has unpacked: it may be incomplete.
 func (c *cache) empty() error { return os.RemoveAll(c.dir) }
 
 func (c *cache) bytes() (n uint64) {
@@ -94,8 +95,8 @@ func (c *cache) bytes() (n uint64) {
 	return n
 }
 
-// unpack returns the snapshot, and keeps it until release is called. Callers for the same one
-// wait for one fetch, which goes on when the first of them leaves.
+// unpack returns the snapshot, and keeps it until release is called. Callers that want the same
+// one wait for one fetch, which goes on even if the first of them leaves.
 func (c *cache) unpack(ctx context.Context, profile, snapshot string) (*Unpacked, func(), error) {
 	key := cacheKey{profile, snapshot}
 	c.mu.Lock()
@@ -131,8 +132,8 @@ func (c *cache) leave(u *unpacking) {
 	}
 }
 
-// fetch brings a snapshot here. One that cannot be had is forgotten: the next caller tries
-// again.
+// fetch fetches a snapshot. If that fails, the snapshot is forgotten, so that the next caller
+// tries again.
 func (c *cache) fetch(key cacheKey, u *unpacking) {
 	ctx, cancel := context.WithTimeout(context.Background(), fetchTimeout)
 	defer cancel()
@@ -166,8 +167,8 @@ func (c *cache) bring(ctx context.Context, key cacheKey) (*Unpacked, error) {
 	return &Unpacked{Snapshot: got.Snapshot, Dir: dir, Bytes: got.Bytes, Extra: got.Extra}, nil
 }
 
-// run removes what nobody uses, until ctx ends. Then it waits for what is being fetched, and
-// removes all.
+// run removes unused snapshots until ctx ends. Then it waits for the fetches that are under
+// way, and removes everything.
 func (c *cache) run(ctx context.Context) {
 	for {
 		c.tidy(false)
@@ -188,7 +189,7 @@ func (c *cache) run(ctx context.Context) {
 	}
 }
 
-// next is when the next one that nobody uses has to go.
+// next is when the next unused snapshot has to be removed.
 func (c *cache) next() (at time.Time, any bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -200,9 +201,9 @@ func (c *cache) next() (at time.Time, any bool) {
 	return at, any
 }
 
-// tidy removes unpacked snapshots that nobody uses: those that are too old, those of which the
-// profile has another that was unpacked later, and the oldest of too many; with all, every one.
-// It returns how many.
+// tidy removes unused unpacked snapshots: those that are too old, those that were replaced by a
+// later one of the same profile, and the oldest if there are too many; with all, every one. It
+// returns how many it removed.
 func (c *cache) tidy(all bool) int {
 	c.mu.Lock()
 	var unused []cacheKey
@@ -220,7 +221,7 @@ func (c *cache) tidy(all bool) int {
 		if all || i >= cacheMax || !c.now().Before(u.since.Add(cacheIdle)) || c.replaced(key) {
 			gone = append(gone, u.got)
 			delete(c.held, key)
-			// Under the lock: nobody fetches it anew meanwhile.
+			// The lock is held, so nobody fetches it again meanwhile.
 			if err := os.RemoveAll(u.got.Dir); err != nil {
 				c.o.Log.Warn().Err(err).Str("profile", key.profile).Msg("an unpacked snapshot is not removed: the next launcher removes it")
 			}
@@ -230,7 +231,7 @@ func (c *cache) tidy(all bool) int {
 	return len(gone)
 }
 
-// replaced tells whether a later snapshot of the profile is here. The caller holds c.mu.
+// replaced tells whether a later snapshot of the profile was fetched. The caller holds c.mu.
 func (c *cache) replaced(key cacheKey) bool {
 	own := c.held[key].got.Snapshot
 	for other, u := range c.held {

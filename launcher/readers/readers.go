@@ -1,6 +1,6 @@
-// Package readers has the copies of profiles that ephemeral sessions work on: each is made
-// from the profile's newest snapshot, is one session's alone, and is removed with it. What a
-// launcher that was killed left of them is removed by its guard, or by the next launcher.
+// Package readers has the copies of profiles on which ephemeral sessions run. Each copy is made
+// from the profile's newest snapshot, belongs to one session only, and is removed with it. If a
+// launcher was killed, its guard or the next launcher removes the copies.
 package readers
 
 import (
@@ -28,18 +28,18 @@ import (
 // dirName is the name of the copies' folder in the data directory.
 const dirName = "readers"
 
-// copiesAtOnce is how many copies are written at a time: more would not be faster, and the
-// space that each takes is looked at before it is written.
+// copiesAtOnce is how many copies are written at a time. More would not be faster, and the free
+// space is checked before each copy is written.
 const copiesAtOnce = 4
 
 // Options are what a Room works with.
 type Options struct {
 	DataDir string
-	// Profiles is the launcher's profiles directory, and Key that with which it signs.
+	// Profiles is the launcher's profiles directory, and Key is the key with which it signs.
 	Profiles *profiledir.Root
 	Key      *signed.Key
-	// Snapshots is the profile store; nil: there is none, and only what an earlier launcher
-	// left is removed.
+	// Snapshots is the profile store; nil: there is none, and only leftovers of an earlier
+	// launcher are removed.
 	Snapshots *snapshots.Store
 	// Chrome is the version of this host's Chrome.
 	Chrome string
@@ -47,7 +47,7 @@ type Options struct {
 	KeepFree uint64
 	// User is the browser user; nil: browsers run as the launcher's own user.
 	User *runas.User
-	// Files has what is kept of the sessions' browsers, under the sessions' ids.
+	// Files has the files about the sessions' browsers, under the sessions' ids.
 	Files     sessionfile.Dir
 	Processes browser.Processes
 
@@ -60,9 +60,9 @@ type Room struct {
 	o     Options
 	root  *profiledir.Root
 	jar   sessionfile.Jar
-	left  []string // copies of an earlier launcher
+	left  []string // copies left by an earlier launcher
 	cache *cache
-	slots chan struct{} // has room for the copies that are written at a time
+	slots chan struct{} // holds one element for each copy that is being written
 }
 
 // dirOf is the folder of the copies.
@@ -73,7 +73,7 @@ func jarOf(root *profiledir.Root, key *signed.Key) sessionfile.Jar {
 	return sessionfile.NewJar(profiledir.GuardDir(root.Dir()), key)
 }
 
-// Open opens the room of a launcher. Run removes what an earlier one left.
+// Open opens the room of a launcher. Run removes what an earlier one has left.
 func Open(o Options) (*Room, error) {
 	r := &Room{o: o, slots: make(chan struct{}, copiesAtOnce)}
 	r.cache = newCache(o, filepath.Join(dirOf(o.DataDir), cacheName))
@@ -87,7 +87,7 @@ func Open(o Options) (*Room, error) {
 	if err := r.root.SetBrowserUser(o.User); err != nil {
 		return nil, err
 	}
-	if o.User != nil { // it passes through, as through the folder of the profiles
+	if o.User != nil { // it passes through this folder, as it does through the folder of the profiles
 		if err := os.Chmod(r.root.Dir(), 0o711); err != nil {
 			return nil, err
 		}
@@ -99,8 +99,7 @@ func Open(o Options) (*Room, error) {
 	return r, r.cache.empty()
 }
 
-// Run removes what an earlier launcher left, and snapshots that are unpacked and not used,
-// until ctx ends.
+// Run removes what an earlier launcher has left, and unused unpacked snapshots, until ctx ends.
 func (r *Room) Run(ctx context.Context) {
 	if r.root == nil {
 		return
@@ -123,18 +122,18 @@ func (r *Room) Run(ctx context.Context) {
 	r.cache.run(ctx)
 }
 
-// leftPause is the time between two tries to remove what an earlier launcher left.
+// leftPause is the time between two attempts to remove what an earlier launcher has left.
 const leftPause = 5 * time.Second
 
-// Left are the copies that a launcher which has ended left: for its guard.
+// Left are the copies that a launcher has left at its end. The guard uses it.
 type Left struct {
 	o    Options
 	root *profiledir.Root // nil: there are none
 	ids  []string
 }
 
-// FindLeft finds the copies that there are now. Options needs no more than DataDir,
-// Profiles, Key, Processes and Log.
+// FindLeft finds the copies that exist now. Of the options it needs only DataDir, Profiles,
+// Key, Processes and Log.
 func FindLeft(o Options) (*Left, error) {
 	l := &Left{o: o}
 	if _, err := os.Stat(dirOf(o.DataDir)); errors.Is(err, fs.ErrNotExist) {
@@ -147,9 +146,9 @@ func FindLeft(o Options) (*Left, error) {
 	return l, err
 }
 
-// Discard kills their browsers and removes them, but for those that a launcher has: it may be
-// the one that is ending, whose locks the kernel gives up after its pipes, or the next one, which
-// removes them. It returns how many there still are.
+// Discard kills the browsers on the copies and removes the copies, except those that a launcher
+// has. That launcher may be the one that is ending, whose locks the kernel releases after its
+// pipes, or the next one, which removes them itself. Discard returns how many are left.
 func (l *Left) Discard(ctx context.Context) (int, error) {
 	if l.root == nil {
 		return 0, nil
@@ -162,7 +161,7 @@ func (l *Left) Discard(ctx context.Context) (int, error) {
 	for _, id := range l.ids {
 		has, err := l.root.Held(id)
 		switch {
-		case !slices.Contains(there, id): // the next launcher removed it
+		case !slices.Contains(there, id): // the next launcher has removed it
 		case err == nil && !has:
 			free = append(free, id)
 		default:
@@ -174,8 +173,8 @@ func (l *Left) Discard(ctx context.Context) (int, error) {
 	return len(l.ids), err
 }
 
-// discardLeft removes copies, after it has killed what browsers are on them. It returns those
-// that are left.
+// discardLeft removes copies, after killing the browsers on them. It returns those that are
+// left.
 func discardLeft(ctx context.Context, root *profiledir.Root, ids []string, files sessionfile.Dir, key *signed.Key, processes browser.Processes, log zerolog.Logger) (left []string, errs error) {
 	jar := jarOf(root, key)
 	for _, id := range ids {
@@ -208,11 +207,12 @@ func discardOne(ctx context.Context, root *profiledir.Root, id string, processes
 	return lock.Discard()
 }
 
-// Copy is a throwaway copy of a profile. Whoever has it calls Discard once.
+// Copy is a throwaway copy of a profile. Its user calls Discard once.
 type Copy struct {
 	room *Room
 	id   string
-	// Path is that of its directory, Lock the kernel's lock of it, which its browser inherits.
+	// Path is the path of its directory; Lock is the kernel's lock of it, which its browser
+	// inherits.
 	Path string
 	Lock *profiledir.Lock
 	// Jar has the session cookies that were kept with the snapshot, under the session's id.
@@ -222,8 +222,8 @@ type Copy struct {
 // Root is where the copy is, under its session's id.
 func (c *Copy) Root() *profiledir.Root { return c.room.root }
 
-// Unpack brings a snapshot here, unless it is here already, and keeps it until release is
-// called. Errors are those of snapshots.Store.Fetch.
+// Unpack fetches a snapshot, unless it is there already, and keeps it until release is called.
+// Its errors are those of snapshots.Store.Fetch.
 func (r *Room) Unpack(ctx context.Context, profileID, snapshotID string) (u *Unpacked, release func(), err error) {
 	return r.cache.unpack(ctx, profileID, snapshotID)
 }
@@ -231,7 +231,8 @@ func (r *Room) Unpack(ctx context.Context, profileID, snapshotID string) (u *Unp
 // Forget removes the unpacked snapshots that nobody uses.
 func (r *Room) Forget() { r.cache.tidy(true) }
 
-// Make makes the copy of an unpacked snapshot for a session. A failure leaves nothing.
+// Make makes the copy of an unpacked snapshot for a session. If it fails, it leaves nothing
+// behind.
 func (r *Room) Make(ctx context.Context, u *Unpacked, sessionID string) (_ *Copy, err error) {
 	select {
 	case r.slots <- struct{}{}:
@@ -259,15 +260,15 @@ func (r *Room) Make(ctx context.Context, u *Unpacked, sessionID string) (_ *Copy
 	return c, nil
 }
 
-// Discard removes the copy. No process uses it any more.
+// Discard removes the copy. No process may use it any more.
 func (c *Copy) Discard() error {
 	return errors.Join(c.Lock.Discard(), c.Jar.Drop(c.id))
 }
 
-// copyTree copies a directory that holds directories and regular files only. Every file is one
-// of its own: Chrome changes files in place, so that a shared one would show it to the others.
-// The kernel shares the blocks where the file system can. Nothing is synced: what is left of a
-// copy when the host ends is removed.
+// copyTree copies a directory that contains only directories and regular files. Every file is
+// really copied: Chrome changes files in place, so a change in a shared file would be visible
+// in the other copies. The kernel shares the blocks if the file system can. Nothing is synced:
+// if the host goes down, what is left of a copy is removed anyway.
 func copyTree(ctx context.Context, from, to string) error {
 	return filepath.WalkDir(from, func(path string, d fs.DirEntry, err error) error {
 		if err == nil {

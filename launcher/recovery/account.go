@@ -11,15 +11,15 @@ import (
 	"leasehold/lease"
 )
 
-// SessionChecker makes the session checks of profiles: an accountcheck.Checker.
+// SessionChecker makes the session checks of profiles; accountcheck.Checker does.
 type SessionChecker interface {
 	Run(ctx context.Context, r accountcheck.Request) (accountcheck.Result, error)
 }
 
-// compareCookies has it reported what became of the account's cookies, where that could not
-// be found out at the capture. The browser is about to be closed, and has its network.
+// compareCookies makes the monitor report what became of the account's cookies, if that could
+// not be found out at the capture. The browser is about to be closed, and has its network.
 func (s *steps) compareCookies() {
-	if s.Journal == nil { // nobody judges it
+	if s.Journal == nil { // nobody judges this session
 		return
 	}
 	read := false
@@ -45,9 +45,9 @@ func unchecked(r lease.Record) decision.Fact {
 	return f
 }
 
-// check makes the profile's session check and decides anew, if the profile would be let go
-// without it. The worker's browser and its pages are gone. The check has a browser of its own,
-// so that what it may leave behind in the directory is looked at once more.
+// check makes the profile's session check and decides again, if the profile would otherwise be
+// let go. The worker's browser and its pages are gone. The check has a browser of its own, so
+// the directory is inspected once more for what that may have left behind.
 func (s *steps) check(r lease.Record, found decision.Inspection, decided decision.Decision) (decision.Inspection, decision.Decision) {
 	switch {
 	case r.SessionCheck == nil:
@@ -75,7 +75,7 @@ func (s *steps) check(r lease.Record, found decision.Inspection, decided decisio
 	return found, decision.Decide(found, s.r.o.ReviewWhen...)
 }
 
-// with is an inspection in which facts are replaced.
+// with is a copy of an inspection in which facts are replaced or added.
 func with(found decision.Inspection, facts ...decision.Fact) decision.Inspection {
 	found = slices.Clone(found)
 	for _, f := range facts {

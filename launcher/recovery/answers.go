@@ -8,13 +8,13 @@ import (
 	"leasehold/launcher/recovery/decision"
 )
 
-// pauseFor is the pause after a recovery: the configured one, or longer where a site asked
-// to wait.
+// pauseFor is the pause after a recovery: the configured one, or a longer one if a site asked
+// the client to wait.
 func pauseFor(configured time.Duration, siteWaits, now time.Time) time.Duration {
 	return max(configured, siteWaits.Sub(now))
 }
 
-// unsafeRequests are the last unsafe requests of a session, for people.
+// unsafeRequests are the last unsafe requests of a session, as people are shown them.
 func unsafeRequests(s checkpoint.Summary, t decision.Task) []api.UnsafeRequest {
 	var list []api.UnsafeRequest
 	for _, r := range decision.Requests(s, t) {
@@ -26,10 +26,10 @@ func unsafeRequests(s checkpoint.Summary, t decision.Task) []api.UnsafeRequest {
 	return list
 }
 
-// maxTyped is how many fields that were typed into an inspection keeps.
+// maxTyped is the most typed-into fields that an inspection keeps.
 const maxTyped = 50
 
-// typedInto are the last fields that were typed into in a session, for people.
+// typedInto are the last fields that were typed into in a session, as people are shown them.
 func typedInto(s checkpoint.Summary) []api.Typed {
 	var list []api.Typed
 	vouched := len(s.Typed) - len(s.TypedSince)

@@ -31,8 +31,8 @@ const (
 // maxOutput is how many bytes of what Chrome printed go into a bundle.
 const maxOutput = 64 << 10
 
-// digestsBefore is the part with the account's state at the grant; the one with that
-// at the capture is evidence.DigestsPart.
+// digestsBefore is the part with the account's state at the grant; evidence.DigestsPart has the
+// state at the capture.
 const digestsBefore = "digests_before.json"
 
 // JournalPart is the part of a bundle with the session's journal.
@@ -40,24 +40,24 @@ const JournalPart = "journal.jsonl"
 
 // Capture is everything that a bundle is made from.
 type Capture struct {
-	// Record is the lease as it was granted, or is found: it names the bundle
-	// before this one.
+	// Record is the lease as it was granted, or as it is now: it names the bundle before this
+	// one.
 	Record  lease.Record
 	Path    string      // of the profile's directory
 	Token   lease.Token // the worker's
 	Reason  string
-	Outcome string    // what the worker said of its task, if it did
+	Outcome string    // what the worker said about its task, if anything
 	SeenAt  time.Time // the worker's last sign of life
 	Journal []checkpoint.Entry
-	// Commands is the part with the last CDP commands; nil: nobody has them.
+	// Commands is the part with the last CDP commands; nil: they are not known.
 	Commands []byte
 	Browser  *browser.Browser // nil: there is none to ask
 	Shared   bool             // other runs are using the browser
 }
 
-// Capture fills a bundle with everything as it is now, before anything changes. What
-// cannot be had is named in the bundle. A bundle that cannot be written at all is nil,
-// and logged.
+// Capture fills a bundle with the present state of everything, before anything is changed. What
+// could not be captured is named in the bundle. If no bundle can be written at all, it is
+// logged, and the result is nil.
 func (r *Recoverer) Capture(c Capture, log zerolog.Logger) *evidence.Bundle {
 	now := time.Now().UTC()
 	sum := checkpoint.Summarize(c.Journal)
@@ -75,7 +75,7 @@ func (r *Recoverer) Capture(c Capture, log zerolog.Logger) *evidence.Bundle {
 	p := parts{b, log}
 	var dir profiledir.Inspection
 	var unseen error
-	var beside sync.WaitGroup // it takes as long as a picture, on a host with many processes
+	var beside sync.WaitGroup // on a host with many processes it takes as long as a picture
 	beside.Go(func() { dir, unseen = r.o.Root.Inspect(c.Record.ProfileID) })
 	defer beside.Wait()
 	if c.Browser.Driven() {
@@ -96,7 +96,7 @@ func (r *Recoverer) Capture(c Capture, log zerolog.Logger) *evidence.Bundle {
 	return b
 }
 
-// noPicture says why nobody could ask the browser what its pages show.
+// noPicture says why the browser could not be asked what its pages show.
 func (c Capture) noPicture() string {
 	if c.Browser != nil {
 		return "the browser's pipe could not be had, so that nobody could ask it"
@@ -104,8 +104,8 @@ func (c Capture) noPicture() string {
 	return "there was no browser left to ask"
 }
 
-// capturePages adds what the pages show, and what they ask for. Of a browser that hangs
-// nothing is asked.
+// capturePages adds what the pages show and what they ask for. A browser that hangs is not
+// asked anything.
 func (r *Recoverer) capturePages(ctx context.Context, c Capture, b *evidence.Bundle, log zerolog.Logger) {
 	m := c.Browser.Monitor()
 	limits := capture.Limits{LeaveBusy: c.Shared, Still: c.Browser.Still(), Crashed: m.Crashed}
@@ -123,7 +123,7 @@ func (r *Recoverer) capturePages(ctx context.Context, c Capture, b *evidence.Bun
 	}
 }
 
-// parts adds parts to a bundle, or why they are missing.
+// parts adds parts to a bundle, or the reasons why they are missing.
 type parts struct {
 	bundle *evidence.Bundle
 	log    zerolog.Logger
@@ -181,9 +181,9 @@ func (r *Recoverer) addRecorded(ctx context.Context, c Capture, p parts) {
 	p.bundle.SetStateChanged(before, digest)
 }
 
-// Digests of the account's state, from the result of Storage.getCookies or why there
-// is none. Storage is not read: that takes a page of each origin, and asking one could
-// wake it. The monitor reports who changes it.
+// Digests returns digests of the account's state, from the result of Storage.getCookies or the
+// reason why there is none. Storage is not read: that takes a page of each origin, and asking a
+// page could wake it. The monitor reports who changes storage.
 func (r *Recoverer) Digests(profile string, cookies json.RawMessage, problem error) ([]byte, error) {
 	d, err := evidence.NewDigests(r.o.Archive.Salt(profile))
 	if err != nil {

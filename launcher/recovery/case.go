@@ -23,53 +23,53 @@ import (
 // Goal is how a case is to end.
 type Goal int
 
-// The goals. Every one begins with evidence.
+// The goals. Each begins with evidence.
 const (
 	// Recover is for a worker that was lost: quarantine, close, inspect, decide.
 	Recover Goal = iota
-	// Release is a worker's proper end: close, or leave the browser open for the next
-	// task, and release. Where one of these fails, the profile is recovered.
+	// Release is the proper end of a worker's session: close the browser, or leave it open for
+	// the next task, and release the lease. If a step fails, the profile is recovered.
 	Release
-	// EndRun ends one of several runs on a browser, which stays for the others.
+	// EndRun ends one of several runs that share a browser, which stays open for the others.
 	EndRun
-	// CloseOnly closes a browser whose profile was decided about already, or is decided
-	// about by a later launcher. Only the name of the evidence goes into the record.
+	// CloseOnly closes a browser whose profile is decided about already, or will be by a later
+	// launcher. Only the name of the evidence is added to the record.
 	CloseOnly
 )
 
-// Case is something that ends on a profile. Whoever has it occupies the profile, and
-// no message of the worker reaches the browser any more.
+// Case is a session, or another use of a profile, that is being ended. The caller occupies the
+// profile, and no message of the worker reaches the browser any more.
 type Case struct {
 	Goal Goal
-	// File is the session's: why it ends, what the worker said of its task, and the
-	// evidence where an earlier try has sealed it.
+	// File is the session file: why the session ends, what the worker said about its task, and
+	// the evidence if an earlier attempt has sealed it.
 	File    sessionfile.File
 	Profile string
 	Path    string // of its directory
-	// Lock is the launcher's part of the lock. Chrome's part may be with some process
-	// that is not the browser.
+	// Lock is the launcher's part of the lock. Chrome's part may be held by a process that is
+	// not the browser.
 	Lock    *profiledir.Lock
-	Browser *browser.Browser // nil: there is none
+	Browser *browser.Browser // nil: there is no browser
 	Keep    browser.KeepCookies
 	Journal func() []checkpoint.Entry
 	Lost    []sessionfile.LostRun // further runs of the profile that were lost
-	// Bundle captures the evidence, or returns what was captured at the loss; nil for a
-	// run that never served, which has none.
+	// Bundle captures the evidence, or returns what was captured at the loss. It returns nil
+	// for a run that never served, which has no evidence.
 	Bundle func() *evidence.Bundle
 	// Latest brings a record up to what the journal knows.
 	Latest func(lease.Record) lease.Record
-	// Sealed takes the session's file once it names the evidence, before anything is
-	// closed; nil: nobody does. Its error ends the case.
+	// Sealed is called with the session file once that names the evidence, before anything is
+	// closed; nil: it is not called. Its error ends the case.
 	Sealed func(sessionfile.File) error
-	// StopRenewing ends the renewals of the lease. It comes before the first transition.
+	// StopRenewing ends the renewals of the lease. It is called before the first transition.
 	StopRenewing func()
-	// LeaveOpen decides, for Release, whether the browser stays open; nil: it does not.
+	// LeaveOpen decides, for Release, whether the browser stays open; nil: it is closed.
 	LeaveOpen func() bool
-	// DetachClients ends, for EndRun, what the run's connections left in the browser.
+	// DetachClients removes, for EndRun, what the run's connections left in the browser.
 	DetachClients func()
-	// InOrder says, for EndRun, that it is a worker's proper end.
+	// InOrder says, for EndRun, that the worker's session ends properly.
 	InOrder bool
-	// NeverServed says that no worker ever reached the browser: nothing was done, so a
+	// NeverServed says that no worker ever reached the browser. So nothing was done, and a
 	// browser that had to be killed is no reason for a recovery.
 	NeverServed bool
 
@@ -78,9 +78,9 @@ type Case struct {
 
 // Ended is how a case ended.
 type Ended struct {
-	// How it ended, in words; empty with an error: it goes on later.
+	// How says in words how it ended; with an error it is empty, and the case goes on later.
 	How string
-	// File is the case's, with what was done.
+	// File is the case's session file, with what was done.
 	File sessionfile.File
 	// LeftOpen says that the browser stays open for the next task.
 	LeftOpen bool
@@ -88,20 +88,20 @@ type Ended struct {
 	Lost bool
 }
 
-// ErrNoEvidence says that nothing could be sealed. The browser is left open, fenced,
-// with what it shows, and nothing is decided until something can be sealed.
+// ErrNoEvidence says that nothing could be sealed. The browser is left open behind its shut
+// fence, and nothing is decided until a bundle can be sealed.
 var ErrNoEvidence = errors.New("no evidence can be stored: the profile waits, quarantined and its browser open; is the disk full?")
 
 var (
 	errNotKept    = errors.New("the evidence could not be noted in the session's file")
 	errOtherToken = errors.New("the lease has another token by now")
-	// errAlready says that a transition was made before, by an earlier try or
-	// another launcher.
+	// errAlready says that an earlier attempt, or another launcher, has already made the
+	// transition.
 	errAlready = errors.New("already made")
 )
 
-// Run carries a case out. With an error it is not complete, and a later try, here or
-// by the next launcher, goes on from what is stored.
+// Run carries a case out. If it returns an error, the case is not complete, and a later
+// attempt, by this launcher or the next one, goes on from what is stored.
 func (r *Recoverer) Run(c Case) (Ended, error) {
 	s := &steps{Case: c, r: r}
 	s.span = r.o.Tracer.Start(context.Background(), c.Goal.span(), tracing.About{
@@ -112,13 +112,13 @@ func (r *Recoverer) Run(c Case) (Ended, error) {
 	s.span.Set("outcome", how)
 	s.span.Set("evidence", s.File.Evidence.EvidenceID)
 	s.span.End(err)
-	if (errors.Is(err, ErrNoEvidence) || errors.Is(err, errNotKept)) && s.Browser != nil && s.Goal != EndRun { // the others use it
+	if (errors.Is(err, ErrNoEvidence) || errors.Is(err, errNotKept)) && s.Browser != nil && s.Goal != EndRun { // the other runs use it
 		err = errors.Join(err, s.Browser.Detach())
 	}
 	return Ended{How: how, File: s.File, LeftOpen: s.leftOpen, Lost: s.lost}, err
 }
 
-// span is the name of a case's span.
+// span is the name of the span for a case with this goal.
 func (g Goal) span() string {
 	switch g {
 	case Recover:
@@ -139,18 +139,18 @@ type steps struct {
 	lost     bool
 	// still are the facts about how the browser stood still; nil: nothing is known.
 	still []decision.Fact
-	// distrust is why what this host keeps of the profile cannot be believed; empty: it
-	// can.
+	// distrust is why what this host keeps about the profile cannot be trusted; empty: it can
+	// be.
 	distrust string
-	// departed says that this host left the profile's directory for another home, and is the
-	// home again without a directory; nil: it is not so.
+	// departed says that this host left the profile's directory for another home, and is now
+	// the home again, but without a directory; nil: that is not so.
 	departed *profiledir.DepartedError
 }
 
-// run goes through the steps in their order, which is the same for every goal. Each
-// transition is one compare-and-swap.
+// run takes the steps in their order, which is the same for every goal. Each transition is one
+// compare-and-swap.
 func (s *steps) run() (string, error) {
-	// 0. From here on nothing that a lost worker's pages want to send leaves the browser.
+	// 0. From here on, nothing that a lost worker's pages want to send leaves the browser.
 	if s.Goal == Recover || s.Goal == CloseOnly {
 		s.standStill()
 	}
@@ -171,9 +171,9 @@ func (s *steps) run() (string, error) {
 	case Recover:
 		s.believed()
 	}
-	s.standStill() // after a proper end that could not be brought to an end
-	// 2. Quarantine: the old token is fenced for good. Where the store cannot be
-	// reached the browser is closed all the same, and a later try goes on from there.
+	s.standStill() // after a proper end that failed
+	// 2. Quarantine: the old token is fenced for good. If the store cannot be reached, the
+	// browser is closed all the same, and a later attempt goes on from there.
 	s.stopRenewing()
 	err := s.quarantine()
 	if !s.sealed() {
@@ -181,7 +181,7 @@ func (s *steps) run() (string, error) {
 	}
 	// 3. Close.
 	closeErr := s.close()
-	if errors.Is(err, errOtherToken) { // the record is another session's
+	if errors.Is(err, errOtherToken) { // the record belongs to another session
 		return "fenced: " + err.Error(), closeErr
 	}
 	if err != nil {
@@ -193,7 +193,7 @@ func (s *steps) run() (string, error) {
 
 func (s *steps) sealed() bool { return s.File.Evidence.EvidenceID != "" }
 
-// seal captures and stores the evidence, where no earlier try has.
+// seal captures and stores the evidence, unless an earlier attempt has done so.
 func (s *steps) seal() error {
 	s.span.Step("evidence")
 	if !s.sealed() && s.Bundle != nil {
@@ -233,8 +233,8 @@ func (s *steps) close() error {
 	return err
 }
 
-// closeInOrder closes the browser of a worker's proper end, or leaves it open, and
-// tells whether the lease may be released. Where it may not, the file says why.
+// closeInOrder closes the browser at the proper end of a worker's session, or leaves it open,
+// and tells whether the lease may be released. If not, the file says why.
 func (s *steps) closeInOrder() bool {
 	switch {
 	case !s.sealed():
@@ -262,9 +262,9 @@ func (s *steps) closeInOrder() bool {
 	return true
 }
 
-// crashed says that the browser, which is gone, has ended without its own note of an end in
-// order; nil: it has not. It may have crashed after the worker was done, with cookies that
-// it had not written, and no signal was needed then.
+// crashed returns an error if the browser is gone without the note that it writes at an orderly
+// end. It may have crashed after the worker had finished, with cookies that it had not written
+// yet, and then no signal was needed to end it.
 func (s *steps) crashed() error {
 	dir, err := s.r.o.Root.Inspect(s.Profile)
 	if err == nil && dir.ClosedCleanly.Answer == profiledir.No {
@@ -273,8 +273,8 @@ func (s *steps) crashed() error {
 	return err
 }
 
-// recoverBecause names why a proper end becomes a recovery. A start that failed keeps
-// that reason; problem is what its browser's end met, if anything.
+// recoverBecause notes why a proper end becomes a recovery. A start that failed keeps its own
+// reason; problem is the error of closing the browser, if any.
 func (s *steps) recoverBecause(reason string, problem error) {
 	if s.NeverServed {
 		s.Log.Error().Err(problem).Msg("the browser that did not start is not proved gone, or its evidence is not stored: the profile goes through recovery")
@@ -283,8 +283,8 @@ func (s *steps) recoverBecause(reason string, problem error) {
 	s.File.Reason = reason
 }
 
-// believed tells whether what this host keeps of the profile can be believed. Where it
-// cannot, the file says so, and the profile goes to a person, however the session ended.
+// believed tells whether what this host keeps about the profile can be trusted. If not, the
+// file says so, and the profile goes to a person, however the session ended.
 func (s *steps) believed() bool {
 	ctx, cancel := context.WithTimeout(context.Background(), storeTimeout)
 	defer cancel()
@@ -310,7 +310,7 @@ func (s *steps) release() (string, error) {
 	}
 	if err != nil {
 		err = fmt.Errorf("release: %w", err)
-		if s.leftOpen { // only who has released may leave it open
+		if s.leftOpen { // the browser may stay open only after a release
 			s.leftOpen = false
 			err = errors.Join(err, s.close())
 		}
@@ -343,7 +343,7 @@ func (s *steps) endRun() (string, error) {
 	if s.lost {
 		return "lost (" + s.File.Reason + "): inspected when the other runs of the profile end", err
 	}
-	// Where the record still names it, whoever ends last has it inspected too.
+	// If the record still names it, the run that ends last has it inspected too.
 	s.lost = err != nil
 	s.File.Released = !s.lost
 	return "released: " + s.File.Reason, err
@@ -361,7 +361,7 @@ func (s *steps) closeOnly() error {
 	defer cancel()
 	_, err := lease.Change(ctx, s.r.o.Store, s.Profile, func(e lease.Entry) (lease.Record, error) {
 		next := e.Record
-		if s.r.Elsewhere(next) { // that one's bundles have a chain of their own
+		if s.r.Elsewhere(next) { // the other home's bundles have a chain of their own
 			return next, errAlready
 		}
 		next.EvidenceID, next.EvidenceSHA256 = s.File.Evidence.EvidenceID, s.File.Evidence.SHA256
@@ -370,8 +370,8 @@ func (s *steps) closeOnly() error {
 	return unless(errAlready, err)
 }
 
-// raiseFloor raises the floor, except of a directory that was left: nobody opens that, and its
-// floor stays as it was. A person says what becomes of the profile.
+// raiseFloor raises the floor, but not that of a directory that was left for another home:
+// nobody opens that one, and its floor stays. A person then decides about the profile.
 func (s *steps) raiseFloor(r lease.Record) error {
 	err := s.Lock.RaiseFloor(r)
 	var departed *profiledir.DepartedError
@@ -382,7 +382,7 @@ func (s *steps) raiseFloor(r lease.Record) error {
 	return err
 }
 
-// unless returns the error, or nil if it is the one that does not count.
+// unless returns the error, or nil if it is uncounted.
 func unless(uncounted, err error) error {
 	if errors.Is(err, uncounted) {
 		return nil
@@ -390,8 +390,8 @@ func unless(uncounted, err error) error {
 	return err
 }
 
-// change makes a transition of the session's lease, whatever else was written to the
-// record meanwhile, as long as the token is still the session's.
+// change makes a transition of the session's lease as long as the token is still the session's,
+// whatever else was written to the record meanwhile.
 func (s *steps) change(fn func(lease.Record) (lease.Record, error)) (lease.Record, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), storeTimeout)
 	defer cancel()
@@ -411,8 +411,8 @@ func (s *steps) change(fn func(lease.Record) (lease.Record, error)) (lease.Recor
 	return entry.Record, err
 }
 
-// swap makes one transition of a recovery. The record is the case's as long as it is
-// of the case's session: with its token, or with the one that the quarantine raised.
+// swap makes one transition of a recovery. The record has to be the case's own: still of the
+// same session, with its token or with the one to which the quarantine raised it.
 func (s *steps) swap(fn func(lease.Record) (lease.Record, error)) (lease.Record, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), storeTimeout)
 	defer cancel()
@@ -420,7 +420,7 @@ func (s *steps) swap(fn func(lease.Record) (lease.Record, error)) (lease.Record,
 		if e.Record.SessionID != s.File.SessionID {
 			return e.Record, fmt.Errorf("%w: session %s has the profile", errOtherToken, e.Record.SessionID)
 		}
-		if s.r.Elsewhere(e.Record) { // it was contested: see Restate
+		if s.r.Elsewhere(e.Record) { // the home was contested: see Restate
 			return e.Record, fmt.Errorf("%w: launcher %s is the profile's home", errOtherToken, e.Record.Home)
 		}
 		next, err := fn(e.Record)
@@ -430,14 +430,14 @@ func (s *steps) swap(fn func(lease.Record) (lease.Record, error)) (lease.Record,
 		return s.r.chained(e.Record, next, s.Log), nil
 	})
 	if err == nil {
-		s.r.o.Roster.See(entry.Record) // the store may forget it before it shows it
+		s.r.o.Roster.See(entry.Record) // the store may forget it before its watch shows it
 		s.Log.Info().Str("state", string(entry.Record.State)).Str("reason", entry.Record.Reason).Msg("recovery")
 	}
 	return entry.Record, err
 }
 
-// quarantine fences the old token for good: held, suspected_stale, quarantined. The floor
-// follows at once, so that a store that forgets now does not offer the token again.
+// quarantine fences the old token for good: held, suspected_stale, quarantined. The floor is
+// raised at once, so that a store that forgets the record now does not grant that token again.
 func (s *steps) quarantine() error {
 	s.span.Step("quarantine")
 	_, err := s.swap(func(r lease.Record) (lease.Record, error) {

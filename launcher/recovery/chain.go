@@ -7,10 +7,10 @@ import (
 	"leasehold/lease"
 )
 
-// chained is the record that is to be stored over another one, so that no bundle falls
-// out of the profile's chain: where a bundle that names the new one was sealed meanwhile
-// the record goes on to name that, and a bundle that the record named, and none names, is
-// named by the next.
+// chained returns the record next with the name of its newest bundle set so that no bundle
+// falls out of the profile's chain when next is stored over the other record. If a bundle that
+// follows next's was sealed meanwhile, the record names that one. If a bundle that the stored
+// record named would not be followed by any other, the profile's next bundle names it.
 func (r *Recoverer) chained(stored, next lease.Record, log zerolog.Logger) lease.Record {
 	head, err := r.o.Archive.Follow(next.ProfileID, newestBundle(stored), newestBundle(next))
 	if err != nil {

@@ -8,8 +8,8 @@ import (
 	"leasehold/lease"
 )
 
-// Remembers returns what this launcher remembers of a profile: from its roster, or from
-// what it keeps beside the directory, where it is or was the home.
+// Remembers returns what this launcher remembers of a profile: from its roster or, if it is or
+// was the profile's home, from the files beside the directory.
 func (r *Recoverer) Remembers(profile string) lease.Known {
 	seen := r.o.Roster.Of(profile)
 	floor, own, err := r.o.Root.Kept(profile)
@@ -20,33 +20,33 @@ func (r *Recoverer) Remembers(profile string) lease.Known {
 		return lease.Known{ProfileID: profile, Home: d.Home, HomeToken: d.Token, Token: d.Token, State: lease.Available, AccountID: own.AccountID, ProxyID: own.ProxyID, Sequence: seen.Sequence}
 	}
 	if err != nil || own.Home != r.o.LauncherID {
-		return seen // a floor that cannot be believed is for Heal, and says nothing here
+		return seen // a floor that cannot be trusted is dealt with by Heal
 	}
 	return kept{floor: floor, own: own}.ownKnown().Later(seen)
 }
 
-// Elsewhere tells whether another launcher than this one is the home by the record.
+// Elsewhere tells whether the record names another launcher as the home.
 func (r *Recoverer) Elsewhere(rec lease.Record) bool {
 	return rec.Home != "" && rec.Home != r.o.LauncherID
 }
 
-// WasHome tells whether this launcher was the profile's home, by what it keeps beside the
-// directory. On a folder that launchers share, that of another one does not count.
+// WasHome tells whether, by the files beside the directory, this launcher was the profile's
+// home. On a folder that several launchers share, another launcher's files do not count.
 func (r *Recoverer) WasHome(profile string) bool {
 	_, own, err := r.o.Root.Kept(profile)
 	return err == nil && own.Home == r.o.LauncherID
 }
 
-// Restate says in the lease store what this launcher remembers of a profile, where the
-// store forgot that or contradicts it:
+// Restate writes into the lease store what this launcher remembers of a profile, if the store
+// has forgotten or contradicts it:
 //
-//   - A profile of another launcher that the store forgot is recalled: it is quarantined
-//     until its home is back, or a person decides. This launcher's own are for Heal.
-//   - A profile that was made anew under another home is contested: whoever uses it is
-//     fenced, and a person decides.
+//   - A forgotten profile of another launcher is recalled: it is quarantined until its home is
+//     back, or a person decides. This launcher's own profiles are restored by Heal.
+//   - A profile that was made anew under another home is contested: its user is fenced, and a
+//     person decides.
 //
-// It writes nothing where the store agrees with what is remembered, and needs no occupied
-// profile: whoever is at work on it sees the record change.
+// It writes nothing if the store agrees with what is remembered. The profile need not be
+// occupied: whoever is at work on it sees the record change.
 func (r *Recoverer) Restate(ctx context.Context, profile string) error {
 	k := r.Remembers(profile)
 	if k.Unproved {

@@ -12,21 +12,21 @@ import (
 	"leasehold/lease"
 )
 
-// kept is what this host has of a profile, besides its directory.
+// kept is what this host keeps about a profile, besides its directory.
 type kept struct {
-	floor lease.Token // that which a damaged floor file claims, where it is one
+	floor lease.Token // if the floor file is damaged, the token that it claims
 	own   lease.Record
-	// known is the highest token that this launcher knows of, by the floor or its roster.
+	// known is the highest token that this launcher knows of, from the floor or its roster.
 	known lease.Token
-	// reason is why it cannot be believed, as the record then says, and problem the same
-	// for a person; empty and nil: it can.
+	// reason is why it cannot be trusted, as the record then says; problem is the same for a
+	// person. Empty and nil: it can be trusted.
 	reason  string
 	problem error
 }
 
-// kept reads what this host has of the record's profile, and judges it by its signatures and by
-// the record. mine says that this launcher is the home: another one on the same folder
-// answers for its own profiles, under a key of its own.
+// kept reads what this host keeps about the record's profile, and judges it by its signatures
+// and by the record. mine says that this launcher is the home: on a shared folder, every
+// launcher is responsible for its own profiles, under a key of its own.
 func (r *Recoverer) kept(rec lease.Record) (k kept, mine bool, err error) {
 	k.floor, k.own, err = r.o.Root.Kept(rec.ProfileID)
 	seen := r.o.Roster.Of(rec.ProfileID)
@@ -47,12 +47,14 @@ func (r *Recoverer) kept(rec lease.Record) (k kept, mine bool, err error) {
 			since, sinceSeen = max(since, seen.HomeToken), seen.Record()
 		}
 		if since <= d.Token {
-			// Whatever the record says: it is older than the move, or agrees with it.
+			// This holds whatever the record says: the record is older than the move, or agrees
+			// with it.
 			k.own.Home = d.Home
 			return k, false, nil
 		}
-		// A person made this launcher the home again, and the directory is still left: what is
-		// kept beside it is of before the move, and only its settings may still hold.
+		// A person has made this launcher the home again, and the directory still counts as
+		// left: what is kept beside it is older than the move, and only its settings may still
+		// hold.
 		if sinceSeen.State != "" && k.own.State != "" {
 			sinceSeen.Settings = k.own.Settings
 		}
@@ -82,7 +84,7 @@ func (r *Recoverer) kept(rec lease.Record) (k kept, mine bool, err error) {
 		k.reason, k.problem = lease.ReasonNotAuthentic, err
 	case err != nil:
 		return k, true, err
-	case left: // its floor stays where it was
+	case left: // the floor of a directory that was left stays where it was
 	case !rec.ExplainsFloor(k.floor):
 		k.reason = lease.ReasonRolledBack
 		k.problem = fmt.Errorf("the floor is %d, and the record, which is %s, has token %d: the floor is gone, or an older one was put in its place", k.floor, rec.State, rec.Token)
@@ -93,16 +95,16 @@ func (r *Recoverer) kept(rec lease.Record) (k kept, mine bool, err error) {
 	return k, true, nil
 }
 
-// ownKnown is what is kept of the profile beside its directory, as a memory.
+// ownKnown is what is kept of the profile beside its directory, in the form of a memory.
 func (k kept) ownKnown() lease.Known {
 	known := k.own.Known()
 	known.Token = k.floor
 	return known
 }
 
-// know adds what this launcher has seen of a profile whose home it is. A profile that
-// never had a lease has no floor; its account and proxy are settings, which change after
-// the floor, and so does the number of its last event.
+// know adds what this launcher has seen of a profile whose home it is. A profile that never had
+// a lease has no floor. Its account and proxy are settings, which may change after the floor
+// was written, and so may the number of its last event.
 func (k *kept) know(seen lease.Known) {
 	k.known = max(k.known, seen.Token)
 	k.own.Sequence = max(k.own.Sequence, seen.Sequence)
@@ -112,17 +114,17 @@ func (k *kept) know(seen lease.Known) {
 	k.own.AccountID, k.own.ProxyID = cmp.Or(k.own.AccountID, seen.AccountID), cmp.Or(k.own.ProxyID, seen.ProxyID)
 }
 
-// complete adds the account and the proxy, which are a profile's for good, to a record that
-// lacks them.
+// complete adds the account and the proxy, which never change once they are set, to a record
+// that lacks them.
 func (k kept) complete(rec lease.Record) lease.Record {
 	rec.AccountID, rec.ProxyID = cmp.Or(rec.AccountID, k.own.AccountID), cmp.Or(rec.ProxyID, k.own.ProxyID)
 	return rec
 }
 
-// Forgot tells whether the store knows less of a profile than this host does, or what
-// this host kept of it cannot be believed. Both are for Heal. Another launcher on the same
-// folder answers for its own profiles: home is that launcher, if what is kept here is of
-// one, and false is returned with it.
+// Forgot tells whether the store knows less of a profile than this host does, or whether what
+// this host keeps about it cannot be trusted. Heal deals with both. On a shared folder every
+// launcher is responsible for its own profiles: if what is kept here belongs to another one,
+// home is that launcher, and the result is false.
 func (r *Recoverer) Forgot(rec lease.Record) (forgot bool, home string, err error) {
 	k, mine, err := r.kept(rec)
 	if !mine {
@@ -131,9 +133,9 @@ func (r *Recoverer) Forgot(rec lease.Record) (forgot bool, home string, err erro
 	return rec.Lacks(k.own, k.known) || k.reason != "", "", err
 }
 
-// Forgotten returns the record of a profile that the store does not have as it would be
-// healed, for people: rec is what the store has. ok is false where there is nothing to
-// heal, or somebody else's profile.
+// Forgotten returns the record of a profile that the store has forgotten, as Heal would restate
+// it, for people to see. rec is what the store has. ok is false if there is nothing to heal, or
+// the profile is another launcher's.
 func (r *Recoverer) Forgotten(rec lease.Record) (healed lease.Record, ok bool) {
 	k, mine, err := r.kept(rec)
 	if err != nil || !mine || k.reason == "" && !rec.Lacks(k.own, k.known) {
@@ -147,9 +149,9 @@ func (r *Recoverer) Forgotten(rec lease.Record) (healed lease.Record, ok bool) {
 	return rec, err == nil
 }
 
-// Heal restates a profile that the store forgot, from the record that this host kept
-// beside it, and returns the record as it is then. A profile whose record cannot be
-// believed is quarantined, for a person. The caller occupies the profile.
+// Heal restates a profile that the store has forgotten, from the record that this host kept
+// beside it, and returns the record as it is then. If the kept record cannot be trusted, the
+// profile is quarantined for a person. The caller occupies the profile.
 func (r *Recoverer) Heal(ctx context.Context, profile string) (lease.Record, error) {
 	var k kept
 	entry, err := lease.Change(ctx, r.o.Store, profile, func(e lease.Entry) (lease.Record, error) {
@@ -193,15 +195,15 @@ func (r *Recoverer) Heal(ctx context.Context, profile string) (lease.Record, err
 	return entry.Record, nil
 }
 
-// lastEvent returns the highest token, and the highest sequence under it, that the event
-// stream has of a profile. Events at or below that position would not be published again.
+// lastEvent returns the highest token of a profile in the event stream, and the highest
+// sequence under it. Events at or below that position would not be published again.
 func (r *Recoverer) lastEvent(ctx context.Context, profile string) (token lease.Token, sequence uint64, err error) {
 	events, err := r.o.Store.History(ctx, profile)
 	if err != nil {
 		return 0, 0, err
 	}
 	for _, e := range events {
-		if e.Sequence == 0 || e.Token > lease.MaxClaim { // of no transition, or nobody's
+		if e.Sequence == 0 || e.Token > lease.MaxClaim { // it is not about a transition, or nobody's
 			continue
 		}
 		token, sequence = max(token, e.Token), max(sequence, e.Sequence)
@@ -209,16 +211,16 @@ func (r *Recoverer) lastEvent(ctx context.Context, profile string) (token lease.
 	return token, sequence, nil
 }
 
-// distrusted says why what this host keeps of the profile cannot be believed, as a session
-// on it ends; empty if it can.
+// distrusted says, at the end of a session, why what this host keeps about the profile cannot
+// be trusted; empty if it can be.
 func (r *Recoverer) distrusted(ctx context.Context, profile, sessionID string) (reason string, problem error) {
 	e, err := r.o.Store.Get(ctx, profile)
 	if err != nil || e.Record.SessionID != sessionID {
-		return "", nil // the step that changes the record meets the same
+		return "", nil // the step that changes the record meets the same error
 	}
 	k, mine, err := r.kept(e.Record)
 	if err != nil || !mine {
-		return "", nil // whatever reads it next meets the same
+		return "", nil // the next reader meets the same error
 	}
 	return k.reason, k.problem
 }

@@ -24,8 +24,8 @@ import (
 	"leasehold/lease"
 )
 
-// inspectAndDecide gathers the facts, decides, and says so in the record. closeProblem
-// is why the browser was not closed in order, or nil.
+// inspectAndDecide gathers the facts, decides, and writes the decision into the record.
+// closeProblem is why the browser was not closed in order, or nil.
 func (s *steps) inspectAndDecide(closeProblem error) (string, error) {
 	s.span.Step("inspect")
 	r, err := s.swap(func(r lease.Record) (lease.Record, error) {
@@ -48,7 +48,7 @@ func (s *steps) inspectAndDecide(closeProblem error) (string, error) {
 	switch {
 	case err != nil && decided.Outcome != decision.ManualReview:
 		return "", fmt.Errorf("profile %s: it is not let go while what was found cannot be kept: %w", s.Profile, err)
-	case err != nil: // a person has the evidence, and the record's reasons
+	case err != nil: // a person has the evidence, and the reasons in the record
 		s.Log.Error().Err(err).Msg("inspection not kept")
 	}
 	verdict := lease.Verdict{Decision: decided.Outcome, Reasons: decided.Reasons, Version: decision.Version, Cooldown: pauseFor(s.r.o.Cooldown, decision.WaitUntil(sum, task), time.Now())}
@@ -68,7 +68,7 @@ func (s *steps) inspectAndDecide(closeProblem error) (string, error) {
 	return fmt.Sprintf("lost (%s), recovered: %s", s.File.Reason, decided.Outcome), nil
 }
 
-// inspect answers every question of an inspection, once the browser is closed.
+// inspect answers every question of an inspection, after the browser is closed.
 func (s *steps) inspect(r lease.Record, closeProblem error) decision.Inspection {
 	facts := s.leaseFacts(r)
 	facts = append(facts, s.directoryFacts(closeProblem)...)
@@ -86,7 +86,7 @@ func (s *steps) inspect(r lease.Record, closeProblem error) decision.Inspection 
 	)
 }
 
-// leaseFacts are those about the lease and its worker.
+// leaseFacts are the facts about the lease and its worker.
 func (s *steps) leaseFacts(r lease.Record) decision.Inspection {
 	return decision.Inspection{
 		{Name: decision.LeaseExpired, Answer: decision.Is(s.File.Reason == api.ReasonLeaseLost || s.File.Reason == api.ReasonObserved), How: "the session ended with " + s.File.Reason},
@@ -97,7 +97,7 @@ func (s *steps) leaseFacts(r lease.Record) decision.Inspection {
 	}
 }
 
-// directoryFacts are those about the browser's processes and the profile's directory.
+// directoryFacts are the facts about the browser's processes and the profile's directory.
 func (s *steps) directoryFacts(closeProblem error) decision.Inspection {
 	gone := decision.Fact{Name: decision.BrowserGone}
 	dir, err := s.r.o.Root.Inspect(s.Profile)
@@ -126,8 +126,8 @@ func (s *steps) directoryFacts(closeProblem error) decision.Inspection {
 	)
 }
 
-// reviewFlag says that a person has to look: what a person did by hand, or who wrote what
-// this host kept, no table can judge.
+// reviewFlag is the fact whether a person has to look: no table can judge what a person did by
+// hand, or who wrote the files that this host keeps.
 func (s *steps) reviewFlag(r lease.Record) decision.Fact {
 	if s.departed != nil {
 		return decision.Fact{Name: decision.ReviewFlag, Answer: decision.Yes, How: s.departed.Error()}
@@ -158,8 +158,8 @@ func local(network profiledir.Fact) decision.Fact {
 	return f
 }
 
-// unlocked tells whether anybody could still be on the directory: by the kernel's lock
-// first, then by Chrome's own, which a kill leaves behind.
+// unlocked tells whether anybody could still be using the directory: by the kernel's lock
+// first, then by Chrome's own, which is left behind when Chrome is killed.
 func unlocked(kernel error, own profiledir.Singleton) decision.Fact {
 	f := decision.Fact{Name: decision.DirectoryUnlocked, Answer: decision.Yes, How: "the kernel's lock is the launcher's own"}
 	switch {
@@ -181,8 +181,8 @@ func orUnknown(s string) string {
 	return s
 }
 
-// journals are the entries of all runs that the case is about, merged by time. Each
-// run's own order is kept, even where the clock was set back.
+// journals are the entries of all runs that the case is about, merged by time. Each run's
+// entries keep their order, even if the clock was set back.
 func (s *steps) journals() []checkpoint.Entry {
 	runs := [][]checkpoint.Entry{s.Journal()}
 	for _, run := range s.Lost {
@@ -207,13 +207,13 @@ func merge(runs [][]checkpoint.Entry) []checkpoint.Entry {
 	}
 }
 
-// unseen tells whether there was a time in which nobody watched the pages.
+// unseen tells whether for some time nobody watched the pages.
 func (s *steps) unseen() bool {
 	return s.File.Unseen || slices.ContainsFunc(s.Lost, func(run sessionfile.LostRun) bool { return run.File.Unseen })
 }
 
-// task is what is known of the tasks that the case is about. Several cannot be resumed,
-// since the profile goes on with one.
+// task is what is known of the tasks that the case is about. If there are several, none can be
+// resumed, since the profile can go on with only one.
 func (s *steps) task(r lease.Record) decision.Task {
 	t := TaskOf(s.File.Manifest, r)
 	t.Resumable = t.Resumable && len(s.Lost) == 0
@@ -229,7 +229,7 @@ func (s *steps) task(r lease.Record) decision.Task {
 	return t
 }
 
-// TaskOf is what a manifest, and the profile that it is for, say of a task.
+// TaskOf is what a manifest, and its profile, say about a task.
 func TaskOf(m api.Manifest, r lease.Record) decision.Task {
 	return decision.Task{
 		Resumable: m.Resumable, ExpectedDomains: m.ExpectedDomains,
@@ -262,9 +262,9 @@ func (s *steps) stateChanged(journal []checkpoint.Entry) decision.Fact {
 	return f
 }
 
-// compared tells whether a bundle says that the account's state changed. A bundle says so
-// in its manifest, since its parts may be encrypted to others; one that was made by an
-// earlier version is compared here.
+// compared tells whether, according to a bundle, the account's state changed. A bundle has that
+// in its manifest, since its parts may be encrypted to others. For a bundle of an earlier
+// version, the parts are compared here.
 func (r *Recoverer) compared(ctx context.Context, evidenceID string) (answer, how string) {
 	raw, err := r.o.Archive.Manifest(ctx, evidenceID)
 	if err == nil {
@@ -276,7 +276,7 @@ func (r *Recoverer) compared(ctx context.Context, evidenceID string) (answer, ho
 	}
 	var parts [2][]byte
 	for i, name := range []string{digestsBefore, evidence.DigestsPart} {
-		// Where it cannot be read, the answer is unknown.
+		// If a part cannot be read, the answer is unknown.
 		parts[i], _, _ = r.o.Archive.Content(ctx, evidenceID, name)
 	}
 	return evidence.Changed(parts[0], parts[1])
@@ -308,8 +308,8 @@ func (r *Recoverer) inspectionPath(profile string) string {
 	return filepath.Join(r.o.DataDir, "inspections", lease.Key(profile)+".json")
 }
 
-// SignOldInspections signs the inspections that a launcher without signatures has left. It is
-// for the first start with a key.
+// SignOldInspections signs the inspections that an earlier version, which did not sign, has
+// left. It is meant for the first start with a key.
 func SignOldInspections(dataDir string, key *signed.Key) error {
 	paths, err := filepath.Glob(filepath.Join(dataDir, "inspections", "*.json"))
 	for _, path := range paths {
@@ -342,8 +342,8 @@ func (r *Recoverer) saveInspection(profile string, found decision.Inspection, d 
 	return nil
 }
 
-// Inspection returns what a profile's last recovery found; without facts where there
-// was none, or somebody else wrote what is there, which then is the reason that it gives.
+// Inspection returns what a profile's last recovery found. It has no facts if there was no
+// recovery, or if somebody else wrote the file, which is then given as the reason.
 func (r *Recoverer) Inspection(profile string) (api.Inspection, error) {
 	b, err := os.ReadFile(r.inspectionPath(profile))
 	if errors.Is(err, fs.ErrNotExist) {

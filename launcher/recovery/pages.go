@@ -8,8 +8,8 @@ import (
 	"leasehold/launcher/recovery/decision"
 )
 
-// pageFacts are the facts about the pages that were open at the end of the case's session,
-// and of each further run that was lost: from their bundles, whose manifests have them.
+// pageFacts are the facts about the pages that were open at the end of the case's session, and
+// of each further run that was lost. They come from the manifests of their bundles.
 func (s *steps) pageFacts() decision.Inspection {
 	bundles := []string{s.File.Evidence.EvidenceID}
 	for _, run := range s.Lost {
@@ -26,8 +26,8 @@ func (s *steps) pageFacts() decision.Inspection {
 	return decision.Pages(seen...)
 }
 
-// seenIn are the facts about open pages that a bundle has; none where it was made by an
-// earlier version. What a bundle that cannot be read has nobody has seen.
+// seenIn are the facts about open pages in a bundle; none if an earlier version made it. If the
+// bundle cannot be read, nothing counts as seen.
 func (r *Recoverer) seenIn(ctx context.Context, evidenceID string) []decision.Fact {
 	var m evidence.Manifest
 	raw, err := r.o.Archive.Manifest(ctx, evidenceID)

@@ -9,9 +9,9 @@ import (
 	"leasehold/lease"
 )
 
-// ProxyFact tells whether the proxy that a browser went out through is what the record and
-// the configuration say. asked is the task's, used the browser's, and now what the
-// configuration has for the record's; labels says that no proxies are configured.
+// ProxyFact tells whether the proxy that a browser used is the one that the record and the
+// configuration name. asked is the task's proxy, used is the browser's, and now is the
+// configured one for the record's proxy id; labels says that no proxies are configured.
 func ProxyFact(r lease.Record, asked string, used *sessionfile.ProxyUse, now *proxies.Proxy, labels bool) decision.Fact {
 	f := decision.Fact{Name: decision.ProxyUnchanged, Answer: decision.No}
 	switch {

@@ -1,6 +1,6 @@
-// Package recovery ends what runs on a profile, in one order for all ways of
-// ending: evidence, quarantine, close, inspect, decide. The decision itself is
-// package decision's; the effects are here.
+// Package recovery ends what runs on a profile, in one order for all ways of ending: evidence,
+// quarantine, close, inspect, decide. Package decision makes the decision; this package has the
+// effects.
 package recovery
 
 import (
@@ -27,7 +27,7 @@ import (
 type Options struct {
 	LauncherID string
 	DataDir    string      // for the inspections that are kept
-	Key        *signed.Key // of these
+	Key        *signed.Key // signs the kept inspections
 	Root       *profiledir.Root
 	Files      sessionfile.Dir
 	Jar        sessionfile.Jar
@@ -36,11 +36,11 @@ type Options struct {
 	Store lease.Store
 	// Roster is what this launcher remembers; nil for the guard.
 	Roster *roster.Roster
-	// Proxies are what proxy ids stand for; nil: none are configured, and proxy ids
-	// are labels.
+	// Proxies are what proxy ids stand for; nil: no proxies are configured, and proxy ids are
+	// only labels.
 	Proxies    *proxies.Set
-	ReviewWhen []decision.Caution // more that goes to a person
-	// Checker makes the session checks of profiles; nil: nobody does.
+	ReviewWhen []decision.Caution // more facts that send a profile to a person
+	// Checker makes the session checks of profiles; nil: none are made.
 	Checker  SessionChecker
 	Cooldown time.Duration // after a recovery
 	// WroteLate tells whether the worker of a session wrote after it was fenced.
@@ -51,8 +51,8 @@ type Options struct {
 	Tracer  *tracing.Tracer // nil: no spans are made
 }
 
-// Recoverer ends what runs on the profiles of one host. Its methods may be called
-// concurrently, but for one profile at a time, by whoever occupies it.
+// Recoverer ends what runs on the profiles of one host. Its methods may be called concurrently
+// for different profiles; the caller occupies the profile.
 type Recoverer struct {
 	o          Options
 	evidence   prometheus.Histogram
@@ -81,8 +81,8 @@ func New(o Options) *Recoverer {
 // storeTimeout bounds each write to the lease store and to the evidence store.
 const storeTimeout = 10 * time.Second
 
-// Manifest begins the manifest of a new bundle with what the lease says of it. The
-// record names the bundle before this one.
+// Manifest begins the manifest of a new bundle with what the record says. The record names the
+// bundle before this one.
 func (r *Recoverer) Manifest(rec lease.Record, now time.Time) evidence.Manifest {
 	return evidence.Manifest{
 		EvidenceID: id.New("ev"), ProfileID: rec.ProfileID, SessionID: rec.SessionID, AccountID: rec.AccountID, LauncherID: r.o.LauncherID, At: now,
@@ -91,9 +91,9 @@ func (r *Recoverer) Manifest(rec lease.Record, now time.Time) evidence.Manifest 
 	}
 }
 
-// Seal seals a bundle and stores it. Where the store cannot be reached the bundle
-// waits in the spool, and counts as stored. The result is the zero value where there
-// is no bundle, or it cannot be sealed, which is logged.
+// Seal seals a bundle and stores it. If the store cannot be reached, the bundle waits in the
+// spool, and counts as stored. The result is the zero value if there is no bundle, or if it
+// cannot be sealed, which is logged.
 func (r *Recoverer) Seal(b *evidence.Bundle, log zerolog.Logger) lease.Sealed {
 	if b == nil {
 		return lease.Sealed{}

@@ -9,9 +9,9 @@ import (
 	"leasehold/launcher/recovery/decision"
 )
 
-// WithheldPart is the part of a bundle with the unsafe requests and messages that pages
-// made after their worker was lost, and that were withheld. Those that come after the
-// bundle was sealed are in the journal.
+// WithheldPart is the part of a bundle with the unsafe requests and messages that pages made
+// after their worker was lost, and that were withheld. Those that are made after the sealing of
+// the bundle are in the journal.
 const WithheldPart = "withheld.json"
 
 // standStill stops everything that a living browser would send.
@@ -32,15 +32,15 @@ func (s *steps) addWithheld(b *evidence.Bundle) {
 	}
 	content, err := json.Marshal(struct {
 		Requests []monitor.Withheld `json:"requests"`
-		// More is how many further ones there were.
+		// More is the number of further ones.
 		More uint64 `json:"more,omitempty"`
 	}{list, more})
 	parts{b, s.Log}.add(WithheldPart, evidence.KindWithheld, mediaJSON, content, err)
 }
 
-// endPages ends the pages of a lost worker's browser. From here until it is closed the
-// browser answers, and sends nothing by itself: a page of the launcher's own may be let
-// pass (monitor.Rules).
+// endPages ends the pages of a lost worker's browser. From then until it is closed, the browser
+// answers commands but sends nothing by itself. One page of the launcher's own may be let
+// through (monitor.Rules).
 func (s *steps) endPages() {
 	ctx, cancel := context.WithTimeout(context.Background(), storeTimeout)
 	defer cancel()
@@ -49,7 +49,7 @@ func (s *steps) endPages() {
 	}
 }
 
-// takeStill takes in how the browser, which is closed, stood still.
+// takeStill notes how the browser, which is closed now, stood still.
 func (s *steps) takeStill() {
 	s.still = s.Browser.StillFacts()
 	for _, f := range s.still {
@@ -59,7 +59,7 @@ func (s *steps) takeStill() {
 	}
 }
 
-// stillFacts are those about how the browser stood still.
+// stillFacts are the facts about how the browser stood still.
 func (s *steps) stillFacts() decision.Inspection {
 	if s.still != nil {
 		return s.still

@@ -12,10 +12,10 @@ import (
 
 var errStaysOpen = errors.New("no evidence can be stored, so the browser stays open: is the disk full?")
 
-// Witness stores evidence of a profile's browser that no session has, before it is closed
-// by force or for what it did: why and detail say that. The profile's record stays as it
-// is; the bundle is named by the profile's next one. An error says that
-// nothing could be stored.
+// Witness stores evidence about a browser of the profile that has no session, before the
+// browser is closed by force or because of what it did; why and detail say that. The profile's
+// record stays as it is; the profile's next bundle names this one. An error says that nothing
+// could be stored.
 func (r *Recoverer) Witness(profile, why, detail string, b *browser.Browser) error {
 	_, record, err := r.o.Root.Kept(profile)
 	if err != nil {

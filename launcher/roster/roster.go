@@ -1,7 +1,7 @@
-// Package roster is what a launcher remembers of every profile that it ever saw in the
-// lease store: its home, the highest token, and the state. It lies on the launcher's own
-// disk, synced and signed, so that a store which forgets is contradicted: what somebody
-// remembers is not made anew elsewhere.
+// Package roster is what a launcher remembers of every profile that it has ever seen in the
+// lease store: its home, the highest token, and the state. It is on the launcher's own disk,
+// synced and signed, so that the launcher can contradict a store that forgets: a profile that
+// some launcher remembers is not made anew elsewhere.
 package roster
 
 import (
@@ -30,16 +30,16 @@ import (
 const fileName = "roster"
 
 const (
-	// batchTime is how long a change waits for others, so that one sync does for all.
+	// batchTime is how long a change waits for others, so that one sync serves them all.
 	batchTime = 100 * time.Millisecond
 	// retryAfter is the pause after a write that failed.
 	retryAfter = 5 * time.Second
-	// slack is by how many lines the file may be longer than the roster before it is
-	// written anew.
+	// slack is how many lines the file may have beyond those of the roster before it is
+	// rewritten.
 	slack = 4096
 )
 
-// syncFile puts a file on the disk. A test replaces it, to look at what is synced.
+// syncFile syncs a file. A test replaces it, to see what is synced.
 var syncFile = (*os.File).Sync
 
 // Options are what a Roster works with.
@@ -58,20 +58,20 @@ type Roster struct {
 
 	mu      sync.Mutex
 	known   map[string]lease.Known // by profile
-	changed map[string]bool        // the profiles that the file does not have as they are
-	wake    chan struct{}          // has an element while changed has
+	changed map[string]bool        // the profiles whose present state is not in the file
+	wake    chan struct{}          // has an element while changed is not empty
 
-	// Run alone uses these, once Open has returned.
+	// Only Run uses these, after Open has returned.
 	file  *os.File // nil: not open
 	chain *signed.Chain
 	lines int // in the file
-	// spoilt says that an append failed since the file was written anew.
+	// spoilt says that an append has failed since the file was last rewritten.
 	spoilt bool
 }
 
-// Open reads the roster of a launcher, or begins one. What is not as this launcher wrote
-// it is logged and put aside, and what it names is not given away: see lease.Known.Unproved.
-// The file is written anew, so that it can be appended to.
+// Open reads the roster of a launcher, or begins one. The parts that this launcher has not
+// written are logged and set aside, and the profiles that they name are not given away: see
+// lease.Known.Unproved. The file is rewritten, so that it can be appended to.
 func Open(o Options) (*Roster, error) {
 	r := &Roster{o: o, changed: map[string]bool{}, wake: make(chan struct{}, 1)}
 	b, err := os.ReadFile(r.path())
@@ -95,9 +95,9 @@ func Open(o Options) (*Roster, error) {
 
 func (r *Roster) path() string { return filepath.Join(r.o.DataDir, fileName) }
 
-// parse reads a roster. damage says from where on it is not as the launcher wrote it; what
-// it names there is taken as unproved. A last line that was cut short is no damage: it was
-// being written when the host went down.
+// parse reads a roster. damage says from where on it is not as the launcher wrote it; what it
+// names after that is taken as unproved. An incomplete last line is no damage: it was being
+// written when the host went down.
 func parse(b []byte, key *signed.Key) (known map[string]lease.Known, damage error) {
 	known = map[string]lease.Known{}
 	chain := key.Chain(signed.Roster, fileName)
@@ -130,7 +130,7 @@ func parse(b []byte, key *signed.Key) (known map[string]lease.Known, damage erro
 // Empty tells whether this launcher remembered nothing when it started.
 func (r *Roster) Empty() bool { return r == nil || r.empty }
 
-// Of returns what is remembered of a profile; the zero Known where that is nothing.
+// Of returns what is remembered of a profile; the zero Known if nothing is.
 func (r *Roster) Of(profile string) lease.Known {
 	if r == nil {
 		return lease.Known{}
@@ -150,8 +150,8 @@ func (r *Roster) All() []lease.Known {
 	return slices.Collect(maps.Values(r.known))
 }
 
-// See takes in a record that the store shows. A record that says less than is remembered,
-// or contradicts it, changes nothing.
+// See takes in a record that the store shows. A record that says less than is remembered, or
+// contradicts it, changes nothing.
 func (r *Roster) See(rec lease.Record) {
 	if r == nil {
 		return
@@ -171,7 +171,7 @@ func (r *Roster) See(rec lease.Record) {
 	}
 }
 
-// Run writes what changes to the disk until ctx ends, and the rest then.
+// Run writes changes to the disk until ctx ends, and then the rest.
 func (r *Roster) Run(ctx context.Context) {
 	failed := false
 	for over := false; !over; {
@@ -208,7 +208,7 @@ func (r *Roster) close() error {
 	return err
 }
 
-// take returns what the file does not have as it is.
+// take returns what is not in the file in its present state.
 func (r *Roster) take() []lease.Known {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -220,7 +220,7 @@ func (r *Roster) take() []lease.Known {
 	return all
 }
 
-// giveBack has what could not be written written later.
+// giveBack marks what could not be written, so that it is written later.
 func (r *Roster) giveBack(all []lease.Known) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -233,8 +233,8 @@ func (r *Roster) giveBack(all []lease.Known) {
 	}
 }
 
-// write appends what changed, synced. After a failure the file is written anew, since it is
-// not known what of the lines is in it; until that succeeds nothing is appended, since the
+// write appends what has changed, synced. After a failure the file is rewritten, because it is
+// not known which lines are in it. Until that succeeds nothing is appended, because the
 // signatures would not follow from those in the file.
 func (r *Roster) write() error {
 	all := r.take()
@@ -284,7 +284,7 @@ func (r *Roster) signed(chain *signed.Chain, all []lease.Known) ([]byte, error) 
 	return lines.Bytes(), nil
 }
 
-// rewrite puts a file into the place of the roster that has each profile once.
+// rewrite replaces the roster's file by one that has each profile once.
 func (r *Roster) rewrite() error {
 	all, chain := r.All(), r.o.Key.Chain(signed.Roster, fileName)
 	slices.SortFunc(all, func(a, b lease.Known) int { return strings.Compare(a.ProfileID, b.ProfileID) })

@@ -23,8 +23,7 @@ type Jar struct {
 	key *signed.Key
 }
 
-// NewJar returns the jar in a launcher's data directory, whose files are signed with the
-// key.
+// NewJar returns the jar in a launcher's data directory. Its files are signed with the key.
 func NewJar(dataDir string, key *signed.Key) Jar {
 	return Jar{filepath.Join(dataDir, "session-cookies"), key}
 }
@@ -48,7 +47,7 @@ type cookie struct {
 	SourceScheme string          `json:"sourceScheme,omitempty"`
 	SourcePort   int             `json:"sourcePort,omitempty"`
 	PartitionKey json.RawMessage `json:"partitionKey,omitempty"`
-	// Expires is in seconds since 1970. A session cookie has zero.
+	// Expires is in seconds since 1970; zero for a session cookie.
 	Expires float64 `json:"expires,omitempty"`
 }
 
@@ -64,8 +63,8 @@ func (j Jar) lasting(profile string) string {
 
 // Keep saves the session cookies of a profile's browser that is about to close.
 func (j Jar) Keep(ctx context.Context, browser Caller, profile string) error {
-	// Restore removes the file when it is done. As long as the file exists, its cookies
-	// were not put into this browser, and must not be replaced by the fewer that it
+	// Restore removes the file when it is done. As long as the file exists, its cookies were
+	// not put into this browser, and must not be replaced by the fewer cookies that the browser
 	// has.
 	if _, err := os.Stat(j.path(profile)); err == nil {
 		return nil
@@ -146,7 +145,7 @@ func (j Jar) save(path string, kind signed.Kind, profile string, cookies []cooki
 }
 
 // read returns the cookies of a file; none if there is no file. The error is a
-// signed.ErrNotAuthentic for one that this launcher has not written.
+// signed.ErrNotAuthentic if this launcher has not written the file.
 func (j Jar) read(path string, kind signed.Kind, profile string) ([]cookie, error) {
 	b, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -183,8 +182,8 @@ func (j Jar) Check(profile string) error {
 	return nil
 }
 
-// SetAside renames the files of a profile that this launcher has not written. Nothing is
-// deleted: a person may want to see what they are.
+// SetAside renames those files of a profile that this launcher has not written. Nothing is
+// deleted: a person may want to look at them.
 func (j Jar) SetAside(profile string) error {
 	for kind, path := range j.kept(profile) {
 		if _, err := j.read(path, kind, profile); errors.Is(err, signed.ErrNotAuthentic) {
@@ -196,8 +195,8 @@ func (j Jar) SetAside(profile string) error {
 	return nil
 }
 
-// portable names the host of a host-only cookie by a URL. Given a domain, Chrome would
-// send it to subdomains, too.
+// portable names the host of a host-only cookie by a URL. If Chrome were given a domain
+// instead, it would also send the cookie to subdomains.
 func (c cookie) portable() cookie {
 	if strings.HasPrefix(c.Domain, ".") {
 		return c
@@ -210,8 +209,8 @@ func (c cookie) portable() cookie {
 	return c
 }
 
-// Restore puts the saved cookies into a new browser and removes the files. If that
-// browser crashes, cookies that old would be worse than none.
+// Restore puts the saved cookies into a new browser and removes the files: if that browser
+// crashes, such old cookies would be worse than none.
 func (j Jar) Restore(ctx context.Context, browser Caller, profile string) error {
 	var cookies []cookie
 	for kind, path := range j.kept(profile) {

@@ -14,10 +14,10 @@ import (
 	"leasehold/lease"
 )
 
-// Old is a file that a launcher without signatures has written, or one whose signature is not of
-// this launcher's key.
+// Old is a file without a signature, as earlier versions wrote them, or one whose signature was
+// not made with this launcher's key.
 type Old struct {
-	// Foreign says that the file has a signature, of another key.
+	// Foreign says that the file has a signature made with another key.
 	Foreign bool
 
 	kind    signed.Kind
@@ -27,7 +27,7 @@ type Old struct {
 	content []byte
 }
 
-// Sign signs the file as it is. It is for the first start of a launcher with signatures.
+// Sign signs the file as it is. It is meant for the first start of a version that signs.
 func (o Old) Sign() error {
 	if err := durable.Replace(o.path, o.key.Sign(o.kind, o.name, o.content)); err != nil {
 		return fmt.Errorf("%s: %w", o.path, err)
@@ -35,7 +35,7 @@ func (o Old) Sign() error {
 	return nil
 }
 
-// old appends the file at path if it is one without a signature of the key.
+// old appends the file at path if it has no signature made with the key.
 func old(all []Old, path string, kind signed.Kind, name string, key *signed.Key) ([]Old, error) {
 	b, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -52,8 +52,8 @@ func old(all []Old, path string, kind signed.Kind, name string, key *signed.Key)
 	return append(all, o), nil
 }
 
-// Old lists the session files and digests without a signature of this launcher's key that can
-// be read at all. Nothing has been checked of them.
+// Old lists the readable session files and digests that have no signature of this launcher's
+// key. Nothing in them has been verified.
 func (d Dir) Old() ([]Old, error) {
 	names, err := os.ReadDir(d.path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -76,8 +76,8 @@ func (d Dir) Old() ([]Old, error) {
 // Ledgers lists the paths of the ledgers.
 func (d Dir) Ledgers() ([]string, error) { return filepath.Glob(filepath.Join(d.path, "*.ledger")) }
 
-// Old lists the files of the jar without a signature of this launcher's key that can be read at
-// all. Nothing has been checked of them.
+// Old lists the readable files of the jar that have no signature of this launcher's key.
+// Nothing in them has been verified.
 func (j Jar) Old() ([]Old, error) {
 	names, err := os.ReadDir(j.dir)
 	if errors.Is(err, fs.ErrNotExist) {

@@ -32,8 +32,8 @@ type StillCookies struct {
 	Missing string
 }
 
-// SaveStillCookies keeps the cookies of a browser that stands still for a launcher that
-// adopts it. The file is Jar, with a member missing where Missing is not empty.
+// SaveStillCookies keeps the cookies of a browser that stands still, for a launcher that adopts
+// it. The file is Jar, with a further member "missing" if Missing is not empty.
 func (d Dir) SaveStillCookies(sessionID string, c StillCookies) error {
 	members := map[string]any{}
 	err := json.Unmarshal(c.Jar, &members)
@@ -50,9 +50,8 @@ func (d Dir) SaveStillCookies(sessionID string, c StillCookies) error {
 	return nil
 }
 
-// ReadStillCookies returns what SaveStillCookies kept. The error is fs.ErrNotExist where
-// nothing is kept, and a signed.ErrNotAuthentic for a file that this launcher has not
-// written.
+// ReadStillCookies returns what SaveStillCookies has kept. The error is fs.ErrNotExist if there
+// is nothing, and a signed.ErrNotAuthentic for a file that this launcher has not written.
 func (d Dir) ReadStillCookies(sessionID string) (StillCookies, error) {
 	b, err := os.ReadFile(d.stillCookies(sessionID))
 	if err == nil {
@@ -82,7 +81,7 @@ type jarCookie struct {
 	Session bool `json:"session"`
 }
 
-// same tells whether two cookies are equal, but for what Chrome keeps for itself. Chrome
+// same tells whether two cookies are equal, apart from what Chrome uses only internally. Chrome
 // stores times in microseconds.
 func (c jarCookie) same(o jarCookie) bool {
 	a, b := c.cookie, o.cookie
@@ -125,8 +124,8 @@ func parseJar(raw json.RawMessage) (map[string]jarCookie, error) {
 // expired is a time at which a cookie is set to remove it, in seconds since 1970.
 const expired = 1
 
-// difference lists what has to be set in a browser that has the cookies of now, so that it
-// has those of held: first what removes cookies, then what sets them.
+// difference lists what has to be set so that a browser with the cookies of now has those of
+// held: first what removes cookies, then what sets them.
 func difference(held, now map[string]jarCookie) []cookie {
 	var gone, set []cookie
 	for id, c := range now {
@@ -145,8 +144,8 @@ func difference(held, now map[string]jarCookie) []cookie {
 }
 
 // PutBack makes a browser have exactly these cookies, the result of an earlier
-// Storage.getCookies, and makes sure that it has. changed is how many had to be set or
-// removed. Cookies that have expired meanwhile are no difference.
+// Storage.getCookies, and verifies that it has. changed is how many had to be set or removed.
+// Cookies that have expired meanwhile do not count as a difference.
 func PutBack(ctx context.Context, browser Caller, cookies json.RawMessage, now float64) (changed int, err error) {
 	held, err := parseJar(cookies)
 	if err != nil {
@@ -170,9 +169,9 @@ func PutBack(ctx context.Context, browser Caller, cookies json.RawMessage, now f
 		return 0, err
 	}
 	if err := browser.Call(ctx, "", "Storage.setCookies", map[string]any{"cookies": todo}, nil); err != nil {
-		// One that Chrome does not take may keep back all others.
+		// A cookie that Chrome does not accept may keep it from setting the others.
 		for _, c := range todo {
-			_ = browser.Call(ctx, "", "Storage.setCookies", map[string]any{"cookies": []cookie{c}}, nil) // what is missing is seen below
+			_ = browser.Call(ctx, "", "Storage.setCookies", map[string]any{"cookies": []cookie{c}}, nil) // a missing cookie is noticed below
 		}
 	}
 	left, err := read()

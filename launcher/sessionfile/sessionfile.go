@@ -23,10 +23,9 @@ import (
 	"leasehold/lease"
 )
 
-// File is what is kept of a session. It is enough for the next launcher to resume or
-// recover the session, and to tell a worker that comes too late how it ended. It does
-// not contain the capability itself, only its hash. A newer launcher can read the files
-// of an older one.
+// File is what is kept about a session. It is enough for the next launcher to resume or recover
+// the session, and to tell a worker that comes too late how it ended. It does not contain the
+// capability itself, only its hash. A newer launcher can read the files of an older one.
 type File struct {
 	SessionID      string       `json:"session_id"`
 	CapabilityHash string       `json:"capability_sha256"`
@@ -50,15 +49,15 @@ type File struct {
 	Outcome string `json:"outcome,omitempty"`
 	// CloseMethod is how the browser ended, once it has.
 	CloseMethod string `json:"rung,omitempty"`
-	// CookiesLost is why the browser's cookies may not be whole since it was closed; empty:
-	// they are.
+	// CookiesLost is why the browser's cookies may be incomplete since it was closed; empty:
+	// they are complete.
 	CookiesLost string `json:"cookies_lost,omitempty"`
-	// JournalSum is the checkpoint.Sum of the journal when the session ended, whose file
-	// has no signature of its own. One with another sum was changed since.
+	// JournalSum is the checkpoint.Sum of the journal at the end of the session, because the
+	// journal's file has no signature of its own. A journal with another sum was changed since.
 	JournalSum string `json:"journal_sha256,omitempty"`
 	// Ended is how the session ended, in words. It is empty until then.
 	Ended string `json:"ended,omitempty"`
-	// Released says that its end was a release, and not a recovery.
+	// Released says that it ended with a release rather than a recovery.
 	Released bool `json:"released,omitempty"`
 	// Principal and OpenerUID are the manifest's Opener. A file of an older launcher has
 	// neither: its session is joined by its capability, or by an admin.
@@ -67,7 +66,7 @@ type File struct {
 	// OneShot and ByHand are fields of the manifest, whose JSON does not contain them.
 	OneShot bool        `json:"one_shot,omitempty"`
 	ByHand  *api.ByHand `json:"by_hand,omitempty"`
-	// Person is who had the session by hand when the file was written; nil: nobody.
+	// Person is the person who had the session by hand when the file was written; nil: nobody.
 	Person *api.Person `json:"person,omitempty"`
 	// Resume says where the task was to resume; nil if it began anew.
 	Resume *api.Resume `json:"resume,omitempty"`
@@ -89,7 +88,7 @@ type LostRun struct {
 	Journal []checkpoint.Entry
 }
 
-// HashCapability returns the hash of a capability, which is stored in its place.
+// HashCapability returns the hash of a capability. It is stored instead of the capability.
 func HashCapability(capability string) string {
 	sum := sha256.Sum256([]byte(capability))
 	return hex.EncodeToString(sum[:])
@@ -101,8 +100,8 @@ type Dir struct {
 	key  *signed.Key
 }
 
-// NewDir returns the folder in a launcher's data directory, whose files are signed with
-// the key. Load creates it.
+// NewDir returns the folder in a launcher's data directory. Its files are signed with the key.
+// Load creates it.
 func NewDir(dataDir string, key *signed.Key) Dir { return Dir{filepath.Join(dataDir, "sessions"), key} }
 
 func (d Dir) file(sessionID string) string { return filepath.Join(d.path, sessionID+".json") }
@@ -124,8 +123,8 @@ func (d Dir) Digests(sessionID string) string { return filepath.Join(d.path, ses
 // Dumps is the folder of the minidumps of a session's browser.
 func (d Dir) Dumps(sessionID string) string { return filepath.Join(d.path, sessionID+".dumps") }
 
-// Share makes the folder, and lets other users pass through it, without listing it: browsers
-// that run as another user reach their minidumps so.
+// Share makes the folder, and lets other users pass through it without listing it: this is how
+// browsers that run as another user reach the folder of their minidumps.
 func (d Dir) Share() error {
 	err := os.MkdirAll(d.path, 0o700)
 	if err == nil {
@@ -209,9 +208,9 @@ func (d Dir) parse(sessionID string, b []byte) (File, error) {
 	return f, nil
 }
 
-// Load reads all files, the oldest first. It creates the folder if it is missing. A file
-// that this launcher has not written is left out, and so its session is not known: a
-// profile without a session file goes to a person.
+// Load reads all files, oldest first. It creates the folder if it is missing. It leaves out a
+// file that this launcher has not written, so that the session is not known: a profile without
+// a session file goes to a person.
 func (d Dir) Load() ([]File, error) {
 	if err := os.MkdirAll(d.path, 0o700); err != nil {
 		return nil, fmt.Errorf("sessions folder: %w", err)

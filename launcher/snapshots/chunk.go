@@ -14,8 +14,8 @@ import (
 	"leasehold/lease"
 )
 
-// The sizes of chunks, in bytes. Chrome's databases change page by page, so chunks are
-// small; and the largest one, encrypted, fits into one message of NATS.
+// The sizes of chunks, in bytes. Chunks are small because Chrome's databases change page by
+// page; even the largest chunk, encrypted, fits into one message of NATS.
 const (
 	smallestChunk = 16 << 10
 	usualChunk    = 64 << 10
@@ -24,9 +24,9 @@ const (
 
 const algorithm = "fastcdc-v1.0.0"
 
-// Chunk is a piece of a file as it is stored: its name, the token of the session whose
-// snapshot stored it first (of one that CopyFrom stored, the token after all that the other store
-// knew of), and its size before it was compressed.
+// Chunk is a piece of a file as it is stored: its name, the token of the session whose snapshot
+// stored it first (for a chunk that CopyFrom stored, the token after the highest one that the
+// other store knew), and its size before compression.
 type Chunk struct {
 	Name  string
 	Token lease.Token
@@ -57,7 +57,7 @@ func (c *Chunk) UnmarshalText(text []byte) error {
 	return nil
 }
 
-// number reads a decimal number in its only form.
+// number parses a decimal number that is written in its only valid form.
 func number(text string, bits int) (uint64, error) {
 	n, err := strconv.ParseUint(text, 10, bits)
 	if err == nil && strconv.FormatUint(n, 10) != text {
@@ -66,19 +66,19 @@ func number(text string, bits int) (uint64, error) {
 	return n, err
 }
 
-// isName tells whether a text is a name that codec.name makes.
+// isName tells whether a text has the form of the names that codec.name makes.
 func isName(text string) bool {
 	return len(text) == 2*nameSize && strings.Trim(text, "0123456789abcdef") == ""
 }
 
-// key is where the chunk is, below the profile's folder. Those of each token have a folder
-// of their own: who collects what is not needed any more leaves alone what a later holder
-// of the profile stores at the same time.
+// key is where the chunk is, below the profile's folder. The chunks of each token have a folder
+// of their own, so that whoever collects unneeded chunks does not touch what a later holder of
+// the profile stores at the same time.
 func (c Chunk) key() string { return fmt.Sprintf("%016x/%s", uint64(c.Token), c.Name) }
 
-// split cuts a stream into chunks, and calls each with one. The slice is valid during
-// the call. Where it is cut depends on the content around and on a key, so that what is
-// inserted moves no other cut, and sizes tell nothing to who has no key.
+// split cuts a stream into chunks, and calls each with every one. The slice is valid only
+// during the call. The cuts depend on the content around them and on a key, so that an
+// insertion moves no other cut, and sizes tell nothing to somebody without the key.
 func split(r io.Reader, key []byte, each func([]byte) error) error {
 	c, err := chunkers.NewChunker(algorithm, r, &chunkers.ChunkerOpts{
 		MinSize: smallestChunk, NormalSize: usualChunk, MaxSize: largestChunk, Key: key,
@@ -102,14 +102,14 @@ func split(r io.Reader, key []byte, each func([]byte) error) error {
 	}
 }
 
-// The compressor and the decompressor are safe for concurrent use, and work on the
-// goroutine of the caller.
+// The compressor and the decompressor are safe for concurrent use, and work on the caller's
+// goroutine.
 var (
 	compressor   = must(zstd.NewWriter(nil, zstd.WithEncoderCRC(false)))
 	decompressor = must(zstd.NewReader(nil, zstd.WithDecoderConcurrency(0), zstd.WithDecoderMaxMemory(maxPlain)))
 )
 
-// maxPlain bounds what one object may become in memory, in bytes.
+// maxPlain bounds how large one object may become in memory, in bytes.
 const maxPlain = 64 << 20
 
 func must[T any](v T, err error) T {
@@ -124,7 +124,7 @@ func (c *codec) pack(as string, plain []byte) []byte {
 	return c.encrypt(as, compressor.EncodeAll(plain, nil))
 }
 
-// unpack opens what pack made. The error is ErrDamaged.
+// unpack reverses pack. The error is ErrDamaged.
 func (c *codec) unpack(as string, stored []byte) ([]byte, error) {
 	packed, err := c.decrypt(as, stored)
 	if err != nil {
@@ -137,7 +137,7 @@ func (c *codec) unpack(as string, stored []byte) ([]byte, error) {
 	return plain, nil
 }
 
-// open returns the content of a chunk as it was stored. The error is ErrDamaged.
+// open returns the plain content of a stored chunk. The error is ErrDamaged.
 func (c *codec) open(chunk Chunk, stored []byte) ([]byte, error) {
 	plain, err := c.unpack(chunk.Name, stored)
 	if err != nil {

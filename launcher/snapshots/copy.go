@@ -15,26 +15,26 @@ import (
 	"leasehold/lease"
 )
 
-// Copied is what CopyFrom did.
+// Copied is the result of CopyFrom.
 type Copied struct {
 	ProfileID string `json:"profile_id"`
-	// Copied are the ids of the snapshots that were copied, in their order.
+	// Copied are the ids of the snapshots that were copied, in order.
 	Copied []string `json:"copied"`
-	// There is how many of the other store's snapshots were there before.
+	// There is how many of the other store's snapshots were in this store before.
 	There int `json:"there"`
-	// Left is how many of them were left: retention removed them here, where the profile has gone
-	// on since.
+	// Left is how many of them were not copied because retention has already removed them here,
+	// where the profile has gone on since.
 	Left int `json:"left"`
-	// Damaged are those that cannot be read whole, and were not copied.
+	// Damaged are those that cannot be read completely, and were not copied.
 	Damaged []CheckedSnapshot `json:"damaged"`
 	// Stored is how many bytes were sent.
 	Stored uint64 `json:"stored_bytes"`
 }
 
-// Whole tells whether nothing was missing.
+// Whole tells whether nothing was damaged.
 func (c Copied) Whole() bool { return len(c.Damaged) == 0 }
 
-// sourceError is an error of the store that is copied from.
+// sourceError is an error of the store from which is copied.
 type sourceError struct{ error }
 
 func (e *sourceError) Unwrap() error { return e.error }
@@ -46,7 +46,7 @@ func ofSource(err error) error {
 	return &sourceError{err}
 }
 
-// copying is one CopyFrom.
+// copying is one call of CopyFrom.
 type copying struct {
 	from, to   *Store
 	read, made *codec
@@ -54,29 +54,29 @@ type copying struct {
 	done       Copied
 }
 
-// shared is what a snapshot that both stores have shares with the next one.
+// shared is what a snapshot that both stores have has in common with the next one.
 type shared struct {
-	// chunks are all that it has here, by name.
+	// chunks are all its chunks in this store, by name.
 	chunks map[string]Chunk
-	// files are its files: the chunks that they have here, by those that they have in the other
-	// store.
+	// files maps each of its files, given by its chunks in the other store, to its chunks in
+	// this store.
 	files map[[sha256.Size]byte][]Chunk
 }
 
-// CopyFrom brings the snapshots of a profile from another store that are not here yet, with
-// their ids, tokens and times, and has the list refuse whom the other one refuses. The other
-// store is only read, and may be in use. A snapshot is in the list as soon as all that it has was
-// stored and read back. One that is damaged is left out, and said. What of the profile is sealed
-// meanwhile is copied, too.
+// CopyFrom copies the snapshots of a profile that are not here yet from another store, with
+// their ids, tokens and times, and makes this store's list refuse the holders that the other
+// one refuses. The other store is only read, and may be in use. A snapshot enters the list as
+// soon as everything in it was stored and read back. A damaged one is left out, and reported.
+// Snapshots that are sealed meanwhile are copied, too.
 //
 // The error is a StaleTokenError if this store knows of a later holder of the profile than the
-// other one, and has not what the other one has last: then it is not the other one that says how
-// the profile goes on. It is ErrNoSnapshot where the other store knows nothing of the profile. What
-// was copied before an error stays.
+// other one does, and lacks the other one's latest snapshot: then the other store no longer
+// decides how the profile goes on. The error is ErrNoSnapshot if the other store knows nothing
+// of the profile. What was copied before an error stays.
 //
-// Both keys may be the same. Otherwise files are cut anew, with this store's key: else the next
-// snapshot would share nothing with these, and whoever has the other key would know pieces by
-// their sizes.
+// Both stores may have the same key. If they do not, files are cut anew with this store's key:
+// otherwise the next snapshot would share nothing with these, and somebody with the other key
+// would recognize chunks by their sizes.
 func (s *Store) CopyFrom(ctx context.Context, from *Store, profileID string) (Copied, error) {
 	c := &copying{
 		from: from, to: s, read: from.key.of(profileID), made: s.key.of(profileID), profileID: profileID,
@@ -152,11 +152,11 @@ func (c *copying) isDamaged(id string) bool {
 	return slices.ContainsFunc(c.done.Damaged, func(s CheckedSnapshot) bool { return s.ID == id })
 }
 
-// copy copies one snapshot of their list, if it is there still and is whole.
+// copy copies one snapshot of the other store's list, if it is still there and is whole.
 func (c *copying) copy(ctx context.Context, theirs *head, i int) error {
 	e := theirs.Snapshots[i]
 	err := c.tryAgain(ctx, theirs, i)
-	if theirError := new(sourceError); !errors.As(err, &theirError) || !damage(err) { // or there is none
+	if theirError := new(sourceError); !errors.As(err, &theirError) || !damage(err) { // the error is this store's, or there is none
 		if err != nil {
 			err = fmt.Errorf("profile %s: copying snapshot %s: %w", c.profileID, e.ID, err)
 		}
@@ -173,7 +173,8 @@ func (c *copying) copy(ctx context.Context, theirs *head, i int) error {
 	return nil
 }
 
-// tryAgain copies a snapshot, again where somebody else has replaced this store's list meanwhile.
+// tryAgain copies a snapshot, and tries again if somebody else has replaced this store's list
+// meanwhile.
 func (c *copying) tryAgain(ctx context.Context, theirs *head, i int) (err error) {
 	for range maxTries {
 		if err = c.try(ctx, theirs, i); !errors.Is(err, ErrOtherVersion) {
@@ -217,8 +218,8 @@ func (c *copying) try(ctx context.Context, theirs *head, i int) error {
 	return nil
 }
 
-// base is what the next snapshot is built on: the nearest one of their list that both have. It has
-// nothing where there is none.
+// base is the snapshot on which the next one is built: the nearest one in the other store's
+// list that both stores have. It is empty if there is none.
 func (c *copying) base(ctx context.Context, h, theirs *head, i int) (shared, error) {
 	if h.Doubted {
 		return shared{}, nil
@@ -263,8 +264,8 @@ func (c *copying) base(ctx context.Context, h, theirs *head, i int) (shared, err
 	return shared{}, nil
 }
 
-// filesOf are the files of a snapshot of which theirs is the manifest in the other store, and ours
-// the one here: those all of whose chunks are there.
+// filesOf are the files of a snapshot that has the manifest theirs in the other store and ours
+// in this one: the files whose chunks are all there.
 func filesOf(theirs, ours Manifest, chunks map[string]Chunk) map[[sha256.Size]byte][]Chunk {
 	files, here := map[[sha256.Size]byte][]Chunk{}, map[string][]Chunk{}
 	for _, f := range slices.Concat(ours.Tree, ours.Extras) {
@@ -279,7 +280,7 @@ func filesOf(theirs, ours Manifest, chunks map[string]Chunk) map[[sha256.Size]by
 	return files
 }
 
-// digest stands for a file of the other store.
+// digest identifies a file of the other store.
 func digest(chunks []Chunk) (sum [sha256.Size]byte) {
 	hash := sha256.New()
 	for _, chunk := range chunks {
@@ -288,12 +289,12 @@ func digest(chunks []Chunk) (sum [sha256.Size]byte) {
 	return [sha256.Size]byte(hash.Sum(nil))
 }
 
-// transfer stores a snapshot of the other store, and reads back what it sent. token is the highest
-// one that the other store knows of.
+// transfer stores a snapshot of the other store, and reads back what it sent. token is the
+// highest token that the other store knows.
 //
-// New chunks go into the folder of the token after that. No holder up to that token, who may use
-// this store already, collects there what no list names yet; and as soon as there is a later
-// holder, the list is not written any more.
+// New chunks go into the folder of the token after that. A holder with a token up to that one,
+// who may already be using this store, collects nothing there, though no list names these
+// chunks yet; and as soon as there is a later holder, this list can no longer be written.
 func (c *copying) transfer(ctx context.Context, e entry, token lease.Token, base shared) (entry, error) {
 	m, err := c.from.manifest(ctx, c.read, &e, nil)
 	if err != nil {
@@ -302,8 +303,8 @@ func (c *copying) transfer(ctx context.Context, e entry, token lease.Token, base
 	w := &sealing{s: c.to, c: c.made, token: token + 1, known: base.chunks, sent: map[string]Chunk{}}
 	w.work, w.ctx = errgroup.WithContext(ctx)
 	w.work.SetLimit(parallel)
-	files := map[[sha256.Size]byte][]Chunk{} // as they are here; of those that have to be read: nothing yet
-	var todo []Chunk                         // of those that have to be read
+	files := map[[sha256.Size]byte][]Chunk{} // their chunks here; files that have to be read have none yet
+	var todo []Chunk                         // the chunks of files that have to be read
 	all := slices.Concat(m.Tree, m.Extras)
 	for _, f := range all {
 		sum := digest(f.Chunks)
@@ -326,7 +327,7 @@ func (c *copying) transfer(ctx context.Context, e entry, token lease.Token, base
 	}
 	stop()
 	m.Tree, m.Extras = all[:len(m.Tree):len(m.Tree)], all[len(m.Tree):]
-	m.Stored, m.Pins = 0, nil // which the list has
+	m.Stored, m.Pins = 0, nil // the list has these
 	if err == nil {
 		err = m.check()
 	}
@@ -334,7 +335,7 @@ func (c *copying) transfer(ctx context.Context, e entry, token lease.Token, base
 	if err == nil {
 		made.Manifest, err = w.manifest(m)
 	}
-	if sent := w.work.Wait(); sent != nil { // which is why the rest failed
+	if sent := w.work.Wait(); sent != nil { // it is the cause of the other errors
 		err = sent
 	}
 	if err == nil {
@@ -350,8 +351,8 @@ func (h *head) has(snapshotID string) bool {
 	return err == nil
 }
 
-// insert puts the snapshot that is at a place of another list into this one: behind what is before
-// it there, and what is earlier by token and time.
+// insert puts the i-th snapshot of another list into this one: after everything that precedes
+// it there, and after everything that is earlier by token and time.
 func (h *head) insert(e entry, theirs *head, i int) {
 	at := 0
 	for n, there := range h.Snapshots {
@@ -364,8 +365,8 @@ func (h *head) insert(e entry, theirs *head, i int) {
 	h.Snapshots = slices.Insert(h.Snapshots, at, e)
 }
 
-// Others returns how many profiles the store has besides those with these ids. It knows no names:
-// they are in what the key of each encrypts.
+// Others returns how many profiles the store has besides those with these ids. The store does
+// not know their names, which are encrypted with each profile's own key.
 func (s *Store) Others(ctx context.Context, profileIDs []string) (int, error) {
 	known := map[string]bool{}
 	for _, profileID := range profileIDs {
@@ -392,8 +393,9 @@ func (s *Store) Others(ctx context.Context, profileIDs []string) (int, error) {
 	return others, nil
 }
 
-// readAhead returns the content of chunks, one after the other, and fetches the next ones while one
-// is read. Errors are a sourceError. The caller calls stop, which waits for what is fetched.
+// readAhead returns the content of chunks, one after the other, and fetches the next ones
+// meanwhile. Its errors are of type sourceError. The caller has to call stop, which waits for
+// the fetches.
 func (s *Store) readAhead(ctx context.Context, c *codec, chunks []Chunk) (_ io.Reader, stop func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	a := &ahead{ctx: ctx, next: make(chan chan fetchedChunk, parallel)}

@@ -17,14 +17,15 @@ import (
 	"leasehold/internal/durable"
 )
 
-// Dir keeps objects as files below a directory: the store of file:// URLs. Launchers of
-// several hosts may share it, where the file system has locks (flock) for all of them.
+// Dir keeps objects as files below a directory: the store for file:// URLs. Launchers of
+// several hosts may share it if the file system has locks (flock) that work for all of them.
 type Dir struct{ root string }
 
 var _ Objects = (*Dir)(nil)
 
-// OpenDir returns the objects below a directory. It asks nothing of it: a file system that is
-// away may be back later. The first write makes the directory (0700) if need be.
+// OpenDir returns the objects below a directory. It does not access the directory: a file
+// system that is away may come back later. The first write makes the directory (0700) if it is
+// missing.
 func OpenDir(root string) *Dir { return &Dir{root} }
 
 // lockName is the file whose lock serialises the writers of a folder. A key has no dot.
@@ -59,8 +60,8 @@ func (d *Dir) Put(_ context.Context, key string, content []byte, version string)
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, lock.Close()) }() // which gives the lock up
-	// Whoever has the lock only reads and replaces one file.
+	defer func() { err = errors.Join(err, lock.Close()) }() // closing it releases the lock
+	// The holder of the lock only reads and replaces one file.
 	for err = unix.EINTR; errors.Is(err, unix.EINTR); {
 		err = unix.Flock(int(lock.Fd()), unix.LOCK_EX)
 	}
@@ -104,8 +105,7 @@ func (d *Dir) makeFolder(folder string) error {
 	return durable.Sync(filepath.Dir(folder))
 }
 
-// createOnce writes a file that must not exist yet. The error is ErrOtherVersion where it
-// does.
+// createOnce writes a file that must not exist yet. If it exists, the error is ErrOtherVersion.
 func createOnce(path string, content []byte) (err error) {
 	temporary, err := os.CreateTemp(filepath.Dir(path), durable.Unfinished+"*") // 0600
 	if err != nil {
@@ -135,12 +135,13 @@ func (d *Dir) Delete(_ context.Context, key string) error {
 	return err
 }
 
-// List implements Objects. It also removes what a crash left of writes a day ago.
+// List implements Objects. It also removes the leftovers of writes that a crash cut short a day
+// ago or earlier.
 func (d *Dir) List(ctx context.Context, prefix string) ([]string, error) {
 	var keys []string
 	err := filepath.WalkDir(d.path(prefix), func(path string, entry fs.DirEntry, err error) error {
 		switch {
-		case errors.Is(err, fs.ErrNotExist): // removed meanwhile, or there is nothing of the prefix
+		case errors.Is(err, fs.ErrNotExist): // it was removed meanwhile, or nothing has that prefix
 			return nil
 		case err != nil:
 			return err
@@ -148,7 +149,7 @@ func (d *Dir) List(ctx context.Context, prefix string) ([]string, error) {
 			return context.Cause(ctx)
 		case entry.IsDir():
 			return nil
-		case strings.Contains(entry.Name(), "."): // no object: a lock, or what is being written
+		case strings.Contains(entry.Name(), "."): // not an object: a lock, or a write that is under way
 			return removeOld(path, entry)
 		}
 		rel, err := filepath.Rel(d.root, path)
@@ -173,7 +174,7 @@ func (d *Dir) Folders(_ context.Context, prefix string) ([]string, error) {
 	return names, err
 }
 
-// removeOld removes a file that a write has left which is over for long.
+// removeOld removes the leftover of a write that must have ended long ago.
 func removeOld(path string, entry fs.DirEntry) error {
 	if !strings.HasPrefix(entry.Name(), durable.Unfinished) {
 		return nil
@@ -191,5 +192,5 @@ func removeOld(path string, entry fs.DirEntry) error {
 	return err
 }
 
-// unfinishedFor is how long no write takes.
+// unfinishedFor is longer than any write takes.
 const unfinishedFor = 24 * time.Hour

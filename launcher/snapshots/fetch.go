@@ -17,7 +17,7 @@ import (
 	"leasehold/internal/id"
 )
 
-// Fetched is a snapshot that was brought here.
+// Fetched is a snapshot that was fetched to this host.
 type Fetched struct {
 	Manifest
 	// Extra are the files that were kept with the profile, by name: About.Extras.
@@ -26,8 +26,8 @@ type Fetched struct {
 
 // FetchOptions say what a host can use.
 type FetchOptions struct {
-	// Chrome is the version of this host's Chrome: a snapshot of a newer one is refused.
-	// Empty: none is.
+	// Chrome is the version of this host's Chrome: a snapshot of a newer one is refused. If it
+	// is empty, none is refused.
 	Chrome string
 	// KeepFree is how many bytes have to stay free on the disk.
 	KeepFree uint64
@@ -46,13 +46,13 @@ func (e *NoSpaceError) Error() string {
 		humanize.IBytes(e.Need), e.Dir, humanize.IBytes(e.Free), humanize.IBytes(e.Keep))
 }
 
-// Unwrap makes the error one of a full disk.
+// Unwrap makes the error one about a full disk.
 func (e *NoSpaceError) Unwrap() error { return unix.ENOSPC }
 
-// Fetch brings a snapshot into the directory at path dir, which is not there yet or is
-// empty. All of it is there when Fetch returns, checked byte by byte and on disk; or dir is
-// as it was. An empty snapshot id is the newest one. After damage that it meets, the profile's next
-// snapshot builds on nothing that is stored.
+// Fetch writes a snapshot into the directory at path dir, which does not exist yet or is empty.
+// When Fetch returns nil, all of it is there, checked byte by byte and on disk; otherwise dir
+// is as it was. An empty snapshot id means the newest one. If Fetch finds damage, the profile's
+// next snapshot reuses nothing that is stored.
 func (s *Store) Fetch(ctx context.Context, profileID, snapshotID, dir string, o FetchOptions) (_ Fetched, err error) {
 	fail := func(err error) (Fetched, error) {
 		return Fetched{}, fmt.Errorf("profile %s: fetching snapshot %s: %w", profileID, snapshotID, err)
@@ -118,10 +118,10 @@ func (s *Store) Fetch(ctx context.Context, profileID, snapshotID, dir string, o 
 	return f, nil
 }
 
-// maxExtra bounds one of the files that are kept with a profile, in bytes.
+// maxExtra bounds the size of a file that is kept with a profile, in bytes.
 const maxExtra = 32 << 20
 
-// unpack makes a directory of a manifest, and puts it on disk.
+// unpack makes the directory that a manifest describes, and syncs it.
 func (s *Store) unpack(ctx context.Context, c *codec, m Manifest, dir string) error {
 	if err := os.Mkdir(dir, 0o700); err != nil {
 		return err
@@ -166,7 +166,7 @@ func (s *Store) unpack(ctx context.Context, c *codec, m Manifest, dir string) er
 	return errors.Join(unix.Syncfs(int(f.Fd())), f.Close())
 }
 
-// unpackFile writes one file. Each chunk is checked before it is written.
+// unpackFile writes one file. It checks each chunk before writing it.
 func (s *Store) unpackFile(ctx context.Context, c *codec, root *os.Root, f File) (err error) {
 	p, err := realPath(f.Path)
 	if err != nil {
@@ -189,20 +189,20 @@ func (s *Store) unpackFile(ctx context.Context, c *codec, root *os.Root, f File)
 	return nil
 }
 
-// Checked is what Verify found.
+// Checked is the result of Verify.
 type Checked struct {
 	ProfileID string `json:"profile_id"`
-	// Snapshots are those that were checked, the newest first.
+	// Snapshots are those that were checked, newest first.
 	Snapshots []CheckedSnapshot `json:"snapshots"`
-	// Chunks is how many different chunks were read, and Bytes what they have.
+	// Chunks is how many different chunks were read, and Bytes is their size.
 	Chunks int    `json:"chunks"`
 	Bytes  uint64 `json:"bytes"`
 }
 
-// CheckedSnapshot is what Verify found of one snapshot.
+// CheckedSnapshot is what Verify found about one snapshot.
 type CheckedSnapshot struct {
 	ID string `json:"snapshot_id"`
-	// Problems are what cannot be read; none: the snapshot is whole.
+	// Problems are the parts that cannot be read; none: the snapshot is whole.
 	Problems []string `json:"problems"`
 }
 
@@ -211,12 +211,12 @@ func (c Checked) Whole() bool {
 	return !slices.ContainsFunc(c.Snapshots, func(s CheckedSnapshot) bool { return len(s.Problems) > 0 })
 }
 
-// maxProblems bounds how many problems of one snapshot are told.
+// maxProblems bounds how many problems of one snapshot are reported.
 const maxProblems = 20
 
-// Verify reads every byte of a profile's snapshots, or of one of them, and checks it. After damage
-// the profile's next snapshot builds on nothing that is stored. The error says that it could not
-// be found out.
+// Verify reads every byte of a profile's snapshots, or of one of them, and checks it. If there
+// is damage, the profile's next snapshot reuses nothing that is stored. The error says that the
+// check itself could not be made.
 func (s *Store) Verify(ctx context.Context, profileID, snapshotID string) (Checked, error) {
 	c := s.key.of(profileID)
 	h, err := s.head(ctx, c, profileID)
@@ -232,7 +232,7 @@ func (s *Store) Verify(ctx context.Context, profileID, snapshotID string) (Check
 		entries = []entry{*e}
 	}
 	found := Checked{ProfileID: profileID, Snapshots: []CheckedSnapshot{}}
-	results := map[Chunk]error{} // of what was read
+	results := map[Chunk]error{} // of the chunks that were read
 	manifests := map[string][]byte{}
 	for _, e := range slices.Backward(entries) {
 		one := CheckedSnapshot{ID: e.ID, Problems: []string{}}
@@ -265,7 +265,7 @@ func (s *Store) Verify(ctx context.Context, profileID, snapshotID string) (Check
 	return found, nil
 }
 
-// damage tells whether an error says that something is not as it was stored, and not that
+// damage tells whether an error says that something is not as it was stored, rather than that
 // the store cannot be reached.
 func damage(err error) bool { return errors.Is(err, ErrDamaged) || errors.Is(err, ErrIncomplete) }
 

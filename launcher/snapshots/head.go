@@ -11,16 +11,16 @@ import (
 	"leasehold/lease"
 )
 
-// head is the one object of a profile that is ever replaced: the list of its snapshots,
-// the oldest first, with the highest token under which it was written. Everything else is
-// chunks, and a chunk that no snapshot of the head names does not count.
+// head is the only object of a profile that is ever replaced: the list of its snapshots, oldest
+// first, with the highest token under which it was written. Everything else is chunks, and a
+// chunk that no snapshot of the list names does not count.
 type head struct {
 	Format    int         `json:"format"`
 	ProfileID string      `json:"profile_id"`
 	Token     lease.Token `json:"lease_token"`
 	Snapshots []entry     `json:"snapshots"`
-	// Doubted says that damage was found in what is stored: the next snapshot builds on none
-	// of it.
+	// Doubted says that damage was found in what is stored: the next snapshot reuses none of
+	// it.
 	Doubted bool `json:"doubted,omitempty"`
 
 	version string // of the object; empty: there is none
@@ -32,14 +32,15 @@ type entry struct {
 	Manifest []Chunk `json:"manifest"`
 }
 
-// headName is the name of the head in the profile's folder, and what it is encrypted as.
+// headName is the name of the head in the profile's folder, and the name under which it is
+// encrypted.
 const headName = "head"
 
-// maxSnapshots bounds how many snapshots a profile has. It keeps the list within one
+// maxSnapshots bounds the number of a profile's snapshots, so that the list fits into one
 // object.
 const maxSnapshots = 1000
 
-// newest is the newest snapshot; nil where there is none.
+// newest is the newest snapshot; nil if there is none.
 func (h *head) newest() *entry {
 	if len(h.Snapshots) == 0 {
 		return nil
@@ -56,7 +57,7 @@ func (h *head) find(snapshotID string) (*entry, error) {
 	return &h.Snapshots[i], nil
 }
 
-// may returns a StaleTokenError if somebody with a higher token has written the list.
+// may returns a StaleTokenError if a holder with a higher token has written the list.
 func (h *head) may(token lease.Token) error {
 	if token < h.Token {
 		return &StaleTokenError{ProfileID: h.ProfileID, Token: token, Current: h.Token}
@@ -64,7 +65,7 @@ func (h *head) may(token lease.Token) error {
 	return nil
 }
 
-// decodeHead reads a list and checks that it is the profile's.
+// decodeHead reads a list, and checks that it belongs to the profile.
 func decodeHead(profileID string, raw []byte) (*head, error) {
 	h := &head{}
 	if err := decodeJSON(raw, h); err != nil {
@@ -85,7 +86,7 @@ func decodeHead(profileID string, raw []byte) (*head, error) {
 	return h, nil
 }
 
-// head reads a profile's list; an empty one where there is none.
+// head reads a profile's list; it is empty if there is none.
 func (s *Store) head(ctx context.Context, c *codec, profileID string) (*head, error) {
 	if err := s.checkKey(ctx); err != nil {
 		return nil, err
@@ -108,8 +109,8 @@ func (s *Store) head(ctx context.Context, c *codec, profileID string) (*head, er
 	return h, nil
 }
 
-// putHead replaces the list that was read. The error is ErrOtherVersion if somebody else
-// has replaced it.
+// putHead replaces the list that was read. The error is ErrOtherVersion if somebody else has
+// replaced it.
 func (s *Store) putHead(ctx context.Context, c *codec, h *head) error {
 	raw, err := json.Marshal(h)
 	if err == nil {
@@ -121,8 +122,8 @@ func (s *Store) putHead(ctx context.Context, c *codec, h *head) error {
 	return nil
 }
 
-// doubt has the profile's next snapshot store all that it has, whoever makes it, since damage was
-// found. What cannot be said is found again.
+// doubt makes the profile's next snapshot, whoever makes it, store all its content again,
+// because damage was found. If this cannot be noted, the damage will be found again.
 func (s *Store) doubt(ctx context.Context, c *codec, profileID string) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), doubtTime)
 	defer cancel()
@@ -135,11 +136,11 @@ func (s *Store) doubt(ctx context.Context, c *codec, profileID string) {
 
 const doubtTime = 10 * time.Second
 
-// maxTries is how often a change of the list is tried, where others change it meanwhile.
+// maxTries is how often a change of the list is tried if others change it at the same time.
 const maxTries = 10
 
-// change makes a change of a profile's list, again if somebody else was first. change
-// returns false where there is nothing to do.
+// change makes a change of a profile's list, and tries again if somebody else was first. The
+// function change returns false if there is nothing to do.
 func (s *Store) change(ctx context.Context, c *codec, profileID string, change func(*head) (bool, error)) error {
 	var err error
 	for range maxTries {

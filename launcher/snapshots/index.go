@@ -7,13 +7,13 @@ import (
 	"leasehold/internal/durable"
 )
 
-// index is what this host knows of a profile's files since its last snapshot: by what a
-// file is known again, and its chunks. It saves reading what did not change. It is
-// encrypted as the snapshots are, so nobody else can have written it.
+// index is what this host knows about a profile's files since its last snapshot: how to
+// recognize an unchanged file, and its chunks. It saves reading what did not change. It is
+// encrypted like the snapshots, so nobody else can have written it.
 type index struct {
-	// Snapshot is the one that has all of the chunks.
+	// Snapshot is the snapshot that has all of the chunks.
 	Snapshot string `json:"snapshot_id"`
-	// Files are by their path as a manifest has it.
+	// Files are indexed by their path as it is written in a manifest.
 	Files map[string]indexed `json:"files"`
 }
 
@@ -22,11 +22,11 @@ type indexed struct {
 	Chunks []Chunk `json:"chunks,omitempty"`
 }
 
-// indexName is what an index is encrypted as.
+// indexName is the name under which an index is encrypted.
 const indexName = "index"
 
-// readIndex returns the index of a profile; nil where there is none that can be read:
-// then all files are.
+// readIndex returns the index of a profile; nil if there is none that can be read: then all
+// files are read.
 func (s *Store) readIndex(profileID, path string) *index {
 	stored, err := os.ReadFile(path)
 	if err != nil {

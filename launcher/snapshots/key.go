@@ -26,12 +26,12 @@ const keyPrefix = "LEASEHOLD-PROFILE-KEY-1-"
 // secretSize is how many bytes a key has.
 const secretSize = 32
 
-// Key encrypts all profiles of a store. What each profile is encrypted with is derived
-// from it and the profile's id, so nothing of one profile passes as another's.
+// Key encrypts all profiles of a store. Each profile's own key is derived from it and the
+// profile's id, so nothing of one profile passes for another's.
 type Key struct{ secret [secretSize]byte }
 
-// ReadKey reads a key file, as WriteKey writes it. A file that other users may read is
-// refused. Errors do not repeat what was read.
+// ReadKey reads a key file that WriteKey wrote. It refuses a file that other users may read.
+// Its errors do not repeat what was read.
 func ReadKey(path string) (*Key, error) {
 	content, _, err := privatefile.Read(path)
 	if err != nil {
@@ -44,8 +44,8 @@ func ReadKey(path string) (*Key, error) {
 	return k, nil
 }
 
-// ParseKey reads the content of a key file: one line with the key; empty lines and those
-// that begin with # are skipped.
+// ParseKey reads the content of a key file: one line with the key; empty lines and lines that
+// begin with # are skipped.
 func ParseKey(content []byte) (*Key, error) {
 	want := errors.New("want one line that begins with " + keyPrefix + ", as leasehold profiles keygen writes it")
 	var key *Key
@@ -93,20 +93,20 @@ func WriteKey(path string) (*Key, error) {
 	return k, nil
 }
 
-// derive returns a secret for one purpose, and nothing else.
+// derive returns a secret that is used for one purpose only.
 func (k *Key) derive(purpose string) []byte {
 	secret, err := hkdf.Key(sha256.New, k.secret[:], nil, "leasehold profiles 1: "+purpose, secretSize)
 	if err != nil {
-		panic(err) // only of a length that nobody asks for
+		panic(err) // only for a length that is never used
 	}
 	return secret
 }
 
-// id tells a key from another one, and nothing of the key.
+// id distinguishes a key from others, and reveals nothing about it.
 func (k *Key) id() string { return hex.EncodeToString(k.derive("id of the key")[:8]) }
 
-// codec encrypts one profile. A nonce is random: with one key 2^32 objects may be
-// encrypted, and each profile has a key of its own.
+// codec encrypts one profile. Nonces are random: 2^32 objects may be encrypted with one key,
+// and each profile has a key of its own.
 type codec struct {
 	profile string // folder of the profile's objects
 	seal    cipher.AEAD
@@ -122,7 +122,7 @@ func (k *Key) of(profileID string) *codec {
 		seal, err = cipher.NewGCMWithRandomNonce(block)
 	}
 	if err != nil {
-		panic(err) // only of a key of another length
+		panic(err) // only for a key of another length
 	}
 	return &codec{
 		profile: hex.EncodeToString(k.derive("folder of " + profileID)[:nameSize]), seal: seal,
@@ -133,20 +133,20 @@ func (k *Key) of(profileID string) *codec {
 // nameSize is how many bytes the name of an object has.
 const nameSize = 20
 
-// name is the name of a chunk: a keyed hash of its content, from which nobody learns
-// anything about that.
+// name is the name of a chunk: a keyed hash of its content, which reveals nothing about the
+// content.
 func (c *codec) name(content []byte) string {
 	mac := hmac.New(sha256.New, c.names)
 	mac.Write(content)
 	return hex.EncodeToString(mac.Sum(nil)[:nameSize])
 }
 
-// encrypt encrypts what is stored as something, such as "head" or the name of a chunk.
+// encrypt encrypts an object for its purpose as, such as "head" or the name of a chunk.
 func (c *codec) encrypt(as string, plain []byte) []byte {
 	return c.seal.Seal(nil, nil, plain, []byte(as))
 }
 
-// decrypt opens what encrypt made of the same profile and name. The error is ErrDamaged.
+// decrypt reverses encrypt for the same profile and purpose. The error is ErrDamaged.
 func (c *codec) decrypt(as string, stored []byte) ([]byte, error) {
 	if len(stored) < c.seal.Overhead() {
 		return nil, fmt.Errorf("%w: it was cut off: it has %d bytes", ErrDamaged, len(stored))

@@ -6,21 +6,21 @@ import (
 	"strings"
 )
 
-// What of a user-data-dir is left out of snapshots: what Chrome makes anew by itself, and
-// what belongs to the browser that ran and not to the account. Names are those of the top
-// of the directory, or of the top of a profile inside of it (Default, Profile 1): deeper
-// down a site or an extension chooses names.
+// These parts of a user-data-dir are left out of snapshots: what Chrome makes again by itself,
+// and what belongs to the running browser rather than to the account. The names are those at
+// the top of the directory, or at the top of a profile inside it (Default, Profile 1): deeper
+// down, names are chosen by sites and extensions.
 //
-// What is not named here is kept. TestWhatTheAccountHasSurvives holds both lists to a
+// What is not named here is kept. TestWhatTheAccountHasSurvives checks both lists against a
 // real Chromium.
 var (
 	leftOutOfTop = []string{
-		// Of the process that ran.
+		// Of the running process.
 		"SingletonLock", "SingletonCookie", "SingletonSocket", "DevToolsActivePort", "lockfile", "Crashpad", "Crash Reports",
 		"DeferredBrowserMetrics", "CrashpadMetrics-active.pma", "CrashpadMetrics.pma", "chrome_debug.log",
 		// Caches of compiled shaders.
 		"GPUCache", "ShaderCache", "GrShaderCache", "GraphiteDawnCache", "GPUPersistentCache",
-		// What Chrome downloads for itself, the same for every profile.
+		// What Chrome downloads for itself; it is the same for every profile.
 		"component_crx_cache", "extensions_crx_cache", "Safe Browsing", "OptimizationHints", "optimization_guide_model_store",
 		"OptGuideOnDeviceModel", "OptGuideOnDeviceClassifierModel", "SSLErrorAssistant", "CertificateRevocation", "Subresource Filter",
 		"PKIMetadata", "FirstPartySetsPreloaded", "TrustTokenKeyCommitments", "hyphen-data", "ZxcvbnData", "Crowd Deny",
@@ -29,7 +29,7 @@ var (
 		".leasehold-clone",
 	}
 	leftOutOfProfile = []string{
-		// Caches of what was fetched, and of what was compiled from it.
+		// Caches of fetched content, and of what was compiled from it.
 		"Cache", "Code Cache", "Media Cache", "Application Cache", "Shared Dictionary",
 		"GPUCache", "DawnCache", "DawnGraphiteCache", "DawnWebGPUCache", "ShaderCache", "GPUPersistentCache",
 		// What Chrome downloads for itself.
@@ -37,7 +37,7 @@ var (
 	}
 )
 
-// leftOut tells whether the snapshot leaves out a path of a profile, with all below it.
+// leftOut tells whether the snapshot leaves out a path of a profile, with everything below it.
 func leftOut(p string) bool {
 	dir, name := path.Split(p)
 	dir = strings.TrimSuffix(dir, "/")

@@ -23,17 +23,17 @@ const Format = 1
 type Snapshot struct {
 	ID        string `json:"snapshot_id"`
 	ProfileID string `json:"profile_id"`
-	// Token is that of the session that ended before the snapshot was made.
+	// Token is the token of the session that ended before the snapshot was made.
 	Token      lease.Token `json:"lease_token"`
 	SessionID  string      `json:"session_id"`
 	LauncherID string      `json:"launcher_id"`
-	// ChromeVersion is that of the Chrome that wrote the profile, such as 156.0.8078.79.
+	// ChromeVersion is the version of the Chrome that wrote the profile, such as 156.0.8078.79.
 	ChromeVersion string `json:"chrome_version"`
 	// CreatedAt is for people, and for the age at which a snapshot is removed.
 	CreatedAt time.Time `json:"created_at"`
 	// Previous is the profile's snapshot before this one; empty for the first.
 	Previous string `json:"previous_snapshot_id,omitempty"`
-	// Files is how many files the snapshot has, and Bytes how many bytes they have.
+	// Files is the number of files in the snapshot, and Bytes is their size.
 	Files int    `json:"files"`
 	Bytes uint64 `json:"bytes"`
 	// Stored is how many bytes were sent to the store for it.
@@ -42,25 +42,25 @@ type Snapshot struct {
 	Pins []string `json:"pins,omitempty"`
 }
 
-// Manifest is what a snapshot has in it.
+// Manifest is the content of a snapshot.
 type Manifest struct {
 	Format int `json:"format"`
 	Snapshot
 	// Dirs and Tree are the profile's directories and files, sorted by path.
 	Dirs []string `json:"dirs"`
 	Tree []File   `json:"tree"`
-	// Extras are what the launcher keeps of the profile outside of its directory, by
+	// Extras are files that the launcher keeps about the profile outside its directory, by
 	// name, such as the cookies that Chrome drops when it closes.
 	Extras []File `json:"extras,omitempty"`
 }
 
 // File is one file of a profile.
 type File struct {
-	// Path is relative to the profile, with slashes. Where its bytes are no valid UTF-8 it
-	// is quoted (strconv.Quote), in quotation marks.
+	// Path is relative to the profile, with slashes. If its bytes are not valid UTF-8, it is
+	// quoted (strconv.Quote), in quotation marks.
 	Path string `json:"path"`
-	// Executable tells whether its owner may execute the file. The other rights are the
-	// same for all: only the owner may read and write.
+	// Executable tells whether the owner may execute the file. The other permissions are the
+	// same for all files: only the owner may read and write.
 	Executable bool    `json:"executable,omitempty"`
 	Size       uint64  `json:"size"`
 	Chunks     []Chunk `json:"chunks,omitempty"`
@@ -74,7 +74,7 @@ func (f File) mode() uint32 {
 	return 0o600
 }
 
-// Bounds of a manifest. They are far above what any profile has.
+// Bounds of a manifest. They are far larger than any real profile.
 const (
 	maxManifest  = maxPlain
 	maxPath      = 4096
@@ -93,9 +93,9 @@ func (m Manifest) encode() ([]byte, error) {
 	return raw, nil
 }
 
-// DecodeManifest reads a manifest and checks that it can be one: that every path stays
-// inside of the profile, that sizes agree, and that nothing is there twice. The error is
-// ErrDamaged, or ErrFormat for one of a later version.
+// DecodeManifest reads a manifest and checks that it is valid: every path stays inside the
+// profile, the sizes agree, and nothing occurs twice. The error is ErrDamaged, or ErrFormat for
+// a manifest of a later version.
 func DecodeManifest(raw []byte) (Manifest, error) {
 	var m Manifest
 	if err := decodeJSON(raw, &m); err != nil {
@@ -219,8 +219,8 @@ func isExtra(name string) bool {
 	return name != "" && len(name) <= 64 && strings.Trim(name, "abcdefghijklmnopqrstuvwxyz-") == ""
 }
 
-// pathText is a path as it stands in a manifest. JSON has no bytes that are not UTF-8, and
-// file names may.
+// pathText is a path as it is written in a manifest. JSON cannot hold bytes that are not UTF-8,
+// but file names can.
 func pathText(p string) string {
 	if utf8.ValidString(p) && !strings.HasPrefix(p, `"`) {
 		return p
@@ -228,8 +228,8 @@ func pathText(p string) string {
 	return strconv.Quote(p)
 }
 
-// realPath is the path of a pathText. The error is for one that is not relative, leads
-// out, or could have been written in another way.
+// realPath is the path of a pathText. The error is for one that is not relative, leads outside,
+// or could have been written in another way.
 func realPath(text string) (string, error) {
 	p := text
 	if strings.HasPrefix(text, `"`) {

@@ -5,24 +5,23 @@ import (
 	"errors"
 )
 
-// Objects is where a store keeps its objects. Keys are names of a-z, 0-9 and - with
-// single slashes between. The methods are safe for concurrent use; each is bounded by its
-// context. An object is on disk when Put returns.
+// Objects is where a store keeps its objects. Keys are names of a-z, 0-9 and -, with single
+// slashes between them. The methods are safe for concurrent use, and each is bounded by its
+// context. When Put returns, the object is on disk.
 type Objects interface {
-	// Get returns an object and its version, or ErrNoObject. The version is one that Put
-	// takes.
+	// Get returns an object and its version, or ErrNoObject. The version can be passed to Put.
 	Get(ctx context.Context, key string) (content []byte, version string, err error)
-	// Put writes an object if the one that is there has the version; the empty version
-	// says that there is none. Otherwise it writes nothing and returns ErrOtherVersion.
-	// The server itself compares: of two that write at the same time one is refused.
+	// Put writes an object if the present one has that version; the empty version says that
+	// there is none. Otherwise it writes nothing and returns ErrOtherVersion. The server itself
+	// compares: of two writes at the same time one is refused.
 	Put(ctx context.Context, key string, content []byte, version string) error
 	// Delete removes an object. It is no error if there is none.
 	Delete(ctx context.Context, key string) error
 	// List returns the keys that begin with a prefix, which is empty or ends in a slash,
 	// in any order.
 	List(ctx context.Context, prefix string) ([]string, error)
-	// Folders returns the names of the folders right below a prefix, which ends in a slash, in
-	// any order. It changes nothing.
+	// Folders returns the names of the folders directly below a prefix, which ends in a slash,
+	// in any order. It changes nothing.
 	Folders(ctx context.Context, prefix string) ([]string, error)
 }
 

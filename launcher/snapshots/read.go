@@ -20,29 +20,29 @@ import (
 	"leasehold/internal/foreign"
 )
 
-// Content is a profile as it was at one moment, on this host's disk: what Seal makes a
-// snapshot of. Its files may change again as soon as it was read.
+// Content is a profile as it was at one moment, on this host's disk. Seal makes a snapshot of
+// it. The profile's files may change again as soon as it has been read.
 type Content struct {
 	profileID string
 	dirs      []string
 	files     []readFile
-	// index is what was known of the profile's files before; nil for nothing.
+	// index is what was known of the profile's files before; nil: nothing.
 	index *index
 	// spool is the directory with the copies of files.
 	spool     string
 	indexPath string
 }
 
-// readFile is a file of a Content: one that is as the last snapshot has it, or a copy.
+// readFile is a file of a Content: it is unchanged since the last snapshot, or has a copy.
 type readFile struct {
 	File
 	stat stat
-	// copy is the path of the copy; empty where Chunks are known.
+	// copy is the path of the copy; empty if Chunks are known.
 	copy string
 }
 
-// stat is by what it is seen that a file was not written to. The kernel sets the time of
-// the last change of its inode, and nobody can set it back.
+// stat shows whether a file was written to. The kernel sets the time of the last change of its
+// inode, and nobody can set it back.
 type stat struct {
 	Inode    uint64 `json:"inode"`
 	Size     int64  `json:"size"`
@@ -57,11 +57,11 @@ func statOf(fi fs.FileInfo) stat {
 
 // ReadOptions say where Read keeps what it needs.
 type ReadOptions struct {
-	// Spool is a directory of this launcher's own, on whose disk copies of the files that
-	// changed are kept until Close. What is in it means nothing after a restart.
+	// Spool is a directory of this launcher's own. Copies of the changed files are kept on its
+	// disk until Close. After a restart its content is worthless.
 	Spool string
-	// Index is the file in which Seal keeps by what the profile's files are known again, so
-	// that the next Read and Seal look at those alone that changed.
+	// Index is the file in which Seal keeps how to recognize the profile's unchanged files, so
+	// that the next Read and Seal only look at those that changed.
 	Index string
 	// KeepFree is how many bytes have to stay free on the disk of the spool.
 	KeepFree uint64
@@ -75,9 +75,9 @@ type seen struct {
 	stat stat
 }
 
-// Read reads the profile in dir, which nobody may use until it returns. The error is
-// ErrChanged if somebody did. ctx ends as soon as somebody is about to. The caller calls
-// Close when it has no need of it any more.
+// Read reads the profile in dir, which nobody may use until it returns. The error is ErrChanged
+// if somebody did. ctx is ended as soon as somebody is about to use it. The caller calls Close
+// when it no longer needs the content.
 func (s *Store) Read(ctx context.Context, profileID, dir string, o ReadOptions) (_ *Content, err error) {
 	fail := func(err error) error { return fmt.Errorf("profile %s: reading %s: %w", profileID, dir, err) }
 	before, err := look(ctx, dir)
@@ -130,13 +130,13 @@ func (s *Store) Read(ctx context.Context, profileID, dir string, o ReadOptions) 
 	if !slices.Equal(before, after) {
 		return nil, fail(ErrChanged)
 	}
-	if err := context.Cause(ctx); err != nil { // somebody is about to use it: was it in time?
+	if err := context.Cause(ctx); err != nil { // somebody is about to use it: was the reading finished in time?
 		return nil, fail(err)
 	}
 	return r, nil
 }
 
-// room returns an error if the copies that are to be made do not fit into the spool.
+// room returns an error if the copies to be made do not fit into the spool.
 func (r *Content) room(files []seen, keep uint64) error {
 	var need uint64
 	for _, e := range files {
@@ -155,8 +155,8 @@ func (r *Content) room(files []seen, keep uint64) error {
 // Close removes the copies.
 func (r *Content) Close() error { return os.RemoveAll(r.spool) }
 
-// look walks through a profile, and returns what is to be in its snapshot, by path. It
-// refuses links and devices: Chrome makes none but its own locks.
+// look walks through a profile, and returns what belongs in its snapshot, by path. It refuses
+// links and devices: Chrome makes none except its own locks.
 func look(ctx context.Context, dir string) ([]seen, error) {
 	var all []seen
 	err := filepath.WalkDir(dir, func(p string, d fs.DirEntry, err error) error {
@@ -201,8 +201,8 @@ func look(ctx context.Context, dir string) ([]seen, error) {
 	return all, err
 }
 
-// copyOut copies a file out of the profile. On a file system that can, the two share their
-// blocks until one is written to.
+// copyOut copies a file out of the profile. If the file system can do it, the two share their
+// blocks until one of them is written to.
 func copyOut(source *foreign.Dir, e seen, to string) (err error) {
 	in, err := source.File(e.path, os.O_RDONLY)
 	if errors.Is(err, fs.ErrNotExist) {

@@ -11,18 +11,18 @@ import (
 	"leasehold/lease"
 )
 
-// Retention says which snapshots of a profile stay.
+// Retention says which snapshots of a profile are kept.
 type Retention struct {
-	// Keep is how many of the newest stay; zero: all.
+	// Keep is how many of the newest are kept; zero: all.
 	Keep int
-	// KeepFor is how old a snapshot may become; zero: as old as it likes.
+	// KeepFor is the greatest age of a snapshot; zero: no limit.
 	KeepFor time.Duration
-	// Also are the ids of others that stay, such as the one that the profile's record
-	// names.
+	// Also are the ids of further snapshots that are kept, such as the one that the profile's
+	// record names.
 	Also []string
 }
 
-// stays tells whether a snapshot stays. newer is how many are newer.
+// stays tells whether a snapshot is kept. newer is how many are newer.
 func (r Retention) stays(s Snapshot, newer int, now time.Time) bool {
 	switch {
 	case newer == 0, len(s.Pins) > 0, slices.Contains(r.Also, s.ID):
@@ -33,10 +33,10 @@ func (r Retention) stays(s Snapshot, newer int, now time.Time) bool {
 	return r.KeepFor == 0 || now.Sub(s.CreatedAt) <= r.KeepFor
 }
 
-// Retain removes the snapshots that need not stay, never the newest and never one with a
-// pin, and then what no snapshot has any more. token is that of the caller, who is the
-// last holder of the profile: the error is a StaleTokenError if there is a later one, and
-// nothing was removed. It returns the ids of what was removed.
+// Retain removes the snapshots that need not be kept, never the newest and never one with a
+// pin, and then the chunks that no snapshot has any more. token is the caller's: it is the last
+// holder of the profile. If there is a later one, the error is a StaleTokenError, and nothing
+// was removed. Retain returns the ids of the snapshots that it removed.
 func (s *Store) Retain(ctx context.Context, profileID string, token lease.Token, r Retention, now time.Time) (removed []string, err error) {
 	c := s.key.of(profileID)
 	err = s.change(ctx, c, profileID, func(h *head) (bool, error) {
@@ -52,7 +52,8 @@ func (s *Store) Retain(ctx context.Context, profileID string, token lease.Token,
 				removed = append(removed, e.ID)
 			}
 		}
-		// With the token, what is collected below is nobody's who seals later.
+		// After the list is written with the token, nothing that is collected below can belong
+		// to a later seal.
 		h.Snapshots, h.Token = stay, token
 		return len(removed) > 0, nil
 	})
@@ -65,8 +66,8 @@ func (s *Store) Retain(ctx context.Context, profileID string, token lease.Token,
 	return removed, nil
 }
 
-// Collect removes what no snapshot of a profile has: what removed ones had, and what
-// attempts left that were not completed. token is as in Retain.
+// Collect removes the chunks that no snapshot of a profile has: those of removed snapshots, and
+// those of attempts that were not completed. token is as in Retain.
 func (s *Store) Collect(ctx context.Context, profileID string, token lease.Token) error {
 	c := s.key.of(profileID)
 	err := s.Raise(ctx, profileID, token)
@@ -80,14 +81,13 @@ func (s *Store) Collect(ctx context.Context, profileID string, token lease.Token
 }
 
 // collect deletes chunks that no snapshot of the list names. The list has the token, or a
-// higher one. That is safe beside others:
+// higher one. This is safe beside others:
 //
-//   - One with a lower token stores chunks that may be deleted here, and its list is
-//     refused.
-//   - One with a higher token stores chunks in the folder of that token, which stays. Of
-//     older chunks it uses only those of snapshots that are in the list, and if the list
-//     that it read had one that is removed by now, its own is refused.
-//   - There is one with this token, and it does one thing at a time.
+//   - A holder with a lower token stores chunks that may be deleted here, but its list is refused.
+//   - A holder with a higher token stores chunks in the folder of that token, which is not
+//     touched. Of older chunks it uses only those of snapshots in the list; if the list that it
+//     read had a snapshot that is removed by now, its own list is refused.
+//   - The holder with this token does one thing at a time.
 func (s *Store) collect(ctx context.Context, c *codec, profileID string, token lease.Token) error {
 	keys, err := s.objects.List(ctx, c.chunksKey())
 	if err != nil {
@@ -101,7 +101,7 @@ func (s *Store) collect(ctx context.Context, c *codec, profileID string, token l
 	read := map[string][]byte{}
 	for _, e := range h.Snapshots {
 		m, err := s.manifest(ctx, c, &e, read)
-		if err != nil { // what it has is not known: nothing is deleted
+		if err != nil { // its chunks are not known, so nothing is deleted
 			return err
 		}
 		for _, chunk := range append(chunksOf(m), e.Manifest...) {
@@ -119,7 +119,7 @@ func (s *Store) collect(ctx context.Context, c *codec, profileID string, token l
 	return nil
 }
 
-// ofToken tells whether a chunk's key is in the folder of a token up to this one.
+// ofToken tells whether a chunk's key is in the folder of this token or of a lower one.
 func ofToken(key string, token lease.Token) bool {
 	folder, name, ok := strings.Cut(key, "/")
 	n, err := strconv.ParseUint(folder, 16, 64)

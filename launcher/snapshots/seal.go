@@ -18,27 +18,26 @@ import (
 	"leasehold/lease"
 )
 
-// About is what is known of a snapshot that is made.
+// About is what is known about a snapshot that is being made.
 type About struct {
-	// Token is that of the session that ended.
+	// Token is the token of the session that ended.
 	Token         lease.Token
 	SessionID     string
 	LauncherID    string
 	ChromeVersion string
 	CreatedAt     time.Time
-	// Extras are kept with the profile: small files that are not in its directory, by
-	// name.
+	// Extras are kept with the profile: small files that are not in its directory, by name.
 	Extras map[string][]byte
 }
 
 // parallel is how many objects are read or written at a time.
 const parallel = 8
 
-// Seal makes a snapshot of what was read. When it returns, the snapshot exists: what is
-// new in it was stored, synced and read back, what it shares with the one before is there,
-// and the profile's list names it. The error is a StaleTokenError if somebody with a
-// higher token was first: nothing was changed then. Seal may be called again for a Content
-// after an error.
+// Seal makes a snapshot of the content. When it returns nil, the snapshot exists: its new
+// chunks were stored, synced and read back, the chunks that it shares with the snapshot before
+// are there, and the profile's list names it. If a holder with a higher token was first, the
+// error is a StaleTokenError, and nothing was changed. After an error Seal may be called again
+// for the same Content.
 func (s *Store) Seal(ctx context.Context, r *Content, about About) (Snapshot, error) {
 	var err error
 	for range maxTries {
@@ -58,8 +57,8 @@ type sealing struct {
 	s     *Store
 	c     *codec
 	token lease.Token
-	// known are chunks that a snapshot of the list has, by name; and sent are those that
-	// this attempt stored.
+	// known are chunks that some snapshot of the list has, by name; sent are those that this
+	// attempt stored.
 	known, sent map[string]Chunk
 	stored      uint64
 	work        *errgroup.Group
@@ -130,7 +129,7 @@ func (s *Store) seal(ctx context.Context, r *Content, about About) (*Snapshot, e
 	}
 	if r.indexPath != "" {
 		if err := s.writeIndex(r.profileID, r.indexPath, r.indexOf(m)); err != nil {
-			// Without it the next snapshot reads all files.
+			// Without the index the next snapshot reads all files.
 			_ = os.Remove(r.indexPath)
 		}
 	}
@@ -146,9 +145,9 @@ func chunksOf(m Manifest) []Chunk {
 	return all
 }
 
-// knownChunks are chunks that a snapshot of the list has: those of the newest one, and of
-// the one that the index is of. What no snapshot of the list has may be collected at any
-// time, whether it is there now or not.
+// knownChunks are chunks that some snapshot of the list has: those of the newest one, and those
+// of the one to which the index belongs. A chunk that no snapshot of the list has may be
+// collected at any time, whether or not it is there now.
 func (s *Store) knownChunks(ctx context.Context, c *codec, h *head, i *index) (map[string]Chunk, error) {
 	known := map[string]Chunk{}
 	last := h.newest()
@@ -172,7 +171,7 @@ func (s *Store) knownChunks(ctx context.Context, c *codec, h *head, i *index) (m
 	}
 	m, err := s.manifest(ctx, c, last, nil)
 	if errors.Is(err, ErrDamaged) || errors.Is(err, ErrIncomplete) {
-		return known, nil // the new snapshot stores all that it has
+		return known, nil // the new snapshot stores all its content
 	}
 	if err != nil {
 		return nil, err
@@ -183,7 +182,8 @@ func (s *Store) knownChunks(ctx context.Context, c *codec, h *head, i *index) (m
 	return known, nil
 }
 
-// files takes the files that were read into the manifest, and stores what is new of them.
+// files adds the files that were read to the manifest, and stores those of their chunks that
+// are new.
 func (w *sealing) files(r *Content, m *Manifest) error {
 	for _, f := range r.files {
 		if f.copy != "" {
@@ -211,7 +211,7 @@ func (w *sealing) files(r *Content, m *Manifest) error {
 // errStaleIndex says that the store has other snapshots than this host knows of.
 var errStaleIndex = fmt.Errorf("%w: the snapshot that unchanged files were taken from is gone; all files have to be read", ErrStale)
 
-// store cuts a stream into chunks, and has those sent that no snapshot has yet.
+// store cuts a stream into chunks, and sends those that no snapshot has yet.
 func (w *sealing) store(in io.Reader) ([]Chunk, error) {
 	var chunks []Chunk
 	err := split(in, w.c.cuts, func(piece []byte) error {
@@ -245,8 +245,8 @@ func (w *sealing) manifest(m Manifest) ([]Chunk, error) {
 	return w.store(bytes.NewReader(raw))
 }
 
-// put writes a chunk. Where an attempt before this one has left it, the one that is there
-// is taken, unless it is damaged.
+// put writes a chunk. If an earlier attempt has left the chunk there, that one is used, unless
+// it is damaged.
 func (w *sealing) put(chunk Chunk, stored []byte) error {
 	key := w.c.chunkKey(chunk)
 	err := w.s.objects.Put(w.ctx, key, stored, "")
@@ -262,8 +262,8 @@ func (w *sealing) put(chunk Chunk, stored []byte) error {
 	return w.s.objects.Put(w.ctx, key, stored, "")
 }
 
-// forgetMissing takes chunks out of the known ones that are not in the store any more, so
-// that they are stored again; with all, it takes out all.
+// forgetMissing removes from the known chunks those that are no longer in the store, so that
+// they are stored again; with all, it removes all of them.
 func (w *sealing) forgetMissing(ctx context.Context, all bool) error {
 	if all {
 		clear(w.known)
@@ -297,7 +297,7 @@ func (w *sealing) verify(ctx context.Context) error {
 	return nil
 }
 
-// indexOf is the index after the snapshot.
+// indexOf is the index for use after the snapshot.
 func (r *Content) indexOf(m Manifest) index {
 	i := index{Snapshot: m.ID, Files: make(map[string]indexed, len(m.Tree))}
 	for n, f := range m.Tree {
@@ -306,7 +306,7 @@ func (r *Content) indexOf(m Manifest) index {
 	return i
 }
 
-// SweepSpool removes what an earlier process left in a spool.
+// SweepSpool removes what an earlier process has left in a spool.
 func SweepSpool(spool string) error {
 	left, err := filepath.Glob(filepath.Join(spool, "reading-*"))
 	for _, path := range left {

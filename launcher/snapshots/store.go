@@ -1,18 +1,18 @@
 // Package snapshots keeps sealed copies of profiles at rest in a store that several hosts
 // share, so that a profile can go on elsewhere when its host is gone.
 //
-// A profile is read while nobody uses it (Read), and then sealed (Seal): its files are cut
-// into chunks by their content; what the store does not have yet is compressed, encrypted
-// and sent; and at last one conditional write of the profile's list makes the snapshot
-// exist. The list carries the highest fencing token with which it was written, and a
-// holder with a lower one is refused: by the rule if it reads the list in time, and by the
-// store if it does not.
+// A profile is read while nobody uses it (Read), and then sealed (Seal): its files are cut into
+// chunks by their content; the chunks that the store does not have yet are compressed,
+// encrypted and sent; and finally one conditional write of the profile's list makes the
+// snapshot exist. The list carries the highest fencing token with which it was written, and a
+// holder with a lower token is refused: by Seal itself if it reads the list in time, and
+// otherwise by the store's conditional write.
 //
-// Everything is encrypted and authenticated with a key that is derived from the store's
-// key and the profile's id. The store learns how many profiles and chunks there are, how
-// large the chunks are when compressed, the tokens, and when something is written. It can
-// withhold, or show an older list. It can change nothing, nor give one profile's content
-// for another's.
+// Everything is encrypted and authenticated with a key that is derived from the store's key and
+// the profile's id. The store learns how many profiles and chunks there are, how large the
+// chunks are when compressed, the tokens, and when something is written. It can withhold data,
+// or show an older list. It cannot change anything, nor pass one profile's content off as
+// another's.
 package snapshots
 
 import (
@@ -29,23 +29,23 @@ import (
 	"leasehold/lease"
 )
 
-// Errors that callers tell apart.
+// Errors that callers distinguish.
 var (
 	// ErrNoSnapshot says that the profile has no such snapshot, or none at all.
 	ErrNoSnapshot = errors.New("there is no such snapshot")
-	// ErrNoStore says that there is no profile store at the place.
+	// ErrNoStore says that there is no profile store at that place.
 	ErrNoStore = errors.New("there is none at this place")
 	// ErrWrongKey says that the store was written with another key.
 	ErrWrongKey = errors.New("the key is not the one that the profile store was made with")
 	// ErrDamaged says that what is stored is not what was stored: it was changed, cut off,
 	// or taken from another profile.
 	ErrDamaged = errors.New("the profile store is damaged")
-	// ErrFormat says that a later version wrote it.
+	// ErrFormat says that a later version of leasehold wrote it.
 	ErrFormat = errors.New("a later version of leasehold wrote this")
-	// ErrChanged says that the profile was written to while it was being read, so that
-	// no snapshot can be made.
+	// ErrChanged says that the profile was written to while it was being read, so that no
+	// snapshot can be made.
 	ErrChanged = errors.New("the profile changed while it was read")
-	// ErrStale says that what this host knows of the last snapshot is not true any more: the
+	// ErrStale says that what this host knows about the last snapshot is no longer true: the
 	// next Read reads all files.
 	ErrStale = errors.New("what was known of the last snapshot is out of date")
 	// ErrIncomplete says that the list names a chunk that is not there.
@@ -75,31 +75,30 @@ func (e *NewerChromeError) Error() string {
 		e.SnapshotID, e.Their, e.Ours)
 }
 
-// Store keeps snapshots. Its methods are safe for concurrent use, also by several
-// launchers.
+// Store keeps snapshots. Its methods are safe for concurrent use, even by several launchers.
 type Store struct {
 	objects Objects
 	key     *Key
 
 	mu  sync.Mutex
-	fit bool // the key is the store's
+	fit bool // the key was checked and is the store's
 }
 
-// New returns the store whose objects are encrypted with a key. It asks nothing; Check
-// does.
+// New returns the store whose objects are encrypted with the key. It does not access the store;
+// Check does.
 func New(objects Objects, key *Key) *Store { return &Store{objects: objects, key: key} }
 
-// formatKey is the object that tells how a store is written, and with which key.
+// formatKey is the object that says how the store is written, and with which key.
 const formatKey = "leasehold-profiles"
 
-// format is its content.
+// format is the content of that object.
 type format struct {
 	Format int    `json:"format"`
 	KeyID  string `json:"key_id"`
 }
 
-// Check finds out whether snapshots can be stored and read: it writes the first object of
-// an empty store. The error is ErrWrongKey or ErrFormat for a store that is another's.
+// Check finds out whether snapshots can be stored and read. In an empty store it writes the
+// first object. The error is ErrWrongKey or ErrFormat if the store belongs to somebody else.
 func (s *Store) Check(ctx context.Context) error {
 	stored, _, err := s.objects.Get(ctx, formatKey)
 	if errors.Is(err, ErrNoObject) {
@@ -115,7 +114,7 @@ func (s *Store) Check(ctx context.Context) error {
 }
 
 // CheckThere is Check for a store that is only read: it writes nothing. The error is ErrNoStore
-// where there is none.
+// if there is no store.
 func (s *Store) CheckThere(ctx context.Context) error {
 	stored, _, err := s.objects.Get(ctx, formatKey)
 	if errors.Is(err, ErrNoObject) {
@@ -124,8 +123,8 @@ func (s *Store) CheckThere(ctx context.Context) error {
 	return s.checkFormat(stored, err)
 }
 
-// checkFormat is what the first object of a store says of it, or the error with which that was
-// read.
+// checkFormat returns what the first object of a store says about it, or the error with which
+// it was read.
 func (s *Store) checkFormat(stored []byte, err error) error {
 	if err != nil {
 		return fmt.Errorf("profile store: %w", err)
@@ -145,7 +144,7 @@ func (s *Store) checkFormat(stored []byte, err error) error {
 	return nil
 }
 
-// checkKey is Check, once. Without it a wrong key would find an empty store.
+// checkKey makes Check once. Without it, a store would look empty under a wrong key.
 func (s *Store) checkKey(ctx context.Context) error {
 	s.mu.Lock()
 	fit := s.fit
@@ -181,7 +180,7 @@ func (s *Store) Newest(ctx context.Context, profileID string) (Snapshot, error) 
 	return list[0], nil
 }
 
-// Manifest returns what a snapshot has in it.
+// Manifest returns the content of a snapshot.
 func (s *Store) Manifest(ctx context.Context, profileID, snapshotID string) (Manifest, error) {
 	c := s.key.of(profileID)
 	h, err := s.head(ctx, c, profileID)
@@ -196,7 +195,7 @@ func (s *Store) Manifest(ctx context.Context, profileID, snapshotID string) (Man
 }
 
 // manifest reads the manifest of a snapshot of the list. read has chunks that were read
-// already, and gets those that are; nil for none.
+// already, and gets those that are read now; it may be nil.
 func (s *Store) manifest(ctx context.Context, c *codec, e *entry, read map[string][]byte) (Manifest, error) {
 	fail := func(err error) (Manifest, error) {
 		return Manifest{}, fmt.Errorf("profile %s: snapshot %s: %w", e.ProfileID, e.ID, err)
@@ -224,7 +223,7 @@ func (s *Store) manifest(ctx context.Context, c *codec, e *entry, read map[strin
 	if err != nil {
 		return fail(err)
 	}
-	m.Snapshot = e.Snapshot // which has the pins, and what was stored
+	m.Snapshot = e.Snapshot // the list's entry has the pins, and the number of bytes stored
 	return m, nil
 }
 
@@ -243,8 +242,8 @@ func (s *Store) chunk(ctx context.Context, c *codec, chunk Chunk) ([]byte, error
 	return stored, nil
 }
 
-// Raise says that the profile is held with a token now: a snapshot of a holder with a lower
-// one is refused from here on, also before the new holder has made one. It is a
+// Raise says that the profile is now held with this token: from now on a snapshot of a holder
+// with a lower one is refused, even before the new holder has made one. The error is a
 // StaleTokenError if a later holder was first.
 func (s *Store) Raise(ctx context.Context, profileID string, token lease.Token) error {
 	return s.change(ctx, s.key.of(profileID), profileID, func(h *head) (bool, error) {
@@ -256,7 +255,7 @@ func (s *Store) Raise(ctx context.Context, profileID string, token lease.Token) 
 	})
 }
 
-// maxPins is how many reasons a snapshot may be kept for.
+// maxPins is the most reasons for which a snapshot may be kept.
 const maxPins = 16
 
 // Pin keeps a snapshot for a reason, such as the name of a review, until Unpin.
@@ -289,9 +288,9 @@ func (s *Store) Unpin(ctx context.Context, profileID, snapshotID, reason string)
 	})
 }
 
-// CheckChrome returns a NewerChromeError if a snapshot was made by a Chrome whose major
-// version is above that of ours, such as 156.0.8078.79. A version that cannot be read is
-// no reason to refuse.
+// CheckChrome returns a NewerChromeError if a snapshot was made by a Chrome with a higher major
+// version than ours, which is a version such as 156.0.8078.79. A version that cannot be parsed
+// is no reason to refuse.
 func CheckChrome(of Snapshot, ours string) error {
 	their, here := major(of.ChromeVersion), major(ours)
 	if here != 0 && cmp.Compare(their, here) > 0 {
@@ -300,7 +299,7 @@ func CheckChrome(of Snapshot, ours string) error {
 	return nil
 }
 
-// major is the first number of a version; 0 where there is none.
+// major is the first number of a version; 0 if there is none.
 func major(version string) int {
 	first, _, _ := strings.Cut(version, ".")
 	n, err := strconv.Atoi(first)

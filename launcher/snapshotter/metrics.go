@@ -10,11 +10,11 @@ import (
 	"leasehold/lease"
 )
 
-// How an attempt at a snapshot ended, in the words of metrics.
+// How an attempt at a snapshot ended, as metrics name it.
 const (
 	resultMade      = "made"
 	resultAbandoned = "abandoned" // the profile was wanted
-	resultRefused   = "refused"   // somebody with a higher token was first
+	resultRefused   = "refused"   // a holder with a higher token was first
 	resultFailed    = "failed"
 )
 
@@ -46,8 +46,8 @@ func newMetrics(s *Snapshotter, r prometheus.Registerer) metrics {
 	return m
 }
 
-// waiting is how long the profile waits for a snapshot that has waited the longest. One that
-// nobody used yet does not tell since when it is there.
+// waiting is how long the profile that has waited longest has been waiting for a snapshot. A
+// profile that was never used does not say since when it exists, and is not counted.
 func waiting(known []lease.Record, due func(lease.Record) bool, now time.Time) time.Duration {
 	var longest time.Duration
 	for _, r := range known {

@@ -1,11 +1,11 @@
-// Package snapshotter makes snapshots of the profiles whose home this launcher is: after
-// each session that ended in order, and of one that nobody used yet, in the background, under
-// the token that the profile has.
+// Package snapshotter makes snapshots of the profiles whose home this launcher is: after each
+// session that ended in order, and of profiles that nobody has used yet. It works in the
+// background, under the token that the profile has.
 //
-// Nothing waits for it. A profile is read while it is vacant; whoever wants it meanwhile
-// has it at once, and what was read is thrown away, since Chrome may have begun to write.
-// What could not be done is done later: when the profile is vacant again, or at the next
-// look at all profiles.
+// Nothing waits for it. It reads a profile while the profile is vacant. A request for the
+// profile meanwhile gets it at once, and what was read is thrown away, since Chrome may have
+// begun to write. What could not be done is done later: when the profile is vacant again, or at
+// the next look at all profiles.
 package snapshotter
 
 import (
@@ -55,7 +55,7 @@ type Options struct {
 const (
 	// atOnce is how many profiles are read and sealed at a time.
 	atOnce = 4
-	// sealTimeout bounds one seal, with a first upload over a slow line.
+	// sealTimeout bounds one seal, even a first upload over a slow line.
 	sealTimeout = 30 * time.Minute
 	askTimeout  = 30 * time.Second
 	// lookEvery is the time between two looks at all profiles.
@@ -73,11 +73,11 @@ type Snapshotter struct {
 	wake    chan struct{}    // has room for one
 	idle    chan struct{}    // closed and replaced when a task is over
 	failed  map[string]failure
-	// tidy are the profiles of which the store has nothing that no snapshot has.
+	// tidy are the profiles of which the store has no chunk that no snapshot uses.
 	tidy map[string]bool
 }
 
-// task is what is to be done for a profile.
+// task is what has to be done for a profile.
 type task struct {
 	running bool
 	again   bool // it became vacant again while it ran
@@ -89,8 +89,7 @@ type failure struct {
 	retry time.Time // when it is tried again at the earliest
 }
 
-// New returns a snapshotter; Run does the work. It removes what an earlier process has
-// left.
+// New returns a snapshotter; Run does the work. New removes what an earlier process has left.
 func New(o Options) (*Snapshotter, error) {
 	s := &Snapshotter{
 		o: o, places: make(chan struct{}, atOnce), pending: map[string]*task{}, wake: make(chan struct{}, 1), idle: make(chan struct{}),
@@ -113,11 +112,11 @@ func (s *Snapshotter) index(profile string) string {
 func (s *Snapshotter) Vacated(profile string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	delete(s.failed, profile) // it has changed: what failed may not fail again
+	delete(s.failed, profile) // it has changed, so what failed before may succeed now
 	s.want(profile)
 }
 
-// want has a profile looked at. The caller holds s.mu.
+// want arranges that a profile is looked at. The caller holds s.mu.
 func (s *Snapshotter) want(profile string) {
 	if t := s.pending[profile]; t != nil {
 		t.again = t.running
@@ -149,7 +148,8 @@ func (s *Snapshotter) Run(ctx context.Context) {
 	}
 }
 
-// lookAtAll has all profiles looked at whose snapshot is not of what they are now.
+// lookAtAll arranges that all profiles are looked at that have changed since their last
+// snapshot.
 func (s *Snapshotter) lookAtAll() {
 	now := time.Now()
 	for _, r := range s.o.Known() {
@@ -164,7 +164,7 @@ func (s *Snapshotter) lookAtAll() {
 	}
 }
 
-// due tells whether a snapshot is to be made of a profile.
+// due tells whether a snapshot has to be made of a profile.
 func (s *Snapshotter) due(r lease.Record) bool {
 	return r.Home == s.o.LauncherID && r.AtRest() && !r.HasSnapshot()
 }
@@ -180,7 +180,7 @@ func (s *Snapshotter) start(ctx context.Context, work *sync.WaitGroup) {
 		select {
 		case s.places <- struct{}{}:
 		default:
-			return // whoever is done wakes Run
+			return // a task that ends wakes Run
 		}
 		t.running = true
 		work.Go(func() {
@@ -191,7 +191,7 @@ func (s *Snapshotter) start(ctx context.Context, work *sync.WaitGroup) {
 	}
 }
 
-// over takes note that a task is over.
+// over notes that a task is over.
 func (s *Snapshotter) over(ctx context.Context, profile string, t *task, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -218,7 +218,7 @@ func (s *Snapshotter) over(ctx context.Context, profile string, t *task, err err
 	}
 }
 
-// Drain waits until everything that waits was done, or ctx ends.
+// Drain waits until all waiting tasks are done, or ctx ends.
 func (s *Snapshotter) Drain(ctx context.Context) error {
 	for {
 		s.mu.Lock()
@@ -235,13 +235,13 @@ func (s *Snapshotter) Drain(ctx context.Context) error {
 	}
 }
 
-// make makes a snapshot of a profile, where one is due. No error says that there is
-// nothing more to be done now.
+// make makes a snapshot of a profile, if one is due. If it returns no error, nothing more has
+// to be done now.
 func (s *Snapshotter) make(ctx context.Context, profile string) error {
-	if s.o.Slots.Find(profile) != nil { // it is at work, or its browser is warm: its end is told
+	if s.o.Slots.Find(profile) != nil { // its slot is occupied, or its browser is warm: Vacated reports the end of that
 		return nil
 	}
-	// This is asked first, since many profiles may be made ahead of their use.
+	// This is checked first, since many profiles may be made ahead of their use.
 	if s.empty(profile) {
 		return nil
 	}
@@ -266,7 +266,7 @@ func (s *Snapshotter) make(ctx context.Context, profile string) error {
 	made, err := s.seal(ctx, content, about)
 	if err = errors.Join(err, content.Close()); err != nil {
 		s.setTidy(profile, false)
-		if errors.Is(err, snapshots.ErrStale) { // all files are read at the next try, which is at once
+		if errors.Is(err, snapshots.ErrStale) { // the next attempt, which comes at once, reads all files
 			s.Vacated(profile)
 			return nil
 		}
@@ -288,7 +288,7 @@ func (s *Snapshotter) make(ctx context.Context, profile string) error {
 	return s.retain(ctx, r, made)
 }
 
-// empty tells whether the profile's directory has nothing in it that could be lost.
+// empty tells whether the profile's directory contains nothing that could be lost.
 func (s *Snapshotter) empty(profile string) bool {
 	path, err := s.o.Root.Path(profile)
 	if err != nil {
@@ -308,13 +308,13 @@ func (s *Snapshotter) record(ctx context.Context, profile string) (lease.Record,
 	return e.Record, err
 }
 
-// read reads a vacant profile; nil where it is not in a state of which a snapshot is made.
-// The error is slots.ErrWanted if somebody wanted it meanwhile.
+// read reads a vacant profile; nil if it is not in a state of which snapshots are made. The
+// error is slots.ErrWanted if somebody wanted the profile meanwhile.
 func (s *Snapshotter) read(ctx context.Context, r lease.Record) (_ *snapshots.Content, about snapshots.About, err error) {
 	ctx, done := s.o.Slots.WhileVacant(ctx, r.ProfileID)
 	defer done()
 	defer func() {
-		// What was found while somebody has the profile is no failure of the snapshot.
+		// An error found while somebody else has the profile is not a failure of the snapshot.
 		if err != nil && errors.Is(context.Cause(ctx), slots.ErrWanted) {
 			err = slots.ErrWanted
 		}
@@ -329,12 +329,12 @@ func (s *Snapshotter) read(ctx context.Context, r lease.Record) (_ *snapshots.Co
 	var departed *profiledir.DepartedError
 	var arriving *profiledir.ArrivingError
 	if errors.As(err, &departed) || errors.As(err, &arriving) {
-		return nil, about, nil // it is not what the profile has
+		return nil, about, nil // this is not the profile's present state
 	}
 	if err != nil {
 		return nil, about, err
 	}
-	// What was read of the record may be older than a session that began and is over again.
+	// The record that was read may be older than a session that has begun and ended meanwhile.
 	now, err := s.record(ctx, r.ProfileID)
 	if cause := context.Cause(ctx); cause != nil {
 		return nil, about, cause
@@ -343,7 +343,7 @@ func (s *Snapshotter) read(ctx context.Context, r lease.Record) (_ *snapshots.Co
 		return nil, about, err
 	}
 	if now.Token != r.Token || !s.due(now) {
-		return nil, about, nil // it became vacant, so it is looked at again
+		return nil, about, nil // it became vacant, so it will be looked at again
 	}
 	if user, err := profiledir.FindUser(path); err != nil || user != nil {
 		if err == nil {
@@ -368,14 +368,15 @@ func (s *Snapshotter) read(ctx context.Context, r lease.Record) (_ *snapshots.Co
 	if err != nil {
 		return nil, about, err
 	}
-	// The cookies were read before: whoever wanted the profile since may have changed them.
+	// The cookies were read before this: whoever wanted the profile since may have changed
+	// them.
 	if cause := context.Cause(ctx); cause != nil {
 		return nil, about, errors.Join(cause, content.Close())
 	}
 	return content, about, nil
 }
 
-// chromeOf is the version of the Chrome that had the profile last, as it says itself.
+// chromeOf is the version of the Chrome that last used the profile, as that Chrome noted it.
 func (s *Snapshotter) chromeOf(path string) string {
 	dir, err := foreign.Open(path)
 	if err != nil {
@@ -400,12 +401,13 @@ func (s *Snapshotter) seal(ctx context.Context, content *snapshots.Content, abou
 	return s.o.Snapshots.Seal(ctx, content, about)
 }
 
-// name has the profile's record name the snapshot, if it has the snapshot's token still.
+// name makes the profile's record name the snapshot, if the record still has the snapshot's
+// token.
 func (s *Snapshotter) name(ctx context.Context, made snapshots.Snapshot) error {
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
 	e, err := lease.Change(ctx, s.o.Leases, made.ProfileID, func(e lease.Entry) (lease.Record, error) {
-		if _, err := s.o.Root.Path(made.ProfileID); err != nil { // after the record was read, which forgets the snapshot next
+		if _, err := s.o.Root.Path(made.ProfileID); err != nil { // checked after the record was read: whoever removes the directory changes the record after that
 			return e.Record, err
 		}
 		return e.Record.Snapshotted(made.ID, made.Token)
@@ -432,8 +434,8 @@ func (s *Snapshotter) name(ctx context.Context, made snapshots.Snapshot) error {
 	return nil
 }
 
-// keep puts the record into the copy that the home keeps. It takes the profile for as long
-// as that takes; where somebody else has it, the next grant keeps the record.
+// keep puts the record into the copy that the home keeps. It occupies the profile for as long
+// as that takes; if somebody else has the profile, the next grant keeps the record.
 func (s *Snapshotter) keep(r lease.Record) {
 	slot := s.o.Slots.OccupyVacant(r.ProfileID)
 	if slot == nil {
@@ -450,9 +452,9 @@ func (s *Snapshotter) keep(r lease.Record) {
 	}
 }
 
-// retain removes snapshots that need not stay. While a profile is being decided about, or is
-// asked for by another launcher, all stay: any of them may be the one that is wanted. The next
-// snapshot's end comes here again.
+// retain removes snapshots that need not be kept. While a profile is being decided about, or
+// another launcher asks for it, all are kept: any of them may be the one that is wanted. It is
+// called again after the next snapshot.
 func (s *Snapshotter) retain(ctx context.Context, r lease.Record, made snapshots.Snapshot) error {
 	now, err := s.record(ctx, made.ProfileID)
 	if err != nil {
@@ -472,7 +474,7 @@ func (s *Snapshotter) retain(ctx context.Context, r lease.Record, made snapshots
 	s.mu.Lock()
 	tidy := s.tidy[made.ProfileID]
 	s.mu.Unlock()
-	if err == nil && len(removed) == 0 && !tidy { // an attempt that failed, here or before, may have left something
+	if err == nil && len(removed) == 0 && !tidy { // a failed attempt, now or earlier, may have left something
 		err = s.o.Snapshots.Collect(ctx, made.ProfileID, made.Token)
 	}
 	var stale *snapshots.StaleTokenError
@@ -486,7 +488,7 @@ func (s *Snapshotter) retain(ctx context.Context, r lease.Record, made snapshots
 	return err
 }
 
-// setTidy notes whether the store may have something of the profile that no snapshot has.
+// setTidy notes whether the store may have chunks of the profile that no snapshot uses.
 func (s *Snapshotter) setTidy(profile string, tidy bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -9,25 +9,26 @@ import (
 	"leasehold/evidence/capture"
 )
 
-// What the worker does, as far as its commands' names tell. Nothing of their parameters is
-// known here: no text, no key, no place.
+// This file shows what the worker does, as far as the names of its commands tell. Nothing of
+// their parameters is known here: no text, no key, no position.
 
-// action is one thing that the worker did, or several equal ones in a row.
+// action is one thing that the worker did, or the same thing several times in a row.
 type action struct {
-	// Number tells actions apart; it rises.
+	// Number identifies the action; it rises.
 	Number uint64    `json:"number"`
-	At     time.Time `json:"at"` // of the last one
-	// Does says in a word what it is, and Method which command did it last.
+	At     time.Time `json:"at"` // time of the last one
+	// Does describes it in a word; Method is its last command.
 	Does   string `json:"does"`
 	Method string `json:"method"`
-	// Target is the page, or the frame, that it was done to; empty for the browser.
+	// Target is the page or frame on which it was done; empty for the browser.
 	Target string `json:"target"`
 	Times  int    `json:"times"`
-	// changed rises with each change of any action.
+	// changed is the number of the change, of all changes of actions, that changed this one
+	// last.
 	changed uint64
 }
 
-// deeds are the commands that are shown, by method or by domain, and in a word what they do.
+// deeds are the commands that are shown, by method or by domain, and a word for what they do.
 // All others only look at pages, or prepare something.
 var deeds = map[string]string{
 	"Input.dispatchMouseEvent":           "mouse",
@@ -69,7 +70,7 @@ var deeds = map[string]string{
 	"Emulation.setDeviceMetricsOverride": "size",
 }
 
-// deedOf says in a word what a command does; empty: it is not shown.
+// deedOf is a word for what a command does; empty: it is not shown.
 func deedOf(method string) string {
 	if does, ok := deeds[method]; ok {
 		return does
@@ -80,10 +81,10 @@ func deedOf(method string) string {
 	return ""
 }
 
-// maxActions is how many actions a watch remembers.
+// maxActions is the most actions that a watch remembers.
 const maxActions = 64
 
-// actionLog has the last actions. The zero value has none.
+// actionLog has the last actions. The zero value is empty.
 type actionLog struct {
 	list    []action
 	numbers uint64
@@ -113,8 +114,8 @@ func (l *actionLog) add(commands []cdpproxy.Command) (changed bool) {
 	return changed
 }
 
-// after returns the actions that changed after a change, and how many were forgotten whose
-// numbers are above last, the highest that the viewer was sent.
+// after returns the actions that changed after the given change, and the number of forgotten
+// ones with numbers above last, the highest number that the viewer was sent.
 func (l *actionLog) after(change, last uint64) (actions []action, missed uint64) {
 	for _, a := range l.list {
 		if a.changed > change {
@@ -127,9 +128,9 @@ func (l *actionLog) after(change, last uint64) (actions []action, missed uint64)
 	return actions, missed
 }
 
-// usedTab is the page that the worker used last: the one of its last command, or one that was
-// opened since. before is what it was until now, opened are the pages that are new, and pages
-// are all of them, the one with the latest event first.
+// usedTab is the page that the worker used last: the page of its last command, or one that was
+// opened since. before is the result until now, opened are the new pages, and pages are all
+// pages, the one with the latest event first.
 func usedTab(before string, opened []string, commands []cdpproxy.Command, pages []capture.Page) string {
 	open := func(target string) bool {
 		return slices.ContainsFunc(pages, func(p capture.Page) bool { return p.TargetID == target })

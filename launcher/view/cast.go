@@ -10,11 +10,11 @@ import (
 	"leasehold/cdpproxy"
 )
 
-// A cast is Chrome's screencast of one page. Chrome draws a picture for it with each frame of
-// a page that moves, 60 times a second, also where it does not send them. So the cast is stopped
-// once a picture came that differs from the last, and started again when it is time for
-// the next and a viewer has taken this one. A start brings a picture at once. If it is the
-// same as the last, the page stands still, and the cast stays as it is until something moves:
+// A cast is Chrome's screencast of one page. While a page moves, Chrome draws a picture for it
+// with every frame, 60 times a second, even if it does not send them. So the cast is stopped
+// when a picture came that differs from the last one, and is started again when it is time for
+// the next picture and a viewer has taken this one. A start brings a picture at once. If that
+// is the same as the last, the page stands still, and the cast stays on until something moves:
 // that costs nothing.
 
 // Events that a watch's session in the browser gets.
@@ -30,8 +30,8 @@ var castEvents = []string{eventFrame, eventVisibility, eventChooser, eventDetach
 const (
 	// rest is how long nothing is drawn for viewers after a picture.
 	rest = 40 * time.Millisecond
-	// callTimeout bounds an answer of the browser, and retryPause is how long a cast waits
-	// after it was refused.
+	// callTimeout bounds an answer of the browser. retryPause is how long a cast waits after a
+	// refusal.
 	callTimeout = 5 * time.Second
 	retryPause  = time.Second
 	// maxImage is the size, in bytes, of the largest picture that is shown.
@@ -46,11 +46,11 @@ type cast struct {
 	ctx     context.Context
 	cancel  context.CancelFunc
 	done    chan struct{}
-	woken   chan struct{}  // has room for one: what viewers want has changed
-	came    chan castFrame // has room for some
+	woken   chan struct{}  // has room for one: the viewers' demand has changed
+	came    chan castFrame // has room for a few
 	hurried chan struct{}  // has room for one: somebody waits for the next picture
-	// byHand says that choosers of files are not opened, but asked of the person. The watch's
-	// mutex guards it.
+	// byHand says that file choosers are not opened by Chrome, but shown to the person. The
+	// watch's mutex guards it.
 	byHand bool
 }
 
@@ -65,7 +65,7 @@ type castFrame struct {
 		ScrollOffsetY   float64 `json:"scrollOffsetY"`
 		Timestamp       float64 `json:"timestamp"` // seconds since 1970
 	} `json:"metadata"`
-	SessionID int `json:"sessionId"` // of the start that it belongs to
+	SessionID int `json:"sessionId"` // the start that it belongs to
 }
 
 func newCast(w *watch, target string) *cast {
@@ -115,7 +115,7 @@ func (c *cast) failed(err error) {
 	}
 }
 
-// untilItMoves takes pictures until one came that is new, or viewers want another size.
+// untilItMoves takes pictures until a new one has come, or the viewers want another size.
 func (c *cast) untilItMoves(p castParams) {
 	for {
 		select {
@@ -134,8 +134,8 @@ func (c *cast) untilItMoves(p castParams) {
 	}
 }
 
-// publish makes a picture the newest of the page, unless it is the same as the last. What
-// shows another size is new.
+// publish makes a picture the newest of the page, unless it is the same as the last. A picture
+// of another size is new.
 func (c *cast) publish(f castFrame) bool {
 	if len(f.Data) == 0 || len(f.Data) > maxImage {
 		return false
@@ -157,7 +157,7 @@ func (c *cast) publish(f castFrame) bool {
 	return true
 }
 
-// await returns when what viewers want has changed, or when ctx ends.
+// await returns when the viewers' demand has changed, or ctx ends.
 func (c *cast) await() {
 	select {
 	case <-c.woken:
@@ -168,7 +168,7 @@ func (c *cast) await() {
 // rest returns when it is time for the next picture.
 func (c *cast) rest() {
 	select {
-	case <-c.hurried: // before the last picture
+	case <-c.hurried: // somebody waited before the last picture
 	default:
 	}
 	select {
@@ -218,7 +218,7 @@ func (c *cast) detach() {
 	c.watch.mu.Unlock()
 	ctx, cancel := context.WithTimeout(context.Background(), leaveTimeout)
 	defer cancel()
-	// A page that was closed has no session any more, and that of a watch is closed later.
+	// A page that was closed has no session any more; the watch's own session is closed later.
 	_ = c.watch.observer.Call(ctx, "", "Target.detachFromTarget", map[string]any{"sessionId": c.session}, nil)
 }
 
@@ -228,7 +228,7 @@ func (c *cast) call(method string, params any) error {
 	return c.watch.observer.Call(ctx, c.session, method, params, nil)
 }
 
-// dispatch hands what the browser sends to the casts, until ctx ends.
+// dispatch passes what the browser sends to the casts, until ctx ends.
 func (w *watch) dispatch() {
 	for {
 		events, err := w.observer.Next(w.ctx)
@@ -252,7 +252,7 @@ func (w *watch) dispatch() {
 	}
 }
 
-// take takes one event in. It does not block.
+// take takes in one event. It does not block.
 func (c *cast) take(e cdpproxy.Event) {
 	switch e.Method {
 	case eventFrame:
@@ -262,7 +262,7 @@ func (c *cast) take(e cdpproxy.Event) {
 		}
 		select {
 		case c.came <- f:
-		default: // the page is drawn faster than it is looked at: a later one comes
+		default: // the page is drawn faster than it is looked at: a later picture will come
 		}
 	case eventChooser:
 		c.watch.opened(pageFrame{page: c.target}, e.Params)

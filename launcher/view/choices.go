@@ -17,19 +17,19 @@ import (
 	"leasehold/lease"
 )
 
-// Chrome shows the list of a select box, and the chooser of files, in windows of their own,
-// which no picture has. So a click on one is not carried out: the viewer is asked what to
-// choose, and that is set.
+// Chrome shows the list of a select box, and the file chooser, in windows of their own, which
+// are not in any picture. So a click on one is not carried out: instead the viewer is asked
+// what to choose, and that is set.
 
 const (
 	// maxOptions bounds the options of a select box, and the files, that a viewer is shown.
 	maxOptions = 500
-	maxOption  = 200 // bytes of one
+	maxOption  = 200 // in bytes, of one option
 )
 
-// chosen is the node that a viewer is asked about. session is the observer's on the page, or on
-// the frame of another process that has the node. Where it is empty, the frame of that target
-// has it; empty, too: the page.
+// chosen is the node about which a viewer is asked. session is the observer's on the page, or
+// on the frame in another process that has the node. If it is empty, the node is in the frame
+// with that target or, if target is empty too, in the page.
 type chosen struct {
 	target, session, frame string
 	node                   int // Chrome's backend node id
@@ -40,7 +40,7 @@ const maxDepth = 8
 
 // optionsMessage asks which option of a select box the person wants.
 type optionsMessage struct {
-	Type    string   `json:"type"` // options
+	Type    string   `json:"type"` // "options"
 	Target  string   `json:"target"`
 	Options []option `json:"options"`
 }
@@ -53,14 +53,14 @@ type option struct {
 
 // filesMessage asks which files of the exchange directory the person wants.
 type filesMessage struct {
-	Type     string   `json:"type"` // files
+	Type     string   `json:"type"` // "files"
 	Target   string   `json:"target"`
 	Names    []string `json:"names"`
 	Multiple bool     `json:"multiple"`
 }
 
-// asksFor tells whether a click at a place on the page is one on a select box or on the field of a
-// file; then the viewer is asked, and the click is not to be carried out.
+// asksFor tells whether a click at a position of the page is on a select box or on a file
+// field. Then the viewer is asked, and the click must not be carried out.
 func (h *hand) asksFor(ctx context.Context, x, y float64) bool {
 	in, is, err := h.nodeAt(ctx, x, y)
 	if err != nil {
@@ -102,8 +102,8 @@ func (h *hand) asksFor(ctx context.Context, x, y float64) bool {
 	return true
 }
 
-// node is an element, as DOM.describeNode has it. Frame is the id of the frame that it is the
-// element of.
+// node is an element, as DOM.describeNode returns it. Frame is the id of the frame that the
+// element contains.
 type node struct {
 	ID         int      `json:"backendNodeId"`
 	Name       string   `json:"nodeName"`
@@ -111,7 +111,7 @@ type node struct {
 	Frame      string   `json:"frameId"`
 }
 
-// describe returns a node that params name.
+// describe returns the node that params name.
 func (h *hand) describe(ctx context.Context, in string, params map[string]any) (node, error) {
 	var r struct {
 		Node node `json:"node"`
@@ -120,8 +120,8 @@ func (h *hand) describe(ctx context.Context, in string, params map[string]any) (
 	return r.Node, err
 }
 
-// nodeAt returns the element at a place of the page, and the session that it belongs to: that of
-// the page, or of a frame of another process.
+// nodeAt returns the element at a position of the page, and the session to which it belongs:
+// the page's, or that of a frame in another process.
 func (h *hand) nodeAt(ctx context.Context, x, y float64) (in string, _ node, err error) {
 	in = h.page.SessionID
 	for range maxDepth {
@@ -138,7 +138,7 @@ func (h *hand) nodeAt(ctx context.Context, x, y float64) (in string, _ node, err
 		if err := h.mon.Observer().Call(ctx, in, "Page.getLayoutMetrics", nil, &metrics); err != nil {
 			return "", node{}, err
 		}
-		if in != h.page.SessionID { // the place is in parts of the frame
+		if in != h.page.SessionID { // the position is relative to the frame
 			x, y = x*metrics.Layout.Width, y*metrics.Layout.Height
 		}
 		var at struct {
@@ -155,7 +155,7 @@ func (h *hand) nodeAt(ctx context.Context, x, y float64) (in string, _ node, err
 		}
 		var box struct {
 			Model struct {
-				Content []float64 `json:"content"` // the corners, from the upper left one clockwise
+				Content []float64 `json:"content"` // the corners, clockwise from the upper left one
 			} `json:"model"`
 		}
 		if err := h.mon.Observer().Call(ctx, in, "DOM.getBoxModel", map[string]any{"backendNodeId": at.Node}, &box); err != nil {
@@ -171,7 +171,7 @@ func (h *hand) nodeAt(ctx context.Context, x, y float64) (in string, _ node, err
 }
 
 // frameSession is the observer's session on a frame of the page that has a process of its own;
-// empty for another one.
+// empty for other frames.
 func (h *hand) frameSession(frame string) string {
 	if frame == "" {
 		return ""
@@ -186,7 +186,7 @@ func (h *hand) frameSession(frame string) string {
 	return ""
 }
 
-// onNode calls a function of JavaScript on a node. Without a fence it may only read.
+// onNode calls a JavaScript function on a node. Without a fence the function may only read.
 func (h *hand) onNode(ctx context.Context, fence *lease.Fence, in string, node int, function string, argument, result any) error {
 	var r struct {
 		Object struct {
@@ -230,7 +230,7 @@ func (h *hand) options(ctx context.Context, in string, node int) ([]option, erro
 	return options, err
 }
 
-// asked is the node that the viewer was asked about.
+// asked is the node about which the viewer was asked.
 func (h *hand) asked() (chosen, error) {
 	h.v.watch.mu.Lock()
 	of := h.v.chosen

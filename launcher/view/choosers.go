@@ -5,18 +5,18 @@ import (
 	"encoding/json"
 )
 
-// While a person has the session, choosers of files that a page opens are asked of them: Chrome
-// would open them in a window of its own, or nowhere. The browser has to be told so for the page
-// and for each frame that has a process of its own.
+// While a person has the session, file choosers that a page opens are shown to that person:
+// Chrome would open them in a window of its own, or nowhere. The browser has to be told so for
+// the page and for each frame that has a process of its own.
 
-// maxFrames bounds the frames of other processes whose choosers are taken.
+// maxFrames bounds the frames in other processes whose file choosers are intercepted.
 const maxFrames = 64
 
-// pageFrame is a frame of another process, by its target and that of its page.
+// pageFrame is a frame in another process, with the target of its page.
 type pageFrame struct{ page, frame string }
 
-// takeChoosers has choosers of files that a page opens asked of the person, as long as one has the
-// session. w.mu is held.
+// takeChoosers makes file choosers that a page opens go to the person, for as long as a person
+// has the session. The caller holds w.mu.
 func (w *watch) takeChoosers() {
 	byHand := w.person.Principal != ""
 	for _, c := range w.bySession {
@@ -28,21 +28,21 @@ func (w *watch) takeChoosers() {
 	if byHand {
 		return
 	}
-	for in := range w.byFrame { // ends with the session on the frame
+	for in := range w.byFrame { // it ends with the session on the frame
 		w.observer.Post("", "Target.detachFromTarget", map[string]any{"sessionId": in})
 	}
 	clear(w.byFrame)
 }
 
 func (w *watch) intercept(in string, on bool) {
-	if on { // only then Chrome tells of them
+	if on { // Chrome reports them only then
 		w.observer.Post(in, "Page.enable", nil)
 	}
 	w.observer.Post(in, "Page.setInterceptFileChooserDialog", map[string]any{"enabled": on})
 }
 
-// takeFrameChoosers does the same for the frames of the page that have processes of their own. It is
-// called before anything that lets a script open a chooser, which a click or a key does.
+// takeFrameChoosers does the same for the page's frames that have processes of their own. It is
+// called before anything that lets a script open a chooser, such as a click or a key.
 func (h *hand) takeFrameChoosers() {
 	w := h.v.watch
 	ctx, cancel := context.WithTimeout(w.ctx, inputPatience)
@@ -79,13 +79,14 @@ func (w *watch) takeFrame(ctx context.Context, f pageFrame) error {
 	defer w.mu.Unlock()
 	w.byFrame[r.SessionID] = f
 	w.intercept(r.SessionID, true)
-	if w.person.Principal == "" { // was handed back meanwhile
+	if w.person.Principal == "" { // it was handed back meanwhile
 		w.takeChoosers()
 	}
 	return nil
 }
 
-// opened is told of a chooser that a script in the page, or in a frame of it, opened.
+// opened is called with a file chooser that a script in the page, or in one of its frames, has
+// opened.
 func (w *watch) opened(in pageFrame, params json.RawMessage) {
 	var p struct {
 		Mode string `json:"mode"`

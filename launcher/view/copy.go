@@ -12,22 +12,22 @@ import (
 	"leasehold/lease"
 )
 
-// A person copies what is selected on the page to the clipboard of their own browser. It is read
-// in the launcher's own world, of which neither the page's scripts nor the worker's client hear, and
-// the journal has only that it was done, and how much it was.
+// A person copies the page's selection to the clipboard of their own browser. It is read in the
+// launcher's own world, which neither the page's scripts nor the worker's client can see. The
+// journal only says that it was done, and how much was copied.
 
-// maxCopied is how much text is copied at most, in characters.
+// maxCopied is the most text that is copied, in characters.
 const maxCopied = 100_000
 
 // copiedMessage has the text that was selected.
 type copiedMessage struct {
-	Type   string `json:"type"` // copied
+	Type   string `json:"type"` // "copied"
 	Target string `json:"target"`
 	Text   string `json:"text"`
 }
 
-// selected is JavaScript that returns what is selected in a document: an object with text, or the
-// element of the frame that has the focus. As browsers do, it gives nothing of a password.
+// selected is JavaScript that returns the selection in a document: an object with text, or the
+// element of the frame that has the focus. As in browsers, a password is not copied.
 const selected = `(() => {
 	let at = document.activeElement;
 	while (at && at.shadowRoot && at.shadowRoot.activeElement) at = at.shadowRoot.activeElement;
@@ -67,8 +67,8 @@ func (h *hand) copySelected() error {
 	}
 }
 
-// cut copies what is selected, and takes it out of the field that it is in. What a page only
-// shows stays, as the key does nothing there.
+// cut copies the selection, and removes it from the field that it is in. Text that a page only
+// shows stays, since the key does nothing there.
 func (h *hand) cut() error {
 	if err := h.copySelected(); err != nil {
 		return err
@@ -83,7 +83,7 @@ func (h *hand) cut() error {
 
 // selection reads what is selected in the frame that has the focus.
 func (h *hand) selection(ctx context.Context) (string, error) {
-	in, frame := h.page.SessionID, h.page.TargetID // the id of a page's main frame is its target's
+	in, frame := h.page.SessionID, h.page.TargetID // the id of a page's main frame is the id of its target
 	for range maxDepth {
 		element, text, err := h.selectedIn(ctx, in, frame)
 		if err != nil || element == "" {
@@ -94,15 +94,15 @@ func (h *hand) selection(ctx context.Context) (string, error) {
 			return "", err
 		}
 		frame = node.Frame
-		if of := h.frameSession(frame); of != "" { // it has a process of its own
+		if of := h.frameSession(frame); of != "" { // the frame has a process of its own
 			in = of
 		}
 	}
 	return "", nil
 }
 
-// selectedIn is the selected text of one frame, or the object of the frame in it that has the
-// focus.
+// selectedIn is the selected text of one frame, or the object of the frame inside it that has
+// the focus.
 func (h *hand) selectedIn(ctx context.Context, in, frame string) (element, text string, err error) {
 	var own struct {
 		ID int `json:"executionContextId"`

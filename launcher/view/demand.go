@@ -2,7 +2,7 @@ package view
 
 // What viewers want of a page's pictures.
 
-// castParams are the parameters of Page.startScreencast: the picture is not larger than these
+// castParams are the parameters of Page.startScreencast: the picture is at most this large, in
 // pixels.
 type castParams struct {
 	Format    string `json:"format"`
@@ -11,8 +11,8 @@ type castParams struct {
 	MaxHeight int    `json:"maxHeight"`
 }
 
-// size is what a viewer said of the place where it shows pictures: its width and height in
-// physical pixels, and the JPEG quality. Zero values were not said.
+// size is what a viewer said about the area where it shows pictures: the width and height in
+// physical pixels, and the JPEG quality. A zero value was not given.
 type size struct{ width, height, quality int }
 
 // The bounds of a picture, in pixels, and of its quality. A page of 4096 by 2160 pixels is
@@ -22,10 +22,10 @@ const (
 	minQuality, maxQuality       = 20, 80
 	usualWidth, usualHeight      = 1280, 800
 	usualQuality                 = 60
-	sideStep                     = 160 // sizes are rounded up to these, so that a window that changes its size begins few casts anew
+	sideStep                     = 160 // sizes are rounded up to multiples of this, so that resizing a window restarts few casts
 )
 
-// paramsFor are the parameters of a cast that is for all of these viewers.
+// paramsFor are the parameters of one cast for all of these viewers.
 func paramsFor(sizes ...size) castParams {
 	p := castParams{Format: "jpeg"}
 	for _, s := range sizes {
@@ -46,11 +46,11 @@ func within(n, least, most int) int { return max(least, min(n, most)) }
 
 func roundUp(n int) int { return (min(n, maxWidth) + sideStep - 1) / sideStep * sideStep }
 
-// maxUntaken is how many pictures may be on their way to a viewer that has not said that it
-// took them.
+// maxUntaken is how many pictures may be on their way to a viewer that has not yet confirmed
+// them.
 const maxUntaken = 2
 
-// demand is what the page's viewers want; nothing if there is none. ready says that one of
+// demand is what the page's viewers want; nothing if there are none. ready says that one of
 // them was sent the newest picture, and can take another.
 func (c *cast) demand() (p castParams, ready bool) {
 	w := c.watch

@@ -14,14 +14,14 @@ import (
 	"leasehold/lease"
 )
 
-// The input of a person who has the session. Each goes through Session.ByPerson, which checks
-// who has it, notes in the journal what kind of act it is, and gives the fence that the
-// commands pass. What is typed is in the commands, and nowhere else.
+// This file has the input of a person who has the session. Each act goes through
+// Session.ByPerson, which checks who has the session, notes the kind of act in the journal, and
+// provides the fence that the commands have to pass. What is typed is only in the commands.
 
 const (
-	// inputPatience is how long the answer to an input is waited for. A page that is busy, or
-	// that opened a dialog by it, answers later, and the next input is not held up by that:
-	// the browser keeps their order.
+	// inputPatience is how long to wait for the answer to an input. A page that is busy, or has
+	// opened a dialog because of it, answers later. That does not delay the next input: the
+	// browser keeps their order.
 	inputPatience = 300 * time.Millisecond
 	// actPatience bounds other acts.
 	actPatience = 5 * time.Second
@@ -29,7 +29,7 @@ const (
 	maxPoints = 10
 )
 
-// point is one finger of a touch, in pixels of the picture as its head gives them.
+// point is one finger of a touch, in pixels of the picture, according to the picture's head.
 type point struct {
 	X  float64 `json:"x"`
 	Y  float64 `json:"y"`
@@ -45,14 +45,14 @@ type hand struct {
 	scale float64 // of the page's newest picture
 }
 
-// inputs are the messages of who has the session, by type.
+// inputs are the messages of the person who has the session, by type.
 var inputs = map[string]func(*hand) error{
 	"mouse": (*hand).mouse, "wheel": (*hand).wheel, "touch": (*hand).touch, "key": (*hand).key, "text": (*hand).text, "compose": (*hand).compose, "paste": (*hand).paste, "copy": (*hand).copySelected, "cut": (*hand).cut,
 	"navigate": (*hand).navigate, "back": (*hand).back, "forward": (*hand).forward, "reload": (*hand).reload,
 	"new_tab": (*hand).newTab, "close_tab": (*hand).closeTab, "front": (*hand).front, "dialog": (*hand).dialog, "select": (*hand).choose, "file": (*hand).files,
 }
 
-// input does what a message of who has the session says.
+// input does what a message of the person who has the session says.
 func (v *viewer) input(m up) error {
 	w := v.watch
 	if err := w.session.PersonIs(v.who); err != nil {
@@ -85,7 +85,7 @@ func (v *viewer) input(m up) error {
 	return err
 }
 
-// at turns a place on the picture into one on the page.
+// at converts a coordinate on the picture to one on the page.
 func (h *hand) at(n float64) float64 {
 	if n = n / h.scale; math.IsNaN(n) || math.IsInf(n, 0) {
 		return 0
@@ -93,8 +93,8 @@ func (h *hand) at(n float64) float64 {
 	return n
 }
 
-// sends carries out an act of one command that the page handles. goesOn says that it belongs
-// to the act before.
+// sends carries out an act that consists of one command, which the page handles. goesOn says
+// that it belongs to the act before.
 func (h *hand) sends(kind session.ActKind, goesOn bool, method string, params map[string]any) error {
 	return h.does(kind, goesOn, inputPatience, func(ctx context.Context, fence *lease.Fence) error {
 		err := h.mon.Observer().CallFenced(ctx, fence, h.page.SessionID, method, params, nil)
@@ -115,7 +115,7 @@ func (h *hand) does(kind session.ActKind, goesOn bool, patience time.Duration, d
 	})
 }
 
-// pointerEvents are Chrome's names of what a pointer does.
+// pointerEvents are Chrome's names for what a pointer does.
 var pointerEvents = map[string]string{"move": "mouseMoved", "down": "mousePressed", "up": "mouseReleased"}
 
 func (h *hand) mouse() error {
@@ -141,8 +141,8 @@ func (h *hand) mouse() error {
 	})
 }
 
-// click tells whether the viewer is asked in the place of a click: it was one on something that
-// no picture shows. The end of the click is left out then, too.
+// click tells whether the viewer is asked instead of a click, because the click is on something
+// that no picture shows. The release of the button is then left out, too.
 func (h *hand) click() (asks bool, err error) {
 	if h.m.Kind == "up" {
 		asks, h.v.asking = h.v.asking, false
@@ -161,7 +161,7 @@ func (h *hand) wheel() error {
 	})
 }
 
-// touchEvents are Chrome's names of what fingers do.
+// touchEvents are Chrome's names for what fingers do.
 var touchEvents = map[string]string{"start": "touchStart", "move": "touchMove", "end": "touchEnd", "cancel": "touchCancel"}
 
 func (h *hand) touch() error {
@@ -278,8 +278,8 @@ func (h *hand) closeTab() error {
 	})
 }
 
-// front brings the page to the front, and shows it: Chrome draws no other one, and gives no
-// other one the focus.
+// front brings the page to the front, and shows it: Chrome draws only that page, and gives the
+// focus to no other.
 func (h *hand) front() error {
 	return h.does(session.ActTab, false, actPatience, func(ctx context.Context, fence *lease.Fence) error {
 		h.v.shows(h.page.TargetID)
@@ -295,7 +295,7 @@ func (h *hand) dialog() error {
 	return h.sends(session.ActDialog, false, "Page.handleJavaScriptDialog", params)
 }
 
-// shows has the viewer shown a page, once it is known to be open.
+// shows makes the viewer see a page, as soon as the page is known to be open.
 func (v *viewer) shows(target string) {
 	v.watch.mu.Lock()
 	defer v.watch.mu.Unlock()
@@ -303,7 +303,8 @@ func (v *viewer) shows(target string) {
 	v.wake()
 }
 
-// nudge has the page pictured at once: somebody waits to see what their input did.
+// nudge makes a picture of the page at once, because somebody waits for the effect of their
+// input.
 func (w *watch) nudge(target string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

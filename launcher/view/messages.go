@@ -12,8 +12,8 @@ import (
 
 // The messages of a view. docs/console.md describes them for people.
 
-// The kinds of messages to a viewer that replace the earlier one of their kind, in the order
-// in which they are sent.
+// The kinds of messages to a viewer of which only the newest counts, in the order in which they
+// are sent.
 const (
 	kindSession = iota
 	kindTabs
@@ -21,9 +21,9 @@ const (
 	kinds
 )
 
-// sessionMessage says whose session it is, and what the task said last of itself.
+// sessionMessage says whose session it is, and what the task said about itself last.
 type sessionMessage struct {
-	Type       string `json:"type"` // session
+	Type       string `json:"type"` // "session"
 	SessionID  string `json:"session_id"`
 	ProfileID  string `json:"profile_id"`
 	WorkerID   string `json:"worker_id"`
@@ -33,25 +33,25 @@ type sessionMessage struct {
 	ByHand     bool   `json:"by_hand"` // it is a hold, which has no worker
 	Step       string `json:"step"`
 	Checkpoint string `json:"checkpoint"`
-	// Ask is what the worker waits for a person for; null: it does not.
+	// Ask says what the worker waits for a person for; null: it does not wait.
 	Ask *api.Ask `json:"ask"`
 }
 
-// tabsMessage lists the open pages, in the order in which they were opened.
+// tabsMessage lists the open pages in the order in which they were opened.
 type tabsMessage struct {
-	Type string   `json:"type"` // tabs
+	Type string   `json:"type"` // "tabs"
 	Tabs []tabNow `json:"tabs"`
 }
 
-// tabNow is one open page. Texts are the page's own.
+// tabNow is one open page. Its texts come from the page.
 type tabNow struct {
 	Target string `json:"target"`
 	Title  string `json:"title"`
 	URL    string `json:"url"` // as redact.URL leaves it
 	// Used says that the worker used this page last.
 	Used bool `json:"used"`
-	// Hidden says that the page is behind another one, so that Chrome does not draw it. It
-	// is known of pages that are shown.
+	// Hidden says that the page is behind another one, so that Chrome does not draw it. It is
+	// known only for pages that are shown to viewers.
 	Hidden  bool       `json:"hidden"`
 	Crashed bool       `json:"crashed"`
 	Dialog  *dialogNow `json:"dialog"`
@@ -63,39 +63,39 @@ type dialogNow struct {
 	Message string `json:"message"`
 }
 
-// showingMessage says which page the viewer is shown: the one that it asked for or, if Follow
-// is set, the one that the worker used last. Target is empty while no page is open.
+// showingMessage says which page the viewer sees: the one that it asked for or, if Follow is
+// set, the one that the worker used last. Target is empty if no page is open.
 type showingMessage struct {
-	Type   string `json:"type"` // showing
+	Type   string `json:"type"` // "showing"
 	Target string `json:"target"`
 	Follow bool   `json:"follow"`
 }
 
-// actionsMessage has what the worker does, oldest first. An action that was sent before comes
-// again when it is repeated. Missed is how many the viewer was too slow for.
+// actionsMessage has what the worker does, oldest first. An action that was sent before is sent
+// again when it is repeated. Missed is the number of actions for which the viewer was too slow.
 type actionsMessage struct {
-	Type    string   `json:"type"` // actions
+	Type    string   `json:"type"` // "actions"
 	Actions []action `json:"actions"`
 	Missed  uint64   `json:"missed"`
 }
 
-// personMessage says who has the session by hand; null: nobody, and its worker drives it. Yours
-// says that it is the viewer, whose input is taken then.
+// personMessage says who has the session by hand; null: nobody, so its worker drives it. Yours
+// says that it is this viewer, whose input is then accepted.
 type personMessage struct {
-	Type   string      `json:"type"` // person
+	Type   string      `json:"type"` // "person"
 	Person *api.Person `json:"person"`
 	Yours  bool        `json:"yours"`
 }
 
-// endedMessage is the last one.
+// endedMessage is the last message.
 type endedMessage struct {
-	Type string `json:"type"` // ended
+	Type string `json:"type"` // "ended"
 	How  string `json:"how"`
 }
 
-// refusedMessage answers a message of the viewer's that was not done.
+// refusedMessage answers a message of the viewer that was not carried out.
 type refusedMessage struct {
-	Type string `json:"type"` // refused
+	Type string `json:"type"` // "refused"
 	What string `json:"what"` // the type of that message
 	Why  string `json:"why"`
 }
@@ -104,17 +104,17 @@ type refusedMessage struct {
 type frame struct {
 	head  frameHead
 	image []byte // a JPEG
-	wire  []byte // both, as a viewer gets it
+	wire  []byte // head and image, as they are sent to a viewer
 }
 
-// frameHead is the JSON in front of a picture. In a binary message come the length of the
-// JSON as two bytes, the higher one first, the JSON, and the JPEG.
+// frameHead is the JSON before a picture. A binary message has the length of the JSON as two
+// bytes, the higher one first, then the JSON, then the JPEG.
 type frameHead struct {
 	Target string `json:"target"`
 	// Sequence rises with each picture of a watch.
 	Sequence uint64 `json:"sequence"`
-	// Width and Height are the size of what is pictured, in CSS pixels of a page that is
-	// not zoomed; Scale is by how much the page is zoomed.
+	// Width and Height are the size of the pictured area, in CSS pixels of a page that is not
+	// zoomed. Scale is the page's zoom factor.
 	Width  float64 `json:"width"`
 	Height float64 `json:"height"`
 	Scale  float64 `json:"scale"`
@@ -127,7 +127,7 @@ type frameHead struct {
 
 // newFrame makes a frame of a picture.
 func newFrame(head frameHead, image []byte) *frame {
-	text, _ := json.Marshal(head) // numbers and a target's id
+	text, _ := json.Marshal(head) // it consists of numbers and a target's id
 	wire := binary.BigEndian.AppendUint16(make([]byte, 0, 2+len(text)+len(image)), uint16(len(text)))
 	return &frame{head, image, append(append(wire, text...), image...)}
 }
@@ -138,8 +138,8 @@ const (
 	maxMessage = 1000
 )
 
-// tabsOf lists pages in the order of their first appearance. used is the target of the one
-// that the worker used last, and hidden are the targets that Chrome does not draw.
+// tabsOf lists pages in the order of their first appearance. used is the target of the page
+// that the worker used last; hidden are the targets that Chrome does not draw.
 func tabsOf(order []string, pages []capture.Page, used string, hidden map[string]bool) []tabNow {
 	byTarget := map[string]capture.Page{}
 	for _, p := range pages {

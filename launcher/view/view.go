@@ -1,16 +1,15 @@
-// Package view shows living sessions to people as they go on: pictures of their pages, the
-// tabs, and what the worker does. It carries the input of a person who has a session by hand.
+// Package view shows living sessions to people: pictures of their pages, the tabs, and what the
+// worker does. It also carries the input of a person who has a session by hand.
 //
-// A Gallery has a watch for each session that somebody watches. A watch opens a browser
-// session of its own, beside that of the page monitor, and there a cast for each page that
-// is shown: Chrome's screencast, which all viewers of the page share. It takes one picture
-// at a time, and the next when a viewer has taken the last. Where nothing moves in a page
-// there are no pictures, and where nobody watches there is nothing at all. Pictures are kept
-// nowhere.
+// A Gallery has a watch for each session that somebody watches. A watch opens a browser session
+// of its own, beside the page monitor's, and in it a cast for each page that is shown: Chrome's
+// screencast, which all viewers of the page share. A cast takes one picture at a time, and the
+// next one when a viewer has taken the last. If nothing moves in a page there are no pictures,
+// and if nobody watches, nothing is done at all. Pictures are not kept.
 //
-// A viewer is one websocket. It has no queue: a watch keeps the newest message of each
-// kind and the newest picture of each page, and a viewer is sent what it has not had yet,
-// as fast as it reads.
+// A viewer is one websocket. It has no queue: a watch keeps the newest message of each kind and
+// the newest picture of each page, and a viewer is sent what it has not received yet, as fast
+// as it reads.
 package view
 
 import (
@@ -36,16 +35,16 @@ type Session interface {
 	// Monitor is refused once the session ends.
 	Monitor() (*monitor.Monitor, error)
 	Mux() *cdpproxy.Mux
-	// Attend has stop called when the session begins to end; the end waits for it.
+	// Attend arranges that stop is called when the session begins to end; the end waits for it.
 	Attend(stop func()) (leave func(), err error)
 	Done() <-chan struct{}
-	// Doing is what the task said last of itself.
+	// Doing is what the task said about itself last.
 	Doing() (step, checkpoint string)
-	// FollowCommands returns a function that returns what the worker sent since it was
-	// called before.
+	// FollowCommands returns a function that returns what the worker has sent since the
+	// function's last call.
 	FollowCommands() func() []cdpproxy.Command
-	// PersonIs returns nil while the principal has the session by hand, and ByPerson carries
-	// out what they do then.
+	// PersonIs returns nil while the principal has the session by hand. ByPerson carries out
+	// what they do then.
 	PersonIs(p principal.Principal) error
 	ByPerson(p principal.Principal, act session.Act, do func(*lease.Fence) error) error
 	// PageCloses is called before a page is closed.
@@ -56,15 +55,15 @@ type Session interface {
 }
 
 const (
-	// MaxViewers is how many may watch one session, and MaxAllViewers all sessions of a
-	// launcher.
+	// MaxViewers is how many may watch one session; MaxAllViewers, how many may watch all
+	// sessions of a launcher.
 	MaxViewers    = 8
 	MaxAllViewers = 32
 )
 
 // Options are what the watches of a launcher share.
 type Options struct {
-	// Ended says how a session ended that is over.
+	// Ended says how a session that is over has ended.
 	Ended   func(sessionID string) string
 	Log     zerolog.Logger
 	Metrics prometheus.Registerer
@@ -83,7 +82,7 @@ type Gallery struct {
 	viewers int               // of all of them
 }
 
-// New returns a gallery without watches. They end with ctx, and are counted in work.
+// New returns a gallery without watches. Its watches end with ctx, and are counted in work.
 func New(ctx context.Context, work *sync.WaitGroup, o Options) *Gallery {
 	g := &Gallery{
 		o: o, ctx: ctx, work: work, watches: map[string]*watch{},
@@ -94,7 +93,7 @@ func New(ctx context.Context, work *sync.WaitGroup, o Options) *Gallery {
 	return g
 }
 
-// Open lets a principal watch a session. The surface has made sure that they may.
+// Open lets a principal watch a session. The caller has checked that they may.
 func (g *Gallery) Open(s Session, who principal.Principal) (api.Connection, error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -120,7 +119,7 @@ func (g *Gallery) Open(s Session, who principal.Principal) (api.Connection, erro
 	return v, nil
 }
 
-// retryViewers is after how many seconds it may be tried again to watch.
+// retryViewers is the number of seconds after which watching may be tried again.
 const retryViewers = 10
 
 func tooMany(format string, args ...any) *api.Problem {
@@ -129,7 +128,7 @@ func tooMany(format string, args ...any) *api.Problem {
 	return p
 }
 
-// leave takes a viewer out, and ends a watch that has no viewer any more.
+// leave removes a viewer, and ends a watch that has no viewers left.
 func (g *Gallery) leave(v *viewer) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -145,7 +144,7 @@ func (g *Gallery) leave(v *viewer) {
 	}
 }
 
-// over takes out a watch whose session is over: nobody can join it any more.
+// over removes a watch whose session is over: nobody can join it any more.
 func (g *Gallery) over(w *watch) {
 	g.mu.Lock()
 	defer g.mu.Unlock()

@@ -18,15 +18,15 @@ import (
 )
 
 const (
-	// writeTimeout bounds how long a viewer may take for one message, and takeTimeout how
-	// long it may take to say that it took a picture.
+	// writeTimeout bounds how long a viewer may take for one message; takeTimeout, how long it
+	// may take to confirm a picture.
 	writeTimeout = 10 * time.Second
 	takeTimeout  = 30 * time.Second
 	// closeTimeout bounds the close handshake.
 	closeTimeout = time.Second
 	// maxUp is the longest message from a viewer, in bytes.
 	maxUp = 256 << 10
-	// maxReplies is how many refusals wait for a viewer; the oldest are dropped.
+	// maxReplies is how many refusals wait for a viewer; beyond it the oldest are dropped.
 	maxReplies = 16
 )
 
@@ -34,26 +34,26 @@ const (
 type viewer struct {
 	watch *watch
 	who   principal.Principal
-	woken chan struct{} // has room for one: there may be something to send, or the end
+	woken chan struct{} // has room for one: there may be something to send, or the connection ends
 	// patience bounds how long one message may take to be written.
 	patience time.Duration
-	asking   bool // the last click became a question; used by read alone
+	asking   bool // the last click became a question; only read uses it
 
 	// Guarded by the watch's mutex:
 	target    string // the page that it asked for; empty: the one that the worker used last
 	paused    bool
 	size      size
 	sent      [kinds]uint64  // versions of the messages that it was sent
-	showed    showingMessage // the last that it was sent
-	told      *hands         // what it was told last of who has the session
+	showed    showingMessage // the last one that it was sent
+	told      *hands         // what it was last told about who has the session
 	acted     uint64         // the last change of an action that it was sent
-	lastActed uint64         // the highest number of one
+	lastActed uint64         // the highest number of an action that it was sent
 	sentFrame uint64         // sequence of the last picture of its page
-	untaken   []untaken      // pictures that it has not said it took
+	untaken   []untaken      // pictures that it has not confirmed yet
 	replies   [][]byte
-	pong      []byte   // answers the last ping; nil: none is owed
-	chosen    chosen   // what it was asked about last
-	closing   *closing // nil: it goes on
+	pong      []byte   // payload of the last ping; nil: no answer is owed
+	chosen    chosen   // what it was last asked about
+	closing   *closing // nil: the connection goes on
 }
 
 // untaken is a picture that was sent.
@@ -62,7 +62,7 @@ type untaken struct {
 	at       time.Time
 }
 
-// closing is why a viewer's connection ends. Without a code nothing more can be sent.
+// closing is why a viewer's connection ends. Without a code nothing can be sent any more.
 type closing struct {
 	code   ws.StatusCode
 	reason string
@@ -75,7 +75,7 @@ func newViewer(w *watch, who principal.Principal) *viewer {
 // Session is the session that is watched.
 func (v *viewer) Session() api.Session { return v.watch.session.Show() }
 
-// Cancel takes a viewer out that was never served.
+// Cancel removes a viewer that was never served.
 func (v *viewer) Cancel() { v.watch.gallery.leave(v) }
 
 // Serve carries messages until either side ends, and closes conn.
@@ -87,14 +87,14 @@ func (v *viewer) Serve(conn net.Conn, buffered *bufio.Reader) {
 	writing.Go(func() { v.write(conn) })
 	v.read(buffered)
 	writing.Wait()
-	_ = conn.Close() // the close frame is sent
+	_ = conn.Close() // the close frame is sent already
 	v.watch.mu.Lock()
 	why := v.closing
 	v.watch.mu.Unlock()
 	log.Info().Int("code", int(why.code)).Str("reason", why.reason).Msg("somebody watches no more")
 }
 
-// wake has the viewer look for what is new.
+// wake makes the viewer look for what is new.
 func (v *viewer) wake() {
 	select {
 	case v.woken <- struct{}{}:
@@ -112,8 +112,8 @@ func (v *viewer) close(code ws.StatusCode, reason string) {
 	v.wake()
 }
 
-// showing is the target of the page that it is shown; empty: none is open. The watch's mutex
-// is held.
+// showing is the target of the page that it sees; empty: no page is open. The caller holds the
+// watch's mutex.
 func (v *viewer) showing() string {
 	if w := v.watch; v.target == "" || !w.open[v.target] {
 		return w.used
@@ -121,8 +121,8 @@ func (v *viewer) showing() string {
 	return v.target
 }
 
-// next is what the viewer has not had yet: messages, and then a picture, if it can take one.
-// The watch's mutex is not held.
+// next returns what the viewer has not received yet: messages, and then a picture, if it can
+// take one. The caller must not hold the watch's mutex.
 func (v *viewer) next(now time.Time) (texts [][]byte, picture *frame, end *closing) {
 	w := v.watch
 	w.mu.Lock()
@@ -162,18 +162,18 @@ type hands struct {
 	yours  bool
 }
 
-// hands are those that the session is in now. The watch's mutex is held.
+// hands returns who has the session now. The caller holds the watch's mutex.
 func (v *viewer) hands() hands {
 	who := v.watch.person
 	return hands{who, who.Principal != "" && who.Principal == v.who.Name}
 }
 
-// nextOfPage are the messages about the page that the viewer is shown, and about what the
-// worker did. The watch's mutex is held.
+// nextOfPage returns the messages about the page that the viewer sees, and about what the
+// worker did. The caller holds the watch's mutex.
 func (v *viewer) nextOfPage() (texts [][]byte) {
 	w := v.watch
 	add := func(message any) {
-		if text, err := json.Marshal(message); err == nil { // they always can be
+		if text, err := json.Marshal(message); err == nil { // these messages can always be encoded
 			texts = append(texts, text)
 		}
 	}
@@ -217,13 +217,13 @@ func (v *viewer) write(conn net.Conn) {
 		switch {
 		case err != nil:
 			v.close(0, "it does not read: "+err.Error())
-			_ = conn.Close() // wakes read
+			_ = conn.Close() // makes read return
 			return
 		case end != nil:
 			if end.code != 0 {
-				_ = v.send(conn, ws.OpClose, ws.NewCloseFrameBody(end.code, end.reason)) // the end comes either way
+				_ = v.send(conn, ws.OpClose, ws.NewCloseFrameBody(end.code, end.reason)) // the connection ends in either case
 			}
-			_ = conn.SetReadDeadline(time.Now().Add(closeTimeout)) // a connection without deadlines is closed by Serve
+			_ = conn.SetReadDeadline(time.Now().Add(closeTimeout)) // if there are no deadlines, Serve closes the connection
 			return
 		}
 		select {
@@ -235,7 +235,7 @@ func (v *viewer) write(conn net.Conn) {
 	}
 }
 
-// answerPing answers the last ping, if it was not.
+// answerPing answers the last ping, if that is still owed.
 func (v *viewer) answerPing(conn net.Conn) error {
 	v.watch.mu.Lock()
 	pong := v.pong
@@ -318,7 +318,7 @@ type up struct {
 	DPR      float64 `json:"dpr"`
 	Quality  int     `json:"quality"`
 
-	// What follows is for whoever has the session by hand; see hand.
+	// The following is only for the person who has the session by hand; see hand.
 	Kind      string   `json:"kind"`
 	X         float64  `json:"x"`
 	Y         float64  `json:"y"`
@@ -343,7 +343,7 @@ type up struct {
 	Names     []string `json:"names"`
 }
 
-// take does what one message says, or answers why not.
+// take does what one message says, or answers why it does not.
 func (v *viewer) take(op ws.OpCode, text []byte) {
 	var m up
 	err := json.Unmarshal(text, &m)
@@ -364,7 +364,7 @@ func (v *viewer) take(op ws.OpCode, text []byte) {
 	v.reply(refused)
 }
 
-// reply sends one more message, in place of the oldest if too many wait.
+// reply sends one more message. If too many wait, it replaces the oldest.
 func (v *viewer) reply(reply []byte) {
 	v.watch.mu.Lock()
 	defer v.watch.mu.Unlock()

@@ -21,7 +21,8 @@ import (
 const (
 	// lookEvery is how often a watch looks at the tabs, and at what the worker did.
 	lookEvery = 120 * time.Millisecond
-	// titleEvery is how often it asks for the titles of the tabs, and how long it waits for them.
+	// titleEvery is how often a watch asks for the titles of the tabs, and how long it waits
+	// for them.
 	titleEvery = 600 * time.Millisecond
 	// leaveTimeout bounds how long a watch may take to leave the browser.
 	leaveTimeout = 2 * time.Second
@@ -35,21 +36,21 @@ type watch struct {
 	session Session
 	log     zerolog.Logger
 
-	ctx    context.Context // of what it does in the browser
+	ctx    context.Context // for what it does in the browser
 	cancel context.CancelFunc
-	left   chan struct{} // closed when it does nothing in the browser any more
-	unbind func()        // takes back Attend
+	left   chan struct{} // closed when it no longer does anything in the browser
+	unbind func()        // undoes Attend
 
-	// Used by run alone:
+	// Only run uses these:
 	observer *cdpproxy.Observer
 	commands func() []cdpproxy.Command
 	order    []string // targets of the pages, in the order in which they were first seen
 	casts    map[string]*cast
 	titles   map[string]string // of pages, by target
-	titled   time.Time         // when they were asked for
+	titled   time.Time         // when they were last asked for
 
 	mu        sync.Mutex
-	viewers   map[*viewer]bool // also guarded by the gallery's mutex, for reading
+	viewers   map[*viewer]bool // for reading also guarded by the gallery's mutex
 	latest    [kinds]latest
 	actions   actionLog
 	person    api.Person        // who has the session by hand; without a name: nobody
@@ -59,11 +60,13 @@ type watch struct {
 	sequence  uint64
 	hidden    map[string]bool  // targets that Chrome does not draw
 	bySession map[string]*cast // casts, by CDP session
-	// byFrame are frames of other processes whose choosers are taken, by CDP session.
+	// byFrame are the frames in other processes whose file choosers are intercepted, by CDP
+	// session.
 	byFrame map[string]pageFrame
 }
 
-// latest is the newest message of a kind. Its version rises with each; zero: there is none.
+// latest is the newest message of a kind. Its version rises with each message; zero: there is
+// none.
 type latest struct {
 	version uint64
 	text    []byte
@@ -84,14 +87,15 @@ func newWatch(g *Gallery, s Session) (*watch, error) {
 	return w, nil
 }
 
-// enter adds a viewer. The gallery's mutex is held.
+// enter adds a viewer. The caller holds the gallery's mutex.
 func (w *watch) enter(v *viewer) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.viewers[v] = true
 }
 
-// remove takes a viewer out, and tells whether it was there. The gallery's mutex is held.
+// remove removes a viewer, and tells whether it was there. The caller holds the gallery's
+// mutex.
 func (w *watch) remove(v *viewer) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -143,8 +147,8 @@ func (w *watch) awaitEnd() string {
 	}
 }
 
-// show is at work in the browser until ctx ends, the session ends, or the browser is gone.
-// When it returns, nothing of it is left there.
+// show works in the browser until ctx ends, the session ends, or the browser is gone. When it
+// returns, it has left nothing there.
 func (w *watch) show() error {
 	defer close(w.left)
 	defer w.cancel()
@@ -167,7 +171,7 @@ func (w *watch) show() error {
 	for {
 		m, err := w.session.Monitor()
 		if err != nil {
-			return nil // it ends
+			return nil // the session ends
 		}
 		if now := time.Now(); now.Sub(w.titled) >= titleEvery {
 			w.titled = now
@@ -184,14 +188,14 @@ func (w *watch) show() error {
 	}
 }
 
-// learnTitles asks the browser for the titles of the pages. It tells of a new document, and not
-// of the title that the document gives itself later.
+// learnTitles asks the browser for the titles of the pages. Chrome reports a new document, but
+// not the title that the document gives itself later.
 func (w *watch) learnTitles(m *monitor.Monitor) {
 	ctx, cancel := context.WithTimeout(w.ctx, titleEvery)
 	defer cancel()
 	targets, err := m.Tabs().Targets(ctx)
 	if err != nil {
-		return // they stay as they are
+		return // the titles stay as they are
 	}
 	w.titles = map[string]string{}
 	for _, t := range targets {
@@ -226,7 +230,7 @@ func (w *watch) look(pages []capture.Page, commands []cdpproxy.Command) {
 			pages[i].Title = title
 		}
 	}
-	for _, p := range slices.Backward(pages) { // the oldest event first
+	for _, p := range slices.Backward(pages) { // the one with the oldest event first
 		if !slices.Contains(w.order, p.TargetID) {
 			w.order, opened = append(w.order, p.TargetID), append(opened, p.TargetID)
 		}
@@ -253,7 +257,7 @@ func (w *watch) look(pages []capture.Page, commands []cdpproxy.Command) {
 	w.cast(wanted)
 }
 
-// wanted are the targets of the pages that viewers want to see. w.mu is held.
+// wanted are the targets of the pages that viewers want to see. The caller holds w.mu.
 func (w *watch) wanted() map[string]bool {
 	wanted := map[string]bool{}
 	for v := range w.viewers {
@@ -285,7 +289,7 @@ func (w *watch) cast(wanted map[string]bool) {
 	}
 }
 
-// tellSession tells whose session it is, and what its task said.
+// tellSession says whose session it is, and what its task said.
 func (w *watch) tellSession() {
 	s := w.session.Show()
 	w.mu.Lock()
@@ -306,7 +310,7 @@ func (w *watch) tellSession() {
 	})
 }
 
-// tell makes a message the newest of its kind, if it differs from what is.
+// tell makes a message the newest of its kind, if it differs from the present one.
 func (w *watch) tell(kind int, message any) {
 	text, err := json.Marshal(message)
 	if err != nil {
@@ -324,14 +328,14 @@ func (w *watch) tell(kind int, message any) {
 	w.wakeViewers()
 }
 
-// wakeViewers has the viewers look for what is new. w.mu is held.
+// wakeViewers makes the viewers look for what is new. The caller holds w.mu.
 func (w *watch) wakeViewers() {
 	for v := range w.viewers {
 		v.wake()
 	}
 }
 
-// wakeCasts has the casts look at what viewers want. w.mu is held.
+// wakeCasts makes the casts look at what viewers want. The caller holds w.mu.
 func (w *watch) wakeCasts() {
 	for _, c := range w.bySession {
 		c.wake()

@@ -11,20 +11,19 @@ import (
 // bucket is one of the two KV buckets.
 type bucket struct {
 	*stream
-	// nonce returns the nonce in a value of the key. ok is false where no Store wrote
-	// that value.
+	// nonce returns the nonce in a value of the key. ok is false if no Store wrote that value.
 	nonce func(key string, data []byte) (nonce string, ok bool)
 }
 
 // subject returns the subject on which values of the key are published.
 func (b bucket) subject(key string) string { return keyPrefix(b.stream) + key }
 
-// keyPrefix returns the part of a subject that stands before the key.
+// keyPrefix returns the part of a subject that comes before the key.
 func keyPrefix(s *stream) string { return "$KV." + s.name[len("KV_"):] + "." }
 
-// decodeRecord returns the record in a value of the key. It returns false for anything
-// that no Store wrote, which is ignored: a client can have the server publish an answer
-// on any subject.
+// decodeRecord returns the record in a value of the key. It returns false for anything that no
+// Store wrote, which is then ignored: a client can make the server publish an answer on any
+// subject.
 func decodeRecord(key string, data []byte) (lease.Record, bool) {
 	var r lease.Record
 	if json.Unmarshal(data, &r) != nil || r.Nonce == "" || lease.Key(r.ProfileID) != key {
@@ -52,11 +51,11 @@ func presenceNonce(key string, data []byte) (string, bool) {
 	return p.Nonce, ok
 }
 
-// launcherKey returns the launcher's id as it stands in keys, encoded as profile ids are.
+// launcherKey returns the launcher's id as it is written in keys, encoded like profile ids.
 func launcherKey(launcher string) string { return lease.Key(launcher) }
 
-// launcherID is the form of a launcher id. It is that of a profile id, so that an id is
-// one part of a subject.
+// launcherID is the form of a launcher id. It is that of a profile id, so that an id is one
+// part of a subject.
 var launcherID = regexp.MustCompile(`^[A-Za-z0-9_-][A-Za-z0-9._-]{0,127}$`)
 
 func checkLauncherID(id string) error {

@@ -16,8 +16,7 @@ const callSubject = "$LEASEHOLD.call."
 // maxCall bounds a question and an answer, in bytes.
 const maxCall = 64 << 10
 
-// Call asks another launcher, and returns its answer. It does not wait longer than for a
-// write.
+// Call asks another launcher, and returns its answer. It waits no longer than for a write.
 func (s *Store) Call(ctx context.Context, launcherID string, question []byte) ([]byte, error) {
 	ctx, cancel := context.WithTimeout(ctx, s.tryTime)
 	defer cancel()
@@ -35,8 +34,8 @@ func (s *Store) Call(ctx context.Context, launcherID string, question []byte) ([
 	return m.Data, nil
 }
 
-// Answer has every Call of this launcher answered, one after the other, until stop. No call
-// is being answered any more when stop returns.
+// Answer makes answer reply to every Call of this launcher, one after the other, until stop.
+// When stop has returned, no call is being answered any more.
 func (s *Store) Answer(launcherID string, answer func(question []byte) []byte) (stop func(), err error) {
 	closed := make(chan struct{})
 	sub, err := s.nc.Subscribe(callSubject+lease.Key(launcherID), func(m *nats.Msg) {

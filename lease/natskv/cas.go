@@ -12,22 +12,22 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// verdict is what the answer to one try of a conditional write says about it.
+// verdict is what the answer to one attempt of a conditional write says about it.
 type verdict int
 
 const (
 	stored verdict = iota
-	// moved: this try was not stored, because the expected revision is not the last
-	// one. An earlier try of the same write may be what moved it.
+	// moved: this attempt was not stored, because the expected revision is not the last one. An
+	// earlier attempt of the same write may be the one that moved it.
 	moved
-	// inFlight: this try was not stored, because another write to the key, or an
-	// earlier try of this one, is under way. The expected revision may be right.
+	// inFlight: this attempt was not stored, because another write to the key, or an earlier
+	// attempt of this one, is under way. The expected revision may be right.
 	inFlight
-	// notSent: this try was not stored, because no server took it or had room for it.
+	// notSent: this attempt was not stored, because no server accepted it or had room for it.
 	notSent
-	// unknown: this try may or may not have been stored.
+	// unknown: this attempt may or may not have been stored.
 	unknown
-	// refused: this try was not stored, and the same bytes never will be.
+	// refused: this attempt was not stored, and the same bytes never will be.
 	refused
 	// gone: the connection was closed for good.
 	gone
@@ -37,7 +37,7 @@ const (
 	// codeInFlight is the answer of a replicated stream while another write to the
 	// subject is under way.
 	codeInFlight = jetstream.JSErrCodeStreamWrongLastSequenceConstant
-	// codeTwice is its answer while an earlier try with the same message id is.
+	// codeTwice is its answer while an earlier attempt with the same message id is under way.
 	codeTwice jetstream.ErrorCode = 10158
 	// codeFull is the answer of a stream that has reached its limit.
 	codeFull jetstream.ErrorCode = 10077
@@ -89,15 +89,15 @@ type write struct {
 	key    string
 	data   []byte
 	nonce  string
-	// create says that the caller expects nothing at the key. expected is the
-	// revision that has to be the last one of the key.
+	// create says that the caller expects no value at the key. expected is the revision that
+	// has to be the last one of the key.
 	create   bool
 	expected uint64
-	// number is that of the only store in which the record may be made; zero: in any.
+	// number is the number of the only store in which the record may be made; zero: any.
 	number uint64
-	// ambiguous says that a try may have been stored.
+	// ambiguous says that an attempt may have been stored.
 	ambiguous bool
-	// losses is the bucket's count of losses before the first try.
+	// losses is the bucket's count of losses before the first attempt.
 	losses uint64
 	// before returns the value of the key at the expected revision, as the caller
 	// knows it, with a new nonce.
@@ -106,8 +106,8 @@ type write struct {
 
 // movedError says that the expected revision is not the last one.
 type movedError struct {
-	// now is the last message of the key, with Seq zero where the key has no value;
-	// nil where it could not be read.
+	// now is the last message of the key; its Seq is zero if the key has no value. It is nil if
+	// the message could not be read.
 	now *message
 }
 
@@ -126,10 +126,11 @@ func newWrite(b bucket, key string, expected uint64, nonce string, value any, be
 	}, nil
 }
 
-// cas carries the write out and returns its revision. One try takes at most two seconds,
-// and the call as long as ctx allows. A key whose value was deleted is treated as one
-// that never had any. A write that may still be stored when cas gives up is handed to
-// the settler. Errors: *movedError, lease.ErrUnavailable, and why the store refuses it.
+// cas carries out the write and returns its revision. One attempt takes at most two seconds,
+// and the call takes as long as ctx allows. A key whose value was deleted is treated as one
+// that never had any. A write that may still be stored when cas gives up is passed to the
+// settler. Errors: *movedError, lease.ErrUnavailable, and the reason why the store refuses the
+// write.
 func (s *Store) cas(ctx context.Context, w *write) (uint64, error) {
 	w.losses = w.bucket.lossCount()
 	revision, err := s.tryCAS(ctx, w)
@@ -154,7 +155,7 @@ func (s *Store) tryCAS(ctx context.Context, w *write) (uint64, error) {
 				return revision, err
 			}
 		case refused:
-			// An earlier try may have been stored all the same.
+			// An earlier attempt may have been stored all the same.
 			if !w.ambiguous {
 				return 0, fmt.Errorf("the store refuses the %d bytes: %w", len(w.data), err)
 			}
@@ -171,8 +172,9 @@ func (s *Store) tryCAS(ctx context.Context, w *write) (uint64, error) {
 	}
 }
 
-// checkNumber finds out whether a record was made in the store that it was meant for. It
-// is asked afterwards: before, the store could be lost between the answer and the write.
+// checkNumber finds out whether a record was made in the store for which it was meant. This is
+// asked after the write: if it were asked before, the store could be lost between the answer
+// and the write.
 func (s *Store) checkNumber(ctx context.Context, w *write) error {
 	if w.number == 0 {
 		return nil
@@ -197,7 +199,7 @@ func (s *Store) send(ctx context.Context, w *write) (*jetstream.PubAck, error) {
 	return s.sendIf(ctx, w.bucket, &nats.Msg{Subject: w.bucket.subject(w.key), Data: w.data}, w.expected)
 }
 
-// sendIf publishes m on condition that the last message of its subject has the sequence
+// sendIf publishes m on the condition that the last message of its subject has the sequence
 // expected.
 func (s *Store) sendIf(ctx context.Context, b bucket, m *nats.Msg, expected uint64) (*jetstream.PubAck, error) {
 	ctx, cancel := context.WithTimeout(ctx, s.tryTime)
@@ -205,9 +207,8 @@ func (s *Store) sendIf(ctx context.Context, b bucket, m *nats.Msg, expected uint
 	return b.js.PublishMsg(ctx, m, jetstream.WithExpectLastSequencePerSubject(expected), jetstream.WithRetryAttempts(0))
 }
 
-// resolve finds out what it means that the write was refused because of its revision. done
-// says that the write has ended, with this result; otherwise the same bytes have to be
-// sent again.
+// resolve finds out what it means that the write was refused because of its revision. done says
+// that the write has ended with this result; otherwise the same bytes have to be sent again.
 func (s *Store) resolve(ctx context.Context, w *write) (revision uint64, done bool, _ error) {
 	if w.ambiguous {
 		m, err := s.successor(ctx, w)
@@ -218,7 +219,7 @@ func (s *Store) resolve(ctx context.Context, w *write) (revision uint64, done bo
 		case errors.Is(err, errNoMessage) && s.wasLost(ctx, w):
 			// If it was stored, it was lost with the bucket.
 		case err != nil:
-			// The server that was read from may lag behind the one that refused.
+			// The server that answered the read may lag behind the one that refused.
 			return 0, false, nil //nolint:nilerr // the caller asks again
 		case w.isIn(m):
 			return m.Seq, true, nil
@@ -228,7 +229,7 @@ func (s *Store) resolve(ctx context.Context, w *write) (revision uint64, done bo
 	m, err := s.last(ctx, w.bucket, w.key)
 	switch {
 	case errors.Is(err, errNoMessage) && w.expected == 0, err == nil && m.Seq == w.expected:
-		// The server that was read from lags behind the one that refused.
+		// The server that answered the read lags behind the one that refused.
 		return 0, false, nil
 	case errors.Is(err, errNoMessage):
 		return 0, true, &movedError{now: &message{}}
@@ -246,27 +247,27 @@ func (s *Store) resolve(ctx context.Context, w *write) (revision uint64, done bo
 	return 0, true, &movedError{now: &m}
 }
 
-// wasLost tells whether the bucket was lost or went back since the first try of the write.
+// wasLost tells whether the bucket was lost or went back since the first attempt of the write.
 func (s *Store) wasLost(ctx context.Context, w *write) bool {
 	_, _ = s.refresh(ctx, w.bucket.stream)
 	return w.bucket.lossCount() != w.losses
 }
 
-// errUntraceable says that a write cannot be found any more, if it was stored, because
+// errUntraceable says that it can no longer be found out whether a write was stored, because
 // the bucket has dropped the older writes of its key.
 var errUntraceable = errors.New("too many writes came after one that was not answered: it cannot be known whether it was stored")
 
-// successor returns the message of the key that followed the expected revision. If a try
-// of the write was stored, it is that one, whatever was written later. errUntraceable if
-// the bucket, which keeps only a number of writes of each key, may have dropped it.
+// successor returns the message of the key that followed the expected revision. If an attempt
+// of the write was stored, it is that message, whatever was written later. The error is
+// errUntraceable if the bucket, which keeps only some writes of each key, may have dropped it.
 func (s *Store) successor(ctx context.Context, w *write) (message, error) {
 	m, err := s.read(ctx, w.bucket.stream, getRequest{Seq: w.expected + 1, NextFor: w.bucket.subject(w.key)})
 	if err != nil || w.isIn(m) || m.Header.Get(jetstream.ExpectedLastSubjSeqHeader) == strconv.FormatUint(w.expected, 10) {
 		return m, err
 	}
-	// Either m was written without a condition, or the successor was dropped and m
-	// is a later one. The bucket drops the oldest messages first, so none was dropped
-	// as long as the expected revision is still there.
+	// Either m was written without a condition, or the successor was dropped and m is a later
+	// one. The bucket drops the oldest messages first, so none was dropped as long as the
+	// expected revision is still there.
 	if w.expected > 0 {
 		_, err = s.read(ctx, w.bucket.stream, getRequest{Seq: w.expected})
 	}
@@ -276,7 +277,7 @@ func (s *Store) successor(ctx context.Context, w *write) (message, error) {
 	return m, err
 }
 
-// isIn tells whether m is a try of the write that was stored.
+// isIn tells whether m is an attempt of the write that was stored.
 func (w *write) isIn(m message) bool {
 	nonce, ok := w.bucket.nonce(w.key, m.Data)
 	return ok && nonce == w.nonce

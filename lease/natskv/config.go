@@ -11,33 +11,33 @@ import (
 )
 
 const (
-	// history is how many writes of a profile's key are kept. That is enough to find
-	// the last record below values that no Store wrote, and a write below later ones.
+	// history is how many writes of a profile's key are kept. That is enough to find the last
+	// record below values that no Store wrote, and to find a write below later ones.
 	history = 16
-	// hostHistory is the same for a launcher's key. minHistory is the least that both
-	// buckets may be configured with.
+	// hostHistory is the same for a launcher's key. minHistory is the least with which both
+	// buckets may be configured.
 	hostHistory, minHistory = 8, 8
 	// maxValue is the largest size of a record, in bytes.
 	maxValue = 64 << 10
 	// eventAge is how long a subscriber may be away without missing events.
 	eventAge = 90 * 24 * time.Hour
-	// duplicates is how long the server itself recognises an event that is published
-	// again, and minDuplicates the least that it may be configured with. The order of
-	// events, and that each is stored once, do not depend on it.
+	// duplicates is how long the server itself recognizes an event that is published again;
+	// minDuplicates is the least with which it may be configured. The order of events, and that
+	// each is stored once, do not depend on it.
 	duplicates, minDuplicates = 10 * time.Minute, 2 * time.Minute
 )
 
-// firstSubjects are those that every event stream has had from the beginning.
+// firstSubjects are the subjects that every event stream has had from the beginning.
 func firstSubjects() []string {
 	return []string{"leasehold.recovery.*.*", "leasehold.lease.*.*", "leasehold.conflict.*", "leasehold.late_write.*"}
 }
 
-// personSubject is that of the events of persons, which came later.
+// personSubject is the subject of events about persons, which were added later.
 const personSubject = "leasehold.person.*.*"
 
 func eventSubjects() []string { return append(firstSubjects(), personSubject) }
 
-// takesPersons tells whether a stream takes the events of persons.
+// takesPersons tells whether a stream accepts the events about persons.
 func takesPersons(c jetstream.StreamConfig) bool {
 	return slices.Contains(c.Subjects, personSubject) || slices.Contains(c.Subjects, "leasehold.>")
 }
@@ -80,7 +80,7 @@ func eventsConfig(maxBytes int64) jetstream.StreamConfig {
 		Subjects:     eventSubjects(),
 		MaxAge:       eventAge,
 		MaxMsgs:      -1,
-		MaxBytes:     maxBytes, // at the bound the oldest events leave, so that none is refused
+		MaxBytes:     maxBytes, // at this limit the oldest events are removed, so that none is refused
 		Discard:      jetstream.DiscardOld,
 		MaxConsumers: -1,
 		Storage:      jetstream.FileStorage,
@@ -101,8 +101,8 @@ func (s *Store) prepare(ctx context.Context) error {
 	return nil
 }
 
-// ensure waits for the stream, checks it and hardens it. A cluster that is electing a
-// leader answers late, or with 503, so it is asked again until ctx ends.
+// ensure waits for the stream, checks it and hardens it. A cluster that is electing a leader
+// answers late, or with 503, so it is asked again until ctx ends.
 func (s *Store) ensure(ctx context.Context, st *stream) error {
 	for {
 		info, err := s.refresh(ctx, st)
@@ -122,8 +122,8 @@ func (s *Store) ensure(ctx context.Context, st *stream) error {
 	}
 }
 
-// harden refuses a configuration that has drifted, and forbids purges and roll-ups where
-// they are still allowed.
+// harden refuses a configuration that has drifted, and forbids purges and roll-ups if they are
+// still allowed.
 func (s *Store) harden(ctx context.Context, st *stream, have jetstream.StreamConfig) error {
 	if err := st.drift(have); err != nil {
 		return err
@@ -146,12 +146,13 @@ func (s *Store) harden(ctx context.Context, st *stream, have jetstream.StreamCon
 	return nil
 }
 
-// widenTimeout bounds how long a server may take to answer to widen: one that does not allow
-// it says nothing.
+// widenTimeout bounds how long a server may take to answer widen: a server that does not allow
+// it does not answer.
 const widenTimeout = 5 * time.Second
 
-// widen has an event stream that an older launcher made take the events of persons, too. A
-// server that does not allow that keeps what it has: those events are not published then.
+// widen makes an event stream that an older launcher made accept the events about persons, too.
+// A server that does not allow that keeps its configuration: those events are then not
+// published.
 func (s *Store) widen(ctx context.Context, st *stream, have jetstream.StreamConfig) jetstream.StreamConfig {
 	wider := have
 	wider.Subjects = append(slices.Clone(have.Subjects), personSubject)
@@ -165,8 +166,8 @@ func (s *Store) widen(ctx context.Context, st *stream, have jetstream.StreamConf
 	return wider
 }
 
-// newBound is the bound in bytes that a stream is to have. The event stream gets the one of
-// the options, unless it is on a server of somebody else, who gave it another one.
+// newBound is the limit in bytes that a stream should have. The event stream gets the one of
+// the options, unless it is on somebody else's server, where it has been given another one.
 func (s *Store) newBound(st *stream, have jetstream.StreamConfig) int64 {
 	want := st.config().MaxBytes
 	if st != s.events || have.MaxBytes == want {
@@ -180,11 +181,11 @@ func (s *Store) newBound(st *stream, have jetstream.StreamConfig) int64 {
 	return have.MaxBytes
 }
 
-// DriftError says that a bucket or stream is configured so that the promises of this
-// package could not be kept.
+// DriftError says that a bucket or stream is configured in a way in which this package could
+// not keep its promises.
 type DriftError struct {
-	// Setting is the name of the setting in the stream's configuration. Have is its
-	// value, and Want the one that it should have.
+	// Setting is the name of the setting in the stream's configuration. Have is its value, and
+	// Want is the value that it should have.
 	Setting    string
 	Have, Want any
 	Why        string
@@ -258,8 +259,7 @@ func eventsDrift(c jetstream.StreamConfig) error {
 	return commonDrift(c)
 }
 
-// checkVersion refuses servers that do not know the condition on which events are
-// published.
+// checkVersion refuses servers that do not know the condition with which events are published.
 func checkVersion(version string) error {
 	const wantMajor, wantMinor = 2, 12
 	var major, minor int

@@ -11,9 +11,9 @@ import (
 	"leasehold/lease"
 )
 
-// Flush waits until every write whose outcome was unknown is settled, and until every
-// event that this Store knows of is on the stream. If ctx ends first, the error is
-// lease.ErrUnavailable; no event is lost by that.
+// Flush waits until every write with an unknown outcome is settled, and every event that this
+// Store knows of is on the stream. If ctx ends first, the error is lease.ErrUnavailable; no
+// event is lost by that.
 func (s *Store) Flush(ctx context.Context) error {
 	n, settled := s.settler.unsettled()
 	select {
@@ -31,8 +31,8 @@ func (s *Store) Flush(ctx context.Context) error {
 	}
 }
 
-// Announce is part of lease.Store. The event is stored when Announce returns nil, and may
-// or may not be stored after lease.ErrUnavailable.
+// Announce is part of lease.Store. If it returns nil, the event is stored; after
+// lease.ErrUnavailable it may or may not be stored.
 func (s *Store) Announce(ctx context.Context, e lease.Event) error {
 	if err := lease.CheckProfileID(e.ProfileID); err != nil {
 		return err
@@ -73,8 +73,8 @@ func (s *Store) announceOnce(ctx context.Context, msg *nats.Msg) error {
 }
 
 // History is part of lease.Store. It returns the events of the last 90 days, including
-// conflicts and late writes, that were published when it was called, without those that
-// left a stream which was full. Where transitions are missing at the front, the first one's
+// conflicts and late writes, that were published when it was called, except those that were
+// removed because the stream was full. If transitions are missing at the front, the first one's
 // Sequence is above 1.
 func (s *Store) History(ctx context.Context, profile string) ([]lease.Event, error) {
 	if err := lease.CheckProfileID(profile); err != nil {

@@ -14,16 +14,16 @@ import (
 )
 
 const (
-	// pullSize is how many messages are asked for at once.
+	// pullSize is how many messages are requested at once.
 	pullSize = 256
-	// inactiveTime is how long the server keeps a consumer whose reader went away
-	// without deleting it.
+	// inactiveTime is how long the server keeps a consumer whose reader has gone without
+	// deleting it.
 	inactiveTime = time.Minute
 )
 
-// follower reads a stream in order through a consumer of its own: first the messages that
-// are there, then those that are written. It has no goroutine: it requests messages when
-// its caller asks for the next one, so they do not pile up.
+// follower reads a stream in order through a consumer of its own: first the existing messages,
+// then those that are written later. It has no goroutine: it requests messages when its caller
+// asks for the next one, so they do not pile up.
 type follower struct {
 	s    *Store
 	st   *stream
@@ -36,9 +36,8 @@ type follower struct {
 	remaining uint64
 	// last is the number that the consumer gave to the last message that was read.
 	last uint64
-	// asked is how many messages of the last request may still come, and until is
-	// when that request ends. pulls counts the requests, each of which has a reply
-	// subject of its own below inbox.
+	// asked is how many messages of the last request may still come; until is when that request
+	// ends. pulls counts the requests, each of which has its own reply subject below inbox.
 	asked int
 	until time.Time
 	pulls int
@@ -46,14 +45,14 @@ type follower struct {
 }
 
 var (
-	// errQuiet says that no message came in the time that the caller gave.
+	// errQuiet says that no message came in the time that the caller allowed.
 	errQuiet = errors.New("nothing new")
-	// errBroken says that messages may be missing, so that the reader has to start over.
+	// errBroken says that messages may be missing, so that the reader has to start again.
 	errBroken = errors.New("the reader was cut off")
 )
 
-// follow returns a follower of the messages on some subjects: the last of each or all of
-// them, as from says.
+// follow returns a follower of the messages on some subjects: of the last message of each, or
+// of all messages, as from says.
 func (s *Store) follow(ctx context.Context, st *stream, subjects []string, from jetstream.DeliverPolicy) (*follower, error) {
 	return s.followWith(ctx, st, jetstream.ConsumerConfig{FilterSubjects: subjects, DeliverPolicy: from})
 }
@@ -75,7 +74,7 @@ func (s *Store) followWith(ctx context.Context, st *stream, c jetstream.Consumer
 	return f, nil
 }
 
-// stop ends the follower, and deletes its consumer unless the server is away.
+// stop ends the follower, and deletes its consumer if the server can be reached.
 func (f *follower) stop(ctx context.Context) {
 	_ = f.sub.Unsubscribe()
 	if !f.s.nc.IsConnected() {
@@ -86,8 +85,8 @@ func (f *follower) stop(ctx context.Context) {
 	_ = f.st.js.DeleteConsumer(ctx, f.st.name, f.name)
 }
 
-// next returns the next message. errQuiet if none came within wait; errBroken if messages
-// may be missing.
+// next returns the next message. The error is errQuiet if none came within wait, and errBroken
+// if messages may be missing.
 func (f *follower) next(ctx context.Context, wait time.Duration) (message, error) {
 	deadline := time.Now().Add(wait)
 	for {
@@ -116,7 +115,7 @@ func (f *follower) next(ctx context.Context, wait time.Duration) (message, error
 	}
 }
 
-// take returns the next message from the server, be it one of the stream or a status.
+// take returns the next message from the server: a message of the stream, or a status.
 func (f *follower) take(ctx context.Context, deadline time.Time) (*nats.Msg, error) {
 	waiting, cancel := context.WithDeadline(ctx, deadline)
 	defer cancel()
@@ -149,7 +148,8 @@ func (f *follower) pull(wait time.Duration) error {
 // reply is the reply subject of the last request.
 func (f *follower) reply() string { return f.inbox + "." + strconv.Itoa(f.pulls) }
 
-// accept returns a message of the stream. errBroken if it is not the one after the last.
+// accept returns a message of the stream. The error is errBroken if it does not follow the last
+// one.
 func (f *follower) accept(m *nats.Msg) (message, error) {
 	meta, err := m.Metadata()
 	if err != nil {
@@ -163,9 +163,9 @@ func (f *follower) accept(m *nats.Msg) (message, error) {
 	return message{Subject: m.Subject, Seq: meta.Sequence.Stream, Header: m.Header, Data: m.Data}, nil
 }
 
-// snapshot calls take with each message that the stream has on the subjects now: the last
-// of each or all of them, as from says. It calls begin first. If it is cut off, it starts
-// over with begin, until ctx ends; then the error is lease.ErrUnavailable.
+// snapshot calls take with each message that the stream now has on the subjects: the last
+// message of each, or all of them, as from says. It calls begin first. If it is cut off, it
+// starts again with begin, until ctx ends; then the error is lease.ErrUnavailable.
 func (s *Store) snapshot(ctx context.Context, st *stream, subjects []string, from jetstream.DeliverPolicy, begin func(), take func(message)) error {
 	for {
 		err := s.snapshotOnce(ctx, st, subjects, from, begin, take)

@@ -6,7 +6,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// gauges are the publisher's metrics, of what it knows itself.
+// gauges are the publisher's metrics, about what the publisher itself knows.
 func (p *publisher) gauges() []prometheus.Collector {
 	return []prometheus.Collector{
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "leasehold_events_unpublished", Help: "Events of this launcher's view that are not on the event stream yet."}, func() float64 {
@@ -23,7 +23,7 @@ func (p *publisher) gauges() []prometheus.Collector {
 	}
 }
 
-// oldest is the time of the oldest event in the queue; zero where it is empty.
+// oldest is the time of the oldest event in the queue; zero if the queue is empty.
 func (p *publisher) oldest() (at time.Time) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

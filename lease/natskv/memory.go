@@ -6,19 +6,19 @@ import (
 	"leasehold/lease"
 )
 
-// memorySize is how many events a launcher remembers, of all profiles together: some
-// megabytes, and minutes of the events of a thousand profiles at work. What an unsynced
-// server loses in a power cut are two minutes by default.
+// memorySize is how many events a launcher remembers, for all profiles together: some
+// megabytes, which is minutes of the events of a thousand busy profiles. A power cut makes a
+// server that does not sync lose two minutes by default.
 const memorySize = 8192
 
-// memory has the last events of transitions that this launcher published, or saw in the
-// outbox of a record. An event stream that goes back to an old copy, or is made anew, gets
-// them again from it. It needs a lock from outside.
+// memory has the last events about transitions that this launcher published, or saw in the
+// outbox of a record. If an event stream goes back to an old copy, or is made anew, it gets
+// them again from here. Its user has to lock it.
 type memory struct {
 	size     int
-	profiles map[string][]remembered // in the order of their positions
-	// arrivals are the events in the order in which they came, for the oldest to leave.
-	// Some of them have left already.
+	profiles map[string][]remembered // sorted by their positions
+	// arrivals are the events in the order in which they came, so that the oldest can be
+	// dropped. Some of them have been dropped already.
 	arrivals []arrival
 	number   uint64 // of the last arrival
 }
@@ -39,13 +39,13 @@ func newMemory(size int) *memory {
 	return &memory{size: size, profiles: map[string][]remembered{}}
 }
 
-// isSame tells whether two events with the same position are about the same transition. A
-// record that went back can give a position to another one.
+// isSame tells whether two events with the same position are about the same transition. After a
+// record went back, another event may get the same position.
 func isSame(a, b lease.Event) bool {
 	return positionOf(a) == positionOf(b) && a.Event == b.Event && a.SessionID == b.SessionID && a.At.Equal(b.At)
 }
 
-// find returns where the event with a position stands, or would stand.
+// find returns the index of the event with a position, or where it would be.
 func (m *memory) find(profile string, at position) (int, bool) {
 	return slices.BinarySearchFunc(m.profiles[profile], at, func(r remembered, p position) int { return comparePosition(r.Event, p) })
 }
@@ -56,7 +56,7 @@ func (m *memory) has(e lease.Event) bool {
 	return ok && isSame(m.profiles[e.ProfileID][i].Event, e)
 }
 
-// add remembers an event, in the place of another one with its position.
+// add remembers an event, replacing another one with its position.
 func (m *memory) add(e lease.Event) {
 	if m.has(e) {
 		return
@@ -98,10 +98,10 @@ func (m *memory) publish(e lease.Event) {
 	m.profiles[e.ProfileID][i].published = true
 }
 
-// between returns the event that followed the position last on the way to e, as far as one
-// is remembered. Its number is between theirs, too: where a profile's transitions went two
-// ways, since its record went back, an event of the other way does not count. Of two with
-// the same number the later one counts.
+// between returns the last remembered event between the position last and e. Its number has to
+// be between theirs, too: if a profile's transitions took two paths, because its record went
+// back, an event of the other path does not count. Of two events with the same number, the
+// later one counts.
 func (m *memory) between(last position, e lease.Event) (lease.Event, bool) {
 	var found *remembered
 	all := m.profiles[e.ProfileID]
@@ -123,8 +123,8 @@ func (m *memory) between(last position, e lease.Event) (lease.Event, bool) {
 // maxMissing bounds how many lost events go into one record.
 const maxMissing = 32
 
-// missing returns the remembered events that a record should have had since the one with the
-// number before, and that are not in its outbox.
+// missing returns the remembered events after number before that should have been in the outbox
+// of the record and are not.
 func (m *memory) missing(before uint64, next lease.Record, outbox []lease.Event) []lease.Event {
 	if next.Sequence > maxMissing {
 		before = max(before, next.Sequence-maxMissing)

@@ -59,7 +59,7 @@ const (
 )
 
 const (
-	// tryTime limits one request, callTime a call whose context has no deadline.
+	// tryTime limits one request; callTime, a call whose context has no deadline.
 	tryTime  = 2 * time.Second
 	callTime = 5 * time.Second
 	// retryWait is about how long a read waits before it asks again.
@@ -75,16 +75,16 @@ type Options struct {
 	// Replicas is how many replicas the buckets and the stream get when they are
 	// made: 1 for a single server, 3 or 5 for a cluster. Zero means 1.
 	Replicas int
-	// EventBytes is the largest size of the event stream; zero: no bound. At the bound
-	// the oldest events leave.
+	// EventBytes is the greatest size of the event stream; zero: no limit. At the limit the
+	// oldest events are removed.
 	EventBytes int64
-	// OwnServer says that the server is this launcher's own, so that a stream that
-	// exists gets EventBytes, too, whatever bound it had.
+	// OwnServer says that the server is this launcher's own, so that an existing stream gets
+	// EventBytes, too, whatever its limit was.
 	OwnServer bool
 	Log       zerolog.Logger
 	// LauncherID names this launcher in the log.
 	LauncherID string
-	// Metrics gets the number of events that are not published yet; nil: nobody does.
+	// Metrics gets the number of events that are not published yet; nil: there are no metrics.
 	Metrics prometheus.Registerer
 
 	// tryTime replaces the constant in tests in which many answers get lost.
@@ -157,9 +157,9 @@ func Open(ctx context.Context, nc *nats.Conn, o Options) (*Store, error) {
 	return s, nil
 }
 
-// Close settles writes and publishes events for up to two seconds, and then ends the
-// background work. Events that are not published by then stay in the outboxes of their
-// records, for whoever calls Open next.
+// Close settles writes and publishes events for up to two seconds, and then ends the background
+// work. Events that are not published by then stay in the outboxes of their records, and are
+// published by the next launcher that calls Open.
 func (s *Store) Close() {
 	s.closing.Do(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), closeTime)
@@ -173,7 +173,7 @@ func (s *Store) Close() {
 	})
 }
 
-// Ping returns nil if the leader of the bucket of records answers, else
+// Ping returns nil if the leader of the bucket of records answers, and otherwise
 // lease.ErrUnavailable.
 func (s *Store) Ping(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, s.tryTime)

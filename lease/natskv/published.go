@@ -12,19 +12,19 @@ import (
 )
 
 const (
-	// quietTime is how long a reader of the event stream waits for the next event before
-	// it looks whether it was cut off.
+	// quietTime is how long a reader of the event stream waits for the next event before it
+	// checks whether it was cut off.
 	quietTime = 2 * time.Second
 	// pageSize is how many messages are gathered, at most, before they are reported.
 	pageSize = 256
 )
 
-// errBehind says that the server that answered does not know everything yet that this Store
-// has seen.
+// errBehind says that the server that answered does not yet know everything that this Store has
+// seen.
 var errBehind = errors.New("the server that answers is behind")
 
-// EventsAfter reads the events after a place, at most some hundred. The consumer that it
-// reads with is gone when it returns. The error is lease.ErrUnavailable.
+// EventsAfter reads the events after a place, at most some hundred. When it returns, the
+// consumer that it used is deleted. The error is lease.ErrUnavailable.
 func (s *Store) EventsAfter(ctx context.Context, after lease.Place) (lease.EventPage, error) {
 	ctx, cancel := withDeadline(ctx)
 	defer cancel()
@@ -39,10 +39,10 @@ func (s *Store) EventsAfter(ctx context.Context, after lease.Place) (lease.Event
 	return page, nil
 }
 
-// FollowEvents calls see with what stands on the event stream after a place: at once, be
-// there something or not, and whenever there is more. It calls see in the goroutine of its
-// caller. It returns when ctx ends, or when events may be missing, so that it has to be
-// called again; then the error is lease.ErrUnavailable.
+// FollowEvents calls see with what is on the event stream after a place: once immediately, even
+// if there is nothing, and then whenever there is more. It calls see in its caller's goroutine.
+// It returns when ctx ends, or when events may be missing, so that it has to be called again;
+// then the error is lease.ErrUnavailable.
 func (s *Store) FollowEvents(ctx context.Context, after lease.Place, see func(lease.EventPage)) error {
 	page, f, err := s.eventsFrom(ctx, after)
 	if err != nil {
@@ -50,7 +50,7 @@ func (s *Store) FollowEvents(ctx context.Context, after lease.Place, see func(le
 	}
 	defer f.stop(ctx)
 	losses := s.events.lossCount()
-	missed := false // something was on the stream at the last look that did not come yet
+	missed := false // at the last look the stream had something that has not come yet
 	for {
 		if err := s.gather(ctx, f, &page); err != nil {
 			return unavailable(err)
@@ -76,8 +76,8 @@ func (s *Store) FollowEvents(ctx context.Context, after lease.Place, see func(le
 	}
 }
 
-// eventsFrom returns a follower of the messages after a place, and a page that says what of
-// them is lost.
+// eventsFrom returns a follower of the messages after a place, and a page that says which of
+// them are lost.
 func (s *Store) eventsFrom(ctx context.Context, after lease.Place) (lease.EventPage, *follower, error) {
 	info, err := s.refresh(ctx, s.events)
 	if err != nil {
@@ -91,8 +91,8 @@ func (s *Store) eventsFrom(ctx context.Context, after lease.Place) (lease.EventP
 	return page, f, err
 }
 
-// locate finds out where on the stream reading goes on after a place, and what of the
-// events behind it is lost.
+// locate finds out where on the stream to read on after a place, and what is lost of the events
+// after it.
 func (s *Store) locate(ctx context.Context, after lease.Place, state jetstream.StreamState) (lease.EventPage, error) {
 	before := lease.Place{Sequence: max(state.FirstSeq, 1) - 1} // the first message that is kept
 	switch {
@@ -113,7 +113,7 @@ func (s *Store) locate(ctx context.Context, after lease.Place, state jetstream.S
 	case after.Sequence > state.LastSeq:
 		return lease.EventPage{Through: before, Lost: lease.LostStream}, nil
 	case after.Sequence < before.Sequence:
-		// Whoever asks for everything from the beginning misses nothing.
+		// A reader that asks for everything from the beginning misses nothing.
 		page := lease.EventPage{Through: before, Lost: lease.LostOldest}
 		if after.Sequence == 0 {
 			page.Lost = lease.NothingLost
@@ -138,7 +138,7 @@ func (s *Store) messageAt(ctx context.Context, seq uint64) (message, error) {
 	return s.read(ctx, s.events, getRequest{Seq: seq})
 }
 
-// gather adds what the stream has to the page, until that is of a good size.
+// gather adds what is on the stream to the page, until the page has a good size.
 func (s *Store) gather(ctx context.Context, f *follower, page *lease.EventPage) error {
 	for n := 0; n < pageSize && f.remaining > 0; n++ {
 		m, err := f.next(ctx, s.tryTime)
@@ -150,7 +150,7 @@ func (s *Store) gather(ctx context.Context, f *follower, page *lease.EventPage) 
 	return nil
 }
 
-// with returns the page with one more message, which may be no event.
+// with returns the page with one more message, which need not be an event.
 func (s *Store) with(page lease.EventPage, m message) lease.EventPage {
 	page.Through = lease.PlaceOf(m.Seq, m.Data)
 	if e, ok := decodeEvent(m.Subject, m.Data); ok {

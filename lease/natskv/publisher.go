@@ -22,7 +22,7 @@ const (
 )
 
 // position is the place of an event in the order of its profile's transitions. Tokens never
-// fall; where a record was lost and its sequence starts again, the token is a higher one.
+// fall; if a record was lost and its sequence starts again, the token is a higher one.
 type position struct {
 	token    lease.Token
 	sequence uint64
@@ -48,18 +48,18 @@ func comparePosition(e lease.Event, p position) int {
 	return 0
 }
 
-// tail is the position of a profile's last transition on the event stream, with the
-// sequence in the stream of that event, or of what was published after it on the same
-// subjects. The zero tail belongs to a profile without events.
+// tail is the position of a profile's last transition on the event stream, with the stream
+// sequence of that event, or of what was published after it on the same subjects. The zero tail
+// is for a profile without events.
 type tail struct {
 	position
 	seq uint64
 }
 
-// publisher publishes the outboxes of records on the event stream, by one goroutine and in
-// order for each profile. It publishes an event on condition that the last event of the
-// profile is the one that it knows of. So when several launchers publish the same event,
-// however late, it is stored once, and never after a later one.
+// publisher publishes the outboxes of records on the event stream, in one goroutine and in
+// order for each profile. It publishes an event on the condition that the last event of the
+// profile is the one that it knows. So if several launchers publish the same event, however
+// late, it is stored once, and never after a later one.
 type publisher struct {
 	s      *Store
 	cancel context.CancelFunc
@@ -68,14 +68,14 @@ type publisher struct {
 	status chan nats.Status
 
 	mu    sync.Mutex
-	queue map[string][]lease.Event // by profile, in order: not known to be on the stream
+	queue map[string][]lease.Event // by profile, in order: events that are not known to be on the stream
 	order []string                 // the profiles in queue, the one that waits longest first
 	tails map[string]tail          // by profile, as far as they are known
 	// memory has the last events, for a stream that loses what it had acknowledged.
 	memory *memory
 	// sweeping says that the outboxes of all records have to be read.
 	sweeping bool
-	// idle is closed while there is nothing to do. A new one is made when there is.
+	// idle is closed while there is nothing to do. A new one is made when there is something.
 	idle chan struct{}
 }
 
@@ -121,8 +121,8 @@ func (p *publisher) run(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-p.status:
-			// Writes whose answers were lost with the connection may have put
-			// events into outboxes.
+			// Writes whose answers were lost with the connection may have put events into
+			// outboxes.
 			p.sweep()
 		case <-retry:
 		case <-wake:
@@ -159,8 +159,8 @@ func (p *publisher) pass(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// collect enqueues the outboxes of all records. It refreshes the event stream first: if
-// that was lost, what is remembered about it must not delay events.
+// collect enqueues the outboxes of all records. It refreshes the event stream first: if that
+// was lost, what is remembered about it must not delay events.
 func (p *publisher) collect(ctx context.Context) error {
 	if _, err := p.s.refresh(ctx, p.s.events); err != nil {
 		return unavailable(err)
@@ -175,21 +175,21 @@ func (p *publisher) collect(ctx context.Context) error {
 	return nil
 }
 
-// startSweep tells whether a sweep is due, and claims it if so.
+// startSweep tells whether a sweep is due, and claims it.
 func (p *publisher) startSweep() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	due := p.sweeping
 	if due {
-		// The publisher is not idle before what the sweep finds is published.
+		// The publisher is not idle until what the sweep finds is published.
 		p.busy()
 	}
 	p.sweeping = false
 	return due
 }
 
-// restart forgets what was on the event stream, after that was lost or went back. What this
-// launcher had published is published again, and so is what a sweep finds.
+// restart forgets what was on the event stream, after the stream was lost or went back. What
+// this launcher had published is published again, and so is what a sweep finds.
 func (p *publisher) restart() {
 	p.mu.Lock()
 	clear(p.tails)
@@ -218,7 +218,7 @@ func (p *publisher) enqueue(profile string, outbox []lease.Event) {
 			continue
 		}
 		if !positionOf(e).after(p.tails[profile].position) {
-			// The record went back, and its stream perhaps as well.
+			// The record went back, and perhaps the stream, too.
 			delete(p.tails, profile)
 		}
 		p.memory.add(e)
@@ -229,8 +229,8 @@ func (p *publisher) enqueue(profile string, outbox []lease.Event) {
 	}
 }
 
-// insert puts an event into the queue, in the place of one that has the same position. The
-// caller holds mu.
+// insert puts an event into the queue, replacing one with the same position. The caller holds
+// mu.
 func (p *publisher) insert(e lease.Event) {
 	queue, waiting := p.queue[e.ProfileID]
 	i, same := slices.BinarySearchFunc(queue, positionOf(e), comparePosition)
@@ -244,7 +244,7 @@ func (p *publisher) insert(e lease.Event) {
 	}
 }
 
-// remember takes in an outbox that the store shows, which whoever wrote it publishes.
+// remember takes in an outbox that the store shows. The launcher that wrote it publishes it.
 func (p *publisher) remember(outbox []lease.Event) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -253,17 +253,17 @@ func (p *publisher) remember(outbox []lease.Event) {
 	}
 }
 
-// isPublished tells whether an event is known to be on the stream. One that nobody here
-// has seen before is not, wherever the stream ends: the record went back, and goes on from
+// isPublished tells whether an event is known to be on the stream. An event that this launcher
+// has not seen before is not, wherever the stream ends: the record went back, and goes on from
 // there. The caller holds mu.
 func (p *publisher) isPublished(e lease.Event) bool {
 	return !positionOf(e).after(p.tails[e.ProfileID].position) && p.memory.has(e)
 }
 
 // outbox returns the outbox with which a record is stored over one whose last event has the
-// number before: the events that are not known to be on the stream. Where the numbers jump,
-// the store forgot, and its stream perhaps as well: then the outbox has the remembered events
-// in between, too, for whichever launcher publishes it.
+// number before: the events that are not known to be on the stream. If there is a gap in the
+// numbers, the store forgot, and perhaps the stream, too: then the outbox also has the
+// remembered events in between, for any launcher to publish.
 func (p *publisher) outbox(before uint64, next lease.Record) []lease.Event {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -334,7 +334,7 @@ func (p *publisher) head(profile string) (lease.Event, bool) {
 	return lease.Event{}, false
 }
 
-// pop removes an event from the queue, unless another one took its place meanwhile.
+// pop removes an event from the queue, unless another one has replaced it meanwhile.
 func (p *publisher) pop(e lease.Event) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -348,10 +348,10 @@ func (p *publisher) pop(e lease.Event) {
 	p.order = slices.DeleteFunc(p.order, func(s string) bool { return s == profile })
 }
 
-// publish stores the event on the stream, unless it is there already, and before it those
-// that are remembered and that the stream has lost.
+// publish stores the event on the stream, unless it is there already. Before it, it stores the
+// remembered events that the stream has lost.
 func (p *publisher) publish(ctx context.Context, e lease.Event) error {
-	twice := position{} // of the last event that the server took for one it has
+	twice := position{} // position of the last event that the server took for one it has
 	for {
 		losses := p.s.events.lossCount()
 		last, err := p.tail(ctx, e.ProfileID)
@@ -374,7 +374,7 @@ func (p *publisher) publish(ctx context.Context, e lease.Event) error {
 		}
 		p.forgetTail(e.ProfileID)
 		switch v {
-		case stored: // by an earlier try, which the server recognised, and shows soon
+		case stored: // by an earlier attempt, which the server recognized, and will show soon
 			if twice == positionOf(next) {
 				return unavailable(fmt.Errorf("the server recognises %s %d.%d, and does not show it", next.Event, next.Token, next.Sequence))
 			}
@@ -394,9 +394,9 @@ func (p *publisher) publish(ctx context.Context, e lease.Event) error {
 	}
 }
 
-// due returns the event to publish next, on the way from the end of the stream to e: one
-// that is remembered and was lost, or e itself. Where the stream has no event of the
-// profile, and is not a new one, all may have left it in order, since it is full.
+// due returns the event to publish next, on the way from the end of the stream to e: a
+// remembered event that was lost, or e itself. If the stream has no event of the profile, and
+// is not a new one, all of them may have been removed because it is full.
 func (p *publisher) due(ctx context.Context, last tail, e lease.Event) (lease.Event, error) {
 	p.mu.Lock()
 	lost, ok := p.memory.between(last.position, e)

@@ -16,12 +16,12 @@ import (
 	"leasehold/lease"
 )
 
-// Queue is the KV bucket of the waiters: a key per request that waits. Unlike the other
-// buckets it has nothing that may not be lost, and what is in it expires. A launcher that
-// cannot use it serves its own requests in order, and knows of no others.
+// Queue is the KV bucket of the waiters: one key per waiting request. Unlike the other buckets
+// it has nothing that must not be lost, and its values expire. A launcher that cannot use it
+// serves its own requests in order, and does not know of others.
 const Queue = "leasehold_queue"
 
-// waiterAge is how long a waiter is kept that nobody removed: longer than a request may wait.
+// waiterAge is how long a waiter that nobody removed is kept: longer than a request may wait.
 const waiterAge = 15 * time.Minute
 
 var _ lease.WaiterStore = (*Store)(nil)
@@ -82,7 +82,7 @@ func (s *Store) DropWaiter(ctx context.Context, launcher, id string) error {
 	return err
 }
 
-// publishWaiter is tried once: whoever waits is in the queue of its own launcher all the same.
+// publishWaiter tries only once: a waiting request is in the queue of its own launcher anyway.
 func (s *Store) publishWaiter(ctx context.Context, m *nats.Msg) (uint64, error) {
 	ctx, cancel := context.WithTimeout(ctx, s.tryTime)
 	defer cancel()
@@ -94,14 +94,14 @@ func (s *Store) publishWaiter(ctx context.Context, m *nats.Msg) (uint64, error) 
 	return ack.Sequence, nil
 }
 
-// WatchWaiters is part of lease.WaiterStore. It returns nil when ctx ends, and otherwise why
-// the bucket cannot be used, or was cut off.
+// WatchWaiters is part of lease.WaiterStore. It returns nil when ctx ends, and otherwise the
+// reason why the bucket cannot be used, or was cut off.
 func (s *Store) WatchWaiters(ctx context.Context, see func(lease.WaiterSight)) error {
 	for {
 		err := s.watchWaitersOnce(ctx, see)
 		switch {
 		case ctx.Err() != nil:
-			return nil //nolint:nilerr // the caller ended it
+			return nil //nolint:nilerr // the caller has ended it
 		case !errors.Is(err, errBroken):
 			return fmt.Errorf("queue of waiting requests: %w", err)
 		}

@@ -13,7 +13,7 @@ import (
 	"leasehold/lease"
 )
 
-// getRequest asks the leader of a stream for one message. The calls of nats.go ask any
+// getRequest asks the leader of a stream for one message. The calls of nats.go would ask any
 // replica, however far it lags behind.
 type getRequest struct {
 	Seq     uint64 `json:"seq,omitempty"`
@@ -106,8 +106,8 @@ func (s *Store) last(ctx context.Context, b bucket, key string) (message, error)
 	return s.read(ctx, b.stream, getRequest{LastFor: b.subject(key)})
 }
 
-// current returns the value of the key as newestValid does, or errNoMessage where it was
-// deleted or never written.
+// current returns the value of the key as newestValid does, or errNoMessage if it was deleted
+// or never written.
 func (s *Store) current(ctx context.Context, b bucket, key string) (message, error) {
 	m, err := s.last(ctx, b, key)
 	switch {
@@ -119,9 +119,9 @@ func (s *Store) current(ctx context.Context, b bucket, key string) (message, err
 	return s.newestValid(ctx, b, key, m)
 }
 
-// newestValid returns m, the last message of the key and no marker. If no Store wrote its
-// value, it is returned with the newest value below it that a Store wrote. A
-// *foreignError where there is none.
+// newestValid returns m, which is the last message of the key and not a marker. If no Store
+// wrote its value, m gets the newest value below it that a Store wrote. The error is a
+// *foreignError if there is none.
 func (s *Store) newestValid(ctx context.Context, b bucket, key string, m message) (message, error) {
 	if _, ok := b.nonce(key, m.Data); ok {
 		return m, nil
@@ -148,7 +148,7 @@ func (s *Store) newestValid(ctx context.Context, b bucket, key string, m message
 	return m, nil
 }
 
-// foreignError says that no Store wrote any of the values that are kept of a key.
+// foreignError says that no Store wrote any of the values that are kept for a key.
 type foreignError struct {
 	bucket   string
 	revision uint64
@@ -158,8 +158,8 @@ func (e *foreignError) Error() string {
 	return fmt.Sprintf("revision %d of stream %s and those below hold nothing that a launcher wrote: put a value back, or delete the key, so that its launcher starts from what it knows", e.revision, e.bucket)
 }
 
-// Get is part of lease.Store. It asks the leader, whose answer is old less often than that
-// of other replicas, but is still only a hint. If something that is no record was written
+// Get is part of lease.Store. It asks the leader, whose answer is outdated less often than that
+// of other replicas, but is still only a hint. If something that is not a record was written
 // over a record, Get returns the record with the revision of what was written over it.
 func (s *Store) Get(ctx context.Context, profile string) (lease.Entry, error) {
 	if err := lease.CheckProfileID(profile); err != nil {
@@ -235,8 +235,8 @@ func (s *Store) lastOfEachByConsumer(ctx context.Context, b bucket) ([]message, 
 	return messages, err
 }
 
-// list returns the entries in the messages of lasts. It leaves out keys that were deleted,
-// and logs those with no value that a Store wrote.
+// list returns the entries in the messages of lasts. It leaves out keys that were deleted, and
+// logs keys without a value that a Store wrote.
 func list[T any](ctx context.Context, s *Store, b bucket, lasts func(context.Context, bucket) ([]message, error), entry func(message) T) ([]T, error) {
 	ctx, cancel := withDeadline(ctx)
 	defer cancel()
@@ -254,7 +254,7 @@ func list[T any](ctx context.Context, s *Store, b bucket, lasts func(context.Con
 		case errors.Is(err, lease.ErrUnavailable):
 			return nil, fmt.Errorf("list stream %s: %w", b.name, err)
 		case err != nil:
-			// One bad key must not hide all others.
+			// One bad key must not hide all the others.
 			s.log.Warn().Err(err).Msg("not listed")
 		default:
 			entries = append(entries, entry(m))

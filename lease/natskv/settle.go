@@ -11,10 +11,10 @@ import (
 // maxUnsettled is how many writes the settler may have before Swap refuses further ones.
 const maxUnsettled = 1000
 
-// settler decides the fate of writes whose senders gave up while the write might still be
-// stored. Its goroutine writes the value that the key had before once more, on condition
-// of the same revision. Only one of the two writes can be stored: once either is, the
-// other never can be.
+// settler decides what becomes of writes whose senders gave up while the write might still be
+// stored. Its goroutine writes the key's former value once more, on the condition of the same
+// revision. Only one of the two writes can be stored: as soon as one is, the other never can
+// be.
 type settler struct {
 	s      *Store
 	cancel context.CancelFunc
@@ -74,8 +74,8 @@ func (t *settler) pass(ctx context.Context) bool {
 	return n == 0
 }
 
-// settle tries to use up the revision that the write expects, and tells whether the
-// revision is used up now.
+// settle tries to use up the revision that the write expects, and tells whether the revision is
+// now used up.
 func (t *settler) settle(ctx context.Context, w *write) bool {
 	m, err := w.replacement()
 	if err != nil {
@@ -89,8 +89,8 @@ func (t *settler) settle(ctx context.Context, w *write) bool {
 		t.s.log.Info().Str("key", w.key).Uint64("revision", ack.Sequence).Msg("a write that was not answered was not applied, and never will be")
 		return true
 	case moved:
-		// The revision was used by the write itself, by an earlier try to settle it,
-		// or by another write.
+		// The revision was used by the write itself, by an earlier attempt to settle it, or by
+		// another write.
 		if w.bucket.stream == t.s.leases.stream {
 			t.s.pub.sweep()
 		}
@@ -101,8 +101,8 @@ func (t *settler) settle(ctx context.Context, w *write) bool {
 	return false
 }
 
-// replacement returns the message that uses up the revision which the write expects: the
-// value that the key had before, or a marker that it has none.
+// replacement returns the message that uses up the revision which the write expects: the former
+// value of the key, or a marker that it has none.
 func (w *write) replacement() (*nats.Msg, error) {
 	m := nats.NewMsg(w.bucket.subject(w.key))
 	if w.create {
@@ -148,8 +148,8 @@ func (t *settler) full() bool {
 	return n >= maxUnsettled
 }
 
-// unsettled returns how many writes are pending, and a channel that is closed when none
-// is.
+// unsettled returns how many writes are pending, and a channel that is closed when there are
+// none.
 func (t *settler) unsettled() (int, <-chan struct{}) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

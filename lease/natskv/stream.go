@@ -11,15 +11,15 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// stream is one of the JetStream streams, with what is remembered about it, so that
-// it is noticed when the stream was lost or went back to an old copy.
+// stream is one of the JetStream streams, with what is remembered about it in order to notice
+// when it was lost or went back to an old copy.
 type stream struct {
 	name string
 	// js is the JetStream that has the stream, api the prefix of its API.
 	js  jetstream.JetStream
 	api string
 	// config returns the configuration with which the stream is made; drift returns a
-	// *DriftError for one with which it could not keep what it has to.
+	// *DriftError for a configuration with which it could not keep what it has to.
 	config func() jetstream.StreamConfig
 	drift  func(jetstream.StreamConfig) error
 
@@ -31,14 +31,13 @@ type stream struct {
 	created time.Time
 	highest uint64 // the highest sequence seen since the last loss
 	losses  uint64 // how often the stream was lost or went back
-	// lowerSince is since when the stream has ended below highest; zero where it
-	// does not.
+	// lowerSince is since when the stream has ended below highest; zero if it does not.
 	lowerSince time.Time
 }
 
-// doubtTime is for how long a replicated stream has to end below what was seen, before it
-// counts as having gone back. A new leader ends below that until it has applied
-// everything, and a leader that was cut off did so for up to 13 s (measured).
+// doubtTime is how long a replicated stream has to end below what was seen before it counts as
+// having gone back. A new leader ends below that until it has applied everything; a leader that
+// was cut off did so for up to 13 s (measured).
 const doubtTime = 15 * time.Second
 
 func newStream(nc *nats.Conn, api string, config func() jetstream.StreamConfig, drift func(jetstream.StreamConfig) error) (*stream, error) {
@@ -107,9 +106,8 @@ func (st *stream) compare(info *jetstream.StreamInfo, seen uint64, now time.Time
 	return lost
 }
 
-// refresh asks the server about the stream, and makes the stream where it is missing. It
-// counts a loss if the stream was lost or went back; the publisher and the watches then
-// start over.
+// refresh asks the server about the stream, and makes the stream if it is missing. It counts a
+// loss if the stream was lost or went back; the publisher and the watches then start again.
 func (s *Store) refresh(ctx context.Context, st *stream) (*jetstream.StreamInfo, error) {
 	select {
 	case st.asking <- struct{}{}:
@@ -133,7 +131,7 @@ func (s *Store) refresh(ctx context.Context, st *stream) (*jetstream.StreamInfo,
 	return info, nil
 }
 
-// infoOf returns what the server says about the stream, which it makes where it is missing.
+// infoOf returns what the server says about the stream. If the stream is missing, it is made.
 func (s *Store) infoOf(ctx context.Context, st *stream) (*jetstream.StreamInfo, error) {
 	ctx, cancel := context.WithTimeout(ctx, s.tryTime)
 	defer cancel()
@@ -143,7 +141,7 @@ func (s *Store) infoOf(ctx context.Context, st *stream) (*jetstream.StreamInfo, 
 		want.Replicas = s.replicas
 		have, err = st.js.CreateStream(ctx, want)
 		if errors.Is(err, jetstream.ErrStreamNameAlreadyInUse) {
-			// Another launcher was first, and made it with another configuration.
+			// Another launcher was first, and has made it with another configuration.
 			have, err = st.js.Stream(ctx, st.name)
 		}
 	}

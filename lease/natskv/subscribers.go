@@ -11,22 +11,22 @@ import (
 	"leasehold/internal/natsd"
 )
 
-// copyInterval is how often the subscribers' copy is looked at while nothing is known to be
-// wrong with it. A subscriber can have it removed.
+// copyInterval is how often the subscribers' copy is checked while nothing is known to be wrong
+// with it. A subscriber can make the server remove it.
 const copyInterval = 10 * time.Second
 
-// lacksTime is for how long the copy has to lack what the event stream has, before it is made
-// again. Servers whose clocks differ remove what is too old at different times.
+// lacksTime is how long the copy has to lack what the event stream has before it is made again.
+// Servers whose clocks differ remove old messages at different times.
 const lacksTime = 10 * time.Minute
 
-// copyOf is the key in the copy's metadata that says which event stream it is a copy of: one
-// that was made again is another.
+// copyOf is the key in the copy's metadata that says which event stream it copies: an event
+// stream that was made again is another one.
 const copyOf = "leasehold_copy_of"
 
-// copier keeps the copy of the event stream in the account of the subscribers, where the
-// server has such an account. The copy is a mirror, fed by a consumer that the copier makes:
-// nothing that a subscriber does in its account can put a message on the event stream or on
-// its copy. The copy has the sequences and subjects of the event stream.
+// copier keeps the copy of the event stream in the subscribers' account, if the server has such
+// an account. The copy is a mirror, fed by a consumer that the copier makes: nothing that a
+// subscriber does in its account can put a message on the event stream or on the copy. The copy
+// has the sequences and subjects of the event stream.
 type copier struct {
 	s    *Store
 	js   jetstream.JetStream // of the subscribers' account
@@ -34,13 +34,12 @@ type copier struct {
 	done chan struct{}
 	wake chan struct{}
 
-	// Only run's goroutine uses these, and startCopier before that begins.
+	// Only run's goroutine uses these, and startCopier before that goroutine begins.
 
-	// aheadSince is since when the copy has ended above the event stream; zero where it
-	// does not.
+	// aheadSince is since when the copy has ended above the event stream; zero if it does not.
 	aheadSince time.Time
 	// lacksSince is since when the copy has begun above the event stream's first event, which
-	// has been the one with the sequence lacks; zero where it does not.
+	// all that time has had the sequence lacks; zero if it does not.
 	lacksSince time.Time
 	lacks      uint64
 }
@@ -48,8 +47,8 @@ type copier struct {
 // errCopy says that the copy cannot be kept, and what to do.
 var errCopy = errors.New("the subscribers' copy of the event stream")
 
-// startCopier makes the copy where it is missing, within ctx, and then keeps it. That it
-// cannot be made is no error: it is logged and tried again.
+// startCopier makes the copy if it is missing, within ctx, and then keeps it. If it cannot be
+// made, that is not an error: it is logged and tried again.
 func startCopier(ctx context.Context, s *Store) (*copier, error) {
 	js, err := jetstream.NewWithAPIPrefix(s.nc, natsd.SubscribersAPI)
 	if err != nil {
@@ -61,14 +60,14 @@ func startCopier(ctx context.Context, s *Store) (*copier, error) {
 	return c, nil
 }
 
-// stop ends the copier after what it is at, so that the server is not asked for a stream
+// stop ends the copier after its current work, so that the server is not asked for a stream
 // whose making nobody waits for.
 func (c *copier) stop() {
 	close(c.quit)
 	<-c.done
 }
 
-// look has the copy looked at soon.
+// look arranges that the copy is checked soon.
 func (c *copier) look() {
 	select {
 	case c.wake <- struct{}{}:
@@ -84,7 +83,7 @@ func (c *copier) run(err error) {
 		if err != nil {
 			wait = maxBackoff
 		}
-		// What the server does not answer is logged by others.
+		// Others log that the server does not answer.
 		if text := fmt.Sprint(err); err != nil && judge(err) != gone && text != said {
 			c.s.log.Warn().Err(err).Msg("subscribers do not get all events")
 			said = text
@@ -101,9 +100,9 @@ func (c *copier) run(err error) {
 	}
 }
 
-// keep makes the copy or its consumer where they are missing, and makes the copy again where
-// it is one of an event stream that is no more, or lacks an event. It does nothing where the server has no
-// account for subscribers.
+// keep makes the copy or its consumer if they are missing, and makes the copy again if it
+// belongs to an event stream that no longer exists, or lacks an event. It does nothing if the
+// server has no account for subscribers.
 func (c *copier) keep(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, c.s.tryTime)
 	defer cancel()
@@ -116,7 +115,7 @@ func (c *copier) keep(ctx context.Context) error {
 	case err != nil:
 		return fmt.Errorf("%w: %w", errCopy, err)
 	}
-	// The event stream is asked after its copy, so that it has all that the copy has.
+	// The event stream is asked after its copy, so that it has everything that the copy has.
 	events, err := c.s.events.js.Stream(ctx, Stream)
 	if err != nil {
 		return fmt.Errorf("%w: %w", errCopy, err)
@@ -141,7 +140,8 @@ func (c *copier) keep(ctx context.Context) error {
 	}
 	_, err = events.PushConsumer(ctx, natsd.FeedConsumer)
 	if errors.Is(err, jetstream.ErrConsumerNotFound) {
-		// It begins with the first event. The copy leaves out those that it has.
+		// The consumer begins with the first event. The copy leaves out the events that it has
+		// already.
 		_, err = events.CreatePushConsumer(ctx, feedConfig())
 	}
 	if err != nil {
@@ -150,14 +150,14 @@ func (c *copier) keep(ctx context.Context) error {
 	return nil
 }
 
-// fits tells whether the copy is one of this event stream. A replicated stream may end below
+// fits tells whether the copy belongs to this event stream. A replicated stream may end below
 // its copy for a while, after a change of leader.
 func (c *copier) fits(have, origin *jetstream.StreamInfo, now time.Time) bool {
 	if have.Config.Metadata[copyOf] != incarnation(origin) {
 		return false
 	}
-	// A mirror passes over what its consumer has acknowledged, also where a crash of several
-	// servers took that from the mirror. Nothing is ever deleted from the event stream.
+	// A mirror skips what its consumer has acknowledged, even if a crash of several servers
+	// took that from the mirror. Nothing is ever deleted from the event stream.
 	if have.State.NumDeleted > origin.State.NumDeleted {
 		return false
 	}
@@ -174,9 +174,10 @@ func (c *copier) fits(have, origin *jetstream.StreamInfo, now time.Time) bool {
 	return origin.Config.Replicas > 1 && now.Sub(c.aheadSince) < doubtTime
 }
 
-// lacksFirst tells whether the copy does not have the first events, as one that was made while
-// its consumer had passed them on to one before. Each stream removes what is too old by itself,
-// and either may be first: only what the event stream goes on having counts.
+// lacksFirst tells whether the copy lacks the first events, for example because its consumer
+// had already passed them on to an earlier copy when it was made. Each stream removes old
+// messages by itself, and either may be the first to do so: only what stays on the event stream
+// counts.
 func (c *copier) lacksFirst(have, origin *jetstream.StreamInfo, now time.Time) bool {
 	first := origin.State.FirstSeq
 	if origin.State.Msgs == 0 || have.State.FirstSeq <= first {
@@ -205,7 +206,7 @@ func (c *copier) remake(ctx context.Context, origin *jetstream.StreamInfo) error
 	return nil
 }
 
-// incarnation names one making of a stream.
+// incarnation identifies one making of a stream.
 func incarnation(info *jetstream.StreamInfo) string {
 	return info.Created.UTC().Format(time.RFC3339Nano)
 }
@@ -232,7 +233,8 @@ func (c *copier) config(origin *jetstream.StreamInfo) jetstream.StreamConfig {
 	}
 }
 
-// feedConfig is the configuration of the consumer that feeds the copy, as a mirror needs it.
+// feedConfig is the configuration of the consumer that feeds the copy, in the form that a
+// mirror needs.
 func feedConfig() jetstream.ConsumerConfig {
 	return jetstream.ConsumerConfig{
 		Durable:        natsd.FeedConsumer,

@@ -16,11 +16,11 @@ import (
 type Grade string
 
 const (
-	// Fine is as it should be.
+	// Fine: it is as it should be.
 	Fine Grade = "ok"
-	// Unasked could not be found out with the rights of this connection.
+	// Unasked: it could not be found out with the rights of this connection.
 	Unasked Grade = "unknown"
-	// Unsafe can lose leases or events, or cannot keep them at all.
+	// Unsafe: leases or events can be lost, or cannot be kept at all.
 	Unsafe Grade = "unsafe"
 )
 
@@ -34,18 +34,18 @@ type Finding struct {
 }
 
 const (
-	// settingsSubject is where every server of a cluster tells its JetStream settings. It
-	// is a subject of the system account; deploy/nats-server.conf lets launchers ask.
+	// settingsSubject is where every server of a cluster tells its JetStream settings. It is a
+	// subject of the system account; deploy/nats-server.conf allows launchers to ask.
 	settingsSubject = "$SYS.REQ.SERVER.PING.JSZ"
-	// settingsTime is how long the first server's answer is waited for, and furtherTime each
-	// further one after that.
+	// settingsTime is how long to wait for the first server's answer; furtherTime, how long for
+	// each further one after that.
 	settingsTime, furtherTime = 5 * time.Second, time.Second
-	// safeMajor and safeMinor are the oldest version of which no loss of acknowledged
-	// writes is known while every write is synced.
+	// safeMajor and safeMinor are the oldest version of which no loss of acknowledged writes is
+	// known if every write is synced.
 	safeMajor, safeMinor = 2, 14
 )
 
-// serverSettings is what one server says of itself.
+// serverSettings is what one server says about itself.
 type serverSettings struct {
 	Server struct {
 		Name    string `json:"name"`
@@ -60,10 +60,10 @@ type serverSettings struct {
 	} `json:"data"`
 }
 
-// Survey asks the servers at the other end of a launcher's connection whether leases and
-// events are safe there: their version, whether they sync every write, how many copies the
-// buckets and the stream have, and on what storage. It changes nothing. A bucket or stream
-// that is not there yet is left out.
+// Survey asks the servers at the other end of a launcher's connection whether leases and events
+// are safe there: their version, whether they sync every write, how many copies of the buckets
+// and the stream there are, and on what storage. It changes nothing. It leaves out a bucket or
+// stream that does not exist yet.
 func Survey(ctx context.Context, nc *nats.Conn) []Finding {
 	servers, err := askSettings(ctx, nc)
 	found := append(versions(nc, servers), syncs(servers, err)...)
@@ -85,7 +85,7 @@ func Survey(ctx context.Context, nc *nats.Conn) []Finding {
 }
 
 // askSettings returns what each server says. After each answer it waits a moment for another
-// one, since it is not known how many there are.
+// one, because the number of servers is not known.
 func askSettings(ctx context.Context, nc *nats.Conn) ([]serverSettings, error) {
 	next := func(sub *nats.Subscription, limit time.Duration) (*nats.Msg, error) {
 		ctx, cancel := context.WithTimeout(ctx, limit)
@@ -122,8 +122,8 @@ func askSettings(ctx context.Context, nc *nats.Conn) ([]serverSettings, error) {
 	}
 }
 
-// versions judges the versions of the servers, or of the one that is connected where the
-// others are not known.
+// versions judges the versions of the servers, or of the connected one if the others are not
+// known.
 func versions(nc *nats.Conn, servers []serverSettings) []Finding {
 	have := map[string]string{}
 	for _, s := range servers {

@@ -9,10 +9,10 @@ import (
 	"leasehold/lease"
 )
 
-// Swap is part of lease.Store. One try takes at most two seconds; the call takes as long
-// as its context allows, or five seconds where that has no deadline. A key whose record
-// was deleted is treated as one that never had a record. After lease.ErrUnavailable,
-// Flush waits until the write is settled.
+// Swap is part of lease.Store. One attempt takes at most two seconds; the call takes as long as
+// its context allows, or five seconds if that has no deadline. A key whose record was deleted
+// is treated as one that never had a record. After lease.ErrUnavailable, Flush waits until the
+// write is settled.
 func (s *Store) Swap(ctx context.Context, prev lease.Entry, next lease.Record) (lease.Entry, error) {
 	profile := next.ProfileID
 	if err := lease.CheckProfileID(profile); err != nil {

@@ -13,8 +13,7 @@ import (
 	"leasehold/lease"
 )
 
-// tail returns the tail of the profile: the one that is remembered, or else the one that
-// the stream has.
+// tail returns the tail of the profile: the remembered one, or else the one on the stream.
 func (p *publisher) tail(ctx context.Context, profile string) (tail, error) {
 	p.mu.Lock()
 	known, ok := p.tails[profile]
@@ -36,7 +35,7 @@ func (p *publisher) tail(ctx context.Context, profile string) (tail, error) {
 			t.position = positionOf(e)
 			break
 		}
-		// An event of a person, or something that is no event, came after the last one.
+		// An event about a person, or something that is not an event, came after the last one.
 		events, err := p.s.history(ctx, profile)
 		if err != nil {
 			return tail{}, err
@@ -58,8 +57,7 @@ func (p *publisher) forget(e lease.Event) {
 	p.memory.forget(e)
 }
 
-// setTail remembers a tail, unless the stream was lost since its count of losses was the
-// given one.
+// setTail remembers a tail, unless the stream's count of losses has changed from the given one.
 func (p *publisher) setTail(profile string, t tail, losses uint64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -76,11 +74,11 @@ func (p *publisher) forgetTail(profile string) {
 
 // transitionsOf returns the pattern of the subjects of a profile's transitions. It does not
 // match its conflicts and late writes, which have no place in the order. It does match the
-// events of persons, which have none either, and no sequence.
+// events about persons, which have no place either, and no sequence.
 func transitionsOf(profile string) string { return "leasehold.*." + lease.Key(profile) + ".*" }
 
-// eventMessage returns the message of an event. By msgID the server recognises a message
-// that it got a short while before, and drops the second one.
+// eventMessage returns the message of an event. By msgID the server recognizes a message that
+// it received a short while before, and drops the second one.
 func eventMessage(e lease.Event, msgID string) (*nats.Msg, error) {
 	data, err := json.Marshal(e)
 	if err != nil {

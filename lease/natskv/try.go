@@ -19,13 +19,14 @@ import (
 // tryKey is a key that no profile and no launcher has.
 const tryKey = "_doctor"
 
-// wrongSequence is the code with which JetStream refuses a write on a condition that is not met.
+// wrongSequence is the code with which JetStream refuses a write whose condition is not met.
 const wrongSequence = 10071
 
 // Try tries, on a launcher's connection, what launchers do there: a message from one to
-// another, and a write to and a read from each bucket. It leaves nothing behind: the writes are
-// on a condition that cannot be met, so that the leader of the bucket refuses them after it has
-// taken them for those of somebody who may write. A bucket that is not there yet is left out.
+// another, and a write to and a read from each bucket. It leaves nothing behind: the writes
+// have a condition that cannot be met, so that the leader of the bucket refuses them, but only
+// after it has accepted that the sender may write. It leaves out a bucket that does not exist
+// yet.
 func Try(ctx context.Context, nc *nats.Conn) []Finding {
 	found := []Finding{tryMessage(ctx, nc)}
 	js, err := jetstream.New(nc)
@@ -43,7 +44,7 @@ func Try(ctx context.Context, nc *nats.Conn) []Finding {
 	return found
 }
 
-// tryMessage sends itself what launchers send each other.
+// tryMessage sends itself a message of the kind that launchers send each other.
 func tryMessage(ctx context.Context, nc *nats.Conn) Finding {
 	subject := callSubject + "doctor-" + strings.ToLower(id.Secret()[:8])
 	begun := time.Now()
@@ -95,8 +96,8 @@ func tryRead(ctx context.Context, nc *nats.Conn, bucket string) Finding {
 	return Finding{"read", Fine, "bucket " + bucket + " can be read"}
 }
 
-// askCode sends a request, and returns the code of the error in JetStream's answer; zero for
-// none.
+// askCode sends a request, and returns the code of the error in JetStream's answer; zero if
+// there is none.
 func askCode(ctx context.Context, nc *nats.Conn, m *nats.Msg) (code int, err error) {
 	ctx, cancel := context.WithTimeout(ctx, tryTime)
 	defer cancel()

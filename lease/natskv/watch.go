@@ -13,9 +13,9 @@ import (
 	"leasehold/lease"
 )
 
-// pollTime is the shortest time between two polls of a watch, in which it compares what it
-// saw with what the stream says about itself. The longest is twice that: the time is
-// random, so that launchers do not all ask at the same moment.
+// pollTime is the shortest time between two polls of a watch, in which it compares what it saw
+// with what the stream says about itself. The longest is twice that. The time is random, so
+// that launchers do not all ask at the same moment.
 const pollTime = time.Second
 
 // watch is one call of Watch.
@@ -28,22 +28,22 @@ type watch struct {
 	shown map[string]version
 	// at is the sequence of the bucket up to which the watch has seen everything.
 	at uint64
-	// missing has the profiles that were reported before the watch started over, and
-	// not since.
+	// missing has the profiles that were reported before the watch started again, and have not
+	// been reported since.
 	missing map[string]struct{}
 }
 
-// version identifies a write. The revision alone does not, since a bucket that went back
-// uses revisions again.
+// version identifies a write. The revision alone does not, since a bucket that went back uses
+// revisions again.
 type version struct {
 	revision uint64
 	nonce    string
 }
 
-// Watch is part of lease.Store. It calls see in the goroutine of its caller, however long
-// see takes, and returns nil when ctx ends. After any other fault it starts over, unless
-// the connection was closed for good; that is the only error. A record that was deleted,
-// or lost with the bucket, is reported as one without a state.
+// Watch is part of lease.Store. It calls see in its caller's goroutine, however long see takes,
+// and returns nil when ctx ends. After any other fault it starts again, unless the connection
+// was closed for good, which is its only error. A record that was deleted, or lost with the
+// bucket, is reported as one without a state.
 func (s *Store) Watch(ctx context.Context, see func(lease.Sight)) error {
 	w := watch{s: s, see: see, losses: s.leases.lossCount(), shown: map[string]version{}}
 	backoff := minBackoff
@@ -52,7 +52,7 @@ func (s *Store) Watch(ctx context.Context, see func(lease.Sight)) error {
 		err := w.once(ctx)
 		switch {
 		case ctx.Err() != nil:
-			return nil //nolint:nilerr // the caller ended it
+			return nil //nolint:nilerr // the caller has ended it
 		case s.nc.IsClosed():
 			return fmt.Errorf("watch leases: %w", unavailable(nats.ErrConnectionClosed))
 		case time.Since(began) > maxBackoff:
@@ -81,7 +81,7 @@ func (w *watch) once(ctx context.Context) error {
 	return w.changes(ctx, f)
 }
 
-// begin reports every record. info is what the server said of the bucket.
+// begin reports every record. info is what the server said about the bucket.
 func (w *watch) begin(ctx context.Context, f *follower, info *jetstream.StreamInfo) error {
 	w.at = 0
 	losses := w.s.leases.lossCount()
@@ -126,7 +126,7 @@ func (s *Store) Look(ctx context.Context) (lease.Sight, error) {
 	return lease.Sight{Fresh: true, Age: ageOf(info), Number: s.leases.lossCount() + 1}, nil
 }
 
-// ageOf is how long a stream has been there, by the server's clock.
+// ageOf is how long a stream has existed, by the server's clock.
 func ageOf(info *jetstream.StreamInfo) time.Duration {
 	return max(info.TimeStamp.Sub(info.Created), 0)
 }
@@ -159,8 +159,8 @@ func (w *watch) changes(ctx context.Context, f *follower) error {
 	}
 }
 
-// poll refreshes the streams, which makes those that are missing, and returns the last
-// sequence of the bucket.
+// poll refreshes the streams, making those that are missing, and returns the last sequence of
+// the bucket.
 func (w *watch) poll(ctx context.Context) (last uint64, _ error) {
 	for _, st := range []*stream{w.s.hosts.stream, w.s.events} {
 		if _, err := w.s.refresh(ctx, st); err != nil {
@@ -219,14 +219,14 @@ func (w *watch) checkWentBack(ctx context.Context, key string, before version) e
 	leases := w.s.leases
 	info, err := w.s.refresh(ctx, leases.stream)
 	if err != nil || leases.lossCount() != w.losses || info.State.LastSeq < before.revision {
-		return err // the loss is counted already, or the next polls will notice it
+		return err // the loss is counted already, or the next polls notice it
 	}
 	asking, cancel := context.WithTimeout(ctx, w.s.tryTime)
 	defer cancel()
 	lost := false
 	m, err := w.s.read(asking, leases.stream, getRequest{Seq: before.revision})
 	if errors.Is(err, errNoMessage) {
-		// The bucket never drops the last message of a key: if it did not go back,
+		// The bucket never drops the last message of a key, so if the bucket did not go back
 		// there is a later one.
 		m, err = w.s.last(asking, leases, key)
 		if lost = errors.Is(err, errNoMessage) || err == nil && m.Seq < before.revision; lost {

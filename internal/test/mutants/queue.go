@@ -48,7 +48,7 @@ var ofQueue = slices.Concat(
 		change{"queue: a profile is kept for ever for who does not take it", `if !free || !q.isStalled(stall{m.waiter.ID, r.ProfileID, r.Token}) {`, `if true {`},
 		change{"queue: a profile is kept for nobody", `return ok && time.Since(since) >= followTime`, `return !ok || time.Since(since) >= 0`},
 		change{"queue: who comes later counts as before", `if Compare(m.rank, own, byAge) > 0 {`, `if Compare(m.rank, own, byAge) > 1 {`},
-		change{"queue: who does not wait comes before those who do", "\tif t.entered.IsZero() && t.waiter.Arrival == 0 { // it would enter now\n\t\town.Round = q.round(t, []lease.Record{r})\n\t}\n", ""},
+		change{"queue: who does not wait comes before those who do", "\tif t.entered.IsZero() && t.waiter.Arrival == 0 { // it would enter the queue now\n\t\town.Round = q.round(t, []lease.Record{r})\n\t}\n", ""},
 		change{"queue: a waiter holds up itself", `if m.waiter.ID == t.waiter.ID || m.waiter.ID == t.before.ID || !mayHave(m.waiter, &r) {`, `if m.waiter.ID == t.before.ID || !mayHave(m.waiter, &r) {`},
 		change{"queue: who waits for another profile holds up this one", `if m.waiter.ID == t.waiter.ID || m.waiter.ID == t.before.ID || !mayHave(m.waiter, &r) {`, `if m.waiter.ID == t.waiter.ID || m.waiter.ID == t.before.ID {`},
 	),

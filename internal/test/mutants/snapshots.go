@@ -56,7 +56,7 @@ var ofSnapshots = slices.Concat(
 	),
 	in("launcher/clone.go", clones,
 		change{"a profile whose account stands still is cloned", `that could act beside it until that is decided"); p != nil {`, `that could act beside it until that is decided"); p != nil && false {`},
-		change{"a clone is made although its account has to stand still since", "\t\t\t_, err = ds.toClone(ctx, profileID) // the account may have to stand still since\n", ""},
+		change{"a clone is made although its account has to stand still since", "\t\t\t_, err = ds.toClone(ctx, profileID) // by now the account may have to stand still\n", ""},
 	),
 	in("launcher/rehome.go", []Catcher{by("launcher", "TestNoOtherProfilesUndecidedDirectoryIsGivenToOne")},
 		change{"a profile gets the directory of another one that a person has to judge", `ms.directories.lockSource(ctx, from, r.ProfileID)`, `profiledir.LockSource(from)`},

@@ -10,13 +10,14 @@ import (
 	"leasehold/checkpoint"
 )
 
-// The account's session, as its cookies tell. Sites renew what proves a session: a sliding
-// session gets a later end, a rotating one another value with each page. None of that is a
-// loss. A session is lost where such a cookie is gone, and another's where the site gave it a
-// new value in the answer to what a sign-in is: an unsafe request after something was typed.
-// A new value in a redirect may be either, unless the cookie gets one in usual answers, too.
+// This file judges the account's session by its cookies. Sites renew what proves a session: a
+// sliding session gets a later expiry, a rotating one another value with each page. None of
+// that is a loss. A session is lost if such a cookie is gone. It has become another account's
+// if the site set a new value in the answer to what a sign-in consists of: an unsafe request
+// after something was typed. A new value in a redirect may be either, unless the cookie also
+// gets new values in usual answers.
 
-// accountFacts answers what the cookies of a session tell.
+// accountFacts answers the questions that the cookies of a session can answer.
 func accountFacts(s checkpoint.Summary) Inspection {
 	return Inspection{
 		sessionKept(SessionKept, s, s.Cookies),
@@ -26,7 +27,7 @@ func accountFacts(s checkpoint.Summary) Inspection {
 	}
 }
 
-// asked is the fact that the worker sent a command on cookies.
+// asked is the fact whether the worker sent a command that concerns cookies.
 func asked(name string, entries []checkpoint.Entry, what checkpoint.CookieEvent, otherwise string) Fact {
 	f := Fact{name, No, otherwise}
 	n := uint64(0)
@@ -39,8 +40,8 @@ func asked(name string, entries []checkpoint.Entry, what checkpoint.CookieEvent,
 	return f
 }
 
-// sessionKept is the fact that the session which the cookies prove is still the account's.
-// It is about entries, which are those of the session or the last of them.
+// sessionKept is the fact whether the session that the cookies prove is still the account's. It
+// considers entries, which are those of the session or the latest of them.
 func sessionKept(name string, s checkpoint.Summary, entries []checkpoint.Entry) Fact {
 	if !s.Began && len(s.Cookies) == 0 {
 		return Fact{name, Yes, "no page was ever open"}
@@ -81,7 +82,7 @@ func sessionKept(name string, s checkpoint.Summary, entries []checkpoint.Entry) 
 	return Fact{name, Yes, "no cookie that may carry the account's identity was dropped or exchanged"}
 }
 
-// rotating are the cookies that the site gave another value in a usual answer.
+// rotating are the cookies to which the site gave another value in a usual answer.
 func rotating(entries []checkpoint.Entry) map[string]bool {
 	all := map[string]bool{}
 	for _, e := range entries {
@@ -92,16 +93,16 @@ func rotating(entries []checkpoint.Entry) map[string]bool {
 	return all
 }
 
-// usualAnswer tells whether a cookie was replaced as sites do that renew a session: with what
-// was asked for, and not after something was typed and sent.
+// usualAnswer tells whether a cookie was replaced in the way in which sites renew a session:
+// with an ordinary answer, and not after something was typed and sent.
 func usualAnswer(c *checkpoint.CookieChange) bool {
 	return c.By == checkpoint.BySite && !c.Typed && (c.Status >= 200 && c.Status < 300 || c.Status == 304)
 }
 
-// cookieFate is what became of one cookie.
+// cookieFate is what has become of one cookie.
 type cookieFate struct {
 	gone               bool
-	exchanged, unclear bool // it was, at some time
+	exchanged, unclear bool // it was, at some point
 	how                string
 }
 
@@ -115,15 +116,15 @@ func (f *cookieFate) answer() Answer {
 	return Yes
 }
 
-// take takes in what happened to the cookie next. rotates says that its site gives it
-// another value in usual answers, too.
+// take takes in the next thing that happened to the cookie. rotates says that its site gives it
+// new values in usual answers, too.
 func (f *cookieFate) take(e checkpoint.Entry, rotates bool) {
 	c := e.Cookie
 	told := ""
 	switch c.What {
 	case checkpoint.CookieDropped:
 		if c.By == checkpoint.ByExpiry && c.Kept {
-			return // the site has another one
+			return // the site has another such cookie
 		}
 		f.gone, told = true, "dropped"
 	case checkpoint.CookieSetAgain:
@@ -151,7 +152,7 @@ func (f *cookieFate) take(e checkpoint.Entry, rotates bool) {
 	f.how = fmt.Sprintf("a cookie of %s that may carry the account's identity was %s %s", c.Domain, told, byWhom(e))
 }
 
-// byWhom says who changed a cookie, for a person.
+// byWhom says in words who changed a cookie.
 func byWhom(e checkpoint.Entry) string {
 	switch c := e.Cookie; c.By {
 	case checkpoint.BySite:
@@ -166,8 +167,8 @@ func byWhom(e checkpoint.Entry) string {
 	return "by nobody that was seen"
 }
 
-// visited tells whether a page of a cookie's site was open. What a site in a frame, or one
-// that only counts visits, does with its own cookies says nothing of the account.
+// visited tells whether a page of the cookie's site was open. What a site does with its own
+// cookies in a frame, or only to count visits, says nothing about the account.
 func visited(domain string, pages []checkpoint.Entry) bool {
 	host := &url.URL{Host: strings.TrimPrefix(domain, ".")}
 	return slices.ContainsFunc(pages, func(p checkpoint.Entry) bool { return p.Kind == checkpoint.KindURL && sameSite(host, p.URL) })

@@ -7,13 +7,12 @@ import (
 	"unicode"
 )
 
-// A client cannot make a page do anything but load with a passive command. The passive
-// commands are passiveCommands, and all commands of passiveDomains except
-// activeCommands. Every other command counts as one that acts, since an unknown command
-// is not taken for harmless.
+// A passive command is one by which a client can make a page do nothing but load. The passive
+// commands are passiveCommands, and all commands of passiveDomains except activeCommands. Every
+// other command counts as acting, because an unknown command must not be taken for harmless.
 //
-// Page.addScriptToEvaluateOnNewDocument is among them although its scripts can act,
-// because the usual clients send it for every page. docs/recovery.md says so.
+// Page.addScriptToEvaluateOnNewDocument counts as passive although its scripts can act, because
+// the usual clients send it for every page. docs/recovery.md says so.
 var (
 	passiveDomains = set(
 		"Accessibility", "Browser", "Emulation", "Inspector", "Lease", "Log", "Network", "Performance", "Security", "SystemInfo", "Target", "Tracing",

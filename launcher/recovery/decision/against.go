@@ -8,18 +8,18 @@ import (
 	"unicode/utf8"
 )
 
-// Objection is one condition that kept a profile from being let go, for the person who
-// decides instead of the table.
+// Objection is one condition that kept a profile from being let go. It is meant for the person
+// who decides instead of the table.
 type Objection struct {
 	Fact   string
 	Answer Answer
-	// Sentence says what spoke against it and how that was found, in words for a person.
+	// Sentence says in words what spoke against it, and how that was found.
 	Sentence string
 }
 
-// Against lists what spoke against letting a profile go: the conditions of the row that was
-// nearest to being met, then those of all rows, then the configured cautions. What was seen
-// comes before what could not be found out. It is empty where a row is met.
+// Against lists what spoke against letting a profile go: the unmet conditions of the row that
+// was nearest to being met, then those of all rows, then the configured cautions. What was seen
+// comes before what could not be found out. The list is empty if a row is met.
 func Against(i Inspection, besides ...Caution) []Objection {
 	var list []Objection
 	for _, c := range slices.Concat(nearest(i), i.unmet(sound)) {
@@ -46,8 +46,8 @@ func doubtful(o Objection) int {
 	return 0
 }
 
-// nearest returns what is not met of the row with the fewest such conditions; of several, of
-// the first one, which the table would have taken.
+// nearest returns the unmet conditions of the row that has the fewest of them. Among equal rows
+// it is the first, which the table would have taken.
 func nearest(i Inspection) []condition {
 	best := i.unmet(table[0].when)
 	for _, row := range table[1:] {
@@ -58,9 +58,9 @@ func nearest(i Inspection) []condition {
 	return best
 }
 
-// sentence says that the condition is not met. A condition that wants no (want is No or
-// notYes) has as its reason what a yes means, so that an unknown is a doubt about it. The
-// reason of one that wants yes says what is missing, and holds for an unknown, too.
+// sentence says that the condition is not met. If the condition wants a no (want is No or
+// notYes), its reason says what a yes means, so an unknown is a doubt about that. If it wants a
+// yes, its reason says what is missing, and that holds for an unknown, too.
 func (c condition) sentence(a Answer, how string) string {
 	switch {
 	case a != Unknown:

@@ -14,36 +14,34 @@ import (
 	"leasehold/checkpoint"
 )
 
-// What a site answered tells more about the account than what was asked: whether it is
-// still signed in, whether the site lets it go on, and whether it wants to be left alone
-// for a while. An answer that says no stands until the site says otherwise:
+// A site's answers tell more about the account than the requests do: whether it is still signed
+// in, whether the site lets it go on, and whether it wants to be left alone for a while. A
+// refusing answer stands until the site says otherwise:
 //
-//   - what was refused (401, 403, 407, 429, 451) stands until the same place (host and
-//     path) is answered with success;
-//   - a 403 or 451 to what a page asked for in the background of its document stands only
-//     as long as that document: the page's next one asks for what it needs again. A 401 or
-//     407 stands longer, since a site that still shows its public pages has not signed
-//     anybody in;
-//   - too many requests stand until the site answers anything else of the kind with
-//     success. One that says when to come again (Retry-After), and soon enough, refuses
-//     nothing: the site asks to wait, and the profile waits;
-//   - a page that redirects led to a sign-in stands until the place that was asked for is
-//     there. A sign-in is told by structure: the URL reached names the place asked for, or
-//     one at its host, as the place to go on from; or the page asks for a password or a
-//     code;
-//   - a safe checkpoint says that all was well: what came before it stands no longer, but
-//     for the document that the task was on.
+//   - a refusal (401, 403, 407, 429, 451) stands until the same place (host and path) answers
+//     with success;
+//   - a 403 or 451 to a background request of a document stands only as long as that document,
+//     since the page's next document requests again what it needs. A 401 or 407 stands longer,
+//     because a site that still shows its public pages has not signed anybody in;
+//   - "too many requests" stands until the site answers any request of that kind with success.
+//     If it says when to come again (Retry-After), and that is soon enough, it is no refusal:
+//     the site asks to wait, and the profile waits;
+//   - a redirect of a page to a sign-in stands until the requested place is shown. A sign-in is
+//     recognized by its structure: the URL reached names the requested place, or one at its
+//     host, as the place to go on to; or the page asks for a password or a code;
+//   - a safe checkpoint says that all was well: what came before it no longer stands, except for
+//     the document that the task was on.
 
-// longestWait is how long a site may ask to wait without refusing anything. A longer wait
-// is a ban.
+// longestWait is the longest time that a site may ask to wait without that being a refusal. A
+// longer wait is a ban.
 const longestWait = time.Hour
 
-// standing is an answer that says no, and that nothing has taken back so far.
+// standing is a refusing answer that nothing has taken back so far.
 type standing struct {
 	answer checkpoint.Entry
 	kind   standingKind
-	places []string // each of them taken back takes this back
-	site   string   // of what was asked for
+	places []string // success at each of these takes it back
+	site   string   // of the requested URL
 }
 
 type standingKind int
@@ -55,7 +53,7 @@ const (
 	signInUnknown
 )
 
-// stand returns the answers that stand at the end of a session.
+// stand returns the refusing answers that stand at the end of a session.
 func stand(s checkpoint.Summary, t Task) []standing {
 	var list []standing
 	for _, e := range s.Answers {
@@ -82,7 +80,7 @@ func newStanding(e checkpoint.Entry, kind standingKind) standing {
 	return standing{e, kind, asked, Site(e.Asked)}
 }
 
-// says tells which kind of no an answer is, if it is one about the account.
+// says tells which kind of refusal an answer is, if it is one about the account.
 func says(e checkpoint.Entry, s checkpoint.Summary, t Task) (standingKind, bool) {
 	switch {
 	case e.SignIn != "" && concerns(e.Asked, e, s, t):
@@ -110,8 +108,9 @@ func says(e checkpoint.Entry, s checkpoint.Summary, t Task) (standingKind, bool)
 	return 0, false
 }
 
-// concerns tells whether an answer is about the account: where the task says on which
-// domains it is, one there; else one to a page, or to what a page asked of its own site.
+// concerns tells whether an answer is about the account. If the task names its domains, it has
+// to come from one of them; otherwise it has to answer a page, or a page's request to its own
+// site.
 func concerns(asked string, e checkpoint.Entry, s checkpoint.Summary, t Task) bool {
 	if len(t.ExpectedDomains) > 0 {
 		return inDomains(asked, t.ExpectedDomains).Answer == Yes
@@ -123,18 +122,18 @@ func concerns(asked string, e checkpoint.Entry, s checkpoint.Summary, t Task) bo
 	if e.Page != "" {
 		return Site(e.Page) == site
 	}
-	// A worker of a page: it is not known which page it works for.
+	// A web worker: it is not known for which page it works.
 	return slices.ContainsFunc(s.Pages, func(p checkpoint.Entry) bool { return Site(p.URL) == site })
 }
 
-// takenBackBy tells whether an answer with success takes back what stands.
+// takenBackBy tells whether a successful answer takes back the one that stands.
 func (s standing) takenBackBy(e checkpoint.Entry) bool {
 	if slices.Contains(s.places, Place(e.URL)) || e.Asked != "" && slices.Contains(s.places, Place(e.Asked)) {
 		return true
 	}
 	switch {
 	case s.kind == wait || s.answer.Status == http.StatusTooManyRequests:
-		// The page that says so may show more of its site.
+		// The page that shows the refusal may still show more of its site.
 		return Site(e.URL) == s.site && (e.Committed || !s.answer.Committed)
 	case s.answer.SignIn != "":
 		return e.Committed && (e.Target == s.answer.Target || Site(e.URL) == s.site)
@@ -144,7 +143,7 @@ func (s standing) takenBackBy(e checkpoint.Entry) bool {
 	return false
 }
 
-// answerFacts are those about what sites answered.
+// answerFacts are the facts about the answers of sites.
 func answerFacts(s checkpoint.Summary, t Task) []Fact {
 	of := map[standingKind][]standing{}
 	for _, one := range stand(s, t) {
@@ -191,8 +190,7 @@ func until(e checkpoint.Entry) time.Time {
 	return e.At.Add(time.Duration(e.RetryAfter) * time.Second).UTC()
 }
 
-// WaitUntil is when the last of the sites that asked to wait may be asked again; zero where
-// none did.
+// WaitUntil is when all sites that asked to wait may be asked again; zero if none did.
 func WaitUntil(s checkpoint.Summary, t Task) time.Time {
 	var last time.Time
 	for _, one := range stand(s, t) {
@@ -203,7 +201,7 @@ func WaitUntil(s checkpoint.Summary, t Task) time.Time {
 	return last
 }
 
-// Place is a URL's host and path. What a query asks of a place does not make it another.
+// Place is a URL's host and path, without its query.
 func Place(raw string) string {
 	u, err := url.Parse(raw)
 	if err != nil || u.Host == "" {
@@ -212,7 +210,7 @@ func Place(raw string) string {
 	return strings.ToLower(u.Host) + strings.TrimSuffix(u.Path, "/")
 }
 
-// Site is the registrable domain of a URL, or its host where it has none.
+// Site is the registrable domain of a URL, or its host if it has none.
 func Site(raw string) string {
 	u, err := url.Parse(raw)
 	if err != nil || u.Hostname() == "" {

@@ -9,26 +9,25 @@ import (
 	"leasehold/checkpoint"
 )
 
-// PollingFrom is the number of equal requests from which on they count as polling.
+// PollingFrom is the number of identical requests from which on they count as polling.
 const PollingFrom = checkpoint.ManyRepeats
 
-// background returns a function that tells which of a session's unsafe requests the
-// pages sent by themselves. Nobody has to be asked about those. They are
+// background returns a function that tells which of a session's unsafe requests the pages sent
+// by themselves. No person has to decide about those. They are
 //
-//   - reports about a page's policy, which the browser itself sends, and the ping of a
-//     link. No page decides what is in them;
-//   - beacons (navigator.sendBeacon), whose answer no page can read, if nobody had done
-//     anything on the page, or if the URL says that it counts visits. Other beacons are
-//     left out, since a page may save typed text by a beacon, too;
+//   - reports that the browser itself sends about a page's policy, and the ping of a link. The
+//     page does not decide what they contain;
+//   - beacons (navigator.sendBeacon), whose answers pages cannot read, if nobody had done
+//     anything on the page, or if the URL says that it counts visits. Other beacons are not
+//     among them, since a page may also save typed text by a beacon;
 //   - requests to a well-known collector of statistics;
-//   - polling: a script's POST that the page sent before anybody had done anything on
-//     it, and then sent again, equal to the byte, although it had been answered, until
-//     there were three. Later ones count as well, unless they follow from a gesture. A
-//     request that is only tried again until it succeeds is not polling.
+//   - polling: a script's POST that the page sent before anybody had done anything on it, and
+//     then repeated, byte by byte the same, although it had been answered, until there were
+//     three. Later ones count as well, unless they follow from a gesture. A request that is
+//     only retried until it succeeds is not polling.
 //
-// No request to a sensitive URL is background. Nor is a request of which less is known
-// than these rules ask for, nor, ever, a PUT, PATCH or DELETE, a form, or a message on
-// a websocket.
+// A request to a sensitive URL is never background. Neither is a request of which less is known
+// than these rules need, nor a PUT, PATCH or DELETE, a form, or a message on a websocket.
 func background(sent []checkpoint.Entry, t Task) func(checkpoint.Entry) bool {
 	polled := map[string]bool{}
 	for _, e := range sent {
@@ -40,7 +39,7 @@ func background(sent []checkpoint.Entry, t Task) func(checkpoint.Entry) bool {
 		if e.Method != http.MethodPost || e.Sensitive || SensitiveURL(e.URL, t) {
 			return false
 		}
-		if e.Name == checkpoint.PolicyReport || e.Type == "CSPViolationReport" { // Chrome's type up to 155
+		if e.Name == checkpoint.PolicyReport || e.Type == "CSPViolationReport" { // the type that Chrome used up to version 155
 			return true
 		}
 		switch e.Type {
@@ -53,17 +52,17 @@ func background(sent []checkpoint.Entry, t Task) func(checkpoint.Entry) bool {
 	}
 }
 
-// harmless returns a function that tells which requests the profile's owner declared to
-// change nothing. The declaration has to have been there when the request was sent, and
-// still has to be there now. A request in a sensitive place is never harmless.
+// harmless returns a function that tells which requests the profile's owner has declared to
+// change nothing. The declaration must have existed when the request was sent, and must still
+// exist now. A request to a sensitive place is never harmless.
 func harmless(t Task) func(checkpoint.Entry) bool {
 	return func(e checkpoint.Entry) bool {
 		return e.Declared != "" && slices.Contains(t.Harmless, e.Declared) && !e.Sensitive && !SensitiveURL(e.URL, t)
 	}
 }
 
-// countingWords are the words that mark a beacon as one that counts what visitors do.
-// They count in the path of its URL, and as one part of its host name.
+// countingWords mark a beacon as one that counts what visitors do. They are looked for in the
+// path of its URL, and among the parts of its host name.
 var countingWords = set("analytics", "beacon", "beacons", "collect", "metrics", "pixel", "rum", "stats", "telemetry", "vitals")
 
 func counts(raw string) bool {
@@ -74,9 +73,9 @@ func counts(raw string) bool {
 	return slices.ContainsFunc(append(words(u.Path), strings.Split(u.Hostname(), ".")...), func(w string) bool { return countingWords[w] })
 }
 
-// collectors are services that take nothing but statistics and reports of pages, as
-// their operators' documentation says. Each is a host, where a leading dot stands for
-// any host below it, and the beginning of the path.
+// collectors are services that accept only statistics and reports of pages, according to their
+// operators' documentation. Each entry is a host (a leading dot stands for any host below it)
+// and the beginning of the path.
 var collectors = []struct{ host, path string }{
 	{"www.google-analytics.com", "/g/collect"}, {"region1.google-analytics.com", "/g/collect"}, {"www.google-analytics.com", "/j/collect"},
 	{"analytics.google.com", "/g/collect"}, {"stats.g.doubleclick.net", "/g/collect"}, {"stats.g.doubleclick.net", "/j/collect"},
@@ -101,7 +100,7 @@ func collector(raw string) bool {
 	return false
 }
 
-// split divides requests into those that count and those for which bare is true.
+// split divides requests into those that count, and those for which bare returns true.
 func split(sent []checkpoint.Entry, bare func(checkpoint.Entry) bool) (counted, quiet []checkpoint.Entry) {
 	for _, e := range sent {
 		if bare(e) {

@@ -6,17 +6,18 @@ import (
 	"strings"
 )
 
-// Version is the version of the table. It rises with every change of the table, or of a
-// rule that finds one of its facts, that makes any decision different from before.
+// Version is the version of the table. It has to rise with every change of the table, or of a
+// rule that finds one of its facts, by which any decision becomes another one.
 const Version = 10
 
-// Decision is what an inspection leads to.
+// Decision is the result of an inspection.
 type Decision struct {
 	// Outcome is release, resume, retry or manual_review.
 	Outcome string
-	// Reasons say why, in words for a person. For manual_review, each names a condition
-	// that was not met. After conditions of every outcome come those of the table, of what
-	// was seen: a browser that did not close cleanly does not hide that something was sent.
+	// Reasons say why, in words for a person. For manual_review, each names a condition that
+	// was not met. After the conditions of every outcome come those conditions of the table
+	// that failed because of what was seen: a browser that did not close cleanly does not hide
+	// that something was sent.
 	Reasons []string
 }
 
@@ -32,13 +33,13 @@ const (
 type condition struct {
 	fact string
 	want Answer
-	// the reason for the person, where the answer is another
+	// why is the reason given to the person if the answer is another one.
 	why string
 }
 
-// sound are the conditions of every outcome but manual_review: nobody uses the profile,
-// it is whole, everything that was done on it was seen, no site refuses the account, and its
-// pages ask for nothing.
+// sound are the conditions of every outcome but manual_review: nobody uses the profile, it is
+// whole, everything that was done on it was seen, no site refuses the account, and its pages
+// ask for nothing.
 var sound = slices.Concat([]condition{
 	{ChangedBySwap, Yes, "the lease was not taken over by compare-and-swap"},
 	{TokenAdvanced, Yes, "the token was not advanced"},
@@ -57,8 +58,8 @@ var sound = slices.Concat([]condition{
 	{SessionCheckFailed, No, "the session check did not show that the account is signed in"},
 }, askingNothing)
 
-// notNo accepts yes and unknown, and notYes no and unknown. They are for questions where
-// only the other answer counts against the outcome.
+// notNo accepts yes and unknown; notYes accepts no and unknown. They are for questions where
+// only the remaining answer speaks against the outcome.
 const (
 	notNo  Answer = "not no"
 	notYes Answer = "not yes"
@@ -71,9 +72,8 @@ type row struct {
 	when    []condition
 }
 
-// table is the whole decision: after the sound conditions, the first row whose
-// conditions are all met decides. Where no row does, a person decides. docs/recovery.md
-// shows the table.
+// table is the whole decision: if the sound conditions are met, the first row whose conditions
+// are all met decides. If there is none, a person decides. docs/recovery.md shows the table.
 var table = []row{
 	{Resume, "the task can resume from its last safe checkpoint", []condition{
 		{Resumable, Yes, "the task is not resumable"},
@@ -114,8 +114,8 @@ var table = []row{
 	}},
 }
 
-// Caution sends a profile to a person, whatever the table says, if the fact has this
-// answer or is unknown.
+// Caution sends a profile to a person, whatever the table says, if the fact has this answer or
+// is unknown.
 type Caution struct {
 	Fact   string
 	Answer Answer
@@ -137,8 +137,8 @@ func ParseCaution(s string) (Caution, error) {
 	return c, nil
 }
 
-// Decide applies the table to an inspection. It uses nothing besides but the configured
-// cautions, which can only send more profiles to a person.
+// Decide applies the table to an inspection. Besides that it uses only the configured cautions,
+// which can only send more profiles to a person.
 func Decide(i Inspection, besides ...Caution) Decision {
 	broken := i.failing(sound)
 	for _, c := range besides {
@@ -153,14 +153,14 @@ func Decide(i Inspection, besides ...Caution) Decision {
 	case met >= 0:
 		return Decision{ManualReview, broken}
 	}
-	least := table[len(table)-1].when // the last row asks for the least
+	least := table[len(table)-1].when // the last row demands the least
 	if len(broken) > 0 {
 		least = slices.DeleteFunc(slices.Clone(least), func(c condition) bool { return i.Answer(c.fact) == Unknown })
 	}
 	return Decision{ManualReview, append(broken, i.failing(least)...)}
 }
 
-// failing explains each condition that is not met.
+// failing explains every condition that is not met.
 func (i Inspection) failing(conditions []condition) []string {
 	var why []string
 	for _, c := range i.unmet(conditions) {

@@ -23,19 +23,20 @@ const (
 	GetsAfterActionSince = "gets_after_action_since_safe_checkpoint"
 )
 
-// A GET should only read, and nearly every GET does. A few sites change something by it:
-// a link takes the next ticket, a button calls /relay?on=1. Neither the URL nor the name of
-// a control tells them apart in every language, but the way in which the site goes on does.
-// A read shows something that was asked for. A write sends the browser back to where it
-// was, or on to something that nobody named, or it is answered with nothing to read.
+// A GET should only read, and nearly every GET does. A few sites change something by a GET: a
+// link takes the next ticket, a button calls /relay?on=1. Neither the URL nor the name of a
+// control shows that in every language, but what the site does next does. A read shows what was
+// requested. A write sends the browser back to where it was, or on to something that nobody
+// named, or its answer has nothing to read.
 //
-// What goes on in no such way counts as a read: links, sorting, paging, filtering and
-// searching need no person. But how a site goes on has to be seen. Where it could not be, as
-// on a page that was gone or did not answer, the GET is neither: a person decides. Nor can
-// anybody tell from what is shown whether a button that is answered with a value or two, a
-// price or a code, made what it shows, and whether a form that is no search sets something.
+// A GET without such a sign counts as a read: links, sorting, paging, filtering and searching
+// need no person. But what the site did next has to be seen. If it could not be seen, because
+// the page was gone or did not answer, the GET is neither read nor write: a person decides. Two
+// more cases cannot be told from what is shown: whether a button that is answered with a value
+// or two, a price or a code, produced what it shows, and whether a form that is no search sets
+// something.
 
-// Sign is why a GET looks like a write, or that nobody can tell; empty for a read.
+// Sign is why a GET looks like a write, or that it could not be judged; empty for a read.
 type Sign string
 
 // The signs. The journal names a GET's sign.
@@ -50,7 +51,7 @@ const (
 	Reloaded     Sign = "reloaded"
 	Notice       Sign = "notice"
 
-	// Unjudged is no sign of a write: it could not be seen how the site went on.
+	// Unjudged is no sign of a write: it was not seen what the site did next.
 	Unjudged Sign = checkpoint.GetUnjudged
 )
 
@@ -67,66 +68,64 @@ var signTexts = map[Sign]string{
 	Notice:       "it was answered with a short notice that has nothing to press",
 }
 
-// Get is a GET that somebody caused on a page, with what came of it: by pressing
-// something, or by a command that opens its URL.
+// Get is a GET that somebody caused on a page, by pressing something or by a command that opens
+// its URL, together with its effect.
 type Get struct {
-	// From is the URL of the page from which it was asked, Asked the URL that was asked
-	// for, and Final the one that answered in the end. They differ in case of redirects,
-	// whose statuses are Redirects.
+	// From is the URL of the page that sent the request, Asked the URL that was requested, and
+	// Final the one that answered in the end. They differ after redirects, whose statuses are
+	// Redirects.
 	From, Asked, Final string
 	Redirects          []int
-	// Status is that of the last answer; 0 if there was none.
+	// Status is the status of the last answer; 0 if there was none.
 	Status int
-	// Document says that a page navigated. Otherwise a script of the page asked.
+	// Document says that a page navigated. Otherwise a script of the page sent the request.
 	Document bool
-	// Commanded says that a command opened the URL, and Form that a form was sent.
+	// Commanded says that a command opened the URL; Form, that a form was sent.
 	Commanded, Form bool
-	// Sets says that the form is no search: it has no field for a text, or several in which
-	// nobody has typed.
+	// Sets says that the form is not a search: it has no text field, or several in which nobody
+	// has typed.
 	Sets bool
 	// Detour says that a redirect led through another site.
 	Detour bool
 	// Shown says that the page at Final was shown before.
 	Shown bool
-	// Agreed says that somebody answered a confirm dialog of the page with yes just
-	// before.
+	// Agreed says that somebody answered a confirm dialog of the page with yes just before.
 	Agreed bool
-	// Pressed is what was pressed, and what became of the page. It is nil if a script's
-	// request did not follow from pressing anything.
+	// Pressed is the control that was pressed, and what became of the page. It is nil if a
+	// script's request did not follow from a press.
 	Pressed *Pressed
-	// Unseen says why it could not be seen how the site went on, or what was pressed;
-	// empty if it was seen.
+	// Unseen says why it could not be seen what the site did next, or what was pressed; empty
+	// if it was seen.
 	Unseen string
 }
 
-// Pressed is a control that was pressed before a script of its page asked, and what
+// Pressed is a control that was pressed before a script of its page sent a request, and what
 // changed in the page when the answer came.
 type Pressed struct {
-	// Link and Field say that the control is a link with an address, and that it is a
-	// field for text or the button of a form with one, as a search has.
+	// Link says that the control is a link with an address; Field, that it is a text field, or
+	// the button of a form with one, as in a search.
 	Link, Field bool
-	// Choice says that the control chooses what is shown, as a tab or a select does.
+	// Choice says that the control chooses what is shown, as a tab or a select box does.
 	Choice bool
 	// Own says that the control itself changed.
 	Own bool
-	// Elsewhere says whether the answer changed anything else, but for places that are
-	// there for notices. It is unknown if something changed that another answer may have
-	// brought, and empty is no.
+	// Elsewhere says whether the answer changed anything else, except places that are meant for
+	// notices. It is unknown if another answer may have brought what changed; empty means no.
 	Elsewhere Answer
-	// Opaque says that the page shows things in ways that cannot be seen: a canvas, a
-	// video, components of its own.
+	// Opaque says that the page shows things in ways that cannot be seen: a canvas, a video, or
+	// components of its own.
 	Opaque bool
-	// Values is how many values the answer has. It is negative for an answer that is
-	// long, or has a list or markup: such an answer is there to be read.
+	// Values is how many values the answer has. It is negative for an answer that is long, or
+	// has a list or markup: such an answer is meant to be read.
 	Values int
 	// Lost says that the answer could not be read, so that Values is not known.
 	Lost bool
-	// Told says whether one of the values was found in what changed. It is unknown if
-	// another answer may have brought that one, and empty is no.
+	// Told says whether one of the values was found in what changed. It is unknown if another
+	// answer may have brought that value; empty means no.
 	Told Answer
 }
 
-// Sign tells by which sign a GET looks like a write.
+// Sign returns the sign by which a GET looks like a write.
 func (g Get) Sign() Sign {
 	from, asked, final := parsed(g.From), parsed(g.Asked), parsed(g.Final)
 	if asked == nil || final == nil || g.Status >= 400 || from != nil && !sameSite(asked, g.From) {
@@ -149,10 +148,11 @@ func (g Get) Sign() Sign {
 	return ""
 }
 
-// returned tells whether redirects led back to the page from which was asked. A place
-// that leads further down to where one is already, as the logo of a site does, is an
-// address of that page. So is one that has moved for good. A command that opens a page
-// may be sent back because it asked for nothing in particular, as for a sign-in.
+// returned tells whether redirects led back to the page that sent the request. That is no sign
+// of a write if the requested place is only another address of that page: one that leads
+// further down to where the browser already is, as a site's logo does, or one that has moved
+// permanently. A command that opens a page may be sent back because it asked for nothing in
+// particular, as before a sign-in.
 func (g Get) returned(from, asked, final *url.URL) bool {
 	if from == nil || g.Detour || !g.redirected() || place(final) != place(from) || place(asked) == place(from) {
 		return false
@@ -163,7 +163,7 @@ func (g Get) returned(from, asked, final *url.URL) bool {
 	return !g.Commanded || len(identifiers(asked)) > 0 || names(asked, final)
 }
 
-// names tells whether a query has anything besides the address to go to.
+// names tells whether a query has anything besides the address to go on to.
 func names(asked, final *url.URL) bool {
 	for _, values := range asked.Query() {
 		for _, v := range values {
@@ -175,9 +175,9 @@ func names(asked, final *url.URL) bool {
 	return false
 }
 
-// chosen tells whether redirects led to one of many things although the request named
-// none: the next ticket, a draft that was just made. A form that finds one thing, a place
-// that leads further down, and a sign-in that comes first are no choice.
+// chosen tells whether redirects led to one of many things although the request named none: the
+// next ticket, a draft that was just made. It is no choice if a form finds one thing, if a
+// place leads further down, or if a sign-in comes first.
 func (g Get) chosen(from, asked, final *url.URL) bool {
 	if g.Detour || g.Form || g.Shown || !g.redirected() || !sameSite(final, g.Asked) || len(identifiers(asked)) > 0 {
 		return false
@@ -193,8 +193,8 @@ func (g Get) chosen(from, asked, final *url.URL) bool {
 	return slices.ContainsFunc(identifiers(final), func(id string) bool { return !slices.Contains(before, id) })
 }
 
-// related tells whether a name is found again in a URL: in its path, its route, or in an
-// address that it carries.
+// related tells whether a name occurs in a URL again: in its path, its route, or an address
+// that it carries.
 func related(name string, u *url.URL) bool {
 	name = strings.ToLower(name)
 	for _, s := range slices.Concat(segmentsOf(u), strings.Split(u.Fragment, "/")) {
@@ -212,15 +212,15 @@ func related(name string, u *url.URL) bool {
 	return false
 }
 
-// redirected tells whether there was a redirect that is not for good.
+// redirected tells whether there was a redirect that is not permanent.
 func (g Get) redirected() bool {
 	return slices.ContainsFunc(g.Redirects, func(status int) bool { return status == 302 || status == 303 || status == 307 })
 }
 
-// fewValues is how many values an answer has at most that only says that all is well.
+// fewValues is the most values of an answer that only says that all is well.
 const fewValues = 3
 
-// byScript judges what a script asked for after something was pressed.
+// byScript judges a script's request that followed from a press.
 func (g Get) byScript(from, final *url.URL) Sign {
 	p := g.Pressed
 	switch {
@@ -242,7 +242,7 @@ func (g Get) byScript(from, final *url.URL) Sign {
 	return p.shown()
 }
 
-// shown judges a short answer by what the page showed when it came.
+// shown judges a short answer by what the page showed when the answer came.
 func (p Pressed) shown() Sign {
 	many := p.Values > fewValues
 	sure := p.Elsewhere == Yes
@@ -263,31 +263,31 @@ func (p Pressed) shown() Sign {
 	return NothingShown
 }
 
-// Page is what a document has that was opened.
+// Page is the content of an opened document.
 type Page struct {
 	Controls int // links, buttons, fields, frames and pictures
 	Letters  int // of its text
 }
 
-// noticeLetters is how long a notice is at most.
+// noticeLetters is the greatest length of a notice.
 const noticeLetters = 240
 
-// IsNotice tells whether a document that was asked for by an address with a key is no
-// page to read, but says that something was done. A link in a mail that unsubscribes, and
-// a code that says who was there, are answered so: a few words, without a way on.
+// IsNotice tells whether a document that was requested by an address with a key is not meant to
+// be read, but says that something was done: a few words, without a way on. A link in a mail
+// that unsubscribes, or a code that checks somebody in, is answered in that way.
 func IsNotice(raw string, p Page) bool {
 	u := parsed(raw)
 	return u != nil && p.Controls == 0 && p.Letters > 0 && p.Letters <= noticeLetters && Keyed(raw)
 }
 
-// Keyed tells whether a URL has a key besides its place: a query, or a part of the path
-// that nobody would read out.
+// Keyed tells whether a URL has a key besides its place: a query, or a part of the path that no
+// person would read out.
 func Keyed(raw string) bool {
 	u := parsed(raw)
 	return u != nil && (u.RawQuery != "" || slices.ContainsFunc(segmentsOf(u), isKey))
 }
 
-// parsed is a URL of the web, nil for any other text.
+// parsed is an http or https URL, or nil for any other text.
 func parsed(raw string) *url.URL {
 	u, err := url.Parse(raw)
 	if err != nil || u.Hostname() == "" {
@@ -296,15 +296,15 @@ func parsed(raw string) *url.URL {
 	return u
 }
 
-// place is where a URL leads, without its query and fragment.
+// place is a URL's host and path, without its query and fragment.
 func place(u *url.URL) string { return strings.ToLower(u.Host) + strings.TrimRight(u.Path, "/") }
 
 func segmentsOf(u *url.URL) []string {
 	return strings.FieldsFunc(u.Path, func(r rune) bool { return r == '/' })
 }
 
-// identifiers are the parts of a URL that name one of many things: numbers and keys in
-// its path, and in its query. A year is no such name, nor is the month or day behind it.
+// identifiers are the parts of a URL that name one of many things: numbers and keys in its
+// path, and in its query. A year does not count, nor the month or day after it.
 func identifiers(u *url.URL) []string {
 	var found []string
 	dated := false
@@ -331,9 +331,9 @@ func isNumber(s string) bool {
 	return s != "" && strings.IndexFunc(s, func(r rune) bool { return !unicode.IsDigit(r) }) < 0
 }
 
-// isKey tells whether a text is letters and digits in a mixture that is no word: at least
-// six of them, two of them digits, and, with dashes between them, without any part that is
-// a word (as the parts of a title in an address are).
+// isKey tells whether a text mixes letters and digits as no word does: at least six characters,
+// two of them digits. If it has dashes, no part between them may be a word, as in an address
+// that contains a title.
 func isKey(s string) bool {
 	if utf8.RuneCountInString(s) < 6 {
 		return false
@@ -360,8 +360,8 @@ func isKey(s string) bool {
 
 func isHex(s string) bool { return strings.Trim(strings.ToLower(s), "0123456789abcdef") == "" }
 
-// writesByGet is the fact about GETs that look like writes, without those that the
-// profile's owner declares harmless.
+// writesByGet is the fact about GETs that look like writes, without those that the profile's
+// owner has declared harmless.
 func writesByGet(name string, gets []checkpoint.Entry, declared func(checkpoint.Entry) bool) Fact {
 	counted, quiet := split(gets, declared)
 	besides := ""
@@ -397,9 +397,9 @@ func getsAfterAction(name string, gets []checkpoint.Entry, declared func(checkpo
 	return Fact{name, Yes, fmt.Sprintf("%d pages asked for something by GET after the worker had acted on them, the last for %s", times(counted), counted[len(counted)-1].URL)}
 }
 
-// ValuesOf returns the texts and numbers of a small answer, each within max bytes, and how
-// many values it has in all. The count is -1 for an answer that is there to be read: one
-// with a list, with markup, or that is no JSON and more than a word or two.
+// ValuesOf returns the texts and numbers of a small answer, each cut to max bytes, and how many
+// values it has in all. The count is -1 for an answer that is meant to be read: one that has a
+// list or markup, or is no JSON and longer than a word or two.
 func ValuesOf(body string, max int) (texts []string, count int) {
 	texts = []string{}
 	body = strings.TrimSpace(body)

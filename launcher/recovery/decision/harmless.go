@@ -26,18 +26,18 @@ type Harmless struct {
 	fields  []field
 }
 
-// field is a field that the body has to have, with its value.
+// field is a field, with its value, that the body has to have.
 type field struct{ name, value string }
 
-// ParseHarmless reads "METHOD URL [NAME=VALUE]...". The method is POST, WEBSOCKET, or
-// GET for one that looks like a write (see Get). The URL is complete, and the body has to
-// have the fields with these values; a GET has none.
+// ParseHarmless reads "METHOD URL [NAME=VALUE]...". The method is POST, WEBSOCKET, or GET for a
+// GET that looks like a write (see Get). The URL is complete. The body has to have the fields
+// with these values; a GET has none.
 //
-// In the URL's path * stands for one or more letters, digits, and any of - . _ ~ . A
-// query has to be equal like the rest of the URL, but "?*" at the end accepts any query
-// and none. The body is one JSON object, or a list of objects, with the fields at the
-// top level of each; or a URL-encoded form, where the Content-Type has to say so.
-// Without fields any body is covered, within the limits that Covers names.
+// In the URL's path, * stands for one or more letters, digits, and any of - . _ ~ . The query
+// has to be equal, like the rest of the URL, but "?*" at the end accepts any query or none. The
+// body is one JSON object, or a list of objects, with the fields at the top level of each; or a
+// URL-encoded form, if the Content-Type says so. Without fields any body is covered, within the
+// limits that Covers names.
 func ParseHarmless(s string) (Harmless, error) {
 	parts := strings.Fields(s)
 	if len(parts) < 2 || !utf8.ValidString(s) {
@@ -106,10 +106,10 @@ func IsForm(headers map[string]string) bool {
 	return form
 }
 
-// Covers tells whether a request is of this kind. Whatever is declared, it never covers
-// a request whose body is not completely known, or contains "mutation". Where a GraphQL
-// URL is declared without fields, it covers only bodies that consist of the text of
-// queries, since the name of a stored operation does not say what the operation does.
+// Covers tells whether a request is of this kind. It never covers a request whose body is not
+// completely known, or contains "mutation", whatever is declared. If a GraphQL URL is declared
+// without fields, it covers only bodies that consist of the text of queries, because the name
+// of a stored operation does not say what the operation does.
 func (h Harmless) Covers(s Sent) bool {
 	if h.address == nil || s.Method != h.method || !s.Whole || !h.address.MatchString(s.URL) {
 		return false

@@ -8,16 +8,16 @@ import (
 	"unicode"
 )
 
-// Identity says how likely it is that a cookie tells the site whose session it is.
+// Identity says how likely it is that a cookie tells the site whose session a request is of.
 type Identity int
 
-// The answers of CookieForm.Identity, from the least likely.
+// The values of CookieForm.Identity, the least likely first.
 const (
-	// IdentityNone is for what sites and scripts remember of a visitor: a theme, a
-	// consent, a visitor's number.
+	// IdentityNone is for what sites and scripts remember about a visitor: a theme, a consent,
+	// a visitor's number.
 	IdentityNone Identity = iota
-	// IdentityMaybe is for what could be one. It counts only when the site itself takes it
-	// away, and nothing more likely is left there.
+	// IdentityMaybe is for a cookie that may be one. It counts only if the site itself removes
+	// it, and no more likely cookie of the site is left.
 	IdentityMaybe
 	// IdentityLikely is for what looks like the proof of a session.
 	IdentityLikely
@@ -25,21 +25,22 @@ const (
 
 // CookieForm is what is known of a cookie without its name and its value.
 type CookieForm struct {
-	// HTTPOnly says that no script can read it, which sites say of what proves a session.
+	// HTTPOnly says that no script can read it. Sites set that for what proves a session.
 	HTTPOnly bool
 	// Secure says that it is sent by https only, and Prefixed that its name begins with
 	// __Host- or __Secure-, which makes the browser enforce that.
 	Secure, Prefixed bool
 	// Session says that it ends with the browser.
 	Session bool
-	// Partitioned says that it belongs to a site inside another one's pages.
+	// Partitioned says that it belongs to a site inside the pages of another one.
 	Partitioned bool
-	// BySite says that it was set by an answer of the site that was seen.
+	// BySite says that an answer of the site, which the launcher saw, set it.
 	BySite bool
 	Value  ValueForm
 }
 
-// Identity judges a cookie by its form. No list of names can: every site has its own.
+// Identity judges a cookie by its form. A list of names cannot do that: every site has its own
+// names.
 func (c CookieForm) Identity() Identity {
 	switch {
 	case c.Partitioned || c.Value == ValueEmpty:
@@ -70,7 +71,7 @@ const (
 	ValuePlain
 	// ValueMixed is anything else, such as user-42.
 	ValueMixed
-	// ValueRandom has a part that looks drawn at random, and is too long to be guessed.
+	// ValueRandom has a part that looks random, and is too long to be guessed.
 	ValueRandom
 	// ValueSigned is a JSON web token.
 	ValueSigned
@@ -83,7 +84,7 @@ const (
 	maxPlain = 24
 )
 
-// FormOfValue tells the form of a cookie's value.
+// FormOfValue returns the form of a cookie's value.
 func FormOfValue(value string) ValueForm {
 	value = strings.Trim(value, `"`)
 	if decoded, err := url.QueryUnescape(value); err == nil {
@@ -110,13 +111,13 @@ func FormOfValue(value string) ValueForm {
 	return ValueMixed
 }
 
-// randomRune tells whether a character stands in base64 (both kinds), hexadecimal and UUIDs.
+// randomRune tells whether a character occurs in base64 (either kind), hexadecimal or UUIDs.
 func randomRune(r rune) bool {
 	return r < unicode.MaxASCII && (unicode.IsLetter(r) || unicode.IsDigit(r) || strings.ContainsRune("-_+/", r))
 }
 
-// random tells whether a part of a value looks drawn at random: long, and with letters and
-// digits, or with capitals and small letters as no word has them.
+// random tells whether a part of a value looks random: long, and mixing letters and digits, or
+// upper and lower case as no word does.
 func random(part string) bool {
 	if len(part) < minRandom {
 		return false
@@ -134,7 +135,7 @@ func random(part string) bool {
 	return switches > len(part)/4
 }
 
-// classes counts letters, digits, and what is neither, leaving out what joins words.
+// classes counts letters, digits and other characters, leaving out those that join words.
 func classes(s string) (letters, digits, other int) {
 	for _, r := range s {
 		switch {
@@ -149,9 +150,9 @@ func classes(s string) (letters, digits, other int) {
 	return letters, digits, other
 }
 
-// SubjectOfValue is for whom a JSON web token is, as it says itself: its claims iss and sub.
-// It is empty for every other value. Nothing proves that, and nothing has to: two that
-// name different subjects are of different accounts.
+// SubjectOfValue returns the subject of a JSON web token, as the token itself names it: its
+// claims iss and sub. It is empty for every other value. The token need not be proved to be
+// genuine: two tokens that name different subjects are of different accounts.
 func SubjectOfValue(value string) string {
 	c, ok := claimsOf(strings.Trim(value, `"`))
 	if !ok || len(c.Subject) == 0 || string(c.Subject) == "null" {
@@ -160,7 +161,7 @@ func SubjectOfValue(value string) string {
 	return string(c.Issuer) + "\n" + string(c.Subject)
 }
 
-// claims are those of a JSON web token that say whose it is.
+// claims are those claims of a JSON web token that say whose it is.
 type claims struct {
 	Issuer  json.RawMessage `json:"iss"`
 	Subject json.RawMessage `json:"sub"`

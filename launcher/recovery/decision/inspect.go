@@ -1,7 +1,6 @@
-// Package decision judges a profile whose worker was lost: the facts of an
-// inspection, each yes, no or unknown, and the decision that follows from them.
-// Everything here is a pure function; the launcher gathers the facts and carries
-// the decision out.
+// Package decision judges a profile whose worker was lost: it has the facts of an inspection,
+// each yes, no or unknown, and the decision that follows from them. Everything here is a pure
+// function; package recovery gathers the facts and carries the decision out.
 package decision
 
 import (
@@ -15,11 +14,11 @@ import (
 	"leasehold/checkpoint"
 )
 
-// Answer is what an inspection found out about one question.
+// Answer is the answer to one question of an inspection.
 type Answer string
 
-// The answers. Unknown is an answer of its own, since what cannot be proved must not be
-// taken for yes or for no.
+// The answers. Unknown is an answer of its own, because what cannot be proved must not be taken
+// for yes or no.
 const (
 	Yes     Answer = "yes"
 	No      Answer = "no"
@@ -147,7 +146,7 @@ func (i Inspection) how(name string) string {
 	return "not asked"
 }
 
-// Task is what the manifest says that an inspection needs.
+// Task is the part of the manifest that an inspection needs.
 type Task struct {
 	Resumable       bool
 	ExpectedDomains []string
@@ -156,10 +155,10 @@ type Task struct {
 	Harmless        []string // declarations of the profile's owner, see ParseHarmless
 }
 
-// Touched tells whether a task did anything since its last safe checkpoint, or since its
-// beginning where there is none, after which its profile has to be judged: the pages sent
-// something unsafe or changed something by a GET, it was at a sensitive step or page, it typed
-// what pays, a person acted, or a site refuses the account.
+// Touched tells whether, since its last safe checkpoint (or since its beginning if there is
+// none), a task did anything after which its profile has to be judged: the pages sent something
+// unsafe or changed something by a GET, a step or page was sensitive, payment details were
+// typed, a person acted, or a site refuses the account.
 func Touched(s checkpoint.Summary, t Task) bool {
 	found := InspectTask(s, t)
 	asked := []string{UnsafeSinceSafe, WritesByGetSinceSafe, SensitiveSinceSafe, PersonActedSince, PaymentTypedSince, SiteRefused, SentToSignIn}
@@ -220,7 +219,7 @@ func hadByPerson(took *checkpoint.Entry) Fact {
 	return Fact{PersonHadIt, Yes, took.Person + " (" + took.Principal + ") had taken it over at " + took.At.UTC().Format(time.RFC3339)}
 }
 
-// actsOf is the fact about what persons did by hand. What they meant by it nobody can tell.
+// actsOf is the fact about what persons did by hand. Nobody can tell what they meant by it.
 func actsOf(name string, acts []checkpoint.Entry) Fact {
 	if len(acts) == 0 {
 		return Fact{name, No, "no person did anything"}
@@ -230,7 +229,7 @@ func actsOf(name string, acts []checkpoint.Entry) Fact {
 }
 
 // paymentTyped is the fact whether the number or code of a card, or a bank account, was typed.
-// Whatever was sent after that may have paid, whether or not it looks as if it had.
+// Whatever was sent after that may have paid, even if it does not look like a payment.
 func paymentTyped(name string, typed []checkpoint.Entry) Fact {
 	for _, e := range slices.Backward(typed) {
 		if f := checkpoint.Field(e.Name); f.Pays() {
@@ -254,7 +253,7 @@ func orNone(what, value string) string {
 	return what + " " + value
 }
 
-// times is how many entries these stand for.
+// times is how many entries these entries stand for.
 func times(entries []checkpoint.Entry) uint64 {
 	var n uint64
 	for _, e := range entries {
@@ -263,8 +262,8 @@ func times(entries []checkpoint.Entry) uint64 {
 	return n
 }
 
-// Observed is the fact that everything was seen. unseen says that there was a time in
-// which nobody watched.
+// Observed is the fact whether everything was seen. unseen says that for some time nobody
+// watched.
 func Observed(s checkpoint.Summary, unseen bool) Fact {
 	switch {
 	case unseen:
@@ -275,7 +274,7 @@ func Observed(s checkpoint.Summary, unseen bool) Fact {
 	return Fact{TrafficSeen, Yes, "the launcher watched every page from the grant to the close"}
 }
 
-// happened is the fact about those entries of sent and did for which is returns true.
+// happened is the fact whether is returns true for any entry of sent or did.
 func happened(name string, sent, did []checkpoint.Entry, is func(checkpoint.Entry) bool) Fact {
 	var found []checkpoint.Entry
 	for _, e := range slices.Concat(sent, did) {
@@ -296,7 +295,7 @@ func ofKind(kind checkpoint.Kind) func(checkpoint.Entry) bool {
 	return func(e checkpoint.Entry) bool { return e.Kind == kind }
 }
 
-// inDomains tells whether the last page is in a domain where the task was expected.
+// inDomains tells whether the last page is in one of the domains where the task was expected.
 func inDomains(last string, expected []string) Fact {
 	if len(expected) == 0 {
 		return Fact{InExpectedDomains, Unknown, "no expected domains are configured"}

@@ -5,14 +5,14 @@ import (
 	"slices"
 )
 
-// The questions about what the open pages showed at the loss. Package look answers them,
-// before anything is closed.
+// The questions about what the open pages showed when the worker was lost. Package look answers
+// them, before anything is closed.
 const (
-	// PagesLookedAt is no where a page did not answer that could have.
+	// PagesLookedAt is no if a page did not answer although it could have.
 	PagesLookedAt = "pages_looked_at"
-	// What the pages ask for, that only a person may give. A form to sign in that was the
-	// first thing that a session saw is no sign that the task did anything to the account,
-	// so only one that came later decides (SignedOut).
+	// What the pages ask for that only a person may give. If the first thing that a session saw
+	// was a sign-in form, that does not show that the task did anything to the account; so only
+	// a form that came later decides (SignedOut).
 	CodeAsked      = "code_asked_for"
 	PasswordAsked  = "password_asked_for"
 	SignedOut      = "signed_out_meanwhile"
@@ -21,7 +21,7 @@ const (
 	NoticeBlocks   = "notice_blocks_page"
 	DialogWaits    = "dialog_waits_for_answer"
 	HTTPAuthAsked  = "http_authentication_asked_for"
-	// What was left unfinished in them.
+	// What was left unfinished in the pages.
 	SecretUnsent   = "secret_input_unsent"
 	InputUnsent    = "input_unsent"
 	PressedUnsent  = "pressed_and_nothing_sent"
@@ -36,9 +36,9 @@ var PageQuestions = []string{
 	SecretUnsent, InputUnsent, PressedUnsent, WizardHalfDone, WritesWaiting, OfflineOn,
 }
 
-// askingNothing are the conditions about open pages: they were looked at, they ask for
-// nothing that a person has to give or to decide, and nothing is left in them that goes
-// out later, or that somebody was about to pay or sign in with.
+// askingNothing are the conditions about open pages: they were looked at, they ask for nothing
+// that a person has to give or decide, and nothing is left in them that would be sent later, or
+// with which somebody was about to pay or sign in.
 var askingNothing = []condition{
 	{PagesLookedAt, notNo, "an open page did not show what it asks for"},
 	{CodeAsked, notYes, "a page asks for a code"},
@@ -54,9 +54,8 @@ var askingNothing = []condition{
 	{OfflineOn, notYes, "the page was kept offline: what it has to send waits"},
 }
 
-// Pages are the facts about open pages, from what was seen at the ends of one or more
-// runs: yes where it is yes in any of them, else unknown where it is in any of them, or
-// nobody looked.
+// Pages merges the facts about open pages at the ends of one or more runs: the answer is yes if
+// it is yes in any of them, else unknown if it is unknown in any of them or nobody looked.
 func Pages(seen ...[]Fact) Inspection {
 	var all Inspection
 	for _, q := range PageQuestions {
@@ -89,8 +88,8 @@ func weight(question string, a Answer) int {
 	return 0
 }
 
-// Seen is the fact about a question of PageQuestions, from what the pages that were
-// looked at showed: hows say where it was found. blind says which could not be looked at.
+// Seen is the fact for one of PageQuestions. hows say where the pages that were looked at
+// showed it; blind, which pages could not be looked at.
 func Seen(question string, hows, blind []string) Fact {
 	switch {
 	case len(hows) == 1:

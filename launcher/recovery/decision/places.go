@@ -15,12 +15,12 @@ func SensitiveStep(e checkpoint.Entry, t Task) bool {
 	return sensitivePlace([]checkpoint.Entry{e}, nil, t) != ""
 }
 
-// SensitiveFrame tells whether a person has to decide after this frame inside a page
-// was open. A frame of the page's own site, or of a site that the task is expected on,
-// is judged like a page. The words in the URL of another site's frame (a captcha, a
-// payment widget, an advertisement) say nothing about the account, so only one of the
-// task's patterns makes it sensitive. What it sends is seen and judged all the same.
-// Both URLs have to be those that the browser has, not redacted ones.
+// SensitiveFrame tells whether a person has to decide after this frame was open inside a page.
+// A frame of the page's own site, or of a site on which the task is expected, is judged like a
+// page. The words in the URL of another site's frame (a captcha, a payment widget, an
+// advertisement) say nothing about the account, so only one of the task's patterns makes it
+// sensitive. What the frame sends is seen and judged all the same. Both URLs have to be the
+// browser's own, not redacted ones.
 func SensitiveFrame(frame, page string, t Task) bool {
 	u, err := url.Parse(frame)
 	if err != nil || u.Hostname() == "" {
@@ -41,8 +41,7 @@ func patterned(raw string, t Task) bool {
 	return false
 }
 
-// sameSite tells whether both URLs are of the same registrable domain, or of the same
-// host.
+// sameSite tells whether both URLs have the same registrable domain, or the same host.
 func sameSite(u *url.URL, other string) bool {
 	o, err := url.Parse(other)
 	if err != nil {

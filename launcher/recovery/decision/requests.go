@@ -11,11 +11,11 @@ import (
 
 // sortedRequests are unsafe requests, by what they say about the account.
 type sortedRequests struct {
-	counted   []checkpoint.Entry // may have changed it
-	quiet     []checkpoint.Entry // the pages sent them by themselves, see background
-	declared  []checkpoint.Entry // the owner of the profile knows that they change nothing
-	anonymous []checkpoint.Entry // their sites could not know the account, see anonymous
-	blocked   []checkpoint.Entry // they never left the browser
+	counted   []checkpoint.Entry // may have changed the account
+	quiet     []checkpoint.Entry // sent by the pages themselves, see background
+	declared  []checkpoint.Entry // declared by the profile's owner to change nothing
+	anonymous []checkpoint.Entry // their sites cannot have known the account, see anonymous
+	blocked   []checkpoint.Entry // never left the browser
 }
 
 // sorted sorts some of a session's unsafe requests.
@@ -28,11 +28,11 @@ func sorted(sent []checkpoint.Entry, s checkpoint.Summary, t Task) sortedRequest
 	return r
 }
 
-// anonymous returns a function that tells which requests do not speak for the account:
-// what a script sent to another site than its page's, from a page that nobody had acted
-// on, without a cookie or any other credential, although the page itself is known by its
-// cookies. The monitor finds all of that, and says it with the answer. Nothing in a
-// sensitive place is anonymous, nor, ever, a PUT, PATCH or DELETE, or a form.
+// anonymous returns a function that tells which requests were not made as the account: requests
+// that a script sent to another site than its page's, from a page on which nobody had acted,
+// without a cookie or any other credential, although the page itself is known by its cookies.
+// The monitor finds that out, and reports it with the answer. A request to a sensitive place is
+// never anonymous, nor is a PUT, PATCH or DELETE, or a form.
 func anonymous(t Task) func(checkpoint.Entry) bool {
 	return func(e checkpoint.Entry) bool {
 		script := e.Type == "XHR" || e.Type == "Fetch" || e.Type == "Ping"
@@ -49,8 +49,8 @@ func requests(name string, sent []checkpoint.Entry) Fact {
 	return Fact{name, Yes, strings.TrimSpace(fmt.Sprintf("%d seen, the last %s %s", times(sent), last.Method, last.URL)) + answered(last)}
 }
 
-// unsafeFact is the fact about the requests that count. Its text also says how many others
-// were left out of the count.
+// unsafeFact is the fact about the requests that count. Its text also says how many others were
+// not counted.
 func unsafeFact(name string, r sortedRequests) Fact {
 	f := requests(name, r.counted)
 	if len(r.quiet) > 0 {
@@ -76,9 +76,9 @@ func (r sortedRequests) andInFlight(f Fact, inFlight sortedRequests) Fact {
 	return f
 }
 
-// AnswerTo says in a few words what a request was answered. It is empty for what has no
-// answers, such as messages on a websocket, and for requests of which nobody asked, such
-// as those in the journals of earlier versions.
+// AnswerTo says in a few words how a request was answered. It is empty for what gets no answer,
+// such as messages on a websocket, and for requests whose answers were not recorded, such as
+// those in the journals of earlier versions.
 func AnswerTo(e checkpoint.Entry) string {
 	switch {
 	case e.Failed == checkpoint.AnswerUnseen:
@@ -103,9 +103,9 @@ func answered(e checkpoint.Entry) string {
 	return ""
 }
 
-// forms are the forms that pages submitted. A form is known by two things: the page says
-// that it submits one, and a document is asked for by POST. Where both are seen they are
-// one form, and where a redirect sends the request on it is still that form.
+// forms are the forms that pages submitted. Two things show a form: the page says that it
+// submits one, and a document is requested by POST. If both are seen they are one form, and if
+// a redirect sends the request on it is still the same form.
 func forms(sent, did []checkpoint.Entry) []checkpoint.Entry {
 	var found []checkpoint.Entry
 	said := map[string]bool{}
@@ -123,17 +123,17 @@ func forms(sent, did []checkpoint.Entry) []checkpoint.Entry {
 	return found
 }
 
-// formKey is the same for a form and for its request.
+// formKey is the same for a form and for the request that submits it.
 func formKey(e checkpoint.Entry) string {
 	return strings.ToUpper(e.Method) + " " + e.URL
 }
 
 func anything(checkpoint.Entry) bool { return true }
 
-// SentRequest is one unsafe request, as people are shown it.
+// SentRequest is one unsafe request, as it is shown to people.
 type SentRequest struct {
 	checkpoint.Entry
-	// Counts says as what it counts: unsafe, background, harmless or anonymous.
+	// Counts says how it counts: unsafe, background, harmless or anonymous.
 	Counts string
 	// SinceSafe says that the last safe checkpoint does not vouch for it.
 	SinceSafe bool
@@ -142,10 +142,11 @@ type SentRequest struct {
 // maxListed is how many requests are listed.
 const maxListed = 50
 
-// Requests lists the last unsafe requests of a session, those that count first to be kept.
+// Requests lists the last unsafe requests of a session. If there are too many, those that count
+// are kept first.
 func Requests(s checkpoint.Summary, t Task) []SentRequest {
 	all := sorted(s.Unsafe, s, t)
-	since := map[[2]uint64]bool{} // each run has a journal of its own
+	since := map[[2]uint64]bool{} // every run has a journal of its own
 	for _, e := range s.UnsafeSince {
 		since[[2]uint64{e.Token, e.Seq}] = true
 	}

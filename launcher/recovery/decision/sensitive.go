@@ -9,9 +9,9 @@ import (
 	"leasehold/checkpoint"
 )
 
-// sensitiveWords mark a page or a step after which nothing may be repeated or resumed
-// without a person. A match is any whole word of a step's name or of a URL's path.
-// Lists that people only read (orders, campaigns, transactions) are not among them.
+// sensitiveWords mark a page or a step after which nothing may be repeated or resumed without a
+// person. Any whole word of a step's name or of a URL's path matches. Lists that people only
+// read (orders, campaigns, transactions) are not among them.
 var sensitiveWords = set(
 	// After a submit, and actions that cannot be undone.
 	"submit", "submitted", "submission", "confirm", "confirmation", "publish", "send", "delete", "remove", "deactivate", "unsubscribe", "revoke",
@@ -28,7 +28,7 @@ var sensitiveWords = set(
 )
 
 // sensitivePairs are words that are sensitive only together, in any order: a thing, and
-// something that is done or happened to it.
+// something that is done to it or happens to it.
 var sensitivePairs = []struct{ things, doings map[string]bool }{
 	// Campaigns and accounts, while something is done to them.
 	{
@@ -70,8 +70,8 @@ func words(s string) []string {
 	return strings.Fields(b.String())
 }
 
-// Words splits the entries of lists into words, in the form in which names are compared
-// with them.
+// Words splits the entries of lists into words, in the form in which names are compared with
+// them.
 func Words(lists ...[]string) []string {
 	var all []string
 	for _, list := range lists {
@@ -101,10 +101,9 @@ func sensitiveName(name string, more []string) bool {
 	return false
 }
 
-// SensitiveURL tells whether a person has to decide after this URL was open: because it
-// matches one of the task's patterns, in which * stands for anything, or because of a
-// word in its path. The URL has to be the one that the browser has; the stored one is
-// redacted.
+// SensitiveURL tells whether a person has to decide after this URL was open: because it matches
+// one of the task's patterns, in which * stands for anything, or because of a word in its path.
+// The URL has to be the browser's own; the stored one is redacted.
 func SensitiveURL(raw string, t Task) bool {
 	for _, pattern := range t.SensitiveURLs {
 		if pattern != "" && matches(pattern, raw) {
@@ -115,13 +114,12 @@ func SensitiveURL(raw string, t Task) bool {
 	if err != nil {
 		return false
 	}
-	// The route of a single-page application stands in the fragment.
+	// The route of a single-page application is in the fragment.
 	route, _, _ := strings.Cut(u.Fragment, "?")
 	return sensitiveName(u.Path, t.SensitiveWords) || strings.HasPrefix(route, "/") && sensitiveName(route, t.SensitiveWords)
 }
 
-// sensitivePlace names the first step or page that is sensitive. It is empty if there
-// is none.
+// sensitivePlace names the first step or page that is sensitive; empty if there is none.
 func sensitivePlace(steps, pages []checkpoint.Entry, t Task) string {
 	for _, e := range steps {
 		if e.Sensitive || sensitiveName(e.Name, t.SensitiveWords) || sensitiveName(e.Action, t.SensitiveWords) {

@@ -16,13 +16,12 @@ import (
 	"leasehold/launcher/snapshots"
 )
 
-// Stream is the name of the stream, and the first part of its subjects. It is no KV
-// bucket: those are read from any of their servers, also from one that does not have the
-// last write yet.
+// Stream is the name of the stream, and the first part of its subjects. It is not a KV bucket,
+// because buckets are read from any of their servers, including one that does not have the last
+// write yet.
 const Stream = "leasehold_profiles"
 
-// Config says how the stream is made if there is none. A stream that exists is used as it
-// is.
+// Config says how the stream is made if it does not exist. An existing stream is used as it is.
 type Config struct {
 	Replicas int // zero is 1
 }
@@ -33,13 +32,13 @@ type Objects struct {
 	cfg Config
 
 	mu     sync.Mutex
-	stream jetstream.Stream // as it was found; nil: not yet
+	stream jetstream.Stream // as it was found; nil: not looked up yet
 }
 
 var _ snapshots.Objects = (*Objects)(nil)
 
 // New returns the objects. It does not ask the server: the stream is looked up when it is
-// needed, and Put makes it if there is none.
+// needed, and Put makes it if it does not exist.
 func New(js jetstream.JetStream, cfg Config) *Objects { return &Objects{js: js, cfg: cfg} }
 
 // subject is where the object of a key is.
@@ -95,16 +94,16 @@ func (o *Objects) Put(ctx context.Context, key string, content []byte, version s
 	}
 	_, err := o.js.Publish(ctx, subject(key), content, jetstream.WithExpectLastSequencePerSubject(sequence))
 	var api *jetstream.APIError
-	// The second code says that another write is in flight. What became of that one is
-	// seen when the object is read again.
+	// The second code says that another write is in flight. Its outcome is seen when the object
+	// is read again.
 	if errors.As(err, &api) && (api.ErrorCode == jetstream.JSErrCodeStreamWrongLastSequence || api.ErrorCode == jetstream.JSErrCodeStreamWrongLastSequenceConstant) {
 		return snapshots.ErrOtherVersion
 	}
 	return err
 }
 
-// make makes the stream where there is none. Another launcher may be making it at the
-// same time.
+// make makes the stream if it does not exist. Another launcher may be making it at the same
+// time.
 func (o *Objects) make(ctx context.Context) error {
 	_, err := o.find(ctx)
 	if !errors.Is(err, jetstream.ErrStreamNotFound) {

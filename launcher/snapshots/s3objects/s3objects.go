@@ -16,8 +16,8 @@ type Objects struct{ bucket *s3bucket.Bucket }
 
 var _ snapshots.Objects = (*Objects)(nil)
 
-// Open returns the objects of a bucket. It does not ask the server; Check does. The
-// credentials are found where the AWS tools find theirs (s3bucket.Open).
+// Open returns the objects of a bucket. It does not ask the server; Check does. It finds the
+// credentials where the AWS tools find theirs (s3bucket.Open).
 func Open(cfg s3bucket.Config) (*Objects, error) {
 	bucket, err := s3bucket.Open("profile store", cfg)
 	if err != nil {
@@ -29,8 +29,8 @@ func Open(cfg s3bucket.Config) (*Objects, error) {
 // Close closes idle connections.
 func (o *Objects) Close() { o.bucket.Close() }
 
-// Check finds out whether objects can be stored. It returns s3bucket.ErrUnfit for what a
-// person has to change, and another error where the server cannot be reached now.
+// Check finds out whether objects can be stored. It returns s3bucket.ErrUnfit if a person has
+// to change something, and another error if the server cannot be reached now.
 func (o *Objects) Check(ctx context.Context) error {
 	return o.bucket.Check(ctx, "leasehold-conditions")
 }

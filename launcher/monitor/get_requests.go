@@ -16,13 +16,26 @@ import (
 // found.
 const maxTail = 256
 
-var followedTypes = [][]byte{[]byte(`"type":"Document"`), []byte(`"type":"Fetch"`), []byte(`"type":"XHR"`), []byte(`"type":"Image"`)}
+var (
+	followedTypes = [][]byte{[]byte(`"type":"Document"`), []byte(`"type":"Fetch"`), []byte(`"type":"XHR"`), []byte(`"type":"Image"`)}
+	// Requests of these types are not judged. They only count as GETs after an action.
+	otherTypes = [][]byte{[]byte(`"type":"Script"`), []byte(`"type":"EventSource"`)}
+)
 
-// sent takes in that a page sent a request.
-func (g *gets) sent(event cdpproxy.Event, now time.Time) {
+// sent takes in that a page sent a request. It returns a report if that is the first GET of a
+// document since the worker acted on it.
+func (g *gets) sent(event cdpproxy.Event, now time.Time) *getWrite {
 	tail := event.Params[max(0, len(event.Params)-maxTail):]
-	if !slices.ContainsFunc(followedTypes, func(t []byte) bool { return bytes.Contains(tail, t) }) {
-		return
+	isOf := func(types [][]byte) bool {
+		return slices.ContainsFunc(types, func(t []byte) bool { return bytes.Contains(tail, t) })
+	}
+	acted, typed := false, false
+	followed := isOf(followedTypes)
+	if followed || isOf(otherTypes) {
+		acted, typed = g.actedOn(event.Session)
+	}
+	if !followed && !acted {
+		return nil
 	}
 	var r struct {
 		RequestID   string  `json:"requestId"`
@@ -40,7 +53,7 @@ func (g *gets) sent(event cdpproxy.Event, now time.Time) {
 		} `json:"request"`
 	}
 	if !decode(event, &r) || !strings.HasPrefix(r.Request.URL, "http") {
-		return
+		return nil
 	}
 	key := [2]string{event.Session, r.RequestID}
 	if a := g.open[key]; r.Redirect != nil {
@@ -50,7 +63,7 @@ func (g *gets) sent(event cdpproxy.Event, now time.Time) {
 			a.get.Detour = a.get.Detour || siteOf(r.Request.URL) != siteOf(a.get.Asked)
 			a.mayWrite = a.mayWrite && r.Request.Method == "GET"
 		}
-		return
+		return nil
 	}
 	a := &asked{
 		document: r.Type == "Document", mayWrite: r.Request.Method == "GET",
@@ -60,22 +73,22 @@ func (g *gets) sent(event cdpproxy.Event, now time.Time) {
 	a.sent = a.offset + r.Timestamp*1e3
 	a.get = decision.Get{From: r.DocumentURL, Asked: r.Request.URL, Final: r.Request.URL, Document: a.document, Agreed: g.agreedOn(event.Session, now)}
 	a.prompted = boottime.Now()-g.acted() < boottime.Instant(prompted)
+	report := g.afterAction(a, acted)
 	switch {
-	case a.document && !a.mayWrite:
-		return
+	case a.document && !a.mayWrite, !followed:
+		return report
 	case a.document:
 		a.get.From = g.shown[r.FrameID]
 		// A page that is navigating away answers no questions. If this request is never
 		// answered, the reason for the navigation is all that is known: a link reads, and so
 		// does a search.
-		acted, typed := g.actedOn(event.Session)
 		n := g.requested[r.FrameID]
 		a.typed = typed
 		a.search = n.url == a.get.Asked && n.reason == byForm && typed
 		a.touched = acted && (n.reason == byScript || n.reason == byForm && !typed)
 		a.mayWrite = a.prompted && n.url == a.get.Asked && a.touched
 	case a.mayWrite && a.frame != "" && g.fresh(a): // requests of web workers have no document to ask
-		a.touched, _ = g.actedOn(event.Session)
+		a.touched = acted
 		if list := g.ask[a.frame]; len(list) < maxToLook {
 			remember(g.ask, a.frame, append(list, a))
 			g.signal()
@@ -84,6 +97,36 @@ func (g *gets) sent(event cdpproxy.Event, now time.Time) {
 		a.mayWrite = false
 	}
 	remember(g.open, key, a)
+	return report
+}
+
+// afterAction reports a GET of a page on which the worker had acted, unless one of the same
+// document was reported before. A document counts that the page itself, and no command, went
+// to, and one that another page opened. The caller holds g.mu.
+func (g *gets) afterAction(a *asked, acted bool) *getWrite {
+	switch {
+	case !a.mayWrite:
+		return nil
+	case a.document:
+		if !g.pages[a.frame] && (!acted || g.requested[a.frame].url != a.get.Asked) {
+			return nil
+		}
+	case !acted, a.frame == "" && !a.prompted: // nobody acts on a web worker itself
+		return nil
+	case g.after[a.loader]:
+		return nil
+	default:
+		remember(g.after, a.loader, true)
+	}
+	return &getWrite{asked: a, sign: afterAction}
+}
+
+// checkpointed has GETs after an action reported again: those after a checkpoint count for
+// themselves.
+func (g *gets) checkpointed() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	clear(g.after)
 }
 
 // sentForm is a form that was sent by GET, with or without text fields.

@@ -40,6 +40,7 @@ type gets struct {
 	dialogs   map[string]string      // type of the open dialog, by session
 	agreed    map[string]time.Time   // when a confirm dialog was answered with yes, by session
 	scripts   map[string]*scripted   // what scripts of a document asked for, by its loader
+	after     map[string]bool        // documents of which a GET after an action was reported, by loader
 	ask       map[string][]*asked    // by frame: requests for which it is not known yet what was pressed before
 	due       map[string]*pageToLook // by frame
 	notices   map[string]*asked      // documents that may be mere notices, by frame
@@ -131,7 +132,7 @@ func newGets() *gets {
 		acted: func() boottime.Instant { return 0 }, actedOn: func(string) (bool, bool) { return true, false }, wake: make(chan struct{}, 1),
 		shown: map[string]string{}, pages: map[string]bool{}, known: map[string]bool{}, requested: map[string]navigation{}, anew: map[string]time.Time{},
 		open: map[[2]string]*asked{}, forms: map[string]sentForm{}, dialogs: map[string]string{}, agreed: map[string]time.Time{},
-		scripts: map[string]*scripted{}, ask: map[string][]*asked{}, due: map[string]*pageToLook{}, notices: map[string]*asked{}, looking: map[*asked]bool{},
+		scripts: map[string]*scripted{}, after: map[string]bool{}, ask: map[string][]*asked{}, due: map[string]*pageToLook{}, notices: map[string]*asked{}, looking: map[*asked]bool{},
 	}
 }
 
@@ -146,30 +147,36 @@ func (g *gets) forget() {
 	clear(g.agreed)
 	clear(g.forms)
 	clear(g.scripts)
+	clear(g.after)
 	clear(g.ask)
 	clear(g.due)
 	clear(g.notices)
 }
 
+// afterAction stands in place of a sign: nothing says that the GET wrote, but its page was one on
+// which the worker had acted.
+const afterAction decision.Sign = "after_action"
+
 // getEvents are the events, besides those of requests, that gets follows.
 var getEvents = []string{eventAttached, eventDetached, eventCrashed, eventContentLoaded, eventFrameNavigated, eventNavigatedWithin, eventFrameRequested, eventDialogOpening, eventDialogClosed}
 
-// getWrite is a GET that looks like a write, or that nobody can judge.
+// getWrite is a GET that looks like a write, that nobody can judge, or that came after an action.
 type getWrite struct {
 	*asked
-	sign decision.Sign
-	text string // what was pressed, if that is known
-	why  string // why it could not be judged
+	sign decision.Sign // or afterAction
+	text string        // what was pressed, if that is known
+	why  string        // why it could not be judged
 }
 
 // observe takes in the events of requests and getEvents, in Chrome's order. It returns the
-// requests that look like writes by what is known now, and those that can no longer be judged.
+// requests that look like writes by what is known now, those that can no longer be judged, and
+// those that came after an action.
 func (g *gets) observe(event cdpproxy.Event, now time.Time) []*getWrite {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	switch event.Method {
 	case eventRequest:
-		g.sent(event, now)
+		return one(g.sent(event, now))
 	case eventResponse:
 		return one(g.answered(event, now))
 	case eventFinished, eventFailed:

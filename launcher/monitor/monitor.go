@@ -337,11 +337,13 @@ func (m *Monitor) reportDropped() {
 
 // Checkpointed says that the task named a checkpoint. Requests after a checkpoint are
 // counted separately, so messages on a websocket that was reported before are reported
-// again, and so are fields that are typed into, and the fact that a page may be unwatched.
+// again, and so are fields that are typed into, GETs after an action, and the fact that a page
+// may be unwatched.
 func (m *Monitor) Checkpointed() {
 	m.requests.checkpointed()
 	m.dropped.Store(0)
 	m.typing.reportAgain()
+	m.gets.checkpointed()
 }
 
 // Closing says that from now on the launcher itself closes the pages. What they send then is

@@ -418,8 +418,16 @@ func (j *GETJudge) reportAll(list []*getWrite) {
 	}
 }
 
-// report reports a GET that looks like a write, or that nobody can judge.
+// report reports a GET that looks like a write, that nobody can judge, or that came after an
+// action.
 func (j *GETJudge) report(w *getWrite) {
+	if w.sign == afterAction {
+		j.sink(checkpoint.Entry{
+			Kind: checkpoint.KindGetAfter, Method: "GET", URL: w.get.Asked, Target: j.pages.targetOn(w.session),
+			Declared: j.harmless.declared(decision.Sent{Method: "GET", URL: w.get.Asked, Whole: true}),
+		})
+		return
+	}
 	if w.sign == decision.Unjudged && j.navigations.closing.Load() { // the launcher ends the pages itself, see Closing
 		return
 	}

@@ -26,9 +26,9 @@ func newCookies(chrome caller, ps *pages, n *navigations, s *Still, sink func(ch
 	}
 }
 
-// Learn takes in the account's cookies at the grant: the result of
-// Storage.getCookies, or why there is none. What becomes of them is reported from then on.
-// Where they are not known, nobody can tell at the end.
+// Learn takes in the account's cookies at the grant: the result of Storage.getCookies,
+// or the reason why there is none. From then on the monitor reports what becomes of these
+// cookies. If they are not known, nobody can tell at the end.
 func (c *Cookies) Learn(result json.RawMessage, problem error) error {
 	if problem == nil {
 		problem = c.watch.learn(result, true, time.Now())
@@ -42,8 +42,9 @@ func (c *Cookies) Learn(result json.RawMessage, problem error) error {
 // learnTimeout bounds how long the browser may take to show its cookies.
 const learnTimeout = 2 * time.Second
 
-// learnNew learns the browser's cookies whenever a new page has its first document, until
-// gone is closed: Chrome begins to load that before anybody can listen.
+// learnNew asks for the browser's cookies whenever a new page gets its first document,
+// until gone is closed: Chrome begins to load that document before anybody can listen to its
+// requests.
 func (c *Cookies) learnNew(gone <-chan struct{}) {
 	for {
 		select {
@@ -66,8 +67,8 @@ func (c *Cookies) learnNew(gone <-chan struct{}) {
 	}
 }
 
-// firstLooks is how often learnNew looks for a new page: nothing tells which of its first
-// events comes when its first document is there.
+// firstLooks is how often learnNew looks at a new page: no event tells which of the page's
+// first events comes with its first document.
 const firstLooks = 4
 
 // mayHaveDocument tells whether a page, unless it is nil, may have its first document now, so
@@ -84,13 +85,13 @@ func (pg *page) mayHaveDocument() bool {
 func (c *Cookies) documentCame() {
 	select {
 	case c.newPage <- struct{}{}:
-	default: // learnCookies is about to look anyway
+	default: // learnNew is about to look anyway
 	}
 }
 
-// Compare reports what became of the account's cookies that no answer of a site did,
-// and that they were read. result is that of Storage.getCookies, and problem why there is
-// none.
+// Compare reports every change of the account's cookies that was not made by a site's
+// answer, and that the cookies were read. result is the result of Storage.getCookies; problem
+// is the reason why there is none.
 func (c *Cookies) Compare(result json.RawMessage, problem error) {
 	c.reportCommands()
 	reportAll(c.sink, c.watch.compare(result, problem, time.Now()))

@@ -19,12 +19,13 @@ type heard struct {
 	told    *told
 }
 
-// backlog is what was heard and is not processed yet, and wakes who waits until it is. It has
-// no lock: several goroutines add to it, the pipe's reader among them, and one works it off.
+// backlog has what was heard and is not processed yet, and wakes the goroutines that wait until
+// it is. Several goroutines add to it, among them the pipe's reader, and one processes it. It
+// has no lock.
 type backlog struct {
 	waiting  chan heard
-	pending  atomic.Int64  // how many wait, or are being processed
-	events   atomic.Uint64 // how many of the observer's events were processed
+	pending  atomic.Int64  // number of things that wait or are being processed
+	events   atomic.Uint64 // number of the observer's events that were processed
 	progress broadcast     // signalled after each event and each request
 }
 
@@ -42,8 +43,8 @@ func (b *backlog) queue(h heard) bool {
 	}
 }
 
-// workOff processes what waits, one after the other, until gone is closed and everything is
-// processed.
+// workOff processes what waits, one thing after the other, until gone is closed and everything
+// is processed.
 func (b *backlog) workOff(gone <-chan struct{}, process func(heard)) {
 	one := func(h heard) {
 		process(h)

@@ -94,7 +94,7 @@ func (ts *Tabs) CloseUnloaded(ctx context.Context) error {
 	if !ts.pages.hasUnloaded() {
 		return nil
 	}
-	kept, err := ts.openKept(ctx) // they may be the last ones
+	kept, err := ts.openKept(ctx) // these may be the last tabs
 	if err != nil {
 		return err
 	}

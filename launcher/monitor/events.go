@@ -68,7 +68,7 @@ func (m *Monitor) process(event cdpproxy.Event) {
 	reportAll(m.sink, seen.entries)
 }
 
-// pageEvent is what one event says of the pages, and what has to be done before its entries
+// pageEvent is what one event says about the pages, and what has to be done before its entries
 // are reported.
 type pageEvent struct {
 	entries  []checkpoint.Entry
@@ -164,7 +164,7 @@ func (ps *pages) observe(event cdpproxy.Event) (seen pageEvent) {
 			current.Dialog = ""
 		}
 	case eventCrashed:
-		if current != nil && !ps.navigations.closing.Load() { // the launcher itself ends them
+		if current != nil && !ps.navigations.closing.Load() { // the launcher itself ends the pages
 			current.Crashed = true
 			report(&checkpoint.Entry{Kind: checkpoint.KindCrash, URL: current.URL, Target: current.TargetID})
 		}

@@ -126,7 +126,7 @@ type pausedRequest struct {
 	} `json:"request"`
 }
 
-// observe decides about one event of the guard's. The pipe's reader calls it.
+// observe decides about one of the guard's events. The pipe's reader calls it.
 func (g *Guard) observe(event cdpproxy.Event) {
 	if event.Method == eventWebTransport {
 		g.webTransport(event)

@@ -22,23 +22,24 @@ import (
 	"leasehold/lease"
 )
 
-// Monitor is the launcher's own view of one browser. It is made of parts, each of which owns
-// what it knows, and hands them what Chrome tells. Its methods are safe for concurrent use.
+// Monitor is the launcher's own view of one browser. It consists of parts, each of which owns
+// its state, and passes to them what Chrome reports. Its methods are safe for concurrent use.
 //
-// The reader of the browser's pipe calls Traffic and readerEvent, and with them the methods
-// named observe of most parts: nothing there blocks. The goroutines of Watch do the rest. One
-// processes the events in pages, one works the backlog off, and four ask Chrome: for cookies,
-// for what became of GETs, and (two) for what is typed into.
+// The parts are used by three kinds of goroutines. The reader of the browser's pipe calls
+// Traffic and readerEvent: neither of them, nor anything that they call, may block. Watch runs
+// the others: one processes the events about pages (process), one processes what waits in the
+// backlog (processHeard), and four ask Chrome: one about cookies, one about GETs, and two about
+// what is typed into. Callers in other packages use the exported methods.
 //
-// The monitor has no lock. A part has one, or none. Whoever holds the lock of one part may
-// take that of another only in this order:
+// The monitor has no lock. Each part has one lock or none. A goroutine that holds the lock of
+// one part may take the lock of another only in this order:
 //
 //	cookieWatch -> pages -> navigations, talk
 //	answers     -> navigations
 //	gets        -> navigations
 //	requests    -> outcomes
 //
-// Below all of them are the locks of the mux. No part reports to sink with its lock held.
+// The locks of the mux come after all of these. No part calls sink while it holds its lock.
 type Monitor struct {
 	chrome *link
 	sink   func(checkpoint.Entry)
@@ -57,7 +58,7 @@ type Monitor struct {
 	gets        *gets
 	harmless    *harmless
 
-	// What reports to sink, and asks Chrome.
+	// What reports entries to sink, and asks Chrome.
 	requests *requests
 	typing   *typing
 	still    *Still
@@ -71,8 +72,8 @@ type Monitor struct {
 	dropped      atomic.Uint64 // commands that the mux dropped and that were reported since the last checkpoint
 }
 
-// link is the way to the browser, which the parts of the monitor share: the mux, and the
-// launcher's own session. Both are nil until Attach.
+// link is the monitor's connection to the browser, which its parts share: the launcher's own
+// session, and the mux. Both are nil until Attach.
 type link struct {
 	*cdpproxy.Observer
 	mux *cdpproxy.Mux
@@ -174,7 +175,7 @@ type harmless struct {
 func (h *harmless) declare(texts []string) {
 	var list []decision.Harmless
 	for _, text := range texts {
-		if one, err := decision.ParseHarmless(text); err == nil { // a profile's settings accept no text that cannot be parsed
+		if one, err := decision.ParseHarmless(text); err == nil { // the settings of a profile accept only texts that can be parsed
 			list = append(list, one)
 		}
 	}
@@ -238,7 +239,7 @@ func (m *Monitor) readerEvent(event cdpproxy.Event) {
 		return
 	}
 	for _, a := range m.answers.observe(event, m.navigations) {
-		if !m.backlog.queue(heard{answer: &a}) && a.id == "" { // that to an unsafe request, which has an id, counts as none
+		if !m.backlog.queue(heard{answer: &a}) && a.id == "" { // without an entry, an unsafe request (which has an id) counts as unanswered
 			m.overflowed()
 		}
 	}

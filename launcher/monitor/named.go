@@ -14,8 +14,8 @@ import (
 // named is an unsafe request with the name to which its answer refers.
 type named struct{ name, method, url string }
 
-// name gives a request a name. Where a redirect sent it on, it returns the answer to the
-// request before. The caller holds rs.mu.
+// name gives a request a name. If a redirect led to the request, name returns the answer to the
+// request before it. The caller holds rs.mu.
 func (rs *requests) name(r request, e *checkpoint.Entry) (before *checkpoint.Entry) {
 	if was, known := rs.named[r.RequestID]; known && r.Redirect != nil {
 		before = &checkpoint.Entry{

@@ -25,11 +25,12 @@ type page struct {
 	reported  string // the URL that was reported last
 	early     bool   // reported came from the browser's session, and the page's own session has not confirmed it yet
 	framed    bool   // frames of its document may have been reported
-	looks     int    // number of times that its first document made learnCookies look
+	looks     int    // number of times that its first document made learnNew look
 }
 
 // pages knows which pages are open in the browser, and which targets and frames belong to
-// them. The goroutine that processes events writes it, and any reads it.
+// them. Only the goroutine that processes events adds and removes pages; any goroutine may ask
+// for them.
 type pages struct {
 	navigations *navigations
 
@@ -37,7 +38,7 @@ type pages struct {
 	open       map[string]*page  // by target
 	targets    map[string]string // target by CDP session
 	frames     map[string]string // for each frame in a process of its own, the target that contains it
-	ownContext string            // id of the profile's own browser context: that of the first page
+	ownContext string            // id of the profile's own browser context: the context of the first page
 	closing    int               // pages that were asked to close and are still open
 	keptPage   string            // target id of the one page of a warm browser
 	ticks      uint64            // counts events, to order pages by their last one
@@ -47,8 +48,8 @@ func newPages(n *navigations) *pages {
 	return &pages{navigations: n, open: map[string]*page{}, targets: map[string]string{}, frames: map[string]string{}}
 }
 
-// forget forgets what is asked of the pages of a session that is over. They are closed, but
-// for the kept one.
+// forget forgets how many pages a session that is over has asked to close. All of them are
+// closed, except the kept one.
 func (ps *pages) forget() {
 	ps.mu.Lock()
 	defer ps.mu.Unlock()
@@ -121,7 +122,8 @@ func (ps *pages) targetOf(session string, containing *page) string {
 	return ps.targets[session]
 }
 
-// targetOn is targetOf for the page that a session is on.
+// targetOn is the target id of the page that contains a session's target, or the id of that
+// target itself if the page is not known.
 func (ps *pages) targetOn(session string) string {
 	ps.mu.Lock()
 	defer ps.mu.Unlock()
@@ -147,8 +149,8 @@ func (ps *pages) hasUnloaded() bool {
 	return false
 }
 
-// keep makes a page the one that is kept, if it is the only one that is open, and tells
-// whether it is.
+// keep notes that a page is the kept one, if no other page is open, and tells whether that is
+// so.
 func (ps *pages) keep(target string) bool {
 	ps.mu.Lock()
 	defer ps.mu.Unlock()
@@ -159,7 +161,7 @@ func (ps *pages) keep(target string) bool {
 	return true
 }
 
-// kept is the target of the page that keep was called with last and that was the only one.
+// kept is the target of the last page for which keep returned true.
 func (ps *pages) kept() string {
 	ps.mu.Lock()
 	defer ps.mu.Unlock()
@@ -255,9 +257,9 @@ func (ts *Tabs) AwaitWatched(ctx context.Context) error {
 	return nil
 }
 
-// ByUse is Targets in the order of Chrome's own list: what belongs to the page that was
-// opened or brought to the front last comes first, and workers come last. It does not know
-// which tab Chrome brings to the front when the one in front is closed.
+// ByUse is Targets in the order of Chrome's own list: the targets of the page that was
+// opened or brought to the front last come first, and workers come last. It does not know which
+// tab Chrome brings to the front when the front tab is closed.
 func (ts *Tabs) ByUse(ctx context.Context) ([]*target.Info, error) {
 	list, err := ts.Targets(ctx)
 	if err != nil {

@@ -23,9 +23,9 @@ var pressesScript string
 // hiddenURL gives the launcher's scripts a URL that keeps clients from being told about them.
 const hiddenURL = "\n//# sourceURL=" + cdpproxy.HiddenWorld
 
-// GETJudge reports the GETs of pages that look like writes, or that nobody can judge: it asks
-// and looks at the documents that gets says have to be, and reports what gets finds. It has no
-// lock of its own. Its methods may be called concurrently.
+// GETJudge reports the GETs of pages that look like writes, or that nobody can judge. It asks
+// the documents that wait in gets what was pressed, looks at what changed in them, and reports
+// what gets finds by itself. It has no lock of its own. Its methods may be called concurrently.
 type GETJudge struct {
 	chrome      caller
 	gets        *gets
@@ -40,8 +40,8 @@ func newGETJudge(chrome caller, g *gets, ps *pages, n *navigations, ty *typing, 
 	return &GETJudge{chrome: chrome, gets: g, pages: ps, navigations: n, typing: ty, harmless: h, sink: sink}
 }
 
-// watch has every new document of a target note what is pressed in it, and tell what
-// is typed into.
+// watch makes every new document of a target note what is pressed in it, and report the
+// fields that are typed into.
 func (j *GETJudge) watch(session string) {
 	j.chrome.Post(session, "Page.addScriptToEvaluateOnNewDocument", map[string]any{
 		"source": pressesScript + typedScript + hiddenURL, "worldName": cdpproxy.HiddenWorld, "runImmediately": true,
@@ -96,9 +96,9 @@ func (j *GETJudge) lookAtPages(ctx context.Context) {
 	}
 }
 
-// Judge returns when the GETs are judged that wait for their pages to be looked at, and
-// those whose answers come within a moment, or when the context ends. It is for when the
-// pages may be gone soon. What is not judged then still can be, see GiveUp.
+// Judge returns when the GETs that wait for a look at their pages are judged, and those
+// that are answered within a moment, or when the context ends. It is called when the pages may
+// soon be gone. What is not judged by then can be judged later; see GiveUp.
 func (j *GETJudge) Judge(ctx context.Context) {
 	end := time.Now().Add(answerTime)
 	bound := time.After(answerTime + 2*lookTime)
@@ -114,7 +114,7 @@ func (j *GETJudge) Judge(ctx context.Context) {
 }
 
 // GiveUp reports the GETs that somebody caused and that are not judged yet as ones that
-// nobody can judge: their pages end, or nobody watches them any more.
+// nobody can judge, because their pages end, or are not watched any more.
 func (j *GETJudge) GiveUp() {
 	j.reportAll(j.gets.giveUpAll())
 }
@@ -258,7 +258,7 @@ func (j *GETJudge) look(ctx context.Context, v *visit) (again *visit) {
 	for i, a := range waiting {
 		seen := page.Found[i]
 		if seen == nil {
-			if a.control || j.gets.isGone(a) { // it is another document by now
+			if a.control || j.gets.isGone(a) { // the frame shows another document by now
 				j.reportAll(again.retry(a))
 			}
 			continue
@@ -428,7 +428,7 @@ func (j *GETJudge) report(w *getWrite) {
 		})
 		return
 	}
-	if w.sign == decision.Unjudged && j.navigations.closing.Load() { // the launcher ends the pages itself, see Closing
+	if w.sign == decision.Unjudged && j.navigations.closing.Load() { // the launcher itself ends the pages, see Closing
 		return
 	}
 	j.typing.reportAgain()

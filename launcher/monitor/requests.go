@@ -14,8 +14,8 @@ import (
 	"leasehold/launcher/recovery/decision"
 )
 
-// requests reports what pages sent. The goroutine that works the backlog off calls observe and
-// answered.
+// requests reports what pages sent, and what it was answered. The goroutine that processes the
+// backlog calls observe and answered.
 type requests struct {
 	navigations *navigations
 	outcomes    *outcomes
@@ -31,7 +31,7 @@ type requests struct {
 	named      map[string]named   // the last reported request of each id
 	namesGiven int                // number of names given to requests
 	groups     map[[32]byte]*group
-	grouped    int // groups that were ever made
+	grouped    int // number of groups that were ever made
 }
 
 func newRequests(n *navigations, o *outcomes, s *Still, ty *typing, h *harmless, sink func(checkpoint.Entry)) *requests {
@@ -51,7 +51,8 @@ func (rs *requests) forget() {
 	clear(rs.groups)
 }
 
-// checkpointed has messages on websockets that were reported before reported again.
+// checkpointed forgets which websockets were reported: the next message on each is reported
+// again.
 func (rs *requests) checkpointed() {
 	rs.mu.Lock()
 	defer rs.mu.Unlock()

@@ -35,8 +35,8 @@ type Withheld struct {
 	Type   string    `json:"type,omitempty"`
 }
 
-// Still is what is known of a browser that stands still, and of what may wait in its
-// network service. Its methods may be called concurrently.
+// Still is what is known of a browser that stands still, and of what may wait in its network
+// service. Its methods may be called concurrently.
 type Still struct {
 	sink func(checkpoint.Entry)
 
@@ -238,10 +238,11 @@ func (s *Still) Withheld() (list []Withheld, more uint64) {
 }
 
 // AwaitStored returns when the cookies that scripts of the open pages have set are in the
-// browser's cookie store. Setting one takes a script no time, but it is on its way to the
-// network service for a moment, in which Storage.getCookies does not have it; reading goes
-// the same way after it. The error says how many documents did not answer before the
-// deadline of ctx. Frames in the process of their page are not asked.
+// browser's cookie store. A script sets a cookie in no time, but for a moment the cookie is on
+// its way to the network service, and Storage.getCookies does not have it yet. Reading the
+// cookies in the page takes the same way after it, so its answer comes later. The error says
+// how many documents did not answer before the deadline of ctx. Frames in the process of their
+// page are not asked.
 func (c *Cookies) AwaitStored(ctx context.Context) error {
 	documents := c.pages.documents() // a frame has the id of its target
 	// A document that reads its cookies while the network service is stopped waits for it, and

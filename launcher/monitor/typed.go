@@ -41,8 +41,8 @@ const (
 	maxClosedRoots = 64
 )
 
-// typing reports what kinds of fields are typed into. Each channel has a goroutine that works
-// it off: bindDocuments and findClosedRoots.
+// typing reports what kinds of fields are typed into. bindDocuments and findClosedRoots run in
+// goroutines of their own, and each reads one of the channels.
 type typing struct {
 	chrome caller
 	pages  *pages
@@ -52,7 +52,7 @@ type typing struct {
 	closedRoots chan closedRoot
 
 	mu       sync.Mutex
-	reported map[documentField]time.Time // when, since something was sent or the last checkpoint
+	reported map[documentField]time.Time // when it was reported, since the last request or checkpoint
 }
 
 func newTyping(chrome caller, ps *pages, sink func(checkpoint.Entry)) *typing {
@@ -62,7 +62,7 @@ func newTyping(chrome caller, ps *pages, sink func(checkpoint.Entry)) *typing {
 	}
 }
 
-// reportAgain has every kind of field that is typed into from now on reported once more.
+// reportAgain forgets what was reported: a field that is typed into after it is reported again.
 func (ty *typing) reportAgain() {
 	ty.mu.Lock()
 	defer ty.mu.Unlock()
@@ -72,7 +72,7 @@ func (ty *typing) reportAgain() {
 // frameDocument is the present document of a frame.
 type frameDocument struct{ session, frame string }
 
-// watch has the script in a frame's document tell what is typed into.
+// watch makes the script in a frame's document report the fields that are typed into.
 func (ty *typing) watch(session, frame string) {
 	select {
 	case ty.documents <- frameDocument{session, frame}:
@@ -95,7 +95,7 @@ func (ty *typing) bindDocuments(ctx context.Context) {
 	defer binding.Wait()
 	for {
 		select {
-		case d := <-ty.documents: // one that hangs holds up no other
+		case d := <-ty.documents: // one document that hangs must not hold up the others
 			binding.Go(func() { ty.bind(ctx, d) })
 		case <-ctx.Done():
 			return
@@ -149,7 +149,7 @@ func (m *Monitor) scriptTold(event cdpproxy.Event) {
 		return
 	}
 	_, typed := m.navigations.actedOn(event.Session)
-	m.backlog.queue(heard{told: &told{event.Session, event.Params, typed}}) // where there is no room, a page floods it
+	m.backlog.queue(heard{told: &told{event.Session, event.Params, typed}}) // there is no room only if a page floods the queue
 }
 
 // fieldTyped reports a field that somebody typed into. A page can fake such a report by a

@@ -107,6 +107,8 @@ type Conn struct {
 	// discovered are the targets that the client was told of, by the CDP session on which
 	// it asked to be.
 	discovered map[string]map[string]bool
+	// unshown are the ids of browser targets that the client was not told of: see hidesBrowser.
+	unshown map[string]bool
 	// undiscovering are commands in flight by which it asks not to be any more.
 	undiscovering map[inFlight]bool
 	// targetClosed says that the connection ended with its target, as Chrome ends it.
@@ -140,7 +142,7 @@ func (m *Mux) Connect(ctx context.Context, target string, fence *lease.Fence, h 
 	}
 	c := &Conn{
 		session: s, fence: fence, handler: h, taken: h.Takeover(), closeFrames: closeFrames, fd: -1, ended: make(chan End, 1),
-		pending: map[string]map[int64]*continuedRequest{"": {}}, leaseSessions: map[string]bool{}, discovered: map[string]map[string]bool{},
+		pending: map[string]map[int64]*continuedRequest{"": {}}, leaseSessions: map[string]bool{}, discovered: map[string]map[string]bool{}, unshown: map[string]bool{},
 	}
 	if target != "" {
 		var r struct {

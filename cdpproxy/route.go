@@ -59,6 +59,7 @@ func (m *Mux) route(msg []byte) bool {
 	if len(parsed.sessionID) == 0 {
 		switch {
 		case !parsed.isReply:
+			m.noteBrowserSession(msg)
 		case parsed.isError && bytes.Contains(msg[:min(len(msg), maxReplyHead)], sessionGone):
 			m.refused(parsed, msg)
 		case parsed.id == lookID:
@@ -187,6 +188,7 @@ func (m *Mux) forgetSession(sessionID string) (ended []string) {
 		delete(m.children, ended[i])
 		delete(m.owners, ended[i])
 		delete(m.clientTargets, ended[i])
+		delete(m.clientBrowsers, ended[i])
 		delete(m.contexts, ended[i])
 		delete(m.privileged, ended[i])
 		delete(m.letRun, ended[i])

@@ -96,6 +96,8 @@ type Mux struct {
 	children       map[string]child            // by CDP session: those that were opened under another one
 	lastChild      uint64                      // see child.number
 	letRun         map[string]string           // see Observer.LetRun: targets, by the observer's CDP session on each
+	leaving        map[string]child            // see Observer.Leave: by the observer's CDP session on each
+	ending         map[string]string           // service workers that were to be left and have not ended: the observer's browser session
 	clientTargets  map[string]string           // targets that clients are attached to, by CDP session
 	clientBrowsers map[string]string           // the browser targets of clients' connections, by their browser sessions
 	contexts       map[string]string           // their browser contexts
@@ -141,7 +143,7 @@ func New(pipe Pipe, effect Effect, traffic func(Traffic)) (*Mux, error) {
 	}
 	m := &Mux{
 		commands: pipe.Commands, events: pipe.Events, effect: effect, traffic: traffic, ledger: pipe.Ledger, waiting: pipe.Waiting, wakeup: wakeup,
-		owners: map[string]*ClientSession{}, children: map[string]child{}, letRun: map[string]string{}, clientTargets: map[string]string{}, clientBrowsers: map[string]string{}, contexts: map[string]string{}, privileged: map[string]bool{}, freshContexts: map[string]bool{}, done: make(chan struct{}),
+		owners: map[string]*ClientSession{}, children: map[string]child{}, letRun: map[string]string{}, leaving: map[string]child{}, ending: map[string]string{}, clientTargets: map[string]string{}, clientBrowsers: map[string]string{}, contexts: map[string]string{}, privileged: map[string]bool{}, freshContexts: map[string]bool{}, done: make(chan struct{}),
 		// An adopted browser may still reply to calls of an earlier launcher.
 		lastID:    rand.Int64N(1 << 29),
 		posts:     make(chan []byte, maxPosts),

@@ -131,12 +131,19 @@ func (m *Mux) trackEvent(s *ClientSession, parsed browserMessage, msg []byte) {
 		m.mu.Unlock()
 		m.ledger.append(lineAttached, s.id, e.Params.SessionID)
 		s.log.setTarget(e.Params.SessionID, e.Params.TargetInfo.TargetID)
+		if e.Params.TargetInfo.Type == serviceWorker {
+			m.workerAttached(s, e.Params.SessionID)
+		}
 		if e.Params.Waiting {
 			s.childWaits(e.Params.SessionID, e.Params.TargetInfo.TargetID, e.Params.TargetInfo.Type)
 		}
 	case bytes.HasPrefix(msg, targetChangedEvent):
 		if s.hasObserver() {
 			m.noteTargetURL(msg)
+		}
+	case bytes.HasPrefix(msg, destroyedEvent):
+		if s.hasObserver() {
+			m.noteEnded(msg)
 		}
 	case bytes.HasPrefix(msg, pausedEvent), bytes.HasPrefix(msg, authEvent):
 		var e struct {
@@ -192,6 +199,7 @@ func (m *Mux) forgetSession(sessionID string) (ended []string) {
 		delete(m.contexts, ended[i])
 		delete(m.privileged, ended[i])
 		delete(m.letRun, ended[i])
+		delete(m.leaving, ended[i])
 	}
 	return ended
 }

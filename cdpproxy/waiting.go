@@ -21,12 +21,12 @@ const lookID = 1<<30 + 1
 
 var lookCommand = fmt.Appendf(nil, `{"id":%d,"method":"Browser.getVersion","params":{}}`, lookID)
 
-// lookAtWaiting has letRunFree called, unless no target is to run: once all is read that the
+// lookAtWaiting has letRunFree called, unless no target is to run or to be left: once all is read that the
 // browser reports of targets before it answers. A client may have been attached to one that
 // the observer heard of first.
 func (m *Mux) lookAtWaiting() {
 	m.mu.Lock()
-	none := len(m.letRun) == 0
+	none := len(m.letRun) == 0 && len(m.leaving) == 0
 	m.mu.Unlock()
 	if !none {
 		m.post(lookCommand)
@@ -45,7 +45,8 @@ func (m *Mux) lookIfLetRun(sent ...stagedCommand) {
 
 const letRunCommand = "Runtime.runIfWaitingForDebugger"
 
-// letRunFree lets those targets run that no client has waiting.
+// letRunFree lets those targets run that no client has waiting, and leaves those service
+// workers to which no client is attached.
 func (m *Mux) letRunFree() {
 	waiting := map[string]bool{}
 	for _, s := range m.sessions() {
@@ -63,6 +64,7 @@ func (m *Mux) letRunFree() {
 	for _, session := range free {
 		m.post(oneWay(session, letRunCommand, nil))
 	}
+	m.leaveFree()
 }
 
 // addWaiting adds the targets that wait for the session's client; "" for one that it is not

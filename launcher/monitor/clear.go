@@ -154,6 +154,7 @@ func (m *Monitor) closeOthers(ctx context.Context, kept string, meant func(*targ
 			// Frames and dedicated workers close with their pages.
 			if !asked[t.TargetID] && t.Type != typeIframe && t.Type != typeWorker {
 				m.observer.Post("", target.CommandCloseTarget, map[string]target.ID{"targetId": t.TargetID})
+				m.observer.Leave(string(t.TargetID)) // a service worker would not end before
 			}
 			asked[t.TargetID] = true
 		}

@@ -8,6 +8,7 @@ import (
 	"github.com/chromedp/cdproto/browser"
 	"github.com/chromedp/cdproto/domstorage"
 	cdppage "github.com/chromedp/cdproto/page"
+	"github.com/chromedp/cdproto/serviceworker"
 	"github.com/chromedp/cdproto/target"
 
 	"leasehold/cdpproxy"
@@ -42,6 +43,7 @@ const (
 	eventResponse         = "Network.responseReceived"
 	eventFinished         = "Network.loadingFinished"
 	eventFailed           = "Network.loadingFailed"
+	eventVersionUpdated   = "ServiceWorker.workerVersionUpdated"
 )
 
 // Chrome's types of targets, as far as the monitor distinguishes them.
@@ -49,6 +51,8 @@ const (
 	typePage   = "page"
 	typeIframe = "iframe" // a frame in a process of its own
 	typeWorker = "worker" // a dedicated worker
+
+	typeServiceWorker = "service_worker"
 )
 
 // process handles one of watchedEvents.
@@ -74,7 +78,13 @@ func (m *Monitor) process(event cdpproxy.Event) {
 		var p target.EventAttachedToTarget
 		if decode(event, &p) && p.TargetInfo != nil {
 			report(m.attached(event.Session, string(p.SessionID), p.TargetInfo))
-			first = func() { m.enable(&p) }
+			listening := m.listenForVersions(p.TargetInfo)
+			first = func() {
+				m.enable(&p)
+				for _, session := range listening {
+					m.observer.Post(session, "ServiceWorker.enable", nil)
+				}
+			}
 		}
 	case eventDetached:
 		var p target.EventDetachedFromTarget
@@ -89,6 +99,11 @@ func (m *Monitor) process(event cdpproxy.Event) {
 			m.firstDocument(m.pages[string(p.TargetInfo.TargetID)])
 		}
 	case eventDestroyed: // nothing to report: Clear waits for this event
+	case eventVersionUpdated:
+		var p serviceworker.EventWorkerVersionUpdated
+		if decode(event, &p) {
+			first = func() { m.leaveRedundant(p.Versions) }
+		}
 	case eventFrameNavigated:
 		var p cdppage.EventFrameNavigated
 		if decode(event, &p) && p.Frame != nil {

@@ -60,6 +60,7 @@ type Monitor struct {
 	pages      map[string]*page   // by target
 	targets    map[string]string  // target by CDP session
 	frames     map[string]string  // for each frame in a process of its own, the target it is in
+	workersIn  map[string]bool    // browser contexts in which a service worker was seen
 	sent       map[[2]string]bool // requests that were reported, by id and URL
 	named      map[string]named   // the last of the requests that were reported, by id
 	namesGiven int                // to requests
@@ -89,7 +90,7 @@ func New(sink func(checkpoint.Entry)) *Monitor {
 		cookies: newCookieWatch(), newPage: make(chan struct{}, 1), gets: newGets(),
 		traffic: make(chan heard, trafficBacklog), named: map[string]named{},
 		pages: map[string]*page{}, targets: map[string]string{}, frames: map[string]string{},
-		sent: map[[2]string]bool{}, sockets: map[[2]string]bool{}, groups: map[[32]byte]*group{},
+		workersIn: map[string]bool{}, sent: map[[2]string]bool{}, sockets: map[[2]string]bool{}, groups: map[[32]byte]*group{},
 		typed: map[documentField]time.Time{}, documents: make(chan frameDocument, maxDocuments), closedRoots: make(chan closedRoot, maxClosedRoots),
 	}
 }
@@ -100,6 +101,7 @@ var watchedEvents = []string{
 	eventFrameNavigated, eventNavigatedWithin, eventFrameRequested, eventDownload,
 	eventDialogOpening, eventDialogClosed, eventCrashed,
 	eventStorageAdded, eventStorageUpdated, eventStorageRemoved, eventStorageCleared,
+	eventVersionUpdated,
 }
 
 // readerEvents are the events that the pipe's reader handles at once: those for the

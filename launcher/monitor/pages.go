@@ -25,6 +25,7 @@ type page struct {
 	early     bool   // reported came from the browser's session, and the page's own has not confirmed it yet
 	framed    bool   // frames of its document may have been reported
 	looks     int    // how often its first document had the cookies looked at
+	versions  bool   // its session tells of the versions of service workers
 }
 
 // navigated is the entry for a page that went to a URL, nil if that is reported

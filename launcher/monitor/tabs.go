@@ -50,5 +50,9 @@ func (m *Monitor) ActivateTab(ctx context.Context, fence *lease.Fence, targetID 
 
 // CloseTab closes a tab.
 func (m *Monitor) CloseTab(ctx context.Context, fence *lease.Fence, targetID string) error {
-	return m.observer.CallFenced(ctx, fence, "", target.CommandCloseTarget, map[string]string{"targetId": targetID}, nil)
+	err := m.observer.CallFenced(ctx, fence, "", target.CommandCloseTarget, map[string]string{"targetId": targetID}, nil)
+	if err == nil {
+		m.observer.Leave(targetID) // a service worker would not end before
+	}
+	return err
 }

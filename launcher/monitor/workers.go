@@ -1,0 +1,37 @@
+package monitor
+
+import (
+	"github.com/chromedp/cdproto/serviceworker"
+	"github.com/chromedp/cdproto/target"
+)
+
+// listenForVersions returns the CDP sessions of pages on which it becomes of use to hear of
+// the versions of service workers, now that a target was attached to: pages of browser contexts
+// that have some. Elsewhere Chrome would read all registrations for nothing. The caller holds
+// m.mu.
+func (m *Monitor) listenForVersions(t *target.Info) (sessions []string) {
+	in := string(t.BrowserContextID)
+	if t.Type == typeServiceWorker {
+		remember(m.workersIn, in, true)
+	}
+	if !m.workersIn[in] {
+		return nil
+	}
+	for _, p := range m.pages {
+		if p.context == in && !p.versions {
+			p.versions = true
+			sessions = append(sessions, p.SessionID)
+		}
+	}
+	return sessions
+}
+
+// leaveRedundant leaves the service workers that their sites have unregistered or replaced.
+// They do nothing any more, and would not end while they are watched.
+func (m *Monitor) leaveRedundant(versions []*serviceworker.Version) {
+	for _, v := range versions {
+		if v.Status == serviceworker.VersionStatusRedundant && v.TargetID != "" {
+			m.observer.Leave(string(v.TargetID))
+		}
+	}
+}

@@ -5,7 +5,7 @@ var all = []suite{
 	{name: "rod", version: rodVersion, prepare: prepareRod, leftOut: rodLeftOut, exceptions: rodExceptions},
 	{name: "cri", version: criRepository.version, prepare: prepareCRI},
 	{name: "chromedp", version: chromedpVersion, prepare: prepareChromedp, leftOut: chromedpLeftOut},
-	{name: "puppeteer", version: puppeteerRepository.version, prepare: preparePuppeteer, leftOut: puppeteerLeftOut, exceptions: puppeteerExceptions},
+	{name: "puppeteer", version: puppeteerRepository.version, prepare: preparePuppeteer, leftOut: puppeteerLeftOut, exceptions: puppeteerExceptions, alone: true},
 	{name: "playwright-page", version: playwrightRepository.version, prepare: preparePlaywright("page"), leftOut: playwrightLeftOut, exceptions: playwrightExceptions},
 	{name: "playwright-library", version: playwrightRepository.version, prepare: preparePlaywright("library"), leftOut: playwrightLeftOut, exceptions: playwrightExceptions},
 }

@@ -193,7 +193,7 @@ func preparePuppeteer(ctx context.Context, p *place) (player, error) {
 	}
 	return &mocha{
 		dir: dir, source: source, ui: filepath.Join(p.source, "js"), files: files, limit: 10 * time.Minute,
-		args: []string{"--require", filepath.Join(dir, "node_modules/tsx/dist/cjs/index.cjs"), "--require", filepath.Join(source, "test/src/mocha-utils.ts")},
+		args: []string{"--require", filepath.Join(p.source, "js/typescript.cjs"), "--require", filepath.Join(source, "test/src/mocha-utils.ts")},
 		env:  func(*side) []string { return []string{"BINARY=" + p.standin} },
 	}, nil
 }

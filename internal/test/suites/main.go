@@ -236,6 +236,7 @@ func (s suite) run(ctx context.Context, p *place, match *regexp.Regexp, onPort, 
 	if len(chosen) > 0 {
 		var unused []exception
 		r.tally, unused = count(chosen, sides[0], sides[1], s.exceptions)
+		r.tellFailed(os.Stdout)
 		r.tell(os.Stdout)
 		for _, e := range unused {
 			fmt.Printf("no test met this exception: %s\n", e.names)

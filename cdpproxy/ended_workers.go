@@ -6,8 +6,8 @@ import (
 )
 
 // A service worker to which somebody is attached does not end: not when it is closed, nor when
-// its site has unregistered or replaced it. So the launcher's own observer leaves one that has
-// to end. It stays as long as a client is attached, since the worker goes on for that time, too.
+// its site has unregistered it. So the launcher's own observer leaves one that has to end. It
+// stays as long as a client is attached, since the worker goes on for that time, too.
 
 const serviceWorker = "service_worker"
 

@@ -26,8 +26,8 @@ func (m *Monitor) listenForVersions(t *target.Info) (sessions []string) {
 	return sessions
 }
 
-// leaveRedundant leaves the service workers that their sites have unregistered or replaced.
-// They do nothing any more, and would not end while they are watched.
+// leaveRedundant leaves the service workers that their sites have unregistered. They are to do
+// nothing any more, and would not end while they are watched.
 func (m *Monitor) leaveRedundant(versions []*serviceworker.Version) {
 	for _, v := range versions {
 		if v.Status == serviceworker.VersionStatusRedundant && v.TargetID != "" {

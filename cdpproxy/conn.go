@@ -107,6 +107,8 @@ type Conn struct {
 	// discovered are the targets that the client was told about, by the CDP session on which it
 	// asked for that.
 	discovered map[string]map[string]bool
+	// unshown are the ids of browser targets that the client was not told about: see hidesBrowser.
+	unshown map[string]bool
 	// undiscovering are commands in flight by which it asks for the end of that.
 	undiscovering map[inFlight]bool
 	// targetClosed says that the connection ended because its target was closed, as Chrome
@@ -141,7 +143,7 @@ func (m *Mux) Connect(ctx context.Context, target string, fence *lease.Fence, h 
 	}
 	c := &Conn{
 		session: s, fence: fence, handler: h, taken: h.Takeover(), closeFrames: closeFrames, fd: -1, ended: make(chan End, 1),
-		pending: map[string]map[int64]*continuedRequest{"": {}}, leaseSessions: map[string]bool{}, discovered: map[string]map[string]bool{},
+		pending: map[string]map[int64]*continuedRequest{"": {}}, leaseSessions: map[string]bool{}, discovered: map[string]map[string]bool{}, unshown: map[string]bool{},
 	}
 	if target != "" {
 		var r struct {

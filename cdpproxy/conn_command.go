@@ -104,6 +104,9 @@ func (c *Conn) handleOffloaded(msg []byte, privileged bool) {
 		after = nil // the command's own error says why
 	}
 	c.sendOffloaded(cmd, msg)
+	if closed := closedTarget(cmd); closed != "" {
+		c.session.mux.leave(closed)
+	}
 	if after != nil {
 		_ = c.session.mux.send(c.fence, after, nil) // it fails with the command
 	}

@@ -57,6 +57,9 @@ func (c *Conn) deliver(parsed browserMessage, msg []byte) (kept bool) {
 		msg = msg[:parsed.bodyEnd+1]
 	}
 	if !parsed.isReply {
+		if c.hidesBrowser(msg) {
+			return false
+		}
 		c.noteTarget(parsed, msg)
 	}
 	msg = c.session.mux.hideObserver(msg, parsed.isReply)

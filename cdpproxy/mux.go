@@ -78,8 +78,9 @@ type Mux struct {
 	routing   atomic.Bool // the loop is reading the pipe, or passing on what it has read
 	dropped   atomic.Uint64
 
-	calls    pendingCalls // on the root session
-	pictures owedPictures
+	calls     pendingCalls  // on the root session
+	attaching chan struct{} // has room for one: see attach
+	pictures  owedPictures
 
 	// writing is held from a message's check at the fence until the whole message is in the
 	// pipe. It guards the following fields.
@@ -95,7 +96,10 @@ type Mux struct {
 	children       map[string]child            // by CDP session: those that were opened under another one
 	lastChild      uint64                      // see child.number
 	letRun         map[string]string           // see Observer.LetRun: targets, by the observer's CDP session on each
+	leaving        map[string]child            // see Observer.Leave: by the observer's CDP session on each
+	ending         map[string]string           // service workers that were to be left and have not ended: the observer's browser session
 	clientTargets  map[string]string           // targets that clients are attached to, by CDP session
+	clientBrowsers map[string]string           // the browser targets of clients' connections, by their browser sessions
 	contexts       map[string]string           // their browser contexts
 	privileged     map[string]bool             // CDP sessions of clients whose targets are Chrome's own pages
 	freshContexts  map[string]bool             // browser contexts without a download behaviour
@@ -107,6 +111,7 @@ type Mux struct {
 	offline        map[string]bool             // by CDP session of a client, see Offline
 	lastID         int64                       // of a call of the launcher's
 	cookieCommands cookieCommands
+	attachingOwn   bool        // the browser session that attach opens is the launcher's own
 	endCause       error       // nil while the pipe lives
 	posts          chan []byte // see post; closed at the end
 
@@ -138,10 +143,11 @@ func New(pipe Pipe, effect Effect, traffic func(Traffic)) (*Mux, error) {
 	}
 	m := &Mux{
 		commands: pipe.Commands, events: pipe.Events, effect: effect, traffic: traffic, ledger: pipe.Ledger, waiting: pipe.Waiting, wakeup: wakeup,
-		owners: map[string]*ClientSession{}, children: map[string]child{}, letRun: map[string]string{}, clientTargets: map[string]string{}, contexts: map[string]string{}, privileged: map[string]bool{}, freshContexts: map[string]bool{}, done: make(chan struct{}),
+		owners: map[string]*ClientSession{}, children: map[string]child{}, letRun: map[string]string{}, leaving: map[string]child{}, ending: map[string]string{}, clientTargets: map[string]string{}, clientBrowsers: map[string]string{}, contexts: map[string]string{}, privileged: map[string]bool{}, freshContexts: map[string]bool{}, done: make(chan struct{}),
 		// An adopted browser may still reply to calls of an earlier launcher.
-		lastID: rand.Int64N(1 << 29),
-		posts:  make(chan []byte, maxPosts),
+		lastID:    rand.Int64N(1 << 29),
+		posts:     make(chan []byte, maxPosts),
+		attaching: make(chan struct{}, 1),
 	}
 	m.inheritSessions()
 	go func() {
@@ -209,10 +215,25 @@ func (m *Mux) end(cause error) {
 const attachTimeout = 20 * time.Second
 
 // attach opens a browser session in Chrome: for a client's lease or, with token 0,
-// for the launcher itself.
+// for the launcher itself. It opens one after the other, so that it is known whose is
+// the one that Chrome tells of.
 func (m *Mux) attach(ctx context.Context, token lease.Token) (*ClientSession, error) {
 	ctx, cancel := context.WithTimeout(ctx, attachTimeout)
 	defer cancel()
+	select {
+	case m.attaching <- struct{}{}:
+		defer func() { <-m.attaching }()
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+	m.mu.Lock()
+	m.attachingOwn = token == 0
+	m.mu.Unlock()
+	defer func() {
+		m.mu.Lock()
+		m.attachingOwn = false
+		m.mu.Unlock()
+	}()
 	var r struct {
 		SessionID string `json:"sessionId"`
 	}

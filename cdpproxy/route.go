@@ -60,6 +60,7 @@ func (m *Mux) route(msg []byte) bool {
 	if len(parsed.sessionID) == 0 {
 		switch {
 		case !parsed.isReply:
+			m.noteBrowserSession(msg)
 		case parsed.isError && bytes.Contains(msg[:min(len(msg), maxReplyHead)], sessionGone):
 			m.refused(parsed, msg)
 		case parsed.id == lookID:
@@ -131,12 +132,19 @@ func (m *Mux) trackEvent(s *ClientSession, parsed browserMessage, msg []byte) {
 		m.mu.Unlock()
 		m.ledger.append(lineAttached, s.id, e.Params.SessionID)
 		s.log.setTarget(e.Params.SessionID, e.Params.TargetInfo.TargetID)
+		if e.Params.TargetInfo.Type == serviceWorker {
+			m.workerAttached(s, e.Params.SessionID)
+		}
 		if e.Params.Waiting {
 			s.childWaits(e.Params.SessionID, e.Params.TargetInfo.TargetID, e.Params.TargetInfo.Type)
 		}
 	case bytes.HasPrefix(msg, targetChangedEvent):
 		if s.hasObserver() {
 			m.noteTargetURL(msg)
+		}
+	case bytes.HasPrefix(msg, destroyedEvent):
+		if s.hasObserver() {
+			m.noteEnded(msg)
 		}
 	case bytes.HasPrefix(msg, pausedEvent), bytes.HasPrefix(msg, authEvent):
 		var e struct {
@@ -188,9 +196,11 @@ func (m *Mux) forgetSession(sessionID string) (ended []string) {
 		delete(m.children, ended[i])
 		delete(m.owners, ended[i])
 		delete(m.clientTargets, ended[i])
+		delete(m.clientBrowsers, ended[i])
 		delete(m.contexts, ended[i])
 		delete(m.privileged, ended[i])
 		delete(m.letRun, ended[i])
+		delete(m.leaving, ended[i])
 	}
 	return ended
 }

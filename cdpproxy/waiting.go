@@ -21,12 +21,12 @@ const lookID = 1<<30 + 1
 
 var lookCommand = fmt.Appendf(nil, `{"id":%d,"method":"Browser.getVersion","params":{}}`, lookID)
 
-// lookAtWaiting arranges that letRunFree is called, if any target is to run, after everything
+// lookAtWaiting arranges that letRunFree is called, if any target is to run or to be left, after everything
 // was read that the browser reported about targets before its answer. A client may have been
 // attached to a target of which the observer heard first.
 func (m *Mux) lookAtWaiting() {
 	m.mu.Lock()
-	none := len(m.letRun) == 0
+	none := len(m.letRun) == 0 && len(m.leaving) == 0
 	m.mu.Unlock()
 	if !none {
 		m.post(lookCommand)
@@ -46,7 +46,8 @@ func (m *Mux) lookIfLetRun(sent ...stagedCommand) {
 
 const letRunCommand = "Runtime.runIfWaitingForDebugger"
 
-// letRunFree lets those targets run that no client keeps waiting.
+// letRunFree lets those targets run that no client keeps waiting, and leaves those service
+// workers to which no client is attached.
 func (m *Mux) letRunFree() {
 	waiting := map[string]bool{}
 	for _, s := range m.sessions() {
@@ -64,6 +65,7 @@ func (m *Mux) letRunFree() {
 	for _, session := range free {
 		m.post(oneWay(session, letRunCommand, nil))
 	}
+	m.leaveFree()
 }
 
 // addWaiting adds the targets that wait for the session's client; "" for one to which it is not

@@ -152,6 +152,7 @@ func (ts *Tabs) closeOthers(ctx context.Context, kept string, meant func(*target
 			// Frames and dedicated workers close with their pages.
 			if !asked[t.TargetID] && t.Type != typeIframe && t.Type != typeWorker {
 				ts.chrome.Post("", target.CommandCloseTarget, map[string]target.ID{"targetId": t.TargetID})
+				ts.chrome.Leave(string(t.TargetID)) // otherwise a service worker would not end
 			}
 			asked[t.TargetID] = true
 		}

@@ -8,6 +8,7 @@ import (
 	"github.com/chromedp/cdproto/browser"
 	"github.com/chromedp/cdproto/domstorage"
 	cdppage "github.com/chromedp/cdproto/page"
+	"github.com/chromedp/cdproto/serviceworker"
 	"github.com/chromedp/cdproto/target"
 
 	"leasehold/cdpproxy"
@@ -42,6 +43,7 @@ const (
 	eventResponse         = "Network.responseReceived"
 	eventFinished         = "Network.loadingFinished"
 	eventFailed           = "Network.loadingFailed"
+	eventVersionUpdated   = "ServiceWorker.workerVersionUpdated"
 )
 
 // Chrome's types of targets, as far as the monitor distinguishes them.
@@ -49,6 +51,8 @@ const (
 	typePage   = "page"
 	typeIframe = "iframe" // a frame in a process of its own
 	typeWorker = "worker" // a dedicated worker
+
+	typeServiceWorker = "service_worker"
 )
 
 // process handles one of watchedEvents.
@@ -60,6 +64,11 @@ func (m *Monitor) process(event cdpproxy.Event) {
 	switch {
 	case seen.attached != nil:
 		m.enable(seen.attached)
+		for _, session := range seen.listening {
+			m.chrome.Post(session, "ServiceWorker.enable", nil)
+		}
+	case seen.versions != nil:
+		m.leaveRedundant(seen.versions)
 	case seen.left:
 		m.reportUnseen()
 	case seen.stored: // only the fact of a change matters
@@ -73,9 +82,13 @@ func (m *Monitor) process(event cdpproxy.Event) {
 type pageEvent struct {
 	entries  []checkpoint.Entry
 	attached *target.EventAttachedToTarget // the events of a new target are to be turned on
-	document bool                          // a page may have its first document
-	left     bool                          // a document was left, or a target ended
-	stored   bool                          // the session's page changed its storage
+	// listening are the sessions of pages that are to tell of the versions of service workers,
+	// and versions are those that one tells of.
+	listening []string
+	versions  []*serviceworker.Version
+	document  bool // a page may have its first document
+	left      bool // a document was left, or a target ended
+	stored    bool // the session's page changed its storage
 }
 
 // observe takes one of watchedEvents.
@@ -101,6 +114,7 @@ func (ps *pages) observe(event cdpproxy.Event) (seen pageEvent) {
 		if decode(event, &p) && p.TargetInfo != nil {
 			report(ps.attached(event.Session, string(p.SessionID), p.TargetInfo))
 			seen.attached = &p
+			seen.listening = ps.listenForVersions(p.TargetInfo)
 		}
 	case eventDetached:
 		var p target.EventDetachedFromTarget
@@ -115,6 +129,11 @@ func (ps *pages) observe(event cdpproxy.Event) (seen pageEvent) {
 			seen.document = ps.open[string(p.TargetInfo.TargetID)].mayHaveDocument()
 		}
 	case eventDestroyed: // nothing to report: Clear waits for this event
+	case eventVersionUpdated:
+		var p serviceworker.EventWorkerVersionUpdated
+		if decode(event, &p) {
+			seen.versions = p.Versions
+		}
 	case eventFrameNavigated:
 		var p cdppage.EventFrameNavigated
 		if decode(event, &p) && p.Frame != nil {

@@ -208,6 +208,15 @@ func (w *getsWatch) judged() {
 	}
 }
 
+// keeping is a sink that keeps the entries of one kind.
+func keeping(list *[]checkpoint.Entry, kind checkpoint.Kind) func(checkpoint.Entry) {
+	return func(e checkpoint.Entry) {
+		if e.Kind == kind {
+			*list = append(*list, e)
+		}
+	}
+}
+
 // TestAPageThatNobodyTouched: what a page asks for by itself reads, whether it can be judged
 // or not.
 func TestAPageThatNobodyTouched(t *testing.T) {
@@ -217,7 +226,7 @@ func TestAPageThatNobodyTouched(t *testing.T) {
 		want    bool
 	}{{false, "F", false}, {true, "F", true}, {true, "", false}} {
 		var got []checkpoint.Entry
-		m := New(func(e checkpoint.Entry) { got = append(got, e) })
+		m := New(keeping(&got, checkpoint.KindGetWrite))
 		m.gets.acted = boottime.Now
 		m.gets.actedOn = func(string) (bool, bool) { return tt.touched, false }
 		sent := `{"requestId":"1","loaderId":"L","documentURL":"http://a.test/","frameId":"` + tt.frame + `","request":{"url":"http://a.test/x","method":"GET"},"type":"Fetch"}`
@@ -239,7 +248,7 @@ func TestTheNextDocumentAnswers(t *testing.T) {
 		}
 		return `{"found":[null]}`
 	}}
-	m := p.attach(t, func(e checkpoint.Entry) { got = append(got, e) })
+	m := p.attach(t, keeping(&got, checkpoint.KindGetWrite))
 	m.gets.acted, m.gets.actedOn = boottime.Now, func(string) (bool, bool) { return true, false }
 	happens := func(method, params string) {
 		m.readerEvent(cdpproxy.Event{Method: method, Params: json.RawMessage(params)})

@@ -112,6 +112,7 @@ var watchedEvents = []string{
 	eventFrameNavigated, eventNavigatedWithin, eventFrameRequested, eventDownload,
 	eventDialogOpening, eventDialogClosed, eventCrashed,
 	eventStorageAdded, eventStorageUpdated, eventStorageRemoved, eventStorageCleared,
+	eventVersionUpdated,
 }
 
 // readerEvents are the events that the pipe's reader handles at once: those for the recorders,

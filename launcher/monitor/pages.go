@@ -26,6 +26,7 @@ type page struct {
 	early     bool   // reported came from the browser's session, and the page's own session has not confirmed it yet
 	framed    bool   // frames of its document may have been reported
 	looks     int    // number of times that its first document made learnNew look
+	versions  bool   // its session tells of the versions of service workers
 }
 
 // pages knows which pages are open in the browser, and which targets and frames belong to
@@ -39,13 +40,14 @@ type pages struct {
 	targets    map[string]string // target by CDP session
 	frames     map[string]string // for each frame in a process of its own, the target that contains it
 	ownContext string            // id of the profile's own browser context: the context of the first page
+	workersIn  map[string]bool   // browser contexts in which a service worker was seen
 	closing    int               // pages that were asked to close and are still open
 	keptPage   string            // target id of the one page of a warm browser
 	ticks      uint64            // counts events, to order pages by their last one
 }
 
 func newPages(n *navigations) *pages {
-	return &pages{navigations: n, open: map[string]*page{}, targets: map[string]string{}, frames: map[string]string{}}
+	return &pages{navigations: n, open: map[string]*page{}, targets: map[string]string{}, frames: map[string]string{}, workersIn: map[string]bool{}}
 }
 
 // forget forgets how many pages a session that is over has asked to close. All of them are

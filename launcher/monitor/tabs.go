@@ -61,5 +61,9 @@ func (ts *Tabs) Activate(ctx context.Context, fence *lease.Fence, targetID strin
 
 // Close closes a tab.
 func (ts *Tabs) Close(ctx context.Context, fence *lease.Fence, targetID string) error {
-	return ts.chrome.CallFenced(ctx, fence, "", target.CommandCloseTarget, map[string]string{"targetId": targetID}, nil)
+	err := ts.chrome.CallFenced(ctx, fence, "", target.CommandCloseTarget, map[string]string{"targetId": targetID}, nil)
+	if err == nil {
+		ts.chrome.Leave(targetID) // otherwise a service worker would not end
+	}
+	return err
 }

@@ -37,16 +37,17 @@ type browser struct {
 }
 
 // opener opens browsers: on a port of their own, or through a sidecar. profile stands for
-// a user-data directory: the same one finds what an earlier browser left.
+// a user-data directory: the same one finds what an earlier browser left. alone says that
+// nobody but the suite may be connected.
 type opener interface {
-	open(ctx context.Context, profile string, args []string) (*browser, error)
+	open(ctx context.Context, profile string, args []string, alone bool) (*browser, error)
 }
 
 // port starts each browser on a debugging port, with the arguments that the sidecar gives
 // to its browsers.
 type port struct{ binary, dir string }
 
-func (p port) open(ctx context.Context, profile string, extra []string) (*browser, error) {
+func (p port) open(ctx context.Context, profile string, extra []string, _ bool) (*browser, error) {
 	b, err := sides.StartPort(ctx, sides.PortOptions{
 		Binary: p.binary, Profile: filepath.Join(p.dir, profile), Args: extra, Start: patience, End: patience / 4,
 	})
@@ -74,12 +75,17 @@ func startSidecar(binary, dir, root string) (*sidecar, error) {
 func (s *sidecar) stop() error { return s.Stop(2 * patience) }
 
 // open opens a session. A connection of the runner's own, which says nothing, keeps it
-// while the suite's connections come and go, as a browser on a port would go on.
-func (s *sidecar) open(ctx context.Context, profile string, args []string) (*browser, error) {
-	body, err := json.Marshal(map[string]any{
+// while the suite's connections come and go, as a browser on a port would go on. With alone
+// heartbeats do, and then the suite's last connection has to end by a close handshake.
+func (s *sidecar) open(ctx context.Context, profile string, args []string, alone bool) (*browser, error) {
+	wanted := map[string]any{
 		"profile_id": profile, "worker_id": "suites", "task_id": "suite", "create": true, "headless": true, "wait": "60s",
 		"dedicated_port": true, "on_close": "keep", "on_drop": "release", "chrome_args": args,
-	})
+	}
+	if alone {
+		wanted["heartbeat"] = "explicit"
+	}
+	body, err := json.Marshal(wanted)
 	if err != nil {
 		return nil, err
 	}
@@ -100,16 +106,32 @@ func (s *sidecar) open(ctx context.Context, profile string, args []string) (*bro
 		ending := fmt.Sprintf(`{"lease_token":%d,"outcome":"completed"}`, session.Token)
 		_, _ = s.ask(context.WithoutCancel(ctx), http.MethodDelete, "/v1/sessions/"+session.SessionID, []byte(ending)) // it may have ended
 	}
-	conn, early, _, err := ws.Dial(ctx, session.CDPURL)
-	if err != nil {
+	ended := make(chan struct{})
+	if alone {
+		go func() {
+			defer close(ended)
+			s.beat(ctx, session.SessionID, session.Token)
+		}()
+	} else if err := keep(ctx, session.CDPURL, ended); err != nil {
 		end()
 		return nil, err
+	}
+	return &browser{host: strings.TrimPrefix(session.DedicatedURL, "http://"), ended: ended, stop: func() {
+		end()
+		<-ended
+	}}, nil
+}
+
+// keep connects to a session, and closes ended when that has ended the connection.
+func keep(ctx context.Context, url string, ended chan<- struct{}) error {
+	conn, early, _, err := ws.Dial(ctx, url)
+	if err != nil {
+		return err
 	}
 	from := io.Reader(conn)
 	if early != nil {
 		from = early
 	}
-	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
 		rw := struct {
@@ -123,10 +145,33 @@ func (s *sidecar) open(ctx context.Context, profile string, args []string) (*bro
 			}
 		}
 	}()
-	return &browser{host: strings.TrimPrefix(session.DedicatedURL, "http://"), ended: ended, stop: func() {
-		end()
-		<-ended
-	}}, nil
+	return nil
+}
+
+const (
+	// lookEvery is the time between two looks at whether a session has ended, and beatEvery
+	// that between two heartbeats.
+	lookEvery = 200 * time.Millisecond
+	beatEvery = 5 * time.Second
+)
+
+// beat sends heartbeats, and returns when the session has ended.
+func (s *sidecar) beat(ctx context.Context, id string, token uint64) {
+	ctx = context.WithoutCancel(ctx) // the session is ended by stop
+	heartbeat := fmt.Appendf(nil, `{"lease_token":%d}`, token)
+	for last := time.Now(); ; time.Sleep(lookEvery) {
+		var is struct {
+			Ended string `json:"ended"`
+		}
+		said, err := s.ask(ctx, http.MethodGet, "/v1/sessions/"+id, nil)
+		if err != nil || json.Unmarshal(said, &is) != nil || is.Ended != "" {
+			return
+		}
+		if time.Since(last) > beatEvery {
+			last = time.Now()
+			_, _ = s.ask(ctx, http.MethodPost, "/v1/sessions/"+id+"/heartbeat", heartbeat) // the next look tells why it failed
+		}
+	}
 }
 
 func (s *sidecar) ask(ctx context.Context, method, path string, body []byte) ([]byte, error) {
@@ -159,6 +204,8 @@ type desk struct {
 	cancel   context.CancelFunc
 	serving  sync.WaitGroup
 	profiles atomic.Int64
+	// alone says that the suite counts the connections of its browsers.
+	alone atomic.Bool
 }
 
 func newDesk(o opener, socket string) (*desk, error) {
@@ -223,7 +270,7 @@ func (d *desk) open(args []string) (*browser, error) {
 			profile = fmt.Sprintf("%x", sha256.Sum256([]byte(dir)))[:32]
 		}
 	}
-	return d.opener.open(d.ctx, profile, allowed(args))
+	return d.opener.open(d.ctx, profile, allowed(args), d.alone.Load())
 }
 
 // allowed keeps the arguments that the sidecar allows, so that both sides have the same.

@@ -16,6 +16,8 @@ type tally struct {
 	listed, differ []difference
 	// flaky had the same result on both sides when they were played again.
 	flaky []difference
+	// failed are those of neither, with what was said.
+	failed []difference
 	// leftOut were not played.
 	leftOut int
 }
@@ -68,6 +70,7 @@ func count(names []string, onPort, through []results, exceptions []exception) (t
 			t.both++
 		default:
 			t.neither++
+			t.failed = append(t.failed, difference{Name: name, Port: []result{of(onPort[0], name)}, Sidecar: []result{of(through[0], name)}})
 		}
 	}
 	for _, name := range differ {
@@ -169,6 +172,17 @@ func (t tally) tell(w io.Writer) {
 				}
 			}
 		}
+	}
+}
+
+// tellFailed writes the tests that failed on both sides, each with the first line of why.
+func (t tally) tellFailed(w io.Writer) {
+	for i, d := range t.failed {
+		if i == 0 {
+			fmt.Fprintln(w, "failed on both sides:")
+		}
+		said, _, _ := strings.Cut(d.Port[0].Said, "\n")
+		fmt.Fprintf(w, "  %s\n    | %s\n", d.Name, said)
 	}
 }
 

@@ -33,7 +33,7 @@ type opening struct {
 	stopped chan struct{}
 }
 
-func (s *scripted) open(_ context.Context, profile string, args []string) (*browser, error) {
+func (s *scripted) open(_ context.Context, profile string, args []string, _ bool) (*browser, error) {
 	if s.refusal != nil {
 		return nil, s.refusal
 	}

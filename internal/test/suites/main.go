@@ -75,6 +75,8 @@ type suite struct {
 	leftOut []exception
 	// exceptions pass on the port only, on purpose.
 	exceptions []exception
+	// alone says that its tests count the connections of a browser: the runner has none.
+	alone bool
 }
 
 // place is where suites are prepared.
@@ -198,6 +200,8 @@ func (p *place) side(name string, o opener, dir string) (*side, error) {
 // run plays a suite on both sides, and again what differs.
 func (s suite) run(ctx context.Context, p *place, match *regexp.Regexp, onPort, through *side) (r row, err error) {
 	r.suite = s.name + " " + s.version
+	onPort.alone.Store(s.alone)
+	through.alone.Store(s.alone)
 	fmt.Printf("== %s\n", r.suite)
 	it, err := s.prepare(ctx, p)
 	if err != nil {
@@ -232,6 +236,7 @@ func (s suite) run(ctx context.Context, p *place, match *regexp.Regexp, onPort, 
 	if len(chosen) > 0 {
 		var unused []exception
 		r.tally, unused = count(chosen, sides[0], sides[1], s.exceptions)
+		r.tellFailed(os.Stdout)
 		r.tell(os.Stdout)
 		for _, e := range unused {
 			fmt.Printf("no test met this exception: %s\n", e.names)

@@ -172,13 +172,31 @@ var puppeteerRepository = repository{
 	folder: "puppeteer", url: "https://github.com/puppeteer/puppeteer", tag: "puppeteer-core-v24.15.0", version: "24.15.0", manifest: "packages/puppeteer-core/package.json",
 }
 
+// renamed puts names that Chrome resolves by itself in place of those for which it would need
+// an argument that is not allowed.
+func renamed(source string) error {
+	var errs []error
+	for _, one := range []struct{ file, name string }{
+		{"src/oopif.spec.ts", "domain1"}, {"src/page.spec.ts", "domain1"}, {"src/page.spec.ts", "domain2"},
+		{"assets/main-frame.html", "domain2"}, {"assets/inner-frame1.html", "domain1"},
+	} {
+		errs = append(errs, replace(filepath.Join(source, "test", one.file), one.name+".test", one.name+".localhost"))
+	}
+	return errors.Join(errs...)
+}
+
 // preparePuppeteer prepares Puppeteer's tests. They start the stand-in in place of Chrome.
 func preparePuppeteer(ctx context.Context, p *place) (player, error) {
 	dir, err := p.npm(ctx, "puppeteer", puppeteerRepository, func(source string) error {
 		// The server of the tests is a package of the repository, without what is made
 		// from its sources.
 		server := filepath.Join(source, "packages/testserver")
+		// So is the library that the programs of some tests load.
+		library := filepath.Join(source, "packages/puppeteer")
 		return errors.Join(
+			renamed(source),
+			os.RemoveAll(library),
+			os.Symlink(filepath.Join(filepath.Dir(source), "node_modules/puppeteer"), library),
 			replace(filepath.Join(server, "package.json"), `"lib/index.js"`, `"src/index.ts"`),
 			os.MkdirAll(filepath.Join(source, "node_modules/@pptr"), 0o755),
 			os.Symlink(server, filepath.Join(source, "node_modules/@pptr/testserver")))
@@ -193,7 +211,7 @@ func preparePuppeteer(ctx context.Context, p *place) (player, error) {
 	}
 	return &mocha{
 		dir: dir, source: source, ui: filepath.Join(p.source, "js"), files: files, limit: 10 * time.Minute,
-		args: []string{"--require", filepath.Join(dir, "node_modules/tsx/dist/cjs/index.cjs"), "--require", filepath.Join(source, "test/src/mocha-utils.ts")},
+		args: []string{"--require", filepath.Join(p.source, "js/typescript.cjs"), "--require", filepath.Join(source, "test/src/mocha-utils.ts")},
 		env:  func(*side) []string { return []string{"BINARY=" + p.standin} },
 	}, nil
 }

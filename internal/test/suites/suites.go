@@ -5,7 +5,7 @@ var all = []suite{
 	{name: "rod", version: rodVersion, prepare: prepareRod, leftOut: rodLeftOut, exceptions: rodExceptions},
 	{name: "cri", version: criRepository.version, prepare: prepareCRI},
 	{name: "chromedp", version: chromedpVersion, prepare: prepareChromedp, leftOut: chromedpLeftOut},
-	{name: "puppeteer", version: puppeteerRepository.version, prepare: preparePuppeteer, leftOut: puppeteerLeftOut, exceptions: puppeteerExceptions},
+	{name: "puppeteer", version: puppeteerRepository.version, prepare: preparePuppeteer, leftOut: puppeteerLeftOut, exceptions: puppeteerExceptions, alone: true},
 	{name: "playwright-page", version: playwrightRepository.version, prepare: preparePlaywright("page"), leftOut: playwrightLeftOut, exceptions: playwrightExceptions},
 	{name: "playwright-library", version: playwrightRepository.version, prepare: preparePlaywright("library"), leftOut: playwrightLeftOut, exceptions: playwrightExceptions},
 }
@@ -21,9 +21,20 @@ var puppeteerLeftOut = []exception{
 	except(`test/src/(webExtension|cdp/extensions)\.spec\.ts.*`, "starts Chrome on a pipe of its own, with extensions"),
 	except(`test/src/headful\.spec\.ts.*`, "shows a window, for which there is no display"),
 	except(`test/src/proxy\.spec\.ts.*`, "names a proxy in Chrome's arguments: both sides have those of the sidecar"),
+	except(`test/src/cdp/devtools\.spec\.ts.*`, "has Chrome's arguments open its developer tools: both sides have those of the sidecar"),
 }
 
-var puppeteerExceptions = []exception{}
+var puppeteerExceptions = []exception{
+	except(`test/src/requestinterception(-experimental)?\.spec\.ts › .* › should work with file URLs`, "opens a file: URL, which the sidecar refuses: it shows a file of the host"),
+	except(`test/src/page\.spec\.ts › .* › should throw when page crashes`, "opens chrome://crash, which is refused, as all of Chrome's own pages are"),
+	except(`test/src/oopif\.spec\.ts › OOPIF › should (exposeFunction|evaluate) on a page with a PDF viewer`,
+		"runs a script in Chrome's own viewer of PDF files, which is refused, as in all of Chrome's own pages"),
+	except(`test/src/input\.spec\.ts › .* › should (succeed even for|error on read of) non-existent files`,
+		"chooses a file that does not exist, which is refused: it could become a link to any file of the host"),
+	except(`test/src/device-request-prompt\.spec\.ts › .*`, "asks for the host's Bluetooth and USB devices, which are refused"),
+	except(`test/src/cdp/prerender\.spec\.ts › .*(via input|receive requests from the prerendered page|configure viewport for prerendered pages)`,
+		"Chrome prerenders no page to which a client without sessions on tabs is attached, on a port neither: the launcher is one"),
+}
 
 var playwrightLeftOut = []exception{
 	except(`tests/library/(browsertype-(launch|connect)[^/]*|launcher|browser-server|signals|chromium/(launcher|bidi[^/]*))\.spec\.ts.*`, "starts browsers or servers of Playwright's own, not over CDP"),

@@ -1,0 +1,62 @@
+package cdpproxy_test
+
+import (
+	"slices"
+	"strings"
+	"testing"
+)
+
+// TestTheObserverLeavesAServiceWorkerThatEnds, since Chrome keeps one to which somebody is
+// attached. It stays while a client is attached, and comes back to one that a client kept.
+func TestTheObserverLeavesAServiceWorkerThatEnds(t *testing.T) {
+	s := script(t)
+	o, err := s.mux.Observe(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := connect(t, s.mux, open(), &handler{})
+	attached := func(session, kind, on string) {
+		s.say(`{"method":"Target.attachedToTarget","params":{"sessionId":"%s","targetInfo":{"targetId":"%s-T","type":"%s"},"waitingForDebugger":false},"sessionId":"%s"}`, session, kind, kind, on)
+	}
+	const worker, leave, ends = "service_worker", "Target.detachFromTarget", `{"method":"Target.targetDestroyed","params":{"targetId":"service_worker-T"},"sessionId":"B1"}`
+	attached("O-page", "page", "B1")
+	attached("O-1", worker, "B1")
+	c.call("Runtime.enable", "", nil) // its answer comes behind the events
+	left := func(session string) {
+		t.Helper()
+		if got := s.await(leave); got.SessionID != "B1" || !strings.Contains(string(got.Params), `"`+session+`"`) {
+			t.Fatalf("%+v, want the end of %s", got, session)
+		}
+	}
+	stays := func() {
+		t.Helper()
+		s.await("Browser.getVersion")
+		c.call("Runtime.enable", "", nil) // its answer comes behind that of the question
+		o.Post("O-page", "Marker.set", nil)
+		if got := s.until("Marker.set"); slices.ContainsFunc(got, func(a asked) bool { return a.Method == leave }) {
+			t.Fatalf("the observer left: %+v", got)
+		}
+	}
+
+	c.call("Target.closeTarget", "", map[string]any{"targetId": "page-T"}) // this one ends by itself
+	c.call("Target.closeTarget", "", map[string]any{"targetId": "service_worker-T"})
+	left("O-1")
+	s.say(`{"method":"Target.detachedFromTarget","params":{"sessionId":"O-1"},"sessionId":"B1"}`)
+	s.say(ends)
+
+	attached("O-2", worker, "B1")
+	attached("C-2", worker, "B2")
+	c.call("Runtime.enable", "", nil)
+	o.Leave("service_worker-T")
+	stays()
+	s.say(`{"method":"Target.detachedFromTarget","params":{"sessionId":"C-2"},"sessionId":"B2"}`)
+	left("O-2")
+
+	attached("C-3", worker, "B2")
+	if got := s.await("Target.attachToTarget"); got.SessionID != "B1" || !strings.Contains(string(got.Params), `"service_worker-T"`) {
+		t.Fatalf("%+v, want the observer back", got)
+	}
+	attached("O-3", worker, "B1")
+	s.say(`{"method":"Target.detachedFromTarget","params":{"sessionId":"C-3"},"sessionId":"B2"}`)
+	left("O-3")
+}

@@ -18,11 +18,15 @@ func (m *Mux) noteActivation(session string, c command) {
 			m.NoteActivated(p.TargetID)
 		}
 	case "Page.bringToFront":
-		m.mu.Lock()
-		target := m.clientTargets[session]
-		m.mu.Unlock()
-		m.NoteActivated(target)
+		m.NoteActivated(m.clientTarget(session))
 	}
+}
+
+// clientTarget is the target of a client's CDP session; empty if it is not known.
+func (m *Mux) clientTarget(session string) string {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.clientTargets[session]
 }
 
 // NoteActivated notes that a tab is brought to the front now.

@@ -30,8 +30,8 @@ type Handler interface {
 	// Lease answers a command of the Lease domain with its result, which may be a
 	// Last or a Later, or with an error.
 	Lease(ctx context.Context, method string, params json.RawMessage) (any, *Error)
-	// ClosingPage is called before a command that closes a page is passed on.
-	ClosingPage()
+	// ClosingTarget is called before a command that closes a target is passed on.
+	ClosingTarget(target string)
 	// CloseBrowser is called when the client wants the browser closed, after the
 	// client was answered.
 	CloseBrowser()

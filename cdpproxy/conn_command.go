@@ -97,19 +97,35 @@ func (c *Conn) handleOffloaded(msg []byte, privileged bool) {
 		c.handler.CloseBrowser()
 		return
 	case "Target.closeTarget", "Page.close":
-		c.handler.ClosingPage()
+		c.handler.ClosingTarget(c.closes(cmd))
 	}
 	before, after := c.session.downloadCommands(c.target(cmd), named)
 	if before != nil && c.session.mux.send(c.fence, before, nil) != nil {
 		after = nil // the command's own error says why
 	}
 	c.sendOffloaded(cmd, msg)
-	if closed := closedTarget(cmd); closed != "" {
+	if closed := c.closes(cmd); closed != "" {
 		c.session.mux.leave(closed)
 	}
 	if after != nil {
 		_ = c.session.mux.send(c.fence, after, nil) // it fails with the command
 	}
+}
+
+// closes returns the target that a command closes; empty if the command closes none.
+func (c *Conn) closes(cmd command) string {
+	switch string(cmd.method) {
+	case "Target.closeTarget":
+		var p struct {
+			TargetID string `json:"targetId"`
+		}
+		if json.Unmarshal(cmd.params, &p) == nil { // Chrome refuses it otherwise
+			return p.TargetID
+		}
+	case "Page.close":
+		return c.session.mux.clientTarget(c.target(cmd))
+	}
+	return ""
 }
 
 // deny answers a command that the session may not send.

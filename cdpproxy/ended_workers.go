@@ -1,9 +1,6 @@
 package cdpproxy
 
-import (
-	"bytes"
-	"encoding/json"
-)
+import "encoding/json"
 
 // A service worker to which somebody is attached does not end: not when it is closed, nor when
 // its site has unregistered it. So the launcher's own observer leaves one that has to end. It
@@ -80,15 +77,4 @@ func (m *Mux) noteEnded(msg []byte) {
 	if json.Unmarshal(msg, &e) == nil {
 		delete(m.ending, e.Params.TargetID)
 	}
-}
-
-// closedTarget is the target that a client's command closes; empty if it is another command.
-func closedTarget(cmd command) string {
-	var p struct {
-		TargetID string `json:"targetId"`
-	}
-	if bytes.Equal(cmd.method, []byte("Target.closeTarget")) && json.Unmarshal(cmd.params, &p) == nil {
-		return p.TargetID
-	}
-	return ""
 }

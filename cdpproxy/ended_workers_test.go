@@ -14,7 +14,8 @@ func TestTheObserverLeavesAServiceWorkerThatEnds(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := connect(t, s.mux, open(), &handler{})
+	h := &handler{}
+	c := connect(t, s.mux, open(), h)
 	attached := func(session, kind, on string) {
 		s.say(`{"method":"Target.attachedToTarget","params":{"sessionId":"%s","targetInfo":{"targetId":"%s-T","type":"%s"},"waitingForDebugger":false},"sessionId":"%s"}`, session, kind, kind, on)
 	}
@@ -57,6 +58,12 @@ func TestTheObserverLeavesAServiceWorkerThatEnds(t *testing.T) {
 		t.Fatalf("%+v, want the observer back", got)
 	}
 	attached("O-3", worker, "B1")
+	attached("C-page", "page", "B2")
+	c.call("Runtime.enable", "", nil)
+	c.call("Page.close", "C-page", nil)
+	if want := []string{"page-T", worker + "-T", "page-T"}; !slices.Equal(h.closedTargets(), want) {
+		t.Errorf("the client closed %q, want %q", h.closedTargets(), want)
+	}
 	s.say(`{"method":"Target.detachedFromTarget","params":{"sessionId":"C-3"},"sessionId":"B2"}`)
 	left("O-3")
 }

@@ -10,6 +10,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -55,7 +56,6 @@ func browser(t *testing.T) *cdpproxy.Mux {
 // for.
 type handler struct {
 	closes, refused atomic.Int32
-	closing         atomic.Int32 // pages
 	// readable and writable answer for files; nil: all are allowed.
 	readable, writable func(string) error
 	downloads          string
@@ -63,12 +63,24 @@ type handler struct {
 
 	mu     sync.Mutex
 	denied []string // method and reason
+	closed []string // targets that the client closes
 }
 
 func (h *handler) Lease(_ context.Context, method string, params json.RawMessage) (any, *cdpproxy.Error) {
 	return map[string]any{"asked": method, "with": params}, nil
 }
-func (h *handler) ClosingPage()     { h.closing.Add(1) }
+func (h *handler) ClosingTarget(target string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.closed = append(h.closed, target)
+}
+
+func (h *handler) closedTargets() []string {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return slices.Clone(h.closed)
+}
+
 func (h *handler) CloseBrowser()    { h.closes.Add(1) }
 func (h *handler) Refused(_ string) { h.refused.Add(1) }
 

@@ -63,7 +63,7 @@ func (noHandler) Lease(context.Context, string, json.RawMessage) (any, *Error) {
 	return struct{}{}, nil
 }
 
-func (noHandler) ClosingPage() {}
+func (noHandler) ClosingTarget(string) {}
 
 func (noHandler) CloseBrowser() {}
 

@@ -66,7 +66,7 @@ func TestWhileAPersonHasTheSession(t *testing.T) {
 	if h.refused.Load() != 0 {
 		t.Error("what a person kept from the browser counts as late")
 	}
-	if h.closing.Load() != 0 {
+	if len(h.closedTargets()) != 0 {
 		t.Error("a page that is not closed is made ready for it")
 	}
 	h.taken.End()

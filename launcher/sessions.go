@@ -212,7 +212,7 @@ func (l *Launcher) CloseTarget(ctx context.Context, sessionID, targetID string) 
 	if err != nil {
 		return err
 	}
-	s.PageCloses()
+	s.PageCloses(targetID)
 	if err := m.Tabs().Close(ctx, fence, targetID); err != nil {
 		return refusedTab(s, err, noTarget(targetID))
 	}

@@ -223,9 +223,7 @@ func (ps *pages) attached(parent, session string, t *target.Info) *checkpoint.En
 // detached removes a target whose session ended. The caller holds ps.mu.
 func (ps *pages) detached(session string) {
 	id := ps.targets[session]
-	if ps.open[id] != nil {
-		ps.closing = max(0, ps.closing-1)
-	}
+	delete(ps.closing, id)
 	delete(ps.frames, id)
 	delete(ps.open, id)
 	delete(ps.targets, session)

@@ -41,21 +41,21 @@ type pages struct {
 	frames     map[string]string // for each frame in a process of its own, the target that contains it
 	ownContext string            // id of the profile's own browser context: the context of the first page
 	workersIn  map[string]bool   // browser contexts in which a service worker was seen
-	closing    int               // pages that were asked to close and are still open
+	closing    map[string]bool   // pages that were asked to close, and have not ended, by target
 	keptPage   string            // target id of the one page of a warm browser
 	ticks      uint64            // counts events, to order pages by their last one
 }
 
 func newPages(n *navigations) *pages {
-	return &pages{navigations: n, open: map[string]*page{}, targets: map[string]string{}, frames: map[string]string{}, workersIn: map[string]bool{}}
+	return &pages{navigations: n, open: map[string]*page{}, targets: map[string]string{}, frames: map[string]string{}, workersIn: map[string]bool{}, closing: map[string]bool{}}
 }
 
-// forget forgets how many pages a session that is over has asked to close. All of them are
+// forget forgets which pages a session that is over has asked to close. All of them are
 // closed, except the kept one.
 func (ps *pages) forget() {
 	ps.mu.Lock()
 	defer ps.mu.Unlock()
-	ps.closing = 0
+	clear(ps.closing)
 }
 
 // navigated is the entry for a page that went to a URL, nil if that is reported
@@ -230,21 +230,18 @@ func (m *Monitor) Primary() (capture.Page, bool) {
 	return capture.Page{}, false
 }
 
-// PageCloses says that one more page is about to close, and tells whether another page
-// of the profile's own context stays open.
-func (m *Monitor) PageCloses() (another bool) { return m.pages.closes() }
+// PageCloses says that a target is about to close, and tells whether a page of the profile's
+// own context stays open that nobody has asked to close.
+func (m *Monitor) PageCloses(target string) (another bool) { return m.pages.closes(target) }
 
-func (ps *pages) closes() (another bool) {
+func (ps *pages) closes(target string) (another bool) {
 	ps.mu.Lock()
 	defer ps.mu.Unlock()
-	ps.closing++
-	n := -ps.closing
-	for _, p := range ps.open {
-		if p.context == ps.ownContext {
-			n++
-		}
+	remember(ps.closing, target, true)
+	for id, p := range ps.open {
+		another = another || p.context == ps.ownContext && !ps.closing[id]
 	}
-	return n > 0
+	return another
 }
 
 // AwaitWatched returns when all pages that were open at the call are watched.

@@ -83,14 +83,34 @@ func TestWhetherAnotherPageStays(t *testing.T) {
 			ps.open[fmt.Sprint(i)] = &page{context: c}
 		}
 		for i, want := range tt.want {
-			if got := ps.closes(); got != want {
+			if got := ps.closes(fmt.Sprint(i)); got != want {
 				t.Errorf("%s, the %d. that closes: another one stays: %t", name, i+1, got)
 			}
 		}
 		ps.forget()
-		if got := ps.closes(); got != tt.want[0] {
+		if got := ps.closes("0"); got != tt.want[0] {
 			t.Errorf("%s, in the next session: another one stays: %t", name, got)
 		}
+	}
+}
+
+// TestAPageThatClosesByItself: one of three pages was asked to close, another one closes by itself
+// before it does, and then the third is asked: none stays.
+func TestAPageThatClosesByItself(t *testing.T) {
+	t.Parallel()
+	ps := newPages(newNavigations())
+	for _, id := range []string{"A", "B", "C"} {
+		ps.open[id], ps.targets["S"+id] = &page{}, id
+	}
+	if !ps.closes("A") {
+		t.Error("A closes: B and C stay")
+	}
+	ps.detached("SB")
+	if ps.closes("C") {
+		t.Error("C closes: A was asked to close before, and B has ended")
+	}
+	if ps.detached("SA"); len(ps.closing) != 1 {
+		t.Errorf("still asked to close: %v, want C alone", ps.closing)
 	}
 }
 

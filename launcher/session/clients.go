@@ -278,8 +278,8 @@ const keepOpenTimeout = 2 * time.Second
 // implements cdpproxy.Handler.
 type handler struct{ leaseDomain }
 
-// ClosingPage is told that the worker closes a page.
-func (h handler) ClosingPage() { h.s.PageCloses() }
+// ClosingTarget is told that the worker closes a target.
+func (h handler) ClosingTarget(target string) { h.s.PageCloses(target) }
 
 // CloseBrowser is told of a worker's Browser.close: the session ends in order.
 func (h handler) CloseBrowser() { h.s.life.update(func(f *facts) { f.closing = true }) }
@@ -293,11 +293,11 @@ func (h handler) Refused(method string) {
 	s.h.o.Announcer.LateCommand(principal.In(s.h.ctx, principal.Principal{Name: s.manifest.Opener.Name}), s.profile, s.id, s.token, method)
 }
 
-// PageCloses opens an empty tab where the worker closes the last one: with it Chrome
-// would drop the profile's session cookies.
-func (s *Session) PageCloses() {
+// PageCloses opens an empty tab if the target that is about to close is the last tab: without any
+// tab Chrome would drop the profile's session cookies.
+func (s *Session) PageCloses(target string) {
 	m := s.browser.Monitor()
-	if m.PageCloses() {
+	if m.PageCloses(target) {
 		return
 	}
 	ctx, cancel := context.WithTimeout(s.h.ctx, keepOpenTimeout)

@@ -273,7 +273,7 @@ func (h *hand) newTab() error {
 
 func (h *hand) closeTab() error {
 	return h.does(session.ActCloseTab, false, actPatience, func(ctx context.Context, fence *lease.Fence) error {
-		h.v.watch.session.PageCloses()
+		h.v.watch.session.PageCloses(h.page.TargetID)
 		return h.mon.Tabs().Close(ctx, fence, h.page.TargetID)
 	})
 }

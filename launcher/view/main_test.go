@@ -175,7 +175,7 @@ func (p *play) Readable(path string) error {
 	return nil
 }
 
-func (p *play) PageCloses() {
+func (p *play) PageCloses(string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.closes++

@@ -47,8 +47,8 @@ type Session interface {
 	// what they do then.
 	PersonIs(p principal.Principal) error
 	ByPerson(p principal.Principal, act session.Act, do func(*lease.Fence) error) error
-	// PageCloses is called before a page is closed.
-	PageCloses()
+	// PageCloses is called before a target is closed.
+	PageCloses(target string)
 	// Readable returns nil for a file that pages of the session may read.
 	Readable(path string) error
 	Manifest() api.Manifest

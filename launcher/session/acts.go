@@ -12,7 +12,7 @@ import (
 	"leasehold/lease"
 )
 
-// ActKind is what a person did, as the journal names it.
+// ActKind is a kind of action of a person, as the journal names it.
 type ActKind string
 
 // The kinds of acts.
@@ -37,26 +37,26 @@ const (
 	ActCopy      ActKind = "copy"      // they copied text of the page
 )
 
-// Act is one thing that a person does with a session: of which kind, and where. It never has
+// Act is one action of a person in a session: its kind, and where it was done. It never has
 // what was typed, or which key.
 type Act struct {
 	Kind ActKind
 	// URL is that of the page. Its query and fragment are not kept.
 	URL string
-	// Target is Chrome's id of the page; empty for what is about no page yet.
+	// Target is Chrome's id of the page; empty for an action on no page yet.
 	Target string
 	// Characters is how many were copied out of the page; zero for other acts.
 	Characters int
-	// GoesOn says that it belongs to what was begun: a pointer's move to the next click, the
-	// end of a click or of a key. It has no entry of its own right after one of that page.
+	// GoesOn says that the act belongs to the one before it: the pointer moves to the next
+	// click, or a click or key ends. It has no entry of its own right after one of that page.
 	GoesOn bool
 }
 
-// ByPerson carries out something that a principal does as the person who has the session:
-// do sends it to the browser, each command with CallFenced under the fence that it is given,
-// so that nothing passes after the person handed back or the lease was lost. It is noted in
-// the journal as the person's before that. It is refused, as PersonIs says, to anybody else,
-// and while the session stands still because its worker was lost.
+// ByPerson carries out something that a principal does as the person who has the session.
+// Before that it notes the act in the journal as the person's. do sends the act to the browser,
+// each command with CallFenced under the fence that do is given, so that nothing passes after
+// the person handed back or the lease was lost. ByPerson is refused to anybody else, as
+// PersonIs says, and while the session stands still because its worker was lost.
 func (ps *People) ByPerson(p principal.Principal, act Act, do func(fence *lease.Fence) error) error {
 	who, fence, err := ps.inHandsOf(p)
 	if err != nil {
@@ -79,7 +79,7 @@ func (ps *People) ByPerson(p principal.Principal, act Act, do func(fence *lease.
 	return do(fence)
 }
 
-// noteActs notes what was gathered of a person's acts.
+// noteActs notes the acts of a person that were gathered.
 func (ps *People) noteActs() {
 	for _, e := range ps.acts.flush() {
 		ps.served.Note(e)
@@ -89,8 +89,8 @@ func (ps *People) noteActs() {
 // actsTogether is how long acts of one kind in one place are gathered in one entry.
 const actsTogether = 10 * time.Second
 
-// acts gathers what a person does: the first of equal acts has an entry at once, so that no
-// crash loses that it was done, and those right after it have one entry together.
+// acts gathers what a person does. The first of equal acts has an entry at once, so that no
+// crash loses that it was done; those right after it have one entry together.
 type acts struct {
 	mu    sync.Mutex
 	run   checkpoint.Entry
@@ -99,7 +99,7 @@ type acts struct {
 	more  uint64
 }
 
-// add takes an act in, and returns the entries that are to be noted now.
+// add takes in an act, and returns the entries that are to be noted now.
 func (a *acts) add(e checkpoint.Entry, now time.Time) []checkpoint.Entry {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -123,7 +123,8 @@ func (a *acts) goesOn(e checkpoint.Entry, now time.Time) bool {
 	return !a.since.IsZero() && now.Sub(a.since) < actsTogether && a.run.URL == e.URL && a.run.Target == e.Target && a.run.Person == e.Person && a.run.Principal == e.Principal
 }
 
-// flush ends the run, and returns the entry for what is not noted of it, if anything is.
+// flush ends the run, and returns the entry for those of its acts that are not noted yet, if
+// there are any.
 func (a *acts) flush() []checkpoint.Entry {
 	a.mu.Lock()
 	defer a.mu.Unlock()

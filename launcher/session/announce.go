@@ -17,8 +17,8 @@ import (
 // announceTimeout bounds how long a refusal waits for its event.
 const announceTimeout = 2 * time.Second
 
-// Announcer publishes the events that are no transitions: a profile that was asked for
-// while somebody had it, and a write that came after its session was fenced.
+// Announcer publishes the events that are not transitions: a request for a profile that
+// somebody has, and a write that came after its session was fenced.
 type Announcer struct {
 	launcherID string
 	store      lease.Store
@@ -41,8 +41,8 @@ func NewAnnouncer(launcherID string, store lease.Store, log zerolog.Logger, metr
 	return a
 }
 
-// Run publishes what was gathered of events of one kind, until ctx ends. Without it only
-// the first of each are published.
+// Run publishes gathered events until ctx ends. Without it only the first event of each kind is
+// published.
 func (a *Announcer) Run(ctx context.Context) { a.gatherer.run(ctx) }
 
 func (a *Announcer) announce(ctx context.Context, e lease.Event) {
@@ -61,8 +61,8 @@ type Conflict struct {
 	NextCheckSeconds int
 }
 
-// Conflict announces that the manifest's task was refused: at once, or where the worker
-// was refused in the last minute, too, together with its other refusals.
+// Conflict announces that the manifest's task was refused. It does so at once or, if the worker
+// was already refused in the last minute, together with its other refusals.
 func (a *Announcer) Conflict(ctx context.Context, m api.Manifest, c Conflict) {
 	what := about{lease.EventConflict, m.ProfileID, c.Holder.OwnerWorkerID + "\x00" + c.Holder.TaskID, m.Opener.Name + "\x00" + m.WorkerID}
 	told := a.gatherer.add(ctx, what, lease.Event{
@@ -79,8 +79,8 @@ func (a *Announcer) Conflict(ctx context.Context, m api.Manifest, c Conflict) {
 		Str("current_worker", c.Holder.OwnerWorkerID).Str("current_task", c.Holder.TaskID).Str("decision", c.Decision).Msg("lease refused: the profile is held")
 }
 
-// Stale refuses a write with another token than the current one, and reports it where
-// that is lower.
+// Stale refuses a write with another token than the current one, and reports it if its token is
+// lower.
 func (a *Announcer) Stale(ctx context.Context, profile, sessionID string, token, current lease.Token, write string) *api.Problem {
 	if token < current {
 		a.lateWrite(ctx, profile, sessionID, token, current, write)
@@ -89,8 +89,8 @@ func (a *Announcer) Stale(ctx context.Context, profile, sessionID string, token,
 		With("lease_token", token).With("current_token", current)
 }
 
-// LateCommand reports a CDP command that came after its session was fenced, once a
-// session: a client's retries need no thousand events.
+// LateCommand reports a CDP command that came after its session was fenced, once for each
+// session, since a client may retry a thousand times.
 func (a *Announcer) LateCommand(ctx context.Context, profile, sessionID string, token lease.Token, method string) {
 	a.mu.Lock()
 	again := a.late[sessionID]

@@ -10,11 +10,11 @@ import (
 	"leasehold/lease"
 )
 
-// A worker that cannot go on asks for a person, and waits. Until it has its answer it counts
-// as alive, whatever its heartbeat is.
+// A worker that cannot go on asks for a person, and waits. Until it has its answer it counts as
+// alive, whatever its heartbeat.
 
-// Asks is what the worker of a session asks of a person: one thing at a time. Its mutex comes
-// before that of the session's life.
+// Asks is what the worker of a session asks of a person: one thing at a time. Its mutex is
+// taken before that of the session's life.
 type Asks struct {
 	*terms
 	life      *life
@@ -50,8 +50,8 @@ const (
 	askEnded     = "session_ended"
 )
 
-// Ask waits until a person hands the session back, the wait is over, the session ends, or
-// ctx does, which withdraws it.
+// Ask waits until a person hands the session back, the wait is over, or the session ends. If
+// ctx ends, the request is withdrawn.
 func (q *Asks) Ask(ctx context.Context, a api.AskPerson) (api.Answer, error) {
 	asked, err := q.begin(a)
 	if err != nil {
@@ -60,7 +60,7 @@ func (q *Asks) Ask(ctx context.Context, a api.AskPerson) (api.Answer, error) {
 	return q.await(ctx, asked)
 }
 
-// begin puts the session before a person.
+// begin shows to persons that the worker asks.
 func (q *Asks) begin(a api.AskPerson) (*ask, error) {
 	if err := a.Check(); err != nil {
 		return nil, err
@@ -101,7 +101,7 @@ func (q *Asks) begin(a api.AskPerson) (*ask, error) {
 	return next, nil
 }
 
-// await returns what becomes of the ask.
+// await returns the result of the ask.
 func (q *Asks) await(ctx context.Context, a *ask) (api.Answer, error) {
 	over := time.NewTimer(time.Until(a.Until))
 	defer over.Stop()
@@ -120,14 +120,14 @@ func (q *Asks) await(ctx context.Context, a *ask) (api.Answer, error) {
 	return got.answer, got.err
 }
 
-// waiting is the ask that waits; nil: none does.
+// waiting is the ask that waits; nil if none does.
 func (q *Asks) waiting() *ask {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	return q.now
 }
 
-// shown is what the worker waits for; nil: for nothing.
+// shown is what the worker waits for; nil if it waits for nothing.
 func (q *Asks) shown() *api.Ask {
 	asked := q.waiting()
 	if asked == nil {
@@ -137,8 +137,8 @@ func (q *Asks) shown() *api.Ask {
 	return &shown
 }
 
-// end ends an ask with what becomes of it, unless it has ended before. From now on the
-// worker has to give signs of life again.
+// end ends an ask with a result, unless it has ended before. From now on the worker has to give
+// signs of life again.
 func (q *Asks) end(a *ask, how string, got askAnswer) {
 	q.mu.Lock()
 	ends := a != nil && q.now == a
@@ -159,8 +159,8 @@ func (q *Asks) end(a *ask, how string, got askAnswer) {
 	a.answered <- got
 }
 
-// answer tells the worker that asked, if one did, what a person says. It returns whether what
-// was asked for is done; nil: nothing was.
+// answer gives a person's answer to the worker, if it asked. It returns whether the request was
+// done; nil if there was none.
 func (q *Asks) answer(who api.Person, h api.HandBack) *bool {
 	asked := q.waiting()
 	if asked == nil {

@@ -7,10 +7,10 @@ import (
 	"leasehold/lease"
 )
 
-// A person who took a session over and is not there any more may not keep its worker waiting
-// for ever: the session is handed back.
+// A person who took a session over and went away must not keep its worker waiting for ever: the
+// session is handed back.
 
-// attendance is what shows that a person is there.
+// attendance is the evidence that a person is there.
 type attendance struct {
 	views  int       // of theirs that are open
 	seenAt time.Time // the last sign of them
@@ -25,7 +25,7 @@ func (a attendance) goneAt(grace time.Duration) time.Time {
 }
 
 // Present counts a view of the session that a principal opened. The caller calls left once,
-// when it is closed.
+// when the view is closed.
 func (ps *People) Present(p principal.Principal) (left func()) {
 	count := func(by int) {
 		ps.mu.Lock()
@@ -48,9 +48,9 @@ func (ps *People) seenLocked(name string) {
 	}
 }
 
-// handBackIfGone hands the session back if the person who took it over is gone now, and
-// returns when to look again; zero: not before something changes. It does not wait: the
-// browser may not read what it is sent, and run has to see that.
+// handBackIfGone hands the session back if the person who took it over is gone now. It returns
+// when to look again; zero if not before something changes. It does not wait, because the
+// browser may not read what it is sent, and run has to notice that.
 func (ps *People) handBackIfGone(now time.Time) (next time.Time) {
 	ps.mu.Lock()
 	defer ps.mu.Unlock()
@@ -73,11 +73,11 @@ func (ps *People) goneAtLocked(t *takeover) time.Time {
 	return attendance{ps.views[t.Principal], t.seenAt}.goneAt(ps.grace)
 }
 
-// noteGone is the journal's note of a hand-back that nobody made.
+// noteGone is the journal's note about a hand-back because the person is gone.
 const noteGone = "not there any more"
 
-// handBackFor hands the session back in the place of a person who is gone. A worker that
-// waits for an answer goes on waiting, for somebody else.
+// handBackFor hands the session back for a person who is gone. A worker that waits for an
+// answer goes on waiting, for another person.
 func (ps *People) handBackFor(t *takeover) {
 	ps.handing.Lock()
 	defer ps.handing.Unlock()

@@ -22,7 +22,7 @@ const (
 	quitTimeout = 10 * time.Second
 )
 
-// noteCookies keeps what a person's browser would take with it.
+// noteCookies keeps the cookies that would be lost with a person's browser.
 func (v *serving) noteCookies() {
 	s := v.s
 	ctx, cancel := context.WithTimeout(context.Background(), cookiesTimeout)
@@ -57,7 +57,7 @@ func (v *serving) quitInOrder() bool {
 	return true
 }
 
-// DropNotedCookies forgets the cookies noted of a session that is over, if it was a
+// DropNotedCookies forgets the cookies that were noted of a session that is over, if it was a
 // person's.
 func (h *Registry) DropNotedCookies(f sessionfile.File, log zerolog.Logger) {
 	if f.ByHand == nil {

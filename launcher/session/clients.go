@@ -26,12 +26,12 @@ type clients struct {
 	token lease.Token
 	log   zerolog.Logger
 
-	// mu is held where a connection's end and the session's facts change together. It
-	// comes before the session's mutex.
+	// mu is held when the end of a connection and the session's facts change together. It is
+	// taken before the session's mutex.
 	mu    sync.Mutex
 	conns map[*cdpproxy.Conn]bool
-	// ended are the client sessions of connections that ended, returned those of whose
-	// worker came back: their browser contexts stay.
+	// ended are the client sessions of connections that ended. returned are those whose worker
+	// came back: their browser contexts stay.
 	ended, returned []*cdpproxy.ClientSession
 	commands        recorder.Commands // of connections that ended
 }
@@ -54,13 +54,13 @@ func (c *clients) add(conn *cdpproxy.Conn) {
 	c.conns[conn] = true
 }
 
-// remove takes in a connection's end. facts states it, in the same step: run closes what
-// ended connections left where the session goes on without them, and must not take this
-// one for such before its end is stated.
+// remove takes in the end of a connection. facts states it in the same step: run closes what
+// ended connections left behind when the session goes on without them, and must not take this
+// connection for one of those before its end is stated.
 func (c *clients) remove(conn *cdpproxy.Conn, facts func()) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.conns[conn] { // else Detach had it
+	if c.conns[conn] { // otherwise Detach had it
 		c.leave(conn)
 	}
 	facts()
@@ -104,7 +104,7 @@ func (c *clients) closing() int {
 	return n
 }
 
-// fence fails what vanished clients had paused. Their client sessions stay open.
+// fence fails the requests that vanished clients had paused. Their client sessions stay open.
 func (c *clients) fence() {
 	c.mu.Lock()
 	all := slices.Concat(c.ended, c.returned)
@@ -114,8 +114,8 @@ func (c *clients) fence() {
 	}
 }
 
-// release ends what vanished clients stood in the way with. Their client sessions stay
-// open, since their browser contexts would end with them.
+// release lets go on whatever vanished clients had blocked. Their client sessions stay open,
+// since their browser contexts would end with them.
 func (c *clients) release() {
 	c.mu.Lock()
 	ended := c.ended
@@ -126,7 +126,7 @@ func (c *clients) release() {
 	}
 }
 
-// close ends client sessions that a living session goes on without.
+// close ends client sessions that a living session no longer needs.
 func (c *clients) close(ctx context.Context, ended []*cdpproxy.ClientSession) {
 	c.mu.Lock()
 	c.ended = slices.DeleteFunc(c.ended, func(p *cdpproxy.ClientSession) bool { return slices.Contains(ended, p) })
@@ -137,8 +137,8 @@ func (c *clients) close(ctx context.Context, ended []*cdpproxy.ClientSession) {
 	}
 }
 
-// Detach ends all that the session's connections have in the browser. They were cut before:
-// it does not wait until each client has read that.
+// Detach ends everything that the session's connections have in the browser. They were cut
+// before; Detach does not wait until each client has read that.
 func (c *clients) Detach() {
 	c.mu.Lock()
 	for conn := range c.conns {
@@ -160,8 +160,7 @@ func (c *clients) closeOne(ctx context.Context, p *cdpproxy.ClientSession) {
 	}
 }
 
-// keepCommands takes what a connection sent since it was last asked. The caller
-// holds c.mu.
+// keepCommands keeps what a connection sent since the last call. The caller holds c.mu.
 func (c *clients) keepCommands(p *cdpproxy.ClientSession) {
 	sent, missed := p.Commands()
 	entries := make([]recorder.CommandEntry, len(sent))
@@ -181,7 +180,7 @@ func (c *clients) sent() []byte {
 	return c.commands.Part()
 }
 
-// connection carries one websocket for the surfaces.
+// connection carries one websocket for the public interfaces.
 type connection struct {
 	s    *Session
 	conn *cdpproxy.Conn
@@ -271,20 +270,20 @@ func (c *connection) ended(end cdpproxy.End) {
 	}
 }
 
-// keepOpenTimeout bounds how long a closing page waits for the one that is to stay.
+// keepOpenTimeout bounds how long a closing page waits for the tab that is to stay.
 const keepOpenTimeout = 2 * time.Second
 
-// handler answers what a session's connections do not pass on to the browser. It
-// implements cdpproxy.Handler.
+// handler handles those commands and events of a session's connections that are not passed on
+// to the browser. It implements cdpproxy.Handler.
 type handler struct{ leaseDomain }
 
-// ClosingTarget is told that the worker closes a target.
+// ClosingTarget is called when the worker closes a target.
 func (h handler) ClosingTarget(target string) { h.s.PageCloses(target) }
 
-// CloseBrowser is told of a worker's Browser.close: the session ends in order.
+// CloseBrowser is called for a worker's Browser.close: the session ends in order.
 func (h handler) CloseBrowser() { h.s.life.update(func(f *facts) { f.closing = true }) }
 
-// Refused is told of a command that came too late.
+// Refused is called for a command that came too late.
 func (h handler) Refused(method string) {
 	s := h.s
 	if s.ephemeral { // no lease was lost

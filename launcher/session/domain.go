@@ -14,7 +14,7 @@ import (
 // maxParams is the size of the largest command of the Lease domain, in bytes.
 const maxParams = 1 << 20
 
-// CDP's codes of errors.
+// CDP's error codes.
 const (
 	invalidParams = -32602 // parameters that are wrong
 	unknownMethod = -32601
@@ -23,9 +23,9 @@ const (
 
 var errUnknownMethod = errors.New("no such method")
 
-// leaseDomain answers the commands of the Lease domain that come on a session's
-// connections: the same writes as over REST. The connection itself is fenced, so the
-// token need not be said again.
+// leaseDomain answers the commands of the Lease domain that come on a session's connections.
+// They make the same writes as over REST. The connection itself is fenced, so the commands do
+// not have to carry the token.
 type leaseDomain struct{ s *Session }
 
 // Lease answers one command.
@@ -60,7 +60,7 @@ func (d leaseDomain) carryOut(ctx context.Context, method string, params json.Ra
 	s := d.s
 	write := api.Write{Token: s.token}
 	decode := func(v any) error { return api.DecodeBody(params, v, method) }
-	// apply decodes a write and makes it, where the session may write.
+	// apply decodes a write, and carries it out if the session may write.
 	apply := func(v any, with *api.Write, name string, makeIt func() error) (any, error) {
 		err := decode(v)
 		if err == nil {

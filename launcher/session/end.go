@@ -24,7 +24,7 @@ const (
 	cutTimeout  = 20 * time.Second
 	askTimeout  = 10 * time.Second
 	exitTimeout = time.Second
-	// judgeTimeout is how long the pages may take to tell what they showed last.
+	// judgeTimeout is how long the pages may take to report what they showed last.
 	judgeTimeout = 5 * time.Second
 )
 
@@ -34,7 +34,7 @@ var errSessionOver = errors.New("the session is over")
 type ending struct {
 	s *Session
 	ruling
-	// bundle is what was captured when the worker was lost; nil: nothing was.
+	// bundle is what was captured when the worker was lost; nil if nothing was.
 	bundle *evidence.Bundle
 }
 
@@ -74,7 +74,7 @@ func (e *ending) finish() {
 	last := s.slot.Leave(s)
 	switch {
 	case !last:
-		if e.verdict != endInOrder && s.browser.Driven() { // its pages go on, and nobody judges it by them
+		if e.verdict != endInOrder && s.browser.Driven() { // its pages go on, but their GETs are not judged for it
 			s.browser.Monitor().GETs().GiveUp()
 		}
 		c.Goal, c.DetachClients = recovery.EndRun, s.clients.Detach
@@ -99,8 +99,9 @@ func (e *ending) finish() {
 	e.retire(how, last, ended.LeftOpen)
 }
 
-// touched tells whether the task sent anything unsafe, or was anywhere sensitive, since
-// its last safe checkpoint, or nobody can tell. The worker can do nothing more then.
+// touched tells whether the task sent anything unsafe, or was on a sensitive page or step,
+// since its last safe checkpoint, or whether that is unknown. The worker cannot do anything
+// more by then.
 func (e *ending) touched() bool {
 	s := e.s
 	s.Fence().Shut(errSessionOver)
@@ -116,7 +117,7 @@ func (e *ending) touched() bool {
 	return s.file.get().Unseen || decision.Touched(checkpoint.Summarize(s.recording.entries()), s.task())
 }
 
-// takeIn takes what was done at the end into the session's file, and returns that.
+// takeIn puts what was done at the end into the session's file, and returns the file.
 func (e *ending) takeIn(done recovery.Ended) sessionfile.File {
 	return e.s.file.change(func(f *sessionfile.File) {
 		f.Reason, f.Evidence, f.CloseMethod = done.File.Reason, done.File.Evidence, done.File.CloseMethod
@@ -157,8 +158,8 @@ func (e *ending) recoveryCase() recovery.Case {
 	}
 }
 
-// Keeping is how a jar keeps the session cookies of a manifest's session; nil where they
-// are dropped.
+// Keeping is how a jar keeps the session cookies of a manifest's session; nil if they are
+// dropped.
 func Keeping(jar sessionfile.Jar, m api.Manifest) browser.KeepCookies {
 	if m.SessionCookies == api.CookiesDrop {
 		return nil
@@ -168,7 +169,7 @@ func Keeping(jar sessionfile.Jar, m api.Manifest) browser.KeepCookies {
 
 // capture takes the evidence of the session as it is now, before anything changes.
 func (s *Session) capture(reason, outcome string) *evidence.Bundle {
-	if outcome == "" && s.browser.Driven() { // nobody judges what a worker itself calls done
+	if outcome == "" && s.browser.Driven() { // if the worker itself reports its outcome, nothing is judged
 		ctx, cancel := context.WithTimeout(context.Background(), judgeTimeout)
 		s.browser.Monitor().GETs().Judge(ctx)
 		cancel()
@@ -184,8 +185,8 @@ func (s *Session) capture(reason, outcome string) *evidence.Bundle {
 	return bundle
 }
 
-// cutOff shuts the fence and ends every connection with the code. When it returns, no
-// message of the worker can reach the browser any more.
+// cutOff shuts the fence and ends every connection with the code. When it returns, no message
+// of the worker can reach the browser any more.
 func (e *ending) cutOff(cause error, code int, reason string) {
 	s := e.s
 	s.Fence().Shut(cause)
@@ -201,7 +202,7 @@ func (e *ending) cutOff(cause error, code int, reason string) {
 	s.clients.fence()
 }
 
-// lossCause is what the fence is shut with.
+// lossCause is the cause with which the fence is shut.
 func (e *ending) lossCause(reason string) error {
 	if cause := context.Cause(e.s.holding.Context()); cause != nil {
 		return cause
@@ -209,7 +210,7 @@ func (e *ending) lossCause(reason string) error {
 	return errors.New(reason)
 }
 
-// closeCode is what connections that are still open are told.
+// closeCode is the code with which connections that are still open are closed.
 func (e *ending) closeCode() (int, string) {
 	s := e.s
 	var fenced *lease.FencedError
@@ -236,9 +237,8 @@ func (e *ending) closeCode() (int, string) {
 	}
 }
 
-// leave ends the session here, and leaves its browser: the next launcher finds the lease
-// held, the browser alive and its lock taken, and goes on with the session, or recovers
-// it.
+// leave ends the session here and leaves its browser open. The next launcher finds the lease
+// held, the browser alive and its lock taken, and resumes or recovers the session.
 func (e *ending) leave() {
 	s := e.s
 	e.cutOff(errSessionOver, cdpproxy.CloseShuttingDown, "the launcher is shutting down: the browser stays for the next one")
@@ -263,7 +263,7 @@ func (e *ending) leave() {
 	s.log.Info().Msg("browser left for the next launcher")
 }
 
-// retire closes the session's files, and takes it out of the living ones. warm says that
+// retire closes the session's files, and takes it out of the living sessions. warm says that
 // the browser stays open for the next task.
 func (e *ending) retire(how string, last, warm bool) {
 	s := e.s
@@ -271,7 +271,7 @@ func (e *ending) retire(how string, last, warm bool) {
 	s.holding.Stop()
 	s.life.end()
 	s.h.DropNotedCookies(s.file.get(), s.log)
-	s.clients.Detach() // of a connection that ended late
+	s.clients.Detach() // those of a connection that ended late
 	if !last {
 		e.leaveDownloads()
 	}
@@ -297,7 +297,7 @@ func (e *ending) retire(how string, last, warm bool) {
 	s.log.Info().Str("how", how).Msg("session over")
 }
 
-// gone takes the session out of the living ones, and gives the profile up with the last.
+// gone takes the session out of the living ones, and gives the profile up with the last one.
 func (e *ending) gone(last, warm bool) {
 	s := e.s
 	s.h.leave(s)
@@ -312,8 +312,9 @@ func (e *ending) gone(last, warm bool) {
 // clearTimeout bounds how long a session's pages may take to close.
 const clearTimeout = 5 * time.Second
 
-// staysWarm leaves the browser of a session that ends in order open, as the next task may
-// have it, or tells that it is to be closed. The evidence is stored, the fence shut.
+// staysWarm leaves the browser of a session that ends in order open, cleared for the next task,
+// or tells that the browser has to be closed. The evidence is stored and the fence shut by
+// then.
 func (e *ending) staysWarm() bool {
 	s := e.s
 	ctx, cancel := context.WithTimeout(context.Background(), clearTimeout)
@@ -335,7 +336,7 @@ func (e *ending) staysWarm() bool {
 		err = os.Truncate(s.h.o.Files.Output(s.slot.StartedFor()), 0) // it is in the evidence
 	}
 	if err == nil {
-		// A browser that crashes while nobody uses it may not cost a login.
+		// If the browser crashes while nobody uses it, the login must not be lost.
 		err = s.h.o.Jar.KeepAll(ctx, m.Observer(), s.profile)
 	}
 	if err != nil {
@@ -347,16 +348,16 @@ func (e *ending) staysWarm() bool {
 	return true
 }
 
-// UndoGrant undoes a grant whose session could not begin to serve, because of cause: the
-// session ends as any other, with what Chrome said as evidence. It returns what the
-// caller is told.
+// UndoGrant undoes a grant whose session could not begin to serve because of cause: the session
+// ends like any other, with Chrome's output as evidence. It returns the error for the caller.
 func (s *Session) UndoGrant(cause error) error {
 	e := &ending{s: s, ruling: ruling{verdict: endInOrder, reason: api.ReasonStartFailed}}
 	return e.undoGrant(cause)
 }
 
-// notStarted says that the session's browser did not start because of cause, with what Chrome
-// printed. Where the cause is a refusal, such as of a store that was lost meanwhile, it is that.
+// notStarted is the error that the session's browser did not start because of cause, with
+// Chrome's output. If the cause is a refusal itself, as when a store was lost meanwhile,
+// notStarted returns that.
 func (t *terms) notStarted(cause error) *api.Problem {
 	t.log.Error().Err(cause).Msg("browser not started")
 	var refused *api.Problem
@@ -379,7 +380,7 @@ func (e *ending) undoGrant(cause error) error {
 		return errors.Join(p, err, s.slot.Lock().Unlock())
 	}
 	s.Fence().Shut(cause)
-	s.slot.HandOver() // a warm browser is the session's to close
+	s.slot.HandOver() // the session has to close a warm browser
 	c := e.recoveryCase()
 	c.Goal, c.NeverServed, c.LeaveOpen = recovery.Release, true, nil
 	c.File.Reason = api.ReasonStartFailed
@@ -408,7 +409,7 @@ func (e *ending) undoGrant(cause error) error {
 	return p
 }
 
-// UndoRun is UndoGrant for a run that wanted to join others, who go on.
+// UndoRun is UndoGrant for a run that was to join other runs, which go on.
 func (s *Session) UndoRun(cause error) {
 	e := &ending{s: s, ruling: ruling{verdict: endInOrder}}
 	e.undoRun(cause)
@@ -419,7 +420,7 @@ func (e *ending) undoRun(cause error) {
 	s.Fence().Shut(cause)
 	c := e.recoveryCase()
 	c.Goal, c.NeverServed, c.DetachClients = recovery.EndRun, true, s.clients.Detach
-	c.File.Reason, c.Bundle, c.Sealed = api.ReasonStartFailed, nil, nil // there is nothing of it to see
+	c.File.Reason, c.Bundle, c.Sealed = api.ReasonStartFailed, nil, nil // there is nothing of the run to see
 	ended, err := s.h.o.Recoverer.Run(c)
 	ended.How = api.ReasonStartFailed
 	if err = errors.Join(err, e.neverServed(ended)); err != nil {

@@ -27,15 +27,15 @@ func newHostFiles(h *Registry, t *terms) *hostFiles {
 	return &hostFiles{terms: t, roots: h.o.FileRoots, otherUser: h.o.OtherUser}
 }
 
-// open makes the session's exchange directory: the one place on the host that its
-// worker and its pages share with nobody.
+// open makes the session's exchange directory: the only place on the host that its worker and
+// its pages have for themselves.
 func (f *hostFiles) open() (err error) {
 	f.exchange, err = f.roots.Exchange(f.owner(), f.id)
 	return err
 }
 
-// owner is under what the exchange directory lies. A browser sees those of all sessions of its
-// profile; that of a copy sees its own session's alone.
+// owner is the name of the directory that contains the exchange directory. A browser sees those
+// of all sessions of its profile; a browser on a copy sees only that of its own session.
 func (t *terms) owner() string {
 	if t.ephemeral {
 		return t.id
@@ -43,9 +43,9 @@ func (t *terms) owner() string {
 	return t.profile
 }
 
-// downloadDir is where downloads of the session's pages go while its worker has not said
-// where. "" is where Chrome puts them: a person finds them there, unless the browser is of
-// another user, whose home directory ends with it.
+// downloadDir is where downloads of the session's pages go until its worker says where. ""
+// stands for Chrome's own choice: a person finds them there, unless the browser runs as another
+// user, whose home directory ends with it.
 func (f *hostFiles) downloadDir() string {
 	if f.policy.byHand && !f.otherUser {
 		return ""
@@ -53,9 +53,9 @@ func (f *hostFiles) downloadDir() string {
 	return f.exchange
 }
 
-// ownDirs are the directories that a confined browser of the profile may use besides the
-// file roots. A browser may serve one session after the other, so that the exchange
-// directories of all the profile's sessions are among them.
+// ownDirs are the directories that a confined browser of the profile may use besides the file
+// roots. A browser may serve several sessions in turn, so they include the exchange directories
+// of all the profile's sessions.
 func (f *hostFiles) ownDirs() []string {
 	dirs := []string{f.roots.OfProfile(f.owner())}
 	if f.policy.byHand && !f.otherUser {
@@ -69,7 +69,7 @@ func (f *hostFiles) ownDirs() []string {
 	return dirs
 }
 
-// takeDownloads has downloads go to the session's exchange directory, whatever an earlier
+// takeDownloads sends downloads to the session's exchange directory, whatever an earlier
 // session of the browser had set.
 func (f *hostFiles) takeDownloads(ctx context.Context, b *browser.Browser) error {
 	dir := f.downloadDir()
@@ -84,7 +84,7 @@ func (f *hostFiles) takeDownloads(ctx context.Context, b *browser.Browser) error
 // remove removes the exchange directory of a session that was never granted.
 func (f *hostFiles) remove() error { return f.roots.Remove(f.profile, f.id) }
 
-// forget removes all that an ephemeral session had.
+// forget removes everything that an ephemeral session had.
 func (f *hostFiles) forget() error { return f.roots.Forget(f.owner()) }
 
 // readable returns nil for a file that pages of the session may read.
@@ -93,7 +93,8 @@ func (f *hostFiles) readable(path string) error { return f.roots.Readable(f.exch
 // writable returns nil for a directory that pages of the session may download to.
 func (f *hostFiles) writable(dir string) error { return f.roots.Writable(f.exchange, dir) }
 
-// leaveDownloads hands what takeDownloads did to another run on the same browser.
+// leaveDownloads sends downloads to the exchange directory of another run on the same browser,
+// if there is one.
 func (e *ending) leaveDownloads() {
 	s := e.s
 	for _, other := range s.h.Living() {
@@ -123,9 +124,8 @@ func (d *denials) add(key string) int {
 	return d.counts[key]
 }
 
-// Denied notes a command that the worker may not send. The journal has the first of a
-// method and reason, and then one entry for those since, whenever ten times as many have
-// come.
+// Denied notes a command that the worker may not send. The journal has the first of each method
+// and reason, and then one entry for those since, whenever their number has grown tenfold.
 func (l *Limits) Denied(method string, why *methods.Refusal) {
 	l.denied.WithLabelValues(why.Reason).Inc()
 	if why.Reason == methods.ReasonUnknown {
@@ -154,11 +154,11 @@ func (h handler) Readable(path string) error { return h.s.files.readable(path) }
 // Writable returns nil for a directory that pages of the session may download to.
 func (h handler) Writable(dir string) error { return h.s.files.writable(dir) }
 
-// DownloadDir is where downloads go while the worker has not said where.
+// DownloadDir is where downloads go until the worker says where.
 func (h handler) DownloadDir() string { return h.s.files.downloadDir() }
 
-// Takeover says whether a person has the session.
+// Takeover tells whether a person has the session.
 func (h handler) Takeover() *cdpproxy.Takeover { return &h.s.people.taken }
 
-// Denied is told of a command that the worker may not send.
+// Denied is called for a command that the worker may not send.
 func (h handler) Denied(method string, why *methods.Refusal) { h.s.limits.Denied(method, why) }

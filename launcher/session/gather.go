@@ -13,27 +13,26 @@ import (
 // gatherTime is the least time between two events about the same thing.
 const gatherTime = time.Minute
 
-// maxAskers is how many askers of a profile have events of their own at a time. Those of
-// all others are gathered together, so that made-up names make no more events.
+// maxAskers is how many askers of a profile have their own events at a time. Those of all
+// others are gathered together, so that made-up names do not make more events.
 const maxAskers = 32
 
-// about is what events are gathered by.
+// about is the key by which events are gathered.
 type about struct {
 	event, profile string
-	subject        string // whose profile, or whose session it is
+	subject        string // the id of the profile or of the session
 	asker          string // "" stands for all that are too many
 }
 
-// gathered is what is known of one thing.
+// gathered is what is known of the events with one key.
 type gathered struct {
 	told time.Time // when the last event about it was published
 	more uint64    // how many came since
 	last lease.Event
 }
 
-// gathering decides which events are published, and when: the first at once, and what
-// comes after it in one event a minute, with their count. It is a pure rule; the caller
-// says what time it is.
+// gathering decides which events are published, and when: the first at once, and later ones as
+// one event a minute, with their count. It is a pure rule; the caller passes the time.
 type gathering struct {
 	things map[about]*gathered
 	askers map[about]int // how many a profile has, by its about without an asker
@@ -43,7 +42,7 @@ func newGathering() *gathering {
 	return &gathering{things: map[about]*gathered{}, askers: map[about]int{}}
 }
 
-// add takes an event in. It tells whether the event is to be published now.
+// add takes in an event. It tells whether the event is to be published now.
 func (g *gathering) add(what about, e lease.Event, now time.Time) bool {
 	all := what
 	all.asker = ""
@@ -63,9 +62,9 @@ func (g *gathering) add(what about, e lease.Event, now time.Time) bool {
 	return false
 }
 
-// due returns the events that are to be published now, each with the count of what it
-// stands for, and forgets what was quiet for a minute. next is when to ask again; zero:
-// not before something was added. With all, what is not due is returned, too.
+// due returns the events that are to be published now, each with the count of those that it
+// stands for, and forgets what was quiet for a minute. next is when to call again; zero if not
+// before something was added. With all, events that are not due are returned, too.
 func (g *gathering) due(now time.Time, all bool) (events []lease.Event, next time.Time) {
 	for what, thing := range g.things {
 		at := thing.told.Add(gatherTime)
@@ -102,7 +101,8 @@ func (g *gathering) forget(what about) {
 	}
 }
 
-// gatherer publishes events through a gathering. Run does so as time passes.
+// gatherer publishes events through a gathering. Its method run publishes those that become
+// due.
 type gatherer struct {
 	publish func(context.Context, lease.Event)
 	wake    chan struct{}
@@ -115,7 +115,7 @@ func newGatherer(publish func(context.Context, lease.Event)) *gatherer {
 	return &gatherer{publish: publish, wake: make(chan struct{}, 1), rules: newGathering()}
 }
 
-// add publishes an event, or keeps it for the next one. It tells which.
+// add publishes an event, or keeps it for the next one. It tells which of the two.
 func (g *gatherer) add(ctx context.Context, what about, e lease.Event) (published bool) {
 	g.mu.Lock()
 	now := g.rules.add(what, e, time.Now())
@@ -130,7 +130,7 @@ func (g *gatherer) add(ctx context.Context, what about, e lease.Event) (publishe
 	return now
 }
 
-// run publishes what was gathered until ctx ends, and then what is left.
+// run publishes gathered events until ctx ends, and then those that are left.
 func (g *gatherer) run(ctx context.Context) {
 	for {
 		next := g.flush(ctx, false)

@@ -6,9 +6,9 @@ import (
 	"leasehold/launcher/sessionfile"
 )
 
-// kept is a session's file: what the next launcher knows of the session, and whoever asks when
-// it is over. It has the session's capability, too, of which the file has only the hash. Its
-// mutex is the last one: nothing else is locked under it.
+// kept is a session's file: what the next launcher, and callers after the session's end, can
+// know of the session. It also has the session's capability, of which the file has only the
+// hash. Its mutex is the last one: nothing else is locked under it.
 type kept struct {
 	dir       sessionfile.Dir
 	ephemeral bool // no other launcher goes on with it, and nothing is on disk
@@ -57,14 +57,14 @@ func (k *kept) save() error {
 	return k.dir.Save(f)
 }
 
-// shown is the capability, as far as it is known.
+// shown is the capability, if it is known.
 func (k *kept) shown() string {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	return k.capability
 }
 
-// learn keeps the capability that a worker showed, for a session of an earlier launcher: on disk
+// learn keeps the capability that a worker showed for a session of an earlier launcher: on disk
 // there is only its hash.
 func (k *kept) learn(capability string) {
 	k.mu.Lock()

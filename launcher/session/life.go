@@ -5,10 +5,10 @@ import (
 	"time"
 )
 
-// life is how far a session is: the facts that are known of its worker and its browser, and
-// whether its end has begun. Everybody may state facts; run alone decides by them. Its mutex
-// comes after all others of a session: nobody takes another one while holding it, except that
-// of the session's file.
+// life is the state of a session: the facts that are known of its worker and its browser, and
+// whether its end has begun. Any code may state facts; only run decides by them. Its mutex is
+// taken after all others of a session: while it is held, no other one is taken except that of
+// the session's file.
 type life struct {
 	*terms
 	woken chan struct{} // one place: the facts changed
@@ -30,7 +30,7 @@ func (l *life) begin() {
 	l.update(func(f *facts) { f.startedAt, f.seenAt = time.Now(), time.Now() })
 }
 
-// goesOn has the session of an earlier launcher begin with the facts that are left of it.
+// goesOn begins the session of an earlier launcher with the facts that are left of it.
 func (l *life) goesOn(left facts) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -40,7 +40,7 @@ func (l *life) goesOn(left facts) {
 // beat notes a sign of life.
 func (l *life) beat() { l.update(func(f *facts) { f.seenAt = time.Now() }) }
 
-// update states facts, and lets run look at them.
+// update states facts, and has run look at them.
 func (l *life) update(change func(*facts)) {
 	l.mu.Lock()
 	change(&l.facts)
@@ -48,7 +48,7 @@ func (l *life) update(change func(*facts)) {
 	l.wake()
 }
 
-// wake lets run look at the facts.
+// wake has run look at the facts.
 func (l *life) wake() {
 	select {
 	case l.woken <- struct{}{}:
@@ -79,8 +79,9 @@ func (l *life) ruling(now time.Time) ruling {
 // lastSeen is when the worker was last known to live.
 func (l *life) lastSeen(now time.Time) time.Time { return l.policy.lastSeen(l.known(), now) }
 
-// asks states that the worker waits for a person from now on, and returns until when: as long as
-// it wants to, and no longer than its session may live. It is refused once the end has begun.
+// asks states that the worker waits for a person from now on. It returns the end of the wait:
+// as long as the worker wants to wait, but no longer than its session may live. It is refused
+// once the end has begun.
 func (l *life) asks(until time.Time) (_ time.Time, ok bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -101,22 +102,23 @@ func (l *life) isEnding() bool {
 	return l.ending
 }
 
-// isOver tells whether it is too late for what connections say.
+// isOver tells whether statements of connections come too late.
 func (l *life) isOver() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.over
 }
 
-// mayLoseWorker tells whether the end of the last connection may be the loss of the worker: it
-// is not while the session is ending, or where the worker asked for its end.
+// mayLoseWorker tells whether the end of the last connection may be the loss of the worker. It
+// is not while the session is ending, or if the worker asked for its end.
 func (l *life) mayLoseWorker() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return !l.over && !l.ending && !l.facts.closing && l.facts.released == nil
 }
 
-// unlessOver calls do, unless the session is over. It does not become so meanwhile.
+// unlessOver calls do, unless the session is over. The session does not become over while do
+// runs.
 func (l *life) unlessOver(do func()) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

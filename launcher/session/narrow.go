@@ -16,14 +16,15 @@ import (
 	"leasehold/launcher/sessionfile"
 )
 
-// What a session's manifest forbids binds its worker. A later manifest, of a request that
-// joins the session, may forbid more, and nothing less.
+// A session's manifest forbids its worker certain actions. A later manifest, of a request that
+// joins the session, may forbid more, but not less.
 
 // actionRefusedEvent is the name of the journal's entry for a step whose action the
 // manifest does not allow.
 const actionRefusedEvent = "action_not_allowed"
 
-// Limits are what the worker of a session may not do, by what its manifest and its profile say.
+// Limits are what the worker of a session may not do, according to its manifest and its
+// profile.
 type Limits struct {
 	*terms
 	file    *kept // its manifest has the actions that are allowed now
@@ -41,8 +42,8 @@ func (l *Limits) allowed() []string {
 	return l.file.get().Manifest.AllowedActions
 }
 
-// checkAction refuses a step that declares an action which the manifest does not allow,
-// and notes that it was tried.
+// checkAction refuses a step that declares an action which the manifest does not allow, and
+// notes the attempt.
 func (l *Limits) checkAction(st api.Step) error {
 	allowed := l.allowed()
 	if st.Action == "" || len(allowed) == 0 || slices.Contains(allowed, st.Action) {
@@ -58,9 +59,8 @@ func notAllowed(action string, allowed []string) *api.Problem {
 		With("action", checkpoint.Clip(action)).With("allowed_actions", allowed)
 }
 
-// Narrow takes in the manifest of a request that joins the session. Actions that it does
-// not name are refused from now on. A manifest that would allow more is refused, and
-// changes nothing.
+// Narrow takes in the manifest of a request that joins the session. Actions that it does not
+// name are refused from now on. If it would allow more, it is refused, and changes nothing.
 func (l *Limits) Narrow(m api.Manifest) error {
 	if m.WantsReadOnly() && !l.rules().ReadOnly {
 		return api.Invalid("read_only", "session %s is not read-only, and cannot become so: end it first", l.id)
@@ -69,7 +69,7 @@ func (l *Limits) Narrow(m api.Manifest) error {
 		return nil
 	}
 	var now []string
-	more := -1 // the first action that would be one more
+	more := -1 // the first action that was not allowed before
 	l.file.change(func(f *sessionfile.File) {
 		now = f.Manifest.AllowedActions
 		if len(now) > 0 {
@@ -92,7 +92,7 @@ func (l *Limits) Narrow(m api.Manifest) error {
 	return err
 }
 
-// rules are those for the session's pages: by its manifest and by its profile.
+// rules are the rules for the session's pages, from its manifest and its profile.
 func (t *terms) rules() monitor.Rules {
 	if t.ephemeral {
 		return monitor.Rules{ReadOnly: t.manifest.WantsReadOnly() || t.granted.ReadOnly, Token: t.token}
@@ -107,8 +107,8 @@ func (t *terms) rules() monitor.Rules {
 // enforceTimeout bounds how long the browser may take to turn the guard on.
 const enforceTimeout = 10 * time.Second
 
-// enforce has the guard of the session's browser keep to its rules, which comes before any
-// page can send anything for the session.
+// enforce applies the session's rules to the guard of its browser. It has to be called before
+// any page can send anything for the session.
 func (t *terms) enforce(ctx context.Context, b *browser.Browser) error {
 	ctx, cancel := context.WithTimeout(ctx, enforceTimeout)
 	defer cancel()

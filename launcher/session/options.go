@@ -1,6 +1,6 @@
-// Package session is one worker's use of a profile: from the grant of a lease over
-// the connections that it carries to its end, in order or through recovery. A Registry
-// has the sessions of this host, living and over.
+// Package session is one worker's use of a profile: from the grant of a lease, over the
+// connections that it carries, to its end, in order or through recovery. A Registry has the
+// sessions of this host, living and ended.
 package session
 
 import (
@@ -39,8 +39,8 @@ type Options struct {
 	Headless        bool // unless a manifest says otherwise
 	// LeaveOnExit leaves browsers to the next launcher instead of closing them.
 	LeaveOnExit bool
-	// Dedicated serves a session's own port, where manifests ask for one: a free one,
-	// or addr where it is not empty.
+	// Dedicated serves a session's own port, if the manifest asks for one: a free port, or addr
+	// if it is not empty.
 	Dedicated func(sessionID, addr string) (url string, closer func(), err error)
 
 	Store     lease.Store
@@ -60,15 +60,15 @@ type Options struct {
 	Metrics prometheus.Registerer
 }
 
-// Registry has the sessions of one host: the living ones, those of an earlier launcher of
-// which it is not known yet what becomes of them, and those that are over. Its methods
-// may be called concurrently.
+// Registry has the sessions of one host: the living ones, those of an earlier launcher that are
+// not resumed or recovered yet, and those that are over. Its methods may be called
+// concurrently.
 type Registry struct {
 	o         Options
-	ctx       context.Context // of everything that sessions run by themselves
+	ctx       context.Context // of everything that sessions run in the background
 	work      *sync.WaitGroup
 	metrics   metrics
-	picturing chan struct{} // has room for the pictures that are taken at a time
+	picturing chan struct{} // has room for the pictures that may be taken at the same time
 
 	mu       sync.Mutex
 	draining bool
@@ -78,14 +78,15 @@ type Registry struct {
 	pending  map[string]pending          // by id
 }
 
-// pending is a session of an earlier launcher of which it is not known yet what becomes.
+// pending is a session of an earlier launcher of which it is not decided yet whether it is
+// resumed.
 type pending struct {
 	file  sessionfile.File
-	known chan struct{} // closed when it is known
+	known chan struct{} // closed when it is decided
 }
 
-// NewRegistry reads the files of earlier sessions. Goroutines run until ctx ends, counted
-// in work.
+// NewRegistry reads the files of earlier sessions. Its goroutines run until ctx ends, and are
+// counted in work.
 func NewRegistry(ctx context.Context, work *sync.WaitGroup, o Options) (*Registry, error) {
 	h := &Registry{
 		o: o, ctx: ctx, work: work, metrics: newMetrics(o.Metrics), picturing: make(chan struct{}, picturesAtOnce),
@@ -105,7 +106,7 @@ func NewRegistry(ctx context.Context, work *sync.WaitGroup, o Options) (*Registr
 	return h, nil
 }
 
-// Request is what a grant to the manifest's task is made from.
+// Request is the request for a grant to the manifest's task.
 func (h *Registry) Request(m api.Manifest, sessionID string, k *lease.Keeper, floor lease.Token) lease.Request {
 	var byHand *lease.ByHand
 	if m.ByHand != nil {
@@ -123,7 +124,7 @@ type metrics struct {
 	sessions    prometheus.Gauge
 	connections prometheus.Gauge
 	ends        *prometheus.CounterVec // by how
-	pictures    *prometheus.CounterVec // by what became of them
+	pictures    *prometheus.CounterVec // by result
 	denied      *prometheus.CounterVec // by reason
 	handovers   prometheus.Histogram
 	readers     prometheus.Gauge

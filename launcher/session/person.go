@@ -17,15 +17,15 @@ import (
 )
 
 // A person takes a session over while its worker keeps the lease. Until the person hands it
-// back, the worker may look at the pages, and not act on them; what the person does stands
-// in the journal as theirs.
+// back, the worker may look at the pages but not act on them; what the person does is in the
+// journal as theirs.
 
 // People is who has a session by hand, and who looks at it.
 //
-// Three mutexes guard it. Whoever takes the session over or hands it back holds handing, from
-// the beginning to the end, and waits for the disk and the browser under it; mu comes after it,
-// and is held for moments. The mutexes of the session's life, its file and what its worker asks
-// come after both. That of acts is taken alone.
+// Three mutexes guard it. handing is held during a whole take-over or hand-back, also while it
+// waits for the disk and the browser. mu is taken after it, and is held only for moments. The
+// mutexes of the session's life, its file and what its worker asks are taken after both. That
+// of acts is taken alone.
 type People struct {
 	*terms
 	life      *life
@@ -48,8 +48,8 @@ type People struct {
 	views    map[string]int // that are open, by the name of their principal
 }
 
-// served is what People needs of the session itself. It has a fence from its grant on, and a mux
-// as soon as its browser runs.
+// served is what People needs of the session itself. A session has a fence from its grant on,
+// and a mux as soon as its browser runs.
 type served interface {
 	Fence() *lease.Fence
 	Mux() *cdpproxy.Mux
@@ -66,20 +66,20 @@ func newPeople(h *Registry, t *terms, l *life, f *kept, asks *Asks, s served) *P
 // takeover is one person's time with a session, from taking over to handing back.
 type takeover struct {
 	api.Person
-	// fence is the one that the person's commands pass: under the session's own, and shut
-	// when the person has the session no more.
+	// fence is the fence for the person's commands: it is under the session's own, and is shut
+	// when the person no longer has the session.
 	fence *lease.Fence
 	// seenAt is the last sign of the person. leaving says that the session is about to be
-	// handed back in their place. The mutex of People guards both.
+	// handed back for them. The mutex of People guards both.
 	seenAt  time.Time
 	leaving bool
 }
 
 var errHandedBack = errors.New("the person has handed the session back")
 
-// TakeOver gives the session to a person. One that another person has is refused, unless the
-// request names that person. When it returns, nothing more of what the worker did can reach
-// the browser.
+// TakeOver gives the session to a person. If another person has it, that is refused, unless the
+// request names that person. When it returns, nothing that the worker sent can reach the
+// browser any more.
 func (ps *People) TakeOver(p principal.Principal, t api.TakeOver) error {
 	if ps.ephemeral {
 		return notForReaders(ps.id, "a person can do nothing in it that is kept")
@@ -147,7 +147,8 @@ func (ps *People) giveBack(t *takeover, note string) {
 	ps.taken.End()
 }
 
-// leaves ends what a person can do. When it returns, nothing more of it can reach the browser.
+// leaves ends what a person can do. When it returns, nothing that the person sent can reach the
+// browser any more.
 func (ps *People) leaves(t *takeover, note string) {
 	t.fence.Shut(errHandedBack)
 	ps.served.Mux().Barrier()
@@ -155,7 +156,7 @@ func (ps *People) leaves(t *takeover, note string) {
 	ps.served.Note(t.entry(checkpoint.PersonHandedBack, note))
 }
 
-// goesOnWith has the session of an earlier launcher stay with the person who had it.
+// goesOnWith keeps the session of an earlier launcher with the person who had it.
 func (ps *People) goesOnWith(p *api.Person) {
 	if p == nil {
 		return
@@ -184,7 +185,7 @@ func (ps *People) setTakeover(t *takeover) {
 	ps.file.change(func(f *sessionfile.File) { f.Person = who })
 }
 
-// persistPerson writes into the session's file who has taken it over. Where that fails, the
+// persistPerson writes into the session's file who has taken it over. If that fails, the
 // session is as it was.
 func (ps *People) persistPerson(p *api.Person) error {
 	set := func(p *api.Person) (was *api.Person) {
@@ -216,7 +217,7 @@ func (ps *People) person() *api.Person {
 	return ps.personLocked()
 }
 
-// personLocked is person for who holds ps.mu.
+// personLocked is person for callers that hold ps.mu.
 func (ps *People) personLocked() *api.Person {
 	switch {
 	case ps.takeover != nil:
@@ -227,9 +228,9 @@ func (ps *People) personLocked() *api.Person {
 	return nil
 }
 
-// Driving is for what the worker does to pages other than through its connections: it is
-// refused while a person has taken the session over, and otherwise passes the fence, which
-// is shut when a person takes the session over meanwhile. The cause is a *api.Problem then.
+// Driving is for actions of the worker on pages that do not go through its connections. It is
+// refused while a person has taken the session over. Otherwise it returns a fence, which is
+// shut when a person takes the session over meanwhile; its cause is a *api.Problem then.
 func (ps *People) Driving() (*lease.Fence, error) {
 	ps.mu.Lock()
 	defer ps.mu.Unlock()
@@ -259,7 +260,8 @@ func (ps *People) PersonIs(p principal.Principal) error {
 	return err
 }
 
-// inHandsOf is PersonIs, which is a sign of that person, and returns the fence that the person's commands pass.
+// inHandsOf is like PersonIs, but also counts as a sign of that person, and returns the fence
+// for the person's commands.
 func (ps *People) inHandsOf(p principal.Principal) (api.Person, *lease.Fence, error) {
 	if ps.life.isEnding() || ps.served.Fence().Check() != nil {
 		return api.Person{}, nil, api.Refuse(api.CodeSessionEnded, "session %s is ending", ps.id).With("session_id", ps.id)
@@ -302,7 +304,7 @@ func (ps *People) announce(event string, t *takeover, more func(*lease.Event)) {
 	ps.announcer.Person(ps.ctx, e)
 }
 
-// personEvent is an event about the session that is due to a principal.
+// personEvent is an event about the session that a principal caused.
 func (t *terms) personEvent(event, principal string) lease.Event {
 	return lease.Event{
 		Event: event, ProfileID: t.profile, Token: t.token, SessionID: t.id,

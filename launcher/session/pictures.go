@@ -19,13 +19,13 @@ import (
 	"leasehold/launcher/recovery/decision"
 )
 
-// While a session lives its pages are pictured now and then, straight into the
-// evidence store: where the host is lost with its Chrome, that is what another
-// launcher and a person have. A picture is worth less than the worker's time: it is
-// taken beside everything else, and given up where it is slow.
+// While a session lives, its pages are pictured now and then, and the pictures go straight into
+// the evidence store: if the host is lost with its Chrome, they are all that another launcher
+// and a person have. A picture is worth less than the worker's time: it is taken in the
+// background, and given up if it is slow.
 
 const (
-	// pictureSettle is how long what changed may take to show before it is pictured.
+	// pictureSettle is how long a change may take to show before it is pictured.
 	pictureSettle = time.Second
 	// pictureSpacing is the least time between two pictures of a session, however
 	// often its task names checkpoints.
@@ -34,10 +34,10 @@ const (
 	pictureAsk = time.Second
 	// pictureStore bounds how long the store may take for one.
 	pictureStore = 5 * time.Second
-	// picturesAtOnce is how many a launcher takes at a time.
+	// picturesAtOnce is how many pictures a launcher takes at a time.
 	picturesAtOnce = 2
-	// maxUndropped bounds what is remembered of pictures that the store did not
-	// remove: retention finds the others.
+	// maxUndropped bounds how many pictures are remembered that the store did not remove:
+	// retention finds the others.
 	maxUndropped = 16
 	// maxFramedPages bounds how many pages with sensitive frames are remembered.
 	maxFramedPages = 4096
@@ -45,9 +45,9 @@ const (
 
 // demand is what is known of a session's next picture.
 type demand struct {
-	interval time.Duration // of those that no checkpoint asks for; zero: none
+	interval time.Duration // between pictures that no checkpoint asks for; zero: none are taken
 	last     time.Time     // when the last one was begun
-	changed  time.Time     // since when something is different from it; zero: nothing is
+	changed  time.Time     // since when something has changed after it; zero: nothing has
 	asked    bool          // a checkpoint wants one
 	// What the task said last.
 	step, checkpoint string
@@ -56,8 +56,8 @@ type demand struct {
 	frames map[string]bool
 }
 
-// replay takes in the entries that a journal has already, from an earlier launcher too.
-// They are no reason for a picture.
+// replay takes in the entries that a journal already has, also from an earlier launcher. They
+// do not cause a picture.
 func (d *demand) replay(entries []checkpoint.Entry, sensitiveStep func(checkpoint.Entry) bool) {
 	past := demand{frames: map[string]bool{}}
 	for _, e := range entries {
@@ -66,8 +66,7 @@ func (d *demand) replay(entries []checkpoint.Entry, sensitiveStep func(checkpoin
 	d.step, d.checkpoint, d.sensitive, d.frames = past.step, past.checkpoint, past.sensitive, past.frames
 }
 
-// note takes in a new entry, and tells whether that changes when the next picture is
-// taken.
+// note takes in a new entry, and tells whether that changes when the next picture is taken.
 func (d *demand) note(e checkpoint.Entry, sensitiveStep bool) (changed bool) {
 	switch e.Kind {
 	case checkpoint.KindCheckpoint:
@@ -95,7 +94,7 @@ func (d *demand) note(e checkpoint.Entry, sensitiveStep bool) (changed bool) {
 	return true
 }
 
-// due is when the next picture is to be taken, if one is.
+// due is when the next picture is to be taken; ok is false if none is.
 func (d demand) due() (at time.Time, ok bool) {
 	if d.asked {
 		return d.last.Add(pictureSpacing), true
@@ -118,21 +117,21 @@ type pictures struct {
 	add       func(checkpoint.Entry) error // into the journal
 	archive   *evidence.Archive
 	recoverer *recovery.Recoverer
-	taken     *prometheus.CounterVec // by what became of them
-	picturing chan struct{}          // has room for those that a launcher takes at a time
+	taken     *prometheus.CounterVec // by result
+	picturing chan struct{}          // has room for the pictures that a launcher takes at a time
 	ctx       context.Context
 	work      *sync.WaitGroup
 
 	woken chan struct{} // one place: demand changed
 	stop  context.CancelFunc
-	done  chan struct{} // closed when none is taken any more; nil: none ever was
+	done  chan struct{} // closed when no more pictures are taken; nil: none ever was
 
 	mu     sync.Mutex
 	demand demand
 
 	// Used by the goroutine that takes them, and after done at the session's end:
 	kept      []evidence.Picture // in the store, the oldest first
-	undropped []evidence.Picture // in the store, or in part, for no use
+	undropped []evidence.Picture // in the store, completely or in part, but not used
 }
 
 func newPictures(h *Registry, t *terms, b func() *browser.Browser, holding func() tenure, add func(checkpoint.Entry) error) *pictures {
@@ -142,7 +141,7 @@ func newPictures(h *Registry, t *terms, b func() *browser.Browser, holding func(
 	}
 }
 
-// begin takes pictures until end. entries are what the session's journal has already.
+// begin takes pictures until end is called. entries are what the session's journal already has.
 func (p *pictures) begin(entries []checkpoint.Entry) {
 	ctx, stop := context.WithCancel(p.ctx)
 	p.stop, p.done = stop, make(chan struct{})
@@ -156,7 +155,7 @@ func (p *pictures) begin(entries []checkpoint.Entry) {
 	})
 }
 
-// end returns when no picture is taken any more: one that is under way is given up.
+// end returns when no picture is being taken any more: one that is under way is given up.
 func (p *pictures) end() {
 	if p.done != nil {
 		p.stop()
@@ -168,7 +167,7 @@ func (p *pictures) sensitiveStep(e checkpoint.Entry) bool {
 	return decision.SensitiveStep(e, p.task())
 }
 
-// note takes in what may be worth a picture. It does not wait.
+// note takes in an entry that may cause a picture. It does not wait.
 func (p *pictures) note(e checkpoint.Entry) {
 	sensitive := e.Kind == checkpoint.KindStep && p.sensitiveStep(e)
 	p.mu.Lock()
@@ -182,7 +181,7 @@ func (p *pictures) note(e checkpoint.Entry) {
 	}
 }
 
-// doing is what the task said last of itself: its step, and its last checkpoint.
+// doing is what the task last said about itself: its step, and its last checkpoint.
 func (p *pictures) doing() (step, checkpoint string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -270,7 +269,7 @@ func (p *pictures) take(ctx context.Context) {
 	p.drop(ctx, rest...)
 }
 
-// retry has what could not be pictured tried with the next change's picture.
+// retry has the next change's picture include what could not be pictured.
 func (p *pictures) retry(now time.Time) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -282,8 +281,8 @@ func (p *pictures) retry(now time.Time) {
 // isSensitive is why a checkpoint on a sensitive place has no image.
 const isSensitive = "the page or the step is sensitive: it is pictured only when its session is lost"
 
-// shoot asks the page that did something last what it shows, unless that is no
-// picture to have lying about.
+// shoot takes a picture of the page that did something last, unless such a picture should not
+// be stored.
 func (p *pictures) shoot(ctx context.Context, m *monitor.Monitor) (url string, image []byte, missing string) {
 	page, ok := m.Primary()
 	if !ok {
@@ -299,9 +298,9 @@ func (p *pictures) shoot(ctx context.Context, m *monitor.Monitor) (url string, i
 		return page.URL, nil, isSensitive
 	}
 	image, missing = capture.TakePicture(ctx, m.Observer(), page)
-	// The picture may show where the page, or a frame in it, went meanwhile, which the
-	// monitor may not have processed yet. So Chrome itself is asked: what the page's
-	// process said before comes before its answer.
+	// The picture may show where the page, or a frame in it, went meanwhile, which the monitor
+	// may not have processed yet. So Chrome itself is asked: everything that the page's process
+	// reported before comes before its answer.
 	var now struct {
 		TargetInfo struct {
 			URL string `json:"url"`
@@ -324,7 +323,7 @@ func (p *pictures) shoot(ctx context.Context, m *monitor.Monitor) (url string, i
 	return page.URL, image, missing
 }
 
-// drop removes pictures from the store, and those that it did not remove before.
+// drop removes pictures from the store, and also those whose removal failed before.
 func (p *pictures) drop(ctx context.Context, pictures ...evidence.Picture) {
 	all := slices.Concat(p.undropped, pictures)
 	if len(all) == 0 {
@@ -343,8 +342,9 @@ func lastOf(pictures []evidence.Picture) []evidence.Picture {
 	return pictures[max(0, len(pictures)-maxUndropped):]
 }
 
-// forget removes what the session has in the store for no use: everything where it ended
-// in order, since its bundle shows how. It comes after end, and nobody waits for it.
+// forget removes pictures of the session from the store that are not needed: all of them if the
+// session ended in order, since its bundle shows the end. It is called after end, and nobody
+// waits for it.
 func (p *pictures) forget(inOrder bool) {
 	var all []evidence.Picture
 	if inOrder {
@@ -353,7 +353,7 @@ func (p *pictures) forget(inOrder bool) {
 	p.work.Go(func() { p.drop(context.Background(), all...) })
 }
 
-// PicturesIn are the pictures that a journal knows and that are kept.
+// PicturesIn are the pictures that a journal names and that are kept.
 func PicturesIn(entries []checkpoint.Entry) []evidence.Picture {
 	var all []evidence.Picture
 	for _, e := range entries {

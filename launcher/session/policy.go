@@ -7,8 +7,8 @@ import (
 	"leasehold/launcher/browser"
 )
 
-// policy is what a session's manifest and the launcher's settings say about when
-// a session is over.
+// policy is what a session's manifest and the launcher's settings say about when a session is
+// over.
 type policy struct {
 	oneShot     bool
 	byHand      bool          // a person: only the end of the browser or of the time counts
@@ -48,14 +48,14 @@ type facts struct {
 	seenAt      time.Time
 	connections int
 	connected   bool // there was a connection at some time
-	// endedAt is when the last connection ended, dropped that it did so
-	// without a close handshake.
+	// endedAt is when the last connection ended. dropped says that it ended without a close
+	// handshake.
 	endedAt time.Time
 	dropped bool
-	// left says that it was an earlier launcher that dropped it.
+	// left says that an earlier launcher dropped the connection.
 	left bool
 
-	// asksUntil is how long the worker waits for a person at most; zero: it waits for none.
+	// asksUntil is how long the worker waits for a person at most; zero: it does not wait.
 	asksUntil time.Time
 
 	released    *api.Release // the worker asked for the end
@@ -92,13 +92,13 @@ type ruling struct {
 	verdict verdict
 	reason  string
 	outcome string
-	// ifTouched says of an end in order that the session is lost after all if its task
-	// touched anything since its last safe checkpoint.
+	// ifTouched says of an end in order that the session counts as lost nevertheless if its
+	// task touched anything since its last safe checkpoint.
 	ifTouched bool
 }
 
-// rule derives the verdict from the facts, and when to look again if nothing
-// happens before (zero: never).
+// rule derives the verdict from the facts, and when to call it again if nothing happens before
+// (zero: never).
 func (p policy) rule(f facts, now time.Time) (ruling, time.Time) {
 	quiet := f.seenAt.Add(p.silence)
 	if waits := f.asksUntil.Add(p.silence); !f.asksUntil.IsZero() && waits.After(quiet) {

@@ -16,11 +16,11 @@ import (
 )
 
 // An ephemeral session has no lease: it is on a copy of a snapshot of its profile, which is
-// removed with it. It is served as any other, and ends by the same rules, but there is no
-// evidence, no recovery, and nothing of it is written about its profile. No other launcher
-// goes on with it.
+// removed with the session. It is served like any other session, and ends by the same rules.
+// But there is no evidence and no recovery, and nothing about it is written for its profile. No
+// other launcher goes on with it.
 
-// tenure is what a session serves under: a held lease or, if it is ephemeral, nothing.
+// tenure is what allows a session to go on: a held lease or, if it is ephemeral, nothing.
 type tenure interface {
 	Fence() *lease.Fence
 	// Context ends when the session may not go on.
@@ -54,12 +54,12 @@ type Copy struct {
 	Jar sessionfile.Jar
 	// Discard removes the copy, once no process uses it.
 	Discard func() error
-	// SnapshotID and SnapshotToken are those of the snapshot that it is of.
+	// SnapshotID and SnapshotToken are those of the snapshot from which the copy was made.
 	SnapshotID    string
 	SnapshotToken lease.Token
 }
 
-// Reader is what an ephemeral session has, and no other: its copy of the profile.
+// Reader is what only an ephemeral session has: its copy of the profile.
 type Reader struct {
 	*terms
 	of        Copy
@@ -81,7 +81,7 @@ func (h *Registry) NewReader(m api.Manifest, sessionID string, r lease.Record, c
 	slot.Locked(c.Lock)
 	t := newTerms(h, m, r, c.Path)
 	t.ephemeral = true
-	if !t.rules().ReadOnly { // what it might still send is not to wait for its worker
+	if !t.rules().ReadOnly { // requests that it may still send must not wait for its worker
 		t.policy.grace = 0
 	}
 	s := newSession(h, t, slot, capability, c.Jar)
@@ -105,8 +105,8 @@ func (s *Session) OpenReader(ctx context.Context) error {
 	return nil
 }
 
-// UndoReader ends an ephemeral session whose browser did not start, because of cause, and
-// vacates its slot. It returns what the caller is told.
+// UndoReader ends an ephemeral session whose browser did not start because of cause, and
+// vacates its slot. It returns the error for the caller.
 func (s *Session) UndoReader(cause error) error {
 	var p *api.Problem
 	if notStarted := s.notStarted(cause); !errors.As(cause, &p) {
@@ -122,7 +122,7 @@ func (s *Session) UndoReader(cause error) error {
 	return p
 }
 
-// expires is when the session ends, as far as its facts say, if its worker shows no sign of life.
+// expires is when the session ends according to its facts if its worker shows no sign of life.
 func (r *Reader) expires(f facts) time.Time {
 	expires := r.policy.lastSeen(f, time.Now()).Add(r.policy.silence)
 	if end := f.startedAt.Add(r.policy.lockTimeout); r.policy.lockTimeout > 0 && end.Before(expires) {
@@ -131,10 +131,10 @@ func (r *Reader) expires(f facts) time.Time {
 	return expires
 }
 
-// Reader is the session's copy; nil: it is not ephemeral.
+// Reader is the session's copy; nil if it is not ephemeral.
 func (s *Session) Reader() *Reader { return s.reader }
 
-// Writes tells whether the session's pages may send what they want.
+// Writes tells whether the session's pages may send anything.
 func (r *Reader) Writes() bool { return !r.rules().ReadOnly }
 
 // Dismiss ends the session, and says why.
@@ -151,7 +151,7 @@ func (e *ending) discard() {
 	s := e.s
 	s.log.Info().Str("reason", e.reason).Msg("session ends")
 	code, reason := e.readerCode()
-	s.slot.Leave(s) // its browser is nobody else's
+	s.slot.Leave(s) // no other session has its browser
 	e.cutOff(errSessionOver, code, reason)
 	s.Note(checkpoint.Entry{Kind: checkpoint.KindEnd, Text: e.reason})
 	how := "ended: " + e.reason
@@ -175,7 +175,7 @@ func (e *ending) discard() {
 	s.log.Info().Str("how", how).Msg("session over")
 }
 
-// readerCode is what connections of an ephemeral session that are still open are told.
+// readerCode is the code with which open connections of an ephemeral session are closed.
 func (e *ending) readerCode() (int, string) {
 	switch {
 	case e.verdict == leave || e.reason == api.ReasonShutdown:
@@ -187,7 +187,7 @@ func (e *ending) readerCode() (int, string) {
 }
 
 // remove kills the session's browser, if it has one, and removes everything that the session
-// had. What fails is left to the next launcher.
+// had. If something cannot be removed, the next launcher does it.
 func (r *Reader) remove(b *browser.Browser) error {
 	var err error
 	if b != nil {
@@ -200,7 +200,7 @@ func (r *Reader) remove(b *browser.Browser) error {
 	return errors.Join(closed, r.of.Discard(), r.dir.Remove(r.id), r.files.forget())
 }
 
-// notForReaders refuses what has no meaning in an ephemeral session.
+// notForReaders refuses an operation that has no meaning in an ephemeral session.
 func notForReaders(sessionID, why string) error {
 	return api.Refuse(api.CodeEphemeral, "session %s is ephemeral: %s", sessionID, why).With("session_id", sessionID)
 }

@@ -13,8 +13,8 @@ import (
 	"leasehold/lease"
 )
 
-// recording keeps what is seen and said in a session: in its journal, in the lease's
-// record as far as that shows it, and in its pictures. Its add and entries may be called
+// recording keeps what is seen and reported in a session: in its journal, in the lease's record
+// as far as that shows it, and in its pictures. Its methods add and entries may be called
 // concurrently.
 type recording struct {
 	*terms
@@ -23,7 +23,7 @@ type recording struct {
 	file        *kept
 	people      byPersons
 	browser     func() *browser.Browser
-	pictured    func(checkpoint.Entry) // may be worth a picture
+	pictured    func(checkpoint.Entry) // for an entry that may cause a picture
 	report      func(lease.Progress)   // into the lease's record
 	journal     *checkpoint.Journal    // nil before open
 }
@@ -32,7 +32,7 @@ type recording struct {
 type byPersons interface {
 	// person is who has the session by hand; nil: nobody.
 	person() *api.Person
-	// noteActs notes what was gathered of what persons did.
+	// noteActs notes the gathered acts of persons.
 	noteActs()
 }
 
@@ -40,8 +40,8 @@ func newRecording(h *Registry, t *terms, l *life, f *kept, people byPersons, b f
 	return &recording{terms: t, journalPath: h.o.Files.Journal(t.id), life: l, file: f, people: people, browser: b, pictured: pictured, report: report}
 }
 
-// open opens the session's journal, if it is not open. One that an earlier launcher kept
-// goes on.
+// open opens the session's journal, if it is not open. It continues a journal that an earlier
+// launcher kept.
 func (r *recording) open() error {
 	if r.journal != nil {
 		return nil
@@ -79,8 +79,8 @@ func (r *recording) latest(record lease.Record) lease.Record {
 	return recovery.Latest(record, r.journal.Entries())
 }
 
-// add puts an entry into the journal, and what the lease's record shows of it into the
-// next renewal. An entry that could not be written counts as something that nobody saw.
+// add puts an entry into the journal, and the part that the lease's record shows into the next
+// renewal. An entry that could not be written counts as something that was not observed.
 func (r *recording) add(e checkpoint.Entry) error {
 	if e.Kind == checkpoint.KindCheckpoint { // what a person did comes before it
 		r.people.noteActs()

@@ -14,12 +14,12 @@ import (
 // maxEnded is how many sessions that are over are remembered.
 const maxEnded = 2000
 
-// resumeWait bounds how long a request waits until it is known what becomes of a
-// session of an earlier launcher.
+// resumeWait bounds how long a request waits until it is decided whether a session of an
+// earlier launcher is resumed.
 const resumeWait = 20 * time.Second
 
-// Lookup finds a living session, or says how it ended. One of an earlier launcher is
-// waited for until it is known what becomes of it.
+// Lookup finds a living session, or says how it ended. For a session of an earlier launcher it
+// waits until it is decided whether it is resumed.
 func (h *Registry) Lookup(sessionID string) (*Session, error) {
 	if err := h.awaitResume(sessionID); err != nil {
 		return nil, err
@@ -81,9 +81,10 @@ func (h *Registry) ByCapability(capability string) (*Session, error) {
 	return s, err
 }
 
-// Of finds the living session of a profile, worker and task that the principal opened and
-// that has not begun to end; nil: there is none. An empty profile stands for any. Sessions of an earlier launcher are
-// waited for. An ephemeral session is found only where one is asked for, and no other then.
+// Of finds the living session of a profile, worker and task that the principal opened and that
+// has not begun to end; nil if there is none. An empty profile stands for any. It waits for
+// sessions of an earlier launcher. It finds an ephemeral session only if one is asked for, and
+// no other session then.
 func (h *Registry) Of(by principal.Principal, profile, worker, task string, ephemeral bool) *Session {
 	h.mu.Lock()
 	var pending []string
@@ -94,7 +95,7 @@ func (h *Registry) Of(by principal.Principal, profile, worker, task string, ephe
 	}
 	h.mu.Unlock()
 	for _, id := range pending {
-		_ = h.awaitResume(id) // the search tells
+		_ = h.awaitResume(id) // the search below shows the result
 	}
 	for _, s := range h.Living() {
 		if (profile == "" || s.profile == profile) && s.manifest.WorkerID == worker && s.manifest.TaskID == task && s.manifest.Ephemeral == ephemeral && by.Is(s.manifest.Opener.Name) && !s.life.isEnding() {
@@ -104,8 +105,8 @@ func (h *Registry) Of(by principal.Principal, profile, worker, task string, ephe
 	return nil
 }
 
-// OnProfile finds the living session with the lowest token on a profile; nil: there is
-// none. Ephemeral ones are on copies.
+// OnProfile finds the living session with the lowest token on a profile; nil if there is none.
+// Ephemeral sessions do not count, since they are on copies.
 func (h *Registry) OnProfile(profile string) *Session {
 	var first *Session
 	for _, s := range h.Living() {
@@ -116,7 +117,7 @@ func (h *Registry) OnProfile(profile string) *Session {
 	return first
 }
 
-// ByID finds a living session; nil: it is not one.
+// ByID finds a living session; nil if there is none.
 func (h *Registry) ByID(sessionID string) *Session {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -146,7 +147,7 @@ func (h *Registry) Identify(sessionID string) (f sessionfile.File, known bool) {
 	return h.File(sessionID)
 }
 
-// Drain has every session end as the launcher does. It may be called again.
+// Drain ends every session in the way in which the launcher ends. It may be called again.
 func (h *Registry) Drain() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -165,8 +166,7 @@ func (h *Registry) Draining() bool {
 	return h.draining
 }
 
-// Enter counts a session that was granted among the living ones, and serves it until
-// its end.
+// Enter adds a session that was granted to the living ones, and serves it until its end.
 func (h *Registry) Enter(s *Session) {
 	s.slot.Enter(s)
 	h.mu.Lock()
@@ -193,8 +193,8 @@ func (h *Registry) leave(s *Session) {
 	delete(h.living, s.id)
 }
 
-// Remember keeps what is to be known of a session that is over, and forgets the oldest
-// ones where there are too many.
+// Remember keeps what has to be known of a session that is over, and forgets the oldest ones if
+// there are too many.
 func (h *Registry) Remember(f sessionfile.File) error {
 	err := h.o.Files.Save(f)
 	if f.Ended != "" {
@@ -203,7 +203,7 @@ func (h *Registry) Remember(f sessionfile.File) error {
 	return errors.Join(err, h.keep(f))
 }
 
-// keep is Remember for what is known in memory alone.
+// keep is Remember for what is kept only in memory.
 func (h *Registry) keep(f sessionfile.File) (err error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -221,7 +221,7 @@ func (h *Registry) keep(f sessionfile.File) (err error) {
 	slices.SortFunc(oldest, func(a, b sessionfile.File) int { return a.AcquiredAt.Compare(b.AcquiredAt) })
 	for _, e := range oldest[:min(len(oldest), maxEnded/10)] {
 		if running, ok, err := h.o.Root.Running(e.Manifest.ProfileID); err != nil || ok && running.SessionID == e.SessionID {
-			continue // its files are those of a browser that may live
+			continue // its files belong to a browser that may live
 		}
 		delete(h.ended, e.SessionID)
 		delete(h.hashes, e.CapabilityHash)
@@ -239,8 +239,7 @@ func (h *Registry) tidyDumps() error {
 	return h.o.Driver.TidyDumps(ended)
 }
 
-// awaitResume returns when it is known what becomes of a session of an earlier
-// launcher.
+// awaitResume returns when it is decided whether a session of an earlier launcher is resumed.
 func (h *Registry) awaitResume(sessionID string) error {
 	h.mu.Lock()
 	p, waits := h.pending[sessionID]
@@ -261,13 +260,13 @@ func (h *Registry) awaitResume(sessionID string) error {
 	return problem
 }
 
-// Known says that it is known what becomes of a session of an earlier launcher.
+// Known says that it is decided whether a session of an earlier launcher is resumed.
 func (h *Registry) Known(sessionID string) {
 	h.KnownWhere(func(f sessionfile.File) bool { return f.SessionID == sessionID })
 }
 
-// KnownWhere says that it is known what becomes of the sessions of an earlier launcher
-// that match.
+// KnownWhere says that it is decided whether the matching sessions of an earlier launcher are
+// resumed.
 func (h *Registry) KnownWhere(match func(sessionfile.File) bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

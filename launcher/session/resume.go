@@ -15,15 +15,15 @@ import (
 	"leasehold/lease"
 )
 
-// A session of an earlier launcher that was killed, or that left its browsers, goes on
-// in this one: same id, same token, same capability. What is left of its clients in the
-// browser is fenced, and stays as it was until the worker is back.
+// A session of an earlier launcher that was killed, or that left its browsers, goes on in this
+// one: with the same id, token and capability. What its clients left in the browser is fenced,
+// and stays as it was until the worker is back.
 
 // storeTimeout bounds the transition by which a lease is resumed.
 const storeTimeout = 10 * time.Second
 
-// Resumption is what a session of an earlier launcher goes on with. The caller occupies
-// the profile.
+// Resumption is what a session of an earlier launcher goes on with. The caller occupies the
+// profile.
 type Resumption struct {
 	Record  lease.Record // as it was found
 	Path    string
@@ -32,7 +32,7 @@ type Resumption struct {
 	Browser *browser.Browser
 	// StartedFor is the session that the browser was started for.
 	StartedFor string
-	Keeper     *lease.Keeper // of the presence that the lease is to hang on
+	Keeper     *lease.Keeper // of the presence to which the lease will belong
 	Request    lease.Request // by which it is resumed
 	// Continues tells whether the lease has not expired since the earlier launcher ended.
 	Continues func() bool
@@ -51,13 +51,13 @@ func (h *Registry) Resume(t Resumption) (*Session, error) {
 		return nil, err
 	}
 	s := h.New(f.Manifest, t.Record, t.Path, t.Slot, "")
-	f.Unseen = true // while there was no launcher
+	f.Unseen = true // nothing was watched while there was no launcher
 	s.file.change(func(of *sessionfile.File) { *of = f })
 	s.life.goesOn(factsLeft(f, entries, time.Now()))
 	if v := s.life.ruling(time.Now()); v.verdict != stay && v.verdict != interrupted {
 		return nil, fmt.Errorf("it would end at once: %s", v.reason)
 	}
-	// What nobody saw has to be known before anything else can happen.
+	// That something was not watched has to be known before anything else can happen.
 	if err := s.file.save(); err != nil {
 		return nil, err
 	}
@@ -117,7 +117,7 @@ func (t Resumption) handBrowser(s *Session) {
 	t.Browser.Monitor().Attribute(s.token, s.granted.HarmlessRequests)
 	for token, left := range t.Browser.Mux().Inherited() {
 		if token == s.token {
-			// A person's DevTools may not come back: nothing waits for them.
+			// A person's DevTools may not come back, so nothing waits for them.
 			for _, p := range left {
 				p.SetDownloadDir(s.files.downloadDir())
 			}
@@ -127,8 +127,8 @@ func (t Resumption) handBrowser(s *Session) {
 	}
 }
 
-// Resumed ends what other sessions' clients left in the browser, and begins to serve.
-// The earlier launcher paused new pages until it saw them; this one does so now.
+// Resumed ends what other sessions' clients left in the browser, and begins to serve. The
+// earlier launcher paused new pages until it had seen them; from now on this one does.
 func (s *Session) Resumed() {
 	for token, left := range s.browser.Mux().Inherited() {
 		if token != s.token {
@@ -151,8 +151,8 @@ func (s *Session) Resumed() {
 	s.h.Enter(s)
 }
 
-// factsLeft is what is known of a session's worker when its launcher has ended:
-// the launcher ended the connections that were open, not the worker.
+// factsLeft is what is known of a session's worker after its launcher ended: the launcher, and
+// not the worker, ended the connections that were open.
 func factsLeft(f sessionfile.File, entries []checkpoint.Entry, now time.Time) facts {
 	left := facts{startedAt: f.AcquiredAt, seenAt: now}
 	open, last := 0, ""

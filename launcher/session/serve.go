@@ -26,12 +26,11 @@ func (s *Session) run() {
 	e.finish()
 }
 
-// serving looks after a session from its grant to its end. Only the goroutine of run
-// uses it.
+// serving manages a session from its grant to its end. Only the goroutine of run uses it.
 type serving struct {
 	s *Session
-	// bundle is what was captured when the worker's connection was lost; nil: it was
-	// not, or the worker is back.
+	// bundle is what was captured when the worker's connection was lost; nil if it was not
+	// lost, or the worker is back.
 	bundle *evidence.Bundle
 	// away says that the worker of an ephemeral session is lost, and may come back.
 	away bool
@@ -93,8 +92,8 @@ func (v *serving) untilEnd() *ending {
 	}
 }
 
-// workerIsGone fails what the worker's client had paused and captures the evidence, once
-// for each loss.
+// workerIsGone fails the requests that the worker's client had paused, and captures the
+// evidence, once for each loss.
 func (v *serving) workerIsGone(reason string) {
 	if v.bundle != nil || v.away {
 		return
@@ -111,7 +110,7 @@ func (v *serving) workerIsGone(reason string) {
 	v.bundle = s.capture(reason, "")
 }
 
-// workerIsBack goes on with a worker that had been lost, without what was captured then.
+// workerIsBack goes on with a worker that had been lost, and drops what was captured then.
 func (v *serving) workerIsBack() {
 	s, bundle := v.s, v.bundle
 	s.log.Info().Msg("the worker came back")

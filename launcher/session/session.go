@@ -15,24 +15,24 @@ import (
 	"leasehold/lease"
 )
 
-// Session is one worker's use of a profile. Its run is the only place that ends it;
-// everything else states facts. It implements slots.Run.
+// Session is one worker's use of a profile. Only its method run ends it; all other code states
+// facts. It implements slots.Run.
 //
 // It is put together from objects. Each one owns its state and the mutexes that guard it;
-// Session itself has none. Where two are held, they are taken in this order:
+// Session itself has none. If two are held, they are taken in this order:
 //
 //  1. People.handing, or standstill.stopping
 //  2. People.mu, Asks.mu, or clients.mu
 //  3. life.mu
 //  4. kept.mu
 //
-// Of one line, only one is held at a time. The mutex of the Registry comes before all of
-// them. Those of acts, denials, pictures and watchers are held for one step alone: no other
+// Of one line, only one is held at a time. The mutex of the Registry is taken before all of
+// them. Those of acts, denials, pictures and watchers are held for one step only: no other one
 // is taken under them.
 type Session struct {
 	*terms
 	h    *Registry
-	life *life // the facts, and how far the end is
+	life *life // the facts, and how far the end has come
 	file *kept // the session file
 
 	slot    *slots.Slot      // of the profile, which several runs may share
@@ -53,8 +53,8 @@ type Session struct {
 	pictures  *pictures
 	watchers  watchers
 
-	// inherited says that the client sessions are those of an earlier launcher, whose
-	// worker has not come back yet. Once the session serves, only run uses it.
+	// inherited says that the client sessions are those of an earlier launcher, whose worker
+	// has not come back yet. Once the session serves, only run uses it.
 	inherited bool
 }
 
@@ -100,7 +100,7 @@ func (s *Session) Asks() *Asks { return s.asks }
 // Limits are what the session's worker may not do.
 func (s *Session) Limits() *Limits { return s.limits }
 
-// Reports are what the session's worker says of itself and of its task.
+// Reports are what the session's worker reports about itself and its task.
 func (s *Session) Reports() *Reports { return s.reports }
 
 // Fence guards everything that the session's worker writes.
@@ -109,8 +109,7 @@ func (s *Session) Fence() *lease.Fence { return s.holding.Fence() }
 // Browser is the session's browser.
 func (s *Session) Browser() *browser.Browser { return s.browser }
 
-// Monitor watches the pages of the session's browser. It is refused once the session
-// ends.
+// Monitor watches the pages of the session's browser. It is refused once the session ends.
 func (s *Session) Monitor() (*monitor.Monitor, error) {
 	if s.life.isEnding() || s.Fence().Check() != nil {
 		return nil, api.Refuse(api.CodeSessionEnded, "session %s is ending", s.id)
@@ -142,12 +141,12 @@ func (s *Session) Show() api.Session {
 	return shown
 }
 
-// SetResume says what the task is told to go on from.
+// SetResume sets from where the task is told to go on.
 func (s *Session) SetResume(r *api.Resume) {
 	s.file.change(func(f *sessionfile.File) { f.Resume = r })
 }
 
-// Hold begins the renewals of the lease, which hangs on the keeper's presence.
+// Hold begins the renewals of the lease, which depends on the keeper's presence.
 func (s *Session) Hold(k *lease.Keeper) {
 	s.holding = lease.Hold(s.h.ctx, s.granted, s.token, s.h.o.Store, k)
 }
@@ -162,14 +161,14 @@ func (s *Session) Expiring(left time.Duration) {
 	}
 }
 
-// Note puts what the launcher itself saw into the journal. An error is logged.
+// Note puts something that the launcher itself saw into the journal. An error is logged.
 func (s *Session) Note(e checkpoint.Entry) { _ = s.recording.add(e) }
 
 // task is what the manifest and the profile say of the task.
 func (t *terms) task() decision.Task { return recovery.TaskOf(t.manifest, t.granted) }
 
-// Latest brings a record of the session up to what its journal knows, and shows when
-// its worker was last seen.
+// Latest updates a record of the session with what its journal knows and when its worker was
+// last seen.
 func (s *Session) Latest(r lease.Record) lease.Record {
 	r = s.recording.latest(r)
 	r.HeartbeatAt = s.life.lastSeen(time.Now()).UTC()
@@ -182,14 +181,14 @@ func (s *Session) Begin() {
 	s.life.begin()
 }
 
-// EndsInOrder tells whether the session is ending in order, or is about to: its worker
-// closed it or released it. The profile is free in a moment then, unless the end shows that
+// EndsInOrder tells whether the session is ending in order, or is about to, because its worker
+// closed or released it. The profile is free in a moment then, unless the end shows that
 // something was touched.
 func (s *Session) EndsInOrder() bool {
 	var f facts
 	s.clients.snapshot(func() { f = s.life.known() })
 	closing := s.clients.closing()
-	if f.connections > 0 && closing == f.connections { // their end is stated in a moment
+	if f.connections > 0 && closing == f.connections { // their end will be stated in a moment
 		f.connections, f.dropped = 0, false
 	}
 	r, _ := s.policy.rule(f, time.Now())

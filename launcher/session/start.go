@@ -19,22 +19,22 @@ import (
 	"leasehold/lease"
 )
 
-// A session gets its browser in one of three ways, which are the same for a grant but
-// for the two steps of a Start.
+// A session gets its browser in one of three ways. A grant treats them alike, except for the
+// two steps of a Start.
 
 // Start is how a session gets its browser.
 type Start interface {
-	// Prepare comes before the lease is granted. It writes the session's file: whatever
-	// happens next, the next launcher knows what to recover. A session that is not
-	// granted then is forgotten.
+	// Prepare comes before the lease is granted. It writes the session's file, so that the next
+	// launcher knows what to recover, whatever happens next. If the session is not granted
+	// then, it is forgotten.
 	Prepare(ctx context.Context, s *Session) error
-	// Open comes when the lease is granted and renewed. It puts the lease's record with
-	// its token beside the profile, synced, and returns when the browser can serve the
-	// session. The caller checks the fence after it.
+	// Open comes when the lease is granted and renewed. It puts the lease's record with its
+	// token beside the profile, synced, and returns when the browser can serve the session. The
+	// caller checks the fence after it.
 	Open(ctx context.Context, s *Session) error
 }
 
-// UnfitError says that a warm browser is none for the task, or not as it was left.
+// UnfitError says that a warm browser does not fit the task, or is not as it was left.
 type UnfitError struct {
 	Why    string // slots.Warm...
 	Detail string
@@ -54,8 +54,8 @@ func (s *Session) Unmade() {
 	}
 }
 
-// Unanswered keeps a session of which the store did not say whether its lease was
-// granted: whoever sees the record later recovers a session that touched nothing.
+// Unanswered keeps a session if the store did not answer whether its lease was granted: a
+// launcher that sees the record later recovers a session that touched nothing.
 func (s *Session) Unanswered() error {
 	f := s.file.change(func(f *sessionfile.File) { f.Reason = api.ReasonUnanswered })
 	return errors.Join(s.h.Remember(f), s.recording.close())
@@ -81,7 +81,7 @@ func (h *Registry) headless(m api.Manifest) bool {
 	return h.o.Headless
 }
 
-// fitOf is what the manifest's task wants of a browser on the record's profile.
+// fitOf is what the manifest's task requires of a browser on the record's profile.
 func (h *Registry) fitOf(m api.Manifest, r lease.Record, proxy *proxies.Proxy) slots.Fit {
 	return slots.FitOf(m, r, proxy, h.headless(m), h.o.Driver.MemoryLimit(r.BrowserMemory))
 }
@@ -113,8 +113,8 @@ func (Cold) Open(ctx context.Context, s *Session) error {
 	return nil
 }
 
-// startBrowser starts the session's browser in its directory. fit is the tasks that it can be
-// left to; nil: to none.
+// startBrowser starts the session's browser in its directory. fit describes the tasks for which
+// it may be left open; nil if there are none.
 func (s *Session) startBrowser(ctx context.Context, fit *slots.Fit) (err error) {
 	if s.browser, err = s.opening.start(ctx, s, fit); err != nil {
 		return err
@@ -122,8 +122,8 @@ func (s *Session) startBrowser(ctx context.Context, fit *slots.Fit) (err error) 
 	return s.port.open()
 }
 
-// opening is what the ways to get a browser share: it starts one, and gives it what the pages
-// of the session will find in it. It has no state of its own.
+// opening is what all ways to get a browser share: it starts one, and puts into it what the
+// pages of the session need. It has no state of its own.
 type opening struct {
 	*terms
 	slot      *slots.Slot
@@ -156,7 +156,7 @@ func (o *opening) start(ctx context.Context, run slots.Run, fit *slots.Fit) (*br
 	return b, err
 }
 
-// prepare gives a new browser what the session's pages will find, before anything is loaded.
+// prepare sets up a new browser for the session's pages before anything is loaded.
 func (o *opening) prepare(ctx context.Context, b *browser.Browser) error {
 	if err := errors.Join(o.files.takeDownloads(ctx, b), o.enforce(ctx, b)); err != nil {
 		return err
@@ -170,7 +170,7 @@ func (o *opening) prepare(ctx context.Context, b *browser.Browser) error {
 	switch {
 	case err != nil:
 		return err
-	case o.ephemeral: // of its account's state nothing is told
+	case o.ephemeral: // nothing about its account's state is reported
 		b.Monitor().Attribute(o.token, o.granted.HarmlessRequests)
 	default:
 		o.noteState(ctx, b)
@@ -206,12 +206,12 @@ func (j Join) Open(ctx context.Context, s *Session) error {
 	return nil
 }
 
-// quietTimeout bounds how long a warm browser may take to show, before a grant, that it
-// is as it was left.
+// quietTimeout bounds how long a warm browser may take to show, before a grant, that it is as
+// it was left.
 const quietTimeout = 2 * time.Second
 
-// Warm uses the browser that the profile's last session left open. What can be done side
-// by side is: it is what the worker waits for.
+// Warm uses the browser that the profile's last session left open. Steps are done at the same
+// time if possible, because the worker waits for them.
 type Warm struct {
 	record lease.Record // before the grant
 	proxy  *proxies.Proxy
@@ -232,9 +232,9 @@ func NewWarm(record lease.Record, proxy *proxies.Proxy) *Warm {
 	return &Warm{record: record, proxy: proxy, begun: time.Now(), cookies: make(chan cookiesAtGrant, 1)}
 }
 
-// Prepare begins the session's file while the browser shows that it is fit, and what
-// state the account is in: as long as the browser is quiet, that stays so. It returns an
-// *UnfitError where the browser has to be closed.
+// Prepare begins the session's file while the browser shows that it is fit, and which state the
+// account is in; that state stays the same as long as the browser is quiet. It returns an
+// *UnfitError if the browser has to be closed.
 func (w *Warm) Prepare(ctx context.Context, s *Session) error {
 	r := w.record
 	if wanted := s.h.fitOf(s.manifest, r, w.proxy); wanted != *s.slot.Fit() || s.manifest.SessionCookies == api.CookiesDrop ||
@@ -279,14 +279,15 @@ func whyUnfit(err error) string {
 	return slots.WarmDisturbed
 }
 
-// Open takes the warm browser for the session. Nobody is served before all of it is on disk.
+// Open takes the warm browser for the session. The session is not served before all of it is on
+// disk.
 func (w *Warm) Open(ctx context.Context, s *Session) error {
 	s.slot.Starting(s)
 	var err error
 	if what := s.slot.HandOver(); what != "" {
 		err = fmt.Errorf("something happened in the warm browser during the grant (%s): ask again, for another browser", what)
 	}
-	// Before the floor: it tells the next launcher that this was done.
+	// This comes before the floor, which tells the next launcher that it was done.
 	err = errors.Join(err, s.h.o.Jar.Drop(s.profile), s.enforce(ctx, s.browser))
 	var synced, taken error
 	var rest sync.WaitGroup
@@ -309,7 +310,7 @@ func (w *Warm) Open(ctx context.Context, s *Session) error {
 	return nil
 }
 
-// dedicatedPort is the port of a session's own, if it asked for one.
+// dedicatedPort is a port for this session alone, if it asked for one.
 type dedicatedPort struct {
 	*terms
 	life  *life
@@ -345,8 +346,8 @@ func (p *dedicatedPort) open() error {
 	return p.file.save()
 }
 
-// noteState keeps digests of the account's state at the grant, for the bundle. From now
-// on what is seen in the browser is filed under this session.
+// noteState keeps digests of the account's state at the grant, for the bundle. From now on
+// events in the browser are recorded for this session.
 func (o *opening) noteState(ctx context.Context, b *browser.Browser) {
 	asking, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()

@@ -9,7 +9,7 @@ import (
 )
 
 // A session whose worker is lost makes its browser stand still, unless other runs of the
-// profile are still at work in it.
+// profile still work in it.
 
 // standstill is what makes a session's browser stand still, and lets it go on.
 type standstill struct {
@@ -19,8 +19,8 @@ type standstill struct {
 	browser func() *browser.Browser
 	shared  func() bool // with other runs of the profile
 
-	// stopping is held while it is found out that a connection was the last one, and its
-	// browser is made to stand still. It comes before the mutexes of clients and life.
+	// stopping is held while it is determined whether a connection was the last one, and while
+	// its browser is made to stand still. It is taken before the mutexes of clients and life.
 	stopping sync.Mutex
 	losing   atomic.Int32 // connections that ended, and whose end is not stated yet
 }
@@ -29,7 +29,7 @@ func newStandstill(t *terms, l *life, c *clients, b func() *browser.Browser, sha
 	return &standstill{terms: t, life: l, clients: c, browser: b, shared: shared}
 }
 
-// begin stops what the session's pages would send.
+// begin stops the requests that the session's pages would send.
 func (st *standstill) begin() {
 	if b := st.browser(); !st.ephemeral && b.Driven() && !st.policy.byHand && !st.shared() {
 		b.StandStill(st.log)
@@ -43,10 +43,10 @@ func (st *standstill) end() {
 	}
 }
 
-// mayBeLost makes the browser stand still at once if a connection that ended without a
-// close handshake was the session's last one: run may be busy, and a page needs no time to
-// send something. The caller states the end of the connection, and then calls the function
-// that is returned: run decides whether the worker is lost.
+// mayBeLost makes the browser stand still at once if a connection that ended without a close
+// handshake was the session's last one: run may be busy, and a page can send something at any
+// moment. The caller states the end of the connection, and then calls the returned function:
+// run decides whether the worker is lost.
 func (st *standstill) mayBeLost() (stated func()) {
 	st.stopping.Lock() // an end in order that begins now lets the browser go on after this
 	defer st.stopping.Unlock()
@@ -70,7 +70,7 @@ func (st *standstill) losingOne() bool {
 	return true
 }
 
-// isBack lets a browser go on that stood still for a moment: a connection ended, and the
+// isBack lets a browser go on that stood still for a moment, because a connection ended and the
 // worker has another one.
 func (st *standstill) isBack() {
 	if b := st.browser(); st.losing.Load() == 0 && b.Driven() && b.Still() {

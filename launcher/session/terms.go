@@ -7,8 +7,8 @@ import (
 	"leasehold/lease"
 )
 
-// terms are what a session is about: whose it is, on which profile, under which token, and by
-// which rules it ends. All objects of a session share them. They do not change once it serves.
+// terms are the fixed data of a session: its owner, profile and token, and the rules by which
+// it ends. All objects of a session share them. They do not change once it serves.
 type terms struct {
 	id        string
 	profile   string

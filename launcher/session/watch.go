@@ -9,8 +9,7 @@ import (
 	"leasehold/launcher/api"
 )
 
-// What somebody who watches a session needs of it. Nothing of it costs anything while
-// nobody watches.
+// This file has what viewers of a session need of it. It costs nothing while nobody watches.
 
 // watchers are those who use the browser of a session beside its worker, and who leave it
 // before the session's end touches it.
@@ -21,10 +20,10 @@ type watchers struct {
 	over  bool // the end has begun
 }
 
-// Attend lets a watcher use the session's browser until it calls leave, or the session
-// begins to end: then stop is called, once, and the end waits for it. It is called by the
-// goroutine that ends the session, before anything is captured or closed. A session that
-// ends already is refused.
+// Attend lets a watcher use the session's browser until it calls leave, or the session begins
+// to end. Then stop is called, once, and the end waits for it. The goroutine that ends the
+// session calls stop before anything is captured or closed. Attend is refused if the session is
+// already ending.
 func (s *Session) Attend(stop func()) (leave func(), err error) {
 	if leave = s.watchers.add(stop); leave == nil {
 		return nil, api.Refuse(api.CodeSessionEnded, "session %s is ending", s.id).With("session_id", s.id)
@@ -52,7 +51,7 @@ func (w *watchers) add(stop func()) (leave func()) {
 	}
 }
 
-// end has all watchers leave, each at the same time as the others.
+// end has all watchers leave, at the same time.
 func (w *watchers) end() {
 	w.mu.Lock()
 	w.over = true
@@ -75,14 +74,14 @@ func (s *Session) Mux() *cdpproxy.Mux { return s.browser.Mux() }
 // Readable returns nil for a file that pages of the session may read.
 func (s *Session) Readable(path string) error { return s.files.readable(path) }
 
-// Doing is what the task said last of itself: its step, and its last checkpoint.
+// Doing is what the task last said about itself: its step, and its last checkpoint.
 func (s *Session) Doing() (step, checkpoint string) {
 	return s.pictures.doing()
 }
 
-// FollowCommands returns a function that returns the commands which the session's worker
-// sent since it was called before, and first since FollowCommands was called; oldest first.
-// One goroutine may call it.
+// FollowCommands returns a function that returns the commands which the session's worker sent
+// since its last call, or at first since FollowCommands was called; oldest first. One goroutine
+// may call it.
 func (s *Session) FollowCommands() func() []cdpproxy.Command {
 	seen := map[*cdpproxy.Conn]int{}
 	for _, c := range s.clients.connected() {

@@ -9,9 +9,8 @@ import (
 	"leasehold/lease"
 )
 
-// ForWrite finds the session for a write that carries a token. A write with another
-// token than the session's, or to a session whose profile has moved on, is refused and
-// reported.
+// ForWrite finds the session for a write that carries a token. It refuses and reports a write
+// with another token than the session's, and one to a session whose profile has moved on.
 func (h *Registry) ForWrite(ctx context.Context, sessionID string, token lease.Token, write string) (*Session, error) {
 	s, err := h.Lookup(sessionID)
 	if err != nil {
@@ -40,8 +39,8 @@ func (s *Session) writable(ctx context.Context, token lease.Token, write string)
 	return s.h.lateOrEnded(ctx, s.id, s.token, write, ending)
 }
 
-// lateOrEnded tells a write to a session that is over what happened: its token is stale
-// where the profile has a higher one, else the session just ended.
+// lateOrEnded tells a write to a session that is over what happened: its token is stale if the
+// profile has a higher one; otherwise the session just ended.
 func (h *Registry) lateOrEnded(ctx context.Context, sessionID string, token lease.Token, write string, ended error) error {
 	f, known := h.Identify(sessionID)
 	if !known || f.Manifest.Ephemeral {
@@ -54,8 +53,8 @@ func (h *Registry) lateOrEnded(ctx context.Context, sessionID string, token leas
 	return ended
 }
 
-// Reports are what the worker of a session says of itself and of its task. The caller has made
-// sure that the session is writable. Each report is a sign of life.
+// Reports are what the worker of a session reports about itself and its task. The caller has
+// made sure that the session is writable. Each report is a sign of life.
 type Reports struct {
 	*terms
 	life    *life
@@ -70,7 +69,7 @@ func newReports(h *Registry, t *terms, l *life, limits *Limits, people *People, 
 	return &Reports{terms: t, life: l, limits: limits, people: people, browser: b, add: add, ctx: h.ctx}
 }
 
-// Heartbeat says that the worker lives.
+// Heartbeat reports that the worker lives.
 func (r *Reports) Heartbeat(h api.Heartbeat) error {
 	r.life.beat()
 	if h.Step == "" {
@@ -100,13 +99,14 @@ func (r *Reports) Checkpoint(c api.Checkpoint) error {
 		return notForReaders(r.id, "no checkpoint of it is kept")
 	}
 	safe := c.Safe == nil || *c.Safe
-	if t := r.people.takenBy(); t != nil && safe { // the worker cannot vouch for what the person is at
+	if t := r.people.takenBy(); t != nil && safe { // the worker cannot vouch for what the person is doing
 		refused := takenOver(r.id, t.Person)
 		refused.Detail += ": no checkpoint is safe until they hand it back; name it then, or with safe set to false"
 		return refused
 	}
 	r.life.beat()
-	// What was sent and answered before is in the journal before the checkpoint, too.
+	// Requests that were sent and answered before are in the journal before the checkpoint,
+	// too.
 	if m := r.browser().Monitor(); m != nil {
 		m.HearAnswers(r.ctx)
 	}

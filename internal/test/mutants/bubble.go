@@ -32,7 +32,7 @@ var ofBubble = slices.Concat(
 		change{"bubble: a session goes on although its end had begun", `case f.Reason != "" || f.Ended != "" || f.Evidence.EvidenceID != "":`, `case false:`},
 	),
 	in("launcher/session/resume.go", bubble,
-		change{"bubble: a session that went on counts as watched throughout", "\tf.Unseen = true // while there was no launcher\n", ""},
+		change{"bubble: a session that went on counts as watched throughout", "\tf.Unseen = true // nothing was watched while there was no launcher\n", ""},
 	),
 	in("launcher/adopt/adopt.go", bubble,
 		change{"bubble: every browser that was left counts as a warm one", `return kept.State == lease.Available && kept.EvidenceID != "" && len(kept.Runs) == 0`, `return kept.ProfileID != "-"`},

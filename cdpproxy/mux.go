@@ -24,7 +24,8 @@
 //	conn_deliver.go  the message is queued (outbox.go), and written to the client's socket
 //
 // What keeps the launcher's own session out of the clients' sight is in hide.go and
-// waiting.go, and what tells them of the end in conn_targets.go.
+// waiting.go, what lets service workers end in ended_workers.go, and what tells clients of
+// the end in conn_targets.go.
 //
 // Bounded are the size of a message from a client (MaxCommand) and the bytes that
 // wait for a client that does not read (MaxQueued): a client over either is cut off.

@@ -8,11 +8,15 @@ import (
 
 // kept is a session's file: what the next launcher, and callers after the session's end, can
 // know of the session. It also has the session's capability, of which the file has only the
-// hash. Its mutex is the last one: nothing else is locked under it.
+// hash. Its mu is the last mutex: nothing else is locked under it.
 type kept struct {
 	dir       sessionfile.Dir
 	ephemeral bool // no other launcher goes on with it, and nothing is on disk
 	life      *life
+
+	// saving is held while the file is written: of two saves at once the later one has to be the
+	// last one on disk. It comes before mu.
+	saving sync.Mutex
 
 	mu         sync.Mutex
 	file       sessionfile.File
@@ -51,6 +55,8 @@ func (k *kept) save() error {
 	if k.ephemeral {
 		return nil
 	}
+	k.saving.Lock()
+	defer k.saving.Unlock()
 	seen := k.life.known().seenAt
 	f := k.get()
 	f.SeenAt = seen.UTC()

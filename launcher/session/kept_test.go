@@ -3,6 +3,7 @@ package session
 import (
 	"errors"
 	"io/fs"
+	"sync"
 	"testing"
 	"time"
 
@@ -48,5 +49,27 @@ func TestAFileSaysWhenTheWorkerWasSeen(t *testing.T) {
 	}
 	if _, err := other.host.o.Files.Read("ses_1"); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("an ephemeral session has a file: %v", err)
+	}
+}
+
+// TestTheLastSaveIsTheLastOnDisk: several who change and save the file at once leave on disk what
+// all of them changed.
+func TestTheLastSaveIsTheLastOnDisk(t *testing.T) {
+	t.Parallel()
+	p := newAlone(t, task("one"))
+	for round := range 50 {
+		var saving sync.WaitGroup
+		for range 4 {
+			saving.Go(func() {
+				p.file.change(func(f *sessionfile.File) { f.Token++ })
+				if err := p.file.save(); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		saving.Wait()
+		if f, err := p.host.o.Files.Read("ses_1"); err != nil || f.Token != p.file.get().Token {
+			t.Fatalf("round %d: %d on disk, want %d (%v)", round, f.Token, p.file.get().Token, err)
+		}
 	}
 }

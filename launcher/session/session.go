@@ -23,8 +23,9 @@ import (
 //
 //  1. People.handing, or standstill.stopping
 //  2. People.mu, Asks.mu, or clients.mu
-//  3. life.mu
-//  4. kept.mu
+//  3. kept.saving
+//  4. life.mu
+//  5. kept.mu
 //
 // Of one line, only one is held at a time. The mutex of the Registry is taken before all of
 // them. Those of acts, denials, pictures and watchers are held for one step only: no other one

@@ -3,6 +3,7 @@ package session
 import (
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"leasehold/launcher/api"
 	"leasehold/launcher/browser"
@@ -50,10 +51,14 @@ func (st *standstill) end() {
 func (st *standstill) mayBeLost() (stated func()) {
 	st.stopping.Lock() // an end in order that begins now lets the browser go on after this
 	defer st.stopping.Unlock()
-	if st.ephemeral || st.policy.onDrop != api.OnDropLost || len(st.clients.connected()) > 1 || !st.losingOne() {
+	if st.ephemeral || st.policy.onDrop != api.OnDropLost || !st.losingOne() {
 		return func() {}
 	}
-	st.begin()
+	// A worker that is killed loses all its connections: those that have ended are still counted
+	// until that is stated.
+	if len(st.clients.connected()) <= int(st.losing.Load()) {
+		st.begin()
+	}
 	return func() {
 		st.losing.Add(-1)
 		st.life.wake()
@@ -71,9 +76,15 @@ func (st *standstill) losingOne() bool {
 }
 
 // isBack lets a browser go on that stood still for a moment, because a connection ended and the
-// worker has another one.
+// worker has another one. It asks the rules again: the last connection may have ended since.
 func (st *standstill) isBack() {
-	if b := st.browser(); st.losing.Load() == 0 && b.Driven() && b.Still() {
+	b := st.browser()
+	if !b.Driven() || !b.Still() {
+		return
+	}
+	st.stopping.Lock()
+	defer st.stopping.Unlock()
+	if st.losing.Load() == 0 && st.life.ruling(time.Now()).verdict == stay {
 		st.end()
 	}
 }

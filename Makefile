@@ -63,19 +63,19 @@ OUTSIDE := ./internal/test/e2e ./internal/test/docs ./internal/test/differ ./int
 # and many without.
 UNRACED := ./internal/test/model ./internal/test/bubble
 
-# What takes longest comes first, so that the others are tested beside it.
+# The slowest packages come first, so that the others are tested at the same time.
 LONGEST := ./launcher/recovery ./lease/natskv ./launcher/session
 
 RACED = $(LONGEST) $$($(GO) list $(PKGS) | grep -vxF "$$($(GO) list $(OUTSIDE) ./internal/test/model)")
 
-# The compiler, the linter and the tests make much garbage and end soon. That they collect it
-# seldom halves the linter's time; the limit bounds what each program may take for that.
+# The compiler, the linter and the tests make much garbage and end soon. Collecting it less often
+# halves the linter's time; the limit bounds the memory that each program may take for that.
 test check outside raced linted unraced vetted quick: export GOGC ?= 400
 test check outside raced linted unraced vetted quick: export GOMEMLIMIT ?= 2GiB
 
-# What is compiled comes first, with all processors: two commands that want the same at the
-# same time would both compile it. What waits for a clock should find a processor when it is
-# time: only two things go on beside each other.
+# Everything is compiled first, with all processors: two commands that need the same package at
+# the same time would both compile it. Tests that wait for a clock need a free processor when the
+# time has come, so only two commands run at the same time.
 BEGAN := $(shell date +%s)
 after  = @echo "$(1) after $$(( $$(date +%s) - $(BEGAN) )) s"
 
@@ -88,7 +88,7 @@ test: deps ## Check and test everything, with the race detector
 	@scripts/say-what-failed.sh $(MAKE) --no-print-directory -j 2 outside-and-checked raced
 	$(call after,tested)
 
-# What only a debugger reads is left out of the programs (-w), which saves half a second each.
+# The programs have no data for debuggers (-w), which saves half a second each.
 GO_TEST = scripts/in-memory.sh $(GO) test -vet=off -ldflags=-w -count=1 -timeout 20m
 
 outside:

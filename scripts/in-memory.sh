@@ -4,8 +4,8 @@
 #
 #   scripts/in-memory.sh go test ./...
 #
-# It needs root, and the memory. /dev/shm is not for this: confined browsers may use it. What
-# has to outlive the command goes to LEASEHOLD_LOGS.
+# It needs root, and enough memory; otherwise the command runs without. It does not use /dev/shm,
+# since confined browsers may use that. Files that have to outlive the command go to LEASEHOLD_LOGS.
 set -u
 
 export LEASEHOLD_LOGS="${TMPDIR:-/tmp}"

@@ -17,8 +17,8 @@ import (
 	"leasehold/launcher/sessionfile"
 )
 
-// Browser is a Chrome that a Driver started or adopted. Its owner ends it with Close,
-// or lets go of it with Detach.
+// Browser is a Chrome that a Driver started or adopted. Its owner ends it with Close, or gives
+// it up with Detach.
 type Browser struct {
 	driver  *Driver
 	process Process
@@ -193,7 +193,7 @@ func (b *Browser) storePages(ctx context.Context, log zerolog.Logger) {
 		err = b.monitor.Tabs().ClosePages(closing)
 		cancel()
 		if err == nil {
-			// One that the next page of its site might use would go on for a while.
+			// A renderer that the next page of its site might use would go on for a while.
 			b.mux.AwaitPictures(ctx, pictureTimeout)
 			err = b.process.KillRenderers(ctx)
 		}

@@ -12,9 +12,9 @@ import (
 	"leasehold/launcher/profiledir"
 )
 
-// Discard kills the browser of a throwaway copy, which is in root under the id. It asks
-// nothing of it: its pages send nothing at their end. It returns when no process uses the
-// copy, or an error.
+// Discard kills the browser of a throwaway copy, which is in root under the id. It does not ask
+// the browser to end, so its pages send nothing at their end. It returns when no process uses
+// the copy, or an error.
 func (b *Browser) Discard(root *profiledir.Root, id string, log zerolog.Logger) error {
 	ctx, cancel := context.WithTimeout(context.Background(), closeTimeout)
 	defer cancel()

@@ -33,10 +33,10 @@ const (
 	// least excessFor, are above its limit.
 	excessFor      = 5 * time.Second
 	excessReadings = 4
-	// restFactor limits the cost of memory readings: after a reading of all processes
-	// the next one waits restFactor times the processor time that the reading took. So
-	// readings use at most two percent of a processor. The time that passed would not
-	// do: where the host has too much to do, that is when memory has to be watched.
+	// restFactor limits the cost of memory readings: after a reading of all processes the next
+	// one waits restFactor times the processor time that the reading took. So readings use at
+	// most two percent of a processor. The wall time of a reading would not do: on an
+	// overloaded host it is long, and that is when memory has to be watched.
 	restFactor = 50
 )
 

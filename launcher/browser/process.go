@@ -10,8 +10,8 @@ import (
 	"leasehold/launcher/chrome"
 )
 
-// Processes starts and finds the processes of browsers. Package chrome does; a test plays
-// them where no real process can be.
+// Processes starts and finds the processes of browsers. Package chrome implements it; tests
+// simulate it where no real process can run.
 type Processes interface {
 	// Start is chrome.Start.
 	Start(ctx context.Context, o chrome.Options) (Process, error)
@@ -54,7 +54,7 @@ type Process interface {
 	Detach() error
 }
 
-// NetworkService is the process of a browser that everything it sends goes through. Its
+// NetworkService is the process of a browser through which everything goes that it sends. Its
 // methods are those of chrome.NetworkService.
 type NetworkService interface {
 	PID() int

@@ -20,13 +20,13 @@ import (
 	"leasehold/launcher/sessionfile"
 )
 
-// A browser stands still from the loss of its worker on: its network service is stopped by
-// a signal, so nothing leaves it, whatever its pages do. If the worker comes back the
-// network service goes on, with all that its pages wanted to send. If not, the pages are
-// ended first, by killing the processes in which they run: then no page can send anything,
-// not even while it is closed. Where something still waits in the network service, that is
-// killed as well, and Chrome starts another, into which the cookies are put back. So what
-// waited is never sent. Where nothing waits it goes on, and nothing is lost at all.
+// From the loss of its worker on, a browser stands still: its network service is stopped by a
+// signal, so nothing leaves it, whatever its pages do. If the worker comes back the network
+// service goes on, with everything that its pages wanted to send. If not, the pages are ended
+// first, by killing the processes in which they run: then no page can send anything, not even
+// while it is closed. If something still waits in the network service, that is killed as well,
+// and Chrome starts another one, into which the cookies are put back. So what waited is never
+// sent. If nothing waits the network service goes on, and nothing is lost.
 
 // Bounds of the steps.
 const (
@@ -42,8 +42,8 @@ const (
 	stopTimeout = 2 * time.Second
 	// replaceTimeout is how long Chrome may take to start another network service.
 	replaceTimeout = 5 * time.Second
-	// pictureTimeout is how long a page may take to draw a picture that it was asked for:
-	// what was not drawn then is that of a page which does not answer.
+	// pictureTimeout is how long a page may take to draw a requested picture. A page that takes
+	// longer does not answer.
 	pictureTimeout = 1500 * time.Millisecond
 	// askAgain is how long a question to a network service that just ended may take
 	// before it is asked anew: Chrome may have lost it.
@@ -75,9 +75,9 @@ type stillness struct {
 	cured   int    // cookies that were put back
 }
 
-// StandStill stops everything that the browser would send, and returns when nothing leaves
-// it any more. A browser that stands still already goes on doing so. What cannot be done is
-// logged, and is a fact of the inspection (see StillFacts).
+// StandStill stops everything that the browser would send, and returns when nothing leaves it
+// any more. A browser that already stands still goes on doing so. A step that fails is logged,
+// and is a fact of the inspection (see StillFacts).
 func (b *Browser) StandStill(log zerolog.Logger) {
 	s := &b.still
 	s.mu.Lock()
@@ -168,7 +168,8 @@ type cookiesRead struct {
 }
 
 // readCookies reads the cookies, and returns a channel that gets them, or an error after
-// atMost. What pages set has to arrive within the time within, or is said to be missing.
+// atMost. A cookie that a page set has to arrive within the time within; otherwise it is
+// reported as missing.
 func (b *Browser) readCookies(within, atMost time.Duration) <-chan cookiesRead {
 	done := make(chan cookiesRead, 1)
 	b.driver.work.Go(func() {
@@ -186,8 +187,8 @@ func (b *Browser) readCookies(within, atMost time.Duration) <-chan cookiesRead {
 	return done
 }
 
-// readArrived reads the cookies again once the network service has done all that the pages
-// sent it, which are stopped. Where it does not come to rest, r stays as it is.
+// readArrived reads the cookies again once the network service has done everything that the
+// pages, which are stopped, had sent it. If it does not come to rest, r stays as it is.
 func (b *Browser) readArrived(n NetworkService, r *cookiesRead) {
 	ctx, cancel := context.WithTimeout(context.Background(), arriveTimeout)
 	defer cancel()
@@ -242,9 +243,9 @@ func (b *Browser) stopped(n NetworkService) {
 	})
 }
 
-// networkEnded is called when a stopped network service has ended, as one does that the
-// kernel kills for its memory. Chrome starts another at once, which is stopped as well:
-// what it sent before nobody can tell.
+// networkEnded is called when a stopped network service has ended, for instance because the
+// kernel killed it for its memory. Chrome starts another one at once, which is stopped as well;
+// what that one sent before is not known.
 func (b *Browser) networkEnded(n NetworkService) {
 	s := &b.still
 	s.mu.Lock()
@@ -330,10 +331,10 @@ func (b *Browser) GoOn(log zerolog.Logger) {
 	s.found, s.cookies, s.asked, s.gap = false, sessionfile.StillCookies{}, false, ""
 }
 
-// EndPages ends every page of a browser whose worker was lost, without letting any of them
-// send anything more. What it withheld is reported. From then on everything that the
+// EndPages ends every page of a browser whose worker was lost, without letting any of them send
+// anything more. Requests that were withheld are reported. From then on everything that the
 // browser sends by itself is failed; see monitor.Rules for the page that may be let pass.
-// It does nothing where StandStill was never called, or the pages are ended already.
+// EndPages does nothing if StandStill was never called, or the pages are already ended.
 func (b *Browser) EndPages(ctx context.Context, log zerolog.Logger) error {
 	s := &b.still
 	s.mu.Lock()
@@ -443,8 +444,8 @@ func (b *Browser) forgetNetwork() error {
 	return err
 }
 
-// StillFacts are those of an inspection about a browser that was to stand still: whether it
-// did, and whether its cookies are whole all the same.
+// StillFacts are the facts of an inspection about a browser that was to stand still: whether it
+// did, and whether its cookies are whole nevertheless.
 func (b *Browser) StillFacts() []decision.Fact {
 	s := &b.still
 	s.mu.Lock()

@@ -28,8 +28,8 @@ const (
 	zygoteArgument   = "--type=zygote" // each browser has one
 )
 
-// ErrNoNetworkService says that a browser has no process that all it sends goes through:
-// it is about to start one, or it is no Chrome as we know it.
+// ErrNoNetworkService says that a browser has no process through which everything goes that it
+// sends: it is about to start one, or it is not a Chrome as we know it.
 var ErrNoNetworkService = errors.New("the browser has no network service")
 
 // ErrNoZygote says that a browser does not even have the process from which others are
@@ -132,8 +132,8 @@ func (n *NetworkService) AwaitRest(ctx context.Context) error {
 	return nil
 }
 
-// awaitRest returns when the processes have nothing to do, and no message from one to another is
-// on its way: that would wake up who has to take it.
+// awaitRest returns when the processes have nothing to do, and no message from one to another
+// is on its way: a message would wake up its receiver.
 func awaitRest(ctx context.Context, pids ...int) error {
 	before := time.Duration(-1)
 	for {

@@ -5,14 +5,14 @@ import (
 	"fmt"
 )
 
-// storageArgument is how the process says what it is in which Chrome keeps the local storage
-// of all pages.
+// storageArgument is the argument of the process in which Chrome keeps the local storage of all
+// pages.
 const storageArgument = "--utility-sub-type=storage.mojom.StorageService"
 
-// AwaitStored returns when what the renderers that have ended left in local storage is on the
+// AwaitStored returns when everything that ended renderers left in local storage is on the
 // disk. Chrome writes it when the last page of a site is gone, and otherwise up to five seconds
-// after the page did. It does so in a process of its own, which it ends together with itself,
-// whether that has had its turn or not: on a busy host what was stored last is lost.
+// after the page did. It does so in a separate process, which it ends together with itself,
+// even if that process has not written yet: on a busy host what was stored last is lost.
 func (b *Browser) AwaitStored(ctx context.Context) error {
 	// The zygote hears first that a renderer has ended, then the browser, then the storage.
 	chain := []int{b.identity.PID}

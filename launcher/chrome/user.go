@@ -43,9 +43,9 @@ func (o Options) environment() ([]string, error) {
 	return environmentOf(o.User, o.TempDir)
 }
 
-// environmentOf returns the environment of a browser of the user, whose home directory is
-// made in its temporary directory; if the user is nil, this process's own without what is for
-// the sidecar alone.
+// environmentOf returns the environment of a browser of the user, whose home directory is made
+// in its temporary directory. If the user is nil, it returns this process's own environment
+// without the variables that are only for the sidecar.
 func environmentOf(as *runas.User, temp string) ([]string, error) {
 	if as == nil {
 		return withoutSecrets(os.Environ()), nil
@@ -59,7 +59,7 @@ func environmentOf(as *runas.User, temp string) ([]string, error) {
 // credentials of its evidence store. Every process of the user reads those of a browser.
 var sidecarVariables = []string{"LEASEHOLD_", "AWS_"}
 
-// withoutSecrets is the environment without what is for the sidecar alone.
+// withoutSecrets is the environment without the variables that are only for the sidecar.
 func withoutSecrets(environ []string) []string {
 	return slices.DeleteFunc(environ, func(variable string) bool {
 		return slices.ContainsFunc(sidecarVariables, func(prefix string) bool { return strings.HasPrefix(variable, prefix) })
@@ -111,7 +111,7 @@ func CheckUser(ctx context.Context, binary string, as runas.User, pass ...string
 	return nil
 }
 
-// SandboxOf tells what becomes of the browser's own sandbox, which confines its renderers, for
+// SandboxOf tells whether the browser's own sandbox, which confines its renderers, works for
 // browsers that run as the user; nil: as this process's own.
 func SandboxOf(as *runas.User) string {
 	switch err := userNamespaces(); {

@@ -30,8 +30,8 @@ const (
 	Opening State = "opening"
 	// Serving: runs are using the profile's browser.
 	Serving State = "serving"
-	// Ending: the end of the last run has begun, and nobody joins any more. Who may have
-	// the profile by its record waits until that is over.
+	// Ending: the end of the last run has begun, and nobody can join any more. A caller that
+	// may have the profile by its record waits until that is over.
 	Ending State = "ending"
 	// Warm: the browser waits without a session for the profile's next task.
 	Warm State = "warm"

@@ -12,9 +12,9 @@ var ErrWanted = errors.New("the profile is wanted")
 type vacancy struct{ end context.CancelCauseFunc }
 
 // WhileVacant returns a context that ends, with the cause ErrWanted, as soon as somebody
-// occupies the profile; at once if somebody has. Whoever occupies it does not wait: what is
-// done meanwhile counts only if the context has not ended when it is done. The caller calls
-// done in the end.
+// occupies the profile; at once if somebody already has. Occupying does not wait for the
+// caller: what the caller does counts only if the context has not ended when it is done. The
+// caller calls done in the end.
 func (t *Table) WhileVacant(ctx context.Context, profile string) (_ context.Context, done func()) {
 	ctx, end := context.WithCancelCause(ctx)
 	v := &vacancy{end}

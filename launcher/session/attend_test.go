@@ -64,7 +64,7 @@ func TestWhenAPersonIsLookedAtAgain(t *testing.T) {
 		look := func(what string, want time.Duration) {
 			t.Helper()
 			next := ps.handBackIfGone(time.Now())
-			if want == 0 && !next.IsZero() || want != 0 && next.Sub(time.Now()) != want {
+			if want == 0 && !next.IsZero() || want != 0 && time.Until(next) != want {
 				t.Errorf("%s: after %v, want %v", what, time.Until(next), want)
 			}
 		}

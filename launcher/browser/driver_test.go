@@ -97,13 +97,14 @@ func (h *host) start() *Browser {
 	return b
 }
 
-// endAtLast kills a browser that a failed test did not close.
+// endAtLast kills a browser that a failed test did not close, with its helpers: one that is
+// stopped would not end by itself.
 func (h *host) endAtLast(b *Browser) {
 	h.t.Cleanup(func() {
 		if !h.t.Failed() {
 			return
 		}
-		_ = unix.Kill(b.PID(), unix.SIGKILL)
+		_ = unix.Kill(-b.PID(), unix.SIGKILL)
 	})
 }
 

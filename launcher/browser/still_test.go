@@ -16,6 +16,7 @@ import (
 	"github.com/chromedp/cdproto/target"
 	"golang.org/x/sys/unix"
 
+	"leasehold/cdpproxy"
 	"leasehold/checkpoint"
 	"leasehold/evidence/capture"
 	"leasehold/internal/test/testchrome"
@@ -358,8 +359,18 @@ func TestPagesThatOweAPictureAreEnded(t *testing.T) {
 	b.StandStill(log)
 	left, leave := context.WithCancel(t.Context())
 	leave() // whoever asked does not wait
+	end := time.Now().Add(testchrome.Patience)
 	for _, p := range pages {
-		if err := b.Monitor().Observer().Call(left, p.SessionID, "Page.captureScreenshot", nil, nil); err != nil && !errors.Is(err, context.Canceled) {
+		owe := func() error {
+			return b.Monitor().Observer().Call(left, p.SessionID, "Page.captureScreenshot", nil, nil)
+		}
+		err := owe()
+		var refused *cdpproxy.Error // by a page that has not drawn yet
+		for errors.As(err, &refused) && time.Now().Before(end) {
+			time.Sleep(10 * time.Millisecond)
+			err = owe()
+		}
+		if err != nil && !errors.Is(err, context.Canceled) {
 			t.Fatal(err)
 		}
 	}

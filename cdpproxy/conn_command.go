@@ -86,6 +86,7 @@ func (c *Conn) handleOffloaded(msg []byte, privileged bool) {
 		c.deny(cmd, denied)
 		return
 	}
+	closes := ""
 	switch string(cmd.method) {
 	case "Browser.close":
 		c.reply(cmd, struct{}{}, nil)
@@ -97,15 +98,16 @@ func (c *Conn) handleOffloaded(msg []byte, privileged bool) {
 		c.handler.CloseBrowser()
 		return
 	case "Target.closeTarget", "Page.close":
-		c.handler.ClosingTarget(c.closes(cmd))
+		closes = c.closes(cmd)
+		c.handler.ClosingTarget(closes)
 	}
 	before, after := c.session.downloadCommands(c.target(cmd), named)
 	if before != nil && c.session.mux.send(c.fence, before, nil) != nil {
 		after = nil // the command's own error says why
 	}
 	c.sendOffloaded(cmd, msg)
-	if closed := c.closes(cmd); closed != "" {
-		c.session.mux.leave(closed)
+	if closes != "" {
+		c.session.mux.leave(closes)
 	}
 	if after != nil {
 		_ = c.session.mux.send(c.fence, after, nil) // it fails with the command

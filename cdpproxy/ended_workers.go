@@ -26,6 +26,10 @@ func (m *Mux) leave(target string) {
 // leaveFree leaves those service workers that are to end and to which no client is attached.
 func (m *Mux) leaveFree() {
 	m.mu.Lock()
+	if len(m.leaving) == 0 { // nearly always
+		m.mu.Unlock()
+		return
+	}
 	used := map[string]bool{}
 	for _, target := range m.clientTargets {
 		used[target] = true

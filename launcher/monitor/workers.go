@@ -5,10 +5,10 @@ import (
 	"github.com/chromedp/cdproto/target"
 )
 
-// listenForVersions returns the CDP sessions of pages on which it becomes of use to hear of
-// the versions of service workers, now that a target was attached to: pages of browser contexts
-// that have some. Elsewhere Chrome would read all registrations for nothing. The caller holds
-// ps.mu.
+// listenForVersions takes in that the monitor was attached to a target. It returns the CDP
+// sessions of pages that are to report the versions of service workers from now on: the pages of
+// browser contexts in which a service worker was seen. In other contexts Chrome would read all
+// registrations for nothing. The caller holds ps.mu.
 func (ps *pages) listenForVersions(t *target.Info) (sessions []string) {
 	in := string(t.BrowserContextID)
 	if t.Type == typeServiceWorker {
@@ -26,8 +26,8 @@ func (ps *pages) listenForVersions(t *target.Info) (sessions []string) {
 	return sessions
 }
 
-// leaveRedundant leaves the service workers that their sites have unregistered. They are to do
-// nothing any more, and would not end while they are watched.
+// leaveRedundant leaves the service workers that their sites have unregistered or replaced. They
+// have nothing more to do, and would not end while the monitor is attached to them.
 func (m *Monitor) leaveRedundant(versions []*serviceworker.Version) {
 	for _, v := range versions {
 		if v.Status == serviceworker.VersionStatusRedundant && v.TargetID != "" {

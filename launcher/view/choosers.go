@@ -45,7 +45,7 @@ func (w *watch) intercept(in string, on bool) {
 // called before anything that lets a script open a chooser, such as a click or a key.
 func (h *hand) takeFrameChoosers() {
 	w := h.v.watch
-	ctx, cancel := context.WithTimeout(w.ctx, inputPatience)
+	ctx, cancel := context.WithTimeout(w.ctx, actPatience) // the browser answers, not the page
 	defer cancel()
 	for _, p := range h.mon.ToLookAt() {
 		if p.TargetID != h.page.TargetID {

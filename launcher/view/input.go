@@ -148,10 +148,20 @@ func (h *hand) click() (asks bool, err error) {
 		asks, h.v.asking = h.v.asking, false
 		return asks, nil
 	}
-	ctx, cancel := context.WithTimeout(h.v.watch.ctx, inputPatience)
-	defer cancel()
 	h.takeFrameChoosers()
+	// A page that is only slow must not get a click that nobody could see the effect of. One that
+	// hangs must not hold up what else the person does, such as going to another tab.
+	patience := actPatience
+	if h.v.hangs == h.page.TargetID {
+		patience = inputPatience
+	}
+	ctx, cancel := context.WithTimeout(h.v.watch.ctx, patience)
+	defer cancel()
 	h.v.asking = h.page.Dialog == "" && h.asksFor(ctx, h.at(h.m.X), h.at(h.m.Y))
+	h.v.hangs = ""
+	if ctx.Err() != nil {
+		h.v.hangs = h.page.TargetID
+	}
 	return h.v.asking, nil
 }
 

@@ -185,6 +185,8 @@ func TestByHand(t *testing.T) {
 	v.says(`{"type":"select","index":1}`) // which is disabled
 	v.says(`{"type":"select","index":2}`)
 	answered()
+	// A page that is busy when it is clicked is asked nevertheless.
+	s.worker.Post(page, "Runtime.evaluate", map[string]any{"expression": `for(const until=Date.now()+700;Date.now()<until;);`})
 	click(50, 250)
 	if m := v.message("files", nil); m["multiple"] != false || len(m["names"].([]any)) != 2 {
 		t.Errorf("asked %v", m)

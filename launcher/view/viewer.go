@@ -37,7 +37,8 @@ type viewer struct {
 	woken chan struct{} // has room for one: there may be something to send, or the connection ends
 	// patience bounds how long one message may take to be written.
 	patience time.Duration
-	asking   bool // the last click became a question; only read uses it
+	asking   bool   // the last click became a question; only read uses it
+	hangs    string // the target that did not say what was clicked last; only read uses it
 
 	// Guarded by the watch's mutex:
 	target    string // the page that it asked for; empty: the one that the worker used last

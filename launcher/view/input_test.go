@@ -300,7 +300,7 @@ func TestByHandInFramesOfOtherProcesses(t *testing.T) {
 		other := strings.NewReplacer("127.0.0.1", "localhost", "localhost", "127.0.0.1").Replace(r.Host)
 		switch r.URL.Path {
 		case "/outer":
-			_, _ = io.WriteString(w, `<!doctype html><title>Outer</title><body style="margin:0;height:3000px"><script>did=[];onmessage=e=>did.push(e.data)</script>
+			_, _ = io.WriteString(w, `<!doctype html><title>Outer</title><body style="margin:0;height:3000px"><script>did=[];over=false;onmessage=e=>e.data==="over"?over=true:did.push(e.data)</script>
 				<iframe style="position:absolute;left:50px;top:160px;width:400px;height:300px;border:0;transform:scale(.5);transform-origin:0 0" src="http://`+other+`/middle"></iframe>`)
 		case "/middle":
 			_, _ = io.WriteString(w, `<!doctype html><body style="margin:0"><iframe style="position:absolute;left:10px;top:15px;width:300px;height:200px;border:4px solid" src="http://`+other+`/inner"></iframe>`)
@@ -308,9 +308,10 @@ func TestByHandInFramesOfOtherProcesses(t *testing.T) {
 			_, _ = io.WriteString(w, `<!doctype html><body style="margin:0;height:2000px"><select id=s style="position:absolute;left:30px;top:400px;width:150px"><option>one<option>two</select>
 				<p id=t style="position:absolute;left:30px;top:450px;margin:0">paid with card</p>
 				<button id=up style="position:absolute;left:30px;top:500px;width:150px;height:30px">Upload</button>
-				<script>up.onclick=()=>{const c=document.createElement("input");c.type="file";c.onchange=()=>top.postMessage("file "+c.files[0].name,"*");c.click()};scrollTo(0,350);s.onchange=()=>top.postMessage("chose "+s.value,"*");s.onclick=()=>top.postMessage("click","*");
+				<script>up.onclick=()=>{const c=document.createElement("input");c.type="file";c.onchange=()=>top.postMessage("file "+c.files[0].name,"*");c.click()};s.onchange=()=>top.postMessage("chose "+s.value,"*");s.onclick=()=>top.postMessage("click","*");
 				t.onclick=()=>{const r=document.createRange();r.selectNodeContents(t);getSelection().removeAllRanges();getSelection().addRange(r);top.postMessage("selected","*")};
-				onload=()=>top.postMessage("loaded","*")</script>`)
+				t.onmouseover=()=>top.postMessage("over","*");
+				onload=function scrolled(){scrollTo(0,350);scrollY===350?top.postMessage("loaded","*"):requestAnimationFrame(scrolled)}</script>`)
 		}
 	}))
 	t.Cleanup(site.Close)
@@ -335,9 +336,17 @@ func TestByHandInFramesOfOtherProcesses(t *testing.T) {
 		return false
 	})
 	s.eval(page, `scrollTo(0,60)`)
-	// A place in the inner frame, as one of the picture.
+	// at is a place in the inner frame, as one of the picture.
+	at := func(x, y float64) (float64, float64) { return 50 + (14+x)/2, 100 + (19+y)/2 }
+	// Nobody clicks before the picture shows it, nor does the browser find the frame there.
+	p.until(func() bool {
+		x, y := at(40, 110)
+		v.says(`{"type":"mouse","kind":"move","x":%v,"y":%v}`, x, y)
+		v.says(`{"type":"mouse","kind":"move","x":%v,"y":%v}`, x+1, y)
+		return s.eval(page, `over`) == "true"
+	})
 	click := func(x, y float64) {
-		x, y = 50+(14+x)/2, 100+(19+y)/2
+		x, y = at(x, y)
 		v.says(`{"type":"mouse","kind":"down","x":%v,"y":%v,"button":"left","buttons":1,"clicks":1}`, x, y)
 		v.says(`{"type":"mouse","kind":"up","x":%v,"y":%v,"button":"left","clicks":1}`, x, y)
 	}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -31,6 +32,10 @@ type Limits struct {
 	note    func(checkpoint.Entry)
 	denied  *prometheus.CounterVec // by reason
 	denials denials
+
+	// narrowing is held while a manifest is taken in, also while that waits for the disk: what
+	// fails to be stored must not undo what another request has narrowed.
+	narrowing sync.Mutex
 }
 
 func newLimits(h *Registry, t *terms, f *kept, note func(checkpoint.Entry)) *Limits {
@@ -68,6 +73,8 @@ func (l *Limits) Narrow(m api.Manifest) error {
 	if len(m.AllowedActions) == 0 {
 		return nil
 	}
+	l.narrowing.Lock()
+	defer l.narrowing.Unlock()
 	var now []string
 	more := -1 // the first action that was not allowed before
 	l.file.change(func(f *sessionfile.File) {
@@ -110,9 +117,22 @@ const enforceTimeout = 10 * time.Second
 // enforce applies the session's rules to the guard of its browser. It has to be called before
 // any page can send anything for the session.
 func (t *terms) enforce(ctx context.Context, b *browser.Browser) error {
+	return apply(ctx, b, t.rules())
+}
+
+// enforceToo is enforce for a run that joins others: their services go on getting a token.
+func (t *terms) enforceToo(ctx context.Context, b *browser.Browser) error {
+	rules := t.rules()
+	rules.TokenOrigins = slices.Concat(b.Monitor().Guard().Rules().TokenOrigins, rules.TokenOrigins)
+	slices.Sort(rules.TokenOrigins)
+	rules.TokenOrigins = slices.Compact(rules.TokenOrigins)
+	return apply(ctx, b, rules)
+}
+
+func apply(ctx context.Context, b *browser.Browser, rules monitor.Rules) error {
 	ctx, cancel := context.WithTimeout(ctx, enforceTimeout)
 	defer cancel()
-	if err := b.Monitor().Guard().Enforce(ctx, t.rules()); err != nil {
+	if err := b.Monitor().Guard().Enforce(ctx, rules); err != nil {
 		return fmt.Errorf("what the manifest forbids cannot be enforced: %w", err)
 	}
 	return nil

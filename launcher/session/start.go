@@ -193,7 +193,7 @@ func (Join) Prepare(_ context.Context, s *Session) error {
 func (j Join) Open(ctx context.Context, s *Session) error {
 	err := errors.Join(s.slot.Lock().RaiseFloor(s.granted), s.recording.begin(), s.Fence().Check())
 	if err == nil {
-		err = s.enforce(ctx, s.browser)
+		err = s.enforceToo(ctx, s.browser)
 	}
 	if err == nil {
 		err = s.port.open()

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -311,6 +312,29 @@ func TestRunsOnOneBrowser(t *testing.T) {
 			t.Errorf("%+v, %v; want %s", f, r.bundles(), want)
 		}
 		_ = page
+	}
+}
+
+// TestRunsThatShareServices: a run that joins another one does not take the token from the
+// services that the other one named. They get the newest one.
+func TestRunsThatShareServices(t *testing.T) {
+	t.Parallel()
+	r := newRoom(t, roomOptions{runs: 3})
+	shares := func(origins ...string) func(*api.Manifest) {
+		return func(m *api.Manifest) {
+			m.RequiresExclusiveProfileLock, m.FenceHeaderOrigins = new(false), origins
+		}
+	}
+	const queue, till = "https://queue.example", "https://till.example"
+	one := r.begin(task("one", shares(queue)))
+	for i, tt := range []struct{ names, want []string }{{nil, []string{queue}}, {[]string{till, queue}, []string{queue, till}}} {
+		next, err := r.join(task(fmt.Sprint("joins ", i), shares(tt.names...)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if rules := one.Browser().Monitor().Guard().Rules(); !slices.Equal(rules.TokenOrigins, tt.want) || rules.Token != next.Token() {
+			t.Errorf("after a run that names %v: %+v", tt.names, rules)
+		}
 	}
 }
 

@@ -92,7 +92,7 @@ func getsSite() http.Handler {
 	for _, place := range []string{"/tickets/{id}", "/home/start", "/enter", "/drop", "/view"} {
 		mux.HandleFunc("GET "+place, func(w http.ResponseWriter, _ *http.Request) { page(w, "<h1>text</h1><a href=/list>back</a>") })
 	}
-	mux.HandleFunc("GET /here", func(w http.ResponseWriter, _ *http.Request) { page(w, "<h1>Jesteś na liście</h1><p>Biologia</p>") })
+	mux.HandleFunc("GET /here", func(w http.ResponseWriter, _ *http.Request) { page(w, "<h1>Jesteś na liście</h1><p>Chemia</p>") })
 	to("/take", "/tickets/8", http.StatusFound)
 	to("/heart", "/list", http.StatusSeeOther)
 	to("/{$}", "/list", http.StatusFound)

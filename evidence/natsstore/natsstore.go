@@ -1,8 +1,8 @@
 // Package natsstore keeps evidence in a NATS Object Store.
 //
-// The bucket has one object per part, <profile key>/<evidence id>/<part>, one for the
-// manifest, and a link to the manifest that is named by the evidence id alone. The link
-// is written last: without it readers do not see a bundle.
+// The bucket has one object for each part, <profile key>/<evidence id>/<part>, one for the
+// manifest, and a link to the manifest whose name is the evidence id alone. The link is written
+// last: without it, readers do not see the bundle.
 package natsstore
 
 import (
@@ -27,15 +27,14 @@ import (
 // Bucket is the name of the object store.
 const Bucket = "leasehold_evidence"
 
-// Config says how the bucket is made if there is none. A bucket that exists is used as
-// it is.
+// Config says how the bucket is made if there is none. An existing bucket is used as it is.
 type Config struct {
-	Replicas int // zero is 1
+	Replicas int // zero stands for 1
 }
 
-// Store is an evidence.Store in a bucket. Its methods are safe for concurrent use. Put,
-// Manifest and Part fail where the server leaves one of their requests without an answer
-// for seconds; the others are bounded by their context alone.
+// Store is an evidence.Store in a bucket. Its methods are safe for concurrent use. Put, Manifest
+// and Part fail if the server does not answer one of their requests for some seconds; the other
+// methods are bounded by their context alone.
 type Store struct {
 	js  jetstream.JetStream
 	cfg Config
@@ -43,23 +42,23 @@ type Store struct {
 
 var _ evidence.Store = (*Store)(nil)
 
-// New returns the store. It does not ask the server: the bucket is looked up at every
-// call, and Put makes it if there is none. So the server may be away at the start, and a
-// bucket may be lost, without the caller's doing anything about it.
+// New returns the store. It does not ask the server: every call looks the bucket up, and Put
+// makes it if there is none. So the caller need not do anything if the server is away at the
+// start, or if the bucket is lost.
 func New(js jetstream.JetStream, cfg Config) *Store { return &Store{js: js, cfg: cfg} }
 
-// profileKey is the profile's name in keys, in which dots are separators.
+// profileKey is the profile's name as it stands in keys, where dots are separators.
 func profileKey(profileID string) string { return strings.ReplaceAll(profileID, ".", "=2E") }
 
-// folderName is what the names of a bundle's objects begin with.
+// folderName is the beginning of the names of a bundle's objects.
 func folderName(profileID, evidenceID string) string {
 	return profileKey(profileID) + "/" + evidenceID + "/"
 }
 
-// eachBounded is a context that does not tell its deadline. The library then gives each of
-// the requests a few seconds of its own: an answer that was lost with a connection never
-// comes, and would hold up all that waits behind it until the deadline. It is for single
-// requests only: what makes several by itself keeps its caller's deadline.
+// eachBounded is a context that hides its deadline. The library then gives each request a
+// timeout of a few seconds: an answer that was lost with a connection never comes, and would
+// hold up everything that waits behind it until the deadline. It is for single requests only: a
+// method of the library that makes several requests by itself gets the caller's deadline.
 type eachBounded struct{ context.Context }
 
 // Deadline implements context.Context.
@@ -110,20 +109,19 @@ func (s *Store) Put(ctx context.Context, b *evidence.Sealed) error {
 	return nil
 }
 
-// chunkSize is the one that the object store's other clients use.
+// chunkSize is the chunk size that other clients of the object store use.
 const chunkSize = 128 << 10
 
-// put writes an object as the bucket's Put does (ADR-20), with two differences. Each
-// chunk is acknowledged before the next is sent, since the library's asynchronous
-// publisher can leave a goroutine behind for good (nats.go 1.55). And the name of the
-// chunks follows from the object's name and content, so that a second attempt replaces
-// what the first left half done, and does nothing where the object is complete. A
-// complete object with other content is replaced only with replace; without, put returns
-// ErrConflict.
+// put writes an object as the bucket's Put does (ADR-20), with two differences. Each chunk is
+// acknowledged before the next is sent, since the library's asynchronous publisher can leave a
+// goroutine behind for good (nats.go 1.55). And the name of the chunks follows from the object's
+// name and content, so that a second attempt replaces what the first left incomplete, and does
+// nothing if the object is complete. If there is a complete object with other content, put
+// replaces it only if replace is true; otherwise it returns ErrConflict.
 func (s *Store) put(ctx context.Context, stream jetstream.Stream, name string, content []byte, replace bool) (*jetstream.ObjectInfo, error) {
 	info := describe(name, content)
-	// What is decided below is true for this state of the object. The write is refused
-	// in any other, so that a sealed bundle is never overwritten.
+	// The decisions below hold for this state of the object. The server refuses the write in any
+	// other state, so that a sealed bundle is never overwritten.
 	old, seen, err := metaOf(ctx, stream, name)
 	switch {
 	case err == nil && old.Digest == info.Digest && checkChunks(ctx, stream, old) == nil:
@@ -133,7 +131,7 @@ func (s *Store) put(ctx context.Context, stream jetstream.Stream, name string, c
 	case err != nil && !errors.Is(err, jetstream.ErrObjectNotFound) && !errors.Is(err, jetstream.ErrBadObjectMeta):
 		return nil, err
 	}
-	// Where a first attempt left chunks without metadata, the first chunk is refused.
+	// If an earlier attempt left chunks without metadata, the server refuses the first chunk.
 	err = s.publishChunks(ctx, info, content)
 	if isWrongSequence(err) {
 		if err = stream.Purge(ctx, jetstream.WithPurgeSubject(chunkSubject(info))); err == nil {
@@ -147,7 +145,7 @@ func (s *Store) put(ctx context.Context, stream jetstream.Stream, name string, c
 		return nil, err
 	}
 	if old != nil && old.NUID != info.NUID && isSubjectToken(old.NUID) {
-		// The chunks of what was replaced do no harm if they stay.
+		// The chunks of the replaced object do no harm if they stay.
 		_ = stream.Purge(ctx, jetstream.WithPurgeSubject(chunkSubject(old)))
 	}
 	return info, nil
@@ -165,7 +163,8 @@ func describe(name string, content []byte) *jetstream.ObjectInfo {
 	}
 }
 
-// publishChunks sends an object's chunks. The first is refused where there is one.
+// publishChunks sends an object's chunks. The server refuses the first one if there are chunks
+// already.
 func (s *Store) publishChunks(ctx context.Context, info *jetstream.ObjectInfo, content []byte) error {
 	first := []jetstream.PublishOpt{jetstream.WithExpectLastSequencePerSubject(0)}
 	for chunk := range slices.Chunk(content, chunkSize) {
@@ -177,8 +176,8 @@ func (s *Store) publishChunks(ctx context.Context, info *jetstream.ObjectInfo, c
 	return nil
 }
 
-// publishMeta sends an object's metadata if that still has the sequence that was seen;
-// zero is none.
+// publishMeta sends an object's metadata, if the stored metadata still has the sequence that was
+// seen; zero means that there is none.
 func (s *Store) publishMeta(ctx context.Context, info *jetstream.ObjectInfo, seen uint64) error {
 	meta, err := json.Marshal(info)
 	if err != nil {
@@ -194,20 +193,19 @@ func (s *Store) publishMeta(ctx context.Context, info *jetstream.ObjectInfo, see
 // streamName is the bucket's stream.
 const streamName = "OBJ_" + Bucket
 
-// metaSubject is the subject of an object's metadata, and chunkSubject that of its
-// chunks.
+// metaSubject is the subject of an object's metadata, and chunkSubject that of its chunks.
 func metaSubject(name string) string {
 	return "$O." + Bucket + ".M." + base64.URLEncoding.EncodeToString([]byte(name))
 }
 
 func chunkSubject(info *jetstream.ObjectInfo) string { return "$O." + Bucket + ".C." + info.NUID }
 
-// isSubjectToken tells whether the stored name of an object's chunks names a single
-// subject. Who tampered with the store could have made it a wildcard.
+// isSubjectToken tells whether the stored name of an object's chunks stands for a single
+// subject. Somebody who tampered with the store could have made it a wildcard.
 func isSubjectToken(nuid string) bool { return nuid != "" && !strings.ContainsAny(nuid, ".*> ") }
 
-// bindOrMake looks the bucket up, or makes it in file storage. Another launcher may be
-// making it at the same time.
+// bindOrMake looks the bucket up, and makes it in file storage if there is none. Another
+// launcher may be making it at the same time.
 func (s *Store) bindOrMake(ctx context.Context) (jetstream.ObjectStore, error) {
 	for {
 		bucket, err := s.js.ObjectStore(ctx, Bucket)
@@ -247,7 +245,7 @@ func (s *Store) Part(ctx context.Context, evidenceID, name string) ([]byte, erro
 
 func (s *Store) read(ctx context.Context, evidenceID, name string) ([]byte, error) {
 	if !evidence.SafeName(evidenceID) || !evidence.SafeName(name) {
-		// Names come from outside, and an overlong one would end the connection.
+		// Names come from outside, and a name that is too long would end the connection.
 		return nil, fmt.Errorf("evidence %.140q: %.140q: %w", evidenceID, name, evidence.ErrNotFound)
 	}
 	content, err := s.get(ctx, evidenceID, name)
@@ -257,7 +255,7 @@ func (s *Store) read(ctx context.Context, evidenceID, name string) ([]byte, erro
 	return content, nil
 }
 
-// get reads an object of a bundle, by way of the bundle's link.
+// get reads an object of a bundle, which it finds by the bundle's link.
 func (s *Store) get(ctx context.Context, evidenceID, name string) ([]byte, error) {
 	requests := eachBounded{ctx}
 	stream, err := s.js.Stream(requests, streamName)
@@ -287,7 +285,7 @@ func (s *Store) object(ctx context.Context, stream jetstream.Stream, name string
 	if content, ok := onlyChunk(requests, stream, info); ok {
 		return content, nil
 	}
-	// GetBytes would wait until its time is up for chunks that are gone.
+	// If chunks are gone, GetBytes would wait for them until its time is up.
 	if err := checkChunks(requests, stream, info); err != nil {
 		return nil, err
 	}
@@ -295,17 +293,17 @@ func (s *Store) object(ctx context.Context, stream jetstream.Stream, name string
 	if err != nil {
 		return nil, err
 	}
-	// Where a chunk is lost on the way it waits until its time is up, also when its context
-	// is cancelled meanwhile: a launcher that is stopped waits as long.
+	// If a chunk is lost on the way, GetBytes waits until its time is up, even if its context is
+	// cancelled meanwhile: a launcher that is being stopped waits that long, too.
 	ctx, cancel := context.WithTimeout(ctx, readTimeout)
 	defer cancel()
 	content, err := bucket.GetBytes(ctx, name)
 	return content, translate(err)
 }
 
-// onlyChunk returns the content of an object that has one chunk, as nearly all have. It is
-// asked for alone: GetBytes would make a consumer and remove it again. ok is false where
-// that is not the content, or the server that answered may not have it yet.
+// onlyChunk returns the content of an object that has one chunk, as nearly all have. It requests
+// only that chunk, whereas GetBytes would make a consumer and remove it again. ok is false if
+// the content is not that of a single chunk, or if the server that answered may not have it yet.
 func onlyChunk(ctx context.Context, stream jetstream.Stream, info *jetstream.ObjectInfo) (content []byte, ok bool) {
 	if info.Chunks != 1 || info.Opts != nil && info.Opts.Link != nil || !isSubjectToken(info.NUID) {
 		return nil, false
@@ -319,8 +317,8 @@ func onlyChunk(ctx context.Context, stream jetstream.Stream, info *jetstream.Obj
 	return msg.Data, err == nil && bytes.Equal(want, sum[:])
 }
 
-// freshTime is how long the servers of a cluster may take until one of them answers questions
-// about a stream that was just made.
+// freshTime is how long a cluster may take until one of its servers answers requests about a
+// stream that was just made.
 const freshTime = 2 * time.Second
 
 // lastMessage returns the last message of a subject.
@@ -338,9 +336,9 @@ func lastMessage(ctx context.Context, stream jetstream.Stream, subject string) (
 	}
 }
 
-// metaOf returns an object's metadata, or jetstream's ErrObjectNotFound or
-// ErrBadObjectMeta, and the sequence of what is stored under its name, whatever that is;
-// zero is nothing.
+// metaOf returns an object's metadata, or jetstream's ErrObjectNotFound or ErrBadObjectMeta. It
+// also returns the sequence of whatever is stored under the object's name; zero means that nothing
+// is.
 func metaOf(ctx context.Context, stream jetstream.Stream, name string) (*jetstream.ObjectInfo, uint64, error) {
 	msg, err := lastMessage(ctx, stream, metaSubject(name))
 	if errors.Is(err, jetstream.ErrMsgNotFound) {
@@ -359,17 +357,18 @@ func metaOf(ctx context.Context, stream jetstream.Stream, name string) (*jetstre
 	return &info, msg.Sequence, nil
 }
 
-// readTimeout is how long one object may take to be read.
+// readTimeout is how long reading one object may take.
 const readTimeout = time.Minute
 
-// isWrongSequence tells whether the server refused a write because the object is not as
-// it was seen.
+// isWrongSequence tells whether the server refused a write because the object is not as it was
+// when it was read.
 func isWrongSequence(err error) bool {
 	var api *jetstream.APIError
 	return errors.As(err, &api) && api.ErrorCode == jetstream.JSErrCodeStreamWrongLastSequence
 }
 
-// translate returns evidence's error for what the server says about an object.
+// translate returns an error of package evidence if the server says that an object does not exist
+// or is damaged. Other errors stay as they are.
 func translate(err error) error {
 	switch {
 	case errors.Is(err, jetstream.ErrObjectNotFound):
@@ -380,8 +379,8 @@ func translate(err error) error {
 	return err
 }
 
-// folderOf returns the folderName of the bundle of a link. ok is false for an object that
-// is not a bundle's link.
+// folderOf returns the folderName of the bundle to which a link belongs. ok is false if the
+// object is not the link of a bundle.
 func folderOf(info *jetstream.ObjectInfo) (folder string, ok bool) {
 	if info.Opts == nil || info.Opts.Link == nil {
 		return "", false
@@ -390,7 +389,7 @@ func folderOf(info *jetstream.ObjectInfo) (folder string, ok bool) {
 	return folder, ok && strings.HasSuffix(folder, "/"+info.Name+"/")
 }
 
-// checkChunks returns ErrDamaged where chunks of an object are gone.
+// checkChunks returns ErrDamaged if chunks of an object are gone.
 func checkChunks(ctx context.Context, stream jetstream.Stream, info *jetstream.ObjectInfo) error {
 	state, err := stream.Info(ctx, jetstream.WithSubjectFilter(chunkSubject(info)))
 	if err != nil {
@@ -431,7 +430,7 @@ func (s *Store) list(ctx context.Context, profileID string) ([]evidence.Manifest
 		}
 		raw, err := s.get(ctx, o.Name, evidence.ManifestName)
 		if errors.Is(err, evidence.ErrNotFound) || errors.Is(err, evidence.ErrDamaged) {
-			continue // Verify finds it
+			continue // Verify reports it
 		}
 		if err != nil {
 			return nil, err
@@ -444,8 +443,8 @@ func (s *Store) list(ctx context.Context, profileID string) ([]evidence.Manifest
 	return list, nil
 }
 
-// Delete implements evidence.Store. Nothing is left of the objects: neither their chunks
-// nor the markers that the bucket's own Delete leaves.
+// Delete implements evidence.Store. It leaves nothing of the objects: neither their chunks nor
+// the markers that the bucket's own Delete leaves.
 func (s *Store) Delete(ctx context.Context, m evidence.Manifest) error {
 	if err := s.delete(ctx, m); err != nil {
 		return fmt.Errorf("evidence %.140s: removing it: %w", m.EvidenceID, err)

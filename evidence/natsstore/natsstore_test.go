@@ -28,7 +28,8 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 const patience = 30 * time.Second
 
-// start runs a server with JetStream on a folder, reached in process only.
+// start runs a server with JetStream that stores its data in dir. Only this process can reach
+// it.
 func start(t *testing.T, dir string) *server.Server {
 	t.Helper()
 	s, err := server.NewServer(&server.Options{
@@ -67,7 +68,7 @@ func connect(t *testing.T, s nats.InProcessConnProvider) (*nats.Conn, jetstream.
 	return nc, js
 }
 
-// forgetful is a server whose answers are lost once it is silent.
+// forgetful is a server whose answers are lost while silent is true.
 type forgetful struct {
 	*server.Server
 	silent *atomic.Bool
@@ -92,8 +93,8 @@ func (c forgetfulConn) Read(p []byte) (int, error) {
 	}
 }
 
-// TestALostAnswerIsNotWaitedFor: a recovery waits for its bundle, and what is stored later
-// for what is stored before.
+// TestALostAnswerIsNotWaitedFor: a recovery waits until its bundle is saved, and bundles that are
+// stored later wait for those before them.
 func TestALostAnswerIsNotWaitedFor(t *testing.T) {
 	t.Parallel()
 	silent := &atomic.Bool{}
@@ -127,7 +128,7 @@ func open(t *testing.T) (evidence.Store, storetest.Damage) {
 	return bounded{natsstore.New(js, natsstore.Config{})}, damage(js)
 }
 
-// bounded gives every call a deadline, as callers do.
+// bounded gives every call of Part a deadline, as callers do.
 type bounded struct{ evidence.Store }
 
 func (b bounded) Part(ctx context.Context, evidenceID, name string) ([]byte, error) {
@@ -136,7 +137,7 @@ func (b bounded) Part(ctx context.Context, evidenceID, name string) ([]byte, err
 	return b.Store.Part(ctx, evidenceID, name)
 }
 
-// damage changes objects by way of the bucket's own subjects.
+// damage returns functions that change objects through the subjects of the bucket.
 func damage(js jetstream.JetStream) storetest.Damage {
 	must := func(t *testing.T, err error) {
 		t.Helper()
@@ -151,8 +152,8 @@ func damage(js jetstream.JetStream) storetest.Damage {
 		return b
 	}
 	return storetest.Damage{
-		// The chunks are replaced by some with other content, and the object's
-		// metadata stays as it is.
+		// The chunks are replaced by chunks with other content. The object's metadata stays as
+		// it is.
 		Change: func(t *testing.T, profileID, evidenceID, name string) {
 			b := bucket(t)
 			object := profileID + "/" + evidenceID + "/" + name
@@ -207,7 +208,7 @@ func damage(js jetstream.JetStream) storetest.Damage {
 
 func TestStore(t *testing.T) { storetest.Run(t, open) }
 
-// Others depend on the layout: the names of objects, and file storage.
+// Programs outside this package depend on the layout: the names of the objects, and file storage.
 func TestLayout(t *testing.T) {
 	_, js := connect(t, start(t, t.TempDir()))
 	s := natsstore.New(js, natsstore.Config{})
@@ -267,7 +268,7 @@ func TestLostChunksAreDamage(t *testing.T) {
 			t.Errorf("with %d chunks left: %+v, %v", keep, r, err)
 		}
 	}
-	// Storing it again repairs it.
+	// Storing the bundle again repairs it.
 	if err := s.Put(t.Context(), b); err != nil {
 		t.Fatal(err)
 	}
@@ -276,7 +277,7 @@ func TestLostChunksAreDamage(t *testing.T) {
 	}
 }
 
-// A bundle whose link was never written is not seen by readers, and can be stored again.
+// Readers do not see a bundle whose link was never written, and it can be stored again.
 func TestHalfStoredBundle(t *testing.T) {
 	_, js := connect(t, start(t, t.TempDir()))
 	s := natsstore.New(js, natsstore.Config{})
@@ -306,7 +307,8 @@ func TestHalfStoredBundle(t *testing.T) {
 	}
 }
 
-// Chunks that a first attempt left without their metadata are replaced, not added to.
+// If an earlier attempt left chunks without metadata, they are replaced. The new chunks are not
+// added to them.
 func TestChunksOfAFirstAttemptAreReplaced(t *testing.T) {
 	_, js := connect(t, start(t, t.TempDir()))
 	s := natsstore.New(js, natsstore.Config{})
@@ -337,7 +339,7 @@ func TestChunksOfAFirstAttemptAreReplaced(t *testing.T) {
 	}
 }
 
-// Launchers that start at the same time make one bucket.
+// Launchers that start at the same time make only one bucket.
 func TestBucketIsMadeOnce(t *testing.T) {
 	srv := start(t, t.TempDir())
 	var all sync.WaitGroup
@@ -357,7 +359,7 @@ func TestBucketIsMadeOnce(t *testing.T) {
 	}
 }
 
-// Evidence is readable while NATS is away, and reaches it afterwards.
+// Evidence can be read while NATS is away, and is stored there afterwards.
 func TestArchiveOverAServerThatWasAway(t *testing.T) {
 	dir := t.TempDir()
 	srv := start(t, dir)

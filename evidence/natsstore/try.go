@@ -12,8 +12,8 @@ import (
 	"leasehold/internal/id"
 )
 
-// Try writes something that is part of no bundle, reads it, and removes it. made is false
-// where the object store is not there yet: then nothing was tried.
+// Try writes a message that belongs to no bundle, reads it, and removes it. made is false if the
+// object store does not exist yet: then nothing was tried.
 func Try(ctx context.Context, js jetstream.JetStream) (made bool, err error) {
 	stream, err := js.Stream(ctx, streamName)
 	if errors.Is(err, jetstream.ErrStreamNotFound) {
@@ -32,7 +32,7 @@ func Try(ctx context.Context, js jetstream.JetStream) (made bool, err error) {
 		}
 	}()
 	m, err := stream.GetLastMsgForSubject(ctx, subject)
-	// A server that follows may answer before it has it.
+	// A follower in the cluster may answer before it has the message.
 	for tries := 0; errors.Is(err, jetstream.ErrMsgNotFound) && tries < 20 && ctx.Err() == nil; tries++ {
 		time.Sleep(100 * time.Millisecond)
 		m, err = stream.GetLastMsgForSubject(ctx, subject)

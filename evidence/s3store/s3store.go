@@ -1,11 +1,11 @@
 // Package s3store keeps evidence in a bucket of Amazon S3 or of a server that speaks the
 // same protocol.
 //
-// The bucket has, under the prefix, one object per part and one for the manifest,
-// bundles/<evidence id>/<name>, and an empty object profiles/<profile id>/<evidence id>,
-// by which a profile's bundles are listed. The manifest is written last: without it
-// readers do not see a bundle. Each write is conditional on what was there before, so
-// that no object is overwritten by accident.
+// Below the prefix, a bundle has one object for each part and one for the manifest,
+// bundles/<evidence id>/<name>, and an empty object profiles/<profile id>/<evidence id>, by which
+// the bundles of a profile are listed. The manifest is written last: without it, readers do not
+// see the bundle. Each write is conditional on what was there before, so that no object is
+// overwritten by accident.
 package s3store
 
 import (
@@ -23,8 +23,8 @@ import (
 	"leasehold/internal/s3bucket"
 )
 
-// Config says where the bundles are. Credentials are not in it: Open looks for them where
-// AWS tools do.
+// Config says where the bundles are. It contains no credentials: Open looks for them where AWS
+// tools do.
 type Config = s3bucket.Config
 
 // ParseURL reads s3://bucket/prefix?endpoint=..&region=..&path_style=true. The endpoint
@@ -33,19 +33,19 @@ type Config = s3bucket.Config
 // and the errors do not repeat such a value.
 func ParseURL(raw string) (Config, error) { return s3bucket.ParseURL(raw) }
 
-// Store is an evidence.Store in a bucket. Its methods are safe for concurrent use;
-// each is bounded by its context.
+// Store is an evidence.Store in a bucket. Its methods are safe for concurrent use, and each is
+// bounded by its context.
 type Store struct{ bucket *s3bucket.Bucket }
 
 var _ evidence.Store = (*Store)(nil)
 
-// ErrUnfit says that the bucket cannot be used as it is, and that waiting would not
-// help: the credentials are missing or wrong, there is no such bucket, or the server
-// ignores conditions. The error around it says which.
+// ErrUnfit says that the bucket cannot be used as it is, and that waiting would not help: the
+// credentials are missing or wrong, there is no such bucket, or the server ignores conditions.
+// The error that wraps it says which.
 var ErrUnfit = s3bucket.ErrUnfit
 
-// Open returns the store. It does not ask the server; Check does. The credentials are
-// found where the AWS tools find theirs (s3bucket.Open).
+// Open returns the store. It does not ask the server; Check does. It finds the credentials where
+// the AWS tools find theirs (see s3bucket.Open).
 func Open(cfg Config) (*Store, error) {
 	bucket, err := s3bucket.Open("evidence store", cfg)
 	if err != nil {
@@ -57,18 +57,18 @@ func Open(cfg Config) (*Store, error) {
 // Close closes idle connections.
 func (s *Store) Close() { s.bucket.Close() }
 
-// formatKey is an object that every store has. Check writes it to learn what the
+// formatKey is the key of an object that every store has. Check writes it to find out what the
 // credentials and the server allow.
 const formatKey = "leasehold-evidence.json"
 
-// Check finds out whether bundles can be stored. It returns ErrUnfit for what a person
-// has to change, and another error where the server cannot be reached now.
+// Check finds out whether bundles can be stored. It returns ErrUnfit if a person has to change
+// something, and another error if the server cannot be reached now.
 func (s *Store) Check(ctx context.Context) error { return s.bucket.Check(ctx, formatKey) }
 
-// fileKey is the key of a bundle's manifest or part, below the prefix.
+// fileKey is the key, below the prefix, of a bundle's manifest or part.
 func fileKey(evidenceID, name string) string { return path.Join("bundles", evidenceID, name) }
 
-// listKey is the key by which a bundle is listed, below the prefix.
+// listKey is the key, below the prefix, by which a bundle is listed.
 func listKey(profileID, evidenceID string) string {
 	return path.Join("profiles", profileID, evidenceID)
 }
@@ -111,8 +111,8 @@ func (s *Store) Put(ctx context.Context, b *evidence.Sealed) error {
 	return nil
 }
 
-// put stores a part's content. It writes a new object, or replaces a damaged one; where
-// somebody else changes that at the same time it fails.
+// put stores a part's content. It writes a new object, or replaces a damaged one. It fails if
+// somebody else changes the damaged one at the same time.
 func (s *Store) put(ctx context.Context, key string, content []byte) error {
 	err := s.bucket.Write(ctx, key, content, "")
 	if !s3bucket.IsRefused(err) {
@@ -143,7 +143,7 @@ func (s *Store) Part(ctx context.Context, evidenceID, name string) ([]byte, erro
 	if err != nil {
 		return nil, err
 	}
-	// A part without a manifest is one of a half-stored bundle.
+	// A part without a manifest belongs to a half-stored bundle.
 	err = translate(s.bucket.Stat(ctx, fileKey(evidenceID, evidence.ManifestName)))
 	if err != nil {
 		return nil, fmt.Errorf("evidence %s: %s: %w", evidenceID, name, err)
@@ -173,7 +173,8 @@ func (s *Store) read(ctx context.Context, key string) (content []byte, etag stri
 	return content, etag, translate(err)
 }
 
-// translate returns evidence's error for an object that is not there.
+// translate returns the error of package evidence for an object that does not exist. Other errors
+// stay as they are.
 func translate(err error) error {
 	if errors.Is(err, fs.ErrNotExist) {
 		return evidence.ErrNotFound
@@ -219,8 +220,8 @@ func (s *Store) List(ctx context.Context, profileID string) ([]evidence.Manifest
 	return list, nil
 }
 
-// listed returns the manifest of a bundle for a list; nil where the bundle is not one of
-// the profile's, or cannot be decoded, or is half stored or half removed.
+// listed returns the manifest of a bundle for a list. It returns nil if the bundle is not one of
+// the profile's, if it cannot be decoded, or if it is half stored or half removed.
 func (s *Store) listed(ctx context.Context, evidenceID, profileID string) (*evidence.Manifest, error) {
 	raw, err := s.Manifest(ctx, evidenceID)
 	if errors.Is(err, evidence.ErrNotFound) {
@@ -231,12 +232,12 @@ func (s *Store) listed(ctx context.Context, evidenceID, profileID string) (*evid
 	}
 	m, err := evidence.Decode(evidenceID, raw)
 	if err != nil || profileID != "" && m.ProfileID != profileID {
-		return nil, nil //nolint:nilerr // Verify finds it
+		return nil, nil //nolint:nilerr // Verify reports it
 	}
 	return &m, nil
 }
 
-// ids lists the bundles of a profile; with an empty profile id, those of all profiles.
+// ids returns the ids of a profile's bundles; with an empty profile id, those of all profiles.
 func (s *Store) ids(ctx context.Context, profileID string) ([]string, error) {
 	if profileID != "" && !evidence.SafeName(profileID) {
 		return nil, nil

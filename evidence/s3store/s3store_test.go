@@ -26,7 +26,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 const patience = 60 * time.Second
 
-// credentials makes Open find these credentials, and none of this machine.
+// credentials makes Open find these credentials, and none of this machine's.
 func credentials(t *testing.T, access, secret string) {
 	home := t.TempDir()
 	for name, value := range map[string]string{
@@ -58,7 +58,7 @@ func TestStore(t *testing.T) {
 	n := 0
 	storetest.Run(t, func(t *testing.T) (evidence.Store, storetest.Damage) {
 		n++
-		prefix := "host/" + strings.Repeat("x", n) // an empty store for each
+		prefix := "host/" + strings.Repeat("x", n) // each test gets an empty store
 		root := filepath.Join(server.Root, prefix)
 		path := func(evidenceID, name string) string { return filepath.Join(root, "bundles", evidenceID, name) }
 		must := func(t *testing.T, err error) {
@@ -84,7 +84,7 @@ func TestStore(t *testing.T) {
 	})
 }
 
-// Others depend on the layout.
+// Programs outside this package depend on the layout.
 func TestLayout(t *testing.T) {
 	credentials(t, s3test.AccessKey, s3test.SecretKey)
 	server := s3test.Start(t)
@@ -109,7 +109,8 @@ func TestLayout(t *testing.T) {
 	}
 }
 
-// What does not pass by itself is reported at the start, with what to do about it.
+// Problems that do not go away by themselves are reported at the start, with what to do about
+// them.
 func TestCheck(t *testing.T) {
 	credentials(t, s3test.AccessKey, s3test.SecretKey)
 	server := s3test.Start(t)
@@ -155,8 +156,8 @@ func TestCheck(t *testing.T) {
 	})
 }
 
-// A bundle waits in the spool while the server is away or hangs, and is uploaded
-// afterwards as it was sealed, with the same token.
+// A bundle waits in the spool while the server is away or hangs. It is uploaded afterwards as it
+// was sealed, with the same token.
 func TestServerAwayAndSlow(t *testing.T) {
 	credentials(t, s3test.AccessKey, s3test.SecretKey)
 	server := s3test.Start(t)
@@ -208,7 +209,7 @@ func TestServerAwayAndSlow(t *testing.T) {
 	}
 }
 
-// cutter is a proxy whose connections end after so many bytes to the server.
+// cutter is a proxy that ends each connection after it has passed left bytes on to the server.
 type cutter struct {
 	net.Listener
 	mu   sync.Mutex
@@ -260,8 +261,7 @@ func (c *cutter) allow(bytes int64) {
 	c.left = bytes
 }
 
-// Wherever an upload breaks off, it leaves a bundle that nobody sees, and that the next
-// upload completes.
+// Wherever an upload breaks off, readers do not see its bundle, and the next upload completes it.
 func TestHalfWrittenUpload(t *testing.T) {
 	credentials(t, s3test.AccessKey, s3test.SecretKey)
 	server := s3test.Start(t)

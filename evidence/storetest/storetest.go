@@ -20,13 +20,13 @@ import (
 	"leasehold/evidence/crypt"
 )
 
-// Spool opens a spool in a directory of the test's own.
+// Spool opens a spool in a temporary directory of the test.
 func Spool(t testing.TB) *evidence.Spool {
 	t.Helper()
 	return EncryptedSpool(t, evidence.Keys{})
 }
 
-// EncryptedSpool is Spool for bundles that are encrypted as the keys say.
+// EncryptedSpool is like Spool, for bundles that are encrypted with the keys.
 func EncryptedSpool(t testing.TB, keys evidence.Keys) *evidence.Spool {
 	t.Helper()
 	s, err := evidence.OpenEncryptedSpool(filepath.Join(t.TempDir(), "spool"), keys)
@@ -54,8 +54,8 @@ func NewKeys(t testing.TB) evidence.Keys {
 	return k
 }
 
-// Seal makes a bundle in the spool, with two parts and a missing one, and seals it.
-// Bundles of one profile with rising tokens, each naming the one before, are a chain.
+// Seal makes a bundle in the spool, with two parts and a missing one, and seals it. Bundles of
+// one profile form a chain if their tokens rise and each names the one before it.
 func Seal(t testing.TB, s *evidence.Spool, profileID, evidenceID string, token uint64, previous evidence.Link) (*evidence.Sealed, evidence.Link) {
 	t.Helper()
 	b, err := s.New(evidence.Manifest{
@@ -65,7 +65,7 @@ func Seal(t testing.TB, s *evidence.Spool, profileID, evidenceID string, token u
 	if err != nil {
 		t.Fatal(err)
 	}
-	// It is larger than one chunk of an object store.
+	// The image is larger than one chunk of an object store.
 	image := bytes.Repeat([]byte(evidenceID), 300_000/len(evidenceID))
 	if err := errors.Join(
 		b.Add("screenshot-1.jpg", evidence.KindScreenshot, "image/jpeg", image),
@@ -85,19 +85,19 @@ func Seal(t testing.TB, s *evidence.Spool, profileID, evidenceID string, token u
 	return sealed, evidence.Link{EvidenceID: m.EvidenceID, SHA256: sum}
 }
 
-// Damage is how a test damages what a store keeps, without the store's doing.
+// Damage has the functions with which a test damages what a store keeps, without using the store.
 type Damage struct {
-	// Change changes a part or the manifest. Remove removes a part; of the manifest
-	// it removes the bundle.
+	// Change changes a part or the manifest. Remove removes a part; if it removes the manifest,
+	// the bundle is gone.
 	Change, Remove func(t *testing.T, profileID, evidenceID, name string)
 	// Swap puts each of two bundles of a profile in the place of the other.
 	Swap func(t *testing.T, profileID, a, b string)
 }
 
-// opener returns an empty store, and how to damage what it keeps.
+// opener returns an empty store, and the functions that damage what it keeps.
 type opener = func(t *testing.T) (evidence.Store, Damage)
 
-// under is what a test is run under: a store, and whether bundles are encrypted.
+// under has the conditions of a test: the store, and the keys if bundles are encrypted.
 type under struct {
 	open opener
 	keys evidence.Keys
@@ -108,8 +108,8 @@ func (u under) spool(t testing.TB) *evidence.Spool {
 	return EncryptedSpool(t, u.keys)
 }
 
-// Run tests that a store keeps its contract, for bundles in clear and for encrypted ones.
-// open returns an empty store.
+// Run tests that a store keeps its contract, with bundles that are not encrypted and with
+// encrypted ones. open returns an empty store.
 func Run(t *testing.T, open func(t *testing.T) (evidence.Store, Damage)) {
 	for _, test := range []struct {
 		name string
@@ -123,7 +123,7 @@ func Run(t *testing.T, open func(t *testing.T) (evidence.Store, Damage)) {
 	}
 }
 
-// A store reads what was stored, and finds nothing under any other name.
+// A store returns what was stored, and finds nothing under any other name.
 func testRead(t *testing.T, u under) {
 	s, _ := u.open(t)
 	ctx, spool := t.Context(), u.spool(t)
@@ -166,7 +166,7 @@ func testRead(t *testing.T, u under) {
 	}
 }
 
-// Another bundle under the same id is refused.
+// A store refuses another bundle under the same id.
 func testConflict(t *testing.T, u under) {
 	s, _ := u.open(t)
 	one, _ := Seal(t, u.spool(t), "p", "ev_1", 1, evidence.Link{})
@@ -182,14 +182,14 @@ func testConflict(t *testing.T, u under) {
 	}
 }
 
-// Of two different bundles that are stored under one id at the same time, one is kept,
-// and the other call returns an error that says so.
+// If two different bundles are stored under one id at the same time, one is kept, and the call
+// for the other returns an error that says so.
 func testRace(t *testing.T, u under) {
 	s, _ := u.open(t)
 	spool, twin := u.spool(t), u.spool(t)
 	one, _ := Seal(t, spool, "p", "ev_1", 1, evidence.Link{})
 	two, _ := Seal(t, twin, "p", "ev_1", 2, evidence.Link{})
-	// Each launcher tries again until it has an answer, as Flush does.
+	// Each launcher tries again until it knows the result, as Flush does.
 	store := func(b *evidence.Sealed) error {
 		for {
 			err := s.Put(t.Context(), b)
@@ -215,7 +215,7 @@ func testRace(t *testing.T, u under) {
 	}
 }
 
-// A deleted bundle is gone, and no other is.
+// A deleted bundle is gone, and all others stay.
 func testDelete(t *testing.T, u under) {
 	s, _ := u.open(t)
 	ctx, spool := t.Context(), u.spool(t)
@@ -271,7 +271,7 @@ func testRepair(t *testing.T, u under) {
 	}
 }
 
-// Retention cuts a chain of five in two rounds. What is left is then damaged.
+// Retention cuts a chain of five bundles in two rounds. Then the rest is damaged.
 func testRetention(t *testing.T, u under) {
 	fill := func(t *testing.T) (evidence.Store, Damage, *evidence.Archive, evidence.Link) {
 		t.Helper()
@@ -317,18 +317,18 @@ func testRetention(t *testing.T, u under) {
 			t.Errorf("cut off %+v, checked %d; want %d, %d", r.CutOff, r.Bundles, cut, bundles)
 		}
 	}
-	// A review needs the second one: it stays, with all that came after it.
+	// A review needs the second bundle: it stays, with all later ones.
 	retain(t, a, 2*time.Second, at(60), 1, "ev_2")
 	check(t, 1, 5) // with the anchor
 	retain(t, a, 2*time.Second, at(60), 0, "ev_2")
-	// The review is over. Two seconds after the third one, the second is too old.
+	// The review is over. Two seconds after the third bundle was made, the second is too old.
 	retain(t, a, 2*time.Second, at(5), 1)
 	check(t, 2, 5)
 	list, err := s.List(t.Context(), "p")
 	if err != nil || len(list) != 5 || list[0].EvidenceID != "ev_5" || !list[3].IsAnchor() || !list[4].IsAnchor() {
 		t.Fatalf("listed %+v, %v", list, err)
 	}
-	// Damage to what is left is found.
+	// Damage to the rest is found.
 	d.Remove(t, "p", "ev_4", evidence.ManifestName)
 	check(t, 2, 4, "bundle_missing ev_4")
 
@@ -351,7 +351,7 @@ func testRetention(t *testing.T, u under) {
 	}
 }
 
-// Verify finds each damage, and names the bundle and the part.
+// Verify finds every kind of damage, and names the bundle and the part.
 func testVerify(t *testing.T, u under) {
 	for _, c := range []struct {
 		name   string

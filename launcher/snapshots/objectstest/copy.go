@@ -11,8 +11,8 @@ import (
 	"leasehold/lease"
 )
 
-// What is copied to a store with another key, and from there to a third one, is what was sealed,
-// and nothing of the store that is read changes.
+// Snapshots that are copied to a store with another key, and from there to a third store, are the
+// ones that were sealed. Nothing changes in the store that is read.
 func testCopy(t *testing.T, o snapshots.Objects) {
 	origin, last := snapshots.OpenDir(t.TempDir()), snapshots.OpenDir(t.TempDir())
 	first, middle, third := snapshots.New(origin, snapshots.NewKey()), snapshots.New(o, snapshots.NewKey()), snapshots.New(last, snapshots.NewKey())
@@ -44,7 +44,7 @@ func testCopy(t *testing.T, o snapshots.Objects) {
 	ours, err := third.List(t.Context(), "p.1")
 	must(t, err)
 	if !slices.EqualFunc(theirs, ours, func(a, b snapshots.Snapshot) bool {
-		a.Stored = b.Stored // which is what was sent here
+		a.Stored = b.Stored // it is the number of bytes that were sent to each store
 		return a.ID == b.ID && a.Token == b.Token && a.CreatedAt.Equal(b.CreatedAt) && a.Previous == b.Previous && a.SessionID == b.SessionID && a.Bytes == b.Bytes
 	}) {
 		t.Errorf("copied are %+v, want %+v", ours, theirs)
@@ -62,14 +62,14 @@ func testCopy(t *testing.T, o snapshots.Objects) {
 			}
 		}
 	}
-	// Whom the first one refuses, the others refuse.
+	// A holder that the first store refuses is refused by the others, too.
 	_, err = Seal(t, third, "p.1", Profile().Write(t), 1)
 	if stale := new(snapshots.StaleTokenError); !errors.As(err, &stale) || stale.Current != 2 {
 		t.Errorf("a stale holder: %v", err)
 	}
 }
 
-// Everything is all that a store has, by key.
+// Everything returns all objects of a store, with their versions, by key.
 func Everything(t testing.TB, o snapshots.Objects) map[string]string {
 	t.Helper()
 	keys, err := o.List(t.Context(), "")

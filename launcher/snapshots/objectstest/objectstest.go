@@ -1,5 +1,5 @@
-// Package objectstest has the tests that every snapshots.Objects must pass, alone and under
-// a snapshots.Store.
+// Package objectstest has the tests that every snapshots.Objects must pass, alone and as the
+// objects of a snapshots.Store.
 package objectstest
 
 import (
@@ -20,7 +20,8 @@ import (
 	"leasehold/lease"
 )
 
-// Run tests that objects keep their contract. open returns empty ones.
+// Run tests that an implementation of snapshots.Objects keeps its contract. open returns an empty
+// one.
 func Run(t *testing.T, open func(t *testing.T) snapshots.Objects) {
 	for _, test := range []struct {
 		name string
@@ -47,7 +48,7 @@ func must(t *testing.T, err error) {
 	}
 }
 
-// Each write is done only if the object is as the writer saw it.
+// A write succeeds only if the object is as the writer saw it.
 func testWrite(t *testing.T, o snapshots.Objects) {
 	ctx, key := t.Context(), "profiles/aa/head"
 	_, _, err := o.Get(ctx, key)
@@ -72,7 +73,7 @@ func testWrite(t *testing.T, o snapshots.Objects) {
 	must(t, o.Put(ctx, key, bytes.Repeat([]byte("x"), 300_000), ""))
 }
 
-// Of many that write at the same time one is first.
+// If many write an object at the same time, only the first one succeeds.
 func testRace(t *testing.T, o snapshots.Objects) {
 	ctx, key := t.Context(), "profiles/aa/head"
 	for round := range 5 {
@@ -130,10 +131,11 @@ func testList(t *testing.T, o snapshots.Objects) {
 	}
 }
 
-// Tree is a small profile, by path; a path that ends in a slash is a directory.
+// Tree is a small profile: the content of its files, by path. A path that ends in a slash is a
+// directory.
 type Tree map[string]string
 
-// Write makes a directory of the tree.
+// Write makes a directory with the tree's files in it.
 func (tree Tree) Write(t testing.TB) (dir string) {
 	t.Helper()
 	dir = filepath.Join(t.TempDir(), "profile")
@@ -161,7 +163,7 @@ func (tree Tree) WriteTo(t testing.TB, dir string) {
 	}
 }
 
-// ReadTree reads what is in a directory.
+// ReadTree returns the content of a directory as a tree.
 func ReadTree(t testing.TB, dir string) Tree {
 	t.Helper()
 	tree := Tree{}
@@ -184,7 +186,8 @@ func ReadTree(t testing.TB, dir string) Tree {
 	return tree
 }
 
-// Random is text of a length, the same for the same seed, that does not compress.
+// Random returns a text of the given length that cannot be compressed. It is the same for the
+// same seed.
 func Random(seed, length int) string {
 	b, state := make([]byte, length), uint64(seed)*0x9E3779B97F4A7C15+1
 	for i := range b {
@@ -196,8 +199,8 @@ func Random(seed, length int) string {
 	return string(b)
 }
 
-// Profile is a tree with all that matters: directories, empty and nested, files of every
-// size.
+// Profile returns a tree with everything that matters: empty and nested directories, and files of
+// every size.
 func Profile() Tree {
 	return Tree{
 		"Local State": `{"x":1}`, "Default/": "", "Default/Empty/": "", "Default/Preferences": strings.Repeat("prefs ", 500),
@@ -206,7 +209,7 @@ func Profile() Tree {
 	}
 }
 
-// Seal reads a directory and seals it.
+// Seal reads a directory, and seals a snapshot of it.
 func Seal(t testing.TB, s *snapshots.Store, profileID, dir string, token lease.Token) (snapshots.Snapshot, error) {
 	t.Helper()
 	r, err := s.Read(t.Context(), profileID, dir, snapshots.ReadOptions{Spool: t.TempDir()})
@@ -217,7 +220,7 @@ func Seal(t testing.TB, s *snapshots.Store, profileID, dir string, token lease.T
 	return s.Seal(t.Context(), r, About(token))
 }
 
-// About is what is said of a snapshot that a test makes.
+// About returns the description of a snapshot that a test makes.
 func About(token lease.Token) snapshots.About {
 	return snapshots.About{
 		Token: token, SessionID: fmt.Sprintf("ses_%d", token), LauncherID: "launcher-a", ChromeVersion: "156.0.8078.79",
@@ -225,7 +228,7 @@ func About(token lease.Token) snapshots.About {
 	}
 }
 
-// A holder with a lower token than the list has is refused, and one with the same is not.
+// A holder with a lower token than the list's is refused. A holder with the same token is not.
 func testStaleHolder(t *testing.T, o snapshots.Objects) {
 	s, dir := snapshots.New(o, snapshots.NewKey()), Profile().Write(t)
 	for _, token := range []lease.Token{41, 43, 43} {
@@ -261,12 +264,12 @@ func testStaleHolder(t *testing.T, o snapshots.Objects) {
 	}
 }
 
-// paused are objects that stop a writer before it replaces a list, as a host does that
-// stands still.
+// paused wraps objects, and stops a writer before it replaces a list, like a host that is
+// suspended for a while.
 type paused struct {
 	snapshots.Objects
 	before func()
-	// blind: what the store said of the list last is believed for ever.
+	// refused is how many lists the store refused because somebody else had replaced them.
 	refused atomic.Int32
 }
 
@@ -283,8 +286,8 @@ func (p *paused) Put(ctx context.Context, key string, content []byte, version st
 	return err
 }
 
-// A holder that stood still between its reading of the list and its writing is refused by
-// the store itself, and writes nothing.
+// If a holder was suspended between reading the list and writing it, the store itself refuses the
+// holder's list.
 func testLateSeal(t *testing.T, o snapshots.Objects) {
 	key, dir := snapshots.NewKey(), Profile().Write(t)
 	s := snapshots.New(o, key)
@@ -310,7 +313,8 @@ func testLateSeal(t *testing.T, o snapshots.Objects) {
 	}
 }
 
-// What is fetched is what was sealed, and what did not change is not stored again.
+// A fetched profile is the one that was sealed, and content that did not change is not stored
+// again.
 func testRoundTrip(t *testing.T, o snapshots.Objects) {
 	ctx, s, tree := t.Context(), snapshots.New(o, snapshots.NewKey()), Profile()
 	dir, spool := tree.Write(t), t.TempDir()
@@ -376,7 +380,7 @@ func mapsEqual(a, b Tree) bool {
 	return true
 }
 
-// What is not as it was stored is found, and nothing of it comes out.
+// Objects that are not as they were stored are found, and nothing of a damaged profile is fetched.
 func testDamage(t *testing.T, o snapshots.Objects) {
 	ctx, key := t.Context(), snapshots.NewKey()
 	s := snapshots.New(o, key)
@@ -453,7 +457,7 @@ func testDamage(t *testing.T, o snapshots.Objects) {
 	_, err = snapshots.New(o, snapshots.NewKey()).List(ctx, "p.1")
 	want(t, "a wrong key", err, snapshots.ErrWrongKey)
 
-	// The list of one profile in the place of another's.
+	// The list of one profile is cut off, and its whole list is put in the place of the other's.
 	heads := slices.DeleteFunc(all, func(k string) bool { return !strings.HasSuffix(k, "/head") })
 	head, version, err := o.Get(ctx, heads[0])
 	must(t, err)
@@ -468,8 +472,8 @@ func testDamage(t *testing.T, o snapshots.Objects) {
 	}
 }
 
-// Retention removes by count and age, never the newest and never what is pinned, and what
-// stays is whole.
+// Retention removes snapshots by count and age, but never the newest and never one that is
+// pinned. The snapshots that stay are whole.
 func testRetention(t *testing.T, o snapshots.Objects) {
 	ctx, s := t.Context(), snapshots.New(o, snapshots.NewKey())
 	var made []snapshots.Snapshot
@@ -520,8 +524,8 @@ func testRetention(t *testing.T, o snapshots.Objects) {
 	must(t, s.Unpin(ctx, "p.1", made[0].ID, "review 1"))
 	retain(snapshots.Retention{Keep: 1, KeepFor: time.Second}, now.Add(time.Hour), 5)
 
-	// What a seal left that was not completed is collected, and what a later holder stores
-	// at the same time is not.
+	// Chunks that an incomplete seal left are collected. Chunks that a later holder stores at the
+	// same time are not.
 	keys, err := o.List(ctx, "profiles/")
 	must(t, err)
 	var folder string

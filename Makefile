@@ -73,6 +73,10 @@ RACED = $(LONGEST) $$($(GO) list $(PKGS) | grep -vxF "$$($(GO) list $(OUTSIDE) .
 test check outside raced linted unraced vetted quick: export GOGC ?= 400
 test check outside raced linted unraced vetted quick: export GOMEMLIMIT ?= 2GiB
 
+# What the tests link has no data for debuggers, which takes a third of the time and space.
+NO_DEBUG := -ldflags=-w
+test check outside raced unraced vetted: export GOFLAGS := $(filter-out $(NO_DEBUG),$(GOFLAGS)) $(NO_DEBUG)
+
 # Everything is compiled first, with all processors: two commands that need the same package at
 # the same time would both compile it. Tests that wait for a clock need a free processor when the
 # time has come, so only two commands run at the same time.
@@ -88,8 +92,7 @@ test: deps ## Check and test everything, with the race detector
 	@scripts/say-what-failed.sh $(MAKE) --no-print-directory -j 2 outside-and-checked raced
 	$(call after,tested)
 
-# The programs have no data for debuggers (-w), which saves half a second each.
-GO_TEST = scripts/in-memory.sh $(GO) test -vet=off -ldflags=-w -count=1 -timeout 20m
+GO_TEST = scripts/in-memory.sh $(GO) test -vet=off -count=1 -timeout 20m
 
 outside:
 	@$(GO_TEST) -p 2 $(OUTSIDE)
@@ -101,8 +104,8 @@ raced:
 	@$(GO_TEST) -race -p 2 $(RACED)
 
 unraced:
-	$(GO) test -vet=off -ldflags=-w -count=1 $(UNRACED)
-	cd $(DEPLOY_MODULE) && $(GO) test -ldflags=-w -count=1 ./...
+	$(GO) test -vet=off -count=1 $(UNRACED)
+	cd $(DEPLOY_MODULE) && $(GO) test -count=1 ./...
 
 # The packages with their tests are read as the tests compile them, with the race detector.
 vetted: fmt-check

@@ -20,14 +20,14 @@ type ClientSession struct {
 	inherited bool        // an earlier launcher opened it
 
 	mu                 sync.Mutex
-	conn               *Conn                    // nil: not connected yet, or no longer
-	observer           *Observer                // nil, unless it is the launcher's own
-	paused             map[pausedRequest]bool   // true: the request waits for credentials
-	unsent             map[pausedRequest]string // of those, by id in the Network domain, unsafe ones that were not sent
-	waitingForDebugger map[string]string        // targets that wait for a debugger, by CDP session; see childWaits
-	fenced             bool                     // see Fence: requests that pause are failed
-	freed              bool                     // see Free: targets that wait are resumed
-	downloadDir        string                   // see SetDownloadDir
+	conn               *Conn                           // nil: not connected yet, or no longer
+	observer           *Observer                       // nil, unless it is the launcher's own
+	paused             map[pausedRequest]bool          // true: the request waits for credentials
+	unsent             map[pausedRequest]unsentRequest // of those, the ones that were not sent yet
+	waitingForDebugger map[string]string               // targets that wait for a debugger, by CDP session; see childWaits
+	fenced             bool                            // see Fence: requests that pause are failed
+	freed              bool                            // see Free: targets that wait are resumed
+	downloadDir        string                          // see SetDownloadDir
 	// downloads are the browser contexts whose behaviour for downloads the client set,
 	// by the CDP session on which it did.
 	downloads map[string]map[string]bool

@@ -1,8 +1,11 @@
 package cdpproxy
 
 import (
+	"encoding/base64"
 	"encoding/json"
 	"slices"
+
+	"leasehold/cdpproxy/methods"
 )
 
 // pausedRequest names a request that a client has paused by the Fetch domain.
@@ -14,6 +17,8 @@ type continuedRequest struct {
 	request pausedRequest
 	auth    bool   // it waits for credentials
 	kept    string // its id in the Network domain, if the command prevents it from being sent
+	// rewritten is what was paused, if the command changes it; nil: it does not.
+	rewritten *unsentRequest
 }
 
 // KeptRequest is an unsafe request that a client had paused before it was sent. Back says that
@@ -24,35 +29,150 @@ type KeptRequest struct {
 	Back      bool
 }
 
+// RewrittenRequest is an unsafe request as a client lets it go: it had paused it, and gave it
+// another URL, method or body. Chrome reports only what it was before.
+type RewrittenRequest struct {
+	RequestID     string // in the Network domain; it may be empty
+	FrameID, Type string // as in Fetch.requestPaused
+	URL           string
+	Method        string // UnknownMethod if the command can be read in more than one way
+	Headers       map[string]string
+	// Body is what the client sends instead of the request's own body. It is empty, and HasBody
+	// set, if it did not change that.
+	Body    string
+	HasBody bool
+}
+
+// UnknownMethod stands for the method of a request that may have any.
+const UnknownMethod = "UNKNOWN"
+
 // unsentRequest has the members of Fetch.requestPaused that are about a request which was not
 // sent.
 type unsentRequest struct {
 	NetworkID string          `json:"networkId"`
+	FrameID   string          `json:"frameId"`
+	Type      string          `json:"resourceType"`
 	Status    int             `json:"responseStatusCode"`
 	Error     json.RawMessage `json:"responseErrorReason"`
 	Request   struct {
-		Method string `json:"method"`
+		URL     string            `json:"url"`
+		Method  string            `json:"method"`
+		Headers map[string]string `json:"headers"`
+		HasBody bool              `json:"hasPostData"`
 	} `json:"request"`
 }
 
-// noteUnsent notes an unsafe request that is paused before it is sent.
+// unsafe tells whether the request may change something.
+func (u unsentRequest) unsafe() bool { return isUnsafe(u.Request.Method) }
+
+// asItIs is the request without a change.
+func (u unsentRequest) asItIs() RewrittenRequest {
+	return RewrittenRequest{
+		RequestID: u.NetworkID, FrameID: u.FrameID, Type: u.Type,
+		URL: u.Request.URL, Method: u.Request.Method, Headers: u.Request.Headers, HasBody: u.Request.HasBody,
+	}
+}
+
+func isUnsafe(method string) bool { return !slices.Contains(safeMethods[:], method) }
+
+// noteUnsent notes a request that is paused before it is sent.
 func (s *ClientSession) noteUnsent(r pausedRequest, u unsentRequest, auth bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.unsent, r)
-	if auth || s.fenced || u.NetworkID == "" || u.Status != 0 || u.Error != nil || slices.Contains(safeMethods[:], u.Request.Method) {
+	if auth || s.fenced || u.Status != 0 || u.Error != nil {
 		return
 	}
 	if s.unsent == nil || len(s.unsent) >= maxNoted {
-		s.unsent = map[pausedRequest]string{}
+		s.unsent = map[pausedRequest]unsentRequest{}
 	}
-	s.unsent[r] = u.NetworkID
+	s.unsent[r] = u
 }
 
-// keepsBack tells whether a command prevents a paused request from being sent. An answer that
-// is a redirect does not, because the browser follows it.
-func keepsBack(method string, status int) bool {
-	return method == "Fetch.failRequest" || method == "Fetch.fulfillRequest" && (status < 300 || status > 399)
+// continuation is what a client's command says about a paused request whose pause it ends.
+type continuation struct {
+	method    string // of the command
+	requestID string
+	status    int // of the answer that it gives to the request
+	// changes are the members that replace something of the request, by name. They are nil, and
+	// unclear is set, if another parser could read the command in a different way.
+	changes map[string]string
+	unclear bool
+}
+
+// readContinuation reads a command that ends the pause of a request.
+func readContinuation(c command) continuation {
+	e := continuation{method: string(c.method)}
+	members, ok := methods.Members(c.params)
+	if ok {
+		e.requestID, ok = methods.Text(members["requestId"])
+	}
+	if status, given := members["responseCode"]; ok && given {
+		ok = json.Unmarshal(status, &e.status) == nil
+	}
+	e.changes = map[string]string{}
+	for _, name := range []string{"url", "method", "postData"} {
+		raw, given := members[name]
+		if !ok || !given {
+			continue
+		}
+		e.changes[name], ok = methods.Text(raw)
+	}
+	if body, given := e.changes["postData"]; ok && given {
+		var raw []byte
+		raw, err := base64.StdEncoding.DecodeString(body)
+		e.changes["postData"], ok = string(raw), err == nil
+	}
+	if _, given := members["headers"]; ok && given {
+		e.changes["headers"] = ""
+	}
+	if !ok {
+		var lenient struct {
+			RequestID string `json:"requestId"`
+		}
+		_ = json.Unmarshal(c.params, &lenient) // Chrome may understand nothing of it either
+		e.requestID, e.changes, e.unclear = lenient.RequestID, nil, true
+	}
+	return e
+}
+
+// keepsBack tells whether the command prevents a request from being sent. An answer that is a
+// redirect does not, because the browser follows it.
+func (e continuation) keepsBack() bool {
+	return !e.unclear && (e.method == "Fetch.failRequest" || e.method == "Fetch.fulfillRequest" && (e.status < 300 || e.status > 399))
+}
+
+// rewrites returns the request as it is sent, if the command lets it go with a change and it is
+// unsafe then. A change of headers alone is none.
+func (e continuation) rewrites(u unsentRequest) *RewrittenRequest {
+	if e.method != "Fetch.continueRequest" {
+		return nil
+	}
+	w := u.asItIs()
+	if e.unclear {
+		w.Method = UnknownMethod
+		return &w
+	}
+	changed := false
+	for name, value := range e.changes {
+		switch name {
+		case "url":
+			changed, w.URL = changed || value != w.URL, value
+		case "method":
+			changed, w.Method = changed || value != w.Method, value
+		case "postData":
+			changed, w.Body, w.HasBody = true, value, value != ""
+		case "headers":
+			w.Headers = nil
+		}
+	}
+	if w.Method == "" { // it is not known what was paused
+		w.Method = UnknownMethod
+	}
+	if !changed || !isUnsafe(w.Method) {
+		return nil
+	}
+	return &w
 }
 
 // requestPaused is called when a request waits for the client: for credentials, if auth
@@ -76,25 +196,29 @@ func (s *ClientSession) requestPaused(r pausedRequest, auth bool) {
 func (s *ClientSession) trackCommand(c command, sessionID string) *continuedRequest {
 	switch string(c.method) {
 	case "Fetch.continueRequest", "Fetch.continueResponse", "Fetch.continueWithAuth", "Fetch.failRequest", "Fetch.fulfillRequest":
-		var params struct {
-			RequestID string `json:"requestId"`
-			Status    int    `json:"responseCode"`
-		}
-		if len(c.params) > 0 && json.Unmarshal(c.params, &params) == nil && params.RequestID != "" {
-			r := pausedRequest{sessionID, params.RequestID}
-			s.mu.Lock()
-			defer s.mu.Unlock()
-			if auth, ok := s.paused[r]; ok {
-				delete(s.paused, r)
-				unsent := s.unsent[r]
-				delete(s.unsent, r)
-				if unsent == "" || !keepsBack(string(c.method), params.Status) {
-					return &continuedRequest{r, auth, ""}
-				}
-				s.mux.traffic(Traffic{Kept: &KeptRequest{unsent, true}})
-				return &continuedRequest{r, auth, unsent}
+		e := readContinuation(c)
+		r := pausedRequest{sessionID, e.requestID}
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		auth, ok := s.paused[r]
+		if !ok {
+			if w := e.rewrites(unsentRequest{}); w != nil && e.unclear { // Chrome may read another id in it
+				s.mux.traffic(Traffic{Rewritten: w, Acted: s.mux.Acted()})
 			}
+			return nil
 		}
+		delete(s.paused, r)
+		u := s.unsent[r]
+		delete(s.unsent, r)
+		if u.NetworkID != "" && u.unsafe() && e.keepsBack() {
+			s.mux.traffic(Traffic{Kept: &KeptRequest{u.NetworkID, true}})
+			return &continuedRequest{request: r, auth: auth, kept: u.NetworkID}
+		}
+		if w := e.rewrites(u); w != nil {
+			s.mux.traffic(Traffic{Rewritten: w, Acted: s.mux.Acted()})
+			return &continuedRequest{request: r, auth: auth, rewritten: &u}
+		}
+		return &continuedRequest{request: r, auth: auth}
 	case letRunCommand:
 		s.mu.Lock()
 		delete(s.waitingForDebugger, sessionID)
@@ -112,6 +236,13 @@ func (s *ClientSession) restorePaused(c *continuedRequest) {
 	s.requestPaused(c.request, c.auth)
 	if c.kept != "" {
 		s.mux.traffic(Traffic{Kept: &KeptRequest{c.kept, false}})
+	}
+	if c.rewritten != nil {
+		s.noteUnsent(c.request, *c.rewritten, c.auth)
+		if c.rewritten.unsafe() { // it may be sent as it was after all
+			w := c.rewritten.asItIs()
+			s.mux.traffic(Traffic{Rewritten: &w, Acted: s.mux.Acted()})
+		}
 	}
 }
 

@@ -78,6 +78,53 @@ func TestWhatAWorkerKeepsBackIsTold(t *testing.T) {
 	}
 }
 
+// TestWhatAWorkerChangesIsTold: Chrome reports a request as it was before a client that had paused
+// it changed it. What is unsafe then is told as it is sent.
+func TestWhatAWorkerChangesIsTold(t *testing.T) {
+	const done, refused = `{"id":1,"result":{},"sessionId":"S"}`, `{"id":1,"error":{"code":-32602,"message":"Invalid header"},"sessionId":"S"}`
+	get, post := `{"url":"http://a.test/x","method":"GET","headers":{"Accept":"y"}}`, `{"url":"http://a.test/x","method":"POST","headers":{},"hasPostData":true}`
+	for name, tt := range map[string]struct {
+		request, command, params, reply string
+		want                            []string // method, URL, body; "..." for a body that is not known
+	}{
+		"a GET that becomes a POST":           {get, "continueRequest", `"requestId":"r1","method":"POST","postData":"YnV5PTE="`, done, []string{"POST http://a.test/x buy=1"}},
+		"a POST to another URL":               {post, "continueRequest", `"requestId":"r1","url":"http://a.test/pay"`, done, []string{"POST http://a.test/pay ..."}},
+		"a POST with another body":            {post, "continueRequest", `"requestId":"r1","postData":"eA=="`, done, []string{"POST http://a.test/x x"}},
+		"a POST as it was":                    {post, "continueRequest", `"requestId":"r1","url":"http://a.test/x","method":"POST"`, done, nil},
+		"a POST that becomes a GET":           {post, "continueRequest", `"requestId":"r1","method":"GET"`, done, nil},
+		"a GET of another URL":                {get, "continueRequest", `"requestId":"r1","url":"http://a.test/y"`, done, nil},
+		"other headers":                       {get, "continueRequest", `"requestId":"r1","headers":[{"name":"a","value":"b"}]`, done, nil},
+		"its answer, with what changes one":   {get, "continueResponse", `"requestId":"r1","method":"POST"`, done, nil},
+		"two methods":                         {get, "continueRequest", `"requestId":"r1","method":"POST","method":"GET"`, done, []string{"UNKNOWN http://a.test/x "}},
+		"two requests":                        {get, "continueRequest", `"requestId":"r1","requestId":"r2","method":"POST"`, done, []string{"UNKNOWN  "}},
+		"a method that Chrome does not read":  {get, "continueRequest", `"requestId":"r1","METHOD":"POST"`, done, nil},
+		"hidden by what Chrome does not read": {get, "continueRequest", `"requestId":"r1","method":"POST","Method":"GET"`, done, []string{"POST http://a.test/x "}},
+		"a body that is none":                 {post, "continueRequest", `"requestId":"r1","postData":"%"`, done, []string{"UNKNOWN http://a.test/x ..."}},
+		"a change that is refused":            {post, "continueRequest", `"requestId":"r1","method":"PUT"`, refused, []string{"PUT http://a.test/x ...", "POST http://a.test/x ..."}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newOffline(t)
+			var got []string
+			b.mux.traffic = func(t Traffic) {
+				w := *t.Rewritten
+				if w.Body == "" && w.HasBody {
+					w.Body = "..."
+				}
+				got = append(got, w.Method+" "+w.URL+" "+w.Body)
+			}
+			c := b.conn()
+			c.session.conn, c.session.paused = c, map[pausedRequest]bool{}
+			b.mux.route([]byte(`{"method":"Fetch.requestPaused","params":{"requestId":"r1","networkId":"n1","frameId":"F","resourceType":"Fetch","request":` + tt.request + `},"sessionId":"S"}`))
+			c.handleInput(clientFrame(0x81, `{"id":1,"method":"Fetch.`+tt.command+`","params":{`+tt.params+`}}`), false)
+			c.offloading.Wait()
+			b.mux.route([]byte(tt.reply))
+			if !slices.Equal(got, tt.want) {
+				t.Errorf("%q, want %q", got, tt.want)
+			}
+		})
+	}
+}
+
 // TestACommandBesideACutSendsNothing: the connection is cut while the loop is at work on a
 // command.
 func TestACommandBesideACutSendsNothing(t *testing.T) {

@@ -28,6 +28,9 @@ type Traffic struct {
 	// Kept is set for a client's command about a request that it had paused. Then nothing else
 	// is set.
 	Kept *KeptRequest
+	// Rewritten is set for a client's command that changes a request which it had paused. Acted
+	// is set, too, and nothing else.
+	Rewritten *RewrittenRequest
 }
 
 // MaxPrinted is the size, in bytes, of the longest parameters that are reported of something

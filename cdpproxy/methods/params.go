@@ -50,6 +50,25 @@ func readParams(raw []byte) (*params, *Refusal) {
 	return p, nil
 }
 
+// Members are the members of a command's parameters. ok is false if another parser, such as
+// Chrome's, could read them in a different way.
+func Members(params []byte) (_ map[string]json.RawMessage, ok bool) {
+	p, bad := readParams(params)
+	if bad != nil {
+		return nil, false
+	}
+	return p.members, true
+}
+
+// Text is the string that a value is. ok is false if it is none, or if another parser could read
+// it in a different way.
+func Text(raw json.RawMessage) (value string, ok bool) {
+	if len(raw) == 0 || raw[0] != '"' || json.Unmarshal(raw, &value) != nil || !whole(raw, value) {
+		return "", false
+	}
+	return value, true
+}
+
 // whole tells whether a JSON string has only whole characters. Half of a surrogate pair is read
 // differently by different parsers.
 func whole(raw []byte, decoded string) bool {
@@ -62,7 +81,8 @@ func (p *params) text(name string) (value string, given bool) {
 	if !given {
 		return "", false
 	}
-	if err := json.Unmarshal(raw, &value); raw[0] != '"' || err != nil || !whole(raw, value) {
+	value, ok := Text(raw)
+	if !ok {
 		p.fail(formRefusal(name, "a string"))
 	}
 	return value, true
@@ -84,7 +104,8 @@ func (p *params) texts(name string) []string {
 	}
 	values := make([]string, len(list))
 	for i, one := range list {
-		if err := json.Unmarshal(one, &values[i]); one[0] != '"' || err != nil || !whole(one, values[i]) {
+		var ok bool
+		if values[i], ok = Text(one); !ok {
 			p.fail(formRefusal(name, "an array of strings"))
 			return nil
 		}

@@ -298,6 +298,17 @@ func (a *answers) keptBack(r cdpproxy.KeptRequest) {
 	}
 }
 
+// rewritten takes in that a worker lets a request go as an unsafe one, which it may not have been
+// before: its answer is reported.
+func (a *answers) rewritten(id string) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	delete(a.candidates, id)
+	if a.open[id] == nil && id != "" {
+		remember(a.open, id, &openRequest{})
+	}
+}
+
 // failed takes in the event of a request that ended without an answer.
 func (a *answers) failed(event cdpproxy.Event) []answer {
 	id := requestID(event.Params)

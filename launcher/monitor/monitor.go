@@ -208,6 +208,12 @@ func (m *Monitor) Traffic(t cdpproxy.Traffic) {
 	case t.Kept != nil:
 		m.answers.keptBack(*t.Kept)
 		return
+	case t.Rewritten != nil:
+		m.answers.rewritten(t.Rewritten.RequestID)
+		if !m.backlog.queue(heard{traffic: t}) {
+			m.requests.rewritten(t)
+		}
+		return
 	}
 	if t.Method == eventMessageSent {
 		m.still.observe(t.Method, t.Params, boottime.Now())
@@ -307,6 +313,8 @@ func (m *Monitor) processHeard(h heard) {
 		m.requests.answered(*h.answer)
 	case h.told != nil:
 		m.typing.fieldTyped(*h.told, time.Now())
+	case h.traffic.Rewritten != nil:
+		m.requests.rewritten(h.traffic)
 	case h.traffic.Cookies == nil:
 		m.requests.observe(h.traffic)
 	}

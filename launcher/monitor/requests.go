@@ -99,6 +99,29 @@ func (rs *requests) observe(t cdpproxy.Traffic) {
 	}
 }
 
+// rewritten reports a request that a worker let go with another URL, method or body. What it was
+// before was sent by nobody, if that was reported.
+func (rs *requests) rewritten(t cdpproxy.Traffic) {
+	w := t.Rewritten
+	r := request{RequestID: w.RequestID, FrameID: w.FrameID, Type: w.Type}
+	r.Request.URL, r.Request.Method, r.Request.Headers = w.URL, w.Method, w.Headers
+	r.Request.Body, r.Request.HasBody = w.Body, w.HasBody
+	entry, sent := r.entry(rs.outcomes)
+	entry.Declared = rs.harmless.declared(sent)
+	entry.Text = "a worker changed it before it was sent"
+	rs.mu.Lock()
+	was, known := rs.named[r.RequestID]
+	_ = rs.name(r, &entry) // without a redirect there is no answer before it
+	rs.mu.Unlock()
+	rs.typing.reportAgain()
+	if known && r.RequestID != "" {
+		rs.sink(checkpoint.Entry{
+			Kind: checkpoint.KindAnswer, Request: was.name, Method: was.method, URL: was.url, Type: w.Type, Failed: entry.Text, Ended: true, Blocked: true,
+		})
+	}
+	rs.sink(entry)
+}
+
 // withheld tells whether a request or message is withheld because the browser stood still when
 // a page made it.
 func (rs *requests) withheld(entry checkpoint.Entry, r request) bool {

@@ -235,7 +235,7 @@ func (s *service) newLauncher() error {
 	}
 	s.launcher, err = launcher.New(launcher.Options{
 		ID: s.launcherID, DataDir: c.DataDir, Key: s.key, Root: s.root, Store: s.leases, Waiters: s.leases, SharedStore: c.NATSURL != "", Roster: s.roster, Archive: s.archive, Events: s.leases, Ping: s.ping,
-		Chrome: s.chrome, Headless: *c.Headless, Confinement: s.confinement, User: c.User, Proxies: s.proxies, FileRoots: s.files, Timing: lease.Timing{TTL: c.LeaseTTL}, ReconnectGrace: c.ReconnectGrace, PersonGrace: c.PersonGrace,
+		SidecarPort: apiPort(s.listener.Addr()), Chrome: s.chrome, Headless: *c.Headless, Confinement: s.confinement, User: c.User, Proxies: s.proxies, FileRoots: s.files, Timing: lease.Timing{TTL: c.LeaseTTL}, ReconnectGrace: c.ReconnectGrace, PersonGrace: c.PersonGrace,
 		Cooldown: c.Cooldown, ReviewWhen: cautions, MaxBrowsers: c.MaxBrowsers, MinFreeDisk: uint64(c.MinFreeDisk),
 		KeepWarmIdle: c.KeepWarmIdle, KeepWarmMax: c.KeepWarmMax, KeepWarmMinMemory: uint64(c.KeepWarmMemory), LeaveOnExit: c.OnExit == "leave",
 		HangTimeout: c.HangTimeout, BrowserMemory: uint64(c.BrowserMemory), CPUWeight: c.BrowserWeight, Groups: s.groups,
@@ -245,6 +245,15 @@ func (s *service) newLauncher() error {
 		Dedicated: s.dedicated.open, Log: s.log, Metrics: s.metrics, Tracer: s.tracer,
 	})
 	return err
+}
+
+// apiPort is the port of a listener's address.
+func apiPort(a net.Addr) int {
+	tcp, ok := a.(*net.TCPAddr)
+	if !ok {
+		return 0
+	}
+	return tcp.Port
 }
 
 // serveHTTP begins to answer on the listener, and prepares the handler for sessions with ports

@@ -51,6 +51,7 @@ const (
 )
 
 var (
+	errReleased      = &Error{codeServer, "leasehold: the session is released, and takes no more commands"}
 	errNotJSON       = &Error{codeParse, "JSON: the message is not one valid JSON object"}
 	errBadUTF8       = &Error{codeParse, "JSON: the message is not UTF-8"}
 	errNoID          = &Error{codeInvalidRequest, "Message must have integer 'id' property"}

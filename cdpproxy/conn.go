@@ -63,9 +63,12 @@ type Conn struct {
 	fence   *lease.Fence
 	handler Handler
 	taken   *Takeover
-	ctx     context.Context // of Serve
-	laters  later
-	suffix  []byte // replaces the last brace of a message that names no session
+	// released says that the client has ended the session, and sends nothing more. The loop
+	// reads it, and a goroutine of offload sets it.
+	released atomic.Bool
+	ctx      context.Context // of Serve
+	laters   later
+	suffix   []byte // replaces the last brace of a message that names no session
 	// closeFrames says that the client understands close frames. For a client that does not,
 	// the connection ends as Chrome ends it: the socket is closed.
 	closeFrames bool

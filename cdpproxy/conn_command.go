@@ -25,6 +25,9 @@ func (c *Conn) dispatch(msg []byte, owned bool) {
 	case bad != nil:
 		c.reply(cmd, nil, bad)
 		return
+	case c.released.Load():
+		c.reply(cmd, nil, errReleased)
+		return
 	}
 	if cmd.emptySession {
 		msg, owned = withoutSession(msg), true
@@ -177,6 +180,7 @@ func (c *Conn) handleLease(cmd command) {
 	last, ends := result.(Last)
 	if ends {
 		result = last.Result
+		c.released.Store(true) // before its answer: nothing that comes behind it reaches the browser
 	}
 	c.reply(cmd, result, err)
 	if ends {

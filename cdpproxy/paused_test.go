@@ -2,6 +2,8 @@ package cdpproxy
 
 import (
 	"bytes"
+	"context"
+	"encoding/json"
 	"slices"
 	"testing"
 
@@ -122,6 +124,29 @@ func TestWhatAWorkerChangesIsTold(t *testing.T) {
 				t.Errorf("%q, want %q", got, tt.want)
 			}
 		})
+	}
+}
+
+// releases is a handler whose session goes on for a while after it was released.
+type releases struct{ Handler }
+
+func (releases) Lease(context.Context, string, json.RawMessage) (any, *Error) {
+	return Last{Result: "released", Then: func() {}}, nil
+}
+
+// TestNothingFollowsARelease: what a client sends behind Lease.release does not reach the browser,
+// however long the session takes to end.
+func TestNothingFollowsARelease(t *testing.T) {
+	b := newOffline(t)
+	c := b.conn()
+	c.handler = releases{}
+	behind := clientFrame(0x81, `{"id":2,"method":"Runtime.evaluate","params":{"expression":"pay()"}}`)
+	c.handleInput(slices.Concat(clientFrame(0x81, `{"id":1,"method":"Lease.release","params":{"outcome":"ok"}}`), behind), true)
+	c.offloading.Wait()
+	c.handleInput(behind, false)
+	c.offloading.Wait()
+	if browser := b.read(); len(browser) != 0 {
+		t.Errorf("the browser got %q", browser)
 	}
 }
 

@@ -1,9 +1,10 @@
-// A snippet for pages, with an EventSource in "events": it is to get the event of its own
-// session's beginning.
+// A snippet for pages, with an EventSource in "events": it is to get the event of a session's
+// beginning. Pages of the sidecar's own browsers do not reach it, so this one is in another.
 import { chromium } from 'playwright-core';
-const browser = await chromium.connectOverCDP(
+const session = await chromium.connectOverCDP(
   'http://127.0.0.1:9333/profiles/shop_018?worker=worker-7&task=task_101&create=true&wait=10s');
-const page = browser.contexts()[0].pages()[0];
+const browser = await chromium.launch({ executablePath: process.env.CHROME, chromiumSandbox: process.getuid() !== 0 });
+const page = await browser.newPage();
 page.on('console', (m) => console.log(m.text()));
 await page.goto('http://127.0.0.1:9333/openapi.json');
 await page.evaluate(() => new Promise((resolve, reject) => {
@@ -12,3 +13,4 @@ await page.evaluate(() => new Promise((resolve, reject) => {
   events.addEventListener('message', () => setTimeout(resolve, 100));
 }));
 await browser.close();
+await session.close();

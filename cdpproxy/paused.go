@@ -119,7 +119,6 @@ func readContinuation(c command) continuation {
 		e.changes[name], ok = methods.Text(raw)
 	}
 	if body, given := e.changes["postData"]; ok && given {
-		var raw []byte
 		raw, err := base64.StdEncoding.DecodeString(body)
 		e.changes["postData"], ok = string(raw), err == nil
 	}

@@ -34,7 +34,11 @@ func TestRequestsThatAWorkerRewrites(t *testing.T) {
 		}
 		c := dial(t, s.socket(name, "worker=w&task=t"+tt.query))
 		page, _ := c.visit(t, web.URL+"/start")
-		c.call(t, page, "Fetch.enable", nil, nil)
+		var patterns []map[string]string // and not the page's icon
+		for _, path := range []string{"/page", "/vouched", "/search", "/send", "/never"} {
+			patterns = append(patterns, map[string]string{"urlPattern": web.URL + path})
+		}
+		c.call(t, page, "Fetch.enable", map[string]any{"patterns": patterns}, nil)
 		c.send(t, page, "Runtime.evaluate", map[string]any{"expression": tt.fetch + ".finally(() => {document.title = 'over'})"})
 		var paused struct{ RequestID string }
 		c.event(t, "Fetch.requestPaused", &paused)

@@ -104,11 +104,16 @@ func (t *terms) rules() monitor.Rules {
 	if t.ephemeral {
 		return monitor.Rules{ReadOnly: t.manifest.WantsReadOnly() || t.granted.ReadOnly, Token: t.token}
 	}
-	origins := slices.Concat(t.granted.FenceHeaderOrigins, t.manifest.FenceHeaderOrigins)
-	slices.Sort(origins)
 	return monitor.Rules{
-		ReadOnly: t.manifest.WantsReadOnly() || t.granted.ReadOnly, TokenOrigins: slices.Compact(origins), Token: t.token,
+		ReadOnly: t.manifest.WantsReadOnly() || t.granted.ReadOnly, TokenOrigins: merged(t.granted.FenceHeaderOrigins, t.manifest.FenceHeaderOrigins), Token: t.token,
 	}
+}
+
+// merged returns the origins of both lists, sorted, each once.
+func merged(a, b []string) []string {
+	all := slices.Concat(a, b)
+	slices.Sort(all)
+	return slices.Compact(all)
 }
 
 // enforceTimeout bounds how long the browser may take to turn the guard on.
@@ -123,9 +128,7 @@ func (t *terms) enforce(ctx context.Context, b *browser.Browser) error {
 // enforceToo is enforce for a run that joins others: their services go on getting a token.
 func (t *terms) enforceToo(ctx context.Context, b *browser.Browser) error {
 	rules := t.rules()
-	rules.TokenOrigins = slices.Concat(b.Monitor().Guard().Rules().TokenOrigins, rules.TokenOrigins)
-	slices.Sort(rules.TokenOrigins)
-	rules.TokenOrigins = slices.Compact(rules.TokenOrigins)
+	rules.TokenOrigins = merged(b.Monitor().Guard().Rules().TokenOrigins, rules.TokenOrigins)
 	return apply(ctx, b, rules)
 }
 

@@ -41,6 +41,9 @@ type RewrittenRequest struct {
 	// set, if it did not change that.
 	Body    string
 	HasBody bool
+	// Unsent is the request as it was paused, which nobody sends. Chrome may report it later than
+	// the pause. It is empty if the request may go out as it was.
+	Unsent struct{ Method, URL string }
 }
 
 // UnknownMethod stands for the method of a request that may have any.
@@ -148,6 +151,7 @@ func (e continuation) rewrites(u unsentRequest) *RewrittenRequest {
 		return nil
 	}
 	w := u.asItIs()
+	w.Unsent.Method, w.Unsent.URL = u.Request.Method, u.Request.URL
 	if e.unclear {
 		w.Method = UnknownMethod
 		return &w

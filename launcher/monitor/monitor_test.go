@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -139,6 +140,32 @@ func TestPollingBeginsUnprompted(t *testing.T) {
 			if !got[i].Unprompted && got[i].Repeat > 0 {
 				t.Errorf("%s: %d counts towards polling: %+v", name, i, got[i])
 			}
+		}
+	}
+}
+
+// TestARequestThatIsChangedBeforeItIsReported: the page's process may report a request only after a
+// worker that had paused it has changed it. Either way only what is sent counts as sent.
+func TestARequestThatIsChangedBeforeItIsReported(t *testing.T) {
+	change := &cdpproxy.RewrittenRequest{RequestID: "r", FrameID: "T", Type: "Fetch", Method: "POST", URL: "http://a/search"}
+	change.Unsent.Method, change.Unsent.URL = "POST", "http://a/send"
+	was := cdpproxy.Traffic{Method: eventRequest, Params: []byte(`{"requestId":"r","loaderId":"L","frameId":"T","type":"Fetch","request":{"url":"http://a/send","method":"POST"}}`)}
+	for name, order := range map[string][]cdpproxy.Traffic{"before": {was, {Rewritten: change}}, "after": {{Rewritten: change}, was}} {
+		var sent []string
+		m := New(func(e checkpoint.Entry) {
+			switch {
+			case e.Kind == checkpoint.KindRequest:
+				sent = append(sent, e.URL)
+			case e.Kind == checkpoint.KindAnswer && e.Blocked:
+				sent = slices.DeleteFunc(sent, func(url string) bool { return url == e.URL })
+			}
+		})
+		for _, traffic := range order {
+			m.Traffic(traffic)
+			m.processHeard(heard{traffic: traffic})
+		}
+		if want := []string{"http://a/search"}; !slices.Equal(sent, want) {
+			t.Errorf("reported %s it is changed: %q count as sent, want %q", name, sent, want)
 		}
 	}
 }

@@ -100,7 +100,8 @@ func (rs *requests) observe(t cdpproxy.Traffic) {
 }
 
 // rewritten reports a request that a worker let go with another URL, method or body. What it was
-// before was sent by nobody, if that was reported.
+// before was sent by nobody, whether that was reported already or is reported later: the network
+// service reports the pause, and the page's process the request.
 func (rs *requests) rewritten(t cdpproxy.Traffic) {
 	w := t.Rewritten
 	r := request{RequestID: w.RequestID, FrameID: w.FrameID, Type: w.Type}
@@ -112,6 +113,9 @@ func (rs *requests) rewritten(t cdpproxy.Traffic) {
 	rs.mu.Lock()
 	was, known := rs.named[r.RequestID]
 	_ = rs.name(r, &entry) // without a redirect there is no answer before it
+	if w.Unsent.Method != "" {
+		remember(rs.reported, [2]string{r.RequestID, w.Unsent.Method + " " + w.Unsent.URL}, true)
+	}
 	rs.mu.Unlock()
 	rs.typing.reportAgain()
 	if known && r.RequestID != "" {

@@ -268,7 +268,7 @@ func TestByHand(t *testing.T) {
 	s.call(page, "Emulation.setDeviceMetricsOverride", map[string]any{"width": 400, "height": 700, "deviceScaleFactor": 2, "mobile": true}, nil)
 	s.call(page, "Page.navigate", map[string]any{"url": site.URL + "/phone"}, nil)
 	at("/phone")
-	seen := v.settled(target)
+	seen, _ := v.settled(s, target, page, 10)
 	if seen.Width != 400 || seen.Scale >= 1 {
 		t.Errorf("the picture says of itself %+v", seen.frameHead)
 	}

@@ -406,19 +406,24 @@ func (s *seat) pictureOf(target string) picture {
 	}
 }
 
-// settled is the last picture of a page after which none came for a while.
-func (s *seat) settled(target string) picture {
+// settled is the last picture of a page, and how many came, from the next one on until the page
+// could have drawn as many frames as given. The page tells by its title.
+func (s *seat) settled(st *stage, target, session string, frames int) (last picture, pictures int) {
 	s.Helper()
-	last := s.pictureOf(target)
-	for end := time.Now().Add(500 * time.Millisecond); ; {
-		m, err := s.one(time.Until(end))
+	last, pictures = s.pictureOf(target), 1
+	st.worker.Post(session, "Runtime.evaluate", map[string]any{"expression": fmt.Sprintf(
+		`{ let left = %d; (function next() { left-- > 0 ? requestAnimationFrame(next) : document.title = 'drawn' })() }`, frames)})
+	for tabOf(s.tabs, target).Title != "drawn" {
+		m, err := s.one(patience)
+		if err != nil {
+			s.Fatalf("while the page draws %d frames: %v", frames, err)
+		}
 		if p, ok := m.(picture); ok {
 			s.says(`{"type":"ack","sequence":%d}`, p.Sequence)
-			last, end = p, time.Now().Add(500*time.Millisecond)
-		} else if err != nil {
-			return last
+			last, pictures = p, pictures+1
 		}
 	}
+	return last, pictures
 }
 
 // message is the next message of a type that fits. Pictures that come meanwhile are taken.
@@ -438,22 +443,6 @@ func (s *seat) message(kind string, fits func(map[string]any) bool) map[string]a
 			}
 		}
 	}
-}
-
-// count counts the pictures that come within a time, and takes them.
-func (s *seat) count(within time.Duration) int {
-	s.Helper()
-	n := 0
-	for end := time.Now().Add(within); time.Now().Before(end); {
-		m, err := s.one(time.Until(end))
-		if p, ok := m.(picture); ok {
-			n++
-			s.says(`{"type":"ack","sequence":%d}`, p.Sequence)
-		} else if err != nil {
-			break
-		}
-	}
-	return n
 }
 
 // closed is why the launcher ended the connection.

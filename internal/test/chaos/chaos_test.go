@@ -12,6 +12,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"leasehold/internal/test/failed"
 )
 
 // TestMain also runs the worker and the harness, which are processes of their own.
@@ -81,10 +83,7 @@ func runs(t *testing.T, c Config, p programs) {
 	runtime.LockOSThread() // the kernel ends the test run's process when this thread ends
 	defer runtime.UnlockOSThread()
 	c.Self, c.Leasehold, c.NATSServer = p.self, p.leasehold, p.natsServer
-	var err error
-	if c.LogDir, err = os.MkdirTemp(os.Getenv("LEASEHOLD_LOGS"), "leasehold-chaos-logs-"); err != nil {
-		t.Fatal(err)
-	}
+	c.LogDir = failed.Dir(t)
 	cmd, isolated := isolate(p.self)
 	c.Isolated = isolated
 	possible := Possible(isolated, c.Nodes)

@@ -25,6 +25,7 @@ import (
 
 	"leasehold/internal/procfs"
 	"leasehold/internal/test/built"
+	"leasehold/internal/test/failed"
 	"leasehold/internal/test/s3test"
 	"leasehold/lease"
 )
@@ -102,8 +103,8 @@ type sidecar struct {
 	stderr  *os.File
 }
 
-// start starts a sidecar on free ports, and waits until it is ready. Its log is shown
-// if the test fails.
+// start starts a sidecar on free ports, and waits until it is ready. If the test fails, what the
+// sidecar leaves is kept (internal/test/failed).
 func start(t *testing.T, args ...string) *sidecar {
 	t.Helper()
 	return startFor(t, http.DefaultClient, args...)
@@ -119,6 +120,8 @@ func startFor(t *testing.T, client *http.Client, args ...string) *sidecar {
 	}, args...)
 	s.launch(t)
 	t.Cleanup(func() {
+		left := failed.Sidecar{Name: filepath.Base(s.Dir), URL: s.URL, Client: s.client, DataDir: s.Dir, Log: s.stderr.Name()}
+		left.Answers(t)
 		s.stop(t)
 		eventually(t, "everything that it started ends", func() error {
 			if browsers, guards := s.browsers(t), s.guards(t); len(browsers)+len(guards) > 0 {
@@ -126,10 +129,7 @@ func startFor(t *testing.T, client *http.Client, args ...string) *sidecar {
 			}
 			return nil
 		})
-		if t.Failed() {
-			log, _ := os.ReadFile(s.stderr.Name())
-			t.Logf("the sidecar's log:\n%s", log)
-		}
+		left.Files(t)
 	})
 	return s
 }

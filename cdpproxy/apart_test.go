@@ -22,13 +22,13 @@ func TestAClientGetsNoRepliesButItsOwn(t *testing.T) {
 	s.say(`{"method":"Test.event","params":{},"sessionId":"B2"}`)
 	a.works()
 	if e, err := b.next(); err != nil || e.Method != "Test.event" {
-		t.Fatal(e, err)
+		t.Fatalf("message %v, error %v; want %s", e, err, "Test.event")
 	}
 	b.works()
 
 	s.say(`{"method":"Fetch.requestPaused","params":{"requestId":"r"},"sessionId":"B1"}`)
 	if e, err := a.next(); err != nil || e.Method != "Fetch.requestPaused" {
-		t.Fatal(e, err)
+		t.Fatalf("message %v, error %v; want %s", e, err, "Fetch.requestPaused")
 	}
 	s.heard()
 	a.conn.ClientSession().Fence()
@@ -44,7 +44,7 @@ func TestAMessageIsPassedOnOnce(t *testing.T) {
 	s := script(t)
 	c := connect(t, s.mux, open(), &handler{})
 	if got := c.call("Target.attachToTarget", "", map[string]any{"targetId": "T", "flatten": true}); got.Error != nil {
-		t.Fatal(got.Error)
+		t.Fatalf("the browser answered with an error: %v", got.Error)
 	}
 	write := func(b string) {
 		t.Helper()
@@ -55,7 +55,7 @@ func TestAMessageIsPassedOnOnce(t *testing.T) {
 	for _, session := range []string{"B1", "B1-page"} {
 		write(fmt.Sprintf(`{"method":"Test.event","params":{},"sessionId":%q}`, session))
 		if e, err := c.next(); err != nil || e.Method != "Test.event" {
-			t.Fatal(e, err)
+			t.Fatalf("message %v, error %v; want %s", e, err, "Test.event")
 		}
 		write("\x00")
 		c.works()

@@ -52,7 +52,7 @@ func TestTheNextMuxInheritsWhatIsOpen(t *testing.T) {
 	result := func(m message) {
 		t.Helper()
 		if m.Error != nil {
-			t.Fatal(m.Error)
+			t.Fatalf("the browser answered with an error: %v", m.Error)
 		}
 		if err := json.Unmarshal(m.Result, &made); err != nil {
 			t.Fatal(err)

@@ -67,7 +67,7 @@ func TestWhatAWorkerMayNotDoDoesNotReachTheBrowser(t *testing.T) {
 	}
 	for range 50 {
 		if got, err := c.next(); err != nil || got.Error != nil {
-			t.Fatal(got, err)
+			t.Fatalf("message %v, error %v; want an answer without an error", got, err)
 		}
 	}
 	var got []string
@@ -146,14 +146,14 @@ func TestChromesOwnPagesAreClosed(t *testing.T) {
 		}
 	}
 	if got := c.call("Runtime.evaluate", web, nil); got.Error != nil {
-		t.Error(got.Error)
+		t.Errorf("the browser answered with an error: %v", got.Error)
 	}
 	s.heard()
 	moves(web, "file:///etc/passwd")
 	c.refused(s, h, "Runtime.evaluate", web, nil, "target")
 	moves(web, "http://a/")
 	if got := c.call("Runtime.evaluate", web, nil); got.Error != nil {
-		t.Error(got.Error)
+		t.Errorf("the browser answered with an error: %v", got.Error)
 	}
 }
 

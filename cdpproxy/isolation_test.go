@@ -68,7 +68,7 @@ func TestSessionsBelongToOneConnection(t *testing.T) {
 	// A session that has ended belongs to nobody.
 	s.say(`{"method":"Target.detachedFromTarget","params":{"sessionId":"B1-page"},"sessionId":"B1"}`)
 	if e, err := a.next(); err != nil || e.Method != "Target.detachedFromTarget" {
-		t.Fatal(e, err)
+		t.Fatalf("message %v, error %v; want %s", e, err, "Target.detachedFromTarget")
 	}
 	if got := a.call("DOM.getDocument", "B1-page", nil); got.Error == nil || got.Error.Code != -32001 {
 		t.Errorf("a session that is over: %+v", got)

@@ -243,10 +243,10 @@ func TestConnectionsAreKeptApart(t *testing.T) {
 	_, sb := b.page("about:blank")
 	// Both use the same message ids.
 	if got := string(a.call("Runtime.evaluate", sa, map[string]any{"expression": "'a'+1"}).Result); !strings.Contains(got, `"a1"`) {
-		t.Error(got)
+		t.Errorf("%s, want %s in it", got, `"a1"`)
 	}
 	if got := string(b.call("Runtime.evaluate", sb, map[string]any{"expression": "'b'+1"}).Result); !strings.Contains(got, `"b1"`) {
-		t.Error(got)
+		t.Errorf("%s, want %s in it", got, `"b1"`)
 	}
 	if e := b.call("Runtime.evaluate", sa, map[string]any{"expression": "1"}).Error; e == nil || e.Code != -32001 {
 		t.Errorf("another connection's session: %v", e)
@@ -518,7 +518,7 @@ func TestASlowClientHoldsNobodyUp(t *testing.T) {
 	_, q := quick.page("about:blank")
 	for i := range 50 {
 		if got := quick.call("Runtime.evaluate", q, map[string]any{"expression": fmt.Sprint(i)}); got.Error != nil {
-			t.Fatal(got.Error)
+			t.Fatalf("the browser answered with an error: %v", got.Error)
 		}
 	}
 	// The slow one misses nothing.
@@ -550,7 +550,7 @@ func TestBehind(t *testing.T) {
 		t.Helper()
 		for end := time.Now().Add(testchrome.Patience); !ok(); time.Sleep(5 * time.Millisecond) {
 			if time.Now().After(end) {
-				t.Fatal(what)
+				t.Fatalf("not within %v: %s", testchrome.Patience, what)
 			}
 		}
 	}

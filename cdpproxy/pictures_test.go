@@ -37,7 +37,7 @@ func TestAwaitPictures(t *testing.T) {
 	left, leave := context.WithCancel(t.Context())
 	leave()
 	if err := o.Call(left, "", "Page.captureScreenshot", nil, nil); !errors.Is(err, context.Canceled) {
-		t.Fatal(err)
+		t.Fatalf("error %v, want %v", err, context.Canceled)
 	}
 	id := c.send("Page.captureScreenshot", "", nil)
 	var of []asked

@@ -25,7 +25,7 @@ func TestAShutFenceRefusesWhatTakesTheSlowWay(t *testing.T) {
 	c := connect(t, s.mux, f, h)
 	to := map[string]any{"url": "http://a/"}
 	if got := c.call("Page.navigate", "", to); got.Error != nil {
-		t.Fatal(got.Error)
+		t.Fatalf("the browser answered with an error: %v", got.Error)
 	}
 	s.heard()
 	f.Shut(&lease.FencedError{Profile: "p", Token: 1, Current: 2})
@@ -134,7 +134,7 @@ func TestALargeCommandComesWhole(t *testing.T) {
 	s := script(t)
 	c := connect(t, s.mux, open(), &handler{})
 	if got := c.call("Target.attachToTarget", "", map[string]any{"targetId": "T", "flatten": true}); got.Error != nil {
-		t.Fatal(got.Error)
+		t.Fatalf("the browser answered with an error: %v", got.Error)
 	}
 	s.heard()
 	var numbers strings.Builder
@@ -143,7 +143,7 @@ func TestALargeCommandComesWhole(t *testing.T) {
 	}
 	for _, session := range []string{"", "B1-page"} { // in two parts, and in one
 		if got := c.call("DOM.getDocument", session, map[string]string{"a": numbers.String()}); got.Error != nil {
-			t.Fatal(got.Error)
+			t.Fatalf("the browser answered with an error: %v", got.Error)
 		}
 		var params struct{ A string }
 		if heard := s.heard(); len(heard) != 1 || json.Unmarshal(heard[0].Params, &params) != nil || params.A != numbers.String() {

@@ -41,7 +41,7 @@ func TestAJournalOnAFullDisk(t *testing.T) {
 		t.Fatal(err)
 	}
 	if whole, err := reserve.Fill(0); !whole || err != nil {
-		t.Fatal(err)
+		t.Fatalf("filled whole: %v, %v; want true, and no error", whole, err)
 	}
 	durable.UseReserve(reserve)
 	defer durable.UseReserve(nil)
@@ -59,10 +59,10 @@ func TestAJournalOnAFullDisk(t *testing.T) {
 	}
 	whole--
 	if !durable.Full(err) {
-		t.Fatal(err)
+		t.Fatalf("error %v, want that of a full disk", err)
 	}
 	if err := write(); !durable.Full(err) {
-		t.Fatal(err)
+		t.Fatalf("error %v, want that of a full disk", err)
 	}
 	written("on a full disk", whole)
 	empty()

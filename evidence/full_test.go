@@ -28,7 +28,7 @@ func TestABundleOnAFullDiskSaysWhatDidNotFit(t *testing.T) {
 		t.Fatal(err)
 	}
 	if whole, err := reserve.Fill(0); !whole || err != nil {
-		t.Fatal(err)
+		t.Fatalf("filled whole: %v, %v; want true, and no error", whole, err)
 	}
 	empty := smalldisk.Fill(t, dir)
 	if m, _, err := b.Seal(); !durable.Full(err) {

@@ -213,7 +213,7 @@ func TestAReadersWrites(t *testing.T) {
 		t.Error(err)
 	}
 	if err := r.Step(ctx, s.SessionID, api.Step{Write: w, Name: "buy", Action: "buy"}); codeOf(err) != api.CodeActionNotAllowed {
-		t.Error(err)
+		t.Errorf("error %v, want %s", err, api.CodeActionNotAllowed)
 	}
 	if _, err := r.Heartbeat(ctx, s.SessionID, api.Heartbeat{Write: api.Write{Token: 8}}); codeOf(err) != api.CodeStaleToken {
 		t.Errorf("the token of who has the profile: %v", err)

@@ -184,7 +184,7 @@ func TestAMakingThatIsCutShortLeavesTheFloorBehindByOne(t *testing.T) {
 	for token := range lease.Token(4) {
 		r.rooms.o.Store = unanswered{store}
 		if _, err := r.ImportProfile(t.Context(), "p", api.ProfileImport{From: from}); !errors.Is(err, errUnanswered) {
-			t.Fatal(err)
+			t.Fatalf("error %v, want %v", err, errUnanswered)
 		}
 		r.rooms.o.Store = store
 		e, err := store.Get(t.Context(), "p")

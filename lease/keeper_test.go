@@ -326,7 +326,7 @@ func TestDeadlineIsCountedFromTheSend(t *testing.T) {
 	now = lifetime - 1
 	prev, next, err := stay.Next(noon)
 	if err != nil || prev.Presence.Epoch != next.Epoch {
-		t.Fatal(err)
+		t.Fatalf("epochs %d and %d, error %v; want the same", prev.Presence.Epoch, next.Epoch, err)
 	}
 	if err := stay.Renewed(PresenceEntry{Presence: next, Revision: 2}, sent); err != nil || stay.Deadline() != sent+lifetime {
 		t.Fatalf("%v, deadline %v, want %v", err, stay.Deadline(), sent+lifetime)

@@ -79,7 +79,7 @@ func FuzzComplete(f *testing.F) {
 func TestBashCompletes(t *testing.T) {
 	var script, stderr bytes.Buffer
 	if code := cli([]string{"completion", "bash"}, strings.NewReader(""), &script, &stderr); code != 0 {
-		t.Fatal(stderr.String())
+		t.Fatalf("exit status %d, want 0: %s", code, stderr.String())
 	}
 	program := script.String() + `
 leasehold() { local IFS=,; echo "$*"; printf 'har\thelp: of it\nhtml\t\n'; }
@@ -105,7 +105,7 @@ source ./script; words=(leasehold evidence export x --format ""); CURRENT=6; _le
 			dir, home := t.TempDir(), t.TempDir()
 			var script, stderr bytes.Buffer
 			if code := cli([]string{"completion", tt.shell}, strings.NewReader(""), &script, &stderr); code != 0 {
-				t.Fatal(stderr.String())
+				t.Fatalf("exit status %d, want 0: %s", code, stderr.String())
 			}
 			write := func(name, text string, mode os.FileMode) {
 				t.Helper()

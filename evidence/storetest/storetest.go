@@ -337,7 +337,7 @@ func testRetention(t *testing.T, u under) {
 	retain(t, a, time.Second, at(60), 3)
 	check(t, 4, 3)
 	if list, err = s.List(t.Context(), "p"); err != nil || len(list) != 3 {
-		t.Fatal(list, err)
+		t.Fatalf("%d bundles, error %v; want 3: %v", len(list), err, list)
 	}
 	newest, oldest := list[1].EvidenceID, list[2].EvidenceID
 	d.Change(t, "p", oldest, evidence.AnchorPart)

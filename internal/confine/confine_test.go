@@ -256,7 +256,7 @@ func TestOffline(t *testing.T) {
 	}
 	c, err := net.FileConn(socket)
 	if err != nil {
-		t.Fatal(err, socket.Close())
+		t.Fatalf("%v; closing the socket: %v", err, socket.Close())
 	}
 	defer c.Close()
 	if err := errors.Join(socket.Close(), c.SetDeadline(time.Now().Add(30*time.Second))); err != nil {

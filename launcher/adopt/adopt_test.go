@@ -691,7 +691,7 @@ func TestTheBrowserOfASessionCheck(t *testing.T) {
 	h.must(jar.Keep(t.Context(), oneCookie{}, "p"))
 	kept, err := filepath.Glob(filepath.Join(h.dir, "session-cookies", "*"))
 	if err != nil || len(kept) != 1 {
-		t.Fatal(kept, err)
+		t.Fatalf("kept jars %v, error %v; want one", kept, err)
 	}
 	before, err := os.ReadFile(kept[0])
 	h.must(err)

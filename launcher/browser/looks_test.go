@@ -138,7 +138,7 @@ func onPort(t *testing.T, page string) {
 			return
 		}
 		if time.Now().After(end) {
-			t.Fatal(err)
+			t.Fatalf("it did not happen within the time for it: %v", err)
 		}
 	}
 }

@@ -186,7 +186,7 @@ func TestABrowserStandsStill(t *testing.T) {
 	h.locked(h.root.Adopt)
 	running, ok, err := h.root.Running(profile)
 	if err != nil || !ok {
-		t.Fatal(err)
+		t.Fatalf("the profile runs: %v, error %v; want true", ok, err)
 	}
 	b = h.driver.Adopt(running, h.path, h.sink, log)
 	if !b.Still() {

@@ -236,7 +236,7 @@ func TestTheCatalogFollowsTheStore(t *testing.T) {
 	swap := func(profile string, token lease.Token, revision uint64) {
 		prev := lease.Entry{Record: lease.Record{ProfileID: profile}, Revision: revision - 1}
 		if _, err := store.Swap(t.Context(), prev, lease.Record{ProfileID: profile, State: lease.Held, Token: token}); !errors.Is(err, s.refuse) {
-			t.Error(err)
+			t.Errorf("error %v, want %v", err, s.refuse)
 		}
 	}
 	swap("p", 2, 9)

@@ -246,7 +246,7 @@ func TestTheBrowserHasTheLock(t *testing.T) {
 	}
 
 	if method, err := b.Close(t.Context(), c.Ask, chrome.CloseTimeouts{}); method != chrome.ClosedByCDP || err != nil {
-		t.Fatal(method, err)
+		t.Fatalf("closed by %v, error %v; want %v", method, err, chrome.ClosedByCDP)
 	}
 	if err := root.WaitUnused(t.Context(), "p"); err != nil {
 		t.Error(err)
@@ -429,7 +429,7 @@ func orphan(t testing.TB, o chrome.Options) launched {
 		err = json.Unmarshal(line, &l)
 	}
 	if killed := cmd.Process.Kill(); err != nil || killed != nil {
-		t.Fatal(err, killed, cmd.Wait())
+		t.Fatalf("%v; killing it: %v; waiting: %v", err, killed, cmd.Wait())
 	}
 	if err := cmd.Wait(); err == nil {
 		t.Fatal("the launcher was not killed")
@@ -571,7 +571,7 @@ func TestAdoptTakesARealPipe(t *testing.T) {
 	})
 	b, err := chrome.Adopt(chrome.Identity{PID: p.PID, StartTime: p.StartTime, BootID: bootID(t)}, adoptOptions(o, ""))
 	if err != nil {
-		t.Fatal(err, cmd.Process.Kill(), cmd.Wait())
+		t.Fatalf("%v; killing it: %v; waiting: %v", err, cmd.Process.Kill(), cmd.Wait())
 	}
 	testchrome.CloseAtEnd(t, b)
 	c := testchrome.NewClient(b, 1000)
@@ -697,7 +697,7 @@ func makeGroup(t *testing.T, dir string) *cgroup.Group {
 	}
 	group, err := cgroup.Open(dir, cmd.Process.Pid)
 	if killed := cmd.Process.Kill(); err != nil || killed != nil {
-		t.Fatal(err, killed)
+		t.Fatalf("%v; killing it: %v", err, killed)
 	}
 	_ = cmd.Wait() // it was killed
 	return group
@@ -782,7 +782,7 @@ func TestAdoptRefusesAnother(t *testing.T) {
 		}
 	}
 	if now, err := procfs.Read(os.Getpid()); err != nil || now.StartTime != self.StartTime {
-		t.Fatal(err)
+		t.Fatalf("start time %v, error %v; want %v", now.StartTime, err, self.StartTime)
 	}
 	if err := tryVersion(testchrome.NewClient(b, 10)); err != nil {
 		t.Errorf("the refusals disturbed the browser: %v", err)

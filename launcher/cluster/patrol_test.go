@@ -465,7 +465,7 @@ func TestSessionsThatNobodyHasToAdopt(t *testing.T) {
 					_, err := b.sessions.Lookup("ses_p")
 					var p *api.Problem
 					if !errors.As(err, &p) {
-						t.Fatal(err)
+						t.Fatalf("error %v, want an *api.Problem", err)
 					}
 					return p, time.Since(begun)
 				}

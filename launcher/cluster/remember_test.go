@@ -3,7 +3,6 @@ package cluster
 import (
 	"context"
 	"errors"
-	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -321,7 +320,7 @@ func TestALostRecordIsLookedAtAgainAndAgain(t *testing.T) {
 		time.Sleep(2 * timing.Renewal())
 		synctest.Wait()
 		if taken := b.taken(); len(taken) == 0 {
-			t.Error(fmt.Sprint("nobody goes on with the recovery; log:\n", w.said.String()))
+			t.Errorf("nobody goes on with the recovery; log:\n%s", w.said.String())
 		}
 	})
 }

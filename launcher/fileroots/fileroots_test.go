@@ -192,7 +192,7 @@ func TestExchangeDirectoriesComeAndGo(t *testing.T) {
 	}
 	// Somebody tidied up: there is a new place.
 	if dir, err := next.Exchange("p", "ses_3"); err != nil || ours(dir) != nil {
-		t.Error(dir, err)
+		t.Errorf("exchange directory %q, error %v; want one of the launcher's own", dir, err)
 	}
 }
 

@@ -498,7 +498,7 @@ func (w *world) aTaskForLaterIsSeen(t *testing.T) {
 	page, known := w.open(nav+lines(2), "")
 	w.Must("", "Browser.grantPermissions", map[string]any{"permissions": []string{"backgroundSync"}}, nil)
 	if got := w.Eval(page.SessionID, `navigator.serviceWorker.register("/sw.js").then(() => navigator.serviceWorker.ready).then((r) => r.sync.register("outbox")).then(() => "done")`); got != "done" {
-		t.Fatal(got)
+		t.Fatalf("the page answered %v, want %s", got, "done")
 	}
 	s := w.look(page, known)
 	if got := answered(s, Yes); !slices.Equal(got, []string{WritesWaiting}) {

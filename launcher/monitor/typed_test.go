@@ -244,7 +244,7 @@ func TestWhatWasTypedBeforeItCouldBeTold(t *testing.T) {
 		t.Helper()
 		var done bool
 		if err := inPage(t.Context(), w.monitor.chrome, own, frame, "("+expression+", true)", &done); err != nil || !done {
-			t.Fatal(done, err)
+			t.Fatalf("done: %v, error %v; want true", done, err)
 		}
 	}
 	inWorld("globalThis.kept = leaseholdTyped, delete globalThis.leaseholdTyped")

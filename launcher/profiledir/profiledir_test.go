@@ -114,7 +114,7 @@ func TestPath(t *testing.T) {
 		}
 	}
 	if fi, err := os.Stat(filepath.Join(r.Dir(), "a.b-c_1")); err != nil || fi.Mode().Perm() != 0o700 {
-		t.Error(fi, err)
+		t.Errorf("%v, error %v; want a directory of mode 0700", fi, err)
 	}
 	inside, outside := filepath.Join(r.Dir(), "inside"), filepath.Join(r.Dir(), "outside")
 	for link, target := range map[string]string{inside: "a.b-c_1", outside: t.TempDir()} {
@@ -219,7 +219,7 @@ func TestLockHasOneWinner(t *testing.T) {
 				if err == nil {
 					won <- l
 				} else if !errors.Is(err, ErrLocked) {
-					t.Error(err)
+					t.Errorf("error %v, want %v", err, ErrLocked)
 				}
 			})
 		}

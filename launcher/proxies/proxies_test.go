@@ -249,7 +249,7 @@ func TestRelayRefused(t *testing.T) {
 			}
 			body, err := io.ReadAll(resp.Body)
 			if err != nil || resp.Body.Close() != nil {
-				t.Fatal(err)
+				t.Fatalf("reading the answer: %v, or closing it failed", err)
 			}
 			// It must not be 407: Chrome would ask its user for credentials.
 			if resp.StatusCode != 502 || resp.Header.Get("Proxy-Authenticate") != "" {

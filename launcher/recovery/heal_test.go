@@ -337,7 +337,7 @@ func TestTheFloorIsTheQuarantines(t *testing.T) {
 	w := newWorld(t)
 	w.leases.write = w.refusing(func(next lease.Record) bool { return next.State == lease.Inspected })
 	if _, err := w.r.Run(w.caseOf(Recover)); !errors.Is(err, lease.ErrUnavailable) {
-		t.Fatal(err)
+		t.Fatalf("error %v, want %v", err, lease.ErrUnavailable)
 	}
 	if floor, kept, err := w.root.Kept(profile); err != nil || floor != token+1 || kept.State != lease.Quarantined {
 		t.Errorf("%d, %s, %v", floor, kept.State, err)

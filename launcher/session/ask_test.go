@@ -202,7 +202,7 @@ func TestNoAskOutlivesTheBeginningOfTheEnd(t *testing.T) {
 		select {
 		case err := <-got:
 			if problem(err) != api.CodeSessionEnded {
-				t.Fatal(err)
+				t.Fatalf("error %v, want %s", err, api.CodeSessionEnded)
 			}
 		case <-time.After(patience):
 			t.Fatal("it waits")

@@ -37,7 +37,7 @@ func TestAPersonWhoIsGone(t *testing.T) {
 		t.Error("the worker waits no more")
 	}
 	if err := s.People().PersonIs(ann); problem(err) != api.CodeNotTakenOver {
-		t.Error(err)
+		t.Errorf("error %v, want %s", err, api.CodeNotTakenOver)
 	}
 	left = s.People().Present(bob) // who is not may be gone before the hand-back, on a busy machine
 	if err := errors.Join(s.People().TakeOver(bob, api.TakeOver{}), s.People().HandBack(bob, api.HandBack{})); err != nil {

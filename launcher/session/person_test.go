@@ -100,7 +100,7 @@ func TestAPersonTakesOver(t *testing.T) {
 		t.Errorf("an act before: %v", err)
 	}
 	if s.Show().Person != nil {
-		t.Error(s.Show().Person)
+		t.Errorf("the person %v is shown, want none", s.Show().Person)
 	}
 	if err := s.People().TakeOver(ann, api.TakeOver{Person: "Ann", Note: "captcha"}); err != nil {
 		t.Fatal(err)
@@ -154,7 +154,7 @@ func TestAPersonTakesOver(t *testing.T) {
 		t.Errorf("the worker's input afterwards: %+v", m.Error)
 	}
 	if _, err := s.People().Driving(); s.Show().Person != nil || err != nil {
-		t.Error(s.Show().Person, err)
+		t.Errorf("the person %v is shown, driving: %v; want none, and no error", s.Show().Person, err)
 	}
 	want := []string{
 		"taken Ann(ann) x1  captcha", "text Ann(ann) x1 http://shop.example/login", "text Ann(ann) x4 http://shop.example/login", "c () x1",
@@ -279,10 +279,10 @@ func TestAHoldIsInItsPersonsHands(t *testing.T) {
 		t.Error(err)
 	}
 	if err := s.People().TakeOver(bob, api.TakeOver{TakeFrom: "ann"}); problem(err) != api.CodeTakenOver {
-		t.Error(err)
+		t.Errorf("error %v, want %s", err, api.CodeTakenOver)
 	}
 	if err := s.People().HandBack(ann, api.HandBack{}); problem(err) != api.CodeNotTakenOver {
-		t.Error(err)
+		t.Errorf("error %v, want %s", err, api.CodeNotTakenOver)
 	}
 	if _, err := s.People().Driving(); err != nil {
 		t.Error("a person's own DevTools may not act")
@@ -406,7 +406,7 @@ func TestATakeOverThatCannotBeKept(t *testing.T) {
 	}
 	repair()
 	if s.Show().Person != nil || s.People().PersonIs(ann) == nil {
-		t.Error(s.Show().Person)
+		t.Errorf("the person is %v, and ann is asked for: %v; want none, and an error", s.Show().Person, s.People().PersonIs(ann))
 	}
 	page := w.attach()
 	if m := w.call("Page.reload", page, nil); m.Error != nil {

@@ -271,7 +271,7 @@ func TestRunsOnOneBrowser(t *testing.T) {
 			return hooked{Start: Join{Begun: time.Now()}, before: func(of *Session) { s = of; of.Fence().Shut(lease.ErrExpired) }}
 		})
 		if !errors.Is(err, lease.ErrExpired) {
-			t.Fatal(err)
+			t.Fatalf("error %v, want %v", err, lease.ErrExpired)
 		}
 		s.UndoRun(err)
 		if rec := r.record(); len(rec.Runs) != 2 || len(rec.LostRuns) != 0 || rec.Token != 3 || rec.State != lease.Held {

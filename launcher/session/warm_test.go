@@ -215,7 +215,7 @@ func TestAWarmBrowserAnswersInAnyOrder(t *testing.T) {
 		return way
 	})
 	if err != nil || s.Browser().PID() != pid {
-		t.Fatal(err)
+		t.Fatalf("browser %d, error %v; want %d", s.Browser().PID(), err, pid)
 	}
 }
 

@@ -26,7 +26,7 @@ func begun(t *testing.T, m api.Manifest) (*room, *Session) {
 	})
 	s := r.begin(m)
 	if s.Token() != 7 {
-		t.Fatal(s.Token())
+		t.Fatalf("token %d, want 7", s.Token())
 	}
 	return r, s
 }

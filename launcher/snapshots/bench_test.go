@@ -102,7 +102,7 @@ func BenchmarkList(b *testing.B) {
 	for b.Loop() {
 		list, err := s.List(context.Background(), "p5000")
 		if err != nil || len(list) != 10 {
-			b.Fatal(list, err)
+			b.Fatalf("%d snapshots, error %v; want 10", len(list), err)
 		}
 	}
 }

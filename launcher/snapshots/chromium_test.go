@@ -107,7 +107,7 @@ func TestWhatTheAccountHasSurvives(t *testing.T) {
 		return said
 	}
 	if said := run(o, "/in", fmt.Sprintf(storeAll, marker)); said != "stored" {
-		t.Fatal(said)
+		t.Fatalf("the page answered %v, want %s", said, "stored")
 	}
 	s := snapshots.New(openDir(t), snapshots.NewKey())
 	made, err := objectstest.Seal(t, s, "p", dir, 1)

@@ -104,7 +104,7 @@ func BenchmarkPresences(b *testing.B) {
 		})
 		for b.Loop() {
 			if all, err := s.Presences(b.Context()); err != nil || len(all) != 100 {
-				b.Fatal(len(all), err)
+				b.Fatalf("%d presences, error %v; want 100", len(all), err)
 			}
 		}
 	})

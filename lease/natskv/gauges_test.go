@@ -21,7 +21,7 @@ func TestEventsThatAreNotPublishedAreCounted(t *testing.T) {
 		t.Helper()
 		families, err := registry.Gather()
 		if err != nil || len(families) != 2 {
-			t.Fatal(families, err)
+			t.Fatalf("families %v, error %v; want two", families, err)
 		}
 		return families[0].GetMetric()[0].GetGauge().GetValue(), families[1].GetMetric()[0].GetGauge().GetValue()
 	}

@@ -205,7 +205,7 @@ func swapper(ctx context.Context, t *testing.T, h *historyOf, s *Store, b believ
 			err = b.read(ctx, s)
 		}
 		if kind := kindOf(err); kind != "ok" && kind != "moved" {
-			t.Error(err)
+			t.Errorf("error %v, want none or one of a moved revision", err)
 		}
 	}
 }

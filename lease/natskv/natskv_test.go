@@ -264,7 +264,7 @@ func TestRacingSwapsHaveOneWinner(t *testing.T) {
 				case err == nil:
 					won <- e
 				case !errors.As(err, new(*lease.MovedError)):
-					t.Error(err)
+					t.Errorf("error %v, want a *lease.MovedError", err)
 				}
 			})
 		}

@@ -149,7 +149,7 @@ func TestClosersOfAPresence(t *testing.T) {
 				case err == nil:
 					won <- stored
 				case !errors.As(err, &moved) || moved.Current == nil || moved.Current.Revision <= opened.Revision:
-					t.Error(err)
+					t.Errorf("error %v, want a *lease.MovedError with a later current revision than %d", err, opened.Revision)
 				}
 			})
 		}

@@ -387,7 +387,7 @@ func TestTheCopyIsMended(t *testing.T) {
 				}
 				// The store looks at the feed from time to time, and may have mended it first.
 				if !errors.Is(err, jetstream.ErrConsumerExists) {
-					t.Fatal(err)
+					t.Fatalf("error %v, want %v", err, jetstream.ErrConsumerExists)
 				}
 			}
 			happens(t, s, "later")

@@ -15,7 +15,7 @@ const imageUser = "10001"
 func TestDockerfileBuildsAnImageThatIsNotRoot(t *testing.T) {
 	result, err := parser.Parse(strings.NewReader(read(t, "deploy/Dockerfile")))
 	if err != nil || len(result.Warnings) > 0 {
-		t.Fatal(err, result.Warnings)
+		t.Fatalf("error %v, warnings %v; want none", err, result.Warnings)
 	}
 	stages, _, err := instructions.Parse(result.AST, nil)
 	if err != nil {

@@ -21,7 +21,7 @@ func alerts(t *testing.T) map[string]rulefmt.Rule {
 	t.Helper()
 	groups, errs := rulefmt.ParseFile(filepath.Join(root, rulesFile), false, model.UTF8Validation, promql, promslog.NewNopLogger())
 	if len(errs) > 0 {
-		t.Fatal(errs)
+		t.Fatalf("the rules have errors: %v", errs)
 	}
 	all := map[string]rulefmt.Rule{}
 	for _, group := range groups.Groups {

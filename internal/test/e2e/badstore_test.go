@@ -330,7 +330,7 @@ func TestABadProfileStore(t *testing.T) {
 	home.granted(t, "p", false)
 	home.sealed(t, "p")
 	if code := other.call(t, "GET", "/v1/profiles/p/snapshots", nil, nil); code != 200 {
-		t.Fatal(code)
+		t.Fatalf("status %d, want 200", code)
 	}
 	store.keepLists(t)
 	home.granted(t, "p", false)

@@ -58,7 +58,7 @@ func TestTheFenceHeader(t *testing.T) {
 	defer foreign.Close()
 	s := start(t)
 	if out, errs, code := s.cli(t, "profiles", "create", "p", "--fence-header-origin", own.URL); code != 0 {
-		t.Fatal(out, errs)
+		t.Fatalf("exit status %d, want 0: %s%s", code, out, errs)
 	}
 	post := func(c *clients.Client, path, headers string) string {
 		t.Helper()

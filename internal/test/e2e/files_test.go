@@ -100,7 +100,7 @@ func TestAWorkerReachesNoFileOfTheHost(t *testing.T) {
 	// Another profile, which is not this worker's.
 	other := s.open(t, "other", nil)
 	if code := s.call(t, "DELETE", "/v1/sessions/"+other.SessionID, map[string]any{"lease_token": other.Token, "outcome": "succeeded"}, nil); code != http.StatusOK {
-		t.Fatal(code)
+		t.Fatalf("status %d, want %d", code, http.StatusOK)
 	}
 	s.until(t, "other", lease.Available)
 	floor := filepath.Join(s.Dir, "profiles", ".leasehold", "other.floor")

@@ -90,7 +90,7 @@ func TestForgedFilesGoToAPerson(t *testing.T) {
 	t.Run("a profile in review is not freed by its floor", func(t *testing.T) {
 		var ses two
 		if code := s.call(t, "POST", "/v1/sessions", map[string]any{"profile_id": "reviewed", "worker_id": "w", "task_id": "t", "create": true}, &ses); code != 201 {
-			t.Fatal(code)
+			t.Fatalf("status %d, want 201", code)
 		}
 		if err := syscall.Kill(s.browserOf(t, "reviewed"), syscall.SIGKILL); err != nil {
 			t.Fatal(err)
@@ -154,7 +154,7 @@ func TestAForgedNoteKillsNothing(t *testing.T) {
 	s := start(t, "--orphan-timeout", "10m")
 	var ses two
 	if code := s.call(t, "POST", "/v1/sessions", map[string]any{"profile_id": "shop", "worker_id": "w", "task_id": "t", "create": true}, &ses); code != 201 {
-		t.Fatal(code)
+		t.Fatalf("status %d, want 201", code)
 	}
 	// It leads its group and names the profile's directory, as a browser does.
 	victim := exec.Command("sh", "-c", "while :; do sleep 1; done", "--user-data-dir="+filepath.Join(s.Dir, "profiles", "shop"))
@@ -198,7 +198,7 @@ func TestAForgedNoteKillsNothing(t *testing.T) {
 	}
 	// The person ends what runs there, and only then the profile can be used.
 	if code := s.call(t, "POST", "/v1/profiles/shop/review", map[string]any{"decision": "approve", "reviewer": "ann", "lease_token": r.Token}, nil); code != 200 {
-		t.Fatal(code)
+		t.Fatalf("status %d, want 200", code)
 	}
 	var problem map[string]any
 	if code := s.call(t, "POST", "/v1/sessions", map[string]any{"profile_id": "shop"}, &problem); code != http.StatusConflict {

@@ -203,7 +203,7 @@ func TestAHomeThatIsThereGivesUp(t *testing.T) {
 		Token     lease.Token `json:"lease_token"`
 	}
 	if code := home.call(t, "POST", "/v1/sessions", map[string]any{"profile_id": "far", "task_id": "t", "create": true, "wait": "20s"}, &s); code != 201 {
-		t.Fatal(code)
+		t.Fatalf("status %d, want 201", code)
 	}
 	other.until(t, "far", lease.Held)
 	if code, p := other.rehome(t, "far", map[string]any{"empty": true, "ask_home": true}); code != 409 {

@@ -217,7 +217,7 @@ func TestAReaderOfABrowserUser(t *testing.T) {
 	dir := t.TempDir()
 	key := filepath.Join(dir, "key")
 	if _, errs, code := (&sidecar{}).cli(t, "profiles", "keygen", key); code != 0 {
-		t.Fatal(errs)
+		t.Fatalf("exit status %d, want 0: %s", code, errs)
 	}
 	// The user has to be able to pass through the directory of this test.
 	if err := os.Chmod(filepath.Dir(t.TempDir()), 0o755); err != nil {
@@ -229,7 +229,7 @@ func TestAReaderOfABrowserUser(t *testing.T) {
 	s.sealed(t, "acct")
 	var ses twoStep
 	if code := s.call(t, "POST", "/v1/sessions", map[string]any{"profile_id": "acct", "ephemeral": true}, &ses); code != http.StatusCreated {
-		t.Fatal(code)
+		t.Fatalf("status %d, want %d", code, http.StatusCreated)
 	}
 	if owner := ownerOf(t, filepath.Join(s.Dir, "readers", ses.SessionID, "Local State")); owner != chromeUser {
 		t.Errorf("the copy belongs to %d", owner)
@@ -246,7 +246,7 @@ func TestAReaderOfABrowserUser(t *testing.T) {
 		c.drop()
 	}
 	if code := s.call(t, "DELETE", "/v1/sessions/"+ses.SessionID, map[string]any{"lease_token": ses.Token, "outcome": "done"}, nil); code != 200 {
-		t.Error(code)
+		t.Errorf("status %d, want 200", code)
 	}
 	s.noReaders(t)
 }

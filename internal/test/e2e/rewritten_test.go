@@ -30,7 +30,7 @@ func TestRequestsThatAWorkerRewrites(t *testing.T) {
 		"read-only":                  {"&read_only=true", "fetch('/never')", change{"method": "POST"}, false, "", lease.Available},
 	} {
 		if out, errs, code := s.cli(t, "profiles", "create", name, "--harmless-request", "POST "+web.URL+"/search"); code != 0 {
-			t.Fatal(out, errs)
+			t.Fatalf("exit status %d, want 0: %s%s", code, out, errs)
 		}
 		c := dial(t, s.socket(name, "worker=w&task=t"+tt.query))
 		page, _ := c.visit(t, web.URL+"/start")

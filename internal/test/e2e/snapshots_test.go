@@ -65,7 +65,7 @@ func TestSnapshots(t *testing.T) {
 	dir := t.TempDir()
 	store, key := filepath.Join(dir, "store"), filepath.Join(dir, "key")
 	if _, errs, code := (&sidecar{}).cli(t, "profiles", "keygen", key); code != 0 {
-		t.Fatal(errs)
+		t.Fatalf("exit status %d, want 0: %s", code, errs)
 	}
 	s := start(t, "--profile-store", "file://"+store, "--profile-key", key, "--lease-ttl", "60s")
 	if found := s.stay(t, "shop", "one"); found != "" {
@@ -217,7 +217,7 @@ func TestAWarmProfileIsSealedWhenItIsClosed(t *testing.T) {
 	dir := t.TempDir()
 	key := filepath.Join(dir, "key")
 	if _, errs, code := (&sidecar{}).cli(t, "profiles", "keygen", key); code != 0 {
-		t.Fatal(errs)
+		t.Fatalf("exit status %d, want 0: %s", code, errs)
 	}
 	s := start(t, append(slices.Clone(warmly), "--profile-store", "nats://", "--profile-key", key)...)
 	s.leave(t, "shop", "keep_warm=true")

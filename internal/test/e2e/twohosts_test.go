@@ -210,7 +210,7 @@ func TestATokenIsSentHomeWithAWorker(t *testing.T) {
 	} {
 		if i == 0 {
 			if code := home.call(t, "PUT", "/v1/profiles/far", map[string]any{}, nil); code != 200 {
-				t.Fatal(code)
+				t.Fatalf("status %d, want 200", code)
 			}
 			eventually(t, "the other launcher to know the profile", func() error {
 				if code := other.call(t, "GET", "/v1/profiles/far", nil, nil); code != 200 {

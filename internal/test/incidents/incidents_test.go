@@ -100,7 +100,7 @@ func TestCorpus(t *testing.T) {
 		report.Asked = nil // the share of so few incidents means nothing
 	}
 	for _, problem := range report.Problems() {
-		t.Error(problem)
+		t.Errorf("the report has a problem: %v", problem)
 	}
 	if which == "" && len(report.Asked)+len(report.Else) > 0 {
 		t.Error("the sample has to be decided as expected")

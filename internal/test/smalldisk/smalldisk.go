@@ -50,7 +50,7 @@ func Fill(t testing.TB, dir string) (empty func()) {
 			_, err = f.Write(make([]byte, piece))
 		}
 		if !durable.Full(err) {
-			t.Fatal(err)
+			t.Fatalf("error %v, want that of a full disk", err)
 		}
 	}
 	if err := f.Close(); err != nil {

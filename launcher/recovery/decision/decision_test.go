@@ -221,7 +221,7 @@ func TestWhatNobodyKnowsCountsAsTouched(t *testing.T) {
 
 func TestWords(t *testing.T) {
 	if got := strings.Join(words("submitBudget_change-2FA/now"), " "); got != "submit budget change 2fa now" {
-		t.Error(got)
+		t.Errorf("words %q, want %q", got, "submit budget change 2fa now")
 	}
 }
 

@@ -91,7 +91,7 @@ func testRace(t *testing.T, o snapshots.Objects) {
 				case err == nil:
 					won.Add(1)
 				case !errors.Is(err, snapshots.ErrOtherVersion):
-					t.Error(err)
+					t.Errorf("error %v, want %v", err, snapshots.ErrOtherVersion)
 				}
 			})
 		}

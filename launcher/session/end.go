@@ -309,15 +309,12 @@ func (e *ending) gone(last, warm bool) {
 	}
 }
 
-// clearTimeout bounds how long a session's pages may take to close.
-const clearTimeout = 5 * time.Second
-
 // staysWarm leaves the browser of a session that ends in order open, cleared for the next task,
 // or tells that the browser has to be closed. The evidence is stored and the fence shut by
 // then.
 func (e *ending) staysWarm() bool {
 	s := e.s
-	ctx, cancel := context.WithTimeout(context.Background(), clearTimeout)
+	ctx, cancel := context.WithTimeout(context.Background(), s.h.o.ClearTimeout)
 	defer cancel()
 	keep := slots.KeepWarm{
 		Manifest: s.manifest.KeepWarm, Profile: s.granted.KeepWarm, Cookies: s.manifest.SessionCookies, Started: s.slot.Fit() != nil,

@@ -206,10 +206,6 @@ func (j Join) Open(ctx context.Context, s *Session) error {
 	return nil
 }
 
-// quietTimeout bounds how long a warm browser may take to show, before a grant, that it is as
-// it was left.
-const quietTimeout = 2 * time.Second
-
 // Warm uses the browser that the profile's last session left open. Steps are done at the same
 // time if possible, because the worker waits for them.
 type Warm struct {
@@ -241,14 +237,14 @@ func (w *Warm) Prepare(ctx context.Context, s *Session) error {
 		r.KeepWarm != nil && !*r.KeepWarm || r.State != lease.Available {
 		return &UnfitError{Why: slots.WarmMismatch}
 	}
-	looking, cancel := context.WithTimeout(context.WithoutCancel(ctx), quietTimeout)
+	looking, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.h.o.QuietTimeout)
 	defer cancel()
 	var unfit, opened error
 	var before sync.WaitGroup
 	before.Go(func() { unfit = s.browser.Monitor().Tabs().Quiet(looking) })
 	before.Go(func() { opened = s.recording.begin() })
 	s.h.work.Go(func() { // it may go on after Prepare
-		asking, cancel := context.WithTimeout(context.WithoutCancel(ctx), quietTimeout)
+		asking, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.h.o.QuietTimeout)
 		defer cancel()
 		cookies, err := s.browser.Cookies(asking)
 		w.cookies <- cookiesAtGrant{cookies, err}

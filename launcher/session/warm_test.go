@@ -171,6 +171,9 @@ func TestAWarmBrowserThatIsNotAsItWasLeft(t *testing.T) {
 			t.Parallel()
 			r, pid := warm(t)
 			tt.do(r.chromium)
+			if tt.why == slots.WarmHung {
+				r.host.o.QuietTimeout = 10 * time.Millisecond
+			}
 			_, slot, err := r.takeWarm(task("two"), func(*Session) { t.Error("granted") })
 			var unfit *UnfitError
 			if !errors.As(err, &unfit) || unfit.Why != tt.why || !strings.Contains(unfit.Detail, tt.detail) || !strings.Contains(err.Error(), tt.why) {

@@ -19,6 +19,7 @@ import (
 	"leasehold/cdpproxy"
 	"leasehold/checkpoint"
 	"leasehold/evidence/capture"
+	"leasehold/internal/test/onloopback"
 	"leasehold/internal/test/testchrome"
 	"leasehold/launcher/chrome"
 	"leasehold/launcher/monitor"
@@ -84,7 +85,11 @@ func (w *writer) quiet(t *testing.T) (count int) {
 	for end := time.Now().Add(testchrome.Patience); ; {
 		count = w.count()
 		time.Sleep(200 * time.Millisecond) // ten times what the page takes for the next
-		if w.count() == count {
+		under, err := onloopback.UnderWay(w.URL)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if under == 0 && w.count() == count {
 			return count
 		}
 		if time.Now().After(end) {

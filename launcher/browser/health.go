@@ -74,8 +74,9 @@ func probeOf(threads, tree []procfs.Process) probe {
 // ran or was ready to run, so the browser was not waiting for a slow machine. spun is
 // processor time that its main thread used without giving the answer; on a machine that
 // gives the thread no processor time, nothing is counted. A reading that comes late
-// counts nothing, since the launcher itself or the whole machine stood still. A reading
-// also counts nothing while the launcher has not processed everything that the browser
+// counts nothing, since the launcher itself or the whole machine stood still; but a main
+// thread that was stopped by a signal at both readings is not slow, and counts as if the reading
+// had come in time. A reading also counts nothing while the launcher has not processed everything that the browser
 // sent, since the answer may be among that.
 type hang struct {
 	last probe
@@ -89,6 +90,8 @@ func (h hang) next(p probe) hang {
 	switch {
 	case !p.asked || !h.last.asked || p.reads != h.last.reads || p.behind || h.last.behind:
 		return hang{last: p}
+	case gap > 2*probeEvery && p.state == 'T' && h.last.state == 'T' && p.cpu == h.last.cpu:
+		h.idle += probeEvery
 	case gap > 2*probeEvery:
 	case p.cpu != h.last.cpu:
 		h.spun += p.cpu - min(p.cpu, h.last.cpu)

@@ -74,7 +74,8 @@ func TestHang(t *testing.T) {
 		{"a debugger has it", probes{{n: 100, probe: probe{asked: true, state: 't'}}}, ""},
 		{"the launcher stood still", probes{{n: 9, probe: stopped}, {after: time.Hour, probe: stopped}}, ""},
 		{"the launcher stood still and it ran", probes{{n: 2, probe: waits}, {after: time.Hour, probe: waits, cpu: 200000}, {n: 5, probe: waits}}, ""},
-		{"everything is slow", probes{{n: 100, after: 3 * time.Second, probe: stopped}}, ""},
+		{"everything is slow", probes{{n: 100, after: 3 * time.Second, probe: waits}}, ""},
+		{"everything is slow, and it is stopped", probes{{n: 11, after: 3 * time.Second, probe: stopped}}, "no answer for 10s, its process is stopped"},
 		{"still and busy do not add up", probes{{n: 9, probe: waits}, {n: 9, probe: probe{asked: true, state: 'R'}, cpu: 100}}, ""},
 	} {
 		f, failed := c.probes.hang().verdict(bound)

@@ -2,13 +2,11 @@ package e2e
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
-	"syscall"
 	"testing"
 
 	"leasehold/internal/test/clients"
@@ -203,178 +201,22 @@ func TestTheNextTaskGetsTheWarmBrowser(t *testing.T) {
 	s.cold(t, "shop")
 }
 
-// TestWarmBrowsersAreClosed goes through the reasons for which a warm browser is
-// closed. Each time it closes in order.
-func TestWarmBrowsersAreClosed(t *testing.T) {
-	t.Parallel()
-	s := start(t, append(warmly, "--keep-warm-max", "2", "--max-browsers", "3", "--keep-warm-idle", "1h")...)
-	web := newSite(t)
-	const warm = "keep_warm=true&task="
-	closed := func(why string, want int) {
-		t.Helper()
-		eventually(t, "the count of what was closed", func() error {
-			if got := s.warmClosed(t, why); got != fmt.Sprint(want) {
-				return fmt.Errorf("%s for %s, want %d", got, why, want)
-			}
-			return nil
-		})
-	}
-	s.leave(t, "a", warm+"1")
-	a := s.warm(t, "a")
-	// Another task needs different browser arguments.
-	for i, query := range []string{"chrome_args=--lang=de", "headless=true&chrome_args=--lang=de,--mute-audio", "account_id=x&chrome_args=--lang=de,--mute-audio", "session_cookies=drop&account_id=x&chrome_args=--lang=de,--mute-audio"} {
-		s.leave(t, "a", fmt.Sprintf("%s%d&%s", warm, i+2, query))
-		closed("mismatch", i+1)
-	}
-	s.until(t, "a", lease.Available)
-	s.cold(t, "a") // the last task dropped its cookies
-	s.leave(t, "a", warm+"9&account_id=x")
-	if now := s.warm(t, "a"); now == a || now == 0 {
-		t.Errorf("browser %d, then %d", a, now)
-	}
-	// A task may forbid it.
-	s.leave(t, "a", "task=no")
-	s.until(t, "a", lease.Available)
-	s.cold(t, "a")
-
-	// At most two stay warm, and the one that has been warm the longest is closed.
-	for _, profile := range []string{"a", "b", "c"} {
-		s.leave(t, profile, warm+profile)
-		s.warm(t, profile)
-	}
-	s.cold(t, "a")
-	closed("limit", 1)
-	// Warm browsers give up their places to sessions. With one more session there are
-	// three browsers.
-	var one, two, full map[string]any
-	if code := s.call(t, "POST", "/v1/sessions", map[string]any{"profile_id": "d", "create": true}, &one); code != 201 {
-		t.Fatalf("%d %v", code, one)
-	}
-	if code := s.call(t, "POST", "/v1/sessions", map[string]any{"profile_id": "e", "create": true}, &two); code != 201 {
-		t.Fatalf("%d %v", code, two)
-	}
-	s.cold(t, "b")
-	closed("place_needed", 1)
-	// The next task of the profile takes its warm browser, and then all places are
-	// taken.
-	c := s.browserOf(t, "c")
-	var third map[string]any
-	if code := s.call(t, "POST", "/v1/sessions", map[string]any{"profile_id": "c", "task_id": "next"}, &third); code != 201 || s.browserOf(t, "c") != c {
-		t.Fatalf("%d %v, browser %d then %d", code, third, c, s.browserOf(t, "c"))
-	}
-	if code := s.call(t, "POST", "/v1/sessions", map[string]any{"profile_id": "f", "create": true}, &full); code != 429 {
-		t.Errorf("with all places taken: %d %v", code, full)
-	}
-	for _, ses := range []map[string]any{one, two, third} {
-		if code := s.call(t, "DELETE", fmt.Sprint("/v1/sessions/", ses["session_id"]), map[string]any{"lease_token": ses["lease_token"], "outcome": "succeeded"}, nil); code != 200 {
-			t.Errorf("release: %d", code)
-		}
-	}
-
-	// A command on the profile itself closes its warm browser first.
-	s.leave(t, "b", warm+"clone")
-	s.warm(t, "b")
-	if out, errs, code := s.cli(t, "profiles", "clone", "b", "--to", "copy"); code != 0 {
-		t.Errorf("clone: %s %s", out, errs)
-	}
-	s.cold(t, "b")
-
-	// No cookie is lost when a warm browser ends by itself, although Chrome had not
-	// written them yet.
-	on := func(task, expression string) string {
-		t.Helper()
-		c := dial(t, s.socket("b", "worker=w&wait=60s&"+warm+task))
-		session, _ := c.visit(t, web.URL+"/")
-		found := c.evaluate(t, session, expression)
-		// A page never carries out what comes after a dialog.
-		c.evaluate(t, session, "setTimeout(() => { alert('still there?'); fetch('/api', {method: 'POST'}) }, 0)")
-		c.call(t, "", "Lease.release", map[string]any{"outcome": "succeeded"}, nil)
-		c.ended(t)
-		c.drop()
-		return found
-	}
-	on("crash", fmt.Sprintf(keep, 7))
-	kill(t, s.warm(t, "b"))
-	s.cold(t, "b")
-	closed("browser_gone", 1)
-	if r := s.record(t, "b"); r.State != lease.Available {
-		t.Errorf("%+v", r)
-	}
-	if got, want := on("after", "document.cookie.split('; ').sort().join()"), `"persistent=7,session=7"`; got != want {
-		t.Errorf("after the crash: %s, want %s", got, want)
-	}
-	s.warm(t, "b")
-	if n := web.Posts.Load(); n != 0 {
-		t.Errorf("%d POSTs were sent from behind a dialog", n)
-	}
-	s.leave(t, "c", warm+"after")
-	s.warm(t, "c")
-	s.stop(t)
-	if left := s.browsers(t); len(left) != 0 {
-		t.Errorf("browsers are left: %v", left)
-	}
-	for _, profile := range []string{"b", "c"} {
-		prefs := filepath.Join(s.Dir, "profiles", profile, "Default", "Preferences")
-		if b, err := os.ReadFile(prefs); err != nil || !strings.Contains(string(b), `"exit_type":"Normal"`) {
-			t.Errorf("%s did not close in order: %v", profile, err)
-		}
-	}
-}
-
-// TestWarmBrowsersDoNotLast: a warm browser that hangs is not given to the next task.
-// Warm browsers are closed after their time, and while memory is short none stays open.
-func TestWarmBrowsersDoNotLast(t *testing.T) {
-	t.Parallel()
-	t.Run("hung", func(t *testing.T) {
-		t.Parallel()
-		s := start(t, warmly...)
-		s.leave(t, "a", "keep_warm=true&task=1")
-		pid := s.warm(t, "a")
-		if err := syscall.Kill(pid, syscall.SIGSTOP); err != nil {
-			t.Fatal(err)
-		}
-		s.leave(t, "a", "task=2")
-		if r := s.until(t, "a", lease.Available); r.TaskID != "2" || s.warmClosed(t, "hung") != "1" || slices.Contains(s.browsers(t), pid) {
-			t.Errorf("%+v, %s closed, browsers %v", r, s.warmClosed(t, "hung"), s.browsers(t))
-		}
-	})
-	t.Run("idle", func(t *testing.T) {
-		t.Parallel()
-		s := start(t, append(warmly, "--keep-warm-idle", "3s")...)
-		s.leave(t, "a", "keep_warm=true&task=1")
-		eventually(t, "the browser's end", func() error {
-			if s.warmClosed(t, "idle") != "1" || len(s.browsers(t)) != 0 {
-				return errors.New("it lives")
-			}
-			return nil
-		})
-	})
-	t.Run("memory", func(t *testing.T) {
-		t.Parallel()
-		s := start(t, "--keep-warm-min-memory", "4000TiB")
-		s.leave(t, "a", "keep_warm=true&task=1")
-		s.until(t, "a", lease.Available)
-		s.cold(t, "a")
-	})
-}
-
 // TestAWarmBrowserOfALauncherThatWasKilled: the next launcher or the guard closes the
 // browser in order, and the profile is as it was released.
 func TestAWarmBrowserOfALauncherThatWasKilled(t *testing.T) {
 	t.Parallel()
 	s, web := start(t, append(warmly, "--orphan-timeout", "1s")...), newSite(t)
-	leave := func(task string) int {
+	leave := func(round int) int {
 		t.Helper()
-		c := clients.Start(t, clients.Playwright, s.oneShot("shop", "keep_warm=true&wait=60s&worker=w&task="+task), clients.Interactive)
-		c.Expect(t, "connect")
-		c.Do(t, act("goto", "url", web.URL+"/"))
-		if found := string(c.Do(t, act("evaluate", "expression", kept))); task != "1" && found != wantKept {
-			t.Errorf("task %s finds %s", task, found)
+		c := dial(t, s.socket("shop", fmt.Sprintf("keep_warm=true&wait=60s&worker=w&task=%d", round)))
+		session, _ := c.visit(t, web.URL+"/")
+		if found := c.evaluate(t, session, kept); round > 1 && found != wantKept {
+			t.Errorf("round %d finds %s", round, found)
 		}
-		if task == "1" {
-			c.Do(t, act("evaluate", "expression", fmt.Sprintf(keep, 1)))
-		}
-		c.Do(t, act("disconnect"))
+		c.evaluate(t, session, fmt.Sprintf(keep, 1))
+		c.call(t, "", "Lease.release", map[string]any{"outcome": "succeeded"}, nil)
+		c.ended(t)
+		c.drop()
 		return s.warm(t, "shop")
 	}
 	clean := func() {
@@ -390,24 +232,18 @@ func TestAWarmBrowserOfALauncherThatWasKilled(t *testing.T) {
 			t.Errorf("it did not close in order: %v", err)
 		}
 	}
-	leave("1")
+	first := leave(1)
+	s.kill(t)
+	s.launch(t)
+	// The next task waits until the browser that was left is closed.
+	if now := leave(2); now == first {
+		t.Errorf("browser %d, then %d", first, now)
+	}
+	if got, want := strings.ReplaceAll(names(s.events(t, "shop")), "profile_lock_conflict ", ""), "granted released granted released"; got != want {
+		t.Errorf("events %s, want %s", got, want)
+	}
 	s.kill(t)
 	clean() // the guard has closed it
 	s.launch(t)
-	pid := leave("2")
-	s.kill(t)
-	s.launch(t)
-	// Without a wait: the next task waits until the browser that was left is closed.
-	if now := leave("3"); now == pid {
-		t.Errorf("browser %d, then %d", pid, now)
-	}
-	if got, want := strings.ReplaceAll(names(s.events(t, "shop")), "profile_lock_conflict ", ""), "granted released granted released granted released"; got != want {
-		t.Errorf("events %s, want %s", got, want)
-	}
-	var bundles struct{ Items []any }
-	if s.call(t, "GET", "/v1/profiles/shop/evidence", nil, &bundles); len(bundles.Items) != 3 {
-		t.Errorf("%d bundles, want one of each release", len(bundles.Items))
-	}
-	s.stop(t)
-	clean()
+	s.until(t, "shop", lease.Available)
 }

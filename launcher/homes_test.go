@@ -73,12 +73,37 @@ func TestAHomeThatIsThereIsAsked(t *testing.T) {
 		e, err := r.o.Store.Get(t.Context(), "acct")
 		mustIn(t)(err)
 		_, here := r.o.Root.Path("acct")
+		if _, arriving, err := r.o.Root.Arriving("acct"); err != nil || arriving {
+			t.Errorf("%s: a directory is still on its way, %v", says, err)
+		}
 		switch {
 		case says == "yes" && (got.error != nil || e.Record.Home != "here" || e.Record.Token != 8 || here != nil):
 			t.Errorf("given up: %v, token %d at %s, %v", got.error, e.Record.Token, e.Record.Home, here)
 		case says == "no" && (codeOf(got.error) != api.CodeConflict || e.Record.Home != "elsewhere" || e.Record.Token != 7 || here == nil || len(r.left()) > 0):
 			t.Errorf("kept: %v, token %d at %s, left %q", got.error, e.Record.Token, e.Record.Home, r.left())
 		}
+	}
+}
+
+// What cannot be fetched does not move: the profile stays where it was, its home is not asked, and
+// nothing half is left here.
+func TestWhatCannotBeFetchedStays(t *testing.T) {
+	r := startReading(t, 2, nil)
+	s := r.sealed(7, "it")
+	before := r.profile(func(rec *lease.Record) { rec.SnapshotID, rec.SnapshotToken = s.ID, 7 })
+	damage(t, filepath.Join(r.dir, "store"))
+	_, err := r.MoveProfile(t.Context(), "acct", api.ProfileMove{Write: api.Write{Token: before.Token}, Person: "ann"})
+	if codeOf(err) != api.CodeSnapshotDamaged {
+		t.Errorf("a move of a damaged snapshot: %v", err)
+	}
+	after, err := r.o.Store.Get(t.Context(), "acct")
+	if err != nil || after.Record.Home != "elsewhere" || after.Record.Nonce != before.Nonce {
+		t.Errorf("its record was written: %+v, %v", after.Record, err)
+	}
+	_, arriving, err := r.o.Root.Arriving("acct")
+	staged, globErr := filepath.Glob(filepath.Join(r.dir, "profiles", ".leasehold", ".arrival*"))
+	if err := errors.Join(err, globErr); err != nil || arriving || len(staged)+len(r.left()) > 0 {
+		t.Errorf("left %v, %v, on its way %v, %v", staged, r.left(), arriving, err)
 	}
 }
 

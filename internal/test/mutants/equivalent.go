@@ -10,7 +10,6 @@ var equivalent = map[string]string{
 	"queue: a request that left while it was stored stays in the store": "whoever leaves is removed by the goroutine that stores, after that: it does one thing at a time",
 	"travel: a pinned profile moves for a task":                         "Record.Move refuses it, too, before anything is copied",
 	"travel: a profile that was given up may still be opened":           "a note that is pending keeps the directory shut, too, and the next look at the profile makes it final",
-	"travel: a directory that was prepared in vain stays":               "the next look at the profile removes it, as after a crash",
 	"travel: the list of another profile is believed":                   "it is encrypted with another key",
 	"travel: a list with later tokens than its own is believed":         "no launcher writes one, and nobody else has the key",
 	"travel: another snapshot's manifest is believed":                   "the list names its pieces by the hash of what is in them",

@@ -4,7 +4,7 @@ import "slices"
 
 var (
 	roams   = []Catcher{by("internal/test/e2e", "TestAFreeProfileIsHadElsewhere")}
-	stays   = []Catcher{by("internal/test/e2e", "TestAMoveThatCannotBe")}
+	stays   = []Catcher{by("launcher", "TestAHomeThatIsThereIsAsked")}
 	made    = []Catcher{by("launcher/snapshotter", "TestAfterDamageAllIsStoredAnew")}
 	came    = []Catcher{by("launcher/recovery", "TestAProfileThatCameBackWithoutItsDirectoryIsHealed", "TestAProfileWhoseDirectoryWasLeftGoesToAPerson", "TestAProfileThatLeftIsNotHealedByItsOldHome")}
 	lasting = []Catcher{by("lease/natskv", "TestWhatIsBetween", "TestWhatIsMissing", "TestAMemoryHasASize", "TestWhatTheStreamLostIsPublishedAgain", "TestARecordTakesLostEventsAlong")}

@@ -201,9 +201,6 @@ func TestAnyProfileThatFits(t *testing.T) {
 	if a := asks(t, home.URL, map[string]any{"labels": map[string]string{"region": "mars"}}); a.code != 404 || a.text("code") != "unknown_profile" || !strings.Contains(a.text("detail"), "region:mars") {
 		t.Errorf("nothing fits: %+v", a)
 	}
-	if a := asks(t, home.URL, map[string]any{"account_id": "of-eu_1"}); a.code != 201 || a.text("profile_id") != "eu_1" {
-		t.Errorf("by its account: %+v", a)
-	}
 	// Two wait at home: the first goes to the other host, where a profile is free first.
 	third := async(func() answered { return follows(t, home.URL, us("three", "wait", "60s")) })
 	other.awaitQueue(t, "three")
@@ -224,48 +221,6 @@ func TestAnyProfileThatFits(t *testing.T) {
 	home.awaitQueue(t, "")
 }
 
-// TestARaceForTheLastFreeProfile, by clients of two launchers: one wins, the other waits and
-// has it then.
-func TestARaceForTheLastFreeProfile(t *testing.T) {
-	t.Parallel()
-	home, other := pair(t)
-	home.label(t, "last", map[string]string{"kind": "last"})
-	other.awaitFree(t, "last")
-	wins := map[string]int{}
-	for round := range 4 {
-		before := home.record(t, "last").Token
-		asked := map[string]<-chan answered{}
-		for _, s := range []*sidecar{home, other} {
-			task := fmt.Sprintf("%s-%d", s.URL, round)
-			asked[s.URL] = async(func() answered {
-				return follows(t, s.URL, map[string]any{"labels": map[string]string{"kind": "last"}, "worker_id": s.URL, "task_id": task, "wait": "60s"})
-			})
-		}
-		var first, second answered
-		winner, loser := home.URL, other.URL
-		select {
-		case first = <-asked[home.URL]:
-		case first = <-asked[other.URL]:
-			winner, loser = other.URL, home.URL
-		}
-		wins[winner]++
-		if r := home.record(t, "last"); first.code != 201 || r.Token != before+1 || r.OwnerWorkerID != winner {
-			t.Fatalf("the winner: %+v, the record %+v", first, r)
-		}
-		select {
-		case second = <-asked[loser]:
-			t.Fatalf("both were answered: %+v and %+v", first, second)
-		default:
-		}
-		home.giveBack(t, first)
-		if second = <-asked[loser]; second.code != 201 || second.body["lease_token"] != float64(before+2) {
-			t.Fatalf("who waited: %+v", second)
-		}
-		home.giveBack(t, second)
-	}
-	t.Logf("wins: %v", wins)
-}
-
 // awaitFree waits until a launcher shows a profile as free.
 func (s *sidecar) awaitFree(t *testing.T, profile string) {
 	t.Helper()
@@ -279,77 +234,6 @@ func (s *sidecar) awaitFree(t *testing.T, profile string) {
 	})
 }
 
-// TestAWaiterWhoseLauncherIsKilled holds up nobody for long.
-func TestAWaiterWhoseLauncherIsKilled(t *testing.T) {
-	t.Parallel()
-	home, other := pair(t)
-	home.label(t, "far", map[string]string{"kind": "far"})
-	other.awaitFree(t, "far")
-	held := asks(t, home.URL, map[string]any{"profile_id": "far", "worker_id": "w", "task_id": "holder"})
-	if held.code != 201 {
-		t.Fatalf("%+v", held)
-	}
-	eventually(t, "the other launcher to see that", func() error {
-		if r := other.record(t, "far"); r.State != lease.Held {
-			return fmt.Errorf("it is %s", r.State)
-		}
-		return nil
-	})
-	dead := async(func() answered {
-		return asks(t, other.URL, map[string]any{"labels": map[string]string{"kind": "far"}, "worker_id": "dead", "task_id": "dead", "wait": "120s"})
-	})
-	home.awaitQueue(t, "dead")
-	alive := async(func() answered {
-		return asks(t, home.URL, map[string]any{"profile_id": "far", "worker_id": "w", "task_id": "alive", "wait": "120s"})
-	})
-	home.awaitQueue(t, "dead alive")
-	other.kill(t)
-	if a := <-dead; a.err == nil {
-		t.Errorf("it was answered: %+v", a)
-	}
-	home.giveBack(t, held)
-	if a := <-alive; a.code != 201 {
-		t.Errorf("%+v", a)
-	}
-	home.awaitQueue(t, "")
-}
-
-// TestTheOrderOfWaiting: by priority, and a worker with many tasks is not first with all.
-func TestTheOrderOfWaiting(t *testing.T) {
-	t.Parallel()
-	s := start(t)
-	held := asks(t, s.URL, map[string]any{"profile_id": "p", "create": true, "worker_id": "w", "task_id": "holder"})
-	if held.code != 201 {
-		t.Fatalf("%+v", held)
-	}
-	done := make(chan answered, 10)
-	var queued []string
-	for _, w := range []struct {
-		worker, task string
-		priority     int
-	}{{"many", "a1", 0}, {"many", "a2", 0}, {"many", "a3", 0}, {"one", "b1", 0}, {"urgent", "c1", 3}} {
-		go func() {
-			done <- asks(t, s.URL, map[string]any{"profile_id": "p", "worker_id": w.worker, "task_id": w.task, "priority": w.priority, "wait": "120s"})
-		}()
-		queued = append(queued, w.task)
-		s.awaitQueue(t, strings.Join(queued, " "))
-	}
-	var order []string
-	for range queued {
-		s.giveBack(t, held)
-		if held = <-done; held.code != 201 {
-			t.Fatalf("%+v", held)
-		}
-		order = append(order, held.text("task_id"))
-	}
-	if got := strings.Join(order, " "); got != "c1 a1 b1 a2 a3" {
-		t.Errorf("served in the order %s", got)
-	}
-	if a := asks(t, s.URL, map[string]any{"profile_id": "p", "priority": 6}); a.code != 400 || a.text("field") != "priority" {
-		t.Errorf("a priority that is none: %+v", a)
-	}
-}
-
 // TestAnyProfileByOneURL: Playwright connects to whichever profile fits, at once and by way of
 // another launcher.
 func TestAnyProfileByOneURL(t *testing.T) {
@@ -358,8 +242,6 @@ func TestAnyProfileByOneURL(t *testing.T) {
 	home.label(t, "us_1", map[string]string{"region": "us"})
 	other.awaitFree(t, "us_1")
 	for i, url := range []string{
-		home.URL + "/any?worker=w&task=base&labels=region:us&wait=30s",
-		strings.Replace(home.URL, "http", "ws", 1) + "/any/devtools/browser?worker=w&task=socket&account_id=of-us_1&wait=30s",
 		strings.Replace(other.URL, "http", "ws", 1) + "/any/devtools/browser/?worker=w&task=elsewhere&labels=region:us&wait=30s",
 	} {
 		c := clients.Start(t, clients.Playwright, url, clients.Interactive)

@@ -6,9 +6,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
-	"syscall"
 	"testing"
-	"time"
 
 	"leasehold/lease"
 )
@@ -163,118 +161,4 @@ func TestAProfileOfADeadHome(t *testing.T) {
 	if last := home.granted(t, "far", false); last <= moved.Token {
 		t.Errorf("token %d after %d", last, moved.Token)
 	}
-}
-
-// TestAHomeThatWasPaused: a launcher with a warm browser is paused, and its profile gets
-// another home meanwhile. When it goes on, it closes the browser, and marks its directory.
-func TestAHomeThatWasPaused(t *testing.T) {
-	t.Parallel()
-	home, other := pair(t, "--keep-warm-idle", "10m")
-	home.call(t, "PUT", "/v1/profiles/far", map[string]any{"keep_warm": true}, nil)
-	home.granted(t, "far", false)
-	if len(home.browsers(t)) != 1 {
-		t.Fatal("the browser is not kept warm: nothing is tested")
-	}
-	home.pause(t)
-	r := other.rehomed(t, "far", map[string]any{"empty": true})
-	token := other.granted(t, "far", false)
-	if err := home.cmd.Process.Signal(syscall.SIGCONT); err != nil {
-		t.Fatal(err)
-	}
-	eventually(t, "the warm browser to be closed", func() error {
-		if left := home.browsers(t); len(left) != 0 {
-			return fmt.Errorf("%v", left)
-		}
-		return nil
-	})
-	home.isLeft(t, "far", "other")
-	if now := other.record(t, "far"); now.Home != "other" || now.Token != token || token != r.Token+1 {
-		t.Errorf("%+v after %d", now, r.Token)
-	}
-}
-
-// TestAHomeThatIsThereGivesUp: it is asked, closes what it has open, marks its directory and
-// only then says so. While somebody has the profile nobody gets it.
-func TestAHomeThatIsThereGivesUp(t *testing.T) {
-	t.Parallel()
-	home, other := pair(t)
-	var s struct {
-		SessionID string      `json:"session_id"`
-		Token     lease.Token `json:"lease_token"`
-	}
-	if code := home.call(t, "POST", "/v1/sessions", map[string]any{"profile_id": "far", "task_id": "t", "create": true, "wait": "20s"}, &s); code != 201 {
-		t.Fatalf("status %d, want 201", code)
-	}
-	other.until(t, "far", lease.Held)
-	if code, p := other.rehome(t, "far", map[string]any{"empty": true, "ask_home": true}); code != 409 {
-		t.Errorf("a profile that somebody has: %d %v", code, p)
-	}
-	home.call(t, "DELETE", "/v1/sessions/"+s.SessionID, map[string]any{"lease_token": s.Token, "outcome": "done"}, nil)
-	home.until(t, "far", lease.Available)
-	r := other.rehomed(t, "far", map[string]any{"empty": true, "ask_home": true})
-	if r.Home != "other" || r.MoveRequest != nil || !home.marked("far") {
-		t.Errorf("%+v, marked %v", r, home.marked("far"))
-	}
-	home.isLeft(t, "far", "other")
-	other.granted(t, "far", false)
-}
-
-// TestAMoveThatTheStoreForgot: a profile moves while its home is dead, and the store goes back
-// to before that. The old home comes back first, and grants nothing until the new one had the
-// time to say so; then a person decides, and both directories are kept.
-func TestAMoveThatTheStoreForgot(t *testing.T) {
-	t.Parallel()
-	n := &natsServer{dir: filepath.Join(t.TempDir(), "nats"), port: -1}
-	n.start(t)
-	t.Cleanup(func() { n.stop() })
-	args := []string{"--nats-url", fmt.Sprintf("nats://127.0.0.1:%d", n.port), "--lease-ttl", "4s", "--launcher-id"}
-	home, other := start(t, append(args, "home")...), start(t, append(args, "other")...)
-	home.granted(t, "far", true)
-	home.kill(t)
-	n.stop()
-	old := filepath.Join(t.TempDir(), "old")
-	if err := os.CopyFS(old, os.DirFS(n.dir)); err != nil {
-		t.Fatal(err)
-	}
-	n.start(t)
-	r := other.rehomed(t, "far", map[string]any{"empty": true})
-	other.granted(t, "far", false)
-	n.stop()
-	if err := os.RemoveAll(n.dir); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.CopyFS(n.dir, os.DirFS(old)); err != nil {
-		t.Fatal(err)
-	}
-	home.young = true
-	n.start(t)
-	home.launch(t)
-	over := time.Now().Add(12 * time.Second)
-	for time.Now().Before(over) {
-		var got map[string]any
-		if code := home.call(t, "POST", "/v1/sessions", map[string]any{"profile_id": "far", "create": true}, &got); code == 201 {
-			t.Fatalf("the old home grants what it lost: %v", got)
-		}
-		if left := home.browsers(t); len(left) != 0 {
-			t.Fatalf("browsers on what was left: %v", left)
-		}
-		time.Sleep(100 * time.Millisecond)
-	}
-	var now lease.Record
-	eventually(t, "the new home's word", func() error {
-		now = other.record(t, "far")
-		if now.Home != "other" || now.Token <= r.Token {
-			return fmt.Errorf("%+v", now)
-		}
-		return nil
-	})
-	if now.State == lease.Quarantined || now.State == lease.Inspected || now.State == lease.ManualReview {
-		now = other.until(t, "far", lease.ManualReview)
-		body := map[string]any{"decision": "approve", "reviewer": "ann", "lease_token": now.Token}
-		if code := other.call(t, "POST", "/v1/profiles/far/review", body, nil); code != 200 {
-			t.Errorf("review: %d", code)
-		}
-	}
-	other.granted(t, "far", false)
-	home.isLeft(t, "far", "other")
 }

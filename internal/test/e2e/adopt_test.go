@@ -14,8 +14,6 @@ import (
 	"syscall"
 	"testing"
 
-	"leasehold/internal/boottime"
-	"leasehold/internal/signed"
 	"leasehold/internal/test/clients"
 	"leasehold/lease"
 )
@@ -67,96 +65,104 @@ func onPage(t *testing.T, c *clients.Client, at string) {
 }
 
 // TestTheWorkerOutlivesTheLauncher: the launcher is killed in the middle of a worker's
-// script. The worker goes on through the next launcher, on the same pages.
+// script. The worker goes on through the next launcher, on the same pages. A guard that is
+// killed is started again, and ends when the next launcher is there, which has its own.
 func TestTheWorkerOutlivesTheLauncher(t *testing.T) {
 	t.Parallel()
-	for _, tt := range []struct {
-		name string
-		args []string
-		end  func(*sidecar, *testing.T)
-	}{
-		{"killed", nil, (*sidecar).kill},
-		{"left", []string{"--on-exit", "leave"}, (*sidecar).stop},
-	} {
-		t.Run(tt.name, func(t *testing.T) {
-			s, web := start(t, append(tt.args, "--lease-ttl", "90s", "--reconnect-grace", "60s")...), newSite(t)
-			var ses two
-			if code := s.call(t, "POST", "/v1/sessions", map[string]any{"profile_id": "shop", "worker_id": "w", "task_id": "t", "create": true, "dedicated_port": true}, &ses); code != 201 {
-				t.Fatalf("status %d", code)
+	s, web := start(t, "--lease-ttl", "90s", "--reconnect-grace", "60s"), newSite(t)
+	var ses two
+	if code := s.call(t, "POST", "/v1/sessions", map[string]any{"profile_id": "shop", "worker_id": "w", "task_id": "t", "create": true, "dedicated_port": true}, &ses); code != 201 {
+		t.Fatalf("status %d", code)
+	}
+	c := clients.Start(t, clients.Playwright, ses.CDPURL, clients.Interactive)
+	c.Expect(t, "connect")
+	c.Do(t, act("goto", "url", web.URL+"/form"))
+	evaluate(t, c, "window.typed = 'half of it'")
+	c.Do(t, act("newContext"))
+	c.Do(t, act("goto", "url", web.URL+"/in-a-context"))
+	evaluate(t, c, "window.other = 'kept'")
+	if code := s.call(t, "POST", "/v1/sessions/"+ses.SessionID+"/checkpoints", map[string]any{"lease_token": ses.Token, "name": "typed"}, nil); code >= 300 {
+		t.Fatalf("checkpoint: %d", code)
+	}
+	var guards []int
+	guard := func() int {
+		t.Helper()
+		eventually(t, "another guard, alone", func() error {
+			now := s.guards(t)
+			if len(now) != 1 || slices.Contains(guards, now[0]) {
+				return fmt.Errorf("there are %v", now)
 			}
-			c := clients.Start(t, clients.Playwright, ses.CDPURL, clients.Interactive)
-			c.Expect(t, "connect")
-			c.Do(t, act("goto", "url", web.URL+"/form"))
-			evaluate(t, c, "window.typed = 'half of it'")
-			c.Do(t, act("newContext"))
-			c.Do(t, act("goto", "url", web.URL+"/in-a-context"))
-			evaluate(t, c, "window.other = 'kept'")
-			if code := s.call(t, "POST", "/v1/sessions/"+ses.SessionID+"/checkpoints", map[string]any{"lease_token": ses.Token, "name": "typed"}, nil); code >= 300 {
-				t.Fatalf("checkpoint: %d", code)
-			}
-			before := s.browsers(t)
-			tt.end(s, t)
-			c.Kill()
-			if after := s.browsers(t); len(before) != 1 || fmt.Sprint(before) != fmt.Sprint(after) {
-				t.Fatalf("browsers %v, without a launcher %v", before, after)
-			}
-			s.launch(t)
-
-			again := clients.Start(t, clients.Playwright, s.here(t, ses.CDPURL), clients.Interactive)
-			again.Expect(t, "connect")
-			// The pages in the browser context of the connection that ended are there,
-			// too.
-			for path, state := range map[string]string{"/form": "window.typed", "/in-a-context": "window.other"} {
-				onPage(t, again, web.URL+path)
-				want := map[string]string{"/form": "half of it", "/in-a-context": "kept"}[path]
-				if got := evaluate(t, again, state); got != want {
-					t.Errorf("%s is %q on %s, want %q", state, got, path, want)
-				}
-			}
-			// A client that is gone does not delay new pages.
-			again.Do(t, act("newPage"))
-			again.Do(t, act("goto", "url", web.URL+"/on"))
-			evaluate(t, again, "window.open('/popup', '_blank') && 1")
-			if after := s.browsers(t); fmt.Sprint(before) != fmt.Sprint(after) {
-				t.Errorf("browsers %v, then %v", before, after)
-			}
-
-			// The session's own port is the same, unless another process has taken it.
-			var shown two
-			if code := s.call(t, "GET", "/v1/sessions/"+ses.SessionID, nil, &shown); code != 200 || shown.Token != ses.Token {
-				t.Errorf("the session: %d %+v", code, shown)
-			}
-			if shown.Dedicated != ses.Dedicated {
-				l, err := net.Listen("tcp", strings.TrimPrefix(ses.Dedicated, "http://"))
-				if err == nil {
-					_ = l.Close()
-					t.Errorf("its own port is %q, and was %q", shown.Dedicated, ses.Dedicated)
-				}
-			} else if resp, err := http.Get(ses.Dedicated + "/json/version"); err != nil {
-				t.Error(err)
-			} else if _ = resp.Body.Close(); resp.StatusCode != 200 {
-				t.Errorf("its own port answers %s", resp.Status)
-			}
-			if code := s.call(t, "POST", "/v1/sessions/"+ses.SessionID+"/heartbeat", map[string]any{"lease_token": ses.Token}, nil); code != 200 {
-				t.Errorf("a heartbeat with the token: %d", code)
-			}
-			if r := s.record(t, "shop"); r.State != lease.Held || r.Token != ses.Token || r.SessionID != ses.SessionID || r.LastSafeCheckpoint != "typed" {
-				t.Errorf("%+v", r)
-			}
-			if code := s.call(t, "DELETE", "/v1/sessions/"+ses.SessionID, map[string]any{"lease_token": ses.Token, "outcome": "succeeded"}, nil); code != 200 {
-				t.Errorf("release: %d", code)
-			}
-			s.until(t, "shop", lease.Available)
-			eventually(t, "the history", func() error {
-				if got := names(s.events(t, "shop")); got != "granted released" {
-					return fmt.Errorf("it is: %s", got)
-				}
-				return nil
-			})
-			if left := s.browsers(t); len(left) != 0 {
-				t.Errorf("browsers are left: %v", left)
-			}
+			guards = append(guards, now[0])
+			return nil
 		})
+		return guards[len(guards)-1]
+	}
+	if err := syscall.Kill(guard(), syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	guard()
+	before := s.browsers(t)
+	s.kill(t)
+	c.Kill()
+	if after := s.browsers(t); len(before) != 1 || fmt.Sprint(before) != fmt.Sprint(after) {
+		t.Fatalf("browsers %v, without a launcher %v", before, after)
+	}
+	s.launch(t)
+	guard()
+
+	again := clients.Start(t, clients.Playwright, s.here(t, ses.CDPURL), clients.Interactive)
+	again.Expect(t, "connect")
+	// The pages in the browser context of the connection that ended are there,
+	// too.
+	for path, state := range map[string]string{"/form": "window.typed", "/in-a-context": "window.other"} {
+		onPage(t, again, web.URL+path)
+		want := map[string]string{"/form": "half of it", "/in-a-context": "kept"}[path]
+		if got := evaluate(t, again, state); got != want {
+			t.Errorf("%s is %q on %s, want %q", state, got, path, want)
+		}
+	}
+	// A client that is gone does not delay new pages.
+	again.Do(t, act("newPage"))
+	again.Do(t, act("goto", "url", web.URL+"/on"))
+	evaluate(t, again, "window.open('/popup', '_blank') && 1")
+	if after := s.browsers(t); fmt.Sprint(before) != fmt.Sprint(after) {
+		t.Errorf("browsers %v, then %v", before, after)
+	}
+
+	// The session's own port is the same, unless another process has taken it.
+	var shown two
+	if code := s.call(t, "GET", "/v1/sessions/"+ses.SessionID, nil, &shown); code != 200 || shown.Token != ses.Token {
+		t.Errorf("the session: %d %+v", code, shown)
+	}
+	if shown.Dedicated != ses.Dedicated {
+		l, err := net.Listen("tcp", strings.TrimPrefix(ses.Dedicated, "http://"))
+		if err == nil {
+			_ = l.Close()
+			t.Errorf("its own port is %q, and was %q", shown.Dedicated, ses.Dedicated)
+		}
+	} else if resp, err := http.Get(ses.Dedicated + "/json/version"); err != nil {
+		t.Error(err)
+	} else if _ = resp.Body.Close(); resp.StatusCode != 200 {
+		t.Errorf("its own port answers %s", resp.Status)
+	}
+	if code := s.call(t, "POST", "/v1/sessions/"+ses.SessionID+"/heartbeat", map[string]any{"lease_token": ses.Token}, nil); code != 200 {
+		t.Errorf("a heartbeat with the token: %d", code)
+	}
+	if r := s.record(t, "shop"); r.State != lease.Held || r.Token != ses.Token || r.SessionID != ses.SessionID || r.LastSafeCheckpoint != "typed" {
+		t.Errorf("%+v", r)
+	}
+	if code := s.call(t, "DELETE", "/v1/sessions/"+ses.SessionID, map[string]any{"lease_token": ses.Token, "outcome": "succeeded"}, nil); code != 200 {
+		t.Errorf("release: %d", code)
+	}
+	s.until(t, "shop", lease.Available)
+	eventually(t, "the history", func() error {
+		if got := names(s.events(t, "shop")); got != "granted released" {
+			return fmt.Errorf("it is: %s", got)
+		}
+		return nil
+	})
+	if left := s.browsers(t); len(left) != 0 {
+		t.Errorf("browsers are left: %v", left)
 	}
 }
 
@@ -208,143 +214,58 @@ func TestTheWorkerDoesNotComeBack(t *testing.T) {
 	}
 }
 
-// TestAnExpiredLeaseDoesNotGoOn: a launcher that comes back after the end of a lease
-// recovers its session at once, even if its worker waits.
-func TestAnExpiredLeaseDoesNotGoOn(t *testing.T) {
-	t.Parallel()
-	s, web := start(t, "--reconnect-grace", "60s"), newSite(t)
-	c := clients.Start(t, clients.Playwright, s.oneShot("late", "worker=w&task=t"), clients.Interactive)
-	c.Expect(t, "connect")
-	pausePost(t, s, c, web.URL+"/")
-	s.kill(t)
-	eventually(t, "the lease's end", func() error {
-		var stay struct{ Deadline boottime.Instant }
-		b, err := os.ReadFile(filepath.Join(s.Dir, "presence-stay.json"))
-		if err == nil {
-			content, _ := signed.Claimed(b)
-			err = json.Unmarshal(content, &stay)
-		}
-		if err == nil && boottime.Now() < stay.Deadline {
-			err = fmt.Errorf("not yet")
-		}
-		return err
-	})
-	s.launch(t)
-	if r := s.until(t, "late", lease.ManualReview); r.Reason != "launcher_restarted" {
-		t.Errorf("%+v", r)
-	}
-	s.screenshot(t, "late")
-	if n := web.Posts.Load(); n != 0 {
-		t.Errorf("%d POSTs were sent that the vanished worker had paused", n)
-	}
-}
-
 // TestNoLauncherComesBack: the guard captures the browser's evidence and closes it in
 // order. The next launcher decides.
 func TestNoLauncherComesBack(t *testing.T) {
 	t.Parallel()
-	for _, tt := range []struct {
-		name string
-		args []string
-		end  func(*sidecar, *testing.T)
-	}{
-		{"killed", nil, (*sidecar).kill},
-		{"left", []string{"--on-exit", "leave"}, (*sidecar).stop},
-	} {
-		t.Run(tt.name, func(t *testing.T) {
-			s, web := start(t, append(tt.args, "--orphan-timeout", "2s")...), newSite(t)
-			c := clients.Start(t, clients.Playwright, s.oneShot("orphan", "worker=w&task=t"), clients.Interactive)
-			c.Expect(t, "connect")
-			c.Do(t, act("goto", "url", web.URL+"/nobody"))
-			evaluate(t, c, "document.cookie = 'kept=1; max-age=86400'")
-			held := s.record(t, "orphan")
-			if len(s.browsers(t)) != 1 {
-				t.Fatalf("browsers: %v", s.browsers(t))
-			}
-			tt.end(s, t)
-			eventually(t, "the browser's end", func() error {
-				if left := s.browsers(t); len(left) != 0 {
-					return fmt.Errorf("it lives: %v", left)
-				}
-				return nil
-			})
-			prefs := filepath.Join(s.Dir, "profiles", "orphan", "Default", "Preferences")
-			if b, err := os.ReadFile(prefs); err != nil || !bytes.Contains(b, []byte(`"exit_type":"Normal"`)) {
-				t.Errorf("it did not close in order: %v", err)
-			}
-			if found, _ := filepath.Glob(filepath.Join(s.Dir, "profiles", "orphan", "Singleton*")); len(found) != 0 {
-				t.Errorf("left behind: %v", found)
-			}
-			eventually(t, "the guard's end", func() error {
-				if left := s.guards(t); len(left) != 0 {
-					return fmt.Errorf("it runs: %v", left)
-				}
-				return nil
-			})
-			s.launch(t)
-			r := s.until(t, "orphan", lease.ManualReview)
-			if r.Reason != "launcher_gone" || r.Token != held.Token+1 || r.LastKnownURL != web.URL+"/nobody" {
-				t.Errorf("%+v", r)
-			}
-			// The guard's bundle shows the page while it was open.
-			b, _ := s.screenshot(t, "orphan")
-			if len(b.Items) != 1 || b.Items[0].EvidenceID != r.EvidenceID || b.Items[0].RecoveryReason != "launcher_gone" {
-				t.Errorf("%+v, the record names %s", b.Items, r.EvidenceID)
-			}
-			if _, errs, code := s.cli(t, "review", "orphan", "--decision", "approve", "--reviewer", "ann"); code != 0 {
-				t.Fatalf("review: %s", errs)
-			}
-			again := clients.Start(t, clients.Playwright, s.oneShot("orphan", "worker=w&task=t2"), clients.Interactive)
-			again.Expect(t, "connect")
-			again.Do(t, act("goto", "url", web.URL+"/"))
-			if got := evaluate(t, again, "document.cookie"); got != "kept=1" {
-				t.Errorf("cookies: %q", got)
-			}
-			again.Do(t, act("disconnect"))
-			s.until(t, "orphan", lease.Available) // otherwise the stop would leave the browser open
-		})
-	}
-}
-
-// TestTheGuardEndsWithTheNextLauncher: a guard ends when the next launcher is there. A
-// guard that is killed is started again.
-func TestTheGuardEndsWithTheNextLauncher(t *testing.T) {
-	t.Parallel()
-	s, web := start(t, "--lease-ttl", "90s", "--reconnect-grace", "60s"), newSite(t)
-	c := clients.Start(t, clients.Playwright, s.oneShot("kept", "worker=w&task=t"), clients.Interactive)
+	s, web := start(t, "--on-exit", "leave", "--orphan-timeout", "2s"), newSite(t)
+	c := clients.Start(t, clients.Playwright, s.oneShot("orphan", "worker=w&task=t"), clients.Interactive)
 	c.Expect(t, "connect")
-	c.Do(t, act("goto", "url", web.URL+"/"))
-	guard := func(but []int) (found int) {
-		t.Helper()
-		eventually(t, "one guard", func() error {
-			now := s.guards(t)
-			if len(now) != 1 || slices.Contains(but, now[0]) {
-				return fmt.Errorf("there are %v", now)
-			}
-			found = now[0]
-			return nil
-		})
-		return found
+	c.Do(t, act("goto", "url", web.URL+"/nobody"))
+	evaluate(t, c, "document.cookie = 'kept=1; max-age=86400'")
+	held := s.record(t, "orphan")
+	if len(s.browsers(t)) != 1 {
+		t.Fatalf("browsers: %v", s.browsers(t))
 	}
-	first := guard(nil)
-	if err := syscall.Kill(first, syscall.SIGKILL); err != nil {
-		t.Fatal(err)
+	s.stop(t)
+	eventually(t, "the browser's end", func() error {
+		if left := s.browsers(t); len(left) != 0 {
+			return fmt.Errorf("it lives: %v", left)
+		}
+		return nil
+	})
+	prefs := filepath.Join(s.Dir, "profiles", "orphan", "Default", "Preferences")
+	if b, err := os.ReadFile(prefs); err != nil || !bytes.Contains(b, []byte(`"exit_type":"Normal"`)) {
+		t.Errorf("it did not close in order: %v", err)
 	}
-	second := guard([]int{first})
-	before := s.browsers(t)
-	s.kill(t)
-	c.Kill()
+	if found, _ := filepath.Glob(filepath.Join(s.Dir, "profiles", "orphan", "Singleton*")); len(found) != 0 {
+		t.Errorf("left behind: %v", found)
+	}
+	eventually(t, "the guard's end", func() error {
+		if left := s.guards(t); len(left) != 0 {
+			return fmt.Errorf("it runs: %v", left)
+		}
+		return nil
+	})
 	s.launch(t)
-	guard([]int{first, second})
-	again := clients.Start(t, clients.Playwright, s.oneShot("kept", "worker=w&task=t"), clients.Interactive)
+	r := s.until(t, "orphan", lease.ManualReview)
+	if r.Reason != "launcher_gone" || r.Token != held.Token+1 || r.LastKnownURL != web.URL+"/nobody" {
+		t.Errorf("%+v", r)
+	}
+	// The guard's bundle shows the page while it was open.
+	b, _ := s.screenshot(t, "orphan")
+	if len(b.Items) != 1 || b.Items[0].EvidenceID != r.EvidenceID || b.Items[0].RecoveryReason != "launcher_gone" {
+		t.Errorf("%+v, the record names %s", b.Items, r.EvidenceID)
+	}
+	if _, errs, code := s.cli(t, "review", "orphan", "--decision", "approve", "--reviewer", "ann"); code != 0 {
+		t.Fatalf("review: %s", errs)
+	}
+	again := clients.Start(t, clients.Playwright, s.oneShot("orphan", "worker=w&task=t2"), clients.Interactive)
 	again.Expect(t, "connect")
-	if after := s.browsers(t); len(before) != 1 || fmt.Sprint(before) != fmt.Sprint(after) {
-		t.Errorf("browsers %v, then %v", before, after)
+	again.Do(t, act("goto", "url", web.URL+"/"))
+	if got := evaluate(t, again, "document.cookie"); got != "kept=1" {
+		t.Errorf("cookies: %q", got)
 	}
 	again.Do(t, act("disconnect"))
-	s.until(t, "kept", lease.Available)
-	s.stop(t)
-	if left := s.guards(t); len(left) != 0 {
-		t.Errorf("guards are left: %v", left)
-	}
+	s.until(t, "orphan", lease.Available) // otherwise the stop would leave the browser open
 }

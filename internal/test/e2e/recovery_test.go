@@ -95,9 +95,7 @@ func TestLostWorker(t *testing.T) {
 		decision    string
 	}{
 		{"only-looked", "", []clients.Action{act("goto", "url", web.URL+"/list")}, lease.Available, "release"},
-		{"had-begun", "", []clients.Action{act("goto", "url", web.URL+"/list"), cdp("Lease.step", map[string]any{"name": "open_list"})}, lease.Available, "retry"},
 		{"posted", "", []clients.Action{act("goto", "url", web.URL+"/list"), act("click", "selector", "button")}, lease.ManualReview, "manual_review"},
-		{"sensitive", "", []clients.Action{act("goto", "url", web.URL+"/list"), cdp("Lease.step", map[string]any{"name": "submit_budget_change"})}, lease.ManualReview, "manual_review"},
 		{"resumable", "&resumable=true", []clients.Action{
 			act("goto", "url", web.URL+"/list"), act("click", "selector", "button"),
 			cdp("Lease.checkpoint", map[string]any{"name": "list_loaded"}), cdp("Lease.step", map[string]any{"name": "read_rows"}),
@@ -217,53 +215,6 @@ func TestLostWorker(t *testing.T) {
 	})
 }
 
-// TestPausedRequestsAreNotSent: a request that the vanished worker had paused is never
-// sent.
-func TestPausedRequestsAreNotSent(t *testing.T) {
-	t.Parallel()
-	s, web := start(t), newSite(t)
-	c := clients.Start(t, clients.Playwright, s.oneShot("pay", "worker=w&task=t"), clients.Interactive)
-	c.Expect(t, "connect")
-	c.Do(t, act("goto", "url", web.URL+"/cart"))
-	c.Do(t, cdp("Fetch.enable", map[string]any{"patterns": []map[string]any{{"urlPattern": "*/api*"}}}))
-	c.Do(t, act("click", "selector", "button"))
-	eventually(t, "the paused request in the journal", func() error {
-		// The observer sees the request before it is sent.
-		files, _ := filepath.Glob(filepath.Join(s.Dir, "sessions", "*.journal"))
-		for _, f := range files {
-			if b, _ := os.ReadFile(f); bytes.Contains(b, []byte(`"POST"`)) {
-				return nil
-			}
-		}
-		return fmt.Errorf("not there")
-	})
-	c.Kill()
-	s.until(t, "pay", lease.ManualReview)
-	if n := web.Posts.Load(); n != 0 {
-		t.Errorf("%d POSTs were sent after the worker was killed", n)
-	}
-}
-
-// TestAFormIntoANewTabIsSeen: the first request of a tab that a page opens is recorded.
-func TestAFormIntoANewTabIsSeen(t *testing.T) {
-	t.Parallel()
-	s, web := start(t), newSite(t)
-	c := clients.Start(t, clients.Puppeteer, s.socket("popup", "worker=w&task=t"), clients.Interactive)
-	c.Expect(t, "connect")
-	c.Do(t, act("goto", "url", web.URL+"/cart"))
-	c.Do(t, act("evaluate", "expression", "(() => { const f = document.createElement('form'); f.method = 'post'; f.target = '_blank'; f.action = '/order'; document.body.append(f); f.submit() })()"))
-	eventually(t, "the form at the server", func() error {
-		if web.Posts.Load() == 0 {
-			return fmt.Errorf("not yet")
-		}
-		return nil
-	})
-	c.Kill()
-	if r := s.until(t, "popup", lease.ManualReview); !strings.Contains(strings.Join(r.Reasons, " "), "unsafe requests were sent") {
-		t.Errorf("%q", r.Reasons)
-	}
-}
-
 // TestATabThatWaitsForItsFirstAnswer is never asked for a picture: with one owed, Chromium 156
 // crashes as a whole when its pages are ended.
 func TestATabThatWaitsForItsFirstAnswer(t *testing.T) {
@@ -300,88 +251,6 @@ func TestATabThatWaitsForItsFirstAnswer(t *testing.T) {
 	}
 }
 
-func TestWorkerComesBack(t *testing.T) {
-	t.Parallel()
-	s, web := start(t, "--reconnect-grace", "60s"), newSite(t)
-	first := clients.Start(t, clients.Playwright, s.oneShot("back", "worker=w&task=t"), clients.Interactive)
-	first.Expect(t, "connect")
-	first.Do(t, act("goto", "url", web.URL+"/half-way"))
-	first.Do(t, act("newContext"))
-	first.Do(t, act("goto", "url", web.URL+"/in-a-context"))
-	first.Kill()
-	again := clients.Start(t, clients.Playwright, s.oneShot("back", "worker=w&task=t"), clients.Interactive)
-	again.Expect(t, "connect")
-	var pages []string
-	if err := json.Unmarshal(again.Do(t, act("pages")), &pages); err != nil || !strings.Contains(strings.Join(pages, " "), "/half-way") {
-		t.Errorf("pages: %v, %v", pages, err)
-	}
-	again.Do(t, act("newPage"))
-	again.Do(t, act("goto", "url", web.URL+"/on"))
-	again.Do(t, act("goto", "url", web.URL+"/and-on"))
-	var targets []struct{ URL string }
-	if code := s.call(t, "GET", "/profiles/back/json/list?worker=w&task=t", nil, &targets); code != 200 || !strings.Contains(fmt.Sprint(targets), "/in-a-context") {
-		t.Errorf("the vanished worker's own context is gone: %v", targets)
-	}
-	again.Do(t, act("disconnect"))
-	s.until(t, "back", lease.Available)
-	if got := names(s.events(t, "back")); got != "granted released" {
-		t.Errorf("history: %s", got)
-	}
-}
-
-// TestLauncherIsKilled: the next launcher starts no second browser, and recovers the
-// profile from the one that still runs.
-func TestLauncherIsKilled(t *testing.T) {
-	t.Parallel()
-	s, web := start(t), newSite(t)
-	c := clients.Start(t, clients.Playwright, s.oneShot("orphan", "worker=w&task=t"), clients.Interactive)
-	c.Expect(t, "connect")
-	c.Do(t, act("goto", "url", web.URL+"/before-the-crash"))
-	held := s.record(t, "orphan")
-	before := s.browsers(t)
-	s.kill(t)
-	if after := s.browsers(t); len(before) != 1 || fmt.Sprint(before) != fmt.Sprint(after) {
-		t.Fatalf("browsers %v, after the kill %v: it should live on", before, after)
-	}
-	s.launch(t)
-	r := s.until(t, "orphan", lease.ManualReview)
-	if r.Reason != "launcher_restarted" || r.Token != held.Token+1 || r.SessionID != held.SessionID {
-		t.Errorf("%+v", r)
-	}
-	s.screenshot(t, "orphan")
-	if left := s.browsers(t); len(left) != 0 {
-		t.Errorf("browsers are left: %v", left)
-	}
-	if got, want := names(s.events(t, "orphan")), "granted suspected_stale quarantined expired inspected manual_review"; got != want {
-		t.Errorf("history %s, want %s", got, want)
-	}
-	if _, errs, code := s.cli(t, "review", "orphan", "--decision", "approve", "--reviewer", "ann"); code != 0 {
-		t.Fatalf("review: %s", errs)
-	}
-	again := clients.Start(t, clients.Playwright, s.oneShot("orphan", "worker=w&task=t2"), clients.Interactive)
-	again.Expect(t, "connect")
-	if r := s.record(t, "orphan"); r.Token != held.Token+2 {
-		t.Errorf("token %d, want %d", r.Token, held.Token+2)
-	}
-}
-
-func TestBrowserCrashes(t *testing.T) {
-	t.Parallel()
-	s, web := start(t), newSite(t)
-	c := clients.Start(t, clients.Playwright, s.oneShot("crash", "worker=w&task=t"), clients.Interactive)
-	c.Expect(t, "connect")
-	c.Do(t, act("goto", "url", web.URL+"/"))
-	for _, pid := range s.browsers(t) {
-		if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
-			t.Fatal(err)
-		}
-	}
-	r := s.until(t, "crash", lease.ManualReview)
-	if r.Reason != "browser_crashed" || r.EvidenceID == "" {
-		t.Errorf("%+v", r)
-	}
-}
-
 // TestShutdown: at SIGTERM each living session gets its evidence and a decision.
 func TestShutdown(t *testing.T) {
 	t.Parallel()
@@ -411,25 +280,6 @@ func TestShutdown(t *testing.T) {
 	if status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", s.cmd.Process.Pid)); err != nil || !regexp.MustCompile(`(?m)^SigIgn:.*[13579bdf]$`).Match(status) {
 		t.Errorf("SIGHUP is not ignored any more (%v):\n%s", err, status)
 	}
-}
-
-// TestLeaveOnExit: with --on-exit=leave the browser outlives the launcher.
-func TestLeaveOnExit(t *testing.T) {
-	t.Parallel()
-	s, web := start(t, "--on-exit", "leave"), newSite(t)
-	c := clients.Start(t, clients.Playwright, s.oneShot("left", "worker=w&task=t"), clients.Interactive)
-	c.Expect(t, "connect")
-	c.Do(t, act("goto", "url", web.URL+"/"))
-	before := s.browsers(t)
-	s.stop(t)
-	if after := s.browsers(t); len(before) != 1 || fmt.Sprint(after) != fmt.Sprint(before) {
-		t.Fatalf("browsers %v, afterwards %v", before, after)
-	}
-	s.launch(t)
-	if r := s.until(t, "left", lease.ManualReview); r.Reason != "launcher_restarted" {
-		t.Errorf("%+v", r)
-	}
-	s.screenshot(t, "left")
 }
 
 // TestBrowserHangs: a browser that does not answer is killed, with the evidence that

@@ -118,32 +118,6 @@ func TestForgedFilesGoToAPerson(t *testing.T) {
 		s.approved(t, "reviewed", s.notGranted(t, "reviewed", lease.ReasonNotAuthentic).Token)
 	})
 
-	t.Run("a damaged floor is no error for every request", func(t *testing.T) {
-		s.used(t, "damaged", 1)
-		write(t, s.guardFile("damaged", "floor"), []byte("seven\n"))
-		s.approved(t, "damaged", s.notGranted(t, "damaged", lease.ReasonNotAuthentic).Token)
-	})
-
-	t.Run("an older floor put back", func(t *testing.T) {
-		s.used(t, "old", 1)
-		earlier, err := os.ReadFile(s.guardFile("old", "floor"))
-		if err != nil {
-			t.Fatal(err)
-		}
-		s.used(t, "old", 3)
-		write(t, s.guardFile("old", "floor"), earlier)
-		s.approved(t, "old", s.notGranted(t, "old", lease.ReasonRolledBack).Token)
-	})
-
-	t.Run("forged cookies", func(t *testing.T) {
-		s.used(t, "cookies", 1)
-		dir := filepath.Join(s.Dir, "session-cookies")
-		if err := os.MkdirAll(dir, 0o700); err != nil {
-			t.Fatal(err)
-		}
-		write(t, filepath.Join(dir, "cookies.json"), []byte(`[{"name":"sid","value":"evil","url":"https://shop.example/"}]`))
-		s.approved(t, "cookies", s.notGranted(t, "cookies", lease.ReasonNotAuthentic).Token)
-	})
 }
 
 // TestAForgedNoteKillsNothing: the next launcher closes the browser of its notes, which

@@ -96,13 +96,6 @@ func (m *members) requests() []string {
 	return found
 }
 
-// forget signs everybody out, as the site itself sees it.
-func (m *members) forget() {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	clear(m.sids)
-}
-
 // TestWhetherTheAccountIsStillSignedIn: a worker is lost after the site did something to the
 // account's cookies, and each profile is decided by that; and by its session check, which
 // nobody else sees.
@@ -129,15 +122,11 @@ func TestWhetherTheAccountIsStillSignedIn(t *testing.T) {
 		answers  map[string]string
 		asked    []string // of the site after the loss
 	}{
-		{name: "renewed", settings: map[string]any{}, pages: []string{"/in", "/renew", "/theme", "/renew"}, at: "/renew", decision: "release",
-			answers: map[string]string{kept: "yes", failed: "no", "cookies_given_to_worker": "no", "cookies_written_by_worker": "no"}, asked: []string{}},
 		{name: "signed-out", settings: check(""), pages: []string{"/in", "/out"}, at: "/", decision: "manual_review",
 			answers: map[string]string{kept: "no", failed: "unknown", "unsafe_requests": "no"}, asked: []string{}},
 		{name: "checked", settings: check("ann is here"), pages: []string{"/in-for-now"}, at: "/in-for-now", act: func(t *testing.T, c *socket) {
 			c.call(t, "", "Storage.getCookies", nil, nil)
 		}, decision: "release", answers: map[string]string{kept: "yes", failed: "no", "cookies_given_to_worker": "yes"}, asked: []string{"GET /me ann"}},
-		{name: "forgotten", settings: check(""), pages: []string{"/in"}, at: "/in", act: func(*testing.T, *socket) { web.forget() },
-			decision: "manual_review", answers: map[string]string{kept: "yes", failed: "yes"}, asked: []string{"GET /me"}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			if code := s.call(t, "PUT", "/v1/profiles/"+tt.name, tt.settings, nil); code/100 != 2 {

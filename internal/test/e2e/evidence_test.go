@@ -144,14 +144,6 @@ func TestFactsAboutPages(t *testing.T) {
 		decision          string
 		answers           map[string]string
 	}{
-		{"beacons", "", "/list", func(t *testing.T, c *socket, session string) {
-			c.evaluate(t, session, `navigator.sendBeacon("/beacon", "x=1")`)
-			s.noted(t, "beacons", "the beacon", 1, posted("/beacon"))
-		}, "release", map[string]string{"background_requests": "yes", "unsafe_requests": "no", "forms_submitted": "no", "downloads": "no"}},
-		{"posts", "", "/list", func(t *testing.T, c *socket, session string) {
-			c.evaluate(t, session, `fetch("/api", {method: "POST", keepalive: true}).then(() => 1)`)
-			s.noted(t, "posts", "the POST", 1, posted("/api"))
-		}, "manual_review", map[string]string{"background_requests": "no", "unsafe_requests": "yes"}},
 		{"keeps-back", "", "/list", func(t *testing.T, c *socket, session string) {
 			c.call(t, session, "Fetch.enable", map[string]any{"patterns": []map[string]string{{"urlPattern": "*/api*"}}}, nil)
 			for _, end := range []struct {
@@ -169,21 +161,6 @@ func TestFactsAboutPages(t *testing.T) {
 			}
 			s.noted(t, "keeps-back", "how they ended", 2, func(e checkpoint.Entry) bool { return e.Blocked })
 		}, "release", map[string]string{"unsafe_requests": "no"}},
-		{"lets-through", "", "/list", func(t *testing.T, c *socket, session string) {
-			c.call(t, session, "Fetch.enable", map[string]any{"patterns": []map[string]string{{"urlPattern": "*/api*", "requestStage": "Response"}}}, nil)
-			c.evaluate(t, session, `fetch("/api", {method: "POST", body: "x"}).catch(() => 1), 1`)
-			var paused struct{ RequestID string }
-			c.event(t, "Fetch.requestPaused", &paused) // it was answered
-			c.call(t, session, "Fetch.failRequest", map[string]string{"requestId": paused.RequestID, "errorReason": "Failed"}, nil)
-			s.noted(t, "lets-through", "how it ended", 1, func(e checkpoint.Entry) bool { return e.Kind == checkpoint.KindAnswer && e.Method == "POST" })
-		}, "manual_review", map[string]string{"unsafe_requests": "yes"}},
-		{"polls", "", "/polls", func(t *testing.T, _ *socket, _ string) {
-			s.noted(t, "polls", "the polls", 4, posted("/poll"))
-		}, "release", map[string]string{"background_requests": "yes", "unsafe_requests": "no"}},
-		{"insists", "", "/list", func(t *testing.T, c *socket, session string) {
-			c.evaluate(t, session, `void setInterval(() => fetch("/api", {method: "POST", body: "pay"}), 50)`)
-			s.noted(t, "insists", "the repeated POSTs", 4, posted("/api"))
-		}, "manual_review", map[string]string{"background_requests": "no", "unsafe_requests": "yes"}},
 		{"looks-around", "", "/list", func(t *testing.T, c *socket, session string) {
 			c.evaluate(t, session, `document.cookie = "a=1"; localStorage.setItem("k", "v"); location.href = "/file?q=Pl4nt3d"; 1`)
 			s.noted(t, "looks-around", "the download", 1, ofKind(checkpoint.KindDownload))
@@ -194,23 +171,6 @@ func TestFactsAboutPages(t *testing.T) {
 				return e.Kind == checkpoint.KindURL && strings.HasSuffix(e.URL, "/find?q=REDACTED")
 			})
 		}, "release", map[string]string{"downloads": "yes", "forms_submitted": "yes", "cookies_or_storage_changed": "yes", "unsafe_requests": "no", "dialogs": "no"}},
-		{"changes-nothing", "", "/list", func(*testing.T, *socket, string) {},
-			"release", map[string]string{"cookies_or_storage_changed": "no"}},
-		{"orders", "", "/list", func(t *testing.T, c *socket, session string) {
-			c.evaluate(t, session, `document.getElementById("order").submit(); 1`)
-			s.noted(t, "orders", "the order", 1, posted("/order"))
-		}, "manual_review", map[string]string{"forms_submitted": "yes", "unsafe_requests": "yes"}},
-		{"only-asks", "", "/list", func(t *testing.T, c *socket, session string) {
-			// The declared request is a form, which a script and the page itself send.
-			c.evaluate(t, session, `fetch("/api", {method: "POST", body: new URLSearchParams({kind: "read"})}).then(() => {
-				const form = Object.assign(document.createElement("form"), {method: "post", action: "/api"});
-				form.innerHTML = "<input name=kind value=read>";
-				document.body.append(form);
-				form.submit();
-				return 1;
-			})`)
-			s.noted(t, "only-asks", "both", 2, posted("/api"))
-		}, "release", map[string]string{"unsafe_requests": "no", "harmless_requests": "yes"}},
 		{"chats", "&resumable=true", "/list", func(t *testing.T, c *socket, session string) {
 			c.evaluate(t, session, `new Promise(done => { window.w = new WebSocket(location.origin.replace("http", "ws") + "/socket"); w.onopen = () => done(w.send("one")) })`)
 			fits := func(e checkpoint.Entry) bool { return e.Method == checkpoint.Websocket }
@@ -225,25 +185,14 @@ func TestFactsAboutPages(t *testing.T) {
 			c.call(t, "", "Lease.step", map[string]any{"name": "read_rows"}, nil)
 			c.call(t, "", "Lease.checkpoint", map[string]any{"name": "sent"}, nil)
 		}, "resume", map[string]string{"unsafe_requests": "yes", "unsafe_requests_since_safe_checkpoint": "no"}},
-		{"by-query", "&sensitive_urls=step=Pl4nt3d", "/list?step=Pl4nt3d", func(*testing.T, *socket, string) {},
-			"manual_review", map[string]string{"sensitive_page_or_step": "yes"}},
-		{"by-word", "&sensitive_words=gazebo", "/the-gazebo/1", func(*testing.T, *socket, string) {},
-			"manual_review", map[string]string{"sensitive_page_or_step": "yes"}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			if tt.name == "only-asks" {
-				if code := s.call(t, "PUT", "/v1/profiles/"+tt.name, map[string]any{"harmless_requests": []string{"POST " + web.URL + "/api kind=read"}}, nil); code/100 != 2 {
-					t.Fatalf("its declaration: %d", code)
-				}
-			}
 			c := dial(t, s.socket(tt.name, "worker=w&task=t"+tt.query))
 			session, _ := c.page(t, web.URL+tt.page, "")
 			s.noted(t, tt.name, "the page", 1, func(e checkpoint.Entry) bool {
 				return e.Kind == checkpoint.KindURL && strings.HasPrefix(e.URL, web.URL)
 			})
-			if tt.name != "polls" { // polling has to begin before anything is done
-				c.loaded(t, session, web.URL+tt.page)
-			}
+			c.loaded(t, session, web.URL+tt.page)
 			tt.act(t, c, session)
 			c.drop()
 			r := s.until(t, tt.name, lease.Available, lease.ManualReview, lease.ResumePending)
@@ -337,29 +286,6 @@ func TestContentsOfABundle(t *testing.T) {
 	}
 }
 
-// TestReviewWhen: with --review-when a fact that the table ignores sends the profile to
-// a person.
-func TestReviewWhen(t *testing.T) {
-	t.Parallel()
-	s, web := start(t, "--review-when", "downloads,dialogs", "--cooldown", "1h"), newBusySite(t)
-	c := dial(t, s.socket("careful", "worker=w&task=t"))
-	session, _ := c.visit(t, web.URL+"/list")
-	c.evaluate(t, session, `location.href = "/file"; 1`)
-	s.noted(t, "careful", "the download", 1, ofKind(checkpoint.KindDownload))
-	c.drop()
-	r := s.until(t, "careful", lease.ManualReview, lease.Available)
-	if r.State != lease.ManualReview || !strings.Contains(strings.Join(r.Reasons, " "), "downloads goes to a person by configuration") {
-		t.Errorf("%s %q", r.State, r.Reasons)
-	}
-	if _, errs, code := s.cli(t, "review", "careful", "--decision", "approve", "--reviewer", "ann"); code != 0 {
-		t.Fatalf("review: %s", errs)
-	}
-	var problem map[string]any
-	if code := s.call(t, "POST", "/v1/sessions", map[string]any{"profile_id": "careful"}, &problem); code != 423 || problem["code"] != "profile_cooling_down" {
-		t.Errorf("right after the review: %d %v", code, problem)
-	}
-}
-
 // TestLostWithAnUnfinishedPage: the worker vanishes while its page is in the middle of
 // something, such as an open dialog. The bundle shows that, and nothing that was
 // paused is sent.
@@ -386,35 +312,6 @@ func TestLostWithAnUnfinishedPage(t *testing.T) {
 			s.noted(t, "a-question-before-leaving", "the question", 1, ofKind(checkpoint.KindDialog))
 		}, lease.ManualReview, func(p evidence.PageResult) bool {
 			return strings.HasPrefix(p.Dialog, "beforeunload") && p.CommittedURL == web.URL+"/leave"
-		}},
-		{"a-crashed-page", "/list", func(t *testing.T, c *socket, _ string) {
-			c.killRenderers(t)
-			s.noted(t, "a-crashed-page", "the crash", 1, ofKind(checkpoint.KindCrash))
-		}, lease.Available, func(p evidence.PageResult) bool {
-			return p.Crashed && strings.Contains(p.Missing, "crashed") && p.CommittedURL == web.URL+"/list"
-		}},
-		{"an-order-held-back", "/list", func(t *testing.T, c *socket, session string) {
-			c.call(t, session, "Fetch.enable", map[string]any{"patterns": []map[string]any{{"urlPattern": "*/order*"}}}, nil)
-			c.send(t, session, "Runtime.evaluate", map[string]any{"expression": `document.getElementById("order").submit()`})
-			c.event(t, "Fetch.requestPaused", nil)
-			s.noted(t, "an-order-held-back", "the order", 1, posted("/order"))
-		}, lease.ManualReview, func(p evidence.PageResult) bool {
-			return p.Screenshot != "" && p.CommittedURL == web.URL+"/list"
-		}},
-		{"halfway-to-a-page", "/list", func(t *testing.T, c *socket, session string) {
-			c.send(t, session, "Page.navigate", map[string]any{"url": web.URL + "/silent"})
-			eventually(t, "the page on its way", func() error {
-				var r struct{ TargetInfos []struct{ Type, URL string } }
-				c.call(t, "", "Target.getTargets", nil, &r)
-				for _, i := range r.TargetInfos {
-					if strings.HasSuffix(i.URL, "/silent") {
-						return nil
-					}
-				}
-				return fmt.Errorf("%+v", r)
-			})
-		}, lease.Available, func(p evidence.PageResult) bool {
-			return p.Screenshot != "" && p.URL == web.URL+"/silent" && p.CommittedURL == web.URL+"/list"
 		}},
 		{"a-stopped-script", "/list", func(t *testing.T, c *socket, session string) {
 			c.call(t, session, "Debugger.enable", nil, nil)

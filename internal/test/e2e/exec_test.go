@@ -117,15 +117,9 @@ func TestExecLetsNoWorkerPastTheRecovery(t *testing.T) {
 		reason string // why the session ended, as the evidence has it
 	}{
 		{"killed", nil, []clients.Action{visit, buyStep, post, stayThere}, "", kill(syscall.SIGKILL), 137, lease.ManualReview, api.ReasonWorkerDied},
-		{"crashed", []string{"--on-failure=release"}, []clients.Action{visit, post, stayThere}, "", kill(syscall.SIGSEGV), 139, lease.ManualReview, api.ReasonWorkerDied},
-		{"killed_untouched", nil, []clients.Action{visit, stayThere}, "", kill(syscall.SIGKILL), 137, lease.Available, api.ReasonWorkerDied},
-		{"exec_terminated", nil, []clients.Action{visit, post, stayThere}, "", killExec(syscall.SIGTERM), 143, lease.ManualReview, api.ReasonWorkerDied},
 		{"exec_killed", nil, []clients.Action{visit, post, stayThere}, "", killExec(syscall.SIGKILL), -1, lease.ManualReview, api.ReasonConnectionLost},
 		{"failed", nil, []clients.Action{visit, post, disconnect}, "; exit 3", nil, 3, lease.ManualReview, api.ReasonWorkerFailed},
-		{"failed_at_a_sensitive_step", nil, []clients.Action{visit, buyStep}, "; exit 3", nil, 3, lease.ManualReview, api.ReasonWorkerFailed},
-		{"failed_untouched", nil, []clients.Action{visit}, "; exit 3", nil, 3, lease.Available, "exit status 3"},
 		{"failed_but_released", []string{"--on-failure=release"}, []clients.Action{visit, post}, "; exit 3", nil, 3, lease.Available, "exit status 3"},
-		{"succeeded", nil, []clients.Action{visit, post}, "; exit 0", nil, 0, lease.Available, "exit status 0"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			r := s.exec(t, tt.name, tt.flags, "true", tt.after, tt.act...)

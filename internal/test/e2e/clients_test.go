@@ -90,10 +90,8 @@ func TestEveryClient(t *testing.T) {
 // scripted are the clients on Node.js.
 var scripted = []scriptedClient{
 	{name: "playwright http", script: clients.Playwright, at: oneShotURL, pattern: "**/api", reason: "connection_closed", refusal: "profile_lock_conflict"},
-	{name: "playwright ws", script: clients.Playwright, at: socketURL, pattern: "**/api", reason: "browser_close_requested", end: "close", refusal: "profile_lock_conflict"},
 	{name: "puppeteer 25 http", script: clients.Puppeteer, at: oneShotURL, reason: "browser_close_requested", end: "close", refusal: "409"},
 	{name: "puppeteer 25 ws", script: clients.Puppeteer, at: socketURL, reason: "connection_closed", refusal: "409"},
-	{name: "puppeteer 24 ws", script: clients.Puppeteer, more: []string{"puppeteer-core-24"}, at: socketURL, reason: "connection_closed", refusal: "409"},
 	{name: "puppeteer 24 http", script: clients.Puppeteer, more: []string{"puppeteer-core-24"}, reason: "browser_close_requested", end: "close"},
 	{name: "chrome-remote-interface", script: clients.CRI, reason: "connection_closed"},
 	{name: "selenium", script: clients.Selenium, reason: "connection_dropped", lacks: []string{"newContext", "intercept"}},

@@ -129,23 +129,6 @@ func TestLeaseDomainInClients(t *testing.T) {
 	t.Parallel()
 	s := start(t, "--lease-ttl", "90s")
 	t.Run("clients", func(t *testing.T) {
-		for _, script := range []string{clients.Playwright, clients.Puppeteer} {
-			profile := strings.TrimSuffix(script, ".mjs")
-			t.Run(profile, func(t *testing.T) {
-				t.Parallel()
-				c := clients.Start(t, script, s.socket(profile, identity), clients.Interactive)
-				c.Expect(t, "connect")
-				c.Do(t, clients.Action{"action": "cdp", "on": "browser", "method": "Lease.step", "params": map[string]any{"name": "by_the_browser"}})
-				c.Send(t, clients.Action{"action": "cdp", "on": "browser", "method": "Lease.step", "params": map[string]any{"name": 5}})
-				if line, err := c.Next(); err != nil || line.OK || !strings.Contains(line.Error, "Invalid parameters: name") {
-					t.Errorf("a wrong parameter shows %+v, %v", line, err)
-				}
-				c.Do(t, clients.Action{"action": "cdp", "on": "browser", "method": "Lease.release", "params": map[string]any{"outcome": "succeeded"}})
-				if r := s.until(t, profile, lease.Available); r.LastKnownStep != "by_the_browser" || r.Outcome != "succeeded" {
-					t.Errorf("step %s, outcome %s", r.LastKnownStep, r.Outcome)
-				}
-			})
-		}
 		t.Run("chrome-remote-interface", func(t *testing.T) {
 			t.Parallel()
 			domain := s.leaseDomain(t)

@@ -33,8 +33,8 @@ type end struct {
 	// cut says that the launcher ends the session. Commands in flight then get an error
 	// with the reason, which clients show to their users.
 	cut bool
-	// bare says that no other clients connect: the session's time runs from its grant.
-	bare bool
+	// clients says that Playwright and Puppeteer connect, too.
+	clients bool
 	// state and recorded are the record's state and reason afterwards.
 	state    lease.State
 	recorded string
@@ -52,7 +52,7 @@ var ends = []end{
 		cause: func(t *testing.T, _ *sidecar, c *socket, _ string) { c.call(t, "", "Browser.close", nil, nil) },
 	},
 	{
-		name: "Lease.release", code: 1000, reason: "the session ended: done", cut: true, state: lease.Available, recorded: "done",
+		name: "Lease.release", code: 1000, reason: "the session ended: done", cut: true, clients: true, state: lease.Available, recorded: "done",
 		cause: func(t *testing.T, _ *sidecar, c *socket, _ string) {
 			c.call(t, "", "Lease.release", map[string]any{"outcome": "succeeded", "reason": "done"}, nil)
 		},
@@ -80,7 +80,7 @@ var ends = []end{
 		cause: func(*testing.T, *sidecar, *socket, string) {},
 	},
 	{
-		name: "the session's longest life", query: "&lock_timeout_seconds=40", code: 4410, reason: "profile quarantined: lock_timeout", cut: true, bare: true,
+		name: "the session's longest life", query: "&lock_timeout_seconds=40", code: 4410, reason: "profile quarantined: lock_timeout", cut: true,
 		state: lease.Available, recorded: "lock_timeout",
 		cause: func(*testing.T, *sidecar, *socket, string) {},
 	},
@@ -300,7 +300,7 @@ func TestEndsOfSessions(t *testing.T) {
 			profile := strings.NewReplacer(" ", "-", "'", "").Replace(tt.name)
 			t.Run(tt.name, func(t *testing.T) {
 				t.Parallel()
-				w := s.watch(t, profile, tt.query, tt.cut && !tt.bare)
+				w := s.watch(t, profile, tt.query, tt.clients)
 				tt.cause(t, s, w.socket, profile)
 				w.over(t, tt.code, tt.reason, tt.cut)
 				if r := s.until(t, profile, tt.state); r.Reason != tt.recorded {
@@ -317,7 +317,7 @@ func TestEndsOfSessions(t *testing.T) {
 func TestShutdownTellsTheClients(t *testing.T) {
 	t.Parallel()
 	s := start(t)
-	w := s.watch(t, "drained", "", true)
+	w := s.watch(t, "drained", "", false)
 	s.stop(t)
 	w.over(t, 4503, "the launcher is shutting down", true)
 	s.launch(t)
@@ -336,27 +336,14 @@ func TestFencedAndExpired(t *testing.T) {
 	defer func() { n.stop() }()
 	natsURL := fmt.Sprintf("nats://127.0.0.1:%d", n.port)
 	s := start(t, "--nats-url", natsURL)
-	fenced := s.watch(t, "fenced", "", true)
-	expired := s.watch(t, "expired", "", true)
-	s.leaseDomain(t)
-	at := s.open(t, "listening", map[string]any{"dedicated_port": true}).hostPort()
-	connected := s.beat(t, "listening")
-	cri := clients.Start(t, clients.CRI, at, clients.Interactive)
-	cri.Expect(t, "connect")
-	connected()
-
-	listening := []*clients.Client{cri}
-	for _, script := range []string{clients.Playwright, clients.Puppeteer} {
-		c := clients.Start(t, script, s.socket("expired", identity), clients.Interactive)
-		c.Expect(t, "connect")
-		listening = append(listening, c)
+	fenced := s.watch(t, "fenced", "", false)
+	expired := s.watch(t, "expired", "", false)
+	listening := clients.Start(t, clients.Playwright, s.socket("expired", identity), clients.Interactive)
+	listening.Expect(t, "connect")
+	for _, event := range []string{"Lease.leaseExpiring", "Lease.leaseLost"} {
+		listening.Do(t, act("events", "method", event))
 	}
-	for _, c := range listening {
-		for _, event := range []string{"Lease.leaseExpiring", "Lease.leaseLost"} {
-			c.Do(t, act("events", "method", event))
-		}
-		c.Do(t, cdpAction("Lease.getLease"))
-	}
+	listening.Do(t, cdpAction("Lease.getLease"))
 	for _, w := range []watched{fenced, expired} {
 		w.call(t, "", "Lease.getLease", nil, nil) // a client that uses the domain gets its events
 	}
@@ -381,12 +368,10 @@ func TestFencedAndExpired(t *testing.T) {
 	if expired.event(t, "Lease.leaseLost", &lost); lost.Token != 1 || !strings.Contains(lost.Reason, "lease expired") {
 		t.Errorf("leaseLost: %+v", lost)
 	}
-	for i, c := range listening {
-		for _, event := range []string{"Lease.leaseExpiring", "Lease.leaseLost"} {
-			var heard struct{ Method string }
-			if err := json.Unmarshal(c.Expect(t, "event"), &heard); err != nil || heard.Method != event {
-				t.Errorf("client %d heard %+v, %v; want %s", i, heard, err, event)
-			}
+	for _, event := range []string{"Lease.leaseExpiring", "Lease.leaseLost"} {
+		var heard struct{ Method string }
+		if err := json.Unmarshal(listening.Expect(t, "event"), &heard); err != nil || heard.Method != event {
+			t.Errorf("the client heard %+v, %v; want %s", heard, err, event)
 		}
 	}
 	n.start(t)
@@ -440,7 +425,6 @@ func TestALostSocketComesBack(t *testing.T) {
 		at      func(t *testing.T) string
 	}{
 		{"one-shot", func(*testing.T) string { return s.socket("one-shot", identity) }},
-		{"two-step", func(t *testing.T) string { return s.open(t, "two-step", nil).CDPURL }},
 	} {
 		t.Run(tt.profile, func(t *testing.T) {
 			address := tt.at(t)

@@ -5,10 +5,8 @@ import (
 	"fmt"
 	"net/url"
 	"slices"
-	"strings"
 	"testing"
 
-	"leasehold/evidence"
 	"leasehold/internal/test/clients"
 	"leasehold/lease"
 )
@@ -83,73 +81,5 @@ func TestRunsShareABrowser(t *testing.T) {
 	}
 	if left := s.browsers(t); len(left) != 0 {
 		t.Errorf("browsers are left: %v", left)
-	}
-}
-
-// TestRunsEndOneByOne: shared runs that end in order leave the profile available, and a
-// task that wants the profile exclusively gets it so.
-func TestRunsEndOneByOne(t *testing.T) {
-	t.Parallel()
-	s := start(t, "--lease-ttl", "60s") // nobody connects
-	s.call(t, "PUT", "/v1/profiles/pool", map[string]any{"max_active_runs": 3}, nil)
-	var sessions [3]struct {
-		SessionID string      `json:"session_id"`
-		Token     lease.Token `json:"lease_token"`
-	}
-	for i := range sessions {
-		body := map[string]any{"profile_id": "pool", "task_id": fmt.Sprint("t", i), "requires_exclusive_profile_lock": false}
-		if code := s.call(t, "POST", "/v1/sessions", body, &sessions[i]); code != 201 || sessions[i].Token != lease.Token(i+1) {
-			t.Fatalf("run %d: %d %+v", i, code, sessions[i])
-		}
-	}
-	for _, i := range []int{2, 0, 1} {
-		ses := sessions[i]
-		if code := s.call(t, "POST", "/v1/sessions/"+ses.SessionID+"/steps", map[string]any{"lease_token": ses.Token, "name": "x"}, nil); code/100 != 2 {
-			t.Errorf("run %d: step %d", i, code)
-		}
-		if code := s.call(t, "DELETE", "/v1/sessions/"+ses.SessionID, map[string]any{"lease_token": ses.Token, "outcome": "succeeded"}, nil); code != 200 {
-			t.Errorf("run %d: release %d", i, code)
-		}
-	}
-	if r := s.record(t, "pool"); r.State != lease.Available || r.Token != 3 {
-		t.Errorf("%+v", r)
-	}
-	if got := names(s.events(t, "pool")); got != "granted granted granted released released released" {
-		t.Errorf("history %s", got)
-	}
-	out, errs, code := s.cli(t, "evidence", "verify", "pool", "--json")
-	var verified struct{ Items []evidence.Report }
-	if err := json.Unmarshal([]byte(out), &verified); err != nil || code != 0 || len(verified.Items) != 1 {
-		t.Fatalf("verify: exit %d, %v, %s%s", code, err, out, errs)
-	}
-	if v := verified.Items[0]; v.Bundles != 3 || len(v.Forks)+len(v.Unlinked) != 0 {
-		t.Errorf("the bundles of the runs are not one chain: %+v", v)
-	}
-	alone := clients.Start(t, clients.Playwright, s.oneShot("pool", "worker=w&task=alone"), clients.Interactive)
-	alone.Expect(t, "connect")
-	var problem map[string]any
-	if code := s.call(t, "POST", "/v1/sessions", map[string]any{"profile_id": "pool", "requires_exclusive_profile_lock": false}, &problem); code != 409 || !strings.Contains(fmt.Sprint(problem["detail"]), "alone") {
-		t.Errorf("beside a task that is alone: %d %v", code, problem)
-	}
-}
-
-// TestSharedRunsAndACrashedLauncher: all runs of an orphaned browser are recovered
-// together.
-func TestSharedRunsAndACrashedLauncher(t *testing.T) {
-	t.Parallel()
-	s := start(t)
-	s.call(t, "PUT", "/v1/profiles/pool", map[string]any{"max_active_runs": 2}, nil)
-	for _, task := range []string{"a", "b"} {
-		c := clients.Start(t, clients.Playwright, s.oneShot("pool", "worker=w&task="+task+shared), clients.Interactive)
-		c.Expect(t, "connect")
-	}
-	s.kill(t)
-	s.launch(t)
-	r := s.until(t, "pool", lease.ManualReview)
-	if r.Token != 3 || r.EvidenceID == "" {
-		t.Errorf("%+v", r)
-	}
-	if got, want := names(s.events(t, "pool")), "granted granted suspected_stale quarantined expired expired inspected manual_review"; got != want {
-		t.Errorf("history %s, want %s", got, want)
 	}
 }

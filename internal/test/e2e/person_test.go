@@ -64,9 +64,8 @@ func refusedTo(t *testing.T, c *clients.Client, a clients.Action) {
 	}
 }
 
-// TestAPersonInTheLoop: workers of three kinds ask for a person. One is answered; the
-// person of another is gone, and somebody else comes; the third goes on with its person
-// after the launcher was killed, and is killed itself while the person has its session.
+// TestAPersonInTheLoop: two workers ask for a person. One is answered; the other goes on with its
+// person after the launcher was killed, and is killed itself while the person has its session.
 func TestAPersonInTheLoop(t *testing.T) {
 	t.Parallel()
 	s, web := start(t, "--lease-ttl", "60s", "--reconnect-grace", "10s", "--person-grace", "10s"), newSite(t)
@@ -98,32 +97,6 @@ func TestAPersonInTheLoop(t *testing.T) {
 		if got := names(s.events(t, "one")); got != "granted taken asked handed_back released" {
 			t.Errorf("history: %s", got)
 		}
-	})
-
-	t.Run("puppeteer", func(t *testing.T) {
-		ses := s.open(t, "two", nil)
-		c := clients.Start(t, clients.Puppeteer, ses.CDPURL, clients.Interactive)
-		c.Expect(t, "connect")
-		c.Do(t, act("goto", "url", web.URL+"/captcha"))
-		c.Send(t, clients.Action{"action": "cdp", "method": "Lease.askPerson", "params": map[string]any{"reason": "captcha"}})
-		s.asksFor(t, ses, "captcha")
-		leave := s.attends(t, ses)
-		s.hand(t, ses, "take-over", map[string]any{"person": "Ann"})
-		leave() // the person's connection is lost
-		eventually(t, "the session is handed back", func() error {
-			if now := s.handed(t, ses); now.Person != nil || now.Ask == nil {
-				return fmt.Errorf("%+v", now)
-			}
-			return nil
-		})
-		s.hand(t, ses, "take-over", map[string]any{"person": "Bob"})
-		s.hand(t, ses, "hand-back", map[string]any{"answered": false, "note": "unreadable"})
-		var answer api.Answer
-		if err := json.Unmarshal(c.Expect(t, "cdp"), &answer); err != nil || answer.Answered || answer.Reason != api.AskDeclined || answer.By != "Bob" {
-			t.Errorf("%+v, %v", answer, err)
-		}
-		c.Do(t, act("disconnect"))
-		s.call(t, "DELETE", "/v1/sessions/"+ses.SessionID, map[string]any{"lease_token": ses.Token, "outcome": "failed"}, nil)
 	})
 
 	t.Run("raw", func(t *testing.T) {

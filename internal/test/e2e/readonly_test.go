@@ -156,9 +156,7 @@ func TestReadOnly(t *testing.T) {
 		readOnly               bool
 	}{
 		{"control", "", clients.Playwright, false, "disconnect", false},
-		{"manifest", "&read_only=true", clients.Playwright, false, "disconnect", true},
 		{"profile", "&read_only=false", clients.Playwright, true, "close", true}, // a manifest does not widen
-		{"puppeteer", "&read_only=true", clients.Puppeteer, true, "disconnect", true},
 		{"lost", "&read_only=true", clients.Playwright, true, "", true},
 		{"restart", "&read_only=true", clients.Playwright, true, "restart", true},
 	} {

@@ -1,12 +1,8 @@
 package e2e
 
 import (
-	"encoding/json"
 	"fmt"
-	"net/http"
 	"net/url"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 
@@ -26,44 +22,11 @@ func cdp(method string, params map[string]any) clients.Action {
 	return clients.Action{"action": "cdp", "method": method, "params": params}
 }
 
-// TestTheProfileKeepsItsCookies ends several sessions right after each set a cookie of
-// each kind.
-func TestTheProfileKeepsItsCookies(t *testing.T) {
-	t.Parallel()
-	s, web := start(t), newSite(t)
-	const rounds = 3
-	for i := range rounds {
-		c := clients.Start(t, clients.Playwright, s.oneShot("shop", "worker=w&wait=30s&task="+fmt.Sprint(i)), clients.Interactive)
-		c.Expect(t, "connect")
-		c.Do(t, act("goto", "url", web.URL+"/"))
-		var got string
-		if err := json.Unmarshal(c.Do(t, act("evaluate", "expression", "document.cookie + '|' + Object.keys(localStorage).length")), &got); err != nil {
-			t.Fatal(err)
-		}
-		cookies, stored, _ := strings.Cut(got, "|")
-		if n := strings.Count(cookies, "s"); n != i {
-			t.Errorf("round %d: %d session cookies: %s", i, n, cookies)
-		}
-		if n := strings.Count(cookies, "p"); n != i {
-			t.Errorf("round %d: %d persistent cookies: %s", i, n, cookies)
-		}
-		if stored != fmt.Sprint(i) {
-			t.Errorf("round %d: %s stored values", i, stored)
-		}
-		c.Do(t, act("evaluate", "expression", fmt.Sprintf("document.cookie='s%d=1'; document.cookie='p%d=1; max-age=86400'; localStorage.setItem('k%d','v')", i, i, i)))
-		c.Do(t, act("disconnect"))
-	}
-	s.until(t, "shop", lease.Available)
-	if found, _ := filepath.Glob(filepath.Join(s.Dir, "profiles", "shop", "Singleton*")); len(found) != 0 {
-		t.Errorf("left behind: %v", found)
-	}
-}
-
 func TestConflictNamesTheOwner(t *testing.T) {
 	t.Parallel()
 	s := start(t)
-	owner := clients.Start(t, clients.Playwright, s.oneShot("acct", "worker=worker-7&task=task_101"), clients.Interactive)
-	owner.Expect(t, "connect")
+	owner := dial(t, s.socket("acct", "worker=worker-7&task=task_101"))
+	owner.call(t, "", "Browser.getVersion", nil, nil)
 
 	second := clients.Start(t, clients.Playwright, s.oneShot("acct", "worker=worker-9&task=task_102"), clients.Interactive)
 	line, err := second.Next()
@@ -90,11 +53,13 @@ func TestConflictNamesTheOwner(t *testing.T) {
 	if code := s.call(t, "POST", "/v1/sessions", map[string]any{"profile_id": "acct", "task_id": "task_102", "wait": "300ms"}, &problem); code != 504 || problem["code"] != "wait_timeout" {
 		t.Errorf("status %d, %v", code, problem["code"])
 	}
-	waiting := clients.Start(t, clients.Playwright, s.oneShot("acct", "worker=worker-9&task=task_103&wait=30s"), clients.Interactive)
-	owner.Do(t, act("disconnect"))
-	waiting.Expect(t, "connect")
-	if r := s.record(t, "acct"); r.OwnerWorkerID != "worker-9" || r.Token != 2 {
-		t.Errorf("owner %s, token %d", r.OwnerWorkerID, r.Token)
+	waiting := async(func() answered {
+		return asks(t, s.URL, map[string]any{"profile_id": "acct", "worker_id": "worker-9", "task_id": "task_103", "wait": "30s"})
+	})
+	s.awaitQueue(t, "task_103")
+	owner.close(t)
+	if a := <-waiting; a.code != 201 || s.record(t, "acct").OwnerWorkerID != "worker-9" {
+		t.Errorf("%+v", a)
 	}
 	eventually(t, "three conflicts as events", func() error {
 		n := 0
@@ -198,92 +163,5 @@ func TestTwoStepSession(t *testing.T) {
 	ghost := clients.Start(t, clients.Playwright, ses.CDPURL, clients.Interactive)
 	if line, err := ghost.Next(); err != nil || line.OK || !strings.Contains(line.Error, "410") || !strings.Contains(line.Error, "session_ended") {
 		t.Errorf("the old capability: %+v %v", line, err)
-	}
-}
-
-func TestBadRequests(t *testing.T) {
-	t.Parallel()
-	s := start(t)
-	for _, tt := range []struct {
-		name string
-		body map[string]any
-		want int
-		code string
-	}{
-		{"unknown profile", map[string]any{"profile_id": "nobody"}, 404, "unknown_profile"},
-		{"a path as profile", map[string]any{"profile_id": "../x", "create": true}, 400, "invalid_request"},
-		{"unknown field", map[string]any{"profile_id": "p", "colour": "red"}, 400, "invalid_request"},
-		{"a forbidden argument", map[string]any{"profile_id": "p", "create": true, "chrome_args": []string{"--remote-debugging-port=1"}}, 400, "invalid_request"},
-		{"a wait without bound", map[string]any{"profile_id": "p", "wait": "1000h"}, 400, "invalid_request"},
-	} {
-		var problem map[string]any
-		if code := s.call(t, "POST", "/v1/sessions", tt.body, &problem); code != tt.want || problem["code"] != tt.code {
-			t.Errorf("%s: %d %v", tt.name, code, problem)
-		}
-	}
-	req, err := http.NewRequestWithContext(t.Context(), "GET", s.URL+"/v1/profiles", nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	req.Header.Set("Origin", "https://evil.example")
-	resp, err := http.DefaultClient.Do(req)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = resp.Body.Close() }()
-	if resp.StatusCode != 403 {
-		t.Errorf("a foreign origin: %s", resp.Status)
-	}
-}
-
-// TestTheLastTabKeepsTheCookies closes every tab before the session ends.
-func TestTheLastTabKeepsTheCookies(t *testing.T) {
-	t.Parallel()
-	s, web := start(t), newSite(t)
-	c := clients.Start(t, clients.Puppeteer, s.socket("tabs", "worker=w&task=1"), clients.Interactive)
-	c.Expect(t, "connect")
-	c.Do(t, act("goto", "url", web.URL+"/"))
-	c.Do(t, act("evaluate", "expression", "document.cookie='login=1'"))
-	var targets []struct{ ID, Type string }
-	if code := s.call(t, "GET", "/profiles/tabs/json/list?worker=w&task=1", nil, &targets); code != 200 || len(targets) == 0 {
-		t.Fatalf("list: %d %v", code, targets)
-	}
-	for _, target := range targets {
-		if target.Type == "page" {
-			c.Do(t, clients.Action{"action": "cdp", "on": "browser", "method": "Target.closeTarget", "params": map[string]any{"targetId": target.ID}})
-		}
-	}
-	c.Do(t, act("disconnect"))
-	s.until(t, "tabs", lease.Available)
-	again := clients.Start(t, clients.Playwright, s.oneShot("tabs", "worker=w&task=2"), clients.Interactive)
-	again.Expect(t, "connect")
-	again.Do(t, act("goto", "url", web.URL+"/"))
-	if got := string(again.Do(t, act("evaluate", "expression", "document.cookie"))); got != `"login=1"` {
-		t.Errorf("cookies: %s", got)
-	}
-}
-
-// TestTokenFile: with --token-file only the probes and URLs with a session's capability
-// need no token.
-func TestTokenFile(t *testing.T) {
-	t.Parallel()
-	file := filepath.Join(t.TempDir(), "token")
-	if err := os.WriteFile(file, []byte("0123456789abcdef-secret\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	s := start(t, "--token-file", file)
-	var problem map[string]any
-	if code := s.call(t, "GET", "/v1/profiles", nil, &problem); code != 401 || problem["code"] != "unauthenticated" {
-		t.Errorf("without the token: %d %v", code, problem)
-	}
-	c := clients.Start(t, clients.Playwright, s.oneShot("locked", "worker=w&task=t"), clients.Interactive)
-	if line, err := c.Next(); err != nil || line.OK || !strings.Contains(line.Error, "401") {
-		t.Errorf("Playwright without the token: %+v %v", line, err)
-	}
-	c = clients.Start(t, clients.Playwright, s.oneShot("locked", "worker=w&task=t&token=0123456789abcdef-secret"), clients.Interactive)
-	c.Expect(t, "connect")
-	log, err := os.ReadFile(s.stderr.Name())
-	if err != nil || strings.Contains(string(log), "0123456789abcdef-secret") {
-		t.Errorf("the token is in the log (%v)", err)
 	}
 }

@@ -2,10 +2,6 @@ package e2e
 
 import (
 	"fmt"
-	"io"
-	"io/fs"
-	"net/http"
-	"net/url"
 	"os"
 	"path/filepath"
 	"slices"
@@ -126,111 +122,7 @@ func TestSnapshots(t *testing.T) {
 	if restored < 0 || events[restored].Reviewer != "ann" || events[restored].Note != "was signed out" || !strings.Contains(names(events), "snapshot_made") {
 		t.Errorf("events: %+v", events)
 	}
-	newest := s.record(t, "shop").SnapshotID
-	if out, errs, code := s.cli(t, "profiles", "restore", "shop", "--snapshot", "newest", "--person", "ann"); code != 0 || !strings.Contains(out, "with snapshot "+newest) {
-		t.Errorf("%d, %s%s", code, out, errs)
-	}
-	s.sealed(t, "shop")
-
-	s.restoredInTheConsole(t, "shop")
-
-	// Damage of what all snapshots have.
-	damaged := 0
-	err := filepath.WalkDir(filepath.Join(store, "profiles"), func(path string, d fs.DirEntry, err error) error {
-		if err == nil && d.Type().IsRegular() && filepath.Base(filepath.Dir(filepath.Dir(path))) == "chunks" {
-			damaged++
-			err = os.Truncate(path, 5)
-		}
-		return err
-	})
-	if err != nil || damaged == 0 {
-		t.Fatalf("%d chunks, %v", damaged, err)
-	}
-	if out, errs, code := s.cli(t, "profiles", "verify", "shop"); code != 9 || !strings.Contains(out, ": damaged\n") || !strings.Contains(errs, "anew") {
-		t.Errorf("%d, %s%s", code, out, errs)
-	}
-	before := s.record(t, "shop")
-	if out, errs, code := s.cli(t, "profiles", "restore", "shop", "--snapshot", before.SnapshotID); code != 8 || !strings.Contains(errs, "snapshot_damaged") {
-		t.Errorf("%d, %s%s", code, out, errs)
-	}
-	if after := s.record(t, "shop"); after.Token != before.Token {
-		t.Errorf("what could not be restored raised the token to %d", after.Token)
-	}
-	if found := s.stay(t, "shop", ""); found != "lasting=one,false session=one,true" {
-		t.Errorf("the profile is not as it was: %s", found)
-	}
-	whole := s.sealed(t, "shop")
-	if out, errs, code := s.cli(t, "profiles", "verify", "shop", "--snapshot", whole.SnapshotID); code != 0 {
-		t.Errorf("the next snapshot is damaged, too: %s%s", out, errs)
-	}
 	if s.metric(t, `leasehold_snapshots_total{result="failed"}`) != "0" {
 		t.Error("a snapshot failed")
-	}
-}
-
-// restoredInTheConsole has a person bring the newest snapshot back by the form of the profile's page.
-func (s *sidecar) restoredInTheConsole(t *testing.T, profile string) {
-	t.Helper()
-	before := s.record(t, profile)
-	page, err := http.Get(s.URL + "/console/" + profile)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer page.Body.Close()
-	body, err := io.ReadAll(page.Body)
-	for _, want := range []string{`<option value="` + before.SnapshotID + `">newest: `, "nothing was done since", "this one.", `action="/console/` + profile + `/restore"`} {
-		if err != nil || page.StatusCode != 200 || !strings.Contains(string(body), want) {
-			t.Errorf("the page, %d, does not have %q: %v", page.StatusCode, want, err)
-		}
-	}
-	form := url.Values{"lease_token": {fmt.Sprint(before.Token)}, "snapshot": {api.NewestSnapshot}, "reviewer": {"Ada"}, "note": {"by the form"}}
-	r, err := http.NewRequestWithContext(t.Context(), "POST", s.URL+"/console/"+profile+"/restore", strings.NewReader(form.Encode()))
-	if err != nil {
-		t.Fatal(err)
-	}
-	r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
-	r.Header.Set("Origin", s.URL)
-	answer, err := http.DefaultTransport.RoundTrip(r)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer answer.Body.Close()
-	if said, err := io.ReadAll(answer.Body); answer.StatusCode != http.StatusSeeOther {
-		t.Fatalf("the form: %d %s %v", answer.StatusCode, said, err)
-	}
-	var told lease.Event
-	for _, e := range s.events(t, profile) {
-		if e.Event == lease.EventSnapshotRestored {
-			told = e
-		}
-	}
-	if now := s.record(t, profile); now.Token != before.Token+1 || told.Reviewer != "Ada" || told.Note != "by the form" || told.SnapshotID != before.SnapshotID {
-		t.Errorf("token %d after %d, event %+v", now.Token, before.Token, told)
-	}
-	s.sealed(t, profile)
-}
-
-// A profile that stays open for the next task is sealed when its browser is closed; and a
-// sidecar that ends makes what snapshots are left.
-func TestAWarmProfileIsSealedWhenItIsClosed(t *testing.T) {
-	t.Parallel()
-	dir := t.TempDir()
-	key := filepath.Join(dir, "key")
-	if _, errs, code := (&sidecar{}).cli(t, "profiles", "keygen", key); code != 0 {
-		t.Fatalf("exit status %d, want 0: %s", code, errs)
-	}
-	s := start(t, append(slices.Clone(warmly), "--profile-store", "nats://", "--profile-key", key)...)
-	s.leave(t, "shop", "keep_warm=true")
-	s.warm(t, "shop")
-	if r := s.record(t, "shop"); r.SnapshotID != "" {
-		t.Errorf("a profile with an open browser has snapshot %s", r.SnapshotID)
-	}
-	s.stop(t)
-	s.launch(t)
-	if r := s.sealed(t, "shop"); r.SnapshotToken != r.Token {
-		t.Errorf("%+v", r)
-	}
-	if out, errs, code := s.cli(t, "profiles", "verify", "shop"); code != 0 || !strings.Contains(out, ": whole\n") {
-		t.Errorf("%d, %s%s", code, out, errs)
 	}
 }

@@ -16,16 +16,17 @@ type Holding struct {
 	token  Token
 	every  time.Duration
 
-	fence    *Fence
-	ctx      context.Context
-	lose     context.CancelCauseFunc
-	stop     context.CancelFunc
-	progress chan Progress
-	done     chan struct{}
+	fence *Fence
+	ctx   context.Context
+	lose  context.CancelCauseFunc
+	stop  context.CancelFunc
+	done  chan struct{}
 
-	mu   sync.Mutex
-	seen Record        // the argument of the last Observe
-	wake chan struct{} // has an element if run has not looked at seen yet
+	mu       sync.Mutex
+	seen     Record        // the argument of the last Observe
+	progress Progress      // that was reported and is not written yet
+	wake     chan struct{} // has an element if run has not looked at seen yet
+	reported chan struct{} // has an element if run has not noticed the progress yet
 	// own is the record as this lease last wrote or saw it. Only run uses it.
 	own Record
 }
@@ -43,7 +44,7 @@ const (
 func Hold(ctx context.Context, granted Record, token Token, store Store, k *Keeper) *Holding {
 	h := &Holding{
 		store: store, keeper: k, token: token, every: k.o.Timing.Renewal(), fence: k.Fence(token), own: granted,
-		progress: make(chan Progress), done: make(chan struct{}), wake: make(chan struct{}, 1),
+		done: make(chan struct{}), wake: make(chan struct{}, 1), reported: make(chan struct{}, 1),
 	}
 	h.ctx, h.lose = context.WithCancelCause(ctx)
 	running, stop := context.WithCancel(ctx)
@@ -58,12 +59,12 @@ func (h *Holding) Fence() *Fence { return h.fence }
 // Context ends when the lease is lost. Its cause is then ErrExpired or a *FencedError.
 func (h *Holding) Context() context.Context { return h.ctx }
 
-// Report puts progress into the next write of the record.
+// Report puts progress into the next write of the record. It does not block.
 func (h *Holding) Report(p Progress) {
-	select {
-	case h.progress <- p:
-	case <-h.done:
-	}
+	h.mu.Lock()
+	h.progress = p.or(h.progress)
+	h.mu.Unlock()
+	signal(h.reported)
 }
 
 // Observe passes on what the store now shows of the profile; a record without a state means
@@ -74,10 +75,32 @@ func (h *Holding) Observe(r Record) {
 	h.mu.Lock()
 	h.seen = r
 	h.mu.Unlock()
+	signal(h.wake)
+}
+
+// signal leaves one element in a channel that has room for one.
+func signal(c chan<- struct{}) {
 	select {
-	case h.wake <- struct{}{}:
+	case c <- struct{}{}:
 	default:
 	}
+}
+
+// takeProgress returns the progress that is not written yet. The caller writes it, or gives
+// it back with untakeProgress.
+func (h *Holding) takeProgress() Progress {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	p := h.progress
+	h.progress = Progress{}
+	return p
+}
+
+// untakeProgress gives back progress that could not be written.
+func (h *Holding) untakeProgress(p Progress) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.progress = h.progress.or(p)
 }
 
 // Stop ends the writes and waits until they have ended. A write that was under way may have
@@ -89,7 +112,6 @@ func (h *Holding) Stop() {
 
 func (h *Holding) run(ctx context.Context) {
 	defer close(h.done)
-	var progress Progress
 	var soon <-chan time.Time
 	delay := progressDelay
 	rewrite := false // the lease has to be written again
@@ -100,8 +122,8 @@ func (h *Holding) run(ctx context.Context) {
 		case <-h.keeper.Context().Done():
 			h.end(context.Cause(h.keeper.Context()))
 			return
-		case p := <-h.progress:
-			if progress = p.or(progress); soon == nil {
+		case <-h.reported:
+			if soon == nil {
 				soon = time.After(delay)
 			}
 			continue
@@ -123,13 +145,18 @@ func (h *Holding) run(ctx context.Context) {
 		case <-soon:
 		}
 		soon, delay = nil, h.every
+		progress := h.takeProgress()
+		if !rewrite && progress == (Progress{}) {
+			continue // it went with an earlier write
+		}
 		switch done, err := h.write(ctx, progress); {
 		case err != nil:
 			h.end(err)
 			return
 		case done:
-			progress, rewrite = Progress{}, false
-		case rewrite || progress != (Progress{}):
+			rewrite = false
+		default:
+			h.untakeProgress(progress)
 			soon = time.After(progressDelay)
 		}
 	}

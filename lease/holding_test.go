@@ -3,6 +3,7 @@ package lease
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"testing"
 	"time"
@@ -85,6 +86,27 @@ func TestHoldingWritesProgressAfterAnOutage(t *testing.T) {
 		time.Sleep(10 * time.Second)
 		if r := b.s.record(); r.LastKnownURL != "http://b/" || h.Fence().Check() != nil {
 			t.Fatalf("url %q, fence %v", r.LastKnownURL, h.Fence().Check())
+		}
+	})
+}
+
+// The page monitor reports each navigation.
+func TestReportsDoNotWaitForTheStore(t *testing.T) {
+	holding(t, func(b *bench, h *Holding) {
+		b.s.set(func(s *memory) { s.hangs = true })
+		begun := time.Now()
+		for i := range 20 {
+			h.Report(Progress{LastKnownURL: fmt.Sprint("http://", i, "/")})
+			time.Sleep(100 * time.Millisecond)
+		}
+		h.Report(Progress{LastKnownStep: "last"})
+		if waited := time.Since(begun) - 20*100*time.Millisecond; waited != 0 {
+			t.Errorf("21 reports waited %s for a store that hangs", waited)
+		}
+		b.s.set(func(s *memory) { s.hangs = false })
+		time.Sleep(timing.Renewal())
+		if r := b.s.record(); r.LastKnownURL != "http://19/" || r.LastKnownStep != "last" {
+			t.Errorf("url %q, step %q after the store came back", r.LastKnownURL, r.LastKnownStep)
 		}
 	})
 }

@@ -2,6 +2,7 @@ package lease
 
 import (
 	"context"
+	"fmt"
 	"maps"
 	"slices"
 	"sync"
@@ -35,6 +36,8 @@ type memory struct {
 	away, silent bool
 	// noReads answers Get and Presence with ErrUnavailable.
 	noReads bool
+	// hangs leaves Get without an answer until its context ends.
+	hangs bool
 	// applied, if set, is called after each applied write, before its answer.
 	applied func()
 	// noCurrent leaves the current entry out of refusals.
@@ -65,9 +68,15 @@ func (s *memory) reachable(ctx context.Context, blocked func() bool) error {
 func (s *memory) isAway() bool   { return s.away }
 func (s *memory) isSilent() bool { return s.silent }
 
-func (s *memory) Get(context.Context, string) (Entry, error) {
+func (s *memory) Get(ctx context.Context, _ string) (Entry, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if s.hangs {
+		s.mu.Unlock()
+		<-ctx.Done()
+		s.mu.Lock()
+		return Entry{}, fmt.Errorf("%w: %w", ErrUnavailable, ctx.Err())
+	}
 	if s.noReads {
 		return Entry{}, ErrUnavailable
 	}

@@ -125,13 +125,18 @@ func (b *Browser) Failure() Failure {
 	}
 }
 
-// Detach lets go of the browser and leaves it open for the launcher that adopts it.
+// Detach lets go of the browser and leaves it open for the launcher that adopts it. What it
+// could not report in time is lost, and the next launcher knows that it missed something.
 func (b *Browser) Detach() error {
-	b.stop()
 	if b.mux != nil {
 		b.mux.Stop()
 		<-b.mux.Done()
+		select {
+		case <-b.reported:
+		case <-time.After(askTimeout):
+		}
 	}
+	b.stop()
 	return errors.Join(b.forgetNetwork(), b.ledger.Close(), b.process.Detach())
 }
 

@@ -145,7 +145,7 @@ func momentOf(e checkpoint.Entry) (moment, bool) {
 		m.Text, m.Note = e.TellPerson()
 		m.Note = joined(m.Note, sensitive)
 	case checkpoint.KindOmitted:
-		m.Kind, m.Text, m.Note = "left out", fmt.Sprintf("entries about %s", spaced(e.Name)), "the journal was full"
+		m.Kind, m.Text, m.Note = "left out", fmt.Sprintf("entries about %s", spaced(e.Name)), "the journal was full, or its disk took nothing"
 	case checkpoint.KindFrame:
 	default:
 		return m, false // storage, pictures and the end are shown elsewhere

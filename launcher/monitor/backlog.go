@@ -81,22 +81,6 @@ func (b *backlog) empty() bool { return b.pending.Load() == 0 }
 // processed.
 func (b *backlog) caughtUp(events uint64) bool { return b.events.Load() >= events && b.empty() }
 
-// await returns when reached returns true, or the context ends. It calls reached again
-// after each event and each request that was processed.
-func (b *backlog) await(ctx context.Context, reached func() bool) error {
-	for {
-		changed := b.progress.next()
-		if reached() {
-			return nil
-		}
-		select {
-		case <-changed:
-		case <-ctx.Done():
-			return ctx.Err()
-		}
-	}
-}
-
 // broadcast wakes every goroutine that waits for the next signal. The zero value is
 // ready for use.
 type broadcast struct{ waiting atomic.Pointer[chan struct{}] }
@@ -121,5 +105,21 @@ func (b *broadcast) signal() {
 	}
 	if c := b.waiting.Swap(nil); c != nil {
 		close(*c)
+	}
+}
+
+// await returns when reached returns true, or the context ends. It calls reached again
+// after each signal.
+func (b *broadcast) await(ctx context.Context, reached func() bool) error {
+	for {
+		changed := b.next()
+		if reached() {
+			return nil
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
 	}
 }

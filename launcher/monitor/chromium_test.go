@@ -146,7 +146,7 @@ func (w *watched) until(fits func(checkpoint.Entry) bool) []checkpoint.Entry {
 	ctx, cancel := context.WithTimeout(w.Context(), testchrome.Patience)
 	defer cancel()
 	for {
-		changed := w.monitor.backlog.progress.next()
+		changed := w.monitor.outbox.progress.next()
 		w.mu.Lock()
 		now := append([]checkpoint.Entry(nil), w.entries...)
 		w.mu.Unlock()

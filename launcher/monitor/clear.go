@@ -106,7 +106,8 @@ func isPage(t *target.Info) bool { return t.Type == typePage }
 // isAnything is for callers that also close service workers and the pages of extensions.
 func isAnything(*target.Info) bool { return true }
 
-// Quiet returns an error if the browser is not as Clear left it.
+// Quiet returns an error if the browser is not as Clear left it. What happened in it before the
+// call is then reported.
 func (ts *Tabs) Quiet(ctx context.Context) error {
 	others, empty, err := ts.others(ctx, ts.pages.kept())
 	switch {
@@ -117,7 +118,7 @@ func (ts *Tabs) Quiet(ctx context.Context) error {
 	case !empty:
 		return errors.New("its tab is not as it was left")
 	}
-	return nil
+	return ts.outbox.await(ctx)
 }
 
 // others lists what is open in the browser besides the kept tab. empty says that the
@@ -193,9 +194,12 @@ func (ts *Tabs) disposeContexts(ctx context.Context) error {
 }
 
 // awaitOnly returns when the kept tab is the only page that is watched, and everything that the
-// other pages did is processed.
+// other pages did is reported.
 func (ts *Tabs) awaitOnly(ctx context.Context, kept string) error {
-	err := ts.backlog.await(ctx, func() bool { return ts.pages.keep(kept) && ts.backlog.empty() })
+	err := ts.backlog.progress.await(ctx, func() bool { return ts.pages.keep(kept) && ts.backlog.empty() })
+	if err == nil {
+		err = ts.outbox.await(ctx)
+	}
 	if err != nil {
 		return fmt.Errorf("the pages' ends were not all seen: %w", err)
 	}

@@ -30,7 +30,7 @@ import (
 func cookieScript(t *testing.T, script string) string {
 	t.Helper()
 	var got []string
-	m := New(func(e checkpoint.Entry) {
+	m := direct(func(e checkpoint.Entry) {
 		c := e.Cookie
 		text := string(c.What)
 		for _, part := range []string{string(c.By), c.Domain, e.Method, string(c.Subject)} {

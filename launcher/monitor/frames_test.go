@@ -37,7 +37,7 @@ func TestFramesEndWithTheirDocument(t *testing.T) {
 		{"and it opens again", []event{frame, {changed, at + "/done"}, {commit, at + "/done"}, frame}, true},
 	} {
 		open := false
-		m := New(func(e checkpoint.Entry) {
+		m := direct(func(e checkpoint.Entry) {
 			switch {
 			case e.Kind == checkpoint.KindFrame:
 				open = true

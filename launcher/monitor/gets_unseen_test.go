@@ -226,7 +226,7 @@ func TestAPageThatNobodyTouched(t *testing.T) {
 		want    bool
 	}{{false, "F", false}, {true, "F", true}, {true, "", false}} {
 		var got []checkpoint.Entry
-		m := New(keeping(&got, checkpoint.KindGetWrite))
+		m := direct(keeping(&got, checkpoint.KindGetWrite))
 		m.gets.acted = boottime.Now
 		m.gets.actedOn = func(string) (bool, bool) { return tt.touched, false }
 		sent := `{"requestId":"1","loaderId":"L","documentURL":"http://a.test/","frameId":"` + tt.frame + `","request":{"url":"http://a.test/x","method":"GET"},"type":"Fetch"}`
@@ -271,7 +271,7 @@ func TestTheNextDocumentAnswers(t *testing.T) {
 // whether they are there at the end.
 func TestCookiesThatWereNotRead(t *testing.T) {
 	var got []checkpoint.Entry
-	m := New(func(e checkpoint.Entry) { got = append(got, e) })
+	m := direct(func(e checkpoint.Entry) { got = append(got, e) })
 	if m.cookies.Learn(nil, errors.New("the browser did not answer")) == nil {
 		t.Error("the problem is not passed on")
 	}
@@ -284,7 +284,7 @@ func TestCookiesThatWereNotRead(t *testing.T) {
 // TestAnswersThatCannotBeRecorded: a refusal that is dropped would be no refusal.
 func TestAnswersThatCannotBeRecorded(t *testing.T) {
 	var got []checkpoint.Entry
-	m := New(func(e checkpoint.Entry) { got = append(got, e) })
+	m := direct(func(e checkpoint.Entry) { got = append(got, e) })
 	for range trafficBacklog { // nobody processes it
 		m.backlog.queue(heard{})
 	}

@@ -28,8 +28,9 @@ import (
 // The parts are used by three kinds of goroutines. The reader of the browser's pipe calls
 // Traffic and readerEvent: neither of them, nor anything that they call, may block. Watch runs
 // the others: one processes the events about pages (process), one processes what waits in the
-// backlog (processHeard), and four ask Chrome: one about cookies, one about GETs, and two about
-// what is typed into. Callers in other packages use the exported methods.
+// backlog (processHeard), four ask Chrome (one about cookies, one about GETs, and two about
+// what is typed into), and one passes on what all of them report (outbox). Only that one may
+// wait for a disk. Callers in other packages use the exported methods.
 //
 // The monitor has no lock. Each part has one lock or none. A goroutine that holds the lock of
 // one part may take the lock of another only in this order:
@@ -42,7 +43,8 @@ import (
 // The locks of the mux come after all of these. No part calls sink while it holds its lock.
 type Monitor struct {
 	chrome *link
-	sink   func(checkpoint.Entry)
+	outbox *outbox
+	sink   func(checkpoint.Entry) // into the outbox
 
 	// The parts of the evidence about the network and the console.
 	token   atomic.Uint64 // of the newest run; both parts name it
@@ -89,11 +91,14 @@ type caller interface {
 // forgotten is never taken for harmless.
 const maxKnown = 4096
 
-// New returns a monitor that reports to sink. Several goroutines call sink. The monitor
-// sees nothing until Attach.
-func New(sink func(checkpoint.Entry)) *Monitor {
+// New returns a monitor that reports to the function to, which gets every entry with its time.
+// While Watch runs, only one goroutine of it calls that function, which may wait for a disk. The
+// monitor sees nothing until Attach.
+func New(to func(checkpoint.Entry)) *Monitor {
+	out := newOutbox(to)
+	sink := out.report
 	m := &Monitor{
-		chrome: &link{}, sink: sink, backlog: newBacklog(),
+		chrome: &link{}, outbox: out, sink: sink, backlog: newBacklog(),
 		navigations: newNavigations(), outcomes: newOutcomes(), answers: newAnswers(), talk: newTalk(), gets: newGets(), harmless: &harmless{},
 	}
 	m.pages = newPages(m.navigations)
@@ -102,7 +107,7 @@ func New(sink func(checkpoint.Entry)) *Monitor {
 	m.requests = newRequests(m.navigations, m.outcomes, m.still, m.typing, m.harmless, sink)
 	m.cookies = newCookies(m.chrome, m.pages, m.navigations, m.still, sink)
 	m.getJudge = newGETJudge(m.chrome, m.gets, m.pages, m.navigations, m.typing, m.harmless, sink)
-	m.tabs = newTabs(m.chrome, m.pages, m.backlog)
+	m.tabs = newTabs(m.chrome, m.pages, m.backlog, m.outbox)
 	return m
 }
 
@@ -277,8 +282,13 @@ func (m *Monitor) readerEvent(event cdpproxy.Event) {
 }
 
 // Watch processes events and traffic until the browser is gone and all of it is
-// processed, or the context ends.
+// reported, or the context ends.
 func (m *Monitor) Watch(ctx context.Context) {
+	var passing sync.WaitGroup
+	ended := make(chan struct{})
+	passing.Go(func() { m.outbox.passOn(ended) })
+	defer passing.Wait()
+	defer close(ended)
 	var traffic sync.WaitGroup
 	gone := make(chan struct{})
 	traffic.Go(func() { m.backlog.workOff(gone, m.processHeard) })
@@ -320,13 +330,19 @@ func (m *Monitor) processHeard(h heard) {
 	}
 }
 
-// CatchUp returns when everything that came before the call is processed: events, what
-// pages sent, and what has to be looked at in them.
+// CatchUp returns when everything that came before the call is processed and reported: events,
+// what pages sent, and what has to be looked at in them.
 func (m *Monitor) CatchUp(ctx context.Context) error {
 	m.getJudge.Judge(ctx)
 	all := m.chrome.Queued()
-	return m.backlog.await(ctx, func() bool { return m.backlog.caughtUp(all) })
+	if err := m.backlog.progress.await(ctx, func() bool { return m.backlog.caughtUp(all) }); err != nil {
+		return err
+	}
+	return m.Reported(ctx)
 }
+
+// Reported returns when the sink has everything that was reported before the call.
+func (m *Monitor) Reported(ctx context.Context) error { return m.outbox.await(ctx) }
 
 // reportUnseen reports the documents that may have sent something unobserved.
 func (m *Monitor) reportUnseen() {

@@ -64,7 +64,7 @@ func TestFormsIntoOtherTabs(t *testing.T) {
 		{"S2", "formSubmissionPost", "newTab", 1}, // of a frame
 	} {
 		var got []checkpoint.Entry
-		m := New(func(entry checkpoint.Entry) { got = append(got, entry) })
+		m := direct(func(entry checkpoint.Entry) { got = append(got, entry) })
 		m.pages.open["T"], m.pages.targets["S"], m.pages.targets["S2"], m.pages.frames["F"] = &page{}, "T", "F", "T"
 		m.pages.open["T"].TargetID = "T"
 		m.process(cdpproxy.Event{Session: tt.session, Method: "Page.frameRequestedNavigation",
@@ -88,7 +88,7 @@ func TestFormsIntoOtherTabs(t *testing.T) {
 // page, and does not change the page's URL.
 func TestFramesOfOtherProcesses(t *testing.T) {
 	var got []checkpoint.Entry
-	m := New(func(entry checkpoint.Entry) { got = append(got, entry) })
+	m := direct(func(entry checkpoint.Entry) { got = append(got, entry) })
 	m.pages.open["T"], m.pages.targets["S"], m.pages.targets["S2"], m.pages.frames["F"] = &page{}, "T", "F", "T"
 	m.pages.open["T"].TargetID, m.pages.open["T"].URL = "T", "http://shop/"
 	for _, frame := range []string{`{"id":"F","url":"http://pay/"}`, `{"id":"G","parentId":"F","url":"http://pay/checkout"}`} {
@@ -122,7 +122,7 @@ func TestPollingBeginsUnprompted(t *testing.T) {
 		"a gesture among the first": {alone, {gesture: true}, {}, {}},
 	} {
 		var got []checkpoint.Entry
-		m := New(func(entry checkpoint.Entry) { got = append(got, entry) })
+		m := direct(func(entry checkpoint.Entry) { got = append(got, entry) })
 		observeScript(t, m.navigations, "page S T\nmade T\nstarts S T L by\ngoes S T L\n")
 		for i, s := range script {
 			id := fmt.Sprint("r", i)
@@ -187,12 +187,12 @@ func TestTargetsAreNamedWithoutSecrets(t *testing.T) {
 // TestAwaitSeesEveryChange: await does not miss a change between the check of the
 // condition and the wait, and it ends with the context.
 func TestAwaitSeesEveryChange(t *testing.T) {
-	b := newBacklog()
+	var b broadcast
 	var reached atomic.Bool
 	err := b.await(t.Context(), func() bool {
 		if !reached.Load() {
 			reached.Store(true) // a change right after the check that fails
-			b.progress.signal()
+			b.signal()
 			return false
 		}
 		return true
@@ -210,12 +210,11 @@ func TestAwaitSeesEveryChange(t *testing.T) {
 // TestTooMuchTrafficIsReported: requests that do not fit into the backlog are reported
 // as one unsafe request, at most once a second.
 func TestTooMuchTrafficIsReported(t *testing.T) {
-	var got []checkpoint.Entry
-	m := New(func(e checkpoint.Entry) { got = append(got, e) })
+	m := New(nil)
 	for range trafficBacklog + 10 { // nobody processes it
 		m.Traffic(cdpproxy.Traffic{Method: eventRequest})
 	}
-	if len(got) != 1 || got[0].Method != "MANY" || got[0].Kind != checkpoint.KindRequest {
+	if got := m.outbox.waiting; len(got) != 1 || got[0].Method != "MANY" || got[0].Kind != checkpoint.KindRequest {
 		t.Errorf("%+v", got)
 	}
 	if n := m.backlog.pending.Load(); n != trafficBacklog {

@@ -250,7 +250,7 @@ func (ts *Tabs) AwaitWatched(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := ts.backlog.await(ctx, func() bool { return ts.pages.watched(targets) }); err != nil {
+	if err := ts.backlog.progress.await(ctx, func() bool { return ts.pages.watched(targets) }); err != nil {
 		return errors.New("not every page could be attached in time")
 	}
 	return nil

@@ -25,7 +25,7 @@ func message(socket string, at float64) cdpproxy.Traffic {
 // unattached is a monitor that is not attached to a browser, with what it reported.
 func unattached() (*Monitor, *[]string) {
 	var got []string
-	m := New(func(e checkpoint.Entry) { got = append(got, fmt.Sprintf("%s %s %s", e.Kind, e.Method, e.URL)) })
+	m := direct(func(e checkpoint.Entry) { got = append(got, fmt.Sprintf("%s %s %s", e.Kind, e.Method, e.URL)) })
 	m.chrome.mux = &cdpproxy.Mux{}
 	m.navigations.follow(m.chrome.mux)
 	return m, &got

@@ -14,10 +14,11 @@ type Tabs struct {
 	chrome  *link
 	pages   *pages
 	backlog *backlog
+	outbox  *outbox
 }
 
-func newTabs(chrome *link, ps *pages, b *backlog) *Tabs {
-	return &Tabs{chrome: chrome, pages: ps, backlog: b}
+func newTabs(chrome *link, ps *pages, b *backlog, o *outbox) *Tabs {
+	return &Tabs{chrome: chrome, pages: ps, backlog: b, outbox: o}
 }
 
 // A command on a tab is sent in the same step in which the fence of its lease is checked. So a

@@ -47,7 +47,7 @@ func (p *pipe) attach(t *testing.T, report func(checkpoint.Entry)) *Monitor {
 		}
 	}
 	in, out := os.NewFile(uintptr(commands[0]), "in"), os.NewFile(uintptr(events[1]), "out")
-	m := New(report)
+	m := direct(report)
 	mux, err := cdpproxy.New(cdpproxy.Pipe{Commands: commands[1], Events: events[0]}, decision.CommandEffect, m.Traffic)
 	if err != nil {
 		t.Fatal(err)

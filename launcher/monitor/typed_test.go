@@ -304,7 +304,7 @@ func TestTypingIsNotNoticed(t *testing.T) {
 func TestTypingIsGathered(t *testing.T) {
 	t.Parallel()
 	var got []checkpoint.Entry
-	m := New(func(e checkpoint.Entry) { got = append(got, e) })
+	m := direct(func(e checkpoint.Entry) { got = append(got, e) })
 	m.pages.open["T"], m.pages.targets["S"] = &page{}, "T"
 	m.pages.open["T"].TargetID = "T"
 	now := time.Unix(0, 0)

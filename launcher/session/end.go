@@ -68,6 +68,10 @@ func (e *ending) finish() {
 		}
 		e.bundle = nil
 	}
+	if err := s.recording.settle(); err != nil { // before the session leaves its slot: what is reported later goes to others
+		s.log.Warn().Err(err).Msg("what the pages did last is not all known")
+		s.file.change(func(f *sessionfile.File) { f.Unseen = true })
+	}
 	c := e.recoveryCase()
 	code, reason := e.closeCode()
 	cause := e.lossCause(reason)
@@ -93,7 +97,7 @@ func (e *ending) finish() {
 		s.h.metrics.ends.WithLabelValues(map[bool]string{true: "released", false: "recovered"}[f.Released]).Inc()
 	}
 	if ended.Lost {
-		s.slot.Lose(sessionfile.LostRun{File: f, Journal: s.recording.entries()})
+		s.slot.Lose(sessionfile.LostRun{File: f, Journal: s.recording.settled()})
 	}
 	s.pictures.forget(e.verdict == endInOrder && f.Evidence.EvidenceID != "")
 	e.retire(how, last, ended.LeftOpen)
@@ -136,7 +140,7 @@ func (e *ending) recoveryCase() recovery.Case {
 	}
 	return recovery.Case{
 		File: f, Profile: s.profile, Path: s.path, Lock: s.slot.Lock(), Browser: s.browser, Keep: Keeping(s.h.o.Jar, s.manifest),
-		Journal: s.recording.entries, Lost: s.slot.Lost(), Latest: s.Latest, InOrder: inOrder, Log: s.log,
+		Journal: s.recording.settled, Lost: s.slot.Lost(), Latest: s.Latest, InOrder: inOrder, Log: s.log,
 		Bundle: func() *evidence.Bundle {
 			if e.bundle == nil {
 				e.bundle = s.capture(e.reason, f.Outcome)
@@ -176,7 +180,7 @@ func (s *Session) capture(reason, outcome string) *evidence.Bundle {
 	}
 	s.people.noteActs()
 	bundle := s.h.o.Recoverer.Capture(recovery.Capture{
-		Record: s.granted, Path: s.path, Token: s.token, Reason: reason, Outcome: outcome, SeenAt: s.life.known().seenAt, Journal: s.recording.entries(),
+		Record: s.granted, Path: s.path, Token: s.token, Reason: reason, Outcome: outcome, SeenAt: s.life.known().seenAt, Journal: s.recording.settled(),
 		Commands: s.clients.sent(), Browser: s.browser, Shared: s.slot.Shared(s),
 	}, s.log)
 	if s.browser.Driven() {

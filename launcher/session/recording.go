@@ -1,6 +1,7 @@
 package session
 
 import (
+	"context"
 	"time"
 
 	"leasehold/checkpoint"
@@ -63,6 +64,32 @@ func (r *recording) begin() error {
 // entries are what the journal has. It is open.
 func (r *recording) entries() []checkpoint.Entry { return r.journal.Entries() }
 
+// settle returns when everything that the page monitor saw before the call is in the journal. An
+// error says that some of it may be missing.
+func (r *recording) settle() error {
+	b := r.browser()
+	if !b.Driven() {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), askTimeout)
+	defer cancel()
+	return b.Monitor().Reported(ctx)
+}
+
+// settled are the entries, with what the page monitor saw before the call. Where some of that
+// may be missing, an entry says so.
+func (r *recording) settled() []checkpoint.Entry {
+	err := r.settle()
+	entries := r.entries()
+	if err != nil {
+		entries = append(entries, checkpoint.Entry{ // entries has no room: this makes a copy
+			Kind: checkpoint.KindOmitted, Name: string(checkpoint.KindRequest), At: time.Now().UTC(), Token: uint64(r.token),
+			Text: "what the page monitor saw last did not reach the journal: " + err.Error(),
+		})
+	}
+	return entries
+}
+
 // close closes the journal, if it is open.
 func (r *recording) close() error {
 	if r.journal == nil {
@@ -85,7 +112,9 @@ func (r *recording) add(e checkpoint.Entry) error {
 	if e.Kind == checkpoint.KindCheckpoint { // what a person did comes before it
 		r.people.noteActs()
 	}
-	e.At, e.Token = time.Now().UTC(), uint64(r.token)
+	if e.Token = uint64(r.token); e.At.IsZero() { // the page monitor's entries come with their time
+		e.At = time.Now().UTC()
+	}
 	task := r.task()
 	if e.Kind == checkpoint.KindFrame {
 		if !decision.SensitiveFrame(e.URL, e.Text, task) {

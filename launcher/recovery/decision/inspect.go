@@ -158,11 +158,11 @@ type Task struct {
 // Touched tells whether, since its last safe checkpoint (or since its beginning if there is
 // none), a task did anything after which its profile has to be judged: the pages sent something
 // unsafe or changed something by a GET, a step or page was sensitive, payment details were
-// typed, a person acted, or a site refuses the account.
+// typed, a person acted, a site refuses the account, or the journal has not all of it.
 func Touched(s checkpoint.Summary, t Task) bool {
 	found := InspectTask(s, t)
 	asked := []string{UnsafeSinceSafe, WritesByGetSinceSafe, SensitiveSinceSafe, PersonActedSince, PaymentTypedSince, SiteRefused, SentToSignIn}
-	return slices.ContainsFunc(asked, func(q string) bool { return found.Answer(q) != No })
+	return len(s.LeftOut) > 0 || slices.ContainsFunc(asked, func(q string) bool { return found.Answer(q) != No })
 }
 
 // InspectTask answers the questions about what the task did, from its journal.
@@ -269,7 +269,7 @@ func Observed(s checkpoint.Summary, unseen bool) Fact {
 	case unseen:
 		return Fact{TrafficSeen, Unknown, "nobody watched while the launcher was away"}
 	case len(s.LeftOut) > 0:
-		return Fact{TrafficSeen, Unknown, "the journal was full: " + s.LeftOut[0].Text}
+		return Fact{TrafficSeen, Unknown, "the journal has not all of it: " + s.LeftOut[0].Text}
 	}
 	return Fact{TrafficSeen, Yes, "the launcher watched every page from the grant to the close"}
 }

@@ -5,11 +5,15 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	stdlog "log"
 	"os"
 	"os/signal"
 	"syscall"
+	"time"
 
 	"github.com/alecthomas/kong"
+
+	"leasehold/internal/outlet"
 )
 
 // commands is the grammar of the command line.
@@ -43,6 +47,29 @@ type app struct {
 	stdin          io.Reader
 	stdout, stderr io.Writer
 	model          *kong.Node // the grammar of the command line
+	outlets        []*outlet.Outlet
+}
+
+// printTimeout bounds how long a sidecar that ends waits for those who read what it prints.
+const printTimeout = 2 * time.Second
+
+// outlive makes the process go on when a reader of what it prints stalls or goes away: nobody
+// waits for either. note is what the reader of the standard error is told about dropped lines.
+// A panic is printed by the runtime itself, and does not come this way.
+func (a *app) outlive(note func(dropped uint64) []byte) {
+	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE) // ignored, it would be ignored in child processes, too
+	silent := func(uint64) []byte { return nil }
+	stdout, stderr := outlet.New(a.stdout, silent), outlet.New(a.stderr, note)
+	a.stdout, a.stderr, a.outlets = stdout, stderr, []*outlet.Outlet{stdout, stderr}
+	stdlog.SetOutput(stderr) // net/http writes there
+}
+
+// dropped counts what was printed and never read.
+func (a *app) dropped() (n uint64) {
+	for _, o := range a.outlets {
+		n += o.Dropped()
+	}
+	return n
 }
 
 // warn prints one line to the standard error, for the person at the terminal.
@@ -57,6 +84,9 @@ func cli(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	var e *exitError
 	if err != nil && (!errors.As(err, &e) || e.err != nil) {
 		a.warn("%v", err)
+	}
+	for _, o := range a.outlets {
+		o.Close(printTimeout)
 	}
 	return exitCode(err)
 }

@@ -46,7 +46,7 @@ func wired(t *testing.T) *service {
 	if c, err = c.Complete(environment()); err != nil {
 		t.Fatal(err)
 	}
-	s := newService(c, zerolog.Nop())
+	s := newService(c, zerolog.Nop(), (&app{}).dropped)
 	t.Cleanup(func() {
 		if err := s.stops.run(); err != nil {
 			t.Error(err)

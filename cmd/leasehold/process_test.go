@@ -18,6 +18,8 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"leasehold/evidence"
 	"leasehold/internal/test/s3test"
 )
@@ -34,6 +36,12 @@ func startSidecarProcess(t *testing.T, dir string, args ...string) (url string, 
 	if err != nil {
 		t.Fatal(err)
 	}
+	return startSidecarLogging(t, dir, log, args...)
+}
+
+// startSidecarLogging is startSidecarProcess with another standard error, which it closes.
+func startSidecarLogging(t *testing.T, dir string, log *os.File, args ...string) (url string, stop func()) {
+	t.Helper()
 	cmd := exec.Command("leasehold", append([]string{
 		"run", "--data-dir", dir, "--listen", "127.0.0.1:0", "--nats-listen", "127.0.0.1:0", "--lease-ttl", "30s",
 		"--reconnect-grace", "0s", "--cooldown", "0s", "--log-format", "json", "--log-level", "trace", "--headless",
@@ -105,6 +113,32 @@ func get(t *testing.T, url string, into any) []byte {
 		}
 	}
 	return b
+}
+
+// TestALogThatNobodyReads: a reader of the log that went away ends nothing, and one that stalls
+// holds nothing up, neither the start nor a session nor the end.
+func TestALogThatNobodyReads(t *testing.T) {
+	for _, gone := range []bool{true, false} {
+		t.Run(fmt.Sprintf("gone=%t", gone), func(t *testing.T) {
+			from, to, err := os.Pipe()
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer from.Close()
+			if _, err := unix.FcntlInt(to.Fd(), unix.F_SETPIPE_SZ, 4096); err != nil { // the log of the start alone is longer
+				t.Fatal(err)
+			}
+			if gone {
+				_ = from.Close()
+			}
+			url, stop := startSidecarLogging(t, t.TempDir(), to)
+			if metrics := string(get(t, url+"/metrics", nil)); gone == strings.Contains(metrics, "leasehold_log_lines_dropped_total 0\n") {
+				t.Errorf("the lines that were dropped:%s", regexp.MustCompile(`(?m)^leasehold_log.*$`).FindString(metrics))
+			}
+			stop()
+			http.DefaultClient.CloseIdleConnections()
+		})
+	}
 }
 
 // TestSidecarOnS3: the evidence of released sessions is kept in a bucket, and removed when

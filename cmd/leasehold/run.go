@@ -1,10 +1,12 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"os"
@@ -44,14 +46,21 @@ type runCmd struct {
 }
 
 // Run serves until SIGINT or SIGTERM, or until SIGHUP if that was not ignored before.
-func (c *runCmd) Run() error {
+func (c *runCmd) Run(a *app) error {
 	config, err := c.Complete(os.Getenv)
 	if err != nil {
 		return err
 	}
 	ctx, stop := interruptible(hangup()...)
 	defer stop()
-	return serve(ctx, config)
+	colors := isTerminal(a.stderr)
+	a.outlive(func(dropped uint64) []byte {
+		var line bytes.Buffer
+		log := newLogger(config, &line, colors)
+		log.Warn().Uint64("lines", dropped).Msg("lines of this log were dropped: whoever reads it did not take them in time")
+		return line.Bytes()
+	})
+	return serve(ctx, config, a, newLogger(config, a.stderr, colors))
 }
 
 // Time limits of start and stop.
@@ -98,17 +107,20 @@ type service struct {
 	launcher  *launcher.Launcher
 }
 
-// newService returns a service of which nothing is started yet.
-func newService(c RunConfig, log zerolog.Logger) *service {
+// newService returns a service of which nothing is started yet. dropped counts the lines of its
+// log that were dropped.
+func newService(c RunConfig, log zerolog.Logger, dropped func() uint64) *service {
 	s := &service{config: c, log: log, stops: stopList{log: log}, metrics: prometheus.NewRegistry()}
+	s.metrics.MustRegister(prometheus.NewCounterFunc(prometheus.CounterOpts{
+		Name: "leasehold_log_lines_dropped_total", Help: "Lines of the log that were dropped, because whoever reads it stalled or went away.",
+	}, func() float64 { return float64(dropped()) }))
 	s.metrics.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return s
 }
 
 // serve runs the sidecar. It returns when ctx has ended and everything is drained.
-func serve(ctx context.Context, c RunConfig) (err error) {
-	log := newLogger(c)
-	s := newService(c, log)
+func serve(ctx context.Context, c RunConfig, a *app, log zerolog.Logger) (err error) {
+	s := newService(c, log, a.dropped)
 	if err := confine.MakeUndumpable(); err != nil {
 		return err
 	}
@@ -139,7 +151,7 @@ func serve(ctx context.Context, c RunConfig) (err error) {
 	})
 	s.stops.add("retention", s.startRetention())
 
-	printWelcome(c, s.url(), s.natsURL)
+	printWelcome(a.stdout, c, s.url(), s.natsURL)
 	s.log.Info().Str("url", s.url()).Str("nats", s.natsURL).Str("chrome", s.chrome).Msg("ready")
 	select {
 	case <-ctx.Done():
@@ -329,28 +341,26 @@ func goServe(server *http.Server, l net.Listener, failed func(error)) (served <-
 	return done
 }
 
-// newLogger makes the logger that writes to the standard error.
-func newLogger(c RunConfig) zerolog.Logger {
+// newLogger makes the logger that writes to a writer, with colors if it is for a person.
+func newLogger(c RunConfig, to io.Writer, colors bool) zerolog.Logger {
 	level, err := zerolog.ParseLevel(c.LogLevel)
 	if err != nil {
 		level = zerolog.InfoLevel
 	}
 	if c.LogFormat == "json" {
-		return zerolog.New(os.Stderr).Level(level).With().Timestamp().Logger()
+		return zerolog.New(to).Level(level).With().Timestamp().Logger()
 	}
-	info, err := os.Stderr.Stat()
-	terminal := err == nil && info.Mode()&os.ModeCharDevice != 0
-	return zerolog.New(zerolog.ConsoleWriter{Out: os.Stderr, TimeFormat: time.TimeOnly, NoColor: !terminal}).Level(level).With().Timestamp().Logger()
+	return zerolog.New(zerolog.ConsoleWriter{Out: to, TimeFormat: time.TimeOnly, NoColor: !colors}).Level(level).With().Timestamp().Logger()
 }
 
 // printWelcome prints where the sidecar is, and how to use it.
-func printWelcome(c RunConfig, at, natsURL string) {
+func printWelcome(to io.Writer, c RunConfig, at, natsURL string) {
 	query := "?worker=me&task=try&create=true"
 	if c.provesOthers() {
 		query += "&token=YOUR_TOKEN"
 	}
 	ws := strings.Replace(at, "http", "ws", 1)
-	fmt.Printf(`leasehold is ready at %[1]s   (console: %[1]s/  events: %[4]s)
+	_, _ = fmt.Fprintf(to, `leasehold is ready at %[1]s   (console: %[1]s/  events: %[4]s)
 
 Playwright
     const { chromium } = await import('playwright-core');

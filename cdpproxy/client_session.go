@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"sync"
+	"time"
 
 	"leasehold/lease"
 )
@@ -192,4 +193,14 @@ func (s *ClientSession) Close(ctx context.Context) error {
 	}
 	s.mux.ledger.append(lineClosed, s.id)
 	return nil
+}
+
+// giveUpTimeout bounds how long a browser may take to close what is given up.
+const giveUpTimeout = 5 * time.Second
+
+// giveUp is Close for a connection that does not come about, perhaps because ctx has ended.
+func (s *ClientSession) giveUp(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), giveUpTimeout)
+	defer cancel()
+	return s.Close(ctx)
 }

@@ -158,13 +158,13 @@ func (m *Mux) Connect(ctx context.Context, target string, fence *lease.Fence, h 
 		s.observer = attaching
 		s.mu.Unlock()
 		if err := attaching.Call(ctx, "", "Target.attachToTarget", params, &r); err != nil {
-			return nil, errors.Join(err, s.Close(context.WithoutCancel(ctx)))
+			return nil, errors.Join(err, s.giveUp(ctx))
 		}
 		s.defaultID = r.SessionID
 		if m.isPrivileged(s.defaultID) {
 			refused := methods.RefuseTarget()
 			h.Denied("Target.attachToTarget", refused)
-			return nil, errors.Join(&Error{refused.Code, refused.Message("the connection")}, s.Close(context.WithoutCancel(ctx)))
+			return nil, errors.Join(&Error{refused.Code, refused.Message("the connection")}, s.giveUp(ctx))
 		}
 	}
 	s.SetDownloadDir(h.DownloadDir())
@@ -174,7 +174,7 @@ func (m *Mux) Connect(ctx context.Context, target string, fence *lease.Fence, h 
 	s.mu.Unlock()
 	if !m.isOpen(s.defaultID) { // the target was closed meanwhile, without an event
 		gone := &Error{codeInvalidParams, "No target with given id found"}
-		return nil, errors.Join(gone, s.Close(context.WithoutCancel(ctx)))
+		return nil, errors.Join(gone, s.giveUp(ctx))
 	}
 	return c, nil
 }

@@ -40,7 +40,10 @@ type Store interface {
 }
 
 // DirStore keeps bundles in a directory: the store of file:// URLs.
-type DirStore struct{ folder }
+type DirStore struct {
+	folder
+	calls durable.Calls
+}
 
 var _ Store = (*DirStore)(nil)
 
@@ -49,7 +52,7 @@ func OpenDirStore(dir string) (*DirStore, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, fmt.Errorf("evidence store: %w", err)
 	}
-	d := &DirStore{folder{dir}}
+	d := &DirStore{folder{dir}, durable.NewCalls()}
 	if err := d.sweep(); err != nil {
 		return nil, fmt.Errorf("evidence store: %w", err)
 	}
@@ -59,15 +62,35 @@ func OpenDirStore(dir string) (*DirStore, error) {
 // ExistingDirStore opens the store in a directory for a reader: it neither makes the
 // directory nor changes anything in it.
 func ExistingDirStore(dir string) (*DirStore, error) {
-	d := &DirStore{folder{dir}}
+	d := &DirStore{folder{dir}, durable.NewCalls()}
 	if _, err := d.ids(); err != nil {
 		return nil, err
 	}
 	return d, nil
 }
 
+// Manifest implements Reader.
+func (d *DirStore) Manifest(ctx context.Context, evidenceID string) ([]byte, error) {
+	return durable.Call(ctx, d.calls, func() ([]byte, error) { return d.folder.Manifest(ctx, evidenceID) })
+}
+
+// Part implements Reader.
+func (d *DirStore) Part(ctx context.Context, evidenceID, name string) ([]byte, error) {
+	return durable.Call(ctx, d.calls, func() ([]byte, error) { return d.folder.Part(ctx, evidenceID, name) })
+}
+
+// List implements Reader.
+func (d *DirStore) List(ctx context.Context, profileID string) ([]Manifest, error) {
+	return durable.Call(ctx, d.calls, func() ([]Manifest, error) { return d.folder.List(ctx, profileID) })
+}
+
 // Put implements Store.
 func (d *DirStore) Put(ctx context.Context, s *Sealed) error {
+	_, err := durable.Call(ctx, d.calls, func() (struct{}, error) { return struct{}{}, d.put(ctx, s) })
+	return err
+}
+
+func (d *DirStore) put(ctx context.Context, s *Sealed) error {
 	evidenceID := s.Manifest.EvidenceID
 	if d.isSealed(evidenceID) && !d.has(evidenceID, ManifestName, s.Raw) {
 		return fmt.Errorf("evidence %s: %w", evidenceID, ErrConflict)
@@ -109,11 +132,12 @@ func createOnce(path string, content []byte) error {
 }
 
 // Delete implements Store.
-func (d *DirStore) Delete(_ context.Context, m Manifest) error {
+func (d *DirStore) Delete(ctx context.Context, m Manifest) error {
 	if err := checkName("evidence id", m.EvidenceID); err != nil {
 		return err
 	}
-	if err := d.remove(m.EvidenceID); err != nil && !errors.Is(err, fs.ErrNotExist) {
+	_, err := durable.Call(ctx, d.calls, func() (struct{}, error) { return struct{}{}, d.remove(m.EvidenceID) })
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("evidence %s: removing it: %w", m.EvidenceID, err)
 	}
 	return nil

@@ -330,10 +330,12 @@ func (l *Launcher) Start() {
 
 // Stop drains the launcher: no new session begins; each living one gets its evidence and ends,
 // or is left for the next launcher. It returns when everything that the launcher runs has
-// ended, or with the context's error.
-func (l *Launcher) Stop(ctx context.Context) error {
-	defer l.work.Wait()
-	defer l.cancel()
+// ended, or with the context's error: what hangs then is given endTimeout, and left behind.
+func (l *Launcher) Stop(ctx context.Context) (err error) {
+	defer func() {
+		l.cancel()
+		err = errors.Join(err, l.awaitWork(ctx))
+	}()
 	var late error
 	for late == nil {
 		busy, changed := l.slots.Drain()
@@ -357,6 +359,31 @@ func (l *Launcher) Stop(ctx context.Context) error {
 		}
 	}
 	return late
+}
+
+// endTimeout is how long the launcher's work may take to end after it was told to, if the time
+// for that is over.
+const endTimeout = 5 * time.Second
+
+// awaitWork returns when everything that the launcher runs has ended, or with an error when the
+// context and endTimeout are over.
+func (l *Launcher) awaitWork(ctx context.Context) error {
+	ended := make(chan struct{})
+	go func() {
+		l.work.Wait()
+		close(ended)
+	}()
+	select {
+	case <-ended:
+		return nil
+	case <-ctx.Done():
+	}
+	select {
+	case <-ended:
+		return nil
+	case <-time.After(endTimeout):
+		return fmt.Errorf("something that the launcher waits for hangs, such as a store or a disk: it is left behind: %w", ctx.Err())
+	}
 }
 
 // expiring warns every worker that the leases have not been renewed for a while.

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -59,13 +60,18 @@ type cache struct {
 	dir string
 	now func() time.Time
 
+	// ctx is that of the fetches, which outlive their callers, but not run.
+	ctx  context.Context
+	stop context.CancelFunc
+
 	fetches *prometheus.CounterVec // by result
 
 	wake chan struct{} // has room for one: something may have to be removed
 
-	mu   sync.Mutex
-	held map[cacheKey]*unpacking
-	work sync.WaitGroup
+	mu     sync.Mutex
+	held   map[cacheKey]*unpacking
+	places uint64 // directories that were ever given to a fetch
+	work   sync.WaitGroup
 }
 
 func newCache(o Options, dir string) *cache {
@@ -75,6 +81,7 @@ func newCache(o Options, dir string) *cache {
 			Name: "leasehold_reader_fetches_total", Help: "Snapshots that were brought here for ephemeral sessions, by result.",
 		}, []string{"result"}),
 	}
+	c.ctx, c.stop = context.WithCancel(context.Background())
 	o.Metrics.MustRegister(c.fetches, prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "leasehold_reader_cache_bytes", Help: "Size of the unpacked snapshots from which ephemeral sessions are copied.",
 	}, func() float64 { return float64(c.bytes()) }))
@@ -135,7 +142,7 @@ func (c *cache) leave(u *unpacking) {
 // fetch fetches a snapshot. If that fails, the snapshot is forgotten, so that the next caller
 // tries again.
 func (c *cache) fetch(key cacheKey, u *unpacking) {
-	ctx, cancel := context.WithTimeout(context.Background(), fetchTimeout)
+	ctx, cancel := context.WithTimeout(c.ctx, fetchTimeout)
 	defer cancel()
 	got, err := c.bring(ctx, key)
 	var space *snapshots.NoSpaceError
@@ -158,7 +165,10 @@ func (c *cache) bring(ctx context.Context, key cacheKey) (*Unpacked, error) {
 		return nil, err
 	}
 	begun := time.Now()
-	dir := filepath.Join(c.dir, key.profile+"@"+key.snapshot)
+	c.mu.Lock()
+	c.places++
+	dir := filepath.Join(c.dir, fmt.Sprint(key.profile, "@", key.snapshot, ".", c.places)) // an earlier one may be being removed
+	c.mu.Unlock()
 	got, err := c.o.Snapshots.Fetch(ctx, key.profile, key.snapshot, dir, snapshots.FetchOptions{Chrome: c.o.Chrome, KeepFree: c.o.KeepFree})
 	if err != nil {
 		return nil, err
@@ -167,8 +177,8 @@ func (c *cache) bring(ctx context.Context, key cacheKey) (*Unpacked, error) {
 	return &Unpacked{Snapshot: got.Snapshot, Dir: dir, Bytes: got.Bytes, Extra: got.Extra}, nil
 }
 
-// run removes unused snapshots until ctx ends. Then it waits for the fetches that are under
-// way, and removes everything.
+// run removes unused snapshots until ctx ends. Then it ends the fetches that are under way, and
+// removes everything.
 func (c *cache) run(ctx context.Context) {
 	for {
 		c.tidy(false)
@@ -180,6 +190,7 @@ func (c *cache) run(ctx context.Context) {
 		case <-c.wake:
 		case <-timer:
 		case <-ctx.Done():
+			c.stop()
 			c.work.Wait()
 			if err := c.empty(); err != nil {
 				c.o.Log.Warn().Err(err).Msg("unpacked snapshots are not removed: the next launcher removes them")
@@ -221,13 +232,14 @@ func (c *cache) tidy(all bool) int {
 		if all || i >= cacheMax || !c.now().Before(u.since.Add(cacheIdle)) || c.replaced(key) {
 			gone = append(gone, u.got)
 			delete(c.held, key)
-			// The lock is held, so nobody fetches it again meanwhile.
-			if err := os.RemoveAll(u.got.Dir); err != nil {
-				c.o.Log.Warn().Err(err).Str("profile", key.profile).Msg("an unpacked snapshot is not removed: the next launcher removes it")
-			}
 		}
 	}
 	c.mu.Unlock()
+	for _, u := range gone {
+		if err := os.RemoveAll(u.Dir); err != nil {
+			c.o.Log.Warn().Err(err).Str("profile", u.Snapshot.ProfileID).Msg("an unpacked snapshot is not removed: the next launcher removes it")
+		}
+	}
 	return len(gone)
 }
 

@@ -116,7 +116,7 @@ func (r *Room) Run(ctx context.Context) {
 		select {
 		case <-time.After(leftPause):
 		case <-ctx.Done():
-			return
+			left = nil // the next launcher tries again
 		}
 	}
 	r.cache.run(ctx)

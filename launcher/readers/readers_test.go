@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -28,6 +29,7 @@ type world struct {
 	*Room
 	t        *testing.T
 	store    *snapshots.Store
+	objects  *objects
 	dir      string
 	profiles *profiledir.Root
 	at       time.Time // the cache's clock
@@ -36,10 +38,25 @@ type world struct {
 func newWorld(t *testing.T) *world {
 	t.Helper()
 	dir := t.TempDir()
-	objects := snapshots.OpenDir(filepath.Join(dir, "store"))
-	w := &world{t: t, store: snapshots.New(objects, snapshots.NewKey()), dir: dir, at: time.Unix(1000, 0)}
+	o := &objects{Objects: snapshots.OpenDir(filepath.Join(dir, "store"))}
+	w := &world{t: t, store: snapshots.New(o, snapshots.NewKey()), objects: o, dir: dir, at: time.Unix(1000, 0)}
 	w.open()
 	return w
+}
+
+// objects are the objects of a store that may hang.
+type objects struct {
+	snapshots.Objects
+	hangs chan struct{} // nil: it does not; closed when it is asked for something
+}
+
+func (o *objects) Get(ctx context.Context, key string) ([]byte, string, error) {
+	if o.hangs != nil {
+		close(o.hangs)
+		<-ctx.Done()
+		return nil, "", context.Cause(ctx)
+	}
+	return o.Objects.Get(ctx, key)
 }
 
 // open opens the room, as the next launcher does.
@@ -184,6 +201,31 @@ func TestOneFetchForAll(t *testing.T) {
 	if n := w.unpacked(); n != 2 {
 		t.Errorf("%d are unpacked", n)
 	}
+}
+
+// TestAFetchThatHangsDoesNotHoldUpTheEnd: of the launcher, although it outlives its callers.
+func TestAFetchThatHangsDoesNotHoldUpTheEnd(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t)
+		sealed := w.seal("p", 1)
+		w.objects.hangs = make(chan struct{})
+		ctx, end := context.WithCancel(t.Context())
+		var running sync.WaitGroup
+		running.Go(func() { w.Run(ctx) })
+		gone, leave := context.WithCancel(t.Context())
+		running.Go(func() {
+			if _, _, err := w.Unpack(gone, "p", sealed.ID); !errors.Is(err, context.Canceled) {
+				t.Errorf("%v", err)
+			}
+		})
+		<-w.objects.hangs
+		leave()
+		begun := time.Now()
+		end()
+		if running.Wait(); time.Since(begun) != 0 {
+			t.Errorf("it ended after %s", time.Since(begun))
+		}
+	})
 }
 
 // TestWhatNobodyUsesGoes: an unpacked snapshot stays while it is used, and then for a while; not

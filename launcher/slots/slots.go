@@ -40,6 +40,10 @@ const (
 	Closing State = "closing"
 	// Recovering: a profile that an earlier launcher left is being recovered.
 	Recovering State = "recovering"
+	// Broken: an error of the program would have led to a state that may not follow. Nobody
+	// gets the profile here until the sidecar is started again. What already uses it goes on,
+	// under its lease.
+	Broken State = "broken"
 )
 
 // transitions has the states that may follow each state.
@@ -151,11 +155,16 @@ type Slot struct {
 	relay *proxies.Relay // relays to a proxy that requires credentials; nil for none
 }
 
-// enter changes the slot's state. No other function does. The caller holds the table's
-// mutex.
+// enter changes the slot's state. No other function does. A state that may not follow breaks the
+// slot, and only that: the other sessions of the host are not to end for it. The caller holds the
+// table's mutex.
 func (s *Slot) enter(to State) {
 	if !slices.Contains(transitions[s.state], to) {
-		panic("slot of " + s.profile + ": " + string(s.state) + " to " + string(to))
+		if s.state != Broken {
+			s.t.o.Log.Error().Str("profile", s.profile).Str("from", string(s.state)).Str("to", string(to)).
+				Msg("the slot of this profile is broken, which is an error in this program: report it, and restart the sidecar to use the profile here")
+		}
+		to = Broken
 	}
 	if s.passed != nil {
 		close(s.passed)
@@ -170,6 +179,8 @@ func (s *Slot) enter(to State) {
 		s.placed = s.warm.since
 		t.wake()
 		t.watchWarm(s)
+	case Broken:
+		t.wake() // a drain does not wait for it
 	case vacant:
 		if s.browser != nil && !s.placed.IsZero() {
 			t.places.observe(time.Since(s.placed))
@@ -339,7 +350,8 @@ func (t *Table) Find(profile string) *Slot {
 }
 
 // Drain makes Occupy refuse from now on, and closes warm browsers. It returns how many
-// slots there still are, and a channel that is closed when that may have changed.
+// slots are still in use, but for broken ones, and a channel that is closed when that may have
+// changed.
 func (t *Table) Drain() (busy int, changed <-chan struct{}) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -349,7 +361,12 @@ func (t *Table) Drain() (busy int, changed <-chan struct{}) {
 			t.closeWarmLater(s, WarmShutdown, "")
 		}
 	}
-	return len(t.slots), t.changed
+	for _, s := range t.slots {
+		if s.state != Broken {
+			busy++
+		}
+	}
+	return busy, t.changed
 }
 
 // Draining tells whether Drain was called.

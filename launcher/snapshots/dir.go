@@ -6,6 +6,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
+	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -19,14 +20,17 @@ import (
 
 // Dir keeps objects as files below a directory: the store for file:// URLs. Launchers of
 // several hosts may share it if the file system has locks (flock) that work for all of them.
-type Dir struct{ root string }
+type Dir struct {
+	root  string
+	calls durable.Calls
+}
 
 var _ Objects = (*Dir)(nil)
 
 // OpenDir returns the objects below a directory. It does not access the directory: a file
 // system that is away may come back later. The first write makes the directory (0700) if it is
 // missing.
-func OpenDir(root string) *Dir { return &Dir{root} }
+func OpenDir(root string) *Dir { return &Dir{root, durable.NewCalls()} }
 
 // lockName is the file whose lock serialises the writers of a folder. A key has no dot.
 const lockName = "write.lock"
@@ -34,8 +38,8 @@ const lockName = "write.lock"
 func (d *Dir) path(key string) string { return filepath.Join(d.root, filepath.FromSlash(key)) }
 
 // Get implements Objects. The version is a hash of the content.
-func (d *Dir) Get(_ context.Context, key string) (content []byte, version string, err error) {
-	content, err = os.ReadFile(d.path(key))
+func (d *Dir) Get(ctx context.Context, key string) (content []byte, version string, err error) {
+	content, err = durable.Call(ctx, d.calls, func() ([]byte, error) { return os.ReadFile(d.path(key)) })
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, "", ErrNoObject
 	}
@@ -48,7 +52,12 @@ func versionOf(content []byte) string {
 }
 
 // Put implements Objects.
-func (d *Dir) Put(_ context.Context, key string, content []byte, version string) (err error) {
+func (d *Dir) Put(ctx context.Context, key string, content []byte, version string) error {
+	_, err := durable.Call(ctx, d.calls, func() (struct{}, error) { return struct{}{}, d.put(ctx, key, content, version) })
+	return err
+}
+
+func (d *Dir) put(ctx context.Context, key string, content []byte, version string) (err error) {
 	path := d.path(key)
 	if err := d.makeFolder(filepath.Dir(path)); err != nil {
 		return err
@@ -61,11 +70,7 @@ func (d *Dir) Put(_ context.Context, key string, content []byte, version string)
 		return err
 	}
 	defer func() { err = errors.Join(err, lock.Close()) }() // closing it releases the lock
-	// The holder of the lock only reads and replaces one file.
-	for err = unix.EINTR; errors.Is(err, unix.EINTR); {
-		err = unix.Flock(int(lock.Fd()), unix.LOCK_EX)
-	}
-	if err != nil {
+	if err := exclusive(ctx, lock); err != nil {
 		return err
 	}
 	old, err := os.ReadFile(path)
@@ -80,6 +85,25 @@ func (d *Dir) Put(_ context.Context, key string, content []byte, version string)
 		return durable.Sync(path)
 	}
 	return durable.Replace(path, content)
+}
+
+// lockRetry is the pause before another try to get a lock. Its holder only reads and replaces
+// one file.
+const lockRetry = 5 * time.Millisecond
+
+// exclusive locks a file. It does not wait in the kernel, where nothing could end the wait.
+func exclusive(ctx context.Context, file *os.File) error {
+	for {
+		err := unix.Flock(int(file.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+		if !errors.Is(err, unix.EWOULDBLOCK) && !errors.Is(err, unix.EINTR) {
+			return err
+		}
+		select {
+		case <-time.After(lockRetry):
+		case <-ctx.Done():
+			return fmt.Errorf("%s: somebody else writes there: %w", file.Name(), context.Cause(ctx))
+		}
+	}
 }
 
 // makeFolder makes the root, or a folder below it, durably.
@@ -127,8 +151,8 @@ func createOnce(path string, content []byte) (err error) {
 }
 
 // Delete implements Objects.
-func (d *Dir) Delete(_ context.Context, key string) error {
-	err := os.Remove(d.path(key))
+func (d *Dir) Delete(ctx context.Context, key string) error {
+	_, err := durable.Call(ctx, d.calls, func() (struct{}, error) { return struct{}{}, os.Remove(d.path(key)) })
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
@@ -138,6 +162,10 @@ func (d *Dir) Delete(_ context.Context, key string) error {
 // List implements Objects. It also removes the leftovers of writes that a crash cut short a day
 // ago or earlier.
 func (d *Dir) List(ctx context.Context, prefix string) ([]string, error) {
+	return durable.Call(ctx, d.calls, func() ([]string, error) { return d.list(ctx, prefix) })
+}
+
+func (d *Dir) list(ctx context.Context, prefix string) ([]string, error) {
 	var keys []string
 	err := filepath.WalkDir(d.path(prefix), func(path string, entry fs.DirEntry, err error) error {
 		switch {
@@ -160,8 +188,8 @@ func (d *Dir) List(ctx context.Context, prefix string) ([]string, error) {
 }
 
 // Folders implements Objects.
-func (d *Dir) Folders(_ context.Context, prefix string) ([]string, error) {
-	entries, err := os.ReadDir(d.path(prefix))
+func (d *Dir) Folders(ctx context.Context, prefix string) ([]string, error) {
+	entries, err := durable.Call(ctx, d.calls, func() ([]fs.DirEntry, error) { return os.ReadDir(d.path(prefix)) })
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}

@@ -86,12 +86,19 @@ func decodeHead(profileID string, raw []byte) (*head, error) {
 	return h, nil
 }
 
+// headTime bounds how long the store may take to show a profile's list. It is small, and a person
+// may be waiting for it.
+const headTime = 20 * time.Second
+
 // head reads a profile's list; it is empty if there is none.
 func (s *Store) head(ctx context.Context, c *codec, profileID string) (*head, error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, headTime, errNoAnswer)
+	defer cancel()
 	if err := s.checkKey(ctx); err != nil {
-		return nil, err
+		return nil, answered(ctx, err)
 	}
 	stored, version, err := s.objects.Get(ctx, c.headKey())
+	err = answered(ctx, err)
 	if errors.Is(err, ErrNoObject) {
 		return &head{Format: Format, ProfileID: profileID}, nil
 	}
@@ -107,6 +114,17 @@ func (s *Store) head(ctx context.Context, c *codec, profileID string) (*head, er
 	}
 	h.version = version
 	return h, nil
+}
+
+// errNoAnswer says that the store did not show a list in headTime.
+var errNoAnswer = fmt.Errorf("the profile store did not answer within %s: try again when it can be reached", headTime)
+
+// answered is an error of the store, or errNoAnswer if that is why.
+func answered(ctx context.Context, err error) error {
+	if err != nil && !errors.Is(err, ErrNoObject) && errors.Is(context.Cause(ctx), errNoAnswer) {
+		return errNoAnswer
+	}
+	return err
 }
 
 // putHead replaces the list that was read. The error is ErrOtherVersion if somebody else has

@@ -136,9 +136,13 @@ quick: fmt-check ## Check, and run the unit tests: for the person at the keyboar
 
 ROUNDS ?= 100
 LOSSES ?= 1000
+CUTS   ?= 100
 
 soak: deps ## Leave a profile ROUNDS times in every way and find all it stored: make soak ROUNDS=100
 	LEASEHOLD_ROUNDS=$(ROUNDS) $(GO) test ./internal/test/e2e -run '^TestNothingIsLost$$' -v -count=1 -timeout 1h
+
+powercuts: deps ## Cut the power CUTS times after a release, and find what it stored: make powercuts CUTS=100
+	LEASEHOLD_POWERCUTS=$(CUTS) $(GO) test ./internal/test/e2e -run '^TestAReleaseOutlivesAPowerCut$$' -v -count=1 -timeout 1h
 
 still: deps ## Lose LOSSES workers at random moments, and count what their pages send afterwards: make still LOSSES=1000
 	LEASEHOLD_LOSSES=$(LOSSES) $(GO) test ./internal/test/e2e -run '^TestTheAccountStandsStill$$' -v -count=1 -timeout 4h

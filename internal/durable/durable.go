@@ -71,6 +71,18 @@ func ReplaceBy(prepared, path string, content []byte) error {
 	return Sync(filepath.Dir(path))
 }
 
+// SyncAll puts everything on disk that was written to the file system of a path.
+func SyncAll(path string) error {
+	f, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	if err = unix.Syncfs(int(f.Fd())); err != nil {
+		err = &os.PathError{Op: "syncfs", Path: path, Err: err}
+	}
+	return errors.Join(err, f.Close())
+}
+
 // Sync puts a file, or the entries of a folder, on disk.
 func Sync(path string) error {
 	f, err := os.Open(path)

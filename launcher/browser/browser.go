@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"slices"
 	"time"
 
@@ -11,6 +12,7 @@ import (
 
 	"leasehold/cdpproxy"
 	"leasehold/internal/cgroup"
+	"leasehold/internal/cookiedb"
 	"leasehold/launcher/chrome"
 	"leasehold/launcher/monitor"
 	"leasehold/launcher/profiledir"
@@ -26,6 +28,7 @@ type Browser struct {
 	dumps   string           // the folder of its minidumps; empty if not known
 	session string           // that it was started for
 	still   stillness
+	atClose *cookiesAtClose // nil: they are not known
 	stop    context.CancelFunc
 	// reported is closed when everything that the monitor saw has gone to its sink.
 	reported <-chan struct{}
@@ -144,8 +147,10 @@ func (b *Browser) Detach() error {
 type KeepCookies func(ctx context.Context, browser sessionfile.Caller, profile string) error
 
 // Close ends the browser through CDP or, if that fails, by signals. It returns the
-// close method, once no process uses the profile's directory and everything that the
-// pages did is reported. With keep nil the session cookies are dropped.
+// close method, once no process uses the profile's directory, everything that the browser
+// wrote is on the disk, and everything that the pages did is reported. The error is a
+// *profiledir.NotStoredError if only the disk is the problem. With keep nil the session
+// cookies are dropped.
 func (b *Browser) Close(profile string, keep KeepCookies, log zerolog.Logger) (chrome.CloseMethod, error) {
 	return b.CloseWitnessed(profile, keep, nil, log)
 }
@@ -164,7 +169,7 @@ func (b *Browser) CloseWitnessed(profile string, keep KeepCookies, witness func(
 	if b.monitor != nil {
 		b.monitor.Closing()
 	}
-	begun := time.Now()
+	begun, full := time.Now(), b.driver.o.Root.Full(profile)
 	endErr := b.EndPages(ctx, log)
 	if endErr == nil {
 		b.storePages(ctx, log)
@@ -180,8 +185,32 @@ func (b *Browser) CloseWitnessed(profile string, keep KeepCookies, witness func(
 	if errors.As(err, &lives) {
 		return "", errors.Join(err, b.Detach())
 	}
-	err = errors.Join(err, b.awaitEnd(ctx))
-	return method, b.closed(b.driver.o.Root, profile, method, begun, err, log)
+	err = b.closed(b.driver.o.Root, profile, method, begun, errors.Join(err, b.awaitEnd(ctx)), log)
+	if err == nil {
+		err = b.stored(profile, full)
+	}
+	return method, err
+}
+
+// stored puts what the browser, which has ended, wrote into the profile on the disk. The error is
+// a *profiledir.NotStoredError if some of it may be missing. full says why the disk was full when
+// the end began; empty: it was not.
+func (b *Browser) stored(profile, full string) error {
+	err := b.driver.o.Root.Store(profile)
+	if err == nil && full != "" {
+		err = &profiledir.NotStoredError{Profile: profile, Why: full}
+	}
+	if had := b.atClose; err == nil && had != nil && len(had.cookies) > 0 {
+		left, unread := b.driver.o.Root.Cookies(profile)
+		lost, why := cookiedb.Lost(had.cookies, left, had.at, time.Now())
+		switch {
+		case unread != nil:
+			err = &profiledir.NotStoredError{Profile: profile, Why: "the cookies cannot be read: " + unread.Error()}
+		case lost != nil:
+			err = &profiledir.NotStoredError{Profile: profile, Why: fmt.Sprintf("the browser had a cookie %.60q of %s at its end: %s", lost.Name, lost.Domain, why)}
+		}
+	}
+	return err
 }
 
 // storePages closes the pages, and returns when what they left in local storage is on the disk,
@@ -210,6 +239,10 @@ func (b *Browser) storePages(ctx context.Context, log zerolog.Logger) {
 		log.Warn().Err(err).Msg("what pages stored in the last seconds may be lost")
 	}
 }
+
+// AwaitStored returns when the browser, whose pages are closed, has given to the disk what they
+// left in local storage.
+func (b *Browser) AwaitStored(ctx context.Context) error { return b.process.AwaitStored(ctx) }
 
 // awaitEnd returns when everything that the pages did is reported.
 func (b *Browser) awaitEnd(ctx context.Context) error {
@@ -257,7 +290,30 @@ func (b *Browser) askToClose(ctx context.Context, profile string, keep KeepCooki
 		}
 		cancel()
 	}
+	b.noteCookies(ctx, log)
 	return b.mux.Call(ctx, "Browser.close", nil, nil)
+}
+
+// cookiesAtClose are the persistent cookies that the browser had when it was asked to end.
+type cookiesAtClose struct {
+	cookies []cookiedb.Cookie
+	at      time.Time
+}
+
+// noteCookies notes the cookies that have to be on the disk when the browser has ended.
+func (b *Browser) noteCookies(ctx context.Context, log zerolog.Logger) {
+	ctx, cancel := context.WithTimeout(ctx, cookiesTimeout)
+	defer cancel()
+	noted := &cookiesAtClose{at: time.Now()}
+	jar, err := b.askCookies(ctx)
+	if err == nil {
+		noted.cookies, err = sessionfile.Lasting(jar)
+	}
+	if err != nil {
+		log.Warn().Err(err).Msg("whether the browser writes its cookies is not known")
+		return
+	}
+	b.atClose = noted
 }
 
 // State is the part of a bundle about the browser's process, in JSON.

@@ -7,14 +7,19 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"os"
+	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
 	"golang.org/x/sys/unix"
 
 	"leasehold/internal/procfs"
+	"leasehold/internal/test/smalldisk"
 	"leasehold/internal/test/testchrome"
+	"leasehold/launcher/profiledir"
 	"leasehold/launcher/sessionfile"
 )
 
@@ -133,5 +138,63 @@ func TestSessionCookiesOutliveThePages(t *testing.T) {
 	must(err)
 	if len(kept.Cookies) != 1 || kept.Cookies[0].Value != "ann" {
 		t.Errorf("the cookies that are kept are %+v", kept.Cookies)
+	}
+}
+
+// TestAnEndThatWritesNotEverythingIsNoticed: Chrome ends in order all the same.
+func TestAnEndThatWritesNotEverythingIsNoticed(t *testing.T) {
+	disk := smalldisk.Run(t, "400m")
+	if disk == "" {
+		return
+	}
+	temp := os.TempDir()
+	in := func(dir string) { // in a process that has only this test
+		if err := os.Setenv("TMPDIR", dir); err != nil {
+			t.Fatal(err)
+		}
+	}
+	in(disk)
+	h := newHost(t, Options{})
+	in(temp)
+	cookie := map[string]any{"name": "sid", "value": "1", "domain": "shop.example", "path": "/", "expires": time.Now().Add(time.Hour).Unix()}
+	set := map[string]any{"cookies": []any{cookie}}
+	for _, tt := range []struct {
+		name  string
+		early func(b *Browser)
+		late  func() // when the browser has the cookie
+		want  string // in why; empty: everything is stored
+	}{
+		{name: "everything is stored"},
+		{name: "an older cookie database", want: "the database has an older one", early: func(b *Browser) {
+			cookie["value"] = "2"
+			if _, err := b.askCookies(t.Context()); err != nil { // it opens the database when it needs it
+				t.Fatal(err)
+			}
+			path := filepath.Join(h.path, "Default", "Cookies")
+			older, err := os.ReadFile(path)
+			if err = errors.Join(err, os.Rename(path, path+".moved"), os.WriteFile(path, older, 0o600)); err != nil {
+				t.Fatal(err)
+			}
+		}},
+		{name: "a full disk", want: "the disk is full", late: func() { smalldisk.Fill(t, disk) }},
+	} {
+		b := h.start()
+		if tt.early != nil {
+			tt.early(b)
+		}
+		if err := b.Monitor().Observer().Call(t.Context(), "", "Storage.setCookies", set, nil); err != nil {
+			t.Fatal(err)
+		}
+		if tt.late != nil {
+			tt.late()
+		}
+		method, err := b.Close(profile, nil, h.options.Log)
+		var missing *profiledir.NotStoredError
+		if errors.As(err, &missing) != (tt.want != "") || missing != nil && !strings.Contains(missing.Why, tt.want) || method.Killed() {
+			t.Errorf("%s: closed by %s with %v, want one with %q", tt.name, method, err, tt.want)
+		}
+		if err := h.lock.Unlock(); err != nil {
+			t.Fatal(err)
+		}
 	}
 }

@@ -299,8 +299,7 @@ func parsePreferences(b []byte) (string, error) {
 }
 
 func sessionState(path string) Fact {
-	// Some versions of Chrome, and Chrome on other systems, use the second name.
-	for _, name := range []string{"Default/Cookies", "Default/Network/Cookies"} {
+	for _, name := range cookieFiles {
 		fi, err := os.Lstat(filepath.Join(path, name))
 		switch {
 		case err == nil && fi.Mode().IsRegular() && fi.Size() > 0:

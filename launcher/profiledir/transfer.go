@@ -11,8 +11,6 @@ import (
 	"strings"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"leasehold/internal/durable"
 	"leasehold/internal/foreign"
 	"leasehold/lease"
@@ -207,11 +205,7 @@ func copyTree(ctx context.Context, from, to string) error {
 	if err != nil {
 		return err
 	}
-	f, err := os.Open(to)
-	if err != nil {
-		return err
-	}
-	return errors.Join(unix.Syncfs(int(f.Fd())), f.Close())
+	return durable.SyncAll(to)
 }
 
 func copyFile(from *foreign.Dir, name, to string, mode fs.FileMode) error {

@@ -71,7 +71,8 @@ func (s *steps) check(r lease.Record, found decision.Inspection, decided decisio
 		failed = decision.Unknown
 	}
 	found = with(found, decision.Fact{Name: decision.SessionCheckFailed, Answer: failed, How: result.How})
-	found = with(found, s.directoryFacts(err)...)
+	s.takeStored(err)
+	found = with(with(found, s.directoryFacts(err)...), s.stillFacts()...)
 	return found, decision.Decide(found, s.r.o.ReviewWhen...)
 }
 

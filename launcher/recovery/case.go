@@ -135,6 +135,7 @@ type steps struct {
 	r        *Recoverer
 	span     *tracing.Span
 	closed   bool
+	stored   bool // what was written into the profile is on the disk, or it is known not to be
 	leftOpen bool
 	lost     bool
 	// still are the facts about how the browser stood still; nil: nothing is known.
@@ -227,10 +228,29 @@ func (s *steps) close() error {
 	method, err := s.Browser.Close(s.Profile, s.Keep, s.Log)
 	s.takeStill()
 	s.File.CloseMethod, s.closed = string(method), method != ""
-	if err == nil {
+	s.takeStored(err)
+	if err == nil || s.File.NotStored != "" {
 		err = s.Lock.ClearRunning()
 	}
 	return err
+}
+
+// store puts what was written into the profile on the disk, unless that is done. No transition
+// makes the profile available before.
+func (s *steps) store() {
+	if !s.stored {
+		s.takeStored(s.r.o.Root.Store(s.Profile))
+	}
+}
+
+// takeStored takes in how the browser's close, or Store, ended.
+func (s *steps) takeStored(err error) {
+	var missing *profiledir.NotStoredError
+	if errors.As(err, &missing) {
+		s.Log.Error().Err(err).Msg("what was written into the profile may be lost: a person decides")
+		s.File.NotStored = missing.Why
+	}
+	s.stored = err == nil || missing != nil
 }
 
 // closeInOrder closes the browser at the proper end of a worker's session, or leaves it open,
@@ -245,15 +265,21 @@ func (s *steps) closeInOrder() bool {
 		return false
 	}
 	if s.LeaveOpen != nil && s.LeaveOpen() {
-		s.leftOpen = true
-		return true
+		if s.store(); s.File.NotStored == "" {
+			s.leftOpen = true
+			return true
+		}
 	}
 	err := s.close()
-	if err == nil && s.Browser != nil && !s.NeverServed {
+	switch {
+	case err != nil || s.Browser == nil:
+	case s.File.NotStored != "":
+		err = errors.New(s.File.NotStored)
+	case !s.NeverServed:
 		err = s.crashed()
 	}
 	if err != nil || chrome.CloseMethod(s.File.CloseMethod).Killed() && !s.NeverServed {
-		if !s.NeverServed {
+		if !s.NeverServed && s.File.NotStored == "" {
 			s.Log.Error().Err(err).Str("rung", s.File.CloseMethod).Msg("the browser did not close in order: the profile goes through recovery")
 		}
 		s.recoverBecause(api.ReasonNotClosed, err)

@@ -99,6 +99,7 @@ func (s *steps) leaseFacts(r lease.Record) decision.Inspection {
 
 // directoryFacts are the facts about the browser's processes and the profile's directory.
 func (s *steps) directoryFacts(closeProblem error) decision.Inspection {
+	s.store()
 	gone := decision.Fact{Name: decision.BrowserGone}
 	dir, err := s.r.o.Root.Inspect(s.Profile)
 	users, usersErr := dir.Users()
@@ -117,6 +118,9 @@ func (s *steps) directoryFacts(closeProblem error) decision.Inspection {
 	facts := decision.Inspection{gone, unlocked(s.Lock.Retake(), dir.Singleton)}
 	if err != nil {
 		return append(facts, decision.Fact{Name: decision.DirectoryPresent, Answer: decision.Unknown, How: err.Error()})
+	}
+	if s.File.NotStored != "" {
+		dir.ClosedCleanly = profiledir.Fact{Answer: profiledir.No, How: s.File.NotStored}
 	}
 	return append(facts,
 		decision.Fact{Name: decision.ClosedCleanly, Answer: decision.Answer(dir.ClosedCleanly.Answer), How: dir.ClosedCleanly.How},

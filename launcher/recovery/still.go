@@ -1,6 +1,7 @@
 package recovery
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 
@@ -61,16 +62,16 @@ func (s *steps) takeStill() {
 
 // stillFacts are the facts about how the browser stood still.
 func (s *steps) stillFacts() decision.Inspection {
-	if s.still != nil {
-		return s.still
+	facts := decision.Inspection(s.still)
+	if facts == nil {
+		how := "there was no browser left"
+		if s.File.CloseMethod != "" {
+			how = "the browser was closed by an earlier try"
+		}
+		facts = decision.Inspection{{Name: decision.StoodStill, Answer: decision.Unknown, How: how}, {Name: decision.CookiesWhole, Answer: decision.Unknown, How: how}}
 	}
-	how := "there was no browser left"
-	if s.File.CloseMethod != "" {
-		how = "the browser was closed by an earlier try"
+	if lost := cmp.Or(s.File.CookiesLost, s.File.NotStored); lost != "" {
+		facts = with(facts, decision.Fact{Name: decision.CookiesWhole, Answer: decision.No, How: lost})
 	}
-	whole := decision.Fact{Name: decision.CookiesWhole, Answer: decision.Unknown, How: how}
-	if s.File.CookiesLost != "" {
-		whole.Answer, whole.How = decision.No, s.File.CookiesLost
-	}
-	return decision.Inspection{{Name: decision.StoodStill, Answer: decision.Unknown, How: how}, whole}
+	return facts
 }

@@ -126,6 +126,7 @@ func (e *ending) takeIn(done recovery.Ended) sessionfile.File {
 	return e.s.file.change(func(f *sessionfile.File) {
 		f.Reason, f.Evidence, f.CloseMethod = done.File.Reason, done.File.Evidence, done.File.CloseMethod
 		f.InOrder, f.Outcome, f.CookiesLost = done.File.InOrder, done.File.Outcome, done.File.CookiesLost
+		f.NotStored = done.File.NotStored
 		f.Released = done.File.Released
 	})
 }
@@ -333,6 +334,9 @@ func (e *ending) staysWarm() bool {
 	begun := time.Now()
 	m := s.browser.Monitor()
 	err := m.Clear(ctx, s.clients)
+	if err == nil {
+		err = s.browser.AwaitStored(ctx)
+	}
 	if err == nil {
 		err = os.Truncate(s.h.o.Files.Output(s.slot.StartedFor()), 0) // it is in the evidence
 	}

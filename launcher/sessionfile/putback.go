@@ -9,7 +9,9 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"time"
 
+	"leasehold/internal/cookiedb"
 	"leasehold/internal/durable"
 	"leasehold/internal/signed"
 )
@@ -119,6 +121,18 @@ func parseJar(raw json.RawMessage) (map[string]jarCookie, error) {
 		jar[c.identity()] = c
 	}
 	return jar, nil
+}
+
+// Lasting returns the persistent cookies of a result of Storage.getCookies.
+func Lasting(raw json.RawMessage) ([]cookiedb.Cookie, error) {
+	jar, err := parseJar(raw)
+	var lasting []cookiedb.Cookie
+	for _, c := range jar {
+		if !c.Session {
+			lasting = append(lasting, cookiedb.Cookie{Domain: c.Domain, Name: c.Name, Path: c.Path, Value: c.Value, Expires: time.UnixMicro(int64(c.Expires * 1e6))})
+		}
+	}
+	return lasting, err
 }
 
 // expired is a time at which a cookie is set to remove it, in seconds since 1970.

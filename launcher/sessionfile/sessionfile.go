@@ -52,6 +52,9 @@ type File struct {
 	// CookiesLost is why the browser's cookies may be incomplete since it was closed; empty:
 	// they are complete.
 	CookiesLost string `json:"cookies_lost,omitempty"`
+	// NotStored is why what was written into the profile may not be on the disk, all of it;
+	// empty: it is.
+	NotStored string `json:"not_stored,omitempty"`
 	// JournalSum is the checkpoint.Sum of the journal at the end of the session, because the
 	// journal's file has no signature of its own. A journal with another sum was changed since.
 	JournalSum string `json:"journal_sha256,omitempty"`

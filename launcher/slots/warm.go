@@ -277,10 +277,15 @@ func (s *Slot) closeWarm(b *browser.Browser, lock *profiledir.Lock, why, detail 
 // written all its persistent cookies, so only then the jar's copy of them is dropped.
 func CloseWarm(b *browser.Browser, lock *profiledir.Lock, root *profiledir.Root, jar sessionfile.Jar, witness func() error, log zerolog.Logger) error {
 	profile := lock.Profile()
-	if _, err := b.CloseWitnessed(profile, jar.KeepOfWarm, witness, log); err != nil {
+	_, err := b.CloseWitnessed(profile, jar.KeepOfWarm, witness, log)
+	var missing *profiledir.NotStoredError
+	if errors.As(err, &missing) { // the jar still has the cookies, and the rest was on the disk before
+		return errors.Join(err, lock.ClearRunning())
+	}
+	if err != nil {
 		return err
 	}
-	err := lock.ClearRunning()
+	err = lock.ClearRunning()
 	dir, unknown := root.Inspect(profile)
 	if err == nil && unknown == nil && dir.ClosedCleanly.Answer == profiledir.Yes {
 		err = jar.ClosedInOrder(profile)

@@ -17,8 +17,16 @@ import (
 // is mounted for that process alone. disk is where others see it.
 func startOnSmallDisk(t *testing.T, size string, args ...string) (s *sidecar, disk string) {
 	t.Helper()
+	s = startThrough(t, "mount -t tmpfs -o size="+size+",mode=700 none $DATA", args...)
+	return s, filepath.Join("/proc", fmt.Sprint(s.cmd.Process.Pid), "root", s.Dir)
+}
+
+// startThrough starts a sidecar in a mount namespace of its own, in which a command mounted
+// something before. $DATA is its data directory.
+func startThrough(t *testing.T, mount string, args ...string) (s *sidecar) {
+	t.Helper()
 	s = &sidecar{Dir: t.TempDir(), client: http.DefaultClient, through: filepath.Join(t.TempDir(), "mounted")}
-	script := "#!/bin/sh\nexec unshare -m sh -c 'mount -t tmpfs -o size=" + size + ",mode=700 none " + s.Dir + " && exec \"$@\"' sh \"$@\"\n"
+	script := "#!/bin/sh\nDATA=" + s.Dir + " exec unshare -m sh -c '" + mount + " && exec \"$@\"' sh \"$@\"\n"
 	if err := os.WriteFile(s.through, []byte(script), 0o700); err != nil {
 		t.Fatal(err)
 	}
@@ -34,7 +42,7 @@ func startOnSmallDisk(t *testing.T, size string, args ...string) (s *sidecar, di
 			t.Logf("the sidecar's log:\n%s", log)
 		}
 	})
-	return s, filepath.Join("/proc", fmt.Sprint(s.cmd.Process.Pid), "root", s.Dir)
+	return s
 }
 
 // TestAFullDiskCostsNoLease: while the disk is full no browser is started, the lease that is

@@ -48,6 +48,8 @@ type Cookie struct {
 	Domain  string `json:"domain"`
 	Path    string `json:"path"`
 	Session bool   `json:"session"`
+	// Expires is in seconds since 1970. The browser writes no cookie to the disk.
+	Expires float64 `json:"expires"`
 }
 
 const scriptFile = "fakechrome.json"

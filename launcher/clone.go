@@ -54,7 +54,7 @@ func (ds *directories) cloneSnapshot(ctx context.Context, profileID string, req 
 	if req.To == profileID {
 		return lease.Record{}, api.Invalid("to", "%q: want another profile than the one that is cloned", req.To)
 	}
-	if _, err := ds.presence.Current(); err != nil {
+	if _, err := ds.granting(); err != nil {
 		return lease.Record{}, err
 	}
 	r, err := ds.toClone(ctx, profileID)

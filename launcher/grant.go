@@ -28,7 +28,7 @@ func (g *grants) grant(ctx context.Context, m api.Manifest, entry lease.Entry, p
 	defer func() { span.End(err) }()
 	span.Set("start", nameOf(start))
 	// 1. The presence that the lease hangs on.
-	k, err := g.presence.Current()
+	k, err := g.granting()
 	if err != nil {
 		return nil, err
 	}
@@ -145,7 +145,7 @@ func (g *grants) open(ctx context.Context, m api.Manifest, entry lease.Entry, pa
 	if p := slot.TakePlace(&a.place); p != nil {
 		return nil, p
 	}
-	if _, err := g.presence.Current(); err != nil {
+	if _, err := g.granting(); err != nil {
 		return nil, err
 	}
 	where := path

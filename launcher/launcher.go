@@ -73,6 +73,9 @@ type Options struct {
 	Events events.Source
 	// Ping returns nil while the lease store can be reached.
 	Ping func(context.Context) error
+	// Doubt returns why no lease may be granted although the store can be reached: it may not be
+	// the only one. nil: there is never a reason.
+	Doubt func() error
 
 	// SidecarPort is the port of the API, which browsers keep their pages from; zero: there is none.
 	SidecarPort int
@@ -392,6 +395,23 @@ func (l *Launcher) expiring(left time.Duration) {
 	for _, s := range l.sessions.Living() {
 		s.Expiring(left)
 	}
+}
+
+// granting returns the presence under which a lease may be granted now, or a profile be made or
+// moved here. What is held already goes on without it.
+func (r *rooms) granting() (*lease.Keeper, error) {
+	if err := r.doubt(); err != nil {
+		return nil, err
+	}
+	return r.presence.Current()
+}
+
+// doubt returns why the store may not be the only one.
+func (r *rooms) doubt() error {
+	if r.o.Doubt == nil {
+		return nil
+	}
+	return r.o.Doubt()
 }
 
 // Deadline returns when this launcher's fences shut by themselves unless its presence is

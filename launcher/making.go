@@ -20,12 +20,16 @@ type directories struct {
 }
 
 // mayMake refuses to make a profile that has no record here but may be known elsewhere: one
-// that this launcher remembers under another home, or any profile while the store is young. The
+// that this launcher remembers under another home, or any profile while the store is young or may
+// not be the only one. The
 // refusal ends when that home is back, or when a person decides. number is the number of the
 // store in which the record may be made: see lease.Entry.
 func (r *rooms) mayMake(ctx context.Context, profile string) (number uint64, _ error) {
 	if p := r.elsewhere(lease.Record{ProfileID: profile}); p != nil {
 		return 0, p
+	}
+	if err := r.doubt(); err != nil {
+		return 0, err
 	}
 	return r.presence.MakeReady(ctx)
 }

@@ -57,7 +57,7 @@ func (ms *moves) moveHere(ctx context.Context, m move) (_ lease.Record, err erro
 	if p := ms.elsewhere(r); p != nil {
 		return r, p
 	}
-	if _, err := ms.presence.Current(); err != nil {
+	if _, err := ms.granting(); err != nil {
 		return r, err
 	}
 	if p := ms.presence.HomeReady(); p != nil {

@@ -26,7 +26,7 @@ func (l *Launcher) Ready(ctx context.Context) error {
 	if err := l.storeProblem(ctx); err != nil {
 		return err
 	}
-	_, err := l.presence.Current()
+	_, err := l.granting()
 	return err
 }
 
@@ -111,7 +111,7 @@ func (l *Launcher) watchReadiness() {
 		if l.ctx.Err() != nil {
 			return
 		}
-		_, absent := l.presence.Current()
+		_, absent := l.granting()
 		news, down := l.readiness.found(err == nil, err == nil && absent == nil && !l.slots.Draining())
 		switch {
 		case news && err != nil:

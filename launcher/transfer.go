@@ -179,7 +179,7 @@ func (ds *directories) borrowIn(ctx context.Context, profileID string, states ..
 // alone refuses a profile whose directory another host could have open, by the same checks as a
 // grant.
 func (ds *directories) alone(profileID string) error {
-	if _, err := ds.presence.Current(); err != nil {
+	if _, err := ds.granting(); err != nil {
 		return err
 	}
 	if p := ds.presence.HomeReady(); p != nil {

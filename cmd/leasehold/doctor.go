@@ -342,7 +342,11 @@ func (c RunConfig) checkNATSServer(ctx context.Context, running bool) (string, e
 	if c.NATSURL == "" {
 		return detail, nil
 	}
-	var unsafe error
+	servers := c.natsServers(zerolog.Nop())
+	for _, err := range servers.Check(ctx, conn) {
+		detail += "; " + err.Error()
+	}
+	unsafe := servers.Problem()
 	for _, f := range natskv.Survey(ctx, conn) {
 		switch f.Grade {
 		case natskv.Unsafe:

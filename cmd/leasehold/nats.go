@@ -97,7 +97,8 @@ func (s *service) connectNATS(ctx context.Context) (err error) {
 	if c.NATSURL != "" {
 		ctx, cancel := context.WithTimeout(ctx, connectTimeout)
 		defer cancel()
-		if s.nats, err = natsd.Dial(ctx, c.natsTarget(), s.log); err != nil {
+		s.servers = c.natsServers(s.log)
+		if s.nats, err = natsd.Dial(ctx, c.natsTarget(), s.log, s.servers.Options()...); err != nil {
 			return &exitError{exitNATS, err}
 		}
 		if err := c.refuseEmbedded(s.nats); err != nil {
@@ -130,6 +131,45 @@ func (s *service) connectNATS(ctx context.Context) (err error) {
 	s.log.Info().Str("url", s.natsURL).Msg("leases and events are kept in " + c.natsChoice(os.Getenv))
 	return nil
 }
+
+// natsServers are the servers of --nats-url, which have to be one store.
+func (c RunConfig) natsServers(log zerolog.Logger) *natskv.Servers {
+	return natskv.NewServers(natskv.ServersOptions{
+		URL: c.NATSURL, Log: log.With().Str("component", "nats").Logger(),
+		Dial: func(ctx context.Context, url string, more ...nats.Option) (*nats.Conn, error) {
+			to := c.natsTarget()
+			to.URL = url
+			return natsd.Dial(ctx, to, zerolog.Nop(), append(more, nats.NoReconnect(), nats.IgnoreDiscoveredServers())...)
+		},
+	})
+}
+
+// compareNATS makes sure, now and from now on, that the servers of --nats-url are one store.
+func (s *service) compareNATS(ctx context.Context) {
+	if s.servers == nil {
+		return
+	}
+	for _, err := range s.servers.Check(ctx, s.nats) {
+		s.log.Warn().Str("component", "nats").Err(err).Msg("a NATS server cannot be reached")
+	}
+	s.stops.add("comparison of the NATS servers", background(func(ctx context.Context) { s.servers.Run(ctx, s.nats) }))
+}
+
+// storeDoubt says why leases may not be granted although the store answers: the servers of
+// --nats-url are not one store.
+func (s *service) storeDoubt() error {
+	if s.servers == nil {
+		return nil
+	}
+	problem := s.servers.Problem()
+	if problem == nil {
+		return nil
+	}
+	return natsProblem(problem).With("reason", reasonServers)
+}
+
+// reasonServers is the value of "reason" in the refusals of storeDoubt.
+const reasonServers = "nats_servers"
 
 // surveyNATS logs what could make the user's own NATS lose leases. The embedded one was checked
 // at its start.

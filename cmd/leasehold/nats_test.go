@@ -141,3 +141,30 @@ func TestDoctorLooksAtANATSServer(t *testing.T) {
 		})
 	}
 }
+
+// doctor names the servers that are not one store. One that cannot be reached is only named.
+func TestDoctorComparesTheServers(t *testing.T) {
+	var urls []string
+	for _, name := range []string{"first", "second"} {
+		s, err := server.NewServer(&server.Options{ServerName: name, Host: "127.0.0.1", Port: server.RANDOM_PORT, JetStream: true, StoreDir: t.TempDir(), SyncAlways: true, NoSigs: true, NoLog: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		s.Start()
+		defer func() { s.Shutdown(); s.WaitForShutdown() }()
+		if !s.ReadyForConnections(time.Minute) {
+			t.Fatal("the NATS server does not start")
+		}
+		urls = append(urls, s.ClientURL())
+	}
+	c := soundConfig()
+	c.NATSURL = strings.Join(urls, ",")
+	if _, err := c.checkNATSServer(t.Context(), false); err == nil || !strings.Contains(err.Error(), urls[0]+" (server first") ||
+		!strings.Contains(err.Error(), urls[1]+" (server second") || !strings.Contains(err.Error(), "are not one store") {
+		t.Errorf("two servers that are no cluster: %v", err)
+	}
+	c.NATSURL = urls[0] + ",nats://127.0.0.1:1"
+	if detail, err := c.checkNATSServer(t.Context(), false); err != nil || !strings.Contains(detail, "nats://127.0.0.1:1 was not compared with the others: ") {
+		t.Errorf("with one that cannot be reached: %q, %v", detail, err)
+	}
+}

@@ -95,7 +95,8 @@ type service struct {
 	reserve  *durable.Reserve
 	embedded *natsd.Server // nil if the user has a NATS of their own
 	nats     *nats.Conn
-	natsURL  string // without credentials
+	servers  *natskv.Servers // nil if the NATS is the embedded one
+	natsURL  string          // without credentials
 	leases   *natskv.Store
 	archive  *evidence.Archive
 	// snapshots is nil if there is no profile store.
@@ -230,6 +231,7 @@ func (s *service) openStores(ctx context.Context) (err error) {
 		return &exitError{exitNATS, err}
 	}
 	s.stops.add("lease store", func() error { s.leases.Close(); return nil })
+	s.compareNATS(ctx)
 	s.surveyNATS(ctx)
 	if err := s.openArchive(ctx); err != nil {
 		return err
@@ -246,7 +248,7 @@ func (s *service) newLauncher() error {
 		return err
 	}
 	s.launcher, err = launcher.New(launcher.Options{
-		ID: s.launcherID, DataDir: c.DataDir, Key: s.key, Root: s.root, Store: s.leases, Waiters: s.leases, SharedStore: c.NATSURL != "", Roster: s.roster, Archive: s.archive, Events: s.leases, Ping: s.ping,
+		ID: s.launcherID, DataDir: c.DataDir, Key: s.key, Root: s.root, Store: s.leases, Waiters: s.leases, SharedStore: c.NATSURL != "", Roster: s.roster, Archive: s.archive, Events: s.leases, Ping: s.ping, Doubt: s.storeDoubt,
 		SidecarPort: apiPort(s.listener.Addr()), Chrome: s.chrome, Headless: *c.Headless, Confinement: s.confinement, User: c.User, Proxies: s.proxies, FileRoots: s.files, Timing: lease.Timing{TTL: c.LeaseTTL}, ReconnectGrace: c.ReconnectGrace, PersonGrace: c.PersonGrace,
 		Cooldown: c.Cooldown, ReviewWhen: cautions, MaxBrowsers: c.MaxBrowsers, MinFreeDisk: uint64(c.MinFreeDisk),
 		KeepWarmIdle: c.KeepWarmIdle, KeepWarmMax: c.KeepWarmMax, KeepWarmMinMemory: uint64(c.KeepWarmMemory), LeaveOnExit: c.OnExit == "leave",

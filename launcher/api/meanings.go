@@ -28,7 +28,7 @@ var Meanings = map[string]string{
 	CodeHostFull:           "No browser can be started now; `reason` is `browsers`, `disk` or `descriptors`. Ask with `wait`, or another host.",
 	CodeInternal:           "The sidecar could not do it and says why in its log. Report it.",
 	CodeBrowserStartFailed: "Chrome did not start, or the profile's proxy is not there; the detail has Chrome's last output and what to do.",
-	CodeStoreUnavailable:   "NATS cannot be used, or was just made (`reason: store_young`). Nothing is granted until then; ask again.",
+	CodeStoreUnavailable:   "NATS cannot be used, was just made (`reason: store_young`), or its servers are not one store (`reason: nats_servers`, with their names). Nothing is granted until then; ask again.",
 	CodeShuttingDown:       "The sidecar is ending. Ask the next one.",
 	CodeWaitTimeout:        "`wait` ran out; `last_code` says what it was waiting for.",
 	CodeEvidenceDamaged:    "The evidence is not as it was sealed. Keep what is there: `leasehold evidence verify`.",

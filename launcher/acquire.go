@@ -256,6 +256,9 @@ func (g *grants) healed(ctx context.Context, e lease.Entry) (lease.Entry, error)
 	if r.Home != "" && r.Home != g.o.ID {
 		return e, nil
 	}
+	if g.snapshotter != nil {
+		g.snapshotter.Learn(ctx, r.ProfileID)
+	}
 	forgotten, home, err := g.recoverer.Forgot(r)
 	switch {
 	case err != nil:

@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"testing"
+	"time"
 
 	"leasehold/launcher/api"
+	"leasehold/lease"
 )
 
 // While the store may not be the only one, nothing is granted, nothing is made, and the launcher
@@ -41,6 +43,34 @@ func TestNothingIsGrantedByAStoreThatMayNotBeTheOnlyOne(t *testing.T) {
 		var p *api.Problem
 		if err := try(ctx); !errors.As(err, &p) || p.Code != api.CodeStoreUnavailable || p.More["reason"] != "nats_servers" {
 			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+// Where the lease store and this host's disk were put back together, the profile store still knows
+// which tokens were granted since: none is granted again, and a person learns why.
+func TestATokenThatTheProfileStoreHasSeenIsNotGrantedAgain(t *testing.T) {
+	r := startReading(t, 2, nil)
+	r.snapshot("156.0.0.0", 7, nil)
+	if _, err := r.o.Root.Create("acct"); err != nil {
+		t.Fatal(err)
+	}
+	r.profile(func(rec *lease.Record) { rec.Home, rec.Token = "here", 1 })
+	if _, err := r.Acquire(t.Context(), api.Manifest{ProfileID: "acct"}); err == nil {
+		t.Fatal("a profile whose sessions were forgotten is granted")
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	for {
+		changed := r.slots.Changed()
+		e, err := r.o.Store.Get(ctx, "acct")
+		if err == nil && e.Record.State == lease.ManualReview && e.Record.Token == 8 && e.Record.Reason == lease.ReasonRolledBack {
+			return
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			t.Fatalf("%s, token %d because of %q, %v; want it before a person under token 8", e.Record.State, e.Record.Token, e.Record.Reason, err)
 		}
 	}
 }

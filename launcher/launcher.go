@@ -261,8 +261,12 @@ func (l *Launcher) wire() (err error) {
 	}
 	l.checker = accountcheck.New(accountcheck.Options{Driver: l.driver, Files: files, Jar: l.jar, Proxies: o.Proxies, Headless: o.Headless, Witness: witness})
 	l.announcer = session.NewAnnouncer(o.ID, o.Store, o.Log, o.Metrics)
+	var stored func(string) lease.Token
+	if l.snapshotter != nil {
+		stored = l.snapshotter.Highest
+	}
 	l.recoverer = recovery.New(recovery.Options{
-		LauncherID: o.ID, DataDir: o.DataDir, Key: o.Key, Root: o.Root, Files: files, Jar: l.jar, Archive: o.Archive, Store: o.Store, Roster: o.Roster, Proxies: o.Proxies,
+		LauncherID: o.ID, DataDir: o.DataDir, Key: o.Key, Root: o.Root, Files: files, Jar: l.jar, Archive: o.Archive, Store: o.Store, Roster: o.Roster, Stored: stored, Proxies: o.Proxies,
 		ReviewWhen: o.ReviewWhen, Checker: l.checker, Cooldown: o.Cooldown, WroteLate: l.announcer.WroteLate, Log: o.Log, Metrics: o.Metrics, Tracer: o.Tracer,
 	})
 	l.sessions, err = session.NewRegistry(l.ctx, &l.work, session.Options{

@@ -79,11 +79,20 @@ func (r *Recoverer) kept(rec lease.Record) (k kept, mine bool, err error) {
 	if err == nil {
 		_, _, err = r.o.Root.Arriving(rec.ProfileID)
 	}
+	var stored lease.Token
+	if r.o.Stored != nil {
+		stored = r.o.Stored(rec.ProfileID)
+	}
+	before := max(rec.Token, k.floor)
+	k.known = max(k.known, stored)
 	switch {
 	case errors.Is(err, signed.ErrNotAuthentic):
 		k.reason, k.problem = lease.ReasonNotAuthentic, err
 	case err != nil:
 		return k, true, err
+	case stored > before:
+		k.reason = lease.ReasonRolledBack
+		k.problem = fmt.Errorf("the floor is %d, the record has token %d, and the profile store has seen token %d: both were put back to an older state, and sessions that came after it are forgotten", k.floor, rec.Token, stored)
 	case left: // the floor of a directory that was left stays where it was
 	case !rec.ExplainsFloor(k.floor):
 		k.reason = lease.ReasonRolledBack

@@ -225,6 +225,9 @@ func TestWhatCannotBeBelievedGoesToAPerson(t *testing.T) {
 			w.must(w.lock.RaiseFloor(w.leases.record()), os.WriteFile(guard(w, "floor"), earlier, 0o600))
 		}, token + 5, lease.ReasonRolledBack},
 		{"the floor gone", func(w *world) { w.must(os.Remove(guard(w, "floor"))) }, token + 1, lease.ReasonRolledBack},
+		{"the floor and the record put back to an older state, and not the profile store", func(w *world) {
+			w.r = w.recoverer(func(o *Options) { o.Stored = func(string) lease.Token { return token + 1 } })
+		}, token + 2, lease.ReasonRolledBack},
 		{"a browser's note forged", func(w *world) { write(w, "browser", `{"pid":1}`) }, token + 1, lease.ReasonNotAuthentic},
 		{"cookies forged", func(w *world) {
 			dir := filepath.Join(w.data, "session-cookies")

@@ -36,6 +36,9 @@ type Options struct {
 	Store lease.Store
 	// Roster is what this launcher remembers; nil for the guard.
 	Roster *roster.Roster
+	// Stored is the highest token of a profile that the profile store has shown so far, which is
+	// zero if it was not asked; nil: there is no profile store.
+	Stored func(profile string) lease.Token
 	// Proxies are what proxy ids stand for; nil: no proxies are configured, and proxy ids are
 	// only labels.
 	Proxies    *proxies.Set

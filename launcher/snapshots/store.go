@@ -168,6 +168,15 @@ func (s *Store) List(ctx context.Context, profileID string) ([]Snapshot, error) 
 	return list, nil
 }
 
+// Token returns the highest token under which a profile's list was written; zero if it has none.
+func (s *Store) Token(ctx context.Context, profileID string) (lease.Token, error) {
+	h, err := s.head(ctx, s.key.of(profileID), profileID)
+	if err != nil {
+		return 0, err
+	}
+	return h.Token, nil
+}
+
 // Newest returns a profile's newest snapshot, or ErrNoSnapshot.
 func (s *Store) Newest(ctx context.Context, profileID string) (Snapshot, error) {
 	list, err := s.List(ctx, profileID)

@@ -73,6 +73,7 @@ type Snapshotter struct {
 	wake    chan struct{}    // has room for one
 	idle    chan struct{}    // closed and replaced when a task is over
 	failed  map[string]failure
+	highest map[string]highest // by profile
 	// tidy are the profiles of which the store has no chunk that no snapshot uses.
 	tidy map[string]bool
 }
@@ -93,7 +94,7 @@ type failure struct {
 func New(o Options) (*Snapshotter, error) {
 	s := &Snapshotter{
 		o: o, places: make(chan struct{}, atOnce), pending: map[string]*task{}, wake: make(chan struct{}, 1), idle: make(chan struct{}),
-		failed: map[string]failure{}, tidy: map[string]bool{},
+		failed: map[string]failure{}, highest: map[string]highest{}, tidy: map[string]bool{},
 	}
 	s.metrics = newMetrics(s, o.Metrics)
 	if err := snapshots.SweepSpool(s.spool()); err != nil {
@@ -273,6 +274,7 @@ func (s *Snapshotter) make(ctx context.Context, profile string) error {
 		var stale *snapshots.StaleTokenError
 		if errors.As(err, &stale) {
 			s.metrics.results.WithLabelValues(resultRefused).Inc()
+			s.overtaken(profile, stale.Current)
 			s.o.Log.Warn().Err(err).Str("profile", profile).Msg("a snapshot came too late")
 			return nil
 		}

@@ -63,9 +63,11 @@ func (g *grants) Acquire(ctx context.Context, m api.Manifest) (api.Session, erro
 	return s.Show(), nil
 }
 
-// waitable are the codes of refusals that may end by themselves.
+// waitable are the codes of refusals that may end by themselves. Those that are missing here end
+// when the caller asks otherwise, asks elsewhere, or when a person does something: a review, a task
+// that resumes, a browser or a proxy that is mended, servers of NATS that are not one store.
 var waitable = []string{
-	api.CodeConflict, api.CodeQuarantined, api.CodeCoolingDown, api.CodeHostFull,
+	api.CodeConflict, api.CodeQuarantined, api.CodeCoolingDown, api.CodeHostFull, api.CodeStoreUnavailable, api.CodeProfileStore,
 }
 
 // pollEvery is how often a waiting request looks at a record that another
@@ -93,6 +95,7 @@ func (g *grants) acquire(ctx context.Context, m api.Manifest) (_ *session.Sessio
 	defer func() { a.leave(ctx, g.slots, err) }()
 	for {
 		changed := g.slots.Changed()
+		version, _ := g.catalog.Version(m.ProfileID)
 		if g.slots.Draining() {
 			return nil, api.Refuse(api.CodeShuttingDown, "the launcher is shutting down: ask again when it is back")
 		}
@@ -106,7 +109,7 @@ func (g *grants) acquire(ctx context.Context, m api.Manifest) (_ *session.Sessio
 			return s, nil
 		}
 		var p *api.Problem
-		if !errors.As(err, &p) {
+		if !errors.As(err, &p) && !errors.As(problem(err), &p) {
 			return nil, err
 		}
 		var held *heldError
@@ -118,7 +121,7 @@ func (g *grants) acquire(ctx context.Context, m api.Manifest) (_ *session.Sessio
 			ending = held.conflict.Holder.Token
 		}
 		if isHeld && ending != 0 && ending == held.conflict.Holder.Token && time.Now().Before(patience) {
-			if err := wait(ctx, changed, patience); err != nil {
+			if err := g.waitFor(ctx, m.ProfileID, version, changed, patience); err != nil {
 				return nil, err
 			}
 			continue
@@ -146,14 +149,39 @@ func (g *grants) acquire(ctx context.Context, m api.Manifest) (_ *session.Sessio
 				return nil, err
 			}
 		}
-		if err := wait(ctx, changed, deadline); err != nil {
+		if err := g.waitFor(ctx, m.ProfileID, version, changed, deadline); err != nil {
 			return nil, err
 		}
 	}
 }
 
 // canEnd tells whether the cause of a refusal may go away by itself.
-func canEnd(p *api.Problem) bool { return slices.Contains(waitable, p.Code) || isYoung(p) || isAway(p) }
+func canEnd(p *api.Problem) bool {
+	return slices.Contains(waitable, p.Code) && p.More["reason"] != api.ReasonServers
+}
+
+// waitFor is wait for a request whose refusal also ends with a change of the profile's record, or
+// of any record if the profile is empty. Changes of other records ask the store nothing: there are
+// as many as all hosts write. version is that of the record before the request was refused.
+func (g *grants) waitFor(ctx context.Context, profile string, version uint64, changed <-chan struct{}, deadline time.Time) error {
+	look := time.NewTimer(min(time.Until(deadline), pollEvery))
+	defer look.Stop()
+	for {
+		now, records := g.catalog.Version(profile)
+		if now != version {
+			return nil
+		}
+		select {
+		case <-records:
+		case <-changed:
+			return nil
+		case <-look.C:
+			return nil
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
 
 // wait returns when something has changed, or when it is time to look again.
 func wait(ctx context.Context, changed <-chan struct{}, deadline time.Time) error {

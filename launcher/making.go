@@ -7,7 +7,6 @@ import (
 	"os"
 
 	"leasehold/launcher/api"
-	"leasehold/launcher/cluster"
 	"leasehold/launcher/profiledir"
 	"leasehold/lease"
 )
@@ -127,12 +126,6 @@ func (r *rooms) elsewhere(rec lease.Record) *api.Problem {
 	p.Detail += fmt.Sprintf("; the lease store has forgotten it, and this launcher has not (token %d): it is not made anew here until that launcher is back, or a person gives it another home", k.Token)
 	return p
 }
-
-// isYoung tells whether the refusal ends when the store is no longer young.
-func isYoung(p *api.Problem) bool { return p.More["reason"] == cluster.ReasonYoung }
-
-// isAway tells whether the refusal ends when it is known that the home is still here.
-func isAway(p *api.Problem) bool { return p.More["reason"] == cluster.ReasonAway }
 
 // forgotten is what is shown of a profile that the store has forgotten: the record as its home
 // would restate it. ok is false for a profile that never had a record.

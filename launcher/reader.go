@@ -40,7 +40,7 @@ func (g *grants) read(ctx context.Context, m api.Manifest) (*session.Session, er
 		}
 		s, err := try(ctx, m, place)
 		var p *api.Problem
-		if err == nil || !errors.As(err, &p) || m.Wait == 0 || p.Code != api.CodeHostFull {
+		if err == nil || !errors.As(problem(err), &p) || m.Wait == 0 || !canEnd(p) {
 			return s, err
 		}
 		if time.Until(deadline) <= 0 {

@@ -15,6 +15,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"leasehold/internal/natsd"
+	"leasehold/launcher/api"
 	"leasehold/launcher/principal"
 	"leasehold/lease/natskv"
 )
@@ -165,11 +166,8 @@ func (s *service) storeDoubt() error {
 	if problem == nil {
 		return nil
 	}
-	return natsProblem(problem).With("reason", reasonServers)
+	return natsProblem(problem).With("reason", api.ReasonServers)
 }
-
-// reasonServers is the value of "reason" in the refusals of storeDoubt.
-const reasonServers = "nats_servers"
 
 // surveyNATS logs what could make the user's own NATS lose leases. The embedded one was checked
 // at its start.

@@ -63,6 +63,10 @@ const (
 	CodeTooManyViewers     = "too_many_viewers"
 )
 
+// ReasonServers is the "reason" of lease_store_unavailable while the servers of NATS are not one
+// store.
+const ReasonServers = "nats_servers"
+
 var statuses = map[string]int{
 	CodeInvalidRequest: http.StatusBadRequest, CodeUnauthenticated: http.StatusUnauthorized,
 	CodeForbidden: http.StatusForbidden, CodeUnknownProfile: http.StatusNotFound,

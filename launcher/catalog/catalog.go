@@ -67,6 +67,7 @@ type Catalog struct {
 	// record since it last began; ever, that it has done so at least once.
 	round          uint64
 	complete, ever bool
+	changes        uint64        // number of changes of all rows
 	changed        chan struct{} // closed and replaced when a row changes
 }
 
@@ -124,6 +125,17 @@ func (c *Catalog) Changed() <-chan struct{} {
 	return c.changed
 }
 
+// Version returns a number that is another one after the record of a profile was changed; of the
+// empty profile, after any was. changed is closed at the next change of any record.
+func (c *Catalog) Version(profile string) (version uint64, changed <-chan struct{}) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if profile == "" {
+		return c.changes, c.changed
+	}
+	return c.rows[profile].revision, c.changed
+}
+
 // see takes in what the watch shows.
 func (c *Catalog) see(s lease.Sight) {
 	c.mu.Lock()
@@ -166,6 +178,7 @@ func (c *Catalog) put(e lease.Entry) {
 }
 
 func (c *Catalog) wake() {
+	c.changes++
 	close(c.changed)
 	c.changed = make(chan struct{})
 }

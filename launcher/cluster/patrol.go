@@ -166,7 +166,6 @@ func (p *Patrol) see(v *view, s lease.Sight) {
 		})
 	default:
 		p.takeIn(v, s.Entry)
-		p.o.Slots.Wake()
 	}
 }
 

@@ -30,6 +30,9 @@ func (ds *directories) CheckProfile(ctx context.Context, profileID string) (_ ap
 	if err := ds.grants.checkDir(profileID, path); err != nil {
 		return api.SessionChecked{}, err
 	}
+	if err := ds.browserFits(ctx, path); err != nil {
+		return api.SessionChecked{}, err
+	}
 	slot := ds.slots.Find(profileID)
 	if p := slot.TakePlace(&slots.Waiter{}); p != nil {
 		return api.SessionChecked{}, p

@@ -125,7 +125,7 @@ func TestWhatCannotBeCloned(t *testing.T) {
 	refused("an old list", newest, api.CodeSnapshotDamaged, "snap_newer")
 	newer := r.snapshot("157.0.1.2", 7, nil)
 	named(newer.ID)
-	refused("a newer Chrome", newest, api.CodeSnapshotUnusable, "157.0.1.2")
+	refused("a newer Chrome", newest, api.CodeBrowserOlder, "157.0.1.2")
 	r.profile(func(rec *lease.Record) { rec.SnapshotID, rec.SnapshotToken, rec.ProxyID = newer.ID, 7, "gone" })
 	refused("a proxy that this host does not have", whole.ID, api.CodeInvalidRequest, "gone")
 	named(newer.ID)

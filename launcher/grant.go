@@ -11,6 +11,7 @@ import (
 	"leasehold/internal/id"
 	"leasehold/internal/tracing"
 	"leasehold/launcher/api"
+	"leasehold/launcher/browser"
 	"leasehold/launcher/profiledir"
 	"leasehold/launcher/queue"
 	"leasehold/launcher/session"
@@ -175,7 +176,7 @@ func (g *grants) open(ctx context.Context, m api.Manifest, entry lease.Entry, pa
 		slot.CloseWarm(unfit.Why, unfit.Detail)
 	}
 	slot.UseProxy(proxy)
-	lock, err := g.lockFree(m, entry.Record, path)
+	lock, err := g.lockFree(ctx, m, entry.Record, path)
 	if err != nil {
 		return nil, err
 	}
@@ -272,7 +273,7 @@ func (g *grants) join(ctx context.Context, m api.Manifest, entry lease.Entry, pa
 }
 
 // lockFree takes the kernel's lock of a profile on which no browser runs.
-func (g *grants) lockFree(m api.Manifest, r lease.Record, path string) (*profiledir.Lock, error) {
+func (g *grants) lockFree(ctx context.Context, m api.Manifest, r lease.Record, path string) (*profiledir.Lock, error) {
 	lock, err := g.o.Root.Lock(m.ProfileID)
 	if err != nil {
 		return nil, g.lockProblem(err, r, m, path)
@@ -288,10 +289,28 @@ func (g *grants) lockFree(m api.Manifest, r lease.Record, path string) (*profile
 			err = g.lockProblem(profiledir.ErrLocked, r, m, path)
 		}
 	}
+	if err == nil {
+		err = g.browserFits(ctx, path)
+	}
 	if err != nil {
 		return nil, errors.Join(err, lock.Unlock())
 	}
 	return lock, nil
+}
+
+// browserFits refuses a directory that was written by a newer Chrome than that of this host. No
+// browser is started on it; what asks for one is refused before anything is changed.
+func (r *rooms) browserFits(ctx context.Context, path string) error {
+	err := r.driver.MayOpen(ctx, path)
+	var older *browser.OlderError
+	if errors.As(err, &older) {
+		return olderBrowser(err, older.Browser, older.Profile)
+	}
+	return err
+}
+
+func olderBrowser(err error, ours, theirs string) *api.Problem {
+	return api.Refuse(api.CodeBrowserOlder, "%v", err).With("browser_version", ours).With("profile_version", theirs)
 }
 
 // notGranted turns a refusal of the lease package's rules into one for the caller.

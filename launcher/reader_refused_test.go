@@ -61,7 +61,7 @@ func TestWhatCannotBeRead(t *testing.T) {
 	r.profile(func(rec *lease.Record) {
 		rec.SnapshotID, rec.SnapshotToken, rec.AccountID, rec.ProxyID = newer.ID, 7, "ann", "down"
 	})
-	refused("a snapshot of a newer Chrome", api.CodeSnapshotUnusable, "157.0.1.2", nil)
+	refused("a snapshot of a newer Chrome", api.CodeBrowserOlder, "157.0.1.2", nil)
 	refused("another account", api.CodeAccountMismatch, "ann", func(m *api.Manifest) { m.AccountID = "bob" })
 	refused("another proxy", api.CodeProxyChanged, "down", func(m *api.Manifest) { m.ProxyID = "up" })
 

@@ -143,6 +143,9 @@ func (ms *moves) directoryOf(ctx context.Context, r lease.Record, req api.Profil
 	if err != nil {
 		return q, nil, api.Invalid("from", "%v", err)
 	}
+	if err := ms.browserFits(ctx, from); err != nil {
+		return q, nil, err
+	}
 	if free, err := durable.FreeSpace(ms.o.Root.Dir()); err == nil && free < size+ms.o.MinFreeDisk {
 		return q, nil, api.Refuse(api.CodeHostFull, "a copy of %s takes %s, and %s has %s left (--min-free-disk %s): make room", from,
 			humanize.IBytes(size), ms.o.Root.Dir(), humanize.IBytes(free), humanize.IBytes(ms.o.MinFreeDisk)).

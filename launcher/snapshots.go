@@ -36,7 +36,9 @@ func snapshotProblem(err error) error {
 		return p
 	case errors.Is(err, snapshots.ErrNoSnapshot):
 		return api.Refuse(api.CodeNotFound, "%v", err)
-	case errors.As(err, &newer), errors.Is(err, snapshots.ErrWrongKey), errors.Is(err, snapshots.ErrFormat):
+	case errors.As(err, &newer):
+		return olderBrowser(err, newer.Ours, newer.Their)
+	case errors.Is(err, snapshots.ErrWrongKey), errors.Is(err, snapshots.ErrFormat):
 		return api.Refuse(api.CodeSnapshotUnusable, "%v", err)
 	case errors.Is(err, snapshots.ErrDamaged), errors.Is(err, snapshots.ErrIncomplete):
 		return api.Refuse(api.CodeSnapshotDamaged, "%v", err)

@@ -277,6 +277,9 @@ func (ds *directories) copyProfile(ctx context.Context, profileID, from, field s
 	if err != nil {
 		return lease.Record{}, api.Invalid(field, "%v", err)
 	}
+	if err := ds.browserFits(ctx, from); err != nil {
+		return lease.Record{}, err
+	}
 	if free, err := durable.FreeSpace(ds.o.Root.Dir()); err == nil && free < size+ds.o.MinFreeDisk {
 		return lease.Record{}, api.Refuse(api.CodeHostFull, "a copy of %s takes %s, and %s has %s left (--min-free-disk %s): make room", from,
 			humanize.IBytes(size), ds.o.Root.Dir(), humanize.IBytes(free), humanize.IBytes(ds.o.MinFreeDisk)).

@@ -22,9 +22,11 @@ import (
 	"golang.org/x/sys/unix"
 
 	"leasehold/evidence/s3store"
+	"leasehold/internal/chromever"
 	"leasehold/internal/natsd"
 	"leasehold/launcher/api"
 	"leasehold/launcher/chrome"
+	"leasehold/launcher/profiledir"
 	"leasehold/launcher/proxies"
 	"leasehold/lease/natskv"
 )
@@ -190,7 +192,22 @@ func (c RunConfig) checkChrome(ctx context.Context) (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("%s --version: %w: is it a Chrome that runs on this host (--chrome)?", path, err)
 	}
+	if newer := newerProfiles(c.ProfilesDir, chromever.In(string(out))); len(newer) > 0 {
+		return "", fmt.Errorf("%s: %s: it may not open these profiles, which a newer Chrome wrote: %s; upgrade it", path, strings.TrimSpace(string(out)), strings.Join(newer, ", "))
+	}
 	return fmt.Sprintf("%s: %s", path, strings.TrimSpace(string(out))), nil
+}
+
+// newerProfiles are the profiles in a directory that were written by a newer Chrome than one of
+// this version, and its version.
+func newerProfiles(dir, version string) (newer []string) {
+	entries, _ := os.ReadDir(dir) // another check is about the directory itself
+	for _, e := range entries {
+		if last := profiledir.LastVersion(filepath.Join(dir, e.Name())); chromever.Older(version, last) {
+			newer = append(newer, e.Name()+" ("+last+")")
+		}
+	}
+	return newer
 }
 
 func (c RunConfig) display() string {

@@ -34,6 +34,7 @@ const (
 	CodeStaleToken         = "stale_lease_token"
 	CodeProxyChanged       = "proxy_mapping_changed"
 	CodeAccountMismatch    = "account_mismatch"
+	CodeBrowserOlder       = "browser_older_than_profile"
 	CodeNotInReview        = "profile_not_in_review"
 	CodeTakenOver          = "session_taken_over"
 	CodeNotTakenOver       = "session_not_taken_over"
@@ -73,7 +74,7 @@ var statuses = map[string]int{
 	CodeActionNotAllowed: http.StatusForbidden,
 	CodeUnknownSession:   http.StatusNotFound, CodeNotFound: http.StatusNotFound,
 	CodeConflict: http.StatusConflict, CodeStaleToken: http.StatusConflict,
-	CodeProxyChanged: http.StatusConflict, CodeAccountMismatch: http.StatusConflict,
+	CodeProxyChanged: http.StatusConflict, CodeAccountMismatch: http.StatusConflict, CodeBrowserOlder: http.StatusConflict,
 	CodeTakenOver: http.StatusConflict, CodeNotTakenOver: http.StatusConflict, CodeStandsStill: http.StatusConflict, CodeAsksAlready: http.StatusConflict,
 	CodeNotInReview: http.StatusConflict, CodeSessionEnded: http.StatusGone,
 	CodeWrongHome: http.StatusMisdirectedRequest, CodeQuarantined: http.StatusLocked,

@@ -74,6 +74,8 @@ type Driver struct {
 	starts prometheus.Histogram
 	closes *prometheus.CounterVec // by close method
 
+	installed installed
+
 	mu     sync.Mutex
 	driven map[*Browser]bool
 	begun  chan struct{} // one place: there is a browser to watch
@@ -122,6 +124,9 @@ type Start struct {
 func (d *Driver) Start(ctx context.Context, s Start) (*Browser, error) {
 	begun := time.Now()
 	if err := s.Lock.MayOpen(); err != nil {
+		return nil, err
+	}
+	if err := d.MayOpen(ctx, s.Path); err != nil {
 		return nil, err
 	}
 	dumps, err := d.o.Files.MakeDumps(s.SessionID)

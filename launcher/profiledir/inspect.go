@@ -12,6 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"leasehold/internal/chromever"
 	"leasehold/internal/foreign"
 	"leasehold/internal/procfs"
 )
@@ -296,6 +297,16 @@ func parsePreferences(b []byte) (string, error) {
 		return "", errors.New("there is no exit_type")
 	}
 	return *v.Profile.ExitType, nil
+}
+
+// LastVersion is the version of the Chrome that last used the user-data-dir at path, as that
+// Chrome noted it; empty if there is no such note.
+func LastVersion(path string) string {
+	b, err := foreign.Read(path, "Last Version", 64)
+	if err != nil {
+		return ""
+	}
+	return chromever.In(string(b))
 }
 
 func sessionState(path string) Fact {

@@ -16,16 +16,14 @@
 package snapshots
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
-	"strconv"
-	"strings"
 	"sync"
 
+	"leasehold/internal/chromever"
 	"leasehold/lease"
 )
 
@@ -297,23 +295,11 @@ func (s *Store) Unpin(ctx context.Context, profileID, snapshotID, reason string)
 	})
 }
 
-// CheckChrome returns a NewerChromeError if a snapshot was made by a Chrome with a higher major
-// version than ours, which is a version such as 156.0.8078.79. A version that cannot be parsed
-// is no reason to refuse.
+// CheckChrome returns a NewerChromeError if a snapshot was made by a newer Chrome than ours, whose
+// version is one such as 156.0.8078.79. A version that cannot be parsed is no reason to refuse.
 func CheckChrome(of Snapshot, ours string) error {
-	their, here := major(of.ChromeVersion), major(ours)
-	if here != 0 && cmp.Compare(their, here) > 0 {
+	if chromever.Older(ours, of.ChromeVersion) {
 		return &NewerChromeError{SnapshotID: of.ID, Their: of.ChromeVersion, Ours: ours}
 	}
 	return nil
-}
-
-// major is the first number of a version; 0 if there is none.
-func major(version string) int {
-	first, _, _ := strings.Cut(version, ".")
-	n, err := strconv.Atoi(first)
-	if err != nil {
-		return 0
-	}
-	return n
 }

@@ -9,20 +9,18 @@
 package snapshotter
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"path/filepath"
-	"strings"
 	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/rs/zerolog"
 
-	"leasehold/internal/foreign"
 	"leasehold/launcher/profiledir"
 	"leasehold/launcher/sessionfile"
 	"leasehold/launcher/slots"
@@ -361,7 +359,7 @@ func (s *Snapshotter) read(ctx context.Context, r lease.Record) (_ *snapshots.Co
 		return nil, about, fmt.Errorf("profile %s: want one that Chrome closed in order: %s", r.ProfileID, facts.ClosedCleanly.How)
 	}
 	about = snapshots.About{
-		Token: r.Token, SessionID: r.SessionID, LauncherID: s.o.LauncherID, ChromeVersion: s.chromeOf(path), CreatedAt: time.Now().UTC(),
+		Token: r.Token, SessionID: r.SessionID, LauncherID: s.o.LauncherID, ChromeVersion: cmp.Or(profiledir.LastVersion(path), s.o.Chrome), CreatedAt: time.Now().UTC(),
 	}
 	if about.Extras, err = s.o.Jar.Export(r.ProfileID); err != nil {
 		return nil, about, err
@@ -376,25 +374,6 @@ func (s *Snapshotter) read(ctx context.Context, r lease.Record) (_ *snapshots.Co
 		return nil, about, errors.Join(cause, content.Close())
 	}
 	return content, about, nil
-}
-
-// chromeOf is the version of the Chrome that last used the profile, as that Chrome noted it.
-func (s *Snapshotter) chromeOf(path string) string {
-	dir, err := foreign.Open(path)
-	if err != nil {
-		return s.o.Chrome
-	}
-	defer dir.Close()
-	f, err := dir.File("Last Version", 0)
-	if err != nil {
-		return s.o.Chrome
-	}
-	defer f.Close()
-	b, err := io.ReadAll(io.LimitReader(f, 64))
-	if version := strings.TrimSpace(string(b)); err == nil && strings.Count(version, ".") == 3 {
-		return version
-	}
-	return s.o.Chrome
 }
 
 func (s *Snapshotter) seal(ctx context.Context, content *snapshots.Content, about snapshots.About) (snapshots.Snapshot, error) {

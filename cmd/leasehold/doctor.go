@@ -370,6 +370,10 @@ func (c RunConfig) checkNATSServer(ctx context.Context, running bool) (string, e
 			unsafe = errors.Join(unsafe, errors.New(f.Text))
 		case natskv.Unasked:
 			detail += "; " + f.Text
+		case natskv.Fine:
+			if f.Check == "limits" {
+				detail += "; " + f.Text
+			}
 		}
 	}
 	tried, bad := c.tryNATS(ctx, conn, js)

@@ -112,6 +112,17 @@ func (s *Store) Put(ctx context.Context, b *evidence.Sealed) error {
 // chunkSize is the chunk size that other clients of the object store use.
 const chunkSize = 128 << 10
 
+// headerRoom is what is left of a server's max_payload for the headers of a message.
+const headerRoom = 1 << 10
+
+// chunkSize is the size of the chunks that the server takes.
+func (s *Store) chunkSize() int {
+	if most := int(s.js.Conn().MaxPayload()) - headerRoom; most > 0 {
+		return min(chunkSize, most)
+	}
+	return chunkSize
+}
+
 // put writes an object as the bucket's Put does (ADR-20), with two differences. Each chunk is
 // acknowledged before the next is sent, since the library's asynchronous publisher can leave a
 // goroutine behind for good (nats.go 1.55). And the name of the chunks follows from the object's
@@ -119,7 +130,7 @@ const chunkSize = 128 << 10
 // nothing if the object is complete. If there is a complete object with other content, put
 // replaces it only if replace is true; otherwise it returns ErrConflict.
 func (s *Store) put(ctx context.Context, stream jetstream.Stream, name string, content []byte, replace bool) (*jetstream.ObjectInfo, error) {
-	info := describe(name, content)
+	info := describe(name, content, s.chunkSize())
 	// The decisions below hold for this state of the object. The server refuses the write in any
 	// other state, so that a sealed bundle is never overwritten.
 	old, seen, err := metaOf(ctx, stream, name)
@@ -151,12 +162,12 @@ func (s *Store) put(ctx context.Context, stream jetstream.Stream, name string, c
 	return info, nil
 }
 
-// describe returns the metadata of an object.
-func describe(name string, content []byte) *jetstream.ObjectInfo {
+// describe returns the metadata of an object that is stored in chunks of a size.
+func describe(name string, content []byte, chunkSize int) *jetstream.ObjectInfo {
 	sum := sha256.Sum256(content)
 	key := sha256.Sum256(append([]byte(name+"\n"), sum[:]...))
 	return &jetstream.ObjectInfo{
-		ObjectMeta: jetstream.ObjectMeta{Name: name, Opts: &jetstream.ObjectMetaOptions{ChunkSize: chunkSize}},
+		ObjectMeta: jetstream.ObjectMeta{Name: name, Opts: &jetstream.ObjectMetaOptions{ChunkSize: uint32(chunkSize)}},
 		Bucket:     Bucket, NUID: hex.EncodeToString(key[:16]), Size: uint64(len(content)),
 		Chunks: uint32((len(content) + chunkSize - 1) / chunkSize),
 		Digest: "SHA-256=" + base64.URLEncoding.EncodeToString(sum[:]),
@@ -167,7 +178,7 @@ func describe(name string, content []byte) *jetstream.ObjectInfo {
 // already.
 func (s *Store) publishChunks(ctx context.Context, info *jetstream.ObjectInfo, content []byte) error {
 	first := []jetstream.PublishOpt{jetstream.WithExpectLastSequencePerSubject(0)}
-	for chunk := range slices.Chunk(content, chunkSize) {
+	for chunk := range slices.Chunk(content, int(info.Opts.ChunkSize)) {
 		if _, err := s.js.Publish(ctx, chunkSubject(info), chunk, first...); err != nil {
 			return err
 		}

@@ -101,6 +101,9 @@ func (s *Store) prepare(ctx context.Context) error {
 	return nil
 }
 
+// codeNoBound is the answer of an account that wants a limit of bytes for each stream.
+const codeNoBound jetstream.ErrorCode = 10113
+
 // ensure waits for the stream, checks it and hardens it. A cluster that is electing a leader
 // answers late, or with 503, so it is asked again until ctx ends.
 func (s *Store) ensure(ctx context.Context, st *stream) error {
@@ -113,6 +116,8 @@ func (s *Store) ensure(ctx context.Context, st *stream) error {
 		switch {
 		case errors.Is(err, jetstream.ErrJetStreamNotEnabled), errors.Is(err, jetstream.ErrJetStreamNotEnabledForAccount):
 			return fmt.Errorf("%w: enable JetStream at the NATS server", err)
+		case errors.As(err, &api) && api.ErrorCode == codeNoBound:
+			return fmt.Errorf("%w: the account wants max_bytes for each stream, and a full bucket of leases would refuse every renewal: take an account that does not want it", err)
 		case errors.As(err, &api) && api.Code != 503:
 			return err
 		}

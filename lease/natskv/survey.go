@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 	"time"
 
@@ -26,7 +28,7 @@ const (
 
 // Finding is one fact about a NATS server, for people.
 type Finding struct {
-	// Check names the fact: "version", "sync", "replicas" or "storage".
+	// Check names the fact: "version", "limits", "sync", "replicas" or "storage".
 	Check string
 	Grade Grade
 	// Text says what was found and, unless it is fine, what was expected and what to do.
@@ -71,6 +73,8 @@ func Survey(ctx context.Context, nc *nats.Conn) []Finding {
 	if err != nil {
 		return append(found, Finding{"replicas", Unasked, err.Error()})
 	}
+	account, err := js.AccountInfo(ctx)
+	found = append(found, limits(nc.MaxPayload(), account, err)...)
 	for _, name := range []string{leasesConfig().Name, hostsConfig().Name, queueConfig().Name, Stream, "OBJ_leasehold_evidence"} {
 		stream, err := js.Stream(ctx, name)
 		switch {
@@ -162,6 +166,58 @@ func syncs(servers []serverSettings, err error) []Finding {
 	}
 	if len(fine) > 0 {
 		found = append(found, Finding{"sync", Fine, "every write is synced by " + strings.Join(fine, ", ")})
+	}
+	return found
+}
+
+// leastPayload is the max_payload, in bytes, of the smallest server that launchers can use: the
+// largest record with its headers.
+const leastPayload = maxValue + 4<<10
+
+// limits judges the limits of the server and of the launchers' account. err is why the account's
+// are not known.
+func limits(maxPayload int64, account *jetstream.AccountInfo, err error) []Finding {
+	var found []Finding
+	refuse := func(format string, args ...any) {
+		found = append(found, Finding{"limits", Unsafe, fmt.Sprintf(format, args...)})
+	}
+	if maxPayload > 0 && maxPayload < leastPayload {
+		refuse("the server takes messages of %d bytes at most, want %d or more: long records would be refused: raise its max_payload", maxPayload, leastPayload)
+	}
+	if err != nil {
+		return append(found, Finding{"limits", Unasked, fmt.Sprintf("the limits of the account are not known (%v): its user needs $JS.API.INFO", err)})
+	}
+	text := []string{fmt.Sprintf("messages of %d bytes", maxPayload)}
+	limit := func(name string, used, most int64) {
+		if most < 0 {
+			return
+		}
+		text = append(text, fmt.Sprintf("%s %d of %d", name, used, most))
+		if used >= most {
+			refuse("the account has used its %s: %d of %d: leases, events or evidence are refused: raise the limit at the NATS server", name, used, most)
+		}
+	}
+	tiers := account.Tiers // by number of copies, for accounts whose limits depend on it
+	if len(tiers) == 0 {
+		tiers = map[string]jetstream.Tier{"": account.Tier}
+	}
+	for _, tier := range slices.Sorted(maps.Keys(tiers)) {
+		t, of := tiers[tier], ""
+		if tier != "" {
+			of = " of tier " + tier
+		}
+		limit("bytes of file storage"+of, int64(t.Store), t.Limits.MaxStore)
+		limit("streams"+of, int64(t.Streams), int64(t.Limits.MaxStreams))
+		limit("consumers"+of, int64(t.Consumers), int64(t.Limits.MaxConsumers))
+		if t.Limits.MaxBytesRequired {
+			refuse("the account wants max_bytes for each stream%s, and a full bucket of leases would refuse every renewal: take an account that does not want it", of)
+		}
+	}
+	if account.Domain != "" {
+		text = append(text, "JetStream domain "+account.Domain)
+	}
+	if len(found) == 0 {
+		found = []Finding{{"limits", Fine, "limits: " + strings.Join(text, ", ")}}
 	}
 	return found
 }

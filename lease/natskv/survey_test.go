@@ -111,6 +111,39 @@ func TestSurveyOfACluster(t *testing.T) {
 	}
 }
 
+// Every limit of server and account that stands against leases is refused by name; the others are
+// said.
+func TestJudgingLimits(t *testing.T) {
+	with := func(change func(*jetstream.AccountInfo)) *jetstream.AccountInfo {
+		a := &jetstream.AccountInfo{}
+		a.Limits = jetstream.AccountLimits{MaxStore: -1, MaxStreams: -1, MaxConsumers: -1}
+		change(a)
+		return a
+	}
+	for name, tt := range map[string]struct {
+		payload int64
+		account *jetstream.AccountInfo
+		grade   Grade
+		want    string
+	}{
+		"none":              {1 << 20, with(func(*jetstream.AccountInfo) {}), Fine, "limits: messages of 1048576 bytes"},
+		"small messages":    {32 << 10, with(func(*jetstream.AccountInfo) {}), Unsafe, "want 69632 or more"},
+		"storage left":      {1 << 20, with(func(a *jetstream.AccountInfo) { a.Store, a.Limits.MaxStore = 5, 10 }), Fine, "bytes of file storage 5 of 10"},
+		"storage used":      {1 << 20, with(func(a *jetstream.AccountInfo) { a.Store, a.Limits.MaxStore = 10, 10 }), Unsafe, "has used its bytes of file storage: 10 of 10"},
+		"streams used":      {1 << 20, with(func(a *jetstream.AccountInfo) { a.Streams, a.Limits.MaxStreams = 3, 3 }), Unsafe, "has used its streams: 3 of 3"},
+		"consumers used":    {1 << 20, with(func(a *jetstream.AccountInfo) { a.Consumers, a.Limits.MaxConsumers = 9, 9 }), Unsafe, "has used its consumers: 9 of 9"},
+		"max_bytes, wanted": {1 << 20, with(func(a *jetstream.AccountInfo) { a.Limits.MaxBytesRequired = true }), Unsafe, "wants max_bytes for each stream"},
+		"a domain":          {1 << 20, with(func(a *jetstream.AccountInfo) { a.Domain = "leaf" }), Fine, "JetStream domain leaf"},
+	} {
+		if found := limits(tt.payload, tt.account, nil); len(found) != 1 || found[0].Grade != tt.grade || !strings.Contains(found[0].Text, tt.want) {
+			t.Errorf("%s: %+v, want %s: %s", name, found, tt.grade, tt.want)
+		}
+	}
+	if found := limits(1<<20, nil, errors.New("no rights")); len(found) != 1 || found[0].Grade != Unasked {
+		t.Errorf("an account that does not tell: %+v", found)
+	}
+}
+
 func TestJudgingCopies(t *testing.T) {
 	stream := func(replicas int, storage jetstream.StorageType, peers ...*jetstream.PeerInfo) *jetstream.StreamInfo {
 		info := &jetstream.StreamInfo{Config: jetstream.StreamConfig{Name: "S", Replicas: replicas, Storage: storage}}

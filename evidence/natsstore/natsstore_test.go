@@ -32,8 +32,14 @@ const patience = 30 * time.Second
 // it.
 func start(t *testing.T, dir string) *server.Server {
 	t.Helper()
+	return startTaking(t, dir, 0)
+}
+
+// startTaking is start for a server that takes messages of a size at most; zero: the usual one.
+func startTaking(t *testing.T, dir string, maxPayload int32) *server.Server {
+	t.Helper()
 	s, err := server.NewServer(&server.Options{
-		ServerName: "evidence-test", JetStream: true, StoreDir: dir, DontListen: true, NoLog: true, NoSigs: true, SyncAlways: true,
+		ServerName: "evidence-test", JetStream: true, StoreDir: dir, DontListen: true, NoLog: true, NoSigs: true, SyncAlways: true, MaxPayload: maxPayload,
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -304,6 +310,19 @@ func TestHalfStoredBundle(t *testing.T) {
 	}
 	if list, err := s.List(t.Context(), "p"); err != nil || len(list) != 1 {
 		t.Errorf("stored again: listed %v, %v", list, err)
+	}
+}
+
+// A server that takes only small messages gets small chunks.
+func TestASmallMaxPayload(t *testing.T) {
+	_, js := connect(t, startTaking(t, t.TempDir(), 4<<10))
+	s := natsstore.New(js, natsstore.Config{})
+	b, head := storetest.Seal(t, storetest.Spool(t), "p", "ev_1", 1, evidence.Link{})
+	if err := s.Put(t.Context(), b); err != nil {
+		t.Fatal(err)
+	}
+	if r, err := evidence.Verify(t.Context(), s, "p", head); err != nil || !r.OK() {
+		t.Errorf("%+v, %v", r, err)
 	}
 }
 

@@ -77,9 +77,6 @@ type Options struct {
 	// the only one. nil: there is never a reason.
 	Doubt func() error
 
-	// SidecarPort is the port of the API, which browsers keep their pages from; zero: there is none.
-	SidecarPort int
-
 	Chrome   string // path of the browser binary
 	Headless bool   // unless a manifest says otherwise
 	// Confinement is what the kernel confines browsers to; nil: they are not confined.
@@ -236,7 +233,7 @@ func (l *Launcher) wire() (err error) {
 	o, files, bootID := l.o, sessionfile.NewDir(l.o.DataDir, l.o.Key), boottime.ID()
 	l.driver = browser.NewDriver(l.ctx, &l.work, browser.Options{
 		Binary: o.Chrome, Files: files, Root: o.Root, Key: o.Key, HangTimeout: o.HangTimeout, Memory: o.BrowserMemory,
-		CPUWeight: o.CPUWeight, Groups: o.Groups, Confinement: o.Confinement, User: o.User, SidecarPort: o.SidecarPort, Processes: o.Processes, Log: o.Log, Metrics: o.Metrics,
+		CPUWeight: o.CPUWeight, Groups: o.Groups, Confinement: o.Confinement, User: o.User, Processes: o.Processes, Log: o.Log, Metrics: o.Metrics,
 	})
 	witness := func(profile, why, detail string, b *browser.Browser) error {
 		return l.recoverer.Witness(profile, why, detail, b)

@@ -6,6 +6,8 @@ import (
 	"net"
 	"strconv"
 	"syscall"
+
+	"leasehold/internal/connlimit"
 )
 
 // splitAddress returns the host of host:port.
@@ -53,8 +55,8 @@ func (s *service) toldOthers() string {
 }
 
 // listen listens on a TCP address. The error names the flag to change.
-func listen(flag, address string) (net.Listener, error) {
-	l, err := net.Listen("tcp", address)
+func listen(flag, address string, o connlimit.Options) (*connlimit.Listener, error) {
+	l, err := connlimit.Listen(address, o)
 	switch {
 	case errors.Is(err, syscall.EADDRINUSE):
 		return nil, exitWith(exitAddressInUse, "%s %s is in use by another process: stop that one, or give another address", flag, address)

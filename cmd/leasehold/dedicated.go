@@ -18,9 +18,8 @@ type dedicatedPorts struct {
 	log     zerolog.Logger
 	tls     *tls.Config                               // nil: plain HTTP; set before open is called
 	handler func(sessionID, addr string) http.Handler // set before open is called
-	// idle and limits bound the connections of each port.
-	idle   time.Duration
-	limits connlimit.Options
+	idle    time.Duration                             // of the connections of each port
+	limits  connlimit.Options                         // set before open is called
 }
 
 // open serves a session on addr, or on a free port if it is empty. It returns the URL, and
@@ -29,21 +28,20 @@ func (d *dedicatedPorts) open(sessionID, addr string) (string, func(), error) {
 	if addr == "" {
 		addr = "127.0.0.1:0"
 	}
-	l, err := net.Listen("tcp", addr)
+	l, err := connlimit.Listen(addr, d.limits)
 	if err != nil {
 		return "", nil, fmt.Errorf("dedicated port: %w", err)
 	}
-	bounded := connlimit.New(l, d.limits)
 	server := &http.Server{
 		Handler: d.handler(sessionID, l.Addr().String()), ReadHeaderTimeout: headerTimeout, IdleTimeout: d.idle,
-		ConnState: bounded.State, ConnContext: httpapi.ConnContext,
+		ConnState: l.State, ConnContext: httpapi.ConnContext,
 	}
 	// A browser's connections end with it. The port goes on for a moment, while the evidence is
 	// stored: a client that kept a connection to it would find it still open.
 	server.SetKeepAlivesEnabled(false)
 	failed := func(err error) { d.log.Error().Err(err).Str("session", sessionID).Msg("dedicated port") }
 	url := "http://" + l.Addr().String()
-	var listener net.Listener = bounded
+	var listener net.Listener = l
 	if d.tls != nil {
 		url = "https://" + l.Addr().String()
 		listener = tls.NewListener(listener, d.tls)

@@ -69,7 +69,7 @@ func wired(t *testing.T) *service {
 	s.files, err = fileroots.New(fileroots.Options{Private: []string{c.DataDir, s.root.Dir()}, DataDir: c.DataDir})
 	must(err)
 	s.stops.add("exchange directories", func() error { s.files.Close(); return nil })
-	s.listener, err = listen("--listen", "127.0.0.1:0")
+	s.listener, err = listen("--listen", "127.0.0.1:0", s.limits())
 	must(err)
 	s.stops.add("listener", s.listener.Close)
 	must(s.openStores(t.Context()))

@@ -112,7 +112,7 @@ func (s *service) connectNATS(ctx context.Context) (err error) {
 		if err != nil {
 			return &exitError{exitUsage, err}
 		}
-		options.Reserve = s.reserve
+		options.Reserve, options.Limits = s.reserve, s.limits()
 		server, err := natsd.Start(options)
 		var inUse *natsd.ListenError
 		switch {

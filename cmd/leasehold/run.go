@@ -78,19 +78,21 @@ type service struct {
 	log    zerolog.Logger
 	stops  stopList
 
-	chrome     string // the path of the browser's binary
-	gate       *principal.Gate
-	proxies    *proxies.Set // nil if none are configured
-	key        *signed.Key  // signs what is kept on disk to be read back
-	roster     *roster.Roster
-	root       *profiledir.Root
-	files      *fileroots.Roots
-	launcherID string
-	groups     *cgroup.Tree // nil if browsers get no control groups
-	limits     string       // how browsers are limited, as text
+	chrome        string // the path of the browser's binary
+	gate          *principal.Gate
+	proxies       *proxies.Set // nil if none are configured
+	key           *signed.Key  // signs what is kept on disk to be read back
+	roster        *roster.Roster
+	root          *profiledir.Root
+	files         *fileroots.Roots
+	launcherID    string
+	groups        *cgroup.Tree // nil if browsers get no control groups
+	browserLimits string       // how browsers are limited, as text
 	// confinement is what the kernel confines browsers to; nil if they are not confined.
 	confinement *chrome.Confinement
-	listener    net.Listener
+	// peers bounds what others have open at all listeners.
+	peers    *connlimit.Peers
+	listener *connlimit.Listener
 
 	reserve  *durable.Reserve
 	embedded *natsd.Server // nil if the user has a NATS of their own
@@ -111,7 +113,7 @@ type service struct {
 // newService returns a service of which nothing is started yet. dropped counts the lines of its
 // log that were dropped.
 func newService(c RunConfig, log zerolog.Logger, dropped func() uint64) *service {
-	s := &service{config: c, log: log, stops: stopList{log: log}, metrics: prometheus.NewRegistry()}
+	s := &service{config: c, log: log, peers: connlimit.NewPeers(c.MaxPeer), stops: stopList{log: log}, metrics: prometheus.NewRegistry()}
 	s.metrics.MustRegister(prometheus.NewCounterFunc(prometheus.CounterOpts{
 		Name: "leasehold_log_lines_dropped_total", Help: "Lines of the log that were dropped, because whoever reads it stalled or went away.",
 	}, func() float64 { return float64(dropped()) }))
@@ -142,7 +144,7 @@ func serve(ctx context.Context, c RunConfig, a *app, log zerolog.Logger) (err er
 	if err != nil {
 		return err
 	}
-	s.log.Info().Str("limits", s.limits).Msg("limits of browsers")
+	s.log.Info().Str("limits", s.browserLimits).Msg("limits of browsers")
 	s.launcher.Start()
 	// It is stopped before the HTTP server, which still answers while sessions drain.
 	s.stops.add("launcher", func() error {
@@ -210,9 +212,9 @@ func (s *service) prepareHost(ctx context.Context) (err error) {
 	s.stops.add("exchange directories", func() error { s.files.Close(); return nil })
 	// The groups come before the guard: if the launcher moves itself into another group
 	// for them, the guard has to be started there.
-	s.groups, s.limits = browserGroups(c)
+	s.groups, s.browserLimits = browserGroups(c)
 	s.stops.add("guard", startGuard(c, s.launcherID, s.log))
-	if s.listener, err = listen("--listen", c.Listen); err != nil {
+	if s.listener, err = listen("--listen", c.Listen, s.limits()); err != nil {
 		return err
 	}
 	s.stops.add("listener", func() error { return ignore(net.ErrClosed, s.listener.Close()) })
@@ -239,6 +241,11 @@ func (s *service) openStores(ctx context.Context) (err error) {
 	return s.openSnapshots(ctx)
 }
 
+// limits are who may connect to this sidecar's ports, and how often.
+func (s *service) limits() connlimit.Options {
+	return connlimit.Options{Peers: s.peers, Admit: chrome.ClientsOnly(s.config.User), Silent: s.config.TLSCert != "", Log: s.log}
+}
+
 // newLauncher makes the launcher. It is not started yet.
 func (s *service) newLauncher() error {
 	s.dedicated.log = s.log
@@ -249,7 +256,7 @@ func (s *service) newLauncher() error {
 	}
 	s.launcher, err = launcher.New(launcher.Options{
 		ID: s.launcherID, DataDir: c.DataDir, Key: s.key, Root: s.root, Store: s.leases, Waiters: s.leases, SharedStore: c.NATSURL != "", Roster: s.roster, Archive: s.archive, Events: s.leases, Ping: s.ping, Doubt: s.storeDoubt,
-		SidecarPort: apiPort(s.listener.Addr()), Chrome: s.chrome, Headless: *c.Headless, Confinement: s.confinement, User: c.User, Proxies: s.proxies, FileRoots: s.files, Timing: lease.Timing{TTL: c.LeaseTTL}, ReconnectGrace: c.ReconnectGrace, PersonGrace: c.PersonGrace,
+		Chrome: s.chrome, Headless: *c.Headless, Confinement: s.confinement, User: c.User, Proxies: s.proxies, FileRoots: s.files, Timing: lease.Timing{TTL: c.LeaseTTL}, ReconnectGrace: c.ReconnectGrace, PersonGrace: c.PersonGrace,
 		Cooldown: c.Cooldown, ReviewWhen: cautions, MaxBrowsers: c.MaxBrowsers, MinFreeDisk: uint64(c.MinFreeDisk),
 		KeepWarmIdle: c.KeepWarmIdle, KeepWarmMax: c.KeepWarmMax, KeepWarmMinMemory: uint64(c.KeepWarmMemory), LeaveOnExit: c.OnExit == "leave",
 		HangTimeout: c.HangTimeout, BrowserMemory: uint64(c.BrowserMemory), CPUWeight: c.BrowserWeight, Groups: s.groups,
@@ -259,15 +266,6 @@ func (s *service) newLauncher() error {
 		Dedicated: s.dedicated.open, Log: s.log, Metrics: s.metrics, Tracer: s.tracer,
 	})
 	return err
-}
-
-// apiPort is the port of a listener's address.
-func apiPort(a net.Addr) int {
-	tcp, ok := a.(*net.TCPAddr)
-	if !ok {
-		return 0
-	}
-	return tcp.Port
 }
 
 // serveHTTP begins to answer on the listener, and prepares the handler for sessions with ports
@@ -287,22 +285,21 @@ func (s *service) serveHTTP() (failed <-chan error, err error) {
 		Metrics: promhttp.HandlerFor(s.metrics, promhttp.HandlerOpts{}), Console: console.Handler(s.launcher, s.log),
 	}
 	s.dedicated.idle = c.IdleTimeout
-	s.dedicated.limits = connlimit.Options{PerPeer: c.MaxPeer, Silent: c.TLSCert != "", Log: s.log}
+	s.dedicated.limits = s.limits()
 	s.dedicated.handler = func(sessionID, addr string) http.Handler {
 		o := options
 		o.ListenAddr, o.AdvertiseURL = addr, ""
 		return httpapi.Dedicated(s.launcher, sessionID, o)
 	}
-	bounded := connlimit.New(s.listener, connlimit.Options{PerPeer: c.MaxPeer, Silent: c.TLSCert != "", Log: s.log})
-	var listener net.Listener = bounded
+	var listener net.Listener = s.listener
 	if s.dedicated.tls != nil {
 		listener = tls.NewListener(listener, s.dedicated.tls)
 	}
 	server := &http.Server{
 		Handler: httpapi.New(s.launcher, options), ReadHeaderTimeout: headerTimeout, IdleTimeout: c.IdleTimeout,
-		ConnState: bounded.State, ConnContext: httpapi.ConnContext,
+		ConnState: s.listener.State, ConnContext: httpapi.ConnContext,
 	}
-	server.RegisterOnShutdown(bounded.CloseUnused)
+	server.RegisterOnShutdown(s.listener.CloseUnused)
 	failures := make(chan error, 1)
 	served := goServe(server, listener, func(err error) { failures <- fmt.Errorf("serving %s: %w", c.Listen, err) })
 	s.stops.add("http server", func() error {

@@ -1,8 +1,9 @@
-// Package connlimit bounds the connections of an HTTP server: how many one peer has, and how
-// many there are when file descriptors run out. A refused client is told so.
+// Package connlimit is how a sidecar listens: it bounds how many connections one peer has at all
+// listeners together, leaves the last file descriptors alone, and refuses peers who are not
+// served there. Nothing else in a sidecar listens (a test of this package checks that).
 //
-// A connection that becomes a websocket no longer counts for its peer: it then belongs to a
-// session, which ends it.
+// At an HTTP server a client that has too many is told so, and a connection that becomes a
+// websocket no longer counts for its peer: it then belongs to a session, which ends it.
 package connlimit
 
 import (
@@ -21,30 +22,82 @@ import (
 	"leasehold/internal/peer"
 )
 
+// Peers counts the connections that each peer has, at every listener that it is given to. A peer
+// is a user of this host if the kernel knows it, and otherwise an address.
+type Peers struct {
+	most int // zero: no limit
+
+	mu    sync.Mutex
+	count map[string]int
+}
+
+// NewPeers bounds the connections of one peer by a number, or zero for no limit, and in any case
+// by half of the descriptors that the process may have.
+func NewPeers(most int) *Peers { return &Peers{most: most, count: map[string]int{}} }
+
+// add counts a connection, or returns why it is refused.
+func (p *Peers) add(name string) error {
+	limit, err := descriptors.Limit()
+	if err != nil {
+		return err
+	}
+	most := int(min(limit/2, 1<<30))
+	if p.most > 0 {
+		most = min(most, p.most)
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.count[name] >= most {
+		return &tooManyError{name, most}
+	}
+	p.count[name]++
+	return nil
+}
+
+func (p *Peers) remove(name string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.count[name]--; p.count[name] == 0 {
+		delete(p.count, name)
+	}
+}
+
 // Options of a Listener.
 type Options struct {
-	// PerPeer is the most connections of one peer; zero: no limit. A peer is a user of this
-	// host if the kernel knows it, and otherwise an address.
-	PerPeer int
-	// Silent closes refused connections without an answer, which is needed for TLS.
+	// Peers bounds the connections of each peer.
+	Peers *Peers
+	// Admit, if given, returns why a peer is not served. It gets the peer's socket, or the error
+	// of peer.Of. It may take some time, and is called for several connections at once.
+	Admit func(peer.Socket, error) error
+	// Silent closes connections that are too many without an answer, which is needed for TLS,
+	// and for what is not HTTP. Who is not admitted gets no answer anywhere.
 	Silent bool
 	Log    zerolog.Logger
 }
 
-// Listener accepts connections within the bounds. Its State has to be the server's
-// ConnState.
+// Listener accepts connections within the bounds. Each of them is released when it has ended: an
+// HTTP server does that by State, as its ConnState; others call Release.
 type Listener struct {
 	net.Listener
 	o        Options
-	refusing sync.WaitGroup
+	begin    sync.Once
+	accepted chan result
+	done     chan struct{} // closed by Close
+	ending   sync.Once
+	work     sync.WaitGroup
 	words    chan struct{} // holds one element for each refusal that is being told
 
-	mu     sync.Mutex
-	unused map[net.Conn]struct{} // on which no request was sent yet
-	ending bool
-	peers  map[net.Conn]string
-	count  map[string]int
-	told   time.Time // when a refusal was last logged
+	mu          sync.Mutex
+	unused      map[net.Conn]struct{} // on which no request was sent yet
+	closeUnused bool
+	peers       map[net.Conn]string
+	told        time.Time // when a refusal was last logged
+}
+
+// result is what the listener below returned.
+type result struct {
+	conn net.Conn
+	err  error
 }
 
 // Bounds of refusals, so that they cost little.
@@ -54,30 +107,81 @@ const (
 	logEvery = 10 * time.Second
 )
 
-// New bounds the connections of a listener.
-func New(l net.Listener, o Options) *Listener {
-	return &Listener{Listener: l, o: o, words: make(chan struct{}, tellMost), unused: map[net.Conn]struct{}{}, peers: map[net.Conn]string{}, count: map[string]int{}}
+// Listen listens on a TCP address.
+func Listen(address string, o Options) (*Listener, error) {
+	l, err := net.Listen("tcp", address)
+	if err != nil {
+		return nil, err
+	}
+	return &Listener{
+		Listener: l, o: o, accepted: make(chan result), done: make(chan struct{}), words: make(chan struct{}, tellMost),
+		unused: map[net.Conn]struct{}{}, peers: map[net.Conn]string{},
+	}, nil
 }
 
-// Accept returns the next connection that is within the bounds.
+// Accept returns the next connection that is within the bounds and admitted.
 func (l *Listener) Accept() (net.Conn, error) {
+	l.begin.Do(func() { l.work.Go(l.accept) })
+	select {
+	case r := <-l.accepted:
+		return r.conn, r.err
+	case <-l.done:
+		return nil, net.ErrClosed
+	}
+}
+
+// accept takes in connections until the listener is closed. Admitting one does not hold up others.
+func (l *Listener) accept() {
 	for {
 		c, err := l.Listener.Accept()
 		if err != nil {
-			return nil, err
+			if !l.hand(result{err: err}) || errors.Is(err, net.ErrClosed) {
+				return
+			}
+			continue
 		}
-		if err := l.admit(c); err != nil {
+		socket, unknown := peer.Of(c)
+		if err := l.count(c, socket, unknown); err != nil {
 			l.refuse(c, err)
 			continue
 		}
-		return c, nil
+		l.work.Go(func() {
+			if l.o.Admit != nil {
+				if err := l.o.Admit(socket, unknown); err != nil {
+					l.log(c, err)
+					l.drop(c)
+					return
+				}
+			}
+			if !l.hand(result{conn: c}) {
+				l.drop(c)
+			}
+		})
 	}
+}
+
+// hand gives a result to a caller of Accept. It returns false if the listener is closed.
+func (l *Listener) hand(r result) bool {
+	select {
+	case l.accepted <- r:
+		return true
+	case <-l.done:
+		return false
+	}
+}
+
+// drop ends a connection that nobody got.
+func (l *Listener) drop(c net.Conn) {
+	l.Release(c)
+	_ = c.Close() // nobody is there to see an error
 }
 
 // Close closes the listener, and returns when every refusal is told.
 func (l *Listener) Close() error {
+	l.ending.Do(func() { close(l.done) })
 	err := l.Listener.Close()
-	l.refusing.Wait()
+	l.begin.Do(func() {}) // no accept begins any more
+	l.work.Wait()
 	return err
 }
 
@@ -88,11 +192,12 @@ type tooManyError struct {
 }
 
 func (e *tooManyError) Error() string {
-	return fmt.Sprintf("%s has %d connections already, and may have no more (--max-peer-connections): close some, or wait until idle ones are closed", e.peer, e.most)
+	return fmt.Sprintf("%s has %d connections already, and may have no more (--max-peer-connections, or half of the file descriptors): "+
+		"close some, or wait until idle ones are closed", e.peer, e.most)
 }
 
-// admit counts a connection, or returns why it is refused.
-func (l *Listener) admit(c net.Conn) error {
+// count counts a connection for its peer, or returns why it is refused.
+func (l *Listener) count(c net.Conn, socket peer.Socket, unknown error) error {
 	if tcp, ok := c.(*net.TCPConn); ok {
 		raw, err := tcp.SyscallConn()
 		if err != nil {
@@ -103,24 +208,34 @@ func (l *Listener) admit(c net.Conn) error {
 			return errors.Join(err, short)
 		}
 	}
-	if l.o.PerPeer == 0 {
+	if l.o.Peers == nil {
 		return nil
 	}
-	from := peerOf(c)
+	from := peerName(c, socket, unknown)
+	if err := l.o.Peers.add(from); err != nil {
+		return err
+	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.count[from] >= l.o.PerPeer {
-		return &tooManyError{from, l.o.PerPeer}
-	}
-	l.count[from]++
 	l.peers[c] = from
 	return nil
 }
 
-// peerOf names who is at the other end.
-func peerOf(c net.Conn) string {
-	if uid, err := peer.UID(c); err == nil {
-		return fmt.Sprintf("user %d of this host", uid)
+// Release says that a connection has ended, or belongs to somebody who bounds it.
+func (l *Listener) Release(c net.Conn) {
+	l.mu.Lock()
+	from, ok := l.peers[c]
+	delete(l.peers, c)
+	l.mu.Unlock()
+	if ok {
+		l.o.Peers.remove(from)
+	}
+}
+
+// peerName names who is at the other end.
+func peerName(c net.Conn, socket peer.Socket, unknown error) string {
+	if unknown == nil {
+		return fmt.Sprintf("user %d of this host", socket.UID)
 	}
 	host, _, err := net.SplitHostPort(c.RemoteAddr().String())
 	if err != nil {
@@ -134,7 +249,7 @@ func peerOf(c net.Conn) string {
 func (l *Listener) CloseUnused() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.ending = true
+	l.closeUnused = true
 	for c := range l.unused {
 		_ = c.Close() // the server sees that
 	}
@@ -143,41 +258,35 @@ func (l *Listener) CloseUnused() {
 // State is for http.Server.ConnState.
 func (l *Listener) State(c net.Conn, state http.ConnState) {
 	l.mu.Lock()
-	defer l.mu.Unlock()
 	delete(l.unused, c)
-	switch state {
-	case http.StateNew:
-		if l.unused[c] = struct{}{}; l.ending {
+	if state == http.StateNew {
+		if l.unused[c] = struct{}{}; l.closeUnused {
 			_ = c.Close() // the server sees that
 		}
-		return
-	case http.StateActive, http.StateIdle:
+	}
+	l.mu.Unlock()
+	if state != http.StateClosed && state != http.StateHijacked {
 		return
 	}
 	if secure, ok := c.(*tls.Conn); ok {
 		c = secure.NetConn()
 	}
-	from, ok := l.peers[c]
-	if !ok {
-		return
-	}
-	delete(l.peers, c)
-	if l.count[from]--; l.count[from] == 0 {
-		delete(l.count, from)
+	l.Release(c)
+}
+
+// log says why a peer is refused, every now and then.
+func (l *Listener) log(c net.Conn, why error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if now := time.Now(); now.Sub(l.told) >= logEvery {
+		l.told = now
+		l.o.Log.Warn().Err(why).Str("peer", c.RemoteAddr().String()).Str("listener", l.Addr().String()).Msg("connection refused")
 	}
 }
 
 // refuse closes a connection, and says why, if that can be done quickly.
 func (l *Listener) refuse(c net.Conn, why error) {
-	l.mu.Lock()
-	silent := time.Since(l.told) < logEvery
-	if !silent {
-		l.told = time.Now()
-	}
-	l.mu.Unlock()
-	if !silent {
-		l.o.Log.Warn().Err(why).Str("peer", c.RemoteAddr().String()).Msg("connection refused")
-	}
+	l.log(c, why)
 	select {
 	case l.words <- struct{}{}:
 	default:
@@ -189,7 +298,7 @@ func (l *Listener) refuse(c net.Conn, why error) {
 		_ = c.Close()
 		return
 	}
-	l.refusing.Go(func() {
+	l.work.Go(func() {
 		defer func() { <-l.words }()
 		tell(c, why)
 	})

@@ -40,11 +40,10 @@ func TestMain(m *testing.M) {
 // serve serves until the test ends. A request for /upgrade hijacks the connection.
 func serve(t *testing.T, perPeer int, idle time.Duration) string {
 	t.Helper()
-	inner, err := net.Listen("tcp", "127.0.0.1:0")
+	l, err := connlimit.Listen("127.0.0.1:0", connlimit.Options{Peers: connlimit.NewPeers(perPeer), Log: zerolog.Nop()})
 	if err != nil {
 		t.Fatal(err)
 	}
-	l := connlimit.New(inner, connlimit.Options{PerPeer: perPeer, Log: zerolog.Nop()})
 	server := &http.Server{
 		Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			if r.URL.Path == "/upgrade" {
@@ -63,7 +62,7 @@ func serve(t *testing.T, perPeer int, idle time.Duration) string {
 	done := make(chan struct{})
 	go func() { defer close(done); _ = server.Serve(l) }()
 	t.Cleanup(func() { _ = server.Close(); <-done })
-	return inner.Addr().String()
+	return l.Addr().String()
 }
 
 // ask opens a connection, asks on it, and returns it with the answer.
@@ -150,12 +149,11 @@ func few() error {
 	if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
 		return err
 	}
-	inner, err := net.Listen("tcp", "127.0.0.1:0")
+	l, err := connlimit.Listen("127.0.0.1:0", connlimit.Options{Log: zerolog.Nop()})
 	if err != nil {
 		return err
 	}
-	l := connlimit.New(inner, connlimit.Options{Log: zerolog.Nop()})
-	fmt.Println(inner.Addr())
+	fmt.Println(l.Addr())
 	server := &http.Server{ConnState: l.State, Handler: http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})}
 	go func() { _ = server.Serve(l) }()
 	for lines := bufio.NewScanner(os.Stdin); lines.Scan(); {
@@ -222,11 +220,10 @@ func TestFewDescriptors(t *testing.T) {
 // TestUnused: a server that ends waits for no connection on which nothing was ever asked,
 // whether it came before or comes meanwhile. One that is asked something on stays.
 func TestUnused(t *testing.T) {
-	inner, err := net.Listen("tcp", "127.0.0.1:0")
+	l, err := connlimit.Listen("127.0.0.1:0", connlimit.Options{Log: zerolog.Nop()})
 	if err != nil {
 		t.Fatal(err)
 	}
-	l := connlimit.New(inner, connlimit.Options{Log: zerolog.Nop()})
 	came := make(chan http.ConnState, 10)
 	server := &http.Server{Handler: http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}), ConnState: func(c net.Conn, state http.ConnState) {
 		l.State(c, state)
@@ -237,7 +234,7 @@ func TestUnused(t *testing.T) {
 	defer func() { _ = server.Close(); <-done }()
 	unused := func() net.Conn {
 		t.Helper()
-		c, err := net.Dial("tcp", inner.Addr().String())
+		c, err := net.Dial("tcp", l.Addr().String())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -251,7 +248,7 @@ func TestUnused(t *testing.T) {
 			t.Errorf("an unused connection is open: %v", err)
 		}
 	}
-	used, _ := ask(t, inner.Addr().String(), "/")
+	used, _ := ask(t, l.Addr().String(), "/")
 	for range 3 { // new, active, idle
 		<-came
 	}

@@ -27,8 +27,8 @@ const (
 	ForEvidence Reserve = 96
 )
 
-// limit is how many descriptors this process may have now.
-func limit() (uint64, error) {
+// Limit is how many descriptors this process may have now.
+func Limit() (uint64, error) {
 	var r unix.Rlimit
 	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &r); err != nil {
 		return 0, fmt.Errorf("limit of file descriptors: %w", err)
@@ -38,7 +38,7 @@ func limit() (uint64, error) {
 
 // Check returns ErrShort if a descriptor that was just made belongs to the reserve.
 func (r Reserve) Check(fd uintptr) error {
-	most, err := limit()
+	most, err := Limit()
 	if err != nil {
 		return err
 	}

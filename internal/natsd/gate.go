@@ -1,9 +1,9 @@
 package natsd
 
 import (
-	"net"
-	"net/netip"
+	"errors"
 	"os"
+	"sync"
 	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
@@ -24,25 +24,48 @@ type gate struct {
 	authenticate func(token string) (name string, ok bool)
 	users        func(uid uint32) bool
 	log          zerolog.Logger
+
+	mu sync.Mutex
+	// callers are those whom the server has greeted, by the nonce of the greeting, until it asks.
+	callers map[string]caller
 }
 
 func newGate(o Options) *gate {
 	// A refused client may try again without end.
 	log := o.Log.Sample(&zerolog.BurstSampler{Burst: 10, Period: time.Minute})
-	return &gate{uid: uint32(os.Geteuid()), authenticate: o.Authenticate, users: o.Admit, log: log}
+	return &gate{uid: uint32(os.Geteuid()), authenticate: o.Authenticate, users: o.Admit, log: log, callers: map[string]caller{}}
+}
+
+// expect says who has been greeted with a nonce.
+func (g *gate) expect(nonce string, who caller) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.callers[nonce] = who
+}
+
+// take returns who has been greeted with a nonce, once.
+func (g *gate) take(nonce string) (caller, bool) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	who, ok := g.callers[nonce]
+	delete(g.callers, nonce)
+	return who, ok
 }
 
 // Check implements server.Authentication. The server calls it for each connection, with
 // what the client has shown.
 func (g *gate) Check(c server.ClientAuthentication) bool {
-	remote, ok := c.RemoteAddress().(*net.TCPAddr)
-	if !ok {
-		// A pipe in memory, which only this process can make.
+	who, ok := g.take(string(c.GetNonce()))
+	switch {
+	case !ok:
+		g.log.Error().Msg("a connection to the embedded NATS server is nobody's")
+		return false
+	case who.launcher:
 		return g.admit(c, "launcher", launchersAccount, nil)
 	}
-	name, why := g.subscriber(remote.AddrPort(), c.GetOpts())
+	name, why := g.subscriber(who, c.GetOpts())
 	if why != "" {
-		g.log.Warn().Str("peer", remote.String()).Str("reason", why).Msg("a subscriber was refused")
+		g.log.Warn().Str("peer", who.addr.String()).Str("reason", why).Msg("a subscriber was refused")
 		return false
 	}
 	return g.admit(c, name, subscribersAccount, readOnly())
@@ -58,9 +81,9 @@ func (g *gate) admit(c server.ClientAuthentication, name, account string, p *ser
 	return true
 }
 
-// subscriber returns the name of the subscriber at the address, or why it is refused. If the
+// subscriber returns the name of a subscriber, or why it is refused. If the
 // client shows a token, that has to be right, even if the client would be let in without one.
-func (g *gate) subscriber(remote netip.AddrPort, shown *server.ClientOpts) (name, why string) {
+func (g *gate) subscriber(who caller, shown *server.ClientOpts) (name, why string) {
 	switch {
 	case shown.Token != "" && g.authenticate == nil:
 		return "", "it shows a token, and none is configured (--tokens, --token-file)"
@@ -72,16 +95,12 @@ func (g *gate) subscriber(remote netip.AddrPort, shown *server.ClientOpts) (name
 	case shown.Username != "" || shown.Password != "" || shown.Nkey != "" || shown.JWT != "":
 		return "", "it shows a password or a key, and only tokens are taken"
 	}
-	// The kernel is asked for one socket by both of its addresses. A server that listens
-	// on all addresses does not know which of them its peer connected to.
-	own, ok := g.srv.Addr().(*net.TCPAddr)
-	if !ok || own.IP.IsUnspecified() {
-		return "", "it shows no token"
-	}
-	uid, err := peer.UIDAt(remote, own.AddrPort())
+	uid := who.socket.UID
 	switch {
-	case err != nil:
-		return "", "it shows no token, and its user is not known: " + err.Error()
+	case errors.Is(who.unknown, peer.ErrNotLocal):
+		return "", "it shows no token"
+	case who.unknown != nil:
+		return "", "it shows no token, and its user is not known: " + who.unknown.Error()
 	case uid == g.uid || uid == 0 || g.users != nil && g.users(uid):
 		return peer.Name(uid), ""
 	}

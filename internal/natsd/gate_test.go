@@ -3,20 +3,24 @@ package natsd
 import (
 	"bufio"
 	"bytes"
+	"context"
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
+	"fmt"
+	"io"
+	"io/fs"
 	"math/big"
 	"net"
-	"net/netip"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -26,10 +30,14 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/rs/zerolog"
 	"go.uber.org/goleak"
+	"golang.org/x/sys/unix"
+
+	"leasehold/internal/connlimit"
+	"leasehold/internal/peer"
 )
 
 // TestMain plays another user too: it connects as a NATS client and says how that went, or
-// makes a TCP connection, says its address, and keeps it until its input ends.
+// makes silent connections. And it is a server that may have few descriptors.
 func TestMain(m *testing.M) {
 	switch {
 	case len(os.Args) == 3 && os.Args[1] == "subscribe":
@@ -42,15 +50,13 @@ func TestMain(m *testing.M) {
 		if err != nil {
 			_, _ = os.Stdout.WriteString(err.Error())
 		}
-	case len(os.Args) == 3 && os.Args[1] == "hold":
-		c, err := net.Dial("tcp", os.Args[2])
-		if err != nil {
-			_, _ = os.Stdout.WriteString(err.Error() + "\n")
-			return
+	case len(os.Args) == 3 && os.Args[1] == "silent":
+		silent(os.Args[2], 3000)
+	case len(os.Args) == 3 && os.Args[1] == "few":
+		if err := few(os.Args[2]); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
 		}
-		_, _ = os.Stdout.WriteString(c.LocalAddr().String() + "\n")
-		_, _ = os.Stdin.Read(make([]byte, 1))
-		_ = c.Close()
 	default:
 		goleak.VerifyTestMain(m)
 	}
@@ -146,38 +152,133 @@ func TestWhoIsLetIn(t *testing.T) {
 	}
 }
 
-// A sidecar that is not root's serves its user and root.
+// A sidecar that is not root's serves its user and root, as far as the kernel knows who it is.
 func TestASidecarOfAUserServesThatUserAndRoot(t *testing.T) {
-	s := start(t, t.TempDir(), "127.0.0.1:0")
 	g := newGate(Options{})
-	g.srv, g.uid = s.srv, 12345
+	g.uid = 12345
 	for uid, want := range map[uint32]string{12345: "uid 12345", 0: "uid 0", 65534: ""} {
-		peer, end := hold(t, s, uid)
-		if name, why := g.subscriber(peer, &server.ClientOpts{}); name != want || (why == "") != (want != "") {
+		if name, why := g.subscriber(caller{socket: peer.Socket{UID: uid}}, &server.ClientOpts{}); name != want || (why == "") != (want != "") {
 			t.Errorf("uid %d: %q, refused %q", uid, name, why)
 		}
-		// Of a peer that left, the kernel would say user 0.
-		end()
-		if name, why := g.subscriber(peer, &server.ClientOpts{}); name != "" || !strings.Contains(why, "closed") {
-			t.Errorf("uid %d, after it left: %q, refused %q", uid, name, why)
+	}
+	// Of a peer that left, the user is 0, which is root.
+	if name, why := g.subscriber(caller{unknown: fs.ErrNotExist}, &server.ClientOpts{}); name != "" || why == "" {
+		t.Errorf("nobody knows who: %q, refused %q", name, why)
+	}
+}
+
+// greeted is a connection of which only the nonce is known.
+type greeted struct {
+	server.ClientAuthentication
+	nonce string
+}
+
+func (g greeted) GetNonce() []byte { return []byte(g.nonce) }
+
+// Who connects by none of the ways of this process is nobody, and not the launcher.
+func TestWhoWasNotGreetedIsNobody(t *testing.T) {
+	s := start(t, t.TempDir(), "")
+	nc, err := s.Connect() // one who was
+	connected(t, nc, err)
+	for _, nonce := range []string{"", "another"} {
+		if s.gate.Check(greeted{nonce: nonce}) {
+			t.Errorf("nonce %q is let in", nonce)
 		}
 	}
 }
 
-// hold has another user make a connection to the server. It returns the address of its end,
-// and a function that ends the connection.
-func hold(t *testing.T, s *Server, uid uint32) (netip.AddrPort, func()) {
-	t.Helper()
-	cmd := as(t, uid, "hold", s.srv.Addr().String())
-	in, err := cmd.StdinPipe()
-	must(t, in, err)
-	out, err := cmd.StdoutPipe()
-	must(t, out, err)
-	must(t, 0, cmd.Start())
-	line, err := bufio.NewReader(out).ReadString('\n')
-	peer, err2 := netip.ParseAddrPort(strings.TrimSpace(must(t, line, err)))
-	return must(t, peer, err2), func() { _ = in.Close(); _ = cmd.Wait() }
+// silent opens connections as fast as it can, says nothing on them, and opens those again that
+// are closed. It prints a line for each number that it has tried.
+func silent(address string, number int) {
+	var tried atomic.Int64
+	for range number {
+		go func() {
+			for first := true; ; first = false {
+				c, err := net.Dial("tcp", address)
+				if first && tried.Add(1) == int64(number) {
+					fmt.Println("all")
+				}
+				if err == nil {
+					_, _ = io.Copy(io.Discard, c) // until it is closed
+					_ = c.Close()
+				}
+			}
+		}()
+	}
+	_, _ = os.Stdin.Read(make([]byte, 1))
 }
+
+// few is a server in a process that may have as many descriptors as is usual. It prints its
+// address, and for each line that it gets whether it stores a value, and can open files.
+func few(dir string) error {
+	limit := unix.Rlimit{Cur: 1024, Max: 1024}
+	if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
+		return err
+	}
+	s, err := Start(Options{Dir: dir, Listen: "127.0.0.1:0", Limits: connlimit.Options{Peers: connlimit.NewPeers(0), Log: zerolog.Nop()}, Log: zerolog.Nop()})
+	if err != nil {
+		return err
+	}
+	defer s.Shutdown()
+	nc, err := s.Connect()
+	if err != nil {
+		return err
+	}
+	defer nc.Close()
+	js, err := jetstream.New(nc)
+	if err != nil {
+		return err
+	}
+	kv, err := js.CreateKeyValue(context.Background(), jetstream.KeyValueConfig{Bucket: "b"})
+	fmt.Println(s.ClientURL())
+	for lines := bufio.NewScanner(os.Stdin); err == nil && lines.Scan(); {
+		_, err = kv.Put(context.Background(), "k", []byte("v"))
+		for range 90 {
+			f, fail := os.Open("/dev/null")
+			err = errors.Join(err, fail)
+			defer f.Close()
+		}
+		fmt.Println(err)
+	}
+	return err
+}
+
+// Another user who opens connections without end, and says nothing, takes neither the descriptors
+// that leases need, nor the connections of others.
+func TestSilentConnectionsTakeNothing(t *testing.T) {
+	srv := exec.CommandContext(t.Context(), "/proc/self/exe", "few", t.TempDir())
+	srv.Stderr = os.Stderr
+	tell, err := srv.StdinPipe()
+	must(t, tell, err)
+	out, err := srv.StdoutPipe()
+	must(t, out, err)
+	must(t, 0, srv.Start())
+	defer func() { _ = tell.Close(); _ = srv.Wait() }()
+	answers := bufio.NewScanner(out)
+	answers.Scan()
+	url := answers.Text()
+
+	stranger := as(t, 65534, "silent", strings.TrimPrefix(url, "nats://"))
+	end, err := stranger.StdinPipe()
+	must(t, end, err)
+	said, err := stranger.StdoutPipe()
+	must(t, said, err)
+	must(t, 0, stranger.Start())
+	defer func() { _ = end.Close(); _ = stranger.Wait() }()
+	if !bufio.NewScanner(said).Scan() {
+		t.Fatal("the stranger ended")
+	}
+	for range 3 {
+		must(t, 0, second(fmt.Fprintln(tell)))
+		if answers.Scan(); answers.Text() != "<nil>" {
+			t.Errorf("the server says %q", answers.Text())
+		}
+		nc, err := nats.Connect(url, nats.Timeout(time.Minute)) // the stranger's refused ones come first
+		must(t, nc, err).Close()
+	}
+}
+
+func second[T any](_ T, err error) error { return err }
 
 // What a browser can send to a port, from a page, is not taken for NATS.
 func TestAPageDoesNotSpeakNATS(t *testing.T) {
@@ -188,7 +289,7 @@ func TestAPageDoesNotSpeakNATS(t *testing.T) {
 		"GET /?\r\n HTTP/1.1\r\n\r\n", "PUT / HTTP/1.1\r\n\r\n", "PUB / HTTP/1.1\r\n\r\n", "SUB / HTTP/1.1\r\n\r\n", "OPTIONS * HTTP/1.1\r\n\r\n",
 		"GET / HTTP/1.1\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\n\r\n",
 	} {
-		c, err := net.Dial("tcp", s.srv.Addr().String())
+		c, err := net.Dial("tcp", strings.TrimPrefix(s.ClientURL(), "nats://"))
 		must(t, c, err)
 		_ = c.SetDeadline(time.Now().Add(time.Minute))
 		_, _ = c.Write([]byte(first + nats))

@@ -26,13 +26,12 @@
 package natsd
 
 import (
+	"context"
 	"crypto/tls"
 	"errors"
 	"fmt"
 	"net"
 	"os"
-	"strconv"
-	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -41,6 +40,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/rs/zerolog"
 
+	"leasehold/internal/connlimit"
 	"leasehold/internal/durable"
 )
 
@@ -60,6 +60,8 @@ type Options struct {
 	Admit func(uid uint32) (ok bool)
 	// TLS is the configuration with which subscribers are served; nil is plain text.
 	TLS *tls.Config
+	// Limits bounds the connections of subscribers.
+	Limits connlimit.Options
 	// Reserve is space that the server is given when its disk is full; nil: none.
 	Reserve *durable.Reserve
 	Log     zerolog.Logger
@@ -67,20 +69,24 @@ type Options struct {
 
 // Server is a running embedded NATS server.
 type Server struct {
-	o    Options // Listen has the port that the first server got
-	url  string
-	log  zerolog.Logger
-	lock *os.File
+	o        Options
+	log      zerolog.Logger
+	lock     *os.File
+	listener *connlimit.Listener // nil: only this process connects
+	loopback bool                // it listens on a loopback address
 
-	mu  sync.Mutex
-	srv *server.Server // nil while another one is being started
+	mu   sync.Mutex
+	srv  *server.Server // nil while another one is being started
+	gate *gate          // of srv
 	// problem is why nothing can be written; nil while it can.
 	problem error
 	said    string // an error in the server's log that was not looked at yet
 
-	stop    chan struct{}
-	watched sync.WaitGroup
-	once    sync.Once // of Shutdown
+	ctx    context.Context // ends with Shutdown
+	cancel context.CancelFunc
+	stop   <-chan struct{} // of ctx
+	work   sync.WaitGroup
+	once   sync.Once // of Shutdown
 }
 
 // ListenError says that the server cannot listen on the address Addr.
@@ -123,71 +129,64 @@ const (
 // Shutdown. Errors: *ListenError, *DirInUseError, and others that say why the server cannot
 // use its directory.
 func Start(o Options) (_ *Server, err error) {
-	if _, _, err := splitListen(o.Listen); err != nil {
-		return nil, err
-	}
 	lock, err := lockDir(o.Dir)
 	if err != nil {
 		return nil, err
 	}
+	ctx, cancel := context.WithCancel(context.Background())
+	s := &Server{o: o, log: o.Log, lock: lock, ctx: ctx, cancel: cancel, stop: ctx.Done()}
 	defer func() {
 		if err != nil {
-			_ = lock.Close()
+			s.Shutdown()
 		}
 	}()
-	// The server only logs it if it cannot listen, so this is tried before.
-	if err := probeListen(o.Listen); err != nil {
+	if err := s.listen(); err != nil {
 		return nil, err
 	}
 	if err := upgradeDir(o.Dir); err != nil {
 		return nil, err
 	}
-	s := &Server{o: o, log: o.Log, lock: lock, stop: make(chan struct{})}
-	if s.srv, err = s.boot(); err != nil {
+	if s.srv, s.gate, err = s.boot(); err != nil {
 		return nil, err
 	}
-	if o.Listen != "" {
-		scheme := "nats://"
-		if o.TLS != nil {
-			scheme = "tls://"
-		}
-		s.o.Listen = s.srv.Addr().String()
-		s.url = scheme + s.o.Listen
+	s.work.Go(s.watch)
+	if s.listener != nil {
+		s.work.Go(s.accept)
 	}
-	s.watched.Go(s.watch)
 	return s, nil
 }
 
-const (
-	// portTime is how long boot waits for its port, which was free a moment ago: a process that
-	// was started while the port was probed holds it until its program begins.
-	portTime  = 2 * time.Second
-	portPause = 20 * time.Millisecond
-)
-
-// boot starts a server on the directory.
-func (s *Server) boot() (*server.Server, error) {
-	for end := time.Now().Add(portTime); ; time.Sleep(portPause) {
-		srv, err := s.bootOnce()
-		if !errors.Is(err, syscall.EADDRINUSE) || time.Now().After(end) {
-			return srv, err
-		}
+// listen opens the port for subscribers, if there is one.
+func (s *Server) listen() (err error) {
+	if s.o.Listen == "" {
+		return nil
 	}
+	host, port, err := net.SplitHostPort(s.o.Listen)
+	if err == nil && host == "" {
+		err = fmt.Errorf("want a host, as in 127.0.0.1:%s", port)
+	}
+	if err == nil {
+		s.o.Limits.Silent = true // a refusal would be HTTP
+		s.listener, err = connlimit.Listen(s.o.Listen, s.o.Limits)
+	}
+	if err != nil {
+		return &ListenError{Addr: s.o.Listen, Err: err}
+	}
+	addr, ok := s.listener.Addr().(*net.TCPAddr)
+	s.loopback = ok && addr.IP.IsLoopback()
+	return nil
 }
 
-func (s *Server) bootOnce() (*server.Server, error) {
-	host, port, err := splitListen(s.o.Listen)
-	if err != nil {
-		return nil, err
-	}
+// boot starts a server on the directory, and its gate.
+func (s *Server) boot() (*server.Server, *gate, error) {
 	gate := newGate(s.o)
-	opts, err := serverOptions(s.o, host, port, gate)
+	opts, err := serverOptions(s.o.Dir, gate)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	srv, err := server.NewServer(opts)
 	if err != nil {
-		return nil, fmt.Errorf("nats server in %s: %w", s.o.Dir, err)
+		return nil, nil, fmt.Errorf("nats server in %s: %w", s.o.Dir, err)
 	}
 	gate.srv = srv
 	bridge := &logBridge{log: s.o.Log.With().Str("component", "nats").Logger(), trouble: s.hear}
@@ -196,9 +195,9 @@ func (s *Server) bootOnce() (*server.Server, error) {
 	if err := s.started(srv, bridge); err != nil {
 		srv.Shutdown()
 		srv.WaitForShutdown()
-		return nil, err
+		return nil, nil, err
 	}
-	return srv, nil
+	return srv, gate, nil
 }
 
 // started waits until the server accepts connections. The error says why the server did
@@ -206,9 +205,6 @@ func (s *Server) bootOnce() (*server.Server, error) {
 func (s *Server) started(srv *server.Server, bridge *logBridge) error {
 	o := s.o
 	if fatal := bridge.fatal(); fatal != "" {
-		if strings.Contains(fatal, syscall.EADDRINUSE.Error()) {
-			return &ListenError{Addr: o.Listen, Err: syscall.EADDRINUSE}
-		}
 		return fmt.Errorf("nats server in %s: %s", o.Dir, fatal)
 	}
 	if !srv.ReadyForConnections(startTime) {
@@ -224,22 +220,18 @@ func (s *Server) started(srv *server.Server, bridge *logBridge) error {
 	return nil
 }
 
-func serverOptions(o Options, host string, port int, gate *gate) (*server.Options, error) {
+func serverOptions(dir string, gate *gate) (*server.Options, error) {
 	opts := &server.Options{
 		ServerName:                 serverName,
-		Host:                       host,
-		Port:                       port,
-		DontListen:                 host == "",
+		DontListen:                 true,
+		AlwaysEnableNonce:          true,
 		JetStream:                  true,
-		StoreDir:                   o.Dir,
+		StoreDir:                   dir,
 		SyncAlways:                 true,
 		JetStreamMaxStore:          maxStore,
 		DisableJetStreamBanner:     true,
 		NoSigs:                     true,
 		CustomClientAuthentication: gate,
-	}
-	if o.TLS != nil {
-		opts.TLS, opts.TLSConfig, opts.TLSTimeout = true, o.TLS, tlsTime.Seconds()
 	}
 	if err := opts.ProcessConfigString(accountsConfig); err != nil {
 		return nil, fmt.Errorf("nats accounts: %w", err)
@@ -252,7 +244,15 @@ func serverOptions(o Options, host string, port int, gate *gate) (*server.Option
 func Embedded(nc *nats.Conn) bool { return nc.ConnectedServerName() == serverName }
 
 // ClientURL is the URL where subscribers connect. It is empty if the server does not listen.
-func (s *Server) ClientURL() string { return s.url }
+func (s *Server) ClientURL() string {
+	switch {
+	case s.listener == nil:
+		return ""
+	case s.o.TLS != nil:
+		return "tls://" + s.listener.Addr().String()
+	}
+	return "nats://" + s.listener.Addr().String()
+}
 
 // Connect opens a connection inside the process, as the launcher and with the options of
 // Dial. The connection ends with the server.
@@ -270,13 +270,7 @@ var errRestarting = errors.New("the embedded nats server is being started again"
 
 // InProcessConn implements nats.InProcessConnProvider. The user of the connection is the
 // launcher.
-func (s *Server) InProcessConn() (net.Conn, error) {
-	srv := s.current()
-	if srv == nil {
-		return nil, errRestarting
-	}
-	return srv.InProcessConn()
-}
+func (s *Server) InProcessConn() (net.Conn, error) { return s.dial(caller{launcher: true}) }
 
 // current is the running server; nil while another one is being started.
 func (s *Server) current() *server.Server {
@@ -289,47 +283,15 @@ func (s *Server) current() *server.Server {
 // connections before. Shutdown may be called more than once.
 func (s *Server) Shutdown() {
 	s.once.Do(func() {
-		close(s.stop)
-		s.watched.Wait()
+		s.cancel()
+		if s.listener != nil {
+			_ = s.listener.Close() // nothing was written to it
+		}
+		s.work.Wait()
 		if srv := s.current(); srv != nil {
 			srv.Shutdown()
 			srv.WaitForShutdown()
 		}
 		_ = s.lock.Close()
 	})
-}
-
-// splitListen returns the host and the port of Options.Listen, in the form that the server
-// needs.
-func splitListen(listen string) (host string, port int, err error) {
-	if listen == "" {
-		return "", 0, nil
-	}
-	host, p, err := net.SplitHostPort(listen)
-	if err != nil {
-		return "", 0, fmt.Errorf("nats listen address %q: want host:port, as in 127.0.0.1:4333: %w", listen, err)
-	}
-	port, err = strconv.Atoi(p)
-	if err != nil || port < 0 || port > 65535 {
-		return "", 0, fmt.Errorf("nats listen address %q: want a port from 0 to 65535", listen)
-	}
-	if host == "" {
-		return "", 0, fmt.Errorf("nats listen address %q: want a host, as in 127.0.0.1:%d", listen, port)
-	}
-	if port == 0 {
-		port = server.RANDOM_PORT
-	}
-	return host, port, nil
-}
-
-// probeListen returns a *ListenError if the address cannot be listened on now.
-func probeListen(listen string) error {
-	if listen == "" {
-		return nil
-	}
-	l, err := net.Listen("tcp", listen)
-	if err != nil {
-		return &ListenError{Addr: listen, Err: err}
-	}
-	return l.Close()
 }

@@ -156,13 +156,13 @@ func (s *Server) mend() {
 		old.WaitForShutdown()
 	}
 	s.heard() // what the old one said is over
-	next, err := s.boot()
+	next, gate, err := s.boot()
 	if err != nil {
 		s.fail(fmt.Errorf("the NATS server inside this sidecar could not be started again: %w", err))
 		return
 	}
 	s.mu.Lock()
-	s.srv, s.problem = next, nil
+	s.srv, s.gate, s.problem = next, gate, nil
 	s.mu.Unlock()
 	s.log.Info().Dur("took", time.Since(begun)).Msg("the embedded NATS server was started again: it stores everything as before")
 }

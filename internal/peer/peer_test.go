@@ -11,6 +11,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // TestMain plays the other end in a process of another user: it connects from one
@@ -100,6 +102,32 @@ func TestBothFamiliesOnOneListener(t *testing.T) {
 	}
 }
 
+// An IPv6 socket connects to an IPv4 address by the address that IPv6 has for it: Java does that.
+func TestAnIPv6SocketThatTalksIPv4(t *testing.T) {
+	l := listen(t, "127.0.0.1:0")
+	fd, err := unix.Socket(unix.AF_INET6, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = unix.Close(fd) }()
+	to := &unix.SockaddrInet6{Port: l.Addr().(*net.TCPAddr).Port, Addr: netip.MustParseAddr("::ffff:127.0.0.1").As16()}
+	if err := unix.Connect(fd, to); err != nil {
+		t.Fatal(err)
+	}
+	c, err := l.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	var info unix.Stat_t
+	if err := unix.Fstat(fd, &info); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := Of(c); err != nil || got != (Socket{UID: uint32(os.Getuid()), Inode: uint32(info.Ino)}) {
+		t.Errorf("%+v, error %v; want inode %d", got, err, info.Ino)
+	}
+}
+
 // Two users may have sockets with the same two ports, on other addresses of the
 // loopback interface.
 func TestTheAddressCountsNotThePortAlone(t *testing.T) {
@@ -139,7 +167,7 @@ func TestAPeerThatLeftHasNoUser(t *testing.T) {
 
 func TestAPeerOfAnotherHostHasNoUser(t *testing.T) {
 	for _, addresses := range [][2]string{{"192.0.2.1:9", "127.0.0.1:80"}, {"127.0.0.1:80", "192.0.2.1:9"}, {"[2001:db8::1]:9", "[::1]:80"}} {
-		_, err := UIDAt(netip.MustParseAddrPort(addresses[0]), netip.MustParseAddrPort(addresses[1]))
+		_, err := at(netip.MustParseAddrPort(addresses[0]), netip.MustParseAddrPort(addresses[1]))
 		if !errors.Is(err, ErrNotLocal) {
 			t.Errorf("%v: %v", addresses, err)
 		}

@@ -92,6 +92,35 @@ func HasOpen(pid int, file fs.FileInfo) (bool, error) {
 	return false, nil
 }
 
+// HasSocket tells whether a process has the socket with this inode open. The error is
+// fs.ErrNotExist if there is no such process.
+func HasSocket(pid int, inode uint32) (bool, error) {
+	dir := filepath.Join(mount, strconv.Itoa(pid), "fd")
+	open, err := os.ReadDir(dir)
+	if err != nil {
+		return false, processError(pid, err)
+	}
+	want := fmt.Sprintf("socket:[%d]", inode)
+	for _, fd := range open {
+		// A descriptor that was closed meanwhile is not the one.
+		if is, err := os.Readlink(filepath.Join(dir, fd.Name())); err == nil && is == want {
+			return true, nil
+		}
+	}
+	return false, nil
+}
+
+// Environment returns the variables with which a process was started, unless it has written over
+// them. The error is fs.ErrNotExist if there is no such process.
+func Environment(pid int) ([]string, error) {
+	proc, err := find(pid)
+	if err != nil {
+		return nil, err
+	}
+	environment, err := proc.Environ()
+	return environment, processError(pid, err)
+}
+
 // List returns every process that this one may see. It leaves out those that end
 // while it looks, and those that the host hides from this user (hidepid).
 func List() ([]Process, error) {

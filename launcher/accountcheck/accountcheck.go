@@ -17,6 +17,7 @@ import (
 	"leasehold/checkpoint"
 	"leasehold/internal/id"
 	"leasehold/launcher/browser"
+	"leasehold/launcher/chrome"
 	"leasehold/launcher/monitor"
 	"leasehold/launcher/profiledir"
 	"leasehold/launcher/proxies"
@@ -195,7 +196,7 @@ func (c *Checker) openProxy(r Request) (server string, relay *proxies.Relay, err
 	if !p.NeedsRelay() {
 		return p.Server(), nil, nil
 	}
-	if relay, err = proxies.Open(p, r.Path, r.Log); err != nil {
+	if relay, err = proxies.Open(p, r.Path, chrome.UsesProxy, r.Log); err != nil {
 		return "", nil, err
 	}
 	return relay.URL(), relay, nil

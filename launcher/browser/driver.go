@@ -57,8 +57,6 @@ type Options struct {
 	CookiesWithin time.Duration
 	// CloseTimeouts is how long each step of a close may take; zero values are the defaults.
 	CloseTimeouts chrome.CloseTimeouts
-	// SidecarPort is the port of the sidecar's API, which pages are kept from; zero: there is none.
-	SidecarPort int
 	// Processes runs the browsers' processes; nil: Kernel does.
 	Processes Processes
 
@@ -139,7 +137,7 @@ func (d *Driver) Start(ctx context.Context, s Start) (*Browser, error) {
 	}
 	output := d.o.Files.Output(s.SessionID)
 	process, err := d.o.Processes.Start(ctx, chrome.Options{
-		Binary: d.o.Binary, ProfileDir: s.Path, Headless: s.Headless, Proxy: s.Proxy, ReadOnly: s.ReadOnly, SidecarPort: d.o.SidecarPort, Group: group, DumpDir: dumps,
+		Binary: d.o.Binary, ProfileDir: s.Path, Headless: s.Headless, Proxy: s.Proxy, ReadOnly: s.ReadOnly, Group: group, DumpDir: dumps,
 		ExtraArgs: s.Args, Lock: s.Lock.File(), OutputFile: output, Confinement: d.o.Confinement.With(s.ReadWrite), User: d.o.User,
 	})
 	if err != nil {

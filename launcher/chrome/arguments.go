@@ -35,10 +35,6 @@ type Options struct {
 	// or Background Fetch: what the DevTools protocol cannot stop. Without Proxy it goes
 	// out directly, whatever the host's settings say.
 	ReadOnly bool
-	// SidecarPort is the port of the sidecar's own API; zero: there is none. Pages cannot connect
-	// to it, on any host: they would come from this host, as processes of the browser's user. It
-	// does not work for the web's own ports, 80 and 443, without which there would be no web.
-	SidecarPort int
 	// ExtraArgs are further arguments, each of them in AllowedArgs.
 	ExtraArgs []string
 	// Lock, if given, is a file that the browser's main process inherits. A flock on
@@ -120,9 +116,6 @@ func (e *ArgumentError) Error() string {
 
 // proxyServer is one server. Chrome would also take lists and rules.
 var proxyServer = regexp.MustCompile(`^(http|https|socks5)://(\[[0-9a-fA-F:.]+\]|[A-Za-z0-9._-]+):[0-9]{1,5}$`)
-
-// closes tells whether browsers are kept from a sidecar that has this port.
-func closes(port int) bool { return port != 0 && port != 80 && port != 443 }
 
 // checkArgument returns an *ArgumentError unless the argument is allowed.
 func checkArgument(arg string) error {
@@ -260,9 +253,6 @@ func Arguments(o Options, uid int) (args, warnings []string, err error) {
 			// any page the host's address.
 			"--webrtc-ip-handling-policy=disable_non_proxied_udp",
 		)
-	}
-	if closes(o.SidecarPort) {
-		args = append(args, fmt.Sprintf("--host-resolver-rules=MAP *:%d ~NOTFOUND", o.SidecarPort))
 	}
 	if uid == 0 {
 		// Chrome refuses to start as root with its sandbox.

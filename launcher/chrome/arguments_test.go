@@ -22,8 +22,6 @@ func TestArguments(t *testing.T) {
 		{"headed user", plain, 1000, []string{"--user-data-dir=/p/a"}, []string{"--headless=new", "--no-sandbox"}, 0},
 		{"headless", Options{ProfileDir: "/p/a", Headless: true}, 1000, []string{"--headless=new"}, []string{"--no-sandbox"}, 0},
 		{"root", plain, 0, []string{"--no-sandbox"}, nil, 1},
-		{"beside a sidecar", Options{ProfileDir: "/p/a", SidecarPort: 9333}, 1000, []string{"--host-resolver-rules=MAP *:9333 ~NOTFOUND"}, nil, 0},
-		{"beside one on the web's port", Options{ProfileDir: "/p/a", SidecarPort: 443}, 1000, nil, []string{"--host-resolver-rules=MAP *:443 ~NOTFOUND"}, 0},
 		{"extra", Options{ProfileDir: "/p/a", ExtraArgs: []string{"--window-size=800,600", "--lang=de-DE"}}, 1000, []string{"--window-size=800,600", "--lang=de-DE"}, nil, 0},
 	} {
 		args, warnings, err := Arguments(c.o, c.uid)
@@ -108,7 +106,7 @@ func TestArgumentsAreDocumented(t *testing.T) {
 			t.Fatal(err)
 		}
 		for i, arg := range args {
-			for _, own := range []string{"--user-data-dir=", "--proxy-server=", "--host-resolver-rules="} {
+			for _, own := range []string{"--user-data-dir=", "--proxy-server="} {
 				if strings.HasPrefix(arg, own) {
 					args[i] = own
 				}
@@ -117,7 +115,7 @@ func TestArgumentsAreDocumented(t *testing.T) {
 		return args
 	}
 	plain := names(Options{ProfileDir: "/p/a"}, 1000)
-	sometimes := slices.DeleteFunc(names(Options{ProfileDir: "/p/a", Headless: true, Proxy: "http://h:1", ReadOnly: true, SidecarPort: 9333}, 0), func(arg string) bool { return slices.Contains(plain, arg) })
+	sometimes := slices.DeleteFunc(names(Options{ProfileDir: "/p/a", Headless: true, Proxy: "http://h:1", ReadOnly: true}, 0), func(arg string) bool { return slices.Contains(plain, arg) })
 	for section, want := range map[string][]string{"Always": plain, "Sometimes": sometimes, "What a manifest may add": AllowedArgs()} {
 		got := slices.Sorted(slices.Values(sections[section]))
 		if want = slices.Sorted(slices.Values(want)); !slices.Equal(got, want) {

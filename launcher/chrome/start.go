@@ -90,7 +90,7 @@ func start(ctx context.Context, o Options, args []string) (_ *Browser, err error
 	defer p.closeInherited()
 
 	cmd := exec.Command(o.Binary, args...)
-	cmd.Env = append(env, "TMPDIR="+o.TempDir)
+	cmd.Env = append(env, tempVariable+o.TempDir)
 	if o.User != nil {
 		cmd.Dir = "/" // it may not be able to use the launcher's
 	}

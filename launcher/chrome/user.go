@@ -18,6 +18,9 @@ import (
 // knows it: workers may not name files there.
 const tempPattern = "leasehold-"
 
+// tempVariable is the beginning of the variable that names a browser's temporary directory.
+const tempVariable = "TMPDIR="
+
 // uid is the user that the browser runs as.
 func (o Options) uid() int { return uidOf(o.User) }
 

@@ -6,11 +6,8 @@ import (
 	"fmt"
 	"net"
 	"sync"
-	"time"
 
-	"github.com/rs/zerolog"
-
-	"leasehold/internal/peer"
+	"leasehold/internal/connlimit"
 )
 
 // connections are all connections that a relay has open, to the browser and to the server. The
@@ -27,6 +24,7 @@ type connections struct {
 type trackedConn struct {
 	*net.TCPConn
 	owner *connections
+	ended func() // called once, when it is closed
 }
 
 // Close ends the connection for its user.
@@ -36,6 +34,7 @@ func (t *trackedConn) Close() error {
 	defer t.owner.mu.Unlock()
 	if t.owner.open[t] {
 		delete(t.owner.open, t)
+		t.ended()
 		t.owner.users.Done()
 	}
 	return err
@@ -43,12 +42,12 @@ func (t *trackedConn) Close() error {
 
 var errRelayClosed = errors.New("the relay is closed")
 
-func (s *connections) track(c net.Conn) (net.Conn, error) {
+func (s *connections) track(c net.Conn, ended func()) (net.Conn, error) {
 	tcp, ok := c.(*net.TCPConn)
 	if !ok {
 		return nil, errors.Join(fmt.Errorf("%T: want a TCP connection", c), c.Close())
 	}
-	t := &trackedConn{tcp, s}
+	t := &trackedConn{tcp, s, ended}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed {
@@ -65,7 +64,7 @@ func (s *connections) DialContext(ctx context.Context, network, address string) 
 	if err != nil {
 		return nil, err
 	}
-	return s.track(c)
+	return s.track(c, func() {})
 }
 
 // closeAll closes the socket of every connection, and refuses new connections from now
@@ -89,38 +88,10 @@ func (s *connections) ended() <-chan struct{} {
 	return done
 }
 
-// listener tracks the connections that it accepts. It accepts only those of the browser's user:
-// any other user of this host who found the relay would use the proxy with the profile's
-// credentials.
+// listener tracks the connections that it accepts.
 type listener struct {
-	net.Listener
-	uid   uint32 // the browser's user
+	*connlimit.Listener
 	conns *connections
-	log   zerolog.Logger
-	// warned is when a refused connection was last logged. Only Accept uses it.
-	warned time.Time
-}
-
-// warnEvery is the least time between two log lines about refused connections.
-const warnEvery = time.Minute
-
-// isOwn tells whether a connection belongs to the browser's user, according to the kernel.
-func (l *listener) isOwn(c net.Conn) bool {
-	uid, err := peer.UID(c)
-	if err == nil && uid == l.uid {
-		return true
-	}
-	if now := time.Now(); now.Sub(l.warned) >= warnEvery {
-		l.warned = now
-		e := l.log.Warn().Str("peer", c.RemoteAddr().String())
-		if err != nil {
-			e = e.Err(err)
-		} else {
-			e = e.Uint32("uid", uid)
-		}
-		e.Msg("connection to the relay refused: it is not its browser's")
-	}
-	return false
 }
 
 func (l *listener) Accept() (net.Conn, error) {
@@ -129,12 +100,9 @@ func (l *listener) Accept() (net.Conn, error) {
 		if err != nil {
 			return nil, err
 		}
-		if !l.isOwn(c) {
-			_ = c.Close() // nobody is there to see an error
-			continue
-		}
-		if t, err := l.conns.track(c); err == nil {
+		if t, err := l.conns.track(c, func() { l.Release(c) }); err == nil {
 			return t, nil
 		}
+		l.Release(c)
 	}
 }

@@ -7,18 +7,20 @@ import (
 	"net/url"
 	"os"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
 
 	"github.com/rs/zerolog"
 
+	"leasehold/internal/peer"
 	"leasehold/internal/test/otheruser"
 	"leasehold/internal/test/testlog"
 )
 
 // TestTheRelayServesItsBrowserOnly: another user of the host gets not a byte through it,
-// and cannot fill the log.
+// and cannot fill the log. Nor does another browser of the same user.
 func TestTheRelayServesItsBrowserOnly(t *testing.T) {
 	upstream, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -43,7 +45,8 @@ func TestTheRelayServesItsBrowserOnly(t *testing.T) {
 	log := &testlog.Buffer{}
 	p := &Proxy{id: "p", scheme: schemeHTTP, address: upstream.Addr().String(), username: user, relayed: true}
 	p.credentials.Store(newCredentials(password, nil, nil))
-	r, err := Open(p, t.TempDir(), zerolog.New(log))
+	var browser atomic.Value // the relay of the browser that asks
+	r, err := Open(p, t.TempDir(), func(_ peer.Socket, server string) (bool, error) { return browser.Load() == server, nil }, zerolog.New(log))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -80,9 +83,14 @@ func TestTheRelayServesItsBrowserOnly(t *testing.T) {
 	if len(reached) > 0 {
 		t.Errorf("another user reached the proxy: %s", <-reached)
 	}
-	if n := strings.Count(log.String(), "it is not its browser's"); n != 1 || !strings.Contains(log.String(), `"uid":54321`) {
+	if n := strings.Count(log.String(), "it is not this profile's browser"); n != 1 || !strings.Contains(log.String(), "uid 54321") {
 		t.Errorf("logged %d times, want once, with the user:\n%s", n, log)
 	}
+	browser.Store("http://127.0.0.1:1")
+	if err := ask(uint32(os.Geteuid())); err == nil || len(reached) > 0 {
+		t.Errorf("another browser of its user: %v, %d reached the proxy", err, len(reached))
+	}
+	browser.Store(r.URL())
 	if err := ask(uint32(os.Geteuid())); err != nil {
 		t.Errorf("its own user: %v", err)
 	}
@@ -95,7 +103,7 @@ func TestTheRelayServesItsBrowserOnly(t *testing.T) {
 	if err := os.Chown(dir, otheruser.UID, otheruser.UID); err != nil {
 		t.Fatal(err)
 	}
-	theirs, err := Open(p, dir, zerolog.Nop())
+	theirs, err := Open(p, dir, anyBrowser, zerolog.Nop())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -19,6 +19,7 @@ import (
 	"github.com/rs/zerolog"
 	"go.uber.org/goleak"
 
+	"leasehold/internal/peer"
 	"leasehold/internal/test/testlog"
 	"leasehold/internal/test/testproxy"
 )
@@ -139,9 +140,12 @@ func withPassword(password string) string {
 	return fmt.Sprintf(", username: %s, password: '%s'", user, password)
 }
 
+// anyBrowser takes every process of the browser's user for the browser.
+func anyBrowser(peer.Socket, string) (bool, error) { return true, nil }
+
 func open(t *testing.T, p *Proxy, log io.Writer) *Relay {
 	t.Helper()
-	r, err := Open(p, t.TempDir(), zerolog.New(log))
+	r, err := Open(p, t.TempDir(), anyBrowser, zerolog.New(log))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -346,12 +350,12 @@ func TestCloseEndsConnections(t *testing.T) {
 func TestRelayAddressIsTheProfilesOwn(t *testing.T) {
 	p := load(t, "http://127.0.0.1:9", withPassword(password))
 	dir, other := t.TempDir(), t.TempDir()
-	first, err := Open(p, dir, zerolog.Nop())
+	first, err := Open(p, dir, anyBrowser, zerolog.Nop())
 	if err != nil {
 		t.Fatal(err)
 	}
 	at := first.URL()
-	second, err := Open(p, dir, zerolog.Nop())
+	second, err := Open(p, dir, anyBrowser, zerolog.Nop())
 	if err != nil || second.URL() == at {
 		t.Fatalf("while it is taken: %v", err)
 	}
@@ -361,22 +365,22 @@ func TestRelayAddressIsTheProfilesOwn(t *testing.T) {
 	if err := second.Close(); err != nil {
 		t.Fatal(err)
 	}
-	again, err := Reopen(p, at, dir, zerolog.Nop())
+	again, err := Reopen(p, at, dir, anyBrowser, zerolog.Nop())
 	if err != nil || again.URL() != at {
 		t.Fatalf("reopened: %v", err)
 	}
-	if _, err := Reopen(p, at, dir, zerolog.Nop()); err == nil {
+	if _, err := Reopen(p, at, dir, anyBrowser, zerolog.Nop()); err == nil {
 		t.Error("reopened twice")
 	}
 	if err := again.Close(); err != nil {
 		t.Fatal(err)
 	}
 	for _, server := range []string{"", "http://127.0.0.1:80", "socks5" + strings.TrimPrefix(at, "http"), "http://" + relayAddress(other, 0)} {
-		if _, err := Reopen(p, server, dir, zerolog.Nop()); err == nil {
+		if _, err := Reopen(p, server, dir, anyBrowser, zerolog.Nop()); err == nil {
 			t.Errorf("%q is reopened for %s", server, dir)
 		}
 	}
-	again, err = Open(p, dir, zerolog.Nop())
+	again, err = Open(p, dir, anyBrowser, zerolog.Nop())
 	if err != nil || again.URL() != at || again.Close() != nil {
 		t.Errorf("the next start has another address: %v", err)
 	}

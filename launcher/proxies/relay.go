@@ -20,6 +20,9 @@ import (
 
 	"github.com/elazarl/goproxy"
 	"github.com/rs/zerolog"
+
+	"leasehold/internal/connlimit"
+	"leasehold/internal/peer"
 )
 
 // Relay is an HTTP proxy without credentials on the loopback interface, for one browser. It
@@ -63,19 +66,23 @@ func relayAddress(profileDir string, n int) string {
 	return fmt.Sprintf("127.%d.%d.%d:%d", 64+sum[0]%64, sum[1], 1+sum[2]%254, port)
 }
 
+// Uses tells whether a socket is one of the browser that was started with the proxy server, a
+// Relay's URL.
+type Uses func(s peer.Socket, server string) (bool, error)
+
 // Open starts the relay for the browser on a profile's directory. The browser runs as the
-// directory's owner.
-func Open(p *Proxy, profileDir string, log zerolog.Logger) (*Relay, error) {
+// directory's owner, and uses tells which one it is.
+func Open(p *Proxy, profileDir string, uses Uses, log zerolog.Logger) (*Relay, error) {
 	uid, err := ownerOf(profileDir)
 	if err != nil {
 		return nil, fmt.Errorf("relay to proxy %s: %w", p, err)
 	}
 	var inUse error
 	for n := range relayTries {
-		l, err := net.Listen("tcp4", relayAddress(profileDir, n))
+		r, err := start(p, relayAddress(profileDir, n), uid, uses, log)
 		switch {
 		case err == nil:
-			return start(p, l, uid, log), nil
+			return r, nil
 		case errors.Is(err, syscall.EADDRINUSE):
 			inUse = err
 		default:
@@ -88,7 +95,7 @@ func Open(p *Proxy, profileDir string, log zerolog.Logger) (*Relay, error) {
 // Reopen starts a relay at the address at which a browser that outlived its launcher expects
 // it. server is what Relay.URL returned to that launcher. An address that does not belong to
 // the profile's directory is refused.
-func Reopen(p *Proxy, server, profileDir string, log zerolog.Logger) (*Relay, error) {
+func Reopen(p *Proxy, server, profileDir string, uses Uses, log zerolog.Logger) (*Relay, error) {
 	address, found := strings.CutPrefix(server, schemeHTTP+"://")
 	known := false
 	for n := range relayTries {
@@ -101,11 +108,11 @@ func Reopen(p *Proxy, server, profileDir string, log zerolog.Logger) (*Relay, er
 	if err != nil {
 		return nil, fmt.Errorf("relay to proxy %s: %w", p, err)
 	}
-	l, err := net.Listen("tcp4", address)
+	r, err := start(p, address, uid, uses, log)
 	if err != nil {
 		return nil, fmt.Errorf("relay to proxy %s: %w", p, err)
 	}
-	return start(p, l, uid, log), nil
+	return r, nil
 }
 
 // ownerOf returns the user to whom a profile's directory belongs. The browser runs as that
@@ -118,11 +125,22 @@ func ownerOf(profileDir string) (uint32, error) {
 	return info.Sys().(*syscall.Stat_t).Uid, nil
 }
 
-// start serves a relay on the listener, for a browser of the user.
-func start(p *Proxy, l net.Listener, uid uint32, log zerolog.Logger) *Relay {
+// relayConnections is the most connections of one browser. Chrome has 32 to a proxy, and one for
+// each websocket.
+const relayConnections = 512
+
+// start serves a relay on an address, for a browser of the user.
+func start(p *Proxy, address string, uid uint32, uses Uses, log zerolog.Logger) (*Relay, error) {
 	r := &Relay{
-		proxy: p, url: schemeHTTP + "://" + l.Addr().String(), conns: &connections{open: map[*trackedConn]bool{}},
+		proxy: p, url: schemeHTTP + "://" + address, conns: &connections{open: map[*trackedConn]bool{}},
 		log: log.With().Str("component", "relay").Str("proxy", p.id).Logger(),
+	}
+	l, err := connlimit.Listen(address, connlimit.Options{
+		Peers: connlimit.NewPeers(relayConnections), Silent: true, Log: r.log,
+		Admit: func(s peer.Socket, unknown error) error { return r.admit(s, unknown, uid, uses) },
+	})
+	if err != nil {
+		return nil, err
 	}
 	r.ctx, r.cancel = context.WithCancel(context.Background())
 	r.transport = r.newTransport()
@@ -131,12 +149,29 @@ func start(p *Proxy, l net.Listener, uid uint32, log zerolog.Logger) *Relay {
 		ErrorLog: stdlog.New(lineWriter{r.log}, "", 0),
 	}
 	r.serving.Go(func() {
-		if err := r.server.Serve(&listener{Listener: l, uid: uid, conns: r.conns, log: r.log}); !errors.Is(err, http.ErrServerClosed) {
+		if err := r.server.Serve(&listener{l, r.conns}); !errors.Is(err, http.ErrServerClosed) {
 			r.log.Error().Err(err).Msg("the relay ended: its browser is offline")
 		}
 	})
 	r.log.Debug().Str("relay", r.url).Str("target", p.Server()).Msg("relay opened")
-	return r
+	return r, nil
+}
+
+// admit refuses whoever is not the relay's browser: they would use the proxy with the profile's
+// credentials. Other browsers of this host may run as the same user.
+func (r *Relay) admit(s peer.Socket, unknown error, uid uint32, uses Uses) error {
+	if unknown != nil {
+		return fmt.Errorf("it is not known whether it is the browser's: %w", unknown)
+	}
+	own := s.UID == uid
+	var err error
+	if own {
+		own, err = uses(s, r.url)
+	}
+	if err == nil && !own {
+		err = fmt.Errorf("it is not this profile's browser, but something of %s", peer.Name(s.UID))
+	}
+	return err
 }
 
 // newTransport makes the transport for requests that are not tunnelled.

@@ -4,12 +4,10 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"strings"
 
 	"github.com/rs/zerolog"
 
 	"leasehold/internal/foreign"
-	"leasehold/internal/procfs"
 	"leasehold/launcher/chrome"
 	"leasehold/launcher/proxies"
 	"leasehold/launcher/sessionfile"
@@ -52,7 +50,7 @@ func (s *Slot) OpenProxy(path string, log zerolog.Logger) (string, error) {
 	if !p.NeedsRelay() {
 		return p.Server(), nil
 	}
-	relay, err := proxies.Open(p, path, log)
+	relay, err := proxies.Open(p, path, chrome.UsesProxy, log)
 	if err != nil {
 		return "", err
 	}
@@ -71,11 +69,11 @@ func (s *Slot) ReopenRelay(p *proxies.Proxy, id string, pid int, path string, lo
 		if p == nil {
 			return nil, fmt.Errorf("the configuration has no proxy %q", id)
 		}
-		line, err := procfs.CommandLine(pid)
+		server, err := chrome.ProxyAt(pid)
 		if err != nil {
 			return nil, err
 		}
-		return proxies.Reopen(p, chrome.ProxyOf(argument(line, "--proxy-server=")), path, log)
+		return proxies.Reopen(p, server, path, chrome.UsesProxy, log)
 	}()
 	if err != nil {
 		log.Warn().Err(err).Msg("the browser of the launcher before has no proxy any more: it is offline")
@@ -107,15 +105,4 @@ func (s *Slot) closeRelay() {
 	if err := relay.Close(); err != nil {
 		s.t.o.Log.Error().Err(err).Str("profile", s.profile).Msg("relay not closed cleanly")
 	}
-}
-
-// argument is the value of a command line's last argument with the prefix.
-func argument(line []byte, prefix string) string {
-	value := ""
-	for arg := range strings.SplitSeq(string(line), "\x00") {
-		if v, ok := strings.CutPrefix(arg, prefix); ok {
-			value = v
-		}
-	}
-	return value
 }

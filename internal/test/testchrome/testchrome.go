@@ -7,6 +7,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"os"
 	"path/filepath"
 	"testing"
 	"time"
@@ -28,7 +29,13 @@ func Options(t testing.TB) chrome.Options {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return chrome.Options{Binary: binary, ProfileDir: dir, Headless: true, OutputFile: filepath.Join(t.TempDir(), "chrome.log")}
+	// By the name of the default one sidecars would know it as a sidecar's browser, and refuse it.
+	temp, err := os.MkdirTemp("", "testchrome-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(temp) })
+	return chrome.Options{Binary: binary, ProfileDir: dir, TempDir: temp, Headless: true, OutputFile: filepath.Join(t.TempDir(), "chrome.log")}
 }
 
 // Start starts a browser. It is killed when the test ends, if it still runs.

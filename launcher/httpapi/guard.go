@@ -59,7 +59,9 @@ func (s *server) hostAllowed(hostport string) bool {
 	}
 	name := strings.ToLower(u.Hostname())
 	if _, err := netip.ParseAddr(name); err == nil {
-		return true
+		// 0.0.0.0 reaches this host, and with a page's request to it a browser sends neither Origin
+		// nor Sec-Fetch-Site.
+		return !unspecified(name)
 	}
 	return name == "localhost" || strings.HasSuffix(name, ".localhost") || slices.Contains(s.hosts, name)
 }

@@ -96,12 +96,6 @@ func (c *call) base() *url.URL {
 	}
 	local := localAddr(c.r)
 	host, port := u.Hostname(), u.Port()
-	if unspecified(host) {
-		host = "127.0.0.1"
-		if local != nil {
-			host = local.IP.String()
-		}
-	}
 	if port == "" && !forwarded && local != nil && local.Port != 80 && local.Port != 443 {
 		// chromedriver sends the host without the port, whichever port it is.
 		port = strconv.Itoa(local.Port)

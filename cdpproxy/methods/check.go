@@ -94,12 +94,17 @@ func Check(m *Method, name string, params []byte) (Named, *Refusal) {
 		return Named{}, bad
 	}
 	var named Named
+	if m.Class == Wire {
+		p.wire()
+		return named, p.bad
+	}
 	switch m.Name {
 	case "Page.navigate", "Target.createTarget", "Network.loadNetworkResource":
 		url, given := p.text("url")
 		if given && p.bad == nil {
 			p.fail(CheckURL(url))
 		}
+		p.carry("referrer", p.members["referrer"])
 		named.Context, _ = p.text("browserContextId")
 	case "Target.attachToTarget":
 		p.requireFlat(m)

@@ -46,6 +46,51 @@ func TestURLs(t *testing.T) {
 	}
 }
 
+// What a command has Chrome write into a request is what HTTP can carry, whichever method says it.
+func TestWhatReachesTheWire(t *testing.T) {
+	for _, ok := range [][2]string{
+		{"Fetch.continueRequest", `{"requestId":"1"}`},
+		{"Fetch.continueRequest", `{"requestId":"1","method":"PATCH","url":"https://a/b","postData":"YQ==","headers":[{"name":"X-A","value":"b c"}]}`},
+		{"Fetch.fulfillRequest", `{"responseCode":200,"responseHeaders":[{"name":"Set-Cookie","value":"a=b"}],"body":"YQ=="}`},
+		{"Fetch.continueWithAuth", `{"requestId":"1","authChallengeResponse":{"response":"ProvideCredentials","username":"u","password":"p ä"}}`},
+		{"Network.setExtraHTTPHeaders", `{"headers":{"X-A":"b","name":"c"}}`},
+		{"Network.setUserAgentOverride", `{"userAgent":"Mozilla/5.0 (X11)","userAgentMetadata":{"brands":[{"brand":"a","version":"1"}],"mobile":false}}`},
+		{"Network.setCookies", `{"cookies":[{"name":"a b","value":"c","domain":"d"}]}`},
+	} {
+		if _, r := check(ok[0], ok[1]); r != nil {
+			t.Errorf("%s %s: %s", ok[0], ok[1], r.Text)
+		}
+	}
+	for _, bad := range [][3]string{
+		{"Fetch.continueRequest", `{"method":"CONNECT {}\r\nSUB leasehold.> 1\r\nX"}`, methods.ReasonParameter},
+		{"Fetch.continueRequest", `{"method":"GET http://127.0.0.1/ HTTP/1.1"}`, methods.ReasonParameter},
+		{"Fetch.continueRequest", `{"method":""}`, methods.ReasonParameter},
+		{"Fetch.continueRequest", `{"me\u0074hod":"A\u000aB"}`, methods.ReasonParameter},
+		{"Fetch.continueRequest", `{"method":"GET","method":"A B"}`, methods.ReasonForm},
+		{"Fetch.continueRequest", `{"url":"file:///x"}`, methods.ReasonURL},
+		{"Fetch.continueRequest", `{"headers":[{"name":"A: b\r\nC","value":"d"}]}`, methods.ReasonParameter},
+		{"Fetch.continueRequest", `{"headers":[{"name":"A","value":"b\r\nC: d"}]}`, methods.ReasonParameter},
+		{"Fetch.continueRequest", `{"headers":[{"name":"A B","value":"c"}]}`, methods.ReasonParameter},
+		{"Fetch.continueResponse", `{"responsePhrase":"OK\nA: b"}`, methods.ReasonParameter},
+		{"Fetch.fulfillRequest", `{"responseHeaders":[{"name":"A","value":"b\u0000"}]}`, methods.ReasonParameter},
+		{"Fetch.continueWithAuth", `{"authChallengeResponse":{"username":"a\r\nb"}}`, methods.ReasonParameter},
+		{"Network.setExtraHTTPHeaders", `{"headers":{"A\r\nB":"c"}}`, methods.ReasonParameter},
+		{"Network.setExtraHTTPHeaders", `{"headers":{"A":"b\nC: d"}}`, methods.ReasonParameter},
+		{"Network.setExtraHTTPHeaders", `{"headers":{"A B":"c"}}`, methods.ReasonParameter},
+		{"Network.setUserAgentOverride", `{"userAgent":"a\r\nB: c"}`, methods.ReasonParameter},
+		{"Emulation.setUserAgentOverride", `{"userAgent":"a","acceptLanguage":"de\nA: b"}`, methods.ReasonParameter},
+		{"Emulation.setUserAgentOverride", `{"userAgent":"a","userAgentMetadata":{"brands":[{"brand":"a\nb"}]}}`, methods.ReasonParameter},
+		{"Emulation.setLocaleOverride", `{"locale":"de\r\n"}`, methods.ReasonParameter},
+		{"Network.setCookie", `{"name":"a","value":"b\r\n"}`, methods.ReasonParameter},
+		{"Storage.setCookies", `{"cookies":[{"name":"a","value":"b\r\n"}]}`, methods.ReasonParameter},
+		{"Page.navigate", `{"url":"http://a/","referrer":"http://b/\r\nA: b"}`, methods.ReasonParameter},
+	} {
+		if _, r := check(bad[0], bad[1]); r == nil || r.Reason != bad[2] {
+			t.Errorf("%s %s: %+v, want %s", bad[0], bad[1], r, bad[2])
+		}
+	}
+}
+
 func TestWhatCommandsName(t *testing.T) {
 	for _, c := range []struct {
 		name, params string

@@ -27,6 +27,9 @@ const (
 	Files
 	// Limited: it passes without the parameters that Method.Without lists.
 	Limited
+	// Wire: it passes if HTTP can carry what it names: a method and names of headers that are
+	// tokens, and no text with a line end, which would begin another line of a request.
+	Wire
 	// Flat: it passes if the sessions that it opens are used by their ids.
 	Flat
 	// Refused: it never passes.
@@ -35,7 +38,7 @@ const (
 
 // String is the class's name in docs/cdp-methods.md.
 func (c Class) String() string {
-	return [...]string{"unknown", "passes", "handled by the launcher", "passes with a URL of the web", "passes inside the file roots", "passes without some parameters", "passes with flatten set to true", "refused"}[c]
+	return [...]string{"unknown", "passes", "handled by the launcher", "passes with a URL of the web", "passes inside the file roots", "passes without some parameters", "passes with what HTTP can carry", "passes with flatten set to true", "refused"}[c]
 }
 
 // Method is one method of the table.
@@ -114,11 +117,16 @@ var notPassing = []group{
 	{class: Limited, names: "Input.dispatchDragEvent", without: []string{"data.files"}, why: "A tab that does not take a dropped file opens it as a file: page, which shows any other file."},
 	{class: Limited, names: "Tracing.start", without: []string{"perfettoConfig"}, why: "A tracing configuration in this form can name a file to write to."},
 
+	{class: Wire, names: "Fetch.continueRequest", why: "Chrome sends the method as it is: with a line end in it, it would be a message in another protocol to any port of the host. The URL has to be one of the web."},
+	{class: Wire, names: `Emulation.setLocaleOverride Emulation.setUserAgentOverride Fetch.continueResponse Fetch.continueWithAuth
+		Fetch.fulfillRequest Network.setCookie Network.setCookies Network.setExtraHTTPHeaders
+		Network.setUserAgentOverride Storage.setCookies`, why: "Chrome itself refuses line ends here, or leaves them out; the launcher does not rely on it."},
+
 	{class: Flat, names: "Target.attachToTarget Target.setAutoAttach", why: "Without it commands could only be sent by Target.sendMessageToTarget, which is refused."},
 
 	{class: Refused, names: "Browser.crash Browser.crashGpuProcess", why: "It would end the browser without its evidence: release the lease instead."},
 	{class: Refused, names: "Browser.executeBrowserCommand", why: "It opens parts of Chrome's own interface."},
-	{class: Refused, names: "Browser.getBrowserCommandLine", why: "It shows where the host keeps the profile, and the address of its proxy."},
+	{class: Refused, names: "Browser.getBrowserCommandLine SystemInfo.getInfo", why: "It shows where the host keeps the profile, and the address of its proxy."},
 	{class: Refused, names: "Browser.addPrivacySandboxEnrollmentOverride", why: "It changes the browser for the sessions that come after this one."},
 	{class: Refused, names: "Target.exposeDevToolsProtocol", why: "It would let pages drive the browser past the lease."},
 	{class: Refused, names: "Target.sendMessageToTarget", why: "It carries commands past the lease: attach with flatten set to true."},

@@ -5,11 +5,14 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"net"
 	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -259,5 +262,35 @@ func TestUnused(t *testing.T) {
 	ended(unused())
 	if r := again(t, used, "/"); r.StatusCode != 200 {
 		t.Errorf("a connection that was used: status %d", r.StatusCode)
+	}
+}
+
+// TestOnlyThisPackageListens: whatever else listened in a sidecar would have none of the bounds.
+// doctor only tries whether an address is free.
+func TestOnlyThisPackageListens(t *testing.T) {
+	listens := regexp.MustCompile(`\bnet\.(Listen|ListenTCP|ListenUnix|ListenPacket|ListenUDP|FileListener)\(|ListenAndServe|net\.ListenConfig`)
+	allowed := []string{"cmd/leasehold/doctor.go", "internal/connlimit/connlimit.go"}
+	root := "../.."
+	found := 0
+	err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
+		name, _ := filepath.Rel(root, path)
+		switch {
+		case err != nil:
+			return err
+		case d.IsDir() && (name == "internal/test" || name == "docs" || name != "." && strings.HasPrefix(d.Name(), ".")):
+			return fs.SkipDir
+		case d.IsDir() || !strings.HasSuffix(name, ".go") || strings.HasSuffix(name, "_test.go"):
+			return nil
+		}
+		b, err := os.ReadFile(path)
+		if err == nil && listens.Match(b) {
+			if found++; !slices.Contains(allowed, name) {
+				t.Errorf("%s listens: use connlimit.Listen", name)
+			}
+		}
+		return err
+	})
+	if err != nil || found < len(allowed) {
+		t.Errorf("%d files listen, %v", found, err)
 	}
 }

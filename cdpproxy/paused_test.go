@@ -97,8 +97,8 @@ func TestWhatAWorkerChangesIsTold(t *testing.T) {
 		"a GET of another URL":                {get, "continueRequest", `"requestId":"r1","url":"http://a.test/y"`, done, nil},
 		"other headers":                       {get, "continueRequest", `"requestId":"r1","headers":[{"name":"a","value":"b"}]`, done, nil},
 		"its answer, with what changes one":   {get, "continueResponse", `"requestId":"r1","method":"POST"`, done, nil},
-		"two methods":                         {get, "continueRequest", `"requestId":"r1","method":"POST","method":"GET"`, done, []string{"UNKNOWN http://a.test/x "}},
-		"two requests":                        {get, "continueRequest", `"requestId":"r1","requestId":"r2","method":"POST"`, done, []string{"UNKNOWN  "}},
+		"two methods":                         {get, "continueRequest", `"requestId":"r1","method":"POST","method":"GET"`, done, nil},   // it does not reach Chrome
+		"two requests":                        {get, "continueRequest", `"requestId":"r1","requestId":"r2","method":"POST"`, done, nil}, // nor does this
 		"a method that Chrome does not read":  {get, "continueRequest", `"requestId":"r1","METHOD":"POST"`, done, nil},
 		"hidden by what Chrome does not read": {get, "continueRequest", `"requestId":"r1","method":"POST","Method":"GET"`, done, []string{"POST http://a.test/x "}},
 		"a body that is none":                 {post, "continueRequest", `"requestId":"r1","postData":"%"`, done, []string{"UNKNOWN http://a.test/x ..."}},

@@ -78,6 +78,28 @@ func TestTheTestsOfTheSecurityPageExist(t *testing.T) {
 	}
 }
 
+// A claim without a test is none: each row of the tables names one.
+func TestEveryClaimOfTheSecurityPageHasATest(t *testing.T) {
+	page, err := os.ReadFile(filepath.Join(root, "SECURITY.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	claims := 0
+	for line := range strings.Lines(string(page)) {
+		if !strings.HasPrefix(line, "| ") || strings.HasPrefix(line, "| it cannot |") || strings.HasPrefix(line, "| --- |") {
+			continue
+		}
+		claims++
+		claim, shown, _ := strings.Cut(strings.TrimPrefix(line, "| "), " | ")
+		if !namedTest.MatchString(shown) {
+			t.Errorf("SECURITY.md claims that an adversary cannot %q, and names no test", claim)
+		}
+	}
+	if claims < 60 {
+		t.Errorf("only %d claims are found", claims)
+	}
+}
+
 func TestTheSecurityPageIsLinked(t *testing.T) {
 	readme, err := os.ReadFile(filepath.Join(root, "README.md"))
 	if err != nil {

@@ -58,15 +58,14 @@ run: chromium build ## Run the sidecar: make run ARGS='--listen 127.0.0.1:9444'
 OUTSIDE := ./internal/test/e2e ./internal/test/docs ./internal/test/differ ./internal/test/incidents ./internal/test/clients \
 	./internal/test/supply ./internal/test/chaos ./cmd/leasehold
 
-# In the model one thing happens after the other, by coroutines: the race detector has nothing
-# to find there, and makes each step ten times slower. The bubble plays a few seeds with it,
-# and many without.
-UNRACED := ./internal/test/model ./internal/test/bubble
+# In the bubble the real code plays, which the other tests play with the race detector. It makes
+# each step ten times slower here, so that a few seeds are played with it, and many without.
+UNRACED := ./internal/test/bubble
 
 # The slowest packages come first, so that the others are tested at the same time.
 LONGEST := ./launcher/recovery ./lease/natskv ./launcher/session
 
-RACED = $(LONGEST) $$($(GO) list $(PKGS) | grep -vxF "$$($(GO) list $(OUTSIDE) ./internal/test/model)")
+RACED = $(LONGEST) $$($(GO) list $(PKGS) | grep -vxF "$$($(GO) list $(OUTSIDE))")
 
 # The compiler, the linter and the tests make much garbage and end soon. Collecting it less often
 # halves the linter's time; the limit bounds the memory that each program may take for that.

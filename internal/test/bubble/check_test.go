@@ -14,16 +14,12 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"leasehold/evidence"
-	"leasehold/internal/test/model"
 	"leasehold/launcher/api"
 	"leasehold/launcher/recovery"
 	"leasehold/launcher/recovery/decision"
 	"leasehold/launcher/sessionfile"
 	"leasehold/lease"
 )
-
-// neverAnew is the one promise that package model does not name.
-const neverAnew = "a profile that is remembered is not made anew elsewhere"
 
 // restating is how long a home that reaches the store over a good network may take to see that
 // a profile is forgotten, and to say so.
@@ -64,7 +60,7 @@ type truth struct {
 	left        map[string]lease.Token // the directories that were left for another home, and under which token
 }
 
-// notOpened is what package model does not name.
+// notOpened is a promise about what others left.
 const notOpened = "P1 a directory that was left for another home is not opened"
 
 func newChecker(w *world) *checker {
@@ -104,7 +100,7 @@ func (c *checker) started(b *fakeChrome) {
 	c.w.count("browsers started")
 	for _, other := range c.w.browsersOn(b.path) {
 		if other != b {
-			c.w.broken(model.OneChrome, "token %d opens %s beside the browser of token %d", b.token, b.path, other.newest())
+			c.w.broken(oneChrome, "token %d opens %s beside the browser of token %d", b.token, b.path, other.newest())
 		}
 	}
 	if b.reader {
@@ -116,7 +112,7 @@ func (c *checker) started(b *fakeChrome) {
 		clear(t.uninspected)
 	}
 	if t.uninspected[b.path] {
-		c.w.broken(model.Inspected, "token %d opens %s, and nobody inspected it since a browser was on it", b.token, b.path)
+		c.w.broken(inspectedFirst, "token %d opens %s, and nobody inspected it since a browser was on it", b.token, b.path)
 	}
 	t.uninspected[b.path] = true
 	if token := t.left[b.path]; token != 0 {
@@ -136,7 +132,7 @@ func (c *checker) grants(h *host, profile string, token lease.Token, joined bool
 		return
 	}
 	if token <= t.highest && !joined || token <= t.generation {
-		c.w.broken(model.TokensGrow, "%s grants token %d of %s after %d", h.id, token, profile, t.highest)
+		c.w.broken(tokensGrow, "%s grants token %d of %s after %d", h.id, token, profile, t.highest)
 	}
 	t.granted[token] = true
 	t.highest = max(t.highest, token)
@@ -156,7 +152,7 @@ func (c *checker) granted(p *process, s api.Session, q request) {
 	c.w.count("grants")
 	t := c.of(s.ProfileID)
 	if t.owner[s.Token] != "" {
-		c.w.broken(model.TokensGrow, "token %d of %s is of session %s, and was of %s", s.Token, s.ProfileID, s.SessionID, t.owner[s.Token])
+		c.w.broken(tokensGrow, "token %d of %s is of session %s, and was of %s", s.Token, s.ProfileID, s.SessionID, t.owner[s.Token])
 	}
 	t.owner[s.Token] = s.SessionID
 	var b *fakeChrome
@@ -164,7 +160,7 @@ func (c *checker) granted(p *process, s api.Session, q request) {
 		b = one
 	}
 	if floor, err := p.root.Floor(s.ProfileID); err == nil && floor < s.Token && !p.dead.Load() {
-		c.w.broken(model.TokensGrow, "token %d of %s is served, and the floor beside it is %d", s.Token, s.ProfileID, floor)
+		c.w.broken(tokensGrow, "token %d of %s is served, and the floor beside it is %d", s.Token, s.ProfileID, floor)
 	}
 	joined := t.joined[s.Token]
 	c.grants(p.host, s.ProfileID, s.Token, joined)
@@ -202,10 +198,10 @@ func (c *checker) waitsTooLong() {
 	}
 }
 
-// oneHolder is another promise that package model does not name.
+// oneHolder is a promise about what is served.
 const oneHolder = "a browser has one launcher"
 
-// keptWarmRule is what package model does not know of.
+// keptWarmRule is the promise about warm browsers.
 const keptWarmRule = "a browser is handed over as it was left, to whom it fits"
 
 // handedOver checks a warm browser that a session got.
@@ -225,9 +221,9 @@ func (c *checker) handedOver(p *process, b *fakeChrome, s api.Session, q request
 	case q.byHand:
 		c.w.broken(keptWarmRule, "%s hands over a browser of %s to a person", p.host.id, s.ProfileID)
 	case !c.w.sealedSince(p, s.ProfileID, before):
-		c.w.broken(model.EvidenceFirst, "%s hands over the browser of token %d of %s, and no bundle of it is stored", p.host.id, before, s.ProfileID)
+		c.w.broken(evidenceFirst, "%s hands over the browser of token %d of %s, and no bundle of it is stored", p.host.id, before, s.ProfileID)
 	case before >= s.Token:
-		c.w.broken(model.TokensGrow, "%s hands over the browser of token %d of %s under token %d", p.host.id, before, s.ProfileID, s.Token)
+		c.w.broken(tokensGrow, "%s hands over the browser of token %d of %s under token %d", p.host.id, before, s.ProfileID, s.Token)
 	}
 }
 
@@ -261,15 +257,15 @@ func (c *checker) wentOn(from, to *process, before, now api.Session) {
 		c.w.broken(goesOn, "session %s of %s goes on after its worker was told that it is over", now.SessionID, now.ProfileID)
 	}
 	if before.Token != now.Token || before.SessionID != now.SessionID {
-		c.w.broken(model.TokensGrow, "session %s with token %d goes on as %s with %d", before.SessionID, before.Token, now.SessionID, now.Token)
+		c.w.broken(tokensGrow, "session %s with token %d goes on as %s with %d", before.SessionID, before.Token, now.SessionID, now.Token)
 	}
 	if now.Token < t.generation {
-		c.w.broken(model.StaleWrites, "session %s of %s goes on with token %d after token %d was granted", now.SessionID, now.ProfileID, now.Token, t.generation)
+		c.w.broken(staleWrites, "session %s of %s goes on with token %d after token %d was granted", now.SessionID, now.ProfileID, now.Token, t.generation)
 	}
 	t.wentOn[now.SessionID] = true
 }
 
-// goesOn is what package model does not know of.
+// goesOn is the promise about sessions that go on.
 const goesOn = "a session goes on in the next launcher while its lease counts, and not if its end had begun"
 
 // continues checks a lease that a next launcher of the host takes over from one that is gone.
@@ -329,10 +325,10 @@ func (c *checker) message(n *link, b *fakeChrome, token string) {
 	p, dead := n.l.host.p.Load(), n.l.dead.Load()
 	switch {
 	case p.life != n.l:
-		c.w.broken(model.StaleWrites, "a message of %s under token %s reaches %v, and the launcher after its own has begun", b.profile, token, b)
+		c.w.broken(staleWrites, "a message of %s under token %s reaches %v, and the launcher after its own has begun", b.profile, token, b)
 		return
 	case dead && c.w.now() > time.Duration(n.l.died.Load()):
-		c.w.broken(model.StaleWrites, "a message of %s under token %s reaches %v, and its launcher is dead", b.profile, token, b)
+		c.w.broken(staleWrites, "a message of %s under token %s reaches %v, and its launcher is dead", b.profile, token, b)
 		return
 	case dead:
 		// It was in the pipe when its launcher was killed: a kill takes nothing back. Within
@@ -362,18 +358,18 @@ func (c *checker) write(p *process, profile string, token lease.Token) {
 	t := c.of(profile)
 	switch {
 	case token < t.generation:
-		c.w.broken(model.StaleWrites, "%s writes under token %d of %s after token %d was granted", p.host.id, token, profile, t.generation)
+		c.w.broken(staleWrites, "%s writes under token %d of %s after token %d was granted", p.host.id, token, profile, t.generation)
 	case err == nil && epoch <= c.closed[p.host.id]:
-		c.w.broken(model.StaleWrites, "%s writes under token %d of %s after others closed its epoch %d", p.host.id, token, profile, epoch)
+		c.w.broken(staleWrites, "%s writes under token %d of %s after others closed its epoch %d", p.host.id, token, profile, epoch)
 	case p.deadline.Add(afterDeadline) < p.host.clock() && p.deadline != 0:
-		c.w.broken(model.StaleWrites, "%s writes under token %d of %s %v after its deadline", p.host.id, token, profile, p.host.clock().Sub(p.deadline))
+		c.w.broken(staleWrites, "%s writes under token %d of %s %v after its deadline", p.host.id, token, profile, p.host.clock().Sub(p.deadline))
 	}
 }
 
 // closes checks that there is a bundle of what a browser was doing before it is closed.
 func (c *checker) closes(h *handle) {
 	if !h.reader && !c.w.sealedBy(h.l, h.profile, h.newest()) {
-		c.w.broken(model.EvidenceFirst, "%v closes %v, and no bundle of it is stored", h.l, h.fakeChrome)
+		c.w.broken(evidenceFirst, "%v closes %v, and no bundle of it is stored", h.l, h.fakeChrome)
 	}
 	if h.l.as != "" {
 		c.w.count("browsers closed by the guard")
@@ -412,7 +408,7 @@ func (c *checker) stopped(launcher string, epoch uint64) {
 			continue
 		}
 		if left := deadline.Sub(h.clock()); left > 0 {
-			c.w.broken(model.StopsFirst, "epoch %d of %s is closed, and has %v left by its own clock", epoch, launcher, left)
+			c.w.broken(stopsFirst, "epoch %d of %s is closed, and has %v left by its own clock", epoch, launcher, left)
 		}
 	}
 }
@@ -424,7 +420,7 @@ func (c *checker) record(by *process, person bool, p, n lease.Record) {
 	defer c.mu.Unlock()
 	writer := by.host.id
 	if person && p.State == lease.ManualReview && n.State != lease.Quarantined {
-		writer = model.Person
+		writer = noLauncher
 	}
 	t := c.of(n.ProfileID)
 	events := c.publish(n, p)
@@ -435,7 +431,7 @@ func (c *checker) record(by *process, person bool, p, n lease.Record) {
 		t.joined[n.Token] = true
 	}
 	if n.Token < p.Token {
-		c.w.broken(model.TokensGrow, "%s stores token %d of %s over %d", writer, n.Token, n.ProfileID, p.Token)
+		c.w.broken(tokensGrow, "%s stores token %d of %s over %d", writer, n.Token, n.ProfileID, p.Token)
 	}
 	if p.State == "" && n.State != "" {
 		c.made(by, writer, t, n)
@@ -461,14 +457,14 @@ func (c *checker) record(by *process, person bool, p, n lease.Record) {
 		c.w.count("leases written again")
 	case created:
 	case !events:
-		c.w.broken(model.NothingLost, "%s of %s, token %d, became %s, token %d, without an event", p.State, n.ProfileID, p.Token, n.State, n.Token)
+		c.w.broken(nothingLost, "%s of %s, token %d, became %s, token %d, without an event", p.State, n.ProfileID, p.Token, n.State, n.Token)
 	case !slices.ContainsFunc(c.table, func(row lease.Transition) bool {
 		return row.From == p.State && row.To == n.State && may(row.By, writer, p, n)
 	}):
-		c.w.broken(model.TheTable, "%s makes %s of %s (%s)", writer, n.State, cmp.Or(string(p.State), "nothing"), n.ProfileID)
+		c.w.broken(theTable, "%s makes %s of %s (%s)", writer, n.State, cmp.Or(string(p.State), "nothing"), n.ProfileID)
 	}
 	came := n.Moved != nil && n.Moved.Token == n.Token && n.HomeToken == n.Token && p.Token < n.Token
-	if n.Home != "" && p.Home != n.Home && (writer == model.Person || n.Reason == lease.ReasonContested) || came {
+	if n.Home != "" && p.Home != n.Home && (writer == noLauncher || n.Reason == lease.ReasonContested) || came {
 		t.home = n.Home
 		for _, path := range c.w.pathsOf(n.ProfileID, n.Home) {
 			delete(t.left, path)
@@ -480,19 +476,12 @@ func (c *checker) record(by *process, person bool, p, n lease.Record) {
 	c.moved(by, writer, t, p, n)
 }
 
-// may is model.May, but here a person may also act by hand, through a launcher.
-func may(by lease.Actor, writer string, p, n lease.Record) bool {
-	byHand := n.ByHand != nil || p.ByHand != nil
-	asked := n.Moved != nil && n.Moved.Token == n.Token && n.Moved.Person != "" // whoever writes it
-	return model.May(by, writer, p, n) || by == lease.Person && (byHand || asked)
-}
-
 // came checks a profile that came to another home. c.mu is held.
 func (c *checker) came(t *truth, p, n lease.Record) {
 	c.w.count("homes changed")
 	c.travelled(t, p, n)
 	if n.Token <= t.highest {
-		c.w.broken(model.TokensGrow, "%s came to %s under token %d after %d", n.ProfileID, n.Home, n.Token, t.highest)
+		c.w.broken(tokensGrow, "%s came to %s under token %d after %d", n.ProfileID, n.Home, n.Token, t.highest)
 	}
 	for _, path := range c.w.pathsOf(n.ProfileID, p.Home) {
 		if p.Home != n.Home {
@@ -500,7 +489,7 @@ func (c *checker) came(t *truth, p, n lease.Record) {
 		}
 		for _, b := range c.w.browsersOn(path) {
 			if living := b.host.living(); living != nil && living.life == b.by && !b.waits() && int64(c.w.now()) > living.pausedTill.Load() && !b.host.cut() {
-				c.w.broken(model.StopsFirst, "%s came to %s while its home has %v open", n.ProfileID, n.Home, b)
+				c.w.broken(stopsFirst, "%s came to %s while its home has %v open", n.ProfileID, n.Home, b)
 			}
 		}
 	}
@@ -576,7 +565,7 @@ func (c *checker) estranged() (all []string) {
 func (c *checker) moved(by *process, writer string, t *truth, p, n lease.Record) {
 	if n.State == lease.Quarantined && p.State != lease.Quarantined && n.RememberedBy == "" {
 		if n.Token <= p.Token {
-			c.w.broken(model.StaleWrites, "quarantine of %s leaves token %d valid", n.ProfileID, p.Token)
+			c.w.broken(staleWrites, "quarantine of %s leaves token %d valid", n.ProfileID, p.Token)
 		}
 		if writer != p.LauncherID && p.LauncherID != "" && p.State == lease.SuspectedStale {
 			c.stopped(p.LauncherID, p.PresenceEpoch)
@@ -588,7 +577,7 @@ func (c *checker) moved(by *process, writer string, t *truth, p, n lease.Record)
 			t.granted[p.Token] = true
 		}
 		if t.highest = max(t.highest, t.forsaken); n.Token <= t.highest {
-			c.w.broken(model.TokensGrow, "%s is contested under token %d after %d", n.ProfileID, n.Token, t.highest)
+			c.w.broken(tokensGrow, "%s is contested under token %d after %d", n.ProfileID, n.Token, t.highest)
 		}
 		t.forsaken = 0
 		t.begins()
@@ -614,7 +603,7 @@ func (c *checker) moved(by *process, writer string, t *truth, p, n lease.Record)
 					c.w.count("browsers left warm")
 					continue
 				}
-				c.w.broken(model.Inspected, "%s of %s becomes %s under the browser of token %d", p.State, n.ProfileID, n.State, b.newest())
+				c.w.broken(inspectedFirst, "%s of %s becomes %s under the browser of token %d", p.State, n.ProfileID, n.State, b.newest())
 			}
 			delete(t.uninspected, path)
 		}
@@ -625,10 +614,10 @@ func (c *checker) moved(by *process, writer string, t *truth, p, n lease.Record)
 	if inspected {
 		i, err := inspectionOf(by, n.ProfileID)
 		if err != nil || i.Decision != n.Decision || i.DecisionVersion != decision.Version {
-			c.w.broken(model.Inspected, "%s becomes %s, by an inspection that says %q (%v)", n.ProfileID, n.State, i.Decision, err)
+			c.w.broken(inspectedFirst, "%s becomes %s, by an inspection that says %q (%v)", n.ProfileID, n.State, i.Decision, err)
 		}
 	}
-	if n.State == lease.Available && writer == model.Person {
+	if n.State == lease.Available && writer == noLauncher {
 		clear(t.uninspected)
 	}
 }
@@ -642,9 +631,9 @@ func (c *checker) evidence(by *process, p, n lease.Record) {
 	}
 	switch {
 	case err != nil:
-		c.w.broken(model.EvidenceFirst, "%s of %s became %s, and its bundle %q is not stored: %v", p.State, n.ProfileID, n.State, n.EvidenceID, err)
+		c.w.broken(evidenceFirst, "%s of %s became %s, and its bundle %q is not stored: %v", p.State, n.ProfileID, n.State, n.EvidenceID, err)
 	case m.SessionID != n.SessionID && !c.w.sealed(by, n.ProfileID, n.SessionID):
-		c.w.broken(model.EvidenceFirst, "%s of %s became %s with the bundle of session %s, and none of its own %s is stored", p.State, n.ProfileID, n.State, m.SessionID, n.SessionID)
+		c.w.broken(evidenceFirst, "%s of %s became %s with the bundle of session %s, and none of its own %s is stored", p.State, n.ProfileID, n.State, m.SessionID, n.SessionID)
 	}
 }
 
@@ -664,14 +653,14 @@ func (c *checker) publish(n, p lease.Record) (events bool) {
 		if e.Token < last.Token || e.Token == last.Token && e.Sequence <= last.Sequence {
 			newest := i == len(n.Outbox)-1
 			if healed := p.State == "" && n.Home == t.home; newest && (healed && n.State != lease.Held || t.losses == c.losses) {
-				c.w.broken(model.NothingLost, "event %s of %s, token %d, has sequence %d, and the stream is at token %d, sequence %d: it is never published", e.Event, n.ProfileID, e.Token, e.Sequence, last.Token, last.Sequence)
+				c.w.broken(nothingLost, "event %s of %s, token %d, has sequence %d, and the stream is at token %d, sequence %d: it is never published", e.Event, n.ProfileID, e.Token, e.Sequence, last.Token, last.Sequence)
 			}
 			continue
 		}
 		// After the store forgot, sequences count from an old record, until somebody who
 		// remembers the newer one writes it.
 		if e.Sequence != t.last+1 && t.losses == c.losses && t.last == t.most {
-			c.w.broken(model.NothingLost, "event %s of %s has sequence %d after %d", e.Event, n.ProfileID, e.Sequence, t.last)
+			c.w.broken(nothingLost, "event %s of %s has sequence %d after %d", e.Event, n.ProfileID, e.Sequence, t.last)
 		}
 		c.w.count("events")
 		stream[n.ProfileID] = append(stream[n.ProfileID], e)
@@ -694,7 +683,7 @@ func (c *checker) runs(t *truth, e lease.Event) {
 	case string(lease.Available), string(lease.ResumePending), string(lease.Inspected):
 		for run, losses := range t.open {
 			if losses == c.losses {
-				c.w.broken(model.EveryRunEnds, "%s is %s, and run %d of it never ended", e.ProfileID, e.Event, run)
+				c.w.broken(everyRunEnds, "%s is %s, and run %d of it never ended", e.ProfileID, e.Event, run)
 			}
 		}
 	}

@@ -8,8 +8,6 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
-
-	"leasehold/internal/test/model"
 )
 
 // TestOnlyWhatWasInThePipeOutlivesALauncher shows that the checker tells a message that was in
@@ -59,9 +57,9 @@ func TestOnlyWhatWasInThePipeOutlivesALauncher(t *testing.T) {
 				switch c.broken {
 				case "":
 				case deadWrites, anotherBegan:
-					want = []string{fmt.Sprintf("%s: a message of p1 under token %d reaches %v%s", model.StaleWrites, c.token, b, c.broken)}
+					want = []string{fmt.Sprintf("%s: a message of p1 under token %d reaches %v%s", staleWrites, c.token, b, c.broken)}
 				default:
-					want = []string{model.StaleWrites + ": " + c.broken}
+					want = []string{staleWrites + ": " + c.broken}
 				}
 				w.mu.Lock()
 				got := slices.Clone(w.wrong)

@@ -11,7 +11,7 @@ import (
 	"leasehold/lease"
 )
 
-// The promises about ephemeral sessions, which package model does not name.
+// The promises about ephemeral sessions.
 const (
 	readerApart  = "an ephemeral session is on a copy of its own"
 	readerNewest = "an ephemeral session has what ended in order before its snapshot, and nothing else"

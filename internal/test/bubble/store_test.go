@@ -14,7 +14,7 @@ import (
 )
 
 // server is the lease store of a world: what NATS keeps. Each method locks it. Revisions are
-// never given twice, also not after it went back (internal/test/model has that).
+// never given twice, also not after it went back.
 type server struct {
 	w *world
 

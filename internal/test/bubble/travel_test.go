@@ -218,7 +218,7 @@ func (w *world) losesTheMove(h *host) {
 // operator is who moves profiles without a loss.
 const operator = "operator"
 
-// The promises about profiles that travel, which package model does not name.
+// The promises about profiles that travel.
 const (
 	notPast   = "a profile moves only with all that was done"
 	notOlder  = "what ended in order is had again at the next home"

@@ -24,6 +24,7 @@ var ofCluster = slices.Concat(
 	),
 	in("launcher/cluster/patrol.go", young,
 		change{"a profile is abandoned without a bundle", `left = leftBehind{r.Token, p.nothingLeft(r)}`, `left = leftBehind{r.Token, lease.Sealed{EvidenceID: "ev_none"}}`},
+		change{"any launcher that sees the directory heals its profile", `if r.Home != "" && r.Home != p.o.LauncherID {`, `if false {`},
 		change{"a profile is abandoned while no bundle can be sealed", `if left.bundle.EvidenceID == "" {`, `if false {`},
 	),
 	in("launcher/cluster/patrol.go", bubble,

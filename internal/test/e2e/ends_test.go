@@ -44,35 +44,10 @@ const identity = "worker=worker-7&task=task_1"
 
 var ends = []end{
 	{
-		name: "a clean close", code: 1000, state: lease.Available, recorded: "connection_closed",
-		cause: func(t *testing.T, _ *sidecar, c *socket, _ string) { c.close(t) },
-	},
-	{
-		name: "Browser.close", code: 1000, reason: "browser_close_requested", state: lease.Available, recorded: "browser_close_requested",
-		cause: func(t *testing.T, _ *sidecar, c *socket, _ string) { c.call(t, "", "Browser.close", nil, nil) },
-	},
-	{
 		name: "Lease.release", code: 1000, reason: "the session ended: done", cut: true, clients: true, state: lease.Available, recorded: "done",
 		cause: func(t *testing.T, _ *sidecar, c *socket, _ string) {
 			c.call(t, "", "Lease.release", map[string]any{"outcome": "succeeded", "reason": "done"}, nil)
 		},
-	},
-	{
-		name: "release over REST", code: 1000, reason: "the session ended: released", cut: true, state: lease.Available, recorded: "released",
-		cause: func(t *testing.T, s *sidecar, _ *socket, profile string) {
-			r := s.record(t, profile)
-			if code := s.call(t, "DELETE", "/v1/sessions/"+r.SessionID, map[string]any{"lease_token": r.Token, "outcome": "succeeded"}, nil); code != http.StatusOK {
-				t.Errorf("release: status %d", code)
-			}
-		},
-	},
-	{
-		name: "a dropped socket", state: lease.Available, recorded: "connection_lost",
-		cause: func(_ *testing.T, _ *sidecar, c *socket, _ string) { c.drop() },
-	},
-	{
-		name: "a dropped socket that releases", query: "&on_drop=release", state: lease.Available, recorded: "connection_dropped",
-		cause: func(_ *testing.T, _ *sidecar, c *socket, _ string) { c.drop() },
 	},
 	{
 		name: "no heartbeats", query: "&heartbeat=explicit", code: 4410, reason: "profile quarantined: heartbeat_timeout", cut: true,
@@ -80,25 +55,10 @@ var ends = []end{
 		cause: func(*testing.T, *sidecar, *socket, string) {},
 	},
 	{
-		name: "the session's longest life", query: "&lock_timeout_seconds=40", code: 4410, reason: "profile quarantined: lock_timeout", cut: true,
-		state: lease.Available, recorded: "lock_timeout",
-		cause: func(*testing.T, *sidecar, *socket, string) {},
-	},
-	{
 		name: "Chrome is killed", code: 4411, reason: "the browser crashed", cut: true,
 		state: lease.ManualReview, recorded: "browser_crashed",
 		cause: func(t *testing.T, s *sidecar, _ *socket, profile string) {
 			kill(t, s.browserOf(t, profile))
-		},
-	},
-	{
-		name: "a page crashes", code: 1000, state: lease.Available, recorded: "connection_closed",
-		cause: func(t *testing.T, s *sidecar, c *socket, _ string) {
-			page, _ := c.page(t, "about:blank", "")
-			c.call(t, page, "Inspector.enable", nil, nil)
-			c.send(t, page, "Page.crash", nil) // it gets no answer
-			survive(t, c, page)
-			c.close(t)
 		},
 	},
 	{
@@ -290,8 +250,9 @@ func (w watched) over(t *testing.T, code int, reason string, cut bool) {
 	}
 }
 
-// TestEndsOfSessions: each way to end a session gives the client the right close code and reason,
-// and the record the right state and reason.
+// TestEndsOfSessions: a session that ends by itself, by its worker, and by its browser gives the
+// clients the right close code and reason, and the record the right state and reason.
+// session.TestEndings goes through every way.
 func TestEndsOfSessions(t *testing.T) {
 	t.Parallel()
 	s := start(t, "--lease-ttl", "12s")

@@ -42,6 +42,7 @@ var ofRecovery = slices.Concat(
 		change{"a profile is recovered although its floor cannot be believed", "\tcase Recover:\n\t\ts.believed()\n", "\tcase Recover:\n"},
 		change{"a browser stays open although the release failed", `if s.leftOpen { // the browser may`, `if false { // the browser may`},
 		change{"a browser that outlived its lease is closed without evidence", "\tif !s.sealed() {\n\t\treturn fmt.Errorf(\"a browser that outlived", "\tif false {\n\t\treturn fmt.Errorf(\"a browser that outlived"},
+		change{"a profile is released although a cookie is not on the disk", "\tcase s.File.NotStored != \"\":\n", "\tcase false:\n"},
 		change{"the note of a browser outlives it", "\t\terr = s.Lock.ClearRunning()\n", "\t\terr = nil\n"},
 		change{"a run without evidence ends in order", `s.lost = !s.InOrder || !s.sealed() && !s.NeverServed`, `s.lost = !s.InOrder`},
 		change{"a run whose end is not stored counts as over", "\ts.lost = err != nil\n", "\ts.lost = false\n"},

@@ -49,7 +49,7 @@ var ofTravel = slices.Concat(
 	in("launcher/snapshots/store.go", seals,
 		change{"travel: another snapshot's manifest is believed", `if err == nil && (m.ID != e.ID || m.ProfileID != e.ProfileID || m.Token != e.Token) {`, `if false {`},
 		change{"travel: a key that is not the store's is used", "\tcase f.KeyID != s.key.id():\n", "\tcase false:\n"},
-		change{"travel: a snapshot of a newer Chrome is taken", `if here != 0 && cmp.Compare(their, here) > 0 {`, `if here != 0 && cmp.Compare(their, here) > 100 {`},
+		change{"travel: a snapshot of a newer Chrome is taken", `if chromever.Older(ours, of.ChromeVersion) {`, `if chromever.Older(ours, "") {`},
 		change{"travel: a later holder's list goes back", "\t\tif err := h.may(token); err != nil || h.Token == token {\n\t\t\treturn false, err\n\t\t}\n\t\th.Token = token\n", "\t\tif h.Token == token {\n\t\t\treturn false, nil\n\t\t}\n\t\th.Token = token\n"},
 	),
 	in("launcher/recovery/heal.go", came,

@@ -231,6 +231,12 @@ func New(o Options) (*Launcher, error) {
 // wire makes the parts, from the bottom up.
 func (l *Launcher) wire() (err error) {
 	o, files, bootID := l.o, sessionfile.NewDir(l.o.DataDir, l.o.Key), boottime.ID()
+	l.presence = cluster.NewPresence(l.ctx, cluster.PresenceOptions{
+		LauncherID: o.ID, BootID: bootID, AdvertiseURL: o.AdvertiseURL, DataDir: o.DataDir, Key: o.Key, Timing: o.Timing, Store: o.Store,
+		Report: l.hostReport, SharedStore: o.SharedStore, Newcomer: o.Roster.Empty(), LeaveOnExit: o.LeaveOnExit, Expiring: l.expiring, Clock: o.Clock, Log: o.Log,
+	})
+	o.Store = l.presence.Writer(o.Store)
+	l.o = o
 	l.driver = browser.NewDriver(l.ctx, &l.work, browser.Options{
 		Binary: o.Chrome, Files: files, Root: o.Root, Key: o.Key, HangTimeout: o.HangTimeout, Memory: o.BrowserMemory,
 		CPUWeight: o.CPUWeight, Groups: o.Groups, Confinement: o.Confinement, User: o.User, Processes: o.Processes, Log: o.Log, Metrics: o.Metrics,
@@ -284,10 +290,6 @@ func (l *Launcher) wire() (err error) {
 	if swept != nil {
 		o.Log.Warn().Err(swept).Msg("exchange directories of sessions that are over stay")
 	}
-	l.presence = cluster.NewPresence(l.ctx, cluster.PresenceOptions{
-		LauncherID: o.ID, BootID: bootID, AdvertiseURL: o.AdvertiseURL, DataDir: o.DataDir, Key: o.Key, Timing: o.Timing, Store: o.Store,
-		Report: l.hostReport, SharedStore: o.SharedStore, Newcomer: o.Roster.Empty(), LeaveOnExit: o.LeaveOnExit, Expiring: l.expiring, Clock: o.Clock, Log: o.Log,
-	})
 	l.grants.sharedReady = l.presence.SharedReady
 	adopter := adopt.New(l.ctx, &l.work, adopt.Options{
 		Store: o.Store, Root: o.Root, Files: files, Jar: l.jar, Proxies: o.Proxies, Slots: l.slots, Driver: l.driver,

@@ -36,32 +36,18 @@ type KeeperOptions struct {
 }
 
 // Keep opens a presence of the launcher that own describes, with a higher epoch than epoch, and
-// renews it until Stop. Stop or Leave has to be called once, even after the presence was lost.
-// The error is ErrUnavailable.
-func Keep(ctx context.Context, own Presence, epoch uint64, o KeeperOptions) (*Keeper, error) {
+// renews it until Stop. It replaces prev, which the caller read and knows to be over: if another
+// write came first, the error is a *PresenceMovedError. Any other error is ErrUnavailable. Stop
+// or Leave has to be called once, even after the presence was lost.
+func Keep(ctx context.Context, own Presence, prev PresenceEntry, epoch uint64, o KeeperOptions) (*Keeper, error) {
 	own.TTLSeconds = o.Timing.TTL.Seconds()
-	prev, err := o.Store.Presence(ctx, own.LauncherID)
+	next := prev.Presence.Open(own, epoch, time.Now())
+	sent := o.Clock()
+	opened, err := o.Store.SwapPresence(ctx, prev, next)
 	if err != nil {
 		return nil, err
 	}
-	for {
-		next := prev.Presence.Open(own, epoch, time.Now())
-		sent := o.Clock()
-		opened, err := o.Store.SwapPresence(ctx, prev, next)
-		var moved *PresenceMovedError
-		switch {
-		case err == nil:
-			return keep(ctx, opened, sent, o), nil
-		case !errors.As(err, &moved):
-			return nil, err
-		case moved.Current != nil:
-			prev = *moved.Current
-		default:
-			if prev, err = o.Store.Presence(ctx, own.LauncherID); err != nil {
-				return nil, err
-			}
-		}
-	}
+	return keep(ctx, opened, sent, o), nil
 }
 
 func keep(ctx context.Context, opened PresenceEntry, sent boottime.Instant, o KeeperOptions) *Keeper {

@@ -157,7 +157,11 @@ func TestKeeperOpenedAgainByAnotherProcess(t *testing.T) {
 	keeping(t, func(b *bench) {
 		f := b.k.Fence(1)
 		time.Sleep(time.Second)
-		second, err := Keep(t.Context(), Presence{LauncherID: "l"}, 0, b.options())
+		before, err := b.s.Presence(t.Context(), "l")
+		if err != nil {
+			t.Fatal(err)
+		}
+		second, err := Keep(t.Context(), Presence{LauncherID: "l"}, before, 0, b.options())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -232,7 +236,7 @@ func TestKeepRemembersItsEpoch(t *testing.T) {
 	keeping(t, func(b *bench) {
 		b.k.Stop()
 		b.s.set(func(s *memory) { clear(s.presences) })
-		k, err := Keep(t.Context(), Presence{LauncherID: "l"}, 7, b.options())
+		k, err := Keep(t.Context(), Presence{LauncherID: "l"}, PresenceEntry{}, 7, b.options())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -243,11 +247,18 @@ func TestKeepRemembersItsEpoch(t *testing.T) {
 	})
 }
 
-func TestKeepWithoutAStore(t *testing.T) {
+// A presence that was written since the caller read it is not replaced: its launcher lives.
+func TestKeepReplacesOnlyWhatWasRead(t *testing.T) {
 	keeping(t, func(b *bench) {
-		b.s.set(func(s *memory) { s.noReads = true })
-		if _, err := Keep(t.Context(), Presence{LauncherID: "m"}, 0, b.options()); !errors.Is(err, ErrUnavailable) {
-			t.Fatalf("%v, want ErrUnavailable", err)
+		before, err := b.s.Presence(t.Context(), "l")
+		if err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(2 * timing.Renewal())
+		_, err = Keep(t.Context(), Presence{LauncherID: "l"}, before, 0, b.options())
+		var moved *PresenceMovedError
+		if !errors.As(err, &moved) || b.s.presence().Epoch != b.k.Epoch() || b.k.Context().Err() != nil {
+			t.Fatalf("%v, epoch %d is stored", err, b.s.presence().Epoch)
 		}
 	})
 }
@@ -366,7 +377,7 @@ func TestKeeperCountsFromBeforeTheSend(t *testing.T) {
 		store := &slowStore{memory: b.s, clock: b.clock}
 		options := b.options()
 		options.Store = store
-		k, err := Keep(t.Context(), Presence{LauncherID: "l"}, 0, options)
+		k, err := Keep(t.Context(), Presence{LauncherID: "l"}, PresenceEntry{}, 0, options)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -226,7 +226,7 @@ func keeping(t *testing.T, test func(b *bench)) {
 	synctest.Test(t, func(t *testing.T) {
 		b := &bench{T: t, s: newMemory(), start: time.Now()}
 		b.s.applied = func() { b.sent.Store(int64(b.clock())) }
-		k, err := Keep(t.Context(), Presence{LauncherID: "l"}, 0, b.options())
+		k, err := Keep(t.Context(), Presence{LauncherID: "l"}, PresenceEntry{}, 0, b.options())
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -114,6 +114,8 @@ func (p Presence) allows(own Presence) error {
 		return fmt.Errorf("%w: %w: %s, epoch %d after %d", ErrExpired, ErrSuperseded, own.LauncherID, p.Epoch, own.Epoch)
 	case p.Epoch == own.Epoch && p.Closed:
 		return fmt.Errorf("%w: launcher %s saw no renewal for too long", ErrExpired, p.ClosedBy)
+	case p.Epoch == own.Epoch && !p.OpenedAt.Equal(own.OpenedAt): // the store forgot, and somebody opened the same epoch
+		return fmt.Errorf("%w: %w: %s, epoch %d a second time", ErrExpired, ErrSuperseded, own.LauncherID, p.Epoch)
 	}
 	return nil // the same; or missing or older: the store forgot, and the next renewal restores it
 }

@@ -120,6 +120,14 @@ func (s *memory) Presences(ctx context.Context) ([]lease.PresenceEntry, error) {
 	return slices.Collect(maps.Values(s.presences)), nil
 }
 
+func (s *memory) List(ctx context.Context) ([]lease.Entry, error) {
+	if err := s.arrive(ctx); err != nil {
+		return nil, err
+	}
+	defer s.mu.Unlock()
+	return slices.Collect(maps.Values(s.records)), nil
+}
+
 func (s *memory) SwapPresence(ctx context.Context, prev lease.PresenceEntry, next lease.Presence) (lease.PresenceEntry, error) {
 	if err := s.arrive(ctx); err != nil {
 		return lease.PresenceEntry{}, err
@@ -229,6 +237,12 @@ func (w *world) sees(sights ...lease.Sight) {
 func (w *world) stored(launcher string) (p lease.Presence) {
 	w.store.do(func() { p = w.store.presences[launcher].Presence })
 	return p
+}
+
+// entry is that with its revision.
+func (w *world) entry(launcher string) (e lease.PresenceEntry) {
+	w.store.do(func() { e = w.store.presences[launcher] })
+	return e
 }
 
 // record is the record that the store has of the profile.

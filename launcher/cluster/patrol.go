@@ -103,9 +103,8 @@ const thoroughly = 12
 // seen is a record as the store last showed it.
 type seen struct {
 	lease.Entry
-	// forgotten says that the store knows less of the profile than this host, which is its
-	// home.
-	forgotten bool
+	// again says that the profile has to be looked at in each round: see Patrol.look.
+	again bool
 	// contradicted says that this launcher remembers another home.
 	contradicted bool
 }
@@ -170,11 +169,15 @@ func (p *Patrol) see(v *view, s lease.Sight) {
 }
 
 // look tells the sessions on a profile what the store shows of it, and looks after a profile of
-// this host that has no session. forgotten says that the store knows less of such a profile
-// than this host does, or that what this host keeps about it cannot be trusted.
-func (p *Patrol) look(r lease.Record) (forgotten bool) {
+// this host that has no session. again says that this has to be done in the next round, too: the
+// store knows less of such a profile than this host does, what this host keeps about it cannot
+// be trusted, or this launcher may not act yet.
+func (p *Patrol) look(r lease.Record) (again bool) {
 	if told := p.o.Slots.Tell(r); told {
 		return false
+	}
+	if p.o.Presence.MayAct(r) != nil {
+		return true
 	}
 	if p.o.Settle != nil && p.o.Settle(r) {
 		return false
@@ -185,15 +188,15 @@ func (p *Patrol) look(r lease.Record) (forgotten bool) {
 		}
 		return false
 	}
-	forgotten, _, err := p.o.Recoverer.Forgot(r)
+	again, _, err := p.o.Recoverer.Forgot(r)
 	if err != nil {
 		p.o.Log.Error().Err(err).Str("profile", r.ProfileID).Msg("what is kept of the profile cannot be read")
 		return false
 	}
-	if forgotten || r.Home == p.o.LauncherID && (r.Unfinished() || p.leftOpen(r.ProfileID) && p.o.Slots.WarmSince(r.ProfileID).IsZero()) {
+	if again || r.Home == p.o.LauncherID && (r.Unfinished() || p.leftOpen(r.ProfileID) && p.o.Slots.WarmSince(r.ProfileID).IsZero()) {
 		p.o.Adopt(r)
 	}
-	return forgotten
+	return again
 }
 
 // storeTimeout bounds each round over the store.
@@ -243,13 +246,14 @@ func (p *Patrol) lookAround(v *view) {
 	for _, e := range v.records {
 		switch r := e.Record; r.Home {
 		case p.o.LauncherID, "":
-			if (all || r.Unfinished() || r.MoveRequest != nil || e.forgotten || p.leftOpen(r.ProfileID)) && !p.o.Slots.Serves(r) {
-				e.forgotten = p.look(r)
+			if (all || r.Unfinished() || r.MoveRequest != nil || e.again || p.leftOpen(r.ProfileID)) && !p.o.Slots.Serves(r) {
+				e.again = p.look(r)
 				v.records[r.ProfileID] = e
 			}
 		default:
-			if all || p.leftOpen(r.ProfileID) {
-				p.look(r)
+			if all || e.again || p.leftOpen(r.ProfileID) {
+				e.again = p.look(r)
+				v.records[r.ProfileID] = e
 			}
 			p.observe(ctx, v, e.Entry, v.observer.Lease(e.Entry, p.o.Clock()))
 		}
@@ -259,6 +263,9 @@ func (p *Patrol) lookAround(v *view) {
 // observe takes one step with a lease of another launcher.
 func (p *Patrol) observe(ctx context.Context, v *view, e lease.Entry, step lease.Step) {
 	r := e.Record
+	if p.o.Presence.MayAct(r) != nil {
+		return
+	}
 	log := p.o.Log.With().Str("profile", r.ProfileID).Uint64("token", uint64(r.Token)).Str("home", r.Home).Logger()
 	if step.Close != nil {
 		if _, err := p.o.Store.SwapPresence(ctx, step.Prev, *step.Close); err != nil {

@@ -510,7 +510,7 @@ func TestASilentLauncher(t *testing.T) {
 			w.store.store(held("q", "alive"))
 			w.store.report(lease.Sight{Complete: true})
 		})
-		alive, err := lease.Keep(w.Context(), lease.Presence{LauncherID: "alive"}, 0,
+		alive, err := lease.Keep(w.Context(), lease.Presence{LauncherID: "alive"}, lease.PresenceEntry{}, 0,
 			lease.KeeperOptions{Store: w.store, Timing: timing, Clock: w.clock, Expiring: func(time.Duration) {}})
 		if err != nil {
 			t.Fatal(err)

@@ -3,7 +3,6 @@ package cluster
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -16,6 +15,7 @@ import (
 
 	"leasehold/internal/boottime"
 	"leasehold/internal/durable"
+	"leasehold/internal/ownpath"
 	"leasehold/internal/signed"
 	"leasehold/launcher/api"
 	"leasehold/launcher/profiledir"
@@ -54,8 +54,11 @@ type Presence struct {
 
 	mu     sync.Mutex
 	keeper *lease.Keeper // nil while there is none
-	// dead says why no keeper will ever be opened again.
-	dead error
+	// refusal says why there is none, where the store is not the reason.
+	refusal *api.Problem
+	// stays are the epochs of this launcher's own stays: those of this process, and that of the
+	// process before it if this is known.
+	stays map[uint64]bool
 	// before is what is known of the presence of the launcher's earlier process.
 	before lastStay
 	// steady is since when the store is known not to have forgotten anything.
@@ -76,7 +79,7 @@ func NewPresence(ctx context.Context, o PresenceOptions) *Presence {
 	if o.Clock == nil {
 		o.Clock = boottime.Now
 	}
-	p := &Presence{o: o, ctx: ctx, steady: o.Clock()}
+	p := &Presence{o: o, ctx: ctx, stays: map[uint64]bool{}, steady: o.Clock()}
 	if o.Newcomer {
 		p.young = p.steady
 	}
@@ -95,16 +98,22 @@ func (p *Presence) Keep(opened chan<- struct{}) {
 	before := p.lastStay()
 	p.mu.Lock()
 	p.before = before
+	if before.BootID != "" {
+		p.stays[before.Epoch] = true
+	}
 	p.mu.Unlock()
-	p.awaitSilence(epoch, tried)
 	store := p.o.Store
 	if p.o.Report != nil {
 		store = reporting{store, p.o.LauncherID, p.o.Report}
 	}
 	for quiet := false; ; {
-		k, err := lease.Keep(p.ctx, own, epoch, lease.KeeperOptions{
-			Store: store, Timing: p.o.Timing, Clock: p.o.Clock, Expiring: p.o.Expiring,
-		})
+		last, err := p.awaitSilence(epoch, tried)
+		var k *lease.Keeper
+		if err == nil {
+			k, err = lease.Keep(p.ctx, own, last.presence, max(epoch, last.leases), lease.KeeperOptions{
+				Store: store, Timing: p.o.Timing, Clock: p.o.Clock, Expiring: p.o.Expiring,
+			})
+		}
 		if err != nil {
 			tried()
 			if p.ctx.Err() != nil {
@@ -137,10 +146,6 @@ func (p *Presence) Keep(opened chan<- struct{}) {
 		err = context.Cause(k.Context())
 		p.o.Log.Error().Err(err).Uint64("epoch", epoch).Msg("presence lost: every lease of this launcher is")
 		k.Stop()
-		if errors.Is(err, lease.ErrSuperseded) {
-			p.set(nil, err)
-			return
-		}
 		p.set(nil, nil)
 	}
 }
@@ -148,9 +153,12 @@ func (p *Presence) Keep(opened chan<- struct{}) {
 // lastStay is what the next launcher has to know about this one's presence: until when its
 // leases count, on the boot-time clock. It survives the launcher, but not the host.
 type lastStay struct {
-	BootID   string           `json:"boot_id"`
-	Epoch    uint64           `json:"epoch"`
-	Deadline boottime.Instant `json:"deadline"`
+	BootID string `json:"boot_id"`
+	// Directory is the identity of the data directory. In a copy of the directory, the stay is
+	// that of another launcher, which may still run. An earlier version left it empty.
+	Directory string           `json:"directory,omitempty"`
+	Epoch     uint64           `json:"epoch"`
+	Deadline  boottime.Instant `json:"deadline"`
 }
 
 func (p *Presence) stayFile() string { return stayFile(p.o.DataDir) }
@@ -168,11 +176,15 @@ func SignOldStay(dataDir, launcherID string, key *signed.Key) error {
 func (p *Presence) follow(k *lease.Keeper) (ends bool) {
 	every := time.NewTicker(p.o.Timing.Renewal() / 2)
 	defer every.Stop()
+	directory, err := ownpath.Identity(p.o.DataDir)
+	if err != nil {
+		p.o.Log.Warn().Err(err).Msg("the data directory cannot be told from a copy of it")
+	}
 	var kept boottime.Instant
 	for {
 		if at := k.Deadline(); at != kept {
 			kept = at
-			if err := p.keepStay(lastStay{p.o.BootID, k.Epoch(), at}); err != nil {
+			if err := p.keepStay(lastStay{p.o.BootID, directory, k.Epoch(), at}); err != nil {
 				p.o.Log.Warn().Err(err).Msg("the deadline is not kept: a restart of the launcher may end its sessions")
 			}
 		}
@@ -200,7 +212,8 @@ func (p *Presence) keepStay(s lastStay) error {
 }
 
 // lastStay is that of the earlier process of this launcher; the zero value if nothing is known,
-// or if the file cannot be trusted. Then its sessions do not go on.
+// if the file cannot be trusted, or if this is a copy of the directory. Then its sessions do not
+// go on.
 func (p *Presence) lastStay() lastStay {
 	var s lastStay
 	b, err := os.ReadFile(p.stayFile())
@@ -208,6 +221,9 @@ func (p *Presence) lastStay() lastStay {
 		b, err = p.o.Key.Open(signed.Stay, p.o.LauncherID, b)
 	}
 	if err != nil || json.Unmarshal(b, &s) != nil || s.BootID == "" || s.BootID != p.o.BootID {
+		return lastStay{}
+	}
+	if here, err := ownpath.Identity(p.o.DataDir); err != nil || s.Directory != "" && s.Directory != here {
 		return lastStay{}
 	}
 	return s
@@ -274,10 +290,15 @@ func (p *Presence) HomeReady() *api.Problem {
 	return q
 }
 
-func (p *Presence) set(k *lease.Keeper, dead error) {
+// set notes under which keeper leases may be granted from now on; nil: there is none, for the
+// reason that refusal gives.
+func (p *Presence) set(k *lease.Keeper, refusal *api.Problem) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.keeper, p.dead = k, dead
+	p.keeper, p.refusal = k, refusal
+	if k != nil {
+		p.stays[k.Epoch()] = true
+	}
 }
 
 // close ends the presence with the launcher. If browsers are left for the next one, the
@@ -300,12 +321,8 @@ func (p *Presence) Current() (*lease.Keeper, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	switch {
-	case p.dead != nil:
-		var refused *api.Problem
-		if errors.As(p.dead, &refused) {
-			return nil, refused
-		}
-		return nil, api.Refuse(api.CodeStoreUnavailable, "%v", p.dead)
+	case p.refusal != nil:
+		return nil, p.refusal
 	case p.keeper == nil:
 		q := api.Refuse(api.CodeStoreUnavailable, "the launcher has no presence in the lease store: check the NATS server; nothing is granted until it answers")
 		q.RetryAfter = 2

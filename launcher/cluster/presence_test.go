@@ -12,6 +12,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"leasehold/internal/ownpath"
 	"leasehold/internal/signed"
 	"leasehold/internal/test/testkey"
 	"leasehold/launcher/api"
@@ -120,7 +121,7 @@ func TestAPresenceIsKept(t *testing.T) {
 			t.Errorf("epoch on disk: %q", w.read("presence-epoch"))
 		}
 		first := w.stay()
-		if first != (lastStay{"boot", 1, k.Deadline()}) {
+		if directory, err := ownpath.Identity(w.dir); err != nil || first != (lastStay{"boot", directory, 1, k.Deadline()}) {
 			t.Errorf("stay on disk: %+v, the deadline is %v", first, k.Deadline())
 		}
 		fence := k.Fence(1)
@@ -217,30 +218,6 @@ func TestTheEndDoesNotWaitForTheStore(t *testing.T) {
 			}
 		})
 	}
-}
-
-// Two launchers under one id: the one that was there first gives way, for good.
-func TestASupersededPresenceIsNotOpenedAgain(t *testing.T) {
-	inWorld(t, func(w *world) {
-		p := w.keep(nil)
-		<-p.opened
-		other, err := lease.Keep(w.Context(), lease.Presence{LauncherID: "here", BootID: "other"}, 0,
-			lease.KeeperOptions{Store: w.store, Timing: timing, Clock: w.clock, Expiring: func(time.Duration) {}})
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer other.Stop()
-		<-p.ended
-		for range 3 {
-			if q := p.refuses(w); !strings.Contains(q.Detail, lease.ErrSuperseded.Error()) || q.RetryAfter != 0 {
-				t.Errorf("%+v", q)
-			}
-			time.Sleep(timing.TTL)
-		}
-		if s := w.stored("here"); s.Epoch != 2 || s.BootID != "other" || s.Closed || other.Fence(1).Check() != nil {
-			t.Errorf("stored: %+v, the other's fence: %v", s, other.Fence(1).Check())
-		}
-	})
 }
 
 // A launcher's next epoch is above all that it opened, and above what the store knows.

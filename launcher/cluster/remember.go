@@ -21,7 +21,7 @@ func (p *Patrol) takeIn(v *view, e lease.Entry) {
 		p.o.Log.Error().Str("profile", r.ProfileID).Str("home", r.Home).Uint64("token", uint64(r.Token)).
 			Msg("another launcher was the home of the profile before the lease store forgot it: it is contested, and a person decides which of the two is its home")
 	}
-	v.records[r.ProfileID] = seen{Entry: e, forgotten: p.look(r), contradicted: contradicted}
+	v.records[r.ProfileID] = seen{Entry: e, again: p.look(r), contradicted: contradicted}
 	if contradicted {
 		p.restate([]string{r.ProfileID})
 	}
@@ -60,9 +60,10 @@ func (p *Patrol) due(v *view) (profiles []string) {
 }
 
 // restate writes what the store lacks about the profiles, in the background. If that is already
-// under way, or the store cannot be reached, the next look around tries again.
+// under way, if this launcher may not act yet, or if the store cannot be reached, the next look
+// around tries again.
 func (p *Patrol) restate(profiles []string) {
-	if len(profiles) == 0 || !p.restating.CompareAndSwap(false, true) {
+	if len(profiles) == 0 || p.o.Presence.MayAct(lease.Record{}) != nil || !p.restating.CompareAndSwap(false, true) {
 		return
 	}
 	p.work.Go(func() {

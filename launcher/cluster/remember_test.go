@@ -324,35 +324,3 @@ func TestALostRecordIsLookedAtAgainAndAgain(t *testing.T) {
 		}
 	})
 }
-
-// A launcher under the id of another one, which lives, waits until that one is silent, and
-// so do its leases: they are not those of an earlier stay of its own.
-func TestALauncherUnderTheIDOfALivingOneWaits(t *testing.T) {
-	inWorld(t, func(w *world) {
-		other, err := lease.Keep(w.Context(), lease.Presence{LauncherID: "here"}, 6, lease.KeeperOptions{Store: w.store, Timing: timing, Clock: w.clock, Expiring: func(time.Duration) {}})
-		if err != nil {
-			t.Fatal(err)
-		}
-		p := w.keep(nil)
-		<-p.opened
-		time.Sleep(10 * timing.TTL)
-		if q := p.refuses(t); !strings.Contains(q.Detail, "--launcher-id") {
-			t.Errorf("%v", q)
-		}
-		if s := w.stored("here"); s.Epoch != 7 || other.Context().Err() != nil {
-			t.Errorf("the living one is superseded: %+v", s)
-		}
-		other.Stop()
-		time.Sleep(timing.TTL - timing.Renewal() - time.Second) // since its last renewal
-		if s := w.stored("here"); s.Epoch != 7 {
-			t.Errorf("it did not wait: %+v", s)
-		}
-		w.until("opened", timing.TTL, func() bool { return w.stored("here").Epoch == 8 })
-		p.current(t)
-		p.end()
-		// It is its own now, so the next launcher of this directory waits for nothing.
-		again := w.keep(nil)
-		<-again.opened
-		again.current(t)
-	})
-}

@@ -10,40 +10,79 @@ import (
 	"leasehold/lease"
 )
 
-// awaitSilence waits until nobody else renews a presence under this launcher's id. If that
-// presence has the epoch of this data directory, or a lower one, it belongs to this launcher's
-// earlier process, which has ended. If it has a higher one, it belongs to a launcher on another
-// data directory, or this directory is an old copy: the other launcher may still hold its
-// leases, which this one would take for its own, so it is treated like any other launcher. It
-// returns at once if the context ends.
-func (p *Presence) awaitSilence(epoch uint64, waits func()) {
+// Two launchers may have one id: a data directory was copied, a unit file was, or a host was
+// cloned. Both would take each other's leases for their own. So before a launcher opens a
+// presence, it makes sure that whoever last used the id is gone, and without an open presence it
+// writes nothing (see Writer).
+
+// claim is what the store shows of a launcher id before a presence is opened under it.
+type claim struct {
+	presence lease.PresenceEntry
+	// leases is the highest epoch under the id that a record names. A store that lost the
+	// presence may still have leases of its stay.
+	leases uint64
+}
+
+// claim reads what the store shows of this launcher's id.
+func (p *Presence) claim() (c claim, err error) {
+	ctx, cancel := context.WithTimeout(p.ctx, storeTimeout)
+	defer cancel()
+	if c.presence, err = p.o.Store.Presence(ctx, p.o.LauncherID); err != nil || !p.o.SharedStore {
+		return c, err
+	}
+	all, err := p.o.Store.List(ctx)
+	for _, e := range all {
+		if e.Record.LauncherID == p.o.LauncherID {
+			c.leases = max(c.leases, e.Record.PresenceEpoch)
+		}
+	}
+	return c, err
+}
+
+// free tells whether the last stay under the id is over, or was this launcher's own. epoch is the
+// highest epoch that is kept in the data directory, which proves that only where no other host
+// uses the store.
+func (p *Presence) free(c claim, epoch uint64) bool {
+	last, over := c.presence.Presence.Epoch, c.presence.Revision == 0 || c.presence.Presence.Closed
+	if c.leases > last {
+		last, over = c.leases, false
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return over || p.stays[last] || !p.o.SharedStore && last <= epoch
+}
+
+// awaitSilence waits until nobody else can act under this launcher's id, and returns what the
+// store shows of it then. A stay that is not known to be this launcher's own is another's, who
+// may still hold its leases: it has to be silent for as long as any other launcher before
+// anything is done about it. epoch is the highest epoch that is kept in the data directory;
+// waits is called when the wait begins. The error is that of the store, or the context's.
+func (p *Presence) awaitSilence(epoch uint64, waits func()) (claim, error) {
 	var last lease.PresenceEntry
 	var since boottime.Instant
-	for said := false; p.ctx.Err() == nil; {
-		ctx, cancel := context.WithTimeout(p.ctx, storeTimeout)
-		e, err := p.o.Store.Presence(ctx, p.o.LauncherID)
-		cancel()
-		now := p.o.Clock()
+	for said := false; ; {
+		c, err := p.claim()
+		if err != nil || p.free(c, epoch) {
+			return c, err
+		}
+		now, e := p.o.Clock(), c.presence
 		switch {
-		case err != nil: // opening the presence will meet the same error
-			return
-		case e.Revision == 0 || e.Presence.Closed || e.Presence.Epoch <= epoch:
-			return
-		case e.Revision != last.Revision || e.Presence.Nonce != last.Presence.Nonce:
+		case !said, e.Revision != last.Revision, e.Presence.Nonce != last.Presence.Nonce:
 			last, since = e, now
 		case now.Sub(since) >= (lease.Timing{TTL: max(e.Presence.TTL(), p.o.Timing.TTL)}).ObserverWait():
-			return
+			return c, nil
 		}
 		if !said {
 			said = true
-			p.set(nil, api.Refuse(api.CodeStoreUnavailable, "a launcher of another data directory has the id %s, or had it until a short while ago: nothing is granted until it is silent; give each launcher an id of its own (--launcher-id)", p.o.LauncherID))
-			p.o.Log.Error().Uint64("epoch", e.Presence.Epoch).Uint64("own_epoch", epoch).
-				Msg(fmt.Sprintf("a launcher of another data directory has the id %s, or this one is an old copy: this launcher waits until that one is silent", p.o.LauncherID))
+			p.set(nil, api.Refuse(api.CodeStoreUnavailable, "a launcher of another data directory has the id %s, or had it until a short while ago: nothing is granted or recovered here until it is silent; give each launcher an id of its own (--launcher-id)", p.o.LauncherID))
+			p.o.Log.Error().Uint64("epoch", max(c.presence.Presence.Epoch, c.leases)).Uint64("own_epoch", epoch).
+				Msg(fmt.Sprintf("a launcher of another data directory has the id %s, or this one is a copy: this launcher waits until that one is silent, and does nothing meanwhile", p.o.LauncherID))
 			waits()
 		}
 		select {
 		case <-time.After(reopenPause):
 		case <-p.ctx.Done():
+			return claim{}, p.ctx.Err()
 		}
 	}
 }

@@ -16,10 +16,14 @@ import (
 
 // base is the directory with the exchange directories of one launcher: PROFILE/SESSION below
 // it. It is in the system's temporary directory, under a name that nobody can know beforehand.
-// Its path is kept in the data directory, so that the next launcher continues to use it.
+// Its path is kept in the data directory, so that the next launcher continues to use it, and
+// beside it the identity of the data directory: in a copy of that, the path is another
+// launcher's, which may have sessions there.
 type base struct {
 	temp string // directory in which it is made
-	note string // file with its path
+	note string // file with its path and, in a second line, the identity
+	// data is the identity of the data directory.
+	data string
 	// user is the browser user; nil: browsers run as the launcher's own.
 	user *runas.User
 
@@ -44,9 +48,13 @@ func (b *base) open() error {
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("place of the exchange directories: %w", err)
 	}
-	if dir := strings.TrimSpace(string(noted)); filepath.Dir(dir) == b.temp && strings.HasPrefix(filepath.Base(dir), basePrefix) && ours(dir) == nil {
+	dir, of, known := strings.Cut(strings.TrimSpace(string(noted)), "\n")
+	if (of == b.data || !known) && filepath.Dir(dir) == b.temp && strings.HasPrefix(filepath.Base(dir), basePrefix) && ours(dir) == nil {
+		if !known { // an earlier version wrote the path alone
+			err = b.keep(dir)
+		}
 		b.dir = dir
-		return b.share(dir)
+		return errors.Join(err, b.share(dir))
 	}
 	return b.make()
 }
@@ -67,13 +75,17 @@ func (b *base) share(dir string) error {
 func (b *base) make() error {
 	dir, err := os.MkdirTemp(b.temp, basePrefix)
 	if err == nil {
-		err = durable.Replace(b.note, []byte(dir+"\n"))
+		err = b.keep(dir)
 	}
 	if err != nil {
 		return fmt.Errorf("place of the exchange directories: %w", err)
 	}
 	b.dir = dir
 	return b.share(dir)
+}
+
+func (b *base) keep(dir string) error {
+	return durable.Replace(b.note, []byte(dir+"\n"+b.data+"\n"))
 }
 
 // ours returns nil if dir is a directory (not a link to one) of this user in which nobody else

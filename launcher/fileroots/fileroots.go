@@ -19,6 +19,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"leasehold/internal/ownpath"
 	"leasehold/internal/runas"
 )
 
@@ -74,7 +75,11 @@ func New(o Options) (*Roots, error) {
 		}
 		r.roots = append(r.roots, real)
 	}
-	r.base = base{temp: temp, note: filepath.Join(o.DataDir, "exchange"), user: o.User}
+	identity, err := ownpath.Identity(o.DataDir)
+	if err != nil {
+		return nil, err
+	}
+	r.base = base{temp: temp, note: filepath.Join(o.DataDir, "exchange"), data: identity, user: o.User}
 	if own := r.privateOf(temp); own != "" {
 		// In this case the temporary directory is not suitable for exchange directories.
 		r.base.temp = filepath.Dir(own)

@@ -58,6 +58,8 @@ type Queue struct {
 	mu sync.Mutex
 	// own are this launcher's tickets that are in the queue, by id.
 	own map[string]*Ticket
+	// epoch is the latest epoch of this launcher's presence; zero: it had none yet.
+	epoch uint64
 	// others are the waiters of other launchers; left are waiters of this one that have yet to
 	// be removed from the store; both by id.
 	others map[string]sighted

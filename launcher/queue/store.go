@@ -59,6 +59,7 @@ func (q *Queue) drop() {
 func (q *Queue) write(ctx context.Context) {
 	epoch, present := q.o.Epoch()
 	q.mu.Lock()
+	q.epoch = max(q.epoch, epoch)
 	if !q.shared {
 		q.mu.Unlock()
 		return
@@ -78,10 +79,7 @@ func (q *Queue) write(ctx context.Context) {
 		t.dirty = false
 		waiters[i] = t.waiter
 	}
-	var left []lease.Waiter
-	for _, w := range q.left {
-		left = append(left, w)
-	}
+	left := q.mayDrop()
 	q.mu.Unlock()
 	// again leaves the rest to the next tick.
 	again := func(rest []*Ticket) {
@@ -114,6 +112,17 @@ func (q *Queue) write(ctx context.Context) {
 	}
 }
 
+// mayDrop are the waiters that have to be removed from the store. Those of a later epoch than any
+// of this launcher's are of another launcher with the same id. The caller holds q.mu.
+func (q *Queue) mayDrop() (left []lease.Waiter) {
+	for _, w := range q.left {
+		if w.LauncherID != q.o.LauncherID || w.Epoch <= q.epoch {
+			left = append(left, w)
+		}
+	}
+	return left
+}
+
 // stored notes under which revision the store has a ticket's waiter.
 func (q *Queue) stored(t *Ticket, w lease.Waiter, revision uint64) {
 	q.mu.Lock()
@@ -142,10 +151,7 @@ func (q *Queue) clear() {
 	ctx, cancel := context.WithTimeout(context.Background(), clearTime)
 	defer cancel()
 	q.mu.Lock()
-	var left []lease.Waiter
-	for _, w := range q.left {
-		left = append(left, w)
-	}
+	left := q.mayDrop()
 	for _, t := range q.own {
 		left = append(left, t.waiter)
 	}

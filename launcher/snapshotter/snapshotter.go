@@ -38,6 +38,8 @@ type Options struct {
 	Snapshots *snapshots.Store
 	Retention snapshots.Retention
 	Leases    lease.Store
+	// MayAct tells whether this launcher may act on the profile of a record.
+	MayAct func(lease.Record) error
 	// Known returns all records that are known; it may be out of date.
 	Known func() []lease.Record
 	Slots *slots.Table
@@ -165,7 +167,7 @@ func (s *Snapshotter) lookAtAll() {
 
 // due tells whether a snapshot has to be made of a profile.
 func (s *Snapshotter) due(r lease.Record) bool {
-	return r.Home == s.o.LauncherID && r.AtRest() && !r.HasSnapshot()
+	return r.Home == s.o.LauncherID && r.AtRest() && !r.HasSnapshot() && s.o.MayAct(r) == nil
 }
 
 // start begins with the profiles that wait.

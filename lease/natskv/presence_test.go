@@ -167,7 +167,7 @@ func TestClosersOfAPresence(t *testing.T) {
 func TestKeeperOnTheStore(t *testing.T) {
 	s := single(t)
 	start := time.Now()
-	k, err := lease.Keep(t.Context(), lease.Presence{LauncherID: "l"}, 0, lease.KeeperOptions{
+	k, err := lease.Keep(t.Context(), lease.Presence{LauncherID: "l"}, lease.PresenceEntry{}, 0, lease.KeeperOptions{
 		Store: s, Timing: lease.Timing{TTL: 30 * time.Second},
 		Clock: func() boottime.Instant { return boottime.Instant(time.Since(start)) }, Expiring: func(time.Duration) {},
 	})

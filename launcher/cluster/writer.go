@@ -1,0 +1,60 @@
+package cluster
+
+import (
+	"context"
+	"fmt"
+
+	"leasehold/launcher/api"
+	"leasehold/lease"
+)
+
+// Writer returns the store through which everything in this launcher but the presence itself
+// writes. It stores a record only if this launcher may act on it, or to end one of its own stays
+// in order, and a presence only while it has one itself. Otherwise the error is an
+// *api.Problem and a lease.ErrUnavailable, as if the store did not answer.
+func (p *Presence) Writer(s lease.Store) lease.Store { return writer{s, p} }
+
+type writer struct {
+	lease.Store
+	p *Presence
+}
+
+func (w writer) Swap(ctx context.Context, prev lease.Entry, next lease.Record) (lease.Entry, error) {
+	if err := w.p.MayAct(prev.Record); err != nil && !w.p.ends(prev.Record) {
+		return lease.Entry{}, fmt.Errorf("lease of %s: %w: %w", next.ProfileID, lease.ErrUnavailable, err)
+	}
+	return w.Store.Swap(ctx, prev, next)
+}
+
+func (w writer) SwapPresence(ctx context.Context, prev lease.PresenceEntry, next lease.Presence) (lease.PresenceEntry, error) {
+	if err := w.p.MayAct(lease.Record{}); err != nil {
+		return lease.PresenceEntry{}, fmt.Errorf("presence of launcher %s: %w: %w", next.LauncherID, lease.ErrUnavailable, err)
+	}
+	return w.Store.SwapPresence(ctx, prev, next)
+}
+
+// MayAct tells whether this launcher may begin anything with the profile of the record: take a
+// snapshot of it, recover it, change its record. It needs an open presence, which proves that no
+// other launcher has the same id, and the record's last lease may not be of a later stay under
+// that id. The error is an *api.Problem.
+func (p *Presence) MayAct(r lease.Record) error {
+	k, err := p.Current()
+	switch {
+	case err != nil:
+		return err
+	case p.o.Clock() >= k.Deadline():
+		return api.Refuse(api.CodeStoreUnavailable, "the presence of this launcher was not renewed in time: nothing is changed until another one is open")
+	case r.LauncherID == p.o.LauncherID && r.PresenceEpoch > k.Epoch():
+		return api.Refuse(api.CodeStoreUnavailable, "profile %s was granted in epoch %d of launcher %s, and this one is in epoch %d: another launcher has the same id; give each one its own (--launcher-id)",
+			r.ProfileID, r.PresenceEpoch, r.LauncherID, k.Epoch())
+	}
+	return nil
+}
+
+// ends tells whether the record is of a session of this launcher's own that has yet to end. Its
+// end is written even if the presence is lost.
+func (p *Presence) ends(r lease.Record) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return r.LauncherID == p.o.LauncherID && r.Unfinished() && p.stays[r.PresenceEpoch]
+}

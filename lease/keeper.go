@@ -62,6 +62,10 @@ func keep(ctx context.Context, opened PresenceEntry, sent boottime.Instant, o Ke
 // Epoch is the number of the stay. Its leases name it.
 func (k *Keeper) Epoch() uint64 { return k.stay.Epoch() }
 
+// OpenedAt is when the stay was opened, which distinguishes it from another one that somebody
+// opened under the same epoch.
+func (k *Keeper) OpenedAt() time.Time { return k.stay.own.OpenedAt }
+
 // Deadline is when the launcher has to have stopped, unless a renewal moves it.
 func (k *Keeper) Deadline() boottime.Instant { return k.stay.Deadline() }
 

@@ -174,7 +174,9 @@ func (h *host) launch(change func(*Options)) *launcher {
 			Announcer: announcer, Log: log, Metrics: l.metrics,
 		})
 		h.must(err)
-		l.presence.keeper, err = lease.Keep(ctx, lease.Presence{LauncherID: "here", BootID: boottime.ID()}, lease.PresenceEntry{}, 1,
+		before, err := h.store.Presence(ctx, "here")
+		h.must(err)
+		l.presence.keeper, err = lease.Keep(ctx, lease.Presence{LauncherID: "here", BootID: boottime.ID()}, before, 1,
 			lease.KeeperOptions{Store: h.store, Timing: timing, Clock: boottime.Now, Expiring: func(time.Duration) {}})
 		h.must(err)
 	}

@@ -34,10 +34,12 @@ type world struct {
 // inWorld runs a test in a bubble, where the boot-time clock is the bubble's, too.
 func inWorld(t *testing.T, test func(w *world)) {
 	t.Helper()
-	synctest.Test(t, func(t *testing.T) {
-		s := &memory{start: time.Now(), records: map[string]lease.Entry{}, presences: map[string]lease.PresenceEntry{}, more: make(chan struct{}, 1)}
-		test(&world{T: t, store: s, dir: t.TempDir(), start: time.Now()})
-	})
+	synctest.Test(t, func(t *testing.T) { test(newWorld(t)) })
+}
+
+func newWorld(t *testing.T) *world {
+	s := &memory{start: time.Now(), records: map[string]lease.Entry{}, presences: map[string]lease.PresenceEntry{}, more: make(chan struct{}, 1)}
+	return &world{T: t, store: s, dir: t.TempDir(), start: time.Now()}
 }
 
 func (w *world) clock() boottime.Instant { return boottime.Instant(time.Hour + time.Since(w.start)) }

@@ -353,7 +353,10 @@ func TestAWarmBrowserIsLeftAlone(t *testing.T) {
 	defer work.Wait()
 	defer cancel()
 	log := zerolog.Nop()
-	b := newBeat(t, ctx, t.TempDir(), nil, log, nil, nil)
+	w := newWorld(t)
+	p := w.keep(nil)
+	<-p.opened
+	b := newBeat(t, ctx, w.dir, w.store, log, p.Presence, nil)
 	defer b.work.Wait()
 	defer cancel()
 	driver := browser.NewDriver(ctx, &work, browser.Options{Binary: binary, Key: testkey.Key, Files: sessionfile.NewDir(b.dir, testkey.Key), Root: b.root, Log: log, Metrics: prometheus.NewRegistry()})

@@ -56,9 +56,9 @@ type Presence struct {
 	keeper *lease.Keeper // nil while there is none
 	// refusal says why there is none, where the store is not the reason.
 	refusal *api.Problem
-	// stays are the epochs of this launcher's own stays: those of this process, and that of the
-	// process before it if this is known.
-	stays map[uint64]bool
+	// stays are the epochs of this launcher's own stays, with the time at which each was opened:
+	// those of this process and, without a time, that of the process before it if it is known.
+	stays map[uint64]time.Time
 	// before is what is known of the presence of the launcher's earlier process.
 	before lastStay
 	// steady is since when the store is known not to have forgotten anything.
@@ -79,7 +79,7 @@ func NewPresence(ctx context.Context, o PresenceOptions) *Presence {
 	if o.Clock == nil {
 		o.Clock = boottime.Now
 	}
-	p := &Presence{o: o, ctx: ctx, stays: map[uint64]bool{}, steady: o.Clock()}
+	p := &Presence{o: o, ctx: ctx, stays: map[uint64]time.Time{}, steady: o.Clock()}
 	if o.Newcomer {
 		p.young = p.steady
 	}
@@ -99,7 +99,7 @@ func (p *Presence) Keep(opened chan<- struct{}) {
 	p.mu.Lock()
 	p.before = before
 	if before.BootID != "" {
-		p.stays[before.Epoch] = true
+		p.stays[before.Epoch] = time.Time{}
 	}
 	p.mu.Unlock()
 	store := p.o.Store
@@ -297,7 +297,7 @@ func (p *Presence) set(k *lease.Keeper, refusal *api.Problem) {
 	defer p.mu.Unlock()
 	p.keeper, p.refusal = k, refusal
 	if k != nil {
-		p.stays[k.Epoch()] = true
+		p.stays[k.Epoch()] = k.OpenedAt()
 	}
 }
 

@@ -49,7 +49,11 @@ func (p *Presence) free(c claim, epoch uint64) bool {
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return over || p.stays[last] || !p.o.SharedStore && last <= epoch
+	opened, own := p.stays[last]
+	if !opened.IsZero() && c.presence.Presence.Epoch == last && !opened.Equal(c.presence.Presence.OpenedAt) {
+		own = false // somebody opened the same epoch in a store that had forgotten it
+	}
+	return over || own || !p.o.SharedStore && last <= epoch
 }
 
 // awaitSilence waits until nobody else can act under this launcher's id, and returns what the

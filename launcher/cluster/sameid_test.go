@@ -50,7 +50,7 @@ func TestALauncherUnderTheIDOfAnotherWaits(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			inWorld(t, func(w *world) {
-				first := w.keep(shares)
+				first := w.keep(func(o *PresenceOptions) { shares(o); o.LeaveOnExit = true })
 				<-first.opened
 				w.store.do(func() { w.store.store(held("p", "here")) })
 				time.Sleep(timing.Renewal() / 2)
@@ -71,11 +71,8 @@ func TestALauncherUnderTheIDOfAnotherWaits(t *testing.T) {
 				if s := w.stored("here"); s.Epoch != 1 || fence.Check() != nil {
 					t.Fatalf("the living one: %+v, its fence: %v", s, fence.Check())
 				}
-				first.stop() // the presence stays as it is
-				w.store.do(func() { w.store.away = true })
-				<-first.ended
-				w.store.do(func() { w.store.away = false })
-				time.Sleep(timing.TTL - timing.Renewal() - callTime - time.Second) // since its last renewal
+				first.end()                                             // its presence stays as it is
+				time.Sleep(timing.TTL - timing.Renewal() - time.Second) // since its last renewal
 				if s := w.stored("here"); s.Epoch != 1 {
 					t.Errorf("it did not wait: %+v", s)
 				}
@@ -154,12 +151,10 @@ func TestASupersededPresenceIsOpenedAgain(t *testing.T) {
 // profile, and takes no step with the leases of others. It does all of that once it is alone.
 func TestAPatrolWithoutAPresenceBeginsNothing(t *testing.T) {
 	inWorld(t, func(w *world) {
-		w.store.do(func() { w.store.put(lease.Presence{LauncherID: "here", Epoch: 9, TTLSeconds: timing.TTL.Seconds()}) })
-		renew := time.AfterFunc(0, func() {})
-		renew = time.AfterFunc(timing.Renewal(), func() {
-			w.store.do(func() { w.store.put(w.store.presences["here"].Presence) })
-			renew.Reset(timing.Renewal())
-		})
+		other, err := lease.Keep(w.Context(), lease.Presence{LauncherID: "here"}, lease.PresenceEntry{}, 8, lease.KeeperOptions{Store: w.store, Timing: timing, Clock: w.clock, Expiring: func(time.Duration) {}})
+		if err != nil {
+			t.Fatal(err)
+		}
 		b := w.patrol()
 		b.disk(t, "left", lease.Record{}, profiledir.Running{PID: 1, SessionID: "ses_left"})
 		b.disk(t, "forgotten", free("forgotten", "here"), profiledir.Running{})
@@ -176,7 +171,7 @@ func TestAPatrolWithoutAPresenceBeginsNothing(t *testing.T) {
 		if taken := b.taken(); len(taken) > 0 || len(w.store.writes) > 0 {
 			t.Fatalf("taken %q, written %v", taken, w.store.writes)
 		}
-		renew.Stop()
+		other.Stop()
 		w.until("recovered", 3*timing.TTL, func() bool { return w.record("theirs").State == lease.Quarantined })
 		taken := strings.Join(b.taken(), " ")
 		for _, profile := range []string{"mine", "left", "forgotten"} {
@@ -228,12 +223,12 @@ func TestTheWriter(t *testing.T) {
 						e = w.store.store(tt.record)
 					}
 				})
-				_, err := p.Writer(w.store).Swap(t.Context(), e, tt.record)
+				_, err := p.Writer(w.store).Swap(w.Context(), e, tt.record)
 				var q *api.Problem
 				if (err == nil) != tt.may || err != nil && (!errors.As(err, &q) || !errors.Is(err, lease.ErrUnavailable)) {
 					t.Errorf("%v", err)
 				}
-				_, err = p.Writer(w.store).SwapPresence(t.Context(), lease.PresenceEntry{}, lease.Presence{LauncherID: "far", Closed: true, ClosedBy: "here"})
+				_, err = p.Writer(w.store).SwapPresence(w.Context(), lease.PresenceEntry{}, lease.Presence{LauncherID: "far", Closed: true, ClosedBy: "here"})
 				if (err == nil) != tt.open {
 					t.Errorf("another's presence: %v", err)
 				}

@@ -56,5 +56,6 @@ func (p *Presence) MayAct(r lease.Record) error {
 func (p *Presence) ends(r lease.Record) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return r.LauncherID == p.o.LauncherID && r.Unfinished() && p.stays[r.PresenceEpoch]
+	_, own := p.stays[r.PresenceEpoch]
+	return own && r.LauncherID == p.o.LauncherID && r.Unfinished()
 }

@@ -221,6 +221,21 @@ func TestAForeignPlaceIsNotTaken(t *testing.T) {
 			t.Errorf("%s: the next launcher took it", what)
 		}
 	}
+	// Nor is the place of a launcher whose data directory was copied: it may have sessions there.
+	first, err := New(Options{Private: []string{p.data}, DataDir: p.data})
+	p.must(err)
+	living, err := first.Exchange("p", "ses_9")
+	p.must(err)
+	note, err := os.ReadFile(filepath.Join(p.data, "exchange"))
+	p.must(err)
+	copied := p.dir(p.temp, "copied")
+	p.must(os.WriteFile(filepath.Join(copied, "exchange"), note, 0o600))
+	second, err := New(Options{Private: []string{copied}, DataDir: copied})
+	p.must(err)
+	p.must(second.Sweep(func(string) bool { return false }))
+	if _, err := os.Stat(living); err != nil || second.base.path() == first.base.path() {
+		t.Errorf("a copy of the data directory swept the exchange directories of the original: %v", err)
+	}
 	// A note that leads elsewhere is not followed.
 	p.must(os.WriteFile(filepath.Join(p.data, "exchange"), []byte(p.home+"\n"), 0o600))
 	next, err := New(Options{Private: []string{p.data}, DataDir: p.data})

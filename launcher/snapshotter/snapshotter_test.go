@@ -25,6 +25,9 @@ import (
 	"leasehold/lease"
 )
 
+// laterStay is the epoch of a record on which the launcher of these tests may not act.
+const laterStay = 99
+
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 const patience = 60 * time.Second
@@ -146,6 +149,12 @@ func newWorld(t testing.TB, o Options) *world {
 		Root: root, Jar: w.jar, DataDir: dataDir, Log: zerolog.Nop(), Metrics: prometheus.NewRegistry(), Vacated: func(profile string) { w.Vacated(profile) },
 	})
 	o.LauncherID, o.Dir, o.Snapshots, o.Leases, o.Known, o.Slots, o.Root, o.Jar = "home", filepath.Join(dataDir, "snapshots"), w.store, w.leases, w.leases.known, w.slots, root, w.jar
+	o.MayAct = func(r lease.Record) error {
+		if r.PresenceEpoch == laterStay {
+			return errors.New("another launcher has this id")
+		}
+		return nil
+	}
 	o.Chrome, o.Log, o.Metrics = "156.0.1.1", zerolog.Nop(), prometheus.NewRegistry()
 	w.registry = o.Metrics.(*prometheus.Registry)
 	if w.Snapshotter, err = New(o); err != nil {
@@ -295,12 +304,13 @@ func TestASessionThatEndedInOrderHasASnapshot(t *testing.T) {
 // Only what ended in order, here, and is closed cleanly has snapshots.
 func TestWhatHasNoSnapshot(t *testing.T) {
 	for what, change := range map[string]func(w *world, r *lease.Record, dir string){
-		"another home":     func(_ *world, r *lease.Record, _ string) { r.Home = "other" },
-		"after a recovery": func(_ *world, r *lease.Record, _ string) { r.Decision = lease.DecisionRelease },
-		"after a review":   func(_ *world, r *lease.Record, _ string) { r.Review = &lease.Review{Decision: lease.ReviewApprove} },
-		"in review":        func(_ *world, r *lease.Record, _ string) { r.State = lease.ManualReview },
-		"held":             func(_ *world, r *lease.Record, _ string) { r.State = lease.Held },
-		"not released":     func(_ *world, r *lease.Record, _ string) { r.ReleasedAt = time.Time{} },
+		"another home":                  func(_ *world, r *lease.Record, _ string) { r.Home = "other" },
+		"after a recovery":              func(_ *world, r *lease.Record, _ string) { r.Decision = lease.DecisionRelease },
+		"after a review":                func(_ *world, r *lease.Record, _ string) { r.Review = &lease.Review{Decision: lease.ReviewApprove} },
+		"in review":                     func(_ *world, r *lease.Record, _ string) { r.State = lease.ManualReview },
+		"held":                          func(_ *world, r *lease.Record, _ string) { r.State = lease.Held },
+		"not released":                  func(_ *world, r *lease.Record, _ string) { r.ReleasedAt = time.Time{} },
+		"of a later stay under this id": func(_ *world, r *lease.Record, _ string) { r.PresenceEpoch = laterStay },
 		"closed by a crash": func(w *world, _ *lease.Record, dir string) {
 			objectstest.Tree{"Default/Preferences": `{"profile":{"exit_type":"Crashed"}}`}.WriteTo(w.t, dir)
 		},

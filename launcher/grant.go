@@ -318,7 +318,8 @@ func (g *grants) notGranted(err error, r lease.Record, m api.Manifest) error {
 	var runs *lease.RunsError
 	var table *lease.TransitionError
 	var floor *lease.FloorError // another session came and went since the record was read
-	if errors.As(err, &runs) || errors.As(err, &table) || errors.As(err, &floor) {
+	var token *lease.TokenError
+	if errors.As(err, &runs) || errors.As(err, &table) || errors.As(err, &floor) || errors.As(err, &token) {
 		held := g.conflict(r, m)
 		held.Detail = err.Error()
 		return held

@@ -38,7 +38,7 @@ func (e *FloorError) Error() string {
 // Grant gives the profile to the task of the request under a new token. It clears what
 // describes the end of the last session (reason, decision, step), and keeps that session's URL
 // and evidence until others replace them. A profile that is held gets one more run. Errors:
-// *FloorError, *RunsError, *TransitionError.
+// *FloorError, *RunsError, *TokenError, *TransitionError.
 func (r Record) Grant(q Request, now time.Time) (Record, error) {
 	if r.Token < q.Floor {
 		return r, &FloorError{Profile: r.ProfileID, Offered: r.Token + 1, Floor: q.Floor}
@@ -54,7 +54,9 @@ func (r Record) Grant(q Request, now time.Time) (Record, error) {
 		fact, reason, byHand = TakenByHand, ReasonByHand, &ByHand{Holder: q.ByHand.Holder, Principal: q.Principal, Note: q.ByHand.Note, Since: now.UTC(), Review: r.openReview()}
 	}
 	resume := r.State == ResumePending
-	r.Token++
+	if err := r.raise(0); err != nil {
+		return r, err
+	}
 	r.SessionID, r.OwnerWorkerID, r.TaskID, r.Principal = q.SessionID, q.WorkerID, q.TaskID, q.Principal
 	r.LauncherID, r.BootID, r.PresenceEpoch = q.LauncherID, q.BootID, q.PresenceEpoch
 	if r.Home == "" {

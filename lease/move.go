@@ -120,7 +120,9 @@ func (r Record) Move(q MoveRequest, seen Token, now time.Time) (Record, error) {
 		return r, err
 	}
 	move, from := q.Move, r.State
-	r.Token = max(r.Token, q.Floor) + 1
+	if err := r.raise(q.Floor); err != nil {
+		return r, err
+	}
 	move.From, move.Token, move.At = r.Home, r.Token, now.UTC()
 	r.Home, r.HomeToken, r.RememberedBy, r.Moved = q.To, r.Token, "", &move
 	if from == Available { // else it says why a person has to decide

@@ -47,7 +47,9 @@ func (r Record) Quarantine(floor Token, now time.Time) (Record, error) {
 // quarantine is Quarantine, by one of the two facts that lead to that state. runs are the runs
 // that have ended with it.
 func (r Record) quarantine(fact Fact, runs []Run, floor Token, now time.Time) (Record, error) {
-	r.Token = max(r.Token, floor) + 1
+	if err := r.raise(floor); err != nil {
+		return r, err
+	}
 	r.RecoveryStartedAt, r.Runs = now.UTC(), nil
 	if len(r.LostRuns)+len(runs) > 1 {
 		r.LostRuns = slices.Concat(r.LostRuns, runs)

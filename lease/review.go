@@ -92,7 +92,9 @@ func (r Record) Reviewed(v Review, cooldown time.Duration, now time.Time) (Recor
 		if v.Decision != ReviewApprove || v.Home != r.OtherHome && r.RememberedBy == "" {
 			return r, &HomeError{Profile: r.ProfileID, Home: r.Home, Other: r.OtherHome, Named: v.Home}
 		}
-		r.Token++
+		if err := r.raise(0); err != nil {
+			return r, err
+		}
 		r.Home, r.HomeToken = v.Home, r.Token
 	}
 	v.At = now.UTC()

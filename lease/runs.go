@@ -26,7 +26,9 @@ func (r Record) join(q Request, now time.Time) (Record, error) {
 	if q.LauncherID != r.LauncherID || q.PresenceEpoch != r.PresenceEpoch {
 		return r, &RunsError{Profile: r.ProfileID, Why: "another stay of a launcher holds it"}
 	}
-	r.Token++
+	if err := r.raise(0); err != nil {
+		return r, err
+	}
 	r.SessionID, r.OwnerWorkerID, r.TaskID, r.Principal = q.SessionID, q.WorkerID, q.TaskID, q.Principal
 	r.HeartbeatAt, r.ExpiresAt = now.UTC(), now.Add(q.TTL).UTC()
 	r.Runs = append(slices.Clone(r.Runs), q.run(r.Token, now))

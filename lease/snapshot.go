@@ -18,7 +18,9 @@ const ReasonRemade = "remade"
 // directory ended says nothing about the new one. Neither does a snapshot of the old one, which
 // may still be on its way. by is who asked, as was proved.
 func (r Record) Remake(by string, now time.Time) (Record, error) {
-	r.Token++
+	if err := r.raise(0); err != nil {
+		return r, err
+	}
 	r.Reason, r.Decision, r.Reasons, r.DecisionVersion, r.Review = ReasonRemade, "", nil, 0, nil
 	r, err := r.transition(Remade, r.State, now, EventRemade)
 	if err == nil {
@@ -58,7 +60,9 @@ func (r Record) RestoreSnapshot(snapshotID string, person Review, now time.Time)
 	if person.TokenSeen != r.Token {
 		return r, &FencedError{Profile: r.ProfileID, Token: person.TokenSeen, Current: r.Token}
 	}
-	r.Token++
+	if err := r.raise(0); err != nil {
+		return r, err
+	}
 	if r.State == Available {
 		r.Reason = ReasonSnapshotRestored
 	}

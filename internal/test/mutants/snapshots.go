@@ -75,8 +75,8 @@ var ofSnapshots = slices.Concat(
 	in("lease/snapshot.go", naming,
 		change{"a record names a snapshot of an earlier session", `if token != r.Token || !r.AtRest() {`, `if !r.AtRest() {`},
 		change{"a profile whose session began counts as one that nobody used", `inOrder := r.SessionID == "" || !r.ReleasedAt.IsZero()`, `inOrder := true`},
-		change{"another directory keeps the token of the one before", "\tr.Token++\n\tr.Reason, r.Decision", "\tr.Reason, r.Decision"},
+		change{"another directory keeps the token of the one before", "\tif err := r.raise(0); err != nil {\n\t\treturn r, err\n\t}\n\tr.Reason, r.Decision", "\tr.Reason, r.Decision"},
 		change{"nobody is told of another directory", `r.transition(Remade, r.State, now, EventRemade)`, `r.transition(Remade, r.State, now)`},
-		change{"a restore does not raise the token", "\tr.Token++\n\tif r.State == Available {", "\tif r.State == Available {"},
+		change{"a restore does not raise the token", "\tif err := r.raise(0); err != nil {\n\t\treturn r, err\n\t}\n\tif r.State == Available {", "\tif r.State == Available {"},
 	),
 )

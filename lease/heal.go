@@ -36,13 +36,17 @@ func Distrusted(reason string) bool {
 // its profile. The floor follows each raise of the token by the home. It is behind by one token
 // if the home was killed between a grant and the raise of the floor, and by one more if another
 // launcher quarantined the profile meanwhile; the home closes the gap before the next grant. A
-// floor that is further behind is not one that the home left there. A floor above the record is
-// a case for Heal.
-func (r Record) ExplainsFloor(floor Token) bool {
+// floor that is further behind is not one that the home left there, and neither is one that is
+// behind a session that served: before a worker is served, the floor is raised to its token. own
+// is the record that the home kept with the floor. A floor above the record is a case for Heal.
+func (r Record) ExplainsFloor(floor Token, own Record) bool {
 	// A launcher that became the home later was not there under earlier tokens.
 	floor = max(floor, r.HomeToken)
 	if r.Token <= floor {
 		return true
+	}
+	if own.Token == floor && r.servedAfter(own) {
+		return false
 	}
 	var most Token
 	switch r.State {
@@ -60,6 +64,22 @@ func (r Record) ExplainsFloor(floor Token) bool {
 	case ResumePending: // only the home comes to that, by way of its floor
 	}
 	return r.Token-floor <= most
+}
+
+// servedAfter tells whether the record has what only a session that served leaves, and what the
+// earlier record own does not have: where it was, or the evidence of its release. It may have
+// served even if the result is false.
+func (r Record) servedAfter(own Record) bool {
+	released := r.State == Available && r.Review == nil && r.Decision == "" && r.EvidenceID != own.EvidenceID
+	moved := r.LastKnownURL != own.LastKnownURL || r.LastKnownStep != "" && r.LastKnownStep != own.LastKnownStep
+	return released || moved
+}
+
+// Distrusts tells whether the record says already that what the home keeps about the profile
+// cannot be trusted, under a token that is not below floor: a person decides, and nobody gets
+// the profile until then.
+func (r Record) Distrusts(floor Token) bool {
+	return Distrusted(r.Reason) && (r.State == Quarantined || r.State == Inspected || r.State == ManualReview) && r.Token >= floor
 }
 
 // Distrust quarantines a profile about which the home cannot trust what it kept. The new token

@@ -37,13 +37,13 @@ func TestHowFarAFloorMayBeBehind(t *testing.T) {
 			for gap := range Token(5) {
 				r := tt.record
 				r.Token = floor + gap
-				if got := r.ExplainsFloor(floor); got != (gap <= tt.most) {
+				if got := r.ExplainsFloor(floor, Record{Token: floor}); got != (gap <= tt.most) {
 					t.Errorf("%s, %d above the floor %d: %v", tt.name, gap, floor, got)
 				}
 			}
 			if r := tt.record; floor > 0 { // the store forgot, which Heal is for
 				r.Token = floor - 1
-				if !r.ExplainsFloor(floor) {
+				if !r.ExplainsFloor(floor, Record{Token: floor}) {
 					t.Errorf("%s, below the floor %d", tt.name, floor)
 				}
 			}
@@ -64,7 +64,7 @@ func TestTheFloorsOfACrashAreExplained(t *testing.T) {
 	}
 	explained := func(r Record) Record {
 		t.Helper()
-		if !r.ExplainsFloor(7) {
+		if !r.ExplainsFloor(7, Record{ProfileID: "p", State: Available, Token: 7}) {
 			t.Errorf("%s with token %d is not explained", r.State, r.Token)
 		}
 		return r
@@ -78,8 +78,60 @@ func TestTheFloorsOfACrashAreExplained(t *testing.T) {
 	explained(step(review.Reviewed(Review{Decision: ReviewKeep, TokenSeen: 9}, 0, now)))
 	approved := explained(step(review.Reviewed(Review{Decision: ReviewApprove, TokenSeen: 9}, 0, now)))
 	// The next grant is not made before the floor followed.
-	if next := step(approved.Grant(Request{SessionID: "t", LauncherID: "home", Floor: 7}, now)); next.ExplainsFloor(7) || !next.ExplainsFloor(9) {
+	if next := step(approved.Grant(Request{SessionID: "t", LauncherID: "home", Floor: 7}, now)); next.ExplainsFloor(7, free) || !next.ExplainsFloor(9, approved) {
 		t.Errorf("held with token %d", next.Token)
+	}
+}
+
+// A floor that is behind a session that served was put back, however little it is behind: the
+// floor is raised before a worker is served.
+func TestNoFloorIsBehindASessionThatServed(t *testing.T) {
+	now := time.Now()
+	own := Record{ProfileID: "p", State: Available, Token: 7, EvidenceID: "ev_7", LastKnownURL: "https://a.example/", LastKnownStep: "done"}
+	granted, err := own.Grant(Request{SessionID: "s", LauncherID: "home", Floor: 7}, now)
+	if err != nil {
+		t.Fatal(err)
+	}
+	released, err := granted.Release("released", "succeeded", Sealed{EvidenceID: "ev_8"}, now)
+	if err != nil {
+		t.Fatal(err)
+	}
+	atAnotherPage, atAStep := granted, granted
+	atAnotherPage.LastKnownURL, atAStep.LastKnownStep = "https://b.example/", "pay"
+	for _, tt := range []struct {
+		name      string
+		record    Record
+		own       Record
+		explained bool
+	}{
+		{"granted", granted, own, true},
+		{"released at the same page, with evidence", released, own, false},
+		{"at another page", atAnotherPage, own, false},
+		{"at a step", atAStep, own, false},
+		{"nothing was kept with the floor", released, Record{}, true},
+	} {
+		if got := tt.record.ExplainsFloor(7, tt.own); got != tt.explained {
+			t.Errorf("%s: %v", tt.name, got)
+		}
+	}
+	first := Record{ProfileID: "q", State: Available, Token: 1, EvidenceID: "ev_1"}
+	if first.ExplainsFloor(0, Record{}) {
+		t.Error("the floor of a first session is gone, and that is explained")
+	}
+}
+
+// A record that a person has to decide about for this reason is not distrusted a second time,
+// unless somebody claims a higher token.
+func TestADistrustIsSaidOnce(t *testing.T) {
+	for _, from := range []State{"", Available, Held, ResumePending} {
+		r, err := Record{ProfileID: "p", State: from, Token: 7}.Distrust(ReasonRolledBack, 3, 0, time.Now())
+		if err != nil || !r.Distrusts(8) || r.Distrusts(9) {
+			t.Errorf("%q: %+v, %v", from, r, err)
+		}
+		r.State = Available // a person approved
+		if r.Distrusts(0) {
+			t.Error("what a person made free is not asked about again")
+		}
 	}
 }
 

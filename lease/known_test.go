@@ -102,7 +102,7 @@ func TestARecalledProfileIsItsHomes(t *testing.T) {
 	if err != nil || given.State != Available || given.Home != "b" || given.Token != 6 || given.HomeToken != 6 || given.RememberedBy != "" {
 		t.Fatalf("%+v, %v", given, err)
 	}
-	if own.Known().Judge(given) != Agrees || !given.ExplainsFloor(0) {
+	if own.Known().Judge(given) != Agrees || !given.ExplainsFloor(0, Record{}) {
 		t.Error("the new home is taken for one that was made up")
 	}
 }
@@ -151,7 +151,7 @@ func TestBothHomesStop(t *testing.T) {
 		if err1 != nil || err2 != nil || stays.Home != "a" || stays.Token != 9 || stays.OtherHome != "" || moves.Home != "b" || moves.Token != 10 || moves.HomeToken != 10 || moves.OtherHome != "" {
 			t.Errorf("%s: stays %+v, moves %+v; %v, %v", name, stays, moves, err1, err2)
 		}
-		if r.Known().Judge(moves) != Agrees || !moves.ExplainsFloor(1) {
+		if r.Known().Judge(moves) != Agrees || !moves.ExplainsFloor(1, Record{}) {
 			t.Errorf("%s: what the person decided is contested", name)
 		}
 	}

@@ -29,6 +29,7 @@ type kept struct {
 // launcher is responsible for its own profiles, under a key of its own.
 func (r *Recoverer) kept(rec lease.Record) (k kept, mine bool, err error) {
 	k.floor, k.own, err = r.o.Root.Kept(rec.ProfileID)
+	atFloor := k.own
 	seen := r.o.Roster.Of(rec.ProfileID)
 	home := k.ownKnown().Later(seen).Home
 	var damaged *profiledir.DamagedError
@@ -94,7 +95,7 @@ func (r *Recoverer) kept(rec lease.Record) (k kept, mine bool, err error) {
 		k.reason = lease.ReasonRolledBack
 		k.problem = fmt.Errorf("the floor is %d, the record has token %d, and the profile store has seen token %d: both were put back to an older state, and sessions that came after it are forgotten", k.floor, rec.Token, stored)
 	case left: // the floor of a directory that was left stays where it was
-	case !rec.ExplainsFloor(k.floor):
+	case !rec.ExplainsFloor(k.floor, atFloor):
 		k.reason = lease.ReasonRolledBack
 		k.problem = fmt.Errorf("the floor is %d, and the record, which is %s, has token %d: the floor is gone, or an older one was put in its place", k.floor, rec.State, rec.Token)
 	case rec.Token < k.known && k.known > max(k.floor, seen.HomeToken)+lease.FloorLag:
@@ -102,6 +103,15 @@ func (r *Recoverer) kept(rec lease.Record) (k kept, mine bool, err error) {
 		k.problem = fmt.Errorf("the floor is %d, and this launcher has seen the profile with token %d, which the lease store forgot: the floor is gone, or an older one was put in its place", k.floor, k.known)
 	}
 	return k, true, nil
+}
+
+// unsaid tells whether the record has to say more than it does: it lacks what is known here, or it
+// does not say that what is kept here cannot be trusted.
+func (k kept) unsaid(rec lease.Record) bool {
+	if k.reason != "" {
+		return !rec.Distrusts(max(k.floor, k.known))
+	}
+	return rec.Lacks(k.own, k.known)
 }
 
 // ownKnown is what is kept of the profile beside its directory, in the form of a memory.
@@ -133,13 +143,15 @@ func (k kept) complete(rec lease.Record) lease.Record {
 // Forgot tells whether the store knows less of a profile than this host does, or whether what
 // this host keeps about it cannot be trusted. Heal deals with both. On a shared folder every
 // launcher is responsible for its own profiles: if what is kept here belongs to another one,
-// home is that launcher, and the result is false.
+// home is that launcher, and the result is false. It is also false once the record says that a
+// person has to decide: if it were not, what Heal writes would be healed again, without an end,
+// for as long as the floor cannot be written.
 func (r *Recoverer) Forgot(rec lease.Record) (forgot bool, home string, err error) {
 	k, mine, err := r.kept(rec)
 	if !mine {
 		return false, k.own.Home, err
 	}
-	return rec.Lacks(k.own, k.known) || k.reason != "", "", err
+	return k.unsaid(rec), "", err
 }
 
 // Forgotten returns the record of a profile that the store has forgotten, as Heal would restate
@@ -147,7 +159,7 @@ func (r *Recoverer) Forgot(rec lease.Record) (forgot bool, home string, err erro
 // the profile is another launcher's.
 func (r *Recoverer) Forgotten(rec lease.Record) (healed lease.Record, ok bool) {
 	k, mine, err := r.kept(rec)
-	if err != nil || !mine || k.reason == "" && !rec.Lacks(k.own, k.known) {
+	if err != nil || !mine || !k.unsaid(rec) {
 		return rec, false
 	}
 	if rec.Home = r.o.LauncherID; k.reason != "" {
@@ -170,7 +182,7 @@ func (r *Recoverer) Heal(ctx context.Context, profile string) (lease.Record, err
 		if k, mine, err = r.kept(rec); err != nil {
 			return rec, err
 		}
-		if !mine || !rec.Lacks(k.own, k.known) && k.reason == "" {
+		if !mine || !k.unsaid(rec) {
 			return rec, errAlready
 		}
 		token, sequence, err := r.lastEvent(ctx, profile)

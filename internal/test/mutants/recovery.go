@@ -51,7 +51,7 @@ var ofRecovery = slices.Concat(
 		change{"a lease that is suspected already is not quarantined", `if r.State != lease.SuspectedStale {`, `if r.State != lease.Held {`},
 	),
 	in("launcher/recovery/heal.go", floors,
-		change{"a floor that was put back is believed", "\tcase !rec.ExplainsFloor(k.floor):\n", "\tcase false:\n"},
+		change{"a floor that was put back is believed", "\tcase !rec.ExplainsFloor(k.floor, atFloor):\n", "\tcase false:\n"},
 		change{"the roster is no floor", `k.known > max(k.floor, seen.HomeToken)+lease.FloorLag:`, `false:`},
 		change{"a floor one further behind the roster is believed", `k.known > max(k.floor, seen.HomeToken)+lease.FloorLag:`, `k.known > max(k.floor, seen.HomeToken)+lease.FloorLag+1:`},
 		change{"a floor that is as far behind as a crash leaves it is distrusted", `k.known > max(k.floor, seen.HomeToken)+lease.FloorLag:`, `k.known >= max(k.floor, seen.HomeToken)+lease.FloorLag:`},

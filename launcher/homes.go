@@ -59,7 +59,7 @@ func (h *homes) due(r lease.Record) bool {
 	switch {
 	case err != nil || r.State == "":
 		return false
-	case r.Home == h.o.ID && (arriving || left && d.Pending && h.presence.HomesHadTime()):
+	case r.Home == h.o.ID && (arriving || left && d.Pending && r.HomeToken < d.Token && h.presence.HomesHadTime()):
 		return true
 	case r.Home == h.o.ID:
 		return r.MoveRequest != nil && !left

@@ -133,8 +133,11 @@ func (ms *moves) directoryOf(ctx context.Context, r lease.Record, req api.Profil
 		if from, err = ms.o.Root.Path(r.ProfileID); err != nil {
 			return q, nil, api.Invalid("left", "this host has no directory of profile %s: %v", r.ProfileID, err)
 		}
-		if _, departed, err := ms.o.Root.Departed(r.ProfileID); err != nil || !departed {
-			return q, nil, api.Invalid("left", "profile %s left no directory on this host (%v)", r.ProfileID, err)
+		switch _, departed, err := ms.o.Root.Departed(r.ProfileID); {
+		case err != nil:
+			return q, nil, api.Invalid("left", "it cannot be known whether profile %s left a directory on this host: %v", r.ProfileID, err)
+		case !departed:
+			return q, nil, api.Invalid("left", "profile %s left no directory on this host", r.ProfileID)
 		}
 	} else if from, err = ms.directories.source(ctx, req.From); err != nil {
 		return q, nil, err

@@ -306,6 +306,9 @@ func (a *Adopter) leftRun(r lease.Record, run lease.Run) (sessionfile.LostRun, e
 	if !known {
 		f = sessionfile.File{SessionID: run.SessionID, Token: run.Token, Unseen: true, SeenAt: r.HeartbeatAt}
 		f.Manifest = api.Manifest{ProfileID: r.ProfileID, WorkerID: run.OwnerWorkerID, TaskID: run.TaskID}
+		if run.Token == r.Token && r.State != lease.Held && r.State != lease.SuspectedStale {
+			f.Token-- // the record's own token is that of the quarantine, which is above the session's
+		}
 	}
 	if f.Reason == "" {
 		f.Reason, f.Unseen = api.ReasonLauncherRestart, true

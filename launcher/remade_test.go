@@ -189,8 +189,8 @@ func TestAMakingThatIsCutShortLeavesTheFloorBehindByOne(t *testing.T) {
 		r.rooms.o.Store = store
 		e, err := store.Get(t.Context(), "p")
 		mustIn(t)(err)
-		floor, err := r.o.Root.Floor("p")
-		if err != nil || e.Record.Token != token || !e.Record.ExplainsFloor(floor) {
+		floor, kept, err := r.o.Root.Kept("p")
+		if err != nil || e.Record.Token != token || !e.Record.ExplainsFloor(floor, kept) {
 			t.Errorf("token %d, want %d, and floor %d, %v", e.Record.Token, token, floor, err)
 		}
 	}

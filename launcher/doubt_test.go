@@ -64,13 +64,13 @@ func TestATokenThatTheProfileStoreHasSeenIsNotGrantedAgain(t *testing.T) {
 	for {
 		changed := r.slots.Changed()
 		e, err := r.o.Store.Get(ctx, "acct")
-		if err == nil && e.Record.State == lease.ManualReview && e.Record.Token == 8 && e.Record.Reason == lease.ReasonRolledBack {
+		if err == nil && e.Record.State == lease.ManualReview && e.Record.Token > 7 && e.Record.Reason == lease.ReasonRolledBack {
 			return
 		}
 		select {
 		case <-changed:
 		case <-ctx.Done():
-			t.Fatalf("%s, token %d because of %q, %v; want it before a person under token 8", e.Record.State, e.Record.Token, e.Record.Reason, err)
+			t.Fatalf("%s, token %d because of %q, %v; want it before a person under a token above 7", e.Record.State, e.Record.Token, e.Record.Reason, err)
 		}
 	}
 }

@@ -19,6 +19,13 @@ import (
 // serversAt returns the servers of the URLs, and a launcher's connection to them with a store.
 func serversAt(t *testing.T, urls ...string) (*Servers, *nats.Conn) {
 	t.Helper()
+	s, nc, _ := storeAt(t, urls...)
+	return s, nc
+}
+
+// storeAt is serversAt with the store.
+func storeAt(t *testing.T, urls ...string) (*Servers, *nats.Conn, *Store) {
+	t.Helper()
 	all := strings.Join(urls, ",")
 	s := NewServers(ServersOptions{URL: all, Log: zerolog.Nop(), Dial: func(ctx context.Context, url string, more ...nats.Option) (*nats.Conn, error) {
 		return natsd.Dial(ctx, natsd.Target{URL: url}, zerolog.Nop(), append(more, nats.NoReconnect(), nats.IgnoreDiscoveredServers())...)
@@ -33,7 +40,7 @@ func serversAt(t *testing.T, urls ...string) (*Servers, *nats.Conn) {
 		t.Fatal(err)
 	}
 	t.Cleanup(store.Close)
-	return s, nc
+	return s, nc, store
 }
 
 // alone starts a server that is in no cluster, at a port, with the files in dir.
@@ -120,7 +127,7 @@ func TestAConnectionDoesNotGoToAnotherStore(t *testing.T) {
 	ports := freeport.Take(t, 2)
 	dir := t.TempDir()
 	a := alone(t, "first", ports[0], dir)
-	s, nc := serversAt(t, a.ClientURL())
+	s, nc, store := storeAt(t, a.ClientURL())
 	s.urls = NewServers(ServersOptions{URL: a.ClientURL() + fmt.Sprint(",nats://127.0.0.1:", ports[1])}).urls
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan struct{})
@@ -148,6 +155,12 @@ func TestAConnectionDoesNotGoToAnotherStore(t *testing.T) {
 	a.WaitForShutdown()
 	alone(t, "first", ports[0], t.TempDir()) // as if all was lost
 	eventually(t, "the connection is back although its server lost everything", func() bool { return nc.IsConnected() && s.Problem() == nil })
+	// A server that is shut down while it makes a stream leaves goroutines behind.
+	if err := store.prepare(t.Context()); err != nil {
+		t.Error(err)
+	}
+	store.Close()
+	nc.Close()
 }
 
 // What two servers say of themselves decides whether they are one store. One that is too old for

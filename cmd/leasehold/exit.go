@@ -42,7 +42,7 @@ var exitMeanings = []struct {
 	{exitNATS, "NATS unreachable or unfit"},
 	{exitUnreachable, "the sidecar cannot be reached"},
 	{exitRefused, "refused by the sidecar (the problem is printed)"},
-	{exitEvidence, "evidence verify, export, profiles verify, copy-store: something is not as it was sealed"},
+	{exitEvidence, "evidence verify, export, profiles verify: something is not as it was sealed"},
 	{exitLocked, "evidence is encrypted, and --identity is missing or not the right one"},
 	{exitNotAnswered, "ask: nobody answered in time, or a person says that it is not done"},
 	{exitTimeout, "--timeout of watch ran out"},

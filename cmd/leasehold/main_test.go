@@ -50,7 +50,7 @@ func TestMain(m *testing.M) {
 
 // oneRequest are the scripts whose commands ask the sidecar once, or not at all, and print: the
 // race detector would find nothing there, and makes each of their starts five times as long.
-var oneRequest = []string{"check", "config", "copystore", "homes", "profiles", "review", "token", "usage"}
+var oneRequest = []string{"check", "config", "homes", "profiles", "review", "token", "usage"}
 
 // TestScripts runs the command lines of testdata/script as a user would. They talk to a
 // server that answers with the documented JSON ($LEASEHOLD_URL, its log in $WORK/requests)
@@ -83,7 +83,6 @@ func TestScripts(t *testing.T) {
 			"exits":   exits,
 			"nats":    startNATS,
 			"bundles": makeBundles,
-			"seal":    sealSnapshots,
 		},
 		RequireExplicitExec: true,
 	})

@@ -29,7 +29,6 @@ type profileCmds struct {
 	Restore   restoreCmd         `cmd:"" help:"Bring back a snapshot of a profile; the state before is kept."`
 	Verify    verifySnapshotsCmd `cmd:"" help:"Read every byte of a profile's snapshots."`
 	Keygen    profileKeygenCmd   `cmd:"" help:"Make the key of a profile store."`
-	CopyStore copyStoreCmd       `cmd:"" help:"Copy the snapshots of a profile store to another store, or to one with another key."`
 }
 
 // profileArg is the argument that names a profile.

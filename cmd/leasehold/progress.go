@@ -1,7 +1,6 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -13,7 +12,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"leasehold/evidence"
-	"leasehold/launcher/snapshots"
 )
 
 // progressEvery is the least time between two updates of the line.
@@ -26,8 +24,6 @@ type progress struct {
 	w io.Writer // nil: not a terminal
 
 	mu    sync.Mutex
-	at    string // what is being worked on, for the front of the line
-	what  string // what the parts are; empty: files
 	bytes uint64
 	parts int
 	shown time.Time
@@ -62,24 +58,7 @@ func (p *progress) read(n int) {
 		return
 	}
 	p.shown = time.Now()
-	p.show(fmt.Sprintf("%sread %d %s, %s", p.at, p.parts, cmp.Or(p.what, "files"), humanize.IBytes(p.bytes)))
-}
-
-// begin says what is worked on from now on, and how much of it has to be read.
-func (p *progress) begin(at, what string) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.at, p.what = at+": ", what
-}
-
-// print writes a line of the result, replacing the line of progress.
-func (p *progress) print(w io.Writer, format string, args ...any) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.wide > 0 {
-		p.show("")
-	}
-	fmt.Fprintln(w, printable(fmt.Sprintf(format, args...)))
+	p.show(fmt.Sprintf("read %d files, %s", p.parts, humanize.IBytes(p.bytes)))
 }
 
 // end removes the line.
@@ -99,21 +78,6 @@ func (p *progress) show(line string) {
 
 // of is a reader that counts what is read from it.
 func (p *progress) of(r evidence.Reader) evidence.Reader { return countedReader{r, p} }
-
-// ofObjects are objects that count what is read from them.
-func (p *progress) ofObjects(o snapshots.Objects) snapshots.Objects { return countedObjects{o, p} }
-
-type countedObjects struct {
-	snapshots.Objects
-	p *progress
-}
-
-// Get implements snapshots.Objects.
-func (c countedObjects) Get(ctx context.Context, key string) (content []byte, version string, err error) {
-	content, version, err = c.Objects.Get(ctx, key)
-	c.p.read(len(content))
-	return content, version, err
-}
 
 type countedReader struct {
 	evidence.Reader

@@ -25,8 +25,7 @@ const (
 const algorithm = "fastcdc-v1.0.0"
 
 // Chunk is a piece of a file as it is stored: its name, the token of the session whose snapshot
-// stored it first (for a chunk that CopyFrom stored, the token after the highest one that the
-// other store knew), and its size before compression.
+// stored it first, and its size before compression.
 type Chunk struct {
 	Name  string
 	Token lease.Token

@@ -31,8 +31,6 @@ import (
 var (
 	// ErrNoSnapshot says that the profile has no such snapshot, or none at all.
 	ErrNoSnapshot = errors.New("there is no such snapshot")
-	// ErrNoStore says that there is no profile store at that place.
-	ErrNoStore = errors.New("there is none at this place")
 	// ErrWrongKey says that the store was written with another key.
 	ErrWrongKey = errors.New("the key is not the one that the profile store was made with")
 	// ErrDamaged says that what is stored is not what was stored: it was changed, cut off,
@@ -107,16 +105,6 @@ func (s *Store) Check(ctx context.Context) error {
 		if err == nil || errors.Is(err, ErrOtherVersion) {
 			stored, _, err = s.objects.Get(ctx, formatKey)
 		}
-	}
-	return s.checkFormat(stored, err)
-}
-
-// CheckThere is Check for a store that is only read: it writes nothing. The error is ErrNoStore
-// if there is no store.
-func (s *Store) CheckThere(ctx context.Context) error {
-	stored, _, err := s.objects.Get(ctx, formatKey)
-	if errors.Is(err, ErrNoObject) {
-		err = ErrNoStore
 	}
 	return s.checkFormat(stored, err)
 }

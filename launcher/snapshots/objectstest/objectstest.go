@@ -28,7 +28,7 @@ func Run(t *testing.T, open func(t *testing.T) snapshots.Objects) {
 		run  func(*testing.T, snapshots.Objects)
 	}{
 		{"write", testWrite}, {"race", testRace}, {"list", testList}, {"stale holder", testStaleHolder}, {"late seal", testLateSeal},
-		{"round trip", testRoundTrip}, {"damage", testDamage}, {"retention", testRetention}, {"copy", testCopy},
+		{"round trip", testRoundTrip}, {"damage", testDamage}, {"retention", testRetention},
 	} {
 		t.Run(test.name, func(t *testing.T) { test.run(t, open(t)) })
 	}

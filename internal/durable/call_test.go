@@ -24,7 +24,7 @@ func TestACallThatHangsLetsItsCallerGo(t *testing.T) {
 				return 1, nil
 			})
 			if !errors.Is(err, over) {
-				t.Fatal(err)
+				t.Fatalf("error %v, want %v", err, over)
 			}
 		}
 		if running != maxCalls {
@@ -32,7 +32,7 @@ func TestACallThatHangsLetsItsCallerGo(t *testing.T) {
 		}
 		close(back)
 		if got, err := Call(t.Context(), calls, func() (int, error) { return 2, nil }); got != 2 || err != nil {
-			t.Error(got, err)
+			t.Errorf("%d, %v, want 2 and no error", got, err)
 		}
 	})
 }

@@ -52,7 +52,7 @@ func TestAReaderThatStallsIsToldWhatItMissed(t *testing.T) {
 		line := []byte(strings.Repeat("x", maxWaiting/4-1) + "\n")
 		for range 10 { // this would be a deadlock of the bubble if it waited
 			if n, err := o.Write(line); n != len(line) || err != nil {
-				t.Fatal(n, err)
+				t.Fatalf("%d bytes written, %v, want %d and no error", n, err, len(line))
 			}
 			synctest.Wait()
 		}

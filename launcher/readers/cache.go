@@ -118,12 +118,14 @@ func (c *cache) unpack(ctx context.Context, profile, snapshot string) (*Unpacked
 	select {
 	case <-u.done:
 	case <-ctx.Done():
-		c.leave(u)
-		return nil, nil, context.Cause(ctx)
 	}
-	if u.err != nil {
+	err := context.Cause(ctx) // who is gone gets nothing, even if the snapshot is here
+	if err == nil {
+		err = u.err
+	}
+	if err != nil {
 		c.leave(u)
-		return nil, nil, u.err
+		return nil, nil, err
 	}
 	return u.got, sync.OnceFunc(func() { c.leave(u) }), nil
 }

@@ -203,7 +203,7 @@ func TestRecordsWithoutASession(t *testing.T) {
 		running profiledir.Running
 		adopted bool
 	}{
-		{name: "free", record: free("p", "here")},
+		{name: "free, and the floor of its only session is gone", record: free("p", "here"), adopted: true},
 		{name: "held, and its session is gone", record: held("p", "here"), adopted: true},
 		{name: "with a person", record: lease.Record{ProfileID: "p", Home: "here", State: lease.ManualReview}},
 		{name: "in recovery", record: lease.Record{ProfileID: "p", Home: "here", State: lease.Quarantined, Token: 3}, adopted: true},
@@ -377,6 +377,9 @@ func TestAWarmBrowserIsLeftAlone(t *testing.T) {
 	slot.Opened(started, "ses_p", nil)
 	slot.Enter(one)
 	slot.Leave(one)
+	if err := lock.RaiseFloor(free("p", "here")); err != nil {
+		t.Fatal(err)
+	}
 	slot.Park("ses_p")
 	b.look(free("p", "here"))
 	if got := b.taken(); got != nil {

@@ -33,7 +33,7 @@ var ofLease = slices.Concat(
 	),
 	in("lease/keeper.go", lease,
 		change{"the deadline of a new stay counts from the answer",
-			"\t\tsent := o.Clock()\n\t\topened, err := o.Store.SwapPresence(ctx, prev, next)\n", "\t\topened, err := o.Store.SwapPresence(ctx, prev, next)\n\t\tsent := o.Clock()\n"},
+			"\tsent := o.Clock()\n\topened, err := o.Store.SwapPresence(ctx, prev, next)\n", "\topened, err := o.Store.SwapPresence(ctx, prev, next)\n\tsent := o.Clock()\n"},
 		change{"the deadline of a renewal counts from the answer",
 			"\t\tsent := k.o.Clock()\n\t\tstored, err := k.o.Store.SwapPresence(ctx, prev, next)\n", "\t\tstored, err := k.o.Store.SwapPresence(ctx, prev, next)\n\t\tsent := k.o.Clock()\n"},
 		change{"a renewal is tried beyond the deadline", `context.WithTimeout(ctx, remaining)`, `context.WithTimeout(ctx, 2*remaining)`},

@@ -51,6 +51,7 @@ var ofRecovery = slices.Concat(
 		change{"a lease that is suspected already is not quarantined", `if r.State != lease.SuspectedStale {`, `if r.State != lease.Held {`},
 	),
 	in("launcher/recovery/heal.go", floors,
+		change{"a distrust is stated again and again", "\t\treturn !rec.Distrusts(max(k.floor, k.known))\n", "\t\treturn true\n"},
 		change{"a floor that was put back is believed", "\tcase !rec.ExplainsFloor(k.floor, atFloor):\n", "\tcase false:\n"},
 		change{"the roster is no floor", `k.known > max(k.floor, seen.HomeToken)+lease.FloorLag:`, `false:`},
 		change{"a floor one further behind the roster is believed", `k.known > max(k.floor, seen.HomeToken)+lease.FloorLag:`, `k.known > max(k.floor, seen.HomeToken)+lease.FloorLag+1:`},

@@ -2,10 +2,8 @@ package slots
 
 import (
 	"fmt"
-	"math"
 	"slices"
 	"sync/atomic"
-	"time"
 
 	"leasehold/internal/descriptors"
 	"leasehold/launcher/api"
@@ -14,6 +12,9 @@ import (
 
 // maxQueue is how many requests may wait for a place on the host.
 const maxQueue = 256
+
+// placeRetry is after how many seconds a request for which there is no place may ask again.
+const placeRetry = 5
 
 // Waiter is a request that may have to wait for a place on the host. The zero value is
 // not in the queue.
@@ -36,9 +37,6 @@ type places struct {
 	queue []*Waiter
 	// given is how many places were given away while somebody waited.
 	given uint64
-	// averageStay is how long sessions lately had their places, as a moving average. It
-	// is zero until a session has ended.
-	averageStay time.Duration
 }
 
 // ahead counts the requests that get a place before w.
@@ -112,40 +110,6 @@ func (q *places) gave() {
 	}
 }
 
-// observe adds a session's length to the average.
-func (q *places) observe(stay time.Duration) {
-	if q.averageStay == 0 {
-		q.averageStay = stay
-		return
-	}
-	q.averageStay += (stay - q.averageStay) / 8
-}
-
-// estimate is how long a request with ahead others before it will wait for a place, if
-// sessions last as long as they did lately. ages says how long each place has been
-// taken. It is false if no session has ended yet.
-func (q *places) estimate(ages []time.Duration, ahead int) (time.Duration, bool) {
-	if q.averageStay == 0 || len(ages) == 0 {
-		return 0, false
-	}
-	ends := make([]time.Duration, len(ages))
-	for i, age := range ages {
-		ends[i] = max(q.averageStay-age, time.Second) // a session that lasts longer than usual may end at any moment
-	}
-	var at time.Duration
-	for range ahead + 1 {
-		next := 0
-		for i := range ends {
-			if ends[i] < ends[next] {
-				next = i
-			}
-		}
-		at = ends[next]
-		ends[next] += q.averageStay
-	}
-	return at, true
-}
-
 // TakePlace gives an occupied slot a place on this host for its browser, or returns why
 // there is none.
 func (s *Slot) TakePlace(w *Waiter) *api.Problem {
@@ -160,11 +124,10 @@ func (s *Slot) TakePlace(w *Waiter) *api.Problem {
 	}
 	for {
 		t.mu.Lock()
-		now := time.Now()
-		ages := t.placeAges(now)
-		had, free := !s.placed.IsZero(), t.places.free(w, len(ages))
+		used := t.usedPlaces()
+		had, free := s.placed, t.places.free(w, used)
 		if !had && free {
-			s.placed = now
+			s.placed = true
 			t.places.gave()
 		}
 		t.mu.Unlock()
@@ -174,7 +137,7 @@ func (s *Slot) TakePlace(w *Waiter) *api.Problem {
 		case !s.makeRoom(w):
 			t.mu.Lock()
 			defer t.mu.Unlock()
-			return t.places.full(w, ages)
+			return t.places.full(w, t.usedPlaces())
 		}
 	}
 }
@@ -190,19 +153,17 @@ type Use struct {
 func (t *Table) Use() Use {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return Use{Places: len(t.placeAges(time.Now())), Warm: t.countWarm(), Waiting: len(t.places.queue)}
+	return Use{Places: t.usedPlaces(), Warm: t.countWarm(), Waiting: len(t.places.queue)}
 }
 
-// placeAges lists for how long each place of this host has been taken. The caller holds
-// t.mu.
-func (t *Table) placeAges(now time.Time) []time.Duration {
-	var ages []time.Duration
+// usedPlaces counts the places of this host that are taken. The caller holds t.mu.
+func (t *Table) usedPlaces() (n int) {
 	for _, s := range t.slots {
-		if !s.placed.IsZero() {
-			ages = append(ages, now.Sub(s.placed))
+		if s.placed {
+			n++
 		}
 	}
-	return ages
+	return n
 }
 
 // makeRoom closes the browser that has been warm for the longest time, and gives its
@@ -211,7 +172,7 @@ func (s *Slot) makeRoom(w *Waiter) bool {
 	t := s.t
 	t.mu.Lock()
 	victim := t.longestWarm()
-	if victim == nil || !t.places.free(w, len(t.placeAges(time.Now()))-t.countWarm()) {
+	if victim == nil || !t.places.free(w, t.usedPlaces()-t.countWarm()) {
 		t.mu.Unlock()
 		return false
 	}
@@ -220,28 +181,20 @@ func (s *Slot) makeRoom(w *Waiter) bool {
 	t.mu.Unlock()
 	victim.CloseWarm(WarmPlace, "")
 	t.mu.Lock()
-	victim.placed, s.placed = time.Time{}, time.Now()
+	victim.placed, s.placed = false, true
 	t.places.gave()
 	t.mu.Unlock()
 	victim.Vacate()
 	return true
 }
 
-// full is the refusal of a request for which there is no place. It says which position
-// in the queue the request has, or would have, and how long the wait may be.
-func (q *places) full(w *Waiter, ages []time.Duration) *api.Problem {
-	ahead := q.ahead(w)
-	text := "not known yet"
-	p := api.Refuse(api.CodeHostFull, "").With("reason", "browsers").With("max_browsers", q.max).With("browsers", len(ages)).
-		With("queue_position", ahead+1).With("queue_length", len(q.queue))
-	p.RetryAfter = 5
-	if wait, known := q.estimate(ages, ahead); known {
-		seconds := int(math.Ceil(wait.Seconds()))
-		p = p.With("estimated_wait_seconds", seconds)
-		p.RetryAfter = min(max(seconds, 1), 300)
-		text = "about " + (time.Duration(seconds) * time.Second).String()
-	}
-	p.Detail = fmt.Sprintf("all %d browsers of this host are in use: place %d in the queue, wait %s; to queue, ask with wait", q.max, ahead+1, text)
+// full is the refusal of a request for which there is no place, while used places are taken. It
+// says which position in the queue the request has, or would have.
+func (q *places) full(w *Waiter, used int) *api.Problem {
+	at := q.ahead(w) + 1
+	p := api.Refuse(api.CodeHostFull, "all %d browsers of this host are in use: place %d in the queue; to queue, ask with wait", q.max, at).
+		With("reason", "browsers").With("max_browsers", q.max).With("browsers", used).With("queue_position", at).With("queue_length", len(q.queue))
+	p.RetryAfter = placeRetry
 	return p
 }
 

@@ -63,40 +63,6 @@ func TestPlacesAreTakenInTurn(t *testing.T) {
 	}
 }
 
-func TestEstimate(t *testing.T) {
-	const minute = time.Minute
-	for _, tt := range []struct {
-		name  string
-		held  time.Duration
-		since []time.Duration
-		ahead int
-		want  time.Duration
-		known bool
-	}{
-		{"nothing ended yet", 0, []time.Duration{minute}, 0, 0, false},
-		{"next", 10 * minute, []time.Duration{4 * minute}, 0, 6 * minute, true},
-		{"one before it", 10 * minute, []time.Duration{4 * minute}, 1, 16 * minute, true},
-		{"two places", 10 * minute, []time.Duration{4 * minute, 9 * minute}, 1, 6 * minute, true},
-		{"two places, two before it", 10 * minute, []time.Duration{4 * minute, 9 * minute}, 2, 11 * minute, true},
-		{"late", 10 * minute, []time.Duration{20 * minute}, 0, time.Second, true},
-	} {
-		q := places{max: len(tt.since), averageStay: tt.held}
-		if got, known := q.estimate(tt.since, tt.ahead); got != tt.want || known != tt.known {
-			t.Errorf("%s: %v %v, want %v %v", tt.name, got, known, tt.want, tt.known)
-		}
-	}
-	var q places
-	q.observe(8 * time.Second)
-	q.observe(16 * time.Second)
-	if q.averageStay != 9*time.Second {
-		t.Errorf("sessions of 8 s and 16 s: %v", q.averageStay)
-	}
-	p := (&places{max: 1, averageStay: minute}).full(&Waiter{}, []time.Duration{20 * time.Second})
-	if p.More["queue_position"] != 1 || p.More["estimated_wait_seconds"] != 40 || p.RetryAfter != 40 || p.Status != 429 {
-		t.Errorf("%+v", p)
-	}
-}
-
 // TestPlacesGoToWhoCameFirst compares the host's places and its queue with a model of them:
 // the first of those who wait for nothing but a place is the first who gets one, and
 // everybody is woken when one comes nearer.
@@ -162,7 +128,8 @@ func TestPlacesGoToWhoCameFirst(t *testing.T) {
 				queue = drop(queue, r)
 				return
 			}
-			if p.Code != api.CodeHostFull || p.More["queue_position"] != before+1 || p.More["queue_length"] != len(queue) || p.More["browsers"] != len(placed) {
+			if p.Code != api.CodeHostFull || p.RetryAfter != placeRetry ||
+				p.More["queue_position"] != before+1 || p.More["queue_length"] != len(queue) || p.More["browsers"] != len(placed) {
 				rt.Fatalf("%s is told %+v, with %d ahead of it in %d", r.name, p, before, len(queue))
 			}
 			woken("who gives an unused profile back", true, s.Vacate)
@@ -221,37 +188,6 @@ func TestAFullQueueTakesNobody(t *testing.T) {
 	p := table.QueueUp(&Waiter{}, full)
 	if refused(p) != api.CodeHostFull || !strings.Contains(p.Detail, "its queue is full with 256 requests") || p.More["queue_length"] != maxQueue {
 		t.Errorf("%+v", p)
-	}
-}
-
-// TestASessionsStayIsCounted, which estimates are made from: that of one with a browser.
-func TestASessionsStayIsCounted(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		table := newTable(t, Options{MaxBrowsers: 1})
-		s := table.Occupy("p")
-		if p := s.TakePlace(&Waiter{}); p != nil {
-			t.Fatal(p)
-		}
-		time.Sleep(20 * time.Second)
-		p := table.Occupy("q").TakePlace(&Waiter{})
-		if _, known := p.More["estimated_wait_seconds"]; known || p.RetryAfter != 5 || !strings.Contains(p.Detail, "wait not known yet") {
-			t.Errorf("nothing has ended yet: %+v", p)
-		}
-		s.Vacate() // it never had a browser
-		if table.places.averageStay != 0 {
-			t.Errorf("a stay of %v", table.places.averageStay)
-		}
-	})
-	h := newHost(t, Options{MaxBrowsers: 1})
-	s := h.table.Occupy("p")
-	if p := s.TakePlace(&Waiter{}); p != nil {
-		t.Fatal(p)
-	}
-	h.start(s, "ses_1")
-	h.close(s)
-	s.Vacate()
-	if h.table.places.averageStay == 0 {
-		t.Error("a session with a browser does not count")
 	}
 }
 

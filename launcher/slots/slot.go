@@ -81,7 +81,7 @@ func (s *Slot) Fit() *Fit {
 func (s *Slot) Place() {
 	s.t.mu.Lock()
 	defer s.t.mu.Unlock()
-	s.placed = time.Now()
+	s.placed = true
 }
 
 // Starting names the run whose journal gets the entries until a run is entered.

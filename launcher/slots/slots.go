@@ -141,8 +141,8 @@ type Slot struct {
 	lost     []sessionfile.LostRun
 	lock     *profiledir.Lock
 	browser  *browser.Browser
-	// placed is since when the browser has a place on this host; zero if it has none.
-	placed time.Time
+	// placed says that the browser has a place on this host.
+	placed bool
 	// fit is what the browser was started with; nil if that is not known.
 	fit *Fit
 	// startedFor is the session that the browser was started for, whose output file is
@@ -176,15 +176,12 @@ func (s *Slot) enter(to State) {
 	t := s.t
 	switch s.state = to; to {
 	case Warm:
-		s.placed = s.warm.since
+		s.placed = true
 		t.wake()
 		t.watchWarm(s)
 	case Broken:
 		t.wake() // a drain does not wait for it
 	case vacant:
-		if s.browser != nil && !s.placed.IsZero() {
-			t.places.observe(time.Since(s.placed))
-		}
 		delete(t.slots, s.profile)
 		t.wake()
 		if t.o.Vacated != nil && !s.ephemeral {

@@ -117,9 +117,6 @@ func (s *Slot) Park(sessionID string) {
 	t := s.t
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if !s.placed.IsZero() {
-		t.places.observe(time.Since(s.placed))
-	}
 	s.runs, s.starting = nil, nil
 	s.warm = newWarm(sessionID, time.Now())
 	s.enter(Warm)
@@ -134,7 +131,7 @@ func (s *Slot) HandOver() string {
 	s.t.mu.Lock()
 	w := s.warm
 	if w != nil {
-		s.placed = time.Now()
+		s.placed = true
 		s.warm, s.lost = nil, nil
 	}
 	s.t.mu.Unlock()

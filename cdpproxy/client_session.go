@@ -21,9 +21,9 @@ type ClientSession struct {
 	inherited bool        // an earlier launcher opened it
 
 	mu                 sync.Mutex
-	conn               *Conn                           // nil: not connected yet, or no longer
-	observer           *Observer                       // nil, unless it is the launcher's own
-	paused             map[pausedRequest]bool          // true: the request waits for credentials
+	conn               *Conn     // nil: not connected yet, or no longer
+	observer           *Observer // nil, unless it is the launcher's own
+	paused             map[pausedRequest]pause
 	unsent             map[pausedRequest]unsentRequest // of those, the ones that were not sent yet
 	waitingForDebugger map[string]string               // targets that wait for a debugger, by CDP session; see childWaits
 	fenced             bool                            // see Fence: requests that pause are failed
@@ -37,7 +37,7 @@ type ClientSession struct {
 }
 
 func newClientSession(m *Mux, id string, token lease.Token) *ClientSession {
-	return &ClientSession{mux: m, id: id, defaultID: id, token: token, paused: map[pausedRequest]bool{}, waitingForDebugger: map[string]string{}, downloads: map[string]map[string]bool{}}
+	return &ClientSession{mux: m, id: id, defaultID: id, token: token, paused: map[pausedRequest]pause{}, waitingForDebugger: map[string]string{}, downloads: map[string]map[string]bool{}}
 }
 
 // inheritSessions registers what an earlier launcher left open. It comes before the
@@ -48,7 +48,10 @@ func (m *Mux) inheritSessions() {
 	}
 	for _, found := range m.ledger.inherited {
 		s := newClientSession(m, found.id, found.token)
-		s.inherited, s.paused = true, found.paused
+		s.inherited = true
+		for r, auth := range found.paused {
+			s.paused[r] = pause{auth: auth}
+		}
 		m.owners[s.id] = s
 		for _, child := range found.children {
 			m.owners[child] = s
@@ -128,11 +131,11 @@ func (s *ClientSession) Fence() {
 	s.mu.Lock()
 	s.fenced = true
 	paused := s.paused
-	s.paused, s.unsent = map[pausedRequest]bool{}, nil
+	s.paused, s.unsent = map[pausedRequest]pause{}, nil
 	s.mu.Unlock()
 	s.mux.lookAtWaiting()
-	for r, auth := range paused {
-		_ = s.mux.send(nil, failCommand(r, auth), nil) // fails if the browser is gone, which then sends nothing
+	for r, p := range paused {
+		_ = s.mux.send(nil, failCommand(r, p.auth), nil) // fails if the browser is gone, which then sends nothing
 		s.mux.ledger.append(lineSettled, r.sessionID, r.requestID)
 	}
 }

@@ -136,6 +136,9 @@ func (c *Conn) closes(cmd command) string {
 // deny answers a command that the session may not send.
 func (c *Conn) deny(cmd command, why *methods.Refusal) {
 	c.handler.Denied(string(cmd.method), why)
+	if why.Reason == methods.ReasonPerson {
+		c.session.letGoOfPerson(c.fence, cmd, c.target(cmd))
+	}
 	c.reply(cmd, nil, &Error{why.Code, why.Message(string(cmd.method))})
 }
 
@@ -145,7 +148,7 @@ func (c *Conn) permit(cmd command, privileged bool) (methods.Named, *methods.Ref
 	if privileged && m != nil && !methods.ToPrivileged(cmd.method) {
 		return methods.Named{}, methods.RefuseTarget()
 	}
-	if why := c.taken.against(m); why != nil {
+	if why := c.taken.against(m, cmd.params); why != nil {
 		return methods.Named{}, why
 	}
 	named, denied := methods.Check(m, string(cmd.method), cmd.params)
@@ -199,7 +202,7 @@ func (c *Conn) sendOffloaded(cmd command, msg []byte) {
 	// the write returns.
 	c.session.mux.noteActivity(boottime.Now(), stagedCommand{cmd, u})
 	m := methods.Find(cmd.method)
-	err := c.session.mux.sendIf(func() error { return c.taken.check(m) }, c.fence, head, tail)
+	err := c.session.mux.sendIf(func() error { return c.taken.check(m, cmd.params) }, c.fence, head, tail)
 	if err == nil {
 		now := boottime.Now()
 		c.session.log.stamp(1, now)

@@ -12,7 +12,7 @@ import (
 func TestACommandInFlightAtTheEndDoesNotHideAPausedRequest(t *testing.T) {
 	b := newOffline(t)
 	c := b.conn()
-	c.session.paused = map[pausedRequest]bool{}
+	c.session.paused = map[pausedRequest]pause{}
 	c.session.requestPaused(pausedRequest{"S", "r1"}, false)
 	if browser := b.read(); len(browser) != 0 {
 		t.Fatalf("the browser got %q", browser)

@@ -31,7 +31,7 @@ func (c *Conn) stage(cmd command, method *methods.Method, msg []byte, owned bool
 		}
 		m.scratch = m.scratch[:0]
 	}
-	if c.taken.against(method) != nil { // with the lock held, see Takeover.Begin
+	if c.taken.against(method, cmd.params) != nil { // with the lock held, see Takeover.Begin
 		if len(c.staged) == 0 {
 			m.writing.Unlock()
 		}

@@ -3,19 +3,27 @@ package cdpproxy
 import (
 	"encoding/base64"
 	"encoding/json"
+	"maps"
 	"slices"
 
 	"leasehold/cdpproxy/methods"
+	"leasehold/lease"
 )
 
 // pausedRequest names a request that a client has paused by the Fetch domain.
 type pausedRequest struct{ sessionID, requestID string }
 
+// pause is what is known of a paused request.
+type pause struct {
+	auth   bool // it waits for credentials
+	person bool // it paused while a person had the session
+}
+
 // continuedRequest is a paused request that a command in flight continues, fulfills or fails.
 // If the fence or the browser refuses the command, it counts as paused again.
 type continuedRequest struct {
 	request pausedRequest
-	auth    bool   // it waits for credentials
+	pause   pause
 	kept    string // its id in the Network domain, if the command prevents it from being sent
 	// rewritten is what was paused, if the command changes it; nil: it does not.
 	rewritten *unsentRequest
@@ -103,6 +111,15 @@ type continuation struct {
 	unclear bool
 }
 
+// endsPause tells whether commands of the method end the pause of a request.
+func endsPause(method []byte) bool {
+	switch string(method) {
+	case "Fetch.continueRequest", "Fetch.continueResponse", "Fetch.continueWithAuth", "Fetch.failRequest", "Fetch.fulfillRequest":
+		return true
+	}
+	return false
+}
+
 // readContinuation reads a command that ends the pause of a request.
 func readContinuation(c command) continuation {
 	e := continuation{method: string(c.method)}
@@ -182,28 +199,36 @@ func (e continuation) rewrites(u unsentRequest) *RewrittenRequest {
 // is set.
 func (s *ClientSession) requestPaused(r pausedRequest, auth bool) {
 	s.mu.Lock()
+	person := s.conn != nil && s.conn.taken.on()
+	s.mu.Unlock()
+	s.waits(r, pause{auth, person})
+}
+
+// waits notes a paused request, or fails it after Fence.
+func (s *ClientSession) waits(r pausedRequest, p pause) {
+	s.mu.Lock()
 	fenced := s.fenced
 	if !fenced {
-		s.paused[r] = auth
+		s.paused[r] = p
 	}
 	s.mu.Unlock()
 	if fenced {
-		s.mux.post(failCommand(r, auth))
+		s.mux.post(failCommand(r, p.auth))
 		return
 	}
-	s.mux.ledger.append(linePaused, r.sessionID, r.requestID, kindOfPause(auth))
+	s.mux.ledger.append(linePaused, r.sessionID, r.requestID, kindOfPause(p.auth))
 }
 
 // trackCommand updates what is paused and what waits for a debugger by a command of the
 // client. It returns the request that the command continues, or nil.
 func (s *ClientSession) trackCommand(c command, sessionID string) *continuedRequest {
-	switch string(c.method) {
-	case "Fetch.continueRequest", "Fetch.continueResponse", "Fetch.continueWithAuth", "Fetch.failRequest", "Fetch.fulfillRequest":
+	switch {
+	case endsPause(c.method):
 		e := readContinuation(c)
 		r := pausedRequest{sessionID, e.requestID}
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		auth, ok := s.paused[r]
+		p, ok := s.paused[r]
 		if !ok {
 			if w := e.rewrites(unsentRequest{}); w != nil && e.unclear { // Chrome may read another id in it
 				s.mux.traffic(Traffic{Rewritten: w, Acted: s.mux.Acted()})
@@ -215,14 +240,14 @@ func (s *ClientSession) trackCommand(c command, sessionID string) *continuedRequ
 		delete(s.unsent, r)
 		if u.NetworkID != "" && u.unsafe() && e.keepsBack() {
 			s.mux.traffic(Traffic{Kept: &KeptRequest{u.NetworkID, true}})
-			return &continuedRequest{request: r, auth: auth, kept: u.NetworkID}
+			return &continuedRequest{request: r, pause: p, kept: u.NetworkID}
 		}
 		if w := e.rewrites(u); w != nil {
 			s.mux.traffic(Traffic{Rewritten: w, Acted: s.mux.Acted()})
-			return &continuedRequest{request: r, auth: auth, rewritten: &u}
+			return &continuedRequest{request: r, pause: p, rewritten: &u}
 		}
-		return &continuedRequest{request: r, auth: auth}
-	case letRunCommand:
+		return &continuedRequest{request: r, pause: p}
+	case string(c.method) == letRunCommand:
 		s.mu.Lock()
 		delete(s.waitingForDebugger, sessionID)
 		s.mu.Unlock()
@@ -236,12 +261,12 @@ func (s *ClientSession) restorePaused(c *continuedRequest) {
 	if c == nil {
 		return
 	}
-	s.requestPaused(c.request, c.auth)
+	s.waits(c.request, c.pause)
 	if c.kept != "" {
 		s.mux.traffic(Traffic{Kept: &KeptRequest{c.kept, false}})
 	}
 	if c.rewritten != nil {
-		s.noteUnsent(c.request, *c.rewritten, c.auth)
+		s.noteUnsent(c.request, *c.rewritten, c.pause.auth)
 		if c.rewritten.unsafe() { // it may be sent as it was after all
 			w := c.rewritten.asItIs()
 			s.mux.traffic(Traffic{Rewritten: &w, Acted: s.mux.Acted()})
@@ -249,10 +274,55 @@ func (s *ClientSession) restorePaused(c *continuedRequest) {
 	}
 }
 
-// resolved forgets a request that the launcher itself had paused.
+// letGoOfPerson lets a paused request go as it is, if it is the person's: the client's command
+// for it, on the CDP session of that id, was refused, and without another one it would hang.
+func (s *ClientSession) letGoOfPerson(fence *lease.Fence, c command, sessionID string) {
+	if !endsPause(c.method) {
+		return
+	}
+	r := pausedRequest{sessionID, readContinuation(c).requestID}
+	s.mu.Lock()
+	p := s.paused[r]
+	s.mu.Unlock()
+	if p.person {
+		s.letGo(fence, r, p)
+	}
+}
+
+// letGoOfPersons lets all requests go as they are that paused while a person had the session.
+func (s *ClientSession) letGoOfPersons(t *Takeover) {
+	s.mu.Lock()
+	conn := s.conn
+	paused := maps.Clone(s.paused)
+	s.mu.Unlock()
+	if conn == nil || conn.taken != t {
+		return
+	}
+	for r, p := range paused {
+		if p.person {
+			s.letGo(conn.fence, r, p)
+		}
+	}
+}
+
+// letGo lets a paused request go as it is. It stays paused where the fence is shut.
+func (s *ClientSession) letGo(fence *lease.Fence, r pausedRequest, p pause) {
+	msg := oneWay(r.sessionID, "Fetch.continueRequest", map[string]string{"requestId": r.requestID})
+	if p.auth {
+		msg = oneWay(r.sessionID, "Fetch.continueWithAuth", map[string]any{
+			"requestId": r.requestID, "authChallengeResponse": map[string]string{"response": "Default"},
+		})
+	}
+	if s.mux.send(fence, msg, nil) == nil {
+		s.resolved(r)
+	}
+}
+
+// resolved forgets a request that the launcher itself let go, or had paused.
 func (s *ClientSession) resolved(r pausedRequest) {
 	s.mu.Lock()
 	delete(s.paused, r)
+	delete(s.unsent, r)
 	s.mu.Unlock()
 	s.mux.ledger.append(lineSettled, r.sessionID, r.requestID)
 }

@@ -27,7 +27,7 @@ func TestAPausedRequestIsFailedUntilTheBrowserTookItsEnd(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			b := newOffline(t)
 			c := b.conn()
-			c.session.conn, c.session.paused = c, map[pausedRequest]bool{}
+			c.session.conn, c.session.paused = c, map[pausedRequest]pause{}
 			c.session.requestPaused(pausedRequest{"S", "r1"}, false)
 			if tt.shut {
 				c.fence.Shut(lease.ErrExpired)
@@ -68,7 +68,7 @@ func TestWhatAWorkerKeepsBackIsTold(t *testing.T) {
 			var got []KeptRequest
 			b.mux.traffic = func(t Traffic) { got = append(got, *t.Kept) }
 			c := b.conn()
-			c.session.conn, c.session.paused = c, map[pausedRequest]bool{}
+			c.session.conn, c.session.paused = c, map[pausedRequest]pause{}
 			b.mux.route([]byte(`{"method":"Fetch.requestPaused","params":{"requestId":"r1","networkId":"n1",` + tt.paused + `},"sessionId":"S"}`))
 			c.handleInput(clientFrame(0x81, `{"id":1,"method":"Fetch.`+tt.command+`","params":{"requestId":"r1"`+tt.params+`}}`), false)
 			c.offloading.Wait()
@@ -115,7 +115,7 @@ func TestWhatAWorkerChangesIsTold(t *testing.T) {
 				got = append(got, w.Method+" "+w.URL+" "+w.Body)
 			}
 			c := b.conn()
-			c.session.conn, c.session.paused = c, map[pausedRequest]bool{}
+			c.session.conn, c.session.paused = c, map[pausedRequest]pause{}
 			b.mux.route([]byte(`{"method":"Fetch.requestPaused","params":{"requestId":"r1","networkId":"n1","frameId":"F","resourceType":"Fetch","request":` + tt.request + `},"sessionId":"S"}`))
 			c.handleInput(clientFrame(0x81, `{"id":1,"method":"Fetch.`+tt.command+`","params":{`+tt.params+`}}`), false)
 			c.offloading.Wait()

@@ -7,9 +7,11 @@ import (
 )
 
 // Takeover says whether a person has a session. While one does, the commands with which its
-// worker would act on the pages (methods.Method.Drives) are refused on all of the session's
-// connections; reading is allowed. A zero Takeover means that nobody has the session. On the
-// data path it costs one atomic load, and only for those commands.
+// worker would act on the pages or change something (methods.Method.Drives) are refused on all
+// of the session's connections; reading is allowed. What the worker set before stays, but a
+// request that pauses for it meanwhile is the person's, and can only be let go as it is. A zero
+// Takeover means that nobody has the session. On the data path it costs one atomic load, and
+// only for those commands.
 type Takeover struct {
 	why atomic.Pointer[methods.Refusal]
 }
@@ -22,20 +24,32 @@ func (t *Takeover) Begin(m *Mux, why *methods.Refusal) {
 	m.Barrier()
 }
 
-// End lets the worker act again.
-func (t *Takeover) End() { t.why.Store(nil) }
+// End lets the worker act again. What is still paused of the person's requests is let go before.
+func (t *Takeover) End(m *Mux) {
+	for _, s := range m.sessions() {
+		s.letGoOfPersons(t)
+	}
+	t.why.Store(nil)
+}
+
+// on tells whether a person has the session now.
+func (t *Takeover) on() bool { return t != nil && t.why.Load() != nil }
 
 // against returns why a command of the method is refused now; nil if it is not.
-func (t *Takeover) against(m *methods.Method) *methods.Refusal {
-	if m == nil || !m.Drives || t == nil {
+func (t *Takeover) against(m *methods.Method, params []byte) *methods.Refusal {
+	if m == nil || !m.Drives() || t == nil {
 		return nil
 	}
-	return t.why.Load()
+	why := t.why.Load()
+	if why == nil || methods.PassesWhileDriven(m, params) {
+		return nil
+	}
+	return why
 }
 
 // check is against as an error.
-func (t *Takeover) check(m *methods.Method) error {
-	if why := t.against(m); why != nil {
+func (t *Takeover) check(m *methods.Method, params []byte) error {
+	if why := t.against(m, params); why != nil {
 		return &takenError{why}
 	}
 	return nil

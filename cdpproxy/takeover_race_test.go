@@ -35,3 +35,47 @@ func TestACommandThatWaitsWhileAPersonTakesOver(t *testing.T) {
 		t.Errorf("the browser got %q", got)
 	}
 }
+
+// TestThePersonsRequestsGoAsTheyAre: a request that pauses for the worker while a person has the
+// session goes to the site as it is, whatever the worker wants instead, and at the hand-back at
+// the latest. One that had paused before waits until then.
+func TestThePersonsRequestsGoAsTheyAre(t *testing.T) {
+	const change = `{"requestId":"r","method":"POST","url":"http://a.test/pay"}`
+	paused, auth := `{"method":"Fetch.requestPaused","params":{"requestId":"r","networkId":"n","request":{"method":"GET"}},"sessionId":"S"}`,
+		`{"method":"Fetch.authRequired","params":{"requestId":"r","request":{"method":"GET"}},"sessionId":"S"}`
+	goes := `{"id":1073741824,"method":"Fetch.continueRequest","params":{"requestId":"r"},"sessionId":"S"}` + "\x00"
+	asks := `{"id":1073741824,"method":"Fetch.continueWithAuth","params":{"authChallengeResponse":{"response":"Default"},"requestId":"r"},"sessionId":"S"}` + "\x00"
+	for name, tt := range map[string]struct {
+		before, event, method, params string
+		sent, atTheEnd                string
+	}{
+		"changed":                {"", paused, "Fetch.continueRequest", change, goes, ""},
+		"answered":               {"", paused, "Fetch.fulfillRequest", `{"requestId":"r","responseCode":200}`, goes, ""},
+		"failed":                 {"", paused, "Fetch.failRequest", `{"requestId":"r","errorReason":"Aborted"}`, goes, ""},
+		"another answer":         {"", paused, "Fetch.continueResponse", `{"requestId":"r","responseCode":200}`, goes, ""},
+		"credentials":            {"", auth, "Fetch.continueWithAuth", `{"requestId":"r","authChallengeResponse":{"response":"ProvideCredentials"}}`, asks, ""},
+		"let go by the worker":   {"", paused, "Fetch.continueRequest", `{"requestId":"r"}`, `{"id":1,"method":"Fetch.continueRequest","params":{"requestId":"r"},"sessionId":"S"}` + "\x00", ""},
+		"not let go":             {"", paused, "Fetch.getResponseBody", `{"requestId":"r"}`, `{"id":1,"method":"Fetch.getResponseBody","params":{"requestId":"r"},"sessionId":"S"}` + "\x00", goes},
+		"another one is changed": {"", paused, "Fetch.continueRequest", `{"requestId":"s","method":"POST"}`, "", goes},
+		"it had paused before":   {paused, "", "Fetch.continueRequest", change, "", ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newOffline(t)
+			b.mux.traffic = func(Traffic) { t.Error("a change is told that nobody made") }
+			c := b.conn()
+			c.taken, c.session.conn, c.session.paused = &Takeover{}, c, map[pausedRequest]pause{}
+			b.mux.route([]byte(tt.before))
+			c.taken.Begin(b.mux, methods.RefusePerson("Ann", time.Now()))
+			b.mux.route([]byte(tt.event))
+			c.handleInput(clientFrame(0x81, `{"id":1,"method":"`+tt.method+`","params":`+tt.params+`}`), false)
+			c.offloading.Wait()
+			if got := string(b.read()); got != tt.sent {
+				t.Errorf("the browser got %q, want %q", got, tt.sent)
+			}
+			c.taken.End(b.mux)
+			if got := string(b.read()); got != tt.atTheEnd {
+				t.Errorf("at the hand-back the browser got %q, want %q", got, tt.atTheEnd)
+			}
+		})
+	}
+}

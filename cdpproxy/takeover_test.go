@@ -20,7 +20,7 @@ func TestWhileAPersonHasTheSession(t *testing.T) {
 	c.works()
 	h.taken.Begin(s.mux, methods.RefusePerson("Ann", time.Unix(0, 0)))
 	s.heard()
-	acts := []string{"Input.dispatchMouseEvent", "Page.reload", "Page.navigate", "Target.createTarget", "Target.closeTarget", "Page.close", "DOM.setFileInputFiles", "Input.dispatchDragEvent"}
+	acts := []string{"Input.dispatchMouseEvent", "Fetch.enable", "Network.setExtraHTTPHeaders", "Page.setBypassCSP", "Page.reload", "Page.navigate", "Target.createTarget", "Target.closeTarget", "Page.close", "DOM.setFileInputFiles", "Input.dispatchDragEvent"}
 	reads := []string{"DOM.getDocument", "Page.captureScreenshot", "Runtime.evaluate", "Network.getCookies", "Target.getTargets", "Fetch.continueRequest"}
 	var all strings.Builder // in one read, so that some are staged together
 	id := 1000
@@ -69,7 +69,7 @@ func TestWhileAPersonHasTheSession(t *testing.T) {
 	if len(h.closedTargets()) != 0 {
 		t.Error("a page that is not closed is made ready for it")
 	}
-	h.taken.End()
+	h.taken.End(s.mux)
 	for _, name := range acts {
 		if name == "DOM.setFileInputFiles" {
 			continue
@@ -119,7 +119,7 @@ func TestNothingOfTheWorkerComesAfterTheTakeOver(t *testing.T) {
 				t.Fatal("the last command never came")
 			}
 		}
-		h.taken.End()
+		h.taken.End(s.mux)
 	}
 	_ = c.net.Close()
 	<-done

@@ -49,9 +49,8 @@ type Method struct {
 	Why string
 	// Without are the parameters with which a Limited method is refused.
 	Without []string
-	// Drives says that the method acts on pages or on what they store. While a person has
-	// the session, its worker may not use it.
-	Drives bool
+	// Effect is what its commands change; Undecided for a Refused method.
+	Effect Effect
 }
 
 // Find returns the method of that name; nil if it is not in the table. It does not
@@ -77,52 +76,59 @@ func index() map[string]*Method {
 		}
 		all[m.Name] = m
 	}
-	for domain, names := range passing {
-		for name := range strings.FieldsSeq(names) {
-			add(&Method{Name: domain + "." + name, Class: Passes})
+	for domain, by := range passing {
+		for effect, names := range map[Effect]string{Reads: by.reads, Sets: by.sets, Stays: by.stays, Acts: by.acts} {
+			for name := range strings.FieldsSeq(names) {
+				add(&Method{Name: domain + "." + name, Class: Passes, Effect: effect})
+			}
 		}
 	}
 	for _, group := range notPassing {
 		for name := range strings.FieldsSeq(group.names) {
-			add(&Method{Name: name, Class: group.class, Why: group.why, Without: group.without})
+			add(&Method{Name: name, Class: group.class, Effect: group.effect, Why: group.why, Without: group.without})
 		}
 	}
-	markDriving(all)
 	return all
 }
 
 // group are methods of one class, with a common reason.
 type group struct {
 	class   Class
+	effect  Effect // of what passes
 	names   string
 	why     string
 	without []string
 }
 
-const refusedExtensions = "An extension could change the proxy, and read and write files."
+const (
+	wire              = "Chrome itself refuses line ends here, or leaves them out; the launcher does not rely on it."
+	refusedExtensions = "An extension could change the proxy, and read and write files."
+)
 
 // notPassing are the methods that do not pass as they are. The sentences are shown to
 // workers.
 var notPassing = []group{
-	{class: Handled, names: "Browser.close", why: "It ends the session in order: the launcher closes the browser itself."},
-	{class: Handled, names: "Page.close Target.closeTarget", why: "The launcher opens an empty tab first if this is the last one, since Chrome would drop the session cookies with it."},
+	// A worker may end its session at any time.
+	{class: Handled, effect: Reads, names: "Browser.close", why: "It ends the session in order: the launcher closes the browser itself."},
+	{class: Handled, effect: Acts, names: "Page.close Target.closeTarget", why: "The launcher opens an empty tab first if this is the last one, since Chrome would drop the session cookies with it."},
 
-	{class: Web, names: "Page.navigate Target.createTarget", why: "A file: URL shows any file of the host, and Chrome's own pages can change its settings."},
-	{class: Web, names: "Network.loadNetworkResource", why: "Chrome itself refuses what is not of the web here; the launcher does not rely on it."},
+	{class: Web, effect: Acts, names: "Page.navigate Target.createTarget", why: "A file: URL shows any file of the host, and Chrome's own pages can change its settings."},
+	{class: Web, effect: Acts, names: "Network.loadNetworkResource", why: "Chrome itself refuses what is not of the web here; the launcher does not rely on it."},
 
-	{class: Files, names: "DOM.setFileInputFiles", why: "The page could read any file of the launcher's user."},
-	{class: Files, names: "Browser.setDownloadBehavior Page.setDownloadBehavior", why: "A page could write any file of the launcher's user by choosing the download's name."},
+	{class: Files, effect: Acts, names: "DOM.setFileInputFiles", why: "The page could read any file of the launcher's user."},
+	// Clients send these when they connect. Downloads stay within the session's folders, whatever they say.
+	{class: Files, effect: Reads, names: "Browser.setDownloadBehavior Page.setDownloadBehavior", why: "A page could write any file of the launcher's user by choosing the download's name."},
 
-	{class: Limited, names: "Target.createBrowserContext", without: []string{"proxyServer", "proxyBypassList", "originsWithUniversalNetworkAccess"}, why: "A context with a proxy of its own would go round the profile's proxy."},
-	{class: Limited, names: "Input.dispatchDragEvent", without: []string{"data.files"}, why: "A tab that does not take a dropped file opens it as a file: page, which shows any other file."},
-	{class: Limited, names: "Tracing.start", without: []string{"perfettoConfig"}, why: "A tracing configuration in this form can name a file to write to."},
+	{class: Limited, effect: Acts, names: "Target.createBrowserContext", without: []string{"proxyServer", "proxyBypassList", "originsWithUniversalNetworkAccess"}, why: "A context with a proxy of its own would go round the profile's proxy."},
+	{class: Limited, effect: Acts, names: "Input.dispatchDragEvent", without: []string{"data.files"}, why: "A tab that does not take a dropped file opens it as a file: page, which shows any other file."},
+	{class: Limited, effect: Reads, names: "Tracing.start", without: []string{"perfettoConfig"}, why: "A tracing configuration in this form can name a file to write to."},
 
-	{class: Wire, names: "Fetch.continueRequest", why: "Chrome sends the method as it is: with a line end in it, it would be a message in another protocol to any port of the host. The URL has to be one of the web."},
-	{class: Wire, names: `Emulation.setLocaleOverride Emulation.setUserAgentOverride Fetch.continueResponse Fetch.continueWithAuth
-		Fetch.fulfillRequest Network.setCookie Network.setCookies Network.setExtraHTTPHeaders
-		Network.setUserAgentOverride Storage.setCookies`, why: "Chrome itself refuses line ends here, or leaves them out; the launcher does not rely on it."},
+	{class: Wire, effect: Acts, names: "Fetch.continueRequest", why: "Chrome sends the method as it is: with a line end in it, it would be a message in another protocol to any port of the host. The URL has to be one of the web."},
+	{class: Wire, effect: Acts, names: "Fetch.continueResponse Fetch.fulfillRequest Network.setCookie Network.setCookies Storage.setCookies", why: wire},
+	{class: Wire, effect: Sets, names: "Emulation.setLocaleOverride Emulation.setUserAgentOverride Network.setExtraHTTPHeaders Network.setUserAgentOverride", why: wire},
+	{class: Wire, effect: Stays, names: "Fetch.continueWithAuth", why: wire},
 
-	{class: Flat, names: "Target.attachToTarget Target.setAutoAttach", why: "Without it commands could only be sent by Target.sendMessageToTarget, which is refused."},
+	{class: Flat, effect: Reads, names: "Target.attachToTarget Target.setAutoAttach", why: "Without it commands could only be sent by Target.sendMessageToTarget, which is refused."},
 
 	{class: Refused, names: "Browser.crash Browser.crashGpuProcess", why: "It would end the browser without its evidence: release the lease instead."},
 	{class: Refused, names: "Browser.executeBrowserCommand", why: "It opens parts of Chrome's own interface."},

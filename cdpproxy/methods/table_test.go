@@ -68,13 +68,19 @@ This page is made of the table in `+"`cdpproxy/methods`"+`. After a change there
 A person who takes a session over acts on its pages alone until it is handed back ([person](person.md)). These are
 refused meanwhile, also where they pass otherwise; all others stay as they are. ` + "`Runtime.evaluate`, `Runtime.callFunctionOn`" + `
 and their like pass, since nobody can tell a script that reads from one that acts: a worker that waits for a person
-reads only.
+reads only. What clients send to each new tab passes, too, where it changes at most the looks of the page.
+
+Of the methods in the table, these commands pass all the same: ` + "`Fetch.continueRequest`, `Fetch.continueResponse`" + `
+and ` + "`Fetch.continueWithAuth`" + ` where they let a paused request go as it is (without parameters that change it, and with
+the response ` + "`Default`" + `), and ` + "`Page.addScriptToEvaluateOnNewDocument`" + ` where the script is empty or one comment.
 
 | methods | why |
 | --- | --- |
 `)
-	for _, d := range methods.WhileDriven() {
-		fmt.Fprintf(&b, "| `%s` | %s |\n", strings.Join(d.Names, "`, `"), d.Why)
+	for _, effect := range []methods.Effect{methods.Acts, methods.Sets, methods.Stays} {
+		for _, domain := range domainsOf(effect) {
+			fmt.Fprintf(&b, "| `%s` | %s |\n", strings.Join(domain, "`, `"), effect.Why())
+		}
 	}
 	b.WriteString("\n## Methods that pass as they are\n\n| domain | methods |\n| --- | --- |\n")
 	domains := make([]string, 0, len(passes))
@@ -86,6 +92,26 @@ reads only.
 		fmt.Fprintf(&b, "| `%s` | %s |\n", d, strings.Join(passes[d], ", "))
 	}
 	return b.String()
+}
+
+// domainsOf returns the methods with an effect, by domain and sorted.
+func domainsOf(effect methods.Effect) [][]string {
+	all := methods.All()
+	slices.Sort(all)
+	var lists [][]string
+	last := ""
+	for _, name := range all {
+		if methods.Find([]byte(name)).Effect != effect {
+			continue
+		}
+		domain, _, _ := strings.Cut(name, ".")
+		if domain != last {
+			lists = append(lists, nil)
+		}
+		last = domain
+		lists[len(lists)-1] = append(lists[len(lists)-1], name)
+	}
+	return lists
 }
 
 func TestThePageShowsTheTable(t *testing.T) {
@@ -109,6 +135,9 @@ func TestWhatDoesNotPassSaysWhy(t *testing.T) {
 		}
 		if (m.Why == "") != (m.Class == methods.Passes) || (len(m.Without) > 0) != (m.Class == methods.Limited) {
 			t.Errorf("%s: class %v, why %q, without %v", name, m.Class, m.Why, m.Without)
+		}
+		if (m.Effect == methods.Undecided) != (m.Class == methods.Refused) {
+			t.Errorf("%s: class %v, effect %v: decide what it changes", name, m.Class, m.Effect)
 		}
 	}
 }
@@ -185,7 +214,7 @@ func TestEveryMethodOfChromeHasAClass(t *testing.T) {
 	}
 	for _, name := range names {
 		if methods.Find([]byte(name)) == nil {
-			t.Errorf("%s is in no class: put it into passing.go or methods.go, after the three questions that stand there", name)
+			t.Errorf("%s is in no class: put it into passing.go or methods.go, after the questions that stand there", name)
 		}
 	}
 }

@@ -144,7 +144,7 @@ func (ps *People) giveBack(t *takeover, note string) {
 	if err := ps.file.save(); err != nil { // the next launcher would only wait for the person
 		ps.log.Error().Err(err).Msg("session file not written")
 	}
-	ps.taken.End()
+	ps.taken.End(ps.served.Mux())
 }
 
 // leaves ends what a person can do. When it returns, nothing that the person sent can reach the

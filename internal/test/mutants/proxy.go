@@ -13,7 +13,7 @@ var (
 	asOnThePort = []Catcher{by("cdpproxy", "TestCommandsOnEndedSessionsAreAnswered", "TestATargetWaitsForItsClient", "TestAConnectionEndsWithItsTarget",
 		"TestTheEndOfASessionTellsOfItsTargets", "TestASessionThatIsEmpty", "TestTheObserverIsHidden", "TestAwaitPictures", "TestOwedPicturesAreAwaitedOnce")}
 	handed    = []Catcher{by("launcher/session", "TestAPersonTakesOver", "TestTwoPersons", "TestAPersonsCommandThatComesTooLate", "TestNothingIsDoneWhileTheSessionStandsStill", "TestTheNextLauncherKnowsThePerson", "TestATabThatWaitsWhileAPersonTakesOver")}
-	takenOver = []Catcher{by("cdpproxy", "TestWhileAPersonHasTheSession", "TestACommandThatWaitsWhileAPersonTakesOver")}
+	takenOver = []Catcher{by("cdpproxy", "TestWhileAPersonHasTheSession", "TestACommandThatWaitsWhileAPersonTakesOver", "TestThePersonsRequestsGoAsTheyAre")}
 	early     = []Catcher{by("cdpproxy", "TestAMessageIsPassedOnBeforeItsZeroByte", "TestParseBrowserMessage", "TestASlowReaderMissesNothing")}
 )
 
@@ -34,7 +34,7 @@ var ofProxy = slices.Concat(
 		change{"a person's command comes after the hand-back", "\tt.fence.Shut(errHandedBack)\n", ""},
 		change{"a tab of the worker opens although a person took over", "\tps.stopDriving(takenOver(ps.id, next.Person))\n", ""},
 		change{"a second person has it without asking", `case before == nil || t.TakeFrom != who.Name:`, `case before == nil:`},
-		change{"the next launcher does not know the person", "\tps.setTakeover(&takeover{Person: *p", "\tps.taken.End()\n\tps.setTakeover(&takeover{Person: *p"},
+		change{"the next launcher does not know the person", "\tps.setTakeover(&takeover{Person: *p", "\tps.taken.End(ps.served.Mux())\n\tps.setTakeover(&takeover{Person: *p"},
 	),
 	in("launcher/session/acts.go", handed,
 		change{"a person acts while the session stands still", `r.verdict != stay {`, `r.verdict != stay && false {`},
@@ -44,10 +44,13 @@ var ofProxy = slices.Concat(
 		change{"a command that waited passes although a person took over", "\tif allowed != nil {", "\tif false {"},
 	),
 	in("cdpproxy/conn_send.go", takenOver,
-		change{"staged commands pass while a person has the session", `if c.taken.against(method) != nil {`, `if c.taken.against(method) != nil && false {`},
+		change{"staged commands pass while a person has the session", `if c.taken.against(method, cmd.params) != nil {`, `if c.taken.against(method, cmd.params) != nil && false {`},
+	),
+	in("cdpproxy/takeover.go", takenOver,
+		change{"a paused request of the person goes as the worker wants it", `why == nil || methods.PassesWhileDriven(m, params)`, `why == nil || endsPause([]byte(m.Name))`},
 	),
 	in("cdpproxy/conn_command.go", takenOver,
-		change{"a worker acts while a person has the session", `if why := c.taken.against(m); why != nil {`, `if why := c.taken.against(m); false {`},
+		change{"a worker acts while a person has the session", `if why := c.taken.against(m, cmd.params); why != nil {`, `if why := c.taken.against(m, cmd.params); false {`},
 	),
 	in("cdpproxy/conn_send.go", fenced,
 		change{"staged commands pass a shut fence", `rest, err := m.begin(c.fence, head, tail)`, `rest, err := m.begin(nil, head, tail)`},
@@ -58,7 +61,7 @@ var ofProxy = slices.Concat(
 		change{"a request that a refused command continues is taken for sent", "\t\tc.session.restorePaused(s.continued)\n", ""},
 	),
 	in("cdpproxy/conn_command.go", slices.Concat(fenced, isolated),
-		change{"commands that take the slow way pass a shut fence", `c.taken.check(m) }, c.fence, head, tail)`, `c.taken.check(m) }, nil, head, tail)`},
+		change{"commands that take the slow way pass a shut fence", `c.taken.check(m, cmd.params) }, c.fence, head, tail)`, `c.taken.check(m) }, nil, head, tail)`},
 		change{"a client uses the sessions of others", `if own, privileged = mux.owns(c.session, cmd.sessionID); !own {`, `if own, privileged = mux.owns(c.session, cmd.sessionID); !own && false {`},
 		change{"what is denied passes", `if denied != nil {` + "\n\t\tc.deny(", `if false {` + "\n\t\tc.deny("},
 		change{"a file outside is read", `if err := c.handler.Readable(path); err != nil {`, `if err := c.handler.Readable(path); false {`},
@@ -80,12 +83,12 @@ var ofProxy = slices.Concat(
 	),
 	in("cdpproxy/client_session.go", slices.Concat(fenced, isolated),
 		change{"a request that pauses after the fence waits for nobody", "\ts.fenced = true\n", ""},
-		change{"a fence sends what was paused", "\t\t_ = s.mux.send(nil, failCommand(r, auth), nil) // fails", "\t\t_ = auth // fails"},
-		change{"an earlier launcher's paused requests are forgotten", `s.inherited, s.paused = true, found.paused`, `s.inherited = true`},
+		change{"a fence sends what was paused", "\t\t_ = s.mux.send(nil, failCommand(r, p.auth), nil) // fails", "\t\t_ = p.auth // fails"},
+		change{"an earlier launcher's paused requests are forgotten", `s.paused[r] = pause{auth: auth}`, `_, _ = r, auth`},
 		change{"an earlier launcher's sessions belong to nobody", "\t\t\tm.owners[child] = s\n", ""},
 	),
 	in("cdpproxy/paused.go", slices.Concat(fenced, isolated),
-		change{"a paused request that was fenced is kept", "\t\ts.mux.post(failCommand(r, auth))\n\t\treturn\n", "\t\treturn\n"},
+		change{"a paused request that was fenced is kept", "\t\ts.mux.post(failCommand(r, p.auth))\n\t\treturn\n", "\t\treturn\n"},
 		change{"any command on a paused request continues it", `case "Fetch.continueRequest", "Fetch.continueResponse",`, `case "Fetch.getResponseBody", "Fetch.continueRequest", "Fetch.continueResponse",`},
 	),
 	in("cdpproxy/route.go", isolated,

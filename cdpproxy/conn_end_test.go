@@ -18,6 +18,7 @@ func TestACommandInFlightAtTheEndDoesNotHideAPausedRequest(t *testing.T) {
 		t.Fatalf("the browser got %q", browser)
 	}
 	c.handleInput(clientFrame(0x81, `{"id":1,"method":"Fetch.continueRequest","params":{"requestId":"r1"}}`), false)
+	c.offloading.Wait()
 	if browser := b.read(); !bytes.Contains(browser, []byte("Fetch.continueRequest")) {
 		t.Fatalf("the browser got %q", browser)
 	}

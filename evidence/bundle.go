@@ -45,6 +45,9 @@ func (b *Bundle) Add(name, kind, mediaType string, content []byte) error {
 		return fmt.Errorf("evidence %s: %w", b.m.EvidenceID, err)
 	}
 	stored, err := encrypt(b.to, content)
+	if err == nil && len(stored) > maxPart {
+		err = fmt.Errorf("it has %d bytes, want at most %d", len(stored), maxPart)
+	}
 	if err == nil {
 		err = createFile(filepath.Join(b.dir, name), stored)
 	}

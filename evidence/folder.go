@@ -11,11 +11,20 @@ import (
 	"strings"
 
 	"leasehold/internal/durable"
+	"leasehold/internal/foreign"
 )
 
 // folder keeps bundles in a directory, each in a directory of its own that is named after its
-// id. A bundle without manifest.json is not sealed. The spool and DirStore have this layout.
+// id. A bundle without manifest.json is not sealed. The spool and DirStore have this layout. A
+// store may be a directory to which others write: what is there is read as foreign.ReadPlain
+// reads it, and what is no file of a bundle counts as damaged.
 type folder struct{ dir string }
+
+// No part and no manifest has more bytes: captures, journals and outputs are bounded far below.
+const (
+	maxPart     = 128 << 20
+	maxManifest = 16 << 20
+)
 
 // removedPrefix is the prefix of the directory of a bundle that is being removed.
 const removedPrefix = ".gone-"
@@ -43,8 +52,8 @@ func (f folder) List(ctx context.Context, profileID string) ([]Manifest, error) 
 	list := []Manifest{}
 	for _, evidenceID := range ids {
 		raw, err := f.Manifest(ctx, evidenceID)
-		if errors.Is(err, ErrNotFound) {
-			continue // it moved to the store meanwhile
+		if errors.Is(err, ErrNotFound) || errors.Is(err, ErrDamaged) {
+			continue // it moved to the store meanwhile, or cannot be read
 		}
 		if err != nil {
 			return nil, err
@@ -76,7 +85,7 @@ func (f folder) isSealed(evidenceID string) bool {
 	if !SafeName(evidenceID) {
 		return false
 	}
-	_, err := os.Stat(filepath.Join(f.dir, evidenceID, ManifestName))
+	_, err := os.Lstat(filepath.Join(f.dir, evidenceID, ManifestName))
 	return err == nil
 }
 
@@ -84,9 +93,16 @@ func (f folder) read(evidenceID, name string) ([]byte, error) {
 	if !SafeName(evidenceID) || !SafeName(name) {
 		return nil, fmt.Errorf("evidence %q: %q: %w", shortID(evidenceID), shortID(name), ErrNotFound)
 	}
-	b, err := os.ReadFile(filepath.Join(f.dir, evidenceID, name))
-	if errors.Is(err, fs.ErrNotExist) {
+	most := int64(maxPart)
+	if name == ManifestName {
+		most = maxManifest
+	}
+	b, err := foreign.ReadPlain(f.dir, evidenceID+"/"+name, most)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
 		err = ErrNotFound
+	case errors.Is(err, foreign.ErrNotPlain):
+		err = fmt.Errorf("%w: %w", ErrDamaged, err)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("evidence %s: %s: %w", evidenceID, name, err)

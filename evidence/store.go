@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 
 	"leasehold/internal/durable"
+	"leasehold/internal/foreign"
 	"leasehold/internal/id"
 )
 
@@ -96,10 +97,14 @@ func (d *DirStore) put(ctx context.Context, s *Sealed) error {
 		return fmt.Errorf("evidence %s: %w", evidenceID, ErrConflict)
 	}
 	dir := filepath.Join(d.dir, evidenceID)
-	if err := os.MkdirAll(dir, 0o700); err != nil {
+	err := os.Mkdir(dir, 0o700)
+	if errors.Is(err, fs.ErrExist) {
+		err = foreign.CheckFolder(d.dir, evidenceID)
+	}
+	if err != nil {
 		return fmt.Errorf("evidence %s: %w", evidenceID, err)
 	}
-	err := s.EachPart(ctx, func(ctx context.Context, name string, content []byte) error {
+	err = s.EachPart(ctx, func(ctx context.Context, name string, content []byte) error {
 		if err := ctx.Err(); err != nil || d.has(evidenceID, name, content) {
 			return err
 		}

@@ -1,6 +1,6 @@
 // Package foreign reads and writes files in directories of another user, who may change
 // everything in them at any time: put links there that lead elsewhere, pipes that nobody writes
-// to, or files of somebody else. If a directory belongs to the user of this process, its files
+// to, or files of somebody else. For a store's directory see ReadPlain. If a directory belongs to the user of this process, its files
 // are used as they are, except links that lead outside and files that are not regular.
 package foreign
 

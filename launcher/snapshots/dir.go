@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"leasehold/internal/durable"
+	"leasehold/internal/foreign"
 )
 
 // Dir keeps objects as files below a directory: the store for file:// URLs. Launchers of
@@ -39,12 +40,26 @@ func (d *Dir) path(key string) string { return filepath.Join(d.root, filepath.Fr
 
 // Get implements Objects. The version is a hash of the content.
 func (d *Dir) Get(ctx context.Context, key string) (content []byte, version string, err error) {
-	content, err = durable.Call(ctx, d.calls, func() ([]byte, error) { return os.ReadFile(d.path(key)) })
+	content, err = durable.Call(ctx, d.calls, func() ([]byte, error) { return d.read(key) })
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, "", ErrNoObject
 	}
 	return content, versionOf(content), err
 }
+
+// read reads an object. Others may write to the directory: what is there and cannot be an object
+// is ErrDamaged.
+func (d *Dir) read(key string) ([]byte, error) {
+	content, err := foreign.ReadPlain(d.root, key, maxObject)
+	if errors.Is(err, foreign.ErrNotPlain) {
+		err = fmt.Errorf("%w: %w", ErrDamaged, err)
+	}
+	return content, err
+}
+
+// maxObject is the most bytes that an object has: what is stored in it, with what encryption and
+// compression add.
+const maxObject = maxPlain + 1<<20
 
 func versionOf(content []byte) string {
 	sum := sha256.Sum256(content)
@@ -65,7 +80,7 @@ func (d *Dir) put(ctx context.Context, key string, content []byte, version strin
 	if version == "" {
 		return createOnce(path, content)
 	}
-	lock, err := os.OpenFile(filepath.Join(filepath.Dir(path), lockName), os.O_RDWR|os.O_CREATE, 0o600)
+	lock, err := os.OpenFile(filepath.Join(filepath.Dir(path), lockName), os.O_RDWR|os.O_CREATE|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0o600)
 	if err != nil {
 		return err
 	}
@@ -73,7 +88,7 @@ func (d *Dir) put(ctx context.Context, key string, content []byte, version strin
 	if err := exclusive(ctx, lock); err != nil {
 		return err
 	}
-	old, err := os.ReadFile(path)
+	old, err := d.read(key)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		return ErrOtherVersion
@@ -114,19 +129,28 @@ func (d *Dir) makeFolder(folder string) error {
 	err := os.Mkdir(folder, 0o700)
 	switch {
 	case errors.Is(err, fs.ErrExist):
-		return nil
+		return d.checkFolder(folder)
 	case errors.Is(err, fs.ErrNotExist):
 		if err := d.makeFolder(filepath.Dir(folder)); err != nil {
 			return err
 		}
 		if err = os.Mkdir(folder, 0o700); errors.Is(err, fs.ErrExist) {
-			return nil
+			return d.checkFolder(folder)
 		}
 	}
 	if err != nil {
 		return err
 	}
 	return durable.Sync(filepath.Dir(folder))
+}
+
+// checkFolder returns an error unless a folder below the root is one, reached without a link.
+func (d *Dir) checkFolder(folder string) error {
+	name, err := filepath.Rel(d.root, folder)
+	if err != nil {
+		return err
+	}
+	return foreign.CheckFolder(d.root, filepath.ToSlash(name))
 }
 
 // createOnce writes a file that must not exist yet. If it exists, the error is ErrOtherVersion.
@@ -152,7 +176,13 @@ func createOnce(path string, content []byte) (err error) {
 
 // Delete implements Objects.
 func (d *Dir) Delete(ctx context.Context, key string) error {
-	_, err := durable.Call(ctx, d.calls, func() (struct{}, error) { return struct{}{}, os.Remove(d.path(key)) })
+	path := d.path(key)
+	_, err := durable.Call(ctx, d.calls, func() (struct{}, error) {
+		if err := d.checkFolder(filepath.Dir(path)); err != nil {
+			return struct{}{}, err
+		}
+		return struct{}{}, os.Remove(path)
+	})
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
@@ -189,7 +219,13 @@ func (d *Dir) list(ctx context.Context, prefix string) ([]string, error) {
 
 // Folders implements Objects.
 func (d *Dir) Folders(ctx context.Context, prefix string) ([]string, error) {
-	entries, err := durable.Call(ctx, d.calls, func() ([]fs.DirEntry, error) { return os.ReadDir(d.path(prefix)) })
+	path := d.path(prefix)
+	entries, err := durable.Call(ctx, d.calls, func() ([]fs.DirEntry, error) {
+		if err := d.checkFolder(path); err != nil {
+			return nil, err
+		}
+		return os.ReadDir(path)
+	})
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}

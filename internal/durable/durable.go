@@ -5,6 +5,7 @@ package durable
 import (
 	"bytes"
 	"errors"
+	"io/fs"
 	"os"
 	"path/filepath"
 
@@ -90,4 +91,14 @@ func Sync(path string) error {
 		return err
 	}
 	return errors.Join(syncFile(f), f.Close())
+}
+
+// Glob returns the paths of the files in a directory whose names match the pattern; none if there
+// is no directory. Unlike for filepath.Glob, the directory's own path is no pattern.
+func Glob(dir, pattern string) ([]string, error) {
+	names, err := fs.Glob(os.DirFS(dir), pattern)
+	for i, name := range names {
+		names[i] = filepath.Join(dir, name)
+	}
+	return names, err
 }

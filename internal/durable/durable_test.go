@@ -150,3 +150,22 @@ func TestASyncThatFails(t *testing.T) {
 		}
 	}
 }
+
+// TestOnlyNamesArePatterns: the path of the directory is taken as it is, whatever is in it.
+func TestOnlyNamesArePatterns(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "data [old] *?")
+	if got, err := Glob(dir, "*.json"); err != nil || len(got) > 0 {
+		t.Errorf("before there is a directory: %q, %v", got, err)
+	}
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"a.json", "b.txt"} {
+		if err := os.WriteFile(filepath.Join(dir, name), nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got, err := Glob(dir, "*.json"); err != nil || len(got) != 1 || got[0] != filepath.Join(dir, "a.json") {
+		t.Errorf("%q, %v", got, err)
+	}
+}

@@ -182,7 +182,7 @@ func (l *Lock) dropArrival() error {
 		err = os.RemoveAll(l.root.arrivalPath(l.id))
 	}
 	// A fetch that was killed leaves its files beside it.
-	left, globErr := filepath.Glob(filepath.Join(l.root.guard, "."+filepath.Base(l.root.arrivalPath(l.id))+".*"))
+	left, globErr := durable.Glob(l.root.guard, "."+filepath.Base(l.root.arrivalPath(l.id))+".*")
 	err = errors.Join(err, globErr)
 	for _, path := range left {
 		err = errors.Join(err, os.RemoveAll(path))

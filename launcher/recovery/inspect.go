@@ -315,7 +315,7 @@ func (r *Recoverer) inspectionPath(profile string) string {
 // SignOldInspections signs the inspections that an earlier version, which did not sign, has
 // left. It is meant for the first start with a key.
 func SignOldInspections(dataDir string, key *signed.Key) error {
-	paths, err := filepath.Glob(filepath.Join(dataDir, "inspections", "*.json"))
+	paths, err := durable.Glob(filepath.Join(dataDir, "inspections"), "*.json")
 	for _, path := range paths {
 		err = errors.Join(err, key.SignFile(signed.Inspection, lease.ProfileOfKey(strings.TrimSuffix(filepath.Base(path), ".json")), path))
 	}

@@ -74,7 +74,7 @@ func (d Dir) Old() ([]Old, error) {
 }
 
 // Ledgers lists the paths of the ledgers.
-func (d Dir) Ledgers() ([]string, error) { return filepath.Glob(filepath.Join(d.path, "*.ledger")) }
+func (d Dir) Ledgers() ([]string, error) { return durable.Glob(d.path, "*.ledger") }
 
 // Old lists the readable files of the jar that have no signature of this launcher's key.
 // Nothing in them has been verified.

@@ -87,3 +87,19 @@ func TestWhatOthersPutIntoTheStoreIsNotFollowed(t *testing.T) {
 		t.Errorf("%v, %v behind the link", left, err)
 	}
 }
+
+// TestASpoolIsSweptWhateverItsPath: what an earlier process left there is a profile in clear.
+func TestASpoolIsSweptWhateverItsPath(t *testing.T) {
+	t.Parallel()
+	spool := filepath.Join(t.TempDir(), "data [1]")
+	left := filepath.Join(spool, "reading-1")
+	if err := os.MkdirAll(left, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := snapshots.SweepSpool(spool); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat(left); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("it is still there: %v", err)
+	}
+}

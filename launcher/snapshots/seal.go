@@ -8,12 +8,12 @@ import (
 	"io"
 	"maps"
 	"os"
-	"path/filepath"
 	"slices"
 	"time"
 
 	"golang.org/x/sync/errgroup"
 
+	"leasehold/internal/durable"
 	"leasehold/internal/id"
 	"leasehold/lease"
 )
@@ -308,7 +308,7 @@ func (r *Content) indexOf(m Manifest) index {
 
 // SweepSpool removes what an earlier process has left in a spool.
 func SweepSpool(spool string) error {
-	left, err := filepath.Glob(filepath.Join(spool, "reading-*"))
+	left, err := durable.Glob(spool, "reading-*")
 	for _, path := range left {
 		err = errors.Join(err, os.RemoveAll(path))
 	}

@@ -188,6 +188,44 @@ func TestTicketsEnd(t *testing.T) {
 	}
 }
 
+// TestATicketInUseIsKept: whatever other principals ask for, and whatever its own principal asks
+// for, a ticket stays while its session lives; but of several of one session the newest.
+func TestATicketInUseIsKept(t *testing.T) {
+	ts, now := newTickets(), time.Now()
+	living := func(id string) bool { return id != "over" }
+	ann, bob := principal.Principal{Name: "ann"}, principal.Principal{Name: "bob"}
+	issue := func(who principal.Principal, session string) string {
+		now = now.Add(time.Millisecond)
+		secret := ts.issue(ticket{who: who}, now, living)
+		if session != "" {
+			ts.opened(secret, session)
+		}
+		return secret
+	}
+	anns, bobs, over := issue(ann, "ses_1"), issue(bob, ""), issue(ann, "over")
+	for range 2 * maxTickets {
+		issue(ann, "")
+	}
+	now = now.Add(ticketLife - 3*maxTickets*time.Millisecond)
+	for secret, want := range map[string]bool{anns: true, bobs: true, over: false} {
+		if _, ok := ts.find(secret, now, living); ok != want {
+			t.Errorf("a ticket is there: %v, want %v", ok, want)
+		}
+	}
+	for range 2 * maxTickets { // each joins the same session
+		issue(ann, "ses_2")
+	}
+	newest := issue(ann, "ses_2")
+	for _, secret := range []string{anns, newest} {
+		if _, ok := ts.find(secret, now, living); !ok {
+			t.Error("the newest ticket of a living session is gone")
+		}
+	}
+	if n := len(ts.all); n > maxTickets+1 { // and bob's
+		t.Errorf("%d tickets", n)
+	}
+}
+
 func TestABodyIsJSON(t *testing.T) {
 	for _, header := range []string{"Content-Type: text/plain", "Content-Type: application/x-www-form-urlencoded", "Content-Type: multipart/form-data; boundary=x", "Content-Type: ", "Content-Type: application/json; q"} {
 		f := serve(t, Options{}, nil)

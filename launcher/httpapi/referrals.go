@@ -5,9 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"maps"
 	"net/url"
-	"slices"
 	"sync"
 	"time"
 
@@ -27,8 +25,9 @@ import (
 const (
 	// referralLife is how long a client has to follow the redirect.
 	referralLife = 30 * time.Second
-	// maxReferrals bounds how many unused referrals are kept. Beyond it the oldest is dropped.
-	maxReferrals = 4096
+	// maxReferrals bounds how many unused referrals of one principal are kept. Beyond it their
+	// oldest is dropped.
+	maxReferrals = 1024
 )
 
 // Carrier carries questions between launchers.
@@ -48,12 +47,12 @@ type Referrals struct {
 	log      zerolog.Logger
 
 	mu     sync.Mutex
-	unused map[string]ticket // by secret
+	unused shelf
 }
 
 // NewReferrals returns the referrals of a launcher. It answers other launchers after Listen.
 func NewReferrals(launcherID string, gate *principal.Gate, carrier Carrier, log zerolog.Logger) *Referrals {
-	return &Referrals{launcher: launcherID, gate: gate, carrier: carrier, log: log, unused: map[string]ticket{}}
+	return &Referrals{launcher: launcherID, gate: gate, carrier: carrier, log: log, unused: shelf{}}
 }
 
 // Listen answers other launchers until stop is called.
@@ -160,17 +159,7 @@ func (r *Referrals) make(question []byte, now time.Time) ([]byte, error) {
 func (r *Referrals) keep(t ticket, now time.Time) string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if len(r.unused) >= maxReferrals {
-		maps.DeleteFunc(r.unused, func(_ string, t ticket) bool { return !now.Before(t.expires) })
-	}
-	if len(r.unused) >= maxReferrals {
-		delete(r.unused, slices.MinFunc(slices.Collect(maps.Keys(r.unused)), func(a, b string) int {
-			return r.unused[a].expires.Compare(r.unused[b].expires)
-		}))
-	}
-	secret := id.Secret()
-	r.unused[secret] = t
-	return secret
+	return r.unused.put(t, maxReferrals, now, func(string) bool { return false })
 }
 
 // use returns the referral with this secret, which cannot be used again after that.

@@ -20,8 +20,8 @@ const (
 	// ticketLife is how long an unused ticket is valid. A ticket that opened a session is valid
 	// until that session is over.
 	ticketLife = 10 * time.Minute
-	// maxTickets bounds the number of tickets. Beyond it the one that expires first is dropped.
-	maxTickets = 4096
+	// maxTickets bounds the number of tickets of one principal; see shelf.
+	maxTickets = 1024
 )
 
 // ticket is one ticket.
@@ -42,28 +42,53 @@ type ticket struct {
 // that comes back after that has to ask for the URL again.
 type tickets struct {
 	mu  sync.Mutex
-	all map[string]ticket
+	all shelf
 }
 
-func newTickets() *tickets { return &tickets{all: map[string]ticket{}} }
+func newTickets() *tickets { return &tickets{all: shelf{}} }
+
+// shelf has tickets by their secrets. Each principal has a bounded number of them: nobody's
+// tickets go because of somebody else's.
+type shelf map[string]ticket
+
+// put adds a ticket under a new secret. A principal who has most of them loses another one of
+// their own: one that is over, else the oldest that has opened no living session, else the oldest
+// of a session that has a newer one, too. Each living session keeps one.
+func (all shelf) put(t ticket, most int, now time.Time, living func(sessionID string) bool) (secret string) {
+	own := slices.DeleteFunc(slices.Collect(maps.Keys(all)), func(secret string) bool { return all[secret].who.Name != t.who.Name })
+	if len(own) >= most {
+		slices.SortFunc(own, func(a, b string) int { return all[a].expires.Compare(all[b].expires) })
+		newest := map[string]string{} // secrets, by living session
+		for _, secret := range own {
+			switch has := all[secret]; {
+			case has.session != "" && living(has.session):
+				newest[has.session] = secret
+			case !now.Before(has.expires):
+				delete(all, secret)
+			}
+		}
+		kept := slices.DeleteFunc(own, func(secret string) bool { _, there := all[secret]; return !there })
+		unused := slices.IndexFunc(kept, func(secret string) bool { return newest[all[secret].session] == "" })
+		older := slices.IndexFunc(kept, func(secret string) bool { return newest[all[secret].session] != secret })
+		switch {
+		case len(kept) < most:
+		case unused >= 0:
+			delete(all, kept[unused])
+		case older >= 0:
+			delete(all, kept[older])
+		}
+	}
+	secret = id.Secret()
+	all[secret] = t
+	return secret
+}
 
 // issue makes a ticket and returns its secret.
 func (ts *tickets) issue(t ticket, now time.Time, living func(sessionID string) bool) string {
 	t.expires = now.Add(ticketLife)
 	ts.mu.Lock()
 	defer ts.mu.Unlock()
-	if len(ts.all) >= maxTickets {
-		maps.DeleteFunc(ts.all, func(_ string, t ticket) bool { return !t.good(now, living) })
-	}
-	if len(ts.all) >= maxTickets {
-		oldest := slices.MinFunc(slices.Collect(maps.Keys(ts.all)), func(a, b string) int {
-			return ts.all[a].expires.Compare(ts.all[b].expires)
-		})
-		delete(ts.all, oldest)
-	}
-	secret := id.Secret()
-	ts.all[secret] = t
-	return secret
+	return ts.all.put(t, maxTickets, now, living)
 }
 
 func (t ticket) good(now time.Time, living func(string) bool) bool {

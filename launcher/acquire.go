@@ -46,7 +46,7 @@ func (g *grants) Acquire(ctx context.Context, m api.Manifest) (api.Session, erro
 		m.WorkerID = "anonymous"
 	}
 	by := principal.Of(ctx)
-	m.Opener = api.Opener{Name: by.Name, UID: by.UID}
+	m.Opener = api.Opener{Name: by.Name, UID: by.UID, Manages: by.Role.Has(principal.Manage)}
 	begin := g.acquire
 	if m.Ephemeral {
 		begin = g.read
@@ -347,10 +347,7 @@ func (g *grants) refusal(r lease.Record, m api.Manifest, now time.Time) error {
 			return state(api.CodeResumePending, "profile %s is kept for task %s to resume", r.ProfileID, r.TaskID).With("current_task_id", r.TaskID)
 		}
 	}
-	if m.AccountID != "" && r.AccountID != "" && m.AccountID != r.AccountID {
-		return api.Refuse(api.CodeAccountMismatch, "profile %s belongs to account %s, not %s", r.ProfileID, r.AccountID, m.AccountID).With("account_id", r.AccountID)
-	}
-	if p := proxyRefusal(r, m, g.labels()); p != nil {
+	if p := mappingRefusal(r, m); p != nil {
 		return p
 	}
 	if until := g.catalog.CoolUntil(r); now.Before(until) {

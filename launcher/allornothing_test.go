@@ -17,6 +17,7 @@ import (
 	"leasehold/launcher/api"
 	"leasehold/launcher/chrome"
 	"leasehold/launcher/fileroots"
+	"leasehold/launcher/principal"
 	"leasehold/launcher/profiledir"
 	"leasehold/launcher/proxies"
 	"leasehold/lease"
@@ -141,14 +142,19 @@ func making(t *testing.T, l *Launcher, source string) map[string]func(ctx contex
 			return err
 		},
 		"session": func(ctx context.Context, profile, proxy string) error {
-			_, err := l.Acquire(ctx, api.Manifest{ProfileID: profile, AccountID: account, ProxyID: proxy, Create: true})
+			_, err := l.Acquire(byOperator(ctx), api.Manifest{ProfileID: profile, AccountID: account, ProxyID: proxy, Create: true})
 			return err
 		},
 		"one-shot": func(ctx context.Context, profile, proxy string) error {
-			_, err := l.Acquire(ctx, api.Manifest{ProfileID: profile, ProxyID: proxy, Create: true, OneShot: true})
+			_, err := l.Acquire(byOperator(ctx), api.Manifest{ProfileID: profile, ProxyID: proxy, Create: true, OneShot: true})
 			return err
 		},
 	}
+}
+
+// byOperator is the context of a request of somebody who may manage profiles.
+func byOperator(ctx context.Context) context.Context {
+	return principal.In(ctx, principal.Principal{Name: "op", Role: principal.Operator, Profiles: principal.Patterns{"*"}})
 }
 
 // sourceProfile makes the profile that is cloned.

@@ -20,18 +20,28 @@ const proxyCheckTimeout = 10 * time.Second
 // is arranged elsewhere, and are only compared.
 func (g *grants) labels() bool { return g.o.Proxies == nil }
 
-// proxyRefusal refuses a task whose proxy is not the profile's. Only a profile's first grant
-// takes a proxy (as opposed to a label) from the manifest: a task must not move an account that
-// has been seen without a proxy behind one.
-func proxyRefusal(r lease.Record, m api.Manifest, labels bool) *api.Problem {
+// mappingRefusal refuses a task whose account or proxy is not the profile's. Where the profile has
+// none, the manifest sets it, if the task's principal may manage profiles. But only a profile's
+// first grant takes a proxy: a task must not move an account that has been seen without one.
+func mappingRefusal(r lease.Record, m api.Manifest) *api.Problem {
+	const who = "who may manage profiles sets it: PUT /v1/profiles/%s"
+	switch {
+	case m.AccountID == "" || m.AccountID == r.AccountID:
+	case r.AccountID != "":
+		return api.Refuse(api.CodeAccountMismatch, "profile %s belongs to account %s, not %s", r.ProfileID, r.AccountID, m.AccountID).With("account_id", r.AccountID)
+	case !m.Opener.Manages:
+		return api.Refuse(api.CodeAccountMismatch, "profile %s has no account, and a worker does not give it %s; "+who, r.ProfileID, m.AccountID, r.ProfileID).With("account_id", "")
+	}
 	switch {
 	case m.ProxyID == "" || m.ProxyID == r.ProxyID:
 		return nil
 	case r.ProxyID != "":
 		return api.Refuse(api.CodeProxyChanged, "profile %s is mapped to proxy %s, not %s", r.ProfileID, r.ProxyID, m.ProxyID).With("proxy_id", r.ProxyID)
-	case r.Token > 0 && !labels:
+	case r.Token > 0:
 		return api.Refuse(api.CodeProxyChanged, "profile %s was used without a proxy: to put it behind %s for good, PUT /v1/profiles/%s with this proxy_id", r.ProfileID, m.ProxyID, r.ProfileID).
 			With("proxy_id", r.ProxyID)
+	case !m.Opener.Manages:
+		return api.Refuse(api.CodeProxyChanged, "profile %s has no proxy, and a worker does not give it %s; "+who, r.ProfileID, m.ProxyID, r.ProfileID).With("proxy_id", "")
 	}
 	return nil
 }

@@ -11,35 +11,34 @@ import (
 	"leasehold/lease"
 )
 
-func TestProxyRefusal(t *testing.T) {
+// TestWhoseAccountAndProxyAProfileHas: both are set once, before the first use or, for an account,
+// by who may manage profiles; a worker sets neither, whether proxies are configured or only labels.
+func TestWhoseAccountAndProxyAProfileHas(t *testing.T) {
 	for name, tt := range map[string]struct {
-		r       lease.Record
-		asked   string
-		refused bool
+		r               lease.Record
+		account, proxy  string
+		worker, manager string // the codes with which they are refused
 	}{
-		"none, none asked":      {lease.Record{}, "", false},
-		"new, first asked":      {lease.Record{}, "p0", false},
-		"used, none asked":      {lease.Record{Token: 7}, "", false},
-		"used, first asked":     {lease.Record{Token: 7}, "p0", true},
-		"mapped, none asked":    {lease.Record{ProxyID: "p0", Token: 7}, "", false},
-		"mapped, same asked":    {lease.Record{ProxyID: "p0", Token: 7}, "p0", false},
-		"mapped, another asked": {lease.Record{ProxyID: "p0", Token: 7}, "p1", true},
-		"new, another asked":    {lease.Record{ProxyID: "p0"}, "p1", true},
+		"nothing asked":               {lease.Record{}, "", "", "", ""},
+		"nothing asked of a used one": {lease.Record{Token: 7}, "", "", "", ""},
+		"a new one's proxy":           {lease.Record{}, "", "p0", api.CodeProxyChanged, ""},
+		"a new one's account":         {lease.Record{}, "a0", "", api.CodeAccountMismatch, ""},
+		"a used one's proxy":          {lease.Record{Token: 7}, "", "p0", api.CodeProxyChanged, api.CodeProxyChanged},
+		"a used one's account":        {lease.Record{Token: 7}, "a0", "", api.CodeAccountMismatch, ""},
+		"what it has":                 {lease.Record{ProxyID: "p0", AccountID: "a0", Token: 7}, "a0", "p0", "", ""},
+		"another proxy":               {lease.Record{ProxyID: "p0", Token: 7}, "", "p1", api.CodeProxyChanged, api.CodeProxyChanged},
+		"another proxy of a new one":  {lease.Record{ProxyID: "p0"}, "", "p1", api.CodeProxyChanged, api.CodeProxyChanged},
+		"another account":             {lease.Record{AccountID: "a0"}, "a1", "", api.CodeAccountMismatch, api.CodeAccountMismatch},
+		"its account, and a proxy":    {lease.Record{AccountID: "a0", Token: 7}, "a0", "p0", api.CodeProxyChanged, api.CodeProxyChanged},
 	} {
-		p := proxyRefusal(tt.r, api.Manifest{ProxyID: tt.asked}, false)
-		if (p != nil) != tt.refused || p != nil && (p.Code != api.CodeProxyChanged || p.More["proxy_id"] != tt.r.ProxyID) {
-			t.Errorf("%s: %v", name, p)
-		}
-	}
-}
-
-func TestLabelsAreCompared(t *testing.T) {
-	for _, tt := range []struct {
-		record, asked string
-		refused       bool
-	}{{"", "p0", false}, {"p0", "", false}, {"p0", "p0", false}, {"p0", "p1", true}} {
-		if p := proxyRefusal(lease.Record{Token: 7, ProxyID: tt.record}, api.Manifest{ProxyID: tt.asked}, true); (p != nil) != tt.refused {
-			t.Errorf("record %q, asked %q: %v", tt.record, tt.asked, p)
+		for manages, want := range map[bool]string{false: tt.worker, true: tt.manager} {
+			got := ""
+			if p := mappingRefusal(tt.r, api.Manifest{AccountID: tt.account, ProxyID: tt.proxy, Opener: api.Opener{Manages: manages}}); p != nil {
+				got = p.Code
+			}
+			if got != want {
+				t.Errorf("%s, manages %v: %q, want %q", name, manages, got, want)
+			}
 		}
 	}
 }

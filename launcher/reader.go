@@ -98,10 +98,7 @@ func (g *grants) toRead(ctx context.Context, m api.Manifest) (lease.Record, erro
 
 // unreadable refuses an ephemeral session that the profile's record does not allow the task.
 func (g *grants) unreadable(r lease.Record, m api.Manifest) *api.Problem {
-	if m.AccountID != "" && r.AccountID != "" && m.AccountID != r.AccountID {
-		return api.Refuse(api.CodeAccountMismatch, "profile %s belongs to account %s, not %s", r.ProfileID, r.AccountID, m.AccountID).With("account_id", r.AccountID)
-	}
-	if p := proxyRefusal(r, m, g.labels()); p != nil {
+	if p := mappingRefusal(r, m); p != nil {
 		return p
 	}
 	if !m.WantsReadOnly() && !r.ReadOnly {

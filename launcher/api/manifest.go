@@ -122,6 +122,8 @@ type Opener struct {
 	Name string
 	// UID is the user on this host; nil if the kernel does not know it.
 	UID *uint32
+	// Manages says that it may change profiles. It is not kept.
+	Manages bool
 }
 
 // ByHand is the person who uses a profile by hand.

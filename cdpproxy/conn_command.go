@@ -193,7 +193,8 @@ func (c *Conn) handleLease(cmd command) {
 
 // sendOffloaded passes a command on, and waits while the pipe is full.
 func (c *Conn) sendOffloaded(cmd command, msg []byte) {
-	u, ok := c.register(cmd)
+	m := methods.Find(cmd.method)
+	u, ok := c.register(cmd, m)
 	if !ok {
 		return
 	}
@@ -201,7 +202,6 @@ func (c *Conn) sendOffloaded(cmd command, msg []byte) {
 	// This is noted before the write, too: the browser may report the command's effect before
 	// the write returns.
 	c.session.mux.noteActivity(boottime.Now(), stagedCommand{cmd, u})
-	m := methods.Find(cmd.method)
 	err := c.session.mux.sendIf(func() error { return c.taken.check(m, cmd.params) }, c.fence, head, tail)
 	if err == nil {
 		now := boottime.Now()

@@ -37,7 +37,7 @@ func (c *Conn) stage(cmd command, method *methods.Method, msg []byte, owned bool
 		}
 		return false
 	}
-	u, ok := c.register(cmd)
+	u, ok := c.register(cmd, method)
 	if !ok {
 		if len(c.staged) == 0 {
 			m.writing.Unlock()
@@ -58,7 +58,7 @@ func (c *Conn) stage(cmd command, method *methods.Method, msg []byte, owned bool
 }
 
 // register adds a command to those in flight. It returns false after a cut.
-func (c *Conn) register(cmd command) (undo, bool) {
+func (c *Conn) register(cmd command, method *methods.Method) (undo, bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.cut {
@@ -71,6 +71,9 @@ func (c *Conn) register(cmd command) (undo, bool) {
 			ids = map[int64]*continuedRequest{}
 			c.pending[string(cmd.sessionID)] = ids
 		}
+	}
+	if method != nil && method.Effect == methods.Stays {
+		c.session.mux.lasting.CompareAndSwap(nil, method)
 	}
 	u := undo{ids: ids}
 	if cmd.tracked() {

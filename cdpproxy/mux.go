@@ -43,6 +43,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"leasehold/cdpproxy/methods"
 	"leasehold/internal/boottime"
 	"leasehold/lease"
 )
@@ -78,6 +79,7 @@ type Mux struct {
 	reads     atomic.Uint64
 	routing   atomic.Bool // the loop is reading the pipe, or passing on what it has read
 	dropped   atomic.Uint64
+	lasting   atomic.Pointer[methods.Method] // see Lasting
 
 	calls     pendingCalls  // on the root session
 	attaching chan struct{} // has room for one: see attach
@@ -187,6 +189,15 @@ func (m *Mux) Behind() bool {
 	}
 	n, err := unix.IoctlGetInt(m.events, unix.TIOCINQ)
 	return err != nil || n > 0 || m.routing.Load()
+}
+
+// Lasting is the first method that a client has used by which the browser is no longer as it was
+// started, whatever is closed in it; empty if none was.
+func (m *Mux) Lasting() string {
+	if method := m.lasting.Load(); method != nil {
+		return method.Name
+	}
+	return ""
 }
 
 // Barrier returns when every message that passed a fence before it was shut has

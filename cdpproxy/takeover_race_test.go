@@ -79,3 +79,19 @@ func TestThePersonsRequestsGoAsTheyAre(t *testing.T) {
 		})
 	}
 }
+
+// TestWhatABrowserKeepsIsNoted: the first method by which a browser is no longer as it was started.
+func TestWhatABrowserKeepsIsNoted(t *testing.T) {
+	b := newOffline(t)
+	b.mux.traffic = func(Traffic) {}
+	c := b.conn()
+	for _, tt := range []struct{ method, want string }{
+		{"Emulation.setUserAgentOverride", ""}, {"Network.setCookie", ""}, {"Emulation.addScreen", "Emulation.addScreen"}, {"Security.setIgnoreCertificateErrors", "Emulation.addScreen"},
+	} {
+		c.dispatch([]byte(`{"id":1,"method":"`+tt.method+`"}`), true)
+		c.commit()
+		if got := b.mux.Lasting(); got != tt.want {
+			t.Errorf("after %s: %q, want %q", tt.method, got, tt.want)
+		}
+	}
+}

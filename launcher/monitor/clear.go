@@ -32,8 +32,11 @@ const (
 // It opens that tab first, because Chrome would drop the session cookies with the last
 // tab. The clients are detached late, so that the requests that they intercept are
 // failed, and not sent, while pages close. In the end the monitor forgets everything
-// about the session.
+// about the session. It returns an error if the browser cannot be as it was started.
 func (m *Monitor) Clear(ctx context.Context, clients Clients) error {
+	if method := m.chrome.mux.Lasting(); method != "" {
+		return fmt.Errorf("the worker used %s, and what that sets stays until the browser ends", method)
+	}
 	m.Closing() // until forget
 	if err := m.tabs.clear(ctx, clients); err != nil {
 		return err

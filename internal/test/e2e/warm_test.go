@@ -3,6 +3,9 @@ package e2e
 import (
 	"encoding/json"
 	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"slices"
@@ -246,4 +249,102 @@ func TestAWarmBrowserOfALauncherThatWasKilled(t *testing.T) {
 	clean() // the guard has closed it
 	s.launch(t)
 	s.until(t, "shop", lease.Available)
+}
+
+// whatPagesSee is what a page can read of a browser, and what its server is sent.
+const whatPagesSee = `(async () => {
+	const granted = async (name) => (await navigator.permissions.query({name})).state;
+	const read = async (path) => (await fetch(path)).text().catch(String);
+	return JSON.stringify({
+		agent: navigator.userAgent, platform: navigator.platform, languages: navigator.languages, cores: navigator.hardwareConcurrency,
+		touch: navigator.maxTouchPoints, zone: Intl.DateTimeFormat().resolvedOptions().timeZone, locale: (1234.5).toLocaleString(),
+		view: [innerWidth, innerHeight, devicePixelRatio], screen: [screen.width, screen.height, screen.isExtended],
+		scheme: matchMedia('(prefers-color-scheme: dark)').matches, motion: matchMedia('(prefers-reduced-motion: reduce)').matches,
+		print: matchMedia('print').matches, online: navigator.onLine, gpc: String(navigator.globalPrivacyControl),
+		left: String(globalThis.left), binding: typeof globalThis.told, cookies: navigator.cookieEnabled,
+		geolocation: await granted('geolocation'), notifications: await granted('notifications'),
+		font: getComputedStyle(document.body).fontFamily + getComputedStyle(document.body).fontSize + document.querySelector('p').offsetHeight,
+		inline: (() => {
+			document.body.append(Object.assign(document.createElement('script'), {textContent: 'globalThis.ran = 1'}));
+			return String(globalThis.ran);
+		})(),
+		blocked: await read('/blocked').catch(String), headers: await read('/headers').catch(String),
+	})})()`
+
+// TestAWarmBrowserIsLikeANewOne: a page reads the same in a browser that was just started and in
+// one in which the task before had set all that it can for a connection or a page. A browser in
+// which a task set what stays is not handed on.
+func TestAWarmBrowserIsLikeANewOne(t *testing.T) {
+	t.Parallel()
+	s := start(t, warmly...)
+	web := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/headers" {
+			_ = json.NewEncoder(w).Encode([]string{r.Header.Get("X-Left"), r.UserAgent(), r.Header.Get("Accept-Language"), r.Header.Get("Cache-Control")})
+			return
+		}
+		w.Header().Set("Content-Type", "text/html")
+		w.Header().Set("Content-Security-Policy", "script-src 'self'")
+		_, _ = io.WriteString(w, "<!doctype html><p>text</p>")
+	}))
+	t.Cleanup(web.Close)
+	see := func(c *socket) string {
+		session, _ := c.visit(t, web.URL+"/")
+		return c.evaluate(t, session, whatPagesSee)
+	}
+	open := func(task string) *socket {
+		return dial(t, s.socket("a", "worker=w&wait=60s&keep_warm=true&task="+task))
+	}
+	release := func(c *socket) {
+		c.call(t, "", "Lease.release", map[string]any{"outcome": "succeeded"}, nil)
+		c.ended(t)
+		c.drop()
+	}
+	c := open("1")
+	before := see(c)
+	session, _ := c.visit(t, web.URL+"/")
+	for _, set := range []struct {
+		session, method string
+		params          map[string]any
+	}{
+		{"", "Browser.grantPermissions", map[string]any{"permissions": []string{"geolocation", "notifications"}}},
+		{"", "Browser.setPermission", map[string]any{"permission": map[string]string{"name": "geolocation"}, "setting": "granted", "origin": web.URL}},
+		{session, "Emulation.setUserAgentOverride", map[string]any{"userAgent": "left", "acceptLanguage": "de", "platform": "left"}},
+		{session, "Emulation.setLocaleOverride", map[string]any{"locale": "de-DE"}},
+		{session, "Emulation.setTimezoneOverride", map[string]any{"timezoneId": "Asia/Tokyo"}},
+		{session, "Emulation.setHardwareConcurrencyOverride", map[string]any{"hardwareConcurrency": 3}},
+		{session, "Emulation.setGeolocationOverride", map[string]any{"latitude": 1, "longitude": 1, "accuracy": 1}},
+		{session, "Emulation.setDeviceMetricsOverride", map[string]any{"width": 333, "height": 444, "deviceScaleFactor": 3, "mobile": true}},
+		{session, "Emulation.setTouchEmulationEnabled", map[string]any{"enabled": true, "maxTouchPoints": 5}},
+		{session, "Emulation.setEmulatedMedia", map[string]any{"media": "print", "features": []any{map[string]string{"name": "prefers-color-scheme", "value": "dark"}, map[string]string{"name": "prefers-reduced-motion", "value": "reduce"}}}},
+		{session, "Emulation.setDocumentCookieDisabled", map[string]any{"disabled": true}},
+		{session, "Network.enable", nil},
+		{session, "Network.setExtraHTTPHeaders", map[string]any{"headers": map[string]string{"X-Left": "left"}}},
+		{session, "Network.setBlockedURLs", map[string]any{"urls": []string{"*blocked*"}}},
+		{session, "Network.setCacheDisabled", map[string]any{"cacheDisabled": true}},
+		{session, "Network.emulateNetworkConditions", map[string]any{"offline": true, "latency": 0, "downloadThroughput": -1, "uploadThroughput": -1}},
+		{session, "Page.setBypassCSP", map[string]any{"enabled": true}},
+		{session, "Page.setFontFamilies", map[string]any{"fontFamilies": map[string]string{"standard": "Monospace"}}},
+		{session, "Page.setFontSizes", map[string]any{"fontSizes": map[string]int{"standard": 40}}},
+		{session, "Page.addScriptToEvaluateOnNewDocument", map[string]any{"source": "globalThis.left = 1", "runImmediately": true}},
+		{session, "Runtime.addBinding", map[string]any{"name": "told"}},
+		{session, "Emulation.setScriptExecutionDisabled", map[string]any{"value": true}},
+	} {
+		c.call(t, set.session, set.method, set.params, nil)
+	}
+	release(c)
+	warm := s.warm(t, "a")
+	c = open("2")
+	if after := see(c); after != before || s.anyBrowserOf(t, "a") != warm {
+		t.Errorf("a page reads in the warm browser\n%s\nand in a new one\n%s", after, before)
+	}
+	session, _ = c.visit(t, web.URL+"/")
+	c.call(t, session, "Emulation.addScreen", map[string]any{"left": 800, "top": 0, "width": 640, "height": 480}, nil)
+	release(c)
+	s.until(t, "a", lease.Available)
+	s.cold(t, "a")
+	c = open("3")
+	if after := see(c); after != before {
+		t.Errorf("a page reads in the next browser\n%s\nand before\n%s", after, before)
+	}
+	release(c)
 }

@@ -1,6 +1,7 @@
 package launcher
 
 import (
+	"cmp"
 	"context"
 
 	"leasehold/internal/id"
@@ -15,8 +16,8 @@ func (l *Launcher) Hold(ctx context.Context, profileID string, h api.HoldRequest
 	if _, err := l.Profile(ctx, profileID); err != nil {
 		return api.Session{}, err
 	}
-	if h.Holder == "" {
-		return api.Session{}, api.Invalid("holder", "want the name of the person who uses the profile")
+	if err := cmp.Or(api.CheckPerson("holder", h.Holder, "the person who uses the profile"), api.CheckNote(h.Note)); err != nil {
+		return api.Session{}, err
 	}
 	if h.LockTimeoutSeconds == 0 {
 		h.LockTimeoutSeconds = api.DefaultHold.Seconds()

@@ -7,10 +7,6 @@ import (
 	"leasehold/launcher/api"
 )
 
-// maxNote is the greatest length of a review's note, in bytes: the note stays in the record and
-// in the event.
-const maxNote = 4000
-
 // pagesOf are the pages that a bundle shows. A page that was about to navigate when the worker
 // was lost has the URL of the document that it still showed.
 func pagesOf(m evidence.Manifest) []api.BundlePage {

@@ -82,9 +82,6 @@ func (rs *records) unseen(profileID string) (lease.Record, error) {
 // would be ended at once.
 const leastMemory = 128 << 20
 
-// maxRuns is the most tasks that may share one browser.
-const maxRuns = 64
-
 // putRecord stores settings in the record of a profile, which need not have a directory. remade
 // says that the profile gets a new directory in the place of an earlier one.
 func (rs *records) putRecord(ctx context.Context, profileID string, set api.ProfileSettings, remade bool) (lease.Record, error) {
@@ -136,7 +133,7 @@ func (rs *records) putRecord(ctx context.Context, profileID string, set api.Prof
 				}
 			}
 		}
-		return applySettings(r, set), nil
+		return withSettings(r, set)
 	})
 	if err != nil {
 		return lease.Record{}, problem(err)
@@ -212,13 +209,11 @@ func (rs *records) Review(ctx context.Context, profileID string, req api.ReviewR
 	if _, err := rs.Profile(ctx, profileID); err != nil {
 		return lease.Record{}, err
 	}
-	switch {
-	case req.Decision != lease.ReviewApprove && req.Decision != lease.ReviewKeep:
+	if req.Decision != lease.ReviewApprove && req.Decision != lease.ReviewKeep {
 		return lease.Record{}, api.Invalid("decision", "%q: want approve or keep", req.Decision)
-	case req.Reviewer == "":
-		return lease.Record{}, api.Invalid("reviewer", "want the name of who decides")
-	case len(req.Note) > maxNote:
-		return lease.Record{}, api.Invalid("note", "it has %d bytes: want at most %d", len(req.Note), maxNote)
+	}
+	if err := cmp.Or(api.CheckPerson("reviewer", req.Reviewer, "who decides"), api.CheckNote(req.Note)); err != nil {
+		return lease.Record{}, err
 	}
 	entry, err := lease.Change(ctx, rs.o.Store, profileID, func(e lease.Entry) (lease.Record, error) {
 		if e.Record.State != lease.ManualReview {

@@ -1,6 +1,7 @@
 package launcher
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -73,14 +74,10 @@ func (ms *moves) checkRehome(req api.ProfileRehome) error {
 		return ms.toAsk(req.To)
 	case ways != 1:
 		return api.Invalid("from", "want one of snapshot (an id, or newest), from (a directory to copy), left (the one that the profile left on this host) and empty")
-	case req.Person == "":
-		return api.Invalid("person", "want the name of who decides")
 	case req.Note == "":
 		return api.Invalid("note", "want why the profile gets another home: whoever looks for the account's session later reads it")
-	case len(req.Note) > maxNote:
-		return api.Invalid("note", "it has %d bytes: want at most %d", len(req.Note), maxNote)
 	}
-	return nil
+	return cmp.Or(api.CheckPerson("person", req.Person, "who decides"), api.CheckNote(req.Note))
 }
 
 // hasDirectory tells whether this host has a directory of the profile that may be opened.

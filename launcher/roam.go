@@ -1,6 +1,7 @@
 package launcher
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"time"
@@ -13,13 +14,11 @@ import (
 // MoveProfile makes this launcher the home of a profile that nobody uses, at the request of
 // somebody who manages it. It uses the newest snapshot, so that nothing is lost.
 func (ms *moves) MoveProfile(ctx context.Context, profileID string, req api.ProfileMove) (lease.Record, error) {
-	switch {
-	case req.To != "" && req.To != ms.o.ID:
+	if req.To != "" && req.To != ms.o.ID {
 		return lease.Record{}, ms.toAsk(req.To)
-	case req.Person == "":
-		return lease.Record{}, api.Invalid("person", "want the name of who decides")
-	case len(req.Note) > maxNote:
-		return lease.Record{}, api.Invalid("note", "it has %d bytes: want at most %d", len(req.Note), maxNote)
+	}
+	if err := cmp.Or(api.CheckPerson("person", req.Person, "who decides"), api.CheckNote(req.Note)); err != nil {
+		return lease.Record{}, err
 	}
 	if err := ms.records.healFirst(ctx, profileID); err != nil {
 		return lease.Record{}, problem(err)

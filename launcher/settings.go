@@ -17,11 +17,18 @@ func checkSettings(profileID string, set api.ProfileSettings) error {
 	if err := lease.CheckProfileID(profileID); err != nil {
 		return api.Invalid("profile_id", "%v", err)
 	}
+	for field, id := range map[string]*string{"account_id": set.AccountID, "proxy_id": set.ProxyID} {
+		if id != nil {
+			if err := api.CheckName(field, *id); err != nil {
+				return err
+			}
+		}
+	}
 	if m := set.Mobility; m != nil && *m != lease.MobilityPinned && *m != lease.MobilityFree {
 		return api.Invalid("mobility", "%q: want %s or %s", *m, lease.MobilityPinned, lease.MobilityFree)
 	}
-	if set.MaxActiveRuns != nil && (*set.MaxActiveRuns < 1 || *set.MaxActiveRuns > maxRuns) {
-		return api.Invalid("max_active_runs", "want 1 to %d", maxRuns)
+	if set.MaxActiveRuns != nil && (*set.MaxActiveRuns < 1 || *set.MaxActiveRuns > lease.MaxRuns) {
+		return api.Invalid("max_active_runs", "want 1 to %d", lease.MaxRuns)
 	}
 	if m := set.BrowserMemory; m != nil && *m != 0 && *m < leastMemory {
 		return api.Invalid("browser_memory_bytes", "%d: want %d (%s) or more, or 0 for the host's own limit", *m, uint64(leastMemory), humanize.IBytes(leastMemory))
@@ -66,6 +73,36 @@ func checkOrigins(origins []string) error {
 		return api.Invalid("fence_header_origins", "want at most %d", maxOrigins)
 	}
 	return nil
+}
+
+// withSettings puts the settings that are given into a record. It refuses those that make the
+// record's settings too large together, and names the largest that is given. A profile that has
+// more than that from an earlier version may keep or reduce it.
+func withSettings(r lease.Record, set api.ProfileSettings) (lease.Record, error) {
+	next := applySettings(r, set)
+	size := next.Settings.Size()
+	if size <= lease.MaxSettings || size <= r.Settings.Size() {
+		return next, nil
+	}
+	largest, most := "", 0
+	for _, given := range []struct {
+		field string
+		is    bool
+		alone lease.Settings
+	}{
+		{"expected_domains", set.ExpectedDomains != nil, lease.Settings{ExpectedDomains: next.ExpectedDomains}},
+		{"sensitive_urls", set.SensitiveURLs != nil, lease.Settings{SensitiveURLs: next.SensitiveURLs}},
+		{"sensitive_words", set.SensitiveWords != nil, lease.Settings{SensitiveWords: next.SensitiveWords}},
+		{"harmless_requests", set.HarmlessRequests != nil, lease.Settings{HarmlessRequests: next.HarmlessRequests}},
+		{"fence_header_origins", set.FenceHeaderOrigins != nil, lease.Settings{FenceHeaderOrigins: next.FenceHeaderOrigins}},
+		{"session_check", set.SessionCheck != nil, lease.Settings{SessionCheck: next.SessionCheck}},
+		{"labels", set.Labels != nil, lease.Settings{Labels: next.Labels}},
+	} {
+		if n := given.alone.Size(); given.is && n > most {
+			largest, most = given.field, n
+		}
+	}
+	return r, api.Invalid(largest, "with it the profile's settings take %d bytes together: want at most %d", size, lease.MaxSettings)
 }
 
 // applySettings puts the settings that are given into a record.

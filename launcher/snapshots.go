@@ -1,6 +1,7 @@
 package launcher
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -104,11 +105,11 @@ func (ds *directories) RestoreProfile(ctx context.Context, profileID string, req
 	if err != nil {
 		return api.Restored{}, err
 	}
-	switch {
-	case req.SnapshotID == "":
+	if req.SnapshotID == "" {
 		return api.Restored{}, api.Invalid("snapshot_id", "want the snapshot to bring back, or %s", api.NewestSnapshot)
-	case len(req.Note) > maxNote:
-		return api.Restored{}, api.Invalid("note", "it has %d bytes: want at most %d", len(req.Note), maxNote)
+	}
+	if err := cmp.Or(api.CheckName("person", req.Person), api.CheckNote(req.Note)); err != nil {
+		return api.Restored{}, err
 	}
 	r, done, err := ds.borrowIn(ctx, profileID, lease.Available, lease.ManualReview)
 	if err != nil {

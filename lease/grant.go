@@ -119,7 +119,7 @@ func (r Record) Release(reason, outcome string, ev Sealed, now time.Time) (Recor
 		return r, err
 	}
 	if len(runs) == 1 {
-		r = r.aboutRun(runs[0])
+		r = r.aboutRun(runs[0], true)
 	}
 	if !reviewed {
 		r.ByHand = nil

@@ -168,7 +168,7 @@ func (r Record) Recall(k Known, by string, token Token, sequence uint64, now tim
 		return r, err
 	}
 	for _, run := range runs {
-		r = r.emit(EventExpired, now).aboutRun(run)
+		r = r.emit(EventExpired, now).aboutRun(run, len(runs) == 1)
 	}
 	return r, nil
 }

@@ -32,7 +32,7 @@ func (r Record) Reassert(now time.Time) (Record, error) {
 		return r, err
 	}
 	for _, run := range r.Runs {
-		r = r.emit(EventGranted, now).aboutRun(run)
+		r = r.emit(EventGranted, now).aboutRun(run, len(r.Runs) == 1)
 	}
 	return r, nil
 }
@@ -59,7 +59,7 @@ func (r Record) quarantine(fact Fact, runs []Run, floor Token, now time.Time) (R
 		return r, err
 	}
 	for _, run := range runs {
-		r = r.emit(EventExpired, now).aboutRun(run)
+		r = r.emit(EventExpired, now).aboutRun(run, len(runs)+len(r.LostRuns) <= 1)
 	}
 	return r, nil
 }

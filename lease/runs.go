@@ -78,7 +78,8 @@ func (r Record) EndRun(t Token, lost bool, reason, outcome string, ev Sealed, no
 	if err != nil {
 		return r, err
 	}
-	next = next.aboutRun(run)
+	next = next.aboutRun(run, false)
+	next.Outbox[len(next.Outbox)-1].Outcome = outcome
 	// Reason and outcome were only for the event: the lease itself goes on.
 	next.Reason, next.Outcome = reasonOfLease, ""
 	if last := next.Runs[len(next.Runs)-1]; next.SessionID == run.SessionID {

@@ -171,10 +171,16 @@ func (r Record) emit(name string, now time.Time) Record {
 }
 
 // aboutRun makes the last event of the outbox be about this run. Otherwise an event names the
-// run that was granted last.
-func (r Record) aboutRun(run Run) Record {
+// run that was granted last. alone says that no other run used the profile: where one did, it
+// is not known which of them came to the record's URL and step, and the event leaves out all that
+// is not said of this run.
+func (r Record) aboutRun(run Run, alone bool) Record {
 	e := &r.Outbox[len(r.Outbox)-1]
 	e.SessionID, e.OwnerWorkerID, e.TaskID, e.Principal = run.SessionID, run.OwnerWorkerID, run.TaskID, run.Principal
+	if !alone {
+		e.LastKnownURL, e.LastKnownStep, e.LastSafeCheckpoint, e.ResumeFrom, e.Reasons = "", "", "", "", nil
+		e.Outcome, e.Reviewer, e.Note = "", "", ""
+	}
 	if run.Token != e.Token {
 		e.RunToken = run.Token
 	}

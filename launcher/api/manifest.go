@@ -341,8 +341,8 @@ func (m Manifest) Check() error {
 	for _, f := range []struct{ name, value string }{
 		{"worker_id", m.WorkerID}, {"task_id", m.TaskID}, {"account_id", m.AccountID}, {"proxy_id", m.ProxyID},
 	} {
-		if len(f.value) > 256 || strings.ContainsFunc(f.value, func(r rune) bool { return r < ' ' || r == 0x7f }) {
-			return Invalid(f.name, "want at most 256 bytes and no control characters")
+		if err := CheckName(f.name, f.value); err != nil {
+			return err
 		}
 	}
 	for _, f := range []struct {
@@ -368,7 +368,7 @@ func (m Manifest) Check() error {
 	case m.LockTimeoutSeconds < 0 || m.LockTimeoutSeconds > 1e7:
 		return Invalid("lock_timeout_seconds", "want 0 (none) to 10000000")
 	}
-	return nil
+	return m.checkSize()
 }
 
 // WantsReadOnly tells whether the task's pages are to be kept to reading, whatever the

@@ -15,6 +15,9 @@ import (
 // maxPage is the most items in one answer, and the number if the request names none.
 const maxPage = 1000
 
+// maxPageBytes is the size of an answer with a list, in bytes, past which it gets fewer items.
+const maxPageBytes = 16 << 20
+
 // order is how a list is sorted, as far as its pages need it. The position of an item is a
 // text, which the cursor of the next page carries.
 type order[T any] struct {
@@ -79,10 +82,31 @@ func page[T any](c *call, all []T, o order[T]) (list[T], error) {
 	}
 	answer := list[T]{Items: orEmpty(all)}
 	if len(all) > limit {
-		next := base64.RawURLEncoding.EncodeToString([]byte(o.position(all[limit-1])))
-		answer.Items, answer.Next = all[:limit], &next
+		answer.Items = all[:limit]
+	}
+	if answer.Items, err = fitting(answer.Items); err != nil {
+		return list[T]{}, err
+	}
+	if n := len(answer.Items); n < len(all) {
+		next := base64.RawURLEncoding.EncodeToString([]byte(o.position(all[n-1])))
+		answer.Next = &next
 	}
 	return answer, nil
+}
+
+// fitting returns the first of the items, as many as an answer may have, and at least one.
+func fitting[T any](items []T) ([]T, error) {
+	size := 0
+	for i, item := range items {
+		b, err := encode(item)
+		if err != nil {
+			return nil, fmt.Errorf("answer: %w", err)
+		}
+		if size += len(b); size > maxPageBytes && i > 0 {
+			return items[:i], nil
+		}
+	}
+	return items, nil
 }
 
 // pageAsked reads limit and next. The position is nil for the first page.

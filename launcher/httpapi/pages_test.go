@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/url"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -165,4 +166,35 @@ func FuzzNext(f *testing.F) {
 			t.Fatalf("%d things", len(p.Items))
 		}
 	})
+}
+
+// A list of items that are large has fewer of them on a page, and the rest by its cursor.
+func TestALargePageIsCut(t *testing.T) {
+	var all []lease.Event
+	for i := range 40 {
+		all = append(all, lease.Event{Event: lease.EventGranted, Token: lease.Token(i + 1), Sequence: uint64(i + 1), Note: strings.Repeat("n", 1<<20)})
+	}
+	seen, cursor := 0, ""
+	for pages := 1; ; pages++ {
+		query := url.Values{}
+		if cursor != "" {
+			query.Set("next", cursor)
+		}
+		got, err := page(&call{query: query}, all, historyOrder)
+		if err != nil || len(got.Items) == 0 || len(got.Items) > maxPageBytes>>20 {
+			t.Fatalf("page %d: %d items, %v", pages, len(got.Items), err)
+		}
+		for _, e := range got.Items {
+			if seen++; e.Sequence != uint64(seen) {
+				t.Fatalf("page %d: event %d comes as number %d", pages, e.Sequence, seen)
+			}
+		}
+		if got.Next == nil {
+			break
+		}
+		cursor = *got.Next
+	}
+	if seen != len(all) {
+		t.Errorf("%d events on all pages, want %d", seen, len(all))
+	}
 }

@@ -78,10 +78,22 @@ func listProfiles(c *call) error {
 	if err != nil {
 		return err
 	}
-	answer := profileList{list[lease.Record]{Items: []lease.Record{}}, found.Stale.UTC()}
-	for _, r := range found.Items {
-		answer.Items = append(answer.Items, r.Public())
+	shown := func() (public []lease.Record) {
+		for _, r := range found.Items {
+			public = append(public, r.Public())
+		}
+		return orEmpty(public)
 	}
+	fit, err := fitting(shown())
+	if err != nil {
+		return err
+	}
+	if q.Limit = len(fit); q.Limit < len(found.Items) {
+		if found, err = c.svc.ListProfiles(c.r.Context(), q); err != nil {
+			return err
+		}
+	}
+	answer := profileList{list[lease.Record]{Items: shown()}, found.Stale.UTC()}
 	if found.Next != nil {
 		next := base64.RawURLEncoding.EncodeToString([]byte(*found.Next))
 		answer.Next = &next

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/rs/zerolog"
@@ -110,5 +111,92 @@ func TestBoundOfAnExistingStream(t *testing.T) {
 				t.Errorf("max_bytes %d, discard %s; want %d", got.MaxBytes, got.Discard, c.want)
 			}
 		})
+	}
+}
+
+// What fences the holders of a shared profile is stored, however many they are and whatever their
+// page chose as its URL, also in a bucket of an earlier version, which is left as it is. Events
+// that the record has no room for are published all the same.
+func TestManyRunsAreFencedInASmallBucket(t *testing.T) {
+	nc := inProcess(t, start(t, t.TempDir()))
+	js, err := jetstream.New(nc)
+	if err != nil {
+		t.Fatal(err)
+	}
+	old := leasesConfig()
+	old.MaxMsgSize = minValue
+	if _, err := js.CreateStream(t.Context(), old); err != nil {
+		t.Fatal(err)
+	}
+	s := open(t, nc)
+	flushed(t, s)
+	held := none("p")
+	held.Record.MaxActiveRuns = lease.MaxRuns
+	for i := range lease.MaxRuns {
+		r, err := held.Record.Grant(lease.Request{
+			SessionID: fmt.Sprint("s", i), WorkerID: strings.Repeat("w", 200), TaskID: strings.Repeat("t", 200), LauncherID: "home", PresenceEpoch: 1, TTL: time.Minute,
+		}, t0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.LastKnownURL = "https://site.example/?" + strings.Repeat("&", 2000)
+		held = swapped(t, s, held, r)
+		flushed(t, s)
+	}
+	suspected, err := held.Record.Suspect("heartbeat_timeout", lease.Sealed{EvidenceID: "ev"}, t0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	held = swapped(t, s, held, suspected)
+	flushed(t, s)
+	fenced, err := held.Record.Quarantine(0, t0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	held = swapped(t, s, held, fenced)
+	if n := len(held.Record.Outbox); n >= lease.MaxRuns+1 || len(held.Record.LostRuns) != lease.MaxRuns {
+		t.Errorf("%d events and %d runs are in the record: want less than %d events, and all runs", n, len(held.Record.LostRuns), lease.MaxRuns+1)
+	}
+	flushed(t, s)
+	events, err := s.History(t.Context(), "p")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, e := range events {
+		if e.Sequence != uint64(i+1) {
+			t.Fatalf("event %d has the number %d", i, e.Sequence)
+		}
+	}
+	if want := 2*lease.MaxRuns + 2; len(events) != want {
+		t.Errorf("%d events are published, want %d", len(events), want)
+	}
+	if info, err := js.Stream(t.Context(), old.Name); err != nil || info.CachedInfo().Config.MaxMsgSize != minValue {
+		t.Errorf("the bucket's max_msg_size: %v, %v", info, err)
+	}
+}
+
+// An event stream that takes nothing stops no transition.
+func TestAStreamThatTakesNothingHoldsUpNothing(t *testing.T) {
+	srv := start(t, t.TempDir())
+	p := startProxy(t, srv)
+	s := open(t, dialPlain(t, p.url()))
+	flushed(t, s)
+	p.set(func(p *proxy) { p.loseRequest = times(-1, "leasehold.") })
+	held := none("p")
+	for i := range 300 {
+		r := granted(t, held, fmt.Sprint(i, strings.Repeat("t", 200)))
+		r.LastKnownURL = strings.Repeat("&", 2000)
+		held = swapped(t, s, held, r)
+		released, err := held.Record.Release("released", "", lease.Sealed{}, t0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		held = swapped(t, s, held, released)
+	}
+	p.set(func(p *proxy) { p.loseRequest = times(0, "") })
+	flushed(t, s)
+	events, err := s.History(t.Context(), "p")
+	if err != nil || len(events) != 600 || events[599].Sequence != 600 {
+		t.Errorf("%d events are published later, want 600: %v", len(events), err)
 	}
 }

@@ -2,7 +2,6 @@ package natskv
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"strconv"
@@ -10,6 +9,8 @@ import (
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+
+	"leasehold/lease"
 )
 
 // verdict is what the answer to one attempt of a conditional write says about it.
@@ -116,13 +117,13 @@ func (*movedError) Error() string { return "another write came first" }
 // newWrite returns a write of value, which contains nonce, over the expected revision.
 // before returns the value that the key has at that revision, with a new nonce.
 func newWrite(b bucket, key string, expected uint64, nonce string, value any, before func() any) (*write, error) {
-	data, err := json.Marshal(value)
+	data, err := lease.Encode(value)
 	if err != nil {
 		return nil, err
 	}
 	return &write{
 		bucket: b, key: key, data: data, nonce: nonce, create: expected == 0, expected: expected,
-		before: func() ([]byte, error) { return json.Marshal(before()) },
+		before: func() ([]byte, error) { return lease.Encode(before()) },
 	}, nil
 }
 

@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
+
+	"leasehold/lease"
 )
 
 const (
@@ -17,8 +19,13 @@ const (
 	// hostHistory is the same for a launcher's key. minHistory is the least with which both
 	// buckets may be configured.
 	hostHistory, minHistory = 8, 8
-	// maxValue is the largest size of a record, in bytes.
-	maxValue = 64 << 10
+	// maxValue is the largest message of a bucket that is made now, in bytes: the largest record,
+	// and the headers of its write. minValue is the least with which a bucket may be configured,
+	// and what all buckets had before: a record that would be larger there leaves its oldest events
+	// out.
+	maxValue, minValue = lease.MaxEncoded + headerRoom, 64 << 10
+	// headerRoom is more than the headers of a write take, in bytes.
+	headerRoom = 1 << 10
 	// eventAge is how long a subscriber may be away without missing events.
 	eventAge = 90 * 24 * time.Hour
 	// duplicates is how long the server itself recognizes an event that is published again;
@@ -241,8 +248,8 @@ func bucketDrift(want, c jetstream.StreamConfig) error {
 		return &DriftError{"max_msgs_per_subject (history)", c.MaxMsgsPerSubject, want.MaxMsgsPerSubject, "a writer could not find its own write again"}
 	case !c.AllowDirect:
 		return &DriftError{"allow_direct", false, true, "its values could not be listed"}
-	case c.MaxMsgSize > 0 && c.MaxMsgSize < maxValue:
-		return &DriftError{"max_msg_size", c.MaxMsgSize, maxValue, "long records would be refused"}
+	case c.MaxMsgSize > 0 && c.MaxMsgSize < minValue:
+		return &DriftError{"max_msg_size", c.MaxMsgSize, minValue, "long records would be refused"}
 	}
 	return commonDrift(c)
 }

@@ -151,7 +151,7 @@ func TestErrorsAreThoseOfLease(t *testing.T) {
 			}
 		}
 	}
-	tooLong := lease.Record{ProfileID: "long", LastKnownURL: strings.Repeat("x", 2<<20)}
+	tooLong := lease.Record{ProfileID: "long", Settings: lease.Settings{SensitiveWords: []string{strings.Repeat("x", 2<<20)}}}
 	if _, err := s.Swap(t.Context(), none("long"), tooLong); kindOf(err) != "refused" || !strings.Contains(err.Error(), "bytes") {
 		t.Errorf("more than the server takes: %v", err)
 	}

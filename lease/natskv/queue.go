@@ -66,7 +66,7 @@ func (s *Store) PutWaiter(ctx context.Context, w lease.Waiter) (uint64, error) {
 	if err != nil {
 		return 0, err
 	}
-	b, err := json.Marshal(w)
+	b, err := lease.Encode(w)
 	if err != nil {
 		return 0, err
 	}

@@ -30,6 +30,7 @@ type stream struct {
 	mu      sync.Mutex
 	created time.Time
 	highest uint64 // the highest sequence seen since the last loss
+	largest int    // the largest message that it takes, in bytes, by its configuration; zero: any
 	losses  uint64 // how often the stream was lost or went back
 	// lowerSince is since when the stream has ended below highest; zero if it does not.
 	lowerSince time.Time
@@ -77,6 +78,18 @@ func (st *stream) wentBack() {
 	st.losses++
 }
 
+// room returns how many bytes of data a message may have: what the stream and the server take,
+// without the headers.
+func (st *stream) room(nc *nats.Conn) int {
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	room := int(nc.MaxPayload())
+	if st.largest > 0 {
+		room = min(room, st.largest)
+	}
+	return room - headerRoom
+}
+
 // compare compares the information about the stream with what is remembered of it, and
 // tells whether the stream was lost or went back. seen is the highest sequence that was
 // known before the server was asked.
@@ -84,6 +97,7 @@ func (st *stream) compare(info *jetstream.StreamInfo, seen uint64, now time.Time
 	st.mu.Lock()
 	defer st.mu.Unlock()
 	last := info.State.LastSeq
+	st.largest = int(info.Config.MaxMsgSize)
 	switch {
 	case st.created.IsZero():
 	case !st.created.Equal(info.Created):

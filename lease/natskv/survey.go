@@ -28,7 +28,7 @@ const (
 
 // Finding is one fact about a NATS server, for people.
 type Finding struct {
-	// Check names the fact: "version", "limits", "sync", "replicas" or "storage".
+	// Check names the fact: "version", "limits", "sync", "replicas", "storage" or "size".
 	Check string
 	Grade Grade
 	// Text says what was found and, unless it is fine, what was expected and what to do.
@@ -235,6 +235,9 @@ func copies(info *jetstream.StreamInfo, clustered bool) []Finding {
 		found = append(found, Finding{"replicas", Unsafe, fmt.Sprintf("stream %s has %d copies in a cluster, want 3: it is away, or lost, with one server: set its replicas to 3 (nats stream edit)", name, replicas)})
 	default:
 		found = append(found, Finding{"replicas", Fine, fmt.Sprintf("copies of stream %s: %d", name, replicas)})
+	}
+	if most := info.Config.MaxMsgSize; name == leasesConfig().Name && most > 0 && most < maxValue {
+		found = append(found, Finding{"size", Unasked, fmt.Sprintf("stream %s takes messages of %d bytes, want %d: it is of an earlier version, and a profile with long settings and many runs may not fit: set its max_msg_size (nats stream edit --max-msg-size)", name, most, maxValue)})
 	}
 	if info.Cluster == nil {
 		return found

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"leasehold/internal/id"
 	"leasehold/lease"
@@ -12,7 +13,8 @@ import (
 // Swap is part of lease.Store. One attempt takes at most two seconds; the call takes as long as
 // its context allows, or five seconds if that has no deadline. A key whose record was deleted
 // is treated as one that never had a record. After lease.ErrUnavailable, Flush waits until the
-// write is settled.
+// write is settled. The record is stored as lease.Record.Fit cuts it; events that leave its
+// outbox are published from this Store's memory.
 func (s *Store) Swap(ctx context.Context, prev lease.Entry, next lease.Record) (lease.Entry, error) {
 	profile := next.ProfileID
 	if err := lease.CheckProfileID(profile); err != nil {
@@ -30,6 +32,10 @@ func (s *Store) Swap(ctx context.Context, prev lease.Entry, next lease.Record) (
 	next = next.Clone()
 	next.Nonce = id.New("write")
 	next.Outbox = s.pub.outbox(prev.Record.Sequence, next)
+	next, dropped, err := next.Fit(s.leases.room(s.nc))
+	if err != nil {
+		return lease.Entry{}, fmt.Errorf("lease of %s: %w", profile, err)
+	}
 	before := prev.Record.Clone()
 	w, err := newWrite(s.leases, lease.Key(profile), prev.Revision, next.Nonce, next, func() any {
 		before.Nonce = id.New("write")
@@ -45,7 +51,11 @@ func (s *Store) Swap(ctx context.Context, prev lease.Entry, next lease.Record) (
 	var moved *movedError
 	switch {
 	case err == nil:
-		s.pub.enqueue(profile, next.Outbox)
+		s.pub.enqueue(profile, slices.Concat(dropped, next.Outbox))
+		if len(dropped) > 0 {
+			s.log.Warn().Str("profile", profile).Int("events", len(dropped)).Int("kept", len(next.Outbox)).
+				Msg("the record has no room for all events that are not published: the oldest are only in this launcher's memory until the event stream takes them")
+		}
 		return lease.Entry{Record: next, Revision: revision}, nil
 	case errors.As(err, &moved):
 		lost := &lease.MovedError{Profile: profile}

@@ -80,7 +80,7 @@ func transitionsOf(profile string) string { return "leasehold.*." + lease.Key(pr
 // eventMessage returns the message of an event. By msgID the server recognizes a message that
 // it received a short while before, and drops the second one.
 func eventMessage(e lease.Event, msgID string) (*nats.Msg, error) {
-	data, err := json.Marshal(e)
+	data, err := lease.Encode(e)
 	if err != nil {
 		return nil, fmt.Errorf("event %s of %s: %w", e.Event, e.ProfileID, err)
 	}

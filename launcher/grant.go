@@ -120,6 +120,12 @@ func (g *grants) stillReady(path string) error {
 
 // swap stores a grant.
 func (g *grants) swap(ctx context.Context, s *session.Session, entry lease.Entry, next lease.Record) error {
+	kept := make(chan struct{})
+	defer close(kept)
+	entry.Dropped = func() {
+		<-kept
+		s.NeverGranted()
+	}
 	_, err := g.o.Store.Swap(ctx, entry, next)
 	var moved *lease.MovedError
 	switch {

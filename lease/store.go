@@ -14,6 +14,10 @@ type Entry struct {
 	// Number is set in the entry of a profile without a record: it says in which store a record
 	// may be made, see Sight.Number. Zero means in any.
 	Number uint64
+	// Dropped is called once, after Swap has returned ErrUnavailable, when the store knows that
+	// the write was not stored and never will be; nil: nobody asks. Another goroutine calls it,
+	// and it may write to a disk.
+	Dropped func()
 }
 
 // Store keeps one record per profile and one presence per launcher, and changes them by

@@ -163,6 +163,9 @@ func (p *Patrol) see(v *view, s lease.Sight) {
 			e, ok := v.records[f.Manifest.ProfileID]
 			return p.o.Slots.Find(f.Manifest.ProfileID) == nil && (!ok || e.Record.SessionID != f.SessionID || !e.Record.Unfinished())
 		})
+		if err := p.o.Sessions.ForgetUngranted(func(profile string) lease.Record { return v.records[profile].Record }); err != nil {
+			p.o.Log.Warn().Err(err).Msg("files of sessions that were not granted are not removed")
+		}
 	default:
 		p.takeIn(v, s.Entry)
 	}

@@ -9,6 +9,7 @@ import (
 	"leasehold/launcher/api"
 	"leasehold/launcher/principal"
 	"leasehold/launcher/sessionfile"
+	"leasehold/lease"
 )
 
 // maxEnded is how many sessions that are over are remembered.
@@ -223,12 +224,46 @@ func (h *Registry) keep(f sessionfile.File) (err error) {
 		if running, ok, err := h.o.Root.Running(e.Manifest.ProfileID); err != nil || ok && running.SessionID == e.SessionID {
 			continue // its files belong to a browser that may live
 		}
-		delete(h.ended, e.SessionID)
-		delete(h.hashes, e.CapabilityHash)
-		h.o.Announcer.forget(e.SessionID)
-		err = errors.Join(err, h.o.Files.Remove(e.SessionID))
+		err = errors.Join(err, h.drop(e))
 	}
 	return err
+}
+
+// drop forgets a session that is over, and removes its files. The caller holds mu.
+func (h *Registry) drop(f sessionfile.File) error {
+	delete(h.ended, f.SessionID)
+	delete(h.hashes, f.CapabilityHash)
+	h.o.Announcer.forget(f.SessionID)
+	return h.o.Files.Remove(f.SessionID)
+}
+
+// forget forgets a session that was not granted, with its files.
+func (h *Registry) forget(f sessionfile.File) error {
+	h.mu.Lock()
+	err := h.drop(f)
+	h.mu.Unlock()
+	return errors.Join(err, h.o.FileRoots.Remove(f.Manifest.ProfileID, f.SessionID))
+}
+
+// ForgetUngranted forgets the sessions of which an earlier launcher did not learn whether they
+// were granted, and of which the record of their profile now says that they are not, or are over:
+// it has their token or a higher one, and does not name them.
+func (h *Registry) ForgetUngranted(record func(profile string) lease.Record) error {
+	h.mu.Lock()
+	var unanswered []sessionfile.File
+	for _, f := range h.ended {
+		if f.Reason == api.ReasonUnanswered && f.Ended == "" {
+			unanswered = append(unanswered, f)
+		}
+	}
+	h.mu.Unlock()
+	var errs error
+	for _, f := range unanswered {
+		if r := record(f.Manifest.ProfileID); r.Token >= f.Token && !slices.Contains(r.Sessions(), f.SessionID) {
+			errs = errors.Join(errs, h.forget(f))
+		}
+	}
+	return errs
 }
 
 // tidyDumps bounds the crash dumps of sessions that are over.

@@ -61,6 +61,16 @@ func (s *Session) Unanswered() error {
 	return errors.Join(s.h.Remember(f), s.recording.close())
 }
 
+// NeverGranted forgets a session that was kept as unanswered: the store knows by now that it does
+// not have its lease.
+func (s *Session) NeverGranted() {
+	if err := s.h.forget(s.file.get()); err != nil {
+		s.log.Warn().Err(err).Msg("session file not removed")
+		return
+	}
+	s.log.Info().Msg("lease not granted: the store did not answer, and does not have it")
+}
+
 // Granted says that the store has the session's lease.
 func (s *Session) Granted() {
 	s.log.Info().Str("worker", s.manifest.WorkerID).Str("task", s.manifest.TaskID).Str("principal", s.manifest.Opener.Name).Msg("lease granted")

@@ -142,6 +142,23 @@ func TestAStartThatFails(t *testing.T) {
 		if _, err := r.host.Lookup(sessionID); problem(err) != api.CodeSessionEnded {
 			t.Errorf("%v", err)
 		}
+		for _, tt := range []struct {
+			record lease.Record
+			left   int
+		}{
+			{lease.Record{SessionID: "before", Token: f.Token - 1}, 1}, // it may come yet
+			{lease.Record{SessionID: sessionID, Token: f.Token}, 1},    // it is to be recovered
+			{lease.Record{SessionID: "other", Token: f.Token, Runs: []lease.Run{{SessionID: sessionID}}}, 1},
+			{lease.Record{SessionID: "other", Token: f.Token}, 0},
+		} {
+			err := r.host.ForgetUngranted(func(string) lease.Record { return tt.record })
+			if left, loadErr := r.files.Load(); err != nil || loadErr != nil || len(left) != tt.left {
+				t.Errorf("%+v: %d files are left, want %d: %v, %v", tt.record, len(left), tt.left, err, loadErr)
+			}
+		}
+		if _, err := r.host.Lookup(sessionID); problem(err) != api.CodeUnknownSession {
+			t.Errorf("%v", err)
+		}
 		if err := slot.Lock().Unlock(); err != nil {
 			t.Error(err)
 		}

@@ -103,6 +103,8 @@ type write struct {
 	// before returns the value of the key at the expected revision, as the caller
 	// knows it, with a new nonce.
 	before func() ([]byte, error)
+	// dropped is lease.Entry.Dropped; nil: nobody asks.
+	dropped func()
 }
 
 // movedError says that the expected revision is not the last one.
@@ -139,6 +141,8 @@ func (s *Store) cas(ctx context.Context, w *write) (uint64, error) {
 		err = s.checkNumber(ctx, w)
 	} else if w.ambiguous {
 		s.settler.add(w)
+	} else if errors.Is(err, lease.ErrUnavailable) && !errors.Is(err, errUntraceable) {
+		s.settler.drop(w) // no attempt of it can have been stored
 	}
 	return revision, err
 }

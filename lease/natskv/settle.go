@@ -23,6 +23,10 @@ type settler struct {
 
 	mu      sync.Mutex
 	pending []*write
+	// same are the writes of which one in pending settles the revision, too.
+	same []*write
+	// drops are those that are known not to be stored, and whose senders have to be told.
+	drops []func()
 	// idle is closed while nothing is pending. A new one is made when something is.
 	idle chan struct{}
 }
@@ -51,9 +55,32 @@ func (t *settler) run(ctx context.Context) {
 			return
 		case <-t.wake:
 		}
+		t.tell()
 		for backoff := minBackoff; !t.pass(ctx) && ctx.Err() == nil; backoff = min(2*backoff, maxBackoff) {
 			pause(ctx, backoff)
 		}
+	}
+}
+
+// drop has the sender of a write told that it was not stored, and never will be.
+func (t *settler) drop(w *write) {
+	if w.dropped == nil {
+		return
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.drops = append(t.drops, w.dropped)
+	t.wakeUp()
+}
+
+// tell tells the senders that are to be told.
+func (t *settler) tell() {
+	t.mu.Lock()
+	drops := t.drops
+	t.drops = nil
+	t.mu.Unlock()
+	for _, dropped := range drops {
+		dropped()
 	}
 }
 
@@ -66,8 +93,10 @@ func (t *settler) pass(ctx context.Context) bool {
 		if ctx.Err() != nil {
 			return false
 		}
+		t.tell()
 		if t.settle(ctx, w) {
 			t.remove(w)
+			t.tell()
 		}
 	}
 	n, _ := t.unsettled()
@@ -87,6 +116,9 @@ func (t *settler) settle(ctx context.Context, w *write) bool {
 	case stored:
 		w.bucket.saw(ack.Sequence)
 		t.s.log.Info().Str("key", w.key).Uint64("revision", ack.Sequence).Msg("a write that was not answered was not applied, and never will be")
+		for _, w := range t.sharing(w) {
+			t.drop(w)
+		}
 		return true
 	case moved:
 		// The revision was used by the write itself, by an earlier attempt to settle it, or by
@@ -94,11 +126,33 @@ func (t *settler) settle(ctx context.Context, w *write) bool {
 		if w.bucket.stream == t.s.leases.stream {
 			t.s.pub.sweep()
 		}
+		for _, w := range t.sharing(w) {
+			if t.isNotStored(ctx, w) {
+				t.drop(w)
+			}
+		}
+		return true
+	case refused:
+		// The server will never take these bytes. If the write itself was stored, its events
+		// have to be published.
+		t.s.log.Error().Err(err).Str("key", w.key).Msg("a write that was not answered cannot be settled: the store refuses the value that was there before")
+		t.s.pub.sweep()
 		return true
 	case notSent:
 		_, _ = t.s.refresh(ctx, w.bucket.stream)
 	}
 	return false
+}
+
+// isNotStored tells whether it is known that a write whose revision is used up was not stored.
+func (t *settler) isNotStored(ctx context.Context, w *write) bool {
+	if w.dropped == nil {
+		return false
+	}
+	ctx, cancel := context.WithTimeout(ctx, t.s.tryTime)
+	defer cancel()
+	m, err := t.s.successor(ctx, w)
+	return err == nil && !w.isIn(m)
 }
 
 // replacement returns the message that uses up the revision which the write expects: the former
@@ -118,19 +172,43 @@ func (w *write) replacement() (*nats.Msg, error) {
 func (t *settler) add(w *write) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if slices.ContainsFunc(t.pending, func(p *write) bool {
-		return p.bucket.stream == w.bucket.stream && p.key == w.key && p.expected == w.expected
-	}) {
+	if slices.ContainsFunc(t.pending, w.shares) {
+		if w.dropped != nil {
+			t.same = append(t.same, w)
+		}
 		return // settling one of them settles both
 	}
 	if len(t.pending) == 0 {
 		t.idle = make(chan struct{})
 	}
 	t.pending = append(t.pending, w)
+	t.wakeUp()
+}
+
+// wakeUp wakes the goroutine. The caller holds mu.
+func (t *settler) wakeUp() {
 	select {
 	case t.wake <- struct{}{}:
 	default:
 	}
+}
+
+// shares tells whether settling one of the two writes settles both.
+func (w *write) shares(p *write) bool {
+	return p.bucket.stream == w.bucket.stream && p.key == w.key && p.expected == w.expected
+}
+
+// sharing returns the write, and the others that are settled with it.
+func (t *settler) sharing(w *write) []*write {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	all := []*write{w}
+	for _, o := range t.same {
+		if w.shares(o) {
+			all = append(all, o)
+		}
+	}
+	return all
 }
 
 func (t *settler) remove(w *write) {
@@ -138,6 +216,7 @@ func (t *settler) remove(w *write) {
 	defer t.mu.Unlock()
 	// It has to be a new slice, since pass goes through the old one.
 	t.pending = slices.DeleteFunc(slices.Clone(t.pending), func(p *write) bool { return p == w })
+	t.same = slices.DeleteFunc(t.same, w.shares)
 	if len(t.pending) == 0 {
 		close(t.idle)
 	}

@@ -151,3 +151,79 @@ func TestTooManyUnsettledWrites(t *testing.T) {
 	flushed(t, s)
 	swapped(t, s, none("q"), granted(t, none("q"), "t"))
 }
+
+// The sender of a write that was not answered learns that it was not stored, once nobody can store
+// it any more; and never that of one that was stored.
+func TestTheSenderLearnsThatAWriteWasDropped(t *testing.T) {
+	for name, tt := range map[string]struct {
+		// lose makes the write go without an answer, and its sender give up.
+		lose func(p *proxy, give func())
+		want int
+	}{
+		"the request is lost": {func(p *proxy, give func()) {
+			first := times(1, leaseSubject(""))
+			p.set(func(p *proxy) {
+				p.loseRequest = func(subject string) bool {
+					chosen := first(subject)
+					if chosen {
+						give()
+					}
+					return chosen
+				}
+			})
+		}, 1},
+		"the answer is lost": {func(p *proxy, give func()) {
+			p.set(func(p *proxy) { p.loseAnswer, p.onLost = times(1, leaseSubject("")), give })
+		}, 0},
+		"it was not sent": {func(_ *proxy, give func()) { give() }, 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			srv := start(t, t.TempDir())
+			p := startProxy(t, srv)
+			s := open(t, dialPlain(t, p.url()))
+			flushed(t, s)
+			before := swapped(t, s, none("p"), granted(t, none("p"), "t"))
+			flushed(t, s)
+			released, err := before.Record.Release("done", "ok", lease.Sealed{}, t0)
+			if err != nil {
+				t.Fatal(err)
+			}
+			told := make(chan struct{}, 2)
+			before.Dropped = func() { told <- struct{}{} }
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			mend := func() {}
+			if name == "it was not sent" {
+				away := s.nc.StatusChanged(nats.RECONNECTING)
+				mend = p.cut()
+				<-away
+			}
+			tt.lose(p, cancel)
+			if _, err := s.Swap(ctx, before, released); !errors.Is(err, lease.ErrUnavailable) {
+				t.Fatalf("swap: %v", err)
+			}
+			mend()
+			flushed(t, s)
+			if tt.want > 0 {
+				<-told
+			}
+			s.Close() // nobody is told any more
+			if len(told) > 0 {
+				t.Error("told without being so, or twice")
+			}
+			if e, err := open(t, inProcess(t, srv)).Get(t.Context(), "p"); err != nil || (e.Record.State == lease.Available) != (tt.want == 0) {
+				t.Errorf("%s, %v", e.Record.State, err)
+			}
+		})
+	}
+}
+
+// A settlement that the server refuses for good ends: it does not count against later writes.
+func TestARefusedSettlementEnds(t *testing.T) {
+	s := single(t)
+	flushed(t, s)
+	s.settler.add(&write{bucket: s.leases, key: "p", expected: 7, before: func() ([]byte, error) { return make([]byte, 2*maxValue), nil }})
+	flushed(t, s)
+	swapped(t, s, none("p"), granted(t, none("p"), "t"))
+}

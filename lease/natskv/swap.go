@@ -24,6 +24,7 @@ func (s *Store) Swap(ctx context.Context, prev lease.Entry, next lease.Record) (
 		return lease.Entry{}, fmt.Errorf("lease of %s: cannot replace the record of %s", profile, prev.Record.ProfileID)
 	}
 	if s.settler.full() {
+		s.settler.drop(&write{dropped: prev.Dropped})
 		return lease.Entry{}, fmt.Errorf("lease of %s: %w: too many writes that were not answered are still to be settled", profile, lease.ErrUnavailable)
 	}
 	ctx, cancel := withDeadline(ctx)
@@ -44,6 +45,7 @@ func (s *Store) Swap(ctx context.Context, prev lease.Entry, next lease.Record) (
 	if err != nil {
 		return lease.Entry{}, fmt.Errorf("lease of %s: %w", profile, err)
 	}
+	w.dropped = prev.Dropped
 	if w.create {
 		w.number = prev.Number
 	}

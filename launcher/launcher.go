@@ -69,6 +69,9 @@ type Options struct {
 	Snapshots *snapshots.Store
 	// Retention says which snapshots are kept.
 	Retention snapshots.Retention
+	// Now says how late it is for acts that cannot be taken back, or why that is not known: see
+	// lease.Clock. If it is nil, this host's clock is believed.
+	Now func(context.Context) (time.Time, error)
 	// Events is where the events of all profiles can be read; nil: nowhere.
 	Events events.Source
 	// Ping returns nil while the lease store can be reached.

@@ -188,7 +188,7 @@ func (l *Launcher) wireSnapshots() error {
 	}
 	var err error
 	l.snapshotter, err = snapshotter.New(snapshotter.Options{
-		LauncherID: l.o.ID, Dir: filepath.Join(l.o.DataDir, snapshotsDir), Snapshots: l.o.Snapshots, Retention: l.o.Retention, KeepFree: l.o.MinFreeDisk, Leases: l.o.Store, MayAct: l.presence.MayAct,
+		LauncherID: l.o.ID, Dir: filepath.Join(l.o.DataDir, snapshotsDir), Snapshots: l.o.Snapshots, Retention: l.o.Retention, Now: l.o.Now, KeepFree: l.o.MinFreeDisk, Leases: l.o.Store, MayAct: l.presence.MayAct,
 		Known: func() []lease.Record {
 			rows, _, _ := l.catalog.Rows()
 			records := make([]lease.Record, len(rows))

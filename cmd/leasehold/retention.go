@@ -2,7 +2,10 @@ package main
 
 import (
 	"context"
+	"errors"
 	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
 
 	"leasehold/evidence"
 	"leasehold/lease"
@@ -29,6 +32,13 @@ func (s *service) startRetention() (stop func() error) {
 func (s *service) applyRetention(ctx context.Context) {
 	round, cancel := context.WithTimeout(ctx, retainTimeout)
 	defer cancel()
+	now, err := s.now(round)
+	if err != nil {
+		if ctx.Err() == nil {
+			s.log.Warn().Err(err).Msg("no evidence is removed")
+		}
+		return
+	}
 	if err := s.oweStrays(round); err != nil && ctx.Err() == nil {
 		s.log.Warn().Err(err).Msg("evidence that nothing names is not looked for: it is tried again")
 	}
@@ -36,12 +46,30 @@ func (s *service) applyRetention(ctx context.Context) {
 	done, err := s.archive.Retain(round, limits, s.launcherID, func(ctx context.Context) (evidence.Needs, error) {
 		entries, err := s.leases.List(ctx)
 		return needs(entries), err
-	}, time.Now())
+	}, now)
 	if err != nil && ctx.Err() == nil {
 		s.log.Warn().Err(err).Msg("retention is not complete: it is tried again")
 	}
 	if done.Removed > 0 {
 		s.log.Info().Int("bundles", done.Removed).Int64("bytes", done.Bytes).Msg("old evidence removed")
+	}
+}
+
+// newClock makes what says how late it is to everything that removes old things.
+func (s *service) newClock() {
+	clock := &lease.Clock{LauncherID: s.launcherID, Store: s.leases, Shared: s.config.NATSURL != ""}
+	wrong := prometheus.NewGauge(prometheus.GaugeOpts{
+		Name: "leasehold_clock_wrong", Help: "1 if this host's clock was not believed when it was last needed to remove something old, so that nothing was removed for its age; 0 otherwise.",
+	})
+	s.metrics.MustRegister(wrong)
+	s.now = func(ctx context.Context) (time.Time, error) {
+		now, err := clock.Now(ctx)
+		if disagree := (*lease.ClockError)(nil); errors.As(err, &disagree) {
+			wrong.Set(1)
+		} else if err == nil {
+			wrong.Set(0)
+		}
+		return now, err
 	}
 }
 

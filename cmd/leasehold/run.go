@@ -100,7 +100,9 @@ type service struct {
 	servers  *natskv.Servers // nil if the NATS is the embedded one
 	natsURL  string          // without credentials
 	leases   *natskv.Store
-	archive  *evidence.Archive
+	// now says how late it is for acts that cannot be taken back.
+	now     func(context.Context) (time.Time, error)
+	archive *evidence.Archive
 	// snapshots is nil if there is no profile store.
 	snapshots *snapshots.Store
 
@@ -234,6 +236,7 @@ func (s *service) openStores(ctx context.Context) (err error) {
 	}
 	s.stops.add("lease store", func() error { s.leases.Close(); return nil })
 	s.compareNATS(ctx)
+	s.newClock()
 	s.surveyNATS(ctx)
 	if err := s.openArchive(ctx); err != nil {
 		return err
@@ -261,7 +264,7 @@ func (s *service) newLauncher() error {
 		KeepWarmIdle: c.KeepWarmIdle, KeepWarmMax: c.KeepWarmMax, KeepWarmMinMemory: uint64(c.KeepWarmMemory), LeaveOnExit: c.OnExit == "leave",
 		HangTimeout: c.HangTimeout, BrowserMemory: uint64(c.BrowserMemory), CPUWeight: c.BrowserWeight, Groups: s.groups,
 		HomeTimeout: c.HomeTimeout, AdvertiseURL: s.toldOthers(),
-		Snapshots: s.snapshots, Retention: snapshots.Retention{Keep: c.SnapshotKeep, KeepFor: c.SnapshotMaxAge},
+		Now: s.now, Snapshots: s.snapshots, Retention: snapshots.Retention{Keep: c.SnapshotKeep, KeepFor: c.SnapshotMaxAge},
 		PictureInterval: c.PictureEvery, ImportRoots: c.ImportRoot,
 		Dedicated: s.dedicated.open, Log: s.log, Metrics: s.metrics, Tracer: s.tracer,
 	})

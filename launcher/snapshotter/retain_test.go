@@ -1,10 +1,12 @@
 package snapshotter
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"path/filepath"
 	"testing"
+	"time"
 
 	"leasehold/launcher/snapshots"
 	"leasehold/lease"
@@ -24,6 +26,27 @@ func TestOldSnapshotsLeave(t *testing.T) {
 	}
 	if found, err := w.store.Verify(t.Context(), "p", ""); err != nil || !found.Whole() {
 		t.Errorf("%+v, %v", found, err)
+	}
+}
+
+// Where the host's clock is not believed, no snapshot leaves for its age.
+func TestNothingLeavesOnTheWordOfOneClock(t *testing.T) {
+	for name, tt := range map[string]struct {
+		wrong error
+		left  int
+	}{"believed": {nil, 2}, "not believed": {&lease.ClockError{}, 4}} { // the newest, and the one that the record named before
+		w := newWorld(t, Options{
+			Retention: snapshots.Retention{KeepFor: 24 * time.Hour},
+			Now:       func(context.Context) (time.Time, error) { return time.Now().AddDate(1, 0, 0), tt.wrong },
+		})
+		dir := w.profile("p", "x")
+		for token := range lease.Token(4) {
+			w.session("p", token+1, func() { w.write(dir, fmt.Sprint("of ", token)) })
+			w.drain()
+		}
+		if list, err := w.store.List(t.Context(), "p"); err != nil || len(list) > tt.left || tt.wrong != nil && len(list) != tt.left {
+			t.Errorf("%s: %d snapshots are left, want %d: %v", name, len(list), tt.left, err)
+		}
 	}
 }
 

@@ -37,7 +37,9 @@ type Options struct {
 	KeepFree  uint64
 	Snapshots *snapshots.Store
 	Retention snapshots.Retention
-	Leases    lease.Store
+	// Now is launcher.Options.Now.
+	Now    func(context.Context) (time.Time, error)
+	Leases lease.Store
 	// MayAct tells whether this launcher may act on the profile of a record.
 	MayAct func(lease.Record) error
 	// Known returns all records that are known; it may be out of date.
@@ -453,7 +455,14 @@ func (s *Snapshotter) retain(ctx context.Context, r lease.Record, made snapshots
 	if now.Moved != nil {
 		keep.Also = append(keep.Also, now.Moved.SnapshotID)
 	}
-	removed, err := s.o.Snapshots.Retain(ctx, made.ProfileID, made.Token, keep, time.Now())
+	at := time.Now()
+	if s.o.Now != nil {
+		if at, err = s.o.Now(ctx); err != nil {
+			s.o.Log.Warn().Err(err).Str("profile", made.ProfileID).Msg("no snapshot is removed for its age")
+			keep.KeepFor = 0
+		}
+	}
+	removed, err := s.o.Snapshots.Retain(ctx, made.ProfileID, made.Token, keep, at)
 	s.mu.Lock()
 	tidy := s.tidy[made.ProfileID]
 	s.mu.Unlock()

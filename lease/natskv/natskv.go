@@ -184,6 +184,15 @@ func (s *Store) Ping(ctx context.Context) error {
 	return nil
 }
 
+// Time is part of lease.ClockStore: the clock of the leader of the bucket of records.
+func (s *Store) Time(ctx context.Context) (time.Time, error) {
+	info, err := s.refresh(ctx, s.leases.stream)
+	if err != nil {
+		return time.Time{}, unavailable(err)
+	}
+	return info.TimeStamp, nil
+}
+
 // withDeadline gives a context that has no deadline one after callTime.
 func withDeadline(ctx context.Context) (context.Context, context.CancelFunc) {
 	if _, ok := ctx.Deadline(); ok {

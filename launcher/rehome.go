@@ -49,7 +49,7 @@ func (ms *moves) RehomeProfile(ctx context.Context, profileID string, req api.Pr
 		return lease.Record{}, err
 	}
 	if !req.AcceptLoss {
-		return lease.Record{}, api.Invalid("accept_loss", "%s. If that is what you want, say accept_loss", ms.loss(r, req, m.q.Move))
+		return lease.Record{}, api.Invalid("accept_loss", "%s. If that is what you want, say so: accept_loss (--accept-loss)", ms.loss(r, req, m.q.Move))
 	}
 	m.q.Move.Person, m.q.Move.Principal, m.q.Move.Note = req.Person, principal.Of(ctx).Name, req.Note
 	moved, err := ms.moveHere(ctx, m)

@@ -99,7 +99,7 @@ func (r Record) movable(q MoveRequest, seen Token) error {
 	case r.State == Held || r.State == SuspectedStale:
 		return &MoveError{r.ProfileID, fmt.Sprintf("worker %s has it for task %s", r.OwnerWorkerID, r.TaskID)}
 	case r.State == Quarantined || r.State == Inspected:
-		return &MoveError{r.ProfileID, "it is being recovered: it goes to a person first, at the latest when its home has been gone for some minutes (--home-timeout)"}
+		return &MoveError{r.ProfileID, "it is being recovered: it goes to a person first, at the latest when its home has been gone for its --home-timeout, an hour by default"}
 	case r.State == "":
 		return &MoveError{r.ProfileID, "it has no record"}
 	case person:

@@ -211,6 +211,9 @@ func views() (b *backend, list []aView) {
 	stored.snapshots = snapshots()
 	add(inReview("stored", "evd_s", func(r *lease.Record) { r.State, r.Mobility = lease.Available, lease.MobilityFree }), stored,
 		"Launcher host-1, this one.", "It may move to another host by itself", "3 snapshots, the newest of", "1 session since", "Go back to a snapshot: the newest is of")
+	away := usual("evd_s")
+	away.storeAway = true
+	add(inReview("store-away", "evd_s"), away, "The profile's snapshots cannot be listed", "Which snapshots there are is not known")
 	add(inReview("lost-host", "evd_s", func(r *lease.Record) { r.Home, r.HomeSilentSince = "host-2", noon }), stored,
 		"Launcher host-2, which is gone: nothing was heard of it since 18 Jun 2026 12:00:00 UTC", "make the host of this launcher, host-1, its home", "Give it another home", "This cannot be undone")
 

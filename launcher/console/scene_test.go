@@ -6,6 +6,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"image"
 	"image/color"
@@ -81,6 +82,7 @@ type scene struct {
 	problems   map[string]error  // the same
 	sessions   []api.Session
 	snapshots  []api.Snapshot // nil: there is no profile store
+	storeAway  bool
 }
 
 const token = "an-operators-token"
@@ -166,6 +168,9 @@ func (b *backend) Queue(context.Context) ([]api.Waiting, error) {
 }
 
 func (b *backend) Snapshots(_ context.Context, profile string) ([]api.Snapshot, error) {
+	if b.cases[profile].storeAway {
+		return nil, errors.New("the profile store does not answer")
+	}
 	if all := b.cases[profile].snapshots; all != nil {
 		return all, nil
 	}

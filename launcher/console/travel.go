@@ -31,6 +31,8 @@ type travel struct {
 	// no profile store.
 	Snapshots []api.Snapshot
 	NoStore   bool
+	// Unlisted says that the profile store did not say which snapshots there are.
+	Unlisted bool
 }
 
 // travel asks where the profile's home is, and for its snapshots.
@@ -52,6 +54,7 @@ func (g *gatherer) travel(within time.Duration) {
 	}
 	t.Snapshots, err = g.svc.Snapshots(ctx, r.ProfileID)
 	if t.NoStore = isCode(err, api.CodeNotFound); err != nil && !t.NoStore {
+		t.Unlisted = true
 		g.miss("The profile's snapshots cannot be listed", err)
 	}
 }

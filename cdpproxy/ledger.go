@@ -87,26 +87,6 @@ func OpenLedger(path string, key *signed.Key) (*Ledger, error) {
 // now.
 func (l *Ledger) Whole() bool { return !l.broken }
 
-// SignLedger signs the lines of a ledger that an earlier version, which did not sign, has
-// written. A ledger whose first line is signed stays as it is.
-func SignLedger(path string, key *signed.Key) error {
-	b, err := os.ReadFile(path)
-	if err != nil {
-		return fmt.Errorf("ledger of the browser's sessions: %w", err)
-	}
-	if lines, whole := unsigned(b, chainOf(path, key)); whole || len(lines) > 0 {
-		return nil
-	}
-	l := &Ledger{path: path, key: key}
-	if l.file, err = os.OpenFile(path, os.O_WRONLY|os.O_APPEND, 0o600); err != nil {
-		return fmt.Errorf("ledger of the browser's sessions: %w", err)
-	}
-	l.mu.Lock()
-	l.compact(b)
-	l.mu.Unlock()
-	return l.Close()
-}
-
 // unsigned returns the lines before the first one without a valid signature, and whether those
 // are all. The signatures are removed. A last line without its newline is incomplete, and does
 // not count.

@@ -13,10 +13,8 @@ import (
 	"leasehold/internal/id"
 	"leasehold/internal/ownpath"
 	"leasehold/internal/signed"
-	"leasehold/launcher/adopt"
 	"leasehold/launcher/profiledir"
 	"leasehold/launcher/roster"
-	"leasehold/launcher/sessionfile"
 )
 
 // checkDirectories refuses directories whose files the sidecar trusts if other users of the
@@ -57,11 +55,10 @@ func (s *service) claimDataDir() error {
 }
 
 // openKept opens the profiles directory, and the key for what the launcher keeps there and in
-// the data directory. At the first start with a key, it signs what an earlier version has left.
+// the data directory.
 func (s *service) openKept() error {
 	c := s.config
-	file := signed.NewFile(c.DataDir)
-	key, first, err := file.Make()
+	key, err := signed.NewFile(c.DataDir).Make()
 	if err != nil {
 		return fmt.Errorf("--data-dir: %w", err)
 	}
@@ -75,13 +72,7 @@ func (s *service) openKept() error {
 	if s.roster, err = roster.Open(roster.Options{DataDir: c.DataDir, Key: key, Log: s.log}); err != nil {
 		return fmt.Errorf("--data-dir: %w", err)
 	}
-	if !first {
-		return nil
-	}
-	if err := adopt.SignOld(s.launcherID, c.DataDir, s.root, sessionfile.NewDir(c.DataDir, key), sessionfile.NewJar(c.DataDir, key), key, s.log); err != nil {
-		return err
-	}
-	return file.Confirm()
+	return nil
 }
 
 // ownID is the id of the launcher: the configured one, or one that is made once and kept in the

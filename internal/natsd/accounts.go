@@ -20,9 +20,6 @@ const (
 // subscribersAccount has a copy of the event stream.
 const launchersAccount, subscribersAccount = "LAUNCHERS", "SUBSCRIBERS"
 
-// eventStream is the name of the event stream and of its copy.
-const eventStream = "leasehold_events"
-
 // accountsConfig keeps subscribers and launchers apart. Only this passes between them:
 //
 //   - The subscribers' account gets the events, as they are published and through the consumer

@@ -17,7 +17,6 @@ import (
 	"net"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -373,59 +372,4 @@ func TestWhatASubscriberMayDo(t *testing.T) {
 			t.Errorf("%s %s: allowed %v, want %v", tt.op, subject, got, tt.want)
 		}
 	}
-}
-
-// What an earlier version left is used: its events stay, its password and the
-// consumers of its subscribers go.
-func TestAnEarlierDirectoryIsUsed(t *testing.T) {
-	dir := t.TempDir()
-	old, err := server.NewServer(oldOptions(t, dir))
-	must(t, old, err)
-	old.Start()
-	nc, err := nats.Connect("", nats.InProcessServer(old), nats.UserInfo("old", "old"))
-	js := jets(t, connected(t, nc, err))
-	_, err = js.CreateStream(t.Context(), jetstream.StreamConfig{Name: eventStream, Subjects: []string{"leasehold.>"}})
-	must(t, 0, err)
-	_, err = js.Publish(t.Context(), "leasehold.lease.p.granted", []byte("kept"))
-	must(t, 0, err)
-	_, err = js.CreateConsumer(t.Context(), eventStream, jetstream.ConsumerConfig{Durable: "evil", FilterSubject: "leasehold.>"})
-	must(t, 0, err)
-	nc.Close()
-	old.Shutdown()
-	old.WaitForShutdown()
-	must(t, 0, os.WriteFile(filepath.Join(dir, "admin.url"), []byte("nats://leasehold:secret@127.0.0.1:4333"), 0o600))
-
-	for range 2 { // the second start has nothing to change
-		s := start(t, dir, "")
-		nc, err := s.Connect()
-		stream, err2 := jets(t, connected(t, nc, err)).Stream(t.Context(), eventStream)
-		m, err := must(t, stream, err2).GetMsg(t.Context(), 1)
-		if got := string(must(t, m, err).Data); got != "kept" {
-			t.Errorf("the event is %q", got)
-		}
-		if n := stream.CachedInfo().State.Consumers; n != 0 {
-			t.Errorf("%d consumers of subscribers are in the launchers' account", n)
-		}
-		if _, err := os.Stat(filepath.Join(dir, "admin.url")); !errors.Is(err, os.ErrNotExist) {
-			t.Errorf("admin.url: %v", err)
-		}
-		nc.Close()
-		s.Shutdown()
-	}
-	// Two event streams are for a person.
-	both := filepath.Join(dir, "jetstream", subscribersAccount, "streams", eventStream)
-	must(t, 0, os.MkdirAll(both, 0o700))
-	meta := []byte(`{"name":"leasehold_events","subjects":["leasehold.>"],"storage":"file","retention":"limits","discard":"old"}`)
-	must(t, 0, os.WriteFile(filepath.Join(both, server.JetStreamMetaFile), meta, 0o600))
-	if _, err := Start(Options{Dir: dir, Log: zerolog.Nop()}); err == nil || !strings.Contains(err.Error(), "two event streams") {
-		t.Errorf("two event streams: %v", err)
-	}
-}
-
-// oldOptions are those of a server that had the event stream in the subscribers' account.
-func oldOptions(t *testing.T, dir string) *server.Options {
-	t.Helper()
-	o := &server.Options{DontListen: true, JetStream: true, StoreDir: dir, NoSigs: true, NoLog: true}
-	must(t, 0, o.ProcessConfigString(`accounts { SUBSCRIBERS { jetstream: enabled, users: [{user: old, password: old}] } }`))
-	return o
 }

@@ -143,9 +143,6 @@ func Start(o Options) (_ *Server, err error) {
 	if err := s.listen(); err != nil {
 		return nil, err
 	}
-	if err := upgradeDir(o.Dir); err != nil {
-		return nil, err
-	}
 	if s.srv, s.gate, err = s.boot(); err != nil {
 		return nil, err
 	}

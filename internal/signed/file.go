@@ -21,66 +21,27 @@ func NewFile(dataDir string) File { return File{filepath.Join(dataDir, "signing-
 // Path is the path of the file.
 func (f File) Path() string { return filepath.Join(f.dir, "key") }
 
-// unconfirmed is the path of a key that Make has made and Confirm has not confirmed.
-func (f File) unconfirmed() string { return filepath.Join(f.dir, "key.first") }
-
 // Read reads the key. The error is fs.ErrNotExist if there is none.
 func (f File) Read() (*Key, error) { return f.read(f.Path()) }
 
-// Make reads the key, or makes one if there is none. first says that it was made now, or by an
-// earlier start that did not get as far as Confirm: then, and never later, what an earlier
-// version has left without signatures may be signed.
-func (f File) Make() (k *Key, first bool, err error) {
-	if k, err = f.Read(); !errors.Is(err, fs.ErrNotExist) {
-		return k, false, err
-	}
-	if k, err = f.read(f.unconfirmed()); !errors.Is(err, fs.ErrNotExist) {
-		return k, true, err
+// Make reads the key, or makes one if there is none. What was signed with another key before counts as forged.
+func (f File) Make() (*Key, error) {
+	if k, err := f.Read(); !errors.Is(err, fs.ErrNotExist) {
+		return k, err
 	}
 	if err := os.Mkdir(f.dir, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
-		return nil, false, fmt.Errorf("folder of the key: %w", err)
+		return nil, fmt.Errorf("folder of the key: %w", err)
 	}
 	var secret [size]byte
 	_, _ = rand.Read(secret[:]) // never fails
-	if err = durable.Replace(f.unconfirmed(), secret[:]); err == nil {
+	err := durable.Replace(f.Path(), secret[:])
+	if err == nil {
 		err = durable.Sync(filepath.Dir(f.dir))
 	}
 	if err != nil {
-		return nil, false, fmt.Errorf("signing key: %w", err)
+		return nil, fmt.Errorf("signing key: %w", err)
 	}
-	k, err = f.read(f.unconfirmed())
-	return k, true, err
-}
-
-// Confirm ends the first start: from now on, a file without a signature counts as forged.
-func (f File) Confirm() error {
-	err := os.Rename(f.unconfirmed(), f.Path())
-	if err == nil {
-		err = durable.Sync(f.dir)
-	}
-	if err != nil {
-		return fmt.Errorf("signing key: %w", err)
-	}
-	return nil
-}
-
-// SignFile signs a file as it is, unless it already has a signature. It does nothing if there
-// is no such file. It is meant for what a version before the signatures has left.
-func (k *Key) SignFile(kind Kind, name, path string) error {
-	b, err := os.ReadFile(path)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
-	if err == nil {
-		if _, said := Claimed(b); said {
-			return nil
-		}
-		err = durable.Replace(path, k.Sign(kind, name, b))
-	}
-	if err != nil {
-		return fmt.Errorf("%s of %s: %w", kind, name, err)
-	}
-	return nil
+	return f.Read()
 }
 
 // read reads a key that nobody else may have read or written.

@@ -72,9 +72,9 @@ func TestAKeyIsMadeOnce(t *testing.T) {
 	if _, err := file.Read(); !errors.Is(err, fs.ErrNotExist) {
 		t.Fatalf("%v", err)
 	}
-	made, first, err := file.Make()
-	if err != nil || !first {
-		t.Fatalf("%v, %v", first, err)
+	made, err := file.Make()
+	if err != nil {
+		t.Fatal(err)
 	}
 	said := made.Sign(signed.Floor, "p", nil)
 	same := func(k *signed.Key, err error) {
@@ -86,18 +86,8 @@ func TestAKeyIsMadeOnce(t *testing.T) {
 			t.Errorf("another key: %v", err)
 		}
 	}
-	again, first, err := file.Make() // the first start was cut short
-	if same(again, err); !first {
-		t.Error("what was not signed yet would count as forged")
-	}
-	if err := file.Confirm(); err != nil {
-		t.Fatal(err)
-	}
 	same(file.Read())
-	if again, first, err = file.Make(); first {
-		t.Error("what is forged would be signed")
-	}
-	same(again, err)
+	same(file.Make())
 	for path, mode := range map[string]fs.FileMode{file.Path(): 0o600, filepath.Dir(file.Path()): fs.ModeDir | 0o700} {
 		if info, err := os.Stat(path); err != nil || info.Mode() != mode {
 			t.Errorf("%s: %v, %v", path, info.Mode(), err)
@@ -106,7 +96,7 @@ func TestAKeyIsMadeOnce(t *testing.T) {
 	if b, err := os.ReadFile(file.Path()); err != nil || len(b) != 32 || bytes.Equal(b, make([]byte, 32)) {
 		t.Errorf("%x, %v", b, err)
 	}
-	other, _, err := signed.NewFile(t.TempDir()).Make()
+	other, err := signed.NewFile(t.TempDir()).Make()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -127,14 +117,14 @@ func TestAKeyThatOthersMayKnowIsRefused(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			file := signed.NewFile(t.TempDir())
-			_, _, err := file.Make()
-			if err := errors.Join(err, file.Confirm(), spoil(file.Path())); err != nil {
+			_, err := file.Make()
+			if err := errors.Join(err, spoil(file.Path())); err != nil {
 				t.Fatal(err)
 			}
 			if _, err := file.Read(); err == nil {
 				t.Error("it is used")
 			}
-			if _, _, err := file.Make(); err == nil {
+			if _, err := file.Make(); err == nil {
 				t.Error("it is used, or replaced")
 			}
 		})

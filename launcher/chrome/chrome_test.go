@@ -536,54 +536,6 @@ func TestNobodyOpensThePipe(t *testing.T) {
 	}
 }
 
-// TestAdoptTakesARealPipe: an earlier version started its browsers on pipes.
-func TestAdoptTakesARealPipe(t *testing.T) {
-	o := testchrome.Options(t)
-	o.TempDir = filepath.Join(t.TempDir(), "tmp")
-	args, _, err := chrome.Arguments(o, os.Getuid())
-	if err != nil {
-		t.Fatal(err)
-	}
-	commandsOut, commandsIn, err := os.Pipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	eventsOut, eventsIn, err := os.Pipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	cmd := exec.Command(o.Binary, args...)
-	cmd.ExtraFiles = []*os.File{commandsOut, eventsIn, commandsIn, eventsOut}
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	for _, f := range cmd.ExtraFiles {
-		f.Close()
-	}
-	p, err := procfs.Read(cmd.Process.Pid)
-	if err != nil {
-		t.Fatal(err)
-	}
-	until(t, "the kernel shows the command line", func() bool {
-		line, err := procfs.CommandLine(p.PID)
-		return err == nil && bytes.Contains(line, []byte("--user-data-dir="))
-	})
-	b, err := chrome.Adopt(chrome.Identity{PID: p.PID, StartTime: p.StartTime, BootID: bootID(t)}, adoptOptions(o, ""))
-	if err != nil {
-		t.Fatalf("%v; killing it: %v; waiting: %v", err, cmd.Process.Kill(), cmd.Wait())
-	}
-	testchrome.CloseAtEnd(t, b)
-	c := testchrome.NewClient(b, 1000)
-	version(t, c)
-	if method, err := b.Close(t.Context(), c.Ask, chrome.CloseTimeouts{}); method != chrome.ClosedByCDP || err != nil {
-		t.Errorf("close: %s, %v", method, err)
-	}
-	if err := cmd.Wait(); err != nil {
-		t.Error(err)
-	}
-}
-
 func TestAttachCanOnlyClose(t *testing.T) {
 	_, o := profile(t)
 	l := orphan(t, o)

@@ -110,10 +110,10 @@ func (p *pipe) closeOurs() error {
 
 // takePipe takes copies of our ends of the pipe of a browser that was adopted.
 func (b *Browser) takePipe() (err error) {
-	if b.commands, err = b.take(fdOurCommands, fdCommands, os.O_WRONLY); err != nil {
+	if b.commands, err = b.take(fdOurCommands, fdCommands); err != nil {
 		return err
 	}
-	if b.events, err = b.take(fdOurEvents, fdEvents, os.O_RDONLY); err != nil {
+	if b.events, err = b.take(fdOurEvents, fdEvents); err != nil {
 		return err
 	}
 	// Where they came from was named by the pid only. The proofs are still true, so the pid
@@ -134,19 +134,13 @@ func (b *Browser) takePipe() (err error) {
 
 // take returns our end of one direction. ours is the descriptor that the browser keeps
 // it in, and its own is the other end.
-func (b *Browser) take(ours, its, how int) (*os.File, error) {
+func (b *Browser) take(ours, its int) (*os.File, error) {
 	path := fmt.Sprintf("/proc/%d/fd/%d", b.identity.PID, its)
 	fi, err := os.Stat(path)
 	if err != nil {
 		return nil, fmt.Errorf("chrome pid %d: %s: want its debugging pipe: %w", b.identity.PID, path, err)
 	}
-	switch fi.Mode().Type() {
-	case os.ModeNamedPipe:
-		// An earlier version started it on real pipes. Opening makes a new open file,
-		// which does not share the nonblocking mode with Chrome's own.
-		return os.OpenFile(path, how|unix.O_NONBLOCK, 0)
-	case os.ModeSocket:
-	default:
+	if fi.Mode().Type() != os.ModeSocket {
 		return nil, fmt.Errorf("chrome pid %d: %s: want its debugging pipe, but it is a %v", b.identity.PID, path, fi.Mode().Type())
 	}
 	fd := -1

@@ -165,12 +165,6 @@ func (p *Presence) stayFile() string { return stayFile(p.o.DataDir) }
 
 func stayFile(dataDir string) string { return filepath.Join(dataDir, "presence-stay.json") }
 
-// SignOldStay signs the file about its presence that an earlier version, which did not sign,
-// has left. It is meant for the first start with a key.
-func SignOldStay(dataDir, launcherID string, key *signed.Key) error {
-	return key.SignFile(signed.Stay, launcherID, stayFile(dataDir))
-}
-
 // follow keeps the deadline on disk while the presence lives. It returns true if the launcher
 // ends first.
 func (p *Presence) follow(k *lease.Keeper) (ends bool) {

@@ -10,7 +10,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strings"
 	"time"
 
 	"leasehold/checkpoint"
@@ -310,16 +309,6 @@ func (r *Recoverer) screenshotKnown(evidenceID string) decision.Fact {
 // inspectionPath is where the inspection of a profile's last recovery is kept.
 func (r *Recoverer) inspectionPath(profile string) string {
 	return filepath.Join(r.o.DataDir, "inspections", lease.Key(profile)+".json")
-}
-
-// SignOldInspections signs the inspections that an earlier version, which did not sign, has
-// left. It is meant for the first start with a key.
-func SignOldInspections(dataDir string, key *signed.Key) error {
-	paths, err := durable.Glob(filepath.Join(dataDir, "inspections"), "*.json")
-	for _, path := range paths {
-		err = errors.Join(err, key.SignFile(signed.Inspection, lease.ProfileOfKey(strings.TrimSuffix(filepath.Base(path), ".json")), path))
-	}
-	return err
 }
 
 func (r *Recoverer) saveInspection(profile string, found decision.Inspection, d decision.Decision, sent []api.UnsafeRequest, typed []api.Typed) error {

@@ -26,8 +26,8 @@ func (s *steps) pageFacts() decision.Inspection {
 	return decision.Pages(seen...)
 }
 
-// seenIn are the facts about open pages in a bundle; none if an earlier version made it. If the
-// bundle cannot be read, nothing counts as seen.
+// seenIn are the facts about open pages in a bundle. If it cannot be read, nothing counts as
+// seen.
 func (r *Recoverer) seenIn(ctx context.Context, evidenceID string) []decision.Fact {
 	var m evidence.Manifest
 	raw, err := r.o.Archive.Manifest(ctx, evidenceID)

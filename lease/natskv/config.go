@@ -34,19 +34,9 @@ const (
 	duplicates, minDuplicates = 10 * time.Minute, 2 * time.Minute
 )
 
-// firstSubjects are the subjects that every event stream has had from the beginning.
-func firstSubjects() []string {
-	return []string{"leasehold.recovery.*.*", "leasehold.lease.*.*", "leasehold.conflict.*", "leasehold.late_write.*"}
-}
-
-// personSubject is the subject of events about persons, which were added later.
-const personSubject = "leasehold.person.*.*"
-
-func eventSubjects() []string { return append(firstSubjects(), personSubject) }
-
-// takesPersons tells whether a stream accepts the events about persons.
-func takesPersons(c jetstream.StreamConfig) bool {
-	return slices.Contains(c.Subjects, personSubject) || slices.Contains(c.Subjects, "leasehold.>")
+// eventSubjects are the subjects of the event stream.
+func eventSubjects() []string {
+	return []string{"leasehold.recovery.*.*", "leasehold.lease.*.*", "leasehold.conflict.*", "leasehold.late_write.*", "leasehold.person.*.*"}
 }
 
 // bucketConfig is the configuration of a KV bucket in which nobody can purge or roll up
@@ -144,9 +134,6 @@ func (s *Store) harden(ctx context.Context, st *stream, have jetstream.StreamCon
 		s.log.Warn().Str("stream", st.name).Int("replicas", have.Replicas).Int("wanted", s.replicas).
 			Msg("the stream has another number of replicas than configured")
 	}
-	if st == s.events && !takesPersons(have) {
-		have = s.widen(ctx, st, have)
-	}
 	bound := s.newBound(st, have)
 	if have.DenyPurge && !have.AllowRollup && bound == have.MaxBytes {
 		return nil
@@ -156,26 +143,6 @@ func (s *Store) harden(ctx context.Context, st *stream, have jetstream.StreamCon
 		return fmt.Errorf("forbid purges, and bound the bytes: %w", err)
 	}
 	return nil
-}
-
-// widenTimeout bounds how long a server may take to answer widen: a server that does not allow
-// it does not answer.
-const widenTimeout = 5 * time.Second
-
-// widen makes an event stream that an older launcher made accept the events about persons, too.
-// A server that does not allow that keeps its configuration: those events are then not
-// published.
-func (s *Store) widen(ctx context.Context, st *stream, have jetstream.StreamConfig) jetstream.StreamConfig {
-	wider := have
-	wider.Subjects = append(slices.Clone(have.Subjects), personSubject)
-	ctx, cancel := context.WithTimeout(ctx, widenTimeout)
-	defer cancel()
-	if _, err := st.js.UpdateStream(ctx, wider); err != nil {
-		s.log.Warn().Err(err).Str("stream", st.name).Str("subject", personSubject).
-			Msg("the event stream takes no events of persons: add the subject to it at the NATS server")
-		return have
-	}
-	return wider
 }
 
 // newBound is the limit in bytes that a stream should have. The event stream gets the one of
@@ -255,7 +222,7 @@ func bucketDrift(want, c jetstream.StreamConfig) error {
 }
 
 func eventsDrift(c jetstream.StreamConfig) error {
-	for _, want := range firstSubjects() { // see widen for the others
+	for _, want := range eventSubjects() {
 		if !slices.Contains(c.Subjects, want) && !slices.Contains(c.Subjects, "leasehold.>") {
 			return &DriftError{"subjects", c.Subjects, want, "events would be lost"}
 		}

@@ -776,33 +776,6 @@ func TestOpenRefusesDrift(t *testing.T) {
 	}
 }
 
-// TestAnOlderEventStreamTakesTheEventsOfPersons: it was made before there were any.
-func TestAnOlderEventStreamTakesTheEventsOfPersons(t *testing.T) {
-	nc := inProcess(t, start(t, t.TempDir()))
-	js, err := jetstream.New(nc)
-	if err != nil {
-		t.Fatal(err)
-	}
-	older := eventsConfig(0)
-	older.Subjects = firstSubjects()
-	if _, err := js.CreateStream(t.Context(), older); err != nil {
-		t.Fatal(err)
-	}
-	s, err := Open(t.Context(), nc, Options{Log: zerolog.Nop()})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer s.Close()
-	asked := lease.Event{Event: lease.EventAsked, ProfileID: "p.1", Token: 7, Reason: "code", At: time.Now().UTC()}
-	if err := s.Announce(t.Context(), asked); err != nil {
-		t.Fatal(err)
-	}
-	got, err := s.History(t.Context(), "p.1")
-	if err != nil || len(got) != 1 || got[0].Event != lease.EventAsked || got[0].Reason != "code" {
-		t.Errorf("%+v, %v", got, err)
-	}
-}
-
 // TestEventsOfPersonsComeBetweenTransitions: they have subjects that look like those of
 // transitions, and no place in their order. Each transition is on the stream once, whichever
 // launcher publishes it.

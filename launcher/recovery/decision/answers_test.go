@@ -147,7 +147,7 @@ func TestACheckpointVouchesForWhatWasAnswered(t *testing.T) {
 		{"in flight at an earlier checkpoint only", []checkpoint.Entry{named("r", u), safe("a"), ended("r", 200, "", false), safe("b")}, Resume, "200 OK", ""},
 		{"sent after it", []checkpoint.Entry{safe("a"), named("r", u), ended("r", 200, "", false)}, ManualReview, "200 OK", ""},
 		{"what follows may be done again, but this came before", []checkpoint.Entry{named("r", u), idempotent("a")}, ManualReview, "unanswered", "1 of them"},
-		{"of an earlier version", []checkpoint.Entry{post(u), safe("a")}, Resume, "", ""},
+		{"without an answer of its own", []checkpoint.Entry{post(u), safe("a")}, Resume, "", ""},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			task := Task{Resumable: true}

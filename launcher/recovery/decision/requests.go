@@ -77,8 +77,7 @@ func (r sortedRequests) andInFlight(f Fact, inFlight sortedRequests) Fact {
 }
 
 // AnswerTo says in a few words how a request was answered. It is empty for what gets no answer,
-// such as messages on a websocket, and for requests whose answers were not recorded, such as
-// those in the journals of earlier versions.
+// such as messages on a websocket.
 func AnswerTo(e checkpoint.Entry) string {
 	switch {
 	case e.Failed == checkpoint.AnswerUnseen:

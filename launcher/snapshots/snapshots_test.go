@@ -223,14 +223,14 @@ func TestASnapshotOfANewerChromeIsRefused(t *testing.T) {
 	if _, err := objectstest.Seal(t, s, "p", objectstest.Profile().Write(t), 1); err != nil {
 		t.Fatal(err)
 	}
-	for ours, refused := range map[string]bool{"155.0.9999.99": true, "156.0.1.1": false, "157.0.1.1": false, "": false} {
+	for ours, refused := range map[string]bool{"155.0.9999.99": true, "156.0.8078.78": true, "156.0.8078.79": false, "157.0.1.1": false, "": false} {
 		to := filepath.Join(t.TempDir(), "fetched")
 		_, err := s.Fetch(t.Context(), "p", "", to, snapshots.FetchOptions{Chrome: ours})
 		var newer *snapshots.NewerChromeError
 		if errors.As(err, &newer) != refused || !refused && err != nil {
 			t.Errorf("Chrome %q: %v", ours, err)
 		}
-		if refused && !strings.Contains(err.Error(), "was made by Chrome 156.0.8078.79, and this host has Chrome 155.0.9999.99, which cannot read a newer one's profile") {
+		if refused && !strings.Contains(err.Error(), "was made by Chrome 156.0.8078.79, and this host has Chrome "+ours+", which cannot read a newer one's profile") {
 			t.Errorf("%v", err)
 		}
 		if _, err := os.Stat(to); os.IsNotExist(err) != refused {

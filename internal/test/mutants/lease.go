@@ -84,7 +84,7 @@ var ofLease = slices.Concat(
 		change{"a quarantine leaves the runs", `r.RecoveryStartedAt, r.Runs = now.UTC(), nil`, `r.RecoveryStartedAt = now.UTC()`},
 		change{"a quarantine forgets one of two runs", `if len(r.LostRuns)+len(runs) > 1 {`, `if len(r.LostRuns)+len(runs) > 2 {`},
 		change{"the runs of a quarantined profile never end", "\tfor _, run := range runs {\n\t\tr = r.emit(EventExpired", "\tfor _, run := range runs[:0] {\n\t\tr = r.emit(EventExpired"},
-		change{"a reasserted lease is announced by nobody", "\t\tr = r.emit(EventGranted, now).aboutRun(run)\n", "\t\t_ = run\n"},
+		change{"a reasserted lease is announced by nobody", "\t\tr = r.emit(EventGranted, now).aboutRun(run, len(r.Runs) == 1)\n", "\t\t_ = run\n"},
 		change{"a profile that was found safe has no cooldown", "Available, now.UTC()\n\t\tr.AvailableAfter = now.Add(v.Cooldown).UTC()\n", "Available, now.UTC()\n"},
 		change{"a task resumes without a cooldown", "\t\tr.LastSafeCheckpoint = v.Checkpoint\n\t\tr.AvailableAfter = now.Add(v.Cooldown).UTC()\n", "\t\tr.LastSafeCheckpoint = v.Checkpoint\n"},
 		change{"an unknown decision goes to a person", "\tdefault:\n\t\treturn r, fmt.Errorf(\"decision %q", "\tcase \"never\":\n\t\treturn r, fmt.Errorf(\"decision %q"},

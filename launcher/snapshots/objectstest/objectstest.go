@@ -349,7 +349,7 @@ func testRoundTrip(t *testing.T, o snapshots.Objects) {
 	now := ReadTree(t, dir)
 	for id, want := range map[string]Tree{first.ID: tree, again.ID: tree, third.ID: now, "": now} {
 		to := filepath.Join(t.TempDir(), "fetched")
-		f, err := s.Fetch(ctx, "p.1", id, to, snapshots.FetchOptions{Chrome: "156.0.1.1"})
+		f, err := s.Fetch(ctx, "p.1", id, to, snapshots.FetchOptions{Chrome: "156.0.8078.79"})
 		must(t, err)
 		if got := ReadTree(t, to); !mapsEqual(got, want) {
 			t.Errorf("snapshot %s is not what was sealed", id)

@@ -75,7 +75,7 @@ func full(t *rapid.T) Record {
 	var r Record
 	fill(reflect.ValueOf(&r).Elem(), text, at)
 	r.State, r.ProfileID = Held, strings.Repeat("p", 128)
-	r.Token, r.HomeToken, r.Sequence = 1<<62, 1, 1<<62
+	r.Token, r.HomeToken, r.Sequence = maxToken-1, 1, 1<<62
 	r.Settings = Settings{MaxActiveRuns: MaxRuns, SensitiveWords: []string{strings.Repeat("w", MaxSettings-100)}}
 	var run Run
 	fill(reflect.ValueOf(&run).Elem(), text, at)

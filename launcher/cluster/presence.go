@@ -155,8 +155,8 @@ func (p *Presence) Keep(opened chan<- struct{}) {
 type lastStay struct {
 	BootID string `json:"boot_id"`
 	// Directory is the identity of the data directory. In a copy of the directory, the stay is
-	// that of another launcher, which may still run. An earlier version left it empty.
-	Directory string           `json:"directory,omitempty"`
+	// that of another launcher, which may still run.
+	Directory string           `json:"directory"`
 	Epoch     uint64           `json:"epoch"`
 	Deadline  boottime.Instant `json:"deadline"`
 }
@@ -217,7 +217,7 @@ func (p *Presence) lastStay() lastStay {
 	if err != nil || json.Unmarshal(b, &s) != nil || s.BootID == "" || s.BootID != p.o.BootID {
 		return lastStay{}
 	}
-	if here, err := ownpath.Identity(p.o.DataDir); err != nil || s.Directory != "" && s.Directory != here {
+	if here, err := ownpath.Identity(p.o.DataDir); err != nil || s.Directory != here {
 		return lastStay{}
 	}
 	return s

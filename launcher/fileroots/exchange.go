@@ -48,13 +48,10 @@ func (b *base) open() error {
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("place of the exchange directories: %w", err)
 	}
-	dir, of, known := strings.Cut(strings.TrimSpace(string(noted)), "\n")
-	if (of == b.data || !known) && filepath.Dir(dir) == b.temp && strings.HasPrefix(filepath.Base(dir), basePrefix) && ours(dir) == nil {
-		if !known { // an earlier version wrote the path alone
-			err = b.keep(dir)
-		}
+	dir, of, _ := strings.Cut(strings.TrimSpace(string(noted)), "\n")
+	if of == b.data && filepath.Dir(dir) == b.temp && strings.HasPrefix(filepath.Base(dir), basePrefix) && ours(dir) == nil {
 		b.dir = dir
-		return errors.Join(err, b.share(dir))
+		return b.share(dir)
 	}
 	return b.make()
 }
@@ -75,17 +72,13 @@ func (b *base) share(dir string) error {
 func (b *base) make() error {
 	dir, err := os.MkdirTemp(b.temp, basePrefix)
 	if err == nil {
-		err = b.keep(dir)
+		err = durable.Replace(b.note, []byte(dir+"\n"+b.data+"\n"))
 	}
 	if err != nil {
 		return fmt.Errorf("place of the exchange directories: %w", err)
 	}
 	b.dir = dir
 	return b.share(dir)
-}
-
-func (b *base) keep(dir string) error {
-	return durable.Replace(b.note, []byte(dir+"\n"+b.data+"\n"))
 }
 
 // ours returns nil if dir is a directory (not a link to one) of this user in which nobody else

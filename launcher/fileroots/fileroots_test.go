@@ -237,7 +237,7 @@ func TestAForeignPlaceIsNotTaken(t *testing.T) {
 		t.Errorf("a copy of the data directory swept the exchange directories of the original: %v", err)
 	}
 	// A note that leads elsewhere is not followed.
-	p.must(os.WriteFile(filepath.Join(p.data, "exchange"), []byte(p.home+"\n"), 0o600))
+	p.must(os.WriteFile(filepath.Join(p.data, "exchange"), []byte(p.home+"\n"+p.base.data+"\n"), 0o600))
 	next, err := New(Options{Private: []string{p.data}, DataDir: p.data})
 	p.must(err)
 	if next.base.path() == p.home {

@@ -171,8 +171,9 @@ func syncs(servers []serverSettings, err error) []Finding {
 }
 
 // leastPayload is the max_payload, in bytes, of the smallest server that launchers can use: the
-// largest record with its headers.
-const leastPayload = maxValue + 4<<10
+// least size of a bucket's messages, and their headers. A record that is larger leaves its oldest
+// events out.
+const leastPayload = minValue + 4<<10
 
 // limits judges the limits of the server and of the launchers' account. err is why the account's
 // are not known.

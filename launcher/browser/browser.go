@@ -226,23 +226,25 @@ func (b *Browser) storePages(ctx context.Context, log zerolog.Logger) {
 		closing, cancel := context.WithTimeout(ctx, pagesTimeout)
 		err = b.monitor.Tabs().ClosePages(closing)
 		cancel()
-		if err == nil {
-			// A renderer that the next page of its site might use would go on for a while.
-			b.mux.AwaitPictures(ctx, pictureTimeout)
-			err = b.process.KillRenderers(ctx)
-		}
 	}
 	if err == nil {
-		err = b.process.AwaitStored(ctx)
+		err = b.AwaitStored(ctx)
 	}
 	if err != nil {
 		log.Warn().Err(err).Msg("what pages stored in the last seconds may be lost")
 	}
 }
 
-// AwaitStored returns when the browser, whose pages are closed, has given to the disk what they
-// left in local storage.
-func (b *Browser) AwaitStored(ctx context.Context) error { return b.process.AwaitStored(ctx) }
+// AwaitStored ends the renderers of a browser whose pages are closed, and returns when it has
+// written what they left in local storage.
+func (b *Browser) AwaitStored(ctx context.Context) error {
+	// A renderer that the next page of its site might use would go on for a while.
+	b.mux.AwaitPictures(ctx, pictureTimeout)
+	if err := b.process.KillRenderers(ctx); err != nil {
+		return err
+	}
+	return b.process.AwaitStored(ctx)
+}
 
 // awaitEnd returns when everything that the pages did is reported.
 func (b *Browser) awaitEnd(ctx context.Context) error {

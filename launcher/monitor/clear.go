@@ -31,14 +31,16 @@ const (
 // Clear closes everything that a session has open in the browser, except one empty tab.
 // It opens that tab first, because Chrome would drop the session cookies with the last
 // tab. The clients are detached late, so that the requests that they intercept are
-// failed, and not sent, while pages close. In the end the monitor forgets everything
-// about the session. It returns an error if the browser cannot be as it was started.
-func (m *Monitor) Clear(ctx context.Context, clients Clients) error {
+// failed, and not sent, while pages close. ended is called when all pages are closed; it may
+// kill their renderers, and that of the empty tab, which is then replaced by another one. In
+// the end the monitor forgets everything about the session. Clear returns an error if the
+// browser cannot be as it was started.
+func (m *Monitor) Clear(ctx context.Context, clients Clients, ended func(context.Context) error) error {
 	if method := m.chrome.mux.Lasting(); method != "" {
 		return fmt.Errorf("the worker used %s, and what that sets stays until the browser ends", method)
 	}
 	m.Closing() // until forget
-	if err := m.tabs.clear(ctx, clients); err != nil {
+	if err := m.tabs.clear(ctx, clients, ended); err != nil {
 		return err
 	}
 	if m.chrome.mux.Dropped() > 0 {
@@ -49,7 +51,7 @@ func (m *Monitor) Clear(ctx context.Context, clients Clients) error {
 }
 
 // clear does what Clear does in the browser.
-func (ts *Tabs) clear(ctx context.Context, clients Clients) error {
+func (ts *Tabs) clear(ctx context.Context, clients Clients, ended func(context.Context) error) error {
 	kept, err := ts.openKept(ctx)
 	if err != nil {
 		return err
@@ -61,6 +63,15 @@ func (ts *Tabs) clear(ctx context.Context, clients Clients) error {
 	}
 	clients.Detach()
 	if err := ts.disposeContexts(ctx); err != nil {
+		return err
+	}
+	if err := ts.closeOthers(ctx, kept, isAnything); err != nil {
+		return err
+	}
+	if err := ended(ctx); err != nil {
+		return err
+	}
+	if kept, err = ts.openKept(ctx); err != nil {
 		return err
 	}
 	if err := ts.closeOthers(ctx, kept, isAnything); err != nil {

@@ -333,10 +333,7 @@ func (e *ending) staysWarm() bool {
 	}
 	begun := time.Now()
 	m := s.browser.Monitor()
-	err := m.Clear(ctx, s.clients)
-	if err == nil {
-		err = s.browser.AwaitStored(ctx)
-	}
+	err := m.Clear(ctx, s.clients, s.browser.AwaitStored)
 	if err == nil {
 		err = os.Truncate(s.h.o.Files.Output(s.slot.StartedFor()), 0) // it is in the evidence
 	}

@@ -72,9 +72,10 @@ RACED = $(LONGEST) $$($(GO) list $(PKGS) | grep -vxF "$$($(GO) list $(OUTSIDE))"
 test check outside raced linted unraced vetted quick: export GOGC ?= 400
 test check outside raced linted unraced vetted quick: export GOMEMLIMIT ?= 2GiB
 
-# What the tests link has no data for debuggers, which takes a third of the time and space.
-NO_DEBUG := -ldflags=-w
-test check outside raced unraced vetted: export GOFLAGS := $(filter-out $(NO_DEBUG),$(GOFLAGS)) $(NO_DEBUG)
+# What the tests link has no data for debuggers, which takes a third of the time and space, and no
+# paths of this tree, so that what was compiled in another clone of it serves here.
+LEAN := -ldflags=-w -trimpath
+test check outside raced unraced vetted: export GOFLAGS := $(filter-out $(LEAN),$(GOFLAGS)) $(LEAN)
 
 # Everything is compiled first, with all processors: two commands that need the same package at
 # the same time would both compile it. Tests that wait for a clock need a free processor when the

@@ -178,7 +178,9 @@ func (r *room) start() {
 		Announcer: l.announcer, Log: log, Metrics: l.metrics,
 	})
 	fatal(err)
-	l.keeper, err = lease.Keep(ctx, lease.Presence{LauncherID: "l"}, lease.PresenceEntry{}, 0, lease.KeeperOptions{
+	before, err := r.store.Presence(ctx, "l") // of the launcher before this one, which is gone
+	fatal(err)
+	l.keeper, err = lease.Keep(ctx, lease.Presence{LauncherID: "l"}, before, 0, lease.KeeperOptions{
 		Store: r.store, Timing: timing, Clock: boottime.Now, Expiring: func(time.Duration) {},
 	})
 	fatal(err)

@@ -6,17 +6,16 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
-	"path/filepath"
-	"runtime"
 	"strings"
+
+	"leasehold/internal/test/source"
 )
 
 // Leasehold returns the path of the leasehold of this tree. The go command keeps it, so that
 // only the first test binary that asks after a change links it. It must not be changed or
 // moved.
 func Leasehold() (string, error) {
-	_, file, _, _ := runtime.Caller(0)
-	return Tool(filepath.Dir(file), "leasehold/cmd/leasehold")
+	return Tool(source.Path("."), "leasehold/cmd/leasehold")
 }
 
 // environment is the environment of the test process at its start. Tests change HOME,

@@ -19,6 +19,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"leasehold/internal/test/source"
 )
 
 // The scripts, with their arguments.
@@ -43,8 +45,7 @@ const Interactive = "-"
 
 // Dir returns the folder with the scripts.
 func Dir() string {
-	_, file, _, _ := runtime.Caller(0)
-	return filepath.Dir(file)
+	return source.Path("internal/test/clients")
 }
 
 // Action is one thing for a script to do. It has the action's name under "action", and

@@ -10,6 +10,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"leasehold/internal/test/source"
 )
 
 // maxFile is the size in bytes of the largest file that is kept whole; of a larger one its end is.
@@ -19,33 +21,11 @@ const maxFile = 8 << 20
 // name of a subtest is a directory below its test's.
 func Dir(t testing.TB) string {
 	t.Helper()
-	root, err := moduleRoot()
-	if err != nil {
-		t.Fatalf("what the test leaves cannot be kept: %v", err)
-	}
-	dir := filepath.Join(root, "build", "failed", filepath.FromSlash(t.Name()))
+	dir := filepath.Join(source.Path("build/failed"), filepath.FromSlash(t.Name()))
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		t.Fatalf("what the test leaves cannot be kept: %v", err)
 	}
 	return dir
-}
-
-// moduleRoot is the nearest directory above the working directory that has a go.mod.
-func moduleRoot() (string, error) {
-	dir, err := os.Getwd()
-	if err != nil {
-		return "", err
-	}
-	for {
-		if _, err := os.Stat(filepath.Join(dir, "go.mod")); err == nil {
-			return dir, nil
-		}
-		parent := filepath.Dir(dir)
-		if parent == dir {
-			return "", errors.New("no directory above the working directory has a go.mod")
-		}
-		dir = parent
-	}
 }
 
 // Copy copies the regular files below from into to, and leaves out those for whose path, relative

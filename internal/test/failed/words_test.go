@@ -9,17 +9,15 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"leasehold/internal/test/source"
 )
 
 // TestFailuresHaveWords: no test fails with values alone, as in t.Error(err), which may print
 // <nil>. An error alone is enough where the test has just found that it is not nil.
 func TestFailuresHaveWords(t *testing.T) {
-	root, err := moduleRoot()
-	if err != nil {
-		t.Fatal(err)
-	}
 	files := token.NewFileSet()
-	err = filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
+	err := filepath.WalkDir(source.Path("."), func(path string, d fs.DirEntry, err error) error {
 		switch {
 		case err != nil:
 			return err
@@ -44,7 +42,7 @@ func TestFailuresHaveWords(t *testing.T) {
 
 // TestWhatCountsAsWords: each source fails a test, some without words.
 func TestWhatCountsAsWords(t *testing.T) {
-	for source, want := range map[string]int{
+	for code, want := range map[string]int{
 		`if err != nil { t.Fatal(err) }`:                                0,
 		`if err := f(); err != nil { t.Error(err) }`:                    0,
 		`if x && err != nil { t.Error(err) }`:                           0,
@@ -61,12 +59,12 @@ func TestWhatCountsAsWords(t *testing.T) {
 		`if got != 1 { t.Error("a" + got) }`:                            0,
 		`go func() { if _, err := f(); err == nil { t.Error(err) } }()`: 1,
 	} {
-		f, err := parser.ParseFile(token.NewFileSet(), "x.go", "package x; func f() {"+source+"}", 0)
+		f, err := parser.ParseFile(token.NewFileSet(), "x.go", "package x; func f() {"+code+"}", 0)
 		if err != nil {
 			t.Fatal(err)
 		}
 		if got := len(wordless(f, nil)); got != want {
-			t.Errorf("%s: %d found, want %d", source, got, want)
+			t.Errorf("%s: %d found, want %d", code, got, want)
 		}
 	}
 }

@@ -13,7 +13,6 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
-	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -22,6 +21,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"leasehold/internal/test/built"
+	"leasehold/internal/test/source"
 )
 
 // Script is how a browser behaves. The zero value behaves as Chrome does, with one page
@@ -55,8 +55,7 @@ type Cookie struct {
 const scriptFile = "fakechrome.json"
 
 var program = sync.OnceValues(func() (string, error) {
-	_, file, _, _ := runtime.Caller(0)
-	return built.Tool(filepath.Dir(file), "leasehold/internal/test/fakechrome/chrome")
+	return built.Tool(source.Path("."), "leasehold/internal/test/fakechrome/chrome")
 })
 
 // Binary is the path to start the browser by.

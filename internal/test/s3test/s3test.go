@@ -10,7 +10,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime"
 	"sync"
 	"syscall"
 	"testing"
@@ -18,6 +17,7 @@ import (
 
 	"leasehold/internal/test/built"
 	"leasehold/internal/test/freeport"
+	"leasehold/internal/test/source"
 )
 
 // The credentials, the one bucket, and the region of every Server.
@@ -47,8 +47,7 @@ type Server struct {
 // binary returns the server's path, and builds it unless it is in the go command's
 // cache.
 var binary = sync.OnceValues(func() (string, error) {
-	_, file, _, _ := runtime.Caller(0)
-	return built.Tool(filepath.Join(filepath.Dir(file), "gateway"), "gateway")
+	return built.Tool(source.Path("internal/test/s3test/gateway"), "gateway")
 })
 
 // Start runs a server until the test ends.

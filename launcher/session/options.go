@@ -40,7 +40,7 @@ type Options struct {
 	Headless        bool // unless a manifest says otherwise
 	// QuietTimeout bounds how long a warm browser may take to show, before a grant, that it is as
 	// it was left, and ClearTimeout how long a session's pages may take to close before its
-	// browser is kept warm. Zero stands for 2 s and 5 s.
+	// browser is kept warm. Zero stands for 2 s and 10 s.
 	QuietTimeout, ClearTimeout time.Duration
 	// LeaveOnExit leaves browsers to the next launcher instead of closing them.
 	LeaveOnExit bool
@@ -93,7 +93,7 @@ type pending struct {
 // NewRegistry reads the files of earlier sessions. Its goroutines run until ctx ends, and are
 // counted in work.
 func NewRegistry(ctx context.Context, work *sync.WaitGroup, o Options) (*Registry, error) {
-	o.QuietTimeout, o.ClearTimeout = cmp.Or(o.QuietTimeout, 2*time.Second), cmp.Or(o.ClearTimeout, 5*time.Second)
+	o.QuietTimeout, o.ClearTimeout = cmp.Or(o.QuietTimeout, 2*time.Second), cmp.Or(o.ClearTimeout, 10*time.Second)
 	h := &Registry{
 		o: o, ctx: ctx, work: work, metrics: newMetrics(o.Metrics), picturing: make(chan struct{}, picturesAtOnce),
 		living: map[string]*Session{}, ended: map[string]sessionfile.File{}, hashes: map[string]string{}, pending: map[string]pending{},

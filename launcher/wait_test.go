@@ -72,7 +72,9 @@ func TestAWriteWakesWhoWaitsForItsProfile(t *testing.T) {
 				g := &grants{rooms: &rooms{catalog: known}}
 				begun, woken := time.Now(), false
 				version, _ := known.Version(waits)
+				done := make(chan struct{})
 				go func() {
+					defer close(done)
 					_ = g.waitFor(t.Context(), waits, version, nil, time.Now().Add(time.Hour))
 					woken = time.Since(begun) < pollEvery
 				}()
@@ -80,7 +82,7 @@ func TestAWriteWakesWhoWaitsForItsProfile(t *testing.T) {
 				if _, err := store.Swap(t.Context(), lease.Entry{}, lease.Record{ProfileID: profile, State: lease.Held}); err != nil {
 					t.Fatal(err)
 				}
-				time.Sleep(2 * pollEvery)
+				<-done
 				if woken != want {
 					t.Errorf("who waits for %q is woken by a write of %s: %v, want %v", waits, profile, woken, want)
 				}

@@ -45,8 +45,8 @@ const (
 	storeTimeout   = 5 * time.Second
 	pagesTimeout   = 2 * time.Second // of that
 	askTimeout     = 10 * time.Second
+	cookiesTimeout = 6 * time.Second // of that
 	witnessTimeout = 30 * time.Second
-	cookiesTimeout = 3 * time.Second
 	unusedTimeout  = 10 * time.Second
 )
 
@@ -285,14 +285,14 @@ func (b *Browser) askToClose(ctx context.Context, profile string, keep KeepCooki
 	if b.monitor == nil {
 		return errors.New("the browser was never driven")
 	}
+	asking, cancel := context.WithTimeout(ctx, cookiesTimeout)
+	defer cancel()
 	if keep != nil {
-		short, cancel := context.WithTimeout(ctx, cookiesTimeout)
-		if err := keep(short, b.monitor.Observer(), profile); err != nil {
+		if err := keep(asking, b.monitor.Observer(), profile); err != nil {
 			log.Warn().Err(err).Msg("session cookies not kept")
 		}
-		cancel()
 	}
-	b.noteCookies(ctx, log)
+	b.noteCookies(asking, log)
 	return b.mux.Call(ctx, "Browser.close", nil, nil)
 }
 
@@ -304,8 +304,6 @@ type cookiesAtClose struct {
 
 // noteCookies notes the cookies that have to be on the disk when the browser has ended.
 func (b *Browser) noteCookies(ctx context.Context, log zerolog.Logger) {
-	ctx, cancel := context.WithTimeout(ctx, cookiesTimeout)
-	defer cancel()
 	noted := &cookiesAtClose{at: time.Now()}
 	jar, err := b.askCookies(ctx)
 	if err == nil {

@@ -34,7 +34,7 @@ const (
 	// go on. On a busy host it needs longer: its pages are stopped meanwhile.
 	cookiesWithin = 75 * time.Millisecond
 	// cookiesAtMost is after how long it is stopped without them.
-	cookiesAtMost = 2 * time.Second
+	cookiesAtMost = 10 * time.Second
 	// arriveTimeout bounds how long the network service may take to do what stopped pages
 	// have sent it.
 	arriveTimeout = time.Second

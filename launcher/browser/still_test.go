@@ -19,7 +19,7 @@ import (
 	"leasehold/cdpproxy"
 	"leasehold/checkpoint"
 	"leasehold/evidence/capture"
-	"leasehold/internal/test/onloopback"
+	"leasehold/internal/test/sockets"
 	"leasehold/internal/test/testchrome"
 	"leasehold/launcher/chrome"
 	"leasehold/launcher/monitor"
@@ -85,7 +85,7 @@ func (w *writer) quiet(t *testing.T) (count int) {
 	for end := time.Now().Add(testchrome.Patience); ; {
 		count = w.count()
 		time.Sleep(200 * time.Millisecond) // ten times what the page takes for the next
-		under, err := onloopback.UnderWay(w.URL)
+		under, err := sockets.UnderWay(w.URL)
 		if err != nil {
 			t.Fatal(err)
 		}

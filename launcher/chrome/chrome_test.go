@@ -25,6 +25,7 @@ import (
 	"leasehold/internal/cgroup"
 	"leasehold/internal/confine"
 	"leasehold/internal/procfs"
+	"leasehold/internal/test/sockets"
 	"leasehold/internal/test/testchrome"
 	"leasehold/internal/test/testkey"
 	"leasehold/launcher/chrome"
@@ -901,23 +902,17 @@ func helper(t *testing.T, pgid int, text string) (pid int) {
 // the target of the links to it in /proc/*/fd.
 func listeningSockets(t *testing.T) map[string]bool {
 	t.Helper()
-	sockets := map[string]bool{}
-	for _, table := range []string{"/proc/net/tcp", "/proc/net/tcp6"} {
-		b, err := os.ReadFile(table)
-		if errors.Is(err, fs.ErrNotExist) {
-			continue
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
-		for line := range strings.Lines(string(b)) {
-			const state, inode, listen = 3, 9, "0A"
-			if f := strings.Fields(line); len(f) > inode && f[state] == listen {
-				sockets["socket:["+f[inode]+"]"] = true
-			}
+	listening := map[string]bool{}
+	open, err := sockets.All()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, s := range open {
+		if s.Listening {
+			listening["socket:["+s.Inode+"]"] = true
 		}
 	}
-	return sockets
+	return listening
 }
 
 func testBinary(t testing.TB) string {

@@ -19,6 +19,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"leasehold/internal/test/sockets"
 	"leasehold/launcher/chrome"
 )
 
@@ -173,20 +174,13 @@ func playNeighbour() {
 // openPorts are the TCP ports of this network on which somebody listens.
 func openPorts() []string {
 	var ports []string
-	for _, name := range []string{"/proc/net/tcp", "/proc/net/tcp6"} {
-		b, err := os.ReadFile(name)
-		if err != nil {
-			continue
-		}
-		for line := range strings.Lines(string(b)) {
-			fields := strings.Fields(line)
-			if len(fields) < 4 || fields[3] != "0A" {
-				continue
-			}
-			_, hex, _ := strings.Cut(fields[1], ":")
-			if port, err := strconv.ParseUint(hex, 16, 16); err == nil {
-				ports = append(ports, strconv.FormatUint(port, 10))
-			}
+	open, err := sockets.All()
+	if err != nil {
+		fmt.Println(err)
+	}
+	for _, s := range open {
+		if s.Listening {
+			ports = append(ports, strconv.FormatUint(s.Port, 10))
 		}
 	}
 	return ports

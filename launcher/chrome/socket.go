@@ -73,7 +73,7 @@ func ProxyAt(pid int) (string, error) {
 }
 
 // browserWith returns the main process of the browser of a sidecar of which a process has the
-// socket open; 0 if there is none. It costs about a millisecond for each browser of this host.
+// socket open; 0 if there is none.
 func browserWith(s peer.Socket) (pid int, err error) {
 	pids, err := procfs.PIDs()
 	if err != nil {
@@ -90,7 +90,10 @@ func browserWith(s peer.Socket) (pid int, err error) {
 			continue
 		}
 		for _, member := range members {
-			has, err := procfs.HasSocket(member, s.Inode)
+			has, err := mayConnect(member, leader)
+			if err == nil && has {
+				has, err = procfs.HasSocket(member, s.Inode)
+			}
 			switch {
 			case has:
 				return leader, nil
@@ -100,6 +103,16 @@ func browserWith(s peer.Socket) (pid int, err error) {
 		}
 	}
 	return 0, nil
+}
+
+// mayConnect tells whether a process is one of a browser's two that open connections: the main one
+// and the network service. The others, which have most of its descriptors, are not looked into.
+func mayConnect(pid, leader int) (bool, error) {
+	if pid == leader {
+		return true, nil
+	}
+	line, err := procfs.CommandLine(pid)
+	return hasArgument(line, networkArgument), err
 }
 
 // startedBySidecar tells whether a process is the main one of a browser that a sidecar started: it

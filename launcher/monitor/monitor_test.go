@@ -152,7 +152,7 @@ func TestARequestThatIsChangedBeforeItIsReported(t *testing.T) {
 	was := cdpproxy.Traffic{Method: eventRequest, Params: []byte(`{"requestId":"r","loaderId":"L","frameId":"T","type":"Fetch","request":{"url":"http://a/send","method":"POST"}}`)}
 	for name, order := range map[string][]cdpproxy.Traffic{"before": {was, {Rewritten: change}}, "after": {{Rewritten: change}, was}} {
 		var sent []string
-		m := New(func(e checkpoint.Entry) {
+		m := direct(func(e checkpoint.Entry) {
 			switch {
 			case e.Kind == checkpoint.KindRequest:
 				sent = append(sent, e.URL)

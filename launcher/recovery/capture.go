@@ -24,8 +24,8 @@ import (
 
 // Bounds of a capture.
 const (
-	captureTimeout = 15 * time.Second
-	cookiesTimeout = 3 * time.Second
+	captureTimeout = 15 * time.Second // but for the cookies
+	cookiesTimeout = 10 * time.Second
 )
 
 // maxOutput is how many bytes of what Chrome printed go into a bundle.
@@ -83,7 +83,7 @@ func (r *Recoverer) Capture(c Capture, log zerolog.Logger) *evidence.Bundle {
 	} else {
 		b.AddMissing("screenshot-1.jpg", "screenshot", c.noPicture())
 	}
-	r.addRecorded(ctx, c, p)
+	r.addRecorded(c, p)
 	p.add(JournalPart, "journal", "application/x-ndjson", checkpoint.Encode(c.Journal), nil)
 	beside.Wait()
 	users, err := dir.Users()
@@ -151,7 +151,7 @@ func (p parts) addJSON(name, kind string, content any, err error) {
 }
 
 // addRecorded adds what was recorded while the session lived.
-func (r *Recoverer) addRecorded(ctx context.Context, c Capture, p parts) {
+func (r *Recoverer) addRecorded(c Capture, p parts) {
 	var err error
 	if c.Commands == nil {
 		err = errors.New("the launcher that carried them is gone")
@@ -167,9 +167,7 @@ func (r *Recoverer) addRecorded(ctx context.Context, c Capture, p parts) {
 	}
 	p.add(recorder.NetworkPart, evidence.KindNetwork, mediaJSON, c.Browser.Monitor().Network(), nil)
 	p.add(recorder.ConsolePart, evidence.KindConsole, mediaJSON, c.Browser.Monitor().Console(), nil)
-	asking, cancel := context.WithTimeout(ctx, cookiesTimeout)
-	cookies, asked := c.Browser.Cookies(asking)
-	cancel()
+	cookies, asked := r.cookies(c)
 	c.Browser.Monitor().Cookies().Compare(cookies, asked)
 	var digest []byte
 	if err = asked; err == nil {
@@ -179,6 +177,16 @@ func (r *Recoverer) addRecorded(ctx context.Context, c Capture, p parts) {
 	digest, err = r.Digests(c.Record.ProfileID, cookies, asked)
 	p.add(evidence.DigestsPart, evidence.KindDigests, mediaJSON, digest, err)
 	p.bundle.SetStateChanged(before, digest)
+}
+
+// cookies asks for the cookies. What the pages took of the time of the capture does not count.
+func (r *Recoverer) cookies(c Capture) (json.RawMessage, error) {
+	if c.Reason == api.ReasonBrowserHangs && !c.Browser.Still() {
+		return nil, errors.New(c.Browser.Failure().Detail)
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), cookiesTimeout)
+	defer cancel()
+	return c.Browser.Cookies(ctx)
 }
 
 // Digests returns digests of the account's state, from the result of Storage.getCookies or the

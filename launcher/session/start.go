@@ -254,7 +254,7 @@ func (w *Warm) Prepare(ctx context.Context, s *Session) error {
 	before.Go(func() { unfit = s.browser.Monitor().Tabs().Quiet(looking) })
 	before.Go(func() { opened = s.recording.begin() })
 	s.h.work.Go(func() { // it may go on after Prepare
-		asking, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.h.o.QuietTimeout)
+		asking, cancel := context.WithTimeout(context.WithoutCancel(ctx), askTimeout)
 		defer cancel()
 		cookies, err := s.browser.Cookies(asking)
 		w.cookies <- cookiesAtGrant{cookies, err}
@@ -353,11 +353,10 @@ func (p *dedicatedPort) open() error {
 }
 
 // noteState keeps digests of the account's state at the grant, for the bundle. From now on
-// events in the browser are recorded for this session.
+// events in the browser are recorded for this session. It takes as long as the browser, which on a
+// busy host is slow: without that state nobody can tell later that the session changed nothing.
 func (o *opening) noteState(ctx context.Context, b *browser.Browser) {
-	asking, cancel := context.WithTimeout(ctx, askTimeout)
-	defer cancel()
-	cookies, err := b.Cookies(asking)
+	cookies, err := b.Cookies(ctx)
 	o.noteStateOf(b, cookies, err)
 }
 

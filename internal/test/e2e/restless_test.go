@@ -14,7 +14,7 @@ import (
 	"github.com/gobwas/ws"
 	"github.com/gobwas/ws/wsutil"
 
-	"leasehold/internal/test/onloopback"
+	"leasehold/internal/test/sockets"
 )
 
 // restless is a site whose pages write without pause, in every way that pages can: by
@@ -213,7 +213,7 @@ func (s *restless) quiet(t *testing.T) (count int) {
 	eventually(t, "the page to be quiet", func() error {
 		count = s.count()
 		time.Sleep(500 * time.Millisecond) // the page writes more often
-		if under, err := onloopback.UnderWay(s.URL); err != nil || under > 0 {
+		if under, err := sockets.UnderWay(s.URL); err != nil || under > 0 {
 			return fmt.Errorf("%d bytes are under way, %v", under, err)
 		}
 		if now := s.count(); now != count {

@@ -1,4 +1,4 @@
-package onloopback
+package sockets
 
 import (
 	"io"

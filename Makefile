@@ -78,8 +78,8 @@ LEAN := -ldflags=-w -trimpath
 test check outside raced unraced vetted: export GOFLAGS := $(filter-out $(LEAN),$(GOFLAGS)) $(LEAN)
 
 # Everything is compiled first, with all processors: two commands that need the same package at
-# the same time would both compile it. Tests that wait for a clock need a free processor when the
-# time has come, so only two commands run at the same time.
+# the same time would both compile it. Then two commands test one package each at a time: one
+# that waits leaves its processor to the other, and with more of them all only take longer.
 BEGAN := $(shell date +%s)
 after  = @echo "$(1) after $$(( $$(date +%s) - $(BEGAN) )) s"
 
@@ -108,13 +108,13 @@ test: deps
 endif
 
 outside:
-	@$(GO_TEST) -p 2 $(OUTSIDE)
+	@$(GO_TEST) -p 1 $(OUTSIDE)
 
 outside-and-checked:
 	@failed=; $(MAKE) --no-print-directory outside || failed=1; $(MAKE) --no-print-directory linted unraced && [ -z "$$failed" ]
 
 raced:
-	@$(GO_TEST) -race -p 2 $(RACED)
+	@$(GO_TEST) -race -p 1 $(RACED)
 
 unraced:
 	$(GO) test -vet=off -count=1 $(UNRACED)

@@ -11,6 +11,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"strings"
 	"sync"
 	"time"
@@ -110,6 +111,8 @@ type Options struct {
 	// MinFreeDisk is the space, in bytes, below which no browser is started; zero:
 	// no bound.
 	MinFreeDisk uint64
+	// Fit returns what else sessions would lack on this host; nil: there is nothing else.
+	Fit func() error
 	// KeepWarmIdle is how long a browser stays open for the next task of a profile that asks
 	// for that; KeepWarmMax is how many such browsers there are at most; zero: none.
 	KeepWarmIdle time.Duration
@@ -249,6 +252,7 @@ func (l *Launcher) wire() (err error) {
 	}
 	l.slots = slots.NewTable(l.ctx, &l.work, slots.Options{
 		Root: o.Root, Jar: l.jar, DataDir: o.DataDir, MaxBrowsers: o.MaxBrowsers, MinFreeDisk: o.MinFreeDisk,
+		Dirs: []string{o.Root.Dir(), files.Path(), os.TempDir()}, Ready: l.fit,
 		KeepWarmIdle: o.KeepWarmIdle, KeepWarmMax: o.KeepWarmMax, KeepWarmMinMemory: o.KeepWarmMinMemory, Log: o.Log, Metrics: o.Metrics,
 		Witness: witness, Vacated: func(profile string) {
 			if l.snapshotter != nil {
@@ -332,7 +336,7 @@ func (l *Launcher) Start() {
 	if l.snapshotter != nil {
 		l.work.Go(func() { l.snapshotter.Run(l.ctx) })
 	}
-	l.work.Go(l.slots.WatchDisk)
+	l.work.Go(l.slots.WatchRoom)
 	l.work.Go(l.slots.WatchMemory)
 	l.work.Go(l.driver.Watch)
 }

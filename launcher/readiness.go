@@ -18,15 +18,35 @@ const (
 	readyEvery   = 5 * time.Second
 )
 
-// Ready tells whether a lease could be granted now.
+// Ready tells whether a lease could be granted now. What it answers is what a grant answers.
 func (l *Launcher) Ready(ctx context.Context) error {
-	if l.slots.Draining() {
-		return api.Refuse(api.CodeShuttingDown, "the launcher is shutting down")
-	}
 	if err := l.storeProblem(ctx); err != nil {
 		return err
 	}
-	_, err := l.granting()
+	return l.hereReady()
+}
+
+// hereReady says why nothing is granted although the lease store can be used; nil if it is. That
+// all places are taken is no reason: they become free by themselves.
+func (l *Launcher) hereReady() error {
+	if l.slots.Draining() {
+		return api.Refuse(api.CodeShuttingDown, "the launcher is shutting down")
+	}
+	if _, err := l.granting(); err != nil {
+		return err
+	}
+	if p := l.slots.Short(); p != nil {
+		return p
+	}
+	return nil
+}
+
+// fit returns what else than disks a session would lack on this host.
+func (l *Launcher) fit() error {
+	err := l.o.FileRoots.Ready()
+	if err == nil && l.o.Fit != nil {
+		err = l.o.Fit()
+	}
 	return err
 }
 
@@ -111,8 +131,8 @@ func (l *Launcher) watchReadiness() {
 		if l.ctx.Err() != nil {
 			return
 		}
-		_, absent := l.granting()
-		news, down := l.readiness.found(err == nil, err == nil && absent == nil && !l.slots.Draining())
+		here := l.hereReady()
+		news, down := l.readiness.found(err == nil, err == nil && here == nil)
 		switch {
 		case news && err != nil:
 			l.o.Log.Warn().Err(err).Msg("the lease store cannot be used: nothing is granted")

@@ -44,6 +44,16 @@ func (f File) Make() (*Key, error) {
 	return f.Read()
 }
 
+// Has returns nil if the file has this key. With another one, or none, nothing that is signed now
+// could be read after a restart.
+func (f File) Has(k *Key) error {
+	in, err := f.Read()
+	if err == nil && *in != *k {
+		err = fmt.Errorf("signing key: %s is not the key with which this launcher signs: bring that back, or restart the launcher, and each profile that is open goes to a person", f.Path())
+	}
+	return err
+}
+
 // read reads a key that nobody else may have read or written.
 func (f File) read(path string) (*Key, error) {
 	for _, p := range []string{f.dir, path} {

@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 
 	"leasehold/internal/signed"
@@ -102,6 +103,15 @@ func TestAKeyIsMadeOnce(t *testing.T) {
 	}
 	if _, err := other.Open(signed.Floor, "p", said); err == nil {
 		t.Error("two hosts have the same key")
+	}
+	if err := file.Has(made); err != nil {
+		t.Errorf("the key is in its file: %v", err)
+	}
+	if err := file.Has(other); err == nil || !strings.Contains(err.Error(), "is not the key with which this launcher signs") {
+		t.Errorf("another host's key: %v", err)
+	}
+	if err := os.Remove(file.Path()); err != nil || !errors.Is(file.Has(made), fs.ErrNotExist) {
+		t.Errorf("no key: %v, %v", err, file.Has(made))
 	}
 }
 

@@ -95,18 +95,33 @@ func ours(dir string) error {
 	return nil
 }
 
+// Ready returns why no exchange directory can be made now.
+func (r *Roots) Ready() error {
+	r.base.mu.Lock()
+	defer r.base.mu.Unlock()
+	return r.base.ready()
+}
+
+// ready finds the directory, or makes it again if somebody has cleaned up. The caller holds b.mu.
+func (b *base) ready() error {
+	err := ours(b.dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return b.make()
+	}
+	if err != nil {
+		return fmt.Errorf("place of the exchange directories: %w", err)
+	}
+	return nil
+}
+
 // Exchange makes the exchange directory of a session, and returns its path. It may be
 // there already, from an earlier launcher.
 func (r *Roots) Exchange(profile, session string) (string, error) {
 	b := &r.base
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if err := ours(b.dir); errors.Is(err, fs.ErrNotExist) { // somebody has cleaned up
-		if err := b.make(); err != nil {
-			return "", err
-		}
-	} else if err != nil {
-		return "", fmt.Errorf("place of the exchange directories: %w", err)
+	if err := b.ready(); err != nil {
+		return "", err
 	}
 	of := filepath.Join(b.dir, profile)
 	if err := os.MkdirAll(of, 0o700); err != nil {

@@ -212,8 +212,8 @@ func TestAForeignPlaceIsNotTaken(t *testing.T) {
 		if what == "link" {
 			p.link(dir+".real", dir)
 		}
-		if _, err := first.Exchange("p", "ses_9"); err == nil {
-			t.Errorf("%s: a session got a directory there", what)
+		if _, err := first.Exchange("p", "ses_9"); err == nil || first.Ready() == nil {
+			t.Errorf("%s: a session got a directory there, or %v", what, first.Ready())
 		}
 		next, err := New(Options{Private: []string{p.data}, DataDir: p.data})
 		p.must(err)

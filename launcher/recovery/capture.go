@@ -167,7 +167,10 @@ func (r *Recoverer) addRecorded(c Capture, p parts) {
 	}
 	p.add(recorder.NetworkPart, evidence.KindNetwork, mediaJSON, c.Browser.Monitor().Network(), nil)
 	p.add(recorder.ConsolePart, evidence.KindConsole, mediaJSON, c.Browser.Monitor().Console(), nil)
-	cookies, asked := r.cookies(c)
+	// What the pages took of the time of the capture does not count.
+	asking, cancel := context.WithTimeout(context.Background(), cookiesTimeout)
+	cookies, asked := c.Browser.Cookies(asking)
+	cancel()
 	c.Browser.Monitor().Cookies().Compare(cookies, asked)
 	var digest []byte
 	if err = asked; err == nil {
@@ -177,16 +180,6 @@ func (r *Recoverer) addRecorded(c Capture, p parts) {
 	digest, err = r.Digests(c.Record.ProfileID, cookies, asked)
 	p.add(evidence.DigestsPart, evidence.KindDigests, mediaJSON, digest, err)
 	p.bundle.SetStateChanged(before, digest)
-}
-
-// cookies asks for the cookies. What the pages took of the time of the capture does not count.
-func (r *Recoverer) cookies(c Capture) (json.RawMessage, error) {
-	if c.Reason == api.ReasonBrowserHangs && !c.Browser.Still() {
-		return nil, errors.New(c.Browser.Failure().Detail)
-	}
-	ctx, cancel := context.WithTimeout(context.Background(), cookiesTimeout)
-	defer cancel()
-	return c.Browser.Cookies(ctx)
 }
 
 // Digests returns digests of the account's state, from the result of Storage.getCookies or the

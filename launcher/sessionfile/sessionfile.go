@@ -107,6 +107,9 @@ type Dir struct {
 // Load creates it.
 func NewDir(dataDir string, key *signed.Key) Dir { return Dir{filepath.Join(dataDir, "sessions"), key} }
 
+// Path is the folder itself.
+func (d Dir) Path() string { return d.path }
+
 func (d Dir) file(sessionID string) string { return filepath.Join(d.path, sessionID+".json") }
 
 // Journal is the path of a session's journal.

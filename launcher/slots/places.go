@@ -5,7 +5,6 @@ import (
 	"slices"
 	"sync/atomic"
 
-	"leasehold/internal/descriptors"
 	"leasehold/launcher/api"
 	"leasehold/launcher/queue"
 )
@@ -114,12 +113,7 @@ func (q *places) gave() {
 // there is none.
 func (s *Slot) TakePlace(w *Waiter) *api.Problem {
 	t := s.t
-	if p := t.diskProblem(); p != nil {
-		return p
-	}
-	if err := descriptors.ForSessions.Probe(); err != nil {
-		p := api.Refuse(api.CodeHostFull, "no browser is started: %v", err).With("reason", "descriptors")
-		p.RetryAfter = diskRetry
+	if p := t.Short(); p != nil {
 		return p
 	}
 	for {

@@ -2,18 +2,12 @@ package slots
 
 import (
 	"fmt"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
-	"testing/synctest"
-	"time"
 
-	"github.com/rs/zerolog"
 	"pgregory.net/rapid"
 
-	"leasehold/internal/test/testlog"
 	"leasehold/launcher/api"
 )
 
@@ -189,48 +183,4 @@ func TestAFullQueueTakesNobody(t *testing.T) {
 	if refused(p) != api.CodeHostFull || !strings.Contains(p.Detail, "its queue is full with 256 requests") || p.More["queue_length"] != maxQueue {
 		t.Errorf("%+v", p)
 	}
-}
-
-// TestAFullDiskStartsNothing, and says so once, and when it is over.
-func TestAFullDiskStartsNothing(t *testing.T) {
-	const nowhere = "/proc" // nothing can be written there
-	data := filepath.Join(t.TempDir(), "data")
-	point := func(to string) {
-		t.Helper()
-		_ = os.Remove(data)
-		if err := os.Symlink(to, data); err != nil {
-			t.Fatal(err)
-		}
-	}
-	synctest.Test(t, func(t *testing.T) {
-		var log testlog.Buffer
-		room := t.TempDir()
-		point(nowhere)
-		table := newTable(t, Options{DataDir: data, MinFreeDisk: 1, Log: zerolog.New(&log)})
-		s := table.Occupy("p")
-		if p := s.TakePlace(&Waiter{}); refused(p) != api.CodeHostFull || p.More["reason"] != "disk" || p.More["disk_min_bytes"] != uint64(1) || p.RetryAfter != diskRetry {
-			t.Errorf("%+v", p)
-		}
-		changed := table.Changed()
-		table.work.Go(table.WatchDisk)
-		time.Sleep(10 * diskEvery)
-		if n := strings.Count(log.String(), "has 0 B left"); n != 1 {
-			t.Errorf("it is said %d times: %s", n, log.String())
-		}
-		select {
-		case <-changed:
-			t.Error("somebody is woken for nothing")
-		default:
-		}
-		point(room)
-		<-changed
-		if p := s.TakePlace(&Waiter{}); p != nil || !strings.Contains(log.String(), "there is room on the disk again") {
-			t.Errorf("%v: %s", p, log.String())
-		}
-		point(filepath.Join(room, "gone"))
-		other := table.Occupy("q")
-		if p := other.TakePlace(&Waiter{}); p != nil || !strings.Contains(log.String(), "disk not watched") {
-			t.Errorf("a disk that cannot be asked: %v: %s", p, log.String())
-		}
-	})
 }

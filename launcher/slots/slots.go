@@ -13,6 +13,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"leasehold/checkpoint"
+	"leasehold/internal/durable"
 	"leasehold/launcher/browser"
 	"leasehold/launcher/profiledir"
 	"leasehold/launcher/proxies"
@@ -76,6 +77,10 @@ type Options struct {
 	// MinFreeDisk is the free space, in bytes, below which no browser is started; zero
 	// means no bound.
 	MinFreeDisk uint64
+	// Dirs are the directories in which a session writes. Ready returns why it would lack
+	// something else on this host; nil: there is nothing else.
+	Dirs  []string
+	Ready func() error
 	// KeepWarmIdle is how long a browser stays open for the next task of its profile,
 	// and KeepWarmMax how many browsers may do so; zero means none.
 	KeepWarmIdle time.Duration
@@ -106,6 +111,7 @@ type Table struct {
 	// vacancies are those who look at vacant profiles: see WhileVacant.
 	vacancies map[string]map[*vacancy]bool
 	places    places
+	disks     durable.Calls // on the disks of Dirs
 	changed   chan struct{} // closed and replaced whenever a profile or a place may have become free
 }
 
@@ -113,7 +119,7 @@ type Table struct {
 // work.
 func NewTable(ctx context.Context, work *sync.WaitGroup, o Options) *Table {
 	t := &Table{
-		o: o, ctx: ctx, work: work, slots: map[string]*Slot{}, vacancies: map[string]map[*vacancy]bool{}, places: places{max: o.MaxBrowsers}, changed: make(chan struct{}),
+		o: o, ctx: ctx, work: work, slots: map[string]*Slot{}, vacancies: map[string]map[*vacancy]bool{}, places: places{max: o.MaxBrowsers}, disks: durable.NewCalls(), changed: make(chan struct{}),
 		warmCloses: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "leasehold_warm_closes_total", Help: "Warm browsers that were closed, by why."}, []string{"why"}),
 	}
 	o.Metrics.MustRegister(append(t.gauges(), t.warmCloses)...)

@@ -1,0 +1,44 @@
+package durable
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"os"
+
+	"golang.org/x/sys/unix"
+)
+
+// Takes returns nil if a directory takes another file: it is there and may be written to, its file
+// system has a free inode and block, and what is written comes to the disk. The file that shows
+// that has no name, so that nothing is left of it. A file system that makes no such files is only
+// asked whether the directory is there.
+func Takes(dir string) error {
+	fd, err := unix.Open(dir, unix.O_TMPFILE|unix.O_WRONLY|unix.O_CLOEXEC, 0o600)
+	if errors.Is(err, unix.EOPNOTSUPP) || errors.Is(err, unix.EISDIR) {
+		_, err = os.Stat(dir)
+		return err
+	}
+	if err != nil {
+		return &os.PathError{Op: "a new file in", Path: dir, Err: err}
+	}
+	f := os.NewFile(uintptr(fd), dir)
+	_, err = f.Write([]byte{0})
+	if err == nil {
+		err = syncFile(f)
+	}
+	return errors.Join(err, f.Close())
+}
+
+// FreeFiles returns how many more files the file system of a path can have; math.MaxUint64 if it
+// has no limit.
+func FreeFiles(path string) (uint64, error) {
+	var st unix.Statfs_t
+	if err := unix.Statfs(path, &st); err != nil {
+		return 0, fmt.Errorf("free inodes of %s: %w", path, err)
+	}
+	if st.Files == 0 {
+		return math.MaxUint64, nil
+	}
+	return st.Ffree, nil
+}

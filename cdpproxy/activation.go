@@ -1,21 +1,15 @@
 package cdpproxy
 
-import (
-	"encoding/json"
-
-	"leasehold/internal/boottime"
-)
+import "leasehold/internal/boottime"
 
 // noteActivation notes from a client's command which tab it brings to the front. session is
 // the CDP session that the command is for.
 func (m *Mux) noteActivation(session string, c command) {
 	switch string(c.method) {
 	case "Target.activateTarget":
-		var p struct {
-			TargetID string `json:"targetId"`
-		}
-		if json.Unmarshal(c.params, &p) == nil {
-			m.NoteActivated(p.TargetID)
+		target := ""
+		if readExact(c.params, members{"targetId": &target}) {
+			m.NoteActivated(target)
 		}
 	case "Page.bringToFront":
 		m.NoteActivated(m.clientTarget(session))

@@ -13,6 +13,7 @@ func TestATabIsBroughtToTheFront(t *testing.T) {
 		{"Page.bringToFront", `{}`, "S2", "T2"},
 		{"Page.reload", `{"targetId":"V"}`, "S2", ""},
 		{"Target.activateTarget", `{"targetId":7}`, "", ""},
+		{"Target.activateTarget", `{"targetId":"W","TARGETID":"X"}`, "", "W"},
 	} {
 		before := m.ActivatedAt(tt.target)
 		m.noteActivation(tt.session, command{method: []byte(tt.method), params: []byte(tt.params)})

@@ -15,19 +15,16 @@ func (m *Mux) noteConditions(c command) {
 	if !bytes.HasPrefix(c.method, conditionsCommand) {
 		return
 	}
-	type conditions struct {
-		Offline bool `json:"offline"`
-	}
-	var p struct {
-		conditions
-		Rules []conditions `json:"matchedNetworkConditions"`
-	}
-	if json.Unmarshal(c.params, &p) != nil {
+	offline, rules := false, []json.RawMessage{}
+	if !readExact(c.params, members{"offline": &offline, "matchedNetworkConditions": &rules}) {
 		return
 	}
-	offline := p.Offline
-	for _, rule := range p.Rules {
-		offline = offline || rule.Offline
+	for _, rule := range rules {
+		off := false
+		if !readExact(rule, members{"offline": &off}) {
+			return
+		}
+		offline = offline || off
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -117,15 +117,28 @@ func (c *Conn) handleOffloaded(msg []byte, privileged bool) {
 	}
 }
 
+// members are where the members of an object of JSON go, by their names.
+type members map[string]any
+
+// readExact reads members of a command's parameters under their exact names, as Chrome does. It is
+// false if one has another type, or if another parser could read the parameters in a different way.
+func readExact(params []byte, into members) bool {
+	found, ok := methods.Members(params)
+	for name, value := range into {
+		if raw, has := found[name]; ok && has {
+			ok = json.Unmarshal(raw, value) == nil
+		}
+	}
+	return ok
+}
+
 // closes returns the target that a command closes; empty if the command closes none.
 func (c *Conn) closes(cmd command) string {
 	switch string(cmd.method) {
 	case "Target.closeTarget":
-		var p struct {
-			TargetID string `json:"targetId"`
-		}
-		if json.Unmarshal(cmd.params, &p) == nil { // Chrome refuses it otherwise
-			return p.TargetID
+		target := ""
+		if readExact(cmd.params, members{"targetId": &target}) { // Chrome refuses it otherwise
+			return target
 		}
 	case "Page.close":
 		return c.session.mux.clientTarget(c.target(cmd))

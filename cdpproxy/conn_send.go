@@ -165,11 +165,12 @@ func (c *Conn) failUnsent(err error, list ...stagedCommand) {
 	}
 	for _, s := range list {
 		c.mu.Lock()
-		if _, ok := s.ids[s.id]; ok {
+		switch _, ok := s.ids[s.id]; {
+		case !ok:
+		case c.pending == nil:
 			delete(s.ids, s.id)
-			if c.pending != nil {
-				c.session.mux.inFlight.Add(-1)
-			}
+		default:
+			c.settled(s.ids, browserMessage{id: s.id, sessionID: []byte(c.target(s.command))})
 		}
 		c.mu.Unlock()
 		c.session.mux.pictures.settled(inFlight{c.target(s.command), s.id})

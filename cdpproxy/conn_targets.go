@@ -44,10 +44,8 @@ const discoverCommand = "Target.setDiscoverTargets"
 
 // noteDiscovery notes a command that turns them off. The caller holds c.mu.
 func (c *Conn) noteDiscovery(cmd command) {
-	var p struct {
-		Discover *bool `json:"discover"`
-	}
-	if json.Unmarshal(cmd.params, &p) == nil && p.Discover != nil && !*p.Discover {
+	discover := true
+	if readExact(cmd.params, members{"discover": &discover}) && !discover {
 		if c.undiscovering == nil {
 			c.undiscovering = map[inFlight]bool{}
 		}

@@ -2,7 +2,6 @@ package cdpproxy
 
 import (
 	"bytes"
-	"encoding/json"
 	"time"
 
 	"leasehold/cdpproxy/methods"
@@ -56,13 +55,11 @@ func contextOf(params []byte) string {
 	if !bytes.Contains(params, []byte(`"browserContextId"`)) {
 		return ""
 	}
-	var p struct {
-		Context string `json:"browserContextId"`
-	}
-	if json.Unmarshal(params, &p) != nil {
+	named := ""
+	if !readExact(params, members{"browserContextId": &named}) {
 		return ""
 	}
-	return p.Context
+	return named
 }
 
 // madeContext notes a browser context that a client's command has made. The caller holds m.mu.

@@ -1,6 +1,7 @@
 package cdpproxy
 
 import (
+	"errors"
 	"testing"
 	"time"
 
@@ -33,6 +34,28 @@ func TestACommandThatWaitsWhileAPersonTakesOver(t *testing.T) {
 	c.offloading.Wait()
 	if got := b.read(); len(got) > 0 {
 		t.Errorf("the browser got %q", got)
+	}
+}
+
+// TestACommandThatWasNotSentLeavesItsTwin: the worker sent two commands with one id, of which the
+// browser gets one. Its answer is the worker's.
+func TestACommandThatWasNotSentLeavesItsTwin(t *testing.T) {
+	b := newOffline(t)
+	c := b.conn()
+	c.dispatch([]byte(`{"id":1,"method":"Input.insertText","params":{"text":"x"}}`), true)
+	b.read()
+	twin := command{id: 1, method: []byte("Input.insertText"), params: []byte("{}")}
+	u, ok := c.register(twin, nil)
+	if !ok || c.more[inFlight{c.target(twin), 1}] != 1 {
+		t.Fatalf("%v, %v", ok, c.more)
+	}
+	c.failUnsent(errors.New("full"), stagedCommand{command: twin, undo: u})
+	c.mu.Lock()
+	_, first := c.pending[""][1]
+	flying, more := b.mux.inFlight.Load(), c.more[inFlight{c.target(twin), 1}]
+	c.mu.Unlock()
+	if !first || more != 0 || flying != 1 {
+		t.Errorf("the first is in flight: %v, %d of it, %d more; want it, once", first, flying, more)
 	}
 }
 

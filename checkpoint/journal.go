@@ -205,7 +205,7 @@ func OpenWithin(path string, limits Limits) (*Journal, error) {
 		return nil, errors.Join(fmt.Errorf("journal: %w", err), file.Close())
 	}
 	// This ends a line that a crash may have left incomplete.
-	if len(entries) > 0 {
+	if info.Size() > 0 {
 		if _, err := file.WriteString("\n"); err != nil {
 			return nil, errors.Join(fmt.Errorf("journal: %w", err), file.Close())
 		}

@@ -54,6 +54,27 @@ func TestJournalOutlivesItsWriter(t *testing.T) {
 	}
 }
 
+// TestAFirstLineThatWasCutIsLeftBehind: what follows it is not lost with it.
+func TestAFirstLineThatWasCutIsLeftBehind(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "s.journal")
+	if err := os.WriteFile(path, []byte(`{"seq":1,"kind":"ste`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	j, err := Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := j.Append(Entry{Kind: KindStep, Name: "one"}); err != nil {
+		t.Fatal(err)
+	}
+	if err := j.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if entries, err := Read(path); err != nil || len(entries) != 1 || entries[0].Name != "one" {
+		t.Errorf("%+v, %v", entries, err)
+	}
+}
+
 func TestSummary(t *testing.T) {
 	s := Summarize([]Entry{
 		{Kind: KindURL, URL: "a"}, {Kind: KindRequest, Method: "POST"}, {Kind: KindStep, Name: "one"},

@@ -11,11 +11,14 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"time"
 
 	"filippo.io/age"
+
+	"leasehold/internal/durable"
 )
 
 // Format is the name of the format in manifests.
@@ -211,7 +214,10 @@ func WriteIdentity(path string) (recipient string, err error) {
 	}
 	recipient = key.Recipient().String()
 	_, err = fmt.Fprintf(f, "# created: %s\n# public key: %s\n%s\n", time.Now().UTC().Format(time.RFC3339), recipient, key)
-	if err = errors.Join(err, f.Sync(), f.Close()); err != nil {
+	if err = errors.Join(err, f.Sync(), f.Close()); err == nil {
+		err = durable.Sync(filepath.Dir(path))
+	}
+	if err != nil {
 		return "", errors.Join(err, os.Remove(path))
 	}
 	return recipient, nil

@@ -123,10 +123,10 @@ func (s *Server) accept() {
 
 // carry passes a subscriber's bytes on to the server, and back, until one of them ends. It closes
 // the connection.
-func (s *Server) carry(c net.Conn) error {
-	defer c.Close()
-	who := caller{addr: c.RemoteAddr()}
-	if who.socket, who.unknown = peer.Of(c); !s.loopback {
+func (s *Server) carry(conn net.Conn) error {
+	defer conn.Close()
+	who := caller{addr: conn.RemoteAddr()}
+	if who.socket, who.unknown = peer.Of(conn); !s.loopback {
 		who.unknown = peer.ErrNotLocal
 	}
 	to, err := s.dial(who)
@@ -134,10 +134,11 @@ func (s *Server) carry(c net.Conn) error {
 		return err
 	}
 	defer to.Close()
-	stop := context.AfterFunc(s.ctx, func() { _ = c.Close() })
+	stop := context.AfterFunc(s.ctx, func() { _ = conn.Close() })
 	defer stop()
+	c := conn
 	if s.o.TLS != nil {
-		if c, err = s.secure(c, to); err != nil {
+		if c, err = s.secure(conn, to); err != nil {
 			return err
 		}
 	}

@@ -23,6 +23,7 @@ type Kind string
 const (
 	Floor      Kind = "floor"      // of a profile: the token floor and the copy of the record
 	Browser    Kind = "browser"    // of a profile: the note of its running browser
+	Mark       Kind = "mark"       // of a profile: the number that its directory has inside
 	Departure  Kind = "departure"  // of a profile: that its directory was left for another home
 	Arrival    Kind = "arrival"    // of a profile: the directory that is to come into its place
 	Session    Kind = "session"    // of a session: its file

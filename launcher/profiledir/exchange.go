@@ -47,6 +47,9 @@ func (l *Lock) Exchange(ctx context.Context, now time.Time, fetch func(ctx conte
 		return nil, err
 	}
 	e := &Exchanged{lock: l, to: to, place: made}
+	if err := l.root.forgetMark(l.id); err != nil {
+		return nil, err
+	}
 	err = unix.Renameat2(unix.AT_FDCWD, made, unix.AT_FDCWD, to, unix.RENAME_EXCHANGE)
 	if err == nil {
 		e.Kept = made

@@ -217,6 +217,9 @@ func (l *Lock) Arrive(rec lease.Record, now time.Time) (archived string, err err
 				return "", err
 			}
 		}
+		if err := l.root.forgetMark(l.id); err != nil {
+			return archived, err
+		}
 		if err := os.Rename(l.root.arrivalPath(l.id), to); err != nil {
 			return archived, fmt.Errorf("profile %s: %w", l.id, err)
 		}

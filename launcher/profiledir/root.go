@@ -167,6 +167,11 @@ func (r *Root) Create(id string) (string, error) {
 	if err != nil {
 		return "", err
 	}
+	if _, err := os.Lstat(path); errors.Is(err, fs.ErrNotExist) {
+		if err := r.forgetMark(id); err != nil {
+			return "", err
+		}
+	}
 	err = os.Mkdir(path, 0o700)
 	if err != nil && !errors.Is(err, fs.ErrExist) {
 		return "", fmt.Errorf("profile %s: %w", id, err)

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"path/filepath"
 	"slices"
 	"strconv"
 
@@ -130,8 +131,8 @@ func (l *Lock) RaiseFloor(r lease.Record) error {
 	return l.keep(r, floor)
 }
 
-// Renew does what RaiseFloor does, but replaces a floor that cannot be trusted, and removes
-// notes of departure and arrival that cannot be trusted. It is meant for the record of a
+// Renew does what RaiseFloor does, but replaces a floor that cannot be trusted, removes notes of
+// departure and arrival that cannot be trusted, and believes the directory that is there. It is meant for the record of a
 // profile that goes to a person for that reason, with a token above the one that the floor
 // names.
 func (l *Lock) Renew(r lease.Record) error {
@@ -156,6 +157,9 @@ func (l *Lock) Renew(r lease.Record) error {
 		} else if err != nil {
 			return err
 		}
+	}
+	if err := l.root.forgetMark(l.id); err != nil {
+		return err
 	}
 	return l.keep(r, floor)
 }
@@ -246,6 +250,8 @@ type Running struct {
 	Group string `json:"cgroup,omitempty"`
 	// Dumps is the directory of its minidumps; empty if it is not known.
 	Dumps string `json:"dumps,omitempty"`
+	// Place is the directory on which it runs. SetRunning finds it out.
+	Place place `json:"place,omitzero"`
 }
 
 // SetRunning durably stores r as the browser that runs on the profile.
@@ -254,6 +260,10 @@ func (l *Lock) SetRunning(r Running) error {
 	defer l.mu.Unlock()
 	if err := l.usable(); err != nil {
 		return err
+	}
+	var err error
+	if r.Place, err = placeOf(filepath.Join(l.root.dir, l.id)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("browser state of %s: %w", l.id, err)
 	}
 	b, err := json.Marshal(r)
 	if err == nil {

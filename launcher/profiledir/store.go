@@ -30,14 +30,29 @@ func (e *NotStoredError) Error() string {
 const leastRoom = 1 << 20
 
 // Store returns when everything that was written into the profile's directory would survive a
-// power cut. The error is a *NotStoredError if that cannot be had, or if the disk is full; other
-// errors are those of Path.
+// power cut, and the directory has a new mark. The error is a *NotStoredError if that cannot be had,
+// if the disk is full, or if it is not the directory that was there; other errors are those of
+// Path.
 func (r *Root) Store(id string) error {
 	path, err := r.Path(id)
 	if err != nil {
 		return err
 	}
-	if err := durable.SyncAll(path); err != nil {
+	if err := r.Moved(id); err != nil {
+		return errors.Join(err, r.disbelieveMark(id))
+	}
+	why, err := r.Replaced(id)
+	if err == nil && why != "" {
+		return &NotStoredError{id, why}
+	}
+	noted, err := r.renewMark(id, path)
+	if err == nil {
+		err = durable.SyncAll(path)
+	}
+	if err == nil {
+		err = noted()
+	}
+	if err != nil {
 		return &NotStoredError{id, err.Error()}
 	}
 	if why := r.Full(id); why != "" {

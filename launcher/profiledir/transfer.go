@@ -29,10 +29,10 @@ func (archivedError) Error() string { return "the profile is archived" }
 func (archivedError) Is(target error) bool { return target == fs.ErrNotExist }
 
 // isNotCopied tells whether an entry of a user-data-dir is not part of the profile.
-// Such an entry belongs to the browser that runs or ran there, or is the mark of a
-// clone: a copy of a clone is not a clone itself.
+// Such an entry belongs to the browser that runs or ran there, or is a mark: a
+// copy of a clone is not a clone itself.
 func isNotCopied(name string) bool {
-	return strings.HasPrefix(name, "Singleton") || name == cloneMark || name == "DevToolsActivePort" || name == "lockfile"
+	return strings.HasPrefix(name, "Singleton") || name == cloneMark || strings.HasPrefix(name, directoryMark) || name == "DevToolsActivePort" || name == "lockfile"
 }
 
 // Measure returns how many bytes Copy would copy. The error names the first thing
@@ -109,6 +109,9 @@ func (l *Lock) Make(fill, prepare func(dir string) error) (_ string, err error) 
 		return "", err
 	}
 	// The kernel does not replace a directory that is not empty.
+	if err := l.root.forgetMark(l.id); err != nil {
+		return "", err
+	}
 	if err := os.Rename(made, to); err != nil {
 		return "", fmt.Errorf("profile %s: %w", l.id, err)
 	}

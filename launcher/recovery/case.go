@@ -249,6 +249,9 @@ func (s *steps) takeStored(err error) {
 	if errors.As(err, &missing) {
 		s.Log.Error().Err(err).Msg("what was written into the profile may be lost: a person decides")
 		s.File.NotStored = missing.Why
+		if err := s.Lock.BelieveDirectory(); err != nil { // then a person is asked about it twice
+			s.Log.Warn().Err(err).Msg("the directory's mark cannot be forgotten")
+		}
 	}
 	s.stored = err == nil || missing != nil
 }

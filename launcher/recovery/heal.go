@@ -80,6 +80,10 @@ func (r *Recoverer) kept(rec lease.Record) (k kept, mine bool, err error) {
 	if err == nil {
 		_, _, err = r.o.Root.Arriving(rec.ProfileID)
 	}
+	replaced := ""
+	if err == nil && !left {
+		replaced, err = r.o.Root.Replaced(rec.ProfileID)
+	}
 	var stored lease.Token
 	if r.o.Stored != nil {
 		stored = r.o.Stored(rec.ProfileID)
@@ -94,6 +98,8 @@ func (r *Recoverer) kept(rec lease.Record) (k kept, mine bool, err error) {
 	case stored > before:
 		k.reason = lease.ReasonRolledBack
 		k.problem = fmt.Errorf("the floor is %d, the record has token %d, and the profile store has seen token %d: both were put back to an older state, and sessions that came after it are forgotten", k.floor, rec.Token, stored)
+	case replaced != "":
+		k.reason, k.problem = lease.ReasonRolledBack, errors.New(replaced)
 	case left: // the floor of a directory that was left stays where it was
 	case !rec.ExplainsFloor(k.floor, atFloor):
 		k.reason = lease.ReasonRolledBack

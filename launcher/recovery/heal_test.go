@@ -228,6 +228,15 @@ func TestWhatCannotBeBelievedGoesToAPerson(t *testing.T) {
 		{"the floor and the record put back to an older state, and not the profile store", func(w *world) {
 			w.r = w.recoverer(func(o *Options) { o.Stored = func(string) lease.Token { return token + 1 } })
 		}, token + 2, lease.ReasonRolledBack},
+		{"the directory put back to an older state", func(w *world) {
+			older := filepath.Join(w.t.TempDir(), "older")
+			w.must(w.root.Store(profile), os.CopyFS(older, os.DirFS(w.path)), w.root.Store(profile))
+			w.must(os.RemoveAll(w.path), os.CopyFS(w.path, os.DirFS(older)))
+		}, token + 1, lease.ReasonRolledBack},
+		{"the directory's mark forged", func(w *world) {
+			w.must(w.root.Store(profile))
+			write(w, "mark", "7\n")
+		}, token + 1, lease.ReasonNotAuthentic},
 		{"a browser's note forged", func(w *world) { write(w, "browser", `{"pid":1}`) }, token + 1, lease.ReasonNotAuthentic},
 		{"cookies forged", func(w *world) {
 			dir := filepath.Join(w.data, "session-cookies")

@@ -247,18 +247,27 @@ func (j Jar) Note(ctx context.Context, browser Caller, profile string) error {
 // KeepNoted makes Restore use the cookies that were noted last. It is called when the
 // browser has ended in order.
 func (j Jar) KeepNoted(profile string) error {
-	if err := os.Rename(j.noted(profile), j.path(profile)); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("session cookies of %s: %w", profile, err)
-	}
-	return nil
+	return synced(os.Rename(j.noted(profile), j.path(profile)), j.dir, profile)
 }
 
 // DropNoted removes the cookies that were noted.
 func (j Jar) DropNoted(profile string) error { return remove(j.noted(profile), profile) }
 
 func remove(path, profile string) error {
-	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("session cookies of %s: %w", profile, err)
+	return synced(os.Remove(path), filepath.Dir(path), profile)
+}
+
+// synced puts on the disk what was done to the names in a directory, unless there was nothing to be
+// done.
+func synced(done error, dir, profile string) error {
+	if errors.Is(done, fs.ErrNotExist) {
+		return nil
+	}
+	if done == nil {
+		done = durable.Sync(dir)
+	}
+	if done != nil {
+		return fmt.Errorf("session cookies of %s: %w", profile, done)
 	}
 	return nil
 }

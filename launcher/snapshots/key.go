@@ -15,8 +15,10 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"path/filepath"
 	"strings"
 
+	"leasehold/internal/durable"
 	"leasehold/internal/privatefile"
 )
 
@@ -87,7 +89,10 @@ func WriteKey(path string) (*Key, error) {
 	k := NewKey()
 	_, err = fmt.Fprintf(f, "# The key of the profiles in a store (leasehold run --profile-key). Without it they cannot be read.\n%s%s\n",
 		keyPrefix, base64.RawURLEncoding.EncodeToString(k.secret[:]))
-	if err = errors.Join(err, f.Sync(), f.Close()); err != nil {
+	if err = errors.Join(err, f.Sync(), f.Close()); err == nil {
+		err = durable.Sync(filepath.Dir(path))
+	}
+	if err != nil {
 		return nil, errors.Join(err, os.Remove(path))
 	}
 	return k, nil

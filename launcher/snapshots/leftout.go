@@ -25,8 +25,8 @@ var (
 		"OptGuideOnDeviceModel", "OptGuideOnDeviceClassifierModel", "SSLErrorAssistant", "CertificateRevocation", "Subresource Filter",
 		"PKIMetadata", "FirstPartySetsPreloaded", "TrustTokenKeyCommitments", "hyphen-data", "ZxcvbnData", "Crowd Deny",
 		"MEIPreload", "SafetyTips", "FileTypePolicies", "OriginTrials", "ActorSafetyLists", "AmountExtractionHeuristicRegexes",
-		// The mark of a clone: a copy of a clone is not a clone itself.
-		".leasehold-clone",
+		// Marks: a copy of a clone is not a clone itself, and no copy is the directory.
+		".leasehold-clone", ".leasehold-mark", ".leasehold-mark.next",
 	}
 	leftOutOfProfile = []string{
 		// Caches of fetched content, and of what was compiled from it.

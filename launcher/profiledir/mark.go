@@ -1,0 +1,189 @@
+package profiledir
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+
+	"leasehold/internal/boottime"
+	"leasehold/internal/durable"
+	"leasehold/internal/foreign"
+	"leasehold/internal/signed"
+	"leasehold/lease"
+)
+
+// A directory can be exchanged by hand: for a copy from a backup, while its browser runs or later.
+// Then the account is as it was long ago, and no process, lock or token shows that. So the
+// directory has a number inside, and its guard files have the same number, signed. Both grow by one
+// whenever a browser has ended there: a copy has an older number, or none.
+
+// directoryMark is the file in a profile's directory that has the number.
+const directoryMark = ".leasehold-mark"
+
+// renewMark gives the directory the next number. What calls it puts the directory on the disk, and
+// then calls the function that it returns, which gives the guard file the same number. In between
+// the directory is one ahead.
+func (r *Root) renewMark(id, path string) (noted func() error, err error) {
+	n, _, err := r.noted(id)
+	var damaged *DamagedError
+	if err != nil && !errors.As(err, &damaged) { // a damaged one is for a person, at the next grant
+		return nil, err
+	}
+	dir, err := os.Stat(path)
+	if err != nil {
+		return nil, err
+	}
+	next := filepath.Join(path, directoryMark+".next")
+	if err := os.Remove(next); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, err
+	}
+	f, err := os.OpenFile(next, os.O_WRONLY|os.O_CREATE|os.O_EXCL|unix.O_NOFOLLOW, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	_, err = fmt.Fprintf(f, "%d\n", n+1)
+	if owner, ok := dir.Sys().(*syscall.Stat_t); err == nil && ok {
+		err = f.Chown(int(owner.Uid), int(owner.Gid))
+	}
+	if err = errors.Join(err, f.Close()); err == nil {
+		err = os.Rename(next, filepath.Join(path, directoryMark))
+	}
+	if err != nil {
+		return nil, fmt.Errorf("mark of the directory: %w", err)
+	}
+	return func() error {
+		if damaged != nil {
+			return nil
+		}
+		return r.note(id, n+1)
+	}, nil
+}
+
+// note writes the number of the guard file.
+func (r *Root) note(id string, n uint64) error {
+	content := append(strconv.AppendUint(nil, n, 10), '\n')
+	return durable.Replace(r.file(id, string(signed.Mark)), r.key.Sign(signed.Mark, id, content))
+}
+
+// disbelieveMark makes no directory believed until a person has looked: there are two, and neither
+// has all that the last browser wrote.
+func (r *Root) disbelieveMark(id string) error {
+	n, _, err := r.noted(id)
+	if err == nil {
+		err = r.note(id, n+3) // the directory may be one ahead
+	}
+	return err
+}
+
+// noted is the number in the guard file, and whether there is one.
+func (r *Root) noted(id string) (n uint64, is bool, err error) {
+	path := r.file(id, string(signed.Mark))
+	b, err := os.ReadFile(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return 0, false, nil
+	}
+	if err != nil {
+		return 0, false, fmt.Errorf("mark of %s: %w", id, err)
+	}
+	content, err := r.key.Open(signed.Mark, id, b)
+	if err == nil {
+		n, err = strconv.ParseUint(strings.TrimSpace(string(content)), 10, 64)
+	}
+	if err != nil {
+		return 0, false, &DamagedError{Profile: id, Path: path, Cause: err}
+	}
+	return n, true, nil
+}
+
+// forgetMark makes the directory believed as it is, whatever number it has: another one is about to
+// come into its place, or a person has looked at it.
+func (r *Root) forgetMark(id string) error {
+	err := os.Remove(r.file(id, string(signed.Mark)))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err == nil {
+		err = durable.Sync(r.guard)
+	}
+	if err != nil {
+		return fmt.Errorf("mark of %s: %w", id, err)
+	}
+	return nil
+}
+
+// BelieveDirectory makes the directory believed as it is, because a person decides about it.
+func (l *Lock) BelieveDirectory() error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if err := l.usable(); err != nil {
+		return err
+	}
+	return l.root.forgetMark(l.id)
+}
+
+// Replaced says why the directory is not as the last browser left it; empty if it is, or if nothing
+// is known of that. The error is a *DamagedError for a guard file that this launcher has not
+// written.
+func (r *Root) Replaced(id string) (why string, err error) {
+	if err := lease.CheckProfileID(id); err != nil {
+		return "", err
+	}
+	want, is, err := r.noted(id)
+	if err != nil || !is {
+		return "", err
+	}
+	b, err := foreign.Read(filepath.Join(r.dir, id), directoryMark, 64)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		if _, err := os.Lstat(filepath.Join(r.dir, id)); errors.Is(err, fs.ErrNotExist) {
+			return "", nil // that there is none is another fact
+		}
+		b = nil
+	case err != nil:
+		return "", fmt.Errorf("mark of %s: %w", id, err)
+	}
+	text := strings.TrimSpace(string(b))
+	if n, err := strconv.ParseUint(text, 10, 64); err == nil && (n == want || n == want+1) {
+		return "", nil
+	}
+	return fmt.Sprintf("the directory has the mark %.20q, and its last browser left %d there: another directory, or an older copy, was put in its place", text, want), nil
+}
+
+// place identifies a directory while its host is up.
+type place struct {
+	Device uint64 `json:"device,omitempty"`
+	Inode  uint64 `json:"inode,omitempty"`
+}
+
+func placeOf(path string) (place, error) {
+	var st unix.Stat_t
+	if err := unix.Stat(path, &st); err != nil {
+		return place{}, &os.PathError{Op: "stat", Path: path, Err: err}
+	}
+	return place{uint64(st.Dev), st.Ino}, nil //nolint:unconvert // the type differs by architecture
+}
+
+// Moved says that the profile's directory is not the one on which its browser was started, nil if
+// it is, or if no browser is noted. The error is then a *NotStoredError: what the browser wrote is
+// elsewhere.
+func (r *Root) Moved(id string) error {
+	run, is, err := r.Running(id)
+	if err != nil || !is || run.Place == (place{}) || run.BootID != boottime.ID() {
+		return nil //nolint:nilerr // a note that cannot be believed is looked at elsewhere
+	}
+	now, err := placeOf(filepath.Join(r.dir, id))
+	if err != nil {
+		return &NotStoredError{id, err.Error()}
+	}
+	if now != run.Place {
+		return &NotStoredError{id, "another directory is in the place of the one on which its browser was started"}
+	}
+	return nil
+}

@@ -44,7 +44,7 @@ const (
 	replaceTimeout = 5 * time.Second
 	// pictureTimeout is how long a page may take to draw a requested picture. A page that takes
 	// longer does not answer.
-	pictureTimeout = 1500 * time.Millisecond
+	pictureTimeout = 4 * time.Second
 	// askAgain is how long a question to a network service that just ended may take
 	// before it is asked anew: Chrome may have lost it.
 	askAgain = 500 * time.Millisecond

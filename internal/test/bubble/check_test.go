@@ -567,7 +567,8 @@ func (c *checker) moved(by *process, writer string, t *truth, p, n lease.Record)
 		if n.Token <= p.Token {
 			c.w.broken(staleWrites, "quarantine of %s leaves token %d valid", n.ProfileID, p.Token)
 		}
-		if writer != p.LauncherID && p.LauncherID != "" && p.State == lease.SuspectedStale {
+		// A contest fences at once, in whatever state.
+		if writer != p.LauncherID && p.LauncherID != "" && p.State == lease.SuspectedStale && n.Reason != lease.ReasonContested {
 			c.stopped(p.LauncherID, p.PresenceEpoch)
 		}
 	}

@@ -8,6 +8,7 @@ import (
 	"io"
 	"net/http"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -65,6 +66,7 @@ func TestEveryClient(t *testing.T) {
 		})
 		try("chrome-devtools-mcp", "connection_closed", b.devtoolsMCP)
 		try("playwright-mcp", "connection_dropped", b.playwrightMCP)
+		try("playwright-mcp under exec", "exit status 0", b.mcpUnderExec)
 		try("discovery by concatenation", "connection_closed", b.concatenation)
 		try("page socket", "released", b.pageSocket)
 	})
@@ -75,6 +77,9 @@ func TestEveryClient(t *testing.T) {
 		got := names(b.events(t, e.profile))
 		if e.profile == "go-rod" { // its program asks until it is refused
 			got = strings.Replace(got, " late_write", "", 1)
+		}
+		if e.profile == "playwright-mcp-under-exec" { // of the second chat
+			got = strings.Replace(got, " profile_lock_conflict", "", 1)
 		}
 		if got != "granted released" {
 			t.Errorf("%s: %s", e.profile, got)
@@ -472,6 +477,26 @@ func (b bench) playwrightMCP(t *testing.T, profile string) {
 		t.Errorf("a page that is not there shows %+v, %v", line, err)
 	}
 	c.Do(t, act("disconnect"))
+}
+
+// mcpUnderExec plays two chats, each with a server under leasehold exec: the second is told who has
+// the profile, and does not get into the browser of the first.
+func (b bench) mcpUnderExec(t *testing.T, profile string) {
+	server := []string{"exec", "--url", b.URL, "--profile", profile, "--create", "--", "sh", "-c", `exec "$@" --cdp-endpoint "$LEASEHOLD_CDP_URL"`, "sh",
+		"node", "--require", clients.CodeCache(), filepath.Join(clients.Dir(), clients.MCP), "playwright-mcp", clients.Interactive, "--output-dir", t.TempDir()}
+	first := clients.StartProgram(t, binary, server...)
+	first.Expect(t, "connect")
+	first.Do(t, tool("browser_navigate", map[string]any{"url": b.site + "/form"}))
+	said, err := exec.Command(binary, server...).CombinedOutput()
+	if err == nil || !strings.Contains(string(said), "is held by worker") {
+		t.Errorf("a second chat: %v, %s", err, said)
+	}
+	if got := string(first.Do(t, tool("browser_evaluate", map[string]any{"function": "() => location.pathname"}))); !strings.Contains(got, "/form") {
+		t.Errorf("the first chat's page is %s", got)
+	}
+	if err := first.Wait(); err != nil {
+		t.Errorf("the first chat ended: %v", err)
+	}
 }
 
 func tool(name string, arguments map[string]any) clients.Action {

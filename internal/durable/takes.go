@@ -9,10 +9,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Takes returns nil if a directory takes another file: it is there and may be written to, its file
-// system has a free inode and block, and what is written comes to the disk. The file that shows
-// that has no name, so that nothing is left of it. A file system that makes no such files is only
-// asked whether the directory is there.
+// Takes returns nil if a directory takes another file: it is there and may be written to, and its
+// file system has a free inode and block, and has not given up its disk. The file that shows that has
+// no name, so that nothing is left of it, and nothing is synced: it may be asked often. A file system
+// that makes no such files is only asked whether the directory is there.
 func Takes(dir string) error {
 	fd, err := unix.Open(dir, unix.O_TMPFILE|unix.O_WRONLY|unix.O_CLOEXEC, 0o600)
 	if errors.Is(err, unix.EOPNOTSUPP) || errors.Is(err, unix.EISDIR) {
@@ -24,9 +24,6 @@ func Takes(dir string) error {
 	}
 	f := os.NewFile(uintptr(fd), dir)
 	_, err = f.Write([]byte{0})
-	if err == nil {
-		err = syncFile(f)
-	}
 	return errors.Join(err, f.Close())
 }
 

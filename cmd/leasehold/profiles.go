@@ -78,7 +78,7 @@ func (c *profilesCmd) Run(a *app) error {
 		slices.SortFunc(profiles.Items, func(x, y lease.Record) int { return strings.Compare(x.ProfileID, y.ProfileID) })
 		t := newTable(a.stdout, "PROFILE", "STATE", "TOKEN", "OWNER", "TASK", "HOME", "LAST URL")
 		for _, r := range profiles.Items {
-			state := string(r.State)
+			state := api.StateShown(r)
 			switch {
 			case !r.WarmSince.IsZero():
 				state += " (warm)"

@@ -1,5 +1,7 @@
 package api
 
+import "leasehold/lease"
+
 // Reasons why a session ended, as they stand in records, events and evidence.
 const (
 	ReasonReleased        = "released"
@@ -41,3 +43,12 @@ const (
 	ReasonArchived = "archived"
 	ReasonRemoved  = "removed"
 )
+
+// StateShown is a record's state in words for people. A free profile whose directory is not there
+// is archived or removed: nobody can have it as it is.
+func StateShown(r lease.Record) string {
+	if r.State == lease.Available && (r.Reason == ReasonArchived || r.Reason == ReasonRemoved) {
+		return r.Reason
+	}
+	return string(r.State)
+}

@@ -255,6 +255,8 @@ func rowOf(r lease.Record, hands api.InHands, query string) listRow {
 	case r.State == lease.Held || r.State == lease.SuspectedStale:
 	case !r.WarmSince.IsZero():
 		row.Why = dotted(words(r.Reason), "browser is warm")
+	case api.StateShown(r) != string(r.State):
+		row.StateText = words(api.StateShown(r))
 	default:
 		row.Why = words(r.Reason)
 	}

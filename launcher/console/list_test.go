@@ -69,6 +69,19 @@ func shownRows(body string) string {
 	return strings.Join(all, " ")
 }
 
+// TestAProfileWithoutItsDirectoryIsNotShownAsFree: it was archived, or somebody removed it.
+func TestAProfileWithoutItsDirectoryIsNotShownAsFree(t *testing.T) {
+	for reason, want := range map[string]string{"connection_closed": "available", api.ReasonArchived: "archived", api.ReasonRemoved: "removed"} {
+		r := lease.Record{ProfileID: "p", State: lease.Available, Reason: reason}
+		if row := rowOf(r, api.InHands{}, ""); row.StateText != want || api.StateShown(r) != want {
+			t.Errorf("%s: %q in the list, %q elsewhere, want %q", reason, row.StateText, api.StateShown(r), want)
+		}
+	}
+	if held := (lease.Record{State: lease.Held, Reason: api.ReasonArchived}); api.StateShown(held) != "held" {
+		t.Errorf("held, and shown as %s", api.StateShown(held))
+	}
+}
+
 // TestTheListWithoutAScript: filters, pages and orders are links and a form.
 func TestTheListWithoutAScript(t *testing.T) {
 	b := &backend{profiles: fleet(130)}

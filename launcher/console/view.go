@@ -99,7 +99,7 @@ func viewOf(d *dossier, who principal.Principal, query string, filled form, prob
 	r := d.Record
 	v := &view{
 		dossier: d, Query: query, Who: who, Form: filled, Problem: problem,
-		State: spaced(string(r.State)), InReview: r.State == lease.ManualReview,
+		State: spaced(api.StateShown(r)), InReview: r.State == lease.ManualReview,
 		Recovering: r.State == lease.SuspectedStale || r.State == lease.Quarantined || r.State == lease.Inspected,
 		Worker:     r.OwnerWorkerID, Task: r.TaskID,
 		MayReview: who.May(principal.Review, r.ProfileID), MayHold: who.May(principal.Hold, r.ProfileID),

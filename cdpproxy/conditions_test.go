@@ -16,6 +16,7 @@ func TestWhoKeepsAPageOfflineIsKnown(t *testing.T) {
 		{"S", "Network.emulateNetworkConditions", `{"offline":true,"latency":0}`, true, false},
 		{"S2", "Network.emulateNetworkConditionsByRule", `{"matchedNetworkConditions":[{"urlPattern":"","latency":0},{"urlPattern":"","offline":true}]}`, true, true},
 		{"S", "Network.emulateNetworkConditions", `{"offline":"no"}`, true, true},
+		{"S", "Network.emulateNetworkConditions", `{not JSON`, true, true},
 		{"S", "Network.emulateNetworkConditions", `{"OFFLINE":true,"Offline":true,"offline":false}`, false, true}, // names have a case
 		{"S", "Network.emulateNetworkConditions", `{"offline":true}`, true, true},
 		{"S", "Network.emulateNetworkConditions", `{"offline":false}`, false, true},

@@ -111,8 +111,8 @@ type Options struct {
 	// MinFreeDisk is the space, in bytes, below which no browser is started; zero:
 	// no bound.
 	MinFreeDisk uint64
-	// Fit returns what else sessions would lack on this host; nil: there is nothing else.
-	Fit func() error
+	// FilesReady returns which other files sessions would lack on this host; nil: they need none.
+	FilesReady func() error
 	// KeepWarmIdle is how long a browser stays open for the next task of a profile that asks
 	// for that; KeepWarmMax is how many such browsers there are at most; zero: none.
 	KeepWarmIdle time.Duration
@@ -252,7 +252,7 @@ func (l *Launcher) wire() (err error) {
 	}
 	l.slots = slots.NewTable(l.ctx, &l.work, slots.Options{
 		Root: o.Root, Jar: l.jar, DataDir: o.DataDir, MaxBrowsers: o.MaxBrowsers, MinFreeDisk: o.MinFreeDisk,
-		Dirs: []string{o.Root.Dir(), files.Path(), os.TempDir()}, Ready: l.fit,
+		Dirs: []string{o.Root.Dir(), files.Path(), os.TempDir()}, Ready: l.filesReady,
 		KeepWarmIdle: o.KeepWarmIdle, KeepWarmMax: o.KeepWarmMax, KeepWarmMinMemory: o.KeepWarmMinMemory, Log: o.Log, Metrics: o.Metrics,
 		Witness: witness, Vacated: func(profile string) {
 			if l.snapshotter != nil {

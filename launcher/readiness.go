@@ -20,6 +20,9 @@ const (
 
 // Ready tells whether a lease could be granted now. What it answers is what a grant answers.
 func (l *Launcher) Ready(ctx context.Context) error {
+	if l.slots.Draining() {
+		return api.Refuse(api.CodeShuttingDown, "the launcher is shutting down")
+	}
 	if err := l.storeProblem(ctx); err != nil {
 		return err
 	}
@@ -29,9 +32,6 @@ func (l *Launcher) Ready(ctx context.Context) error {
 // hereReady says why nothing is granted although the lease store can be used; nil if it is. That
 // all places are taken is no reason: they become free by themselves.
 func (l *Launcher) hereReady() error {
-	if l.slots.Draining() {
-		return api.Refuse(api.CodeShuttingDown, "the launcher is shutting down")
-	}
 	if _, err := l.granting(); err != nil {
 		return err
 	}
@@ -41,11 +41,11 @@ func (l *Launcher) hereReady() error {
 	return nil
 }
 
-// fit returns what else than disks a session would lack on this host.
-func (l *Launcher) fit() error {
+// filesReady returns which files, beside those of profiles, a session would lack on this host.
+func (l *Launcher) filesReady() error {
 	err := l.o.FileRoots.Ready()
-	if err == nil && l.o.Fit != nil {
-		err = l.o.Fit()
+	if err == nil && l.o.FilesReady != nil {
+		err = l.o.FilesReady()
 	}
 	return err
 }
@@ -132,7 +132,7 @@ func (l *Launcher) watchReadiness() {
 			return
 		}
 		here := l.hereReady()
-		news, down := l.readiness.found(err == nil, err == nil && here == nil)
+		news, down := l.readiness.found(err == nil, err == nil && here == nil && !l.slots.Draining())
 		switch {
 		case news && err != nil:
 			l.o.Log.Warn().Err(err).Msg("the lease store cannot be used: nothing is granted")

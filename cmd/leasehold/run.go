@@ -261,7 +261,7 @@ func (s *service) newLauncher() error {
 	s.launcher, err = launcher.New(launcher.Options{
 		ID: s.launcherID, DataDir: c.DataDir, Key: s.key, Root: s.root, Store: s.leases, Waiters: s.leases, SharedStore: c.NATSURL != "", Roster: s.roster, Archive: s.archive, Events: s.leases, Ping: s.ping, Doubt: s.storeDoubt,
 		Chrome: s.chrome, Headless: *c.Headless, Confinement: s.confinement, User: c.User, Proxies: s.proxies, FileRoots: s.files, Timing: lease.Timing{TTL: c.LeaseTTL}, ReconnectGrace: c.ReconnectGrace, PersonGrace: c.PersonGrace,
-		Cooldown: c.Cooldown, ReviewWhen: cautions, MaxBrowsers: c.MaxBrowsers, MinFreeDisk: uint64(c.MinFreeDisk), Fit: s.fit,
+		Cooldown: c.Cooldown, ReviewWhen: cautions, MaxBrowsers: c.MaxBrowsers, MinFreeDisk: uint64(c.MinFreeDisk), FilesReady: s.filesReady,
 		KeepWarmIdle: c.KeepWarmIdle, KeepWarmMax: c.KeepWarmMax, KeepWarmMinMemory: uint64(c.KeepWarmMemory), LeaveOnExit: c.OnExit == "leave",
 		HangTimeout: c.HangTimeout, BrowserMemory: uint64(c.BrowserMemory), CPUWeight: c.BrowserWeight, Groups: s.groups,
 		HomeTimeout: c.HomeTimeout, AdvertiseURL: s.toldOthers(),
@@ -272,9 +272,9 @@ func (s *service) newLauncher() error {
 	return err
 }
 
-// fit returns why a session could not be kept on this host: its evidence has no place, or what is
+// filesReady returns why a session could not be kept on this host: its evidence has no place, or what is
 // signed now could not be read after a restart.
-func (s *service) fit() error {
+func (s *service) filesReady() error {
 	return errors.Join(durable.Takes(filepath.Join(s.config.DataDir, spoolDir)), signed.NewFile(s.config.DataDir).Has(s.key))
 }
 

@@ -11,7 +11,6 @@ import (
 	"io"
 	"io/fs"
 	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -205,20 +204,13 @@ func WriteIdentity(path string) (recipient string, err error) {
 	if err != nil {
 		return "", fmt.Errorf("private key: %w", err)
 	}
-	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	recipient = key.Recipient().String()
+	err = durable.Create(path, fmt.Appendf(nil, "# created: %s\n# public key: %s\n%s\n", time.Now().UTC().Format(time.RFC3339), recipient, key))
 	if errors.Is(err, fs.ErrExist) {
 		return "", fmt.Errorf("%s is there already, and stays: evidence may be readable by it alone", path)
 	}
 	if err != nil {
 		return "", err
-	}
-	recipient = key.Recipient().String()
-	_, err = fmt.Fprintf(f, "# created: %s\n# public key: %s\n%s\n", time.Now().UTC().Format(time.RFC3339), recipient, key)
-	if err = errors.Join(err, f.Sync(), f.Close()); err == nil {
-		err = durable.Sync(filepath.Dir(path))
-	}
-	if err != nil {
-		return "", errors.Join(err, os.Remove(path))
 	}
 	return recipient, nil
 }

@@ -23,6 +23,24 @@ var (
 	syncData = func(f *os.File) error { return unix.Fdatasync(int(f.Fd())) }
 )
 
+// Create writes a new file with this content, mode 0600, and returns when it is on disk under its
+// name. If it fails, nothing of it stays. The error is fs.ErrExist for a file that is there already,
+// which stays as it is.
+func Create(path string, content []byte) error {
+	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(content)
+	if err = errors.Join(err, syncFile(f), f.Close()); err == nil {
+		err = Sync(filepath.Dir(path))
+	}
+	if err != nil {
+		return errors.Join(err, os.Remove(path))
+	}
+	return nil
+}
+
 // Replace replaces the file at path by one with this content, mode 0600, and returns when it is
 // on disk under that name. On a full disk it uses the reserve.
 func Replace(path string, content []byte) error {

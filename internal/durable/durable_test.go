@@ -3,6 +3,7 @@ package durable
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -167,5 +168,21 @@ func TestOnlyNamesArePatterns(t *testing.T) {
 	}
 	if got, err := Glob(dir, "*.json"); err != nil || len(got) != 1 || got[0] != filepath.Join(dir, "a.json") {
 		t.Errorf("%q, %v", got, err)
+	}
+}
+
+// TestAFileThatIsThereIsNotCreated: it stays as it is, and a new one is on the disk with its name.
+func TestAFileThatIsThereIsNotCreated(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "key")
+	if err := Create(path, []byte("first")); err != nil {
+		t.Fatal(err)
+	}
+	if err := Create(path, []byte("second")); !errors.Is(err, fs.ErrExist) {
+		t.Errorf("%v, want fs.ErrExist", err)
+	}
+	info, err := os.Stat(path)
+	b, unread := os.ReadFile(path)
+	if err != nil || unread != nil || info.Mode() != 0o600 || string(b) != "first" {
+		t.Errorf("%q, %v: %v, %v", b, info.Mode(), err, unread)
 	}
 }

@@ -170,10 +170,10 @@ func placeOf(path string) (place, error) {
 	return place{uint64(st.Dev), st.Ino}, nil //nolint:unconvert // the type differs by architecture
 }
 
-// Moved says that the profile's directory is not the one on which its browser was started, nil if
-// it is, or if no browser is noted. The error is then a *NotStoredError: what the browser wrote is
-// elsewhere.
-func (r *Root) Moved(id string) error {
+// sameDirectory returns nil if the profile's directory is the one on which its browser was started,
+// or if no browser is noted. Otherwise what the browser wrote is elsewhere, and the error is a
+// *NotStoredError.
+func (r *Root) sameDirectory(id string) error {
 	run, is, err := r.Running(id)
 	if err != nil || !is || run.Place == (place{}) || run.BootID != boottime.ID() {
 		return nil //nolint:nilerr // a note that cannot be believed is looked at elsewhere

@@ -38,7 +38,7 @@ func (r *Root) Store(id string) error {
 	if err != nil {
 		return err
 	}
-	if err := r.Moved(id); err != nil {
+	if err := r.sameDirectory(id); err != nil {
 		return errors.Join(err, r.disbelieveMark(id))
 	}
 	why, err := r.Replaced(id)

@@ -14,8 +14,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"os"
-	"path/filepath"
 	"strings"
 
 	"leasehold/internal/durable"
@@ -79,21 +77,14 @@ func NewKey() *Key {
 // WriteKey writes a new key to a new file that only its owner may read, and returns it. An
 // existing file stays as it is.
 func WriteKey(path string) (*Key, error) {
-	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	k := NewKey()
+	err := durable.Create(path, fmt.Appendf(nil, "# The key of the profiles in a store (leasehold run --profile-key). Without it they cannot be read.\n%s%s\n",
+		keyPrefix, base64.RawURLEncoding.EncodeToString(k.secret[:])))
 	if errors.Is(err, fs.ErrExist) {
 		return nil, fmt.Errorf("%s is there already, and stays: profiles may be readable by it alone", path)
 	}
 	if err != nil {
 		return nil, err
-	}
-	k := NewKey()
-	_, err = fmt.Fprintf(f, "# The key of the profiles in a store (leasehold run --profile-key). Without it they cannot be read.\n%s%s\n",
-		keyPrefix, base64.RawURLEncoding.EncodeToString(k.secret[:]))
-	if err = errors.Join(err, f.Sync(), f.Close()); err == nil {
-		err = durable.Sync(filepath.Dir(path))
-	}
-	if err != nil {
-		return nil, errors.Join(err, os.Remove(path))
 	}
 	return k, nil
 }

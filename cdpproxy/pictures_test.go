@@ -4,36 +4,24 @@ import (
 	"context"
 	"errors"
 	"testing"
-	"time"
 
-	"leasehold/internal/test/testchrome"
 	"leasehold/lease"
 )
 
-// TestAwaitPictures: of a client and of the launcher, whose caller has left.
-func TestAwaitPictures(t *testing.T) {
+// TestPicturesAreOwed: by a client and by the launcher, whose caller has left, until the browser
+// answers.
+func TestPicturesAreOwed(t *testing.T) {
 	s := script(t)
 	o := observe(t, s)
 	fence := open()
 	c := connect(t, s.mux, fence, &handler{})
-	awaited := func() <-chan struct{} {
-		returned := make(chan struct{})
-		go func() {
-			s.mux.AwaitPictures(t.Context(), testchrome.Patience)
-			close(returned)
-		}()
-		return returned
-	}
-	await := func(what string, returned <-chan struct{}) {
+	owed := func(want bool, when string) {
 		t.Helper()
-		select {
-		case <-returned:
-		case <-time.After(testchrome.Patience / 2):
-			t.Fatalf("still waiting, %s", what)
+		if s.mux.OwesPictures() != want {
+			t.Fatalf("a picture is owed: %v, %s", !want, when)
 		}
 	}
-	await("and nothing was asked for", awaited())
-
+	owed(false, "and nothing was asked for")
 	left, leave := context.WithCancel(t.Context())
 	leave()
 	if err := o.Call(left, "", "Page.captureScreenshot", nil, nil); !errors.Is(err, context.Canceled) {
@@ -44,23 +32,18 @@ func TestAwaitPictures(t *testing.T) {
 	for len(of) < 2 {
 		of = append(of, s.heard()...)
 	}
-	returned := awaited()
 	for _, a := range of {
-		select {
-		case <-returned:
-			t.Fatal("a picture is owed")
-		case <-time.After(10 * time.Millisecond):
-		}
+		owed(true, "before all are answered")
 		s.say(`{"id":%d,"result":{"data":""},"sessionId":%q}`, a.ID, a.SessionID)
 	}
 	if m, err := c.next(); err != nil || m.ID != id {
 		t.Errorf("the client got %+v, %v", m, err)
 	}
-	await("and all are there", returned)
+	owed(false, "and all are there")
 
 	fence.Shut(lease.ErrExpired)
 	if m := c.call("Page.captureScreenshot", "", nil); m.Error == nil {
 		t.Errorf("behind a shut fence: %+v", m)
 	}
-	await("for one that was refused", awaited())
+	owed(false, "and the only one was refused")
 }

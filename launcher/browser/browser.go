@@ -28,6 +28,7 @@ type Browser struct {
 	dumps   string           // the folder of its minidumps; empty if not known
 	session string           // that it was started for
 	still   stillness
+	adopted bool            // an earlier launcher drove it, and may have asked for what this one does not know
 	atClose *cookiesAtClose // nil: they are not known
 	stop    context.CancelFunc
 	// reported is closed when everything that the monitor saw has gone to its sink.
@@ -239,7 +240,6 @@ func (b *Browser) storePages(ctx context.Context, log zerolog.Logger) {
 // written what they left in local storage.
 func (b *Browser) AwaitStored(ctx context.Context) error {
 	// A renderer that the next page of its site might use would go on for a while.
-	b.mux.AwaitPictures(ctx, pictureTimeout)
 	if err := b.process.KillRenderers(ctx); err != nil {
 		return err
 	}

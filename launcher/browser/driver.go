@@ -228,6 +228,7 @@ func (d *Driver) Adopt(running profiledir.Running, path string, sink func(checkp
 	ctx, cancel := context.WithTimeout(d.ctx, adoptTimeout)
 	defer cancel()
 	b, err := d.drive(ctx, process, ledger, running.Dumps, running.SessionID, sink)
+	b.adopted = true
 	if err == nil {
 		err = b.monitor.Tabs().AwaitWatched(ctx)
 	}

@@ -42,9 +42,6 @@ const (
 	stopTimeout = 2 * time.Second
 	// replaceTimeout is how long Chrome may take to start another network service.
 	replaceTimeout = 5 * time.Second
-	// pictureTimeout is how long a page may take to draw a requested picture. A page that takes
-	// longer does not answer.
-	pictureTimeout = 4 * time.Second
 	// askAgain is how long a question to a network service that just ended may take
 	// before it is asked anew: Chrome may have lost it.
 	askAgain = 500 * time.Millisecond
@@ -347,12 +344,13 @@ func (b *Browser) EndPages(ctx context.Context, log zerolog.Logger) error {
 	begun := time.Now()
 	b.monitor.GETs().GiveUp()
 	b.monitor.Closing()
-	closing, done := context.WithTimeout(ctx, pagesTimeout)
-	if err := b.monitor.Tabs().CloseUnloaded(closing); err != nil {
-		log.Warn().Err(err).Msg("a tab that waits for its first document does not close: the browser may crash with it")
+	if b.adopted || b.mux.OwesPictures() { // the browser would crash with a renderer that owes one
+		closing, done := context.WithTimeout(ctx, pagesTimeout)
+		if err := b.monitor.Tabs().CloseStopped(closing, b.process.StopRenderers); err != nil {
+			log.Warn().Err(err).Msg("a page that owes a picture does not close: the browser may crash with it")
+		}
+		done()
 	}
-	done()
-	b.mux.AwaitPictures(ctx, pictureTimeout) // with a page that owes one the browser would crash
 	if err := b.process.KillRenderers(ctx); err != nil {
 		return err
 	}

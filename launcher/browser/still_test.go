@@ -16,7 +16,6 @@ import (
 	"github.com/chromedp/cdproto/target"
 	"golang.org/x/sys/unix"
 
-	"leasehold/cdpproxy"
 	"leasehold/checkpoint"
 	"leasehold/evidence/capture"
 	"leasehold/internal/test/sockets"
@@ -348,48 +347,9 @@ func TestAQuietBrowserKeepsItsNetworkService(t *testing.T) {
 	}
 }
 
-// TestPagesThatOweAPictureAreEnded: a browser whose renderer ends with a picture owed crashes.
+// TestPagesThatOweAPictureAreEnded: a browser whose renderer ends with a picture owed crashes, and
+// some pages never draw theirs.
 func TestPagesThatOweAPictureAreEnded(t *testing.T) {
-	h := newHost(t, Options{})
-	b := h.start()
-	log := h.options.Log
-	const tabs = 4
-	for range tabs {
-		h.open(b, "data:text/html,<title>drawn</title>")
-	}
-	var pages []capture.Page
-	for end := time.Now().Add(testchrome.Patience); len(pages) <= tabs && time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
-		pages = b.Monitor().Pages()
-	}
-	b.StandStill(log)
-	left, leave := context.WithCancel(t.Context())
-	leave() // whoever asked does not wait
-	end := time.Now().Add(testchrome.Patience)
-	for _, p := range pages {
-		owe := func() error {
-			return b.Monitor().Observer().Call(left, p.SessionID, "Page.captureScreenshot", nil, nil)
-		}
-		err := owe()
-		var refused *cdpproxy.Error // by a page that has not drawn yet
-		for errors.As(err, &refused) && time.Now().Before(end) {
-			time.Sleep(10 * time.Millisecond)
-			err = owe()
-		}
-		if err != nil && !errors.Is(err, context.Canceled) {
-			t.Fatal(err)
-		}
-	}
-	if err := b.EndPages(t.Context(), log); err != nil {
-		t.Error(err)
-	}
-	if method, err := b.Close(profile, nil, log); err != nil || method != chrome.ClosedByCDP {
-		t.Errorf("closed by %s, %v", method, err)
-	}
-}
-
-// TestATabThatOwesAPictureIsClosed: one that waits for its first document never draws, and a
-// browser whose renderer ends with a picture owed crashes.
-func TestATabThatOwesAPictureIsClosed(t *testing.T) {
 	over := make(chan struct{})
 	site := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/hang" {
@@ -400,41 +360,44 @@ func TestATabThatOwesAPictureIsClosed(t *testing.T) {
 			return
 		}
 		w.Header().Set("Content-Type", "text/html")
-		_, _ = fmt.Fprint(w, "<title>opener</title>")
+		_, _ = fmt.Fprintf(w, "<title>%s</title>", strings.TrimPrefix(r.URL.Path, "/"))
 	}))
 	t.Cleanup(func() { close(over); site.Close() })
 	h := newHost(t, Options{})
 	b := h.start()
-	log := h.options.Log
-	h.open(b, site.URL+"/a")
-	h.titles(b, "opener")
-	var opener string
-	for _, p := range b.Monitor().Pages() {
-		if p.URL == site.URL+"/a" {
-			opener = p.SessionID
-		}
-	}
-	o := b.Monitor().Observer()
-	if err := o.Call(t.Context(), opener, "Runtime.evaluate", map[string]any{"expression": "window.open('/hang'), 0", "userGesture": true}, nil); err != nil {
-		t.Fatal(err)
-	}
-	popup := ""
-	for end := time.Now().Add(testchrome.Patience); popup == "" && time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
-		for _, p := range b.Monitor().Pages() {
-			if p.URL == "" {
-				popup = p.SessionID
-			}
-		}
-	}
-	if popup == "" {
-		t.Fatalf("%+v", b.Monitor().Pages())
-	}
+	log, o := h.options.Log, b.Monitor().Observer()
 	left, leave := context.WithCancel(t.Context())
-	leave() // as a worker that is gone
-	if err := o.Call(left, popup, "Page.captureScreenshot", nil, nil); err != nil && !errors.Is(err, context.Canceled) {
-		t.Fatal(err)
+	leave() // as one who asks and does not wait
+	for path, script := range map[string]string{
+		"/drawn":    "0",
+		"/opener":   "window.open('/hang'), 0", // a tab that waits for its first document
+		"/dialog":   "setTimeout(() => alert('x')), 0",
+		"/spinning": "setTimeout(() => { for (;;); }), 0",
+	} {
+		h.open(b, site.URL+path)
+		h.titles(b, path[1:])
+		at := slices.IndexFunc(b.Monitor().Pages(), func(p capture.Page) bool { return p.URL == site.URL+path })
+		if at < 0 {
+			t.Fatalf("%+v", b.Monitor().Pages())
+		}
+		session := b.Monitor().Pages()[at].SessionID
+		if err := o.Call(t.Context(), session, "Runtime.evaluate", map[string]any{"expression": script, "userGesture": true}, nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	waiting := func(p capture.Page) bool { return p.URL == "" }
+	for end := time.Now().Add(testchrome.Patience); !slices.ContainsFunc(b.Monitor().Pages(), waiting) && time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
 	}
 	b.StandStill(log)
+	pages := b.Monitor().Pages()
+	if len(pages) != 6 { // the first tab and the one that was opened are among them
+		t.Fatalf("%+v", pages)
+	}
+	for _, p := range pages {
+		if err := o.Call(left, p.SessionID, "Page.captureScreenshot", nil, nil); err != nil && !errors.Is(err, context.Canceled) {
+			t.Fatal(err)
+		}
+	}
 	if err := b.EndPages(t.Context(), log); err != nil {
 		t.Error(err)
 	}

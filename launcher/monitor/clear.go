@@ -100,19 +100,18 @@ func (ts *Tabs) ClosePages(ctx context.Context) error {
 	return ts.closeOthers(ctx, kept, isPage)
 }
 
-// CloseUnloaded closes the tabs that wait for their first document, and returns when they are
-// closed. Chromium 156 crashes as a whole if a renderer ends from which a screenshot was
-// requested, and such a tab never draws one. These tabs have nothing that could send something
-// at their end.
-func (ts *Tabs) CloseUnloaded(ctx context.Context) error {
-	if !ts.pages.hasUnloaded() {
-		return nil
-	}
+// CloseStopped closes the pages of a browser without letting one of them run anything more, and
+// returns when they are closed. stop stops the processes in which they run; Chrome then waits half
+// a second for what the pages do at their end. Closing has to be called before.
+func (ts *Tabs) CloseStopped(ctx context.Context, stop func() error) error {
 	kept, err := ts.openKept(ctx) // these may be the last tabs
+	if err == nil {
+		err = stop()
+	}
 	if err != nil {
 		return err
 	}
-	return ts.closeOthers(ctx, kept, func(t *target.Info) bool { return isPage(t) && t.URL == "" })
+	return ts.closeOthers(ctx, kept, isPage)
 }
 
 func isPage(t *target.Info) bool { return t.Type == typePage }

@@ -139,18 +139,6 @@ func (ps *pages) setOwnContext(id string) {
 	ps.ownContext = id
 }
 
-// hasUnloaded tells whether a page waits for its first document.
-func (ps *pages) hasUnloaded() bool {
-	ps.mu.Lock()
-	defer ps.mu.Unlock()
-	for _, p := range ps.open {
-		if p.URL == "" {
-			return true
-		}
-	}
-	return false
-}
-
 // keep notes that a page is the kept one, if no other page is open, and tells whether that is
 // so.
 func (ps *pages) keep(target string) bool {

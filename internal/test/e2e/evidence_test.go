@@ -291,9 +291,7 @@ func TestContentsOfABundle(t *testing.T) {
 // paused is sent.
 func TestLostWithAnUnfinishedPage(t *testing.T) {
 	t.Parallel()
-	// A page that opens an alert while its picture is taken owes that picture for ever. Chromium
-	// crashes when it ends, and then a person decides.
-	s, web := start(t, "--picture-interval", "0"), newBusySite(t)
+	s, web := start(t), newBusySite(t)
 	const post = `fetch("/api", {method: "POST", keepalive: true})`
 	for _, tt := range []struct {
 		name, page string

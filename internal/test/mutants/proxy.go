@@ -11,7 +11,7 @@ var (
 	isolated = []Catcher{by("cdpproxy", "TestAClientGetsNoRepliesButItsOwn", "TestWhatWasOpenedUnderAnInheritedSessionIsItsOwn", "TestSessionsBelongToOneConnection", "TestConnectionsMayUseTheSameIDs", "TestTheNextMuxInheritsWhatIsOpen", "TestChromesOwnPagesAreClosed",
 		"TestWhatAWorkerMayNotDoDoesNotReachTheBrowser", "TestEscapesDoNotHideACommand")}
 	asOnThePort = []Catcher{by("cdpproxy", "TestCommandsOnEndedSessionsAreAnswered", "TestATargetWaitsForItsClient", "TestAConnectionEndsWithItsTarget",
-		"TestTheEndOfASessionTellsOfItsTargets", "TestASessionThatIsEmpty", "TestTheObserverIsHidden", "TestAwaitPictures", "TestOwedPicturesAreAwaitedOnce")}
+		"TestTheEndOfASessionTellsOfItsTargets", "TestASessionThatIsEmpty", "TestTheObserverIsHidden", "TestPicturesAreOwed", "TestPicturesThatAreNeverDrawn")}
 	handed    = []Catcher{by("launcher/session", "TestAPersonTakesOver", "TestTwoPersons", "TestAPersonsCommandThatComesTooLate", "TestNothingIsDoneWhileTheSessionStandsStill", "TestTheNextLauncherKnowsThePerson", "TestATabThatWaitsWhileAPersonTakesOver")}
 	takenOver = []Catcher{by("cdpproxy", "TestWhileAPersonHasTheSession", "TestACommandThatWaitsWhileAPersonTakesOver", "TestThePersonsRequestsGoAsTheyAre")}
 	early     = []Catcher{by("cdpproxy", "TestAMessageIsPassedOnBeforeItsZeroByte", "TestParseBrowserMessage", "TestASlowReaderMissesNothing")}
@@ -128,7 +128,6 @@ var ofProxy = slices.Concat(
 		change{"clients look as if they were attached to nothing", `if one.Type != "browser" && one.Type != "tab" && !clients[one.TargetID] {`, `if one.Type != "browser" && one.Type != "tab" {`},
 	),
 	in("cdpproxy/pictures.go", asOnThePort,
-		change{"a page that never draws is waited for again", "\t\tif time.Since(at) < d {\n\t\t\tn++\n\t\t}\n", "\t\t_ = at\n\t\tn++\n"},
 		change{"a settled picture is owed", "\tdelete(p.owed, r)\n", ""},
 		change{"pictures that are never drawn fill the memory", "|| len(p.owed) >= maxNoted {", "{"},
 	),

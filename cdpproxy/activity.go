@@ -62,55 +62,19 @@ func noteTime(times *map[string]boottime.Instant, target string, at boottime.Ins
 	(*times)[target] = max((*times)[target], at)
 }
 
-// Chrome's replies to Target.createTarget and Page.navigate begin like this, after the id.
-// Pages cannot influence that.
-var (
-	madeReply      = []byte(`,"result":{"targetId":"`)
-	navigatedReply = []byte(`,"result":{"frameId":"`)
-	contextReply   = []byte(`,"result":{"browserContextId":"`)
-)
+// contextReply is how Chrome's reply to Target.createBrowserContext begins, after the id. Pages
+// cannot influence that.
+var contextReply = []byte(`,"result":{"browserContextId":"`)
 
 // maxReplyHead is the number of bytes within which a reply has its id and the beginning of its
 // result.
 const maxReplyHead = 48
 
-// noteOpened notes from a reply which page a command made, or which document it loaded.
-func (m *Mux) noteOpened(msg []byte) {
-	head := msg[:min(len(msg), maxReplyHead)]
-	if bytes.Contains(head, contextReply) {
-		m.noteContext(msg)
-		return
-	}
-	made := bytes.Contains(head, madeReply)
-	if !made && !bytes.Contains(head, navigatedReply) {
-		return
-	}
-	var r struct {
-		Result struct {
-			TargetID string `json:"targetId"`
-			LoaderID string `json:"loaderId"`
-		} `json:"result"`
-	}
-	if json.Unmarshal(msg, &r) != nil {
-		return
-	}
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if m.made == nil || len(m.made) >= maxNoted {
-		m.made = map[string]bool{}
-	}
-	if m.navigated == nil || len(m.navigated) >= maxNoted {
-		m.navigated = map[string]bool{}
-	}
-	if made {
-		m.made[r.Result.TargetID] = true
-	} else if r.Result.LoaderID != "" {
-		m.navigated[r.Result.LoaderID] = true
-	}
-}
-
-// noteContext notes the browser context that a command made.
+// noteContext notes from a reply which browser context a command made.
 func (m *Mux) noteContext(msg []byte) {
+	if !bytes.Contains(msg[:min(len(msg), maxReplyHead)], contextReply) {
+		return
+	}
 	var r struct {
 		Result struct {
 			Context string `json:"browserContextId"`
@@ -128,28 +92,12 @@ func (m *Mux) noteContext(msg []byte) {
 	m.cookieCommands.madeContext(r.Result.Context)
 }
 
-// Made tells whether a page, given its target's id, was made by a command of a client or of the
-// launcher.
-func (m *Mux) Made(target string) bool {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return m.made[target]
-}
-
-// Navigated tells whether a document, given its loader's id, was loaded by a command that named
-// its URL.
-func (m *Mux) Navigated(loader string) bool {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return m.navigated[loader]
-}
-
-// Forget makes Made, Navigated, Typed and ActedOn forget everything. It is called when the
+// Forget makes Typed and ActedOn forget everything. It is called when the
 // pages that clients had are gone.
 func (m *Mux) Forget() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.typedAt, m.actedAt, m.made, m.navigated = nil, nil, nil, nil
+	m.typedAt, m.actedAt = nil, nil
 	clear(m.freshContexts)
 	m.cookieCommands = cookieCommands{}
 }

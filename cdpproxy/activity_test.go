@@ -61,27 +61,6 @@ func TestALateNoteDoesNotTurnTimeBack(t *testing.T) {
 	}
 }
 
-// TestWhatCommandsOpened: only the beginning of Chrome's reply counts, which no page can
-// imitate.
-func TestWhatCommandsOpened(t *testing.T) {
-	m := &Mux{typedAt: map[string]boottime.Instant{"T": 1}}
-	for _, msg := range []string{
-		`{"id":1073741824,"result":{"targetId":"T"},"sessionId":"S"}`,
-		`{"id":2,"result":{"frameId":"F","loaderId":"L"},"sessionId":"S"}`,
-		`{"id":3,"result":{"frameId":"F"},"sessionId":"S"}`,
-		`{"id":4,"result":{"result":{"type":"string","value":",\"result\":{\"targetId\":\"X\""}},"sessionId":"S"}`,
-		`{"id":5,"error":{"code":1,"message":",\"result\":{\"frameId\""},"sessionId":"S"}`,
-	} {
-		m.noteOpened([]byte(msg))
-	}
-	if !m.Made("T") || !m.Navigated("L") || m.Made("X") || m.Made("") || m.Navigated("") || m.Navigated("F") {
-		t.Errorf("made %v, navigated %v", m.made, m.navigated)
-	}
-	if m.Forget(); m.Made("T") || m.Navigated("L") || m.Typed("T") != 0 {
-		t.Error("Forget left something")
-	}
-}
-
 // TestAFullMapOfTimesIsEmptied: what is noted then counts for every target.
 func TestAFullMapOfTimesIsEmptied(t *testing.T) {
 	noted := map[string]boottime.Instant{}

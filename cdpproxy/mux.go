@@ -109,8 +109,6 @@ type Mux struct {
 	typedAt        map[string]boottime.Instant // by target, see Typed
 	actedAt        map[string]boottime.Instant // by target, see ActedOn
 	activated      map[string]boottime.Instant // by target, see ActivatedAt
-	made           map[string]bool             // by target, see Made
-	navigated      map[string]bool             // by loader, see Navigated
 	offline        map[string]bool             // by CDP session of a client, see Offline
 	lastID         int64                       // of a call of the launcher's
 	cookieCommands cookieCommands

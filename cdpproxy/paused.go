@@ -231,7 +231,7 @@ func (s *ClientSession) trackCommand(c command, sessionID string) *continuedRequ
 		p, ok := s.paused[r]
 		if !ok {
 			if w := e.rewrites(unsentRequest{}); w != nil && e.unclear { // Chrome may read another id in it
-				s.mux.traffic(Traffic{Rewritten: w, Acted: s.mux.Acted()})
+				s.mux.traffic(Traffic{Rewritten: w})
 			}
 			return nil
 		}
@@ -243,7 +243,7 @@ func (s *ClientSession) trackCommand(c command, sessionID string) *continuedRequ
 			return &continuedRequest{request: r, pause: p, kept: u.NetworkID}
 		}
 		if w := e.rewrites(u); w != nil {
-			s.mux.traffic(Traffic{Rewritten: w, Acted: s.mux.Acted()})
+			s.mux.traffic(Traffic{Rewritten: w})
 			return &continuedRequest{request: r, pause: p, rewritten: &u}
 		}
 		return &continuedRequest{request: r, pause: p}
@@ -269,7 +269,7 @@ func (s *ClientSession) restorePaused(c *continuedRequest) {
 		s.noteUnsent(c.request, *c.rewritten, c.pause.auth)
 		if c.rewritten.unsafe() { // it may be sent as it was after all
 			w := c.rewritten.asItIs()
-			s.mux.traffic(Traffic{Rewritten: &w, Acted: s.mux.Acted()})
+			s.mux.traffic(Traffic{Rewritten: &w})
 		}
 	}
 }

@@ -7,7 +7,6 @@ import (
 	"slices"
 
 	"leasehold/cdpproxy/methods"
-	"leasehold/internal/boottime"
 )
 
 // Traffic is something that a page sent or printed, as the browser reported it on one
@@ -20,16 +19,13 @@ type Traffic struct {
 	// Params are the event's parameters. Those of something printed are nil if they are longer
 	// than MaxPrinted.
 	Params json.RawMessage
-	// Acted is what Mux.Acted returned when a page sent this. It is zero for what a page
-	// printed.
-	Acted boottime.Instant
 	// Cookies is set for a client's command that concerns cookies. Then nothing else is set.
 	Cookies *CookieCommand
 	// Kept is set for a client's command about a request that it had paused. Then nothing else
 	// is set.
 	Kept *KeptRequest
-	// Rewritten is set for a client's command that changes a request which it had paused. Acted
-	// is set, too, and nothing else.
+	// Rewritten is set for a client's command that changes a request which it had paused.
+	// Then nothing else is set.
 	Rewritten *RewrittenRequest
 }
 
@@ -83,7 +79,7 @@ func (m *Mux) route(msg []byte) bool {
 		return false
 	}
 	if parsed.isReply {
-		m.noteOpened(msg)
+		m.noteContext(msg)
 	} else {
 		m.trackEvent(s, parsed, msg)
 	}
@@ -327,6 +323,6 @@ func (m *Mux) reportTraffic(method string, msg []byte) {
 		Params json.RawMessage `json:"params"`
 	}
 	if json.Unmarshal(msg, &e) == nil {
-		m.traffic(Traffic{Method: method, Params: e.Params, Acted: m.Acted()})
+		m.traffic(Traffic{Method: method, Params: e.Params})
 	}
 }

@@ -24,10 +24,6 @@ type Limits struct {
 // DefaultLimits are the limits of Open.
 var DefaultLimits = Limits{Entries: 10_000, Bytes: 4 << 20, Data: 64 << 10}
 
-// ManyRepeats is the number from which on a higher Repeat makes no difference to the decision:
-// equal requests with that many repeats, or more, are folded.
-const ManyRepeats = 3
-
 // keptNoise is how many of the newest entries of each kind that decides nothing are kept
 // longest.
 const keptNoise = 64
@@ -83,7 +79,6 @@ func fold(entries []Entry) []Entry {
 		kept := &folded[at]
 		kept.Count = kept.Times() + e.Times()
 		kept.First = e.firstAt()
-		kept.Repeat = max(kept.Repeat, e.Repeat)
 	}
 	slices.Reverse(folded)
 	return folded
@@ -117,7 +112,7 @@ func foldKey(e Entry) (key string, foldable bool) {
 	case KindCheckpoint:
 		e.Data = nil // of several with one name, the last one has it
 	}
-	e.Seq, e.At, e.Count, e.First, e.Repeat = 0, time.Time{}, 0, time.Time{}, min(e.Repeat, ManyRepeats)
+	e.Seq, e.At, e.Count, e.First = 0, time.Time{}, 0, time.Time{}
 	b, err := json.Marshal(e)
 	return string(b), err == nil
 }

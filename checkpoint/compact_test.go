@@ -29,9 +29,6 @@ func TestJournalIsBounded(t *testing.T) {
 			return Entry{Kind: KindRequest, Method: "POST", URL: fmt.Sprint("https://a.example/", i)}
 		}, KindRequest},
 		{"ever other steps", tenth, 2_000, func(i int) Entry { return Entry{Kind: KindStep, Name: fmt.Sprint("step ", i)} }, KindStep},
-		{"polling", tenth, 2_000, func(i int) Entry {
-			return Entry{Kind: KindRequest, Method: "POST", URL: "https://a.example/poll", Group: "g", Repeat: i + 1, Unprompted: true}
-		}, KindRequest},
 		{"large events", DefaultLimits, 40, func(i int) Entry {
 			return Entry{Kind: KindEvent, Name: fmt.Sprint(i), Data: json.RawMessage(`"` + strings.Repeat("x", 1<<20) + `"`)}
 		}, KindEvent},

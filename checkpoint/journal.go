@@ -34,7 +34,7 @@ const (
 	KindEvent      Kind = "event"            // the task reported an event
 	KindRequest    Kind = "request"          // a page sent an unsafe request
 	KindAnswer     Kind = "answer"           // a site answered; see Entry.Status
-	KindGetWrite   Kind = "get_write"        // a GET that looks like a write, by the sign Name, or that could not be judged (GetUnjudged)
+	KindGetWrite   Kind = "get_write"        // a GET that may have changed something, by the sign Name
 	KindGetAfter   Kind = "get_after_action" // a page asked for something by GET after the worker had acted on it; the first of each document
 	KindBlocked    Kind = "blocked"          // an unsafe request of a read-only session was failed
 	KindWithheld   Kind = "withheld"         // a page wanted to send an unsafe request after its worker was lost, and did not
@@ -61,13 +61,9 @@ const Websocket = "WEBSOCKET"
 // when it ended, and that the launcher could not see.
 const Unseen = "UNSEEN"
 
-// LinkPing is the Name of a request entry for the ping of a link that was followed
-// (<a ping>).
-const LinkPing = "link_ping"
-
-// PolicyReport is the Name of a request entry for the browser's own report that a page violated
-// its policy.
-const PolicyReport = "policy_report"
+// GraphQLQuery is the Name of a request entry whose body is the text of GraphQL queries, and of
+// nothing else.
+const GraphQLQuery = "graphql_query"
 
 // Names of entries of KindPerson that are not acts: the worker waits for a person; it stops
 // waiting without an answer; a person now has the session; the worker has it again.
@@ -87,8 +83,8 @@ func (e Entry) IsAct() bool {
 	return e.Kind == KindPerson
 }
 
-// GetUnjudged is the Name of the entry for a GET that could not be judged. Its Text says why.
-const GetUnjudged = "unjudged"
+// GetUnanswered is the Name of the entry for a GET that was not seen to be answered.
+const GetUnanswered = "unanswered"
 
 // Entry is one line of a journal. At is the time by the launcher's wall clock, and Token is the
 // lease token that was valid then. JSON leaves out the fields that the kind does not use.
@@ -123,13 +119,6 @@ type Entry struct {
 	// that a person's or a worker's input came just before the request.
 	Type    string `json:"type,omitempty"`
 	Gesture bool   `json:"user_gesture,omitempty"`
-	// Group is the same for requests of one document that are identical byte by byte. Repeat is
-	// one more than the number of earlier requests of the group that were answered with
-	// success. Unprompted says that this request and the first one of its group were sent
-	// before there was any input on the document, or on the one that led to it.
-	Group      string `json:"group,omitempty"`
-	Repeat     int    `json:"repeat,omitempty"`
-	Unprompted bool   `json:"unprompted,omitempty"`
 	// Declared is the text by which the profile's owner declared the request harmless.
 	Declared string `json:"declared,omitempty"`
 

@@ -102,11 +102,8 @@ func journalRow(e checkpoint.Entry) (row, bool) {
 	case checkpoint.KindAnswer:
 		r.What, r.Text = "answered", strings.TrimSpace(answerText(e)+" "+e.URL)
 	case checkpoint.KindGetWrite:
-		r.What, r.Class = "looks like a write", "unsafe"
+		r.What, r.Class = "may be a write", "unsafe"
 		r.Text = strings.TrimSpace(e.Method + " " + e.URL)
-		if e.Name == checkpoint.GetUnjudged {
-			r.What = "may be a write"
-		}
 		note(e.Name != "", "sign: %s", e.Name)
 	case checkpoint.KindBlocked:
 		r.What, r.Text = "blocked, read-only", strings.TrimSpace(e.Method+" "+e.URL)

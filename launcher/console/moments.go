@@ -112,11 +112,7 @@ func momentOf(e checkpoint.Entry) (moment, bool) {
 		}
 	case checkpoint.KindGetWrite:
 		m.Kind, m.Asked, m.Warns = "write by GET", true, true
-		looks := "looks like a write: " + spaced(e.Name)
-		if e.Name == string(decision.Unjudged) {
-			looks = "may be a write, and nobody could tell: " + e.Text
-		}
-		m.Text, m.Note = "GET "+e.URL, joined(looks, sensitive)
+		m.Text, m.Note = "GET "+e.URL, joined("may be a write: "+spaced(e.Name), sensitive)
 	case checkpoint.KindBlocked:
 		m.Kind, m.Text, m.Note = "stopped", strings.TrimSpace(e.Method+" "+e.URL), "failed, not sent: the session is read-only"
 	case checkpoint.KindWithheld:

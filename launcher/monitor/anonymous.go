@@ -1,7 +1,6 @@
 package monitor
 
 import (
-	"net/http"
 	"strings"
 
 	"leasehold/checkpoint"
@@ -9,17 +8,20 @@ import (
 	"leasehold/launcher/recovery/decision"
 )
 
-// mayBeAnonymous tells whether only what Chrome itself added to a request can have told the
-// site about the account. That is so for a POST that a script sent to another site than its
-// page's, without headers of its own, from a page on which nobody had acted, and whose URL has
-// nothing that the request could pass on. Such a request is anonymous if it carried no cookies
-// while its page's document did. (An account that is not known by cookies is known by something
-// else.)
-func (a *answers) mayBeAnonymous(r request, p place) bool {
+// mayBeAnonymous tells whether only what Chrome itself added to a request can have told the site
+// about the account. That is so for a request to another site than its page's, without headers of
+// its own, from a page whose URL has nothing that the request could pass on. Such a request is
+// anonymous if it carried no cookies while its page's document did. (An account that is not known
+// by cookies is known by something else.) What a page tells its frames is not seen, and card
+// companies charge without cookies: so a frame's request in a page that was used is none.
+func (a *answers) mayBeAnonymous(r request, p place, n *navigations) bool {
+	if p.frame == "" {
+		if acted, _ := n.actedOn(p.session); acted {
+			return false
+		}
+	}
 	shown, known := a.documents[p.session]
-	return known && !shown.secret && p.untouched && !r.Gesture &&
-		r.Request.Method == http.MethodPost && r.Type != "Document" &&
-		decision.Site(r.Request.URL) != decision.Site(p.url) && plainHeaders(r.Request.Headers)
+	return known && !shown.secret && decision.Site(r.Request.URL) != decision.Site(p.url) && plainHeaders(r.Request.Headers)
 }
 
 // anonymous reports that a request carried nothing of the account although its page's document

@@ -168,7 +168,7 @@ func (a *answers) requested(event cdpproxy.Event, n *navigations) []answer {
 	}
 	if unsafe {
 		remember(a.open, id, &openRequest{session: event.Session, loader: r.LoaderID, document: document})
-		if r.Redirect == nil && !open && a.mayBeAnonymous(r, place) {
+		if r.Redirect == nil && !open && a.mayBeAnonymous(r, place, n) {
 			if len(a.candidates) >= maxCandidates {
 				clear(a.candidates)
 			}
@@ -452,13 +452,10 @@ func retryAfter(headers map[string]string, now time.Time) int64 {
 
 // place is the page, frame and document of a CDP session.
 type place struct {
-	page  string // the page's target; empty for web workers
-	frame string // the id of the page's main frame; empty on the session of another frame
-	url   string // of the page's document
-	// untouched says that nobody has acted on the page, on its frames, or on the page it came
-	// from, since it was opened by its URL.
-	untouched bool
-	session   string // the page's own session
+	page    string // the page's target; empty for web workers
+	frame   string // the id of the page's main frame; empty on the session of another frame
+	url     string // of the page's document
+	session string // the page's own session
 }
 
 // place returns the place of a session.
@@ -469,26 +466,9 @@ func (n *navigations) place(session string) place {
 	if page == nil {
 		return place{}
 	}
-	p := place{page: page.target, url: page.url, session: page.session, untouched: n.untouched(page)}
+	p := place{page: page.target, url: page.url, session: page.session}
 	if page.session == session {
 		p.frame = page.target
 	}
 	return p
-}
-
-// untouched tells whether nobody has acted on a page since it was opened by its URL. The caller
-// holds n.mu.
-func (n *navigations) untouched(p *openPage) bool {
-	since := n.sinceOf(p)
-	if since == 0 {
-		return false
-	}
-	acted := n.lastActed(p.target)
-	for _, f := range p.frames {
-		acted = max(acted, n.lastActed(f.target))
-	}
-	if p.opened { // the page that opened it may navigate it
-		acted = max(acted, n.lastActedAnywhere())
-	}
-	return acted < since
 }

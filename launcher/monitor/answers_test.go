@@ -36,7 +36,7 @@ const (
 func shows(t *testing.T, document string) *navigations {
 	t.Helper()
 	n := newNavigations()
-	observeScript(t, n, "page S T\nmade T\nstarts S T D by\ngoes S T D "+document+"\n")
+	observeScript(t, n, "page S T\nstarts S T D\ngoes S T D "+document+"\n")
 	return n
 }
 
@@ -48,38 +48,45 @@ func TestAnonymousInWhateverOrder(t *testing.T) {
 	shown := responded("D", "Document", page, 200)
 	sent := requested("R", "POST", "http://b.example/hit", "")
 	answer := responded("R", "Fetch", "http://b.example/hit", 200)
+	used := cdpproxy.Event{Method: "the worker acts"}
+	inFrame := func(e cdpproxy.Event) cdpproxy.Event {
+		e.Session = "F"
+		return e
+	}
 	for _, tt := range []struct {
 		name   string
 		events []cdpproxy.Event
-		acted  string
 		want   bool
 	}{
-		{"in order", []cdpproxy.Event{document, carriedWith("D", withCookie), shown, sent, carriedWith("R", withoutCookie), answer}, "", true},
-		{"before its request", []cdpproxy.Event{document, carriedWith("D", withCookie), shown, carriedWith("R", withoutCookie), sent, answer}, "", true},
-		{"after its answer", []cdpproxy.Event{document, carriedWith("D", withCookie), shown, sent, answer, carriedWith("R", withoutCookie)}, "", true},
-		{"the document's last", []cdpproxy.Event{document, shown, sent, carriedWith("R", withoutCookie), answer, carriedWith("D", withCookie)}, "", true},
-		{"a cookie that Chrome kept back", []cdpproxy.Event{document, carriedWith("D", withCookie), shown, sent, carriedWith("R", keptCookie)}, "", true},
-		{"a header with the words", []cdpproxy.Event{document, carriedWith("D", withCookie), shown, sent, carriedWith("R", saysIt)}, "", true},
+		{"in order", []cdpproxy.Event{document, carriedWith("D", withCookie), shown, sent, carriedWith("R", withoutCookie), answer}, true},
+		{"before its request", []cdpproxy.Event{document, carriedWith("D", withCookie), shown, carriedWith("R", withoutCookie), sent, answer}, true},
+		{"after its answer", []cdpproxy.Event{document, carriedWith("D", withCookie), shown, sent, answer, carriedWith("R", withoutCookie)}, true},
+		{"the document's last", []cdpproxy.Event{document, shown, sent, carriedWith("R", withoutCookie), answer, carriedWith("D", withCookie)}, true},
+		{"a cookie that Chrome kept back", []cdpproxy.Event{document, carriedWith("D", withCookie), shown, sent, carriedWith("R", keptCookie)}, true},
+		{"a header with the words", []cdpproxy.Event{document, carriedWith("D", withCookie), shown, sent, carriedWith("R", saysIt)}, true},
 
-		{"with a cookie", []cdpproxy.Event{document, carriedWith("D", withCookie), shown, sent, carriedWith("R", withCookie), answer}, "", false},
-		{"with a token", []cdpproxy.Event{document, carriedWith("D", withCookie), shown, sent, carriedWith("R", tokenInstead), answer}, "", false},
-		{"never told", []cdpproxy.Event{document, carriedWith("D", withCookie), shown, sent, answer}, "", false},
-		{"an account that is not known by cookies", []cdpproxy.Event{document, carriedWith("D", withoutCookie), shown, sent, carriedWith("R", withoutCookie)}, "", false},
-		{"a document that nobody saw", []cdpproxy.Event{sent, carriedWith("R", withoutCookie), answer}, "", false},
-		{"somebody acted", []cdpproxy.Event{document, carriedWith("D", withCookie), shown, sent, carriedWith("R", withoutCookie)}, "T", false},
-		{"by a gesture", []cdpproxy.Event{document, carriedWith("D", withCookie), shown, requested("R", "POST", "http://b.example/hit", `,"hasUserGesture":true`), carriedWith("R", withoutCookie)}, "", false},
-		{"to its own site", []cdpproxy.Event{document, carriedWith("D", withCookie), shown, requested("R", "POST", "http://www.a.example/hit", ""), carriedWith("R", withoutCookie)}, "", false},
-		{"a PUT", []cdpproxy.Event{document, carriedWith("D", withCookie), shown, requested("R", "PUT", "http://b.example/hit", ""), carriedWith("R", withoutCookie)}, "", false},
+		{"with a cookie", []cdpproxy.Event{document, carriedWith("D", withCookie), shown, sent, carriedWith("R", withCookie), answer}, false},
+		{"with a token", []cdpproxy.Event{document, carriedWith("D", withCookie), shown, sent, carriedWith("R", tokenInstead), answer}, false},
+		{"never told", []cdpproxy.Event{document, carriedWith("D", withCookie), shown, sent, answer}, false},
+		{"an account that is not known by cookies", []cdpproxy.Event{document, carriedWith("D", withoutCookie), shown, sent, carriedWith("R", withoutCookie)}, false},
+		{"a document that nobody saw", []cdpproxy.Event{sent, carriedWith("R", withoutCookie), answer}, false},
+		{"by a gesture", []cdpproxy.Event{document, carriedWith("D", withCookie), shown, requested("R", "POST", "http://b.example/hit", `,"hasUserGesture":true`), carriedWith("R", withoutCookie)}, true},
+		{"of a frame", []cdpproxy.Event{document, carriedWith("D", withCookie), shown, inFrame(sent), carriedWith("R", withoutCookie)}, true},
+		{"of a frame in a page that was used", []cdpproxy.Event{used, document, carriedWith("D", withCookie), shown, inFrame(sent), carriedWith("R", withoutCookie)}, false},
+		{"of a page that was used", []cdpproxy.Event{used, document, carriedWith("D", withCookie), shown, sent, carriedWith("R", withoutCookie)}, true},
+		{"to its own site", []cdpproxy.Event{document, carriedWith("D", withCookie), shown, requested("R", "POST", "http://www.a.example/hit", ""), carriedWith("R", withoutCookie)}, false},
+		{"a PUT", []cdpproxy.Event{document, carriedWith("D", withCookie), shown, requested("R", "PUT", "http://b.example/hit", ""), carriedWith("R", withoutCookie)}, true},
 		{"sent on from elsewhere", []cdpproxy.Event{document, carriedWith("D", withCookie), shown,
-			requested("R", "POST", "http://b.example/hit", `,"redirectResponse":{"url":"http://a.example/x","status":307}`), carriedWith("R", withoutCookie)}, "", false},
+			requested("R", "POST", "http://b.example/hit", `,"redirectResponse":{"url":"http://a.example/x","status":307}`), carriedWith("R", withoutCookie)}, false},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			n := shows(t, page)
-			if tt.acted != "" {
-				n.lastActed = func(string) boottime.Instant { return 1 << 40 }
-			}
+			n := shows(t, page+"\nframe F S FRAME")
 			a, got := newAnswers(), false
 			for _, e := range tt.events {
+				if e.Method == used.Method {
+					n.lastActed = func(string) boottime.Instant { return 1 << 40 }
+					continue
+				}
 				for _, found := range a.observe(e, n) {
 					got = got || found.entry.Anonymous && found.id == "R"
 				}
@@ -192,7 +199,7 @@ func FuzzAnswers(f *testing.F) {
 	f.Add(`R","loaderId":"`, "PUT", "\x00:", `"redirectResponse":{"status":`, -1)
 	f.Fuzz(func(t *testing.T, id, method, url, members string, status int) {
 		n, a := newNavigations(), newAnswers()
-		observeScript(t, n, "page S T\nmade T\nstarts S T D by\ngoes S T D\n")
+		observeScript(t, n, "page S T\nstarts S T D\ngoes S T D\n")
 		ends := 0
 		raw := []byte(`{"requestId":"` + id + `","loaderId":"` + id + `",` + members + `}`)
 		for _, e := range []cdpproxy.Event{

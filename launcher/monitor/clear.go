@@ -225,7 +225,7 @@ func (m *Monitor) forget() {
 	m.console.Forget()
 	m.navigations.forget()
 	m.chrome.mux.Forget()
-	m.outcomes.forget()
+	m.socketURLs.forget()
 	m.answers.forget()
 	m.talk.forget()
 	m.cookies.watch.forget()

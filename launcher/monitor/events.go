@@ -262,8 +262,8 @@ func storageEntry(s *domstorage.StorageID) *checkpoint.Entry {
 	return &checkpoint.Entry{Kind: checkpoint.KindStorage, URL: cmp.Or(s.SecurityOrigin, string(s.StorageKey)), Name: area}
 }
 
-// enable turns on the events of a new target, and lets it run. Chrome's network buffers are
-// kept small, because only the short answers to writes are needed.
+// enable turns on the events of a new target, and lets it run. Chrome keeps
+// no answers for the launcher, which needs none.
 func (m *Monitor) enable(attached *target.EventAttachedToTarget) {
 	session, kind := string(attached.SessionID), attached.TargetInfo.Type
 	if kind == typePage {
@@ -272,11 +272,11 @@ func (m *Monitor) enable(attached *target.EventAttachedToTarget) {
 	if kind == typePage || kind == typeIframe {
 		m.chrome.Post(session, "Page.enable", nil)
 		m.chrome.Post(session, "DOMStorage.enable", nil)
-		m.getJudge.watch(session)
+		m.typing.runIn(session)
 		m.typing.watch(session, string(attached.TargetInfo.TargetID))
 	}
 	m.chrome.Post(session, "Log.enable", nil)
-	m.chrome.Post(session, "Network.enable", map[string]any{"maxTotalBufferSize": maxAnswers, "maxResourceBufferSize": maxKept})
+	m.chrome.Post(session, "Network.enable", map[string]any{"maxTotalBufferSize": 1, "maxResourceBufferSize": 1})
 	m.chrome.Post(session, "Target.setAutoAttach", autoAttach)
 	if attached.WaitingForDebugger {
 		m.chrome.LetRun(session, string(attached.TargetInfo.TargetID))

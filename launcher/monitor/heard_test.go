@@ -156,23 +156,6 @@ func TestAnswersOfARealBrowser(t *testing.T) {
 		}
 	})
 
-	t.Run("the browser's own report", func(t *testing.T) {
-		w.open(own + `/policy?page=<img src=/x.png>`)
-		e := w.until(func(e checkpoint.Entry) bool {
-			return strings.HasSuffix(e.URL, "/report") && e.Kind == checkpoint.KindRequest
-		})
-		sum := checkpoint.Summarize([]checkpoint.Entry{e[slices.IndexFunc(e, func(e checkpoint.Entry) bool { return strings.HasSuffix(e.URL, "/report") })]})
-		if found := decision.InspectTask(sum, decision.Task{}); found.Answer(decision.UnsafeRequests) != decision.No || found.Answer(decision.Background) != decision.Yes {
-			t.Errorf("%+v", sum.Unsafe)
-		}
-		// A page that dresses a request up as one has it counted.
-		w.run(page, `fetch('/report?own', {method: 'POST', headers: {'Content-Type': 'application/csp-report'}}); 0`)
-		e = w.until(func(e checkpoint.Entry) bool { return strings.HasSuffix(e.URL, "/report?own") })
-		if e[len(e)-1].Name == checkpoint.PolicyReport {
-			t.Error("a fetch passes for the browser's own report")
-		}
-	})
-
 	t.Run("documents", func(t *testing.T) {
 		p := w.open(own + "/documents")
 		refused, signIn, waits := decision.SiteRefused, decision.SentToSignIn, decision.AskedToWait

@@ -28,8 +28,8 @@ import (
 // The parts are used by three kinds of goroutines. The reader of the browser's pipe calls
 // Traffic and readerEvent: neither of them, nor anything that they call, may block. Watch runs
 // the others: one processes the events about pages (process), one processes what waits in the
-// backlog (processHeard), four ask Chrome (one about cookies, one about GETs, and two about
-// what is typed into), and one passes on what all of them report (outbox). Only that one may
+// backlog (processHeard), three ask Chrome (one about cookies, and two about what is typed
+// into), and one passes on what all of them report (outbox). Only that one may
 // wait for a disk. Callers in other packages use the exported methods.
 //
 // The monitor has no lock. Each part has one lock or none. A goroutine that holds the lock of
@@ -37,8 +37,8 @@ import (
 //
 //	cookieWatch -> pages -> navigations, talk
 //	answers     -> navigations
-//	gets        -> navigations
-//	requests    -> outcomes
+//	gets        -> pages
+//	requests    -> sockets
 //
 // The locks of the mux come after all of these. No part calls sink while it holds its lock.
 type Monitor struct {
@@ -54,10 +54,10 @@ type Monitor struct {
 	// What is known of the browser.
 	navigations *navigations
 	pages       *pages
-	outcomes    *outcomes
+	socketURLs  *sockets
 	answers     *answers
 	talk        *talk
-	gets        *gets
+	gets        *GETs
 	harmless    *harmless
 
 	// What reports entries to sink, and asks Chrome.
@@ -66,7 +66,6 @@ type Monitor struct {
 	still    *Still
 	guard    *Guard
 	cookies  *Cookies
-	getJudge *GETJudge
 	tabs     *Tabs
 
 	backlog      *backlog
@@ -99,14 +98,14 @@ func New(to func(checkpoint.Entry)) *Monitor {
 	sink := out.report
 	m := &Monitor{
 		chrome: &link{}, outbox: out, sink: sink, backlog: newBacklog(),
-		navigations: newNavigations(), outcomes: newOutcomes(), answers: newAnswers(), talk: newTalk(), gets: newGets(), harmless: &harmless{},
+		navigations: newNavigations(), socketURLs: newSockets(), answers: newAnswers(), talk: newTalk(), harmless: &harmless{},
 	}
 	m.pages = newPages(m.navigations)
 	m.still, m.guard = newStill(sink), newGuard(m.chrome, sink)
 	m.typing = newTyping(m.chrome, m.pages, sink)
-	m.requests = newRequests(m.navigations, m.outcomes, m.still, m.typing, m.harmless, sink)
+	m.requests = newRequests(m.socketURLs, m.still, m.typing, m.harmless, sink)
 	m.cookies = newCookies(m.chrome, m.pages, m.navigations, m.still, sink)
-	m.getJudge = newGETJudge(m.chrome, m.gets, m.pages, m.navigations, m.typing, m.harmless, sink)
+	m.gets = newGETs(m.pages, m.navigations, m.typing, m.harmless, sink)
 	m.tabs = newTabs(m.chrome, m.pages, m.backlog, m.outbox)
 	return m
 }
@@ -157,8 +156,8 @@ func (m *Monitor) Still() *Still { return m.still }
 // Cookies reports what becomes of the account's cookies.
 func (m *Monitor) Cookies() *Cookies { return m.cookies }
 
-// GETs judges the GETs of pages.
-func (m *Monitor) GETs() *GETJudge { return m.getJudge }
+// GETs follows the GETs of pages.
+func (m *Monitor) GETs() *GETs { return m.gets }
 
 // Tabs opens and closes pages, and lists what is open.
 func (m *Monitor) Tabs() *Tabs { return m.tabs }
@@ -261,7 +260,7 @@ func (m *Monitor) readerEvent(event cdpproxy.Event) {
 	if event.Method == eventFrameNavigated {
 		m.typing.watchNewDocument(event)
 	}
-	m.getJudge.reportAll(m.gets.observe(event, time.Now()))
+	m.gets.observe(event, time.Now())
 	if slices.Contains(navigationEvents, event.Method) || slices.Contains(getEvents, event.Method) {
 		return
 	}
@@ -273,7 +272,7 @@ func (m *Monitor) readerEvent(event cdpproxy.Event) {
 	}
 	m.talk.observe(event, boottime.Now())
 	m.still.observe(event.Method, event.Params, boottime.Now())
-	if m.outcomes.observe(event); event.Method == eventWebSocketCreated || event.Method == eventHeaders {
+	if m.socketURLs.observe(event); event.Method == eventWebSocketCreated || event.Method == eventHeaders {
 		return
 	}
 	now, token := time.Now(), m.token.Load()
@@ -295,7 +294,6 @@ func (m *Monitor) Watch(ctx context.Context) {
 	traffic.Go(func() { m.cookies.learnNew(gone) })
 	looking, stopLooking := context.WithCancel(ctx)
 	defer stopLooking()
-	traffic.Go(func() { m.getJudge.lookAtPages(looking) })
 	traffic.Go(func() { m.typing.bindDocuments(looking) })
 	traffic.Go(func() { m.typing.findClosedRoots(looking) })
 	for {
@@ -330,10 +328,9 @@ func (m *Monitor) processHeard(h heard) {
 	}
 }
 
-// CatchUp returns when everything that came before the call is processed and reported: events,
-// what pages sent, and what has to be looked at in them.
+// CatchUp returns when everything that came before the call is processed and reported: events, and
+// what pages sent.
 func (m *Monitor) CatchUp(ctx context.Context) error {
-	m.getJudge.Judge(ctx)
 	all := m.chrome.Queued()
 	if err := m.backlog.progress.await(ctx, func() bool { return m.backlog.caughtUp(all) }); err != nil {
 		return err

@@ -2,7 +2,6 @@ package monitor
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -12,7 +11,6 @@ import (
 
 	"leasehold/cdpproxy"
 	"leasehold/checkpoint"
-	"leasehold/internal/boottime"
 )
 
 // TestANavigationIsReportedOnce: a page's own session and the browser's session both
@@ -102,45 +100,6 @@ func TestFramesOfOtherProcesses(t *testing.T) {
 	}
 	if m.pages.open["T"].URL != "http://shop/" {
 		t.Errorf("the page went to %s", m.pages.open["T"].URL)
-	}
-}
-
-// TestPollingBeginsUnprompted: requests are polling only if the page began them before
-// anybody acted, and one that follows from a gesture never is.
-func TestPollingBeginsUnprompted(t *testing.T) {
-	type sent struct{ acted, gesture, want bool }
-	alone, after, clicked := sent{want: true}, sent{acted: true}, sent{acted: true, gesture: true}
-	still := sent{acted: true, want: true}
-	for name, script := range map[string][]sent{
-		"polls":                     {alone, alone, alone, alone},
-		"polls, then read":          {alone, alone, alone, still, still},
-		"polls, then clicked":       {alone, alone, alone, clicked, still},
-		"one, then clicked":         {alone, clicked, clicked, after},
-		"two, then acted":           {alone, alone, after, after},
-		"acted first":               {after, after, after, after},
-		"a gesture of who knows":    {{gesture: true}, {}, {}, {}},
-		"a gesture among the first": {alone, {gesture: true}, {}, {}},
-	} {
-		var got []checkpoint.Entry
-		m := direct(func(entry checkpoint.Entry) { got = append(got, entry) })
-		observeScript(t, m.navigations, "page S T\nmade T\nstarts S T L by\ngoes S T L\n")
-		for i, s := range script {
-			id := fmt.Sprint("r", i)
-			acted := boottime.Instant(0)
-			if s.acted {
-				acted = 1000
-			}
-			params := fmt.Appendf(nil, `{"requestId":%q,"loaderId":"L","frameId":"T","type":"Fetch","hasUserGesture":%t,"request":{"url":"http://a/","method":"POST","postData":"x","hasPostData":true}}`, id, s.gesture)
-			m.readerEvent(cdpproxy.Event{Method: "Network.requestWillBeSent", Params: params})
-			m.requests.observe(cdpproxy.Traffic{Method: "Network.requestWillBeSent", Params: json.RawMessage(params), Acted: acted})
-			m.readerEvent(cdpproxy.Event{Method: "Network.responseReceived", Params: fmt.Appendf(nil, `{"requestId":%q,"response":{"status":200}}`, id)})
-			if got[i].Unprompted != s.want {
-				t.Errorf("%s: %d: %+v", name, i, got[i])
-			}
-			if !got[i].Unprompted && got[i].Repeat > 0 {
-				t.Errorf("%s: %d counts towards polling: %+v", name, i, got[i])
-			}
-		}
 	}
 }
 

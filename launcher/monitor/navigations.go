@@ -15,65 +15,38 @@ import (
 	"leasehold/internal/boottime"
 )
 
-// navigations answers two questions about documents.
-//
-// The first: since which instant is a document free of effects of what workers did
-// before? If no worker has acted since, the document sends its requests by itself. A
-// document that a worker opened by its URL, which Chrome's answer to that command
-// proves, is free of earlier acts from the moment at which its navigation began. Every
-// other document inherits the instant of the document that it came from: the one before
-// it in its page (after a link, a script, a form, the history, a reload), its opener,
-// or the page that a frame is in. So everything that a click leads to counts as an
-// effect of the click. Where the instant is not known, or was forgotten, it is zero,
-// and the document is never taken to send anything by itself. It is also zero for a
-// page without an opener that no command opened, because a click with Ctrl opens such
-// pages.
-//
-// The second: which documents may have sent something unobserved? Chrome reports what a
-// page sends while it navigates to another page of its own site. It does not report
-// what the page sends while it navigates to another site, or while its tab closes, or
-// what a frame of another process sends when it ends. Text that a worker typed there
+// navigations knows which documents pages show, and which of them may have sent something
+// unobserved. Chrome reports what a page sends while it navigates to another page of its own site.
+// It does not report what the page sends while it navigates to another site, or while its tab
+// closes, or what a frame of another process sends when it ends. Text that a worker typed there
 // may be saved without a trace.
 type navigations struct {
 	// lastTyped is when a worker last typed into a page or a frame of another process,
 	// lastActed when it last did anything there.
 	lastTyped, lastActed func(target string) boottime.Instant
-	// lastActedAnywhere is when a worker last did anything on any page.
-	lastActedAnywhere func() boottime.Instant
-	// openedByCommand tells whether a command of a client or of the launcher opened a page;
-	// navigatedByCommand, whether a command navigated to a document, given by its loader id.
-	// Such commands name the URL.
-	openedByCommand, navigatedByCommand func(id string) bool
 	// closing says that the launcher itself closes the pages.
 	closing atomic.Bool
 
 	mu       sync.Mutex
 	sessions map[string]*openPage        // by CDP session; the session of a frame in another process leads to its page
 	pages    map[string]*openPage        // by target
-	loaders  map[string]boottime.Instant // answers to the first question, by the document's loader id
 	started  map[string]boottime.Instant // when navigations under way began, by loader id
 	// documents is the number of documents that the session saw; see count.
 	documents int
-	unseen    []string // answers to the second question: URLs, until takeUnseen
+	unseen    []string // documents that may have sent something unobserved: URLs, until takeUnseen
 }
 
 // openPage is a page with the document that it shows.
 type openPage struct {
 	target, session string
-	since           boottime.Instant // the answer to the first question
-	// appeared is when a page without an opener was reported. It is used instead of since if it
-	// turns out that a command opened the page. It is zero once the page has navigated.
-	appeared boottime.Instant
-	url      string
-	begun    boottime.Instant  // when the navigation to the document began
-	frames   map[string]*frame // frames in other processes, by session
+	url             string
+	begun           boottime.Instant  // when the navigation to the document began
+	frames          map[string]*frame // frames in other processes, by session
 	// navigated says that the page no longer shows its first document.
 	navigated bool
 	// leaving says that a navigation to another document has begun, and that none has finished
 	// since.
 	leaving bool
-	// opened says that another page opened this one.
-	opened bool
 	// counted is the URL of the document that was counted last; earlier is the number of
 	// documents that the session saw before it.
 	counted string
@@ -90,18 +63,16 @@ var navigationEvents = []string{eventAttached, eventDetached, eventFrameStarted,
 // called, it is assumed that a worker has just done everything.
 func newNavigations() *navigations {
 	justNow := func(string) boottime.Instant { return math.MaxInt64 }
-	no := func(string) bool { return false }
 	return &navigations{
-		lastTyped: justNow, lastActed: justNow, lastActedAnywhere: func() boottime.Instant { return math.MaxInt64 }, openedByCommand: no, navigatedByCommand: no,
+		lastTyped: justNow, lastActed: justNow,
 		sessions: map[string]*openPage{}, pages: map[string]*openPage{},
-		loaders: map[string]boottime.Instant{}, started: map[string]boottime.Instant{},
+		started: map[string]boottime.Instant{},
 	}
 }
 
 // follow gets from the mux what workers do. It is called before the first event.
 func (n *navigations) follow(mux *cdpproxy.Mux) {
-	n.lastTyped, n.lastActed, n.openedByCommand, n.navigatedByCommand = mux.Typed, mux.ActedOn, mux.Made, mux.Navigated
-	n.lastActedAnywhere = mux.Acted
+	n.lastTyped, n.lastActed = mux.Typed, mux.ActedOn
 }
 
 // observe takes in one of navigationEvents. They have to come in Chrome's order.
@@ -147,12 +118,7 @@ func (n *navigations) attached(parent, session string, t *target.Info, now boott
 	id := string(t.TargetID)
 	switch t.Type {
 	case typePage:
-		page := &openPage{target: id, session: session, url: t.URL, begun: now, opened: t.OpenerID != ""}
-		if t.OpenerID == "" {
-			page.appeared = now
-		} else if opener := n.pages[string(t.OpenerID)]; opener != nil {
-			page.since = n.sinceOf(opener)
-		}
+		page := &openPage{target: id, session: session, url: t.URL, begun: now}
 		remember(n.sessions, session, page)
 		remember(n.pages, id, page)
 		n.count(page, t.URL)
@@ -191,10 +157,6 @@ func (n *navigations) detached(session string) {
 // n.mu.
 func (n *navigations) committed(page *openPage, session, frameID, loader, url string) {
 	if frameID == page.target {
-		page.since, page.appeared = n.sinceOf(page), 0
-		if at, ok := n.started[loader]; ok && n.navigatedByCommand(loader) {
-			page.since = at
-		}
 		if n.typedInto(page) && siteOf(page.url) != siteOf(url) {
 			n.addUnseen(page.url)
 		}
@@ -218,32 +180,6 @@ func (n *navigations) committed(page *openPage, session, frameID, loader, url st
 		}
 		f.url = url
 	}
-	remember(n.loaders, loader, n.sinceOf(page))
-}
-
-// sinceOf is the instant of a page's document. Chrome reports a new page before it answers the
-// command that opened it, and answers before the page sends anything. So openedByCommand is
-// asked here, and not when the page appears. The caller holds n.mu.
-func (n *navigations) sinceOf(p *openPage) boottime.Instant {
-	if p.appeared != 0 && n.openedByCommand(p.target) {
-		return p.appeared
-	}
-	return p.since
-}
-
-// unpromptedSince returns the instant since which a document is free of effects of what
-// workers did before, or zero if it is not known. No event reports the first document
-// of a new page, so it is found by its frame, which has the id of the target.
-func (n *navigations) unpromptedSince(loader, frameID string) boottime.Instant {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	if at, ok := n.loaders[loader]; ok {
-		return at
-	}
-	if page := n.pages[frameID]; page != nil && !page.navigated {
-		return n.sinceOf(page)
-	}
-	return 0
 }
 
 // addUnseen notes a document that may have sent something unobserved. The caller holds
@@ -298,7 +234,6 @@ func (n *navigations) forget() {
 	defer n.mu.Unlock()
 	n.unseen, n.documents = nil, 0
 	n.closing.Store(false)
-	clear(n.loaders)
 	clear(n.started)
 }
 

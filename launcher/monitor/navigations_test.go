@@ -13,16 +13,13 @@ import (
 // observeScript makes n observe the events of a script, one a line, at successive instants:
 //
 //	page S T [OPENER]     a page T, on session S      frame S PARENT T   one of another process
-//	starts S FRAME LOADER [by]    by: a worker went there     made T    a worker made it
-//	goes S FRAME LOADER [URL]                         closes S
+//	starts S FRAME LOADER         goes S FRAME LOADER [URL]   closes S
 //	types T    acts T    ends    the launcher closes the browser
 func observeScript(t *testing.T, n *navigations, script string) boottime.Instant {
 	t.Helper()
-	typed, acted, proven := map[string]boottime.Instant{}, map[string]boottime.Instant{}, map[string]bool{}
+	typed, acted := map[string]boottime.Instant{}, map[string]boottime.Instant{}
 	n.lastTyped = func(target string) boottime.Instant { return typed[target] }
 	n.lastActed = func(target string) boottime.Instant { return acted[target] }
-	n.openedByCommand = func(target string) bool { return proven[target] }
-	n.navigatedByCommand = func(loader string) bool { return proven[loader] }
 	var now boottime.Instant = 100
 	for line := range strings.Lines(script) {
 		w := append(strings.Fields(line), "", "", "", "")
@@ -49,13 +46,6 @@ func observeScript(t *testing.T, n *navigations, script string) boottime.Instant
 			e.Params = fmt.Appendf(nil, `{"sessionId":%q,"targetInfo":{"targetId":%q,"type":"worker"}}`, w[1], w[3])
 		case "starts":
 			e.Method, e.Params = "Page.frameStartedNavigating", fmt.Appendf(nil, `{"frameId":%q,"loaderId":%q,"navigationType":"differentDocument"}`, w[2], w[3])
-			if w[4] == "by" {
-				proven[w[3]] = true
-			}
-		case "made":
-			proven[w[1]] = true
-			now -= 10
-			continue
 		case "ends":
 			n.closing.Store(true)
 			continue
@@ -75,53 +65,6 @@ func observeScript(t *testing.T, n *navigations, script string) boottime.Instant
 		n.observe(e, now)
 	}
 	return now
-}
-
-// TestUnpromptedSince: what a document sends cannot be an effect of an act before that
-// instant.
-func TestUnpromptedSince(t *testing.T) {
-	const opened = "page S T\nmade T\nstarts S T L1 by\ngoes S T L1\n" // 110, 120, 130
-	for _, tt := range []struct {
-		name, script, loader, frame string
-		want                        boottime.Instant
-	}{
-		{"a page that was asked for", "page S T\nmade T\n", "L0", "T", 110},
-		{"where it begins", "page S T\nmade T\nstarts S T L1\ngoes S T L1\n", "L1", "T", 110},
-		{"a page that nobody asked for", "page S T\n", "L0", "T", 0},
-		{"where it begins (a click with Ctrl)", "page S T\nstarts S T L1\ngoes S T L1\n", "L1", "T", 0},
-		{"where a worker brings it", "page S T\nstarts S T L1\ngoes S T L1\nstarts S T L2 by\ngoes S T L2\n", "L2", "T", 140},
-		{"another's frame", "page S T\nmade T\n", "L0", "F", 0},
-		{"opened by its URL: when that began", opened, "L1", "T", 120},
-		{"not known", opened, "L9", "T", 0},
-		{"opened again by its URL", opened + "starts S T L2 by\ngoes S T L2\n", "L2", "T", 140},
-		{"the one before keeps its own", opened + "starts S T L2 by\ngoes S T L2\n", "L1", "T", 120},
-		{"a link, history, a reload, a frame's doing", opened + "starts S T L2\ngoes S T L2\n", "L2", "T", 120},
-		{"and one more", opened + "starts S T L2\ngoes S T L2\nstarts S T L3\ngoes S T L3\n", "L3", "T", 120},
-		{"by its URL after a link", opened + "starts S T L2\ngoes S T L2\nstarts S T L3 by\ngoes S T L3\n", "L3", "T", 160},
-		{"by its URL instead of a link", opened + "starts S T L2\nstarts S T L3 by\ngoes S T L3\n", "L3", "T", 150},
-		{"a link instead of its URL", opened + "starts S T L2 by\nstarts S T L3\ngoes S T L3\n", "L3", "T", 120},
-		{"a start that nobody saw", opened + "goes S T L2\n", "L2", "T", 120},
-		{"a frame", opened + "starts S F L2\ngoes S F L2\n", "L2", "F", 120},
-		{"a frame that a worker navigates", opened + "starts S F L2 by\ngoes S F L2\n", "L2", "F", 120},
-		{"a frame of another process", opened + "frame S2 S F\nstarts S2 F L2\ngoes S2 F L2\n", "L2", "F", 120},
-		{"a frame in it", opened + "frame S2 S F\nframe S3 S2 G\ngoes S3 G L2\n", "L2", "G", 120},
-		{"a worker", opened + "worker S2 S W\ngoes S2 W L2\n", "L2", "W", 0},
-		{"a popup", opened + "page P Q T\n", "L0", "Q", 120},
-		{"a popup of a page that nobody asked for", "page S T\npage P Q T\n", "L0", "Q", 0},
-		{"where the popup goes first", opened + "page P Q T\nstarts P Q L2\ngoes P Q L2\n", "L2", "Q", 120},
-		{"where a worker brings the popup", opened + "page P Q T\nstarts P Q L2\ngoes P Q L2\nstarts P Q L3 by\ngoes P Q L3\n", "L3", "Q", 170},
-		{"a popup of who knows whom", opened + "page P Q X\nstarts P Q L2\ngoes P Q L2\n", "L2", "Q", 0},
-		{"a popup of a page that is gone", opened + "closes S\npage P Q T\nstarts P Q L2\ngoes P Q L2\n", "L2", "Q", 0},
-		{"a session that is not known", "goes S T L1\n", "L1", "T", 0},
-	} {
-		t.Run(tt.name, func(t *testing.T) {
-			n := newNavigations()
-			observeScript(t, n, tt.script)
-			if got := n.unpromptedSince(tt.loader, tt.frame); got != tt.want {
-				t.Errorf("since %d, want %d", got, tt.want)
-			}
-		})
-	}
 }
 
 // TestUnseenDocuments: documents that a worker typed into and that ended in a way that

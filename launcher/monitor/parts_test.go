@@ -11,6 +11,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"leasehold/cdpproxy"
 	"leasehold/checkpoint"
 	"leasehold/evidence/capture"
 )
@@ -191,5 +192,18 @@ func TestCookiesOfANewPageThatCannotBeRead(t *testing.T) {
 		if len(got) != 1 || got[0].Cookie.What != want {
 			t.Errorf("standing still: %t: %+v", still, got)
 		}
+	}
+}
+
+// TestTheURLOfASocketIsKnown until the session is over.
+func TestTheURLOfASocketIsKnown(t *testing.T) {
+	s := newSockets()
+	s.observe(cdpproxy.Event{Method: eventWebSocketCreated, Params: []byte(`{"requestId":"s","url":"ws://a/"}`)})
+	s.observe(cdpproxy.Event{Method: eventRequest, Params: []byte(`{"requestId":"r","url":"http://a/"}`)})
+	if s.url("s") != "ws://a/" || s.url("r") != "" {
+		t.Errorf("%q", s.urls)
+	}
+	if s.forget(); s.url("s") != "" {
+		t.Error("a session that is over is known")
 	}
 }

@@ -1,7 +1,6 @@
 package monitor
 
 import (
-	"bytes"
 	"context"
 	_ "embed" // for the script
 	"encoding/json"
@@ -72,6 +71,13 @@ func (ty *typing) reportAgain() {
 // frameDocument is the present document of a frame.
 type frameDocument struct{ session, frame string }
 
+// runIn has the script run in every new document of a target.
+func (ty *typing) runIn(session string) {
+	ty.chrome.Post(session, "Page.addScriptToEvaluateOnNewDocument", map[string]any{
+		"source": typedScript + hiddenURL, "worldName": cdpproxy.HiddenWorld, "runImmediately": true,
+	})
+}
+
 // watch makes the script in a frame's document report the fields that are typed into.
 func (ty *typing) watch(session, frame string) {
 	select {
@@ -114,10 +120,6 @@ func (ty *typing) bind(ctx context.Context, d frameDocument) {
 	}
 }
 
-// formSends is in the script's report about a form by GET that is no search; formSendsTexts, if
-// the form has text fields.
-var formSends, formSendsTexts = []byte(`{\"sends\":`), []byte(`{\"sends\":\"texts`)
-
 // told is a report of the script. typed says that by then somebody had typed into the page.
 type told struct {
 	session string
@@ -142,10 +144,6 @@ type closedRoot struct {
 // have another document by the time when the report is processed.
 func (m *Monitor) scriptTold(event cdpproxy.Event) {
 	if len(event.Params) > maxTold {
-		return
-	}
-	if bytes.Contains(event.Params, formSends) { // before the request that the form sends is answered
-		m.gets.formSent(event.Session, bytes.Contains(event.Params, formSendsTexts), time.Now())
 		return
 	}
 	_, typed := m.navigations.actedOn(event.Session)

@@ -1,8 +1,7 @@
-// This runs in the same world as presses.js. It tells the launcher of each field that
-// somebody types into, at once, since the document may be gone a moment later: what the
-// field is, and never what is typed. Only a text that may be a card's or an account's number
-// is told, for the launcher to look at its check digits. It also tells of a form by GET that
-// is sent and is no search: one that has no field for a text, or several.
+// This runs in an isolated world of every document, which the page cannot see. It tells the
+// launcher of each field that somebody types into, at once, since the document may be gone a
+// moment later: what the field is, and never what is typed. Only a text that may be a card's or
+// an account's number is told, for the launcher to look at its check digits.
 (() => {
   if (globalThis.watchTyping) return;
   const again = 100; // ms within which keys for one field are told once
@@ -130,11 +129,6 @@
     keydown(event, e) {
       if (event.key === 'Enter') return heard.change(event, e); // what it sends may come before the change
       if (event.key?.length === 1 && !event.metaKey && (!event.ctrlKey || event.altKey) && isText(e)) awaitInput(e);
-    },
-    submit(event, form) {
-      const method = event.submitter?.hasAttribute('formmethod') ? event.submitter.formMethod : getAttribute.call(form, 'method') ?? 'get';
-      const n = textsOf(form).length;
-      if (method.trim().toLowerCase() !== 'post' && n !== 1) tell({ sends: n > 0 ? 'texts' : 'choices' });
     },
     focusin(_, e) {
       if (e.localName.includes('-') && !isText(e)) hides(e, false);

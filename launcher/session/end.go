@@ -24,8 +24,6 @@ const (
 	cutTimeout  = 20 * time.Second
 	askTimeout  = 10 * time.Second
 	exitTimeout = time.Second
-	// judgeTimeout is how long the pages may take to report what they showed last.
-	judgeTimeout = 5 * time.Second
 )
 
 var errSessionOver = errors.New("the session is over")
@@ -174,11 +172,6 @@ func Keeping(jar sessionfile.Jar, m api.Manifest) browser.KeepCookies {
 
 // capture takes the evidence of the session as it is now, before anything changes.
 func (s *Session) capture(reason, outcome string) *evidence.Bundle {
-	if outcome == "" && s.browser.Driven() { // if the worker itself reports its outcome, nothing is judged
-		ctx, cancel := context.WithTimeout(context.Background(), judgeTimeout)
-		s.browser.Monitor().GETs().Judge(ctx)
-		cancel()
-	}
 	s.people.noteActs()
 	bundle := s.h.o.Recoverer.Capture(recovery.Capture{
 		Record: s.granted, Path: s.path, Token: s.token, Reason: reason, Outcome: outcome, SeenAt: s.life.known().seenAt, Journal: s.recording.settled(),

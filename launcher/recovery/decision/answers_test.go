@@ -205,13 +205,17 @@ func TestRequestsForNobody(t *testing.T) {
 	}{
 		{"a script's", anonymous(func(*checkpoint.Entry) {}), Release},
 		{"a beacon", anonymous(func(e *checkpoint.Entry) { e.Type = "Ping" }), Release},
-		{"a form", anonymous(func(e *checkpoint.Entry) { e.Type = "Document" }), ManualReview},
-		{"a PUT", anonymous(func(e *checkpoint.Entry) { e.Method = "PUT" }), ManualReview},
+		{"a PUT", anonymous(func(e *checkpoint.Entry) { e.Method = "PUT" }), Release},
+		{"to the site of a page that was open", append(anonymous(func(*checkpoint.Entry) {}), visit("https://www.example.org/")), ManualReview},
+		{"to an expected domain", anonymous(func(e *checkpoint.Entry) { e.URL = "https://api.home.example/x" }), ManualReview},
 		{"to a sensitive place", anonymous(func(e *checkpoint.Entry) { e.URL = "https://pay.example/charge/confirm" }), ManualReview},
 		{"of which nothing is known", anonymous(func(*checkpoint.Entry) {})[:1], ManualReview},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			found := InspectTask(checkpoint.Summarize(tt.journal), Task{})
+			found := InspectTask(checkpoint.Summarize(tt.journal), Task{ExpectedDomains: []string{"home.example"}})
+			if tt.outcome == Release {
+				found = append(Inspection{{InExpectedDomains, Yes, ""}}, found...)
+			}
 			if d := Decide(append(sane(), found...)); d.Outcome != tt.outcome {
 				t.Errorf("%s %q, want %s", d.Outcome, d.Reasons, tt.outcome)
 			}

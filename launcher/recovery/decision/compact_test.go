@@ -36,11 +36,10 @@ func anyEntry(rt *rapid.T, i int) checkpoint.Entry {
 		e.Safe, e.Idempotent = rapid.Bool().Draw(rt, "safe"), rapid.Bool().Draw(rt, "idempotent")
 	case checkpoint.KindRequest:
 		e.Method = rapid.SampledFrom([]string{http.MethodPost, http.MethodPut, checkpoint.Websocket}).Draw(rt, "method")
-		e.URL = rapid.SampledFrom([]string{"https://a.example/poll", "https://a.example/beacon", "https://www.google-analytics.com/g/collect"}).Draw(rt, "url")
-		e.Type = rapid.SampledFrom([]string{"Fetch", "Ping", "Document", "CSPViolationReport"}).Draw(rt, "type")
-		e.Group = rapid.SampledFrom([]string{"", "g", "h"}).Draw(rt, "group")
-		e.Repeat = rapid.IntRange(1, 6).Draw(rt, "repeat")
-		e.Unprompted, e.Gesture = rapid.Bool().Draw(rt, "unprompted"), rapid.Bool().Draw(rt, "gesture")
+		e.URL = rapid.SampledFrom([]string{"https://a.example/poll", "https://a.example/graphql"}).Draw(rt, "url")
+		e.Type = rapid.SampledFrom([]string{"Fetch", "Ping", "Document"}).Draw(rt, "type")
+		e.Name = rapid.SampledFrom([]string{"", checkpoint.GraphQLQuery}).Draw(rt, "name")
+		e.Gesture = rapid.Bool().Draw(rt, "gesture")
 		e.Declared = rapid.SampledFrom([]string{"", "", "POST https://a.example/poll"}).Draw(rt, "declared")
 		e.Request = rapid.SampledFrom([]string{"", fmt.Sprint("r", i)}).Draw(rt, "request")
 	case checkpoint.KindAnswer:

@@ -197,6 +197,33 @@ func onlyQueries(body string) bool {
 	return len(found) > 0 && !slices.ContainsFunc(found, func(o map[string]string) bool { return !query.MatchString(o["query"]) })
 }
 
+// IsQuery tells whether what was sent is the text of GraphQL queries, and of nothing else: a JSON
+// object with the members that the protocol has, or a list of such objects. The name or the hash of
+// a stored operation does not say what it does.
+func IsQuery(s Sent) bool {
+	return s.Method == http.MethodPost && s.Whole && !saysMutation(s.Body) && !strings.Contains(s.Body, "persistedQuery") && onlyQueries(s.Body) && onlyMembers(s.Body)
+}
+
+// onlyMembers tells whether the objects of a body have no member but those of a GraphQL request.
+func onlyMembers(body string) bool {
+	var one map[string]json.RawMessage
+	var list []map[string]json.RawMessage
+	if json.Unmarshal([]byte(body), &list) != nil {
+		if json.Unmarshal([]byte(body), &one) != nil {
+			return false
+		}
+		list = append(list, one)
+	}
+	for _, o := range list {
+		for name := range o {
+			if !slices.Contains([]string{"query", "variables", "operationName", "extensions"}, name) {
+				return false
+			}
+		}
+	}
+	return true
+}
+
 // objects returns the strings, numbers and booleans at the top level of a JSON object,
 // or of each object in a list. It returns nothing if a name occurs twice, since the
 // server may read the other one.

@@ -200,6 +200,58 @@ func FuzzHarmless(f *testing.F) {
 	})
 }
 
+// TestIsQuery: only the whole text of queries is one.
+func TestIsQuery(t *testing.T) {
+	for body, want := range map[string]bool{
+		`{"query":"query Feed { feed { id } }"}`:                                      true,
+		`{"query":"{ a }","variables":{"id":1},"operationName":null,"extensions":{}}`: true,
+		`[{"query":"{ a }"},{"query":"fragment F on P { id } query { ...F }"}]`:       true,
+		`{"query":"mutation { like }"}`:                                               false,
+		`{"query":"query A { a } mutation B { b }","operationName":"B"}`:              false,
+		`{"query":"subscription { a }"}`:                                              false,
+		`[{"query":"{ a }"},{"query":"mutation { b }"}]`:                              false,
+		`{"operationName":"Feed","extensions":{"persistedQuery":{"sha256Hash":"1"}}}`: false,
+		`{"query":"{ a }","extensions":{"persistedQuery":{"sha256Hash":"1"}}}`:        false,
+		`{"query":"{ a }","id":"stored"}`:                                             false,
+		`{"query":"{ a }","query":"{ b }"}`:                                           false,
+		`query=%7B+a+%7D`:                                                             false, `{"query":{"match":{}}}`: false, `[]`: false, `null`: false, ``: false,
+	} {
+		if got := IsQuery(Sent{Method: "POST", URL: "https://shop.example/api", Body: body, Whole: true}); got != want {
+			t.Errorf("%s: %v", body, got)
+		}
+		if IsQuery(Sent{Method: "POST", Body: body}) || IsQuery(Sent{Method: "PUT", Body: body, Whole: true}) {
+			t.Errorf("%s, of which a part is not known, or by PUT", body)
+		}
+	}
+}
+
+// TestAQueryIsARead, if it was answered with something to read, or refused.
+func TestAQueryIsARead(t *testing.T) {
+	asked := func(change func(*checkpoint.Entry)) checkpoint.Entry {
+		e := sent("Fetch", "POST", "http://shop/api")
+		e.Name, e.Status = checkpoint.GraphQLQuery, 200
+		change(&e)
+		return e
+	}
+	for name, tt := range map[string]struct {
+		change func(*checkpoint.Entry)
+		want   Answer
+	}{
+		"answered":                         {func(*checkpoint.Entry) {}, No},
+		"refused":                          {func(e *checkpoint.Entry) { e.Status = 403 }, No},
+		"not answered":                     {func(e *checkpoint.Entry) { e.Status = 0 }, Yes},
+		"answered with no content":         {func(e *checkpoint.Entry) { e.Status = 204 }, Yes},
+		"to a sensitive place":             {func(e *checkpoint.Entry) { e.URL = "http://shop/checkout" }, Yes},
+		"sensitive before it was redacted": {func(e *checkpoint.Entry) { e.Sensitive = true }, Yes},
+		"no query":                         {func(e *checkpoint.Entry) { e.Name = "" }, Yes},
+	} {
+		s := checkpoint.Summary{Unsafe: []checkpoint.Entry{asked(tt.change)}}
+		if got := InspectTask(s, Task{}).Answer(UnsafeRequests); got != tt.want {
+			t.Errorf("%s: %s, want %s", name, got, tt.want)
+		}
+	}
+}
+
 // TestDeclaredHarmless: a declaration counts if it was there when the request was sent
 // and is still there.
 func TestDeclaredHarmless(t *testing.T) {

@@ -56,8 +56,6 @@ const (
 	SensitiveSinceSafe  = "sensitive_since_safe_checkpoint"
 	UnsafeRequests      = "unsafe_requests"
 	UnsafeSinceSafe     = "unsafe_requests_since_safe_checkpoint"
-	Background          = "background_requests"
-	BackgroundSinceSafe = "background_requests_since_safe_checkpoint"
 	HarmlessSent        = "harmless_requests"
 	HarmlessSinceSafe   = "harmless_requests_since_safe_checkpoint"
 	Forms               = "forms_submitted"
@@ -105,7 +103,7 @@ var Questions = slices.Concat(PageQuestions, []string{
 	BrowserGone, DirectoryUnlocked, ClosedCleanly, DirectoryPresent, DirectoryLocal,
 	SessionState, StateChanged, LastStepKnown, LastURLKnown, EvidenceStored,
 	ScreenshotKnown, InExpectedDomains, SensitivePlace, SensitiveSinceSafe, UnsafeRequests,
-	UnsafeSinceSafe, Background, BackgroundSinceSafe, HarmlessSent, HarmlessSinceSafe,
+	UnsafeSinceSafe, HarmlessSent, HarmlessSinceSafe,
 	Forms, FormsSinceSafe, Messages, MessagesSinceSafe, Downloads,
 	DownloadsSinceSafe, Dialogs, DialogsSinceSafe, TrafficSeen, ProxyUnchanged,
 	ReviewFlag, Resumable, SafeCheckpointNamed, IdempotentSince, WorkDescribed,
@@ -180,8 +178,6 @@ func InspectTask(s checkpoint.Summary, t Task) Inspection {
 		unsafeFact(UnsafeRequests, all),
 		sinceSafe.andInFlight(unsafeFact(UnsafeSinceSafe, sinceSafe), inFlight),
 		requests(UnansweredAtSafe, inFlight.counted),
-		requests(Background, all.quiet),
-		requests(BackgroundSinceSafe, sinceSafe.quiet),
 		requests(HarmlessSent, all.declared),
 		requests(HarmlessSinceSafe, sinceSafe.declared),
 		requests(Anonymous, all.anonymous),

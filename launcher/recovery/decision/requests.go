@@ -12,7 +12,7 @@ import (
 // sortedRequests are unsafe requests, by what they say about the account.
 type sortedRequests struct {
 	counted   []checkpoint.Entry // may have changed the account
-	quiet     []checkpoint.Entry // sent by the pages themselves, see background
+	queries   []checkpoint.Entry // GraphQL queries, which only ask
 	declared  []checkpoint.Entry // declared by the profile's owner to change nothing
 	anonymous []checkpoint.Entry // their sites cannot have known the account, see anonymous
 	blocked   []checkpoint.Entry // never left the browser
@@ -21,22 +21,55 @@ type sortedRequests struct {
 // sorted sorts some of a session's unsafe requests.
 func sorted(sent []checkpoint.Entry, s checkpoint.Summary, t Task) sortedRequests {
 	var r sortedRequests
-	r.counted, r.quiet = split(sent, background(s.Unsafe, t))
+	r.counted, r.queries = split(sent, answeredQuery(t))
 	r.counted, r.declared = split(r.counted, harmless(t))
-	r.counted, r.anonymous = split(r.counted, anonymous(t))
+	r.counted, r.anonymous = split(r.counted, anonymous(s, t))
 	r.counted, r.blocked = split(r.counted, func(e checkpoint.Entry) bool { return e.Blocked })
 	return r
 }
 
-// anonymous returns a function that tells which requests were not made as the account: requests
-// that a script sent to another site than its page's, from a page on which nobody had acted,
-// without a cookie or any other credential, although the page itself is known by its cookies.
-// The monitor finds that out, and reports it with the answer. A request to a sensitive place is
-// never anonymous, nor is a PUT, PATCH or DELETE, or a form.
-func anonymous(t Task) func(checkpoint.Entry) bool {
+// answeredQuery returns a function that tells which requests are GraphQL queries that were answered
+// with something to read, or refused. A request to a sensitive place is none.
+func answeredQuery(t Task) func(checkpoint.Entry) bool {
 	return func(e checkpoint.Entry) bool {
-		script := e.Type == "XHR" || e.Type == "Fetch" || e.Type == "Ping"
-		return e.Anonymous && script && e.Method == http.MethodPost && !e.Sensitive && !SensitiveURL(e.URL, t)
+		read := e.Status == http.StatusOK || e.Status >= 400
+		return e.Name == checkpoint.GraphQLQuery && e.Method == http.MethodPost && read && !e.Sensitive && !SensitiveURL(e.URL, t)
+	}
+}
+
+// harmless returns a function that tells which requests the profile's owner has declared to
+// change nothing. The declaration must have existed when the request was sent, and must still
+// exist now. A request to a sensitive place is never harmless.
+func harmless(t Task) func(checkpoint.Entry) bool {
+	return func(e checkpoint.Entry) bool {
+		return e.Declared != "" && slices.Contains(t.Harmless, e.Declared) && !e.Sensitive && !SensitiveURL(e.URL, t)
+	}
+}
+
+// split divides requests into those that count, and those for which bare returns true.
+func split(sent []checkpoint.Entry, bare func(checkpoint.Entry) bool) (counted, others []checkpoint.Entry) {
+	for _, e := range sent {
+		if bare(e) {
+			others = append(others, e)
+		} else {
+			counted = append(counted, e)
+		}
+	}
+	return counted, others
+}
+
+// anonymous returns a function that tells which requests were not made as the account: they
+// carried nothing by which their site could know it, and that site is none of the account's, which
+// are those of the pages that were open and of the expected domains. The monitor finds out what a
+// request carried, and reports it with the answer. A request to a sensitive place is never
+// anonymous.
+func anonymous(s checkpoint.Summary, t Task) func(checkpoint.Entry) bool {
+	own := map[string]bool{}
+	for _, p := range s.Pages {
+		own[Site(p.URL)] = true
+	}
+	return func(e checkpoint.Entry) bool {
+		return e.Anonymous && !own[Site(e.URL)] && inDomains(e.URL, t.ExpectedDomains).Answer != Yes && !e.Sensitive && !SensitiveURL(e.URL, t)
 	}
 }
 
@@ -53,8 +86,8 @@ func requests(name string, sent []checkpoint.Entry) Fact {
 // not counted.
 func unsafeFact(name string, r sortedRequests) Fact {
 	f := requests(name, r.counted)
-	if len(r.quiet) > 0 {
-		f.How += fmt.Sprintf("; %d in the background are not counted", times(r.quiet))
+	if len(r.queries) > 0 {
+		f.How += fmt.Sprintf("; %d GraphQL queries are not counted", times(r.queries))
 	}
 	if len(r.declared) > 0 {
 		f.How += fmt.Sprintf("; %d that the profile declares harmless are not counted, the last as %q", times(r.declared), r.declared[len(r.declared)-1].Declared)
@@ -132,7 +165,7 @@ func anything(checkpoint.Entry) bool { return true }
 // SentRequest is one unsafe request, as it is shown to people.
 type SentRequest struct {
 	checkpoint.Entry
-	// Counts says how it counts: unsafe, background, harmless or anonymous.
+	// Counts says how it counts: unsafe, query, harmless, anonymous or blocked.
 	Counts string
 	// SinceSafe says that the last safe checkpoint does not vouch for it.
 	SinceSafe bool
@@ -153,7 +186,7 @@ func Requests(s checkpoint.Summary, t Task) []SentRequest {
 	for _, kind := range []struct {
 		counts string
 		sent   []checkpoint.Entry
-	}{{"unsafe", all.counted}, {"anonymous", all.anonymous}, {"harmless", all.declared}, {"background", all.quiet}, {"blocked", all.blocked}} {
+	}{{"unsafe", all.counted}, {"anonymous", all.anonymous}, {"harmless", all.declared}, {"query", all.queries}, {"blocked", all.blocked}} {
 		room := maxListed - len(list)
 		for _, e := range kind.sent[max(0, len(kind.sent)-room):] {
 			list = append(list, SentRequest{e, kind.counts, since[[2]uint64{e.Token, e.Seq}]})

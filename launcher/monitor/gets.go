@@ -150,6 +150,7 @@ func (g *GETs) entries(event cdpproxy.Event, now time.Time) []checkpoint.Entry {
 var (
 	byScript = []byte(`"initiator":{"type":"script"`)
 	byMarkup = []byte(`"initiator":{"type":"parser"`)
+	image    = []byte(`"type":"Image"`)
 )
 
 // followed tells whether a request, given by its event, is one that somebody may have caused: for a
@@ -157,7 +158,7 @@ var (
 // only whether the markup asked for it.
 func followed(params []byte) bool {
 	return isDocument(params) || bytes.Contains(params, byScript) ||
-		bytes.Contains(params[max(0, len(params)-eventTail):], []byte(`"type":"Image"`)) && !bytes.Contains(params, byMarkup)
+		bytes.Contains(params[max(0, len(params)-eventTail):], image) && !bytes.Contains(params, byMarkup)
 }
 
 // sent takes in that a page sent a request. The caller holds g.mu.

@@ -76,6 +76,11 @@ func TestReviewWhen(t *testing.T) {
 			t.Errorf("%s: %v", value, err)
 		}
 	}
+	for gets, asked := range map[string]int{"signs": 0, "ask": 1} {
+		if all, err := (RunConfig{GETs: gets}).cautions(); err != nil || len(all) != asked || asked == 1 && all[0].Fact != "gets_after_action_since_safe_checkpoint" {
+			t.Errorf("--gets %s: %v, %v", gets, all, err)
+		}
+	}
 }
 
 // TestAdvertisingNeedsProofs: whoever comes through a proxy has the proxy's user.

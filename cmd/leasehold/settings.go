@@ -45,6 +45,7 @@ type RunConfig struct {
 	ReconnectGrace time.Duration `env:"LEASEHOLD_RECONNECT_GRACE" default:"5s" placeholder:"DURATION" help:"Time that a dropped worker has to come back (default: ${default})."`
 	Cooldown       time.Duration `env:"LEASEHOLD_COOLDOWN" default:"30s" placeholder:"DURATION" help:"Pause before a recovered profile is granted again (default: ${default})."`
 	ReviewWhen     []string      `env:"LEASEHOLD_REVIEW_WHEN" placeholder:"FACT[=ANSWER]" help:"A fact of the inspection with which a lost profile goes to a person, whatever the table says (see docs/recovery.md); several by commas."`
+	GETs           string        `name:"gets" env:"LEASEHOLD_GETS" enum:"signs,ask" default:"signs" placeholder:"WHICH" help:"Which GETs of a page that the worker acted on send a lost profile to a person: those with a sign of a write (signs), or each (ask) (default: ${default})."`
 	Proxies        string        `env:"LEASEHOLD_PROXIES" type:"path" placeholder:"FILE" help:"YAML file with the proxies that profiles name by proxy_id; passwords in it are read again when they change (default: none)."`
 	FileRoot       []string      `env:"LEASEHOLD_FILE_ROOT" type:"path" placeholder:"DIR" help:"Directory whose files workers may upload from and download to, besides the exchange directory of their session; several by commas, or given again (default: the system's temporary directory)."`
 	HomeTimeout    time.Duration `env:"LEASEHOLD_HOME_TIMEOUT" default:"1h" placeholder:"DURATION" help:"Time that a quarantined profile waits for its host to come back, before it goes to a person (default: ${default})."`
@@ -286,7 +287,7 @@ func (c RunConfig) validateBrowsers() error {
 	return nil
 }
 
-// cautions reads --review-when.
+// cautions reads --review-when and --gets.
 func (c RunConfig) cautions() ([]decision.Caution, error) {
 	var all []decision.Caution
 	for _, s := range c.ReviewWhen {
@@ -295,6 +296,9 @@ func (c RunConfig) cautions() ([]decision.Caution, error) {
 			return nil, fmt.Errorf("--review-when: %w", err)
 		}
 		all = append(all, one)
+	}
+	if c.GETs == "ask" {
+		all = append(all, decision.Caution{Fact: decision.GetsAfterActionSince, Answer: decision.Yes})
 	}
 	return all, nil
 }

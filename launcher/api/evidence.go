@@ -127,7 +127,7 @@ type UnsafeRequest struct {
 	// Answer says in words how the request ended: with the status, failed and why, unanswered,
 	// or not known. It is empty for what gets no answer, such as messages on a websocket.
 	Answer string `json:"answer,omitempty"`
-	// Counts says how the inspection counts it: unsafe, background, harmless, anonymous, or
+	// Counts says how the inspection counts it: unsafe, query, harmless, anonymous, or
 	// blocked if it never left the browser.
 	Counts string `json:"counts"`
 	// SinceSafeCheckpoint says that the last safe checkpoint does not vouch for it.

@@ -47,6 +47,8 @@ type answers struct {
 type openRequest struct {
 	session, loader string
 	document        bool // it requests a document
+	// left says that Chrome's network service sent it, or what a redirect led from to it.
+	left bool
 }
 
 // loading is a document that is being loaded.
@@ -167,7 +169,8 @@ func (a *answers) requested(event cdpproxy.Event, n *navigations) []answer {
 		remember(a.loading, id, l)
 	}
 	if unsafe {
-		remember(a.open, id, &openRequest{session: event.Session, loader: r.LoaderID, document: document})
+		_, left := a.carried[id]
+		remember(a.open, id, &openRequest{session: event.Session, loader: r.LoaderID, document: document, left: left})
 		if r.Redirect == nil && !open && a.mayBeAnonymous(r, place, n) {
 			if len(a.candidates) >= maxCandidates {
 				clear(a.candidates)
@@ -187,6 +190,9 @@ func (a *answers) sent(id string, params json.RawMessage) []answer {
 	c.cookies = c.cookies || bytes.Contains(params, sentCookie)
 	c.credentials = c.credentials || bytes.Contains(params, authorization)
 	remember(a.carried, id, c)
+	if o := a.open[id]; o != nil {
+		o.left = true
+	}
 	found := a.anonymous(id)
 	for candidate, document := range a.candidates {
 		if document == id {
@@ -312,9 +318,9 @@ func (a *answers) rewritten(id string) {
 // failed takes in the event of a request that ended without an answer.
 func (a *answers) failed(event cdpproxy.Event) []answer {
 	id := requestID(event.Params)
-	_, open := a.open[id]
+	o := a.open[id]
 	delete(a.loading, id)
-	if !open {
+	if o == nil {
 		return nil
 	}
 	delete(a.open, id)
@@ -330,10 +336,13 @@ func (a *answers) failed(event cdpproxy.Event) []answer {
 	e := checkpoint.Entry{Kind: checkpoint.KindAnswer, Failed: r.Error}
 	kept := a.kept[id]
 	delete(a.kept, id)
+	refused := slices.Contains(blockedBefore, r.Blocked) // Chrome says of some of these that they were canceled
 	switch {
+	case refused && o.left: // a redirect led to what is not allowed: the site had the request by then
+		e.Failed, e.Ended = "the browser refused to follow its redirect: "+r.Blocked, true
 	case kept:
 		e.Failed, e.Ended, e.Blocked = "a worker had the browser fail it before it was sent", true, true
-	case slices.Contains(blockedBefore, r.Blocked): // Chrome says of some of these that they were canceled
+	case refused:
 		e.Failed, e.Ended, e.Blocked = "the browser refused to send it: "+r.Blocked, true, true
 	case r.Canceled:
 		e.Failed = "canceled"

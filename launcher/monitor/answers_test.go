@@ -130,6 +130,31 @@ func TestAPageThatIsReplacedLeavesRequestsUnanswered(t *testing.T) {
 	}
 }
 
+// TestWhatNeverLeft: a request that the browser refuses never left, unless its network service had
+// sent it before a redirect led to what is not allowed.
+func TestWhatNeverLeft(t *testing.T) {
+	sent, carried := requested("R", "POST", "http://a.example/save", ""), carriedWith("R", withCookie)
+	refused := cdpproxy.Event{Session: "S", Method: eventFailed, Params: []byte(`{"requestId":"R","errorText":"net::ERR_BLOCKED_BY_CSP","blockedReason":"csp"}`)}
+	for name, tt := range map[string]struct {
+		events []cdpproxy.Event
+		want   bool
+	}{
+		"refused":                      {[]cdpproxy.Event{sent, refused}, true},
+		"sent, and a redirect refused": {[]cdpproxy.Event{sent, carried, refused}, false},
+		"sent, which is told first":    {[]cdpproxy.Event{carried, sent, refused}, false},
+		"another one was sent":         {[]cdpproxy.Event{carriedWith("Q", withCookie), sent, refused}, true},
+	} {
+		n, a := shows(t, "http://a.example/"), newAnswers()
+		var got []answer
+		for _, e := range tt.events {
+			got = append(got, a.observe(e, n)...)
+		}
+		if len(got) != 1 || got[0].entry.Blocked != tt.want || !got[0].entry.Ended {
+			t.Errorf("%s: %+v", name, got)
+		}
+	}
+}
+
 // TestRefusalsAreToldOnce: for each document, and once more when the place is there again.
 func TestRefusalsAreToldOnce(t *testing.T) {
 	const api = "http://a.example/api"

@@ -55,7 +55,7 @@ func answering(t *testing.T) *answeringSite {
 		default:
 			http.SetCookie(w, &http.Cookie{Name: "session", Value: "1", Path: "/"})
 			if first == "policy" {
-				h.Set("Content-Security-Policy", "img-src 'none'; report-uri /report")
+				h.Set("Content-Security-Policy", "connect-src 'self'")
 			}
 			_, _ = fmt.Fprintf(w, "<!doctype html><body>%s", r.FormValue("page"))
 		}
@@ -132,6 +132,18 @@ func TestAnswersOfARealBrowser(t *testing.T) {
 			}
 		}
 		w.call(page, "Network.disable", nil, nil)
+	})
+
+	t.Run("a redirect that the browser refuses to follow", func(t *testing.T) {
+		p := w.open(own + "/policy")
+		w.run(p, `fetch('/redirect/307?to=`+other+`/refused', {method: 'POST'}).catch(() => 0); fetch('`+other+`/refused-at-once', {method: 'POST'}).catch(() => 0)`)
+		for path, never := range map[string]bool{"/redirect/307?to=" + other + "/refused": false, "/refused-at-once": true} {
+			sum := checkpoint.Summarize(w.until(done(path)))
+			i := slices.IndexFunc(sum.Unsafe, func(e checkpoint.Entry) bool { return is(e, path) })
+			if i < 0 || sum.Unsafe[i].Blocked != never {
+				t.Errorf("%s, never left %v: %+v", path, never, sum.Unsafe)
+			}
+		}
 	})
 
 	t.Run("a hanging one is unanswered", func(t *testing.T) {

@@ -43,14 +43,15 @@ const getsPage = `<!doctype html><title>page</title><style>a, button { display: 
 const at = (id) => document.getElementById(id), get = (url) => fetch(url);
 const on = (id, what) => at(id).addEventListener('click', what);
 let polls = 0;
+get('/never?poll=1');
 setInterval(async () => { at('up').textContent = (await (await get('/up')).json()).up; polls++; }, 60);
 on('week', async () => { at('weeks').textContent = 'KW ' + (await (await get('/week?n=48')).json()).n; });
 on('gone', async () => { await get('/gone?id=5'); at('list').textContent = 'voilà'; });
 on('empty', async () => { await get('/empty?id=5'); at('list').textContent = 'voilà'; });
 on('pixel', () => { const i = new Image(); i.onload = () => at('list').textContent = 'voilà'; i.src = '/vote.svg?id=6'; });
 on('again', async () => { await get('/again?id=6'); location.reload(); });
-on('leaves', () => { get('/never?id=1'); location.href = '/tickets/7'; });
-on('never', () => { get('/never?id=2'); at('list').textContent = 'voilà'; });
+on('leaves', () => { get('/never?id=1'); location.href = location.origin.replace('127.0.0.1', 'localhost') + '/tickets/7'; }); // to another process
+on('never', () => { get('/never?poll=2'); get('/never?id=2'); at('list').textContent = 'voilà'; });
 </script>`
 
 // getsSite answers what the page asks for.

@@ -278,6 +278,7 @@ func (m *Mux) noteTargetURL(msg []byte) {
 // HiddenWorld is the name of the isolated world in which the launcher's own script runs in each
 // document. Clients are not told about it, because some (chromedp) take the last world of a
 // frame for the page's own, and would run their scripts there.
+// The name stays, for a launcher that adopts the browser of an earlier one finds its script by it.
 const HiddenWorld = "leasehold.presses"
 
 var (

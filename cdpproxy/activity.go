@@ -92,8 +92,8 @@ func (m *Mux) noteContext(msg []byte) {
 	m.cookieCommands.madeContext(r.Result.Context)
 }
 
-// Forget makes Typed and ActedOn forget everything. It is called when the
-// pages that clients had are gone.
+// Forget makes Typed and ActedOn forget everything. It is called when the pages that clients had
+// are gone.
 func (m *Mux) Forget() {
 	m.mu.Lock()
 	defer m.mu.Unlock()

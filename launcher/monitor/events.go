@@ -28,7 +28,6 @@ const (
 	eventFrameNavigated   = "Page.frameNavigated"
 	eventNavigatedWithin  = "Page.navigatedWithinDocument"
 	eventFrameRequested   = "Page.frameRequestedNavigation"
-	eventContentLoaded    = "Page.domContentEventFired"
 	eventDownload         = "Page.downloadWillBegin"
 	eventDialogOpening    = "Page.javascriptDialogOpening"
 	eventDialogClosed     = "Page.javascriptDialogClosed"
@@ -262,8 +261,8 @@ func storageEntry(s *domstorage.StorageID) *checkpoint.Entry {
 	return &checkpoint.Entry{Kind: checkpoint.KindStorage, URL: cmp.Or(s.SecurityOrigin, string(s.StorageKey)), Name: area}
 }
 
-// enable turns on the events of a new target, and lets it run. Chrome keeps
-// no answers for the launcher, which needs none.
+// enable turns on the events of a new target, and lets it run. Chrome keeps no answers for the
+// launcher, which needs none.
 func (m *Monitor) enable(attached *target.EventAttachedToTarget) {
 	session, kind := string(attached.SessionID), attached.TargetInfo.Type
 	if kind == typePage {

@@ -162,3 +162,18 @@ func unsafeMethod(params []byte) bool {
 	}
 	return true
 }
+
+// maxHead is how many bytes of an event are searched for the request's method. The method comes
+// after the URL, and few URLs are longer.
+const maxHead = 4 << 10
+
+// requestID returns the request's id, which is the first member of these events. It is
+// empty if another member comes first.
+func requestID(params json.RawMessage) string {
+	rest, ok := bytes.CutPrefix(params, []byte(`{"requestId":"`))
+	id, _, ended := bytes.Cut(rest, []byte(`"`))
+	if !ok || !ended {
+		return ""
+	}
+	return string(id)
+}

@@ -1,8 +1,6 @@
 package monitor
 
 import (
-	"bytes"
-	"encoding/json"
 	"sync"
 
 	"leasehold/cdpproxy"
@@ -41,19 +39,4 @@ func (s *sockets) url(id string) string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.urls[id]
-}
-
-// maxHead is how many bytes of an event are searched for the request's method. The method comes
-// after the URL, and few URLs are longer.
-const maxHead = 4 << 10
-
-// requestID returns the request's id, which is the first member of these events. It is
-// empty if another member comes first.
-func requestID(params json.RawMessage) string {
-	rest, ok := bytes.CutPrefix(params, []byte(`{"requestId":"`))
-	id, _, ended := bytes.Cut(rest, []byte(`"`))
-	if !ok || !ended {
-		return ""
-	}
-	return string(id)
 }

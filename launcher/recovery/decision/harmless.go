@@ -206,15 +206,11 @@ func IsQuery(s Sent) bool {
 
 // onlyMembers tells whether the objects of a body have no member but those of a GraphQL request.
 func onlyMembers(body string) bool {
-	var one map[string]json.RawMessage
-	var list []map[string]json.RawMessage
-	if json.Unmarshal([]byte(body), &list) != nil {
-		if json.Unmarshal([]byte(body), &one) != nil {
+	for _, raw := range oneOrList(body) {
+		var o map[string]json.RawMessage
+		if json.Unmarshal(raw, &o) != nil {
 			return false
 		}
-		list = append(list, one)
-	}
-	for _, o := range list {
 		for name := range o {
 			if !slices.Contains([]string{"query", "variables", "operationName", "extensions"}, name) {
 				return false
@@ -224,16 +220,21 @@ func onlyMembers(body string) bool {
 	return true
 }
 
-// objects returns the strings, numbers and booleans at the top level of a JSON object,
-// or of each object in a list. It returns nothing if a name occurs twice, since the
-// server may read the other one.
-func objects(body string) []map[string]string {
+// oneOrList are the elements of a body that is a list, or else the body.
+func oneOrList(body string) []json.RawMessage {
 	var list []json.RawMessage
 	if json.Unmarshal([]byte(body), &list) != nil {
 		list = []json.RawMessage{json.RawMessage(body)}
 	}
+	return list
+}
+
+// objects returns the strings, numbers and booleans at the top level of a JSON object,
+// or of each object in a list. It returns nothing if a name occurs twice, since the
+// server may read the other one.
+func objects(body string) []map[string]string {
 	var found []map[string]string
-	for _, raw := range list {
+	for _, raw := range oneOrList(body) {
 		o, ok := object(raw)
 		if !ok {
 			return nil

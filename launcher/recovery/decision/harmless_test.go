@@ -174,6 +174,7 @@ func FuzzHarmless(f *testing.F) {
 	f.Add("POST https://a.example/graphql", `{"query":"mutation { a }"}`)
 	f.Add("POST https://a.example/* x=y", `[{"x":"y"},{"x":"\u006dutation"}]`)
 	f.Add("POST https://a.example/* x=y", `&x=y&`)
+	f.Add("POST https://a.example/graphql", `[{"query":"{ a }","variables":{}}]`)
 	f.Fuzz(func(t *testing.T, text, body string) {
 		h, err := ParseHarmless(text)
 		if err != nil {
@@ -196,6 +197,9 @@ func FuzzHarmless(f *testing.F) {
 		}
 		if h.Covers(s) && strings.Contains(strings.ToLower(body), " mutation") {
 			t.Errorf("%q covers %q", text, body)
+		}
+		if IsQuery(Sent{Method: "POST", Body: body, Whole: true}) && (!json.Valid([]byte(body)) || strings.Contains(strings.ToLower(body), "mutation")) {
+			t.Errorf("%q passes for queries", body)
 		}
 	})
 }

@@ -42,9 +42,7 @@ type Browser struct {
 
 // Bounds of the steps that close a browser.
 const (
-	closeTimeout   = 35 * time.Second
-	storeTimeout   = 5 * time.Second
-	pagesTimeout   = 2 * time.Second // of that
+	closeTimeout   = 45 * time.Second
 	askTimeout     = 10 * time.Second
 	cookiesTimeout = 6 * time.Second // of that
 	witnessTimeout = 30 * time.Second
@@ -215,18 +213,17 @@ func (b *Browser) stored(profile, full string) error {
 }
 
 // storePages closes the pages, and returns when what they left in local storage is on the disk,
-// or after a while: then some of it may be lost.
+// or when the browser has not done that for as long as it may take to end: then some of it may be
+// lost.
 func (b *Browser) storePages(ctx context.Context, log zerolog.Logger) {
 	if !b.Driven() || b.process.ExitStatus() != "" || b.Failure() != (Failure{}) {
 		return
 	}
-	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
+	ctx, cancel := context.WithTimeout(ctx, b.driver.o.CloseTimeouts.Asking())
 	defer cancel()
 	var err error
 	if !b.pagesEnded() {
-		closing, cancel := context.WithTimeout(ctx, pagesTimeout)
-		err = b.monitor.Tabs().ClosePages(closing)
-		cancel()
+		err = b.monitor.Tabs().ClosePages(ctx)
 	}
 	if err == nil {
 		err = b.AwaitStored(ctx)

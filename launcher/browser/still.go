@@ -45,8 +45,10 @@ const (
 	// askAgain is how long a question to a network service that just ended may take
 	// before it is asked anew: Chrome may have lost it.
 	askAgain = 500 * time.Millisecond
+	// picturesTimeout is how long pages that owe a picture may take to close.
+	picturesTimeout = 4 * time.Second
 	// endTimeout bounds all that EndPages does.
-	endTimeout = 8 * time.Second
+	endTimeout = 10 * time.Second
 	// lookAgain is the pause between two looks for a process.
 	lookAgain = 2 * time.Millisecond
 )
@@ -345,7 +347,7 @@ func (b *Browser) EndPages(ctx context.Context, log zerolog.Logger) error {
 	b.monitor.GETs().GiveUp()
 	b.monitor.Closing()
 	if b.adopted || b.mux.OwesPictures() { // the browser would crash with a renderer that owes one
-		closing, done := context.WithTimeout(ctx, pagesTimeout)
+		closing, done := context.WithTimeout(ctx, picturesTimeout)
 		if err := b.monitor.Tabs().CloseStopped(closing, b.process.StopRenderers); err != nil {
 			log.Warn().Err(err).Msg("a page that owes a picture does not close: the browser may crash with it")
 		}

@@ -47,6 +47,9 @@ type CloseTimeouts struct {
 	BeforeSignal func() error
 }
 
+// Asking is how long a browser may take for what it is asked before it is asked to end.
+func (b CloseTimeouts) Asking() time.Duration { return b.withDefaults().Ask }
+
 func (b CloseTimeouts) withDefaults() CloseTimeouts {
 	set := func(d *time.Duration, to time.Duration) {
 		if *d <= 0 {

@@ -3,24 +3,36 @@ package launcher
 import (
 	"context"
 	"errors"
+	"sync/atomic"
 	"testing"
 	"time"
 
+	"leasehold/evidence"
 	"leasehold/launcher/api"
+	"leasehold/launcher/chrome"
 	"leasehold/lease"
 )
 
 // While the store may not be the only one, nothing is granted, nothing is made, and the launcher
 // is not ready; all of them say why.
 func TestNothingIsGrantedByAStoreThatMayNotBeTheOnlyOne(t *testing.T) {
-	l, _ := startLauncher(t)
+	var doubted atomic.Bool
+	o := optionsIn(t, t.TempDir(), evidence.Keys{})
+	o.Doubt = func() error {
+		if !doubted.Load() {
+			return nil
+		}
+		return api.Refuse(api.CodeStoreUnavailable, "a and b are not one store").With("reason", "nats_servers")
+	}
+	binary, err := chrome.Find("")
+	mustIn(t)(err)
+	o.Chrome = binary
+	l := runIn(t, o)
 	ctx := t.Context()
 	if _, err := l.PutProfile(ctx, "known", api.ProfileSettings{}); err != nil {
 		t.Fatal(err)
 	}
-	l.o.Doubt = func() error {
-		return api.Refuse(api.CodeStoreUnavailable, "a and b are not one store").With("reason", "nats_servers")
-	}
+	doubted.Store(true)
 	for name, try := range map[string]func(context.Context) error{
 		"a grant": func(ctx context.Context) error {
 			_, err := l.Acquire(ctx, api.Manifest{ProfileID: "known"})
@@ -32,6 +44,10 @@ func TestNothingIsGrantedByAStoreThatMayNotBeTheOnlyOne(t *testing.T) {
 		},
 		"a new profile": func(ctx context.Context) error {
 			_, err := l.PutProfile(ctx, "new", api.ProfileSettings{})
+			return err
+		},
+		"new settings": func(ctx context.Context) error {
+			_, err := l.PutProfile(ctx, "known", api.ProfileSettings{})
 			return err
 		},
 		"a clone": func(ctx context.Context) error {

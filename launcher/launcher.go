@@ -77,8 +77,8 @@ type Options struct {
 	Events events.Source
 	// Ping returns nil while the lease store can be reached.
 	Ping func(context.Context) error
-	// Doubt returns why no lease may be granted although the store can be reached: it may not be
-	// the only one. nil: there is never a reason.
+	// Doubt returns why nothing may be granted or changed although the store can be reached: it
+	// may not be the only one. nil: there is never a reason.
 	Doubt func() error
 
 	Chrome   string // path of the browser binary
@@ -238,7 +238,7 @@ func New(o Options) (*Launcher, error) {
 func (l *Launcher) wire() (err error) {
 	o, files, bootID := l.o, sessionfile.NewDir(l.o.DataDir, l.o.Key), boottime.ID()
 	l.presence = cluster.NewPresence(l.ctx, cluster.PresenceOptions{
-		LauncherID: o.ID, BootID: bootID, AdvertiseURL: o.AdvertiseURL, DataDir: o.DataDir, Key: o.Key, Timing: o.Timing, Store: o.Store,
+		LauncherID: o.ID, BootID: bootID, AdvertiseURL: o.AdvertiseURL, DataDir: o.DataDir, Key: o.Key, Timing: o.Timing, Store: o.Store, Doubt: o.Doubt,
 		Report: l.hostReport, SharedStore: o.SharedStore, Newcomer: o.Roster.Empty(), LeaveOnExit: o.LeaveOnExit, Expiring: l.expiring, Clock: o.Clock, Log: o.Log,
 	})
 	o.Store = l.presence.Writer(o.Store)
@@ -410,18 +410,10 @@ func (l *Launcher) expiring(left time.Duration) {
 // granting returns the presence under which a lease may be granted now, or a profile be made or
 // moved here. What is held already goes on without it.
 func (r *rooms) granting() (*lease.Keeper, error) {
-	if err := r.doubt(); err != nil {
+	if err := r.presence.Doubt(); err != nil {
 		return nil, err
 	}
 	return r.presence.Current()
-}
-
-// doubt returns why the store may not be the only one.
-func (r *rooms) doubt() error {
-	if r.o.Doubt == nil {
-		return nil
-	}
-	return r.o.Doubt()
 }
 
 // Deadline returns when this launcher's fences shut by themselves unless its presence is

@@ -27,7 +27,7 @@ func (r *rooms) mayMake(ctx context.Context, profile string) (number uint64, _ e
 	if p := r.elsewhere(lease.Record{ProfileID: profile}); p != nil {
 		return 0, p
 	}
-	if err := r.doubt(); err != nil {
+	if err := r.presence.Doubt(); err != nil {
 		return 0, err
 	}
 	return r.presence.MakeReady(ctx)

@@ -31,6 +31,9 @@ type PresenceOptions struct {
 	Key          *signed.Key // signs what is kept in DataDir
 	Timing       lease.Timing
 	Store        lease.Store
+	// Doubt returns why nothing may be granted or changed although the store can be reached: it
+	// may not be the only one. nil: there is never a reason.
+	Doubt func() error
 	// Report is what the launcher reports about its host with each renewal; nil: nothing.
 	Report func() lease.HostReport
 	// SharedStore says that launchers of other hosts may use the store too.
@@ -49,8 +52,9 @@ type PresenceOptions struct {
 // Presence is this launcher's proof of life in the store: it is opened, kept, and opened again
 // after a loss. All leases of the launcher depend on it.
 type Presence struct {
-	o   PresenceOptions
-	ctx context.Context
+	o    PresenceOptions
+	ctx  context.Context
+	pace pace
 
 	mu     sync.Mutex
 	keeper *lease.Keeper // nil while there is none
@@ -79,7 +83,7 @@ func NewPresence(ctx context.Context, o PresenceOptions) *Presence {
 	if o.Clock == nil {
 		o.Clock = boottime.Now
 	}
-	p := &Presence{o: o, ctx: ctx, stays: map[uint64]time.Time{}, steady: o.Clock()}
+	p := &Presence{o: o, ctx: ctx, pace: pace{profiles: map[string]*ownPace{}}, stays: map[uint64]time.Time{}, steady: o.Clock()}
 	if o.Newcomer {
 		p.young = p.steady
 	}

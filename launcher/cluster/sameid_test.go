@@ -184,32 +184,37 @@ func TestAPatrolWithoutAPresenceBeginsNothing(t *testing.T) {
 
 // Who may write which record.
 func TestTheWriter(t *testing.T) {
+	twoStores := api.Refuse(api.CodeStoreUnavailable, "a and b are not one store")
 	of := func(r lease.Record, epoch uint64) lease.Record { r.PresenceEpoch = epoch; return r }
 	for _, tt := range []struct {
 		name   string
 		record lease.Record
 		open   bool // there is a presence, of epoch 2; the stay before was of epoch 1
 		may    bool
+		doubt  error
 	}{
-		{"a session of this stay", of(held("p", "here"), 2), true, true},
-		{"a session of the stay before", of(held("p", "here"), 1), true, true},
-		{"a session of a later stay", of(held("p", "here"), 3), true, false},
-		{"free since a later stay", of(free("p", "here"), 3), true, false},
-		{"another launcher's", of(held("p", "far"), 7), true, true},
-		{"no record", lease.Record{ProfileID: "p"}, true, true},
-		{"the end of a session of this stay, without a presence", of(held("p", "here"), 2), false, true},
-		{"the end of a session of the stay before, without a presence", of(held("p", "here"), 1), false, true},
-		{"a session of another stay, without a presence", of(held("p", "here"), 3), false, false},
-		{"a free profile of this stay, without a presence", of(free("p", "here"), 2), false, false},
-		{"another launcher's, without a presence", of(held("p", "far"), 2), false, false},
-		{"no record, without a presence", lease.Record{ProfileID: "p"}, false, false},
+		{"a session of this stay", of(held("p", "here"), 2), true, true, nil},
+		{"a session of the stay before", of(held("p", "here"), 1), true, true, nil},
+		{"a session of a later stay", of(held("p", "here"), 3), true, false, nil},
+		{"free since a later stay", of(free("p", "here"), 3), true, false, nil},
+		{"another launcher's", of(held("p", "far"), 7), true, true, nil},
+		{"no record", lease.Record{ProfileID: "p"}, true, true, nil},
+		{"the end of a session of this stay, without a presence", of(held("p", "here"), 2), false, true, nil},
+		{"the end of a session of the stay before, without a presence", of(held("p", "here"), 1), false, true, nil},
+		{"a session of another stay, without a presence", of(held("p", "here"), 3), false, false, nil},
+		{"a free profile of this stay, without a presence", of(free("p", "here"), 2), false, false, nil},
+		{"another launcher's, without a presence", of(held("p", "far"), 2), false, false, nil},
+		{"no record, without a presence", lease.Record{ProfileID: "p"}, false, false, nil},
+		{"a free profile, by a store that may not be the only one", of(free("p", "here"), 2), true, false, twoStores},
+		{"no record, by a store that may not be the only one", lease.Record{ProfileID: "p"}, true, false, twoStores},
+		{"the end of a session, by a store that may not be the only one", of(held("p", "here"), 2), true, true, twoStores},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			inWorld(t, func(w *world) {
 				first := w.keep(func(o *PresenceOptions) { shares(o); o.LeaveOnExit = true })
 				<-first.opened
 				first.end()
-				p := w.keep(shares)
+				p := w.keep(func(o *PresenceOptions) { shares(o); o.Doubt = func() error { return tt.doubt } })
 				<-p.opened
 				if !tt.open {
 					w.store.do(func() { w.store.put(lease.Presence{LauncherID: "here", Epoch: 3, TTLSeconds: timing.TTL.Seconds()}) })
@@ -229,7 +234,7 @@ func TestTheWriter(t *testing.T) {
 					t.Errorf("%v", err)
 				}
 				_, err = p.Writer(w.store).SwapPresence(w.Context(), lease.PresenceEntry{}, lease.Presence{LauncherID: "far", Closed: true, ClosedBy: "here"})
-				if (err == nil) != tt.open {
+				if (err == nil) != (tt.open && tt.doubt == nil) {
 					t.Errorf("another's presence: %v", err)
 				}
 			})

@@ -9,9 +9,10 @@ import (
 )
 
 // Writer returns the store through which everything in this launcher but the presence itself
-// writes. It stores a record only if this launcher may act on it, or to end one of its own stays
-// in order, and a presence only while it has one itself. Otherwise the error is an
-// *api.Problem and a lease.ErrUnavailable, as if the store did not answer.
+// writes. It stores a record only if this launcher may act on it (see MayAct), or to end one of its own stays
+// in order, and a presence only while it has one itself. Nor does it store more of one profile than
+// its pace, so that nothing that answers to its own writes goes on without an end. Otherwise the
+// error is an *api.Problem and a lease.ErrUnavailable, as if the store did not answer.
 func (p *Presence) Writer(s lease.Store) lease.Store { return writer{s, p} }
 
 type writer struct {
@@ -21,6 +22,14 @@ type writer struct {
 
 func (w writer) Swap(ctx context.Context, prev lease.Entry, next lease.Record) (lease.Entry, error) {
 	if err := w.p.MayAct(prev.Record); err != nil && !w.p.ends(prev.Record) {
+		return lease.Entry{}, fmt.Errorf("lease of %s: %w: %w", next.ProfileID, lease.ErrUnavailable, err)
+	}
+	if ok, stops := w.p.pace.allows(prev.Record, next, w.p.o.Clock()); !ok {
+		err := api.Refuse(api.CodeStoreUnavailable, "this launcher has changed the record of profile %s %d times within an hour, or raised its token %d times, although nobody was given it: the next change waits some minutes; the log says what it repeats",
+			next.ProfileID, ownWrites, ownRises)
+		if stops {
+			w.p.o.Log.Error().Err(err).Str("profile", next.ProfileID).Uint64("token", uint64(prev.Record.Token)).Str("state", string(next.State)).Msg("writes of a profile are stopped: they repeat themselves")
+		}
 		return lease.Entry{}, fmt.Errorf("lease of %s: %w: %w", next.ProfileID, lease.ErrUnavailable, err)
 	}
 	return w.Store.Swap(ctx, prev, next)
@@ -34,10 +43,13 @@ func (w writer) SwapPresence(ctx context.Context, prev lease.PresenceEntry, next
 }
 
 // MayAct tells whether this launcher may begin anything with the profile of the record: take a
-// snapshot of it, recover it, change its record. It needs an open presence, which proves that no
-// other launcher has the same id, and the record's last lease may not be of a later stay under
-// that id. The error is an *api.Problem.
+// snapshot of it, recover it, change its record. It needs a store that is the only one, and an
+// open presence, which proves that no other launcher has the same id; and the record's last lease
+// may not be of a later stay under that id. The error is an *api.Problem.
 func (p *Presence) MayAct(r lease.Record) error {
+	if err := p.Doubt(); err != nil {
+		return err
+	}
 	k, err := p.Current()
 	switch {
 	case err != nil:
@@ -49,6 +61,14 @@ func (p *Presence) MayAct(r lease.Record) error {
 			r.ProfileID, r.PresenceEpoch, r.LauncherID, k.Epoch())
 	}
 	return nil
+}
+
+// Doubt returns why the store may not be the only one.
+func (p *Presence) Doubt() error {
+	if p.o.Doubt == nil {
+		return nil
+	}
+	return p.o.Doubt()
 }
 
 // ends tells whether the record is of a session of this launcher's own that has yet to end. Its

@@ -18,6 +18,7 @@ import (
 	"sync"
 	"time"
 
+	"leasehold/checkpoint/shape"
 	"leasehold/internal/durable"
 )
 
@@ -54,8 +55,9 @@ const (
 )
 
 // Websocket is the Method of a request entry that stands for messages on a websocket. There
-// is one entry for each websocket that was used since the last checkpoint.
-const Websocket = "WEBSOCKET"
+// is one entry for each websocket that was used since the last checkpoint, and for each shape of
+// its messages.
+const Websocket = shape.Websocket
 
 // Unseen is the Method of a request entry that stands for requests that a page may have sent
 // when it ended, and that the launcher could not see.
@@ -119,6 +121,9 @@ type Entry struct {
 	// that a person's or a worker's input came just before the request.
 	Type    string `json:"type,omitempty"`
 	Gesture bool   `json:"user_gesture,omitempty"`
+	// Shape is the shape of a request, see shape.Of: of several messages on one websocket with one
+	// shape, only the first is reported until the next checkpoint.
+	Shape string `json:"shape,omitempty"`
 	// Declared is the text by which the profile's owner declared the request harmless.
 	Declared string `json:"declared,omitempty"`
 

@@ -120,7 +120,7 @@ type createProfileCmd struct {
 	ReadOnly     *bool     `negatable:"" help:"Fail unsafe requests of its pages (POST, PUT, PATCH, DELETE) and their websockets."`
 	Mobility     *string   `enum:"pinned,free" placeholder:"pinned|free" help:"Whether it may move to another host by itself, with its snapshot (free); else only a person moves it (default: pinned)."`
 	TokenOrigins []string  `name:"fence-header-origin" placeholder:"ORIGIN" help:"An origin of your own services, such as https://queue.example: what its pages send there carries the lease token; may be given several times."`
-	Harmless     []string  `name:"harmless-request" sep:"none" placeholder:"REQUEST" help:"A kind of request that changes nothing of the account, such as 'POST https://shop.example/search'; may be given several times."`
+	Harmless     []string  `name:"harmless-request" sep:"none" placeholder:"REQUEST" help:"A kind of request that changes nothing of the account, such as 'POST https://shop.example/search', beside those that it has; may be given several times; '' removes those that it has."`
 	Check        *string   `name:"session-check" placeholder:"URL" help:"What to GET to find out whether the account is signed in, such as https://shop.example/api/me; '' removes it."`
 	CheckStatus  int       `name:"session-check-status" placeholder:"N" help:"The status of the answer that proves it (default: 200)."`
 	CheckText    string    `name:"session-check-text" placeholder:"TEXT" help:"A text of the answer that proves it, such as the account's name."`
@@ -152,16 +152,41 @@ func (c *createProfileCmd) Run(a *app) error {
 	if len(c.TokenOrigins) > 0 {
 		settings.FenceHeaderOrigins = &c.TokenOrigins
 	}
-	if len(c.Harmless) > 0 {
-		settings.HarmlessRequests = &c.Harmless
-	}
 	switch {
 	case c.Check != nil:
 		settings.SessionCheck = &lease.SessionCheck{URL: *c.Check, Status: c.CheckStatus, Text: c.CheckText}
 	case c.CheckStatus != 0 || c.CheckText != "":
 		return exitWith(exitUsage, "--session-check-status and --session-check-text need --session-check")
 	}
-	return c.change(a, http.MethodPut, settings, "v1", "profiles", string(c.Profile))
+	return c.withSidecar(a, func(ctx context.Context, sidecar *client) error {
+		if len(c.Harmless) > 0 {
+			all, err := c.harmless(ctx, sidecar)
+			if err != nil {
+				return err
+			}
+			settings.HarmlessRequests = &all
+		}
+		return c.sendChange(ctx, a, sidecar, http.MethodPut, settings, "v1", "profiles", string(c.Profile))
+	})
+}
+
+// harmless are the declarations that were given, beside those that the profile has.
+func (c *createProfileCmd) harmless(ctx context.Context, sidecar *client) ([]string, error) {
+	given := slices.DeleteFunc(slices.Clone(c.Harmless), func(text string) bool { return text == "" })
+	if len(given) < len(c.Harmless) {
+		return given, nil
+	}
+	r, err := sidecar.record(ctx, string(c.Profile))
+	if err != nil && !refusedWith(err, api.CodeUnknownProfile) {
+		return nil, err
+	}
+	all := slices.Clone(r.HarmlessRequests)
+	for _, text := range given {
+		if !slices.Contains(all, text) {
+			all = append(all, text)
+		}
+	}
+	return all, nil
 }
 
 type importProfileCmd struct {

@@ -261,7 +261,7 @@ func printUnsafeRequests(a *app, sent []api.UnsafeRequest) error {
 		if r.SinceSafeCheckpoint {
 			counts += ", since the last safe checkpoint"
 		}
-		t.row(r.At, strings.TrimSpace(r.Method+" "+r.URL), r.Times, r.Answer, counts)
+		t.row(r.At, strings.TrimSpace(r.Method+" "+r.URL+" "+r.Content()), r.Times, r.Answer, counts)
 	}
 	return t.flush()
 }

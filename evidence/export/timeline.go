@@ -10,6 +10,7 @@ import (
 	"unicode/utf8"
 
 	"leasehold/checkpoint"
+	"leasehold/checkpoint/shape"
 	"leasehold/evidence/redact"
 	"leasehold/lease"
 )
@@ -138,6 +139,7 @@ func journalRow(e checkpoint.Entry) (row, bool) {
 		return row{}, false
 	}
 	note(e.Sensitive, "sensitive")
+	note(shape.Content(e.Shape) != "", "%s", shape.Content(e.Shape))
 	note(e.Declared != "", "declared harmless: %s", e.Declared)
 	note(e.Count > 1 && e.Kind != checkpoint.KindOmitted, "%d times, since %s", e.Count, clock(e.First))
 	note(len(e.Data) > 0 && string(e.Data) != "null", "data: %s", e.Data)

@@ -5,6 +5,7 @@ import (
 	"io"
 	"time"
 
+	"leasehold/checkpoint/shape"
 	"leasehold/lease"
 )
 
@@ -120,6 +121,9 @@ type UnsafeRequest struct {
 	At     time.Time `json:"at"`
 	Method string    `json:"method"`
 	URL    string    `json:"url"`
+	// Shape is what the request does, without values: "POST https://shop.example/cart/{}
+	// form(color,qty)"; see shape.Of. It is empty in what older sidecars kept.
+	Shape string `json:"shape,omitempty"`
 	// Times is the number of identical requests that it stands for.
 	Times uint64 `json:"times"`
 	// Status is the status of the answer; 0: there was no answer, or it is not known.
@@ -133,6 +137,9 @@ type UnsafeRequest struct {
 	// SinceSafeCheckpoint says that the last safe checkpoint does not vouch for it.
 	SinceSafeCheckpoint bool `json:"since_safe_checkpoint"`
 }
+
+// Content is what the request's shape says beside the method and the URL.
+func (r UnsafeRequest) Content() string { return shape.Content(r.Shape) }
 
 // Typed says that something was typed into a field of a page, and what the field is for. What
 // was typed is not kept anywhere.

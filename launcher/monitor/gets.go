@@ -392,6 +392,7 @@ func (g *GETs) entry(a *asked, kind checkpoint.Kind, sign decision.Sign) checkpo
 		Declared: g.harmless.declared(decision.Sent{Method: "GET", URL: a.get.Asked, Whole: true}),
 	}
 	if kind == checkpoint.KindGetWrite {
+		e.Shape = shapeOf(decision.Sent{Method: e.Method, URL: e.URL, Whole: true}, nil)
 		e.Type = "Fetch"
 		if a.document {
 			e.Type = "Document"

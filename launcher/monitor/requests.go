@@ -2,10 +2,13 @@ package monitor
 
 import (
 	"encoding/json"
+	"strings"
 	"sync"
 
 	"leasehold/cdpproxy"
 	"leasehold/checkpoint"
+	"leasehold/checkpoint/shape"
+	"leasehold/evidence/redact"
 	"leasehold/internal/id"
 	"leasehold/launcher/recovery/decision"
 )
@@ -22,7 +25,7 @@ type requests struct {
 
 	mu         sync.Mutex
 	reported   map[[2]string]bool // requests that were reported, by id and URL
-	sockets    map[[2]string]bool // websockets that were reported since the last checkpoint, by id and declaration
+	sockets    map[[2]string]bool // websockets that were reported since the last checkpoint, by id, declaration and shape
 	named      map[string]named   // the last reported request of each id
 	namesGiven int                // number of names given to requests
 }
@@ -67,7 +70,7 @@ func (rs *requests) observe(t cdpproxy.Traffic) {
 	rs.mu.Lock()
 	reported, key := rs.reported, [2]string{r.RequestID, sent.Method + " " + sent.URL} // a redirect has the same id, but is a request of its own
 	if message {
-		reported, key[1] = rs.sockets, entry.Declared
+		reported, key[1] = rs.sockets, entry.Declared+" "+entry.Shape
 	}
 	known := reported[key]
 	remember(reported, key, true)
@@ -164,14 +167,26 @@ type request struct {
 func (r request) entry(sockets *sockets) (checkpoint.Entry, decision.Sent) {
 	if r.Message != nil {
 		sent := decision.Sent{Method: checkpoint.Websocket, URL: sockets.url(r.RequestID), Body: r.Message.Data, Whole: r.Message.Opcode == textMessage}
-		return checkpoint.Entry{Kind: checkpoint.KindRequest, Method: sent.Method, URL: sent.URL, Text: "messages on a websocket"}, sent
+		return checkpoint.Entry{Kind: checkpoint.KindRequest, Method: sent.Method, URL: sent.URL, Shape: shapeOf(sent, nil), Text: "messages on a websocket"}, sent
 	}
 	sent := decision.Sent{Method: r.Request.Method, URL: r.Request.URL, Body: r.Request.Body, Whole: r.Request.Body != "" || !r.Request.HasBody, Form: decision.IsForm(r.Request.Headers)}
-	e := checkpoint.Entry{Kind: checkpoint.KindRequest, Method: sent.Method, URL: sent.URL, Type: r.Type, Gesture: r.Gesture, Redirected: r.Redirect != nil}
+	e := checkpoint.Entry{Kind: checkpoint.KindRequest, Method: sent.Method, URL: sent.URL, Shape: shapeOf(sent, r.Request.Headers), Type: r.Type, Gesture: r.Gesture, Redirected: r.Redirect != nil}
 	if decision.IsQuery(sent) {
 		e.Name = checkpoint.GraphQLQuery
 	}
 	return e, sent
+}
+
+// shapeOf is the shape of what was sent with the headers. What is no identifier by its looks, and
+// is nevertheless a secret, is left out of its path, too.
+func shapeOf(s decision.Sent, headers map[string]string) string {
+	place, _, _ := strings.Cut(redact.URL(s.URL), "?")
+	place, _, _ = strings.Cut(strings.ReplaceAll(place, redact.Mark, "0"), "#")
+	if _, query, has := strings.Cut(s.URL, "?"); has {
+		query, _, _ = strings.Cut(query, "#")
+		place += "?" + query
+	}
+	return shape.Of(shape.Request{Method: s.Method, URL: place, Headers: headers, Body: s.Body, Whole: s.Whole})
 }
 
 // textMessage is the opcode of a websocket's text message.

@@ -126,7 +126,11 @@ func (r *recording) add(e checkpoint.Entry) error {
 		e.Person, e.Principal = p.Name, p.Principal
 	}
 	if e.URL != "" { // what makes it sensitive may not be stored
-		e.Sensitive = e.Sensitive || decision.SensitiveURL(e.URL, task)
+		sensitive := decision.SensitiveURL
+		if e.Declared != "" { // what its owner says of it goes before the usual words
+			sensitive = decision.NamedSensitive
+		}
+		e.Sensitive = e.Sensitive || sensitive(e.URL, task)
 		e.URL = redact.URL(e.URL)
 	}
 	e.Page, e.Asked = checkpoint.Clip(redact.URL(e.Page)), checkpoint.Clip(redact.URL(e.Asked))

@@ -52,6 +52,7 @@ var order = []string{
 	"leasehold/lease/natskv",
 	"leasehold/lease",
 	"leasehold/checkpoint",
+	"leasehold/checkpoint/shape",
 	"leasehold/evidence/natsstore",
 	"leasehold/evidence/s3store",
 	"leasehold/evidence/storetest",

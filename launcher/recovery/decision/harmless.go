@@ -77,9 +77,6 @@ func ParseHarmless(s string) (Harmless, error) {
 	return h, nil
 }
 
-// URL is the declared URL as it was written.
-func (h Harmless) URL() string { return strings.Fields(h.text)[1] }
-
 // Sent is what a page sent, as the browser reports it.
 type Sent struct {
 	Method string // of HTTP, or checkpoint.Websocket
@@ -230,8 +227,8 @@ func oneOrList(body string) []json.RawMessage {
 }
 
 // objects returns the strings, numbers and booleans at the top level of a JSON object,
-// or of each object in a list. It returns nothing if a name occurs twice, since the
-// server may read the other one.
+// or of each object in a list. A name that occurs twice is left out, since the server may
+// read the other one: it is equal to nothing.
 func objects(body string) []map[string]string {
 	var found []map[string]string
 	for _, raw := range oneOrList(body) {
@@ -250,14 +247,22 @@ func object(raw json.RawMessage) (map[string]string, bool) {
 		return nil, false
 	}
 	o, seen := map[string]string{}, map[string]bool{}
+	repeated := func(name string) bool {
+		was := seen[name]
+		seen[name] = true
+		return was
+	}
 	for d.More() {
 		name, err := d.Token()
 		key, ok := name.(string)
 		var value json.RawMessage
-		if err != nil || !ok || seen[key] || d.Decode(&value) != nil {
+		if err != nil || !ok || d.Decode(&value) != nil {
 			return nil, false
 		}
-		seen[key] = true
+		if repeated(key) {
+			delete(o, key)
+			continue
+		}
 		var v any
 		d := json.NewDecoder(bytes.NewReader(value))
 		d.UseNumber()
@@ -285,8 +290,8 @@ func looksLikeJSON(body string) bool {
 	return strings.HasPrefix(trimmed, "{") || strings.HasPrefix(trimmed, "[") || json.Valid([]byte(trimmed))
 }
 
-// form returns the fields of a URL-encoded body. It returns nothing if a name occurs
-// twice.
+// form returns the fields of a URL-encoded body. A name that occurs twice is left out, as in
+// objects.
 func form(body string) []map[string]string {
 	values, err := url.ParseQuery(body)
 	if err != nil {
@@ -294,10 +299,9 @@ func form(body string) []map[string]string {
 	}
 	o := map[string]string{}
 	for name, list := range values {
-		if len(list) != 1 {
-			return nil
+		if len(list) == 1 {
+			o[name] = list[0]
 		}
-		o[name] = list[0]
 	}
 	return []map[string]string{o}
 }

@@ -31,8 +31,8 @@ func TestParseHarmless(t *testing.T) {
 	} {
 		h, err := ParseHarmless(text)
 		switch {
-		case want == "" && (err != nil || !strings.Contains(text, h.URL())):
-			t.Errorf("%s: %v, URL %s", text, err, h.URL())
+		case want == "" && (err != nil || h.text != text):
+			t.Errorf("%s: %v, read as %q", text, err, h.text)
 		case want != "" && (err == nil || !strings.Contains(err.Error(), want)):
 			t.Errorf("%s: %v, want an error with %s", text, err, want)
 		}
@@ -86,6 +86,8 @@ func TestHarmlessCovers(t *testing.T) {
 		{"a number", "POST https://bank.example/rpc op=3", "https://bank.example/rpc", `{"op":3}`, true},
 		{"a form", token, "https://bank.example/oauth/token", "grant_type=refresh_token&refresh_token=x", true},
 		{"another form", token, "https://bank.example/oauth/token", "grant_type=password&password=x", false},
+		{"another name twice", rpc, "https://bank.example/rpc", `{"id":1,"id":2,"method":"getBalances"}`, true},
+		{"a form with another name twice", token, "https://bank.example/oauth/token", "scope=a&scope=b&grant_type=refresh_token", true},
 		{"a form with it twice", token, "https://bank.example/oauth/token", "grant_type=refresh_token&grant_type=password", false},
 
 		{"a form's fields in a text of JSON", rpc, "https://bank.example/rpc", `{"method":"transfer","back":"https://x/?a=1&method=getBalances&b=2"}`, false},
@@ -181,7 +183,7 @@ func FuzzHarmless(f *testing.F) {
 			return
 		}
 		again, err := ParseHarmless(h.text)
-		s := Sent{Method: h.method, URL: h.URL(), Body: body, Whole: true}
+		s := Sent{Method: h.method, URL: strings.Fields(h.text)[1], Body: body, Whole: true}
 		if err != nil || again.Covers(s) != h.Covers(s) {
 			t.Errorf("%q: %v", text, err)
 		}
@@ -262,8 +264,8 @@ func TestDeclaredHarmless(t *testing.T) {
 	const text = "POST http://shop/search"
 	declared := sent("Fetch", "POST", "http://shop/search")
 	declared.Declared = text
-	elsewhere := declared
-	elsewhere.URL = "http://shop/checkout/search"
+	usual := declared
+	usual.URL = "http://shop/checkout/search"
 	hidden := declared
 	hidden.Sensitive = true
 	for _, tt := range []struct {
@@ -276,9 +278,10 @@ func TestDeclaredHarmless(t *testing.T) {
 		{"not any more", []checkpoint.Entry{declared}, Task{}, ManualReview},
 		{"not yet", []checkpoint.Entry{sent("Fetch", "POST", "http://shop/search")}, Task{Harmless: []string{text}}, ManualReview},
 		{"beside another", []checkpoint.Entry{declared, post("http://shop/api")}, Task{Harmless: []string{text}}, ManualReview},
-		{"in a sensitive place", []checkpoint.Entry{elsewhere}, Task{Harmless: []string{text}}, ManualReview},
-		{"in one that was sensitive before it was redacted", []checkpoint.Entry{hidden}, Task{Harmless: []string{text}}, ManualReview},
+		{"in a place that is usually sensitive", []checkpoint.Entry{usual}, Task{Harmless: []string{text}}, Release},
+		{"in one that the task called sensitive before it was redacted", []checkpoint.Entry{hidden}, Task{Harmless: []string{text}}, ManualReview},
 		{"in one that the task calls sensitive", []checkpoint.Entry{declared}, Task{Harmless: []string{text}, SensitiveURLs: []string{"/search"}}, ManualReview},
+		{"in one with a word of the task's", []checkpoint.Entry{declared}, Task{Harmless: []string{text}, SensitiveWords: []string{"search"}}, ManualReview},
 		{"since the checkpoint", []checkpoint.Entry{post("/"), safe("a"), declared}, Task{Harmless: []string{text}, Resumable: true}, Resume},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -291,6 +294,26 @@ func TestDeclaredHarmless(t *testing.T) {
 	found := InspectTask(checkpoint.Summarize([]checkpoint.Entry{declared}), Task{Harmless: []string{text}})
 	if found.Answer(HarmlessSent) != Yes || found.Answer(HarmlessSinceSafe) != Yes || !strings.Contains(found.how(UnsafeRequests), text) {
 		t.Errorf("%+v", found)
+	}
+}
+
+// TestSensitiveRoutes: sites that name their pages in the query are read like others. What somebody
+// looked for, and where to go next, names no page.
+func TestSensitiveRoutes(t *testing.T) {
+	for raw, want := range map[string]bool{
+		"https://shop.example/admin.php?page=checkout-settings":    true,
+		"https://shop.example/index.php?route=/account/delete&x=1": true,
+		"https://shop.example/?rest_route=/wp/v2/settings":         true,
+		"https://shop.example/?wc-ajax=checkout":                   true,
+		"https://shop.example/wp-admin/options.php":                true,
+		"https://shop.example/app#/settings?tab=1":                 true,
+		"https://shop.example/?page=2":                             false,
+		"https://shop.example/?q=checkout&next=/settings":          false,
+		"https://shop.example/search?text=delete":                  false,
+	} {
+		if got := SensitiveURL(raw, Task{}); got != want {
+			t.Errorf("%s: %t, want %t", raw, got, want)
+		}
 	}
 }
 

@@ -39,10 +39,11 @@ func answeredQuery(t Task) func(checkpoint.Entry) bool {
 
 // harmless returns a function that tells which requests the profile's owner has declared to
 // change nothing. The declaration must have existed when the request was sent, and must still
-// exist now. A request to a sensitive place is never harmless.
+// exist now. It goes before the words that usually make a place sensitive, and not before what the
+// task calls sensitive.
 func harmless(t Task) func(checkpoint.Entry) bool {
 	return func(e checkpoint.Entry) bool {
-		return e.Declared != "" && slices.Contains(t.Harmless, e.Declared) && !e.Sensitive && !SensitiveURL(e.URL, t)
+		return e.Declared != "" && slices.Contains(t.Harmless, e.Declared) && !e.Sensitive && !NamedSensitive(e.URL, t)
 	}
 }
 

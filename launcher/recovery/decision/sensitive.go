@@ -20,7 +20,7 @@ var sensitiveWords = set(
 	"payout", "payouts", "payee", "payees", "transfer", "transfers", "withdraw", "withdrawal", "withdrawals", "deposit", "topup", "refund", "refunds",
 	"beneficiary", "beneficiaries", "3ds", "3dsecure", "sca",
 	// Account settings.
-	"settings", "preferences", "security",
+	"settings", "preferences", "options", "security",
 	// Verification, password, MFA, recovery.
 	"verify", "verification", "challenge", "captcha", "kyc", "password", "passwords", "passwd", "passcode", "passkey", "passkeys",
 	"mfa", "2fa", "2sv", "twofactor", "2factor", "secondfactor", "multifactor", "totp", "otp", "onetime", "smscode", "backupcode", "backupcodes",
@@ -82,15 +82,30 @@ func Words(lists ...[]string) []string {
 	return all
 }
 
-func sensitiveName(name string, more []string) bool {
+// nameWords are the words of a name, and each two of them as one: log-in, top up.
+func nameWords(name string) []string {
 	found := words(name)
-	for i := range len(found) - 1 { // log-in, top up
+	for i := range len(found) - 1 {
 		found = append(found, found[i]+found[i+1])
 	}
+	return found
+}
+
+// hasWord tells whether a name has one of the words.
+func hasWord(name string, list []string) bool {
+	return slices.ContainsFunc(nameWords(name), func(w string) bool { return slices.Contains(list, w) })
+}
+
+// sensitiveName tells whether a name has a word that is sensitive, more among them.
+func sensitiveName(name string, more []string) bool {
+	if hasWord(name, more) {
+		return true
+	}
+	found := nameWords(name)
 	has := func(list map[string]bool) bool {
 		return slices.ContainsFunc(found, func(w string) bool { return list[w] })
 	}
-	if has(sensitiveWords) || slices.ContainsFunc(found, func(w string) bool { return slices.Contains(more, w) }) {
+	if has(sensitiveWords) {
 		return true
 	}
 	for _, p := range sensitivePairs {
@@ -101,23 +116,41 @@ func sensitiveName(name string, more []string) bool {
 	return false
 }
 
-// SensitiveURL tells whether a person has to decide after this URL was open: because it matches
-// one of the task's patterns, in which * stands for anything, or because of a word in its path.
+// SensitiveURL tells whether a person has to decide after this URL was open: because the task says
+// so, see NamedSensitive, or because of a word in the route that it names.
 // The URL has to be the browser's own; the stored one is redacted.
 func SensitiveURL(raw string, t Task) bool {
-	for _, pattern := range t.SensitiveURLs {
-		if pattern != "" && matches(pattern, raw) {
-			return true
-		}
-	}
+	return NamedSensitive(raw, t) || slices.ContainsFunc(routes(raw), func(route string) bool { return sensitiveName(route, nil) })
+}
+
+// NamedSensitive tells whether the URL matches one of the task's patterns, in which * stands for
+// anything, or has one of the task's own words.
+func NamedSensitive(raw string, t Task) bool {
+	return patterned(raw, t) || slices.ContainsFunc(routes(raw), func(route string) bool { return hasWord(route, t.SensitiveWords) })
+}
+
+// routes are the parts of a URL that say which page of a site it is: the path, the fragment of a
+// single-page application, and the parameters in which many sites name a page or an action.
+func routes(raw string) []string {
 	u, err := url.Parse(raw)
 	if err != nil {
-		return false
+		return nil
 	}
-	// The route of a single-page application is in the fragment.
-	route, _, _ := strings.Cut(u.Fragment, "?")
-	return sensitiveName(u.Path, t.SensitiveWords) || strings.HasPrefix(route, "/") && sensitiveName(route, t.SensitiveWords)
+	found := []string{u.Path}
+	if route, _, _ := strings.Cut(u.Fragment, "?"); strings.HasPrefix(route, "/") {
+		found = append(found, route)
+	}
+	for name, values := range u.Query() {
+		if routeNames[strings.ToLower(name)] {
+			found = append(found, values...)
+		}
+	}
+	return found
 }
+
+// routeNames are the parameters that name a page or an action. Others have what somebody looked
+// for, or where to go next.
+var routeNames = set("page", "action", "act", "do", "route", "r", "rest_route", "view", "screen", "tab", "section", "step", "mode", "op", "cmd", "_action", "_task", "wc-ajax")
 
 // sensitivePlace names the first step or page that is sensitive; empty if there is none.
 func sensitivePlace(steps, pages []checkpoint.Entry, t Task) string {

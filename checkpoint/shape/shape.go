@@ -1,0 +1,276 @@
+// Package shape describes requests by what they do, and not by what is in them: two requests that
+// do the same to different things have one shape, and a shape has no value that somebody typed,
+// bought or wrote.
+package shape
+
+import (
+	"mime"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+	"unicode/utf8"
+)
+
+// Websocket is the Method of a message on a websocket.
+const Websocket = "WEBSOCKET"
+
+// Request is what a page sent, as the browser reports it.
+type Request struct {
+	Method  string // of HTTP, or Websocket
+	URL     string
+	Headers map[string]string
+	Body    string // the message, of a websocket
+	// Whole says that Body is complete. The browser leaves out long bodies and files, and messages
+	// that are no text.
+	Whole bool
+}
+
+// Bounds of a shape.
+const (
+	MaxLen     = 768 // bytes
+	maxNames   = 40  // in a query, and in a body
+	maxName    = 64  // bytes
+	maxDepth   = 4   // of objects in a body
+	maxOps     = 8   // of a body that is a list
+	maxSegment = 64  // bytes
+	maxPath    = 256 // bytes
+	maxBody    = 1 << 20
+)
+
+// hole stands for an identifier, or for another value.
+const hole = "{}"
+
+// Of returns the shape of a request: its method, its URL with {} for identifiers and with the
+// names in its query, the kind of its body with the names in it, and the operation that it names,
+// if it names one. A name that occurs twice has a star. For example:
+//
+//	POST https://shop.example/cart/{}?ref form(color,qty)
+//	POST https://shop.example/graphql json(operationName,query,variables.id) mutation operation=AddToCart text=1f0c7d0a93b2
+//	WEBSOCKET wss://shop.example/live json type=ping
+//
+// It is at most MaxLen bytes of printable text. Of the values in a request it only has those that
+// name the operation.
+func Of(r Request) string {
+	method := "{}"
+	if isToken(r.Method) {
+		method = r.Method
+	}
+	u, err := url.Parse(r.URL)
+	if err != nil {
+		return method + " " + hole
+	}
+	kind, names, ops := body(r)
+	if len(ops) == 0 && r.Method != Websocket {
+		ops = graphQLQuery(u.Query())
+	}
+	if id := header(r.Headers, "Next-Action"); id != "" {
+		ops = append(ops, "action="+word(id))
+	}
+	var b strings.Builder
+	b.WriteString(method + " " + origin(u) + path(u.EscapedPath()))
+	if query := queryNames(u.RawQuery); len(query) > 0 {
+		b.WriteString("?" + strings.Join(bounded(query), "&"))
+	}
+	if kind != "" {
+		b.WriteString(" " + kind)
+	}
+	if len(names) > 0 {
+		b.WriteString("(" + strings.Join(bounded(names), ",") + ")")
+	}
+	slices.Sort(ops)
+	ops = slices.Compact(ops)
+	if len(ops) > maxOps {
+		ops = append(ops[:maxOps:maxOps], "...")
+	}
+	if len(ops) > 0 {
+		b.WriteString(" " + strings.Join(ops, "; "))
+	}
+	return clip(b.String())
+}
+
+// Content returns what a shape says beside the method and the URL: the kind of the body with the
+// names in it, and the operation.
+func Content(shape string) string {
+	_, rest, _ := strings.Cut(shape, " ")
+	_, content, _ := strings.Cut(rest, " ")
+	return content
+}
+
+// clip cuts a shape that is too long.
+func clip(s string) string {
+	if len(s) <= MaxLen {
+		return s
+	}
+	s = s[:MaxLen-len("...")]
+	for !utf8.ValidString(s) {
+		s = s[:len(s)-1]
+	}
+	return s + "..."
+}
+
+func origin(u *url.URL) string {
+	host := strings.ToLower(u.Host)
+	if strings.ContainsFunc(host, func(c rune) bool { return c <= ' ' || c > '~' }) || len(host) > 255 {
+		host = hole
+	}
+	if u.Scheme == "" && host == "" {
+		return ""
+	}
+	return u.Scheme + "://" + host
+}
+
+// path returns a path with {} for identifiers.
+func path(escaped string) string {
+	if escaped == "" {
+		return "/"
+	}
+	segments := strings.Split(escaped, "/")
+	for i, s := range segments {
+		segments[i] = segment(s)
+	}
+	p := strings.Join(segments, "/")
+	if len(p) > maxPath {
+		p = p[:maxPath] + "..."
+	}
+	return p
+}
+
+// segment returns one segment of a path. Parameters of it keep their names.
+func segment(escaped string) string {
+	s, parameters, has := strings.Cut(escaped, ";")
+	if plain, err := url.PathUnescape(s); err != nil || plain != s && strings.ContainsFunc(plain, func(c rune) bool { return c <= ' ' || c > '~' }) {
+		s = hole // a title, in another alphabet or with spaces
+	}
+	base, extension, dotted := cutLast(s, '.')
+	if dotted && isIdentifier(base) && isWord(extension) && !strings.Contains(base, "@") {
+		s = hole + "." + extension
+	} else {
+		s = plainName(s, isIdentifier)
+	}
+	if has {
+		for _, p := range strings.Split(parameters, ";") {
+			name, _, _ := strings.Cut(p, "=")
+			s += ";" + name1(name)
+		}
+	}
+	return s
+}
+
+// queryNames are the names in a query, as they were sent.
+func queryNames(raw string) []string {
+	var names []string
+	for _, pair := range strings.Split(raw, "&") {
+		name, _, _ := strings.Cut(pair, "=")
+		if name != "" {
+			names = append(names, unescaped(name))
+		}
+	}
+	return counted(names)
+}
+
+func unescaped(s string) string {
+	if plain, err := url.QueryUnescape(s); err == nil {
+		return plain
+	}
+	return s
+}
+
+// counted sorts names. Those that occur twice get a star.
+func counted(names []string) []string {
+	times := map[string]int{}
+	for _, n := range names {
+		times[n]++
+	}
+	var all []string
+	for n, t := range times {
+		if n = structured(n); t > 1 {
+			n += "*"
+		}
+		all = append(all, n)
+	}
+	slices.Sort(all)
+	return slices.Compact(all)
+}
+
+// bounded leaves out names if there are too many.
+func bounded(names []string) []string {
+	if len(names) > maxNames {
+		return append(names[:maxNames:maxNames], "...")
+	}
+	return names
+}
+
+// structured returns a name in which some sites put identifiers in brackets: items[17][qty].
+func structured(name string) string {
+	head, rest, ok := strings.Cut(name, "[")
+	if !ok {
+		return name1(name)
+	}
+	out := name1(head)
+	for part := range strings.SplitSeq(rest, "[") {
+		inner, _, _ := strings.Cut(part, "]")
+		if inner != "" {
+			inner = name1(inner)
+		}
+		out += "[" + inner + "]"
+	}
+	if len(out) > 2*maxName {
+		return hole
+	}
+	return out
+}
+
+// name1 is a name without structure.
+func name1(name string) string {
+	if name == "" || len(name) > maxName || strings.ContainsFunc(name, func(c rune) bool {
+		return !isLetter(c) && !isDigit(c) && !strings.ContainsRune("_-.$:@!", c)
+	}) {
+		return hole
+	}
+	return plainName(name, isNumber)
+}
+
+// word is a value that names an operation.
+func word(s string) string {
+	if s == "" || len(s) > maxName || strings.ContainsFunc(s, func(c rune) bool {
+		return !isLetter(c) && !isDigit(c) && !strings.ContainsRune("_-.$:@/# ", c)
+	}) {
+		return hole
+	}
+	if isHex(s) && len(s) >= 32 { // the id of a Server Action or a stored operation
+		return s[:12]
+	}
+	parts := strings.Split(s, "/")
+	for i, p := range parts {
+		parts[i] = plainName(p, isIdentifier)
+	}
+	return strings.Join(parts, "/")
+}
+
+func header(headers map[string]string, want string) string {
+	for name, value := range headers {
+		if strings.EqualFold(name, want) {
+			return value
+		}
+	}
+	return ""
+}
+
+// contentType is the media type of a request's body, in small letters; empty if it has none.
+func contentType(headers map[string]string) (kind, boundary string) {
+	raw := header(headers, "Content-Type")
+	kind, parameters, err := mime.ParseMediaType(raw)
+	if err != nil && kind == "" {
+		kind, _, _ = strings.Cut(strings.ToLower(raw), ";")
+	}
+	return strings.TrimSpace(kind), parameters["boundary"]
+}
+
+func isToken(s string) bool {
+	return s != "" && len(s) <= 20 && !strings.ContainsFunc(s, func(c rune) bool { return !isLetter(c) && c != '-' && c != '_' })
+}
+
+func isBodyless(method string) bool {
+	return method == http.MethodGet || method == http.MethodHead
+}

@@ -88,6 +88,9 @@ func forRole(rights ...principal.Right) access {
 func byPortUser(sessionID string) access {
 	return access{byUser, func(c *call) error {
 		uid, noUID := userOf(c.r)
+		if c.proxied() {
+			uid, noUID = nil, errors.New("you come through a proxy, whose user it is")
+		}
 		if uid == nil || c.o.Gate == nil {
 			return c.unknown(&principal.UnknownError{Detail: "this port serves the user of this host who opened its session, and the kernel does not say that you are: " + textOf(noUID)})
 		}
@@ -342,12 +345,15 @@ func certificateOf(r *http.Request) *x509.Certificate {
 	return r.TLS.VerifiedChains[0][0]
 }
 
-// forwarding are the headers that proxies add. No supported client sends one of them by itself.
-var forwarding = []string{"Forwarded", "Via", "X-Forwarded-For", "X-Forwarded-Host", "X-Forwarded-Proto", "X-Real-Ip"}
-
-// proxied tells whether the request came through a proxy, as far as can be seen.
+// proxied tells whether the request came through a proxy, as far as can be seen: by the headers
+// that proxies add. No supported client sends one of them by itself.
 func (c *call) proxied() bool {
-	return c.fromTrustedProxy() || slices.ContainsFunc(forwarding, func(name string) bool { return c.r.Header.Get(name) != "" })
+	for name := range c.r.Header {
+		if name == "Forwarded" || name == "Via" || name == "X-Real-Ip" || strings.HasPrefix(name, "X-Forwarded-") {
+			return true
+		}
+	}
+	return c.fromTrustedProxy()
 }
 
 // fromTrustedProxy tells whether the connection comes from a proxy that the operator named.

@@ -84,7 +84,8 @@ func forRole(rights ...principal.Right) access {
 	}}
 }
 
-// byPortUser is for the user who opened the session of a dedicated port, and for admins.
+// byPortUser is for the user who opened the session of a dedicated port, and for admins of its
+// profile.
 func byPortUser(sessionID string) access {
 	return access{byUser, func(c *call) error {
 		uid, noUID := userOf(c.r)
@@ -98,7 +99,7 @@ func byPortUser(sessionID string) access {
 		if err != nil {
 			return err
 		}
-		if !c.o.Gate.ServesUser(*uid, s.OpenerUID) {
+		if !c.o.Gate.ServesUser(*uid, s.OpenerUID, s.ProfileID) {
 			p := api.Refuse(api.CodeForbidden, "this port is that of the user who opened session %s, and you are %s: use a session of your own", s.SessionID, principal.UserName(*uid))
 			c.who = principal.Principal{Name: principal.UserName(*uid)}
 			c.denials.note(c, p)

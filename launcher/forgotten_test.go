@@ -205,7 +205,8 @@ func TestNoOtherProfilesUndecidedDirectoryIsGivenToOne(t *testing.T) {
 	}
 }
 
-// TestAnArchivedProfileIsImportedWhenItIsFree: it went through a recovery since.
+// TestAnArchivedProfileIsImportedWhenItIsFree, since it went through a recovery, and by who may
+// manage it, although it lies below no import root.
 func TestAnArchivedProfileIsImportedWhenItIsFree(t *testing.T) {
 	l, store := startLauncher(t)
 	if _, err := l.ImportProfile(t.Context(), "p", api.ProfileImport{From: userDataDir(t)}); err != nil {
@@ -231,6 +232,10 @@ func TestAnArchivedProfileIsImportedWhenItIsFree(t *testing.T) {
 		t.Errorf("one in review: %v", err)
 	}
 	restate(lease.Available)
+	other := principal.In(t.Context(), principal.Principal{Name: "bob", Role: principal.Operator, Profiles: []string{"q"}})
+	if _, err := l.ImportProfile(other, "q", api.ProfileImport{From: at.Path}); !errors.As(err, &p) || p.Code != api.CodeForbidden {
+		t.Errorf("by who does not manage what was archived: %v", err)
+	}
 	if _, err := l.ImportProfile(ctx, "q", api.ProfileImport{From: at.Path}); err != nil {
 		t.Errorf("one that is free: %v", err)
 	}

@@ -9,6 +9,10 @@ import (
 	"time"
 	"unicode"
 	"unicode/utf8"
+
+	"github.com/rs/zerolog"
+
+	"leasehold/launcher/principal"
 )
 
 // soundConfig are settings that are accepted. The tests change single ones.
@@ -83,7 +87,8 @@ func TestReviewWhen(t *testing.T) {
 	}
 }
 
-// TestAdvertisingNeedsProofs: whoever comes through a proxy has the proxy's user.
+// TestAdvertisingNeedsProofs: whoever comes through a proxy has the proxy's user. So where others
+// come, and where a token is asked for, the sidecar's own user is nobody by the connection alone.
 func TestAdvertisingNeedsProofs(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "token")
 	if err := os.WriteFile(file, []byte("0123456789abcdef\n"), 0o600); err != nil {
@@ -115,8 +120,19 @@ func TestAdvertisingNeedsProofs(t *testing.T) {
 		if _, err := config.Complete(environment()); err != nil {
 			t.Errorf("%q with a token, where something else encrypts: %v", c.url, err)
 		}
-		if got := config.advertisesOthers(); got != c.others {
-			t.Errorf("%q is for others: %v", c.url, got)
+		for token, others := range map[string]bool{"": c.others, "0123456789abcdef": true} {
+			config.Token, config.TokenFile = token, ""
+			if token != "" {
+				config.TokenFile = file
+			}
+			g, err := config.gate(zerolog.Nop())
+			if err != nil {
+				t.Fatal(err)
+			}
+			own := uint32(os.Geteuid())
+			if p, err := g.Identify(principal.Proofs{UID: &own}); (err != nil) != others {
+				t.Errorf("%q, with the token %q: the own user is %v, %v", c.url, token, p, err)
+			}
 		}
 	}
 }

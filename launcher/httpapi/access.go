@@ -84,10 +84,14 @@ func forRole(rights ...principal.Right) access {
 	}}
 }
 
-// byPortUser is for the user who opened the session of a dedicated port, and for admins.
+// byPortUser is for the user who opened the session of a dedicated port, and for admins of its
+// profile.
 func byPortUser(sessionID string) access {
 	return access{byUser, func(c *call) error {
 		uid, noUID := userOf(c.r)
+		if c.proxied() {
+			uid, noUID = nil, errors.New("you come through a proxy, whose user it is")
+		}
 		if uid == nil || c.o.Gate == nil {
 			return c.unknown(&principal.UnknownError{Detail: "this port serves the user of this host who opened its session, and the kernel does not say that you are: " + textOf(noUID)})
 		}
@@ -95,7 +99,7 @@ func byPortUser(sessionID string) access {
 		if err != nil {
 			return err
 		}
-		if !c.o.Gate.ServesUser(*uid, s.OpenerUID) {
+		if !c.o.Gate.ServesUser(*uid, s.OpenerUID, s.ProfileID) {
 			p := api.Refuse(api.CodeForbidden, "this port is that of the user who opened session %s, and you are %s: use a session of your own", s.SessionID, principal.UserName(*uid))
 			c.who = principal.Principal{Name: principal.UserName(*uid)}
 			c.denials.note(c, p)
@@ -342,12 +346,15 @@ func certificateOf(r *http.Request) *x509.Certificate {
 	return r.TLS.VerifiedChains[0][0]
 }
 
-// forwarding are the headers that proxies add. No supported client sends one of them by itself.
-var forwarding = []string{"Forwarded", "Via", "X-Forwarded-For", "X-Forwarded-Host", "X-Forwarded-Proto", "X-Real-Ip"}
-
-// proxied tells whether the request came through a proxy, as far as can be seen.
+// proxied tells whether the request came through a proxy, as far as can be seen: by the headers
+// that proxies add. No supported client sends one of them by itself.
 func (c *call) proxied() bool {
-	return c.fromTrustedProxy() || slices.ContainsFunc(forwarding, func(name string) bool { return c.r.Header.Get(name) != "" })
+	for name := range c.r.Header {
+		if name == "Forwarded" || name == "Via" || name == "X-Real-Ip" || strings.HasPrefix(name, "X-Forwarded-") {
+			return true
+		}
+	}
+	return c.fromTrustedProxy()
 }
 
 // fromTrustedProxy tells whether the connection comes from a proxy that the operator named.

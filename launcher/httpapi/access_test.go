@@ -148,6 +148,9 @@ func TestATokenInTheQueryDoesNotComeBack(t *testing.T) {
 	if _, body := f.request("GET", "/profiles/shop_1/json/list?worker=w&task=t&token=token-of-w", ""); strings.Contains(body, "token-of-w") || !strings.Contains(body, "/s/") {
 		t.Errorf("the list repeats the token: %s", body)
 	}
+	if r, body := serve(t, Options{Gate: g}, answers).request("GET", base+"/json/list", ""); r.StatusCode != 404 {
+		t.Errorf("the ticket at the next sidecar: %s %s, want 404", r.Status, body)
+	}
 	write("other") // who showed the token is not known any more
 	for _, path := range []string{"/json/version", "/json/list", "/json/close/T1"} {
 		if r, body := f.request("GET", base+path, ""); r.StatusCode != 401 {
@@ -261,6 +264,37 @@ func TestRefusalsAreLoggedAndBounded(t *testing.T) {
 	}
 	if !strings.Contains(log, `"route":"GET /v1/profiles/{profile}/history"`) || !strings.Contains(log, `"profile":"shop_1"`) {
 		t.Errorf("they do not say of what:\n%.2000s", log)
+	}
+}
+
+// TestWhoComesThroughAProxyIsNotItsUser: neither at the API nor at a session's own port, as far as
+// the request shows it; and not at the API if it comes from where the operator said that a proxy is.
+// An API token counts as ever.
+func TestWhoComesThroughAProxyIsNotItsUser(t *testing.T) {
+	const trusted = "from a trusted proxy"
+	for _, header := range []string{
+		"Forwarded: for=10.0.0.1", "Via: 1.1 x", "X-Forwarded-For: 10.0.0.1", "X-Forwarded-Host: x", "X-Forwarded-Proto: https", "X-Forwarded-Port: 443",
+		"X-Real-IP: 10.0.0.1", "x-forwarded-for: ", trusted,
+	} {
+		o := Options{Gate: people(t)}
+		headers := []string{header}
+		if header == trusted {
+			o.TrustedProxies, headers = behind.TrustedProxies, nil
+		}
+		f := serve(t, o, ofShop("somebody"))
+		if r, body := f.request("GET", "/v1/sessions", "", headers...); r.StatusCode != 401 || !strings.Contains(body, "you come through a proxy") {
+			t.Errorf("%s: %s %s, want 401", header, r.Status, body)
+		}
+		if r, body := f.request("GET", "/v1/sessions", "", append(headers, bearer("viewer-match"))...); r.StatusCode != 200 {
+			t.Errorf("%s, with a token: %s %s, want 200", header, r.Status, body)
+		}
+		if header == trusted {
+			continue // whose settings are not those of a session's port
+		}
+		port := serveWith(t, o, map[string]any{"Session": held}, func(svc api.Service, o Options) http.Handler { return Dedicated(svc, "ses_1", o) })
+		if r, body := port.request("GET", "/json/list", "", headers...); r.StatusCode != 401 || !strings.Contains(body, "you come through a proxy") {
+			t.Errorf("%s, at a session's port: %s %s, want 401", header, r.Status, body)
+		}
 	}
 }
 

@@ -54,6 +54,7 @@ func TestVersionOfAOneShotURL(t *testing.T) {
 		{"proxy in front", path + "?worker=w&task=t", "X-Forwarded-Host: localhost", behind, "ws://localhost/devtools/browser/store.18?task=t&worker=w"},
 		{"forwarded host that is not ours", path + "?worker=w&task=t", "X-Forwarded-Host: example.com", behind, "ws://HOST/devtools/browser/store.18?task=t&worker=w"},
 		{"somebody who is no proxy of ours", path + "?worker=w&task=t", "X-Forwarded-Host: localhost", apart, "ws://HOST/devtools/browser/store.18?task=t&worker=w"},
+		{"nor does it speak TLS for us", path + "?worker=w&task=t", "X-Forwarded-Proto: https", apart, "ws://HOST/devtools/browser/store.18?task=t&worker=w"},
 		{"TLS here", path + "?worker=w&task=t", "", Options{TLS: true}, "wss://HOST/devtools/browser/store.18?task=t&worker=w"},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -298,7 +298,11 @@ func TestADedicatedPortServesItsUser(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	g, err := principal.NewGate(principal.Options{Own: 1000, Users: []principal.Principal{allowed, worker}, Log: zerolog.Nop()})
+	banker, err := principal.ParseUser("54325=admin:bank_*")
+	if err != nil {
+		t.Fatal(err)
+	}
+	g, err := principal.NewGate(principal.Options{Own: 1000, Users: []principal.Principal{allowed, worker, banker}, Log: zerolog.Nop()})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -312,6 +316,7 @@ func TestADedicatedPortServesItsUser(t *testing.T) {
 		{"root", 0, &opener, true},
 		{"the sidecar's own user", 1000, &opener, true},
 		{"another admin", 54322, &opener, true},
+		{"an admin of other profiles", 54325, &opener, false},
 		{"another worker", 54323, &opener, false},
 		{"somebody", 54324, &opener, false},
 		{"somebody, where nobody knows who opened it", otheruser.UID, nil, false},

@@ -99,6 +99,8 @@ func TestAnswersOfARealBrowser(t *testing.T) {
 			{"a refusal", `fetch('/403?b', {method: 'PUT'})`, "/403?b", "403 Forbidden", true},
 			{"XHR", `var x = new XMLHttpRequest(); x.open('DELETE', '/204?c'); x.send()`, "/204?c", "204 No Content", true},
 			{"a beacon", `navigator.sendBeacon('/200?d', 'x')`, "/200?d", "200 OK", true},
+			{"a beacon that calls itself a ping", `navigator.sendBeacon('/200?p', new Blob(['x'], {type: 'text/ping'}))`, "/200?p", "200 OK", true},
+			{"the ping of a link", `var a = document.createElement('a'); a.href = '#', a.ping = '/200?q'; a.click()`, "/200?q", "200 OK", true},
 			{"what no CORS rule lets the page see", `fetch('` + other + `/x?e', {method: 'POST', credentials: 'include'}).catch(() => 0)`, "/x?e", "failed: kept from the page by CORS", true},
 			{"nobody is there", `fetch('http://127.0.0.1:9/?f', {method: 'POST'}).catch(() => 0)`, "http://127.0.0.1:9/?f", "failed: net::ERR_UNSAFE_PORT", true},
 			{"taken back by the page", `var c = new AbortController(); fetch('/hang?g', {method: 'POST', signal: c.signal}).catch(() => 0); setTimeout(() => c.abort(), 50)`, "/hang?g", "failed, and not known what became of it: canceled", false},

@@ -200,7 +200,7 @@ func (g *Gate) identifyUser(proofs Proofs, uid *uint32) (Principal, error) {
 }
 
 // ServesUser tells whether a user of this host may use a session's own port: the user whose
-// process opened the session may, and so may admins.
-func (g *Gate) ServesUser(uid uint32, opener *uint32) bool {
-	return opener != nil && *opener == uid || uid == 0 || uid == g.o.Own || g.users[uid].Role == Admin
+// process opened the session may, and so may admins of its profile.
+func (g *Gate) ServesUser(uid uint32, opener *uint32, profileID string) bool {
+	return opener != nil && *opener == uid || uid == 0 || uid == g.o.Own || g.users[uid].May(UseAny, profileID)
 }

@@ -8,6 +8,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -250,6 +251,8 @@ func TestProofs(t *testing.T) {
 			t.Errorf("%s: %v, %v, want %s", c.name, p, err, c.want)
 		case refused && (!errors.As(err, &unknown) || !strings.Contains(err.Error(), says) || p.Name != ""):
 			t.Errorf("%s: %v, %v, want a refusal with %q", c.name, p, err, says)
+		case slices.Contains([]string{"uid:0", "uid:1000", TokenFileName}, c.want) && p.Role != Admin:
+			t.Errorf("%s: the role is %s, want admin", c.name, p.Role)
 		case !refused && c.proofs.Proxied && p.UID != nil:
 			t.Errorf("%s: the proxy's user is taken for the caller's", c.name)
 		}

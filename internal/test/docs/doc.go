@@ -1,5 +1,6 @@
 // Package docs is a test only: it runs the commands and snippets of README.md and of the
-// pages in docs/, follows their links, and looks at the length of their lines.
+// pages in docs/, follows their links, and looks at the length of their lines; and at whether each
+// claim of SECURITY.md and docs/access.md names the test that plays it.
 //
 // Every block of code of these pages has a mark in the line above it, a comment of HTML that
 // readers do not see:

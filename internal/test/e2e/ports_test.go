@@ -12,8 +12,8 @@ import (
 
 // TestABrowserIsNotItsUser: a browser runs as the sidecar's user, whom the API serves as an admin,
 // whose sessions have ports of their own, and whose proxies have relays. Neither what a worker
-// makes its browser do nor what its pages load reaches one of these, by whatever name. Everybody
-// else of that user does.
+// makes its browser do nor what its pages load reaches one of these, or the embedded NATS, by
+// whatever name. Everybody else of that user does.
 func TestABrowserIsNotItsUser(t *testing.T) {
 	t.Parallel()
 	s, web, _ := startProxied(t)
@@ -25,8 +25,9 @@ func TestABrowserIsNotItsUser(t *testing.T) {
 	}
 	c := dial(t, s.socket("shop", "worker=w&task=t"))
 	page, _ := c.visit(t, web.URL+"/")
+	const greeted = "net::ERR_INVALID_HTTP_RESPONSE" // NATS speaks first
 	for what, to := range map[string]string{
-		"the API": s.URL + "/v1/profiles", "the port of another session": bank.Dedicated + "/json/list", "the relay of another profile": relay + "/",
+		"the embedded NATS": strings.Replace(s.NATS, "nats:", "http:", 1) + "/", "the API": s.URL + "/v1/profiles", "the port of another session": bank.Dedicated + "/json/list", "the relay of another profile": relay + "/",
 	} {
 		at, err := url.Parse(to)
 		if err != nil {
@@ -38,7 +39,7 @@ func TestABrowserIsNotItsUser(t *testing.T) {
 		}
 		for _, host := range names {
 			var r struct{ ErrorText string }
-			if c.call(t, page, "Page.navigate", map[string]any{"url": "http://" + host + ":" + at.Port() + at.Path}, &r); !strings.HasPrefix(r.ErrorText, "net::ERR_") {
+			if c.call(t, page, "Page.navigate", map[string]any{"url": "http://" + host + ":" + at.Port() + at.Path}, &r); !strings.HasPrefix(r.ErrorText, "net::ERR_") || r.ErrorText == greeted {
 				t.Errorf("%s by %s: %q", what, host, r.ErrorText)
 			}
 		}

@@ -1,5 +1,5 @@
 // Package supply looks at what the sidecar is made of: which modules are linked into
-// it, under which licences, and whether what SECURITY.md names is in the tree.
+// it, and under which licences.
 package supply
 
 import (

@@ -23,8 +23,6 @@ func (c RunConfig) validateListen() error {
 	switch {
 	case err != nil:
 		return err
-	case c.IdleTimeout < 0:
-		return fmt.Errorf("--idle-timeout %v: want zero or more", c.IdleTimeout)
 	case c.MaxPeer < 0:
 		return fmt.Errorf("--max-peer-connections %d: want 1 or more, or 0 for no limit", c.MaxPeer)
 	case isLoopback(host):

@@ -18,7 +18,6 @@ type dedicatedPorts struct {
 	log     zerolog.Logger
 	tls     *tls.Config                               // nil: plain HTTP; set before open is called
 	handler func(sessionID, addr string) http.Handler // set before open is called
-	idle    time.Duration                             // of the connections of each port
 	limits  connlimit.Options                         // set before open is called
 }
 
@@ -33,7 +32,7 @@ func (d *dedicatedPorts) open(sessionID, addr string) (string, func(), error) {
 		return "", nil, fmt.Errorf("dedicated port: %w", err)
 	}
 	server := &http.Server{
-		Handler: d.handler(sessionID, l.Addr().String()), ReadHeaderTimeout: headerTimeout, IdleTimeout: d.idle,
+		Handler: d.handler(sessionID, l.Addr().String()), ReadHeaderTimeout: headerTimeout, IdleTimeout: idleTimeout,
 		ConnState: l.State, ConnContext: httpapi.ConnContext,
 	}
 	// A browser's connections end with it. The port goes on for a moment, while the evidence is

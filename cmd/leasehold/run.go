@@ -71,6 +71,8 @@ const (
 	serverTimeout  = 5 * time.Second
 	// headerTimeout limits how long a client may take to send its request.
 	headerTimeout = 10 * time.Second
+	// idleTimeout is how long a connection that is no websocket may send no request.
+	idleTimeout = time.Minute
 )
 
 // service is the sidecar, with its parts in the order in which they are started.
@@ -294,7 +296,6 @@ func (s *service) serveHTTP() (failed <-chan error, err error) {
 		Gate: s.gate, TrustedProxies: c.TrustedProxies, Referrals: referrals, Tracer: s.tracer,
 		Metrics: promhttp.HandlerFor(s.metrics, promhttp.HandlerOpts{}), Console: console.Handler(s.launcher, s.log),
 	}
-	s.dedicated.idle = c.IdleTimeout
 	s.dedicated.limits = s.limits()
 	s.dedicated.handler = func(sessionID, addr string) http.Handler {
 		o := options
@@ -306,7 +307,7 @@ func (s *service) serveHTTP() (failed <-chan error, err error) {
 		listener = tls.NewListener(listener, s.dedicated.tls)
 	}
 	server := &http.Server{
-		Handler: httpapi.New(s.launcher, options), ReadHeaderTimeout: headerTimeout, IdleTimeout: c.IdleTimeout,
+		Handler: httpapi.New(s.launcher, options), ReadHeaderTimeout: headerTimeout, IdleTimeout: idleTimeout,
 		ConnState: s.listener.State, ConnContext: httpapi.ConnContext,
 	}
 	server.RegisterOnShutdown(s.listener.CloseUnused)

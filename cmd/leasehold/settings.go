@@ -67,7 +67,6 @@ type RunConfig struct {
 	TokenFile      string        `env:"LEASEHOLD_TOKEN_FILE" type:"path" placeholder:"FILE" help:"File with the API token that callers have to show, one line of at least 16 characters."`
 	TLSCert        string        `name:"tls-cert" env:"LEASEHOLD_TLS_CERT" type:"path" placeholder:"FILE" help:"Certificate (PEM) to serve with."`
 	TLSKey         string        `name:"tls-key" env:"LEASEHOLD_TLS_KEY" type:"path" placeholder:"FILE" help:"Key (PEM) of the certificate."`
-	IdleTimeout    time.Duration `env:"LEASEHOLD_IDLE_TIMEOUT" default:"1m" placeholder:"DURATION" help:"Time after which a connection without a request is closed; websockets are none of these; 0 closes none (default: 1m)."`
 	MaxPeer        int           `name:"max-peer-connections" env:"LEASEHOLD_MAX_PEER_CONNECTIONS" default:"1024" placeholder:"N" help:"Most connections of one user of this host, or of one address elsewhere, without websockets; 0 is no limit (default: ${default})."`
 	AllowUID       []string      `name:"allow-uid" env:"LEASEHOLD_ALLOW_UID" placeholder:"UID=ROLE:PATTERN" help:"What another user of this host may do, such as 1000=worker:shop_*; several by commas (default: the sidecar's own user and root are admins, others get nothing)."`
 	Tokens         string        `env:"LEASEHOLD_TOKENS" type:"path" placeholder:"FILE" help:"YAML file with the principals that show API tokens or certificates (leasehold token new prints a line of it); it is read again when it changes (default: none)."`

@@ -146,10 +146,10 @@ func (ms *moves) directoryOf(ctx context.Context, r lease.Record, req api.Profil
 	if err := ms.browserFits(ctx, from); err != nil {
 		return q, nil, err
 	}
-	if free, err := durable.FreeSpace(ms.o.Root.Dir()); err == nil && free < size+ms.o.MinFreeDisk {
+	if free, err := durable.FreeSpace(ms.o.Root.Dir()); err == nil && free.Bytes < size+ms.o.MinFreeDisk {
 		return q, nil, api.Refuse(api.CodeHostFull, "a copy of %s takes %s, and %s has %s left (--min-free-disk %s): make room", from,
-			humanize.IBytes(size), ms.o.Root.Dir(), humanize.IBytes(free), humanize.IBytes(ms.o.MinFreeDisk)).
-			With("reason", "disk").With("disk_free_bytes", free).With("disk_min_bytes", ms.o.MinFreeDisk+size)
+			humanize.IBytes(size), ms.o.Root.Dir(), humanize.IBytes(free.Bytes), humanize.IBytes(ms.o.MinFreeDisk)).
+			With("reason", "disk").With("disk_free_bytes", free.Bytes).With("disk_min_bytes", ms.o.MinFreeDisk+size)
 	}
 	return ms.newMove(lease.DirectoryCopied), func(ctx context.Context, dir string) (map[string][]byte, error) {
 		if left { // the lock of the profile covers it

@@ -280,10 +280,10 @@ func (ds *directories) copyProfile(ctx context.Context, profileID, from, field s
 	if err := ds.browserFits(ctx, from); err != nil {
 		return lease.Record{}, err
 	}
-	if free, err := durable.FreeSpace(ds.o.Root.Dir()); err == nil && free < size+ds.o.MinFreeDisk {
+	if free, err := durable.FreeSpace(ds.o.Root.Dir()); err == nil && free.Bytes < size+ds.o.MinFreeDisk {
 		return lease.Record{}, api.Refuse(api.CodeHostFull, "a copy of %s takes %s, and %s has %s left (--min-free-disk %s): make room", from,
-			humanize.IBytes(size), ds.o.Root.Dir(), humanize.IBytes(free), humanize.IBytes(ds.o.MinFreeDisk)).
-			With("reason", "disk").With("disk_free_bytes", free).With("disk_min_bytes", ds.o.MinFreeDisk+size)
+			humanize.IBytes(size), ds.o.Root.Dir(), humanize.IBytes(free.Bytes), humanize.IBytes(ds.o.MinFreeDisk)).
+			With("reason", "disk").With("disk_free_bytes", free.Bytes).With("disk_min_bytes", ds.o.MinFreeDisk+size)
 	}
 	r, err := ds.makeProfile(ctx, profileID, origin{
 		set: set, cloneOf: cloneOf,

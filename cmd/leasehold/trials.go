@@ -18,9 +18,9 @@ import (
 	"github.com/dustin/go-humanize"
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
-	"golang.org/x/sys/unix"
 
 	"leasehold/evidence/natsstore"
+	"leasehold/internal/durable"
 	"leasehold/launcher/chrome"
 	"leasehold/lease/natskv"
 )
@@ -72,11 +72,11 @@ func (c RunConfig) checkSpace() (string, error) {
 			}
 			at = filepath.Dir(at)
 		}
-		var st unix.Statfs_t
-		if err := unix.Statfs(at, &st); err != nil {
-			return "", fmt.Errorf("%s: %w", at, err)
+		free, err := durable.FreeSpace(at)
+		if err != nil {
+			return "", err
 		}
-		left := st.Bavail * uint64(st.Bsize)
+		left := free.Bytes
 		found = append(found, fmt.Sprintf("%s left for %s", humanize.IBytes(left), one.flag))
 		need := uint64(c.MinFreeDisk)
 		if one.flag == "--data-dir" && !exists(filepath.Join(c.DataDir, reserveFile)) {

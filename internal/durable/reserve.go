@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"math"
 	"os"
 	"path/filepath"
 	"sync"
@@ -70,7 +71,7 @@ func (s *Reserve) Fill(leave uint64) (whole bool, err error) {
 		return true, nil
 	}
 	free, err := FreeSpace(filepath.Dir(s.path))
-	if err != nil || free < leave+uint64(s.size-s.left) {
+	if err != nil || free.Bytes < leave+uint64(s.size-s.left) {
 		return false, err
 	}
 	f, err := os.OpenFile(s.path, os.O_CREATE|os.O_WRONLY, 0o600)
@@ -109,13 +110,24 @@ func sameDisk(a, b string) bool {
 	return unix.Stat(a, &at) == nil && unix.Stat(b, &bt) == nil && at.Dev == bt.Dev
 }
 
-// FreeSpace returns how many bytes an unprivileged process may still write at a path.
-func FreeSpace(path string) (uint64, error) {
+// Free is what the file system of a path has left.
+type Free struct {
+	Bytes  uint64 // that an unprivileged process may write
+	ToRoot uint64 // bytes that root may write
+	Files  uint64 // more that it can have; math.MaxUint64 if it has no limit
+}
+
+// FreeSpace returns what the file system of a path has left.
+func FreeSpace(path string) (Free, error) {
 	var st unix.Statfs_t
 	if err := unix.Statfs(path, &st); err != nil {
-		return 0, fmt.Errorf("free space of %s: %w", path, err)
+		return Free{}, fmt.Errorf("free space of %s: %w", path, err)
 	}
-	return st.Bavail * uint64(st.Bsize), nil
+	left := Free{Bytes: st.Bavail * uint64(st.Bsize), ToRoot: st.Bfree * uint64(st.Bsize), Files: st.Ffree}
+	if st.Files == 0 {
+		left.Files = math.MaxUint64
+	}
+	return left, nil
 }
 
 // Full tells whether a write failed for lack of space.

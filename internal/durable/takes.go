@@ -2,8 +2,6 @@ package durable
 
 import (
 	"errors"
-	"fmt"
-	"math"
 	"os"
 
 	"golang.org/x/sys/unix"
@@ -25,17 +23,4 @@ func Takes(dir string) error {
 	f := os.NewFile(uintptr(fd), dir)
 	_, err = f.Write([]byte{0})
 	return errors.Join(err, f.Close())
-}
-
-// FreeFiles returns how many more files the file system of a path can have; math.MaxUint64 if it
-// has no limit.
-func FreeFiles(path string) (uint64, error) {
-	var st unix.Statfs_t
-	if err := unix.Statfs(path, &st); err != nil {
-		return 0, fmt.Errorf("free inodes of %s: %w", path, err)
-	}
-	if st.Files == 0 {
-		return math.MaxUint64, nil
-	}
-	return st.Ffree, nil
 }

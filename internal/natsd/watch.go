@@ -92,7 +92,7 @@ func (s *Server) watch() {
 func (s *Server) makeRoom() {
 	for {
 		free, err := durable.FreeSpace(s.o.Dir)
-		if err != nil || free >= room || !s.o.Reserve.Give(s.o.Dir) {
+		if err != nil || free.Bytes >= room || !s.o.Reserve.Give(s.o.Dir) {
 			return
 		}
 		s.log.Warn().Str("dir", s.o.Dir).Int64("left", s.o.Reserve.Left()).Msg("the disk is full: the embedded NATS server goes on in the space that is kept for that")
@@ -143,7 +143,7 @@ func (s *Server) fail(problem error) {
 // mend starts another server on the directory, if its disk takes writes.
 func (s *Server) mend() {
 	free, err := durable.FreeSpace(s.o.Dir)
-	if err != nil || free < room || s.trial() != nil {
+	if err != nil || free.Bytes < room || s.trial() != nil {
 		return
 	}
 	begun := time.Now()

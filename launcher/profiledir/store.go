@@ -7,8 +7,6 @@ import (
 	"os"
 	"path/filepath"
 
-	"golang.org/x/sys/unix"
-
 	"leasehold/internal/cookiedb"
 	"leasehold/internal/durable"
 	"leasehold/internal/foreign"
@@ -64,21 +62,21 @@ func (r *Root) Store(id string) error {
 // Full says why a browser may be unable to write to the disk of the profile; empty: it can.
 func (r *Root) Full(id string) (why string) {
 	path, err := r.Path(id)
-	var st unix.Statfs_t
+	var free durable.Free
 	if err == nil {
-		err = unix.Statfs(path, &st)
+		free, err = durable.FreeSpace(path)
 	}
 	if err != nil {
 		return err.Error()
 	}
-	blocks := st.Bavail
+	left := free.Bytes
 	if r.user.UID == 0 { // it may use what is kept for root
-		blocks = st.Bfree
+		left = free.ToRoot
 	}
-	switch left := blocks * uint64(st.Bsize); {
+	switch {
 	case left < leastRoom:
 		return fmt.Sprintf("the disk is full: it has %d bytes left", left)
-	case st.Files > 0 && st.Ffree == 0:
+	case free.Files == 0:
 		return "the disk is full: it has no inodes left"
 	}
 	return ""

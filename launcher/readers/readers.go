@@ -240,8 +240,8 @@ func (r *Room) Make(ctx context.Context, u *Unpacked, sessionID string) (_ *Copy
 	case <-ctx.Done():
 		return nil, context.Cause(ctx)
 	}
-	if free, err := durable.FreeSpace(r.root.Dir()); err == nil && free < u.Bytes+r.o.KeepFree {
-		return nil, &snapshots.NoSpaceError{SnapshotID: u.Snapshot.ID, Dir: r.root.Dir(), Need: u.Bytes, Free: free, Keep: r.o.KeepFree}
+	if free, err := durable.FreeSpace(r.root.Dir()); err == nil && free.Bytes < u.Bytes+r.o.KeepFree {
+		return nil, &snapshots.NoSpaceError{SnapshotID: u.Snapshot.ID, Dir: r.root.Dir(), Need: u.Bytes, Free: free.Bytes, Keep: r.o.KeepFree}
 	}
 	lock, err := r.root.Lock(sessionID)
 	if err != nil {

@@ -66,20 +66,16 @@ func (t *Table) diskShort() *api.Problem {
 		if err != nil {
 			return short("files", err)
 		}
-		files, err := durable.FreeFiles(dir)
-		if err != nil {
-			return short("files", err)
-		}
 		var p *api.Problem
 		switch {
-		case free < t.o.MinFreeDisk:
-			p = api.Refuse(api.CodeHostFull, "the disk of %s has %s left, and no browser is started below %s (--min-free-disk): make room", dir, humanize.IBytes(free), humanize.IBytes(t.o.MinFreeDisk))
-		case files < minFreeFiles:
-			p = api.Refuse(api.CodeHostFull, "the disk of %s has inodes for %d more files, and no browser is started below %d: remove files", dir, files, minFreeFiles)
+		case free.Bytes < t.o.MinFreeDisk:
+			p = api.Refuse(api.CodeHostFull, "the disk of %s has %s left, and no browser is started below %s (--min-free-disk): make room", dir, humanize.IBytes(free.Bytes), humanize.IBytes(t.o.MinFreeDisk))
+		case free.Files < minFreeFiles:
+			p = api.Refuse(api.CodeHostFull, "the disk of %s has inodes for %d more files, and no browser is started below %d: remove files", dir, free.Files, minFreeFiles)
 		default:
 			continue
 		}
-		p = p.With("reason", "disk").With("disk_free_bytes", free).With("disk_min_bytes", t.o.MinFreeDisk)
+		p = p.With("reason", "disk").With("disk_free_bytes", free.Bytes).With("disk_min_bytes", t.o.MinFreeDisk)
 		p.RetryAfter = roomRetry
 		return p
 	}
@@ -128,7 +124,7 @@ func (t *Table) gauges() []prometheus.Collector {
 			if err != nil {
 				return math.NaN()
 			}
-			return float64(free)
+			return float64(free.Bytes)
 		})
 	}
 	constant := func(name, help string, value float64) prometheus.Collector {

@@ -81,8 +81,8 @@ func (s *Store) Fetch(ctx context.Context, profileID, snapshotID, dir string, o 
 	if err != nil {
 		return Fetched{}, err
 	}
-	if free, err := durable.FreeSpace(filepath.Dir(dir)); err == nil && free < m.Bytes+o.KeepFree {
-		return fail(&NoSpaceError{SnapshotID: e.ID, Dir: filepath.Dir(dir), Need: m.Bytes, Free: free, Keep: o.KeepFree})
+	if free, err := durable.FreeSpace(filepath.Dir(dir)); err == nil && free.Bytes < m.Bytes+o.KeepFree {
+		return fail(&NoSpaceError{SnapshotID: e.ID, Dir: filepath.Dir(dir), Need: m.Bytes, Free: free.Bytes, Keep: o.KeepFree})
 	}
 	f := Fetched{Manifest: m, Extra: map[string][]byte{}}
 	for _, extra := range m.Extras {

@@ -145,11 +145,11 @@ func (r *Content) room(files []seen, keep uint64) error {
 		}
 	}
 	free, err := durable.FreeSpace(r.spool)
-	if err != nil || free >= need+keep {
+	if err != nil || free.Bytes >= need+keep {
 		return err
 	}
 	return fmt.Errorf("a copy of what changed takes %s, and %s has %s left, of which %s are to stay free: make room: %w",
-		humanize.IBytes(need), r.spool, humanize.IBytes(free), humanize.IBytes(keep), unix.ENOSPC)
+		humanize.IBytes(need), r.spool, humanize.IBytes(free.Bytes), humanize.IBytes(keep), unix.ENOSPC)
 }
 
 // Close removes the copies.

@@ -32,7 +32,7 @@ var ofTravel = slices.Concat(
 		change{"travel: what could not be fetched stays half there", "\t\t\terr = errors.Join(err, os.RemoveAll(staging))\n", "\t\t\t_ = staging\n"},
 		change{"travel: damage that a move met is forgotten", "\t\tif damage(err) {\n\t\t\ts.doubt(", "\t\tif false {\n\t\t\ts.doubt("},
 		change{"travel: damage that was found by verifying is forgotten", "\tif !found.Whole() {\n\t\ts.doubt(", "\tif false {\n\t\ts.doubt("},
-		change{"travel: a fetch fills the disk", `err == nil && free < m.Bytes+o.KeepFree {`, `err == nil && free < o.KeepFree {`},
+		change{"travel: a fetch fills the disk", `err == nil && free.Bytes < m.Bytes+o.KeepFree {`, `err == nil && free.Bytes < o.KeepFree {`},
 	),
 	in("launcher/move.go", stays,
 		change{"travel: a directory that was prepared in vain stays", `return r, errors.Join(ms.notMoved(r, err), lock.DropArrival())`, `return r, ms.notMoved(r, err)`},

@@ -3,6 +3,11 @@
 // The bucket has one object for each part, <profile key>/<evidence id>/<part>, one for the
 // manifest, and a link to the manifest whose name is the evidence id alone. The link is written
 // last: without it, readers do not see the bundle.
+//
+// The server can tell the objects of a profile from others only by the subjects of their chunks,
+// since those of their metadata are encoded. So the subjects of a manifest's chunks begin with
+// its profile and its evidence id, and a list asks for these. There is no index beside the
+// bundles that could be wrong.
 package natsstore
 
 import (
@@ -16,6 +21,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -36,8 +42,9 @@ type Config struct {
 // and Part fail if the server does not answer one of their requests for some seconds; the other
 // methods are bounded by their context alone.
 type Store struct {
-	js  jetstream.JetStream
-	cfg Config
+	js    jetstream.JetStream
+	cfg   Config
+	older atomic.Pointer[older]
 }
 
 var _ evidence.Store = (*Store)(nil)
@@ -47,12 +54,15 @@ var _ evidence.Store = (*Store)(nil)
 // start, or if the bucket is lost.
 func New(js jetstream.JetStream, cfg Config) *Store { return &Store{js: js, cfg: cfg} }
 
-// profileKey is the profile's name as it stands in keys, where dots are separators.
-func profileKey(profileID string) string { return strings.ReplaceAll(profileID, ".", "=2E") }
+// toKey is an id as it stands in keys, where dots are separators.
+func toKey(id string) string { return strings.ReplaceAll(id, ".", "=2E") }
+
+// fromKey is the opposite of toKey.
+func fromKey(key string) string { return strings.ReplaceAll(key, "=2E", ".") }
 
 // folderName is the beginning of the names of a bundle's objects.
 func folderName(profileID, evidenceID string) string {
-	return profileKey(profileID) + "/" + evidenceID + "/"
+	return toKey(profileID) + "/" + evidenceID + "/"
 }
 
 // eachBounded is a context that hides its deadline. The library then gives each request a
@@ -88,12 +98,13 @@ func (s *Store) Put(ctx context.Context, b *evidence.Sealed) error {
 	}
 	folder := folderName(b.Manifest.ProfileID, evidenceID)
 	if err := b.EachPart(requests, func(ctx context.Context, name string, content []byte) error {
-		_, err := s.put(ctx, stream, folder+name, content, true)
+		_, err := s.put(ctx, stream, describe(folder+name, partChunks, content, s.chunkSize()), content, true)
 		return err
 	}); err != nil {
 		return err
 	}
-	info, err := s.put(requests, stream, folder+evidence.ManifestName, b.Raw, false)
+	manifest := describe(folder+evidence.ManifestName, manifestChunks(b.Manifest.ProfileID)+toKey(evidenceID)+".", b.Raw, s.chunkSize())
+	info, err := s.put(requests, stream, manifest, b.Raw, false)
 	if isWrongSequence(err) {
 		// Another launcher was first, with the same bundle or with another one.
 		if raw, getErr := s.object(ctx, stream, folder+evidence.ManifestName); getErr == nil && !bytes.Equal(raw, b.Raw) {
@@ -129,11 +140,10 @@ func (s *Store) chunkSize() int {
 // name and content, so that a second attempt replaces what the first left incomplete, and does
 // nothing if the object is complete. If there is a complete object with other content, put
 // replaces it only if replace is true; otherwise it returns ErrConflict.
-func (s *Store) put(ctx context.Context, stream jetstream.Stream, name string, content []byte, replace bool) (*jetstream.ObjectInfo, error) {
-	info := describe(name, content, s.chunkSize())
+func (s *Store) put(ctx context.Context, stream jetstream.Stream, info *jetstream.ObjectInfo, content []byte, replace bool) (*jetstream.ObjectInfo, error) {
 	// The decisions below hold for this state of the object. The server refuses the write in any
 	// other state, so that a sealed bundle is never overwritten.
-	old, seen, err := metaOf(ctx, stream, name)
+	old, seen, err := metaOf(ctx, stream, info.Name)
 	switch {
 	case err == nil && old.Digest == info.Digest && checkChunks(ctx, stream, old) == nil:
 		return old, nil
@@ -155,20 +165,21 @@ func (s *Store) put(ctx context.Context, stream jetstream.Stream, name string, c
 	if err != nil {
 		return nil, err
 	}
-	if old != nil && old.NUID != info.NUID && isSubjectToken(old.NUID) {
+	if old != nil && old.NUID != info.NUID && isLiteral(old.NUID) {
 		// The chunks of the replaced object do no harm if they stay.
 		_ = stream.Purge(ctx, jetstream.WithPurgeSubject(chunkSubject(old)))
 	}
 	return info, nil
 }
 
-// describe returns the metadata of an object that is stored in chunks of a size.
-func describe(name string, content []byte, chunkSize int) *jetstream.ObjectInfo {
+// describe returns the metadata of an object that is stored in chunks of a size, whose subjects
+// begin with a prefix.
+func describe(name, prefix string, content []byte, chunkSize int) *jetstream.ObjectInfo {
 	sum := sha256.Sum256(content)
 	key := sha256.Sum256(append([]byte(name+"\n"), sum[:]...))
 	return &jetstream.ObjectInfo{
 		ObjectMeta: jetstream.ObjectMeta{Name: name, Opts: &jetstream.ObjectMetaOptions{ChunkSize: uint32(chunkSize)}},
-		Bucket:     Bucket, NUID: hex.EncodeToString(key[:16]), Size: uint64(len(content)),
+		Bucket:     Bucket, NUID: prefix + hex.EncodeToString(key[:16]), Size: uint64(len(content)),
 		Chunks: uint32((len(content) + chunkSize - 1) / chunkSize),
 		Digest: "SHA-256=" + base64.URLEncoding.EncodeToString(sum[:]),
 	}
@@ -209,11 +220,16 @@ func metaSubject(name string) string {
 	return "$O." + Bucket + ".M." + base64.URLEncoding.EncodeToString([]byte(name))
 }
 
-func chunkSubject(info *jetstream.ObjectInfo) string { return "$O." + Bucket + ".C." + info.NUID }
+func chunkSubject(info *jetstream.ObjectInfo) string { return chunksNamed(info.NUID) }
 
-// isSubjectToken tells whether the stored name of an object's chunks stands for a single
-// subject. Somebody who tampered with the store could have made it a wildcard.
-func isSubjectToken(nuid string) bool { return nuid != "" && !strings.ContainsAny(nuid, ".*> ") }
+// chunksNamed is the subject of the chunks of a name.
+func chunksNamed(name string) string { return "$O." + Bucket + ".C." + name }
+
+// isLiteral tells whether the stored name of an object's chunks stands for a single subject.
+// Somebody who tampered with the store could have made it a wildcard.
+func isLiteral(nuid string) bool {
+	return !strings.ContainsAny(nuid, "*> ") && !slices.Contains(strings.Split(nuid, "."), "")
+}
 
 // bindOrMake looks the bucket up, and makes it in file storage if there is none. Another
 // launcher may be making it at the same time.
@@ -259,24 +275,29 @@ func (s *Store) read(ctx context.Context, evidenceID, name string) ([]byte, erro
 		// Names come from outside, and a name that is too long would end the connection.
 		return nil, fmt.Errorf("evidence %.140q: %.140q: %w", evidenceID, name, evidence.ErrNotFound)
 	}
-	content, err := s.get(ctx, evidenceID, name)
+	var content []byte
+	stream, err := s.stream(eachBounded{ctx})
+	if err == nil {
+		content, err = s.get(ctx, stream, evidenceID, name)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("evidence %s: %s: %w", evidenceID, name, err)
 	}
 	return content, nil
 }
 
-// get reads an object of a bundle, which it finds by the bundle's link.
-func (s *Store) get(ctx context.Context, evidenceID, name string) ([]byte, error) {
-	requests := eachBounded{ctx}
-	stream, err := s.js.Stream(requests, streamName)
+// stream returns the bucket's stream, or ErrNotFound if there is none.
+func (s *Store) stream(ctx context.Context) (jetstream.Stream, error) {
+	stream, err := s.js.Stream(ctx, streamName)
 	if errors.Is(err, jetstream.ErrStreamNotFound) {
-		return nil, evidence.ErrNotFound
+		err = evidence.ErrNotFound
 	}
-	if err != nil {
-		return nil, err
-	}
-	link, _, err := metaOf(requests, stream, evidenceID)
+	return stream, err
+}
+
+// get reads an object of a bundle, which it finds by the bundle's link.
+func (s *Store) get(ctx context.Context, stream jetstream.Stream, evidenceID, name string) ([]byte, error) {
+	link, _, err := metaOf(eachBounded{ctx}, stream, evidenceID)
 	if err != nil {
 		return nil, translate(err)
 	}
@@ -316,7 +337,7 @@ func (s *Store) object(ctx context.Context, stream jetstream.Stream, name string
 // only that chunk, whereas GetBytes would make a consumer and remove it again. ok is false if
 // the content is not that of a single chunk, or if the server that answered may not have it yet.
 func onlyChunk(ctx context.Context, stream jetstream.Stream, info *jetstream.ObjectInfo) (content []byte, ok bool) {
-	if info.Chunks != 1 || info.Opts != nil && info.Opts.Link != nil || !isSubjectToken(info.NUID) {
+	if info.Chunks != 1 || info.Opts != nil && info.Opts.Link != nil || !isLiteral(info.NUID) {
 		return nil, false
 	}
 	msg, err := lastMessage(ctx, stream, chunkSubject(info))
@@ -412,48 +433,6 @@ func checkChunks(ctx context.Context, stream jetstream.Stream, info *jetstream.O
 	return nil
 }
 
-// List implements evidence.Reader.
-func (s *Store) List(ctx context.Context, profileID string) ([]evidence.Manifest, error) {
-	list, err := s.list(ctx, profileID)
-	if err != nil {
-		return nil, fmt.Errorf("evidence of %s: %w", profileID, err)
-	}
-	return list, nil
-}
-
-func (s *Store) list(ctx context.Context, profileID string) ([]evidence.Manifest, error) {
-	list := []evidence.Manifest{}
-	bucket, err := s.bind(ctx)
-	if errors.Is(err, evidence.ErrNotFound) {
-		return list, nil
-	}
-	if err != nil {
-		return nil, err
-	}
-	objects, err := bucket.List(ctx)
-	if err != nil && !errors.Is(err, jetstream.ErrNoObjectsFound) {
-		return nil, err
-	}
-	for _, o := range objects {
-		folder, ok := folderOf(o)
-		if !ok || profileID != "" && folder != folderName(profileID, o.Name) {
-			continue
-		}
-		raw, err := s.get(ctx, o.Name, evidence.ManifestName)
-		if errors.Is(err, evidence.ErrNotFound) || errors.Is(err, evidence.ErrDamaged) {
-			continue // Verify reports it
-		}
-		if err != nil {
-			return nil, err
-		}
-		if m, err := evidence.Decode(o.Name, raw); err == nil {
-			list = append(list, m)
-		}
-	}
-	evidence.Newest(list)
-	return list, nil
-}
-
 // Delete implements evidence.Store. It leaves nothing of the objects: neither their chunks nor
 // the markers that the bucket's own Delete leaves.
 func (s *Store) Delete(ctx context.Context, m evidence.Manifest) error {
@@ -467,8 +446,8 @@ func (s *Store) delete(ctx context.Context, m evidence.Manifest) error {
 	if !evidence.SafeName(m.EvidenceID) {
 		return evidence.ErrNotFound
 	}
-	stream, err := s.js.Stream(ctx, streamName)
-	if errors.Is(err, jetstream.ErrStreamNotFound) {
+	stream, err := s.stream(ctx)
+	if errors.Is(err, evidence.ErrNotFound) {
 		return nil
 	}
 	if err != nil {
@@ -493,7 +472,7 @@ func (s *Store) delete(ctx context.Context, m evidence.Manifest) error {
 		case err != nil && !errors.Is(err, jetstream.ErrBadObjectMeta):
 			return err
 		}
-		if info != nil && isSubjectToken(info.NUID) {
+		if info != nil && isLiteral(info.NUID) {
 			if err := stream.Purge(ctx, jetstream.WithPurgeSubject(chunkSubject(info))); err != nil {
 				return err
 			}

@@ -22,7 +22,7 @@ func Try(ctx context.Context, js jetstream.JetStream) (made bool, err error) {
 	if err != nil {
 		return false, err
 	}
-	subject, content := "$O."+Bucket+".C.doctor-"+id.Secret(), []byte(id.Secret())
+	subject, content := chunksNamed("doctor."+id.Secret()), []byte(id.Secret())
 	if _, err := js.Publish(ctx, subject, content); err != nil {
 		return true, fmt.Errorf("object store %s: a write: %w", Bucket, err)
 	}

@@ -32,6 +32,12 @@ func NewArchive(spool *Spool, store Store, log zerolog.Logger) *Archive {
 	return &Archive{spool: spool, store: store, log: log, uploading: map[string]bool{}}
 }
 
+// Through returns an archive with the same spool whose store is what wrap makes of this one's.
+// Only one of the two is used from then on.
+func (a *Archive) Through(wrap func(Store) Store) *Archive {
+	return NewArchive(a.spool, wrap(a.store), a.log)
+}
+
 // New starts a bundle in the spool; see Spool.New.
 func (a *Archive) New(m Manifest) (*Bundle, error) { return a.spool.New(m) }
 

@@ -190,19 +190,13 @@ func (a *Archive) Follow(profileID string, at, next Link) (Link, error) {
 	return next, a.spool.owe(profileID, at)
 }
 
-// maxOwed is how many bundles of a profile one call of OweStrays remembers, because a manifest
+// maxOwed is how many bundles of a profile one call of oweStrays remembers, because a manifest
 // has to stay small. Later calls remember the others.
 const maxOwed = 100
 
-// OweStrays searches the store for bundles that nothing names, such as those of another
-// launcher whose step was overtaken, and remembers them: the profile's next bundle names them.
-// heads are the profiles whose next bundle is made here, with the bundles that their records
-// name.
-func (a *Archive) OweStrays(ctx context.Context, heads map[string]Link) error {
-	all, err := a.store.List(ctx, "")
-	if err != nil {
-		return err
-	}
+// oweStrays remembers those of the store's bundles, the newest first, that nothing names. heads
+// are those of Needs.
+func (a *Archive) oweStrays(ctx context.Context, all []Manifest, heads map[string]Link) error {
 	named := map[string]bool{}
 	for _, m := range all {
 		for _, l := range m.follows() {

@@ -1,6 +1,7 @@
 package evidence_test
 
 import (
+	"context"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -222,7 +223,10 @@ func TestABundleOfAnotherHostIsNamed(t *testing.T) {
 	if head, err := archive.Follow("p", displaced, own); err != nil || head != own {
 		t.Errorf("%v, %v; want the home's own", head, err)
 	}
-	if err := archive.OweStrays(t.Context(), map[string]evidence.Link{"p": own}); err != nil {
+	heads := func(context.Context) (evidence.Needs, error) {
+		return evidence.Needs{Heads: map[string]evidence.Link{"p": own}}, nil
+	}
+	if _, err := archive.Retain(t.Context(), evidence.Retention{}, "launcher", heads, time.Now()); err != nil {
 		t.Fatal(err)
 	}
 	three, head := storetest.Seal(t, home, "p", "ev_3", 3, own)

@@ -183,6 +183,9 @@ type Needs struct {
 	Evidence map[string]bool
 	// Sessions are those that are not over, according to the records.
 	Sessions map[string]bool
+	// Heads are the profiles whose next bundle is made here, with the bundles that their records
+	// name.
+	Heads map[string]Link
 }
 
 // Retained is what one round of retention did.
@@ -191,22 +194,22 @@ type Retained struct {
 	Bytes   int64 // of their parts
 }
 
-// Retain removes what r no longer keeps. What needed returns stays whatever the limits are, and
-// so do bundles that are still in the spool. needed is called after the bundles were listed, so
-// that a record is noticed which meanwhile comes to name an older bundle; if it fails, nothing
-// is removed. Before bundles of a profile are removed, an anchor that names them is stored.
-// Pictures are removed with the bundle that names them; a picture that no bundle names is
-// removed a day after it was taken, if its session is over. If an error interrupts a round, the
-// next one finishes it. by names this launcher in the anchors.
+// Retain removes what r no longer keeps. It also remembers the bundles that nothing names, such as
+// those of another launcher whose step was overtaken: the profile's next bundle names them.
+//
+// What needed returns stays whatever the limits are, and so do bundles that are still in the
+// spool. needed is called after the bundles were listed, so that a record is noticed which
+// meanwhile comes to name an older bundle; if it fails, nothing is removed. Before bundles of a
+// profile are removed, an anchor that names them is stored. Pictures are removed with the bundle
+// that names them; a picture that no bundle names is removed a day after it was taken, if its
+// session is over. If an error interrupts a round, the next one finishes it. by names this
+// launcher in the anchors.
 func (a *Archive) Retain(ctx context.Context, r Retention, by string, needed func(context.Context) (Needs, error), now time.Time) (Retained, error) {
-	if r == (Retention{}) {
-		return Retained{}, nil
-	}
 	round, err := a.retention(ctx, r, by, needed, now)
 	if err != nil {
 		return Retained{}, fmt.Errorf("retention: %w", err)
 	}
-	var failed []error
+	failed := []error{round.owed}
 	for profileID, cuts := range round.cuts {
 		if err := round.removeCuts(ctx, profileID, cuts); err != nil {
 			failed = append(failed, fmt.Errorf("retention of %s: %w", profileID, err))
@@ -232,6 +235,7 @@ type retentionRound struct {
 	cuts      map[string][]Cut    // what is removed, by profile, oldest first
 	kept      map[string]bool     // pictures that a bundle which stays names
 	strays    []Manifest          // pictures that are removed by themselves
+	owed      error               // why not all bundles that nothing names are remembered
 	done      Retained
 }
 
@@ -249,13 +253,17 @@ func (a *Archive) retention(ctx context.Context, r Retention, by string, needed 
 	if err != nil {
 		return nil, fmt.Errorf("which evidence is needed: %w", err)
 	}
+	owed := a.oweStrays(ctx, bundles, needs.Heads)
+	if r == (Retention{}) {
+		return &retentionRound{owed: owed}, nil
+	}
 	spooled, err := a.spool.List(ctx, "")
 	if err != nil {
 		return nil, err
 	}
 	bundles = slices.DeleteFunc(bundles, func(m Manifest) bool { return !needs.Profiles[m.ProfileID] })
 	round := &retentionRound{
-		archive: a, limits: r, launcherID: by, now: now, bundles: bundles,
+		archive: a, limits: r, launcherID: by, now: now, bundles: bundles, owed: owed,
 		manifests: map[string]Manifest{}, cuts: map[string][]Cut{}, kept: map[string]bool{},
 		strays: strayPictures(slices.Concat(bundles, spooled), needs.Sessions, now),
 	}

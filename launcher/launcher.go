@@ -66,6 +66,8 @@ type Options struct {
 	// Roster is what this launcher remembers of profiles.
 	Roster  *roster.Roster
 	Archive *evidence.Archive
+	// Bundles says which evidence is kept.
+	Bundles evidence.Retention
 	// Snapshots is the profile store; nil: there is none.
 	Snapshots *snapshots.Store
 	// Retention says which snapshots are kept.
@@ -209,6 +211,9 @@ func New(o Options) (*Launcher, error) {
 		o.Processes = browser.Kernel{}
 	}
 	ctx, cancel := context.WithCancel(context.Background())
+	if o.Now == nil {
+		o.Now = func(context.Context) (time.Time, error) { return time.Now(), nil }
+	}
 	known := catalog.New()
 	o.Store = catalog.Watched(o.Store, known)
 	r := &rooms{o: o, catalog: known, reach: &reach{}, jar: sessionfile.NewJar(o.DataDir, o.Key), events: events.New(o.Events, o.Log)}
@@ -221,7 +226,6 @@ func New(o Options) (*Launcher, error) {
 		moves:   &moves{rooms: r, grants: g, records: told, directories: dirs},
 	}
 	g.roam = l.moves.roam
-	o.Metrics.MustRegister(newBacklog(o.Archive))
 	var err error
 	if l.version, err = browserVersion(ctx, o); err == nil {
 		l.chrome = strings.TrimPrefix(l.version.Browser, "Chrome/")
@@ -242,6 +246,11 @@ func (l *Launcher) wire() (err error) {
 		Report: l.hostReport, SharedStore: o.SharedStore, Newcomer: o.Roster.Empty(), LeaveOnExit: o.LeaveOnExit, Expiring: l.expiring, Clock: o.Clock, Log: o.Log,
 	})
 	o.Store = l.presence.Writer(o.Store)
+	o.Archive = o.Archive.Through(l.presence.Bundles)
+	o.Metrics.MustRegister(newBacklog(o.Archive))
+	if o.Snapshots != nil {
+		o.Snapshots = o.Snapshots.Through(l.presence.Objects)
+	}
 	l.o = o
 	l.driver = browser.NewDriver(l.ctx, &l.work, browser.Options{
 		Binary: o.Chrome, Files: files, Root: o.Root, Key: o.Key, HangTimeout: o.HangTimeout, Memory: o.BrowserMemory,
@@ -333,6 +342,7 @@ func (l *Launcher) Start() {
 	l.work.Go(func() { l.dismissWriters(l.ctx) })
 	l.work.Go(l.watchReadiness)
 	l.work.Go(l.uploads)
+	l.work.Go(l.retention)
 	if l.snapshotter != nil {
 		l.work.Go(func() { l.snapshotter.Run(l.ctx) })
 	}

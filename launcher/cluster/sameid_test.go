@@ -9,8 +9,11 @@ import (
 	"testing/synctest"
 	"time"
 
+	"leasehold/evidence"
+	"leasehold/evidence/storetest"
 	"leasehold/launcher/api"
 	"leasehold/launcher/profiledir"
+	"leasehold/launcher/snapshots"
 	"leasehold/lease"
 )
 
@@ -236,6 +239,110 @@ func TestTheWriter(t *testing.T) {
 				_, err = p.Writer(w.store).SwapPresence(w.Context(), lease.PresenceEntry{}, lease.Presence{LauncherID: "far", Closed: true, ClosedBy: "here"})
 				if (err == nil) != (tt.open && tt.doubt == nil) {
 					t.Errorf("another's presence: %v", err)
+				}
+			})
+		})
+	}
+}
+
+// A launcher that may have been superseded, or has no presence, stores and removes nothing in the
+// stores of evidence and of snapshots. Evidence waits in its spool, and is stored once it is alone.
+func TestTheStoresOfALauncherWithoutAPresence(t *testing.T) {
+	another := func(w *world) (stop func()) {
+		k, err := lease.Keep(w.Context(), lease.Presence{LauncherID: "here", BootID: "other"}, w.entry("here"), 8,
+			lease.KeeperOptions{Store: w.store, Timing: timing, Clock: w.clock, Expiring: func(time.Duration) {}})
+		if err != nil {
+			w.Fatal(err)
+		}
+		return k.Stop
+	}
+	for _, tt := range []struct {
+		name          string
+		before, after func(w *world) (stop func()) // what happens before the launcher starts, and afterwards
+	}{
+		{name: "a presence"},
+		{name: "another launcher has its id", before: another},
+		{name: "it was superseded", after: func(w *world) func() {
+			stop := another(w)
+			time.Sleep(2 * timing.Renewal())
+			return stop
+		}},
+		{name: "it was not renewed in time", after: func(w *world) func() {
+			w.store.do(func() { w.store.away = true })
+			time.Sleep(timing.TTL)
+			return func() { w.store.do(func() { w.store.away = false }) }
+		}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			inWorld(t, func(w *world) {
+				t := w.T
+				must := func(errs ...error) {
+					t.Helper()
+					if err := errors.Join(errs...); err != nil {
+						t.Fatal(err)
+					}
+				}
+				spool, err := evidence.OpenSpool(filepath.Join(w.dir, "spool"))
+				must(err)
+				stored, err := evidence.OpenDirStore(filepath.Join(w.dir, "evidence"))
+				must(err)
+				old, _ := storetest.Seal(t, storetest.Spool(t), "p", "ev_old", 1, evidence.Link{})
+				must(stored.Put(t.Context(), old))
+				storetest.Seal(t, spool, "p", "ev_waits", 2, evidence.Link{})
+				folder := t.TempDir()
+				must(snapshots.OpenDir(folder).Put(t.Context(), "old", []byte("old"), ""))
+
+				stop := func() {}
+				if tt.before != nil {
+					stop = tt.before(w)
+				}
+				p := w.keep(shares)
+				<-p.opened
+				if tt.after != nil {
+					stop = tt.after(w)
+				}
+				synctest.Wait()
+				may := tt.before == nil && tt.after == nil
+				archive, objects := evidence.NewArchive(spool, stored, w.log()).Through(p.Bundles), p.Objects(snapshots.OpenDir(folder))
+				picture, noPicture := archive.PutPicture(t.Context(), evidence.Manifest{ProfileID: "p", SessionID: "ses_1"}, []byte("jpeg"), "")
+				for what, err := range map[string]error{
+					"a bundle of the spool": archive.Flush(t.Context()), "a picture": noPicture, "removing a picture": archive.DropPictures(t.Context(), "p", picture),
+					"removing a bundle": p.Bundles(stored).Delete(t.Context(), old.Manifest),
+					"an object":         objects.Put(t.Context(), "new", []byte("new"), ""), "removing an object": objects.Delete(t.Context(), "old"),
+				} {
+					if q := (*api.Problem)(nil); (err == nil) != may || err != nil && !errors.As(err, &q) {
+						t.Errorf("%s: %v", what, err)
+					}
+				}
+				has := func(want string, wantWaiting int) {
+					t.Helper()
+					list, err := stored.List(t.Context(), "")
+					must(err)
+					ids := []string{}
+					for _, m := range list {
+						ids = append(ids, m.EvidenceID)
+					}
+					waiting, err := spool.Sealed()
+					must(err)
+					if got := strings.Join(ids, " "); got != want || len(waiting) != wantWaiting {
+						t.Errorf("the store has %q, want %q; in the spool: %q", got, want, waiting)
+					}
+				}
+				kept, err := snapshots.OpenDir(folder).List(t.Context(), "")
+				must(err)
+				if may {
+					has("ev_waits", 0)
+				} else {
+					has("ev_old", 1)
+				}
+				if got := strings.Join(kept, " "); got != map[bool]string{true: "new", false: "old"}[may] {
+					t.Errorf("the profile store has %q", got)
+				}
+				if !may {
+					stop()
+					w.until("alone", 5*timing.TTL, func() bool { _, err := p.Current(); return err == nil })
+					must(archive.Flush(t.Context()))
+					has("ev_waits ev_old", 0)
 				}
 			})
 		})

@@ -4,7 +4,9 @@ import (
 	"context"
 	"fmt"
 
+	"leasehold/evidence"
 	"leasehold/launcher/api"
+	"leasehold/launcher/snapshots"
 	"leasehold/lease"
 )
 
@@ -40,6 +42,52 @@ func (w writer) SwapPresence(ctx context.Context, prev lease.PresenceEntry, next
 		return lease.PresenceEntry{}, fmt.Errorf("presence of launcher %s: %w: %w", next.LauncherID, lease.ErrUnavailable, err)
 	}
 	return w.Store.SwapPresence(ctx, prev, next)
+}
+
+// Bundles returns the store of evidence through which this launcher stores and removes bundles: only
+// while it may act at all. Otherwise the error is an *api.Problem, and what is in the spool waits
+// there.
+func (p *Presence) Bundles(s evidence.Store) evidence.Store { return bundles{s, p} }
+
+type bundles struct {
+	evidence.Store
+	p *Presence
+}
+
+func (b bundles) Put(ctx context.Context, s *evidence.Sealed) error {
+	if err := b.p.MayAct(lease.Record{}); err != nil {
+		return fmt.Errorf("evidence %s: %w", s.Manifest.EvidenceID, err)
+	}
+	return b.Store.Put(ctx, s)
+}
+
+func (b bundles) Delete(ctx context.Context, m evidence.Manifest) error {
+	if err := b.p.MayAct(lease.Record{}); err != nil {
+		return fmt.Errorf("evidence %s: removing it: %w", m.EvidenceID, err)
+	}
+	return b.Store.Delete(ctx, m)
+}
+
+// Objects returns the profile store's objects as Bundles returns those of evidence.
+func (p *Presence) Objects(o snapshots.Objects) snapshots.Objects { return objects{o, p} }
+
+type objects struct {
+	snapshots.Objects
+	p *Presence
+}
+
+func (o objects) Put(ctx context.Context, key string, content []byte, version string) error {
+	if err := o.p.MayAct(lease.Record{}); err != nil {
+		return err
+	}
+	return o.Objects.Put(ctx, key, content, version)
+}
+
+func (o objects) Delete(ctx context.Context, key string) error {
+	if err := o.p.MayAct(lease.Record{}); err != nil {
+		return err
+	}
+	return o.Objects.Delete(ctx, key)
 }
 
 // MayAct tells whether this launcher may begin anything with the profile of the record: take a

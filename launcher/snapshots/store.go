@@ -84,6 +84,9 @@ type Store struct {
 // Check does.
 func New(objects Objects, key *Key) *Store { return &Store{objects: objects, key: key} }
 
+// Through returns the store whose objects are what wrap makes of this one's.
+func (s *Store) Through(wrap func(Objects) Objects) *Store { return New(wrap(s.objects), s.key) }
+
 // formatKey is the object that says how the store is written, and with which key.
 const formatKey = "leasehold-profiles"
 

@@ -1,0 +1,75 @@
+package launcher
+
+import (
+	"slices"
+	"testing"
+	"time"
+
+	"leasehold/evidence"
+	"leasehold/evidence/storetest"
+	"leasehold/launcher/chrome"
+	"leasehold/lease"
+)
+
+// While another launcher has the id of this one, retention removes nothing and seals no anchor, and
+// what lies in the spool stays there. Alone, the same launcher does all of that.
+func TestALauncherOfAnotherIDRemovesNoEvidence(t *testing.T) {
+	for name, alone := range map[string]bool{"alone": true, "another one has the id": false} {
+		t.Run(name, func(t *testing.T) {
+			must := mustIn(t)
+			dir := t.TempDir()
+			o := optionsIn(t, dir, evidence.Keys{})
+			binary, err := chrome.Find("")
+			must(err)
+			spool, err := evidence.OpenSpool(dir + "/spool")
+			must(err)
+			stored, err := evidence.ExistingDirStore(dir + "/evidence")
+			must(err)
+			_, first := storetest.Seal(t, spool, "p", "ev_1", 1, evidence.Link{})
+			_, second := storetest.Seal(t, spool, "p", "ev_2", 2, first)
+			must(o.Archive.Flush(t.Context()))
+			storetest.Seal(t, spool, "p", "ev_3", 3, second)
+			_, err = o.Store.Swap(t.Context(), lease.Entry{}, lease.Record{ProfileID: "p", State: lease.Available, Home: "here", Token: 3})
+			must(err)
+			if !alone {
+				_, err := o.Store.SwapPresence(t.Context(), lease.PresenceEntry{}, lease.Presence{LauncherID: "here", Epoch: 7, TTLSeconds: 1000})
+				must(err)
+			}
+			o.Chrome, o.SharedStore, o.Bundles = binary, true, evidence.Retention{MaxAge: time.Hour}
+			l, err := New(o)
+			must(err)
+			t.Cleanup(func() {
+				l.cancel()
+				l.work.Wait()
+			})
+			opened := make(chan struct{})
+			l.work.Go(func() { l.presence.Keep(opened) }) // without what else uploads and retains
+			<-opened
+
+			l.upload()
+			if l.retain() != alone {
+				t.Error("a round")
+			}
+			l.upload()
+			ids := func(list []evidence.Manifest, err error) (ids []string) {
+				must(err)
+				for _, m := range list {
+					if !m.IsAnchor() {
+						ids = append(ids, m.EvidenceID)
+					}
+				}
+				return ids
+			}
+			want, waits := []string{"ev_3"}, []string{}
+			if !alone {
+				want, waits = []string{"ev_2", "ev_1"}, []string{"ev_3"}
+			}
+			if got := ids(stored.List(t.Context(), "")); !slices.Equal(got, want) {
+				t.Errorf("stored: %q, want %q", got, want)
+			}
+			if got, err := spool.Sealed(); err != nil || !slices.Equal(got, waits) {
+				t.Errorf("in the spool: %q, %v, want %q", got, err, waits)
+			}
+		})
+	}
+}

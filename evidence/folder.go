@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 
 	"leasehold/internal/durable"
 	"leasehold/internal/foreign"
@@ -18,7 +19,15 @@ import (
 // id. A bundle without manifest.json is not sealed. The spool and DirStore have this layout. A
 // store may be a directory to which others write: what is there is read as foreign.ReadPlain
 // reads it, and what is no file of a bundle counts as damaged.
-type folder struct{ dir string }
+type folder struct {
+	dir string
+	// profiles has the profile of each bundle whose manifest was read for a list, by evidence id, so
+	// that a list of one profile need not read those of others again. A list of all profiles
+	// forgets them first.
+	profiles *sync.Map
+}
+
+func newFolder(dir string) folder { return folder{dir, &sync.Map{}} }
 
 // No part and no manifest has more bytes: captures, journals and outputs are bounded far below.
 const (
@@ -49,8 +58,14 @@ func (f folder) List(ctx context.Context, profileID string) ([]Manifest, error) 
 	if err != nil {
 		return nil, err
 	}
+	if profileID == "" {
+		f.profiles.Clear()
+	}
 	list := []Manifest{}
 	for _, evidenceID := range ids {
+		if of, known := f.profiles.Load(evidenceID); known && profileID != "" && of != profileID {
+			continue
+		}
 		raw, err := f.Manifest(ctx, evidenceID)
 		if errors.Is(err, ErrNotFound) || errors.Is(err, ErrDamaged) {
 			continue // it moved to the store meanwhile, or cannot be read
@@ -58,7 +73,12 @@ func (f folder) List(ctx context.Context, profileID string) ([]Manifest, error) 
 		if err != nil {
 			return nil, err
 		}
-		if m, err := Decode(evidenceID, raw); err == nil && (profileID == "" || m.ProfileID == profileID) {
+		m, err := Decode(evidenceID, raw)
+		if err != nil {
+			continue
+		}
+		f.profiles.Store(evidenceID, m.ProfileID)
+		if profileID == "" || m.ProfileID == profileID {
 			list = append(list, m)
 		}
 	}

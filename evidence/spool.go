@@ -38,7 +38,7 @@ func OpenSpool(dir string) (*Spool, error) { return OpenEncryptedSpool(dir, Keys
 
 // OpenEncryptedSpool is OpenSpool for bundles that are encrypted with the keys.
 func OpenEncryptedSpool(dir string, keys Keys) (*Spool, error) {
-	s := &Spool{folder: folder{dir}, keys: keys}
+	s := &Spool{folder: newFolder(dir), keys: keys}
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, fmt.Errorf("evidence spool: %w", err)
 	}

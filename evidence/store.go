@@ -53,7 +53,7 @@ func OpenDirStore(dir string) (*DirStore, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, fmt.Errorf("evidence store: %w", err)
 	}
-	d := &DirStore{folder{dir}, durable.NewCalls()}
+	d := &DirStore{newFolder(dir), durable.NewCalls()}
 	if err := d.sweep(); err != nil {
 		return nil, fmt.Errorf("evidence store: %w", err)
 	}
@@ -63,7 +63,7 @@ func OpenDirStore(dir string) (*DirStore, error) {
 // ExistingDirStore opens the store in a directory for a reader: it neither makes the
 // directory nor changes anything in it.
 func ExistingDirStore(dir string) (*DirStore, error) {
-	d := &DirStore{folder{dir}, durable.NewCalls()}
+	d := &DirStore{newFolder(dir), durable.NewCalls()}
 	if _, err := d.ids(); err != nil {
 		return nil, err
 	}

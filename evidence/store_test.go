@@ -46,6 +46,41 @@ func openDir(t *testing.T) (evidence.Store, storetest.Damage) {
 
 func TestDirStore(t *testing.T) { storetest.Run(t, openDir) }
 
+// The manifest of another profile's bundle is read once for the lists of a profile. A list of all
+// profiles reads it again.
+func TestAListReadsWhatItHas(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "store")
+	s, err := evidence.OpenDirStore(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	spool := storetest.Spool(t)
+	own, _ := storetest.Seal(t, spool, "p", "ev_1", 1, evidence.Link{})
+	other, _ := storetest.Seal(t, spool, "q", "ev_2", 1, evidence.Link{})
+	if err := errors.Join(s.Put(t.Context(), own), s.Put(t.Context(), other)); err != nil {
+		t.Fatal(err)
+	}
+	lists := func(profileID string, want int) {
+		t.Helper()
+		if list, err := s.List(t.Context(), profileID); err != nil || len(list) != want {
+			t.Errorf("of %q: %d bundles, %v; want %d", profileID, len(list), err, want)
+		}
+	}
+	lists("p", 1)
+	forged, _ := storetest.Seal(t, storetest.Spool(t), "p", "ev_2", 1, evidence.Link{})
+	if err := os.WriteFile(filepath.Join(dir, "ev_2", evidence.ManifestName), forged.Raw, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	lists("p", 1) // ev_2 was not read again
+	lists("", 2)
+	lists("p", 2)
+	third, _ := storetest.Seal(t, spool, "p", "ev_3", 2, evidence.Link{})
+	if err := s.Put(t.Context(), third); err != nil {
+		t.Fatal(err)
+	}
+	lists("p", 3)
+}
+
 // TestWhatOthersPutIntoTheStoreIsNotFollowed: a link to another file, a pipe that nobody writes
 // to and a file that would fill the memory count as damage, wherever they are, and Verify says so.
 // The other bundles are listed as before.

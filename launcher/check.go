@@ -37,7 +37,7 @@ func (ds *directories) CheckProfile(ctx context.Context, profileID string) (_ ap
 	if p := slot.TakePlace(&slots.Waiter{}); p != nil {
 		return api.SessionChecked{}, p
 	}
-	lock, err := ds.lockUnused(profileID)
+	lock, err := ds.lockUnused(r)
 	if err != nil {
 		return api.SessionChecked{}, err
 	}

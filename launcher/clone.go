@@ -30,6 +30,13 @@ func (ds *directories) CloneProfile(ctx context.Context, profileID string, req a
 	if err != nil {
 		return lease.Record{}, api.Refuse(api.CodeUnknownProfile, "%v", err)
 	}
+	lock, err := ds.lockUnused(r)
+	if err == nil {
+		err = lock.Unlock() // the copy locks it in its own way
+	}
+	if err != nil {
+		return lease.Record{}, err
+	}
 	return ds.copyProfile(ctx, req.To, path, "profile_id", cloned(r), profileID)
 }
 
@@ -121,7 +128,7 @@ func (ds *directories) RemoveClone(ctx context.Context, profileID string, req ap
 	if req.Token != r.Token {
 		return api.Removed{}, ds.announcer.Stale(ctx, profileID, r.SessionID, req.Token, r.Token, "remove-clone")
 	}
-	lock, err := ds.lockUnused(profileID)
+	lock, err := ds.lockUnused(r)
 	if err != nil {
 		return api.Removed{}, err
 	}

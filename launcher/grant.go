@@ -289,6 +289,9 @@ func (g *grants) lockFree(ctx context.Context, m api.Manifest, r lease.Record, p
 		err = g.lockProblem(profiledir.ErrLocked, r, m, path)
 	}
 	if err == nil {
+		err = g.settleLock(lock, r)
+	}
+	if err == nil {
 		// A browser that was started on the directory by another path. If it cannot be seen
 		// from here, Chrome itself refuses to start.
 		if u, unseen := profiledir.FindOtherUser(path); unseen == nil && u != nil {
@@ -302,6 +305,18 @@ func (g *grants) lockFree(ctx context.Context, m api.Manifest, r lease.Record, p
 		return nil, errors.Join(err, lock.Unlock())
 	}
 	return lock, nil
+}
+
+// settleLock sets Chrome's own lock aside if its browser is gone, by proof or by the word of the
+// person who approved the record. It refuses the profile if nobody can tell.
+func (r *rooms) settleLock(lock *profiledir.Lock, rec lease.Record) error {
+	aside, err := lock.SetAsideSingleton(r.recoverer.ApprovedLock(rec))
+	var foreign *profiledir.ForeignLockError
+	if errors.As(err, &foreign) {
+		return api.Refuse(api.CodeConflict, "%v", err).With("profile_id", lock.Profile())
+	}
+	aside.Log(r.o.Log)
+	return err
 }
 
 // browserFits refuses a directory that was written by a newer Chrome than that of this host. No

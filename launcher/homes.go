@@ -220,6 +220,9 @@ func (h *homes) giveUp(lock *profiledir.Lock, entry lease.Entry, log zerolog.Log
 	if err := lock.MayOpen(); err != nil {
 		return decline(err)
 	}
+	if err := h.settleLock(lock, r); err != nil {
+		return decline(err)
+	}
 	if path, err := h.o.Root.Path(r.ProfileID); err == nil {
 		if u, err := profiledir.FindUser(path); err != nil || u != nil {
 			return decline(fmt.Errorf("%v has it open without a lease (%w)", u, err))

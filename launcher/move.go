@@ -78,7 +78,7 @@ func (ms *moves) moveHere(ctx context.Context, m move) (_ lease.Record, err erro
 		return r, ms.grants.busyHere(r, api.Manifest{ProfileID: r.ProfileID})
 	}
 	defer slot.Vacate()
-	lock, err := ms.directories.lockUnused(r.ProfileID)
+	lock, err := ms.directories.lockUnused(r)
 	if err != nil {
 		return r, err
 	}

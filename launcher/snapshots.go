@@ -130,7 +130,7 @@ func (ds *directories) RestoreProfile(ctx context.Context, profileID string, req
 		}
 		req.SnapshotID = newest.ID
 	}
-	lock, err := ds.lockUnused(profileID)
+	lock, err := ds.lockUnused(r)
 	if err != nil {
 		return api.Restored{}, err
 	}

@@ -92,7 +92,7 @@ func (ds *directories) ArchiveProfile(ctx context.Context, profileID string, req
 	if req.Token != 0 && req.Token != r.Token {
 		return api.Archived{}, ds.announcer.Stale(ctx, profileID, r.SessionID, req.Token, r.Token, "archive")
 	}
-	lock, err := ds.lockUnused(profileID)
+	lock, err := ds.lockUnused(r)
 	if err != nil {
 		return api.Archived{}, err
 	}
@@ -232,19 +232,23 @@ func (ds *directories) lockSource(ctx context.Context, from, to string) (*profil
 }
 
 // lockUnused takes the lock of a profile that no browser uses.
-func (ds *directories) lockUnused(profileID string) (*profiledir.Lock, error) {
-	lock, err := ds.o.Root.Lock(profileID)
+func (ds *directories) lockUnused(r lease.Record) (*profiledir.Lock, error) {
+	path := filepath.Join(ds.o.Root.Dir(), r.ProfileID)
+	lock, err := ds.o.Root.Lock(r.ProfileID)
 	if err != nil {
-		return nil, ds.grants.lockProblem(err, lease.Record{ProfileID: profileID}, api.Manifest{}, filepath.Join(ds.o.Root.Dir(), profileID))
+		return nil, ds.grants.lockProblem(err, lease.Record{ProfileID: r.ProfileID}, api.Manifest{}, path)
 	}
-	if p := ds.inUse(profileID, filepath.Join(ds.o.Root.Dir(), profileID)); p != nil {
-		return nil, errors.Join(p, lock.Unlock())
+	if err = ds.settleLock(lock, r); err == nil {
+		err = ds.inUse(r.ProfileID, path)
+	}
+	if err != nil {
+		return nil, errors.Join(err, lock.Unlock())
 	}
 	return lock, nil
 }
 
 // inUse names a browser that has the directory open without a lease.
-func (ds *directories) inUse(profileID, path string) *api.Problem {
+func (ds *directories) inUse(profileID, path string) error {
 	u, err := profiledir.FindUser(path)
 	if err != nil {
 		return api.Refuse(api.CodeConflict, "%v", err).With("profile_id", profileID)
@@ -360,7 +364,7 @@ func (ds *directories) makeProfile(ctx context.Context, profileID string, of ori
 		return lease.Record{}, ds.grants.busyHere(lease.Record{ProfileID: profileID}, api.Manifest{ProfileID: profileID})
 	}
 	defer slot.Vacate()
-	lock, err := ds.lockUnused(profileID)
+	lock, err := ds.lockUnused(lease.Record{ProfileID: profileID})
 	if err != nil {
 		return lease.Record{}, err
 	}

@@ -15,6 +15,9 @@ const (
 	ReasonNotAuthentic = "state_not_authentic"
 	// ReasonRolledBack: the floor is gone, or an older one was put in its place.
 	ReasonRolledBack = "state_rolled_back"
+	// ReasonForeignLock: Chrome's own lock in the directory names another host, and nobody here
+	// can tell whether a browser there has the profile.
+	ReasonForeignLock = "lock_of_another_host"
 )
 
 // MaxClaim is the highest token that is accepted from a source that cannot be checked, such as
@@ -26,10 +29,10 @@ const MaxClaim Token = 1 << 40
 // Record.ExplainsFloor.
 const FloorLag Token = 2
 
-// Distrusted tells whether the reason is that what the home keeps about the profile cannot be
-// trusted. Then a person decides, whatever an inspection finds.
+// Distrusted tells whether the reason is that what the home has of the profile cannot be trusted
+// as it is. Then a person decides, whatever an inspection finds.
 func Distrusted(reason string) bool {
-	return reason == ReasonNotAuthentic || reason == ReasonRolledBack
+	return reason == ReasonNotAuthentic || reason == ReasonRolledBack || reason == ReasonForeignLock
 }
 
 // ExplainsFloor tells whether it can be explained that a record is so far above the floor of
@@ -75,8 +78,8 @@ func (r Record) servedAfter(own Record) bool {
 	return released || moved
 }
 
-// Distrusts tells whether the record says already that what the home keeps about the profile
-// cannot be trusted, under a token that is not below floor: a person decides, and nobody gets
+// Distrusts tells whether the record says already that what the home has of the profile cannot
+// be trusted, under a token that is not below floor: a person decides, and nobody gets
 // the profile until then.
 func (r Record) Distrusts(floor Token) bool {
 	return Distrusted(r.Reason) && (r.State == Quarantined || r.State == Inspected || r.State == ManualReview) && r.Token >= floor

@@ -75,6 +75,11 @@ func (e *HomeError) Error() string {
 	return s + ", and no review changes that to " + e.Named
 }
 
+// Approved tells whether the profile is free because a person approved it, and nobody had it since.
+func (r Record) Approved() bool {
+	return r.State == Available && r.Review != nil && r.Review.Decision == ReviewApprove
+}
+
 // Reviewed applies a person's decision. ReviewApprove makes the profile available after the
 // cooldown; ReviewKeep leaves it in review, with the note. If the home is in question, because
 // it is contested or the profile is only remembered, an approval may say which launcher is the

@@ -98,6 +98,10 @@ type Inspection struct {
 	Reasons  []string `json:"reasons"`
 	// DecisionVersion is the version of the decision table.
 	DecisionVersion int `json:"decision_version,omitempty"`
+	// ForeignLock is the owner of Chrome's own lock in the directory, host-pid, if it was
+	// written under the name of another host. Who approves the profile says that no browser
+	// there has it.
+	ForeignLock string `json:"foreign_lock,omitempty"`
 	// UnsafeRequests are the last unsafe requests of the session with their answers, oldest
 	// first.
 	UnsafeRequests []UnsafeRequest `json:"unsafe_requests,omitempty"`

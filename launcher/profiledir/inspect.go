@@ -7,8 +7,6 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"strconv"
-	"strings"
 
 	"golang.org/x/sys/unix"
 
@@ -66,19 +64,6 @@ type Inspection struct {
 // says why they are not known.
 func (in Inspection) Users() ([]Process, error) { return in.Processes, in.unseen }
 
-// Singleton is Chrome's own lock in the profile, the link SingletonLock. A Chrome that
-// is killed leaves it behind, so the link alone proves nothing.
-type Singleton struct {
-	Present Fact `json:"present"`
-	// Host and PID identify the owner, as the link names it.
-	Host string `json:"host,omitempty"`
-	PID  int    `json:"pid,omitempty"`
-	// SameHost is yes if Host is this host's name.
-	SameHost Fact `json:"same_host"`
-	// OwnerAlive is yes if PID is a browser of this profile on this host.
-	OwnerAlive Fact `json:"owner_alive"`
-}
-
 // Inspect gathers the facts about a profile. A fact that cannot be found out is
 // Unknown. An error is returned for an id or a directory that Path refuses.
 func (r *Root) Inspect(id string) (Inspection, error) {
@@ -93,11 +78,7 @@ func (r *Root) Inspect(id string) (Inspection, error) {
 	in.Processes, in.unseen = Processes(path)
 	in.InUse = inUse(in.Processes, in.unseen)
 	in.Locked = r.lockedByOthers(id, in.InUse)
-	host, err := os.Hostname()
-	if err != nil {
-		host = ""
-	}
-	in.Singleton = inspectSingleton(path, host, in.InUse, in.Processes)
+	in.Singleton = r.singleton(id, path, in.InUse, in.Processes)
 	in.ClosedCleanly, in.ExitType = closedCleanly(path, in.Singleton.Present)
 	in.SessionStatePresent = sessionState(path)
 	in.NetworkFilesystem = NetworkFilesystem(path)
@@ -151,80 +132,6 @@ func (r *Root) lockedByOthers(id string, inUse Fact) Fact {
 		return fact(Yes, "the kernel lock is taken")
 	default:
 		return fact(No, "the kernel lock is free")
-	}
-}
-
-// ParseSingleton reads the target of Chrome's SingletonLock, which is host-pid. The
-// host's name may contain dashes.
-func ParseSingleton(target string) (host string, pid int, err error) {
-	dash := strings.LastIndexByte(target, '-')
-	if dash > 0 {
-		pid, err = strconv.Atoi(target[dash+1:])
-	}
-	if dash <= 0 || err != nil || pid <= 0 || strconv.Itoa(pid) != target[dash+1:] {
-		return "", 0, fmt.Errorf("singleton lock %.80q: want host-pid", target)
-	}
-	return target[:dash], pid, nil
-}
-
-func inspectSingleton(path, thisHost string, inUse Fact, ps []Process) Singleton {
-	all := func(a Answer, how string, args ...any) Singleton {
-		f := fact(a, how, args...)
-		return Singleton{Present: f, SameHost: fact(Unknown, "%s", f.How), OwnerAlive: f}
-	}
-	target, err := os.Readlink(filepath.Join(path, "SingletonLock"))
-	if errors.Is(err, fs.ErrNotExist) {
-		return all(No, "there is no SingletonLock")
-	}
-	if err != nil && !errors.Is(err, unix.EINVAL) {
-		return all(Unknown, "%v", err)
-	}
-	var s Singleton
-	if err != nil {
-		s = all(Unknown, "SingletonLock is not a symlink")
-		s.Present.Answer = Yes
-		return s
-	}
-	host, pid, err := ParseSingleton(target)
-	if err != nil {
-		s = all(Unknown, "%v", err)
-		s.Present.Answer = Yes
-		return s
-	}
-	s = Singleton{Present: fact(Yes, "SingletonLock names %s", target), Host: host, PID: pid}
-	switch {
-	case thisHost == "":
-		s.SameHost = fact(Unknown, "this host does not tell its name")
-		s.OwnerAlive = s.SameHost
-		return s
-	case host != thisHost:
-		s.SameHost = fact(No, "it was written on %s, this is %s", host, thisHost)
-		s.OwnerAlive = fact(Unknown, "a process of %s cannot be seen from here", host)
-		return s
-	}
-	s.SameHost = fact(Yes, "it was written on %s", host)
-	s.OwnerAlive = ownerAlive(pid, inUse, ps)
-	return s
-}
-
-func ownerAlive(pid int, inUse Fact, ps []Process) Fact {
-	for _, p := range ps {
-		if p.PID == pid {
-			return fact(Yes, "pid %d runs on this profile", pid)
-		}
-	}
-	p, err := procfs.Read(pid)
-	switch {
-	case inUse.Answer == Unknown:
-		return fact(Unknown, "%s", inUse.How)
-	case errors.Is(err, fs.ErrNotExist):
-		return fact(No, "there is no pid %d", pid)
-	case err != nil:
-		return fact(Unknown, "%v", err)
-	case !p.Alive():
-		return fact(No, "pid %d has ended and waits for its parent", pid)
-	default:
-		return fact(No, "pid %d is another program now", pid)
 	}
 }
 

@@ -49,6 +49,7 @@ func TestInspectSingleton(t *testing.T) {
 		{name: "pid of another program", target: fmt.Sprintf("here-%d", self), inUse: No, present: Yes, same: Yes, alive: No, host: "here", pid: self},
 		{name: "processes are hidden", target: "here-4194305", inUse: Unknown, present: Yes, same: Yes, alive: Unknown, host: "here", pid: 4194305},
 		{name: "another host", target: "there-1-7", inUse: No, present: Yes, same: No, alive: Unknown, host: "there-1", pid: 7},
+		{name: "this host under a former name", target: fmt.Sprintf("there-%d", self), inUse: Yes, ps: []Process{{PID: self}}, present: Yes, same: No, alive: Yes, host: "there", pid: self},
 		{name: "garbage", target: "garbage", inUse: No, present: Yes, same: Unknown, alive: Unknown},
 		{name: "no symlink", plainFile: true, inUse: No, present: Yes, same: Unknown, alive: Unknown},
 		{name: "unnamed host", target: "here-7", hostIsUnnamed: true, inUse: No, present: Yes, same: Unknown, alive: Unknown, host: "here", pid: 7},

@@ -62,7 +62,7 @@ func FindOtherUser(path string) (*User, error) {
 	case pid != 0:
 		return user(pid), nil
 	}
-	target, err := os.Readlink(filepath.Join(path, "SingletonLock"))
+	target, err := os.Readlink(filepath.Join(path, singletonLock))
 	if err != nil {
 		return nil, nil //nolint:nilerr // there is no link that a browser wrote and that can be read
 	}
@@ -72,7 +72,7 @@ func FindOtherUser(path string) (*User, error) {
 	}
 	here, err := os.Hostname()
 	if err != nil || here != host {
-		return nil, fmt.Errorf("%s: its SingletonLock was written on host %q, which cannot be asked: make sure that no browser there has it, then remove SingletonLock by hand", path, host)
+		return nil, &ForeignLockError{Path: path, Owner: target, Host: host}
 	}
 	if p, err := procfs.Read(pid); err != nil || !p.Alive() || !hasOpen(pid, path) {
 		return nil, nil //nolint:nilerr // it is gone, or the pid is another program's now

@@ -143,6 +143,8 @@ type steps struct {
 	// distrust is why what this host keeps about the profile cannot be trusted; empty: it can
 	// be.
 	distrust string
+	// foreignLock is the owner of Chrome's own lock, if the inspection found one of another host.
+	foreignLock string
 	// departed says that this host left the profile's directory for another home, and is now
 	// the home again, but without a directory; nil: that is not so.
 	departed *profiledir.DepartedError

@@ -84,6 +84,14 @@ func (r *Recoverer) kept(rec lease.Record) (k kept, mine bool, err error) {
 	if err == nil && !left {
 		replaced, err = r.o.Root.Replaced(rec.ProfileID)
 	}
+	var foreign *profiledir.ForeignLockError
+	if err == nil && !left && rec.State.Free() {
+		if err = r.o.Root.ForeignLock(rec.ProfileID); errors.As(err, &foreign) {
+			if err = nil; foreign.Gone(r.ApprovedLock(rec)) {
+				foreign = nil
+			}
+		}
+	}
 	var stored lease.Token
 	if r.o.Stored != nil {
 		stored = r.o.Stored(rec.ProfileID)
@@ -100,6 +108,8 @@ func (r *Recoverer) kept(rec lease.Record) (k kept, mine bool, err error) {
 		k.problem = fmt.Errorf("the floor is %d, the record has token %d, and the profile store has seen token %d: both were put back to an older state, and sessions that came after it are forgotten", k.floor, rec.Token, stored)
 	case replaced != "":
 		k.reason, k.problem = lease.ReasonRolledBack, errors.New(replaced)
+	case foreign != nil:
+		k.reason, k.problem = lease.ReasonForeignLock, foreign
 	case left: // the floor of a directory that was left stays where it was
 	case !rec.ExplainsFloor(k.floor, atFloor):
 		k.reason = lease.ReasonRolledBack
@@ -212,6 +222,9 @@ func (r *Recoverer) Heal(ctx context.Context, profile string) (lease.Record, err
 		return entry.Record, fmt.Errorf("%w; the profile goes to a person as soon as that can be stored, and nobody gets it until then: %w", k.problem, err)
 	case err != nil:
 		return entry.Record, fmt.Errorf("the lease store forgot profile %s, token %d: %w", profile, k.floor, err)
+	case k.reason == lease.ReasonForeignLock: // of the launcher's own files, nothing is wrong
+		log.Warn().Str("reason", k.reason).AnErr("problem", k.problem).Msg("nobody can tell whether a browser has the profile: it goes to a person")
+		return entry.Record, nil
 	case k.reason != "":
 		r.distrusts.WithLabelValues(k.reason).Inc()
 		log.Error().Str("reason", k.reason).AnErr("problem", k.problem).Msg("what is kept of the profile cannot be believed: it goes to a person")

@@ -43,7 +43,7 @@ func (s *steps) inspectAndDecide(closeProblem error) (string, error) {
 	s.span.Step("decide")
 	found, decided := s.check(r, found, decision.Decide(found, s.r.o.ReviewWhen...))
 	sum, task := checkpoint.Summarize(s.journals()), s.task(r)
-	err = s.r.saveInspection(s.Profile, found, decided, unsafeRequests(sum, task), typedInto(sum))
+	err = s.r.saveInspection(s.Profile, found, decided, s.foreignLock, unsafeRequests(sum, task), typedInto(sum))
 	switch {
 	case err != nil && decided.Outcome != decision.ManualReview:
 		return "", fmt.Errorf("profile %s: it is not let go while what was found cannot be kept: %w", s.Profile, err)
@@ -114,6 +114,7 @@ func (s *steps) directoryFacts(closeProblem error) decision.Inspection {
 		gone.Answer = decision.Is(len(users) == 0)
 		gone.How = fmt.Sprintf("%d processes name the directory; it ended by %s", len(users), orUnknown(s.File.CloseMethod))
 	}
+	s.foreignLock = dir.Singleton.Foreign()
 	facts := decision.Inspection{gone, unlocked(s.Lock.Retake(), dir.Singleton)}
 	if err != nil {
 		return append(facts, decision.Fact{Name: decision.DirectoryPresent, Answer: decision.Unknown, How: err.Error()})
@@ -134,6 +135,9 @@ func (s *steps) directoryFacts(closeProblem error) decision.Inspection {
 func (s *steps) reviewFlag(r lease.Record) decision.Fact {
 	if s.departed != nil {
 		return decision.Fact{Name: decision.ReviewFlag, Answer: decision.Yes, How: s.departed.Error()}
+	}
+	if r.Reason == lease.ReasonForeignLock {
+		return decision.Fact{Name: decision.ReviewFlag, Answer: decision.Yes, How: "Chrome's own lock in the directory named another host"}
 	}
 	if lease.Distrusted(r.Reason) {
 		return decision.Fact{Name: decision.ReviewFlag, Answer: decision.Yes, How: "what this host kept of the profile cannot be believed: " + r.Reason}
@@ -311,8 +315,11 @@ func (r *Recoverer) inspectionPath(profile string) string {
 	return filepath.Join(r.o.DataDir, "inspections", lease.Key(profile)+".json")
 }
 
-func (r *Recoverer) saveInspection(profile string, found decision.Inspection, d decision.Decision, sent []api.UnsafeRequest, typed []api.Typed) error {
-	i := api.Inspection{Facts: []api.Fact{}, Decision: d.Outcome, Reasons: d.Reasons, DecisionVersion: decision.Version, UnsafeRequests: sent, Typed: typed}
+func (r *Recoverer) saveInspection(profile string, found decision.Inspection, d decision.Decision, foreign string, sent []api.UnsafeRequest, typed []api.Typed) error {
+	i := api.Inspection{
+		Facts: []api.Fact{}, Decision: d.Outcome, Reasons: d.Reasons, DecisionVersion: decision.Version,
+		ForeignLock: foreign, UnsafeRequests: sent, Typed: typed,
+	}
 	for _, f := range found {
 		i.Facts = append(i.Facts, api.Fact{Name: f.Name, Answer: string(f.Answer), How: f.How})
 	}
@@ -333,6 +340,20 @@ func (r *Recoverer) saveInspection(profile string, found decision.Inspection, d 
 		return fmt.Errorf("inspection: %w", err)
 	}
 	return nil
+}
+
+// ApprovedLock is the lock of Chrome's, host-pid, that the inspection showed to the person who
+// then approved the profile: the person's word that its browser is gone. It is empty if nobody
+// gave it.
+func (r *Recoverer) ApprovedLock(rec lease.Record) string {
+	if !rec.Approved() {
+		return ""
+	}
+	i, err := r.Inspection(rec.ProfileID)
+	if err != nil {
+		return ""
+	}
+	return i.ForeignLock
 }
 
 // Inspection returns what a profile's last recovery found. It has no facts if there was no

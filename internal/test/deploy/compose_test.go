@@ -20,6 +20,7 @@ func TestComposeIsWhatTheSpecificationAllows(t *testing.T) {
 	var file struct {
 		Services map[string]struct {
 			Image       string
+			Hostname    string
 			Build       struct{ Dockerfile string }
 			Environment map[string]string
 			Volumes     []string
@@ -41,6 +42,9 @@ func TestComposeIsWhatTheSpecificationAllows(t *testing.T) {
 			}
 		}
 		if !strings.HasPrefix(name, "nats-") {
+			if s.Hostname == "" {
+				t.Errorf("%s: a new container has another host name, and Chrome refuses what the one before had open", name)
+			}
 			continue
 		}
 		nats++

@@ -284,6 +284,10 @@ func (ds *directories) copyProfile(ctx context.Context, profileID, from, field s
 	if err := ds.browserFits(ctx, from); err != nil {
 		return lease.Record{}, err
 	}
+	folder, err := profiledir.Folder(from)
+	if err != nil {
+		return lease.Record{}, api.Invalid(field, "%s: %v", from, err)
+	}
 	if free, err := durable.FreeSpace(ds.o.Root.Dir()); err == nil && free.Bytes < size+ds.o.MinFreeDisk {
 		return lease.Record{}, api.Refuse(api.CodeHostFull, "a copy of %s takes %s, and %s has %s left (--min-free-disk %s): make room", from,
 			humanize.IBytes(size), ds.o.Root.Dir(), humanize.IBytes(free.Bytes), humanize.IBytes(ds.o.MinFreeDisk)).
@@ -311,7 +315,7 @@ func (ds *directories) copyProfile(ctx context.Context, profileID, from, field s
 	if err != nil {
 		return lease.Record{}, err
 	}
-	ds.o.Log.Info().Str("profile", profileID).Uint64("token", uint64(r.Token)).Str("path", from).Str("size", humanize.IBytes(size)).Str("principal", principal.Of(ctx).Name).Msg("profile copied")
+	ds.o.Log.Info().Str("profile", profileID).Uint64("token", uint64(r.Token)).Str("path", from).Str("chrome_profile", folder).Str("size", humanize.IBytes(size)).Str("principal", principal.Of(ctx).Name).Msg("profile copied")
 	return r, nil
 }
 

@@ -130,6 +130,10 @@ func (d *Driver) Start(ctx context.Context, s Start) (*Browser, error) {
 	if _, err := s.Lock.SetAsideSingleton(""); err != nil { // nothing is set aside here
 		return nil, err
 	}
+	folder, err := s.Lock.PinFolder()
+	if err != nil {
+		return nil, err
+	}
 	dumps, err := d.o.Files.MakeDumps(s.SessionID)
 	if err != nil {
 		return nil, err
@@ -140,7 +144,7 @@ func (d *Driver) Start(ctx context.Context, s Start) (*Browser, error) {
 	}
 	output := d.o.Files.Output(s.SessionID)
 	process, err := d.o.Processes.Start(ctx, chrome.Options{
-		Binary: d.o.Binary, ProfileDir: s.Path, Headless: s.Headless, Proxy: s.Proxy, ReadOnly: s.ReadOnly, Group: group, DumpDir: dumps,
+		Binary: d.o.Binary, ProfileDir: s.Path, Folder: folder, Headless: s.Headless, Proxy: s.Proxy, ReadOnly: s.ReadOnly, Group: group, DumpDir: dumps,
 		ExtraArgs: s.Args, Lock: s.Lock.File(), OutputFile: output, Confinement: d.o.Confinement.With(s.ReadWrite), User: d.o.User,
 	})
 	if err != nil {

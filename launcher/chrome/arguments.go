@@ -1,6 +1,7 @@
 package chrome
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"os"
@@ -20,6 +21,9 @@ type Options struct {
 	// ProfileDir is the profile's directory: absolute, without symlinks (what
 	// profiledir.Root.Path returns), existing.
 	ProfileDir string
+	// Folder is the folder of the Chrome profile in ProfileDir that is opened; empty means
+	// Default.
+	Folder string
 	// TempDir becomes the browser's TMPDIR: absolute, at most MaxTempDir bytes,
 	// created 0700, removed by Close. If it is empty, Start makes one under the
 	// host's temporary directory; Browser.TempDir returns its path.
@@ -194,6 +198,8 @@ func Arguments(o Options, uid int) (args, warnings []string, err error) {
 		// Chrome is driven through fd 3 and 4, and never through a debugging port.
 		"--remote-debugging-pipe",
 		"--user-data-dir=" + o.ProfileDir,
+		// Without it Chrome opens the one of its own profiles in there that was used last.
+		"--profile-directory=" + cmp.Or(o.Folder, "Default"),
 		// Without it a new profile opens a welcome page over the task's page.
 		"--no-first-run",
 		// Its first tab would show a bar about one of the other arguments, which makes that

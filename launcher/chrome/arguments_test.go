@@ -19,7 +19,8 @@ func TestArguments(t *testing.T) {
 		want, never []string
 		warnings    int
 	}{
-		{"headed user", plain, 1000, []string{"--user-data-dir=/p/a"}, []string{"--headless=new", "--no-sandbox"}, 0},
+		{"another folder", Options{ProfileDir: "/p/a", Folder: "Profile 1"}, 1000, []string{"--profile-directory=Profile 1"}, nil, 0},
+		{"headed user", plain, 1000, []string{"--user-data-dir=/p/a", "--profile-directory=Default"}, []string{"--headless=new", "--no-sandbox"}, 0},
 		{"headless", Options{ProfileDir: "/p/a", Headless: true}, 1000, []string{"--headless=new"}, []string{"--no-sandbox"}, 0},
 		{"root", plain, 0, []string{"--no-sandbox"}, nil, 1},
 		{"extra", Options{ProfileDir: "/p/a", ExtraArgs: []string{"--window-size=800,600", "--lang=de-DE"}}, 1000, []string{"--window-size=800,600", "--lang=de-DE"}, nil, 0},
@@ -106,7 +107,7 @@ func TestArgumentsAreDocumented(t *testing.T) {
 			t.Fatal(err)
 		}
 		for i, arg := range args {
-			for _, own := range []string{"--user-data-dir=", "--proxy-server="} {
+			for _, own := range []string{"--user-data-dir=", "--profile-directory=", "--proxy-server="} {
 				if strings.HasPrefix(arg, own) {
 					args[i] = own
 				}

@@ -52,7 +52,7 @@ type Inspection struct {
 	// SessionEnded (by SIGTERM; the last cookies may be lost). It is empty if there
 	// is no such note.
 	ExitType string `json:"exit_type,omitempty"`
-	// SessionStatePresent is yes if the profile has a cookie database.
+	// SessionStatePresent is yes if the folder that is opened has a cookie database.
 	SessionStatePresent Fact `json:"session_state_present"`
 	// NetworkFilesystem is yes if another host may use the directory too.
 	NetworkFilesystem Fact `json:"network_filesystem"`
@@ -79,8 +79,13 @@ func (r *Root) Inspect(id string) (Inspection, error) {
 	in.InUse = inUse(in.Processes, in.unseen)
 	in.Locked = r.lockedByOthers(id, in.InUse)
 	in.Singleton = r.singleton(id, path, in.InUse, in.Processes)
-	in.ClosedCleanly, in.ExitType = closedCleanly(path, in.Singleton.Present)
-	in.SessionStatePresent = sessionState(path)
+	if folder, err := Folder(path); err != nil {
+		in.ClosedCleanly = fact(Unknown, "%v", err)
+		in.SessionStatePresent = in.ClosedCleanly
+	} else {
+		in.ClosedCleanly, in.ExitType = closedCleanly(path, folder, in.Singleton.Present)
+		in.SessionStatePresent = sessionState(path, folder)
+	}
 	in.NetworkFilesystem = NetworkFilesystem(path)
 	return in, nil
 }
@@ -138,9 +143,9 @@ func (r *Root) lockedByOthers(id string, inUse Fact) Fact {
 // closedCleanly reads both of Chrome's notes, since neither is always right: after a SIGTERM
 // the one in Variations says clean, and after a crash in the first ten seconds the one in
 // Preferences says Normal.
-func closedCleanly(path string, singleton Fact) (Fact, string) {
+func closedCleanly(path, folder string, singleton Fact) (Fact, string) {
 	exited, exitedErr := readNote(path, "Variations", parseVariations)
-	exit, exitErr := readNote(path, "Default/Preferences", parsePreferences)
+	exit, exitErr := readNote(path, filepath.Join(folder, "Preferences"), parsePreferences)
 	switch {
 	case singleton.Answer == Yes:
 		return fact(No, "%s", singleton.How), exit
@@ -216,8 +221,9 @@ func LastVersion(path string) string {
 	return chromever.In(string(b))
 }
 
-func sessionState(path string) Fact {
-	for _, name := range cookieFiles {
+func sessionState(path, folder string) Fact {
+	for _, file := range cookieFiles {
+		name := filepath.Join(folder, file)
 		fi, err := os.Lstat(filepath.Join(path, name))
 		switch {
 		case err == nil && fi.Mode().IsRegular() && fi.Size() > 0:
@@ -228,7 +234,7 @@ func sessionState(path string) Fact {
 			return fact(Unknown, "%v", err)
 		}
 	}
-	return fact(No, "there is no cookie database")
+	return fact(No, "there is no cookie database in %s", folder)
 }
 
 // filesystems are the types that statfs(2) returns, and whether another host may have the same

@@ -104,7 +104,7 @@ func TestClosedCleanly(t *testing.T) {
 		if c.preferences != "" {
 			write(t, filepath.Join(dir, "Default", "Preferences"), c.preferences)
 		}
-		got, exitType := closedCleanly(dir, Fact{Answer: c.singleton})
+		got, exitType := closedCleanly(dir, "Default", Fact{Answer: c.singleton})
 		if got.Answer != c.want || exitType != c.exitType || (got.How == "" && c.singleton == No) {
 			t.Errorf("%s: got %+v, %q", c.name, got, exitType)
 		}

@@ -6,7 +6,7 @@
 //
 // The guard files lie in <root>/.leasehold/, outside of every profile, so that a
 // profile can be copied or restored without them. Inside of a profile this package
-// writes the mark of a clone, and nothing else.
+// writes marks, and the name of the Chrome profile that is opened, and nothing else.
 //
 // The lock has two parts. <id>.lock is held by the launcher and, by inheritance,
 // by its Chrome; it is free when both have ended. <id>.launcher is held by the

@@ -82,9 +82,9 @@ func (r *Root) Full(id string) (why string) {
 	return ""
 }
 
-// cookieFiles are the names that the cookie database may have. Some versions of Chrome, and
-// Chrome on other systems, use the second.
-var cookieFiles = []string{"Default/Cookies", "Default/Network/Cookies"}
+// cookieFiles are the names that the cookie database may have in the folder that is opened. Some
+// versions of Chrome, and Chrome on other systems, use the second.
+var cookieFiles = []string{"Cookies", "Network/Cookies"}
 
 // maxCookies bounds how much of a cookie database is read.
 const maxCookies = 256 << 20
@@ -96,7 +96,12 @@ func (r *Root) Cookies(id string) ([]cookiedb.Cookie, error) {
 	if err != nil {
 		return nil, err
 	}
-	for _, name := range cookieFiles {
+	folder, err := Folder(path)
+	if err != nil {
+		return nil, err
+	}
+	for _, database := range cookieFiles {
+		name := filepath.Join(folder, database)
 		file, err := foreign.Read(path, name, maxCookies)
 		if errors.Is(err, fs.ErrNotExist) {
 			continue

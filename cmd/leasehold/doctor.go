@@ -185,6 +185,9 @@ func (c RunConfig) checkProxies(ctx context.Context) (string, error) {
 
 func (c RunConfig) checkChrome(ctx context.Context) (string, error) {
 	path, err := chrome.Find(c.Chrome)
+	if err == nil {
+		err = chrome.CheckTemp()
+	}
 	if err != nil {
 		return "", err
 	}

@@ -176,6 +176,9 @@ func (s *service) prepareHost(ctx context.Context) (err error) {
 	if s.chrome, err = chrome.Find(c.Chrome); err != nil {
 		return &exitError{exitNoChrome, err}
 	}
+	if err := chrome.CheckTemp(); err != nil {
+		return &exitError{exitUsage, err}
+	}
 	if s.gate, err = c.gate(s.log); err != nil {
 		return &exitError{exitUsage, err}
 	}

@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 )
@@ -78,6 +79,22 @@ func TestArguments(t *testing.T) {
 	for _, dir := range []string{"", "p", "/p/../p", "/p/"} {
 		if _, _, err := Arguments(Options{ProfileDir: dir}, 1000); err == nil {
 			t.Errorf("profile directory %q is accepted", dir)
+		}
+	}
+}
+
+// TestATemporaryDirectoryThatIsTooLongIsRefusedAtTheStart, and the longest that is accepted has room
+// for what a browser makes there.
+func TestATemporaryDirectoryThatIsTooLongIsRefusedAtTheStart(t *testing.T) {
+	const longest = MaxTempDir - len("/leasehold-4294967295")
+	for length, ok := range map[int]bool{longest: true, longest + 1: false} {
+		temp := "/" + strings.Repeat("x", length-1)
+		t.Setenv("TMPDIR", temp)
+		if err := CheckTemp(); (err == nil) != ok || err != nil && !strings.Contains(err.Error(), "want at most "+strconv.Itoa(longest)) {
+			t.Errorf("%d bytes: %v", length, err)
+		}
+		if err := checkTempDir(temp+"/leasehold-4294967295", "/p/a"); (err == nil) != ok {
+			t.Errorf("a browser's own directory below %d bytes: %v", length, err)
 		}
 	}
 }

@@ -212,6 +212,17 @@ func makeTempDir(dir, profile string) (string, error) {
 	return dir, nil
 }
 
+// CheckTemp returns an error if no browser could start, because the path of the host's temporary
+// directory is too long. (That of a profile's directory may have any length.)
+func CheckTemp() error {
+	const random = len("4294967295") // the most that os.MkdirTemp adds to a name
+	temp := filepath.Clean(os.TempDir())
+	if most := MaxTempDir - len("/"+tempPattern) - random; len(temp) > most {
+		return fmt.Errorf("the path of the temporary directory has %d bytes: want at most %d, since that of Chrome's socket below it has to fit into a socket's address: set TMPDIR to a shorter one than %s", len(temp), most, temp)
+	}
+	return nil
+}
+
 func checkTempDir(dir, profile string) error {
 	switch {
 	case !filepath.IsAbs(dir) || filepath.Clean(dir) != dir || dir == filepath.Clean(os.TempDir()):

@@ -64,6 +64,7 @@ var ofRecovery = slices.Concat(
 		change{"another launcher's profile is healed", `home != "" && home != r.o.LauncherID {` + "\n\t\tk.own.Home = home", `false {` + "\n\t\tk.own.Home = home"},
 		change{"what nobody proved is a floor", `if seen.Home == r.o.LauncherID && !seen.Unproved {`, `if seen.Home == r.o.LauncherID {`},
 		change{"a forged note of a browser is no reason", "\tif err == nil {\n\t\t_, _, err = r.o.Root.Running(rec.ProfileID)\n\t}\n", ""},
+		change{"a free profile with a lock of another host is granted", "\tcase foreign != nil:\n\t\tk.reason, k.problem = lease.ReasonForeignLock, foreign\n", ""},
 		change{"forged cookies are no reason", "\tif err == nil {\n\t\terr = r.o.Jar.Check(rec.ProfileID)\n\t}\n", ""},
 	),
 	in("launcher/recovery/contest.go", contest,

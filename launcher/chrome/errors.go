@@ -50,7 +50,7 @@ var hints = []struct{ text, hint string }{
 	{"Running as root without --no-sandbox", "run the launcher as a user that is not root"},
 	{"Missing X server or $DISPLAY", "there is no display: start it headless, or set DISPLAY to a running X server (Xvfb will do)"},
 	{"cannot open display", "there is no display: start it headless, or set DISPLAY to a running X server (Xvfb will do)"},
-	{"on another computer", "the profile's SingletonLock was written under another host name: make sure that no browser there has the profile, then remove SingletonLock by hand"},
+	{"on another computer", "the profile's SingletonLock was written on another host: docs/runbook.md says what to do (a lock of another host)"},
 	{"ProcessSingleton", "another Chrome has the profile open: close it"},
 	{"Opening in existing browser session", "another Chrome has the profile open: close it"},
 	{"Socket path too long", "the temporary directory's path is too long: choose a shorter one"},

@@ -25,19 +25,17 @@ type pendingCalls struct {
 
 type pendingCall struct {
 	sessionID string
-	replied   chan<- []byte
+	take      func(reply []byte) // it must not block, and must not keep the reply
 }
 
-// add registers a call on a CDP session, whose reply is sent to the channel. The channel
-// needs room for it. The returned function forgets the call.
-func (c *pendingCalls) add(id int64, sessionID string, replied chan<- []byte) (remove func()) {
+// add registers a call on a CDP session.
+func (c *pendingCalls) add(id int64, call pendingCall) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.waiting == nil {
 		c.waiting = map[int64]pendingCall{}
 	}
-	c.waiting[id] = pendingCall{sessionID, replied}
-	return func() { c.remove(id) }
+	c.waiting[id] = call
 }
 
 // sessionOf is the CDP session that a call is on; "" if there is no such call.
@@ -47,20 +45,31 @@ func (c *pendingCalls) sessionOf(id int64) string {
 	return c.waiting[id].sessionID
 }
 
-// remove forgets a call, and returns its channel; nil if there is none.
-func (c *pendingCalls) remove(id int64) chan<- []byte {
+// remove forgets a call, and returns what takes its reply; nil if there is no such call.
+func (c *pendingCalls) remove(id int64) (take func(reply []byte)) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	replied := c.waiting[id].replied
+	take = c.waiting[id].take
 	delete(c.waiting, id)
-	return replied
+	return take
 }
 
-// complete gives a reply to the call that waits for it, if one does. The caller parses
-// it, not the pipe's reader, which a screenshot would delay.
+// leave lets another function take the reply of a call. It returns false if the reply has come.
+func (c *pendingCalls) leave(id int64, late func(reply []byte)) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	call, waits := c.waiting[id]
+	if waits {
+		call.take = late
+		c.waiting[id] = call
+	}
+	return waits
+}
+
+// complete gives a reply to the call that waits for it, if one does.
 func (c *pendingCalls) complete(id int64, msg []byte) {
-	if replied := c.remove(id); replied != nil {
-		replied <- bytes.Clone(msg)
+	if take := c.remove(id); take != nil {
+		take(msg)
 	}
 }
 
@@ -73,57 +82,94 @@ func (m *Mux) Call(ctx context.Context, method string, params, result any) error
 // if there is one, and waits for the reply. on are the pending calls of the browser session to
 // which the reply is routed.
 func (m *Mux) call(ctx context.Context, fence *lease.Fence, sessionID, method string, params, result any, on *pendingCalls) error {
+	c, err := m.start(fence, sessionID, method, params, on)
+	if err != nil {
+		return err
+	}
+	defer c.forget()
+	return c.wait(ctx, result)
+}
+
+// sentCall is a command of the launcher's own on its way to the browser.
+type sentCall struct {
+	mux     *Mux
+	method  string
+	id      int64
+	on      *pendingCalls
+	replied chan []byte // has room for the reply
+}
+
+// start sends a command as call does. The caller waits for the reply, and then forgets or leaves
+// the call.
+func (m *Mux) start(fence *lease.Fence, sessionID, method string, params any, on *pendingCalls) (*sentCall, error) {
 	if params == nil {
 		params = struct{}{}
 	}
-	replied := make(chan []byte, 1)
 	m.mu.Lock()
 	if m.endCause != nil {
 		m.mu.Unlock()
-		return fmt.Errorf("%s: %w", method, m.endCause)
+		return nil, fmt.Errorf("%s: %w", method, m.endCause)
 	}
 	m.lastID = m.lastID%(1<<30) + 1
-	id := m.lastID
+	c := &sentCall{mux: m, method: method, id: m.lastID, on: on, replied: make(chan []byte, 1)}
 	m.mu.Unlock()
-	defer on.add(id, sessionID, replied)()
 	msg, err := json.Marshal(struct {
 		ID        int64  `json:"id"`
 		Method    string `json:"method"`
 		Params    any    `json:"params"`
 		SessionID string `json:"sessionId,omitempty"`
-	}{id, method, params, sessionID})
+	}{c.id, method, params, sessionID})
 	if err != nil {
-		return fmt.Errorf("%s: %w", method, err)
+		return nil, fmt.Errorf("%s: %w", method, err)
 	}
+	// The caller parses the reply, not the pipe's reader, which a screenshot would delay.
+	on.add(c.id, pendingCall{sessionID, func(reply []byte) { c.replied <- bytes.Clone(reply) }})
 	if method == captureCommand {
-		m.pictures.asked(inFlight{sessionID, id})
+		m.pictures.asked(inFlight{sessionID, c.id})
 	}
 	if fence != nil { // before the write, since its effect may be seen before the write returns
 		m.noteCall(msg)
 	}
 	if err := m.send(fence, msg, nil); err != nil {
-		m.pictures.settled(inFlight{sessionID, id})
-		return fmt.Errorf("%s: %w", method, err)
+		m.pictures.settled(inFlight{sessionID, c.id})
+		c.forget()
+		return nil, fmt.Errorf("%s: %w", method, err)
 	}
+	return c, nil
+}
+
+// wait waits for the reply, and decodes its result into result, unless that is nil.
+func (c *sentCall) wait(ctx context.Context, result any) error {
 	select {
-	case msg := <-replied:
+	case msg := <-c.replied:
 		var r reply
 		switch err := json.Unmarshal(msg, &r); {
 		case err != nil:
-			return fmt.Errorf("%s: the browser's answer cannot be read: %w", method, err)
+			return fmt.Errorf("%s: the browser's answer cannot be read: %w", c.method, err)
 		case r.Error != nil:
-			return fmt.Errorf("%s: %w", method, r.Error)
+			return fmt.Errorf("%s: %w", c.method, r.Error)
 		case result == nil:
 			return nil
 		}
 		if err := json.Unmarshal(r.Result, result); err != nil {
-			return fmt.Errorf("%s: its result cannot be read: %w", method, err)
+			return fmt.Errorf("%s: its result cannot be read: %w", c.method, err)
 		}
 		return nil
-	case <-m.done:
-		return fmt.Errorf("%s: %w", method, ErrBrowserGone)
+	case <-c.mux.done:
+		return fmt.Errorf("%s: %w", c.method, ErrBrowserGone)
 	case <-ctx.Done():
-		return fmt.Errorf("%s: no answer: %w", method, ctx.Err())
+		return fmt.Errorf("%s: no answer: %w", c.method, ctx.Err())
+	}
+}
+
+// forget drops the reply, if it still comes.
+func (c *sentCall) forget() { c.on.remove(c.id) }
+
+// leave is for a caller that waits no longer: late takes the reply, once, if it still comes. It
+// must not block, and must not keep the reply.
+func (c *sentCall) leave(late func(reply []byte)) {
+	if !c.on.leave(c.id, late) {
+		late(<-c.replied)
 	}
 }
 

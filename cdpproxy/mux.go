@@ -34,6 +34,7 @@ package cdpproxy
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -232,22 +233,29 @@ func (m *Mux) attach(ctx context.Context, token lease.Token) (*ClientSession, er
 	defer cancel()
 	select {
 	case m.attaching <- struct{}{}:
-		defer func() { <-m.attaching }()
+	case <-m.done:
+		return nil, ErrBrowserGone
 	case <-ctx.Done():
-		return nil, ctx.Err()
+		return nil, fmt.Errorf("the browser has not opened another connection's session yet: %w", ctx.Err())
 	}
 	m.mu.Lock()
 	m.attachingOwn = token == 0
 	m.mu.Unlock()
-	defer func() {
-		m.mu.Lock()
-		m.attachingOwn = false
-		m.mu.Unlock()
-	}()
+	call, err := m.start(nil, "", "Target.attachToBrowserTarget", nil, &m.calls)
+	if err != nil {
+		m.attachEnds()
+		return nil, err
+	}
 	var r struct {
 		SessionID string `json:"sessionId"`
 	}
-	if err := m.Call(ctx, "Target.attachToBrowserTarget", nil, &r); err != nil {
+	if err := call.wait(ctx, &r); err != nil {
+		if errors.Is(err, ctx.Err()) {
+			call.leave(m.attachedLate)
+		} else {
+			call.forget()
+			m.attachEnds()
+		}
 		return nil, err
 	}
 	s := newClientSession(m, r.SessionID, token)
@@ -255,7 +263,33 @@ func (m *Mux) attach(ctx context.Context, token lease.Token) (*ClientSession, er
 	m.mu.Lock()
 	m.owners[s.id] = s
 	m.mu.Unlock()
+	m.attachEnds()
 	return s, nil
+}
+
+// attachEnds lets the next browser session be opened.
+func (m *Mux) attachEnds() {
+	m.mu.Lock()
+	m.attachingOwn = false
+	m.mu.Unlock()
+	<-m.attaching
+}
+
+// attachedLate detaches a browser session for which nobody waits any more, by Chrome's reply to
+// the command that opened it.
+func (m *Mux) attachedLate(msg []byte) {
+	var r struct {
+		Result struct {
+			SessionID string `json:"sessionId"`
+		} `json:"result"`
+	}
+	if json.Unmarshal(msg, &r) == nil && r.Result.SessionID != "" {
+		m.mu.Lock()
+		m.forgetSession(r.Result.SessionID)
+		m.mu.Unlock()
+		m.post(oneWay("", "Target.detachFromTarget", map[string]string{"sessionId": r.Result.SessionID}))
+	}
+	m.attachEnds()
 }
 
 // owns tells whether the CDP session was opened under the client session, and whether its

@@ -21,6 +21,8 @@ type scripted struct {
 	in   *os.File
 	out  *os.File
 	deaf chan struct{} // closed at the end: after DOM.disable nothing is read before that
+	// slow, if it is not nil, holds up the next browser session: it says so, and waits for an answer.
+	slow chan struct{}
 
 	mu   sync.Mutex
 	got  []asked
@@ -92,8 +94,13 @@ func (s *scripted) serve() {
 		case "Target.attachToBrowserTarget":
 			s.mu.Lock()
 			s.last++
-			session := fmt.Sprintf("B%d", s.last)
+			session, slow := fmt.Sprintf("B%d", s.last), s.slow
+			s.slow = nil
 			s.mu.Unlock()
+			if slow != nil {
+				slow <- struct{}{}
+				<-slow
+			}
 			s.say(`{"id":%d,"result":{"sessionId":"%s"}}`, c.ID, session)
 		case "Target.attachToTarget":
 			s.say(`{"method":"Target.attachedToTarget","params":{"sessionId":"%s-page","targetInfo":{},"waitingForDebugger":false},"sessionId":"%s"}`, c.SessionID, c.SessionID)

@@ -34,7 +34,7 @@ func (e Entry) Times() uint64 { return max(1, e.Count) }
 // decides tells whether entries of a kind can matter to a decision.
 func (k Kind) decides() bool {
 	switch k {
-	case KindURL, KindFrame, KindStep, KindRequest, KindGetWrite, KindAnswer, KindForm, KindDownload, KindDialog, KindStorage, KindCookie, KindCrash, KindPerson:
+	case KindURL, KindFrame, KindStep, KindRequest, KindGetWrite, KindAnswer, KindForm, KindDownload, KindUnfinished, KindDialog, KindStorage, KindCookie, KindCrash, KindPerson:
 		return true
 	case KindCheckpoint: // only the last safe one, which is never left out
 		return false

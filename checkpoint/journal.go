@@ -41,6 +41,7 @@ const (
 	KindWithheld   Kind = "withheld"         // a page wanted to send an unsafe request after its worker was lost, and did not
 	KindForm       Kind = "form"             // a page submitted a form, by GET or POST
 	KindDownload   Kind = "download"         // a page began a download
+	KindUnfinished Kind = "unfinished"       // a download was not finished when the end of its browser began; Text is its file's name
 	KindDialog     Kind = "dialog"           // a page opened a dialog
 	KindStorage    Kind = "storage"          // a page changed the local or session storage of its origin
 	KindCookie     Kind = "cookie"           // what became of a cookie that may carry the account's identity, or what a worker did with cookies

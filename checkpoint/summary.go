@@ -122,7 +122,7 @@ func Summarize(entries []Entry) Summary {
 			s.Writes, s.WritesSince = append(s.Writes, e), append(s.WritesSince, e)
 		case KindGetAfter:
 			s.GetsAfter, s.GetsAfterSince = append(s.GetsAfter, e), append(s.GetsAfterSince, e)
-		case KindForm, KindDownload, KindDialog, KindStorage:
+		case KindForm, KindDownload, KindUnfinished, KindDialog, KindStorage:
 			s.Did = append(s.Did, e)
 			s.DidSince = append(s.DidSince, e)
 		case KindCookie:

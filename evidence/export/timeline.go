@@ -58,7 +58,7 @@ func since(journal []checkpoint.Entry) (rows []row, name string) {
 		}
 		switch e.Kind {
 		case checkpoint.KindURL, checkpoint.KindStep, checkpoint.KindRequest, checkpoint.KindGetWrite, checkpoint.KindBlocked,
-			checkpoint.KindWithheld, checkpoint.KindForm, checkpoint.KindDownload, checkpoint.KindDialog, checkpoint.KindAnswer, checkpoint.KindCrash,
+			checkpoint.KindWithheld, checkpoint.KindForm, checkpoint.KindDownload, checkpoint.KindUnfinished, checkpoint.KindDialog, checkpoint.KindAnswer, checkpoint.KindCrash,
 			checkpoint.KindTyped, checkpoint.KindPerson:
 			r, ok := journalRow(e)
 			if inFlight {
@@ -117,6 +117,8 @@ func journalRow(e checkpoint.Entry) (row, bool) {
 		r.What, r.Text = "dialog", strings.TrimSpace(e.Name+" "+e.Text)
 	case checkpoint.KindDownload:
 		r.What = "download"
+	case checkpoint.KindUnfinished:
+		r.What, r.Text = "download not finished", strings.TrimSpace(e.Text+" "+e.URL)
 	case checkpoint.KindCrash:
 		r.What = "page crashed"
 	case checkpoint.KindConnection:

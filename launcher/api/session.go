@@ -31,6 +31,9 @@ type Session struct {
 	// has gone through recovery, even if its worker asked for the release: its browser may not
 	// have closed.
 	Released bool `json:"released"`
+	// UnfinishedDownloads is how many downloads were not finished when the end of the session's
+	// browser began, which cuts them off.
+	UnfinishedDownloads int `json:"unfinished_downloads,omitempty"`
 	// Principal is the name of the principal that opened the session; empty for a session that
 	// was opened by an older launcher, which did not record it.
 	Principal string `json:"principal,omitempty"`

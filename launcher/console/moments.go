@@ -124,6 +124,8 @@ func momentOf(e checkpoint.Entry) (moment, bool) {
 		m.Asked, m.Text = true, strings.TrimSpace(e.Name+" on "+e.URL)
 	case checkpoint.KindDownload:
 		m.Asked = true
+	case checkpoint.KindUnfinished:
+		m.Asked, m.Kind, m.Text = true, "download not finished", strings.TrimSpace(e.Text+" "+e.URL)
 	case checkpoint.KindAnswer:
 		return answerMoment(e)
 	case checkpoint.KindCookie:

@@ -59,6 +59,7 @@ type Monitor struct {
 	talk        *talk
 	gets        *GETs
 	harmless    *harmless
+	downloads   *Downloads
 
 	// What reports entries to sink, and asks Chrome.
 	requests *requests
@@ -98,7 +99,7 @@ func New(to func(checkpoint.Entry)) *Monitor {
 	sink := out.report
 	m := &Monitor{
 		chrome: &link{}, outbox: out, sink: sink, backlog: newBacklog(),
-		navigations: newNavigations(), socketURLs: newSockets(), answers: newAnswers(), talk: newTalk(), harmless: &harmless{},
+		navigations: newNavigations(), socketURLs: newSockets(), answers: newAnswers(), talk: newTalk(), harmless: &harmless{}, downloads: newDownloads(),
 	}
 	m.pages = newPages(m.navigations)
 	m.still, m.guard = newStill(sink), newGuard(m.chrome, sink)
@@ -122,7 +123,7 @@ var watchedEvents = []string{
 // readerEvents are the events that the pipe's reader handles at once: those for the recorders,
 // and those that show what caused a request. The monitor does not enable the Runtime domain,
 // since pages can detect that.
-var readerEvents = slices.Concat([]string{eventLogEntry, eventWebSocketCreated, eventRequestExtra, eventPaused, eventWebTransport, eventHeaders, eventBindingCalled}, navigationEvents, getEvents, recorder.NetworkEvents)
+var readerEvents = slices.Concat([]string{eventLogEntry, eventWebSocketCreated, eventRequestExtra, eventPaused, eventWebTransport, eventHeaders, eventBindingCalled}, navigationEvents, getEvents, downloadEvents, recorder.NetworkEvents)
 
 // Attach begins to observe the browser behind the mux. It is called once, before
 // Watch.
@@ -132,6 +133,9 @@ func (m *Monitor) Attach(ctx context.Context, mux *cdpproxy.Mux) error {
 	m.gets.acted, m.gets.actedOn = mux.Acted, m.navigations.actedOn
 	var err error
 	if m.chrome.Observer, err = mux.Listen(ctx, m.readerEvent, readerEvents, watchedEvents...); err != nil {
+		return err
+	}
+	if err := m.chrome.Call(ctx, "", "Browser.setDownloadBehavior", tellDownloads, nil); err != nil {
 		return err
 	}
 	if err := m.chrome.Call(ctx, "", "Target.setDiscoverTargets", map[string]any{"discover": true}, nil); err != nil {
@@ -158,6 +162,9 @@ func (m *Monitor) Cookies() *Cookies { return m.cookies }
 
 // GETs follows the GETs of pages.
 func (m *Monitor) GETs() *GETs { return m.gets }
+
+// Downloads follows what pages download.
+func (m *Monitor) Downloads() *Downloads { return m.downloads }
 
 // Tabs opens and closes pages, and lists what is open.
 func (m *Monitor) Tabs() *Tabs { return m.tabs }
@@ -247,6 +254,10 @@ func (m *Monitor) readerEvent(event cdpproxy.Event) {
 	}
 	if event.Method == eventBindingCalled {
 		m.scriptTold(event)
+		return
+	}
+	if slices.Contains(downloadEvents, event.Method) {
+		m.downloads.observe(event)
 		return
 	}
 	for _, a := range m.answers.observe(event, m.navigations) {

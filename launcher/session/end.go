@@ -83,6 +83,9 @@ func (e *ending) finish() {
 	case e.verdict == endInOrder:
 		c.Goal, cause = recovery.Release, errSessionOver
 	}
+	if last {
+		e.noteDownloads()
+	}
 	e.cutOff(cause, code, reason)
 	ended, err := s.h.o.Recoverer.Run(c)
 	how := ended.How
@@ -326,6 +329,10 @@ func (e *ending) staysWarm() bool {
 	}
 	begun := time.Now()
 	m := s.browser.Monitor()
+	if n := len(m.Downloads().Unfinished()); n > 0 { // the next task would get them
+		s.log.Debug().Int("downloads", n).Msg("the browser does not stay warm")
+		return false
+	}
 	err := m.Clear(ctx, s.clients, s.browser.AwaitStored)
 	if err == nil {
 		err = os.Truncate(s.h.o.Files.Output(s.slot.StartedFor()), 0) // it is in the evidence

@@ -13,6 +13,7 @@ import (
 	"leasehold/evidence/redact"
 	"leasehold/launcher/browser"
 	"leasehold/launcher/fileroots"
+	"leasehold/launcher/sessionfile"
 )
 
 // hostFiles are the files of the host that the worker and the pages of a session may touch.
@@ -105,6 +106,29 @@ func (e *ending) leaveDownloads() {
 			return
 		}
 	}
+}
+
+// maxNamedDownloads is how many unfinished downloads the journal names.
+const maxNamedDownloads = 16
+
+// noteDownloads notes the downloads that the end of the browser is about to cut off.
+func (e *ending) noteDownloads() {
+	s := e.s
+	if !s.browser.Driven() {
+		return
+	}
+	unfinished := s.browser.Monitor().Downloads().Unfinished()
+	if len(unfinished) == 0 {
+		return
+	}
+	for _, d := range unfinished[:min(len(unfinished), maxNamedDownloads)] {
+		s.Note(checkpoint.Entry{Kind: checkpoint.KindUnfinished, URL: d.URL, Text: d.Name})
+	}
+	if more := len(unfinished) - maxNamedDownloads; more > 0 {
+		s.Note(checkpoint.Entry{Kind: checkpoint.KindUnfinished, Count: uint64(more)})
+	}
+	s.file.change(func(f *sessionfile.File) { f.UnfinishedDownloads = len(unfinished) })
+	s.log.Warn().Int("downloads", len(unfinished)).Msg("downloads are not finished at the session's end")
 }
 
 // denials count the commands that were refused, by method and reason.

@@ -152,6 +152,7 @@ func (e *ending) discard() {
 	s.log.Info().Str("reason", e.reason).Msg("session ends")
 	code, reason := e.readerCode()
 	s.slot.Leave(s) // no other session has its browser
+	e.noteDownloads()
 	e.cutOff(errSessionOver, code, reason)
 	s.Note(checkpoint.Entry{Kind: checkpoint.KindEnd, Text: e.reason})
 	how := "ended: " + e.reason

@@ -63,7 +63,7 @@ func (h *Registry) Show(sessionID string) (api.Session, error) {
 	return api.Session{
 		SessionID: f.SessionID, ProfileID: f.Manifest.ProfileID, Token: f.Token, WorkerID: f.Manifest.WorkerID,
 		Ephemeral: f.Manifest.Ephemeral, TaskID: f.Manifest.TaskID, State: api.SessionEnded, AcquiredAt: f.AcquiredAt, ExpiresAt: f.SeenAt, Ended: f.Ended,
-		Released: f.Released, Principal: f.Principal, OpenerUID: f.OpenerUID,
+		Released: f.Released, UnfinishedDownloads: f.UnfinishedDownloads, Principal: f.Principal, OpenerUID: f.OpenerUID,
 	}, nil
 }
 

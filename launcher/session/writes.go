@@ -138,6 +138,7 @@ func (s *Session) Release(ctx context.Context, r api.Release) (api.Session, erro
 	}
 	f := s.file.get()
 	shown.State, shown.Ended, shown.Released, shown.Connections = api.SessionEnded, f.Ended, f.Released, 0
+	shown.UnfinishedDownloads = f.UnfinishedDownloads
 	return shown, nil
 }
 

@@ -55,6 +55,9 @@ type File struct {
 	// NotStored is why what was written into the profile may not be on the disk, all of it;
 	// empty: it is.
 	NotStored string `json:"not_stored,omitempty"`
+	// UnfinishedDownloads is how many downloads were not finished when the end of the browser
+	// began.
+	UnfinishedDownloads int `json:"unfinished_downloads,omitempty"`
 	// JournalSum is the checkpoint.Sum of the journal at the end of the session, because the
 	// journal's file has no signature of its own. A journal with another sum was changed since.
 	JournalSum string `json:"journal_sha256,omitempty"`

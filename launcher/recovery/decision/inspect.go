@@ -64,6 +64,7 @@ const (
 	MessagesSinceSafe   = "websocket_messages_since_safe_checkpoint"
 	Downloads           = "downloads"
 	DownloadsSinceSafe  = "downloads_since_safe_checkpoint"
+	DownloadsUnfinished = "downloads_unfinished"
 	Dialogs             = "dialogs"
 	DialogsSinceSafe    = "dialogs_since_safe_checkpoint"
 	TrafficSeen         = "requests_observed_throughout"
@@ -105,7 +106,7 @@ var Questions = slices.Concat(PageQuestions, []string{
 	ScreenshotKnown, InExpectedDomains, SensitivePlace, SensitiveSinceSafe, UnsafeRequests,
 	UnsafeSinceSafe, HarmlessSent, HarmlessSinceSafe,
 	Forms, FormsSinceSafe, Messages, MessagesSinceSafe, Downloads,
-	DownloadsSinceSafe, Dialogs, DialogsSinceSafe, TrafficSeen, ProxyUnchanged,
+	DownloadsSinceSafe, DownloadsUnfinished, Dialogs, DialogsSinceSafe, TrafficSeen, ProxyUnchanged,
 	ReviewFlag, Resumable, SafeCheckpointNamed, IdempotentSince, WorkDescribed,
 	SiteRefused, SentToSignIn, AskedToWait, UnansweredAtSafe, Anonymous, AnonymousSinceSafe,
 	SessionKept, SessionKeptSinceSafe, CookiesGiven, CookiesWritten, SessionCheckFailed,
@@ -192,6 +193,7 @@ func InspectTask(s checkpoint.Summary, t Task) Inspection {
 		happened(MessagesSinceSafe, s.UnsafeSince, nil, isMessage),
 		happened(Downloads, nil, s.Did, ofKind(checkpoint.KindDownload)),
 		happened(DownloadsSinceSafe, nil, s.DidSince, ofKind(checkpoint.KindDownload)),
+		happened(DownloadsUnfinished, nil, s.Did, ofKind(checkpoint.KindUnfinished)),
 		happened(Dialogs, nil, s.Did, ofKind(checkpoint.KindDialog)),
 		happened(DialogsSinceSafe, nil, s.DidSince, ofKind(checkpoint.KindDialog)),
 		happened(RequestsWithheld, nil, s.Withheld, ofKind(checkpoint.KindWithheld)),

@@ -26,6 +26,11 @@ func filesSite(t *testing.T) string {
 		switch {
 		case r.URL.Path == "/to-a-file":
 			http.Redirect(w, r, "file:///etc/passwd", http.StatusFound)
+		case r.URL.Path == "/download/"+endless:
+			w.Header().Set("Content-Disposition", "attachment")
+			_, _ = io.WriteString(w, strings.Repeat("x", 1<<20))
+			_ = http.NewResponseController(w).Flush()
+			<-r.Context().Done()
 		case strings.HasPrefix(r.URL.Path, "/download/"):
 			w.Header().Set("Content-Disposition", fmt.Sprintf("attachment; filename=%q", strings.TrimPrefix(r.URL.Path, "/download/")))
 			_, _ = io.WriteString(w, "downloaded")
@@ -44,6 +49,9 @@ func filesSite(t *testing.T) string {
 	t.Cleanup(s.Close)
 	return s.URL
 }
+
+// endless is a download that does not come to its end.
+const endless = "endless.bin"
 
 // emptyPDF is a document with one empty page.
 func emptyPDF() string {
@@ -392,6 +400,30 @@ func TestDownloadsWithoutAPlaceGoToTheExchangeDirectory(t *testing.T) {
 	page, _ = c.visit(t, site+"/")
 	c.get(t, page, "second.txt")
 	arrives(t, here(c), "second.txt")
+
+	// The end cuts off a download, and says so; the browser does not wait for another session with it.
+	c.get(t, page, endless)
+	eventually(t, "the beginning of a download", func() error {
+		if found, err := os.ReadDir(here(c)); err != nil || len(found) != 2 {
+			return fmt.Errorf("%v, %v", found, err)
+		}
+		return nil
+	})
 	c.close(t)
 	c.ended(t)
+	s.until(t, "p", lease.Available)
+	var over struct {
+		Released   bool `json:"released"`
+		Unfinished int  `json:"unfinished_downloads"`
+	}
+	s.call(t, "GET", "/v1/sessions/"+c.Header.Get("Leasehold-Session"), nil, &over)
+	if !over.Released || over.Unfinished != 1 {
+		t.Errorf("the session ended as %+v, want it released with one unfinished download", over)
+	}
+	eventually(t, "the end of the browser", func() error {
+		if left := s.browsers(t); len(left) > 0 {
+			return fmt.Errorf("%v", left)
+		}
+		return nil
+	})
 }

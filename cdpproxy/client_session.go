@@ -182,6 +182,22 @@ func (m *Mux) LetStart() {
 // it are disposed of, and requests that are still paused are sent.
 func (s *ClientSession) Close(ctx context.Context) error {
 	err := s.mux.Call(ctx, "Target.detachFromTarget", map[string]string{"sessionId": s.id}, nil)
+	s.forget()
+	if err != nil {
+		return fmt.Errorf("closing a peer: %w", err)
+	}
+	s.mux.ledger.append(lineClosed, s.id)
+	return nil
+}
+
+// leave is Close for a session whose end nobody has to wait for.
+func (s *ClientSession) leave() {
+	s.mux.post(oneWay("", "Target.detachFromTarget", map[string]string{"sessionId": s.id}))
+	s.forget()
+}
+
+// forget forgets everything that was opened under the session.
+func (s *ClientSession) forget() {
 	s.mux.mu.Lock()
 	for sessionID, owner := range s.mux.owners {
 		if owner == s {
@@ -191,11 +207,6 @@ func (s *ClientSession) Close(ctx context.Context) error {
 	s.mux.mu.Unlock()
 	s.mux.lookAtWaiting()
 	s.restoreAllDownloads()
-	if err != nil {
-		return fmt.Errorf("closing a peer: %w", err)
-	}
-	s.mux.ledger.append(lineClosed, s.id)
-	return nil
 }
 
 // giveUpTimeout bounds how long a browser may take to close what is given up.

@@ -45,6 +45,9 @@ type Handler interface {
 	DownloadDir() string
 	// Denied is called for each command that the session may not send.
 	Denied(method string, why *methods.Refusal)
+	// Opened is called with a further connection of the session, on which a page speaks that a
+	// client has exposed: see Conn.Exposed.
+	Opened(c *Conn)
 	// Takeover says whether a person has the session; nil: none ever does.
 	Takeover() *Takeover
 }
@@ -114,6 +117,7 @@ type Conn struct {
 	unshown map[string]bool
 	// undiscovering are commands in flight by which it asks for the end of that.
 	undiscovering map[inFlight]bool
+	exposed       []*Conn // see Exposed
 	// targetClosed says that the connection ended because its target was closed, as Chrome
 	// would end it.
 	targetClosed bool

@@ -100,6 +100,9 @@ func (c *Conn) handleOffloaded(msg []byte, privileged bool) {
 		c.session.log.stamp(1, boottime.Now())
 		c.handler.CloseBrowser()
 		return
+	case exposeCommand:
+		c.expose(cmd)
+		return
 	case "Target.closeTarget", "Page.close":
 		closes = c.closes(cmd)
 		c.handler.ClosingTarget(closes)

@@ -97,6 +97,8 @@ func ask(answer func(string) error, path string) error {
 
 func (h *handler) DownloadDir() string { return h.downloads }
 
+func (h *handler) Opened(*cdpproxy.Conn) {}
+
 func (h *handler) Takeover() *cdpproxy.Takeover { return &h.taken }
 
 func (h *handler) Denied(method string, why *methods.Refusal) {

@@ -75,6 +75,8 @@ func (noHandler) Writable(string) error { return nil }
 
 func (noHandler) DownloadDir() string { return "" }
 
+func (noHandler) Opened(*Conn) {}
+
 func (noHandler) Takeover() *Takeover { return nil }
 
 func (noHandler) Denied(string, *methods.Refusal) {}

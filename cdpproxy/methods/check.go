@@ -53,6 +53,11 @@ func RefuseTarget() *Refusal {
 	return &Refusal{Reason: ReasonTarget, Code: codeServer, Text: "its target is one of Chrome's own pages or shows a file of the host; pages of the web and of the profile's extensions are allowed"}
 }
 
+// RefuseExposing is the refusal to let the script of a page speak CDP.
+func RefuseExposing() *Refusal {
+	return &Refusal{Reason: ReasonParameter, What: "targetId", Code: codeServer, Text: "a page that speaks CDP drives the account: only an empty tab (about:blank) that no page opened may, at most 16 on a connection"}
+}
+
 // ToPrivileged tells whether a method may be used on one of Chrome's own pages: clients that
 // attach to every target send these methods, and they reveal nothing about the page.
 func ToPrivileged(method []byte) bool {

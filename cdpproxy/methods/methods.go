@@ -112,6 +112,8 @@ var notPassing = []group{
 	{class: Handled, effect: Reads, names: "Browser.close", why: "It ends the session in order: the launcher closes the browser itself."},
 	{class: Handled, effect: Acts, names: "Page.close Target.closeTarget", why: "The launcher opens an empty tab first if this is the last one, since Chrome would drop the session cookies with it."},
 
+	{class: Handled, effect: Acts, names: "Target.exposeDevToolsProtocol", why: "The launcher itself carries what the page sends, as on a connection of the worker's own: Chrome would carry it past the lease. The target has to be an empty tab (about:blank) that no page opened, 16 at most on a connection; it ends with its document."},
+
 	{class: Web, effect: Acts, names: "Page.navigate Target.createTarget", why: "A file: URL shows any file of the host, and Chrome's own pages can change its settings."},
 	{class: Web, effect: Acts, names: "Network.loadNetworkResource", why: "Chrome itself refuses what is not of the web here; the launcher does not rely on it."},
 
@@ -134,7 +136,6 @@ var notPassing = []group{
 	{class: Refused, names: "Browser.executeBrowserCommand", why: "It opens parts of Chrome's own interface."},
 	{class: Refused, names: "Browser.getBrowserCommandLine SystemInfo.getInfo", why: "It shows where the host keeps the profile, and the address of its proxy."},
 	{class: Refused, names: "Browser.addPrivacySandboxEnrollmentOverride", why: "It changes the browser for the sessions that come after this one."},
-	{class: Refused, names: "Target.exposeDevToolsProtocol", why: "It would let pages drive the browser past the lease."},
 	{class: Refused, names: "Target.sendMessageToTarget", why: "It carries commands past the lease: attach with flatten set to true."},
 	{class: Refused, names: "Target.setRemoteLocations", why: "It makes Chrome connect to other hosts past the profile's proxy."},
 	{class: Refused, names: "Target.openDevTools Target.getDevToolsTarget", why: "DevTools is one of Chrome's own pages, and can save files."},

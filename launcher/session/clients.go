@@ -66,8 +66,14 @@ func (c *clients) remove(conn *cdpproxy.Conn, facts func()) {
 	facts()
 }
 
-// leave takes a connection out of the open ones. The caller holds c.mu.
+// leave takes a connection out of the open ones, with those of the pages that it exposed. The caller
+// holds c.mu.
 func (c *clients) leave(conn *cdpproxy.Conn) {
+	for _, exposed := range conn.Exposed() {
+		if c.conns[exposed] {
+			c.leave(exposed)
+		}
+	}
 	c.keepCommands(conn.ClientSession())
 	delete(c.conns, conn)
 	c.ended = append(c.ended, conn.ClientSession())

@@ -181,6 +181,15 @@ func (h handler) Writable(dir string) error { return h.s.files.writable(dir) }
 // DownloadDir is where downloads go until the worker says where.
 func (h handler) DownloadDir() string { return h.s.files.downloadDir() }
 
+// Opened takes in the connection of a page that the worker has exposed. It is not a connection of the
+// worker itself: it is no sign of its life, and ends with that on which it was exposed.
+func (h handler) Opened(conn *cdpproxy.Conn) {
+	h.s.clients.add(conn)
+	if h.s.life.isEnding() { // the end came in between, and may not have seen this one
+		conn.Cut(cdpproxy.CloseNormal, "the session ended")
+	}
+}
+
 // Takeover tells whether a person has the session.
 func (h handler) Takeover() *cdpproxy.Takeover { return &h.s.people.taken }
 

@@ -169,6 +169,9 @@ func (b bench) script(t *testing.T, profile string, tt scriptedClient) {
 	if line, err := c.Next(); err != nil || line.OK || !strings.Contains(line.Error, "leasehold refuses Browser.crash") {
 		t.Errorf("a refused command shows %+v, %v", line, err)
 	}
+	if tt.script == clients.Selenium {
+		b.bidi(t, c)
+	}
 	if has("newContext") {
 		c.Do(t, act("newContext"))
 		c.Do(t, act("goto", "url", b.site+"/form"))
@@ -182,6 +185,56 @@ func (b bench) script(t *testing.T, profile string, tt scriptedClient) {
 	c.Do(t, act(tt.end))
 	if err := c.Wait(); err != nil {
 		t.Errorf("exit: %v: %s", err, c.Stderr())
+	}
+}
+
+// bidi plays a session of WebDriver BiDi, which chromedriver speaks by a script in a tab of its own
+// (Target.exposeDevToolsProtocol): events, navigation, evaluation, input, an interception, and a
+// context of its own, which has no cookies of the first.
+func (b bench) bidi(t *testing.T, c *clients.Client) {
+	t.Helper()
+	send := func(method string, params map[string]any, into any) {
+		t.Helper()
+		if got := c.Do(t, clients.Action{"action": "bidi", "method": method, "params": params}); into != nil {
+			if err := json.Unmarshal(got, into); err != nil {
+				t.Fatalf("%s: %s: %v", method, got, err)
+			}
+		}
+	}
+	var context struct{ Context string }
+	var user struct{ UserContext string }
+	send("session.subscribe", map[string]any{"events": []string{"browsingContext.load", "network.beforeRequestSent"}}, nil)
+	send("browser.createUserContext", map[string]any{}, &user)
+	send("browsingContext.create", map[string]any{"type": "tab", "userContext": user.UserContext}, &context)
+	send("browsingContext.navigate", map[string]any{"context": context.Context, "url": b.site + "/form", "wait": "complete"}, nil)
+	if seen := string(c.Do(t, act("seen", "method", "browsingContext.load"))); !strings.Contains(seen, `"context":"`) {
+		t.Errorf("the event of a page that has loaded: %s", seen)
+	}
+	evaluate := func(expression string) string {
+		t.Helper()
+		var r struct{ Result struct{ Value string } }
+		send("script.evaluate", map[string]any{"expression": expression, "target": map[string]any{"context": context.Context}, "awaitPromise": true}, &r)
+		return r.Result.Value
+	}
+	if got := evaluate("document.cookie"); got != "" {
+		t.Errorf("a context of BiDi has the profile's cookies: %s", got)
+	}
+	var found struct{ Nodes []struct{ SharedID string } }
+	send("browsingContext.locateNodes", map[string]any{"context": context.Context, "locator": map[string]any{"type": "css", "value": "#go"}}, &found)
+	if len(found.Nodes) != 1 {
+		t.Fatalf("%+v, want one button", found)
+	}
+	origin := map[string]any{"type": "element", "element": map[string]any{"sharedId": found.Nodes[0].SharedID}}
+	send("input.performActions", map[string]any{"context": context.Context, "actions": []any{map[string]any{"type": "pointer", "id": "mouse", "actions": []any{
+		map[string]any{"type": "pointerMove", "x": 0, "y": 0, "origin": origin}, map[string]any{"type": "pointerDown", "button": 0}, map[string]any{"type": "pointerUp", "button": 0},
+	}}}}, nil)
+	if got := evaluate("document.title"); got != "clicked" {
+		t.Errorf("title after BiDi's click: %s", got)
+	}
+	// It is a worker's all the same: what a worker may not do, the script may not.
+	c.Send(t, clients.Action{"action": "bidi", "method": "browsingContext.navigate", "params": map[string]any{"context": context.Context, "url": "file:///etc/passwd"}})
+	if line, err := c.Next(); err != nil || line.OK || !strings.Contains(line.Error, "leasehold refuses Page.navigate") {
+		t.Errorf("a refused navigation shows %+v, %v", line, err)
 	}
 }
 

@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"syscall"
@@ -124,6 +125,47 @@ func TestThePageShowsTheTable(t *testing.T) {
 	got, err := os.ReadFile(document)
 	if err != nil || string(got) != want {
 		t.Errorf("docs/cdp-methods.md is not what the table says (%v): run this test with -update", err)
+	}
+}
+
+// TestWhoSendsARefusedMethodIsSaid: docs/clients.md has each of them, or its domain if all of that is
+// refused, and none that passes.
+func TestWhoSendsARefusedMethodIsSaid(t *testing.T) {
+	page, err := os.ReadFile("../../docs/clients.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, rest, _ := strings.Cut(string(page), "<!-- refused methods -->")
+	list, _, _ := strings.Cut(rest, "<!-- end of refused methods -->")
+	said := map[string]bool{}
+	for row := range strings.Lines(list) {
+		if cells := strings.Split(row, "|"); len(cells) > 2 {
+			for _, name := range regexp.MustCompile("`([^`]+)`").FindAllStringSubmatch(cells[1], -1) {
+				said[name[1]] = true
+			}
+		}
+	}
+	passes := map[string]bool{} // domains with a method that passes
+	for _, name := range methods.All() {
+		if domain, _, _ := strings.Cut(name, "."); methods.Find([]byte(name)).Class != methods.Refused {
+			passes[domain+".*"] = true
+		}
+	}
+	found := map[string]bool{}
+	for _, name := range methods.All() {
+		domain, _, _ := strings.Cut(name, ".")
+		if methods.Find([]byte(name)).Class != methods.Refused {
+			continue
+		}
+		if !said[name] && !said[domain+".*"] {
+			t.Errorf("docs/clients.md does not say which client sends %s", name)
+		}
+		found[name], found[domain+".*"] = true, true
+	}
+	for name := range said {
+		if !found[name] || passes[name] {
+			t.Errorf("docs/clients.md has %s among the refused methods", name)
+		}
 	}
 }
 

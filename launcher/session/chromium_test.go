@@ -209,7 +209,10 @@ func (c *chromium) answer(m command) {
 		c.mu.Unlock()
 		result = `{"targetInfos":[` + strings.Join(infos, ",") + `]}`
 	case "Target.getTargetInfo":
-		result = `{"targetInfo":{"url":"about:blank"}}`
+		result = fmt.Sprintf(`{"targetInfo":{"targetId":%q,"url":"about:blank"}}`, p.TargetID)
+	case "Runtime.enable":
+		_, target, _ := strings.Cut(m.SessionID, "-")
+		c.say(`{"method":"Runtime.executionContextCreated","params":{"context":{"id":7,"auxData":{"isDefault":true,"frameId":%q}}},"sessionId":%q}`, target, m.SessionID)
 	case "Storage.getCookies":
 		c.mu.Lock()
 		result = `{"cookies":` + c.cookies + `}`

@@ -1,0 +1,53 @@
+package session
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"leasehold/launcher/api"
+)
+
+// TestAnExposedPageIsNoWorker: the connection on which a page speaks is no sign of the worker's life,
+// and what it has in the browser stays until the worker's own is known to have ended: until the
+// evidence is there, if the worker was lost.
+func TestAnExposedPageIsNoWorker(t *testing.T) {
+	t.Parallel()
+	r := newRoom(t, roomOptions{grace: time.Hour})
+	s := r.begin(task("one"))
+	w := r.connect(s)                                                             // B2
+	w.call("Target.createTarget", "", map[string]any{"url": "about:blank"})       // T1
+	expose := map[string]any{"targetId": "T1"}                                    // B3 looks at the page,
+	if m := w.call("Target.exposeDevToolsProtocol", "", expose); m.Error != nil { // and B4 is the page's own
+		t.Fatalf("%+v", m.Error)
+	}
+	if n := len(s.clients.connected()); n != 2 || s.Show().Connections != 1 {
+		t.Fatalf("%d connections can be cut, %d are the worker's; want 2 and 1", n, s.Show().Connections)
+	}
+	if err := w.conn.Close(); err != nil { // without a close handshake
+		t.Fatal(err)
+	}
+	r.await("the evidence of the loss", func() bool { return len(r.spooled()) == 1 })
+	if n := len(s.clients.connected()); n != 0 {
+		t.Errorf("%d connections go on", n)
+	}
+	if left := r.detached("B2", "B4"); left != "" {
+		t.Errorf("%s of the lost worker are closed before its session is decided", left)
+	}
+	if _, err := s.Release(t.Context(), api.Release{Outcome: "failed"}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// detached are those of the browser sessions that the launcher has closed.
+func (r *room) detached(sessions ...string) string {
+	var found []string
+	for _, m := range r.chromium.all() {
+		for _, id := range sessions {
+			if m.Method == "Target.detachFromTarget" && strings.Contains(string(m.Params), `"`+id+`"`) {
+				found = append(found, id)
+			}
+		}
+	}
+	return strings.Join(found, " ")
+}

@@ -136,7 +136,7 @@ func (c *cdpClient) kept() (cookie, stored lease.Token, err error) {
 // keep leaves a token where kept finds it.
 func (c *cdpClient) keep(token lease.Token) error {
 	var written bool
-	return c.evaluate(fmt.Sprintf(`(document.cookie = 'kept=%d; max-age=864000', localStorage.setItem('kept', '%d'), true)`, token, token), &written)
+	return c.evaluate(fmt.Sprintf(`(document.cookie = 'kept=%d; max-age=34560000', localStorage.setItem('kept', '%d'), true)`, token, token), &written)
 }
 
 // cdpError is the error in the answer to a command.

@@ -85,8 +85,8 @@ func runs(t *testing.T, c Config, p programs) {
 	c.Self, c.Leasehold, c.NATSServer = p.self, p.leasehold, p.natsServer
 	c.LogDir = failed.Dir(t)
 	cmd, isolated := isolate(p.self)
-	c.Isolated = isolated
-	possible := Possible(isolated, c.Nodes)
+	c.Isolated, c.Images = isolated, isolated && mountsImages()
+	possible := c.Possible()
 	c.Faults = slices.DeleteFunc(slices.Clone(c.Faults), func(f string) bool { return !slices.Contains(possible, f) })
 	b, err := json.Marshal(c)
 	if err != nil {
@@ -135,13 +135,13 @@ func TestChaos(t *testing.T) {
 			KillStore, StopStore, CutToStore, FullStore, SubscriberOff, WipedStore, RolledBack,
 		}},
 		{"three nodes", 3, []string{
-			KillLauncher, StopHost, StopWorker,
+			KillLauncher, StopHost, StopWorker, CopiedDir, NoInodes,
 			KillStore, CutBothWays, CutFromStore, CutNodes, CutNodeOneWay, DeletedStream,
 		}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			runs(t, Config{Seed: seed(t), Nodes: tt.nodes, TTL: 4 * time.Second, Duration: 15 * time.Second, Short: true, Faults: tt.faults}, p)
+			runs(t, Config{Seed: seed(t), Here: Here{Nodes: tt.nodes}, TTL: 4 * time.Second, Duration: 15 * time.Second, Short: true, Faults: tt.faults}, p)
 		})
 	}
 }
@@ -166,7 +166,7 @@ func longForm(t *testing.T) Config {
 	if list := os.Getenv("CHAOS_WITHOUT"); list != "" {
 		without = strings.Split(list, ";")
 	}
-	all := Possible(true, 3)
+	all := Here{Isolated: true, Images: true, Nodes: 3}.Possible()
 	for _, w := range without {
 		if !slices.Contains(all, w) {
 			t.Fatalf("CHAOS_WITHOUT: %q is no fault: want some of %q, separated by semicolons", w, all)

@@ -42,6 +42,10 @@ const (
 	ReaderAhead    = "reader of another state than its snapshot's"
 	ReaderAfter    = "reader at work after its end"
 	ReaderLeft     = "reader left behind"
+	SecondWriter   = "second launcher of an id at work"
+	SplitGrant     = "granted while the servers are not one store"
+	AheadRemoved   = "removed by a clock that is ahead"
+	ReadyInVain    = "ready without room for a session"
 	NotReady       = "launcher not ready after healing"
 	NotDrained     = "launcher did not drain"
 	Leaked         = "browser left behind"
@@ -53,7 +57,8 @@ const (
 var Violations = []string{
 	TwoBrowsers, Interleaved, TokenReused, TokenFell, LateRequest, StaleAccepted, EventDuplicate, EventOrder, EventGap,
 	EventMissing, EventMissed, EndMissing, TwoPlaces, LeftOpened, NotAtHome, MovedPast, Older, GrantedTwice, ServedTwice, WaiterLost, WaiterLeft,
-	ReaderWrote, ReaderInLease, ReaderUnsafe, ReaderAhead, ReaderAfter, ReaderLeft, NoEvidence, Undecided, NotReady, NotDrained, Leaked, Crashed, Harness,
+	ReaderWrote, ReaderInLease, ReaderUnsafe, ReaderAhead, ReaderAfter, ReaderLeft,
+	SecondWriter, SplitGrant, AheadRemoved, ReadyInVain, NoEvidence, Undecided, NotReady, NotDrained, Leaked, Crashed, Harness,
 }
 
 // Violation is one promise that was broken.
@@ -102,6 +107,8 @@ func Check(history []Entry) []Violation {
 		c.checkReaders(profile, entries)
 	}
 	c.checkServed()
+	c.checkSecond(history)
+	c.checkSplit(history)
 	return c.found
 }
 

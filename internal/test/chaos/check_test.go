@@ -121,6 +121,15 @@ func (s *script) session(token lease.Token, sequence uint64, id string) *script 
 		event(lease.EventReleased, token, sequence+1, id)
 }
 
+// second adds that a launcher is started with the id of another one, and renewed that this one lives.
+func (s *script) second(kind string) *script { return s.add(Entry{Kind: Fault, Text: kind}) }
+func (s *script) renewed() *script           { return s.add(Entry{Kind: Renewed}) }
+
+// split adds that a launcher is started with servers that are not one store.
+func (s *script) split(launcher string) *script {
+	return s.add(Entry{Kind: Fault, Text: SplitStore, Launcher: launcher, Wall: s.wall})
+}
+
 func (s *script) settled() []Entry { return s.add(Entry{Kind: Settled}).entries }
 
 // TestCheckFindsEachViolation feeds Check with histories that are made up.
@@ -196,6 +205,17 @@ func TestCheckFindsEachViolation(t *testing.T) {
 		{"a task that asks twice", newScript().add(Entry{Kind: Asked, Task: "t", Text: byProfile}).add(Entry{Kind: Asked, Task: "t", Text: byTurn}).
 			of("t").session(1, 1, "a").session(2, 3, "b").settled(), nil},
 
+		{"a second launcher that waits", newScript().second(SameID).renewed().settled(), nil},
+		{"a second launcher whose first one is silent", newScript().second(CopiedDir).renewed().renewed().add(Entry{}).add(Entry{}).
+			add(Entry{Kind: SecondOpened}).renewed().add(Entry{Kind: SecondWrote}).settled(), nil},
+		{"a second launcher that does not wait", newScript().second(SameID).renewed().add(Entry{Kind: SecondOpened}).settled(), []string{SecondWriter}},
+		{"a second launcher that has not even begun", newScript().second(CopiedDir).renewed().add(Entry{Kind: SecondWrote}).settled(), []string{SecondWriter}},
+		{"a launcher that comes back to one store", newScript().session(1, 1, "a").split("h").add(Entry{Kind: SplitEnded, Wall: newScript().wall.Add(time.Hour)}).opened("h").settled(), nil},
+		{"a browser where the servers are not one store", newScript().split("h").opened("h").settled(), []string{SplitGrant}},
+		{"a grant where the servers are not one store", newScript().split("").event(lease.EventGranted, 1, 1, "a").event(lease.EventReleased, 1, 2, "a").settled(), []string{SplitGrant}},
+		{"a state that a full disk lost, and whose session ended in order", newScript().add(Entry{Kind: Fault, Text: FullAtEnd}).
+			add(Entry{Kind: Wrote, Token: 2, Session: "s2", Worker: visitorName}).event(lease.EventReleased, 2, 0, "s2").
+			add(Entry{Kind: Healed, Text: FullAtEnd}).kept(3, 1).entries, []string{Older}},
 		{"what is judged on the spot", newScript().add(Entry{Kind: Broken, Text: TwoBrowsers + ": pids 4 and 7"}).entries, []string{TwoBrowsers}},
 	} {
 		t.Run(tt.name, func(t *testing.T) { judged(t, tt.history, tt.want...) })
@@ -235,6 +255,7 @@ func TestAnEventIsNotMadeAfterItWasRead(t *testing.T) {
 		{10 * time.Minute, 10 * time.Minute},
 		{9*time.Minute + wallJump, 9 * time.Minute},
 		{10*time.Minute + wallJump, 10 * time.Minute},
+		{9*time.Minute + clockAhead, 9 * time.Minute},
 	} {
 		if got := h.made(lease.Event{At: h.begun.Add(tt.at)}, read).Sub(h.begun); got != tt.want {
 			t.Errorf("at %v: made at %v, want %v", tt.at, got, tt.want)

@@ -29,7 +29,7 @@ type subscriber struct {
 	done   chan struct{}
 }
 
-const durable = "chaos"
+const consumer = "chaos"
 
 func newSubscriber(s *store, h *History) *subscriber {
 	return &subscriber{store: s, history: h, seen: map[uint64]bool{}, ever: map[string]bool{}}
@@ -81,7 +81,7 @@ func (s *subscriber) read(ctx context.Context) error {
 	}
 	defer nc.Close()
 	cons, err := js.CreateOrUpdateConsumer(ctx, natskv.Stream, jetstream.ConsumerConfig{
-		Durable: durable, AckPolicy: jetstream.AckExplicitPolicy, AckWait: 5 * time.Second, DeliverPolicy: jetstream.DeliverAllPolicy,
+		Durable: consumer, AckPolicy: jetstream.AckExplicitPolicy, AckWait: 5 * time.Second, DeliverPolicy: jetstream.DeliverAllPolicy,
 	})
 	if err != nil {
 		return err

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"runtime"
 	"slices"
 	"syscall"
 	"time"
@@ -38,6 +39,16 @@ const (
 	WipedStore    = "wiped store"
 	DeletedStream = "streams deleted"
 	RolledBack    = "rolled-back store"
+	SameID        = "second launcher of the same id"
+	CopiedDir     = "copied data directory"
+	NoInodes      = "no inodes on the disk of a launcher"
+	FullAtEnd     = "full disk at an orderly end"
+	ClockAhead    = "launcher whose wall clock is ahead"
+	SplitStore    = "servers that are not one store"
+	StoresHang    = "stores hang at SIGTERM"
+
+	// In long runs only, for want of an image.
+	PowerCut = "power cut of a host"
 
 	// Of profiles that move; in long runs only.
 	HostLost         = "host lost for a while"
@@ -52,10 +63,14 @@ type fault struct {
 	kind string
 	// lane is which faults it does not overlap with: those of the same lane.
 	lane lane
-	// isolated says that it needs namespaces; nodes is how many NATS nodes it needs.
-	isolated bool
-	nodes    int
-	begin    func(*harness, context.Context, *rand.Rand) error
+	// alone says that no fault of another lane goes on meanwhile.
+	alone bool
+	// isolated says that it needs namespaces, image that it needs a host on an image; nodes is
+	// how many NATS nodes it needs, and machine which processor, if not any.
+	isolated, image bool
+	nodes           int
+	machine         string
+	begin           func(*harness, context.Context, *rand.Rand) error
 }
 
 // lane is one of the sequences of faults, which go on at the same time.
@@ -90,6 +105,14 @@ var faults = []fault{
 	{kind: WipedStore, lane: ofStore, begin: (*harness).wipeStore},
 	{kind: DeletedStream, lane: ofStore, begin: (*harness).deleteStreams},
 	{kind: RolledBack, lane: ofStore, begin: (*harness).rollBack},
+	{kind: SameID, isolated: true, begin: (*harness).sameID},
+	{kind: CopiedDir, isolated: true, begin: (*harness).copyDir},
+	{kind: NoInodes, isolated: true, begin: (*harness).fillFiles},
+	{kind: FullAtEnd, isolated: true, begin: (*harness).fillAtEnd},
+	{kind: ClockAhead, isolated: true, machine: aheadMachine, begin: (*harness).setClockAhead},
+	{kind: SplitStore, alone: true, begin: (*harness).splitStore},
+	{kind: StoresHang, isolated: true, begin: (*harness).hangStores},
+	{kind: PowerCut, isolated: true, image: true, begin: (*harness).cutPower},
 	{kind: HostLost, isolated: true, begin: (*harness).loseHost},
 	{kind: SnapshotsAway, lane: ofSnapshots, begin: (*harness).snapshotsAway},
 	{kind: SnapshotsHang, lane: ofSnapshots, begin: (*harness).snapshotsHang},
@@ -97,11 +120,19 @@ var faults = []fault{
 	{kind: SnapshotsDamaged, lane: ofSnapshots, begin: (*harness).snapshotsDamaged},
 }
 
-// Possible returns the kinds of faults that are possible on this host.
-func Possible(isolated bool, nodes int) []string {
+// Here is what there is where a test run is made.
+type Here struct {
+	// Isolated says that the process has namespaces of its own, and Images that file systems in
+	// files can be mounted there.
+	Isolated, Images bool
+	Nodes            int // of NATS: 1 or 3
+}
+
+// Possible returns the kinds of faults that are possible there.
+func (h Here) Possible() []string {
 	var possible []string
 	for _, f := range faults {
-		if (isolated || !f.isolated) && f.nodes <= nodes {
+		if (h.Isolated || !f.isolated) && (h.Images || !f.image) && f.nodes <= h.Nodes && (f.machine == "" || f.machine == runtime.GOARCH) {
 			possible = append(possible, f.kind)
 		}
 	}
@@ -127,7 +158,7 @@ func (h *harness) injectLane(ctx context.Context, which lane, until time.Time, r
 		if len(bag) > 0 {
 			f, bag = bag[0], bag[1:]
 		}
-		if err := f.begin(h, ctx, rnd); err != nil {
+		if err := h.inject(ctx, f, rnd); err != nil {
 			h.history.Add(Entry{Kind: Broken, Text: fmt.Sprintf("%s: %s: %v", Harness, f.kind, err)})
 		}
 		h.history.Add(Entry{Kind: Healed, Text: f.kind})
@@ -137,6 +168,18 @@ func (h *harness) injectLane(ctx context.Context, which lane, until time.Time, r
 		}
 		sleep(ctx, pause)
 	}
+}
+
+// inject injects one fault.
+func (h *harness) inject(ctx context.Context, f fault, rnd *rand.Rand) error {
+	if f.alone {
+		h.lanes.Lock()
+		defer h.lanes.Unlock()
+	} else {
+		h.lanes.RLock()
+		defer h.lanes.RUnlock()
+	}
+	return f.begin(h, ctx, rnd)
 }
 
 func between(rnd *rand.Rand, low, high time.Duration) time.Duration {
@@ -251,20 +294,31 @@ func (h *harness) loseHost(ctx context.Context, rnd *rand.Rand) error {
 // lose ends everything that runs on a host at once.
 func (h *harness) lose(ctx context.Context, host *host) error {
 	h.log(HostLost, host.name)
+	return h.ends(ctx, host)
+}
+
+// processesOf are the processes on a host, its workers among them.
+func (h *harness) processesOf(host *host) ([]int, error) {
+	all, err := host.endpoint.processes()
+	if err != nil {
+		return nil, err
+	}
+	browsers, err := h.browsersOf(host)
+	for _, p := range browsers {
+		all = append(all, p.PID)
+	}
+	return all, err
+}
+
+// ends ends everything that runs on a host, whose launcher stays down until start.
+func (h *harness) ends(ctx context.Context, host *host) error {
 	if err := host.kill(); err != nil {
 		return err
 	}
 	for range 3 { // what was about to be started is there the next time
-		all, err := host.endpoint.processes()
+		all, err := h.processesOf(host)
 		if err != nil {
 			return err
-		}
-		browsers, err := h.browsersOf(host)
-		if err != nil {
-			return err
-		}
-		for _, p := range browsers {
-			all = append(all, p.PID)
 		}
 		for _, pid := range all {
 			_ = syscall.Kill(pid, syscall.SIGKILL) // it may have ended
@@ -319,9 +373,7 @@ func (h *harness) shiftClock(ctx context.Context, rnd *rand.Rand) error {
 	}
 	h.log(ShiftedClock, fmt.Sprintf("%s %+d s", host.name, seconds))
 	restart := func(seconds int) error {
-		if err := host.drain(drainTime); err != nil {
-			h.broken(NotDrained, "", "%v", err)
-		}
+		h.drain(host)
 		left, err := h.browsersOf(host)
 		for _, p := range left {
 			_ = syscall.Kill(p.PID, syscall.SIGKILL) // it may have ended
@@ -329,12 +381,19 @@ func (h *harness) shiftClock(ctx context.Context, rnd *rand.Rand) error {
 		if err != nil {
 			return err
 		}
-		host.shiftClock(seconds)
+		host.is(odd{shift: seconds})
 		return host.start()
 	}
 	err := restart(seconds)
 	sleep(ctx, h.long(rnd))
 	return errors.Join(err, restart(0))
+}
+
+// drain ends a launcher in order. It stays down until start.
+func (h *harness) drain(host *host) {
+	if err := host.drain(drainTime); err != nil {
+		h.broken(NotDrained, "", "%v", err)
+	}
 }
 
 // wallJump is by how much the wall clock is ahead for a moment.

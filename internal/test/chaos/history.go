@@ -78,6 +78,14 @@ const (
 	Fault Kind = "fault"
 	// Healed: a fault is over; Text is its kind.
 	Healed Kind = "healed"
+	// Renewed: the launcher whose id a second one has too was seen alive in the store.
+	Renewed Kind = "renewed"
+	// SecondOpened: a second launcher of an id writes the presence of that id, and SecondWrote: a
+	// record or an event, to the subject Text.
+	SecondOpened Kind = "presence of a second launcher"
+	SecondWrote  Kind = "written by a second launcher"
+	// SplitEnded: the launcher has ended whose servers were not one store.
+	SplitEnded Kind = "no split any more"
 	// Reviewed: a person approved a profile.
 	Reviewed Kind = "reviewed"
 	// Settled: all faults are healed, and every event of the last epoch was read.
@@ -110,7 +118,8 @@ type Entry struct {
 	ViaCDP bool `json:"via_cdp,omitempty"`
 	// Epoch counts the wipes and roll-backs of the store.
 	Epoch int `json:"epoch,omitempty"`
-	// Wall is the time at the beginning of an epoch, as History.wall tells it.
+	// Wall is the time at the beginning of an epoch or of a split, or at its end, as History.wall
+	// tells it.
 	Wall time.Time `json:"wall,omitzero"`
 	// StreamSeq is the sequence of an event on its stream.
 	StreamSeq uint64       `json:"stream_seq,omitempty"`
@@ -162,10 +171,12 @@ func (h *History) isLeft(profile string) bool {
 func (h *History) wall(at boottime.Instant) time.Time { return h.begun.Add(at.Sub(h.since)) }
 
 // made returns when an event was made that was read at an instant. One that seems to be made
-// later than that was made while the wall clock was ahead.
+// later than that was made while the wall clock was ahead, or by a launcher whose own one was.
 func (h *History) made(e lease.Event, read boottime.Instant) time.Time {
-	if e.At.After(h.wall(read).Add(wallJump / 2)) {
-		return e.At.Add(-wallJump)
+	for _, ahead := range []time.Duration{clockAhead, wallJump} {
+		if e.At.After(h.wall(read).Add(ahead / 2)) {
+			return e.At.Add(-ahead)
+		}
 	}
 	return e.At
 }

@@ -7,7 +7,9 @@ import (
 	"fmt"
 	"net/http"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -27,10 +29,20 @@ type host struct {
 	roaming  []string // of these the ones that may get another home
 	shared   bool     // its profiles are on the disk that two launchers share
 	workers  []*process
+	serves   launcherPlan
 
 	mu sync.Mutex
+	odd
+}
+
+// odd is what is wrong with a launcher after its next start.
+type odd struct {
 	// shift is by how many seconds its boot-time clock is shifted.
 	shift int
+	// ahead says that its wall clock is.
+	ahead bool
+	// stranger is the URL of a further server that it takes for one of its store; empty: none.
+	stranger string
 }
 
 // hostPlan describes a host. With shared it uses the profiles directory that two
@@ -47,6 +59,8 @@ type hostPlan struct {
 	readers int
 	// places is how many browsers the host may have; zero: any number.
 	places int
+	// image says that its disk is that of an image.
+	image bool
 }
 
 // The names of the two hosts that share a folder of profiles, and of its disk.
@@ -64,7 +78,7 @@ func (c Config) plan() []hostPlan {
 	if c.Short {
 		return plan
 	}
-	plan = append(plan, hostPlan{name: "far", homed: []string{"far-1", "far.2"}, asked: []string{"far-1", "far.2", "own-1"}, workers: 3})
+	plan = append(plan, hostPlan{name: "far", image: c.Images, homed: []string{"far-1", "far.2"}, asked: []string{"far-1", "far.2", "own-1"}, workers: 3})
 	// Profiles that move: a host that has few places is left when others come first.
 	plan[0].roaming, plan[0].places, plan[0].readers = []string{"free-1", "free-2"}, 3, 1
 	plan[1].roaming, plan[1].readers = []string{"free-3"}, 1
@@ -77,11 +91,45 @@ func (c Config) plan() []hostPlan {
 
 const sidecarPort = 9333
 
+// callersToken is what all callers of the launchers have.
+const callersToken = "chaos-callers-token"
+
+// launcherPlan describes one launcher's process.
+type launcherPlan struct {
+	id, base, listen, dataDir, profilesDir, urls string
+	places                                       int
+}
+
+// launcherFiles are the files in the harness's directory that all launchers use.
+type launcherFiles struct{ token, temp string }
+
+func newLauncherFiles(dir string) (launcherFiles, error) {
+	f := launcherFiles{filepath.Join(dir, "token"), filepath.Join(dir, "t")} // a short path, since Chrome puts its socket below it
+	return f, errors.Join(os.WriteFile(f.token, []byte(callersToken), 0o600), os.MkdirAll(f.temp, 0o700))
+}
+
+func (f launcherFiles) environment() []string {
+	return []string{"TMPDIR=" + f.temp, "GORACE=atexit_sleep_ms=0"}
+}
+
+// command is the command line of a launcher.
+func (f launcherFiles) command(c Config, snapshots *profileStore, l launcherPlan) []string {
+	args := []string{
+		c.Leasehold, "run", "--data-dir", l.dataDir, "--profiles-dir", l.profilesDir,
+		"--listen", l.listen, "--token-file", f.token, "--advertise-url", l.base, "--insecure-plaintext",
+		"--nats-url", l.urls, "--launcher-id", l.id, "--lease-ttl", c.TTL.String(), "--reconnect-grace", "500ms",
+		"--cooldown", "0s", "--headless", "--log-format", "json",
+	}
+	if snapshots != nil {
+		args = append(args, snapshots.arguments()...)
+		args = append(args, "--max-browsers", fmt.Sprint(l.places), "--home-timeout", (5 * c.TTL).String())
+	}
+	return args
+}
+
 func newHosts(c Config, net *network, s *store, snapshots *profileStore, witnessURL, dir string) ([]*host, error) {
-	const token = "chaos-callers-token"
-	tokenFile := filepath.Join(dir, "token")
-	temp := filepath.Join(dir, "t") // a short path, since Chrome puts its socket below it
-	if err := errors.Join(os.WriteFile(tokenFile, []byte(token), 0o600), os.MkdirAll(temp, 0o700)); err != nil {
+	files, err := newLauncherFiles(dir)
+	if err != nil {
 		return nil, err
 	}
 	shared, err := newDisk(net.isolated, filepath.Join(dir, sharedDisk))
@@ -94,40 +142,46 @@ func newHosts(c Config, net *network, s *store, snapshots *profileStore, witness
 		if err != nil {
 			return nil, err
 		}
-		data, err := newDisk(net.isolated, filepath.Join(dir, plan.name))
+		data, err := newHostDisk(net.isolated, plan, dir)
 		if err != nil {
 			return nil, err
 		}
-		profiles := filepath.Join(data.path, "profiles")
+		l := newLauncherPlan(p, data.path, plan.name, s.urls())
+		l.places = plan.places
 		if plan.shared {
-			profiles = shared.path
+			l.profilesDir = shared.path
 		}
-		base := fmt.Sprintf("http://%s:%d", p.ip, sidecarPort)
-		h := &host{endpoint: p, data: data, sidecar: newSidecar(base, token), profiles: plan.asked, homed: append(plan.homed, plan.roaming...), roaming: plan.roaming, shared: plan.shared}
+		h := &host{
+			endpoint: p, data: data, sidecar: newSidecar(l.base, callersToken), profiles: plan.asked, homed: append(plan.homed, plan.roaming...), roaming: plan.roaming,
+			shared: plan.shared, serves: l,
+		}
 		h.process = newProcess(plan.name, filepath.Join(c.LogDir, plan.name+".log"), func() []string {
-			args := []string{
-				c.Leasehold, "run", "--data-dir", filepath.Join(data.path, "d"), "--profiles-dir", profiles,
-				"--listen", fmt.Sprintf("%s:%d", p.ip, sidecarPort), "--token-file", tokenFile, "--advertise-url", base, "--insecure-plaintext",
-				"--nats-url", s.urls(), "--launcher-id", plan.name, "--lease-ttl", c.TTL.String(), "--reconnect-grace", "500ms",
-				"--cooldown", "0s", "--headless", "--log-format", "json",
-			}
-			if snapshots != nil {
-				args = append(args, snapshots.arguments()...)
-				args = append(args, "--max-browsers", fmt.Sprint(plan.places), "--home-timeout", (5 * c.TTL).String())
-			}
 			h.mu.Lock()
 			defer h.mu.Unlock()
+			now := l
+			if h.stranger != "" {
+				now.urls += "," + h.stranger
+			}
+			args := files.command(c, snapshots, now)
 			if h.shift != 0 {
 				clock := fmt.Sprint(h.shift)
 				args = append([]string{"unshare", "--time", "--boottime", clock, "--monotonic", clock, "--"}, args...)
 			}
 			return p.command(args...)
 		})
-		h.env = []string{"TMPDIR=" + temp, "GORACE=atexit_sleep_ms=0"}
+		h.begin = func(cmd *exec.Cmd) error {
+			h.mu.Lock()
+			defer h.mu.Unlock()
+			if h.ahead {
+				return startAhead(cmd, c.Leasehold, clockAhead)
+			}
+			return cmd.Start()
+		}
+		h.env = files.environment()
 		for n := range plan.workers + plan.readers {
 			w := workerConfig{
-				ID: fmt.Sprintf("%s-w%d", plan.name, n+1), Seed: c.Seed + uint64(100*i+n), Launcher: base, Name: plan.name,
-				Token: token, Witness: witnessURL, Profiles: plan.asked, Reads: n >= plan.workers, Roams: !c.Short, TTL: c.TTL,
+				ID: fmt.Sprintf("%s-w%d", plan.name, n+1), Seed: c.Seed + uint64(100*i+n), Launcher: l.base, Name: plan.name,
+				Token: callersToken, Witness: witnessURL, Profiles: plan.asked, Reads: n >= plan.workers, Roams: !c.Short, TTL: c.TTL,
 			}
 			b, err := json.Marshal(w)
 			if err != nil {
@@ -142,12 +196,33 @@ func newHosts(c Config, net *network, s *store, snapshots *profileStore, witness
 	return hosts, nil
 }
 
-// shiftClock sets by how many seconds the boot-time clock is shifted after the next
-// start.
-func (h *host) shiftClock(seconds int) {
+// newHostDisk makes the disk of a host, of which other launchers use nothing.
+func newHostDisk(isolated bool, plan hostPlan, dir string) (*disk, error) {
+	path := filepath.Join(dir, plan.name)
+	if plan.image {
+		return newImage(path)
+	}
+	return newDisk(isolated, path)
+}
+
+// newLauncherPlan is a launcher at an endpoint, with all that it has below a directory.
+func newLauncherPlan(at *endpoint, dir, id, urls string) launcherPlan {
+	address := fmt.Sprintf("%s:%d", at.ip, sidecarPort)
+	return launcherPlan{
+		id: id, base: "http://" + address, listen: address, dataDir: filepath.Join(dir, "d"), profilesDir: filepath.Join(dir, "profiles"), urls: urls,
+	}
+}
+
+// is sets what is wrong with the launcher after its next start.
+func (h *host) is(o odd) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.shift = seconds
+	h.odd = o
+}
+
+// settled are the profiles that have their home here, and never get another one.
+func (h *host) settled() []string {
+	return slices.DeleteFunc(slices.Clone(h.homed), func(p string) bool { return slices.Contains(h.roaming, p) })
 }
 
 // create makes a profile, as soon as the store is old enough for that.

@@ -39,6 +39,12 @@ func isolate(name string, args ...string) (*exec.Cmd, bool) {
 	return killedWithParent(exec.Command("unshare", append(flags, args...)...)), true
 }
 
+// mountsImages tells whether a process in such namespaces can mount a file system in a file.
+func mountsImages() bool {
+	_, err := exec.LookPath("mke2fs")
+	return err == nil && os.Getuid() == 0
+}
+
 // killedWithParent makes the kernel kill the command when the thread that started it
 // ends.
 func killedWithParent(cmd *exec.Cmd) *exec.Cmd {

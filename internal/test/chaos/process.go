@@ -19,6 +19,8 @@ type process struct {
 	command func() []string
 	// pause is the time between its end and the next start.
 	pause time.Duration
+	// begin starts a command; nil: as it is.
+	begin func(*exec.Cmd) error
 
 	mu      sync.Mutex
 	cmd     *exec.Cmd
@@ -63,7 +65,11 @@ func (p *process) launch() error {
 	cmd.Stdout, cmd.Stderr = log, log
 	cmd.Env = append(os.Environ(), p.env...)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	if err := cmd.Start(); err != nil {
+	begin := (*exec.Cmd).Start
+	if p.begin != nil {
+		begin = p.begin
+	}
+	if err := begin(cmd); err != nil {
 		return fmt.Errorf("%s: %w", p.name, err)
 	}
 	p.cmd, p.ended = cmd, make(chan struct{})

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -20,6 +21,20 @@ type sidecar struct {
 
 func newSidecar(base, token string) *sidecar {
 	return &sidecar{base: base, token: token, http: &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}}
+}
+
+// answers waits until a launcher serves its API, for as long as a start may take, and tells whether
+// it is ready then.
+func (s *sidecar) answers(ctx context.Context) (ready bool) {
+	ctx, cancel := context.WithTimeout(ctx, readyTime)
+	defer cancel()
+	for ; ctx.Err() == nil; sleep(ctx, 100*time.Millisecond) {
+		err := s.call(ctx, 3*time.Second, http.MethodGet, "/readyz", nil, nil)
+		if err == nil || errors.As(err, new(*api.Problem)) {
+			return err == nil
+		}
+	}
+	return false
 }
 
 // call makes a request within the time limit, and decodes the answer into result if

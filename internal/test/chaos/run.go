@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
@@ -18,12 +19,10 @@ import (
 type Config struct {
 	Seed     uint64
 	Duration time.Duration // of the faults
-	Nodes    int           // of NATS: 1 or 3
 	TTL      time.Duration
 	// Short runs have fewer hosts.
 	Short bool
-	// Isolated says that the process has namespaces of its own.
-	Isolated bool
+	Here
 	// Faults are the kinds of faults to inject, each at least once.
 	Faults []string
 	// LogDir is the folder for the logs and the history.
@@ -58,6 +57,13 @@ type harness struct {
 	// snapshots is nil in short runs, in which no profile moves.
 	snapshots *profileStore
 	people    *people
+	witness   *witness
+	// second is the second launcher of an id; nil where there are no networks of its own.
+	second *second
+	// visits counts the sessions of the harness's own.
+	visits int
+	// lanes is held by the faults that go on; one that goes on alone has locked it.
+	lanes sync.RWMutex
 }
 
 // Run makes one test run and prints its table. It returns the violations, or an error if the
@@ -106,11 +112,10 @@ func (h *harness) run(ctx context.Context, rnd *rand.Rand) (err error) {
 	if h.net, err = newNetwork(h.Isolated); err != nil {
 		return err
 	}
-	witness, err := startWitness(h.net.harness, h.history)
-	if err != nil {
+	if h.witness, err = startWitness(h.net.harness, h.history); err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, witness.stop()) }()
+	defer func() { err = errors.Join(err, h.witness.stop()) }()
 	h.watcher = startWatcher(h.dir, h.history)
 	defer h.watcher.stop()
 
@@ -118,7 +123,7 @@ func (h *harness) run(ctx context.Context, rnd *rand.Rand) (err error) {
 		return err
 	}
 	defer func() {
-		err = errors.Join(err, h.store.each(func(n *node) error { return n.finish(healTime) }))
+		err = errors.Join(err, h.store.each(func(n *node) error { return n.finish(healTime) }), h.store.stranger.finish(healTime))
 	}()
 	if err := h.store.each(func(n *node) error { return n.start() }); err != nil {
 		return err
@@ -133,11 +138,17 @@ func (h *harness) run(ctx context.Context, rnd *rand.Rand) (err error) {
 			return err
 		}
 	}
-	if h.hosts, err = newHosts(h.Config, h.net, h.store, h.snapshots, witness.URL, h.dir); err != nil {
+	if h.hosts, err = newHosts(h.Config, h.net, h.store, h.snapshots, h.witness.URL, h.dir); err != nil {
 		return err
 	}
+	if h.Isolated {
+		if h.second, err = newSecond(h); err != nil {
+			return err
+		}
+		defer h.operate(ctx, h.second.relay)()
+	}
 	for _, host := range h.hosts {
-		witness.knows(host.endpoint.ip, host.name)
+		h.witness.knows(host.endpoint.ip, host.name)
 	}
 	h.people = newPeople(h.hosts, h.history, h.TTL)
 	defer func() { err = errors.Join(err, h.stopHosts()) }()
@@ -278,6 +289,9 @@ func (h *harness) stopHosts() error {
 			}
 		})
 	}
+	if h.second != nil {
+		_ = h.second.finish(killTime) // it was ended, and judged, when its fault was over
+	}
 	all.Wait()
 	left, err := browserProcesses(h.dir)
 	for deadline := time.Now().Add(5 * time.Second); len(left) > 0 && time.Now().Before(deadline); {
@@ -295,15 +309,25 @@ func (h *harness) stopHosts() error {
 
 // checkLogs searches the launchers' logs for data races and panics.
 func (h *harness) checkLogs() error {
+	logs := make([]string, 0, len(h.hosts)+1)
 	for _, host := range h.hosts {
-		b, err := os.ReadFile(host.logFile)
+		logs = append(logs, host.logFile)
+	}
+	if h.second != nil {
+		logs = append(logs, h.second.logFile)
+	}
+	for _, path := range logs {
+		b, err := os.ReadFile(path)
+		if errors.Is(err, fs.ErrNotExist) { // it was never started
+			continue
+		}
 		if err != nil {
 			return err
 		}
 		for line := range strings.SplitSeq(string(b), "\n") {
 			for _, bad := range []string{"WARNING: DATA RACE", "panic: ", "fatal error: "} {
 				if strings.HasPrefix(line, bad) {
-					h.broken(Crashed, "", "%s: %s", filepath.Base(host.logFile), line)
+					h.broken(Crashed, "", "%s: %s", filepath.Base(path), line)
 				}
 			}
 		}

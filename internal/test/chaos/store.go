@@ -2,6 +2,7 @@ package chaos
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -17,6 +18,7 @@ import (
 
 	"leasehold/internal/boottime"
 	"leasehold/internal/natsd"
+	"leasehold/lease"
 	"leasehold/lease/natskv"
 )
 
@@ -28,15 +30,20 @@ type node struct {
 	*process
 	endpoint *endpoint
 	dir      *disk
+	config   string
 }
+
+func (n *node) url() string { return fmt.Sprintf("nats://%s:%d", n.endpoint.ip, clientPort) }
 
 func (n *node) storeDir() string { return filepath.Join(n.dir.path, "jetstream") }
 
 // store is the NATS server or cluster that the launchers share.
 type store struct {
-	nodes   []*node
-	history *History
-	dir     string
+	nodes []*node
+	// stranger is a server that stands alone.
+	stranger *stranger
+	history  *History
+	dir      string
 
 	mu    sync.Mutex
 	epoch int
@@ -48,49 +55,64 @@ const clientPort, routePort = 4222, 6222
 func newStore(c Config, net *network, h *History, dir string) (*store, error) {
 	s := &store{history: h, dir: dir}
 	for i := range c.Nodes {
-		p, err := net.endpoint(fmt.Sprintf("n%d", i+1), 1, i+1)
+		n, err := newNode(c, net, dir, fmt.Sprintf("n%d", i+1), i+1)
 		if err != nil {
 			return nil, err
 		}
-		d, err := newDisk(net.isolated, filepath.Join(dir, p.name))
-		if err != nil {
-			return nil, err
-		}
-		s.nodes = append(s.nodes, &node{endpoint: p, dir: d})
+		s.nodes = append(s.nodes, n)
 	}
-	for _, n := range s.nodes {
-		config := filepath.Join(dir, n.endpoint.name+".conf")
-		if err := os.WriteFile(config, []byte(s.config(n)), 0o600); err != nil {
-			return nil, err
-		}
-		n.process = newProcess(n.endpoint.name, filepath.Join(c.LogDir, n.endpoint.name+".log"), func() []string {
-			return n.endpoint.command(c.NATSServer, "-c", config)
-		})
+	alone, err := newNode(c, net, dir, "stranger", c.Nodes+1)
+	if err != nil {
+		return nil, err
 	}
-	return s, nil
+	s.stranger = &stranger{alone}
+	err = os.WriteFile(alone.config, []byte(alone.settings()), 0o600)
+	return s, errors.Join(err, s.each(func(n *node) error {
+		return os.WriteFile(n.config, []byte(n.settings()+s.cluster(n)), 0o600)
+	}))
 }
 
-func (s *store) config(n *node) string {
-	text := fmt.Sprintf(`
+func newNode(c Config, net *network, dir, name string, index int) (*node, error) {
+	p, err := net.endpoint(name, 1, index)
+	if err != nil {
+		return nil, err
+	}
+	d, err := newDisk(net.isolated, filepath.Join(dir, p.name))
+	if err != nil {
+		return nil, err
+	}
+	n := &node{endpoint: p, dir: d, config: filepath.Join(dir, p.name+".conf")}
+	n.process = newProcess(p.name, filepath.Join(c.LogDir, p.name+".log"), func() []string {
+		return p.command(c.NATSServer, "-c", n.config)
+	})
+	return n, nil
+}
+
+// settings are the node's own, and cluster is what joins it with the others, if there are any.
+func (n *node) settings() string {
+	return fmt.Sprintf(`
 server_name: %s
 listen: %s:%d
 jetstream { store_dir: %q, sync_interval: always, max_file_store: 8GB, max_memory_store: 64MB }
 `, n.endpoint.name, n.endpoint.ip, clientPort, n.dir.path)
+}
+
+func (s *store) cluster(n *node) string {
 	if len(s.nodes) == 1 {
-		return text
+		return ""
 	}
 	var routes []string
 	for _, other := range s.nodes {
 		routes = append(routes, fmt.Sprintf("nats://%s:%d", other.endpoint.ip, routePort))
 	}
-	return text + fmt.Sprintf("cluster { name: chaos, listen: %s:%d, routes: [%s] }\n", n.endpoint.ip, routePort, strings.Join(routes, ", "))
+	return fmt.Sprintf("cluster { name: chaos, listen: %s:%d, routes: [%s] }\n", n.endpoint.ip, routePort, strings.Join(routes, ", "))
 }
 
 // urls are the URLs for clients, separated by commas.
 func (s *store) urls() string {
 	var urls []string
 	for _, n := range s.nodes {
-		urls = append(urls, fmt.Sprintf("nats://%s:%d", n.endpoint.ip, clientPort))
+		urls = append(urls, n.url())
 	}
 	return strings.Join(urls, ",")
 }
@@ -113,7 +135,11 @@ func (s *store) each(f func(*node) error) error {
 
 // connect opens a connection of the harness's own.
 func (s *store) connect(ctx context.Context) (*nats.Conn, jetstream.JetStream, error) {
-	nc, err := natsd.Dial(ctx, natsd.Target{URL: s.urls()}, zerolog.Nop())
+	return connect(ctx, s.urls())
+}
+
+func connect(ctx context.Context, urls string) (*nats.Conn, jetstream.JetStream, error) {
+	nc, err := natsd.Dial(ctx, natsd.Target{URL: urls}, zerolog.Nop())
 	if err != nil {
 		return nil, nil, err
 	}
@@ -126,12 +152,14 @@ func (s *store) connect(ctx context.Context) (*nats.Conn, jetstream.JetStream, e
 }
 
 // ready waits until JetStream answers.
-func (s *store) ready(ctx context.Context) error {
+func (s *store) ready(ctx context.Context) error { return ready(ctx, s.urls()) }
+
+func ready(ctx context.Context, urls string) error {
 	for {
 		err := func() error {
 			ctx, cancel := context.WithTimeout(ctx, 3*time.Second)
 			defer cancel()
-			nc, js, err := s.connect(ctx)
+			nc, js, err := connect(ctx, urls)
 			if err != nil {
 				return err
 			}
@@ -253,4 +281,50 @@ func (s *store) deleteStreams(ctx context.Context, names ...string) error {
 	}
 	s.beginEpoch("deleted " + strings.Join(names, " and "))
 	return nil
+}
+
+// stranger is a server that stands alone, as one does whose configuration lacks the cluster.
+type stranger struct{ *node }
+
+// begin starts it, with nothing stored.
+func (s *stranger) begin(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, healTime)
+	defer cancel()
+	return errors.Join(os.RemoveAll(s.storeDir()), s.start(), ready(ctx, s.url()))
+}
+
+// held are the leases that are stored at it.
+func (s *stranger) held(ctx context.Context) (held []lease.Record, err error) {
+	ctx, cancel := context.WithTimeout(ctx, healTime)
+	defer cancel()
+	nc, js, err := connect(ctx, s.url())
+	if err != nil {
+		return nil, err
+	}
+	defer nc.Close()
+	kv, err := js.KeyValue(ctx, natskv.Bucket)
+	if errors.Is(err, jetstream.ErrBucketNotFound) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	keys, err := kv.Keys(ctx)
+	if errors.Is(err, jetstream.ErrNoKeysFound) {
+		return nil, nil
+	}
+	for _, key := range keys {
+		e, getErr := kv.Get(ctx, key)
+		if getErr != nil {
+			return nil, getErr
+		}
+		var r lease.Record
+		if err := json.Unmarshal(e.Value(), &r); err != nil {
+			return nil, fmt.Errorf("record of %s: %w", key, err)
+		}
+		if r.State == lease.Held {
+			held = append(held, r)
+		}
+	}
+	return held, err
 }

@@ -53,8 +53,8 @@ func printTable(out io.Writer, h *harness, entries []Entry, found []Violation, t
 		}
 		row(name, f, texts[Fault][f])
 	}
-	possible := Possible(h.Isolated, h.Nodes)
-	for _, f := range Possible(true, h.Nodes) {
+	possible := h.Possible()
+	for _, f := range (Here{Isolated: true, Images: true, Nodes: h.Nodes}).Possible() {
 		switch {
 		case !slices.Contains(possible, f):
 			fmt.Fprintf(t, "not available here\t%s\t-\n", f)

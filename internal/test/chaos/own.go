@@ -29,7 +29,7 @@ func (h *harness) visit(ctx context.Context, rnd *rand.Rand, at *host, profile s
 	}
 	for ; ctx.Err() == nil; sleep(ctx, 100*time.Millisecond) {
 		h.visits++
-		m := api.Manifest{ProfileID: profile, WorkerID: w.ID, TaskID: fmt.Sprintf("%s-%d", w.ID, h.visits), Wait: api.Duration(2 * h.TTL), Priority: 9}
+		m := api.Manifest{ProfileID: profile, WorkerID: w.ID, TaskID: fmt.Sprintf("%s-%d", w.ID, h.visits), Wait: api.Duration(2 * h.TTL), Priority: lease.MaxPriority}
 		if task, waits := w.resume[profile]; waits {
 			m.TaskID = task
 			delete(w.resume, profile)
@@ -37,6 +37,10 @@ func (h *harness) visit(ctx context.Context, rnd *rand.Rand, at *host, profile s
 		s := &stay{worker: w, rest: w.rest, profile: profile, task: m.TaskID}
 		since := boottime.Now()
 		if err := s.acquire(ctx, m, false); err != nil {
+			var p *api.Problem
+			if errors.As(err, &p) && p.Code == api.CodeInvalidRequest {
+				return nil, err
+			}
 			if err := w.refused(m, err); err != nil {
 				return nil, err
 			}
@@ -149,7 +153,7 @@ func (h *harness) fillFiles(ctx context.Context, rnd *rand.Rand) error {
 	h.log(NoInodes, host.name)
 	err := host.data.fillFiles()
 	stop := stays(ctx, host.data.fillFiles)
-	for deadline := time.Now().Add(readySoon); err == nil && host.answers(ctx); sleep(ctx, 100*time.Millisecond) {
+	for deadline := time.Now().Add(readySoon); err == nil && host.call(ctx, callTime, http.MethodGet, "/readyz", nil, nil) == nil; sleep(ctx, 100*time.Millisecond) {
 		if time.Now().After(deadline) {
 			h.broken(ReadyInVain, "", "%s, %v after its disk had no inodes left", host.name, readySoon)
 			break
@@ -205,7 +209,9 @@ func (h *harness) setClockAhead(ctx context.Context, rnd *rand.Rand) error {
 		return host.start()
 	}
 	err := restart(odd{ahead: true})
-	host.answers(ctx)
+	if err == nil {
+		_, err = host.answers(ctx)
+	}
 	sleep(ctx, h.long(rnd))
 	for _, e := range before {
 		why := h.fetch(ctx, e.Event.EvidenceID)
@@ -255,8 +261,11 @@ func (h *harness) splitStore(ctx context.Context, rnd *rand.Rand) error {
 	if err == nil {
 		host.is(odd{stranger: alone.url()})
 		h.history.Add(Entry{Kind: Fault, Text: SplitStore, Launcher: host.name, Wall: h.history.wall(boottime.Now())})
-		err = host.start()
-		if host.answers(ctx) {
+		var ready bool
+		if err = host.start(); err == nil {
+			ready, err = host.answers(ctx)
+		}
+		if ready {
 			h.broken(SplitGrant, "", "%s is ready", host.name)
 		}
 		sleep(ctx, h.long(rnd))

@@ -234,7 +234,9 @@ func (h *harness) startSecond(ctx context.Context, rnd *rand.Rand, kind string, 
 	if err := s.start(); err != nil {
 		return err
 	}
-	s.answers(ctx)
+	if _, err := s.answers(ctx); err != nil {
+		return errors.Join(err, s.kill())
+	}
 	sleep(ctx, h.long(rnd))
 	if rnd.IntN(2) == 0 {
 		return s.kill()

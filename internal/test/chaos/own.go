@@ -210,7 +210,7 @@ func (h *harness) setClockAhead(ctx context.Context, rnd *rand.Rand) error {
 	}
 	err := restart(odd{ahead: true})
 	if err == nil {
-		_, err = host.answers(ctx)
+		err = host.answers(ctx)
 	}
 	sleep(ctx, h.long(rnd))
 	for _, e := range before {
@@ -261,14 +261,13 @@ func (h *harness) splitStore(ctx context.Context, rnd *rand.Rand) error {
 	if err == nil {
 		host.is(odd{stranger: alone.url()})
 		h.history.Add(Entry{Kind: Fault, Text: SplitStore, Launcher: host.name, Wall: h.history.wall(boottime.Now())})
-		var ready bool
 		if err = host.start(); err == nil {
-			ready, err = host.answers(ctx)
-		}
-		if ready {
-			h.broken(SplitGrant, "", "%s is ready", host.name)
+			err = host.answers(ctx)
 		}
 		sleep(ctx, h.long(rnd))
+		if host.call(ctx, callTime, http.MethodGet, "/readyz", nil, nil) == nil {
+			h.broken(SplitGrant, "", "%s is ready", host.name)
+		}
 		h.drain(host)
 		h.history.Add(Entry{Kind: SplitEnded, Launcher: host.name, Wall: h.history.wall(boottime.Now())})
 		held, heldErr := alone.held(ctx)

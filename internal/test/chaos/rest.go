@@ -23,18 +23,18 @@ func newSidecar(base, token string) *sidecar {
 	return &sidecar{base: base, token: token, http: &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}}
 }
 
-// answers waits until a launcher that was started serves its API, and tells whether it is ready
-// then. It may end and be started again before that, as where no store answers.
-func (s *sidecar) answers(ctx context.Context) (ready bool, err error) {
+// answers waits until a launcher that was started serves its API, whatever it answers. It may end
+// and be started again before that, as where no store answers.
+func (s *sidecar) answers(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, unseenTime)
 	defer cancel()
 	for ; ; sleep(ctx, 100*time.Millisecond) {
 		err := s.call(ctx, 3*time.Second, http.MethodGet, "/readyz", nil, nil)
 		if err == nil || errors.As(err, new(*api.Problem)) {
-			return err == nil, nil
+			return nil
 		}
 		if ctx.Err() != nil {
-			return false, fmt.Errorf("the launcher at %s does not answer: %w", s.base, err)
+			return fmt.Errorf("the launcher at %s does not answer: %w", s.base, err)
 		}
 	}
 }

@@ -234,7 +234,7 @@ func (h *harness) startSecond(ctx context.Context, rnd *rand.Rand, kind string, 
 	if err := s.start(); err != nil {
 		return err
 	}
-	if _, err := s.answers(ctx); err != nil {
+	if err := s.answers(ctx); err != nil {
 		return errors.Join(err, s.kill())
 	}
 	sleep(ctx, h.long(rnd))

@@ -188,9 +188,10 @@ DURATION ?= 5m
 SEED     ?=
 NODES    ?= 1
 WITHOUT  ?=
+TTL      ?= 3s
 
 chaos: deps ## Long chaos run: make chaos DURATION=10m SEED=7 NODES=3
-	@CHAOS_DURATION=$(DURATION) CHAOS_SEED=$(SEED) CHAOS_NODES=$(NODES) CHAOS_WITHOUT='$(WITHOUT)' \
+	@CHAOS_DURATION=$(DURATION) CHAOS_SEED=$(SEED) CHAOS_NODES=$(NODES) CHAOS_TTL=$(TTL) CHAOS_WITHOUT='$(WITHOUT)' \
 		$(GO) test -race ./internal/test/chaos -run '^TestChaos$$' -v -count=1 -timeout 24h
 
 bench: deps build ## Measure the data path beside Chrome's port: make bench SAVE=file, or COMPARE=file

@@ -1,6 +1,7 @@
 package chaos
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"os"
@@ -149,8 +150,11 @@ func TestChaos(t *testing.T) {
 // longForm is the test run that the variables of make chaos describe.
 func longForm(t *testing.T) Config {
 	t.Helper()
-	c := Config{Seed: seed(t), TTL: 3 * time.Second}
+	c := Config{Seed: seed(t)}
 	var err error
+	if c.TTL, err = time.ParseDuration(cmp.Or(os.Getenv("CHAOS_TTL"), "3s")); err != nil {
+		t.Fatalf("CHAOS_TTL: %v", err)
+	}
 	if c.Duration, err = time.ParseDuration(os.Getenv("CHAOS_DURATION")); err != nil {
 		t.Fatalf("CHAOS_DURATION: %v", err)
 	}

@@ -108,11 +108,11 @@ var faults = []fault{
 	{kind: SameID, isolated: true, begin: (*harness).sameID},
 	{kind: CopiedDir, isolated: true, begin: (*harness).copyDir},
 	{kind: NoInodes, isolated: true, begin: (*harness).fillFiles},
-	{kind: FullAtEnd, isolated: true, begin: (*harness).fillAtEnd},
+	{kind: FullAtEnd, alone: true, isolated: true, begin: (*harness).fillAtEnd},
 	{kind: ClockAhead, isolated: true, machine: aheadMachine, begin: (*harness).setClockAhead},
 	{kind: SplitStore, alone: true, begin: (*harness).splitStore},
 	{kind: StoresHang, isolated: true, begin: (*harness).hangStores},
-	{kind: PowerCut, isolated: true, image: true, begin: (*harness).cutPower},
+	{kind: PowerCut, alone: true, isolated: true, image: true, begin: (*harness).cutPower},
 	{kind: HostLost, isolated: true, begin: (*harness).loseHost},
 	{kind: SnapshotsAway, lane: ofSnapshots, begin: (*harness).snapshotsAway},
 	{kind: SnapshotsHang, lane: ofSnapshots, begin: (*harness).snapshotsHang},
@@ -158,7 +158,7 @@ func (h *harness) injectLane(ctx context.Context, which lane, until time.Time, r
 		if len(bag) > 0 {
 			f, bag = bag[0], bag[1:]
 		}
-		if err := h.inject(ctx, f, rnd); err != nil {
+		if err := h.inject(ctx, f, rnd); err != nil && !errors.Is(err, errNotHad) {
 			h.history.Add(Entry{Kind: Broken, Text: fmt.Sprintf("%s: %s: %v", Harness, f.kind, err)})
 		}
 		h.history.Add(Entry{Kind: Healed, Text: f.kind})

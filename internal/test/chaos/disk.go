@@ -129,11 +129,19 @@ func (d *disk) shrink(limit string, used func(unix.Statfs_t) uint64, step uint64
 		return fmt.Errorf("disk %s: %w", d.path, err)
 	}
 	for extra := uint64(0); ; extra += step {
-		err := run(fmt.Sprintf("mount -o remount,%s=%d %s", limit, used(fs)+extra, d.path))
+		err := d.limit(fmt.Sprintf("%s=%d", limit, used(fs)+extra))
 		if err == nil || extra > 256*step {
 			return err
 		}
 	}
+}
+
+// limit gives a file system in memory other limits.
+func (d *disk) limit(limits string) error {
+	if err := unix.Mount("none", d.path, "tmpfs", unix.MS_REMOUNT, limits); err != nil {
+		return fmt.Errorf("disk %s: %s: %w", d.path, limits, err)
+	}
+	return nil
 }
 
 // stays has what fills the disk do so again whenever something was removed, until stop is called.
@@ -158,5 +166,5 @@ func (d *disk) free() error {
 	if d.image != "" {
 		return os.RemoveAll(d.filler())
 	}
-	return run(fmt.Sprintf("mount -o remount,size=%d,nr_inodes=%d %s", diskSize, diskFiles, d.path))
+	return d.limit(fmt.Sprintf("size=%d,nr_inodes=%d", diskSize, diskFiles))
 }

@@ -237,7 +237,7 @@ func (h *harness) startSecond(ctx context.Context, rnd *rand.Rand, kind string, 
 	if err := s.answers(ctx); err != nil {
 		return errors.Join(err, s.kill())
 	}
-	sleep(ctx, h.long(rnd))
+	sleep(ctx, 2*h.long(rnd)) // so that it has looked at all profiles
 	if rnd.IntN(2) == 0 {
 		return s.kill()
 	}

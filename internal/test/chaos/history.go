@@ -81,7 +81,7 @@ const (
 	// Renewed: the launcher whose id a second one has too was seen alive in the store.
 	Renewed Kind = "renewed"
 	// SecondOpened: a second launcher of an id writes the presence of that id, and SecondWrote: a
-	// record or an event, to the subject Text.
+	// record, to the subject Text.
 	SecondOpened Kind = "presence of a second launcher"
 	SecondWrote  Kind = "written by a second launcher"
 	// SplitEnded: the launcher has ended whose servers were not one store.

@@ -127,7 +127,7 @@ func (s *second) listen(client *bufio.Reader, server io.Writer) error {
 		switch {
 		case subject == hostSubject(s.id()):
 			s.history.Add(Entry{Kind: SecondOpened, Launcher: s.id()})
-		case ofLeases(subject):
+		case strings.HasPrefix(subject, recordSubjects):
 			s.history.Add(Entry{Kind: SecondWrote, Launcher: s.id(), Text: subject})
 		}
 		if _, err := io.WriteString(server, line); err != nil {
@@ -150,10 +150,9 @@ func published(line string) (subject string, size int64) {
 	return f[1], size + int64(len("\r\n"))
 }
 
-// ofLeases tells whether a subject is that of a lease's record, or of an event.
-func ofLeases(subject string) bool {
-	return strings.HasPrefix(subject, "$KV."+natskv.Bucket+".") || strings.HasPrefix(subject, "leasehold.")
-}
+// recordSubjects begin the subjects of the leases' records. Events are not looked at: whoever sees
+// that one is missing on the stream publishes it, and a second time is a violation of its own.
+const recordSubjects = "$KV." + natskv.Bucket + "."
 
 func hostSubject(launcher string) string { return "$KV." + natskv.Hosts + "." + lease.Key(launcher) }
 

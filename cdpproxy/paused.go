@@ -4,9 +4,9 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"maps"
-	"slices"
 
 	"leasehold/cdpproxy/methods"
+	"leasehold/internal/reads"
 	"leasehold/lease"
 )
 
@@ -74,7 +74,7 @@ type unsentRequest struct {
 }
 
 // unsafe tells whether the request may change something.
-func (u unsentRequest) unsafe() bool { return isUnsafe(u.Request.Method) }
+func (u unsentRequest) unsafe() bool { return !reads.Paused(u.Request.Method, u.Request.Headers) }
 
 // asItIs is the request without a change.
 func (u unsentRequest) asItIs() RewrittenRequest {
@@ -83,8 +83,6 @@ func (u unsentRequest) asItIs() RewrittenRequest {
 		URL: u.Request.URL, Method: u.Request.Method, Headers: u.Request.Headers, HasBody: u.Request.HasBody,
 	}
 }
-
-func isUnsafe(method string) bool { return !slices.Contains(safeMethods[:], method) }
 
 // noteUnsent notes a request that is paused before it is sent.
 func (s *ClientSession) noteUnsent(r pausedRequest, u unsentRequest, auth bool) {
@@ -189,7 +187,7 @@ func (e continuation) rewrites(u unsentRequest) *RewrittenRequest {
 	if w.Method == "" { // it is not known what was paused
 		w.Method = UnknownMethod
 	}
-	if !changed || !isUnsafe(w.Method) {
+	if !changed || reads.Method(w.Method) {
 		return nil
 	}
 	return &w

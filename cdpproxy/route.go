@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"leasehold/cdpproxy/methods"
+	"leasehold/internal/reads"
 )
 
 // Traffic is something that a page sent or printed, as the browser reported it on one
@@ -40,7 +41,6 @@ var (
 	authEvent      = []byte(`{"method":"Fetch.authRequired",`)
 	requestEvent   = []byte(`{"method":"Network.requestWillBeSent",`)
 	frameSentEvent = []byte(`{"method":"Network.webSocketFrameSent",`)
-	methodMember   = []byte(`"method":"`)
 	consoleEvent   = []byte(`{"method":"Runtime.consoleAPICalled",`)
 	exceptionEvent = []byte(`{"method":"Runtime.exceptionThrown",`)
 
@@ -158,7 +158,7 @@ func (m *Mux) trackEvent(s *ClientSession, parsed browserMessage, msg []byte) {
 			s.noteUnsent(r, e.Params.unsentRequest, auth)
 		}
 	case bytes.HasPrefix(msg, requestEvent):
-		if unsafeRequest(msg) {
+		if !reads.Event(msg[len(requestEvent):]) {
 			m.reportTraffic("Network.requestWillBeSent", msg)
 		}
 	case bytes.HasPrefix(msg, frameSentEvent):
@@ -296,27 +296,6 @@ func hiddenWorld(msg []byte) bool {
 	return bytes.HasPrefix(msg, worldEvent) && bytes.Contains(msg, hiddenNamed) ||
 		bytes.HasPrefix(msg, scriptEvent) && bytes.Contains(msg, hiddenScript) && bytes.Contains(msg, isolated)
 }
-
-// unsafeRequest tells whether a Network.requestWillBeSent event is about an HTTP method that
-// may change something. The first "method" member is the event's own, and the next one is the
-// request's: quotes inside a URL are escaped.
-func unsafeRequest(msg []byte) bool {
-	rest := msg[len(requestEvent):]
-	i := bytes.Index(rest, methodMember)
-	if i < 0 {
-		return true
-	}
-	rest = rest[i+len(methodMember):]
-	for _, safe := range safeMethods {
-		if after, found := bytes.CutPrefix(rest, []byte(safe)); found && bytes.HasPrefix(after, []byte(`"`)) {
-			return false
-		}
-	}
-	return true
-}
-
-// safeMethods are the HTTP methods of requests that change nothing.
-var safeMethods = [...]string{"GET", "HEAD", "OPTIONS"}
 
 // reportTraffic reports an event of what a page sent.
 func (m *Mux) reportTraffic(method string, msg []byte) {

@@ -201,6 +201,8 @@ func (p networkPart) unsafeSince() (since time.Time, known bool) {
 	return since, false
 }
 
+// isSafe tells whether an entry may be left out where only writes count. It has no initiator, so
+// a page's own OPTIONS is not told from a preflight here: the journal has it.
 func isSafe(method string) bool { return method == "GET" || method == "HEAD" || method == "OPTIONS" }
 
 func (p networkPart) comment(fromJournal, without int) string {

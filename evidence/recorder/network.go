@@ -7,6 +7,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"leasehold/internal/reads"
 )
 
 // NetworkPart is the name of the part that Network makes, of kind
@@ -133,7 +135,7 @@ func (n *Network) See(at time.Time, token uint64, session, method string, params
 		before.events = append(before.events, event)
 	}
 	if method == requestWillBeSent && !ofChrome(textBehind(params, `"documentURL":"`)) {
-		n.begin(key, event, isUnsafe(textBehind(params, `"method":"`)))
+		n.begin(key, event, !reads.Event(params))
 	}
 }
 
@@ -177,11 +179,6 @@ func textBehind(params []byte, start string) string {
 // They load hundreds of files from Chrome itself.
 func ofChrome(url string) bool {
 	return strings.HasPrefix(url, "chrome://") || strings.HasPrefix(url, "chrome-untrusted://") || strings.HasPrefix(url, "devtools://")
-}
-
-// isUnsafe tells whether a request with this method may change something at the site.
-func isUnsafe(method string) bool {
-	return method != "GET" && method != "HEAD" && method != "OPTIONS"
 }
 
 // shortenParams returns only those parameters that Part reads.

@@ -14,6 +14,7 @@ import (
 
 	"leasehold/cdpproxy"
 	"leasehold/checkpoint"
+	"leasehold/internal/reads"
 	"leasehold/launcher/recovery/decision"
 )
 
@@ -142,7 +143,7 @@ func (a *answers) requested(event cdpproxy.Event, n *navigations) []answer {
 	id := requestID(event.Params)
 	_, open := a.open[id]
 	_, chain := a.loading[id]
-	unsafe := !safeMethod(event.Params)
+	unsafe := !reads.Event(event.Params)
 	document := bytes.HasPrefix(event.Params, []byte(`{"requestId":"`+id+`","loaderId":"`+id+`"`))
 	if !open && !chain && !unsafe && !document {
 		return nil
@@ -414,18 +415,6 @@ func (a *answers) replaced(event cdpproxy.Event, n *navigations) []answer {
 var refusing = map[int]bool{
 	http.StatusUnauthorized: true, http.StatusForbidden: true, http.StatusProxyAuthRequired: true,
 	http.StatusTooManyRequests: true, http.StatusUnavailableForLegalReasons: true, http.StatusServiceUnavailable: true,
-}
-
-// safeMethod tells whether the event of a request has a method that changes nothing. The first
-// "method" in it is the request's own, since quotes inside URLs are escaped.
-func safeMethod(params json.RawMessage) bool {
-	_, rest, found := bytes.Cut(params, []byte(`"method":"`))
-	for _, safe := range []string{`GET"`, `HEAD"`, `OPTIONS"`} {
-		if found && bytes.HasPrefix(rest, []byte(safe)) {
-			return true
-		}
-	}
-	return false
 }
 
 // statusOf is the status in the event of a response; 0 if there is none. It comes right after

@@ -17,6 +17,7 @@ import (
 
 	"leasehold/cdpproxy"
 	"leasehold/checkpoint"
+	"leasehold/internal/reads"
 	"leasehold/launcher/recovery/decision"
 )
 
@@ -178,7 +179,7 @@ func decodeJar(result json.RawMessage) ([]jarCookie, error) {
 // the page that sends it; foreign, whether that page uses other cookies than the account's.
 // Both are called only if it matters.
 func (w *cookieWatch) observeRequest(event cdpproxy.Event, typed, foreign func() bool, now time.Time) []checkpoint.Entry {
-	h := hop{session: event.Session, params: event.Params, typed: unsafeMethod(event.Params) && typed()}
+	h := hop{session: event.Session, params: event.Params, typed: !reads.Event(event.Params) && typed()}
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if isDocument(event.Params) {

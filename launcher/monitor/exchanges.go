@@ -151,18 +151,6 @@ func isDocument(params []byte) bool {
 	return bytes.Contains(params[max(0, len(params)-eventTail):], documentType)
 }
 
-// unsafeMethod tells whether the parameters of a request are of one that may change something.
-// The first "method" in them is the request's own.
-func unsafeMethod(params []byte) bool {
-	_, rest, _ := bytes.Cut(params, []byte(`"method":"`))
-	for _, safe := range []string{`GET"`, `HEAD"`, `OPTIONS"`} {
-		if bytes.HasPrefix(rest, []byte(safe)) {
-			return false
-		}
-	}
-	return true
-}
-
 // maxHead is how many bytes of an event are searched for the request's method. The method comes
 // after the URL, and few URLs are longer.
 const maxHead = 4 << 10

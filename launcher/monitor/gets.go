@@ -13,6 +13,7 @@ import (
 	"leasehold/cdpproxy"
 	"leasehold/checkpoint"
 	"leasehold/internal/boottime"
+	"leasehold/internal/reads"
 	"leasehold/launcher/recovery/decision"
 )
 
@@ -163,7 +164,7 @@ func followed(params []byte) bool {
 
 // sent takes in that a page sent a request. The caller holds g.mu.
 func (g *GETs) sent(event cdpproxy.Event, now time.Time) []checkpoint.Entry {
-	if !followed(event.Params) || unsafeMethod(event.Params) {
+	if !followed(event.Params) || !reads.Event(event.Params) {
 		return nil
 	}
 	var r struct {

@@ -2,7 +2,6 @@ package monitor
 
 import (
 	"context"
-	"net/http"
 	"net/url"
 	"slices"
 	"strconv"
@@ -11,6 +10,7 @@ import (
 
 	"leasehold/cdpproxy"
 	"leasehold/checkpoint"
+	"leasehold/internal/reads"
 	"leasehold/lease"
 )
 
@@ -142,7 +142,7 @@ func (g *Guard) observe(event cdpproxy.Event) {
 	case method != failRequest:
 	case !rules.Ended:
 		g.sink(checkpoint.Entry{Kind: checkpoint.KindBlocked, Method: p.Request.Method, URL: p.Request.URL, Text: "the session is read-only"})
-	case !readsOnly(p.Request.Method):
+	case !reads.Paused(p.Request.Method, p.Request.Headers):
 		g.sink(withheldEntry(checkpoint.Entry{Method: p.Request.Method, URL: p.Request.URL}))
 	}
 	g.chrome.Resolve(event.Session, p.RequestID, method, params)
@@ -162,7 +162,7 @@ func (g *Guard) webTransport(event cdpproxy.Event) {
 // decide returns the command that ends the pause of a request.
 func (r Rules) decide(p pausedRequest) (method string, params map[string]any) {
 	params = map[string]any{"requestId": p.RequestID}
-	if r.ReadOnly && !readsOnly(p.Request.Method) || r.Ended && (r.Pass == "" || p.FrameID != r.Pass) {
+	if r.ReadOnly && !reads.Paused(p.Request.Method, p.Request.Headers) || r.Ended && (r.Pass == "" || p.FrameID != r.Pass) {
 		params["errorReason"] = "BlockedByClient"
 		return failRequest, params
 	}
@@ -183,11 +183,6 @@ func (r Rules) decide(p pausedRequest) (method string, params map[string]any) {
 }
 
 const failRequest = "Fetch.failRequest"
-
-// readsOnly tells whether a request with this method changes nothing.
-func readsOnly(method string) bool {
-	return slices.Contains([]string{http.MethodGet, http.MethodHead, http.MethodOptions}, method)
-}
 
 // tokenValue is the token as it is written in the header.
 func tokenValue(t lease.Token) string { return strconv.FormatUint(uint64(t), 10) }

@@ -40,6 +40,8 @@ func TestTheGuardDecides(t *testing.T) {
 		{reading, "DELETE", "https://a.example/", nil, "BlockedByClient", false},
 		{reading, "PROPFIND", "https://a.example/", nil, "BlockedByClient", false}, // what is not known to be safe is not
 		{reading, "post", "https://a.example/", nil, "BlockedByClient", false},
+		{reading, "OPTIONS", "https://a.example/", nil, "BlockedByClient", false},
+		{reading, "OPTIONS", own + "/x", map[string]string{"Access-Control-Request-Method": "GET", "Accept": "y"}, "Fetch.continueRequest", true}, // a preflight
 		{reading, "GET", "https://a.example/", nil, "Fetch.continueRequest", false},
 		{reading, "HEAD", own + "/x", nil, "Fetch.continueRequest", true},
 		{tagging, "POST", own + "/x", map[string]string{"leasehold-TOKEN": "99", "Accept": "y"}, "Fetch.continueRequest", true},

@@ -97,6 +97,7 @@ func TestAnswersOfARealBrowser(t *testing.T) {
 		}{
 			{"success", `fetch('/200?a', {method: 'POST', body: 'x'})`, "/200?a", "200 OK", true},
 			{"a refusal", `fetch('/403?b', {method: 'PUT'})`, "/403?b", "403 Forbidden", true},
+			{"a page's own OPTIONS", `fetch('/200?o', {method: 'OPTIONS', body: 'b'})`, "/200?o", "200 OK", true},
 			{"XHR", `var x = new XMLHttpRequest(); x.open('DELETE', '/204?c'); x.send()`, "/204?c", "204 No Content", true},
 			{"a beacon", `navigator.sendBeacon('/200?d', 'x')`, "/200?d", "200 OK", true},
 			{"a beacon that calls itself a ping", `navigator.sendBeacon('/200?p', new Blob(['x'], {type: 'text/ping'}))`, "/200?p", "200 OK", true},

@@ -12,6 +12,7 @@ import (
 	"leasehold/checkpoint"
 	"leasehold/evidence/redact"
 	"leasehold/internal/boottime"
+	"leasehold/internal/reads"
 )
 
 // While a browser stands still, because its network service is stopped, its pages go on
@@ -140,23 +141,18 @@ func (s *Still) ended() bool {
 // eventMessageSent reports a message that a page sent on a websocket.
 const eventMessageSent = "Network.webSocketFrameSent"
 
-var (
-	chromesOwn      = []byte(`"documentURL":"chrome`)
-	safeMethodTexts = [][]byte{[]byte(`"method":"GET"`), []byte(`"method":"HEAD"`), []byte(`"method":"OPTIONS"`)}
-)
+// documentURL comes before everything that a page can write into the event.
+var documentURL = []byte(`"documentURL":"`)
 
 // observe takes in an event of a request. The pipe's reader calls it for each one.
 func (s *Still) observe(method string, params json.RawMessage, now boottime.Instant) {
 	switch method {
 	case eventRequest:
 		head := params[:min(len(params), maxHead)]
-		if bytes.Contains(head, chromesOwn) {
+		if _, rest, _ := bytes.Cut(head, documentURL); bytes.HasPrefix(rest, []byte("chrome")) {
 			return
 		}
-		r := pendingRequest{at: now, unsafe: true}
-		for _, safe := range safeMethodTexts {
-			r.unsafe = r.unsafe && !bytes.Contains(head, safe)
-		}
+		r := pendingRequest{at: now, unsafe: !reads.Event(head)}
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		if s.open == nil || len(s.open) >= maxKnown {

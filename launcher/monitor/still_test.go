@@ -3,6 +3,7 @@ package monitor
 import (
 	"encoding/json"
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -106,6 +107,9 @@ func TestWhatMayWaitInTheNetworkService(t *testing.T) {
 		{"a new one without an answer", time.Second, []func(*Still, boottime.Instant){event(eventRequest, get)}, true},
 		{"an old one, as of a stream", time.Minute, []func(*Still, boottime.Instant){event(eventRequest, get)}, false},
 		{"an old unsafe one, as of an upload", time.Minute, []func(*Still, boottime.Instant){event(eventRequest, post)}, true},
+		{"an old one whose header says that it is a GET", time.Minute, []func(*Still, boottime.Instant){event(eventRequest, post+`,"headers":{"method":"GET"}`)}, true},
+		{"one whose header says that it is of Chrome's own pages", time.Second, []func(*Still, boottime.Instant){event(eventRequest, post+`,"headers":{"documentURL":"chrome://x"}`)}, true},
+		{"an old OPTIONS of a page", time.Minute, []func(*Still, boottime.Instant){event(eventRequest, strings.Replace(post, "POST", "OPTIONS", 1))}, true},
 		{"one of Chrome's own pages", time.Second, []func(*Still, boottime.Instant){event(eventRequest, own)}, false},
 		{"a message just now", time.Second, []func(*Still, boottime.Instant){event(eventMessageSent, `{}`)}, true},
 		{"a message long ago", time.Minute, []func(*Still, boottime.Instant){event(eventMessageSent, `{}`)}, false},

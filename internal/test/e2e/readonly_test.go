@@ -89,6 +89,7 @@ const allWrites = `(async () => {
   const note = (p) => p.then((r) => results.push('sent ' + r.url), (e) => results.push(e.message));
   await note(fetch('/fetch', {method: 'POST', body: 'x'}));
   await note(fetch('/put', {method: 'PUT'}));
+  await note(fetch('/options', {method: 'OPTIONS', body: 'x'}));
   await note(fetch('/patch', {method: 'PATCH'}));
   await note(fetch('/delete', {method: 'DELETE'}));
   await note(fetch('/keepalive', {method: 'POST', keepalive: true}));
@@ -132,7 +133,7 @@ const atTheEnd = `addEventListener('pagehide', () => {
 // which may be left before it opens.
 var everyWrite = []string{
 	"/beacon", "/beacon-at-the-end", "/cross-site", "/delete", "/fetch", "/form", "/form-in-frame", "/form-in-new-tab", "/in-blob-worker", "/in-frame",
-	"/in-popup", "/in-service-worker", "/in-shared-worker", "/in-worker", "/keepalive", "/keepalive-at-the-end", "/patch", "/ping", "/policy-report",
+	"/in-popup", "/in-service-worker", "/in-shared-worker", "/in-worker", "/keepalive", "/keepalive-at-the-end", "/options", "/patch", "/ping", "/policy-report",
 	"/put", "/through-service-worker", "/ws", "/ws-in-worker", "/xhr",
 }
 

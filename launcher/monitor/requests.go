@@ -169,8 +169,14 @@ func (r request) entry(sockets *sockets) (checkpoint.Entry, decision.Sent) {
 		sent := decision.Sent{Method: checkpoint.Websocket, URL: sockets.url(r.RequestID), Body: r.Message.Data, Whole: r.Message.Opcode == textMessage}
 		return checkpoint.Entry{Kind: checkpoint.KindRequest, Method: sent.Method, URL: sent.URL, Shape: shapeOf(sent, nil), Text: "messages on a websocket"}, sent
 	}
-	sent := decision.Sent{Method: r.Request.Method, URL: r.Request.URL, Body: r.Request.Body, Whole: r.Request.Body != "" || !r.Request.HasBody, Form: decision.IsForm(r.Request.Headers)}
-	e := checkpoint.Entry{Kind: checkpoint.KindRequest, Method: sent.Method, URL: sent.URL, Shape: shapeOf(sent, r.Request.Headers), Type: r.Type, Gesture: r.Gesture, Redirected: r.Redirect != nil}
+	sent := decision.Sent{
+		Method: r.Request.Method, URL: r.Request.URL, Body: r.Request.Body, Whole: r.Request.Body != "" || !r.Request.HasBody,
+		Form: decision.IsForm(r.Request.Headers), Overridden: decision.IsOverridden(r.Request.Headers),
+	}
+	e := checkpoint.Entry{
+		Kind: checkpoint.KindRequest, Method: sent.Method, URL: sent.URL, Shape: shapeOf(sent, r.Request.Headers),
+		Type: r.Type, Gesture: r.Gesture, Redirected: r.Redirect != nil,
+	}
 	if decision.IsQuery(sent) {
 		e.Name = checkpoint.GraphQLQuery
 	}

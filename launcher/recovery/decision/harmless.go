@@ -86,6 +86,18 @@ type Sent struct {
 	Whole bool
 	// Form says that the request's headers declare Body to be a URL-encoded form.
 	Form bool
+	// Overridden says that a header names another method, as X-HTTP-Method-Override does.
+	Overridden bool
+}
+
+// IsOverridden tells whether a header of a request names another method.
+func IsOverridden(headers map[string]string) bool {
+	for name := range headers {
+		if name = strings.ToLower(name); strings.HasPrefix(name, "x-") && strings.Contains(name, "method") {
+			return true
+		}
+	}
+	return false
 }
 
 // IsForm tells whether a request's headers declare a URL-encoded form.
@@ -196,9 +208,11 @@ func onlyQueries(body string) bool {
 
 // IsQuery tells whether what was sent is the text of GraphQL queries, and of nothing else: a JSON
 // object with the members that the protocol has, or a list of such objects. The name or the hash of
-// a stored operation does not say what it does.
+// a stored operation does not say what it does. Servers take the operation from the query of the URL
+// before that of the body, and another method from a header: with either, the body does not say it.
 func IsQuery(s Sent) bool {
-	return s.Method == http.MethodPost && s.Whole && !saysMutation(s.Body) && !strings.Contains(s.Body, "persistedQuery") && onlyQueries(s.Body) && onlyMembers(s.Body)
+	return s.Method == http.MethodPost && s.Whole && !s.Overridden && !strings.Contains(s.URL, "?") &&
+		!saysMutation(s.Body) && !strings.Contains(s.Body, "persistedQuery") && onlyQueries(s.Body) && onlyMembers(s.Body)
 }
 
 // onlyMembers tells whether the objects of a body have no member but those of a GraphQL request.

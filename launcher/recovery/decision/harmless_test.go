@@ -225,6 +225,10 @@ func TestIsQuery(t *testing.T) {
 		if got := IsQuery(Sent{Method: "POST", URL: "https://shop.example/api", Body: body, Whole: true}); got != want {
 			t.Errorf("%s: %v", body, got)
 		}
+		if IsQuery(Sent{Method: "POST", URL: "https://shop.example/api?query=mutation{buy}", Body: body, Whole: true}) ||
+			IsQuery(Sent{Method: "POST", URL: "https://shop.example/api", Body: body, Whole: true, Overridden: true}) {
+			t.Errorf("%s: the URL, or a header, says what is done", body)
+		}
 		if IsQuery(Sent{Method: "POST", Body: body}) || IsQuery(Sent{Method: "PUT", Body: body, Whole: true}) {
 			t.Errorf("%s, of which a part is not known, or by PUT", body)
 		}
@@ -340,6 +344,14 @@ func TestSensitivePlaces(t *testing.T) {
 	} {
 		if sensitiveName(name, nil) {
 			t.Errorf("%s is sensitive", name)
+		}
+	}
+}
+
+func TestAHeaderNamesAnotherMethod(t *testing.T) {
+	for name, want := range map[string]bool{"X-HTTP-Method-Override": true, "x-http-method": true, "X-METHOD-OVERRIDE": true, "Content-Type": false, "X-Requested-With": false} {
+		if got := IsOverridden(map[string]string{"Accept": "a", name: "DELETE"}); got != want {
+			t.Errorf("%s: %t, want %t", name, got, want)
 		}
 	}
 }

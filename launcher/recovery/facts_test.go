@@ -153,6 +153,8 @@ func TestFacts(t *testing.T) {
 		{"within the task's domains", manifest(api.Manifest{ExpectedDomains: []string{"shop.example"}}), facts{decision.InExpectedDomains: yes}, decision.Release},
 		{"outside of them", all(manifest(api.Manifest{ExpectedDomains: []string{"bank.example"}}), record(func(r *lease.Record) { r.ExpectedDomains = []string{"shop.example"} })),
 			facts{decision.InExpectedDomains: no}, decision.ManualReview},
+		{"within the task's, and outside of the profile's", all(manifest(api.Manifest{ExpectedDomains: []string{"shop.example"}}), record(func(r *lease.Record) { r.ExpectedDomains = []string{"bank.example"} })),
+			facts{decision.InExpectedDomains: no}, decision.ManualReview},
 		{"within another run's", all(manifest(api.Manifest{ExpectedDomains: []string{"bank.example"}}),
 			lostRun(sessionfile.LostRun{File: sessionfile.File{Manifest: api.Manifest{ExpectedDomains: []string{"shop.example"}}}})),
 			facts{decision.InExpectedDomains: yes}, decision.Release},

@@ -232,6 +232,8 @@ func (s *steps) task(r lease.Record) decision.Task {
 	}
 	if len(t.ExpectedDomains) == 0 {
 		t.ExpectedDomains = r.ExpectedDomains
+	} else {
+		t.ProfileDomains = r.ExpectedDomains
 	}
 	return t
 }

@@ -112,8 +112,8 @@ func says(e checkpoint.Entry, s checkpoint.Summary, t Task) (standingKind, bool)
 // to come from one of them; otherwise it has to answer a page, or a page's request to its own
 // site.
 func concerns(asked string, e checkpoint.Entry, s checkpoint.Summary, t Task) bool {
-	if len(t.ExpectedDomains) > 0 {
-		return inDomains(asked, t.ExpectedDomains).Answer == Yes
+	if domains := t.domains(); len(domains) > 0 {
+		return inDomains(asked, domains).Answer == Yes
 	}
 	if e.Committed || e.SignIn != "" {
 		return true

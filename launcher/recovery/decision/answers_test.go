@@ -80,6 +80,8 @@ func TestWhatSitesAnswered(t *testing.T) {
 		{"nobody knows what is wanted", []checkpoint.Entry{asks("password", "the page did not answer in time")}, Task{}, ManualReview, ""},
 
 		{"refused where the account is", []checkpoint.Entry{visit(home), document(403, home)}, inBank, ManualReview, SiteRefused},
+		{"refused where the profile expects it, whatever the task names", []checkpoint.Entry{document(403, home), visit("https://news.example/")},
+			Task{ExpectedDomains: []string{"news.example"}, ProfileDomains: []string{"bank.example"}}, ManualReview, SiteRefused},
 		{"refused elsewhere", []checkpoint.Entry{document(403, "https://news.example/"), visit(home)}, inBank, Release, ""},
 		{"refused by another site where the account is, too", []checkpoint.Entry{visit(home), answer(401, "https://api.other.example/x", home)},
 			Task{ExpectedDomains: []string{"bank.example", "api.other.example"}}, ManualReview, SiteRefused},

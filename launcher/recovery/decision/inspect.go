@@ -148,7 +148,8 @@ func (i Inspection) how(name string) string {
 // Task is the part of the manifest that an inspection needs.
 type Task struct {
 	Resumable       bool
-	ExpectedDomains []string
+	ExpectedDomains []string // of the task or, if it names none, of its profile
+	ProfileDomains  []string // of the profile, if the task names others: it narrows them, and takes none away
 	SensitiveURLs   []string // patterns, in addition to the words that always count
 	SensitiveWords  []string // in addition to the words that always count
 	Harmless        []string // declarations of the profile's owner, see ParseHarmless
@@ -173,7 +174,7 @@ func InspectTask(s checkpoint.Summary, t Task) Inspection {
 	return slices.Concat(Inspection{
 		{LastStepKnown, Is(s.LastStep != ""), orNone("step", s.LastStep)},
 		{LastURLKnown, Is(s.LastURL != ""), orNone("URL", s.LastURL)},
-		inDomains(s.LastURL, t.ExpectedDomains),
+		t.lastInDomains(s.LastURL),
 		{SensitivePlace, Is(place != ""), cmp.Or(place, "no step or page was")},
 		{SensitiveSinceSafe, Is(since != ""), cmp.Or(since, "no step or page was")},
 		unsafeFact(UnsafeRequests, all),
@@ -291,6 +292,18 @@ func isMessage(e checkpoint.Entry) bool { return e.Method == checkpoint.Websocke
 
 func ofKind(kind checkpoint.Kind) func(checkpoint.Entry) bool {
 	return func(e checkpoint.Entry) bool { return e.Kind == kind }
+}
+
+// domains are all domains where something concerns the account.
+func (t Task) domains() []string { return slices.Concat(t.ExpectedDomains, t.ProfileDomains) }
+
+// lastInDomains tells whether the last page is where both the task and its profile expect it.
+func (t Task) lastInDomains(last string) Fact {
+	f := inDomains(last, t.ExpectedDomains)
+	if f.Answer == Yes && len(t.ProfileDomains) > 0 {
+		return inDomains(last, t.ProfileDomains)
+	}
+	return f
 }
 
 // inDomains tells whether the last page is in one of the domains where the task was expected.

@@ -70,7 +70,7 @@ func anonymous(s checkpoint.Summary, t Task) func(checkpoint.Entry) bool {
 		own[Site(p.URL)] = true
 	}
 	return func(e checkpoint.Entry) bool {
-		return e.Anonymous && !own[Site(e.URL)] && inDomains(e.URL, t.ExpectedDomains).Answer != Yes && !e.Sensitive && !SensitiveURL(e.URL, t)
+		return e.Anonymous && !own[Site(e.URL)] && inDomains(e.URL, t.domains()).Answer != Yes && !e.Sensitive && !SensitiveURL(e.URL, t)
 	}
 }
 

@@ -135,7 +135,10 @@ var (
 	statusMember   = []byte(`"status":`)
 	responseMember = []byte(`"response":{`)
 	sentCookie     = []byte(`"blockedReasons":[]`)
-	authorization  = []byte(`uthorization":"`)
+	// headers by which a site knows an account. A worker can add them to a paused request, in any case,
+	// and then Chrome reports no cookie of its own.
+	cookieHeader  = []byte(`"cookie":"`)
+	authorization = []byte(`authorization":"`)
 )
 
 // requested takes in the event of a request.
@@ -188,8 +191,9 @@ func (a *answers) requested(event cdpproxy.Event, n *navigations) []answer {
 // sent takes in the event that says what Chrome itself added to a request.
 func (a *answers) sent(id string, params json.RawMessage) []answer {
 	c := a.carried[id]
+	lower := bytes.ToLower(params)
 	c.cookies = c.cookies || bytes.Contains(params, sentCookie)
-	c.credentials = c.credentials || bytes.Contains(params, authorization)
+	c.credentials = c.credentials || bytes.Contains(lower, authorization) || bytes.Contains(lower, cookieHeader)
 	remember(a.carried, id, c)
 	if o := a.open[id]; o != nil {
 		o.left = true

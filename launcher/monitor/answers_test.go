@@ -29,6 +29,8 @@ const (
 	withoutCookie = `"associatedCookies":[],"headers":{}`
 	keptCookie    = `"associatedCookies":[{"cookie":{"name":"id"},"blockedReasons":["UserPreferences"]}],"headers":{}`
 	tokenInstead  = `"associatedCookies":[],"headers":{"authorization":"Bearer 1"}`
+	loudToken     = `"associatedCookies":[],"headers":{"AUTHORIZATION":"Bearer 1"}`
+	addedCookie   = `"associatedCookies":[],"headers":{"COOKIE":"id=1"}`
 	saysIt        = `"associatedCookies":[],"headers":{"X":"\"blockedReasons\":[]"}`
 )
 
@@ -67,6 +69,8 @@ func TestAnonymousInWhateverOrder(t *testing.T) {
 
 		{"with a cookie", []cdpproxy.Event{document, carriedWith("D", withCookie), shown, sent, carriedWith("R", withCookie), answer}, false},
 		{"with a token", []cdpproxy.Event{document, carriedWith("D", withCookie), shown, sent, carriedWith("R", tokenInstead), answer}, false},
+		{"with a token in capitals", []cdpproxy.Event{document, carriedWith("D", withCookie), shown, sent, carriedWith("R", loudToken), answer}, false},
+		{"with a cookie that a worker added", []cdpproxy.Event{document, carriedWith("D", withCookie), shown, sent, carriedWith("R", addedCookie), answer}, false},
 		{"never told", []cdpproxy.Event{document, carriedWith("D", withCookie), shown, sent, answer}, false},
 		{"an account that is not known by cookies", []cdpproxy.Event{document, carriedWith("D", withoutCookie), shown, sent, carriedWith("R", withoutCookie)}, false},
 		{"a document that nobody saw", []cdpproxy.Event{sent, carriedWith("R", withoutCookie), answer}, false},

@@ -23,7 +23,8 @@ type Kind string
 const (
 	Floor      Kind = "floor"      // of a profile: the token floor and the copy of the record
 	Browser    Kind = "browser"    // of a profile: the note of its running browser
-	Mark       Kind = "mark"       // of a profile: the number that its directory has inside
+	Mark       Kind = "mark"       // of a profile: the mark that its directory has inside
+	Left       Kind = "left"       // of a profile: what its last browser left in the files of the account
 	Departure  Kind = "departure"  // of a profile: that its directory was left for another home
 	Arrival    Kind = "arrival"    // of a profile: the directory that is to come into its place
 	Session    Kind = "session"    // of a session: its file

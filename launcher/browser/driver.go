@@ -127,6 +127,9 @@ func (d *Driver) Start(ctx context.Context, s Start) (*Browser, error) {
 	if err := d.MayOpen(ctx, s.Path); err != nil {
 		return nil, err
 	}
+	if err := s.Lock.Opening(); err != nil {
+		return nil, err
+	}
 	if _, err := s.Lock.SetAsideSingleton(""); err != nil { // nothing is set aside here
 		return nil, err
 	}

@@ -27,7 +27,7 @@ func (l *Lock) Discard() error {
 		return errors.Join(fmt.Errorf("copy %s: %w", l.id, err), l.unlock())
 	}
 	guard := l.root.guard
-	for _, kind := range []string{"browser", "floor", string(signed.Mark), takingMark, sharedPart, launcherPart} {
+	for _, kind := range []string{"browser", "floor", string(signed.Mark), string(signed.Left), takingMark, sharedPart, launcherPart} {
 		if gone := os.Remove(filepath.Join(guard, l.id+"."+kind)); gone != nil && !errors.Is(gone, fs.ErrNotExist) {
 			err = errors.Join(err, fmt.Errorf("copy %s: %w", l.id, gone))
 		}

@@ -1,6 +1,7 @@
 package profiledir
 
 import (
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -24,14 +25,36 @@ import (
 // directory has a number inside, and its guard files have the same number, signed. Both grow by one
 // whenever a browser has ended there: a copy has an older number, or none.
 
-// directoryMark is the file in a profile's directory that has the number.
+// directoryMark is the file in a profile's directory that has the mark.
 const directoryMark = ".leasehold-mark"
 
-// renewMark gives the directory the next number. What calls it puts the directory on the disk, and
-// then calls the function that it returns, which gives the guard file the same number. In between
-// the directory is one ahead.
+// mark is what a directory has inside. The number counts the ends of browsers. The name is random:
+// two directories with the same number are told apart by it.
+type mark struct {
+	n    uint64
+	name string
+}
+
+func (m mark) next() mark { return mark{m.n + 1, rand.Text()} }
+
+func (m mark) String() string { return fmt.Sprintf("%d %s", m.n, m.name) }
+
+// parseMark reads a mark, and in a directory the name of the mark before it.
+func parseMark(b []byte) (m mark, before string, err error) {
+	fields := strings.Fields(string(b))
+	if len(fields) < 2 {
+		return mark{}, "", errors.New("want a number and a name")
+	}
+	m.n, err = strconv.ParseUint(fields[0], 10, 64)
+	m.name = fields[1]
+	return m, strings.Join(fields[2:], ""), err
+}
+
+// renewMark gives the directory the next mark. What calls it puts the directory on the disk, and
+// then calls the function that it returns, which gives the guard file the same mark. In between
+// the directory is one ahead, and says of which mark.
 func (r *Root) renewMark(id, path string) (noted func() error, err error) {
-	n, _, err := r.noted(id)
+	was, _, err := r.noted(id)
 	var damaged *DamagedError
 	if err != nil && !errors.As(err, &damaged) { // a damaged one is for a person, at the next grant
 		return nil, err
@@ -48,7 +71,8 @@ func (r *Root) renewMark(id, path string) (noted func() error, err error) {
 	if err != nil {
 		return nil, err
 	}
-	_, err = fmt.Fprintf(f, "%d\n", n+1)
+	now := was.next()
+	_, err = fmt.Fprintf(f, "%s %s\n", now, was.name)
 	if owner, ok := dir.Sys().(*syscall.Stat_t); err == nil && ok {
 		err = f.Chown(int(owner.Uid), int(owner.Gid))
 	}
@@ -62,49 +86,51 @@ func (r *Root) renewMark(id, path string) (noted func() error, err error) {
 		if damaged != nil {
 			return nil
 		}
-		return r.note(id, n+1)
+		return r.note(id, now)
 	}, nil
 }
 
-// note writes the number of the guard file.
-func (r *Root) note(id string, n uint64) error {
-	content := append(strconv.AppendUint(nil, n, 10), '\n')
-	return durable.Replace(r.file(id, string(signed.Mark)), r.key.Sign(signed.Mark, id, content))
+// note writes the mark of the guard file.
+func (r *Root) note(id string, m mark) error {
+	return durable.Replace(r.file(id, string(signed.Mark)), r.key.Sign(signed.Mark, id, fmt.Appendln(nil, m)))
 }
 
 // disbelieveMark makes no directory believed until a person has looked: there are two, and neither
 // has all that the last browser wrote.
 func (r *Root) disbelieveMark(id string) error {
-	n, _, err := r.noted(id)
+	was, _, err := r.noted(id)
 	if err == nil {
-		err = r.note(id, n+3) // the directory may be one ahead
+		err = r.note(id, mark{was.n + 3, rand.Text()}) // the directory may be one ahead
 	}
 	return err
 }
 
-// noted is the number in the guard file, and whether there is one.
-func (r *Root) noted(id string) (n uint64, is bool, err error) {
+// noted is the mark in the guard file, and whether there is one.
+func (r *Root) noted(id string) (m mark, is bool, err error) {
 	path := r.file(id, string(signed.Mark))
 	b, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
-		return 0, false, nil
+		return mark{}, false, nil
 	}
 	if err != nil {
-		return 0, false, fmt.Errorf("mark of %s: %w", id, err)
+		return mark{}, false, fmt.Errorf("mark of %s: %w", id, err)
 	}
 	content, err := r.key.Open(signed.Mark, id, b)
 	if err == nil {
-		n, err = strconv.ParseUint(strings.TrimSpace(string(content)), 10, 64)
+		m, _, err = parseMark(content)
 	}
 	if err != nil {
-		return 0, false, &DamagedError{Profile: id, Path: path, Cause: err}
+		return mark{}, false, &DamagedError{Profile: id, Path: path, Cause: err}
 	}
-	return n, true, nil
+	return m, true, nil
 }
 
-// forgetMark makes the directory believed as it is, whatever number it has: another one is about to
+// forgetMark makes the directory believed as it is, whatever mark it has: another one is about to
 // come into its place, or a person has looked at it.
 func (r *Root) forgetMark(id string) error {
+	if err := r.forgetLeft(id); err != nil {
+		return err
+	}
 	err := os.Remove(r.file(id, string(signed.Mark)))
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
@@ -149,11 +175,11 @@ func (r *Root) Replaced(id string) (why string, err error) {
 	case err != nil:
 		return "", fmt.Errorf("mark of %s: %w", id, err)
 	}
-	text := strings.TrimSpace(string(b))
-	if n, err := strconv.ParseUint(text, 10, 64); err == nil && (n == want || n == want+1) {
-		return "", nil
+	if m, before, err := parseMark(b); err == nil && (m == want || m.n == want.n+1 && before == want.name) {
+		return r.changed(id)
 	}
-	return fmt.Sprintf("the directory has the mark %.20q, and its last browser left %d there: another directory, or an older copy, was put in its place", text, want), nil
+	return fmt.Sprintf("the directory has the mark %.12q, and its last browser left %.12q there: another directory, or an older copy, was put in its place",
+		strings.TrimSpace(string(b)), want.String()), nil
 }
 
 // place identifies a directory while its host is up.

@@ -23,14 +23,16 @@ func TestACopyInThePlaceOfTheDirectory(t *testing.T) {
 		between func(w *marked) error
 		why     string
 	}{
-		"nothing":                         {func(*marked) error { return nil }, ""},
-		"a copy of before":                {func(w *marked) error { return w.put(w.before) }, `mark "1", and its last browser left 2`},
-		"a copy of before, over it":       {func(w *marked) error { return w.over(w.before) }, `mark "1"`},
-		"one that never was a profile":    {func(w *marked) error { return w.put(w.dir("foreign")) }, `mark ""`},
-		"one with a damaged mark":         {func(w *marked) error { return os.WriteFile(w.mark(), []byte("two\n"), 0o600) }, `mark "two"`},
-		"a copy of now":                   {func(w *marked) error { return w.put(w.copied("now")) }, ""},
-		"an end that was cut":             {func(w *marked) error { _, err := w.r.renewMark("p", w.path); return err }, ""},
-		"two ends of which none is noted": {func(w *marked) error { return os.WriteFile(w.mark(), []byte("4\n"), 0o600) }, `mark "4"`},
+		"nothing":                              {func(*marked) error { return nil }, ""},
+		"a copy of before":                     {func(w *marked) error { return w.put(w.before) }, `mark "1 `},
+		"a copy of before, over it":            {func(w *marked) error { return w.over(w.before) }, `mark "1 `},
+		"one that never was a profile":         {func(w *marked) error { return w.put(w.dir("foreign")) }, `mark ""`},
+		"one with a damaged mark":              {func(w *marked) error { return os.WriteFile(w.mark(), []byte("two\n"), 0o600) }, `mark "two"`},
+		"a copy of now":                        {func(w *marked) error { return w.put(w.copied("now")) }, ""},
+		"an end that was cut":                  {func(w *marked) error { _, err := w.r.renewMark("p", w.path); return err }, ""},
+		"two ends of which none is noted":      {func(w *marked) error { return os.WriteFile(w.mark(), []byte("4 of two\n"), 0o600) }, `mark "4 of two"`},
+		"another profile's, with as many ends": {func(w *marked) error { return w.put(w.another(2)) }, `mark "2 `},
+		"another profile's, that is one ahead": {func(w *marked) error { return w.put(w.another(3)) }, `mark "3 `},
 		"a restore": {func(w *marked) error {
 			_, err := w.lock.Exchange(t.Context(), time.Now(), func(_ context.Context, dir string) error { return copyTree(t.Context(), w.before, dir) })
 			return err
@@ -147,6 +149,17 @@ func (w *marked) dir(name string) string {
 	dir := filepath.Join(w.t.TempDir(), name)
 	w.must(os.Mkdir(dir, 0o700))
 	return dir
+}
+
+// another is the directory of another profile, in which that many browsers have ended.
+func (w *marked) another(ends int) string {
+	w.t.Helper()
+	path, err := w.r.Create("another")
+	w.must(err)
+	for range ends {
+		w.must(w.r.Store("another"))
+	}
+	return path
 }
 
 // put replaces the directory by another.

@@ -276,11 +276,14 @@ func (l *Lock) SetRunning(r Running) error {
 }
 
 // ClearRunning durably removes what SetRunning stored: no browser runs on the
-// profile.
+// profile. From then on nothing may change what the last one left there.
 func (l *Lock) ClearRunning() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if err := l.usable(); err != nil {
+		return err
+	}
+	if err := l.root.noteLeft(l.id); err != nil {
 		return err
 	}
 	err := os.Remove(l.root.file(l.id, "browser"))

@@ -18,6 +18,8 @@
 package lease
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
 	"fmt"
 	"maps"
 	"regexp"
@@ -287,6 +289,17 @@ func Key(profile string) string { return strings.ReplaceAll(profile, ".", "=2E")
 
 // ProfileOfKey is the inverse of Key.
 func ProfileOfKey(key string) string { return strings.ReplaceAll(key, "=2E", ".") }
+
+// FileName returns a name for a file of the profile, which no other profile has. It leaves room for
+// prefixes and endings: a file system has 255 bytes for a name, and Key alone may need more.
+func FileName(profile string) string {
+	key := Key(profile)
+	if len(key) <= 180 {
+		return key
+	}
+	sum := sha256.Sum256([]byte(profile))
+	return key[:100] + "==" + hex.EncodeToString(sum[:]) // no key has "=="
+}
 
 // Clone returns a copy that shares nothing with r except ByHand, Moved and MoveRequest, which
 // are never changed.

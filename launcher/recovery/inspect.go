@@ -314,7 +314,7 @@ func (r *Recoverer) screenshotKnown(evidenceID string) decision.Fact {
 
 // inspectionPath is where the inspection of a profile's last recovery is kept.
 func (r *Recoverer) inspectionPath(profile string) string {
-	return filepath.Join(r.o.DataDir, "inspections", lease.Key(profile)+".json")
+	return filepath.Join(r.o.DataDir, "inspections", lease.FileName(profile)+".json")
 }
 
 func (r *Recoverer) saveInspection(profile string, found decision.Inspection, d decision.Decision, foreign string, sent []api.UnsafeRequest, typed []api.Typed) error {

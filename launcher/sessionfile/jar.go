@@ -52,13 +52,13 @@ type cookie struct {
 }
 
 func (j Jar) path(profile string) string {
-	return filepath.Join(j.dir, lease.Key(profile)+".json")
+	return filepath.Join(j.dir, lease.FileName(profile)+".json")
 }
 
 // lasting is the path of the file with a warm browser's persistent cookies, which
 // Chrome keeps itself unless it crashes.
 func (j Jar) lasting(profile string) string {
-	return filepath.Join(j.dir, lease.Key(profile)+".lasting.json")
+	return filepath.Join(j.dir, lease.FileName(profile)+".lasting.json")
 }
 
 // Keep saves the session cookies of a profile's browser that is about to close.

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"os"
 	"slices"
+	"strings"
 	"testing"
 
 	"leasehold/internal/signed"
@@ -138,11 +139,12 @@ func TestNotedCookiesCountOnceTheyAreKept(t *testing.T) {
 }
 
 func TestACloneGetsTheCookies(t *testing.T) {
+	longest := "q" + strings.Repeat(".a", 63) // its dots need more room in the name of a file
 	j := NewJar(t.TempDir(), testkey.Key)
-	if err := errors.Join(j.Copy("p", "q"), j.Keep(t.Context(), &browser{t: t, has: cookies}, "p"), j.Copy("p", "q")); err != nil {
+	if err := errors.Join(j.Copy("p", longest), j.Keep(t.Context(), &browser{t: t, has: cookies}, "p"), j.Copy("p", longest)); err != nil {
 		t.Fatal(err)
 	}
-	for _, profile := range []string{"p", "q"} {
+	for _, profile := range []string{"p", longest} {
 		b := &browser{t: t}
 		if err := j.Restore(t.Context(), b, profile); err != nil || len(b.got) != 2 {
 			t.Errorf("%s: %v, %v", profile, b.got, err)

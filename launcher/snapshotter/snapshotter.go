@@ -108,7 +108,7 @@ func New(o Options) (*Snapshotter, error) {
 func (s *Snapshotter) spool() string { return filepath.Join(s.o.Dir, "spool") }
 
 func (s *Snapshotter) index(profile string) string {
-	return filepath.Join(s.o.Dir, lease.Key(profile)+".index")
+	return filepath.Join(s.o.Dir, lease.FileName(profile)+".index")
 }
 
 // Vacated says that a profile became vacant. It does not wait.

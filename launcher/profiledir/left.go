@@ -22,10 +22,8 @@ import (
 // stays. So when a browser has ended, a guard file says what the files were like that have the
 // account's state. It is removed before the next browser is started: only browsers change them.
 
-// accountFiles are patterns of the files that have the account's state.
-var accountFiles = append([]string{
-	"Default/Preferences", "Default/Login Data", "Default/Local Storage/leveldb/*", "Default/IndexedDB/*.leveldb/*",
-}, cookieFiles...)
+// accountFiles are patterns of the files that have the account's state, in the folder that is opened.
+var accountFiles = append([]string{"Preferences", "Login Data", "Local Storage/leveldb/*", "IndexedDB/*.leveldb/*"}, cookieFiles...)
 
 // leftFile is what a file was like. The same inode with the same time of its last change has the
 // same content; otherwise the content is compared. The files of a LevelDB are never rewritten, so
@@ -128,8 +126,12 @@ func (r *Root) leftNow(id string, known map[string]leftFile) (map[string]leftFil
 	}
 	defer dir.Close()
 	left := map[string]leftFile{}
+	folder, err := Folder(path)
+	if err != nil {
+		return nil, err
+	}
 	for _, pattern := range accountFiles {
-		names, err := fs.Glob(dir.FS(), pattern)
+		names, err := fs.Glob(dir.FS(), folder+"/"+pattern)
 		if err != nil {
 			return nil, err
 		}

@@ -136,7 +136,7 @@ func TestChaos(t *testing.T) {
 			KillStore, StopStore, CutToStore, FullStore, SubscriberOff, WipedStore, RolledBack,
 		}},
 		{"three nodes", 3, []string{
-			KillLauncher, StopHost, StopWorker, CopiedDir, NoInodes,
+			KillLauncher, StopHost, StopWorker, NoInodes,
 			KillStore, CutBothWays, CutFromStore, CutNodes, CutNodeOneWay, DeletedStream,
 		}},
 	} {

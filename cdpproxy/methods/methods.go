@@ -139,6 +139,7 @@ var notPassing = []group{
 	{class: Refused, names: "Target.sendMessageToTarget", why: "It carries commands past the lease: attach with flatten set to true."},
 	{class: Refused, names: "Target.setRemoteLocations", why: "It makes Chrome connect to other hosts past the profile's proxy."},
 	{class: Refused, names: "Target.openDevTools Target.getDevToolsTarget", why: "DevTools is one of Chrome's own pages, and can save files."},
+	{class: Refused, names: "Input.synthesizePinchGesture Input.synthesizeScrollGesture Input.synthesizeTapGesture", why: "The browser goes on with it for as long as it says, also when the lease is lost or a person has taken over: send Input.dispatchTouchEvent or Input.dispatchMouseEvent."},
 	{class: Refused, names: "Tethering.bind Tethering.unbind", why: "It opens ports of the host."},
 	{class: Refused, names: `Cast.disable Cast.enable Cast.setSinkToUse Cast.startDesktopMirroring Cast.startTabMirroring
 		Cast.stopCasting`, why: "It searches the host's network for devices and sends pages to them past the profile's proxy."},

@@ -168,7 +168,7 @@ var passing = map[string]effects{
 		sets: `setIgnoreInputEvents setInterceptDrags`,
 		acts: `
 			cancelDragging dispatchKeyEvent dispatchMouseEvent dispatchTouchEvent emulateTouchFromMouseEvent
-			imeSetComposition insertText synthesizePinchGesture synthesizeScrollGesture synthesizeTapGesture`,
+			imeSetComposition insertText`,
 	},
 	"Inspector": {reads: `disable enable`},
 	"LayerTree": {

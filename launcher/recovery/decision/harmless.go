@@ -116,11 +116,12 @@ func IsForm(headers map[string]string) bool {
 }
 
 // Covers tells whether a request is of this kind. It never covers a request whose body is not
-// completely known, or contains "mutation", whatever is declared. If a GraphQL URL is declared
+// completely known, or contains "mutation", or with a header that names another method, whatever is
+// declared. If a GraphQL URL is declared
 // without fields, it covers only bodies that consist of the text of queries, because the name
 // of a stored operation does not say what the operation does.
 func (h Harmless) Covers(s Sent) bool {
-	if h.address == nil || s.Method != h.method || !s.Whole || !h.address.MatchString(s.URL) {
+	if h.address == nil || s.Method != h.method || !s.Whole || s.Overridden || !h.address.MatchString(s.URL) {
 		return false
 	}
 	if saysMutation(s.Body) {

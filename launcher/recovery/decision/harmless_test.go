@@ -170,6 +170,17 @@ func TestIsForm(t *testing.T) {
 	}
 }
 
+// A method in a header is not what was declared.
+func TestHarmlessIsNotOverridden(t *testing.T) {
+	h, err := ParseHarmless("POST https://shop.example/search")
+	s := Sent{Method: "POST", URL: "https://shop.example/search", Whole: true}
+	plain := h.Covers(s)
+	s.Overridden = IsOverridden(map[string]string{"X-HTTP-Method-Override": "DELETE"})
+	if err != nil || !plain || h.Covers(s) {
+		t.Errorf("plain %t, overridden %t, %v", plain, h.Covers(s), err)
+	}
+}
+
 // FuzzHarmless: no body that contains the word mutation is covered, and no JSON because
 // of the content of a string in it. A declaration that was parsed can be parsed again.
 func FuzzHarmless(f *testing.F) {

@@ -239,7 +239,7 @@ func TestAFrameThatTurnsSensitiveMeanwhile(t *testing.T) {
 					}
 				case "Target.getTargets":
 					result = `{"targetInfos":[{"targetId":"T","type":"page","url":"https://shop.example/cart"}]}`
-				case "Target.setDiscoverTargets", "Inspector.enable", "Page.enable", "Page.addScriptToEvaluateOnNewDocument", "Runtime.addBinding", "DOMStorage.enable", "Log.enable", "Network.enable", "Runtime.runIfWaitingForDebugger":
+				case "Target.setDiscoverTargets", "Inspector.enable", "Page.enable", "Page.addScriptToEvaluateOnNewDocument", "Runtime.addBinding", "DOMStorage.enable", "Log.enable", "Network.enable", "Browser.setDownloadBehavior", "Runtime.runIfWaitingForDebugger":
 				case "Page.captureScreenshot":
 					say(`{"method":"Page.frameNavigated","params":{"frame":{"id":"F","parentId":"T","url":%q}},"sessionId":"S"}`, frame)
 					result = `{"data":"aGk="}`

@@ -104,14 +104,11 @@ func (r *Root) singleton(id, path string, inUse Fact, ps []Process) Singleton {
 }
 
 // ForeignLock returns a *ForeignLockError if Chrome's own lock in the profile's directory names
-// another host, and nil if there is no such lock, or no directory.
+// another host, and nil if there is no such lock, or no directory that may be opened.
 func (r *Root) ForeignLock(id string) error {
 	path, err := r.Path(id)
-	if errors.Is(err, ErrNoProfile) {
-		return nil
-	}
 	if err != nil {
-		return err
+		return nil //nolint:nilerr // there is none, or whoever opens it refuses it
 	}
 	target, err := os.Readlink(filepath.Join(path, singletonLock))
 	if err != nil {

@@ -109,7 +109,7 @@ func TestAnExposedPageEndsWithItsDocument(t *testing.T) {
 	other, _ := c.page("about:blank")
 	for _, id := range []string{target, other} {
 		if got := c.call("Target.exposeDevToolsProtocol", "", map[string]any{"targetId": id}); got.Error != nil {
-			t.Fatal(got.Error)
+			t.Fatalf("%s is not exposed: %v", id, got.Error)
 		}
 	}
 	exposed := c.conn.Exposed()

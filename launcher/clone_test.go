@@ -180,7 +180,7 @@ func (o *onGet) Get(ctx context.Context, key string) ([]byte, string, error) {
 func TestTheAccountStandsStillForClonesToo(t *testing.T) {
 	r := startReading(t, 2, nil)
 	objects := &onGet{Objects: snapshots.OpenDir(filepath.Join(r.dir, "held-up"))}
-	*r.store = *snapshots.New(objects, snapshots.NewKey())
+	r.exchangeStore(objects, snapshots.NewKey())
 	s := r.sealed(7, "it")
 	in := func(state lease.State) {
 		r.profile(func(rec *lease.Record) {

@@ -95,7 +95,7 @@ func TestWhatCannotBeRead(t *testing.T) {
 	damage(t, filepath.Join(r.dir, "store"))
 	refused("damage", api.CodeSnapshotDamaged, "", nil)
 	other := snapshots.NewKey()
-	*r.store = *snapshots.New(snapshots.OpenDir(filepath.Join(r.dir, "store")), other)
+	r.exchangeStore(snapshots.OpenDir(filepath.Join(r.dir, "store")), other)
 	_, err := r.read(nil)
 	if code := codeOf(err); code != api.CodeSnapshotUnusable && code != api.CodeNotFound {
 		t.Errorf("another key: %v", err)

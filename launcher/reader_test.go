@@ -53,6 +53,12 @@ func startReading(t *testing.T, max int, change func(*Options)) *reading {
 	return r
 }
 
+// exchangeStore gives the launcher another profile store, also where it goes through its presence.
+func (r *reading) exchangeStore(objects snapshots.Objects, key *snapshots.Key) {
+	*r.store = *snapshots.New(objects, key)
+	*r.rooms.o.Snapshots = *snapshots.New(objects, key)
+}
+
 // profile stores the record of a profile that lives elsewhere.
 func (r *reading) profile(change func(*lease.Record)) lease.Record {
 	r.t.Helper()

@@ -66,6 +66,13 @@ func TestScripts(t *testing.T) {
 			requests := filepath.Join(env.WorkDir, "requests")
 			env.Setenv("HOME", env.WorkDir)
 			env.Setenv("USER", "ana")
+			// A browser's temporary directory has a short path, and that of the script is long.
+			short, err := os.MkdirTemp("", "s")
+			if err != nil {
+				return err
+			}
+			env.Defer(func() { _ = os.RemoveAll(short) })
+			env.Setenv("SHORT", short)
 			home := startFakeSidecar(env, requests+"-at-home", "")
 			url := startFakeSidecar(env, requests, home)
 			env.Setenv("HOME_URL", home)

@@ -5,7 +5,6 @@ package shape
 
 import (
 	"mime"
-	"net/http"
 	"net/url"
 	"slices"
 	"strings"
@@ -269,8 +268,4 @@ func contentType(headers map[string]string) (kind, boundary string) {
 
 func isToken(s string) bool {
 	return s != "" && len(s) <= 20 && !strings.ContainsFunc(s, func(c rune) bool { return !isLetter(c) && c != '-' && c != '_' })
-}
-
-func isBodyless(method string) bool {
-	return method == http.MethodGet || method == http.MethodHead
 }

@@ -170,7 +170,7 @@ func (v value) collect(prefix string, depth int, all *[]string) {
 		if name != "" {
 			name += "."
 		}
-		name += name1(m.name)
+		name += bareName(m.name)
 		if times[m.name] > 1 {
 			name += "*"
 		}

@@ -76,7 +76,7 @@ func graphQLQuery(q url.Values) []string {
 }
 
 func graphQL(text, name, hash string) string {
-	plain, kinds := document(text)
+	plain, kinds, names := document(text)
 	if len(kinds) == 0 && name == "" && hash == "" {
 		return ""
 	}
@@ -84,8 +84,8 @@ func graphQL(text, name, hash string) string {
 	if len(kinds) > 0 {
 		parts = append(parts, strings.Join(kinds, "+"))
 	}
-	if name == "" {
-		name = firstName(plain)
+	if name == "" && len(names) == 1 {
+		name = names[0]
 	}
 	if name != "" {
 		parts = append(parts, "operation="+word(name))
@@ -101,10 +101,12 @@ func graphQL(text, name, hash string) string {
 }
 
 // document returns the text of a GraphQL document with one space between its tokens and without
-// comments, with {} for each string and 0 for each number, and the kinds of the operations in it.
-func document(text string) (plain string, kinds []string) {
+// comments, with {} for each string and 0 for each number, and the kinds and the names of the
+// operations in it.
+func document(text string) (plain string, kinds, names []string) {
 	var b strings.Builder
 	depth, fresh := 0, true // fresh: a definition begins here
+	begun := -1             // the length of plain right after the word that begins an operation
 	for i := 0; i < len(text); {
 		c := text[i]
 		start := i
@@ -142,11 +144,15 @@ func document(text string) (plain string, kinds []string) {
 			for i < len(text) && isNameByte(text[i]) {
 				i++
 			}
-			if w := text[start:i]; depth == 0 && fresh {
+			switch w := text[start:i]; {
+			case depth == 0 && fresh:
 				if w == "query" || w == "mutation" || w == "subscription" {
 					kinds = append(kinds, w)
+					begun = b.Len() + len(w) + len(" ")
 				}
 				fresh = false
+			case b.Len() == begun:
+				names = append(names, w)
 			}
 		case c == '-' || c >= '0' && c <= '9':
 			for i++; i < len(text) && (isNameByte(text[i]) || strings.IndexByte(".+-", text[i]) >= 0); i++ {
@@ -171,29 +177,7 @@ func document(text string) (plain string, kinds []string) {
 		b.WriteString(text[start:i] + " ")
 	}
 	slices.Sort(kinds)
-	return b.String(), slices.Compact(kinds)
-}
-
-// firstName is the name of the only operation of a document; empty if it has none or there are
-// several.
-func firstName(plain string) string {
-	words := strings.Fields(plain)
-	found := ""
-	depth := 0
-	for i, w := range words {
-		switch {
-		case w == "{":
-			depth++
-		case w == "}":
-			depth--
-		case depth == 0 && (w == "query" || w == "mutation" || w == "subscription") && i+1 < len(words) && isNameByte(words[i+1][0]) && (i == 0 || words[i-1] == "}"):
-			if found != "" {
-				return ""
-			}
-			found = words[i+1]
-		}
-	}
-	return found
+	return b.String(), slices.Compact(kinds), names
 }
 
 func isNameByte(c byte) bool {

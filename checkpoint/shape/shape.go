@@ -150,7 +150,7 @@ func segment(escaped string) string {
 	if has {
 		for _, p := range strings.Split(parameters, ";") {
 			name, _, _ := strings.Cut(p, "=")
-			s += ";" + name1(name)
+			s += ";" + bareName(name)
 		}
 	}
 	return s
@@ -204,13 +204,13 @@ func bounded(names []string) []string {
 func structured(name string) string {
 	head, rest, ok := strings.Cut(name, "[")
 	if !ok {
-		return name1(name)
+		return bareName(name)
 	}
-	out := name1(head)
+	out := bareName(head)
 	for part := range strings.SplitSeq(rest, "[") {
 		inner, _, _ := strings.Cut(part, "]")
 		if inner != "" {
-			inner = name1(inner)
+			inner = bareName(inner)
 		}
 		out += "[" + inner + "]"
 	}
@@ -220,8 +220,8 @@ func structured(name string) string {
 	return out
 }
 
-// name1 is a name without structure.
-func name1(name string) string {
+// bareName is a name without brackets.
+func bareName(name string) string {
 	if name == "" || len(name) > maxName || strings.ContainsFunc(name, func(c rune) bool {
 		return !isLetter(c) && !isDigit(c) && !strings.ContainsRune("_-.$:@!", c)
 	}) {

@@ -7,11 +7,9 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"os"
 	"sync"
 
 	"github.com/gobwas/ws/wsutil"
-	"golang.org/x/sys/unix"
 
 	"leasehold/cdpproxy/methods"
 )
@@ -120,10 +118,7 @@ func (c *Conn) exposeTo(ctx context.Context, target, name string) (err error) {
 	if err != nil {
 		return err
 	}
-	near, far, err := socketPair()
-	if err != nil {
-		return errors.Join(err, conn.session.giveUp(ctx))
-	}
+	near, far := net.Pipe()
 	x.far = far
 	if err := x.install(ctx); err != nil {
 		return errors.Join(err, near.Close(), far.Close(), conn.session.giveUp(ctx))
@@ -280,28 +275,4 @@ func (x *exposure) passOn(e Event) bool {
 		return wsutil.WriteClientText(x.far, []byte(p.Payload)) == nil
 	}
 	return true
-}
-
-// socketPair returns both ends of a connection within this process.
-func socketPair() (near, far net.Conn, err error) {
-	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
-	if err != nil {
-		return nil, nil, fmt.Errorf("a socket pair for a page's connection: %w", err)
-	}
-	var ends [2]net.Conn
-	for i, fd := range pair {
-		file := os.NewFile(uintptr(fd), "page")
-		var bad error
-		ends[i], bad = net.FileConn(file)
-		err = errors.Join(err, bad, file.Close())
-	}
-	if err != nil {
-		for _, end := range ends {
-			if end != nil {
-				_ = end.Close()
-			}
-		}
-		return nil, nil, fmt.Errorf("a socket pair for a page's connection: %w", err)
-	}
-	return ends[0], ends[1], nil
 }

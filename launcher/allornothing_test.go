@@ -5,6 +5,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -24,21 +25,55 @@ import (
 	"leasehold/lease/natskv"
 )
 
-// swaps is a lease store that shows a test each write before it is made, and may refuse it.
-type swaps struct {
+// hookedStore is the lease store of a running launcher, in which a test makes things happen.
+type hookedStore struct {
 	lease.Store
-	before func(next lease.Record) error
+	hooks atomic.Pointer[hooks]
 }
 
-func (s *swaps) Swap(ctx context.Context, prev lease.Entry, next lease.Record) (lease.Entry, error) {
-	if err := s.before(next); err != nil {
-		return lease.Entry{}, err
+// hooks are what happens before a record is read, before it is written, and when it is written,
+// before anybody is told. What fails is the answer. Each may be nil.
+type hooks struct {
+	get           func(profile string)
+	swap, swapped func(next lease.Record) error
+}
+
+// set replaces all hooks.
+func (s *hookedStore) set(h hooks) { s.hooks.Store(&h) }
+
+func (s *hookedStore) Get(ctx context.Context, profile string) (lease.Entry, error) {
+	if h := s.hooks.Load(); h.get != nil {
+		h.get(profile)
 	}
-	return s.Store.Swap(ctx, prev, next)
+	return s.Store.Get(ctx, profile)
+}
+
+func (s *hookedStore) Swap(ctx context.Context, prev lease.Entry, next lease.Record) (lease.Entry, error) {
+	h := s.hooks.Load()
+	if h.swap != nil {
+		if err := h.swap(next); err != nil {
+			return lease.Entry{}, err
+		}
+	}
+	e, err := s.Store.Swap(ctx, prev, next)
+	if err == nil && h.swapped != nil {
+		if err := h.swapped(next); err != nil {
+			return lease.Entry{}, err
+		}
+	}
+	return e, err
+}
+
+// hooked gives the launcher of the options a store with hooks.
+func hooked(o *Options) *hookedStore {
+	s := &hookedStore{Store: o.Store}
+	s.set(hooks{})
+	o.Store = s
+	return s
 }
 
 // startLauncher starts a launcher with a real NATS and proxies of which none answers.
-func startLauncher(t *testing.T) (*Launcher, *swaps) {
+func startLauncher(t *testing.T) (*Launcher, *hookedStore) {
 	t.Helper()
 	return startEncrypting(t, evidence.Keys{})
 }
@@ -102,13 +137,13 @@ func runIn(t *testing.T, o Options) *Launcher {
 }
 
 // startEncrypting is startLauncher for evidence that is encrypted as the keys say.
-func startEncrypting(t *testing.T, keys evidence.Keys) (*Launcher, *swaps) {
+func startEncrypting(t *testing.T, keys evidence.Keys) (*Launcher, *hookedStore) {
 	t.Helper()
 	o := optionsIn(t, t.TempDir(), keys)
 	binary, err := chrome.Find("")
 	mustIn(t)(err)
-	store := &swaps{Store: o.Store, before: func(lease.Record) error { return nil }}
-	o.Store, o.Chrome, o.ImportRoots = store, binary, []string{os.TempDir()}
+	store := hooked(&o)
+	o.Chrome, o.ImportRoots = binary, []string{os.TempDir()}
 	return runIn(t, o), store
 }
 
@@ -279,7 +314,7 @@ func TestNoProfileIsThereBeforeItsRecord(t *testing.T) {
 			proxy = "" // one that does not answer is refused before; the account is stored in the same way
 		}
 		writes := 0
-		store.before = func(next lease.Record) error {
+		store.set(hooks{swap: func(next lease.Record) error {
 			if next.ProfileID != profile {
 				return nil
 			}
@@ -289,7 +324,7 @@ func TestNoProfileIsThereBeforeItsRecord(t *testing.T) {
 				t.Errorf("%s: its directory is there before its record", name)
 			}
 			return killed
-		}
+		}})
 		if err := ask(t.Context(), profile, proxy); !errors.Is(err, killed) {
 			t.Errorf("%s: %v", name, err)
 		}
@@ -300,7 +335,7 @@ func TestNoProfileIsThereBeforeItsRecord(t *testing.T) {
 			t.Errorf("%s: there is a directory (%v)", name, err)
 		}
 	}
-	store.before = func(lease.Record) error { return nil }
+	store.set(hooks{})
 
 	// One that was killed between the two: the record is there, and nothing can be opened.
 	// The same request makes the profile whole.

@@ -4,9 +4,9 @@ import (
 	"errors"
 	"sync"
 	"testing"
+	"time"
 
 	"leasehold/launcher/api"
-	"leasehold/launcher/cluster"
 	"leasehold/lease"
 )
 
@@ -48,9 +48,23 @@ func nothingIsDone(t *testing.T, l *Launcher, lose func()) {
 // none.
 func TestNothingIsDoneToAProfileWithoutAPresence(t *testing.T) {
 	l, _ := startLauncher(t)
-	nothingIsDone(t, l, sync.OnceFunc(func() {
-		l.rooms.presence = cluster.NewPresence(t.Context(), cluster.PresenceOptions{
-			LauncherID: "here", DataDir: t.TempDir(), Timing: l.o.Timing, Store: l.o.Store, Log: l.o.Log,
-		})
-	}))
+	nothingIsDone(t, l, sync.OnceFunc(func() { supersede(t, l) }))
+}
+
+// supersede writes the presence of another launcher with the same id, and returns when this one
+// knows it.
+func supersede(t *testing.T, l *Launcher) {
+	t.Helper()
+	was, err := l.o.Store.Presence(t.Context(), l.o.ID)
+	mustIn(t)(err)
+	other := was.Presence
+	other.Epoch++
+	_, err = l.o.Store.SwapPresence(t.Context(), was, other)
+	mustIn(t)(err)
+	l.presence.StoreReset()
+	for deadline := time.Now().Add(time.Minute); l.presence.MayAct(lease.Record{}) == nil; time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatal("the launcher still acts a minute after another one superseded it")
+		}
+	}
 }

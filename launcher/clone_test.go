@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"leasehold/launcher/api"
-	"leasehold/launcher/cluster"
 	"leasehold/launcher/snapshots"
 	"leasehold/lease"
 )
@@ -138,14 +137,6 @@ func TestWhatCannotBeCloned(t *testing.T) {
 	refused("another key", whole.ID, api.CodeSnapshotUnusable, "key")
 	r.rooms.o.Snapshots = r.store
 
-	presence := r.rooms.presence
-	r.rooms.presence = cluster.NewPresence(t.Context(), cluster.PresenceOptions{LauncherID: "here", DataDir: t.TempDir(), Timing: r.o.Timing, Store: r.o.Store, Log: r.o.Log})
-	if _, err := r.clone(whole.ID); !errors.Is(err, lease.ErrUnavailable) && codeOf(err) != api.CodeStoreUnavailable {
-		t.Errorf("without a presence: %v", err)
-	}
-	r.notMade("without a presence")
-	r.rooms.presence = presence
-
 	damage(t, filepath.Join(r.dir, "store"))
 	refused("pieces that were cut off", whole.ID, api.CodeSnapshotDamaged, "")
 	mustIn(t)(os.RemoveAll(filepath.Join(r.dir, "store")))
@@ -157,6 +148,19 @@ func TestWhatCannotBeCloned(t *testing.T) {
 		t.Errorf("a launcher without a profile store: %v", err)
 	}
 	none.notMade("a launcher without a profile store")
+}
+
+// No clone is made by a launcher that another one of its id has superseded.
+func TestNoCloneWithoutAPresence(t *testing.T) {
+	r := startReading(t, 2, nil)
+	r.profile(func(*lease.Record) {})
+	whole := r.sealed(7, "whole")
+	r.profile(func(rec *lease.Record) { rec.SnapshotID, rec.SnapshotToken = whole.ID, 7 })
+	supersede(t, r.Launcher)
+	if _, err := r.clone(whole.ID); !errors.Is(err, lease.ErrUnavailable) && codeOf(err) != api.CodeStoreUnavailable {
+		t.Errorf("cloned, or refused otherwise: %v", err)
+	}
+	r.notMade("without a presence")
 }
 
 // onGet runs something before an object is read.
@@ -178,9 +182,8 @@ func (o *onGet) Get(ctx context.Context, key string) ([]byte, string, error) {
 // No clone is made that could act in an account that has to stand still, also where that begins
 // while its snapshot is on the way.
 func TestTheAccountStandsStillForClonesToo(t *testing.T) {
-	r := startReading(t, 2, nil)
-	objects := &onGet{Objects: snapshots.OpenDir(filepath.Join(r.dir, "held-up"))}
-	r.exchangeStore(objects, snapshots.NewKey())
+	objects := &onGet{Objects: snapshots.OpenDir(filepath.Join(t.TempDir(), "held-up"))}
+	r := startReading(t, 2, func(o *Options) { o.Snapshots = snapshots.New(objects, snapshots.NewKey()) })
 	s := r.sealed(7, "it")
 	in := func(state lease.State) {
 		r.profile(func(rec *lease.Record) {

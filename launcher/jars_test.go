@@ -43,12 +43,12 @@ func TestANewDirectoryHasNoCookiesOfTheOneBefore(t *testing.T) {
 	}
 	must(imported("source", userDataDir(t)))
 	granted := errors.New("granted")
-	store.before = func(next lease.Record) error {
+	store.set(hooks{swap: func(next lease.Record) error {
 		if next.State == lease.Held {
 			return granted // it would be opened
 		}
 		return nil
-	}
+	}})
 	for profile, tt := range map[string]struct {
 		again func(profile string) error
 		keeps bool

@@ -94,17 +94,18 @@ func TestWhatCannotBeRead(t *testing.T) {
 	r.readers.Forget()
 	damage(t, filepath.Join(r.dir, "store"))
 	refused("damage", api.CodeSnapshotDamaged, "", nil)
-	other := snapshots.NewKey()
-	r.exchangeStore(snapshots.OpenDir(filepath.Join(r.dir, "store")), other)
-	_, err := r.read(nil)
-	if code := codeOf(err); code != api.CodeSnapshotUnusable && code != api.CodeNotFound {
+	other := startReading(t, 2, func(o *Options) {
+		o.Snapshots = snapshots.New(snapshots.OpenDir(filepath.Join(r.dir, "store")), snapshots.NewKey())
+	})
+	other.profile(func(rec *lease.Record) { rec.SnapshotID, rec.SnapshotToken, rec.Token = mute.ID, 10, 10 })
+	if _, err := other.read(nil); codeOf(err) != api.CodeSnapshotUnusable {
 		t.Errorf("another key: %v", err)
 	}
-	r.unused()
+	other.unused()
 	if err := os.RemoveAll(filepath.Join(r.dir, "store")); err != nil {
 		t.Fatal(err)
 	}
-	if _, err = r.read(nil); codeOf(err) == "" || strings.Contains(codeOf(err), "internal") {
+	if _, err := r.read(nil); codeOf(err) == "" || strings.Contains(codeOf(err), "internal") {
 		t.Errorf("no store: %v", err)
 	}
 	r.unused()

@@ -33,6 +33,7 @@ type reading struct {
 	*Launcher
 	t        *testing.T
 	store    *snapshots.Store
+	leases   *hookedStore
 	dir      string
 	registry *prometheus.Registry
 }
@@ -49,14 +50,9 @@ func startReading(t *testing.T, max int, change func(*Options)) *reading {
 	if change != nil {
 		change(&o)
 	}
+	r.store, r.leases = o.Snapshots, hooked(&o)
 	r.Launcher = runIn(t, o)
 	return r
-}
-
-// exchangeStore gives the launcher another profile store, also where it goes through its presence.
-func (r *reading) exchangeStore(objects snapshots.Objects, key *snapshots.Key) {
-	*r.store = *snapshots.New(objects, key)
-	*r.rooms.o.Snapshots = *snapshots.New(objects, key)
 }
 
 // profile stores the record of a profile that lives elsewhere.

@@ -7,6 +7,7 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -163,31 +164,24 @@ func TestAnotherDirectoryIsTold(t *testing.T) {
 	}
 }
 
-// unanswered is a lease store that stores what it is given, and does not say so.
-type unanswered struct{ lease.Store }
-
-var errUnanswered = errors.New("killed here")
-
-func (s unanswered) Swap(ctx context.Context, prev lease.Entry, next lease.Record) (lease.Entry, error) {
-	if _, err := s.Store.Swap(ctx, prev, next); err != nil {
-		return lease.Entry{}, err
-	}
-	return lease.Entry{}, errUnanswered
-}
-
 // A making that is cut short again and again leaves a floor that the record explains: else a person
 // would have to find out who put an old one in its place.
 func TestAMakingThatIsCutShortLeavesTheFloorBehindByOne(t *testing.T) {
 	r, stream := startImporting(t)
-	store := r.o.Store
+	unanswered := errors.New("killed here")
 	from := closedInOrder(t, "it")
 	for token := range lease.Token(4) {
-		r.rooms.o.Store = unanswered{store}
-		if _, err := r.ImportProfile(t.Context(), "p", api.ProfileImport{From: from}); !errors.Is(err, errUnanswered) {
-			t.Fatalf("error %v, want %v", err, errUnanswered)
+		r.leases.set(hooks{swapped: func(next lease.Record) error {
+			if next.ProfileID != "p" {
+				return nil
+			}
+			return unanswered
+		}})
+		if _, err := r.ImportProfile(t.Context(), "p", api.ProfileImport{From: from}); !errors.Is(err, unanswered) {
+			t.Fatalf("error %v, want %v", err, unanswered)
 		}
-		r.rooms.o.Store = store
-		e, err := store.Get(t.Context(), "p")
+		r.leases.set(hooks{})
+		e, err := r.leases.Get(t.Context(), "p")
 		mustIn(t)(err)
 		floor, kept, err := r.o.Root.Kept("p")
 		if err != nil || e.Record.Token != token || !e.Record.ExplainsFloor(floor, kept) {
@@ -245,21 +239,6 @@ func TestATaskResumesInItsOwnDirectoryOnly(t *testing.T) {
 	}
 }
 
-// meanwhile is a lease store in which something happens when a profile is looked at for the nth
-// time.
-type meanwhile struct {
-	lease.Store
-	n    int
-	what func()
-}
-
-func (s *meanwhile) Get(ctx context.Context, profile string) (lease.Entry, error) {
-	if s.n--; s.n == 0 {
-		s.what()
-	}
-	return s.Store.Get(ctx, profile)
-}
-
 // Two who set up a profile at the same time both get it: whoever comes second finds its directory.
 func TestAProfileIsSetUpTwiceAtATime(t *testing.T) {
 	r, stream := startImporting(t)
@@ -267,10 +246,13 @@ func TestAProfileIsSetUpTwiceAtATime(t *testing.T) {
 		t.Fatal(err)
 	}
 	account := "ann"
-	r.rooms.o.Store = &meanwhile{r.o.Store, 2, func() { // the first one goes on
-		_, err := r.o.Root.Create("p")
-		mustIn(t)(err)
-	}}
+	var looks atomic.Int32
+	r.leases.set(hooks{get: func(profile string) {
+		if profile == "p" && looks.Add(1) == 2 { // the first one goes on
+			_, err := r.o.Root.Create("p")
+			mustIn(t)(err)
+		}
+	}})
 	if put, err := r.PutProfile(t.Context(), "p", api.ProfileSettings{AccountID: &account}); err != nil || put.Token != 0 || put.AccountID != account {
 		t.Errorf("token %d, account %s, %v", put.Token, put.AccountID, err)
 	}

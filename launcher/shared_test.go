@@ -70,10 +70,10 @@ func TestASharedDirectoryIsLookedAtThroughoutAGrant(t *testing.T) {
 				t.Fatal(err)
 			}
 			granted := false
-			store.before = func(next lease.Record) error {
+			store.set(hooks{swap: func(next lease.Record) error {
 				granted = granted || next.ProfileID == "p" && next.State == lease.Held
 				return nil
-			}
+			}})
 			refuseShared(l, nth)
 			var p *api.Problem
 			s, err := l.Acquire(t.Context(), api.Manifest{ProfileID: "p"})

@@ -35,7 +35,7 @@ func TestWhatIsWaitedFor(t *testing.T) {
 func TestARequestWaitsForTheLeaseStore(t *testing.T) {
 	l, store := startLauncher(t)
 	tries := 0
-	store.before = func(next lease.Record) error {
+	store.set(hooks{swap: func(next lease.Record) error {
 		if next.State != lease.Held {
 			return nil
 		}
@@ -43,7 +43,7 @@ func TestARequestWaitsForTheLeaseStore(t *testing.T) {
 			return lease.ErrUnavailable
 		}
 		return nil
-	}
+	}})
 	_, err := l.Acquire(t.Context(), api.Manifest{ProfileID: "p", Create: true, Wait: api.Duration(time.Minute)})
 	if err != nil || tries != 2 {
 		t.Fatalf("%v after %d tries", err, tries)

@@ -81,13 +81,16 @@ func (s Sidecar) answers(ctx context.Context, to string) error {
 		var found struct {
 			Items []struct {
 				ID    string `json:"evidence_id"`
-				Parts []struct{ Name string }
+				Parts []struct{ Name, Missing string }
 			}
 		}
 		err = errors.Join(err, s.keep(ctx, at+"/history", filepath.Join(to, p.ID, "events.json"), nil),
 			s.keep(ctx, at+"/evidence", filepath.Join(to, p.ID, "evidence.json"), &found))
 		for _, bundle := range found.Items[:min(bundles, len(found.Items))] {
 			for _, part := range bundle.Parts {
+				if part.Missing != "" {
+					continue
+				}
 				err = errors.Join(err, s.keep(ctx, "/v1/evidence/"+bundle.ID+"/"+part.Name, filepath.Join(to, p.ID, bundle.ID, part.Name), nil))
 			}
 		}

@@ -27,7 +27,8 @@ func work() error {
 
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
-	allocator, stop := remote.NewAllocator(ctx, sidecar+"/devtools/browser/shop_018?worker=worker-9&task=task_105&create=true&wait=60s")
+	allocator, stop := remote.NewAllocator(ctx, sidecar+"/devtools/browser/shop_018?worker=worker-9&task=task_105&create=true&wait=60s",
+		remote.WithDialTimeout(0)) // ctx says how long; else it would be ten seconds, less than the wait
 	defer stop()
 	tab, leave := chromedp.NewContext(allocator)
 	defer leave()

@@ -312,7 +312,7 @@ func (b bench) chromedp(t *testing.T, profile string) {
 	// Its discovery drops path and query, so it gets the URL of the websocket.
 	const identity = "worker=worker-9&task=task_102"
 	connect := func(profile string) (context.Context, context.CancelFunc) {
-		allocator, stop := remote.NewAllocator(t.Context(), b.socket(profile, identity))
+		allocator, stop := remote.NewAllocator(t.Context(), b.socket(profile, identity), remote.WithDialTimeout(0))
 		ctx, cancel := chromedp.NewContext(allocator)
 		ctx, timeout := context.WithTimeout(ctx, patience)
 		return ctx, func() { timeout(); cancel(); stop() }

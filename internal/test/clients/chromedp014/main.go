@@ -31,7 +31,7 @@ func main() {
 	url, site, dir := os.Args[1], os.Args[2], os.Args[3]
 	allocator, stop := chromedp.NewRemoteAllocator(context.Background(), url)
 	defer stop()
-	ctx, cancel := chromedp.NewContext(allocator)
+	ctx, cancel := chromedp.NewContext(allocator, chromedp.WithBrowserOption(chromedp.WithDialTimeout(0)))
 	defer cancel()
 	ctx, timeout := context.WithTimeout(ctx, time.Minute)
 	defer timeout()

@@ -7,6 +7,7 @@
 package connlimit
 
 import (
+	"context"
 	"crypto/tls"
 	"encoding/json"
 	"errors"
@@ -14,9 +15,11 @@ import (
 	"net"
 	"net/http"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/rs/zerolog"
+	"golang.org/x/sys/unix"
 
 	"leasehold/internal/descriptors"
 	"leasehold/internal/peer"
@@ -72,7 +75,10 @@ type Options struct {
 	// Silent closes connections that are too many without an answer, which is needed for TLS,
 	// and for what is not HTTP. Who is not admitted gets no answer anywhere.
 	Silent bool
-	Log    zerolog.Logger
+	// ReusePort lets the listener share its address with other sockets of the same user that
+	// have SO_REUSEPORT.
+	ReusePort bool
+	Log       zerolog.Logger
 }
 
 // Listener accepts connections within the bounds. Each of them is released when it has ended: an
@@ -109,7 +115,11 @@ const (
 
 // Listen listens on a TCP address.
 func Listen(address string, o Options) (*Listener, error) {
-	l, err := net.Listen("tcp", address)
+	var config net.ListenConfig
+	if o.ReusePort {
+		config.Control = reusePort
+	}
+	l, err := config.Listen(context.Background(), "tcp", address)
 	if err != nil {
 		return nil, err
 	}
@@ -117,6 +127,13 @@ func Listen(address string, o Options) (*Listener, error) {
 		Listener: l, o: o, accepted: make(chan result), done: make(chan struct{}), words: make(chan struct{}, tellMost),
 		unused: map[net.Conn]struct{}{}, peers: map[net.Conn]string{},
 	}, nil
+}
+
+func reusePort(_, _ string, c syscall.RawConn) error {
+	var err error
+	return errors.Join(c.Control(func(fd uintptr) {
+		err = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_REUSEPORT, 1)
+	}), err)
 }
 
 // Accept returns the next connection that is within the bounds and admitted.

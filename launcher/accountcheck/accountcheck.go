@@ -121,7 +121,7 @@ func (c *Checker) Run(ctx context.Context, r Request) (_ Result, err error) {
 	ctx, cancel := context.WithTimeout(ctx, startTimeout+askTimeout)
 	defer cancel()
 	b, err := c.o.Driver.Start(ctx, browser.Start{
-		SessionID: session, Token: r.Token, Lock: r.Lock, Path: r.Path, Headless: headless, Proxy: server, ReadOnly: true,
+		SessionID: session, Token: r.Token, Lock: r.Lock, Path: r.Path, Headless: headless, Proxy: server, ProxySocket: relay.Reserved(), ReadOnly: true,
 		Args: r.Args, Memory: r.Memory, Sink: func(checkpoint.Entry) {}, Log: r.Log,
 	})
 	result := Result{}

@@ -38,7 +38,7 @@ import (
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // patience bounds waits that end by themselves unless something is broken.
-const patience = 30 * time.Second
+const patience = time.Minute
 
 var timing = lease.Timing{TTL: 30 * time.Second}
 

@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"sync"
 	"time"
 
@@ -102,9 +103,11 @@ type Start struct {
 	Path      string           // the profile's directory
 	Headless  bool
 	Proxy     string // Chrome's --proxy-server; empty for none
-	ReadOnly  bool   // its pages cannot open websockets
-	Args      []string
-	Memory    uint64 // the profile's own limit in bytes; zero for none
+	// ProxySocket keeps the address of Proxy for the browser, see chrome.Options; nil for none.
+	ProxySocket *os.File
+	ReadOnly    bool // its pages cannot open websockets
+	Args        []string
+	Memory      uint64 // the profile's own limit in bytes; zero for none
 	// ReadWrite are directories that a confined browser may use, beside those of all
 	// browsers. They have to exist, and to be right for every session that the browser
 	// will serve: the kernel adds none later.
@@ -147,7 +150,7 @@ func (d *Driver) Start(ctx context.Context, s Start) (*Browser, error) {
 	}
 	output := d.o.Files.Output(s.SessionID)
 	process, err := d.o.Processes.Start(ctx, chrome.Options{
-		Binary: d.o.Binary, ProfileDir: s.Path, Folder: folder, Headless: s.Headless, Proxy: s.Proxy, ReadOnly: s.ReadOnly, Group: group, DumpDir: dumps,
+		Binary: d.o.Binary, ProfileDir: s.Path, Folder: folder, Headless: s.Headless, Proxy: s.Proxy, ProxySocket: s.ProxySocket, ReadOnly: s.ReadOnly, Group: group, DumpDir: dumps,
 		ExtraArgs: s.Args, Lock: s.Lock.File(), OutputFile: output, Confinement: d.o.Confinement.With(s.ReadWrite), User: d.o.User,
 	})
 	if err != nil {

@@ -44,6 +44,9 @@ type Options struct {
 	// Lock, if given, is a file that the browser's main process inherits. A flock on
 	// it lasts until that process has ended.
 	Lock *os.File
+	// ProxySocket, if given, is a file that the browser's main process inherits: as long as it
+	// is open, no other user can listen at the address of Proxy.
+	ProxySocket *os.File
 	// Group, if given, is the control group in which the browser and everything that
 	// it starts run. Close does not remove it, since crash handlers may outlive the
 	// browser for a moment: whoever made the group does.

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -25,6 +26,7 @@ import (
 	"leasehold/internal/cgroup"
 	"leasehold/internal/confine"
 	"leasehold/internal/procfs"
+	"leasehold/internal/test/otheruser"
 	"leasehold/internal/test/sockets"
 	"leasehold/internal/test/testchrome"
 	"leasehold/internal/test/testkey"
@@ -205,18 +207,28 @@ func TestCloseStopsWithItsContextAndGoesOn(t *testing.T) {
 	}
 }
 
-func TestTheBrowserHasTheLock(t *testing.T) {
+func TestTheBrowserKeepsTheLockAndTheAddressOfItsProxy(t *testing.T) {
 	root, o := profile(t)
 	lock, err := root.Lock("p")
 	if err != nil {
+		t.Fatal(err)
+	}
+	address, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if o.ProxySocket, err = address.(*net.TCPListener).File(); err != nil {
 		t.Fatal(err)
 	}
 	o.Lock = lock.File()
 	b := testchrome.Start(t, o)
 	c := testchrome.NewClient(b, 0)
 	waitUntilRunning(t, c, b)
-	if err := lock.Unlock(); err != nil {
+	if err := errors.Join(lock.Unlock(), address.Close(), o.ProxySocket.Close()); err != nil {
 		t.Fatal(err)
+	}
+	if _, err := otheruser.Listen(otheruser.UID, address.Addr().String()); !errors.Is(err, syscall.EADDRINUSE) {
+		t.Errorf("another user listens at the address of the browser's proxy: %v", err)
 	}
 	if _, err := root.Lock("p"); !errors.Is(err, profiledir.ErrLocked) {
 		t.Errorf("lock beside the browser: %v", err)
@@ -259,6 +271,11 @@ func TestTheBrowserHasTheLock(t *testing.T) {
 	if err := again.Unlock(); err != nil {
 		t.Error(err)
 	}
+	l, err := otheruser.Listen(otheruser.UID, address.Addr().String())
+	if err != nil {
+		t.Fatalf("the address after its exit: %v", err)
+	}
+	_ = l.Close() // nothing was written
 }
 
 func TestStartFailures(t *testing.T) {

@@ -111,8 +111,10 @@ func start(ctx context.Context, o Options, args []string) (_ *Browser, err error
 		cmd.SysProcAttr.UseCgroupFD, cmd.SysProcAttr.CgroupFD = true, int(dir.Fd())
 	}
 	cmd.ExtraFiles = p.inherited
-	if o.Lock != nil {
-		cmd.ExtraFiles = append(cmd.ExtraFiles, o.Lock)
+	for _, f := range []*os.File{o.Lock, o.ProxySocket} {
+		if f != nil {
+			cmd.ExtraFiles = append(cmd.ExtraFiles, f)
+		}
 	}
 	if err := run(ctx, cmd, o); err != nil {
 		return nil, errors.Join(err, p.closeOurs())

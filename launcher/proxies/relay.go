@@ -38,6 +38,7 @@ type Relay struct {
 	cancel    context.CancelFunc
 	serving   sync.WaitGroup
 	url       string
+	reserved  *os.File // see Reserved; nil after Reopen: the browser has it
 
 	mu       sync.Mutex
 	closed   bool
@@ -79,7 +80,7 @@ func Open(p *Proxy, profileDir string, uses Uses, log zerolog.Logger) (*Relay, e
 	}
 	var inUse error
 	for n := range relayTries {
-		r, err := start(p, relayAddress(profileDir, n), uid, uses, log)
+		r, err := openAt(p, relayAddress(profileDir, n), uid, uses, log)
 		switch {
 		case err == nil:
 			return r, nil
@@ -90,6 +91,20 @@ func Open(p *Proxy, profileDir string, uses Uses, log zerolog.Logger) (*Relay, e
 		}
 	}
 	return nil, fmt.Errorf("relay to proxy %s: %w", p, inUse)
+}
+
+// openAt starts a relay at an address that nobody uses.
+func openAt(p *Proxy, address string, uid uint32, uses Uses, log zerolog.Logger) (*Relay, error) {
+	reserved, err := reserve(address)
+	if err != nil {
+		return nil, err
+	}
+	r, err := start(p, address, uid, uses, log)
+	if err != nil {
+		return nil, errors.Join(err, reserved.Close())
+	}
+	r.reserved = reserved
+	return r, nil
 }
 
 // Reopen starts a relay at the address at which a browser that outlived its launcher expects
@@ -136,7 +151,7 @@ func start(p *Proxy, address string, uid uint32, uses Uses, log zerolog.Logger) 
 		log: log.With().Str("component", "relay").Str("proxy", p.id).Logger(),
 	}
 	l, err := connlimit.Listen(address, connlimit.Options{
-		Peers: connlimit.NewPeers(relayConnections), Silent: true, Log: r.log,
+		Peers: connlimit.NewPeers(relayConnections), Silent: true, ReusePort: true, Log: r.log,
 		Admit: func(s peer.Socket, unknown error) error { return r.admit(s, unknown, uid, uses) },
 	})
 	if err != nil {
@@ -226,6 +241,16 @@ func (r *Relay) newHandler() http.Handler {
 // URL is the value for Chrome's --proxy-server.
 func (r *Relay) URL() string { return r.url }
 
+// Reserved is a socket that keeps the address for the relay's user as long as it is open. The
+// browser inherits it: it goes on asking at that address when the launcher is gone, and nobody
+// else may answer there. It is closed with the relay. It is nil for the nil Relay.
+func (r *Relay) Reserved() *os.File {
+	if r == nil {
+		return nil
+	}
+	return r.reserved
+}
+
 // closeTimeout limits how long Close waits for connections to end.
 const closeTimeout = 5 * time.Second
 
@@ -253,6 +278,11 @@ func (r *Relay) Close() error {
 	case <-ended:
 	case <-time.After(closeTimeout):
 		err = errors.Join(err, fmt.Errorf("relay to proxy %s: connections do not end", r.proxy))
+	}
+	if r.reserved != nil {
+		if e := r.reserved.Close(); !errors.Is(e, os.ErrClosed) {
+			err = errors.Join(err, e)
+		}
 	}
 	return err
 }

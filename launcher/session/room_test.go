@@ -41,7 +41,7 @@ func setEnding(s *Session, ending bool) {
 }
 
 // patience bounds waits that end by themselves unless something is broken.
-const patience = 30 * time.Second
+const patience = time.Minute
 
 // profile is the one that every room has.
 const profile = "p"

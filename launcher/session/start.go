@@ -153,13 +153,13 @@ func newOpening(h *Registry, t *terms, slot *slots.Slot, files *hostFiles, jar s
 
 // start starts a browser for the run.
 func (o *opening) start(ctx context.Context, run slots.Run, fit *slots.Fit) (*browser.Browser, error) {
-	proxy, err := o.slot.OpenProxy(o.path, o.log)
+	proxy, socket, err := o.slot.OpenProxy(o.path, o.log)
 	if err != nil {
 		return nil, err
 	}
 	o.slot.Starting(run)
 	b, err := o.driver.Start(ctx, browser.Start{
-		SessionID: o.id, Token: o.token, Lock: o.slot.Lock(), Path: o.path, Headless: o.headless, Proxy: proxy, ReadOnly: o.rules().ReadOnly,
+		SessionID: o.id, Token: o.token, Lock: o.slot.Lock(), Path: o.path, Headless: o.headless, Proxy: proxy, ProxySocket: socket, ReadOnly: o.rules().ReadOnly,
 		Args: o.manifest.ChromeArgs, Memory: o.granted.BrowserMemory, ReadWrite: o.files.ownDirs(), Sink: o.slot.Note, Beside: o.prepare, Log: o.log,
 	})
 	o.slot.Opened(b, o.id, fit)

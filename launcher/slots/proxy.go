@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"os"
 
 	"github.com/rs/zerolog"
 
@@ -37,25 +38,26 @@ func (s *Slot) ProxyUse() *sessionfile.ProxyUse {
 }
 
 // OpenProxy returns the value of Chrome's --proxy-server: the profile's proxy itself
-// or, if that requires credentials, a relay to it that ends with the browser. It is
-// empty if there is no proxy.
-func (s *Slot) OpenProxy(path string, log zerolog.Logger) (string, error) {
+// or, if that requires credentials, a relay to it that ends with the browser, and the
+// socket that the browser inherits to keep the relay's address. It is empty if there is
+// no proxy.
+func (s *Slot) OpenProxy(path string, log zerolog.Logger) (server string, reserved *os.File, err error) {
 	p := s.Proxy()
 	if p == nil {
-		return "", nil
+		return "", nil, nil
 	}
 	if err := foreign.Replace(path, proxyFile, []byte(p.ID())); err != nil {
-		return "", err
+		return "", nil, err
 	}
 	if !p.NeedsRelay() {
-		return p.Server(), nil
+		return p.Server(), nil, nil
 	}
 	relay, err := proxies.Open(p, path, chrome.UsesProxy, log)
 	if err != nil {
-		return "", err
+		return "", nil, err
 	}
 	s.setRelay(relay)
-	return relay.URL(), nil
+	return relay.URL(), relay.Reserved(), nil
 }
 
 // ReopenRelay opens the relay to its proxy again for a browser that outlived its

@@ -37,7 +37,7 @@ import (
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // patience bounds waits that end sooner unless something is broken.
-const patience = 30 * time.Second
+const patience = time.Minute
 
 // stage is a real Chromium with a monitor, and a worker that drives it.
 type stage struct {

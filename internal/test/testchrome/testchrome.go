@@ -16,7 +16,7 @@ import (
 )
 
 // Patience bounds waits that are over much sooner unless something is broken.
-const Patience = 30 * time.Second
+const Patience = time.Minute
 
 // Options returns options for a headless browser on a fresh profile.
 func Options(t testing.TB) chrome.Options {

@@ -16,7 +16,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-const patience = 30 * time.Second
+const patience = time.Minute
 
 // connect starts a server with JetStream, reached in process only.
 func connect(t *testing.T) jetstream.JetStream {

@@ -138,8 +138,9 @@ type Options struct {
 	HomeTimeout time.Duration
 	// AdvertiseURL is where workers of other hosts reach this launcher; empty: they do not.
 	AdvertiseURL string
-	// LeaveOnExit leaves browsers to the next launcher instead of closing them.
-	LeaveOnExit bool
+	// LeaveOnExit tells, once the launcher ends, whether it leaves browsers to the next one instead
+	// of closing them. Its answer does not change. Nil: it does not.
+	LeaveOnExit func() bool
 	// ImportRoots are the directories below which user-data-dirs may be imported from.
 	ImportRoots []string
 	// Dedicated serves a port of the session's own, where the manifest asks for one: addr, or a

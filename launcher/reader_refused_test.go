@@ -267,7 +267,7 @@ func TestAReadersEndOfItsOwn(t *testing.T) {
 
 // A launcher that ends, in order, ends its readers, too.
 func TestReadersEndWithTheirLauncher(t *testing.T) {
-	r := startReading(t, 3, func(o *Options) { o.LeaveOnExit = true })
+	r := startReading(t, 3, func(o *Options) { o.LeaveOnExit = func() bool { return true } })
 	r.held()
 	for range 3 {
 		if _, err := r.read(nil); err != nil {

@@ -12,6 +12,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -113,12 +114,24 @@ type service struct {
 	tracer    *tracing.Tracer // nil: no spans are made
 	dedicated dedicatedPorts
 	launcher  *launcher.Launcher
+	// leaves tells, at the end, whether browsers are left to the next sidecar.
+	leaves func() bool
 }
 
 // newService returns a service of which nothing is started yet. dropped counts the lines of its
 // log that were dropped.
 func newService(c RunConfig, log zerolog.Logger, dropped func() uint64) *service {
 	s := &service{config: c, log: log, peers: connlimit.NewPeers(c.MaxPeer), stops: stopList{log: log}, metrics: prometheus.NewRegistry()}
+	s.leaves = sync.OnceValue(func() bool {
+		if s.config.OnExit != "leave" {
+			return false
+		}
+		stops := hostStops()
+		if stops {
+			log.Info().Msg("the host shuts down: browsers are closed, and not left to the next sidecar")
+		}
+		return !stops
+	})
 	s.metrics.MustRegister(prometheus.NewCounterFunc(prometheus.CounterOpts{
 		Name: "leasehold_log_lines_dropped_total", Help: "Lines of the log that were dropped, because whoever reads it stalled or went away.",
 	}, func() float64 { return float64(dropped()) }))
@@ -153,6 +166,7 @@ func serve(ctx context.Context, c RunConfig, a *app, log zerolog.Logger) (err er
 	s.launcher.Start()
 	// It is stopped before the HTTP server, which still answers while sessions drain.
 	s.stops.add("launcher", func() error {
+		s.leaves() // asked before anything waits for the answer
 		ctx, cancel := context.WithTimeout(context.Background(), drainTimeout)
 		defer cancel()
 		return s.launcher.Stop(ctx)
@@ -266,7 +280,7 @@ func (s *service) newLauncher() error {
 		ID: s.launcherID, DataDir: c.DataDir, Key: s.key, Root: s.root, Store: s.leases, Waiters: s.leases, SharedStore: c.NATSURL != "", Roster: s.roster, Archive: s.archive, Bundles: evidence.Retention{MaxAge: c.EvidenceMaxAge, MaxBytes: int64(c.EvidenceMax)}, Events: s.leases, Ping: s.ping, Doubt: s.storeDoubt,
 		Chrome: s.chrome, Headless: *c.Headless, Confinement: s.confinement, User: c.User, Proxies: s.proxies, FileRoots: s.files, Timing: lease.Timing{TTL: c.LeaseTTL}, ReconnectGrace: c.ReconnectGrace, PersonGrace: c.PersonGrace,
 		Cooldown: c.Cooldown, ReviewWhen: cautions, MaxBrowsers: c.MaxBrowsers, MinFreeDisk: uint64(c.MinFreeDisk), FilesReady: s.filesReady,
-		KeepWarmIdle: c.KeepWarmIdle, KeepWarmMax: c.KeepWarmMax, KeepWarmMinMemory: uint64(c.KeepWarmMemory), LeaveOnExit: c.OnExit == "leave",
+		KeepWarmIdle: c.KeepWarmIdle, KeepWarmMax: c.KeepWarmMax, KeepWarmMinMemory: uint64(c.KeepWarmMemory), LeaveOnExit: s.leaves,
 		HangTimeout: c.HangTimeout, BrowserMemory: uint64(c.BrowserMemory), CPUWeight: c.BrowserWeight, Groups: s.groups,
 		HomeTimeout: c.HomeTimeout, AdvertiseURL: s.toldOthers(),
 		Now: s.now, Snapshots: s.snapshots, Retention: snapshots.Retention{Keep: c.SnapshotKeep, KeepFor: c.SnapshotMaxAge},

@@ -77,7 +77,7 @@ type RunConfig struct {
 	OTLPEndpoint   string        `name:"otlp-endpoint" env:"LEASEHOLD_OTLP_ENDPOINT" placeholder:"URL" help:"Receiver of OpenTelemetry traces, over HTTP, such as http://127.0.0.1:4318 (default: that of OTEL_EXPORTER_OTLP_ENDPOINT; none: no traces are made)."`
 	LogLevel       string        `env:"LEASEHOLD_LOG_LEVEL" enum:"trace,debug,info,warn,error" default:"info" placeholder:"LEVEL" help:"One of ${enum} (default: ${default})."`
 	LogFormat      string        `env:"LEASEHOLD_LOG_FORMAT" enum:"console,json" default:"console" placeholder:"FORMAT" help:"One of ${enum} (default: ${default})."`
-	OnExit         string        `env:"LEASEHOLD_ON_EXIT" enum:"close,leave" default:"close" placeholder:"WHAT" help:"Browsers when the sidecar ends: close them, or leave them to the next one (default: ${default})."`
+	OnExit         string        `env:"LEASEHOLD_ON_EXIT" enum:"close,leave" default:"close" placeholder:"WHAT" help:"Browsers when the sidecar ends: close them, or leave them to the next one unless systemd shuts the host down (default: ${default})."`
 
 	// Token is the API token from TokenFile, and Keys are those of EvidenceTo and EvidenceKeys;
 	// Complete sets both.

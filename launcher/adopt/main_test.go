@@ -169,7 +169,7 @@ func (h *host) launch(change func(*Options)) *launcher {
 		h.must(err)
 		o.Sessions, err = session.NewRegistry(ctx, work, session.Options{
 			FileRoots:  roots,
-			LauncherID: "here", BootID: boottime.ID(), Timing: timing, ReconnectGrace: time.Minute, PersonGrace: time.Minute, Headless: true, LeaveOnExit: true,
+			LauncherID: "here", BootID: boottime.ID(), Timing: timing, ReconnectGrace: time.Minute, PersonGrace: time.Minute, Headless: true, LeaveOnExit: func() bool { return true },
 			Store: h.store, Root: h.root, Archive: l.archive, Files: h.files, Jar: jar, Slots: o.Slots, Driver: o.Driver, Recoverer: o.Recoverer,
 			Announcer: announcer, Log: log, Metrics: l.metrics,
 		})

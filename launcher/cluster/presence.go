@@ -40,8 +40,9 @@ type PresenceOptions struct {
 	SharedStore bool
 	// Newcomer says that this launcher remembers nothing of the store.
 	Newcomer bool
-	// LeaveOnExit leaves browsers to the next launcher.
-	LeaveOnExit bool
+	// LeaveOnExit tells, once the launcher ends, whether it leaves browsers to the next one. Nil:
+	// it does not.
+	LeaveOnExit func() bool
 	// Expiring is called when the leases have not been renewed for a while, with the time that
 	// they have left.
 	Expiring func(left time.Duration)
@@ -303,7 +304,7 @@ func (p *Presence) set(k *lease.Keeper, refusal *api.Problem) {
 // presence stays, without renewals, so that nobody takes their leases at once.
 func (p *Presence) close(k *lease.Keeper) {
 	p.set(nil, nil)
-	if p.o.LeaveOnExit {
+	if p.o.LeaveOnExit != nil && p.o.LeaveOnExit() {
 		k.Stop()
 		return
 	}

@@ -296,7 +296,7 @@ func TestTheStayOnDisk(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			inWorld(t, func(w *world) {
-				leave := func(o *PresenceOptions) { o.LeaveOnExit = true }
+				leave := func(o *PresenceOptions) { o.LeaveOnExit = func() bool { return true } }
 				before := w.keep(leave)
 				<-before.opened
 				time.Sleep(timing.Renewal() + time.Second)
@@ -361,7 +361,7 @@ func TestTheEndOfALauncher(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			inWorld(t, func(w *world) {
-				p := w.keep(func(o *PresenceOptions) { o.LeaveOnExit = tt.leave })
+				p := w.keep(func(o *PresenceOptions) { o.LeaveOnExit = func() bool { return tt.leave } })
 				<-p.opened
 				fence := p.current(w).Fence(1)
 				w.store.do(func() { w.store.away = tt.away })

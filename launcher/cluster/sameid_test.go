@@ -53,7 +53,7 @@ func TestALauncherUnderTheIDOfAnotherWaits(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			inWorld(t, func(w *world) {
-				first := w.keep(func(o *PresenceOptions) { shares(o); o.LeaveOnExit = true })
+				first := w.keep(func(o *PresenceOptions) { shares(o); o.LeaveOnExit = func() bool { return true } })
 				<-first.opened
 				w.store.do(func() { w.store.store(held("p", "here")) })
 				time.Sleep(timing.Renewal() / 2)
@@ -91,7 +91,7 @@ func TestALauncherUnderTheIDOfAnotherWaits(t *testing.T) {
 // was not closed.
 func TestALauncherThatWasKilledIsBackAtOnce(t *testing.T) {
 	inWorld(t, func(w *world) {
-		left := func(o *PresenceOptions) { shares(o); o.LeaveOnExit = true }
+		left := func(o *PresenceOptions) { shares(o); o.LeaveOnExit = func() bool { return true } }
 		first := w.keep(left)
 		<-first.opened
 		first.end()
@@ -214,7 +214,7 @@ func TestTheWriter(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			inWorld(t, func(w *world) {
-				first := w.keep(func(o *PresenceOptions) { shares(o); o.LeaveOnExit = true })
+				first := w.keep(func(o *PresenceOptions) { shares(o); o.LeaveOnExit = func() bool { return true } })
 				<-first.opened
 				first.end()
 				p := w.keep(func(o *PresenceOptions) { shares(o); o.Doubt = func() error { return tt.doubt } })

@@ -42,8 +42,9 @@ type Options struct {
 	// it was left, and ClearTimeout how long a session's pages may take to close before its
 	// browser is kept warm. Zero stands for 2 s and 10 s.
 	QuietTimeout, ClearTimeout time.Duration
-	// LeaveOnExit leaves browsers to the next launcher instead of closing them.
-	LeaveOnExit bool
+	// LeaveOnExit tells, once the launcher ends, whether it leaves browsers to the next one instead
+	// of closing them. Its answer does not change. Nil: it does not.
+	LeaveOnExit func() bool
 	// Dedicated serves a session's own port, if the manifest asks for one: a free port, or addr
 	// if it is not empty.
 	Dedicated func(sessionID, addr string) (url string, closer func(), err error)

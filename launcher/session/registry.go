@@ -158,7 +158,9 @@ func (h *Registry) Drain() {
 	}
 }
 
-func (h *Registry) drains(f *facts) { f.draining, f.leaving = true, h.o.LeaveOnExit }
+func (h *Registry) drains(f *facts) {
+	f.draining, f.leaving = true, h.o.LeaveOnExit != nil && h.o.LeaveOnExit()
+}
 
 // Draining tells whether Drain was called.
 func (h *Registry) Draining() bool {

@@ -173,7 +173,7 @@ func (r *room) start() {
 	l.host, err = NewRegistry(ctx, &l.work, Options{
 		FileRoots:  roots,
 		LauncherID: "l", BootID: boottime.ID(), Timing: lease.Timing{TTL: cmp.Or(r.o.ttl, timing.TTL)}, ReconnectGrace: cmp.Or(r.o.grace, patience), PersonGrace: cmp.Or(r.o.person, patience),
-		QuietTimeout: patience, ClearTimeout: patience, PictureInterval: r.o.picture, Headless: true, LeaveOnExit: r.o.leave, Dedicated: r.dedicated,
+		QuietTimeout: patience, ClearTimeout: patience, PictureInterval: r.o.picture, Headless: true, LeaveOnExit: func() bool { return r.o.leave }, Dedicated: r.dedicated,
 		Store: r.store, Root: l.root, Archive: l.archive, Files: l.files, Jar: l.jar, Slots: l.table, Driver: l.driver, Recoverer: recoverer,
 		Announcer: l.announcer, Log: log, Metrics: l.metrics,
 	})

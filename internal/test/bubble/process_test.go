@@ -196,7 +196,7 @@ func (h *host) start() {
 		ID: h.id, DataDir: h.data, Root: root, Key: key, Store: p.store, Waiters: p.store, Snapshots: snapshots.New(share{snapshots.OpenDir(w.snapshots), p}, w.snapshotKey), SharedStore: len(w.hosts) > 1, Roster: p.roster, Archive: p.archive,
 		Ping:   func(ctx context.Context) error { _, err := p.store.Look(ctx); return err },
 		Chrome: "chromium", Headless: true, FileRoots: roots, Timing: timing, ReconnectGrace: grace, PersonGrace: time.Minute, Cooldown: cooldown,
-		KeepWarmIdle: keptWarm, KeepWarmMax: 2, HomeTimeout: homeTimeout, LeaveOnExit: true,
+		KeepWarmIdle: keptWarm, KeepWarmMax: 2, HomeTimeout: homeTimeout, LeaveOnExit: func() bool { return true },
 		Dedicated: func(string, string) (string, func(), error) { return "http://127.0.0.1:4711", func() {}, nil },
 		Processes: kernel{p.life}, Clock: h.clock, Log: log, Metrics: prometheus.NewRegistry(),
 	})

@@ -18,7 +18,8 @@ import (
 
 // commands is the grammar of the command line.
 type commands struct {
-	Config configFile `env:"LEASEHOLD_CONFIG" placeholder:"FILE" help:"YAML file with settings."`
+	Config configFile       `env:"LEASEHOLD_CONFIG" placeholder:"FILE" help:"YAML file with settings."`
+	Print  kong.VersionFlag `name:"version" help:"Print the version."`
 
 	Run        runCmd        `cmd:"" help:"Run the sidecar of this host."`
 	Exec       execCmd       `cmd:"" help:"Lease a profile, run a command with it, and release it."`
@@ -101,6 +102,7 @@ func (a *app) run(args []string) error {
 		kong.Writers(a.stdout, a.stderr),
 		kong.ConfigureHelp(kong.HelpOptions{NoExpandSubcommands: true}),
 		kong.Help(help),
+		kong.Vars{"version": readBuildVersion().String()},
 		kong.Exit(func(int) { helped = true }),
 		kong.Bind(a),
 	)

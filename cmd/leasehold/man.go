@@ -8,6 +8,8 @@ import (
 	"strings"
 
 	"github.com/alecthomas/kong"
+
+	"leasehold"
 )
 
 // manCmd writes the manual pages, from the same grammar as --help.
@@ -108,7 +110,7 @@ func lastWord(path string) string {
 type manPage struct{ strings.Builder }
 
 func (p *manPage) title(name, what string) {
-	fmt.Fprintf(p, ".TH %s 1 \"\" \"leasehold %s\" \"Leasehold\"\n", roff(strings.ToUpper(name)), roff(readBuildVersion().Version))
+	fmt.Fprintf(p, ".TH %s 1 \"\" \"leasehold %s\" \"Leasehold\"\n", roff(strings.ToUpper(name)), roff(leasehold.Version))
 	p.section("NAME")
 	fmt.Fprintf(p, "%s \\- %s\n", roff(name), roff(strings.TrimSuffix(firstSentence(what), ".")))
 }

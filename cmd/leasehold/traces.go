@@ -6,6 +6,7 @@ import (
 	"net/url"
 	"os"
 
+	"leasehold"
 	"leasehold/internal/tracing"
 )
 
@@ -27,7 +28,7 @@ func (s *service) openTraces(ctx context.Context) error {
 	if !tracing.Wanted(s.config.OTLPEndpoint, os.Getenv) {
 		return nil
 	}
-	tracer, stop, err := tracing.Exporter{Endpoint: s.config.OTLPEndpoint, LauncherID: s.launcherID, Version: readBuildVersion().Version, Log: s.log}.Open(ctx)
+	tracer, stop, err := tracing.Exporter{Endpoint: s.config.OTLPEndpoint, LauncherID: s.launcherID, Version: leasehold.Version, Log: s.log}.Open(ctx)
 	if err != nil {
 		return &exitError{exitUsage, fmt.Errorf("--otlp-endpoint: %w", err)}
 	}

@@ -1,17 +1,16 @@
 package export
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
 	"io"
 	"net/url"
-	"runtime/debug"
 	"slices"
 	"strings"
 	"time"
 
+	"leasehold"
 	"leasehold/checkpoint"
 	"leasehold/evidence"
 	"leasehold/evidence/recorder"
@@ -170,7 +169,7 @@ func harOf(network networkPart, journal []checkpoint.Entry) harFile {
 	}
 	slices.SortStableFunc(all, func(a, b exchange) int { return a.at.Compare(b.at) })
 	f := harFile{Log: harLog{
-		Version: harVersion, Creator: harCreator{Name: "leasehold", Version: creatorVersion()}, Entries: []harEntry{},
+		Version: harVersion, Creator: harCreator{Name: "leasehold", Version: leasehold.Version}, Entries: []harEntry{},
 	}}
 	without := 0
 	for _, x := range all {
@@ -330,13 +329,4 @@ func harTime(t time.Time) string {
 		t = time.Time{}
 	}
 	return t.Format("2006-01-02T15:04:05.000Z")
-}
-
-// creatorVersion is the version of this program, as it was built.
-func creatorVersion() string {
-	info, ok := debug.ReadBuildInfo()
-	if !ok {
-		return "unknown"
-	}
-	return cmp.Or(info.Main.Version, "unknown")
 }

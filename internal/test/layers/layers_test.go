@@ -61,6 +61,7 @@ var order = []string{
 	"leasehold/evidence/crypt",
 	"leasehold/evidence/recorder",
 	"leasehold/evidence/redact",
+	"leasehold",
 	"leasehold/docs/examples/go",
 }
 

@@ -3,7 +3,6 @@ package supply
 import (
 	"os"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -22,33 +21,6 @@ var allowed = []string{"0BSD", "Apache-2.0", "BSD-2-Clause", "BSD-3-Clause", "CC
 var chosen = map[string]string{
 	// Its file begins with "BSD-3-Clause OR GPL-2.0-only".
 	"kernel.org/pub/linux/libs/security/libcap/psx": "BSD-3-Clause",
-}
-
-var licenceFile = regexp.MustCompile(`(?i)^(un)?(licen[cs]e|copying)([-._].*)?$`)
-
-// licenceFiles finds the files that say under which licences the linked packages of a
-// module are: those of the module and those between it and each package.
-func licenceFiles(m Module) ([]string, error) {
-	var dirs []string
-	for _, dir := range m.Packages {
-		for ; len(dir) >= len(m.Dir) && !slices.Contains(dirs, dir); dir = filepath.Dir(dir) {
-			dirs = append(dirs, dir)
-		}
-	}
-	slices.Sort(dirs)
-	var files []string
-	for _, dir := range dirs {
-		entries, err := os.ReadDir(dir)
-		if err != nil {
-			return nil, err
-		}
-		for _, e := range entries {
-			if e.Type().IsRegular() && licenceFile.MatchString(e.Name()) && filepath.Ext(e.Name()) != ".go" {
-				files = append(files, filepath.Join(dir, e.Name()))
-			}
-		}
-	}
-	return files, nil
 }
 
 // licences names what a text is, by SPDX id, as far as the classifier recognizes it.
@@ -95,7 +67,7 @@ func TestEveryLinkedModuleHasAnAllowedLicence(t *testing.T) {
 	c := newClassifier(t)
 	known := map[string][]string{} // many modules have the very same text
 	for _, m := range modules {
-		files, err := licenceFiles(m)
+		files, err := LicenceFiles(m)
 		if err != nil {
 			t.Fatal(err)
 		}

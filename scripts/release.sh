@@ -1,0 +1,72 @@
+#!/usr/bin/env bash
+# Makes what people install, of the commit that is checked out, in dist/: programs with their
+# manual pages, completions and units for two architectures, packages for Debian and Red Hat, a
+# bill of materials, and the sums of all. The same commit gives the same bytes. MAINTAINER is who
+# answers for the packages: a name and an address, as Debian writes them.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+go=${GO:-go}
+version=$(cat VERSION)
+export MAINTAINER=${MAINTAINER:-Leasehold <root@localhost>}
+
+if [ -n "$(git status --porcelain)" ]; then
+	echo "there are changes that are not committed: a release is made of a commit" >&2
+	exit 1
+fi
+SOURCE_DATE_EPOCH=$(git log -1 --format=%ct)
+export SOURCE_DATE_EPOCH
+MTIME=$(date -u -d "@$SOURCE_DATE_EPOCH" +%Y-%m-%dT%H:%M:%SZ)
+export MTIME
+
+umask 022
+rm -rf dist
+mkdir -p dist build
+stage=$(mktemp -d build/release-XXXXXX)
+trap 'rm -rf "$stage"' EXIT
+nfpm=$PWD/$stage/nfpm
+(cd deploy/package && "$go" build -o "$nfpm" github.com/goreleaser/nfpm/v2/cmd/nfpm)
+sbom=$stage/sbom
+"$go" build -o "$sbom" ./internal/test/supply/sbom
+
+build() { # architecture, file
+	CGO_ENABLED=0 GOOS=linux GOARCH=$1 "$go" build -trimpath -buildvcs=true -ldflags='-s -w' -o "$2" ./cmd/leasehold
+}
+
+# What does not depend on the architecture: written by the program itself, as it runs here.
+common=$stage/common
+mkdir -p "$common/man" "$common/completions"
+build "$("$go" env GOHOSTARCH)" "$stage/here"
+"$stage/here" man "$common/man"
+"$stage/here" completion bash >"$common/completions/leasehold.bash"
+"$stage/here" completion zsh >"$common/completions/_leasehold"
+"$stage/here" completion fish >"$common/completions/leasehold.fish"
+{
+	echo "Leasehold $version"
+	echo
+	cat LICENSE
+	echo
+	echo "Linked into the program:"
+	echo
+	"$go" run ./internal/test/supply/notices
+} >"$common/copyright"
+
+for arch in amd64 arm64; do
+	dir=$stage/leasehold-$version-linux-$arch
+	cp -r "$common" "$dir"
+	build "$arch" "$dir/leasehold"
+	cp README.md CHANGELOG.md deploy/package/leasehold.env deploy/leasehold.service deploy/leasehold-browser-user.service "$dir"
+	chmod -R u=rwX,go=rX "$dir"
+	tar -C "$stage" --sort=name --mtime="@$SOURCE_DATE_EPOCH" --owner=0 --group=0 --numeric-owner -cf - "${dir##*/}" |
+		gzip -n9 >"dist/${dir##*/}.tar.gz"
+	"$sbom" "$dir/leasehold" >"dist/${dir##*/}.cdx.json"
+
+	# A package has the program in /usr/bin, and its pages are compressed.
+	sed -i 's,/usr/local/bin/,/usr/bin/,' "$dir/leasehold.service"
+	gzip -n9 "$dir"/man/*
+	gzip -n9 <CHANGELOG.md >"$dir/changelog.gz"
+	for packager in deb rpm; do
+		ARCH=$arch VERSION=$version STAGE=$dir "$nfpm" package -f deploy/package/nfpm.yaml -p "$packager" -t dist/ >/dev/null
+	done
+done
+(cd dist && sha256sum -- * >SHA256SUMS)
+cat dist/SHA256SUMS

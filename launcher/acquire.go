@@ -215,7 +215,7 @@ func (g *grants) try(ctx context.Context, m api.Manifest, a *asking) (*session.S
 	if entry, err = g.roam(ctx, entry, m); err != nil {
 		return nil, err
 	}
-	if err := g.refusal(entry.Record, m, time.Now()); err != nil {
+	if err := g.refusal(entry, m, time.Now()); err != nil {
 		return nil, err
 	}
 	if err := g.atHome(entry.Record); err != nil {
@@ -319,11 +319,12 @@ func (g *grants) healed(ctx context.Context, e lease.Entry) (lease.Entry, error)
 }
 
 // refusal refuses a task that may not have the profile in the state that its record says.
-func (g *grants) refusal(r lease.Record, m api.Manifest, now time.Time) error {
+func (g *grants) refusal(e lease.Entry, m api.Manifest, now time.Time) error {
+	r, until := e.Record, g.catalog.CoolUntil(e)
 	state := func(code, format string, args ...any) *api.Problem {
 		p := api.Refuse(code, format, args...).With("state", r.State).With("reason", r.Reason).With("lease_token", r.Token)
-		if !r.AvailableAfter.IsZero() {
-			p = p.With("available_after", r.AvailableAfter)
+		if !until.IsZero() {
+			p = p.With("available_after", until.UTC())
 		}
 		return p
 	}
@@ -350,8 +351,8 @@ func (g *grants) refusal(r lease.Record, m api.Manifest, now time.Time) error {
 	if p := mappingRefusal(r, m); p != nil {
 		return p
 	}
-	if until := g.catalog.CoolUntil(r); now.Before(until) {
-		p := state(api.CodeCoolingDown, "profile %s cools down after its recovery until %s", r.ProfileID, r.AvailableAfter.Format(time.RFC3339))
+	if now.Before(until) {
+		p := state(api.CodeCoolingDown, "profile %s cools down after its recovery until %s", r.ProfileID, until.UTC().Format(time.RFC3339))
 		p.RetryAfter = int(until.Sub(now).Seconds()) + 1
 		return p
 	}
@@ -377,7 +378,8 @@ func (g *grants) conflict(r lease.Record, m api.Manifest) *heldError {
 		decision = "waiting"
 	}
 	r = g.shown(r)
-	next := max(soon, int(time.Until(r.ExpiresAt).Seconds())+1)
+	left := min(time.Until(r.ExpiresAt), time.Duration(r.TTLSeconds*float64(time.Second))) // whoever wrote it may have another clock
+	next := max(soon, int(left.Seconds())+1)
 	by := g.sessions.OnProfile(r.ProfileID)
 	ending := by != nil && by.Token() == r.Token && by.EndsInOrder()
 	how := ""

@@ -209,7 +209,7 @@ func (h *rooms) hosts() map[string]host {
 func isFull(places, browsers, warm int) bool { return places > 0 && browsers-warm >= places }
 
 // fitting are the records of the profiles that the manifest asks for and that its principal may
-// open.
+// open, with the ends of their cooldowns by this host's clock.
 func (g *grants) fitting(ctx context.Context, m api.Manifest) ([]lease.Record, error) {
 	rows, complete, _ := g.catalog.Rows()
 	if !complete {
@@ -219,13 +219,14 @@ func (g *grants) fitting(ctx context.Context, m api.Manifest) ([]lease.Record, e
 		}
 		rows = rows[:0]
 		for _, e := range entries {
-			rows = append(rows, catalog.NewRow(e.Record))
+			rows = append(rows, catalog.NewRow(e))
 		}
 	}
 	by := principal.Of(ctx)
 	var found []lease.Record
 	for _, row := range rows {
 		r := row.Record
+		r.AvailableAfter = row.CoolUntil
 		if (m.AccountID == "" || m.AccountID == r.AccountID) && queue.HasLabels(r.Labels, m.Labels) && by.May(principal.Open, r.ProfileID) {
 			found = append(found, r)
 		}
@@ -247,7 +248,6 @@ func (g *grants) candidates(ctx context.Context, m api.Manifest) ([]candidate, e
 		if _, err := g.o.Root.Path(r.ProfileID); c.here && err != nil { // archived or removed
 			continue
 		}
-		c.AvailableAfter = g.catalog.CoolUntil(r)
 		c.shares = g.joinable(r, m)
 		c.why = whyNot(c.Record, m.TaskID, c.shares, hosts[cmp.Or(r.Home, g.o.ID)], now)
 		found = append(found, c)

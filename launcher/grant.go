@@ -130,15 +130,15 @@ func (g *grants) swap(ctx context.Context, s *session.Session, entry lease.Entry
 	var moved *lease.MovedError
 	switch {
 	case errors.As(err, &moved):
-		current := entry.Record
+		current := entry
 		if moved.Current != nil {
-			current = moved.Current.Record
+			current = *moved.Current
 		}
 		s.Unmade()
 		if err := g.refusal(current, s.Manifest(), time.Now()); err != nil {
 			return err
 		}
-		return g.conflict(current, s.Manifest())
+		return g.conflict(current.Record, s.Manifest())
 	case err != nil: // it may have been granted
 		return errors.Join(err, s.Unanswered())
 	}

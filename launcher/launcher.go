@@ -520,9 +520,10 @@ func (l *Launcher) Version(ctx context.Context) (api.BrowserVersion, error) {
 }
 
 // shown completes a record with what is not stored: what its living session knows already, the
-// heartbeat of the launcher that has the lease, and, for a free profile, whether its directory
-// is there and its browser is warm.
+// heartbeat of the launcher that has the lease, the end of a cooldown by this host's clock, and,
+// for a free profile, whether its directory is there and its browser is warm.
 func (h *rooms) shown(r lease.Record) lease.Record {
+	r.AvailableAfter = h.catalog.CoolUntil(lease.Entry{Record: r}).UTC()
 	s, other := h.sessions.ByID(r.SessionID), h.patrol.Other(r.LauncherID)
 	if _, since, silent := h.patrol.Silent(r.Home); silent && r.Home != "" {
 		r.HomeSilentSince = since.UTC()

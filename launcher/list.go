@@ -45,7 +45,7 @@ func (rs *records) rows(ctx context.Context) (rows []*catalog.Row, stale time.Ti
 		case err == nil:
 			rows = rows[:0]
 			for _, e := range entries {
-				rows = append(rows, catalog.NewRow(e.Record))
+				rows = append(rows, catalog.NewRow(e))
 			}
 		case !known:
 			return nil, stale, problem(err)
@@ -123,7 +123,7 @@ func (rs *records) withDirectories(rows []*catalog.Row) ([]*catalog.Row, error) 
 		if err != nil {
 			return nil, err
 		}
-		rows = append(rows, catalog.NewRow(r))
+		rows = append(rows, catalog.NewRow(lease.Entry{Record: r}))
 	}
 	return rows, nil
 }

@@ -70,8 +70,8 @@ func (ms *moves) roam(ctx context.Context, entry lease.Entry, m api.Manifest) (l
 	if r.Home == "" || r.Home == ms.o.ID || ms.o.Snapshots == nil || m.ByHand != nil || r.MayMove() != nil || ms.homeHasPlace(r) || !ms.hasPlace() {
 		return entry, nil
 	}
-	here := r
-	here.Home = ms.o.ID
+	here := entry
+	here.Record.Home = ms.o.ID
 	if ms.grants.refusal(here, m, time.Now()) != nil {
 		return entry, nil // the task would be refused at the home, too
 	}

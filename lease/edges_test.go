@@ -75,8 +75,9 @@ func TestWhatIsLetGoRestsFirst(t *testing.T) {
 	for decision, want := range map[string]time.Time{
 		DecisionRelease: noon.Add(time.Minute), DecisionRetry: noon.Add(time.Minute), DecisionResume: noon.Add(time.Minute), DecisionManualReview: {},
 	} {
-		if got := must(t)(in(Inspected).Decide(Verdict{Decision: decision, Cooldown: time.Minute}, noon)); !got.AvailableAfter.Equal(want) {
-			t.Errorf("%s: available after %v, want %v", decision, got.AvailableAfter, want)
+		got := must(t)(in(Inspected).Decide(Verdict{Decision: decision, Cooldown: time.Minute}, noon))
+		if rest := max(want.Sub(noon), 0); !got.AvailableAfter.Equal(want) || got.Cooldown() != rest {
+			t.Errorf("%s: available after %v, in %v, want %v, in %v", decision, got.AvailableAfter, got.Cooldown(), want, rest)
 		}
 	}
 	if got := must(t)(in(ManualReview).Reviewed(Review{Decision: ReviewApprove, TokenSeen: 7}, time.Minute, noon)); !got.AvailableAfter.Equal(noon.Add(time.Minute)) {

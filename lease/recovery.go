@@ -91,18 +91,34 @@ func (r Record) Decide(v Verdict, now time.Time) (Record, error) {
 	fact, to := FoundUnclear, ManualReview
 	switch v.Decision {
 	case DecisionRelease, DecisionRetry:
-		fact, to, r.ReleasedAt = FoundSafe, Available, now.UTC()
-		r.AvailableAfter = now.Add(v.Cooldown).UTC()
+		fact, to = FoundSafe, Available
+		r = r.letGo(v.Cooldown, now)
 	case DecisionResume:
 		fact, to, r.ResumeFrom = FoundResume, ResumePending, v.ResumeFrom
 		r.LastSafeCheckpoint = v.Checkpoint
-		r.AvailableAfter = now.Add(v.Cooldown).UTC()
+		r = r.letGo(v.Cooldown, now)
 	case DecisionManualReview:
 	default:
 		return r, fmt.Errorf("decision %q: want release, resume, retry or manual_review", v.Decision)
 	}
 	r.LostRuns = nil
 	return r.transition(fact, to, now, string(to))
+}
+
+// letGo says that the profile may be granted again after the cooldown.
+func (r Record) letGo(cooldown time.Duration, now time.Time) Record {
+	r.ReleasedAt, r.AvailableAfter = now.UTC(), now.Add(cooldown).UTC()
+	return r
+}
+
+// Cooldown is how long the profile is granted to nobody after the write that let it go. Its end
+// in the record is a time of that writer's clock, and is compared with no other clock: how much
+// of the cooldown is left, each launcher counts by how old the write is.
+func (r Record) Cooldown() time.Duration {
+	if r.ReleasedAt.IsZero() {
+		return 0
+	}
+	return max(r.AvailableAfter.Sub(r.ReleasedAt), 0)
 }
 
 // Abandon gives a profile in recovery to a person, because its home did not come back

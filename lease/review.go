@@ -108,8 +108,7 @@ func (r Record) Reviewed(v Review, cooldown time.Duration, now time.Time) (Recor
 	case ReviewApprove:
 		r.Reason, r.Decision, r.Reasons = "review_approved", DecisionRelease, []string{"approved by " + v.Reviewer}
 		r.DecisionVersion, r.ByHand, r.OtherHome, r.RememberedBy = 0, nil, "", ""
-		r.ReleasedAt, r.AvailableAfter = now.UTC(), now.Add(cooldown).UTC()
-		return r.transition(Approved, Available, now, string(Available))
+		return r.letGo(cooldown, now).transition(Approved, Available, now, string(Available))
 	case ReviewKeep:
 		return r.transition(Kept, ManualReview, now, string(ManualReview))
 	default:

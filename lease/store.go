@@ -11,6 +11,9 @@ import (
 type Entry struct {
 	Record   Record
 	Revision uint64
+	// Age is how long ago, by the store's own clock, the entry was written, as far as that is
+	// known. It is zero in what a watch shows as a change, and in the result of a Swap.
+	Age time.Duration
 	// Number is set in the entry of a profile without a record: it says in which store a record
 	// may be made, see Sight.Number. Zero means in any.
 	Number uint64
@@ -146,7 +149,7 @@ func Change(ctx context.Context, s Store, profile string, fn func(Entry) (Record
 		return Entry{}, err
 	}
 	for {
-		next, err := fn(Entry{Record: entry.Record.Clone(), Revision: entry.Revision})
+		next, err := fn(Entry{Record: entry.Record.Clone(), Revision: entry.Revision, Age: entry.Age})
 		if err != nil {
 			return entry, err
 		}

@@ -26,20 +26,28 @@ type Row struct {
 	NotNow bool
 	// Hands says what people have to do with its living session on this host.
 	Hands api.InHands
-	// coolUntil is Catalog.CoolUntil of the record.
-	coolUntil time.Time
+	// CoolUntil is Catalog.CoolUntil of the entry.
+	CoolUntil time.Time
 	// text is what words are searched in.
 	text string
 }
 
 // NewRow returns the row of a record, in the form that clients see.
-func NewRow(r lease.Record) *Row {
-	r = r.Public()
+func NewRow(e lease.Entry) *Row {
+	r := e.Record.Public()
 	text := strings.Join([]string{
 		r.ProfileID, r.AccountID, r.ProxyID, r.OwnerWorkerID, r.TaskID, r.LastKnownURL, r.LastKnownStep, string(r.State), spaced(string(r.State)),
 		r.Reason, spaced(r.Reason), r.Home, holder(r), strings.Join(r.Labels.Texts(), "\n"),
 	}, "\n")
-	return &Row{Record: r, coolUntil: r.AvailableAfter, text: strings.ToLower(text)}
+	return &Row{Record: r, CoolUntil: coolUntil(e, time.Now()), text: strings.ToLower(text)}
+}
+
+// coolUntil is the end of an entry's cooldown, on the monotonic clock; zero if it has none.
+func coolUntil(e lease.Entry, now time.Time) time.Time {
+	if e.Record.AvailableAfter.IsZero() {
+		return time.Time{}
+	}
+	return now.Add(e.Record.Cooldown() - max(e.Age, 0))
 }
 
 func spaced(name string) string { return strings.ReplaceAll(name, "_", " ") }
@@ -98,24 +106,22 @@ func (c *Catalog) Record(profile string) (lease.Record, bool) {
 	return s.row.Record, true
 }
 
-// CoolUntil is the end of a record's cooldown, to be compared with time.Now. It is computed
-// from what was left of the cooldown when the record was first seen here, because the wall
-// clock may be set meanwhile.
-func (c *Catalog) CoolUntil(r lease.Record) time.Time {
+// CoolUntil is the end of an entry's cooldown, to be compared with time.Now; zero if it has none.
+// What was left of it when it was first seen here is counted from then on the monotonic clock: the
+// end in the record is a time of whichever clock its writer had, and this host's may be set
+// meanwhile.
+func (c *Catalog) CoolUntil(e lease.Entry) time.Time {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.coolUntilLocked(r)
+	return c.coolUntilLocked(e)
 }
 
-func (c *Catalog) coolUntilLocked(r lease.Record) time.Time {
-	if r.AvailableAfter.IsZero() {
-		return r.AvailableAfter
-	}
+func (c *Catalog) coolUntilLocked(e lease.Entry) time.Time {
+	r := e.Record
 	if s, ok := c.rows[r.ProfileID]; ok && s.row.Record.Token == r.Token && s.row.Record.AvailableAfter.Equal(r.AvailableAfter) {
-		return s.row.coolUntil
+		return s.row.CoolUntil
 	}
-	now := time.Now()
-	return now.Add(r.AvailableAfter.Sub(now)) // it has the reading of the monotonic clock
+	return coolUntil(e, time.Now())
 }
 
 // Changed is closed when a row changes.
@@ -170,8 +176,8 @@ func (c *Catalog) put(e lease.Entry) {
 	if e.Record.State == "" {
 		delete(c.rows, e.Record.ProfileID)
 	} else {
-		row := NewRow(e.Record)
-		row.coolUntil = c.coolUntilLocked(e.Record)
+		row := NewRow(e)
+		row.CoolUntil = c.coolUntilLocked(e)
 		c.rows[e.Record.ProfileID] = seen{row, e.Revision, c.round}
 	}
 	c.wake()

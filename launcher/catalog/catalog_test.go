@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"pgregory.net/rapid"
@@ -19,7 +20,7 @@ var noon = time.Date(2026, 11, 23, 12, 0, 0, 0, time.UTC)
 
 func rowsOf(records ...lease.Record) (rows []*Row) {
 	for _, r := range records {
-		rows = append(rows, NewRow(r))
+		rows = append(rows, NewRow(lease.Entry{Record: r}))
 	}
 	return rows
 }
@@ -39,11 +40,12 @@ func shop() []*Row {
 		lease.Record{ProfileID: "shop_2", State: lease.ManualReview, AccountID: "store-2", OwnerWorkerID: "w-8", Home: "h2", Reason: "heartbeat_timeout", RecoveryStartedAt: noon.Add(-time.Minute)},
 		lease.Record{ProfileID: "shop_3", State: lease.ManualReview, Home: "h1", RecoveryStartedAt: noon.Add(-time.Hour), AccountID: "Store-1"},
 		lease.Record{ProfileID: "bank_1", State: lease.Available, Home: "h1", ReleasedAt: noon.Add(-time.Second), LastKnownStep: "pay the BILL"},
-		lease.Record{ProfileID: "bank_2", State: lease.Available, Home: "h1", AvailableAfter: noon.Add(time.Second)},
+		lease.Record{ProfileID: "bank_2", State: lease.Available, Home: "h1"},
 		lease.Record{ProfileID: "bank_3", State: lease.Available, Home: "h1"},
 		lease.Record{ProfileID: "q", State: lease.Quarantined, Home: "h2", SuspectedAt: noon},
 		lease.Record{ProfileID: "r", State: lease.ResumePending, Home: "h2"},
 	)
+	rows[4].CoolUntil = noon.Add(time.Second)
 	rows[5].Gone = true
 	rows[6].Record.Labels, rows[7].Record.Labels = lease.Labels{"region": "us-east"}, lease.Labels{"region": "us-west", "tier": "1"}
 	return rows
@@ -156,39 +158,65 @@ func (s *scripted) Swap(_ context.Context, prev lease.Entry, next lease.Record) 
 	return lease.Entry{Record: next, Revision: prev.Revision + 1}, s.refuse
 }
 
-// TestACooldownDoesNotFollowTheWallClock: its end, which a record has as a time of the wall clock,
-// is counted on the monotonic one from when it was first seen, in lists and for a record that was
-// read later. With another token, or another end, it is another cooldown.
-func TestACooldownDoesNotFollowTheWallClock(t *testing.T) {
-	c := New()
-	cooling := func(token lease.Token, end time.Time) lease.Record {
-		return lease.Record{ProfileID: "p", State: lease.Available, Token: token, AvailableAfter: end.UTC()} // as the store has it
+// TestACooldownFollowsNoWallClock: neither this host's, nor that of the launcher which wrote it. Its
+// length is counted from the age of the write when it was first seen, and from then on the monotonic
+// clock, in lists and for a record that is read later. With another token, or another end, it is
+// another cooldown.
+func TestACooldownFollowsNoWallClock(t *testing.T) {
+	const days = 48 * time.Hour
+	for name, tt := range map[string]struct {
+		clock, age, left time.Duration // the writer's clock minus this host's
+	}{
+		"the clocks agree":                  {0, 0, time.Minute},
+		"the writer was ahead":              {days, 0, time.Minute},
+		"the writer was behind":             {-days, 0, time.Minute},
+		"it was written a while ago":        {0, 20 * time.Second, 40 * time.Second},
+		"a while ago, by one who was ahead": {days, 20 * time.Second, 40 * time.Second},
+		"it is over":                        {days, time.Hour, time.Minute - time.Hour},
+		"the store's clock went back":       {0, -days, time.Minute},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				c, begun := New(), time.Now()
+				cooling := func(token lease.Token, length, age time.Duration) lease.Entry {
+					at := begun.Add(tt.clock).UTC() // without a monotonic reading, as the store has it
+					return lease.Entry{Age: age, Record: lease.Record{
+						ProfileID: "p", State: lease.Available, Token: token, ReleasedAt: at.Round(0), AvailableAfter: at.Add(length).Round(0),
+					}}
+				}
+				listed := func() time.Time {
+					rows, _, _ := c.Rows()
+					return rows[0].CoolUntil
+				}
+				e := cooling(7, time.Minute, tt.age)
+				e.Revision = 1
+				if got := c.CoolUntil(e).Sub(begun); got != tt.left {
+					t.Errorf("before it is in the catalog: %v left, want %v", got, tt.left)
+				}
+				c.note(e)
+				time.Sleep(10 * time.Second)
+				e.Age, e.Revision = 0, 2
+				c.see(lease.Sight{Entry: e}) // what the watch shows once more
+				for what, got := range map[string]time.Time{"read": c.CoolUntil(e), "listed": listed()} {
+					if left := got.Sub(begun); left != tt.left {
+						t.Errorf("%s: it ends after %v, want %v", what, left, tt.left)
+					}
+				}
+				for _, other := range []lease.Entry{cooling(8, time.Minute, 0), cooling(7, time.Hour, 0)} {
+					if got := time.Until(c.CoolUntil(other)); got != other.Record.Cooldown() {
+						t.Errorf("another cooldown: %v left, want %v", got, other.Record.Cooldown())
+					}
+				}
+			})
+		})
 	}
-	listed := func() time.Time {
-		rows, _, _ := c.Rows()
-		return rows[0].coolUntil
-	}
-	end := time.Now().Add(time.Minute)
-	c.note(lease.Entry{Record: cooling(7, end), Revision: 1})
-	first := listed()
-	counted := func(at time.Time) bool { return at.String() != at.Round(0).String() } // it has a monotonic reading
-	if !counted(first) || !first.Round(0).Equal(end.Round(0)) {
-		t.Errorf("listed: %v, want %v by the monotonic clock", first, end)
-	}
-	// The same for what is read from the store, and for what the watch shows once more.
-	c.see(lease.Sight{Entry: lease.Entry{Record: cooling(7, end), Revision: 2}})
-	for what, got := range map[string]time.Time{"read": c.CoolUntil(cooling(7, end)), "shown again": listed()} {
-		if got != first {
-			t.Errorf("%s: %v, want %v", what, got, first)
-		}
-	}
-	for _, r := range []lease.Record{cooling(8, end), cooling(7, end.Add(time.Hour))} {
-		if got := c.CoolUntil(r); !counted(got) || !got.Round(0).Equal(r.AvailableAfter) {
-			t.Errorf("another cooldown: %v, want %v", got, r.AvailableAfter)
-		}
-	}
-	if got := c.CoolUntil(lease.Record{ProfileID: "p", Token: 7}); !got.IsZero() {
+	r := lease.Record{ProfileID: "p", Token: 7, ReleasedAt: noon}
+	if got := New().CoolUntil(lease.Entry{Record: r}); !got.IsZero() {
 		t.Errorf("none: %v", got)
+	}
+	r.AvailableAfter = noon.Add(time.Minute)
+	if got := New().CoolUntil(lease.Entry{Record: r}); got.String() == got.Round(0).String() {
+		t.Errorf("%v has no reading of the monotonic clock", got)
 	}
 }
 
@@ -269,12 +297,12 @@ func tenThousand() []*Row {
 		case 1, 2, 3, 4, 5, 6, 7, 8, 9, 10:
 			state = lease.Held
 		}
-		rows = append(rows, NewRow(lease.Record{
+		rows = append(rows, NewRow(lease.Entry{Record: lease.Record{
 			ProfileID: fmt.Sprintf("profile_us_%05d", i), AccountID: fmt.Sprintf("store_us_%05d", i), ProxyID: fmt.Sprintf("proxy-us-%d", i%100), State: state,
 			OwnerWorkerID: fmt.Sprintf("worker-%d", i%500), TaskID: fmt.Sprintf("task_%d", i), Home: fmt.Sprintf("host-%02d", i%100), LauncherID: fmt.Sprintf("host-%02d", i%100),
 			LastKnownURL: fmt.Sprintf("https://shop.example/orders/%d?view=all", i), LastKnownStep: "open_orders", Reason: "connection_closed",
 			AcquiredAt: noon.Add(-time.Duration(i) * time.Second), RecoveryStartedAt: noon.Add(-time.Duration(i) * time.Second), ReleasedAt: noon.Add(-time.Duration(i) * time.Second),
-		}))
+		}}))
 	}
 	return rows
 }

@@ -82,7 +82,7 @@ func is(wanted, value string) bool {
 
 // isFree tells whether a task of which nothing is known could get the profile now.
 func isFree(r *Row, now time.Time) bool {
-	return r.Record.State == lease.Available && !r.Gone && !r.NotNow && !now.Before(r.coolUntil)
+	return r.Record.State == lease.Available && !r.Gone && !r.NotNow && !now.Before(r.CoolUntil)
 }
 
 // positioned is a row with its position in an order, as a text that sorts in that order. The

@@ -137,7 +137,7 @@ func (b *backend) ListProfiles(_ context.Context, q api.ProfileQuery) (api.Profi
 	defer b.mu.Unlock()
 	var rows []*catalog.Row
 	for _, r := range b.profiles {
-		row := catalog.NewRow(r)
+		row := catalog.NewRow(lease.Entry{Record: r})
 		row.Hands = b.hands[r.ProfileID]
 		rows = append(rows, row)
 	}

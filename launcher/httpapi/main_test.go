@@ -193,7 +193,7 @@ func (f *fake) ListProfiles(_ context.Context, q api.ProfileQuery) (api.ProfileP
 	records, err := answerTo[[]lease.Record](f, "ListProfiles")
 	var rows []*catalog.Row
 	for _, r := range records {
-		rows = append(rows, catalog.NewRow(r))
+		rows = append(rows, catalog.NewRow(lease.Entry{Record: r}))
 	}
 	page := catalog.List(rows, q, when)
 	page.Stale = f.stale

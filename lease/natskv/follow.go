@@ -160,7 +160,7 @@ func (f *follower) accept(m *nats.Msg) (message, error) {
 	}
 	f.last, f.remaining = meta.Sequence.Consumer, meta.NumPending
 	f.st.saw(meta.Sequence.Stream)
-	return message{Subject: m.Subject, Seq: meta.Sequence.Stream, Header: m.Header, Data: m.Data}, nil
+	return message{Subject: m.Subject, Seq: meta.Sequence.Stream, Header: m.Header, Data: m.Data, At: meta.Timestamp}, nil
 }
 
 // snapshot calls take with each message that the stream now has on the subjects: the last

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
@@ -27,6 +28,8 @@ type message struct {
 	Seq     uint64
 	Header  nats.Header
 	Data    []byte
+	// At is when the server stored it, by the server's clock.
+	At time.Time
 }
 
 // operationHeader is the header of a marker, the message that deletes a value.
@@ -76,10 +79,11 @@ func (s *Store) readOnce(ctx context.Context, st *stream, body []byte) (message,
 	var r struct {
 		Error   *jetstream.APIError `json:"error"`
 		Message *struct {
-			Subject string `json:"subject"`
-			Seq     uint64 `json:"seq"`
-			Header  []byte `json:"hdrs"`
-			Data    []byte `json:"data"`
+			Subject string    `json:"subject"`
+			Seq     uint64    `json:"seq"`
+			Header  []byte    `json:"hdrs"`
+			Data    []byte    `json:"data"`
+			Time    time.Time `json:"time"`
 		} `json:"message"`
 	}
 	switch err := json.Unmarshal(answer.Data, &r); {
@@ -92,7 +96,7 @@ func (s *Store) readOnce(ctx context.Context, st *stream, body []byte) (message,
 	case r.Message == nil:
 		return message{}, errors.New("answer of the NATS server: neither a message nor an error")
 	}
-	m := message{Subject: r.Message.Subject, Seq: r.Message.Seq, Data: r.Message.Data}
+	m := message{Subject: r.Message.Subject, Seq: r.Message.Seq, Data: r.Message.Data, At: r.Message.Time}
 	if len(r.Message.Header) > 0 {
 		if m.Header, err = nats.DecodeHeadersMsg(r.Message.Header); err != nil {
 			return message{}, fmt.Errorf("headers of message %d: %w", m.Seq, err)
@@ -174,13 +178,13 @@ func (s *Store) Get(ctx context.Context, profile string) (lease.Entry, error) {
 	case err != nil:
 		return lease.Entry{}, fmt.Errorf("lease of %s: %w", profile, err)
 	}
-	return recordEntry(m), nil
+	return s.recordEntry(m), nil
 }
 
 // recordEntry returns the record in a message of newestValid.
-func recordEntry(m message) lease.Entry {
+func (s *Store) recordEntry(m message) lease.Entry {
 	r, _ := decodeRecord(keyOf(m), m.Data)
-	return lease.Entry{Record: r, Revision: m.Seq}
+	return lease.Entry{Record: r, Revision: m.Seq, Age: s.leases.age(m.At)}
 }
 
 // presenceEntry returns the presence in a message of newestValid.
@@ -211,7 +215,7 @@ func (s *Store) Presence(ctx context.Context, launcher string) (lease.PresenceEn
 
 // List is part of lease.Store. It reads the last values of all keys once.
 func (s *Store) List(ctx context.Context) ([]lease.Entry, error) {
-	return list(ctx, s, s.leases, s.lastOfEachByConsumer, recordEntry)
+	return list(ctx, s, s.leases, s.lastOfEachByConsumer, s.recordEntry)
 }
 
 // Presences is part of lease.Store. It does with presences what List does with records,

@@ -32,6 +32,9 @@ type stream struct {
 	highest uint64 // the highest sequence seen since the last loss
 	largest int    // the largest message that it takes, in bytes, by its configuration; zero: any
 	losses  uint64 // how often the stream was lost or went back
+	// told is what the server's clock said when it last told about the stream, and heard is when
+	// that was by this host's.
+	told, heard time.Time
 	// lowerSince is since when the stream has ended below highest; zero if it does not.
 	lowerSince time.Time
 }
@@ -78,6 +81,17 @@ func (st *stream) wentBack() {
 	st.losses++
 }
 
+// age returns how long ago the server stored what it stored at that time, by its own clock; zero
+// if it is not known.
+func (st *stream) age(at time.Time) time.Duration {
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	if at.IsZero() || st.told.IsZero() {
+		return 0
+	}
+	return max(st.told.Add(time.Since(st.heard)).Sub(at), 0)
+}
+
 // room returns how many bytes of data a message may have: what the stream and the server take,
 // without the headers.
 func (st *stream) room(nc *nats.Conn) int {
@@ -98,6 +112,7 @@ func (st *stream) compare(info *jetstream.StreamInfo, seen uint64, now time.Time
 	defer st.mu.Unlock()
 	last := info.State.LastSeq
 	st.largest = int(info.Config.MaxMsgSize)
+	st.told, st.heard = info.TimeStamp, now
 	switch {
 	case st.created.IsZero():
 	case !st.created.Equal(info.Created):

@@ -142,6 +142,7 @@ func (w *watch) changes(ctx context.Context, f *follower) error {
 				break
 			}
 			if err == nil {
+				m.At = time.Time{} // it is new, whatever the server's clock says
 				err = w.show(ctx, m)
 			}
 			if err != nil {
@@ -197,7 +198,7 @@ func (w *watch) show(ctx context.Context, m message) error {
 		case err != nil:
 			return err
 		}
-		entry = recordEntry(m)
+		entry = w.s.recordEntry(m)
 	}
 	now, before := version{m.Seq, entry.Record.Nonce}, w.shown[profile]
 	if now.revision < before.revision || now.revision == before.revision && now.nonce != before.nonce {

@@ -458,3 +458,57 @@ func TestAWatchTellsTheAgeOfTheStore(t *testing.T) {
 		t.Errorf("a bucket that was made %v ago is %v old", time.Since(lost), anew)
 	}
 }
+
+// TestARecordComesWithItsAge, by the server's clock, where it was there before it was read; a watch
+// shows a change as it happens.
+func TestARecordComesWithItsAge(t *testing.T) {
+	s := single(t)
+	swapped(t, s, none("p"), granted(t, none("p"), "task"))
+	for what, read := range map[string]func() (lease.Entry, error){
+		"read": func() (lease.Entry, error) { return s.Get(t.Context(), "p") },
+		"listed": func() (lease.Entry, error) {
+			all, err := s.List(t.Context())
+			return append(all, lease.Entry{})[0], err
+		},
+		"watched": func() (first lease.Entry, err error) {
+			watchOf(t, s, func(sight lease.Sight) {
+				if sight.Entry.Record.ProfileID != "" {
+					first = sight.Entry
+				}
+			}).await("complete")
+			return first, nil
+		},
+	} {
+		for end := time.Now().Add(time.Minute); ; {
+			e, err := read()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if e.Age > 0 && e.Age < time.Minute {
+				break
+			}
+			if time.Now().After(end) {
+				t.Fatalf("%s: it is %v old", what, e.Age)
+			}
+		}
+	}
+	ages := make(chan time.Duration, 10)
+	w := watchOf(t, s, func(sight lease.Sight) {
+		if sight.Entry.Record.ProfileID == "q" {
+			ages <- sight.Entry.Age
+		}
+	})
+	w.await("complete")
+	swapped(t, s, none("q"), granted(t, none("q"), "task"))
+	if age := <-ages; age != 0 {
+		t.Errorf("a change: it is %v old", age)
+	}
+	// The clock of the server, and not this host's, is asked.
+	told := time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)
+	st := &stream{told: told, heard: time.Now()}
+	for at, want := range map[time.Time]time.Duration{told.Add(-time.Hour): time.Hour, told.Add(time.Hour): 0, {}: 0} {
+		if got := st.age(at).Round(time.Minute); got != want {
+			t.Errorf("stored at %v: %v old, want %v", at, got, want)
+		}
+	}
+}

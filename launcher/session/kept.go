@@ -30,7 +30,7 @@ func newKept(h *Registry, t *terms, l *life, capability string, proxy *sessionfi
 		dir: h.o.Files, ephemeral: t.ephemeral, life: l, capability: capability,
 		file: sessionfile.File{
 			SessionID: t.id, CapabilityHash: sessionfile.HashCapability(capability), Token: t.token,
-			Manifest: m, Principal: m.Opener.Name, OpenerUID: m.Opener.UID, OneShot: m.OneShot, ByHand: m.ByHand, AcquiredAt: begun.UTC(), SeenAt: begun.UTC(), Proxy: proxy,
+			Manifest: m, Principal: m.Opener.Name, OpenerUID: m.Opener.UID, OneShot: m.OneShot, ByHand: m.ByHand, AcquiredAt: begun.UTC(), Begun: h.o.Clock(), SeenAt: begun.UTC(), Proxy: proxy,
 		},
 	}
 }

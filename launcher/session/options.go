@@ -13,6 +13,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"leasehold/evidence"
+	"leasehold/internal/boottime"
 	"leasehold/launcher/api"
 	"leasehold/launcher/browser"
 	"leasehold/launcher/fileroots"
@@ -62,6 +63,8 @@ type Options struct {
 	// OtherUser says that browsers run as another user than the launcher.
 	OtherUser bool
 
+	// Clock is the boot-time clock; nil: the host's.
+	Clock   boottime.Clock
 	Log     zerolog.Logger
 	Metrics prometheus.Registerer
 }
@@ -95,6 +98,9 @@ type pending struct {
 // counted in work.
 func NewRegistry(ctx context.Context, work *sync.WaitGroup, o Options) (*Registry, error) {
 	o.QuietTimeout, o.ClearTimeout = cmp.Or(o.QuietTimeout, 2*time.Second), cmp.Or(o.ClearTimeout, 10*time.Second)
+	if o.Clock == nil {
+		o.Clock = boottime.Now
+	}
 	h := &Registry{
 		o: o, ctx: ctx, work: work, metrics: newMetrics(o.Metrics), picturing: make(chan struct{}, picturesAtOnce),
 		living: map[string]*Session{}, ended: map[string]sessionfile.File{}, hashes: map[string]string{}, pending: map[string]pending{},

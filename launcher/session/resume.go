@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"leasehold/checkpoint"
+	"leasehold/internal/boottime"
 	"leasehold/launcher/api"
 	"leasehold/launcher/browser"
 	"leasehold/launcher/profiledir"
@@ -53,7 +54,7 @@ func (h *Registry) Resume(t Resumption) (*Session, error) {
 	s := h.New(f.Manifest, t.Record, t.Path, t.Slot, "")
 	f.Unseen = true // nothing was watched while there was no launcher
 	s.file.change(func(of *sessionfile.File) { *of = f })
-	s.life.goesOn(factsLeft(f, entries, time.Now()))
+	s.life.goesOn(factsLeft(f, entries, time.Now(), h.o.Clock()))
 	if v := s.life.ruling(time.Now()); v.verdict != stay && v.verdict != interrupted {
 		return nil, fmt.Errorf("it would end at once: %s", v.reason)
 	}
@@ -152,9 +153,13 @@ func (s *Session) Resumed() {
 }
 
 // factsLeft is what is known of a session's worker after its launcher ended: the launcher, and
-// not the worker, ended the connections that were open.
-func factsLeft(f sessionfile.File, entries []checkpoint.Entry, now time.Time) facts {
+// not the worker, ended the connections that were open. boot is now by the boot-time clock: a
+// session goes on only in the boot in which it began.
+func factsLeft(f sessionfile.File, entries []checkpoint.Entry, now time.Time, boot boottime.Instant) facts {
 	left := facts{startedAt: f.AcquiredAt, seenAt: now}
+	if f.Begun != 0 {
+		left.startedAt = now.Add(f.Begun.Sub(boot))
+	}
 	open, last := 0, ""
 	for _, e := range entries {
 		if e.Kind == checkpoint.KindOmitted && e.Name == string(checkpoint.KindConnection) {

@@ -10,6 +10,7 @@ import (
 
 	"leasehold/cdpproxy"
 	"leasehold/checkpoint"
+	"leasehold/internal/boottime"
 	"leasehold/launcher/api"
 	"leasehold/launcher/profiledir"
 	"leasehold/launcher/sessionfile"
@@ -40,11 +41,23 @@ func TestFactsLeft(t *testing.T) {
 			for _, name := range tt.connections {
 				entries = append(entries, checkpoint.Entry{Kind: checkpoint.KindConnection, Name: name})
 			}
-			got := factsLeft(f, entries, now)
+			got := factsLeft(f, entries, now, 0)
 			if got.connected != tt.connected || got.dropped != tt.dropped || got.left != tt.dropped || got.connections != 0 || !got.startedAt.Equal(f.AcquiredAt) || !got.seenAt.Equal(now) {
 				t.Errorf("%+v", got)
 			}
 		})
+	}
+}
+
+// TestTheAgeOfASessionFollowsNoWallClock: a launcher that goes on with a session counts its
+// longest life by the boot-time clock, however the wall clock was set meanwhile.
+func TestTheAgeOfASessionFollowsNoWallClock(t *testing.T) {
+	now, boot := time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC), boottime.Instant(50*time.Hour)
+	for _, set := range []time.Duration{0, 48 * time.Hour, -48 * time.Hour} {
+		f := sessionfile.File{AcquiredAt: now.Add(set - time.Hour), Begun: boot.Add(-time.Hour)}
+		if got := now.Sub(factsLeft(f, nil, now, boot).startedAt); got != time.Hour {
+			t.Errorf("the wall clock was set by %v: the session is %v old, want an hour", -set, got)
+		}
 	}
 }
 

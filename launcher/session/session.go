@@ -4,7 +4,6 @@ import (
 	"time"
 
 	"leasehold/checkpoint"
-	"leasehold/internal/boottime"
 	"leasehold/launcher/api"
 	"leasehold/launcher/browser"
 	"leasehold/launcher/monitor"
@@ -136,7 +135,7 @@ func (s *Session) Show() api.Session {
 		shown.Ephemeral, shown.SnapshotID, shown.ReadOnly = true, s.reader.of.SnapshotID, s.rules().ReadOnly
 		return shown
 	}
-	remaining := s.Fence().Deadline().Sub(boottime.Now()) + s.h.o.Timing.Margin()
+	remaining := s.Fence().Deadline().Sub(s.h.o.Clock()) + s.h.o.Timing.Margin()
 	shown.ExpiresAt = time.Now().Add(remaining).UTC()
 	shown.Resume, shown.Person, shown.Ask = s.file.get().Resume, s.people.shown(), s.asks.shown()
 	return shown

@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"leasehold/checkpoint"
+	"leasehold/internal/boottime"
 	"leasehold/internal/durable"
 	"leasehold/internal/signed"
 	"leasehold/launcher/api"
@@ -32,7 +33,10 @@ type File struct {
 	Token          lease.Token  `json:"lease_token"`
 	Manifest       api.Manifest `json:"manifest"`
 	AcquiredAt     time.Time    `json:"acquired_at"`
-	SeenAt         time.Time    `json:"seen_at"`
+	// Begun is when that was, by the boot-time clock: the next launcher counts the session's age
+	// by it, since the wall clock may have been set meanwhile. A file of an older launcher has none.
+	Begun  boottime.Instant `json:"begun,omitempty"`
+	SeenAt time.Time        `json:"seen_at"`
 	// Proxy is the proxy that the browser was started with; nil if it was started
 	// without one.
 	Proxy *ProxyUse `json:"proxy,omitempty"`

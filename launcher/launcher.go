@@ -344,6 +344,7 @@ func (l *Launcher) Start() {
 	l.work.Go(l.watchReadiness)
 	l.work.Go(l.uploads)
 	l.work.Go(l.retention)
+	l.work.Go(l.watchClock)
 	if l.snapshotter != nil {
 		l.work.Go(func() { l.snapshotter.Run(l.ctx) })
 	}

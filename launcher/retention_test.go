@@ -1,9 +1,15 @@
 package launcher
 
 import (
+	"bytes"
+	"context"
 	"slices"
+	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
+
+	"github.com/rs/zerolog"
 
 	"leasehold/evidence"
 	"leasehold/evidence/storetest"
@@ -72,4 +78,26 @@ func TestALauncherOfAnotherIDRemovesNoEvidence(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestTheLogSaysThatClocksDisagree, once, and once that they agree again; a store that is away says
+// nothing about clocks.
+func TestTheLogSaysThatClocksDisagree(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		var log bytes.Buffer
+		answers := []error{nil, &lease.ClockError{}, &lease.ClockError{}, lease.ErrUnavailable, &lease.ClockError{}, nil, nil}
+		l := &Launcher{ctx: ctx, rooms: &rooms{o: Options{Log: zerolog.New(&log), Now: func(context.Context) (time.Time, error) {
+			err := answers[0]
+			if answers = answers[1:]; len(answers) == 0 {
+				cancel()
+			}
+			return time.Now(), err
+		}}}}
+		l.watchClock()
+		said := strings.Split(strings.TrimSpace(log.String()), "\n")
+		if len(said) != 2 || !strings.Contains(said[0], "clocks disagree") || !strings.Contains(said[1], "agree again") {
+			t.Errorf("said %q", said)
+		}
+	})
 }

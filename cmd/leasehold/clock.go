@@ -14,7 +14,7 @@ import (
 func (s *service) newClock() {
 	clock := &lease.Clock{LauncherID: s.launcherID, Store: s.leases, Shared: s.config.NATSURL != ""}
 	wrong := prometheus.NewGauge(prometheus.GaugeOpts{
-		Name: "leasehold_clock_wrong", Help: "1 if this host's clock was not believed when it was last needed to remove something old, so that nothing was removed for its age; 0 otherwise.",
+		Name: "leasehold_clock_wrong", Help: "1 while this host's clock is not believed, so that nothing is removed for its age; 0 otherwise.",
 	})
 	s.metrics.MustRegister(wrong)
 	s.now = func(ctx context.Context) (time.Time, error) {

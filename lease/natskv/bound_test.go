@@ -1,7 +1,9 @@
 package natskv
 
 import (
+	"bytes"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -111,6 +113,63 @@ func TestBoundOfAnExistingStream(t *testing.T) {
 				t.Errorf("max_bytes %d, discard %s; want %d", got.MaxBytes, got.Discard, c.want)
 			}
 		})
+	}
+}
+
+// Nothing leaves the event stream, or the subscribers' copy of it, for its age: one step of the
+// server's clock would remove everything. A stream of an earlier version is changed. On somebody
+// else's server another age stays, and so does any if the launcher may not change streams; the log
+// and the survey say so.
+func TestNoEventLeavesForItsAge(t *testing.T) {
+	for name, tt := range map[string]struct {
+		own, forbidden bool
+		have, want     time.Duration
+	}{
+		"new, own server":                {true, false, 0, 0},
+		"former, own server":             {true, false, formerAge, 0},
+		"former, other server":           {false, false, formerAge, 0},
+		"another, own server":            {true, false, time.Hour, 0},
+		"another, other server":          {false, false, time.Hour, time.Hour},
+		"former, and it may not be told": {false, true, formerAge, formerAge},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := startProxy(t, start(t, t.TempDir()))
+			nc := dialPlain(t, p.url())
+			before := open(t, nc)
+			config := eventsConfig(0)
+			config.Replicas, config.MaxAge = 1, tt.have
+			if _, err := before.events.js.UpdateStream(t.Context(), config); err != nil {
+				t.Fatal(err)
+			}
+			if tt.forbidden {
+				p.set(func(p *proxy) { p.loseRequest = times(-1, "$JS.API.STREAM.UPDATE.") })
+			}
+			var log bytes.Buffer
+			s, err := Open(t.Context(), nc, Options{Log: zerolog.New(&log), LauncherID: "test", OwnServer: tt.own, tryTime: time.Second})
+			if err != nil {
+				t.Fatal(err)
+			}
+			s.Close()
+			stream, err := s.events.js.Stream(t.Context(), Stream)
+			if err != nil || stream.CachedInfo().Config.MaxAge != tt.want {
+				t.Fatalf("max_age %v, %v, want %v", stream.CachedInfo().Config.MaxAge, err, tt.want)
+			}
+			surveyed := slices.ContainsFunc(Survey(t.Context(), nc), func(f Finding) bool { return f.Check == "age" })
+			if says := strings.Contains(log.String(), "max_age"); says != (tt.want != 0) || surveyed != says {
+				t.Errorf("the log says it: %v, the survey: %v: %s", says, surveyed, log.String())
+			}
+		})
+	}
+}
+
+// A server whose clock is not this host's is found out.
+func TestTheSurveyComparesClocks(t *testing.T) {
+	now := time.Now()
+	for off, want := range map[time.Duration]Grade{0: Fine, time.Minute: Fine, 365 * 24 * time.Hour: Unsafe, -time.Hour: Unsafe} {
+		found := clocks(&jetstream.StreamInfo{Config: leasesConfig(), TimeStamp: now.Add(off)}, now)
+		if len(found) != 1 || found[0].Check != "clock" || found[0].Grade != want {
+			t.Errorf("%v: %+v, want %s", off, found, want)
+		}
 	}
 }
 

@@ -26,8 +26,8 @@ const (
 	maxValue, minValue = lease.MaxEncoded + headerRoom, 64 << 10
 	// headerRoom is more than the headers of a write take, in bytes.
 	headerRoom = 1 << 10
-	// eventAge is how long a subscriber may be away without missing events.
-	eventAge = 90 * 24 * time.Hour
+	// formerAge is the max_age with which earlier versions made the event stream.
+	formerAge = 90 * 24 * time.Hour
 	// duplicates is how long the server itself recognizes an event that is published again;
 	// minDuplicates is the least with which it may be configured. The order of events, and that
 	// each is stored once, do not depend on it.
@@ -67,6 +67,8 @@ func hostsConfig() jetstream.StreamConfig {
 	return bucketConfig(Hosts, "Leasehold: presences, one key per launcher", hostHistory)
 }
 
+// eventsConfig is the configuration of the event stream. Nothing leaves it for its age: the server
+// would count that by its own clock, and one step of that clock would remove everything for good.
 func eventsConfig(maxBytes int64) jetstream.StreamConfig {
 	if maxBytes <= 0 {
 		maxBytes = -1
@@ -75,7 +77,6 @@ func eventsConfig(maxBytes int64) jetstream.StreamConfig {
 		Name:         Stream,
 		Description:  "Leasehold: what happened to profiles",
 		Subjects:     eventSubjects(),
-		MaxAge:       eventAge,
 		MaxMsgs:      -1,
 		MaxBytes:     maxBytes, // at this limit the oldest events are removed, so that none is refused
 		Discard:      jetstream.DiscardOld,
@@ -124,8 +125,10 @@ func (s *Store) ensure(ctx context.Context, st *stream) error {
 	}
 }
 
-// harden refuses a configuration that has drifted, and forbids purges and roll-ups if they are
-// still allowed.
+// harden refuses a configuration that has drifted, forbids purges and roll-ups if they are still
+// allowed, and bounds the event stream by nothing but its bytes. That nothing leaves it for its age
+// is only wished for on somebody else's server, whose owner may have given the launcher no right to
+// change streams.
 func (s *Store) harden(ctx context.Context, st *stream, have jetstream.StreamConfig) error {
 	if err := st.drift(have); err != nil {
 		return err
@@ -134,15 +137,37 @@ func (s *Store) harden(ctx context.Context, st *stream, have jetstream.StreamCon
 		s.log.Warn().Str("stream", st.name).Int("replicas", have.Replicas).Int("wanted", s.replicas).
 			Msg("the stream has another number of replicas than configured")
 	}
-	bound := s.newBound(st, have)
-	if have.DenyPurge && !have.AllowRollup && bound == have.MaxBytes {
-		return nil
+	want := have
+	want.DenyPurge, want.AllowRollup, want.MaxBytes = true, false, s.newBound(st, have)
+	if s.ownServer || have.MaxAge == formerAge {
+		want.MaxAge = 0
 	}
-	have.DenyPurge, have.AllowRollup, have.MaxBytes = true, false, bound
-	if _, err := st.js.UpdateStream(ctx, have); err != nil {
-		return fmt.Errorf("forbid purges, and bound the bytes: %w", err)
+	needed := !have.DenyPurge || have.AllowRollup || have.MaxBytes != want.MaxBytes
+	if needed || have.MaxAge != want.MaxAge {
+		switch err := s.update(ctx, st, want); {
+		case err == nil:
+			have = want
+		case needed:
+			return fmt.Errorf("forbid purges, and bound the bytes: %w", err)
+		}
+	}
+	if have.MaxAge != 0 {
+		s.log.Warn().Str("stream", st.name).Msg(ages(st.name, have.MaxAge))
 	}
 	return nil
+}
+
+// update changes the configuration of the stream.
+func (s *Store) update(ctx context.Context, st *stream, c jetstream.StreamConfig) error {
+	ctx, cancel := context.WithTimeout(ctx, s.tryTime)
+	defer cancel()
+	_, err := st.js.UpdateStream(ctx, c)
+	return err
+}
+
+// ages says what is wrong with a stream from which events leave for their age.
+func ages(name string, after time.Duration) string {
+	return fmt.Sprintf("stream %s removes what is older than %v by the server's clock, want no age: if that clock is ever ahead, all events are gone for good: set its max_age to 0 (nats stream edit)", name, after)
 }
 
 // newBound is the limit in bytes that a stream should have. The event stream gets the one of

@@ -72,10 +72,9 @@ func (s *Store) announceOnce(ctx context.Context, msg *nats.Msg) error {
 	return err
 }
 
-// History is part of lease.Store. It returns the events of the last 90 days, including
-// conflicts and late writes, that were published when it was called, except those that were
-// removed because the stream was full. If transitions are missing at the front, the first one's
-// Sequence is above 1.
+// History is part of lease.Store. It returns the events, including conflicts and late
+// writes, that were published when it was called, except those that were removed because the
+// stream was full. If transitions are missing at the front, the first one's Sequence is above 1.
 func (s *Store) History(ctx context.Context, profile string) ([]lease.Event, error) {
 	if err := lease.CheckProfileID(profile); err != nil {
 		return nil, err

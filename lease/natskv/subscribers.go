@@ -16,7 +16,7 @@ import (
 const copyInterval = 10 * time.Second
 
 // lacksTime is how long the copy has to lack what the event stream has before it is made again.
-// Servers whose clocks differ remove old messages at different times.
+// Each of them removes its oldest messages by itself, and not at the same time.
 const lacksTime = 10 * time.Minute
 
 // copyOf is the key in the copy's metadata that says which event stream it copies: an event
@@ -100,9 +100,9 @@ func (c *copier) run(err error) {
 	}
 }
 
-// keep makes the copy or its consumer if they are missing, and makes the copy again if it
-// belongs to an event stream that no longer exists, or lacks an event. It does nothing if the
-// server has no account for subscribers.
+// keep makes the copy or its consumer if they are missing, and makes the copy again if it belongs
+// to an event stream that no longer exists, has other bounds than the event stream, or lacks an
+// event. It does nothing if the server has no account for subscribers.
 func (c *copier) keep(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, c.s.tryTime)
 	defer cancel()
@@ -133,10 +133,6 @@ func (c *copier) keep(ctx context.Context) error {
 			return fmt.Errorf("%w: remove the old one: %w", errCopy, err)
 		}
 		return c.remake(ctx, origin)
-	case have.CachedInfo().Config.MaxBytes != origin.Config.MaxBytes: // the setting has changed
-		if _, err := c.js.UpdateStream(ctx, c.config(origin)); err != nil {
-			return fmt.Errorf("%w: its bound in bytes: %w", errCopy, err)
-		}
 	}
 	_, err = events.PushConsumer(ctx, natsd.FeedConsumer)
 	if errors.Is(err, jetstream.ErrConsumerNotFound) {
@@ -154,6 +150,10 @@ func (c *copier) keep(ctx context.Context) error {
 // its copy for a while, after a change of leader.
 func (c *copier) fits(have, origin *jetstream.StreamInfo, now time.Time) bool {
 	if have.Config.Metadata[copyOf] != incarnation(origin) {
+		return false
+	}
+	// Its configuration cannot be changed from the launchers' account.
+	if have.Config.MaxBytes != origin.Config.MaxBytes || have.Config.MaxAge != origin.Config.MaxAge {
 		return false
 	}
 	// A mirror skips what its consumer has acknowledged, even if a crash of several servers

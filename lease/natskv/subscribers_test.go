@@ -369,6 +369,20 @@ func TestTheCopyIsMended(t *testing.T) {
 	}{
 		"nothing":          {fault: func(*testing.T, *Store) {}},
 		"consumer deleted": {fault: func(t *testing.T, s *Store) { deleteFeed(t, s) }},
+		"another age": {anew: true, fault: func(t *testing.T, s *Store) {
+			origin, err := s.refresh(t.Context(), s.events)
+			if err != nil {
+				t.Fatal(err)
+			}
+			old := s.copier.config(origin)
+			old.MaxAge = formerAge
+			soon(t, func() error {
+				if err := s.copier.js.DeleteStream(t.Context(), Stream); err != nil && !errors.Is(err, jetstream.ErrStreamNotFound) {
+					return err
+				}
+				return second2(s.copier.js.CreateStream(t.Context(), old))
+			})
+		}},
 		"copy deleted": {anew: true, fault: func(t *testing.T, s *Store) {
 			if err := s.copier.js.DeleteStream(t.Context(), Stream); err != nil {
 				t.Fatal(err)
@@ -420,8 +434,12 @@ func TestTheCopyIsMended(t *testing.T) {
 			if !strings.Contains(strings.Join(got, "\n"), ".p3.granted") {
 				t.Errorf("copied: %q", got)
 			}
-			if again := !copyInfo(t, s).Created.Equal(made); again != tt.anew {
+			info := copyInfo(t, s)
+			if again := !info.Created.Equal(made); again != tt.anew {
 				t.Errorf("the copy was made again: %v, want %v", again, tt.anew)
+			}
+			if info.Config.MaxAge != 0 {
+				t.Errorf("events leave the copy after %v", info.Config.MaxAge)
 			}
 		})
 	}

@@ -12,6 +12,8 @@ import (
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+
+	"leasehold/lease"
 )
 
 // Grade says what a Finding means.
@@ -28,7 +30,8 @@ const (
 
 // Finding is one fact about a NATS server, for people.
 type Finding struct {
-	// Check names the fact: "version", "limits", "sync", "replicas", "storage" or "size".
+	// Check names the fact: "version", "limits", "sync", "replicas", "storage", "size", "age" or
+	// "clock".
 	Check string
 	Grade Grade
 	// Text says what was found and, unless it is fine, what was expected and what to do.
@@ -83,9 +86,25 @@ func Survey(ctx context.Context, nc *nats.Conn) []Finding {
 			return append(found, Finding{"replicas", Unsafe, fmt.Sprintf("stream %s: %v: the launcher's user needs $JS.API.STREAM.INFO.%s (docs/nats.md)", name, err, name)})
 		default:
 			found = append(found, copies(stream.CachedInfo(), nc.ConnectedClusterName() != "")...)
+			found = append(found, clocks(stream.CachedInfo(), time.Now())...)
 		}
 	}
 	return found
+}
+
+// clocks judges the clock of the server that has the bucket of leases, and whether the event stream
+// depends on it. now is this host's time.
+func clocks(info *jetstream.StreamInfo, now time.Time) []Finding {
+	switch name := info.Config.Name; {
+	case name == leasesConfig().Name:
+		if now.Sub(info.TimeStamp).Abs() > lease.MaxClockError {
+			return []Finding{{"clock", Unsafe, (&lease.ClockError{Wall: now, Other: info.TimeStamp, Witness: "the NATS server"}).Error()}}
+		}
+		return []Finding{{"clock", Fine, "the server's clock and this host's agree"}}
+	case name == Stream && info.Config.MaxAge != 0:
+		return []Finding{{"age", Unasked, ages(name, info.Config.MaxAge)}}
+	}
+	return nil
 }
 
 // askSettings returns what each server says. After each answer it waits a moment for another

@@ -48,7 +48,7 @@ func (r Record) ExplainsFloor(floor Token, own Record) bool {
 	if r.Token <= floor {
 		return true
 	}
-	if own.Token == floor && r.servedAfter(own) {
+	if own.Token == floor && !r.interrupted(own) && r.servedAfter(own) {
 		return false
 	}
 	var most Token
@@ -67,6 +67,13 @@ func (r Record) ExplainsFloor(floor Token, own Record) bool {
 	case ResumePending: // only the home comes to that, by way of its floor
 	}
 	return r.Token-floor <= most
+}
+
+// interrupted tells whether the record is about the session with which own was kept, and says that
+// it was lost. The session served under the floor, and what it did is no sign of a later one.
+func (r Record) interrupted(own Record) bool {
+	lost := r.State == Quarantined || r.State == Inspected || r.State == ManualReview
+	return lost && own.State == Held && own.SessionID != "" && own.SessionID == r.SessionID
 }
 
 // servedAfter tells whether the record has what only a session that served leaves, and what the

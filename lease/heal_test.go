@@ -83,6 +83,39 @@ func TestTheFloorsOfACrashAreExplained(t *testing.T) {
 	}
 }
 
+// A session that served under the floor may be quarantined by another launcher, or by its own one
+// that is killed before it has raised the floor. What it did meanwhile is no sign that the floor was
+// put back; what a later session did is.
+func TestTheFloorOfALostSessionIsExplained(t *testing.T) {
+	now := time.Now()
+	own, err := Record{ProfileID: "p", State: Available, Token: 6}.Grant(Request{SessionID: "s", LauncherID: "home", Floor: 6}, now)
+	if err != nil {
+		t.Fatal(err)
+	}
+	served := own
+	served.LastKnownURL, served.LastKnownStep = "https://b.example/", "pay"
+	lost, err := served.Suspect("heartbeat_timeout", Sealed{EvidenceID: "ev"}, now)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if lost, err = lost.Quarantine(0, now); err != nil {
+		t.Fatal(err)
+	}
+	abandoned, err := lost.Abandon(nil, Sealed{}, now)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, r := range []Record{lost, abandoned} {
+		if !r.ExplainsFloor(7, own) {
+			t.Errorf("%s with token %d is not explained", r.State, r.Token)
+		}
+		r.SessionID = "another"
+		if r.ExplainsFloor(7, own) {
+			t.Errorf("%s, of a later session, is explained", r.State)
+		}
+	}
+}
+
 // A floor that is behind a session that served was put back, however little it is behind: the
 // floor is raised before a worker is served.
 func TestNoFloorIsBehindASessionThatServed(t *testing.T) {

@@ -62,6 +62,7 @@ type Adopter struct {
 	o         Options
 	ctx       context.Context
 	work      *sync.WaitGroup
+	retries   retries
 	adoptions prometheus.Counter
 }
 
@@ -77,8 +78,11 @@ func New(ctx context.Context, work *sync.WaitGroup, o Options) *Adopter {
 
 // Adopt looks after a profile of this host that no session here uses: its launcher was killed,
 // its end could not be stored, or the store has forgotten it. It does so in the background,
-// unless the profile is occupied.
+// unless the profile is occupied, or it failed a moment ago.
 func (a *Adopter) Adopt(r lease.Record) {
+	if !a.retries.due(r, time.Now()) {
+		return
+	}
 	slot := a.o.Slots.OccupyPassing(r.ProfileID)
 	if slot == nil {
 		return
@@ -86,11 +90,11 @@ func (a *Adopter) Adopt(r lease.Record) {
 	a.work.Go(func() {
 		log := a.o.Log.With().Str("profile", r.ProfileID).Uint64("token", uint64(r.Token)).Str("session", r.SessionID).Logger()
 		resumed, err := a.adopt(slot, r.ProfileID, log)
-		switch {
-		case err == nil:
+		if err == nil {
 			a.o.Sessions.KnownWhere(func(f sessionfile.File) bool { return f.Manifest.ProfileID == r.ProfileID })
-		case !errors.Is(err, errLater) && a.ctx.Err() == nil:
-			log.Error().Err(err).Msg("recovery is not complete: it is tried again")
+		}
+		if !errors.Is(err, errLater) && a.ctx.Err() == nil && a.retries.ended(r, err, time.Now()) {
+			log.Error().Err(err).Msg("recovery is not complete: it is tried again, after pauses of up to half a minute")
 		}
 		if !resumed {
 			slot.Vacate()

@@ -208,9 +208,15 @@ func (l *launcher) end() {
 }
 
 // adopts has the launcher look after a profile, and returns its record when it has. The
-// session, if it goes on, is living then.
+// session, if it goes on, is living then. The pause after an earlier try is over.
 func (l *launcher) adopts(profile string) lease.Record {
 	l.h.Helper()
+	l.retries.mu.Lock()
+	for profile, f := range l.retries.failed {
+		f.next = time.Time{}
+		l.retries.failed[profile] = f
+	}
+	l.retries.mu.Unlock()
 	l.Adopt(l.h.record(profile))
 	for end := time.Now().Add(patience); ; time.Sleep(5 * time.Millisecond) {
 		slot := l.o.Slots.Find(profile)

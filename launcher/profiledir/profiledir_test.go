@@ -18,7 +18,9 @@ import (
 	"testing"
 	"time"
 
+	"leasehold/internal/durable"
 	"leasehold/internal/signed"
+	"leasehold/internal/test/smalldisk"
 	"leasehold/internal/test/testkey"
 	"leasehold/lease"
 )
@@ -454,6 +456,55 @@ func TestFloor(t *testing.T) {
 	if _, err := r.Floor("../p"); err == nil {
 		t.Error("floor of an id that is not valid")
 	}
+}
+
+// A floor that could not be written is known for as long as the process lives, so that nobody takes
+// it for one that was put back. One that was put back meanwhile is taken for what it is.
+func TestAFloorThatCouldNotBeWrittenIsKnown(t *testing.T) {
+	disk := smalldisk.Run(t, "1m")
+	if disk == "" {
+		return
+	}
+	r, err := Open(disk, testkey.Key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	l := lock(t, r, "p")
+	known := func(want lease.Token) {
+		t.Helper()
+		if got, kept, err := r.Kept("p"); err != nil || got != want || kept.Token != want {
+			t.Errorf("kept %d %+v, %v, want %d", got, kept, err, want)
+		}
+	}
+	raise := func(token lease.Token) error {
+		return l.RaiseFloor(lease.Record{ProfileID: "p", Token: token, State: lease.Quarantined})
+	}
+	if err := raise(6); err != nil {
+		t.Fatal(err)
+	}
+	older, err := os.ReadFile(r.file("p", "floor"))
+	if err != nil || raise(7) != nil {
+		t.Fatal(err)
+	}
+	empty := smalldisk.Fill(t, disk)
+	for range 2 {
+		if err := raise(8); !durable.Full(err) {
+			t.Errorf("on a full disk: %v", err)
+		}
+		known(8)
+	}
+	empty()
+	if err := os.WriteFile(r.file("p", "floor"), older, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	known(6)
+	if err := raise(8); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(r.file("p", "floor"), older, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	known(6)
 }
 
 func TestRunning(t *testing.T) {

@@ -47,7 +47,8 @@ type Root struct {
 
 	mu        sync.Mutex
 	locks     map[string]*Lock // the locks of this Root, by profile
-	others    []*Root          // that Open of this one opened
+	unwritten map[string]unwritten
+	others    []*Root // that Open of this one opened
 	abandoned bool
 }
 
@@ -69,7 +70,7 @@ func Open(dir string, key *signed.Key) (*Root, error) {
 	if err := unix.Access(abs, unix.R_OK|unix.W_OK|unix.X_OK); err != nil {
 		return nil, fmt.Errorf("profiles directory %s: %w; it has to be readable and writable by uid %d", abs, err, os.Getuid())
 	}
-	r := &Root{dir: abs, guard: GuardDir(abs), key: key, user: runas.User{UID: os.Geteuid(), GID: os.Getegid()}, locks: map[string]*Lock{}}
+	r := &Root{dir: abs, guard: GuardDir(abs), key: key, user: runas.User{UID: os.Geteuid(), GID: os.Getegid()}, locks: map[string]*Lock{}, unwritten: map[string]unwritten{}}
 	if err := os.Mkdir(r.guard, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
 		return nil, fmt.Errorf("guard directory: %w", err)
 	}

@@ -43,9 +43,31 @@ func (r *Root) Floor(id string) (lease.Token, error) {
 	return t, err
 }
 
+// unwritten is a floor that this process could not write, on a disk that takes nothing for example.
+// over is the floor that the file had: as long as it has that, nobody has put it back.
+type unwritten struct {
+	over   lease.Token
+	record lease.Record
+}
+
 // Kept returns the floor and the record that was kept with it, which is the last one
-// that this host wrote of the profile; the zero record if none was kept.
+// that this host wrote of the profile, or that this process tried to write; the zero record if
+// none was kept.
 func (r *Root) Kept(id string) (lease.Token, lease.Record, error) {
+	t, kept, err := r.written(id)
+	if err != nil {
+		return t, kept, err
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if u, is := r.unwritten[id]; is && u.over == t {
+		return u.record.Token, u.record, nil
+	}
+	return t, kept, nil
+}
+
+// written is what the file of the floor has.
+func (r *Root) written(id string) (lease.Token, lease.Record, error) {
 	if err := lease.CheckProfileID(id); err != nil {
 		return 0, lease.Record{}, err
 	}
@@ -174,9 +196,23 @@ func (l *Lock) keep(r lease.Record, floor lease.Token) error {
 		err = l.writeFloor(fmt.Appendf(nil, "%d\n%s\n", r.Token, b))
 	}
 	if err != nil {
-		return fmt.Errorf("token floor of %s: %w", l.id, err)
+		err = fmt.Errorf("token floor of %s: %w", l.id, err)
 	}
-	return nil
+	l.root.noteUnwritten(l.id, r, err)
+	return err
+}
+
+// noteUnwritten notes whether the floor could be written: the record may be above the floor then,
+// and that is no sign that the floor was put back.
+func (r *Root) noteUnwritten(id string, record lease.Record, failed error) {
+	over, _, err := r.written(id)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if failed == nil || err != nil {
+		delete(r.unwritten, id)
+	} else {
+		r.unwritten[id] = unwritten{over, record}
+	}
 }
 
 // writeFloor replaces the floor file by one with these lines. It uses the prepared file if

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"leasehold/checkpoint/ledger"
 	"leasehold/evidence/recorder"
 	"leasehold/internal/test/testchrome"
 )
@@ -124,7 +125,7 @@ func TestNetworkAndConsole(t *testing.T) {
 		await new Promise(done => setTimeout(done, 50))
 		return "done"
 	})()`)
-	var network recorder.Network
+	var network ledger.Ledger
 	var console recorder.Console
 	pump := func(methods []string, see func(testchrome.Message)) {
 		for _, method := range methods {
@@ -139,9 +140,11 @@ func TestNetworkAndConsole(t *testing.T) {
 		}
 	}
 	find := func() (requests map[string]recorder.RequestEntry) {
-		pump(recorder.NetworkEvents, func(m testchrome.Message) { network.See(noon, 42, m.SessionID, m.Method, m.Params) })
+		pump(ledger.Events, func(m testchrome.Message) {
+			network.Take(ledger.Event{At: noon, Token: 42, Session: m.SessionID, Method: m.Method, Params: m.Params})
+		})
 		requests = map[string]recorder.RequestEntry{}
-		for _, e := range decode[recorder.RequestEntry](t, network.Part()).Entries {
+		for _, e := range decode[recorder.RequestEntry](t, recorder.Network(network.Hops())).Entries {
 			requests[strings.TrimPrefix(e.URL, web.URL)] = e
 		}
 		return requests
@@ -183,63 +186,15 @@ func TestNetworkAndConsole(t *testing.T) {
 	}
 }
 
-// sent is the event that begins a request, with its members in Chrome's order.
-func sent(id, document, method, headers string) json.RawMessage {
-	return fmt.Appendf(nil, `{"requestId":"%s","loaderId":"L","documentURL":"%s","request":{"url":"http://shop.test/%s","method":"%s","headers":{%s}},"type":"Fetch"}`,
-		id, document, id, method, headers)
-}
-
-// What a page loads does not take the place of what it sent, and Chrome's own pages take
-// no place at all.
-func TestWhatWasSentIsKept(t *testing.T) {
-	const begin, page = "Network.requestWillBeSent", "http://shop.test/"
-	var n recorder.Network
-	n.See(noon, 1, "s", begin, sent("order", page, "POST", ""))
-	for i := range 500 {
-		n.See(noon, 1, "s", begin, sent(fmt.Sprint("own", i), "chrome://new-tab-page/", "GET", ""))
-		n.See(noon, 1, "s", begin, sent(fmt.Sprint("own-post", i), "chrome-untrusted://x/", "POST", ""))
-		n.See(noon, 1, "s", begin, sent(fmt.Sprint("image", i), page, "GET", ""))
-	}
-	n.See(noon, 1, "s", "Network.responseReceived", json.RawMessage(`{"requestId":"order","response":{"status":201}}`))
-	n.See(noon, 1, "s", "Network.responseReceived", json.RawMessage(`{"requestId":"image0","response":{"status":201}}`))
-	got := decode[recorder.RequestEntry](t, n.Part())
-	if got.Total != 501 || len(got.Entries) != 301 || got.Dropped != 200 {
-		t.Fatalf("%d requests, %d kept, %d dropped; want 501, 301, 200", got.Total, len(got.Entries), got.Dropped)
-	}
-	if first, second := got.Entries[0], got.Entries[1]; first.Method != "POST" || first.Status != 201 || !strings.HasSuffix(second.URL, "/image200") {
-		t.Errorf("the first ones are %+v and %+v, want the order and image200", first, second)
-	}
-	n.Forget()
-	for i := range 1500 {
-		n.See(noon, 1, "s", begin, sent(fmt.Sprint("order", i), page, "POST", ""))
-	}
-	if got := decode[recorder.RequestEntry](t, n.Part()); got.Total != 1500 || len(got.Entries) != 1000 {
-		t.Errorf("%d requests, %d kept; want 1500, 1000", got.Total, len(got.Entries))
-	}
-}
-
-// A page chooses names and values of headers. None of them makes a request look as if it
-// were Chrome's own, or safe.
-func TestAPageCannotHideARequest(t *testing.T) {
-	var n recorder.Network
-	n.See(noon, 1, "s", "Network.requestWillBeSent", sent("a", "http://shop.test/", "POST", `"documentURL":"chrome://settings/","method":"GET","requestId":"b"`))
-	for i := range 400 {
-		n.See(noon, 1, "s", "Network.requestWillBeSent", sent(fmt.Sprint("image", i), "http://shop.test/", "GET", ""))
-	}
-	if got := decode[recorder.RequestEntry](t, n.Part()); len(got.Entries) != 301 || got.Entries[0].Method != "POST" {
-		t.Errorf("%d kept, the first is %+v; want the POST", len(got.Entries), got.Entries[0])
-	}
-}
-
 func TestRecordersTakeAnything(t *testing.T) {
-	var n recorder.Network
+	var l ledger.Ledger
 	var c recorder.Console
 	for _, raw := range []string{``, `{`, `[]`, `null`, `{"requestId":1}`, `{"requestId":"x","request":{"url":"%%%` + `"}}`} {
-		for _, method := range append(append([]string{"X.y"}, recorder.NetworkEvents...), recorder.ConsoleEvents...) {
-			n.See(noon, 1, "s", method, json.RawMessage(raw))
+		for _, method := range append(append([]string{"X.y"}, ledger.Events...), recorder.ConsoleEvents...) {
+			l.Take(ledger.Event{At: noon, Token: 1, Session: "s", Method: method, Params: json.RawMessage(raw)})
 			c.See(noon, 1, method, json.RawMessage(raw))
 		}
 	}
-	decode[recorder.RequestEntry](t, n.Part())
+	decode[recorder.RequestEntry](t, recorder.Network(l.Hops()))
 	decode[recorder.ConsoleEntry](t, c.Part())
 }

@@ -15,6 +15,7 @@ import (
 
 	"leasehold/cdpproxy"
 	"leasehold/checkpoint"
+	"leasehold/checkpoint/ledger"
 	"leasehold/evidence/recorder"
 	"leasehold/evidence/redact"
 	"leasehold/internal/boottime"
@@ -48,7 +49,7 @@ type Monitor struct {
 
 	// The parts of the evidence about the network and the console.
 	token   atomic.Uint64 // of the newest run; both parts name it
-	network recorder.Network
+	log     *requestLog
 	console recorder.Console
 
 	// What is known of the browser.
@@ -98,7 +99,7 @@ func New(to func(checkpoint.Entry)) *Monitor {
 	out := newOutbox(to)
 	sink := out.report
 	m := &Monitor{
-		chrome: &link{}, outbox: out, sink: sink, backlog: newBacklog(),
+		chrome: &link{}, outbox: out, sink: sink, backlog: newBacklog(), log: &requestLog{},
 		navigations: newNavigations(), socketURLs: newSockets(), answers: newAnswers(), talk: newTalk(), harmless: &harmless{}, downloads: newDownloads(),
 	}
 	m.pages = newPages(m.navigations)
@@ -123,7 +124,7 @@ var watchedEvents = []string{
 // readerEvents are the events that the pipe's reader handles at once: those for the recorders,
 // and those that show what caused a request. The monitor does not enable the Runtime domain,
 // since pages can detect that.
-var readerEvents = slices.Concat([]string{eventLogEntry, eventWebSocketCreated, eventRequestExtra, eventPaused, eventWebTransport, eventHeaders, eventBindingCalled}, navigationEvents, getEvents, downloadEvents, recorder.NetworkEvents)
+var readerEvents = slices.Concat([]string{eventLogEntry, eventWebSocketCreated, eventRequestExtra, eventPaused, eventWebTransport, eventHeaders, eventBindingCalled}, navigationEvents, getEvents, downloadEvents, ledger.Events)
 
 // Attach begins to observe the browser behind the mux. It is called once, before
 // Watch.
@@ -203,7 +204,7 @@ func (h *harmless) declared(sent decision.Sent) string {
 }
 
 // Network is the part of a bundle about the network.
-func (m *Monitor) Network() []byte { return m.network.Part() }
+func (m *Monitor) Network() []byte { return m.log.part() }
 
 // Console is the part of a bundle about the console.
 func (m *Monitor) Console() []byte { return m.console.Part() }
@@ -287,7 +288,7 @@ func (m *Monitor) readerEvent(event cdpproxy.Event) {
 		return
 	}
 	now, token := time.Now(), m.token.Load()
-	m.network.See(now, token, event.Session, event.Method, event.Params)
+	m.log.take(ledger.Event{Session: event.Session, Method: event.Method, Params: event.Params, At: now, Token: token})
 	m.console.See(now, token, event.Method, event.Params)
 }
 

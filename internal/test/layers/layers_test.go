@@ -53,6 +53,7 @@ var order = []string{
 	"leasehold/lease",
 	"leasehold/checkpoint",
 	"leasehold/checkpoint/shape",
+	"leasehold/checkpoint/ledger",
 	"leasehold/evidence/natsstore",
 	"leasehold/evidence/s3store",
 	"leasehold/evidence/storetest",

@@ -1,0 +1,178 @@
+package ledger
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+)
+
+// sent is the event that begins a request, with its members in Chrome's order.
+func sent(id, document, method, more string) Event {
+	return Event{Session: "s", Method: Sent, Params: fmt.Appendf(nil,
+		`{"requestId":%q,"loaderId":"L","documentURL":%q,"request":{"url":"http://shop.test/%s","method":%q,"headers":{%s}},"type":"Fetch"}`, id, document, id, method, more)}
+}
+
+// about is another event of a request.
+func about(id, method, more string) Event {
+	return Event{Session: "s", Method: method, Params: fmt.Appendf(nil, `{"requestId":%q%s}`, id, more)}
+}
+
+const page = "http://shop.test/"
+
+func take(l *Ledger, events ...Event) {
+	for _, e := range events {
+		l.Take(e)
+	}
+}
+
+// TestWhatWasSentIsKept: what a page loads does not take the place of what it sent, and Chrome's own
+// pages take no place at all.
+func TestWhatWasSentIsKept(t *testing.T) {
+	for _, ended := range []bool{false, true} {
+		var l Ledger
+		end := func(id string) {
+			if ended {
+				take(&l, about(id, Finished, ""))
+			}
+		}
+		take(&l, sent("order", page, "POST", ""))
+		for i := range 500 {
+			for id, e := range map[string]Event{
+				fmt.Sprint("own", i): sent(fmt.Sprint("own", i), "chrome://new-tab-page/", "GET", ""), fmt.Sprint("post", i): sent(fmt.Sprint("post", i), "chrome-untrusted://x/", "POST", ""),
+				fmt.Sprint("image", i): sent(fmt.Sprint("image", i), page, "GET", ""),
+			} {
+				take(&l, e)
+				end(id)
+			}
+		}
+		take(&l, about("order", Answered, `,"status":201`))
+		hops, total := l.Hops()
+		if total != 501 || len(hops) != 301 || !hops[0].Unsafe || hops[0].Answered == nil || !strings.Contains(string(hops[1].Sent), "/image200") {
+			t.Errorf("%d requests, %d kept, want 501 and the order with the last 300 images; the first are %s, %s", total, len(hops), hops[0].Sent, hops[1].Sent)
+		}
+		l = Ledger{}
+		for i := range 1500 {
+			take(&l, sent(fmt.Sprint("order", i), page, "POST", ""))
+			end(fmt.Sprint("order", i))
+		}
+		if hops, total := l.Hops(); total != 1500 || len(hops) != 1000 || !strings.Contains(string(hops[999].Sent), "/order1499") {
+			t.Errorf("%d requests, %d kept; want 1500, 1000", total, len(hops))
+		}
+	}
+}
+
+// TestAPageCannotHideARequest: a page chooses names and values of headers, and none of them makes a
+// request look as if it were Chrome's own, or safe.
+func TestAPageCannotHideARequest(t *testing.T) {
+	var l Ledger
+	take(&l, sent("a", page, "POST", `"documentURL":"chrome://settings/","method":"GET","requestId":"b"`))
+	if hops, total := l.Hops(); total != 1 || len(hops) != 1 || !hops[0].Unsafe || l.known[key{"s", "a"}] == nil {
+		t.Errorf("%d, %+v", total, hops)
+	}
+}
+
+// TestHopsOfAChain: all have one id, and the event of each one but the first has the answer to the one
+// before it. An id that is used again is another request.
+func TestHopsOfAChain(t *testing.T) {
+	var l Ledger
+	take(&l, sent("a", page, "POST", ""), sent("a", page, "GET", ""), about("a", Answered, ""), about("a", Failed, ""), sent("a", page, "PUT", ""))
+	if n := len(l.kept[unsafe]); n != 2 {
+		t.Fatalf("%d requests", n)
+	}
+	chain, again := l.kept[unsafe][0], l.kept[unsafe][1]
+	if len(chain.Hops) != 2 || !chain.Ended || again.Ended || l.known[key{"s", "a"}] != again {
+		t.Fatalf("%+v, %+v", chain, again)
+	}
+	first, second := chain.Hops[0], chain.Hops[1]
+	if !first.Unsafe || second.Unsafe || string(first.Redirected) != string(second.Sent) || first.Ended != nil || second.Answered == nil || !second.Failed {
+		t.Errorf("%+v, %+v", first, second)
+	}
+}
+
+// TestLongParameters are kept without what nobody reads.
+func TestLongParameters(t *testing.T) {
+	long := strings.Repeat("x", 2*maxParams)
+	for url, want := range map[string]string{
+		"http://shop.test/a?" + long:       "http://shop.test/a",
+		"http://shop.test/b/" + long + "#": "http://shop.test/b/",
+		"http://shop.test/c":               "http://shop.test/c",
+		long:                               long[:maxURL],
+	} {
+		var l Ledger
+		take(&l, Event{Method: Sent, Params: fmt.Appendf(nil, `{"requestId":"a","documentURL":"x","request":{"url":%q,"method":"PUT","postData":%q},"type":"Fetch"}`, url, long)})
+		hops, _ := l.Hops()
+		var p Params
+		if len(hops) != 1 || json.Unmarshal(hops[0].Sent, &p) != nil || p.Request.URL != want || p.Request.Method != "PUT" || !hops[0].Unsafe || len(hops[0].Sent) > maxParams {
+			t.Errorf("%.40s: %+v", url, p)
+		}
+	}
+}
+
+// FuzzLedger: whatever comes in whatever order, nothing panics, the bounds hold, and each hop is counted.
+// Each two bytes of a script are an event, and a request on a session.
+func FuzzLedger(f *testing.F) {
+	f.Add([]byte{0, 1, 1, 1, 2, 1, 0, 1, 4, 2, 3, 2, 5, 3, 9, 3}, `"x":1`)
+	f.Add([]byte{1, 0, 1, 1, 1, 2, 1, 3, 0, 4, 0, 5, 0, 6, 0, 7, 0, 8, 3, 1, 3, 2, 3, 3, 3, 4}, `"X":{"method":"`)
+	ended, open := maxEnded, maxOpen
+	f.Cleanup(func() { maxEnded, maxOpen = ended, open })
+	maxEnded, maxOpen = [kinds]int{2, 3, 1}, 5
+	documents := []string{page, "chrome://x/", `\u0000`}
+	f.Fuzz(func(t *testing.T, script []byte, more string) {
+		var l Ledger
+		begun := 0
+		for ; len(script) > 1; script = script[2:] {
+			number, at := int(script[1]%16), time.Unix(int64(len(script)), 0)
+			id := fmt.Sprint(number)
+			var e Event
+			switch op := int(script[0]) % 8; op {
+			case 0, 1, 2:
+				e = sent(id, documents[number%3], []string{"GET", "POST"}[script[1]/16%2], more)
+			case 3, 4, 5:
+				e = about(id, Events[op-2], ","+more)
+			default: // of no request
+				e = Event{Method: Events[op-6], Params: json.RawMessage("{" + more)}
+			}
+			e.At, e.Session = at, fmt.Sprint(script[1]/64)
+			l.Take(e)
+			if op := script[0] % 8; op < 3 && number%3 != 1 {
+				begun++
+			}
+			check(t, &l)
+		}
+		if hops, total := l.Hops(); total != begun || len(hops) > total {
+			t.Errorf("%d hops, %d of them kept; %d began", total, len(hops), begun)
+		}
+	})
+}
+
+// check checks what always holds.
+func check(t *testing.T, l *Ledger) {
+	t.Helper()
+	open := 0
+	for k, list := range l.kept {
+		ended := 0
+		for _, r := range list {
+			if r.Ended {
+				ended++
+			}
+			if len(r.Hops) == 0 || len(r.Hops) > maxHops || r.kind != kind(k) {
+				t.Fatalf("%+v", r)
+			}
+		}
+		if ended > maxEnded[k] || ended != l.ended[k] {
+			t.Fatalf("%d of kind %d have ended, %d are counted", ended, k, l.ended[k])
+		}
+		open += len(list) - ended
+	}
+	if open > maxOpen || open != l.open {
+		t.Fatalf("%d have not ended, %d are counted", open, l.open)
+	}
+	for k, r := range l.known {
+		if k != (key{r.Session, r.ID}) || !slices.Contains(l.kept[r.kind], r) {
+			t.Fatalf("%v is known as %+v", k, r)
+		}
+	}
+}

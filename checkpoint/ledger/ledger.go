@@ -18,10 +18,13 @@ const (
 	Answered = "Network.responseReceived"  // of the last hop; the answer to another one is in the event of the next
 	Finished = "Network.loadingFinished"
 	Failed   = "Network.loadingFailed"
+	// Headers has the headers of the answer to a hop as they arrived, including those that set
+	// cookies. Chrome reports it before or after the other events.
+	Headers = "Network.responseReceivedExtraInfo"
 )
 
 // Events are the CDP events that a Ledger takes, of each target.
-var Events = []string{Sent, Answered, Finished, Failed}
+var Events = []string{Sent, Answered, Finished, Failed, Headers}
 
 // Event is a CDP event.
 type Event struct {
@@ -36,10 +39,19 @@ type Event struct {
 type Request struct {
 	Session string // the CDP session that reports it; one that several report is several requests
 	ID      string // Chrome's
-	Hops    []Hop
-	Ended   bool // it has finished or failed
+	Hops    []Hop  // empty until Chrome reports the first one
+	Ended   bool   // it has finished or failed
 
-	kind kind
+	kind    kind
+	headers int               // number of answers of which the headers came
+	early   []json.RawMessage // those of the next hops, which are not known yet
+}
+
+// Fact is what an event says of a request.
+type Fact struct {
+	Event
+	Request *Request
+	Hop     int // the place in Hops of the one that the event is about; -1 if it is not known yet
 }
 
 // Hop is one request of a chain of redirects. The events' parameters are kept as they came; of
@@ -49,6 +61,7 @@ type Hop struct {
 	At         time.Time
 	Token      uint64
 	Unsafe     bool // it may have changed something
+	Typed      bool // it is unsafe, and of a page into which the worker had typed
 	Failed     bool
 	Sent       json.RawMessage
 	Redirected json.RawMessage // the event of the next hop, which has the answer to this one
@@ -60,20 +73,23 @@ type Hop struct {
 type kind int
 
 const (
-	reading  kind = iota // none of its hops may have changed something
-	unsafe               // one may
-	ofChrome             // it is one of Chrome's own pages: they load hundreds of files from Chrome itself
+	reading   kind = iota // none of its hops may have changed something
+	unsafe                // one may
+	ofChrome              // it is one of Chrome's own pages: they load hundreds of files from Chrome itself
+	unclaimed             // none of its hops is known yet; it counts as one that has ended
 	kinds
 )
 
 // maxEnded is how many requests that have ended are kept, the newest of each kind. So what a page
 // loads does not crowd out what it sent.
-var maxEnded = [kinds]int{reading: 300, unsafe: 1000, ofChrome: 50}
+var maxEnded = [kinds]int{reading: 300, unsafe: 1000, ofChrome: 50, unclaimed: 100}
 
 // maxOpen is how many requests are kept that have not ended. It is a variable for the tests alone.
 var maxOpen = 4096
 
 const (
+	// maxEarly is how many answers of hops that are not known yet may wait for them.
+	maxEarly = 4
 	// maxHops is how many hops a request may have. Chrome follows twenty redirects.
 	maxHops = 32
 	// maxParams is the size, in bytes, up to which an event's parameters are kept as they came.
@@ -89,71 +105,126 @@ type Ledger struct {
 	kept  [kinds][]*Request // in the order in which they began
 	ended [kinds]int
 	open  int
-	known map[key]*Request // the last one of each key
+	known map[string][]*Request // the last one of each id and session, by id
+	facts []Fact                // what Take returned
 }
 
-type key struct{ session, id string }
-
-// Take takes in one of Events. It ignores others, and parameters that are not Chrome's.
-func (l *Ledger) Take(e Event) {
-	if !slices.Contains(Events, e.Method) {
-		return
+// Take takes in one of Events, and returns what it says, which is valid until the next call.
+// It ignores other events, and parameters that are not Chrome's.
+func (l *Ledger) Take(e Event) []Fact {
+	id := text(e.Params, `"requestId":"`)
+	if id == "" || !slices.Contains(Events, e.Method) {
+		return nil
 	}
-	if len(e.Params) > maxParams {
+	if l.known == nil {
+		l.known = map[string][]*Request{}
+	}
+	kept := e.Params
+	if len(kept) > maxParams && e.Method != Headers {
 		var err error
-		if e.Params, err = shorten(e.Params); err != nil {
-			return
+		if kept, err = shorten(kept); err != nil {
+			return nil
 		}
 	}
-	id := text(e.Params, `"requestId":"`)
-	if id == "" {
-		return
-	}
-	r := l.known[key{e.Session, id}]
 	if e.Method == Sent {
-		l.sent(r, id, e)
-		return
+		return l.sent(id, e, kept)
 	}
-	if r == nil {
-		return
+	r := l.find(e.Session, id)
+	if r == nil && e.Method == Headers {
+		r = &Request{Session: e.Session, ID: id, kind: unclaimed, Ended: true}
+		l.known[id] = append(l.known[id], r)
+		l.put(r)
 	}
-	switch last := &r.Hops[len(r.Hops)-1]; e.Method {
+	if r == nil || r.kind == unclaimed && e.Method != Headers {
+		return nil
+	}
+	f := Fact{Event: e, Request: r, Hop: len(r.Hops) - 1}
+	switch e.Method {
+	case Headers:
+		if f.Hop = r.headers; f.Hop >= len(r.Hops) {
+			if len(r.early) == maxEarly {
+				return nil
+			}
+			r.early, f.Hop = append(r.early, e.Params), -1
+		}
+		r.headers++
 	case Answered:
-		last.Answered = e.Params
-	case Finished, Failed:
-		last.Ended, last.Failed = e.Params, e.Method == Failed
+		r.Hops[f.Hop].Answered = kept
+	default:
+		r.Hops[f.Hop].Ended, r.Hops[f.Hop].Failed = kept, e.Method == Failed
 		l.end(r)
 	}
+	l.facts = append(l.facts[:0], f)
+	return l.facts
 }
 
-// sent takes in the event of a hop. r is the last request with its id, or nil.
-func (l *Ledger) sent(r *Request, id string, e Event) {
-	h := Hop{At: e.At, Token: e.Token, Unsafe: !reads.Event(e.Params), Sent: e.Params}
-	if r == nil || r.Ended || len(r.Hops) == maxHops {
-		r = &Request{Session: e.Session, ID: id}
-		if ofChromesPage(text(e.Params, `"documentURL":"`)) {
-			r.kind = ofChrome
+// find returns the request that a session reports under an id, or else another session: Chrome
+// reports on one session that a document of a frame begins to load, and on another one that it is
+// loaded.
+func (l *Ledger) find(session, id string) *Request {
+	all := l.known[id]
+	if i := slices.IndexFunc(all, func(r *Request) bool { return r.Session == session }); i >= 0 {
+		return all[i]
+	}
+	if len(all) > 0 {
+		return all[0]
+	}
+	return nil
+}
+
+// sent takes in the event of a hop, of which kept is kept.
+func (l *Ledger) sent(id string, e Event, kept json.RawMessage) []Fact {
+	h := Hop{At: e.At, Token: e.Token, Unsafe: !reads.Event(kept), Sent: kept}
+	r := l.find(e.Session, id)
+	switch {
+	case r != nil && r.Session == e.Session && !r.Ended && len(r.Hops) < maxHops:
+		r.Hops[len(r.Hops)-1].Redirected = kept
+		if h.Unsafe && r.kind == reading {
+			l.remove(r)
+			r.kind = unsafe
+			l.put(r)
 		}
-		l.add(r)
-	} else {
-		r.Hops[len(r.Hops)-1].Redirected = e.Params
+	case r != nil && r.kind == unclaimed:
+		l.remove(r)
+		r.Session, r.Ended, r.kind = e.Session, false, kindOf(h)
+		l.put(r)
+	default:
+		r = &Request{Session: e.Session, ID: id, kind: kindOf(h)}
+		l.put(r)
+		l.known[id] = append(slices.DeleteFunc(l.known[id], func(o *Request) bool { return o.Session == e.Session }), r)
 	}
 	if r.kind != ofChrome {
 		l.hops++
 		h.Number = l.hops
 	}
 	r.Hops = append(r.Hops, h)
-	if h.Unsafe && r.kind == reading {
-		l.leave(r)
-		r.kind = unsafe
-		l.kept[unsafe] = append(l.kept[unsafe], r)
+	f := Fact{Event: e, Request: r, Hop: len(r.Hops) - 1}
+	l.facts = append(l.facts[:0], f)
+	if len(r.early) > 0 {
+		f.Method, f.Params, r.early = Headers, r.early[0], r.early[1:]
+		l.facts = append(l.facts, f)
 	}
+	return l.facts
 }
 
-// add keeps a new request. If too many have not ended, the oldest of them is given up, first one that only reads.
-func (l *Ledger) add(r *Request) {
-	if l.known == nil {
-		l.known = map[key]*Request{}
+// kindOf is the kind of a request that begins with a hop.
+func kindOf(h Hop) kind {
+	switch {
+	case ofChromesPage(text(h.Sent, `"documentURL":"`)):
+		return ofChrome
+	case h.Unsafe:
+		return unsafe
+	}
+	return reading
+}
+
+// put keeps a request. If too many have not ended, the oldest of them is given up, first one that
+// only reads.
+func (l *Ledger) put(r *Request) {
+	if r.Ended {
+		l.kept[r.kind] = append(l.kept[r.kind], r)
+		l.count(r.kind)
+		return
 	}
 	for k := kind(0); l.open >= maxOpen; k++ {
 		if i := slices.IndexFunc(l.kept[k], func(r *Request) bool { return !r.Ended }); i >= 0 {
@@ -161,32 +232,41 @@ func (l *Ledger) add(r *Request) {
 		}
 	}
 	l.open++
-	l.known[key{r.Session, r.ID}] = r
 	l.kept[r.kind] = append(l.kept[r.kind], r)
 }
 
-// end takes in that a request has ended, and drops the oldest one of its kind that has, if there are too many.
+// end takes in that a request has ended.
 func (l *Ledger) end(r *Request) {
-	if r.Ended {
-		return
-	}
-	r.Ended = true
-	l.open--
-	if l.ended[r.kind]++; l.ended[r.kind] <= maxEnded[r.kind] {
-		return
-	}
-	l.ended[r.kind]--
-	oldest := l.kept[r.kind][slices.IndexFunc(l.kept[r.kind], func(r *Request) bool { return r.Ended })]
-	l.leave(oldest)
-	if k := (key{oldest.Session, oldest.ID}); l.known[k] == oldest {
-		delete(l.known, k)
+	if !r.Ended {
+		r.Ended = true
+		l.open--
+		l.count(r.kind)
 	}
 }
 
-// leave takes a request out of those of its kind.
-func (l *Ledger) leave(r *Request) {
+// count counts one more request of a kind that has ended, and drops the oldest one if there are
+// too many.
+func (l *Ledger) count(k kind) {
+	if l.ended[k]++; l.ended[k] > maxEnded[k] {
+		oldest := l.kept[k][slices.IndexFunc(l.kept[k], func(r *Request) bool { return r.Ended })]
+		l.remove(oldest)
+		if all := slices.DeleteFunc(l.known[oldest.ID], func(r *Request) bool { return r == oldest }); len(all) > 0 {
+			l.known[oldest.ID] = all
+		} else {
+			delete(l.known, oldest.ID)
+		}
+	}
+}
+
+// remove takes a request out of those of its kind.
+func (l *Ledger) remove(r *Request) {
 	i := slices.Index(l.kept[r.kind], r)
 	l.kept[r.kind] = slices.Delete(l.kept[r.kind], i, i+1)
+	if r.Ended {
+		l.ended[r.kind]--
+	} else {
+		l.open--
+	}
 }
 
 // Hops returns the newest hops of pages in the order in which they began, and the number of all

@@ -69,7 +69,7 @@ func TestWhatWasSentIsKept(t *testing.T) {
 func TestAPageCannotHideARequest(t *testing.T) {
 	var l Ledger
 	take(&l, sent("a", page, "POST", `"documentURL":"chrome://settings/","method":"GET","requestId":"b"`))
-	if hops, total := l.Hops(); total != 1 || len(hops) != 1 || !hops[0].Unsafe || l.known[key{"s", "a"}] == nil {
+	if hops, total := l.Hops(); total != 1 || len(hops) != 1 || !hops[0].Unsafe || l.known["a"] == nil {
 		t.Errorf("%d, %+v", total, hops)
 	}
 }
@@ -83,12 +83,48 @@ func TestHopsOfAChain(t *testing.T) {
 		t.Fatalf("%d requests", n)
 	}
 	chain, again := l.kept[unsafe][0], l.kept[unsafe][1]
-	if len(chain.Hops) != 2 || !chain.Ended || again.Ended || l.known[key{"s", "a"}] != again {
+	if len(chain.Hops) != 2 || !chain.Ended || again.Ended || l.find("s", "a") != again {
 		t.Fatalf("%+v, %+v", chain, again)
 	}
 	first, second := chain.Hops[0], chain.Hops[1]
 	if !first.Unsafe || second.Unsafe || string(first.Redirected) != string(second.Sent) || first.Ended != nil || second.Answered == nil || !second.Failed {
 		t.Errorf("%+v, %+v", first, second)
+	}
+}
+
+// TestHeadersOfAnswers belong to the hops in their order, whichever Chrome reports first.
+func TestHeadersOfAnswers(t *testing.T) {
+	begins, headers := sent("a", page, "GET", ""), about("a", Headers, "")
+	other := func(e Event) Event {
+		e.Session = "t"
+		return e
+	}
+	for name, tt := range map[string]struct {
+		events []Event
+		want   string // the hop of each fact about headers; -1: it is not known yet
+	}{
+		"in order":                  {[]Event{begins, headers, begins, headers}, "[0 1]"},
+		"the answer first":          {[]Event{headers, begins}, "[-1 0]"},
+		"both answers first":        {[]Event{begins, headers, headers, headers, begins, begins}, "[0 -1 -1 1 2]"},
+		"after the end":             {[]Event{begins, about("a", Finished, ""), headers}, "[0]"},
+		"of two sessions":           {[]Event{begins, other(begins), other(headers), headers}, "[0 0]"},
+		"of another session":        {[]Event{begins, other(headers)}, "[0]"},
+		"of another session, first": {[]Event{other(headers), begins}, "[-1 0]"},
+		"more than may come first":  {[]Event{headers, headers, headers, headers, headers, headers, begins}, "[-1 -1 -1 -1 0]"},
+	} {
+		var l Ledger
+		var got []int
+		for _, e := range tt.events {
+			for _, f := range l.Take(e) {
+				if f.Method == Headers {
+					got = append(got, f.Hop)
+				}
+			}
+			check(t, &l)
+		}
+		if fmt.Sprint(got) != tt.want {
+			t.Errorf("%s: %v, want %s", name, got, tt.want)
+		}
 	}
 }
 
@@ -118,7 +154,7 @@ func FuzzLedger(f *testing.F) {
 	f.Add([]byte{1, 0, 1, 1, 1, 2, 1, 3, 0, 4, 0, 5, 0, 6, 0, 7, 0, 8, 3, 1, 3, 2, 3, 3, 3, 4}, `"X":{"method":"`)
 	ended, open := maxEnded, maxOpen
 	f.Cleanup(func() { maxEnded, maxOpen = ended, open })
-	maxEnded, maxOpen = [kinds]int{2, 3, 1}, 5
+	maxEnded, maxOpen = [kinds]int{2, 3, 1, 2}, 5
 	documents := []string{page, "chrome://x/", `\u0000`}
 	f.Fuzz(func(t *testing.T, script []byte, more string) {
 		var l Ledger
@@ -127,17 +163,17 @@ func FuzzLedger(f *testing.F) {
 			number, at := int(script[1]%16), time.Unix(int64(len(script)), 0)
 			id := fmt.Sprint(number)
 			var e Event
-			switch op := int(script[0]) % 8; op {
+			switch op := int(script[0]) % 9; op {
 			case 0, 1, 2:
 				e = sent(id, documents[number%3], []string{"GET", "POST"}[script[1]/16%2], more)
-			case 3, 4, 5:
+			case 3, 4, 5, 6:
 				e = about(id, Events[op-2], ","+more)
 			default: // of no request
-				e = Event{Method: Events[op-6], Params: json.RawMessage("{" + more)}
+				e = Event{Method: Events[op-7], Params: json.RawMessage("{" + more)}
 			}
 			e.At, e.Session = at, fmt.Sprint(script[1]/64)
 			l.Take(e)
-			if op := script[0] % 8; op < 3 && number%3 != 1 {
+			if op := script[0] % 9; op < 3 && number%3 != 1 {
 				begun++
 			}
 			check(t, &l)
@@ -158,7 +194,7 @@ func check(t *testing.T, l *Ledger) {
 			if r.Ended {
 				ended++
 			}
-			if len(r.Hops) == 0 || len(r.Hops) > maxHops || r.kind != kind(k) {
+			if (len(r.Hops) == 0) != (r.kind == unclaimed) || len(r.Hops) > maxHops || r.kind != kind(k) || len(r.early) > maxEarly {
 				t.Fatalf("%+v", r)
 			}
 		}
@@ -170,9 +206,16 @@ func check(t *testing.T, l *Ledger) {
 	if open > maxOpen || open != l.open {
 		t.Fatalf("%d have not ended, %d are counted", open, l.open)
 	}
-	for k, r := range l.known {
-		if k != (key{r.Session, r.ID}) || !slices.Contains(l.kept[r.kind], r) {
-			t.Fatalf("%v is known as %+v", k, r)
+	for id, list := range l.known {
+		of := map[string]bool{}
+		for _, r := range list {
+			if id != r.ID || of[r.Session] || !slices.Contains(l.kept[r.kind], r) {
+				t.Fatalf("%s is known as %+v", id, r)
+			}
+			of[r.Session] = true
+		}
+		if len(list) == 0 {
+			t.Fatalf("%s is nothing", id)
 		}
 	}
 }

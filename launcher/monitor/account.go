@@ -5,8 +5,8 @@ import (
 	"encoding/json"
 	"time"
 
-	"leasehold/cdpproxy"
 	"leasehold/checkpoint"
+	"leasehold/checkpoint/ledger"
 )
 
 // Cookies reports what becomes of the account's cookies. Its methods may be called concurrently.
@@ -107,15 +107,11 @@ func reportAll(sink func(checkpoint.Entry), entries []checkpoint.Entry) {
 	}
 }
 
-// observe takes in a request, or the headers of its answer. The pipe's reader calls it.
-func (c *Cookies) observe(event cdpproxy.Event) {
-	foreign := func() bool { return c.pages.foreign(event.Session) }
-	if event.Method == eventHeaders {
-		reportAll(c.sink, c.watch.observeAnswer(event, foreign, time.Now()))
-		return
-	}
-	typed := func() bool { return c.navigations.typedOn(event.Session) }
-	reportAll(c.sink, c.watch.observeRequest(event, typed, foreign, time.Now()))
+// observe returns what a fact about a request says about cookies.
+func (c *Cookies) observe(f ledger.Fact) []checkpoint.Entry {
+	typed := func() bool { return c.navigations.typedOn(f.Session) }
+	foreign := func() bool { return c.pages.foreign(f.Session) }
+	return c.watch.observe(f, typed, foreign, f.At)
 }
 
 // foreign tells whether a session's page is in a browser context that a client made. The

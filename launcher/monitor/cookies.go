@@ -17,7 +17,7 @@ import (
 
 	"leasehold/cdpproxy"
 	"leasehold/checkpoint"
-	"leasehold/internal/reads"
+	"leasehold/checkpoint/ledger"
 	"leasehold/launcher/recovery/decision"
 )
 
@@ -32,7 +32,6 @@ type cookieWatch struct {
 	key [32]byte
 
 	mu        sync.Mutex
-	exchanges exchanges
 	known     map[string]*watchedCookie // by id
 	values    map[string]bool           // hashes of all values that answers set
 	documents int                       // requests for documents
@@ -75,7 +74,6 @@ func newCookieWatch() *cookieWatch {
 func (w *cookieWatch) forget() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.exchanges = exchanges{}
 	clear(w.known)
 	clear(w.values)
 	w.documents, w.written, w.full, w.blind, w.commands = 0, false, false, "", nil
@@ -175,47 +173,44 @@ func decodeJar(result json.RawMessage) ([]jarCookie, error) {
 	return r.Cookies, nil
 }
 
-// observeRequest takes in a request of a page. typed tells whether the worker has typed into
-// the page that sends it; foreign, whether that page uses other cookies than the account's.
-// Both are called only if it matters.
-func (w *cookieWatch) observeRequest(event cdpproxy.Event, typed, foreign func() bool, now time.Time) []checkpoint.Entry {
-	h := hop{session: event.Session, params: event.Params, typed: !reads.Event(event.Params) && typed()}
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if isDocument(event.Params) {
-		w.documents++
+// observe takes in a fact about a request of a page. typed tells whether the worker has typed into
+// the page that sends it; foreign, whether that page uses other cookies than the account's. Both
+// are called only if it matters.
+func (w *cookieWatch) observe(f ledger.Fact, typed, foreign func() bool, now time.Time) []checkpoint.Entry {
+	switch f.Method {
+	case ledger.Sent:
+		hop := &f.Request.Hops[f.Hop]
+		hop.Typed = hop.Unsafe && typed()
+		if isDocument(f.Params) {
+			w.mu.Lock()
+			w.documents++
+			w.mu.Unlock()
+		}
+	case ledger.Headers:
+		if f.Hop < 0 {
+			return nil
+		}
+		if a := parseCookieAnswer(f.Params); !a.empty() && !foreign() {
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			return w.answered(f.Request.Hops[f.Hop], a, now)
+		}
 	}
-	a, early := w.exchanges.request(exchangeKey{event.Session, requestID(event.Params)}, h)
-	if !early || foreign() {
-		return nil
-	}
-	return w.answered(h, a, now)
-}
-
-// observeAnswer takes in the headers of an answer.
-func (w *cookieWatch) observeAnswer(event cdpproxy.Event, foreign func() bool, now time.Time) []checkpoint.Entry {
-	a := parseCookieAnswer(event)
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	h, known := w.exchanges.answer(exchangeKey{event.Session, requestID(event.Params)}, a)
-	if !known || foreign() {
-		return nil
-	}
-	return w.answered(h, a, now)
+	return nil
 }
 
 // answered takes in what an answer does to cookies. For each cookie the last change counts,
 // because answers often remove a cookie and set it again. The caller holds w.mu.
-func (w *cookieWatch) answered(h hop, a cookieAnswer, now time.Time) []checkpoint.Entry {
-	var sent sentRequest
-	if json.Unmarshal(h.params, &sent) != nil {
+func (w *cookieWatch) answered(h ledger.Hop, a cookieAnswer, now time.Time) []checkpoint.Entry {
+	var sent ledger.Params
+	if json.Unmarshal(h.Sent, &sent) != nil {
 		return nil
 	}
 	u, err := url.Parse(sent.Request.URL)
 	if err != nil || u.Hostname() == "" {
 		return nil
 	}
-	by := checkpoint.CookieChange{By: checkpoint.BySite, Status: a.status, Typed: h.typed}
+	by := checkpoint.CookieChange{By: checkpoint.BySite, Status: a.status, Typed: h.Typed}
 	entry := checkpoint.Entry{Kind: checkpoint.KindCookie, URL: sent.Request.URL, Method: sent.Request.Method, Type: sent.Type}
 	var ids []string
 	set := map[string]*http.Cookie{}

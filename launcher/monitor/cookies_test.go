@@ -12,6 +12,7 @@ import (
 
 	"leasehold/cdpproxy"
 	"leasehold/checkpoint"
+	"leasehold/checkpoint/ledger"
 )
 
 // cookieScript plays a script to a monitor, one line at a time, and returns the entries that
@@ -59,13 +60,11 @@ func cookieScript(t *testing.T, script string) string {
 		}
 		// Chrome's order: the id first, the type near the end.
 		text := strings.Replace(string(b), `"a_id"`, `"requestId"`, 1)
-		e := cdpproxy.Event{Session: "S", Method: method, Params: json.RawMessage(text)}
-		foreign, now := func() bool { return false }, time.Now()
-		if method == eventHeaders {
-			reportAll(m.sink, m.cookies.watch.observeAnswer(e, foreign, now))
-		} else {
-			reportAll(m.sink, m.cookies.watch.observeRequest(e, func() bool { return typed }, foreign, now))
-		}
+		now := time.Now()
+		e := ledger.Event{Session: "S", Method: method, Params: json.RawMessage(text), At: now}
+		reportAll(m.sink, m.log.take(e, func(f ledger.Fact) []checkpoint.Entry {
+			return m.cookies.watch.observe(f, func() bool { return typed }, func() bool { return false }, now)
+		}))
 	}
 	for i, line := range strings.Split(strings.TrimSpace(script), "\n") {
 		w := strings.Fields(line)
@@ -106,7 +105,7 @@ func cookieScript(t *testing.T, script string) string {
 			if w[0] != "early" {
 				request()
 			}
-			observe(eventHeaders, map[string]any{"a_id": fmt.Sprint(i), "headers": headers, "statusCode": status})
+			observe(ledger.Headers, map[string]any{"a_id": fmt.Sprint(i), "headers": headers, "statusCode": status})
 			if w[0] == "early" {
 				request()
 			}
@@ -206,30 +205,6 @@ func TestRotatingCookiesAreReportedWithinBounds(t *testing.T) {
 	}
 }
 
-// TestHopsOfARedirect: requests and answers of one chain of redirects have one id.
-func TestHopsOfARedirect(t *testing.T) {
-	var x exchanges
-	key := exchangeKey{"S", "1"}
-	named := func(name string) hop { return hop{session: name, params: nil, typed: false} }
-	sets := cookieAnswer{status: 302, lines: []string{"a=1"}}
-	x.request(key, named("first"))
-	if h, ok := x.answer(key, sets); !ok || h.session != "first" {
-		t.Errorf("the first answer is that of %+v", h)
-	}
-	if _, ok := x.answer(key, sets); ok {
-		t.Error("an answer has a request that was not reported")
-	}
-	if a, early := x.request(key, named("second")); !early || a.status != 302 {
-		t.Error("the second request does not get the answer that came before it")
-	}
-	for i := range 2 * maxExchanges {
-		x.request(exchangeKey{"S", fmt.Sprint("n", i)}, named("x"))
-	}
-	if len(x.known) > maxExchanges || len(x.order) > maxExchanges {
-		t.Errorf("%d exchanges are remembered", len(x.known))
-	}
-}
-
 func TestParseAnswer(t *testing.T) {
 	for _, tt := range []struct {
 		params string
@@ -241,7 +216,7 @@ func TestParseAnswer(t *testing.T) {
 		{`{"requestId":"1","headers":{"Clear-Site-Data":"\"cache\", \"cookies\""},"statusCode":200}`, "200 [] true"},
 		{`{"requestId":"1","headers":{"clear-site-data":"\"cache\""},"statusCode":200}`, "200 [] false"},
 	} {
-		a := parseCookieAnswer(cdpproxy.Event{Method: eventHeaders, Params: []byte(tt.params)})
+		a := parseCookieAnswer([]byte(tt.params))
 		if got := fmt.Sprint(a.status, " ", a.lines, " ", a.cleared); got != tt.want {
 			t.Errorf("%s: %s, want %s", tt.params, got, tt.want)
 		}
@@ -254,9 +229,8 @@ func FuzzCookieAnswers(f *testing.F) {
 	f.Fuzz(func(t *testing.T, params string) {
 		w := newCookieWatch()
 		no, now := func() bool { return false }, time.Now()
-		request := cdpproxy.Event{Session: "S", Method: eventRequest, Params: []byte(`{"requestId":"1","request":{"url":"https://shop.example/a","method":"GET"},"type":"Document"}`)}
-		w.observeRequest(request, no, no, now)
-		w.observeAnswer(cdpproxy.Event{Session: "S", Method: eventHeaders, Params: []byte(params)}, no, now)
+		r := &ledger.Request{Hops: []ledger.Hop{{Sent: []byte(`{"requestId":"1","request":{"url":"https://shop.example/a","method":"GET"},"type":"Document"}`)}}}
+		w.observe(ledger.Fact{Event: ledger.Event{Method: ledger.Headers, Params: []byte(params)}, Request: r}, no, no, now)
 		for _, c := range w.known {
 			if c.domain != "shop.example" && !strings.HasSuffix(".shop.example", c.domain) {
 				t.Errorf("shop.example set a cookie of %q", c.domain)

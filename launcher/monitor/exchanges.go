@@ -5,38 +5,7 @@ import (
 	"encoding/json"
 	"net/http"
 	"slices"
-
-	"leasehold/cdpproxy"
 )
-
-// eventHeaders has the headers of an answer as they arrived, including those that set cookies.
-const eventHeaders = "Network.responseReceivedExtraInfo"
-
-// maxExchanges is how many requests are remembered until the headers of their answers come.
-const maxExchanges = 512
-
-// exchanges pairs requests with the headers of their answers. Chrome reports the two in any
-// order, and gives all hops of a chain of redirects the same id.
-type exchanges struct {
-	known map[exchangeKey]*exchange
-	order []exchangeKey
-}
-
-type exchangeKey struct{ session, id string }
-
-type exchange struct {
-	hops    []hop
-	answers int
-	early   map[int]cookieAnswer // by the number of a hop whose request was not reported yet
-}
-
-// hop is one request of a chain of redirects.
-type hop struct {
-	session string
-	params  json.RawMessage // of Network.requestWillBeSent
-	// typed says that it is an unsafe request of a page into which the worker had typed.
-	typed bool
-}
 
 // cookieAnswer is the part of an answer's headers that matters for cookies.
 type cookieAnswer struct {
@@ -48,56 +17,10 @@ type cookieAnswer struct {
 // empty tells whether an answer changes no cookie.
 func (a cookieAnswer) empty() bool { return len(a.lines) == 0 && !a.cleared }
 
-func (x *exchanges) of(key exchangeKey) *exchange {
-	e := x.known[key]
-	if e != nil {
-		return e
-	}
-	if x.known == nil {
-		x.known = map[exchangeKey]*exchange{}
-	}
-	if len(x.order) >= maxExchanges {
-		delete(x.known, x.order[0])
-		x.order = slices.Delete(x.order, 0, 1)
-	}
-	e = &exchange{}
-	x.known[key] = e
-	x.order = append(x.order, key)
-	return e
-}
-
-// request takes in a request, and returns the answer to it if the answer came first.
-func (x *exchanges) request(key exchangeKey, h hop) (cookieAnswer, bool) {
-	e := x.of(key)
-	e.hops = append(e.hops, h)
-	a, early := e.early[len(e.hops)-1]
-	delete(e.early, len(e.hops)-1)
-	return a, early
-}
-
-// answer takes in the headers of an answer, and returns the request if it is known.
-func (x *exchanges) answer(key exchangeKey, a cookieAnswer) (hop, bool) {
-	e := x.of(key)
-	n := e.answers
-	e.answers++
-	if a.empty() {
-		return hop{}, false
-	}
-	if n < len(e.hops) {
-		return e.hops[n], true
-	}
-	if e.early == nil {
-		e.early = map[int]cookieAnswer{}
-	}
-	e.early[n] = a
-	return hop{}, false
-}
-
-// parseCookieAnswer reads the parameters of eventHeaders. It is cheap for an answer that
+// parseCookieAnswer reads the parameters of ledger.Headers. It is cheap for an answer that
 // changes no cookie.
-func parseCookieAnswer(event cdpproxy.Event) cookieAnswer {
-	if !bytes.Contains(event.Params, []byte("ookie")) && !bytes.Contains(event.Params, []byte("OOKIE")) &&
-		!bytes.Contains(bytes.ToLower(event.Params), []byte("clear-site-data")) {
+func parseCookieAnswer(params json.RawMessage) cookieAnswer {
+	if !bytes.Contains(params, []byte("ookie")) && !bytes.Contains(params, []byte("OOKIE")) && !bytes.Contains(bytes.ToLower(params), []byte("clear-site-data")) {
 		return cookieAnswer{}
 	}
 	var p struct {
@@ -107,7 +30,7 @@ func parseCookieAnswer(event cdpproxy.Event) cookieAnswer {
 			Line string `json:"cookieLine"`
 		} `json:"blockedCookies"`
 	}
-	if !decode(event, &p) {
+	if json.Unmarshal(params, &p) != nil {
 		return cookieAnswer{}
 	}
 	a := cookieAnswer{status: p.Status}
@@ -130,15 +53,6 @@ func parseCookieAnswer(event cdpproxy.Event) cookieAnswer {
 		}
 	}
 	return a
-}
-
-// sentRequest has the members of Network.requestWillBeSent that are needed.
-type sentRequest struct {
-	Type    string `json:"type"`
-	Request struct {
-		URL    string `json:"url"`
-		Method string `json:"method"`
-	} `json:"request"`
 }
 
 // the ends of the parameters of Network.requestWillBeSent.

@@ -6,6 +6,7 @@ import (
 	"sync"
 
 	"leasehold/cdpproxy"
+	"leasehold/checkpoint/ledger"
 	"leasehold/internal/boottime"
 	"leasehold/launcher/look"
 )
@@ -33,7 +34,7 @@ func (t *talk) observe(event cdpproxy.Event, now boottime.Instant) {
 		t.mu.Lock()
 		remember(t.sent, event.Session, now)
 		t.mu.Unlock()
-	case eventHeaders:
+	case ledger.Headers:
 		if (bytes.Contains(event.Params, statusUnauthorized[0]) || bytes.Contains(event.Params, statusUnauthorized[1])) && prompts(event) {
 			t.mu.Lock()
 			remember(t.asks, event.Session, now)

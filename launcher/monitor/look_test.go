@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"leasehold/cdpproxy"
+	"leasehold/checkpoint/ledger"
 	"leasehold/internal/boottime"
 )
 
@@ -23,7 +24,7 @@ func TestWhoAsksForHTTPAuthenticationIsKnown(t *testing.T) {
 		`"statusCode":401`: false,
 	} {
 		talk := newTalk()
-		talk.observe(cdpproxy.Event{Session: "S", Method: eventHeaders, Params: json.RawMessage(params)}, 5)
+		talk.observe(cdpproxy.Event{Session: "S", Method: ledger.Headers, Params: json.RawMessage(params)}, 5)
 		if _, asked := talk.of("S"); (asked == 5) != want {
 			t.Errorf("%s: asked at %d", params, asked)
 		}

@@ -36,7 +36,7 @@ import (
 // The monitor has no lock. Each part has one lock or none. A goroutine that holds the lock of
 // one part may take the lock of another only in this order:
 //
-//	cookieWatch -> pages -> navigations, talk
+//	requestLog  -> cookieWatch -> pages -> navigations, talk
 //	answers     -> navigations
 //	gets        -> pages
 //	requests    -> sockets
@@ -124,7 +124,7 @@ var watchedEvents = []string{
 // readerEvents are the events that the pipe's reader handles at once: those for the recorders,
 // and those that show what caused a request. The monitor does not enable the Runtime domain,
 // since pages can detect that.
-var readerEvents = slices.Concat([]string{eventLogEntry, eventWebSocketCreated, eventRequestExtra, eventPaused, eventWebTransport, eventHeaders, eventBindingCalled}, navigationEvents, getEvents, downloadEvents, ledger.Events)
+var readerEvents = slices.Concat([]string{eventLogEntry, eventWebSocketCreated, eventRequestExtra, eventPaused, eventWebTransport, eventBindingCalled}, navigationEvents, getEvents, downloadEvents, ledger.Events)
 
 // Attach begins to observe the browser behind the mux. It is called once, before
 // Watch.
@@ -279,16 +279,14 @@ func (m *Monitor) readerEvent(event cdpproxy.Event) {
 	if event.Method == eventRequestExtra {
 		return
 	}
-	if event.Method == eventHeaders || event.Method == eventRequest {
-		m.cookies.observe(event)
-	}
+	now, token := time.Now(), m.token.Load()
+	e := ledger.Event{Session: event.Session, Method: event.Method, Params: event.Params, At: now, Token: token}
+	reportAll(m.sink, m.log.take(e, m.cookies.observe))
 	m.talk.observe(event, boottime.Now())
 	m.still.observe(event.Method, event.Params, boottime.Now())
-	if m.socketURLs.observe(event); event.Method == eventWebSocketCreated || event.Method == eventHeaders {
+	if m.socketURLs.observe(event); event.Method == eventWebSocketCreated || event.Method == ledger.Headers {
 		return
 	}
-	now, token := time.Now(), m.token.Load()
-	m.log.take(ledger.Event{Session: event.Session, Method: event.Method, Params: event.Params, At: now, Token: token})
 	m.console.See(now, token, event.Method, event.Params)
 }
 

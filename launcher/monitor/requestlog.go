@@ -3,6 +3,7 @@ package monitor
 import (
 	"sync"
 
+	"leasehold/checkpoint"
 	"leasehold/checkpoint/ledger"
 	"leasehold/evidence/recorder"
 )
@@ -13,11 +14,15 @@ type requestLog struct {
 	ledger ledger.Ledger
 }
 
-// take takes in an event.
-func (rl *requestLog) take(e ledger.Event) {
+// take takes in an event, and returns what judge says of the facts in it. judge may keep in the
+// ledger what it finds out.
+func (rl *requestLog) take(e ledger.Event, judge func(ledger.Fact) []checkpoint.Entry) (entries []checkpoint.Entry) {
 	rl.mu.Lock()
 	defer rl.mu.Unlock()
-	rl.ledger.Take(e)
+	for _, f := range rl.ledger.Take(e) {
+		entries = append(entries, judge(f)...)
+	}
+	return entries
 }
 
 // part is the part of a bundle about the network.

@@ -5,10 +5,12 @@ package ledger
 import (
 	"bytes"
 	"encoding/json"
+	"iter"
 	"slices"
 	"strings"
 	"time"
 
+	"leasehold/internal/boottime"
 	"leasehold/internal/reads"
 )
 
@@ -26,13 +28,18 @@ const (
 // Events are the CDP events that a Ledger takes, of each target.
 var Events = []string{Sent, Answered, Finished, Failed, Headers}
 
+// GivenUp stands in a fact for an event that Chrome did not send: the request is not followed any
+// more, because too many are.
+const GivenUp = "given up"
+
 // Event is a CDP event.
 type Event struct {
 	Session string
 	Method  string
 	Params  json.RawMessage // the ledger keeps them
 	At      time.Time
-	Token   uint64 // of the run to which the event belongs
+	Boot    boottime.Instant // the same on the kernel's clock
+	Token   uint64           // of the run to which the event belongs
 }
 
 // Request is what is known of one request. A chain of redirects is one request with several hops.
@@ -59,6 +66,7 @@ type Fact struct {
 type Hop struct {
 	Number     int // among the hops of all pages, in the order in which they began
 	At         time.Time
+	Boot       boottime.Instant
 	Token      uint64
 	Unsafe     bool // it may have changed something
 	Typed      bool // it is unsafe, and of a page into which the worker had typed
@@ -119,6 +127,7 @@ func (l *Ledger) Take(e Event) []Fact {
 	if l.known == nil {
 		l.known = map[string][]*Request{}
 	}
+	l.facts = l.facts[:0]
 	kept := e.Params
 	if len(kept) > maxParams && e.Method != Headers {
 		var err error
@@ -154,7 +163,7 @@ func (l *Ledger) Take(e Event) []Fact {
 		r.Hops[f.Hop].Ended, r.Hops[f.Hop].Failed = kept, e.Method == Failed
 		l.end(r)
 	}
-	l.facts = append(l.facts[:0], f)
+	l.facts = append(l.facts, f)
 	return l.facts
 }
 
@@ -174,7 +183,7 @@ func (l *Ledger) find(session, id string) *Request {
 
 // sent takes in the event of a hop, of which kept is kept.
 func (l *Ledger) sent(id string, e Event, kept json.RawMessage) []Fact {
-	h := Hop{At: e.At, Token: e.Token, Unsafe: !reads.Event(kept), Sent: kept}
+	h := Hop{At: e.At, Boot: e.Boot, Token: e.Token, Unsafe: !reads.Event(kept), Sent: kept}
 	r := l.find(e.Session, id)
 	switch {
 	case r != nil && r.Session == e.Session && !r.Ended && len(r.Hops) < maxHops:
@@ -199,7 +208,7 @@ func (l *Ledger) sent(id string, e Event, kept json.RawMessage) []Fact {
 	}
 	r.Hops = append(r.Hops, h)
 	f := Fact{Event: e, Request: r, Hop: len(r.Hops) - 1}
-	l.facts = append(l.facts[:0], f)
+	l.facts = append(l.facts, f)
 	if len(r.early) > 0 {
 		f.Method, f.Params, r.early = Headers, r.early[0], r.early[1:]
 		l.facts = append(l.facts, f)
@@ -228,7 +237,9 @@ func (l *Ledger) put(r *Request) {
 	}
 	for k := kind(0); l.open >= maxOpen; k++ {
 		if i := slices.IndexFunc(l.kept[k], func(r *Request) bool { return !r.Ended }); i >= 0 {
-			l.end(l.kept[k][i])
+			oldest := l.kept[k][i]
+			l.facts = append(l.facts, Fact{Event: Event{Session: oldest.Session, Method: GivenUp}, Request: oldest, Hop: len(oldest.Hops) - 1})
+			l.end(oldest)
 		}
 	}
 	l.open++
@@ -268,6 +279,22 @@ func (l *Ledger) remove(r *Request) {
 		l.open--
 	}
 }
+
+// Open are the requests of pages that have not ended.
+func (l *Ledger) Open() iter.Seq[*Request] {
+	return func(yield func(*Request) bool) {
+		for _, k := range []kind{reading, unsafe} {
+			for _, r := range l.kept[k] {
+				if !r.Ended && !yield(r) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// OfPage tells whether a page made the request, and not one of Chrome's own.
+func (r *Request) OfPage() bool { return r.kind != ofChrome }
 
 // Hops returns the newest hops of pages in the order in which they began, and the number of all
 // that began: at most reading of those that only read, and at most unsafe of the others.

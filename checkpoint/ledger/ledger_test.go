@@ -147,7 +147,8 @@ func TestLongParameters(t *testing.T) {
 	}
 }
 
-// FuzzLedger: whatever comes in whatever order, nothing panics, the bounds hold, and each hop is counted.
+// FuzzLedger: whatever comes in whatever order, nothing panics, the bounds hold, each hop is counted, and
+// no request that has not ended is lost without a fact that says so.
 // Each two bytes of a script are an event, and a request on a session.
 func FuzzLedger(f *testing.F) {
 	f.Add([]byte{0, 1, 1, 1, 2, 1, 0, 1, 4, 2, 3, 2, 5, 3, 9, 3}, `"x":1`)
@@ -172,7 +173,13 @@ func FuzzLedger(f *testing.F) {
 				e = Event{Method: Events[op-7], Params: json.RawMessage("{" + more)}
 			}
 			e.At, e.Session = at, fmt.Sprint(script[1]/64)
-			l.Take(e)
+			before := openOf(&l)
+			facts := l.Take(e)
+			for _, r := range before {
+				if r.Ended && !slices.ContainsFunc(facts, func(f Fact) bool { return f.Request == r && slices.Contains(ends, f.Method) }) {
+					t.Fatalf("%+v is lost, and no fact says so", r)
+				}
+			}
 			if op := script[0] % 9; op < 3 && number%3 != 1 {
 				begun++
 			}
@@ -182,6 +189,14 @@ func FuzzLedger(f *testing.F) {
 			t.Errorf("%d hops, %d of them kept; %d began", total, len(hops), begun)
 		}
 	})
+}
+
+// ends are what a request that was open ends with.
+var ends = []string{Finished, Failed, GivenUp}
+
+// openOf are the requests that have not ended, those of Chrome's own pages, too.
+func openOf(l *Ledger) []*Request {
+	return slices.DeleteFunc(slices.Concat(l.kept[:]...), func(r *Request) bool { return r.Ended })
 }
 
 // check checks what always holds.

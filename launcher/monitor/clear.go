@@ -221,6 +221,7 @@ func (ts *Tabs) awaitOnly(ctx context.Context, kept string) error {
 
 // forget forgets everything about a session that is over.
 func (m *Monitor) forget() {
+	m.still.forget()
 	m.log.forget()
 	m.console.Forget()
 	m.navigations.forget()

@@ -37,6 +37,7 @@ import (
 // one part may take the lock of another only in this order:
 //
 //	requestLog  -> cookieWatch -> pages -> navigations, talk
+//	requestLog  -> Still
 //	answers     -> navigations
 //	gets        -> pages
 //	requests    -> sockets
@@ -103,7 +104,7 @@ func New(to func(checkpoint.Entry)) *Monitor {
 		navigations: newNavigations(), socketURLs: newSockets(), answers: newAnswers(), talk: newTalk(), harmless: &harmless{}, downloads: newDownloads(),
 	}
 	m.pages = newPages(m.navigations)
-	m.still, m.guard = newStill(sink), newGuard(m.chrome, sink)
+	m.still, m.guard = newStill(m.log, sink), newGuard(m.chrome, sink)
 	m.typing = newTyping(m.chrome, m.pages, sink)
 	m.requests = newRequests(m.socketURLs, m.still, m.typing, m.harmless, sink)
 	m.cookies = newCookies(m.chrome, m.pages, m.navigations, m.still, sink)
@@ -228,7 +229,7 @@ func (m *Monitor) Traffic(t cdpproxy.Traffic) {
 		return
 	}
 	if t.Method == eventMessageSent {
-		m.still.observe(t.Method, t.Params, boottime.Now())
+		m.still.message(boottime.Now())
 	}
 	if slices.Contains(recorder.ConsoleEvents, t.Method) {
 		m.console.See(time.Now(), m.token.Load(), t.Method, t.Params)
@@ -280,10 +281,12 @@ func (m *Monitor) readerEvent(event cdpproxy.Event) {
 		return
 	}
 	now, token := time.Now(), m.token.Load()
-	e := ledger.Event{Session: event.Session, Method: event.Method, Params: event.Params, At: now, Token: token}
-	reportAll(m.sink, m.log.take(e, m.cookies.observe))
-	m.talk.observe(event, boottime.Now())
-	m.still.observe(event.Method, event.Params, boottime.Now())
+	e := ledger.Event{Session: event.Session, Method: event.Method, Params: event.Params, At: now, Boot: boottime.Now(), Token: token}
+	reportAll(m.sink, m.log.take(e, func(f ledger.Fact) []checkpoint.Entry {
+		m.still.observe(f)
+		return m.cookies.observe(f)
+	}))
+	m.talk.observe(event, e.Boot)
 	if m.socketURLs.observe(event); event.Method == eventWebSocketCreated || event.Method == ledger.Headers {
 		return
 	}

@@ -175,7 +175,7 @@ func TestCookiesOfANewPageThatCannotBeRead(t *testing.T) {
 			return "", errors.New("it hangs")
 		}}
 		var got []checkpoint.Entry
-		s := newStill(nil)
+		s := newStill(&requestLog{}, nil)
 		if still {
 			s.Begins(time.Second)
 		}

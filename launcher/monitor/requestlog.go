@@ -6,6 +6,7 @@ import (
 	"leasehold/checkpoint"
 	"leasehold/checkpoint/ledger"
 	"leasehold/evidence/recorder"
+	"leasehold/internal/boottime"
 )
 
 // requestLog has the ledger of the browser's requests. The pipe's reader calls take.
@@ -23,6 +24,19 @@ func (rl *requestLog) take(e ledger.Event, judge func(ledger.Fact) []checkpoint.
 		entries = append(entries, judge(f)...)
 	}
 	return entries
+}
+
+// mayWait tells whether an unsafe request has not ended, or one that began in the last moments
+// before since.
+func (rl *requestLog) mayWait(since boottime.Instant) bool {
+	rl.mu.Lock()
+	defer rl.mu.Unlock()
+	for r := range rl.ledger.Open() {
+		if last := r.Hops[len(r.Hops)-1]; last.Unsafe || last.Boot.Add(recentlyBegun) > since {
+			return true
+		}
+	}
+	return false
 }
 
 // part is the part of a bundle about the network.

@@ -1,18 +1,17 @@
 package monitor
 
 import (
-	"bytes"
 	"context"
-	"encoding/json"
 	"fmt"
+	"math"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"leasehold/checkpoint"
+	"leasehold/checkpoint/ledger"
 	"leasehold/evidence/redact"
 	"leasehold/internal/boottime"
-	"leasehold/internal/reads"
 )
 
 // While a browser stands still, because its network service is stopped, its pages go on
@@ -39,6 +38,7 @@ type Withheld struct {
 // Still is what is known of a browser that stands still, and of what may wait in its network
 // service. Its methods may be called concurrently.
 type Still struct {
+	log  *requestLog
 	sink func(checkpoint.Entry)
 
 	mu    sync.Mutex
@@ -51,20 +51,17 @@ type Still struct {
 	seen    map[messageKey]bool // messages that were counted; several sessions report them
 	any     bool                // something was withheld or begun, safe requests included
 
-	open     map[string]pendingRequest // requests that have not ended, by id
-	messages boottime.Instant          // when the last message was sent
+	messages boottime.Instant // when the last message was sent
+	left     bool             // an unsafe request of a session that is over had not ended
 }
 
-func newStill(sink func(checkpoint.Entry)) *Still { return &Still{sink: sink} }
+func newStill(log *requestLog, sink func(checkpoint.Entry)) *Still {
+	return &Still{log: log, sink: sink}
+}
 
 type messageKey struct {
 	socket string
 	at     float64
-}
-
-type pendingRequest struct {
-	at     boottime.Instant
-	unsafe bool
 }
 
 // chromeClock is a time as Chrome's events have it: seconds on the kernel's CLOCK_MONOTONIC.
@@ -141,52 +138,41 @@ func (s *Still) ended() bool {
 // eventMessageSent reports a message that a page sent on a websocket.
 const eventMessageSent = "Network.webSocketFrameSent"
 
-// documentURL comes before everything that a page can write into the event.
-var documentURL = []byte(`"documentURL":"`)
-
-// observe takes in an event of a request. The pipe's reader calls it for each one.
-func (s *Still) observe(method string, params json.RawMessage, now boottime.Instant) {
-	switch method {
-	case eventRequest:
-		head := params[:min(len(params), maxHead)]
-		if _, rest, _ := bytes.Cut(head, documentURL); bytes.HasPrefix(rest, []byte("chrome")) {
-			return
-		}
-		r := pendingRequest{at: now, unsafe: !reads.Event(head)}
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		if s.open == nil || len(s.open) >= maxKnown {
-			s.any = s.any || s.open != nil // it is no longer known which of them wait
-			s.open = map[string]pendingRequest{}
-		}
-		s.open[requestID(params)] = r
-		s.any = s.any || s.since != 0
-	case eventFinished, eventFailed:
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		delete(s.open, requestID(params))
-	case eventMessageSent:
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		s.messages = now
-		s.any = s.any || s.since != 0
+// observe takes in a fact about a request. The caller holds the mu of the request log.
+func (s *Still) observe(f ledger.Fact) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch f.Method {
+	case ledger.Sent:
+		s.any = s.any || s.since != 0 && f.Request.OfPage()
+	case ledger.GivenUp:
+		s.any = s.any || f.Request.OfPage() // it may wait
 	}
+}
+
+// message takes in that a page sent a message on a websocket.
+func (s *Still) message(now boottime.Instant) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.messages = now
+	s.any = s.any || s.since != 0
+}
+
+// forget takes in that a session is over.
+func (s *Still) forget() {
+	left := s.log.mayWait(math.MaxInt64) // unsafe ones alone
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.left = s.left || left
 }
 
 // MayWait tells whether anything may wait in the browser's network service, which was
 // stopped at since: it would be sent if the network service went on.
 func (s *Still) MayWait(since boottime.Instant) bool {
 	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.any || s.messages != 0 && s.messages.Add(recentlyBegun) > since {
-		return true
-	}
-	for _, r := range s.open {
-		if r.unsafe || r.at.Add(recentlyBegun) > since {
-			return true
-		}
-	}
-	return false
+	may := s.any || s.left || s.messages != 0 && s.messages.Add(recentlyBegun) > since
+	s.mu.Unlock()
+	return may || s.log.mayWait(since)
 }
 
 // Moves says that the browser goes on: what was withheld is sent now, and is reported.

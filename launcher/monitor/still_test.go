@@ -9,6 +9,7 @@ import (
 
 	"leasehold/cdpproxy"
 	"leasehold/checkpoint"
+	"leasehold/checkpoint/ledger"
 	"leasehold/internal/boottime"
 )
 
@@ -90,7 +91,12 @@ func TestMoreIsWithheldThanIsKept(t *testing.T) {
 func TestWhatMayWaitInTheNetworkService(t *testing.T) {
 	since := boottime.Instant(time.Hour)
 	event := func(method, content string) func(*Still, boottime.Instant) {
-		return func(s *Still, at boottime.Instant) { s.observe(method, json.RawMessage(content), at) }
+		return func(s *Still, at boottime.Instant) {
+			s.log.take(ledger.Event{Method: method, Params: json.RawMessage(content), Boot: at}, func(f ledger.Fact) []checkpoint.Entry {
+				s.observe(f)
+				return nil
+			})
+		}
 	}
 	get, post := `{"requestId":"1","loaderId":"l","documentURL":"http://shop/","request":{"url":"http://shop/","method":"GET"`, `{"requestId":"1","loaderId":"l","documentURL":"http://shop/","request":{"url":"http://shop/","method":"POST"`
 	own := `{"requestId":"1","loaderId":"l","documentURL":"chrome://omnibox-popup/","request":{"url":"chrome://x","method":"GET"`
@@ -111,11 +117,11 @@ func TestWhatMayWaitInTheNetworkService(t *testing.T) {
 		{"one whose header says that it is of Chrome's own pages", time.Second, []func(*Still, boottime.Instant){event(eventRequest, post+`,"headers":{"documentURL":"chrome://x"}`)}, true},
 		{"an old OPTIONS of a page", time.Minute, []func(*Still, boottime.Instant){event(eventRequest, strings.Replace(post, "POST", "OPTIONS", 1))}, true},
 		{"one of Chrome's own pages", time.Second, []func(*Still, boottime.Instant){event(eventRequest, own)}, false},
-		{"a message just now", time.Second, []func(*Still, boottime.Instant){event(eventMessageSent, `{}`)}, true},
-		{"a message long ago", time.Minute, []func(*Still, boottime.Instant){event(eventMessageSent, `{}`)}, false},
+		{"a message just now", time.Second, []func(*Still, boottime.Instant){(*Still).message}, true},
+		{"a message long ago", time.Minute, []func(*Still, boottime.Instant){(*Still).message}, false},
 		{"a read while it stands still", -time.Second, []func(*Still, boottime.Instant){event(eventRequest, get), finished}, true},
 	} {
-		s := newStill(nil)
+		s := newStill(&requestLog{}, nil)
 		if tt.ago < 0 {
 			s.Begins(time.Hour)
 		}
@@ -124,6 +130,18 @@ func TestWhatMayWaitInTheNetworkService(t *testing.T) {
 		}
 		if got := s.MayWait(since); got != tt.want {
 			t.Errorf("%s: %v", tt.name, got)
+		}
+	}
+}
+
+// TestWhatASessionLeavesOpenMayWaitInTheNext, if it is unsafe: it may be an upload.
+func TestWhatASessionLeavesOpenMayWaitInTheNext(t *testing.T) {
+	for method, want := range map[string]bool{"POST": true, "GET": false} {
+		m, _ := unattached()
+		m.readerEvent(requested("1", method, "http://shop/", ""))
+		m.forget()
+		if got := m.still.MayWait(boottime.Now().Add(time.Hour)); got != want {
+			t.Errorf("%s: %v", method, got)
 		}
 	}
 }

@@ -23,10 +23,13 @@ const (
 	// Headers has the headers of the answer to a hop as they arrived, including those that set
 	// cookies. Chrome reports it before or after the other events.
 	Headers = "Network.responseReceivedExtraInfo"
+	// Carried has what Chrome itself added to a hop, and says that its network service sends the
+	// hop. Chrome reports it before or after Sent.
+	Carried = "Network.requestWillBeSentExtraInfo"
 )
 
 // Events are the CDP events that a Ledger takes, of each target.
-var Events = []string{Sent, Answered, Finished, Failed, Headers}
+var Events = []string{Sent, Answered, Finished, Failed, Headers, Carried}
 
 // GivenUp stands in a fact for an event that Chrome did not send: the request is not followed any
 // more, because too many are.
@@ -48,6 +51,27 @@ type Request struct {
 	ID      string // Chrome's
 	Hops    []Hop  // empty until Chrome reports the first one
 	Ended   bool   // it has finished or failed
+
+	Loader   string // the document that makes it, or that it loads
+	Document bool   // it loads one
+	Left     bool   // Chrome's network service sent a hop of it
+	// Cookies and Credentials say that it carried cookies, and a header by which a site knows an
+	// account.
+	Cookies, Credentials bool
+	// Kept says that a worker has paused it and kept it from being sent.
+	Kept bool
+
+	// What those who judge requests keep.
+	//
+	// Pending says that an unsafe hop has not been answered.
+	Pending bool
+	// Loading says that it loads the document of a page. Asked is the URL that was asked for first;
+	// Moved says that a redirect led elsewhere temporarily.
+	Loading, Moved bool
+	Asked          string
+	// Page is the request for the document of the page that made it, if only what Chrome added to
+	// this one can have told the site about the account, and it is not known yet whether it did.
+	Page *Request
 
 	kind    kind
 	headers int               // number of answers of which the headers came
@@ -90,7 +114,7 @@ const (
 
 // maxEnded is how many requests that have ended are kept, the newest of each kind. So what a page
 // loads does not crowd out what it sent.
-var maxEnded = [kinds]int{reading: 300, unsafe: 1000, ofChrome: 50, unclaimed: 100}
+var maxEnded = [kinds]int{reading: 300, unsafe: 1000, ofChrome: 50, unclaimed: 500}
 
 // maxOpen is how many requests are kept that have not ended. It is a variable for the tests alone.
 var maxOpen = 4096
@@ -114,57 +138,94 @@ type Ledger struct {
 	ended [kinds]int
 	open  int
 	known map[string][]*Request // the last one of each id and session, by id
-	facts []Fact                // what Take returned
+	facts []Fact                // those that Take returned last, and what became known since
+	taken int                   // number of those that it returned
 }
 
 // Take takes in one of Events, and returns what it says, which is valid until the next call.
 // It ignores other events, and parameters that are not Chrome's.
 func (l *Ledger) Take(e Event) []Fact {
-	id := text(e.Params, `"requestId":"`)
-	if id == "" || !slices.Contains(Events, e.Method) {
-		return nil
+	l.facts = slices.Delete(l.facts, 0, l.taken)
+	if id := text(e.Params, `"requestId":"`); id != "" && slices.Contains(Events, e.Method) {
+		l.take(id, e)
 	}
-	if l.known == nil {
-		l.known = map[string][]*Request{}
-	}
-	l.facts = l.facts[:0]
+	l.taken = len(l.facts)
+	return l.facts
+}
+
+func (l *Ledger) take(id string, e Event) {
 	kept := e.Params
-	if len(kept) > maxParams && e.Method != Headers {
+	if len(kept) > maxParams && e.Method != Headers && e.Method != Carried {
 		var err error
 		if kept, err = shorten(kept); err != nil {
-			return nil
+			return
 		}
 	}
 	if e.Method == Sent {
-		return l.sent(id, e, kept)
+		l.sent(id, e, kept)
+		return
 	}
 	r := l.find(e.Session, id)
-	if r == nil && e.Method == Headers {
-		r = &Request{Session: e.Session, ID: id, kind: unclaimed, Ended: true}
-		l.known[id] = append(l.known[id], r)
-		l.put(r)
-	}
-	if r == nil || r.kind == unclaimed && e.Method != Headers {
-		return nil
+	switch {
+	case e.Method == Finished || e.Method == Failed:
+		if r == nil || r.kind == unclaimed {
+			return
+		}
+	case r == nil:
+		r = l.claimLater(e.Session, id)
 	}
 	f := Fact{Event: e, Request: r, Hop: len(r.Hops) - 1}
 	switch e.Method {
 	case Headers:
 		if f.Hop = r.headers; f.Hop >= len(r.Hops) {
 			if len(r.early) == maxEarly {
-				return nil
+				return
 			}
 			r.early, f.Hop = append(r.early, e.Params), -1
 		}
 		r.headers++
+	case Carried:
+		lower := bytes.ToLower(e.Params)
+		r.Left = true
+		r.Cookies = r.Cookies || bytes.Contains(e.Params, sentCookie)
+		r.Credentials = r.Credentials || bytes.Contains(lower, authorization) || bytes.Contains(lower, cookieHeader)
 	case Answered:
-		r.Hops[f.Hop].Answered = kept
+		if f.Hop >= 0 {
+			r.Hops[f.Hop].Answered = kept
+		}
 	default:
 		r.Hops[f.Hop].Ended, r.Hops[f.Hop].Failed = kept, e.Method == Failed
 		l.end(r)
 	}
 	l.facts = append(l.facts, f)
-	return l.facts
+}
+
+var (
+	sentCookie = []byte(`"blockedReasons":[]`)
+	// headers by which a site knows an account. A worker can add them to a paused request, in any case,
+	// and then Chrome reports no cookie of its own.
+	cookieHeader  = []byte(`"cookie":"`)
+	authorization = []byte(`authorization":"`)
+)
+
+// Known returns the request with an id, of whatever session. If none is known, the next one that is
+// reported under that id is meant.
+func (l *Ledger) Known(id string) *Request {
+	if r := l.find("", id); r != nil {
+		return r
+	}
+	return l.claimLater("", id)
+}
+
+// claimLater keeps what is known of a request until its first hop is reported.
+func (l *Ledger) claimLater(session, id string) *Request {
+	if l.known == nil {
+		l.known = map[string][]*Request{}
+	}
+	r := &Request{Session: session, ID: id, kind: unclaimed, Ended: true}
+	l.known[id] = append(l.known[id], r)
+	l.put(r)
+	return r
 }
 
 // find returns the request that a session reports under an id, or else another session: Chrome
@@ -182,7 +243,7 @@ func (l *Ledger) find(session, id string) *Request {
 }
 
 // sent takes in the event of a hop, of which kept is kept.
-func (l *Ledger) sent(id string, e Event, kept json.RawMessage) []Fact {
+func (l *Ledger) sent(id string, e Event, kept json.RawMessage) {
 	h := Hop{At: e.At, Boot: e.Boot, Token: e.Token, Unsafe: !reads.Event(kept), Sent: kept}
 	r := l.find(e.Session, id)
 	switch {
@@ -200,6 +261,9 @@ func (l *Ledger) sent(id string, e Event, kept json.RawMessage) []Fact {
 	default:
 		r = &Request{Session: e.Session, ID: id, kind: kindOf(h)}
 		l.put(r)
+		if l.known == nil {
+			l.known = map[string][]*Request{}
+		}
 		l.known[id] = append(slices.DeleteFunc(l.known[id], func(o *Request) bool { return o.Session == e.Session }), r)
 	}
 	if r.kind != ofChrome {
@@ -207,13 +271,14 @@ func (l *Ledger) sent(id string, e Event, kept json.RawMessage) []Fact {
 		h.Number = l.hops
 	}
 	r.Hops = append(r.Hops, h)
+	r.Loader = text(kept, `"loaderId":"`)
+	r.Document = r.Loader == id
 	f := Fact{Event: e, Request: r, Hop: len(r.Hops) - 1}
 	l.facts = append(l.facts, f)
 	if len(r.early) > 0 {
 		f.Method, f.Params, r.early = Headers, r.early[0], r.early[1:]
 		l.facts = append(l.facts, f)
 	}
-	return l.facts
 }
 
 // kindOf is the kind of a request that begins with a hop.
@@ -237,9 +302,8 @@ func (l *Ledger) put(r *Request) {
 	}
 	for k := kind(0); l.open >= maxOpen; k++ {
 		if i := slices.IndexFunc(l.kept[k], func(r *Request) bool { return !r.Ended }); i >= 0 {
-			oldest := l.kept[k][i]
-			l.facts = append(l.facts, Fact{Event: Event{Session: oldest.Session, Method: GivenUp}, Request: oldest, Hop: len(oldest.Hops) - 1})
-			l.end(oldest)
+			l.giveUp(l.kept[k][i])
+			l.end(l.kept[k][i])
 		}
 	}
 	l.open++
@@ -261,12 +325,20 @@ func (l *Ledger) count(k kind) {
 	if l.ended[k]++; l.ended[k] > maxEnded[k] {
 		oldest := l.kept[k][slices.IndexFunc(l.kept[k], func(r *Request) bool { return r.Ended })]
 		l.remove(oldest)
+		if oldest.Pending {
+			l.giveUp(oldest)
+		}
 		if all := slices.DeleteFunc(l.known[oldest.ID], func(r *Request) bool { return r == oldest }); len(all) > 0 {
 			l.known[oldest.ID] = all
 		} else {
 			delete(l.known, oldest.ID)
 		}
 	}
+}
+
+// giveUp adds the fact that a request is not followed any more.
+func (l *Ledger) giveUp(r *Request) {
+	l.facts = append(l.facts, Fact{Event: Event{Session: r.Session, Method: GivenUp}, Request: r, Hop: len(r.Hops) - 1})
 }
 
 // remove takes a request out of those of its kind.
@@ -280,12 +352,12 @@ func (l *Ledger) remove(r *Request) {
 	}
 }
 
-// Open are the requests of pages that have not ended.
-func (l *Ledger) Open() iter.Seq[*Request] {
+// All are the requests that are kept.
+func (l *Ledger) All() iter.Seq[*Request] {
 	return func(yield func(*Request) bool) {
-		for _, k := range []kind{reading, unsafe} {
-			for _, r := range l.kept[k] {
-				if !r.Ended && !yield(r) {
+		for _, list := range l.kept {
+			for _, r := range list {
+				if !yield(r) {
 					return
 				}
 			}
@@ -339,6 +411,7 @@ func ofChromesPage(url string) bool {
 // Params is what is read of the parameters of Events once a request is judged.
 type Params struct {
 	RequestID   string `json:"requestId"`
+	LoaderID    string `json:"loaderId"`
 	DocumentURL string `json:"documentURL"`
 	Type        string `json:"type"`
 	Request     struct {

@@ -4,6 +4,7 @@ import (
 	"strings"
 
 	"leasehold/checkpoint"
+	"leasehold/checkpoint/ledger"
 	"leasehold/evidence/redact"
 	"leasehold/launcher/recovery/decision"
 )
@@ -14,9 +15,9 @@ import (
 // anonymous if it carried no cookies while its page's document did. (An account that is not known
 // by cookies is known by something else.) What a page tells its frames is not seen, and card
 // companies charge without cookies: so a frame's request in a page that was used is none.
-func (a *answers) mayBeAnonymous(r request, p place, n *navigations) bool {
+func (a *answers) mayBeAnonymous(r request, p place) bool {
 	if p.frame == "" {
-		if acted, _ := n.actedOn(p.session); acted {
+		if acted, _ := a.navigations.actedOn(p.session); acted {
 			return false
 		}
 	}
@@ -26,18 +27,16 @@ func (a *answers) mayBeAnonymous(r request, p place, n *navigations) bool {
 
 // anonymous reports that a request carried nothing of the account although its page's document
 // did, once both are known. Chrome may report either of them after the answer.
-func (a *answers) anonymous(id string) []answer {
-	document, candidate := a.candidates[id]
-	own, known := a.carried[id]
-	page, pageKnown := a.carried[document]
-	if !candidate || !known || !pageKnown {
+func anonymous(r *ledger.Request) []answer {
+	page := r.Page
+	if page == nil || !r.Left || !page.Left {
 		return nil
 	}
-	delete(a.candidates, id)
-	if own.cookies || own.credentials || !page.cookies {
+	r.Page = nil
+	if r.Cookies || r.Credentials || !page.Cookies {
 		return nil
 	}
-	return []answer{{id, checkpoint.Entry{Kind: checkpoint.KindAnswer, Anonymous: true}}}
+	return []answer{{r.ID, checkpoint.Entry{Kind: checkpoint.KindAnswer, Anonymous: true}}}
 }
 
 // plainHeaders tells whether a request has no header into which a script can have put a

@@ -7,14 +7,15 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/chromedp/cdproto/network"
+	cdppage "github.com/chromedp/cdproto/page"
+	"github.com/chromedp/cdproto/target"
 
 	"leasehold/cdpproxy"
 	"leasehold/checkpoint"
-	"leasehold/internal/reads"
+	"leasehold/checkpoint/ledger"
 	"leasehold/launcher/recovery/decision"
 )
 
@@ -22,83 +23,39 @@ import (
 // answered: to every unsafe request, to every request for a page's document, and to the other
 // requests of pages if the answer was a refusal, or the first success after one. The pipe's
 // reader calls observe for every network event, so almost nothing is parsed of the events that
-// do not matter.
+// do not matter. What answers knows is guarded by the mu of the request log.
 type answers struct {
-	mu sync.Mutex
-	// open are the unsafe requests that have not ended, by request id.
-	open map[string]*openRequest
-	// loading are the documents of pages that were requested and not answered yet, by request
-	// id, which is also the loader's id.
-	loading map[string]loading
+	log         *requestLog
+	navigations *navigations
+
 	// documents are those that pages show now, by the page's session.
 	documents map[string]document
-	// carried says what requests carried, by request id. candidates are the requests that may
-	// be anonymous; the value is the id of the request for their page's document.
-	carried    map[string]carried
-	candidates map[string]string
 	// refused are the places that refused a request and have not answered with success since,
 	// and the sites that told a client to wait. told are the refusals that were already
 	// reported for the documents that pages show now.
 	refused, told map[string]bool
-	// kept are the requests, by id, that a worker paused and kept from being sent.
-	kept map[string]bool
-}
-
-// openRequest is an unsafe request that has not ended.
-type openRequest struct {
-	session, loader string
-	document        bool // it requests a document
-	// left says that Chrome's network service sent it, or what a redirect led from to it.
-	left bool
-}
-
-// loading is a document that is being loaded.
-type loading struct {
-	asked string // the URL that was requested first
-	// moved says that a redirect sent the request elsewhere temporarily.
-	moved bool
 }
 
 // document is a document that a page shows.
 type document struct {
-	id     string // of its request
-	secret bool   // its URL seems to contain a secret
+	request *ledger.Request
+	secret  bool // its URL seems to contain a secret
 	// asked is the URL that was requested; redirects may have led elsewhere, to url.
 	asked, url string
 }
 
-// carried is what a request carried.
-type carried struct{ cookies, credentials bool }
-
-func newAnswers() *answers {
-	return &answers{
-		open: map[string]*openRequest{}, loading: map[string]loading{}, documents: map[string]document{}, carried: map[string]carried{},
-		candidates: map[string]string{},
-		refused:    map[string]bool{}, told: map[string]bool{}, kept: map[string]bool{},
-	}
+func newAnswers(log *requestLog, n *navigations) *answers {
+	return &answers{log: log, navigations: n, documents: map[string]document{}, refused: map[string]bool{}, told: map[string]bool{}}
 }
 
 // forget forgets everything about a session that is over.
 func (a *answers) forget() {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	clear(a.open)
-	clear(a.loading)
+	a.log.mu.Lock()
+	defer a.log.mu.Unlock()
 	clear(a.documents)
-	clear(a.carried)
-	clear(a.candidates)
 	clear(a.refused)
 	clear(a.told)
-	clear(a.kept)
 }
-
-// maxCandidates bounds how many requests may be waiting to be found anonymous. Those that are
-// forgotten count as not anonymous.
-const maxCandidates = 64
-
-// eventRequestExtra says what Chrome itself added to a request. It comes before or after
-// eventRequest.
-const eventRequestExtra = "Network.requestWillBeSentExtraInfo"
 
 // answer is an entry about an answer. id is the request's id if the request was unsafe, or else
 // empty.
@@ -107,26 +64,19 @@ type answer struct {
 	entry checkpoint.Entry
 }
 
-// observe takes one event, and returns what it says about answers.
-func (a *answers) observe(event cdpproxy.Event, n *navigations) []answer {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	switch event.Method {
-	case eventRequest:
-		return a.requested(event, n)
-	case eventRequestExtra:
-		return a.sent(requestID(event.Params), event.Params)
-	case eventResponse:
-		return a.responded(event, n)
-	}
-	if n.closing.Load() { // what ends because the launcher closes the browser stays unanswered
-		return nil
-	}
-	switch event.Method {
-	case eventFailed:
-		return a.failed(event)
-	case eventFrameNavigated, eventDetached:
-		return a.replaced(event, n)
+// observe takes a fact, and returns what it says about answers. The caller holds the log's mu.
+func (a *answers) observe(f ledger.Fact) []answer {
+	switch f.Method {
+	case ledger.Sent:
+		return a.requested(f)
+	case ledger.Carried:
+		return a.carried(f.Request)
+	case ledger.Answered:
+		return a.responded(f)
+	case ledger.Failed:
+		return a.failed(f)
+	case ledger.GivenUp:
+		return unseen(f.Request)
 	}
 	return nil
 }
@@ -134,85 +84,62 @@ func (a *answers) observe(event cdpproxy.Event, n *navigations) []answer {
 var (
 	statusMember   = []byte(`"status":`)
 	responseMember = []byte(`"response":{`)
-	sentCookie     = []byte(`"blockedReasons":[]`)
-	// headers by which a site knows an account. A worker can add them to a paused request, in any case,
-	// and then Chrome reports no cookie of its own.
-	cookieHeader  = []byte(`"cookie":"`)
-	authorization = []byte(`authorization":"`)
 )
 
-// requested takes in the event of a request.
-func (a *answers) requested(event cdpproxy.Event, n *navigations) []answer {
-	id := requestID(event.Params)
-	_, open := a.open[id]
-	_, chain := a.loading[id]
-	unsafe := !reads.Event(event.Params)
-	document := bytes.HasPrefix(event.Params, []byte(`{"requestId":"`+id+`","loaderId":"`+id+`"`))
-	if !open && !chain && !unsafe && !document {
+// requested takes in that a request was sent.
+func (a *answers) requested(f ledger.Fact) []answer {
+	kept, isUnsafe := f.Request, f.Request.Hops[f.Hop].Unsafe
+	if !kept.Pending && !kept.Loading && !isUnsafe && !kept.Document {
 		return nil
 	}
 	var r request
-	if !decode(event, &r) {
+	if json.Unmarshal(f.Params, &r) != nil {
 		return nil
 	}
 	var found []answer
 	// A redirect of an unsafe request to another unsafe request is reported with the latter.
-	if open && !unsafe && r.Redirect != nil {
-		delete(a.open, id)
-		found = append(found, answer{id, checkpoint.Entry{Kind: checkpoint.KindAnswer, URL: r.Redirect.URL, Status: r.Redirect.Status, Type: r.Type}})
+	if kept.Pending && !isUnsafe && r.Redirect != nil {
+		kept.Pending = false
+		found = append(found, answer{kept.ID, checkpoint.Entry{Kind: checkpoint.KindAnswer, URL: r.Redirect.URL, Status: r.Redirect.Status, Type: r.Type}})
 	}
-	place := n.place(event.Session)
-	if document && place.frame == r.FrameID && place.frame != "" {
-		l, redirected := a.loading[id]
-		if !redirected {
-			l.asked = r.Request.URL
+	place := a.navigations.place(f.Session)
+	if kept.Document && place.frame == r.FrameID && place.frame != "" {
+		if !kept.Loading {
+			kept.Loading, kept.Moved, kept.Asked = true, false, r.Request.URL
 		}
 		if r.Redirect != nil && r.Redirect.Status != http.StatusMovedPermanently && r.Redirect.Status != http.StatusPermanentRedirect {
-			l.moved = true
+			kept.Moved = true
 		}
-		remember(a.loading, id, l)
 	}
-	if unsafe {
-		_, left := a.carried[id]
-		remember(a.open, id, &openRequest{session: event.Session, loader: r.LoaderID, document: document, left: left})
-		if r.Redirect == nil && !open && a.mayBeAnonymous(r, place, n) {
-			if len(a.candidates) >= maxCandidates {
-				clear(a.candidates)
+	if isUnsafe {
+		kept.Page = nil
+		if r.Redirect == nil && !kept.Pending && a.mayBeAnonymous(r, place) {
+			kept.Page = a.documents[place.session].request
+			found = append(found, anonymous(kept)...)
+		}
+		kept.Pending = true
+	}
+	return found
+}
+
+// carried takes in that it is known what a request carried.
+func (a *answers) carried(r *ledger.Request) []answer {
+	found := anonymous(r)
+	if r.Document {
+		for other := range a.log.ledger.All() {
+			if other.Page == r {
+				found = append(found, anonymous(other)...)
 			}
-			a.candidates[id] = a.documents[place.session].id
-			found = append(found, a.anonymous(id)...)
-		} else {
-			delete(a.candidates, id)
 		}
 	}
 	return found
 }
 
-// sent takes in the event that says what Chrome itself added to a request.
-func (a *answers) sent(id string, params json.RawMessage) []answer {
-	c := a.carried[id]
-	lower := bytes.ToLower(params)
-	c.cookies = c.cookies || bytes.Contains(params, sentCookie)
-	c.credentials = c.credentials || bytes.Contains(lower, authorization) || bytes.Contains(lower, cookieHeader)
-	remember(a.carried, id, c)
-	if o := a.open[id]; o != nil {
-		o.left = true
-	}
-	found := a.anonymous(id)
-	for candidate, document := range a.candidates {
-		if document == id {
-			found = append(found, a.anonymous(candidate)...)
-		}
-	}
-	return found
-}
-
-// responded takes in the event of a response.
-func (a *answers) responded(event cdpproxy.Event, n *navigations) []answer {
-	id := requestID(event.Params)
-	status := statusOf(event.Params)
-	_, open := a.open[id]
-	l, isLoading := a.loading[id]
+// responded takes in the answer to a request.
+func (a *answers) responded(f ledger.Fact) []answer {
+	kept := f.Request
+	id, open, isLoading := kept.ID, kept.Pending, kept.Loading
+	status := statusOf(f.Params)
 	success := status >= 200 && status < 400
 	if !open && !isLoading && !refusing[status] && !(success && len(a.refused) > 0) {
 		return nil
@@ -226,22 +153,22 @@ func (a *answers) responded(event cdpproxy.Event, n *navigations) []answer {
 			Headers map[string]string `json:"headers"`
 		} `json:"response"`
 	}
-	if !decode(event, &r) {
+	if json.Unmarshal(f.Params, &r) != nil {
 		return nil
 	}
-	place := n.place(event.Session)
+	place := a.navigations.place(f.Session)
 	e := checkpoint.Entry{Kind: checkpoint.KindAnswer, URL: r.Response.URL, Status: r.Response.Status, Type: r.Type, Target: place.page, Page: place.url}
 	if refusing[status] {
 		e.RetryAfter = retryAfter(r.Response.Headers, time.Now())
 	}
 	if isLoading {
-		delete(a.loading, id)
+		kept.Loading = false
 		e.Page, e.Committed = "", status != http.StatusNoContent && status != http.StatusResetContent
-		if decision.Place(l.asked) != decision.Place(e.URL) {
-			e.Asked = l.asked
-			e.Returns = l.moved && success && returnsTo(l.asked, e.URL)
+		if decision.Place(kept.Asked) != decision.Place(e.URL) {
+			e.Asked = kept.Asked
+			e.Returns = kept.Moved && success && returnsTo(kept.Asked, e.URL)
 		}
-		remember(a.documents, event.Session, document{id: id, secret: hasSecret(e.URL), asked: e.Asked, url: e.URL})
+		remember(a.documents, f.Session, document{request: kept, secret: hasSecret(e.URL), asked: e.Asked, url: e.URL})
 		for told := range a.told {
 			if strings.HasPrefix(told, place.page+" ") {
 				delete(a.told, told)
@@ -249,9 +176,8 @@ func (a *answers) responded(event cdpproxy.Event, n *navigations) []answer {
 		}
 	}
 	if open {
-		delete(a.open, id)
-		e.Blocked = a.kept[id]
-		delete(a.kept, id)
+		e.Blocked = kept.Kept
+		kept.Pending, kept.Kept = false, false
 	} else {
 		id = ""
 	}
@@ -300,52 +226,50 @@ func (a *answers) watch(e checkpoint.Entry) {
 // keptBack takes in that a worker keeps a request from being sent, or that it lets it go after
 // all.
 func (a *answers) keptBack(r cdpproxy.KeptRequest) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if r.Back {
-		remember(a.kept, r.RequestID, true)
-	} else {
-		delete(a.kept, r.RequestID)
-	}
+	a.log.mu.Lock()
+	defer a.log.mu.Unlock()
+	a.log.ledger.Known(r.RequestID).Kept = r.Back
 }
 
 // rewritten takes in that a worker lets a request go as an unsafe one, which it may not have been
 // before: its answer is reported.
 func (a *answers) rewritten(id string) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	delete(a.candidates, id)
-	if a.open[id] == nil && id != "" {
-		remember(a.open, id, &openRequest{})
+	if id == "" {
+		return
 	}
+	a.log.mu.Lock()
+	defer a.log.mu.Unlock()
+	r := a.log.ledger.Known(id)
+	r.Pending, r.Page = true, nil
 }
 
-// failed takes in the event of a request that ended without an answer.
-func (a *answers) failed(event cdpproxy.Event) []answer {
-	id := requestID(event.Params)
-	o := a.open[id]
-	delete(a.loading, id)
-	if o == nil {
+// failed takes in that a request ended without an answer.
+func (a *answers) failed(f ledger.Fact) []answer {
+	if a.navigations.closing.Load() { // what ends because the launcher closes the browser stays unanswered
 		return nil
 	}
-	delete(a.open, id)
+	kept := f.Request
+	kept.Loading = false
+	if !kept.Pending {
+		return nil
+	}
 	var r struct {
 		Error    string          `json:"errorText"`
 		Canceled bool            `json:"canceled"`
 		Blocked  string          `json:"blockedReason"`
 		CORS     json.RawMessage `json:"corsErrorStatus"`
 	}
-	if !decode(event, &r) || r.Error == "" {
+	if json.Unmarshal(f.Params, &r) != nil || r.Error == "" {
 		r.Error, r.Canceled = "canceled", true
 	}
 	e := checkpoint.Entry{Kind: checkpoint.KindAnswer, Failed: r.Error}
-	kept := a.kept[id]
-	delete(a.kept, id)
+	keptBack := kept.Kept
+	kept.Pending, kept.Kept = false, false
 	refused := slices.Contains(blockedBefore, r.Blocked) // Chrome says of some of these that they were canceled
 	switch {
-	case refused && o.left: // a redirect led to what is not allowed: the site had the request by then
+	case refused && kept.Left: // a redirect led to what is not allowed: the site had the request by then
 		e.Failed, e.Ended = "the browser refused to follow its redirect: "+r.Blocked, true
-	case kept:
+	case keptBack:
 		e.Failed, e.Ended, e.Blocked = "a worker had the browser fail it before it was sent", true, true
 	case refused:
 		e.Failed, e.Ended, e.Blocked = "the browser refused to send it: "+r.Blocked, true, true
@@ -356,7 +280,7 @@ func (a *answers) failed(event cdpproxy.Event) []answer {
 	default:
 		e.Ended = !hasLeft(r.Blocked, r.Error)
 	}
-	return []answer{{id, e}}
+	return []answer{{kept.ID, e}}
 }
 
 // blockedBefore are the values of blockedReason by which Chrome says that it did not send a
@@ -381,37 +305,45 @@ var neverLeft = []string{
 
 // replaced takes in the event that a page shows another document, or has ended: Chrome does not
 // report anything more about what the earlier document had sent.
-func (a *answers) replaced(event cdpproxy.Event, n *navigations) []answer {
+func (a *answers) replaced(event cdpproxy.Event) (found []answer) {
+	if a.navigations.closing.Load() {
+		return nil
+	}
+	a.log.mu.Lock()
+	defer a.log.mu.Unlock()
 	session, loader := event.Session, ""
-	if event.Method == eventDetached {
-		var p struct {
-			SessionID string `json:"sessionId"`
-		}
+	switch event.Method {
+	case eventDetached:
+		var p target.EventDetachedFromTarget
 		if !decode(event, &p) {
 			return nil
 		}
-		session = p.SessionID
+		session = string(p.SessionID)
 		delete(a.documents, session)
-	} else {
-		var p struct {
-			Frame struct {
-				ID       string `json:"id"`
-				LoaderID string `json:"loaderId"`
-			} `json:"frame"`
-		}
-		if len(a.open) == 0 || !decode(event, &p) || p.Frame.ID != n.place(session).frame {
+	case eventFrameNavigated:
+		var p cdppage.EventFrameNavigated
+		if !decode(event, &p) || p.Frame == nil || string(p.Frame.ID) != a.navigations.place(session).frame {
 			return nil
 		}
-		loader = p.Frame.LoaderID
+		loader = string(p.Frame.LoaderID)
+	default:
+		return nil
 	}
-	var found []answer
-	for id, o := range a.open {
-		if o.session == session && o.loader != loader && !(o.document && loader != "") {
-			delete(a.open, id)
-			found = append(found, answer{id, checkpoint.Entry{Kind: checkpoint.KindAnswer, Failed: checkpoint.AnswerUnseen}})
+	for r := range a.log.ledger.All() {
+		if r.Session == session && r.Loader != loader && !(r.Document && loader != "") {
+			found = append(found, unseen(r)...)
 		}
 	}
 	return found
+}
+
+// unseen is the report that Chrome says no more about a request, unless it was answered.
+func unseen(r *ledger.Request) []answer {
+	if !r.Pending {
+		return nil
+	}
+	r.Pending = false
+	return []answer{{r.ID, checkpoint.Entry{Kind: checkpoint.KindAnswer, Failed: checkpoint.AnswerUnseen}}}
 }
 
 // refusing are the statuses by which a site refuses something to the client, or tells it to

@@ -7,6 +7,7 @@ import (
 
 	"leasehold/cdpproxy"
 	"leasehold/checkpoint"
+	"leasehold/checkpoint/ledger"
 	"leasehold/internal/boottime"
 )
 
@@ -17,7 +18,7 @@ func requested(id, method, url, more string) cdpproxy.Event {
 		`{"requestId":%q,"loaderId":"D","documentURL":"http://a.example/","request":{"url":%q,"method":%q,"headers":{"User-Agent":"x","sec-ch-ua":"x"}},"type":"Fetch","frameId":"T"%s}`, id, url, method, more)}
 }
 func carriedWith(id, members string) cdpproxy.Event {
-	return cdpproxy.Event{Session: "S", Method: eventRequestExtra, Params: fmt.Appendf(nil, `{"requestId":%q,%s}`, id, members)}
+	return cdpproxy.Event{Session: "S", Method: ledger.Carried, Params: fmt.Appendf(nil, `{"requestId":%q,%s}`, id, members)}
 }
 func responded(id, kind, url string, status int) cdpproxy.Event {
 	return cdpproxy.Event{Session: "S", Method: eventResponse, Params: fmt.Appendf(nil,
@@ -40,6 +41,17 @@ func shows(t *testing.T, document string) *navigations {
 	n := newNavigations()
 	observeScript(t, n, "page S T\nstarts S T D\ngoes S T D "+document+"\n")
 	return n
+}
+
+// answersOn are the answers of the page, which take events.
+type answersOn struct{ *answers }
+
+func answersOf(n *navigations) answersOn { return answersOn{newAnswers(&requestLog{}, n)} }
+
+func (a answersOn) take(e cdpproxy.Event) []answer {
+	found := a.replaced(e)
+	a.log.take(ledger.Event{Session: e.Session, Method: e.Method, Params: e.Params}, func(f ledger.Fact) { found = append(found, a.observe(f)...) })
+	return found
 }
 
 // TestAnonymousInWhateverOrder: Chrome may tell of what requests carried after it told of
@@ -85,13 +97,13 @@ func TestAnonymousInWhateverOrder(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			n := shows(t, page+"\nframe F S FRAME")
-			a, got := newAnswers(), false
+			a, got := answersOf(n), false
 			for _, e := range tt.events {
 				if e.Method == used.Method {
 					n.lastActed = func(string) boottime.Instant { return 1 << 40 }
 					continue
 				}
-				for _, found := range a.observe(e, n) {
+				for _, found := range a.take(e) {
 					got = got || found.entry.Anonymous && found.id == "R"
 				}
 			}
@@ -120,10 +132,11 @@ func TestAPageThatIsReplacedLeavesRequestsUnanswered(t *testing.T) {
 		{"what the new document sends stays open", []cdpproxy.Event{requested("R", "POST", "http://a.example/save", `,"x":1`), {Session: "S", Method: eventFrameNavigated, Params: []byte(`{"frame":{"id":"T","loaderId":"D","url":"http://a.example/"}}`)}}, false, ""},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			n, a, got := shows(t, "http://a.example/"), newAnswers(), ""
+			n := shows(t, "http://a.example/")
+			a, got := answersOf(n), ""
 			n.closing.Store(tt.closing)
 			for _, e := range tt.events {
-				for _, found := range a.observe(e, n) {
+				for _, found := range a.take(e) {
 					got = found.entry.Failed
 				}
 			}
@@ -148,10 +161,10 @@ func TestWhatNeverLeft(t *testing.T) {
 		"sent, which is told first":    {[]cdpproxy.Event{carried, sent, refused}, false},
 		"another one was sent":         {[]cdpproxy.Event{carriedWith("Q", withCookie), sent, refused}, true},
 	} {
-		n, a := shows(t, "http://a.example/"), newAnswers()
+		a := answersOf(shows(t, "http://a.example/"))
 		var got []answer
 		for _, e := range tt.events {
-			got = append(got, a.observe(e, n)...)
+			got = append(got, a.take(e)...)
 		}
 		if len(got) != 1 || got[0].entry.Blocked != tt.want || !got[0].entry.Ended {
 			t.Errorf("%s: %+v", name, got)
@@ -162,7 +175,7 @@ func TestWhatNeverLeft(t *testing.T) {
 // TestRefusalsAreToldOnce: for each document, and once more when the place is there again.
 func TestRefusalsAreToldOnce(t *testing.T) {
 	const api = "http://a.example/api"
-	n, a := shows(t, "http://a.example/"), newAnswers()
+	a := answersOf(shows(t, "http://a.example/"))
 	for i, tt := range []struct {
 		event cdpproxy.Event
 		want  int
@@ -179,7 +192,7 @@ func TestRefusalsAreToldOnce(t *testing.T) {
 		{responded("D", "Document", "http://a.example/", 200), 1},
 		{responded("9", "XHR", api, 401), 1},
 	} {
-		if found := a.observe(tt.event, n); len(found) != tt.want {
+		if found := a.take(tt.event); len(found) != tt.want {
 			t.Errorf("%d: %+v", i, found)
 		}
 	}
@@ -227,7 +240,8 @@ func FuzzAnswers(f *testing.F) {
 	f.Add("D", "GET", "http://a.example/in?next=%2F", withCookie, 200)
 	f.Add(`R","loaderId":"`, "PUT", "\x00:", `"redirectResponse":{"status":`, -1)
 	f.Fuzz(func(t *testing.T, id, method, url, members string, status int) {
-		n, a := newNavigations(), newAnswers()
+		n := newNavigations()
+		a := answersOf(n)
 		observeScript(t, n, "page S T\nstarts S T D\ngoes S T D\n")
 		ends := 0
 		raw := []byte(`{"requestId":"` + id + `","loaderId":"` + id + `",` + members + `}`)
@@ -236,7 +250,7 @@ func FuzzAnswers(f *testing.F) {
 			{Session: "S", Method: eventRequest, Params: raw}, requested(id, method, url, ""), carriedWith(id, members), responded(id, "Fetch", url, status),
 			{Session: "S", Method: eventResponse, Params: raw}, {Session: "S", Method: eventFailed, Params: raw}, {Session: "S", Method: eventDetached, Params: []byte(`{"sessionId":"S"}`)},
 		} {
-			for _, found := range a.observe(e, n) {
+			for _, found := range a.take(e) {
 				if found.id != "" && found.id == id && (found.entry.Status != 0 || found.entry.Failed != "") {
 					ends++
 				}
@@ -251,12 +265,12 @@ func FuzzAnswers(f *testing.F) {
 // BenchmarkAnswers is the cost of the events of one picture that a page loads, in the
 // reader of the browser's pipe.
 func BenchmarkAnswers(b *testing.B) {
-	n, a := newNavigations(), newAnswers()
+	a := answersOf(newNavigations())
 	sent, extra, answer := requested("1.7", "GET", "http://a.example/picture.png", ""), carriedWith("1.7", withCookie), responded("1.7", "Image", "http://a.example/picture.png", 200)
 	b.ReportAllocs()
 	for b.Loop() {
-		a.observe(sent, n)
-		a.observe(extra, n)
-		a.observe(answer, n)
+		a.take(sent)
+		a.take(extra)
+		a.take(answer)
 	}
 }

@@ -62,9 +62,9 @@ func cookieScript(t *testing.T, script string) string {
 		text := strings.Replace(string(b), `"a_id"`, `"requestId"`, 1)
 		now := time.Now()
 		e := ledger.Event{Session: "S", Method: method, Params: json.RawMessage(text), At: now}
-		reportAll(m.sink, m.log.take(e, func(f ledger.Fact) []checkpoint.Entry {
-			return m.cookies.watch.observe(f, func() bool { return typed }, func() bool { return false }, now)
-		}))
+		m.log.take(e, func(f ledger.Fact) {
+			reportAll(m.sink, m.cookies.watch.observe(f, func() bool { return typed }, func() bool { return false }, now))
+		})
 	}
 	for i, line := range strings.Split(strings.TrimSpace(script), "\n") {
 		w := strings.Fields(line)

@@ -65,10 +65,6 @@ func isDocument(params []byte) bool {
 	return bytes.Contains(params[max(0, len(params)-eventTail):], documentType)
 }
 
-// maxHead is how many bytes of an event are searched for the request's method. The method comes
-// after the URL, and few URLs are longer.
-const maxHead = 4 << 10
-
 // requestID returns the request's id, which is the first member of these events. It is
 // empty if another member comes first.
 func requestID(params json.RawMessage) string {

@@ -228,9 +228,12 @@ func TestAnswersOfARealBrowser(t *testing.T) {
 				w.visit(page, own+"/stored")
 				w.until(done("/200?track"))
 				for judged := false; !judged; time.Sleep(5 * time.Millisecond) { // what it carried may be told later
-					w.monitor.answers.mu.Lock()
-					judged = len(w.monitor.answers.candidates) == 0
-					w.monitor.answers.mu.Unlock()
+					w.monitor.log.mu.Lock()
+					judged = true
+					for r := range w.monitor.log.ledger.All() {
+						judged = judged && r.Page == nil
+					}
+					w.monitor.log.mu.Unlock()
 				}
 				if err := w.monitor.CatchUp(t.Context()); err != nil {
 					t.Fatal(err)

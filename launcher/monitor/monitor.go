@@ -36,11 +36,10 @@ import (
 // The monitor has no lock. Each part has one lock or none. A goroutine that holds the lock of
 // one part may take the lock of another only in this order:
 //
-//	requestLog  -> cookieWatch -> pages -> navigations, talk
-//	requestLog  -> Still
-//	answers     -> navigations
-//	gets        -> pages
-//	requests    -> sockets
+//	requestLog -> cookieWatch -> pages -> navigations, talk
+//	requestLog -> Still
+//	gets       -> pages
+//	requests   -> sockets
 //
 // The locks of the mux come after all of these. No part calls sink while it holds its lock.
 type Monitor struct {
@@ -101,8 +100,9 @@ func New(to func(checkpoint.Entry)) *Monitor {
 	sink := out.report
 	m := &Monitor{
 		chrome: &link{}, outbox: out, sink: sink, backlog: newBacklog(), log: &requestLog{},
-		navigations: newNavigations(), socketURLs: newSockets(), answers: newAnswers(), talk: newTalk(), harmless: &harmless{}, downloads: newDownloads(),
+		navigations: newNavigations(), socketURLs: newSockets(), talk: newTalk(), harmless: &harmless{}, downloads: newDownloads(),
 	}
+	m.answers = newAnswers(m.log, m.navigations)
 	m.pages = newPages(m.navigations)
 	m.still, m.guard = newStill(m.log, sink), newGuard(m.chrome, sink)
 	m.typing = newTyping(m.chrome, m.pages, sink)
@@ -125,7 +125,7 @@ var watchedEvents = []string{
 // readerEvents are the events that the pipe's reader handles at once: those for the recorders,
 // and those that show what caused a request. The monitor does not enable the Runtime domain,
 // since pages can detect that.
-var readerEvents = slices.Concat([]string{eventLogEntry, eventWebSocketCreated, eventRequestExtra, eventPaused, eventWebTransport, eventBindingCalled}, navigationEvents, getEvents, downloadEvents, ledger.Events)
+var readerEvents = slices.Concat([]string{eventLogEntry, eventWebSocketCreated, eventPaused, eventWebTransport, eventBindingCalled}, navigationEvents, getEvents, downloadEvents, ledger.Events)
 
 // Attach begins to observe the browser behind the mux. It is called once, before
 // Watch.
@@ -262,35 +262,30 @@ func (m *Monitor) readerEvent(event cdpproxy.Event) {
 		m.downloads.observe(event)
 		return
 	}
-	for _, a := range m.answers.observe(event, m.navigations) {
+	e := ledger.Event{Session: event.Session, Method: event.Method, Params: event.Params, At: time.Now(), Boot: boottime.Now(), Token: m.token.Load()}
+	found := m.answers.replaced(event)
+	var cookies []checkpoint.Entry
+	m.log.take(e, func(f ledger.Fact) {
+		found = append(found, m.answers.observe(f)...)
+		cookies = append(cookies, m.cookies.observe(f)...)
+		m.still.observe(f)
+	})
+	for _, a := range found {
 		if !m.backlog.queue(heard{answer: &a}) && a.id == "" { // without an entry, an unsafe request (which has an id) counts as unanswered
 			m.overflowed()
 		}
 	}
+	reportAll(m.sink, cookies)
 	if slices.Contains(navigationEvents, event.Method) {
-		m.navigations.observe(event, boottime.Now())
+		m.navigations.observe(event, e.Boot)
 	}
 	if event.Method == eventFrameNavigated {
 		m.typing.watchNewDocument(event)
 	}
-	m.gets.observe(event, time.Now())
-	if slices.Contains(navigationEvents, event.Method) || slices.Contains(getEvents, event.Method) {
-		return
-	}
-	if event.Method == eventRequestExtra {
-		return
-	}
-	now, token := time.Now(), m.token.Load()
-	e := ledger.Event{Session: event.Session, Method: event.Method, Params: event.Params, At: now, Boot: boottime.Now(), Token: token}
-	reportAll(m.sink, m.log.take(e, func(f ledger.Fact) []checkpoint.Entry {
-		m.still.observe(f)
-		return m.cookies.observe(f)
-	}))
+	m.gets.observe(event, e.At)
 	m.talk.observe(event, e.Boot)
-	if m.socketURLs.observe(event); event.Method == eventWebSocketCreated || event.Method == ledger.Headers {
-		return
-	}
-	m.console.See(now, token, event.Method, event.Params)
+	m.socketURLs.observe(event)
+	m.console.See(e.At, e.Token, event.Method, event.Params)
 }
 
 // Watch processes events and traffic until the browser is gone and all of it is

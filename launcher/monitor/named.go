@@ -72,13 +72,15 @@ func (m *Monitor) HearAnswers(ctx context.Context) {
 	_ = m.CatchUp(ctx) // what is not processed in time counts as unanswered
 }
 
-// waiting are the sessions of the requests that have not ended.
+// waiting are the sessions of the unsafe requests that have not been answered.
 func (a *answers) waiting() []string {
-	a.mu.Lock()
-	defer a.mu.Unlock()
+	a.log.mu.Lock()
+	defer a.log.mu.Unlock()
 	sessions := map[string]bool{}
-	for _, o := range a.open {
-		sessions[o.session] = true
+	for r := range a.log.ledger.All() {
+		if r.Pending {
+			sessions[r.Session] = true
+		}
 	}
 	return slices.Collect(maps.Keys(sessions))
 }

@@ -3,7 +3,6 @@ package monitor
 import (
 	"sync"
 
-	"leasehold/checkpoint"
 	"leasehold/checkpoint/ledger"
 	"leasehold/evidence/recorder"
 	"leasehold/internal/boottime"
@@ -15,15 +14,14 @@ type requestLog struct {
 	ledger ledger.Ledger
 }
 
-// take takes in an event, and returns what judge says of the facts in it. judge may keep in the
-// ledger what it finds out.
-func (rl *requestLog) take(e ledger.Event, judge func(ledger.Fact) []checkpoint.Entry) (entries []checkpoint.Entry) {
+// take takes in an event, and calls judge with each fact in it. judge may keep in the ledger what
+// it finds out.
+func (rl *requestLog) take(e ledger.Event, judge func(ledger.Fact)) {
 	rl.mu.Lock()
 	defer rl.mu.Unlock()
 	for _, f := range rl.ledger.Take(e) {
-		entries = append(entries, judge(f)...)
+		judge(f)
 	}
-	return entries
 }
 
 // mayWait tells whether an unsafe request has not ended, or one that began in the last moments
@@ -31,7 +29,10 @@ func (rl *requestLog) take(e ledger.Event, judge func(ledger.Fact) []checkpoint.
 func (rl *requestLog) mayWait(since boottime.Instant) bool {
 	rl.mu.Lock()
 	defer rl.mu.Unlock()
-	for r := range rl.ledger.Open() {
+	for r := range rl.ledger.All() {
+		if r.Ended || !r.OfPage() {
+			continue
+		}
 		if last := r.Hops[len(r.Hops)-1]; last.Unsafe || last.Boot.Add(recentlyBegun) > since {
 			return true
 		}

@@ -53,8 +53,8 @@ func (m *Monitor) LookForSignIn(ctx context.Context) {
 
 // document is the document that a page shows, given the page's session.
 func (a *answers) document(session string) document {
-	a.mu.Lock()
-	defer a.mu.Unlock()
+	a.log.mu.Lock()
+	defer a.log.mu.Unlock()
 	return a.documents[session]
 }
 

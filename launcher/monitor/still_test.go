@@ -92,10 +92,7 @@ func TestWhatMayWaitInTheNetworkService(t *testing.T) {
 	since := boottime.Instant(time.Hour)
 	event := func(method, content string) func(*Still, boottime.Instant) {
 		return func(s *Still, at boottime.Instant) {
-			s.log.take(ledger.Event{Method: method, Params: json.RawMessage(content), Boot: at}, func(f ledger.Fact) []checkpoint.Entry {
-				s.observe(f)
-				return nil
-			})
+			s.log.take(ledger.Event{Method: method, Params: json.RawMessage(content), Boot: at}, s.observe)
 		}
 	}
 	get, post := `{"requestId":"1","loaderId":"l","documentURL":"http://shop/","request":{"url":"http://shop/","method":"GET"`, `{"requestId":"1","loaderId":"l","documentURL":"http://shop/","request":{"url":"http://shop/","method":"POST"`

@@ -69,6 +69,8 @@ type Request struct {
 	// Moved says that a redirect led elsewhere temporarily.
 	Loading, Moved bool
 	Asked          string
+	// Get is set for a GET that somebody may have caused.
+	Get *Get
 	// Page is the request for the document of the page that made it, if only what Chrome added to
 	// this one can have told the site about the account, and it is not known yet whether it did.
 	Page *Request
@@ -76,6 +78,32 @@ type Request struct {
 	kind    kind
 	headers int               // number of answers of which the headers came
 	early   []json.RawMessage // those of the next hops, which are not known yet
+}
+
+// Get is what is known of a GET for a document, or one that a script made.
+type Get struct {
+	// From is the URL of the page that sent the request, Asked the URL that was requested, and
+	// Final the one that answered in the end. They differ after redirects, whose statuses are
+	// Redirects.
+	From, Asked, Final string
+	Redirects          []int
+	// Status is the status of the last answer; 0 if there was none.
+	Status int
+	// Empty says that the answer has no content.
+	Empty bool
+	// Acted says that the request followed an act of the worker's on its page.
+	Acted bool
+	// Agreed says that somebody answered a confirm dialog of the page with yes just before.
+	Agreed bool
+	// Picture says that a press led to a picture that the page's markup had not asked for.
+	Picture bool
+	// Reloaded says that the page loaded itself anew when the answer came.
+	Reloaded bool
+
+	Frame    string
+	Pressed  bool      // it asks for a picture, and followed from a press
+	Open     bool      // it has neither been answered nor ended
+	Answered time.Time // zero if it was not
 }
 
 // Fact is what an event says of a request.
@@ -128,7 +156,7 @@ const (
 	// Those of a request may contain what it sends.
 	maxParams = 8 << 10
 	// maxURL is how many bytes of a URL are kept if the parameters are longer than that.
-	maxURL = 4 << 10
+	maxURL = 32 << 10
 )
 
 // Ledger has the requests of a browser. The zero value is empty.
@@ -441,16 +469,13 @@ func shorten(params json.RawMessage) (json.RawMessage, error) {
 	return json.Marshal(p)
 }
 
-// shortURL returns a long URL without its query, and no more of its path than is kept.
+// shortURL returns the beginning of a long URL.
 func shortURL(url string) string {
 	if len(url) <= maxURL {
 		return url
 	}
-	if url, _, _ = strings.Cut(url, "?"); len(url) <= maxURL {
-		return url
-	}
 	url = url[:maxURL]
-	if i := strings.LastIndexByte(url, '/'); i > 0 {
+	if i := strings.LastIndexByte(url, '/'); i > 0 && !strings.Contains(url, "?") {
 		url = url[:i+1] // not in the middle of an escape
 	}
 	return url

@@ -128,11 +128,47 @@ func TestHeadersOfAnswers(t *testing.T) {
 	}
 }
 
+// TestNothingIsLostSilently: where too many have not ended, the oldest one is given up, first one that
+// only reads; one that is not answered is given up when it is dropped.
+func TestNothingIsLostSilently(t *testing.T) {
+	var l Ledger
+	givenUp := func(e Event) (ids []string) {
+		for _, f := range l.Take(e) {
+			if f.Method == GivenUp {
+				ids = append(ids, f.Request.ID)
+			}
+		}
+		return ids
+	}
+	take(&l, sent("order", page, "POST", ""), sent("image", page, "GET", ""))
+	for i := range maxOpen - 2 {
+		if ids := givenUp(sent(fmt.Sprint("order", i), page, "POST", "")); ids != nil {
+			t.Fatalf("%v are given up when %d are open", ids, i+3)
+		}
+	}
+	for _, want := range []string{"image", "order", "order0"} {
+		if ids := givenUp(sent("new"+want, page, "POST", "")); fmt.Sprint(ids) != fmt.Sprintf("[%s]", want) {
+			t.Errorf("%v are given up, want %s", ids, want)
+		}
+	}
+	l = Ledger{}
+	l.Known("rewritten").Pending = true
+	for i := range maxEnded[unclaimed] {
+		l.Known(fmt.Sprint(i)).Kept = true
+	}
+	if ids := givenUp(Event{}); fmt.Sprint(ids) != "[rewritten]" {
+		t.Errorf("%v are dropped without an answer", ids)
+	}
+	if ids := givenUp(Event{}); ids != nil {
+		t.Errorf("%v are told twice", ids)
+	}
+}
+
 // TestLongParameters are kept without what nobody reads.
 func TestLongParameters(t *testing.T) {
-	long := strings.Repeat("x", 2*maxParams)
+	long := strings.Repeat("x", 2*maxURL)
 	for url, want := range map[string]string{
-		"http://shop.test/a?" + long:       "http://shop.test/a",
+		"http://shop.test/a?" + long:       ("http://shop.test/a?" + long)[:maxURL],
 		"http://shop.test/b/" + long + "#": "http://shop.test/b/",
 		"http://shop.test/c":               "http://shop.test/c",
 		long:                               long[:maxURL],
@@ -141,7 +177,7 @@ func TestLongParameters(t *testing.T) {
 		take(&l, Event{Method: Sent, Params: fmt.Appendf(nil, `{"requestId":"a","documentURL":"x","request":{"url":%q,"method":"PUT","postData":%q},"type":"Fetch"}`, url, long)})
 		hops, _ := l.Hops()
 		var p Params
-		if len(hops) != 1 || json.Unmarshal(hops[0].Sent, &p) != nil || p.Request.URL != want || p.Request.Method != "PUT" || !hops[0].Unsafe || len(hops[0].Sent) > maxParams {
+		if len(hops) != 1 || json.Unmarshal(hops[0].Sent, &p) != nil || p.Request.URL != want || p.Request.Method != "PUT" || !hops[0].Unsafe || len(hops[0].Sent) > 2*maxURL {
 			t.Errorf("%.40s: %+v", url, p)
 		}
 	}

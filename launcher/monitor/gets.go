@@ -2,8 +2,8 @@ package monitor
 
 import (
 	"bytes"
+	"encoding/json"
 	"strings"
-	"sync"
 	"time"
 	"unicode"
 
@@ -12,16 +12,17 @@ import (
 
 	"leasehold/cdpproxy"
 	"leasehold/checkpoint"
+	"leasehold/checkpoint/ledger"
 	"leasehold/internal/boottime"
-	"leasehold/internal/reads"
 	"leasehold/launcher/recovery/decision"
 )
 
 // GETs follows the GETs of pages from the request to the answer, and reports those that may have
-// changed something (see decision.Get), and those that came after the worker had acted. It goes by
+// changed something (see decision.SignOf), and those that came after the worker had acted. It goes by
 // the browser's events alone. The pipe's reader calls observe with every request of every page, so
-// little is parsed.
+// little is parsed. What GETs knows is guarded by the mu of the request log.
 type GETs struct {
+	log         *requestLog
 	pages       *pages
 	navigations *navigations
 	typing      *typing
@@ -33,27 +34,15 @@ type GETs struct {
 	// document began.
 	actedOn func(session string) (acted, typed bool)
 
-	mu         sync.Mutex
 	shown      map[string]string          // URL that a frame shows, by frame; a page's main frame has the target's id
 	opened     map[string]bool            // targets that another page opened, until they ask for a document
 	requested  map[string]string          // the last navigation that a frame's document asked for, by frame
 	anew       map[string]time.Time       // when a document asked to be loaded again, by frame
-	open       map[[2]string]*asked       // by session and request
-	last       map[string]*asked          // the last request of a script that was answered with success, by frame
+	last       map[string]*ledger.Request // the last request of a script that was answered with success, by frame
 	dialogs    map[string]string          // type of the open dialog, by session
 	agreed     map[string]time.Time       // when a confirm dialog was answered with yes, by session
 	unprompted map[string]map[string]bool // places that a document asked for before the worker acted on it, by loader
 	after      map[string]bool            // documents of which a GET after an action was reported, by loader
-}
-
-// asked is a GET that is not answered yet, or the last that was.
-type asked struct {
-	get            decision.Get
-	document       bool
-	picture        bool // it asks for a picture, and followed from a press
-	session, frame string
-	loader         string
-	answered       time.Time
 }
 
 const (
@@ -66,22 +55,21 @@ const (
 	reloading = 5 * time.Second
 )
 
-func newGETs(ps *pages, n *navigations, ty *typing, h *harmless, sink func(checkpoint.Entry)) *GETs {
+func newGETs(log *requestLog, ps *pages, n *navigations, ty *typing, h *harmless, sink func(checkpoint.Entry)) *GETs {
 	return &GETs{
-		pages: ps, navigations: n, typing: ty, harmless: h, sink: sink,
+		log: log, pages: ps, navigations: n, typing: ty, harmless: h, sink: sink,
 		acted: func() boottime.Instant { return 0 }, actedOn: func(string) (bool, bool) { return true, false },
 		shown: map[string]string{}, opened: map[string]bool{}, requested: map[string]string{}, anew: map[string]time.Time{},
-		open: map[[2]string]*asked{}, last: map[string]*asked{}, dialogs: map[string]string{}, agreed: map[string]time.Time{}, unprompted: map[string]map[string]bool{}, after: map[string]bool{},
+		last: map[string]*ledger.Request{}, dialogs: map[string]string{}, agreed: map[string]time.Time{}, unprompted: map[string]map[string]bool{}, after: map[string]bool{},
 	}
 }
 
 // forget forgets everything about a session that is over, except what frames show.
 func (g *GETs) forget() {
-	g.mu.Lock()
-	defer g.mu.Unlock()
+	g.log.mu.Lock()
+	defer g.log.mu.Unlock()
 	clear(g.requested)
 	clear(g.anew)
-	clear(g.open)
 	clear(g.last)
 	clear(g.agreed)
 	clear(g.after)
@@ -91,18 +79,13 @@ func (g *GETs) forget() {
 // checkpointed has GETs after an action reported again: those after a checkpoint count for
 // themselves.
 func (g *GETs) checkpointed() {
-	g.mu.Lock()
-	defer g.mu.Unlock()
+	g.log.mu.Lock()
+	defer g.log.mu.Unlock()
 	clear(g.after)
 }
 
 // getEvents are the events, besides those of requests, that GETs follows.
 var getEvents = []string{eventAttached, eventDetached, eventCrashed, eventFrameNavigated, eventNavigatedWithin, eventFrameRequested, eventDialogOpening, eventDialogClosed}
-
-// observe takes in the events of requests and getEvents, in Chrome's order.
-func (g *GETs) observe(event cdpproxy.Event, now time.Time) {
-	g.report(g.entries(event, now))
-}
 
 func (g *GETs) report(entries []checkpoint.Entry) {
 	for _, e := range entries {
@@ -116,31 +99,50 @@ func (g *GETs) report(entries []checkpoint.Entry) {
 // GiveUp reports the GETs that are not answered yet, because their pages end, or are not watched
 // any more.
 func (g *GETs) GiveUp() {
-	g.mu.Lock()
-	found := g.ended(func(*asked) bool { return true })
-	g.mu.Unlock()
+	g.log.mu.Lock()
+	found := g.ended(func(*ledger.Request) bool { return true })
+	g.log.mu.Unlock()
 	g.report(found)
 }
 
-// entries are those about an event.
+// observe returns what a fact says about a GET. Facts and getEvents come in Chrome's order. The
+// caller holds the log's mu.
+func (g *GETs) observe(f ledger.Fact) []checkpoint.Entry {
+	if f.Method == ledger.Sent {
+		return g.sent(f)
+	}
+	if get := f.Request.Get; get == nil || !get.Open {
+		return nil
+	}
+	switch f.Method {
+	case ledger.Answered:
+		return g.answered(f)
+	case ledger.Finished, ledger.Failed:
+		return g.finished(f)
+	case ledger.GivenUp:
+		return g.end(f.Request)
+	}
+	return nil
+}
+
+// observeEvent takes in one of getEvents.
+func (g *GETs) observeEvent(event cdpproxy.Event, now time.Time) {
+	g.report(g.entries(event, now))
+}
+
+// entries are those about one of getEvents.
 func (g *GETs) entries(event cdpproxy.Event, now time.Time) []checkpoint.Entry {
-	g.mu.Lock()
-	defer g.mu.Unlock()
+	g.log.mu.Lock()
+	defer g.log.mu.Unlock()
 	switch event.Method {
-	case eventRequest:
-		return g.sent(event, now)
-	case eventResponse:
-		return g.answered(event, now)
-	case eventFinished, eventFailed:
-		return g.finished(event)
 	case eventFrameNavigated:
 		return g.navigated(event)
 	case eventCrashed:
-		return g.ended(func(a *asked) bool { return a.session == event.Session })
+		return g.ended(func(r *ledger.Request) bool { return r.Session == event.Session })
 	case eventDetached:
 		var p target.EventDetachedFromTarget
 		if decode(event, &p) {
-			return g.ended(func(a *asked) bool { return a.session == string(p.SessionID) })
+			return g.ended(func(r *ledger.Request) bool { return r.Session == string(p.SessionID) })
 		}
 	default:
 		g.page(event, now)
@@ -162,14 +164,13 @@ func followed(params []byte) bool {
 		bytes.Contains(params[max(0, len(params)-eventTail):], image) && !bytes.Contains(params, byMarkup)
 }
 
-// sent takes in that a page sent a request. The caller holds g.mu.
-func (g *GETs) sent(event cdpproxy.Event, now time.Time) []checkpoint.Entry {
-	if !followed(event.Params) || !reads.Event(event.Params) {
+// sent takes in that a page sent a request.
+func (g *GETs) sent(f ledger.Fact) []checkpoint.Entry {
+	kept := f.Request
+	if kept.Hops[f.Hop].Unsafe || !followed(f.Params) {
 		return nil
 	}
 	var r struct {
-		RequestID   string `json:"requestId"`
-		LoaderID    string `json:"loaderId"`
 		DocumentURL string `json:"documentURL"`
 		Type        string `json:"type"`
 		FrameID     string `json:"frameId"`
@@ -182,48 +183,45 @@ func (g *GETs) sent(event cdpproxy.Event, now time.Time) []checkpoint.Entry {
 			Method string `json:"method"`
 		} `json:"request"`
 	}
-	if !decode(event, &r) || r.Request.Method != "GET" || !strings.HasPrefix(r.Request.URL, "http") {
+	if json.Unmarshal(f.Params, &r) != nil || r.Request.Method != "GET" || !strings.HasPrefix(r.Request.URL, "http") {
 		return nil
 	}
-	key := [2]string{event.Session, r.RequestID}
 	if r.Redirect != nil {
-		if a := g.open[key]; a != nil {
-			a.get.Redirects = append(a.get.Redirects, r.Redirect.Status)
-			a.get.Final = r.Request.URL
+		if kept.Get != nil && kept.Get.Open {
+			kept.Get.Redirects = append(kept.Get.Redirects, r.Redirect.Status)
+			kept.Get.Final = r.Request.URL
 		}
 		return nil
 	}
-	acted, _ := g.actedOn(event.Session)
-	document := r.Type == "Document"
-	a := &asked{document: document, session: event.Session, frame: r.FrameID, loader: r.LoaderID}
+	acted, _ := g.actedOn(f.Session)
 	switch {
-	case document: // one that a command opened followed from no act
+	case kept.Document: // one that a command opened followed from no act
 		acted = g.opened[r.FrameID] || acted && g.requested[r.FrameID] == r.Request.URL
 		r.DocumentURL = g.shown[r.FrameID]
 		delete(g.requested, r.FrameID)
 		delete(g.opened, r.FrameID)
-	case a.frame == "": // nobody acts on a web worker itself
+	case r.FrameID == "": // nobody acts on a web worker itself
 		acted = acted && boottime.Now()-g.acted() < boottime.Instant(prompted)
 	}
-	a.picture = r.Type == "Image" && r.Gesture
 	caused := acted
-	if !document && g.byItself(a.loader, r.Request.URL, acted) {
+	if !kept.Document && g.byItself(kept.Loader, r.Request.URL, acted) {
 		caused = false
 	}
-	a.get = decision.Get{From: r.DocumentURL, Asked: r.Request.URL, Final: r.Request.URL, Acted: caused, Agreed: caused && g.agreedOn(event.Session, now)}
-	remember(g.open, key, a)
-	if !acted || !document && g.after[a.loader] {
+	kept.Get = &ledger.Get{
+		From: r.DocumentURL, Asked: r.Request.URL, Final: r.Request.URL, Acted: caused, Agreed: caused && g.agreedOn(f.Session, f.At),
+		Frame: r.FrameID, Pressed: r.Type == "Image" && r.Gesture, Open: true,
+	}
+	if !acted || !kept.Document && g.after[kept.Loader] {
 		return nil
 	}
-	if !document {
-		remember(g.after, a.loader, true)
+	if !kept.Document {
+		remember(g.after, kept.Loader, true)
 	}
-	return []checkpoint.Entry{g.entry(a, checkpoint.KindGetAfter, "")}
+	return []checkpoint.Entry{g.entry(kept, checkpoint.KindGetAfter, "")}
 }
 
 // byItself tells whether a document asked for a place before the worker had acted on it: then it asks
-// again by itself, as a page does that polls. Numbers in the query do not count. The caller holds
-// g.mu.
+// again by itself, as a page does that polls. Numbers in the query do not count.
 func (g *GETs) byItself(loader, raw string, acted bool) bool {
 	where, query, _ := strings.Cut(raw, "?")
 	where += "?" + strings.Map(func(r rune) rune {
@@ -243,13 +241,8 @@ func (g *GETs) byItself(loader, raw string, acted bool) bool {
 	return asked[where]
 }
 
-// answered takes in the answer to a request. The caller holds g.mu.
-func (g *GETs) answered(event cdpproxy.Event, now time.Time) []checkpoint.Entry {
-	key := [2]string{event.Session, requestID(event.Params)}
-	a := g.open[key]
-	if a == nil {
-		return nil
-	}
+// answered takes in the answer to a request that is open.
+func (g *GETs) answered(f ledger.Fact) []checkpoint.Entry {
 	var r struct {
 		Response struct {
 			Status  int               `json:"status"`
@@ -257,45 +250,40 @@ func (g *GETs) answered(event cdpproxy.Event, now time.Time) []checkpoint.Entry 
 			Headers map[string]string `json:"headers"`
 		} `json:"response"`
 	}
-	if !decode(event, &r) {
+	if json.Unmarshal(f.Params, &r) != nil {
 		return nil
 	}
-	delete(g.open, key)
-	a.get.Status, a.answered = r.Response.Status, now
-	a.get.Picture = a.picture && strings.HasPrefix(r.Response.Mime, "image/")
+	get := f.Request.Get
+	get.Open, get.Status, get.Answered = false, r.Response.Status, f.At
+	get.Picture = get.Pressed && strings.HasPrefix(r.Response.Mime, "image/")
 	for name, value := range r.Response.Headers {
-		a.get.Empty = a.get.Empty || strings.EqualFold(name, "Content-Length") && value == "0"
+		get.Empty = get.Empty || strings.EqualFold(name, "Content-Length") && value == "0"
 	}
-	if found := g.judged(a); found != nil {
+	if found := g.judged(f.Request); found != nil {
 		return found
 	}
-	if a.get.Acted && !a.document && a.get.Status < 300 {
-		remember(g.last, a.frame, a)
+	if get.Acted && !f.Request.Document && get.Status < 300 {
+		remember(g.last, get.Frame, f.Request)
 	}
 	return nil
 }
 
 // finished takes in that a request has ended. Without an answer, its site may have got it all the
-// same. The caller holds g.mu.
-func (g *GETs) finished(event cdpproxy.Event) []checkpoint.Entry {
-	key := [2]string{event.Session, requestID(event.Params)}
-	a := g.open[key]
-	if a == nil {
-		return nil
-	}
-	delete(g.open, key)
+// same.
+func (g *GETs) finished(f ledger.Fact) []checkpoint.Entry {
 	var r struct {
 		Error   string `json:"errorText"`
 		Blocked string `json:"blockedReason"`
 	}
-	if decode(event, &r) && !hasLeft(r.Blocked, r.Error) {
+	if json.Unmarshal(f.Params, &r) == nil && !hasLeft(r.Blocked, r.Error) {
+		f.Request.Get.Open = false
 		return nil
 	}
-	return g.judged(a)
+	return g.end(f.Request)
 }
 
 // navigated takes in that a frame shows another document, whose URL may be the one before: then
-// the page may have loaded itself anew because of an answer. The caller holds g.mu.
+// the page may have loaded itself anew because of an answer.
 func (g *GETs) navigated(event cdpproxy.Event) []checkpoint.Entry {
 	var p cdppage.EventFrameNavigated
 	if !decode(event, &p) || p.Frame == nil || !notBlank(p.Frame.URL) {
@@ -307,27 +295,32 @@ func (g *GETs) navigated(event cdpproxy.Event) []checkpoint.Entry {
 	delete(g.anew, frame)
 	delete(g.agreed, event.Session)
 	remember(g.shown, frame, p.Frame.URL)
-	found := g.ended(func(a *asked) bool { return a.frame == frame && a.loader != loader && !a.document })
-	if last != nil && p.Frame.URL == before && !anew.Before(last.answered) && anew.Sub(last.answered) <= reloading {
-		last.get.Reloaded = true
+	found := g.ended(func(r *ledger.Request) bool { return r.Get.Frame == frame && r.Loader != loader && !r.Document })
+	if last != nil && p.Frame.URL == before && !anew.Before(last.Get.Answered) && anew.Sub(last.Get.Answered) <= reloading {
+		last.Get.Reloaded = true
 		found = append(found, g.judged(last)...)
 	}
 	return found
 }
 
-// ended are the reports about requests that will not be seen to be answered. The caller holds g.mu.
-func (g *GETs) ended(which func(*asked) bool) []checkpoint.Entry {
+// ended are the reports about requests that will not be seen to be answered.
+func (g *GETs) ended(which func(*ledger.Request) bool) []checkpoint.Entry {
 	var found []checkpoint.Entry
-	for key, a := range g.open {
-		if which(a) {
-			delete(g.open, key)
-			found = append(found, g.judged(a)...)
+	for r := range g.log.ledger.All() {
+		if r.Get != nil && r.Get.Open && which(r) {
+			found = append(found, g.end(r)...)
 		}
 	}
 	return found
 }
 
-// page takes in one of the other getEvents. The caller holds g.mu.
+// end is the report about one such request.
+func (g *GETs) end(r *ledger.Request) []checkpoint.Entry {
+	r.Get.Open = false
+	return g.judged(r)
+}
+
+// page takes in one of the other getEvents.
 func (g *GETs) page(event cdpproxy.Event, now time.Time) {
 	switch event.Method {
 	case eventAttached:
@@ -369,33 +362,31 @@ func (g *GETs) page(event cdpproxy.Event, now time.Time) {
 	}
 }
 
-// agreedOn tells whether somebody has just answered a confirm dialog with yes. The caller holds
-// g.mu.
+// agreedOn tells whether somebody has just answered a confirm dialog with yes.
 func (g *GETs) agreedOn(session string, now time.Time) bool {
 	at, ok := g.agreed[session]
 	return ok && now.Sub(at) < agreeing
 }
 
 // judged is the report about a GET that may have changed something; nil for a read. What is not
-// answered because the launcher itself ends the pages is not reported, see Closing. The caller
-// holds g.mu.
-func (g *GETs) judged(a *asked) []checkpoint.Entry {
-	sign := a.get.Sign()
+// answered because the launcher itself ends the pages is not reported, see Closing.
+func (g *GETs) judged(r *ledger.Request) []checkpoint.Entry {
+	sign := decision.SignOf(*r.Get)
 	if sign == "" || sign == decision.Unanswered && g.navigations.closing.Load() {
 		return nil
 	}
-	return []checkpoint.Entry{g.entry(a, checkpoint.KindGetWrite, sign)}
+	return []checkpoint.Entry{g.entry(r, checkpoint.KindGetWrite, sign)}
 }
 
-func (g *GETs) entry(a *asked, kind checkpoint.Kind, sign decision.Sign) checkpoint.Entry {
+func (g *GETs) entry(r *ledger.Request, kind checkpoint.Kind, sign decision.Sign) checkpoint.Entry {
 	e := checkpoint.Entry{
-		Kind: kind, Method: "GET", URL: a.get.Asked, Name: string(sign), Target: g.pages.targetOn(a.session),
-		Declared: g.harmless.declared(decision.Sent{Method: "GET", URL: a.get.Asked, Whole: true}),
+		Kind: kind, Method: "GET", URL: r.Get.Asked, Name: string(sign), Target: g.pages.targetOn(r.Session),
+		Declared: g.harmless.declared(decision.Sent{Method: "GET", URL: r.Get.Asked, Whole: true}),
 	}
 	if kind == checkpoint.KindGetWrite {
 		e.Shape = shapeOf(decision.Sent{Method: e.Method, URL: e.URL, Whole: true}, nil)
 		e.Type = "Fetch"
-		if a.document {
+		if r.Document {
 			e.Type = "Document"
 		}
 	}

@@ -129,9 +129,9 @@ func watchGets(t *testing.T) *getsWatch {
 	if err := w.Attach(t.Context(), mux); err != nil {
 		t.Fatal(err)
 	}
-	w.gets.mu.Lock()
+	w.log.mu.Lock()
 	w.gets.acted, w.gets.actedOn = boottime.Now, func(string) (bool, bool) { return w.acted.Load(), false }
-	w.gets.mu.Unlock()
+	w.log.mu.Unlock()
 	var watching sync.WaitGroup
 	watching.Go(func() { w.Watch(context.Background()) })
 	t.Cleanup(func() {

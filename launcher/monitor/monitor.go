@@ -38,7 +38,6 @@ import (
 //
 //	requestLog -> cookieWatch -> pages -> navigations, talk
 //	requestLog -> Still
-//	gets       -> pages
 //	requests   -> sockets
 //
 // The locks of the mux come after all of these. No part calls sink while it holds its lock.
@@ -108,7 +107,7 @@ func New(to func(checkpoint.Entry)) *Monitor {
 	m.typing = newTyping(m.chrome, m.pages, sink)
 	m.requests = newRequests(m.socketURLs, m.still, m.typing, m.harmless, sink)
 	m.cookies = newCookies(m.chrome, m.pages, m.navigations, m.still, sink)
-	m.gets = newGETs(m.pages, m.navigations, m.typing, m.harmless, sink)
+	m.gets = newGETs(m.log, m.pages, m.navigations, m.typing, m.harmless, sink)
 	m.tabs = newTabs(m.chrome, m.pages, m.backlog, m.outbox)
 	return m
 }
@@ -264,9 +263,10 @@ func (m *Monitor) readerEvent(event cdpproxy.Event) {
 	}
 	e := ledger.Event{Session: event.Session, Method: event.Method, Params: event.Params, At: time.Now(), Boot: boottime.Now(), Token: m.token.Load()}
 	found := m.answers.replaced(event)
-	var cookies []checkpoint.Entry
+	var gets, cookies []checkpoint.Entry
 	m.log.take(e, func(f ledger.Fact) {
 		found = append(found, m.answers.observe(f)...)
+		gets = append(gets, m.gets.observe(f)...)
 		cookies = append(cookies, m.cookies.observe(f)...)
 		m.still.observe(f)
 	})
@@ -275,6 +275,7 @@ func (m *Monitor) readerEvent(event cdpproxy.Event) {
 			m.overflowed()
 		}
 	}
+	m.gets.report(gets)
 	reportAll(m.sink, cookies)
 	if slices.Contains(navigationEvents, event.Method) {
 		m.navigations.observe(event, e.Boot)
@@ -282,7 +283,9 @@ func (m *Monitor) readerEvent(event cdpproxy.Event) {
 	if event.Method == eventFrameNavigated {
 		m.typing.watchNewDocument(event)
 	}
-	m.gets.observe(event, e.At)
+	if slices.Contains(getEvents, event.Method) {
+		m.gets.observeEvent(event, e.At)
+	}
 	m.talk.observe(event, e.Boot)
 	m.socketURLs.observe(event)
 	m.console.See(e.At, e.Token, event.Method, event.Params)

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"leasehold/checkpoint"
+	"leasehold/checkpoint/ledger"
 )
 
 // Four more questions of an inspection: may a GET have changed something? And did a page on which
@@ -51,30 +52,9 @@ var signTexts = map[Sign]string{
 	Unanswered: "it was not answered before its page ended",
 }
 
-// Get is a GET of a page, together with its answer.
-type Get struct {
-	// From is the URL of the page that sent the request, Asked the URL that was requested, and
-	// Final the one that answered in the end. They differ after redirects, whose statuses are
-	// Redirects.
-	From, Asked, Final string
-	Redirects          []int
-	// Status is the status of the last answer; 0 if there was none.
-	Status int
-	// Empty says that the answer has no content.
-	Empty bool
-	// Acted says that the request followed an act of the worker's on its page.
-	Acted bool
-	// Agreed says that somebody answered a confirm dialog of the page with yes just before.
-	Agreed bool
-	// Picture says that a press led to a picture that the page's markup had not asked for.
-	Picture bool
-	// Reloaded says that the page loaded itself anew when the answer came.
-	Reloaded bool
-}
-
-// Sign returns why the GET may have changed something. A refused request changed nothing, and one
+// SignOf returns why a GET may have changed something. A refused request changed nothing, and one
 // to another site than its page's is not about the account.
-func (g Get) Sign() Sign {
+func SignOf(g ledger.Get) Sign {
 	from, asked, final := parsed(g.From), parsed(g.Asked), parsed(g.Final)
 	switch {
 	case asked == nil || final == nil || g.Status >= 400 || from != nil && !sameSite(asked, g.From):
@@ -93,7 +73,7 @@ func (g Get) Sign() Sign {
 		return Picture
 	case g.Reloaded:
 		return Reloaded
-	case !g.redirected():
+	case !redirected(g):
 		return ""
 	case from != nil && place(final) == place(from):
 		return Returned
@@ -105,7 +85,7 @@ func (g Get) Sign() Sign {
 
 // redirected tells whether there was a redirect that is not permanent. A permanent one only tells
 // another address of what was requested: a browser follows it by itself from then on.
-func (g Get) redirected() bool {
+func redirected(g ledger.Get) bool {
 	return slices.ContainsFunc(g.Redirects, func(status int) bool { return status == 302 || status == 303 || status == 307 })
 }
 

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"leasehold/checkpoint"
+	"leasehold/checkpoint/ledger"
 )
 
 func TestSigns(t *testing.T) {
@@ -12,41 +13,41 @@ func TestSigns(t *testing.T) {
 	found, other := []int{302}, "https://other.test/x"
 	for _, tt := range []struct {
 		name string
-		get  Get
+		get  ledger.Get
 		want Sign
 	}{
-		{"a read", Get{Asked: "/tickets/7", Status: 200}, ""},
-		{"a list sorted", Get{From: "/list?sort=a", Asked: "/list?sort=b", Status: 200}, ""},
-		{"no content", Get{Asked: "/mark", Status: 204}, NoContent},
-		{"no content to keep", Get{Asked: "/mark", Status: 205}, NoContent},
-		{"an empty page", Get{Asked: "/mark", Status: 200, Empty: true}, NoContent},
-		{"a picture to a press", Get{Asked: "/vote.gif?id=7", Status: 200, Picture: true}, Picture},
-		{"a page that loads itself anew", Get{Asked: "/again", Status: 200, Reloaded: true}, Reloaded},
-		{"asked first", Get{Asked: "/drop/7", Status: 200, Agreed: true}, Confirmed},
-		{"not answered", Get{Asked: "/mark"}, Unanswered},
+		{"a read", ledger.Get{Asked: "/tickets/7", Status: 200}, ""},
+		{"a list sorted", ledger.Get{From: "/list?sort=a", Asked: "/list?sort=b", Status: 200}, ""},
+		{"no content", ledger.Get{Asked: "/mark", Status: 204}, NoContent},
+		{"no content to keep", ledger.Get{Asked: "/mark", Status: 205}, NoContent},
+		{"an empty page", ledger.Get{Asked: "/mark", Status: 200, Empty: true}, NoContent},
+		{"a picture to a press", ledger.Get{Asked: "/vote.gif?id=7", Status: 200, Picture: true}, Picture},
+		{"a page that loads itself anew", ledger.Get{Asked: "/again", Status: 200, Reloaded: true}, Reloaded},
+		{"asked first", ledger.Get{Asked: "/drop/7", Status: 200, Agreed: true}, Confirmed},
+		{"not answered", ledger.Get{Asked: "/mark"}, Unanswered},
 
-		{"sent back", Get{Asked: "/star/7", Final: "/list", Redirects: found, Status: 200}, Returned},
-		{"sent back to another view of it", Get{From: "/list?page=2", Asked: "/star/7", Final: "/list?done=1", Redirects: []int{303}, Status: 200}, Returned},
-		{"sent back through another page", Get{Asked: "/star/7", Final: "/list", Redirects: []int{302, 301}, Status: 200}, Returned},
-		{"sent back after another site", Get{Asked: "/sso", Final: "/list", Redirects: []int{302, 307}, Status: 200}, Returned},
-		{"sent back for good", Get{Asked: "/lists", Final: "/list", Redirects: []int{301}, Status: 200}, ""},
-		{"its own address without the query", Get{Asked: "/list?add=7", Final: "/list", Redirects: found, Status: 200}, Returned},
-		{"the next one", Get{Asked: "/next", Final: "/tickets/8", Redirects: found, Status: 200}, MovedOn},
-		{"to another site", Get{Asked: "/out", Final: other, Redirects: found, Status: 200}, MovedOn},
-		{"another view of what was asked for", Get{Asked: "/find?q=a", Final: "/find?id=7", Redirects: found, Status: 200}, MovedOn},
-		{"a slash more", Get{Asked: "/tickets", Final: "/tickets/", Redirects: found, Status: 200}, ""},
-		{"moved for good", Get{Asked: "/old", Final: "/new", Redirects: []int{308}, Status: 200}, ""},
+		{"sent back", ledger.Get{Asked: "/star/7", Final: "/list", Redirects: found, Status: 200}, Returned},
+		{"sent back to another view of it", ledger.Get{From: "/list?page=2", Asked: "/star/7", Final: "/list?done=1", Redirects: []int{303}, Status: 200}, Returned},
+		{"sent back through another page", ledger.Get{Asked: "/star/7", Final: "/list", Redirects: []int{302, 301}, Status: 200}, Returned},
+		{"sent back after another site", ledger.Get{Asked: "/sso", Final: "/list", Redirects: []int{302, 307}, Status: 200}, Returned},
+		{"sent back for good", ledger.Get{Asked: "/lists", Final: "/list", Redirects: []int{301}, Status: 200}, ""},
+		{"its own address without the query", ledger.Get{Asked: "/list?add=7", Final: "/list", Redirects: found, Status: 200}, Returned},
+		{"the next one", ledger.Get{Asked: "/next", Final: "/tickets/8", Redirects: found, Status: 200}, MovedOn},
+		{"to another site", ledger.Get{Asked: "/out", Final: other, Redirects: found, Status: 200}, MovedOn},
+		{"another view of what was asked for", ledger.Get{Asked: "/find?q=a", Final: "/find?id=7", Redirects: found, Status: 200}, MovedOn},
+		{"a slash more", ledger.Get{Asked: "/tickets", Final: "/tickets/", Redirects: found, Status: 200}, ""},
+		{"moved for good", ledger.Get{Asked: "/old", Final: "/new", Redirects: []int{308}, Status: 200}, ""},
 
-		{"a nonce", Get{Asked: "/admin?action=trash&_wpnonce=8r2", Status: 200}, Guarded},
-		{"a token against forgery", Get{Asked: "/out?csrf-token=x", Status: 200}, Guarded},
-		{"under a framework's name", Get{Asked: "/out?__RequestVerificationToken=x", Status: 200}, Guarded},
-		{"under the shortest name", Get{Asked: "/?_task=mail&_token=x", Status: 200}, Guarded},
-		{"an empty one", Get{Asked: "/out?csrf=", Status: 200}, ""},
-		{"a token of another kind", Get{Asked: "/file?token=x", Status: 200}, ""},
+		{"a nonce", ledger.Get{Asked: "/admin?action=trash&_wpnonce=8r2", Status: 200}, Guarded},
+		{"a token against forgery", ledger.Get{Asked: "/out?csrf-token=x", Status: 200}, Guarded},
+		{"under a framework's name", ledger.Get{Asked: "/out?__RequestVerificationToken=x", Status: 200}, Guarded},
+		{"under the shortest name", ledger.Get{Asked: "/?_task=mail&_token=x", Status: 200}, Guarded},
+		{"an empty one", ledger.Get{Asked: "/out?csrf=", Status: 200}, ""},
+		{"a token of another kind", ledger.Get{Asked: "/file?token=x", Status: 200}, ""},
 
-		{"refused", Get{Asked: "/star/7?csrf=x", Final: "/list", Redirects: found, Status: 403, Agreed: true}, ""},
-		{"another site's", Get{Asked: other + "?csrf=x", Status: 204}, ""},
-		{"no URL", Get{Asked: "about:blank", Status: 204}, ""},
+		{"refused", ledger.Get{Asked: "/star/7?csrf=x", Final: "/list", Redirects: found, Status: 403, Agreed: true}, ""},
+		{"another site's", ledger.Get{Asked: other + "?csrf=x", Status: 204}, ""},
+		{"no URL", ledger.Get{Asked: "about:blank", Status: 204}, ""},
 	} {
 		for _, acted := range []bool{true, false} {
 			g := tt.get
@@ -66,7 +67,7 @@ func TestSigns(t *testing.T) {
 			if !acted && want != Guarded {
 				want = "" // what nobody caused is a read
 			}
-			if got := g.Sign(); got != want {
+			if got := SignOf(g); got != want {
 				t.Errorf("%s, acted %v: %q, want %q", tt.name, acted, got, want)
 			}
 			if signTexts[want] == "" && want != "" {
@@ -74,7 +75,7 @@ func TestSigns(t *testing.T) {
 			}
 		}
 	}
-	if got := (Get{Asked: site + "/mark", Final: site + "/mark", Acted: true, Status: 204}).Sign(); got != NoContent {
+	if got := SignOf(ledger.Get{Asked: site + "/mark", Final: site + "/mark", Acted: true, Status: 204}); got != NoContent {
 		t.Errorf("of a page that is not known: %q", got)
 	}
 }

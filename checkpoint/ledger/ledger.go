@@ -26,10 +26,12 @@ const (
 	// Carried has what Chrome itself added to a hop, and says that its network service sends the
 	// hop. Chrome reports it before or after Sent.
 	Carried = "Network.requestWillBeSentExtraInfo"
+	// Socket begins a websocket, which has no other of these events.
+	Socket = "Network.webSocketCreated"
 )
 
 // Events are the CDP events that a Ledger takes, of each target.
-var Events = []string{Sent, Answered, Finished, Failed, Headers, Carried}
+var Events = []string{Sent, Answered, Finished, Failed, Headers, Carried, Socket}
 
 // GivenUp stands in a fact for an event that Chrome did not send: the request is not followed any
 // more, because too many are.
@@ -52,6 +54,7 @@ type Request struct {
 	Hops    []Hop  // empty until Chrome reports the first one
 	Ended   bool   // it has finished or failed
 
+	URL      string // of a websocket
 	Loader   string // the document that makes it, or that it loads
 	Document bool   // it loads one
 	Left     bool   // Chrome's network service sent a hop of it
@@ -63,6 +66,10 @@ type Request struct {
 
 	// What those who judge requests keep.
 	//
+	// Name, Method and LastURL are those of the hop that was reported last. Reported has the
+	// methods and URLs of those that were reported, or that nobody sends.
+	Name, Method, LastURL string
+	Reported              []string
 	// Pending says that an unsafe hop has not been answered.
 	Pending bool
 	// Loading says that it loads the document of a page. Asked is the URL that was asked for first;
@@ -136,13 +143,14 @@ const (
 	reading   kind = iota // none of its hops may have changed something
 	unsafe                // one may
 	ofChrome              // it is one of Chrome's own pages: they load hundreds of files from Chrome itself
+	socket                // it is a websocket; it counts as one that has ended
 	unclaimed             // none of its hops is known yet; it counts as one that has ended
 	kinds
 )
 
 // maxEnded is how many requests that have ended are kept, the newest of each kind. So what a page
 // loads does not crowd out what it sent.
-var maxEnded = [kinds]int{reading: 300, unsafe: 1000, ofChrome: 50, unclaimed: 500}
+var maxEnded = [kinds]int{reading: 300, unsafe: 1000, ofChrome: 50, socket: 1000, unclaimed: 500}
 
 // maxOpen is how many requests are kept that have not ended. It is a variable for the tests alone.
 var maxOpen = 4096
@@ -174,8 +182,10 @@ type Ledger struct {
 // It ignores other events, and parameters that are not Chrome's.
 func (l *Ledger) Take(e Event) []Fact {
 	l.facts = slices.Delete(l.facts, 0, l.taken)
-	if id := text(e.Params, `"requestId":"`); id != "" && slices.Contains(Events, e.Method) {
-		l.take(id, e)
+	if slices.Contains(Events, e.Method) {
+		if id := text(e.Params, `"requestId":"`); id != "" {
+			l.take(id, e)
+		}
 	}
 	l.taken = len(l.facts)
 	return l.facts
@@ -196,11 +206,22 @@ func (l *Ledger) take(id string, e Event) {
 	r := l.find(e.Session, id)
 	switch {
 	case e.Method == Finished || e.Method == Failed:
-		if r == nil || r.kind == unclaimed {
+		if r == nil || len(r.Hops) == 0 {
 			return
 		}
 	case r == nil:
 		r = l.claimLater(e.Session, id)
+	}
+	if e.Method == Socket {
+		var p struct {
+			URL string `json:"url"`
+		}
+		if json.Unmarshal(e.Params, &p) == nil && r.kind == unclaimed {
+			l.remove(r)
+			r.kind, r.URL = socket, p.URL
+			l.put(r)
+		}
+		return
 	}
 	f := Fact{Event: e, Request: r, Hop: len(r.Hops) - 1}
 	switch e.Method {
@@ -236,10 +257,13 @@ var (
 	authorization = []byte(`authorization":"`)
 )
 
+// Lookup returns the request with an id, of whatever session; nil if none is known.
+func (l *Ledger) Lookup(id string) *Request { return l.find("", id) }
+
 // Known returns the request with an id, of whatever session. If none is known, the next one that is
 // reported under that id is meant.
 func (l *Ledger) Known(id string) *Request {
-	if r := l.find("", id); r != nil {
+	if r := l.Lookup(id); r != nil {
 		return r
 	}
 	return l.claimLater("", id)
@@ -256,9 +280,8 @@ func (l *Ledger) claimLater(session, id string) *Request {
 	return r
 }
 
-// find returns the request that a session reports under an id, or else another session: Chrome
-// reports on one session that a document of a frame begins to load, and on another one that it is
-// loaded.
+// find returns the request that a session reports under an id, or else the one that another session
+// reports; nil if none does.
 func (l *Ledger) find(session, id string) *Request {
 	all := l.known[id]
 	if i := slices.IndexFunc(all, func(r *Request) bool { return r.Session == session }); i >= 0 {
@@ -391,6 +414,19 @@ func (l *Ledger) All() iter.Seq[*Request] {
 			}
 		}
 	}
+}
+
+// Report takes in that a hop with a method and a URL is reported, and tells whether it was before.
+func (r *Request) Report(method, url string) (before bool) {
+	hop := method + " " + url
+	if slices.Contains(r.Reported, hop) {
+		return true
+	}
+	if len(r.Reported) == maxHops {
+		r.Reported = slices.Delete(r.Reported, 0, 1)
+	}
+	r.Reported = append(r.Reported, hop)
+	return false
 }
 
 // OfPage tells whether a page made the request, and not one of Chrome's own.

@@ -164,6 +164,26 @@ func TestNothingIsLostSilently(t *testing.T) {
 	}
 }
 
+// TestReportedHops are known, whatever else is reported of the request.
+func TestReportedHops(t *testing.T) {
+	var r Request
+	for i := range maxHops {
+		if r.Report("POST", fmt.Sprint(i)) || !r.Report("POST", fmt.Sprint(i)) || r.Report("PUT", fmt.Sprint(i)) || len(r.Reported) > maxHops {
+			t.Errorf("%d of %q", i, r.Reported)
+		}
+	}
+}
+
+// TestASocketHasItsURL, and is no request that waits.
+func TestASocketHasItsURL(t *testing.T) {
+	var l Ledger
+	take(&l, about("a", Socket, `,"url":"ws://shop.test/\u0061"`), about("a", Finished, ""), sent("b", page, "GET", ""), about("b", Socket, `,"url":"ws://shop.test/b"`))
+	a, b := l.Lookup("a"), l.Lookup("b")
+	if a == nil || a.URL != "ws://shop.test/a" || !a.Ended || b == nil || b.URL != "" || b.Ended || l.Lookup("c") != nil {
+		t.Errorf("%+v, %+v", a, b)
+	}
+}
+
 // TestLongParameters are kept without what nobody reads.
 func TestLongParameters(t *testing.T) {
 	long := strings.Repeat("x", 2*maxURL)
@@ -191,7 +211,7 @@ func FuzzLedger(f *testing.F) {
 	f.Add([]byte{1, 0, 1, 1, 1, 2, 1, 3, 0, 4, 0, 5, 0, 6, 0, 7, 0, 8, 3, 1, 3, 2, 3, 3, 3, 4}, `"X":{"method":"`)
 	ended, open := maxEnded, maxOpen
 	f.Cleanup(func() { maxEnded, maxOpen = ended, open })
-	maxEnded, maxOpen = [kinds]int{2, 3, 1, 2}, 5
+	maxEnded, maxOpen = [kinds]int{2, 3, 1, 2, 2}, 5
 	documents := []string{page, "chrome://x/", `\u0000`}
 	f.Fuzz(func(t *testing.T, script []byte, more string) {
 		var l Ledger
@@ -201,14 +221,14 @@ func FuzzLedger(f *testing.F) {
 			id := fmt.Sprint(number)
 			before := openOf(&l)
 			var e Event
-			switch op := int(script[0]) % 11; op {
+			switch op := int(script[0]) % 12; op {
 			case 0, 1, 2:
 				e = sent(id, documents[number%3], []string{"GET", "POST"}[script[1]/16%2], more)
-			case 3, 4, 5, 6, 7:
+			case 3, 4, 5, 6, 7, 8:
 				e = about(id, Events[op-2], ","+more)
-			case 8, 9: // of no request
-				e = Event{Method: Events[op-8], Params: json.RawMessage("{" + more)}
-			case 10: // a worker lets it go as an unsafe one
+			case 9, 10: // of no request
+				e = Event{Method: Events[op-9], Params: json.RawMessage("{" + more)}
+			case 11: // a worker lets it go as an unsafe one
 				l.Known(id).Pending = true
 			}
 			e.At, e.Session = at, fmt.Sprint(script[1]/64)
@@ -221,7 +241,7 @@ func FuzzLedger(f *testing.F) {
 			for _, f := range facts { // as the monitor does
 				f.Request.Pending = f.Request.Pending && !slices.Contains([]string{Answered, Failed, GivenUp}, f.Method) || f.Method == Sent && f.Request.Hops[f.Hop].Unsafe
 			}
-			if op := script[0] % 11; op < 3 && number%3 != 1 {
+			if op := script[0] % 12; op < 3 && number%3 != 1 {
 				begun++
 			}
 			check(t, &l)
@@ -250,7 +270,7 @@ func check(t *testing.T, l *Ledger) {
 			if r.Ended {
 				ended++
 			}
-			if (len(r.Hops) == 0) != (r.kind == unclaimed) || len(r.Hops) > maxHops || r.kind != kind(k) || len(r.early) > maxEarly {
+			if (len(r.Hops) == 0) != (r.kind == unclaimed || r.kind == socket) || len(r.Hops) > maxHops || r.kind != kind(k) || len(r.early) > maxEarly {
 				t.Fatalf("%+v", r)
 			}
 		}

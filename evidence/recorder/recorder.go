@@ -1,6 +1,6 @@
-// Package recorder keeps the latest of what happened in a session's browser: the commands that
-// workers sent, the requests that pages made, and what their consoles printed. Each recorder is
-// bounded, leaves out secrets, and returns its content as a part of a bundle of evidence.
+// Package recorder makes parts of a bundle of evidence of the latest that happened in a session's
+// browser: the commands that workers sent, and what the consoles of pages printed, which it keeps,
+// and the requests that pages made, which the ledger keeps. All are bounded, and leave out secrets.
 package recorder
 
 import (

@@ -14,14 +14,14 @@ import (
 // The events of a page, T, on its session S, that a worker opened by its URL and did not
 // act on. Its document has the id D.
 func requested(id, method, url, more string) cdpproxy.Event {
-	return cdpproxy.Event{Session: "S", Method: eventRequest, Params: fmt.Appendf(nil,
+	return cdpproxy.Event{Session: "S", Method: ledger.Sent, Params: fmt.Appendf(nil,
 		`{"requestId":%q,"loaderId":"D","documentURL":"http://a.example/","request":{"url":%q,"method":%q,"headers":{"User-Agent":"x","sec-ch-ua":"x"}},"type":"Fetch","frameId":"T"%s}`, id, url, method, more)}
 }
 func carriedWith(id, members string) cdpproxy.Event {
 	return cdpproxy.Event{Session: "S", Method: ledger.Carried, Params: fmt.Appendf(nil, `{"requestId":%q,%s}`, id, members)}
 }
 func responded(id, kind, url string, status int) cdpproxy.Event {
-	return cdpproxy.Event{Session: "S", Method: eventResponse, Params: fmt.Appendf(nil,
+	return cdpproxy.Event{Session: "S", Method: ledger.Answered, Params: fmt.Appendf(nil,
 		`{"requestId":%q,"loaderId":"D","timestamp":1,"type":%q,"response":{"url":%q,"status":%d,"headers":{}},"frameId":"T"}`, id, kind, url, status)}
 }
 
@@ -151,7 +151,7 @@ func TestAPageThatIsReplacedLeavesRequestsUnanswered(t *testing.T) {
 // sent it before a redirect led to what is not allowed.
 func TestWhatNeverLeft(t *testing.T) {
 	sent, carried := requested("R", "POST", "http://a.example/save", ""), carriedWith("R", withCookie)
-	refused := cdpproxy.Event{Session: "S", Method: eventFailed, Params: []byte(`{"requestId":"R","errorText":"net::ERR_BLOCKED_BY_CSP","blockedReason":"csp"}`)}
+	refused := cdpproxy.Event{Session: "S", Method: ledger.Failed, Params: []byte(`{"requestId":"R","errorText":"net::ERR_BLOCKED_BY_CSP","blockedReason":"csp"}`)}
 	for name, tt := range map[string]struct {
 		events []cdpproxy.Event
 		want   bool
@@ -247,8 +247,8 @@ func FuzzAnswers(f *testing.F) {
 		raw := []byte(`{"requestId":"` + id + `","loaderId":"` + id + `",` + members + `}`)
 		for _, e := range []cdpproxy.Event{
 			requested("D", "GET", "http://a.example/", ""), responded("D", "Document", url, 200),
-			{Session: "S", Method: eventRequest, Params: raw}, requested(id, method, url, ""), carriedWith(id, members), responded(id, "Fetch", url, status),
-			{Session: "S", Method: eventResponse, Params: raw}, {Session: "S", Method: eventFailed, Params: raw}, {Session: "S", Method: eventDetached, Params: []byte(`{"sessionId":"S"}`)},
+			{Session: "S", Method: ledger.Sent, Params: raw}, requested(id, method, url, ""), carriedWith(id, members), responded(id, "Fetch", url, status),
+			{Session: "S", Method: ledger.Answered, Params: raw}, {Session: "S", Method: ledger.Failed, Params: raw}, {Session: "S", Method: eventDetached, Params: []byte(`{"sessionId":"S"}`)},
 		} {
 			for _, found := range a.take(e) {
 				if found.id != "" && found.id == id && (found.entry.Status != 0 || found.entry.Failed != "") {

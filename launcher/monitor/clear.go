@@ -226,12 +226,11 @@ func (m *Monitor) forget() {
 	m.console.Forget()
 	m.navigations.forget()
 	m.chrome.mux.Forget()
-	m.socketURLs.forget()
 	m.answers.forget()
 	m.talk.forget()
 	m.cookies.watch.forget()
 	m.gets.forget()
 	m.pages.forget()
 	m.typing.reportAgain()
-	m.requests.forget()
+	m.requests.forgetMessages()
 }

@@ -100,7 +100,7 @@ func cookieScript(t *testing.T, script string) string {
 				method = "POST"
 			}
 			request := func() {
-				observe(eventRequest, map[string]any{"a_id": fmt.Sprint(i), "request": map[string]any{"url": w[1], "method": method}, "type": kind})
+				observe(ledger.Sent, map[string]any{"a_id": fmt.Sprint(i), "request": map[string]any{"url": w[1], "method": method}, "type": kind})
 			}
 			if w[0] != "early" {
 				request()

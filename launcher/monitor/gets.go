@@ -156,6 +156,16 @@ var (
 	image    = []byte(`"type":"Image"`)
 )
 
+// eventTail is how many bytes at the end of ledger.Sent are searched for the type.
+const eventTail = 256
+
+var documentType = []byte(`"type":"Document"`)
+
+// isDocument tells whether a request is for the document of a page or frame.
+func isDocument(params []byte) bool {
+	return bytes.Contains(params[max(0, len(params)-eventTail):], documentType)
+}
+
 // followed tells whether a request, given by its event, is one that somebody may have caused: for a
 // document, or by a script. What the markup of a document loads is not. Of a picture Chrome says
 // only whether the markup asked for it.

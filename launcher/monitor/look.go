@@ -30,7 +30,7 @@ var statusUnauthorized = [][]byte{[]byte(`"statusCode":401`), []byte(`"statusCod
 // observe takes in the event of a request, or of the headers of an answer.
 func (t *talk) observe(event cdpproxy.Event, now boottime.Instant) {
 	switch event.Method {
-	case eventRequest:
+	case ledger.Sent:
 		t.mu.Lock()
 		remember(t.sent, event.Session, now)
 		t.mu.Unlock()

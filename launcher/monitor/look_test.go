@@ -34,7 +34,7 @@ func TestWhoAsksForHTTPAuthenticationIsKnown(t *testing.T) {
 func TestTheLastRequestOfASessionIsKnown(t *testing.T) {
 	talk := newTalk()
 	for i, session := range []string{"S", "T", "S", "T"} {
-		talk.observe(cdpproxy.Event{Session: session, Method: eventRequest}, boottime.Instant(7+i))
+		talk.observe(cdpproxy.Event{Session: session, Method: ledger.Sent}, boottime.Instant(7+i))
 	}
 	s, _ := talk.of("S")
 	other, _ := talk.of("T")

@@ -38,7 +38,6 @@ import (
 //
 //	requestLog -> cookieWatch -> pages -> navigations, talk
 //	requestLog -> Still
-//	requests   -> sockets
 //
 // The locks of the mux come after all of these. No part calls sink while it holds its lock.
 type Monitor struct {
@@ -54,7 +53,6 @@ type Monitor struct {
 	// What is known of the browser.
 	navigations *navigations
 	pages       *pages
-	socketURLs  *sockets
 	answers     *answers
 	talk        *talk
 	gets        *GETs
@@ -99,13 +97,13 @@ func New(to func(checkpoint.Entry)) *Monitor {
 	sink := out.report
 	m := &Monitor{
 		chrome: &link{}, outbox: out, sink: sink, backlog: newBacklog(), log: &requestLog{},
-		navigations: newNavigations(), socketURLs: newSockets(), talk: newTalk(), harmless: &harmless{}, downloads: newDownloads(),
+		navigations: newNavigations(), talk: newTalk(), harmless: &harmless{}, downloads: newDownloads(),
 	}
 	m.answers = newAnswers(m.log, m.navigations)
 	m.pages = newPages(m.navigations)
 	m.still, m.guard = newStill(m.log, sink), newGuard(m.chrome, sink)
 	m.typing = newTyping(m.chrome, m.pages, sink)
-	m.requests = newRequests(m.socketURLs, m.still, m.typing, m.harmless, sink)
+	m.requests = newRequests(m.log, m.still, m.typing, m.harmless, sink)
 	m.cookies = newCookies(m.chrome, m.pages, m.navigations, m.still, sink)
 	m.gets = newGETs(m.log, m.pages, m.navigations, m.typing, m.harmless, sink)
 	m.tabs = newTabs(m.chrome, m.pages, m.backlog, m.outbox)
@@ -124,7 +122,7 @@ var watchedEvents = []string{
 // readerEvents are the events that the pipe's reader handles at once: those for the recorders,
 // and those that show what caused a request. The monitor does not enable the Runtime domain,
 // since pages can detect that.
-var readerEvents = slices.Concat([]string{eventLogEntry, eventWebSocketCreated, eventPaused, eventWebTransport, eventBindingCalled}, navigationEvents, getEvents, downloadEvents, ledger.Events)
+var readerEvents = slices.Concat([]string{eventLogEntry, eventPaused, eventWebTransport, eventBindingCalled}, navigationEvents, getEvents, downloadEvents, ledger.Events)
 
 // Attach begins to observe the browser behind the mux. It is called once, before
 // Watch.
@@ -287,7 +285,6 @@ func (m *Monitor) readerEvent(event cdpproxy.Event) {
 		m.gets.observeEvent(event, e.At)
 	}
 	m.talk.observe(event, e.Boot)
-	m.socketURLs.observe(event)
 	m.console.See(e.At, e.Token, event.Method, event.Params)
 }
 
@@ -374,7 +371,7 @@ func (m *Monitor) reportDropped() {
 // again, and so are fields that are typed into, GETs after an action, and the fact that a page
 // may be unwatched.
 func (m *Monitor) Checkpointed() {
-	m.requests.checkpointed()
+	m.requests.forgetMessages()
 	m.dropped.Store(0)
 	m.typing.reportAgain()
 	m.gets.checkpointed()

@@ -11,6 +11,7 @@ import (
 
 	"leasehold/cdpproxy"
 	"leasehold/checkpoint"
+	"leasehold/checkpoint/ledger"
 )
 
 // TestANavigationIsReportedOnce: a page's own session and the browser's session both
@@ -108,7 +109,7 @@ func TestFramesOfOtherProcesses(t *testing.T) {
 func TestARequestThatIsChangedBeforeItIsReported(t *testing.T) {
 	change := &cdpproxy.RewrittenRequest{RequestID: "r", FrameID: "T", Type: "Fetch", Method: "POST", URL: "http://a/search"}
 	change.Unsent.Method, change.Unsent.URL = "POST", "http://a/send"
-	was := cdpproxy.Traffic{Method: eventRequest, Params: []byte(`{"requestId":"r","loaderId":"L","frameId":"T","type":"Fetch","request":{"url":"http://a/send","method":"POST"}}`)}
+	was := cdpproxy.Traffic{Method: ledger.Sent, Params: []byte(`{"requestId":"r","loaderId":"L","frameId":"T","type":"Fetch","request":{"url":"http://a/send","method":"POST"}}`)}
 	for name, order := range map[string][]cdpproxy.Traffic{"before": {was, {Rewritten: change}}, "after": {{Rewritten: change}, was}} {
 		var sent []string
 		m := direct(func(e checkpoint.Entry) {
@@ -171,7 +172,7 @@ func TestAwaitSeesEveryChange(t *testing.T) {
 func TestTooMuchTrafficIsReported(t *testing.T) {
 	m := New(nil)
 	for range trafficBacklog + 10 { // nobody processes it
-		m.Traffic(cdpproxy.Traffic{Method: eventRequest})
+		m.Traffic(cdpproxy.Traffic{Method: ledger.Sent})
 	}
 	if got := m.outbox.waiting; len(got) != 1 || got[0].Method != "MANY" || got[0].Kind != checkpoint.KindRequest {
 		t.Errorf("%+v", got)

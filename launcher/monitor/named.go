@@ -9,22 +9,20 @@ import (
 	"time"
 
 	"leasehold/checkpoint"
+	"leasehold/checkpoint/ledger"
 )
 
-// named is an unsafe request with the name to which its answer refers.
-type named struct{ name, method, url string }
-
-// name gives a request a name. If a redirect led to the request, name returns the answer to the
-// request before it. The caller holds rs.mu.
-func (rs *requests) name(r request, e *checkpoint.Entry) (before *checkpoint.Entry) {
-	if was, known := rs.named[r.RequestID]; known && r.Redirect != nil {
+// name gives a request a name, to which its answer refers. If a redirect led to the request, name
+// returns the answer to the request before it. The caller holds the log's mu.
+func (rs *requests) name(kept *ledger.Request, r request, e *checkpoint.Entry) (before *checkpoint.Entry) {
+	if kept.Name != "" && r.Redirect != nil {
 		before = &checkpoint.Entry{
-			Kind: checkpoint.KindAnswer, Request: was.name, Method: was.method, URL: was.url, Type: r.Type, Status: r.Redirect.Status,
+			Kind: checkpoint.KindAnswer, Request: kept.Name, Method: kept.Method, URL: kept.LastURL, Type: r.Type, Status: r.Redirect.Status,
 		}
 	}
 	rs.namesGiven++
 	e.Request = fmt.Sprint(rs.prefix, "-r", rs.namesGiven)
-	remember(rs.named, r.RequestID, named{e.Request, e.Method, e.URL})
+	kept.Name, kept.Method, kept.LastURL = e.Request, e.Method, e.URL
 	return before
 }
 
@@ -32,13 +30,16 @@ func (rs *requests) name(r request, e *checkpoint.Entry) (before *checkpoint.Ent
 func (rs *requests) answered(a answer) {
 	e := a.entry
 	if a.id != "" {
-		rs.mu.Lock()
-		was, known := rs.named[a.id]
-		rs.mu.Unlock()
-		if known {
-			e.Request, e.Method = was.name, was.method
+		var kept ledger.Request
+		rs.log.mu.Lock()
+		if r := rs.log.ledger.Lookup(a.id); r != nil {
+			kept = *r
+		}
+		rs.log.mu.Unlock()
+		if kept.Name != "" {
+			e.Request, e.Method = kept.Name, kept.Method
 			if e.URL == "" {
-				e.URL = was.url
+				e.URL = kept.LastURL
 			}
 		} else if e.Status == 0 {
 			return

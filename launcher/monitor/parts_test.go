@@ -13,6 +13,7 @@ import (
 
 	"leasehold/cdpproxy"
 	"leasehold/checkpoint"
+	"leasehold/checkpoint/ledger"
 	"leasehold/evidence/capture"
 )
 
@@ -197,13 +198,15 @@ func TestCookiesOfANewPageThatCannotBeRead(t *testing.T) {
 
 // TestTheURLOfASocketIsKnown until the session is over.
 func TestTheURLOfASocketIsKnown(t *testing.T) {
-	s := newSockets()
-	s.observe(cdpproxy.Event{Method: eventWebSocketCreated, Params: []byte(`{"requestId":"s","url":"ws://a/"}`)})
-	s.observe(cdpproxy.Event{Method: eventRequest, Params: []byte(`{"requestId":"r","url":"http://a/"}`)})
-	if s.url("s") != "ws://a/" || s.url("r") != "" {
-		t.Errorf("%q", s.urls)
+	m := direct(func(checkpoint.Entry) {})
+	m.chrome.mux = &cdpproxy.Mux{}
+	m.navigations.follow(m.chrome.mux)
+	m.readerEvent(cdpproxy.Event{Method: ledger.Socket, Params: []byte(`{"requestId":"s","url":"ws://a/"}`)})
+	m.readerEvent(requested("r", "GET", "http://a/", ""))
+	if m.log.socketURL("s") != "ws://a/" || m.log.socketURL("r") != "" {
+		t.Errorf("%q, %q", m.log.socketURL("s"), m.log.socketURL("r"))
 	}
-	if s.forget(); s.url("s") != "" {
+	if m.forget(); m.log.socketURL("s") != "" {
 		t.Error("a session that is over is known")
 	}
 }

@@ -40,6 +40,17 @@ func (rl *requestLog) mayWait(since boottime.Instant) bool {
 	return false
 }
 
+// socketURL is the URL of a websocket, which the events of its messages do not have; empty if it is
+// not known.
+func (rl *requestLog) socketURL(id string) string {
+	rl.mu.Lock()
+	defer rl.mu.Unlock()
+	if r := rl.ledger.Lookup(id); r != nil {
+		return r.URL
+	}
+	return ""
+}
+
 // part is the part of a bundle about the network.
 func (rl *requestLog) part() []byte {
 	rl.mu.Lock()

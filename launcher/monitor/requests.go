@@ -3,10 +3,10 @@ package monitor
 import (
 	"encoding/json"
 	"strings"
-	"sync"
 
 	"leasehold/cdpproxy"
 	"leasehold/checkpoint"
+	"leasehold/checkpoint/ledger"
 	"leasehold/checkpoint/shape"
 	"leasehold/evidence/redact"
 	"leasehold/internal/id"
@@ -16,42 +16,30 @@ import (
 // requests reports what pages sent, and what it was answered. The goroutine that processes the
 // backlog calls observe and answered.
 type requests struct {
-	socketURLs *sockets
-	still      *Still
-	typing     *typing
-	harmless   *harmless
-	sink       func(checkpoint.Entry)
-	prefix     string // of the names of requests
+	log      *requestLog
+	still    *Still
+	typing   *typing
+	harmless *harmless
+	sink     func(checkpoint.Entry)
+	prefix   string // of the names of requests
 
-	mu         sync.Mutex
-	reported   map[[2]string]bool // requests that were reported, by id and URL
-	sockets    map[[2]string]bool // websockets that were reported since the last checkpoint, by id, declaration and shape
-	named      map[string]named   // the last reported request of each id
+	// The mu of the log guards the rest.
+	messages   map[[2]string]bool // messages on websockets that were reported since the last checkpoint, by id, declaration and shape
 	namesGiven int                // number of names given to requests
 }
 
-func newRequests(u *sockets, s *Still, ty *typing, h *harmless, sink func(checkpoint.Entry)) *requests {
+func newRequests(log *requestLog, s *Still, ty *typing, h *harmless, sink func(checkpoint.Entry)) *requests {
 	return &requests{
-		socketURLs: u, still: s, typing: ty, harmless: h, sink: sink, prefix: id.New("g"),
-		reported: map[[2]string]bool{}, sockets: map[[2]string]bool{}, named: map[string]named{},
+		log: log, still: s, typing: ty, harmless: h, sink: sink, prefix: id.New("g"), messages: map[[2]string]bool{},
 	}
 }
 
-// forget forgets the requests of a session that is over.
-func (rs *requests) forget() {
-	rs.mu.Lock()
-	defer rs.mu.Unlock()
-	clear(rs.reported)
-	clear(rs.named)
-	clear(rs.sockets)
-}
-
-// checkpointed forgets which websockets were reported: the next message on each is reported
-// again.
-func (rs *requests) checkpointed() {
-	rs.mu.Lock()
-	defer rs.mu.Unlock()
-	clear(rs.sockets)
+// forgetMessages forgets which messages on websockets were reported: the next one on each is
+// reported again.
+func (rs *requests) forgetMessages() {
+	rs.log.mu.Lock()
+	defer rs.log.mu.Unlock()
+	clear(rs.messages)
 }
 
 // observe reports what a page sent, by the event of a request or of a message on a websocket.
@@ -61,24 +49,29 @@ func (rs *requests) observe(t cdpproxy.Traffic) {
 	if json.Unmarshal(t.Params, &r) != nil {
 		return
 	}
-	entry, sent := r.entry(rs.socketURLs)
+	message := r.Message != nil
+	socketURL := ""
+	if message {
+		socketURL = rs.log.socketURL(r.RequestID)
+	}
+	entry, sent := r.entry(socketURL)
 	entry.Declared = rs.harmless.declared(sent)
-	message := sent.Method == checkpoint.Websocket
 	if message && rs.withheld(entry, r) {
 		return
 	}
-	rs.mu.Lock()
-	reported, key := rs.reported, [2]string{r.RequestID, sent.Method + " " + sent.URL} // a redirect has the same id, but is a request of its own
-	if message {
-		reported, key[1] = rs.sockets, entry.Declared+" "+entry.Shape
-	}
-	known := reported[key]
-	remember(reported, key, true)
+	rs.log.mu.Lock()
+	known := false
 	var before *checkpoint.Entry
-	if !known && r.Message == nil {
-		before = rs.name(r, &entry)
+	if message {
+		key := [2]string{r.RequestID, entry.Declared + " " + entry.Shape}
+		known = rs.messages[key]
+		remember(rs.messages, key, true)
+	} else if kept := rs.log.ledger.Known(r.RequestID); kept.Report(sent.Method, sent.URL) { // a redirect has the same id, but is a request of its own
+		known = true
+	} else {
+		before = rs.name(kept, r, &entry)
 	}
-	rs.mu.Unlock()
+	rs.log.mu.Unlock()
 	if !known {
 		rs.typing.reportAgain()
 	}
@@ -98,21 +91,25 @@ func (rs *requests) rewritten(t cdpproxy.Traffic) {
 	r := request{RequestID: w.RequestID, FrameID: w.FrameID, Type: w.Type}
 	r.Request.URL, r.Request.Method, r.Request.Headers = w.URL, w.Method, w.Headers
 	r.Request.Body, r.Request.HasBody = w.Body, w.HasBody
-	entry, sent := r.entry(rs.socketURLs)
+	entry, sent := r.entry("")
 	entry.Declared = rs.harmless.declared(sent)
 	entry.Text = "a worker changed it before it was sent"
-	rs.mu.Lock()
-	was, known := rs.named[r.RequestID]
-	_ = rs.name(r, &entry) // without a redirect there is no answer before it
-	if w.Unsent.Method != "" {
-		remember(rs.reported, [2]string{r.RequestID, w.Unsent.Method + " " + w.Unsent.URL}, true)
+	rs.log.mu.Lock()
+	kept := &ledger.Request{}
+	if r.RequestID != "" {
+		kept = rs.log.ledger.Known(r.RequestID)
 	}
-	rs.mu.Unlock()
+	was := checkpoint.Entry{
+		Kind: checkpoint.KindAnswer, Request: kept.Name, Method: kept.Method, URL: kept.LastURL, Type: w.Type, Failed: entry.Text, Ended: true, Blocked: true,
+	}
+	_ = rs.name(kept, r, &entry) // without a redirect there is no answer before it
+	if w.Unsent.Method != "" {
+		kept.Report(w.Unsent.Method, w.Unsent.URL)
+	}
+	rs.log.mu.Unlock()
 	rs.typing.reportAgain()
-	if known && r.RequestID != "" {
-		rs.sink(checkpoint.Entry{
-			Kind: checkpoint.KindAnswer, Request: was.name, Method: was.method, URL: was.url, Type: w.Type, Failed: entry.Text, Ended: true, Blocked: true,
-		})
+	if was.Request != "" {
+		rs.sink(was)
 	}
 	rs.sink(entry)
 }
@@ -163,10 +160,10 @@ type request struct {
 }
 
 // entry returns the journal's entry for the request, and the content by which the request is
-// judged. The content is never stored.
-func (r request) entry(sockets *sockets) (checkpoint.Entry, decision.Sent) {
+// judged. The content is never stored. socketURL is the URL of the websocket if it is a message.
+func (r request) entry(socketURL string) (checkpoint.Entry, decision.Sent) {
 	if r.Message != nil {
-		sent := decision.Sent{Method: checkpoint.Websocket, URL: sockets.url(r.RequestID), Body: r.Message.Data, Whole: r.Message.Opcode == textMessage}
+		sent := decision.Sent{Method: checkpoint.Websocket, URL: socketURL, Body: r.Message.Data, Whole: r.Message.Opcode == textMessage}
 		return checkpoint.Entry{Kind: checkpoint.KindRequest, Method: sent.Method, URL: sent.URL, Shape: shapeOf(sent, nil), Text: "messages on a websocket"}, sent
 	}
 	sent := decision.Sent{

@@ -15,7 +15,7 @@ import (
 
 // sent is an event about what a page sent, at a time by Chrome's clock.
 func posted(id string, at float64) cdpproxy.Traffic {
-	return cdpproxy.Traffic{Method: eventRequest, Params: json.RawMessage(fmt.Sprintf(
+	return cdpproxy.Traffic{Method: ledger.Sent, Params: json.RawMessage(fmt.Sprintf(
 		`{"requestId":%q,"loaderId":"l","documentURL":"http://shop/","request":{"url":"http://shop/save?id=%s","method":"POST"},"timestamp":%f,"type":"Fetch"}`, id, id, at))}
 }
 
@@ -97,7 +97,7 @@ func TestWhatMayWaitInTheNetworkService(t *testing.T) {
 	}
 	get, post := `{"requestId":"1","loaderId":"l","documentURL":"http://shop/","request":{"url":"http://shop/","method":"GET"`, `{"requestId":"1","loaderId":"l","documentURL":"http://shop/","request":{"url":"http://shop/","method":"POST"`
 	own := `{"requestId":"1","loaderId":"l","documentURL":"chrome://omnibox-popup/","request":{"url":"chrome://x","method":"GET"`
-	finished := event(eventFinished, `{"requestId":"1","timestamp":1`)
+	finished := event(ledger.Finished, `{"requestId":"1","timestamp":1`)
 	for _, tt := range []struct {
 		name   string
 		ago    time.Duration
@@ -105,18 +105,18 @@ func TestWhatMayWaitInTheNetworkService(t *testing.T) {
 		want   bool
 	}{
 		{"nothing was sent", 0, nil, false},
-		{"a request that is answered", time.Second, []func(*Still, boottime.Instant){event(eventRequest, get), finished}, false},
-		{"one that failed", time.Second, []func(*Still, boottime.Instant){event(eventRequest, post), event(eventFailed, `{"requestId":"1"`)}, false},
-		{"a new one without an answer", time.Second, []func(*Still, boottime.Instant){event(eventRequest, get)}, true},
-		{"an old one, as of a stream", time.Minute, []func(*Still, boottime.Instant){event(eventRequest, get)}, false},
-		{"an old unsafe one, as of an upload", time.Minute, []func(*Still, boottime.Instant){event(eventRequest, post)}, true},
-		{"an old one whose header says that it is a GET", time.Minute, []func(*Still, boottime.Instant){event(eventRequest, post+`,"headers":{"method":"GET"}`)}, true},
-		{"one whose header says that it is of Chrome's own pages", time.Second, []func(*Still, boottime.Instant){event(eventRequest, post+`,"headers":{"documentURL":"chrome://x"}`)}, true},
-		{"an old OPTIONS of a page", time.Minute, []func(*Still, boottime.Instant){event(eventRequest, strings.Replace(post, "POST", "OPTIONS", 1))}, true},
-		{"one of Chrome's own pages", time.Second, []func(*Still, boottime.Instant){event(eventRequest, own)}, false},
+		{"a request that is answered", time.Second, []func(*Still, boottime.Instant){event(ledger.Sent, get), finished}, false},
+		{"one that failed", time.Second, []func(*Still, boottime.Instant){event(ledger.Sent, post), event(ledger.Failed, `{"requestId":"1"`)}, false},
+		{"a new one without an answer", time.Second, []func(*Still, boottime.Instant){event(ledger.Sent, get)}, true},
+		{"an old one, as of a stream", time.Minute, []func(*Still, boottime.Instant){event(ledger.Sent, get)}, false},
+		{"an old unsafe one, as of an upload", time.Minute, []func(*Still, boottime.Instant){event(ledger.Sent, post)}, true},
+		{"an old one whose header says that it is a GET", time.Minute, []func(*Still, boottime.Instant){event(ledger.Sent, post+`,"headers":{"method":"GET"}`)}, true},
+		{"one whose header says that it is of Chrome's own pages", time.Second, []func(*Still, boottime.Instant){event(ledger.Sent, post+`,"headers":{"documentURL":"chrome://x"}`)}, true},
+		{"an old OPTIONS of a page", time.Minute, []func(*Still, boottime.Instant){event(ledger.Sent, strings.Replace(post, "POST", "OPTIONS", 1))}, true},
+		{"one of Chrome's own pages", time.Second, []func(*Still, boottime.Instant){event(ledger.Sent, own)}, false},
 		{"a message just now", time.Second, []func(*Still, boottime.Instant){(*Still).message}, true},
 		{"a message long ago", time.Minute, []func(*Still, boottime.Instant){(*Still).message}, false},
-		{"a read while it stands still", -time.Second, []func(*Still, boottime.Instant){event(eventRequest, get), finished}, true},
+		{"a read while it stands still", -time.Second, []func(*Still, boottime.Instant){event(ledger.Sent, get), finished}, true},
 	} {
 		s := newStill(&requestLog{}, nil)
 		if tt.ago < 0 {

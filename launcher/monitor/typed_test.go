@@ -13,6 +13,7 @@ import (
 
 	"leasehold/cdpproxy"
 	"leasehold/checkpoint"
+	"leasehold/checkpoint/ledger"
 	"leasehold/internal/boottime"
 	"leasehold/internal/test/testchrome"
 	"leasehold/lease"
@@ -328,7 +329,7 @@ func TestTypingIsGathered(t *testing.T) {
 	tell(2, password, false)
 	m.Checkpointed()
 	tell(2, text, true)
-	m.requests.observe(cdpproxy.Traffic{Method: eventRequest, Params: json.RawMessage(`{"requestId":"1","type":"Fetch","request":{"url":"http://a/","method":"POST"}}`)})
+	m.requests.observe(cdpproxy.Traffic{Method: ledger.Sent, Params: json.RawMessage(`{"requestId":"1","type":"Fetch","request":{"url":"http://a/","method":"POST"}}`)})
 	tell(2, text, true)
 	now = now.Add(typedAgain)
 	tell(2, text, true)

@@ -54,24 +54,3 @@ func parseCookieAnswer(params json.RawMessage) cookieAnswer {
 	}
 	return a
 }
-
-// the ends of the parameters of Network.requestWillBeSent.
-const eventTail = 256
-
-var documentType = []byte(`"type":"Document"`)
-
-// isDocument tells whether a request is for the document of a page or frame.
-func isDocument(params []byte) bool {
-	return bytes.Contains(params[max(0, len(params)-eventTail):], documentType)
-}
-
-// requestID returns the request's id, which is the first member of these events. It is
-// empty if another member comes first.
-func requestID(params json.RawMessage) string {
-	rest, ok := bytes.CutPrefix(params, []byte(`{"requestId":"`))
-	id, _, ended := bytes.Cut(rest, []byte(`"`))
-	if !ok || !ended {
-		return ""
-	}
-	return string(id)
-}

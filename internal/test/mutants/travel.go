@@ -115,7 +115,7 @@ var ofTravel = slices.Concat(
 		change{"ledger: an id that is used again is another hop", " && !r.Ended && len(r.Hops) < maxHops", " && r.kind != unclaimed && len(r.Hops) < maxHops"},
 	),
 	in("launcher/monitor/anonymous.go", pages,
-		change{"requests: a frame of a page that was used charges for nobody", "\t\tif acted, _ := n.actedOn(p.session); acted {\n\t\t\treturn false\n\t\t}\n", ""},
-		change{"requests: an account that is not known by cookies is nobody's", " || !page.cookies {", " || page.cookies && !page.cookies {"},
+		change{"requests: a frame of a page that was used charges for nobody", "\t\tif acted, _ := a.navigations.actedOn(p.session); acted {\n\t\t\treturn false\n\t\t}\n", ""},
+		change{"requests: an account that is not known by cookies is nobody's", " || !page.Cookies {", " || page.Cookies && !page.Cookies {"},
 	),
 )

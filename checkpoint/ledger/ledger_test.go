@@ -92,6 +92,34 @@ func TestHopsOfAChain(t *testing.T) {
 	}
 }
 
+// TestAChainHasAnEnd: a hop that is one too many is another request.
+func TestAChainHasAnEnd(t *testing.T) {
+	var l Ledger
+	for range maxHops + 1 {
+		take(&l, sent("a", page, "GET", ""))
+	}
+	if n := len(l.kept[reading]); n != 2 || len(l.Lookup("a").Hops) != 1 {
+		t.Errorf("%d requests, the last of %d hops", n, len(l.Lookup("a").Hops))
+	}
+}
+
+// TestWhatARequestCarried is known whichever Chrome reports first.
+func TestWhatARequestCarried(t *testing.T) {
+	begins, carried := sent("a", page, "GET", ""), about("a", Carried, `,"associatedCookies":[{"blockedReasons":[]}],"headers":{"Authorization":"x"}`)
+	for _, events := range [][]Event{{begins, carried}, {carried, begins}} {
+		var l Ledger
+		take(&l, events...)
+		if r := l.Lookup("a"); !r.Left || !r.Cookies || !r.Credentials || len(r.Hops) != 1 {
+			t.Errorf("%+v", r)
+		}
+	}
+	var l Ledger
+	take(&l, begins, about("a", Carried, `,"associatedCookies":[{"blockedReasons":["SameSiteLax"]}],"headers":{}`))
+	if r := l.Lookup("a"); !r.Left || r.Cookies || r.Credentials {
+		t.Errorf("%+v", r)
+	}
+}
+
 // TestHeadersOfAnswers belong to the hops in their order, whichever Chrome reports first.
 func TestHeadersOfAnswers(t *testing.T) {
 	begins, headers := sent("a", page, "GET", ""), about("a", Headers, "")
@@ -103,14 +131,16 @@ func TestHeadersOfAnswers(t *testing.T) {
 		events []Event
 		want   string // the hop of each fact about headers; -1: it is not known yet
 	}{
-		"in order":                  {[]Event{begins, headers, begins, headers}, "[0 1]"},
-		"the answer first":          {[]Event{headers, begins}, "[-1 0]"},
-		"both answers first":        {[]Event{begins, headers, headers, headers, begins, begins}, "[0 -1 -1 1 2]"},
-		"after the end":             {[]Event{begins, about("a", Finished, ""), headers}, "[0]"},
-		"of two sessions":           {[]Event{begins, other(begins), other(headers), headers}, "[0 0]"},
-		"of another session":        {[]Event{begins, other(headers)}, "[0]"},
-		"of another session, first": {[]Event{other(headers), begins}, "[-1 0]"},
-		"more than may come first":  {[]Event{headers, headers, headers, headers, headers, headers, begins}, "[-1 -1 -1 -1 0]"},
+		"in order":                     {[]Event{begins, headers, begins, headers}, "[0 1]"},
+		"after both hops":              {[]Event{begins, begins, headers, headers}, "[0 1]"},
+		"the answer first, one of two": {[]Event{headers, begins, begins}, "[-1 0]"},
+		"the answer first":             {[]Event{headers, begins}, "[-1 0]"},
+		"both answers first":           {[]Event{begins, headers, headers, headers, begins, begins}, "[0 -1 -1 1 2]"},
+		"after the end":                {[]Event{begins, about("a", Finished, ""), headers}, "[0]"},
+		"of two sessions":              {[]Event{begins, other(begins), other(headers), headers}, "[0 0]"},
+		"of another session":           {[]Event{begins, other(headers)}, "[0]"},
+		"of another session, first":    {[]Event{other(headers), begins}, "[-1 0]"},
+		"more than may come first":     {[]Event{headers, headers, headers, headers, headers, headers, begins}, "[-1 -1 -1 -1 0]"},
 	} {
 		var l Ledger
 		var got []int
@@ -208,6 +238,7 @@ func TestLongParameters(t *testing.T) {
 // Each two bytes of a script are an event, and a request on a session.
 func FuzzLedger(f *testing.F) {
 	f.Add([]byte{0, 1, 1, 1, 2, 1, 0, 1, 4, 2, 3, 2, 5, 3, 9, 3}, `"x":1`)
+	f.Add([]byte{0, 0, 0, 16, 4, 0, 4, 0, 0, 1, 5, 1, 3, 1}, "")
 	f.Add([]byte{1, 0, 1, 1, 1, 2, 1, 3, 0, 4, 0, 5, 0, 6, 0, 7, 0, 8, 3, 1, 3, 2, 3, 3, 3, 4}, `"X":{"method":"`)
 	ended, open := maxEnded, maxOpen
 	f.Cleanup(func() { maxEnded, maxOpen = ended, open })
@@ -269,6 +300,9 @@ func check(t *testing.T, l *Ledger) {
 		for _, r := range list {
 			if r.Ended {
 				ended++
+			}
+			if k == int(reading) && slices.ContainsFunc(r.Hops, func(h Hop) bool { return h.Unsafe }) {
+				t.Fatalf("%+v counts as one that only reads", r)
 			}
 			if (len(r.Hops) == 0) != (r.kind == unclaimed || r.kind == socket) || len(r.Hops) > maxHops || r.kind != kind(k) || len(r.early) > maxEarly {
 				t.Fatalf("%+v", r)

@@ -106,7 +106,7 @@ var ofTravel = slices.Concat(
 	in("launcher/monitor/answers.go", []Catcher{by("launcher/monitor", "TestWhatNeverLeft")},
 		change{"requests: what a redirect led on from never left", "\tcase refused && kept.Left: ", "\tcase false: "},
 	),
-	in("checkpoint/ledger/ledger.go", []Catcher{by("checkpoint/ledger"), by("launcher/monitor", "TestWhatNeverLeft")},
+	in("checkpoint/ledger/ledger.go", []Catcher{by("checkpoint/ledger")},
 		change{"ledger: what was told to be sent before the request was never sent", "\t\tr.Left = true\n", "\t\tr.Left = r.kind != unclaimed\n"},
 		change{"ledger: a request that is given up is told to nobody", "\t\t\tl.giveUp(l.kept[k][i])\n", ""},
 		change{"ledger: one that is dropped without an answer is told to nobody", "\t\tif oldest.Pending {\n\t\t\tl.giveUp(oldest)\n\t\t}\n", ""},

@@ -63,9 +63,9 @@ func TestANeighbourGetsNothing(t *testing.T) {
 	if err := os.WriteFile(tokens, []byte(line), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	s := start(t, "--lease-ttl", "60s", "--allow-uid", fmt.Sprintf("%d=worker:shop_*", worker), "--tokens", tokens)
+	s := start(t, append(warmly, "--allow-uid", fmt.Sprintf("%d=worker:shop_*", worker), "--tokens", tokens)...)
 	var mine api.Session
-	if code := s.call(t, "POST", "/v1/sessions", map[string]any{"profile_id": "shop_1", "worker_id": "w", "task_id": "t", "create": true, "dedicated_port": true}, &mine); code != 201 {
+	if code := s.call(t, "POST", "/v1/sessions", map[string]any{"profile_id": "shop_1", "worker_id": "w", "task_id": "t", "create": true, "dedicated_port": true, "keep_warm": true}, &mine); code != 201 {
 		t.Fatalf("the own user's session: %d", code)
 	}
 	join := s.URL + "/devtools/browser/shop_1?worker=w&task=t"
@@ -107,7 +107,7 @@ func TestANeighbourGetsNothing(t *testing.T) {
 		t.Errorf("the own user ends it: %d", code)
 	}
 	// The worker's own, with its own port. After it the record and the events name it.
-	status, body := as(t, worker, "POST", s.URL+"/v1/sessions", map[string]any{"profile_id": "shop_1", "worker_id": "w", "task_id": "t", "create": true, "dedicated_port": true, "wait": "20s"})
+	status, body := as(t, worker, "POST", s.URL+"/v1/sessions", map[string]any{"profile_id": "shop_1", "worker_id": "w", "task_id": "t", "create": true, "dedicated_port": true, "keep_warm": true, "wait": "20s"})
 	var own api.Session
 	if err := json.Unmarshal([]byte(body), &own); err != nil || status != 201 || own.Principal != principal.UserName(worker) {
 		t.Fatalf("a worker's session: %d %s", status, body)

@@ -69,7 +69,7 @@ func onPage(t *testing.T, c *clients.Client, at string) {
 // killed is started again, and ends when the next launcher is there, which has its own.
 func TestTheWorkerOutlivesTheLauncher(t *testing.T) {
 	t.Parallel()
-	s, web := start(t, "--lease-ttl", "90s", "--reconnect-grace", "60s"), newSite(t)
+	s, web := start(t, "--reconnect-grace", "60s"), newSite(t)
 	var ses two
 	if code := s.call(t, "POST", "/v1/sessions", map[string]any{"profile_id": "shop", "worker_id": "w", "task_id": "t", "create": true, "dedicated_port": true}, &ses); code != 201 {
 		t.Fatalf("status %d", code)
@@ -187,7 +187,7 @@ func pausePost(t *testing.T, s *sidecar, c *clients.Client, page string) {
 // worker had paused, waits for the reconnect grace, and then recovers the session.
 func TestTheWorkerDoesNotComeBack(t *testing.T) {
 	t.Parallel()
-	s, web := start(t, "--lease-ttl", "90s", "--reconnect-grace", "2s"), newSite(t)
+	s, web := start(t, "--reconnect-grace", "2s"), newSite(t)
 	c := clients.Start(t, clients.Playwright, s.oneShot("gone", "worker=w&task=t"), clients.Interactive)
 	c.Expect(t, "connect")
 	pausePost(t, s, c, web.URL+"/cart")

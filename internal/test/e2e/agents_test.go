@@ -111,7 +111,7 @@ func TestAgents(t *testing.T) {
 	t.Parallel()
 	m := newModel(t)
 	if !everyClient() {
-		s, shop := start(t, "--lease-ttl", "90s"), newShop(t, m)
+		s, shop := start(t), newShop(t, m)
 		ses := s.open(t, "sample", nil)
 		for _, a := range agents {
 			if a.sample {
@@ -122,11 +122,8 @@ func TestAgents(t *testing.T) {
 		s.until(t, "sample", lease.Available)
 		return
 	}
-	n := &natsServer{dir: t.TempDir(), port: -1}
-	n.start(t)
-	t.Cleanup(n.stop)
-	natsURL := fmt.Sprintf("nats://127.0.0.1:%d", n.port)
-	s := start(t, "--nats-url", natsURL, "--lease-ttl", "12s")
+	n := startNATS(t)
+	s := start(t, n.args()...)
 	t.Run("Lighthouse by itself", func(t *testing.T) {
 		t.Parallel()
 		auditsByItself(t, s, newShop(t, m))
@@ -142,7 +139,7 @@ func TestAgents(t *testing.T) {
 			t.Parallel()
 			a.wholeTask(t, s, newShop(t, m))
 		})
-		for _, end := range endings(s, natsURL) {
+		for _, end := range endings(s, n.url()) {
 			t.Run(a.name+", "+end.name, func(t *testing.T) {
 				t.Parallel()
 				a.seesTheEnd(t, s, newShop(t, m), end)

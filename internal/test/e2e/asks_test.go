@@ -51,12 +51,10 @@ func hosts(host string) (site, other string) {
 	return "http://duka.localhost:" + port, "http://benki.localhost:" + port
 }
 
-// TestWhatPagesAskForIsAFact: each of several open pages asks for something, and a frame
+// whatPagesAskFor: each of several open pages asks for something, and a frame
 // of another site has what was typed and not sent. A person decides, and sees it in the
 // evidence.
-func TestWhatPagesAskForIsAFact(t *testing.T) {
-	t.Parallel()
-	s := start(t)
+func whatPagesAskFor(t *testing.T, s *sidecar) {
 	site, other := askingSite(t)
 	c := dial(t, s.socket("asked", "worker=w&task=t"))
 	c.visit(t, site+"/koodi")

@@ -66,7 +66,7 @@ func TestABrowserUser(t *testing.T) {
 		t.Fatal(err)
 	}
 	user := fmt.Sprintf("%d:%d", chromeUser, chromeUser)
-	s, site := start(t, "--lease-ttl", "60s", "--reconnect-grace", "30s", "--browser-user", user), filesSite(t)
+	s, site := start(t, "--reconnect-grace", "30s", "--browser-user", user), filesSite(t)
 	ses := s.open(t, "shop", nil)
 	c := dial(t, s.here(t, ses.CDPURL))
 	page, target := c.visit(t, site+"/")

@@ -33,63 +33,71 @@ type bench struct {
 
 const heldProfile = "held"
 
+// inTurn has a client wait until the one before it has left the profile.
+const inTurn = "&wait=60s"
+
 // TestEveryClient drives each client of docs/clients.md, unchanged, through everything
 // that it offers: navigation, click, evaluation, screenshot, a second context,
 // interception, a download, the Lease domain, an error of the browser, the refusal of a
-// held profile, and the end.
+// held profile, and the end. Three profiles are used by one client after the other, each
+// in the browser that the one before left.
 func TestEveryClient(t *testing.T) {
 	t.Parallel()
-	b := bench{start(t, "--lease-ttl", "90s"), clientSite(t)} // many clients start beside each other
+	b := bench{start(t, warmly...), clientSite(t)}
 	holder := clients.Start(t, clients.Playwright, b.socket(heldProfile, "worker=worker-7&task=task_101"), clients.Interactive)
 	holder.Expect(t, "connect")
 	b.leaseDomain(t)
 
-	var ends []struct{ profile, reason string }
+	type row struct {
+		name, reason string
+		drive        func(t *testing.T, profile string)
+	}
+	rows := []row{
+		{"chromedp", "connection_closed", b.chromedp},
+		{"chromedp 0.14", "connection_dropped", func(t *testing.T, profile string) {
+			b.program(t, profile, clients.Chromedp014, "&on_drop=release")
+		}},
+		{"go-rod", "browser_close_requested", func(t *testing.T, profile string) {
+			b.program(t, profile, clients.GoRod, "")
+		}},
+		{"chrome-devtools-mcp", "connection_closed", b.devtoolsMCP},
+		{"playwright-mcp", "connection_dropped", b.playwrightMCP},
+		{"playwright-mcp under exec", "exit status 0", b.mcpUnderExec},
+		{"discovery by concatenation", "connection_closed", b.concatenation},
+		{"page socket", "released", b.pageSocket},
+	}
+	for _, c := range scripted {
+		rows = append(rows, row{c.name, c.reason, func(t *testing.T, profile string) { b.script(t, profile, c) }})
+	}
+	const profiles = 3
 	t.Run("clients", func(t *testing.T) {
-		try := func(name, reason string, drive func(t *testing.T, profile string)) {
-			profile := regexp.MustCompile(`[^a-z0-9]+`).ReplaceAllString(name, "-")
-			t.Run(name, func(t *testing.T) {
-				ends = append(ends, struct{ profile, reason string }{profile, reason})
+		for lane := range profiles {
+			profile := fmt.Sprint("lane-", lane)
+			if code := b.call(t, "PUT", "/v1/profiles/"+profile, map[string]any{"keep_warm": true}, nil); code != http.StatusOK {
+				t.Fatalf("%s: status %d", profile, code)
+			}
+			t.Run(profile, func(t *testing.T) {
 				t.Parallel()
-				drive(t, profile)
+				wanted := ""
+				for i := lane; i < len(rows); i += profiles {
+					t.Run(rows[i].name, func(t *testing.T) {
+						rows[i].drive(t, profile)
+						if r := b.until(t, profile, lease.Available); r.Reason != rows[i].reason {
+							t.Errorf("ended by %s, want %s", r.Reason, rows[i].reason)
+						}
+					})
+					wanted += "granted released "
+				}
+				// A client may ask until it is refused, and the next one while the browser is cleared.
+				got := strings.NewReplacer("late_write ", "", "profile_lock_conflict ", "").Replace(names(b.events(t, profile)) + " ")
+				if got != wanted {
+					t.Errorf("history: %s", got)
+				}
 			})
 		}
-		for _, c := range scripted {
-			try(c.name, c.reason, func(t *testing.T, profile string) { b.script(t, profile, c) })
-		}
-		try("chromedp", "connection_closed", b.chromedp)
-		try("chromedp 0.14", "connection_dropped", func(t *testing.T, profile string) {
-			b.program(t, profile, clients.Chromedp014, "&on_drop=release")
-		})
-		try("go-rod", "browser_close_requested", func(t *testing.T, profile string) {
-			b.program(t, profile, clients.GoRod, "")
-		})
-		try("chrome-devtools-mcp", "connection_closed", b.devtoolsMCP)
-		try("playwright-mcp", "connection_dropped", b.playwrightMCP)
-		try("playwright-mcp under exec", "exit status 0", b.mcpUnderExec)
-		try("discovery by concatenation", "connection_closed", b.concatenation)
-		try("page socket", "released", b.pageSocket)
 	})
-	for _, e := range ends {
-		if r := b.until(t, e.profile, lease.Available); r.Reason != e.reason {
-			t.Errorf("%s ended by %s, want %s", e.profile, r.Reason, e.reason)
-		}
-		got := names(b.events(t, e.profile))
-		if e.profile == "go-rod" { // its program asks until it is refused
-			got = strings.Replace(got, " late_write", "", 1)
-		}
-		if e.profile == "playwright-mcp-under-exec" { // of the second chat
-			got = strings.Replace(got, " profile_lock_conflict", "", 1)
-		}
-		if got != "granted released" {
-			t.Errorf("%s: %s", e.profile, got)
-		}
-	}
 	holder.Do(t, act("disconnect"))
 	b.until(t, heldProfile, lease.Available)
-	if left := b.browsers(t); len(left) != 0 {
-		t.Errorf("browsers are left: %v", left)
-	}
 }
 
 // scripted are the clients on Node.js.
@@ -132,11 +140,11 @@ func (b bench) script(t *testing.T, profile string, tt scriptedClient) {
 	var at string
 	switch {
 	case tt.at != nil:
-		at = tt.at(b.sidecar, profile, identity)
+		at = tt.at(b.sidecar, profile, identity+inTurn)
 	case tt.script == clients.Puppeteer:
-		at = b.open(t, profile, map[string]any{"dedicated_port": true, "on_close": "release"}).Dedicated
+		at = b.open(t, profile, map[string]any{"dedicated_port": true, "on_close": "release", "wait": "60s"}).Dedicated
 	default:
-		at = b.open(t, profile, map[string]any{"dedicated_port": true, "on_close": "release", "on_drop": "release"}).hostPort()
+		at = b.open(t, profile, map[string]any{"dedicated_port": true, "on_close": "release", "on_drop": "release", "wait": "60s"}).hostPort()
 	}
 	has := func(action string) bool { return !slices.Contains(tt.lacks, action) }
 	c := clients.Start(t, tt.script, append([]string{at, clients.Interactive}, tt.more...)...)
@@ -280,7 +288,7 @@ func (b bench) program(t *testing.T, profile, name, more string) {
 	if line, err := refused.Next(); err != nil || line.OK || !strings.Contains(line.Error, "409") {
 		t.Errorf("a held profile shows %+v, %v; want 409", line, err)
 	}
-	c := clients.StartProgram(t, binary, b.socket(profile, "worker=worker-9&task=task_102"+more), b.site, dir)
+	c := clients.StartProgram(t, binary, b.socket(profile, "worker=worker-9&task=task_102"+inTurn+more), b.site, dir)
 	for _, action := range []string{"connect", "goto", "click"} {
 		c.Expect(t, action)
 	}
@@ -311,19 +319,19 @@ func (b bench) program(t *testing.T, profile, name, more string) {
 func (b bench) chromedp(t *testing.T, profile string) {
 	// Its discovery drops path and query, so it gets the URL of the websocket.
 	const identity = "worker=worker-9&task=task_102"
-	connect := func(profile string) (context.Context, context.CancelFunc) {
-		allocator, stop := remote.NewAllocator(t.Context(), b.socket(profile, identity), remote.WithDialTimeout(0))
+	connect := func(profile, more string) (context.Context, context.CancelFunc) {
+		allocator, stop := remote.NewAllocator(t.Context(), b.socket(profile, identity+more), remote.WithDialTimeout(0))
 		ctx, cancel := chromedp.NewContext(allocator)
 		ctx, timeout := context.WithTimeout(ctx, patience)
 		return ctx, func() { timeout(); cancel(); stop() }
 	}
-	refused, cancel := connect(heldProfile)
+	refused, cancel := connect(heldProfile, "")
 	if err := chromedp.Do(refused); err == nil || !strings.Contains(err.Error(), "409") {
 		t.Errorf("a held profile shows %v, want 409", err)
 	}
 	cancel()
 
-	ctx, cancel := connect(profile)
+	ctx, cancel := connect(profile, inTurn)
 	defer cancel()
 	check := func(err error) {
 		t.Helper()
@@ -416,7 +424,7 @@ func (b bench) concatenation(t *testing.T, profile string) {
 		return socketURL
 	}
 	// The base URL has a query, so nothing can be appended to its path.
-	first := dial(t, poll(b.oneShot(profile, "worker=worker-9&task=task_102")))
+	first := dial(t, poll(b.oneShot(profile, "worker=worker-9&task=task_102"+inTurn)))
 	first.call(t, "", "Browser.getVersion", nil, nil)
 	b.isLease(t, profile, first.answer(t, first.send(t, "", "Lease.getLease", nil)).Result)
 	first.close(t)
@@ -427,7 +435,7 @@ func (b bench) concatenation(t *testing.T, profile string) {
 
 // pageSocket drives a target on a websocket of its own, by each kind of URL.
 func (b bench) pageSocket(t *testing.T, profile string) {
-	ses := b.open(t, profile, map[string]any{"dedicated_port": true})
+	ses := b.open(t, profile, map[string]any{"dedicated_port": true, "wait": "60s"})
 	base := strings.NewReplacer("ws:", "http:", "/devtools/browser/"+profile, "").Replace(ses.CDPURL)
 	for _, at := range []string{base, ses.Dedicated, b.URL + "/profiles/" + profile} {
 		req, err := http.NewRequestWithContext(t.Context(), http.MethodPut, at+"/json/new?worker=worker-7&task=task_1&"+b.site+"/form", nil)
@@ -470,18 +478,18 @@ func (b bench) pageSocket(t *testing.T, profile string) {
 
 // devtoolsMCP drives chrome-devtools-mcp as an agent does.
 func (b bench) devtoolsMCP(t *testing.T, profile string) {
-	server := func(profile string) *clients.Client {
+	server := func(profile, more string) *clients.Client {
 		c := clients.Start(t, clients.MCP, "chrome-devtools-mcp", clients.Interactive, "--no-usage-statistics",
-			"--wsEndpoint", b.socket(profile, "worker=worker-9&task=task_102"))
+			"--wsEndpoint", b.socket(profile, "worker=worker-9&task=task_102"+more))
 		c.Expect(t, "connect")
 		return c
 	}
-	refused := server(heldProfile)
+	refused := server(heldProfile, "")
 	refused.Send(t, tool("list_pages", nil))
 	if line, err := refused.Next(); err != nil || line.OK || !strings.Contains(line.Error, "409") {
 		t.Errorf("a held profile shows %+v, %v; want 409", line, err)
 	}
-	c := server(profile)
+	c := server(profile, inTurn)
 	c.Do(t, tool("navigate_page", map[string]any{"pageId": 1, "type": "url", "url": b.site + "/form"}))
 	page := string(c.Do(t, tool("take_snapshot", map[string]any{"pageId": 1})))
 	c.Do(t, tool("click", map[string]any{"pageId": 1, "uid": reference(t, page, `uid=(\S+) button`)}))
@@ -502,19 +510,19 @@ func (b bench) devtoolsMCP(t *testing.T, profile string) {
 // playwrightMCP drives @playwright/mcp as an agent does.
 func (b bench) playwrightMCP(t *testing.T, profile string) {
 	dir := t.TempDir()
-	server := func(profile string) *clients.Client {
+	server := func(profile, more string) *clients.Client {
 		// It ends without a close handshake.
 		c := clients.Start(t, clients.MCP, "playwright-mcp", clients.Interactive, "--output-dir", dir,
-			"--cdp-endpoint", b.oneShot(profile, "worker=worker-9&task=task_102&on_drop=release"))
+			"--cdp-endpoint", b.oneShot(profile, "worker=worker-9&task=task_102&on_drop=release"+more))
 		c.Expect(t, "connect")
 		return c
 	}
-	refused := server(heldProfile)
+	refused := server(heldProfile, "")
 	refused.Send(t, tool("browser_navigate", map[string]any{"url": b.site + "/form"}))
 	if line, err := refused.Next(); err != nil || line.OK || !strings.Contains(line.Error, "profile_lock_conflict") {
 		t.Errorf("a held profile shows %+v, %v; want profile_lock_conflict", line, err)
 	}
-	c := server(profile)
+	c := server(profile, inTurn)
 	c.Do(t, tool("browser_navigate", map[string]any{"url": b.site + "/form"}))
 	page := string(c.Do(t, tool("browser_snapshot", nil)))
 	ref := reference(t, page, `button .*?\[ref=(\w+)\]`)
@@ -535,12 +543,13 @@ func (b bench) playwrightMCP(t *testing.T, profile string) {
 // mcpUnderExec plays two chats, each with a server under leasehold exec: the second is told who has
 // the profile, and does not get into the browser of the first.
 func (b bench) mcpUnderExec(t *testing.T, profile string) {
-	server := []string{"exec", "--url", b.URL, "--profile", profile, "--create", "--", "sh", "-c", `exec "$@" --cdp-endpoint "$LEASEHOLD_CDP_URL"`, "sh",
+	server := []string{"--", "sh", "-c", `exec "$@" --cdp-endpoint "$LEASEHOLD_CDP_URL"`, "sh",
 		"node", "--require", clients.CodeCache(), filepath.Join(clients.Dir(), clients.MCP), "playwright-mcp", clients.Interactive, "--output-dir", t.TempDir()}
-	first := clients.StartProgram(t, binary, server...)
+	under := []string{"exec", "--url", b.URL, "--profile", profile}
+	first := clients.StartProgram(t, binary, slices.Concat(under, []string{"--wait", "60s"}, server)...)
 	first.Expect(t, "connect")
 	first.Do(t, tool("browser_navigate", map[string]any{"url": b.site + "/form"}))
-	said, err := exec.Command(binary, server...).CombinedOutput()
+	said, err := exec.Command(binary, slices.Concat(under, server)...).CombinedOutput()
 	if err == nil || !strings.Contains(string(said), "is held by worker") {
 		t.Errorf("a second chat: %v, %s", err, said)
 	}

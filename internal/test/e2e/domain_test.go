@@ -74,8 +74,8 @@ var tooLong = strings.Repeat("x", 1<<20+1)
 // refused in Chrome's form, with the name of the field. Right ones are recorded.
 func TestLeaseDomain(t *testing.T) {
 	t.Parallel()
-	s := start(t, "--lease-ttl", "30s")
-	ses := s.open(t, "domain", nil)
+	s := start(t)
+	ses := s.open(t, "domain", map[string]any{"dedicated_port": true})
 	c := dial(t, ses.CDPURL)
 	page, _ := c.page(t, "about:blank", "")
 	for _, on := range []struct{ name, session string }{{"browser", ""}, {"page", page}} {
@@ -116,61 +116,48 @@ func TestLeaseDomain(t *testing.T) {
 			})
 		})
 	}
-	c.call(t, page, "Lease.release", map[string]any{"outcome": "succeeded", "reason": "all done"}, nil)
-	if r := s.until(t, "domain", lease.Available); r.Outcome != "succeeded" || r.Reason != "all done" {
-		t.Errorf("outcome %s, reason %s", r.Outcome, r.Reason)
-	}
+	t.Run("chrome-remote-interface", func(t *testing.T) { s.leaseDomainByName(t, ses) })
 }
 
-// TestLeaseDomainInClients: each client that can send any method also sends one on the
-// browser's session (TestEveryClient does so on a page's). chrome-remote-interface
-// offers the methods by name, since /json/protocol describes them.
-func TestLeaseDomainInClients(t *testing.T) {
-	t.Parallel()
-	s := start(t, "--lease-ttl", "90s")
-	t.Run("clients", func(t *testing.T) {
-		t.Run("chrome-remote-interface", func(t *testing.T) {
-			t.Parallel()
-			domain := s.leaseDomain(t)
-			ses := s.open(t, "cri", map[string]any{"dedicated_port": true})
-			c := clients.Start(t, clients.CRI, ses.hostPort(), clients.Interactive)
-			c.Expect(t, "connect")
-			call := func(command string, params map[string]any) clients.Action {
-				return clients.Action{"action": "call", "domain": "Lease", "command": command, "params": params}
+// leaseDomainByName: chrome-remote-interface, which can send any method, offers those of the domain by
+// name, since /json/protocol describes them. It sends them on the browser's session (TestEveryClient does
+// so on a page's), in the order of the description, where release is the last.
+func (s *sidecar) leaseDomainByName(t *testing.T, ses twoStep) {
+	domain := s.leaseDomain(t)
+	c := clients.Start(t, clients.CRI, ses.hostPort(), clients.Interactive)
+	c.Expect(t, "connect")
+	call := func(command string, params map[string]any) clients.Action {
+		return clients.Action{"action": "call", "domain": "Lease", "command": command, "params": params}
+	}
+	for _, command := range domain {
+		c.Send(t, call(command.Name, map[string]any{"nothing": "of the kind"}))
+		if line, err := c.Next(); err != nil || line.OK || !strings.Contains(line.Error, "nothing") {
+			t.Errorf("client.Lease.%s with a wrong parameter shows %+v, %v", command.Name, line, err)
+		}
+		params := map[string]any{}
+		for _, p := range command.Parameters {
+			params[p.Name] = map[string]any{"string": "text", "boolean": true, "number": 0.1, "any": map[string]any{"n": 1}}[p.Type]
+			if len(p.Enum) > 0 {
+				params[p.Name] = p.Enum[len(p.Enum)-1]
 			}
-			// The commands are in the order of the description, where release is the
-			// last.
-			for _, command := range domain {
-				c.Send(t, call(command.Name, map[string]any{"nothing": "of the kind"}))
-				if line, err := c.Next(); err != nil || line.OK || !strings.Contains(line.Error, "nothing") {
-					t.Errorf("client.Lease.%s with a wrong parameter shows %+v, %v", command.Name, line, err)
-				}
-				params := map[string]any{}
-				for _, p := range command.Parameters {
-					params[p.Name] = map[string]any{"string": "text", "boolean": true, "number": 0.1, "any": map[string]any{"n": 1}}[p.Type]
-					if len(p.Enum) > 0 {
-						params[p.Name] = p.Enum[len(p.Enum)-1]
-					}
-				}
-				var result map[string]any
-				if err := json.Unmarshal(c.Do(t, call(command.Name, params)), &result); err != nil {
-					t.Fatal(err)
-				}
-				for _, r := range command.Returns {
-					if _, ok := result[r.Name]; !ok && !r.Optional {
-						t.Errorf("client.Lease.%s: no %s in %v", command.Name, r.Name, result)
-					}
-					delete(result, r.Name)
-				}
-				if len(result) > 0 {
-					t.Errorf("client.Lease.%s: %v is not described", command.Name, result)
-				}
+		}
+		var result map[string]any
+		if err := json.Unmarshal(c.Do(t, call(command.Name, params)), &result); err != nil {
+			t.Fatal(err)
+		}
+		for _, r := range command.Returns {
+			if _, ok := result[r.Name]; !ok && !r.Optional {
+				t.Errorf("client.Lease.%s: no %s in %v", command.Name, r.Name, result)
 			}
-			if r := s.until(t, "cri", lease.Available); r.LastKnownStep != "text" || r.LastSafeCheckpoint != "text" || r.Outcome != "text" || r.Reason != "text" {
-				t.Errorf("%+v", r)
-			}
-		})
-	})
+			delete(result, r.Name)
+		}
+		if len(result) > 0 {
+			t.Errorf("client.Lease.%s: %v is not described", command.Name, result)
+		}
+	}
+	if r := s.until(t, "domain", lease.Available); r.LastKnownStep != "text" || r.LastSafeCheckpoint != "text" || r.Outcome != "text" || r.Reason != "text" {
+		t.Errorf("%+v", r)
+	}
 }
 
 // described is the description of a command in /json/protocol.

@@ -9,7 +9,6 @@ import (
 	"regexp"
 	"strings"
 	"sync"
-	"syscall"
 	"testing"
 	"time"
 
@@ -54,73 +53,6 @@ var ends = []end{
 		state: lease.Available, recorded: "heartbeat_timeout",
 		cause: func(*testing.T, *sidecar, *socket, string) {},
 	},
-	{
-		name: "Chrome is killed", code: 4411, reason: "the browser crashed", cut: true,
-		state: lease.ManualReview, recorded: "browser_crashed",
-		cause: func(t *testing.T, s *sidecar, _ *socket, profile string) {
-			kill(t, s.browserOf(t, profile))
-		},
-	},
-	{
-		name: "a renderer is killed", code: 1000, state: lease.Available, recorded: "connection_closed",
-		cause: func(t *testing.T, s *sidecar, c *socket, _ string) {
-			page, _ := c.page(t, "about:blank", "")
-			c.call(t, page, "Inspector.enable", nil, nil)
-			c.killRenderers(t)
-			survive(t, c, page)
-			c.close(t)
-		},
-	},
-}
-
-// killRenderers kills the processes of all pages.
-func (c *socket) killRenderers(t *testing.T) {
-	t.Helper()
-	var now struct {
-		ProcessInfo []struct {
-			Type string
-			ID   int
-		}
-	}
-	c.call(t, "", "SystemInfo.getProcessInfo", nil, &now)
-	for _, p := range now.ProcessInfo {
-		if p.Type == "renderer" {
-			kill(t, p.ID)
-		}
-	}
-}
-
-// survive checks that the client gets the event of its page's crash, and that the
-// browser goes on.
-func survive(t *testing.T, c *socket, page string) {
-	t.Helper()
-	c.next(t, "the page's crash", func(m cdpMessage) bool {
-		return m.Method == "Inspector.targetCrashed" && m.SessionID == page
-	})
-	// Chrome may give a new page the spare process, and only then notice that it was
-	// killed, too.
-	for range 5 {
-		other, _ := c.page(t, "about:blank", "")
-		c.call(t, other, "Inspector.enable", nil, nil)
-		id := c.send(t, other, "Runtime.evaluate", map[string]any{"expression": "6*7"})
-		m := c.next(t, "the answer of another page, or its crash", func(m cdpMessage) bool {
-			return m.ID == id || m.Method == "Inspector.targetCrashed" && m.SessionID == other
-		})
-		if m.ID == id {
-			if !strings.Contains(string(m.Result), `"value":42`) {
-				t.Errorf("evaluate: %s", m.Result)
-			}
-			return
-		}
-	}
-	t.Error("every new page crashes")
-}
-
-func kill(t *testing.T, pid int) {
-	t.Helper()
-	if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
-		t.Fatalf("pid %d: %v", pid, err)
-	}
 }
 
 // browserOf returns the pid of a profile's main Chrome process.
@@ -250,12 +182,12 @@ func (w watched) over(t *testing.T, code int, reason string, cut bool) {
 	}
 }
 
-// TestEndsOfSessions: a session that ends by itself, by its worker, and by its browser gives the
+// TestEndsOfSessions: a session that ends by itself and by its worker gives the
 // clients the right close code and reason, and the record the right state and reason.
 // session.TestEndings goes through every way.
 func TestEndsOfSessions(t *testing.T) {
 	t.Parallel()
-	s := start(t, "--lease-ttl", "12s")
+	s := start(t, "--lease-ttl", "30s") // the time until silence is a loss
 	t.Run("ends", func(t *testing.T) {
 		for _, tt := range ends {
 			profile := strings.NewReplacer(" ", "-", "'", "").Replace(tt.name)
@@ -275,28 +207,13 @@ func TestEndsOfSessions(t *testing.T) {
 	}
 }
 
-func TestShutdownTellsTheClients(t *testing.T) {
-	t.Parallel()
-	s := start(t)
-	w := s.watch(t, "drained", "", false)
-	s.stop(t)
-	w.over(t, 4503, "the launcher is shutting down", true)
-	s.launch(t)
-	if r := s.record(t, "drained"); r.State != lease.Available || r.Reason != "launcher_shutdown" {
-		t.Errorf("%s %s", r.State, r.Reason)
-	}
-}
-
 // TestFencedAndExpired: a session ends because of a higher token in the store, or
 // because the store cannot be reached. Clients that use the domain get its events
 // before.
 func TestFencedAndExpired(t *testing.T) {
 	t.Parallel()
-	n := &natsServer{dir: t.TempDir(), port: -1}
-	n.start(t)
-	defer func() { n.stop() }()
-	natsURL := fmt.Sprintf("nats://127.0.0.1:%d", n.port)
-	s := start(t, "--nats-url", natsURL)
+	n := startNATS(t)
+	s := start(t, n.args()...)
 	fenced := s.watch(t, "fenced", "", false)
 	expired := s.watch(t, "expired", "", false)
 	listening := clients.Start(t, clients.Playwright, s.socket("expired", identity), clients.Interactive)
@@ -309,7 +226,7 @@ func TestFencedAndExpired(t *testing.T) {
 		w.call(t, "", "Lease.getLease", nil, nil) // a client that uses the domain gets its events
 	}
 
-	supersede(t, natsURL, "fenced")
+	supersede(t, n.url(), "fenced")
 	fenced.over(t, 4409, "token 1 superseded by 2", true)
 	fenced.event(t, "Lease.leaseLost", nil)
 
@@ -380,7 +297,7 @@ func supersede(t *testing.T, natsURL, profile string) {
 // as they were, and the requests that it had paused have failed.
 func TestALostSocketComesBack(t *testing.T) {
 	t.Parallel()
-	s, site := start(t, "--reconnect-grace", "60s", "--lease-ttl", "30s"), clientSite(t)
+	s, site := start(t, "--reconnect-grace", "60s"), clientSite(t)
 	for _, tt := range []struct {
 		profile string
 		at      func(t *testing.T) string

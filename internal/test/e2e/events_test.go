@@ -106,14 +106,12 @@ func (e *eventStream) expect(want ...string) {
 // sidecar ends; the next one goes on from the last id, without a gap.
 func TestEventsOverHTTP(t *testing.T) {
 	t.Parallel()
-	n := &natsServer{dir: t.TempDir(), port: -1}
-	n.start(t)
-	defer func() { n.stop() }()
-	s := start(t, "--nats-url", fmt.Sprintf("nats://127.0.0.1:%d", n.port))
+	n := startNATS(t)
+	s := (&sidecar{client: http.DefaultClient, young: true}).begin(t, n.args()...) // it makes no profiles
 	// Another launcher publishes.
 	late := func(profile string) {
 		t.Helper()
-		nc, err := nats.Connect(fmt.Sprintf("nats://127.0.0.1:%d", n.port))
+		nc, err := nats.Connect(n.url())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -127,7 +125,6 @@ func TestEventsOverHTTP(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	s.young = true // the next one need not make profiles
 	first := s.follow(t, "").begun()
 	late("a")
 	first.expect("late_write of a")

@@ -2,7 +2,6 @@ package e2e
 
 import (
 	"bytes"
-	"encoding/json"
 	"fmt"
 	"io"
 	"net/http"
@@ -133,35 +132,25 @@ func (s *sidecar) inspection(t *testing.T, profile string) (answers, how map[str
 	return answers, how
 }
 
-// TestFactsAboutPages: what pages sent and did gives the right facts and the right
-// decision.
-func TestFactsAboutPages(t *testing.T) {
-	t.Parallel()
-	s, web := start(t), newBusySite(t)
+// factsAboutPages: what pages sent and did gives the right facts and the right decision.
+func factsAboutPages(t *testing.T, s *sidecar) {
+	web := newBusySite(t)
 	for _, tt := range []struct {
-		name, query, page string
-		act               func(t *testing.T, c *socket, session string)
-		decision          string
-		answers           map[string]string
+		name     string
+		act      func(c *socket, session string)
+		decision string
+		answers  map[string]string
 	}{
-		{"keeps-back", "", "/list", func(t *testing.T, c *socket, session string) {
+		{"looks-around", func(c *socket, session string) {
 			c.call(t, session, "Fetch.enable", map[string]any{"patterns": []map[string]string{{"urlPattern": "*/api*"}}}, nil)
-			for _, end := range []struct {
-				method string
-				params map[string]any
-			}{
-				{"Fetch.failRequest", map[string]any{"errorReason": "Failed"}},
-				{"Fetch.fulfillRequest", map[string]any{"responseCode": 200}},
-			} {
-				c.evaluate(t, session, `fetch("/api?`+end.method+`", {method: "POST", body: "x"}).catch(() => 1), 1`)
+			for method, params := range map[string]map[string]any{"Fetch.failRequest": {"errorReason": "Failed"}, "Fetch.fulfillRequest": {"responseCode": 200}} {
+				c.evaluate(t, session, `fetch("/api?`+method+`", {method: "POST", body: "x"}).catch(() => 1), 1`)
 				var paused struct{ RequestID string }
 				c.event(t, "Fetch.requestPaused", &paused)
-				end.params["requestId"] = paused.RequestID
-				c.call(t, session, end.method, end.params, nil)
+				params["requestId"] = paused.RequestID
+				c.call(t, session, method, params, nil)
 			}
-			s.noted(t, "keeps-back", "how they ended", 2, func(e checkpoint.Entry) bool { return e.Blocked })
-		}, "release", map[string]string{"unsafe_requests": "no"}},
-		{"looks-around", "", "/list", func(t *testing.T, c *socket, session string) {
+			s.noted(t, "looks-around", "what the worker kept back", 2, func(e checkpoint.Entry) bool { return e.Blocked })
 			c.evaluate(t, session, `document.cookie = "a=1"; localStorage.setItem("k", "v"); location.href = "/file?q=Pl4nt3d"; 1`)
 			s.noted(t, "looks-around", "the download", 1, ofKind(checkpoint.KindDownload))
 			s.noted(t, "looks-around", "what was stored", 1, ofKind(checkpoint.KindStorage))
@@ -171,7 +160,7 @@ func TestFactsAboutPages(t *testing.T) {
 				return e.Kind == checkpoint.KindURL && strings.HasSuffix(e.URL, "/find?q=REDACTED")
 			})
 		}, "release", map[string]string{"downloads": "yes", "forms_submitted": "yes", "cookies_or_storage_changed": "yes", "unsafe_requests": "no", "dialogs": "no"}},
-		{"chats", "&resumable=true", "/list", func(t *testing.T, c *socket, session string) {
+		{"chats", func(c *socket, session string) {
 			c.evaluate(t, session, `new Promise(done => { window.w = new WebSocket(location.origin.replace("http", "ws") + "/socket"); w.onopen = () => done(w.send("one")) })`)
 			fits := func(e checkpoint.Entry) bool { return e.Method == checkpoint.Websocket }
 			s.noted(t, "chats", "the first message", 1, fits)
@@ -179,45 +168,32 @@ func TestFactsAboutPages(t *testing.T) {
 			c.evaluate(t, session, `w.send("two")`)
 			s.noted(t, "chats", "the message after the checkpoint", 2, fits)
 		}, "manual_review", map[string]string{"websocket_messages": "yes", "websocket_messages_since_safe_checkpoint": "yes"}},
-		{"said-all", "&resumable=true", "/list", func(t *testing.T, c *socket, session string) {
-			c.evaluate(t, session, `fetch("/api", {method: "POST"}).then(() => 1)`)
-			s.noted(t, "said-all", "the POST", 1, posted("/api"))
-			c.call(t, "", "Lease.step", map[string]any{"name": "read_rows"}, nil)
-			c.call(t, "", "Lease.checkpoint", map[string]any{"name": "sent"}, nil)
-		}, "resume", map[string]string{"unsafe_requests": "yes", "unsafe_requests_since_safe_checkpoint": "no"}},
 	} {
-		t.Run(tt.name, func(t *testing.T) {
-			c := dial(t, s.socket(tt.name, "worker=w&task=t"+tt.query))
-			session, _ := c.page(t, web.URL+tt.page, "")
-			s.noted(t, tt.name, "the page", 1, func(e checkpoint.Entry) bool {
-				return e.Kind == checkpoint.KindURL && strings.HasPrefix(e.URL, web.URL)
-			})
-			c.loaded(t, session, web.URL+tt.page)
-			tt.act(t, c, session)
-			c.drop()
-			r := s.until(t, tt.name, lease.Available, lease.ManualReview, lease.ResumePending)
-			answers, how := s.inspection(t, tt.name)
-			if r.Decision != tt.decision || r.DecisionVersion == 0 {
-				t.Errorf("%s %q by version %d, want %s\n%v", r.Decision, r.Reasons, r.DecisionVersion, tt.decision, how)
+		c := dial(t, s.socket(tt.name, "worker=w&task=t&resumable=true"))
+		session, _ := c.visit(t, web.URL+"/list")
+		tt.act(c, session)
+		c.drop()
+		r := s.until(t, tt.name, lease.Available, lease.ManualReview, lease.ResumePending)
+		answers, how := s.inspection(t, tt.name)
+		if r.Decision != tt.decision || r.DecisionVersion == 0 {
+			t.Errorf("%s: %s %q by version %d, want %s\n%v", tt.name, r.Decision, r.Reasons, r.DecisionVersion, tt.decision, how)
+		}
+		for name, want := range tt.answers {
+			if answers[name] != want {
+				t.Errorf("%s: %s: %q (%s), want %s", tt.name, name, answers[name], how[name], want)
 			}
-			for name, want := range tt.answers {
-				if answers[name] != want {
-					t.Errorf("%s: %q (%s), want %s", name, answers[name], how[name], want)
-				}
-			}
-			if t.Failed() {
-				t.Logf("journal: %s", checkpoint.Encode(s.journal(t, tt.name)))
-			}
-			events := s.events(t, tt.name)
-			if last := events[len(events)-1]; last.DecisionVersion != r.DecisionVersion || tt.decision == "resume" && (last.LastSafeCheckpoint != "sent" || last.ResumeFrom != "read_rows") {
-				t.Errorf("the last event: %+v", last)
-			}
-			for _, e := range s.journal(t, tt.name) {
-				if b, err := json.Marshal(e); err != nil || bytes.Contains(b, []byte("Pl4nt3d")) {
-					t.Errorf("the journal has what was typed: %s %v", b, err)
-				}
-			}
-		})
+		}
+		journal := checkpoint.Encode(s.journal(t, tt.name))
+		if t.Failed() {
+			t.Logf("journal: %s", journal)
+		}
+		if bytes.Contains(journal, []byte("Pl4nt3d")) {
+			t.Errorf("the journal has what was typed: %s", journal)
+		}
+		events := s.events(t, tt.name)
+		if last := events[len(events)-1]; last.DecisionVersion != r.DecisionVersion {
+			t.Errorf("the last event: %+v", last)
+		}
 	}
 }
 
@@ -238,10 +214,9 @@ func (s *sidecar) part(t *testing.T, m evidence.Manifest, name string, into any)
 	}
 }
 
-// TestContentsOfABundle: a bundle contains the last commands, the network and the console.
-func TestContentsOfABundle(t *testing.T) {
-	t.Parallel()
-	s, web := start(t), newBusySite(t)
+// contentsOfABundle: a bundle contains the last commands, the network and the console.
+func contentsOfABundle(t *testing.T, s *sidecar) {
+	web := newBusySite(t)
 	first := dial(t, s.socket("told", "worker=w&task=t"))
 	session, target := first.visit(t, web.URL+"/list")
 	first.call(t, session, "Runtime.enable", nil, nil)
@@ -286,71 +261,57 @@ func TestContentsOfABundle(t *testing.T) {
 	}
 }
 
-// TestLostWithAnUnfinishedPage: the worker vanishes while its page is in the middle of
-// something, such as an open dialog. The bundle shows that, and nothing that was
-// paused is sent.
-func TestLostWithAnUnfinishedPage(t *testing.T) {
-	t.Parallel()
-	s, web := start(t), newBusySite(t)
-	const post = `fetch("/api", {method: "POST", keepalive: true})`
-	for _, tt := range []struct {
-		name, page string
-		prepare    func(t *testing.T, c *socket, session string)
-		state      lease.State
-		check      func(p evidence.PageResult) bool
-	}{
-		{"an-open-alert", "/list", func(t *testing.T, c *socket, session string) {
-			c.call(t, session, "Page.enable", nil, nil)
-			c.send(t, session, "Runtime.evaluate", map[string]any{"expression": `alert("really pay?"); ` + post})
-			s.noted(t, "an-open-alert", "the alert", 1, ofKind(checkpoint.KindDialog))
-		}, lease.Available, func(p evidence.PageResult) bool {
-			return p.Dialog == "alert: really pay?" && strings.Contains(p.Missing, "dialog") && p.CommittedURL == web.URL+"/list"
-		}},
-		{"a-question-before-leaving", "/leave", func(t *testing.T, c *socket, session string) {
-			c.call(t, session, "Page.enable", nil, nil)
-			c.send(t, session, "Runtime.evaluate", map[string]any{"expression": `document.getElementById("order").submit()`, "userGesture": true})
-			s.noted(t, "a-question-before-leaving", "the question", 1, ofKind(checkpoint.KindDialog))
-		}, lease.ManualReview, func(p evidence.PageResult) bool {
-			return strings.HasPrefix(p.Dialog, "beforeunload") && p.CommittedURL == web.URL+"/leave"
-		}},
-		{"a-stopped-script", "/list", func(t *testing.T, c *socket, session string) {
-			c.call(t, session, "Debugger.enable", nil, nil)
-			c.send(t, session, "Runtime.evaluate", map[string]any{"expression": `debugger; ` + post})
-			c.event(t, "Debugger.paused", nil)
-		}, lease.ManualReview, func(p evidence.PageResult) bool { return p.CommittedURL == web.URL+"/list" }},
-	} {
-		t.Run(tt.name, func(t *testing.T) {
-			api, orders := web.Posts("/api"), web.Posts("/order")
-			c := dial(t, s.socket(tt.name, "worker=w&task=t"))
-			session, target := c.page(t, web.URL+tt.page, "")
-			s.noted(t, tt.name, "the page", 1, func(e checkpoint.Entry) bool { return e.Kind == checkpoint.KindURL && e.URL == web.URL+tt.page })
-			c.loaded(t, session, web.URL+tt.page)
-			tt.prepare(t, c, session)
-			c.drop()
-			r := s.until(t, tt.name, lease.Available, lease.ManualReview)
-			if r.State != tt.state {
-				t.Errorf("%s %q, want %s", r.State, r.Reasons, tt.state)
-			}
-			found := false
-			m := s.bundle(t, tt.name)
-			for _, p := range m.Pages {
-				if p.TargetID == target {
-					found = true
-					if !tt.check(p) {
-						t.Errorf("the page in the bundle: %+v", p)
-					}
-				}
-			}
-			if !found {
-				t.Errorf("no page %s among %+v", target, m.Pages)
-			}
-			// The browser is gone, so nothing can be sent after this.
-			if left := s.browsers(t); len(left) != 0 {
-				t.Errorf("browsers are left: %v", left)
-			}
-			if n := web.Posts("/api") - api + web.Posts("/order") - orders; n != 0 {
-				t.Errorf("%d POSTs were sent after the worker was gone", n)
-			}
-		})
+// lostWithUnfinishedPages: the worker vanishes while its pages are in the middle of something, such as
+// an open dialog. The bundle shows that, and nothing that was paused is sent.
+func lostWithUnfinishedPages(t *testing.T, s *sidecar) {
+	const profile, post = "unfinished", `fetch("/api", {method: "POST", keepalive: true})`
+	web := newBusySite(t)
+	c := dial(t, s.socket(profile, "worker=w&task=t"))
+	shows := map[string]func(p evidence.PageResult) bool{} // by target
+	page := func(path string) (session, target string) {
+		session, target = c.visit(t, web.URL+path)
+		c.call(t, session, "Page.enable", nil, nil)
+		return session, target
+	}
+	stopped, target := page("/list")
+	c.call(t, stopped, "Debugger.enable", nil, nil)
+	c.send(t, stopped, "Runtime.evaluate", map[string]any{"expression": `debugger; ` + post})
+	c.event(t, "Debugger.paused", nil)
+	shows[target] = func(p evidence.PageResult) bool { return p.CommittedURL == web.URL+"/list" }
+
+	asked, target := page("/leave")
+	c.send(t, asked, "Runtime.evaluate", map[string]any{"expression": `document.getElementById("order").submit()`, "userGesture": true})
+	s.noted(t, profile, "the question", 1, ofKind(checkpoint.KindDialog))
+	shows[target] = func(p evidence.PageResult) bool {
+		return strings.HasPrefix(p.Dialog, "beforeunload") && p.CommittedURL == web.URL+"/leave"
+	}
+
+	alerted, target := page("/list")
+	c.send(t, alerted, "Runtime.evaluate", map[string]any{"expression": `alert("really pay?"); ` + post})
+	s.noted(t, profile, "the alert", 2, ofKind(checkpoint.KindDialog))
+	shows[target] = func(p evidence.PageResult) bool {
+		return p.Dialog == "alert: really pay?" && strings.Contains(p.Missing, "dialog") && p.CommittedURL == web.URL+"/list"
+	}
+
+	c.drop()
+	s.until(t, profile, lease.ManualReview)
+	for _, p := range s.bundle(t, profile).Pages {
+		if check := shows[p.TargetID]; check != nil && !check(p) {
+			t.Errorf("the page in the bundle: %+v", p)
+		}
+		delete(shows, p.TargetID)
+	}
+	if len(shows) > 0 {
+		t.Errorf("%d pages are not in the bundle", len(shows))
+	}
+	if answers, how := s.inspection(t, profile); answers["closed_cleanly"] != "yes" {
+		t.Errorf("closed cleanly: %s (%s)", answers["closed_cleanly"], how["closed_cleanly"])
+	}
+	// The browser is gone, so nothing can be sent after this.
+	if left := s.anyBrowserOf(t, profile); left != 0 {
+		t.Errorf("browser %d is left", left)
+	}
+	if n := web.Posts("/api") + web.Posts("/order"); n != 0 {
+		t.Errorf("%d POSTs were sent after the worker was gone", n)
 	}
 }

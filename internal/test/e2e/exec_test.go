@@ -88,7 +88,6 @@ func (r *execRun) ends(t *testing.T) int {
 }
 
 var (
-	buyStep    = clients.Action{"action": "cdp", "method": "Lease.step", "params": map[string]any{"name": "submit_order"}}
 	post       = clients.Action{"action": "evaluate", "expression": `fetch("/api", {method: "POST", body: "x"}).then((r) => r.status)`}
 	disconnect = clients.Action{"action": "disconnect"}
 	stayThere  = clients.Action{"action": "waitForever"}
@@ -100,9 +99,6 @@ func TestExecLetsNoWorkerPastTheRecovery(t *testing.T) {
 	t.Parallel()
 	s, web := start(t, "--reconnect-grace", "5s"), newSite(t)
 	visit := clients.Action{"action": "goto", "url": web.URL}
-	kill := func(sig syscall.Signal) func(*execRun) error {
-		return func(r *execRun) error { return syscall.Kill(r.child, sig) }
-	}
 	killExec := func(sig syscall.Signal) func(*execRun) error {
 		return func(r *execRun) error { return r.cmd.Process.Signal(sig) }
 	}
@@ -116,10 +112,8 @@ func TestExecLetsNoWorkerPastTheRecovery(t *testing.T) {
 		state  lease.State
 		reason string // why the session ended, as the evidence has it
 	}{
-		{"killed", nil, []clients.Action{visit, buyStep, post, stayThere}, "", kill(syscall.SIGKILL), 137, lease.ManualReview, api.ReasonWorkerDied},
 		{"exec_killed", nil, []clients.Action{visit, post, stayThere}, "", killExec(syscall.SIGKILL), -1, lease.ManualReview, api.ReasonConnectionLost},
 		{"failed", nil, []clients.Action{visit, post, disconnect}, "; exit 3", nil, 3, lease.ManualReview, api.ReasonWorkerFailed},
-		{"failed_but_released", []string{"--on-failure=release"}, []clients.Action{visit, post}, "; exit 3", nil, 3, lease.Available, "exit status 3"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			r := s.exec(t, tt.name, tt.flags, "true", tt.after, tt.act...)

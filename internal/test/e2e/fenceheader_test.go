@@ -56,8 +56,8 @@ func TestTheFenceHeader(t *testing.T) {
 		w.Header().Set("Content-Type", "text/html")
 	}))
 	defer foreign.Close()
-	s := start(t)
-	if out, errs, code := s.cli(t, "profiles", "create", "p", "--fence-header-origin", own.URL); code != 0 {
+	s := start(t, warmly...)
+	if out, errs, code := s.cli(t, "profiles", "create", "p", "--keep-warm", "--fence-header-origin", own.URL); code != 0 {
 		t.Fatalf("exit status %d, want 0: %s%s", code, out, errs)
 	}
 	post := func(c *clients.Client, path, headers string) string {

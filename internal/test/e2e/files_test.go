@@ -103,21 +103,15 @@ func (c *socket) denied(t *testing.T, session, method string, params any) {
 func TestAWorkerReachesNoFileOfTheHost(t *testing.T) {
 	t.Parallel()
 	root, home := t.TempDir(), t.TempDir()
-	s := start(t, "--lease-ttl", "60s", "--file-root", root)
+	s := start(t, "--file-root", root)
 	site := filesSite(t)
-	// Another profile, which is not this worker's.
-	other := s.open(t, "other", nil)
-	if code := s.call(t, "DELETE", "/v1/sessions/"+other.SessionID, map[string]any{"lease_token": other.Token, "outcome": "succeeded"}, nil); code != http.StatusOK {
-		t.Fatalf("status %d, want %d", code, http.StatusOK)
-	}
-	s.until(t, "other", lease.Available)
-	floor := filepath.Join(s.Dir, "profiles", ".leasehold", "other.floor")
+	neighbour := s.open(t, "neighbour", nil) // another profile, which is not this worker's
+	floor := s.guardFile("neighbour", "floor")
 	before, err := os.ReadFile(floor)
 	if err != nil {
 		t.Fatal(err)
 	}
 	ses := s.open(t, "mine", map[string]any{"dedicated_port": true})
-	neighbour := s.open(t, "neighbour", nil)
 	theirs := filepath.Join(neighbour.Exchange, "theirs.txt")
 	if err := os.WriteFile(theirs, []byte("theirs"), 0o600); err != nil {
 		t.Fatal(err)
@@ -134,7 +128,7 @@ func TestAWorkerReachesNoFileOfTheHost(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, path := range []string{
-			floor, filepath.Join(s.Dir, "nats", "admin.url"), filepath.Join(s.Dir, "profiles", "other", "Default", "Cookies"), "/etc/passwd", link,
+			floor, filepath.Join(s.Dir, "nats", "admin.url"), filepath.Join(s.Dir, "profiles", "neighbour", "Default", "Cookies"), "/etc/passwd", link,
 			root + "/../../etc/passwd", "/proc/self/environ", theirs, root, filepath.Join(home, "x"),
 		} {
 			if e := c.choose(t, page, path); e == nil || !strings.Contains(e.Message, ses.Exchange) {
@@ -228,7 +222,7 @@ func TestAWorkerReachesNoFileOfTheHost(t *testing.T) {
 			c.denied(t, "", "Browser.setDownloadBehavior", map[string]any{"behavior": "allow", "downloadPath": dir})
 			c.denied(t, page, "Page.setDownloadBehavior", map[string]any{"behavior": "allow", "downloadPath": dir})
 		}
-		for _, name := range []string{"authorized_keys", "other.floor"} {
+		for _, name := range []string{"authorized_keys", "neighbour.floor"} {
 			c.get(t, page, name)
 			arrives(t, ses.Exchange, name)
 		}
@@ -275,7 +269,7 @@ func TestAWorkerReachesNoFileOfTheHost(t *testing.T) {
 // with Playwright and Puppeteer.
 func TestWorkersKeepTheirFiles(t *testing.T) {
 	t.Parallel()
-	s := start(t, "--lease-ttl", "60s")
+	s := start(t, warmly...)
 	site := filesSite(t)
 	for script, at := range map[string]func(*sidecar, string, string) string{clients.Playwright: oneShotURL, clients.Puppeteer: socketURL} {
 		name := strings.TrimSuffix(script, ".mjs")
@@ -285,7 +279,7 @@ func TestWorkersKeepTheirFiles(t *testing.T) {
 			if err := os.WriteFile(upload, []byte("uploaded"), 0o600); err != nil {
 				t.Fatal(err)
 			}
-			c := clients.Start(t, script, at(s, name, "worker=w&task=t"), clients.Interactive)
+			c := clients.Start(t, script, at(s, "files", "worker=w&keep_warm=true&wait=60s&task="+name), clients.Interactive)
 			c.Expect(t, "connect")
 			for _, context := range []string{"the profile's own", "a new one"} {
 				if context == "a new one" {

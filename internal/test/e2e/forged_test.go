@@ -85,7 +85,7 @@ func (s *sidecar) approved(t *testing.T, profile string, seen lease.Token) {
 // does not have its key, frees no profile.
 func TestForgedFilesGoToAPerson(t *testing.T) {
 	t.Parallel()
-	s := start(t)
+	s := start(t, fakeBrowsers(t)...)
 
 	t.Run("a profile in review is not freed by its floor", func(t *testing.T) {
 		var ses two
@@ -125,7 +125,7 @@ func TestForgedFilesGoToAPerson(t *testing.T) {
 // browser itself is touched, and a person decides.
 func TestAForgedNoteKillsNothing(t *testing.T) {
 	t.Parallel()
-	s := start(t, "--orphan-timeout", "10m")
+	s := start(t, append(fakeBrowsers(t), "--orphan-timeout", "10m")...)
 	var ses two
 	if code := s.call(t, "POST", "/v1/sessions", map[string]any{"profile_id": "shop", "worker_id": "w", "task_id": "t", "create": true}, &ses); code != 201 {
 		t.Fatalf("status %d, want 201", code)

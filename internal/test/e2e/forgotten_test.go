@@ -37,11 +37,8 @@ func (s *sidecar) says(t *testing.T, what string) {
 // decides.
 func TestAForgottenProfileIsMadeAnew(t *testing.T) {
 	t.Parallel()
-	n := &natsServer{dir: filepath.Join(t.TempDir(), "now"), port: -1}
-	n.start(t)
-	t.Cleanup(func() { n.stop() })
-	args := []string{"--nats-url", fmt.Sprintf("nats://127.0.0.1:%d", n.port), "--lease-ttl", "6s", "--launcher-id"}
-	home, other := start(t, append(args, "home")...), start(t, append(args, "other")...)
+	n := startNATS(t)
+	home, other := pairOn(t, n, fakeBrowsers(t)...)
 
 	home.call(t, "PUT", "/v1/profiles/acct1", map[string]any{"account_id": "store-1"}, nil)
 	home.granted(t, "acct1", false)

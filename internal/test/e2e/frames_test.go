@@ -2,8 +2,10 @@ package e2e
 
 import (
 	"fmt"
+	"html"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
 	"strings"
 	"testing"
 
@@ -11,75 +13,40 @@ import (
 	"leasehold/lease"
 )
 
-// TestASensitiveFrame: a frame that goes to a sensitive place counts if it is of the
-// page's own site, or if the task names it. Widgets of other sites, in processes of
-// their own, do not count.
-func TestASensitiveFrame(t *testing.T) {
-	t.Parallel()
-	frames := map[string]string{} // URL of the frame, by the path of its page
+// aSensitiveFrame: a frame that goes to a sensitive place counts if it is of the page's own site, also
+// after the page has changed its address. Widgets of other sites, in processes of their own, do not count.
+func aSensitiveFrame(t *testing.T, s *sidecar) {
 	web := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Type", "text/html")
-		frame := ""
-		if src := frames[r.URL.Path]; src != "" {
-			frame = "<iframe src='" + src + "'></iframe>"
+		_, _ = fmt.Fprintf(w, `<!doctype html><title>%s</title>`, r.URL.Path)
+		if src := r.URL.Query().Get("frame"); src != "" {
+			_, _ = fmt.Fprintf(w, `<iframe src="%s"></iframe>`, html.EscapeString(src))
 		}
-		_, _ = fmt.Fprintf(w, `<!doctype html><title>%s</title>%s`, r.URL.Path, frame)
 	}))
 	defer web.Close()
 	other := strings.Replace(web.URL, "127.0.0.1", "localhost", 1)
-	s := start(t)
-	cases := []struct {
-		profile, frame string
-		manifest       map[string]any
-		state          lease.State
-		pushed         bool // the page calls history.pushState before a safe checkpoint
-		conn           *socket
-	}{
-		{profile: "own-site", frame: web.URL + "/checkout", state: lease.ManualReview},
-		{profile: "widget", frame: other + "/captcha/verify", state: lease.Available},
-		{profile: "named", frame: other + "/widget", manifest: map[string]any{"sensitive_urls": []string{"/widget"}}, state: lease.ManualReview},
-		{profile: "pushed", frame: web.URL + "/checkout", manifest: map[string]any{"resumable": true}, pushed: true, state: lease.ManualReview},
+	visit := func(profile, frame string) (c *socket, page string) {
+		c = dial(t, s.socket(profile, "worker=w&task=t&resumable=true"))
+		page, _ = c.visit(t, web.URL+"/in?frame="+url.QueryEscape(frame))
+		return c, page
 	}
-	for _, tt := range cases {
-		frames["/in-"+tt.profile] = tt.frame
+	pushed, page := visit("pushed", web.URL+"/checkout")
+	s.noted(t, "pushed", "the frame", 1, func(e checkpoint.Entry) bool {
+		return e.Kind == checkpoint.KindFrame && e.Sensitive && e.URL == web.URL+"/checkout" && e.Text == ""
+	})
+	pushed.evaluate(t, page, "history.pushState({}, '', '/pushed')")
+	s.noted(t, "pushed", "the new URL", 1, func(e checkpoint.Entry) bool {
+		return e.Kind == checkpoint.KindURL && e.URL == web.URL+"/pushed"
+	})
+	pushed.call(t, page, "Lease.checkpoint", map[string]any{"name": "pushed"}, nil)
+	widget, _ := visit("widget", other+"/captcha/verify")
+	pushed.drop()
+	widget.drop()
+	states := []lease.State{lease.Available, lease.ManualReview, lease.ResumePending}
+	if r := s.until(t, "pushed", states...); r.State != lease.ManualReview || !strings.Contains(strings.Join(r.Reasons, " "), web.URL+"/checkout") || r.LastKnownURL != web.URL+"/pushed" {
+		t.Errorf("with a frame of its own site: %s at %s: %v", r.State, r.LastKnownURL, r.Reasons)
 	}
-	for i := range cases {
-		tt := &cases[i]
-		ses := s.open(t, tt.profile, tt.manifest)
-		tt.conn = dial(t, ses.CDPURL)
-		page, _ := tt.conn.page(t, "about:blank", "")
-		tt.conn.call(t, page, "Page.navigate", map[string]any{"url": web.URL + "/in-" + tt.profile}, nil)
-		tt.conn.loaded(t, page, web.URL+"/in-"+tt.profile)
-		if loaded := tt.conn.evaluate(t, page, "document.title"); loaded != `"/in-`+tt.profile+`"` {
-			t.Errorf("%s: the page is %s", tt.profile, loaded)
-		}
-		if tt.state == lease.ManualReview {
-			s.noted(t, tt.profile, "the frame", 1, func(e checkpoint.Entry) bool {
-				return e.Kind == checkpoint.KindFrame && e.Sensitive && e.URL == tt.frame && e.Text == ""
-			})
-		}
-		if tt.pushed {
-			tt.conn.evaluate(t, page, "history.pushState({}, '', '/pushed')")
-			s.noted(t, tt.profile, "the new URL", 1, func(e checkpoint.Entry) bool {
-				return e.Kind == checkpoint.KindURL && e.URL == web.URL+"/pushed"
-			})
-			tt.conn.call(t, page, "Lease.checkpoint", map[string]any{"name": "pushed"}, nil)
-		}
-	}
-	for _, tt := range cases {
-		tt.conn.drop()
-	}
-	for _, tt := range cases {
-		r := s.until(t, tt.profile, lease.Available, lease.ManualReview, lease.ResumePending)
-		if r.State != tt.state || tt.state == lease.ManualReview && !strings.Contains(strings.Join(r.Reasons, " "), tt.frame) {
-			t.Errorf("%s is %s: %v", tt.profile, r.State, r.Reasons)
-		}
-		want := web.URL + "/in-" + tt.profile
-		if tt.pushed {
-			want = web.URL + "/pushed"
-		}
-		if r.LastKnownURL != want {
-			t.Errorf("%s: the last URL is %s", tt.profile, r.LastKnownURL)
-		}
+	if r := s.until(t, "widget", states...); r.State != lease.Available {
+		t.Errorf("with a frame of another site: %s: %v", r.State, r.Reasons)
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -20,19 +21,28 @@ import (
 // pair starts two launchers on one NATS server.
 func pair(t *testing.T, args ...string) (home, other *sidecar) {
 	t.Helper()
-	n := &natsServer{dir: t.TempDir(), port: -1}
-	n.start(t)
-	t.Cleanup(n.stop)
-	args = append([]string{"--nats-url", fmt.Sprintf("nats://127.0.0.1:%d", n.port), "--lease-ttl", "5s"}, args...)
-	return start(t, append(args, "--launcher-id", "home")...), start(t, append(args, "--launcher-id", "other")...)
+	return pairOn(t, startNATS(t), args...)
+}
+
+// pairOn is pair on a server of the test.
+func pairOn(t *testing.T, n *natsServer, args ...string) (home, other *sidecar) {
+	t.Helper()
+	home, other = &sidecar{client: http.DefaultClient, young: true}, &sidecar{client: http.DefaultClient, young: true}
+	home.begin(t, append(n.args(args...), "--launcher-id", "home")...)
+	other.begin(t, append(n.args(args...), "--launcher-id", "other")...)
+	for _, s := range []*sidecar{home, other} { // which wait at the same time
+		s.young = false
+		s.awaitGrantDelay(t)
+	}
+	return home, other
 }
 
 // TestTheWrongLauncherSendsWorkersHome: REST answers with the home's address, and a
 // websocket is redirected there.
 func TestTheWrongLauncherSendsWorkersHome(t *testing.T) {
 	t.Parallel()
-	home, other := pair(t)
-	home.call(t, "PUT", "/v1/profiles/far", map[string]any{}, nil)
+	home, other := pair(t, warmly...)
+	home.call(t, "PUT", "/v1/profiles/far", map[string]any{"keep_warm": true}, nil)
 	for i, script := range []string{clients.Playwright, clients.Puppeteer} {
 		var problem map[string]any
 		eventually(t, "the home's address", func() error {
@@ -105,7 +115,7 @@ func askedElsewhere(t *testing.T, home, other *sidecar, profile string) {
 // with evidence.
 func TestADeadHomeGoesToAPerson(t *testing.T) {
 	t.Parallel()
-	home, other := pair(t, "--home-timeout", "5s")
+	home, other := pair(t, "--home-timeout", "15s")
 	c := clients.Start(t, clients.Playwright, home.oneShot("far", "worker=w&task=t"), clients.Interactive)
 	c.Expect(t, "connect")
 	home.kill(t)
@@ -147,10 +157,8 @@ func TestADeadHomeGoesToAPerson(t *testing.T) {
 // still waits, and no token is granted twice.
 func TestTheStoreForgets(t *testing.T) {
 	t.Parallel()
-	n := &natsServer{dir: filepath.Join(t.TempDir(), "now"), port: -1}
-	n.start(t)
-	defer func() { n.stop() }()
-	s, web := start(t, "--nats-url", fmt.Sprintf("nats://127.0.0.1:%d", n.port), "--lease-ttl", "20s"), newSite(t)
+	n := startNATS(t)
+	s, web := start(t, append(n.args("--lease-ttl", "30s"), warmly...)...), newSite(t) // its store is away for some seconds
 
 	lost := clients.Start(t, clients.Playwright, s.oneShot("judged", "worker=w&task=t"), clients.Interactive)
 	lost.Expect(t, "connect")
@@ -171,7 +179,7 @@ func TestTheStoreForgets(t *testing.T) {
 	lost.Kill()
 	judged := s.until(t, "judged", lease.ManualReview)
 
-	c := clients.Start(t, clients.Playwright, s.oneShot("used", "worker=w&task=t"), clients.Interactive)
+	c := clients.Start(t, clients.Playwright, s.oneShot("used", "worker=w&task=t&keep_warm=true"), clients.Interactive)
 	c.Expect(t, "connect")
 	held := s.record(t, "used")
 	for _, how := range []string{"wiped", "rolled back"} {

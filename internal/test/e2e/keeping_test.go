@@ -62,7 +62,7 @@ const (
 
 // TestNothingIsLost ends sessions in each orderly way, right after a value was stored
 // in each kind of storage. The next session has to find the values, whether it has a
-// new browser or the same one.
+// new browser or the same one. It comes at once, and is not refused while the one before ends.
 func TestNothingIsLost(t *testing.T) {
 	temp, err := os.MkdirTemp("", "kept")
 	if err != nil {
@@ -101,7 +101,7 @@ func TestNothingIsLost(t *testing.T) {
 	for i := range n {
 		how := leave[i%len(leave)]
 		// Every other session leaves its browser warm for the next one.
-		c := dial(t, s.socket("kept", fmt.Sprintf("worker=w&wait=60s&task=%d&keep_warm=%t", i, i%2 == 0 && i < n-1)))
+		c := dial(t, s.socket("kept", fmt.Sprintf("worker=w&task=%d&keep_warm=%t", i, i%2 == 0 && i < n-1)))
 		session, target := c.visit(t, web.URL+"/")
 		if found, want := c.evaluate(t, session, kept), fmt.Sprintf(`"persistent=%[1]d, session=%[1]d, localStorage=%[1]d, indexedDB=%[1]d"`, i-1); i > 0 && found != want {
 			t.Fatalf("round %d, after one that %s: %s, want %s", i, leave[(i+len(leave)-1)%len(leave)].how, found, want)

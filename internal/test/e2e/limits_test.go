@@ -26,7 +26,7 @@ func (s *sidecar) metric(t *testing.T, name string) string {
 // wait is told how many there are.
 func TestHostFull(t *testing.T) {
 	t.Parallel()
-	s := start(t, "--max-browsers", "1", "--lease-ttl", "300s") // long enough that no session is lost
+	s := start(t, append(fakeBrowsers(t), "--max-browsers", "1")...)
 	held := asks(t, s.URL, map[string]any{"profile_id": "first", "create": true})
 	if held.code != http.StatusCreated {
 		t.Fatalf("%+v", held)

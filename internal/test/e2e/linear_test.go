@@ -17,7 +17,6 @@ import (
 
 	"github.com/anishathalye/porcupine"
 
-	"leasehold/internal/test/fakechrome"
 	"leasehold/internal/test/freeport"
 	"leasehold/lease"
 )
@@ -312,9 +311,7 @@ func TestLeasesAreLinearizable(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	n := &natsServer{dir: t.TempDir(), port: -1}
-	n.start(t)
-	t.Cleanup(n.stop)
+	n := startNATS(t)
 	seed := rand.Uint64()
 	r := &linearRun{t: t, start: time.Now(), ops: map[string][]porcupine.Operation{}, counts: map[string]int{}}
 	for i := range 2 {
@@ -324,7 +321,7 @@ func TestLeasesAreLinearizable(t *testing.T) {
 			"--listen", fmt.Sprintf("127.0.0.1:%d", freeport.Take(t, 1)[0]),
 		}
 		if long == "" {
-			args = append(args, "--chrome", fakechrome.Binary(t), "--browser-sandbox", "off")
+			args = append(args, fakeBrowsers(t)...)
 		}
 		s := start(t, args...)
 		r.hosts = append(r.hosts, host{s, s.URL, g})

@@ -6,6 +6,7 @@ import (
 	"io"
 	"net/http"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -25,11 +26,26 @@ type natsServer struct {
 	server *server.Server
 }
 
+// startNATS starts one, which ends with the test.
+func startNATS(t *testing.T) *natsServer {
+	t.Helper()
+	n := &natsServer{dir: filepath.Join(t.TempDir(), "nats"), port: freeport.Take(t, 1)[0]} // which nobody else gets while it is stopped
+	n.start(t)
+	t.Cleanup(n.stop)
+	return n
+}
+
+func (n *natsServer) url() string { return fmt.Sprint("nats://127.0.0.1:", n.port) }
+
+// args are those of a sidecar that has its store there. In a store that is young, or whose launcher is
+// gone, something is only granted when a lease would be over. So theirs are short, though not so short
+// that a busy host loses one.
+func (n *natsServer) args(more ...string) []string {
+	return append([]string{"--nats-url", n.url(), "--lease-ttl", "15s"}, more...)
+}
+
 func (n *natsServer) start(t *testing.T) {
 	t.Helper()
-	if n.port < 0 {
-		n.port = freeport.Take(t, 1)[0] // which nobody else gets while it is stopped
-	}
 	s, err := server.NewServer(&server.Options{
 		Host: "127.0.0.1", Port: n.port, JetStream: true, StoreDir: n.dir, SyncAlways: true, NoSigs: true, NoLog: true,
 	})
@@ -52,10 +68,8 @@ func (n *natsServer) stop() {
 // clock. When NATS is back, everything works again, including recovery.
 func TestNATSIsAway(t *testing.T) {
 	t.Parallel()
-	n := &natsServer{dir: t.TempDir(), port: -1}
-	n.start(t)
-	defer func() { n.stop() }()
-	s, web := start(t, "--nats-url", fmt.Sprintf("nats://127.0.0.1:%d", n.port), "--lease-ttl", "4s"), newSite(t)
+	n := startNATS(t)
+	s, web := start(t, n.args()...), newSite(t)
 	c := clients.Start(t, clients.Playwright, s.oneShot("away", "worker=w&task=t"), clients.Interactive)
 	c.Expect(t, "connect")
 	c.Do(t, act("goto", "url", web.URL+"/"))

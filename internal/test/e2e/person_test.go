@@ -68,7 +68,7 @@ func refusedTo(t *testing.T, c *clients.Client, a clients.Action) {
 // person after the launcher was killed, and is killed itself while the person has its session.
 func TestAPersonInTheLoop(t *testing.T) {
 	t.Parallel()
-	s, web := start(t, "--lease-ttl", "60s", "--reconnect-grace", "10s", "--person-grace", "10s"), newSite(t)
+	s, web := start(t, "--reconnect-grace", "10s", "--person-grace", "10s"), newSite(t)
 
 	t.Run("playwright", func(t *testing.T) {
 		ses := s.open(t, "one", nil)

@@ -75,7 +75,7 @@ func TestPicturesOfAVanishedHost(t *testing.T) {
 		_, _ = fmt.Fprintf(w, `<!doctype html><title>colors</title><body style="background:rgb(%d,%d,%d)">`, c.R, c.G, c.B)
 	}))
 	defer web.Close()
-	home, other := pair(t, "--home-timeout", "5s", "--picture-interval", "1s", "--orphan-timeout", "1h")
+	home, other := pair(t, "--home-timeout", "15s", "--picture-interval", "1s", "--orphan-timeout", "1h")
 	ses := home.open(t, "pictured", nil)
 	c := dial(t, ses.CDPURL)
 	page, _ := c.page(t, web.URL+"/red", "")

@@ -98,11 +98,8 @@ func TestProfilesComeAndGo(t *testing.T) {
 		}
 	}
 	run("clone", "acct", "--to", "thrown-away")
-	if got := s.cookies(t, web, "thrown-away", "5"); got != all {
-		t.Errorf("the clone has %s", got)
-	}
-	if code := s.call(t, "POST", "/v1/profiles/thrown-away/remove-clone", map[string]any{"lease_token": 0}, nil); code != 409 {
-		t.Errorf("removed with a token of before: %d", code)
+	if code := s.call(t, "POST", "/v1/profiles/thrown-away/remove-clone", map[string]any{"lease_token": 1}, nil); code != 409 {
+		t.Errorf("removed with a token that it does not have: %d", code)
 	}
 	if out := run("remove-clone", "thrown-away"); out != "thrown-away: removed, a clone of acct\n" {
 		t.Errorf("removed: %s", out)
@@ -113,7 +110,7 @@ func TestProfilesComeAndGo(t *testing.T) {
 	if len(left)+len(hidden)+len(cookies) > 0 || err != nil || hiddenErr != nil || cookiesErr != nil {
 		t.Errorf("left: %v %v %v", left, hidden, cookies)
 	}
-	if r := s.record(t, "thrown-away"); r.Reason != "removed" || r.Token != 1 || r.EvidenceID == "" {
+	if r := s.record(t, "thrown-away"); r.Reason != "removed" || r.Token != 0 {
 		t.Errorf("its record: %+v", r)
 	}
 	if code := s.call(t, "POST", "/v1/sessions", map[string]any{"profile_id": "thrown-away"}, nil); code != 404 {

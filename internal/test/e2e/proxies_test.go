@@ -93,18 +93,6 @@ func TestProxies(t *testing.T) {
 			}
 			c.Do(t, act("disconnect"))
 			s.until(t, "acct-"+id, lease.Available)
-			if id != "basic" {
-				return
-			}
-			// A task that names no proxy gets the profile's own.
-			again := clients.Start(t, clients.Playwright, s.oneShot("acct-"+id, "worker=w&task=2&wait=30s"), clients.Interactive)
-			again.Expect(t, "connect")
-			before := len(known[id].Targets())
-			again.Do(t, act("goto", "url", "http://other.invalid/"))
-			if len(known[id].Targets()) == before {
-				t.Error("the second session does not use the profile's proxy")
-			}
-			again.Do(t, act("disconnect"))
 			if known[id].Refused() > 0 {
 				t.Errorf("%d requests came without the credentials", known[id].Refused())
 			}

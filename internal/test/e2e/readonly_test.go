@@ -151,25 +151,20 @@ func TestReadOnly(t *testing.T) {
 	}
 	put("profile", map[string]any{"read_only": true})
 	for _, tt := range []struct {
-		profile, query, script string
-		intercept              bool
-		end                    string
-		readOnly               bool
+		profile, query string
+		intercept      bool
+		end            string
+		readOnly       bool
 	}{
-		{"control", "", clients.Playwright, false, "disconnect", false},
-		{"profile", "&read_only=false", clients.Playwright, true, "close", true}, // a manifest does not widen
-		{"lost", "&read_only=true", clients.Playwright, true, "", true},
-		{"restart", "&read_only=true", clients.Playwright, true, "restart", true},
+		{"control", "", false, "disconnect", false},
+		{"profile", "&read_only=false", true, "close", true}, // a manifest does not widen
+		{"lost", "&read_only=true", true, "restart", true},
 	} {
 		t.Run(tt.profile, func(t *testing.T) {
 			web := newWrites(t)
 			// Another site than 127.0.0.1, and a secure context as well.
 			other := strings.Replace(web.URL, "127.0.0.1", "localhost", 1)
-			url := s.oneShot(tt.profile, "worker=w&task=1"+tt.query)
-			if tt.script == clients.Puppeteer {
-				url = s.socket(tt.profile, "worker=w&task=1"+tt.query)
-			}
-			c := clients.Start(t, tt.script, url, clients.Interactive)
+			c := clients.Start(t, clients.Playwright, s.oneShot(tt.profile, "worker=w&task=1"+tt.query), clients.Interactive)
 			c.Expect(t, "connect")
 			c.Do(t, act("goto", "url", web.URL+"/"))
 			if tt.intercept {
@@ -224,11 +219,9 @@ func TestReadOnly(t *testing.T) {
 				return err
 			})
 			switch tt.end {
-			case "restart": // nobody answers what pages send meanwhile
+			case "restart": // nobody answers what pages send meanwhile, and its worker does not come back
 				s.kill(t)
 				s.launch(t)
-			case "":
-				c.Kill()
 			default:
 				c.Do(t, act(tt.end))
 			}

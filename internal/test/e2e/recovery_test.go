@@ -73,6 +73,22 @@ func (s *sidecar) screenshot(t *testing.T, profile string) (bundles, image.Image
 	return b, nil
 }
 
+// TestWhatIsFoundAfterALoss: one sidecar, where workers are lost from pages of all kinds.
+func TestWhatIsFoundAfterALoss(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+	for name, lose := range map[string]func(*testing.T, *sidecar){
+		"facts about pages": factsAboutPages, "contents of a bundle": contentsOfABundle, "unfinished pages": lostWithUnfinishedPages,
+		"what pages ask for": whatPagesAskFor, "what was typed": whatWasSentWasTyped, "a sensitive frame": aSensitiveFrame,
+		"rewritten requests": requestsThatAWorkerRewrites, "what sites answer": whatSitesAnswer, "a tab that waits": aTabThatWaitsForItsFirstAnswer,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			lose(t, s)
+		})
+	}
+}
+
 func TestLostWorker(t *testing.T) {
 	t.Parallel()
 	s, web := start(t), newSite(t)
@@ -215,10 +231,9 @@ func TestLostWorker(t *testing.T) {
 	})
 }
 
-// TestATabThatWaitsForItsFirstAnswer is never asked for a picture: with one owed, Chromium 156
+// aTabThatWaitsForItsFirstAnswer is never asked for a picture: with one owed, Chromium 156
 // crashes as a whole when its pages are ended.
-func TestATabThatWaitsForItsFirstAnswer(t *testing.T) {
-	t.Parallel()
+func aTabThatWaitsForItsFirstAnswer(t *testing.T, s *sidecar) {
 	posts, over := make(chan struct{}, 1), make(chan struct{})
 	site := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Method == http.MethodPost {
@@ -233,7 +248,6 @@ func TestATabThatWaitsForItsFirstAnswer(t *testing.T) {
 		_, _ = fmt.Fprint(w, "<!doctype html><title>cart</title><h1>cart</h1>")
 	}))
 	t.Cleanup(func() { close(over); site.Close() })
-	s := start(t)
 	c := clients.Start(t, clients.Puppeteer, s.socket("popup", "worker=w&task=t"), clients.Interactive)
 	c.Expect(t, "connect")
 	c.Do(t, act("goto", "url", site.URL+"/cart"))
@@ -251,16 +265,16 @@ func TestATabThatWaitsForItsFirstAnswer(t *testing.T) {
 	}
 }
 
-// TestShutdown: at SIGTERM each living session gets its evidence and a decision.
+// TestShutdown: when a sidecar ends, each living session gets its evidence and a decision, and its
+// clients are told.
 func TestShutdown(t *testing.T) {
 	t.Parallel()
-	s, web := start(t), newSite(t)
-	c := clients.Start(t, clients.Playwright, s.oneShot("drained", "worker=w&task=t"), clients.Interactive)
-	c.Expect(t, "connect")
-	c.Do(t, act("goto", "url", web.URL+"/"))
+	s := start(t)
+	w := s.watch(t, "drained", "", false)
 	if err := s.cmd.Process.Signal(syscall.SIGHUP); err != nil { // as when its terminal is closed
 		t.Fatal(err)
 	}
+	w.over(t, 4503, "the launcher is shutting down", true)
 	<-s.done
 	if code := s.cmd.ProcessState.ExitCode(); code != 0 {
 		t.Errorf("SIGHUP: exit status %d (%v), want 0", code, s.cmd.ProcessState)
@@ -279,42 +293,6 @@ func TestShutdown(t *testing.T) {
 	s.screenshot(t, "drained")
 	if status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", s.cmd.Process.Pid)); err != nil || !regexp.MustCompile(`(?m)^SigIgn:.*[13579bdf]$`).Match(status) {
 		t.Errorf("SIGHUP is not ignored any more (%v):\n%s", err, status)
-	}
-}
-
-// TestBrowserHangs: a browser that does not answer is killed, with the evidence that
-// can be had, and a person decides.
-func TestBrowserHangs(t *testing.T) {
-	t.Parallel()
-	s, web := start(t), newSite(t)
-	c := clients.Start(t, clients.Playwright, s.oneShot("hung", "worker=w&task=t"), clients.Interactive)
-	c.Expect(t, "connect")
-	c.Do(t, act("goto", "url", web.URL+"/"))
-	pids := s.browsers(t)
-	for _, pid := range pids {
-		if err := syscall.Kill(pid, syscall.SIGSTOP); err != nil {
-			t.Fatal(err)
-		}
-	}
-	// This is more than the pipe has room for, so writes to the browser block.
-	c.Send(t, act("evaluate", "expression", "'"+strings.Repeat("x", 200<<10)+"'"))
-	eventually(t, "the pipe to be full", func() error {
-		b, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pids[0]))
-		if err == nil && !bytes.Contains(b, []byte("T (stopped)")) {
-			return fmt.Errorf("the browser is not stopped: %s", b)
-		}
-		if err != nil {
-			return err
-		}
-		return nil
-	})
-	c.Kill()
-	r := s.until(t, "hung", lease.ManualReview)
-	if r.EvidenceID == "" || !strings.Contains(strings.Join(r.Reasons, " "), "did not close cleanly") {
-		t.Errorf("%+v", r)
-	}
-	if left := s.browsers(t); len(left) != 0 {
-		t.Errorf("browsers are left: %v", left)
 	}
 }
 

@@ -41,7 +41,7 @@ func (s *sidecar) has(profile, name string) bool {
 // left. An operator moves it back, and the home that is there gives it up.
 func TestAFreeProfileIsHadElsewhere(t *testing.T) {
 	t.Parallel()
-	home, other, _ := travellers(t)
+	home, other, _ := travellers(t, fakeBrowsers(t)...)
 	home.call(t, "PUT", "/v1/profiles/free", map[string]any{"mobility": "free"}, nil)
 	home.call(t, "PUT", "/v1/profiles/pinned", map[string]any{}, nil)
 	home.leaveSomething(t, "free", "of-the-account")

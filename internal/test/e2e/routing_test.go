@@ -143,7 +143,7 @@ func (s *sidecar) label(t *testing.T, profile string, labels map[string]string) 
 // another host, and waits for whichever is free first.
 func TestAnyProfileThatFits(t *testing.T) {
 	t.Parallel()
-	home, other := pair(t)
+	home, other := pair(t, fakeBrowsers(t)...)
 	home.label(t, "us_1", map[string]string{"region": "us-east"})
 	home.label(t, "eu_1", map[string]string{"region": "eu"})
 	other.label(t, "us_2", map[string]string{"region": "us-west"})

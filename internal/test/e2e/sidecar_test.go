@@ -26,6 +26,7 @@ import (
 	"leasehold/internal/procfs"
 	"leasehold/internal/test/built"
 	"leasehold/internal/test/failed"
+	"leasehold/internal/test/fakechrome"
 	"leasehold/internal/test/s3test"
 	"leasehold/lease"
 )
@@ -111,13 +112,26 @@ func start(t *testing.T, args ...string) *sidecar {
 	return startFor(t, http.DefaultClient, args...)
 }
 
+// fakeBrowsers are the arguments of a sidecar whose browsers are scripted (internal/test/fakechrome), for
+// a test that looks at no page: a real one takes some seconds of a processor to start and end.
+func fakeBrowsers(t *testing.T) []string {
+	t.Helper()
+	return []string{"--chrome", fakechrome.Binary(t), "--browser-sandbox", "off"}
+}
+
 // startFor is start for a test that is another client.
 func startFor(t *testing.T, client *http.Client, args ...string) *sidecar {
 	t.Helper()
-	s := &sidecar{Dir: t.TempDir(), client: client}
+	return (&sidecar{client: client}).begin(t, args...)
+}
+
+// begin starts a sidecar for the first time.
+func (s *sidecar) begin(t *testing.T, args ...string) *sidecar {
+	t.Helper()
+	s.Dir = t.TempDir()
 	s.args = append([]string{
 		"run", "--data-dir", s.Dir, "--listen", "127.0.0.1:0", "--nats-listen", "127.0.0.1:0",
-		"--lease-ttl", "6s", "--reconnect-grace", "1s", "--cooldown", "0s", "--log-format", "json", "--log-level", "debug", "--headless",
+		"--lease-ttl", "90s", "--reconnect-grace", "1s", "--cooldown", "0s", "--log-format", "json", "--log-level", "debug", "--headless",
 	}, args...)
 	s.launch(t)
 	t.Cleanup(func() {
@@ -196,18 +210,20 @@ func (s *sidecar) launch(t *testing.T) {
 	}
 }
 
-// awaitGrantDelay waits until the sidecar makes profiles. In a store that it shares, which is
-// young in a test, it waits for what other launchers may know.
+// awaitGrantDelay waits until the sidecar makes profiles, and does something with them. In a store
+// that it shares, which is young in a test, it waits for what other launchers may know.
 func (s *sidecar) awaitGrantDelay(t *testing.T) {
 	t.Helper()
 	first := fmt.Sprint("first-", time.Now().UnixNano())
-	eventually(t, "a store that is no longer young", func() error {
-		var problem map[string]any
-		if code := s.call(t, "PUT", "/v1/profiles/"+first, map[string]any{}, &problem); code != 200 {
-			return fmt.Errorf("%d %v", code, problem)
-		}
-		return nil
-	})
+	for _, step := range [][2]string{{"PUT", "/v1/profiles/" + first}, {"POST", "/v1/profiles/" + first + "/archive"}} {
+		eventually(t, "a store that is no longer young", func() error {
+			var problem map[string]any
+			if code := s.call(t, step[0], step[1], map[string]any{}, &problem); code != 200 {
+				return fmt.Errorf("%d %v", code, problem)
+			}
+			return nil
+		})
+	}
 }
 
 // kill ends the sidecar by SIGKILL.

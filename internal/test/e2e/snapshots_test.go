@@ -63,7 +63,7 @@ func TestSnapshots(t *testing.T) {
 	if _, errs, code := (&sidecar{}).cli(t, "profiles", "keygen", key); code != 0 {
 		t.Fatalf("exit status %d, want 0: %s", code, errs)
 	}
-	s := start(t, "--profile-store", "file://"+store, "--profile-key", key, "--lease-ttl", "60s")
+	s := start(t, "--profile-store", "file://"+store, "--profile-key", key)
 	if found := s.stay(t, "shop", "one"); found != "" {
 		t.Fatalf("a new profile has %s", found)
 	}

@@ -76,7 +76,7 @@ func (s *sidecar) networkServices(t *testing.T) (stopped, moving int) {
 // whole.
 func TestTheAccountStandsStill(t *testing.T) {
 	t.Parallel()
-	s, site := start(t, "--reconnect-grace", "60s", "--lease-ttl", "60s"), newRestless(t)
+	s, site := start(t, "--reconnect-grace", "60s"), newRestless(t)
 	ses := s.open(t, "restless", map[string]any{"lock_timeout_seconds": 3600})
 	c := dial(t, ses.CDPURL)
 	session := site.open(t, c)

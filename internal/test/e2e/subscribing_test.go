@@ -19,7 +19,7 @@ import (
 // where it was.
 func TestTheSubscribersOfThePage(t *testing.T) {
 	t.Parallel()
-	s := start(t)
+	s := start(t, fakeBrowsers(t)...)
 	programs := map[string]string{}
 	for _, b := range blocksOf(t, "nats.md") {
 		if _, known := programs[b.kind]; !known {
@@ -28,9 +28,9 @@ func TestTheSubscribersOfThePage(t *testing.T) {
 	}
 	session := func(task string) {
 		t.Helper()
-		c := clients.Start(t, clients.Puppeteer, s.oneShot("shop", "worker=w&wait=20s&task="+task), clients.Interactive)
-		c.Expect(t, "connect")
-		c.Do(t, act("disconnect"))
+		c := dial(t, s.socket("shop", "worker=w&wait=20s&task="+task))
+		c.close(t)
+		c.ended(t)
 		s.until(t, "shop", lease.Available)
 	}
 	session("one")

@@ -73,7 +73,7 @@ func TestClientsWithCertificates(t *testing.T) {
 		return client, config
 	}
 	owner, _ := by(0)
-	s := startFor(t, owner, "--lease-ttl", "60s", "--tls-cert", serverPath, "--tls-key", serverKey, "--client-ca", runnerPath, "--tokens", tokens)
+	s := startFor(t, owner, append(fakeBrowsers(t), "--tls-cert", serverPath, "--tls-key", serverKey, "--client-ca", runnerPath, "--tokens", tokens)...)
 	if !strings.HasPrefix(s.URL, "https://") {
 		t.Fatalf("it is ready at %s, want https", s.URL)
 	}

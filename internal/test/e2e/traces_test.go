@@ -96,7 +96,7 @@ func TestTraces(t *testing.T) {
 	r := &receiver{}
 	server := httptest.NewServer(r)
 	t.Cleanup(server.Close)
-	s, web := start(t, "--otlp-endpoint", server.URL, "--lease-ttl", "60s"), newSite(t)
+	s, web := start(t, "--otlp-endpoint", server.URL), newSite(t)
 	c := clients.Start(t, clients.Playwright, s.oneShot("shop", "worker=w&task=good"), clients.Interactive)
 	c.Expect(t, "connect")
 	c.Do(t, act("disconnect"))

@@ -130,10 +130,10 @@ func TestTravelDemo(t *testing.T) {
 	if out, err := exec.Command(binary, "profiles", "keygen", key).CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
-	args := []string{"--nats-url", clusterURL(nodes), "--lease-ttl", "6s", "--home-timeout", "6s", "--profile-store", "file://" + store, "--profile-key", key}
+	args := []string{"--nats-url", clusterURL(nodes), "--lease-ttl", "15s", "--home-timeout", "15s", "--profile-store", "file://" + store, "--profile-key", key}
 	a, b := start(t, append(args, "--launcher-id", "host-a")...), start(t, append(args, "--launcher-id", "host-b")...)
 	tell(t, "host-a: %s   host-b: %s   NATS: %s", a.URL, b.URL, clusterURL(nodes))
-	tell(t, "The snapshots are encrypted; both hosts have the key. A lease lasts 6 s here, so that nobody has to wait: 30 s otherwise.")
+	tell(t, "The snapshots are encrypted; both hosts have the key. A lease lasts 15 s here, so that nobody waits long: 30 s otherwise.")
 
 	chapter(t, "1. On host-a two accounts are signed in, by Playwright, and their sessions end in order.")
 	for profile, person := range map[string]string{"shop_018": "ann", "shop_019": "bob"} {

@@ -42,19 +42,17 @@ func blocksOf(t *testing.T, page string) []block {
 // hosts are two addresses of this one, their port is a free one, and leases are short.
 func TestTwoHosts(t *testing.T) {
 	t.Parallel()
-	n := &natsServer{dir: t.TempDir(), port: -1}
-	n.start(t)
-	t.Cleanup(n.stop)
+	n := startNATS(t)
 	// The module is looked for beside the script, or above it.
 	dir := t.TempDir()
 	if err := os.Symlink(filepath.Join(clients.Dir(), "node_modules"), filepath.Join(dir, "node_modules")); err != nil {
 		t.Fatal(err)
 	}
 	as := strings.NewReplacer(
-		"host-1.example.com", "127.0.0.2", "host-2.example.com", "127.0.0.3", "tls://nats-1.example.com", fmt.Sprintf("nats://127.0.0.1:%d", n.port),
+		"host-1.example.com", "127.0.0.2", "host-2.example.com", "127.0.0.3", "tls://nats-1.example.com", n.url(),
 		":9333", fmt.Sprintf(":%d", portFreeAt(t, "127.0.0.2", "127.0.0.3")))
 	env := slices.DeleteFunc(os.Environ(), func(v string) bool { return strings.HasPrefix(v, "LEASEHOLD_") })
-	env = append(env, "PATH="+filepath.Dir(binary)+":"+os.Getenv("PATH"), "LEASEHOLD_LEASE_TTL=6s", "LEASEHOLD_HEADLESS=true", "LEASEHOLD_LOG_FORMAT=json", "LEASEHOLD_LOG_LEVEL=debug")
+	env = append(env, "PATH="+filepath.Dir(binary)+":"+os.Getenv("PATH"), "LEASEHOLD_LEASE_TTL=15s", "LEASEHOLD_HEADLESS=true", "LEASEHOLD_LOG_FORMAT=json", "LEASEHOLD_LOG_LEVEL=debug")
 	// What a shell exports, the next ones have.
 	sh := func(text string) *exec.Cmd {
 		keep := filepath.Join(dir, "exported")
@@ -198,7 +196,7 @@ func TestATokenIsSentHomeWithAWorker(t *testing.T) {
 	if err := os.WriteFile(file, []byte(token+"\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	home, other := pair(t, "--allow-uid", fmt.Sprintf("%d=admin", os.Geteuid()), "--token-file", file)
+	home, other := pair(t, append(warmly, "--allow-uid", fmt.Sprintf("%d=admin", os.Geteuid()), "--token-file", file)...)
 	headers := `{"Authorization":"Bearer ` + token + `"}`
 	for i, c := range []struct {
 		script, url string
@@ -209,7 +207,7 @@ func TestATokenIsSentHomeWithAWorker(t *testing.T) {
 		{clients.Puppeteer, other.socket("far", "worker=w&task=2&wait=30s&token="+token), nil},
 	} {
 		if i == 0 {
-			if code := home.call(t, "PUT", "/v1/profiles/far", map[string]any{}, nil); code != 200 {
+			if code := home.call(t, "PUT", "/v1/profiles/far", map[string]any{"keep_warm": true}, nil); code != 200 {
 				t.Fatalf("status %d, want 200", code)
 			}
 			eventually(t, "the other launcher to know the profile", func() error {

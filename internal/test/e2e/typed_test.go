@@ -28,12 +28,11 @@ func newSignIn(t *testing.T) (url string) {
 	return server.URL
 }
 
-// TestWhatWasSentWasTyped: a worker fills three fields, sends them, and is lost. The document
+// whatWasSentWasTyped: a worker fills three fields, sends them, and is lost. The document
 // is gone with what was typed; a person sees into which kinds of fields it was, in order, and
 // nothing of the text.
-func TestWhatWasSentWasTyped(t *testing.T) {
-	t.Parallel()
-	s, shop := start(t, "--reconnect-grace", "1s"), newSignIn(t)
+func whatWasSentWasTyped(t *testing.T, s *sidecar) {
+	shop := newSignIn(t)
 	const mail, password, card = "pl4nted@mail.example", "pl4nted-password", "4111111111111111"
 	c := clients.Start(t, clients.Playwright, s.oneShot("buyer", "worker=w&task=t"), clients.Interactive)
 	c.Expect(t, "connect")

@@ -61,22 +61,12 @@ func (s *sidecar) anyBrowserOf(t *testing.T, profile string) int {
 	return found
 }
 
-// leave opens a session on the profile, and ends it in order.
-func (s *sidecar) leave(t *testing.T, profile, query string) {
-	t.Helper()
-	c := dial(t, s.socket(profile, "worker=w&wait=60s&"+query))
-	c.call(t, "", "Browser.getVersion", nil, nil)
-	c.call(t, "", "Lease.release", map[string]any{"outcome": "succeeded"}, nil)
-	c.ended(t)
-	c.drop()
-}
-
 // wantKept is the result of kept after keep with round 1.
 const wantKept = `"persistent=1, session=1, localStorage=1, indexedDB=1"`
 
 // warmly keeps browsers warm even if memory is short, since the tests' machine is
 // shared.
-var warmly = []string{"--keep-warm-min-memory", "0", "--lease-ttl", "60s"}
+var warmly = []string{"--keep-warm-min-memory", "0"}
 
 // TestTheNextTaskGetsTheWarmBrowser: one task stores a value in each kind of storage,
 // leaves several things open, and releases. The next task gets the same browser with
@@ -199,8 +189,6 @@ func TestTheNextTaskGetsTheWarmBrowser(t *testing.T) {
 	if code := s.call(t, "PUT", "/v1/profiles/shop", map[string]any{"keep_warm": false}, nil); code != 200 || s.warmClosed(t, "setting") != "1" {
 		t.Errorf("keep_warm=false: %d, %s closed", code, s.warmClosed(t, "setting"))
 	}
-	s.leave(t, "shop", "task=t3&keep_warm=true")
-	s.until(t, "shop", lease.Available)
 	s.cold(t, "shop")
 }
 

@@ -49,7 +49,7 @@ func TestAPersonAnswers(t *testing.T) {
 	w := r.connect(s)
 	page := w.attach()
 	w.send("Lease.askPerson", page, map[string]any{"reason": "code for shop.example", "wait": "5m"})
-	id := w.lastID
+	id := w.LastID
 	r.await("it waits", func() bool { return s.Show().Ask != nil })
 	if a := s.Show().Ask; a.Reason != "code for shop.example" || a.Until.Sub(a.At) != 5*time.Minute {
 		t.Errorf("%+v", a)
@@ -66,7 +66,7 @@ func TestAPersonAnswers(t *testing.T) {
 	if err := s.People().HandBack(ann, api.HandBack{Note: "done", Data: json.RawMessage(`{"code":"s3cret"}`)}); err != nil {
 		t.Fatal(err)
 	}
-	for m := range w.got {
+	for m := range w.Got {
 		if m.ID == id {
 			if string(m.Result) != `{"answered":true,"by":"Ann","principal":"ann","note":"done","data":{"code":"s3cret"}}` {
 				t.Errorf("%s %+v", m.Result, m.Error)

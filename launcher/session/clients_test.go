@@ -62,7 +62,7 @@ func TestAVanishedClient(t *testing.T) {
 	w.call("Fetch.enable", page, nil)
 	r.chromium.pause(page, "R1")
 	r.chromium.attached("B2", tab{"T9", "about:blank"}, true) // a popup that waits for the client's debugger
-	for m := range w.got {
+	for m := range w.Got {
 		if m.Method == "Target.attachedToTarget" && strings.Contains(string(m.Params), "T9") {
 			break
 		}
@@ -132,7 +132,7 @@ func TestAConnectionThatTheSessionGoesOnWithout(t *testing.T) {
 	page := goes.attach()
 	goes.call("Fetch.enable", page, nil)
 	r.chromium.pause(page, "R1")
-	for m := range goes.got {
+	for m := range goes.Got {
 		if m.Method == "Fetch.requestPaused" {
 			break
 		}

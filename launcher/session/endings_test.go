@@ -10,6 +10,7 @@ import (
 
 	"leasehold/cdpproxy"
 	"leasehold/checkpoint"
+	"leasehold/internal/test/rawcdp"
 	"leasehold/launcher/api"
 	"leasehold/lease"
 )
@@ -162,7 +163,7 @@ func TestEndings(t *testing.T) {
 			if code != tt.code && tt.code != 0 || !strings.HasPrefix(says, tt.says) {
 				t.Errorf("the connection ended with %d %q, want %d %q", code, says, tt.code, tt.says)
 			}
-			told := slices.ContainsFunc(events, func(m message) bool { return m.Method == "Lease.leaseLost" })
+			told := slices.ContainsFunc(events, func(m rawcdp.Message) bool { return m.Method == "Lease.leaseLost" })
 			if told != tt.lost {
 				t.Errorf("told that the lease is lost: %v", told)
 			}

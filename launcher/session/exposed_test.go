@@ -24,9 +24,7 @@ func TestAnExposedPageIsNoWorker(t *testing.T) {
 	if n := len(s.clients.connected()); n != 2 || s.Show().Connections != 1 {
 		t.Fatalf("%d connections can be cut, %d are the worker's; want 2 and 1", n, s.Show().Connections)
 	}
-	if err := w.conn.Close(); err != nil { // without a close handshake
-		t.Fatal(err)
-	}
+	w.drop()
 	r.await("the evidence of the loss", func() bool { return len(r.spooled()) == 1 })
 	if n := len(s.clients.connected()); n != 0 {
 		t.Errorf("%d connections go on", n)

@@ -173,7 +173,7 @@ func TestASessionGoesOn(t *testing.T) {
 		w.call("Fetch.enable", page, nil)
 		w.call("Lease.checkpoint", "", map[string]any{"name": "a"})
 		r.chromium.pause(page, "R1")
-		for m := range w.got {
+		for m := range w.Got {
 			if m.Method == "Fetch.requestPaused" {
 				break
 			}

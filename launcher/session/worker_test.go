@@ -3,37 +3,18 @@ package session
 import (
 	"bufio"
 	"encoding/json"
-	"errors"
 	"net"
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
-	"github.com/gobwas/ws"
-	"github.com/gobwas/ws/wsutil"
+	"leasehold/internal/test/rawcdp"
 )
 
 // worker is a client on a websocket of a session.
 type worker struct {
-	t      *testing.T
-	conn   net.Conn
-	lastID int
-	// got are the messages that came, until it is closed.
-	got chan message
-	// closed is set before got is closed.
-	closed wsutil.ClosedError
-}
-
-type message struct {
-	ID     int             `json:"id"`
-	Method string          `json:"method"`
-	Params json.RawMessage `json:"params"`
-	Result json.RawMessage `json:"result"`
-	Error  *struct {
-		Code    int    `json:"code"`
-		Message string `json:"message"`
-	} `json:"error"`
+	*rawcdp.Conn
+	t *testing.T
 }
 
 // connect connects a worker to the session.
@@ -56,76 +37,41 @@ func (r *room) connect(s *Session) *worker {
 	if err != nil {
 		r.t.Fatal(err)
 	}
-	w := &worker{t: r.t, conn: near, got: make(chan message, 1024)}
+	w := &worker{rawcdp.On(near), r.t}
 	opened := func() int {
 		return strings.Count(strings.Join(r.journal(s), "\n"), "connection "+connectionOpened)
 	}
 	before := opened()
-	var both sync.WaitGroup
-	both.Go(func() { c.Serve(far, bufio.NewReader(far)) })
-	both.Go(w.read)
+	var serving sync.WaitGroup
+	serving.Go(func() { c.Serve(far, bufio.NewReader(far)) })
 	r.t.Cleanup(func() {
-		_ = near.Close()
-		both.Wait()
+		w.Drop()
+		for range w.Got {
+		}
+		serving.Wait()
 	})
 	r.await("the connection is noted", func() bool { return opened() > before })
 	return w
 }
 
-func (w *worker) read() {
-	defer close(w.got)
-	for {
-		b, err := wsutil.ReadServerText(w.conn)
-		if err != nil {
-			errors.As(err, &w.closed)
-			_ = w.conn.Close()
-			return
-		}
-		var m message
-		if err := json.Unmarshal(b, &m); err != nil {
-			w.t.Errorf("%.200q: %v", b, err)
-		}
-		w.got <- m
-	}
-}
-
 // send sends a command.
 func (w *worker) send(method, session string, params any) {
 	w.t.Helper()
-	w.lastID++
-	m := map[string]any{"id": w.lastID, "method": method}
-	if params != nil {
-		m["params"] = params
-	}
-	if session != "" {
-		m["sessionId"] = session
-	}
-	b, err := json.Marshal(m)
-	if err == nil {
-		err = wsutil.WriteClientText(w.conn, b)
-	}
-	if err != nil {
+	if _, err := w.Send(session, method, params); err != nil {
 		w.t.Fatal(err)
 	}
 }
 
-// call sends a command and returns its answer.
-func (w *worker) call(method, session string, params any) message {
+// call sends a command and returns its answer. What came before is dropped.
+func (w *worker) call(method, session string, params any) rawcdp.Message {
 	w.t.Helper()
 	w.send(method, session, params)
-	for {
-		select {
-		case m, ok := <-w.got:
-			if !ok {
-				w.t.Fatalf("%s: the connection ended: %+v", method, w.closed)
-			}
-			if m.ID == w.lastID {
-				return m
-			}
-		case <-time.After(patience):
-			w.t.Fatalf("%s: no answer", method)
-		}
+	m, err := w.Answer(w.t.Context(), w.LastID)
+	if err != nil {
+		w.t.Fatal(err)
 	}
+	w.Forget()
+	return m
 }
 
 // attach opens a CDP session on the browser's first tab.
@@ -141,28 +87,22 @@ func (w *worker) attach() (session string) {
 // close ends the connection with a close handshake.
 func (w *worker) close() {
 	w.t.Helper()
-	if err := ws.WriteFrame(w.conn, ws.MaskFrame(ws.NewCloseFrame(ws.NewCloseFrameBody(ws.StatusNormalClosure, "")))); err != nil {
+	if err := w.Close(); err != nil {
 		w.t.Fatal(err)
 	}
 	w.end()
 }
 
 // drop ends the connection without one.
-func (w *worker) drop() { _ = w.conn.Close() }
+func (w *worker) drop() { w.Drop() }
 
 // end waits for the end of the connection, and returns the close code and reason, and the
 // events that came before.
-func (w *worker) end() (code int, reason string, events []message) {
+func (w *worker) end() (code int, reason string, events []rawcdp.Message) {
 	w.t.Helper()
-	for {
-		select {
-		case m, ok := <-w.got:
-			if !ok {
-				return int(w.closed.Code), w.closed.Reason, events
-			}
-			events = append(events, m)
-		case <-time.After(patience):
-			w.t.Fatal("the connection does not end")
-		}
+	code, reason, err := w.Ended(w.t.Context())
+	if err != nil {
+		w.t.Fatal(err)
 	}
+	return code, reason, w.Forget()
 }

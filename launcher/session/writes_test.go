@@ -304,7 +304,7 @@ func TestGetLease(t *testing.T) {
 		t.Errorf("%+v", shown)
 	}
 	s.Expiring(3 * time.Second)
-	if m := <-w.got; m.Method != "Lease.leaseExpiring" || string(m.Params) != `{"lease_token":7,"seconds":3}` {
+	if m := <-w.Got; m.Method != "Lease.leaseExpiring" || string(m.Params) != `{"lease_token":7,"seconds":3}` {
 		t.Errorf("%+v", m)
 	}
 }

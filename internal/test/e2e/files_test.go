@@ -12,10 +12,9 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/gobwas/ws/wsutil"
-
 	"leasehold/checkpoint"
 	"leasehold/internal/test/clients"
+	"leasehold/internal/test/rawcdp"
 	"leasehold/lease"
 )
 
@@ -64,7 +63,7 @@ func emptyPDF() string {
 }
 
 // choose sends DOM.setFileInputFiles for the page's file input, and returns the error.
-func (c *socket) choose(t *testing.T, session string, files ...string) *cdpError {
+func (c *socket) choose(t *testing.T, session string, files ...string) *rawcdp.Error {
 	t.Helper()
 	var found struct{ Result struct{ ObjectID string } }
 	c.call(t, session, "Runtime.evaluate", map[string]any{"expression": "input"}, &found)
@@ -144,7 +143,7 @@ func TestAWorkerReachesNoFileOfTheHost(t *testing.T) {
 			`{"id":900,"method":"DOM.setFileInput\u0046iles","params":{"files":["\u002fetc/passwd"],"nodeId":1},"sessionId":"` + page + `"}`,
 			`{"id":900,"method":"DOM.setFileInputFiles","params":{"files":["` + ses.Exchange + `"],"files":["/etc/passwd"],"nodeId":1},"sessionId":"` + page + `"}`,
 		} {
-			if err := wsutil.WriteClientText(c.conn, []byte(raw)); err != nil {
+			if err := c.Write([]byte(raw)); err != nil {
 				t.Fatal(err)
 			}
 			if m := c.answer(t, 900); m.Error == nil || !strings.Contains(m.Error.Message, "leasehold refuses DOM.setFileInputFiles") {

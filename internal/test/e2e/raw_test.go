@@ -1,13 +1,9 @@
 package e2e
 
 import (
-	"bytes"
-	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"net/http/httptest"
 	"strconv"
@@ -16,39 +12,15 @@ import (
 	"time"
 
 	"github.com/gobwas/ws"
-	"github.com/gobwas/ws/wsutil"
+
+	"leasehold/internal/test/rawcdp"
 )
 
 // patience bounds waits that are over much sooner unless something is broken.
 const patience = 90 * time.Second
 
-// cdpMessage is a message from the launcher.
-type cdpMessage struct {
-	ID        int             `json:"id"`
-	Method    string          `json:"method"`
-	Params    json.RawMessage `json:"params"`
-	Result    json.RawMessage `json:"result"`
-	Error     *cdpError       `json:"error"`
-	SessionID string          `json:"sessionId"`
-}
-
-type cdpError struct {
-	Code    int    `json:"code"`
-	Message string `json:"message"`
-}
-
-// socket is a websocket for CDP without a client library.
-type socket struct {
-	// Header is the header of the upgrade's answer.
-	Header http.Header
-
-	conn     net.Conn
-	lastID   int
-	messages chan cdpMessage // closed when the connection has ended
-	kept     []cdpMessage    // messages that nobody waited for yet
-	end      wsutil.ClosedError
-	err      error
-}
+// socket is a connection on which whatever goes wrong fails the test.
+type socket struct{ *rawcdp.Conn }
 
 // dial opens a websocket, which is dropped at the end of the test.
 func dial(t *testing.T, address string) *socket {
@@ -59,121 +31,60 @@ func dial(t *testing.T, address string) *socket {
 // dialBy is dial by a dialer with settings of its own.
 func dialBy(t *testing.T, d ws.Dialer, address string) *socket {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
-	defer cancel()
-	c := &socket{Header: http.Header{}, messages: make(chan cdpMessage, 4096)}
-	var refusal bytes.Buffer
-	d.OnHeader = func(key, value []byte) error {
-		c.Header.Add(string(key), string(value))
-		return nil
-	}
-	d.OnStatusError = func(_ int, _ []byte, answer io.Reader) { _, _ = io.Copy(&refusal, answer) }
-	conn, buffered, _, err := d.Dial(ctx, address)
+	conn, err := rawcdp.Dial(t.Context(), d, address)
 	if err != nil {
-		t.Fatalf("%s: %v %s", address, err, &refusal)
+		t.Fatal(err)
 	}
-	if buffered != nil {
-		t.Errorf("%d bytes came before the client said anything", buffered.Buffered())
-	}
-	c.conn = conn
-	go c.read()
 	t.Cleanup(func() {
-		c.drop()
-		for range c.messages {
+		conn.Drop()
+		for range conn.Got {
 		}
 	})
-	return c
-}
-
-func (c *socket) read() {
-	defer close(c.messages)
-	for {
-		b, err := wsutil.ReadServerText(c.conn) // it also answers pings and the close handshake
-		if err != nil {
-			if !errors.As(err, &c.end) {
-				c.err = err
-			}
-			return
-		}
-		var m cdpMessage
-		if c.err = json.Unmarshal(b, &m); c.err != nil {
-			return
-		}
-		c.messages <- m
-	}
+	return &socket{conn}
 }
 
 // send sends a command on a session, or on the connection's own if that is empty, and
 // returns its id.
 func (c *socket) send(t *testing.T, session, method string, params any) int {
 	t.Helper()
-	c.lastID++
-	m := map[string]any{"id": c.lastID, "method": method}
-	if params != nil {
-		m["params"] = params
-	}
-	if session != "" {
-		m["sessionId"] = session
-	}
-	b, err := json.Marshal(m)
+	id, err := c.Send(session, method, params)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := wsutil.WriteClientText(c.conn, b); err != nil {
-		t.Fatalf("%s: %v", method, err)
-	}
-	return c.lastID
+	return id
 }
 
 // next returns the first message that fits, of those kept and those to come.
-func (c *socket) next(t *testing.T, what string, fits func(cdpMessage) bool) cdpMessage {
+func (c *socket) next(t *testing.T, what string, fits func(rawcdp.Message) bool) rawcdp.Message {
 	t.Helper()
-	for i, m := range c.kept {
-		if fits(m) {
-			c.kept = append(c.kept[:i], c.kept[i+1:]...)
-			return m
-		}
+	m, err := c.Next(t.Context(), what, fits)
+	if err != nil {
+		t.Fatal(err)
 	}
-	timeout := time.After(patience)
-	for {
-		select {
-		case m, ok := <-c.messages:
-			switch {
-			case !ok:
-				t.Fatalf("waited for %s: the connection ended: %v %v", what, c.end, c.err)
-			case fits(m):
-				return m
-			}
-			c.kept = append(c.kept, m)
-		case <-timeout:
-			t.Fatalf("waited %v for %s", patience, what)
-		}
-	}
+	return m
 }
 
 // answer waits for the answer to a command.
-func (c *socket) answer(t *testing.T, id int) cdpMessage {
+func (c *socket) answer(t *testing.T, id int) rawcdp.Message {
 	t.Helper()
-	return c.next(t, fmt.Sprintf("the answer to %d", id), func(m cdpMessage) bool { return m.ID == id })
+	m, err := c.Answer(t.Context(), id)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return m
 }
 
 // call sends a command, and decodes its result unless result is nil. An error in the
 // answer fails the test.
 func (c *socket) call(t *testing.T, session, method string, params, result any) {
 	t.Helper()
-	m := c.answer(t, c.send(t, session, method, params))
-	if m.Error != nil {
-		t.Fatalf("%s: %+v", method, *m.Error)
-	}
-	if result != nil {
-		if err := json.Unmarshal(m.Result, result); err != nil {
-			t.Fatalf("%s: %v", method, err)
-		}
+	if err := c.Call(t.Context(), session, method, params, result); err != nil {
+		t.Fatal(err)
 	}
 }
 
 // fails sends a command that has to be refused, and returns the error.
-func (c *socket) fails(t *testing.T, session, method string, params any) cdpError {
+func (c *socket) fails(t *testing.T, session, method string, params any) rawcdp.Error {
 	t.Helper()
 	m := c.answer(t, c.send(t, session, method, params))
 	if m.Error == nil {
@@ -183,45 +94,37 @@ func (c *socket) fails(t *testing.T, session, method string, params any) cdpErro
 }
 
 // event waits for an event and decodes its parameters.
-func (c *socket) event(t *testing.T, method string, params any) cdpMessage {
+func (c *socket) event(t *testing.T, method string, params any) {
 	t.Helper()
-	m := c.next(t, method, func(m cdpMessage) bool { return m.Method == method })
+	m := c.next(t, method, func(m rawcdp.Message) bool { return m.Method == method })
 	if params != nil {
 		if err := json.Unmarshal(m.Params, params); err != nil {
 			t.Fatalf("%s: %v", method, err)
 		}
 	}
-	return m
 }
 
 // ended waits for the end, and returns the close frame's code and reason, or 0 if there
 // was none. Messages before it are kept.
 func (c *socket) ended(t *testing.T) (code int, reason string) {
 	t.Helper()
-	timeout := time.After(patience)
-	for {
-		select {
-		case m, ok := <-c.messages:
-			if !ok {
-				return int(c.end.Code), c.end.Reason
-			}
-			c.kept = append(c.kept, m)
-		case <-timeout:
-			t.Fatalf("the connection did not end in %v", patience)
-		}
+	code, reason, err := c.Ended(t.Context())
+	if err != nil {
+		t.Fatal(err)
 	}
+	return code, reason
 }
 
 // close ends the connection with a close handshake.
 func (c *socket) close(t *testing.T) {
 	t.Helper()
-	if err := ws.WriteFrame(c.conn, ws.MaskFrame(ws.NewCloseFrame(ws.NewCloseFrameBody(ws.StatusNormalClosure, "")))); err != nil {
+	if err := c.Close(); err != nil {
 		t.Error(err)
 	}
 }
 
 // drop ends the connection without a close handshake.
-func (c *socket) drop() { _ = c.conn.Close() }
+func (c *socket) drop() { c.Drop() }
 
 // page opens a tab, in a browser context if one is named, and returns the session on
 // it.

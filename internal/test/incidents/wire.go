@@ -6,43 +6,29 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"net"
 	"strings"
 	"time"
 
 	"github.com/gobwas/ws"
-	"github.com/gobwas/ws/wsutil"
+
+	"leasehold/internal/test/rawcdp"
 )
 
 // wire is a worker that drives one page over a plain websocket, as the usual clients do:
 // it opens a tab, clicks with the mouse, types, and reads the page by script.
 type wire struct {
 	bare         bool // the browser has no Lease domain
-	conn         net.Conn
+	conn         *rawcdp.Conn
 	page         string // the CDP session of its page
 	target       string
 	ownContextID string // id of the browser context that Apart made
-	id           int
-	events       []message
-}
-
-type message struct {
-	ID        int             `json:"id"`
-	Method    string          `json:"method"`
-	Params    json.RawMessage `json:"params"`
-	Result    json.RawMessage `json:"result"`
-	Error     *struct{ Message string }
-	SessionID string `json:"sessionId"`
 }
 
 // connect opens the websocket and a tab.
 func connect(ctx context.Context, d door) (*wire, error) {
-	conn, buffered, _, err := ws.Dial(ctx, d.socket)
+	conn, err := rawcdp.Dial(ctx, ws.Dialer{}, d.socket)
 	if err != nil {
 		return nil, err
-	}
-	if buffered != nil { // it is empty, since the client sends first
-		ws.PutReader(buffered)
 	}
 	w := &wire{conn: conn, bare: d.bare}
 	if err := w.tab(ctx); err != nil {
@@ -129,79 +115,23 @@ func (w *wire) dispose(ctx context.Context) error {
 }
 
 // kill ends the worker like a SIGKILL: its connection ends without a close handshake.
-func (w *wire) kill() { _ = w.conn.Close() } // a killed worker sees no error
+func (w *wire) kill() { w.conn.Drop() }
 
 // send sends a command to the page.
-func (w *wire) send(method string, params any) (int, error) {
-	w.id++
-	m := map[string]any{"id": w.id, "method": method}
-	if params != nil {
-		m["params"] = params
-	}
-	if w.page != "" {
-		m["sessionId"] = w.page
-	}
-	b, err := json.Marshal(m)
-	if err == nil {
-		err = wsutil.WriteClientText(w.conn, b)
-	}
-	return w.id, err
+func (w *wire) send(method string, params any) error {
+	_, err := w.conn.Send(w.page, method, params)
+	return err
 }
 
 // call sends a command and waits for its result.
 func (w *wire) call(ctx context.Context, method string, params, result any) error {
-	id, err := w.send(method, params)
-	if err != nil {
-		return fmt.Errorf("%s: %w", method, err)
-	}
-	answer, err := w.next(ctx, method, func(m message) bool { return m.ID == id })
-	switch {
-	case err != nil:
-		return err
-	case answer.Error != nil:
-		return fmt.Errorf("%s: %s", method, answer.Error.Message)
-	case result != nil:
-		return json.Unmarshal(answer.Result, result)
-	}
-	return nil
-}
-
-// next returns the first message that fits, of those that were kept and those to come.
-func (w *wire) next(ctx context.Context, what string, fits func(message) bool) (message, error) {
-	for i, m := range w.events {
-		if fits(m) {
-			w.events = append(w.events[:i], w.events[i+1:]...)
-			return m, nil
-		}
-	}
-	if deadline, ok := ctx.Deadline(); ok {
-		if err := w.conn.SetReadDeadline(deadline); err != nil {
-			return message{}, err
-		}
-	}
-	for {
-		b, err := wsutil.ReadServerText(w.conn)
-		if err != nil {
-			return message{}, fmt.Errorf("waiting for %s: %w", what, err)
-		}
-		var m message
-		if err := json.Unmarshal(b, &m); err != nil {
-			return m, err
-		}
-		if fits(m) {
-			return m, nil
-		}
-		if m.Method != "" {
-			w.events = append(w.events, m)
-		}
-	}
+	return w.conn.Call(ctx, w.page, method, params, result)
 }
 
 // open navigates to a URL, and with wait returns when it is loaded.
 func (w *wire) open(ctx context.Context, address string, wait bool) error {
 	if !wait {
-		_, err := w.send("Page.navigate", map[string]any{"url": address})
-		return err
+		return w.send("Page.navigate", map[string]any{"url": address})
 	}
 	var r struct{ LoaderID, ErrorText string }
 	if err := w.call(ctx, "Page.navigate", map[string]any{"url": address}, &r); err != nil {
@@ -210,7 +140,7 @@ func (w *wire) open(ctx context.Context, address string, wait bool) error {
 	if r.ErrorText != "" {
 		return fmt.Errorf("%s: %s", address, r.ErrorText)
 	}
-	_, err := w.next(ctx, "the load of "+address, func(m message) bool {
+	_, err := w.conn.Next(ctx, "the load of "+address, func(m rawcdp.Message) bool {
 		var p struct{ LoaderID, Name string }
 		return m.Method == "Page.lifecycleEvent" && json.Unmarshal(m.Params, &p) == nil && p.LoaderID == r.LoaderID && p.Name == "load"
 	})
@@ -274,7 +204,7 @@ func (w *wire) click(ctx context.Context, selector string, modifiers int) error 
 		return err
 	}
 	for _, event := range []string{"mousePressed", "mouseReleased"} {
-		if _, err := w.send("Input.dispatchMouseEvent", map[string]any{"type": event, "x": at.X, "y": at.Y, "button": "left", "clickCount": 1, "modifiers": modifiers}); err != nil {
+		if err := w.send("Input.dispatchMouseEvent", map[string]any{"type": event, "x": at.X, "y": at.Y, "button": "left", "clickCount": 1, "modifiers": modifiers}); err != nil {
 			return err
 		}
 	}
@@ -283,7 +213,7 @@ func (w *wire) click(ctx context.Context, selector string, modifiers int) error 
 
 // dialog waits for a dialog with the text.
 func (w *wire) dialog(ctx context.Context, text string) error {
-	_, err := w.next(ctx, "the dialog "+text, func(m message) bool {
+	_, err := w.conn.Next(ctx, "the dialog "+text, func(m rawcdp.Message) bool {
 		return m.Method == "Page.javascriptDialogOpening" && strings.Contains(string(m.Params), text)
 	})
 	return err

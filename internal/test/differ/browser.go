@@ -221,18 +221,6 @@ type Sidecar struct {
 	profiles int
 }
 
-// StartSidecar starts a sidecar on free ports, with its files in dir.
-func StartSidecar(binary, dir string) (*Sidecar, error) {
-	s, err := sides.StartSidecar(binary, dir, nil)
-	if err != nil {
-		return nil, err
-	}
-	return &Sidecar{Sidecar: s}, nil
-}
-
-// Stop drains the sidecar.
-func (s *Sidecar) Stop() error { return s.Sidecar.Stop(8 * patience) }
-
 // Browser opens a session on a new profile.
 func (s *Sidecar) Browser() (*Browser, error) {
 	s.profiles++

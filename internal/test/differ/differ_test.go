@@ -11,7 +11,7 @@ import (
 	"sync"
 	"testing"
 
-	"leasehold/internal/test/built"
+	"leasehold/internal/test/sides"
 	"leasehold/launcher/chrome"
 )
 
@@ -119,28 +119,6 @@ func (s *side) close() error {
 	return s.browser.Close()
 }
 
-// buildSidecar builds the sidecar, and starts it.
-func buildSidecar(t *testing.T) *Sidecar {
-	t.Helper()
-	binary, err := built.Leasehold()
-	if err != nil {
-		t.Fatal(err)
-	}
-	s, err := StartSidecar(binary, t.TempDir())
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := s.Stop(); err != nil {
-			t.Error("the sidecar ended:", err)
-		}
-		if t.Failed() && os.Getenv("LEASEHOLD_DIFFER_LOG") != "" {
-			t.Log(s.Log())
-		}
-	})
-	return s
-}
-
 // newSides returns the two sides. With LEASEHOLD_DIFFER_AGAINST=port the second is a port
 // as well: what differs then has no order in Chrome.
 func newSides(t *testing.T) (port, through *side) {
@@ -160,7 +138,7 @@ func newSides(t *testing.T) (port, through *side) {
 	if os.Getenv("LEASEHOLD_DIFFER_AGAINST") == "port" {
 		through = onPort("b")
 	} else {
-		through = &side{start: buildSidecar(t).Browser}
+		through = &side{start: (&Sidecar{Sidecar: sides.ForTest(t)}).Browser}
 	}
 	t.Cleanup(func() {
 		if err := errors.Join(port.close(), through.close()); err != nil {

@@ -13,6 +13,7 @@ import (
 	"fmt"
 	"io/fs"
 	"math/big"
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -26,6 +27,7 @@ import (
 
 	"leasehold/internal/test/built"
 	"leasehold/internal/test/clients"
+	"leasehold/internal/test/failed"
 	"leasehold/internal/test/freeport"
 	"leasehold/launcher/chrome"
 )
@@ -457,8 +459,12 @@ func (p *page) serve(b block) {
 	cmd := exec.Command("bash", "-c", "exec env "+line)
 	cmd.Dir, cmd.Env = p.dir, p.env
 	var out output
-	var log output
-	cmd.Stdout, cmd.Stderr = &out, &log
+	log, err := os.Create(filepath.Join(p.dir, fmt.Sprintf("line-%d.log", b.line)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = log.Close() }()
+	cmd.Stdout, cmd.Stderr = &out, log
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // Ctrl-C is not for it
 	if err := cmd.Start(); err != nil {
 		t.Fatalf("%s: %v", b, err)
@@ -468,7 +474,14 @@ func (p *page) serve(b block) {
 		_ = cmd.Wait() // its status is looked at below
 		close(ended)
 	}()
+	left := failed.Sidecar{
+		Name: fmt.Sprint("line-", b.line), URL: p.ports.Replace("http://127.0.0.1:9333"), Client: http.DefaultClient,
+		DataDir: filepath.Join(p.dir, "home", ".local", "state", "leasehold"), Log: log.Name(),
+	}
 	stop := sync.OnceFunc(func() {
+		if isSidecar {
+			left.Answers(t)
+		}
 		_ = cmd.Process.Signal(syscall.SIGTERM) // it may have ended
 		select {
 		case <-ended:
@@ -481,8 +494,9 @@ func (p *page) serve(b block) {
 			t.Errorf("%s: the sidecar ended with status %d", b, code)
 		}
 		if t.Failed() {
-			t.Logf("%s printed\n%s\n%s", b, out.String(), log.String())
+			t.Logf("%s printed\n%s", b, out.String())
 		}
+		left.Files(t)
 	})
 	t.Cleanup(stop)
 	if isSidecar {
@@ -492,7 +506,7 @@ func (p *page) serve(b block) {
 	for late := time.Now().Add(patience); !matches(want, strings.Split(out.String(), "\n")); time.Sleep(20 * time.Millisecond) {
 		select {
 		case <-ended:
-			t.Fatalf("%s: it ended:\n%s%s", b, out.String(), log.String())
+			t.Fatalf("%s: it ended:\n%s", b, out.String())
 		default:
 		}
 		if time.Now().After(late) {

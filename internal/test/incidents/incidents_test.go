@@ -1,24 +1,20 @@
 package incidents
 
 import (
-	"bufio"
 	"errors"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
-	"regexp"
 	"runtime"
 	"slices"
 	"strconv"
 	"strings"
-	"syscall"
 	"testing"
 	"testing/fstest"
 	"time"
 
-	"leasehold/internal/test/built"
 	"leasehold/internal/test/clients"
+	"leasehold/internal/test/sides"
 	"leasehold/launcher/recovery/decision"
 )
 
@@ -86,8 +82,9 @@ func TestCorpus(t *testing.T) {
 		t.Skip("LEASEHOLD_CORPUS_DRY is set: nothing is decided")
 	}
 	chosen := choose(t, which)
+	s := sides.ForTest(t, "--reconnect-grace", "100ms", "--file-root", os.TempDir(), "--file-root", clients.Dir())
 	begun := time.Now()
-	report := Count(Run(t.Context(), startSidecar(t), chosen, atOnce()))
+	report := Count(Run(t.Context(), s.URL, chosen, atOnce()))
 	if which != "" {
 		fmt.Printf("\n%s\nIt took %s.\n", report, time.Since(begun).Round(time.Second))
 	}
@@ -226,61 +223,5 @@ func TestReport(t *testing.T) {
 		if !strings.Contains(drawn, want) {
 			t.Errorf("%s\nwant %q", drawn, want)
 		}
-	}
-}
-
-var readyLine = regexp.MustCompile(`^leasehold is ready at (\S+)`)
-
-// startSidecar builds the sidecar, starts it on free ports, and returns its URL. It is
-// drained when the test ends, and its log is shown if the test fails.
-func startSidecar(t *testing.T) string {
-	t.Helper()
-	dir := t.TempDir()
-	binary, err := built.Leasehold()
-	if err != nil {
-		t.Fatal(err)
-	}
-	log, err := os.Create(filepath.Join(dir, "stderr.log"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	cmd := exec.Command(binary, "run", "--data-dir", filepath.Join(dir, "data"), "--listen", "127.0.0.1:0", "--nats-listen", "127.0.0.1:0",
-		"--reconnect-grace", "100ms", "--cooldown", "0s", "--log-format", "json", "--headless", "--file-root", os.TempDir(), "--file-root", clients.Dir())
-	cmd.Stderr = log
-	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGTERM}
-	out, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	ready, done := make(chan string, 1), make(chan error, 1)
-	go func() {
-		for lines := bufio.NewScanner(out); lines.Scan(); {
-			if m := readyLine.FindStringSubmatch(lines.Text()); m != nil {
-				ready <- m[1]
-			}
-		}
-		done <- cmd.Wait()
-	}()
-	t.Cleanup(func() {
-		if err := cmd.Process.Signal(syscall.SIGTERM); err != nil && !errors.Is(err, os.ErrProcessDone) {
-			t.Error(err)
-		}
-		if err := <-done; err != nil {
-			t.Errorf("the sidecar ended with %v", err)
-		}
-		if t.Failed() {
-			b, _ := os.ReadFile(log.Name())
-			t.Logf("the sidecar's log:\n%s", b[max(0, len(b)-64<<10):])
-		}
-	})
-	select {
-	case address := <-ready:
-		return address
-	case <-time.After(time.Minute):
-		t.Fatal("the sidecar is not ready after a minute")
-		return ""
 	}
 }

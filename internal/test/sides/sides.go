@@ -127,14 +127,9 @@ func StartSidecar(binary, dir string, attributes *syscall.SysProcAttr, args ...s
 			return s, nil
 		}
 	}
-	_ = s.cmd.Wait() // its log says why
-	return nil, fmt.Errorf("the sidecar is not ready: %s", s.Log())
-}
-
-// Log returns what the sidecar logged.
-func (s *Sidecar) Log() string {
-	b, _ := os.ReadFile(s.log) // for a message only
-	return string(b)
+	_ = s.cmd.Wait()              // its log says why
+	said, _ := os.ReadFile(s.log) // for the message only
+	return nil, fmt.Errorf("the sidecar is not ready: %s", said)
 }
 
 // Stop drains the sidecar, and kills it after the timeout.

@@ -4,8 +4,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
-	"os"
-	"path/filepath"
 	"regexp"
 	"strings"
 	"sync"
@@ -58,14 +56,11 @@ var ends = []end{
 // browserOf returns the pid of a profile's main Chrome process.
 func (s *sidecar) browserOf(t *testing.T, profile string) int {
 	t.Helper()
-	for _, pid := range s.browsers(t) {
-		b, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", pid))
-		if err == nil && strings.Contains(string(b), "--user-data-dir="+filepath.Join(s.Dir, "profiles", profile)+"\x00") {
-			return pid
-		}
+	pid := s.anyBrowserOf(t, profile)
+	if pid == 0 {
+		t.Fatalf("profile %s has no browser", profile)
 	}
-	t.Fatalf("profile %s has no browser", profile)
-	return 0
+	return pid
 }
 
 // watched is a session with three connections: a plain one, Playwright and Puppeteer,

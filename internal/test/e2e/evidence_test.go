@@ -29,7 +29,7 @@ type busySite struct {
 func newBusySite(t *testing.T) *busySite {
 	t.Helper()
 	counts := map[string]*atomic.Int64{}
-	for _, path := range []string{"/api", "/beacon", "/poll", "/order"} {
+	for _, path := range []string{"/api", "/order"} {
 		counts[path] = &atomic.Int64{}
 	}
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -53,12 +53,8 @@ func newBusySite(t *testing.T) *busySite {
 			w.Header().Set("Content-Disposition", `attachment; filename="report.txt"`)
 			_, _ = io.WriteString(w, "a report")
 			return
-		case "/silent":
-			<-r.Context().Done()
-			return
 		}
 		script := map[string]string{
-			"/polls": `let n = setInterval(() => fetch("/poll", {method: "POST", body: "what=new"}), 100)`,
 			"/leave": `addEventListener("beforeunload", e => { e.preventDefault(); e.returnValue = "x" })`,
 		}[r.URL.Path]
 		w.Header().Set("Content-Type", "text/html")

@@ -130,7 +130,7 @@ func TestAPersonInTheLoop(t *testing.T) {
 		s.asksFor(t, ses, "consent again")
 		again.drop()
 		s.until(t, "three", lease.ManualReview)
-		if answers, how := s.facts(t, "three"); answers["person_had_session"] != "yes" || !strings.Contains(how["person_had_session"], "Ann") || answers["person_acted"] != "no" {
+		if answers, how := s.inspection(t, "three"); answers["person_had_session"] != "yes" || !strings.Contains(how["person_had_session"], "Ann") || answers["person_acted"] != "no" {
 			t.Errorf("%s (%s), %s", answers["person_had_session"], how["person_had_session"], answers["person_acted"])
 		}
 		journal := s.journal(t, "three")

@@ -17,18 +17,6 @@ import (
 	"leasehold/lease"
 )
 
-// chromeOf returns the pid of the main process of a profile's browser.
-func (s *sidecar) chromeOf(t *testing.T, profile string) int {
-	t.Helper()
-	pids := running(t, func(line []byte) bool {
-		return bytes.Contains(line, []byte("--user-data-dir="+filepath.Join(s.Dir, "profiles", profile)+"\x00")) && !bytes.Contains(line, []byte("--type="))
-	})
-	if len(pids) != 1 {
-		t.Fatalf("browsers of %s: %v", profile, pids)
-	}
-	return pids[0]
-}
-
 func signal(t *testing.T, pid int, sig unix.Signal) {
 	t.Helper()
 	if err := unix.Kill(pid, sig); err != nil {
@@ -89,7 +77,7 @@ func TestFailingBrowsers(t *testing.T) {
 		s.noted(t, profile, "the page", 1, func(e checkpoint.Entry) bool {
 			return e.Kind == checkpoint.KindURL && strings.HasSuffix(e.URL, "/"+profile)
 		})
-		return worker{c, page, target, s.chromeOf(t, profile)}
+		return worker{c, page, target, s.browserOf(t, profile)}
 	}
 	// told waits for the end of a worker's connection, with the reason, and for the end
 	// of its recovery.

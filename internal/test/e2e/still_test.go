@@ -38,22 +38,6 @@ func (s *sidecar) journalOf(t *testing.T, session string) []checkpoint.Entry {
 	return entries
 }
 
-// facts are those of the profile's inspection, with how they were found.
-func (s *sidecar) facts(t *testing.T, profile string) (answers, how map[string]string) {
-	t.Helper()
-	var i struct {
-		Facts []struct{ Name, Answer, How string }
-	}
-	if code := s.call(t, "GET", "/v1/profiles/"+profile+"/inspection", nil, &i); code != 200 {
-		t.Fatalf("inspection of %s: status %d", profile, code)
-	}
-	answers, how = map[string]string{}, map[string]string{}
-	for _, f := range i.Facts {
-		answers[f.Name], how[f.Name] = f.Answer, f.How
-	}
-	return answers, how
-}
-
 // networkServices are the stopped and the running network services of the sidecar's
 // browsers.
 func (s *sidecar) networkServices(t *testing.T) (stopped, moving int) {
@@ -128,7 +112,7 @@ func TestTheAccountStandsStill(t *testing.T) {
 	if now := site.quiet(t); now != count {
 		t.Errorf("%d requests and messages came after the loss: %v", now-count, site.ways(count))
 	}
-	answers, how := s.facts(t, "restless")
+	answers, how := s.inspection(t, "restless")
 	if answers["account_stood_still"] != "yes" || answers["requests_withheld"] != "yes" || answers["closed_cleanly"] != "yes" {
 		t.Errorf("facts: %v %v", answers, how)
 	}
@@ -228,7 +212,7 @@ func loseMany(t *testing.T, n int) {
 			}
 		}
 		latest = append(latest, last)
-		if answers, how := s.facts(t, profile); answers["account_stood_still"] != "yes" {
+		if answers, how := s.inspection(t, profile); answers["account_stood_still"] != "yes" {
 			t.Errorf("%s: %v", profile, how["account_stood_still"])
 		} else if answers["cookies_whole"] != "yes" {
 			unread++

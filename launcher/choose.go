@@ -238,6 +238,9 @@ func (g *grants) fitting(ctx context.Context, m api.Manifest) ([]lease.Record, e
 // preferred ones first.
 func (g *grants) candidates(ctx context.Context, m api.Manifest) ([]candidate, error) {
 	fitting, err := g.fitting(ctx, m)
+	if err == nil {
+		err = g.o.Root.There() // else no profile of this host would fit
+	}
 	if err != nil {
 		return nil, err
 	}

@@ -53,6 +53,9 @@ func (ds *directories) PutProfile(ctx context.Context, profileID string, set api
 	if err := checkSettings(profileID, set); err != nil {
 		return lease.Record{}, err
 	}
+	if err := ds.o.Root.There(); err != nil {
+		return lease.Record{}, err
+	}
 	if _, err := ds.o.Root.Place(profileID); err != nil {
 		return lease.Record{}, api.Invalid("profile_id", "%v", err)
 	}

@@ -51,6 +51,9 @@ func (s *service) claimDataDir() error {
 		return errors.Join(fmt.Errorf("--data-dir %s is in use by another leasehold: stop that one, or give this one a directory of its own", c.DataDir), f.Close())
 	}
 	s.stops.add("data directory", f.Close)
+	if s.dataDir, err = ownpath.Identity(c.DataDir); err != nil {
+		return fmt.Errorf("--data-dir: %w", err)
+	}
 	return nil
 }
 

@@ -27,6 +27,7 @@ import (
 	"leasehold/internal/connlimit"
 	"leasehold/internal/durable"
 	"leasehold/internal/natsd"
+	"leasehold/internal/ownpath"
 	"leasehold/internal/signed"
 	"leasehold/internal/tracing"
 	"leasehold/launcher"
@@ -86,6 +87,7 @@ type service struct {
 	gate          *principal.Gate
 	proxies       *proxies.Set // nil if none are configured
 	key           *signed.Key  // signs what is kept on disk to be read back
+	dataDir       string       // the ownpath.Identity of the data directory that was claimed
 	roster        *roster.Roster
 	root          *profiledir.Root
 	files         *fileroots.Roots
@@ -290,10 +292,10 @@ func (s *service) newLauncher() error {
 	return err
 }
 
-// filesReady returns why a session could not be kept on this host: its evidence has no place, or what is
-// signed now could not be read after a restart.
+// filesReady returns why a session could not be kept on this host: the data directory is another one by now,
+// its evidence has no place, or what is signed now could not be read after a restart.
 func (s *service) filesReady() error {
-	return errors.Join(durable.Takes(filepath.Join(s.config.DataDir, spoolDir)), signed.NewFile(s.config.DataDir).Has(s.key))
+	return errors.Join(ownpath.Still(s.config.DataDir, s.dataDir), durable.Takes(filepath.Join(s.config.DataDir, spoolDir)), signed.NewFile(s.config.DataDir).Has(s.key))
 }
 
 // serveHTTP begins to answer on the listener, and prepares the handler for sessions with ports

@@ -94,6 +94,20 @@ func Refuse(code, format string, args ...any) *Problem {
 	return &Problem{Status: statuses[code], Code: code, Detail: fmt.Sprintf(format, args...)}
 }
 
+// ReasonFiles is the "reason" of host_full while files cannot be read or written.
+const ReasonFiles = "files"
+
+// ShortRetry is after how many seconds a request that was refused for want of room should be made
+// again.
+const ShortRetry = 30
+
+// HostShort is the refusal of every browser on a host that lacks something.
+func HostShort(reason string, err error) *Problem {
+	p := Refuse(CodeHostFull, "no browser is started: %v", err).With("reason", reason)
+	p.RetryAfter = ShortRetry
+	return p
+}
+
 // Invalid makes an invalid_request problem that names the field, or none if it is "".
 func Invalid(field, format string, args ...any) *Problem {
 	p := Refuse(CodeInvalidRequest, format, args...)

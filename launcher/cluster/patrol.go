@@ -182,6 +182,9 @@ func (p *Patrol) look(r lease.Record) (again bool) {
 	if p.o.Presence.MayAct(r) != nil {
 		return true
 	}
+	if p.o.Root.There() != nil { // the watch of the host's room says so
+		return true
+	}
 	if p.o.Settle != nil && p.o.Settle(r) {
 		return false
 	}

@@ -223,6 +223,7 @@ func (p *Presence) lastStay() lastStay {
 		return lastStay{}
 	}
 	if here, err := ownpath.Identity(p.o.DataDir); err != nil || s.Directory != here {
+		p.o.Log.Warn().Str("directory", p.o.DataDir).Msg("the data directory is a copy of the one that a launcher used since this host was started: its sessions do not go on here; is that launcher running still?")
 		return lastStay{}
 	}
 	return s

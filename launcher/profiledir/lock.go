@@ -86,6 +86,9 @@ func (r *Root) lockLauncher(id string) (*Lock, error) {
 	if err := lease.CheckProfileID(id); err != nil {
 		return nil, err
 	}
+	if err := r.There(); err != nil {
+		return nil, err
+	}
 	file, err := flock(r.file(id, launcherPart))
 	if err != nil {
 		return nil, fmt.Errorf("profile %s: %w", id, err)
@@ -217,7 +220,7 @@ func (l *Lock) usable() error {
 	if l.launcher == nil {
 		return fmt.Errorf("profile %s: the lock was given up", l.id)
 	}
-	return nil
+	return l.root.There()
 }
 
 // passing is how long to wait for a lock that somebody may hold only for a moment: a probe, or

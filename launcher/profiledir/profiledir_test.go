@@ -22,6 +22,7 @@ import (
 	"leasehold/internal/signed"
 	"leasehold/internal/test/smalldisk"
 	"leasehold/internal/test/testkey"
+	"leasehold/launcher/api"
 	"leasehold/lease"
 )
 
@@ -506,6 +507,58 @@ func TestAFloorThatCouldNotBeWrittenIsKnown(t *testing.T) {
 	}
 	known(6)
 }
+
+// Where another directory is in the place of the one that was opened, as under a mount that has gone,
+// nothing is read, made or written, and every refusal says so: what is missing there is no sign of
+// anything. Once the directory is back, all is as it was.
+func TestADirectoryThatIsNotThereAnyMore(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "profiles")
+	r, err := Open(dir, testkey.Key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := r.Create("p"); err != nil {
+		t.Fatal(err)
+	}
+	l := lock(t, r, "p")
+	if err := l.RaiseFloor(lease.Record{ProfileID: "p", Token: 7}); err != nil {
+		t.Fatal(err)
+	}
+	gone := dir + ".gone"
+	for name, empty := range map[string]func() error{
+		"another directory": func() error { return os.MkdirAll(GuardDir(dir), 0o700) },
+		"none":              func() error { return nil },
+	} {
+		if err := errors.Join(os.Rename(dir, gone), empty()); err != nil {
+			t.Fatal(err)
+		}
+		for what, do := range map[string]func() error{
+			"path":    func() error { return second(r.Path("p")) },
+			"create":  func() error { return second(r.Create("q")) },
+			"lock":    func() error { return second(r.Lock("q")) },
+			"floor":   func() error { return second(r.Floor("p")) },
+			"raise":   func() error { return l.RaiseFloor(lease.Record{ProfileID: "p", Token: 8}) },
+			"running": func() error { return l.SetRunning(Running{PID: 7}) },
+		} {
+			var p *api.Problem
+			if err := do(); !errors.As(err, &p) || p.Code != api.CodeHostFull || p.More["reason"] != api.ReasonFiles || !strings.Contains(err.Error(), dir) {
+				t.Errorf("%s, %s: %v", name, what, err)
+			}
+		}
+		if made, err := filepath.Glob(GuardDir(dir) + "/*"); err != nil || len(made) > 0 {
+			t.Errorf("%s: %v was made there, %v", name, made, err)
+		}
+		if err := errors.Join(os.RemoveAll(dir), os.Rename(gone, dir)); err != nil {
+			t.Fatal(err)
+		}
+		if floor, err := r.Floor("p"); err != nil || floor != 7 {
+			t.Errorf("%s, and it is back: floor %d, %v", name, floor, err)
+		}
+	}
+}
+
+// second is the error of a result.
+func second[T any](_ T, err error) error { return err }
 
 func TestRunning(t *testing.T) {
 	r := open(t)

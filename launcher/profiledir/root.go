@@ -25,8 +25,10 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"leasehold/internal/ownpath"
 	"leasehold/internal/runas"
 	"leasehold/internal/signed"
+	"leasehold/launcher/api"
 	"leasehold/lease"
 )
 
@@ -39,7 +41,9 @@ var ErrNoProfile = fmt.Errorf("no such profile directory: %w", fs.ErrNotExist)
 type Root struct {
 	dir   string // absolute, symlinks resolved
 	guard string // the directory of the guard files
-	key   *signed.Key
+	// identity is the ownpath.Identity that the directory had when it was opened.
+	identity string
+	key      *signed.Key
 	// user is the user as whom browsers run; owners are all uids that were ever browser users:
 	// see SetBrowserUser.
 	user   runas.User
@@ -88,7 +92,20 @@ func Open(dir string, key *signed.Key) (*Root, error) {
 	if err := errors.Join(probe.Close(), os.Remove(probe.Name())); err != nil {
 		return nil, fmt.Errorf("guard directory %s: %w", r.guard, err)
 	}
+	if r.identity, err = ownpath.Identity(r.dir); err != nil {
+		return nil, fmt.Errorf("profiles directory %s: %w", r.dir, err)
+	}
 	return r, nil
+}
+
+// There returns nil if the profiles directory is the one that was opened. If another one is at its
+// path, because its disk was unmounted for example, then what is missing there says nothing about a
+// profile, and nothing may be made there. The error is an *api.Problem.
+func (r *Root) There() error {
+	if err := ownpath.Still(r.dir, r.identity); err != nil {
+		return api.HostShort(api.ReasonFiles, err)
+	}
+	return nil
 }
 
 // Open opens another directory of the same launcher, with the same key.
@@ -113,11 +130,14 @@ func (r *Root) Dir() string { return r.dir }
 func GuardDir(dir string) string { return filepath.Join(dir, ".leasehold") }
 
 // Path returns the absolute path of the profile's directory. It refuses an id
-// that is not valid. It also refuses a symlink, which could lead to the directory of
+// that is not valid, and every id while the profiles directory is not There. It also refuses a symlink, which could lead to the directory of
 // another profile, and anything else that is not a directory. The error is
 // ErrNoProfile if nothing is there.
 func (r *Root) Path(id string) (string, error) {
 	if err := lease.CheckProfileID(id); err != nil {
+		return "", err
+	}
+	if err := r.There(); err != nil {
 		return "", err
 	}
 	path := filepath.Join(r.dir, id)

@@ -54,6 +54,9 @@ type unwritten struct {
 // that this host wrote of the profile, or that this process tried to write; the zero record if
 // none was kept.
 func (r *Root) Kept(id string) (lease.Token, lease.Record, error) {
+	if err := r.There(); err != nil {
+		return 0, lease.Record{}, err
+	}
 	t, kept, err := r.written(id)
 	if err != nil {
 		return t, kept, err

@@ -2,6 +2,7 @@ package slots
 
 import (
 	"context"
+	"errors"
 	"math"
 	"time"
 
@@ -14,9 +15,6 @@ import (
 )
 
 const (
-	// roomRetry is after how many seconds a request that was refused for want of room should be
-	// tried again.
-	roomRetry = 30
 	// roomTimeout bounds how long the disks may take to take a file.
 	roomTimeout = 5 * time.Second
 	// minFreeFiles is how many files a disk has to have left for a browser. A new profile has
@@ -29,11 +27,14 @@ const (
 // would lose data.
 func (t *Table) Short() *api.Problem {
 	if err := descriptors.ForSessions.Probe(); err != nil {
-		return short("descriptors", err)
+		return api.HostShort("descriptors", err)
 	}
 	ctx, cancel := context.WithTimeout(t.ctx, roomTimeout)
 	defer cancel()
 	p, err := durable.Call(ctx, t.disks, func() (*api.Problem, error) {
+		if err := t.o.Root.There(); err != nil {
+			return nil, err
+		}
 		if p := t.diskShort(); p != nil {
 			return p, nil
 		}
@@ -47,15 +48,9 @@ func (t *Table) Short() *api.Problem {
 		}
 		return nil, t.o.Ready()
 	})
-	if err != nil {
-		return short("files", err)
+	if err != nil && !errors.As(err, &p) {
+		p = api.HostShort(api.ReasonFiles, err)
 	}
-	return p
-}
-
-func short(reason string, err error) *api.Problem {
-	p := api.Refuse(api.CodeHostFull, "no browser is started: %v", err).With("reason", reason)
-	p.RetryAfter = roomRetry
 	return p
 }
 
@@ -64,7 +59,7 @@ func (t *Table) diskShort() *api.Problem {
 	for _, dir := range []string{t.o.Root.Dir(), t.o.DataDir} {
 		free, err := durable.FreeSpace(dir)
 		if err != nil {
-			return short("files", err)
+			return api.HostShort(api.ReasonFiles, err)
 		}
 		var p *api.Problem
 		switch {
@@ -76,7 +71,7 @@ func (t *Table) diskShort() *api.Problem {
 			continue
 		}
 		p = p.With("reason", "disk").With("disk_free_bytes", free.Bytes).With("disk_min_bytes", t.o.MinFreeDisk)
-		p.RetryAfter = roomRetry
+		p.RetryAfter = api.ShortRetry
 		return p
 	}
 	return nil

@@ -13,8 +13,10 @@ import (
 	"github.com/rs/zerolog"
 	"golang.org/x/sys/unix"
 
+	"leasehold/internal/test/testkey"
 	"leasehold/internal/test/testlog"
 	"leasehold/launcher/api"
+	"leasehold/launcher/profiledir"
 )
 
 func TestPlacesAndSpaceAreShown(t *testing.T) {
@@ -51,7 +53,7 @@ func TestAFullDiskStartsNothing(t *testing.T) {
 		point(nowhere)
 		table := newTable(t, Options{DataDir: data, MinFreeDisk: 1, Log: zerolog.New(&log)})
 		s := table.Occupy("p")
-		if p := s.TakePlace(&Waiter{}); refused(p) != api.CodeHostFull || p.More["reason"] != "disk" || p.More["disk_min_bytes"] != uint64(1) || p.RetryAfter != roomRetry {
+		if p := s.TakePlace(&Waiter{}); refused(p) != api.CodeHostFull || p.More["reason"] != "disk" || p.More["disk_min_bytes"] != uint64(1) || p.RetryAfter != api.ShortRetry {
 			t.Errorf("%+v", p)
 		}
 		changed := table.Changed()
@@ -91,6 +93,11 @@ func TestWhatASessionLacks(t *testing.T) {
 		t.Fatalf("a file system that takes nothing: %v", err)
 	}
 	t.Cleanup(func() { _ = unix.Unmount(frozen, 0) })
+	moved := filepath.Join(t.TempDir(), "profiles")
+	root, err := profiledir.Open(moved, testkey.Key)
+	if err = errors.Join(err, os.Rename(moved, moved+".gone"), os.Mkdir(moved, 0o700)); err != nil {
+		t.Fatal(err)
+	}
 	for name, tt := range map[string]struct {
 		o            Options
 		reason, says string
@@ -99,6 +106,7 @@ func TestWhatASessionLacks(t *testing.T) {
 		"inodes":                        {Options{DataDir: crowded}, "disk", "more files"},
 		"a file system that is frozen":  {Options{DataDir: room, Dirs: []string{room, frozen}}, "files", "read-only"},
 		"a directory":                   {Options{DataDir: room, Dirs: []string{filepath.Join(room, "gone")}}, "files", "gone: no such file"},
+		"the profiles' own directory":   {Options{DataDir: room, Root: root}, "files", moved + " is not the directory"},
 		"something that others look at": {Options{DataDir: room, Ready: func() error { return errors.New("the key is gone") }}, "files", "the key is gone"},
 	} {
 		table := newTable(t, tt.o)

@@ -158,7 +158,7 @@ func newTable(t *testing.T, o Options) *Table {
 	if err != nil {
 		t.Fatal(err)
 	}
-	o.Root, o.Metrics, o.DataDir = root, prometheus.NewRegistry(), cmp.Or(o.DataDir, t.TempDir())
+	o.Root, o.Metrics, o.DataDir = cmp.Or(o.Root, root), prometheus.NewRegistry(), cmp.Or(o.DataDir, t.TempDir())
 	var work sync.WaitGroup
 	ctx, cancel := context.WithCancel(t.Context())
 	t.Cleanup(func() { cancel(); work.Wait() })

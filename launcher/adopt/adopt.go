@@ -93,8 +93,11 @@ func (a *Adopter) Adopt(r lease.Record) {
 		if err == nil {
 			a.o.Sessions.KnownWhere(func(f sessionfile.File) bool { return f.Manifest.ProfileID == r.ProfileID })
 		}
-		if !errors.Is(err, errLater) && a.ctx.Err() == nil && a.retries.ended(r, err, time.Now()) {
-			log.Error().Err(err).Msg("recovery is not complete: it is tried again, after pauses of up to half a minute")
+		if !errors.Is(err, errLater) && a.ctx.Err() == nil {
+			a.retries.ended(r, err, time.Now())
+			if err != nil {
+				log.Error().Err(err).Msg("recovery is not complete: it is tried again, after pauses of up to half a minute")
+			}
 		}
 		if !resumed {
 			slot.Vacate()

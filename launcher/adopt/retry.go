@@ -22,7 +22,6 @@ type failure struct {
 	token lease.Token
 	next  time.Time // when it is tried again
 	pause time.Duration
-	said  string // the error that was logged last
 }
 
 // due tells whether the profile of a record may be tried now. With another token it is another
@@ -34,25 +33,22 @@ func (t *retries) due(r lease.Record, now time.Time) bool {
 	return !failed || f.token != r.Token || !now.Before(f.next)
 }
 
-// ended takes in the result of a try, and tells whether its error has to be logged: it is another
-// one than before.
-func (t *retries) ended(r lease.Record, err error, now time.Time) (news bool) {
+// ended takes in the result of a try.
+func (t *retries) ended(r lease.Record, err error, now time.Time) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if err == nil {
 		delete(t.failed, r.ProfileID)
-		return false
+		return
 	}
 	f := t.failed[r.ProfileID]
 	if f.token != r.Token {
 		f = failure{token: r.Token}
 	}
-	news = f.said != err.Error()
 	f.pause = min(max(2*f.pause, firstPause), longestPause)
-	f.next, f.said = now.Add(f.pause), err.Error()
+	f.next = now.Add(f.pause)
 	if t.failed == nil {
 		t.failed = map[string]failure{}
 	}
 	t.failed[r.ProfileID] = f
-	return news
 }

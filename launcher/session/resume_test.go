@@ -286,7 +286,7 @@ func TestASessionThatCannotGoOn(t *testing.T) {
 			m: task("one", func(m *api.Manifest) { m.LockTimeoutSeconds = 60 }), says: "it would end at once: lock_timeout",
 			before: func(r *room) {
 				for id, f := range r.host.ended {
-					f.AcquiredAt = f.AcquiredAt.Add(-time.Hour)
+					f.Begun = f.Begun.Add(-time.Hour)
 					r.host.ended[id] = f
 				}
 			},

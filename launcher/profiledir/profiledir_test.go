@@ -484,7 +484,7 @@ func TestAFloorThatCouldNotBeWrittenIsKnown(t *testing.T) {
 		t.Fatal(err)
 	}
 	older, err := os.ReadFile(r.file("p", "floor"))
-	if err != nil || raise(7) != nil {
+	if err := errors.Join(err, raise(7)); err != nil {
 		t.Fatal(err)
 	}
 	empty := smalldisk.Fill(t, disk)

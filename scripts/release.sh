@@ -15,8 +15,6 @@ if [ -n "$(git status --porcelain)" ]; then
 fi
 SOURCE_DATE_EPOCH=$(git log -1 --format=%ct)
 export SOURCE_DATE_EPOCH
-MTIME=$(date -u -d "@$SOURCE_DATE_EPOCH" +%Y-%m-%dT%H:%M:%SZ)
-export MTIME
 
 umask 022
 rm -rf dist
@@ -65,7 +63,7 @@ for arch in amd64 arm64; do
 	gzip -n9 "$dir"/man/*
 	gzip -n9 <CHANGELOG.md >"$dir/changelog.gz"
 	for packager in deb rpm; do
-		ARCH=$arch VERSION=$version STAGE=$dir "$nfpm" package -f deploy/package/nfpm.yaml -p "$packager" -t dist/ >/dev/null
+		ARCH=$arch VERSION=$version STAGE=$dir "$nfpm" package -f deploy/package/nfpm.yaml -p "$packager" -t dist/ >&2
 	done
 done
 (cd dist && sha256sum -- * >SHA256SUMS)

@@ -19,7 +19,7 @@ import (
 // commands is the grammar of the command line.
 type commands struct {
 	Config configFile       `env:"LEASEHOLD_CONFIG" placeholder:"FILE" help:"YAML file with settings."`
-	Print  kong.VersionFlag `name:"version" help:"Print the version."`
+	Built  kong.VersionFlag `name:"version" help:"Print the version."`
 
 	Run        runCmd        `cmd:"" help:"Run the sidecar of this host."`
 	Exec       execCmd       `cmd:"" help:"Lease a profile, run a command with it, and release it."`

@@ -130,10 +130,9 @@ func Listen(address string, o Options) (*Listener, error) {
 }
 
 func reusePort(_, _ string, c syscall.RawConn) error {
-	var err error
-	return errors.Join(c.Control(func(fd uintptr) {
-		err = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_REUSEPORT, 1)
-	}), err)
+	var set error
+	err := c.Control(func(fd uintptr) { set = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_REUSEPORT, 1) })
+	return errors.Join(err, set)
 }
 
 // Accept returns the next connection that is within the bounds and admitted.

@@ -128,7 +128,7 @@ vetted: fmt-check
 # The packages whose tests start no browser, no sidecar and no cluster.
 QUICK := ./checkpoint ./evidence ./evidence/redact ./internal/cgroup ./internal/durable ./internal/procfs \
 	./internal/test/layers ./launcher ./launcher/api ./launcher/monitor ./launcher/profiledir \
-	./launcher/recovery/decision ./launcher/sessionfile ./launcher/slots ./lease
+	./launcher/recovery/decision ./launcher/recovery/table ./launcher/sessionfile ./launcher/slots ./lease
 
 quick: fmt-check ## Check, and run the unit tests: for the person at the keyboard
 	@$(GO) vet $(PKGS)

@@ -39,7 +39,7 @@ import (
 	"leasehold/launcher/queue"
 	"leasehold/launcher/readers"
 	"leasehold/launcher/recovery"
-	"leasehold/launcher/recovery/decision"
+	"leasehold/launcher/recovery/table"
 	"leasehold/launcher/roster"
 	"leasehold/launcher/session"
 	"leasehold/launcher/sessionfile"
@@ -108,8 +108,8 @@ type Options struct {
 	// handed back.
 	PersonGrace time.Duration
 	Cooldown    time.Duration
-	ReviewWhen  []decision.Caution // more facts that send a profile to a person
-	MaxBrowsers int                // zero: no limit
+	ReviewWhen  []table.Caution // more facts that send a profile to a person
+	MaxBrowsers int             // zero: no limit
 	// MinFreeDisk is the space, in bytes, below which no browser is started; zero:
 	// no bound.
 	MinFreeDisk uint64

@@ -83,7 +83,7 @@ func (c *doctorCmd) print(a *app, checks []checkResult) error {
 	if c.JSON {
 		return a.printValue(map[string][]checkResult{"checks": checks})
 	}
-	t := newTable(a.stdout, "CHECK", "RESULT", "DETAIL")
+	t := newColumns(a.stdout, "CHECK", "RESULT", "DETAIL")
 	for _, one := range checks {
 		result := "ok"
 		if !one.OK {

@@ -123,7 +123,7 @@ func (c *evidenceCmd) choose(bundles []api.Bundle) (api.Bundle, error) {
 }
 
 func printBundles(a *app, bundles []api.Bundle) error {
-	t := newTable(a.stdout, "EVIDENCE", "TOKEN", "AT", "REASON", "PARTS", "BYTES", "MISSING")
+	t := newColumns(a.stdout, "EVIDENCE", "TOKEN", "AT", "REASON", "PARTS", "BYTES", "MISSING")
 	for _, b := range bundles {
 		var size int64
 		var missing []string

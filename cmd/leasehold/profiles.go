@@ -76,7 +76,7 @@ func (c *profilesCmd) Run(a *app) error {
 			return err
 		}
 		slices.SortFunc(profiles.Items, func(x, y lease.Record) int { return strings.Compare(x.ProfileID, y.ProfileID) })
-		t := newTable(a.stdout, "PROFILE", "STATE", "TOKEN", "OWNER", "TASK", "HOME", "LAST URL")
+		t := newColumns(a.stdout, "PROFILE", "STATE", "TOKEN", "OWNER", "TASK", "HOME", "LAST URL")
 		for _, r := range profiles.Items {
 			state := api.StateShown(r)
 			switch {

@@ -29,7 +29,7 @@ func (c *queueCmd) Run(a *app) error {
 		if err != nil {
 			return err
 		}
-		t := newTable(a.stdout, "WANTS", "POSITION", "PRIORITY", "WORKER", "TASK", "LAUNCHER", "SINCE")
+		t := newColumns(a.stdout, "WANTS", "POSITION", "PRIORITY", "WORKER", "TASK", "LAUNCHER", "SINCE")
 		for _, w := range queue.Items {
 			t.row(wants(w), w.Position, w.Priority, w.WorkerID, w.TaskID, w.LauncherID, w.Since)
 		}

@@ -21,7 +21,7 @@ func (c *sessionsCmd) Run(a *app) error {
 		if err != nil {
 			return err
 		}
-		t := newTable(a.stdout, "SESSION", "PROFILE", "STATE", "TOKEN", "WORKER", "TASK", "CONNECTIONS", "EXPIRES AT", "PERSON")
+		t := newColumns(a.stdout, "SESSION", "PROFILE", "STATE", "TOKEN", "WORKER", "TASK", "CONNECTIONS", "EXPIRES AT", "PERSON")
 		for _, s := range sessions.Items {
 			t.row(s.SessionID, s.ProfileID, stateOf(s), s.Token, s.WorkerID, s.TaskID, s.Connections, s.ExpiresAt, personOf(s))
 		}

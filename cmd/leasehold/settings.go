@@ -12,7 +12,7 @@ import (
 	"leasehold/evidence/crypt"
 	"leasehold/internal/runas"
 	"leasehold/launcher/principal"
-	"leasehold/launcher/recovery/decision"
+	"leasehold/launcher/recovery/table"
 	"leasehold/launcher/snapshots"
 	"leasehold/lease"
 )
@@ -287,17 +287,17 @@ func (c RunConfig) validateBrowsers() error {
 }
 
 // cautions reads --review-when and --gets.
-func (c RunConfig) cautions() ([]decision.Caution, error) {
-	var all []decision.Caution
+func (c RunConfig) cautions() ([]table.Caution, error) {
+	var all []table.Caution
 	for _, s := range c.ReviewWhen {
-		one, err := decision.ParseCaution(s)
+		one, err := table.ParseCaution(s)
 		if err != nil {
 			return nil, fmt.Errorf("--review-when: %w", err)
 		}
 		all = append(all, one)
 	}
 	if c.GETs == "ask" {
-		all = append(all, decision.Caution{Fact: decision.GetsAfterActionSince, Answer: decision.Yes})
+		all = append(all, table.Caution{Fact: table.GetsAfterActionSince, Answer: table.Yes})
 	}
 	return all, nil
 }

@@ -162,7 +162,7 @@ func (p shownProfile) printText(ctx context.Context, a *app, c *showCmd, sidecar
 
 // printRecord prints a line for each thing that is known about the profile.
 func printRecord(a *app, r lease.Record, picture *api.Bundle) error {
-	t := newTable(a.stdout)
+	t := newColumns(a.stdout)
 	for _, line := range []struct {
 		name  string
 		value any
@@ -228,7 +228,7 @@ func printInspection(a *app, raw json.RawMessage, facts bool) error {
 	}
 	if facts {
 		fmt.Fprintln(a.stdout)
-		t := newTable(a.stdout, "FACT", "ANSWER", "HOW")
+		t := newColumns(a.stdout, "FACT", "ANSWER", "HOW")
 		for _, f := range found.Facts {
 			t.row(f.Name, f.Answer, f.How)
 		}
@@ -255,7 +255,7 @@ func printUnsafeRequests(a *app, sent []api.UnsafeRequest) error {
 		return nil
 	}
 	fmt.Fprintln(a.stdout)
-	t := newTable(a.stdout, "AT", "REQUEST", "TIMES", "ANSWER", "COUNTS AS")
+	t := newColumns(a.stdout, "AT", "REQUEST", "TIMES", "ANSWER", "COUNTS AS")
 	for _, r := range sent {
 		counts := r.Counts
 		if r.SinceSafeCheckpoint {
@@ -272,7 +272,7 @@ func printTyped(a *app, typed []api.Typed) error {
 		return nil
 	}
 	fmt.Fprintln(a.stdout)
-	t := newTable(a.stdout, "AT", "TYPED", "TIMES", "PAGE", "BY", "SINCE THE LAST SAFE CHECKPOINT")
+	t := newColumns(a.stdout, "AT", "TYPED", "TIMES", "PAGE", "BY", "SINCE THE LAST SAFE CHECKPOINT")
 	for _, one := range typed {
 		t.row(one.At, checkpoint.Field(one.Field).Words(), one.Times, one.URL, cmp.Or(one.Person, "worker"), one.SinceSafeCheckpoint)
 	}
@@ -284,7 +284,7 @@ func printEvents(a *app, events []lease.Event) error {
 		return nil
 	}
 	fmt.Fprintln(a.stdout)
-	t := newTable(a.stdout, "AT", "EVENT", "TOKEN", "TASK", "REASON")
+	t := newColumns(a.stdout, "AT", "EVENT", "TOKEN", "TASK", "REASON")
 	for _, e := range events {
 		t.row(e.At, e.Event, e.Token, e.TaskID, e.Reason)
 	}

@@ -16,7 +16,7 @@ import (
 // printFirst prints what a person needs first: the state, the reason, what to do, and where the
 // picture is.
 func printFirst(a *app, c *showCmd, p shownProfile, r lease.Record, hands api.InHands) error {
-	t := newTable(a.stdout)
+	t := newColumns(a.stdout)
 	t.row(r.ProfileID, stateText(r, time.Now()))
 	if ask := hands.Ask; ask != nil {
 		t.row("asks", fmt.Sprintf("its worker waits for a person since %s, until %s: %s", cell(ask.At), cell(ask.Until), cell(ask.Reason)))

@@ -140,7 +140,7 @@ func (c *snapshotsCmd) Run(a *app) error {
 		if err != nil {
 			return err
 		}
-		t := newTable(a.stdout, "SNAPSHOT", "TOKEN", "MADE", "SIZE", "STORED", "CHROME", "SESSION")
+		t := newColumns(a.stdout, "SNAPSHOT", "TOKEN", "MADE", "SIZE", "STORED", "CHROME", "SESSION")
 		for _, s := range made.Items {
 			t.row(s.ID, s.Token, s.CreatedAt.UTC().Format(time.RFC3339), humanize.IBytes(s.Bytes), humanize.IBytes(s.Stored), s.ChromeVersion, s.SessionID)
 		}

@@ -41,18 +41,18 @@ func cell(v any) string {
 	return "-"
 }
 
-// table prints aligned columns.
-type table struct{ w *tabwriter.Writer }
+// columns prints values in aligned columns.
+type columns struct{ w *tabwriter.Writer }
 
-func newTable(w io.Writer, header ...any) *table {
-	t := &table{tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)}
+func newColumns(w io.Writer, header ...any) *columns {
+	t := &columns{tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)}
 	if len(header) > 0 {
 		t.row(header...)
 	}
 	return t
 }
 
-func (t *table) row(values ...any) {
+func (t *columns) row(values ...any) {
 	cells := make([]string, len(values))
 	for i, v := range values {
 		cells[i] = cell(v)
@@ -61,7 +61,7 @@ func (t *table) row(values ...any) {
 	fmt.Fprintln(t.w, strings.Join(cells, "\t"))
 }
 
-func (t *table) flush() error { return t.w.Flush() }
+func (t *columns) flush() error { return t.w.Flush() }
 
 // printJSON prints one JSON document.
 func (a *app) printJSON(raw json.RawMessage) error {

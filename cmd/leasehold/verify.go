@@ -218,7 +218,7 @@ func (c *verifyCmd) show(a *app, v verification) error {
 	if c.JSON {
 		return a.printValue(v)
 	}
-	t := newTable(a.stdout, "PROFILE", "BUNDLES", "PARTS", "HEAD", "REMOVED", "RESULT")
+	t := newColumns(a.stdout, "PROFILE", "BUNDLES", "PARTS", "HEAD", "REMOVED", "RESULT")
 	for _, r := range v.Items {
 		removed, result := 0, "ok"
 		if r.CutOff != nil {

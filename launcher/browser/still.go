@@ -16,7 +16,7 @@ import (
 	"leasehold/internal/boottime"
 	"leasehold/launcher/chrome"
 	"leasehold/launcher/monitor"
-	"leasehold/launcher/recovery/decision"
+	"leasehold/launcher/recovery/table"
 	"leasehold/launcher/sessionfile"
 )
 
@@ -446,29 +446,29 @@ func (b *Browser) forgetNetwork() error {
 
 // StillFacts are the facts of an inspection about a browser that was to stand still: whether it
 // did, and whether its cookies are whole nevertheless.
-func (b *Browser) StillFacts() []decision.Fact {
+func (b *Browser) StillFacts() []table.Fact {
 	s := &b.still
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	stood := decision.Fact{Name: decision.StoodStill, Answer: decision.Yes, How: "its network service was stopped from the loss on"}
+	stood := table.Fact{Name: table.StoodStill, Answer: table.Yes, How: "its network service was stopped from the loss on"}
 	switch {
 	case !s.asked:
-		stood.Answer, stood.How = decision.Unknown, "nobody asked for that"
+		stood.Answer, stood.How = table.Unknown, "nobody asked for that"
 	case s.problem != nil:
-		stood.Answer, stood.How = decision.No, s.problem.Error()
+		stood.Answer, stood.How = table.No, s.problem.Error()
 	case s.gap != "":
-		stood.Answer, stood.How = decision.Unknown, s.gap
+		stood.Answer, stood.How = table.Unknown, s.gap
 	case s.found:
 		stood.How = "an earlier launcher had stopped its network service"
 	case !s.ended:
-		stood.Answer, stood.How = decision.Unknown, "its pages were not ended before it was closed"
+		stood.Answer, stood.How = table.Unknown, "its pages were not ended before it was closed"
 	}
-	whole := decision.Fact{Name: decision.CookiesWhole, Answer: decision.Yes, How: "its network service closed with it"}
+	whole := table.Fact{Name: table.CookiesWhole, Answer: table.Yes, How: "its network service closed with it"}
 	switch {
 	case s.lost != "":
-		whole.Answer, whole.How = decision.No, s.lost
+		whole.Answer, whole.How = table.No, s.lost
 	case s.cured > 0:
 		whole.How = fmt.Sprintf("%d cookies were put back into a new network service", s.cured)
 	}
-	return []decision.Fact{stood, whole}
+	return []table.Fact{stood, whole}
 }

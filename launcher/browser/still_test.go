@@ -22,7 +22,7 @@ import (
 	"leasehold/internal/test/testchrome"
 	"leasehold/launcher/chrome"
 	"leasehold/launcher/monitor"
-	"leasehold/launcher/recovery/decision"
+	"leasehold/launcher/recovery/table"
 )
 
 // writer is a site with a page that posts numbers without pause, also when it is closed.
@@ -168,7 +168,7 @@ func TestABrowserStandsStill(t *testing.T) {
 		}
 	}
 	site.quiet(t)
-	if got := b.StillFacts()[0]; got.Answer != decision.Unknown {
+	if got := b.StillFacts()[0]; got.Answer != table.Unknown {
 		t.Errorf("it did not stand still throughout: %+v", got)
 	}
 
@@ -239,7 +239,7 @@ func TestABrowserStandsStill(t *testing.T) {
 		t.Errorf("%d requests came after the loss", got-count)
 	}
 	facts := b.StillFacts()
-	if facts[0].Answer != decision.Yes || facts[1].Answer != decision.No || !strings.Contains(facts[1].How, "did not answer in time") || h.kinds()[checkpoint.KindCrash] > 0 {
+	if facts[0].Answer != table.Yes || facts[1].Answer != table.No || !strings.Contains(facts[1].How, "did not answer in time") || h.kinds()[checkpoint.KindCrash] > 0 {
 		t.Errorf("%+v, %v", facts, h.kinds())
 	}
 	if _, err := h.files.ReadStillCookies(session); err == nil {

@@ -12,12 +12,12 @@ import (
 	"leasehold/checkpoint"
 	"leasehold/launcher/api"
 	"leasehold/launcher/principal"
-	"leasehold/launcher/recovery/decision"
+	"leasehold/launcher/recovery/table"
 	"leasehold/lease"
 )
 
 // unsentFacts are the facts about texts in fields that were not sent.
-var unsentFacts = []string{decision.SecretUnsent, decision.InputUnsent}
+var unsentFacts = []string{table.SecretUnsent, table.InputUnsent}
 
 // The bounds of a page's lists. What does not fit is in the parts of the evidence.
 const (

@@ -7,7 +7,7 @@ import (
 	"strings"
 
 	"leasehold/evidence/redact"
-	"leasehold/launcher/recovery/decision"
+	"leasehold/launcher/recovery/table"
 )
 
 // finding is one thing that a page shows. covers says that it lies over what the page showed
@@ -143,7 +143,7 @@ func (a *asking) password() {
 		case passwords > 1 && !current: // a form to choose or change a password
 		case a.strip(form): // a form in a header
 		case a.inPlace(form) || passwords == 1 && a.central(i):
-			a.add(decision.PasswordAsked, form, "a form to sign in stands in the page's place,")
+			a.add(table.PasswordAsked, form, "a form to sign in stands in the page's place,")
 			return
 		}
 	}
@@ -166,7 +166,7 @@ func (a *asking) code() {
 			continue
 		}
 		if completes(e, "one-time-code") {
-			a.add(decision.CodeAsked, i, "a field for a one-time code is")
+			a.add(table.CodeAsked, i, "a field for a one-time code is")
 			return
 		}
 		if completes(e, "cc-", "postal-code", "bday", "bday-", "tel", "tel-", "address-", "street-address", "transaction-", "current-password", "new-password") {
@@ -175,11 +175,11 @@ func (a *asking) code() {
 		form := a.formOf(i)
 		fields := a.fields(form)
 		if single := a.singles(fields); single >= minCode && single <= maxCode && single == len(fields) {
-			a.add(decision.CodeAsked, form, "%d fields for one character each are", single)
+			a.add(table.CodeAsked, form, "%d fields for one character each are", single)
 			return
 		}
 		if n := codeLength(e); n >= minCode && n <= maxCode && len(fields) == 1 && a.inPlace(form) {
-			a.add(decision.CodeAsked, form, "a field for %d digits, and nothing else to fill in, is", n)
+			a.add(table.CodeAsked, form, "a field for %d digits, and nothing else to fill in, is", n)
 			return
 		}
 	}
@@ -249,7 +249,7 @@ func (a *asking) challenge() {
 		waits := len(a.found) > 0 && a.within(i, a.formOf(i)) && a.elements[a.formOf(i)].tag == "form"
 		alone := a.over < 0 && a.alone(i)
 		if a.over >= 0 || waits || alone {
-			a.add(decision.ChallengeShown, i, "a frame of %s asks for proof that this is a person,", inner.site)
+			a.add(table.ChallengeShown, i, "a frame of %s asks for proof that this is a person,", inner.site)
 			return
 		}
 	}
@@ -278,11 +278,11 @@ func (a *asking) notice() {
 	case c.fields > 0 && a.used, c.fields == 1 && c.buttons+c.links > 1 && a.address():
 		return
 	case c.fields > 0:
-		a.add(decision.NoticeBlocks, a.over, "a form with %d fields covers what is", c.fields)
+		a.add(table.NoticeBlocks, a.over, "a form with %d fields covers what is", c.fields)
 	case c.unchecked+c.checked > 0 || c.frames > 0 || c.buttons > 1 && c.links > 0:
-		a.add(decision.ConsentAsked, a.over, "something to agree to or to choose from covers what is")
+		a.add(table.ConsentAsked, a.over, "something to agree to or to choose from covers what is")
 	default:
-		a.add(decision.NoticeBlocks, a.over, "a notice with %d buttons covers what is", c.buttons+c.links)
+		a.add(table.NoticeBlocks, a.over, "a notice with %d buttons covers what is", c.buttons+c.links)
 	}
 }
 
@@ -315,10 +315,10 @@ func (a *asking) question() {
 	}
 	switch {
 	case c.unchecked == 0 && c.links == 0 && c.asks && c.text <= questionText && c.buttons > 1 && c.buttons <= questionButtons:
-		a.add(decision.NoticeBlocks, 0, "a question with %d answers stands in the page's place,", c.buttons)
+		a.add(table.NoticeBlocks, 0, "a question with %d answers stands in the page's place,", c.buttons)
 		a.found[len(a.found)-1].at = c.box
 	case a.required() && c.unchecked <= questionButtons && c.text <= termsText && c.links <= termsLinks && c.buttons > 0 && c.buttons <= questionButtons:
-		a.add(decision.ConsentAsked, 0, "something to agree to stands in the page's place,")
+		a.add(table.ConsentAsked, 0, "something to agree to stands in the page's place,")
 		a.found[len(a.found)-1].at = c.box
 	}
 }
@@ -343,7 +343,7 @@ func (a *asking) required() bool {
 func (a *asking) wizard() {
 	for i := range a.elements {
 		if e := &a.elements[i]; a.used && e.shown && e.attr("aria-current") == "step" {
-			a.add(decision.WizardHalfDone, i, "a sheet of several steps is open")
+			a.add(table.WizardHalfDone, i, "a sheet of several steps is open")
 			return
 		}
 	}

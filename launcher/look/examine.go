@@ -9,7 +9,7 @@ import (
 
 	"leasehold/cdpproxy"
 	"leasehold/evidence/capture"
-	"leasehold/launcher/recovery/decision"
+	"leasehold/launcher/recovery/table"
 )
 
 // view is one page that is looked at.
@@ -32,16 +32,16 @@ func isAlert(dialog string) bool { return strings.HasPrefix(dialog, "alert:") }
 func (v *view) obstructed(missing string) bool {
 	where := place(v.target.URL)
 	if v.known.Authentication != "" {
-		v.show(decision.HTTPAuthAsked, "%s asks for HTTP authentication", place(v.known.Authentication))
+		v.show(table.HTTPAuthAsked, "%s asks for HTTP authentication", place(v.known.Authentication))
 	}
 	if v.known.Offline {
-		v.show(decision.OfflineOn, "a worker keeps the page offline: %s", where)
+		v.show(table.OfflineOn, "a worker keeps the page offline: %s", where)
 	}
 	switch {
 	case v.target.Dialog != "":
 		kind, _, _ := strings.Cut(v.target.Dialog, ":")
 		if !isAlert(v.target.Dialog) {
-			v.show(decision.DialogWaits, "a dialog (%s) is open on %s", kind, where)
+			v.show(table.DialogWaits, "a dialog (%s) is open on %s", kind, where)
 		}
 		v.seen.Blind, v.seen.Harmless = fmt.Sprintf("a dialog (%s) blocks the page %s", kind, where), true
 		return true
@@ -110,8 +110,8 @@ func (v *view) examine(ctx context.Context) (large string, err error) {
 	s := newScene(root, shown, scale)
 	for _, f := range s.asks(state.Used) {
 		v.seen.Shows = append(v.seen.Shows, Show{Question: f.question, How: f.how, at: f.at, view: shown})
-		if f.question == decision.PasswordAsked && (f.covers || state.Used || !v.known.First) {
-			v.seen.Shows = append(v.seen.Shows, Show{Question: decision.SignedOut, How: f.how + ", and came after other things", at: f.at, view: shown})
+		if f.question == table.PasswordAsked && (f.covers || state.Used || !v.known.First) {
+			v.seen.Shows = append(v.seen.Shows, Show{Question: table.SignedOut, How: f.how + ", and came after other things", at: f.at, view: shown})
 		}
 	}
 	if err := v.unsent(ctx, s, state.Focus); err != nil {
@@ -122,7 +122,7 @@ func (v *view) examine(ctx context.Context) (large string, err error) {
 		return "", fmt.Errorf("it did not say what its service workers have to do: %w", err)
 	}
 	if n > 0 {
-		v.show(decision.WritesWaiting, "%d tasks for later (background sync or fetch) are registered on %s", n, place(v.target.URL))
+		v.show(table.WritesWaiting, "%d tasks for later (background sync or fetch) are registered on %s", n, place(v.target.URL))
 	}
 	return "", nil
 }

@@ -11,6 +11,7 @@ import (
 
 	"leasehold/evidence"
 	"leasehold/launcher/recovery/decision"
+	"leasehold/launcher/recovery/table"
 )
 
 // Part is the name of the part of a bundle with what was seen of each page.
@@ -24,7 +25,7 @@ func (e *Looker) AddTo(b *evidence.Bundle) error {
 	slices.SortFunc(e.seen, func(a, b Seen) int { return a.Number - b.Number })
 	found := facts(e.seen)
 	for i := range found {
-		if found[i].Answer == string(decision.Yes) {
+		if found[i].Answer == string(table.Yes) {
 			found[i].Picture = e.picture(b, found[i].Name)
 		}
 	}
@@ -48,7 +49,7 @@ func facts(seen []Seen) []evidence.Found {
 		}
 	}
 	var found []evidence.Found
-	for _, q := range decision.PageQuestions {
+	for _, q := range table.PageQuestions {
 		var hows []string
 		for _, s := range seen {
 			for _, shown := range s.Shows {
@@ -58,7 +59,7 @@ func facts(seen []Seen) []evidence.Found {
 			}
 		}
 		f := decision.Seen(q, hows, blind)
-		if q == decision.PagesLookedAt {
+		if q == table.PagesLookedAt {
 			f = lookedAt(len(seen), missed)
 		}
 		found = append(found, evidence.Found{Name: f.Name, Answer: string(f.Answer), How: f.How, Picture: ""})
@@ -67,11 +68,11 @@ func facts(seen []Seen) []evidence.Found {
 }
 
 // lookedAt is the fact whether the pages were looked at.
-func lookedAt(pages int, missed []string) decision.Fact {
+func lookedAt(pages int, missed []string) table.Fact {
 	if len(missed) > 0 {
-		return decision.Fact{Name: decision.PagesLookedAt, Answer: decision.No, How: missed[0]}
+		return table.Fact{Name: table.PagesLookedAt, Answer: table.No, How: missed[0]}
 	}
-	return decision.Fact{Name: decision.PagesLookedAt, Answer: decision.Yes, How: fmt.Sprintf("%d pages were open", pages)}
+	return table.Fact{Name: table.PagesLookedAt, Answer: table.Yes, How: fmt.Sprintf("%d pages were open", pages)}
 }
 
 // margin is how much of the page around the place a picture shows, in device pixels.

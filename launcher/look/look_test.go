@@ -18,7 +18,7 @@ import (
 	"leasehold/evidence/storetest"
 	"leasehold/internal/test/testchrome"
 	"leasehold/launcher/look"
-	. "leasehold/launcher/recovery/decision"
+	. "leasehold/launcher/recovery/table"
 )
 
 // lines is content that a page has besides what a case is about.

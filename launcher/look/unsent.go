@@ -6,7 +6,7 @@ import (
 	"strings"
 
 	"leasehold/checkpoint"
-	"leasehold/launcher/recovery/decision"
+	"leasehold/launcher/recovery/table"
 )
 
 // unsent finds what was typed and is still there. The page's own source tells what nobody
@@ -52,14 +52,14 @@ func (v *view) unsent(ctx context.Context, s *scene, focused focus) error {
 		return strings.Join(names, ", ")
 	}
 	if secret >= 0 {
-		v.show(decision.SecretUnsent, "%s stands in a field of %s", list(true), place(s.elements[secret].url))
+		v.show(table.SecretUnsent, "%s stands in a field of %s", list(true), place(s.elements[secret].url))
 	}
 	if plain < 0 {
 		return nil
 	}
-	v.show(decision.InputUnsent, "%s stands in a field of %s", list(false), place(s.elements[plain].url))
+	v.show(table.InputUnsent, "%s stands in a field of %s", list(false), place(s.elements[plain].url))
 	if v.known.Typed && v.known.Silent && pressed(focused) {
-		v.show(decision.PressedUnsent, "a button was pressed after %s was typed, and the page has sent nothing since, on %s", list(false), place(s.elements[plain].url))
+		v.show(table.PressedUnsent, "a button was pressed after %s was typed, and the page has sent nothing since, on %s", list(false), place(s.elements[plain].url))
 	}
 	return nil
 }

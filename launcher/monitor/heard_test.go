@@ -13,6 +13,7 @@ import (
 
 	"leasehold/checkpoint"
 	"leasehold/launcher/recovery/decision"
+	"leasehold/launcher/recovery/table"
 )
 
 // answering is a site that answers as its paths say: /N with the status N, /redirect/N?to=
@@ -163,7 +164,7 @@ func TestAnswersOfARealBrowser(t *testing.T) {
 		w.loads(p, func() { w.run(p, `document.forms[0].submit()`) })
 		sum := checkpoint.Summarize(w.until(done("/done")))
 		for _, f := range decision.InspectTask(sum, decision.Task{}) {
-			if f.Name == decision.Forms && !strings.HasPrefix(f.How, "1 seen") {
+			if f.Name == table.Forms && !strings.HasPrefix(f.How, "1 seen") {
 				t.Errorf("%s: %s", f.Answer, f.How)
 			}
 		}
@@ -171,7 +172,7 @@ func TestAnswersOfARealBrowser(t *testing.T) {
 
 	t.Run("documents", func(t *testing.T) {
 		p := w.open(own + "/documents")
-		refused, signIn, waits := decision.SiteRefused, decision.SentToSignIn, decision.AskedToWait
+		refused, signIn, waits := table.SiteRefused, table.SentToSignIn, table.AskedToWait
 		for _, tt := range []struct {
 			name, path string
 			yes        string
@@ -201,7 +202,7 @@ func TestAnswersOfARealBrowser(t *testing.T) {
 				w.monitor.LookForSignIn(t.Context())
 				found := decision.InspectTask(checkpoint.Summarize(w.until(func(checkpoint.Entry) bool { return true })), decision.Task{})
 				for _, fact := range []string{refused, signIn, waits} {
-					if got := found.Answer(fact); got != decision.Is(fact == tt.yes) {
+					if got := found.Answer(fact); got != table.Is(fact == tt.yes) {
 						t.Errorf("%s is %s: %+v", fact, got, found)
 					}
 				}

@@ -13,6 +13,7 @@ import (
 	"leasehold/cdpproxy"
 	"leasehold/checkpoint"
 	"leasehold/launcher/recovery/decision"
+	"leasehold/launcher/recovery/table"
 )
 
 // stuck is a sink that waits for a disk until let is closed.
@@ -94,7 +95,7 @@ func TestWhatDoesNotFitIsCounted(t *testing.T) {
 				t.Fatalf("%d entries, the last %+v", len(disk.got), last)
 			}
 			s := checkpoint.Summarize(disk.got)
-			if f := decision.Observed(s, false); f.Answer != decision.Unknown || !strings.Contains(f.How, "10 entries of kind request left out") {
+			if f := decision.Observed(s, false); f.Answer != table.Unknown || !strings.Contains(f.How, "10 entries of kind request left out") {
 				t.Errorf("%+v", f)
 			}
 			if !decision.Touched(checkpoint.Summarize([]checkpoint.Entry{{Kind: checkpoint.KindStart}, last}), decision.Task{}) {

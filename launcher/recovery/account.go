@@ -7,7 +7,7 @@ import (
 	"leasehold/checkpoint"
 	"leasehold/launcher/accountcheck"
 	"leasehold/launcher/api"
-	"leasehold/launcher/recovery/decision"
+	"leasehold/launcher/recovery/table"
 	"leasehold/lease"
 )
 
@@ -37,8 +37,8 @@ func (s *steps) compareCookies() {
 }
 
 // unchecked is the fact about the session check before one was made.
-func unchecked(r lease.Record) decision.Fact {
-	f := decision.Fact{Name: decision.SessionCheckFailed, Answer: decision.No, How: "the profile has no session check"}
+func unchecked(r lease.Record) table.Fact {
+	f := table.Fact{Name: table.SessionCheckFailed, Answer: table.No, How: "the profile has no session check"}
 	if r.SessionCheck != nil {
 		f.How = "not made yet"
 	}
@@ -48,15 +48,15 @@ func unchecked(r lease.Record) decision.Fact {
 // check makes the profile's session check and decides again, if the profile would otherwise be
 // let go. The worker's browser and its pages are gone. The check has a browser of its own, so
 // the directory is inspected once more for what that may have left behind.
-func (s *steps) check(r lease.Record, found decision.Inspection, decided decision.Decision) (decision.Inspection, decision.Decision) {
+func (s *steps) check(r lease.Record, found table.Inspection, decided table.Decision) (table.Inspection, table.Decision) {
 	switch {
 	case r.SessionCheck == nil:
 		return found, decided
-	case decided.Outcome == decision.ManualReview:
-		return with(found, decision.Fact{Name: decision.SessionCheckFailed, Answer: decision.Unknown, How: "not made: a person decides anyway, and finds the profile as it was left"}), decided
+	case decided.Outcome == table.ManualReview:
+		return with(found, table.Fact{Name: table.SessionCheckFailed, Answer: table.Unknown, How: "not made: a person decides anyway, and finds the profile as it was left"}), decided
 	case s.r.o.Checker == nil:
-		found = with(found, decision.Fact{Name: decision.SessionCheckFailed, Answer: decision.Unknown, How: "nobody here can make it"})
-		return found, decision.Decide(found, s.r.o.ReviewWhen...)
+		found = with(found, table.Fact{Name: table.SessionCheckFailed, Answer: table.Unknown, How: "nobody here can make it"})
+		return found, table.Decide(found, s.r.o.ReviewWhen...)
 	}
 	m := s.File.Manifest
 	result, err := s.r.o.Checker.Run(context.Background(), accountcheck.Request{
@@ -66,21 +66,21 @@ func (s *steps) check(r lease.Record, found decision.Inspection, decided decisio
 	if err != nil {
 		s.Log.Error().Err(err).Msg("the browser of the session check did not close in order")
 	}
-	failed := map[accountcheck.Answer]decision.Answer{accountcheck.SignedIn: decision.No, accountcheck.SignedOut: decision.Yes}[result.Answer]
+	failed := map[accountcheck.Answer]table.Answer{accountcheck.SignedIn: table.No, accountcheck.SignedOut: table.Yes}[result.Answer]
 	if failed == "" {
-		failed = decision.Unknown
+		failed = table.Unknown
 	}
-	found = with(found, decision.Fact{Name: decision.SessionCheckFailed, Answer: failed, How: result.How})
+	found = with(found, table.Fact{Name: table.SessionCheckFailed, Answer: failed, How: result.How})
 	s.takeStored(err)
 	found = with(with(found, s.directoryFacts(err)...), s.stillFacts()...)
-	return found, decision.Decide(found, s.r.o.ReviewWhen...)
+	return found, table.Decide(found, s.r.o.ReviewWhen...)
 }
 
 // with is a copy of an inspection in which facts are replaced or added.
-func with(found decision.Inspection, facts ...decision.Fact) decision.Inspection {
+func with(found table.Inspection, facts ...table.Fact) table.Inspection {
 	found = slices.Clone(found)
 	for _, f := range facts {
-		if i := slices.IndexFunc(found, func(o decision.Fact) bool { return o.Name == f.Name }); i >= 0 {
+		if i := slices.IndexFunc(found, func(o table.Fact) bool { return o.Name == f.Name }); i >= 0 {
 			found[i] = f
 		} else {
 			found = append(found, f)

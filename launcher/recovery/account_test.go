@@ -10,7 +10,7 @@ import (
 	"leasehold/internal/test/fakechrome"
 	"leasehold/launcher/accountcheck"
 	"leasehold/launcher/api"
-	"leasehold/launcher/recovery/decision"
+	"leasehold/launcher/recovery/table"
 	"leasehold/lease"
 )
 
@@ -36,27 +36,27 @@ func TestTheSessionCheckDecides(t *testing.T) {
 	for _, tt := range []struct {
 		name    string
 		change  func(*world, *checks, *Case)
-		fact    decision.Answer
+		fact    table.Answer
 		outcome string
 		asked   int
 	}{
-		{"signed in", func(_ *world, c *checks, _ *Case) { c.answer = accountcheck.SignedIn }, decision.No, decision.Release, 1},
-		{"signed out", func(_ *world, c *checks, _ *Case) { c.answer = accountcheck.SignedOut }, decision.Yes, decision.ManualReview, 1},
-		{"not known", func(_ *world, c *checks, _ *Case) { c.answer = accountcheck.Unknown }, decision.Unknown, decision.ManualReview, 1},
+		{"signed in", func(_ *world, c *checks, _ *Case) { c.answer = accountcheck.SignedIn }, table.No, table.Release, 1},
+		{"signed out", func(_ *world, c *checks, _ *Case) { c.answer = accountcheck.SignedOut }, table.Yes, table.ManualReview, 1},
+		{"not known", func(_ *world, c *checks, _ *Case) { c.answer = accountcheck.Unknown }, table.Unknown, table.ManualReview, 1},
 		{"signed in, and left running", func(w *world, c *checks, _ *Case) {
 			c.answer, c.err = accountcheck.SignedIn, errors.New("it did not end")
 			w.process()
-		}, decision.Unknown, decision.ManualReview, 0}, // a process is there already: nobody would let go
-		{"nobody can", func(w *world, _ *checks, _ *Case) { w.r = w.recoverer(func(*Options) {}) }, decision.Unknown, decision.ManualReview, 0},
+		}, table.Unknown, table.ManualReview, 0}, // a process is there already: nobody would let go
+		{"nobody can", func(w *world, _ *checks, _ *Case) { w.r = w.recoverer(func(*Options) {}) }, table.Unknown, table.ManualReview, 0},
 		{"a person decides anyway", func(_ *world, c *checks, k *Case) {
 			c.answer = accountcheck.SignedIn
 			k.Journal = func() []checkpoint.Entry {
 				return []checkpoint.Entry{{Kind: checkpoint.KindRequest, Method: "POST", URL: cart}}
 			}
-		}, decision.Unknown, decision.ManualReview, 0},
+		}, table.Unknown, table.ManualReview, 0},
 		{"no check", func(w *world, _ *checks, _ *Case) {
 			w.restate(func(r lease.Record) (lease.Record, error) { r.SessionCheck = nil; return r, nil })
-		}, decision.No, decision.Release, 0},
+		}, table.No, table.Release, 0},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
@@ -74,10 +74,10 @@ func TestTheSessionCheckDecides(t *testing.T) {
 			}
 			i, err := w.r.Inspection(profile)
 			w.must(err)
-			answer := decision.Answer("")
+			answer := table.Answer("")
 			for _, f := range i.Facts {
-				if f.Name == decision.SessionCheckFailed {
-					answer = decision.Answer(f.Answer)
+				if f.Name == table.SessionCheckFailed {
+					answer = table.Answer(f.Answer)
 				}
 			}
 			if answer != tt.fact || i.Decision != tt.outcome || len(c.asked) != tt.asked {

@@ -18,7 +18,7 @@ import (
 	"leasehold/launcher/browser"
 	"leasehold/launcher/look"
 	"leasehold/launcher/profiledir"
-	"leasehold/launcher/recovery/decision"
+	"leasehold/launcher/recovery/table"
 	"leasehold/lease"
 )
 
@@ -111,7 +111,7 @@ func (r *Recoverer) capturePages(ctx context.Context, c Capture, b *evidence.Bun
 	limits := capture.Limits{LeaveBusy: c.Shared, Still: c.Browser.Still(), Crashed: m.Crashed}
 	if c.Reason == api.ReasonBrowserHangs {
 		limits.Silent = c.Browser.Failure().Detail
-		b.SetFound([]evidence.Found{{Name: decision.PagesLookedAt, Answer: string(decision.No), How: limits.Silent}})
+		b.SetFound([]evidence.Found{{Name: table.PagesLookedAt, Answer: string(table.No), How: limits.Silent}})
 		capture.Pages(ctx, m.Observer(), m.Pages(), b, limits)
 		return
 	}

@@ -15,7 +15,7 @@ import (
 	"leasehold/launcher/browser"
 	"leasehold/launcher/chrome"
 	"leasehold/launcher/profiledir"
-	"leasehold/launcher/recovery/decision"
+	"leasehold/launcher/recovery/table"
 	"leasehold/launcher/sessionfile"
 	"leasehold/lease"
 )
@@ -139,7 +139,7 @@ type steps struct {
 	leftOpen bool
 	lost     bool
 	// still are the facts about how the browser stood still; nil: nothing is known.
-	still []decision.Fact
+	still []table.Fact
 	// distrust is why what this host keeps about the profile cannot be trusted; empty: it can
 	// be.
 	distrust string

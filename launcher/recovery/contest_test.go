@@ -20,7 +20,7 @@ import (
 	"leasehold/internal/test/fakechrome"
 	"leasehold/internal/test/testkey"
 	"leasehold/launcher/api"
-	"leasehold/launcher/recovery/decision"
+	"leasehold/launcher/recovery/table"
 	"leasehold/launcher/roster"
 	"leasehold/lease"
 	"leasehold/lease/natskv"
@@ -205,7 +205,7 @@ func TestAContestGoesToAPerson(t *testing.T) {
 	}
 	i, err := w.r.Inspection(profile)
 	w.must(err)
-	flag := slices.IndexFunc(i.Facts, func(f api.Fact) bool { return f.Name == decision.ReviewFlag })
+	flag := slices.IndexFunc(i.Facts, func(f api.Fact) bool { return f.Name == table.ReviewFlag })
 	if f := i.Facts[flag]; f.Answer != "yes" || !strings.Contains(f.How, launcher) || !strings.Contains(f.How, "nearby") {
 		t.Errorf("why: %+v", f)
 	}

@@ -18,7 +18,7 @@ import (
 	"leasehold/internal/test/fakechrome"
 	"leasehold/launcher/api"
 	"leasehold/launcher/profiledir"
-	"leasehold/launcher/recovery/decision"
+	"leasehold/launcher/recovery/table"
 	"leasehold/launcher/sessionfile"
 	"leasehold/lease"
 )
@@ -98,9 +98,9 @@ func TestFacts(t *testing.T) {
 		})
 	}
 	const one, two = `{"cookies":[{"name":"sid","value":"1","domain":"shop.example","path":"/"}]}`, `{"cookies":[{"name":"sid","value":"2","domain":"shop.example","path":"/"}]}`
-	const yes, no, unknown = decision.Yes, decision.No, decision.Unknown
+	const yes, no, unknown = table.Yes, table.No, table.Unknown
 
-	type facts = map[string]decision.Answer
+	type facts = map[string]table.Answer
 	for _, tt := range []struct {
 		name    string
 		change  func(*world, *Case)
@@ -108,99 +108,99 @@ func TestFacts(t *testing.T) {
 		outcome string
 	}{
 		{"nothing", func(*world, *Case) {}, facts{
-			decision.LeaseExpired: no, decision.ChangedBySwap: yes, decision.TokenAdvanced: yes, decision.WorkerSilent: yes, decision.LateHeartbeat: no,
-			decision.BrowserGone: yes, decision.DirectoryUnlocked: yes, decision.ClosedCleanly: yes, decision.DirectoryPresent: yes, decision.SessionState: yes,
-			decision.StateChanged: unknown, decision.EvidenceStored: yes, decision.ScreenshotKnown: no, decision.TrafficSeen: yes, decision.ProxyUnchanged: yes,
-			decision.ReviewFlag: no, decision.InExpectedDomains: unknown, decision.UnsafeRequests: no, decision.Resumable: no, decision.LastURLKnown: yes,
-		}, decision.Release},
+			table.LeaseExpired: no, table.ChangedBySwap: yes, table.TokenAdvanced: yes, table.WorkerSilent: yes, table.LateHeartbeat: no,
+			table.BrowserGone: yes, table.DirectoryUnlocked: yes, table.ClosedCleanly: yes, table.DirectoryPresent: yes, table.SessionState: yes,
+			table.StateChanged: unknown, table.EvidenceStored: yes, table.ScreenshotKnown: no, table.TrafficSeen: yes, table.ProxyUnchanged: yes,
+			table.ReviewFlag: no, table.InExpectedDomains: unknown, table.UnsafeRequests: no, table.Resumable: no, table.LastURLKnown: yes,
+		}, table.Release},
 
-		{"the lease ran out", reason(api.ReasonLeaseLost), facts{decision.LeaseExpired: yes}, decision.Release},
-		{"another launcher saw it run out", reason(api.ReasonObserved), facts{decision.LeaseExpired: yes}, decision.Release},
-		{"the worker wrote late", func(w *world, _ *Case) { w.wrote = true }, facts{decision.LateHeartbeat: yes}, decision.Release},
-		{"the very token of the quarantine", func(_ *world, c *Case) { c.File.Token = token + 1 }, facts{decision.TokenAdvanced: no}, decision.ManualReview},
-		{"a token that was never advanced", func(_ *world, c *Case) { c.File.Token = 99 }, facts{decision.TokenAdvanced: no}, decision.ManualReview},
+		{"the lease ran out", reason(api.ReasonLeaseLost), facts{table.LeaseExpired: yes}, table.Release},
+		{"another launcher saw it run out", reason(api.ReasonObserved), facts{table.LeaseExpired: yes}, table.Release},
+		{"the worker wrote late", func(w *world, _ *Case) { w.wrote = true }, facts{table.LateHeartbeat: yes}, table.Release},
+		{"the very token of the quarantine", func(_ *world, c *Case) { c.File.Token = token + 1 }, facts{table.TokenAdvanced: no}, table.ManualReview},
+		{"a token that was never advanced", func(_ *world, c *Case) { c.File.Token = 99 }, facts{table.TokenAdvanced: no}, table.ManualReview},
 
 		{"no directory", func(w *world, _ *Case) { w.must(os.RemoveAll(w.path)) },
-			facts{decision.DirectoryPresent: no, decision.ClosedCleanly: unknown, decision.SessionState: unknown, decision.BrowserGone: yes}, decision.ManualReview},
+			facts{table.DirectoryPresent: no, table.ClosedCleanly: unknown, table.SessionState: unknown, table.BrowserGone: yes}, table.ManualReview},
 		{"a link instead of it", func(w *world, _ *Case) {
 			w.must(os.Rename(w.path, w.path+".away"))
 			w.must(os.Symlink(w.path+".away", w.path))
-		}, facts{decision.DirectoryPresent: unknown, decision.ClosedCleanly: unknown}, decision.ManualReview},
-		{"a process on it", func(w *world, _ *Case) { w.process() }, facts{decision.BrowserGone: no}, decision.ManualReview},
-		{"a process that has its lock", func(w *world, c *Case) { c.Lock = w.lockedElsewhere() }, facts{decision.DirectoryUnlocked: no}, decision.ManualReview},
-		{"a SingletonLock of a process that is gone", singleton(host + "-4194300"), facts{decision.DirectoryUnlocked: yes, decision.ClosedCleanly: no}, decision.ManualReview},
-		{"a SingletonLock of another host", singleton("elsewhere-7"), facts{decision.DirectoryUnlocked: unknown, decision.ClosedCleanly: no}, decision.ManualReview},
+		}, facts{table.DirectoryPresent: unknown, table.ClosedCleanly: unknown}, table.ManualReview},
+		{"a process on it", func(w *world, _ *Case) { w.process() }, facts{table.BrowserGone: no}, table.ManualReview},
+		{"a process that has its lock", func(w *world, c *Case) { c.Lock = w.lockedElsewhere() }, facts{table.DirectoryUnlocked: no}, table.ManualReview},
+		{"a SingletonLock of a process that is gone", singleton(host + "-4194300"), facts{table.DirectoryUnlocked: yes, table.ClosedCleanly: no}, table.ManualReview},
+		{"a SingletonLock of another host", singleton("elsewhere-7"), facts{table.DirectoryUnlocked: unknown, table.ClosedCleanly: no}, table.ManualReview},
 		{"a crash", func(w *world, _ *Case) {
 			w.must(os.WriteFile(filepath.Join(w.path, "Default", "Preferences"), []byte(`{"profile":{"exit_type":"Crashed"}}`), 0o600))
-		}, facts{decision.ClosedCleanly: no}, decision.ManualReview},
-		{"no cookies", func(w *world, _ *Case) { w.must(os.Remove(filepath.Join(w.path, "Default", "Cookies"))) }, facts{decision.SessionState: no}, decision.Release},
+		}, facts{table.ClosedCleanly: no}, table.ManualReview},
+		{"no cookies", func(w *world, _ *Case) { w.must(os.Remove(filepath.Join(w.path, "Default", "Cookies"))) }, facts{table.SessionState: no}, table.Release},
 
-		{"nobody watched", func(_ *world, c *Case) { c.File.Unseen = true }, facts{decision.TrafficSeen: unknown, decision.StateChanged: unknown}, decision.ManualReview},
-		{"nobody watched another run", lostRun(sessionfile.LostRun{File: sessionfile.File{Unseen: true}}), facts{decision.TrafficSeen: unknown}, decision.ManualReview},
-		{"a request", did(at(cart), post), facts{decision.UnsafeRequests: yes}, decision.ManualReview},
-		{"a request of another run", lostRun(sessionfile.LostRun{Journal: []checkpoint.Entry{post}}), facts{decision.UnsafeRequests: yes}, decision.ManualReview},
+		{"nobody watched", func(_ *world, c *Case) { c.File.Unseen = true }, facts{table.TrafficSeen: unknown, table.StateChanged: unknown}, table.ManualReview},
+		{"nobody watched another run", lostRun(sessionfile.LostRun{File: sessionfile.File{Unseen: true}}), facts{table.TrafficSeen: unknown}, table.ManualReview},
+		{"a request", did(at(cart), post), facts{table.UnsafeRequests: yes}, table.ManualReview},
+		{"a request of another run", lostRun(sessionfile.LostRun{Journal: []checkpoint.Entry{post}}), facts{table.UnsafeRequests: yes}, table.ManualReview},
 		{"a request that is declared harmless", all(did(at(cart), declared), record(func(r *lease.Record) { r.HarmlessRequests = []string{declared.Declared} })),
-			facts{decision.UnsafeRequests: no, decision.HarmlessSent: yes}, decision.Release},
-		{"a request that is not declared so any more", did(at(cart), declared), facts{decision.UnsafeRequests: yes}, decision.ManualReview},
+			facts{table.UnsafeRequests: no, table.HarmlessSent: yes}, table.Release},
+		{"a request that is not declared so any more", did(at(cart), declared), facts{table.UnsafeRequests: yes}, table.ManualReview},
 		{"a page that the profile calls sensitive", all(did(at("https://shop.example/vault")), record(func(r *lease.Record) { r.SensitiveURLs = []string{"shop.example/vault"} })),
-			facts{decision.SensitivePlace: yes}, decision.ManualReview},
+			facts{table.SensitivePlace: yes}, table.ManualReview},
 		{"a page that another run's task calls sensitive", all(did(at("https://shop.example/vault")),
 			lostRun(sessionfile.LostRun{File: sessionfile.File{Manifest: api.Manifest{SensitiveURLs: []string{"shop.example/vault"}}}})),
-			facts{decision.SensitivePlace: yes}, decision.ManualReview},
+			facts{table.SensitivePlace: yes}, table.ManualReview},
 		{"a word that another run's task calls sensitive", all(did(at("https://shop.example/vault")),
 			lostRun(sessionfile.LostRun{File: sessionfile.File{Manifest: api.Manifest{SensitiveWords: []string{"vault"}}}})),
-			facts{decision.SensitivePlace: yes}, decision.ManualReview},
-		{"within the task's domains", manifest(api.Manifest{ExpectedDomains: []string{"shop.example"}}), facts{decision.InExpectedDomains: yes}, decision.Release},
+			facts{table.SensitivePlace: yes}, table.ManualReview},
+		{"within the task's domains", manifest(api.Manifest{ExpectedDomains: []string{"shop.example"}}), facts{table.InExpectedDomains: yes}, table.Release},
 		{"outside of them", all(manifest(api.Manifest{ExpectedDomains: []string{"bank.example"}}), record(func(r *lease.Record) { r.ExpectedDomains = []string{"shop.example"} })),
-			facts{decision.InExpectedDomains: no}, decision.ManualReview},
+			facts{table.InExpectedDomains: no}, table.ManualReview},
 		{"within the task's, and outside of the profile's", all(manifest(api.Manifest{ExpectedDomains: []string{"shop.example"}}), record(func(r *lease.Record) { r.ExpectedDomains = []string{"bank.example"} })),
-			facts{decision.InExpectedDomains: no}, decision.ManualReview},
+			facts{table.InExpectedDomains: no}, table.ManualReview},
 		{"within another run's", all(manifest(api.Manifest{ExpectedDomains: []string{"bank.example"}}),
 			lostRun(sessionfile.LostRun{File: sessionfile.File{Manifest: api.Manifest{ExpectedDomains: []string{"shop.example"}}}})),
-			facts{decision.InExpectedDomains: yes}, decision.Release},
-		{"outside of the profile's", record(func(r *lease.Record) { r.ExpectedDomains = []string{"bank.example"} }), facts{decision.InExpectedDomains: no}, decision.ManualReview},
+			facts{table.InExpectedDomains: yes}, table.Release},
+		{"outside of the profile's", record(func(r *lease.Record) { r.ExpectedDomains = []string{"bank.example"} }), facts{table.InExpectedDomains: no}, table.ManualReview},
 		{"work that can resume", all(manifest(api.Manifest{Resumable: true}), did(checkpoint.Entry{Kind: checkpoint.KindStep, Name: "list"}, checkpoint.Entry{Kind: checkpoint.KindCheckpoint, Name: "listed", Safe: true})),
-			facts{decision.Resumable: yes, decision.SafeCheckpointNamed: yes}, decision.Resume},
+			facts{table.Resumable: yes, table.SafeCheckpointNamed: yes}, table.Resume},
 		{"the same beside another run", all(manifest(api.Manifest{Resumable: true}), did(checkpoint.Entry{Kind: checkpoint.KindCheckpoint, Name: "listed", Safe: true}), lostRun(sessionfile.LostRun{})),
-			facts{decision.Resumable: no}, decision.Release},
-		{"work that a restart repeats nothing of", did(checkpoint.Entry{Kind: checkpoint.KindStep, Name: "list"}), facts{decision.WorkDescribed: yes}, decision.Retry},
+			facts{table.Resumable: no}, table.Release},
+		{"work that a restart repeats nothing of", did(checkpoint.Entry{Kind: checkpoint.KindStep, Name: "list"}), facts{table.WorkDescribed: yes}, table.Retry},
 
-		{"cookies as before", digests(one, one), facts{decision.StateChanged: no}, decision.Release},
-		{"other cookies", digests(one, two), facts{decision.StateChanged: yes}, decision.Release},
-		{"cookies as before, and nobody watched", all(digests(one, one), func(_ *world, c *Case) { c.File.Unseen = true }), facts{decision.StateChanged: unknown}, decision.ManualReview},
+		{"cookies as before", digests(one, one), facts{table.StateChanged: no}, table.Release},
+		{"other cookies", digests(one, two), facts{table.StateChanged: yes}, table.Release},
+		{"cookies as before, and nobody watched", all(digests(one, one), func(_ *world, c *Case) { c.File.Unseen = true }), facts{table.StateChanged: unknown}, table.ManualReview},
 		{"cookies as before, and a page stored something", all(digests(one, one), did(checkpoint.Entry{Kind: checkpoint.KindStorage, Name: "local", URL: cart})),
-			facts{decision.StateChanged: yes}, decision.Release},
+			facts{table.StateChanged: yes}, table.Release},
 		{"a screenshot", bundle(func(_ *world, b *evidence.Bundle) {
 			b.SetPages([]evidence.PageResult{{Primary: true, Screenshot: "screenshot-1.jpg"}})
-		}), facts{decision.ScreenshotKnown: yes}, decision.Release},
+		}), facts{table.ScreenshotKnown: yes}, table.Release},
 		{"a picture of the living session", bundle(func(_ *world, b *evidence.Bundle) {
 			b.SetPictures([]evidence.Picture{{Missing: "sensitive"}, {EvidenceID: "pic_1"}})
-		}), facts{decision.ScreenshotKnown: yes}, decision.Release},
-		{"pictures that show nothing", bundle(func(_ *world, b *evidence.Bundle) { b.SetPictures([]evidence.Picture{{Missing: "sensitive"}}) }), facts{decision.ScreenshotKnown: no}, decision.Release},
+		}), facts{table.ScreenshotKnown: yes}, table.Release},
+		{"pictures that show nothing", bundle(func(_ *world, b *evidence.Bundle) { b.SetPictures([]evidence.Picture{{Missing: "sensitive"}}) }), facts{table.ScreenshotKnown: no}, table.Release},
 
-		{"a page that asks for a code", found(evidence.Found{Name: decision.CodeAsked, Answer: "yes", How: "a field", Picture: "fact-x.jpg"}),
-			facts{decision.CodeAsked: yes, decision.PasswordAsked: unknown}, decision.ManualReview},
-		{"pages that ask for nothing", found(evidence.Found{Name: decision.PagesLookedAt, Answer: "yes", How: "1"}, evidence.Found{Name: decision.CodeAsked, Answer: "no", How: "1"}),
-			facts{decision.PagesLookedAt: yes, decision.CodeAsked: no}, decision.Release},
-		{"a page that did not answer", found(evidence.Found{Name: decision.PagesLookedAt, Answer: "no", How: "it hangs"}), facts{decision.PagesLookedAt: no}, decision.ManualReview},
+		{"a page that asks for a code", found(evidence.Found{Name: table.CodeAsked, Answer: "yes", How: "a field", Picture: "fact-x.jpg"}),
+			facts{table.CodeAsked: yes, table.PasswordAsked: unknown}, table.ManualReview},
+		{"pages that ask for nothing", found(evidence.Found{Name: table.PagesLookedAt, Answer: "yes", How: "1"}, evidence.Found{Name: table.CodeAsked, Answer: "no", How: "1"}),
+			facts{table.PagesLookedAt: yes, table.CodeAsked: no}, table.Release},
+		{"a page that did not answer", found(evidence.Found{Name: table.PagesLookedAt, Answer: "no", How: "it hangs"}), facts{table.PagesLookedAt: no}, table.ManualReview},
 		{"a page of another run that asked for a password", func(w *world, c *Case) {
 			b := w.bundle(c.File)
-			b.SetFound([]evidence.Found{{Name: decision.SignedOut, Answer: "yes", How: "a form"}})
+			b.SetFound([]evidence.Found{{Name: table.SignedOut, Answer: "yes", How: "a form"}})
 			sealed := w.r.Seal(b, w.log)
 			c.Lost = append(c.Lost, sessionfile.LostRun{File: sessionfile.File{Evidence: sealed}})
-		}, facts{decision.SignedOut: yes}, decision.ManualReview},
+		}, facts{table.SignedOut: yes}, table.ManualReview},
 
-		{"a person used it", record(func(r *lease.Record) { r.ByHand = &lease.ByHand{Holder: "ann"} }), facts{decision.ReviewFlag: yes}, decision.ManualReview},
-		{"a proxy that is a label", record(func(r *lease.Record) { r.ProxyID = "p0" }), facts{decision.ProxyUnchanged: yes}, decision.Release},
+		{"a person used it", record(func(r *lease.Record) { r.ByHand = &lease.ByHand{Holder: "ann"} }), facts{table.ReviewFlag: yes}, table.ManualReview},
+		{"a proxy that is a label", record(func(r *lease.Record) { r.ProxyID = "p0" }), facts{table.ProxyUnchanged: yes}, table.Release},
 		{"a proxy of the configuration", all(record(func(r *lease.Record) { r.ProxyID = "p0" }), func(w *world, c *Case) {
 			set := proxySet(t, "http://one:1")
 			w.r = w.recoverer(func(o *Options) { o.Proxies = set })
 			c.File.Proxy = &sessionfile.ProxyUse{ID: "p0", Server: "http://one:1", Sum: set.Find("p0").Sum()}
-		}), facts{decision.ProxyUnchanged: yes}, decision.Release},
-		{"a task that asked for another proxy", all(record(func(r *lease.Record) { r.ProxyID = "p0" }), manifest(api.Manifest{ProxyID: "p1"})), facts{decision.ProxyUnchanged: no}, decision.ManualReview},
+		}), facts{table.ProxyUnchanged: yes}, table.Release},
+		{"a task that asked for another proxy", all(record(func(r *lease.Record) { r.ProxyID = "p0" }), manifest(api.Manifest{ProxyID: "p1"})), facts{table.ProxyUnchanged: no}, table.ManualReview},
 		{"what is configured to go to a person", func(w *world, _ *Case) {
-			w.r = w.recoverer(func(o *Options) { o.ReviewWhen = []decision.Caution{{Fact: decision.WorkDescribed, Answer: no}} })
-		}, facts{decision.WorkDescribed: no}, decision.ManualReview},
+			w.r = w.recoverer(func(o *Options) { o.ReviewWhen = []table.Caution{{Fact: table.WorkDescribed, Answer: no}} })
+		}, facts{table.WorkDescribed: no}, table.ManualReview},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
@@ -217,13 +217,13 @@ func TestFacts(t *testing.T) {
 			}
 			found := facts{}
 			for _, f := range i.Facts {
-				if found[f.Name] != "" || f.How == "" || !slices.Contains(decision.Questions, f.Name) {
+				if found[f.Name] != "" || f.How == "" || !slices.Contains(table.Questions, f.Name) {
 					t.Errorf("%+v: want each question once, and how it was answered", f)
 				}
-				found[f.Name] = decision.Answer(f.Answer)
+				found[f.Name] = table.Answer(f.Answer)
 			}
-			for _, name := range decision.Questions {
-				if found[name] == "" && found[decision.DirectoryPresent] != unknown { // then nothing in it could be looked at
+			for _, name := range table.Questions {
+				if found[name] == "" && found[table.DirectoryPresent] != unknown { // then nothing in it could be looked at
 					t.Errorf("%s was not asked", name)
 				}
 			}
@@ -233,13 +233,13 @@ func TestFacts(t *testing.T) {
 				}
 			}
 			r := w.leases.record()
-			if i.Decision != tt.outcome || r.Decision != tt.outcome || i.DecisionVersion != decision.Version || r.DecisionVersion != decision.Version || !slices.Equal(i.Reasons, r.Reasons) || len(r.Reasons) == 0 {
+			if i.Decision != tt.outcome || r.Decision != tt.outcome || i.DecisionVersion != table.Version || r.DecisionVersion != table.Version || !slices.Equal(i.Reasons, r.Reasons) || len(r.Reasons) == 0 {
 				t.Errorf("decided %s because of %q; the record has %s because of %q; want %s", i.Decision, i.Reasons, r.Decision, r.Reasons, tt.outcome)
 			}
 			if n := w.counted("leasehold_recoveries_total", tt.outcome); n != 1 {
 				t.Errorf("%v recoveries are counted", n)
 			}
-			resumes := tt.outcome == decision.Resume
+			resumes := tt.outcome == table.Resume
 			if resumed := r.ResumeFrom == "list" && r.LastSafeCheckpoint == "listed"; resumed != resumes || resumes != (r.State == lease.ResumePending) {
 				t.Errorf("%s, to resume from %q at %q", r.State, r.ResumeFrom, r.LastSafeCheckpoint)
 			}
@@ -320,21 +320,21 @@ func TestACloseThatFailedIsAFact(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	gone := slices.IndexFunc(i.Facts, func(f api.Fact) bool { return f.Name == decision.BrowserGone })
+	gone := slices.IndexFunc(i.Facts, func(f api.Fact) bool { return f.Name == table.BrowserGone })
 	if f := i.Facts[gone]; f.Answer != "yes" || !strings.Contains(f.How, "ledger") {
 		t.Errorf("%+v", f)
 	}
 	// A process that it left on the directory counts as ever.
 	w.process()
 	c := steps{Case: w.caseOf(Recover), r: w.r}
-	if f := c.directoryFacts(errFault)[0]; f.Name != decision.BrowserGone || f.Answer != decision.No || f.How != errFault.Error() {
+	if f := c.directoryFacts(errFault)[0]; f.Name != table.BrowserGone || f.Answer != table.No || f.How != errFault.Error() {
 		t.Errorf("with a process: %+v", f)
 	}
 }
 
 func TestWhetherTheDirectoryIsLocal(t *testing.T) {
-	for network, want := range map[profiledir.Answer]decision.Answer{profiledir.No: decision.Yes, profiledir.Yes: decision.No, profiledir.Unknown: decision.Unknown} {
-		if f := local(profiledir.Fact{Answer: network, How: "nfs"}); f.Name != decision.DirectoryLocal || f.Answer != want || !strings.HasPrefix(f.How, "nfs") {
+	for network, want := range map[profiledir.Answer]table.Answer{profiledir.No: table.Yes, profiledir.Yes: table.No, profiledir.Unknown: table.Unknown} {
+		if f := local(profiledir.Fact{Answer: network, How: "nfs"}); f.Name != table.DirectoryLocal || f.Answer != want || !strings.HasPrefix(f.How, "nfs") {
 			t.Errorf("network %s: %+v, want %s", network, f, want)
 		}
 	}
@@ -346,20 +346,20 @@ func TestWhetherTheDirectoryIsUnlocked(t *testing.T) {
 	for _, tt := range []struct {
 		kernel         error
 		present, alive profiledir.Answer
-		want           decision.Answer
+		want           table.Answer
 	}{
-		{nil, no, no, decision.Yes},
-		{nil, no, unknown, decision.Yes},
-		{nil, yes, no, decision.Yes},
-		{nil, yes, yes, decision.Unknown},
-		{nil, yes, unknown, decision.Unknown},
-		{nil, unknown, unknown, decision.Unknown},
-		{errFault, no, no, decision.No},
-		{errFault, yes, no, decision.No},
-		{errFault, unknown, unknown, decision.No},
+		{nil, no, no, table.Yes},
+		{nil, no, unknown, table.Yes},
+		{nil, yes, no, table.Yes},
+		{nil, yes, yes, table.Unknown},
+		{nil, yes, unknown, table.Unknown},
+		{nil, unknown, unknown, table.Unknown},
+		{errFault, no, no, table.No},
+		{errFault, yes, no, table.No},
+		{errFault, unknown, unknown, table.No},
 	} {
 		f := unlocked(tt.kernel, profiledir.Singleton{Present: fact(tt.present), OwnerAlive: fact(tt.alive)})
-		if f.Name != decision.DirectoryUnlocked || f.Answer != tt.want || f.How == "" {
+		if f.Name != table.DirectoryUnlocked || f.Answer != tt.want || f.How == "" {
 			t.Errorf("%v, SingletonLock %s, its owner alive %s: %+v, want %s", tt.kernel, tt.present, tt.alive, f, tt.want)
 		}
 	}

@@ -19,6 +19,7 @@ import (
 	"leasehold/launcher/api"
 	"leasehold/launcher/profiledir"
 	"leasehold/launcher/recovery/decision"
+	"leasehold/launcher/recovery/table"
 	"leasehold/launcher/sessionfile"
 	"leasehold/lease"
 )
@@ -41,17 +42,17 @@ func (s *steps) inspectAndDecide(closeProblem error) (string, error) {
 	}
 	found := s.inspect(r, closeProblem)
 	s.span.Step("decide")
-	found, decided := s.check(r, found, decision.Decide(found, s.r.o.ReviewWhen...))
+	found, decided := s.check(r, found, table.Decide(found, s.r.o.ReviewWhen...))
 	sum, task := checkpoint.Summarize(s.journals()), s.task(r)
 	err = s.r.saveInspection(s.Profile, found, decided, s.foreignLock, unsafeRequests(sum, task), typedInto(sum))
 	switch {
-	case err != nil && decided.Outcome != decision.ManualReview:
+	case err != nil && decided.Outcome != table.ManualReview:
 		return "", fmt.Errorf("profile %s: it is not let go while what was found cannot be kept: %w", s.Profile, err)
 	case err != nil: // a person has the evidence, and the reasons in the record
 		s.Log.Error().Err(err).Msg("inspection not kept")
 	}
-	verdict := lease.Verdict{Decision: decided.Outcome, Reasons: decided.Reasons, Version: decision.Version, Cooldown: pauseFor(s.r.o.Cooldown, decision.WaitUntil(sum, task), time.Now())}
-	if decided.Outcome == decision.Resume {
+	verdict := lease.Verdict{Decision: decided.Outcome, Reasons: decided.Reasons, Version: table.Version, Cooldown: pauseFor(s.r.o.Cooldown, decision.WaitUntil(sum, task), time.Now())}
+	if decided.Outcome == table.Resume {
 		verdict.ResumeFrom, verdict.Checkpoint = cmp.Or(sum.SafeStep, sum.LastSafe.Name), sum.LastSafe.Name
 	}
 	r, err = s.swap(func(r lease.Record) (lease.Record, error) { return r.Decide(verdict, time.Now()) })
@@ -68,7 +69,7 @@ func (s *steps) inspectAndDecide(closeProblem error) (string, error) {
 }
 
 // inspect answers every question of an inspection, after the browser is closed.
-func (s *steps) inspect(r lease.Record, closeProblem error) decision.Inspection {
+func (s *steps) inspect(r lease.Record, closeProblem error) table.Inspection {
 	facts := s.leaseFacts(r)
 	facts = append(facts, s.directoryFacts(closeProblem)...)
 	sum := checkpoint.Summarize(s.journals())
@@ -77,7 +78,7 @@ func (s *steps) inspect(r lease.Record, closeProblem error) decision.Inspection 
 	facts = append(facts, s.stillFacts()...)
 	return append(facts, decision.Observed(sum, s.unseen()),
 		s.stateChanged(s.journals()),
-		decision.Fact{Name: decision.EvidenceStored, Answer: decision.Is(s.sealed()), How: "evidence " + orUnknown(s.File.Evidence.EvidenceID)},
+		table.Fact{Name: table.EvidenceStored, Answer: table.Is(s.sealed()), How: "evidence " + orUnknown(s.File.Evidence.EvidenceID)},
 		s.r.screenshotKnown(s.File.Evidence.EvidenceID),
 		ProxyFact(r, s.File.Manifest.ProxyID, s.File.Proxy, s.r.o.Proxies.Find(r.ProxyID), s.r.o.Proxies == nil),
 		s.reviewFlag(r),
@@ -86,20 +87,20 @@ func (s *steps) inspect(r lease.Record, closeProblem error) decision.Inspection 
 }
 
 // leaseFacts are the facts about the lease and its worker.
-func (s *steps) leaseFacts(r lease.Record) decision.Inspection {
-	return decision.Inspection{
-		{Name: decision.LeaseExpired, Answer: decision.Is(s.File.Reason == api.ReasonLeaseLost || s.File.Reason == api.ReasonObserved), How: "the session ended with " + s.File.Reason},
-		{Name: decision.ChangedBySwap, Answer: decision.Yes, How: "each state was stored over the revision before it"},
-		{Name: decision.TokenAdvanced, Answer: decision.Is(r.Token > s.File.Token), How: fmt.Sprintf("token %d, the worker had %d", r.Token, s.File.Token)},
-		{Name: decision.WorkerSilent, Answer: decision.Yes, How: "its connections are ended and its capability is dead"},
-		{Name: decision.LateHeartbeat, Answer: decision.Is(s.r.o.WroteLate(s.File.SessionID)), How: "writes with the old token, which are refused"},
+func (s *steps) leaseFacts(r lease.Record) table.Inspection {
+	return table.Inspection{
+		{Name: table.LeaseExpired, Answer: table.Is(s.File.Reason == api.ReasonLeaseLost || s.File.Reason == api.ReasonObserved), How: "the session ended with " + s.File.Reason},
+		{Name: table.ChangedBySwap, Answer: table.Yes, How: "each state was stored over the revision before it"},
+		{Name: table.TokenAdvanced, Answer: table.Is(r.Token > s.File.Token), How: fmt.Sprintf("token %d, the worker had %d", r.Token, s.File.Token)},
+		{Name: table.WorkerSilent, Answer: table.Yes, How: "its connections are ended and its capability is dead"},
+		{Name: table.LateHeartbeat, Answer: table.Is(s.r.o.WroteLate(s.File.SessionID)), How: "writes with the old token, which are refused"},
 	}
 }
 
 // directoryFacts are the facts about the browser's processes and the profile's directory.
-func (s *steps) directoryFacts(closeProblem error) decision.Inspection {
+func (s *steps) directoryFacts(closeProblem error) table.Inspection {
 	s.store()
-	gone := decision.Fact{Name: decision.BrowserGone}
+	gone := table.Fact{Name: table.BrowserGone}
 	dir, err := s.r.o.Root.Inspect(s.Profile)
 	users, usersErr := dir.Users()
 	if err != nil {
@@ -107,59 +108,59 @@ func (s *steps) directoryFacts(closeProblem error) decision.Inspection {
 	}
 	switch {
 	case usersErr != nil:
-		gone.Answer, gone.How = decision.Unknown, usersErr.Error()
+		gone.Answer, gone.How = table.Unknown, usersErr.Error()
 	case closeProblem != nil:
-		gone.Answer, gone.How = decision.Is(len(users) == 0), closeProblem.Error()
+		gone.Answer, gone.How = table.Is(len(users) == 0), closeProblem.Error()
 	default:
-		gone.Answer = decision.Is(len(users) == 0)
+		gone.Answer = table.Is(len(users) == 0)
 		gone.How = fmt.Sprintf("%d processes name the directory; it ended by %s", len(users), orUnknown(s.File.CloseMethod))
 	}
 	s.foreignLock = dir.Singleton.Foreign()
-	facts := decision.Inspection{gone, unlocked(s.Lock.Retake(), dir.Singleton)}
+	facts := table.Inspection{gone, unlocked(s.Lock.Retake(), dir.Singleton)}
 	if err != nil {
-		return append(facts, decision.Fact{Name: decision.DirectoryPresent, Answer: decision.Unknown, How: err.Error()})
+		return append(facts, table.Fact{Name: table.DirectoryPresent, Answer: table.Unknown, How: err.Error()})
 	}
 	if s.File.NotStored != "" {
 		dir.ClosedCleanly = profiledir.Fact{Answer: profiledir.No, How: s.File.NotStored}
 	}
 	return append(facts,
-		decision.Fact{Name: decision.ClosedCleanly, Answer: decision.Answer(dir.ClosedCleanly.Answer), How: dir.ClosedCleanly.How},
-		decision.Fact{Name: decision.DirectoryPresent, Answer: decision.Answer(dir.DirectoryPresent.Answer), How: dir.DirectoryPresent.How},
+		table.Fact{Name: table.ClosedCleanly, Answer: table.Answer(dir.ClosedCleanly.Answer), How: dir.ClosedCleanly.How},
+		table.Fact{Name: table.DirectoryPresent, Answer: table.Answer(dir.DirectoryPresent.Answer), How: dir.DirectoryPresent.How},
 		local(dir.NetworkFilesystem),
-		decision.Fact{Name: decision.SessionState, Answer: decision.Answer(dir.SessionStatePresent.Answer), How: dir.SessionStatePresent.How},
+		table.Fact{Name: table.SessionState, Answer: table.Answer(dir.SessionStatePresent.Answer), How: dir.SessionStatePresent.How},
 	)
 }
 
 // reviewFlag is the fact whether a person has to look: no table can judge what a person did by
 // hand, or who wrote the files that this host keeps.
-func (s *steps) reviewFlag(r lease.Record) decision.Fact {
+func (s *steps) reviewFlag(r lease.Record) table.Fact {
 	if s.departed != nil {
-		return decision.Fact{Name: decision.ReviewFlag, Answer: decision.Yes, How: s.departed.Error()}
+		return table.Fact{Name: table.ReviewFlag, Answer: table.Yes, How: s.departed.Error()}
 	}
 	if r.Reason == lease.ReasonForeignLock {
-		return decision.Fact{Name: decision.ReviewFlag, Answer: decision.Yes, How: "Chrome's own lock in the directory named another host"}
+		return table.Fact{Name: table.ReviewFlag, Answer: table.Yes, How: "Chrome's own lock in the directory named another host"}
 	}
 	if lease.Distrusted(r.Reason) {
-		return decision.Fact{Name: decision.ReviewFlag, Answer: decision.Yes, How: "what this host kept of the profile cannot be believed: " + r.Reason}
+		return table.Fact{Name: table.ReviewFlag, Answer: table.Yes, How: "what this host kept of the profile cannot be believed: " + r.Reason}
 	}
 	if r.Reason == lease.ReasonContested {
-		return decision.Fact{Name: decision.ReviewFlag, Answer: decision.Yes, How: fmt.Sprintf("launchers %s and %s are both known as its home: the lease store had forgotten the first", r.Home, r.OtherHome)}
+		return table.Fact{Name: table.ReviewFlag, Answer: table.Yes, How: fmt.Sprintf("launchers %s and %s are both known as its home: the lease store had forgotten the first", r.Home, r.OtherHome)}
 	}
 	if r.ByHand != nil {
-		return decision.Fact{Name: decision.ReviewFlag, Answer: decision.Yes, How: fmt.Sprintf("%s used the profile by hand", r.ByHand.Holder)}
+		return table.Fact{Name: table.ReviewFlag, Answer: table.Yes, How: fmt.Sprintf("%s used the profile by hand", r.ByHand.Holder)}
 	}
-	return decision.Fact{Name: decision.ReviewFlag, Answer: decision.No, How: "no review is pending on the record"}
+	return table.Fact{Name: table.ReviewFlag, Answer: table.No, How: "no review is pending on the record"}
 }
 
 // local tells whether the directory is on this host's own disk, where the kernel's lock
 // and the floor prove that nobody else is on it.
-func local(network profiledir.Fact) decision.Fact {
-	f := decision.Fact{Name: decision.DirectoryLocal, Answer: decision.Unknown, How: network.How}
+func local(network profiledir.Fact) table.Fact {
+	f := table.Fact{Name: table.DirectoryLocal, Answer: table.Unknown, How: network.How}
 	switch network.Answer {
 	case profiledir.No:
-		f.Answer = decision.Yes
+		f.Answer = table.Yes
 	case profiledir.Yes:
-		f.Answer = decision.No
+		f.Answer = table.No
 		f.How += ": locks of other hosts may not show here"
 	}
 	return f
@@ -167,16 +168,16 @@ func local(network profiledir.Fact) decision.Fact {
 
 // unlocked tells whether anybody could still be using the directory: by the kernel's lock
 // first, then by Chrome's own, which is left behind when Chrome is killed.
-func unlocked(kernel error, own profiledir.Singleton) decision.Fact {
-	f := decision.Fact{Name: decision.DirectoryUnlocked, Answer: decision.Yes, How: "the kernel's lock is the launcher's own"}
+func unlocked(kernel error, own profiledir.Singleton) table.Fact {
+	f := table.Fact{Name: table.DirectoryUnlocked, Answer: table.Yes, How: "the kernel's lock is the launcher's own"}
 	switch {
 	case kernel != nil:
-		f.Answer, f.How = decision.No, kernel.Error()
+		f.Answer, f.How = table.No, kernel.Error()
 	case own.Present.Answer == profiledir.No:
 	case own.OwnerAlive.Answer == profiledir.No:
 		f.How += "; Chrome's SingletonLock is left over: " + own.OwnerAlive.How
 	default:
-		f.Answer, f.How = decision.Unknown, "Chrome's SingletonLock is there: "+own.OwnerAlive.How
+		f.Answer, f.How = table.Unknown, "Chrome's SingletonLock is there: "+own.OwnerAlive.How
 	}
 	return f
 }
@@ -250,22 +251,22 @@ func TaskOf(m api.Manifest, r lease.Record) decision.Task {
 
 // stateChanged tells whether cookies or storage changed since the grant: from the
 // digests in the case's bundle, and from what the monitor saw pages store.
-func (s *steps) stateChanged(journal []checkpoint.Entry) decision.Fact {
-	f := decision.Fact{Name: decision.StateChanged}
+func (s *steps) stateChanged(journal []checkpoint.Entry) table.Fact {
+	f := table.Fact{Name: table.StateChanged}
 	ctx, cancel := context.WithTimeout(context.Background(), storeTimeout)
 	defer cancel()
 	answer, how := s.r.compared(ctx, s.File.Evidence.EvidenceID)
-	f.Answer, f.How = decision.Answer(answer), how
+	f.Answer, f.How = table.Answer(answer), how
 	for _, e := range journal {
 		if e.Kind == checkpoint.KindStorage {
-			f.Answer, f.How = decision.Yes, fmt.Sprintf("%s storage of %s; cookies: %s (%s)", e.Name, e.URL, answer, how)
+			f.Answer, f.How = table.Yes, fmt.Sprintf("%s storage of %s; cookies: %s (%s)", e.Name, e.URL, answer, how)
 			break
 		}
 	}
-	if f.Answer == decision.No {
+	if f.Answer == table.No {
 		f.How = "no page changed local or session storage, and " + f.How + "; databases of pages are not watched"
 		if s.unseen() {
-			f.Answer, f.How = decision.Unknown, "nobody watched the pages' storage while the launcher was away; cookies: "+how
+			f.Answer, f.How = table.Unknown, "nobody watched the pages' storage while the launcher was away; cookies: "+how
 		}
 	}
 	return f
@@ -292,8 +293,8 @@ func (r *Recoverer) compared(ctx context.Context, evidenceID string) (answer, ho
 }
 
 // screenshotKnown tells whether a bundle has a picture of a page.
-func (r *Recoverer) screenshotKnown(evidenceID string) decision.Fact {
-	f := decision.Fact{Name: decision.ScreenshotKnown, Answer: decision.No, How: "evidence " + orUnknown(evidenceID)}
+func (r *Recoverer) screenshotKnown(evidenceID string) table.Fact {
+	f := table.Fact{Name: table.ScreenshotKnown, Answer: table.No, How: "evidence " + orUnknown(evidenceID)}
 	if evidenceID == "" {
 		return f
 	}
@@ -305,10 +306,10 @@ func (r *Recoverer) screenshotKnown(evidenceID string) decision.Fact {
 		err = json.Unmarshal(b, &m)
 	}
 	if err != nil {
-		f.Answer, f.How = decision.Unknown, f.How+" cannot be read: "+err.Error()
+		f.Answer, f.How = table.Unknown, f.How+" cannot be read: "+err.Error()
 		return f
 	}
-	f.Answer = decision.Is(m.LastScreenshot != "" || slices.ContainsFunc(m.Pictures, func(p evidence.Picture) bool { return p.Missing == "" }))
+	f.Answer = table.Is(m.LastScreenshot != "" || slices.ContainsFunc(m.Pictures, func(p evidence.Picture) bool { return p.Missing == "" }))
 	return f
 }
 
@@ -317,16 +318,16 @@ func (r *Recoverer) inspectionPath(profile string) string {
 	return filepath.Join(r.o.DataDir, "inspections", lease.FileName(profile)+".json")
 }
 
-func (r *Recoverer) saveInspection(profile string, found decision.Inspection, d decision.Decision, foreign string, sent []api.UnsafeRequest, typed []api.Typed) error {
+func (r *Recoverer) saveInspection(profile string, found table.Inspection, d table.Decision, foreign string, sent []api.UnsafeRequest, typed []api.Typed) error {
 	i := api.Inspection{
-		Facts: []api.Fact{}, Decision: d.Outcome, Reasons: d.Reasons, DecisionVersion: decision.Version,
+		Facts: []api.Fact{}, Decision: d.Outcome, Reasons: d.Reasons, DecisionVersion: table.Version,
 		ForeignLock: foreign, UnsafeRequests: sent, Typed: typed,
 	}
 	for _, f := range found {
 		i.Facts = append(i.Facts, api.Fact{Name: f.Name, Answer: string(f.Answer), How: f.How})
 	}
-	if d.Outcome == decision.ManualReview {
-		for _, o := range decision.Against(found, r.o.ReviewWhen...) {
+	if d.Outcome == table.ManualReview {
+		for _, o := range table.Against(found, r.o.ReviewWhen...) {
 			i.Against = append(i.Against, api.Objection{Fact: o.Fact, Answer: string(o.Answer), Sentence: o.Sentence})
 		}
 	}

@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"leasehold/checkpoint"
-	"leasehold/launcher/recovery/decision"
+	"leasehold/launcher/recovery/table"
 	"leasehold/launcher/sessionfile"
 )
 
@@ -58,10 +58,10 @@ func TestABundleThatCannotBeRead(t *testing.T) {
 	c := w.caseOf(Recover)
 	c.File.Evidence.EvidenceID = "ev_gone"
 	s := &steps{Case: c, r: w.r}
-	if found := s.pageFacts(); found.Answer(decision.PagesLookedAt) != decision.No || found.Answer(decision.CodeAsked) != decision.Unknown {
+	if found := s.pageFacts(); found.Answer(table.PagesLookedAt) != table.No || found.Answer(table.CodeAsked) != table.Unknown {
 		t.Errorf("%+v", found)
 	}
-	if f := w.r.screenshotKnown("ev_gone"); f.Answer != decision.Unknown {
+	if f := w.r.screenshotKnown("ev_gone"); f.Answer != table.Unknown {
 		t.Errorf("%+v", f)
 	}
 }

@@ -8,7 +8,7 @@ import (
 
 	"leasehold/launcher/api"
 	"leasehold/launcher/profiledir"
-	"leasehold/launcher/recovery/decision"
+	"leasehold/launcher/recovery/table"
 	"leasehold/lease"
 )
 
@@ -81,7 +81,7 @@ func TestAProfileWhoseDirectoryWasLeftGoesToAPerson(t *testing.T) {
 	}
 	i, err := w.r.Inspection(profile)
 	w.must(err)
-	flag := slices.IndexFunc(i.Facts, func(f api.Fact) bool { return f.Name == decision.ReviewFlag })
+	flag := slices.IndexFunc(i.Facts, func(f api.Fact) bool { return f.Name == table.ReviewFlag })
 	if f := i.Facts[flag]; f.Answer != "yes" || !strings.Contains(f.How, "was left to launcher far") {
 		t.Errorf("why: %+v", f)
 	}

@@ -8,7 +8,7 @@ import (
 	"testing"
 
 	"leasehold/launcher/proxies"
-	"leasehold/launcher/recovery/decision"
+	"leasehold/launcher/recovery/table"
 	"leasehold/launcher/sessionfile"
 	"leasehold/lease"
 )
@@ -46,24 +46,24 @@ func TestProxyFact(t *testing.T) {
 		used          *sessionfile.ProxyUse
 		now           *proxies.Proxy
 		labels        bool
-		want          decision.Answer
+		want          table.Answer
 	}{
-		"none":                     {"", "", with(nil), nil, false, decision.Yes},
-		"the same":                 {"p0", "", with(one), one, false, decision.Yes},
-		"the same, asked for":      {"p0", "p0", with(one), one, false, decision.Yes},
-		"asked for another":        {"p0", "p1", with(one), one, false, decision.No},
-		"asked for, and none":      {"", "p1", nil, nil, false, decision.No},
-		"the record changed":       {"p1", "", with(one), two, false, decision.No},
-		"the record lost it":       {"", "", with(one), nil, false, decision.No},
-		"the configuration moved":  {"p0", "", moved, one, false, decision.No},
-		"the configuration has no": {"p0", "", with(one), nil, false, decision.Unknown},
-		"nothing known":            {"p0", "", nil, one, false, decision.Unknown},
-		"a label":                  {"p0", "p0", nil, nil, true, decision.Yes},
-		"another label":            {"p0", "p1", nil, nil, true, decision.No},
-		"a label, not a proxy":     {"p0", "", with(one), nil, true, decision.Unknown},
+		"none":                     {"", "", with(nil), nil, false, table.Yes},
+		"the same":                 {"p0", "", with(one), one, false, table.Yes},
+		"the same, asked for":      {"p0", "p0", with(one), one, false, table.Yes},
+		"asked for another":        {"p0", "p1", with(one), one, false, table.No},
+		"asked for, and none":      {"", "p1", nil, nil, false, table.No},
+		"the record changed":       {"p1", "", with(one), two, false, table.No},
+		"the record lost it":       {"", "", with(one), nil, false, table.No},
+		"the configuration moved":  {"p0", "", moved, one, false, table.No},
+		"the configuration has no": {"p0", "", with(one), nil, false, table.Unknown},
+		"nothing known":            {"p0", "", nil, one, false, table.Unknown},
+		"a label":                  {"p0", "p0", nil, nil, true, table.Yes},
+		"another label":            {"p0", "p1", nil, nil, true, table.No},
+		"a label, not a proxy":     {"p0", "", with(one), nil, true, table.Unknown},
 	} {
 		f := ProxyFact(lease.Record{ProxyID: tt.record}, tt.asked, tt.used, tt.now, tt.labels)
-		if f.Answer != tt.want || f.How == "" || f.Name != decision.ProxyUnchanged {
+		if f.Answer != tt.want || f.How == "" || f.Name != table.ProxyUnchanged {
 			t.Errorf("%s: %+v, want %s", name, f, tt.want)
 		}
 	}

@@ -17,7 +17,7 @@ import (
 	"leasehold/internal/tracing"
 	"leasehold/launcher/profiledir"
 	"leasehold/launcher/proxies"
-	"leasehold/launcher/recovery/decision"
+	"leasehold/launcher/recovery/table"
 	"leasehold/launcher/roster"
 	"leasehold/launcher/sessionfile"
 	"leasehold/lease"
@@ -42,7 +42,7 @@ type Options struct {
 	// Proxies are what proxy ids stand for; nil: no proxies are configured, and proxy ids are
 	// only labels.
 	Proxies    *proxies.Set
-	ReviewWhen []decision.Caution // more facts that send a profile to a person
+	ReviewWhen []table.Caution // more facts that send a profile to a person
 	// Checker makes the session checks of profiles; nil: none are made.
 	Checker  SessionChecker
 	Cooldown time.Duration // after a recovery

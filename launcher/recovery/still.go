@@ -7,7 +7,7 @@ import (
 
 	"leasehold/evidence"
 	"leasehold/launcher/monitor"
-	"leasehold/launcher/recovery/decision"
+	"leasehold/launcher/recovery/table"
 )
 
 // WithheldPart is the part of a bundle with the unsafe requests and messages that pages made
@@ -54,24 +54,24 @@ func (s *steps) endPages() {
 func (s *steps) takeStill() {
 	s.still = s.Browser.StillFacts()
 	for _, f := range s.still {
-		if f.Name == decision.CookiesWhole && f.Answer == decision.No {
+		if f.Name == table.CookiesWhole && f.Answer == table.No {
 			s.File.CookiesLost = f.How
 		}
 	}
 }
 
 // stillFacts are the facts about how the browser stood still.
-func (s *steps) stillFacts() decision.Inspection {
-	facts := decision.Inspection(s.still)
+func (s *steps) stillFacts() table.Inspection {
+	facts := table.Inspection(s.still)
 	if facts == nil {
 		how := "there was no browser left"
 		if s.File.CloseMethod != "" {
 			how = "the browser was closed by an earlier try"
 		}
-		facts = decision.Inspection{{Name: decision.StoodStill, Answer: decision.Unknown, How: how}, {Name: decision.CookiesWhole, Answer: decision.Unknown, How: how}}
+		facts = table.Inspection{{Name: table.StoodStill, Answer: table.Unknown, How: how}, {Name: table.CookiesWhole, Answer: table.Unknown, How: how}}
 	}
 	if lost := cmp.Or(s.File.CookiesLost, s.File.NotStored); lost != "" {
-		facts = with(facts, decision.Fact{Name: decision.CookiesWhole, Answer: decision.No, How: lost})
+		facts = with(facts, table.Fact{Name: table.CookiesWhole, Answer: table.No, How: lost})
 	}
 	return facts
 }

@@ -16,7 +16,7 @@ import (
 	"leasehold/evidence"
 	"leasehold/launcher/api"
 	"leasehold/launcher/recovery"
-	"leasehold/launcher/recovery/decision"
+	"leasehold/launcher/recovery/table"
 	"leasehold/launcher/sessionfile"
 	"leasehold/lease"
 )
@@ -614,7 +614,7 @@ func (c *checker) moved(by *process, writer string, t *truth, p, n lease.Record)
 	}
 	if inspected {
 		i, err := inspectionOf(by, n.ProfileID)
-		if err != nil || i.Decision != n.Decision || i.DecisionVersion != decision.Version {
+		if err != nil || i.Decision != n.Decision || i.DecisionVersion != table.Version {
 			c.w.broken(inspectedFirst, "%s becomes %s, by an inspection that says %q (%v)", n.ProfileID, n.State, i.Decision, err)
 		}
 	}

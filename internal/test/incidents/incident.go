@@ -13,6 +13,7 @@ import (
 	"github.com/goccy/go-yaml"
 
 	"leasehold/launcher/recovery/decision"
+	"leasehold/launcher/recovery/table"
 )
 
 // Incident is one worker's session on a site, up to the moment when the worker is
@@ -134,7 +135,7 @@ type Checkpoint struct {
 }
 
 // Safe tells whether the expert would decide without asking a person.
-func (i Incident) Safe() bool { return i.Expect != decision.ManualReview }
+func (i Incident) Safe() bool { return i.Expect != table.ManualReview }
 
 // file is one file of the corpus: the incidents of one site.
 type file struct {
@@ -281,4 +282,4 @@ func isRequest(parts []string) bool {
 }
 
 // outcomes are the decisions, in the order of the report's table.
-var outcomes = []string{decision.Release, decision.Retry, decision.Resume, decision.ManualReview}
+var outcomes = []string{table.Release, table.Retry, table.Resume, table.ManualReview}

@@ -15,7 +15,7 @@ import (
 
 	"leasehold/internal/test/clients"
 	"leasehold/internal/test/sides"
-	"leasehold/launcher/recovery/decision"
+	"leasehold/launcher/recovery/table"
 )
 
 // The parts of the corpus: the folder itself has the incidents that were made together
@@ -192,19 +192,19 @@ func TestReport(t *testing.T) {
 	one := func(expect, decided string, changed ...string) Result {
 		return Result{Incident: Incident{Name: "x", Expect: expect, Why: "because"}, Decided: decided, Changed: changed, Touched: changed, Reasons: []string{"so"}}
 	}
-	many := slices.Repeat([]Result{one(decision.Release, decision.Release)}, 18)
+	many := slices.Repeat([]Result{one(table.Release, table.Release)}, 18)
 	for name, tt := range map[string]struct {
 		results  []Result
 		problems []string
 	}{
-		"all as expected":                     {append(many, one(decision.ManualReview, decision.ManualReview, "an order")), nil},
-		"one of ten asked for nothing":        {append(many, one(decision.Retry, decision.ManualReview), one(decision.Retry, decision.ManualReview)), nil},
-		"more than that":                      {append(many[:9:9], one(decision.Retry, decision.ManualReview), one(decision.Retry, decision.ManualReview)), []string{"2 of 11"}},
-		"let go on":                           {append(many, one(decision.ManualReview, decision.Retry)), []string{"1 unsafe"}},
-		"the site knows better than the data": {append(many, one(decision.Release, decision.Release, "an order")), []string{"1 unsafe", "1 expectations"}},
-		"resumed after it changed":            {append(many, one(decision.Resume, decision.Resume, "an order")), []string{"1 unsafe"}},
+		"all as expected":                     {append(many, one(table.ManualReview, table.ManualReview, "an order")), nil},
+		"one of ten asked for nothing":        {append(many, one(table.Retry, table.ManualReview), one(table.Retry, table.ManualReview)), nil},
+		"more than that":                      {append(many[:9:9], one(table.Retry, table.ManualReview), one(table.Retry, table.ManualReview)), []string{"2 of 11"}},
+		"let go on":                           {append(many, one(table.ManualReview, table.Retry)), []string{"1 unsafe"}},
+		"the site knows better than the data": {append(many, one(table.Release, table.Release, "an order")), []string{"1 unsafe", "1 expectations"}},
+		"resumed after it changed":            {append(many, one(table.Resume, table.Resume, "an order")), []string{"1 unsafe"}},
 		"not played to its end":               {append(many, Result{Incident: Incident{Name: "y"}, Problem: errors.New("no page")}), []string{"no page"}},
-		"another safe way":                    {append(many, one(decision.Retry, decision.Release)), nil},
+		"another safe way":                    {append(many, one(table.Retry, table.Release)), nil},
 	} {
 		t.Run(name, func(t *testing.T) {
 			problems := Count(tt.results).Problems()
@@ -218,7 +218,7 @@ func TestReport(t *testing.T) {
 			}
 		})
 	}
-	drawn := Count([]Result{one(decision.Retry, decision.ManualReview), one(decision.Release, decision.Release)}).String()
+	drawn := Count([]Result{one(table.Retry, table.ManualReview), one(table.Release, table.Release)}).String()
 	for _, want := range []string{"| release | 1 | 0 | 0 | 0 |", "| retry | 0 | 0 | 0 | 1 |", "2 incidents, 2 of them safe. Unsafe releases: 0.", "(50.0 %)", "x: expected retry (because), decided manual_review: so"} {
 		if !strings.Contains(drawn, want) {
 			t.Errorf("%s\nwant %q", drawn, want)

@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"leasehold/launcher/api"
-	"leasehold/launcher/recovery/decision"
+	"leasehold/launcher/recovery/table"
 	"leasehold/lease"
 )
 
@@ -33,11 +33,11 @@ type Result struct {
 // Unsafe tells whether the account was released, retried or resumed although a person
 // should have been asked, by the expectation or by what the site recorded.
 func (r Result) Unsafe() bool {
-	return r.Decided != decision.ManualReview && (!r.Incident.Safe() || len(r.Changed) > 0)
+	return r.Decided != table.ManualReview && (!r.Incident.Safe() || len(r.Changed) > 0)
 }
 
 // Asked tells whether a person was asked without need.
-func (r Result) Asked() bool { return r.Decided == decision.ManualReview && r.Incident.Safe() }
+func (r Result) Asked() bool { return r.Decided == table.ManualReview && r.Incident.Safe() }
 
 // incidentTimeout bounds one incident, which usually takes a few seconds.
 const incidentTimeout = 2 * time.Minute
@@ -99,7 +99,7 @@ func runToEnd(ctx context.Context, sidecar string, i Incident) (result Result, _
 	truth := s.truth()
 	for n, e := range truth {
 		result.Touched = append(result.Touched, e.What)
-		if r.Decision != decision.Resume || n >= p.checkpointed && !(p.idempotent && e.Again) {
+		if r.Decision != table.Resume || n >= p.checkpointed && !(p.idempotent && e.Again) {
 			result.Changed = append(result.Changed, e.What)
 		}
 	}

@@ -5,7 +5,7 @@ import (
 	"slices"
 	"strings"
 
-	"leasehold/launcher/recovery/decision"
+	"leasehold/launcher/recovery/table"
 )
 
 // Report sums up the results.
@@ -31,7 +31,7 @@ func Count(results []Result) Report {
 		}
 		if one.Incident.Safe() {
 			r.Safe++
-			if one.Incident.Expect != decision.Resume && len(one.Touched) > 0 {
+			if one.Incident.Expect != table.Resume && len(one.Touched) > 0 {
 				r.Wrong = append(r.Wrong, one)
 			}
 		}

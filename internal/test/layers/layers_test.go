@@ -38,6 +38,7 @@ var order = []string{
 	"leasehold/launcher/fileroots",
 	"leasehold/launcher/proxies",
 	"leasehold/launcher/recovery/decision",
+	"leasehold/launcher/recovery/table",
 	"leasehold/launcher/sessionfile",
 	"leasehold/evidence/export",
 	"leasehold/launcher/queue",

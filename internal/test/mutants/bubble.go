@@ -59,7 +59,7 @@ var ofBubble = slices.Concat(
 		change{"what a run did after another one had begun to end is in no bundle", "\t\tf.Evidence, f.InOrder = lease.Sealed{}, false\n\t}\n\tif a.resume", "\t}\n\tif a.resume"},
 	),
 	in("launcher/recovery/inspect.go", []Catcher{by("launcher/recovery", "TestNothingIsLetGoWithoutItsInspection")},
-		change{"a profile is let go although what was found is not kept", `case err != nil && decided.Outcome != decision.ManualReview:`, `case false:`},
+		change{"a profile is let go although what was found is not kept", `case err != nil && decided.Outcome != table.ManualReview:`, `case false:`},
 	),
 	in("launcher/readers/readers.go", bubble,
 		change{"bubble: what an ephemeral session changes the next one finds", `return copyFile(path, target, fi.Mode().Perm())`, `return os.Link(path, target)`},

@@ -13,9 +13,9 @@ import (
 
 // rules are the tests of the decision. The test that compares the table with
 // docs/recovery.md does not count.
-var rules = []Catcher{by("launcher/recovery/decision").without("TestPeopleReadTheTable")}
+var rules = []Catcher{by("launcher/recovery/decision"), by("launcher/recovery/table").without("TestPeopleReadTheTable")}
 
-const tableFile, pagesFile = "launcher/recovery/decision/decide.go", "launcher/recovery/decision/pages.go"
+const tableFile = "launcher/recovery/table/decide.go"
 
 // ofDecision are the mutants of how the table is applied, and of the facts.
 var ofDecision = append(in(tableFile, rules,
@@ -26,17 +26,18 @@ var ofDecision = append(in(tableFile, rules,
 	change{"one broken condition is none", `met >= 0 && len(broken) == 0:`, `met >= 0 && len(broken) <= 1:`},
 	change{"what was seen is hidden by a broken condition", `append(broken, i.failing(least)...)`, `append(broken, i.failing(least[:0])...)`},
 	change{"a row with one broken condition decides", `return len(i.unmet(r.when)) == 0 })`, `return len(i.unmet(r.when)) <= 1 })`},
+), slices.Concat(in("launcher/recovery/table/facts.go", rules,
+	change{"a question that was not asked is answered with no", "\treturn Unknown\n}\n\n// How", "\treturn No\n}\n\n// How"},
 ), in("launcher/recovery/decision/inspect.go", rules,
-	change{"a question that was not asked is answered with no", "\treturn Unknown\n}\n\nfunc (i Inspection) how", "\treturn No\n}\n\nfunc (i Inspection) how"},
-	change{"what nobody knows of a task touches nothing", `return found.Answer(q) != No })`, `return found.Answer(q) == Yes })`},
-	change{"a task touches nothing by a GET", `asked := []string{UnsafeSinceSafe, WritesByGetSinceSafe, `, `asked := []string{UnsafeSinceSafe, `},
+	change{"what nobody knows of a task touches nothing", `return found.Answer(q) != table.No })`, `return found.Answer(q) == table.Yes })`},
+	change{"a task touches nothing by a GET", `asked := []string{table.UnsafeSinceSafe, table.WritesByGetSinceSafe, `, `asked := []string{table.UnsafeSinceSafe, `},
 	change{"a checkpoint vouches for sensitive places that came later", `sensitivePlace(s.StepsSince, s.PagesSince, t)`, `sensitivePlace(nil, nil, t)`},
 	change{"a checkpoint vouches for requests that came later", `sorted(s.UnsafeSince, s, t)`, `sorted(s.InFlight, s, t)`},
-	change{"a task that typed a card touches nothing", `PersonActedSince, PaymentTypedSince, `, `PersonActedSince, `},
-	change{"a checkpoint vouches for a card that was typed later", `paymentTyped(PaymentTypedSince, s.TypedSince)`, `paymentTyped(PaymentTypedSince, nil)`},
+	change{"a task that typed a card touches nothing", `table.PersonActedSince, table.PaymentTypedSince, `, `table.PersonActedSince, `},
+	change{"a checkpoint vouches for a card that was typed later", `paymentTyped(table.PaymentTypedSince, s.TypedSince)`, `paymentTyped(table.PaymentTypedSince, nil)`},
 	change{"only the last field that was typed into may be one of a card", `for _, e := range slices.Backward(typed) {`, `for _, e := range typed[max(len(typed)-1, 0):] {`},
 	change{"every checkpoint declares what follows idempotent", `idempotent := safe != nil && safe.Idempotent`, `idempotent := safe != nil`},
-)...)
+))...)
 
 // ofTyped is what a journal that is full keeps.
 var ofTyped = in("checkpoint/compact.go", rules,
@@ -48,53 +49,51 @@ var ofTyped = in("checkpoint/compact.go", rules,
 // the table's source.
 func decisionTable(root string) ([]Mutant, error) {
 	list := slices.Concat(ofDecision, ofTyped)
-	for _, file := range []string{tableFile, pagesFile} {
-		source, err := os.ReadFile(filepath.Join(root, file))
-		if err != nil {
-			return nil, err
-		}
-		set := token.NewFileSet()
-		parsed, err := parser.ParseFile(set, file, source, parser.SkipObjectResolution)
-		if err != nil {
-			return nil, err
-		}
-		text := func(from, to token.Pos) string {
-			return string(source[set.Position(from).Offset:set.Position(to).Offset])
-		}
-		ast.Inspect(parsed, func(n ast.Node) bool {
-			if decl, ok := n.(*ast.FuncDecl); ok && decl != nil {
-				return false
-			}
-			spec, ok := n.(*ast.ValueSpec)
-			if !ok {
-				return true
-			}
-			switch spec.Names[0].Name {
-			case "sound", "askingNothing":
-				for _, c := range conditions(spec) {
-					fact, want := c.Elts[0].(*ast.Ident).Name, c.Elts[1].(*ast.Ident)
-					whole := text(c.Pos(), c.End()) + ",\n"
-					list = append(list, Mutant{fmt.Sprintf("every decision without %s", fact), file, whole, "", rules})
-					if accepts := map[string]string{"Yes": "notNo", "No": "notYes"}[want.Name]; accepts != "" {
-						looser := text(c.Pos(), want.Pos()) + accepts + text(want.End(), c.End()) + ",\n"
-						list = append(list, Mutant{fmt.Sprintf("every decision with %s unknown", fact), file, whole, looser, rules})
-					}
-				}
-			case "table":
-				for i, e := range spec.Values[0].(*ast.CompositeLit).Elts {
-					row := e.(*ast.CompositeLit)
-					outcome := row.Elts[0].(*ast.Ident).Name
-					for _, c := range conditions(row) {
-						// The row's own text is in front, since conditions stand in several rows.
-						from, to := text(row.Pos(), c.Pos()), text(row.Pos(), c.End())
-						name := fmt.Sprintf("row %d, %s, without %s", i+1, outcome, c.Elts[0].(*ast.Ident).Name)
-						list = append(list, Mutant{name, file, to + ",\n", from + "\n", rules})
-					}
-				}
-			}
-			return false
-		})
+	source, err := os.ReadFile(filepath.Join(root, tableFile))
+	if err != nil {
+		return nil, err
 	}
+	set := token.NewFileSet()
+	parsed, err := parser.ParseFile(set, tableFile, source, parser.SkipObjectResolution)
+	if err != nil {
+		return nil, err
+	}
+	text := func(from, to token.Pos) string {
+		return string(source[set.Position(from).Offset:set.Position(to).Offset])
+	}
+	ast.Inspect(parsed, func(n ast.Node) bool {
+		if decl, ok := n.(*ast.FuncDecl); ok && decl != nil {
+			return false
+		}
+		spec, ok := n.(*ast.ValueSpec)
+		if !ok {
+			return true
+		}
+		switch spec.Names[0].Name {
+		case "sound", "askingNothing":
+			for _, c := range conditions(spec) {
+				fact, want := c.Elts[0].(*ast.Ident).Name, c.Elts[1].(*ast.Ident)
+				whole := text(c.Pos(), c.End()) + ",\n"
+				list = append(list, Mutant{fmt.Sprintf("every decision without %s", fact), tableFile, whole, "", rules})
+				if accepts := map[string]string{"Yes": "notNo", "No": "notYes"}[want.Name]; accepts != "" {
+					looser := text(c.Pos(), want.Pos()) + accepts + text(want.End(), c.End()) + ",\n"
+					list = append(list, Mutant{fmt.Sprintf("every decision with %s unknown", fact), tableFile, whole, looser, rules})
+				}
+			}
+		case "table":
+			for i, e := range spec.Values[0].(*ast.CompositeLit).Elts {
+				row := e.(*ast.CompositeLit)
+				outcome := row.Elts[0].(*ast.Ident).Name
+				for _, c := range conditions(row) {
+					// The row's own text is in front, since conditions stand in several rows.
+					from, to := text(row.Pos(), c.Pos()), text(row.Pos(), c.End())
+					name := fmt.Sprintf("row %d, %s, without %s", i+1, outcome, c.Elts[0].(*ast.Ident).Name)
+					list = append(list, Mutant{name, tableFile, to + ",\n", from + "\n", rules})
+				}
+			}
+		}
+		return false
+	})
 	if want := 40; len(list) < want {
 		return nil, fmt.Errorf("only %d mutants are made of the decision table, want at least %s: is it written in another way?", len(list), strconv.Itoa(want))
 	}

@@ -8,7 +8,7 @@ var (
 	made    = []Catcher{by("launcher/snapshotter", "TestAfterDamageAllIsStoredAnew")}
 	came    = []Catcher{by("launcher/recovery", "TestAProfileThatCameBackWithoutItsDirectoryIsHealed", "TestAProfileWhoseDirectoryWasLeftGoesToAPerson", "TestAProfileThatLeftIsNotHealedByItsOldHome")}
 	lasting = []Catcher{by("lease/natskv", "TestWhatIsBetween", "TestWhatIsMissing", "TestAMemoryHasASize", "TestWhatTheStreamLostIsPublishedAgain", "TestARecordTakesLostEventsAlong")}
-	readers = []Catcher{by("launcher/recovery/decision").without("TestPeopleReadTheTable")}
+	readers = []Catcher{by("launcher/recovery/decision")}
 	pages   = []Catcher{by("launcher/monitor", "TestGETsOfARealBrowser", "TestAnonymousInWhateverOrder")}
 )
 
@@ -81,13 +81,13 @@ var ofTravel = slices.Concat(
 		change{"gets: a redirect back is only one to another page", "\tcase from != nil && place(final) == place(from):\n\t\treturn Returned\n", ""},
 		change{"gets: a nonce needs an act", "\tcase guarded(asked):\n\t\treturn Guarded\n", ""},
 		change{"gets: another site's nonce counts", " || from != nil && !sameSite(asked, g.From)", ""},
-		change{"gets: GETs without an answer count as none", "return Fact{name, Unknown, fmt.Sprintf(\"%d were not answered", "return Fact{name, No, fmt.Sprintf(\"%d were not answered"},
+		change{"gets: GETs without an answer count as none", "return table.Fact{Name: name, Answer: table.Unknown, How: fmt.Sprintf(\"%d were not answered", "return table.Fact{Name: name, Answer: table.No, How: fmt.Sprintf(\"%d were not answered"},
 	),
 	in("launcher/recovery/decision/requests.go", readers,
 		change{"requests: a query without an answer is a read", "read := e.Status == http.StatusOK || e.Status >= 400", "read := true"},
 		change{"requests: a query of a sensitive place is a read", "e.Method == http.MethodPost && read && !e.Sensitive && !SensitiveURL(e.URL, t)", "e.Method == http.MethodPost && read"},
 		change{"requests: what goes to a site of the account is anonymous", "e.Anonymous && !own[Site(e.URL)] && ", "e.Anonymous && "},
-		change{"requests: what goes to an expected domain is anonymous", " && inDomains(e.URL, t.domains()).Answer != Yes && !e.Sensitive", " && !e.Sensitive"},
+		change{"requests: what goes to an expected domain is anonymous", " && inDomains(e.URL, t.domains()).Answer != table.Yes && !e.Sensitive", " && !e.Sensitive"},
 	),
 	in("launcher/recovery/decision/harmless.go", readers,
 		change{"requests: a stored operation passes for a query", "!strings.Contains(s.Body, \"persistedQuery\") && ", ""},

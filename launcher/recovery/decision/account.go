@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"leasehold/checkpoint"
+	"leasehold/launcher/recovery/table"
 )
 
 // This file judges the account's session by its cookies. Sites renew what proves a session: a
@@ -18,23 +19,23 @@ import (
 // gets new values in usual answers.
 
 // accountFacts answers the questions that the cookies of a session can answer.
-func accountFacts(s checkpoint.Summary) Inspection {
-	return Inspection{
-		sessionKept(SessionKept, s, s.Cookies),
-		sessionKept(SessionKeptSinceSafe, s, s.CookiesSince),
-		asked(CookiesGiven, s.Cookies, checkpoint.CookiesGiven, "the worker did not ask for the account's cookies; what its pages send and get, Chrome shows to every client that listens"),
-		asked(CookiesWritten, s.Cookies, checkpoint.CookiesWritten, "the worker wrote no cookie by itself"),
+func accountFacts(s checkpoint.Summary) table.Inspection {
+	return table.Inspection{
+		sessionKept(table.SessionKept, s, s.Cookies),
+		sessionKept(table.SessionKeptSinceSafe, s, s.CookiesSince),
+		asked(table.CookiesGiven, s.Cookies, checkpoint.CookiesGiven, "the worker did not ask for the account's cookies; what its pages send and get, Chrome shows to every client that listens"),
+		asked(table.CookiesWritten, s.Cookies, checkpoint.CookiesWritten, "the worker wrote no cookie by itself"),
 	}
 }
 
 // asked is the fact whether the worker sent a command that concerns cookies.
-func asked(name string, entries []checkpoint.Entry, what checkpoint.CookieEvent, otherwise string) Fact {
-	f := Fact{name, No, otherwise}
+func asked(name string, entries []checkpoint.Entry, what checkpoint.CookieEvent, otherwise string) table.Fact {
+	f := table.Fact{Name: name, Answer: table.No, How: otherwise}
 	n := uint64(0)
 	for _, e := range entries {
 		if e.Cookie != nil && e.Cookie.What == what {
 			n += e.Times()
-			f.Answer, f.How = Yes, fmt.Sprintf("%d seen, the last by %s", n, e.Method)
+			f.Answer, f.How = table.Yes, fmt.Sprintf("%d seen, the last by %s", n, e.Method)
 		}
 	}
 	return f
@@ -42,9 +43,9 @@ func asked(name string, entries []checkpoint.Entry, what checkpoint.CookieEvent,
 
 // sessionKept is the fact whether the session that the cookies prove is still the account's. It
 // considers entries, which are those of the session or the latest of them.
-func sessionKept(name string, s checkpoint.Summary, entries []checkpoint.Entry) Fact {
+func sessionKept(name string, s checkpoint.Summary, entries []checkpoint.Entry) table.Fact {
 	if !s.Began && len(s.Cookies) == 0 {
-		return Fact{name, Yes, "no page was ever open"}
+		return table.Fact{Name: name, Answer: table.Yes, How: "no page was ever open"}
 	}
 	rotates := rotating(s.Cookies)
 	cookies := map[string]*cookieFate{}
@@ -66,20 +67,20 @@ func sessionKept(name string, s checkpoint.Summary, entries []checkpoint.Entry) 
 			fate.take(e, rotates[c.Cookie])
 		}
 	}
-	for _, want := range []Answer{No, Unknown} {
+	for _, want := range []table.Answer{table.No, table.Unknown} {
 		for _, fate := range order {
 			if fate.answer() == want {
-				return Fact{name, want, fate.how}
+				return table.Fact{Name: name, Answer: want, How: fate.how}
 			}
 		}
 	}
 	if !read {
-		return Fact{name, Unknown, "the cookies are not known: " + unread}
+		return table.Fact{Name: name, Answer: table.Unknown, How: "the cookies are not known: " + unread}
 	}
 	if len(order) > 0 {
-		return Fact{name, Yes, fmt.Sprintf("%d cookies that may carry the account's identity were renewed, in the usual way; none was dropped or exchanged", len(order))}
+		return table.Fact{Name: name, Answer: table.Yes, How: fmt.Sprintf("%d cookies that may carry the account's identity were renewed, in the usual way; none was dropped or exchanged", len(order))}
 	}
-	return Fact{name, Yes, "no cookie that may carry the account's identity was dropped or exchanged"}
+	return table.Fact{Name: name, Answer: table.Yes, How: "no cookie that may carry the account's identity was dropped or exchanged"}
 }
 
 // rotating are the cookies to which the site gave another value in a usual answer.
@@ -106,14 +107,14 @@ type cookieFate struct {
 	how                string
 }
 
-func (f *cookieFate) answer() Answer {
+func (f *cookieFate) answer() table.Answer {
 	switch {
 	case f.gone || f.exchanged:
-		return No
+		return table.No
 	case f.unclear:
-		return Unknown
+		return table.Unknown
 	}
-	return Yes
+	return table.Yes
 }
 
 // take takes in the next thing that happened to the cookie. rotates says that its site gives it

@@ -12,6 +12,7 @@ import (
 	"golang.org/x/net/publicsuffix"
 
 	"leasehold/checkpoint"
+	"leasehold/launcher/recovery/table"
 )
 
 // A site's answers tell more about the account than the requests do: whether it is still signed
@@ -113,7 +114,7 @@ func says(e checkpoint.Entry, s checkpoint.Summary, t Task) (standingKind, bool)
 // site.
 func concerns(asked string, e checkpoint.Entry, s checkpoint.Summary, t Task) bool {
 	if domains := t.domains(); len(domains) > 0 {
-		return inDomains(asked, domains).Answer == Yes
+		return inDomains(asked, domains).Answer == table.Yes
 	}
 	if e.Committed || e.SignIn != "" {
 		return true
@@ -144,19 +145,19 @@ func (s standing) takenBackBy(e checkpoint.Entry) bool {
 }
 
 // answerFacts are the facts about the answers of sites.
-func answerFacts(s checkpoint.Summary, t Task) []Fact {
+func answerFacts(s checkpoint.Summary, t Task) []table.Fact {
 	of := map[standingKind][]standing{}
 	for _, one := range stand(s, t) {
 		of[one.kind] = append(of[one.kind], one)
 	}
-	refused := Fact{SiteRefused, No, "no answer that stands refuses anything"}
+	refused := table.Fact{Name: table.SiteRefused, Answer: table.No, How: "no answer that stands refuses anything"}
 	if list := of[refusal]; len(list) > 0 {
 		e := list[len(list)-1].answer
-		refused = Fact{SiteRefused, Yes, fmt.Sprintf("%d places, the last %s, answered %d", len(list), e.URL, e.Status)}
+		refused = table.Fact{Name: table.SiteRefused, Answer: table.Yes, How: fmt.Sprintf("%d places, the last %s, answered %d", len(list), e.URL, e.Status)}
 	} else if e := lastDocument(s.Answers); e != nil {
 		refused.How += fmt.Sprintf("; the last document %s was answered %d", e.URL, e.Status)
 	}
-	asks := Fact{SentToSignIn, No, "no page was sent to one"}
+	asks := table.Fact{Name: table.SentToSignIn, Answer: table.No, How: "no page was sent to one"}
 	switch known, unknown := of[signIn], of[signInUnknown]; {
 	case len(known) > 0:
 		e := known[len(known)-1].answer
@@ -164,17 +165,17 @@ func answerFacts(s checkpoint.Summary, t Task) []Fact {
 		if e.SignIn != "" {
 			why = "where the page asks for a " + e.SignIn
 		}
-		asks.Answer, asks.How = Yes, fmt.Sprintf("%s led to %s, %s", e.Asked, e.URL, why)
+		asks.Answer, asks.How = table.Yes, fmt.Sprintf("%s led to %s, %s", e.Asked, e.URL, why)
 	case len(unknown) > 0:
 		e := unknown[len(unknown)-1].answer
-		asks.Answer, asks.How = Unknown, fmt.Sprintf("%s led to %s, and what that page asks for is not known: %s", e.Asked, e.URL, e.Failed)
+		asks.Answer, asks.How = table.Unknown, fmt.Sprintf("%s led to %s, and what that page asks for is not known: %s", e.Asked, e.URL, e.Failed)
 	}
-	waits := Fact{AskedToWait, No, "no site asked to wait"}
+	waits := table.Fact{Name: table.AskedToWait, Answer: table.No, How: "no site asked to wait"}
 	if list := of[wait]; len(list) > 0 {
 		e := list[len(list)-1].answer
-		waits.Answer, waits.How = Yes, fmt.Sprintf("%s was answered %d and asks to wait %d s, until %s", e.URL, e.Status, e.RetryAfter, until(e).Format(time.RFC3339))
+		waits.Answer, waits.How = table.Yes, fmt.Sprintf("%s was answered %d and asks to wait %d s, until %s", e.URL, e.Status, e.RetryAfter, until(e).Format(time.RFC3339))
 	}
-	return []Fact{refused, asks, waits}
+	return []table.Fact{refused, asks, waits}
 }
 
 func lastDocument(answers []checkpoint.Entry) *checkpoint.Entry {

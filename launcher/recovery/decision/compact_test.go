@@ -3,13 +3,13 @@ package decision
 import (
 	"fmt"
 	"net/http"
-	"slices"
 	"testing"
 	"time"
 
 	"pgregory.net/rapid"
 
 	"leasehold/checkpoint"
+	"leasehold/launcher/recovery/table"
 )
 
 // anyEntry draws an entry of which each field that a decision asks for takes few values, so
@@ -86,16 +86,11 @@ func anyEntry(rt *rapid.T, i int) checkpoint.Entry {
 }
 
 // judge decides about a journal where everything else is sound.
-func judge(entries []checkpoint.Entry, t Task) (Inspection, Decision) {
+func judge(entries []checkpoint.Entry, t Task) (table.Inspection, table.Decision) {
 	sum := checkpoint.Summarize(entries)
 	i := append(InspectTask(sum, t), Observed(sum, false))
-	for _, c := range sound {
-		asked := slices.ContainsFunc(i, func(f Fact) bool { return f.Name == c.fact })
-		if !asked {
-			i = append(i, Fact{c.fact, c.want, "sound"})
-		}
-	}
-	return i, Decide(i)
+	i = append(i, sane()...) // the first answer counts
+	return i, table.Decide(i)
 }
 
 // What is decided from a journal that was folded is what is decided from the whole one,
@@ -133,14 +128,14 @@ func TestDecisionFromACompactedJournal(t *testing.T) {
 		got, _ := judge(folded, task)
 		for _, f := range want {
 			if a := got.Answer(f.Name); a != f.Answer {
-				rt.Fatalf("%s is %s (%s), and in the folded journal %s (%s)\n%s", f.Name, f.Answer, f.How, a, got.how(f.Name), dump(folded))
+				rt.Fatalf("%s is %s (%s), and in the folded journal %s (%s)\n%s", f.Name, f.Answer, f.How, a, got.How(f.Name), dump(folded))
 			}
 		}
 		if a, b := checkpoint.Summarize(full), checkpoint.Summarize(folded); a.LastURL != b.LastURL || a.LastStep != b.LastStep || a.SafeStep != b.SafeStep ||
 			times(a.Unsafe) != times(b.Unsafe) || times(a.UnsafeSince) != times(b.UnsafeSince) || times(a.InFlight) != times(b.InFlight) || len(b.LeftOut) > 0 {
 			rt.Fatalf("%+v\n%+v", a, b)
 		}
-		if _, d := judge(bounded, task); d.Outcome != decided.Outcome && d.Outcome != ManualReview {
+		if _, d := judge(bounded, task); d.Outcome != decided.Outcome && d.Outcome != table.ManualReview {
 			rt.Fatalf("decided %s, and from the bounded journal %s\n%s", decided.Outcome, d.Outcome, dump(bounded))
 		}
 		if len(bounded) > limits.Entries+24 { // what is never left out, and a mark for each kind

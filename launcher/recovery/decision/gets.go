@@ -8,16 +8,7 @@ import (
 
 	"leasehold/checkpoint"
 	"leasehold/checkpoint/ledger"
-)
-
-// Four more questions of an inspection: may a GET have changed something? And did a page on which
-// the worker had acted ask for anything by GET at all? The table uses the second only where the
-// launcher is told to ask a person about every such GET.
-const (
-	WritesByGet          = "writes_by_get"
-	WritesByGetSinceSafe = "writes_by_get_since_safe_checkpoint"
-	GetsAfterAction      = "gets_after_action"
-	GetsAfterActionSince = "gets_after_action_since_safe_checkpoint"
+	"leasehold/launcher/recovery/table"
 )
 
 // A GET is a read, unless the browser's own events say otherwise. Nothing is asked of the page for
@@ -124,33 +115,33 @@ func place(u *url.URL) string { return strings.ToLower(u.Host) + strings.TrimRig
 
 // writesByGet is the fact about GETs that may have changed something, without those that the
 // profile's owner has declared harmless.
-func writesByGet(name string, gets []checkpoint.Entry, declared func(checkpoint.Entry) bool) Fact {
+func writesByGet(name string, gets []checkpoint.Entry, declared func(checkpoint.Entry) bool) table.Fact {
 	counted, quiet := split(gets, declared)
 	besides := ""
 	if len(quiet) > 0 {
 		besides = fmt.Sprintf("; %d that the profile declares harmless are not counted", times(quiet))
 	}
 	if len(counted) == 0 {
-		return Fact{name, No, "no GET showed a sign of a write" + besides}
+		return table.Fact{Name: name, Answer: table.No, How: "no GET showed a sign of a write" + besides}
 	}
 	unanswered, signed := split(counted, func(e checkpoint.Entry) bool { return Sign(e.Name) != Unanswered })
 	if len(signed) == 0 {
 		last := unanswered[len(unanswered)-1]
-		return Fact{name, Unknown, fmt.Sprintf("%d were not answered, the last GET %s%s", times(unanswered), last.URL, besides)}
+		return table.Fact{Name: name, Answer: table.Unknown, How: fmt.Sprintf("%d were not answered, the last GET %s%s", times(unanswered), last.URL, besides)}
 	}
 	if len(unanswered) > 0 {
 		besides = fmt.Sprintf("; %d more were not answered", times(unanswered)) + besides
 	}
 	last := signed[len(signed)-1]
-	return Fact{name, Yes, fmt.Sprintf("%d seen, the last GET %s: %s%s", times(signed), last.URL, signTexts[Sign(last.Name)], besides)}
+	return table.Fact{Name: name, Answer: table.Yes, How: fmt.Sprintf("%d seen, the last GET %s: %s%s", times(signed), last.URL, signTexts[Sign(last.Name)], besides)}
 }
 
 // getsAfterAction is the fact about GETs of pages on which the worker had acted, without those
 // that the profile's owner declares harmless.
-func getsAfterAction(name string, gets []checkpoint.Entry, declared func(checkpoint.Entry) bool) Fact {
+func getsAfterAction(name string, gets []checkpoint.Entry, declared func(checkpoint.Entry) bool) table.Fact {
 	counted, _ := split(gets, declared)
 	if len(counted) == 0 {
-		return Fact{name, No, "no page on which the worker had acted asked for anything by GET"}
+		return table.Fact{Name: name, Answer: table.No, How: "no page on which the worker had acted asked for anything by GET"}
 	}
-	return Fact{name, Yes, fmt.Sprintf("%d pages asked for something by GET after the worker had acted on them, the last for %s", times(counted), counted[len(counted)-1].URL)}
+	return table.Fact{Name: name, Answer: table.Yes, How: fmt.Sprintf("%d pages asked for something by GET after the worker had acted on them, the last for %s", times(counted), counted[len(counted)-1].URL)}
 }

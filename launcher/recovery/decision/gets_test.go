@@ -6,6 +6,7 @@ import (
 
 	"leasehold/checkpoint"
 	"leasehold/checkpoint/ledger"
+	"leasehold/launcher/recovery/table"
 )
 
 func TestSigns(t *testing.T) {
@@ -94,25 +95,25 @@ func TestWritesByGetAreJudged(t *testing.T) {
 		task    Task
 		want    string
 	}{
-		{"alone", []checkpoint.Entry{write}, Task{}, ManualReview},
-		{"in a step", []checkpoint.Entry{step("take"), write}, Task{}, ManualReview},
-		{"before a safe checkpoint", []checkpoint.Entry{write, safe("a")}, resumable, Resume},
-		{"after it", []checkpoint.Entry{safe("a"), write}, resumable, ManualReview},
-		{"after one that declares it idempotent", []checkpoint.Entry{idempotent("a"), write}, resumable, Resume},
-		{"declared harmless", []checkpoint.Entry{declared}, owned, Release},
-		{"declared no more", []checkpoint.Entry{declared}, Task{}, ManualReview},
-		{"that was not answered", []checkpoint.Entry{unanswered}, Task{}, ManualReview},
-		{"that was not answered, before a safe checkpoint", []checkpoint.Entry{unanswered, safe("a")}, resumable, Resume},
+		{"alone", []checkpoint.Entry{write}, Task{}, table.ManualReview},
+		{"in a step", []checkpoint.Entry{step("take"), write}, Task{}, table.ManualReview},
+		{"before a safe checkpoint", []checkpoint.Entry{write, safe("a")}, resumable, table.Resume},
+		{"after it", []checkpoint.Entry{safe("a"), write}, resumable, table.ManualReview},
+		{"after one that declares it idempotent", []checkpoint.Entry{idempotent("a"), write}, resumable, table.Resume},
+		{"declared harmless", []checkpoint.Entry{declared}, owned, table.Release},
+		{"declared no more", []checkpoint.Entry{declared}, Task{}, table.ManualReview},
+		{"that was not answered", []checkpoint.Entry{unanswered}, Task{}, table.ManualReview},
+		{"that was not answered, before a safe checkpoint", []checkpoint.Entry{unanswered, safe("a")}, resumable, table.Resume},
 	} {
 		found := append(sane(), InspectTask(checkpoint.Summarize(tt.journal), tt.task)...)
-		if d := Decide(found); d.Outcome != tt.want {
+		if d := table.Decide(found); d.Outcome != tt.want {
 			t.Errorf("%s: %s %v, want %s", tt.name, d.Outcome, d.Reasons, tt.want)
 		}
 	}
 	if !Touched(checkpoint.Summarize([]checkpoint.Entry{write}), Task{}) {
 		t.Error("a task that changed something by GET touched nothing")
 	}
-	if a := InspectTask(checkpoint.Summarize([]checkpoint.Entry{write, unanswered}), Task{}).Answer(WritesByGet); a != Yes {
+	if a := InspectTask(checkpoint.Summarize([]checkpoint.Entry{write, unanswered}), Task{}).Answer(table.WritesByGet); a != table.Yes {
 		t.Errorf("one with a sign and one without an answer: %s", a)
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"leasehold/checkpoint"
+	"leasehold/launcher/recovery/table"
 )
 
 func TestParseHarmless(t *testing.T) {
@@ -256,18 +257,18 @@ func TestAQueryIsARead(t *testing.T) {
 	}
 	for name, tt := range map[string]struct {
 		change func(*checkpoint.Entry)
-		want   Answer
+		want   table.Answer
 	}{
-		"answered":                         {func(*checkpoint.Entry) {}, No},
-		"refused":                          {func(e *checkpoint.Entry) { e.Status = 403 }, No},
-		"not answered":                     {func(e *checkpoint.Entry) { e.Status = 0 }, Yes},
-		"answered with no content":         {func(e *checkpoint.Entry) { e.Status = 204 }, Yes},
-		"to a sensitive place":             {func(e *checkpoint.Entry) { e.URL = "http://shop/checkout" }, Yes},
-		"sensitive before it was redacted": {func(e *checkpoint.Entry) { e.Sensitive = true }, Yes},
-		"no query":                         {func(e *checkpoint.Entry) { e.Name = "" }, Yes},
+		"answered":                         {func(*checkpoint.Entry) {}, table.No},
+		"refused":                          {func(e *checkpoint.Entry) { e.Status = 403 }, table.No},
+		"not answered":                     {func(e *checkpoint.Entry) { e.Status = 0 }, table.Yes},
+		"answered with no content":         {func(e *checkpoint.Entry) { e.Status = 204 }, table.Yes},
+		"to a sensitive place":             {func(e *checkpoint.Entry) { e.URL = "http://shop/checkout" }, table.Yes},
+		"sensitive before it was redacted": {func(e *checkpoint.Entry) { e.Sensitive = true }, table.Yes},
+		"no query":                         {func(e *checkpoint.Entry) { e.Name = "" }, table.Yes},
 	} {
 		s := checkpoint.Summary{Unsafe: []checkpoint.Entry{asked(tt.change)}}
-		if got := InspectTask(s, Task{}).Answer(UnsafeRequests); got != tt.want {
+		if got := InspectTask(s, Task{}).Answer(table.UnsafeRequests); got != tt.want {
 			t.Errorf("%s: %s, want %s", name, got, tt.want)
 		}
 	}
@@ -289,25 +290,25 @@ func TestDeclaredHarmless(t *testing.T) {
 		task    Task
 		want    string
 	}{
-		{"declared", []checkpoint.Entry{declared}, Task{Harmless: []string{text}}, Release},
-		{"not any more", []checkpoint.Entry{declared}, Task{}, ManualReview},
-		{"not yet", []checkpoint.Entry{sent("Fetch", "POST", "http://shop/search")}, Task{Harmless: []string{text}}, ManualReview},
-		{"beside another", []checkpoint.Entry{declared, post("http://shop/api")}, Task{Harmless: []string{text}}, ManualReview},
-		{"in a place that is usually sensitive", []checkpoint.Entry{usual}, Task{Harmless: []string{text}}, Release},
-		{"in one that the task called sensitive before it was redacted", []checkpoint.Entry{hidden}, Task{Harmless: []string{text}}, ManualReview},
-		{"in one that the task calls sensitive", []checkpoint.Entry{declared}, Task{Harmless: []string{text}, SensitiveURLs: []string{"/search"}}, ManualReview},
-		{"in one with a word of the task's", []checkpoint.Entry{declared}, Task{Harmless: []string{text}, SensitiveWords: []string{"search"}}, ManualReview},
-		{"since the checkpoint", []checkpoint.Entry{post("/"), safe("a"), declared}, Task{Harmless: []string{text}, Resumable: true}, Resume},
+		{"declared", []checkpoint.Entry{declared}, Task{Harmless: []string{text}}, table.Release},
+		{"not any more", []checkpoint.Entry{declared}, Task{}, table.ManualReview},
+		{"not yet", []checkpoint.Entry{sent("Fetch", "POST", "http://shop/search")}, Task{Harmless: []string{text}}, table.ManualReview},
+		{"beside another", []checkpoint.Entry{declared, post("http://shop/api")}, Task{Harmless: []string{text}}, table.ManualReview},
+		{"in a place that is usually sensitive", []checkpoint.Entry{usual}, Task{Harmless: []string{text}}, table.Release},
+		{"in one that the task called sensitive before it was redacted", []checkpoint.Entry{hidden}, Task{Harmless: []string{text}}, table.ManualReview},
+		{"in one that the task calls sensitive", []checkpoint.Entry{declared}, Task{Harmless: []string{text}, SensitiveURLs: []string{"/search"}}, table.ManualReview},
+		{"in one with a word of the task's", []checkpoint.Entry{declared}, Task{Harmless: []string{text}, SensitiveWords: []string{"search"}}, table.ManualReview},
+		{"since the checkpoint", []checkpoint.Entry{post("/"), safe("a"), declared}, Task{Harmless: []string{text}, Resumable: true}, table.Resume},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			found := InspectTask(checkpoint.Summarize(tt.journal), tt.task)
-			if d := Decide(append(sane(), found...)); d.Outcome != tt.want {
+			if d := table.Decide(append(sane(), found...)); d.Outcome != tt.want {
 				t.Errorf("%s %q, want %s", d.Outcome, d.Reasons, tt.want)
 			}
 		})
 	}
 	found := InspectTask(checkpoint.Summarize([]checkpoint.Entry{declared}), Task{Harmless: []string{text}})
-	if found.Answer(HarmlessSent) != Yes || found.Answer(HarmlessSinceSafe) != Yes || !strings.Contains(found.how(UnsafeRequests), text) {
+	if found.Answer(table.HarmlessSent) != table.Yes || found.Answer(table.HarmlessSinceSafe) != table.Yes || !strings.Contains(found.How(table.UnsafeRequests), text) {
 		t.Errorf("%+v", found)
 	}
 }

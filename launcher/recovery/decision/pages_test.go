@@ -5,24 +5,25 @@ import (
 	"testing"
 
 	"leasehold/checkpoint"
+	"leasehold/launcher/recovery/table"
 )
 
 // TestWhatPagesAskForDecides goes through every question about open pages: its answer
 // alone sends a profile that nothing was done on to a person, or never does.
 func TestWhatPagesAskForDecides(t *testing.T) {
-	forPeople := []string{PasswordAsked, InputUnsent, WizardHalfDone} // and for --review-when
-	for _, q := range PageQuestions {
-		for _, a := range []Answer{Yes, No, Unknown} {
-			against := a == Yes
-			if q == PagesLookedAt {
-				against = a == No
+	forPeople := []string{table.PasswordAsked, table.InputUnsent, table.WizardHalfDone} // and for --review-when
+	for _, q := range table.PageQuestions {
+		for _, a := range []table.Answer{table.Yes, table.No, table.Unknown} {
+			against := a == table.Yes
+			if q == table.PagesLookedAt {
+				against = a == table.No
 			}
-			want := Release
+			want := table.Release
 			if against && !slices.Contains(forPeople, q) {
-				want = ManualReview
+				want = table.ManualReview
 			}
 			found := append(sane(), InspectTask(checkpoint.Summarize(nil), Task{})...)
-			if d := Decide(append(found, Pages([]Fact{{q, a, "as said"}})...)); d.Outcome != want || len(d.Reasons) != 1 {
+			if d := table.Decide(append(found, Pages([]table.Fact{{Name: q, Answer: a, How: "as said"}})...)); d.Outcome != want || len(d.Reasons) != 1 {
 				t.Errorf("%s %s: %s %q, want %s", q, a, d.Outcome, d.Reasons, want)
 			}
 		}
@@ -34,25 +35,25 @@ func TestWhatPagesAskForDecides(t *testing.T) {
 func TestPagesOfSeveralRuns(t *testing.T) {
 	for _, tt := range []struct {
 		question string
-		answers  []Answer
-		want     Answer
+		answers  []table.Answer
+		want     table.Answer
 	}{
-		{CodeAsked, nil, Unknown},
-		{CodeAsked, []Answer{No}, No},
-		{CodeAsked, []Answer{No, Unknown}, Unknown},
-		{CodeAsked, []Answer{Unknown, No}, Unknown},
-		{CodeAsked, []Answer{No, Yes, Unknown}, Yes},
-		{PagesLookedAt, []Answer{Yes, No, Unknown}, No},
-		{PagesLookedAt, []Answer{Unknown, Yes}, Unknown},
-		{PagesLookedAt, []Answer{Yes, Yes}, Yes},
+		{table.CodeAsked, nil, table.Unknown},
+		{table.CodeAsked, []table.Answer{table.No}, table.No},
+		{table.CodeAsked, []table.Answer{table.No, table.Unknown}, table.Unknown},
+		{table.CodeAsked, []table.Answer{table.Unknown, table.No}, table.Unknown},
+		{table.CodeAsked, []table.Answer{table.No, table.Yes, table.Unknown}, table.Yes},
+		{table.PagesLookedAt, []table.Answer{table.Yes, table.No, table.Unknown}, table.No},
+		{table.PagesLookedAt, []table.Answer{table.Unknown, table.Yes}, table.Unknown},
+		{table.PagesLookedAt, []table.Answer{table.Yes, table.Yes}, table.Yes},
 	} {
-		var runs [][]Fact
+		var runs [][]table.Fact
 		for _, a := range tt.answers {
-			runs = append(runs, []Fact{{tt.question, a, "as " + string(a)}})
+			runs = append(runs, []table.Fact{{Name: tt.question, Answer: a, How: "as " + string(a)}})
 		}
 		all := Pages(append(runs, nil)...)
-		if got := all.Answer(tt.question); got != tt.want || len(tt.answers) > 0 && all.how(tt.question) != "as "+string(tt.want) || len(all) != len(PageQuestions) {
-			t.Errorf("%s of %q: %s (%s), want %s", tt.question, tt.answers, got, all.how(tt.question), tt.want)
+		if got := all.Answer(tt.question); got != tt.want || len(tt.answers) > 0 && all.How(tt.question) != "as "+string(tt.want) || len(all) != len(table.PageQuestions) {
+			t.Errorf("%s of %q: %s (%s), want %s", tt.question, tt.answers, got, all.How(tt.question), tt.want)
 		}
 	}
 }
@@ -60,14 +61,14 @@ func TestPagesOfSeveralRuns(t *testing.T) {
 func TestSeen(t *testing.T) {
 	for _, tt := range []struct {
 		hows, blind []string
-		want        Fact
+		want        table.Fact
 	}{
-		{nil, nil, Fact{CodeAsked, No, "no open page or frame does"}},
-		{nil, []string{"a page hangs"}, Fact{CodeAsked, Unknown, "a page hangs"}},
-		{[]string{"here"}, []string{"a page hangs"}, Fact{CodeAsked, Yes, "here"}},
-		{[]string{"here", "there", "too"}, nil, Fact{CodeAsked, Yes, "here; and 2 more"}},
+		{nil, nil, table.Fact{Name: table.CodeAsked, Answer: table.No, How: "no open page or frame does"}},
+		{nil, []string{"a page hangs"}, table.Fact{Name: table.CodeAsked, Answer: table.Unknown, How: "a page hangs"}},
+		{[]string{"here"}, []string{"a page hangs"}, table.Fact{Name: table.CodeAsked, Answer: table.Yes, How: "here"}},
+		{[]string{"here", "there", "too"}, nil, table.Fact{Name: table.CodeAsked, Answer: table.Yes, How: "here; and 2 more"}},
 	} {
-		if got := Seen(CodeAsked, tt.hows, tt.blind); got != tt.want {
+		if got := Seen(table.CodeAsked, tt.hows, tt.blind); got != tt.want {
 			t.Errorf("%+v, want %+v", got, tt.want)
 		}
 	}

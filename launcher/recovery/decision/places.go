@@ -8,6 +8,7 @@ import (
 	"golang.org/x/net/publicsuffix"
 
 	"leasehold/checkpoint"
+	"leasehold/launcher/recovery/table"
 )
 
 // SensitiveStep tells whether a person has to decide after this step.
@@ -26,7 +27,7 @@ func SensitiveFrame(frame, page string, t Task) bool {
 	if err != nil || u.Hostname() == "" {
 		return false // about:blank, data: and the like
 	}
-	if !sameSite(u, page) && inDomains(frame, t.domains()).Answer != Yes {
+	if !sameSite(u, page) && inDomains(frame, t.domains()).Answer != table.Yes {
 		return patterned(frame, t)
 	}
 	return SensitiveURL(frame, t)

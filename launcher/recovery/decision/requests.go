@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"leasehold/checkpoint"
+	"leasehold/launcher/recovery/table"
 )
 
 // sortedRequests are unsafe requests, by what they say about the account.
@@ -70,22 +71,22 @@ func anonymous(s checkpoint.Summary, t Task) func(checkpoint.Entry) bool {
 		own[Site(p.URL)] = true
 	}
 	return func(e checkpoint.Entry) bool {
-		return e.Anonymous && !own[Site(e.URL)] && inDomains(e.URL, t.domains()).Answer != Yes && !e.Sensitive && !SensitiveURL(e.URL, t)
+		return e.Anonymous && !own[Site(e.URL)] && inDomains(e.URL, t.domains()).Answer != table.Yes && !e.Sensitive && !SensitiveURL(e.URL, t)
 	}
 }
 
 // requests is the fact about a kind of requests.
-func requests(name string, sent []checkpoint.Entry) Fact {
+func requests(name string, sent []checkpoint.Entry) table.Fact {
 	if len(sent) == 0 {
-		return Fact{name, No, "none was seen"}
+		return table.Fact{Name: name, Answer: table.No, How: "none was seen"}
 	}
 	last := sent[len(sent)-1]
-	return Fact{name, Yes, strings.TrimSpace(fmt.Sprintf("%d seen, the last %s %s", times(sent), last.Method, last.URL)) + answered(last)}
+	return table.Fact{Name: name, Answer: table.Yes, How: strings.TrimSpace(fmt.Sprintf("%d seen, the last %s %s", times(sent), last.Method, last.URL)) + answered(last)}
 }
 
 // unsafeFact is the fact about the requests that count. Its text also says how many others were
 // not counted.
-func unsafeFact(name string, r sortedRequests) Fact {
+func unsafeFact(name string, r sortedRequests) table.Fact {
 	f := requests(name, r.counted)
 	if len(r.queries) > 0 {
 		f.How += fmt.Sprintf("; %d GraphQL queries are not counted", times(r.queries))
@@ -103,7 +104,7 @@ func unsafeFact(name string, r sortedRequests) Fact {
 }
 
 // andInFlight says in a fact how many of the requests were sent before the safe checkpoint.
-func (r sortedRequests) andInFlight(f Fact, inFlight sortedRequests) Fact {
+func (r sortedRequests) andInFlight(f table.Fact, inFlight sortedRequests) table.Fact {
 	if n := times(inFlight.counted); n > 0 {
 		f.How += fmt.Sprintf("; %d of them were sent before it, and not answered when it was named", n)
 	}

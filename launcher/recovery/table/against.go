@@ -1,4 +1,4 @@
-package decision
+package table
 
 import (
 	"cmp"
@@ -24,14 +24,14 @@ func Against(i Inspection, besides ...Caution) []Objection {
 	var list []Objection
 	for _, c := range slices.Concat(nearest(i), i.unmet(sound)) {
 		if !slices.ContainsFunc(list, func(o Objection) bool { return o.Fact == c.fact }) {
-			list = append(list, Objection{c.fact, i.Answer(c.fact), c.sentence(i.Answer(c.fact), i.how(c.fact))})
+			list = append(list, Objection{c.fact, i.Answer(c.fact), c.sentence(i.Answer(c.fact), i.How(c.fact))})
 		}
 	}
 	for _, c := range besides {
 		a := i.Answer(c.Fact)
 		known := slices.ContainsFunc(list, func(o Objection) bool { return o.Fact == c.Fact })
 		if !known && (a == c.Answer || a == Unknown) {
-			list = append(list, Objection{c.Fact, a, sentence("a person decides by configuration where "+c.Fact+" is "+string(a), i.how(c.Fact))})
+			list = append(list, Objection{c.Fact, a, sentence("a person decides by configuration where "+c.Fact+" is "+string(a), i.How(c.Fact))})
 		}
 	}
 	slices.SortStableFunc(list, func(a, b Objection) int { return cmp.Compare(doubtful(a), doubtful(b)) })

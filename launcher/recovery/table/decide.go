@@ -1,4 +1,6 @@
-package decision
+// Package table decides about a profile whose worker was lost: from facts, each yes, no or unknown,
+// by a table that a person can read. Everything here is a pure function.
+package table
 
 import (
 	"fmt"
@@ -57,6 +59,24 @@ var sound = slices.Concat([]condition{
 	{SentToSignIn, No, "a site sent a page to a sign-in"},
 	{SessionCheckFailed, No, "the session check did not show that the account is signed in"},
 }, askingNothing)
+
+// askingNothing are the conditions about open pages: they were looked at, they ask for nothing
+// that a person has to give or decide, and nothing is left in them that would be sent later, or
+// with which somebody was about to pay or sign in.
+var askingNothing = []condition{
+	{PagesLookedAt, notNo, "an open page did not show what it asks for"},
+	{CodeAsked, notYes, "a page asks for a code"},
+	{SignedOut, notYes, "a page came to ask for a password"},
+	{ChallengeShown, notYes, "a page wants to know whether this is a person"},
+	{ConsentAsked, notYes, "a page asks for a consent"},
+	{NoticeBlocks, notYes, "a notice or a question stands in the page's place"},
+	{DialogWaits, notYes, "a dialog waits for an answer"},
+	{HTTPAuthAsked, notYes, "a site asks for a password by HTTP authentication"},
+	{SecretUnsent, notYes, "a card number, a password or a code was typed and not sent"},
+	{PressedUnsent, notYes, "a button was pressed on what was typed, and nothing was sent yet"},
+	{WritesWaiting, notYes, "a write waits in the profile, to be sent later"},
+	{OfflineOn, notYes, "the page was kept offline: what it has to send waits"},
+}
 
 // notNo accepts yes and unknown; notYes accepts no and unknown. They are for questions where
 // only the remaining answer speaks against the outcome.
@@ -143,7 +163,7 @@ func Decide(i Inspection, besides ...Caution) Decision {
 	broken := i.failing(sound)
 	for _, c := range besides {
 		if a := i.Answer(c.Fact); a == c.Answer || a == Unknown {
-			broken = append(broken, fmt.Sprintf("%s goes to a person by configuration (%s: %s)", c.Fact, a, i.how(c.Fact)))
+			broken = append(broken, fmt.Sprintf("%s goes to a person by configuration (%s: %s)", c.Fact, a, i.How(c.Fact)))
 		}
 	}
 	met := slices.IndexFunc(table, func(r row) bool { return len(i.unmet(r.when)) == 0 })
@@ -164,7 +184,7 @@ func Decide(i Inspection, besides ...Caution) Decision {
 func (i Inspection) failing(conditions []condition) []string {
 	var why []string
 	for _, c := range i.unmet(conditions) {
-		why = append(why, c.why+" ("+string(i.Answer(c.fact))+": "+i.how(c.fact)+")")
+		why = append(why, c.why+" ("+string(i.Answer(c.fact))+": "+i.How(c.fact)+")")
 	}
 	return why
 }

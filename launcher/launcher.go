@@ -47,6 +47,7 @@ import (
 	"leasehold/launcher/snapshots"
 	"leasehold/launcher/snapshotter"
 	"leasehold/launcher/view"
+	"leasehold/launcher/witness"
 	"leasehold/lease"
 )
 
@@ -257,14 +258,14 @@ func (l *Launcher) wire() (err error) {
 		Binary: o.Chrome, Files: files, Root: o.Root, Key: o.Key, HangTimeout: o.HangTimeout, Memory: o.BrowserMemory,
 		CPUWeight: o.CPUWeight, Groups: o.Groups, Confinement: o.Confinement, User: o.User, Processes: o.Processes, Log: o.Log, Metrics: o.Metrics,
 	})
-	witness := func(profile, why, detail string, b *browser.Browser) error {
-		return l.recoverer.Witness(profile, why, detail, b)
+	preserve := func(profile, why, detail string, b *browser.Browser) error {
+		return l.recoverer.Preserve(profile, why, detail, witness.Of(b))
 	}
 	l.slots = slots.NewTable(l.ctx, &l.work, slots.Options{
 		Root: o.Root, Jar: l.jar, DataDir: o.DataDir, MaxBrowsers: o.MaxBrowsers, MinFreeDisk: o.MinFreeDisk,
 		Dirs: []string{o.Root.Dir(), files.Path(), os.TempDir()}, Ready: l.filesReady,
 		KeepWarmIdle: o.KeepWarmIdle, KeepWarmMax: o.KeepWarmMax, KeepWarmMinMemory: o.KeepWarmMinMemory, Log: o.Log, Metrics: o.Metrics,
-		Witness: witness, Vacated: func(profile string) {
+		Witness: preserve, Vacated: func(profile string) {
 			if l.snapshotter != nil {
 				l.snapshotter.Vacated(profile)
 			}
@@ -279,15 +280,16 @@ func (l *Launcher) wire() (err error) {
 	}); err != nil {
 		return err
 	}
-	l.checker = accountcheck.New(accountcheck.Options{Driver: l.driver, Files: files, Jar: l.jar, Proxies: o.Proxies, Headless: o.Headless, Witness: witness})
+	l.checker = accountcheck.New(accountcheck.Options{Driver: l.driver, Files: files, Jar: l.jar, Proxies: o.Proxies, Headless: o.Headless, Witness: preserve})
 	l.announcer = session.NewAnnouncer(o.ID, o.Store, o.Log, o.Metrics)
 	var stored func(string) lease.Token
 	if l.snapshotter != nil {
 		stored = l.snapshotter.Highest
 	}
 	l.recoverer = recovery.New(recovery.Options{
-		LauncherID: o.ID, DataDir: o.DataDir, Key: o.Key, Root: o.Root, Files: files, Jar: l.jar, Archive: o.Archive, Store: o.Store, Roster: o.Roster, Stored: stored, Proxies: o.Proxies,
-		ReviewWhen: o.ReviewWhen, Checker: l.checker, Cooldown: o.Cooldown, WroteLate: l.announcer.WroteLate, Log: o.Log, Metrics: o.Metrics, Tracer: o.Tracer,
+		LauncherID: o.ID, DataDir: o.DataDir, Key: o.Key, Root: o.Root, Jar: l.jar, Archive: o.Archive, Store: o.Store, Roster: o.Roster, Stored: stored,
+		Witnesses: witness.List(witness.Options{Root: o.Root, Files: files, Archive: o.Archive, Proxies: o.Proxies}), Checker: witness.Account{SessionChecker: l.checker},
+		ReviewWhen: o.ReviewWhen, Cooldown: o.Cooldown, WroteLate: l.announcer.WroteLate, Log: o.Log, Metrics: o.Metrics, Tracer: o.Tracer,
 	})
 	l.sessions, err = session.NewRegistry(l.ctx, &l.work, session.Options{
 		LauncherID: o.ID, BootID: bootID, Timing: o.Timing, ReconnectGrace: o.ReconnectGrace, PersonGrace: o.PersonGrace, PictureInterval: o.PictureInterval,

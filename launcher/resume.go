@@ -9,8 +9,8 @@ import (
 
 	"leasehold/checkpoint"
 	"leasehold/launcher/api"
-	"leasehold/launcher/recovery"
 	"leasehold/launcher/sessionfile"
+	"leasehold/launcher/witness"
 	"leasehold/lease"
 )
 
@@ -36,7 +36,7 @@ func (g *grants) checkpointData(ctx context.Context, r lease.Record) (json.RawMe
 		ctx, cancel := context.WithTimeout(ctx, dataTimeout)
 		defer cancel()
 		var b []byte
-		if b, _, err = g.o.Archive.Content(ctx, r.EvidenceID, recovery.JournalPart); err == nil {
+		if b, _, err = g.o.Archive.Content(ctx, r.EvidenceID, witness.JournalPart); err == nil {
 			entries = checkpoint.Parse(b)
 		}
 	}

@@ -9,7 +9,7 @@ import (
 	"leasehold/checkpoint"
 	"leasehold/evidence"
 	"leasehold/evidence/crypt"
-	"leasehold/launcher/recovery"
+	"leasehold/launcher/witness"
 	"leasehold/lease"
 )
 
@@ -41,7 +41,7 @@ func TestTheCheckpointsDataIsInTheEvidence(t *testing.T) {
 				{Seq: 1, At: now, Kind: checkpoint.KindStart},
 				{Seq: 2, At: now, Kind: checkpoint.KindCheckpoint, Name: "listed", Safe: true, Data: json.RawMessage(`{"row":7}`)},
 			})
-			if err := b.Add(recovery.JournalPart, "journal", "application/x-ndjson", journal); err != nil {
+			if err := b.Add(witness.JournalPart, "journal", "application/x-ndjson", journal); err != nil {
 				t.Fatal(err)
 			}
 			m, _, err := l.grants.o.Archive.Save(t.Context(), b)

@@ -27,6 +27,7 @@ import (
 	"leasehold/launcher/session"
 	"leasehold/launcher/sessionfile"
 	"leasehold/launcher/slots"
+	"leasehold/launcher/witness"
 	"leasehold/lease"
 )
 
@@ -200,12 +201,12 @@ func (a *Adopter) recoverLeft(slot *slots.Slot, r lease.Record, log zerolog.Logg
 		f.Unseen = true
 	}
 	c := recovery.Case{
-		File: f, Profile: r.ProfileID, Path: path, Lock: lock, Browser: left, Keep: session.Keeping(a.o.Jar, f.Manifest),
+		File: f, Profile: r.ProfileID, Path: path, Lock: lock, Browser: witness.Of(left), Keep: session.Keeping(a.o.Jar, f.Manifest),
 		Journal: func() []checkpoint.Entry { return entries }, Lost: lost, Log: log,
 		Latest: func(r lease.Record) lease.Record { return recovery.Latest(r, entries) },
 		Bundle: func() *evidence.Bundle {
 			bundle := a.o.Recoverer.Capture(recovery.Capture{
-				Record: r, Path: path, Token: f.Token, Reason: f.Reason, SeenAt: f.SeenAt, Journal: entries, Browser: left,
+				Record: r, Path: path, Token: f.Token, Reason: f.Reason, SeenAt: f.SeenAt, Journal: entries, Browser: witness.Of(left),
 			}, log)
 			bundle.SetPictures(session.PicturesIn(entries))
 			return bundle
@@ -271,10 +272,10 @@ func (a *Adopter) closeLeft(slot *slots.Slot, r lease.Record, log zerolog.Logger
 	}
 	if left != nil {
 		_, err = a.o.Recoverer.Run(recovery.Case{
-			Goal: recovery.CloseOnly, Profile: r.ProfileID, Path: path, Lock: lock, Browser: left, Keep: a.o.Jar.Keep, Log: log,
+			Goal: recovery.CloseOnly, Profile: r.ProfileID, Path: path, Lock: lock, Browser: witness.Of(left), Keep: a.o.Jar.Keep, Log: log,
 			Bundle: func() *evidence.Bundle {
 				return a.o.Recoverer.Capture(recovery.Capture{
-					Record: r, Path: path, Token: r.Token, Reason: api.ReasonLauncherRestart, SeenAt: r.HeartbeatAt, Browser: left,
+					Record: r, Path: path, Token: r.Token, Reason: api.ReasonLauncherRestart, SeenAt: r.HeartbeatAt, Browser: witness.Of(left),
 				}, log)
 			},
 		})
@@ -385,7 +386,7 @@ func leftWarm(kept lease.Record) bool {
 func (a *Adopter) closeLeftWarm(profile string, b *browser.Browser, lock *profiledir.Lock, log zerolog.Logger) error {
 	log.Info().Msg("a launcher left a warm browser: it is closed")
 	witness := func() error {
-		return a.o.Recoverer.Witness(profile, api.ReasonLauncherRestart, "it does not close when it is asked to", b)
+		return a.o.Recoverer.Preserve(profile, api.ReasonLauncherRestart, "it does not close when it is asked to", witness.Of(b))
 	}
 	return errors.Join(slots.CloseWarm(b, lock, a.o.Root, a.o.Jar, witness, log), lock.Unlock())
 }
@@ -395,7 +396,7 @@ func (a *Adopter) closeLeftWarm(profile string, b *browser.Browser, lock *profil
 func (a *Adopter) closeLeftCheck(running profiledir.Running, b *browser.Browser, lock *profiledir.Lock, log zerolog.Logger) error {
 	log.Info().Msg("a launcher was killed during a session check: its browser is closed")
 	method, err := b.CloseWitnessed(lock.Profile(), nil, func() error {
-		return a.o.Recoverer.Witness(lock.Profile(), api.ReasonLauncherRestart, "the browser of a session check does not close when it is asked to", b)
+		return a.o.Recoverer.Preserve(lock.Profile(), api.ReasonLauncherRestart, "the browser of a session check does not close when it is asked to", witness.Of(b))
 	}, log)
 	if method == "" { // it still runs
 		return errors.Join(err, lock.Unlock())

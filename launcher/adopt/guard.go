@@ -26,6 +26,7 @@ import (
 	"leasehold/launcher/recovery"
 	"leasehold/launcher/session"
 	"leasehold/launcher/sessionfile"
+	"leasehold/launcher/witness"
 	"leasehold/lease"
 )
 
@@ -177,7 +178,7 @@ func endOrphans(ctx context.Context, o GuardOptions, profiles []string) error {
 	a := New(ctx, &work, Options{
 		Root: o.Root, Files: files, Jar: jar,
 		Driver:    browser.NewDriver(ctx, &work, browser.Options{Files: files, Root: o.Root, Key: o.Key, Processes: o.Processes, Log: o.Log, Metrics: metrics}),
-		Recoverer: recovery.New(recovery.Options{LauncherID: o.ID, DataDir: o.DataDir, Key: o.Key, Root: o.Root, Files: files, Jar: jar, Archive: archive, Log: o.Log, Metrics: metrics}),
+		Recoverer: recovery.New(recovery.Options{LauncherID: o.ID, DataDir: o.DataDir, Key: o.Key, Root: o.Root, Jar: jar, Archive: archive, Witnesses: witness.List(witness.Options{Root: o.Root, Files: files, Archive: archive}), Log: o.Log, Metrics: metrics}),
 		Log:       o.Log, Metrics: metrics,
 	})
 	defer work.Wait()
@@ -248,10 +249,10 @@ func (a *Adopter) endOrphan(profile string) error {
 		log.Warn().Err(err).Msg("the journal cannot be read")
 	}
 	ended, err := a.o.Recoverer.Run(recovery.Case{
-		Goal: recovery.CloseOnly, File: f, Profile: profile, Path: path, Lock: lock, Browser: b, Keep: session.Keeping(a.o.Jar, f.Manifest), Log: log,
+		Goal: recovery.CloseOnly, File: f, Profile: profile, Path: path, Lock: lock, Browser: witness.Of(b), Keep: session.Keeping(a.o.Jar, f.Manifest), Log: log,
 		Bundle: func() *evidence.Bundle {
 			bundle := a.o.Recoverer.Capture(recovery.Capture{
-				Record: record, Path: path, Token: f.Token, Reason: api.ReasonOrphaned, SeenAt: f.SeenAt, Journal: entries, Browser: b,
+				Record: record, Path: path, Token: f.Token, Reason: api.ReasonOrphaned, SeenAt: f.SeenAt, Journal: entries, Browser: witness.Of(b),
 			}, log)
 			bundle.SetPictures(session.PicturesIn(entries))
 			return bundle

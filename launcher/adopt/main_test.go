@@ -31,6 +31,7 @@ import (
 	"leasehold/launcher/session"
 	"leasehold/launcher/sessionfile"
 	"leasehold/launcher/slots"
+	"leasehold/launcher/witness"
 	"leasehold/lease"
 	"leasehold/lease/natskv"
 )
@@ -163,7 +164,8 @@ func (h *host) launch(change func(*Options)) *launcher {
 		o.Store = h.store
 		announcer := session.NewAnnouncer("here", h.store, log, l.metrics)
 		o.Recoverer = recovery.New(recovery.Options{
-			LauncherID: "here", DataDir: h.dir, Key: testkey.Key, Root: h.root, Files: h.files, Jar: jar, Archive: l.archive, Store: h.store, WroteLate: announcer.WroteLate, Log: log, Metrics: l.metrics,
+			LauncherID: "here", DataDir: h.dir, Key: testkey.Key, Root: h.root, Jar: jar, Archive: l.archive, Store: h.store,
+			Witnesses: witness.List(witness.Options{Root: h.root, Files: h.files, Archive: l.archive}), WroteLate: announcer.WroteLate, Log: log, Metrics: l.metrics,
 		})
 		roots, err := fileroots.New(fileroots.Options{Private: []string{h.dir}, DataDir: h.dir})
 		h.must(err)

@@ -11,10 +11,10 @@ import (
 	"leasehold/checkpoint"
 	"leasehold/launcher/browser"
 	"leasehold/launcher/profiledir"
-	"leasehold/launcher/recovery"
 	"leasehold/launcher/recovery/table"
 	"leasehold/launcher/session"
 	"leasehold/launcher/slots"
+	"leasehold/launcher/witness"
 	"leasehold/lease"
 )
 
@@ -105,7 +105,7 @@ func (a *Adopter) sessionOf(slot *slots.Slot, r lease.Record, path string, lock 
 func (a *Adopter) sameProxy(slot *slots.Slot, r lease.Record) error {
 	f, _ := a.o.Sessions.File(r.SessionID)
 	now := a.o.Proxies.Find(r.ProxyID)
-	if fact := recovery.ProxyFact(r, f.Manifest.ProxyID, f.Proxy, now, a.o.Proxies == nil); fact.Answer != table.Yes {
+	if fact := witness.ProxyFact(r, f.Manifest.ProxyID, f.Proxy, now, a.o.Proxies == nil); fact.Answer != table.Yes {
 		return errors.New(fact.How)
 	}
 	if now != nil && now.NeedsRelay() && !slot.HasRelay() {

@@ -29,6 +29,7 @@ import (
 	"leasehold/launcher/session"
 	"leasehold/launcher/sessionfile"
 	"leasehold/launcher/slots"
+	"leasehold/launcher/witness"
 	"leasehold/lease"
 )
 
@@ -80,7 +81,8 @@ func newBeat(t *testing.T, ctx context.Context, dir string, store lease.Store, l
 		Root: b.root, Jar: sessionfile.NewJar(dir, testkey.Key), DataDir: dir, KeepWarmIdle: time.Hour, KeepWarmMax: 1, Log: log, Metrics: metrics,
 	})
 	recoverer := recovery.New(recovery.Options{
-		LauncherID: "here", DataDir: dir, Key: testkey.Key, Root: b.root, Files: known, Jar: sessionfile.NewJar(dir, testkey.Key), Archive: b.archive, Store: store, Log: log, Metrics: metrics,
+		LauncherID: "here", DataDir: dir, Key: testkey.Key, Root: b.root, Jar: sessionfile.NewJar(dir, testkey.Key), Archive: b.archive, Store: store, Log: log, Metrics: metrics,
+		Witnesses: witness.List(witness.Options{Root: b.root, Files: known, Archive: b.archive}),
 	})
 	roots, err := fileroots.New(fileroots.Options{Private: []string{dir}, DataDir: dir})
 	must()

@@ -56,7 +56,7 @@ func (w *world) remembering() (b *beat, stop func()) {
 	b = newBeat(w.T, ctx, w.dir, w.store, w.log(), p.Presence, func(o *PatrolOptions) {
 		o.Clock, o.Roster = w.clock, seen
 		o.Recoverer = recovery.New(recovery.Options{
-			LauncherID: "here", DataDir: w.dir, Key: testkey.Key, Root: o.Root, Files: sessionfile.NewDir(w.dir, testkey.Key), Jar: sessionfile.NewJar(w.dir, testkey.Key),
+			LauncherID: "here", DataDir: w.dir, Key: testkey.Key, Root: o.Root, Jar: sessionfile.NewJar(w.dir, testkey.Key),
 			Archive: o.Archive, Store: w.store, Roster: seen, Log: w.log(), Metrics: prometheus.NewRegistry(),
 		})
 	})

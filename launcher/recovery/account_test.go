@@ -1,4 +1,4 @@
-package recovery
+package recovery_test
 
 import (
 	"context"
@@ -10,7 +10,9 @@ import (
 	"leasehold/internal/test/fakechrome"
 	"leasehold/launcher/accountcheck"
 	"leasehold/launcher/api"
+	. "leasehold/launcher/recovery"
 	"leasehold/launcher/recovery/table"
+	"leasehold/launcher/witness"
 	"leasehold/lease"
 )
 
@@ -64,7 +66,7 @@ func TestTheSessionCheckDecides(t *testing.T) {
 			w.tidy()
 			w.restate(func(r lease.Record) (lease.Record, error) { r.SessionCheck = &one; r.ProxyID = "p0"; return r, nil })
 			c := &checks{w: w}
-			w.r = w.recoverer(func(o *Options) { o.Checker = c })
+			w.r = w.recoverer(func(o *Options) { o.Checker = witness.Account{SessionChecker: c} })
 			k := w.caseOf(Recover)
 			headless := true
 			k.File.Manifest = api.Manifest{Headless: &headless, ChromeArgs: []string{"--lang=tr"}, SessionCookies: api.CookiesDrop}
@@ -101,7 +103,7 @@ func TestTheWorkersBrowserIsGoneBeforeTheCheck(t *testing.T) {
 		return r, nil
 	})
 	c := &checks{w: w, answer: accountcheck.SignedIn}
-	w.r = w.recoverer(func(o *Options) { o.Checker = c })
+	w.r = w.recoverer(func(o *Options) { o.Checker = witness.Account{SessionChecker: c} })
 	w.open(fakechrome.Script{})
 	w.traced()
 	if _, err := w.r.Run(w.caseOf(Recover)); err != nil {

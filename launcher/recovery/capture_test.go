@@ -1,4 +1,4 @@
-package recovery
+package recovery_test
 
 import (
 	"encoding/json"
@@ -13,6 +13,8 @@ import (
 	"leasehold/internal/test/fakechrome"
 	"leasehold/launcher/api"
 	"leasehold/launcher/look"
+	. "leasehold/launcher/recovery"
+	"leasehold/launcher/witness"
 	"leasehold/lease"
 )
 
@@ -30,12 +32,12 @@ func TestABundleSaysWhatThereWasAndWhatNot(t *testing.T) {
 			w.must(w.files.SaveDigests(session, []byte("{}")))
 		}, map[string]string{"chrome-output.txt": "empty"}},
 		{"a browser of a launcher that is gone", func(*world, *Capture) {},
-			map[string]string{"chrome-output.txt": "empty", recorder.CommandsPart: "the launcher that carried them is gone", digestsBefore: "none were made at the grant"}},
+			map[string]string{"chrome-output.txt": "empty", recorder.CommandsPart: "the launcher that carried them is gone", "digests_before.json": "none were made at the grant"}},
 		{"one that hangs", func(w *world, c *Capture) {
 			c.Reason, c.Commands = api.ReasonBrowserHangs, []byte("[]")
-		}, map[string]string{"chrome-output.txt": "empty", digestsBefore: "none were made at the grant"}},
+		}, map[string]string{"chrome-output.txt": "empty", "digests_before.json": "none were made at the grant"}},
 		{"no browser", func(w *world, c *Capture) { c.Browser = nil }, map[string]string{
-			"screenshot-1.jpg": "there was no browser left to ask", recorder.CommandsPart: "the launcher that carried them is gone", digestsBefore: "none were made at the grant"}},
+			"screenshot-1.jpg": "there was no browser left to ask", recorder.CommandsPart: "the launcher that carried them is gone", "digests_before.json": "none were made at the grant"}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
@@ -43,7 +45,7 @@ func TestABundleSaysWhatThereWasAndWhatNot(t *testing.T) {
 			w.open(cookies)
 			seen := time.Now().Add(-time.Minute).UTC()
 			c := Capture{
-				Record: w.leases.record(), Path: w.path, Token: token, Reason: api.ReasonHeartbeat, Outcome: "failed", SeenAt: seen, Browser: w.browser,
+				Record: w.leases.record(), Path: w.path, Token: token, Reason: api.ReasonHeartbeat, Outcome: "failed", SeenAt: seen, Browser: witness.Of(w.browser),
 				Journal: []checkpoint.Entry{{Kind: checkpoint.KindURL, URL: cart}, {Kind: checkpoint.KindStep, Name: "order"}},
 			}
 			c.Record.EvidenceID, c.Record.EvidenceSHA256 = "ev_before", "5ha"
@@ -73,7 +75,7 @@ func TestABundleSaysWhatThereWasAndWhatNot(t *testing.T) {
 					t.Errorf("%s: missing %q, want %q", p.Name, p.Missing, why)
 				}
 			}
-			want := []string{"screenshot-1.jpg", recorder.CommandsPart, digestsBefore, "journal.jsonl", "processes.json", "lock.json"}
+			want := []string{"screenshot-1.jpg", recorder.CommandsPart, "digests_before.json", "journal.jsonl", "processes.json", "lock.json"}
 			if c.Browser != nil {
 				want = append(want, "dom-1.html", recorder.NetworkPart, recorder.ConsolePart, evidence.CookiesDigestName, evidence.DigestsPart, "browser.json", "chrome-output.txt")
 			}

@@ -12,10 +12,7 @@ import (
 	"leasehold/evidence"
 	"leasehold/internal/tracing"
 	"leasehold/launcher/api"
-	"leasehold/launcher/browser"
-	"leasehold/launcher/chrome"
 	"leasehold/launcher/profiledir"
-	"leasehold/launcher/recovery/table"
 	"leasehold/launcher/sessionfile"
 	"leasehold/lease"
 )
@@ -49,8 +46,8 @@ type Case struct {
 	// Lock is the launcher's part of the lock. Chrome's part may be held by a process that is
 	// not the browser.
 	Lock    *profiledir.Lock
-	Browser *browser.Browser // nil: there is no browser
-	Keep    browser.KeepCookies
+	Browser Browser // nil: there is no browser
+	Keep    KeepCookies
 	Journal func() []checkpoint.Entry
 	Lost    []sessionfile.LostRun // further runs of the profile that were lost
 	// Bundle captures the evidence, or returns what was captured at the loss. It returns nil
@@ -135,16 +132,13 @@ type steps struct {
 	r        *Recoverer
 	span     *tracing.Span
 	closed   bool
+	killed   bool // the browser, when it was closed
 	stored   bool // what was written into the profile is on the disk, or it is known not to be
 	leftOpen bool
 	lost     bool
-	// still are the facts about how the browser stood still; nil: nothing is known.
-	still []table.Fact
 	// distrust is why what this host keeps about the profile cannot be trusted; empty: it can
 	// be.
 	distrust string
-	// foreignLock is the owner of Chrome's own lock, if the inspection found one of another host.
-	foreignLock string
 	// departed says that this host left the profile's directory for another home, and is now
 	// the home again, but without a directory; nil: that is not so.
 	departed *profiledir.DepartedError
@@ -201,7 +195,9 @@ func (s *steps) seal() error {
 	s.span.Step("evidence")
 	if !s.sealed() && s.Bundle != nil {
 		bundle := s.Bundle()
-		s.addWithheld(bundle)
+		if bundle != nil && s.driven() {
+			s.Browser.AddWithheld(Parts{bundle, s.Log})
+		}
 		s.File.Evidence = s.r.Seal(bundle, s.Log)
 	}
 	if s.Sealed == nil || !s.sealed() {
@@ -211,6 +207,25 @@ func (s *steps) seal() error {
 		return fmt.Errorf("%w: %w", errNotKept, err)
 	}
 	return nil
+}
+
+func (s *steps) driven() bool { return s.Browser != nil && s.Browser.Driven() }
+
+// standStill stops everything that a living browser would send.
+func (s *steps) standStill() {
+	if s.driven() && !s.closed {
+		s.Browser.StandStill(s.Log)
+	}
+}
+
+// endPages ends the pages of a lost worker's browser. From then until it is closed, the browser
+// answers commands but sends nothing by itself.
+func (s *steps) endPages() {
+	ctx, cancel := context.WithTimeout(context.Background(), storeTimeout)
+	defer cancel()
+	if err := s.Browser.EndPages(ctx, s.Log); err != nil {
+		s.Log.Error().Err(err).Msg("the pages cannot be ended: the browser is closed by signals")
+	}
 }
 
 func (s *steps) stopRenewing() {
@@ -227,9 +242,11 @@ func (s *steps) close() error {
 	s.span.Step("close")
 	s.endPages()
 	s.compareCookies()
-	method, err := s.Browser.Close(s.Profile, s.Keep, s.Log)
-	s.takeStill()
-	s.File.CloseMethod, s.closed = string(method), method != ""
+	method, killed, err := s.Browser.Close(s.Profile, s.Keep, s.Log)
+	if lost := s.Browser.CookiesLost(); lost != "" {
+		s.File.CookiesLost = lost
+	}
+	s.File.CloseMethod, s.closed, s.killed = method, method != "", killed
 	s.takeStored(err)
 	if err == nil || s.File.NotStored != "" {
 		err = s.Lock.ClearRunning()
@@ -283,7 +300,7 @@ func (s *steps) closeInOrder() bool {
 	case !s.NeverServed:
 		err = s.crashed()
 	}
-	if err != nil || chrome.CloseMethod(s.File.CloseMethod).Killed() && !s.NeverServed {
+	if err != nil || s.killed && !s.NeverServed {
 		if !s.NeverServed && s.File.NotStored == "" {
 			s.Log.Error().Err(err).Str("rung", s.File.CloseMethod).Msg("the browser did not close in order: the profile goes through recovery")
 		}

@@ -1,4 +1,4 @@
-package recovery
+package recovery_test
 
 import (
 	"context"
@@ -18,6 +18,7 @@ import (
 	"leasehold/internal/test/fakechrome"
 	"leasehold/launcher/api"
 	"leasehold/launcher/browser"
+	. "leasehold/launcher/recovery"
 	"leasehold/launcher/sessionfile"
 	"leasehold/lease"
 )
@@ -138,7 +139,7 @@ func TestEveryEndKeepsTheOrder(t *testing.T) {
 		}, trace: "stop suspected_stale quarantined", err: "is the disk full?", is: ErrNoEvidence, state: lease.Quarantined, browser: "detached"},
 		{name: "lost, the disk full and the store away", goal: Recover, prepare: func(w *world) { w.fullDisk(); away(lease.SuspectedStale)(w) },
 			trace: "stop suspected_stale", err: lease.ErrUnavailable.Error(), is: ErrNoEvidence, state: lease.Held, browser: "detached"},
-		{name: "lost, its file not written", goal: Recover, change: unkept, trace: "evidence file", err: "could not be noted", is: errNotKept, state: lease.Held, browser: "detached"},
+		{name: "lost, its file not written", goal: Recover, change: unkept, trace: "evidence file", err: "could not be noted", is: ErrNotKept, state: lease.Held, browser: "detached"},
 		{name: "lost, another session there", goal: Recover, prepare: meanwhile(stolen),
 			trace: "evidence file stop close", how: "fenced: the lease has another token by now: session ses_2 has the profile", state: lease.Held, closed: "cdp", browser: "gone"},
 		{name: "lost, suspected before", goal: Recover, prepare: meanwhile(suspect),
@@ -197,7 +198,7 @@ func TestEveryEndKeepsTheOrder(t *testing.T) {
 			trace: "evidence file close stop/gone", err: "suspected_stale cannot be released", state: lease.SuspectedStale, closed: "cdp", browser: "gone", inOrder: true},
 		{name: "released, held by another launcher", goal: Release, prepare: meanwhile(elsewhere),
 			trace: "evidence file close stop/gone", err: "superseded", state: lease.Held, closed: "cdp", browser: "gone", inOrder: true},
-		{name: "released, its file not written", goal: Release, change: unkept, trace: "evidence file", is: errNotKept, state: lease.Held, browser: "detached"},
+		{name: "released, its file not written", goal: Release, change: unkept, trace: "evidence file", is: ErrNotKept, state: lease.Held, browser: "detached"},
 		{name: "released, the disk full", goal: Release, prepare: (*world).fullDisk, change: asked(true),
 			trace: "stop suspected_stale quarantined", is: ErrNoEvidence, state: lease.Quarantined, reason: api.ReasonNoEvidence, browser: "detached"},
 		{name: "released, another run lost", goal: Release, change: func(w *world, c *Case) { asked(true)(w, c); otherRun(w, c) },
@@ -245,14 +246,14 @@ func TestEveryEndKeepsTheOrder(t *testing.T) {
 			return r, nil
 		}), trace: "evidence file stop clients", how: "released: released", err: "the last run ends the lease", state: lease.Held, lost: true},
 		{name: "a run's end, its file not written", goal: EndRun, change: func(w *world, c *Case) { inOrder(w, c); unkept(w, c) },
-			trace: "evidence file", is: errNotKept, state: lease.Held, lost: true},
+			trace: "evidence file", is: ErrNotKept, state: lease.Held, lost: true},
 
 		{name: "closed only", goal: CloseOnly, prepare: meanwhile(stolen), trace: "evidence file close named/gone", state: lease.Held, closed: "cdp", browser: "gone"},
 		{name: "closed only, by the guard", goal: CloseOnly, change: func(w *world, c *Case) {
 			w.r = w.recoverer(func(o *Options) { o.Store = nil })
 		}, trace: "evidence file close", state: lease.Held, closed: "cdp", browser: "gone"},
 		{name: "closed only, the disk full", goal: CloseOnly, prepare: (*world).fullDisk, err: "a browser that outlived its lease stays open", is: ErrNoEvidence, state: lease.Held, browser: "detached"},
-		{name: "closed only, a file not written", goal: CloseOnly, change: unkept, trace: "evidence file", is: errNotKept, state: lease.Held, browser: "detached"},
+		{name: "closed only, a file not written", goal: CloseOnly, change: unkept, trace: "evidence file", is: ErrNotKept, state: lease.Held, browser: "detached"},
 		{name: "closed only, not in order", goal: CloseOnly, change: noDirectory, trace: "evidence file close", err: "no such profile directory", state: lease.Held, closed: "cdp", browser: "gone"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -321,7 +322,7 @@ func (tt ending) checkStored(t *testing.T, w *world, before lease.Record, e Ende
 	}
 	sealed := e.File.Evidence
 	switch {
-	case err == nil && !strings.HasPrefix(e.How, "fenced") && w.r.o.Store != nil:
+	case err == nil && !strings.HasPrefix(e.How, "fenced") && !w.storeless:
 		if r.EvidenceID != sealed.EvidenceID || r.EvidenceSHA256 != sealed.SHA256 {
 			t.Errorf("the record names evidence %q, the file %q", r.EvidenceID, sealed.EvidenceID)
 		}

@@ -1,4 +1,4 @@
-package recovery
+package recovery_test
 
 import (
 	"context"
@@ -20,6 +20,7 @@ import (
 	"leasehold/internal/test/fakechrome"
 	"leasehold/internal/test/testkey"
 	"leasehold/launcher/api"
+	. "leasehold/launcher/recovery"
 	"leasehold/launcher/recovery/table"
 	"leasehold/launcher/roster"
 	"leasehold/lease"

@@ -1,4 +1,4 @@
-package recovery
+package recovery_test
 
 import (
 	"errors"
@@ -12,7 +12,9 @@ import (
 	"leasehold/internal/test/fakechrome"
 	"leasehold/launcher/browser"
 	"leasehold/launcher/profiledir"
+	. "leasehold/launcher/recovery"
 	"leasehold/launcher/sessionfile"
+	"leasehold/launcher/witness"
 	"leasehold/lease"
 )
 
@@ -204,7 +206,7 @@ func (w *world) again() error {
 	left := w.adoptBrowser()
 	r := w.leases.record()
 	c := w.caseOf(Recover)
-	c.Browser = left
+	c.Browser = witness.Of(left)
 	switch {
 	case !r.Unfinished() && left == nil:
 		return w.lock.ClearRunning()

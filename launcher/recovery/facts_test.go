@@ -1,4 +1,4 @@
-package recovery
+package recovery_test
 
 import (
 	"errors"
@@ -18,8 +18,11 @@ import (
 	"leasehold/internal/test/fakechrome"
 	"leasehold/launcher/api"
 	"leasehold/launcher/profiledir"
+	"leasehold/launcher/proxies"
+	. "leasehold/launcher/recovery"
 	"leasehold/launcher/recovery/table"
 	"leasehold/launcher/sessionfile"
+	"leasehold/launcher/witness"
 	"leasehold/lease"
 )
 
@@ -90,11 +93,13 @@ func TestFacts(t *testing.T) {
 	}
 	digests := func(before, after string) func(*world, *Case) {
 		return bundle(func(w *world, b *evidence.Bundle) {
-			for name, cookies := range map[string]string{digestsBefore: before, evidence.DigestsPart: after} {
-				part, err := w.r.Digests(profile, []byte(cookies), nil)
+			var parts [2][]byte
+			for i, cookies := range []string{before, after} {
+				part, err := witness.Digests(w.archive, profile, []byte(cookies), nil)
 				w.must(err)
-				w.must(b.Add(name, evidence.KindDigests, "application/json", part))
+				parts[i] = part
 			}
+			b.SetStateChanged(parts[0], parts[1])
 		})
 	}
 	const one, two = `{"cookies":[{"name":"sid","value":"1","domain":"shop.example","path":"/"}]}`, `{"cookies":[{"name":"sid","value":"2","domain":"shop.example","path":"/"}]}`
@@ -193,8 +198,11 @@ func TestFacts(t *testing.T) {
 		{"a person used it", record(func(r *lease.Record) { r.ByHand = &lease.ByHand{Holder: "ann"} }), facts{table.ReviewFlag: yes}, table.ManualReview},
 		{"a proxy that is a label", record(func(r *lease.Record) { r.ProxyID = "p0" }), facts{table.ProxyUnchanged: yes}, table.Release},
 		{"a proxy of the configuration", all(record(func(r *lease.Record) { r.ProxyID = "p0" }), func(w *world, c *Case) {
-			set := proxySet(t, "http://one:1")
-			w.r = w.recoverer(func(o *Options) { o.Proxies = set })
+			configured := filepath.Join(w.data, "proxies.yaml")
+			w.must(os.WriteFile(configured, []byte("p0: {server: 'http://one:1'}\n"), 0o600))
+			set, err := proxies.Load(configured)
+			w.must(err)
+			w.r = w.recoverer(func(o *Options) { o.Witnesses = w.witnesses(set) })
 			c.File.Proxy = &sessionfile.ProxyUse{ID: "p0", Server: "http://one:1", Sum: set.Find("p0").Sum()}
 		}), facts{table.ProxyUnchanged: yes}, table.Release},
 		{"a task that asked for another proxy", all(record(func(r *lease.Record) { r.ProxyID = "p0" }), manifest(api.Manifest{ProxyID: "p1"})), facts{table.ProxyUnchanged: no}, table.ManualReview},
@@ -326,41 +334,11 @@ func TestACloseThatFailedIsAFact(t *testing.T) {
 	}
 	// A process that it left on the directory counts as ever.
 	w.process()
-	c := steps{Case: w.caseOf(Recover), r: w.r}
-	if f := c.directoryFacts(errFault)[0]; f.Name != table.BrowserGone || f.Answer != table.No || f.How != errFault.Error() {
-		t.Errorf("with a process: %+v", f)
-	}
-}
-
-func TestWhetherTheDirectoryIsLocal(t *testing.T) {
-	for network, want := range map[profiledir.Answer]table.Answer{profiledir.No: table.Yes, profiledir.Yes: table.No, profiledir.Unknown: table.Unknown} {
-		if f := local(profiledir.Fact{Answer: network, How: "nfs"}); f.Name != table.DirectoryLocal || f.Answer != want || !strings.HasPrefix(f.How, "nfs") {
-			t.Errorf("network %s: %+v, want %s", network, f, want)
-		}
-	}
-}
-
-func TestWhetherTheDirectoryIsUnlocked(t *testing.T) {
-	fact := func(a profiledir.Answer) profiledir.Fact { return profiledir.Fact{Answer: a, How: "as said"} }
-	const yes, no, unknown = profiledir.Yes, profiledir.No, profiledir.Unknown
-	for _, tt := range []struct {
-		kernel         error
-		present, alive profiledir.Answer
-		want           table.Answer
-	}{
-		{nil, no, no, table.Yes},
-		{nil, no, unknown, table.Yes},
-		{nil, yes, no, table.Yes},
-		{nil, yes, yes, table.Unknown},
-		{nil, yes, unknown, table.Unknown},
-		{nil, unknown, unknown, table.Unknown},
-		{errFault, no, no, table.No},
-		{errFault, yes, no, table.No},
-		{errFault, unknown, unknown, table.No},
-	} {
-		f := unlocked(tt.kernel, profiledir.Singleton{Present: fact(tt.present), OwnerAlive: fact(tt.alive)})
-		if f.Name != table.DirectoryUnlocked || f.Answer != tt.want || f.How == "" {
-			t.Errorf("%v, SingletonLock %s, its owner alive %s: %+v, want %s", tt.kernel, tt.present, tt.alive, f, tt.want)
+	for _, one := range w.witnesses(nil)(nil) {
+		for _, f := range one.Facts(t.Context(), Closed{Profile: profile, Path: w.path, Lock: w.lock, Problem: errFault}, &api.Inspection{}) {
+			if f.Name == table.BrowserGone && (f.Answer != table.No || f.How != errFault.Error()) {
+				t.Errorf("with a process: %+v", f)
+			}
 		}
 	}
 }
@@ -403,5 +381,22 @@ func TestInspectionsAreKept(t *testing.T) {
 	w.must(os.WriteFile(filepath.Join(folder, "shop=2E018.json"), []byte("{"), 0o600))
 	if i, err := w.r.Inspection("shop.018"); err != nil || len(i.Facts) > 0 || i.Decision != "" || len(i.Reasons) != 1 || !strings.Contains(i.Reasons[0], "cannot be believed") {
 		t.Errorf("a damaged or forged one: %+v, %v", i, err)
+	}
+}
+
+// TestABundleThatCannotBeRead: what was seen of the pages is open then, and a person decides.
+func TestABundleThatCannotBeRead(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	c := Closed{Profile: profile, Path: w.path, Lock: w.lock, File: w.file()}
+	c.File.Evidence.EvidenceID = "ev_gone"
+	var found table.Inspection
+	for _, one := range w.witnesses(nil)(nil) {
+		found = append(found, one.Facts(t.Context(), c, &api.Inspection{})...)
+	}
+	for name, want := range map[string]table.Answer{table.PagesLookedAt: table.No, table.CodeAsked: table.Unknown, table.ScreenshotKnown: table.Unknown, table.StateChanged: table.Unknown} {
+		if got := found.Answer(name); got != want {
+			t.Errorf("%s: %s, want %s", name, got, want)
+		}
 	}
 }

@@ -1,4 +1,4 @@
-package recovery
+package recovery_test
 
 import (
 	"errors"
@@ -16,6 +16,7 @@ import (
 	"leasehold/internal/test/fakechrome"
 	"leasehold/internal/test/testkey"
 	"leasehold/launcher/api"
+	. "leasehold/launcher/recovery"
 	"leasehold/lease"
 	"leasehold/lease/natskv"
 )

@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"leasehold/checkpoint"
-	"leasehold/launcher/recovery/table"
 	"leasehold/launcher/sessionfile"
 )
 
@@ -48,20 +47,5 @@ func TestJournalsAreMerged(t *testing.T) {
 		if !slices.EqualFunc(entries, own, func(a, b checkpoint.Entry) bool { return a.Name == b.Name }) {
 			t.Errorf("%s: the journal itself was changed", tt.name)
 		}
-	}
-}
-
-// TestABundleThatCannotBeRead: what was seen of the pages is open then, and a person decides.
-func TestABundleThatCannotBeRead(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
-	c := w.caseOf(Recover)
-	c.File.Evidence.EvidenceID = "ev_gone"
-	s := &steps{Case: c, r: w.r}
-	if found := s.pageFacts(); found.Answer(table.PagesLookedAt) != table.No || found.Answer(table.CodeAsked) != table.Unknown {
-		t.Errorf("%+v", found)
-	}
-	if f := w.r.screenshotKnown("ev_gone"); f.Answer != table.Unknown {
-		t.Errorf("%+v", f)
 	}
 }

@@ -1,4 +1,4 @@
-package recovery
+package recovery_test
 
 import (
 	"slices"
@@ -8,6 +8,7 @@ import (
 
 	"leasehold/launcher/api"
 	"leasehold/launcher/profiledir"
+	. "leasehold/launcher/recovery"
 	"leasehold/launcher/recovery/table"
 	"leasehold/lease"
 )

@@ -16,7 +16,6 @@ import (
 	"leasehold/internal/signed"
 	"leasehold/internal/tracing"
 	"leasehold/launcher/profiledir"
-	"leasehold/launcher/proxies"
 	"leasehold/launcher/recovery/table"
 	"leasehold/launcher/roster"
 	"leasehold/launcher/sessionfile"
@@ -29,7 +28,6 @@ type Options struct {
 	DataDir    string      // for the inspections that are kept
 	Key        *signed.Key // signs the kept inspections
 	Root       *profiledir.Root
-	Files      sessionfile.Dir
 	Jar        sessionfile.Jar
 	Archive    *evidence.Archive
 	// Store has the records; nil for the guard, which makes no transitions.
@@ -39,12 +37,11 @@ type Options struct {
 	// Stored is the highest token of a profile that the profile store has shown so far, which is
 	// zero if it was not asked; nil: there is no profile store.
 	Stored func(profile string) lease.Token
-	// Proxies are what proxy ids stand for; nil: no proxies are configured, and proxy ids are
-	// only labels.
-	Proxies    *proxies.Set
+	// Witnesses lists the witnesses of a session with this browser, which may be nil.
+	Witnesses  func(Browser) []Witness
 	ReviewWhen []table.Caution // more facts that send a profile to a person
 	// Checker makes the session checks of profiles; nil: none are made.
-	Checker  SessionChecker
+	Checker  Checker
 	Cooldown time.Duration // after a recovery
 	// WroteLate tells whether the worker of a session wrote after it was fenced.
 	WroteLate func(sessionID string) bool
@@ -76,6 +73,9 @@ func New(o Options) *Recoverer {
 		distrusts:  prometheus.NewCounterVec(prometheus.CounterOpts{Name: "leasehold_distrusted_total", Help: "Profiles that went to a person because what this host kept of them could not be believed, by reason."}, []string{"reason"}),
 		recalls:    prometheus.NewCounter(prometheus.CounterOpts{Name: "leasehold_recalls_total", Help: "Profiles of other launchers that this one stated again after the lease store forgot them."}),
 		contests:   prometheus.NewCounter(prometheus.CounterOpts{Name: "leasehold_contests_total", Help: "Profiles that went to a person because two launchers are known as their home."}),
+	}
+	if o.Witnesses == nil {
+		r.o.Witnesses = func(Browser) []Witness { return nil }
 	}
 	o.Metrics.MustRegister(r.evidence, r.recoveries, r.heals, r.distrusts, r.recalls, r.contests)
 	return r

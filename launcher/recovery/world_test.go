@@ -1,4 +1,4 @@
-package recovery
+package recovery_test
 
 import (
 	"context"
@@ -23,7 +23,10 @@ import (
 	"leasehold/launcher/browser"
 	"leasehold/launcher/chrome"
 	"leasehold/launcher/profiledir"
+	"leasehold/launcher/proxies"
+	. "leasehold/launcher/recovery"
 	"leasehold/launcher/sessionfile"
+	"leasehold/launcher/witness"
 	"leasehold/lease"
 )
 
@@ -39,22 +42,23 @@ const (
 // world is one host with a profile that a session has: real directories, a real
 // archive, a scripted browser, and a lease store in memory.
 type world struct {
-	t       *testing.T
-	ctx     context.Context
-	work    sync.WaitGroup
-	data    string
-	path    string // of the profile's directory
-	root    *profiledir.Root
-	files   sessionfile.Dir
-	spool   string
-	bundles *tracedBundles
-	archive *evidence.Archive
-	leases  *memoryStore
-	driver  *browser.Driver
-	metrics *prometheus.Registry
-	r       *Recoverer
-	log     zerolog.Logger
-	wrote   bool // late, with the old token
+	t         *testing.T
+	ctx       context.Context
+	work      sync.WaitGroup
+	data      string
+	path      string // of the profile's directory
+	root      *profiledir.Root
+	files     sessionfile.Dir
+	spool     string
+	bundles   *tracedBundles
+	archive   *evidence.Archive
+	leases    *memoryStore
+	driver    *browser.Driver
+	metrics   *prometheus.Registry
+	r         *Recoverer
+	log       zerolog.Logger
+	wrote     bool // late, with the old token
+	storeless bool // the recoverer makes no transitions
 
 	lock    *profiledir.Lock
 	browser *browser.Browser // nil: there is none
@@ -125,11 +129,18 @@ func (w *world) drives(bounds chrome.CloseTimeouts) {
 func (w *world) recoverer(change func(*Options)) *Recoverer {
 	w.metrics = prometheus.NewRegistry()
 	o := Options{
-		LauncherID: launcher, DataDir: w.data, Key: testkey.Key, Root: w.root, Files: w.files, Jar: sessionfile.NewJar(w.data, testkey.Key), Archive: w.archive, Store: w.leases, Cooldown: cooldown,
+		LauncherID: launcher, DataDir: w.data, Key: testkey.Key, Root: w.root, Jar: sessionfile.NewJar(w.data, testkey.Key), Archive: w.archive, Store: w.leases, Cooldown: cooldown,
+		Witnesses: w.witnesses(nil),
 		WroteLate: func(id string) bool { return w.wrote && id == session }, Log: zerolog.Nop(), Metrics: w.metrics,
 	}
 	change(&o)
+	w.storeless = o.Store == nil
 	return New(o)
+}
+
+// witnesses are those of this world, where these proxies are configured.
+func (w *world) witnesses(set *proxies.Set) func(Browser) []Witness {
+	return witness.List(witness.Options{Root: w.root, Files: w.files, Archive: w.archive, Proxies: set})
 }
 
 // file is the session's file, as it is at the end of its work.
@@ -165,7 +176,7 @@ func (w *world) caseOf(goal Goal) Case {
 			checkpoint.Entry{Kind: checkpoint.KindCheckpoint, Name: "listed", Safe: true, At: time.Now()})
 	}
 	return Case{
-		Goal: goal, File: f, Profile: profile, Path: w.path, Lock: w.lock, Browser: w.browser, Log: w.log,
+		Goal: goal, File: f, Profile: profile, Path: w.path, Lock: w.lock, Browser: witness.Of(w.browser), Log: w.log,
 		Keep:    func(context.Context, sessionfile.Caller, string) error { w.closes(); return nil },
 		Journal: func() []checkpoint.Entry { return journal },
 		Bundle:  func() *evidence.Bundle { return w.bundle(f) },

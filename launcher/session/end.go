@@ -16,6 +16,7 @@ import (
 	"leasehold/launcher/recovery/decision"
 	"leasehold/launcher/sessionfile"
 	"leasehold/launcher/slots"
+	"leasehold/launcher/witness"
 	"leasehold/lease"
 )
 
@@ -141,7 +142,7 @@ func (e *ending) recoveryCase() recovery.Case {
 		f.Outcome = e.outcome
 	}
 	return recovery.Case{
-		File: f, Profile: s.profile, Path: s.path, Lock: s.slot.Lock(), Browser: s.browser, Keep: Keeping(s.h.o.Jar, s.manifest),
+		File: f, Profile: s.profile, Path: s.path, Lock: s.slot.Lock(), Browser: witness.Of(s.browser), Keep: Keeping(s.h.o.Jar, s.manifest),
 		Journal: s.recording.settled, Lost: s.slot.Lost(), Latest: s.Latest, InOrder: inOrder, Log: s.log,
 		Bundle: func() *evidence.Bundle {
 			if e.bundle == nil {
@@ -178,7 +179,7 @@ func (s *Session) capture(reason, outcome string) *evidence.Bundle {
 	s.people.noteActs()
 	bundle := s.h.o.Recoverer.Capture(recovery.Capture{
 		Record: s.granted, Path: s.path, Token: s.token, Reason: reason, Outcome: outcome, SeenAt: s.life.known().seenAt, Journal: s.recording.settled(),
-		Commands: s.clients.sent(), Browser: s.browser, Shared: s.slot.Shared(s),
+		Commands: s.clients.sent(), Browser: witness.Of(s.browser), Shared: s.slot.Shared(s),
 	}, s.log)
 	if s.browser.Driven() {
 		s.browser.Monitor().LookForSignIn(context.Background())

@@ -30,6 +30,7 @@ import (
 	"leasehold/launcher/recovery"
 	"leasehold/launcher/sessionfile"
 	"leasehold/launcher/slots"
+	"leasehold/launcher/witness"
 	"leasehold/lease"
 )
 
@@ -164,7 +165,8 @@ func (r *room) start() {
 	})
 	l.announcer = NewAnnouncer("l", r.store, log, l.metrics)
 	recoverer := recovery.New(recovery.Options{
-		LauncherID: "l", DataDir: r.dir, Key: testkey.Key, Root: l.root, Files: l.files, Jar: l.jar, Archive: l.archive, Store: r.store, WroteLate: l.announcer.WroteLate,
+		LauncherID: "l", DataDir: r.dir, Key: testkey.Key, Root: l.root, Jar: l.jar, Archive: l.archive, Store: r.store,
+		Witnesses: witness.List(witness.Options{Root: l.root, Files: l.files, Archive: l.archive}), WroteLate: l.announcer.WroteLate,
 		Log: log, Metrics: l.metrics,
 	})
 	timing := lease.Timing{TTL: 30 * time.Second}

@@ -10,12 +10,13 @@ import (
 	"time"
 
 	"leasehold/cdpproxy"
+	"leasehold/evidence"
 	"leasehold/launcher/api"
 	"leasehold/launcher/browser"
 	"leasehold/launcher/proxies"
-	"leasehold/launcher/recovery"
 	"leasehold/launcher/sessionfile"
 	"leasehold/launcher/slots"
+	"leasehold/launcher/witness"
 	"leasehold/lease"
 )
 
@@ -136,18 +137,18 @@ func (s *Session) startBrowser(ctx context.Context, fit *slots.Fit) (err error) 
 // pages of the session need. It has no state of its own.
 type opening struct {
 	*terms
-	slot      *slots.Slot
-	files     *hostFiles
-	jar       sessionfile.Jar // has the session cookies
-	dir       sessionfile.Dir
-	driver    *browser.Driver
-	recoverer *recovery.Recoverer
-	headless  bool
+	slot     *slots.Slot
+	files    *hostFiles
+	jar      sessionfile.Jar // has the session cookies
+	dir      sessionfile.Dir
+	driver   *browser.Driver
+	archive  *evidence.Archive
+	headless bool
 }
 
 func newOpening(h *Registry, t *terms, slot *slots.Slot, files *hostFiles, jar sessionfile.Jar) *opening {
 	return &opening{
-		terms: t, slot: slot, files: files, jar: jar, dir: h.o.Files, driver: h.o.Driver, recoverer: h.o.Recoverer, headless: h.headless(t.manifest),
+		terms: t, slot: slot, files: files, jar: jar, dir: h.o.Files, driver: h.o.Driver, archive: h.o.Archive, headless: h.headless(t.manifest),
 	}
 }
 
@@ -363,7 +364,7 @@ func (o *opening) noteState(ctx context.Context, b *browser.Browser) {
 func (o *opening) noteStateOf(b *browser.Browser, cookies json.RawMessage, err error) {
 	b.Monitor().Attribute(o.token, o.granted.HarmlessRequests)
 	err = b.Monitor().Cookies().Learn(cookies, err)
-	content, err := o.recoverer.Digests(o.profile, cookies, err)
+	content, err := witness.Digests(o.archive, o.profile, cookies, err)
 	if err == nil {
 		err = o.dir.SaveDigests(o.id, content)
 	}

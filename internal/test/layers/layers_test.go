@@ -24,6 +24,7 @@ var order = []string{
 	"leasehold/launcher/view",
 	"leasehold/launcher/catalog",
 	"leasehold/launcher/session",
+	"leasehold/launcher/witness",
 	"leasehold/launcher/recovery",
 	"leasehold/launcher/accountcheck",
 	"leasehold/launcher/snapshotter",
@@ -71,6 +72,11 @@ var order = []string{
 var never = map[string][]string{
 	"leasehold/launcher/httpapi": {"leasehold/launcher", "leasehold/launcher/chrome", "leasehold/cdpproxy", "leasehold/lease/natskv"},
 	"leasehold/launcher/console": {"leasehold/launcher"},
+	// Recovery knows no witness by name, and nothing of Chrome.
+	"leasehold/launcher/recovery": {
+		"leasehold/launcher/accountcheck", "leasehold/launcher/browser", "leasehold/launcher/monitor", "leasehold/launcher/look", "leasehold/launcher/chrome",
+		"leasehold/launcher/proxies", "leasehold/cdpproxy", "leasehold/evidence/capture", "leasehold/evidence/recorder",
+	},
 	"leasehold/launcher": {
 		"leasehold/lease/natskv", "leasehold/evidence/natsstore", "leasehold/evidence/s3store",
 		"leasehold/launcher/snapshots/natsobjects", "leasehold/launcher/snapshots/s3objects",

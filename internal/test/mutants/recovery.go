@@ -6,7 +6,7 @@ var (
 	order   = []Catcher{by("launcher/recovery", "TestEveryEndKeepsTheOrder")}
 	floors  = []Catcher{by("launcher/recovery", "TestTheFloorIsTheQuarantines", "TestAQuarantineGoesAboveTheFloor", "TestAHealedRecordIsAboveTheStream", "TestAContestedSessionStopsAtOnce", "TestHeal", "TestWhatTheStoreForgot", "TestTheRosterIsAFloor", "TestWhatCannotBeBelievedGoesToAPerson", "TestADistrustIsKeptWhenTheStoreForgetsIt", "TestWhatNobodyProvedIsNeitherStatedNorAFloor")}
 	contest = []Catcher{by("launcher/recovery", "TestRestating", "TestAContestGoesToAPerson", "TestTheRosterIsAFloor", "TestWhatNobodyProvedIsNeitherStatedNorAFloor")}
-	found   = []Catcher{by("launcher/recovery", "TestFacts", "TestWhetherTheDirectoryIsUnlocked", "TestWhetherTheDirectoryIsLocal", "TestACloseThatFailedIsAFact", "TestAContestGoesToAPerson")}
+	found   = []Catcher{by("launcher/witness"), by("launcher/recovery", "TestFacts", "TestACloseThatFailedIsAFact", "TestAContestGoesToAPerson")}
 )
 
 // ofRecovery are the mutants of the one order of effects: evidence, quarantine, close,
@@ -33,9 +33,9 @@ var ofRecovery = slices.Concat(
 		change{"a released profile leaves the floor", "\t\terr = s.Lock.RaiseFloor(released)\n", "\t\t_ = released\n"},
 		change{"a quarantine leaves the floor", "\tif s.distrust == \"\" {\n\t\treturn s.raiseFloor(r)\n\t}\n", "\tif s.distrust == \"\" {\n\t\treturn nil\n\t}\n"},
 		change{"a quarantine forgets the floor", `return r.Quarantine(k.floor, time.Now())`, `return r.Quarantine(k.floor*0, time.Now())`},
-		change{"a browser that was killed counts as closed in order", `if err != nil || chrome.CloseMethod(s.File.CloseMethod).Killed() && !s.NeverServed {`, `if err != nil || chrome.CloseMethod(s.File.CloseMethod).Killed() && false {`},
-		change{"a browser that could not be closed counts as closed in order", `if err != nil || chrome.CloseMethod(s.File.CloseMethod).Killed() && !s.NeverServed {`, `if chrome.CloseMethod(s.File.CloseMethod).Killed() && !s.NeverServed {`},
-		change{"a start that failed goes to a person because its browser was killed", `.Killed() && !s.NeverServed {`, `.Killed() {`},
+		change{"a browser that was killed counts as closed in order", `if err != nil || s.killed && !s.NeverServed {`, `if err != nil || s.killed && false {`},
+		change{"a browser that could not be closed counts as closed in order", `if err != nil || s.killed && !s.NeverServed {`, `if s.killed && !s.NeverServed {`},
+		change{"a start that failed goes to a person because its browser was killed", `s.killed && !s.NeverServed {`, `s.killed {`},
 		change{"a profile is released without evidence", "\tcase !s.sealed():\n\t\ts.recoverBecause(", "\tcase false:\n\t\ts.recoverBecause("},
 		change{"a profile is released beside a lost run", `case len(s.Lost) > 0:`, `case false:`},
 		change{"a profile is released although its floor cannot be believed", `if s.believed() && s.closeInOrder() {`, `if s.closeInOrder() {`},
@@ -76,17 +76,21 @@ var ofRecovery = slices.Concat(
 	in("launcher/recovery/inspect.go", slices.Concat(found, order),
 		change{"a decision leaves the floor", "\tif err == nil {\n\t\terr = s.raiseFloor(r)\n\t}\n", ""},
 		change{"a token that was not raised counts as advanced", `table.Is(r.Token > s.File.Token)`, `table.Is(r.Token >= s.File.Token)`},
+	),
+	in("launcher/witness/directory.go", found,
 		change{"processes on the directory do not count", "\tdefault:\n\t\tgone.Answer = table.Is(len(users) == 0)\n", "\tdefault:\n\t\tgone.Answer = table.Yes\n"},
-		change{"processes on the directory do not count after a close that failed", `gone.Answer, gone.How = table.Is(len(users) == 0), closeProblem.Error()`, `gone.Answer, gone.How = table.Yes, closeProblem.Error()`},
+		change{"processes on the directory do not count after a close that failed", `gone.Answer, gone.How = table.Is(len(users) == 0), c.Problem.Error()`, `gone.Answer, gone.How = table.Yes, c.Problem.Error()`},
 		change{"a taken kernel lock counts as free", "\tcase kernel != nil:\n", "\tcase false:\n"},
 		change{"a lock whose owner nobody can see counts as free", "f.Answer, f.How = table.Unknown, \"Chrome's SingletonLock is there: \"", "f.Answer, f.How = table.Yes, \"Chrome's SingletonLock is there: \""},
+		change{"a directory on a network counts as local", "\tcase profiledir.Yes:\n\t\tf.Answer = table.No\n", "\tcase profiledir.Yes:\n\t\tf.Answer = table.Yes\n"},
+	),
+	in("launcher/recovery/inspect.go", slices.Concat(found, order),
 		change{"a distrusted profile is decided by the table", "\tif lease.Distrusted(r.Reason) {\n", "\tif false {\n"},
 		change{"a contested profile is decided by the table", "\tif r.Reason == lease.ReasonContested {\n", "\tif false {\n"},
 		change{"what a person did by hand is decided by the table", "\tif r.ByHand != nil {\n", "\tif false {\n"},
-		change{"what nobody saw of another run does not count", `return s.File.Unseen || slices.ContainsFunc(`, `return s.File.Unseen && slices.ContainsFunc(`},
-		change{"a task resumes beside a lost run", `t.Resumable = t.Resumable && len(s.Lost) == 0`, `_ = t.Resumable`},
+		change{"what nobody saw of another run does not count", `Unseen: s.File.Unseen || slices.ContainsFunc(`, `Unseen: s.File.Unseen && slices.ContainsFunc(`},
+		change{"a task resumes beside a lost run", `t.Resumable = t.Resumable && len(c.Lost) == 0`, `_ = t.Resumable`},
 		change{"the journals of other runs do not count", "\t\truns = append(runs, run.Journal)\n", "\t\t_ = run.Journal\n"},
-		change{"a directory on a network counts as local", "\tcase profiledir.Yes:\n\t\tf.Answer = table.No\n", "\tcase profiledir.Yes:\n\t\tf.Answer = table.Yes\n"},
 	),
 	in("launcher/recovery/heal.go", bubble,
 		change{"the events of a healed record stand on the stream already", "\t\tk.own.Sequence = max(k.own.Sequence, sequence)\n", "\t\t_ = sequence\n"},

@@ -142,6 +142,19 @@ func (i Inspection) How(name string) string {
 	return "not asked"
 }
 
+// With is a copy of an inspection in which facts are replaced or added.
+func (i Inspection) With(facts ...Fact) Inspection {
+	i = slices.Clone(i)
+	for _, f := range facts {
+		if at := slices.IndexFunc(i, func(o Fact) bool { return o.Name == f.Name }); at >= 0 {
+			i[at] = f
+		} else {
+			i = append(i, f)
+		}
+	}
+	return i
+}
+
 // The questions about what the open pages showed when the worker was lost. Package look answers
 // them, before anything is closed.
 const (

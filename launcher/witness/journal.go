@@ -1,17 +1,29 @@
-package recovery
+package witness
 
 import (
-	"time"
+	"context"
 
 	"leasehold/checkpoint"
 	"leasehold/launcher/api"
+	"leasehold/launcher/recovery"
 	"leasehold/launcher/recovery/decision"
+	"leasehold/launcher/recovery/table"
 )
 
-// pauseFor is the pause after a recovery: the configured one, or a longer one if a site asked
-// the client to wait.
-func pauseFor(configured time.Duration, siteWaits, now time.Time) time.Duration {
-	return max(configured, siteWaits.Sub(now))
+// JournalPart is the part of a bundle with the session's journal.
+const JournalPart = "journal.jsonl"
+
+// journal is the witness of what the session did, while it lived.
+type journal struct{}
+
+func (journal) Add(_ context.Context, c recovery.Capture, to recovery.Parts) {
+	to.Put(JournalPart, "journal", "application/x-ndjson", checkpoint.Encode(c.Journal), nil)
+}
+
+func (journal) Facts(_ context.Context, c recovery.Closed, shown *api.Inspection) []table.Fact {
+	sum, task := checkpoint.Summarize(c.Journal), c.Task()
+	shown.UnsafeRequests, shown.Typed = unsafeRequests(sum, task), typedInto(sum)
+	return append(decision.InspectTask(sum, task), decision.Observed(sum, c.Unseen))
 }
 
 // unsafeRequests are the last unsafe requests of a session, as people are shown them.

@@ -1,13 +1,25 @@
-package recovery
+package witness
 
 import (
+	"context"
 	"fmt"
 
+	"leasehold/launcher/api"
 	"leasehold/launcher/proxies"
+	"leasehold/launcher/recovery"
 	"leasehold/launcher/recovery/table"
 	"leasehold/launcher/sessionfile"
 	"leasehold/lease"
 )
+
+// proxy is the witness of the proxy that the browser used.
+type proxy struct{ configured *proxies.Set } // nil: none are configured, and proxy ids are labels
+
+func (proxy) Add(context.Context, recovery.Capture, recovery.Parts) {}
+
+func (p proxy) Facts(_ context.Context, c recovery.Closed, _ *api.Inspection) []table.Fact {
+	return []table.Fact{ProxyFact(c.Record, c.File.Manifest.ProxyID, c.File.Proxy, p.configured.Find(c.Record.ProxyID), p.configured == nil)}
+}
 
 // ProxyFact tells whether the proxy that a browser used is the one that the record and the
 // configuration name. asked is the task's proxy, used is the browser's, and now is the

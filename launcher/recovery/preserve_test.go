@@ -1,4 +1,4 @@
-package recovery
+package recovery_test
 
 import (
 	"context"
@@ -9,6 +9,8 @@ import (
 	"leasehold/evidence"
 	"leasehold/internal/test/fakechrome"
 	"leasehold/launcher/api"
+	. "leasehold/launcher/recovery"
+	"leasehold/launcher/witness"
 	"leasehold/lease"
 )
 
@@ -18,7 +20,7 @@ func TestEvidenceOfABrowserWithoutASession(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	w.open(fakechrome.Script{URL: cart})
-	w.must(w.r.Witness(profile, "stirred", "a request", w.browser))
+	w.must(w.r.Preserve(profile, "stirred", "a request", witness.Of(w.browser)))
 	list, err := w.archive.List(context.Background(), profile)
 	w.must(err)
 	if len(list) != 1 || list[0].RecoveryReason != api.ReasonWarm || list[0].LeaseToken != uint64(token) {
@@ -42,7 +44,7 @@ func TestEvidenceOfABrowserWithoutASession(t *testing.T) {
 	full := newWorld(t)
 	full.open(fakechrome.Script{URL: cart})
 	full.fullDisk()
-	if err := full.r.Witness(profile, "stirred", "", full.browser); err == nil {
+	if err := full.r.Preserve(profile, "stirred", "", witness.Of(full.browser)); err == nil {
 		t.Error("nothing was stored, and nobody is told")
 	}
 }
@@ -60,7 +62,7 @@ func TestABundleThatTheRecordNamedIsNamedByTheNext(t *testing.T) {
 	}(granted))
 	c := w.caseOf(Release)
 	c.Bundle = func() *evidence.Bundle {
-		return w.r.Capture(Capture{Record: granted, Path: w.path, Token: token, Reason: api.ReasonReleased, Browser: w.browser}, w.log)
+		return w.r.Capture(Capture{Record: granted, Path: w.path, Token: token, Reason: api.ReasonReleased, Browser: witness.Of(w.browser)}, w.log)
 	}
 	_, err := w.r.Run(c)
 	w.must(err)

@@ -46,7 +46,7 @@ type Page struct {
 
 // Limits bound a capture. Zero values are the defaults.
 type Limits struct {
-	Part     time.Duration // for one answer of one page; 1.5 s
+	Part     time.Duration // for one answer of one page, in time that the host gives (Patience); 1.5 s
 	Total    time.Duration // for all pages; 10 s
 	Pages    int           // how many pages are captured; 64
 	Parallel int           // how many at the same time; 4

@@ -169,9 +169,9 @@ func (p pageCapture) add(name, kind, mediaType string, content []byte, missing s
 
 // call is Caller.Call, bounded by the limit for one part.
 func (p pageCapture) call(ctx context.Context, session, method string, params, result any) error {
-	ctx, cancel := context.WithTimeout(ctx, p.limits.Part)
-	defer cancel()
-	return p.caller.Call(ctx, session, method, params, result)
+	return Patiently(ctx, p.limits.Part, func(ctx context.Context) error {
+		return p.caller.Call(ctx, session, method, params, result)
+	})
 }
 
 // locate finds out where the page is. The browser process answers both questions, even if the

@@ -78,10 +78,12 @@ func (p pageCapture) screenshot(ctx context.Context) (image []byte, missing stri
 	return image, "", false
 }
 
-func (p pageCapture) draw(ctx context.Context) ([]byte, error) {
-	ctx, cancel := context.WithTimeout(ctx, p.limits.Part)
-	defer cancel()
-	return captureScreenshot(ctx, p.caller, p.page, map[string]any{"format": "jpeg", "quality": 70})
+func (p pageCapture) draw(ctx context.Context) (image []byte, err error) {
+	err = Patiently(ctx, p.limits.Part, func(ctx context.Context) (err error) {
+		image, err = captureScreenshot(ctx, p.caller, p.page, map[string]any{"format": "jpeg", "quality": 70})
+		return err
+	})
+	return image, err
 }
 
 // captureScreenshot asks Chrome for an image of what the page shows. The parameters must have

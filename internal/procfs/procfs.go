@@ -310,3 +310,17 @@ func (p Process) Started() time.Time {
 	age := time.Duration(up.Nano()) - Ticks(p.StartTime)
 	return time.Now().Add(-age).Round(time.Second)
 }
+
+// WaitedForCPU is for how long, since the host started, at least one program waited for a
+// processor; zero if the kernel does not count that (CONFIG_PSI).
+func WaitedForCPU() time.Duration {
+	fs, err := procfs.NewDefaultFS()
+	if err != nil {
+		return 0
+	}
+	stats, err := fs.PSIStatsForResource("cpu")
+	if err != nil || stats.Some == nil {
+		return 0
+	}
+	return time.Duration(stats.Some.Total) * time.Microsecond
+}

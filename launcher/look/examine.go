@@ -83,9 +83,9 @@ func (v *view) leaving() bool {
 }
 
 func (v *view) call(ctx context.Context, session, method string, params, result any) error {
-	ctx, cancel := context.WithTimeout(ctx, askTimeout)
-	defer cancel()
-	return v.looker.caller.Call(ctx, session, method, params, result)
+	return capture.Patiently(ctx, askTimeout, func(ctx context.Context) error {
+		return v.looker.caller.Call(ctx, session, method, params, result)
+	})
 }
 
 // examine asks the page and its frames, and finds what they show. large is not empty if the

@@ -85,7 +85,7 @@ type Show struct {
 	image    []byte // of the page
 }
 
-// Bounds of one look.
+// Bounds of one look, in time that the host gives (capture.Patience).
 const (
 	lookTimeout = 4 * time.Second
 	// askTimeout bounds each answer except that of the snapshot.
@@ -134,7 +134,7 @@ type examination struct {
 
 // examine begins to ask a page what it shows, unless something is known to prevent that.
 func (e *Looker) examine(ctx context.Context, number int, p capture.Page) *examination {
-	ctx, stop := context.WithTimeout(ctx, lookTimeout)
+	ctx, stop := capture.Patience(ctx, lookTimeout)
 	x := &examination{stop: stop, ended: make(chan struct{})}
 	v := &view{looker: e, target: p, known: e.pages[p.TargetID], seen: Seen{Number: number, Shows: []Show{}}}
 	if v.obstructed("") {
@@ -144,7 +144,9 @@ func (e *Looker) examine(ctx context.Context, number int, p capture.Page) *exami
 	}
 	go func() {
 		defer close(x.ended)
-		x.large, x.err = v.examine(ctx)
+		if x.large, x.err = v.examine(ctx); x.err != nil && ctx.Err() != nil {
+			x.err = context.Cause(ctx)
+		}
 		x.seen = v.seen
 	}()
 	return x

@@ -1,0 +1,53 @@
+package capture
+
+import (
+	"context"
+	"time"
+
+	"leasehold/internal/procfs"
+)
+
+const (
+	// atMost is how many times its time a busy host may give a page.
+	atMost = 4
+	// lookAgain is the shortest pause between two looks at how busy the host is.
+	lookAgain = 10 * time.Millisecond
+)
+
+// Patience is a context that ends with context.DeadlineExceeded after d, as its cause. Time for
+// which programs of this host waited for a processor does not count: a page that gets none cannot
+// answer, and is not to blame for it. After four times d it ends in any case.
+func Patience(ctx context.Context, d time.Duration) (context.Context, context.CancelFunc) {
+	return patience(ctx, d, procfs.WaitedForCPU)
+}
+
+func patience(ctx context.Context, d time.Duration, waited func() time.Duration) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	begun, before := time.Now(), waited()
+	var look func()
+	look = func() {
+		gone := time.Since(begun)
+		left := min(d-(gone-(waited()-before)), atMost*d-gone)
+		if left <= 0 {
+			cancel(context.DeadlineExceeded)
+			return
+		}
+		timer := time.AfterFunc(max(left, lookAgain), look)
+		context.AfterFunc(ctx, func() { timer.Stop() })
+	}
+	timer := time.AfterFunc(d, look)
+	context.AfterFunc(ctx, func() { timer.Stop() })
+	return ctx, func() { cancel(context.Canceled) }
+}
+
+// Patiently calls Chrome, for as long as Patience has. If that ends before the answer, the error is
+// context.DeadlineExceeded.
+func Patiently(ctx context.Context, d time.Duration, call func(context.Context) error) error {
+	patient, cancel := Patience(ctx, d)
+	defer cancel()
+	err := call(patient)
+	if cause := context.Cause(patient); err != nil && cause != nil && ctx.Err() == nil {
+		return cause
+	}
+	return err
+}

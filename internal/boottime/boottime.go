@@ -29,6 +29,14 @@ func Now() Instant {
 	return Instant(ts.Nano())
 }
 
+// Monotonic reads the clock that stops while the host sleeps (CLOCK_MONOTONIC), which the times of
+// Chrome's events are on.
+func Monotonic() time.Duration {
+	var ts unix.Timespec
+	_ = unix.ClockGettime(unix.CLOCK_MONOTONIC, &ts) // it cannot fail with valid arguments
+	return time.Duration(ts.Nano())
+}
+
 // Add returns the instant d later.
 func (i Instant) Add(d time.Duration) Instant { return i + Instant(d) }
 

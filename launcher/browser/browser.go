@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"os"
 	"slices"
 	"time"
 
@@ -33,6 +34,9 @@ type Browser struct {
 	stop    context.CancelFunc
 	// reported is closed when everything that the monitor saw has gone to its sink.
 	reported <-chan struct{}
+	// logged is closed when the NetLog is read to its end. netLog closes it.
+	logged <-chan struct{}
+	netLog *os.File // nil: there is none
 
 	// These are nil in a browser that is not driven.
 	mux     *cdpproxy.Mux
@@ -139,7 +143,7 @@ func (b *Browser) Detach() error {
 		}
 	}
 	b.stop()
-	return errors.Join(b.forgetNetwork(), b.ledger.Close(), b.process.Detach())
+	return errors.Join(b.forgetNetwork(), b.closeNetLog(), b.ledger.Close(), b.process.Detach())
 }
 
 // KeepCookies saves the session cookies of a profile's browser before it closes.
@@ -248,14 +252,32 @@ func (b *Browser) awaitEnd(ctx context.Context) error {
 	if b.mux == nil {
 		return nil
 	}
-	for _, ended := range []<-chan struct{}{b.mux.Done(), b.reported} {
+	for _, ended := range []<-chan struct{}{b.mux.Done(), b.reported, b.logged} {
 		select {
 		case <-ended:
 		case <-ctx.Done():
 			return errors.New("the browser's pipe did not end")
 		}
 	}
+	if b.monitor != nil {
+		b.monitor.ReportAlone()
+	}
 	return nil
+}
+
+// readNetLog reads what the network service says that it does.
+func (b *Browser) readNetLog() {
+	if b.netLog = b.process.TakeNetLog(); b.netLog == nil {
+		return
+	}
+	logged := make(chan struct{})
+	b.logged = logged
+	b.driver.work.Go(func() {
+		defer close(logged)
+		if err := b.monitor.ReadNetLog(b.netLog); err != nil {
+			b.driver.o.Log.Warn().Err(err).Str("session", b.session).Msg("what pages do not report themselves is not known")
+		}
+	})
 }
 
 // closed removes what is kept of the browser, whose process ended by the method, and returns
@@ -263,7 +285,7 @@ func (b *Browser) awaitEnd(ctx context.Context) error {
 // result has it, too.
 func (b *Browser) closed(root *profiledir.Root, id string, method chrome.CloseMethod, begun time.Time, err error, log zerolog.Logger) error {
 	b.stop()
-	err = errors.Join(err, b.forgetNetwork(), b.ledger.Remove(), b.driver.o.Files.DropStillCookies(b.session))
+	err = errors.Join(err, b.forgetNetwork(), b.closeNetLog(), b.ledger.Remove(), b.driver.o.Files.DropStillCookies(b.session))
 	if g := b.process.Group(); g != nil && method != "" {
 		if err := g.Remove(groupTimeout); err != nil {
 			log.Warn().Err(err).Msg("the browser's control group is left: the next launcher removes it")
@@ -311,6 +333,13 @@ func (b *Browser) noteCookies(ctx context.Context, log zerolog.Logger) {
 		return
 	}
 	b.atClose = noted
+}
+
+func (b *Browser) closeNetLog() error {
+	if b.netLog == nil {
+		return nil
+	}
+	return b.netLog.Close()
 }
 
 // State is the part of a bundle about the browser's process, in JSON.

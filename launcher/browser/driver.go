@@ -298,6 +298,7 @@ func (d *Driver) drive(ctx context.Context, process Process, ledger *cdpproxy.Le
 		defer close(reported)
 		m.Watch(watching)
 	})
+	b.readNetLog()
 	return b, nil
 }
 
@@ -305,7 +306,7 @@ func (d *Driver) drive(ctx context.Context, process Process, ledger *cdpproxy.Le
 func (d *Driver) undriven(p Process, ledger *cdpproxy.Ledger, dumps, session string) *Browser {
 	reported := make(chan struct{})
 	close(reported)
-	return &Browser{driver: d, process: p, ledger: ledger, dumps: dumps, session: session, stop: func() {}, reported: reported}
+	return &Browser{driver: d, process: p, ledger: ledger, dumps: dumps, session: session, stop: func() {}, reported: reported, logged: reported}
 }
 
 // openMux starts a mux on a browser's pipe.

@@ -2,6 +2,7 @@ package browser
 
 import (
 	"context"
+	"os"
 	"os/exec"
 
 	"leasehold/cdpproxy"
@@ -36,6 +37,8 @@ type Process interface {
 	Among(all []procfs.Process) []procfs.Process
 
 	TakePipe() (commands, events int, err error)
+	// TakeNetLog is our end of the NetLog's pipe; nil: there is none.
+	TakeNetLog() *os.File
 	// Waiting is how the pipe is waited for; nil: by the kernel.
 	Waiting() cdpproxy.Waiting
 

@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/rs/zerolog"
-	"golang.org/x/sys/unix"
 
 	"leasehold/internal/boottime"
 	"leasehold/launcher/chrome"
@@ -234,7 +233,7 @@ func (b *Browser) stopNetwork(ctx context.Context, n NetworkService) error {
 func (b *Browser) stopped(n NetworkService) {
 	s := &b.still
 	s.network, s.since = n, boottime.Now()
-	b.monitor.Still().Begins(monotonic())
+	b.monitor.Still().Begins(boottime.Monotonic())
 	b.driver.work.Go(func() {
 		if n.AwaitEnd() {
 			b.networkEnded(n)
@@ -290,13 +289,6 @@ func (b *Browser) adoptStill(log zerolog.Logger) {
 	}
 	b.stopped(n)
 	log.Warn().Int("pid", n.PID()).AnErr("cookies", s.unread).Msg("the launcher before left the browser standing still: it goes on so until its worker is back")
-}
-
-// monotonic reads the kernel's CLOCK_MONOTONIC, which Chrome's events have.
-func monotonic() time.Duration {
-	var ts unix.Timespec
-	_ = unix.ClockGettime(unix.CLOCK_MONOTONIC, &ts) // it cannot fail with valid arguments
-	return time.Duration(ts.Nano())
 }
 
 // Still tells whether the browser stands still.

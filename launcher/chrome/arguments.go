@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 
 	"leasehold/internal/cgroup"
@@ -200,6 +201,8 @@ func Arguments(o Options, uid int) (args, warnings []string, err error) {
 	args = []string{
 		// Chrome is driven through fd 3 and 4, and never through a debugging port.
 		"--remote-debugging-pipe",
+		// What the network service sends, whoever asked for it.
+		"--log-net-log=/proc/self/fd/" + strconv.Itoa(fdNetLog),
 		"--user-data-dir=" + o.ProfileDir,
 		// Without it Chrome opens the one of its own profiles in there that was used last.
 		"--profile-directory=" + cmp.Or(o.Folder, "Default"),

@@ -38,6 +38,7 @@ type Browser struct {
 
 	child            *exec.Cmd // nil if it is not our child
 	commands, events *os.File  // nil after Attach
+	netLog           *os.File  // nil after Attach, and after TakeNetLog
 	// pidfd stands for this very process, even if its pid is used again. It is in
 	// the poller, so that closing it wakes the watcher.
 	pidfd *os.File
@@ -90,6 +91,17 @@ func (b *Browser) Commands() *os.File { return b.commands }
 // reading meets the end of the file when the browser has ended. The Browser closes it.
 // It is nil after Attach, and closed after TakePipe.
 func (b *Browser) Events() *os.File { return b.events }
+
+// TakeNetLog gives the caller our end of the pipe on which the network service says what it does:
+// one JSON value in each line, until the browser has ended. It returns nil after Attach, and the
+// second time.
+func (b *Browser) TakeNetLog() *os.File {
+	b.closing.Lock()
+	defer b.closing.Unlock()
+	taken := b.netLog
+	b.netLog = nil
+	return taken
+}
 
 // TakePipe gives the caller our two ends of the pipe, as nonblocking descriptors that are
 // in no poller: the caller polls and closes them. Commands and Events are closed from then
@@ -245,7 +257,7 @@ func (b *Browser) signal(sig unix.Signal) error {
 // closeOurs closes our pipe ends and stops the watcher.
 func (b *Browser) closeOurs() error {
 	var errs []error
-	for _, f := range []*os.File{b.commands, b.events, b.pidfd} {
+	for _, f := range []*os.File{b.commands, b.events, b.netLog, b.pidfd} {
 		if f == nil {
 			continue
 		}

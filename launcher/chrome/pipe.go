@@ -22,6 +22,10 @@ const (
 	// finds them here.
 	fdOurCommands = 5
 	fdOurEvents   = 6
+	// Both ends of the pipe of the NetLog. Chrome opens its own end by the first; with the
+	// second the log is never without a reader, and the next launcher reads on.
+	fdNetLog    = 7
+	fdOurNetLog = 8
 )
 
 // pipe is the debugging pipe of a browser that is being started.
@@ -32,6 +36,7 @@ type pipe struct {
 	// commands and events are our ends: we write commands and read events. They are
 	// -1 once files has returned them.
 	commands, events int
+	netLog           *os.File // our end of the NetLog's pipe
 }
 
 // newPipe makes the pipe without package os: the browser's ends have to be blocking,
@@ -63,7 +68,28 @@ func newPipe() (_ *pipe, err error) {
 		}
 		p.inherited = append(p.inherited, os.NewFile(uintptr(duplicate), "kept open"))
 	}
-	return p, nil
+	return p, p.addNetLog()
+}
+
+// addNetLog makes the pipe of the NetLog. It cannot be a pair of sockets: Chrome opens it by a path.
+func (p *pipe) addNetLog() error {
+	var ends [2]int
+	if err := unix.Pipe2(ends[:], unix.O_CLOEXEC); err != nil {
+		return fmt.Errorf("pipe of the NetLog: %w", err)
+	}
+	p.inherited = append(p.inherited, os.NewFile(uintptr(ends[1]), "NetLog"))
+	// Without the right to that it has less room, and Chrome waits, in a thread of its own.
+	_, _ = unix.FcntlInt(uintptr(ends[1]), unix.F_SETPIPE_SZ, pipeSize)
+	kept, err := unix.FcntlInt(uintptr(ends[0]), unix.F_DUPFD_CLOEXEC, 0)
+	if err == nil {
+		p.inherited = append(p.inherited, os.NewFile(uintptr(kept), "kept open"))
+		err = unix.SetNonblock(ends[0], true)
+	}
+	if err != nil {
+		return errors.Join(fmt.Errorf("pipe of the NetLog: %w", err), unix.Close(ends[0]))
+	}
+	p.netLog = os.NewFile(uintptr(ends[0]), "browser NetLog")
+	return nil
 }
 
 // pipeSize is how many bytes each direction should have room for. With Linux' default a large
@@ -105,6 +131,9 @@ func (p *pipe) closeOurs() error {
 		}
 	}
 	p.commands, p.events = -1, -1
+	if p.netLog != nil {
+		errs = append(errs, p.netLog.Close())
+	}
 	return errors.Join(errs...)
 }
 
@@ -115,6 +144,9 @@ func (b *Browser) takePipe() (err error) {
 	}
 	if b.events, err = b.take(fdOurEvents, fdEvents); err != nil {
 		return err
+	}
+	if b.netLog, err = b.copyOf(fdOurNetLog); err != nil {
+		b.warnings = append(b.warnings, fmt.Sprintf("what pages do not report is not known: %v", err))
 	}
 	// Where they came from was named by the pid only. The proofs are still true, so the pid
 	// was not used again meanwhile, and the ends are the browser's own.
@@ -143,6 +175,11 @@ func (b *Browser) take(ours, its int) (*os.File, error) {
 	if fi.Mode().Type() != os.ModeSocket {
 		return nil, fmt.Errorf("chrome pid %d: %s: want its debugging pipe, but it is a %v", b.identity.PID, path, fi.Mode().Type())
 	}
+	return b.copyOf(ours)
+}
+
+// copyOf returns a copy of a descriptor of the browser.
+func (b *Browser) copyOf(ours int) (*os.File, error) {
 	fd := -1
 	conn, err := b.pidfd.SyscallConn()
 	if err == nil {

@@ -88,6 +88,11 @@ func start(ctx context.Context, o Options, args []string) (_ *Browser, err error
 		return nil, err
 	}
 	defer p.closeInherited()
+	if o.User != nil { // who opens it by its path
+		if err := p.inherited[fdNetLog-fdCommands].Chown(o.User.UID, o.User.GID); err != nil {
+			return nil, errors.Join(err, p.closeOurs())
+		}
+	}
 
 	cmd := exec.Command(o.Binary, args...)
 	cmd.Env = append(env, tempVariable+o.TempDir)
@@ -188,6 +193,7 @@ func (b *Browser) begin(pid int, p *pipe) error {
 	if b.commands, b.events, err = p.files(); err != nil {
 		return errors.Join(err, b.pidfd.Close())
 	}
+	b.netLog, p.netLog = p.netLog, nil
 	b.watching.Go(b.watch)
 	return nil
 }

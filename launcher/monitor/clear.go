@@ -233,4 +233,5 @@ func (m *Monitor) forget() {
 	m.pages.forget()
 	m.typing.reportAgain()
 	m.requests.forgetMessages()
+	m.unreported.forget()
 }

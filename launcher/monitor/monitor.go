@@ -60,12 +60,13 @@ type Monitor struct {
 	downloads   *Downloads
 
 	// What reports entries to sink, and asks Chrome.
-	requests *requests
-	typing   *typing
-	still    *Still
-	guard    *Guard
-	cookies  *Cookies
-	tabs     *Tabs
+	requests   *requests
+	unreported *unreported
+	typing     *typing
+	still      *Still
+	guard      *Guard
+	cookies    *Cookies
+	tabs       *Tabs
 
 	backlog      *backlog
 	lastOverflow time.Time     // when the backlog was full; used by the pipe's reader alone
@@ -95,15 +96,17 @@ const maxKnown = 4096
 func New(to func(checkpoint.Entry)) *Monitor {
 	out := newOutbox(to)
 	sink := out.report
+	n := &unreported{}
 	m := &Monitor{
-		chrome: &link{}, outbox: out, sink: sink, backlog: newBacklog(), log: &requestLog{},
+		unreported: n,
+		chrome:     &link{}, outbox: out, sink: sink, backlog: newBacklog(), log: &requestLog{},
 		navigations: newNavigations(), talk: newTalk(), harmless: &harmless{}, downloads: newDownloads(),
 	}
 	m.answers = newAnswers(m.log, m.navigations)
 	m.pages = newPages(m.navigations)
 	m.still, m.guard = newStill(m.log, sink), newGuard(m.chrome, sink)
 	m.typing = newTyping(m.chrome, m.pages, sink)
-	m.requests = newRequests(m.log, m.still, m.typing, m.harmless, sink)
+	m.requests = newRequests(m.log, m.still, m.typing, m.harmless, n, sink)
 	m.cookies = newCookies(m.chrome, m.pages, m.navigations, m.still, sink)
 	m.gets = newGETs(m.log, m.pages, m.navigations, m.typing, m.harmless, sink)
 	m.tabs = newTabs(m.chrome, m.pages, m.backlog, m.outbox)

@@ -16,21 +16,22 @@ import (
 // requests reports what pages sent, and what it was answered. The goroutine that processes the
 // backlog calls observe and answered.
 type requests struct {
-	log      *requestLog
-	still    *Still
-	typing   *typing
-	harmless *harmless
-	sink     func(checkpoint.Entry)
-	prefix   string // of the names of requests
+	log        *requestLog
+	still      *Still
+	typing     *typing
+	harmless   *harmless
+	unreported *unreported
+	sink       func(checkpoint.Entry)
+	prefix     string // of the names of requests
 
 	// The mu of the log guards the rest.
 	messages   map[[2]string]bool // messages on websockets that were reported since the last checkpoint, by id, declaration and shape
 	namesGiven int                // number of names given to requests
 }
 
-func newRequests(log *requestLog, s *Still, ty *typing, h *harmless, sink func(checkpoint.Entry)) *requests {
+func newRequests(log *requestLog, s *Still, ty *typing, h *harmless, n *unreported, sink func(checkpoint.Entry)) *requests {
 	return &requests{
-		log: log, still: s, typing: ty, harmless: h, sink: sink, prefix: id.New("g"), messages: map[[2]string]bool{},
+		log: log, still: s, typing: ty, harmless: h, unreported: n, sink: sink, prefix: id.New("g"), messages: map[[2]string]bool{},
 	}
 }
 
@@ -74,6 +75,9 @@ func (rs *requests) observe(t cdpproxy.Traffic) {
 	rs.log.mu.Unlock()
 	if !known {
 		rs.typing.reportAgain()
+		if !message {
+			rs.unreported.page(sent.Method, sent.URL)
+		}
 	}
 	if before != nil {
 		rs.sink(*before)
@@ -108,6 +112,7 @@ func (rs *requests) rewritten(t cdpproxy.Traffic) {
 	}
 	rs.log.mu.Unlock()
 	rs.typing.reportAgain()
+	rs.unreported.page(sent.Method, sent.URL)
 	if was.Request != "" {
 		rs.sink(was)
 	}

@@ -63,6 +63,7 @@ var order = []string{
 	"leasehold/evidence/crypt",
 	"leasehold/evidence/recorder",
 	"leasehold/checkpoint/ledger",
+	"leasehold/checkpoint/netlog",
 	"leasehold/evidence/redact",
 	"leasehold",
 	"leasehold/docs/examples/go",

@@ -1,0 +1,76 @@
+package monitor
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"leasehold/checkpoint/netlog"
+	"leasehold/internal/boottime"
+)
+
+// TestWhatNoPageReported: whichever of the two says it first, a request that both know is none.
+func TestWhatNoPageReported(t *testing.T) {
+	now := boottime.Monotonic()
+	net := func(url string) func(*unreported) {
+		return func(n *unreported) { n.sent(netlog.Sent{Method: "POST", URL: url, At: now + time.Hour}) }
+	}
+	page := func(url string) func(*unreported) { return func(n *unreported) { n.page("POST", url) } }
+	for _, tt := range []struct {
+		name string
+		do   []func(*unreported)
+		want string
+	}{
+		{"the page first", []func(*unreported){page("/a"), net("/a")}, ""},
+		{"the network service first", []func(*unreported){net("/a"), page("/a")}, ""},
+		{"no page", []func(*unreported){page("/a"), net("/b")}, "/b"},
+		{"sent twice, reported once", []func(*unreported){net("/a"), page("/a"), net("/a")}, "/a"},
+		{"both twice", []func(*unreported){net("/a"), net("/a"), page("/a"), page("/a#x")}, ""},
+		{"of the session before", []func(*unreported){net("/a"), (*unreported).forget}, ""},
+		{"of the session before, and read later", []func(*unreported){(*unreported).forget, func(n *unreported) {
+			n.sent(netlog.Sent{Method: "POST", URL: "/a", At: now - time.Second})
+		}}, ""},
+		{"taken once", []func(*unreported){net("/a"), func(n *unreported) { n.takeAlone() }}, ""},
+	} {
+		n := &unreported{}
+		for _, do := range tt.do {
+			do(n)
+		}
+		sent, many := n.takeAlone()
+		var urls []string
+		for _, s := range sent {
+			urls = append(urls, s.URL)
+		}
+		if got := strings.Join(urls, " "); got != tt.want || many {
+			t.Errorf("%s: %q, want %q", tt.name, got, tt.want)
+		}
+	}
+}
+
+// TestUnreportedRequestsAreBounded: more of them than are kept are said to be there.
+func TestUnreportedRequestsAreBounded(t *testing.T) {
+	n := &unreported{}
+	for i := range maxKnown + 1 {
+		n.sent(netlog.Sent{Method: "POST", URL: strings.Repeat("/", i+1), At: time.Hour})
+	}
+	if sent, many := n.takeAlone(); len(sent) != maxKnown || !many {
+		t.Errorf("%d are kept, more: %v", len(sent), many)
+	}
+}
+
+// TestALogIsRead to its end, with a line that is too long.
+func TestALogIsRead(t *testing.T) {
+	m := New(nil)
+	log := `{"constants":{"logEventTypes":{"HTTP_TRANSACTION_SEND_REQUEST":40,"REQUEST_ALIVE":2,"URL_REQUEST_START_JOB":136}},` + "\n\"events\": [\n" +
+		strings.Repeat("x", 2*maxLine) + "\n" +
+		`{"params":{"initiator":"https://a.example","method":"POST","url":"https://a.example/open"},"phase":1,"source":{"id":7},"time":"99","type":136},` + "\n"
+	if err := m.ReadNetLog(strings.NewReader(log)); err != nil {
+		t.Fatal(err)
+	}
+	if sent, _ := m.unreported.takeAlone(); len(sent) != 1 || sent[0].URL != "https://a.example/open" {
+		t.Errorf("%+v", sent)
+	}
+	if err := m.ReadNetLog(strings.NewReader("no log")); err == nil {
+		t.Error("anything is taken for a log")
+	}
+}

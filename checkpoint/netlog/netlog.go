@@ -29,12 +29,18 @@ type Sent struct {
 
 // Reader reads the lines of one log, in their order. The zero value has read none.
 type Reader struct {
-	known bool
 	// The ends of the lines of the events that matter: an event's type is its last member.
 	start, send, ended []byte
 	// open are requests that do more than read, and whose sending has not begun, by the source of
 	// their events.
 	open map[uint64]Sent
+}
+
+// Types are the numbers of the types of events that matter. They are those of one build of Chrome.
+type Types struct {
+	Start int `json:"url_request_start_job"`
+	Send  int `json:"http_transaction_send_request"`
+	Ended int `json:"request_alive"`
 }
 
 // maxOpen bounds the requests that wait to be sent.
@@ -43,8 +49,9 @@ const maxOpen = 4096
 // ErrUnknown says that a log does not begin as Chrome's does.
 var ErrUnknown = errors.New("it does not begin with the constants of a NetLog")
 
-// Begin takes in the first line, in which Chrome names the types of events.
-func (r *Reader) Begin(line []byte) error {
+// Begin takes in the first line, in which Chrome names the types of events. Who reads on from the
+// middle of the log needs them: see Resume.
+func (r *Reader) Begin(line []byte) (Types, error) {
 	var first struct {
 		Constants struct {
 			Types map[string]int `json:"logEventTypes"`
@@ -52,21 +59,23 @@ func (r *Reader) Begin(line []byte) error {
 	}
 	// The line is the beginning of an object that only ends with the log.
 	if err := json.Unmarshal(append(bytes.TrimRight(line, ", \r\n"), '}'), &first); err != nil {
-		return fmt.Errorf("%w: %w", ErrUnknown, err)
+		return Types{}, fmt.Errorf("%w: %w", ErrUnknown, err)
 	}
-	end := func(name string) (suffix []byte) {
-		n, there := first.Constants.Types[name]
-		if r.known = r.known && there; there {
-			suffix = []byte(`,"type":` + strconv.Itoa(n) + "}")
+	types := Types{}
+	for name, n := range map[string]*int{"URL_REQUEST_START_JOB": &types.Start, "HTTP_TRANSACTION_SEND_REQUEST": &types.Send, "REQUEST_ALIVE": &types.Ended} {
+		known := false
+		if *n, known = first.Constants.Types[name]; !known {
+			return Types{}, fmt.Errorf("%w: events of type %s are missing", ErrUnknown, name)
 		}
-		return suffix
 	}
-	r.known, r.open = true, map[uint64]Sent{}
-	r.start, r.send, r.ended = end("URL_REQUEST_START_JOB"), end("HTTP_TRANSACTION_SEND_REQUEST"), end("REQUEST_ALIVE")
-	if !r.known {
-		return fmt.Errorf("%w: a type of event is missing", ErrUnknown)
-	}
-	return nil
+	r.Resume(types)
+	return types, nil
+}
+
+// Resume prepares for lines from the middle of a log, whose events have these types.
+func (r *Reader) Resume(types Types) {
+	end := func(n int) []byte { return []byte(`,"type":` + strconv.Itoa(n) + "}") }
+	r.open, r.start, r.send, r.ended = map[uint64]Sent{}, end(types.Start), end(types.Send), end(types.Ended)
 }
 
 // event has the members of an event that are needed.
@@ -99,7 +108,7 @@ func ofPage(initiator string) bool {
 // are about something else, and are not parsed.
 func (r *Reader) Line(line []byte) (_ Sent, ok bool) {
 	line = bytes.TrimRight(line, ", \r\n")
-	isStart := r.known && bytes.HasSuffix(line, r.start)
+	isStart := r.open != nil && bytes.HasSuffix(line, r.start)
 	if !isStart && (len(r.open) == 0 || !bytes.HasSuffix(line, r.send) && !bytes.HasSuffix(line, r.ended)) {
 		return Sent{}, false
 	}

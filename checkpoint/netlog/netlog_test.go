@@ -43,7 +43,7 @@ func TestWhatLeft(t *testing.T) {
 		{"no JSON", []string{`{"params":,"type":136},`}, "", ""},
 	} {
 		var r Reader
-		if err := r.Begin([]byte(constants)); err != nil {
+		if _, err := r.Begin([]byte(constants)); err != nil {
 			t.Fatal(err)
 		}
 		var left, open []string
@@ -67,7 +67,7 @@ func TestWhatLeft(t *testing.T) {
 func TestAnotherLog(t *testing.T) {
 	for _, line := range []string{"", "{", `{"constants":{"logEventTypes":{"URL_REQUEST_START_JOB":1}},`, "hello"} {
 		var r Reader
-		if err := r.Begin([]byte(line)); !errors.Is(err, ErrUnknown) {
+		if _, err := r.Begin([]byte(line)); !errors.Is(err, ErrUnknown) {
 			t.Errorf("%q: %v", line, err)
 		}
 		if _, ok := r.Line([]byte(start(7, "POST", "https://a.example/", "https://a.example"))); ok || len(r.Open()) > 0 {
@@ -82,7 +82,7 @@ func FuzzLine(f *testing.F) {
 	f.Add(start(7, "GET", "https://a.example/", "null") + simple(7, 1, 40))
 	f.Fuzz(func(t *testing.T, log string) {
 		var r Reader
-		if err := r.Begin([]byte(constants)); err != nil {
+		if _, err := r.Begin([]byte(constants)); err != nil {
 			t.Fatal(err)
 		}
 		begun := 0

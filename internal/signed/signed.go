@@ -29,6 +29,7 @@ const (
 	Arrival    Kind = "arrival"    // of a profile: the directory that is to come into its place
 	Session    Kind = "session"    // of a session: its file
 	Ledger     Kind = "ledger"     // of a session: each line of the ledger of its browser
+	NetLog     Kind = "netlog"     // of a session: the types of events in the NetLog of its browser
 	Digests    Kind = "digests"    // of a session: digests of the account's state at its grant
 	Cookies    Kind = "cookies"    // of a profile: its session cookies
 	Lasting    Kind = "lasting"    // of a profile: the persistent cookies of a warm browser

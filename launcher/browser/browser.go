@@ -5,13 +5,16 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/rs/zerolog"
 
 	"leasehold/cdpproxy"
+	"leasehold/checkpoint/netlog"
 	"leasehold/internal/cgroup"
 	"leasehold/internal/cookiedb"
 	"leasehold/launcher/chrome"
@@ -36,7 +39,10 @@ type Browser struct {
 	reported <-chan struct{}
 	// logged is closed when the NetLog is read to its end. netLog closes it.
 	logged <-chan struct{}
-	netLog *os.File // nil: there is none
+	// hurry is closed when somebody waits for that.
+	hurry    chan struct{}
+	hurrying sync.Once
+	netLog   *os.File // nil: there is none
 
 	// These are nil in a browser that is not driven.
 	mux     *cdpproxy.Mux
@@ -252,6 +258,7 @@ func (b *Browser) awaitEnd(ctx context.Context) error {
 	if b.mux == nil {
 		return nil
 	}
+	b.hurrying.Do(func() { close(b.hurry) })
 	for _, ended := range []<-chan struct{}{b.mux.Done(), b.reported, b.logged} {
 		select {
 		case <-ended:
@@ -265,17 +272,20 @@ func (b *Browser) awaitEnd(ctx context.Context) error {
 	return nil
 }
 
-// readNetLog reads what the network service says that it does.
-func (b *Browser) readNetLog() {
+// readNetLog reads what the network service says that it does. types are given if an earlier launcher
+// has read the beginning.
+func (b *Browser) readNetLog(types *netlog.Types) {
 	if b.netLog = b.process.TakeNetLog(); b.netLog == nil {
 		return
 	}
+	keep := func(found netlog.Types) error { return b.driver.o.Files.SaveNetLog(b.session, found) }
 	logged := make(chan struct{})
 	b.logged = logged
 	b.driver.work.Go(func() {
 		defer close(logged)
-		if err := b.monitor.ReadNetLog(b.netLog); err != nil {
+		if err := b.monitor.ReadNetLog(b.netLog, b.hurry, types, keep); err != nil {
 			b.driver.o.Log.Warn().Err(err).Str("session", b.session).Msg("what pages do not report themselves is not known")
+			_, _ = io.Copy(io.Discard, b.netLog) // Chrome keeps in memory what nobody reads
 		}
 	})
 }
@@ -339,7 +349,10 @@ func (b *Browser) closeNetLog() error {
 	if b.netLog == nil {
 		return nil
 	}
-	return b.netLog.Close()
+	if err := b.netLog.Close(); !errors.Is(err, os.ErrClosed) { // a browser that was let go of may be closed later
+		return err
+	}
+	return nil
 }
 
 // State is the part of a bundle about the browser's process, in JSON.

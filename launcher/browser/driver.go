@@ -17,6 +17,7 @@ import (
 
 	"leasehold/cdpproxy"
 	"leasehold/checkpoint"
+	"leasehold/checkpoint/netlog"
 	"leasehold/internal/cgroup"
 	"leasehold/internal/runas"
 	"leasehold/internal/signed"
@@ -180,7 +181,7 @@ func (d *Driver) Start(ctx context.Context, s Start) (*Browser, error) {
 	if err := s.Lock.SetRunning(running); err != nil {
 		return d.undriven(process, ledger, dumps, s.SessionID), err
 	}
-	b, err := d.drive(ctx, process, ledger, dumps, s.SessionID, s.Sink)
+	b, err := d.drive(ctx, process, ledger, dumps, s.SessionID, s.Sink, nil)
 	if err != nil {
 		return b, err
 	}
@@ -240,7 +241,11 @@ func (d *Driver) Adopt(running profiledir.Running, path string, sink func(checkp
 	}
 	ctx, cancel := context.WithTimeout(d.ctx, adoptTimeout)
 	defer cancel()
-	b, err := d.drive(ctx, process, ledger, running.Dumps, running.SessionID, sink)
+	types, err := d.o.Files.ReadNetLog(running.SessionID)
+	if err != nil {
+		log.Warn().Err(err).Msg("what pages do not report themselves is not known from here on")
+	}
+	b, err := d.drive(ctx, process, ledger, running.Dumps, running.SessionID, sink, &types)
 	b.adopted = true
 	if err == nil {
 		err = b.monitor.Tabs().AwaitWatched(ctx)
@@ -259,8 +264,9 @@ const adoptTimeout = 60 * time.Second
 
 // drive opens the launcher's own session on a browser's pipe. Pages that are open need not
 // be watched yet when it returns. If it fails, it returns the browser together with the
-// error, and the caller has to close it.
-func (d *Driver) drive(ctx context.Context, process Process, ledger *cdpproxy.Ledger, dumps, session string, sink func(checkpoint.Entry)) (*Browser, error) {
+// error, and the caller has to close it. types are given if an earlier launcher has read the
+// beginning of its NetLog.
+func (d *Driver) drive(ctx context.Context, process Process, ledger *cdpproxy.Ledger, dumps, session string, sink func(checkpoint.Entry), types *netlog.Types) (*Browser, error) {
 	b := d.undriven(process, ledger, dumps, session)
 	m := monitor.New(sink)
 	var err error
@@ -298,7 +304,7 @@ func (d *Driver) drive(ctx context.Context, process Process, ledger *cdpproxy.Le
 		defer close(reported)
 		m.Watch(watching)
 	})
-	b.readNetLog()
+	b.readNetLog(types)
 	return b, nil
 }
 
@@ -306,7 +312,7 @@ func (d *Driver) drive(ctx context.Context, process Process, ledger *cdpproxy.Le
 func (d *Driver) undriven(p Process, ledger *cdpproxy.Ledger, dumps, session string) *Browser {
 	reported := make(chan struct{})
 	close(reported)
-	return &Browser{driver: d, process: p, ledger: ledger, dumps: dumps, session: session, stop: func() {}, reported: reported, logged: reported}
+	return &Browser{driver: d, process: p, ledger: ledger, dumps: dumps, session: session, stop: func() {}, reported: reported, logged: reported, hurry: make(chan struct{})}
 }
 
 // openMux starts a mux on a browser's pipe.

@@ -145,7 +145,12 @@ func (b *Browser) takePipe() (err error) {
 	if b.events, err = b.take(fdOurEvents, fdEvents); err != nil {
 		return err
 	}
-	if b.netLog, err = b.copyOf(fdOurNetLog); err != nil {
+	if fi, statErr := os.Stat(fmt.Sprintf("/proc/%d/fd/%d", b.identity.PID, fdOurNetLog)); statErr != nil || fi.Mode().Type() != os.ModeNamedPipe {
+		err = errors.New("another version has started the browser")
+	} else {
+		b.netLog, err = b.copyOf(fdOurNetLog)
+	}
+	if err != nil {
 		b.warnings = append(b.warnings, fmt.Sprintf("what pages do not report is not known: %v", err))
 	}
 	// Where they came from was named by the pid only. The proofs are still true, so the pid

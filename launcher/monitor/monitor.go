@@ -96,7 +96,7 @@ const maxKnown = 4096
 func New(to func(checkpoint.Entry)) *Monitor {
 	out := newOutbox(to)
 	sink := out.report
-	n := &unreported{}
+	n := newUnreported()
 	m := &Monitor{
 		unreported: n,
 		chrome:     &link{}, outbox: out, sink: sink, backlog: newBacklog(), log: &requestLog{},
@@ -307,6 +307,7 @@ func (m *Monitor) Watch(ctx context.Context) {
 	defer stopLooking()
 	traffic.Go(func() { m.typing.bindDocuments(looking) })
 	traffic.Go(func() { m.typing.findClosedRoots(looking) })
+	traffic.Go(func() { m.reportAloneInTime(looking) })
 	for {
 		events, err := m.chrome.Next(ctx)
 		if err != nil {

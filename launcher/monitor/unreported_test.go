@@ -30,13 +30,19 @@ func TestWhatNoPageReported(t *testing.T) {
 		{"of the session before, and read later", []func(*unreported){(*unreported).forget, func(n *unreported) {
 			n.sent(netlog.Sent{Method: "POST", URL: "/a", At: now - time.Second})
 		}}, ""},
-		{"taken once", []func(*unreported){net("/a"), func(n *unreported) { n.takeAlone() }}, ""},
+		{"told, and reported late", []func(*unreported){net("/a"), func(n *unreported) { n.takeAlone(0) }, page("/a"), net("/a")}, "/a"},
+		{"young", []func(*unreported){net("/a"), func(n *unreported) {
+			if sent, _, left := n.takeAlone(time.Minute); len(sent) > 0 || !left {
+				n.forget()
+			}
+		}}, "/a"},
+		{"taken once", []func(*unreported){net("/a"), func(n *unreported) { n.takeAlone(0) }}, ""},
 	} {
-		n := &unreported{}
+		n := newUnreported()
 		for _, do := range tt.do {
 			do(n)
 		}
-		sent, many := n.takeAlone()
+		sent, many, _ := n.takeAlone(0)
 		var urls []string
 		for _, s := range sent {
 			urls = append(urls, s.URL)
@@ -49,28 +55,38 @@ func TestWhatNoPageReported(t *testing.T) {
 
 // TestUnreportedRequestsAreBounded: more of them than are kept are said to be there.
 func TestUnreportedRequestsAreBounded(t *testing.T) {
-	n := &unreported{}
+	n := newUnreported()
 	for i := range maxKnown + 1 {
 		n.sent(netlog.Sent{Method: "POST", URL: strings.Repeat("/", i+1), At: time.Hour})
 	}
-	if sent, many := n.takeAlone(); len(sent) != maxKnown || !many {
+	if sent, many, _ := n.takeAlone(0); len(sent) != maxKnown || !many {
 		t.Errorf("%d are kept, more: %v", len(sent), many)
 	}
 }
 
 // TestALogIsRead to its end, with a line that is too long.
 func TestALogIsRead(t *testing.T) {
+	var begun netlog.Types
+	hurry := make(chan struct{})
+	close(hurry)
 	m := New(nil)
 	log := `{"constants":{"logEventTypes":{"HTTP_TRANSACTION_SEND_REQUEST":40,"REQUEST_ALIVE":2,"URL_REQUEST_START_JOB":136}},` + "\n\"events\": [\n" +
 		strings.Repeat("x", 2*maxLine) + "\n" +
 		`{"params":{"initiator":"https://a.example","method":"POST","url":"https://a.example/open"},"phase":1,"source":{"id":7},"time":"99","type":136},` + "\n"
-	if err := m.ReadNetLog(strings.NewReader(log)); err != nil {
+	if err := m.ReadNetLog(strings.NewReader(log), hurry, nil, func(types netlog.Types) error { begun = types; return nil }); err != nil {
 		t.Fatal(err)
 	}
-	if sent, _ := m.unreported.takeAlone(); len(sent) != 1 || sent[0].URL != "https://a.example/open" {
+	if sent, _, _ := m.unreported.takeAlone(0); len(sent) != 1 || sent[0].URL != "https://a.example/open" {
 		t.Errorf("%+v", sent)
 	}
-	if err := m.ReadNetLog(strings.NewReader("no log")); err == nil {
+	// The next launcher begins in the middle of a line.
+	if err := m.ReadNetLog(strings.NewReader(log[len(log)-200:]+log[strings.LastIndex(log, `{"params`):]), hurry, &begun, nil); err != nil {
+		t.Fatal(err)
+	}
+	if sent, _, _ := m.unreported.takeAlone(0); len(sent) != 1 {
+		t.Errorf("read on: %+v", sent)
+	}
+	if err := m.ReadNetLog(strings.NewReader("no log"), hurry, nil, nil); err == nil {
 		t.Error("anything is taken for a log")
 	}
 }

@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"leasehold/checkpoint"
+	"leasehold/checkpoint/netlog"
 	"leasehold/internal/boottime"
 	"leasehold/internal/durable"
 	"leasehold/internal/signed"
@@ -263,10 +264,36 @@ func (d Dir) ReadDigests(sessionID string) ([]byte, error) {
 	return d.key.Open(signed.Digests, sessionID, b)
 }
 
+// netLog is the path of what SaveNetLog keeps.
+func (d Dir) netLog(sessionID string) string { return filepath.Join(d.path, sessionID+".netlog") }
+
+// SaveNetLog keeps the types of the events in the NetLog of a session's browser, for the launcher
+// that reads it on.
+func (d Dir) SaveNetLog(sessionID string, types netlog.Types) error {
+	b, err := json.Marshal(types)
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(d.netLog(sessionID), d.key.Sign(signed.NetLog, sessionID, b), 0o600)
+}
+
+// ReadNetLog returns what SaveNetLog kept. The error is a signed.ErrNotAuthentic for a file that
+// this launcher has not written.
+func (d Dir) ReadNetLog(sessionID string) (types netlog.Types, err error) {
+	b, err := os.ReadFile(d.netLog(sessionID))
+	if err == nil {
+		b, err = d.key.Open(signed.NetLog, sessionID, b)
+	}
+	if err == nil {
+		err = json.Unmarshal(b, &types)
+	}
+	return types, err
+}
+
 // Remove deletes everything that is kept of a session.
 func (d Dir) Remove(sessionID string) error {
 	var errs error
-	for _, path := range []string{d.file(sessionID), d.Journal(sessionID), d.Output(sessionID), d.Ledger(sessionID), d.Digests(sessionID), d.stillCookies(sessionID)} {
+	for _, path := range []string{d.file(sessionID), d.Journal(sessionID), d.Output(sessionID), d.Ledger(sessionID), d.Digests(sessionID), d.netLog(sessionID), d.stillCookies(sessionID)} {
 		if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			errs = errors.Join(errs, fmt.Errorf("session file: %w", err))
 		}

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"leasehold/checkpoint"
 	"leasehold/launcher/api"
 	"leasehold/lease"
 )
@@ -43,10 +44,11 @@ func closeTarget(t *testing.T, c *socket, _, target, _ string) {
 	c.send(t, "", "Target.closeTarget", map[string]any{"targetId": target})
 }
 
-// TestWhatNoPageReportsIsKnown: what pages send while they end is in the review, each of it.
+// TestWhatNoPageReportsIsKnown: what pages send while they end is in the review, each of it, also
+// what another launcher was told.
 func TestWhatNoPageReportsIsKnown(t *testing.T) {
 	t.Parallel()
-	s := start(t)
+	s := start(t, "--reconnect-grace", "30s")
 	got := make(chan string, 16)
 	framed := make(chan bool, 1)
 	var other string
@@ -71,9 +73,16 @@ func TestWhatNoPageReportsIsKnown(t *testing.T) {
 		t.Fatal(err)
 	}
 	other = "http://localhost:" + port
-	c := dial(t, s.open(t, "shop", map[string]any{"expected_domains": []string{"127.0.0.1", "localhost"}}).CDPURL)
+	address := s.open(t, "shop", map[string]any{"expected_domains": []string{"127.0.0.1", "localhost"}}).CDPURL
+	c := dial(t, address)
 	c.visit(t, site.URL+"/stays")
-	for _, way := range lastWords {
+	for i, way := range lastWords {
+		if i == len(lastWords)/2 {
+			s.noted(t, "shop", "what no page reported", i, func(e checkpoint.Entry) bool { return strings.HasSuffix(e.URL, "/sent") })
+			s.kill(t)
+			s.launch(t)
+			c = dial(t, s.here(t, address))
+		}
 		session, target := c.visit(t, site.URL+"/"+way.name)
 		if way.name == "frame" {
 			<-framed

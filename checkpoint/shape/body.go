@@ -21,7 +21,7 @@ func body(r Request) (kind string, names, ops []string) {
 	}
 	switch kind = kindOf(media); kind {
 	case "form":
-		names = queryNames(r.Body)
+		names = queryNames(r.Body, r.Show)
 	case "multipart":
 		names = partNames(r.Body, boundary)
 	case "json", "text", "":
@@ -32,7 +32,7 @@ func body(r Request) (kind string, names, ops []string) {
 			}
 			break
 		}
-		kind, names, ops = "json", v.names(), v.operations()
+		kind, names, ops = "json", v.names(r.Show), v.operations()
 	}
 	if !r.Whole {
 		names = append(names, "...")
@@ -82,7 +82,8 @@ func partNames(body, boundary string) []string {
 			fields = append(fields, p.FormName())
 		}
 	}
-	fields, files = counted(fields), counted(files)
+	none := func(string) (string, bool) { return "", false }
+	fields, files = counted(fields, none), counted(files, none)
 	for i := range files {
 		files[i] += "@"
 	}
@@ -149,17 +150,18 @@ func next(d *json.Decoder) (value, error) {
 	return v, err
 }
 
-// names are the names in objects, with the names of the objects around them.
-func (v value) names() []string {
+// names are the names in objects, with the names of the objects around them, and with the values
+// that are shown.
+func (v value) names(show []string) []string {
 	var all []string
-	v.collect("", 0, &all)
+	v.collect("", 0, show, &all)
 	slices.Sort(all)
 	return slices.Compact(all)
 }
 
-func (v value) collect(prefix string, depth int, all *[]string) {
+func (v value) collect(prefix string, depth int, show []string, all *[]string) {
 	for _, e := range v.list {
-		e.collect(prefix+"[]", depth, all)
+		e.collect(prefix+"[]", depth, show, all)
 	}
 	times := map[string]int{}
 	for _, m := range v.object {
@@ -176,10 +178,13 @@ func (v value) collect(prefix string, depth int, all *[]string) {
 		}
 		if len(m.value.object)+len(m.value.list) > 0 && depth+1 < maxDepth && len(name) < maxName {
 			before := len(*all)
-			m.value.collect(name, depth+1, all)
+			m.value.collect(name, depth+1, show, all)
 			if len(*all) > before {
 				continue
 			}
+		}
+		if text, isText := m.value.scalar.(string); isText && times[m.name] == 1 && slices.Contains(show, name) {
+			name += "=" + word(text)
 		}
 		if len(*all) < 16*maxNames {
 			*all = append(*all, name)

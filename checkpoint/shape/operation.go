@@ -203,7 +203,7 @@ func message(r Request) (kind string, names, ops []string) {
 		return "json", nil, channel(v.list)
 	}
 	if ops = v.saying(); len(ops) == 0 {
-		names = v.names()
+		names = v.names(r.Show)
 	}
 	return "json", names, ops
 }

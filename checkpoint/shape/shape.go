@@ -23,6 +23,9 @@ type Request struct {
 	// Whole says that Body is complete. The browser leaves out long bodies and files, and messages
 	// that are no text.
 	Whole bool
+	// Show are the names in the query and in the body whose values the shape has, too: those of
+	// which the site's owner says that they are no secret, and say what the request does.
+	Show []string
 }
 
 // Bounds of a shape.
@@ -68,7 +71,7 @@ func Of(r Request) string {
 	}
 	var b strings.Builder
 	b.WriteString(method + " " + origin(u) + path(u.EscapedPath()))
-	if query := queryNames(u.RawQuery); len(query) > 0 {
+	if query := queryNames(u.RawQuery, r.Show); len(query) > 0 {
 		b.WriteString("?" + strings.Join(bounded(query), "&"))
 	}
 	if kind != "" {
@@ -156,16 +159,21 @@ func segment(escaped string) string {
 	return s
 }
 
-// queryNames are the names in a query, as they were sent.
-func queryNames(raw string) []string {
+// queryNames are the names in a query, as they were sent, with the values that are shown.
+func queryNames(raw string, show []string) []string {
 	var names []string
+	values := map[string]string{}
 	for _, pair := range strings.Split(raw, "&") {
-		name, _, _ := strings.Cut(pair, "=")
+		name, value, _ := strings.Cut(pair, "=")
 		if name != "" {
-			names = append(names, unescaped(name))
+			name = unescaped(name)
+			names = append(names, name)
+			values[name] = unescaped(value)
 		}
 	}
-	return counted(names)
+	return counted(names, func(name string) (string, bool) {
+		return values[name], slices.Contains(show, name)
+	})
 }
 
 func unescaped(s string) string {
@@ -175,16 +183,20 @@ func unescaped(s string) string {
 	return s
 }
 
-// counted sorts names. Those that occur twice get a star.
-func counted(names []string) []string {
+// counted sorts names. Those that occur twice get a star; others get the value that is shown of
+// them, if there is one.
+func counted(names []string, shown func(string) (string, bool)) []string {
 	times := map[string]int{}
 	for _, n := range names {
 		times[n]++
 	}
 	var all []string
 	for n, t := range times {
+		value, has := shown(n)
 		if n = structured(n); t > 1 {
 			n += "*"
+		} else if has {
+			n += "=" + word(value)
 		}
 		all = append(all, n)
 	}
@@ -232,8 +244,9 @@ func bareName(name string) string {
 
 // word is a value that names an operation.
 func word(s string) string {
+	s = strings.ReplaceAll(s, " ", "_") // the words of a shape stand apart
 	if s == "" || len(s) > maxName || strings.ContainsFunc(s, func(c rune) bool {
-		return !isLetter(c) && !isDigit(c) && !strings.ContainsRune("_-.$:@/# ", c)
+		return !isLetter(c) && !isDigit(c) && !strings.ContainsRune("_-.$:@/#", c)
 	}) {
 		return hole
 	}

@@ -91,12 +91,18 @@ func TestShapesOfRealRequests(t *testing.T) {
 		{"by its names if it says nothing", said(`{"text":"hello Ann"}`), "WEBSOCKET wss://shop.example/live?token json(text)"},
 		{"GraphQL in a message", said(`{"id":"1","type":"subscribe","payload":{"query":"mutation Send{send}"}}`), "WEBSOCKET wss://shop.example/live?token json type=subscribe mutation operation=Send text=*"},
 		{"LiveView: the event within the event", said(`["4","5","lv:phx-F1a2","event",{"type":"click","event":"delete","value":{"id":"12"}}]`), "WEBSOCKET wss://shop.example/live?token json event=event type=click event=delete"},
+		{"a type of two words", said(`{"type":"add item"}`), "WEBSOCKET wss://shop.example/live?token json type=add_item"},
 		{"a heartbeat of a channel", said(`[null,"6","phoenix","heartbeat",{}]`), "WEBSOCKET wss://shop.example/live?token json event=heartbeat"},
 		{"socket.io: an event with an acknowledgement, in a namespace", said(`42/admin,17["order.delete",{"id":5}]`), "WEBSOCKET wss://shop.example/live?token socket.io type=event event=order.delete"},
 		{"its ping", said("2"), "WEBSOCKET wss://shop.example/live?token socket.io type=ping"},
 		{"a number is none of its messages", said("2026"), "WEBSOCKET wss://shop.example/live?token text"},
 		{"text", said("say hello"), "WEBSOCKET wss://shop.example/live?token text"},
 		{"bytes", Request{Method: Websocket, URL: "wss://shop.example/live"}, "WEBSOCKET wss://shop.example/live binary"},
+		// Values that may be shown, because the site's owner says so.
+		{"in the query", showing(post("/index.php?route=/sql&token=t", "a=1", asForm)), "POST https://shop.example/index.php?route=/sql&token form(a)"},
+		{"in a form, unless it repeats", showing(post("/ajax", "action=heart beat&op=1&op=2", asForm)), "POST https://shop.example/ajax form(action=heart_beat,op*)"},
+		{"in JSON", showing(post("/ajax", `{"action":"save","a":{"action":"x"}}`, asJSON)), "POST https://shop.example/ajax json(a.action,action=save)"},
+		{"no text of a person's", showing(post("/ajax", "action=Dear Ann, how are you?", asForm)), "POST https://shop.example/ajax form(action={})"},
 		// What is no request of anybody's.
 		{"a method that is none", Request{Method: "GET\r\nX", URL: "https://shop.example/", Whole: true}, "{} https://shop.example/"},
 		{"an address that cannot be read", Request{Method: "GET", URL: "https://shop.example:x/%zz", Whole: true}, "GET {}"},
@@ -107,6 +113,12 @@ func TestShapesOfRealRequests(t *testing.T) {
 			}
 		})
 	}
+}
+
+// showing is the request on a site whose owner lets some values be shown.
+func showing(r Request) Request {
+	r.Show = []string{"route", "action", "op"}
+	return r
 }
 
 var hash = regexp.MustCompile(`text=[0-9a-f]{12}`)
@@ -198,4 +210,68 @@ func FuzzOf(f *testing.F) {
 			}
 		}
 	})
+}
+
+// FuzzPattern: a shape is a pattern, and covers itself unless something of it is not known.
+func FuzzPattern(f *testing.F) {
+	f.Add("POST", "/b?c=d", "application/json", `{"a":[1,{"b":"c"}]}`)
+	f.Add("WEBSOCKET", "/", "", `42["a"]`)
+	f.Add("POST", "/a%2F*/{}/**", "multipart/form-data; boundary=XX", "--XX\r\n")
+	f.Fuzz(func(t *testing.T, method, path, media, body string) {
+		r := Request{Method: method, URL: "https://shop.example" + path, Headers: typed(media), Body: body, Whole: true}
+		s := Of(r)
+		p, err := ParsePattern(s)
+		if err != nil {
+			return
+		}
+		if p.Covers(s, r.URL) && !p.Touches(s, r.URL) {
+			t.Errorf("%q covers itself, and does not touch itself", s)
+		}
+		again, err := ParsePattern(p.String())
+		if err != nil || again.String() != p.String() {
+			t.Errorf("%q is read as %q: %v", p.String(), again.String(), err)
+		}
+	})
+}
+
+// TestPatternsOfPaths: what a star stands for, strictly and not.
+func TestPatternsOfPaths(t *testing.T) {
+	for _, tt := range []struct {
+		pattern, path   string
+		strictly, loose bool
+	}{
+		{"/a/*", "/a/b", true, true},
+		{"/a/*", "/a/b/c", false, false},
+		{"/a/*", "/a", false, false},
+		{"/a/*", "/a/", false, false},
+		{"/a/*", "/a/%2e%2e%2fb", false, true},
+		{"/a/**", "/a/b/c", true, true},
+		{"/a/**", "/a", true, true},
+		{"/a/**", "/a/", true, true},
+		{"/a/**", "/a//b", false, true},
+		{"/a/**/z", "/a/b/z/c/z", true, true},
+		{"/a/**/z", "/a/z/c", false, false},
+		{"/**", "/", true, true},
+		{"/a-*.json", "/a-1.json", true, true},
+		{"/a-*.json", "/b-1.json", false, false},
+		{"/A", "/a/", false, true},
+		{"/caf%C3%A9", "/caf%c3%a9", true, true},
+		{"/n/{}", "/n/4711", true, true},
+		{"/n/{}", "/n/all", false, false},
+		{"/n/4711", "/n/4711", true, true},
+		{"/n/4711", "/n/4712", false, false},
+	} {
+		p, err := ParsePattern("POST " + tt.pattern)
+		if err != nil {
+			t.Fatal(err)
+		}
+		raw := "https://shop.example" + tt.path
+		s := Of(Request{Method: "POST", URL: raw, Whole: true})
+		if got := p.Covers(s, raw); got != tt.strictly {
+			t.Errorf("%s covers %s: %v", tt.pattern, tt.path, got)
+		}
+		if got := p.Touches(s, raw); got != tt.loose {
+			t.Errorf("%s touches %s: %v", tt.pattern, tt.path, got)
+		}
+	}
 }

@@ -54,6 +54,7 @@ var order = []string{
 	"leasehold/lease/natskv",
 	"leasehold/lease",
 	"leasehold/checkpoint",
+	"leasehold/checkpoint/site",
 	"leasehold/checkpoint/shape",
 	"leasehold/evidence/natsstore",
 	"leasehold/evidence/s3store",

@@ -1,0 +1,329 @@
+package shape
+
+import (
+	"fmt"
+	"net/url"
+	"slices"
+	"strings"
+)
+
+// Pattern describes shapes: "POST /cart/*", "POST /graphql operation=Feed", "WEBSOCKET /live
+// type=ping", or a whole shape as Of returns it. It consists of
+//
+//   - a method.
+//   - a path, in which * stands for a part of a segment or for a whole one, ** for any number of
+//     segments, and {} for what a shape has {} for. An origin may stand before it. The names of a
+//     query may follow it.
+//   - if wanted, the kind of the body, with its names or without: form, form(a,b). Where names of
+//     the query or of the body are given, or an origin, the request has the names in its query that
+//     the pattern has, and no others.
+//   - if wanted, the operations of which the request has no other: words, in which * stands for
+//     any characters, and of which the request's operation may have more. Several have "; " between
+//     them.
+type Pattern struct {
+	text   string
+	method string
+	origin string // empty: any
+	path   []string
+	query  []string // nil: any
+	content
+}
+
+// content is what a shape says beside the address.
+type content struct {
+	kind  string
+	names []string // nil: none are said
+	ops   [][]string
+}
+
+const (
+	anySegments = "**"
+	maxPattern  = 512 // bytes
+)
+
+// ParsePattern reads a pattern.
+func ParsePattern(text string) (Pattern, error) {
+	p := Pattern{text: strings.Join(strings.Fields(text), " ")}
+	method, rest, _ := strings.Cut(p.text, " ")
+	address, said, _ := strings.Cut(rest, " ")
+	switch {
+	case len(text) > maxPattern:
+		return p, fmt.Errorf("%.60q...: want at most %d bytes", text, maxPattern)
+	case !isToken(method) || method != strings.ToUpper(method) || address == "":
+		return p, fmt.Errorf("%q: want METHOD PATH, such as POST /cart/* or %s /live type=ping", text, Websocket)
+	}
+	p.method = method
+	address, query, hasQuery := strings.Cut(address, "?")
+	if scheme, after, whole := strings.Cut(address, "://"); whole {
+		host, path, _ := strings.Cut(after, "/")
+		p.origin, address = OriginOf(scheme+"://"+host), "/"+path
+		if p.origin == "" {
+			return p, fmt.Errorf("%q: want a whole origin, such as https://shop.example, before the path, or none", text)
+		}
+	}
+	if !strings.HasPrefix(address, "/") || strings.ContainsAny(address, "#") {
+		return p, fmt.Errorf("%q: want a path that begins with / and has no #, such as /cart/*", text)
+	}
+	p.path = strings.Split(address, "/")[1:]
+	for _, s := range p.path {
+		if strings.Contains(s, anySegments) && s != anySegments {
+			return p, fmt.Errorf("%q: %s: want ** as a whole segment, such as /api/**, or * for a part of one", text, s)
+		}
+	}
+	p.content = splitContent(said)
+	if hasQuery || p.names != nil || p.origin != "" {
+		p.query = splitNames(query, "&")
+	}
+	return p, nil
+}
+
+// String is the pattern as it is written, with one space between its words.
+func (p Pattern) String() string { return p.text }
+
+// Method is its method.
+func (p Pattern) Method() string { return p.method }
+
+// Origin is its origin as OriginOf returns it; empty for any.
+func (p Pattern) Origin() string { return p.origin }
+
+// NamesOperation tells whether it says which operations a request has.
+func (p Pattern) NamesOperation() bool { return len(p.ops) > 0 }
+
+// Vague tells whether one of its operations has {} for a name and no hash of a text: then it is of
+// many that have nothing in common.
+func (p Pattern) Vague() bool {
+	return slices.ContainsFunc(p.ops, func(op []string) bool {
+		hashed := func(w string) bool { return strings.HasPrefix(w, "text=") || strings.HasPrefix(w, "stored=") }
+		return strings.Contains(strings.Join(op, " "), hole) && !slices.ContainsFunc(op, hashed)
+	})
+}
+
+// Covers tells whether all that a request does is what the pattern describes, so that it may speak
+// for the request. shape is its shape, and raw its URL; empty: only the shape is known. Where
+// something of the request is not known, or is such that a site could read it in another way, it is
+// not covered.
+func (p Pattern) Covers(shape, raw string) bool {
+	q, ok := split(shape)
+	if !ok || q.method != p.method || strings.HasSuffix(shape, "...") || !p.at(q, raw, true) {
+		return false
+	}
+	if p.query != nil && !slices.Equal(p.query, like(p.query, q.query)) || p.kind != "" && p.kind != q.kind {
+		return false
+	}
+	if p.names != nil && !slices.Equal(p.names, like(p.names, q.names)) || p.names == nil && q.unread() {
+		return false
+	}
+	if len(p.ops) == 0 {
+		return !q.doesMore()
+	}
+	return !p.Vague() && len(q.ops) > 0 && !slices.ContainsFunc(q.ops, func(op []string) bool { return !p.namesOp(op) })
+}
+
+// Touches tells whether anything that a request does may be what the pattern describes, so that it
+// may speak against the request.
+func (p Pattern) Touches(shape, raw string) bool {
+	q, ok := split(shape)
+	if !ok || q.method != p.method || !p.at(q, raw, false) || p.kind != "" && q.kind != "" && p.kind != q.kind {
+		return false
+	}
+	has := func(list []string) func(string) bool {
+		return func(name string) bool { return !slices.Contains(like([]string{name}, list), name) }
+	}
+	if slices.ContainsFunc(p.query, has(q.query)) {
+		return false
+	}
+	return len(p.ops) == 0 || slices.ContainsFunc(q.ops, p.namesOp)
+}
+
+// namesOp tells whether the pattern names one operation.
+func (p Pattern) namesOp(op []string) bool {
+	return slices.ContainsFunc(p.ops, func(want []string) bool {
+		return !slices.ContainsFunc(want, func(w string) bool {
+			return !slices.ContainsFunc(op, func(has string) bool { return glob(w, has) })
+		})
+	})
+}
+
+// split reads a shape.
+func split(shape string) (Pattern, bool) {
+	method, rest, _ := strings.Cut(shape, " ")
+	address, said, _ := strings.Cut(rest, " ")
+	address, query, hasQuery := strings.Cut(address, "?")
+	scheme, after, whole := strings.Cut(address, "://")
+	if !whole {
+		return Pattern{}, false
+	}
+	host, path, _ := strings.Cut(after, "/")
+	q := Pattern{method: method, origin: OriginOf(scheme + "://" + host), path: strings.Split(path, "/"), content: splitContent(said)}
+	if hasQuery {
+		q.query = splitNames(query, "&")
+	}
+	return q, q.origin != ""
+}
+
+func splitNames(s, sep string) []string {
+	names := []string{}
+	for name := range strings.SplitSeq(s, sep) {
+		if name != "" {
+			names = append(names, name)
+		}
+	}
+	slices.Sort(names)
+	return names
+}
+
+// kinds are those that a body has in a shape.
+var kinds = []string{"form", "multipart", "json", "grpc-web", "protobuf", "upload", "xml", "text", "binary", "socket.io"}
+
+func splitContent(text string) (p content) {
+	first, rest, _ := strings.Cut(text, " ")
+	if kind, names, has := strings.Cut(strings.TrimSuffix(first, ")"), "("); slices.Contains(kinds, kind) {
+		if p.kind = kind; has {
+			p.names = splitNames(names, ",")
+		}
+		text = rest
+	}
+	for op := range strings.SplitSeq(text, ";") {
+		if words := strings.Fields(op); len(words) > 0 {
+			p.ops = append(p.ops, words)
+		}
+	}
+	return p
+}
+
+// like returns the names that a request has, without the values of those that the pattern names
+// without a value.
+func like(pattern, has []string) []string {
+	plain := slices.Clone(has)
+	for i, n := range plain {
+		if name, _, shown := strings.Cut(n, "="); shown && slices.Contains(pattern, name) {
+			plain[i] = name
+		}
+	}
+	slices.Sort(plain)
+	return plain
+}
+
+// unread tells whether the body has names or operations of which not all are known.
+func (p content) unread() bool {
+	readable := p.kind != "grpc-web" && p.kind != "protobuf" && p.kind != "upload" && p.kind != "xml" && p.kind != "binary"
+	return readable && slices.Contains(p.names, "...")
+}
+
+// doesMore tells whether a request does something that its address alone does not say: an
+// operation that is no GraphQL query, or one that is named twice, so that nobody can tell which of
+// them counts. Of websockets only mutations are.
+func (p Pattern) doesMore() bool {
+	for _, n := range p.names {
+		name, twice := strings.CutSuffix(strings.TrimPrefix(n, "[]."), "*")
+		if twice && slices.Contains([]string{"query", "operationName", "method", "extensions", "jsonrpc"}, name) {
+			return true
+		}
+	}
+	return slices.ContainsFunc(p.ops, func(op []string) bool {
+		if p.method == Websocket {
+			return slices.ContainsFunc(op, func(w string) bool { return slices.Contains(strings.Split(w, "+"), "mutation") })
+		}
+		return op[0] != "query"
+	})
+}
+
+// at tells whether a shape is of the pattern's place. strictly: not in doubt.
+func (p Pattern) at(q Pattern, raw string, strictly bool) bool {
+	if p.origin != "" && p.origin != q.origin {
+		return false
+	}
+	segments := q.path
+	if u, err := url.Parse(raw); raw != "" && err == nil {
+		if own := strings.Split(strings.TrimPrefix(u.EscapedPath(), "/"), "/"); len(own) == len(q.path) {
+			segments = own
+		}
+	}
+	return PathMatches(p.path, segments, q.path, strictly)
+}
+
+// PathMatches tells whether the segments of a path, escaped as in the URL, match those of a
+// pattern; shape are the same segments as a shape has them. If not strictly, the case of letters
+// and a slash at the end mean nothing.
+func PathMatches(pattern, segments, shape []string, strictly bool) bool {
+	if !strictly {
+		pattern, segments, shape = withoutEnd(pattern), withoutEnd(segments), withoutEnd(shape)
+	}
+	i, j, star, mark := 0, 0, -1, 0
+	for j < len(segments) {
+		switch {
+		case i < len(pattern) && pattern[i] == anySegments:
+			star, mark = i, j
+			i++
+		case i < len(pattern) && segmentMatches(pattern[i], segments[j], shape[j], strictly):
+			i, j = i+1, j+1
+		case star >= 0 && (!strictly || segmentMatches("*", segments[mark], shape[mark], true) || segments[mark] == "" && mark == len(segments)-1):
+			mark++
+			i, j = star+1, mark
+		default:
+			return false
+		}
+	}
+	for i < len(pattern) && pattern[i] == anySegments {
+		i++
+	}
+	return i == len(pattern)
+}
+
+func withoutEnd(segments []string) []string {
+	if n := len(segments); n > 0 && segments[n-1] == "" {
+		return segments[:n-1]
+	}
+	return segments
+}
+
+func segmentMatches(pattern, segment, shape string, strictly bool) bool {
+	plain, err := url.PathUnescape(segment)
+	want, bad := url.PathUnescape(pattern)
+	if err != nil || bad != nil {
+		return !strictly && err != nil
+	}
+	if !strictly {
+		return pattern == shape || glob(strings.ToLower(want), strings.ToLower(plain))
+	}
+	if pattern == shape && !strings.Contains(pattern, "*") || !strings.Contains(pattern, "*") && want == plain {
+		return true
+	}
+	odd := plain == "" || plain == "." || plain == ".." || strings.ContainsFunc(plain, func(c rune) bool { return c < ' ' || strings.ContainsRune(`/\;?#`, c) })
+	return strings.Contains(pattern, "*") && !odd && glob(want, plain)
+}
+
+// glob tells whether a text matches a pattern in which * stands for any characters.
+func glob(pattern, s string) bool {
+	first, rest, has := strings.Cut(pattern, "*")
+	if !has {
+		return pattern == s
+	}
+	s, ok := strings.CutPrefix(s, first)
+	for ok && has {
+		first, rest, has = strings.Cut(rest, "*")
+		if !has {
+			return strings.HasSuffix(s, first)
+		}
+		_, s, ok = strings.Cut(s, first)
+	}
+	return ok
+}
+
+// OriginOf is the origin of a URL, in small letters, with that of a websocket as that of a page;
+// empty if it has none.
+func OriginOf(raw string) string {
+	u, err := url.Parse(raw)
+	if err != nil || u.Hostname() == "" {
+		return ""
+	}
+	scheme := map[string]string{"http": "http", "https": "https", "ws": "http", "wss": "https"}[u.Scheme]
+	if scheme == "" {
+		return ""
+	}
+	host := strings.ToLower(u.Host)
+	if port := map[string]string{"http": ":80", "https": ":443"}[scheme]; strings.HasSuffix(host, port) {
+		host = strings.TrimSuffix(host, port)
+	}
+	return scheme + "://" + host
+}

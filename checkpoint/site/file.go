@@ -1,0 +1,404 @@
+// Package site is what the owners of accounts know of a site: which requests to it only read, which
+// change the account, which of its places are sensitive, and how to ask it what became of the
+// account. All of it is pure: a file is parsed, and requests are judged by it.
+package site
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/goccy/go-yaml"
+	"github.com/goccy/go-yaml/ast"
+	"github.com/goccy/go-yaml/parser"
+	"github.com/theory/jsonpath"
+
+	"leasehold/checkpoint/shape"
+)
+
+// File is what is known of one site, as it is written.
+type File struct {
+	Name string `json:"name" yaml:"name"`
+	// Origins are those of the site; * stands for one or more parts of a host in front.
+	Origins []string `json:"origins" yaml:"origins"`
+	// Show are names of which a person may see the values, and rules may use them.
+	Show []string `json:"show,omitempty" yaml:"show,omitempty"`
+	// Requests are judged by the first line that matches.
+	Requests []Line `json:"requests,omitempty" yaml:"requests,omitempty"`
+	// Sensitive are places after which a person decides.
+	Sensitive []string `json:"sensitive,omitempty" yaml:"sensitive,omitempty"`
+
+	// Identity and Probes are requests that tell whose account it is and what it has. Headers and
+	// BearerFrom are what they are asked with. Rehearse are pages that are opened to see what they
+	// would send.
+	Identity   *Probe            `json:"identity,omitempty" yaml:"identity,omitempty"`
+	Probes     []Probe           `json:"probes,omitempty" yaml:"probes,omitempty"`
+	Headers    map[string]string `json:"headers,omitempty" yaml:"headers,omitempty"`
+	BearerFrom string            `json:"bearer_from,omitempty" yaml:"bearer_from,omitempty"`
+	Rehearse   []Rehearsal       `json:"rehearse,omitempty" yaml:"rehearse,omitempty"`
+	// Extends is a file that comes with the program.
+	Extends string `json:"extends,omitempty" yaml:"extends,omitempty"`
+}
+
+// Line says of a kind of requests what they do.
+type Line struct {
+	// Shape is a shape.Pattern. A path without an origin is on all origins of the file.
+	Shape string `json:"shape" yaml:"shape"`
+	// Where are conditions on names in the query and in the body.
+	Where map[string]Condition `json:"where,omitempty" yaml:"where,omitempty"`
+	// Is is Read or Write.
+	Is string `json:"is" yaml:"is"`
+	// Repeatable says of a write that doing it again is harmless.
+	Repeatable bool `json:"repeatable,omitempty" yaml:"repeatable,omitempty"`
+
+	// SaidBy is who said so, SaidAt when, and Incident from which one.
+	SaidBy   string    `json:"said_by,omitempty" yaml:"said_by,omitempty"`
+	SaidAt   time.Time `json:"said_at,omitzero" yaml:"said_at,omitempty"`
+	Incident string    `json:"incident,omitempty" yaml:"incident,omitempty"`
+}
+
+// The values of Line.Is.
+const (
+	Read  = "read"
+	Write = "write"
+)
+
+// Probe is a GET that tells something about the account.
+type Probe struct {
+	Name     string   `json:"name,omitempty" yaml:"name,omitempty"`
+	Get      string   `json:"get" yaml:"get"`
+	Take     []string `json:"take,omitempty" yaml:"take,omitempty"`
+	TakeText string   `json:"take_text,omitempty" yaml:"take_text,omitempty"`
+	Match    string   `json:"match,omitempty" yaml:"match,omitempty"`
+	Show     string   `json:"show,omitempty" yaml:"show,omitempty"`
+	Covers   []string `json:"covers,omitempty" yaml:"covers,omitempty"`
+	Alarm    *bool    `json:"alarm,omitempty" yaml:"alarm,omitempty"`
+}
+
+// Rehearsal is a page that is opened with everything unsafe failed.
+type Rehearsal struct {
+	Open     string `json:"open" yaml:"open"`
+	TakeText string `json:"take_text,omitempty" yaml:"take_text,omitempty"`
+}
+
+// Condition is what a value has to be. Its short forms are a text, which the value is equal to, and
+// the word absent.
+type Condition struct {
+	Equal   *string `json:"equal,omitempty" yaml:"equal,omitempty"`
+	Matches string  `json:"matches,omitempty" yaml:"matches,omitempty"`
+	Absent  bool    `json:"absent,omitempty" yaml:"absent,omitempty"`
+}
+
+type longCondition Condition
+
+const absent = "absent"
+
+func short(text string) Condition {
+	if text == absent {
+		return Condition{Absent: true}
+	}
+	return Condition{Equal: &text}
+}
+
+// UnmarshalYAML reads either form.
+func (c *Condition) UnmarshalYAML(b []byte) error {
+	if trimmed := bytes.TrimSpace(b); bytes.HasPrefix(trimmed, []byte("{")) || mapping.Match(trimmed) {
+		return yaml.UnmarshalWithOptions(b, (*longCondition)(c), yaml.Strict())
+	}
+	var text string
+	err := yaml.Unmarshal(b, &text)
+	*c = short(text)
+	return err
+}
+
+var mapping = regexp.MustCompile(`^(equal|matches|absent)\s*:`)
+
+// UnmarshalJSON reads either form.
+func (c *Condition) UnmarshalJSON(b []byte) error {
+	if bytes.HasPrefix(bytes.TrimSpace(b), []byte("{")) {
+		return strictly(b, (*longCondition)(c))
+	}
+	text := string(b)
+	if err := json.Unmarshal(b, &text); err != nil && (bytes.HasPrefix(b, []byte("[")) || string(b) == "null") {
+		return err
+	}
+	*c = short(text)
+	return nil
+}
+
+func (c Condition) form() any {
+	switch {
+	case c.Absent:
+		return absent
+	case c.Equal != nil && *c.Equal != absent:
+		return *c.Equal
+	}
+	return longCondition(c)
+}
+
+// MarshalJSON writes the short form where there is one.
+func (c Condition) MarshalJSON() ([]byte, error) { return json.Marshal(c.form()) }
+
+// MarshalYAML writes the short form where there is one.
+func (c Condition) MarshalYAML() (any, error) { return c.form(), nil }
+
+func (c Condition) String() string {
+	switch {
+	case c.Absent:
+		return " " + absent
+	case c.Equal != nil:
+		return "=" + strconv.Quote(*c.Equal)
+	}
+	return " matches " + strconv.Quote(c.Matches)
+}
+
+// Text is the line in one form, by which it is known: lines with equal texts say the same.
+func (l Line) Text() string {
+	pattern, _ := shape.ParsePattern(l.Shape)
+	text := pattern.String()
+	for i, name := range sortedNames(l.Where) {
+		text += [...]string{" and ", " where "}[b2i(i == 0)] + name + l.Where[name].String()
+	}
+	text += " is " + l.Is
+	if l.Repeatable {
+		text += ", repeatable"
+	}
+	return text
+}
+
+func b2i(b bool) int {
+	if b {
+		return 1
+	}
+	return 0
+}
+
+func sortedNames[V any](m map[string]V) []string {
+	var names []string
+	for n := range m {
+		names = append(names, n)
+	}
+	slices.Sort(names)
+	return names
+}
+
+// Bounds of a file.
+const (
+	MaxBytes   = 60 << 10 // of its text
+	maxOrigins = 50
+	maxLines   = 500
+	maxText    = 700 // bytes of a line
+)
+
+// Error says what is wrong with a file, and where.
+type Error struct {
+	Path string // such as requests[2].where.route
+	Line int    // of the text; zero: unknown
+	Why  string
+}
+
+func (e *Error) Error() string {
+	text := e.Why
+	if e.Path != "" {
+		text = e.Path + ": " + text
+	}
+	if e.Line > 0 {
+		text = fmt.Sprintf("line %d: %s", e.Line, text)
+	}
+	return text
+}
+
+// Parse reads a file, in YAML or in JSON. The error is an *Error, which says what to write instead.
+func Parse(text []byte) (File, error) {
+	var f File
+	if len(text) > MaxBytes {
+		return f, &Error{Why: fmt.Sprintf("%d bytes: want at most %d", len(text), MaxBytes)}
+	}
+	if json.Valid(text) {
+		if err := strictly(text, &f); err != nil {
+			return f, &Error{Why: strings.TrimPrefix(err.Error(), "json: ") + ": " + names}
+		}
+		return f, f.check()
+	}
+	if err := yaml.UnmarshalWithOptions(text, &f, yaml.Strict()); err != nil && !errors.Is(err, io.EOF) {
+		return f, ofYAML(err)
+	}
+	err := f.check()
+	var wrong *Error
+	if errors.As(err, &wrong) {
+		wrong.Line = lineOf(text, wrong.Path)
+	}
+	return f, err
+}
+
+// names are all names that a file may have.
+const names = "want name, origins, show, requests (shape, where, is, repeatable, incident), sensitive, identity, probes (name, get, take, take_text, match, show, covers, alarm), headers, bearer_from, rehearse (open, take_text), extends"
+
+func strictly(b []byte, into any) error {
+	d := json.NewDecoder(bytes.NewReader(b))
+	d.DisallowUnknownFields()
+	return d.Decode(into)
+}
+
+// position is how the YAML library begins a message.
+var position = regexp.MustCompile(`^\[(\d+):\d+\] `)
+
+func ofYAML(err error) *Error {
+	first, _, _ := strings.Cut(strings.TrimSpace(err.Error()), "\n")
+	e := &Error{Why: first}
+	if m := position.FindStringSubmatch(first); m != nil {
+		e.Line, _ = strconv.Atoi(m[1])
+		e.Why = first[len(m[0]):]
+	}
+	e.Why += ": " + names
+	return e
+}
+
+// lineOf is the line on which what a path names begins; zero if it is not found.
+func lineOf(text []byte, path string) int {
+	tree, err := parser.ParseBytes(text, 0)
+	if err != nil {
+		return 0
+	}
+	for path != "" {
+		var node ast.Node
+		if p, err := yaml.PathString("$." + path); err == nil {
+			node, err = p.FilterFile(tree)
+			if err == nil && node != nil && node.GetToken() != nil {
+				token := node.GetToken()
+				if m, ok := node.(*ast.MappingNode); ok && len(m.Values) > 0 {
+					token = m.Values[0].Key.GetToken()
+				}
+				return token.Position.Line
+			}
+		}
+		path = path[:max(0, strings.LastIndexAny(path, ".["))]
+	}
+	return 0
+}
+
+// siteName is the form of a site's name.
+var siteName = regexp.MustCompile(`^[a-z0-9][a-z0-9_-]{0,63}$`)
+
+// CheckName returns nil if a site may have this name.
+func CheckName(name string) error {
+	if !siteName.MatchString(name) {
+		return fmt.Errorf("%.80q: want 1 to 64 of a-z 0-9 _ -, such as shop", name)
+	}
+	return nil
+}
+
+// check returns what is wrong with a file.
+func (f File) check() error {
+	if err := CheckName(f.Name); err != nil {
+		return &Error{Path: "name", Why: err.Error()}
+	}
+	if f.Extends != "" {
+		return &Error{Path: "extends", Why: fmt.Sprintf("%q: no file comes with this version: write the lines themselves", f.Extends)}
+	}
+	switch {
+	case len(f.Origins) == 0:
+		return &Error{Path: "origins", Why: `want the origins of the site, such as ["https://shop.example"]`}
+	case len(f.Origins) > maxOrigins:
+		return &Error{Path: "origins", Why: fmt.Sprintf("want at most %d", maxOrigins)}
+	case len(f.Requests) > maxLines:
+		return &Error{Path: "requests", Why: fmt.Sprintf("want at most %d", maxLines)}
+	}
+	for i, o := range f.Origins {
+		if plain := strings.Replace(o, "://*.", "://", 1); shape.OriginOf(plain) != plain || strings.Contains(plain, "*") {
+			return &Error{Path: at("origins", i), Why: fmt.Sprintf("%q: want an origin in small letters, such as https://shop.example or https://*.shop.example, without a path and without a port that is the usual one", o)}
+		}
+	}
+	if _, err := compile(f); err != nil {
+		return err
+	}
+	return f.checkAsked()
+}
+
+func at(list string, i int) string { return fmt.Sprintf("%s[%d]", list, i) }
+
+// checkAsked returns what is wrong with that by which the site is asked.
+func (f File) checkAsked() error {
+	seen := map[string]bool{}
+	probes := f.Probes
+	if f.Identity != nil {
+		probes = slices.Concat([]Probe{*f.Identity}, probes)
+	}
+	for i, p := range probes {
+		path := at("probes", i-b2i(f.Identity != nil))
+		isIdentity := f.Identity != nil && i == 0
+		if isIdentity {
+			path = "identity"
+		}
+		err := p.check()
+		switch {
+		case err == nil && !isIdentity && (p.Name == "" || seen[p.Name]):
+			err = errors.New("want a name that no other probe has")
+		case err == nil && !strings.HasPrefix(p.Get, "/") && !f.owns(p.Get):
+			err = fmt.Errorf("get %q: want a path, such as /api/me, or a URL on one of the origins", p.Get)
+		}
+		if err != nil {
+			return &Error{Path: path, Why: err.Error()}
+		}
+		seen[p.Name] = !isIdentity
+	}
+	for i, r := range f.Rehearse {
+		if !strings.HasPrefix(r.Open, "/") && !f.owns(r.Open) {
+			return &Error{Path: at("rehearse", i), Why: fmt.Sprintf("open %q: want a path, such as /, or a URL on one of the origins", r.Open)}
+		}
+	}
+	if f.BearerFrom != "" && !strings.HasPrefix(f.BearerFrom, "localStorage.") {
+		return &Error{Path: "bearer_from", Why: fmt.Sprintf("%q: want localStorage.NAME", f.BearerFrom)}
+	}
+	return nil
+}
+
+func (p Probe) check() error {
+	if (len(p.Take) == 0) == (p.TakeText == "") {
+		return errors.New("want either take, a list of JSON paths such as $.total, or take_text, a CSS selector")
+	}
+	for _, path := range slices.Concat(p.Take, nonEmpty(p.Show)) {
+		if _, err := jsonpath.Parse(path); err != nil && (path != p.Show || p.TakeText == "") {
+			return fmt.Errorf("%q: want a JSON path (RFC 9535) such as $.items[0].id: %w", path, err)
+		}
+	}
+	if _, err := regexp.Compile(p.Match); err != nil {
+		return fmt.Errorf("match: %w", err)
+	}
+	for _, c := range p.Covers {
+		if _, err := shape.ParsePattern(c); err != nil {
+			return fmt.Errorf("covers: %w", err)
+		}
+	}
+	return nil
+}
+
+func nonEmpty(s string) []string {
+	if s == "" {
+		return nil
+	}
+	return []string{s}
+}
+
+// NotAsked are the parts of the file that are kept, and of which this version makes no use.
+func (f File) NotAsked() (parts []string) {
+	for _, p := range []struct {
+		name string
+		has  bool
+	}{
+		{"identity", f.Identity != nil}, {"probes", len(f.Probes) > 0}, {"headers", len(f.Headers) > 0},
+		{"bearer_from", f.BearerFrom != ""}, {"rehearse", len(f.Rehearse) > 0},
+	} {
+		if p.has {
+			parts = append(parts, p.name)
+		}
+	}
+	return parts
+}

@@ -1,6 +1,7 @@
 package natskv
 
 import (
+	"context"
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
@@ -14,6 +15,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -167,6 +169,21 @@ func TestTheShippedConfiguration(t *testing.T) {
 		t.Error(err)
 	}
 	queue.await(t, "")
+	seen := make(chan lease.SiteSight, 10) // fresh, complete, shop
+	watching, stop := context.WithCancel(t.Context())
+	var work sync.WaitGroup
+	defer work.Wait()
+	defer stop()
+	work.Go(func() { _ = s.WatchSites(watching, func(sight lease.SiteSight) { seen <- sight }) })
+	for range 2 {
+		<-seen
+	}
+	revision, err := s.PutSite(t.Context(), lease.SiteEntry{Name: "shop", Data: []byte("{}")})
+	if err != nil {
+		t.Error(err)
+	} else if sight := <-seen; sight.Entry.Revision != revision {
+		t.Errorf("%+v, want revision %d", sight, revision)
+	}
 	for _, f := range Survey(t.Context(), launcher) {
 		if f.Grade != Fine {
 			t.Errorf("survey: %+v", f)

@@ -1,7 +1,8 @@
 // Package natskv keeps leases in NATS: the records in the JetStream KV bucket
 // leasehold_leases, one key per profile; the presences in the bucket
 // leasehold_hosts, one key per launcher; the events in the stream
-// leasehold_events; and the requests that wait in the bucket leasehold_queue.
+// leasehold_events; the requests that wait in the bucket leasehold_queue; and what is
+// known of sites in the bucket leasehold_sites.
 //
 // What is promised:
 //
@@ -98,7 +99,7 @@ type Store struct {
 
 	leases, hosts bucket
 	events        *stream
-	queue         *stream
+	queue, sites  *stream
 	replicas      int
 	ownServer     bool
 
@@ -134,11 +135,12 @@ func Open(ctx context.Context, nc *nats.Conn, o Options) (*Store, error) {
 		hosts:  bucket{nonce: presenceNonce},
 		log:    o.Log.With().Str("component", "lease_store").Str("launcher", o.LauncherID).Logger(),
 	}
-	var errs [4]error
+	var errs [5]error
 	s.leases.stream, errs[0] = newStream(nc, api, leasesConfig, leasesDrift)
 	s.hosts.stream, errs[1] = newStream(nc, api, hostsConfig, hostsDrift)
 	s.events, errs[2] = newStream(nc, api, func() jetstream.StreamConfig { return eventsConfig(o.EventBytes) }, eventsDrift)
 	s.queue, errs[3] = newStream(nc, api, queueConfig, queueDrift)
+	s.sites, errs[4] = newStream(nc, api, sitesConfig, sitesDrift)
 	if err := errors.Join(errs[:]...); err != nil {
 		return nil, fmt.Errorf("lease store: %w", err)
 	}

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"regexp"
 	"strings"
 	"time"
@@ -97,69 +96,19 @@ func (s *Store) publishWaiter(ctx context.Context, m *nats.Msg) (uint64, error) 
 // WatchWaiters is part of lease.WaiterStore. It returns nil when ctx ends, and otherwise the
 // reason why the bucket cannot be used, or was cut off.
 func (s *Store) WatchWaiters(ctx context.Context, see func(lease.WaiterSight)) error {
-	for {
-		err := s.watchWaitersOnce(ctx, see)
-		switch {
-		case ctx.Err() != nil:
-			return nil //nolint:nilerr // the caller has ended it
-		case !errors.Is(err, errBroken):
-			return fmt.Errorf("queue of waiting requests: %w", err)
-		}
-		pause(ctx, minBackoff)
-	}
-}
-
-func (s *Store) watchWaitersOnce(ctx context.Context, see func(lease.WaiterSight)) error {
-	info, err := s.refresh(ctx, s.queue)
-	if err == nil {
-		err = s.queue.drift(info.Config)
-	}
-	if err != nil {
-		return err
-	}
-	losses := s.queue.lossCount()
-	f, err := s.follow(ctx, s.queue, []string{"$KV." + Queue + ".>"}, jetstream.DeliverLastPerSubjectPolicy)
-	if err != nil {
-		return err
-	}
-	defer f.stop(ctx)
-	see(lease.WaiterSight{Fresh: true})
-	at, polled := uint64(0), uint64(0)
-	show := func(m message) {
-		at = m.Seq
-		if sight, ok := waiterSight(m); ok {
-			see(sight)
-		}
-	}
-	for f.remaining > 0 {
-		m, err := f.next(ctx, s.tryTime)
-		if err != nil {
-			return err
-		}
-		show(m)
-	}
-	at = max(at, info.State.LastSeq)
-	see(lease.WaiterSight{Complete: true})
-	for before := at; ; before = at {
-		poll := time.Now().Add(pollTime + rand.N(pollTime))
-		for wait := time.Until(poll); wait > 0; wait = time.Until(poll) {
-			m, err := f.next(ctx, wait)
-			if errors.Is(err, errQuiet) {
-				break
+	err := s.watchLast(ctx, s.queue, lastWatch{
+		fresh:    func() { see(lease.WaiterSight{Fresh: true}) },
+		complete: func() { see(lease.WaiterSight{Complete: true}) },
+		show: func(m message) {
+			if sight, ok := waiterSight(m); ok {
+				see(sight)
 			}
-			if err != nil {
-				return err
-			}
-			show(m)
-		}
-		if info, err = s.refresh(ctx, s.queue); err != nil {
-			return err
-		}
-		if s.queue.lossCount() != losses || at < polled && at == before {
-			return fmt.Errorf("%w: it saw nothing after %d, where the bucket is at %d", errBroken, at, info.State.LastSeq)
-		}
-		polled = info.State.LastSeq
+		},
+	})
+	if err != nil {
+		return fmt.Errorf("queue of waiting requests: %w", err)
 	}
+	return nil
 }
 
 // waiterSight reads a message of the bucket; false for one that no Store wrote.

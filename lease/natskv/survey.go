@@ -78,7 +78,7 @@ func Survey(ctx context.Context, nc *nats.Conn) []Finding {
 	}
 	account, err := js.AccountInfo(ctx)
 	found = append(found, limits(nc.MaxPayload(), account, err)...)
-	for _, name := range []string{leasesConfig().Name, hostsConfig().Name, queueConfig().Name, Stream, "OBJ_leasehold_evidence"} {
+	for _, name := range []string{leasesConfig().Name, hostsConfig().Name, queueConfig().Name, sitesConfig().Name, Stream, "OBJ_leasehold_evidence"} {
 		stream, err := js.Stream(ctx, name)
 		switch {
 		case errors.Is(err, jetstream.ErrStreamNotFound):

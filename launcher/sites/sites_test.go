@@ -1,0 +1,258 @@
+package sites
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/rs/zerolog"
+	"go.uber.org/goleak"
+
+	"leasehold/checkpoint/site"
+	"leasehold/lease"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// memory is a store that can be away, and can lose everything.
+type memory struct {
+	mu      sync.Mutex
+	last    uint64
+	has     map[string]lease.SiteEntry // without data: removed
+	away    bool
+	changed chan struct{} // closed when something did
+	lost    int
+}
+
+func newMemory() *memory {
+	return &memory{has: map[string]lease.SiteEntry{}, changed: make(chan struct{})}
+}
+
+func (m *memory) change(do func()) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	do()
+	close(m.changed)
+	m.changed = make(chan struct{})
+}
+
+func (m *memory) lose() {
+	m.change(func() { m.has, m.last, m.lost = map[string]lease.SiteEntry{}, 0, m.lost+1 })
+}
+
+func (m *memory) PutSite(_ context.Context, e lease.SiteEntry) (at uint64, err error) {
+	m.change(func() {
+		old := m.has[e.Name]
+		switch {
+		case m.away:
+			err = lease.ErrUnavailable
+		case e.Revision != old.Revision && (e.Revision != 0 || len(old.Data) > 0):
+			err = lease.ErrSiteMoved
+		default:
+			m.last++
+			at, e.Revision = m.last, m.last
+			m.has[e.Name] = e
+		}
+	})
+	return at, err
+}
+
+func (m *memory) WatchSites(ctx context.Context, see func(lease.SiteSight)) error {
+	lost, shown := -1, uint64(0)
+	for {
+		m.mu.Lock()
+		away, changed, fresh := m.away, m.changed, m.lost != lost
+		var news []lease.SiteEntry
+		if !away {
+			if fresh {
+				shown, lost = 0, m.lost
+			}
+			for _, e := range m.has {
+				if e.Revision > shown {
+					news = append(news, e)
+				}
+			}
+			shown = m.last
+		}
+		m.mu.Unlock()
+		if away {
+			return lease.ErrUnavailable
+		}
+		if fresh {
+			see(lease.SiteSight{Fresh: true})
+		}
+		for _, e := range news {
+			see(lease.SiteSight{Entry: e, Gone: len(e.Data) == 0})
+		}
+		if fresh {
+			see(lease.SiteSight{Complete: true})
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-changed:
+		}
+	}
+}
+
+func file(t *testing.T, name, line string) site.File {
+	t.Helper()
+	f, err := site.Parse([]byte(text(name, line)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return f
+}
+
+func text(name, line string) string {
+	return "name: " + name + "\norigins: [\"https://" + name + ".example\"]\nrequests: [{shape: \"POST " + line + "\", is: read}]\n"
+}
+
+// launcher is a shelf that runs.
+func launcher(t *testing.T, m *memory, dir string) (s *Shelf, stop func()) {
+	t.Helper()
+	s, err := New(Options{Store: m, Dir: dir, Log: zerolog.Nop(), Metrics: prometheus.NewRegistry()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan struct{})
+	go func() { defer close(done); s.Run(ctx) }()
+	s.Load(t.Context())
+	synctest.Wait()
+	return s, func() { cancel(); <-done }
+}
+
+func holds(t *testing.T, when string, s *Shelf, line string, want bool) {
+	t.Helper()
+	synctest.Wait()
+	if got := s.Book().Holds(line); got != want {
+		t.Errorf("%s: the line %q holds: %v", when, line, got)
+	}
+}
+
+// TestLaunchersShareWhatIsKnown, with who said it, and go by what they knew last while the store is
+// away, or after it forgot.
+func TestLaunchersShareWhatIsKnown(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := newMemory()
+		a, stopA := launcher(t, m, "")
+		defer stopA()
+		b, stopB := launcher(t, m, "")
+		defer stopB()
+		const line, other = "shop: POST /search is read", "shop: POST /list is read"
+		first, err := a.Put(t.Context(), file(t, "shop", "/search"), 0, "ann", time.Unix(1, 0))
+		if err != nil {
+			t.Fatal(err)
+		}
+		holds(t, "at once", a, line, true)
+		holds(t, "at the other launcher", b, line, true)
+		f := file(t, "shop", "/search")
+		f.Requests = append(f.Requests, file(t, "shop", "/list").Requests...)
+		if _, err := b.Put(t.Context(), f, first.Revision+7, "bob", time.Unix(2, 0)); !errors.Is(err, lease.ErrSiteMoved) {
+			t.Errorf("another revision: %v", err)
+		}
+		if _, err := b.Put(t.Context(), f, first.Revision, "bob", time.Unix(2, 0)); err != nil {
+			t.Fatal(err)
+		}
+		holds(t, "of the other launcher", a, other, true)
+		if e, _ := a.Get("shop"); e.Requests[0].SaidBy != "ann" || e.Requests[1].SaidBy != "bob" || !e.Requests[1].SaidAt.Equal(time.Unix(2, 0)) {
+			t.Errorf("%+v", e.Requests)
+		}
+
+		m.change(func() { m.away = true })
+		time.Sleep(2 * lookEvery)
+		holds(t, "while the store is away", b, line, true)
+		if _, err := a.Put(t.Context(), f, Any, "ann", time.Now()); !errors.Is(err, lease.ErrUnavailable) {
+			t.Errorf("while the store is away: %v", err)
+		}
+		m.change(func() { m.away = false })
+		m.lose()
+		time.Sleep(2 * lookEvery)
+		holds(t, "after the store forgot", b, line, true)
+		c, stopC := launcher(t, m, "")
+		defer stopC()
+		holds(t, "at a launcher that began then", c, other, true)
+
+		if err := c.Delete(t.Context(), "shop", Any); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(2 * lookEvery)
+		holds(t, "after it was removed", a, line, false)
+		if err := c.Delete(t.Context(), "shop", Any); !errors.Is(err, ErrUnknown) {
+			t.Errorf("what is not there: %v", err)
+		}
+	})
+}
+
+// TestADirectoryIsTold to the store: at the start, when a file changes, and when the store forgot;
+// what people changed since stays, and what they removed stays removed.
+func TestADirectoryIsTold(t *testing.T) {
+	dir := t.TempDir()
+	at := 0
+	write := func(name, content string) {
+		t.Helper()
+		path := filepath.Join(dir, name)
+		if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		at++
+		if err := os.Chtimes(path, time.Unix(int64(at), 0), time.Unix(int64(at), 0)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write("shop.yaml", text("shop", "/a"))
+	write("README", "no file about a site")
+	const lineA, lineB, byHand = "shop: POST /a is read", "shop: POST /b is read", "shop: POST /hand is read"
+	synctest.Test(t, func(t *testing.T) {
+		m := newMemory()
+		s, stop := launcher(t, m, dir)
+		other, stopOther := launcher(t, m, "")
+		defer stopOther()
+		holds(t, "at the start", other, lineA, true)
+		if e, _ := other.Get("shop"); e.Requests[0].SaidBy != "the file shop.yaml" {
+			t.Errorf("%+v", e)
+		}
+		if _, err := other.Put(t.Context(), file(t, "shop", "/hand"), Any, "ann", time.Now()); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(3 * lookEvery)
+		holds(t, "changed by hand", s, byHand, true)
+		stop()
+		s, stop = launcher(t, m, dir)
+		holds(t, "after a restart", s, byHand, true)
+		write("shop.yaml", text("shop", "/b"))
+		time.Sleep(3 * lookEvery)
+		holds(t, "the file changed", other, lineB, true)
+		write("shop.yaml", "name: shop\n")
+		time.Sleep(3 * lookEvery)
+		holds(t, "the file is wrong", other, lineB, true)
+		write("shop.yaml", text("shop", "/b"))
+		if err := other.Delete(t.Context(), "shop", Any); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(3 * lookEvery)
+		stop()
+		s, stop = launcher(t, m, dir)
+		defer func() { stop() }()
+		time.Sleep(3 * lookEvery)
+		holds(t, "removed, and after a restart", s, lineB, false)
+		m.lose()
+		time.Sleep(3 * lookEvery)
+		holds(t, "after the store forgot even that", other, lineB, true)
+	})
+	if _, err := New(Options{Dir: filepath.Join(dir, "no"), Log: zerolog.Nop(), Metrics: prometheus.NewRegistry()}); err == nil {
+		t.Error("a directory that is not there is taken")
+	}
+	write("x.yaml", text("shop2", "/a"))
+	if _, err := New(Options{Dir: dir, Log: zerolog.Nop(), Metrics: prometheus.NewRegistry()}); err == nil || !strings.Contains(err.Error(), "want the name of the file") {
+		t.Errorf("%v", err)
+	}
+}

@@ -1,0 +1,84 @@
+package natskv
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+)
+
+// lastWatch is what is told to whoever watches a bucket on which nothing depends: fresh, then the
+// last message of each key, complete, and then each message that follows.
+type lastWatch struct {
+	fresh, complete func()
+	show            func(message)
+}
+
+// watchLast watches a bucket, and begins anew where it may have missed something. It returns nil
+// when ctx ends, and otherwise the reason why the bucket cannot be used.
+func (s *Store) watchLast(ctx context.Context, st *stream, w lastWatch) error {
+	for {
+		err := s.watchLastOnce(ctx, st, w)
+		switch {
+		case ctx.Err() != nil:
+			return nil //nolint:nilerr // the caller has ended it
+		case !errors.Is(err, errBroken):
+			return err
+		}
+		pause(ctx, minBackoff)
+	}
+}
+
+func (s *Store) watchLastOnce(ctx context.Context, st *stream, w lastWatch) error {
+	info, err := s.refresh(ctx, st)
+	if err == nil {
+		err = st.drift(info.Config)
+	}
+	if err != nil {
+		return err
+	}
+	losses := st.lossCount()
+	f, err := s.follow(ctx, st, []string{keyPrefix(st) + ">"}, jetstream.DeliverLastPerSubjectPolicy)
+	if err != nil {
+		return err
+	}
+	defer f.stop(ctx)
+	w.fresh()
+	at, polled := uint64(0), uint64(0)
+	show := func(m message) {
+		at = m.Seq
+		w.show(m)
+	}
+	for f.remaining > 0 {
+		m, err := f.next(ctx, s.tryTime)
+		if err != nil {
+			return err
+		}
+		show(m)
+	}
+	at = max(at, info.State.LastSeq)
+	w.complete()
+	for before := at; ; before = at {
+		poll := time.Now().Add(pollTime + rand.N(pollTime))
+		for wait := time.Until(poll); wait > 0; wait = time.Until(poll) {
+			m, err := f.next(ctx, wait)
+			if errors.Is(err, errQuiet) {
+				break
+			}
+			if err != nil {
+				return err
+			}
+			show(m)
+		}
+		if info, err = s.refresh(ctx, st); err != nil {
+			return err
+		}
+		if st.lossCount() != losses || at < polled && at == before {
+			return fmt.Errorf("%w: it saw nothing after %d, where the bucket is at %d", errBroken, at, info.State.LastSeq)
+		}
+		polled = info.State.LastSeq
+	}
+}

@@ -1,0 +1,39 @@
+package lease
+
+import (
+	"context"
+	"errors"
+)
+
+// SiteEntry is the file about one site, as the store has it. What is in it is its readers' affair.
+type SiteEntry struct {
+	Name string
+	Data []byte
+	// Revision is that of the write which stored it; zero: it was never stored, or it is not known.
+	Revision uint64
+}
+
+// SiteStore keeps the files about sites, which all launchers share.
+type SiteStore interface {
+	// PutSite stores a file in the place of the one with the given revision; zero: there is none,
+	// or it was removed. Without data it removes it. The error is ErrSiteMoved if the store has
+	// another revision.
+	PutSite(ctx context.Context, e SiteEntry) (revision uint64, err error)
+	// WatchSites calls see, one call at a time, first with every file and then with every change,
+	// until ctx ends. It starts again if it may have missed something. The error says why it
+	// cannot.
+	WatchSites(ctx context.Context, see func(SiteSight)) error
+}
+
+// ErrSiteMoved says that somebody else has changed the file meanwhile.
+var ErrSiteMoved = errors.New("somebody else has changed it meanwhile")
+
+// SiteSight is one thing that WatchSites reports.
+type SiteSight struct {
+	// Entry is a file as it was stored. If Gone is set, it was removed, and Entry has no data.
+	Entry SiteEntry
+	Gone  bool
+	// Fresh says that every file follows; Complete, that all have been reported. Then there is no
+	// entry.
+	Fresh, Complete bool
+}

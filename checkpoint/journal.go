@@ -108,11 +108,14 @@ type Entry struct {
 	Action string `json:"action,omitempty"`
 	// Sensitive says of a step that the task declared it sensitive, and of an entry with a URL
 	// that the URL was sensitive before it was redacted.
-	Sensitive  bool            `json:"sensitive,omitempty"`
-	Safe       bool            `json:"safe,omitempty"`
-	Idempotent bool            `json:"idempotent,omitempty"`
-	Data       json.RawMessage `json:"data,omitempty"`
-	Text       string          `json:"text,omitempty"`
+	Sensitive  bool `json:"sensitive,omitempty"`
+	Safe       bool `json:"safe,omitempty"`
+	Idempotent bool `json:"idempotent,omitempty"`
+	// IdempotentShapes are the shapes of requests, as shape.Pattern describes them, that may be made
+	// again after a checkpoint, beside those that are known as repeatable.
+	IdempotentShapes []string        `json:"idempotent_shapes,omitempty"`
+	Data             json.RawMessage `json:"data,omitempty"`
+	Text             string          `json:"text,omitempty"`
 
 	// Committed says of a navigation that the page now has another document, so that the frames
 	// of the former document are gone. Otherwise they may still be there.
@@ -127,6 +130,11 @@ type Entry struct {
 	Shape string `json:"shape,omitempty"`
 	// Declared is the text by which the profile's owner declared the request harmless.
 	Declared string `json:"declared,omitempty"`
+	// Known is what the file of its site says of a request, site.Read or site.Write, and KnownBy is
+	// the line that says so. Repeatable says of a write that doing it again is harmless.
+	Known      string `json:"known,omitempty"`
+	KnownBy    string `json:"known_by,omitempty"`
+	Repeatable bool   `json:"repeatable,omitempty"`
 
 	// Request is the name of an unsafe request, which its answer has, too. Names are unique in
 	// a journal.

@@ -106,6 +106,9 @@ type Get struct {
 	Picture bool
 	// Reloaded says that the page loaded itself anew when the answer came.
 	Reloaded bool
+	// Writes is the line in the file of its site that says that it changes something; empty: none
+	// does.
+	Writes string
 
 	Frame    string
 	Pressed  bool      // it asks for a picture, and followed from a press

@@ -27,6 +27,18 @@ type Book struct {
 	places bool               // a file has sensitive places
 }
 
+// Source returns the book of the moment: what is known changes while sessions run. A nil Source knows
+// nothing.
+type Source func() *Book
+
+// Book is the book of now.
+func (s Source) Book() *Book {
+	if s == nil {
+		return nil
+	}
+	return s()
+}
+
 // site is a file that was read.
 type site struct {
 	file  File

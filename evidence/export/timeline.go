@@ -1,6 +1,7 @@
 package export
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strconv"
@@ -94,7 +95,7 @@ func journalRow(e checkpoint.Entry) (row, bool) {
 	case checkpoint.KindCheckpoint:
 		r.What, r.Text, r.Class = "checkpoint", e.Name, "mark"
 		note(e.Safe, "safe to resume from")
-		note(e.Idempotent, "what follows may be done twice")
+		note(e.Idempotent, "may be done twice: %s", cmp.Or(strings.Join(e.IdempotentShapes, ", "), "what is known to be repeatable"))
 	case checkpoint.KindEvent:
 		r.What, r.Text = "task says", e.Name
 	case checkpoint.KindRequest:

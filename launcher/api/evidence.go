@@ -135,9 +135,13 @@ type UnsafeRequest struct {
 	// Answer says in words how the request ended: with the status, failed and why, unanswered,
 	// or not known. It is empty for what gets no answer, such as messages on a websocket.
 	Answer string `json:"answer,omitempty"`
-	// Counts says how the inspection counts it: unsafe, query, harmless, anonymous, or
-	// blocked if it never left the browser.
+	// Counts says how the inspection counts it: unsafe, query, harmless (declared so, or known to
+	// only read), anonymous, or blocked if it never left the browser.
 	Counts string `json:"counts"`
+	// Known is what the file of its site said of it when it was sent, read or write, and KnownBy is
+	// the line that said so.
+	Known   string `json:"known,omitempty"`
+	KnownBy string `json:"known_by,omitempty"`
 	// SinceSafeCheckpoint says that the last safe checkpoint does not vouch for it.
 	SinceSafeCheckpoint bool `json:"since_safe_checkpoint"`
 }

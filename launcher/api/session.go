@@ -94,12 +94,12 @@ type Step struct {
 }
 
 // Checkpoint marks a point of the task. The task may be resumed from it, unless Safe is false.
-// Idempotent declares that what follows, up to the next checkpoint, may be done twice.
+// Idempotent declares what of that which follows, up to the next checkpoint, may be done twice.
 type Checkpoint struct {
 	Write
 	Name       string          `json:"name"`
 	Safe       *bool           `json:"safe,omitempty"`
-	Idempotent bool            `json:"idempotent,omitempty"`
+	Idempotent Idempotent      `json:"idempotent,omitzero"`
 	Data       json.RawMessage `json:"data,omitempty"`
 }
 

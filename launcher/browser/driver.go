@@ -18,6 +18,7 @@ import (
 	"leasehold/cdpproxy"
 	"leasehold/checkpoint"
 	"leasehold/checkpoint/netlog"
+	"leasehold/checkpoint/site"
 	"leasehold/internal/cgroup"
 	"leasehold/internal/runas"
 	"leasehold/internal/signed"
@@ -35,6 +36,7 @@ type Options struct {
 	Files  sessionfile.Dir
 	Root   *profiledir.Root
 	Key    *signed.Key // of the ledgers
+	Sites  site.Source // what is known of sites
 
 	// HangTimeout is how long a browser may give no answer before it is given up; zero
 	// means for ever. See hang for the time that counts.
@@ -269,6 +271,7 @@ const adoptTimeout = 60 * time.Second
 func (d *Driver) drive(ctx context.Context, process Process, ledger *cdpproxy.Ledger, dumps, session string, sink func(checkpoint.Entry), types *netlog.Types) (*Browser, error) {
 	b := d.undriven(process, ledger, dumps, session)
 	m := monitor.New(sink)
+	m.KnowSites(d.o.Sites)
 	var err error
 	if b.mux, err = openMux(process, ledger, m.Traffic); err != nil {
 		return b, err

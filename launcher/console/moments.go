@@ -98,7 +98,7 @@ func momentOf(e checkpoint.Entry) (moment, bool) {
 			m.Kind, m.Note = "safe checkpoint", ""
 		}
 		if e.Idempotent {
-			m.Note = joined(m.Note, "what follows may be done twice")
+			m.Note = joined(m.Note, "may be done twice: "+cmp.Or(strings.Join(e.IdempotentShapes, ", "), "what is known to be repeatable"))
 		}
 	case checkpoint.KindEvent:
 		m.Kind, m.Text = "told", joined(e.Name, e.Action, e.Text)

@@ -2,6 +2,7 @@ package monitor
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"strings"
 	"time"
@@ -13,6 +14,7 @@ import (
 	"leasehold/cdpproxy"
 	"leasehold/checkpoint"
 	"leasehold/checkpoint/ledger"
+	"leasehold/checkpoint/site"
 	"leasehold/internal/boottime"
 	"leasehold/launcher/recovery/decision"
 )
@@ -177,7 +179,8 @@ func followed(params []byte) bool {
 // sent takes in that a page sent a request.
 func (g *GETs) sent(f ledger.Fact) []checkpoint.Entry {
 	kept := f.Request
-	if kept.Hops[f.Hop].Unsafe || !followed(f.Params) {
+	book := g.harmless.sites.Book()
+	if kept.Hops[f.Hop].Unsafe || !followed(f.Params) && !book.JudgesGETs() {
 		return nil
 	}
 	var r struct {
@@ -196,10 +199,21 @@ func (g *GETs) sent(f ledger.Fact) []checkpoint.Entry {
 	if json.Unmarshal(f.Params, &r) != nil || r.Request.Method != "GET" || !strings.HasPrefix(r.Request.URL, "http") {
 		return nil
 	}
-	if r.Redirect != nil {
-		if kept.Get != nil && kept.Get.Open {
-			kept.Get.Redirects = append(kept.Get.Redirects, r.Redirect.Status)
-			kept.Get.Final = r.Request.URL
+	writes := ""
+	if book.JudgesGETs() {
+		var known checkpoint.Entry
+		if g.harmless.judge(&known, decision.Sent{Method: "GET", URL: r.Request.URL, Whole: true}, nil); known.Known == site.Write {
+			writes = known.KnownBy
+		}
+	}
+	if r.Redirect != nil && kept.Get != nil && kept.Get.Open {
+		kept.Get.Redirects = append(kept.Get.Redirects, r.Redirect.Status)
+		kept.Get.Final, kept.Get.Writes = r.Request.URL, cmp.Or(kept.Get.Writes, writes)
+		return nil
+	}
+	if r.Redirect != nil || !followed(f.Params) {
+		if writes != "" { // whoever caused it
+			kept.Get = &ledger.Get{From: r.DocumentURL, Asked: r.Request.URL, Final: r.Request.URL, Writes: writes, Frame: r.FrameID, Open: true}
 		}
 		return nil
 	}
@@ -219,7 +233,7 @@ func (g *GETs) sent(f ledger.Fact) []checkpoint.Entry {
 	}
 	kept.Get = &ledger.Get{
 		From: r.DocumentURL, Asked: r.Request.URL, Final: r.Request.URL, Acted: caused, Agreed: caused && g.agreedOn(f.Session, f.At),
-		Frame: r.FrameID, Pressed: r.Type == "Image" && r.Gesture, Open: true,
+		Frame: r.FrameID, Pressed: r.Type == "Image" && r.Gesture, Open: true, Writes: writes,
 	}
 	if !acted || !kept.Document && g.after[kept.Loader] {
 		return nil
@@ -391,10 +405,14 @@ func (g *GETs) judged(r *ledger.Request) []checkpoint.Entry {
 func (g *GETs) entry(r *ledger.Request, kind checkpoint.Kind, sign decision.Sign) checkpoint.Entry {
 	e := checkpoint.Entry{
 		Kind: kind, Method: "GET", URL: r.Get.Asked, Name: string(sign), Target: g.pages.targetOn(r.Session),
-		Declared: g.harmless.declared(decision.Sent{Method: "GET", URL: r.Get.Asked, Whole: true}),
 	}
-	if kind == checkpoint.KindGetWrite {
-		e.Shape = shapeOf(decision.Sent{Method: e.Method, URL: e.URL, Whole: true}, nil)
+	g.harmless.judge(&e, decision.Sent{Method: e.Method, URL: e.URL, Whole: true}, nil)
+	if r.Get.Writes != "" {
+		e.Known, e.KnownBy = site.Write, r.Get.Writes
+	}
+	if kind == checkpoint.KindGetAfter {
+		e.Shape = ""
+	} else {
 		e.Type = "Fetch"
 		if r.Document {
 			e.Type = "Document"

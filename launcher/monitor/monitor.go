@@ -16,6 +16,8 @@ import (
 	"leasehold/cdpproxy"
 	"leasehold/checkpoint"
 	"leasehold/checkpoint/ledger"
+	"leasehold/checkpoint/shape"
+	"leasehold/checkpoint/site"
 	"leasehold/evidence/recorder"
 	"leasehold/evidence/redact"
 	"leasehold/internal/boottime"
@@ -179,10 +181,25 @@ func (m *Monitor) Attribute(token lease.Token, harmless []string) {
 	m.harmless.declare(harmless)
 }
 
-// harmless are the requests that the profile's owner declared harmless. The zero value has
-// none.
+// KnowSites makes the monitor judge requests by what is known of sites, too. It is called before
+// Attach; each request is judged by what is known then.
+func (m *Monitor) KnowSites(sites site.Source) { m.harmless.sites = sites }
+
+// harmless are the requests that the profile's owner declared harmless, and what is known of sites.
+// The zero value has none.
 type harmless struct {
-	list atomic.Pointer[[]decision.Harmless]
+	list  atomic.Pointer[[]decision.Harmless]
+	sites site.Source
+}
+
+// judge puts into an entry what is known of the request, and its shape.
+func (h *harmless) judge(e *checkpoint.Entry, sent decision.Sent, headers map[string]string) {
+	r := shape.Request{Method: sent.Method, URL: sent.URL, Headers: headers, Body: sent.Body, Whole: sent.Whole}
+	book := h.sites.Book()
+	r.Show = book.Show(r.URL)
+	e.Shape, e.Declared = shapeOf(r), h.declared(sent)
+	v := book.Judge(r, e.Shape)
+	e.Known, e.KnownBy, e.Repeatable = v.Is, v.Line, v.Repeatable
 }
 
 // declare replaces them.

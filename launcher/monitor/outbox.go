@@ -80,7 +80,7 @@ func (o *outbox) omit(e checkpoint.Entry) {
 
 // textBytes is about how much memory the texts of an entry take.
 func textBytes(e checkpoint.Entry) int {
-	return len(e.URL) + len(e.Page) + len(e.Asked) + len(e.Text) + len(e.Data) + len(e.Name) + len(e.Shape) + len(e.Declared)
+	return len(e.URL) + len(e.Page) + len(e.Asked) + len(e.Text) + len(e.Data) + len(e.Name) + len(e.Shape) + len(e.Declared) + len(e.KnownBy)
 }
 
 // passOn passes entries on to the sink until ended is closed and the sink has all of them.

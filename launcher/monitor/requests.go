@@ -55,8 +55,7 @@ func (rs *requests) observe(t cdpproxy.Traffic) {
 	if message {
 		socketURL = rs.log.socketURL(r.RequestID)
 	}
-	entry, sent := r.entry(socketURL)
-	entry.Declared = rs.harmless.declared(sent)
+	entry, sent := r.entry(socketURL, rs.harmless)
 	if message && rs.withheld(entry, r) {
 		return
 	}
@@ -64,7 +63,7 @@ func (rs *requests) observe(t cdpproxy.Traffic) {
 	known := false
 	var before *checkpoint.Entry
 	if message {
-		key := [2]string{r.RequestID, entry.Declared + " " + entry.Shape}
+		key := [2]string{r.RequestID, entry.Declared + " " + entry.KnownBy + " " + entry.Shape}
 		known = rs.messages[key]
 		remember(rs.messages, key, true)
 	} else if kept := rs.log.ledger.Known(r.RequestID); kept.Report(sent.Method, sent.URL) { // a redirect has the same id, but is a request of its own
@@ -95,8 +94,7 @@ func (rs *requests) rewritten(t cdpproxy.Traffic) {
 	r := request{RequestID: w.RequestID, FrameID: w.FrameID, Type: w.Type}
 	r.Request.URL, r.Request.Method, r.Request.Headers = w.URL, w.Method, w.Headers
 	r.Request.Body, r.Request.HasBody = w.Body, w.HasBody
-	entry, sent := r.entry("")
-	entry.Declared = rs.harmless.declared(sent)
+	entry, _ := r.entry("", rs.harmless)
 	entry.Text = "a worker changed it before it was sent"
 	rs.log.mu.Lock()
 	kept := &ledger.Request{}
@@ -164,37 +162,42 @@ type request struct {
 	} `json:"response"`
 }
 
-// entry returns the journal's entry for the request, and the content by which the request is
-// judged. The content is never stored. socketURL is the URL of the websocket if it is a message.
-func (r request) entry(socketURL string) (checkpoint.Entry, decision.Sent) {
+// entry returns the journal's entry for the request, with what is known of it, and the content by
+// which the request is judged. The content is never stored. socketURL is the URL of the websocket if
+// it is a message.
+func (r request) entry(socketURL string, known *harmless) (checkpoint.Entry, decision.Sent) {
 	if r.Message != nil {
 		sent := decision.Sent{Method: checkpoint.Websocket, URL: socketURL, Body: r.Message.Data, Whole: r.Message.Opcode == textMessage}
-		return checkpoint.Entry{Kind: checkpoint.KindRequest, Method: sent.Method, URL: sent.URL, Shape: shapeOf(sent, nil), Text: "messages on a websocket"}, sent
+		e := checkpoint.Entry{Kind: checkpoint.KindRequest, Method: sent.Method, URL: sent.URL, Text: "messages on a websocket"}
+		known.judge(&e, sent, nil)
+		return e, sent
 	}
 	sent := decision.Sent{
 		Method: r.Request.Method, URL: r.Request.URL, Body: r.Request.Body, Whole: r.Request.Body != "" || !r.Request.HasBody,
 		Form: decision.IsForm(r.Request.Headers), Overridden: decision.IsOverridden(r.Request.Headers),
 	}
 	e := checkpoint.Entry{
-		Kind: checkpoint.KindRequest, Method: sent.Method, URL: sent.URL, Shape: shapeOf(sent, r.Request.Headers),
+		Kind: checkpoint.KindRequest, Method: sent.Method, URL: sent.URL,
 		Type: r.Type, Gesture: r.Gesture, Redirected: r.Redirect != nil,
 	}
+	known.judge(&e, sent, r.Request.Headers)
 	if decision.IsQuery(sent) {
 		e.Name = checkpoint.GraphQLQuery
 	}
 	return e, sent
 }
 
-// shapeOf is the shape of what was sent with the headers. What is no identifier by its looks, and
-// is nevertheless a secret, is left out of its path, too.
-func shapeOf(s decision.Sent, headers map[string]string) string {
-	place, _, _ := strings.Cut(redact.URL(s.URL), "?")
+// shapeOf is the shape of a request. What is no identifier by its looks, and is nevertheless a
+// secret, is left out of its path, too.
+func shapeOf(r shape.Request) string {
+	place, _, _ := strings.Cut(redact.URL(r.URL), "?")
 	place, _, _ = strings.Cut(strings.ReplaceAll(place, redact.Mark, "0"), "#")
-	if _, query, has := strings.Cut(s.URL, "?"); has {
+	if _, query, has := strings.Cut(r.URL, "?"); has {
 		query, _, _ = strings.Cut(query, "#")
 		place += "?" + query
 	}
-	return shape.Of(shape.Request{Method: s.Method, URL: place, Headers: headers, Body: s.Body, Whole: s.Whole})
+	r.URL = place
+	return shape.Of(r)
 }
 
 // textMessage is the opcode of a websocket's text message.

@@ -200,7 +200,7 @@ func (s *Still) PagesEnd() {
 
 // withheldEntry is the entry of a request that was never sent.
 func withheldEntry(e checkpoint.Entry) checkpoint.Entry {
-	return checkpoint.Entry{Kind: checkpoint.KindWithheld, Method: e.Method, URL: e.URL, Shape: e.Shape, Type: e.Type, Declared: e.Declared, Text: "never sent: the worker was lost"}
+	return checkpoint.Entry{Kind: checkpoint.KindWithheld, Method: e.Method, URL: e.URL, Shape: e.Shape, Type: e.Type, Declared: e.Declared, Known: e.Known, KnownBy: e.KnownBy, Text: "never sent: the worker was lost"}
 }
 
 // MayHaveSent reports that pages may have sent something that cannot be told apart from what

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"leasehold/checkpoint"
+	"leasehold/checkpoint/site"
 	"leasehold/internal/durable"
 	"leasehold/internal/signed"
 	"leasehold/launcher/api"
@@ -73,7 +74,7 @@ func (s *steps) closedWith(r lease.Record, problem error) Closed {
 	s.store()
 	return Closed{
 		Record: r, File: s.File, Lost: s.Lost, Profile: s.Profile, Path: s.Path, Lock: s.Lock, Problem: problem, Journal: s.journals(),
-		Unseen: s.File.Unseen || slices.ContainsFunc(s.Lost, func(run sessionfile.LostRun) bool { return run.File.Unseen }),
+		Unseen: s.File.Unseen || slices.ContainsFunc(s.Lost, func(run sessionfile.LostRun) bool { return run.File.Unseen }), Sites: s.r.o.Sites.Book(),
 	}
 }
 
@@ -153,10 +154,10 @@ func merge(runs [][]checkpoint.Entry) []checkpoint.Entry {
 // Task is what is known of the tasks of a session and of the runs that were lost with it. If there
 // are several, none can be resumed, since the profile can go on with only one.
 func (c Closed) Task() decision.Task {
-	t := TaskOf(c.File.Manifest, c.Record)
+	t := TaskOf(c.File.Manifest, c.Record, c.Sites)
 	t.Resumable = t.Resumable && len(c.Lost) == 0
 	for _, run := range c.Lost {
-		other := TaskOf(run.File.Manifest, lease.Record{})
+		other := TaskOf(run.File.Manifest, lease.Record{}, nil)
 		t.ExpectedDomains = slices.Concat(t.ExpectedDomains, other.ExpectedDomains)
 		t.SensitiveURLs = slices.Concat(t.SensitiveURLs, other.SensitiveURLs)
 		t.SensitiveWords = slices.Concat(t.SensitiveWords, other.SensitiveWords)
@@ -169,13 +170,13 @@ func (c Closed) Task() decision.Task {
 	return t
 }
 
-// TaskOf is what a manifest, and its profile, say about a task.
-func TaskOf(m api.Manifest, r lease.Record) decision.Task {
+// TaskOf is what a manifest, its profile, and what is known of sites say about a task.
+func TaskOf(m api.Manifest, r lease.Record, sites *site.Book) decision.Task {
 	return decision.Task{
 		Resumable: m.Resumable, ExpectedDomains: m.ExpectedDomains,
 		SensitiveURLs:  slices.Concat(r.SensitiveURLs, m.SensitiveURLs),
 		SensitiveWords: decision.Words(r.SensitiveWords, m.SensitiveWords),
-		Harmless:       r.HarmlessRequests,
+		Harmless:       r.HarmlessRequests, Sites: sites,
 	}
 }
 

@@ -11,6 +11,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"leasehold/checkpoint"
+	"leasehold/checkpoint/site"
 	"leasehold/evidence"
 	"leasehold/internal/id"
 	"leasehold/internal/signed"
@@ -40,6 +41,7 @@ type Options struct {
 	// Witnesses lists the witnesses of a session with this browser, which may be nil.
 	Witnesses  func(Browser) []Witness
 	ReviewWhen []table.Caution // more facts that send a profile to a person
+	Sites      site.Source     // what is known of sites
 	// Checker makes the session checks of profiles; nil: none are made.
 	Checker  Checker
 	Cooldown time.Duration // after a recovery

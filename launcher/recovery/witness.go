@@ -9,6 +9,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"leasehold/checkpoint"
+	"leasehold/checkpoint/site"
 	"leasehold/evidence"
 	"leasehold/launcher/api"
 	"leasehold/launcher/profiledir"
@@ -69,6 +70,8 @@ type Closed struct {
 	Journal []checkpoint.Entry
 	// Unseen says that for some time nobody watched the pages.
 	Unseen bool
+	// Sites is what is known of sites.
+	Sites *site.Book
 }
 
 // Parts adds parts to a bundle, or the reasons why they are missing. Its methods may be called

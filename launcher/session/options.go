@@ -12,6 +12,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/rs/zerolog"
 
+	"leasehold/checkpoint/site"
 	"leasehold/evidence"
 	"leasehold/internal/boottime"
 	"leasehold/launcher/api"
@@ -46,6 +47,8 @@ type Options struct {
 	// LeaveOnExit tells, once the launcher ends, whether it leaves browsers to the next one instead
 	// of closing them. Its answer does not change. Nil: it does not.
 	LeaveOnExit func() bool
+	// Sites is what is known of sites.
+	Sites site.Source
 	// Dedicated serves a session's own port, if the manifest asks for one: a free port, or addr
 	// if it is not empty.
 	Dedicated func(sessionID, addr string) (url string, closer func(), err error)

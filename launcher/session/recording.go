@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"leasehold/checkpoint"
+	"leasehold/checkpoint/site"
 	"leasehold/evidence/redact"
 	"leasehold/launcher/api"
 	"leasehold/launcher/browser"
@@ -127,7 +128,7 @@ func (r *recording) add(e checkpoint.Entry) error {
 	}
 	if e.URL != "" { // what makes it sensitive may not be stored
 		sensitive := decision.SensitiveURL
-		if e.Declared != "" { // what its owner says of it goes before the usual words
+		if e.Declared != "" || e.Known == site.Read { // what its owner says of it goes before the usual words
 			sensitive = decision.NamedSensitive
 		}
 		e.Sensitive = e.Sensitive || sensitive(e.URL, task)

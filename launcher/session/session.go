@@ -165,7 +165,9 @@ func (s *Session) Expiring(left time.Duration) {
 func (s *Session) Note(e checkpoint.Entry) { _ = s.recording.add(e) }
 
 // task is what the manifest and the profile say of the task.
-func (t *terms) task() decision.Task { return recovery.TaskOf(t.manifest, t.granted) }
+func (t *terms) task() decision.Task {
+	return recovery.TaskOf(t.manifest, t.granted, t.sites.Book())
+}
 
 // Latest updates a record of the session with what its journal knows and when its worker was
 // last seen.

@@ -3,6 +3,7 @@ package session
 import (
 	"github.com/rs/zerolog"
 
+	"leasehold/checkpoint/site"
 	"leasehold/launcher/api"
 	"leasehold/lease"
 )
@@ -18,6 +19,7 @@ type terms struct {
 	granted   lease.Record // as it was when the lease was granted or resumed
 	policy    policy
 	ephemeral bool // it has no lease, and is on a copy of the profile
+	sites     site.Source
 
 	log zerolog.Logger // names the session
 }
@@ -26,7 +28,7 @@ type terms struct {
 func newTerms(h *Registry, m api.Manifest, r lease.Record, path string) *terms {
 	return &terms{
 		id: r.SessionID, profile: r.ProfileID, path: path, token: r.Token, manifest: m, granted: r,
-		policy: policyOf(m, h.o.Timing.TTL, h.o.ReconnectGrace),
-		log:    h.o.Log.With().Str("profile", r.ProfileID).Uint64("token", uint64(r.Token)).Str("session", r.SessionID).Logger(),
+		sites: h.o.Sites, policy: policyOf(m, h.o.Timing.TTL, h.o.ReconnectGrace),
+		log: h.o.Log.With().Str("profile", r.ProfileID).Uint64("token", uint64(r.Token)).Str("session", r.SessionID).Logger(),
 	}
 }

@@ -98,6 +98,9 @@ func (r *Reports) Checkpoint(c api.Checkpoint) error {
 	if r.ephemeral {
 		return notForReaders(r.id, "no checkpoint of it is kept")
 	}
+	if err := c.Idempotent.Check(); err != nil {
+		return err
+	}
 	safe := c.Safe == nil || *c.Safe
 	if t := r.people.takenBy(); t != nil && safe { // the worker cannot vouch for what the person is doing
 		refused := takenOver(r.id, t.Person)
@@ -111,7 +114,7 @@ func (r *Reports) Checkpoint(c api.Checkpoint) error {
 		m.HearAnswers(r.ctx)
 	}
 	return r.add(checkpoint.Entry{
-		Kind: checkpoint.KindCheckpoint, Name: c.Name, Safe: safe, Idempotent: c.Idempotent, Data: c.Data,
+		Kind: checkpoint.KindCheckpoint, Name: c.Name, Safe: safe, Idempotent: c.Idempotent.Declared, IdempotentShapes: c.Idempotent.Shapes, Data: c.Data,
 	})
 }
 

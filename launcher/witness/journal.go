@@ -32,7 +32,7 @@ func unsafeRequests(s checkpoint.Summary, t decision.Task) []api.UnsafeRequest {
 	for _, r := range decision.Requests(s, t) {
 		list = append(list, api.UnsafeRequest{
 			At: r.At, Method: r.Method, URL: r.URL, Shape: r.Shape, Times: r.Times(), Status: r.Status,
-			Answer: decision.AnswerTo(r.Entry), Counts: r.Counts, SinceSafeCheckpoint: r.SinceSafe,
+			Answer: decision.AnswerTo(r.Entry), Counts: r.Counts, Known: r.Known, KnownBy: r.KnownBy, SinceSafeCheckpoint: r.SinceSafe,
 		})
 	}
 	return list

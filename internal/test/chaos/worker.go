@@ -362,7 +362,7 @@ func (s *stay) step(ctx context.Context, unsafe bool) error {
 	switch s.rnd.IntN(12) {
 	case 0:
 		name := fmt.Sprintf("point-%d", s.count)
-		return s.write(ctx, "checkpoints", api.Checkpoint{Write: api.Write{Token: s.token}, Name: name, Idempotent: true})
+		return s.write(ctx, "checkpoints", api.Checkpoint{Write: api.Write{Token: s.token}, Name: name, Idempotent: api.Idempotent{Declared: true}})
 	case 1:
 		return s.client.call("Lease.step", map[string]any{"name": fmt.Sprintf("step-%d", s.count)}, nil)
 	}

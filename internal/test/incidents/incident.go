@@ -131,7 +131,7 @@ type Step struct {
 // Checkpoint has the parameters of Lease.checkpoint, for a safe one.
 type Checkpoint struct {
 	Name       string `yaml:"name" json:"name"`
-	Idempotent bool   `yaml:"idempotent" json:"idempotent,omitempty"`
+	Idempotent any    `yaml:"idempotent" json:"idempotent,omitempty"` // true, or a list of shapes
 }
 
 // Safe tells whether the expert would decide without asking a person.

@@ -86,7 +86,7 @@ func play(ctx context.Context, d door, s *site, i Incident) (p played, err error
 			return p, fmt.Errorf("action %d: %w", n+1, err)
 		}
 		if a.Checkpoint != nil {
-			p.checkpointed, p.idempotent = len(s.truth()), a.Checkpoint.Idempotent
+			p.checkpointed, p.idempotent = len(s.truth()), a.Checkpoint.Idempotent != nil
 		}
 	}
 	return p, nil

@@ -36,7 +36,14 @@ var ofDecision = append(in(tableFile, rules,
 	change{"a task that typed a card touches nothing", `table.PersonActedSince, table.PaymentTypedSince, `, `table.PersonActedSince, `},
 	change{"a checkpoint vouches for a card that was typed later", `paymentTyped(table.PaymentTypedSince, s.TypedSince)`, `paymentTyped(table.PaymentTypedSince, nil)`},
 	change{"only the last field that was typed into may be one of a card", `for _, e := range slices.Backward(typed) {`, `for _, e := range typed[max(len(typed)-1, 0):] {`},
-	change{"every checkpoint declares what follows idempotent", `idempotent := safe != nil && safe.Idempotent`, `idempotent := safe != nil`},
+), in("launcher/recovery/decision/requests.go", rules,
+	change{"every checkpoint declares something idempotent", `if s.LastSafe == nil || !s.LastSafe.Idempotent {`, `if s.LastSafe == nil {`},
+	change{"what a checkpoint declares covers all", `if len(others) == 0 {`, `if len(others) >= 0 {`},
+	change{"a write by GET is always covered", `slices.Concat(r.counted, writes), again`, `slices.Concat(r.counted, writes[:0]), again`},
+	change{"a line that was taken back speaks for a request", `e.Known == site.Read && t.Sites.Holds(e.KnownBy)`, `e.Known == site.Read`},
+	change{"a line that was taken back makes a request repeatable", `e.Repeatable && t.Sites.Holds(e.KnownBy)`, `e.Repeatable`},
+	change{"a query that is known as a write only asks", `e.Known != site.Write && e.Method`, `e.Method`},
+	change{"what is known as a write is nobody's without cookies", `e.Anonymous && e.Known != site.Write`, `e.Anonymous`},
 ))...)
 
 // ofTyped is what a journal that is full keeps.

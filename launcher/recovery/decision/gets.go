@@ -29,6 +29,7 @@ const (
 	MovedOn    Sign = "moved_on"
 	Reloaded   Sign = "reloaded"
 	Unanswered Sign = checkpoint.GetUnanswered
+	Known      Sign = "known"
 )
 
 // signTexts explain the signs to a person.
@@ -41,6 +42,7 @@ var signTexts = map[Sign]string{
 	MovedOn:    "the site sent the browser on to a page that was not asked for",
 	Reloaded:   "its page loaded itself anew when it was answered",
 	Unanswered: "it was not answered before its page ended",
+	Known:      "what is known of its site says that it writes",
 }
 
 // SignOf returns why a GET may have changed something. A refused request changed nothing, and one
@@ -48,7 +50,11 @@ var signTexts = map[Sign]string{
 func SignOf(g ledger.Get) Sign {
 	from, asked, final := parsed(g.From), parsed(g.Asked), parsed(g.Final)
 	switch {
-	case asked == nil || final == nil || g.Status >= 400 || from != nil && !sameSite(asked, g.From):
+	case asked == nil || final == nil || g.Status >= 400:
+		return ""
+	case g.Writes != "":
+		return Known
+	case from != nil && !sameSite(asked, g.From):
 		return ""
 	case guarded(asked):
 		return Guarded
@@ -119,7 +125,7 @@ func writesByGet(name string, gets []checkpoint.Entry, declared func(checkpoint.
 	counted, quiet := split(gets, declared)
 	besides := ""
 	if len(quiet) > 0 {
-		besides = fmt.Sprintf("; %d that the profile declares harmless are not counted", times(quiet))
+		besides = fmt.Sprintf("; %d that are declared harmless, or known to only read, are not counted", times(quiet))
 	}
 	if len(counted) == 0 {
 		return table.Fact{Name: name, Answer: table.No, How: "no GET showed a sign of a write" + besides}

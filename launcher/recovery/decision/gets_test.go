@@ -84,6 +84,9 @@ func TestSigns(t *testing.T) {
 // TestWritesByGetAreJudged: what a person decides follows from when such a GET came.
 func TestWritesByGetAreJudged(t *testing.T) {
 	write := checkpoint.Entry{Kind: checkpoint.KindGetWrite, Method: "GET", URL: "https://desk.example/next", Name: string(MovedOn)}
+	write.Shape = "GET https://desk.example/next"
+	named := idempotent("a")
+	named.IdempotentShapes = []string{"GET /next"}
 	declared := write
 	declared.Declared = "GET https://desk.example/next"
 	unanswered := write
@@ -99,7 +102,8 @@ func TestWritesByGetAreJudged(t *testing.T) {
 		{"in a step", []checkpoint.Entry{step("take"), write}, Task{}, table.ManualReview},
 		{"before a safe checkpoint", []checkpoint.Entry{write, safe("a")}, resumable, table.Resume},
 		{"after it", []checkpoint.Entry{safe("a"), write}, resumable, table.ManualReview},
-		{"after one that declares it idempotent", []checkpoint.Entry{idempotent("a"), write}, resumable, table.Resume},
+		{"after one that declares something idempotent", []checkpoint.Entry{idempotent("a"), write}, resumable, table.ManualReview},
+		{"after one that names it", []checkpoint.Entry{named, write}, resumable, table.Resume},
 		{"declared harmless", []checkpoint.Entry{declared}, owned, table.Release},
 		{"declared no more", []checkpoint.Entry{declared}, Task{}, table.ManualReview},
 		{"that was not answered", []checkpoint.Entry{unanswered}, Task{}, table.ManualReview},

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"leasehold/checkpoint"
+	"leasehold/checkpoint/site"
 	"leasehold/launcher/recovery/table"
 )
 
@@ -22,6 +23,8 @@ type Task struct {
 	SensitiveURLs   []string // patterns, in addition to the words that always count
 	SensitiveWords  []string // in addition to the words that always count
 	Harmless        []string // declarations of the profile's owner, see ParseHarmless
+	// Sites is what is known of sites; nil: nothing.
+	Sites *site.Book
 }
 
 // Touched tells whether, since its last safe checkpoint (or since its beginning if there is
@@ -39,7 +42,6 @@ func InspectTask(s checkpoint.Summary, t Task) table.Inspection {
 	safe := s.LastSafe
 	place, since := sensitivePlace(s.Steps, s.Pages, t), sensitivePlace(s.StepsSince, s.PagesSince, t)
 	all, sinceSafe, inFlight := sorted(s.Unsafe, s, t), sorted(s.UnsafeSince, s, t), sorted(s.InFlight, s, t)
-	idempotent := safe != nil && safe.Idempotent
 	return slices.Concat(table.Inspection{
 		{Name: table.LastStepKnown, Answer: table.Is(s.LastStep != ""), How: orNone("step", s.LastStep)},
 		{Name: table.LastURLKnown, Answer: table.Is(s.LastURL != ""), How: orNone("URL", s.LastURL)},
@@ -69,7 +71,7 @@ func InspectTask(s checkpoint.Summary, t Task) table.Inspection {
 		happened(table.RequestsWithheld, nil, s.Withheld, ofKind(checkpoint.KindWithheld)),
 		{Name: table.Resumable, Answer: table.Is(t.Resumable), How: "the manifest's resumable"},
 		{Name: table.SafeCheckpointNamed, Answer: table.Is(safe != nil), How: orNone("safe checkpoint", checkpointName(safe))},
-		{Name: table.IdempotentSince, Answer: table.Is(idempotent), How: "the checkpoint's own idempotent"},
+		idempotentSince(s, sinceSafe, t),
 		{Name: table.WorkDescribed, Answer: table.Is(len(s.Steps) > 0), How: fmt.Sprintf("%d steps in the journal", times(s.Steps))},
 		hadByPerson(s.Person),
 		actsOf(table.PersonActed, s.Acts),

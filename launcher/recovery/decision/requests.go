@@ -1,12 +1,15 @@
 package decision
 
 import (
+	"cmp"
 	"fmt"
 	"net/http"
 	"slices"
 	"strings"
 
 	"leasehold/checkpoint"
+	"leasehold/checkpoint/shape"
+	"leasehold/checkpoint/site"
 	"leasehold/launcher/recovery/table"
 )
 
@@ -15,6 +18,7 @@ type sortedRequests struct {
 	counted   []checkpoint.Entry // may have changed the account
 	queries   []checkpoint.Entry // GraphQL queries, which only ask
 	declared  []checkpoint.Entry // declared by the profile's owner to change nothing
+	reads     []checkpoint.Entry // known to only read, by the file of their site
 	anonymous []checkpoint.Entry // their sites cannot have known the account, see anonymous
 	blocked   []checkpoint.Entry // never left the browser
 }
@@ -23,7 +27,8 @@ type sortedRequests struct {
 func sorted(sent []checkpoint.Entry, s checkpoint.Summary, t Task) sortedRequests {
 	var r sortedRequests
 	r.counted, r.queries = split(sent, answeredQuery(t))
-	r.counted, r.declared = split(r.counted, harmless(t))
+	r.counted, r.declared = split(r.counted, func(e checkpoint.Entry) bool { return slices.Contains(t.Harmless, e.Declared) && harmless(t)(e) })
+	r.counted, r.reads = split(r.counted, harmless(t))
 	r.counted, r.anonymous = split(r.counted, anonymous(s, t))
 	r.counted, r.blocked = split(r.counted, func(e checkpoint.Entry) bool { return e.Blocked })
 	return r
@@ -34,18 +39,56 @@ func sorted(sent []checkpoint.Entry, s checkpoint.Summary, t Task) sortedRequest
 func answeredQuery(t Task) func(checkpoint.Entry) bool {
 	return func(e checkpoint.Entry) bool {
 		read := e.Status == http.StatusOK || e.Status >= 400
-		return e.Name == checkpoint.GraphQLQuery && e.Method == http.MethodPost && read && !e.Sensitive && !SensitiveURL(e.URL, t)
+		return e.Name == checkpoint.GraphQLQuery && e.Known != site.Write && e.Method == http.MethodPost && read && !e.Sensitive && !SensitiveURL(e.URL, t)
 	}
 }
 
-// harmless returns a function that tells which requests the profile's owner has declared to
-// change nothing. The declaration must have existed when the request was sent, and must still
-// exist now. It goes before the words that usually make a place sensitive, and not before what the
-// task calls sensitive.
+// harmless returns a function that tells which requests change nothing, because the profile's owner
+// declares that, or because the file of their site says that they only read. That must have been
+// said when the request was sent, and must still be said now. It goes before the words that usually
+// make a place sensitive, and not before what the task or the file calls sensitive.
 func harmless(t Task) func(checkpoint.Entry) bool {
 	return func(e checkpoint.Entry) bool {
-		return e.Declared != "" && slices.Contains(t.Harmless, e.Declared) && !e.Sensitive && !NamedSensitive(e.URL, t)
+		said := e.Declared != "" && slices.Contains(t.Harmless, e.Declared) || e.Known == site.Read && t.Sites.Holds(e.KnownBy)
+		return said && !e.Sensitive && !NamedSensitive(e.URL, t)
 	}
+}
+
+// again returns a function that tells which requests may be made again after a checkpoint: those
+// whose shapes the checkpoint names, and those that are known as repeatable where it says anything.
+// What was not answered may be made again, too: that is what the words mean.
+func again(safe *checkpoint.Entry, t Task) func(checkpoint.Entry) bool {
+	if safe == nil || !safe.Idempotent {
+		return func(checkpoint.Entry) bool { return false }
+	}
+	var patterns []shape.Pattern
+	for _, text := range safe.IdempotentShapes {
+		if p, err := shape.ParsePattern(text); err == nil { // the checkpoint was refused otherwise
+			patterns = append(patterns, p)
+		}
+	}
+	return func(e checkpoint.Entry) bool {
+		named := slices.ContainsFunc(patterns, func(p shape.Pattern) bool { return p.Covers(e.Shape, "") })
+		return named || e.Repeatable && t.Sites.Holds(e.KnownBy)
+	}
+}
+
+// idempotentSince is the fact whether all that may have changed the account since the safe
+// checkpoint may be done again, because the checkpoint says so.
+func idempotentSince(s checkpoint.Summary, r sortedRequests, t Task) table.Fact {
+	f := table.Fact{Name: table.IdempotentSince, Answer: table.No, How: "the checkpoint does not say so"}
+	if s.LastSafe == nil || !s.LastSafe.Idempotent {
+		return f
+	}
+	writes, _ := split(s.WritesSince, harmless(t))
+	others, _ := split(slices.Concat(r.counted, writes), again(s.LastSafe, t))
+	if len(others) == 0 {
+		f.Answer, f.How = table.Yes, "the checkpoint says so of all that followed"
+		return f
+	}
+	last := others[len(others)-1]
+	f.How = fmt.Sprintf("neither the checkpoint nor what is known of its site says so of %d, the last %s", times(others), cmp.Or(last.Shape, last.Method+" "+last.URL))
+	return f
 }
 
 // split divides requests into those that count, and those for which bare returns true.
@@ -71,7 +114,7 @@ func anonymous(s checkpoint.Summary, t Task) func(checkpoint.Entry) bool {
 		own[Site(p.URL)] = true
 	}
 	return func(e checkpoint.Entry) bool {
-		return e.Anonymous && !own[Site(e.URL)] && inDomains(e.URL, t.domains()).Answer != table.Yes && !e.Sensitive && !SensitiveURL(e.URL, t)
+		return e.Anonymous && e.Known != site.Write && !own[Site(e.URL)] && inDomains(e.URL, t.domains()).Answer != table.Yes && !e.Sensitive && !SensitiveURL(e.URL, t)
 	}
 }
 
@@ -93,6 +136,9 @@ func unsafeFact(name string, r sortedRequests) table.Fact {
 	}
 	if len(r.declared) > 0 {
 		f.How += fmt.Sprintf("; %d that the profile declares harmless are not counted, the last as %q", times(r.declared), r.declared[len(r.declared)-1].Declared)
+	}
+	if len(r.reads) > 0 {
+		f.How += fmt.Sprintf("; %d that are known to only read are not counted, the last by %q", times(r.reads), r.reads[len(r.reads)-1].KnownBy)
 	}
 	if len(r.anonymous) > 0 {
 		f.How += fmt.Sprintf("; %d that carried nothing of the account are not counted", times(r.anonymous))
@@ -167,7 +213,8 @@ func anything(checkpoint.Entry) bool { return true }
 // SentRequest is one unsafe request, as it is shown to people.
 type SentRequest struct {
 	checkpoint.Entry
-	// Counts says how it counts: unsafe, query, harmless, anonymous or blocked.
+	// Counts says how it counts: unsafe, query, harmless (declared or known as read), anonymous or
+	// blocked.
 	Counts string
 	// SinceSafe says that the last safe checkpoint does not vouch for it.
 	SinceSafe bool
@@ -188,7 +235,7 @@ func Requests(s checkpoint.Summary, t Task) []SentRequest {
 	for _, kind := range []struct {
 		counts string
 		sent   []checkpoint.Entry
-	}{{"unsafe", all.counted}, {"anonymous", all.anonymous}, {"harmless", all.declared}, {"query", all.queries}, {"blocked", all.blocked}} {
+	}{{"unsafe", all.counted}, {"anonymous", all.anonymous}, {"harmless", all.declared}, {"harmless", all.reads}, {"query", all.queries}, {"blocked", all.blocked}} {
 		room := maxListed - len(list)
 		for _, e := range kind.sent[max(0, len(kind.sent)-room):] {
 			list = append(list, SentRequest{e, kind.counts, since[[2]uint64{e.Token, e.Seq}]})

@@ -1,12 +1,15 @@
 package decision
 
 import (
+	"net/http"
 	"net/url"
 	"slices"
 	"strings"
 	"unicode"
 
 	"leasehold/checkpoint"
+	"leasehold/checkpoint/shape"
+	"leasehold/checkpoint/site"
 )
 
 // sensitiveWords mark a page or a step after which nothing may be repeated or resumed without a
@@ -116,17 +119,36 @@ func sensitiveName(name string, more []string) bool {
 	return false
 }
 
-// SensitiveURL tells whether a person has to decide after this URL was open: because the task says
-// so, see NamedSensitive, or because of a word in the route that it names.
+// SensitiveURL tells whether a person has to decide after this URL was open: because the task or
+// what is known of its site says so, see NamedSensitive, or because of a word in the route that it
+// names, unless it is said to be one that only reads.
 // The URL has to be the browser's own; the stored one is redacted.
 func SensitiveURL(raw string, t Task) bool {
-	return NamedSensitive(raw, t) || slices.ContainsFunc(routes(raw), func(route string) bool { return sensitiveName(route, nil) })
+	return NamedSensitive(raw, t) || slices.ContainsFunc(routes(raw), func(route string) bool { return sensitiveName(route, nil) }) && !t.saysItReads(raw)
+}
+
+// saysItReads tells whether the profile's owner, or the file of its site, says that opening a URL
+// only reads.
+func (t Task) saysItReads(raw string) bool {
+	if t.Sites.JudgesGETs() {
+		get := shape.Request{Method: http.MethodGet, URL: raw, Whole: true}
+		if t.Sites.Judge(get, shape.Of(get)).Is == site.Read {
+			return true
+		}
+	}
+	return slices.ContainsFunc(t.Harmless, func(text string) bool {
+		if !strings.HasPrefix(text, http.MethodGet+" ") {
+			return false
+		}
+		h, err := ParseHarmless(text)
+		return err == nil && h.Covers(Sent{Method: http.MethodGet, URL: raw, Whole: true})
+	})
 }
 
 // NamedSensitive tells whether the URL matches one of the task's patterns, in which * stands for
-// anything, or has one of the task's own words.
+// anything, has one of the task's own words, or is a sensitive place by what is known of its site.
 func NamedSensitive(raw string, t Task) bool {
-	return patterned(raw, t) || slices.ContainsFunc(routes(raw), func(route string) bool { return hasWord(route, t.SensitiveWords) })
+	return patterned(raw, t) || t.Sites.Sensitive(raw) || slices.ContainsFunc(routes(raw), func(route string) bool { return hasWord(route, t.SensitiveWords) })
 }
 
 // routes are the parts of a URL that say which page of a site it is: the path, the fragment of a

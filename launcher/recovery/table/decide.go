@@ -10,7 +10,7 @@ import (
 
 // Version is the version of the table. It has to rise with every change of the table, or of a
 // rule that finds one of its facts, by which any decision becomes another one.
-const Version = 11
+const Version = 12
 
 // Decision is the result of an inspection.
 type Decision struct {
@@ -105,11 +105,11 @@ var table = []row{
 		{PaymentTypedSince, No, "a card or a bank account was typed since the last safe checkpoint"},
 		{SessionKeptSinceSafe, Yes, "the account's session is not shown to be its own any more"},
 	}},
-	{Resume, "the task can resume from its last safe checkpoint, and declared what follows idempotent", []condition{
+	{Resume, "the task can resume from its last safe checkpoint, after which only came what may be done again", []condition{
 		{Resumable, Yes, "the task is not resumable"},
 		{SafeCheckpointNamed, Yes, "no safe checkpoint is named"},
 		{UnansweredAtSafe, No, "unsafe requests were not answered when the last safe checkpoint was named"},
-		{IdempotentSince, Yes, "unsafe requests were sent since a checkpoint that declares nothing idempotent"},
+		{IdempotentSince, Yes, "something came since the checkpoint that is not said to be idempotent"},
 		{SensitiveSinceSafe, No, "a sensitive step or page came since the last safe checkpoint"},
 		{PersonActedSince, No, "a person acted since the last safe checkpoint"},
 		{PaymentTypedSince, No, "a card or a bank account was typed since the last safe checkpoint"},

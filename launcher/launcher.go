@@ -43,6 +43,7 @@ import (
 	"leasehold/launcher/roster"
 	"leasehold/launcher/session"
 	"leasehold/launcher/sessionfile"
+	"leasehold/launcher/sites"
 	"leasehold/launcher/slots"
 	"leasehold/launcher/snapshots"
 	"leasehold/launcher/snapshotter"
@@ -64,6 +65,8 @@ type Options struct {
 	Waiters lease.WaiterStore
 	// SharedStore says that launchers of other hosts may use the store too.
 	SharedStore bool
+	// Sites has what is known of sites; nil: nothing is.
+	Sites *sites.Shelf
 	// Roster is what this launcher remembers of profiles.
 	Roster  *roster.Roster
 	Archive *evidence.Archive
@@ -255,7 +258,7 @@ func (l *Launcher) wire() (err error) {
 	}
 	l.o = o
 	l.driver = browser.NewDriver(l.ctx, &l.work, browser.Options{
-		Binary: o.Chrome, Files: files, Root: o.Root, Key: o.Key, HangTimeout: o.HangTimeout, Memory: o.BrowserMemory,
+		Binary: o.Chrome, Files: files, Root: o.Root, Key: o.Key, Sites: o.Sites.Book, HangTimeout: o.HangTimeout, Memory: o.BrowserMemory,
 		CPUWeight: o.CPUWeight, Groups: o.Groups, Confinement: o.Confinement, User: o.User, Processes: o.Processes, Log: o.Log, Metrics: o.Metrics,
 	})
 	preserve := func(profile, why, detail string, b *browser.Browser) error {
@@ -289,12 +292,12 @@ func (l *Launcher) wire() (err error) {
 	l.recoverer = recovery.New(recovery.Options{
 		LauncherID: o.ID, DataDir: o.DataDir, Key: o.Key, Root: o.Root, Jar: l.jar, Archive: o.Archive, Store: o.Store, Roster: o.Roster, Stored: stored,
 		Witnesses: witness.List(witness.Options{Root: o.Root, Files: files, Archive: o.Archive, Proxies: o.Proxies}), Checker: witness.Account{SessionChecker: l.checker},
-		ReviewWhen: o.ReviewWhen, Cooldown: o.Cooldown, WroteLate: l.announcer.WroteLate, Log: o.Log, Metrics: o.Metrics, Tracer: o.Tracer,
+		ReviewWhen: o.ReviewWhen, Sites: o.Sites.Book, Cooldown: o.Cooldown, WroteLate: l.announcer.WroteLate, Log: o.Log, Metrics: o.Metrics, Tracer: o.Tracer,
 	})
 	l.sessions, err = session.NewRegistry(l.ctx, &l.work, session.Options{
 		LauncherID: o.ID, BootID: bootID, Timing: o.Timing, ReconnectGrace: o.ReconnectGrace, PersonGrace: o.PersonGrace, PictureInterval: o.PictureInterval,
 		Headless: o.Headless, LeaveOnExit: o.LeaveOnExit, Dedicated: o.Dedicated, Store: o.Store, Root: o.Root, Archive: o.Archive,
-		Files: files, Jar: l.jar, Slots: l.slots, Driver: l.driver, Recoverer: l.recoverer, Announcer: l.announcer,
+		Files: files, Jar: l.jar, Slots: l.slots, Driver: l.driver, Recoverer: l.recoverer, Announcer: l.announcer, Sites: o.Sites.Book,
 		FileRoots: o.FileRoots, OtherUser: o.User != nil, Clock: o.Clock, Log: o.Log, Metrics: o.Metrics,
 	})
 	if err != nil {
@@ -330,6 +333,8 @@ func (l *Launcher) wire() (err error) {
 // leases of others, until Stop. It returns when the presence is open, or when the first attempt
 // to open it has failed.
 func (l *Launcher) Start() {
+	l.work.Go(func() { l.o.Sites.Run(l.ctx) })
+	l.o.Sites.Load(l.ctx)
 	opened := make(chan struct{})
 	l.work.Go(func() { l.presence.Keep(opened) })
 	select {

@@ -166,12 +166,12 @@ func NewBook(files []File) (b *Book, wrong []error) {
 	files = slices.Clone(files)
 	slices.SortFunc(files, func(x, y File) int { return cmp.Compare(x.Name, y.Name) })
 	for _, f := range files {
-		err := f.check()
+		err := f.Check()
 		if err != nil {
 			wrong = append(wrong, fmt.Errorf("site %s: %w", f.Name, err))
 			continue
 		}
-		s, _ := compile(f) // check has compiled it
+		s, _ := compile(f) // Check has compiled it
 		b.files = append(b.files, f)
 		for _, o := range slices.Compact(slices.Sorted(slices.Values(f.Origins))) {
 			b.sites[o] = append(b.sites[o], s)

@@ -225,12 +225,12 @@ func Parse(text []byte) (File, error) {
 		if err := strictly(text, &f); err != nil {
 			return f, &Error{Why: strings.TrimPrefix(err.Error(), "json: ") + ": " + names}
 		}
-		return f, f.check()
+		return f, f.Check()
 	}
 	if err := yaml.UnmarshalWithOptions(text, &f, yaml.Strict()); err != nil && !errors.Is(err, io.EOF) {
 		return f, ofYAML(err)
 	}
-	err := f.check()
+	err := f.Check()
 	var wrong *Error
 	if errors.As(err, &wrong) {
 		wrong.Line = lineOf(text, wrong.Path)
@@ -295,8 +295,8 @@ func CheckName(name string) error {
 	return nil
 }
 
-// check returns what is wrong with a file.
-func (f File) check() error {
+// Check returns what is wrong with a file, as an *Error.
+func (f File) Check() error {
 	if err := CheckName(f.Name); err != nil {
 		return &Error{Path: "name", Why: err.Error()}
 	}

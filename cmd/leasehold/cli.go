@@ -27,6 +27,7 @@ type commands struct {
 	Show       showCmd       `cmd:"" help:"Show one profile: its lease, its inspection, its last events."`
 	Sessions   sessionsCmd   `cmd:"" help:"List the living sessions."`
 	Queue      queueCmd      `cmd:"" help:"List the requests that wait for a lease, at all launchers."`
+	Sites      sitesCmds     `cmd:"" help:"Show or change what is known of sites: which requests only read, which write."`
 	Watch      watchCmd      `cmd:"" help:"Follow the events of all profiles or of one."`
 	Evidence   evidenceCmds  `cmd:"" help:"List a profile's evidence, fetch a bundle, or verify what is stored."`
 	Review     reviewCmd     `cmd:"" help:"Decide on a profile in manual review."`

@@ -39,6 +39,7 @@ import (
 	"leasehold/launcher/profiledir"
 	"leasehold/launcher/proxies"
 	"leasehold/launcher/roster"
+	"leasehold/launcher/sites"
 	"leasehold/launcher/snapshots"
 	"leasehold/lease"
 	"leasehold/lease/natskv"
@@ -108,6 +109,7 @@ type service struct {
 	leases   *natskv.Store
 	// now says how late it is for acts that cannot be taken back.
 	now     func(context.Context) (time.Time, error)
+	sites   *sites.Shelf
 	archive *evidence.Archive
 	// snapshots is nil if there is no profile store.
 	snapshots *snapshots.Store
@@ -256,6 +258,9 @@ func (s *service) openStores(ctx context.Context) (err error) {
 		return &exitError{exitNATS, err}
 	}
 	s.stops.add("lease store", func() error { s.leases.Close(); return nil })
+	if s.sites, err = sites.New(sites.Options{Store: s.leases, Dir: s.config.SitesDir, Log: s.log, Metrics: s.metrics}); err != nil {
+		return exitWith(exitUsage, "--sites-dir: %w", err)
+	}
 	s.compareNATS(ctx)
 	s.newClock()
 	s.surveyNATS(ctx)
@@ -279,7 +284,7 @@ func (s *service) newLauncher() error {
 		return err
 	}
 	s.launcher, err = launcher.New(launcher.Options{
-		ID: s.launcherID, DataDir: c.DataDir, Key: s.key, Root: s.root, Store: s.leases, Waiters: s.leases, SharedStore: c.NATSURL != "", Roster: s.roster, Archive: s.archive, Bundles: evidence.Retention{MaxAge: c.EvidenceMaxAge, MaxBytes: int64(c.EvidenceMax)}, Events: s.leases, Ping: s.ping, Doubt: s.storeDoubt,
+		ID: s.launcherID, DataDir: c.DataDir, Key: s.key, Root: s.root, Store: s.leases, Waiters: s.leases, Sites: s.sites, SharedStore: c.NATSURL != "", Roster: s.roster, Archive: s.archive, Bundles: evidence.Retention{MaxAge: c.EvidenceMaxAge, MaxBytes: int64(c.EvidenceMax)}, Events: s.leases, Ping: s.ping, Doubt: s.storeDoubt,
 		Chrome: s.chrome, Headless: *c.Headless, Confinement: s.confinement, User: c.User, Proxies: s.proxies, FileRoots: s.files, Timing: lease.Timing{TTL: c.LeaseTTL}, ReconnectGrace: c.ReconnectGrace, PersonGrace: c.PersonGrace,
 		Cooldown: c.Cooldown, ReviewWhen: cautions, MaxBrowsers: c.MaxBrowsers, MinFreeDisk: uint64(c.MinFreeDisk), FilesReady: s.filesReady,
 		KeepWarmIdle: c.KeepWarmIdle, KeepWarmMax: c.KeepWarmMax, KeepWarmMinMemory: uint64(c.KeepWarmMemory), LeaveOnExit: s.leaves,

@@ -17,6 +17,7 @@ import (
 
 	"github.com/rogpeppe/go-internal/testscript"
 
+	"leasehold/checkpoint/site"
 	"leasehold/launcher/api"
 	"leasehold/lease"
 )
@@ -56,6 +57,10 @@ func startFakeSidecar(env *testscript.Env, requests, home string) (url string) {
 	m.HandleFunc("GET /v1/evidence/{id}", s.manifest)
 	m.HandleFunc("GET /v1/evidence/{id}/{part}", s.part)
 	m.HandleFunc("GET /v1/queue", s.queue)
+	m.HandleFunc("GET /v1/sites", s.sites)
+	m.HandleFunc("GET /v1/sites/shop", s.site)
+	m.HandleFunc("PUT /v1/sites/{name}", s.putSite)
+	m.HandleFunc("DELETE /v1/sites/shop", s.site)
 	m.HandleFunc("GET /v1/sessions", s.sessions)
 	m.HandleFunc("POST /v1/sessions", s.acquire)
 	m.HandleFunc("POST /v1/sessions/{id}/heartbeat", s.heartbeat)
@@ -350,4 +355,29 @@ func (s *fakeSidecar) release(w http.ResponseWriter, r *http.Request) {
 		ended.Ended = "lost (worker_failed), recovered: manual_review"
 	}
 	answer(w, 200, ended)
+}
+
+// shopSite is what is known of the only site.
+var shopSite = api.Site{File: site.File{Name: "shop", Origins: []string{"https://shop.example"}, Requests: []site.Line{
+	{Shape: "POST /ajax", Where: map[string]site.Condition{"autosave": {Absent: true}}, Is: site.Read, SaidBy: "ann", SaidAt: at},
+}}, Revision: 7}
+
+func (s *fakeSidecar) sites(w http.ResponseWriter, _ *http.Request) {
+	answer(w, http.StatusOK, map[string]any{"items": []api.SiteSummary{{Name: "shop", Origins: shopSite.Origins, Requests: 1, Revision: 7}}, "next": nil})
+}
+
+func (s *fakeSidecar) site(w http.ResponseWriter, _ *http.Request) {
+	answer(w, http.StatusOK, shopSite)
+}
+
+func (s *fakeSidecar) putSite(w http.ResponseWriter, r *http.Request) {
+	var p api.SitePut
+	switch {
+	case json.NewDecoder(r.Body).Decode(&p) != nil:
+		http.Error(w, "no file", http.StatusInternalServerError)
+	case p.Revision != nil && *p.Revision != 7:
+		refuse(w, api.Refuse(api.CodeSiteChanged, "somebody else has changed it since"))
+	default:
+		answer(w, http.StatusOK, api.Site{File: p.File, Revision: 8})
+	}
 }

@@ -42,4 +42,5 @@ var Meanings = map[string]string{
 	CodeEvidenceEncrypted:  "The evidence is encrypted and this sidecar has no key for it: `leasehold evidence --identity FILE`.",
 	CodeTooManyStreams:     "Too many event streams are open. Close some of them.",
 	CodeTooManyViewers:     "Too many pages watch sessions. Close one of them.",
+	CodeSiteChanged:        "Somebody else has changed the file about the site since `revision`. Read it again, and send the change with its new revision.",
 }

@@ -62,6 +62,7 @@ const (
 	CodeProfileStore       = "profile_store_unavailable"
 	CodeTooManyStreams     = "too_many_streams"
 	CodeTooManyViewers     = "too_many_viewers"
+	CodeSiteChanged        = "site_changed"
 )
 
 // ReasonServers is the "reason" of lease_store_unavailable while the servers of NATS are not one
@@ -86,7 +87,7 @@ var statuses = map[string]int{
 	CodeSnapshotDamaged: http.StatusInternalServerError, CodeSnapshotUnusable: http.StatusConflict, CodeProfileStore: http.StatusServiceUnavailable,
 	CodeNoSnapshot: http.StatusConflict, CodeNoProfileStore: http.StatusConflict, CodeEphemeral: http.StatusConflict,
 	CodeEvidenceEncrypted: http.StatusForbidden, CodeTooManyStreams: http.StatusTooManyRequests,
-	CodeTooManyViewers: http.StatusTooManyRequests,
+	CodeTooManyViewers: http.StatusTooManyRequests, CodeSiteChanged: http.StatusConflict,
 }
 
 // Refuse makes a problem with the status of its code.

@@ -19,6 +19,7 @@ type Service interface {
 	ProfileService
 	TravelService
 	EvidenceService
+	SiteService
 
 	// Events follows the events of all profiles for the principal of ctx, beginning after a
 	// place, or now if that is lease.PlaceNow. The follower has to be closed.
@@ -156,6 +157,20 @@ type EvidenceService interface {
 	Inspection(ctx context.Context, profileID string) (Inspection, error)
 	// Review applies a person's decision to a profile in manual review.
 	Review(ctx context.Context, profileID string, r ReviewRequest) (lease.Record, error)
+}
+
+// SiteService shows and changes what is known of sites, which counts for all profiles of all
+// launchers.
+type SiteService interface {
+	// Sites lists the sites by name.
+	Sites(ctx context.Context) ([]SiteSummary, error)
+	// Site returns the file about one site, or not_found.
+	Site(ctx context.Context, name string) (Site, error)
+	// PutSite replaces the file about a site, or makes it. The problem is site_changed if somebody
+	// else has changed it since the given revision.
+	PutSite(ctx context.Context, name string, p SitePut) (Site, error)
+	// DeleteSite removes the file about a site.
+	DeleteSite(ctx context.Context, name string, d SiteDelete) error
 }
 
 // Connection is an accepted websocket of a session whose upgrade is not answered yet. Either

@@ -299,6 +299,22 @@ func (f *fake) Events(_ context.Context, after lease.Place) (api.EventFollower, 
 	return answerTo[api.EventFollower](f, "Events", after.String())
 }
 
+func (f *fake) Sites(context.Context) ([]api.SiteSummary, error) {
+	return answerTo[[]api.SiteSummary](f, "Sites")
+}
+
+func (f *fake) Site(_ context.Context, name string) (api.Site, error) {
+	return answerTo[api.Site](f, "Site", name)
+}
+
+func (f *fake) PutSite(_ context.Context, name string, p api.SitePut) (api.Site, error) {
+	return answerTo[api.Site](f, "PutSite", name, p)
+}
+
+func (f *fake) DeleteSite(_ context.Context, name string, d api.SiteDelete) error {
+	return errorOf(answerTo[any](f, "DeleteSite", name, d))
+}
+
 func (f *fake) Ready(context.Context) error { return errorOf(answerTo[any](f, "Ready")) }
 
 // connection is a scripted api.Connection, which hands the sockets it gets to the test.

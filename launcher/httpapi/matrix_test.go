@@ -82,6 +82,7 @@ var matrix = map[string]expected{
 	"consoleUpdates": {readers, "", "nothing"}, "consoleHosts": {readers, "", "nothing"}, "consoleHostsUpdates": {readers, "", "nothing"},
 	"consoleProfile": {readers, "", "profile"}, "consoleReview": {"reviewer operator admin", "", "profile"}, "consoleHold": {"reviewer operator admin", "", "profile"},
 	"consoleHandBack": {"reviewer operator admin", "", "profile"}, "consoleRehome": {"reviewer operator admin", "", "profile"}, "consoleRestore": {"operator admin", "", "profile"},
+	"listSites": {readers, "", "nothing"}, "getSite": {readers, "", "nothing"}, "putSite": {managers, "", "everything"}, "deleteSite": {managers, "", "everything"},
 	"consoleQueue": {readers, "", "nothing"}, "consoleQueueUpdates": {readers, "", "nothing"},
 }
 
@@ -91,6 +92,7 @@ var bodies = map[string]string{
 	"heartbeat": `{"lease_token":1}`, "step": `{"lease_token":1,"name":"n"}`, "checkpoint": `{"lease_token":1,"name":"n"}`, "event": `{"lease_token":1,"type":"t"}`,
 	"releaseSession": `{"lease_token":1,"outcome":"succeeded"}`, "review": `{"lease_token":1,"decision":"keep","reviewer":"r"}`, "hold": `{"lease_token":1,"holder":"h"}`,
 	"removeClone": `{"lease_token":1}`, "takeOver": `{"lease_token":1}`, "askPerson": `{"lease_token":1,"reason":"r"}`, "handBack": `{"lease_token":1}`,
+	"putSite": `{"origins":["https://shop.example"]}`,
 }
 
 // lookups are the calls by which the surface finds out whose a thing is.
@@ -103,7 +105,7 @@ func operations(t *testing.T) []operation {
 	t.Helper()
 	var all []operation
 	for pattern, item := range document(t).Paths.Map() {
-		path := strings.NewReplacer("{profile}", "shop_1", "{capability}", capability, "{session}", "ses_1", "{target}", "T", "{evidence}", "e", "{part}", "x", "{id}", "i").Replace(pattern)
+		path := strings.NewReplacer("{profile}", "shop_1", "{capability}", capability, "{session}", "ses_1", "{target}", "T", "{evidence}", "e", "{part}", "x", "{id}", "i", "{site}", "shop").Replace(pattern)
 		for method, op := range item.Operations() {
 			query := "?worker=w&task=t"
 			if strings.HasPrefix(path, "/any") {
@@ -222,7 +224,7 @@ func TestWhoMayDoWhat(t *testing.T) {
 						f.answers = ofShop(opener)
 						f.mu.Unlock()
 						has := func(roles string) bool { return slices.Contains(strings.Fields(roles), string(role)) }
-						want := row.roles == "open" || (has(row.roles) || own && has(row.own)) && (row.about == "nothing" || pattern == "match")
+						want := row.roles == "open" || (has(row.roles) || own && has(row.own)) && (row.about == "nothing" || row.about == "profile" && pattern == "match")
 						r, body := f.ask(f.Client(), o, "Authorization: Bearer token-of-"+name)
 						acted := f.acted()
 						refused := r.StatusCode == 401 || r.StatusCode == 403

@@ -11,6 +11,7 @@ import (
 
 	"github.com/getkin/kin-openapi/openapi3"
 
+	"leasehold/checkpoint/site"
 	"leasehold/launcher/api"
 	"leasehold/launcher/snapshots"
 	"leasehold/lease"
@@ -84,7 +85,7 @@ func TestDescriptionFollowsTheTypes(t *testing.T) {
 		"Checkpoint": api.Checkpoint{}, "TaskEvent": api.TaskEvent{}, "Person": api.Person{}, "TakeOver": api.TakeOver{}, "HandBack": api.HandBack{}, "AskPerson": api.AskPerson{}, "Ask": api.Ask{}, "Answer": api.Answer{}, "Release": api.Release{}, "Record": lease.Record{}, "Run": lease.Run{},
 		"Review": lease.Review{}, "Event": lease.Event{}, "Bundle": api.Bundle{}, "Part": api.Part{}, "Inspection": api.Inspection{},
 		"Fact": api.Fact{}, "UnsafeRequest": api.UnsafeRequest{}, "Typed": api.Typed{}, "Objection": api.Objection{}, "BundlePage": api.BundlePage{}, "BundlePicture": api.BundlePicture{}, "ReviewRequest": api.ReviewRequest{}, "ProfileSettings": api.ProfileSettings{},
-		"ProfileImport": api.ProfileImport{}, "ProfileClone": api.ProfileClone{}, "ProfileArchive": api.ProfileArchive{}, "Archived": api.Archived{}, "Snapshot": api.Snapshot{}, "Snapshots": list[api.Snapshot]{}, "ProfileRestore": api.ProfileRestore{}, "Restored": api.Restored{}, "ProfileVerify": api.ProfileVerify{}, "SnapshotsChecked": api.SnapshotsChecked{}, "CheckedSnapshot": snapshots.CheckedSnapshot{}, "ProfileRemove": api.ProfileRemove{}, "Removed": api.Removed{}, "SessionCheck": lease.SessionCheck{}, "SessionChecked": api.SessionChecked{}, "Target": target{},
+		"ProfileImport": api.ProfileImport{}, "ProfileClone": api.ProfileClone{}, "ProfileArchive": api.ProfileArchive{}, "Archived": api.Archived{}, "Snapshot": api.Snapshot{}, "Snapshots": list[api.Snapshot]{}, "ProfileRestore": api.ProfileRestore{}, "Restored": api.Restored{}, "ProfileVerify": api.ProfileVerify{}, "SnapshotsChecked": api.SnapshotsChecked{}, "CheckedSnapshot": snapshots.CheckedSnapshot{}, "ProfileRemove": api.ProfileRemove{}, "Removed": api.Removed{}, "SessionCheck": lease.SessionCheck{}, "SessionChecked": api.SessionChecked{}, "Site": api.Site{}, "SiteSummary": api.SiteSummary{}, "SitePut": api.SitePut{}, "SiteRemoved": api.SiteRemoved{}, "SiteLine": site.Line{}, "SiteProbe": site.Probe{}, "Target": target{},
 	} {
 		schema := doc.Components.Schemas[name]
 		if schema == nil {

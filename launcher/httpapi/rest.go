@@ -22,7 +22,7 @@ const (
 
 // restRoutes are the routes under /v1.
 func restRoutes() []route {
-	return slices.Concat(sessionRoutes(), profileRoutes(), evidenceRoutes(), eventRoutes())
+	return slices.Concat(sessionRoutes(), profileRoutes(), evidenceRoutes(), eventRoutes(), siteRoutes())
 }
 
 // v1 is a route under /v1.

@@ -11,6 +11,7 @@ import (
 
 	"github.com/getkin/kin-openapi/openapi3"
 
+	"leasehold/checkpoint/site"
 	"leasehold/launcher/api"
 	"leasehold/launcher/snapshots"
 	"leasehold/lease"
@@ -34,6 +35,10 @@ const (
 	recordedAnswer = `{"session_id":"ses_1","lease_token":42}`
 )
 
+var shop = api.Site{File: site.File{Name: "shop", Origins: []string{"https://shop.example"}, Requests: []site.Line{{Shape: "POST /search", Is: site.Read, SaidBy: "ann", SaidAt: when}}}, Revision: 3}
+
+const shownSite = `{"name":"shop","origins":["https://shop.example"],"requests":[{"shape":"POST /search","is":"read","said_by":"ann","said_at":"2026-11-20T12:00:30.123456789Z"}],"revision":3}`
+
 func TestREST(t *testing.T) {
 	doc := document(t)
 	inHands := held
@@ -48,6 +53,13 @@ func TestREST(t *testing.T) {
 		status                   int
 		want                     string
 	}{
+		{"list sites", "GET", "/v1/sites", "", map[string]any{"Sites": []api.SiteSummary{{Name: "shop", Origins: []string{"https://shop.example"}, Requests: 2, Revision: 3}}}, []string{"Sites"}, 200, `{"items":[{"name":"shop","origins":["https://shop.example"],"requests":2,"revision":3}],"next":null}`},
+		{"a site", "GET", "/v1/sites/shop", "", map[string]any{"Site": shop}, []string{`Site "shop"`}, 200, shownSite},
+		{
+			"put a site", "PUT", "/v1/sites/shop", `{"origins":["https://shop.example"],"requests":[{"shape":"POST /search","where":{"a":1,"b":"absent","c":{"matches":"x"}},"is":"read"}],"revision":2}`, map[string]any{"PutSite": shop},
+			[]string{`PutSite "shop" {"name":"","origins":["https://shop.example"],"requests":[{"shape":"POST /search","where":{"a":"1","b":"absent","c":{"matches":"x"}},"is":"read"}],"revision":2}`}, 200, shownSite,
+		},
+		{"delete a site", "DELETE", "/v1/sites/shop?revision=3", "", map[string]any{"DeleteSite": nil}, []string{`DeleteSite "shop" {"Revision":3}`}, 200, `{"name":"shop"}`},
 		{"list sessions", "GET", "/v1/sessions", "", map[string]any{"Sessions": []api.Session{held}}, []string{"Sessions"}, 200, `{"items":[` + shownSession + `],"next":null}`},
 		{"no sessions, with a slash", "GET", "/v1/sessions/", "", map[string]any{"Sessions": []api.Session(nil)}, []string{"Sessions"}, 200, `{"items":[],"next":null}`},
 		{"a session", "GET", "/v1/sessions/ses_1", "", map[string]any{"Session": held}, []string{`Session "ses_1"`}, 200, shownSession},

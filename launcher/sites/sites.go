@@ -121,6 +121,9 @@ const (
 
 // Load waits until the store's files are known, or the store turns out not to have them.
 func (s *Shelf) Load(ctx context.Context) {
+	if s == nil {
+		return
+	}
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	select {
@@ -131,6 +134,9 @@ func (s *Shelf) Load(ctx context.Context) {
 
 // Run follows the store and the directory until ctx ends.
 func (s *Shelf) Run(ctx context.Context) {
+	if s == nil {
+		return
+	}
 	var work sync.WaitGroup
 	defer work.Wait()
 	if s.o.Store == nil {
@@ -418,6 +424,9 @@ const Any = ^uint64(0)
 
 // List are all files, by name.
 func (s *Shelf) List() []Entry {
+	if s == nil {
+		return nil
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	all := map[string]Entry{}
@@ -468,7 +477,7 @@ func (s *Shelf) Delete(ctx context.Context, name string, revision uint64) error 
 
 // at is the file that a change is based on.
 func (s *Shelf) at(name string, revision uint64) (version, error) {
-	if s.o.Store == nil {
+	if s == nil || s.o.Store == nil {
 		return version{}, ErrNoStore
 	}
 	s.mu.Lock()

@@ -36,6 +36,7 @@ var order = []string{
 	"leasehold/launcher/chrome",
 	"leasehold/launcher/profiledir",
 	"leasehold/launcher/roster",
+	"leasehold/launcher/sites",
 	"leasehold/launcher/fileroots",
 	"leasehold/launcher/proxies",
 	"leasehold/launcher/recovery/decision",

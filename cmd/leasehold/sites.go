@@ -1,0 +1,213 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/goccy/go-yaml"
+
+	"leasehold/checkpoint/site"
+	"leasehold/launcher/api"
+)
+
+// sitesCmds show and change what is known of sites.
+type sitesCmds struct {
+	List   sitesCmd       `cmd:"" default:"withargs" help:"List the sites of which something is known."`
+	Show   showSiteCmd    `cmd:"" help:"Print the file about a site."`
+	Put    putSitesCmd    `cmd:"" help:"Say what is known of sites, by their files; each replaces what was known before."`
+	Delete deleteSiteCmd  `cmd:"" help:"Forget what is known of a site."`
+	Export exportSitesCmd `cmd:"" name:"export" help:"Write the files about all sites into a directory."`
+	Import importSitesCmd `cmd:"" name:"import" help:"Put all files of a directory."`
+}
+
+type sitesCmd struct {
+	clientFlags `embed:""`
+}
+
+// Run prints the list.
+func (c *sitesCmd) Run(a *app) error {
+	return c.withSidecar(a, func(ctx context.Context, sidecar *client) error {
+		raw, err := sidecar.askAll(ctx, "v1", "sites")
+		if err != nil || c.JSON {
+			return a.printAnswer(raw, err)
+		}
+		all, err := read[list[api.SiteSummary]](raw)
+		if err != nil {
+			return err
+		}
+		t := newColumns(a.stdout, "SITE", "ORIGINS", "REQUESTS", "REVISION")
+		for _, s := range all.Items {
+			t.row(s.Name, strings.Join(s.Origins, " "), s.Requests, s.Revision)
+		}
+		return t.flush()
+	})
+}
+
+type showSiteCmd struct {
+	clientFlags `embed:""`
+	Site        string `arg:"" help:"The site."`
+}
+
+// Run prints the file in YAML.
+func (c *showSiteCmd) Run(a *app) error {
+	return c.withSidecar(a, func(ctx context.Context, sidecar *client) error {
+		raw, err := sidecar.ask(ctx, http.MethodGet, nil, "v1", "sites", c.Site)
+		if err != nil || c.JSON {
+			return a.printAnswer(raw, err)
+		}
+		s, err := read[api.Site](raw)
+		if err != nil {
+			return err
+		}
+		text, err := yaml.Marshal(s.File)
+		if err != nil {
+			return fmt.Errorf("site %s: %w", c.Site, err)
+		}
+		_, err = fmt.Fprintf(a.stdout, "# revision %d\n%s", s.Revision, text)
+		return err
+	})
+}
+
+type putSitesCmd struct {
+	clientFlags `embed:""`
+	File        []string `arg:"" type:"existingfile" help:"A file in YAML or JSON; it names its site."`
+	Revision    *uint64  `placeholder:"N" help:"The revision that was seen: a file that somebody has changed since is not replaced; 0: there was none."`
+}
+
+// Run puts the files, after all of them were read.
+func (c *putSitesCmd) Run(a *app) error { return c.put(a, c.File, c.Revision) }
+
+func (f clientFlags) put(a *app, paths []string, revision *uint64) error {
+	var files []site.File
+	for _, path := range paths {
+		text, err := os.ReadFile(path)
+		if err != nil {
+			return &exitError{exitUsage, err}
+		}
+		one, err := site.Parse(text)
+		if err != nil {
+			return exitWith(exitUsage, "%s: %w", path, err)
+		}
+		if parts := one.NotAsked(); len(parts) > 0 {
+			a.warn("%s: %s: kept, and not used by this version (docs/sites.md)", path, strings.Join(parts, ", "))
+		}
+		files = append(files, one)
+	}
+	return f.withSidecar(a, func(ctx context.Context, sidecar *client) error {
+		for _, one := range files {
+			raw, err := sidecar.ask(ctx, http.MethodPut, api.SitePut{File: one, Revision: revision}, "v1", "sites", one.Name)
+			if err != nil || f.JSON {
+				if err := a.printAnswer(raw, err); err != nil {
+					return err
+				}
+				continue
+			}
+			s, err := read[api.Site](raw)
+			if err != nil {
+				return err
+			}
+			fmt.Fprintf(a.stdout, "%s: %d requests are known, revision %d\n", printable(s.Name), len(s.Requests), s.Revision)
+		}
+		return nil
+	})
+}
+
+type deleteSiteCmd struct {
+	clientFlags `embed:""`
+	Site        string  `arg:"" help:"The site."`
+	Revision    *uint64 `placeholder:"N" help:"The revision that was seen: a file that somebody has changed since is not removed."`
+}
+
+// Run removes the file.
+func (c *deleteSiteCmd) Run(a *app) error {
+	parameters := url.Values{}
+	if c.Revision != nil {
+		parameters.Set("revision", strconv.FormatUint(*c.Revision, 10))
+	}
+	return c.withSidecar(a, func(ctx context.Context, sidecar *client) error {
+		raw, err := sidecar.with(parameters).ask(ctx, http.MethodDelete, nil, "v1", "sites", c.Site)
+		if err != nil || c.JSON {
+			return a.printAnswer(raw, err)
+		}
+		_, err = fmt.Fprintf(a.stdout, "%s: nothing is known of it any more\n", printable(c.Site))
+		return err
+	})
+}
+
+type exportSitesCmd struct {
+	clientFlags `embed:""`
+	Dir         string `arg:"" type:"path" help:"The directory, which is made if it is missing. It can be a --sites-dir."`
+}
+
+// Run writes a file for each site.
+func (c *exportSitesCmd) Run(a *app) error {
+	return c.withSidecar(a, func(ctx context.Context, sidecar *client) error {
+		raw, err := sidecar.askAll(ctx, "v1", "sites")
+		if err != nil {
+			return err
+		}
+		all, err := read[list[api.SiteSummary]](raw)
+		if err != nil {
+			return err
+		}
+		if err := os.MkdirAll(c.Dir, 0o755); err != nil {
+			return &exitError{exitUsage, err}
+		}
+		for _, summary := range all.Items {
+			raw, err := sidecar.ask(ctx, http.MethodGet, nil, "v1", "sites", summary.Name)
+			if err != nil {
+				return err
+			}
+			s, err := read[api.Site](raw)
+			if err == nil {
+				err = site.CheckName(s.Name) // it becomes a path
+			}
+			var text []byte
+			if err == nil {
+				text, err = yaml.Marshal(s.File)
+			}
+			if err != nil {
+				return fmt.Errorf("site %s: %w", summary.Name, err)
+			}
+			if err := os.WriteFile(filepath.Join(c.Dir, s.Name+".yaml"), text, 0o644); err != nil {
+				return &exitError{exitUsage, err}
+			}
+		}
+		_, err = fmt.Fprintf(a.stdout, "%d files in %s\n", len(all.Items), printable(c.Dir))
+		return err
+	})
+}
+
+type importSitesCmd struct {
+	clientFlags `embed:""`
+	Dir         string `arg:"" type:"existingdir" help:"The directory, with files NAME.yaml, NAME.yml or NAME.json."`
+}
+
+// Run puts each file of the directory.
+func (c *importSitesCmd) Run(a *app) error {
+	var paths []string
+	var errs error
+	for _, ext := range []string{"yaml", "yml", "json"} {
+		found, err := filepath.Glob(filepath.Join(escapeGlob(c.Dir), "*."+ext))
+		paths, errs = append(paths, found...), cmp.Or(errs, err)
+	}
+	if errs != nil || len(paths) == 0 {
+		return &exitError{exitUsage, cmp.Or(errs, errors.New(c.Dir+": no file NAME.yaml, NAME.yml or NAME.json is in it"))}
+	}
+	slices.Sort(paths)
+	return c.put(a, paths, nil)
+}
+
+// escapeGlob is a directory as a part of a pattern that stands for itself.
+func escapeGlob(dir string) string {
+	return strings.NewReplacer(`\`, `\\`, "*", `\*`, "?", `\?`, "[", `\[`).Replace(dir)
+}

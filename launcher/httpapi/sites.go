@@ -1,0 +1,76 @@
+package httpapi
+
+import (
+	"net/http"
+	"slices"
+	"strconv"
+
+	"leasehold/checkpoint/site"
+	"leasehold/launcher/api"
+	"leasehold/launcher/principal"
+)
+
+func siteRoutes() []route {
+	const one = "/sites/{site}"
+	return []route{
+		v1(http.MethodGet, "/sites", forRole(principal.Read), listSites),
+		v1(http.MethodGet, one, forRole(principal.Read), read(siteName, api.Service.Site, answerWith[api.Site](http.StatusOK))),
+		v1(http.MethodPut, one, onEveryProfile(principal.Manage), write(siteName, required[api.SitePut]("file about a site"), api.Service.PutSite, answerWith[api.Site](http.StatusOK))),
+		v1(http.MethodDelete, one, onEveryProfile(principal.Manage), deleteSite),
+	}
+}
+
+// onEveryProfile is for those with a right on all profiles: what is known of a site counts for each
+// of them.
+func onEveryProfile(right principal.Right) access {
+	return access{byPrincipal, func(c *call) error {
+		if !c.who.Role.Has(right) {
+			return c.forbidden(right, "")
+		}
+		if !slices.Equal(c.who.Profiles, principal.EveryProfile) {
+			p := api.Refuse(api.CodeForbidden, `you are %s, and what is known of a site counts for every profile: this needs the pattern "*"`, c.who)
+			c.denials.note(c, p)
+			return p
+		}
+		return nil
+	}}
+}
+
+// siteOrder is the order of their names.
+var siteOrder = ascending(func(s api.SiteSummary) string { return s.Name })
+
+func listSites(c *call) error {
+	all, err := c.svc.Sites(c.r.Context())
+	if err != nil {
+		return err
+	}
+	return answerPage(siteOrder)(c, all)
+}
+
+// siteName is the site that the path names.
+func siteName(c *call) (string, error) {
+	name := c.param("site")
+	if err := site.CheckName(name); err != nil {
+		return "", api.Invalid("name", "%v", err)
+	}
+	return name, nil
+}
+
+func deleteSite(c *call) error {
+	name, err := siteName(c)
+	if err != nil {
+		return err
+	}
+	var d api.SiteDelete
+	if text := c.query.Get("revision"); text != "" {
+		revision, err := strconv.ParseUint(text, 10, 64)
+		if err != nil {
+			return api.Invalid("revision", "%.40q: want the number that the file had when it was read", text)
+		}
+		d.Revision = &revision
+	}
+	if err := c.svc.DeleteSite(c.r.Context(), name, d); err != nil {
+		return err
+	}
+	return c.json(http.StatusOK, api.SiteRemoved{Name: name})
+}

@@ -1,0 +1,75 @@
+package launcher
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"leasehold/checkpoint/site"
+	"leasehold/launcher/api"
+	"leasehold/launcher/principal"
+	"leasehold/launcher/sites"
+	"leasehold/lease"
+)
+
+// Sites lists what is known of sites.
+func (l *Launcher) Sites(context.Context) ([]api.SiteSummary, error) {
+	list := []api.SiteSummary{}
+	for _, e := range l.o.Sites.List() {
+		list = append(list, api.SiteSummary{Name: e.Name, Origins: e.Origins, Requests: len(e.Requests), Revision: e.Revision})
+	}
+	return list, nil
+}
+
+// Site returns what is known of one site.
+func (l *Launcher) Site(_ context.Context, name string) (api.Site, error) {
+	e, err := l.o.Sites.Get(name)
+	return api.Site{File: e.File, Revision: e.Revision}, siteProblem(name, err)
+}
+
+// PutSite says what is known of a site, in the name of the principal of ctx.
+func (l *Launcher) PutSite(ctx context.Context, name string, p api.SitePut) (api.Site, error) {
+	if p.Name == "" {
+		p.Name = name
+	}
+	if p.Name != name {
+		return api.Site{}, api.Invalid("name", "%q: want %q, the name in the path, or none", p.Name, name)
+	}
+	var wrong *site.Error
+	if err := p.Check(); errors.As(err, &wrong) {
+		return api.Site{}, api.Invalid(wrong.Path, "%s", wrong.Why)
+	}
+	e, err := l.o.Sites.Put(ctx, p.File, revisionOr(p.Revision), principal.Of(ctx).Name, time.Now())
+	if err == nil {
+		l.o.Log.Info().Str("site", name).Str("principal", principal.Of(ctx).Name).Int("requests", len(e.Requests)).Msg("what is known of a site was changed")
+	}
+	return api.Site{File: e.File, Revision: e.Revision}, siteProblem(name, err)
+}
+
+// DeleteSite forgets what is known of a site.
+func (l *Launcher) DeleteSite(ctx context.Context, name string, d api.SiteDelete) error {
+	err := l.o.Sites.Delete(ctx, name, revisionOr(d.Revision))
+	if err == nil {
+		l.o.Log.Info().Str("site", name).Str("principal", principal.Of(ctx).Name).Msg("what was known of a site was removed")
+	}
+	return siteProblem(name, err)
+}
+
+func revisionOr(seen *uint64) uint64 {
+	if seen == nil {
+		return sites.Any
+	}
+	return *seen
+}
+
+func siteProblem(name string, err error) error {
+	switch {
+	case errors.Is(err, sites.ErrUnknown):
+		return api.Refuse(api.CodeNotFound, "nothing is known of a site %q: leasehold sites list", name)
+	case errors.Is(err, lease.ErrSiteMoved):
+		return api.Refuse(api.CodeSiteChanged, "site %s: somebody else has changed it since: read it again, and send what you want to change with its new revision", name)
+	case errors.Is(err, sites.ErrNoStore):
+		return api.Refuse(api.CodeStoreUnavailable, "%v", err)
+	}
+	return problem(err)
+}

@@ -32,6 +32,7 @@ requests:
   - {shape: "WEBSOCKET /socket event=event type=sort", is: read}
   - {shape: "POST /upload", where: {do: check}, is: read}
   - {shape: "POST /v1/items", where: {"filter.kind": open}, is: read}
+  - {shape: "POST /calc", where: {op: {matches: "sum|avg"}}, is: read}
   - {shape: "POST https://api.shop.example/query", is: read}
   - {shape: "GET /export", where: {_wpnonce: {matches: ".*"}, action: csv}, is: read}
 sensitive: ["/checkout/**", "/admin?page=options"]
@@ -147,6 +148,8 @@ func TestJudge(t *testing.T) {
 		{"a file in parts", post("/upload", part("do", "check")+"--XX--\r\n", asParts), Read},
 		{"JSON by its path", post("/v1/items", `{"filter":{"kind":"open"},"page":2}`, asJSON), Read},
 		{"and by a name that looks like it", post("/v1/items", `{"filter":{"kind":"open"},"filter.kind":"all"}`, asJSON), nothing},
+		{"a value that an expression matches", post("/calc", "op=avg", asForm), Read},
+		{"a value of which it matches a part", post("/calc", "op=sum+and+delete", asForm), nothing},
 		{"a whole address", shape.Request{Method: "POST", URL: "https://api.shop.example/query", Body: `{"q":"a"}`, Headers: asJSON, Whole: true}, Read},
 		{"it is not of other origins", post("/query", `{"q":"a"}`, asJSON), nothing},
 		{"a mutation where only the address is known", shape.Request{Method: "POST", URL: "https://api.shop.example/query", Body: `{"query":"mutation{a}"}`, Headers: asJSON, Whole: true}, nothing},

@@ -205,6 +205,10 @@ func TestTheLeaseDomain(t *testing.T) {
 		{method: "Lease.step", params: `{}`, code: invalidParams, says: "Invalid parameters: name: want the step's name"},
 		{method: "Lease.checkpoint", params: `{"name":"a"}`, notes: "checkpoint a safe"},
 		{method: "Lease.checkpoint", params: `{"name":"b","safe":false}`, notes: "checkpoint b"},
+		{method: "Lease.checkpoint", params: `{"name":"s","idempotent":["POST /votes"]}`, notes: `checkpoint s safe idempotent POST /votes`},
+		{method: "Lease.checkpoint", params: `{"name":"s","idempotent":["/votes"]}`, code: invalidParams, says: "idempotent: \"/votes\": want METHOD PATH"},
+		{method: "Lease.checkpoint", params: `{"name":"s","idempotent":["POST /graphql operation={}"]}`, code: invalidParams, says: "{} stands for many operations"},
+		{method: "Lease.checkpoint", params: `{"name":"s","idempotent":"yes"}`, code: invalidParams, says: "idempotent"},
 		{method: "Lease.checkpoint", params: `{"name":"c","idempotent":true,"data":{"n":1}}`, notes: `checkpoint c safe idempotent {"n":1}`},
 		{method: "Lease.checkpoint", code: invalidParams, says: "Invalid parameters: name: want the checkpoint's name"},
 		{method: "Lease.event", params: `{"type":"bought","data":[1]}`, notes: "event bought [1]"},
@@ -257,7 +261,7 @@ func TestTheLeaseDomain(t *testing.T) {
 			if e.Token != 7 || e.At.IsZero() {
 				t.Errorf("%s: %+v", name, e)
 			}
-			notes = append(notes, strings.Join(strings.Fields(note+" "+string(e.Data)), " "))
+			notes = append(notes, strings.Join(strings.Fields(note+" "+strings.Join(e.IdempotentShapes, ",")+" "+string(e.Data)), " "))
 		}
 		if got := strings.Join(notes, ";"); got != tt.notes {
 			t.Errorf("%s: the journal got %q, want %q", name, got, tt.notes)

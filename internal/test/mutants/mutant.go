@@ -81,7 +81,7 @@ func all(root string) ([]Mutant, error) {
 	if err != nil {
 		return nil, err
 	}
-	return slices.Concat(ofLease, ofStore, ofProfileDir, ofProxy, ofRecovery, table, ofRoster, ofCluster, ofHomes, ofBubble, ofSnapshots, ofQueue, ofTravel), nil
+	return slices.Concat(ofLease, ofStore, ofProfileDir, ofProxy, ofRecovery, table, ofRoster, ofCluster, ofHomes, ofBubble, ofSnapshots, ofQueue, ofSites, ofTravel), nil
 }
 
 // apply returns the mutated source of the file. The error says what is wrong with the list.

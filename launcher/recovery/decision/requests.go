@@ -54,13 +54,10 @@ func harmless(t Task) func(checkpoint.Entry) bool {
 	}
 }
 
-// again returns a function that tells which requests may be made again after a checkpoint: those
-// whose shapes the checkpoint names, and those that are known as repeatable where it says anything.
-// What was not answered may be made again, too: that is what the words mean.
-func again(safe *checkpoint.Entry, t Task) func(checkpoint.Entry) bool {
-	if safe == nil || !safe.Idempotent {
-		return func(checkpoint.Entry) bool { return false }
-	}
+// again returns a function that tells which requests may be made again after a checkpoint that
+// declares something: those whose shapes it names, and those that are known as repeatable. What was
+// not answered may be made again, too: that is what the words mean.
+func again(safe checkpoint.Entry, t Task) func(checkpoint.Entry) bool {
 	var patterns []shape.Pattern
 	for _, text := range safe.IdempotentShapes {
 		if p, err := shape.ParsePattern(text); err == nil { // the checkpoint was refused otherwise
@@ -81,7 +78,7 @@ func idempotentSince(s checkpoint.Summary, r sortedRequests, t Task) table.Fact 
 		return f
 	}
 	writes, _ := split(s.WritesSince, harmless(t))
-	others, _ := split(slices.Concat(r.counted, writes), again(s.LastSafe, t))
+	others, _ := split(slices.Concat(r.counted, writes), again(*s.LastSafe, t))
 	if len(others) == 0 {
 		f.Answer, f.How = table.Yes, "the checkpoint says so of all that followed"
 		return f
@@ -114,7 +111,7 @@ func anonymous(s checkpoint.Summary, t Task) func(checkpoint.Entry) bool {
 		own[Site(p.URL)] = true
 	}
 	return func(e checkpoint.Entry) bool {
-		return e.Anonymous && e.Known != site.Write && !own[Site(e.URL)] && inDomains(e.URL, t.domains()).Answer != table.Yes && !e.Sensitive && !SensitiveURL(e.URL, t)
+		return e.Anonymous && !own[Site(e.URL)] && inDomains(e.URL, t.domains()).Answer != table.Yes && !e.Sensitive && !SensitiveURL(e.URL, t) && e.Known != site.Write
 	}
 }
 

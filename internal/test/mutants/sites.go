@@ -1,0 +1,29 @@
+package main
+
+// known are the tests of what is known of sites.
+var known = []Catcher{by("checkpoint/site"), by("checkpoint/shape")}
+
+// ofSites are the mutants of how requests are judged by what is known of their sites.
+var ofSites = append(append(in("checkpoint/site/book.go", known,
+	change{"sites: a line of a read need not be certain", `if certain || l.is == Write && l.touches(r, shp, known) {`, `if certain || l.touches(r, shp, known) {`},
+	change{"sites: what may be meant is repeatable", `Repeatable: l.repeat && certain,`, `Repeatable: l.repeat,`},
+	change{"sites: another method in a header is overlooked", `|| overridden(r.Headers) ||`, `||`},
+	change{"sites: a mutation in a form is overlooked", ` || !l.pattern.NamesOperation() && saysMutation(r.Body) {`, ` {`},
+	change{"sites: another method in a field is overlooked", `len(other) > 0 && !l.override {`, `len(other) < 0 {`},
+	change{"sites: conditions hold for what is not known as a whole", `f.Whole && !slices.ContainsFunc(l.where`, `!slices.ContainsFunc(l.where`},
+	change{"sites: a name that occurs twice is equal to its first value", `return !one || !w.is(values[0])`, `return !one && len(values) == 0 || !w.is(values[0])`},
+	change{"sites: what is said to be absent may be there", "\t\tif w.condition.Absent {\n\t\t\treturn len(values) > 0\n\t\t}\n\t\treturn !one", "\t\tif w.condition.Absent {\n\t\t\treturn false\n\t\t}\n\t\treturn !one"},
+	change{"sites: an expression matches a part of the value", `"^(?:" + w.condition.Matches + ")$"`, `w.condition.Matches`},
+	change{"sites: a part of a query makes a place sensitive", `if !slices.Contains(have[name], v) {`, `if len(have[name]) == 0 && v != "" {`},
+), in("checkpoint/shape/pattern.go", known,
+	change{"sites: one operation of a list is enough for a read", `len(q.ops) > 0 && !slices.ContainsFunc(q.ops, func(op []string) bool { return !p.namesOp(op) })`, `slices.ContainsFunc(q.ops, p.namesOp)`},
+	change{"sites: a line without an operation covers all", `return !q.doesMore()`, `return true`},
+	change{"sites: a cut body is a whole one", ` || p.names == nil && q.unread() {`, ` {`},
+	change{"sites: any origin is that of a pattern", "\tif p.origin != \"\" && p.origin != q.origin {\n\t\treturn false\n\t}\n", ""},
+	change{"sites: a star stands for what a server reads in another way", `strings.Contains(pattern, "*") && !odd && glob`, `strings.Contains(pattern, "*") && (!odd || true) && glob`},
+)...), in("launcher/sites/sites.go", []Catcher{by("launcher/sites")},
+	change{"sites: what the store forgot is not told again", "\t\t\tif v.revision == 0 {\n\t\t\t\ttasks", "\t\t\tif false {\n\t\t\t\ttasks"},
+	change{"sites: a file that somebody changed is told again", `case v.Told == t.digest, s.gone[name]`, `case s.gone[name]`},
+	change{"sites: a file that somebody removed is told again", `s.gone[name] && !t.anew: // removed`, `false: // removed`},
+	change{"sites: a change is based on any revision", `if revision != Any && revision != v.revision {`, `if false {`},
+)...)

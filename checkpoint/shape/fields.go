@@ -134,5 +134,7 @@ func plainest(name string, whole bool) string {
 	if !whole {
 		name, _, _ = strings.Cut(name, "[")
 	}
-	return strings.NewReplacer(".", "_", " ", "_").Replace(strings.ToLower(strings.TrimSpace(name)))
+	return underscores.Replace(strings.ToLower(strings.TrimSpace(name)))
 }
+
+var underscores = strings.NewReplacer(".", "_", " ", "_")

@@ -99,12 +99,10 @@ func (p Pattern) Vague() bool {
 }
 
 // Covers tells whether all that a request does is what the pattern describes, so that it may speak
-// for the request. shape is its shape, and raw its URL; empty: only the shape is known. Where
-// something of the request is not known, or is such that a site could read it in another way, it is
-// not covered.
-func (p Pattern) Covers(shape, raw string) bool {
-	q, ok := split(shape)
-	if !ok || q.method != p.method || strings.HasSuffix(shape, "...") || !p.at(q, raw, true) {
+// for the request. Where something of the request is not known, or is such that a site could read it
+// in another way, it is not covered.
+func (p Pattern) Covers(q Read) bool {
+	if q.method != p.method || q.cut || !p.at(q, true) {
 		return false
 	}
 	if p.query != nil && !slices.Equal(p.query, like(p.query, q.query)) || p.kind != "" && p.kind != q.kind {
@@ -121,9 +119,8 @@ func (p Pattern) Covers(shape, raw string) bool {
 
 // Touches tells whether anything that a request does may be what the pattern describes, so that it
 // may speak against the request.
-func (p Pattern) Touches(shape, raw string) bool {
-	q, ok := split(shape)
-	if !ok || q.method != p.method || !p.at(q, raw, false) || p.kind != "" && q.kind != "" && p.kind != q.kind {
+func (p Pattern) Touches(q Read) bool {
+	if q.method != p.method || !p.at(q, false) || p.kind != "" && q.kind != "" && p.kind != q.kind {
 		return false
 	}
 	has := func(list []string) func(string) bool {
@@ -144,21 +141,38 @@ func (p Pattern) namesOp(op []string) bool {
 	})
 }
 
-// split reads a shape.
-func split(shape string) (Pattern, bool) {
+// Read is the shape of a request that was read, to be compared with patterns. The zero value is like
+// none of them.
+type Read struct {
+	Pattern
+	segments []string // those of the URL's path, escaped; of the shape, where the URL is not known
+	cut      bool     // the shape does not have all
+}
+
+// ReadShape reads a shape, and the URL of its request; empty: it is not known.
+func ReadShape(shape, raw string) Read {
 	method, rest, _ := strings.Cut(shape, " ")
 	address, said, _ := strings.Cut(rest, " ")
 	address, query, hasQuery := strings.Cut(address, "?")
 	scheme, after, whole := strings.Cut(address, "://")
 	if !whole {
-		return Pattern{}, false
+		return Read{}
 	}
 	host, path, _ := strings.Cut(after, "/")
-	q := Pattern{method: method, origin: OriginOf(scheme + "://" + host), path: strings.Split(path, "/"), content: splitContent(said)}
+	q := Read{Pattern: Pattern{method: method, origin: OriginOf(scheme + "://" + host), path: strings.Split(path, "/"), content: splitContent(said)}}
+	if q.origin == "" {
+		return Read{}
+	}
+	q.segments, q.cut = q.path, strings.HasSuffix(shape, "...")
+	if u, err := url.Parse(raw); raw != "" && err == nil {
+		if own := strings.Split(strings.TrimPrefix(u.EscapedPath(), "/"), "/"); len(own) == len(q.path) {
+			q.segments = own
+		}
+	}
 	if hasQuery {
 		q.query = splitNames(query, "&")
 	}
-	return q, q.origin != ""
+	return q
 }
 
 func splitNames(s, sep string) []string {
@@ -229,17 +243,11 @@ func (p Pattern) doesMore() bool {
 }
 
 // at tells whether a shape is of the pattern's place. strictly: not in doubt.
-func (p Pattern) at(q Pattern, raw string, strictly bool) bool {
+func (p Pattern) at(q Read, strictly bool) bool {
 	if p.origin != "" && p.origin != q.origin {
 		return false
 	}
-	segments := q.path
-	if u, err := url.Parse(raw); raw != "" && err == nil {
-		if own := strings.Split(strings.TrimPrefix(u.EscapedPath(), "/"), "/"); len(own) == len(q.path) {
-			segments = own
-		}
-	}
-	return PathMatches(p.path, segments, q.path, strictly)
+	return PathMatches(p.path, q.segments, q.path, strictly)
 }
 
 // PathMatches tells whether the segments of a path, escaped as in the URL, match those of a

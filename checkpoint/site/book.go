@@ -253,13 +253,18 @@ func (b *Book) Judge(r shape.Request, shp string) (v Verdict) {
 		}
 		return *fields
 	}
+	var said *shape.Read
 	b.of(r.URL, func(s *site) bool {
 		for _, l := range s.lines {
 			if l.pattern.Method() != r.Method {
 				continue
 			}
-			certain := l.covers(r, shp, known)
-			if certain || l.is == Write && l.touches(r, shp, known) {
+			if said == nil {
+				read := shape.ReadShape(shp, r.URL)
+				said = &read
+			}
+			certain := l.covers(r, *said, known)
+			if certain || l.is == Write && l.touches(*said, known) {
 				v = Verdict{Is: l.is, Repeatable: l.repeat && certain, Line: l.text}
 				return true
 			}
@@ -269,8 +274,8 @@ func (b *Book) Judge(r shape.Request, shp string) (v Verdict) {
 	return v
 }
 
-func (l line) covers(r shape.Request, shp string, known func() shape.Fields) bool {
-	if !l.pattern.Covers(shp, r.URL) || overridden(r.Headers) || !l.pattern.NamesOperation() && saysMutation(r.Body) {
+func (l line) covers(r shape.Request, said shape.Read, known func() shape.Fields) bool {
+	if !l.pattern.Covers(said) || overridden(r.Headers) || !l.pattern.NamesOperation() && saysMutation(r.Body) {
 		return false
 	}
 	f := known()
@@ -286,8 +291,8 @@ func (l line) covers(r shape.Request, shp string, known func() shape.Fields) boo
 	})
 }
 
-func (l line) touches(r shape.Request, shp string, known func() shape.Fields) bool {
-	if !l.pattern.Touches(shp, r.URL) {
+func (l line) touches(said shape.Read, known func() shape.Fields) bool {
+	if !l.pattern.Touches(said) {
 		return false
 	}
 	return !slices.ContainsFunc(l.where, func(w where) bool {

@@ -239,7 +239,8 @@ func Parse(text []byte) (File, error) {
 }
 
 // names are all names that a file may have.
-const names = "want name, origins, show, requests (shape, where, is, repeatable, incident), sensitive, identity, probes (name, get, take, take_text, match, show, covers, alarm), headers, bearer_from, rehearse (open, take_text), extends"
+const names = "want name, origins, show, requests (shape, where, is, repeatable, incident), sensitive, identity, " +
+	"probes (name, get, take, take_text, match, show, covers, alarm), headers, bearer_from, rehearse (open, take_text), extends"
 
 func strictly(b []byte, into any) error {
 	d := json.NewDecoder(bytes.NewReader(b))
@@ -313,7 +314,7 @@ func (f File) Check() error {
 	}
 	for i, o := range f.Origins {
 		if plain := strings.Replace(o, "://*.", "://", 1); shape.OriginOf(plain) != plain || strings.Contains(plain, "*") {
-			return &Error{Path: at("origins", i), Why: fmt.Sprintf("%q: want an origin in small letters, such as https://shop.example or https://*.shop.example, without a path and without a port that is the usual one", o)}
+			return &Error{Path: at("origins", i), Why: fmt.Sprintf("%q: want an origin in small letters, such as https://shop.example or https://*.shop.example, without a path", o)}
 		}
 	}
 	if _, err := compile(f); err != nil {

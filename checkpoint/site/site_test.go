@@ -3,6 +3,7 @@ package site
 import (
 	"encoding/json"
 	"errors"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -341,4 +342,28 @@ func FuzzJudge(f *testing.F) {
 			}
 		}
 	})
+}
+
+// BenchmarkJudge: a request to one of a thousand sites, and a GET that no line is about.
+func BenchmarkJudge(b *testing.B) {
+	var files []File
+	for i := range 1000 {
+		f, err := Parse([]byte(strings.ReplaceAll(strings.ReplaceAll(shop, "shop.example", "shop"+strconv.Itoa(i)+".example"), "name: shop\n", "name: shop"+strconv.Itoa(i)+"\n")))
+		if err != nil {
+			b.Fatal(err)
+		}
+		files = append(files, f)
+	}
+	book, _ := NewBook(files)
+	for name, r := range map[string]shape.Request{
+		"post": {Method: "POST", URL: "https://www.shop7.example/v1/items", Body: `{"filter":{"kind":"open"}}`, Headers: asJSON, Whole: true},
+		"get":  {Method: "GET", URL: "https://cdn.other.example/a.png", Whole: true},
+	} {
+		s := shape.Of(r)
+		b.Run(name, func(b *testing.B) {
+			for b.Loop() {
+				book.Judge(r, s)
+			}
+		})
+	}
 }

@@ -18,12 +18,14 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/rs/zerolog"
 
 	"leasehold/checkpoint/site"
+	"leasehold/internal/ownpath"
 	"leasehold/lease"
 )
 
@@ -84,7 +86,10 @@ type told struct {
 
 // New returns a shelf with the files of the directory. The error names a file that is wrong.
 func New(o Options) (*Shelf, error) {
-	s := &Shelf{o: o, loaded: make(chan struct{}), wake: make(chan struct{}, 1), known: map[string]version{}, gone: map[string]bool{}, listed: map[string]told{}, wrong: map[string]error{}}
+	s := &Shelf{
+		o: o, loaded: make(chan struct{}), wake: make(chan struct{}, 1),
+		known: map[string]version{}, gone: map[string]bool{}, listed: map[string]told{}, wrong: map[string]error{},
+	}
 	s.o.Log = o.Log.With().Str("component", "sites").Logger()
 	if err := s.read(); err != nil {
 		return nil, err
@@ -260,7 +265,11 @@ func (s *Shelf) read() error {
 	if s.o.Dir == "" {
 		return nil
 	}
-	names, err := os.ReadDir(s.o.Dir)
+	err := ownpath.Check(s.o.Dir)
+	var names []os.DirEntry
+	if err == nil {
+		names, err = os.ReadDir(s.o.Dir)
+	}
 	if err != nil {
 		return fmt.Errorf("directory of sites: %w", err)
 	}
@@ -305,11 +314,18 @@ func (s *Shelf) read() error {
 	return errors.Join(failed...)
 }
 
-// parse reads one file of the directory, which is named like its site.
+// parse reads one file of the directory, which is named like its site, and which nobody else may write.
 func parse(path string) (f site.File, digest string, err error) {
 	b, err := os.ReadFile(path)
+	var info os.FileInfo
+	if err == nil {
+		info, err = os.Stat(path)
+	}
 	if err != nil {
 		return f, "", err
+	}
+	if s, ok := info.Sys().(*syscall.Stat_t); !ok || info.Mode().Perm()&0o022 != 0 || s.Uid != 0 && s.Uid != uint32(os.Geteuid()) {
+		return f, "", fmt.Errorf("%s: another user may write it: want it to be root's or that of the sidecar's user, and chmod go-w", path)
 	}
 	if f, err = site.Parse(b); err != nil {
 		return f, "", fmt.Errorf("%s: %w", path, err)
@@ -317,11 +333,7 @@ func parse(path string) (f site.File, digest string, err error) {
 	if base := filepath.Base(path); strings.TrimSuffix(base, filepath.Ext(base)) != f.Name {
 		return f, "", fmt.Errorf("%s: name: %q: want the name of the file", path, f.Name)
 	}
-	at := time.Time{}
-	if info, err := os.Stat(path); err == nil {
-		at = info.ModTime().UTC().Truncate(time.Second)
-	}
-	attribute(&f, "the file "+filepath.Base(path), at)
+	attribute(&f, "the file "+filepath.Base(path), info.ModTime().UTC().Truncate(time.Second))
 	sum := sha256.Sum256(b)
 	return f, hex.EncodeToString(sum[:8]), nil
 }

@@ -251,6 +251,16 @@ func TestADirectoryIsTold(t *testing.T) {
 	if _, err := New(Options{Dir: filepath.Join(dir, "no"), Log: zerolog.Nop(), Metrics: prometheus.NewRegistry()}); err == nil {
 		t.Error("a directory that is not there is taken")
 	}
+	write("shop.yaml", text("shop", "/a"))
+	if err := os.Chmod(filepath.Join(dir, "shop.yaml"), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := New(Options{Dir: dir, Log: zerolog.Nop(), Metrics: prometheus.NewRegistry()}); err == nil || !strings.Contains(err.Error(), "shop.yaml") {
+		t.Errorf("a file that others may write: %v", err)
+	}
+	if err := os.Remove(filepath.Join(dir, "shop.yaml")); err != nil {
+		t.Fatal(err)
+	}
 	write("x.yaml", text("shop2", "/a"))
 	if _, err := New(Options{Dir: dir, Log: zerolog.Nop(), Metrics: prometheus.NewRegistry()}); err == nil || !strings.Contains(err.Error(), "want the name of the file") {
 		t.Errorf("%v", err)

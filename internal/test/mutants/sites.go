@@ -5,7 +5,7 @@ var known = []Catcher{by("checkpoint/site"), by("checkpoint/shape")}
 
 // ofSites are the mutants of how requests are judged by what is known of their sites.
 var ofSites = append(append(in("checkpoint/site/book.go", known,
-	change{"sites: a line of a read need not be certain", `if certain || l.is == Write && l.touches(r, shp, known) {`, `if certain || l.touches(r, shp, known) {`},
+	change{"sites: a line of a read need not be certain", `if certain || l.is == Write && l.touches(*said, known) {`, `if certain || l.touches(*said, known) {`},
 	change{"sites: what may be meant is repeatable", `Repeatable: l.repeat && certain,`, `Repeatable: l.repeat,`},
 	change{"sites: another method in a header is overlooked", `|| overridden(r.Headers) ||`, `||`},
 	change{"sites: a mutation in a form is overlooked", ` || !l.pattern.NamesOperation() && saysMutation(r.Body) {`, ` {`},

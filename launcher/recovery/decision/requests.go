@@ -65,7 +65,8 @@ func again(safe checkpoint.Entry, t Task) func(checkpoint.Entry) bool {
 		}
 	}
 	return func(e checkpoint.Entry) bool {
-		named := slices.ContainsFunc(patterns, func(p shape.Pattern) bool { return p.Covers(e.Shape, "") })
+		said := shape.ReadShape(e.Shape, "")
+		named := slices.ContainsFunc(patterns, func(p shape.Pattern) bool { return p.Covers(said) })
 		return named || e.Repeatable && t.Sites.Holds(e.KnownBy)
 	}
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/goccy/go-yaml"
 
+	known "leasehold/checkpoint/site"
 	"leasehold/launcher/recovery/decision"
 	"leasehold/launcher/recovery/table"
 )
@@ -36,8 +37,10 @@ type Incident struct {
 	// Mood is how the site behaves this time: one of its moods, or as usual.
 	Mood string `yaml:"mood"`
 
-	Profile  Profile  `yaml:"profile"`
-	Manifest Manifest `yaml:"manifest"`
+	Profile Profile `yaml:"profile"`
+	// Known is what the file about the site says of its requests.
+	Known    []known.Line `yaml:"known"`
+	Manifest Manifest     `yaml:"manifest"`
 	// Answers are the statuses of the first answers to a request, by "METHOD /path".
 	// With such an answer the site does nothing; later requests are handled as usual.
 	Answers map[string][]int `yaml:"answers"`

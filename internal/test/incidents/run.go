@@ -11,6 +11,7 @@ import (
 	"sync"
 	"time"
 
+	known "leasehold/checkpoint/site"
 	"leasehold/launcher/api"
 	"leasehold/launcher/recovery/table"
 	"leasehold/lease"
@@ -81,6 +82,12 @@ func runToEnd(ctx context.Context, sidecar string, i Incident) (result Result, _
 	}
 	if err := call(ctx, http.MethodPut, sidecar+"/v1/profiles/"+i.Name, set, nil); err != nil {
 		return result, err
+	}
+	if len(i.Known) > 0 {
+		about := known.File{Origins: []string{strings.TrimSuffix(s.url("/"), "/")}, Requests: i.Known}
+		if err := call(ctx, http.MethodPut, sidecar+"/v1/sites/"+i.Name, api.SitePut{File: about}, nil); err != nil {
+			return result, err
+		}
 	}
 	d, err := enter(ctx, sidecar, i)
 	if err != nil {

@@ -258,6 +258,9 @@ func printUnsafeRequests(a *app, sent []api.UnsafeRequest) error {
 	t := newColumns(a.stdout, "AT", "REQUEST", "TIMES", "ANSWER", "COUNTS AS")
 	for _, r := range sent {
 		counts := r.Counts
+		if r.KnownBy != "" {
+			counts += " (" + r.KnownBy + ")"
+		}
 		if r.SinceSafeCheckpoint {
 			counts += ", since the last safe checkpoint"
 		}

@@ -144,6 +144,7 @@ func journalRow(e checkpoint.Entry) (row, bool) {
 	note(e.Sensitive, "sensitive")
 	note(shape.Content(e.Shape) != "", "%s", shape.Content(e.Shape))
 	note(e.Declared != "", "declared harmless: %s", e.Declared)
+	note(e.Known != "", "known as %s: %s", e.Known, e.KnownBy)
 	note(e.Count > 1 && e.Kind != checkpoint.KindOmitted, "%d times, since %s", e.Count, clock(e.First))
 	note(len(e.Data) > 0 && string(e.Data) != "null", "data: %s", e.Data)
 	r.Note = strings.Join(notes, "; ")

@@ -104,7 +104,7 @@ func momentOf(e checkpoint.Entry) (moment, bool) {
 		m.Kind, m.Text = "told", joined(e.Name, e.Action, e.Text)
 	case checkpoint.KindRequest:
 		m.Asked, m.Warns = true, true
-		m.Text, m.Note = strings.TrimSpace(e.Method+" "+e.URL), joined(shape.Content(e.Shape), strings.TrimSpace(decision.AnswerTo(e)), sensitive)
+		m.Text, m.Note = strings.TrimSpace(e.Method+" "+e.URL), joined(shape.Content(e.Shape), strings.TrimSpace(decision.AnswerTo(e)), e.KnownBy, sensitive)
 		switch e.Method {
 		case checkpoint.Websocket:
 			m.Text = "messages on the websocket " + e.URL
@@ -227,7 +227,7 @@ func keptOf(found api.Inspection) []moment {
 	var list []moment
 	for _, r := range found.UnsafeRequests {
 		if r.SinceSafeCheckpoint {
-			list = append(list, moment{At: r.At, Kind: "request", Text: r.Method + " " + r.URL, Note: joined(r.Content(), r.Answer), Asked: true, Warns: true, Since: true, Times: r.Times})
+			list = append(list, moment{At: r.At, Kind: "request", Text: r.Method + " " + r.URL, Note: joined(r.Content(), r.Answer, r.KnownBy), Asked: true, Warns: true, Since: true, Times: r.Times})
 		}
 	}
 	for _, t := range found.Typed {

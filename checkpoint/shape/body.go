@@ -1,6 +1,7 @@
 package shape
 
 import (
+	"cmp"
 	"encoding/json"
 	"mime/multipart"
 	"slices"
@@ -17,7 +18,7 @@ func body(r Request) (kind string, names, ops []string) {
 	case r.Body == "" && r.Whole:
 		return "", nil, nil
 	case len(r.Body) > maxBody || !r.Whole && r.Body == "":
-		return kindOf(media), []string{"..."}, nil
+		return cmp.Or(kindOf(media), "body"), []string{"..."}, nil
 	}
 	switch kind = kindOf(media); kind {
 	case "form":

@@ -187,7 +187,7 @@ func splitNames(s, sep string) []string {
 }
 
 // kinds are those that a body has in a shape.
-var kinds = []string{"form", "multipart", "json", "grpc-web", "protobuf", "upload", "xml", "text", "binary", "socket.io"}
+var kinds = []string{"form", "multipart", "json", "grpc-web", "protobuf", "upload", "xml", "text", "binary", "body", "socket.io"}
 
 func splitContent(text string) (p content) {
 	first, rest, _ := strings.Cut(text, " ")

@@ -98,6 +98,7 @@ func TestJudge(t *testing.T) {
 		{"a list of the same", post("/graphql", `[{"operationName":"Feed","query":"query Feed{a}"},{"operationName":"Feed","query":"query Feed{b}"}]`, asJSON), Read},
 		{"a name that occurs twice", post("/graphql", `{"operationName":"Feed","operationName":"Like","extensions":{}}`, asJSON), nothing},
 		{"a body that is cut", shape.Request{Method: "POST", URL: "https://shop.example/graphql", Headers: asJSON, Body: `{"operationName":"Feed"`}, nothing},
+		{"a body of which nothing is known", shape.Request{Method: "POST", URL: "https://shop.example/shop.v1.Cart/List"}, nothing},
 		{"another method in a header", post("/graphql", `{"operationName":"Feed","query":"query Feed{a}"}`, map[string]string{"X-HTTP-Method-Override": "DELETE"}), nothing},
 		{"another site", shape.Request{Method: "POST", URL: "https://shop.example.evil/graphql", Headers: asJSON, Body: `{"operationName":"Feed","query":"query Feed{a}"}`, Whole: true}, nothing},
 		{"a host below the site", shape.Request{Method: "POST", URL: "https://eu.api.shop.example/graphql", Headers: asJSON, Body: `{"operationName":"Feed","query":"query Feed{a}"}`, Whole: true}, Read},

@@ -94,7 +94,7 @@ func (rs *requests) rewritten(t cdpproxy.Traffic) {
 	r := request{RequestID: w.RequestID, FrameID: w.FrameID, Type: w.Type}
 	r.Request.URL, r.Request.Method, r.Request.Headers = w.URL, w.Method, w.Headers
 	r.Request.Body, r.Request.HasBody = w.Body, w.HasBody
-	entry, _ := r.entry("", rs.harmless)
+	entry, sent := r.entry("", rs.harmless)
 	entry.Text = "a worker changed it before it was sent"
 	rs.log.mu.Lock()
 	kept := &ledger.Request{}

@@ -228,12 +228,14 @@ func (m *Monitor) reportAloneInTime(ctx context.Context) {
 func (m *Monitor) reportAlone(within time.Duration) bool {
 	sent, many, left := m.unreported.takeAlone(within)
 	for _, s := range sent {
-		m.sink(checkpoint.Entry{
-			Kind: checkpoint.KindRequest, Method: s.Method, URL: s.URL, Shape: shapeOf(decision.Sent{Method: s.Method, URL: s.URL}, nil),
+		e := checkpoint.Entry{
+			Kind: checkpoint.KindRequest, Method: s.Method, URL: s.URL,
 			// What it carried is not known. It counts if its site is one of the account's.
 			Anonymous: true,
 			Text:      "the network service sent it, and no page reported it: a page that was ending, a worker, or a service of the browser's own",
-		})
+		}
+		m.harmless.judge(&e, decision.Sent{Method: s.Method, URL: s.URL}, nil) // its body is not known: no line speaks for it
+		m.sink(e)
 	}
 	if many {
 		m.sink(checkpoint.Entry{Kind: checkpoint.KindRequest, Method: "MANY", Text: "more requests that no page reported than are kept"})

@@ -43,7 +43,7 @@ var ofDecision = append(in(tableFile, rules,
 	change{"a line that was taken back speaks for a request", `e.Known == site.Read && t.Sites.Holds(e.KnownBy)`, `e.Known == site.Read`},
 	change{"a line that was taken back makes a request repeatable", `e.Repeatable && t.Sites.Holds(e.KnownBy)`, `e.Repeatable`},
 	change{"a query that is known as a write only asks", `e.Known != site.Write && e.Method`, `e.Method`},
-	change{"what is known as a write is nobody's without cookies", ` && e.Known != site.Write`+"\n", "\n"},
+	change{"what is known as a write is nobody's without cookies", ` && e.Known != site.Write` + "\n", "\n"},
 ))...)
 
 // ofTyped is what a journal that is full keeps.

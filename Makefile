@@ -17,7 +17,7 @@ S3_MODULE := internal/test/s3test/gateway
 GOLANGCI_LINT := github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 
 .DEFAULT_GOAL := help
-.PHONY: help deps chromium driver clients clients-all host-tools modules build man run test outside outside-and-checked raced linted unraced vetted quick soak still suites differ check fmt-check lint fmt demo demo-travel chaos corpus bench bench-lease fuzz mutants sbom release reproducible vulncheck clean
+.PHONY: help deps chromium driver clients clients-all host-tools modules build man run test outside outside-and-checked raced linted unraced vetted quick soak still suites differ check fmt-check lint fmt demo demo-travel chaos corpus bench bench-lease fuzz mutants sbom release test-package reproducible vulncheck clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "%-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -224,6 +224,9 @@ sbom: build ## Write what bin/leasehold is made of, in CycloneDX's JSON, to bin/
 
 release: modules ## Make archives and packages of the commit in dist/, for amd64 and arm64
 	@GO='$(GO)' scripts/release.sh
+
+test-package: modules ## Install, upgrade, remove and purge the .deb in a Debian of its own, with a page open (as root; installs debootstrap and lintian)
+	@GO='$(GO)' scripts/test-package.sh
 
 reproducible: modules ## Make the release of the commit twice, apart from each other, and compare
 	@GO='$(GO)' scripts/reproducible.sh

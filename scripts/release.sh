@@ -2,12 +2,14 @@
 # Makes what people install, of the commit that is checked out, in dist/: programs with their
 # manual pages, completions and units for two architectures, packages for Debian and Red Hat, a
 # bill of materials, and the sums of all. The same commit gives the same bytes. MAINTAINER is who
-# answers for the packages: a name and an address, as Debian writes them.
+# answers for the packages: a name and an address, as Debian writes them. DIST is another directory
+# than dist/, and ARCHES are fewer architectures.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 go=${GO:-go}
 version=$(cat VERSION)
 export MAINTAINER=${MAINTAINER:-Leasehold <root@localhost>}
+dist=${DIST:-dist}
 
 if [ -n "$(git status --porcelain)" ]; then
 	echo "there are changes that are not committed: a release is made of a commit" >&2
@@ -17,8 +19,8 @@ SOURCE_DATE_EPOCH=$(git log -1 --format=%ct)
 export SOURCE_DATE_EPOCH
 
 umask 022
-rm -rf dist
-mkdir -p dist build
+rm -rf "$dist"
+mkdir -p "$dist" build
 stage=$(mktemp -d build/release-XXXXXX)
 trap 'rm -rf "$stage"' EXIT
 nfpm=$PWD/$stage/nfpm
@@ -48,23 +50,26 @@ build "$("$go" env GOHOSTARCH)" "$stage/here"
 	"$go" run ./internal/test/supply/notices
 } >"$common/copyright"
 
-for arch in amd64 arm64; do
+for arch in ${ARCHES:-amd64 arm64}; do
 	dir=$stage/leasehold-$version-linux-$arch
 	cp -r "$common" "$dir"
 	build "$arch" "$dir/leasehold"
 	cp README.md CHANGELOG.md deploy/package/leasehold.env deploy/leasehold.service deploy/leasehold-browser-user.service "$dir"
 	chmod -R u=rwX,go=rX "$dir"
 	tar -C "$stage" --sort=name --mtime="@$SOURCE_DATE_EPOCH" --owner=0 --group=0 --numeric-owner -cf - "${dir##*/}" |
-		gzip -n9 >"dist/${dir##*/}.tar.gz"
-	"$sbom" "$dir/leasehold" >"dist/${dir##*/}.cdx.json"
+		gzip -n9 >"$dist/${dir##*/}.tar.gz"
+	"$sbom" "$dir/leasehold" >"$dist/${dir##*/}.cdx.json"
 
 	# A package has the program in /usr/bin, and its pages are compressed.
 	sed -i 's,/usr/local/bin/,/usr/bin/,' "$dir/leasehold.service"
 	gzip -n9 "$dir"/man/*
 	gzip -n9 <CHANGELOG.md >"$dir/changelog.gz"
+	# Debian's own changelog is about the packaging, which has no other versions than the program.
+	printf 'leasehold (%s-1) unstable; urgency=medium\n\n  * Version %s: see changelog.gz.\n\n -- %s  %s\n' "$version" "$version" \
+		"$MAINTAINER" "$(date -uR -d "@$SOURCE_DATE_EPOCH")" | gzip -n9 >"$dir/changelog.Debian.gz"
 	for packager in deb rpm; do
-		ARCH=$arch VERSION=$version STAGE=$dir "$nfpm" package -f deploy/package/nfpm.yaml -p "$packager" -t dist/ >&2
+		ARCH=$arch VERSION=$version STAGE=$dir "$nfpm" package -f deploy/package/nfpm.yaml -p "$packager" -t "$dist/" >&2
 	done
 done
-(cd dist && sha256sum -- * >SHA256SUMS)
-cat dist/SHA256SUMS
+(cd "$dist" && sha256sum -- * >SHA256SUMS)
+cat "$dist/SHA256SUMS"

@@ -17,7 +17,7 @@ S3_MODULE := internal/test/s3test/gateway
 GOLANGCI_LINT := github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 
 .DEFAULT_GOAL := help
-.PHONY: help deps chromium driver clients clients-all host-tools modules build man run test outside outside-and-checked raced linted unraced vetted quick soak still suites differ check fmt-check lint fmt demo demo-travel chaos corpus bench bench-lease fuzz mutants sbom release test-package reproducible vulncheck clean
+.PHONY: help deps chromium driver clients clients-all host-tools modules build man run test outside outside-and-checked raced linted unraced vetted quick soak still suites differ check fmt-check lint fmt demo demo-travel chaos corpus bench bench-lease fuzz mutants sbom release arm64 test-package reproducible vulncheck clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "%-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -222,8 +222,16 @@ sbom: build ## Write what bin/leasehold is made of, in CycloneDX's JSON, to bin/
 	@$(GO) run ./internal/test/supply/sbom bin/leasehold >bin/leasehold.cdx.json.new
 	@mv bin/leasehold.cdx.json.new bin/leasehold.cdx.json
 
-release: modules ## Make archives and packages of the commit in dist/, for amd64 and arm64
+release: modules ## Make archives and packages of the commit in dist/, for amd64 and arm64; for Macs, the commands that talk to a sidecar
 	@GO='$(GO)' scripts/release.sh
+
+# Packages without effects: what they find on arm64 under an emulator they find on the machine.
+PURE := ./checkpoint/shape ./checkpoint/ledger ./lease ./launcher/recovery/table ./launcher/recovery/decision ./launcher/principal ./evidence/redact ./evidence/crypt ./internal/chromever ./cdpproxy/methods
+
+arm64: modules ## Vet for arm64, and run the tests of pure packages under qemu-user (installs it, as root)
+	@command -v qemu-aarch64 >/dev/null || scripts/apt-install.sh qemu-user
+	GOARCH=arm64 $(GO) vet $(PKGS)
+	GOARCH=arm64 $(GO) test -vet=off -count=1 -exec qemu-aarch64 $(PURE)
 
 test-package: modules ## Install, upgrade, remove and purge the .deb in a Debian of its own, with a page open (as root; installs debootstrap and lintian)
 	@GO='$(GO)' scripts/test-package.sh

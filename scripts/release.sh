@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # Makes what people install, of the commit that is checked out, in dist/: programs with their
-# manual pages, completions and units for two architectures, packages for Debian and Red Hat, a
-# bill of materials, and the sums of all. The same commit gives the same bytes. MAINTAINER is who
+# manual pages, completions and units for two architectures, packages for Debian and Red Hat, the
+# commands that talk to a sidecar for Macs, a bill of materials, and the sums of all. The same commit gives the same bytes. MAINTAINER is who
 # answers for the packages: a name and an address, as Debian writes them. DIST is another directory
-# than dist/, and ARCHES are fewer architectures.
+# than dist/; ARCHES and MAC_ARCHES are fewer architectures.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 go=${GO:-go}
@@ -28,14 +28,19 @@ nfpm=$PWD/$stage/nfpm
 sbom=$stage/sbom
 "$go" build -o "$sbom" ./internal/test/supply/sbom
 
-build() { # architecture, file
-	CGO_ENABLED=0 GOOS=linux GOARCH=$1 "$go" build -trimpath -buildvcs=true -ldflags='-s -w' -o "$2" ./cmd/leasehold
+build() { # system, architecture, file
+	CGO_ENABLED=0 GOOS=$1 GOARCH=$2 "$go" build -trimpath -buildvcs=true -ldflags='-s -w' -o "$3" ./cmd/leasehold
+}
+
+archive() { # a directory of $stage; its bill of materials is of the program in it
+	tar -C "$stage" --sort=name --mtime="@$SOURCE_DATE_EPOCH" --owner=0 --group=0 --numeric-owner -cf - "$1" | gzip -n9 >"$dist/$1.tar.gz"
+	"$sbom" "$stage/$1/leasehold" >"$dist/$1.cdx.json"
 }
 
 # What does not depend on the architecture: written by the program itself, as it runs here.
 common=$stage/common
 mkdir -p "$common/man" "$common/completions"
-build "$("$go" env GOHOSTARCH)" "$stage/here"
+build linux "$("$go" env GOHOSTARCH)" "$stage/here"
 "$stage/here" man "$common/man"
 "$stage/here" completion bash >"$common/completions/leasehold.bash"
 "$stage/here" completion zsh >"$common/completions/_leasehold"
@@ -53,12 +58,10 @@ build "$("$go" env GOHOSTARCH)" "$stage/here"
 for arch in ${ARCHES:-amd64 arm64}; do
 	dir=$stage/leasehold-$version-linux-$arch
 	cp -r "$common" "$dir"
-	build "$arch" "$dir/leasehold"
+	build linux "$arch" "$dir/leasehold"
 	cp README.md CHANGELOG.md deploy/package/leasehold.env deploy/leasehold.service deploy/leasehold-browser-user.service "$dir"
 	chmod -R u=rwX,go=rX "$dir"
-	tar -C "$stage" --sort=name --mtime="@$SOURCE_DATE_EPOCH" --owner=0 --group=0 --numeric-owner -cf - "${dir##*/}" |
-		gzip -n9 >"$dist/${dir##*/}.tar.gz"
-	"$sbom" "$dir/leasehold" >"$dist/${dir##*/}.cdx.json"
+	archive "${dir##*/}"
 
 	# A package has the program in /usr/bin, and its pages are compressed.
 	sed -i 's,/usr/local/bin/,/usr/bin/,' "$dir/leasehold.service"
@@ -70,6 +73,14 @@ for arch in ${ARCHES:-amd64 arm64}; do
 	for packager in deb rpm; do
 		ARCH=$arch VERSION=$version STAGE=$dir "$nfpm" package -f deploy/package/nfpm.yaml -p "$packager" -t "$dist/" >&2
 	done
+done
+for arch in ${MAC_ARCHES-amd64 arm64}; do
+	dir=$stage/leasehold-$version-darwin-$arch
+	cp -r "$common" "$dir"
+	build darwin "$arch" "$dir/leasehold"
+	cp README.md CHANGELOG.md "$dir"
+	chmod -R u=rwX,go=rX "$dir"
+	archive "${dir##*/}"
 done
 (cd "$dist" && sha256sum -- * >SHA256SUMS)
 cat "$dist/SHA256SUMS"

@@ -22,7 +22,7 @@ prepare() {
 	command -v ip >/dev/null || missing+=(iproute2)
 	[ ${#missing[@]} -eq 0 ] || scripts/apt-install.sh "${missing[@]}"
 
-	DIST=$work/dist ARCHES=$arch scripts/release.sh >/dev/null
+	DIST=$work/dist ARCHES=$arch MAC_ARCHES= scripts/release.sh >/dev/null
 	repack "$before" # the same program, but for what it says of its version
 	CGO_ENABLED=0 "$go" build -trimpath -o "$work/page" ./internal/test/page
 	[ -d "$work/debian" ] || make_debian

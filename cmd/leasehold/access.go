@@ -1,3 +1,5 @@
+//go:build linux
+
 package main
 
 import (
@@ -174,4 +176,20 @@ func (c RunConfig) scheme() string {
 		return "https"
 	}
 	return "http"
+}
+
+// url is the URL at which a person on this host reaches the sidecar.
+func (s *service) url() string {
+	if at := s.config.advertised(); at != "" {
+		return at
+	}
+	return s.config.scheme() + "://" + dialable(s.listener.Addr().String())
+}
+
+// toldOthers is the URL that other sidecars send workers to; "" for none.
+func (s *service) toldOthers() string {
+	if s.config.AdvertiseURL == notAdvertised {
+		return ""
+	}
+	return s.url()
 }

@@ -1,13 +1,14 @@
 package main
 
 import (
-	"errors"
 	"fmt"
 	"net"
+	"net/url"
+	"os"
 	"strconv"
-	"syscall"
+	"strings"
 
-	"leasehold/internal/connlimit"
+	"leasehold/internal/natsd"
 )
 
 // splitAddress returns the host of host:port.
@@ -38,30 +39,23 @@ func dialable(listen string) string {
 	return listen
 }
 
-// url is the URL at which a person on this host reaches the sidecar.
-func (s *service) url() string {
-	if at := s.config.advertised(); at != "" {
-		return at
+// checkNATS checks the URLs of one cluster, separated by commas, and that the files with
+// the credentials and the certificates, if they are given, exist.
+func checkNATS(to natsd.Target) error {
+	for one := range strings.SplitSeq(to.URL, ",") {
+		u, err := url.Parse(strings.TrimSpace(one))
+		if err != nil || u.Host == "" || (u.Scheme != "nats" && u.Scheme != "tls" && u.Scheme != "ws" && u.Scheme != "wss") {
+			// The URL is not quoted: it may contain a password.
+			return fmt.Errorf("--nats-url: want nats://host:port, tls, ws or wss, several separated by commas")
+		}
 	}
-	return s.config.scheme() + "://" + dialable(s.listener.Addr().String())
-}
-
-// toldOthers is the URL that other sidecars send workers to; "" for none.
-func (s *service) toldOthers() string {
-	if s.config.AdvertiseURL == notAdvertised {
-		return ""
+	for flag, file := range map[string]string{"--nats-creds": to.Creds, "--nats-ca": to.CA} {
+		if file == "" {
+			continue
+		}
+		if _, err := os.Stat(file); err != nil {
+			return fmt.Errorf("%s: %w", flag, err)
+		}
 	}
-	return s.url()
-}
-
-// listen listens on a TCP address. The error names the flag to change.
-func listen(flag, address string, o connlimit.Options) (*connlimit.Listener, error) {
-	l, err := connlimit.Listen(address, o)
-	switch {
-	case errors.Is(err, syscall.EADDRINUSE):
-		return nil, exitWith(exitAddressInUse, "%s %s is in use by another process: stop that one, or give another address", flag, address)
-	case err != nil:
-		return nil, exitWith(exitUsage, "%s: %w", flag, err)
-	}
-	return l, nil
+	return nil
 }

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"net/http"
 
-	"leasehold/launcher/accountcheck"
 	"leasehold/launcher/api"
 )
 
@@ -32,7 +31,7 @@ func (c *checkCmd) Run(a *app) error {
 				return err
 			}
 		}
-		if found.SignedIn != string(accountcheck.SignedIn) {
+		if found.SignedIn != "yes" {
 			return &exitError{code: exitFailure}
 		}
 		return nil

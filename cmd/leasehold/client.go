@@ -18,6 +18,9 @@ import (
 	"leasehold/lease"
 )
 
+// connectTimeout limits how long a NATS or a store may take to answer at first.
+const connectTimeout = 15 * time.Second
+
 // clientFlags are the flags of every command that asks a running sidecar.
 type clientFlags struct {
 	URL       string `name:"url" env:"LEASEHOLD_URL" default:"http://127.0.0.1:9333" placeholder:"URL" help:"The sidecar (default: ${default})."`

@@ -1,10 +1,14 @@
+//go:build linux
+
 package main
 
 import (
 	"crypto/tls"
+	"errors"
 	"fmt"
 	"net"
 	"net/http"
+	"syscall"
 
 	"github.com/rs/zerolog"
 
@@ -51,4 +55,16 @@ func (d *dedicatedPorts) open(sessionID, addr string) (string, func(), error) {
 		}
 		<-served
 	}, nil
+}
+
+// listen listens on a TCP address. The error names the flag to change.
+func listen(flag, address string, o connlimit.Options) (*connlimit.Listener, error) {
+	l, err := connlimit.Listen(address, o)
+	switch {
+	case errors.Is(err, syscall.EADDRINUSE):
+		return nil, exitWith(exitAddressInUse, "%s %s is in use by another process: stop that one, or give another address", flag, address)
+	case err != nil:
+		return nil, exitWith(exitUsage, "%s: %w", flag, err)
+	}
+	return l, nil
 }

@@ -322,7 +322,7 @@ func (c *execCmd) runCommand(a *app, s *leasedSession, path string, signals <-ch
 	// goroutine keeps its thread until then.
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
-	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	cmd.SysProcAttr = endsWithThis()
 	if err := cmd.Start(); err != nil {
 		return nil, nil, cannotRun(err)
 	}

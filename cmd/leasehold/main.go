@@ -2,13 +2,9 @@
 // See leasehold --help.
 package main
 
-import (
-	"os"
-
-	"leasehold/internal/confine"
-)
+import "os"
 
 func main() {
-	confine.Main()
+	startConfined()
 	os.Exit(cli(os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
 }

@@ -1,3 +1,5 @@
+//go:build linux
+
 package main
 
 import (
@@ -69,27 +71,6 @@ func (c RunConfig) natsChoice(getenv func(string) string) string {
 		return "the NATS of " + natsURLVariable
 	}
 	return "the NATS of --nats-url"
-}
-
-// checkNATS checks the URLs of one cluster, separated by commas, and that the files with
-// the credentials and the certificates, if they are given, exist.
-func checkNATS(to natsd.Target) error {
-	for one := range strings.SplitSeq(to.URL, ",") {
-		u, err := url.Parse(strings.TrimSpace(one))
-		if err != nil || u.Host == "" || (u.Scheme != "nats" && u.Scheme != "tls" && u.Scheme != "ws" && u.Scheme != "wss") {
-			// The URL is not quoted: it may contain a password.
-			return fmt.Errorf("--nats-url: want nats://host:port, tls, ws or wss, several separated by commas")
-		}
-	}
-	for flag, file := range map[string]string{"--nats-creds": to.Creds, "--nats-ca": to.CA} {
-		if file == "" {
-			continue
-		}
-		if _, err := os.Stat(file); err != nil {
-			return fmt.Errorf("%s: %w", flag, err)
-		}
-	}
-	return nil
 }
 
 // connectNATS connects to the configured server, or starts the embedded one.

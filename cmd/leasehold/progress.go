@@ -44,7 +44,7 @@ func isTerminal(w io.Writer) bool {
 	if !ok {
 		return false
 	}
-	_, err := unix.IoctlGetTermios(int(f.Fd()), unix.TCGETS)
+	_, err := unix.IoctlGetTermios(int(f.Fd()), readTerminal)
 	return err == nil && os.Getenv("TERM") != "dumb"
 }
 

@@ -1,3 +1,5 @@
+//go:build linux
+
 package main
 
 import (
@@ -69,9 +71,8 @@ func (c *runCmd) Run(a *app) error {
 
 // Time limits of start and stop.
 const (
-	connectTimeout = 15 * time.Second
-	drainTimeout   = 60 * time.Second
-	serverTimeout  = 5 * time.Second
+	drainTimeout  = 60 * time.Second
+	serverTimeout = 5 * time.Second
 	// headerTimeout limits how long a client may take to send its request.
 	headerTimeout = 10 * time.Second
 	// idleTimeout is how long a connection that is no websocket may send no request.

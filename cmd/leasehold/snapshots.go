@@ -3,7 +3,6 @@ package main
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"net/http"
 	"os"
@@ -49,66 +48,6 @@ func openObjects(raw string, nc *nats.Conn, copies int) (objects snapshots.Objec
 		return nil, nil, err
 	}
 	return natsobjects.New(js, natsobjects.Config{Replicas: copies}), nothing, nil
-}
-
-// openSnapshots opens the profile store, if one is configured. If it cannot be reached, that is
-// not an error: snapshots are made later.
-func (s *service) openSnapshots(ctx context.Context) error {
-	if s.config.ProfileStore == "" {
-		return nil
-	}
-	objects, closeObjects, err := openObjects(s.config.ProfileStore, s.nats, s.replicas())
-	if err != nil {
-		return exitWith(exitUsage, "--profile-store: %w", err)
-	}
-	s.stops.add("profile store", closeObjects)
-	ctx, cancel := context.WithTimeout(ctx, connectTimeout)
-	defer cancel()
-	s.snapshots = snapshots.New(objects, s.config.SnapshotKey)
-	err = checkSnapshots(ctx, objects, s.snapshots)
-	switch {
-	case errors.Is(err, s3bucket.ErrUnfit), errors.Is(err, snapshots.ErrWrongKey), errors.Is(err, snapshots.ErrFormat), errors.Is(err, snapshots.ErrDamaged):
-		return exitWith(exitUsage, "--profile-store: %w", err)
-	case err != nil:
-		s.log.Warn().Err(err).Msg("the profile store does not answer: snapshots are made later")
-	}
-	return nil
-}
-
-// checkSnapshots finds out whether snapshots can be stored.
-func checkSnapshots(ctx context.Context, objects snapshots.Objects, store *snapshots.Store) error {
-	if checked, ok := objects.(*s3objects.Objects); ok {
-		if err := checked.Check(ctx); err != nil {
-			return err
-		}
-	}
-	return store.Check(ctx)
-}
-
-// checkProfileStore is doctor's check of the profile store and its key.
-func (c RunConfig) checkProfileStore(ctx context.Context) (string, error) {
-	if c.ProfileStore == ownNATS {
-		return "the key can be read; the store is in the NATS of the sidecar", nil
-	}
-	if strings.HasPrefix(c.ProfileStore, "file:") { // doctor makes no directory
-		dir, err := storeDir(c.ProfileStore)
-		if err != nil {
-			return "", fmt.Errorf("--profile-store: %w", err)
-		}
-		said, err := checkDir("--profile-store", dir)
-		if _, missing := os.Stat(dir); err != nil || missing != nil {
-			return said, err
-		}
-	}
-	objects, closeObjects, err := openObjects(c.ProfileStore, nil, 0)
-	if err != nil {
-		return "", fmt.Errorf("--profile-store: %w", err)
-	}
-	err = checkSnapshots(ctx, objects, snapshots.New(objects, c.SnapshotKey))
-	if err = errors.Join(err, closeObjects()); err != nil {
-		return "", fmt.Errorf("--profile-store: %w", err)
-	}
-	return c.ProfileStore + " takes snapshots, and was made with this key", nil
 }
 
 type profileKeygenCmd struct {

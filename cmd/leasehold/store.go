@@ -1,7 +1,6 @@
 package main
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"math"
@@ -94,36 +93,4 @@ func openStore(raw string, nc *nats.Conn, copies int) (store evidence.Store, clo
 		return nil, nil, err
 	}
 	return natsstore.New(js, natsstore.Config{Replicas: copies}), nothing, nil
-}
-
-// natsDir is the name of the embedded server's folder in the data directory.
-const natsDir = "nats"
-
-// spoolDir is the name of the spool's folder in the data directory.
-const spoolDir = "evidence-spool"
-
-// openArchive opens the spool and the store of evidence. If the store cannot be reached, that
-// is not an error: evidence waits for it in the spool.
-func (s *service) openArchive(ctx context.Context) error {
-	spool, err := evidence.OpenEncryptedSpool(filepath.Join(s.config.DataDir, spoolDir), s.config.Keys)
-	if err != nil {
-		return &exitError{exitDataDir, err}
-	}
-	store, closeStore, err := openStore(s.config.EvidenceStore, s.nats, s.replicas())
-	if err != nil {
-		return &exitError{exitUsage, fmt.Errorf("--evidence-store: %w", err)}
-	}
-	s.stops.add("evidence store", closeStore)
-	if checked, ok := store.(*s3store.Store); ok {
-		ctx, cancel := context.WithTimeout(ctx, connectTimeout)
-		defer cancel()
-		switch err := checked.Check(ctx); {
-		case errors.Is(err, s3store.ErrUnfit):
-			return &exitError{exitUsage, fmt.Errorf("--evidence-store: %w", err)}
-		case err != nil:
-			s.log.Warn().Err(err).Msg("the evidence store does not answer: evidence waits in the spool")
-		}
-	}
-	s.archive = evidence.NewArchive(spool, store, s.log)
-	return nil
 }

@@ -20,7 +20,7 @@ const Unfinished = ".new-"
 // look at the disk whenever something is synced.
 var (
 	syncFile = (*os.File).Sync
-	syncData = func(f *os.File) error { return unix.Fdatasync(int(f.Fd())) }
+	syncData = fdatasync
 )
 
 // Create writes a new file with this content, mode 0600, and returns when it is on disk under its
@@ -96,7 +96,7 @@ func SyncAll(path string) error {
 	if err != nil {
 		return err
 	}
-	if err = unix.Syncfs(int(f.Fd())); err != nil {
+	if err = syncfs(f); err != nil {
 		err = &os.PathError{Op: "syncfs", Path: path, Err: err}
 	}
 	return errors.Join(err, f.Close())

@@ -78,7 +78,7 @@ func (s *Reserve) Fill(leave uint64) (whole bool, err error) {
 	if err != nil {
 		return false, fmt.Errorf("space kept free in %s: %w", s.path, err)
 	}
-	err = errors.Join(unix.Fallocate(int(f.Fd()), 0, 0, s.size), f.Close())
+	err = errors.Join(allocate(f, s.size), f.Close())
 	if err != nil { // it may have got some of it
 		return false, fmt.Errorf("space kept free in %s: %w", s.path, errors.Join(err, os.Truncate(s.path, s.left)))
 	}

@@ -12,7 +12,7 @@ import (
 // no name, so that nothing is left of it, and nothing is synced: it may be asked often. A file system
 // that makes no such files is only asked whether the directory is there.
 func Takes(dir string) error {
-	fd, err := unix.Open(dir, unix.O_TMPFILE|unix.O_WRONLY|unix.O_CLOEXEC, 0o600)
+	fd, err := openUnnamed(dir)
 	if errors.Is(err, unix.EOPNOTSUPP) || errors.Is(err, unix.EISDIR) {
 		_, err = os.Stat(dir)
 		return err

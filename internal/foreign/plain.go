@@ -76,12 +76,12 @@ func CheckFolder(root, name string) error {
 
 // openFolder opens a folder below a directory. The directory itself may be reached by links.
 func openFolder(root, name string) (int, error) {
-	fd, err := unix.Open(root, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	fd, err := unix.Open(root, onlyPath|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil || name == "" || name == "." {
 		return fd, err
 	}
 	for part := range strings.SplitSeq(name, "/") {
-		next, err := unix.Openat(fd, part, unix.O_PATH|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+		next, err := unix.Openat(fd, part, onlyPath|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 		_ = unix.Close(fd)
 		if err != nil {
 			return -1, plainError(err)

@@ -36,7 +36,7 @@ func Stat(path string) (Version, error) {
 func versionOf(fi fs.FileInfo) Version {
 	v := Version{size: fi.Size(), modified: fi.ModTime(), mode: fi.Mode()}
 	if s, ok := fi.Sys().(*syscall.Stat_t); ok {
-		v.device, v.inode, v.owner = s.Dev, s.Ino, s.Uid
+		v.device, v.inode, v.owner = uint64(s.Dev), s.Ino, s.Uid
 	}
 	return v
 }

@@ -159,11 +159,7 @@ func (s *Store) unpack(ctx context.Context, c *codec, m Manifest, dir string) er
 	if err := context.Cause(ctx); err != nil {
 		return err
 	}
-	f, err := os.Open(dir)
-	if err != nil {
-		return err
-	}
-	return errors.Join(unix.Syncfs(int(f.Fd())), f.Close())
+	return durable.SyncAll(dir)
 }
 
 // unpackFile writes one file. It checks each chunk before writing it.

@@ -52,7 +52,8 @@ type stat struct {
 
 func statOf(fi fs.FileInfo) stat {
 	st := fi.Sys().(*syscall.Stat_t)
-	return stat{Inode: st.Ino, Size: st.Size, Modified: st.Mtim.Nano(), Changed: st.Ctim.Nano()}
+	modified, changed := times(st)
+	return stat{Inode: st.Ino, Size: st.Size, Modified: modified.Nano(), Changed: changed.Nano()}
 }
 
 // ReadOptions say where Read keeps what it needs.

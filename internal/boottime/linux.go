@@ -1,0 +1,7 @@
+//go:build linux
+
+package boottime
+
+import "golang.org/x/sys/unix"
+
+const clock = unix.CLOCK_BOOTTIME

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 )
 
 // Place is a place on the event stream: just after one of its messages. A reader that has read
@@ -56,6 +57,17 @@ type Published struct {
 	// Data is the event as it was published: JSON in one line.
 	Data  []byte
 	Place Place
+}
+
+// Delivery is an event for a receiver that has to confirm it.
+type Delivery struct {
+	Published
+	// Tries is how often it was delivered, with this time.
+	Tries int
+	// Done confirms it. If it fails, the event is delivered again.
+	Done func() error
+	// Again has it delivered again after a time.
+	Again func(after time.Duration) error
 }
 
 // Loss says why events that came after a place are not on the stream.

@@ -43,8 +43,9 @@ type doctorCmd struct {
 func (c *doctorCmd) Help() string {
 	return `Tries what leasehold run would use, with the same settings: starts a browser as run would
 and asks it and a page over the pipe, writes to and reads from a NATS of yours and the
-evidence store, shows each proxy its credentials, and asks the advertised address. It keeps
-nothing of that, makes no directory, and asks no site.`
+evidence store, shows each proxy its credentials, asks the advertised address, and sends each
+webhook a notice that says that it is a test. It keeps nothing of that, makes no directory,
+and asks no site.`
 }
 
 // checkResult is one line of doctor.
@@ -131,6 +132,9 @@ func (c RunConfig) checkAll(ctx context.Context, quick bool) []checkResult {
 	}
 	if c.Proxies != "" {
 		checks = append(checks, check(ctx, "proxies", c.checkProxies))
+	}
+	if len(c.Notify) > 0 && !quick {
+		checks = append(checks, check(ctx, "webhooks", c.checkWebhooks))
 	}
 	return checks
 }

@@ -37,6 +37,7 @@ import (
 	"leasehold/launcher/console"
 	"leasehold/launcher/fileroots"
 	"leasehold/launcher/httpapi"
+	"leasehold/launcher/notify"
 	"leasehold/launcher/principal"
 	"leasehold/launcher/profiledir"
 	"leasehold/launcher/proxies"
@@ -119,6 +120,7 @@ type service struct {
 	tracer    *tracing.Tracer // nil: no spans are made
 	dedicated dedicatedPorts
 	launcher  *launcher.Launcher
+	notifier  *notify.Notifier
 	// leaves tells, at the end, whether browsers are left to the next sidecar.
 	leaves func() bool
 }
@@ -177,6 +179,7 @@ func serve(ctx context.Context, c RunConfig, a *app, log zerolog.Logger) (err er
 		return s.launcher.Stop(ctx)
 	})
 
+	s.stops.add("notices", background(s.notifier.Run))
 	printWelcome(a.stdout, c, s.url(), s.natsURL)
 	s.log.Info().Str("url", s.url()).Str("nats", s.natsURL).Str("chrome", s.chrome).Msg("ready")
 	select {
@@ -278,7 +281,7 @@ func (s *service) limits() connlimit.Options {
 
 // newLauncher makes the launcher. It is not started yet.
 func (s *service) newLauncher() error {
-	s.dedicated.log = s.log
+	s.dedicated.log, s.notifier = s.log, s.newNotifier()
 	c := s.config
 	cautions, err := c.cautions()
 	if err != nil {

@@ -13,6 +13,7 @@ import (
 	"leasehold/evidence"
 	"leasehold/evidence/crypt"
 	"leasehold/internal/runas"
+	"leasehold/launcher/notify"
 	"leasehold/launcher/principal"
 	"leasehold/launcher/recovery/table"
 	"leasehold/launcher/snapshots"
@@ -78,6 +79,9 @@ type RunConfig struct {
 	PlainText      bool          `name:"insecure-plaintext" env:"LEASEHOLD_INSECURE_PLAINTEXT" help:"Serve other hosts without TLS, because something else encrypts."`
 	ImportRoot     []string      `name:"import-root" env:"LEASEHOLD_IMPORT_ROOT" type:"path" placeholder:"DIR" help:"Directory below which Chrome profiles may be imported from; several by commas (default: none)."`
 	OTLPEndpoint   string        `name:"otlp-endpoint" env:"LEASEHOLD_OTLP_ENDPOINT" placeholder:"URL" help:"Receiver of OpenTelemetry traces, over HTTP, such as http://127.0.0.1:4318 (default: that of OTEL_EXPORTER_OTLP_ENDPOINT; none: no traces are made)."`
+	Notify         []string      `env:"LEASEHOLD_NOTIFY" placeholder:"URL" help:"Webhook that is told what needs a person (docs/notify.md): https://..., or file:///path with the URL in that file; after it #form=text for chats, &event=NAME and &profile=PATTERN; several by commas, or given again (default: none)."`
+	NotifySecret   string        `env:"LEASEHOLD_NOTIFY_SECRET" type:"path" placeholder:"FILE" help:"File with the key that signs what is sent to webhooks, of at least 16 bytes (default: nothing is signed)."`
+	NotifyProxy    string        `env:"LEASEHOLD_NOTIFY_PROXY" placeholder:"URL" help:"Proxy for what is sent to webhooks: http://..., or file:///path with the URL in that file (default: none)."`
 	LogLevel       string        `env:"LEASEHOLD_LOG_LEVEL" enum:"trace,debug,info,warn,error" default:"info" placeholder:"LEVEL" help:"One of ${enum} (default: ${default})."`
 	LogFormat      string        `env:"LEASEHOLD_LOG_FORMAT" enum:"console,json" default:"console" placeholder:"FORMAT" help:"One of ${enum} (default: ${default})."`
 	OnExit         string        `env:"LEASEHOLD_ON_EXIT" enum:"close,leave" default:"close" placeholder:"WHAT" help:"Browsers when the sidecar ends: close them, or leave them to the next one unless systemd shuts the host down (default: ${default})."`
@@ -92,6 +96,8 @@ type RunConfig struct {
 	// both.
 	Users          []principal.Principal `kong:"-"`
 	TrustedProxies []netip.Prefix        `kong:"-"`
+	// Notices are the settings from Notify, NotifySecret and NotifyProxy, set by Complete.
+	Notices notify.Options `kong:"-"`
 	// User is the user of BrowserUser, set by Complete; nil: none.
 	User *runas.User `kong:"-"`
 }
@@ -130,6 +136,9 @@ func (c RunConfig) Complete(getenv func(string) string) (RunConfig, error) {
 		if c.SnapshotKey, err = snapshots.ReadKey(c.ProfileKey); err != nil {
 			return c, exitWith(exitUsage, "--profile-key: %w", err)
 		}
+	}
+	if c.Notices, err = c.notices(); err != nil {
+		return c, &exitError{exitUsage, err}
 	}
 	if c.Users, c.TrustedProxies, err = c.peers(); err != nil {
 		return c, &exitError{exitUsage, err}

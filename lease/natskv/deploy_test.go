@@ -314,6 +314,7 @@ func checkPermissions(t *testing.T, d deployed) {
 		}
 	}
 	add(true, "launcher", "pub", "$KV.leasehold_leases.p", "$KV.leasehold_queue.l.w", "leasehold.lease.p.granted", "$JS.API.STREAM.INFO.KV_leasehold_leases", "$JS.API.STREAM.PURGE.OBJ_leasehold_evidence",
+		"$JS.API.CONSUMER.CREATE.leasehold_events.leasehold_notify_x", "$JS.ACK.leasehold_events.leasehold_notify_x.1.1.1.1.0",
 		natsd.SubscribersAPI+".STREAM.DELETE.leasehold_events", settingsSubject, callSubject+"l")
 	add(false, "launcher", "pub", "$JS.API.STREAM.DELETE.KV_leasehold_leases", "$JS.API.STREAM.PURGE.KV_leasehold_leases", "$JS.API.STREAM.UPDATE.KV_leasehold_leases",
 		"$JS.API.STREAM.DELETE.KV_leasehold_queue", "$JS.API.STREAM.PURGE.KV_leasehold_queue", "$JS.API.STREAM.UPDATE.KV_leasehold_queue",

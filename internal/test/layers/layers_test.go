@@ -21,6 +21,7 @@ var order = []string{
 	"leasehold/launcher/adopt",
 	"leasehold/launcher/cluster",
 	"leasehold/launcher/events",
+	"leasehold/launcher/notify",
 	"leasehold/launcher/view",
 	"leasehold/launcher/catalog",
 	"leasehold/launcher/session",

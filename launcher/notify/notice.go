@@ -1,0 +1,109 @@
+package notify
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/url"
+	"strings"
+	"time"
+
+	"leasehold/launcher/api"
+	"leasehold/lease"
+)
+
+// The notices that are no event of their own name. All others have their event's name.
+const (
+	// HostLost says that a launcher went silent while it held a profile, as another one saw it.
+	HostLost = "host_lost"
+	// EvidenceWaits says that evidence has waited too long for its store.
+	EvidenceWaits = "evidence_waits"
+	// Test is what doctor sends.
+	Test = "test"
+)
+
+// usual are the notices that a webhook gets which names none: somebody has to do something.
+var usual = []string{string(lease.ManualReview), lease.EventAsked, HostLost, EvidenceWaits}
+
+// maxWords bounds words of others in a text, in characters.
+const maxWords = 200
+
+// Notice is what a person is told.
+type Notice struct {
+	Name string `json:"notice"`
+	// ID is the same each time this notice is sent.
+	ID string `json:"id"`
+	// Text is one sentence, and Link the page of the console that it is about.
+	Text       string    `json:"text"`
+	Link       string    `json:"link"`
+	At         time.Time `json:"at"`
+	ProfileID  string    `json:"profile_id,omitempty"`
+	LauncherID string    `json:"launcher_id,omitempty"`
+	// Event is the event as it was published; empty if there is none.
+	Event json.RawMessage `json:"event,omitempty"`
+}
+
+// Of is the notice about an event. console is the URL of the console.
+func Of(e lease.Published, console string) Notice {
+	n := Notice{
+		Name: e.Event.Event, ID: e.Place.String(), At: e.At, ProfileID: e.ProfileID, LauncherID: e.LauncherID, Event: e.Data,
+		Link: page(console, "console/"+url.PathEscape(e.ProfileID)),
+	}
+	reason := words(e.Reason)
+	switch {
+	case e.Event.Event == string(lease.ManualReview):
+		n.Text = fmt.Sprintf("Profile %s waits for a person to decide (%s).", e.ProfileID, reason)
+	case e.Event.Event == lease.EventAsked:
+		n.Text = fmt.Sprintf("The worker of profile %s asks for a person, until %s: %s", e.ProfileID, e.Until.UTC().Format(time.RFC3339), reason)
+	case e.Event.Event == string(lease.SuspectedStale) && e.Reason == api.ReasonObserved:
+		n.Name = HostLost
+		n.Text = fmt.Sprintf("Launcher %s went silent while it held profile %s.", e.LauncherID, e.ProfileID)
+	case reason != "":
+		n.Text = fmt.Sprintf("Profile %s: %s (%s).", e.ProfileID, e.Event.Event, reason)
+	default:
+		n.Text = fmt.Sprintf("Profile %s: %s.", e.ProfileID, e.Event.Event)
+	}
+	return n
+}
+
+// OfWaiting is the notice that evidence on a launcher's host has waited since a time.
+func OfWaiting(launcher string, bundles int, since time.Time, console string) Notice {
+	return Notice{
+		Name: EvidenceWaits, ID: fmt.Sprintf("%s-%s-%d", EvidenceWaits, launcher, since.Unix()), At: since.UTC(), LauncherID: launcher, Link: page(console, "hosts"),
+		Text: fmt.Sprintf("Evidence of launcher %s cannot be stored: %d bundles wait on its host's disk, the oldest since %s.", launcher, bundles, since.UTC().Format(time.RFC3339)),
+	}
+}
+
+func page(console, path string) string { return strings.TrimSuffix(console, "/") + "/" + path }
+
+// words are words of somebody else, such as a worker's reason: one line, bounded, and marked as
+// such, so that nobody is called by a name in them and nothing becomes a link.
+func words(text string) string {
+	text = strings.Join(strings.Fields(strings.ReplaceAll(text, "`", "'")), " ")
+	if cut := []rune(text); len(cut) > maxWords {
+		text = string(cut[:maxWords]) + "..."
+	}
+	if text == "" {
+		return ""
+	}
+	return "`" + text + "`"
+}
+
+// body is the notice in the form that a webhook takes.
+func (n Notice) body(form string) ([]byte, error) {
+	switch form {
+	case FormText:
+		// Slack takes these three for markup.
+		text := strings.NewReplacer("&", "&amp;", "<", "&lt;", ">", "&gt;").Replace(n.Text)
+		return json.Marshal(map[string]string{"text": text + "\n" + n.Link})
+	case FormCard:
+		return json.Marshal(map[string]any{"type": "message", "attachments": []any{map[string]any{
+			"contentType": "application/vnd.microsoft.card.adaptive",
+			"content": map[string]any{
+				"type": "AdaptiveCard", "version": "1.2", "$schema": "http://adaptivecards.io/schemas/adaptive-card.json",
+				"body":    []any{map[string]any{"type": "TextBlock", "text": n.Text, "wrap": true}},
+				"actions": []any{map[string]any{"type": "Action.OpenUrl", "title": "Open the console", "url": n.Link}},
+			},
+		}}})
+	}
+	return json.Marshal(n)
+}

@@ -1,0 +1,228 @@
+// Package notify tells people who look at no console: it sends what needs a person to webhooks.
+//
+// The events are on the event stream. The store remembers for each webhook which of them were
+// taken: all launchers that are configured with it share that, so each event is sent by one of
+// them, and again if that one ends before it was taken. Only a receiver that repeats itself, or an
+// answer that was lost, makes a message come twice; its id is the same then.
+package notify
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"net/url"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/rs/zerolog"
+
+	"leasehold/lease"
+)
+
+const (
+	// postTimeout bounds one try.
+	postTimeout = 10 * time.Second
+	// firstRetry doubles with each try of a message, up to lastRetry: after maxTries, about a day,
+	// it is dropped.
+	firstRetry, lastRetry = 5 * time.Second, 15 * time.Minute
+	maxTries              = 100
+	// maxPause bounds how long a webhook is left alone after a failure, and maxAsked the same where
+	// it asks for a time itself.
+	maxPause, maxAsked = time.Minute, time.Hour
+	// lookEvery is how often conditions are looked at.
+	lookEvery = time.Minute
+	// storePause is the pause after a failed read of the store.
+	storePause = 5 * time.Second
+)
+
+// Deliveries are the events that one webhook has not taken yet; lease/natskv has them.
+type Deliveries interface {
+	// Next waits for the next one. ok is false if none came in that time.
+	Next(ctx context.Context, wait time.Duration) (d lease.Delivery, ok bool, err error)
+}
+
+// Options are what a Notifier works with.
+type Options struct {
+	Webhooks []Webhook
+	// Secret signs what is sent; empty: nothing is signed.
+	Secret []byte
+	// Proxy is what it is sent through; nil: nothing.
+	Proxy *url.URL
+	// Console is the URL of the console.
+	Console string
+	// Deliveries returns those of a webhook.
+	Deliveries func(id string) Deliveries
+	// Conditions returns what is wrong on this host now, and is no event.
+	Conditions func() []Notice
+	Log        zerolog.Logger
+	Metrics    prometheus.Registerer
+}
+
+// Notifier sends notices while Run runs.
+type Notifier struct {
+	o      Options
+	client *http.Client
+	now    func() time.Time
+	sent   *prometheus.CounterVec
+
+	mu sync.Mutex
+	// failing is since when each webhook that does not take notices has not.
+	failing map[string]time.Time
+}
+
+// How tries end, as the metrics name them.
+const (
+	resultSent    = "sent"
+	resultFailed  = "failed" // it is tried again
+	resultDropped = "dropped"
+)
+
+// New returns a notifier.
+func New(o Options) *Notifier {
+	n := &Notifier{o: o, client: newClient(o.Proxy), now: time.Now, failing: map[string]time.Time{}}
+	n.sent = prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "leasehold_notices_total", Help: "Notices for webhooks, by how a try to send one ended: sent, failed (it is tried again) or dropped (after a day).",
+	}, []string{"result"})
+	for _, result := range []string{resultSent, resultFailed, resultDropped} {
+		n.sent.WithLabelValues(result)
+	}
+	o.Metrics.MustRegister(n.sent, prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "leasehold_notices_failing_seconds", Help: "How long the webhook that has failed for longest has taken no notice; 0 while all take them.",
+	}, n.longestFailing))
+	return n
+}
+
+func (n *Notifier) longestFailing() (longest float64) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for _, since := range n.failing {
+		longest = max(longest, n.now().Sub(since).Seconds())
+	}
+	return longest
+}
+
+// Run sends until ctx ends, each webhook's notices on their own. A try that is under way then is
+// given up, and made again by the next launcher.
+func (n *Notifier) Run(ctx context.Context) {
+	var senders sync.WaitGroup
+	for _, w := range n.o.Webhooks {
+		senders.Go(func() { n.serve(ctx, w) })
+	}
+	senders.Wait()
+}
+
+// serve sends to one webhook.
+func (n *Notifier) serve(ctx context.Context, w Webhook) {
+	deliveries := n.o.Deliveries(w.id)
+	told := map[string]bool{} // the conditions that it knows of, by id
+	var looked time.Time
+	failures, away := 0, false
+	for ctx.Err() == nil {
+		if n.now().Sub(looked) >= lookEvery {
+			looked = n.now()
+			n.tell(ctx, w, told)
+		}
+		d, ok, err := deliveries.Next(ctx, lookEvery)
+		if err != nil && ctx.Err() == nil {
+			if !away {
+				n.o.Log.Warn().Err(err).Stringer("webhook", w).Msg("events cannot be read: notices about them come later")
+			}
+			away = true
+			pause(ctx, storePause)
+			continue
+		}
+		away = false
+		if !ok {
+			continue
+		}
+		asked, err := n.deliver(ctx, w, d)
+		if err == nil {
+			failures = 0
+			continue
+		}
+		failures++
+		pause(ctx, max(min(backoff(failures), maxPause), asked))
+	}
+}
+
+// tell sends the conditions that hold now, and that the webhook was not told of. Those that fail
+// are sent again the next time, if they still hold.
+func (n *Notifier) tell(ctx context.Context, w Webhook, told map[string]bool) {
+	hold := map[string]bool{}
+	for _, notice := range n.o.Conditions() {
+		hold[notice.ID] = true
+		if told[notice.ID] || !w.wants(notice) {
+			continue
+		}
+		_, err := n.send(ctx, w, notice)
+		told[notice.ID] = err == nil
+	}
+	for id := range told {
+		if !hold[id] {
+			delete(told, id)
+		}
+	}
+}
+
+// deliver sends one event. If it fails, asked is how long the webhook asks to be left alone.
+func (n *Notifier) deliver(ctx context.Context, w Webhook, d lease.Delivery) (asked time.Duration, err error) {
+	notice := Of(d.Published, n.o.Console)
+	if !w.wants(notice) {
+		return 0, d.Done()
+	}
+	asked, err = n.send(ctx, w, notice)
+	switch {
+	case err == nil:
+		return 0, d.Done()
+	case ctx.Err() != nil:
+		return 0, err
+	case d.Tries >= maxTries:
+		n.sent.WithLabelValues(resultDropped).Inc()
+		n.o.Log.Error().Err(err).Stringer("webhook", w).Str("notice", notice.Name).Str("profile", notice.ProfileID).Int("tries", d.Tries).Msg("a notice is dropped: its webhook has not taken it for a day")
+		return asked, errors.Join(err, d.Done())
+	}
+	return asked, errors.Join(err, d.Again(max(backoff(d.Tries), asked)))
+}
+
+// backoff is the pause after a number of failed tries.
+func backoff(tries int) time.Duration {
+	return min(firstRetry<<min(max(tries-1, 0), 16), lastRetry)
+}
+
+// send makes one try, and notes how it ended.
+func (n *Notifier) send(ctx context.Context, w Webhook, notice Notice) (asked time.Duration, err error) {
+	asked, err = n.post(ctx, w, notice)
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	since, failed := n.failing[w.id]
+	switch {
+	case err == nil:
+		n.sent.WithLabelValues(resultSent).Inc()
+		delete(n.failing, w.id)
+		if failed {
+			n.o.Log.Info().Stringer("webhook", w).Dur("failed_for", n.now().Sub(since)).Msg("the webhook takes notices again")
+		}
+	case ctx.Err() == nil:
+		n.sent.WithLabelValues(resultFailed).Inc()
+		if !failed {
+			n.failing[w.id] = n.now()
+			n.o.Log.Warn().Err(err).Stringer("webhook", w).Str("notice", notice.Name).Msg("the webhook does not take notices: they are sent again, for a day")
+		}
+	}
+	return asked, err
+}
+
+// Try sends a notice that says that it is a test.
+func (n *Notifier) Try(ctx context.Context, w Webhook) error {
+	_, err := n.post(ctx, w, Notice{Name: Test, ID: "test-" + n.now().UTC().Format("20060102T150405Z"), At: n.now().UTC(), Text: "Leasehold can send notices here.", Link: page(n.o.Console, "")})
+	return err
+}
+
+// pause returns after a time, or when ctx ends.
+func pause(ctx context.Context, d time.Duration) {
+	select {
+	case <-time.After(d):
+	case <-ctx.Done():
+	}
+}

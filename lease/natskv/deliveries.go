@@ -1,0 +1,104 @@
+package natskv
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"leasehold/lease"
+)
+
+const (
+	// deliveryTime is how long a delivery may take before it is given to another launcher.
+	deliveryTime = time.Minute
+	// maxDelivered is how many deliveries of one receiver may wait to be made again; others stay on
+	// the stream until then.
+	maxDelivered = 1024
+	// leastFetch is the least time for which the server is asked.
+	leastFetch = 50 * time.Millisecond
+	// receiverTime is how long the server remembers a receiver whom no launcher asks for.
+	receiverTime = 30 * 24 * time.Hour
+)
+
+// Deliveries are the events that one receiver has not taken yet, from when it was first asked for.
+// The server keeps which these are, for all launchers that ask for the receiver. Its methods are
+// for one goroutine.
+type Deliveries struct {
+	s        *Store
+	receiver string
+	consumer jetstream.Consumer // nil: not made or found yet
+}
+
+// Deliveries returns those of a receiver, by a name of A-Z a-z 0-9 _ -.
+func (s *Store) Deliveries(receiver string) *Deliveries { return &Deliveries{s: s, receiver: receiver} }
+
+// Next waits for the next delivery. ok is false if none came in that time. The error is
+// lease.ErrUnavailable.
+func (d *Deliveries) Next(ctx context.Context, wait time.Duration) (_ lease.Delivery, ok bool, err error) {
+	for end := time.Now().Add(wait); ; {
+		m, err := d.fetch(ctx, time.Until(end))
+		if err != nil {
+			d.consumer = nil // it may have been removed
+			return lease.Delivery{}, false, unavailable(fmt.Errorf("receiver %s: %w", d.receiver, err))
+		}
+		if m == nil {
+			return lease.Delivery{}, false, nil
+		}
+		if next, ok := delivery(m); ok {
+			return next, true, nil
+		}
+		if err := m.Ack(); err != nil { // it is no event
+			return lease.Delivery{}, false, unavailable(err)
+		}
+	}
+}
+
+// fetch returns the next message; nil if none came in that time.
+func (d *Deliveries) fetch(ctx context.Context, wait time.Duration) (jetstream.Msg, error) {
+	if d.consumer == nil {
+		asking, cancel := context.WithTimeout(ctx, d.s.tryTime)
+		defer cancel()
+		c, err := d.s.events.js.CreateOrUpdateConsumer(asking, Stream, jetstream.ConsumerConfig{
+			Durable: "leasehold_notify_" + d.receiver, Description: "Leasehold: what a webhook has not taken yet",
+			DeliverPolicy: jetstream.DeliverNewPolicy, AckPolicy: jetstream.AckExplicitPolicy, AckWait: deliveryTime,
+			MaxAckPending: maxDelivered, MaxDeliver: -1, InactiveThreshold: receiverTime,
+		})
+		if err != nil {
+			return nil, err
+		}
+		d.consumer = c
+	}
+	ctx, cancel := context.WithTimeout(ctx, max(wait, leastFetch))
+	defer cancel()
+	batch, err := d.consumer.Fetch(1, jetstream.FetchContext(ctx))
+	if err != nil {
+		return nil, err
+	}
+	m := <-batch.Messages()
+	if err := batch.Error(); m == nil && err != nil && !errors.Is(err, nats.ErrTimeout) && !errors.Is(err, context.DeadlineExceeded) {
+		return nil, err
+	}
+	return m, nil
+}
+
+// delivery returns the event in a message; false if it is none.
+func delivery(m jetstream.Msg) (lease.Delivery, bool) {
+	meta, err := m.Metadata()
+	if err != nil {
+		return lease.Delivery{}, false
+	}
+	e, ok := decodeEvent(m.Subject(), m.Data())
+	if !ok {
+		return lease.Delivery{}, false
+	}
+	return lease.Delivery{
+		Published: lease.Published{Event: e, Data: m.Data(), Place: lease.PlaceOf(meta.Sequence.Stream, m.Data())},
+		Tries:     int(meta.NumDelivered),
+		Done:      m.Ack,
+		Again:     m.NakWithDelay,
+	}, true
+}

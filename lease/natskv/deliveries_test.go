@@ -1,0 +1,43 @@
+package natskv
+
+import (
+	"testing"
+	"time"
+)
+
+// TestAnEventIsDeliveredToOneOfThoseWhoAsk, again until it is confirmed, and to whoever asks for the
+// receiver later.
+func TestAnEventIsDeliveredToOneOfThoseWhoAsk(t *testing.T) {
+	server := start(t, t.TempDir())
+	s := open(t, inProcess(t, server))
+	late(t, s, "p", 0) // before the receiver was known
+	one, other := s.Deliveries("hook"), open(t, inProcess(t, server)).Deliveries("hook")
+	for _, d := range []*Deliveries{one, other} {
+		if got, ok, err := d.Next(t.Context(), 10*time.Millisecond); ok || err != nil {
+			t.Fatalf("a receiver that is new gets %+v, %v", got, err)
+		}
+	}
+	late(t, s, "p", 1)
+	first, ok, err := one.Next(t.Context(), time.Minute)
+	if err != nil || !ok || first.Write != "1" || first.Tries != 1 {
+		t.Fatalf("got %+v, %v, %v; want the event", first, ok, err)
+	}
+	if got, ok, err := other.Next(t.Context(), 10*time.Millisecond); ok || err != nil {
+		t.Errorf("two launchers got the same event: %+v, %v", got, err)
+	}
+	if err := first.Again(time.Millisecond); err != nil {
+		t.Fatal(err)
+	}
+	again, ok, err := other.Next(t.Context(), time.Minute)
+	if err != nil || !ok || again.Write != "1" || again.Tries != 2 || again.Place != first.Place {
+		t.Fatalf("got %+v, %v, %v; want the event a second time", again, ok, err)
+	}
+	if err := again.Done(); err != nil {
+		t.Fatal(err)
+	}
+	late(t, s, "p", 2)
+	later, ok, err := open(t, inProcess(t, server)).Deliveries("hook").Next(t.Context(), time.Minute)
+	if err != nil || !ok || later.Write != "2" || later.Tries != 1 {
+		t.Errorf("got %+v, %v, %v; want the next event", later, ok, err)
+	}
+}

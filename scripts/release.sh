@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Makes what people install, of the commit that is checked out, in dist/: programs with their
 # manual pages, completions and units for two architectures, packages for Debian and Red Hat, the
-# commands that talk to a sidecar for Macs, a bill of materials, and the sums of all. The same commit gives the same bytes. MAINTAINER is who
+# commands that talk to a sidecar for Macs, a Helm chart, a bill of materials, and the sums of all. The same commit gives the same bytes. MAINTAINER is who
 # answers for the packages: a name and an address, as Debian writes them. DIST is another directory
 # than dist/; ARCHES and MAC_ARCHES are fewer architectures.
 set -euo pipefail
@@ -82,5 +82,8 @@ for arch in ${MAC_ARCHES-amd64 arm64}; do
 	chmod -R u=rwX,go=rX "$dir"
 	archive "${dir##*/}"
 done
+# The chart, as helm package names and packs it.
+tar -C deploy --transform='s,^helm,leasehold,' --sort=name --mtime="@$SOURCE_DATE_EPOCH" --mode=u=rwX,go=rX --owner=0 --group=0 --numeric-owner \
+	-cf - helm | gzip -n9 >"$dist/leasehold-$version.tgz"
 (cd "$dist" && sha256sum -- * >SHA256SUMS)
 cat "$dist/SHA256SUMS"

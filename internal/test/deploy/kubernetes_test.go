@@ -13,11 +13,14 @@ import (
 )
 
 func TestKubernetesHasASidecarWithItsOwnVolume(t *testing.T) {
-	var set apps.StatefulSet
-	var service core.Service
+	checkObjects(t, strings.Split(read(t, "deploy/kubernetes.yml"), "\n---\n"))
+}
+
+// checkObjects checks a StatefulSet with the sidecar and its Service, and returns them.
+func checkObjects(t *testing.T, documents []string) (set apps.StatefulSet, service core.Service) {
+	t.Helper()
 	// What a member of the API is not, a quantity that is none, and a member that is there twice
 	// are errors.
-	documents := strings.Split(read(t, "deploy/kubernetes.yml"), "\n---\n")
 	for _, document := range documents {
 		var kind meta.TypeMeta
 		if err := yaml.Unmarshal([]byte(document), &kind); err != nil {
@@ -92,4 +95,5 @@ func TestKubernetesHasASidecarWithItsOwnVolume(t *testing.T) {
 	if grace := p.TerminationGracePeriodSeconds; grace == nil || *grace < 90 {
 		t.Errorf("%v seconds are too few to close browsers in order", grace)
 	}
+	return set, service
 }

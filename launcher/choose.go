@@ -420,6 +420,13 @@ func noneFree(m api.Manifest, found []candidate, full *api.Problem, now time.Tim
 		parts = append(parts, fmt.Sprintf("%d %s", counts[r], r))
 	}
 	p := api.Refuse(code, "none of the %d profiles %s is free (%s); to queue, ask with wait", len(found), wanted(m), strings.Join(parts, ", "))
+	for _, c := range found {
+		if code == api.CodeConflict && c.why == code && c.State == lease.Held { // one of them, so that it can be asked who has it
+			p.Detail += fmt.Sprintf("; %s is held by worker %s for task %s", c.ProfileID, c.OwnerWorkerID, c.TaskID)
+			p = p.With("current_worker_id", c.OwnerWorkerID).With("current_task_id", c.TaskID)
+			break
+		}
+	}
 	if full != nil && code == api.CodeHostFull {
 		for name, value := range full.More {
 			p = p.With(name, value)

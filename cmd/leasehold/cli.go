@@ -23,6 +23,7 @@ type commands struct {
 
 	Run        runCmd        `cmd:"" help:"Run the sidecar of this host."`
 	Exec       execCmd       `cmd:"" help:"Lease a profile, run a command with it, and release it."`
+	Mcp        mcpCmd        `cmd:"" help:"Serve tools to an AI agent (MCP): lease a profile, say what is done, ask a person; and a browser's tools with them."`
 	Profiles   profileCmds   `cmd:"" help:"List the profiles and who holds them; create, import, clone or archive one."`
 	Show       showCmd       `cmd:"" help:"Show one profile: its lease, its inspection, its last events."`
 	Sessions   sessionsCmd   `cmd:"" help:"List the living sessions."`

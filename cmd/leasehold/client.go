@@ -14,6 +14,7 @@ import (
 	"strings"
 	"time"
 
+	"leasehold/launcher/agents"
 	"leasehold/launcher/api"
 	"leasehold/lease"
 )
@@ -198,13 +199,6 @@ func (e *refusedError) Error() string {
 
 func (e *refusedError) Unwrap() error { return &e.problem }
 
-// isFinal tells whether the sidecar has refused for a permanent reason. That is not so if the
-// sidecar could not be reached, or answered with an error of its own (5xx).
-func isFinal(err error) bool {
-	var refused *refusedError
-	return errors.As(err, &refused) && refused.problem.Status < http.StatusInternalServerError
-}
-
 // refusedWith tells whether the sidecar has refused with that problem code.
 func refusedWith(err error, code string) bool {
 	var refused *refusedError
@@ -247,6 +241,32 @@ func (c *client) askFor(ctx context.Context, method string, in any, path ...stri
 		return nil, exitWith(exitUnreachable, "%s answered something other than JSON: is a leasehold there (--url)?", c.base.Redacted())
 	}
 	return b, nil
+}
+
+// Ask implements agents.Sidecar.
+func (c *client) Ask(ctx context.Context, method string, query url.Values, in any, path ...string) (body []byte, mediaType string, err error) {
+	response, err := c.with(query).open(ctx, method, in, path...)
+	if err != nil {
+		return nil, "", err
+	}
+	defer response.Body.Close()
+	if body, err = io.ReadAll(io.LimitReader(response.Body, maxAnswer)); err != nil {
+		return nil, "", exitWith(exitUnreachable, "sidecar at %s: answer: %w", c.base.Redacted(), err)
+	}
+	return body, response.Header.Get("Content-Type"), nil
+}
+
+// Acquire implements agents.Sidecar. Each session has a client of its own, since each profile may
+// live on another host.
+func (c *client) Acquire(ctx context.Context, m api.Manifest) (api.Session, agents.Sidecar, error) {
+	own := *c
+	own.sidecarAt = &sidecarAt{base: c.base, moved: c.moved}
+	raw, err := own.acquire(ctx, m)
+	if err != nil {
+		return api.Session{}, nil, err
+	}
+	s, err := read[api.Session](raw)
+	return s, &own, err
 }
 
 // list is the document with which the sidecar answers a request for several items: one page of

@@ -7,8 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"net/http"
-	"net/url"
 	"os"
 	"os/exec"
 	"os/signal"
@@ -26,25 +24,22 @@ import (
 	"leasehold/lease"
 )
 
-type execCmd struct {
-	clientFlags `embed:""`
-	Profile     profileArg `placeholder:"P" help:"The profile to lease; without it any that --account and --label choose."`
-	Label       []string   `sep:"none" placeholder:"NAME:VALUE" help:"Without --profile: lease any profile with this label; may be given several times, and a * in the value stands for any characters."`
-	Priority    int        `placeholder:"N" help:"Who waits with a higher one is served first, -5 to 5; more than 0 is for those who may (default: 0)."`
-	Task        string     `placeholder:"ID" help:"The task (default: made up)."`
-	Worker      string     `placeholder:"ID" help:"The worker (default: user@host)."`
-	Account     string     `placeholder:"ID" help:"Refuse if the profile is of another account; without --profile: lease any profile of this one."`
-	Proxy       string     `placeholder:"ID" help:"Refuse if the profile is mapped to another proxy."`
+// leaseFlags say what is leased, for whom, and within which limits.
+type leaseFlags struct {
+	Profile  profileArg `placeholder:"P" help:"The profile to lease; without it any that --account and --label choose."`
+	Label    []string   `sep:"none" placeholder:"NAME:VALUE" help:"Without --profile: lease any profile with this label; may be given several times, and a * in the value stands for any characters."`
+	Priority int        `placeholder:"N" help:"Who waits with a higher one is served first, -5 to 5; more than 0 is for those who may (default: 0)."`
+	Task     string     `placeholder:"ID" help:"The task (default: made up)."`
+	Worker   string     `placeholder:"ID" help:"The worker (default: user@host)."`
+	Account  string     `placeholder:"ID" help:"Refuse if the profile is of another account; without --profile: lease any profile of this one."`
+	Proxy    string     `placeholder:"ID" help:"Refuse if the profile is mapped to another proxy."`
 
-	Wait          time.Duration `placeholder:"DURATION" help:"Wait so long for the lease (default: not at all)."`
-	LockTimeout   time.Duration `placeholder:"DURATION" help:"Longest life of the session (default: no limit)."`
-	Ephemeral     bool          `help:"Use a throwaway browser made of the profile's newest snapshot, without its lease: others may have the profile meanwhile, and nothing of it is kept."`
-	Create        bool          `help:"Create the profile where there is none."`
-	Resumable     bool          `help:"The task can be resumed from its last safe checkpoint."`
-	OnFailure     string        `enum:"recover,release" default:"recover" help:"What becomes of a session whose command fails by itself, when it had sent anything unsafe or been anywhere sensitive since its last safe checkpoint: recover (it is judged) or release."`
-	DedicatedPort bool          `help:"Give the session a port of its own (LEASEHOLD_DEDICATED_URL)."`
-	Headless      *bool         `negatable:"" help:"Run the browser without windows (default: as the sidecar does)."`
-	KeepWarm      *bool         `negatable:"" help:"Leave the browser open for the profile's next task, where the profile does not forbid it; --no-keep-warm: close it (default: as the profile says)."`
+	Wait        time.Duration `placeholder:"DURATION" help:"Wait so long for the lease (default: not at all)."`
+	LockTimeout time.Duration `placeholder:"DURATION" help:"Longest life of the session (default: no limit)."`
+	Create      bool          `help:"Create the profile where there is none."`
+	Resumable   bool          `help:"The task can be resumed from its last safe checkpoint."`
+	Headless    *bool         `negatable:"" help:"Run the browser without windows (default: as the sidecar does)."`
+	KeepWarm    *bool         `negatable:"" help:"Leave the browser open for the profile's next task, where the profile does not forbid it; --no-keep-warm: close it (default: as the profile says)."`
 
 	ReadOnly       *bool    `negatable:"" help:"Fail unsafe requests of the pages (POST, PUT, PATCH, DELETE) and their websockets (default: as the profile says; with --ephemeral: yes, and --no-read-only is for those who manage profiles)."`
 	AllowedAction  []string `placeholder:"ACTION" help:"An action that the task's steps may declare; may be given several times (default: any)."`
@@ -53,6 +48,36 @@ type execCmd struct {
 	SensitiveURL   []string `name:"sensitive-url" placeholder:"PATTERN" help:"Pages that count as sensitive; may be given several times."`
 	SensitiveWord  []string `placeholder:"WORD" help:"A word of a step or path that makes it sensitive; may be given several times."`
 	ChromeArg      []string `sep:"none" placeholder:"ARG" help:"An allow-listed argument for Chrome; may be given several times."`
+}
+
+// manifest is the request for the lease. The session of its worker lives as long as there are
+// heartbeats.
+func (f *leaseFlags) manifest() (api.Manifest, error) {
+	labels, err := lease.ParseLabels(f.Label)
+	if err != nil {
+		return api.Manifest{}, api.Invalid("label", "%v", err)
+	}
+	m := api.Manifest{
+		Labels: labels, Priority: f.Priority,
+		ProfileID: string(f.Profile), TaskID: f.Task, WorkerID: f.Worker, AccountID: f.Account, ProxyID: f.Proxy,
+		Wait: api.Duration(f.Wait), LockTimeoutSeconds: f.LockTimeout.Seconds(),
+		Create: f.Create, Resumable: f.Resumable, Headless: f.Headless, KeepWarm: f.KeepWarm,
+		ReadOnly: f.ReadOnly, AllowedActions: f.AllowedAction, FenceHeaderOrigins: f.TokenOrigin,
+		ExpectedDomains: f.ExpectedDomain, SensitiveURLs: f.SensitiveURL, SensitiveWords: f.SensitiveWord, ChromeArgs: f.ChromeArg,
+		Heartbeat: api.HeartbeatExplicit, OnClose: api.OnCloseKeep,
+	}
+	if m.WorkerID == "" {
+		m.WorkerID = defaultWorker()
+	}
+	return m, nil
+}
+
+type execCmd struct {
+	clientFlags   `embed:""`
+	leaseFlags    `embed:""`
+	Ephemeral     bool   `help:"Use a throwaway browser made of the profile's newest snapshot, without its lease: others may have the profile meanwhile, and nothing of it is kept."`
+	OnFailure     string `enum:"recover,release" default:"recover" help:"What becomes of a session whose command fails by itself, when it had sent anything unsafe or been anywhere sensitive since its last safe checkpoint: recover (it is judged) or release."`
+	DedicatedPort bool   `help:"Give the session a port of its own (LEASEHOLD_DEDICATED_URL)."`
 
 	Command []string `arg:"" passthrough:"" help:"The command and its arguments, after --."`
 }
@@ -172,26 +197,12 @@ func statusCode(s *os.ProcessState) int {
 }
 
 func (c *execCmd) manifest() (api.Manifest, error) {
-	labels, err := lease.ParseLabels(c.Label)
-	if err != nil {
-		return api.Manifest{}, api.Invalid("label", "%v", err)
-	}
-	m := api.Manifest{
-		Labels: labels, Priority: c.Priority,
-		ProfileID: string(c.Profile), TaskID: c.Task, WorkerID: c.Worker, AccountID: c.Account, ProxyID: c.Proxy,
-		Wait: api.Duration(c.Wait), LockTimeoutSeconds: c.LockTimeout.Seconds(),
-		Create: c.Create, Resumable: c.Resumable, DedicatedPort: c.DedicatedPort, Headless: c.Headless, KeepWarm: c.KeepWarm,
-		ReadOnly: c.ReadOnly, Ephemeral: c.Ephemeral, AllowedActions: c.AllowedAction, FenceHeaderOrigins: c.TokenOrigin,
-		ExpectedDomains: c.ExpectedDomain, SensitiveURLs: c.SensitiveURL, SensitiveWords: c.SensitiveWord, ChromeArgs: c.ChromeArg,
-		Heartbeat: api.HeartbeatExplicit, OnClose: api.OnCloseKeep,
-	}
+	m, err := c.leaseFlags.manifest()
+	m.Ephemeral, m.DedicatedPort = c.Ephemeral, c.DedicatedPort
 	if m.TaskID == "" {
 		m.TaskID = "exec-" + strings.ToLower(rand.Text()[:8])
 	}
-	if m.WorkerID == "" {
-		m.WorkerID = defaultWorker()
-	}
-	return m, nil
+	return m, err
 }
 
 func defaultWorker() string {
@@ -216,14 +227,6 @@ func (c *execCmd) acquire(sidecar *client, signals <-chan os.Signal) (*leasedSes
 		return nil, &exitError{exitUsage, err}
 	}
 	raw, caught, err := c.askForSession(sidecar, m, signals)
-	for range maxFollowed {
-		next, turn := elsewhere(sidecar.base, err)
-		if next == nil || caught != nil {
-			break
-		}
-		sidecar.base, c.URL, m.Turn = next, next.String(), turn
-		raw, caught, err = c.askForSession(sidecar, m, signals)
-	}
 	interrupted := &exitError{code: exitSignal + signalNumber(caught)}
 	switch {
 	case err != nil && caught != nil:
@@ -241,26 +244,6 @@ func (c *execCmd) acquire(sidecar *client, signals <-chan os.Signal) (*leasedSes
 	return s, nil
 }
 
-// maxFollowed is how many times a request for any profile is sent on to another sidecar.
-const maxFollowed = 4
-
-// elsewhere is where a request for any profile has to go on, and what keeps its place there;
-// nil if the refusal does not say so. An API token is not shown over a less protected
-// connection than before.
-func elsewhere(from *url.URL, err error) (_ *url.URL, turn string) {
-	var refused *refusedError
-	if !errors.As(err, &refused) || refused.problem.Code != api.CodeWrongHome {
-		return nil, ""
-	}
-	location, _ := refused.problem.More["location"].(string)
-	turn, _ = refused.problem.More["turn"].(string)
-	to, wrong := url.Parse(location)
-	if wrong != nil || turn == "" || to.Host == "" || to.Scheme != "https" && to.Scheme != from.Scheme {
-		return nil, ""
-	}
-	return to, turn
-}
-
 // askForSession asks for a session and waits for the answer. A signal that would end a program
 // cancels the request, and is returned; there may be an answer all the same.
 func (c *execCmd) askForSession(sidecar *client, m api.Manifest, signals <-chan os.Signal) (raw json.RawMessage, caught os.Signal, err error) {
@@ -269,7 +252,7 @@ func (c *execCmd) askForSession(sidecar *client, m api.Manifest, signals <-chan 
 	answered := make(chan struct{})
 	go func() {
 		defer close(answered)
-		raw, err = sidecar.askFor(ctx, http.MethodPost, m, "v1", "sessions")
+		raw, err = sidecar.acquire(ctx, m)
 	}()
 	for {
 		select {

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"leasehold/launcher/agents"
 	"leasehold/launcher/api"
 	"leasehold/lease"
 )
@@ -114,7 +115,7 @@ func (s *leasedSession) follow(ctx context.Context, a *app, look func(now api.Se
 		switch {
 		case ctx.Err() != nil:
 			continue
-		case isFinal(err):
+		case agents.IsFinal(err):
 			return "", true, err
 		case err != nil && !away:
 			a.warn("%v", err)

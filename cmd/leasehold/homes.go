@@ -1,8 +1,11 @@
 package main
 
 import (
+	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"net/http"
 	"net/url"
 	"strings"
 
@@ -81,4 +84,39 @@ func (c *client) moveTo(home string, refusal error) error {
 // notAsked is the refusal with one more reason. For --json it stays the same.
 func notAsked(refusal error, format string, args ...any) error {
 	return &exitError{exitRefused, fmt.Errorf("%w; %s", refusal, fmt.Sprintf(format, args...))}
+}
+
+// acquire asks for a session. A request for any profile is sent on to the sidecar that has one, and
+// the client asks that one from then on.
+func (c *client) acquire(ctx context.Context, m api.Manifest) (json.RawMessage, error) {
+	raw, err := c.askFor(ctx, http.MethodPost, m, "v1", "sessions")
+	for range maxFollowed {
+		next, turn := elsewhere(c.base, err)
+		if next == nil || ctx.Err() != nil {
+			break
+		}
+		c.base, m.Turn = next, turn
+		raw, err = c.askFor(ctx, http.MethodPost, m, "v1", "sessions")
+	}
+	return raw, err
+}
+
+// maxFollowed is how many times a request for any profile is sent on to another sidecar.
+const maxFollowed = 4
+
+// elsewhere is where a request for any profile has to go on, and what keeps its place there;
+// nil if the refusal does not say so. An API token is not shown over a less protected
+// connection than before.
+func elsewhere(from *url.URL, err error) (_ *url.URL, turn string) {
+	var refused *refusedError
+	if !errors.As(err, &refused) || refused.problem.Code != api.CodeWrongHome {
+		return nil, ""
+	}
+	location, _ := refused.problem.More["location"].(string)
+	turn, _ = refused.problem.More["turn"].(string)
+	to, wrong := url.Parse(location)
+	if wrong != nil || turn == "" || to.Host == "" || to.Scheme != "https" && to.Scheme != from.Scheme {
+		return nil, ""
+	}
+	return to, turn
 }

@@ -23,6 +23,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 	"github.com/rs/zerolog"
 
+	"leasehold"
 	"leasehold/evidence"
 	"leasehold/internal/cgroup"
 	"leasehold/internal/confine"
@@ -33,6 +34,7 @@ import (
 	"leasehold/internal/signed"
 	"leasehold/internal/tracing"
 	"leasehold/launcher"
+	"leasehold/launcher/agents"
 	"leasehold/launcher/chrome"
 	"leasehold/launcher/console"
 	"leasehold/launcher/fileroots"
@@ -318,7 +320,9 @@ func (s *service) serveHTTP() (failed <-chan error, err error) {
 	if err != nil {
 		return nil, &exitError{exitNATS, err}
 	}
+	host := agents.NewHost(leasehold.Version)
 	options := httpapi.Options{
+		Agents:     host,
 		ListenAddr: s.listener.Addr().String(), AdvertiseURL: c.advertised(), TLS: c.TLSCert != "", Log: s.log,
 		Gate: s.gate, TrustedProxies: c.TrustedProxies, Referrals: referrals, Tracer: s.tracer,
 		Metrics: promhttp.HandlerFor(s.metrics, promhttp.HandlerOpts{}), Console: console.Handler(s.launcher, s.log),
@@ -347,6 +351,7 @@ func (s *service) serveHTTP() (failed <-chan error, err error) {
 		<-served
 		return err
 	})
+	s.stops.add("agents", func() error { host.Close(); return nil })
 	return failures, nil
 }
 

@@ -4,12 +4,12 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"net/http"
 	"os"
 	"strconv"
 	"time"
 
+	"leasehold/launcher/agents"
 	"leasehold/launcher/api"
 )
 
@@ -30,14 +30,9 @@ func newSession(sidecar *client, raw json.RawMessage, task string) (*leasedSessi
 		return nil, err
 	}
 	s := &leasedSession{Session: granted, sidecar: sidecar, raw: raw, task: task}
-	record, err := sidecar.record(context.Background(), s.ProfileID)
-	if err == nil && record.TTLSeconds <= 0 {
-		err = fmt.Errorf("the record of %s says a lease lives %v seconds: is the sidecar of another version?", s.ProfileID, record.TTLSeconds)
-	}
-	if err != nil {
+	if s.beat, err = agents.HeartbeatInterval(context.Background(), sidecar, granted); err != nil {
 		return nil, errors.Join(err, s.release(outcomeFailed, "the command was not run"))
 	}
-	s.beat = time.Duration(record.TTLSeconds * float64(time.Second) / 3)
 	return s, nil
 }
 
@@ -68,39 +63,11 @@ func (s *leasedSession) environment(a *app, base string) []string {
 // environment: the kernel refuses a variable of 128 KiB.
 const maxEnvironment = 96 << 10
 
-// keepAlive sends heartbeats until ctx ends. If the sidecar refuses one, the lease is
-// lost. If the sidecar cannot be reached it may be restarting, and keepAlive goes on
-// until it answers.
+// keepAlive sends heartbeats until ctx ends, or until the lease is lost.
 func (s *leasedSession) keepAlive(ctx context.Context, a *app, losses chan<- error) {
-	ticker := time.NewTicker(s.beat)
-	defer ticker.Stop()
-	away := false
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-ticker.C:
-		}
-		err := s.heartbeat(ctx)
-		switch {
-		case ctx.Err() != nil:
-			return
-		case isFinal(err):
-			losses <- err
-			return
-		case err != nil && !away:
-			a.warn("heartbeat: %v", err)
-		}
-		away = err != nil
+	if err := agents.KeepAlive(ctx, s.sidecar, s.Session, s.beat, func(err error) { a.warn("heartbeat: %v", err) }); err != nil {
+		losses <- err
 	}
-}
-
-func (s *leasedSession) heartbeat(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, s.beat)
-	defer cancel()
-	_, err := s.sidecar.askFor(ctx, http.MethodPost, api.Heartbeat{Write: api.Write{Token: s.Token}},
-		"v1", "sessions", s.SessionID, "heartbeat")
-	return err
 }
 
 // now asks the sidecar for the session as it is now.

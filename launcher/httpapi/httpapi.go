@@ -24,6 +24,7 @@ import (
 
 	"leasehold/internal/id"
 	"leasehold/internal/tracing"
+	"leasehold/launcher/agents"
 	"leasehold/launcher/api"
 	"leasehold/launcher/principal"
 )
@@ -54,6 +55,8 @@ type Options struct {
 	// consoleRoutes). If one is nil, the answer is not_found.
 	Metrics http.Handler
 	Console http.Handler
+	// Agents answers /mcp. If it is nil, the answer is not_found.
+	Agents *agents.Host
 }
 
 // New serves the whole HTTP interface of a launcher.

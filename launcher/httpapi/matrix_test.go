@@ -70,6 +70,8 @@ var matrix = map[string]expected{
 	"checkpoint": {"admin", "worker reviewer operator", "profile"}, "event": {"admin", "worker reviewer operator", "profile"},
 	"followEvents": {readers, "", "nothing"},
 	"askPerson":    {"admin", "worker reviewer operator", "profile"}, "takeOver": {"reviewer operator admin", "", "profile"}, "handBack": {"reviewer operator admin", "", "profile"},
+	// What an agent does is asked for as all of these are, with its own credentials.
+	"mcp": {everyRole, "", "nothing"}, "mcpStream": {everyRole, "", "nothing"}, "mcpEnd": {everyRole, "", "nothing"},
 	"listProfiles": {everyRole, "", "nothing"}, "getProfile": {readers, "worker", "profile"},
 	"putProfile": {managers, "", "profile"}, "importProfile": {managers, "", "profile"}, "cloneProfile": {managers, "", "profile"},
 	"moveProfile": {managers, "", "profile"}, "rehomeProfile": {"reviewer operator admin", "", "profile"},

@@ -36,7 +36,7 @@ type handler func(*call) error
 
 // publicRoutes are all routes of New. openapi.json describes the same ones.
 func publicRoutes() []route {
-	return slices.Concat(probeRoutes(), consoleRoutes(), upgradeRoutes(), discoveryRoutes(), restRoutes())
+	return slices.Concat(probeRoutes(), consoleRoutes(), upgradeRoutes(), discoveryRoutes(), mcpRoutes(), restRoutes())
 }
 
 // newMux registers the routes with net/http's multiplexer, and also handlers for everything

@@ -16,6 +16,7 @@ import (
 var order = []string{
 	"leasehold/cmd/leasehold",
 	"leasehold/launcher/httpapi",
+	"leasehold/launcher/agents",
 	"leasehold/launcher/console",
 	"leasehold/launcher",
 	"leasehold/launcher/adopt",

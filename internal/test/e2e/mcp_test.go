@@ -1,0 +1,219 @@
+package e2e
+
+import (
+	"context"
+	"encoding/json"
+	"os"
+	"os/exec"
+	"strings"
+	"testing"
+
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"leasehold/launcher/api"
+	"leasehold/lease"
+)
+
+// mcpAgent is an AI agent of the tests: the official SDK's client.
+type mcpAgent struct {
+	*mcp.ClientSession
+	cmd *exec.Cmd // of leasehold mcp; nil over HTTP
+}
+
+// agent starts leasehold mcp with these arguments, and speaks with it.
+func (s *sidecar) agent(t *testing.T, args ...string) *mcpAgent {
+	t.Helper()
+	cmd := exec.Command(binary, append([]string{"mcp", "--url", s.URL}, args...)...)
+	cmd.Stderr = os.Stderr
+	a := connected(t, &mcp.CommandTransport{Command: cmd})
+	a.cmd = cmd
+	return a
+}
+
+// httpAgent is an agent that uses /mcp of the sidecar.
+func (s *sidecar) httpAgent(t *testing.T) *mcpAgent {
+	t.Helper()
+	return connected(t, &mcp.StreamableClientTransport{Endpoint: s.URL + "/mcp"})
+}
+
+func connected(t *testing.T, transport mcp.Transport) *mcpAgent {
+	t.Helper()
+	session, err := mcp.NewClient(&mcp.Implementation{Name: "agent", Version: "1"}, nil).Connect(t.Context(), transport, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = session.Close() })
+	return &mcpAgent{ClientSession: session}
+}
+
+// called is the answer to a call of a tool.
+type called struct {
+	text    string
+	refused bool
+	raw     json.RawMessage
+}
+
+// call calls a tool.
+func (a *mcpAgent) call(t *testing.T, tool string, arguments map[string]any) called {
+	t.Helper()
+	result, err := a.CallTool(context.WithoutCancel(t.Context()), &mcp.CallToolParams{Name: tool, Arguments: arguments})
+	if err != nil {
+		t.Fatalf("%s: %v", tool, err)
+	}
+	c := called{refused: result.IsError}
+	for _, part := range result.Content {
+		if text, ok := part.(*mcp.TextContent); ok {
+			c.text += text.Text
+		}
+	}
+	if c.raw, err = json.Marshal(result.StructuredContent); err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+// does calls a tool that has to succeed, and reads its answer.
+func (a *mcpAgent) does(t *testing.T, tool string, arguments map[string]any, out any) {
+	t.Helper()
+	c := a.call(t, tool, arguments)
+	if c.refused {
+		t.Fatalf("%s: refused: %s", tool, c.text)
+	}
+	if out != nil {
+		if err := json.Unmarshal(c.raw, out); err != nil {
+			t.Fatalf("%s: %v: %s", tool, err, c.raw)
+		}
+	}
+}
+
+// refused calls a tool that has to be refused with a code, in one sentence that has all of these words.
+func (a *mcpAgent) refused(t *testing.T, tool string, arguments map[string]any, code string, words ...string) {
+	t.Helper()
+	c := a.call(t, tool, arguments)
+	var why struct {
+		Code       string `json:"code"`
+		RetryAfter int    `json:"retry_after_seconds"`
+	}
+	if err := json.Unmarshal(c.raw, &why); err != nil || !c.refused || why.Code != code {
+		t.Fatalf("%s: %s %s, want a refusal with %s", tool, c.text, c.raw, code)
+	}
+	for _, word := range words {
+		if !strings.Contains(c.text, word) {
+			t.Errorf("%s: %q does not say %q", tool, c.text, word)
+		}
+	}
+	if strings.Count(c.text, ". ") > 0 || !strings.HasSuffix(c.text, ".") {
+		t.Errorf("%s: %q is not one sentence", tool, c.text)
+	}
+	if code == api.CodeConflict && why.RetryAfter == 0 {
+		t.Errorf("%s: %s does not say when to try again", tool, c.raw)
+	}
+}
+
+// TestAnAgentsTask is the whole life of a task: the agent leases by label, is refused, waits, drives,
+// checkpoints, asks a person, and is killed; another one, over HTTP, is told what became of that, and
+// resumes.
+func TestAnAgentsTask(t *testing.T) {
+	t.Parallel()
+	s, web := start(t), newSite(t)
+	us := map[string]any{"region": "us"}
+	if code := s.call(t, "PUT", "/v1/profiles/shop_1", map[string]any{"labels": us}, nil); code != 200 {
+		t.Fatalf("profile: status %d", code)
+	}
+	holder := s.open(t, "shop_1", nil)
+	a := s.agent(t, "--worker", "agent-1")
+
+	a.refused(t, "lease_profile", map[string]any{"labels": us}, api.CodeConflict,
+		"shop_1 is held by worker worker-7 for task task_1", "call lease_profile again in 5 seconds")
+	a.refused(t, "step", map[string]any{"name": "early"}, api.CodeUnknownSession, "call lease_profile first")
+	var why struct {
+		LastRefusal struct{ Tool string } `json:"last_refusal"`
+		Decision    string
+		Reason      string
+		Evidence    string
+		Checkpoint  string `json:"last_safe_checkpoint"`
+		Profile     struct {
+			State         string
+			OwnerWorkerID string `json:"owner_worker_id"`
+		}
+	}
+	a.does(t, "why", map[string]any{"profile_id": "shop_1"}, &why)
+	if why.LastRefusal.Tool != "step" || why.Profile.OwnerWorkerID != "worker-7" {
+		t.Errorf("why: %+v", why)
+	}
+
+	freed := make(chan int)
+	go func() { // when the agent waits
+		eventually(t, "the agent waits", func() error { return waits(s, t) })
+		freed <- s.call(t, "DELETE", "/v1/sessions/"+holder.SessionID, map[string]any{"lease_token": holder.Token, "outcome": "succeeded"}, nil)
+	}()
+	var got struct {
+		ProfileID string `json:"profile_id"`
+		SessionID string `json:"session_id"`
+		Token     uint64 `json:"lease_token"`
+		CDPURL    string `json:"cdp_url"`
+		Resume    *api.Resume
+	}
+	a.does(t, "lease_profile", map[string]any{"labels": us, "task_id": "orders", "resumable": true, "wait_seconds": 60}, &got)
+	if code := <-freed; code != 200 || got.ProfileID != "shop_1" || got.Resume != nil {
+		t.Fatalf("leased %+v after a release with status %d", got, code)
+	}
+	a.does(t, "step", map[string]any{"name": "open_form"}, nil)
+	browser := dial(t, got.CDPURL)
+	browser.page(t, web.URL+"/form", "")
+	a.does(t, "checkpoint", map[string]any{"name": "form_read", "data": map[string]any{"page": 3}}, nil)
+
+	ses := twoStep{SessionID: got.SessionID, Token: got.Token}
+	stay := s.attends(t, ses)
+	answered := make(chan called)
+	go func() { answered <- a.call(t, "ask_person", map[string]any{"reason": "the code", "wait_seconds": 60}) }()
+	s.asksFor(t, ses, "the code")
+	s.hand(t, ses, "take-over", map[string]any{"person": "Ann"})
+	s.hand(t, ses, "hand-back", map[string]any{"note": "typed it"})
+	stay()
+	if c := <-answered; c.refused || !strings.Contains(c.text, "typed it") {
+		t.Errorf("ask_person: %+v", c)
+	}
+	a.does(t, "checkpoint", map[string]any{"name": "code_entered", "data": map[string]any{"page": 4}}, nil)
+
+	if err := a.cmd.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	browser.drop()
+	r := s.until(t, "shop_1", lease.ResumePending, lease.ManualReview, lease.Available)
+
+	second := s.httpAgent(t)
+	second.does(t, "why", map[string]any{"profile_id": "shop_1"}, &why)
+	if why.Decision != string(r.Decision) || why.Reason == "" || why.Checkpoint != "code_entered" {
+		t.Errorf("why: %+v, the record has %s", why, r.Decision)
+	}
+	read, err := second.ReadResource(t.Context(), &mcp.ReadResourceParams{URI: why.Evidence})
+	if err != nil || !strings.Contains(read.Contents[0].Text, "code_entered") {
+		t.Fatalf("evidence %s: %v", why.Evidence, err)
+	}
+	if r.State != lease.ResumePending {
+		t.Fatalf("state %s (%v), want that the task can resume", r.State, r.Reasons)
+	}
+	second.refused(t, "lease_profile", map[string]any{"labels": us}, api.CodeResumePending, "lease it with that task_id")
+	second.does(t, "lease_profile", map[string]any{"profile_id": "shop_1", "task_id": "orders", "resumable": true}, &got)
+	if got.Resume == nil || got.Resume.Checkpoint != "code_entered" || string(got.Resume.Data) != `{"page":4}` {
+		t.Errorf("resume %+v", got.Resume)
+	}
+	var ended struct {
+		Released bool
+	}
+	second.does(t, "release", nil, &ended)
+	if !ended.Released || s.until(t, "shop_1", lease.Available).Outcome != "succeeded" {
+		t.Errorf("released: %+v", ended)
+	}
+}
+
+// waits is an error unless somebody waits for a lease.
+func waits(s *sidecar, t *testing.T) error {
+	var queue struct{ Items []api.Waiting }
+	if code := s.call(t, "GET", "/v1/queue", nil, &queue); code != 200 || len(queue.Items) == 0 {
+		return os.ErrNotExist
+	}
+	return nil
+}
+

@@ -1,0 +1,287 @@
+// Package agents is the MCP server for AI agents: tools with which a model leases a profile, says
+// what it does, asks for a person and gives the profile back, and resources with the evidence.
+//
+// An Agent is one MCP client. It asks a sidecar over the REST interface, with credentials of its
+// own, so that it may do there what its principal may, and no more. The same tools serve both
+// transports: the command leasehold mcp has one agent and asks over the network; the path /mcp of a
+// sidecar (Host) has many, and asks the sidecar itself.
+//
+// The agent is the worker of the sessions that it leases. It sends their heartbeats, and when it
+// ends, those that it did not release are recovered as those of a lost worker.
+package agents
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"strings"
+	"sync"
+	"time"
+
+	"leasehold/launcher/api"
+	"leasehold/lease"
+)
+
+// Sidecar is a sidecar as one agent reaches it.
+type Sidecar interface {
+	// Ask sends a request and returns the body of the answer, and its media type. The error is or
+	// wraps an *api.Problem if the sidecar refused.
+	Ask(ctx context.Context, method string, query url.Values, in any, path ...string) (body []byte, mediaType string, err error)
+	// Acquire asks for a session. The sidecar that it returns is the one that has the session.
+	Acquire(ctx context.Context, m api.Manifest) (api.Session, Sidecar, error)
+}
+
+// ask sends a request and decodes the answer.
+func ask[Out any](ctx context.Context, sidecar Sidecar, method string, query url.Values, in any, path ...string) (out Out, err error) {
+	body, _, err := sidecar.Ask(ctx, method, query, in, path...)
+	if err == nil && len(body) > 0 {
+		if err = json.Unmarshal(body, &out); err != nil {
+			err = fmt.Errorf("answer of the sidecar: %w: is it of another version?", err)
+		}
+	}
+	return out, err
+}
+
+// IsFinal tells whether a sidecar has refused for a permanent reason. That is not so if it could
+// not be reached, or answered with an error of its own (5xx).
+func IsFinal(err error) bool {
+	var p *api.Problem
+	return errors.As(err, &p) && p.Status < http.StatusInternalServerError
+}
+
+// endTimeout bounds the end of one session, which stores evidence and closes a browser.
+const endTimeout = 2 * time.Minute
+
+// Options say what an agent may lease.
+type Options struct {
+	// Base is what every lease has. If it names a profile, an account or labels, the agent chooses
+	// no other.
+	Base api.Manifest
+	// Granted is called with each new session before the agent is told of it; an error gives the
+	// session back. With it the agent has one session at a time, and is not told its URL.
+	Granted func(context.Context, api.Session) error
+	// Gone is called when the agent has lost a session, or is about to give it back.
+	Gone func()
+}
+
+// Lease leases the profile of Options.Base.
+func (a *Agent) Lease(ctx context.Context) error {
+	_, err := a.leaseProfile(ctx, leaseIn{})
+	return err
+}
+
+// Agent is one MCP client, from its first message to its end.
+type Agent struct {
+	sidecar Sidecar
+	o       Options
+	task    string          // of leases for which the agent names none
+	ctx     context.Context // ends with the agent
+	cancel  context.CancelFunc
+	work    sync.WaitGroup // heartbeats
+
+	mu      sync.Mutex
+	ended   bool
+	leases  map[string]*leased // by profile
+	refused *Refusal           // the last one
+}
+
+// leased is a session of an agent.
+type leased struct {
+	api.Session
+	sidecar Sidecar
+	stop    context.CancelFunc // of its heartbeats
+	lost    error              // why the lease is lost; nil: it is not, as far as is known
+}
+
+// New returns an agent that has nothing yet.
+func New(sidecar Sidecar, o Options) *Agent {
+	ctx, cancel := context.WithCancel(context.Background())
+	return &Agent{sidecar: sidecar, o: o, task: "mcp-" + strings.ToLower(rand.Text()[:8]), ctx: ctx, cancel: cancel, leases: map[string]*leased{}}
+}
+
+// errEnded is the refusal of an agent that has ended.
+var errEnded = errors.New("the agent has ended")
+
+// add notes a session that was granted, and begins its heartbeats.
+func (a *Agent) add(s api.Session, sidecar Sidecar, every time.Duration) error {
+	ctx, stop := context.WithCancel(a.ctx)
+	l := &leased{Session: s, sidecar: sidecar, stop: stop}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.ended {
+		stop()
+		return errEnded
+	}
+	a.leases[s.ProfileID] = l
+	a.work.Go(func() {
+		if err := KeepAlive(ctx, sidecar, s, every, nil); err != nil {
+			a.lose(l, err)
+		}
+	})
+	return nil
+}
+
+// HeartbeatInterval asks how often the sidecar wants a heartbeat of a session.
+func HeartbeatInterval(ctx context.Context, sidecar Sidecar, s api.Session) (time.Duration, error) {
+	r, err := ask[lease.Record](ctx, sidecar, http.MethodGet, nil, nil, "v1", "profiles", s.ProfileID)
+	if err == nil && r.TTLSeconds <= 0 {
+		err = fmt.Errorf("the record of %s says a lease lives %v seconds: is the sidecar of another version?", s.ProfileID, r.TTLSeconds)
+	}
+	return time.Duration(r.TTLSeconds * float64(time.Second) / 3), err
+}
+
+// KeepAlive sends heartbeats of a session until ctx ends, or until the sidecar refuses one: then
+// the lease is lost, and KeepAlive returns the reason. A sidecar that cannot be reached may be
+// restarting, so KeepAlive goes on until it answers; away, if it is not nil, is told once each time.
+func KeepAlive(ctx context.Context, sidecar Sidecar, s api.Session, every time.Duration, away func(error)) error {
+	ticker := time.NewTicker(every)
+	defer ticker.Stop()
+	for isAway := false; ; {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-ticker.C:
+		}
+		err := beat(ctx, sidecar, s, every)
+		switch {
+		case ctx.Err() != nil:
+			return nil
+		case IsFinal(err):
+			return err
+		case err != nil && !isAway && away != nil:
+			away(err)
+		}
+		isAway = err != nil
+	}
+}
+
+// beat sends one heartbeat.
+func beat(ctx context.Context, sidecar Sidecar, s api.Session, atMost time.Duration) error {
+	ctx, cancel := context.WithTimeout(ctx, atMost)
+	defer cancel()
+	_, _, err := sidecar.Ask(ctx, http.MethodPost, nil, api.Heartbeat{Write: api.Write{Token: s.Token}}, "v1", "sessions", s.SessionID, "heartbeat")
+	return err
+}
+
+// lose notes that a lease is lost.
+func (a *Agent) lose(l *leased, reason error) {
+	a.mu.Lock()
+	first := l.lost == nil && !a.ended && a.leases[l.ProfileID] == l
+	if first {
+		l.lost = reason
+	}
+	a.mu.Unlock()
+	l.stop()
+	if first && a.o.Gone != nil {
+		a.o.Gone()
+	}
+}
+
+// has returns the session on the profile or, if none is named, the only one. It is refused if the
+// lease is lost, or there is none.
+func (a *Agent) has(profile string) (*leased, error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	l := a.leases[profile]
+	if profile == "" {
+		if len(a.leases) > 1 {
+			return nil, api.Invalid("profile_id", "you have %d profiles: name one of them", len(a.leases))
+		}
+		for _, only := range a.leases {
+			l = only
+		}
+	}
+	if l == nil && profile == "" {
+		return nil, api.Refuse(api.CodeUnknownSession, "you have no profile now")
+	}
+	if l == nil {
+		return nil, api.Refuse(api.CodeUnknownSession, "you do not have profile %s now", profile)
+	}
+	if l.lost != nil {
+		return l, &lostError{l.ProfileID, l.lost}
+	}
+	return l, nil
+}
+
+// lostError says that the agent has lost a lease.
+type lostError struct {
+	profile string
+	why     error
+}
+
+func (e *lostError) Error() string { return e.says(e.why.Error()) }
+
+func (e *lostError) Unwrap() error { return e.why }
+
+func (e *lostError) says(why string) string {
+	return fmt.Sprintf("your lease of profile %s is lost (%s)", e.profile, why)
+}
+
+// Usable says why the agent's only session cannot be used; nil if it can. It asks the sidecar.
+func (a *Agent) Usable(ctx context.Context) error {
+	l, err := a.has("")
+	if err != nil {
+		return err
+	}
+	if err := beat(ctx, l.sidecar, l.Session, endTimeout); IsFinal(err) {
+		a.lose(l, err)
+		_, err = a.has("")
+		return err
+	}
+	return nil
+}
+
+// end ends a session as the release says, and forgets it.
+func (a *Agent) end(ctx context.Context, l *leased, r api.Release) (api.Session, error) {
+	l.stop()
+	r.Token = l.Token
+	ended, err := ask[api.Session](ctx, l.sidecar, http.MethodDelete, nil, r, "v1", "sessions", l.SessionID)
+	a.mu.Lock()
+	if a.leases[l.ProfileID] == l {
+		delete(a.leases, l.ProfileID)
+	}
+	a.mu.Unlock()
+	if a.o.Gone != nil {
+		a.o.Gone()
+	}
+	return ended, err
+}
+
+// End ends the agent: what it did not release is recovered as the session of a lost worker is, or
+// as r says if it is not the zero value.
+func (a *Agent) End(r api.Release) error {
+	if r == (api.Release{}) {
+		r = api.Release{Outcome: "failed", Reason: "the agent ended without a release", Recover: api.RecoverAlways}
+	}
+	var errs error
+	for _, l := range a.Leave() {
+		ctx, cancel := context.WithTimeout(context.Background(), endTimeout)
+		if l.lost == nil {
+			_, err := a.end(ctx, l, r)
+			errs = errors.Join(errs, err)
+		}
+		cancel()
+	}
+	return errs
+}
+
+// Leave ends the agent without ending its sessions, and returns them: they end by themselves when
+// their heartbeats are missed.
+func (a *Agent) Leave() []*leased {
+	a.mu.Lock()
+	var left []*leased
+	if !a.ended {
+		for _, l := range a.leases {
+			left = append(left, l)
+		}
+	}
+	a.ended = true
+	a.mu.Unlock()
+	a.cancel()
+	a.work.Wait()
+	return left
+}

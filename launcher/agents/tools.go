@@ -1,0 +1,391 @@
+package agents
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"net/http"
+	"net/url"
+	"slices"
+	"strconv"
+	"time"
+
+	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"leasehold/launcher/api"
+	"leasehold/lease"
+)
+
+// Instructions are what a model is told about the tools.
+const Instructions = `Leasehold lends Chrome profiles, each of which stands for a real account, to one task at a time.
+Lease a profile, say by step what you do now and by checkpoint when you have reached a point from which the task could
+be resumed, and release the profile when you have finished. If you end without a release, the profile is examined, and
+perhaps kept for a person. Never repeat what may already have been done (an order, a message) after a lease was lost:
+call why first. If a tool is refused, its text says what to do next.`
+
+// names are the tools.
+var names = []string{"list_profiles", "lease_profile", "release", "step", "checkpoint", "ask_person", "why"}
+
+// Has tells whether there is a tool with that name.
+func Has(name string) bool { return slices.Contains(names, name) }
+
+// NewServer makes the MCP server of the tools and resources. of returns the agent of an MCP session; nil
+// if that has ended.
+func NewServer(version string, instructions string, of func(*sdk.ServerSession) *Agent) *sdk.Server {
+	s := sdk.NewServer(&sdk.Implementation{Name: "leasehold", Title: "Leasehold", Version: version},
+		&sdk.ServerOptions{Instructions: instructions, Capabilities: &sdk.ServerCapabilities{}})
+	reads := &sdk.ToolAnnotations{ReadOnlyHint: true}
+	no, yes := false, true
+	writes, ends := &sdk.ToolAnnotations{DestructiveHint: &no}, &sdk.ToolAnnotations{DestructiveHint: &yes}
+	tool(s, of, reads, "list_profiles", "List the profiles that you may see, with their state, labels and owner.", (*Agent).listProfiles)
+	tool(s, of, writes, "lease_profile", "Lease a profile: a named one, or any with these labels or of this account. Starts its browser. "+
+		"The answer says where an earlier, lost task of the same task_id has to resume.", (*Agent).leaseProfile)
+	tool(s, of, ends, "release", "Give a profile back when its task has ended. Closes its browser.", (*Agent).release)
+	tool(s, of, writes, "step", "Say what the task does now, before it does it.", (*Agent).step)
+	tool(s, of, writes, "checkpoint", "Mark a point from which the task can be resumed, after all that came before has been answered.", (*Agent).checkpoint)
+	tool(s, of, writes, "ask_person", "Ask a person to do something in the browser by hand, such as entering a code, and wait until they hand it back.", (*Agent).askPerson)
+	tool(s, of, reads, "why", "Explain the last refusal, and the state of a profile: who has it, how its last session ended, what was decided and why.", (*Agent).why)
+	addResources(s, of)
+	return s
+}
+
+// tool adds a tool whose arguments are an In. do returns what the model is told, or why it is
+// refused; it ends with the agent.
+func tool[In any](s *sdk.Server, of func(*sdk.ServerSession) *Agent, hints *sdk.ToolAnnotations, name, description string,
+	do func(*Agent, context.Context, In) (any, error)) {
+	sdk.AddTool(s, &sdk.Tool{Name: name, Description: description, Annotations: hints},
+		func(ctx context.Context, r *sdk.CallToolRequest, in In) (*sdk.CallToolResult, any, error) {
+			a := of(r.Session)
+			if a == nil {
+				return refusalOf(name, errEnded).result(), nil, nil
+			}
+			ctx, stop := a.bound(ctx)
+			defer stop()
+			out, err := do(a, ctx, in)
+			if err != nil {
+				return a.Refuse(name, err), nil, nil
+			}
+			return nil, out, nil
+		})
+}
+
+// bound is a context that ends with the agent, too.
+func (a *Agent) bound(ctx context.Context) (context.Context, func()) {
+	ctx, cancel := context.WithCancel(ctx)
+	stop := context.AfterFunc(a.ctx, cancel)
+	return ctx, func() { stop(); cancel() }
+}
+
+type listProfilesIn struct {
+	Free      bool              `json:"free,omitempty" jsonschema:"only those that could be leased now"`
+	AccountID string            `json:"account_id,omitempty" jsonschema:"only those of this account"`
+	Labels    map[string]string `json:"labels,omitempty" jsonschema:"only those with these labels, such as {\"region\": \"us\"}; a * in a value stands for any characters"`
+}
+
+// profileOut is a profile as a model sees it.
+type profileOut struct {
+	ProfileID      string       `json:"profile_id"`
+	State          string       `json:"state"`
+	AccountID      string       `json:"account_id,omitempty"`
+	Labels         lease.Labels `json:"labels,omitempty"`
+	OwnerWorkerID  string       `json:"owner_worker_id,omitempty"`
+	TaskID         string       `json:"task_id,omitempty"`
+	ExpiresAt      time.Time    `json:"expires_at,omitzero"`
+	AvailableAfter time.Time    `json:"available_after,omitzero"`
+}
+
+func profileOf(r lease.Record) profileOut {
+	p := profileOut{ProfileID: r.ProfileID, State: api.StateShown(r), AccountID: r.AccountID, Labels: r.Labels, AvailableAfter: r.AvailableAfter}
+	if r.State != lease.Available {
+		p.OwnerWorkerID, p.TaskID, p.ExpiresAt = r.OwnerWorkerID, r.TaskID, r.ExpiresAt
+	}
+	return p
+}
+
+// listed is how many profiles list_profiles shows at most.
+const listed = 100
+
+func (a *Agent) listProfiles(ctx context.Context, in listProfilesIn) (any, error) {
+	q := api.ProfileQuery{AccountID: in.AccountID, Labels: in.Labels}
+	if in.Free {
+		q.Free = &in.Free
+	}
+	filters := q.Filters()
+	filters.Set("limit", strconv.Itoa(listed))
+	page, err := ask[struct {
+		Items []lease.Record `json:"items"`
+		Next  *string        `json:"next"`
+	}](ctx, a.sidecar, http.MethodGet, filters, nil, "v1", "profiles")
+	if err != nil {
+		return nil, err
+	}
+	out := struct {
+		Profiles []profileOut `json:"profiles"`
+		More     bool         `json:"more,omitempty"`
+	}{Profiles: []profileOut{}, More: page.Next != nil}
+	for _, r := range page.Items {
+		out.Profiles = append(out.Profiles, profileOf(r))
+	}
+	return out, nil
+}
+
+type leaseIn struct {
+	ProfileID   string            `json:"profile_id,omitempty" jsonschema:"the profile; leave it out to lease any that has the labels or the account"`
+	Labels      map[string]string `json:"labels,omitempty" jsonschema:"lease any profile with these labels, such as {\"region\": \"us\"}; a * in a value stands for any characters"`
+	AccountID   string            `json:"account_id,omitempty" jsonschema:"lease any profile of this account"`
+	TaskID      string            `json:"task_id,omitempty" jsonschema:"the name of the task; give the same name again to resume a task that was lost"`
+	WaitSeconds float64           `json:"wait_seconds,omitempty" jsonschema:"how long to wait for the profile if somebody has it, 600 at most; without it a conflict is refused at once"`
+	Resumable   bool              `json:"resumable,omitempty" jsonschema:"the task can be resumed from its last checkpoint if it is lost"`
+	ReadOnly    bool              `json:"read_only,omitempty" jsonschema:"the task only reads: unsafe requests of its pages fail"`
+}
+
+type leaseOut struct {
+	ProfileID string      `json:"profile_id"`
+	SessionID string      `json:"session_id"`
+	Token     lease.Token `json:"lease_token"`
+	TaskID    string      `json:"task_id"`
+	ExpiresAt time.Time   `json:"expires_at"`
+	CDPURL    string      `json:"cdp_url,omitempty"`
+	Resume    *api.Resume `json:"resume"`
+}
+
+// manifest is the request for a lease, within what the agent may choose.
+func (a *Agent) manifest(in leaseIn) (api.Manifest, error) {
+	m := a.o.Base
+	chosen := in.ProfileID != "" && in.ProfileID != m.ProfileID || len(in.Labels) > 0 || in.AccountID != ""
+	switch {
+	case chosen && (m.ProfileID != "" || m.AnyProfile()):
+		return m, api.Invalid("profile_id", "this server was started for %s only: leave profile_id, labels and account_id out",
+			cmp.Or(m.ProfileID, "profiles of its own choice"))
+	case m.TaskID != "" && in.TaskID != "" && in.TaskID != m.TaskID:
+		return m, api.Invalid("task_id", "this server was started for task %s only", m.TaskID)
+	case chosen:
+		m.ProfileID, m.Labels, m.AccountID = in.ProfileID, in.Labels, in.AccountID
+	}
+	m.TaskID = cmp.Or(in.TaskID, m.TaskID, a.task)
+	if in.WaitSeconds > 0 {
+		m.Wait = api.Duration(in.WaitSeconds * float64(time.Second))
+	}
+	m.Resumable = m.Resumable || in.Resumable
+	if in.ReadOnly {
+		m.ReadOnly = &in.ReadOnly
+	}
+	m.Heartbeat, m.OnClose = api.HeartbeatExplicit, api.OnCloseKeep
+	return m, m.Check()
+}
+
+func (a *Agent) leaseProfile(ctx context.Context, in leaseIn) (any, error) {
+	m, err := a.manifest(in)
+	if err != nil {
+		return nil, err
+	}
+	if err := a.mayLease(m.ProfileID); err != nil {
+		return nil, err
+	}
+	s, sidecar, err := a.sidecar.Acquire(ctx, m)
+	if err != nil {
+		return nil, err
+	}
+	every, err := HeartbeatInterval(ctx, sidecar, s)
+	if err == nil {
+		err = a.add(s, sidecar, every)
+	}
+	if err == nil && a.o.Granted != nil {
+		err = a.o.Granted(ctx, s)
+	}
+	if err != nil {
+		l := &leased{Session: s, sidecar: sidecar, stop: func() {}}
+		if noted, wrong := a.has(s.ProfileID); wrong == nil && noted.SessionID == s.SessionID {
+			l = noted
+		}
+		end, cancel := context.WithTimeout(context.WithoutCancel(ctx), endTimeout)
+		defer cancel()
+		_, failed := a.end(end, l, api.Release{Outcome: "failed", Reason: "the agent was not told of its lease"})
+		return nil, errors.Join(err, failed)
+	}
+	out := leaseOut{ProfileID: s.ProfileID, SessionID: s.SessionID, Token: s.Token, TaskID: s.TaskID, ExpiresAt: s.ExpiresAt, CDPURL: s.CDPURL, Resume: s.Resume}
+	if a.o.Granted != nil {
+		out.CDPURL = ""
+	}
+	return out, nil
+}
+
+// mayLease refuses a second lease of a profile, or with a browser's own tools any second one. A
+// lease that was lost makes way.
+func (a *Agent) mayLease(profile string) error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for _, l := range a.leases {
+		switch {
+		case a.o.Granted == nil && l.ProfileID != profile:
+		case l.lost == nil:
+			return api.Invalid("profile_id", "you have profile %s already, for task %s: use it, or release it first", l.ProfileID, l.TaskID)
+		default:
+			delete(a.leases, l.ProfileID)
+		}
+	}
+	return nil
+}
+
+// whichIn names a profile that the agent has.
+type whichIn struct {
+	ProfileID string `json:"profile_id,omitempty" jsonschema:"the leased profile; may be left out if you have only one"`
+}
+
+type releaseIn struct {
+	whichIn
+	Outcome string `json:"outcome,omitempty" jsonschema:"succeeded (the default) or failed; a task that failed after it changed something has its profile examined"`
+	Reason  string `json:"reason,omitempty" jsonschema:"why, in a few words"`
+}
+
+func (a *Agent) release(ctx context.Context, in releaseIn) (any, error) {
+	type out struct {
+		ProfileID string `json:"profile_id"`
+		Released  bool   `json:"released"`
+		Ended     string `json:"ended"`
+	}
+	r := api.Release{Outcome: cmp.Or(in.Outcome, "succeeded"), Reason: in.Reason}
+	switch r.Outcome {
+	case "succeeded":
+	case "failed":
+		r.Recover = api.RecoverTouched
+	default:
+		return nil, api.Invalid("outcome", "%.40q: want succeeded or failed", r.Outcome)
+	}
+	l, err := a.has(in.ProfileID)
+	if err != nil {
+		return nil, err
+	}
+	ended, err := a.end(ctx, l, r)
+	if err != nil {
+		return nil, err
+	}
+	return out{l.ProfileID, ended.Released, ended.Ended}, nil
+}
+
+// said is the answer to what the agent tells of its task.
+type said struct {
+	ProfileID string `json:"profile_id"`
+	Name      string `json:"name"`
+}
+
+// tell writes to the session of a profile.
+func tell[Out any](ctx context.Context, a *Agent, profile, where string, body func(api.Write) any) (out Out, l *leased, err error) {
+	if l, err = a.has(profile); err != nil {
+		return out, l, err
+	}
+	out, err = ask[Out](ctx, l.sidecar, http.MethodPost, nil, body(api.Write{Token: l.Token}), "v1", "sessions", l.SessionID, where)
+	var p *api.Problem
+	if errors.As(err, &p) && (p.Code == api.CodeSessionEnded || p.Code == api.CodeStaleToken) {
+		a.lose(l, err)
+		_, err = a.has(l.ProfileID)
+	}
+	return out, l, err
+}
+
+type stepIn struct {
+	whichIn
+	Name      string `json:"name" jsonschema:"what the task does now, such as open_order_list"`
+	Action    string `json:"action,omitempty" jsonschema:"the kind of action, where the task is limited to some"`
+	Sensitive bool   `json:"sensitive,omitempty" jsonschema:"a person should look at it if the task is lost during this step"`
+}
+
+func (a *Agent) step(ctx context.Context, in stepIn) (any, error) {
+	_, l, err := tell[struct{}](ctx, a, in.ProfileID, "steps", func(w api.Write) any {
+		return api.Step{Write: w, Name: in.Name, Action: in.Action, Sensitive: in.Sensitive}
+	})
+	if err != nil {
+		return nil, err
+	}
+	return said{l.ProfileID, in.Name}, nil
+}
+
+type checkpointIn struct {
+	whichIn
+	Name       string         `json:"name" jsonschema:"the point that the task has reached, such as order_list_read"`
+	Safe       *bool          `json:"safe,omitempty" jsonschema:"false: it is not safe to resume from here (default: true)"`
+	Idempotent bool           `json:"idempotent,omitempty" jsonschema:"what follows, up to the next checkpoint, may be done twice"`
+	Data       map[string]any `json:"data,omitempty" jsonschema:"what the task needs to go on from here, and no secrets: it is part of the evidence"`
+}
+
+func (a *Agent) checkpoint(ctx context.Context, in checkpointIn) (any, error) {
+	var data []byte
+	if in.Data != nil {
+		data = encoded(in.Data)
+	}
+	_, l, err := tell[struct{}](ctx, a, in.ProfileID, "checkpoints", func(w api.Write) any {
+		return api.Checkpoint{Write: w, Name: in.Name, Safe: in.Safe, Idempotent: in.Idempotent, Data: data}
+	})
+	if err != nil {
+		return nil, err
+	}
+	return said{l.ProfileID, in.Name}, nil
+}
+
+type askPersonIn struct {
+	whichIn
+	Reason      string  `json:"reason" jsonschema:"what the person is to do, such as: enter the code that was sent to the phone"`
+	WaitSeconds float64 `json:"wait_seconds,omitempty" jsonschema:"the longest to wait (default: 600)"`
+}
+
+func (a *Agent) askPerson(ctx context.Context, in askPersonIn) (any, error) {
+	answer, _, err := tell[api.Answer](ctx, a, in.ProfileID, "ask", func(w api.Write) any {
+		return api.AskPerson{Write: w, Reason: in.Reason, Wait: api.Duration(in.WaitSeconds * float64(time.Second))}
+	})
+	return answer, err
+}
+
+type whyIn struct {
+	ProfileID string `json:"profile_id,omitempty" jsonschema:"the profile; may be left out for the one that you have, or were refused"`
+}
+
+type whyOut struct {
+	LastRefusal *Refusal     `json:"last_refusal"`
+	Profile     *profileOut  `json:"profile,omitempty"`
+	Session     *api.Session `json:"session,omitempty"`
+	// Reason, Decision and Reasons are of the profile's last recovery.
+	Reason             string   `json:"reason,omitempty"`
+	Decision           string   `json:"decision,omitempty"`
+	Reasons            []string `json:"reasons,omitempty"`
+	LastSafeCheckpoint string   `json:"last_safe_checkpoint,omitempty"`
+	Evidence           string   `json:"evidence,omitempty"`
+	// NotShown says why something is missing.
+	NotShown string `json:"not_shown,omitempty"`
+}
+
+func (a *Agent) why(ctx context.Context, in whyIn) (any, error) {
+	a.mu.Lock()
+	out := whyOut{LastRefusal: a.refused}
+	profile := cmp.Or(in.ProfileID, a.o.Base.ProfileID)
+	if profile == "" && a.refused != nil {
+		profile, _ = a.refused.More["profile_id"].(string)
+	}
+	var mine *leased
+	for id, l := range a.leases {
+		if profile == "" || id == profile {
+			profile, mine = id, l
+		}
+	}
+	a.mu.Unlock()
+	if mine != nil {
+		now, err := ask[api.Session](ctx, mine.sidecar, http.MethodGet, nil, nil, "v1", "sessions", mine.SessionID)
+		if out.Session = &now; err != nil {
+			out.Session, out.NotShown = nil, refusalOf("why", err).Text
+		}
+	}
+	if profile == "" {
+		return out, nil
+	}
+	r, err := ask[lease.Record](ctx, a.sidecar, http.MethodGet, url.Values{}, nil, "v1", "profiles", profile)
+	if err != nil {
+		out.NotShown = refusalOf("why", err).Text
+		return out, nil
+	}
+	shown := profileOf(r)
+	out.Profile, out.Reason, out.Decision, out.Reasons = &shown, r.Reason, r.Decision, r.Reasons
+	out.LastSafeCheckpoint = r.LastSafeCheckpoint
+	if r.EvidenceID != "" {
+		out.Evidence = evidenceURI(r.EvidenceID)
+	}
+	return out, nil
+}

@@ -177,7 +177,7 @@ func (b *browserServer) call(ctx context.Context, r *sdk.CallToolRequest) (*sdk.
 	defer cancel()
 	defer context.AfterFunc(p.ctx, cancel)()
 	in := &sdk.CallToolParams{Name: name}
-	if len(r.Params.Arguments) > 0 {
+	if given := string(r.Params.Arguments); given != "" && given != "null" { // some servers refuse null
 		in.Arguments = r.Params.Arguments
 	}
 	result, err := p.session.CallTool(called, in)

@@ -3,13 +3,20 @@ package e2e
 import (
 	"context"
 	"encoding/json"
+	"errors"
+	"fmt"
 	"os"
 	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
+	"leasehold/internal/test/clients"
 	"leasehold/launcher/api"
 	"leasehold/lease"
 )
@@ -115,7 +122,7 @@ func (a *mcpAgent) refused(t *testing.T, tool string, arguments map[string]any, 
 // resumes.
 func TestAnAgentsTask(t *testing.T) {
 	t.Parallel()
-	s, web := start(t), newSite(t)
+	s := start(t, fakeBrowsers(t)...)
 	us := map[string]any{"region": "us"}
 	if code := s.call(t, "PUT", "/v1/profiles/shop_1", map[string]any{"labels": us}, nil); code != 200 {
 		t.Fatalf("profile: status %d", code)
@@ -160,7 +167,7 @@ func TestAnAgentsTask(t *testing.T) {
 	}
 	a.does(t, "step", map[string]any{"name": "open_form"}, nil)
 	browser := dial(t, got.CDPURL)
-	browser.page(t, web.URL+"/form", "")
+	browser.page(t, "https://shop.example/form", "")
 	a.does(t, "checkpoint", map[string]any{"name": "form_read", "data": map[string]any{"page": 3}}, nil)
 
 	ses := twoStep{SessionID: got.SessionID, Token: got.Token}
@@ -217,3 +224,96 @@ func waits(s *sidecar, t *testing.T) error {
 	return nil
 }
 
+
+// npmServer is the command line of an MCP server from npm.
+func npmServer(name string, args ...string) []string {
+	return slices.Concat([]string{"--", "node", "--require", clients.CodeCache(), filepath.Join(clients.Dir(), "node_modules", ".bin", name)}, args)
+}
+
+// child is the only child of a process.
+func child(t *testing.T, parent int) int {
+	t.Helper()
+	threads, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", parent))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var of string
+	for _, thread := range threads {
+		b, err := os.ReadFile(thread)
+		if err != nil && !errors.Is(err, os.ErrNotExist) {
+			t.Fatal(err)
+		}
+		of += string(b)
+	}
+	pid, err := strconv.Atoi(strings.TrimSpace(of))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return pid
+}
+
+// TestABrowsersToolsAreServedWithTheLease: below leasehold mcp a browser's own server has the leased
+// browser, and its tools are refused when the lease is lost.
+func TestABrowsersToolsAreServedWithTheLease(t *testing.T) {
+	t.Parallel()
+	s, web := start(t), newSite(t)
+	under := func(profile string, command []string) []string {
+		return slices.Concat([]string{"--profile", profile, "--create"}, command)
+	}
+
+	t.Run("playwright-mcp", func(t *testing.T) {
+		args := under("shop_1", npmServer("playwright-mcp", "--output-dir", t.TempDir(), "--cdp-endpoint", "{cdp_url}"))
+		a := s.agent(t, args...)
+		var names []string
+		for tool, err := range a.Tools(t.Context(), nil) {
+			if err != nil {
+				t.Fatal(err)
+			}
+			names = append(names, tool.Name)
+		}
+		if !slices.Contains(names, "browser_navigate") || !slices.Contains(names, "lease_profile") {
+			t.Errorf("tools: %v", names)
+		}
+		a.does(t, "browser_navigate", map[string]any{"url": web.URL + "/form"}, nil)
+		if page := a.call(t, "browser_snapshot", nil); page.refused || !strings.Contains(page.text, "button") {
+			t.Errorf("snapshot: %+v", page)
+		}
+		a.refused(t, "lease_profile", map[string]any{"profile_id": "shop_2"}, api.CodeInvalidRequest, "started for shop_1 only")
+
+		second := s.agent(t, args...)
+		second.refused(t, "browser_navigate", map[string]any{"url": web.URL}, api.CodeUnknownSession, "call lease_profile first")
+		second.refused(t, "lease_profile", nil, api.CodeConflict, "shop_1 is held by worker")
+
+		r := s.record(t, "shop_1")
+		s.call(t, "DELETE", "/v1/sessions/"+r.SessionID, map[string]any{"lease_token": r.Token, "outcome": "failed", "recover": "always"}, nil)
+		s.until(t, "shop_1", lease.Available)
+		a.refused(t, "browser_snapshot", nil, api.CodeStaleToken, "your lease of profile shop_1 is lost", "call why")
+		second.does(t, "lease_profile", nil, nil)
+		second.does(t, "browser_navigate", map[string]any{"url": web.URL + "/form"}, nil)
+		if err := second.Close(); err != nil {
+			t.Errorf("the end of the second agent: %v", err)
+		}
+		if r := s.until(t, "shop_1", lease.Available); r.Reason != api.ReasonWorkerDied {
+			t.Errorf("an agent that ended without a release: %s", r.Reason)
+		}
+	})
+
+	t.Run("chrome-devtools-mcp", func(t *testing.T) {
+		a := s.agent(t, under("shop_3", npmServer("chrome-devtools-mcp", "--no-usage-statistics", "--browserUrl", "{http_url}"))...)
+		a.does(t, "navigate_page", map[string]any{"pageId": 1, "type": "url", "url": web.URL + "/form"}, nil)
+		if err := syscall.Kill(child(t, a.cmd.Process.Pid), syscall.SIGKILL); err != nil {
+			t.Fatal(err)
+		}
+		_ = a.Wait() // the agent sees its server end
+		if r := s.until(t, "shop_3", lease.Available); r.Reason != api.ReasonWorkerDied {
+			t.Errorf("a browser's server that was killed: %s", r.Reason)
+		}
+	})
+
+	t.Run("a tool with the name of one of ours", func(t *testing.T) {
+		_, said, code := s.cli(t, append([]string{"mcp", "--"}, binary, "mcp")...)
+		if code != 126 || !strings.Contains(said, "is a tool of leasehold itself, too") {
+			t.Errorf("exit status %d: %s", code, said)
+		}
+	})
+}

@@ -18,9 +18,11 @@ const (
 	idle = 2 * time.Minute
 	// maxAgents bounds the agents of a sidecar.
 	maxAgents = 512
-	// writeTimeout is how long a client may take to accept what is sent before it is cut off.
-	writeTimeout = 30 * time.Second
 )
+
+// writeTimeout is how long a client may take to accept what is sent before it is cut off. A test
+// makes it shorter.
+var writeTimeout = 30 * time.Second
 
 // Caller is who sent a request over HTTP.
 type Caller struct {

@@ -1,0 +1,325 @@
+package agents
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
+	"go.uber.org/goleak"
+
+	"leasehold/launcher/api"
+	"leasehold/lease"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// fake is a sidecar that answers as a test scripted it: a value or an error for a method and path.
+type fake struct {
+	t *testing.T
+
+	mu      sync.Mutex
+	answers map[string]any
+	calls   []string
+	ended   chan string // what sessions were ended with
+}
+
+var granted = api.Session{SessionID: "ses_1", ProfileID: "shop_1", Token: 7, TaskID: "orders", CDPURL: "ws://sidecar/s/secret/devtools/browser/shop_1"}
+
+func newFake(t *testing.T) *fake {
+	return &fake{t: t, ended: make(chan string, 8), answers: map[string]any{
+		"POST /v1/sessions": granted, "GET /v1/profiles/shop_1": lease.Record{ProfileID: "shop_1", State: lease.Held, TTLSeconds: 30, OwnerWorkerID: "agent", EvidenceID: "ev_1"},
+		"POST /v1/sessions/ses_1/heartbeat": granted, "DELETE /v1/sessions/ses_1": api.Session{Released: true, Ended: "released"},
+	}}
+}
+
+func (f *fake) set(call string, answer any) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.answers[call] = answer
+}
+
+// taken are the calls since the last time, without heartbeats.
+func (f *fake) taken() []string {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	calls := f.calls
+	f.calls = nil
+	return slices.DeleteFunc(calls, func(c string) bool { return strings.Contains(c, "/heartbeat") })
+}
+
+func (f *fake) Ask(ctx context.Context, method string, query url.Values, in any, path ...string) ([]byte, string, error) {
+	call := method + " /" + strings.Join(path, "/")
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	answer, ok := f.answers[call]
+	text := call
+	if len(query) > 0 {
+		text += "?" + query.Encode()
+	}
+	if in != nil {
+		text += " " + string(encoded(in))
+	}
+	f.calls = append(f.calls, text)
+	if method == http.MethodDelete {
+		f.ended <- string(encoded(in))
+	}
+	if err, isError := answer.(error); isError {
+		return nil, "", err
+	}
+	if b, isBytes := answer.([]byte); isBytes {
+		return b, "image/png", nil
+	}
+	if !ok {
+		f.t.Errorf("a call that no test scripted: %s", text)
+	}
+	return encoded(answer), "application/json", nil
+}
+
+func (f *fake) Acquire(ctx context.Context, m api.Manifest) (s api.Session, _ Sidecar, err error) {
+	b, _, err := f.Ask(ctx, http.MethodPost, nil, m, "v1", "sessions")
+	if err == nil {
+		err = json.Unmarshal(b, &s)
+	}
+	return s, f, err
+}
+
+// client connects the SDK's client to a server of one agent.
+func client(t *testing.T, a *Agent) *sdk.ClientSession {
+	t.Helper()
+	near, far := sdk.NewInMemoryTransports()
+	server, err := NewServer("1", Instructions, func(*sdk.ServerSession) *Agent { return a }).Connect(t.Context(), near, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := sdk.NewClient(&sdk.Implementation{Name: "agent", Version: "1"}, nil).Connect(t.Context(), far, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		a.Leave()
+		_ = c.Close()
+		_ = server.Wait()
+	})
+	return c
+}
+
+// text calls a tool, and returns the text of its answer.
+func text(t *testing.T, c *sdk.ClientSession, tool string, arguments map[string]any) (text string, refused bool) {
+	t.Helper()
+	if arguments == nil {
+		arguments = map[string]any{}
+	}
+	r, err := c.CallTool(t.Context(), &sdk.CallToolParams{Name: tool, Arguments: arguments})
+	if err != nil {
+		t.Fatalf("%s: %v", tool, err)
+	}
+	return r.Content[0].(*sdk.TextContent).Text, r.IsError
+}
+
+func TestEachToolAsksTheSidecar(t *testing.T) {
+	f := newFake(t)
+	c := client(t, New(f, Options{Base: api.Manifest{WorkerID: "agent"}}))
+	f.set("GET /v1/profiles", map[string]any{"items": []lease.Record{{ProfileID: "shop_1", State: lease.Held, OwnerWorkerID: "w", Nonce: "hidden"}}})
+	for _, path := range []string{"steps", "checkpoints"} {
+		f.set("POST /v1/sessions/ses_1/"+path, map[string]any{"session_id": "ses_1"})
+	}
+	f.set("POST /v1/sessions/ses_1/ask", api.Answer{Answered: true, By: "Ann", Note: "typed it"})
+	f.set("GET /v1/sessions/ses_1", api.Session{SessionID: "ses_1", State: api.SessionServing})
+	for _, call := range []struct {
+		tool      string
+		arguments map[string]any
+		asks      string
+		says      string
+	}{
+		{"list_profiles", map[string]any{"free": true, "labels": map[string]any{"region": "us"}}, "GET /v1/profiles?free=true&label=region%3Aus&limit=100",
+			`{"profiles":[{"profile_id":"shop_1","state":"held","owner_worker_id":"w"}]}`},
+		{"lease_profile", map[string]any{"profile_id": "shop_1", "task_id": "orders", "wait_seconds": 10, "read_only": true},
+			`POST /v1/sessions {"task_id":"orders","worker_id":"agent","profile_id":"shop_1","wait":"10s","read_only":true,"heartbeat":"explicit","on_close":"keep"}`,
+			`"cdp_url":"ws://sidecar/s/secret/devtools/browser/shop_1"`},
+		{"step", map[string]any{"name": "open_list", "sensitive": true}, `POST /v1/sessions/ses_1/steps {"lease_token":7,"name":"open_list","sensitive":true}`, `"name":"open_list"`},
+		{"checkpoint", map[string]any{"name": "read", "data": map[string]any{"page": 3}, "safe": false},
+			`POST /v1/sessions/ses_1/checkpoints {"lease_token":7,"name":"read","safe":false,"data":{"page":3}}`, `"profile_id":"shop_1"`},
+		{"ask_person", map[string]any{"reason": "the code", "wait_seconds": 60}, `POST /v1/sessions/ses_1/ask {"lease_token":7,"reason":"the code","wait":"1m0s"}`, "typed it"},
+		{"why", nil, "GET /v1/sessions/ses_1", `"evidence":"leasehold://evidence/ev_1"`},
+		{"release", map[string]any{"profile_id": "shop_1", "outcome": "failed"}, `DELETE /v1/sessions/ses_1 {"lease_token":7,"outcome":"failed","recover":"touched"}`, `"released":true`},
+	} {
+		f.taken()
+		said, refused := text(t, c, call.tool, call.arguments)
+		if asked := f.taken(); refused || len(asked) == 0 || asked[0] != call.asks || !strings.Contains(said, call.says) {
+			t.Errorf("%s asked %q and said %s, refused: %v", call.tool, asked, said, refused)
+		}
+	}
+}
+
+func TestTheToolsAreThoseOfTheList(t *testing.T) {
+	c := client(t, New(newFake(t), Options{}))
+	var got []string
+	for tool, err := range c.Tools(t.Context(), nil) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		got = append(got, tool.Name)
+	}
+	want := slices.Sorted(slices.Values(names))
+	if slices.Sort(got); !slices.Equal(got, want) {
+		t.Errorf("tools %v, want %v", got, want)
+	}
+}
+
+func TestEvidenceIsAResource(t *testing.T) {
+	f := newFake(t)
+	c := client(t, New(f, Options{}))
+	f.set("GET /v1/evidence/ev_1", map[string]any{"session_id": "ses_1"})
+	f.set("GET /v1/profiles/shop_1/evidence", map[string]any{"items": []any{}})
+	f.set("GET /v1/evidence/ev_1/screenshot-1.png", []byte("\x89PNG"))
+	f.set("GET /v1/evidence/ev_1/huge", make([]byte, maxResource+1))
+	f.set("GET /v1/evidence/ev_2", api.Refuse(api.CodeForbidden, "you are a worker"))
+	f.set("GET /v1/evidence/ev_3", api.Refuse(api.CodeNotFound, "no bundle"))
+	for uri, want := range map[string]string{
+		"evidence/ev_1": `{"session_id":"ses_1"}`, "profiles/shop_1/evidence": `{"items":[]}`, "evidence/ev_1/screenshot-1.png": "image/png \x89PNG",
+		"evidence/ev_1/huge": "at most 8388608 are sent here", "evidence/ev_2": "you are a worker: tell the user", "evidence/ev_3": "Resource not found",
+		"evidence/..": "Resource not found", "evidence/%2E%2E/..": "Resource not found", "sessions/ses_1": "Resource not found",
+	} {
+		r, err := c.ReadResource(t.Context(), &sdk.ReadResourceParams{URI: scheme + uri})
+		got := fmt.Sprint(err)
+		if err == nil && r.Contents[0].Blob != nil {
+			got = r.Contents[0].MIMEType + " " + string(r.Contents[0].Blob)
+		} else if err == nil {
+			got = r.Contents[0].Text
+		}
+		if !strings.Contains(got, want) {
+			t.Errorf("%s: %q, want %q", uri, got, want)
+		}
+	}
+}
+
+func TestARefusalIsOneSentenceThatSaysWhatToDoNext(t *testing.T) {
+	conflict := api.Refuse(api.CodeConflict, "profile shop_1 is held by worker w for task t")
+	conflict.RetryAfter = 12
+	for _, c := range []struct {
+		err  error
+		want string
+	}{
+		{conflict, "profile shop_1 is held by worker w for task t: call lease_profile again in 12 seconds or with wait_seconds, or lease another profile that list_profiles shows as free."},
+		{fmt.Errorf("refused: %w", conflict), "profile shop_1 is held by worker w for task t: call lease_profile again in 12 seconds or with wait_seconds, or lease another profile that list_profiles shows as free."},
+		{api.Refuse(api.CodeStoreUnavailable, "NATS is away."), "NATS is away: call the tool again in a moment."},
+		{api.Refuse("a_new_code", "no"), "no: tell the user."},
+		{&lostError{"shop_1", api.Refuse(api.CodeSessionEnded, "it is over")},
+			"your lease of profile shop_1 is lost (it is over): call why to see what was decided, and lease_profile to lease it again."},
+		{errors.New("the sidecar cannot be reached"), "the sidecar cannot be reached: call the tool again in a moment, or tell the user."},
+	} {
+		if got := refusalOf("lease_profile", c.err).Text; got != c.want {
+			t.Errorf("%v:\n got %s\nwant %s", c.err, got, c.want)
+		}
+	}
+	for code := range maps.Keys(next) {
+		if _, ok := api.Meanings[code]; !ok {
+			t.Errorf("%s is no code", code)
+		}
+	}
+}
+
+func TestWhatTheFlagsSayBindsTheAgent(t *testing.T) {
+	yes := true
+	for _, c := range []struct {
+		base api.Manifest
+		in   leaseIn
+		want string // a part of the manifest, or of the refusal
+	}{
+		{api.Manifest{}, leaseIn{Labels: map[string]string{"region": "us"}}, `"labels":{"region":"us"}`},
+		{api.Manifest{ProfileID: "shop_1"}, leaseIn{}, `"profile_id":"shop_1"`},
+		{api.Manifest{ProfileID: "shop_1"}, leaseIn{ProfileID: "shop_1"}, `"profile_id":"shop_1"`},
+		{api.Manifest{ProfileID: "shop_1"}, leaseIn{ProfileID: "shop_2"}, "started for shop_1 only"},
+		{api.Manifest{ProfileID: "shop_1"}, leaseIn{Labels: map[string]string{"region": "us"}}, "started for shop_1 only"},
+		{api.Manifest{AccountID: "store"}, leaseIn{ProfileID: "shop_2"}, "started for profiles of its own choice only"},
+		{api.Manifest{AccountID: "store", TaskID: "orders"}, leaseIn{TaskID: "orders"}, `"task_id":"orders"`},
+		{api.Manifest{AccountID: "store", TaskID: "orders"}, leaseIn{TaskID: "others"}, "started for task orders only"},
+		{api.Manifest{AccountID: "store", ReadOnly: &yes, AllowedActions: []string{"read"}}, leaseIn{}, `"allowed_actions":["read"],"read_only":true`},
+		{api.Manifest{}, leaseIn{}, "profile_id"},
+		{api.Manifest{ProfileID: "shop_1"}, leaseIn{WaitSeconds: 601}, "wait: want at most 10m0s"},
+		{api.Manifest{ProfileID: "shop_1"}, leaseIn{WaitSeconds: 1e300}, "wait"},
+	} {
+		a := New(nil, Options{Base: c.base})
+		m, err := a.manifest(c.in)
+		got := fmt.Sprint(err)
+		if err == nil {
+			got = string(encoded(m))
+		}
+		if !strings.Contains(got, c.want) {
+			t.Errorf("%+v with %+v: %s, want %s", c.base, c.in, got, c.want)
+		}
+	}
+}
+
+func TestALostLeaseIsRefusedWithItsReason(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFake(t)
+		gone := make(chan struct{}, 1)
+		a := New(f, Options{Base: api.Manifest{ProfileID: "shop_1"}, Gone: func() { gone <- struct{}{} }})
+		if err := a.Lease(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		f.set("POST /v1/sessions/ses_1/heartbeat", errors.New("the sidecar is restarting"))
+		time.Sleep(time.Minute)
+		if err := a.Usable(t.Context()); err != nil {
+			t.Errorf("while the sidecar is away: %v", err)
+		}
+		f.set("POST /v1/sessions/ses_1/heartbeat", api.Refuse(api.CodeStaleToken, "token 7: the current token is 8"))
+		<-gone
+		if _, err := a.step(t.Context(), stepIn{Name: "s"}); !strings.Contains(fmt.Sprint(err), "your lease of profile shop_1 is lost (stale_lease_token: token 7") {
+			t.Errorf("a step after the loss: %v", err)
+		}
+		f.set("POST /v1/sessions/ses_1/heartbeat", granted)
+		if err := a.Lease(t.Context()); err != nil || a.Usable(t.Context()) != nil {
+			t.Errorf("a lease after the loss: %v", err)
+		}
+		if err := a.Lease(t.Context()); !strings.Contains(fmt.Sprint(err), "you have profile shop_1 already") {
+			t.Errorf("a second lease: %v", err)
+		}
+		a.Leave()
+	})
+}
+
+func TestAnAgentThatEndsHasItsSessionsRecovered(t *testing.T) {
+	f := newFake(t)
+	a := New(f, Options{Base: api.Manifest{ProfileID: "shop_1"}})
+	if err := a.Lease(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := a.End(api.Release{}); err != nil {
+		t.Fatal(err)
+	}
+	if got := <-f.ended; got != `{"lease_token":7,"outcome":"failed","reason":"the agent ended without a release","recover":"always"}` {
+		t.Errorf("ended with %s", got)
+	}
+	if err := a.Lease(t.Context()); !errors.Is(err, errEnded) {
+		t.Errorf("a lease after the end: %v", err)
+	}
+	if got := <-f.ended; !strings.Contains(got, "the agent was not told of its lease") {
+		t.Errorf("a session that came too late ended with %s", got)
+	}
+}
+
+func TestABrowserThatCannotBeServedGivesTheLeaseBack(t *testing.T) {
+	f := newFake(t)
+	a := New(f, Options{Base: api.Manifest{ProfileID: "shop_1"}, Granted: func(context.Context, api.Session) error { return errors.New("no server") }})
+	if err := a.Lease(t.Context()); !strings.Contains(fmt.Sprint(err), "no server") {
+		t.Errorf("%v", err)
+	}
+	<-f.ended
+	if err := a.Usable(t.Context()); err == nil {
+		t.Error("the agent still has the session")
+	}
+	a.Leave()
+}

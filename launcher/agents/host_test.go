@@ -1,0 +1,192 @@
+package agents
+
+import (
+	"bufio"
+	"fmt"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
+)
+
+// patience bounds waits that end sooner unless something is broken.
+const patience = time.Minute
+
+// hosted serves a host; the header Who says who asks.
+func hosted(t *testing.T, f *fake, idle time.Duration) (*Host, string) {
+	t.Helper()
+	h := NewHost("1")
+	h.idle = idle
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		h.ServeHTTP(w, r.WithContext(From(r.Context(), Caller{Name: r.Header.Get("Who"), Sidecar: f})))
+	}))
+	t.Cleanup(func() {
+		h.Close()
+		server.Close()
+	})
+	return h, server.URL
+}
+
+// as sends requests in somebody's name.
+type as string
+
+func (who as) RoundTrip(r *http.Request) (*http.Response, error) {
+	r.Header.Set("Who", string(who))
+	return http.DefaultTransport.RoundTrip(r)
+}
+
+func over(t *testing.T, url, who string) *sdk.ClientSession {
+	t.Helper()
+	c, err := sdk.NewClient(&sdk.Implementation{Name: "agent", Version: "1"}, nil).
+		Connect(t.Context(), &sdk.StreamableClientTransport{Endpoint: url, HTTPClient: &http.Client{Transport: as(who)}, DisableStandaloneSSE: true}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+// recovered waits until a session was ended as that of a lost worker.
+func (f *fake) recovered(t *testing.T) {
+	t.Helper()
+	select {
+	case got := <-f.ended:
+		if !strings.Contains(got, `"recover":"always"`) {
+			t.Errorf("ended with %s", got)
+		}
+	case <-time.After(patience):
+		t.Fatal("the session was not ended")
+	}
+}
+
+func TestAnAgentOverHTTPIsFoundByItsPrincipalAlone(t *testing.T) {
+	f := newFake(t)
+	_, url := hosted(t, f, patience)
+	c := over(t, url, "ann")
+	text(t, c, "lease_profile", map[string]any{"profile_id": "shop_1"})
+	for who, want := range map[string]int{"ben": http.StatusNotFound, "ann": http.StatusNoContent} {
+		for _, method := range []string{http.MethodGet, http.MethodDelete} {
+			if who == "ann" && method == http.MethodGet {
+				continue
+			}
+			r, err := http.NewRequestWithContext(t.Context(), method, url, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			r.Header.Set("Mcp-Session-Id", c.ID())
+			r.Header.Set("Accept", "text/event-stream")
+			answer, err := as(who).RoundTrip(r)
+			if err != nil {
+				t.Fatal(err)
+			}
+			_ = answer.Body.Close()
+			if answer.StatusCode != want {
+				t.Errorf("%s by %s: %s, want %d", method, who, answer.Status, want)
+			}
+			if who == "ben" && len(f.ended) > 0 {
+				t.Error("another principal ended the session")
+			}
+		}
+	}
+	f.recovered(t)
+	_ = c.Close()
+}
+
+func TestAnAgentOverHTTPThatFallsSilentIsLost(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFake(t)
+		h := NewHost("1")
+		near, _ := sdk.NewInMemoryTransports()
+		session, err := sdk.NewServer(&sdk.Implementation{Name: "s"}, nil).Connect(t.Context(), near, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := h.begin(From(t.Context(), Caller{"ann", f}), session); err != nil {
+			t.Fatal(err)
+		}
+		r := h.enter(session.ID(), "ann") // a stream that stays open
+		if _, err := r.leaseProfile(t.Context(), leaseIn{ProfileID: "shop_1"}); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(10 * idle)
+		h.leave(r)
+		time.Sleep(idle - time.Second)
+		if synctest.Wait(); len(f.ended) > 0 {
+			t.Error("the agent was lost before its time was over")
+		}
+		time.Sleep(time.Second)
+		synctest.Wait()
+		f.recovered(t)
+		h.Close()
+	})
+}
+
+// TestAClientThatReadsNothingIsLost: its answers fill what the network buffers.
+func TestAClientThatReadsNothingIsLost(t *testing.T) {
+	defer func(d time.Duration) { writeTimeout = d }(writeTimeout)
+	writeTimeout = 100 * time.Millisecond
+	f := newFake(t)
+	f.set("GET /v1/evidence/ev_1", make([]byte, maxResource))
+	_, url := hosted(t, f, 100*time.Millisecond)
+	begun := make(chan struct{})
+	go func() {
+		defer close(begun)
+		conn, err := net.Dial("tcp", strings.TrimPrefix(url, "http://"))
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		t.Cleanup(func() { _ = conn.Close() })
+		var id string
+		send := func(body string) {
+			fmt.Fprintf(conn, "POST / HTTP/1.1\r\nHost: x\r\nWho: ann\r\nMcp-Session-Id: %s\r\nAccept: application/json, text/event-stream\r\n"+
+				"Content-Type: application/json\r\nContent-Length: %d\r\n\r\n%s", id, len(body), body)
+		}
+		in := bufio.NewReader(conn)
+		answered := func() {
+			r, err := http.ReadResponse(in, nil)
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			defer r.Body.Close()
+			if got := r.Header.Get("Mcp-Session-Id"); got != "" {
+				id = got
+			}
+			for lines := bufio.NewScanner(r.Body); lines.Scan(); {
+			}
+		}
+		send(`{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-06-18","capabilities":{},"clientInfo":{"name":"a","version":"1"}}}`)
+		answered()
+		send(`{"jsonrpc":"2.0","id":2,"method":"tools/call","params":{"name":"lease_profile","arguments":{"profile_id":"shop_1"}}}`)
+		answered()
+		send(`{"jsonrpc":"2.0","id":3,"method":"resources/read","params":{"uri":"leasehold://evidence/ev_1"}}`)
+	}()
+	f.recovered(t)
+	<-begun
+}
+
+func TestGarbageIsNoAgent(t *testing.T) {
+	h, url := hosted(t, newFake(t), patience)
+	for _, body := range []string{"", "x", "{}", `[]`, `{"jsonrpc":"2.0","id":1,"method":"tools/list"}`, `{"jsonrpc":"2.0","id":1,"method":"initialize","params":7}`} {
+		r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, url, strings.NewReader(body))
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.Header.Set("Content-Type", "application/json")
+		r.Header.Set("Accept", "application/json, text/event-stream")
+		answer, err := as("ann").RoundTrip(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = answer.Body.Close()
+		if h.mu.Lock(); len(h.agents) > 0 {
+			t.Errorf("%q began an agent: %s", body, answer.Status)
+		}
+		h.mu.Unlock()
+	}
+}

@@ -213,7 +213,7 @@ func TestARefusalIsOneSentenceThatSaysWhatToDoNext(t *testing.T) {
 	}{
 		{conflict, "profile shop_1 is held by worker w for task t: call lease_profile again in 12 seconds or with wait_seconds, or lease another profile that list_profiles shows as free."},
 		{fmt.Errorf("refused: %w", conflict), "profile shop_1 is held by worker w for task t: call lease_profile again in 12 seconds or with wait_seconds, or lease another profile that list_profiles shows as free."},
-		{api.Refuse(api.CodeStoreUnavailable, "NATS is away."), "NATS is away: call the tool again in a moment."},
+		{api.Refuse(api.CodeStoreUnavailable, "NATS is away. It was here."), "NATS is away; It was here: call the tool again in a moment."},
 		{api.Refuse("a_new_code", "no"), "no: tell the user."},
 		{&lostError{"shop_1", api.Refuse(api.CodeSessionEnded, "it is over")},
 			"your lease of profile shop_1 is lost (it is over): call why to see what was decided, and lease_profile to lease it again."},

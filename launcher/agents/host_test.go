@@ -68,28 +68,28 @@ func TestAnAgentOverHTTPIsFoundByItsPrincipalAlone(t *testing.T) {
 	_, url := hosted(t, f, patience)
 	c := over(t, url, "ann")
 	text(t, c, "lease_profile", map[string]any{"profile_id": "shop_1"})
-	for who, want := range map[string]int{"ben": http.StatusNotFound, "ann": http.StatusNoContent} {
-		for _, method := range []string{http.MethodGet, http.MethodDelete} {
-			if who == "ann" && method == http.MethodGet {
-				continue
-			}
-			r, err := http.NewRequestWithContext(t.Context(), method, url, nil)
-			if err != nil {
-				t.Fatal(err)
-			}
-			r.Header.Set("Mcp-Session-Id", c.ID())
-			r.Header.Set("Accept", "text/event-stream")
-			answer, err := as(who).RoundTrip(r)
-			if err != nil {
-				t.Fatal(err)
-			}
-			_ = answer.Body.Close()
-			if answer.StatusCode != want {
-				t.Errorf("%s by %s: %s, want %d", method, who, answer.Status, want)
-			}
-			if who == "ben" && len(f.ended) > 0 {
-				t.Error("another principal ended the session")
-			}
+	for _, asked := range []struct {
+		method, who string
+		status      int
+	}{
+		{http.MethodGet, "ben", http.StatusNotFound}, {http.MethodPost, "ben", http.StatusNotFound}, {http.MethodDelete, "ben", http.StatusNotFound},
+		{http.MethodDelete, "ann", http.StatusNoContent},
+	} {
+		if len(f.ended) > 0 {
+			t.Error("another principal ended the session")
+		}
+		r, err := http.NewRequestWithContext(t.Context(), asked.method, url, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.Header.Set("Mcp-Session-Id", c.ID())
+		answer, err := as(asked.who).RoundTrip(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = answer.Body.Close()
+		if answer.StatusCode != asked.status {
+			t.Errorf("%s by %s: %s, want %d", asked.method, asked.who, answer.Status, asked.status)
 		}
 	}
 	f.recovered(t)
@@ -131,7 +131,7 @@ func TestAClientThatReadsNothingIsLost(t *testing.T) {
 	writeTimeout = 100 * time.Millisecond
 	f := newFake(t)
 	f.set("GET /v1/evidence/ev_1", make([]byte, maxResource))
-	_, url := hosted(t, f, 100*time.Millisecond)
+	h, url := hosted(t, f, patience)
 	begun := make(chan struct{})
 	go func() {
 		defer close(begun)
@@ -164,6 +164,9 @@ func TestAClientThatReadsNothingIsLost(t *testing.T) {
 		answered()
 		send(`{"jsonrpc":"2.0","id":2,"method":"tools/call","params":{"name":"lease_profile","arguments":{"profile_id":"shop_1"}}}`)
 		answered()
+		h.mu.Lock()
+		h.idle = 0 // after this request
+		h.mu.Unlock()
 		send(`{"jsonrpc":"2.0","id":3,"method":"resources/read","params":{"uri":"leasehold://evidence/ev_1"}}`)
 	}()
 	f.recovered(t)

@@ -72,7 +72,7 @@ func refusalOf(tool string, err error) *Refusal {
 	if r.RetryAfter > 0 {
 		when = fmt.Sprintf("in %d seconds", r.RetryAfter)
 	}
-	r.Text = strings.TrimRight(why, ". ") + ": " + strings.Replace(then, "%s", when, 1) + "."
+	r.Text = strings.ReplaceAll(strings.TrimRight(why, ". "), ". ", "; ") + ": " + strings.Replace(then, "%s", when, 1) + "."
 	return r
 }
 

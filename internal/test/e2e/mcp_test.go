@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"bufio"
 	"context"
 	"encoding/json"
 	"errors"
@@ -224,7 +225,6 @@ func waits(s *sidecar, t *testing.T) error {
 	return nil
 }
 
-
 // npmServer is the command line of an MCP server from npm.
 func npmServer(name string, args ...string) []string {
 	return slices.Concat([]string{"--", "node", "--require", clients.CodeCache(), filepath.Join(clients.Dir(), "node_modules", ".bin", name)}, args)
@@ -316,4 +316,65 @@ func TestABrowsersToolsAreServedWithTheLease(t *testing.T) {
 			t.Errorf("exit status %d: %s", code, said)
 		}
 	})
+}
+
+// TestAnAgentThatDoesNotSpeakMCP: one sends garbage, and one reads nothing. Either way the command
+// ends with the agent, and the session is recovered.
+func TestAnAgentThatDoesNotSpeakMCP(t *testing.T) {
+	t.Parallel()
+	s := start(t, fakeBrowsers(t)...)
+	call := func(id int, method, params string) string {
+		return fmt.Sprintf(`{"jsonrpc":"2.0","id":%d,"method":%q,"params":%s}`+"\n", id, method, params)
+	}
+	begin := call(1, "initialize", `{"protocolVersion":"2025-06-18","capabilities":{},"clientInfo":{"name":"a","version":"1"}}`) +
+		call(2, "tools/call", `{"name":"lease_profile","arguments":{}}`)
+	for profile, c := range map[string]struct {
+		sends string
+		code  int
+		says  string
+	}{
+		"garbage": {"this is not JSON\n", 1, "the agent sent something that is not MCP"},
+		"silent":  {strings.Repeat(call(3, "resources/templates/list", `{}`), 2000), 0, ""},
+	} {
+		t.Run(profile, func(t *testing.T) {
+			s.call(t, "PUT", "/v1/profiles/"+profile, map[string]any{}, nil)
+			cmd := exec.Command(binary, "mcp", "--url", s.URL, "--profile", profile)
+			var said strings.Builder
+			cmd.Stderr = &said
+			unread, out, err := os.Pipe()
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer unread.Close()
+			cmd.Stdout = out
+			in, err := cmd.StdinPipe()
+			if err == nil {
+				err = cmd.Start()
+			}
+			if err := errors.Join(err, out.Close()); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := in.Write([]byte(begin)); err != nil {
+				t.Fatal(err)
+			}
+			answers := bufio.NewScanner(unread)
+			for range 2 {
+				answers.Scan()
+			}
+			if !strings.Contains(answers.Text(), "cdp_url") {
+				t.Fatalf("leased: %s", answers.Text())
+			}
+			go func() { // it stops taking what nobody reads the answers to
+				_, _ = in.Write([]byte(c.sends))
+				_ = in.Close()
+			}()
+			_ = cmd.Wait()
+			if code := cmd.ProcessState.ExitCode(); code != c.code || !strings.Contains(said.String(), c.says) {
+				t.Errorf("exit status %d: %s", code, said.String())
+			}
+			if r := s.until(t, profile, lease.Available); r.Reason != api.ReasonWorkerDied {
+				t.Errorf("the session ended as %s", r.Reason)
+			}
+		})
+	}
 }

@@ -8,7 +8,6 @@ import (
 	"io"
 	"net/http"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -62,7 +61,6 @@ func TestEveryClient(t *testing.T) {
 		}},
 		{"chrome-devtools-mcp", "connection_closed", b.devtoolsMCP},
 		{"playwright-mcp", "connection_dropped", b.playwrightMCP},
-		{"playwright-mcp under exec", "exit status 0", b.mcpUnderExec},
 		{"discovery by concatenation", "connection_closed", b.concatenation},
 		{"page socket", "released", b.pageSocket},
 	}
@@ -538,27 +536,6 @@ func (b bench) playwrightMCP(t *testing.T, profile string) {
 		t.Errorf("a page that is not there shows %+v, %v", line, err)
 	}
 	c.Do(t, act("disconnect"))
-}
-
-// mcpUnderExec plays two chats, each with a server under leasehold exec: the second is told who has
-// the profile, and does not get into the browser of the first.
-func (b bench) mcpUnderExec(t *testing.T, profile string) {
-	server := []string{"--", "sh", "-c", `exec "$@" --cdp-endpoint "$LEASEHOLD_CDP_URL"`, "sh",
-		"node", "--require", clients.CodeCache(), filepath.Join(clients.Dir(), clients.MCP), "playwright-mcp", clients.Interactive, "--output-dir", t.TempDir()}
-	under := []string{"exec", "--url", b.URL, "--profile", profile}
-	first := clients.StartProgram(t, binary, slices.Concat(under, []string{"--wait", "60s"}, server)...)
-	first.Expect(t, "connect")
-	first.Do(t, tool("browser_navigate", map[string]any{"url": b.site + "/form"}))
-	said, err := exec.Command(binary, slices.Concat(under, server)...).CombinedOutput()
-	if err == nil || !strings.Contains(string(said), "is held by worker") {
-		t.Errorf("a second chat: %v, %s", err, said)
-	}
-	if got := string(first.Do(t, tool("browser_evaluate", map[string]any{"function": "() => location.pathname"}))); !strings.Contains(got, "/form") {
-		t.Errorf("the first chat's page is %s", got)
-	}
-	if err := first.Wait(); err != nil {
-		t.Errorf("the first chat ended: %v", err)
-	}
 }
 
 func tool(name string, arguments map[string]any) clients.Action {

@@ -157,26 +157,34 @@ func (b *browserServer) stop() {
 // offer adds the tools to those of the agent's server.
 func (b *browserServer) offer(server *sdk.Server) {
 	for _, t := range b.tools {
-		server.AddTool(t, b.call)
+		server.AddTool(t, func(ctx context.Context, r *sdk.CallToolRequest) (*sdk.CallToolResult, error) {
+			result, err := b.call(ctx, r)
+			if err != nil {
+				result = b.agent.Refuse(t.Name, err)
+				if t.OutputSchema != nil { // a client may compare the refusal with it
+					result.StructuredContent = nil
+				}
+			}
+			return result, nil
+		})
 	}
 }
 
 // call passes a call on to the process, while the agent has its lease.
 func (b *browserServer) call(ctx context.Context, r *sdk.CallToolRequest) (*sdk.CallToolResult, error) {
-	name := r.Params.Name
 	if err := b.agent.Usable(ctx); err != nil {
-		return b.agent.Refuse(name, err), nil
+		return nil, err
 	}
 	b.mu.Lock()
 	p := b.now
 	b.mu.Unlock()
 	if p == nil {
-		return b.agent.Refuse(name, fmt.Errorf("%s is not running", b.argv[0])), nil
+		return nil, fmt.Errorf("%s is not running", b.argv[0])
 	}
 	called, cancel := context.WithCancel(ctx)
 	defer cancel()
 	defer context.AfterFunc(p.ctx, cancel)()
-	in := &sdk.CallToolParams{Name: name}
+	in := &sdk.CallToolParams{Name: r.Params.Name}
 	if given := string(r.Params.Arguments); given != "" && given != "null" { // some servers refuse null
 		in.Arguments = r.Params.Arguments
 	}
@@ -185,10 +193,10 @@ func (b *browserServer) call(ctx context.Context, r *sdk.CallToolRequest) (*sdk.
 		return result, nil
 	}
 	if lost := b.agent.Usable(ctx); lost != nil { // which is why it failed
-		return b.agent.Refuse(name, lost), nil
+		return nil, lost
 	}
 	if err != nil {
-		return b.agent.Refuse(name, fmt.Errorf("%s: %w", b.argv[0], err)), nil
+		return nil, fmt.Errorf("%s: %w", b.argv[0], err)
 	}
 	return result, nil
 }

@@ -64,7 +64,7 @@ type Options struct {
 	// Granted is called with each new session before the agent is told of it; an error gives the
 	// session back. With it the agent has one session at a time, and is not told its URL.
 	Granted func(context.Context, api.Session) error
-	// Gone is called when the agent has lost a session, or is about to give it back.
+	// Gone is called when the agent has lost a session, or given it back.
 	Gone func()
 }
 
@@ -258,20 +258,23 @@ func (a *Agent) End(r api.Release) error {
 		r = api.Release{Outcome: "failed", Reason: "the agent ended without a release", Recover: api.RecoverAlways}
 	}
 	var errs error
-	for _, l := range a.Leave() {
-		ctx, cancel := context.WithTimeout(context.Background(), endTimeout)
-		if l.lost == nil {
-			_, err := a.end(ctx, l, r)
-			errs = errors.Join(errs, err)
+	for _, l := range a.leave() {
+		if l.lost != nil {
+			continue
 		}
+		ctx, cancel := context.WithTimeout(context.Background(), endTimeout)
+		_, err := a.end(ctx, l, r)
 		cancel()
+		errs = errors.Join(errs, err)
 	}
 	return errs
 }
 
-// Leave ends the agent without ending its sessions, and returns them: they end by themselves when
-// their heartbeats are missed.
-func (a *Agent) Leave() []*leased {
+// Leave ends the agent without ending its sessions: that happens when their heartbeats are missed.
+func (a *Agent) Leave() { a.leave() }
+
+// leave is Leave. It returns the sessions that are left.
+func (a *Agent) leave() []*leased {
 	a.mu.Lock()
 	var left []*leased
 	if !a.ended {

@@ -343,12 +343,13 @@ type whyOut struct {
 	LastRefusal *Refusal     `json:"last_refusal"`
 	Profile     *profileOut  `json:"profile,omitempty"`
 	Session     *api.Session `json:"session,omitempty"`
-	// Reason, Decision and Reasons are of the profile's last recovery.
-	Reason             string   `json:"reason,omitempty"`
-	Decision           string   `json:"decision,omitempty"`
-	Reasons            []string `json:"reasons,omitempty"`
-	LastSafeCheckpoint string   `json:"last_safe_checkpoint,omitempty"`
-	Evidence           string   `json:"evidence,omitempty"`
+	// Reason, Decision and Reasons are of the profile's last recovery; Review is what a person decided.
+	Reason             string        `json:"reason,omitempty"`
+	Decision           string        `json:"decision,omitempty"`
+	Reasons            []string      `json:"reasons,omitempty"`
+	Review             *lease.Review `json:"review,omitempty"`
+	LastSafeCheckpoint string        `json:"last_safe_checkpoint,omitempty"`
+	Evidence           string        `json:"evidence,omitempty"`
 	// NotShown says why something is missing.
 	NotShown string `json:"not_shown,omitempty"`
 }
@@ -383,7 +384,7 @@ func (a *Agent) why(ctx context.Context, in whyIn) (any, error) {
 	}
 	shown := profileOf(r)
 	out.Profile, out.Reason, out.Decision, out.Reasons = &shown, r.Reason, r.Decision, r.Reasons
-	out.LastSafeCheckpoint = r.LastSafeCheckpoint
+	out.Review, out.LastSafeCheckpoint = r.Review, r.LastSafeCheckpoint
 	if r.EvidenceID != "" {
 		out.Evidence = evidenceURI(r.EvidenceID)
 	}

@@ -350,11 +350,16 @@ func certificateOf(r *http.Request) *x509.Certificate {
 // that proxies add. No supported client sends one of them by itself.
 func (c *call) proxied() bool {
 	for name := range c.r.Header {
-		if name == "Forwarded" || name == "Via" || name == "X-Real-Ip" || strings.HasPrefix(name, "X-Forwarded-") {
+		if ofProxy(name) {
 			return true
 		}
 	}
 	return c.fromTrustedProxy()
+}
+
+// ofProxy tells whether a header is one that proxies add.
+func ofProxy(name string) bool {
+	return name == "Forwarded" || name == "Via" || name == "X-Real-Ip" || strings.HasPrefix(name, "X-Forwarded-")
 }
 
 // fromTrustedProxy tells whether the connection comes from a proxy that the operator named.

@@ -71,8 +71,12 @@ func (s *within) Ask(ctx context.Context, method string, query url.Values, in an
 	if err != nil {
 		return nil, "", err
 	}
-	r.RemoteAddr, r.TLS, r.Header = s.from.RemoteAddr, s.from.TLS, s.from.Header.Clone()
-	r.Header.Del("Authorization")
+	r.RemoteAddr, r.TLS = s.from.RemoteAddr, s.from.TLS
+	for name, values := range s.from.Header {
+		if name == "Origin" || name == "Sec-Fetch-Site" || ofProxy(name) {
+			r.Header[name] = values
+		}
+	}
 	for _, token := range s.tokens {
 		r.Header.Add("Authorization", "Bearer "+token)
 	}

@@ -71,6 +71,7 @@ var order = []string{
 	"leasehold/evidence/redact",
 	"leasehold",
 	"leasehold/docs/examples/go",
+	"leasehold/docs/examples/go/resume",
 }
 
 // never are imports that order would allow, but that are forbidden.

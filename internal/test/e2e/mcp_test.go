@@ -214,6 +214,8 @@ func TestAnAgentsTask(t *testing.T) {
 	if !ended.Released || s.until(t, "shop_1", lease.Available).Outcome != "succeeded" {
 		t.Errorf("released: %+v", ended)
 	}
+	second.does(t, "lease_profile", map[string]any{"profile_id": "shop_1"}, nil)
+	s.stop(t) // in order, though an agent is connected and has a profile
 }
 
 // waits is an error unless somebody waits for a lease.

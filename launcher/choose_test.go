@@ -107,7 +107,9 @@ func TestNoneIsFree(t *testing.T) {
 		next   int
 		says   string
 	}{
-		"held":                    {[]candidate{of(api.CodeConflict), of(api.CodeConflict)}, nil, api.CodeConflict, 409, later, "none of the 2 profiles of account store with labels a:b,region:us is free (2 profile_lock_conflict)"},
+		"held": {[]candidate{of(api.CodeConflict), of(api.CodeConflict)}, nil, api.CodeConflict, 409, later, "none of the 2 profiles of account store with labels a:b,region:us is free (2 profile_lock_conflict)"},
+		"held by somebody": {[]candidate{of(api.CodeInReview), {Record: lease.Record{ProfileID: "p", State: lease.Held, OwnerWorkerID: "w", TaskID: "t"}, why: api.CodeConflict}}, nil, api.CodeConflict, 409, later,
+			"to queue, ask with wait; p is held by worker w for task t"},
 		"held, and cooling down":  {[]candidate{cooling(2 * time.Second), of(api.CodeConflict), cooling(time.Hour)}, nil, api.CodeConflict, 409, 3, "(2 profile_cooling_down, 1 profile_lock_conflict)"},
 		"cooling down, in review": {[]candidate{of(api.CodeInReview), cooling(time.Minute), cooling(time.Hour)}, nil, api.CodeCoolingDown, 423, later, "1 profile_in_review"},
 		"in review":               {[]candidate{of(api.CodeInReview)}, nil, api.CodeInReview, 423, later, ""},

@@ -2,6 +2,7 @@ package agents
 
 import (
 	"bufio"
+	"context"
 	"fmt"
 	"net"
 	"net/http"
@@ -17,14 +18,22 @@ import (
 // patience bounds waits that end sooner unless something is broken.
 const patience = time.Minute
 
+// small is the size of a buffer of the network.
+const small = 1 << 14
+
 // hosted serves a host; the header Who says who asks.
 func hosted(t *testing.T, f *fake, idle time.Duration) (*Host, string) {
 	t.Helper()
 	h := NewHost("1")
 	h.idle = idle
-	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		h.ServeHTTP(w, r.WithContext(From(r.Context(), Caller{Name: r.Header.Get("Who"), Sidecar: f})))
 	}))
+	server.Config.ConnContext = func(ctx context.Context, conn net.Conn) context.Context {
+		_ = conn.(*net.TCPConn).SetWriteBuffer(small) // then less fills it
+		return ctx
+	}
+	server.Start()
 	t.Cleanup(func() {
 		h.Close()
 		server.Close()
@@ -130,7 +139,7 @@ func TestAClientThatReadsNothingIsLost(t *testing.T) {
 	defer func(d time.Duration) { writeTimeout = d }(writeTimeout)
 	writeTimeout = 100 * time.Millisecond
 	f := newFake(t)
-	f.set("GET /v1/evidence/ev_1", make([]byte, maxResource))
+	f.set("GET /v1/evidence/ev_1", make([]byte, 64*small))
 	h, url := hosted(t, f, patience)
 	begun := make(chan struct{})
 	go func() {
@@ -141,6 +150,7 @@ func TestAClientThatReadsNothingIsLost(t *testing.T) {
 			return
 		}
 		t.Cleanup(func() { _ = conn.Close() })
+		_ = conn.(*net.TCPConn).SetReadBuffer(small)
 		var id string
 		send := func(body string) {
 			fmt.Fprintf(conn, "POST / HTTP/1.1\r\nHost: x\r\nWho: ann\r\nMcp-Session-Id: %s\r\nAccept: application/json, text/event-stream\r\n"+

@@ -211,14 +211,28 @@ func TestAnyProfileThatFits(t *testing.T) {
 		t.Errorf("leasehold queue: %d\n%s", code, out)
 	}
 	other.giveBack(t, two)
-	if a := <-third; a.code != 201 || a.text("profile_id") != "us_2" {
-		t.Errorf("the first who waited: %+v", a)
+	three := <-third
+	if three.code != 201 || three.text("profile_id") != "us_2" {
+		t.Errorf("the first who waited: %+v", three)
 	}
 	home.giveBack(t, one)
 	if a := <-fourth; a.code != 201 || a.text("profile_id") != "us_1" {
 		t.Errorf("the second who waited: %+v", a)
 	}
 	home.awaitQueue(t, "")
+	// The command for agents goes to the other host by itself, and stays there with this session.
+	agent := home.agent(t)
+	fifth := make(chan called, 1)
+	go func() {
+		fifth <- agent.call(t, "lease_profile", map[string]any{"labels": map[string]any{"region": "us-*"}, "task_id": "five", "wait_seconds": 60})
+	}()
+	home.awaitQueue(t, "five")
+	other.giveBack(t, three)
+	if c := <-fifth; c.refused || !strings.Contains(c.text, `"profile_id":"us_2"`) || !strings.Contains(c.text, strings.TrimPrefix(other.URL, "http://")) {
+		t.Errorf("an agent that waited: %s", c.text)
+	}
+	agent.does(t, "step", map[string]any{"name": "there"}, nil)
+	agent.does(t, "release", nil, nil)
 }
 
 // awaitFree waits until a launcher shows a profile as free.

@@ -68,12 +68,6 @@ type Options struct {
 	Gone func()
 }
 
-// Lease leases the profile of Options.Base.
-func (a *Agent) Lease(ctx context.Context) error {
-	_, err := a.leaseProfile(ctx, leaseIn{})
-	return err
-}
-
 // Agent is one MCP client, from its first message to its end.
 type Agent struct {
 	sidecar Sidecar
@@ -101,6 +95,12 @@ type leased struct {
 func New(sidecar Sidecar, o Options) *Agent {
 	ctx, cancel := context.WithCancel(context.Background())
 	return &Agent{sidecar: sidecar, o: o, task: "mcp-" + strings.ToLower(rand.Text()[:8]), ctx: ctx, cancel: cancel, leases: map[string]*leased{}}
+}
+
+// Lease leases the profile of Options.Base.
+func (a *Agent) Lease(ctx context.Context) error {
+	_, err := a.leaseProfile(ctx, leaseIn{})
+	return err
 }
 
 // errEnded is the refusal of an agent that has ended.
@@ -235,11 +235,20 @@ func (a *Agent) Usable(ctx context.Context) error {
 	return nil
 }
 
-// end ends a session as the release says, and forgets it.
+// end ends a session as the release says, and forgets it. If the sidecar cannot be reached, the agent
+// keeps the session, so that it can ask again.
 func (a *Agent) end(ctx context.Context, l *leased, r api.Release) (api.Session, error) {
-	l.stop()
 	r.Token = l.Token
 	ended, err := ask[api.Session](ctx, l.sidecar, http.MethodDelete, nil, r, "v1", "sessions", l.SessionID)
+	if err == nil || IsFinal(err) {
+		a.forget(l)
+	}
+	return ended, err
+}
+
+// forget ends the heartbeats of a session, which is over or ends without them.
+func (a *Agent) forget(l *leased) {
+	l.stop()
 	a.mu.Lock()
 	if a.leases[l.ProfileID] == l {
 		delete(a.leases, l.ProfileID)
@@ -248,7 +257,6 @@ func (a *Agent) end(ctx context.Context, l *leased, r api.Release) (api.Session,
 	if a.o.Gone != nil {
 		a.o.Gone()
 	}
-	return ended, err
 }
 
 // End ends the agent: what it did not release is recovered as the session of a lost worker is, or

@@ -311,6 +311,23 @@ func TestAnAgentThatEndsHasItsSessionsRecovered(t *testing.T) {
 	}
 }
 
+func TestAReleaseThatDoesNotArriveCanBeAskedForAgain(t *testing.T) {
+	f := newFake(t)
+	a := New(f, Options{Base: api.Manifest{ProfileID: "shop_1"}})
+	if err := a.Lease(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	f.set("DELETE /v1/sessions/ses_1", errors.New("the sidecar is restarting"))
+	if _, err := a.release(t.Context(), releaseIn{}); err == nil || a.Usable(t.Context()) != nil {
+		t.Errorf("a release that did not arrive: %v", err)
+	}
+	f.set("DELETE /v1/sessions/ses_1", api.Session{Released: true})
+	if _, err := a.release(t.Context(), releaseIn{}); err != nil || a.Usable(t.Context()) == nil {
+		t.Errorf("the release after that: %v", err)
+	}
+	a.Leave()
+}
+
 func TestABrowserThatCannotBeServedGivesTheLeaseBack(t *testing.T) {
 	f := newFake(t)
 	a := New(f, Options{Base: api.Manifest{ProfileID: "shop_1"}, Granted: func(context.Context, api.Session) error { return errors.New("no server") }})

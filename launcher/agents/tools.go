@@ -201,6 +201,7 @@ func (a *Agent) leaseProfile(ctx context.Context, in leaseIn) (any, error) {
 		end, cancel := context.WithTimeout(context.WithoutCancel(ctx), endTimeout)
 		defer cancel()
 		_, failed := a.end(end, l, api.Release{Outcome: "failed", Reason: "the agent was not told of its lease"})
+		a.forget(l)
 		return nil, errors.Join(err, failed)
 	}
 	out := leaseOut{ProfileID: s.ProfileID, SessionID: s.SessionID, Token: s.Token, TaskID: s.TaskID, ExpiresAt: s.ExpiresAt, CDPURL: s.CDPURL, Resume: s.Resume}

@@ -305,7 +305,7 @@ type checkpointIn struct {
 	whichIn
 	Name       string         `json:"name" jsonschema:"the point that the task has reached, such as order_list_read"`
 	Safe       *bool          `json:"safe,omitempty" jsonschema:"false: it is not safe to resume from here (default: true)"`
-	Idempotent bool           `json:"idempotent,omitempty" jsonschema:"what follows, up to the next checkpoint, may be done twice"`
+	Idempotent []string       `json:"idempotent,omitempty" jsonschema:"requests that may be made twice if they follow this checkpoint, such as POST /votes"`
 	Data       map[string]any `json:"data,omitempty" jsonschema:"what the task needs to go on from here, and no secrets: it is part of the evidence"`
 }
 
@@ -315,7 +315,7 @@ func (a *Agent) checkpoint(ctx context.Context, in checkpointIn) (any, error) {
 		data = encoded(in.Data)
 	}
 	_, l, err := tell[struct{}](ctx, a, in.ProfileID, "checkpoints", func(w api.Write) any {
-		return api.Checkpoint{Write: w, Name: in.Name, Safe: in.Safe, Idempotent: in.Idempotent, Data: data}
+		return api.Checkpoint{Write: w, Name: in.Name, Safe: in.Safe, Idempotent: api.Idempotent{Declared: len(in.Idempotent) > 0, Shapes: in.Idempotent}, Data: data}
 	})
 	if err != nil {
 		return nil, err

@@ -41,6 +41,9 @@ func (rs *requests) answered(a answer) {
 			if e.URL == "" {
 				e.URL = kept.LastURL
 			}
+			if e.Blocked {
+				rs.unreported.kept(kept.Method, kept.LastURL)
+			}
 		} else if e.Status == 0 {
 			return
 		}

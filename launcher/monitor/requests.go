@@ -112,6 +112,7 @@ func (rs *requests) rewritten(t cdpproxy.Traffic) {
 	rs.typing.reportAgain()
 	rs.unreported.page(sent.Method, sent.URL)
 	if was.Request != "" {
+		rs.unreported.kept(was.Method, was.URL)
 		rs.sink(was)
 	}
 	rs.sink(entry)

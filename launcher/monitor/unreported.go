@@ -23,68 +23,95 @@ import (
 type unreported struct {
 	mu sync.Mutex
 	// begins is the monotonic time from which on what is sent belongs to the present session.
-	begins time.Duration
-	// reported counts what pages reported and the network service has not sent yet; told, what is in
-	// the journal as reported by no page. alone are the requests that the service sent, and of which
-	// neither is so. All are by method and URL.
-	reported, told map[string]int
-	alone          map[string][]alone
-	many           bool          // more than maxKnown were alone
-	found          chan struct{} // has room for one: something is alone
+	begins  time.Duration
+	tallies map[string]*tally // by method and URL
+	many    bool              // more than maxKnown were reported by no page
+	found   chan struct{}     // has room for one: something was sent that no page has reported
 }
 
-// alone is a request that no page has reported, and when that was found.
-type alone struct {
-	netlog.Sent
+// tally compares the requests with one method and URL.
+type tally struct {
+	// left is how many pages reported that left the browser, less those that the network service sent.
+	left int
+	told int // as many of these are in the journal as reported by no page
+	// last is what the network service sent last, and since is when that was found.
+	last  netlog.Sent
 	since time.Time
 }
 
+// alone is how many requests no page has reported.
+func (t *tally) alone() int { return max(0, -t.left) }
+
 func newUnreported() *unreported {
-	return &unreported{reported: map[string]int{}, told: map[string]int{}, alone: map[string][]alone{}, found: make(chan struct{}, 1)}
+	return &unreported{tallies: map[string]*tally{}, found: make(chan struct{}, 1)}
 }
 
-func key(method, url string) string {
+// of returns the tally of a method and URL. There may be too many, and then it is nil. The caller
+// holds mu.
+func (n *unreported) of(method, url string) *tally {
 	url, _, _ = strings.Cut(url, "#")
-	return method + " " + url
+	k := method + " " + url
+	if n.tallies[k] == nil && len(n.tallies) < maxKnown {
+		n.tallies[k] = &tally{}
+	}
+	return n.tallies[k]
+}
+
+// settle forgets a tally that says nothing any more. The caller holds mu.
+func (n *unreported) settle(method, url string) {
+	if t := n.of(method, url); t != nil && t.left == 0 && t.told == 0 {
+		url, _, _ = strings.Cut(url, "#")
+		delete(n.tallies, method+" "+url)
+	}
 }
 
 // page takes in that a page reported a request.
 func (n *unreported) page(method, url string) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	k := key(method, url)
-	switch one := n.alone[k]; {
-	case len(one) > 1:
-		n.alone[k] = one[1:]
-	case len(one) == 1:
-		delete(n.alone, k)
-	case n.told[k] > 0: // it comes late
-		n.told[k]--
+	switch t := n.of(method, url); {
+	case t == nil:
+	case t.told > 0: // it comes late
+		t.told--
 	default:
-		remember(n.reported, k, n.reported[k]+1)
+		t.left++
 	}
+	n.settle(method, url)
+}
+
+// kept takes in that a request that a page reported never left the browser: it stands for none that
+// the network service sends.
+func (n *unreported) kept(method, url string) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if t := n.of(method, url); t != nil {
+		t.left--
+		t.last, t.since = netlog.Sent{Method: method, URL: url}, time.Now()
+	}
+	n.settle(method, url)
 }
 
 // sent takes in that the network service sends a request.
 func (n *unreported) sent(s netlog.Sent) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	k := key(s.Method, s.URL)
-	switch {
-	case s.At < n.begins:
-	case n.reported[k] > 1:
-		n.reported[k]--
-	case n.reported[k] == 1:
-		delete(n.reported, k)
-	case len(n.alone) >= maxKnown:
+	if s.At < n.begins {
+		return
+	}
+	t := n.of(s.Method, s.URL)
+	if t == nil {
 		n.many = true
-	default:
-		n.alone[k] = append(n.alone[k], alone{s, time.Now()})
+		return
+	}
+	t.left--
+	t.last, t.since = s, time.Now()
+	if t.alone() > 0 {
 		select {
 		case n.found <- struct{}{}:
 		default:
 		}
 	}
+	n.settle(s.Method, s.URL)
 }
 
 // takeAlone returns the requests that no page has reported for this long, in the order in which they
@@ -92,22 +119,19 @@ func (n *unreported) sent(s netlog.Sent) {
 func (n *unreported) takeAlone(within time.Duration) (all []netlog.Sent, many, left bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	for k, found := range n.alone {
-		late := slices.IndexFunc(found, func(a alone) bool { return time.Since(a.since) < within })
-		if late < 0 {
-			late = len(found)
-		}
-		for _, a := range found[:late] {
-			all = append(all, a.Sent)
-			remember(n.told, k, n.told[k]+1)
-		}
-		if n.alone[k] = found[late:]; late == len(found) {
-			delete(n.alone, k)
+	for _, t := range n.tallies {
+		switch {
+		case t.alone() == 0:
+		case time.Since(t.since) < within:
+			left = true
+		default:
+			all = append(all, slices.Repeat([]netlog.Sent{t.last}, t.alone())...)
+			t.left, t.told = 0, t.told+t.alone()
 		}
 	}
 	slices.SortFunc(all, func(a, b netlog.Sent) int { return int(a.At - b.At) })
 	many, n.many = n.many, false
-	return all, many, len(n.alone) > 0
+	return all, many, left
 }
 
 // forget forgets the session that is over. What it sent and is only read later does not count.
@@ -115,9 +139,7 @@ func (n *unreported) forget() {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.begins, n.many = boottime.Monotonic(), false
-	clear(n.reported)
-	clear(n.told)
-	clear(n.alone)
+	clear(n.tallies)
 }
 
 // readPause is how long the launcher waits for more, before it reads again: Chrome writes a few lines

@@ -36,6 +36,8 @@ func TestWhatNoPageReported(t *testing.T) {
 				n.forget()
 			}
 		}}, "/a"},
+		{"a page's that never left, and one that no page reported", []func(*unreported){page("/a"), func(n *unreported) { n.kept("POST", "/a") }, net("/a")}, "/a"},
+		{"the same, in another order", []func(*unreported){net("/a"), page("/a"), func(n *unreported) { n.kept("POST", "/a") }}, "/a"},
 		{"taken once", []func(*unreported){net("/a"), func(n *unreported) { n.takeAlone(0) }}, ""},
 	} {
 		n := newUnreported()

@@ -295,8 +295,8 @@ func TestBothFormsSayTheSame(t *testing.T) {
 			t.Errorf("is  %s\nwas %s", k, j)
 		}
 	}
-	if got := strings.Join(f.NotAsked(), " "); got != "identity probes headers rehearse" {
-		t.Error(got)
+	if got, want := strings.Join(f.NotAsked(), " "), "identity probes headers rehearse"; got != want {
+		t.Errorf("not asked are %q, want %q", got, want)
 	}
 }
 

@@ -47,7 +47,7 @@ type Page struct {
 // Limits bound a capture. Zero values are the defaults.
 type Limits struct {
 	Part     time.Duration // for one answer of one page, in time that the host gives (Patience); 1.5 s
-	Total    time.Duration // for all pages; 10 s
+	Total    time.Duration // for all pages, counted in the same way; 10 s
 	Pages    int           // how many pages are captured; 64
 	Parallel int           // how many at the same time; 4
 	DOMBytes int           // size of one page's DOM part; 2 MiB
@@ -93,7 +93,7 @@ func setDefault[T ~int | ~int64](v *T, value T) {
 // pages. When Pages returns, everything that it started has ended.
 func Pages(ctx context.Context, c Caller, pages []Page, b *evidence.Bundle, limits Limits) []evidence.PageResult {
 	limits = limits.orDefaults()
-	ctx, cancel := context.WithTimeout(ctx, limits.Total)
+	ctx, cancel := Patience(ctx, limits.Total)
 	defer cancel()
 	results := make([]evidence.PageResult, len(pages))
 	next := make(chan int)

@@ -2,6 +2,7 @@ package capture
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"leasehold/internal/procfs"
@@ -9,14 +10,14 @@ import (
 
 const (
 	// atMost is how many times its time a busy host may give a page.
-	atMost = 4
+	atMost = 8
 	// lookAgain is the shortest pause between two looks at how busy the host is.
 	lookAgain = 10 * time.Millisecond
 )
 
 // Patience is a context that ends with context.DeadlineExceeded after d, as its cause. Time for
 // which programs of this host waited for a processor does not count: a page that gets none cannot
-// answer, and is not to blame for it. After four times d it ends in any case.
+// answer, and is not to blame for it. After eight times d it ends in any case.
 func Patience(ctx context.Context, d time.Duration) (context.Context, context.CancelFunc) {
 	return patience(ctx, d, procfs.WaitedForCPU)
 }
@@ -40,13 +41,13 @@ func patience(ctx context.Context, d time.Duration, waited func() time.Duration)
 	return ctx, func() { cancel(context.Canceled) }
 }
 
-// Patiently calls Chrome, for as long as Patience has. If that ends before the answer, the error is
-// context.DeadlineExceeded.
+// Patiently calls Chrome, for as long as Patience has. If that, or the patience of ctx, ends before the
+// answer, the error is context.DeadlineExceeded.
 func Patiently(ctx context.Context, d time.Duration, call func(context.Context) error) error {
 	patient, cancel := Patience(ctx, d)
 	defer cancel()
 	err := call(patient)
-	if cause := context.Cause(patient); err != nil && cause != nil && ctx.Err() == nil {
+	if cause := context.Cause(patient); err != nil && errors.Is(cause, context.DeadlineExceeded) {
 		return cause
 	}
 	return err

@@ -17,7 +17,7 @@ func TestABusyHostIsNoSilentPage(t *testing.T) {
 	}{
 		{"quiet", 0, 2 * time.Second},
 		{"half busy", 0.5, 4 * time.Second},
-		{"busy", 1, 8 * time.Second},
+		{"busy", 1, 16 * time.Second},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -39,6 +39,11 @@ func TestPatienceHasTheErrorOfADeadline(t *testing.T) {
 		wait := func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() }
 		if err := Patiently(t.Context(), time.Second, wait); !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("%v, want %v", err, context.DeadlineExceeded)
+		}
+		short, cancel := Patience(t.Context(), time.Second)
+		defer cancel()
+		if err := Patiently(short, time.Minute, wait); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("of all pages: %v, want %v", err, context.DeadlineExceeded)
 		}
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()

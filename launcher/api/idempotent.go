@@ -33,7 +33,7 @@ func (i *Idempotent) UnmarshalJSON(b []byte) error {
 		return nil
 	}
 	if json.Unmarshal(b, &i.Shapes) != nil {
-		return &json.UnmarshalTypeError{Value: string(b), Type: reflect.TypeFor[bool]()}
+		return &json.UnmarshalTypeError{Value: string(b), Type: reflect.TypeFor[Idempotent]()}
 	}
 	i.Declared = true
 	return nil

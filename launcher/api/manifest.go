@@ -171,6 +171,9 @@ func wanted(t reflect.Type) string {
 	if t == reflect.TypeFor[time.Duration]() {
 		return `a length of time such as "10s", or a number of seconds`
 	}
+	if t == reflect.TypeFor[Idempotent]() {
+		return `a list of shapes such as "POST /votes", or true or false`
+	}
 	switch t.Kind() {
 	case reflect.Bool:
 		return "true or false"

@@ -12,8 +12,9 @@ import (
 	"leasehold/lease"
 )
 
-// captureTimeout bounds what the witnesses of a bundle may take.
-const captureTimeout = 15 * time.Second
+// captureTimeout bounds what the witnesses of a bundle may take. Each has bounds of its own, which
+// are shorter, but for a host that gives a browser next to no processor time.
+const captureTimeout = time.Minute
 
 // Capture is everything that a bundle is made from.
 type Capture struct {

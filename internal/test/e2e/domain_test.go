@@ -137,6 +137,9 @@ func (s *sidecar) leaseDomainByName(t *testing.T, ses twoStep) {
 		params := map[string]any{}
 		for _, p := range command.Parameters {
 			params[p.Name] = map[string]any{"string": "text", "boolean": true, "number": 0.1, "any": map[string]any{"n": 1}}[p.Type]
+			if p.Name == "idempotent" {
+				params[p.Name] = []string{"POST /votes"}
+			}
 			if len(p.Enum) > 0 {
 				params[p.Name] = p.Enum[len(p.Enum)-1]
 			}

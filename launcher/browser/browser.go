@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"slices"
 	"sync"
 	"time"
@@ -42,7 +41,7 @@ type Browser struct {
 	// hurry is closed when somebody waits for that.
 	hurry    chan struct{}
 	hurrying sync.Once
-	netLog   *os.File // nil: there is none
+	netLog   io.ReadCloser // nil: there is none
 
 	// These are nil in a browser that is not driven.
 	mux     *cdpproxy.Mux
@@ -349,10 +348,7 @@ func (b *Browser) closeNetLog() error {
 	if b.netLog == nil {
 		return nil
 	}
-	if err := b.netLog.Close(); !errors.Is(err, os.ErrClosed) { // a browser that was let go of may be closed later
-		return err
-	}
-	return nil
+	return b.netLog.Close()
 }
 
 // State is the part of a bundle about the browser's process, in JSON.

@@ -2,7 +2,7 @@ package browser
 
 import (
 	"context"
-	"os"
+	"io"
 	"os/exec"
 
 	"leasehold/cdpproxy"
@@ -38,7 +38,7 @@ type Process interface {
 
 	TakePipe() (commands, events int, err error)
 	// TakeNetLog is our end of the NetLog's pipe; nil: there is none.
-	TakeNetLog() *os.File
+	TakeNetLog() io.ReadCloser
 	// Waiting is how the pipe is waited for; nil: by the kernel.
 	Waiting() cdpproxy.Waiting
 

@@ -38,7 +38,7 @@ type Browser struct {
 
 	child            *exec.Cmd // nil if it is not our child
 	commands, events *os.File  // nil after Attach
-	netLog           *os.File  // nil after Attach, and after TakeNetLog
+	netLog           *netLog   // nil after Attach, and after TakeNetLog
 	// pidfd stands for this very process, even if its pid is used again. It is in
 	// the poller, so that closing it wakes the watcher.
 	pidfd *os.File
@@ -95,11 +95,13 @@ func (b *Browser) Events() *os.File { return b.events }
 // TakeNetLog gives the caller our end of the pipe on which the network service says what it does:
 // one JSON value in each line, until the browser has ended. It returns nil after Attach, and the
 // second time.
-func (b *Browser) TakeNetLog() *os.File {
+func (b *Browser) TakeNetLog() io.ReadCloser {
 	b.closing.Lock()
 	defer b.closing.Unlock()
 	taken := b.netLog
-	b.netLog = nil
+	if b.netLog = nil; taken == nil {
+		return nil
+	}
 	return taken
 }
 
@@ -257,7 +259,7 @@ func (b *Browser) signal(sig unix.Signal) error {
 // closeOurs closes our pipe ends and stops the watcher.
 func (b *Browser) closeOurs() error {
 	var errs []error
-	for _, f := range []*os.File{b.commands, b.events, b.netLog, b.pidfd} {
+	for _, f := range []*os.File{b.commands, b.events, b.pidfd} {
 		if f == nil {
 			continue
 		}
@@ -265,6 +267,9 @@ func (b *Browser) closeOurs() error {
 		if err := f.Close(); !errors.Is(err, os.ErrClosed) {
 			errs = append(errs, err)
 		}
+	}
+	if b.netLog != nil {
+		errs = append(errs, b.netLog.Close())
 	}
 	b.watching.Wait()
 	return errors.Join(errs...)

@@ -36,7 +36,7 @@ type pipe struct {
 	// commands and events are our ends: we write commands and read events. They are
 	// -1 once files has returned them.
 	commands, events int
-	netLog           *os.File // our end of the NetLog's pipe
+	netLog           *netLog // our end of the NetLog's pipe
 }
 
 // newPipe makes the pipe without package os: the browser's ends have to be blocking,
@@ -88,8 +88,8 @@ func (p *pipe) addNetLog() error {
 	if err != nil {
 		return errors.Join(fmt.Errorf("pipe of the NetLog: %w", err), unix.Close(ends[0]))
 	}
-	p.netLog = os.NewFile(uintptr(ends[0]), "browser NetLog")
-	return nil
+	p.netLog, err = newNetLog(ends[0])
+	return err
 }
 
 // pipeSize is how many bytes each direction should have room for. With Linux' default a large
@@ -148,7 +148,7 @@ func (b *Browser) takePipe() (err error) {
 	if fi, statErr := os.Stat(fmt.Sprintf("/proc/%d/fd/%d", b.identity.PID, fdOurNetLog)); statErr != nil || fi.Mode().Type() != os.ModeNamedPipe {
 		err = errors.New("another version has started the browser")
 	} else {
-		b.netLog, err = b.copyOf(fdOurNetLog)
+		b.netLog, err = b.takeNetLog()
 	}
 	if err != nil {
 		b.warnings = append(b.warnings, fmt.Sprintf("what pages do not report is not known: %v", err))
@@ -181,6 +181,20 @@ func (b *Browser) take(ours, its int) (*os.File, error) {
 		return nil, fmt.Errorf("chrome pid %d: %s: want its debugging pipe, but it is a %v", b.identity.PID, path, fi.Mode().Type())
 	}
 	return b.copyOf(ours)
+}
+
+// takeNetLog takes a copy of our end of the NetLog's pipe.
+func (b *Browser) takeNetLog() (*netLog, error) {
+	f, err := b.copyOf(fdOurNetLog)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	fd, err := b.duplicate(f)
+	if err != nil {
+		return nil, err
+	}
+	return newNetLog(fd)
 }
 
 // copyOf returns a copy of a descriptor of the browser.

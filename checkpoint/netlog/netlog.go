@@ -119,7 +119,11 @@ func (r *Reader) Line(line []byte) (_ Sent, ok bool) {
 	switch {
 	case isStart && e.Phase == phaseBegin:
 		delete(r.open, e.Source.ID) // a redirect begins anew
-		if s, acts := e.sent(); acts && len(r.open) < maxOpen {
+		switch s, acts := e.sent(); {
+		case !acts:
+		case len(r.open) >= maxOpen: // it counts as sent
+			return s, true
+		default:
 			r.open[e.Source.ID] = s
 		}
 	case !isStart && e.Phase == phaseEnd && bytes.HasSuffix(line, r.ended):

@@ -64,6 +64,20 @@ func TestWhatLeft(t *testing.T) {
 	}
 }
 
+// TestWhatIsTooMuchToRememberLeft: no request is forgotten because others wait to be sent.
+func TestWhatIsTooMuchToRememberLeft(t *testing.T) {
+	var r Reader
+	if _, err := r.Begin([]byte(constants)); err != nil {
+		t.Fatal(err)
+	}
+	for i := range maxOpen + 1 {
+		_, left := r.Line([]byte(start(i, "POST", "https://shop.example/buy", "https://shop.example")))
+		if left != (i == maxOpen) {
+			t.Fatalf("request %d left: %v", i, left)
+		}
+	}
+}
+
 func TestAnotherLog(t *testing.T) {
 	for _, line := range []string{"", "{", `{"constants":{"logEventTypes":{"URL_REQUEST_START_JOB":1}},`, "hello"} {
 		var r Reader

@@ -46,72 +46,66 @@ func newUnreported() *unreported {
 	return &unreported{tallies: map[string]*tally{}, found: make(chan struct{}, 1)}
 }
 
-// of returns the tally of a method and URL. There may be too many, and then it is nil. The caller
-// holds mu.
-func (n *unreported) of(method, url string) *tally {
+// change changes the tally of a method and URL, and forgets one that says nothing any more. It is
+// false if there are too many.
+func (n *unreported) change(method, url string, do func(*tally)) bool {
 	url, _, _ = strings.Cut(url, "#")
-	k := method + " " + url
-	if n.tallies[k] == nil && len(n.tallies) < maxKnown {
-		n.tallies[k] = &tally{}
+	key := method + " " + url
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	t := n.tallies[key]
+	if t == nil {
+		if len(n.tallies) >= maxKnown {
+			return false
+		}
+		t = &tally{}
+		n.tallies[key] = t
 	}
-	return n.tallies[k]
-}
-
-// settle forgets a tally that says nothing any more. The caller holds mu.
-func (n *unreported) settle(method, url string) {
-	if t := n.of(method, url); t != nil && t.left == 0 && t.told == 0 {
-		url, _, _ = strings.Cut(url, "#")
-		delete(n.tallies, method+" "+url)
+	if do(t); t.left == 0 && t.told == 0 {
+		delete(n.tallies, key)
 	}
+	return true
 }
 
 // page takes in that a page reported a request.
 func (n *unreported) page(method, url string) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	switch t := n.of(method, url); {
-	case t == nil:
-	case t.told > 0: // it comes late
-		t.told--
-	default:
-		t.left++
-	}
-	n.settle(method, url)
+	n.change(method, url, func(t *tally) {
+		if t.told > 0 { // it comes late
+			t.told--
+		} else {
+			t.left++
+		}
+	})
 }
 
 // kept takes in that a request that a page reported never left the browser: it stands for none that
 // the network service sends.
 func (n *unreported) kept(method, url string) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	if t := n.of(method, url); t != nil {
+	n.change(method, url, func(t *tally) {
 		t.left--
 		t.last, t.since = netlog.Sent{Method: method, URL: url}, time.Now()
-	}
-	n.settle(method, url)
+	})
 }
 
 // sent takes in that the network service sends a request.
 func (n *unreported) sent(s netlog.Sent) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	if s.At < n.begins {
-		return
-	}
-	t := n.of(s.Method, s.URL)
-	if t == nil {
-		n.many = true
-		return
-	}
-	t.left--
-	t.last, t.since = s, time.Now()
-	if t.alone() > 0 {
-		select {
-		case n.found <- struct{}{}:
-		default:
+	known := n.change(s.Method, s.URL, func(t *tally) {
+		if s.At < n.begins {
+			return
 		}
+		t.left--
+		if t.last, t.since = s, time.Now(); t.alone() > 0 {
+			select {
+			case n.found <- struct{}{}:
+			default:
+			}
+		}
+	})
+	if !known {
+		n.mu.Lock()
+		n.many = n.many || s.At >= n.begins
+		n.mu.Unlock()
 	}
-	n.settle(s.Method, s.URL)
 }
 
 // takeAlone returns the requests that no page has reported for this long, in the order in which they

@@ -55,18 +55,23 @@ func (p pages) Facts(ctx context.Context, c recovery.Closed, _ *api.Inspection) 
 		bundles = append(bundles, run.File.Evidence.EvidenceID)
 	}
 	var seen [][]table.Fact
-	for _, id := range bundles {
-		if id != "" {
-			seen = append(seen, p.seenIn(ctx, id))
+	picture := table.Fact{Name: table.ScreenshotKnown, Answer: table.No, How: "evidence unknown"}
+	for i, id := range bundles {
+		if id == "" {
+			continue
+		}
+		m, err := manifest(ctx, p.archive, id)
+		seen = append(seen, seenIn(m, err))
+		if i == 0 {
+			picture = pictured(m, err, id)
 		}
 	}
-	return append(decision.Pages(seen...), p.pictured(ctx, bundles[0]))
+	return append(decision.Pages(seen...), picture)
 }
 
 // seenIn are the facts about open pages in a bundle. If it cannot be read, nothing counts as
 // seen.
-func (p pages) seenIn(ctx context.Context, evidenceID string) []table.Fact {
-	m, err := manifest(ctx, p.archive, evidenceID)
+func seenIn(m evidence.Manifest, err error) []table.Fact {
 	if err != nil {
 		return []table.Fact{{Name: table.PagesLookedAt, Answer: table.No, How: "what was seen of the pages cannot be read: " + err.Error()}}
 	}
@@ -82,12 +87,8 @@ func (p pages) seenIn(ctx context.Context, evidenceID string) []table.Fact {
 }
 
 // pictured tells whether a bundle has a picture of a page.
-func (p pages) pictured(ctx context.Context, evidenceID string) table.Fact {
-	f := table.Fact{Name: table.ScreenshotKnown, Answer: table.No, How: "evidence " + cmp.Or(evidenceID, "unknown")}
-	if evidenceID == "" {
-		return f
-	}
-	m, err := manifest(ctx, p.archive, evidenceID)
+func pictured(m evidence.Manifest, err error, evidenceID string) table.Fact {
+	f := table.Fact{Name: table.ScreenshotKnown, Answer: table.No, How: "evidence " + evidenceID}
 	if err != nil {
 		f.Answer, f.How = table.Unknown, f.How+" cannot be read: "+err.Error()
 		return f

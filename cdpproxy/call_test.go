@@ -69,6 +69,18 @@ func TestAFencedCallIsRefusedAtTheWrite(t *testing.T) {
 	}
 }
 
+// TestTheLimitOfWritesIsForThoseThatWait: a browser that reads is not given up, however late it is
+// asked for something.
+func TestTheLimitOfWritesIsForThoseThatWait(t *testing.T) {
+	s := script(t)
+	o := observe(t, s)
+	s.mux.LimitWrites(time.Nanosecond)
+	time.Sleep(time.Millisecond) // the limit has passed
+	if err := o.Call(t.Context(), "", "Target.createTarget", nil, nil); err != nil {
+		t.Errorf("after the limit, to a browser that reads: %v", err)
+	}
+}
+
 // TestAFencedCallThatWaitsForThePipe is refused when the fence shuts while another
 // message is being written.
 func TestAFencedCallThatWaitsForThePipe(t *testing.T) {

@@ -96,9 +96,6 @@ func (m *Mux) write(parts ...[]byte) (int, error) {
 	if m.commands < 0 {
 		return 0, os.ErrClosed
 	}
-	if by := m.writeBy.Load(); by != nil && time.Now().After(*by) {
-		return 0, os.ErrDeadlineExceeded
-	}
 	n, err := writeParts(m.commands, parts...)
 	m.wrote()
 	return n, err
@@ -108,9 +105,12 @@ func (m *Mux) write(parts ...[]byte) (int, error) {
 // limit of writes, and for the end of the Mux.
 const roomSlice = 20 * time.Millisecond
 
-// awaitRoom waits for a moment until the pipe takes more. It fails if the Mux has ended. The
-// caller holds m.writing.
+// awaitRoom waits for a moment until the pipe takes more. It fails if the Mux has ended, or the
+// limit of writes has passed. The caller holds m.writing.
 func (m *Mux) awaitRoom() error {
+	if by := m.writeBy.Load(); by != nil && time.Now().After(*by) {
+		return os.ErrDeadlineExceeded
+	}
 	m.mu.Lock()
 	ended := m.endCause
 	m.mu.Unlock()
@@ -120,8 +120,9 @@ func (m *Mux) awaitRoom() error {
 	return m.poll([]unix.PollFd{{Fd: int32(m.commands), Events: unix.POLLOUT}}, int(roomSlice/time.Millisecond))
 }
 
-// LimitWrites makes writes to the browser fail once d has passed, including one that is already
-// waiting. Zero removes the limit.
+// LimitWrites says that nobody waits for a browser that does not read once d has passed: a write
+// that is waiting then fails, and so does each later one for which the pipe has no room. What a
+// browser takes at once is written whenever it comes. Zero removes the limit.
 func (m *Mux) LimitWrites(d time.Duration) {
 	if d <= 0 {
 		m.writeBy.Store(nil)

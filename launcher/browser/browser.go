@@ -106,8 +106,8 @@ func (b *Browser) askCookies(ctx context.Context) (json.RawMessage, error) {
 	return cookies, err
 }
 
-// LimitWrites makes writes to the browser fail once d has passed, so that a browser
-// that does not read cannot delay the end of its session. Zero removes the limit.
+// LimitWrites says that no write waits for the browser once d has passed, so that one that
+// does not read cannot delay the end of its session. Zero removes the limit.
 func (b *Browser) LimitWrites(d time.Duration) {
 	if b.mux != nil {
 		b.mux.LimitWrites(d)
@@ -275,6 +275,7 @@ func (b *Browser) awaitEnd(ctx context.Context) error {
 // has read the beginning.
 func (b *Browser) readNetLog(types *netlog.Types) {
 	if b.netLog = b.process.TakeNetLog(); b.netLog == nil {
+		b.monitor.Unlogged()
 		return
 	}
 	keep := func(found netlog.Types) error { return b.driver.o.Files.SaveNetLog(b.session, found) }
@@ -283,6 +284,7 @@ func (b *Browser) readNetLog(types *netlog.Types) {
 	b.driver.work.Go(func() {
 		defer close(logged)
 		if err := b.monitor.ReadNetLog(b.netLog, b.hurry, types, keep); err != nil {
+			b.monitor.Unlogged()
 			b.driver.o.Log.Warn().Err(err).Str("session", b.session).Msg("what pages do not report themselves is not known")
 			_, _ = io.Copy(io.Discard, b.netLog) // Chrome keeps in memory what nobody reads
 		}

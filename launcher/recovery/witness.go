@@ -47,7 +47,7 @@ type Browser interface {
 	Close(profile string, keep KeepCookies, log zerolog.Logger) (method string, killed bool, err error)
 	// CookiesLost is, after the close, why cookies of the account may be lost; empty: they are not.
 	CookiesLost() string
-	// LimitWrites makes writes to the browser fail once d has passed.
+	// LimitWrites says that no write waits for a browser that does not read once d has passed.
 	LimitWrites(d time.Duration)
 	// Detach lets go of the browser as it is.
 	Detach() error

@@ -1,7 +1,6 @@
 package natskv
 
 import (
-	"context"
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
@@ -15,7 +14,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -169,21 +167,13 @@ func TestTheShippedConfiguration(t *testing.T) {
 		t.Error(err)
 	}
 	queue.await(t, "")
-	seen := make(chan lease.SiteSight, 10) // fresh, complete, shop
-	watching, stop := context.WithCancel(t.Context())
-	var work sync.WaitGroup
-	defer work.Wait()
-	defer stop()
-	work.Go(func() { _ = s.WatchSites(watching, func(sight lease.SiteSight) { seen <- sight }) })
-	for range 2 {
-		<-seen
-	}
+	sites := watchSites(t, s)
+	sites.await(t, 0, "")
 	revision, err := s.PutSite(t.Context(), lease.SiteEntry{Name: "shop", Data: []byte("{}")})
 	if err != nil {
-		t.Error(err)
-	} else if sight := <-seen; sight.Entry.Revision != revision {
-		t.Errorf("%+v, want revision %d", sight, revision)
+		t.Fatal(err)
 	}
+	sites.await(t, 0, fmt.Sprintf("shop={}@%d", revision))
 	for _, f := range Survey(t.Context(), launcher) {
 		if f.Grade != Fine {
 			t.Errorf("survey: %+v", f)

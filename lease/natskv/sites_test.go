@@ -3,85 +3,122 @@ package natskv
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
+	"time"
 
 	"leasehold/lease"
 )
+
+// siteWatch is what a watch of the files about sites has shown.
+type siteWatch struct {
+	mu       sync.Mutex
+	complete bool
+	began    int
+	files    map[string]lease.SiteEntry
+}
+
+func (w *siteWatch) see(s lease.SiteSight) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	switch {
+	case s.Fresh:
+		w.began++
+		w.complete, w.files = false, map[string]lease.SiteEntry{}
+	case s.Complete:
+		w.complete = true
+	case s.Gone:
+		delete(w.files, s.Entry.Name)
+	default:
+		w.files[s.Entry.Name] = s.Entry
+	}
+}
+
+// shown is how often the watch began, and each file with its revision.
+func (w *siteWatch) shown() (began int, files string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	var all []string
+	for name, e := range w.files {
+		all = append(all, fmt.Sprintf("%s=%s@%d", name, e.Data, e.Revision))
+	}
+	slices.Sort(all)
+	if !w.complete {
+		return w.began, "not complete"
+	}
+	return w.began, strings.Join(all, " ")
+}
+
+// await waits until the files are shown by a watch that began more often than after, and returns
+// how often it did. A watch may begin anew at any time: what it shows counts, not how often.
+func (w *siteWatch) await(t *testing.T, after int, want string) int {
+	t.Helper()
+	for end := time.Now().Add(time.Minute); ; time.Sleep(10 * time.Millisecond) {
+		switch began, got := w.shown(); {
+		case began > after && got == want:
+			return began
+		case time.Now().After(end):
+			t.Fatalf("shown are %q after %d beginnings, want %q after more than %d", got, began, want, after)
+		}
+	}
+}
+
+func watchSites(t *testing.T, s *Store) *siteWatch {
+	t.Helper()
+	w := &siteWatch{}
+	ctx, stop := context.WithCancel(context.Background())
+	done := make(chan error)
+	go func() { done <- s.WatchSites(ctx, w.see) }()
+	t.Cleanup(func() {
+		stop()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	})
+	return w
+}
 
 // TestSites: a file changes by compare-and-swap only, is seen by who watches, and may be made again
 // after it was removed or lost.
 func TestSites(t *testing.T) {
 	s := single(t)
-	sights := make(chan lease.SiteSight, 100)
-	ctx, stop := context.WithCancel(t.Context())
-	done := make(chan error)
-	go func() { done <- s.WatchSites(ctx, func(sight lease.SiteSight) { sights <- sight }) }()
-	seen := func() string {
-		t.Helper()
-		switch got := <-sights; {
-		case got.Fresh:
-			return "fresh"
-		case got.Complete:
-			return "complete"
-		case got.Gone:
-			return got.Entry.Name + " gone"
-		default:
-			return got.Entry.Name + "=" + string(got.Entry.Data)
-		}
-	}
-	wants := func(all ...string) {
-		t.Helper()
-		var got []string
-		for range all {
-			got = append(got, seen())
-		}
-		if !slices.Equal(got, all) {
-			t.Fatalf("seen %q, want %q", got, all)
-		}
-	}
-	wants("fresh", "complete")
+	watch := watchSites(t, s)
+	began := watch.await(t, 0, "")
 	put := func(name, data string, at uint64) (uint64, error) {
 		return s.PutSite(t.Context(), lease.SiteEntry{Name: name, Data: []byte(data), Revision: at})
 	}
-	first, err := put("shop", "1", 0)
-	if err != nil {
-		t.Fatal(err)
+	stores := func(data string, at uint64) uint64 {
+		t.Helper()
+		revision, err := put("shop", data, at)
+		if err != nil {
+			t.Fatal(err)
+		}
+		want := ""
+		if data != "" {
+			want = fmt.Sprintf("shop=%s@%d", data, revision)
+		}
+		watch.await(t, 0, want)
+		return revision
 	}
-	wants("shop=1")
+	first := stores("1", 0)
 	for _, at := range []uint64{0, first + 1} {
 		if _, err := put("shop", "2", at); !errors.Is(err, lease.ErrSiteMoved) {
 			t.Errorf("at %d: %v", at, err)
 		}
 	}
-	second, err := put("shop", "2", first)
-	if err != nil {
-		t.Fatal(err)
-	}
-	wants("shop=2")
+	second := stores("2", first)
 	if _, err := put("shop", "", first); !errors.Is(err, lease.ErrSiteMoved) {
 		t.Errorf("removed at another revision: %v", err)
 	}
-	if _, err := put("shop", "", second); err != nil {
-		t.Fatal(err)
-	}
-	wants("shop gone")
-	if _, err := put("shop", "3", 0); err != nil {
-		t.Fatal(err)
-	}
-	wants("shop=3")
+	stores("", second)
+	stores("3", 0)
 	if _, err := put("shop.*", "3", 0); err == nil || !strings.Contains(err.Error(), "want 1 to 64") {
 		t.Errorf("a wildcard: %v", err)
 	}
 	deleteStream(t, s.sites)
-	wants("fresh", "complete")
-	if _, err := put("shop", "4", 0); err != nil {
-		t.Fatal(err)
-	}
-	wants("shop=4")
-	stop()
-	if err := <-done; err != nil {
-		t.Error(err)
-	}
+	watch.await(t, began, "")
+	stores("4", 0)
 }

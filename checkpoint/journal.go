@@ -60,8 +60,8 @@ const (
 // its messages.
 const Websocket = shape.Websocket
 
-// Unseen is the Method of a request entry that stands for requests that a page may have sent
-// when it ended, and that the launcher could not see.
+// Unseen is the Method of a request entry that stands for requests that pages may have sent, and that
+// the launcher could not see. Its text says why not.
 const Unseen = "UNSEEN"
 
 // GraphQLQuery is the Name of a request entry whose body is the text of GraphQL queries, and of

@@ -1,7 +1,7 @@
 // Package netlog reads the log that Chrome's network service keeps of what it does (its NetLog), for
-// the requests in it that do more than read. The log knows every request that left the browser, also
-// those of pages that were ending, of workers, and of Chrome's own background services. Everything
-// here is a pure function of the lines that it is given.
+// the requests in it that do more than read, and the messages on websockets. The log knows everything
+// that left the browser, also what pages sent that were ending, workers, and Chrome's own background
+// services. Everything here is a pure function of the lines that it is given.
 package netlog
 
 import (
@@ -15,10 +15,12 @@ import (
 	"strings"
 	"time"
 
+	"leasehold/checkpoint/shape"
 	"leasehold/internal/reads"
 )
 
-// Sent is a request that began to leave the browser, from one event of the log.
+// Sent is a request that began to leave the browser, or a message on a websocket that did: its method
+// is shape.Websocket, and its URL that of the websocket.
 type Sent struct {
 	Method, URL string // the URL has no fragment
 	// Initiator is the origin of what asked for it.
@@ -30,10 +32,13 @@ type Sent struct {
 // Reader reads the lines of one log, in their order. The zero value has read none.
 type Reader struct {
 	// The ends of the lines of the events that matter: an event's type is its last member.
-	start, send, ended []byte
+	start, send, ended, frame []byte
 	// open are requests that do more than read, and whose sending has not begun, by the source of
 	// their events.
 	open map[uint64]Sent
+	// sockets are the websockets that were opened, by the source of their events. The log does not
+	// say when one is closed.
+	sockets map[uint64]Sent
 }
 
 // Types are the numbers of the types of events that matter. They are those of one build of Chrome.
@@ -41,9 +46,10 @@ type Types struct {
 	Start int `json:"url_request_start_job"`
 	Send  int `json:"http_transaction_send_request"`
 	Ended int `json:"request_alive"`
+	Frame int `json:"websocket_sent_frame_header"`
 }
 
-// maxOpen bounds the requests that wait to be sent.
+// maxOpen bounds the requests that wait to be sent, and the websockets.
 const maxOpen = 4096
 
 // ErrUnknown says that a log does not begin as Chrome's does.
@@ -62,7 +68,10 @@ func (r *Reader) Begin(line []byte) (Types, error) {
 		return Types{}, fmt.Errorf("%w: %w", ErrUnknown, err)
 	}
 	types := Types{}
-	for name, n := range map[string]*int{"URL_REQUEST_START_JOB": &types.Start, "HTTP_TRANSACTION_SEND_REQUEST": &types.Send, "REQUEST_ALIVE": &types.Ended} {
+	for name, n := range map[string]*int{
+		"URL_REQUEST_START_JOB": &types.Start, "HTTP_TRANSACTION_SEND_REQUEST": &types.Send, "REQUEST_ALIVE": &types.Ended,
+		"WEBSOCKET_SENT_FRAME_HEADER": &types.Frame,
+	} {
 		known := false
 		if *n, known = first.Constants.Types[name]; !known {
 			return Types{}, fmt.Errorf("%w: events of type %s are missing", ErrUnknown, name)
@@ -75,7 +84,8 @@ func (r *Reader) Begin(line []byte) (Types, error) {
 // Resume prepares for lines from the middle of a log, whose events have these types.
 func (r *Reader) Resume(types Types) {
 	end := func(n int) []byte { return []byte(`,"type":` + strconv.Itoa(n) + "}") }
-	r.open, r.start, r.send, r.ended = map[uint64]Sent{}, end(types.Start), end(types.Send), end(types.Ended)
+	r.open, r.sockets = map[uint64]Sent{}, map[uint64]Sent{}
+	r.start, r.send, r.ended, r.frame = end(types.Start), end(types.Send), end(types.Ended), end(types.Frame)
 }
 
 // event has the members of an event that are needed.
@@ -89,6 +99,7 @@ type event struct {
 		Method    string `json:"method"`
 		URL       string `json:"url"`
 		Initiator string `json:"initiator"`
+		Opcode    int    `json:"opcode"`
 	} `json:"params"`
 }
 
@@ -104,34 +115,61 @@ func ofPage(initiator string) bool {
 	return strings.HasPrefix(initiator, "http://") || strings.HasPrefix(initiator, "https://") || strings.HasPrefix(initiator, "null")
 }
 
-// Line takes in a further line, and returns the request that begins to leave by it. Almost all lines
-// are about something else, and are not parsed.
+// Line takes in a further line, and returns what begins to leave by it. Almost all lines are about
+// something else, and are not parsed.
 func (r *Reader) Line(line []byte) (_ Sent, ok bool) {
+	if r.open == nil {
+		return Sent{}, false
+	}
 	line = bytes.TrimRight(line, ", \r\n")
-	isStart := r.open != nil && bytes.HasSuffix(line, r.start)
-	if !isStart && (len(r.open) == 0 || !bytes.HasSuffix(line, r.send) && !bytes.HasSuffix(line, r.ended)) {
-		return Sent{}, false
+	is := func(what []byte, waiting map[uint64]Sent) bool {
+		return len(waiting) > 0 && bytes.HasSuffix(line, what)
 	}
+	starts, sends, ends, frame := bytes.HasSuffix(line, r.start), is(r.send, r.open), is(r.ended, r.open), is(r.frame, r.sockets)
 	var e event
-	if json.Unmarshal(line, &e) != nil {
+	if !starts && !sends && !ends && !frame || json.Unmarshal(line, &e) != nil {
 		return Sent{}, false
 	}
-	switch {
-	case isStart && e.Phase == phaseBegin:
-		delete(r.open, e.Source.ID) // a redirect begins anew
-		switch s, acts := e.sent(); {
-		case !acts:
-		case len(r.open) >= maxOpen: // it counts as sent
-			return s, true
-		default:
-			r.open[e.Source.ID] = s
-		}
-	case !isStart && e.Phase == phaseEnd && bytes.HasSuffix(line, r.ended):
-		delete(r.open, e.Source.ID)
-	case !isStart && bytes.HasSuffix(line, r.send):
-		s, waits := r.open[e.Source.ID]
-		delete(r.open, e.Source.ID)
+	switch id := e.Source.ID; {
+	case starts && e.Phase == phaseBegin:
+		return r.begins(id, e)
+	case ends && e.Phase == phaseEnd:
+		delete(r.open, id)
+	case sends:
+		s, waits := r.open[id]
+		delete(r.open, id)
 		return s, waits
+	case frame && (e.Params.Opcode == opcodeText || e.Params.Opcode == opcodeBinary):
+		s, known := r.sockets[id]
+		s.At = e.at()
+		return s, known
+	}
+	return Sent{}, false
+}
+
+// The opcodes by which a message on a websocket begins (RFC 6455, 5.2). The others continue it, or are
+// no message.
+const (
+	opcodeText   = 1
+	opcodeBinary = 2
+)
+
+// begins takes in that a request begins. A redirect begins anew. What is too much to remember counts
+// as sent.
+func (r *Reader) begins(id uint64, e event) (_ Sent, left bool) {
+	delete(r.open, id)
+	s, acts := e.sent()
+	switch {
+	case s.Method == shape.Websocket:
+		if len(r.sockets) >= maxOpen {
+			delete(r.sockets, slices.Min(slices.Collect(maps.Keys(r.sockets)))) // the oldest
+		}
+		r.sockets[id] = s
+	case !acts:
+	case len(r.open) >= maxOpen:
+		return s, true
+	default:
+		r.open[id] = s
 	}
 	return Sent{}, false
 }
@@ -142,16 +180,26 @@ func (r *Reader) Open() []Sent { return slices.Collect(maps.Values(r.open)) }
 
 // sent is the request that an event begins, and whether it may do more than read. Chrome asks by
 // OPTIONS whether a page may send something to another site: the log does not tell its question from
-// a page's own.
+// a page's own. A request that opens a websocket has the method of the messages on it.
 func (e event) sent() (_ Sent, acts bool) {
 	p := e.Params
-	if p.Method == "" || reads.Method(p.Method) || p.Method == "OPTIONS" || !ofPage(p.Initiator) {
-		return Sent{}, false
-	}
-	ms, err := strconv.ParseUint(e.Time, 10, 52)
-	if err != nil {
+	if p.Method == "" || !ofPage(p.Initiator) {
 		return Sent{}, false
 	}
 	url, _, _ := strings.Cut(p.URL, "#")
-	return Sent{Method: p.Method, URL: url, Initiator: p.Initiator, At: time.Duration(ms) * time.Millisecond}, true
+	s := Sent{Method: p.Method, URL: url, Initiator: p.Initiator, At: e.at()}
+	if strings.HasPrefix(url, "ws://") || strings.HasPrefix(url, "wss://") {
+		s.Method = shape.Websocket
+		return s, false
+	}
+	return s, !reads.Method(p.Method) && p.Method != "OPTIONS"
+}
+
+// at is the event's time. One that cannot be read is the beginning of all time.
+func (e event) at() time.Duration {
+	ms, err := strconv.ParseUint(e.Time, 10, 52)
+	if err != nil {
+		return 0
+	}
+	return time.Duration(ms) * time.Millisecond
 }

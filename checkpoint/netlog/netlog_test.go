@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-const constants = `{"constants":{"logCaptureMode":"Default","logEventTypes":{"HTTP_TRANSACTION_SEND_REQUEST":40,"REQUEST_ALIVE":2,"URL_REQUEST_START_JOB":136}},` + "\n"
+const constants = `{"constants":{"logCaptureMode":"Default","logEventTypes":{"HTTP_TRANSACTION_SEND_REQUEST":40,"REQUEST_ALIVE":2,"URL_REQUEST_START_JOB":136,"WEBSOCKET_SENT_FRAME_HEADER":623}},` + "\n"
 
 func start(id int, method, url, initiator string) string {
 	return fmt.Sprintf(`{"params":{"initiator":%q,"method":%q,"url":%q},"phase":1,"source":{"id":%d,"start_time":"9","type":1},"time":"1500","type":136},`+"\n", initiator, method, url, id)
@@ -15,6 +15,10 @@ func start(id int, method, url, initiator string) string {
 
 func simple(id, phase, kind int) string {
 	return fmt.Sprintf(`{"phase":%d,"source":{"id":%d,"start_time":"9","type":1},"time":"1501","type":%d},`+"\n", phase, id, kind)
+}
+
+func frame(id, opcode int) string {
+	return fmt.Sprintf(`{"params":{"final":true,"opcode":%d},"phase":0,"source":{"id":%d,"start_time":"9","type":1},"time":"1500","type":623},`+"\n", opcode, id)
 }
 
 // TestWhatLeft: a request counts when its sending begins, whoever asked for it among pages.
@@ -40,6 +44,9 @@ func TestWhatLeft(t *testing.T) {
 		{"one that is redirected to what reads", []string{start(7, "POST", shop, page), send, start(7, "GET", shop+"/2", page), send}, "POST " + shop, ""},
 		{"another one's sending", []string{start(7, "POST", shop, page), simple(8, 1, 40)}, "", "POST " + shop},
 		{"with a fragment", []string{start(7, "DELETE", shop+"#a", page), send}, "DELETE " + shop, ""},
+		{"messages on a websocket", []string{start(7, "GET", "wss://shop.example/feed", page), send, gone, frame(7, 1), frame(7, 2), frame(8, 1)}, "WEBSOCKET wss://shop.example/feed WEBSOCKET wss://shop.example/feed", ""},
+		{"frames that begin no message", []string{start(7, "GET", "wss://shop.example/feed", page), frame(7, 0), frame(7, 8), frame(7, 9)}, "", ""},
+		{"an extension's websocket", []string{start(7, "GET", "wss://shop.example/feed", "chrome-extension://abc"), frame(7, 1)}, "", ""},
 		{"no JSON", []string{`{"params":,"type":136},`}, "", ""},
 	} {
 		var r Reader
@@ -78,6 +85,22 @@ func TestWhatIsTooMuchToRememberLeft(t *testing.T) {
 	}
 }
 
+// TestTheOldestWebsocketIsForgotten when there are too many.
+func TestTheOldestWebsocketIsForgotten(t *testing.T) {
+	var r Reader
+	if _, err := r.Begin([]byte(constants)); err != nil {
+		t.Fatal(err)
+	}
+	for i := range maxOpen + 1 {
+		r.Line([]byte(start(i, "GET", "wss://shop.example/feed", "https://shop.example")))
+	}
+	for id, want := range map[int]bool{0: false, 1: true, maxOpen: true} {
+		if _, left := r.Line([]byte(frame(id, 1))); left != want {
+			t.Errorf("a message on websocket %d left: %v", id, left)
+		}
+	}
+}
+
 func TestAnotherLog(t *testing.T) {
 	for _, line := range []string{"", "{", `{"constants":{"logEventTypes":{"URL_REQUEST_START_JOB":1}},`, "hello"} {
 		var r Reader
@@ -90,10 +113,12 @@ func TestAnotherLog(t *testing.T) {
 	}
 }
 
-// FuzzLine: whatever a log says, what left was begun before, by a page, and does more than read.
+// FuzzLine: whatever a log says, what left was begun before, by a page, and does more than read; or it
+// is a message.
 func FuzzLine(f *testing.F) {
 	f.Add(start(7, "POST", "https://a.example/", "https://a.example") + simple(7, 1, 40) + simple(7, 2, 2))
 	f.Add(start(7, "GET", "https://a.example/", "null") + simple(7, 1, 40))
+	f.Add(start(7, "GET", "wss://a.example/", "https://a.example") + frame(7, 1) + frame(7, 2))
 	f.Fuzz(func(t *testing.T, log string) {
 		var r Reader
 		if _, err := r.Begin([]byte(constants)); err != nil {
@@ -101,7 +126,7 @@ func FuzzLine(f *testing.F) {
 		}
 		begun := 0
 		for line := range strings.Lines(log) {
-			begun += strings.Count(line, `"type":136}`)
+			begun += strings.Count(line, `"type":136}`) + strings.Count(line, `"type":623}`)
 			s, ok := r.Line([]byte(line))
 			if begun -= boolToInt(ok); begun < 0 || ok && (s.Method == "" || s.Method == "GET" || !ofPage(s.Initiator) || strings.Contains(s.URL, "#")) {
 				t.Errorf("%+v left, and %d are begun", s, begun)

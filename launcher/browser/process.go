@@ -37,7 +37,8 @@ type Process interface {
 	Among(all []procfs.Process) []procfs.Process
 
 	TakePipe() (commands, events int, err error)
-	// TakeNetLog is our end of the NetLog's pipe; nil: there is none.
+	// TakeNetLog is our end of the NetLog's pipe; nil: there is none, and it is not known what pages
+	// do not report themselves.
 	TakeNetLog() io.ReadCloser
 	// Waiting is how the pipe is waited for; nil: by the kernel.
 	Waiting() cdpproxy.Waiting

@@ -109,7 +109,7 @@ func momentOf(e checkpoint.Entry) (moment, bool) {
 		case checkpoint.Websocket:
 			m.Text = "messages on the websocket " + e.URL
 		case checkpoint.Unseen:
-			m.Text = "what a page may have sent when it ended, and nobody saw: " + e.URL
+			m.Text = "what pages may have sent, and nobody saw: " + joined(e.URL, e.Text)
 		}
 	case checkpoint.KindGetWrite:
 		m.Kind, m.Asked, m.Warns = "write by GET", true, true

@@ -234,4 +234,5 @@ func (m *Monitor) forget() {
 	m.typing.reportAgain()
 	m.requests.forgetMessages()
 	m.unreported.forget()
+	m.unlogged.CompareAndSwap(unloggedReported, unlogged)
 }

@@ -8,12 +8,15 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
+	"net"
 	"net/http"
 	"net/url"
 	"slices"
 	"strings"
 	"sync"
 	"time"
+
+	"golang.org/x/net/publicsuffix"
 
 	"leasehold/cdpproxy"
 	"leasehold/checkpoint"
@@ -451,4 +454,18 @@ func defaultPath(path string) string {
 		return path[:i]
 	}
 	return "/"
+}
+
+// siteOf is a URL's scheme and registrable domain, or its host if it has no such
+// domain. A URL without a host is a site of its own.
+func siteOf(raw string) string {
+	u, err := url.Parse(raw)
+	if err != nil || u.Hostname() == "" {
+		return raw
+	}
+	domain, err := publicsuffix.EffectiveTLDPlusOne(u.Hostname())
+	if err != nil || net.ParseIP(u.Hostname()) != nil {
+		domain = u.Hostname()
+	}
+	return u.Scheme + "://" + domain
 }

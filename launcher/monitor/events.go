@@ -63,8 +63,6 @@ func (m *Monitor) process(event cdpproxy.Event) {
 		}
 	case seen.versions != nil:
 		m.leaveRedundant(seen.versions)
-	case seen.left:
-		m.reportUnseen()
 	case seen.stored: // only the fact of a change matters
 		m.chrome.Post(event.Session, "DOMStorage.disable", nil)
 	}
@@ -81,7 +79,6 @@ type pageEvent struct {
 	listening []string
 	versions  []*serviceworker.Version
 	document  bool // a page may have its first document
-	left      bool // a document was left, or a target ended
 	stored    bool // the session's page changed its storage
 }
 
@@ -114,7 +111,6 @@ func (ps *pages) observe(event cdpproxy.Event) (seen pageEvent) {
 		var p target.EventDetachedFromTarget
 		if decode(event, &p) {
 			ps.detached(string(p.SessionID))
-			seen.left = true
 		}
 	case eventInfoChanged:
 		var p target.EventTargetInfoChanged
@@ -140,7 +136,6 @@ func (ps *pages) observe(event cdpproxy.Event) (seen pageEvent) {
 			} else {
 				report(frameEntry(containing, p.Frame.URL))
 			}
-			seen.left = true
 		}
 	case eventNavigatedWithin:
 		var p cdppage.EventNavigatedWithinDocument

@@ -140,8 +140,8 @@ func (n *navigations) used(target string) (typed, acted, begun boottime.Instant,
 	if page == nil {
 		return typed, acted, 0, false
 	}
-	for _, f := range page.frames {
-		typed, acted = max(typed, n.lastTyped(f.target)), max(acted, n.lastActed(f.target))
+	for _, frame := range page.frames {
+		typed, acted = max(typed, n.lastTyped(frame)), max(acted, n.lastActed(frame))
 	}
 	return typed, acted, page.begun, page.earlier == 0
 }

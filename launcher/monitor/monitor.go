@@ -73,6 +73,7 @@ type Monitor struct {
 	backlog      *backlog
 	lastOverflow time.Time     // when the backlog was full; used by the pipe's reader alone
 	dropped      atomic.Uint64 // commands that the mux dropped and that were reported since the last checkpoint
+	unlogged     atomic.Uint32 // whether there is no NetLog
 }
 
 // link is the monitor's connection to the browser, which its parts share: the launcher's own
@@ -334,9 +335,9 @@ func (m *Monitor) Watch(ctx context.Context) {
 			m.process(event)
 			m.backlog.processed()
 		}
-		m.reportDropped()
+		m.reportUnwatched()
 	}
-	m.reportDropped()
+	m.reportUnwatched()
 	close(gone)
 	stopLooking()
 	traffic.Wait()
@@ -370,22 +371,36 @@ func (m *Monitor) CatchUp(ctx context.Context) error {
 // Reported returns when the sink has everything that was reported before the call.
 func (m *Monitor) Reported(ctx context.Context) error { return m.outbox.await(ctx) }
 
-// reportUnseen reports the documents that may have sent something unobserved.
-func (m *Monitor) reportUnseen() {
-	for _, u := range m.navigations.takeUnseen() {
-		m.sink(checkpoint.Entry{Kind: checkpoint.KindRequest, Method: checkpoint.Unseen, URL: u,
-			Text: "typed into, and left for another site or closed: what it sent then is not known"})
+// reportUnwatched reports what keeps the monitor from knowing what pages sent: commands did not reach
+// the browser because it did not read them for a long time, so that there may be a page whose events
+// were never turned on; or Chrome's NetLog cannot be read.
+func (m *Monitor) reportUnwatched() {
+	if n := m.chrome.mux.Dropped(); m.dropped.Swap(n) != n {
+		m.sink(unseenEntry("the browser did not take what turns a page's events on: what it sent is not known"))
+	}
+	m.reportUnlogged()
+}
+
+func (m *Monitor) reportUnlogged() {
+	if m.unlogged.CompareAndSwap(unlogged, unloggedReported) {
+		m.sink(unseenEntry("Chrome's NetLog cannot be read: what pages do not report themselves is not known"))
 	}
 }
 
-// reportDropped reports that commands did not reach the browser because it did not read
-// them for a long time. Then there may be a page whose events were never turned on.
-func (m *Monitor) reportDropped() {
-	if n := m.chrome.mux.Dropped(); m.dropped.Swap(n) != n {
-		m.sink(checkpoint.Entry{Kind: checkpoint.KindRequest, Method: checkpoint.Unseen,
-			Text: "the browser did not take what turns a page's events on: what it sent is not known"})
-	}
+// unseenEntry stands for requests that nobody could see.
+func unseenEntry(why string) checkpoint.Entry {
+	return checkpoint.Entry{Kind: checkpoint.KindRequest, Method: checkpoint.Unseen, Text: why}
 }
+
+// The values of Monitor.unlogged.
+const (
+	logged           = iota // or it is not known yet that it is not
+	unlogged                // there is no NetLog, and that is to be reported
+	unloggedReported        // since the last checkpoint
+)
+
+// Unlogged says that what the network service sends is not known.
+func (m *Monitor) Unlogged() { m.unlogged.Store(unlogged) }
 
 // Checkpointed says that the task named a checkpoint. Requests after a checkpoint are
 // counted separately, so messages on a websocket that was reported before are reported
@@ -394,6 +409,7 @@ func (m *Monitor) reportDropped() {
 func (m *Monitor) Checkpointed() {
 	m.requests.forgetMessages()
 	m.dropped.Store(0)
+	m.unlogged.CompareAndSwap(unloggedReported, unlogged)
 	m.typing.reportAgain()
 	m.gets.checkpointed()
 }

@@ -26,12 +26,14 @@ type requests struct {
 
 	// The mu of the log guards the rest.
 	messages   map[[2]string]bool // messages on websockets that were reported since the last checkpoint, by id, declaration and shape
+	lastSent   map[string]float64 // when the last message on a websocket was sent, by id
 	namesGiven int                // number of names given to requests
 }
 
 func newRequests(log *requestLog, s *Still, ty *typing, h *harmless, n *unreported, sink func(checkpoint.Entry)) *requests {
 	return &requests{
-		log: log, still: s, typing: ty, harmless: h, unreported: n, sink: sink, prefix: id.New("g"), messages: map[[2]string]bool{},
+		log: log, still: s, typing: ty, harmless: h, unreported: n, sink: sink, prefix: id.New("g"),
+		messages: map[[2]string]bool{}, lastSent: map[string]float64{},
 	}
 }
 
@@ -60,9 +62,11 @@ func (rs *requests) observe(t cdpproxy.Traffic) {
 		return
 	}
 	rs.log.mu.Lock()
-	known := false
+	known, again := false, false
 	var before *checkpoint.Entry
 	if message {
+		again = r.Timestamp <= rs.lastSent[r.RequestID]
+		remember(rs.lastSent, r.RequestID, r.Timestamp)
 		key := [2]string{r.RequestID, entry.Declared + " " + entry.KnownBy + " " + entry.Shape}
 		known = rs.messages[key]
 		remember(rs.messages, key, true)
@@ -72,11 +76,11 @@ func (rs *requests) observe(t cdpproxy.Traffic) {
 		before = rs.name(kept, r, &entry)
 	}
 	rs.log.mu.Unlock()
+	if message && !again || !message && !known {
+		rs.unreported.page(sent.Method, sent.URL)
+	}
 	if !known {
 		rs.typing.reportAgain()
-		if !message {
-			rs.unreported.page(sent.Method, sent.URL)
-		}
 	}
 	if before != nil {
 		rs.sink(*before)

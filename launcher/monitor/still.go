@@ -206,7 +206,7 @@ func withheldEntry(e checkpoint.Entry) checkpoint.Entry {
 // MayHaveSent reports that pages may have sent something that cannot be told apart from what
 // was withheld. why explains that in words.
 func (s *Still) MayHaveSent(why string) {
-	s.sink(checkpoint.Entry{Kind: checkpoint.KindRequest, Method: checkpoint.Unseen, Text: why})
+	s.sink(unseenEntry(why))
 }
 
 // Withheld is what was withheld so far and not reported, and how many entries it leaves out.

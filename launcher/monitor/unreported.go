@@ -17,9 +17,10 @@ import (
 	"leasehold/launcher/recovery/decision"
 )
 
-// unreported compares what the network service sent with what pages reported that they send. What a
-// page sends while it ends, what a service of Chrome sends for it, and what a worker sends in its
-// last moment is reported by no page. Its methods may be called concurrently.
+// unreported compares what the network service sent, requests and messages on websockets, with what
+// pages reported that they send. What a page sends while it ends, what a service of Chrome sends for
+// it, and what a worker sends in its last moment is reported by no page. Its methods may be called
+// concurrently.
 type unreported struct {
 	mu sync.Mutex
 	// begins is the monotonic time from which on what is sent belongs to the present session.

@@ -1,10 +1,13 @@
 package monitor
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 	"time"
 
+	"leasehold/cdpproxy"
+	"leasehold/checkpoint"
 	"leasehold/checkpoint/netlog"
 	"leasehold/internal/boottime"
 )
@@ -55,6 +58,48 @@ func TestWhatNoPageReported(t *testing.T) {
 	}
 }
 
+// TestMessagesAreCounted: two sessions report each message, and the journal has one entry for equal
+// ones; one more than were reported has left.
+func TestMessagesAreCounted(t *testing.T) {
+	const url = "wss://a.example/feed"
+	m := direct(func(checkpoint.Entry) {})
+	m.log.ledger.Known("r").URL = url
+	for i := range 3 {
+		message := cdpproxy.Traffic{Method: eventMessageSent, Params: fmt.Appendf(nil, `{"requestId":"r","timestamp":%d,"response":{"opcode":1,"payloadData":"x"}}`, i+1)}
+		for range 2 {
+			m.processHeard(heard{traffic: message})
+		}
+	}
+	for range 4 {
+		m.unreported.sent(netlog.Sent{Method: checkpoint.Websocket, URL: url, At: boottime.Monotonic() + time.Hour})
+	}
+	if alone, _, _ := m.unreported.takeAlone(0); len(alone) != 1 || alone[0].URL != url {
+		t.Errorf("%+v, want one message more", alone)
+	}
+}
+
+// TestWithoutANetLogNothingIsKnown: that counts as sent, once, and again after each checkpoint.
+func TestWithoutANetLogNothingIsKnown(t *testing.T) {
+	reported := 0
+	m := direct(func(e checkpoint.Entry) {
+		if e.Method == checkpoint.Unseen && strings.Contains(e.Text, "NetLog") {
+			reported++
+		}
+	})
+	wants := func(want int, when string) {
+		t.Helper()
+		m.reportUnlogged()
+		if m.reportUnlogged(); reported != want {
+			t.Errorf("%s: reported %d times, want %d", when, reported, want)
+		}
+	}
+	wants(0, "as long as nothing is wrong")
+	m.Unlogged()
+	wants(1, "when it cannot be read")
+	m.Checkpointed()
+	wants(2, "after a checkpoint")
+}
+
 // TestUnreportedRequestsAreBounded: more of them than are kept are said to be there.
 func TestUnreportedRequestsAreBounded(t *testing.T) {
 	n := newUnreported()
@@ -72,7 +117,7 @@ func TestALogIsRead(t *testing.T) {
 	hurry := make(chan struct{})
 	close(hurry)
 	m := New(nil)
-	log := `{"constants":{"logEventTypes":{"HTTP_TRANSACTION_SEND_REQUEST":40,"REQUEST_ALIVE":2,"URL_REQUEST_START_JOB":136}},` + "\n\"events\": [\n" +
+	log := `{"constants":{"logEventTypes":{"HTTP_TRANSACTION_SEND_REQUEST":40,"REQUEST_ALIVE":2,"URL_REQUEST_START_JOB":136,"WEBSOCKET_SENT_FRAME_HEADER":623}},` + "\n\"events\": [\n" +
 		strings.Repeat("x", 2*maxLine) + "\n" +
 		`{"params":{"initiator":"https://a.example","method":"POST","url":"https://a.example/open"},"phase":1,"source":{"id":7},"time":"99","type":136},` + "\n"
 	if err := m.ReadNetLog(strings.NewReader(log), hurry, nil, func(types netlog.Types) error { begun = types; return nil }); err != nil {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"strings"
 	"time"
 
 	"leasehold/cdpproxy"
@@ -109,7 +110,7 @@ func (h *handle) AwaitStored(context.Context) error           { h.l.step(); retu
 func (h *handle) Detach() error                               { h.l.step(); h.unlink(h.l); return nil }
 func (h *handle) StartFailure(cause error) *chrome.StartError { return &chrome.StartError{Err: cause} }
 func (h *handle) TakePipe() (commands, events int, err error) { return h.linkTo(h.l) }
-func (h *handle) TakeNetLog() io.ReadCloser                   { return nil }
+func (h *handle) TakeNetLog() io.ReadCloser                   { return io.NopCloser(strings.NewReader("")) }
 func (h *handle) Waiting() cdpproxy.Waiting                   { return h.linked(h.l) }
 
 func (h *handle) ExitStatus() string {

@@ -10,6 +10,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/gobwas/ws"
+	"github.com/gobwas/ws/wsutil"
+
 	"leasehold/checkpoint"
 	"leasehold/launcher/api"
 	"leasehold/lease"
@@ -22,7 +25,8 @@ type lastWord struct {
 	end          func(t *testing.T, c *socket, session, target, elsewhere string)
 }
 
-// lastWords are ways in which a page ends, each with a POST that its site gets and no page reports.
+// lastWords are ways in which a page ends, each with a POST or a message that its site gets and no page
+// reports.
 var lastWords = []lastWord{
 	{"beacon", atItsEnd, closeTarget},
 	{"keepalive", `addEventListener("pagehide",()=>fetch(location.pathname+"/sent",{method:"POST",keepalive:true}))`, closeTarget},
@@ -34,6 +38,7 @@ var lastWords = []lastWord{
 		c.send(t, session, "Page.navigate", map[string]any{"url": "data:text/html,x"})
 	}},
 	{"later", `window.fetchLater?fetchLater(location.pathname+"/sent",{method:"POST"}):` + atItsEnd, closeTarget},
+	{"socket", `var socket=new WebSocket(location.href.replace("http","ws")+"/sent");addEventListener("pagehide",()=>socket.send("x"))`, closeTarget},
 	{"frame", `const f=document.createElement("iframe");f.src=document.currentScript.dataset.other+location.pathname+"/inside";document.body.append(f)`,
 		func(t *testing.T, c *socket, session, _, _ string) {
 			c.send(t, session, "Runtime.evaluate", map[string]any{"expression": `document.querySelector("iframe").remove()`})
@@ -55,6 +60,16 @@ func TestWhatNoPageReportsIsKnown(t *testing.T) {
 	site := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		way := slices.IndexFunc(lastWords, func(way lastWord) bool { return r.URL.Path == "/"+way.name })
 		switch {
+		case r.URL.Path == "/socket/sent":
+			conn, _, _, err := ws.UpgradeHTTP(r, w)
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			defer func() { _ = conn.Close() }()
+			if _, err := wsutil.ReadClientText(conn); err == nil {
+				got <- r.URL.Path
+			}
 		case r.Method == http.MethodPost:
 			got <- r.URL.Path
 			w.WriteHeader(http.StatusNoContent)
@@ -84,7 +99,10 @@ func TestWhatNoPageReportsIsKnown(t *testing.T) {
 			c = dial(t, s.here(t, address))
 		}
 		session, target := c.visit(t, site.URL+"/"+way.name)
-		if way.name == "frame" {
+		switch way.name {
+		case "socket":
+			c.call(t, session, "Runtime.evaluate", map[string]any{"expression": `socket.readyState==1||new Promise(r=>socket.onopen=r)`, "awaitPromise": true}, nil)
+		case "frame":
 			<-framed
 			c.call(t, session, "Runtime.evaluate", map[string]any{"expression": `new Promise(r=>setTimeout(r,300))`, "awaitPromise": true}, nil)
 		}

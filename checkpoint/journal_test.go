@@ -85,7 +85,7 @@ func TestSummary(t *testing.T) {
 		t.Errorf("%+v", s)
 	}
 	// The page that was open at the checkpoint counts as one after it.
-	if len(s.PagesSince) != 3 || s.PagesSince[0].URL != "a" || len(s.Pages) != 2 || len(s.Did) != 1 || len(s.DidSince) != 1 {
+	if len(s.PagesSince) != 3 || s.PagesSince[0].URL != "a" || len(s.Pages) != 2 || len(s.Did) != 1 {
 		t.Errorf("since %+v, all %+v", s.PagesSince, s.Pages)
 	}
 }

@@ -34,9 +34,8 @@ type Summary struct {
 	// and before them the page and the sensitive frames that were open at LastSafe.
 	StepsSince []Entry
 	PagesSince []Entry
-	// Did has what else pages did: forms, downloads, dialogs and changes of storage. DidSince
-	// has the part after LastSafe.
-	Did, DidSince []Entry
+	// Did has what else pages did: forms, downloads, dialogs and changes of storage.
+	Did []Entry
 	// Cookies has what became of cookies that may carry the account's identity, and what a
 	// worker did with cookies; CookiesSince has the part after LastSafe.
 	Cookies, CookiesSince []Entry
@@ -92,7 +91,7 @@ func Summarize(entries []Entry) Summary {
 				break
 			}
 			s.LastSafe, s.SafeStep = &e, s.LastStep
-			s.StepsSince, s.PagesSince, s.DidSince, s.CookiesSince, s.WritesSince, s.GetsAfterSince, s.ActsSince, s.TypedSince = nil, nil, nil, nil, nil, nil, nil, nil
+			s.StepsSince, s.PagesSince, s.CookiesSince, s.WritesSince, s.GetsAfterSince, s.ActsSince, s.TypedSince = nil, nil, nil, nil, nil, nil, nil
 			s.InFlight = nil
 			for k, sent := range s.Unsafe {
 				if ends[k] > i {
@@ -124,7 +123,6 @@ func Summarize(entries []Entry) Summary {
 			s.GetsAfter, s.GetsAfterSince = append(s.GetsAfter, e), append(s.GetsAfterSince, e)
 		case KindForm, KindDownload, KindUnfinished, KindDialog, KindStorage:
 			s.Did = append(s.Did, e)
-			s.DidSince = append(s.DidSince, e)
 		case KindCookie:
 			s.Cookies, s.CookiesSince = append(s.Cookies, e), append(s.CookiesSince, e)
 		case KindTyped:

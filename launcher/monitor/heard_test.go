@@ -159,17 +159,6 @@ func TestAnswersOfARealBrowser(t *testing.T) {
 		}
 	})
 
-	t.Run("a form that is sent on is one form", func(t *testing.T) {
-		p := w.open(own + "/form?page=" + `<form method=post action="/redirect/307?to=/done"><input name=a></form>`)
-		w.loads(p, func() { w.run(p, `document.forms[0].submit()`) })
-		sum := checkpoint.Summarize(w.until(done("/done")))
-		for _, f := range decision.InspectTask(sum, decision.Task{}) {
-			if f.Name == table.Forms && !strings.HasPrefix(f.How, "1 seen") {
-				t.Errorf("%s: %s", f.Answer, f.How)
-			}
-		}
-	})
-
 	t.Run("documents", func(t *testing.T) {
 		p := w.open(own + "/documents")
 		refused, signIn, waits := table.SiteRefused, table.SentToSignIn, table.AskedToWait

@@ -155,7 +155,7 @@ func factsAboutPages(t *testing.T, s *sidecar) {
 			s.noted(t, "looks-around", "its page", 1, func(e checkpoint.Entry) bool {
 				return e.Kind == checkpoint.KindURL && strings.HasSuffix(e.URL, "/find?q=REDACTED")
 			})
-		}, "release", map[string]string{"downloads": "yes", "forms_submitted": "yes", "cookies_or_storage_changed": "yes", "unsafe_requests": "no", "dialogs": "no"}},
+		}, "release", map[string]string{"downloads": "yes", "cookies_or_storage_changed": "yes", "unsafe_requests": "no", "dialogs": "no"}},
 		{"chats", func(c *socket, session string) {
 			c.evaluate(t, session, `new Promise(done => { window.w = new WebSocket(location.origin.replace("http", "ws") + "/socket"); w.onopen = () => done(w.send("one")) })`)
 			fits := func(e checkpoint.Entry) bool { return e.Method == checkpoint.Websocket }
@@ -163,7 +163,7 @@ func factsAboutPages(t *testing.T, s *sidecar) {
 			c.call(t, "", "Lease.checkpoint", map[string]any{"name": "said_hello"}, nil)
 			c.evaluate(t, session, `w.send("two")`)
 			s.noted(t, "chats", "the message after the checkpoint", 2, fits)
-		}, "manual_review", map[string]string{"websocket_messages": "yes", "websocket_messages_since_safe_checkpoint": "yes"}},
+		}, "manual_review", map[string]string{"unsafe_requests": "yes", "unsafe_requests_since_safe_checkpoint": "yes"}},
 	} {
 		c := dial(t, s.socket(tt.name, "worker=w&task=t&resumable=true"))
 		session, _ := c.visit(t, web.URL+"/list")

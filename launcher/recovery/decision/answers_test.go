@@ -228,27 +228,3 @@ func TestRequestsForNobody(t *testing.T) {
 		})
 	}
 }
-
-// TestFormsAreCountedOnce: the page says that it submits one, and its document is asked for.
-func TestFormsAreCountedOnce(t *testing.T) {
-	form := func(method, u string) checkpoint.Entry {
-		return checkpoint.Entry{Kind: checkpoint.KindForm, Method: method, URL: u}
-	}
-	const u = "https://shop.example/order"
-	for _, tt := range []struct {
-		name    string
-		journal []checkpoint.Entry
-		want    string
-	}{
-		{"by POST", []checkpoint.Entry{form("POST", u), sent("Document", "POST", u)}, "1 seen"},
-		{"by GET", []checkpoint.Entry{form("GET", u)}, "1 seen"},
-		{"sent on", []checkpoint.Entry{form("POST", u), sent("Document", "POST", u), with(sent("Document", "POST", u+"/2"), func(e *checkpoint.Entry) { e.Redirected = true })}, "1 seen"},
-		{"twice", []checkpoint.Entry{form("POST", u), sent("Document", "POST", u), form("POST", u), sent("Document", "POST", u)}, "2 seen"},
-		{"only its request is known", []checkpoint.Entry{sent("Document", "POST", u)}, "1 seen"},
-		{"none", []checkpoint.Entry{sent("Fetch", "POST", u)}, "none was seen"},
-	} {
-		if how := InspectTask(checkpoint.Summarize(tt.journal), Task{}).How(table.Forms); !strings.HasPrefix(how, tt.want) {
-			t.Errorf("%s: %s, want %s", tt.name, how, tt.want)
-		}
-	}
-}

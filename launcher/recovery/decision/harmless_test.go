@@ -308,7 +308,7 @@ func TestDeclaredHarmless(t *testing.T) {
 		})
 	}
 	found := InspectTask(checkpoint.Summarize([]checkpoint.Entry{declared}), Task{Harmless: []string{text}})
-	if found.Answer(table.HarmlessSent) != table.Yes || found.Answer(table.HarmlessSinceSafe) != table.Yes || !strings.Contains(found.How(table.UnsafeRequests), text) {
+	if found.Answer(table.HarmlessSent) != table.Yes || !strings.Contains(found.How(table.UnsafeRequests), text) {
 		t.Errorf("%+v", found)
 	}
 }

@@ -52,23 +52,15 @@ func InspectTask(s checkpoint.Summary, t Task) table.Inspection {
 		sinceSafe.andInFlight(unsafeFact(table.UnsafeSinceSafe, sinceSafe), inFlight),
 		requests(table.UnansweredAtSafe, inFlight.counted),
 		requests(table.HarmlessSent, all.declared),
-		requests(table.HarmlessSinceSafe, sinceSafe.declared),
 		requests(table.Anonymous, all.anonymous),
-		requests(table.AnonymousSinceSafe, sinceSafe.anonymous),
 		writesByGet(table.WritesByGet, s.Writes, harmless(t)),
 		writesByGet(table.WritesByGetSinceSafe, s.WritesSince, harmless(t)),
 		getsAfterAction(table.GetsAfterAction, s.GetsAfter, harmless(t)),
 		getsAfterAction(table.GetsAfterActionSince, s.GetsAfterSince, harmless(t)),
-		happened(table.Forms, nil, forms(s.Unsafe, s.Did), anything),
-		happened(table.FormsSinceSafe, nil, forms(s.UnsafeSince, s.DidSince), anything),
-		happened(table.Messages, s.Unsafe, nil, isMessage),
-		happened(table.MessagesSinceSafe, s.UnsafeSince, nil, isMessage),
-		happened(table.Downloads, nil, s.Did, ofKind(checkpoint.KindDownload)),
-		happened(table.DownloadsSinceSafe, nil, s.DidSince, ofKind(checkpoint.KindDownload)),
-		happened(table.DownloadsUnfinished, nil, s.Did, ofKind(checkpoint.KindUnfinished)),
-		happened(table.Dialogs, nil, s.Did, ofKind(checkpoint.KindDialog)),
-		happened(table.DialogsSinceSafe, nil, s.DidSince, ofKind(checkpoint.KindDialog)),
-		happened(table.RequestsWithheld, nil, s.Withheld, ofKind(checkpoint.KindWithheld)),
+		happened(table.Downloads, s.Did, checkpoint.KindDownload),
+		happened(table.DownloadsUnfinished, s.Did, checkpoint.KindUnfinished),
+		happened(table.Dialogs, s.Did, checkpoint.KindDialog),
+		happened(table.RequestsWithheld, s.Withheld, checkpoint.KindWithheld),
 		{Name: table.Resumable, Answer: table.Is(t.Resumable), How: "the manifest's resumable"},
 		{Name: table.SafeCheckpointNamed, Answer: table.Is(safe != nil), How: orNone("safe checkpoint", checkpointName(safe))},
 		idempotentSince(s, sinceSafe, t),
@@ -144,25 +136,14 @@ func Observed(s checkpoint.Summary, unseen bool) table.Fact {
 	return table.Fact{Name: table.TrafficSeen, Answer: table.Yes, How: "the launcher watched every page from the grant to the close"}
 }
 
-// happened is the fact whether is returns true for any entry of sent or did.
-func happened(name string, sent, did []checkpoint.Entry, is func(checkpoint.Entry) bool) table.Fact {
-	var found []checkpoint.Entry
-	for _, e := range slices.Concat(sent, did) {
-		if is(e) {
-			found = append(found, e)
-		}
-	}
+// happened is the fact whether any of the entries is of the kind.
+func happened(name string, did []checkpoint.Entry, kind checkpoint.Kind) table.Fact {
+	found := slices.DeleteFunc(slices.Clone(did), func(e checkpoint.Entry) bool { return e.Kind != kind })
 	if len(found) == 0 {
 		return table.Fact{Name: name, Answer: table.No, How: "none was seen"}
 	}
 	last := found[len(found)-1]
 	return table.Fact{Name: name, Answer: table.Yes, How: strings.TrimSpace(fmt.Sprintf("%d seen, the last %s %s", times(found), cmp.Or(last.Method, last.Name), last.URL))}
-}
-
-func isMessage(e checkpoint.Entry) bool { return e.Method == checkpoint.Websocket }
-
-func ofKind(kind checkpoint.Kind) func(checkpoint.Entry) bool {
-	return func(e checkpoint.Entry) bool { return e.Kind == kind }
 }
 
 // domains are all domains where something concerns the account.

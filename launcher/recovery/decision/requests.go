@@ -181,33 +181,6 @@ func answered(e checkpoint.Entry) string {
 	return ""
 }
 
-// forms are the forms that pages submitted. Two things show a form: the page says that it
-// submits one, and a document is requested by POST. If both are seen they are one form, and if
-// a redirect sends the request on it is still the same form.
-func forms(sent, did []checkpoint.Entry) []checkpoint.Entry {
-	var found []checkpoint.Entry
-	said := map[string]bool{}
-	for _, e := range did {
-		if e.Kind == checkpoint.KindForm {
-			found = append(found, e)
-			said[formKey(e)] = true
-		}
-	}
-	for _, e := range sent {
-		if e.Kind == checkpoint.KindRequest && e.Type == "Document" && !e.Redirected && !said[formKey(e)] {
-			found = append(found, e)
-		}
-	}
-	return found
-}
-
-// formKey is the same for a form and for the request that submits it.
-func formKey(e checkpoint.Entry) string {
-	return strings.ToUpper(e.Method) + " " + e.URL
-}
-
-func anything(checkpoint.Entry) bool { return true }
-
 // SentRequest is one unsafe request, as it is shown to people.
 type SentRequest struct {
 	checkpoint.Entry

@@ -45,16 +45,9 @@ const (
 	UnsafeRequests      = "unsafe_requests"
 	UnsafeSinceSafe     = "unsafe_requests_since_safe_checkpoint"
 	HarmlessSent        = "harmless_requests"
-	HarmlessSinceSafe   = "harmless_requests_since_safe_checkpoint"
-	Forms               = "forms_submitted"
-	FormsSinceSafe      = "forms_submitted_since_safe_checkpoint"
-	Messages            = "websocket_messages"
-	MessagesSinceSafe   = "websocket_messages_since_safe_checkpoint"
 	Downloads           = "downloads"
-	DownloadsSinceSafe  = "downloads_since_safe_checkpoint"
 	DownloadsUnfinished = "downloads_unfinished"
 	Dialogs             = "dialogs"
-	DialogsSinceSafe    = "dialogs_since_safe_checkpoint"
 	TrafficSeen         = "requests_observed_throughout"
 	StoodStill          = "account_stood_still"
 	RequestsWithheld    = "requests_withheld"
@@ -70,7 +63,6 @@ const (
 	AskedToWait         = "site_asked_to_wait"
 	UnansweredAtSafe    = "unanswered_at_safe_checkpoint"
 	Anonymous           = "anonymous_requests"
-	AnonymousSinceSafe  = "anonymous_requests_since_safe_checkpoint"
 
 	// May a GET have changed something? And did a page on which the worker had acted ask for
 	// anything by GET at all? The table uses the second only where the launcher is told to ask a
@@ -100,11 +92,9 @@ var Questions = slices.Concat(PageQuestions, []string{
 	BrowserGone, DirectoryUnlocked, ClosedCleanly, DirectoryPresent, DirectoryLocal,
 	SessionState, StateChanged, LastStepKnown, LastURLKnown, EvidenceStored,
 	ScreenshotKnown, InExpectedDomains, SensitivePlace, SensitiveSinceSafe, UnsafeRequests,
-	UnsafeSinceSafe, HarmlessSent, HarmlessSinceSafe,
-	Forms, FormsSinceSafe, Messages, MessagesSinceSafe, Downloads,
-	DownloadsSinceSafe, DownloadsUnfinished, Dialogs, DialogsSinceSafe, TrafficSeen, ProxyUnchanged,
+	UnsafeSinceSafe, HarmlessSent, Downloads, DownloadsUnfinished, Dialogs, TrafficSeen, ProxyUnchanged,
 	ReviewFlag, Resumable, SafeCheckpointNamed, IdempotentSince, WorkDescribed,
-	SiteRefused, SentToSignIn, AskedToWait, UnansweredAtSafe, Anonymous, AnonymousSinceSafe,
+	SiteRefused, SentToSignIn, AskedToWait, UnansweredAtSafe, Anonymous,
 	SessionKept, SessionKeptSinceSafe, CookiesGiven, CookiesWritten, SessionCheckFailed,
 	WritesByGet, WritesByGetSinceSafe, GetsAfterAction, GetsAfterActionSince,
 	PersonHadIt, PersonActed, PersonActedSince, PaymentTyped, PaymentTypedSince,

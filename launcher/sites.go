@@ -46,6 +46,20 @@ func (l *Launcher) PutSite(ctx context.Context, name string, p api.SitePut) (api
 	return api.Site{File: e.File, Revision: e.Revision}, siteProblem(name, err)
 }
 
+// TeachSite says what requests of one shape do, in the name of the principal of ctx.
+func (l *Launcher) TeachSite(ctx context.Context, t api.SiteTeaching) (api.Site, error) {
+	who := principal.Of(ctx).Name
+	e, err := l.o.Sites.Teach(ctx, site.Line{Shape: t.Shape, Is: t.Is, Incident: t.Incident}, who, time.Now())
+	var wrong *site.Error
+	if errors.As(err, &wrong) {
+		return api.Site{}, api.Invalid("shape", "%s", wrong.Why)
+	}
+	if err == nil {
+		l.o.Log.Info().Str("site", e.Name).Str("principal", who).Str("is", t.Is).Msg("what is known of a kind of requests was changed")
+	}
+	return api.Site{File: e.File, Revision: e.Revision}, siteProblem(e.Name, err)
+}
+
 // DeleteSite forgets what is known of a site.
 func (l *Launcher) DeleteSite(ctx context.Context, name string, d api.SiteDelete) error {
 	err := l.o.Sites.Delete(ctx, name, revisionOr(d.Revision))

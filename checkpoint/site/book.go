@@ -85,7 +85,7 @@ func compile(f File) (*site, error) {
 		p := place{}
 		address, query, _ := strings.Cut(text, "?")
 		if !strings.HasPrefix(address, "/") {
-			if p.origin = shape.OriginOf(address); !f.owns(address) {
+			if p.origin = shape.OriginOf(address); !f.Owns(address) {
 				return nil, &Error{Path: at("sensitive", i), Why: fmt.Sprintf("%q: want a path, such as /checkout/**, or a URL on one of the origins", text)}
 			}
 			_, address, _ = strings.Cut(address, "://")
@@ -112,7 +112,7 @@ func (f File) compileLine(l Line) (read line, path string, err error) {
 		return read, "is", fmt.Errorf("%q: want read or write", l.Is)
 	case l.Repeatable && l.Is != Write:
 		return read, "repeatable", fmt.Errorf("want it of a line that is write only: what reads can be repeated anyway")
-	case read.pattern.Origin() != "" && !f.owns(read.pattern.Origin()+"/"):
+	case read.pattern.Origin() != "" && !f.Owns(read.pattern.Origin()+"/"):
 		return read, "shape", fmt.Errorf("%s is none of the origins: add it to them, or leave it out", read.pattern.Origin())
 	case method == "HEAD" || method == "OPTIONS":
 		return read, "shape", fmt.Errorf("%s only reads: want another method", method)
@@ -140,8 +140,8 @@ func (f File) compileLine(l Line) (read line, path string, err error) {
 	return read, "", nil
 }
 
-// owns tells whether a URL is on one of the file's origins.
-func (f File) owns(raw string) bool {
+// Owns tells whether a URL is on one of the file's origins.
+func (f File) Owns(raw string) bool {
 	return slices.ContainsFunc(origins(shape.OriginOf(raw)), func(o string) bool { return slices.Contains(f.Origins, o) })
 }
 

@@ -342,7 +342,7 @@ func (f File) checkAsked() error {
 		switch {
 		case err == nil && !isIdentity && (p.Name == "" || seen[p.Name]):
 			err = errors.New("want a name that no other probe has")
-		case err == nil && !strings.HasPrefix(p.Get, "/") && !f.owns(p.Get):
+		case err == nil && !strings.HasPrefix(p.Get, "/") && !f.Owns(p.Get):
 			err = fmt.Errorf("get %q: want a path, such as /api/me, or a URL on one of the origins", p.Get)
 		}
 		if err != nil {
@@ -351,7 +351,7 @@ func (f File) checkAsked() error {
 		seen[p.Name] = !isIdentity
 	}
 	for i, r := range f.Rehearse {
-		if !strings.HasPrefix(r.Open, "/") && !f.owns(r.Open) {
+		if !strings.HasPrefix(r.Open, "/") && !f.Owns(r.Open) {
 			return &Error{Path: at("rehearse", i), Why: fmt.Sprintf("open %q: want a path, such as /, or a URL on one of the origins", r.Open)}
 		}
 	}

@@ -24,6 +24,7 @@ type sitesCmds struct {
 	List   sitesCmd       `cmd:"" default:"withargs" help:"List the sites of which something is known."`
 	Show   showSiteCmd    `cmd:"" help:"Print the file about a site."`
 	Put    putSitesCmd    `cmd:"" help:"Say what is known of sites, by their files; each replaces what was known before."`
+	Teach  teachSiteCmd   `cmd:"" help:"Say what one kind of requests does, in the file about their site."`
 	Delete deleteSiteCmd  `cmd:"" help:"Forget what is known of a site."`
 	Export exportSitesCmd `cmd:"" name:"export" help:"Write the files about all sites into a directory."`
 	Import importSitesCmd `cmd:"" name:"import" help:"Put all files of a directory."`
@@ -118,6 +119,33 @@ func (f clientFlags) put(a *app, paths []string, revision *uint64) error {
 			fmt.Fprintf(a.stdout, "%s: %d requests are known, revision %d\n", printable(s.Name), len(s.Requests), s.Revision)
 		}
 		return nil
+	})
+}
+
+type teachSiteCmd struct {
+	clientFlags `embed:""`
+	Shape       string `arg:"" help:"A whole shape with its origin, as an inspection shows it."`
+	Is          string `arg:"" enum:"read,write,nothing" help:"read: such requests change nothing of the account; write: they do; nothing: what was said of this shape is taken back."`
+	Incident    string `placeholder:"ID" help:"The evidence because of which it is said; for people."`
+}
+
+// Run says it.
+func (c *teachSiteCmd) Run(a *app) error {
+	t := api.SiteTeaching{Shape: c.Shape, Is: c.Is, Incident: c.Incident}
+	if c.Is == "nothing" {
+		t.Is = ""
+	}
+	return c.withSidecar(a, func(ctx context.Context, sidecar *client) error {
+		raw, err := sidecar.ask(ctx, http.MethodPost, t, "v1", "sites")
+		if err != nil || c.JSON {
+			return a.printAnswer(raw, err)
+		}
+		s, err := read[api.Site](raw)
+		if err != nil {
+			return err
+		}
+		_, err = fmt.Fprintf(a.stdout, "%s: %d requests are known, revision %d\n", printable(s.Name), len(s.Requests), s.Revision)
+		return err
 	})
 }
 

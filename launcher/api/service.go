@@ -169,6 +169,9 @@ type SiteService interface {
 	// PutSite replaces the file about a site, or makes it. The problem is site_changed if somebody
 	// else has changed it since the given revision.
 	PutSite(ctx context.Context, name string, p SitePut) (Site, error)
+	// TeachSite says what requests of one shape do, in the file about their site, which is made if
+	// there is none. It returns that file.
+	TeachSite(ctx context.Context, t SiteTeaching) (Site, error)
 	// DeleteSite removes the file about a site.
 	DeleteSite(ctx context.Context, name string, d SiteDelete) error
 }

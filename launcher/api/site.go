@@ -27,6 +27,16 @@ type SitePut struct {
 	Revision *uint64 `json:"revision,omitempty"`
 }
 
+// SiteTeaching says what requests of one shape do, in the file about their site.
+type SiteTeaching struct {
+	// Shape is a whole shape as an inspection shows it: UnsafeRequest.Shape.
+	Shape string `json:"shape"`
+	// Is is read, write, or empty, which takes back what was said of this shape.
+	Is string `json:"is"`
+	// Incident is the evidence because of which it is said; for people.
+	Incident string `json:"incident,omitempty"`
+}
+
 // SiteDelete removes a file.
 type SiteDelete struct {
 	// Revision is the one that was seen, as in SitePut.

@@ -128,6 +128,8 @@ func (p *pages) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		p.restore(w, r, profile)
 	case "POST /console/{profile}/rehome":
 		p.rehome(w, r, profile)
+	case "POST /console/{profile}/teach":
+		p.teach(w, r, profile)
 	case "GET /updates":
 		p.followList(w, r)
 	case "GET /hosts":
@@ -216,6 +218,16 @@ func (p *pages) hold(w http.ResponseWriter, r *http.Request, profile string) {
 	filled.Decision = ""
 	_, err := p.svc.Hold(r.Context(), profile, api.HoldRequest{Write: api.Write{Token: tokenSeen(r)}, Holder: filled.Reviewer, Note: filled.Note})
 	p.done(w, r, profile, filled, err)
+}
+
+// teach says for the whole site what requests of one shape do.
+func (p *pages) teach(w http.ResponseWriter, r *http.Request, profile string) {
+	_, err := p.svc.TeachSite(r.Context(), api.SiteTeaching{Shape: r.PostForm.Get("shape"), Is: r.PostForm.Get("is"), Incident: r.PostForm.Get("evidence_id")})
+	if err == nil {
+		http.Redirect(w, r, "/console/"+url.PathEscape(profile)+tokenQuery(r)+"#unknown", http.StatusSeeOther)
+		return
+	}
+	p.done(w, r, profile, form{}, err)
 }
 
 // outcomeByHand is the outcome of a session that a person hands back.

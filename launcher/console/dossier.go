@@ -15,10 +15,12 @@ import (
 	"time"
 
 	"leasehold/checkpoint"
+	"leasehold/checkpoint/site"
 	"leasehold/evidence"
 	"leasehold/evidence/recorder"
 	"leasehold/launcher/api"
 	"leasehold/launcher/look"
+	"leasehold/launcher/principal"
 	"leasehold/lease"
 )
 
@@ -28,8 +30,10 @@ type dossier struct {
 	Record     lease.Record
 	Sessions   []api.Session // the living ones of the profile
 	Inspection api.Inspection
-	Events     []lease.Event
-	Bundles    []api.Bundle // newest first
+	// Said is what is known by now of shapes of which nothing was known in the inspection.
+	Said    map[string]site.Line
+	Events  []lease.Event
+	Bundles []api.Bundle // newest first
 	// Bundle is the bundle of the session that the page is about; nil if there is none.
 	Bundle   *api.Bundle
 	Journal  []checkpoint.Entry
@@ -37,6 +41,8 @@ type dossier struct {
 	Unsent   []string // texts in fields that were not sent, by the kind of field
 	Pages    []pageSeen
 	travel
+	// Reviews are the profiles that wait for a person and that the user may see, by name.
+	Reviews []string
 	Missing []string
 }
 
@@ -95,6 +101,8 @@ func gather(ctx context.Context, svc api.Service, profile string) (*dossier, err
 		each = staleTimeout
 	}
 	g.d.Inspection, _ = ask(g, each, "What the recovery found cannot be read", svc.Inspection)
+	g.said()
+	g.reviews()
 	g.d.Events, _ = ask(g, each, "The profile's history cannot be read", svc.History)
 	g.travel(each)
 	var listed bool
@@ -115,6 +123,20 @@ func ask[T any](g *gatherer, within time.Duration, what string, of func(context.
 		return found, false
 	}
 	return found, true
+}
+
+// reviews lists who waits for a person.
+func (g *gatherer) reviews() {
+	who := principal.Of(g.ctx)
+	found, err := g.svc.ListProfiles(g.ctx, api.ProfileQuery{
+		States: []lease.State{lease.ManualReview}, Visible: func(id string) bool { return who.May(principal.Evidence, id) },
+	})
+	if err != nil {
+		g.miss("Who else waits for a person is not known", err)
+	}
+	for _, r := range found.Items {
+		g.d.Reviews = append(g.d.Reviews, r.ProfileID)
+	}
 }
 
 // incidentEvidence is the bundle that the page is about: the incident's, even if a person has

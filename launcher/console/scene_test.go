@@ -59,6 +59,8 @@ type backend struct {
 	hands    map[string]api.InHands
 	stale    time.Time
 	notReady error
+	files    []api.Site
+	taught   []api.SiteTeaching
 	changed  chan struct{} // closed and replaced by change
 }
 
@@ -144,6 +146,32 @@ func (b *backend) ListProfiles(_ context.Context, q api.ProfileQuery) (api.Profi
 	page := catalog.List(rows, q, noon)
 	page.Stale = b.stale
 	return page, nil
+}
+
+func (b *backend) Sites(context.Context) (list []api.SiteSummary, _ error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for _, f := range b.files {
+		list = append(list, api.SiteSummary{Name: f.Name, Origins: f.Origins})
+	}
+	return list, nil
+}
+
+func (b *backend) Site(_ context.Context, name string) (api.Site, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	i := slices.IndexFunc(b.files, func(f api.Site) bool { return f.Name == name })
+	if i < 0 {
+		return api.Site{}, errNothingYet
+	}
+	return b.files[i], nil
+}
+
+func (b *backend) TeachSite(_ context.Context, t api.SiteTeaching) (api.Site, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.taught = append(b.taught, t)
+	return api.Site{}, nil
 }
 
 func (b *backend) Changes() api.Changes {
@@ -431,7 +459,9 @@ func inspection() api.Inspection {
 	i := api.Inspection{
 		Decision: lease.DecisionManualReview, Reasons: []string{"2 unsafe requests since the last safe checkpoint"}, DecisionVersion: 6,
 		UnsafeRequests: []api.UnsafeRequest{
-			{At: noon.Add(-30 * time.Second), Method: "POST", URL: "https://shop.example/billing/save?" + hostile, Times: 2, Status: 502, Answer: "502 Bad Gateway", Counts: "unsafe", SinceSafeCheckpoint: true},
+			{At: noon.Add(-30 * time.Second), Method: "POST", URL: "https://shop.example/billing/save?" + hostile, Times: 2, Status: 502, Answer: "502 Bad Gateway", Counts: "unsafe", SinceSafeCheckpoint: true,
+				Shape: "POST https://shop.example/billing/save form(budget,campaign)"},
+			{At: noon.Add(-50 * time.Second), Method: "POST", URL: "https://shop.example/graphql", Shape: "POST https://shop.example/graphql json(operationName,query) query operation=Feed text=9c6fe4857704", Times: 4, Status: 200, Answer: "200 OK", Counts: "unsafe"},
 		},
 		Against: []api.Objection{
 			{Fact: "unsafe_requests", Answer: "yes", Sentence: "Unsafe requests were sent: 1 seen, the last POST https://shop.example/billing/save (502 Bad Gateway)."},

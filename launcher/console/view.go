@@ -59,6 +59,17 @@ type view struct {
 	SinceAll   []moment // all moments, if Since does not have all
 	SinceCut   int      // number of moments in neither of them
 
+	// Kinds are the unknown shapes of requests; KindsCut is how many more there are.
+	Kinds    []kind
+	KindsCut int
+	// MayTeach says that the user may say what requests do.
+	MayTeach bool
+
+	// Place is the profile's place among those that wait for a person, from 1; 0: it does not.
+	// Previous and Next are its neighbours; empty: there is none.
+	Place          int
+	Previous, Next string
+
 	Against     []string
 	AgainstMore []string
 
@@ -107,6 +118,11 @@ func viewOf(d *dossier, who principal.Principal, query string, filled form, prob
 	if v.InReview {
 		v.State = "waits for a person"
 	}
+	v.Kinds, v.MayTeach = kindsOf(d.Inspection.UnsafeRequests, d.Said), who.Everywhere(principal.Manage)
+	if len(v.Kinds) > maxKinds {
+		v.KindsCut, v.Kinds = len(v.Kinds)-maxKinds, v.Kinds[:maxKinds]
+	}
+	v.neighbours()
 	v.people()
 	v.pages()
 	sum := checkpoint.Summarize(d.Journal)
@@ -117,6 +133,21 @@ func viewOf(d *dossier, who principal.Principal, query string, filled form, prob
 	v.places()
 	v.lists()
 	return v
+}
+
+// neighbours finds the profiles that wait for a person before and after this one, by name.
+func (v *view) neighbours() {
+	at, here := slices.BinarySearch(v.Reviews, v.Record.ProfileID)
+	if at > 0 {
+		v.Previous = v.Reviews[at-1]
+	}
+	if here {
+		v.Place = at + 1
+		at++
+	}
+	if at < len(v.Reviews) {
+		v.Next = v.Reviews[at]
+	}
 }
 
 // people finds the session of the person who has the profile, and the session whose worker

@@ -32,6 +32,7 @@ func consoleRoutes() []route {
 		{method: http.MethodPost, pattern: one + "/hand-back", access: onProfile(principal.Hold), serve: consoleForm},
 		{method: http.MethodPost, pattern: one + "/restore", access: onProfile(principal.Manage), serve: consoleForm},
 		{method: http.MethodPost, pattern: one + "/rehome", access: onProfile(principal.Review), serve: consoleForm},
+		{method: http.MethodPost, pattern: one + "/teach", access: onEveryProfile(principal.Manage), serve: consoleForm},
 	}
 }
 

@@ -307,6 +307,10 @@ func (f *fake) Site(_ context.Context, name string) (api.Site, error) {
 	return answerTo[api.Site](f, "Site", name)
 }
 
+func (f *fake) TeachSite(_ context.Context, t api.SiteTeaching) (api.Site, error) {
+	return answerTo[api.Site](f, "TeachSite", t)
+}
+
 func (f *fake) PutSite(_ context.Context, name string, p api.SitePut) (api.Site, error) {
 	return answerTo[api.Site](f, "PutSite", name, p)
 }

@@ -59,6 +59,7 @@ func TestREST(t *testing.T) {
 			"put a site", "PUT", "/v1/sites/shop", `{"origins":["https://shop.example"],"requests":[{"shape":"POST /search","where":{"a":1,"b":"absent","c":{"matches":"x"}},"is":"read"}],"revision":2}`, map[string]any{"PutSite": shop},
 			[]string{`PutSite "shop" {"name":"","origins":["https://shop.example"],"requests":[{"shape":"POST /search","where":{"a":"1","b":"absent","c":{"matches":"x"}},"is":"read"}],"revision":2}`}, 200, shownSite,
 		},
+		{"teach what requests do", "POST", "/v1/sites", `{"shape":"POST https://shop.example/x","is":"read","incident":"ev_1"}`, map[string]any{"TeachSite": shop}, []string{`TeachSite {"shape":"POST https://shop.example/x","is":"read","incident":"ev_1"}`}, 200, shownSite},
 		{"delete a site", "DELETE", "/v1/sites/shop?revision=3", "", map[string]any{"DeleteSite": nil}, []string{`DeleteSite "shop" {"Revision":3}`}, 200, `{"name":"shop"}`},
 		{"list sessions", "GET", "/v1/sessions", "", map[string]any{"Sessions": []api.Session{held}}, []string{"Sessions"}, 200, `{"items":[` + shownSession + `],"next":null}`},
 		{"no sessions, with a slash", "GET", "/v1/sessions/", "", map[string]any{"Sessions": []api.Session(nil)}, []string{"Sessions"}, 200, `{"items":[],"next":null}`},

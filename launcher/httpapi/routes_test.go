@@ -102,7 +102,7 @@ var layouts = []layout{
 		"public", New, []surface{open, upgrading, closed},
 		[]string{
 			"/", "/healthz", "/readyz", "/metrics", "/openapi.json", "/hosts", "/updates", "/hosts/updates", "/queue", "/queue/updates", "/mcp",
-			"/console/p", "/console/p/review", "/console/p/hold", "/console/p/hand-back", "/console/p/restore", "/console/p/rehome", "/console/p/live",
+			"/console/p", "/console/p/review", "/console/p/hold", "/console/p/hand-back", "/console/p/restore", "/console/p/rehome", "/console/p/teach", "/console/p/live",
 			"/devtools/browser/p", "/profiles/p", "/profiles/p/devtools/browser/i", "/profiles/p/devtools/page/T",
 			"/profiles/p/json", "/profiles/p/json/version", "/profiles/p/json/list", "/profiles/p/json/protocol",
 			"/profiles/p/json/new", "/profiles/p/json/activate/T", "/profiles/p/json/close/T",
@@ -201,7 +201,7 @@ func everyAnswer() map[string]any {
 		"View":    api.Refuse(api.CodeTooManyViewers, "session ses_1 is watched by 8"),
 		"Sites":   []api.SiteSummary{{Name: "shop", Origins: []string{"https://shop.example"}}},
 		"Site":    shop,
-		"PutSite": shop, "DeleteSite": nil,
+		"PutSite": shop, "TeachSite": shop, "DeleteSite": nil,
 		"Queue":    []api.Waiting{{ProfileID: "p", WorkerID: "w", TaskID: "t", LauncherID: "l", Position: 1, Profiles: 1}},
 		"Sessions": []api.Session{held}, "Session": held, "SessionByCapability": held, "SessionOf": held,
 		"Heartbeat": held, "Step": nil, "Checkpoint": nil, "Event": nil, "Ask": api.Answer{}, "TakeOver": held, "HandBack": held, "Release": held, "Hold": held,

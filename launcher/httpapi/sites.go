@@ -2,7 +2,6 @@ package httpapi
 
 import (
 	"net/http"
-	"slices"
 	"strconv"
 
 	"leasehold/checkpoint/site"
@@ -14,6 +13,7 @@ func siteRoutes() []route {
 	const one = "/sites/{site}"
 	return []route{
 		v1(http.MethodGet, "/sites", forRole(principal.Read), listSites),
+		v1(http.MethodPost, "/sites", onEveryProfile(principal.Manage), teachSite),
 		v1(http.MethodGet, one, forRole(principal.Read), read(siteName, api.Service.Site, answerWith[api.Site](http.StatusOK))),
 		v1(http.MethodPut, one, onEveryProfile(principal.Manage), write(siteName, required[api.SitePut]("file about a site"), api.Service.PutSite, answerWith[api.Site](http.StatusOK))),
 		v1(http.MethodDelete, one, onEveryProfile(principal.Manage), deleteSite),
@@ -27,7 +27,7 @@ func onEveryProfile(right principal.Right) access {
 		if !c.who.Role.Has(right) {
 			return c.forbidden(right, "")
 		}
-		if !slices.Equal(c.who.Profiles, principal.EveryProfile) {
+		if !c.who.Everywhere(right) {
 			p := api.Refuse(api.CodeForbidden, `you are %s, and what is known of a site counts for every profile: this needs the pattern "*"`, c.who)
 			c.denials.note(c, p)
 			return p
@@ -45,6 +45,18 @@ func listSites(c *call) error {
 		return err
 	}
 	return answerPage(siteOrder)(c, all)
+}
+
+func teachSite(c *call) error {
+	t, err := required[api.SiteTeaching]("what is known of a kind of requests")(c)
+	if err != nil {
+		return err
+	}
+	s, err := c.svc.TeachSite(c.r.Context(), t)
+	if err != nil {
+		return err
+	}
+	return c.json(http.StatusOK, s)
 }
 
 // siteName is the site that the path names.

@@ -5,6 +5,7 @@ package principal
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 
 	"leasehold/lease"
@@ -29,6 +30,11 @@ type Principal struct {
 // May tells whether the principal has a right on a profile.
 func (p Principal) May(right Right, profileID string) bool {
 	return p.Role.Has(right) && (right == Describe || p.Profiles.Match(profileID))
+}
+
+// Everywhere tells whether the principal has a right on every profile.
+func (p Principal) Everywhere(right Right) bool {
+	return p.Role.Has(right) && slices.Equal(p.Profiles, EveryProfile)
 }
 
 // TopPriority is the highest priority that the principal's requests may have. A principal that

@@ -475,6 +475,36 @@ func (s *Shelf) Put(ctx context.Context, f site.File, revision uint64, by string
 	return Entry{f, at}, err
 }
 
+// Teach says what requests of one shape do, in the file about their site: see site.Teach. It is done
+// anew if somebody else has changed the file meanwhile.
+func (s *Shelf) Teach(ctx context.Context, l site.Line, by string, now time.Time) (Entry, error) {
+	for tries := 0; ; tries++ {
+		var files []site.File
+		revisions := map[string]uint64{}
+		for _, e := range s.List() {
+			files, revisions[e.Name] = append(files, e.File), e.Revision
+		}
+		f, err := site.Teach(files, l)
+		if err != nil {
+			return Entry{}, err
+		}
+		e, err := s.Put(ctx, f, revisions[f.Name], by, now)
+		if !errors.Is(err, lease.ErrSiteMoved) || tries == teachTries {
+			return e, err
+		}
+		select {
+		case <-ctx.Done():
+			return Entry{}, err
+		case <-time.After(teachPause): // the watch shows what somebody else has put
+		}
+	}
+}
+
+const (
+	teachTries = 20
+	teachPause = 100 * time.Millisecond
+)
+
 // Delete removes the file of that revision.
 func (s *Shelf) Delete(ctx context.Context, name string, revision uint64) error {
 	before, err := s.at(name, revision)

@@ -36,6 +36,12 @@
     } catch { /* storage may be off */ }
   }
 
+  // One key leads to the next profile that waits for a person, and one to the previous.
+  document.addEventListener("keydown", (event) => {
+    if (event.ctrlKey || event.altKey || event.metaKey || event.target.closest("input, textarea, select")) return;
+    document.getElementById({ n: "next", p: "previous" }[event.key])?.click();
+  });
+
   // What a person reads stays as it is; where the profile has changed since, the page says so.
   const changed = document.getElementById("changed");
   const stale = document.getElementById("stale");

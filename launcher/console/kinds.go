@@ -1,0 +1,115 @@
+package console
+
+import (
+	"cmp"
+	"slices"
+
+	"leasehold/checkpoint/shape"
+	"leasehold/checkpoint/site"
+	"leasehold/launcher/api"
+)
+
+// kind is one shape of requests that count as unsafe, since nothing was known of them when they were
+// sent.
+type kind struct {
+	Shape           string
+	Method, Address string // Address has no query
+	Content         string
+	Times           uint64
+	Answers         []string // at most maxAnswers
+	Since           bool     // the last safe checkpoint does not vouch for one of them
+	// Said is what the file about the site says of this shape by now; nil: nothing.
+	Said *site.Line
+}
+
+const (
+	maxKinds   = 24
+	maxAnswers = 3
+)
+
+// kindsOf are the unknown shapes among the requests, those since the last safe checkpoint first, each
+// once. said has what is known of shapes by now.
+func kindsOf(requests []api.UnsafeRequest, said map[string]site.Line) (kinds []kind) {
+	for _, r := range requests {
+		if !unknownKind(r) {
+			continue
+		}
+		at := slices.IndexFunc(kinds, func(k kind) bool { return k.Shape == r.Shape })
+		if at < 0 {
+			at = len(kinds)
+			k := kind{Shape: r.Shape, Method: r.Method, Address: addressOf(r.URL), Content: r.Content()}
+			if line, ok := said[r.Shape]; ok {
+				k.Said = &line
+			}
+			kinds = append(kinds, k)
+		}
+		k := &kinds[at]
+		k.Times += max(r.Times, 1)
+		k.Since = k.Since || r.SinceSafeCheckpoint
+		if answer := cmp.Or(r.Answer, "no answer is possible"); len(k.Answers) < maxAnswers && !slices.Contains(k.Answers, answer) {
+			k.Answers = append(k.Answers, answer)
+		}
+	}
+	slices.SortStableFunc(kinds, func(a, b kind) int { return cmp.Compare(since01(b), since01(a)) })
+	return kinds
+}
+
+func since01(k kind) int {
+	if k.Since {
+		return 1
+	}
+	return 0
+}
+
+// unknownKind tells whether nothing was known of a request that counts, and something can be said.
+func unknownKind(r api.UnsafeRequest) bool {
+	return r.Counts == "unsafe" && r.Known == "" && shape.OriginOf(r.Shape[min(len(r.Method)+1, len(r.Shape)):]) != ""
+}
+
+// addressOf is a URL without its query.
+func addressOf(raw string) string {
+	for i, c := range raw {
+		if c == '?' || c == '#' {
+			return raw[:i]
+		}
+	}
+	return raw
+}
+
+// said asks what is known by now of the unknown shapes of the inspection. What cannot be asked is not
+// known.
+func (g *gatherer) said() {
+	var files []api.Site
+	g.d.Said = map[string]site.Line{}
+	for _, r := range g.d.Inspection.UnsafeRequests {
+		if !unknownKind(r) {
+			continue
+		}
+		if files == nil {
+			files = g.filesAbout()
+		}
+		for _, f := range files {
+			if line, ok := f.Says(r.Shape); ok {
+				g.d.Said[r.Shape] = line
+			}
+		}
+	}
+}
+
+// filesAbout are the files about the sites of the inspection's requests.
+func (g *gatherer) filesAbout() []api.Site {
+	all, err := g.svc.Sites(g.ctx)
+	if err != nil {
+		g.miss("What is known of sites cannot be read", err)
+	}
+	files := []api.Site{}
+	for _, s := range all {
+		about := site.File{Origins: s.Origins}
+		if slices.ContainsFunc(g.d.Inspection.UnsafeRequests, func(r api.UnsafeRequest) bool { return about.Owns(r.URL) }) {
+			if f, err := g.svc.Site(g.ctx, s.Name); err == nil {
+				files = append(files, f)
+			}
+		}
+	}
+	return files
+}

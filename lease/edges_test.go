@@ -9,7 +9,7 @@ import (
 )
 
 // What follows tests the rules that the tables and histories of the other files left open:
-// a mutant of each survived them (docs/mutants.md).
+// a mutant of each survived them (docs/lab/mutants.md).
 
 func must(t *testing.T) func(Record, error) Record {
 	return func(r Record, err error) Record {

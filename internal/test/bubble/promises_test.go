@@ -2,7 +2,7 @@ package bubble
 
 import "leasehold/lease"
 
-// The promises that are checked, with the number that docs/reliability.md gives them.
+// The promises that are checked, with the number that docs/lab/reliability.md gives them.
 const (
 	oneChrome      = "P1 one Chrome per directory"
 	tokensGrow     = "P2 granted tokens only grow"

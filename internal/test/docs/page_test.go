@@ -169,19 +169,19 @@ func (b block) read() (verdict, error) {
 	return verdict{}, fmt.Errorf("the mark %q is not understood: %s", b.mark, how)
 }
 
-// pages are README.md and those of docs, by their names.
+// pages are README.md and those of docs, docs/examples and docs/lab, by their names.
 func pages(t *testing.T) map[string]string {
 	t.Helper()
-	files, err := filepath.Glob(filepath.Join(root, "docs", "*.md"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	more, err := filepath.Glob(filepath.Join(root, "docs", "examples", "*.md"))
-	if err != nil {
-		t.Fatal(err)
+	files := []string{filepath.Join(root, "README.md")}
+	for _, dir := range []string{"docs", "docs/examples", "docs/lab"} {
+		more, err := filepath.Glob(filepath.Join(root, dir, "*.md"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		files = append(files, more...)
 	}
 	all := map[string]string{}
-	for _, file := range append(append(files, more...), filepath.Join(root, "README.md")) {
+	for _, file := range files {
 		text, err := os.ReadFile(file)
 		if err != nil {
 			t.Fatal(err)

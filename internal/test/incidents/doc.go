@@ -5,7 +5,7 @@
 //
 // A worker is a plain websocket, or one of the real clients of internal/test/clients.
 //
-// The incidents are data, in testdata/incidents. docs/corpus.md says how to read the
+// The incidents are data, in testdata/incidents. docs/lab/corpus.md says how to read the
 // result. Each site itself records what happened to its account, so an unsafe release
 // is found even if the expectation in the data is wrong.
 package incidents

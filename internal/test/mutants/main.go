@@ -1,5 +1,5 @@
 // Command mutants takes rules out of the code, one at a time, and runs the tests that have
-// to notice: mutants [PATTERN]. It touches no file of the tree. docs/mutants.md says more.
+// to notice: mutants [PATTERN]. It touches no file of the tree. docs/lab/mutants.md says more.
 package main
 
 import (

@@ -1,6 +1,6 @@
 // Command manager shows what the manager of go-rod does with a caller's own profile: whether
 // a cookie is kept when a client leaves, and what a second client on the same directory is
-// told. docs/comparison.md has its output. It takes the browser from CHROME, and a shop of
+// told. docs/lab/comparison.md has its output. It takes the browser from CHROME, and a shop of
 // docs/examples at the port PORT.
 package main
 

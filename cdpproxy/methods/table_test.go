@@ -49,7 +49,7 @@ often it happened. `+"`Lease.*`"+` is the sidecar's own domain.
 
 This page is made of the table in `+"`cdpproxy/methods`"+`. After a change there, write it anew:
 `+"`go test ./cdpproxy/methods -run TestThePageShowsTheTable -update`"+`. What limits files and downloads:
-[files](files.md).
+[restrictions](restrictions.md).
 
 ## Methods that do not pass as they are
 

@@ -1,6 +1,6 @@
 // Package fencedservice is an example of a service of the user's own that takes part in
 // the fencing: it refuses what comes under a lower token than it has seen already. A test
-// runs it; docs/fence-header.md explains it.
+// runs it; docs/restrictions.md explains it.
 package fencedservice
 
 import (

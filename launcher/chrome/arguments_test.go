@@ -99,10 +99,10 @@ func TestATemporaryDirectoryThatIsTooLongIsRefusedAtTheStart(t *testing.T) {
 	}
 }
 
-// TestArgumentsAreDocumented: docs/chrome-arguments.md lists exactly the arguments that
+// TestArgumentsAreDocumented: docs/browsers.md lists exactly the arguments that
 // browsers are started with, and those that a manifest may add.
 func TestArgumentsAreDocumented(t *testing.T) {
-	page, err := os.ReadFile("../../docs/chrome-arguments.md")
+	page, err := os.ReadFile("../../docs/browsers.md")
 	if err != nil {
 		t.Fatal(err)
 	}

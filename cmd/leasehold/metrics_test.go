@@ -5,7 +5,6 @@ import (
 	"context"
 	"flag"
 	"fmt"
-	"os"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -16,6 +15,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/rs/zerolog"
 
+	"leasehold/internal/test/pagetable"
 	"leasehold/launcher/chrome"
 	"leasehold/launcher/fileroots"
 	"leasehold/launcher/snapshots"
@@ -140,21 +140,10 @@ func (d described) row() string {
 	return fmt.Sprintf("| `%s` | %s | %s | %s | %s |\n", d.name, cmp.Or(d.kind, "?"), d.unit(), labels, d.help)
 }
 
-func metricsText(t *testing.T, all map[string]described) string {
-	var b strings.Builder
-	b.WriteString(`# Metrics
-
-` + "`GET /metrics`" + ` of a sidecar, in the text format of Prometheus, for every role that reads ([access](access.md)). A
-scrape asks NATS nothing: it shows what the sidecar knows itself, also while NATS is away. No metric names a profile,
-worker, task or URL, since their number has no bound; ` + "`leasehold profiles`" + ` and ` + "`GET /v1/profiles`" + ` name them.
-
-[The alert rules](../deploy/prometheus-rules.yml) and [the dashboard](../deploy/grafana-dashboard.json) use these
-metrics; [the runbook](runbook.md) says what to do. This page is made of what the sidecar registers. After a change,
-write it anew: ` + "`go test ./cmd/leasehold -run TestThePageShowsTheMetrics -update`" + `.
-
-| metric | kind | unit | labels | meaning |
-| --- | --- | --- | --- | --- |
-`)
+// metricsTables are those of docs/metrics.md, by their names there.
+func metricsTables(t *testing.T, all map[string]described) map[string]string {
+	var own, foreign strings.Builder
+	own.WriteString("| metric | kind | unit | labels | meaning |\n| --- | --- | --- | --- | --- |\n")
 	names := []string{}
 	for name := range all {
 		if strings.HasPrefix(name, "leasehold_") {
@@ -163,25 +152,17 @@ write it anew: ` + "`go test ./cmd/leasehold -run TestThePageShowsTheMetrics -up
 	}
 	slices.Sort(names)
 	for _, name := range names {
-		b.WriteString(all[name].row())
+		own.WriteString(all[name].row())
 	}
-	b.WriteString(`
-A histogram ` + "`x`" + ` is three series: ` + "`x_bucket`, `x_sum` and `x_count`" + `.
-
-The Prometheus client library adds metrics of the process and of Go's runtime, the sidecar's own, without its
-browsers. Among them:
-
-| metric | kind | meaning |
-| --- | --- | --- |
-`)
+	foreign.WriteString("| metric | kind | meaning |\n| --- | --- | --- |\n")
 	for _, name := range foreignMetrics {
 		d, ok := all[name]
 		if !ok {
 			t.Errorf("%s is not registered", name)
 		}
-		fmt.Fprintf(&b, "| `%s` | %s | %s |\n", name, d.kind, d.help)
+		fmt.Fprintf(&foreign, "| `%s` | %s | %s |\n", name, d.kind, d.help)
 	}
-	return b.String()
+	return map[string]string{"metrics": own.String(), "process": foreign.String()}
 }
 
 func TestThePageShowsTheMetrics(t *testing.T) {
@@ -191,15 +172,10 @@ func TestThePageShowsTheMetrics(t *testing.T) {
 			t.Errorf("%s: %q, want sentences without |", name, d.help)
 		}
 	}
-	want := metricsText(t, all)
-	if *update {
-		if err := os.WriteFile(metricsPage, []byte(want), 0o644); err != nil {
-			t.Fatal(err)
+	for name, want := range metricsTables(t, all) {
+		if err := pagetable.Compare(metricsPage, name, want, *update); err != nil {
+			t.Error(err)
 		}
-	}
-	got, err := os.ReadFile(metricsPage)
-	if err != nil || string(got) != want {
-		t.Errorf("docs/metrics.md is not what the sidecar registers (%v): run this test with -update", err)
 	}
 }
 

@@ -127,19 +127,19 @@ func TestExceptionsAreWhole(t *testing.T) {
 
 var section = regexp.MustCompile(`(?s)<!-- differences -->\n(.*?)<!-- end of differences -->`)
 
-// TestThePageShowsTheExceptions compares docs/clients.md with the list of exceptions.
+// TestThePageShowsTheExceptions compares docs/lab/chrome-port.md with the list of exceptions.
 func TestThePageShowsTheExceptions(t *testing.T) {
 	var want strings.Builder
 	want.WriteString("| what | why |\n| --- | --- |\n")
 	for _, e := range Exceptions {
 		want.WriteString("| " + e.Name + " | " + e.Reason + " |\n")
 	}
-	page, err := os.ReadFile("../../../docs/clients.md")
+	page, err := os.ReadFile("../../../docs/lab/chrome-port.md")
 	if err != nil {
 		t.Fatal(err)
 	}
 	found := section.FindSubmatch(page)
 	if found == nil || string(found[1]) != want.String() {
-		t.Errorf("between the markers of docs/clients.md belongs:\n%s", want.String())
+		t.Errorf("between the markers of docs/lab/chrome-port.md belongs:\n%s", want.String())
 	}
 }

@@ -202,7 +202,7 @@ type row struct {
 	tally
 }
 
-// table writes the rows as docs/clients.md has them.
+// table writes the rows as docs/lab/chrome-port.md has them.
 func table(w io.Writer, rows []row) {
 	fmt.Fprintln(w, "| suite | passed on both | failed on both | differ, on no list | differ on purpose | flaky | skipped by the suite | left out |")
 	fmt.Fprintln(w, "| --- | --- | --- | --- | --- | --- | --- | --- |")

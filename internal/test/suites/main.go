@@ -1,6 +1,6 @@
 // Command suites runs the test suites of others on Chromium's own port and through the
 // sidecar, and compares the results by the tests' names: make suites. It ends with status 1
-// if a test differs that is on no list. docs/clients.md says more, and has the last table.
+// if a test differs that is on no list. docs/lab/chrome-port.md says more, and has the last table.
 //
 // Both sides have browsers with the arguments that the sidecar gives to its own. Suites
 // that start Chrome get a stand-in for it (standin). What differs is played again on both

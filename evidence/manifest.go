@@ -8,6 +8,13 @@
 // many, and leaves anchors. Verify recomputes every hash. The packages capture and recorder
 // make the parts.
 //
+//	bundle.go, spool.go   a bundle is begun, names the one before it, is filled and sealed
+//	archive.go            it is uploaded; it leaves the spool after every byte was read back
+//	chain.go              bundles that no other one names yet are named by the next one
+//	pictures.go           pictures of a living session, which the bundle of its loss names
+//	retention.go          old ends of chains are removed, and anchors left
+//	verify.go             every hash, and each profile's chain
+//
 // What is promised: when Seal returns, a sealed bundle is on disk and synced. It is never
 // changed after that, and leaves the spool only after the store's copy was read back. URLs in
 // manifests are redacted, but text that was typed into the path of a URL stays.

@@ -1,20 +1,3 @@
-// Package lease has the rules of who owns a browser profile:
-//
-//   - Record, the lease of one profile, with its Token and its State, and the
-//     transitions between states, which are pure functions of a record and a time.
-//   - Presence, the proof that a launcher is alive, on which its leases depend.
-//   - Keeper, which renews the presence of this launcher, and Observer, which decides
-//     when that of another one went silent.
-//   - Holding, which keeps the record of a lease up to date, and Fence, which every
-//     write of its holder has to pass.
-//
-// The package knows no network. A Store keeps the records somewhere and changes them by
-// compare-and-swap only; the one in use is lease/natskv.
-//
-// What is promised: tokens only grow; a transition that is not in the table is refused;
-// a holder whose renewals stop is stopped by its own clock, before anybody else may
-// act. What is not promised: that a record which was read is still current. Only a
-// successful Swap proves that.
 package lease
 
 import (

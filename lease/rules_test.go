@@ -142,21 +142,15 @@ func TestEveryFactInEveryState(t *testing.T) {
 	}
 }
 
-// TestArchitectureShowsTheTable compares the table in ARCHITECTURE.md with the one that
-// the code uses.
-func TestArchitectureShowsTheTable(t *testing.T) {
-	b, err := os.ReadFile("../ARCHITECTURE.md")
+// TestThePackageCommentShowsTheTable compares the table in doc.go with the one that the code uses.
+func TestThePackageCommentShowsTheTable(t *testing.T) {
+	b, err := os.ReadFile("doc.go")
 	if err != nil {
 		t.Fatal(err)
 	}
-	const begin, end = "<!-- lease.Table -->\n", "<!-- end of lease.Table -->"
-	_, rest, found := strings.Cut(string(b), begin)
-	shown, _, ended := strings.Cut(rest, end)
-	if !found || !ended {
-		t.Fatalf("ARCHITECTURE.md has no table between %q and %q", begin, end)
-	}
-	if want := printTable(); shown != want {
-		t.Errorf("the table in ARCHITECTURE.md is not lease.Table: put this between the markers\n%s", want)
+	want := "//\t" + strings.ReplaceAll(strings.TrimSpace(printTable()), "\n", "\n//\t") + "\npackage lease\n"
+	if !strings.HasSuffix(string(b), "//\n"+want) {
+		t.Errorf("the comment in doc.go does not end with lease.Table: put this there\n%s", want)
 	}
 }
 

@@ -1,5 +1,18 @@
 // Package cluster is about this launcher among others on the same lease store: its presence,
 // what it sees of their leases, and where profiles have their home.
+//
+// One write every TTL/6 renews the presence, and with it all leases of this launcher. When a
+// presence has not changed for longer than its holder may go without a renewal, another launcher
+// closes it, by compare-and-swap; from then on it cannot be renewed, and any launcher may suspect
+// and quarantine its leases. A lease under this launcher's id is its own only if its epoch is one of
+// its data directory. If the epoch is higher, another launcher has the id, or the directory is an
+// old copy: the launcher waits until that presence is silent (sameid.go).
+//
+// A store that forgets is contradicted (remember.go, and package roster). Half a grant delay after
+// it lost something, a launcher recalls the profiles of other homes that it remembers, into
+// quarantine. A store is young for one grant delay after it was created, went back, or was found to
+// lack something: meanwhile no profile is created in it (young.go). The embedded store is never
+// young, since its launcher is the only one.
 package cluster
 
 import (

@@ -1,6 +1,28 @@
 // Package session is one worker's use of a profile: from the grant of a lease, over the
 // connections that it carries, to its end, in order or through recovery. A Registry has the
 // sessions of this host, living and ended.
+//
+// A Session is put together from objects, each of which owns its state and the mutexes that guard
+// it; the comment of Session has the order in which these are taken. The files:
+//
+//	terms.go              whose session it is, on which profile, under which token and rules
+//	life.go, policy.go    the facts about worker and browser; the rule that decides by them
+//	start.go, serve.go    how it gets its browser; the goroutine that serves it
+//	end.go                its end: evidence, then what package recovery does
+//	kept.go, recording.go what is on disk: the session file and the capability; the journal
+//	clients.go, still.go  its connections; whether the browser stands still for one that broke off
+//	files.go, narrow.go   exchange directory and downloads; the actions that its worker may declare
+//	writes.go, domain.go  what its worker says; the CDP domain Lease
+//	pictures.go           pictures while it lives
+//	ask.go, person.go     a worker asks for a person; who has the session by hand
+//	attend.go, acts.go    a person who is gone; what a person did
+//	reader.go             the copy of the profile, of an ephemeral session
+//
+// When a person takes over, People.TakeOver shuts the worker's input at the pipe
+// (cdpproxy.Takeover) and waits for its lock once: after that, commands that drive a page are
+// refused, and requests that pause for the worker go as they are. A person's input passes ByPerson,
+// which notes it, and a fence of that person's own under the session's. HandBack, or attend.go if
+// the person is gone, shuts that fence and lets the worker act again.
 package session
 
 import (

@@ -69,6 +69,21 @@ func TestLinksLeadSomewhere(t *testing.T) {
 	}
 }
 
+var goFile = regexp.MustCompile("`([a-z]+(?:/[a-z0-9_]+)+\\.go)`")
+
+// The files that ARCHITECTURE.md leads through are there.
+func TestLinksOfTheArchitectureNameFiles(t *testing.T) {
+	named := goFile.FindAllStringSubmatch(textOf(t, "ARCHITECTURE.md"), -1)
+	if len(named) < 20 {
+		t.Errorf("%d files are named, want 20 or more", len(named))
+	}
+	for _, m := range named {
+		if _, err := os.Stat(filepath.Join(root, m[1])); err != nil {
+			t.Errorf("ARCHITECTURE.md: there is no %s", m[1])
+		}
+	}
+}
+
 // The README's list of further reading has every page.
 func TestTheReadmeListsEveryPage(t *testing.T) {
 	readme := pages(t)["README.md"]

@@ -4,7 +4,9 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
+	"os"
 	"os/exec"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -144,6 +146,28 @@ func TestImportsPointDown(t *testing.T) {
 				t.Errorf("%s imports %s, and must not", p.ImportPath, i)
 			}
 		}
+	}
+}
+
+// The table of ARCHITECTURE.md has each package of the list, in the same order, and no other.
+func TestArchitectureHasTheList(t *testing.T) {
+	text, err := os.ReadFile("../../../ARCHITECTURE.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, rest, _ := strings.Cut(string(text), "| package | what it is |\n| --- | --- |\n")
+	table, _, _ := strings.Cut(rest, "\n\n")
+	var shown []string
+	for row := range strings.Lines(table) {
+		for _, m := range regexp.MustCompile("`([^`]+)`").FindAllStringSubmatch(strings.Split(row, " | ")[0], -1) {
+			shown = append(shown, "leasehold/"+m[1])
+		}
+	}
+	want := slices.DeleteFunc(slices.Clone(order), func(p string) bool {
+		return p == "leasehold" || strings.HasPrefix(p, "leasehold/docs/")
+	})
+	if !slices.Equal(shown, want) {
+		t.Errorf("the table of ARCHITECTURE.md has\n%s\nwant\n%s", strings.Join(shown, "\n"), strings.Join(want, "\n"))
 	}
 }
 

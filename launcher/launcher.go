@@ -489,13 +489,9 @@ func browserVersion(ctx context.Context, o Options) (api.BrowserVersion, error) 
 		return api.BrowserVersion{}, fmt.Errorf("%s --version printed %q: want a Chrome or Chromium (--chrome)", o.Chrome, strings.TrimSpace(out))
 	}
 	major, _, _ := strings.Cut(number, ".")
-	name := "Chrome"
-	if o.Headless {
-		name = "HeadlessChrome"
-	}
 	return api.BrowserVersion{
 		Browser: "Chrome/" + number, ProtocolVersion: "1.3",
-		UserAgent:     "Mozilla/5.0 (X11; Linux x86_64) AppleWebKit/" + webKit + " (KHTML, like Gecko) " + name + "/" + major + ".0.0.0 Safari/" + webKit,
+		UserAgent:     "Mozilla/5.0 (X11; Linux x86_64) AppleWebKit/" + webKit + " (KHTML, like Gecko) Chrome/" + major + ".0.0.0 Safari/" + webKit,
 		WebKitVersion: webKit,
 	}, nil
 }

@@ -1,6 +1,7 @@
 package launcher
 
 import (
+	"errors"
 	"maps"
 	"slices"
 
@@ -50,6 +51,10 @@ func checkSettings(profileID string, set api.ProfileSettings) error {
 		if err := c.Validate(); err != nil {
 			return api.Invalid("session_check", "%v", err)
 		}
+	}
+	var wrong *lease.AppearanceError
+	if err := applySettings(lease.Record{}, set).Appearance.Check(); errors.As(err, &wrong) {
+		return api.Invalid(wrong.Field, "%s", wrong.Why)
 	}
 	if set.Labels != nil {
 		if err := set.Labels.Check(); err != nil {
@@ -107,6 +112,11 @@ func withSettings(r lease.Record, set api.ProfileSettings) (lease.Record, error)
 
 // applySettings puts the settings that are given into a record.
 func applySettings(r lease.Record, set api.ProfileSettings) lease.Record {
+	for text, to := range map[*string]*string{set.Timezone: &r.Timezone, set.Locale: &r.Locale, set.Viewport: &r.Viewport} {
+		if text != nil {
+			*to = *text
+		}
+	}
 	if set.MaxActiveRuns != nil {
 		r.MaxActiveRuns = *set.MaxActiveRuns
 	}

@@ -165,6 +165,8 @@ type Settings struct {
 	SessionCheck *SessionCheck `json:"session_check,omitempty"`
 	// Labels are what tasks may ask for instead of the profile's name.
 	Labels Labels `json:"labels,omitempty"`
+
+	Appearance
 }
 
 // HumanReview is the part of a Record that is about people.

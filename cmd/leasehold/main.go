@@ -2,7 +2,10 @@
 // See leasehold --help.
 package main
 
-import "os"
+import (
+	"os"
+	_ "time/tzdata" // a host may have no names of time zones, and Chrome has its own
+)
 
 func main() {
 	startConfined()

@@ -119,6 +119,9 @@ type createProfileCmd struct {
 	Memory       *byteSize `name:"browser-memory" placeholder:"SIZE" help:"The most that its browser may have in memory, where that is less than the host's limit; 0 is the host's."`
 	ReadOnly     *bool     `negatable:"" help:"Fail unsafe requests of its pages (POST, PUT, PATCH, DELETE) and their websockets."`
 	Mobility     *string   `enum:"pinned,free" placeholder:"pinned|free" help:"Whether it may move to another host by itself, with its snapshot (free); else only a person moves it (default: pinned)."`
+	Timezone     *string   `placeholder:"ZONE" help:"The time zone that its pages see, such as Europe/Berlin; '' is the host's."`
+	Locale       *string   `placeholder:"LOCALE" help:"The language that its browser names to sites, such as de-DE; '' is the host's."`
+	Viewport     *string   `placeholder:"WIDTHxHEIGHT" help:"The size of its pages in pixels, such as 1366x768; '' is what the browser opens with."`
 	TokenOrigins []string  `name:"fence-header-origin" placeholder:"ORIGIN" help:"An origin of your own services, such as https://queue.example: what its pages send there carries the lease token; may be given several times."`
 	Harmless     []string  `name:"harmless-request" sep:"none" placeholder:"REQUEST" help:"A kind of request that changes nothing of the account, such as 'POST https://shop.example/search', beside those that it has; may be given several times; '' removes those that it has."`
 	Check        *string   `name:"session-check" placeholder:"URL" help:"What to GET to find out whether the account is signed in, such as https://shop.example/api/me; '' removes it."`
@@ -128,7 +131,7 @@ type createProfileCmd struct {
 
 // Run sends the settings that were given.
 func (c *createProfileCmd) Run(a *app) error {
-	settings := api.ProfileSettings{AccountID: optional(c.Account), ProxyID: optional(c.Proxy), KeepWarm: c.KeepWarm, ReadOnly: c.ReadOnly, Mobility: c.Mobility}
+	settings := api.ProfileSettings{AccountID: optional(c.Account), ProxyID: optional(c.Proxy), KeepWarm: c.KeepWarm, ReadOnly: c.ReadOnly, Mobility: c.Mobility, Timezone: c.Timezone, Locale: c.Locale, Viewport: c.Viewport}
 	if c.Runs != 0 {
 		settings.MaxActiveRuns = &c.Runs
 	}

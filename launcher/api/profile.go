@@ -29,6 +29,10 @@ type ProfileSettings struct {
 	FenceHeaderOrigins *[]string `json:"fence_header_origins,omitempty"`
 	// SessionCheck replaces the profile's session check; an empty URL removes it.
 	SessionCheck *lease.SessionCheck `json:"session_check,omitempty"`
+	// Timezone, Locale and Viewport are those of a lease.Appearance; an empty one is the host's.
+	Timezone *string `json:"timezone,omitempty"`
+	Locale   *string `json:"locale,omitempty"`
+	Viewport *string `json:"viewport,omitempty"`
 	// Labels replace all labels of the profile.
 	Labels *lease.Labels `json:"labels,omitempty"`
 }

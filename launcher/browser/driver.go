@@ -111,6 +111,8 @@ type Start struct {
 	ReadOnly    bool // its pages cannot open websockets
 	Args        []string
 	Memory      uint64 // the profile's own limit in bytes; zero for none
+	// Appearance is what sites see of it.
+	Appearance lease.Appearance
 	// ReadWrite are directories that a confined browser may use, beside those of all
 	// browsers. They have to exist, and to be right for every session that the browser
 	// will serve: the kernel adds none later.
@@ -154,7 +156,7 @@ func (d *Driver) Start(ctx context.Context, s Start) (*Browser, error) {
 	output := d.o.Files.Output(s.SessionID)
 	process, err := d.o.Processes.Start(ctx, chrome.Options{
 		Binary: d.o.Binary, ProfileDir: s.Path, Folder: folder, Headless: s.Headless, Proxy: s.Proxy, ProxySocket: s.ProxySocket, ReadOnly: s.ReadOnly, Group: group, DumpDir: dumps,
-		ExtraArgs: s.Args, Lock: s.Lock.File(), OutputFile: output, Confinement: d.o.Confinement.With(s.ReadWrite), User: d.o.User,
+		Version: d.version(ctx), Appearance: s.Appearance, ExtraArgs: s.Args, Lock: s.Lock.File(), OutputFile: output, Confinement: d.o.Confinement.With(s.ReadWrite), User: d.o.User,
 	})
 	if err != nil {
 		if group != nil {
@@ -201,6 +203,11 @@ func (d *Driver) Start(ctx context.Context, s Start) (*Browser, error) {
 	}
 	if beside != nil {
 		return b, beside
+	}
+	if width, height, ok := s.Appearance.Size(); ok {
+		if err := b.monitor.Tabs().FitWindow(ctx, width, height); err != nil {
+			return b, fmt.Errorf("the window of the browser could not get the profile's viewport: %w", err)
+		}
 	}
 	b.LimitMemory(s.Memory)
 	d.work.Go(b.learnNetwork)

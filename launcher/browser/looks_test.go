@@ -1,6 +1,7 @@
 package browser
 
 import (
+	"encoding/json"
 	"fmt"
 	"io"
 	"net"
@@ -19,6 +20,7 @@ import (
 
 	"leasehold/internal/test/testchrome"
 	"leasehold/launcher/chrome"
+	"leasehold/lease"
 )
 
 // looks has a page report what it sees of its browser.
@@ -59,7 +61,7 @@ func TestAPageSeesTheBrowserOfAPort(t *testing.T) {
 			return ""
 		}
 	}
-	onPort(t, web.URL)
+	onPort(t, web.URL, h.driver.version(t.Context()))
 	want := reported("on a port")
 	if !strings.Contains(want, `"webdriver": false`) {
 		t.Errorf("on a fixed port Chrome shows navigator.webdriver: %.100s", want)
@@ -97,11 +99,72 @@ func compareLooks(t *testing.T, where, got, want string) {
 	}
 }
 
+// TestSitesSeeTheAppearanceOfAProfile: pages, their workers and the first request see the time zone, the
+// languages and the size that the profile has, whatever the host has; and no browser without windows.
+func TestSitesSeeTheAppearanceOfAProfile(t *testing.T) {
+	h := newHost(t, Options{})
+	type seen struct {
+		Zone, WorkerZone, Language, WorkerLanguage, Languages, Agent string
+		Width, Height                                                int
+		Fits                                                         bool // the window is within the screen
+	}
+	reports, asked := make(chan seen, 2), make(chan string, 2)
+	web := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		switch r.URL.Path {
+		case "/report":
+			var s seen
+			if err := json.NewDecoder(r.Body).Decode(&s); err != nil {
+				t.Error(err)
+			}
+			reports <- s
+		case "/worker.js":
+			w.Header().Set("Content-Type", "text/javascript")
+			fmt.Fprint(w, `postMessage([Intl.DateTimeFormat().resolvedOptions().timeZone, navigator.language])`)
+		case "/":
+			asked <- r.Header.Get("Accept-Language") + " | " + r.UserAgent()
+			w.Header().Set("Content-Type", "text/html")
+			fmt.Fprint(w, `<script>new Worker("/worker.js").onmessage = e => fetch("/report", {method: "POST", body: JSON.stringify({
+				Zone: Intl.DateTimeFormat().resolvedOptions().timeZone, WorkerZone: e.data[0], Language: navigator.language, WorkerLanguage: e.data[1],
+				Languages: navigator.languages.join(), Agent: navigator.userAgent, Width: innerWidth, Height: innerHeight,
+				Fits: outerWidth <= screen.width && outerHeight <= screen.height})})</script>`)
+		}
+	}))
+	defer web.Close()
+	h.locked(h.root.Lock)
+	b, err := h.driver.Start(t.Context(), Start{
+		SessionID: session, Token: 7, Lock: h.lock, Path: h.path, Headless: true, Sink: h.sink, Log: h.options.Log,
+		Args: []string{"--window-size=500,400", "--lang=fr"}, Appearance: lease.Appearance{Timezone: "Asia/Tokyo", Locale: "de-DE", Viewport: "1366x768"},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	h.endAtLast(b)
+	page, ok := b.Monitor().Primary()
+	if !ok {
+		t.Fatal("the browser has no tab")
+	}
+	if err := b.Monitor().Observer().Call(t.Context(), page.SessionID, "Page.navigate", map[string]string{"url": web.URL}, nil); err != nil {
+		t.Fatal(err)
+	}
+	first, got := <-asked, <-reports
+	want := seen{Zone: "Asia/Tokyo", WorkerZone: "Asia/Tokyo", Language: "de-DE", WorkerLanguage: "de-DE", Languages: "de-DE,de,en-US,en", Agent: got.Agent, Width: 1366, Height: 768, Fits: true}
+	if got != want || !strings.Contains(got.Agent, " Chrome/") || strings.Contains(got.Agent, "Headless") {
+		t.Errorf("the page sees %+v, want %+v", got, want)
+	}
+	if want := "de-DE,de;q=0.9,en-US;q=0.8,en;q=0.7 | " + got.Agent; first != want {
+		t.Errorf("the first request has %q, want %q", first, want)
+	}
+	if _, err := b.Close(profile, nil, h.options.Log); err != nil {
+		t.Error(err)
+	}
+}
+
 // onPort starts the driver's browser on a debugging port, and opens the URL in a new tab of it:
 // as root its first one shows a bar, because the browser has no sandbox.
-func onPort(t *testing.T, page string) {
+func onPort(t *testing.T, page, version string) {
 	t.Helper()
 	o := testchrome.Options(t)
+	o.Version = version
 	args, _, err := chrome.Arguments(o, os.Geteuid())
 	if err != nil {
 		t.Fatal(err)

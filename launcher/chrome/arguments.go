@@ -13,6 +13,7 @@ import (
 
 	"leasehold/internal/cgroup"
 	"leasehold/internal/runas"
+	"leasehold/lease"
 )
 
 // Options say which browser to start, and how.
@@ -40,6 +41,11 @@ type Options struct {
 	// or Background Fetch: what the DevTools protocol cannot stop. Without Proxy it goes
 	// out directly, whatever the host's settings say.
 	ReadOnly bool
+	// Version is the browser's; empty: not known. A browser without windows says to sites that it is
+	// Chrome of this version, as one with windows does.
+	Version string
+	// Appearance is what sites see of the browser, whatever ExtraArgs say.
+	Appearance lease.Appearance
 	// ExtraArgs are further arguments, each of them in AllowedArgs.
 	ExtraArgs []string
 	// Lock, if given, is a file that the browser's main process inherits. A flock on
@@ -240,6 +246,9 @@ func Arguments(o Options, uid int) (args, warnings []string, err error) {
 		// The same browser without windows. The old headless mode stored data
 		// differently.
 		args = append(args, "--headless=new")
+		if major, _, ok := strings.Cut(o.Version, "."); ok {
+			args = append(args, "--user-agent=Mozilla/5.0 (X11; Linux x86_64) AppleWebKit/537.36 (KHTML, like Gecko) Chrome/"+major+".0.0.0 Safari/537.36")
+		}
 	}
 	if o.Proxy != "" {
 		if !proxyServer.MatchString(o.Proxy) {
@@ -277,5 +286,28 @@ func Arguments(o Options, uid int) (args, warnings []string, err error) {
 		}
 		args = append(args, arg)
 	}
-	return args, warnings, nil
+	return append(args, appearance(o)...), warnings, nil
 }
+
+// appearance are the arguments for Options.Appearance; the time zone is in the environment.
+func appearance(o Options) (args []string) {
+	if languages := o.Appearance.Languages(); len(languages) > 0 {
+		args = append(args, "--lang="+o.Appearance.Locale, "--accept-lang="+strings.Join(languages, ","))
+	}
+	width, height, ok := o.Appearance.Size()
+	if !ok {
+		return args
+	}
+	args = append(args, fmt.Sprintf("--window-size=%d,%d", width, height))
+	if o.Headless { // its screen would be smaller than its window
+		args = append(args, fmt.Sprintf("--screen-info={%dx%d}", max(width, leastScreenWidth), max(height+toolBars, leastScreenHeight)))
+	}
+	return args
+}
+
+// A screen that many have, in pixels, and more than what a window has above its page.
+const (
+	leastScreenWidth  = 1920
+	leastScreenHeight = 1080
+	toolBars          = 200
+)

@@ -9,6 +9,8 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+
+	"leasehold/lease"
 )
 
 func TestArguments(t *testing.T) {
@@ -124,7 +126,7 @@ func TestArgumentsAreDocumented(t *testing.T) {
 			t.Fatal(err)
 		}
 		for i, arg := range args {
-			for _, own := range []string{"--user-data-dir=", "--profile-directory=", "--proxy-server="} {
+			for _, own := range []string{"--user-data-dir=", "--profile-directory=", "--proxy-server=", "--user-agent=", "--lang=", "--accept-lang=", "--window-size=", "--screen-info="} {
 				if strings.HasPrefix(arg, own) {
 					args[i] = own
 				}
@@ -133,7 +135,9 @@ func TestArgumentsAreDocumented(t *testing.T) {
 		return args
 	}
 	plain := names(Options{ProfileDir: "/p/a"}, 1000)
-	sometimes := slices.DeleteFunc(names(Options{ProfileDir: "/p/a", Headless: true, Proxy: "http://h:1", ReadOnly: true}, 0), func(arg string) bool { return slices.Contains(plain, arg) })
+	sometimes := slices.DeleteFunc(names(Options{
+		ProfileDir: "/p/a", Headless: true, Proxy: "http://h:1", ReadOnly: true, Version: "156.0.8078.108", Appearance: lease.Appearance{Locale: "de-DE", Viewport: "1366x768"},
+	}, 0), func(arg string) bool { return slices.Contains(plain, arg) })
 	for section, want := range map[string][]string{"Always": plain, "Sometimes": sometimes, "What a manifest may add": AllowedArgs()} {
 		got := slices.Sorted(slices.Values(sections[section]))
 		if want = slices.Sorted(slices.Values(want)); !slices.Equal(got, want) {

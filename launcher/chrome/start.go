@@ -96,6 +96,12 @@ func start(ctx context.Context, o Options, args []string) (_ *Browser, err error
 
 	cmd := exec.Command(o.Binary, args...)
 	cmd.Env = append(env, tempVariable+o.TempDir)
+	if o.Appearance.Timezone != "" {
+		cmd.Env = append(cmd.Env, "TZ="+o.Appearance.Timezone)
+	}
+	if o.Appearance.Locale != "" { // by this Chrome on Linux chooses its own language
+		cmd.Env = append(cmd.Env, "LANGUAGE="+strings.ReplaceAll(o.Appearance.Locale, "-", "_"))
+	}
 	if o.User != nil {
 		cmd.Dir = "/" // it may not be able to use the launcher's
 	}

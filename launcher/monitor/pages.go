@@ -50,6 +50,16 @@ func newPages(n *navigations) *pages {
 	return &pages{navigations: n, open: map[string]*page{}, targets: map[string]string{}, frames: map[string]string{}, workersIn: map[string]bool{}, closing: map[string]bool{}}
 }
 
+// first is the page of a browser that has one, with its CDP session.
+func (ps *pages) first() (target, session string, _ error) {
+	ps.mu.Lock()
+	defer ps.mu.Unlock()
+	for id, pg := range ps.open {
+		return id, pg.SessionID, nil
+	}
+	return "", "", errors.New("no page is open")
+}
+
 // forget forgets which pages a session that is over has asked to close. All of them are
 // closed, except the kept one.
 func (ps *pages) forget() {

@@ -46,6 +46,35 @@ func (ts *Tabs) OpenFirst(ctx context.Context) error {
 	return ts.AwaitWatched(ctx)
 }
 
+// FitWindow gives the window of a browser that has one empty tab the size by which its page has so many
+// CSS pixels.
+func (ts *Tabs) FitWindow(ctx context.Context, width, height int) error {
+	id, session, err := ts.pages.first()
+	if err != nil {
+		return err
+	}
+	var window struct {
+		WindowID int                         `json:"windowId"`
+		Bounds   struct{ Width, Height int } `json:"bounds"`
+	}
+	if err := ts.chrome.Call(ctx, "", "Browser.getWindowForTarget", map[string]string{"targetId": id}, &window); err != nil {
+		return err
+	}
+	var now struct {
+		CSSLayoutViewport struct{ ClientWidth, ClientHeight int } `json:"cssLayoutViewport"`
+	}
+	if err := ts.chrome.Call(ctx, session, "Page.getLayoutMetrics", nil, &now); err != nil {
+		return err
+	}
+	wider, higher := width-now.CSSLayoutViewport.ClientWidth, height-now.CSSLayoutViewport.ClientHeight
+	if wider == 0 && higher == 0 {
+		return nil
+	}
+	return ts.chrome.Call(ctx, "", "Browser.setWindowBounds", map[string]any{
+		"windowId": window.WindowID, "bounds": map[string]int{"width": window.Bounds.Width + wider, "height": window.Bounds.Height + higher},
+	}, nil)
+}
+
 // OpenBehind opens an empty tab behind the others.
 func (ts *Tabs) OpenBehind(ctx context.Context, fence *lease.Fence) error {
 	return ts.chrome.CallFenced(ctx, fence, "", target.CommandCreateTarget, map[string]any{"url": blankPage, "background": true}, nil)

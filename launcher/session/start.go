@@ -161,7 +161,7 @@ func (o *opening) start(ctx context.Context, run slots.Run, fit *slots.Fit) (*br
 	o.slot.Starting(run)
 	b, err := o.driver.Start(ctx, browser.Start{
 		SessionID: o.id, Token: o.token, Lock: o.slot.Lock(), Path: o.path, Headless: o.headless, Proxy: proxy, ProxySocket: socket, ReadOnly: o.rules().ReadOnly,
-		Args: o.manifest.ChromeArgs, Memory: o.granted.BrowserMemory, ReadWrite: o.files.ownDirs(), Sink: o.slot.Note, Beside: o.prepare, Log: o.log,
+		Args: o.manifest.ChromeArgs, Memory: o.granted.BrowserMemory, Appearance: o.granted.Appearance, ReadWrite: o.files.ownDirs(), Sink: o.slot.Note, Beside: o.prepare, Log: o.log,
 	})
 	o.slot.Opened(b, o.id, fit)
 	return b, err

@@ -72,11 +72,12 @@ type Fit struct {
 	account  string
 	memory   uint64 // the memory limit in bytes
 	readOnly bool
+	lease.Appearance
 }
 
 // FitOf returns what the manifest's task needs of a browser on the record's profile.
 func FitOf(m api.Manifest, r lease.Record, proxy *proxies.Proxy, headless bool, memory uint64) Fit {
-	f := Fit{headless: headless, args: strings.Join(m.ChromeArgs, "\x00"), account: r.AccountID, memory: memory, readOnly: m.WantsReadOnly() || r.ReadOnly}
+	f := Fit{headless: headless, args: strings.Join(m.ChromeArgs, "\x00"), account: r.AccountID, memory: memory, readOnly: m.WantsReadOnly() || r.ReadOnly, Appearance: r.Appearance}
 	if f.account == "" {
 		f.account = m.AccountID
 	}

@@ -15,6 +15,7 @@ import (
 	"syscall"
 	"time"
 
+	"leasehold/internal/chromever"
 	"leasehold/launcher/chrome"
 )
 
@@ -44,7 +45,11 @@ func StartPort(ctx context.Context, o PortOptions) (*Port, error) {
 	if err := os.MkdirAll(o.Profile, 0o700); err != nil {
 		return nil, err
 	}
-	args, _, err := chrome.Arguments(chrome.Options{ProfileDir: o.Profile, Headless: true, ExtraArgs: o.Args}, os.Geteuid())
+	said, err := exec.CommandContext(ctx, o.Binary, "--version").Output()
+	if err != nil {
+		return nil, err
+	}
+	args, _, err := chrome.Arguments(chrome.Options{ProfileDir: o.Profile, Headless: true, Version: chromever.In(string(said)), ExtraArgs: o.Args}, os.Geteuid())
 	if err != nil {
 		return nil, err
 	}

@@ -80,7 +80,8 @@ type Server struct {
 	gate *gate          // of srv
 	// problem is why nothing can be written; nil while it can.
 	problem error
-	said    string // an error in the server's log that was not looked at yet
+	said    string        // an error in the server's log that was not looked at yet
+	spoke   chan struct{} // has an element when said was set
 
 	ctx    context.Context // ends with Shutdown
 	cancel context.CancelFunc
@@ -118,6 +119,9 @@ const (
 	// startTime limits the start. It has to be enough for the server to read its
 	// streams again after a crash.
 	startTime = time.Minute
+	// inProcessPing is the time between two pings inside the process, where no connection is lost
+	// without notice.
+	inProcessPing = 5 * time.Minute
 	// tlsTime limits a subscriber's TLS handshake.
 	tlsTime = 5 * time.Second
 	// maxStore, in bytes, is more than any disk has. Without it the server would
@@ -134,7 +138,7 @@ func Start(o Options) (_ *Server, err error) {
 		return nil, err
 	}
 	ctx, cancel := context.WithCancel(context.Background())
-	s := &Server{o: o, log: o.Log, lock: lock, ctx: ctx, cancel: cancel, stop: ctx.Done()}
+	s := &Server{o: o, log: o.Log, lock: lock, ctx: ctx, cancel: cancel, stop: ctx.Done(), spoke: make(chan struct{}, 1)}
 	defer func() {
 		if err != nil {
 			s.Shutdown()
@@ -176,6 +180,8 @@ func (s *Server) listen() (err error) {
 
 // boot starts a server on the directory, and its gate.
 func (s *Server) boot() (*server.Server, *gate, error) {
+	hushProcess()
+	setServerClock()
 	gate := newGate(s.o)
 	opts, err := serverOptions(s.o.Dir, gate)
 	if err != nil {
@@ -189,6 +195,7 @@ func (s *Server) boot() (*server.Server, *gate, error) {
 	bridge := &logBridge{log: s.o.Log.With().Str("component", "nats").Logger(), trouble: s.hear}
 	srv.SetLoggerV2(bridge, false, false, false)
 	srv.Start()
+	changeRateLimitLogInterval(srv, logInterval)
 	if err := s.started(srv, bridge); err != nil {
 		srv.Shutdown()
 		srv.WaitForShutdown()
@@ -254,7 +261,7 @@ func (s *Server) ClientURL() string {
 // Connect opens a connection inside the process, as the launcher and with the options of
 // Dial. The connection ends with the server.
 func (s *Server) Connect(opts ...nats.Option) (*nats.Conn, error) {
-	all := append(connOptions(s.log), nats.InProcessServer(s))
+	all := append(connOptions(s.log), nats.InProcessServer(s), nats.PingInterval(inProcessPing))
 	nc, err := nats.Connect("", append(all, opts...)...)
 	if err != nil {
 		return nil, fmt.Errorf("connect to the embedded nats server: %w", err)

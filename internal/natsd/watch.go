@@ -17,8 +17,13 @@ import (
 // again can go on. So this process listens to that log, and replaces the server.
 
 const (
-	// watchEvery is the time between two checks of the disk.
-	watchEvery = time.Second
+	// watchEvery is the time between two looks at the server and its disk, and two settings of the
+	// server's clock; hasteEvery, while less than plenty, in bytes, is free, or the server does not
+	// store anything. No multiple of watchEvery is the ten seconds for which the server keeps what
+	// it has read: at these it would look ten times a second whether they are over.
+	watchEvery = 4 * time.Second
+	hasteEvery = time.Second
+	plenty     = 512 << 20
 	// room, in bytes, has to be free for a server to be started again. While less is free, the
 	// server is given space from the reserve.
 	room = 2 << 20
@@ -57,6 +62,10 @@ func (s *Server) hear(text string) {
 	if !strings.Contains(s.said, writeError) {
 		s.said = text
 	}
+	select {
+	case s.spoke <- struct{}{}:
+	default:
+	}
 }
 
 // heard returns what was heard since its last call.
@@ -70,30 +79,47 @@ func (s *Server) heard() string {
 
 // watch replaces the server when it takes no writes any more, until Shutdown.
 func (s *Server) watch() {
-	every := time.NewTicker(watchEvery)
-	defer every.Stop()
+	next := time.NewTimer(watchEvery)
+	defer next.Stop()
 	for {
 		select {
-		case <-every.C:
+		case <-next.C:
+		case <-s.spoke: // it may say more
+			select {
+			case <-next.C:
+			case <-time.After(hasteEvery):
+			case <-s.stop:
+				return
+			}
 		case <-s.stop:
 			return
 		}
-		s.makeRoom()
+		setServerClock()
+		pause := watchEvery
+		if s.makeRoom() < plenty {
+			pause = hasteEvery
+		}
 		if why := s.cannotWrite(s.heard()); why != "" {
 			s.fail(&NotWritingError{s.o.Dir, why})
 		}
 		if s.Problem() != nil {
+			pause = hasteEvery
 			s.mend()
 		}
+		next.Reset(pause)
 	}
 }
 
-// makeRoom gives the server space from the reserve before its disk is full.
-func (s *Server) makeRoom() {
+// makeRoom gives the server space from the reserve before its disk is full. It returns how many
+// bytes are free; zero if that is not known.
+func (s *Server) makeRoom() uint64 {
 	for {
 		free, err := durable.FreeSpace(s.o.Dir)
-		if err != nil || free.Bytes >= room || !s.o.Reserve.Give(s.o.Dir) {
-			return
+		if err != nil {
+			return 0
+		}
+		if free.Bytes >= room || !s.o.Reserve.Give(s.o.Dir) {
+			return free.Bytes
 		}
 		s.log.Warn().Str("dir", s.o.Dir).Int64("left", s.o.Reserve.Left()).Msg("the disk is full: the embedded NATS server goes on in the space that is kept for that")
 	}

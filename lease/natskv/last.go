@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
@@ -62,7 +61,7 @@ func (s *Store) watchLastOnce(ctx context.Context, st *stream, w lastWatch) erro
 	at = max(at, info.State.LastSeq)
 	w.complete()
 	for before := at; ; before = at {
-		poll := time.Now().Add(pollTime + rand.N(pollTime))
+		poll := time.Now().Add(pollWait(true))
 		for wait := time.Until(poll); wait > 0; wait = time.Until(poll) {
 			m, err := f.next(ctx, wait)
 			if errors.Is(err, errQuiet) {

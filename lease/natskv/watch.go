@@ -16,7 +16,22 @@ import (
 // pollTime is the shortest time between two polls of a watch, in which it compares what it saw
 // with what the stream says about itself. The longest is twice that. The time is random, so
 // that launchers do not all ask at the same moment.
-const pollTime = time.Second
+//
+// Nobody but the launcher itself can take a stream of its own server away, and a server that was
+// started again has cut all connections, so that every watch has begun anew. There, and for a
+// bucket on which nothing depends, it is slowPollTime, twice which is less than inactiveTime.
+const (
+	pollTime     = time.Second
+	slowPollTime = 15 * time.Second
+)
+
+// pollWait is the time until the next poll.
+func pollWait(slow bool) time.Duration {
+	if slow {
+		return slowPollTime + rand.N(slowPollTime)
+	}
+	return pollTime + rand.N(pollTime)
+}
 
 // watch is one call of Watch.
 type watch struct {
@@ -135,7 +150,7 @@ func ageOf(info *jetstream.StreamInfo) time.Duration {
 func (w *watch) changes(ctx context.Context, f *follower) error {
 	var polled, at uint64 // the sequences of the bucket and of the watch at the last poll
 	for {
-		poll := time.Now().Add(pollTime + rand.N(pollTime))
+		poll := time.Now().Add(pollWait(w.s.ownServer))
 		for wait := time.Until(poll); wait > 0; wait = time.Until(poll) {
 			m, err := f.next(ctx, wait)
 			if errors.Is(err, errQuiet) {

@@ -83,6 +83,9 @@ type Options struct {
 	Events events.Source
 	// Ping returns nil while the lease store can be reached.
 	Ping func(context.Context) error
+	// Reached tells whether the lease store is known to have been reached within the last while,
+	// without asking it; nil: that is not known.
+	Reached func(while time.Duration) bool
 	// Doubt returns why nothing may be granted or changed although the store can be reached: it
 	// may not be the only one. nil: there is never a reason.
 	Doubt func() error

@@ -57,6 +57,15 @@ func (l *Launcher) storeProblem(ctx context.Context) error {
 	return problem(l.o.Ping(ctx))
 }
 
+// storeFound is storeProblem for the check at intervals. What the store has answered since the
+// last check says that it can be used: renewals of the presence come about as often.
+func (l *Launcher) storeFound(ctx context.Context) error {
+	if l.o.Reached != nil && l.o.Reached(readyEvery+time.Second) {
+		return nil
+	}
+	return l.storeProblem(ctx)
+}
+
 // readiness is the result of the latest check of whether leases can be granted. It is kept so
 // that a scrape of the metrics does not ask the lease store.
 type readiness struct {
@@ -127,7 +136,7 @@ func (l *Launcher) watchReadiness() {
 	every := time.NewTicker(readyEvery)
 	defer every.Stop()
 	for {
-		err := l.storeProblem(l.ctx)
+		err := l.storeFound(l.ctx)
 		if l.ctx.Err() != nil {
 			return
 		}

@@ -1,6 +1,8 @@
 package launcher
 
 import (
+	"context"
+	"errors"
 	"testing"
 	"time"
 
@@ -45,6 +47,29 @@ func TestHowLongTheStoreCouldNotBeUsed(t *testing.T) {
 		}
 		shows(step.when, map[string]float64{
 			"leasehold_lease_store_up": oneIf(step.up), "leasehold_ready": oneIf(step.ready), "leasehold_lease_store_down_seconds": step.shown,
+		})
+	}
+}
+
+// TestAStoreThatHasJustAnsweredIsNotAsked whether it can be used.
+func TestAStoreThatHasJustAnsweredIsNotAsked(t *testing.T) {
+	away := errors.New("away")
+	for name, tt := range map[string]struct {
+		answered time.Duration // ago
+		want     error
+	}{
+		"since the last check":     {5 * time.Second, nil},
+		"before the last check":    {7 * time.Second, away},
+		"not known when it did so": {-1, away},
+	} {
+		t.Run(name, func(t *testing.T) {
+			l := &Launcher{rooms: &rooms{o: Options{Ping: func(context.Context) error { return away }}}}
+			if tt.answered >= 0 {
+				l.o.Reached = func(while time.Duration) bool { return tt.answered <= while }
+			}
+			if err := l.storeFound(t.Context()); (err == nil) != (tt.want == nil) {
+				t.Errorf("the store: %v, want %v", err, tt.want)
+			}
 		})
 	}
 }

@@ -55,6 +55,11 @@ func (s *service) ping(ctx context.Context) error {
 	return s.leases.Ping(ctx)
 }
 
+// reached tells whether the lease store is known to have been reached within the last while.
+func (s *service) reached(while time.Duration) bool {
+	return (s.embedded == nil || s.embedded.Problem() == nil) && s.leases.Reached(while)
+}
+
 // natsProblem is what callers are told about a problem of the embedded NATS.
 func natsProblem(problem error) *api.Problem {
 	p := api.Refuse(api.CodeStoreUnavailable, "%v; nothing is granted until then", problem)

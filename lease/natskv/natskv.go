@@ -39,6 +39,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"time"
 
@@ -184,6 +185,17 @@ func (s *Store) Ping(ctx context.Context) error {
 		return unavailable(err)
 	}
 	return nil
+}
+
+// Reached tells whether, for all that is known without asking, Ping would have returned nil within
+// the last while: the leader of the bucket of records has answered, or a server of this launcher's
+// own, which has all streams.
+func (s *Store) Reached(while time.Duration) bool {
+	at := s.leases.answered()
+	if s.ownServer {
+		at = slices.MaxFunc([]time.Time{at, s.leases.lastSaw(), s.hosts.lastSaw()}, time.Time.Compare)
+	}
+	return s.nc.IsConnected() && time.Since(at) <= while
 }
 
 // Time is part of lease.ClockStore: the clock of the leader of the bucket of records.

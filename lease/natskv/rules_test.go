@@ -121,3 +121,47 @@ func FuzzDecode(f *testing.F) {
 		}
 	})
 }
+
+// TestAPollThatProtectsNothingIsRare, and always comes before the server drops the consumer.
+func TestAPollThatProtectsNothingIsRare(t *testing.T) {
+	for range 1000 {
+		if wait := pollWait(false); wait < time.Second || wait >= 2*time.Second {
+			t.Fatalf("the next poll is in %s", wait)
+		}
+		if wait := pollWait(true); wait < 15*time.Second || wait >= inactiveTime/2 {
+			t.Fatalf("the next poll of what changes only here is in %s", wait)
+		}
+	}
+}
+
+// TestAStoreWasReached if the leader of the bucket of records has answered, or, where this
+// launcher's own server has all streams, that of another one.
+func TestAStoreWasReached(t *testing.T) {
+	for name, tt := range map[string]struct {
+		own, told, saw, closed bool
+		want                   bool
+	}{
+		"not yet":                            {own: true},
+		"the leader told about the bucket":   {told: true, want: true},
+		"before the connection was lost":     {told: true, closed: true},
+		"another stream took a write":        {saw: true},
+		"another stream of one's own server": {saw: true, own: true, want: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			nc := inProcess(t, start(t, t.TempDir()))
+			s := &Store{nc: nc, ownServer: tt.own, leases: bucket{stream: &stream{}}, hosts: bucket{stream: &stream{}}}
+			if tt.told {
+				s.leases.compare(&jetstream.StreamInfo{}, 0, time.Now())
+			}
+			if tt.saw {
+				s.hosts.saw(1)
+			}
+			if tt.closed {
+				nc.Close()
+			}
+			if got := s.Reached(time.Minute); got != tt.want {
+				t.Errorf("it was reached: %v", got)
+			}
+		})
+	}
+}

@@ -35,6 +35,8 @@ type stream struct {
 	// told is what the server's clock said when it last told about the stream, and heard is when
 	// that was by this host's.
 	told, heard time.Time
+	// sawAt is when the server last showed or acknowledged a message of the stream.
+	sawAt time.Time
 	// lowerSince is since when the stream has ended below highest; zero if it does not.
 	lowerSince time.Time
 }
@@ -56,7 +58,7 @@ func newStream(nc *nats.Conn, api string, config func() jetstream.StreamConfig, 
 func (st *stream) saw(seq uint64) {
 	st.mu.Lock()
 	defer st.mu.Unlock()
-	st.highest = max(st.highest, seq)
+	st.highest, st.sawAt = max(st.highest, seq), time.Now()
 }
 
 // highestSeen returns the highest sequence that is remembered.
@@ -64,6 +66,20 @@ func (st *stream) highestSeen() uint64 {
 	st.mu.Lock()
 	defer st.mu.Unlock()
 	return st.highest
+}
+
+// answered is when the leader of the stream last told about it.
+func (st *stream) answered() time.Time {
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	return st.heard
+}
+
+// lastSaw is when the server last showed or acknowledged a message of the stream.
+func (st *stream) lastSaw() time.Time {
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	return st.sawAt
 }
 
 // lossCount returns how often the stream was lost or went back, as far as is known.

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -433,5 +434,33 @@ func TestTooManyWait(t *testing.T) {
 		if q.Ticket(lease.Waiter{ProfileID: "p"}, "").Enter() {
 			t.Error("there is no bound")
 		}
+	})
+}
+
+// TestAnEmptyQueueRests: nothing wakes it up until a request enters.
+func TestAnEmptyQueueRests(t *testing.T) {
+	inFleet(t, func(f *fleet) {
+		ctx, cancel := context.WithCancel(f.Context())
+		defer cancel()
+		q := New(Options{LauncherID: "a", Changed: func() {}, Log: zerolog.Nop(), Metrics: prometheus.NewRegistry()})
+		var looks atomic.Int32
+		f.work.Go(func() { q.tick(ctx, func() { looks.Add(1); q.drop() }) })
+		wants := func(when string, least, most int32) {
+			t.Helper()
+			looks.Store(0)
+			time.Sleep(time.Minute)
+			synctest.Wait()
+			if n := looks.Load(); n < least || n > most {
+				t.Errorf("%s it looked %d times in a minute, want %d to %d", when, n, least, most)
+			}
+		}
+		wants("at first", 1, 1)
+		wants("while it is empty", 0, 0)
+		ticket := q.Ticket(lease.Waiter{ProfileID: "p", WorkerID: "w"}, "")
+		ticket.Enter()
+		wants("while a request waits", 59, 61)
+		ticket.Leave(Gone)
+		wants("when that leaves", 1, 2)
+		wants("when it is empty again", 0, 0)
 	})
 }

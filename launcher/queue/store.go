@@ -10,7 +10,8 @@ import (
 )
 
 const (
-	// tickEvery is how often the queue looks for what is not stored yet, or is over.
+	// tickEvery is how often the queue looks for what is not stored yet, or is over, while it
+	// has anything.
 	tickEvery = time.Second
 	// stalledTime is longer than any request waits.
 	stalledTime = 15 * time.Minute
@@ -20,19 +21,31 @@ const (
 	clearTime = time.Second
 )
 
-// tick calls do when there is something to store, and every second, until ctx ends.
+// tick calls do when there is something to store, and every second while there is anything that
+// may have to be stored again or removed, until ctx ends.
 func (q *Queue) tick(ctx context.Context, do func()) {
 	every := time.NewTicker(tickEvery)
 	defer every.Stop()
 	for {
 		select {
 		case <-q.kick:
+			every.Reset(tickEvery)
 		case <-every.C:
 		case <-ctx.Done():
 			return
 		}
-		do()
+		if do(); q.isEmpty() { // an idle launcher is not woken up for nothing
+			every.Stop()
+		}
 	}
+}
+
+// isEmpty tells whether nothing of this launcher's is in the queue, or has to be removed. What is
+// put there kicks.
+func (q *Queue) isEmpty() bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return len(q.own) == 0 && len(q.left) == 0 && len(q.stalled) == 0
 }
 
 // drop removes requests that were sent on and did not arrive at the other launcher.

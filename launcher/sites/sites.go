@@ -152,7 +152,11 @@ func (s *Shelf) Run(ctx context.Context) {
 	ticks := time.NewTicker(lookEvery)
 	defer ticks.Stop()
 	for {
-		s.tell(ctx)
+		if again := s.tell(ctx); again {
+			ticks.Reset(lookEvery)
+		} else if s.o.Dir == "" { // there is nothing to look at
+			ticks.Stop()
+		}
 		select {
 		case <-ctx.Done():
 			return
@@ -359,7 +363,8 @@ func keep(f *site.File, before site.File) {
 }
 
 // tell tells the store what it does not have: files of the directory that are new, and what it forgot.
-func (s *Shelf) tell(ctx context.Context) {
+// again says that it could not be told.
+func (s *Shelf) tell(ctx context.Context) (again bool) {
 	s.mu.Lock()
 	type task struct {
 		version
@@ -392,9 +397,10 @@ func (s *Shelf) tell(ctx context.Context) {
 	for _, t := range tasks {
 		if _, err := s.put(ctx, t.name, &t.stored, t.revision); err != nil && !errors.Is(err, lease.ErrSiteMoved) {
 			s.o.Log.Warn().Err(err).Str("site", t.name).Msg("the store could not be told what is known of a site: it is told again")
-			return
+			return true
 		}
 	}
+	return false
 }
 
 // put stores a file, or removes it if there is none, in the place of the one of that revision.

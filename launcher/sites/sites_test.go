@@ -27,6 +27,7 @@ type memory struct {
 	last    uint64
 	has     map[string]lease.SiteEntry // without data: removed
 	away    bool
+	full    bool          // it takes nothing, and shows what it has
 	changed chan struct{} // closed when something did
 	lost    int
 }
@@ -51,7 +52,7 @@ func (m *memory) PutSite(_ context.Context, e lease.SiteEntry) (at uint64, err e
 	m.change(func() {
 		old := m.has[e.Name]
 		switch {
-		case m.away:
+		case m.away, m.full:
 			err = lease.ErrUnavailable
 		case e.Revision != old.Revision && (e.Revision != 0 || len(old.Data) > 0):
 			err = lease.ErrSiteMoved
@@ -265,4 +266,29 @@ func TestADirectoryIsTold(t *testing.T) {
 	if _, err := New(Options{Dir: dir, Log: zerolog.Nop(), Metrics: prometheus.NewRegistry()}); err == nil || !strings.Contains(err.Error(), "want the name of the file") {
 		t.Errorf("%v", err)
 	}
+}
+
+// TestWhatTheStoreDidNotTakeIsToldAgain, without a directory too.
+func TestWhatTheStoreDidNotTakeIsToldAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := newMemory()
+		s, stop := launcher(t, m, "")
+		defer stop()
+		if _, err := s.put(t.Context(), "shop", &stored{File: file(t, "shop", "/x")}, 0); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Minute)
+		m.change(func() { m.full = true })
+		m.lose()
+		time.Sleep(time.Minute)
+		m.mu.Lock()
+		m.full = false
+		m.mu.Unlock()
+		time.Sleep(lookEvery + time.Second)
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		if len(m.has["shop"].Data) == 0 {
+			t.Error("the store was not told again what it forgot")
+		}
+	})
 }

@@ -22,7 +22,9 @@ type Keeper struct {
 	lose context.CancelCauseFunc
 	stop context.CancelFunc
 	wake chan struct{}
-	done chan struct{}
+	// moved has an element when a renewal has moved the deadline.
+	moved chan struct{}
+	done  chan struct{}
 }
 
 // KeeperOptions are what a Keeper works with. No field may be left out.
@@ -51,7 +53,7 @@ func Keep(ctx context.Context, own Presence, prev PresenceEntry, epoch uint64, o
 }
 
 func keep(ctx context.Context, opened PresenceEntry, sent boottime.Instant, o KeeperOptions) *Keeper {
-	k := &Keeper{o: o, stay: Begin(opened, sent, o.Timing, o.Clock), wake: make(chan struct{}, 1), done: make(chan struct{})}
+	k := &Keeper{o: o, stay: Begin(opened, sent, o.Timing, o.Clock), wake: make(chan struct{}, 1), moved: make(chan struct{}, 1), done: make(chan struct{})}
 	k.ctx, k.lose = context.WithCancelCause(context.WithoutCancel(ctx))
 	running, stop := context.WithCancel(context.WithoutCancel(ctx))
 	k.stop = stop
@@ -68,6 +70,9 @@ func (k *Keeper) OpenedAt() time.Time { return k.stay.own.OpenedAt }
 
 // Deadline is when the launcher has to have stopped, unless a renewal moves it.
 func (k *Keeper) Deadline() boottime.Instant { return k.stay.Deadline() }
+
+// Moved receives after each renewal. One reader may wait for it.
+func (k *Keeper) Moved() <-chan struct{} { return k.moved }
 
 // Fence returns a fence, not shut yet, for a lease that depends on this presence.
 func (k *Keeper) Fence(t Token) *Fence { return k.stay.Fence(t) }
@@ -127,6 +132,10 @@ func (k *Keeper) run(ctx context.Context) {
 			k.stay.End()
 			k.lose(err)
 			return
+		}
+		select {
+		case k.moved <- struct{}{}:
+		default:
 		}
 		timer.Reset(k.o.Timing.Renewal())
 	}

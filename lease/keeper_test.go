@@ -424,3 +424,15 @@ func TestTimings(t *testing.T) {
 		}
 	}
 }
+
+// TestEachRenewalIsTold to who waits for it.
+func TestEachRenewalIsTold(t *testing.T) {
+	keeping(t, func(b *bench) {
+		for range 10 {
+			before := b.k.Deadline()
+			if <-b.k.Moved(); b.k.Deadline() <= before {
+				t.Fatal("the deadline has not moved")
+			}
+		}
+	})
+}

@@ -173,22 +173,16 @@ func stayFile(dataDir string) string { return filepath.Join(dataDir, "presence-s
 // follow keeps the deadline on disk while the presence lives. It returns true if the launcher
 // ends first.
 func (p *Presence) follow(k *lease.Keeper) (ends bool) {
-	every := time.NewTicker(p.o.Timing.Renewal() / 2)
-	defer every.Stop()
 	directory, err := ownpath.Identity(p.o.DataDir)
 	if err != nil {
 		p.o.Log.Warn().Err(err).Msg("the data directory cannot be told from a copy of it")
 	}
-	var kept boottime.Instant
 	for {
-		if at := k.Deadline(); at != kept {
-			kept = at
-			if err := p.keepStay(lastStay{p.o.BootID, directory, k.Epoch(), at}); err != nil {
-				p.o.Log.Warn().Err(err).Msg("the deadline is not kept: a restart of the launcher may end its sessions")
-			}
+		if err := p.keepStay(lastStay{p.o.BootID, directory, k.Epoch(), k.Deadline()}); err != nil {
+			p.o.Log.Warn().Err(err).Msg("the deadline is not kept: a restart of the launcher may end its sessions")
 		}
 		select {
-		case <-every.C:
+		case <-k.Moved():
 		case <-k.Context().Done():
 			return false
 		case <-p.ctx.Done():

@@ -45,7 +45,7 @@ modules:
 VCS = $(shell git rev-parse --verify -q HEAD >/dev/null 2>&1 && echo auto || echo false)
 
 build: ## Build bin/leasehold
-	@$(GO) build -trimpath -buildvcs=$(VCS) -o bin/leasehold ./cmd/leasehold
+	@$(GO) build -trimpath -buildvcs=$(VCS) -ldflags="-s -w" -o bin/leasehold ./cmd/leasehold
 
 man: build ## Write the manual pages to build/man: man -l build/man/leasehold.1
 	@bin/leasehold man build/man

@@ -21,6 +21,10 @@ const (
 	// pingInterval is the time between two pings. A connection that was lost without
 	// notice is detected after twice that time.
 	pingInterval = 5 * time.Second
+	// answerLen is how many messages may wait in a subscription whose reader takes them one by one:
+	// four times what a server answers to one question. Each subscription has that much room at
+	// once, whatever comes; nats.go's own length is 512 KiB of it.
+	answerLen = 4096
 )
 
 // Target is a NATS server of the user's own, or a cluster.
@@ -103,6 +107,7 @@ func connOptions(log zerolog.Logger) []nats.Option {
 		// The server may get new credentials before the clients do.
 		nats.IgnoreAuthErrorAbort(),
 		nats.PingInterval(pingInterval),
+		nats.SyncQueueLen(answerLen),
 		nats.DisconnectErrHandler(func(_ *nats.Conn, err error) {
 			if err != nil {
 				log.Warn().Err(err).Msg("nats connection lost")

@@ -220,3 +220,15 @@ func (r *restarted) serve(s *Server) {
 
 // InProcessConn implements nats.InProcessConnProvider.
 func (r *restarted) InProcessConn() (net.Conn, error) { return r.server().InProcessConn() }
+
+// TestAnIdleSubscriptionTakesLittleMemory: nats.go's default would take 512 KiB for each.
+func TestAnIdleSubscriptionTakesLittleMemory(t *testing.T) {
+	s, err := Start(Options{Dir: t.TempDir(), Log: zerolog.Nop()})
+	must(t, s, err)
+	defer s.Shutdown()
+	nc, err := s.Connect()
+	connected(t, nc, err)
+	if n := nc.Opts.SubChanLen; n != answerLen {
+		t.Errorf("there is room for %d messages, want %d", n, answerLen)
+	}
+}

@@ -234,12 +234,7 @@ func New(o Options) (*Launcher, error) {
 		moves:   &moves{rooms: r, grants: g, records: told, directories: dirs},
 	}
 	g.roam = l.moves.roam
-	var err error
-	if l.version, err = browserVersion(ctx, o); err == nil {
-		l.chrome = strings.TrimPrefix(l.version.Browser, "Chrome/")
-		err = l.wire()
-	}
-	if err != nil {
+	if err := l.wire(); err != nil {
 		cancel()
 		return nil, err
 	}
@@ -264,6 +259,10 @@ func (l *Launcher) wire() (err error) {
 		Binary: o.Chrome, Files: files, Root: o.Root, Key: o.Key, Sites: o.Sites.Book, HangTimeout: o.HangTimeout, Memory: o.BrowserMemory,
 		CPUWeight: o.CPUWeight, Groups: o.Groups, Confinement: o.Confinement, User: o.User, Processes: o.Processes, Log: o.Log, Metrics: o.Metrics,
 	})
+	if l.version, err = l.browserVersion(); err != nil {
+		return err
+	}
+	l.chrome = strings.TrimPrefix(l.version.Browser, "Chrome/")
 	preserve := func(profile, why, detail string, b *browser.Browser) error {
 		return l.recoverer.Preserve(profile, why, detail, witness.Of(b))
 	}
@@ -474,10 +473,9 @@ func problem(err error) error {
 const webKit = "537.36"
 
 // browserVersion asks the binary; it does not start a browser.
-func browserVersion(ctx context.Context, o Options) (api.BrowserVersion, error) {
-	ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
-	defer cancel()
-	out, err := o.Processes.Version(ctx, o.Chrome)
+func (l *Launcher) browserVersion() (api.BrowserVersion, error) {
+	o := l.o
+	out, err := l.driver.Version(l.ctx)
 	if err != nil {
 		return api.BrowserVersion{}, fmt.Errorf("%s --version: %w: want a Chrome or Chromium that runs (--chrome)", o.Chrome, err)
 	}

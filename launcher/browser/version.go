@@ -26,34 +26,32 @@ func (e *OlderError) Error() string {
 
 // installed is what is known of the binary.
 type installed struct {
-	mu      sync.Mutex
-	file    os.FileInfo // when it was asked; nil: it was not
-	version string
+	mu   sync.Mutex
+	file os.FileInfo // when it was asked; nil: it was not
+	said string
 }
 
 // versionTimeout bounds how long the binary may take to print its version.
 const versionTimeout = 20 * time.Second
 
-// version is that of the binary as it is now; empty if it does not say. It may be replaced while
-// the launcher runs.
-func (d *Driver) version(ctx context.Context) string {
+// Version is what the binary, as it is now, prints for --version. It may be replaced while the
+// launcher runs. It is asked once: that takes as long as a third of a browser's start.
+func (d *Driver) Version(ctx context.Context) (string, error) {
 	v := &d.installed
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	file, err := os.Stat(d.o.Binary)
+	file, unseen := os.Stat(d.o.Binary)
+	if unseen == nil && v.file != nil && os.SameFile(v.file, file) && v.file.ModTime().Equal(file.ModTime()) && v.file.Size() == file.Size() {
+		return v.said, nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, versionTimeout)
+	defer cancel()
+	said, err := d.o.Processes.Version(ctx, d.o.Binary)
 	if err != nil {
-		return "" // nothing can be started
+		return "", err
 	}
-	if v.file == nil || !os.SameFile(v.file, file) || !v.file.ModTime().Equal(file.ModTime()) || v.file.Size() != file.Size() {
-		ctx, cancel := context.WithTimeout(ctx, versionTimeout)
-		defer cancel()
-		out, err := d.o.Processes.Version(ctx, d.o.Binary)
-		if err != nil {
-			return ""
-		}
-		v.file, v.version = file, chromever.In(out)
-	}
-	return v.version
+	v.file, v.said = file, said
+	return said, nil
 }
 
 // MayOpen returns an *OlderError if the directory at path was written by a newer Chrome than
@@ -63,7 +61,11 @@ func (d *Driver) MayOpen(ctx context.Context, path string) error {
 	if last == "" {
 		return nil
 	}
-	if ours := d.version(ctx); chromever.Older(ours, last) {
+	said, err := d.Version(ctx)
+	if err != nil {
+		return nil //nolint:nilerr // nothing can be started
+	}
+	if ours := chromever.In(said); chromever.Older(ours, last) {
 		return &OlderError{Path: path, Browser: ours, Profile: last}
 	}
 	return nil

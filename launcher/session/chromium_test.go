@@ -4,15 +4,12 @@ import (
 	"bufio"
 	"encoding/json"
 	"fmt"
-	"io"
 	"net"
 	"os"
-	"os/signal"
 	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
-	"syscall"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -20,40 +17,9 @@ import (
 	"leasehold/internal/test/fakechrome"
 )
 
-// A scripted browser is two parts: a real process, which the driver starts, signals and
-// waits for as it does with Chrome, and a script in the test, which the process passes its
-// pipe on to.
-
-// browserSocket is the name of the socket, beside the profile, at which the script waits.
-const browserSocket = ".script"
-
-// playBrowser is the process. It ends with the script, or by a signal as Chrome does.
-func playBrowser(args []string) {
-	interrupted := make(chan os.Signal, 1)
-	signal.Notify(interrupted, syscall.SIGINT)
-	dir := ""
-	for _, arg := range args {
-		if value, ok := strings.CutPrefix(arg, "--user-data-dir="); ok {
-			dir = value
-		}
-	}
-	script, err := net.Dial("unix", filepath.Join(filepath.Dir(dir), browserSocket))
-	if err != nil {
-		fmt.Println(err)
-		os.Exit(1)
-	}
-	fmt.Println("a scripted browser on", dir)
-	go func() { _, _ = io.Copy(script, os.NewFile(3, "commands")) }()
-	go func() {
-		<-interrupted
-		os.Exit(0)
-	}()
-	_, _ = io.Copy(os.NewFile(4, "events"), script)
-	os.Exit(0)
-}
-
 // chromium is the script of one profile's browser, and of those that follow it on the
-// profile. A command that it does not know fails the test.
+// profile. Their processes are real ones (fakechrome.Socket). A command that it does not know
+// fails the test.
 type chromium struct {
 	t        testing.TB
 	dir      string // the profile's
@@ -87,7 +53,7 @@ type command struct {
 // script waits for the browsers of the profile in the directory.
 func script(t testing.TB, dir string) *chromium {
 	t.Helper()
-	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: filepath.Join(filepath.Dir(dir), browserSocket)})
+	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: fakechrome.Socket(dir)})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -20,6 +20,7 @@ import (
 	"leasehold/evidence"
 	"leasehold/internal/boottime"
 	"leasehold/internal/id"
+	"leasehold/internal/test/fakechrome"
 	"leasehold/internal/test/testkey"
 	"leasehold/internal/test/testlog"
 	"leasehold/launcher/api"
@@ -153,10 +154,8 @@ func (r *room) start() {
 	bundles, err := evidence.OpenDirStore(filepath.Join(r.dir, "evidence"))
 	fatal(err)
 	l.archive = evidence.NewArchive(spool, bundles, log)
-	self, err := os.Executable()
-	fatal(err)
 	l.driver = browser.NewDriver(ctx, &l.work, browser.Options{Key: testkey.Key,
-		Binary: cmp.Or(r.o.binary, self), Files: l.files, Root: l.root, HangTimeout: r.o.hang, Log: log, Metrics: l.metrics,
+		Binary: cmp.Or(r.o.binary, fakechrome.Binary(r.t)), Files: l.files, Root: l.root, HangTimeout: r.o.hang, Log: log, Metrics: l.metrics,
 	})
 	l.work.Go(l.driver.Watch)
 	warm := map[bool]int{true: 2}[r.o.warm]

@@ -17,6 +17,7 @@ import (
 	"leasehold/checkpoint"
 	"leasehold/internal/natsd"
 	"leasehold/internal/signed"
+	"leasehold/internal/test/fakechrome"
 	"leasehold/internal/test/testkey"
 	"leasehold/launcher/api"
 	"leasehold/launcher/chrome"
@@ -192,8 +193,8 @@ func TestAStartThatFails(t *testing.T) {
 	}{
 		"the browser does not start": {
 			func(r *room, _ *Session) {
-				socket := filepath.Join(r.dir, "profiles", browserSocket)
-				if err := os.Rename(socket, socket+".away"); err != nil {
+				socket := fakechrome.Socket(filepath.Join(r.dir, "profiles", profile))
+				if err := errors.Join(os.Rename(socket, socket+".away"), os.WriteFile(socket, nil, 0o600)); err != nil {
 					r.t.Error(err)
 				}
 			}, "connect", true, "already_exited"},
@@ -238,7 +239,7 @@ func TestAStartThatFails(t *testing.T) {
 			if _, ok, err := r.root.Running(profile); ok || err != nil {
 				t.Errorf("a browser runs for the next launcher, %v", err)
 			}
-			socket := filepath.Join(r.dir, "profiles", browserSocket)
+			socket := fakechrome.Socket(filepath.Join(r.dir, "profiles", profile))
 			_ = os.Rename(socket+".away", socket)
 			_ = os.RemoveAll(filepath.Join(r.dir, "session-cookies"))
 			r.begin(task("two")) // the lock is free

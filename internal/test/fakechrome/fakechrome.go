@@ -10,6 +10,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
+	"net"
 	"os"
 	"os/signal"
 	"path/filepath"
@@ -87,6 +89,13 @@ func Direct(t testing.TB, profileDir string, s Script) {
 func Play(args []string) error {
 	for _, arg := range args {
 		if dir, ok := strings.CutPrefix(arg, "--user-data-dir="); ok {
+			if _, err := os.Stat(Socket(dir)); err == nil {
+				script, err := net.Dial("unix", Socket(dir))
+				if err != nil {
+					return err
+				}
+				return relay(script)
+			}
 			p := &player{dir: dir, out: os.NewFile(4, "events")}
 			if !slices.Contains(args, "--no-startup-window") {
 				p.pages = []string{p.nextPage()}
@@ -95,6 +104,29 @@ func Play(args []string) error {
 		}
 	}
 	return fmt.Errorf("%q: want --user-data-dir", args)
+}
+
+// Socket is the path of the socket at which a test may wait for the browser of a profile. If it
+// does, the browser passes its pipe on to the test, which answers every command itself, and ends
+// with that connection, or by a signal as Chrome does.
+func Socket(profileDir string) string { return filepath.Join(filepath.Dir(profileDir), ".script") }
+
+// relay passes the pipe on.
+func relay(script net.Conn) error {
+	interrupted := make(chan os.Signal, 1)
+	signal.Notify(interrupted, unix.SIGINT)
+	ended := make(chan error, 1)
+	go func() { _, _ = io.Copy(script, os.NewFile(3, "commands")) }()
+	go func() {
+		_, err := io.Copy(os.NewFile(4, "events"), script)
+		ended <- err
+	}()
+	select {
+	case <-interrupted:
+		return nil
+	case err := <-ended:
+		return err
+	}
 }
 
 // player is a browser on a profile's directory.

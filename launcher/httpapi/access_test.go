@@ -163,7 +163,8 @@ func TestATokenInTheQueryDoesNotComeBack(t *testing.T) {
 }
 
 func TestTicketsEnd(t *testing.T) {
-	ts, now := newTickets(), time.Now()
+	const most = 16
+	ts, now := newTickets(most), time.Now()
 	over := func(string) bool { return false }
 	living := func(id string) bool { return id == "ses_1" }
 	a := ts.issue(ticket{}, now, over)
@@ -183,10 +184,10 @@ func TestTicketsEnd(t *testing.T) {
 		}
 	}
 	first := ts.issue(ticket{}, now, over)
-	for i := range maxTickets {
+	for i := range most {
 		ts.issue(ticket{}, now.Add(time.Duration(i+1)), over)
 	}
-	if _, ok := ts.find(first, now, over); ok || len(ts.all) != maxTickets {
+	if _, ok := ts.find(first, now, over); ok || len(ts.all) != most {
 		t.Errorf("%d tickets, the first is there: %v", len(ts.all), ok)
 	}
 }
@@ -194,7 +195,8 @@ func TestTicketsEnd(t *testing.T) {
 // TestATicketInUseIsKept: whatever other principals ask for, and whatever its own principal asks
 // for, a ticket stays while its session lives; but of several of one session the newest.
 func TestATicketInUseIsKept(t *testing.T) {
-	ts, now := newTickets(), time.Now()
+	const most = 16
+	ts, now := newTickets(most), time.Now()
 	living := func(id string) bool { return id != "over" }
 	ann, bob := principal.Principal{Name: "ann"}, principal.Principal{Name: "bob"}
 	issue := func(who principal.Principal, session string) string {
@@ -206,16 +208,16 @@ func TestATicketInUseIsKept(t *testing.T) {
 		return secret
 	}
 	anns, bobs, over := issue(ann, "ses_1"), issue(bob, ""), issue(ann, "over")
-	for range 2 * maxTickets {
+	for range 2 * most {
 		issue(ann, "")
 	}
-	now = now.Add(ticketLife - 3*maxTickets*time.Millisecond)
+	now = now.Add(ticketLife - 3*most*time.Millisecond)
 	for secret, want := range map[string]bool{anns: true, bobs: true, over: false} {
 		if _, ok := ts.find(secret, now, living); ok != want {
 			t.Errorf("a ticket is there: %v, want %v", ok, want)
 		}
 	}
-	for range 2 * maxTickets { // each joins the same session
+	for range 2 * most { // each joins the same session
 		issue(ann, "ses_2")
 	}
 	newest := issue(ann, "ses_2")
@@ -224,7 +226,7 @@ func TestATicketInUseIsKept(t *testing.T) {
 			t.Error("the newest ticket of a living session is gone")
 		}
 	}
-	if n := len(ts.all); n > maxTickets+1 { // and bob's
+	if n := len(ts.all); n > most+1 { // and bob's
 		t.Errorf("%d tickets", n)
 	}
 }

@@ -84,7 +84,7 @@ type server struct {
 }
 
 func newServer(svc api.Service, o Options, routes []route) *server {
-	s := &server{svc: svc, o: o, mux: newMux(routes), tickets: newTickets(), denials: &denials{log: o.Log, most: maxDenials}}
+	s := &server{svc: svc, o: o, mux: newMux(routes), tickets: newTickets(maxTickets), denials: &denials{log: o.Log, most: maxDenials}}
 	if host, _, err := net.SplitHostPort(o.ListenAddr); err == nil && host != "" {
 		s.hosts = append(s.hosts, strings.ToLower(host))
 	}

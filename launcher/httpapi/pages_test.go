@@ -171,7 +171,7 @@ func FuzzNext(f *testing.F) {
 // A list of items that are large has fewer of them on a page, and the rest by its cursor.
 func TestALargePageIsCut(t *testing.T) {
 	var all []lease.Event
-	for i := range 40 {
+	for i := range maxPageBytes>>20 + 2 {
 		all = append(all, lease.Event{Event: lease.EventGranted, Token: lease.Token(i + 1), Sequence: uint64(i + 1), Note: strings.Repeat("n", 1<<20)})
 	}
 	seen, cursor := 0, ""

@@ -41,11 +41,13 @@ type ticket struct {
 // tickets are the tickets of one server, by their secrets. They end with the process: a client
 // that comes back after that has to ask for the URL again.
 type tickets struct {
+	most int // of one principal; see shelf
+
 	mu  sync.Mutex
 	all shelf
 }
 
-func newTickets() *tickets { return &tickets{all: shelf{}} }
+func newTickets(most int) *tickets { return &tickets{most: most, all: shelf{}} }
 
 // shelf has tickets by their secrets. Each principal has a bounded number of them: nobody's
 // tickets go because of somebody else's.
@@ -88,7 +90,7 @@ func (ts *tickets) issue(t ticket, now time.Time, living func(sessionID string) 
 	t.expires = now.Add(ticketLife)
 	ts.mu.Lock()
 	defer ts.mu.Unlock()
-	return ts.all.put(t, maxTickets, now, living)
+	return ts.all.put(t, ts.most, now, living)
 }
 
 func (t ticket) good(now time.Time, living func(string) bool) bool {

@@ -33,24 +33,15 @@ import (
 
 	"leasehold/internal/connlimit"
 	"leasehold/internal/peer"
+	"leasehold/internal/test/otheruser"
 )
 
-// TestMain plays another user too: it connects as a NATS client and says how that went, or
-// makes silent connections. And it is a server that may have few descriptors.
+// TestMain plays another user too, who makes silent connections. And it is a server that may have
+// few descriptors.
 func TestMain(m *testing.M) {
 	switch {
-	case len(os.Args) == 3 && os.Args[1] == "subscribe":
-		nc, err := nats.Connect(os.Args[2])
-		if err == nil {
-			_, err = nc.SubscribeSync("leasehold.>")
-			err = errors.Join(err, nc.Flush())
-			nc.Close()
-		}
-		if err != nil {
-			_, _ = os.Stdout.WriteString(err.Error())
-		}
 	case len(os.Args) == 3 && os.Args[1] == "silent":
-		silent(os.Args[2], 3000)
+		silent(os.Args[2], 1500)
 	case len(os.Args) == 3 && os.Args[1] == "few":
 		if err := few(os.Args[2]); err != nil {
 			fmt.Fprintln(os.Stderr, err)
@@ -61,13 +52,20 @@ func TestMain(m *testing.M) {
 	}
 }
 
-// as prepares this program to run as another user. Tests run as root for that.
-func as(t *testing.T, uid uint32, args ...string) *exec.Cmd {
-	t.Helper()
-	cmd := exec.CommandContext(t.Context(), "/proc/self/exe", args...)
-	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uid, Gid: uid}}
-	cmd.Dir = "/"
-	return cmd
+// user connects to servers as a user. Tests run as root for that.
+type user uint32
+
+func (u user) Dial(_, address string) (net.Conn, error) { return otheruser.Dial(uint32(u), address) }
+
+// subscribe subscribes to everything, as a user.
+func (u user) subscribe(url string) error {
+	nc, err := nats.Connect(url, nats.SetCustomDialer(u))
+	if err != nil {
+		return err
+	}
+	defer nc.Close()
+	_, err = nc.SubscribeSync("leasehold.>")
+	return errors.Join(err, nc.Flush())
 }
 
 // record is a log of several servers.
@@ -138,12 +136,9 @@ func TestWhoIsLetIn(t *testing.T) {
 	} {
 		log.take()
 		_, port, _ := net.SplitHostPort(strings.TrimPrefix(served[tt.server].ClientURL(), "nats://"))
-		out, err := as(t, tt.uid, "subscribe", "nats://"+tt.user+"127.0.0.1:"+port).Output()
-		if err != nil {
-			t.Fatal(err)
-		}
-		if refused := strings.Contains(string(out), "Authorization Violation"); refused != (tt.why != "") || !refused && len(out) > 0 {
-			t.Errorf("%s, uid %d with %q: %q", tt.server, tt.uid, tt.user, out)
+		err := user(tt.uid).subscribe("nats://" + tt.user + "127.0.0.1:" + port)
+		if refused := err != nil && strings.Contains(err.Error(), "Authorization Violation"); refused != (tt.why != "") || !refused && err != nil {
+			t.Errorf("%s, uid %d with %q: refused %v, %v", tt.server, tt.uid, tt.user, refused, err)
 		}
 		if text := log.take(); !strings.Contains(text, tt.why) || strings.Contains(text, "-token@") || strings.Contains(text, "wrong-token") {
 			t.Errorf("%s, uid %d with %q: the log says %q, want %q", tt.server, tt.uid, tt.user, text, tt.why)
@@ -186,8 +181,8 @@ func TestWhoWasNotGreetedIsNobody(t *testing.T) {
 	}
 }
 
-// silent opens connections as fast as it can, says nothing on them, and opens those again that
-// are closed. It prints a line for each number that it has tried.
+// silent opens connections, says nothing on them, and opens those again that are closed. It prints
+// a line when it has tried all of them.
 func silent(address string, number int) {
 	var tried atomic.Int64
 	for range number {
@@ -201,6 +196,7 @@ func silent(address string, number int) {
 					_, _ = io.Copy(io.Discard, c) // until it is closed
 					_ = c.Close()
 				}
+				time.Sleep(20 * time.Millisecond) // else it takes the processors, too
 			}
 		}()
 	}
@@ -257,7 +253,9 @@ func TestSilentConnectionsTakeNothing(t *testing.T) {
 	answers.Scan()
 	url := answers.Text()
 
-	stranger := as(t, 65534, "silent", strings.TrimPrefix(url, "nats://"))
+	stranger := exec.CommandContext(t.Context(), "/proc/self/exe", "silent", strings.TrimPrefix(url, "nats://"))
+	stranger.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 65534, Gid: 65534}}
+	stranger.Dir = "/"
 	end, err := stranger.StdinPipe()
 	must(t, end, err)
 	said, err := stranger.StdoutPipe()

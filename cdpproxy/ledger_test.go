@@ -63,7 +63,7 @@ func TestALedgerIsCompacted(t *testing.T) {
 	l.append(lineOpened, "A", "7")
 	l.append(lineAttached, "A", "c")
 	l.append(linePaused, "c", "first", "auth")
-	for i := range 60_000 {
+	for i := range 12_000 {
 		r := fmt.Sprintf("interception-job-%d.0", i)
 		l.append(linePaused, "c", r, "plain")
 		l.append(lineSettled, "c", r)

@@ -94,6 +94,12 @@ func (w typist) keys(keys string) {
 	}
 }
 
+// arrives waits until a page has left for the path.
+func (w typist) arrives(path string) {
+	w.Helper()
+	w.until(func(e checkpoint.Entry) bool { return e.Kind == checkpoint.KindURL && strings.HasSuffix(e.URL, path) })
+}
+
 // value is that of an expression in the page, a text.
 func (w typist) value(expression string) string {
 	w.Helper()
@@ -125,6 +131,8 @@ func TestWhatIsTypedInto(t *testing.T) {
 	t.Parallel()
 	url, w := typedPages(t), watch(t)
 	fence := lease.Begin(lease.PresenceEntry{}, boottime.Now(), lease.Timing{TTL: time.Hour}, boottime.Now).Fence(1)
+	session := w.open(url + "/plain") // the one tab: another one is a process more
+	w.call(session, "Page.bringToFront", nil, nil)
 	for _, tt := range []struct {
 		page, want string
 		do         func(w typist)
@@ -134,6 +142,7 @@ func TestWhatIsTypedInto(t *testing.T) {
 			w.fill("pass", "pl4nted")
 			w.fill("card", "4111")
 			w.input("Runtime.evaluate", map[string]any{"expression": "go.click()"})
+			w.arrives("/done")
 		}},
 		{"/form", "text password card", func(w typist) {
 			w.run(w.session, "user.focus()")
@@ -182,6 +191,7 @@ func TestWhatIsTypedInto(t *testing.T) {
 		{"/plain", "text card", func(w typist) { // and leaves the document at once
 			w.run(w.session, `f.focus(), f.addEventListener("keydown", (e) => { if (e.key === "Enter") { e.preventDefault(); location.href = "/form" } })`)
 			w.keys("4111111111111111\r")
+			w.arrives("/form")
 		}},
 		{"/plain", "text card", func(w typist) { // without a key that ends it
 			w.run(w.session, "f.focus()")
@@ -197,8 +207,7 @@ func TestWhatIsTypedInto(t *testing.T) {
 		}},
 	} {
 		t.Logf("%s: %s", tt.page, tt.want) // whatever fails below, it is at the last one
-		session := w.open(url + tt.page)
-		w.call(session, "Page.bringToFront", nil, nil)
+		w.visit(session, url+tt.page)
 		w.restart()
 		tt.do(typist{w, fence, session})
 		want := tt.want
@@ -222,7 +231,6 @@ func TestWhatIsTypedInto(t *testing.T) {
 				t.Errorf("%s: on %s", tt.page, e.URL)
 			}
 		}
-		w.call("", "Target.closeTarget", map[string]any{"targetId": w.targetOf(session)}, nil)
 	}
 }
 

@@ -36,6 +36,7 @@ func apiError(kind string, status, code int) string {
 // see the errors that package lease names. The server is a real one; the proxy replaces its
 // answers.
 func TestErrorsAreThoseOfLease(t *testing.T) {
+	t.Parallel()
 	const noResponders = "NATS/1.0 503\r\n\r\n"
 	srv := start(t, t.TempDir())
 	p := startProxy(t, srv)

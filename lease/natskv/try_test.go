@@ -14,6 +14,7 @@ import (
 
 // TestWhatAUserMayNotDoIsFound: each permission that is missing is named.
 func TestWhatAUserMayNotDoIsFound(t *testing.T) {
+	t.Parallel()
 	all := &server.Permissions{Publish: &server.SubjectPermission{Deny: []string{"nothing"}}}
 	users := []*server.User{
 		{Username: "all", Password: "x", Permissions: all},

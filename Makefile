@@ -17,7 +17,7 @@ S3_MODULE := internal/test/s3test/gateway
 GOLANGCI_LINT := github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 
 .DEFAULT_GOAL := help
-.PHONY: help deps chromium driver clients clients-all host-tools modules build man run test outside outside-and-checked raced linted unraced vetted quick soak still suites differ check fmt-check lint fmt demo demo-travel chaos corpus bench bench-lease fuzz mutants sbom release arm64 test-package reproducible vulncheck clean
+.PHONY: help deps chromium driver clients clients-all host-tools modules build man run test tested-e2e tested-outside tested-longest tested-launcher tested-others linted unraced vetted quick soak still suites differ check fmt-check lint fmt demo demo-travel chaos corpus bench bench-lease fuzz mutants sbom release arm64 test-package reproducible vulncheck clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "%-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -54,28 +54,32 @@ run: chromium build ## Run the sidecar: make run ARGS='--listen 127.0.0.1:9444'
 	@exec bin/leasehold run $(ARGS)
 
 # Tests that drive the programs from outside: the race detector would look at nothing but the
-# tests themselves, and at the wiring. (The sidecar of the chaos run has it.) The longest comes first.
-OUTSIDE := ./internal/test/e2e ./internal/test/docs ./internal/test/differ ./internal/test/incidents ./internal/test/clients \
-	./internal/test/supply ./internal/test/chaos ./cmd/leasehold
+# tests themselves, and at the wiring. (The sidecar of the chaos run has it.)
+OUTSIDE := ./internal/test/e2e ./internal/test/chaos ./internal/test/docs ./internal/test/differ ./internal/test/incidents \
+	./internal/test/clients ./internal/test/supply ./cmd/leasehold
 
 # In the bubble the real code plays, which the other tests play with the race detector. It makes
 # each step ten times slower here, so that a few seeds are played with it, and many without.
 UNRACED := ./internal/test/bubble
 
-# The slowest packages come first, so that the others are tested at the same time.
-LONGEST := ./launcher/recovery ./lease/natskv ./launcher/session
+# With the race detector: those that take longest, and the others.
+LONGEST  := ./launcher/browser ./launcher/session ./cdpproxy ./lease/natskv ./launcher/chrome
+LAUNCHER = $$($(GO) list ./launcher/... | grep -vxF "$$($(GO) list $(LONGEST))")
+OTHERS   = $$($(GO) list $(PKGS) | grep -vxF "$$($(GO) list $(OUTSIDE) $(LONGEST) ./launcher/...)")
 
-RACED = $(LONGEST) $$($(GO) list $(PKGS) | grep -vxF "$$($(GO) list $(OUTSIDE))")
+# The commands that two at a time run through, the long ones first: then neither is alone for
+# long at the end.
+COMMANDS := tested-e2e tested-longest tested-outside tested-launcher linted tested-others unraced
 
 # The compiler, the linter and the tests make much garbage and end soon. Collecting it less often
 # halves the linter's time; the limit bounds the memory that each program may take for that.
-test check outside raced linted unraced vetted quick: export GOGC ?= 400
-test check outside raced linted unraced vetted quick: export GOMEMLIMIT ?= 2GiB
+test check $(COMMANDS) vetted quick: export GOGC ?= 400
+test check $(COMMANDS) vetted quick: export GOMEMLIMIT ?= 2GiB
 
 # What the tests link has no data for debuggers, which takes a third of the time and space, and no
 # paths of this tree, so that what was compiled in another clone of it serves here.
 LEAN := -ldflags=-w -trimpath
-test check outside raced unraced vetted: export GOFLAGS := $(filter-out $(LEAN),$(GOFLAGS)) $(LEAN)
+test check $(filter-out linted,$(COMMANDS)) vetted: export GOFLAGS := $(filter-out $(LEAN),$(GOFLAGS)) $(LEAN)
 
 # Everything is compiled first, with all processors: two commands that need the same package at
 # the same time would both compile it. Then two commands test one package each at a time: one
@@ -103,18 +107,24 @@ test: deps
 	@cd $(S3_MODULE) && $(GO) tool -n gateway >/dev/null
 	@$(MAKE) --no-print-directory vetted
 	$(call after,compiled and vetted)
-	@scripts/say-what-failed.sh $(MAKE) --no-print-directory -j 2 outside-and-checked raced
+	@scripts/say-what-failed.sh $(MAKE) --no-print-directory -k -j 2 $(COMMANDS)
 	$(call after,tested)
 endif
 
-outside:
-	@$(GO_TEST) -p 1 $(OUTSIDE)
+tested-e2e:
+	@$(GO_TEST) ./internal/test/e2e
 
-outside-and-checked:
-	@failed=; $(MAKE) --no-print-directory outside || failed=1; $(MAKE) --no-print-directory linted unraced && [ -z "$$failed" ]
+tested-outside:
+	@$(GO_TEST) -p 1 $(filter-out ./internal/test/e2e,$(OUTSIDE))
 
-raced:
-	@$(GO_TEST) -race -p 1 $(RACED)
+tested-longest:
+	@$(GO_TEST) -race -p 1 $(LONGEST)
+
+tested-launcher:
+	@$(GO_TEST) -race -p 1 $(LAUNCHER)
+
+tested-others:
+	@$(GO_TEST) -race -p 1 $(OTHERS)
 
 unraced:
 	$(GO) test -vet=off -count=1 $(UNRACED)

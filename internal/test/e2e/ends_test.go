@@ -17,41 +17,7 @@ import (
 	"leasehold/lease"
 )
 
-// end is one way in which a session ends, and what each side learns of it: a row of the
-// table in docs/clients.md.
-type end struct {
-	name  string
-	query string // query of the one-shot URL
-	// cause ends the session, while a command without an answer is in flight.
-	cause func(t *testing.T, s *sidecar, c *socket, profile string)
-	// code and reason are those of the close frame; code is 0 if none comes.
-	code   int
-	reason string
-	// cut says that the launcher ends the session. Commands in flight then get an error
-	// with the reason, which clients show to their users.
-	cut bool
-	// clients says that Playwright and Puppeteer connect, too.
-	clients bool
-	// state and recorded are the record's state and reason afterwards.
-	state    lease.State
-	recorded string
-}
-
 const identity = "worker=worker-7&task=task_1"
-
-var ends = []end{
-	{
-		name: "Lease.release", code: 1000, reason: "the session ended: done", cut: true, clients: true, state: lease.Available, recorded: "done",
-		cause: func(t *testing.T, _ *sidecar, c *socket, _ string) {
-			c.call(t, "", "Lease.release", map[string]any{"outcome": "succeeded", "reason": "done"}, nil)
-		},
-	},
-	{
-		name: "no heartbeats", query: "&heartbeat=explicit", code: 4410, reason: "profile quarantined: heartbeat_timeout", cut: true,
-		state: lease.Available, recorded: "heartbeat_timeout",
-		cause: func(*testing.T, *sidecar, *socket, string) {},
-	},
-}
 
 // browserOf returns the pid of a profile's main Chrome process.
 func (s *sidecar) browserOf(t *testing.T, profile string) int {
@@ -76,12 +42,9 @@ type watched struct {
 // arrived.
 const forever = "document.title = 'asked'; new Promise(() => {})"
 
-func (s *sidecar) watch(t *testing.T, profile, query string, withClients bool) watched {
+func (s *sidecar) watch(t *testing.T, profile string, withClients bool) watched {
 	t.Helper()
-	w := watched{socket: dial(t, s.socket(profile, identity+query))}
-	if strings.Contains(query, "heartbeat=explicit") {
-		defer s.beat(t, profile)()
-	}
+	w := watched{socket: dial(t, s.socket(profile, identity))}
 	page, _ := w.page(t, "about:blank", "")
 	inFlight := map[string]any{"expression": forever, "awaitPromise": true}
 	w.pending = w.send(t, page, "Runtime.evaluate", inFlight)
@@ -143,15 +106,13 @@ func (s *sidecar) beat(t *testing.T, profile string) (stop func()) {
 	}
 }
 
-// over checks what each connection learns of the end.
-func (w watched) over(t *testing.T, code int, reason string, cut bool) {
+// over checks what each connection learns of the end. Commands in flight get an error with the
+// reason, which clients show to their users.
+func (w watched) over(t *testing.T, code int, reason string) {
 	t.Helper()
 	gotCode, gotReason := w.ended(t)
 	if gotCode != code || !strings.Contains(gotReason, reason) {
 		t.Errorf("close code %d %q, want %d with %q", gotCode, gotReason, code, reason)
-	}
-	if !cut {
-		return
 	}
 	if m := w.answer(t, w.pending); m.Error == nil || !strings.Contains(m.Error.Message, reason) {
 		t.Errorf("the command in flight got %+v, want an error with %q", m.Error, reason)
@@ -177,40 +138,21 @@ func (w watched) over(t *testing.T, code int, reason string, cut bool) {
 	}
 }
 
-// TestEndsOfSessions: a session that ends by itself and by its worker gives the
-// clients the right close code and reason, and the record the right state and reason.
-// session.TestEndings goes through every way.
-func TestEndsOfSessions(t *testing.T) {
-	t.Parallel()
-	s := start(t, "--lease-ttl", "30s") // the time until silence is a loss
-	t.Run("ends", func(t *testing.T) {
-		for _, tt := range ends {
-			profile := strings.NewReplacer(" ", "-", "'", "").Replace(tt.name)
-			t.Run(tt.name, func(t *testing.T) {
-				t.Parallel()
-				w := s.watch(t, profile, tt.query, tt.clients)
-				tt.cause(t, s, w.socket, profile)
-				w.over(t, tt.code, tt.reason, tt.cut)
-				if r := s.until(t, profile, tt.state); r.Reason != tt.recorded {
-					t.Errorf("the record says %s, want %s", r.Reason, tt.recorded)
-				}
-			})
-		}
-	})
-	if left := s.browsers(t); len(left) != 0 {
-		t.Errorf("browsers are left: %v", left)
-	}
-}
-
-// TestFencedAndExpired: a session ends because of a higher token in the store, or
-// because the store cannot be reached. Clients that use the domain get its events
-// before.
+// TestFencedAndExpired: a session ends by its worker, because of a higher token in the store, or
+// because the store cannot be reached. Its clients get the right close code and reason, and those
+// that use the domain its events before. launcher/session.TestEndings goes through every way.
 func TestFencedAndExpired(t *testing.T) {
 	t.Parallel()
 	n := startNATS(t)
 	s := start(t, n.args()...)
-	fenced := s.watch(t, "fenced", "", false)
-	expired := s.watch(t, "expired", "", false)
+	released := s.watch(t, "released", true)
+	released.call(t, "", "Lease.release", map[string]any{"outcome": "succeeded", "reason": "done"}, nil)
+	released.over(t, 1000, "the session ended: done")
+	if r := s.until(t, "released", lease.Available); r.Reason != "done" {
+		t.Errorf("the record says %s, want done", r.Reason)
+	}
+	fenced := s.watch(t, "fenced", false)
+	expired := s.watch(t, "expired", false)
 	listening := clients.Start(t, clients.Playwright, s.socket("expired", identity), clients.Interactive)
 	listening.Expect(t, "connect")
 	for _, event := range []string{"Lease.leaseExpiring", "Lease.leaseLost"} {
@@ -222,11 +164,11 @@ func TestFencedAndExpired(t *testing.T) {
 	}
 
 	supersede(t, n.url(), "fenced")
-	fenced.over(t, 4409, "token 1 superseded by 2", true)
+	fenced.over(t, 4409, "token 1 superseded by 2")
 	fenced.event(t, "Lease.leaseLost", nil)
 
 	n.stop()
-	expired.over(t, 4408, "lease expired", true)
+	expired.over(t, 4408, "lease expired")
 	var warning struct {
 		Token   lease.Token `json:"lease_token"`
 		Seconds float64     `json:"seconds"`

@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"syscall"
 	"testing"
@@ -37,13 +38,29 @@ func pairOn(t *testing.T, n *natsServer, args ...string) (home, other *sidecar) 
 	return home, other
 }
 
-// TestTheWrongLauncherSendsWorkersHome: REST answers with the home's address, and a
-// websocket is redirected there.
-func TestTheWrongLauncherSendsWorkersHome(t *testing.T) {
+// TestWorkersAreSentHome: whoever asks another launcher gets the home's address over REST, and is
+// redirected there by a websocket, with the token where each client can put it; also who asks for
+// whichever profile fits. TestTwoHosts does it with the token in a header of the discovery.
+func TestWorkersAreSentHome(t *testing.T) {
 	t.Parallel()
-	home, other := pair(t, warmly...)
+	const token = "0123456789-the-token-of-both-hosts"
+	file := filepath.Join(t.TempDir(), "token")
+	write(t, file, []byte(token+"\n"))
+	home, other := pair(t, append(warmly, "--allow-uid", fmt.Sprintf("%d=admin", os.Geteuid()), "--token-file", file)...)
+	home.label(t, "far", map[string]string{"region": "us"})
 	home.call(t, "PUT", "/v1/profiles/far", map[string]any{"keep_warm": true}, nil)
-	for i, script := range []string{clients.Playwright, clients.Puppeteer} {
+	headers := `{"Authorization":"Bearer ` + token + `"}`
+	asked := strings.Replace(other.URL, "http", "ws", 1)
+	for i, c := range []struct {
+		script, url string
+		args        []string
+	}{
+		{clients.Playwright, other.URL + "/profiles/far?worker=w&task=0&wait=30s&token=" + token, nil},
+		{clients.Playwright, other.socket("far", "worker=w&task=1&wait=30s"), []string{headers}},
+		{clients.Puppeteer, other.socket("far", "worker=w&task=2&wait=30s&token="+token), nil},
+		{clients.Playwright, asked + "/any/devtools/browser/?worker=w&task=3&labels=region:us&wait=30s", []string{headers}},
+	} {
+		other.awaitFree(t, "far")
 		var problem map[string]any
 		eventually(t, "the home's address", func() error {
 			code := other.call(t, "POST", "/v1/sessions", map[string]any{"profile_id": "far", "create": true}, &problem)
@@ -52,10 +69,10 @@ func TestTheWrongLauncherSendsWorkersHome(t *testing.T) {
 			}
 			return nil
 		})
-		c := clients.Start(t, script, other.socket("far", fmt.Sprintf("worker=w&task=%d-redirected&wait=20s", i)), clients.Interactive)
-		c.Expect(t, "connect")
-		if r := home.record(t, "far"); r.State != lease.Held || r.LauncherID != "home" || !strings.HasSuffix(r.TaskID, "redirected") {
-			t.Errorf("%+v", r)
+		worker := clients.Start(t, c.script, append([]string{c.url, clients.Interactive}, c.args...)...)
+		worker.Expect(t, "connect")
+		if r := home.record(t, "far"); r.State != lease.Held || r.LauncherID != "home" || r.TaskID != fmt.Sprint(i) || r.Principal != "token-file" {
+			t.Errorf("%s %s: %+v", c.script, c.url, r)
 		}
 		if shown := other.record(t, "far"); shown.ExpiresAt.Before(time.Now()) {
 			t.Errorf("the other launcher shows a lease that ended at %v", shown.ExpiresAt)
@@ -66,8 +83,20 @@ func TestTheWrongLauncherSendsWorkersHome(t *testing.T) {
 		if i == 0 {
 			askedElsewhere(t, home, other, "far")
 		}
-		c.Do(t, act("disconnect"))
+		worker.Do(t, act("disconnect"))
 		home.until(t, "far", lease.Available)
+	}
+	for _, s := range []*sidecar{home, other} {
+		log, err := os.ReadFile(s.stderr.Name())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if bytes.Contains(log, []byte(token)) || regexp.MustCompile(`/s/[A-Za-z0-9_-]{20,}`).Match(log) {
+			t.Error("a log has a secret")
+		}
+	}
+	if log, _ := os.ReadFile(other.stderr.Name()); bytes.Count(log, []byte("caller sent on to the profile's home")) < 3 {
+		t.Error("the log does not say that the callers were sent on")
 	}
 }
 
@@ -108,48 +137,6 @@ func askedElsewhere(t *testing.T, home, other *sidecar, profile string) {
 	if err := take.Wait(); err != nil || !strings.Contains(url.String(), profile+" is yours: "+home.URL+"/console/"+profile+"/live") {
 		t.Errorf("the person hears: %v, %s", err, url)
 	}
-}
-
-// TestADeadHomeGoesToAPerson: the profile of a home that does not come back in time
-// goes to a person. When the home comes back later, it closes the browser that it left,
-// with evidence.
-func TestADeadHomeGoesToAPerson(t *testing.T) {
-	t.Parallel()
-	home, other := pair(t, "--home-timeout", "15s")
-	c := clients.Start(t, clients.Playwright, home.oneShot("far", "worker=w&task=t"), clients.Interactive)
-	c.Expect(t, "connect")
-	home.kill(t)
-	r := other.until(t, "far", lease.ManualReview)
-	if r.EvidenceID == "" || r.Decision != "manual_review" {
-		t.Errorf("%+v", r)
-	}
-	if got, want := names(other.events(t, "far")), "granted suspected_stale quarantined expired manual_review"; got != want {
-		t.Errorf("history %s, want %s", got, want)
-	}
-	var b bundles
-	code := other.call(t, "GET", "/v1/profiles/far/evidence", nil, &b)
-	if b = b.ofEnds(); code != 200 || len(b.Items) != 1 {
-		t.Fatalf("%d %+v", code, b)
-	}
-	for _, p := range b.Items[0].Parts {
-		if p.Missing == "" {
-			t.Errorf("part %s is there, from a host that is gone", p.Name)
-		}
-	}
-	home.launch(t)
-	eventually(t, "the browser that was left to be closed", func() error {
-		if left := home.browsers(t); len(left) != 0 {
-			return fmt.Errorf("browsers %v", left)
-		}
-		return nil
-	})
-	eventually(t, "its picture", func() error {
-		if now := home.record(t, "far"); now.EvidenceID == r.EvidenceID || now.State != lease.ManualReview {
-			return fmt.Errorf("%+v", now)
-		}
-		return nil
-	})
-	home.screenshot(t, "far")
 }
 
 // TestTheStoreForgets: the store is wiped, and later goes back, while one profile is in

@@ -28,7 +28,7 @@ func TestManyTabsWhileTheStoreIsAway(t *testing.T) {
 	store := bucket.URL("host-1")
 	s, web := start(t, "--evidence-store", store), newSite(t)
 	c := dial(t, s.socket("many", "worker=w&task=t"))
-	const tabs, heavy = 16, 7
+	const tabs, heavy = 8, 3
 	for i := range tabs {
 		page, _ := c.visit(t, fmt.Sprintf("%s/tab-%02d", web.URL, i))
 		if i == heavy {

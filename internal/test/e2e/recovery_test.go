@@ -270,11 +270,11 @@ func aTabThatWaitsForItsFirstAnswer(t *testing.T, s *sidecar) {
 func TestShutdown(t *testing.T) {
 	t.Parallel()
 	s := start(t)
-	w := s.watch(t, "drained", "", false)
+	w := s.watch(t, "drained", false)
 	if err := s.cmd.Process.Signal(syscall.SIGHUP); err != nil { // as when its terminal is closed
 		t.Fatal(err)
 	}
-	w.over(t, 4503, "the launcher is shutting down", true)
+	w.over(t, 4503, "the launcher is shutting down")
 	<-s.done
 	if code := s.cmd.ProcessState.ExitCode(); code != 0 {
 		t.Errorf("SIGHUP: exit status %d (%v), want 0", code, s.cmd.ProcessState)

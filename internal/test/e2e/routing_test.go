@@ -13,7 +13,6 @@ import (
 	"testing"
 	"time"
 
-	"leasehold/internal/test/clients"
 	"leasehold/lease"
 )
 
@@ -246,25 +245,4 @@ func (s *sidecar) awaitFree(t *testing.T, profile string) {
 		}
 		return nil
 	})
-}
-
-// TestAnyProfileByOneURL: Playwright connects to whichever profile fits, at once and by way of
-// another launcher.
-func TestAnyProfileByOneURL(t *testing.T) {
-	t.Parallel()
-	home, other := pair(t)
-	home.label(t, "us_1", map[string]string{"region": "us"})
-	other.awaitFree(t, "us_1")
-	for i, url := range []string{
-		strings.Replace(other.URL, "http", "ws", 1) + "/any/devtools/browser/?worker=w&task=elsewhere&labels=region:us&wait=30s",
-	} {
-		c := clients.Start(t, clients.Playwright, url, clients.Interactive)
-		c.Expect(t, "connect")
-		if r := home.record(t, "us_1"); r.State != lease.Held || r.Token != lease.Token(i+1) {
-			t.Errorf("%s: %+v", url, r)
-		}
-		c.Do(t, act("disconnect"))
-		home.until(t, "us_1", lease.Available)
-		other.awaitFree(t, "us_1")
-	}
 }

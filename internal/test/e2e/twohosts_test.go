@@ -17,7 +17,6 @@ import (
 	"time"
 
 	"leasehold/internal/test/clients"
-	"leasehold/lease"
 )
 
 // block is one fenced block of a page.
@@ -184,57 +183,4 @@ func runInBackground(t *testing.T, cmd *exec.Cmd) (log string) {
 		t.Fatal("the sidecar is not ready after a minute")
 	}
 	return f.Name()
-}
-
-// TestATokenIsSentHomeWithAWorker drives clients over the redirect that has a referral in it,
-// with the token where each can put it. TestTwoHosts does it with the token in a header of the
-// discovery.
-func TestATokenIsSentHomeWithAWorker(t *testing.T) {
-	t.Parallel()
-	const token = "0123456789-the-token-of-both-hosts"
-	file := filepath.Join(t.TempDir(), "token")
-	if err := os.WriteFile(file, []byte(token+"\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	home, other := pair(t, append(warmly, "--allow-uid", fmt.Sprintf("%d=admin", os.Geteuid()), "--token-file", file)...)
-	headers := `{"Authorization":"Bearer ` + token + `"}`
-	for i, c := range []struct {
-		script, url string
-		args        []string
-	}{
-		{clients.Playwright, other.URL + "/profiles/far?worker=w&task=0&wait=30s&token=" + token, nil},
-		{clients.Playwright, other.socket("far", "worker=w&task=1&wait=30s"), []string{headers}},
-		{clients.Puppeteer, other.socket("far", "worker=w&task=2&wait=30s&token="+token), nil},
-	} {
-		if i == 0 {
-			if code := home.call(t, "PUT", "/v1/profiles/far", map[string]any{"keep_warm": true}, nil); code != 200 {
-				t.Fatalf("status %d, want 200", code)
-			}
-			eventually(t, "the other launcher to know the profile", func() error {
-				if code := other.call(t, "GET", "/v1/profiles/far", nil, nil); code != 200 {
-					return fmt.Errorf("%d", code)
-				}
-				return nil
-			})
-		}
-		worker := clients.Start(t, c.script, append([]string{c.url, clients.Interactive}, c.args...)...)
-		worker.Expect(t, "connect")
-		if r := home.record(t, "far"); r.State != lease.Held || r.LauncherID != "home" || r.TaskID != fmt.Sprint(i) || r.Principal != "token-file" {
-			t.Errorf("%s %s: %+v", c.script, c.url, r)
-		}
-		worker.Do(t, act("disconnect"))
-		home.until(t, "far", lease.Available)
-	}
-	for _, s := range []*sidecar{home, other} {
-		log, err := os.ReadFile(s.stderr.Name())
-		if err != nil {
-			t.Fatal(err)
-		}
-		if bytes.Contains(log, []byte(token)) || regexp.MustCompile(`/s/[A-Za-z0-9_-]{20,}`).Match(log) {
-			t.Error("a log has a secret")
-		}
-	}
-	if log, _ := os.ReadFile(other.stderr.Name()); bytes.Count(log, []byte("caller sent on to the profile's home")) != 3 {
-		t.Error("the log does not say that the callers were sent on")
-	}
 }

@@ -188,17 +188,17 @@ func (s *sized) Call(ctx context.Context, session, method string, params, result
 	return json.Unmarshal(raw, result)
 }
 
-// Of a page with 100 MB the beginning is captured, in small messages, and without what
+// Of a page with 20 or 100 MB the beginning is captured, in small messages, and without what
 // was typed at the page's end.
 func TestCaptureLargePage(t *testing.T) {
 	b, web := testchrome.StartDriver(t), site(t)
 	for name, grow := range map[string]string{
-		"many elements": `for (let i = 0; i < 50000; i++) { const p = document.createElement("p"); p.textContent = "row " + i + " ".repeat(2000); hidden.append(p) }`,
+		"many elements": `for (let i = 0; i < 51000; i++) { const p = document.createElement("p"); p.textContent = "row " + i + " ".repeat(400); hidden.append(p) }`,
 		"in a script":   `const data = document.createElement("script"); data.type = "application/json"; data.textContent = "x".repeat(100e6); hidden.append(data)`,
-		"one text":      `hidden.textContent = "` + secret + `-user ".repeat(8e6)`,
-		"in a shadow":   `hidden.attachShadow({mode: "open"}).innerHTML = "<p>" + "x".repeat(100e6)`,
+		"one text":      `hidden.textContent = "` + secret + `-user ".repeat(2e6)`,
+		"in a shadow":   `hidden.attachShadow({mode: "open"}).innerHTML = "<p>" + "x".repeat(20e6)`,
 		"in a frame": `const d = document.getElementById("frame").contentDocument, data = d.createElement("script");
-			data.type = "application/json"; data.textContent = "x".repeat(100e6); d.body.append(data)`,
+			data.type = "application/json"; data.textContent = "x".repeat(20e6); d.body.append(data)`,
 	} {
 		target, session := b.Open(web.URL + "/form")
 		b.Eval(session, `globalThis.hidden = document.createElement("div"); hidden.hidden = true; document.body.append(hidden); `+grow+`; 1`)

@@ -357,11 +357,12 @@ func (s *sidecar) socket(profile, query string) string {
 	return strings.Replace(s.URL, "http", "ws", 1) + "/devtools/browser/" + profile + "?create=true&" + query
 }
 
-// eventually waits until try returns no error.
+// eventually waits until try returns no error. What takes longer is looked at less often: a look at
+// all processes, or at a sidecar's answer, takes processor time from what is waited for.
 func eventually(t *testing.T, what string, try func() error) {
 	t.Helper()
 	deadline := time.Now().Add(90 * time.Second)
-	for {
+	for pause := 20 * time.Millisecond; ; pause = min(pause*5/4, 300*time.Millisecond) {
 		err := try()
 		if err == nil {
 			return
@@ -369,7 +370,7 @@ func eventually(t *testing.T, what string, try func() error) {
 		if time.Now().After(deadline) {
 			t.Fatalf("waited for %s: %v", what, err)
 		}
-		time.Sleep(50 * time.Millisecond)
+		time.Sleep(pause)
 	}
 }
 

@@ -69,17 +69,6 @@ func (w *watched) call(session, method string, params, result any) {
 	}
 }
 
-// loads waits until a page has loaded another document, which do makes it go to.
-func (w *watched) loads(session string, do func()) {
-	w.Helper()
-	var before struct {
-		FrameTree struct{ Frame struct{ LoaderID string } }
-	}
-	w.call(session, "Page.getFrameTree", nil, &before)
-	do()
-	w.loaded(session, func(loader string) bool { return loader != before.FrameTree.Frame.LoaderID })
-}
-
 // loaded waits until a page has loaded the document of a loader that fits.
 func (w *watched) loaded(session string, fits func(loader string) bool) {
 	w.Helper()

@@ -14,9 +14,9 @@ import (
 
 	"leasehold/evidence"
 	"leasehold/internal/natsd"
+	"leasehold/internal/test/fakechrome"
 	"leasehold/internal/test/testkey"
 	"leasehold/launcher/api"
-	"leasehold/launcher/chrome"
 	"leasehold/launcher/fileroots"
 	"leasehold/launcher/principal"
 	"leasehold/launcher/profiledir"
@@ -140,10 +140,8 @@ func runIn(t *testing.T, o Options) *Launcher {
 func startEncrypting(t *testing.T, keys evidence.Keys) (*Launcher, *hookedStore) {
 	t.Helper()
 	o := optionsIn(t, t.TempDir(), keys)
-	binary, err := chrome.Find("")
-	mustIn(t)(err)
 	store := hooked(&o)
-	o.Chrome, o.ImportRoots = binary, []string{os.TempDir()}
+	o.Chrome, o.ImportRoots = fakechrome.Binary(t), []string{os.TempDir()}
 	return runIn(t, o), store
 }
 

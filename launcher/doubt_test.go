@@ -8,8 +8,8 @@ import (
 	"time"
 
 	"leasehold/evidence"
+	"leasehold/internal/test/fakechrome"
 	"leasehold/launcher/api"
-	"leasehold/launcher/chrome"
 	"leasehold/lease"
 )
 
@@ -24,9 +24,7 @@ func TestNothingIsGrantedByAStoreThatMayNotBeTheOnlyOne(t *testing.T) {
 		}
 		return api.Refuse(api.CodeStoreUnavailable, "a and b are not one store").With("reason", "nats_servers")
 	}
-	binary, err := chrome.Find("")
-	mustIn(t)(err)
-	o.Chrome = binary
+	o.Chrome = fakechrome.Binary(t)
 	l := runIn(t, o)
 	ctx := t.Context()
 	if _, err := l.PutProfile(ctx, "known", api.ProfileSettings{}); err != nil {

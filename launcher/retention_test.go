@@ -13,7 +13,7 @@ import (
 
 	"leasehold/evidence"
 	"leasehold/evidence/storetest"
-	"leasehold/launcher/chrome"
+	"leasehold/internal/test/fakechrome"
 	"leasehold/lease"
 )
 
@@ -25,8 +25,6 @@ func TestALauncherOfAnotherIDRemovesNoEvidence(t *testing.T) {
 			must := mustIn(t)
 			dir := t.TempDir()
 			o := optionsIn(t, dir, evidence.Keys{})
-			binary, err := chrome.Find("")
-			must(err)
 			spool, err := evidence.OpenSpool(dir + "/spool")
 			must(err)
 			stored, err := evidence.ExistingDirStore(dir + "/evidence")
@@ -41,7 +39,7 @@ func TestALauncherOfAnotherIDRemovesNoEvidence(t *testing.T) {
 				_, err := o.Store.SwapPresence(t.Context(), lease.PresenceEntry{}, lease.Presence{LauncherID: "here", Epoch: 7, TTLSeconds: 1000})
 				must(err)
 			}
-			o.Chrome, o.SharedStore, o.Bundles = binary, true, evidence.Retention{MaxAge: time.Hour}
+			o.Chrome, o.SharedStore, o.Bundles = fakechrome.Binary(t), true, evidence.Retention{MaxAge: time.Hour}
 			l, err := New(o)
 			must(err)
 			t.Cleanup(func() {

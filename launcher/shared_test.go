@@ -83,7 +83,7 @@ func TestASharedDirectoryIsLookedAtThroughoutAGrant(t *testing.T) {
 			if granted != tt.granted {
 				t.Errorf("granted: %t", granted)
 			}
-			if _, err := os.Stat(filepath.Join(path, "Local State")); (err == nil) != tt.started {
+			if _, err := os.Stat(filepath.Join(path, "Variations")); (err == nil) != tt.started {
 				t.Errorf("whether a browser was started: %v", err)
 			}
 			if living := l.Sessions(); len(living) > 0 {

@@ -54,6 +54,15 @@ func (d *Driver) Version(ctx context.Context) (string, error) {
 	return said, nil
 }
 
+// version is the number in that; empty if the binary does not say.
+func (d *Driver) version(ctx context.Context) string {
+	said, err := d.Version(ctx)
+	if err != nil {
+		return "" // nothing can be started
+	}
+	return chromever.In(said)
+}
+
 // MayOpen returns an *OlderError if the directory at path was written by a newer Chrome than
 // that of this host.
 func (d *Driver) MayOpen(ctx context.Context, path string) error {
@@ -61,11 +70,7 @@ func (d *Driver) MayOpen(ctx context.Context, path string) error {
 	if last == "" {
 		return nil
 	}
-	said, err := d.Version(ctx)
-	if err != nil {
-		return nil //nolint:nilerr // nothing can be started
-	}
-	if ours := chromever.In(said); chromever.Older(ours, last) {
+	if ours := d.version(ctx); chromever.Older(ours, last) {
 		return &OlderError{Path: path, Browser: ours, Profile: last}
 	}
 	return nil

@@ -20,6 +20,7 @@ import (
 	"leasehold/checkpoint/netlog"
 	"leasehold/checkpoint/site"
 	"leasehold/internal/cgroup"
+	"leasehold/internal/chromever"
 	"leasehold/internal/runas"
 	"leasehold/internal/signed"
 	"leasehold/launcher/chrome"
@@ -153,10 +154,11 @@ func (d *Driver) Start(ctx context.Context, s Start) (*Browser, error) {
 	if err != nil { // the launcher still enforces the limit by its own readings
 		s.Log.Warn().Err(err).Msg("the browser gets no control group")
 	}
+	said, _ := d.Version(ctx) // a binary that does not say it does not start, either
 	output := d.o.Files.Output(s.SessionID)
 	process, err := d.o.Processes.Start(ctx, chrome.Options{
 		Binary: d.o.Binary, ProfileDir: s.Path, Folder: folder, Headless: s.Headless, Proxy: s.Proxy, ProxySocket: s.ProxySocket, ReadOnly: s.ReadOnly, Group: group, DumpDir: dumps,
-		Version: d.version(ctx), Appearance: s.Appearance, ExtraArgs: s.Args, Lock: s.Lock.File(), OutputFile: output, Confinement: d.o.Confinement.With(s.ReadWrite), User: d.o.User,
+		Version: chromever.In(said), Appearance: s.Appearance, ExtraArgs: s.Args, Lock: s.Lock.File(), OutputFile: output, Confinement: d.o.Confinement.With(s.ReadWrite), User: d.o.User,
 	})
 	if err != nil {
 		if group != nil {

@@ -18,6 +18,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"leasehold/internal/chromever"
 	"leasehold/internal/test/testchrome"
 	"leasehold/launcher/chrome"
 	"leasehold/lease"
@@ -61,7 +62,11 @@ func TestAPageSeesTheBrowserOfAPort(t *testing.T) {
 			return ""
 		}
 	}
-	onPort(t, web.URL, h.driver.version(t.Context()))
+	said, err := h.driver.Version(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	onPort(t, web.URL, chromever.In(said))
 	want := reported("on a port")
 	if !strings.Contains(want, `"webdriver": false`) {
 		t.Errorf("on a fixed port Chrome shows navigator.webdriver: %.100s", want)

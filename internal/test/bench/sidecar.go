@@ -216,4 +216,4 @@ func (s *sidecar) sleeps() (float64, error) {
 }
 
 // memory is the launcher's anonymous resident memory, in KiB.
-func (s *sidecar) memory() (float64, error) { return s.status("RssAnon") }
+func (s *sidecar) memory() (float64, error) { return s.size("status", "RssAnon") }

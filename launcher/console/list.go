@@ -122,6 +122,7 @@ type listRow struct {
 type chip struct {
 	Key, Text, Count, Href string
 	Current                bool
+	None                   bool // no profile has the state
 }
 
 // column is a heading by which the list can be sorted.
@@ -246,8 +247,8 @@ func stateText(s lease.State) string { return cmp.Or(stateTexts[s], words(string
 func rowOf(r lease.Record, hands api.InHands, query string) listRow {
 	row := listRow{
 		ID: r.ProfileID, Href: "/console/" + url.PathEscape(r.ProfileID) + query, State: string(r.State), StateText: stateText(r.State),
-		About: dotted(short(r.AccountID), short(r.ProxyID)), Token: strconv.FormatUint(uint64(r.Token), 10),
-		Worker: short(r.OwnerWorkerID), Task: short(r.TaskID), LastURL: short(r.LastKnownURL), Step: short(r.LastKnownStep), Home: short(r.Home),
+		About: dotted(append([]string{short(r.AccountID), short(r.ProxyID)}, r.Labels.Texts()...)...), Token: strconv.FormatUint(uint64(r.Token), 10),
+		Worker: short(r.OwnerWorkerID), Task: short(r.TaskID), LastURL: short(r.LastKnownURL), Step: short(r.LastKnownStep), Home: hostShown(r.Home),
 	}
 	switch {
 	case r.State == lease.Held && r.ByHand != nil:
@@ -273,6 +274,18 @@ func rowOf(r lease.Record, hands api.InHands, query string) listRow {
 	return row
 }
 
+// longestHost is the longest name of a launcher that a list shows whole, in bytes.
+const longestHost = 20
+
+// hostShown is the name of a launcher, short enough for a column: of a generated one the end tells it
+// from others.
+func hostShown(id string) string {
+	if len(id) <= longestHost {
+		return short(id)
+	}
+	return "…" + short(id[len(id)-6:])
+}
+
 // dotted joins the texts that are not empty.
 func dotted(texts ...string) string {
 	return strings.Join(slices.DeleteFunc(texts, func(s string) bool { return s == "" }), " · ")
@@ -282,7 +295,7 @@ func dotted(texts ...string) string {
 func (v *listView) chips(states map[lease.State]int, all int) {
 	add := func(key, text string, n int, current bool, change func(*asked)) {
 		v.Texts["count-"+key] = strconv.Itoa(n)
-		v.Chips = append(v.Chips, chip{key, text, strconv.Itoa(n), v.with(change).URL(), current})
+		v.Chips = append(v.Chips, chip{key, text, strconv.Itoa(n), v.with(change).URL(), current, n == 0 && key != "all"})
 	}
 	add("all", "all", all, len(v.States) == 0, func(a *asked) { a.States = nil })
 	for _, s := range api.States {

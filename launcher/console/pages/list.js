@@ -89,6 +89,7 @@
       for (const place of document.querySelectorAll('[data-text="' + CSS.escape(name) + '"]')) {
         place.textContent = text;
         if (name === "stale" || name === "none") place.hidden = !text;
+        place.closest(".chip:not(.all)")?.classList.toggle("none", text === "0");
       }
     }
     if ("ready" in changed) document.querySelector(".ready").className = "ready " + (changed.ready === "ready" ? "yes" : "no");

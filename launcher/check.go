@@ -49,11 +49,12 @@ func (ds *directories) CheckProfile(ctx context.Context, profileID string) (_ ap
 	log.Info().Str("principal", principal.Of(ctx).Name).Msg("session check asked for")
 	// A caller who goes away must not leave a browser half closed.
 	found, err := ds.checker.Run(context.WithoutCancel(ctx), accountcheck.Request{
-		Profile: profileID, Path: path, Lock: lock, Token: r.Token, Check: *r.SessionCheck, ProxyID: r.ProxyID,
+		Profile: profileID, Path: path, Lock: lock, Token: r.Token, Check: r.SessionCheck, Sites: ds.o.Sites.Book(), ProxyID: r.ProxyID,
 		Memory: r.BrowserMemory, KeepCookies: true, Log: log,
 	})
 	if err != nil {
 		return api.SessionChecked{}, err
 	}
-	return api.SessionChecked{ProfileID: profileID, SignedIn: string(found.Answer), How: found.How, Status: found.Status, At: time.Now().UTC()}, nil
+	s := found.Session
+	return api.SessionChecked{ProfileID: profileID, SignedIn: string(s.Answer), How: s.How, Status: s.Status, At: time.Now().UTC()}, nil
 }

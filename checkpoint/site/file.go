@@ -344,6 +344,8 @@ func (f File) checkAsked() error {
 			err = errors.New("want a name that no other probe has")
 		case err == nil && !strings.HasPrefix(p.Get, "/") && !f.Owns(p.Get):
 			err = fmt.Errorf("get %q: want a path, such as /api/me, or a URL on one of the origins", p.Get)
+		case err == nil && strings.HasPrefix(p.Get, "/") && strings.Contains(f.Origins[0], "*"):
+			err = fmt.Errorf("get %q is relative to the first of the origins, which has a *: want a whole URL", p.Get)
 		}
 		if err != nil {
 			return &Error{Path: path, Why: err.Error()}
@@ -355,19 +357,36 @@ func (f File) checkAsked() error {
 			return &Error{Path: at("rehearse", i), Why: fmt.Sprintf("open %q: want a path, such as /, or a URL on one of the origins", r.Open)}
 		}
 	}
-	if f.BearerFrom != "" && !strings.HasPrefix(f.BearerFrom, "localStorage.") {
+	for _, name := range sortedNames(f.Headers) {
+		browsers := slices.Contains([]string{"cookie", "host", "connection", "content-length", "transfer-encoding"}, strings.ToLower(name))
+		if browsers || !headerName.MatchString(name) || strings.ContainsAny(f.Headers[name], "\r\n\x00") || overridden(f.Headers) {
+			return &Error{Path: "headers", Why: fmt.Sprintf("%q: want names and values of HTTP, none that the browser sets itself, and none that names another method", name)}
+		}
+	}
+	if f.BearerFrom != "" && (!strings.HasPrefix(f.BearerFrom, localStorage) || f.BearerFrom == localStorage) {
 		return &Error{Path: "bearer_from", Why: fmt.Sprintf("%q: want localStorage.NAME", f.BearerFrom)}
 	}
 	return nil
 }
 
+// headerName is the form of the name of a header that a file may set.
+var headerName = regexp.MustCompile(`^[A-Za-z][A-Za-z0-9-]*$`)
+
 func (p Probe) check() error {
 	if (len(p.Take) == 0) == (p.TakeText == "") {
 		return errors.New("want either take, a list of JSON paths such as $.total, or take_text, a CSS selector")
 	}
-	for _, path := range slices.Concat(p.Take, nonEmpty(p.Show)) {
-		if _, err := jsonpath.Parse(path); err != nil && (path != p.Show || p.TakeText == "") {
-			return fmt.Errorf("%q: want a JSON path (RFC 9535) such as $.items[0].id: %w", path, err)
+	if p.TakeText != "" {
+		for _, selector := range slices.Concat([]string{p.TakeText}, nonEmpty(p.Show)) {
+			if _, err := parseSelector(selector); err != nil {
+				return err
+			}
+		}
+	} else {
+		for _, path := range slices.Concat(p.Take, nonEmpty(p.Show)) {
+			if _, err := jsonpath.Parse(path); err != nil {
+				return fmt.Errorf("%q: want a JSON path (RFC 9535) such as $.items[0].id: %w", path, err)
+			}
 		}
 	}
 	if _, err := regexp.Compile(p.Match); err != nil {
@@ -394,8 +413,7 @@ func (f File) NotAsked() (parts []string) {
 		name string
 		has  bool
 	}{
-		{"identity", f.Identity != nil}, {"probes", len(f.Probes) > 0}, {"headers", len(f.Headers) > 0},
-		{"bearer_from", f.BearerFrom != ""}, {"rehearse", len(f.Rehearse) > 0},
+		{"rehearse", len(f.Rehearse) > 0},
 	} {
 		if p.has {
 			parts = append(parts, p.name)

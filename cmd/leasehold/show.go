@@ -236,6 +236,16 @@ func printInspection(a *app, raw json.RawMessage, facts bool) error {
 			return err
 		}
 	}
+	if len(found.Account) > 0 {
+		fmt.Fprintln(a.stdout)
+		t := newColumns(a.stdout, "ACCOUNT")
+		for _, text := range found.Account {
+			t.row(text)
+		}
+		if err := t.flush(); err != nil {
+			return err
+		}
+	}
 	if err := printUnsafeRequests(a, found.UnsafeRequests); err != nil {
 		return err
 	}

@@ -1,6 +1,7 @@
-// Package accountcheck finds out whether a profile's account is still signed in. It opens a
-// browser on the profile, which nobody else may use meanwhile, requests one URL by GET with the
-// account's cookies, and judges the answer. No page gets anything of the answer: no script
+// Package accountcheck asks sites about a profile's account: whether it is signed in, and what is
+// asked by the files about sites. It opens a browser on the profile, which nobody else may use
+// meanwhile, requests each URL by GET with the account's cookies, or with the token that an
+// application keeps, and judges the answer. No page gets anything of the answer: no script
 // runs, no redirect is followed, nothing else is loaded, and nothing is sent that could change
 // the account.
 package accountcheck
@@ -9,12 +10,15 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
 	"strings"
 	"time"
 
 	"github.com/rs/zerolog"
 
+	"leasehold/cdpproxy"
 	"leasehold/checkpoint"
+	"leasehold/checkpoint/site"
 	"leasehold/internal/id"
 	"leasehold/launcher/browser"
 	"leasehold/launcher/chrome"
@@ -76,7 +80,18 @@ type Request struct {
 	Path    string // of its directory
 	Lock    *profiledir.Lock
 	Token   lease.Token // of the record
-	Check   lease.SessionCheck
+	// Check is the session check; nil: none is made. Sites is what is known of sites, by which its
+	// URL may be asked for in another way.
+	Check *lease.SessionCheck
+	Sites *site.Book
+	// Questions are asked in their order. Again names those that are asked once more when the account
+	// had time to settle; nil: none.
+	Questions []site.Question
+	Again     func([]site.Answer) []site.Question
+	// Settle is that time.
+	Settle time.Duration
+	// Sink gets what the browser's pages did meanwhile; nil: nobody does.
+	Sink func(checkpoint.Entry)
 	// ProxyID is the proxy id of the record.
 	ProxyID string
 	// Headless, Args and Memory are those of the profile's tasks, so that the site sees the
@@ -90,11 +105,21 @@ type Request struct {
 	Log         zerolog.Logger
 }
 
+// Found is what sites answered.
+type Found struct {
+	// Session is what the session check found; the zero value if none was made.
+	Session Result
+	// Answers are those to the questions, and Again to those that were asked once more.
+	Answers, Again []site.Answer
+}
+
 // Bounds of a check. The close has its own.
 const (
 	startTimeout = 20 * time.Second
-	// askTimeout bounds how long the site may take to answer.
-	askTimeout = 10 * time.Second
+	// askTimeout bounds how long the site may take to answer a session check, and to answer all
+	// questions at a time; questionTimeout bounds one of these.
+	askTimeout      = 10 * time.Second
+	questionTimeout = 5 * time.Second
 )
 
 // idPrefix begins the ids under which the browsers of checks are noted.
@@ -104,13 +129,12 @@ const idPrefix = "chk"
 // worker, and may not have had all cookies of the account.
 func IsCheck(sessionID string) bool { return strings.HasPrefix(sessionID, idPrefix+"_") }
 
-// Run makes a check. An error says that the browser did not end in order: the directory may be
-// damaged.
-func (c *Checker) Run(ctx context.Context, r Request) (_ Result, err error) {
+// Run asks. An error says that the browser did not end in order: the directory may be damaged.
+func (c *Checker) Run(ctx context.Context, r Request) (_ Found, err error) {
 	begun := time.Now()
 	server, relay, err := c.openProxy(r)
 	if err != nil {
-		return unknown("its proxy cannot be used: %v", err), nil
+		return unasked(r, "its proxy cannot be used: %v", err), nil
 	}
 	defer func() { err = errors.Join(err, relay.Close()) }()
 	session := id.New(idPrefix)
@@ -118,40 +142,117 @@ func (c *Checker) Run(ctx context.Context, r Request) (_ Result, err error) {
 	if r.Headless != nil {
 		headless = *r.Headless
 	}
-	ctx, cancel := context.WithTimeout(ctx, startTimeout+askTimeout)
+	if r.Sink == nil {
+		r.Sink = func(checkpoint.Entry) {}
+	}
+	ctx, cancel := context.WithTimeout(ctx, startTimeout+3*askTimeout+r.Settle)
 	defer cancel()
-	b, err := c.o.Driver.Start(ctx, browser.Start{
+	starting, started := context.WithTimeout(ctx, startTimeout)
+	defer started()
+	b, err := c.o.Driver.Start(starting, browser.Start{
 		SessionID: session, Token: r.Token, Lock: r.Lock, Path: r.Path, Headless: headless, Proxy: server, ProxySocket: relay.Reserved(), ReadOnly: true,
-		Args: r.Args, Memory: r.Memory, Sink: func(checkpoint.Entry) {}, Log: r.Log,
+		Args: r.Args, Memory: r.Memory, Sink: r.Sink, Log: r.Log,
 	})
-	result := Result{}
+	found := Found{}
 	lent := false
 	if err != nil {
-		result = unknown("no browser could be started: %v", err)
+		found = unasked(r, "no browser could be started: %v", err)
 	} else {
-		result, lent = c.ask(ctx, b, r)
+		found, lent = c.ask(ctx, b, r)
 	}
 	err = c.end(b, r, lent)
 	if err == nil {
 		err = c.o.Files.Remove(session)
 	}
-	r.Log.Info().Str("signed_in", string(result.Answer)).Int("status", result.Status).Dur("took", time.Since(begun)).AnErr("problem", err).Msg("session checked")
-	return result, err
+	r.Log.Info().Str("signed_in", string(found.Session.Answer)).Int("status", found.Session.Status).Int("questions", len(found.Answers)).
+		Dur("took", time.Since(begun)).AnErr("problem", err).Msg("account checked")
+	return found, err
 }
 
-// ask asks the site. lent says that the browser has all cookies of the account.
-func (c *Checker) ask(ctx context.Context, b *browser.Browser, r Request) (_ Result, lent bool) {
+// unasked is what is found where nothing could be asked.
+func unasked(r Request, format string, args ...any) (f Found) {
+	why := fmt.Sprintf(format, args...)
+	if r.Check != nil {
+		f.Session = unknown("%s", why)
+	}
+	for _, q := range r.Questions {
+		f.Answers = append(f.Answers, site.Answer{Question: q, State: site.NotHad, How: why})
+	}
+	return f
+}
+
+// ask asks the sites. lent says that the browser has all cookies of the account.
+func (c *Checker) ask(ctx context.Context, b *browser.Browser, r Request) (f Found, lent bool) {
 	if err := b.Monitor().Guard().Enforce(ctx, monitor.Rules{ReadOnly: true}); err != nil {
-		return unknown("the browser could not be held to reading: %v", err), false
+		return unasked(r, "the browser could not be held to reading: %v", err), false
 	}
 	if r.KeepCookies {
 		if err := c.o.Jar.Lend(ctx, b.Monitor().Observer(), r.Profile); err != nil {
-			return unknown("the account's cookies could not be put back: %v", err), false
+			return unasked(r, "the account's cookies could not be put back: %v", err), false
 		}
 	}
-	asking, cancel := context.WithTimeout(ctx, askTimeout)
+	if r.Check != nil {
+		f.Session = checkSession(ctx, b.Mux(), *r.Check, r.Sites.AskFor(r.Check.URL))
+	}
+	f.Answers = Ask(ctx, b.Mux(), r.Questions)
+	if r.Again == nil {
+		return f, true
+	}
+	if again := r.Again(f.Answers); len(again) > 0 {
+		select {
+		case <-time.After(r.Settle):
+		case <-ctx.Done():
+		}
+		f.Again = Ask(ctx, b.Mux(), again)
+	}
+	return f, true
+}
+
+// checkSession makes a session check in a living browser.
+func checkSession(ctx context.Context, mux *cdpproxy.Mux, check lease.SessionCheck, ask site.Ask) Result {
+	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
-	return get(asking, b.Mux(), r.Check), true
+	o, err := mux.Observe(ctx, eventPaused, eventAuth)
+	if err != nil {
+		return unknown("the browser does not answer: %v", err)
+	}
+	defer release(o)
+	most := 0
+	if check.Text != "" {
+		most = maxBody
+	}
+	return judgeSession(check, get(ctx, o, ask, check.WantStatus(), most))
+}
+
+// release closes an observer, as far as the browser lets it.
+func release(o *cdpproxy.Observer) {
+	ctx, cancel := context.WithTimeout(context.Background(), closeTimeout)
+	defer cancel()
+	_ = o.Close(ctx) // it ends with its browser otherwise
+}
+
+// Ask asks the questions, one after the other, in a living browser, in which nobody else may act
+// meanwhile. What does not fit into the time is not known.
+func Ask(ctx context.Context, mux *cdpproxy.Mux, questions []site.Question) (answers []site.Answer) {
+	if len(questions) == 0 {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, askTimeout)
+	defer cancel()
+	o, err := mux.Observe(ctx, eventPaused, eventAuth)
+	if err == nil {
+		defer release(o)
+	}
+	for _, q := range questions {
+		a := none("the browser does not answer: %v", err)
+		if err == nil {
+			one, cancel := context.WithTimeout(ctx, questionTimeout)
+			a = get(one, o, q.Ask, http.StatusOK, maxAnswer)
+			cancel()
+		}
+		answers = append(answers, judge(q, a))
+	}
+	return answers
 }
 
 // end closes the browser in order. Its cookies replace the kept ones only if it had all of

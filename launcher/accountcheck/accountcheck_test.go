@@ -18,6 +18,7 @@ import (
 	"go.uber.org/goleak"
 
 	"leasehold/checkpoint"
+	"leasehold/checkpoint/site"
 	"leasehold/internal/test/fakechrome"
 	"leasehold/internal/test/testkey"
 	"leasehold/launcher/browser"
@@ -38,39 +39,39 @@ func TestAnAnswerIsJudged(t *testing.T) {
 	named := lease.SessionCheck{URL: me.URL, Status: 203, Text: "ann"}
 	for _, tt := range []struct {
 		check lease.SessionCheck
-		answer
-		want Answer
-		says string
+		reply reply
+		want  Answer
+		says  string
 	}{
-		{me, answer{status: 200}, SignedIn, "answered 200"},
-		{me, answer{status: 302, location: "/login?next=secret"}, SignedOut, "a redirect to https://shop.example/login?next=REDACTED"},
-		{me, answer{status: 401}, SignedOut, "want 200"},
-		{me, answer{status: 403}, SignedOut, "want 200"},
-		{me, answer{status: 204}, SignedOut, "want 200"},
-		{me, answer{status: 429}, Unknown, "troubles"},
-		{me, answer{status: 503}, Unknown, "troubles"},
-		{named, answer{status: 203, body: []byte("hello ann")}, SignedIn, "with the text"},
-		{named, answer{status: 203, body: []byte("sign in")}, SignedOut, "without the text"},
-		{named, answer{status: 200, body: []byte("hello ann")}, SignedOut, "want 203"},
+		{me, reply{status: 200}, SignedIn, "answered 200"},
+		{me, reply{status: 302, location: "/login?next=secret"}, SignedOut, "a redirect to https://shop.example/login?next=REDACTED"},
+		{me, reply{status: 401}, SignedOut, "want 200"},
+		{me, reply{status: 403}, SignedOut, "want 200"},
+		{me, reply{status: 204}, SignedOut, "want 200"},
+		{me, reply{status: 429}, Unknown, "troubles"},
+		{me, reply{status: 503}, Unknown, "troubles"},
+		{named, reply{status: 203, body: []byte("hello ann")}, SignedIn, "with the text"},
+		{named, reply{status: 203, body: []byte("sign in")}, SignedOut, "without the text"},
+		{named, reply{status: 200, body: []byte("hello ann")}, SignedOut, "want 203"},
 	} {
-		r := judge(tt.check, tt.answer)
-		if r.Answer != tt.want || r.Status != tt.status || !strings.Contains(r.How, tt.says) || strings.Contains(r.How, "secret") {
-			t.Errorf("%d %s: %+v, want %s: %s", tt.status, tt.body, r, tt.want, tt.says)
+		r := judgeSession(tt.check, tt.reply)
+		if r.Answer != tt.want || r.Status != tt.reply.status || !strings.Contains(r.How, tt.says) || strings.Contains(r.How, "secret") {
+			t.Errorf("%d %s: %+v, want %s: %s", tt.reply.status, tt.reply.body, r, tt.want, tt.says)
 		}
 	}
 }
 
-// site notes what it is asked for, as METHOD PATH.
-type site struct {
+// shop notes what it is asked for, as METHOD PATH.
+type shop struct {
 	*httptest.Server
 	mu   sync.Mutex
 	got  []string
 	late func() // called when it is asked for /late, which it does not answer
 }
 
-func newSite(t *testing.T) *site {
+func newSite(t *testing.T) *shop {
 	t.Helper()
-	s := &site{}
+	s := &shop{}
 	s.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		s.mu.Lock()
 		s.got = append(s.got, r.Method+" "+r.URL.Path)
@@ -108,7 +109,7 @@ func newSite(t *testing.T) *site {
 }
 
 // asked is what it was asked for since the last time.
-func (s *site) asked() []string {
+func (s *shop) asked() []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	got := s.got
@@ -156,6 +157,42 @@ func newHost(t *testing.T) *host {
 	return h
 }
 
+// start starts a browser that only reads, and returns what closes it.
+func (h *host) start(t *testing.T) (b *browser.Browser, done func()) {
+	t.Helper()
+	b, err := h.driver.Start(t.Context(), browser.Start{SessionID: "s", Token: 7, Lock: h.lock, Path: h.path, Headless: true, ReadOnly: true, Sink: func(checkpoint.Entry) {}, Log: h.request.Log})
+	must(t, err)
+	must(t, b.Monitor().Guard().Enforce(t.Context(), monitor.Rules{ReadOnly: true}))
+	return b, func() {
+		_, err := b.Close("shop", nil, h.request.Log)
+		must(t, err)
+	}
+}
+
+// visit opens a page, and returns when it is loaded.
+func (h *host) visit(t *testing.T, b *browser.Browser, address string) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	o, err := b.Mux().Observe(ctx, "Page.loadEventFired")
+	must(t, err)
+	var created struct{ TargetID string }
+	must(t, o.Call(ctx, "", "Target.createTarget", map[string]any{"url": "about:blank"}, &created))
+	var attached struct{ SessionID string }
+	must(t, o.Call(ctx, "", "Target.attachToTarget", map[string]any{"targetId": created.TargetID, "flatten": true}, &attached))
+	must(t, o.Call(ctx, attached.SessionID, "Page.enable", nil, nil))
+	must(t, o.Call(ctx, attached.SessionID, "Page.navigate", map[string]any{"url": address}, nil))
+	_, err = o.Next(ctx)
+	must(t, err)
+	must(t, o.Close(ctx))
+}
+
+func (h *host) checker() *Checker {
+	return New(Options{Driver: h.driver, Files: h.files, Jar: h.jar, Headless: true})
+}
+
+func sessionCheck(url string) lease.SessionCheck { return lease.SessionCheck{URL: url} }
+
 func must(t *testing.T, err error) {
 	t.Helper()
 	if err != nil {
@@ -167,9 +204,7 @@ func must(t *testing.T, err error) {
 // nothing of the answer is run.
 func TestOnlyTheURLIsAskedFor(t *testing.T) {
 	h, web := newHost(t), newSite(t)
-	b, err := h.driver.Start(t.Context(), browser.Start{SessionID: "s", Token: 7, Lock: h.lock, Path: h.path, Headless: true, ReadOnly: true, Sink: func(checkpoint.Entry) {}, Log: h.request.Log})
-	must(t, err)
-	must(t, b.Monitor().Guard().Enforce(t.Context(), monitor.Rules{ReadOnly: true}))
+	b, done := h.start(t)
 	for _, tt := range []struct {
 		path, text string
 		want       Answer
@@ -186,14 +221,13 @@ func TestOnlyTheURLIsAskedFor(t *testing.T) {
 	} {
 		ctx, cancel := context.WithTimeout(t.Context(), askTimeout)
 		web.late = cancel
-		r := get(ctx, b.Mux(), lease.SessionCheck{URL: web.URL + tt.path, Text: tt.text})
+		r := checkSession(ctx, b.Mux(), lease.SessionCheck{URL: web.URL + tt.path, Text: tt.text}, site.Ask{URL: web.URL + tt.path})
 		cancel()
 		if r.Answer != tt.want || r.Status != tt.status || r.How == "" {
 			t.Errorf("%s: %+v, want %s %d", tt.path, r, tt.want, tt.status)
 		}
 	}
-	_, err = b.Close("shop", nil, h.request.Log) // what was still to come has come, or never does
-	must(t, err)
+	done() // what was still to come has come, or never does
 	want := []string{"GET /page", "GET /page", "GET /page", "GET /redirects", "GET /asks", "GET /refuses", "GET /down", "GET /late"}
 	if got := web.asked(); !slices.Equal(got, want) {
 		t.Errorf("the site was asked %q, want %q", got, want)
@@ -209,8 +243,8 @@ func TestSessionCookiesAreLentAndKept(t *testing.T) {
 		path string
 		want Answer
 	}{{"/set", SignedIn}, {"/who", SignedIn}} {
-		h.request.Check = lease.SessionCheck{URL: web.URL + tt.path}
-		if r, err := c.Run(t.Context(), h.request); err != nil || r.Answer != tt.want {
+		h.request.Check = &lease.SessionCheck{URL: web.URL + tt.path}
+		if r, err := c.Run(t.Context(), h.request); err != nil || r.Session.Answer != tt.want {
 			t.Errorf("%d: %s: %+v, %v, want %s", i, tt.path, r, err, tt.want)
 		}
 	}
@@ -234,14 +268,14 @@ func TestACheckIsNotMadeWithoutTheProxy(t *testing.T) {
 	must(t, os.WriteFile(file, []byte("dallas: {server: 'http://127.0.0.1:9'}\n"), 0o600))
 	set, err := proxies.Load(file)
 	must(t, err)
-	h.request.Check = lease.SessionCheck{URL: web.URL + "/page"}
+	h.request.Check = &lease.SessionCheck{URL: web.URL + "/page"}
 	for name, tt := range map[string]struct {
 		record     string
 		configured *proxies.Set
 	}{"no proxies": {"dallas", nil}, "none in the record": {"", set}, "neither": {"", nil}} {
 		h.request.ProxyID = tt.record
 		r, err := New(Options{Driver: h.driver, Files: h.files, Jar: h.jar, Proxies: tt.configured, Headless: true}).Run(t.Context(), h.request)
-		if err != nil || r.Answer != Unknown || !strings.Contains(r.How, "dallas") {
+		if err != nil || r.Session.Answer != Unknown || !strings.Contains(r.Session.How, "dallas") {
 			t.Errorf("%s: %+v, %v", name, r, err)
 		}
 	}
@@ -258,9 +292,9 @@ func TestACheckThatCannotBeMadeIsUnknown(t *testing.T) {
 	must(t, os.WriteFile(file, []byte("one: {server: 'http://127.0.0.1:9'}\n"), 0o600))
 	set, err := proxies.Load(file)
 	must(t, err)
-	h.request.ProxyID, h.request.Check = "another", lease.SessionCheck{URL: "http://shop.example/"}
+	h.request.ProxyID, h.request.Check = "another", &lease.SessionCheck{URL: "http://shop.example/"}
 	r, err := New(Options{Driver: h.driver, Files: h.files, Jar: h.jar, Proxies: set}).Run(t.Context(), h.request)
-	if err != nil || r.Answer != Unknown || !strings.Contains(r.How, "no proxy another") {
+	if err != nil || r.Session.Answer != Unknown || !strings.Contains(r.Session.How, "no proxy another") {
 		t.Errorf("%+v, %v", r, err)
 	}
 }
@@ -278,7 +312,7 @@ func TestABrowserOfACheckIsNotKilledWithoutEvidence(t *testing.T) {
 		Binary: fakechrome.Binary(t), Files: h.files, Root: h.root, Key: testkey.Key, Log: h.request.Log, Metrics: registry,
 		CloseTimeouts: chrome.CloseTimeouts{Ask: time.Second, Interrupt: 100 * time.Millisecond},
 	})
-	h.request.Check = lease.SessionCheck{URL: "http://127.0.0.1:1/"}
+	h.request.Check = &lease.SessionCheck{URL: "http://127.0.0.1:1/"}
 	witnessed := 0
 	c := New(Options{Driver: driver, Files: h.files, Jar: h.jar, Headless: true, Witness: func(profile, _, _ string, b *browser.Browser) error {
 		if witnessed++; profile != "shop" {
@@ -304,7 +338,7 @@ func TestABrowserOfACheckIsNotKilledWithoutEvidence(t *testing.T) {
 		case <-time.After(time.Second):
 		}
 	})
-	if r, err := c.Run(asking, h.request); err == nil || r.Answer != Unknown || witnessed != 1 {
+	if r, err := c.Run(asking, h.request); err == nil || r.Session.Answer != Unknown || witnessed != 1 {
 		t.Errorf("%+v, %v, witnessed %d times", r, err, witnessed)
 	}
 }

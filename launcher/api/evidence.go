@@ -102,6 +102,9 @@ type Inspection struct {
 	// written under the name of another host. Who approves the profile says that no browser
 	// there has it.
 	ForeignLock string `json:"foreign_lock,omitempty"`
+	// Account is what sites said about the account, beside what they said before the session, one
+	// sentence for each question: what changed comes first.
+	Account []string `json:"account,omitempty"`
 	// UnsafeRequests are the last unsafe requests of the session with their answers, oldest
 	// first.
 	UnsafeRequests []UnsafeRequest `json:"unsafe_requests,omitempty"`
@@ -135,8 +138,8 @@ type UnsafeRequest struct {
 	// Answer says in words how the request ended: with the status, failed and why, unanswered,
 	// or not known. It is empty for what gets no answer, such as messages on a websocket.
 	Answer string `json:"answer,omitempty"`
-	// Counts says how the inspection counts it: unsafe, query, harmless (declared so, or known to
-	// only read), anonymous, or blocked if it never left the browser.
+	// Counts says how the inspection counts it: unsafe, query, harmless (declared so, known to
+	// only read, or shown by its site to have done nothing), anonymous, or blocked if it never left the browser.
 	Counts string `json:"counts"`
 	// Known is what the file of its site said of it when it was sent, read or write, and KnownBy is
 	// the line that said so.

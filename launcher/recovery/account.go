@@ -6,15 +6,29 @@ import (
 	"github.com/rs/zerolog"
 
 	"leasehold/checkpoint"
+	"leasehold/checkpoint/site"
 	"leasehold/launcher/api"
+	"leasehold/launcher/recovery/decision"
 	"leasehold/launcher/recovery/table"
-	"leasehold/lease"
 )
 
-// Checker asks a site whether the account of a profile is still signed in, with a browser of its
-// own. An error says that this browser did not end in order.
+// Checker asks sites about the account of a profile, with a browser of its own.
 type Checker interface {
-	Check(ctx context.Context, c Closed, log zerolog.Logger) (table.Fact, error)
+	// Check makes the session check of the profile, if it has one, and asks what the files about sites
+	// ask. An error says that its browser did not end in order.
+	Check(ctx context.Context, c Closed, log zerolog.Logger) (Checked, error)
+}
+
+// Checked is what sites said about an account.
+type Checked struct {
+	Facts []table.Fact
+	// Unchanged are the questions whose answers are what they were before the session.
+	Unchanged []site.Question
+	// Says is what they said, in words for the person who decides.
+	Says []string
+	// Keep remembers the answers, as those of an account that nobody uses; nil: there are none. It
+	// comes after the decision: until then they are what is compared.
+	Keep func() error
 }
 
 // compareCookies makes the browser report what became of the account's cookies, if that could
@@ -37,36 +51,48 @@ func (s *steps) compareCookies() {
 	s.Browser.CompareCookies(ctx)
 }
 
-// unchecked is the fact about the session check before one was made.
-func unchecked(r lease.Record) table.Fact {
+// unchecked are the facts about what sites say of the account, before anything was asked. why is the
+// reason if nothing will be.
+func unchecked(c Closed, why string) []table.Fact {
 	f := table.Fact{Name: table.SessionCheckFailed, Answer: table.No, How: "the profile has no session check"}
-	if r.SessionCheck != nil {
-		f.How = "not made yet"
-	}
-	return f
-}
-
-// check makes the profile's session check and decides again, if the profile would otherwise be
-// let go. The worker's browser and its pages are gone. The check has a browser of its own, so
-// the witnesses are asked once more, for what that may have left behind.
-func (s *steps) check(c Closed, shown *api.Inspection, found table.Inspection, decided table.Decision) (table.Inspection, table.Decision) {
-	unmade := table.Fact{Name: table.SessionCheckFailed, Answer: table.Unknown}
 	switch {
 	case c.Record.SessionCheck == nil:
+	case why == "":
+		f.How = "not made yet"
+	default:
+		f.Answer, f.How = table.Unknown, why
+	}
+	return append(decision.Unasked(c.Questions(), why), f)
+}
+
+// check asks sites about the account, and decides again: if the profile would otherwise be let go,
+// and if what sites say may let it go, or tell the person who decides what became of the account. The
+// worker's browser and its pages are gone. The check has a browser of its own, so the witnesses are
+// asked once more, for what that may have left behind.
+func (s *steps) check(c Closed, shown *api.Inspection, found table.Inspection, decided table.Decision) (table.Inspection, table.Decision) {
+	questions := len(c.Questions())
+	why := ""
+	switch {
+	case c.Record.SessionCheck == nil && questions == 0:
 		return found, decided
-	case decided.Outcome == table.ManualReview:
-		unmade.How = "not made: a person decides anyway, and finds the profile as it was left"
-		return found.With(unmade), decided
+	case decided.Outcome == table.ManualReview && (questions == 0 || !table.Whole(found)):
+		why = "not made: a person decides anyway, and finds the profile as it was left"
 	case s.r.o.Checker == nil:
-		unmade.How = "nobody here can make it"
-		found = found.With(unmade)
+		why = "nobody here can make it"
+	}
+	if why != "" {
+		found = found.With(unchecked(c, why)...)
 		return found, table.Decide(found, s.r.o.ReviewWhen...)
 	}
-	fact, err := s.r.o.Checker.Check(context.Background(), c, s.Log)
+	checked, err := s.r.o.Checker.Check(context.Background(), c, s.Log)
 	if err != nil {
-		s.Log.Error().Err(err).Msg("the browser of the session check did not close in order")
+		s.Log.Error().Err(err).Msg("the browser that asked about the account did not close in order")
 	}
 	s.takeStored(err)
-	found = s.inspect(s.closedWith(c.Record, err), shown).With(fact)
+	s.answers = checked.Keep
+	shown.Account = checked.Says
+	c = s.closedWith(c.Record, err)
+	c.Unchanged = checked.Unchanged
+	found = s.inspect(c, shown).With(checked.Facts...)
 	return found, table.Decide(found, s.r.o.ReviewWhen...)
 }

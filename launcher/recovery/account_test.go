@@ -1,13 +1,17 @@
 package recovery_test
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"strings"
 	"testing"
+	"time"
 
 	"leasehold/checkpoint"
+	"leasehold/checkpoint/site"
 	"leasehold/internal/test/fakechrome"
+	"leasehold/internal/test/testkey"
 	"leasehold/launcher/accountcheck"
 	"leasehold/launcher/api"
 	. "leasehold/launcher/recovery"
@@ -21,13 +25,25 @@ type checks struct {
 	w      *world
 	answer accountcheck.Answer
 	err    error
+	says   string // what sites pick out of their answers
+	later  string // and a moment later; empty: the same
 	asked  []accountcheck.Request
 }
 
-func (c *checks) Run(_ context.Context, r accountcheck.Request) (accountcheck.Result, error) {
+func (c *checks) Run(_ context.Context, r accountcheck.Request) (accountcheck.Found, error) {
 	c.w.note("check")
 	c.asked = append(c.asked, r)
-	return accountcheck.Result{Answer: c.answer, Status: 200, How: "as the test says"}, c.err
+	f := accountcheck.Found{Session: accountcheck.Result{Answer: c.answer, Status: 200, How: "as the test says"}}
+	f.Answers = answersTo(r.Questions, c.says)
+	f.Again = answersTo(r.Again(f.Answers), cmp.Or(c.later, c.says))
+	return f, c.err
+}
+
+func answersTo(questions []site.Question, says string) (all []site.Answer) {
+	for _, q := range questions {
+		all = append(all, site.Answer{Question: q, State: site.Told, Picked: site.Picked{Values: says, Whole: true, Text: says}})
+	}
+	return all
 }
 
 // TestTheSessionCheckDecides: it is made once the worker's browser is gone, only where the
@@ -66,7 +82,7 @@ func TestTheSessionCheckDecides(t *testing.T) {
 			w.tidy()
 			w.restate(func(r lease.Record) (lease.Record, error) { r.SessionCheck = &one; r.ProxyID = "p0"; return r, nil })
 			c := &checks{w: w}
-			w.r = w.recoverer(func(o *Options) { o.Checker = witness.Account{SessionChecker: c} })
+			w.r = w.recoverer(func(o *Options) { o.Checker = witness.Account{AccountChecker: c} })
 			k := w.caseOf(Recover)
 			headless := true
 			k.File.Manifest = api.Manifest{Headless: &headless, ChromeArgs: []string{"--lang=tr"}, SessionCookies: api.CookiesDrop}
@@ -86,7 +102,7 @@ func TestTheSessionCheckDecides(t *testing.T) {
 				t.Errorf("%s, decided %s because of %q, after %d checks; want %s, %s, %d", answer, i.Decision, i.Reasons, len(c.asked), tt.fact, tt.outcome, tt.asked)
 			}
 			for _, r := range c.asked {
-				if r.Check != one || r.ProxyID != "p0" || r.Path != w.path || r.Lock != w.lock || !*r.Headless || len(r.Args) != 1 || r.KeepCookies || r.Token != token+1 {
+				if *r.Check != one || r.ProxyID != "p0" || r.Path != w.path || r.Lock != w.lock || !*r.Headless || len(r.Args) != 1 || r.KeepCookies || r.Token != token+1 {
 					t.Errorf("asked for %+v", r)
 				}
 			}
@@ -103,7 +119,7 @@ func TestTheWorkersBrowserIsGoneBeforeTheCheck(t *testing.T) {
 		return r, nil
 	})
 	c := &checks{w: w, answer: accountcheck.SignedIn}
-	w.r = w.recoverer(func(o *Options) { o.Checker = witness.Account{SessionChecker: c} })
+	w.r = w.recoverer(func(o *Options) { o.Checker = witness.Account{AccountChecker: c} })
 	w.open(fakechrome.Script{})
 	w.traced()
 	if _, err := w.r.Run(w.caseOf(Recover)); err != nil {
@@ -113,5 +129,81 @@ func TestTheWorkersBrowserIsGoneBeforeTheCheck(t *testing.T) {
 	before, _, checked := strings.Cut(trace, "check/gone")
 	if !checked || !strings.Contains(before, "evidence") || !strings.Contains(before, "close") {
 		t.Errorf("done: %s", trace)
+	}
+}
+
+// TestSitesAreAskedWhereThatMayDecide: what they say is compared with what they said at rest, and is
+// remembered in its place.
+func TestSitesAreAskedWhereThatMayDecide(t *testing.T) {
+	t.Parallel()
+	file, err := site.Parse([]byte("name: shop\norigins: [\"https://shop.example\"]\nprobes: [{name: orders, get: /o, take: [\"$.n\"], covers: [\"POST /cart\"]}]\n"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	book, _ := site.NewBook([]site.File{file})
+	for _, tt := range []struct {
+		name        string
+		rest        string // what was said at rest; empty: nothing is remembered
+		says, later string
+		whole       bool
+		outcome     string
+		changed     table.Answer
+		asked       int
+	}{
+		{"as before", "14", "14", "", true, table.Release, table.No, 1},
+		{"another", "14", "15", "", true, table.ManualReview, table.Yes, 1},
+		{"another a moment later", "14", "14", "15", true, table.ManualReview, table.Yes, 1},
+		{"for the first time", "", "14", "", true, table.ManualReview, table.Unknown, 1},
+		{"somebody may be on the profile", "14", "14", "", false, table.ManualReview, table.Unknown, 0},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t)
+			w.tidy()
+			c := &checks{w: w, says: tt.says, later: tt.later}
+			memory := accountcheck.NewMemory(w.data, testkey.Key)
+			if tt.rest != "" {
+				w.must(memory.Keep(profile, answersTo(book.Questions(nil, []string{"shop.example"}), tt.rest), time.Now()))
+			}
+			w.r = w.recoverer(func(o *Options) {
+				o.Checker, o.Sites = witness.Account{AccountChecker: c, Memory: memory}, func() *site.Book { return book }
+			})
+			k := w.caseOf(Recover)
+			k.Journal = func() []checkpoint.Entry {
+				return []checkpoint.Entry{{Kind: checkpoint.KindRequest, Method: "POST", URL: cart, Shape: "POST " + cart + " form(id)", Status: 200}}
+			}
+			if !tt.whole {
+				w.process()
+			}
+			if _, err := w.r.Run(k); err != nil {
+				t.Fatal(err)
+			}
+			i, err := w.r.Inspection(profile)
+			w.must(err)
+			var changed table.Answer
+			for _, f := range i.Facts {
+				if f.Name == table.ProbeChanged {
+					changed = table.Answer(f.Answer)
+				}
+			}
+			if i.Decision != tt.outcome || changed != tt.changed || len(c.asked) != tt.asked {
+				t.Errorf("%s because of %q, changed: %s, asked %d times; want %s, %s, %d", i.Decision, i.Reasons, changed, len(c.asked), tt.outcome, tt.changed, tt.asked)
+			}
+			kept, err := memory.Load(profile)
+			w.must(err)
+			last, want := "", tt.rest
+			if tt.asked > 0 {
+				want = cmp.Or(tt.later, tt.says)
+			}
+			if one, ok := kept["shop/orders"]; ok {
+				last = one.Text
+				if moved := tt.rest != "" && want != tt.rest; one.Moved != moved || one.Digest != memory.Digest(profile)("shop/orders", want) {
+					t.Errorf("remembered is %+v", one)
+				}
+			}
+			if last != want {
+				t.Errorf("remembered is %q, want %q", last, want)
+			}
+		})
 	}
 }

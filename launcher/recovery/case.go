@@ -136,6 +136,8 @@ type steps struct {
 	stored   bool // what was written into the profile is on the disk, or it is known not to be
 	leftOpen bool
 	lost     bool
+	// answers remembers what sites said about the account; nil: they were not asked.
+	answers func() error
 	// distrust is why what this host keeps about the profile cannot be trusted; empty: it can
 	// be.
 	distrust string

@@ -62,6 +62,11 @@ func (s *steps) inspectAndDecide(closeProblem error) (string, error) {
 	if err != nil {
 		return "", err
 	}
+	if s.answers != nil {
+		if err := s.answers(); err != nil {
+			s.Log.Warn().Err(err).Msg("the next answers are compared with older ones, or with none")
+		}
+	}
 	s.r.recoveries.WithLabelValues(decided.Outcome).Inc()
 	s.span.Set("decision", decided.Outcome)
 	s.Log.Info().Str("decision", decided.Outcome).Strs("reasons", decided.Reasons).Str("state", string(r.State)).Msg("recovery decided")
@@ -86,11 +91,10 @@ func (s *steps) inspect(c Closed, shown *api.Inspection) table.Inspection {
 	for _, w := range s.r.o.Witnesses(s.Browser) {
 		facts = append(facts, w.Facts(ctx, c, shown)...)
 	}
-	return append(facts,
+	return append(append(facts,
 		table.Fact{Name: table.EvidenceStored, Answer: table.Is(s.sealed()), How: "evidence " + cmp.Or(s.File.Evidence.EvidenceID, "unknown")},
 		s.reviewFlag(c.Record),
-		unchecked(c.Record),
-	)
+	), unchecked(c, "")...)
 }
 
 // leaseFacts are the facts about the lease and its worker.
@@ -155,6 +159,7 @@ func merge(runs [][]checkpoint.Entry) []checkpoint.Entry {
 // are several, none can be resumed, since the profile can go on with only one.
 func (c Closed) Task() decision.Task {
 	t := TaskOf(c.File.Manifest, c.Record, c.Sites)
+	t.Unchanged = c.Unchanged
 	t.Resumable = t.Resumable && len(c.Lost) == 0
 	for _, run := range c.Lost {
 		other := TaskOf(run.File.Manifest, lease.Record{}, nil)

@@ -42,7 +42,7 @@ type Options struct {
 	Witnesses  func(Browser) []Witness
 	ReviewWhen []table.Caution // more facts that send a profile to a person
 	Sites      site.Source     // what is known of sites
-	// Checker makes the session checks of profiles; nil: none are made.
+	// Checker asks sites about the accounts of profiles; nil: nobody does.
 	Checker  Checker
 	Cooldown time.Duration // after a recovery
 	// WroteLate tells whether the worker of a session wrote after it was fenced.

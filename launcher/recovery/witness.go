@@ -13,6 +13,7 @@ import (
 	"leasehold/evidence"
 	"leasehold/launcher/api"
 	"leasehold/launcher/profiledir"
+	"leasehold/launcher/recovery/decision"
 	"leasehold/launcher/recovery/table"
 	"leasehold/launcher/sessionfile"
 	"leasehold/lease"
@@ -70,8 +71,15 @@ type Closed struct {
 	Journal []checkpoint.Entry
 	// Unseen says that for some time nobody watched the pages.
 	Unseen bool
-	// Sites is what is known of sites.
-	Sites *site.Book
+	// Sites is what is known of sites. Unchanged are the questions to them whose answers are what they
+	// were before the session; none, as long as nobody has asked.
+	Sites     *site.Book
+	Unchanged []site.Question
+}
+
+// Questions are what the sites of the session are asked about its account.
+func (c Closed) Questions() []site.Question {
+	return decision.Questions(checkpoint.Summarize(c.Journal), c.Task())
 }
 
 // Parts adds parts to a bundle, or the reasons why they are missing. Its methods may be called

@@ -8,7 +8,9 @@ import (
 
 	"leasehold/cdpproxy"
 	"leasehold/checkpoint"
+	"leasehold/checkpoint/site"
 	"leasehold/evidence"
+	"leasehold/launcher/accountcheck"
 	"leasehold/launcher/api"
 	"leasehold/launcher/browser"
 	"leasehold/launcher/chrome"
@@ -35,6 +37,8 @@ type ending struct {
 	ruling
 	// bundle is what was captured when the worker was lost; nil if nothing was.
 	bundle *evidence.Bundle
+	// answers are what sites said about the account at an end in order.
+	answers []site.Answer
 }
 
 // finish ends the session: in order, or through recovery.
@@ -97,6 +101,11 @@ func (e *ending) finish() {
 	f := e.takeIn(ended)
 	if last {
 		s.h.metrics.ends.WithLabelValues(map[bool]string{true: "released", false: "recovered"}[f.Released]).Inc()
+	}
+	if f.Released { // otherwise the account is compared with what it was before this session
+		if err := s.h.o.Answers.Keep(s.profile, e.answers, time.Now()); err != nil {
+			s.log.Warn().Err(err).Msg("the next answers are compared with older ones")
+		}
 	}
 	if ended.Lost {
 		s.slot.Lose(sessionfile.LostRun{File: f, Journal: s.recording.settled()})
@@ -161,7 +170,10 @@ func (e *ending) recoveryCase() recovery.Case {
 			return nil
 		},
 		StopRenewing: s.holding.Stop,
-		LeaveOpen:    e.staysWarm,
+		LeaveOpen: func() bool {
+			e.answers = e.askAtRest()
+			return e.staysWarm()
+		},
 	}
 }
 
@@ -309,6 +321,25 @@ func (e *ending) gone(last, warm bool) {
 	case last:
 		s.slot.End()
 	}
+}
+
+// askAtRest asks the sites of the session what the account is now, in the browser that nobody uses
+// any more: the next answers are compared with these.
+func (e *ending) askAtRest() []site.Answer {
+	s := e.s
+	if !s.browser.Driven() {
+		return nil
+	}
+	t := s.task()
+	t.ProfileDomains = s.granted.ExpectedDomains
+	questions := decision.Questions(checkpoint.Summarize(s.recording.entries()), t)
+	if len(questions) == 0 {
+		return nil
+	}
+	begun := time.Now()
+	answers := accountcheck.Ask(context.Background(), s.browser.Mux(), questions)
+	s.log.Info().Int("questions", len(answers)).Dur("took", time.Since(begun)).Msg("sites were asked about the account")
+	return answers
 }
 
 // staysWarm leaves the browser of a session that ends in order open, cleared for the next task,

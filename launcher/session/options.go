@@ -37,6 +37,7 @@ import (
 	"leasehold/checkpoint/site"
 	"leasehold/evidence"
 	"leasehold/internal/boottime"
+	"leasehold/launcher/accountcheck"
 	"leasehold/launcher/api"
 	"leasehold/launcher/browser"
 	"leasehold/launcher/fileroots"
@@ -71,6 +72,8 @@ type Options struct {
 	LeaveOnExit func() bool
 	// Sites is what is known of sites.
 	Sites site.Source
+	// Answers is what sites answered about accounts while nobody used them.
+	Answers accountcheck.Memory
 	// Dedicated serves a session's own port, if the manifest asks for one: a free port, or addr
 	// if it is not empty.
 	Dedicated func(sessionID, addr string) (url string, closer func(), err error)

@@ -128,7 +128,7 @@ func (r *recording) add(e checkpoint.Entry) error {
 	}
 	if e.URL != "" { // what makes it sensitive may not be stored
 		sensitive := decision.SensitiveURL
-		if e.Declared != "" || e.Known == site.Read { // what its owner says of it goes before the usual words
+		if e.Declared != "" || e.Known == site.Read || e.Shape != "" && task.Sites.Covers(e.Shape, e.URL) { // what its owner says of it goes before the usual words
 			sensitive = decision.NamedSensitive
 		}
 		e.Sensitive = e.Sensitive || sensitive(e.URL, task)

@@ -14,7 +14,7 @@ func sane() table.Inspection {
 	var all table.Inspection
 	for _, name := range []string{
 		table.ChangedBySwap, table.TokenAdvanced, table.EvidenceStored, table.BrowserGone, table.DirectoryUnlocked,
-		table.DirectoryPresent, table.ClosedCleanly, table.TrafficSeen, table.ProxyUnchanged,
+		table.DirectoryPresent, table.ClosedCleanly, table.TrafficSeen, table.ProxyUnchanged, table.IdentityKept,
 	} {
 		all = append(all, table.Fact{Name: name, Answer: table.Yes})
 	}

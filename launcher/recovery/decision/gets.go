@@ -45,6 +45,9 @@ var signTexts = map[Sign]string{
 	Known:      "what is known of its site says that it writes",
 }
 
+// Tell explains the sign to a person; empty for a read.
+func (s Sign) Tell() string { return signTexts[s] }
+
 // SignOf returns why a GET may have changed something. A refused request changed nothing, and one
 // to another site than its page's is not about the account.
 func SignOf(g ledger.Get) Sign {
@@ -120,12 +123,12 @@ func parsed(raw string) *url.URL {
 func place(u *url.URL) string { return strings.ToLower(u.Host) + strings.TrimRight(u.Path, "/") }
 
 // writesByGet is the fact about GETs that may have changed something, without those that the
-// profile's owner has declared harmless.
+// profile's owner has declared harmless, or that did nothing as their site shows.
 func writesByGet(name string, gets []checkpoint.Entry, declared func(checkpoint.Entry) bool) table.Fact {
 	counted, quiet := split(gets, declared)
 	besides := ""
 	if len(quiet) > 0 {
-		besides = fmt.Sprintf("; %d that are declared harmless, or known to only read, are not counted", times(quiet))
+		besides = fmt.Sprintf("; %d that are declared harmless, known to only read, or shown to have done nothing are not counted", times(quiet))
 	}
 	if len(counted) == 0 {
 		return table.Fact{Name: name, Answer: table.No, How: "no GET showed a sign of a write" + besides}
@@ -139,7 +142,7 @@ func writesByGet(name string, gets []checkpoint.Entry, declared func(checkpoint.
 		besides = fmt.Sprintf("; %d more were not answered", times(unanswered)) + besides
 	}
 	last := signed[len(signed)-1]
-	return table.Fact{Name: name, Answer: table.Yes, How: fmt.Sprintf("%d seen, the last GET %s: %s%s", times(signed), last.URL, signTexts[Sign(last.Name)], besides)}
+	return table.Fact{Name: name, Answer: table.Yes, How: fmt.Sprintf("%d seen, the last GET %s: %s%s", times(signed), last.URL, Sign(last.Name).Tell(), besides)}
 }
 
 // getsAfterAction is the fact about GETs of pages on which the worker had acted, without those

@@ -25,6 +25,8 @@ type Task struct {
 	Harmless        []string // declarations of the profile's owner, see ParseHarmless
 	// Sites is what is known of sites; nil: nothing.
 	Sites *site.Book
+	// Unchanged are the questions whose answers are what they were before the session.
+	Unchanged []site.Question
 }
 
 // Touched tells whether, since its last safe checkpoint (or since its beginning if there is
@@ -53,8 +55,8 @@ func InspectTask(s checkpoint.Summary, t Task) table.Inspection {
 		requests(table.UnansweredAtSafe, inFlight.counted),
 		requests(table.HarmlessSent, all.declared),
 		requests(table.Anonymous, all.anonymous),
-		writesByGet(table.WritesByGet, s.Writes, harmless(t)),
-		writesByGet(table.WritesByGetSinceSafe, s.WritesSince, harmless(t)),
+		writesByGet(table.WritesByGet, s.Writes, quiet(t)),
+		writesByGet(table.WritesByGetSinceSafe, s.WritesSince, quiet(t)),
 		getsAfterAction(table.GetsAfterAction, s.GetsAfter, harmless(t)),
 		getsAfterAction(table.GetsAfterActionSince, s.GetsAfterSince, harmless(t)),
 		happened(table.Downloads, s.Did, checkpoint.KindDownload),

@@ -19,6 +19,7 @@ type sortedRequests struct {
 	queries   []checkpoint.Entry // GraphQL queries, which only ask
 	declared  []checkpoint.Entry // declared by the profile's owner to change nothing
 	reads     []checkpoint.Entry // known to only read, by the file of their site
+	covered   []checkpoint.Entry // did nothing, as an answer of their site shows, see covered
 	anonymous []checkpoint.Entry // their sites cannot have known the account, see anonymous
 	blocked   []checkpoint.Entry // never left the browser
 }
@@ -29,6 +30,7 @@ func sorted(sent []checkpoint.Entry, s checkpoint.Summary, t Task) sortedRequest
 	r.counted, r.queries = split(sent, answeredQuery(t))
 	r.counted, r.declared = split(r.counted, func(e checkpoint.Entry) bool { return slices.Contains(t.Harmless, e.Declared) && harmless(t)(e) })
 	r.counted, r.reads = split(r.counted, harmless(t))
+	r.counted, r.covered = split(r.counted, covered(t))
 	r.counted, r.anonymous = split(r.counted, anonymous(s, t))
 	r.counted, r.blocked = split(r.counted, func(e checkpoint.Entry) bool { return e.Blocked })
 	return r
@@ -52,6 +54,25 @@ func harmless(t Task) func(checkpoint.Entry) bool {
 		said := e.Declared != "" && slices.Contains(t.Harmless, e.Declared) || e.Known == site.Read && t.Sites.Holds(e.KnownBy)
 		return said && !e.Sensitive && !NamedSensitive(e.URL, t)
 	}
+}
+
+// covered returns a function that tells which requests did nothing, because an answer of their site
+// that is what it was before the session proves that, as the file of the site says. They have to be
+// answered: what is still under way may do something later.
+func covered(t Task) func(checkpoint.Entry) bool {
+	return func(e checkpoint.Entry) bool {
+		answered := e.Status != 0 && e.Failed == ""
+		if e.Kind == checkpoint.KindGetWrite {
+			answered = Sign(e.Name) != Unanswered
+		}
+		return answered && !e.Sensitive && !NamedSensitive(e.URL, t) && slices.ContainsFunc(t.Unchanged, func(q site.Question) bool { return q.Covers(e.Shape, e.URL) })
+	}
+}
+
+// quiet returns a function that tells which GETs do not count as writes.
+func quiet(t Task) func(checkpoint.Entry) bool {
+	reads, nothing := harmless(t), covered(t)
+	return func(e checkpoint.Entry) bool { return reads(e) || nothing(e) }
 }
 
 // again returns a function that tells which requests may be made again after a checkpoint that
@@ -78,7 +99,7 @@ func idempotentSince(s checkpoint.Summary, r sortedRequests, t Task) table.Fact 
 	if s.LastSafe == nil || !s.LastSafe.Idempotent {
 		return f
 	}
-	writes, _ := split(s.WritesSince, harmless(t))
+	writes, _ := split(s.WritesSince, quiet(t))
 	others, _ := split(slices.Concat(r.counted, writes), again(*s.LastSafe, t))
 	if len(others) == 0 {
 		f.Answer, f.How = table.Yes, "the checkpoint says so of all that followed"
@@ -138,6 +159,9 @@ func unsafeFact(name string, r sortedRequests) table.Fact {
 	if len(r.reads) > 0 {
 		f.How += fmt.Sprintf("; %d that are known to only read are not counted, the last by %q", times(r.reads), r.reads[len(r.reads)-1].KnownBy)
 	}
+	if len(r.covered) > 0 {
+		f.How += fmt.Sprintf("; %d that did nothing, by what their site says, are not counted", times(r.covered))
+	}
 	if len(r.anonymous) > 0 {
 		f.How += fmt.Sprintf("; %d that carried nothing of the account are not counted", times(r.anonymous))
 	}
@@ -184,8 +208,8 @@ func answered(e checkpoint.Entry) string {
 // SentRequest is one unsafe request, as it is shown to people.
 type SentRequest struct {
 	checkpoint.Entry
-	// Counts says how it counts: unsafe, query, harmless (declared or known as read), anonymous or
-	// blocked.
+	// Counts says how it counts: unsafe, query, harmless (declared, known as read, or shown by its
+	// site to have done nothing), anonymous or blocked.
 	Counts string
 	// SinceSafe says that the last safe checkpoint does not vouch for it.
 	SinceSafe bool
@@ -206,7 +230,7 @@ func Requests(s checkpoint.Summary, t Task) []SentRequest {
 	for _, kind := range []struct {
 		counts string
 		sent   []checkpoint.Entry
-	}{{"unsafe", all.counted}, {"anonymous", all.anonymous}, {"harmless", all.declared}, {"harmless", all.reads}, {"query", all.queries}, {"blocked", all.blocked}} {
+	}{{"unsafe", all.counted}, {"anonymous", all.anonymous}, {"harmless", all.declared}, {"harmless", all.reads}, {"harmless", all.covered}, {"query", all.queries}, {"blocked", all.blocked}} {
 		room := maxListed - len(list)
 		for _, e := range kind.sent[max(0, len(kind.sent)-room):] {
 			list = append(list, SentRequest{e, kind.counts, since[[2]uint64{e.Token, e.Seq}]})

@@ -10,7 +10,7 @@ import (
 
 // Version is the version of the table. It has to rise with every change of the table, or of a
 // rule that finds one of its facts, by which any decision becomes another one.
-const Version = 13
+const Version = 14
 
 // Decision is the result of an inspection.
 type Decision struct {
@@ -39,10 +39,9 @@ type condition struct {
 	why string
 }
 
-// sound are the conditions of every outcome but manual_review: nobody uses the profile, it is
-// whole, everything that was done on it was seen, no site refuses the account, and its pages
-// ask for nothing.
-var sound = slices.Concat([]condition{
+// whole are the conditions under which a profile may be opened to ask sites about its account:
+// nobody uses it, nothing of it is lost, and everything that was done on it was seen.
+var whole = []condition{
 	{ChangedBySwap, Yes, "the lease was not taken over by compare-and-swap"},
 	{TokenAdvanced, Yes, "the token was not advanced"},
 	{EvidenceStored, Yes, "the evidence could not be stored"},
@@ -54,10 +53,20 @@ var sound = slices.Concat([]condition{
 	{CookiesWhole, notNo, "cookies may be lost"},
 	{ProxyUnchanged, Yes, "the proxy mapping changed"},
 	{ReviewFlag, No, "the profile is flagged for review"},
+}
+
+// Whole tells whether sites may be asked about a profile's account.
+func Whole(i Inspection) bool { return len(i.unmet(whole)) == 0 }
+
+// sound are the conditions of every outcome but manual_review: the profile is whole, no site refuses
+// the account or says that it is not what it was, and its pages ask for nothing.
+var sound = slices.Concat(whole, []condition{
 	{InExpectedDomains, notNo, "the last page is outside the expected domains"},
 	{SiteRefused, No, "a site refused the account something"},
 	{SentToSignIn, No, "a site sent a page to a sign-in"},
 	{SessionCheckFailed, No, "the session check did not show that the account is signed in"},
+	{IdentityKept, Yes, "a site did not show that it is the same account"},
+	{ProbeChanged, notYes, "what a site says about the account has changed"},
 }, askingNothing)
 
 // askingNothing are the conditions about open pages: they were looked at, they ask for nothing

@@ -84,6 +84,11 @@ const (
 	CookiesGiven         = "cookies_given_to_worker"
 	CookiesWritten       = "cookies_written_by_worker"
 	SessionCheckFailed   = "session_check_failed"
+
+	// What the sites themselves say about the account: is what their files ask for another than
+	// before, and is it still the account that it was?
+	ProbeChanged = "probe_changed"
+	IdentityKept = "identity_kept"
 )
 
 // Questions lists all questions.
@@ -95,7 +100,7 @@ var Questions = slices.Concat(PageQuestions, []string{
 	UnsafeSinceSafe, HarmlessSent, Downloads, DownloadsUnfinished, Dialogs, TrafficSeen, ProxyUnchanged,
 	ReviewFlag, Resumable, SafeCheckpointNamed, IdempotentSince, WorkDescribed,
 	SiteRefused, SentToSignIn, AskedToWait, UnansweredAtSafe, Anonymous,
-	SessionKept, SessionKeptSinceSafe, CookiesGiven, CookiesWritten, SessionCheckFailed,
+	SessionKept, SessionKeptSinceSafe, CookiesGiven, CookiesWritten, SessionCheckFailed, ProbeChanged, IdentityKept,
 	WritesByGet, WritesByGetSinceSafe, GetsAfterAction, GetsAfterActionSince,
 	PersonHadIt, PersonActed, PersonActedSince, PaymentTyped, PaymentTypedSince,
 	StoodStill, RequestsWithheld, CookiesWhole,

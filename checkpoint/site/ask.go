@@ -1,0 +1,361 @@
+package site
+
+import (
+	"bytes"
+	"cmp"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/url"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+	"unicode"
+
+	"github.com/theory/jsonpath"
+
+	"leasehold/checkpoint/shape"
+	"leasehold/evidence/redact"
+)
+
+// Question is what a site is asked about an account: a probe of its file, or the identity.
+type Question struct {
+	Probe
+	Site string
+	// Identity says that the answer tells whose account it is.
+	Identity bool
+	Ask
+	file File
+}
+
+// Ask is how a URL is asked for.
+type Ask struct {
+	URL     string
+	Headers map[string]string
+	// Bearer is the name in the local storage of the URL's origin under which an application keeps
+	// the token that it sends instead of cookies; empty: there is none.
+	Bearer string
+}
+
+// localStorage begins BearerFrom.
+const localStorage = "localStorage."
+
+// ask is how the file asks for an address.
+func (f File) ask(address string) Ask {
+	if strings.HasPrefix(address, "/") {
+		address = f.Origins[0] + address
+	}
+	return Ask{URL: address, Headers: f.Headers, Bearer: strings.TrimPrefix(f.BearerFrom, localStorage)}
+}
+
+// Questions are those of a file: the identity comes first.
+func (f File) Questions() (all []Question) {
+	if f.Identity != nil {
+		all = append(all, Question{Probe: *f.Identity, Site: f.Name, Identity: true, Ask: f.ask(f.Identity.Get), file: f})
+	}
+	for _, p := range f.Probes {
+		all = append(all, Question{Probe: p, Site: f.Name, Ask: f.ask(p.Get), file: f})
+	}
+	return all
+}
+
+// ID tells a question from all others.
+func (q Question) ID() string {
+	if q.Identity {
+		return q.Site
+	}
+	return q.Site + "/" + q.Name
+}
+
+// Alarms tells whether a changed answer speaks against letting a profile go.
+func (q Question) Alarms() bool { return q.Alarm == nil || *q.Alarm }
+
+// Means is the same for questions whose answers can be compared: they ask for the same, and pick out
+// the same.
+func (q Question) Means() string {
+	b, _ := json.Marshal(struct { // it consists of texts
+		Ask
+		Take            []string
+		TakeText, Match string
+	}{q.Ask, q.Take, q.TakeText, q.Match})
+	sum := sha256.Sum256(b)
+	return hex.EncodeToString(sum[:8])
+}
+
+// Covers tells whether an unchanged answer proves that a request of that shape did nothing.
+func (q Question) Covers(shp, raw string) bool {
+	if !q.file.Owns(raw) {
+		return false
+	}
+	said := shape.ReadShape(shp, raw)
+	return slices.ContainsFunc(q.Probe.Covers, func(text string) bool {
+		p, err := shape.ParsePattern(text)
+		return err == nil && p.Covers(said)
+	})
+}
+
+// Covers tells whether the answer to any question may prove that a request of that shape did nothing.
+func (b *Book) Covers(shp, raw string) (found bool) {
+	b.of(raw, func(s *site) bool {
+		found = slices.ContainsFunc(s.file.Questions(), func(q Question) bool { return q.Covers(shp, raw) })
+		return found
+	})
+	return found
+}
+
+// MaxQuestions is how many questions a book has for one session, at most: of each site the first,
+// as long as there is room.
+const MaxQuestions = 40
+
+// Questions are what is asked about an account: of the sites of these URLs, and of those in these
+// domains. The identity of a site comes before its probes.
+func (b *Book) Questions(urls, domains []string) (all []Question) {
+	if b == nil {
+		return nil
+	}
+	for _, f := range b.files {
+		if f.Identity == nil && len(f.Probes) == 0 {
+			continue
+		}
+		if slices.ContainsFunc(urls, f.Owns) || slices.ContainsFunc(f.Origins, func(o string) bool { return within(o, domains) }) {
+			all = append(all, f.Questions()...)
+		}
+	}
+	return all[:min(len(all), MaxQuestions)]
+}
+
+// within tells whether an origin of a file is in one of the domains.
+func within(origin string, domains []string) bool {
+	u, err := url.Parse(strings.Replace(origin, "://*.", "://", 1))
+	return err == nil && slices.ContainsFunc(domains, func(d string) bool {
+		d = strings.ToLower(strings.TrimPrefix(d, "."))
+		return d != "" && (u.Hostname() == d || strings.HasSuffix(u.Hostname(), "."+d))
+	})
+}
+
+// AskFor is how a URL of a site is asked for, by the file that names its origin nearest.
+func (b *Book) AskFor(raw string) Ask {
+	a := Ask{URL: raw}
+	b.of(raw, func(s *site) bool { a = s.file.ask(raw); return true })
+	return a
+}
+
+// Picked is what a question picks out of an answer.
+type Picked struct {
+	// Values are equal if what was picked out is.
+	Values string
+	// Whole says that there was a value for everything that is picked out. Otherwise some is missing,
+	// which is not equal to another answer in which it is.
+	Whole bool
+	// Text is what a person is shown, bounded, without what looks like a secret.
+	Text string
+}
+
+// Bounds of what is picked out of an answer.
+const (
+	maxValues = 64 << 10
+	maxShown  = 120 // bytes of each text that is shown
+)
+
+// ErrNoValue says that an answer has nothing of what is picked out.
+var ErrNoValue = errors.New("the answer has no such value")
+
+// Pick picks out of the body of an answer what the question wants to know.
+func (q Question) Pick(body []byte) (Picked, error) {
+	var parts []string
+	var shown string
+	whole := true
+	if q.TakeText != "" {
+		doc, err := parseHTML(body)
+		if err != nil {
+			return Picked{}, err
+		}
+		text, found := doc.text(q.TakeText)
+		parts, whole = q.matched(text), found
+		if q.Show != "" {
+			shown, _ = doc.text(q.Show)
+		}
+	} else {
+		d := json.NewDecoder(bytes.NewReader(body))
+		d.UseNumber()
+		var v any
+		if err := d.Decode(&v); err != nil {
+			return Picked{}, errors.New("the answer is no JSON")
+		}
+		for _, path := range q.Take {
+			values := selected(path, v)
+			whole = whole && len(values) > 0
+			for _, one := range values {
+				parts = append(parts, q.matched(one)...)
+			}
+			parts = append(parts, "") // values of one path are not those of the next
+		}
+		if q.Show != "" {
+			shown = strings.Join(selected(q.Show, v), ", ")
+		}
+	}
+	said := slices.DeleteFunc(slices.Clone(parts), func(p string) bool { return p == "" })
+	if len(said) == 0 {
+		return Picked{}, ErrNoValue
+	}
+	b, err := json.Marshal(parts)
+	if err != nil || len(b) > maxValues {
+		return Picked{}, fmt.Errorf("what is picked out is too large: want at most %d bytes", maxValues)
+	}
+	text := showable(strings.Join(said, ", "))
+	if shown = showable(shown); shown != "" {
+		text += " (" + shown + ")"
+	}
+	return Picked{Values: string(b), Whole: whole, Text: text}, nil
+}
+
+// matched is the part of a value that the question compares.
+func (q Question) matched(value string) []string {
+	if q.Match == "" {
+		return []string{value}
+	}
+	re, err := regexp.Compile(q.Match) // Check has compiled it
+	if err != nil {
+		return nil
+	}
+	return []string{re.FindString(value)}
+}
+
+// selected are the values of a JSON path, as texts; null is none.
+func selected(path string, in any) (values []string) {
+	p, err := jsonpath.Parse(path) // Check has parsed it
+	if err != nil {
+		return nil
+	}
+	for _, node := range p.Select(in) {
+		switch v := node.(type) {
+		case nil:
+		case string:
+			values = append(values, v)
+		default:
+			if b, err := json.Marshal(v); err == nil {
+				values = append(values, string(b))
+			}
+		}
+	}
+	return values
+}
+
+// secret is a text of the kind that sites draw at random.
+var secret = regexp.MustCompile(`[A-Za-z0-9_+/=-]{16,}(\.[A-Za-z0-9_-]{8,})*`)
+
+// showable is a text of a site as people may see it.
+func showable(text string) string {
+	text = strings.Join(strings.FieldsFunc(text, func(r rune) bool { return unicode.IsSpace(r) || unicode.IsControl(r) }), " ")
+	text = secret.ReplaceAllStringFunc(text, func(s string) string {
+		if strings.ContainsAny(s, "0123456789") && strings.IndexFunc(s, unicode.IsLetter) >= 0 {
+			return redact.Mark
+		}
+		return s
+	})
+	return redact.Clip(text, maxShown)
+}
+
+// State is what became of a question.
+type State string
+
+// The states. A site that shows no value with an answer of its own, a refusal, or a redirect, such as
+// to a sign-in, did not show it. Of one that did not answer, or not in its usual way, it is unknown.
+const (
+	Told    State = "told"
+	NotTold State = "not_shown"
+	NotHad  State = "unknown"
+)
+
+// Answer is a question with its answer.
+type Answer struct {
+	Question
+	State State
+	Picked
+	// How says in words how the site answered, without what it answered.
+	How string
+	// Writes says by which sign the question itself may have changed something; empty: there is none.
+	Writes string
+}
+
+// Kept is what is remembered of an answer that was given while nobody used the account.
+type Kept struct {
+	Means  string `json:"means"`  // of the question, see Question.Means
+	Digest string `json:"digest"` // of the values, with a key
+	Whole  bool   `json:"whole,omitempty"`
+	Text   string `json:"text,omitempty"` // not of identities
+	// Moved says that the answer was once seen to change.
+	Moved bool      `json:"moved,omitempty"`
+	At    time.Time `json:"at"`
+}
+
+// Compared is an answer beside the one that was remembered.
+type Compared struct {
+	Answer
+	Before *Kept // nil: there is none that can be compared
+	Equal  bool  // both are whole, and the same
+	Moved  bool  // what was picked out is not what it was
+}
+
+// Compare compares an answer with what is remembered of the question. digest makes the keyed digest
+// of values.
+func Compare(a Answer, before Kept, digest func(id, values string) string) Compared {
+	c := Compared{Answer: a}
+	if before.Means != a.Means() {
+		return c
+	}
+	c.Before = &before
+	if a.State == Told {
+		same := digest(a.ID(), a.Values) == before.Digest
+		c.Equal, c.Moved = same && a.Whole && before.Whole, !same
+	}
+	return c
+}
+
+// Tell says in words what an answer shows, to a person who may see values: orders: 14, now 15.
+func (c Compared) Tell() string {
+	if c.Identity || c.State != Told {
+		return c.Brief()
+	}
+	was := ""
+	if c.Before != nil {
+		was = c.Before.Text
+	}
+	if c.Moved {
+		return c.say(cmp.Or(was, "another value") + ", now " + c.Text)
+	}
+	return c.say(c.Text + ", " + c.standing())
+}
+
+// Brief says it without any value, for records and logs.
+func (c Compared) Brief() string {
+	switch {
+	case c.State != Told:
+		return c.say(c.How)
+	case c.Identity && c.Moved:
+		return c.say("another account than before")
+	}
+	return c.say(c.standing())
+}
+
+// standing is how an answer compares with the one before.
+func (c Compared) standing() string {
+	switch {
+	case c.Before == nil:
+		return "asked for the first time"
+	case c.Moved:
+		return "not what it was"
+	}
+	return "as before"
+}
+
+func (c Compared) say(text string) string {
+	text = c.Site + ": " + cmp.Or(c.Name, "identity") + ": " + text
+	if c.Before != nil && !c.Before.Moved && !c.Moved && !c.Identity {
+		text += " (never seen to change)"
+	}
+	return text
+}

@@ -1,0 +1,158 @@
+package site
+
+import (
+	"errors"
+	"strings"
+	"testing"
+	"time"
+)
+
+func parsed(t *testing.T, text string) File {
+	t.Helper()
+	f, err := Parse([]byte(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return f
+}
+
+// TestWhatIsPickedOutOfAnAnswer, and what is no value.
+func TestWhatIsPickedOutOfAnAnswer(t *testing.T) {
+	t.Parallel()
+	const orders = `{"total": 14, "items": [{"title": "lamp, 29.90", "updated": "2026-11-26"}], "none": null, "key": "9f8e7d6c5b4a39281706"}`
+	const page = `<p class="a b">Hello <b id=unread>3 <i>new</i></b></p><div data-x="1">one</div><div data-x="2">two</div>`
+	for _, tt := range []struct {
+		probe  Probe
+		body   string
+		values string // empty: there is no value
+		whole  bool
+		text   string
+	}{
+		{Probe{Take: []string{"$.total"}}, orders, `["14",""]`, true, "14"},
+		{Probe{Take: []string{"$.total", "$.items[0].updated"}, Show: "$.items[0].title"}, orders, `["14","","2026-11-26",""]`, true, "14, 2026-11-26 (lamp, 29.90)"},
+		{Probe{Take: []string{"$.total", "$.items[1].updated"}}, orders, `["14","",""]`, false, "14"},
+		{Probe{Take: []string{"$.items[1].updated"}}, orders, "", false, ""},
+		{Probe{Take: []string{"$.none"}}, orders, "", false, ""},
+		{Probe{Take: []string{"$.key"}}, orders, `["9f8e7d6c5b4a39281706",""]`, true, "REDACTED"},
+		{Probe{Take: []string{"$.total"}}, `{"total": 12345678901234567890}`, `["12345678901234567890",""]`, true, "12345678901234567890"},
+		{Probe{Take: []string{"$.total"}}, `<html>Sign in`, "", false, ""},
+		{Probe{Take: []string{"$.total"}}, ``, "", false, ""},
+		{Probe{TakeText: "#unread"}, page, `["3 new"]`, true, "3 new"},
+		{Probe{TakeText: "p.b #unread", Match: "[0-9]+"}, page, `["3"]`, true, "3"},
+		{Probe{TakeText: "#unread", Match: "[0-9]{4}"}, page, "", false, ""},
+		{Probe{TakeText: "div[data-x='2']", Show: "div"}, page, `["two"]`, true, "two (one two)"},
+		{Probe{TakeText: "p div"}, page, "", false, ""},
+		{Probe{TakeText: "*.a"}, page, `["Hello 3 new"]`, true, "Hello 3 new"},
+		{Probe{TakeText: "p"}, "<p>" + strings.Repeat("a", maxValues), "", false, ""},
+	} {
+		got, err := Question{Probe: tt.probe}.Pick([]byte(tt.body))
+		if (err == nil) != (tt.values != "") || got.Values != tt.values || got.Whole != tt.whole || got.Text != tt.text {
+			t.Errorf("%+v: %+v, %v", tt.probe, got, err)
+		}
+	}
+	if _, err := (Question{Probe: Probe{Take: []string{"$.a"}}}).Pick([]byte("{}")); !errors.Is(err, ErrNoValue) {
+		t.Error(err)
+	}
+}
+
+// TestWhichQuestionsAreAsked: of the sites that were visited, and of those where the account belongs.
+func TestWhichQuestionsAreAsked(t *testing.T) {
+	t.Parallel()
+	b, wrong := NewBook([]File{
+		parsed(t, shop+"bearer_from: localStorage.token\n"),
+		parsed(t, "name: bank\norigins: [\"https://*.bank.example\"]\nprobes: [{name: a, get: \"https://my.bank.example/a\", take_text: b}]\n"),
+		parsed(t, "name: plain\norigins: [\"https://plain.example\"]\n"),
+	})
+	if wrong != nil {
+		t.Fatal(wrong)
+	}
+	for _, tt := range []struct {
+		urls, domains []string
+		want          string
+	}{
+		{nil, nil, ""},
+		{[]string{"https://shop.example/a", "https://plain.example/"}, nil, "shop shop/orders shop/cart shop/inbox"},
+		{[]string{"https://www.bank.example/"}, nil, "bank/a"},
+		{[]string{"https://bank.example/", "http://shop.example/"}, nil, ""},
+		{nil, []string{"Bank.example"}, "bank/a"},
+		{nil, []string{".example"}, "bank/a shop shop/orders shop/cart shop/inbox"},
+		{nil, []string{"ank.example", ""}, ""},
+	} {
+		var got []string
+		for _, q := range b.Questions(tt.urls, tt.domains) {
+			got = append(got, q.ID())
+		}
+		if strings.Join(got, " ") != tt.want {
+			t.Errorf("%q %q: %q, want %q", tt.urls, tt.domains, got, tt.want)
+		}
+	}
+	q := b.Questions([]string{"https://shop.example/"}, nil)[2]
+	if q.URL != "https://shop.example/api/cart" || q.Headers["X-Requested-With"] != "leasehold" || q.Bearer != "token" || !q.Alarms() {
+		t.Errorf("%+v", q)
+	}
+	for shp, want := range map[string]bool{
+		"POST https://shop.example/cart form(id)":    true,
+		"POST https://shop.example/cart/{}":          true,
+		"POST https://shop.example/pay form(id)":     false,
+		"DELETE https://shop.example/cart":           false,
+		"POST https://other.example/cart form(id)":   false,
+		"POST https://shop.example/cart/../pay":      false,
+		"POST https://www.shop.example/cart/a/b":     false,
+		"POST https://api.shop.example/cart json(a)": true,
+	} {
+		raw := strings.Fields(shp)[1]
+		if got := q.Covers(shp, raw); got != want || b.Covers(shp, raw) != want {
+			t.Errorf("%s: %t, %t", shp, got, b.Covers(shp, raw))
+		}
+	}
+	if a := b.AskFor("https://shop.example/me"); a.Bearer != "token" || a.URL != "https://shop.example/me" {
+		t.Errorf("%+v", a)
+	}
+	if a := b.AskFor("https://other.example/me"); a.Bearer != "" || a.Headers != nil {
+		t.Errorf("%+v", a)
+	}
+}
+
+// TestAnAnswerIsEqualOnlyToTheSameWholeAnswer to the same question.
+func TestAnAnswerIsEqualOnlyToTheSameWholeAnswer(t *testing.T) {
+	t.Parallel()
+	digest := func(id, values string) string { return id + "#" + values }
+	q := Question{Site: "shop", Probe: Probe{Name: "orders", Get: "/o", Take: []string{"$.total"}}}
+	told := func(values string, whole bool) Answer {
+		return Answer{Question: q, State: Told, Picked: Picked{Values: values, Whole: whole, Text: values}}
+	}
+	kept := func(values string, whole, moved bool) Kept {
+		return Kept{Means: q.Means(), Digest: digest(q.ID(), values), Whole: whole, Text: values, Moved: moved, At: time.Now()}
+	}
+	other := q
+	other.Take = []string{"$.sum"}
+	gone := Answer{Question: q, State: NotTold, How: "a redirect"}
+	for _, tt := range []struct {
+		answer       Answer
+		before       Kept
+		equal, moved bool
+		tell         string
+	}{
+		{told("14", true), kept("14", true, true), true, false, "shop: orders: 14, as before"},
+		{told("14", true), kept("14", true, false), true, false, "shop: orders: 14, as before (never seen to change)"},
+		{told("15", true), kept("14", true, false), false, true, "shop: orders: 14, now 15"},
+		{told("14", false), kept("14", false, true), false, false, "shop: orders: 14, as before"},
+		{told("14", true), Kept{}, false, false, "shop: orders: 14, asked for the first time"},
+		{told("14", true), Kept{Means: other.Means(), Digest: digest(q.ID(), "14"), Whole: true}, false, false, "shop: orders: 14, asked for the first time"},
+		{gone, kept("", true, true), false, false, "shop: orders: a redirect"},
+	} {
+		c := Compare(tt.answer, tt.before, digest)
+		if c.Equal != tt.equal || c.Moved != tt.moved || c.Tell() != tt.tell {
+			t.Errorf("%+v beside %+v: equal %t, moved %t, %q", tt.answer.Picked, tt.before, c.Equal, c.Moved, c.Tell())
+		}
+	}
+	if got := Compare(told("15", true), kept("14", true, true), digest).Brief(); got != "shop: orders: not what it was" {
+		t.Errorf("in a record stands %q", got)
+	}
+	q.Identity = true
+	for values, want := range map[string]string{"ann@shop.example": "shop: orders: as before", "bob@shop.example": "shop: orders: another account than before"} {
+		if got := Compare(told(values, true), kept("ann@shop.example", true, true), digest); got.Tell() != want || got.Brief() != want {
+			t.Errorf("%q, want %q", got.Tell(), want)
+		}
+	}
+}

@@ -29,17 +29,11 @@ func (l *Launcher) Site(_ context.Context, name string) (api.Site, error) {
 
 // PutSite says what is known of a site, in the name of the principal of ctx.
 func (l *Launcher) PutSite(ctx context.Context, name string, p api.SitePut) (api.Site, error) {
-	if p.Name == "" {
-		p.Name = name
+	file, err := checkedFile(name, p.File)
+	if err != nil {
+		return api.Site{}, err
 	}
-	if p.Name != name {
-		return api.Site{}, api.Invalid("name", "%q: want %q, the name in the path, or none", p.Name, name)
-	}
-	var wrong *site.Error
-	if err := p.Check(); errors.As(err, &wrong) {
-		return api.Site{}, api.Invalid(wrong.Path, "%s", wrong.Why)
-	}
-	e, err := l.o.Sites.Put(ctx, p.File, revisionOr(p.Revision), principal.Of(ctx).Name, time.Now())
+	e, err := l.o.Sites.Put(ctx, file, revisionOr(p.Revision), principal.Of(ctx).Name, time.Now())
 	if err == nil {
 		l.o.Log.Info().Str("site", name).Str("principal", principal.Of(ctx).Name).Int("requests", len(e.Requests)).Msg("what is known of a site was changed")
 	}
@@ -58,6 +52,21 @@ func (l *Launcher) TeachSite(ctx context.Context, t api.SiteTeaching) (api.Site,
 		l.o.Log.Info().Str("site", e.Name).Str("principal", who).Str("is", t.Is).Msg("what is known of a kind of requests was changed")
 	}
 	return api.Site{File: e.File, Revision: e.Revision}, siteProblem(e.Name, err)
+}
+
+// checkedFile is a file about the site of that name.
+func checkedFile(name string, f site.File) (site.File, error) {
+	if f.Name == "" {
+		f.Name = name
+	}
+	if f.Name != name {
+		return f, api.Invalid("name", "%q: want %q, the name in the path, or none", f.Name, name)
+	}
+	var wrong *site.Error
+	if err := f.Check(); errors.As(err, &wrong) {
+		return f, api.Invalid(wrong.Path, "%s", wrong.Why)
+	}
+	return f, nil
 }
 
 // DeleteSite forgets what is known of a site.

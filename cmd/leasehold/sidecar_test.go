@@ -61,6 +61,7 @@ func startFakeSidecar(env *testscript.Env, requests, home string) (url string) {
 	m.HandleFunc("GET /v1/sites/shop", s.site)
 	m.HandleFunc("PUT /v1/sites/{name}", s.putSite)
 	m.HandleFunc("DELETE /v1/sites/shop", s.site)
+	m.HandleFunc("POST /v1/sites/{name}/try", s.trySite)
 	m.HandleFunc("GET /v1/sessions", s.sessions)
 	m.HandleFunc("POST /v1/sessions", s.acquire)
 	m.HandleFunc("POST /v1/sessions/{id}/heartbeat", s.heartbeat)
@@ -368,6 +369,19 @@ func (s *fakeSidecar) sites(w http.ResponseWriter, _ *http.Request) {
 
 func (s *fakeSidecar) site(w http.ResponseWriter, _ *http.Request) {
 	answer(w, http.StatusOK, shopSite)
+}
+
+func (s *fakeSidecar) trySite(w http.ResponseWriter, r *http.Request) {
+	var t api.SiteTry
+	if json.NewDecoder(r.Body).Decode(&t) != nil {
+		http.Error(w, "no file", http.StatusInternalServerError)
+		return
+	}
+	q := api.QuestionTried{Name: t.Probes[0].Name, State: "told", Picked: "14 (lamp)", How: "answered 200"}
+	if t.ProfileID == "moving" {
+		q.Problems = []string{"this probe changes by itself, or by being asked: then 15"}
+	}
+	answer(w, http.StatusOK, api.SiteTried{Name: t.Name, ProfileID: t.ProfileID, Questions: []api.QuestionTried{q}})
 }
 
 func (s *fakeSidecar) putSite(w http.ResponseWriter, r *http.Request) {

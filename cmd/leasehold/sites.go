@@ -25,6 +25,7 @@ type sitesCmds struct {
 	Show   showSiteCmd    `cmd:"" help:"Print the file about a site."`
 	Put    putSitesCmd    `cmd:"" help:"Say what is known of sites, by their files; each replaces what was known before."`
 	Teach  teachSiteCmd   `cmd:"" help:"Say what one kind of requests does, in the file about their site."`
+	Try    trySiteCmd     `cmd:"" help:"Ask the questions of a file about a site on a profile, twice, and show what is picked out of the answers."`
 	Delete deleteSiteCmd  `cmd:"" help:"Forget what is known of a site."`
 	Export exportSitesCmd `cmd:"" name:"export" help:"Write the files about all sites into a directory."`
 	Import importSitesCmd `cmd:"" name:"import" help:"Put all files of a directory."`
@@ -146,6 +147,54 @@ func (c *teachSiteCmd) Run(a *app) error {
 		}
 		_, err = fmt.Fprintf(a.stdout, "%s: %d requests are known, revision %d\n", printable(s.Name), len(s.Requests), s.Revision)
 		return err
+	})
+}
+
+type trySiteCmd struct {
+	clientFlags `embed:""`
+	File        string     `arg:"" type:"existingfile" help:"A file in YAML or JSON, which need not be put."`
+	Profile     profileArg `required:"" placeholder:"PROFILE" help:"A profile that nobody uses, whose account the site knows."`
+}
+
+// Run prints what the site answered, and fails if a question is not fit to be asked.
+func (c *trySiteCmd) Run(a *app) error {
+	text, err := os.ReadFile(c.File)
+	if err != nil {
+		return &exitError{exitUsage, err}
+	}
+	one, err := site.Parse(text)
+	if err != nil {
+		return exitWith(exitUsage, "%s: %w", c.File, err)
+	}
+	return c.withSidecar(a, func(ctx context.Context, sidecar *client) error {
+		raw, err := sidecar.ask(ctx, http.MethodPost, api.SiteTry{File: one, ProfileID: string(c.Profile)}, "v1", "sites", one.Name, "try")
+		if err != nil || c.JSON {
+			if err := a.printAnswer(raw, err); err != nil {
+				return err
+			}
+		}
+		tried, err := read[api.SiteTried](raw)
+		if err != nil {
+			return err
+		}
+		t := newColumns(a.stdout, "QUESTION", "STATE", "PICKED", "HOW", "PROBLEMS")
+		fit := len(tried.Sent) == 0
+		for _, q := range tried.Questions {
+			fit = fit && q.State == string(site.Told) && len(q.Problems) == 0
+			t.row(q.Name, q.State, q.Picked, q.How, strings.Join(q.Problems, "; "))
+		}
+		if !c.JSON {
+			if err := t.flush(); err != nil {
+				return err
+			}
+			for _, sent := range tried.Sent {
+				a.warn("a page wanted to send %s", printable(sent))
+			}
+		}
+		if !fit {
+			return &exitError{code: exitFailure}
+		}
+		return nil
 	})
 }
 

@@ -174,6 +174,8 @@ type SiteService interface {
 	TeachSite(ctx context.Context, t SiteTeaching) (Site, error)
 	// DeleteSite removes the file about a site.
 	DeleteSite(ctx context.Context, name string, d SiteDelete) error
+	// TrySite asks the questions of a file on a profile that nobody uses, twice, and keeps nothing.
+	TrySite(ctx context.Context, name string, t SiteTry) (SiteTried, error)
 }
 
 // Connection is an accepted websocket of a session whose upgrade is not answered yet. Either

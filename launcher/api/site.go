@@ -47,3 +47,36 @@ type SiteDelete struct {
 type SiteRemoved struct {
 	Name string `json:"name"`
 }
+
+// SiteTry is a file about a site that is tried on a profile: nothing of it is kept.
+type SiteTry struct {
+	site.File
+	// ProfileID is a profile that nobody uses, whose account the site knows.
+	ProfileID string `json:"profile_id"`
+}
+
+// SiteTried is what a site answered to the questions of a file.
+type SiteTried struct {
+	Name      string          `json:"name"`
+	ProfileID string          `json:"profile_id"`
+	Questions []QuestionTried `json:"questions"`
+	// Sent is what the try's pages wanted to send beside the questions; none of it was sent, if it
+	// does more than read.
+	Sent []string `json:"sent,omitempty"`
+}
+
+// QuestionTried is what a site answered to one question, which was asked twice.
+type QuestionTried struct {
+	// Name is that of the probe, or identity.
+	Name string `json:"name"`
+	// URL is what was asked for, without what may be secret.
+	URL string `json:"url"`
+	// State is told, not_shown (what somebody gets who is signed out), or unknown.
+	State string `json:"state"`
+	// Picked is what was picked out of the answer, shortened, without what looks like a secret.
+	Picked string `json:"picked,omitempty"`
+	// How is how the site answered.
+	How string `json:"how"`
+	// Problems are why the question is not fit to be asked; none: it is.
+	Problems []string `json:"problems,omitempty"`
+}

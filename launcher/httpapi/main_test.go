@@ -319,6 +319,10 @@ func (f *fake) DeleteSite(_ context.Context, name string, d api.SiteDelete) erro
 	return errorOf(answerTo[any](f, "DeleteSite", name, d))
 }
 
+func (f *fake) TrySite(_ context.Context, name string, t api.SiteTry) (api.SiteTried, error) {
+	return answerTo[api.SiteTried](f, "TrySite", name, t)
+}
+
 func (f *fake) Ready(context.Context) error { return errorOf(answerTo[any](f, "Ready")) }
 
 // connection is a scripted api.Connection, which hands the sockets it gets to the test.

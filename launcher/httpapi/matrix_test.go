@@ -84,7 +84,7 @@ var matrix = map[string]expected{
 	"consoleUpdates": {readers, "", "nothing"}, "consoleHosts": {readers, "", "nothing"}, "consoleHostsUpdates": {readers, "", "nothing"},
 	"consoleProfile": {readers, "", "profile"}, "consoleReview": {"reviewer operator admin", "", "profile"}, "consoleHold": {"reviewer operator admin", "", "profile"},
 	"consoleHandBack": {"reviewer operator admin", "", "profile"}, "consoleRehome": {"reviewer operator admin", "", "profile"}, "consoleRestore": {"operator admin", "", "profile"},
-	"listSites": {readers, "", "nothing"}, "getSite": {readers, "", "nothing"}, "putSite": {managers, "", "everything"}, "teachSite": {managers, "", "everything"}, "consoleTeach": {managers, "", "everything"}, "deleteSite": {managers, "", "everything"},
+	"listSites": {readers, "", "nothing"}, "getSite": {readers, "", "nothing"}, "putSite": {managers, "", "everything"}, "trySite": {managers, "", "everything"}, "teachSite": {managers, "", "everything"}, "consoleTeach": {managers, "", "everything"}, "deleteSite": {managers, "", "everything"},
 	"consoleQueue": {readers, "", "nothing"}, "consoleQueueUpdates": {readers, "", "nothing"},
 }
 
@@ -96,6 +96,7 @@ var bodies = map[string]string{
 	"removeClone": `{"lease_token":1}`, "takeOver": `{"lease_token":1}`, "askPerson": `{"lease_token":1,"reason":"r"}`, "handBack": `{"lease_token":1}`,
 	"putSite":   `{"origins":["https://shop.example"]}`,
 	"teachSite": `{"shape":"POST https://shop.example/x","is":"read"}`,
+	"trySite":   `{"origins":["https://shop.example"],"profile_id":"shop"}`,
 }
 
 // lookups are the calls by which the surface finds out whose a thing is.

@@ -60,6 +60,12 @@ func TestREST(t *testing.T) {
 			[]string{`PutSite "shop" {"name":"","origins":["https://shop.example"],"requests":[{"shape":"POST /search","where":{"a":"1","b":"absent","c":{"matches":"x"}},"is":"read"}],"revision":2}`}, 200, shownSite,
 		},
 		{"teach what requests do", "POST", "/v1/sites", `{"shape":"POST https://shop.example/x","is":"read","incident":"ev_1"}`, map[string]any{"TeachSite": shop}, []string{`TeachSite {"shape":"POST https://shop.example/x","is":"read","incident":"ev_1"}`}, 200, shownSite},
+		{
+			"try a site", "POST", "/v1/sites/shop/try", `{"origins":["https://shop.example"],"identity":{"get":"/me","take":["$.a"]},"profile_id":"p"}`,
+			map[string]any{"TrySite": api.SiteTried{Name: "shop", ProfileID: "p", Questions: []api.QuestionTried{{Name: "identity", URL: "https://shop.example/me", State: "told", Picked: "ann", How: "h"}}}},
+			[]string{`TrySite "shop" {"name":"","origins":["https://shop.example"],"identity":{"get":"/me","take":["$.a"]},"profile_id":"p"}`}, 200,
+			`{"name":"shop","profile_id":"p","questions":[{"name":"identity","url":"https://shop.example/me","state":"told","picked":"ann","how":"h"}]}`,
+		},
 		{"delete a site", "DELETE", "/v1/sites/shop?revision=3", "", map[string]any{"DeleteSite": nil}, []string{`DeleteSite "shop" {"Revision":3}`}, 200, `{"name":"shop"}`},
 		{"list sessions", "GET", "/v1/sessions", "", map[string]any{"Sessions": []api.Session{held}}, []string{"Sessions"}, 200, `{"items":[` + shownSession + `],"next":null}`},
 		{"no sessions, with a slash", "GET", "/v1/sessions/", "", map[string]any{"Sessions": []api.Session(nil)}, []string{"Sessions"}, 200, `{"items":[],"next":null}`},

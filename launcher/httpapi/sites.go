@@ -16,6 +16,7 @@ func siteRoutes() []route {
 		v1(http.MethodPost, "/sites", onEveryProfile(principal.Manage), teachSite),
 		v1(http.MethodGet, one, forRole(principal.Read), read(siteName, api.Service.Site, answerWith[api.Site](http.StatusOK))),
 		v1(http.MethodPut, one, onEveryProfile(principal.Manage), write(siteName, required[api.SitePut]("file about a site"), api.Service.PutSite, answerWith[api.Site](http.StatusOK))),
+		v1(http.MethodPost, one+"/try", onEveryProfile(principal.Manage), write(siteName, required[api.SiteTry]("file about a site, with profile_id"), api.Service.TrySite, answerWith[api.SiteTried](http.StatusOK))),
 		v1(http.MethodDelete, one, onEveryProfile(principal.Manage), deleteSite),
 	}
 }

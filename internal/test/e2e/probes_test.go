@@ -53,6 +53,9 @@ func (o *orders) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		fmt.Fprintf(w, `{"email": %q}`, o.whom)
 	case r.URL.Path == "/api/orders":
 		fmt.Fprintf(w, `{"total": %d, "items": [{"title": "lamp, 29.90"}]}`, o.n)
+	case r.URL.Path == "/api/visits": // a probe that writes, and so is none
+		o.n++
+		w.WriteHeader(http.StatusNoContent)
 	case r.URL.Path == "/order" && r.Method == http.MethodPost:
 		if r.URL.Query().Get("dry") == "" {
 			o.n++
@@ -85,6 +88,8 @@ func TestWhatTheSiteSaysDecides(t *testing.T) {
 		t.Fatalf("the file: %d", code)
 	}
 	asked := []string{"GET /api/me", "GET /api/orders"}
+	tries := filepath.Join(t.TempDir(), "tries.yaml")
+	write(t, tries, fmt.Appendf(nil, "name: tries\norigins: [%q]\nprobes:\n  - {name: orders, get: /api/orders, take: [$.total], show: \"$.items[0].title\"}\n  - {name: visits, get: /api/visits, take: [$.n]}\n", web.URL))
 	c := dial(t, s.socket("asked", "worker=w&task=t0"))
 	c.visit(t, web.URL+"/in")
 	web.requests()
@@ -96,6 +101,16 @@ func TestWhatTheSiteSaysDecides(t *testing.T) {
 	if r := s.record(t, "asked"); r.LastKnownURL != web.URL+"/in" {
 		t.Errorf("the last URL is %s", r.LastKnownURL)
 	}
+	out, errs, code := s.cli(t, "sites", "try", tries, "--profile", "asked")
+	for _, want := range []string{"14 (lamp, 29.90)", "this probe changes by itself, or by being asked: then 15", "this probe writes, or may: it was answered without content"} {
+		if code != 1 || !strings.Contains(out, want) {
+			t.Errorf("try: %d %s%s, want %s", code, out, errs, want)
+		}
+	}
+	web.mu.Lock()
+	web.n = 14
+	web.mu.Unlock()
+	web.requests()
 	for n, tt := range []struct {
 		send     string // what the lost worker's page sends
 		before   func() // what happens elsewhere

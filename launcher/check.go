@@ -114,7 +114,7 @@ func (ds *directories) askAbout(ctx context.Context, profileID string, about fun
 	}
 	defer done()
 	log := ds.o.Log.With().Str("profile", profileID).Uint64("token", uint64(r.Token)).Logger()
-	ask := accountcheck.Request{Profile: profileID, Token: r.Token, ProxyID: r.ProxyID, Memory: r.BrowserMemory, KeepCookies: true, Log: log}
+	ask := accountcheck.Request{Profile: profileID, Token: r.Token, ProxyID: r.ProxyID, Memory: r.BrowserMemory, Appearance: r.Appearance, KeepCookies: true, Log: log}
 	if err := about(r, &ask); err != nil {
 		return accountcheck.Found{}, err
 	}

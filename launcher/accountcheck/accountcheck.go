@@ -94,11 +94,12 @@ type Request struct {
 	Sink func(checkpoint.Entry)
 	// ProxyID is the proxy id of the record.
 	ProxyID string
-	// Headless, Args and Memory are those of the profile's tasks, so that the site sees the
-	// browser that it knows.
-	Headless *bool // nil: the launcher's own
-	Args     []string
-	Memory   uint64
+	// Headless, Args, Memory and Appearance are those of the profile's tasks, so that the site sees
+	// the browser that it knows.
+	Headless   *bool // nil: the launcher's own
+	Appearance lease.Appearance
+	Args       []string
+	Memory     uint64
 	// KeepCookies says that the profile's session cookies are kept from one browser to the
 	// next.
 	KeepCookies bool
@@ -151,7 +152,7 @@ func (c *Checker) Run(ctx context.Context, r Request) (_ Found, err error) {
 	defer started()
 	b, err := c.o.Driver.Start(starting, browser.Start{
 		SessionID: session, Token: r.Token, Lock: r.Lock, Path: r.Path, Headless: headless, Proxy: server, ProxySocket: relay.Reserved(), ReadOnly: true,
-		Args: r.Args, Memory: r.Memory, Sink: r.Sink, Log: r.Log,
+		Args: r.Args, Memory: r.Memory, Appearance: r.Appearance, Sink: r.Sink, Log: r.Log,
 	})
 	found := Found{}
 	lent := false

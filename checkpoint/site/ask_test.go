@@ -51,7 +51,7 @@ func TestWhatIsPickedOutOfAnAnswer(t *testing.T) {
 		}
 	}
 	if _, err := (Question{Probe: Probe{Take: []string{"$.a"}}}).Pick([]byte("{}")); !errors.Is(err, ErrNoValue) {
-		t.Error(err)
+		t.Errorf("an answer without the value: %v, want %v", err, ErrNoValue)
 	}
 }
 

@@ -51,6 +51,28 @@ func TestAConnectionsEndAndTheFactsChangeInOneStep(t *testing.T) {
 	}
 }
 
+// TestNothingIsCapturedOfAWorkerThatIsBack: a client that reconnects while the browser is made to stand
+// still works on as it was. If it goes again, that is a loss like any other.
+func TestNothingIsCapturedOfAWorkerThatIsBack(t *testing.T) {
+	t.Parallel()
+	r := newRoom(t, roomOptions{})
+	s := r.begin(task("one"))
+	w := r.connect(s)
+	page := w.attach()
+	v := &serving{s: s}
+	from := len(r.chromium.commands())
+	v.workerIsGone(api.ReasonConnectionLost)
+	if got := r.chromium.told(from, "Page.captureScreenshot", "Page.stopLoading"); v.bundle != nil || !v.away || len(got) > 0 {
+		t.Errorf("captured %v, away %v, by %q", v.bundle != nil, v.away, got)
+	}
+	v.workerIsBack()
+	if w.call("Page.enable", page, nil); v.away {
+		t.Error("the worker is back, and counts as away")
+	}
+	w.drop()
+	r.await("the capture", func() bool { return len(r.chromium.told(from, "Page.captureScreenshot")) > 0 })
+}
+
 // TestAVanishedClient: what it had paused is failed before anything is captured, and what
 // stands in the way of the worker is removed when that is back. Its evidence is dropped.
 func TestAVanishedClient(t *testing.T) {

@@ -32,7 +32,8 @@ type serving struct {
 	// bundle is what was captured when the worker's connection was lost; nil if it was not
 	// lost, or the worker is back.
 	bundle *evidence.Bundle
-	// away says that the worker of an ephemeral session is lost, and may come back.
+	// away says that the worker was lost, may come back, and nothing was captured: the session is
+	// ephemeral, or the worker was back before that began.
 	away bool
 }
 
@@ -93,21 +94,20 @@ func (v *serving) untilEnd() *ending {
 }
 
 // workerIsGone fails the requests that the worker's client had paused, and captures the
-// evidence, once for each loss.
+// evidence, once for each loss. It captures nothing of a worker that is back by then: a capture stops
+// pages from loading, and what it finds would be dropped.
 func (v *serving) workerIsGone(reason string) {
-	if v.bundle != nil || v.away {
+	s := v.s
+	if v.bundle != nil || v.away && s.ephemeral {
 		return
 	}
-	s := v.s
 	s.log.Warn().Str("worker", s.manifest.WorkerID).Dur("grace", s.policy.grace).Msg("connection lost without a close handshake")
 	s.still.begin()
 	s.browser.LimitWrites(cutTimeout)
 	s.clients.fence()
-	if s.ephemeral {
-		v.away = true
-		return
+	if v.away = s.ephemeral || s.life.known().connections > 0; !v.away {
+		v.bundle = s.capture(reason, "")
 	}
-	v.bundle = s.capture(reason, "")
 }
 
 // workerIsBack goes on with a worker that had been lost, and drops what was captured then.

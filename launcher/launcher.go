@@ -271,7 +271,7 @@ func (l *Launcher) wire() (err error) {
 		Root: o.Root, Jar: l.jar, DataDir: o.DataDir, MaxBrowsers: o.MaxBrowsers, MinFreeDisk: o.MinFreeDisk,
 		Dirs: []string{o.Root.Dir(), files.Path(), os.TempDir()}, Ready: l.filesReady,
 		KeepWarmIdle: o.KeepWarmIdle, KeepWarmMax: o.KeepWarmMax, KeepWarmMinMemory: o.KeepWarmMinMemory, Log: o.Log, Metrics: o.Metrics,
-		Witness: preserve, Vacated: func(profile string) {
+		Preserve: preserve, Vacated: func(profile string) {
 			if l.snapshotter != nil {
 				l.snapshotter.Vacated(profile)
 			}
@@ -286,7 +286,7 @@ func (l *Launcher) wire() (err error) {
 	}); err != nil {
 		return err
 	}
-	l.checker = accountcheck.New(accountcheck.Options{Driver: l.driver, Files: files, Jar: l.jar, Proxies: o.Proxies, Headless: o.Headless, Witness: preserve})
+	l.checker = accountcheck.New(accountcheck.Options{Driver: l.driver, Files: files, Jar: l.jar, Proxies: o.Proxies, Headless: o.Headless, Preserve: preserve})
 	l.announcer = session.NewAnnouncer(o.ID, o.Store, o.Log, o.Metrics)
 	var stored func(string) lease.Token
 	if l.snapshotter != nil {

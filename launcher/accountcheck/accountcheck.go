@@ -19,6 +19,7 @@ import (
 	"leasehold/cdpproxy"
 	"leasehold/checkpoint"
 	"leasehold/checkpoint/site"
+	"leasehold/evidence/capture"
 	"leasehold/internal/id"
 	"leasehold/launcher/browser"
 	"leasehold/launcher/chrome"
@@ -62,9 +63,9 @@ type Options struct {
 	Proxies *proxies.Set // nil: none are configured, and proxy ids are labels
 	// Headless says that browsers have no windows, unless a request says otherwise.
 	Headless bool
-	// Witness stores evidence of a check's browser before it is ended by a signal; nil: none is
+	// Preserve stores evidence of a check's browser before it is ended by a signal; nil: none is
 	// stored.
-	Witness slots.Witness
+	Preserve slots.Preserve
 }
 
 // Checker makes checks. Its methods may be called concurrently, for one profile at a time.
@@ -114,7 +115,8 @@ type Found struct {
 	Answers, Again []site.Answer
 }
 
-// Bounds of a check. The close has its own.
+// Bounds of a check, in time that the host gives (capture.Patience): a browser that gets none is not a
+// site that does not answer. The close has its own.
 const (
 	startTimeout = 20 * time.Second
 	// askTimeout bounds how long the site may take to answer a session check, and to answer all
@@ -146,9 +148,9 @@ func (c *Checker) Run(ctx context.Context, r Request) (_ Found, err error) {
 	if r.Sink == nil {
 		r.Sink = func(checkpoint.Entry) {}
 	}
-	ctx, cancel := context.WithTimeout(ctx, startTimeout+3*askTimeout+r.Settle)
+	ctx, cancel := capture.Patience(ctx, startTimeout+3*askTimeout+r.Settle)
 	defer cancel()
-	starting, started := context.WithTimeout(ctx, startTimeout)
+	starting, started := capture.Patience(ctx, startTimeout)
 	defer started()
 	b, err := c.o.Driver.Start(starting, browser.Start{
 		SessionID: session, Token: r.Token, Lock: r.Lock, Path: r.Path, Headless: headless, Proxy: server, ProxySocket: relay.Reserved(), ReadOnly: true,
@@ -211,7 +213,7 @@ func (c *Checker) ask(ctx context.Context, b *browser.Browser, r Request) (f Fou
 
 // checkSession makes a session check in a living browser.
 func checkSession(ctx context.Context, mux *cdpproxy.Mux, check lease.SessionCheck, ask site.Ask) Result {
-	ctx, cancel := context.WithTimeout(ctx, askTimeout)
+	ctx, cancel := capture.Patience(ctx, askTimeout)
 	defer cancel()
 	o, err := mux.Observe(ctx, eventPaused, eventAuth)
 	if err != nil {
@@ -238,7 +240,7 @@ func Ask(ctx context.Context, mux *cdpproxy.Mux, questions []site.Question) (ans
 	if len(questions) == 0 {
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, askTimeout)
+	ctx, cancel := capture.Patience(ctx, askTimeout)
 	defer cancel()
 	o, err := mux.Observe(ctx, eventPaused, eventAuth)
 	if err == nil {
@@ -247,7 +249,7 @@ func Ask(ctx context.Context, mux *cdpproxy.Mux, questions []site.Question) (ans
 	for _, q := range questions {
 		a := none("the browser does not answer: %v", err)
 		if err == nil {
-			one, cancel := context.WithTimeout(ctx, questionTimeout)
+			one, cancel := capture.Patience(ctx, questionTimeout)
 			a = get(one, o, q.Ask, http.StatusOK, maxAnswer)
 			cancel()
 		}
@@ -266,13 +268,13 @@ func (c *Checker) end(b *browser.Browser, r Request, lent bool) error {
 	if lent && r.KeepCookies {
 		keep = c.o.Jar.KeepOfWarm
 	}
-	var witness func() error
-	if c.o.Witness != nil {
-		witness = func() error {
-			return c.o.Witness(r.Profile, "session check", "it does not close when it is asked to", b)
+	var preserve func() error
+	if c.o.Preserve != nil {
+		preserve = func() error {
+			return c.o.Preserve(r.Profile, "session check", "it does not close when it is asked to", b)
 		}
 	}
-	method, err := b.CloseWitnessed(r.Profile, keep, witness, r.Log)
+	method, err := b.ClosePreserved(r.Profile, keep, preserve, r.Log)
 	if err == nil && method.Killed() {
 		err = fmt.Errorf("the browser of the session check had to be ended by %s", method)
 	}

@@ -219,7 +219,7 @@ func TestOnlyTheURLIsAskedFor(t *testing.T) {
 		{"/down", "", Unknown, 502},
 		{"/late", "", Unknown, 0},
 	} {
-		ctx, cancel := context.WithTimeout(t.Context(), askTimeout)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		web.late = cancel
 		r := checkSession(ctx, b.Mux(), lease.SessionCheck{URL: web.URL + tt.path, Text: tt.text}, site.Ask{URL: web.URL + tt.path})
 		cancel()
@@ -313,9 +313,9 @@ func TestABrowserOfACheckIsNotKilledWithoutEvidence(t *testing.T) {
 		CloseTimeouts: chrome.CloseTimeouts{Ask: time.Second, Interrupt: 100 * time.Millisecond},
 	})
 	h.request.Check = &lease.SessionCheck{URL: "http://127.0.0.1:1/"}
-	witnessed := 0
-	c := New(Options{Driver: driver, Files: h.files, Jar: h.jar, Headless: true, Witness: func(profile, _, _ string, b *browser.Browser) error {
-		if witnessed++; profile != "shop" {
+	preserved := 0
+	c := New(Options{Driver: driver, Files: h.files, Jar: h.jar, Headless: true, Preserve: func(profile, _, _ string, b *browser.Browser) error {
+		if preserved++; profile != "shop" {
 			t.Errorf("evidence of %s", profile)
 		}
 		select {
@@ -338,8 +338,8 @@ func TestABrowserOfACheckIsNotKilledWithoutEvidence(t *testing.T) {
 		case <-time.After(time.Second):
 		}
 	})
-	if r, err := c.Run(asking, h.request); err == nil || r.Session.Answer != Unknown || witnessed != 1 {
-		t.Errorf("%+v, %v, witnessed %d times", r, err, witnessed)
+	if r, err := c.Run(asking, h.request); err == nil || r.Session.Answer != Unknown || preserved != 1 {
+		t.Errorf("%+v, %v, preserved %d times", r, err, preserved)
 	}
 }
 

@@ -175,6 +175,9 @@ func (p page) get(ctx context.Context, address string, headers map[string]string
 		p.fail(r)
 		return false
 	})
+	if cause := context.Cause(ctx); err != nil && cause != nil {
+		err = cause
+	}
 	if err != nil {
 		return none("the site gave no answer in time: %v", err)
 	}

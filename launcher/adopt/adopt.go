@@ -385,17 +385,17 @@ func leftWarm(kept lease.Record) bool {
 // the release; if it has to be closed by force, more is taken before.
 func (a *Adopter) closeLeftWarm(profile string, b *browser.Browser, lock *profiledir.Lock, log zerolog.Logger) error {
 	log.Info().Msg("a launcher left a warm browser: it is closed")
-	witness := func() error {
+	preserve := func() error {
 		return a.o.Recoverer.Preserve(profile, api.ReasonLauncherRestart, "it does not close when it is asked to", witness.Of(b))
 	}
-	return errors.Join(slots.CloseWarm(b, lock, a.o.Root, a.o.Jar, witness, log), lock.Unlock())
+	return errors.Join(slots.CloseWarm(b, lock, a.o.Root, a.o.Jar, preserve, log), lock.Unlock())
 }
 
 // closeLeftCheck closes the browser of a session check whose launcher was killed. The jar has
 // the cookies; that browser may not have all of them.
 func (a *Adopter) closeLeftCheck(running profiledir.Running, b *browser.Browser, lock *profiledir.Lock, log zerolog.Logger) error {
 	log.Info().Msg("a launcher was killed during a session check: its browser is closed")
-	method, err := b.CloseWitnessed(lock.Profile(), nil, func() error {
+	method, err := b.ClosePreserved(lock.Profile(), nil, func() error {
 		return a.o.Recoverer.Preserve(lock.Profile(), api.ReasonLauncherRestart, "the browser of a session check does not close when it is asked to", witness.Of(b))
 	}, log)
 	if method == "" { // it still runs

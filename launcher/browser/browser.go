@@ -51,11 +51,11 @@ type Browser struct {
 
 // Bounds of the steps that close a browser.
 const (
-	closeTimeout   = 45 * time.Second
-	askTimeout     = 10 * time.Second
-	cookiesTimeout = 6 * time.Second // of that
-	witnessTimeout = 30 * time.Second
-	unusedTimeout  = 10 * time.Second
+	closeTimeout    = 45 * time.Second
+	askTimeout      = 10 * time.Second
+	cookiesTimeout  = 6 * time.Second // of that
+	preserveTimeout = 30 * time.Second
+	unusedTimeout   = 10 * time.Second
 )
 
 // Driven tells whether the browser's pipe is open and its pages are watched. A browser
@@ -160,16 +160,16 @@ type KeepCookies func(ctx context.Context, browser sessionfile.Caller, profile s
 // *profiledir.NotStoredError if only the disk is the problem. With keep nil the session
 // cookies are dropped.
 func (b *Browser) Close(profile string, keep KeepCookies, log zerolog.Logger) (chrome.CloseMethod, error) {
-	return b.CloseWitnessed(profile, keep, nil, log)
+	return b.ClosePreserved(profile, keep, nil, log)
 }
 
-// CloseWitnessed is Close for a browser of which there is no evidence yet. witness stores
+// ClosePreserved is Close for a browser of which there is no evidence yet. preserve stores
 // some; it is called before the first signal, if the browser does not end through CDP. If
 // it fails, the browser is detached as it is, and the close method is empty.
-func (b *Browser) CloseWitnessed(profile string, keep KeepCookies, witness func() error, log zerolog.Logger) (chrome.CloseMethod, error) {
+func (b *Browser) ClosePreserved(profile string, keep KeepCookies, preserve func() error, log zerolog.Logger) (chrome.CloseMethod, error) {
 	bounds, timeout := b.driver.o.CloseTimeouts, closeTimeout
-	if bounds.BeforeSignal = witness; witness != nil {
-		timeout += witnessTimeout
+	if bounds.BeforeSignal = preserve; preserve != nil {
+		timeout += preserveTimeout
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), timeout)
 	defer cancel()

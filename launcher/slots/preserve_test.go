@@ -44,12 +44,12 @@ func TestAWarmBrowserIsNotKilledWithoutEvidence(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
 			var mu sync.Mutex
-			witnessed, alive := "", false
+			preserved, alive := "", false
 			o := forAnHour
-			o.Witness = func(profile, why, _ string, b *browser.Browser) error {
+			o.Preserve = func(profile, why, _ string, b *browser.Browser) error {
 				mu.Lock()
 				defer mu.Unlock()
-				witnessed += why
+				preserved += why
 				alive = unix.Kill(b.PID(), 0) == nil
 				return tt.fails
 			}
@@ -76,8 +76,8 @@ func TestAWarmBrowserIsNotKilledWithoutEvidence(t *testing.T) {
 			}
 			mu.Lock()
 			defer mu.Unlock()
-			if witnessed != tt.want || tt.want != "" && tt.want != WarmGone && !alive {
-				t.Errorf("evidence of %q, the browser lived: %v; want %q, of a living one", witnessed, alive, tt.want)
+			if preserved != tt.want || tt.want != "" && tt.want != WarmGone && !alive {
+				t.Errorf("evidence of %q, the browser lived: %v; want %q, of a living one", preserved, alive, tt.want)
 			}
 			if tt.fails == nil {
 				return

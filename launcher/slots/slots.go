@@ -91,8 +91,8 @@ type Options struct {
 	// Vacated is called when a profile became vacant, with the table locked: it must not
 	// wait, nor call the table. nil: nobody is told.
 	Vacated func(profile string)
-	// Witness stores evidence of warm browsers, where it is needed; nil: nobody does.
-	Witness Witness
+	// Preserve stores evidence of warm browsers, where it is needed; nil: nobody does.
+	Preserve Preserve
 
 	Log     zerolog.Logger
 	Metrics prometheus.Registerer

@@ -246,9 +246,9 @@ func (s *Slot) CloseWarm(why, detail string) {
 	s.warm, s.browser, s.lock, s.fit, s.startedFor, s.proxy = nil, nil, nil, nil, "", nil
 }
 
-// Witness stores evidence of a profile's browser that no session has. why and detail say
+// Preserve stores evidence of a profile's browser that no session has. why and detail say
 // for what it is closed.
-type Witness func(profile, why, detail string, b *browser.Browser) error
+type Preserve func(profile, why, detail string, b *browser.Browser) error
 
 // byItself tells whether a warm browser is closed for what it did.
 func byItself(why string) bool {
@@ -256,25 +256,25 @@ func byItself(why string) bool {
 }
 
 func (s *Slot) closeWarm(b *browser.Browser, lock *profiledir.Lock, why, detail string, log zerolog.Logger) error {
-	witness := func() error { return s.t.o.Witness(s.profile, why, detail, b) }
-	if s.t.o.Witness == nil {
-		witness = nil
+	preserve := func() error { return s.t.o.Preserve(s.profile, why, detail, b) }
+	if s.t.o.Preserve == nil {
+		preserve = nil
 	}
-	if witness != nil && byItself(why) {
-		if err := witness(); err != nil {
+	if preserve != nil && byItself(why) {
+		if err := preserve(); err != nil {
 			return errors.Join(err, b.Detach())
 		}
-		witness = nil
+		preserve = nil
 	}
-	return CloseWarm(b, lock, s.t.o.Root, s.t.o.Jar, witness, log)
+	return CloseWarm(b, lock, s.t.o.Root, s.t.o.Jar, preserve, log)
 }
 
-// CloseWarm closes a browser that no session has. witness stores evidence before it is
+// CloseWarm closes a browser that no session has. preserve stores evidence before it is
 // closed by force, and is nil where there is some. Only if the browser ended cleanly has it
 // written all its persistent cookies, so only then the jar's copy of them is dropped.
-func CloseWarm(b *browser.Browser, lock *profiledir.Lock, root *profiledir.Root, jar sessionfile.Jar, witness func() error, log zerolog.Logger) error {
+func CloseWarm(b *browser.Browser, lock *profiledir.Lock, root *profiledir.Root, jar sessionfile.Jar, preserve func() error, log zerolog.Logger) error {
 	profile := lock.Profile()
-	_, err := b.CloseWitnessed(profile, jar.KeepOfWarm, witness, log)
+	_, err := b.ClosePreserved(profile, jar.KeepOfWarm, preserve, log)
 	var missing *profiledir.NotStoredError
 	if errors.As(err, &missing) { // the jar still has the cookies, and the rest was on the disk before
 		return errors.Join(err, lock.ClearRunning())

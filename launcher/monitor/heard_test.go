@@ -189,6 +189,9 @@ func TestAnswersOfARealBrowser(t *testing.T) {
 				w.visit(p, own+tt.path)
 				w.until(func(e checkpoint.Entry) bool { return e.Kind == checkpoint.KindAnswer && e.Committed })
 				w.monitor.LookForSignIn(t.Context())
+				if err := w.monitor.Reported(t.Context()); err != nil {
+					t.Fatal(err)
+				}
 				found := decision.InspectTask(checkpoint.Summarize(w.until(func(checkpoint.Entry) bool { return true })), decision.Task{})
 				for _, fact := range []string{refused, signIn, waits} {
 					if got := found.Answer(fact); got != table.Is(fact == tt.yes) {

@@ -23,7 +23,7 @@ var signInFields = []struct{ name, selector string }{
 
 const (
 	// signInTimeout bounds how long all pages together may take to say whether they have such a
-	// field.
+	// field, in time that the host gives.
 	signInTimeout = time.Second
 	// maxFields is how many fields of a page are looked at.
 	maxFields = 20
@@ -33,7 +33,7 @@ const (
 // It reads the pages and runs no script in them. A page that does not answer in time is
 // reported as not known.
 func (m *Monitor) LookForSignIn(ctx context.Context) {
-	ctx, cancel := context.WithTimeout(ctx, signInTimeout)
+	ctx, cancel := capture.Patience(ctx, signInTimeout)
 	defer cancel()
 	for _, pg := range m.Pages() {
 		shown := m.answers.document(pg.SessionID)

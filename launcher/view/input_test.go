@@ -159,7 +159,7 @@ func TestByHand(t *testing.T) {
 	// Tabs.
 	v.says(`{"type":"new_tab"}`)
 	answered()
-	v.message("showing", func(m map[string]any) bool { return m["target"] != target })
+	v.until(func() bool { return v.last["showing"]["target"] != target }) // it may have come before the answer
 	opened := v.last["showing"]["target"].(string)
 	v.says(`{"type":"front","target":%q}`, target)
 	v.message("showing", func(m map[string]any) bool { return m["target"] == target })

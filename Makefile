@@ -69,7 +69,7 @@ OTHERS   = $$($(GO) list $(PKGS) | grep -vxF "$$($(GO) list $(OUTSIDE) $(LONGEST
 
 # The commands that two at a time run through, the long ones first: then neither is alone for
 # long at the end.
-COMMANDS := tested-e2e tested-longest tested-outside tested-launcher linted tested-others unraced
+COMMANDS := tested-e2e tested-longest tested-launcher tested-outside linted tested-others unraced
 
 # The compiler, the linter and the tests make much garbage and end soon. Collecting it less often
 # halves the linter's time; the limit bounds the memory that each program may take for that.

@@ -196,8 +196,8 @@ func TestAnAgentsTask(t *testing.T) {
 		t.Errorf("why: %+v, the record has %s", why, r.Decision)
 	}
 	read, err := second.ReadResource(t.Context(), &mcp.ReadResourceParams{URI: why.Evidence})
-	if err != nil || !strings.Contains(read.Contents[0].Text, "code_entered") {
-		t.Fatalf("evidence %s: %v", why.Evidence, err)
+	if err != nil || !strings.Contains(read.Contents[0].Text, "open_form") { // the last step
+		t.Fatalf("evidence %s: %v, %+v", why.Evidence, err, read)
 	}
 	if r.State != lease.ResumePending {
 		t.Fatalf("state %s (%v), want that the task can resume", r.State, r.Reasons)

@@ -107,20 +107,25 @@ func (f clientFlags) put(a *app, paths []string, revision *uint64) error {
 	return f.withSidecar(a, func(ctx context.Context, sidecar *client) error {
 		for _, one := range files {
 			raw, err := sidecar.ask(ctx, http.MethodPut, api.SitePut{File: one, Revision: revision}, "v1", "sites", one.Name)
-			if err != nil || f.JSON {
-				if err := a.printAnswer(raw, err); err != nil {
-					return err
-				}
-				continue
-			}
-			s, err := read[api.Site](raw)
-			if err != nil {
+			if err := f.printKnown(a, raw, err); err != nil {
 				return err
 			}
-			fmt.Fprintf(a.stdout, "%s: %d requests are known, revision %d\n", printable(s.Name), len(s.Requests), s.Revision)
 		}
 		return nil
 	})
+}
+
+// printKnown prints how much is known of a site by the file that was answered.
+func (f clientFlags) printKnown(a *app, raw []byte, err error) error {
+	if err != nil || f.JSON {
+		return a.printAnswer(raw, err)
+	}
+	s, err := read[api.Site](raw)
+	if err != nil {
+		return err
+	}
+	_, err = fmt.Fprintf(a.stdout, "%s: %d requests are known, revision %d\n", printable(s.Name), len(s.Requests), s.Revision)
+	return err
 }
 
 type teachSiteCmd struct {
@@ -138,15 +143,7 @@ func (c *teachSiteCmd) Run(a *app) error {
 	}
 	return c.withSidecar(a, func(ctx context.Context, sidecar *client) error {
 		raw, err := sidecar.ask(ctx, http.MethodPost, t, "v1", "sites")
-		if err != nil || c.JSON {
-			return a.printAnswer(raw, err)
-		}
-		s, err := read[api.Site](raw)
-		if err != nil {
-			return err
-		}
-		_, err = fmt.Fprintf(a.stdout, "%s: %d requests are known, revision %d\n", printable(s.Name), len(s.Requests), s.Revision)
-		return err
+		return c.printKnown(a, raw, err)
 	})
 }
 

@@ -3,6 +3,7 @@ package console
 import (
 	"cmp"
 	"slices"
+	"strings"
 
 	"leasehold/checkpoint/shape"
 	"leasehold/checkpoint/site"
@@ -68,11 +69,8 @@ func unknownKind(r api.UnsafeRequest) bool {
 
 // addressOf is a URL without its query.
 func addressOf(raw string) string {
-	for i, c := range raw {
-		if c == '?' || c == '#' {
-			return raw[:i]
-		}
-	}
+	raw, _, _ = strings.Cut(raw, "#")
+	raw, _, _ = strings.Cut(raw, "?")
 	return raw
 }
 

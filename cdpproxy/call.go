@@ -130,7 +130,7 @@ func (m *Mux) start(fence *lease.Fence, sessionID, method string, params any, on
 	if fence != nil { // before the write, since its effect may be seen before the write returns
 		m.noteCall(msg)
 	}
-	if err := m.send(fence, msg, nil); err != nil {
+	if err := m.send(fence, msg); err != nil {
 		m.pictures.settled(inFlight{sessionID, c.id})
 		c.forget()
 		return nil, fmt.Errorf("%s: %w", method, err)
@@ -209,7 +209,7 @@ func (m *Mux) post(msg []byte) {
 // since the pipe may be full.
 func (m *Mux) sendPosts() {
 	for msg := range m.posts {
-		_ = m.send(nil, msg, nil) // the reader reports the pipe's end
+		_ = m.send(nil, msg) // the reader reports the pipe's end
 	}
 }
 

@@ -135,7 +135,7 @@ func (s *ClientSession) Fence() {
 	s.mu.Unlock()
 	s.mux.lookAtWaiting()
 	for r, p := range paused {
-		_ = s.mux.send(nil, failCommand(r, p.auth), nil) // fails if the browser is gone, which then sends nothing
+		_ = s.mux.send(nil, failCommand(r, p.auth)) // fails if the browser is gone, which then sends nothing
 		s.mux.ledger.append(lineSettled, r.sessionID, r.requestID)
 	}
 }

@@ -108,7 +108,7 @@ func (c *Conn) handleOffloaded(msg []byte, privileged bool) {
 		c.handler.ClosingTarget(closes)
 	}
 	before, after := c.session.downloadCommands(c.target(cmd), named)
-	if before != nil && c.session.mux.send(c.fence, before, nil) != nil {
+	if before != nil && c.session.mux.send(c.fence, before) != nil {
 		after = nil // the command's own error says why
 	}
 	c.sendOffloaded(cmd, msg)
@@ -116,7 +116,7 @@ func (c *Conn) handleOffloaded(msg []byte, privileged bool) {
 		c.session.mux.leave(closes)
 	}
 	if after != nil {
-		_ = c.session.mux.send(c.fence, after, nil) // it fails with the command
+		_ = c.session.mux.send(c.fence, after) // it fails with the command
 	}
 }
 

@@ -311,7 +311,7 @@ func (s *ClientSession) letGo(fence *lease.Fence, r pausedRequest, p pause) {
 			"requestId": r.requestID, "authChallengeResponse": map[string]string{"response": "Default"},
 		})
 	}
-	if s.mux.send(fence, msg, nil) == nil {
+	if s.mux.send(fence, msg) == nil {
 		s.resolved(r)
 	}
 }

@@ -107,10 +107,7 @@ func streamEvents(c *call) error {
 		return err
 	}
 	defer follower.Close()
-	out, err := c.startEventStream()
-	if err != nil {
-		return err
-	}
+	out := c.startEventStream()
 	for {
 		waiting, stop := context.WithTimeout(ctx, heartbeatEvery)
 		batch, err := follower.Next(waiting)
@@ -138,7 +135,7 @@ type eventStream struct {
 }
 
 // startEventStream answers with the head of a stream.
-func (c *call) startEventStream() (*eventStream, error) {
+func (c *call) startEventStream() *eventStream {
 	s := &eventStream{c: c, control: http.NewResponseController(c.w)}
 	h := c.w.Header()
 	h.Set("Content-Type", "text/event-stream; charset=utf-8")
@@ -147,7 +144,7 @@ func (c *call) startEventStream() (*eventStream, error) {
 	c.log() // the line in the log does not wait for the stream's end
 	fmt.Fprintf(&s.buf, "retry: %d\n\n", clientRetry)
 	s.send()
-	return s, nil
+	return s
 }
 
 func (s *eventStream) comment(text string) { fmt.Fprintf(&s.buf, ": %s\n\n", text) }

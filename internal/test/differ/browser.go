@@ -75,12 +75,6 @@ func (b *Browser) Close() error {
 	return b.stop()
 }
 
-// Gone tells whether the browser has ended.
-func (b *Browser) Gone() bool {
-	_, err := b.control.do("", "Browser.getVersion", "")
-	return err != nil
-}
-
 type target struct {
 	ID   string `json:"targetId"`
 	Type string `json:"type"`

@@ -16,17 +16,15 @@ import (
 	"github.com/gobwas/ws"
 	"github.com/gobwas/ws/wsutil"
 
+	"leasehold/internal/test/rawcdp"
 	"leasehold/launcher/api"
 	"leasehold/lease"
 )
 
-// cdpClient is a minimal client that drives a page over a launcher's websocket, one
-// command at a time.
+// cdpClient drives a page over a launcher's websocket, one command at a time.
 type cdpClient struct {
-	conn   net.Conn
-	header http.Header // of the upgrade's answer
-	page   string      // the CDP session of its page
-	id     int
+	*rawcdp.Conn
+	page string // the CDP session of its page
 }
 
 const (
@@ -44,28 +42,18 @@ func (r *redirect) Error() string { return "another launcher has it: " + r.locat
 func dial(ctx context.Context, rawURL, token string, limit time.Duration) (*cdpClient, error) {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
-	c := &cdpClient{header: http.Header{}}
 	var refused error
-	d := ws.Dialer{
-		Header: ws.HandshakeHeaderHTTP{"Authorization": {"Bearer " + token}},
-		OnHeader: func(key, value []byte) error {
-			c.header.Add(string(key), string(value))
-			return nil
-		},
+	c, err := rawcdp.Dial(ctx, ws.Dialer{
+		Header:        ws.HandshakeHeaderHTTP{"Authorization": {"Bearer " + token}},
 		OnStatusError: func(_ int, _ []byte, r io.Reader) { refused = refusal(r) },
-	}
-	conn, buffered, _, err := d.Dial(ctx, rawURL)
+	}, rawURL)
 	switch {
 	case refused != nil:
 		return nil, refused
 	case err != nil:
 		return nil, err
 	}
-	c.conn = conn
-	if buffered != nil { // it is empty, since the client sends first
-		ws.PutReader(buffered)
-	}
-	return c, nil
+	return &cdpClient{Conn: c}, nil
 }
 
 // refusal reads an answer other than 101.
@@ -139,72 +127,33 @@ func (c *cdpClient) keep(token lease.Token) error {
 	return c.evaluate(fmt.Sprintf(`(document.cookie = 'kept=%d; max-age=34560000', localStorage.setItem('kept', '%d'), true)`, token, token), &written)
 }
 
-// cdpError is the error in the answer to a command.
-type cdpError struct {
-	Code    int
-	Message string
-}
-
-func (e *cdpError) Error() string { return fmt.Sprintf("%d %s", e.Code, e.Message) }
-
+// call sends a command to the page, or to the browser until there is one, and waits for the answer.
 func (c *cdpClient) call(method string, params, result any) error {
-	c.id++
-	message := map[string]any{"id": c.id, "method": method}
-	if params != nil {
-		message["params"] = params
+	session := c.page
+	if strings.HasPrefix(method, "Browser.") {
+		session = ""
 	}
-	if c.page != "" && !strings.HasPrefix(method, "Browser.") {
-		message["sessionId"] = c.page
-	}
-	b, err := json.Marshal(message)
-	if err != nil {
-		return err
-	}
-	if err := c.conn.SetDeadline(time.Now().Add(callTime)); err != nil {
-		return err
-	}
-	if err := wsutil.WriteClientText(c.conn, b); err != nil {
-		return err
-	}
-	for {
-		b, err := wsutil.ReadServerText(c.conn)
-		if err != nil {
-			return err
-		}
-		var answer struct {
-			ID     int
-			Result json.RawMessage
-			Error  *cdpError
-		}
-		switch err := json.Unmarshal(b, &answer); {
-		case err != nil:
-			return err
-		case answer.ID != c.id:
-		case answer.Error != nil:
-			return answer.Error
-		case result != nil:
-			return json.Unmarshal(answer.Result, result)
-		default:
-			return nil
+	ctx, cancel := context.WithTimeout(context.Background(), callTime)
+	defer cancel()
+	c.Forget() // events, at which nobody looks
+	err := c.Call(ctx, session, method, params, result)
+	if errors.Is(err, net.ErrClosed) { // the close frame came before the command was written
+		if code, reason, ended := c.Ended(ctx); ended == nil && code != 0 {
+			return wsutil.ClosedError{Code: ws.StatusCode(code), Reason: reason}
 		}
 	}
+	return err
 }
 
 // leave ends the connection with the websocket's close handshake.
-func (c *cdpClient) leave() error {
-	_ = c.conn.SetDeadline(time.Now().Add(callTime))
-	err := wsutil.WriteClientMessage(c.conn, ws.OpClose, ws.NewCloseFrameBody(ws.StatusNormalClosure, ""))
-	for err == nil {
-		_, err = wsutil.ReadServerText(c.conn)
+func (c *cdpClient) leave() {
+	defer c.Drop()
+	ctx, cancel := context.WithTimeout(context.Background(), callTime)
+	defer cancel()
+	if c.Close() == nil {
+		_, _, _ = c.Ended(ctx) // it may have ended before
 	}
-	if errors.As(err, new(wsutil.ClosedError)) {
-		err = nil
-	}
-	return errors.Join(err, c.conn.Close())
 }
-
-// drop ends the connection without a close handshake.
-func (c *cdpClient) drop() { c.conn.Close() }
 
 // closeCode says how the launcher ended a connection, for the table.
 func closeCode(err error) string {
@@ -212,7 +161,7 @@ func closeCode(err error) string {
 	if errors.As(err, &closed) {
 		return fmt.Sprint(int(closed.Code))
 	}
-	var refused *cdpError
+	var refused *rawcdp.Error
 	if errors.As(err, &refused) {
 		return "command refused"
 	}

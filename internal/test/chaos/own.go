@@ -64,7 +64,7 @@ func (h *harness) visit(ctx context.Context, rnd *rand.Rand, at *host, profile s
 		if err == nil {
 			return s, nil
 		}
-		s.client.drop()
+		s.client.Drop()
 		if err := w.report(Entry{Kind: Closed, Profile: profile, Token: s.token, Session: s.id, Text: closeCode(err)}); err != nil {
 			return nil, err
 		}
@@ -78,7 +78,7 @@ func (h *harness) looksAgain(ctx context.Context, rnd *rand.Rand, before *stay, 
 	if err != nil {
 		return err
 	}
-	defer s.client.drop()
+	defer s.client.Drop()
 	return s.release(ctx)
 }
 
@@ -104,7 +104,7 @@ func (h *harness) fillAtEnd(ctx context.Context, rnd *rand.Rand) error {
 	if err != nil {
 		return err
 	}
-	defer s.client.drop()
+	defer s.client.Drop()
 	h.log(FullAtEnd, host.name)
 	err = host.data.fill()
 	stop := stays(ctx, host.data.fill)
@@ -126,7 +126,7 @@ func (h *harness) cutPower(ctx context.Context, rnd *rand.Rand) error {
 	if err != nil {
 		return err
 	}
-	defer s.client.drop()
+	defer s.client.Drop()
 	if s.keep() == nil { // otherwise the session was lost
 		if err := s.release(ctx); err != nil {
 			return err

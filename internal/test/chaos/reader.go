@@ -67,7 +67,7 @@ func (w *worker) read(ctx context.Context) error {
 	if r.client == nil { // its worker never connects
 		return nil
 	}
-	defer r.client.drop()
+	defer r.client.Drop()
 	if err := r.work(ctx); err != nil {
 		return w.report(Entry{Kind: Closed, Profile: r.profile, Session: r.id, Text: "of a reader: " + closeCode(err)})
 	}
@@ -88,8 +88,8 @@ func (r *reader) begin(ctx context.Context, m api.Manifest, oneShot bool) (err e
 		if r.client, err = dial(ctx, at, r.Token, limit); err != nil {
 			return err
 		}
-		token, err := strconv.ParseUint(r.client.header.Get("Leasehold-Token"), 10, 64)
-		r.id, r.token = r.client.header.Get("Leasehold-Session"), lease.Token(token)
+		token, err := strconv.ParseUint(r.client.Header.Get("Leasehold-Token"), 10, 64)
+		r.id, r.token = r.client.Header.Get("Leasehold-Session"), lease.Token(token)
 		return err
 	}
 	var s api.Session
@@ -171,9 +171,9 @@ func (r *reader) end() error {
 		r.client.page = ""
 		_ = r.client.call("Browser.close", nil, nil) // the answer may be lost in the close
 	case n < 7:
-		_ = r.client.leave()
+		r.client.leave()
 	case n < 9:
-		r.client.drop()
+		r.client.Drop()
 	default:
 		os.Exit(0) // the worker vanishes
 	}

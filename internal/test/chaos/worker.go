@@ -260,11 +260,11 @@ func (s *stay) acquireOneShot(ctx context.Context, m api.Manifest, limit time.Du
 	if err != nil {
 		return err
 	}
-	token, err := strconv.ParseUint(c.header.Get("Leasehold-Token"), 10, 64)
+	token, err := strconv.ParseUint(c.Header.Get("Leasehold-Token"), 10, 64)
 	if err != nil {
 		return fmt.Errorf("the 101 names no token: %w", err)
 	}
-	s.client, s.id, s.token = c, c.header.Get("Leasehold-Session"), lease.Token(token)
+	s.client, s.id, s.token = c, c.Header.Get("Leasehold-Session"), lease.Token(token)
 	if s.profile != "" {
 		return nil
 	}
@@ -272,7 +272,7 @@ func (s *stay) acquireOneShot(ctx context.Context, m api.Manifest, limit time.Du
 		ProfileID string `json:"profile_id"`
 	}
 	if err := c.call("Lease.getLease", nil, &got); err != nil {
-		c.drop()
+		c.Drop()
 		return fmt.Errorf("which profile it is: %w", err)
 	}
 	s.profile = got.ProfileID
@@ -314,7 +314,7 @@ func (s *stay) run(ctx context.Context) error {
 	if s.client == nil {
 		return s.lost(ctx, errors.New("not connected"))
 	}
-	defer s.client.drop()
+	defer s.client.Drop()
 	if err := s.client.open(s.Witness + "/page?" + s.query("page").Encode()); err != nil {
 		return s.lost(ctx, err)
 	}
@@ -421,9 +421,9 @@ func (s *stay) leave(ctx context.Context) error {
 		s.client.page = ""
 		_ = s.client.call("Browser.close", nil, nil)
 	case n < 14:
-		_ = s.client.leave()
+		s.client.leave()
 	case n < 17:
-		s.client.drop()
+		s.client.Drop()
 		return s.lost(ctx, errors.New("dropped"))
 	default:
 		os.Exit(0) // the worker vanishes

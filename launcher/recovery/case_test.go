@@ -69,7 +69,7 @@ func TestEveryEndKeepsTheOrder(t *testing.T) {
 		c.Sealed = func(sessionfile.File) error { w.note("file"); return errFault }
 	}
 	away := func(at lease.State) func(*world) {
-		return func(w *world) { w.leases.write = w.refusing(func(next lease.Record) bool { return next.State == at }) }
+		return func(w *world) { w.leases.Write = w.refusing(func(next lease.Record) bool { return next.State == at }) }
 	}
 	meanwhile := func(steps ...func(lease.Record) (lease.Record, error)) func(*world) {
 		return func(w *world) { w.restate(steps...) }

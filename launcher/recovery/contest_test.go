@@ -65,14 +65,14 @@ func TestRestating(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			w := newWorld(t)
-			w.leases.write = nil
+			w.leases.Write = nil
 			if !tt.kept {
 				w.must(os.Remove(filepath.Join(w.root.Dir(), ".leasehold", profile+".floor")))
 			}
 			w.remembers(tt.seen)
-			clear(w.leases.entries)
+			clear(w.leases.Records)
 			if tt.stored.State != "" {
-				w.leases.put(tt.stored)
+				w.leases.Put(tt.stored)
 			}
 			w.leases.events = []lease.Event{{Token: 9, Sequence: 33}}
 			for range 2 { // once is enough
@@ -122,12 +122,12 @@ func TestTheRosterIsAFloor(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			w := newWorld(t)
-			w.leases.write = nil
+			w.leases.Write = nil
 			if !tt.floor {
 				w.must(os.Remove(filepath.Join(w.root.Dir(), ".leasehold", profile+".floor")))
 			}
 			w.remembers(tt.seen)
-			clear(w.leases.entries)
+			clear(w.leases.Records)
 			shown, ok := w.r.Forgotten(lease.Record{ProfileID: profile})
 			if !ok || shown.State != tt.state || shown.Token != tt.token || shown.Reason != tt.reason {
 				t.Errorf("shown as %s with token %d because of %q", shown.State, shown.Token, shown.Reason)
@@ -148,7 +148,7 @@ func TestTheRosterIsAFloor(t *testing.T) {
 func TestWhatNobodyProvedIsNeitherStatedNorAFloor(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	w.leases.write = nil
+	w.leases.Write = nil
 	w.must(os.WriteFile(filepath.Join(w.data, "roster"), fmt.Appendf(nil, "00 {\"profile_id\":%q,\"home\":%q,\"lease_token\":50,\"state\":\"held\"}\n00 {\"profile_id\":\"other\",\"home\":\"far\",\"lease_token\":50,\"state\":\"held\"}\n", profile, launcher), 0o600))
 	w.remembers()
 	if k := w.r.Remembers("other"); !k.Unproved {
@@ -158,7 +158,7 @@ func TestWhatNobodyProvedIsNeitherStatedNorAFloor(t *testing.T) {
 	if _, err := w.leases.Get(t.Context(), "other"); !errors.Is(err, lease.ErrNotFound) {
 		t.Errorf("stated: %v", err)
 	}
-	clear(w.leases.entries)
+	clear(w.leases.Records)
 	if got, err := w.r.Heal(t.Context(), profile); err != nil || got.Token != token+1 || got.Reason != lease.ReasonRecordLost {
 		t.Errorf("%+v, %v", got, err)
 	}
@@ -169,7 +169,7 @@ func TestWhatNobodyProvedIsNeitherStatedNorAFloor(t *testing.T) {
 func TestAContestedSessionStopsAtOnce(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	w.leases.write = nil
+	w.leases.Write = nil
 	w.open(fakechrome.Script{})
 	w.restate(func(r lease.Record) (lease.Record, error) {
 		return r.Contest(lease.Known{ProfileID: profile, Home: "far", Token: 20}, lease.Record{}, 0, 0, time.Now())

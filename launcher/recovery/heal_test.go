@@ -71,24 +71,24 @@ func TestHeal(t *testing.T) {
 		heals  float64
 		err    string
 	}{
-		{"forgotten altogether, it was free", steps1(free), func(w *world, _ lease.Record) { clear(w.leases.entries) }, lease.Available, token, 1, ""},
-		{"forgotten altogether, it was in use", nil, func(w *world, _ lease.Record) { clear(w.leases.entries) }, lease.Quarantined, token + 1, 1, ""},
+		{"forgotten altogether, it was free", steps1(free), func(w *world, _ lease.Record) { clear(w.leases.Records) }, lease.Available, token, 1, ""},
+		{"forgotten altogether, it was in use", nil, func(w *world, _ lease.Record) { clear(w.leases.Records) }, lease.Quarantined, token + 1, 1, ""},
 		{"an old copy, it was free", steps1(free), func(w *world, kept lease.Record) { w.old(kept) }, lease.Available, token, 1, ""},
 		{"an old copy, it was in use", nil, func(w *world, kept lease.Record) { w.old(kept) }, lease.Quarantined, token + 1, 1, ""},
 		{"nothing is forgotten", nil, func(*world, lease.Record) {}, lease.Held, token, 0, ""},
 		{"somebody restated it meanwhile", nil, func(w *world, kept lease.Record) {
 			w.old(kept)
-			w.leases.write = func(_, _ lease.Record, store func()) error {
-				w.leases.write = nil
+			w.leases.Write = func(_, _ lease.Record, store func()) error {
+				w.leases.Write = nil
 				newer := kept.Clone()
 				newer.Token = token + 1
-				w.leases.put(newer)
+				w.leases.Put(newer)
 				return &lease.MovedError{Profile: profile}
 			}
 		}, lease.Held, token + 1, 0, ""},
 		{"the store is away", nil, func(w *world, kept lease.Record) {
 			w.old(kept)
-			w.leases.write = w.refusing(func(lease.Record) bool { return true })
+			w.leases.Write = w.refusing(func(lease.Record) bool { return true })
 		}, lease.Held, token - 1, 0, "the lease store forgot profile shop_018, token 7: " + lease.ErrUnavailable.Error()},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -97,7 +97,7 @@ func TestHeal(t *testing.T) {
 			w.restate(tt.kept...)
 			kept := w.leases.record()
 			w.must(w.lock.RaiseFloor(kept))
-			w.leases.write = nil
+			w.leases.Write = nil
 			tt.stored(w, kept)
 			got, err := w.r.Heal(t.Context(), profile)
 			if (err == nil) != (tt.err == "") || err != nil && err.Error() != tt.err {
@@ -128,7 +128,7 @@ func steps1(step func(lease.Record) (lease.Record, error)) []func(lease.Record) 
 func (w *world) old(r lease.Record) {
 	r = r.Clone()
 	r.Token, r.State, r.Sequence = r.Token-1, lease.Held, r.Sequence-1
-	w.leases.put(r)
+	w.leases.Put(r)
 }
 
 // TestARecoveryOnTheRealStore is what a subscriber of the events sees of it.
@@ -213,7 +213,7 @@ func TestWhatCannotBeBelievedGoesToAPerson(t *testing.T) {
 		}, 10, lease.ReasonNotAuthentic},
 		{"the floor forged, the store without a record", func(w *world) {
 			write(w, "floor", "50\n")
-			clear(w.leases.entries)
+			clear(w.leases.Records)
 		}, 51, lease.ReasonNotAuthentic},
 		{"the floor forged, the stream further on", func(w *world) {
 			write(w, "floor", "50\n")
@@ -250,7 +250,7 @@ func TestWhatCannotBeBelievedGoesToAPerson(t *testing.T) {
 			w := newWorld(t)
 			w.restate(free)
 			w.must(w.lock.RaiseFloor(w.leases.record()))
-			w.leases.write = nil
+			w.leases.Write = nil
 			tt.damage(w)
 			if forgot, _, err := w.r.Forgot(w.recordOrNone()); !forgot || err != nil {
 				t.Fatalf("it is believed: %v, %v", forgot, err)
@@ -317,7 +317,7 @@ func TestWithTheStoreAwayNobodyGetsWhatCannotBeBelieved(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	w.must(os.WriteFile(filepath.Join(w.root.Dir(), ".leasehold", profile+".floor"), []byte("50\n"), 0o600))
-	w.leases.write = w.refusing(func(lease.Record) bool { return true })
+	w.leases.Write = w.refusing(func(lease.Record) bool { return true })
 	if _, err := w.r.Heal(t.Context(), profile); !errors.Is(err, lease.ErrUnavailable) || !errors.Is(err, signed.ErrNotAuthentic) {
 		t.Errorf("%v", err)
 	}
@@ -327,11 +327,11 @@ func TestWithTheStoreAwayNobodyGetsWhatCannotBeBelieved(t *testing.T) {
 func TestADistrustIsKeptWhenTheStoreForgetsIt(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	w.leases.write = nil
+	w.leases.Write = nil
 	w.must(os.WriteFile(filepath.Join(w.root.Dir(), ".leasehold", profile+".floor"), []byte("50\n"), 0o600))
 	got, err := w.r.Heal(t.Context(), profile)
 	w.must(err, w.lock.Renew(got))
-	clear(w.leases.entries)
+	clear(w.leases.Records)
 	got, err = w.r.Heal(t.Context(), profile)
 	if err != nil || got.State != lease.Quarantined || got.Reason != lease.ReasonNotAuthentic || got.Token != 52 {
 		t.Errorf("%s because of %q under %d, %v", got.State, got.Reason, got.Token, err)
@@ -343,8 +343,8 @@ func TestADistrustIsKeptWhenTheStoreForgetsIt(t *testing.T) {
 func TestAHealedRecordIsAboveTheStream(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t) // the floor is token
-	w.leases.write = nil
-	clear(w.leases.entries)
+	w.leases.Write = nil
+	clear(w.leases.Records)
 	w.leases.events = []lease.Event{{Token: token, Sequence: 4}, {Token: token + 1, Sequence: 9}} // a quarantine, of which the floor was not told
 	got, err := w.r.Heal(t.Context(), profile)
 	if err != nil || got.State != lease.Quarantined || got.Token != token+2 || got.Sequence <= 9 {
@@ -357,7 +357,7 @@ func TestAHealedRecordIsAboveTheStream(t *testing.T) {
 func TestTheFloorIsTheQuarantines(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	w.leases.write = w.refusing(func(next lease.Record) bool { return next.State == lease.Inspected })
+	w.leases.Write = w.refusing(func(next lease.Record) bool { return next.State == lease.Inspected })
 	if _, err := w.r.Run(w.caseOf(Recover)); !errors.Is(err, lease.ErrUnavailable) {
 		t.Fatalf("error %v, want %v", err, lease.ErrUnavailable)
 	}

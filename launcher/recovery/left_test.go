@@ -31,14 +31,14 @@ func TestAProfileThatCameBackWithoutItsDirectoryIsHealed(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			w := newWorld(t)
-			w.leases.write = nil
+			w.leases.Write = nil
 			r := backHome(w)
 			w.remembers(r)
-			clear(w.leases.entries)
+			clear(w.leases.Records)
 			if remembered {
 				recalled, err := lease.Record{}.Recall(r.Known(), "far", r.Token, r.Sequence, time.Now())
 				w.must(err)
-				w.leases.put(recalled)
+				w.leases.Put(recalled)
 			}
 			if forgot, home, err := w.r.Forgot(w.recordOrNone()); !forgot || err != nil {
 				t.Errorf("forgot: %v, and its home is %q: %v", forgot, home, err)
@@ -93,15 +93,15 @@ func TestAProfileWhoseDirectoryWasLeftGoesToAPerson(t *testing.T) {
 func TestAProfileThatLeftIsNotHealedByItsOldHome(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	w.leases.write = nil
+	w.leases.Write = nil
 	r := backHome(w)
-	clear(w.leases.entries)
+	clear(w.leases.Records)
 	if forgot, home, err := w.r.Forgot(w.recordOrNone()); forgot || home != "far" || err != nil {
 		t.Errorf("of a profile that left: forgot %v, its home is %q: %v", forgot, home, err)
 	}
 	r.Token, r.HomeToken = r.Token+20, r.HomeToken+5
 	w.remembers(r)
-	w.leases.put(r)
+	w.leases.Put(r)
 	if forgot, _, err := w.r.Forgot(r); forgot || err != nil {
 		t.Errorf("of one that came back: forgot %v: %v", forgot, err)
 	}

@@ -56,7 +56,7 @@ func TestABundleThatTheRecordNamedIsNamedByTheNext(t *testing.T) {
 	w := newWorld(t)
 	w.open(fakechrome.Script{})
 	granted := w.recordOrNone()
-	w.leases.put(func(r lease.Record) lease.Record {
+	w.leases.Put(func(r lease.Record) lease.Record {
 		r.EvidenceID, r.EvidenceSHA256 = "ev_other", strings.Repeat("0", 64)
 		return r
 	}(granted))

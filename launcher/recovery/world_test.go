@@ -95,7 +95,7 @@ func newWorld(t *testing.T) *world {
 	w.must(err)
 	w.bundles = &tracedBundles{Store: store, w: w}
 	w.archive = evidence.NewArchive(spool, w.bundles, zerolog.Nop())
-	w.leases.write = w.store
+	w.leases.Write = w.store
 	w.log = zerolog.New(io.Discard).Hook(zerolog.HookFunc(func(*zerolog.Event, zerolog.Level, string) { w.faults.pass() }))
 	var cancel context.CancelFunc
 	w.ctx, cancel = context.WithCancel(t.Context())
@@ -112,7 +112,7 @@ func newWorld(t *testing.T) *world {
 		SessionID: session, WorkerID: "worker-7", TaskID: "task_101", AccountID: "store_18", LauncherID: launcher, TTL: 30 * time.Second,
 	}, time.Now())
 	w.must(err)
-	w.leases.put(held)
+	w.leases.Put(held)
 	w.must(w.lock.RaiseFloor(held))
 	w.must(w.files.Save(w.file()))
 	return w
@@ -342,6 +342,6 @@ func (w *world) restate(steps ...func(lease.Record) (lease.Record, error)) {
 	for _, step := range steps {
 		r, err := step(w.leases.record())
 		w.must(err)
-		w.leases.put(r)
+		w.leases.Put(r)
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"leasehold/checkpoint"
+	"leasehold/internal/test/leasetest"
 	"leasehold/internal/test/testkey"
 	"leasehold/launcher/api"
 	"leasehold/launcher/sessionfile"
@@ -19,7 +20,7 @@ import (
 // session itself.
 type alone struct {
 	host  *Registry
-	store *memory
+	store *leasetest.Store
 	terms *terms
 	life  *life
 	file  *kept
@@ -32,7 +33,7 @@ type alone struct {
 // newAlone returns the objects that the others need, of a session with the manifest. Its lease has token 7.
 func newAlone(t *testing.T, m api.Manifest) *alone {
 	t.Helper()
-	p := &alone{store: newMemory(t)}
+	p := &alone{store: leasetest.New(t)}
 	metrics := prometheus.NewRegistry()
 	var err error
 	p.host, err = NewRegistry(t.Context(), new(sync.WaitGroup), Options{

@@ -84,7 +84,7 @@ func TestAPersonAnswers(t *testing.T) {
 	}
 	var told []string
 	for _, name := range []string{lease.EventAsked, lease.EventTaken, lease.EventHandedBack} {
-		for _, e := range r.memory.named(name) {
+		for _, e := range r.memory.Named(name) {
 			answered := ""
 			if e.Answered != nil {
 				answered = fmt.Sprint(*e.Answered)

@@ -103,17 +103,17 @@ func TestEndings(t *testing.T) {
 			reason: api.ReasonLeaseLost, code: cdpproxy.CloseFenced, says: "token 1 superseded by 2", lost: true,
 			do: func(r *room, s *Session, w *worker) {
 				moved := r.movedOn(2)
-				r.memory.put(moved)
+				r.memory.Put(moved)
 				s.Observe(moved)
 			},
 		}, {
 			name: "the lease could not be renewed", how: "lost (lease_lost), recovered: release", state: lease.Available, reason: api.ReasonLeaseLost,
 			code: cdpproxy.CloseExpired, says: "lease expired: it could not be renewed in time", lost: true,
 			do: func(r *room, s *Session, w *worker) {
-				r.memory.set(func() {
-					e := r.memory.presences["l"]
-					r.memory.revision++
-					r.memory.presences["l"] = lease.PresenceEntry{Presence: e.Presence.Close("l", "other", e.Presence.Epoch, time.Now()), Revision: r.memory.revision}
+				r.memory.Do(func() {
+					e := r.memory.Launchers["l"]
+					r.memory.Revision++
+					r.memory.Launchers["l"] = lease.PresenceEntry{Presence: e.Presence.Close("l", "other", e.Presence.Epoch, time.Now()), Revision: r.memory.Revision}
 				})
 				r.keeper.RenewNow()
 			},
@@ -288,13 +288,13 @@ func TestAnEndThatTheStoreDoesNotTake(t *testing.T) {
 	t.Parallel()
 	r := newRoom(t, roomOptions{})
 	s := r.begin(task("one"))
-	r.memory.set(func() { r.memory.away = true })
+	r.memory.Do(func() { r.memory.Away = true })
 	shown, err := s.Release(t.Context(), api.Release{Outcome: "succeeded", Reason: "done"})
 	if err != nil || shown.Ended != "ended, and its recovery goes on: done" || shown.Released {
 		t.Errorf("%+v, %v", shown, err)
 	}
 	f := r.over(s)
-	r.memory.set(func() { r.memory.away = false })
+	r.memory.Do(func() { r.memory.Away = false })
 	if !f.InOrder || f.Outcome != "succeeded" || f.Evidence.EvidenceID == "" || f.CloseMethod != "cdp" || f.Reason != "done" || r.record().State != lease.Held {
 		t.Errorf("%+v, %s", f, r.record().State)
 	}

@@ -14,6 +14,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/rs/zerolog"
 
+	"leasehold/internal/test/leasetest"
 	"leasehold/internal/test/testkey"
 	"leasehold/launcher/api"
 	"leasehold/launcher/fileroots"
@@ -62,7 +63,7 @@ func hostWith(t *testing.T, files ...sessionfile.File) (h *Registry, dir session
 	metrics := prometheus.NewRegistry()
 	h, err = NewRegistry(ctx, &sync.WaitGroup{}, Options{
 		FileRoots: roots,
-		Root:      root, Files: dir, Announcer: NewAnnouncer("l", newMemory(t), zerolog.Nop(), metrics), Metrics: metrics,
+		Root:      root, Files: dir, Announcer: NewAnnouncer("l", leasetest.New(t), zerolog.Nop(), metrics), Metrics: metrics,
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -21,6 +21,7 @@ import (
 	"leasehold/internal/boottime"
 	"leasehold/internal/id"
 	"leasehold/internal/test/fakechrome"
+	"leasehold/internal/test/leasetest"
 	"leasehold/internal/test/testkey"
 	"leasehold/internal/test/testlog"
 	"leasehold/launcher/api"
@@ -54,9 +55,9 @@ type room struct {
 	t        *testing.T
 	o        roomOptions
 	dir      string
-	path     string    // of the profile
-	memory   *memory   // nil: the store is another one
-	chromium *chromium // nil: the browser is another one
+	path     string           // of the profile
+	memory   *leasetest.Store // nil: the store is another one
+	chromium *chromium        // nil: the browser is another one
 	store    lease.Store
 
 	*launcher // the one that runs now
@@ -108,8 +109,8 @@ func newRoom(t *testing.T, o roomOptions) *room {
 	})
 	r := &room{t: t, o: o, dir: dir, store: o.store}
 	if r.store == nil {
-		r.memory = newMemory(t)
-		r.memory.put(lease.Record{ProfileID: profile, State: lease.Available, Settings: lease.Settings{MaxActiveRuns: max(o.runs, 1), KeepWarm: o.keep}})
+		r.memory = leasetest.New(t)
+		r.memory.Put(lease.Record{ProfileID: profile, State: lease.Available, Settings: lease.Settings{MaxActiveRuns: max(o.runs, 1), KeepWarm: o.keep}})
 		r.store = r.memory
 	}
 	root, err := profiledir.Open(filepath.Join(dir, "profiles"), testkey.Key)

@@ -48,11 +48,12 @@ func TestAColdStart(t *testing.T) {
 			r := newRoom(t, roomOptions{})
 			jar := r.savedCookies()
 			recorded := false
-			r.memory.set(func() {
-				r.memory.before = func(next lease.Record) error {
+			r.memory.Do(func() {
+				r.memory.Write = func(_, next lease.Record, store func()) error {
 					if f, err := r.files.Read(next.SessionID); err == nil && next.State == lease.Held && f.Token == next.Token && f.CapabilityHash != "" && f.Reason == "" {
 						recorded = true
 					}
+					store()
 					return nil
 				}
 			})
@@ -65,7 +66,7 @@ func TestAColdStart(t *testing.T) {
 				}
 			})
 			s := r.begin(task("one", func(m *api.Manifest) { m.SessionCookies, m.DedicatedPort = cookies, true }))
-			r.memory.set(func() { r.memory.before = nil })
+			r.memory.Do(func() { r.memory.Write = nil })
 			r.chromium.set(func() { clear(r.chromium.at) })
 			if !recorded {
 				t.Error("the lease was granted before the session's file was written")
@@ -126,8 +127,8 @@ func TestAStartThatFails(t *testing.T) {
 		t.Parallel()
 		r := newRoom(t, roomOptions{})
 		var sessionID string
-		r.memory.set(func() {
-			r.memory.before = func(next lease.Record) error {
+		r.memory.Do(func() {
+			r.memory.Write = func(_, next lease.Record, _ func()) error {
 				sessionID = next.SessionID
 				return lease.ErrUnavailable
 			}

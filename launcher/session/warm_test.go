@@ -138,7 +138,7 @@ func TestAWarmBrowserThatDoesNotFit(t *testing.T) {
 		if tt.record != nil {
 			tt.record(&changed)
 		}
-		r.memory.put(changed)
+		r.memory.Put(changed)
 		_, slot, err := r.takeWarm(task("two", tt.change), func(*Session) { t.Error("granted") })
 		var unfit *UnfitError
 		if !errors.As(err, &unfit) || unfit.Why != slots.WarmMismatch {
@@ -150,7 +150,7 @@ func TestAWarmBrowserThatDoesNotFit(t *testing.T) {
 			t.Errorf("%s: %d files after %d, %v; token %d", name, len(after), len(before), err, r.record().Token)
 		}
 	}
-	r.memory.put(left)
+	r.memory.Put(left)
 	if s, _, err := r.takeWarm(task("two"), func(*Session) {}); err != nil || s.Browser().PID() != pid {
 		t.Errorf("nobody else may have it: %v", err)
 	}

@@ -19,10 +19,10 @@ import (
 func begun(t *testing.T, m api.Manifest) (*room, *Session) {
 	t.Helper()
 	r := newRoom(t, roomOptions{})
-	r.memory.set(func() {
-		e := r.memory.records[profile]
+	r.memory.Do(func() {
+		e := r.memory.Records[profile]
 		e.Record.Token = 6
-		r.memory.records[profile] = e
+		r.memory.Records[profile] = e
 	})
 	s := r.begin(m)
 	if s.Token() != 7 {
@@ -65,7 +65,7 @@ func TestForWrite(t *testing.T) {
 			events++
 			counted++
 		}
-		late := r.memory.named(lease.EventLateWrite)
+		late := r.memory.Named(lease.EventLateWrite)
 		if len(late) != events || r.counted("leasehold_late_writes_total") != float64(counted) {
 			t.Errorf("%s: %d events, %v counted, want %d, %d", name, len(late), r.counted("leasehold_late_writes_total"), events, counted)
 			return
@@ -100,10 +100,10 @@ func TestForWrite(t *testing.T) {
 		t.Fatal(err)
 	}
 	check("a session that is over", s.ID(), 7, api.CodeSessionEnded, 0, false)
-	r.memory.set(func() { r.memory.away = true })
+	r.memory.Do(func() { r.memory.Away = true })
 	check("it cannot be known whether the profile moved on", s.ID(), 7, api.CodeSessionEnded, 0, false)
-	r.memory.set(func() { r.memory.away = false })
-	r.memory.put(r.movedOn(9))
+	r.memory.Do(func() { r.memory.Away = false })
+	r.memory.Put(r.movedOn(9))
 	check("the profile moved on", s.ID(), 7, api.CodeStaleToken, 9, true)
 	check("a token that there was never", s.ID(), 9, api.CodeSessionEnded, 0, false)
 }
@@ -114,12 +114,12 @@ func TestAWriteAfterTheFenceIsShut(t *testing.T) {
 	r, s := begun(t, task("one"))
 	w := r.connect(s)
 	page := w.attach()
-	r.memory.put(r.movedOn(8))
+	r.memory.Put(r.movedOn(8))
 	s.Fence().Shut(&lease.FencedError{Profile: profile, Token: 7, Current: 8})
 	if _, err := r.host.ForWrite(t.Context(), s.ID(), 7, "step"); problem(err) != api.CodeStaleToken {
 		t.Errorf("a write: %v", err)
 	}
-	if late := r.memory.named(lease.EventLateWrite); len(late) != 1 || late[0].Write != "step" {
+	if late := r.memory.Named(lease.EventLateWrite); len(late) != 1 || late[0].Write != "step" {
 		t.Fatalf("reported: %+v", late)
 	}
 	if _, err := s.Connect(t.Context(), "", true); problem(err) != api.CodeSessionEnded {
@@ -131,8 +131,8 @@ func TestAWriteAfterTheFenceIsShut(t *testing.T) {
 			t.Errorf("a command: %+v", m)
 		}
 	}
-	if slices.Contains(r.chromium.commands(), "Page.navigate "+page) || len(r.memory.named(lease.EventLateWrite)) != 1 {
-		t.Errorf("the browser got it, or it was announced again: %+v", r.memory.named(lease.EventLateWrite))
+	if slices.Contains(r.chromium.commands(), "Page.navigate "+page) || len(r.memory.Named(lease.EventLateWrite)) != 1 {
+		t.Errorf("the browser got it, or it was announced again: %+v", r.memory.Named(lease.EventLateWrite))
 	}
 }
 
@@ -141,7 +141,7 @@ func TestALateCommandIsAnnouncedOnce(t *testing.T) {
 	t.Parallel()
 	r, s := begun(t, task("one"))
 	w := r.connect(s)
-	r.memory.put(r.movedOn(8))
+	r.memory.Put(r.movedOn(8))
 	s.Fence().Shut(lease.ErrExpired)
 	for _, method := range []string{"Browser.getVersion", "Target.getTargets", "Target.getTargets"} {
 		if m := w.call(method, "", nil); m.Error == nil {
@@ -150,8 +150,8 @@ func TestALateCommandIsAnnouncedOnce(t *testing.T) {
 	}
 	want := func(n int, method string, token, current lease.Token) {
 		t.Helper()
-		r.await("the events", func() bool { return len(r.memory.named(lease.EventLateWrite)) >= n })
-		late := r.memory.named(lease.EventLateWrite)
+		r.await("the events", func() bool { return len(r.memory.Named(lease.EventLateWrite)) >= n })
+		late := r.memory.Named(lease.EventLateWrite)
 		if e := late[len(late)-1]; len(late) != n || e.Write != method || e.Token != token || e.CurrentToken != current || r.counted("leasehold_late_writes_total") != float64(n) {
 			t.Errorf("announced: %+v", late)
 		}
@@ -165,25 +165,25 @@ func TestALateCommandIsAnnouncedOnce(t *testing.T) {
 		t.Error("not forgotten")
 	}
 	// Where the store cannot say which token is valid, the event names the session's own.
-	r.memory.set(func() { delete(r.memory.records, profile) })
+	r.memory.Do(func() { delete(r.memory.Records, profile) })
 	r.announcer.LateCommand(t.Context(), profile, s.ID(), 7, "Page.reload")
 	want(2, "Page.reload", 7, 7)
 	// An event that cannot be published is no reason to let anything pass.
-	r.memory.set(func() { r.memory.away = true })
+	r.memory.Do(func() { r.memory.Away = true })
 	if p := r.announcer.Stale(t.Context(), profile, s.ID(), 6, 7, "step"); p.Code != api.CodeStaleToken || !strings.Contains(r.log.String(), "event not published") {
 		t.Errorf("%v", p)
 	}
 	r.announcer.Conflict(t.Context(), task("two"), Conflict{})
-	r.memory.set(func() { r.memory.away = false })
+	r.memory.Do(func() { r.memory.Away = false })
 	r.announcer.Conflict(t.Context(), task("two"), Conflict{
 		Holder: lease.Record{Token: 8, TaskID: "one", OwnerWorkerID: "v"}, Decision: "rescheduled", NextCheckSeconds: 30,
 	})
-	if c := r.memory.named(lease.EventConflict); len(c) != 1 || c[0].BlockedTaskID != "two" || c[0].BlockedWorkerID != "w" || c[0].CurrentTaskID != "one" ||
+	if c := r.memory.Named(lease.EventConflict); len(c) != 1 || c[0].BlockedTaskID != "two" || c[0].BlockedWorkerID != "w" || c[0].CurrentTaskID != "one" ||
 		c[0].CurrentWorkerID != "v" || c[0].Token != 8 || c[0].Decision != "rescheduled" || c[0].NextCheckSeconds != 30 || c[0].LauncherID != "l" || c[0].At.IsZero() {
 		t.Errorf("conflicts: %+v", c)
 	}
 	// The profile's record is back, for the end of the room.
-	r.memory.put(lease.Record{ProfileID: profile, State: lease.Available, Token: 9})
+	r.memory.Put(lease.Record{ProfileID: profile, State: lease.Available, Token: 9})
 }
 
 func TestTheLeaseDomain(t *testing.T) {
@@ -234,7 +234,7 @@ func TestTheLeaseDomain(t *testing.T) {
 		{method: "Lease.release", params: `{` + higher + `,"outcome":"early"}`, code: serverError, says: "release with token 8: the current token is 7"},
 	} {
 		name := fmt.Sprintf("%s %.60s", tt.method, tt.params)
-		late := len(r.memory.named(lease.EventLateWrite))
+		late := len(r.memory.Named(lease.EventLateWrite))
 		before := len(s.recording.entries())
 		result, err := leaseDomain{s}.Lease(t.Context(), tt.method, json.RawMessage(tt.params))
 		if tt.code != 0 {
@@ -266,7 +266,7 @@ func TestTheLeaseDomain(t *testing.T) {
 		if got := strings.Join(notes, ";"); got != tt.notes {
 			t.Errorf("%s: the journal got %q, want %q", name, got, tt.notes)
 		}
-		announced := r.memory.named(lease.EventLateWrite)[late:]
+		announced := r.memory.Named(lease.EventLateWrite)[late:]
 		if want := strings.Contains(tt.params, lower); (len(announced) == 1) != want || want && announced[0].Write != strings.TrimPrefix(tt.method, "Lease.") {
 			t.Errorf("%s: announced %+v", name, announced)
 		}

@@ -43,6 +43,9 @@ func file(name string) string {
 	return string(b)
 }
 
+// mark is the product's sign, in the header and as the icon of each page.
+var mark = template.URL("data:image/svg+xml;base64," + base64.StdEncoding.EncodeToString([]byte(file("mark.svg"))))
+
 // sheet is one document: its template, and the style and the script that it contains.
 type sheet struct {
 	template      *template.Template
@@ -65,6 +68,7 @@ func newSheet(name, with, images string) sheet {
 		"plain": plain, "short": short, "words": words, "note": note, "bytes": bytesOf, "isZero": time.Time.IsZero,
 		"size":   func(n uint64) string { return bytesOf(int64(min(n, 1<<62))) },
 		"args":   func(v *view, it any) withView { return withView{v, it} },
+		"mark":   func() template.URL { return mark },
 		"style":  func() template.CSS { return template.CSS(s.style) },
 		"script": func() template.JS { return template.JS(s.script) },
 	}).ParseFS(files, "pages/"+name+".html", "pages/parts.html", "pages/top.html", "pages/exports.html", "pages/travel.html"))
@@ -163,7 +167,7 @@ func (p *pages) fail(w http.ResponseWriter, r *http.Request, profile string, err
 	} else {
 		p.log.Error().Err(err).Str("profile", profile).Msg("page cannot be made")
 	}
-	p.send(w, p.profile, status, "failed", map[string]string{"Profile": profile, "Why": reason(err), "Query": tokenQuery(r)})
+	p.send(w, p.profile, status, "failed", map[string]string{"Profile": profile, "Why": reason(err), "Query": tokenQuery(r), "Here": ""})
 }
 
 // send writes a document after all of it was made.

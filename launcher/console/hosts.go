@@ -1,6 +1,7 @@
 package console
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"net/http"
@@ -24,19 +25,24 @@ type hostRow struct {
 	Places    string
 	Warm      string
 	Memory    string
-	Profiles  string
-	Waiting   string // profiles that wait for a person
-	Since     string // RFC 3339, UTC: its last heartbeat
-	SinceText string
+	// BrowsersUsed and MemoryUsed are shares of what there is, from 0 to 1; empty: not told, or no limit.
+	BrowsersUsed, MemoryUsed string
+	Profiles                 string
+	Waiting                  string // profiles that wait for a person
+	Since                    string // RFC 3339, UTC: its last heartbeat
+	SinceText                string
 }
 
 // sessionRow is a living session of this launcher.
 type sessionRow struct {
-	ID, Href, Profile, Worker, Task, State, Connections string
-	Asks, Person                                        string // what its worker needs a person for, and who has it
-	Since                                               time.Time
-	Ephemeral                                           bool
+	ID, Href, Profile, Worker, Task, State, StateText, Connections string
+	Asks, Person                                                   string // what its worker needs a person for, and who has it
+	Since                                                          time.Time
+	Ephemeral                                                      bool
 }
+
+// sessionTexts are the states of sessions as the console names them.
+var sessionTexts = map[string]string{"serving": "held", "recovering": "checking"}
 
 // hostsView is what the template of the page of hosts shows.
 type hostsView struct {
@@ -76,11 +82,11 @@ func viewOfHosts(found api.Hosts, sessions []api.Session, ready error, query str
 			here++
 		}
 	}
-	v.Texts["summary"] = fmt.Sprintf("%s, %d here", counted(len(found.Items), "launcher"), here)
+	v.Texts["summary"] = fmt.Sprintf("%s, %d here", counted(len(found.Items), "host"), here)
 	v.Texts["none"] = ""
-	v.Texts["nats"] = "NATS answers this launcher. A host that is here renewed its presence there."
+	v.Texts["nats"] = "NATS answers this host. A host that is here renewed its presence there."
 	if !found.Stale.IsZero() {
-		v.Texts["nats"] = "NATS does not answer this launcher since " + found.Stale.UTC().Format("15:04:05") + " UTC. Which other hosts are here is not known."
+		v.Texts["nats"] = "NATS does not answer this host since " + found.Stale.UTC().Format("15:04:05") + " UTC. Which other hosts are here is not known."
 	}
 	shown := 0
 	for _, s := range sessions {
@@ -93,7 +99,7 @@ func viewOfHosts(found api.Hosts, sessions []api.Session, ready error, query str
 		}
 		row := sessionRow{
 			ID: s.SessionID, Href: "/console/" + url.PathEscape(s.ProfileID) + query, Profile: s.ProfileID, Worker: short(s.WorkerID), Task: short(s.TaskID),
-			State: s.State, Ephemeral: s.Ephemeral, Connections: strconv.Itoa(s.Connections), Since: s.AcquiredAt,
+			State: s.State, StateText: cmp.Or(sessionTexts[s.State], words(s.State)), Ephemeral: s.Ephemeral, Connections: strconv.Itoa(s.Connections), Since: s.AcquiredAt,
 		}
 		if s.Ask != nil {
 			row.Asks = short(s.Ask.Reason)
@@ -114,10 +120,12 @@ func hostRowOf(h api.Host, query string) hostRow {
 	row := hostRow{
 		ID: h.LauncherID, Href: withQuery("/", filter), About: dotted(short(h.Presence.Host.Name), short(h.AdvertiseURL)),
 		Places: placesOf(h.Presence.Host), Warm: strconv.Itoa(h.Presence.Host.Warm), Memory: memoryOf(h.Presence.Host),
+		BrowsersUsed: shareOf(uint64(max(h.Presence.Host.Browsers, 0)), uint64(max(h.Presence.Host.Places, 0))),
+		MemoryUsed:   shareOf(h.Presence.Host.MemoryTotal-min(h.Presence.Host.MemoryAvailable, h.Presence.Host.MemoryTotal), h.Presence.Host.MemoryTotal),
 	}
 	switch {
 	case h.Own:
-		row.State, row.StateText, row.Why = "available", "this one", ""
+		row.State, row.StateText, row.Why = "available", "this host", ""
 	case h.Here:
 		row.State, row.StateText = "available", "here"
 	case h.Closed && h.ClosedBy == h.LauncherID:
@@ -166,6 +174,14 @@ func memoryOf(r lease.HostReport) string {
 		return "not told"
 	}
 	return fmt.Sprintf("%.1f of %.1f GiB free", gib(r.MemoryAvailable), gib(r.MemoryTotal))
+}
+
+// shareOf is used of total; empty if there is no total.
+func shareOf(used, total uint64) string {
+	if total == 0 {
+		return ""
+	}
+	return strconv.FormatFloat(min(float64(used)/float64(total), 1), 'f', 2, 64)
 }
 
 func gib(n uint64) float64 { return float64(n) / (1 << 30) }

@@ -239,25 +239,46 @@ func counted(n int, what string) string {
 	return fmt.Sprintf("%d %ss", n, what)
 }
 
+// recovering are the states of a recovery that is at work. Each lasts seconds, and the console names
+// them as one.
+var recovering = []lease.State{lease.SuspectedStale, lease.Quarantined, lease.Inspected}
+
 // stateTexts are the states as the console names them.
-var stateTexts = map[lease.State]string{lease.ManualReview: "waits for a person"}
+var stateTexts = map[lease.State]string{
+	lease.ManualReview: "waits for a person", lease.ResumePending: "reserved for its task",
+	lease.SuspectedStale: "checking", lease.Quarantined: "checking", lease.Inspected: "checking",
+}
 
 func stateText(s lease.State) string { return cmp.Or(stateTexts[s], words(string(s))) }
 
+// shownState is what a profile is, for people.
+func shownState(r lease.Record) string {
+	switch {
+	case r.State == lease.Held && r.ByHand != nil:
+		return "held by hand"
+	case r.State == lease.ResumePending && r.TaskID != "":
+		return "reserved for " + short(r.TaskID)
+	case api.StateShown(r) != string(r.State):
+		return words(api.StateShown(r))
+	}
+	return stateText(r.State)
+}
+
 func rowOf(r lease.Record, hands api.InHands, query string) listRow {
 	row := listRow{
-		ID: r.ProfileID, Href: "/console/" + url.PathEscape(r.ProfileID) + query, State: string(r.State), StateText: stateText(r.State),
+		ID: r.ProfileID, Href: "/console/" + url.PathEscape(r.ProfileID) + query, State: string(r.State), StateText: shownState(r),
 		About: dotted(append([]string{short(r.AccountID), short(r.ProxyID)}, r.Labels.Texts()...)...), Token: strconv.FormatUint(uint64(r.Token), 10),
 		Worker: short(r.OwnerWorkerID), Task: short(r.TaskID), LastURL: short(r.LastKnownURL), Step: short(r.LastKnownStep), Home: hostShown(r.Home),
 	}
 	switch {
 	case r.State == lease.Held && r.ByHand != nil:
-		row.StateText, row.Worker, row.Task = "held by hand", short(r.ByHand.Holder), short(r.ByHand.Note)
-	case r.State == lease.Held || r.State == lease.SuspectedStale:
+		row.Worker, row.Task = short(r.ByHand.Holder), short(r.ByHand.Note)
+	case r.State == lease.Held:
+	case slices.Contains(recovering, r.State):
+		row.Why = dotted(words(string(r.State)), words(r.Reason))
 	case !r.WarmSince.IsZero():
 		row.Why = dotted(words(r.Reason), "browser is warm")
 	case api.StateShown(r) != string(r.State):
-		row.StateText = words(api.StateShown(r))
 	default:
 		row.Why = words(r.Reason)
 	}
@@ -298,7 +319,18 @@ func (v *listView) chips(states map[lease.State]int, all int) {
 		v.Chips = append(v.Chips, chip{key, text, strconv.Itoa(n), v.with(change).URL(), current, n == 0 && key != "all"})
 	}
 	add("all", "all", all, len(v.States) == 0, func(a *asked) { a.States = nil })
+	checking := 0
+	for _, s := range recovering {
+		checking += states[s]
+	}
 	for _, s := range api.States {
+		switch {
+		case s == recovering[0]:
+			add("checking", stateText(s), checking, slices.Equal(v.States, recovering), func(a *asked) { a.States = recovering })
+			continue
+		case slices.Contains(recovering, s):
+			continue
+		}
 		add(string(s), stateText(s), states[s], slices.Contains(v.States, s), func(a *asked) { a.States = []lease.State{s} })
 	}
 }
@@ -374,7 +406,7 @@ func (p *pages) failList(w http.ResponseWriter, token string, err error) {
 	if token != "" {
 		query = "?token=" + url.QueryEscape(token)
 	}
-	p.send(w, p.list, status, "no-list", map[string]string{"Why": reason(err), "Query": query})
+	p.send(w, p.list, status, "no-list", map[string]string{"Why": reason(err), "Query": query, "Here": ""})
 }
 
 // followList tells an open list what changes in it.

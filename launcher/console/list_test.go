@@ -82,6 +82,34 @@ func TestAProfileWithoutItsDirectoryIsNotShownAsFree(t *testing.T) {
 	}
 }
 
+// TestStatesHaveWordsForPeople: the states of seconds are one, and who a profile is kept for is named.
+func TestStatesHaveWordsForPeople(t *testing.T) {
+	byHand := lease.Record{State: lease.Held}
+	byHand.ByHand = &lease.ByHand{Holder: "Ada"}
+	for _, tt := range []struct {
+		r         lease.Record
+		want, why string
+	}{
+		{lease.Record{State: lease.ManualReview, Reason: "connection_lost"}, "waits for a person", "connection lost"},
+		{lease.Record{State: lease.Quarantined, Reason: "heartbeat_timeout"}, "checking", "quarantined · heartbeat timeout"},
+		{lease.Record{State: lease.ResumePending, TaskID: "price-run-6"}, "reserved for price-run-6", ""},
+		{lease.Record{State: lease.Held}, "held", ""},
+		{byHand, "held by hand", ""},
+	} {
+		if row := rowOf(tt.r, api.InHands{}, ""); row.StateText != tt.want || row.Why != tt.why {
+			t.Errorf("%s: %q, %q, want %q, %q", tt.r.State, row.StateText, row.Why, tt.want, tt.why)
+		}
+	}
+	b := &backend{profiles: fleet(130)}
+	body := b.get(t, "/", 200)
+	if want := `href="/?state=suspected_stale&amp;state=quarantined&amp;state=inspected" class="chip checking">checking <b data-text="count-checking">7</b>`; !strings.Contains(body, want) {
+		t.Errorf("the list does not have %s", want)
+	}
+	if rows := shownRows(b.get(t, "/?state=suspected_stale&state=quarantined&state=inspected", 200)); strings.Count(rows, " ") != 6 {
+		t.Errorf("in recovery: %s, want seven", rows)
+	}
+}
+
 // TestTheListWithoutAScript: filters, pages and orders are links and a form.
 func TestTheListWithoutAScript(t *testing.T) {
 	b := &backend{profiles: fleet(130)}
@@ -321,19 +349,22 @@ func TestHosts(t *testing.T) {
 	text := regexp.MustCompile(`(?s)<[^>]*>|\s+`).ReplaceAllString(body, " ")
 	text = regexp.MustCompile(`\s+`).ReplaceAllString(text, " ")
 	for _, want := range []string{
-		"100 launchers, 97 here", "host-00 node-00 · https://browsers-00.example.com:9333 this one", "host-01 node-01 · https://browsers-01.example.com:9333 silent it did not renew its presence 18 Jun 11:59 UTC 8 of 12 2 21.0 of 64.0 GiB free 7, 0 held 3 waiting for a person",
+		"100 hosts, 97 here", "host-00 node-00 · https://browsers-00.example.com:9333 this host", "host-01 node-01 · https://browsers-01.example.com:9333 silent it did not renew its presence 18 Jun 11:59 UTC 8 of 12 2 21.0 of 64.0 GiB free 7, 0 held 3 waiting for a person",
 		"went silent noticed by host-00", "has ended", "not told", "8, no limit", "3 requests in the queue", "profile_us_018 worker-7",
-		"NATS answers this launcher.", "asks for a person: the code from the SMS", "Ben has it by hand",
+		"NATS answers this host.", "asks for a person: the code from the SMS", "Ben has it by hand",
 	} {
 		if !strings.Contains(text, want) {
 			t.Errorf("the page does not say %q: %.3000s", want, text)
 		}
 	}
+	if !strings.Contains(body, `aria-label="Places that are taken" high="0.9" value="0.67"`) || !strings.Contains(body, `aria-label="Memory in use" high="0.9" value="0.67"`) {
+		t.Error("no bar says how full a host is")
+	}
 	if !strings.Contains(body, `href="/?host=host-01&amp;token=`+token+`"`) {
 		t.Error("a host does not lead to its profiles")
 	}
 	b.change(func() { b.stale, b.notReady = noon, errors.New("away") })
-	if away := b.get(t, "/hosts?token="+token, 200); !strings.Contains(away, "NATS does not answer this launcher since 12:00:00 UTC") {
+	if away := b.get(t, "/hosts?token="+token, 200); !strings.Contains(away, "NATS does not answer this host since 12:00:00 UTC") {
 		t.Error("the page of hosts does not say that NATS is away")
 	}
 	b.who = principal.Principal{Name: "vic", Role: principal.Viewer, Profiles: principal.Patterns{"bank_*"}}

@@ -28,7 +28,7 @@ func (p *pages) live(w http.ResponseWriter, r *http.Request, profile string) {
 		p.fail(w, r, profile, err)
 		return
 	}
-	v := liveView{Profile: profile, Query: tokenQuery(r), State: spaced(string(record.State)), Who: principal.Of(r.Context())}
+	v := liveView{Profile: profile, Query: tokenQuery(r), State: shownState(record), Who: principal.Of(r.Context())}
 	wanted := r.URL.Query().Get("session")
 	all := p.svc.Sessions()
 	slices.Reverse(all) // newest first, and those on copies last
@@ -52,6 +52,9 @@ func (p *pages) live(w http.ResponseWriter, r *http.Request, profile string) {
 	}
 	p.send(w, p.watch, http.StatusOK, "live.html", v)
 }
+
+// Here names the page among those of the navigation: none of them.
+func (v liveView) Here() string { return "" }
 
 // Of is the link to another session's page.
 func (v liveView) Of(sessionID string) string {

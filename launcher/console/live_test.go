@@ -168,7 +168,7 @@ func TestLivePage(t *testing.T) {
 			t.Errorf("the page does not show %q in\n%s", want, seen)
 		}
 	}
-	if injected := v.Text(`document.querySelectorAll("img, main script").length + " " + document.title`); injected != "0 profile_us_018 live - Leasehold" {
+	if injected := v.Text(`document.querySelectorAll("main img, main script").length + " " + document.title`); injected != "0 profile_us_018 live - Leasehold" {
 		t.Errorf("elements from hostile text, and the title: %q", injected)
 	}
 	const drawn = `[...document.querySelector("#picture").getContext("2d").getImageData(300, 200, 1, 1).data].join()`

@@ -110,13 +110,10 @@ func viewOf(d *dossier, who principal.Principal, query string, filled form, prob
 	r := d.Record
 	v := &view{
 		dossier: d, Query: query, Who: who, Form: filled, Problem: problem,
-		State: spaced(api.StateShown(r)), InReview: r.State == lease.ManualReview,
-		Recovering: r.State == lease.SuspectedStale || r.State == lease.Quarantined || r.State == lease.Inspected,
+		State: shownState(r), InReview: r.State == lease.ManualReview,
+		Recovering: slices.Contains(recovering, r.State),
 		Worker:     r.OwnerWorkerID, Task: r.TaskID,
 		MayReview: who.May(principal.Review, r.ProfileID), MayHold: who.May(principal.Hold, r.ProfileID),
-	}
-	if v.InReview {
-		v.State = "waits for a person"
 	}
 	v.Kinds, v.MayTeach = kindsOf(d.Inspection.UnsafeRequests, d.Said), who.Everywhere(principal.Manage)
 	if len(v.Kinds) > maxKinds {
@@ -168,7 +165,6 @@ func (v *view) people() {
 		}
 		return
 	}
-	v.State = "held by hand"
 	at := slices.IndexFunc(v.Sessions, func(s api.Session) bool { return s.SessionID == r.SessionID })
 	if at >= 0 {
 		v.ByHand = &v.Sessions[at]
@@ -311,6 +307,9 @@ func (v *view) Stale() string {
 	}
 	return staleNote + " since " + v.Record.StaleSince.UTC().Format("15:04:05") + " UTC. This is the profile as this launcher saw it last; nothing can be decided until the store answers."
 }
+
+// Here names the page among those of the navigation: none of them.
+func (v *view) Here() string { return "" }
 
 // HomeNote says that the profile's home is gone, and what to do; empty: it is there.
 func (v *view) HomeNote() string { return api.HomeNote(v.Record) }

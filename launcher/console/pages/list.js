@@ -42,7 +42,8 @@
     row.dataset.id = values.ID;
     for (const slot of row.querySelectorAll("[data-slot]")) {
       const text = values[slot.dataset.slot] || "";
-      if (slot.textContent !== text && !slot.dataset.time) slot.textContent = text;
+      if (slot.tagName === "METER") slot.value = Number(text);
+      else if (slot.textContent !== text && !slot.dataset.time) slot.textContent = text;
       slot.hidden = !text;
       if (slot.dataset.link) slot.setAttribute("href", values[slot.dataset.link]);
       if (slot.dataset.class) slot.className = "state " + values[slot.dataset.class];

@@ -109,8 +109,8 @@ func TestPersonDecidesByKeyboard(t *testing.T) {
 	seen := v.Text(`document.querySelector("main").innerText`)
 	for _, want := range []string{
 		"waits for a person", "the worker worker-3 was lost", "Billing - Shop", "confirm: Change the budget?", "No picture: the renderer did not answer",
-		"Since the last safe checkpoint, campaign_listed", "submit_budget_change", "POST https://shop.example/billing/save", "502 Bad Gateway", "confirm on https://shop.example/billing/edit",
-		"into the page; what it was is not kept", "a text on https://shop.example/billing/edit", "a card's number or code on https://shop.example/billing/edit", "typed, not sent a card's number or code", "wanted after the worker was lost, and never sent",
+		"Since the last safe checkpoint, campaign_listed", "submit_budget_change", "POST https://shop.example/billing/save", "502 Bad Gateway", "confirm on /billing/edit",
+		"into the page; what it was is not kept", "a text on /billing/edit", "a card's number or code on /billing/edit", "typed, not sent a card's number or code", "wanted after the worker was lost, and never sent",
 		"Unsafe requests were sent: 1 seen", "This cannot be undone", "The worker was lost",
 		"kept in review by Ada (uid:1000)", "asked the shop", "approved by Grace (uid:1000)", "the order is there once", cleanHostile,
 	} {

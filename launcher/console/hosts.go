@@ -131,7 +131,7 @@ func hostRowOf(h api.Host, query string) hostRow {
 	case h.Closed && h.ClosedBy == h.LauncherID:
 		row.State, row.StateText = "ended", "has ended"
 	case h.Closed:
-		row.State, row.StateText, row.Why = "manual_review", "went silent", "noticed by "+short(h.ClosedBy)
+		row.State, row.StateText, row.Why = "suspected_stale", "went silent", "noticed by "+short(h.ClosedBy)
 	default:
 		row.State, row.StateText, row.Why = "suspected_stale", "silent", "it did not renew its presence"
 	}

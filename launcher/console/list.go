@@ -249,6 +249,9 @@ var stateTexts = map[lease.State]string{
 	lease.SuspectedStale: "checking", lease.Quarantined: "checking", lease.Inspected: "checking",
 }
 
+// classAsks is the class of what waits for a person for minutes, since its worker asks for one.
+const classAsks = "asks"
+
 func stateText(s lease.State) string { return cmp.Or(stateTexts[s], words(string(s))) }
 
 // shownState is what a profile is, for people.
@@ -285,7 +288,7 @@ func rowOf(r lease.Record, hands api.InHands, query string) listRow {
 	since := catalog.Since(r)
 	switch {
 	case hands.Ask != nil:
-		row.State, row.StateText, row.Why, since = "manual_review", "asks for a person", short(hands.Ask.Reason), hands.Ask.At
+		row.State, row.StateText, row.Why, since = classAsks, "asks for a person", short(hands.Ask.Reason), hands.Ask.At
 	case hands.Person != nil && r.ByHand == nil:
 		row.StateText, row.Why, since = "a person has it", short(hands.Person.Name), hands.Person.Since
 	}

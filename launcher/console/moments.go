@@ -3,6 +3,7 @@ package console
 import (
 	"cmp"
 	"fmt"
+	"net/url"
 	"slices"
 	"strings"
 	"time"
@@ -21,6 +22,8 @@ type moment struct {
 	// Kind is one word for what it is; the style sheet knows some of them.
 	Kind string
 	Text string
+	// Shown is Text without the origin of the page that the view begins with.
+	Shown string
 	// Note is the outcome, or what else one should know about it.
 	Note string
 	// Asked says that it asked something of the site or of a person: such moments are kept if a
@@ -28,9 +31,69 @@ type moment struct {
 	Asked bool
 	// Warns says that it speaks against letting the profile go.
 	Warns bool
+	// Quiet says that it is a request that the inspection does not count.
+	Quiet bool
 	// Since says that the last safe checkpoint does not vouch for it.
 	Since bool
 	Times uint64
+}
+
+// weighed are the moments as the inspection judged them: a request that it does not count is quiet,
+// and its note says why. Where nothing is decided, nothing speaks against it: decides tells whether
+// something is.
+func weighed(all []moment, requests []api.UnsafeRequest, decides bool) []moment {
+	list := slices.Clone(all)
+	for i := range list {
+		m := &list[i]
+		for _, r := range requests {
+			if r.Counts != "" && r.Counts != "unsafe" && r.At.Equal(m.At) && strings.TrimSpace(r.Method+" "+r.URL) == m.Text {
+				m.Quiet, m.Asked, m.Warns, m.Note = true, false, false, joined(m.Note, r.Counts)
+				break
+			}
+		}
+		m.Warns = m.Warns && decides
+	}
+	return list
+}
+
+// within are the moments as they are shown beside a page: URLs of its origin as their path.
+func within(page string, all []moment) []moment {
+	u, err := url.Parse(page)
+	for i := range all {
+		if all[i].Shown = all[i].Text; err == nil && u.Host != "" {
+			all[i].Shown = strings.ReplaceAll(all[i].Text, u.Scheme+"://"+u.Host+"/", "/")
+		}
+	}
+	return all
+}
+
+// quiet splits the moments into those that are not quiet, and those that are, each of these once.
+func quiet(all []moment) (loud, background []moment) {
+	for _, m := range all {
+		if !m.Quiet {
+			loud = append(loud, m)
+			continue
+		}
+		at := slices.IndexFunc(background, func(b moment) bool { return b.Text == m.Text && b.Note == m.Note })
+		if at < 0 {
+			background = append(background, m)
+			continue
+		}
+		background[at].Times += max(m.Times, 1)
+	}
+	return loud, background
+}
+
+// runs are the moments with each run of equal ones as one.
+func runs(all []moment) (list []moment) {
+	for _, m := range all {
+		if last := len(list) - 1; last >= 0 && list[last].Kind == m.Kind && list[last].Text == m.Text && list[last].Note == m.Note && list[last].Since == m.Since {
+			list[last].Times = max(list[last].Times, 1) + max(m.Times, 1)
+			continue
+		}
+		list = append(list, m)
+	}
+	return list
 }
 
 // momentsOf turns a journal into moments, oldest first. An unsafe request includes its answer.

@@ -117,6 +117,37 @@ func TestFieldsAreToldInOrder(t *testing.T) {
 	}
 }
 
+// TestWhatDoesNotCountIsQuiet: it stands once, below, with its number; and without a decision nothing
+// speaks against one.
+func TestWhatDoesNotCountIsQuiet(t *testing.T) {
+	at := func(s int) time.Time { return noon.Add(time.Duration(s) * time.Second) }
+	request := func(s int, url string) checkpoint.Entry {
+		return checkpoint.Entry{At: at(s), Kind: checkpoint.KindRequest, Method: "POST", URL: url}
+	}
+	all := momentsOf(numbered([]checkpoint.Entry{request(1, "https://a/beacon"), request(2, "https://a/save"), request(3, "https://a/save"), request(4, "https://a/beacon")}), nil)
+	judged := []api.UnsafeRequest{
+		{At: at(1), Method: "POST", URL: "https://a/beacon", Counts: "harmless"}, {At: at(2), Method: "POST", URL: "https://a/save", Counts: "unsafe"},
+		{At: at(4), Method: "POST", URL: "https://a/beacon", Counts: "harmless"},
+	}
+	loud, background := quiet(runs(weighed(all, judged, true)))
+	if got, want := told(loud)+"\n"+told(background), "request POST https://a/save x2 !\nrequest POST https://a/beacon (harmless) x2"; got != want {
+		t.Errorf("in review: got %s\nwant %s", got, want)
+	}
+	if got, want := told(weighed(all, judged, false)[1:2]), "request POST https://a/save"; got != want {
+		t.Errorf("of a free profile: got %s, want %s", got, want)
+	}
+}
+
+func TestURLsOfThePageAreShownAsPaths(t *testing.T) {
+	for text, want := range map[string]string{
+		"POST https://shop.example/save": "POST /save", "POST https://shop.example.evil/save": "POST https://shop.example.evil/save", "https://pay.example/": "https://pay.example/",
+	} {
+		if got := within("https://shop.example/billing?x", []moment{{Text: text}})[0].Shown; got != want {
+			t.Errorf("%s: %s, want %s", text, got, want)
+		}
+	}
+}
+
 func TestAShortListKeepsWhatAsked(t *testing.T) {
 	var all []moment
 	for i := range 2000 {

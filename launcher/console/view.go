@@ -58,6 +58,7 @@ type view struct {
 	Since      []moment
 	SinceAll   []moment // all moments, if Since does not have all
 	SinceCut   int      // number of moments in neither of them
+	Background []moment // requests that do not count, each once
 
 	// Kinds are the unknown shapes of requests; KindsCut is how many more there are.
 	Kinds    []kind
@@ -191,11 +192,20 @@ func (v *view) pages() {
 // filmstrip.
 func (v *view) story() {
 	v.Lost = lostAt(v.dossier)
-	all := momentsOf(v.Journal, v.Commands)
+	weigh := func(all []moment) []moment {
+		page := v.Record.LastKnownURL
+		if v.Primary != nil {
+			page = v.Primary.URL
+		}
+		return within(page, weighed(all, v.Inspection.UnsafeRequests, v.InReview || v.Recovering))
+	}
+	all := weigh(momentsOf(v.Journal, v.Commands))
 	open := since(all)
 	if len(v.Journal) == 0 {
-		open = keptOf(v.Inspection)
+		open = weigh(keptOf(v.Inspection))
 	}
+	open, v.Background = quiet(runs(open))
+	v.Background = v.Background[:min(len(v.Background), maxSinceAll)]
 	v.Since = foremost(open, maxSince)
 	if len(open) > len(v.Since) {
 		v.SinceCut = max(0, len(open)-maxSinceAll)
@@ -290,13 +300,12 @@ func (v *view) lists() {
 	}
 }
 
-// StateClass is the state for the style sheet: a session whose worker asks for a person looks
-// like a review.
-func (v *view) StateClass() lease.State {
+// StateClass is the state for the style sheet.
+func (v *view) StateClass() string {
 	if v.Asking != nil {
-		return lease.ManualReview
+		return classAsks
 	}
-	return v.Record.State
+	return string(v.Record.State)
 }
 
 // Stale says since when the store cannot be reached, and what that means for this page; empty:

@@ -88,7 +88,7 @@ func TestFiltersAndOrders(t *testing.T) {
 	}
 	asking := shop()
 	asking[0].Hands.Ask = &api.Ask{Reason: "code", At: noon.Add(-30 * time.Minute)}
-	if page := List(asking, api.ProfileQuery{Sort: "attention", Limit: 3}, noon); names(page) != "shop_3 shop_1 shop_2" || page.Asking != 1 || page.Hands["shop_1"].Ask == nil || len(page.Hands) != 1 {
+	if page := List(asking, api.ProfileQuery{Sort: "attention", Limit: 3}, noon); names(page) != "shop_1 shop_3 shop_2" || page.Asking != 1 || page.Hands["shop_1"].Ask == nil || len(page.Hands) != 1 {
 		t.Errorf("with one that asks for a person: %s, %+v", names(page), page)
 	}
 	page := List(shop(), api.ProfileQuery{Words: "shop", States: []lease.State{lease.Held}, Limit: 1}, noon)

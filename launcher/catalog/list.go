@@ -131,22 +131,22 @@ var positions = map[string]func(*Row) string{
 func filled(text string) string { return cmp.Or(text, "\uffff") }
 
 // attention is how much a profile needs attention: the least number comes first, and among
-// equals the one that has waited longest.
+// equals the one that has waited longest. A worker that asks waits for minutes, a review for hours.
 func attention(r *Row) (rank int, since time.Time) {
 	if r.Hands.Ask != nil {
 		return 0, r.Hands.Ask.At
 	}
 	switch r.Record.State {
 	case lease.ManualReview:
-		return 0, Since(r.Record)
-	case lease.SuspectedStale, lease.Quarantined, lease.Inspected:
 		return 1, Since(r.Record)
+	case lease.SuspectedStale, lease.Quarantined, lease.Inspected:
+		return 2, Since(r.Record)
 	case lease.ResumePending:
-		return 2, time.Time{}
-	case lease.Held:
 		return 3, time.Time{}
+	case lease.Held:
+		return 4, time.Time{}
 	}
-	return 4, time.Time{}
+	return 5, time.Time{}
 }
 
 // Since is since when a profile has been in its state, according to its record.

@@ -13,6 +13,7 @@ import (
 
 	"leasehold/launcher/api"
 	"leasehold/launcher/catalog"
+	"leasehold/launcher/principal"
 	"leasehold/lease"
 )
 
@@ -116,6 +117,10 @@ type listRow struct {
 	Home      string
 	Since     string // RFC 3339, UTC
 	SinceText string
+	// Until is when a worker that asks for a person is told that nobody came; RFC 3339, UTC.
+	Until, UntilText string
+	// Take is the text of the link to take its session over, TakeHref; empty: the user may not.
+	Take, TakeHref string
 }
 
 // chip is a link to the profiles in one state.
@@ -159,7 +164,7 @@ func (v listView) FreeText() string {
 
 // sortNames are the orders in words.
 var sortNames = map[string]string{
-	api.SortAttention: "those that wait for a person first", api.SortName: "name", api.SortAccount: "account",
+	api.SortAttention: "what waits for a person first", api.SortName: "name", api.SortAccount: "account",
 	api.SortHost: "host", api.SortWorker: "worker", api.SortChanged: "last change first",
 }
 
@@ -181,17 +186,23 @@ func (p *pages) listOf(ctx context.Context, a asked) (listView, error) {
 	if err != nil {
 		return listView{}, err
 	}
-	return viewOfList(a, found, p.svc.Ready(ctx)), nil
+	who := principal.Of(ctx)
+	return viewOfList(a, found, p.svc.Ready(ctx), func(profile string) bool { return who.May(principal.TakeOver, profile) }), nil
 }
 
-// viewOfList makes the page of the list: it is a pure function of what was found.
-func viewOfList(a asked, found api.ProfilePage, ready error) listView {
+// viewOfList makes the page of the list: it is a pure function of what was found. mayTake tells
+// whose sessions the user may take over.
+func viewOfList(a asked, found api.ProfilePage, ready error, mayTake func(profile string) bool) listView {
 	v := listView{asked: a, contents: newContents(found.Stale, ready), Sizes: pageSizes, Sorts: api.Sorts, Blank: listRow{State: "available"}}
 	if a.token != "" {
 		v.Query = "?token=" + url.QueryEscape(a.token)
 	}
 	for _, r := range found.Items {
-		row := rowOf(r, found.Hands[r.ProfileID], v.Query)
+		hands := found.Hands[r.ProfileID]
+		row := rowOf(r, hands, v.Query)
+		if hands.Ask != nil && hands.Person == nil && mayTake(r.ProfileID) {
+			row.Take, row.TakeHref = "Take over", "/console/"+url.PathEscape(r.ProfileID)+"/live"+v.Query
+		}
 		v.Rows = append(v.Rows, row)
 		v.add(row.ID, row)
 	}
@@ -289,6 +300,7 @@ func rowOf(r lease.Record, hands api.InHands, query string) listRow {
 	switch {
 	case hands.Ask != nil:
 		row.State, row.StateText, row.Why, since = classAsks, "asks for a person", short(hands.Ask.Reason), hands.Ask.At
+		row.Until, row.UntilText = hands.Ask.Until.UTC().Format(time.RFC3339), "until "+hands.Ask.Until.UTC().Format("15:04:05")+" UTC"
 	case hands.Person != nil && r.ByHand == nil:
 		row.StateText, row.Why, since = "a person has it", short(hands.Person.Name), hands.Person.Since
 	}

@@ -264,7 +264,7 @@ func TestTheListInABrowser(t *testing.T) {
 		t.Error("the list shows characters that deceive")
 	}
 	server := v.Text(`document.querySelector("#rows").innerText`)
-	v.Until(`document.querySelector("#rows time")?.title`)
+	v.Until(`document.querySelector("#rows time[datetime]")?.title`)
 
 	// What the script makes of a row is what the server makes of it.
 	const markup = `[...document.querySelectorAll("#rows tr")].map(r => r.outerHTML.replace(/<time.*?<\/time>/g, "")).join("\n")`
@@ -295,7 +295,7 @@ func TestTheListInABrowser(t *testing.T) {
 		t.Errorf("%q had the focus, and %q has it after a change", second, focused)
 	}
 	v.Keys("n")
-	const ready = ` && document.readyState === "complete" && document.querySelector("#rows time")?.title`
+	const ready = ` && document.readyState === "complete" && document.querySelector("#rows time[datetime]")?.title`
 	v.Until(`location.search.includes("page=2")` + ready)
 	v.Keys("/", "orders/77", kb.Enter)
 	v.Until(`location.search.includes("orders%2F77") && document.querySelectorAll("#rows tr").length === 1` + ready)

@@ -30,6 +30,10 @@
     const at = new Date(t.dateTime);
     if (Number.isNaN(at.getTime())) return;
     t.title = full.format(at);
+    if (t.dataset.time === "Until") {
+      t.textContent = at > Date.now() ? ago((at - Date.now()) / 1000) + " left" : "its time is over";
+      return;
+    }
     t.textContent = t.dataset.form ? full.format(at) : ago((Date.now() - at) / 1000);
   }
   const ages = () => document.querySelectorAll("time[datetime]").forEach(age);
@@ -45,7 +49,7 @@
       if (slot.tagName === "METER") slot.value = Number(text);
       else if (slot.textContent !== text && !slot.dataset.time) slot.textContent = text;
       slot.hidden = !text;
-      if (slot.dataset.link) slot.setAttribute("href", values[slot.dataset.link]);
+      if (slot.dataset.link) slot.setAttribute("href", values[slot.dataset.link] || "");
       if (slot.dataset.class) slot.className = "state " + values[slot.dataset.class];
       if (slot.dataset.time && text) {
         slot.dateTime = values[slot.dataset.time];

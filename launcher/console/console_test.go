@@ -67,7 +67,7 @@ func TestPagePolicyAllowsItselfAndNothingElse(t *testing.T) {
 			t.Errorf("%s refers to another resource: %q", name, external)
 		}
 	}
-	for _, name := range []string{"list.js", "profile.js", "live.js"} {
+	for _, name := range []string{"list.js", "profile.js", "live.js", "picture.js"} {
 		if risky := regexp.MustCompile(`innerHTML|outerHTML|insertAdjacent|document\.write|\beval\b|new Function|\.href\s*=`).FindString(file(name)); risky != "" {
 			t.Errorf("%s uses %s: what it shows is hostile", name, risky)
 		}
@@ -223,7 +223,7 @@ func views() (b *backend, list []aView) {
 	add(inReview("by-hand", "evd_b", func(r *lease.Record) {
 		r.State, r.SessionID = lease.Held, "ses_hand"
 		r.ByHand = &lease.ByHand{Holder: "Eve", Note: "look", Since: noon, Review: &lease.OpenReview{EvidenceID: "evd_b"}}
-	}), byHand, "held by hand", "127.0.0.1:41234", "Hand it back")
+	}), byHand, "held by hand", "127.0.0.1:41234", "Hand it back", "Use it here")
 
 	asking := usual("evd_a")
 	asking.sessions = []api.Session{{
@@ -232,7 +232,7 @@ func views() (b *backend, list []aView) {
 		Person: &api.Person{Name: "Ben", Principal: "uid:7", Since: noon.Add(time.Minute)},
 	}}
 	add(inReview("asks", "evd_a", func(r *lease.Record) { r.State, r.SessionID = lease.Held, "ses_asks" }), asking,
-		"asks for a person", "The worker waits for a person since", "the code that shop.example sent "+cleanHostile, "Ben has the session since", "Watch it live, and take over")
+		"asks for a person", "The worker waits for a person since", "the code that shop.example sent "+cleanHostile, "Ben has the session since", "Take over", "The page now")
 
 	return b, append(list, aView{"nobody", []string{"There is no page of this profile: there is no profile nobody"}})
 }

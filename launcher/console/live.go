@@ -67,5 +67,5 @@ func (v liveView) Of(sessionID string) string {
 
 // Watchable says that the user may watch a living session of the profile.
 func (v *view) Watchable() bool {
-	return v.Who.May(principal.TakeOver, v.Record.ProfileID) && slices.ContainsFunc(v.Sessions, func(s api.Session) bool { return s.ProfileID == v.Record.ProfileID })
+	return v.Living != nil && v.Who.May(principal.TakeOver, v.Record.ProfileID)
 }

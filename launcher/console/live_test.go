@@ -109,7 +109,7 @@ func (b *backend) View(context.Context, string) (api.Connection, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.watched == nil {
-		return nil, b.refusal()
+		return nil, api.Refuse(api.CodeUnknownSession, "no session can be watched here")
 	}
 	return b.watched, nil
 }
@@ -203,7 +203,10 @@ func TestLivePage(t *testing.T) {
 	v.photograph("live")
 	for _, width := range []int{360, 1280} {
 		v.size(width, "light")
-		v.Until(`Math.abs(document.querySelector("#picture").clientWidth - document.querySelector("#stage").clientWidth) < 2 || document.querySelector("#picture").clientHeight >= innerHeight - 180`)
+		v.Until(`Math.abs(document.querySelector("#picture").clientWidth - document.querySelector("#stage").clientWidth) < 2 || document.querySelector("#picture").clientWidth === 640`)
+		if below := v.Number(`Math.ceil(document.querySelector("#picture").getBoundingClientRect().bottom + scrollY - innerHeight)`); below > 0 {
+			t.Errorf("at %d pixels the picture ends %d below the window", width, below)
+		}
 		if over := v.Number(`document.documentElement.scrollWidth - innerWidth`); over > 0 {
 			t.Errorf("at %d pixels the page is %d too wide", width, over)
 		}
@@ -248,6 +251,35 @@ func (b *backend) HandBack(_ context.Context, _ string, h api.HandBack) (api.Ses
 	defer b.mu.Unlock()
 	b.given = append(b.given, h)
 	return api.Session{}, nil
+}
+
+// TestAHoldIsOfThePerson: no worker is there to be followed, and the page itself hands the profile back.
+func TestAHoldIsOfThePerson(t *testing.T) {
+	b, p := liveBackend()
+	v := open(t, b, live)
+	v.Until(`document.querySelector("#picture").dataset.sequence === "1"`)
+	p.send(textFrame(`{"type":"session","state":"serving","lease_token":42,"by_hand":true,"step":"","checkpoint":"","ask":null}`))
+	p.send(textFrame(`{"type":"person","person":{"name":"Ada","principal":"token","since":"2026-06-18T12:00:00Z"},"yours":true}`))
+	v.Until(`!document.querySelector("#end-hold").hidden`)
+	if hidden := v.Text(`["worker", "follow", "giving", "asks"].filter(id => !document.getElementById(id).hidden).join()`); hidden != "" {
+		t.Errorf("in a hold the page shows %s", hidden)
+	}
+	if form := v.Text(`document.querySelector("#end-hold").action.replace(location.origin, "") + " " + document.querySelector("#end-hold input").value`); form != "/console/profile_us_018/hand-back?token="+token+" 42" {
+		t.Errorf("the hand-back goes to %s", form)
+	}
+	v.photograph("live-hold")
+}
+
+// TestAProfilePageShowsTheLivingPage: with its address, and a way to take it over.
+func TestAProfilePageShowsTheLivingPage(t *testing.T) {
+	b, p := liveBackend()
+	v := open(t, b, "/console/profile_us_018?token="+token)
+	v.Until(`!document.querySelector("#picture").hidden && document.querySelector("#picture").width === 640`)
+	p.hears(t, "ack", nil)
+	if seen := v.Text(`document.body.innerText`); !strings.Contains(seen, "https://shop.example/campaigns") || strings.Contains(seen, "There is no evidence of a session") || strings.Contains(seen, "What was done is not known") {
+		t.Errorf("the page shows\n%s", seen)
+	}
+	v.photograph("now")
 }
 
 // TestLivePageByHand: a person takes the session over, acts on the picture and hands it back.

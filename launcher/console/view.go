@@ -92,6 +92,9 @@ type view struct {
 	ByHand *api.Session
 	Mine   bool
 
+	// Living is the session on this host whose page is shown now; nil: there is none.
+	Living *api.Session
+
 	// Asking is a living session on this host whose worker waits for a person; Taken is one
 	// that a person took over; nil: there is none.
 	Asking, Taken *api.Session
@@ -154,6 +157,11 @@ func (v *view) people() {
 	r := v.Record
 	if r.State != lease.Held {
 		return
+	}
+	for i, s := range v.Sessions {
+		if !s.Ephemeral {
+			v.Living = &v.Sessions[i] // the newest is the last
+		}
 	}
 	if r.ByHand == nil {
 		for i, s := range v.Sessions {

@@ -38,10 +38,8 @@
   function picture(buffer) {
     const from = socket;
     drawing = drawing.then(async () => {
-      const length = new DataView(buffer).getUint16(0);
-      const came = JSON.parse(new TextDecoder().decode(new Uint8Array(buffer, 2, length)));
+      const { head: came, image } = await pictureOf(buffer);
       try {
-        const image = await createImageBitmap(new Blob([new Uint8Array(buffer, 2 + length)], { type: "image/jpeg" }));
         if (came.target === showing.target) {
           if (canvas.width !== image.width || canvas.height !== image.height) {
             canvas.width = image.width;
@@ -157,6 +155,7 @@
     at("asks").hidden = yours || gone || byHand;
     at("giving").hidden = !yours || byHand;
     at("end-hold").hidden = !yours || !byHand;
+    at("worker").hidden = at("follow").hidden = byHand; // no worker has it
     if (!yours) at("choose").hidden = true;
     at("drive").hidden = at("hint").hidden = at("keys").hidden = !yours;
     at("address").hidden = yours;
@@ -220,11 +219,12 @@
     refused(m) { notice(plain(m.why), true); },
   };
 
-  // The picture is as large as there is room for it.
-  const room = () => ({ width: stage.clientWidth, height: Math.max(200, window.innerHeight - 176) });
+  // The picture is as large as there is room for it in the window, and never larger than it came:
+  // it would be blurred.
+  const room = () => ({ width: stage.clientWidth, height: Math.max(200, window.innerHeight - 24 - stage.getBoundingClientRect().top - window.scrollY) });
   function fit() {
     const { width, height } = room();
-    const scale = Math.min(width / canvas.width, height / canvas.height);
+    const scale = Math.min(width / canvas.width, height / canvas.height, 1);
     canvas.style.width = Math.floor(canvas.width * scale) + "px";
     canvas.style.height = Math.floor(canvas.height * scale) + "px";
   }
@@ -392,19 +392,16 @@
     say({ type: "size", ...room(), dpr: window.devicePixelRatio });
   }
   let sizing = 0;
-  new ResizeObserver(() => {
+  const resized = new ResizeObserver(() => {
     fit();
     clearTimeout(sizing);
     sizing = setTimeout(size, 300);
-  }).observe(stage);
+  });
+  for (const e of document.querySelectorAll(".head, .alert, .bar, .drive, #stage")) resized.observe(e);
 
   function connect() {
-    const url = new URL("/v1/sessions/" + encodeURIComponent(session) + "/view", location.href);
-    url.protocol = location.protocol === "https:" ? "wss:" : "ws:";
-    if (token) url.searchParams.set("token", token);
     let opened = false;
-    socket = new WebSocket(url);
-    socket.binaryType = "arraybuffer";
+    socket = viewOf(session, token);
     socket.onopen = () => {
       opened = true;
       retry = 1000;

@@ -410,6 +410,26 @@ func TestHoldAndHandBack(t *testing.T) {
 	}
 }
 
+// TestAFreeProfileIsOpenedByHand: where somebody wants to sign an account in; and one that is kept for a
+// task says for which, and how to give it up.
+func TestAFreeProfileIsOpenedByHand(t *testing.T) {
+	b := &backend{profiles: []lease.Record{
+		{ProfileID: "new", State: lease.Available, Token: 4}, {ProfileID: "kept", State: lease.ResumePending, Token: 5, TaskID: "price-run-6", ResumeFrom: "listed"},
+	}}
+	if body := b.ask("GET", "/console/new", "").Body.String(); !strings.Contains(body, `action="/console/new/hold"`) || !strings.Contains(body, `name="lease_token" value="4"`) {
+		t.Error("a free profile cannot be opened by hand")
+	}
+	body := b.ask("GET", "/console/kept", "").Body.String()
+	for _, want := range []string{"reserved for price-run-6", "from <b><bdi>listed</bdi></b>", "leasehold exec --profile kept --task price-run-6 -- true"} {
+		if !strings.Contains(body, want) {
+			t.Errorf("a profile that is kept for a task does not say %s", want)
+		}
+	}
+	if strings.Contains(body, "There is nothing to decide") || strings.Contains(body, "/hold") {
+		t.Error("a profile that is kept for a task looks like a free one")
+	}
+}
+
 // TestAViewerSeesNoForm: who may not decide is not asked to.
 func TestAViewerSeesNoForm(t *testing.T) {
 	b := &backend{profiles: records(), cases: map[string]scene{reviewed: usual("evd_2")}, who: principal.Principal{Name: "vic", Role: principal.Viewer, Profiles: principal.EveryProfile}}

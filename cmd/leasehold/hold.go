@@ -28,7 +28,8 @@ func (c *holdCmd) Help() string {
 closing the browser, ends it. A profile in manual review can be held too, to look what
 happened: it is in review again afterwards.
 
-A browser without windows is reached by the DevTools of another: add the printed address
+A browser without windows is used on the printed page of the console: mouse, keys, tabs and the
+clipboard work there. The DevTools of another browser reach it, too: add the other printed address
 under "Configure" in chrome://inspect.`
 }
 
@@ -94,7 +95,7 @@ func (c *holdCmd) announce(a *app, s *leasedSession) {
 	}
 	fmt.Fprintf(a.stdout, "%s is yours with token %d for %v: close the browser or press Ctrl-C when you are done\n", c.Profile, s.Token, c.For)
 	if s.DedicatedURL != nil {
-		fmt.Fprintf(a.stdout, "no window? add %s in chrome://inspect\n", strings.TrimPrefix(*s.DedicatedURL, "http://"))
+		fmt.Fprintf(a.stdout, "no window? use it at %s/live, or add %s in chrome://inspect\n", pageOf(s.sidecar.base.String(), string(c.Profile)), strings.TrimPrefix(*s.DedicatedURL, "http://"))
 	}
 }
 

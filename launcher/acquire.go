@@ -194,8 +194,24 @@ func wait(ctx context.Context, changed <-chan struct{}, deadline time.Time) erro
 	return nil
 }
 
-// try makes one attempt. If it returns no session, everything is as it was before.
+// errRecordMoved says that a profile's record was changed by somebody who does not hold the profile,
+// between the read and the swap: its settings were put, or its snapshot was written down.
+var errRecordMoved = errors.New("the profile's record was changed meanwhile")
+
+// try makes one attempt, with the record as it is at the swap. If it returns no session, everything
+// is as it was before.
 func (g *grants) try(ctx context.Context, m api.Manifest, a *asking) (*session.Session, error) {
+	for {
+		s, err := g.tryOnce(ctx, m, a)
+		if !errors.Is(err, errRecordMoved) || ctx.Err() != nil {
+			return s, err
+		}
+	}
+}
+
+// tryOnce is try with the record as it is read first. It returns errRecordMoved if another would be
+// granted by now.
+func (g *grants) tryOnce(ctx context.Context, m api.Manifest, a *asking) (*session.Session, error) {
 	entry, err := g.o.Store.Get(ctx, m.ProfileID)
 	switch {
 	case errors.Is(err, lease.ErrNotFound):

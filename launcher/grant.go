@@ -135,10 +135,7 @@ func (g *grants) swap(ctx context.Context, s *session.Session, entry lease.Entry
 			current = *moved.Current
 		}
 		s.Unmade()
-		if err := g.refusal(current, s.Manifest(), time.Now()); err != nil {
-			return err
-		}
-		return g.conflict(current.Record, s.Manifest())
+		return cmp.Or(g.refusal(current, s.Manifest(), time.Now()), errRecordMoved)
 	case err != nil: // it may have been granted
 		return errors.Join(err, s.Unanswered())
 	}
@@ -231,7 +228,7 @@ func (g *grants) makeProfile(ctx context.Context, m api.Manifest, entry lease.En
 		stored, err := g.o.Store.Swap(ctx, entry, r)
 		var moved *lease.MovedError
 		if errors.As(err, &moved) {
-			return entry, false, g.conflict(entry.Record, m)
+			return entry, false, errRecordMoved
 		}
 		if err != nil {
 			return entry, false, err

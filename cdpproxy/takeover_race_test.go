@@ -112,6 +112,7 @@ func TestWhatABrowserKeepsIsNoted(t *testing.T) {
 		{"Emulation.setUserAgentOverride", ""}, {"Network.setCookie", ""}, {"Emulation.addScreen", "Emulation.addScreen"}, {"Security.setIgnoreCertificateErrors", "Emulation.addScreen"},
 	} {
 		c.dispatch([]byte(`{"id":1,"method":"`+tt.method+`"}`), true)
+		c.offloading.Wait()
 		c.commit()
 		if got := b.mux.Lasting(); got != tt.want {
 			t.Errorf("after %s: %q, want %q", tt.method, got, tt.want)

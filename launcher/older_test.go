@@ -51,6 +51,8 @@ func TestAnOlderChromeOpensNoProfile(t *testing.T) {
 		t.Errorf("the record is %+v %v, was %+v", after.Record, err, before.Record)
 	}
 	mustIn(t)(os.WriteFile(filepath.Join(path, "Last Version"), []byte("156.0.8078.79"), 0o600))
+	_, err = r.PutProfile(t.Context(), "p", api.ProfileSettings{SessionCheck: &lease.SessionCheck{}}) // nobody answers it
+	mustIn(t)(err)
 	if _, err := r.Acquire(t.Context(), api.Manifest{ProfileID: "p"}); err != nil {
 		t.Errorf("with a Chrome of the same version: %v", err)
 	}

@@ -33,7 +33,8 @@ func startThrough(t *testing.T, mount string, args ...string) *sidecar {
 }
 
 // TestAFullDiskCostsNoLease: while the disk is full no browser is started, the lease that is
-// held is renewed, and its session ends with evidence, in the space that is kept for that.
+// held is renewed, and its session ends with evidence, in the space that is kept for that. (A session
+// that ends before any of that is given back is for a person: its browser may have lost something.)
 // When that is used up too, /readyz says what is wrong, and once there is room again
 // everything works, in the same process.
 func TestAFullDiskCostsNoLease(t *testing.T) {
@@ -57,7 +58,14 @@ func TestAFullDiskCostsNoLease(t *testing.T) {
 		}
 		return info.Size()
 	}
-	smalldisk.Fill(t, disk)
+	eventually(t, "some of the space that is kept to be given back", func() error {
+		left := reserve()
+		if left <= 22<<20 { // as much as the server's disk has to have free
+			return nil
+		}
+		smalldisk.Fill(t, disk) // again, since a browser frees some of it
+		return fmt.Errorf("%d bytes of it are left", left)
+	})
 	for renewals, last := 0, s.record(t, "shop").ExpiresAt; renewals < 2; {
 		eventually(t, "another renewal", func() error {
 			if code := beat(); code/100 != 2 {
@@ -75,9 +83,6 @@ func TestAFullDiskCostsNoLease(t *testing.T) {
 	var problem map[string]any
 	if code := s.call(t, "POST", "/v1/sessions", map[string]any{"profile_id": "other", "create": true}, &problem); code != 429 || problem["reason"] != "disk" {
 		t.Errorf("another browser on a full disk: %d %v", code, problem)
-	}
-	if left := reserve(); left == 24<<20 {
-		t.Error("nothing was taken of the space that is kept")
 	}
 	if code := s.call(t, "DELETE", "/v1/sessions/"+ses.ID, map[string]any{"lease_token": ses.Token, "outcome": "succeeded"}, nil); code != 200 {
 		t.Fatalf("release on a full disk: %d", code)

@@ -57,7 +57,9 @@ func work() error {
 		at = lease.Resume.Data
 	}
 	for at.Next <= 3 {
-		if err := chromedp.Do(tab, chromedp.Navigate(fmt.Sprintf("%slist?page=%d", shop, at.Next))); err != nil {
+		url := fmt.Sprintf("%slist?page=%d", shop, at.Next)
+		// What chromedp itself still asks of the page would be refused, and logged, at the release.
+		if err := chromedp.Do(tab, chromedp.Navigate(url), chromedp.WaitVisible(chromedp.CSS("#visits"))); err != nil {
 			return err
 		}
 		fmt.Println("read page", at.Next)

@@ -15,15 +15,14 @@ import (
 // write together with others: each write may wake the browser.
 const smallMessage = 32 << 10
 
-// send writes one message to the pipe, and blocks while the pipe is full.
-// If there is a fence, the message is written only while the fence is open: the check and the
-// write are one step.
+// send writes one message to the pipe, and blocks while the pipe is full. If there is a fence, the
+// message is written only while the fence is open: the check and the write are one step.
 func (m *Mux) send(fence *lease.Fence, message []byte) error {
 	return m.sendIf(nil, fence, message, nil)
 }
 
-// sendIf is send for a message of up to two parts that is written only if allowed returns no error in the same
-// step. allowed may be nil.
+// sendIf is send for a message of up to two parts that is written only if allowed returns no error in
+// the same step. allowed may be nil.
 func (m *Mux) sendIf(allowed func() error, fence *lease.Fence, head, tail []byte) error {
 	m.writing.Lock()
 	if allowed != nil {

@@ -58,6 +58,9 @@ type Limits struct {
 	// LeaveBusy leaves a page alone that is too busy to draw, since somebody else is using it.
 	// Otherwise its running script is terminated.
 	LeaveBusy bool
+	// Free frees pages whose scripts wait for an answer of the network, which never comes in a browser
+	// that stands still; nil: that cannot be. It is called if a page's script cannot be terminated.
+	Free func(ctx context.Context) error
 	// Look is called for each page, and begins to look at it; it may be nil. number is the
 	// page's number, from one on. The returned function is called once and ends the look: with
 	// the page as it was found when it was drawn, and its screenshot, or the reason why there

@@ -69,13 +69,29 @@ func (p pageCapture) screenshot(ctx context.Context) (image []byte, missing stri
 	if p.limits.LeaveBusy {
 		return nil, missing, false
 	}
-	if err := p.call(ctx, p.page.SessionID, "Runtime.terminateExecution", nil, nil); err != nil {
+	if err := p.terminate(ctx); err != nil {
 		return nil, missing + ", and its script could not be terminated: " + err.Error(), false
 	}
 	if image, err = p.draw(ctx); err != nil {
 		return nil, missing + ", nor after its script was terminated: " + err.Error(), false
 	}
 	return image, "", false
+}
+
+// terminate ends the running script of a page. A script that waits for an answer of the network, as
+// one that reads document.cookie does, cannot be terminated until it is freed.
+func (p pageCapture) terminate(ctx context.Context) error {
+	within := p.limits.Part
+	if p.limits.Free != nil {
+		within = answerTime
+	}
+	err := Patiently(ctx, within, func(ctx context.Context) error {
+		return p.caller.Call(ctx, p.page.SessionID, "Runtime.terminateExecution", nil, nil)
+	})
+	if p.limits.Free != nil && errors.Is(err, context.DeadlineExceeded) {
+		return p.limits.Free(ctx)
+	}
+	return err
 }
 
 func (p pageCapture) draw(ctx context.Context) (image []byte, err error) {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/rs/zerolog"
 
+	"leasehold/evidence/capture"
 	"leasehold/internal/boottime"
 	"leasehold/launcher/chrome"
 	"leasehold/launcher/monitor"
@@ -35,7 +36,7 @@ const (
 	// cookiesAtMost is after how long it is stopped without them.
 	cookiesAtMost = 10 * time.Second
 	// arriveTimeout bounds how long the network service may take to do what stopped pages
-	// have sent it.
+	// have sent it, in time that the host gives (see capture.Patience).
 	arriveTimeout = time.Second
 	// stopTimeout bounds how long the network service may take to be found and stopped.
 	stopTimeout = 2 * time.Second
@@ -63,6 +64,8 @@ type stillness struct {
 	found   bool                     // an earlier launcher had stopped it
 	cookies sessionfile.StillCookies // as they were before
 	unread  error                    // why they are not known, or nil
+	waiting bool                     // pages wait for it, and were not freed
+	freed   bool                     // pages that waited for it were freed: it is another one
 	ended   bool                     // the pages are ended
 	gone    bool                     // the browser is let go of
 
@@ -188,7 +191,7 @@ func (b *Browser) readCookies(within, atMost time.Duration) <-chan cookiesRead {
 // readArrived reads the cookies again once the network service has done everything that the
 // pages, which are stopped, had sent it. If it does not come to rest, r stays as it is.
 func (b *Browser) readArrived(n NetworkService, r *cookiesRead) {
-	ctx, cancel := context.WithTimeout(context.Background(), arriveTimeout)
+	ctx, cancel := capture.Patience(context.Background(), arriveTimeout)
 	defer cancel()
 	if n.AwaitRest(ctx) != nil {
 		return
@@ -232,8 +235,14 @@ func (b *Browser) stopNetwork(ctx context.Context, n NetworkService) error {
 // stopped takes in that a network service is stopped. b.still.mu is held.
 func (b *Browser) stopped(n NetworkService) {
 	s := &b.still
-	s.network, s.since = n, boottime.Now()
+	s.since = boottime.Now()
 	b.monitor.Still().Begins(boottime.Monotonic())
+	b.watchStopped(n)
+}
+
+// watchStopped takes in that the network service that is stopped is n. b.still.mu is held.
+func (b *Browser) watchStopped(n NetworkService) {
+	b.still.network = n
 	b.driver.work.Go(func() {
 		if n.AwaitEnd() {
 			b.networkEnded(n)
@@ -270,25 +279,105 @@ func (b *Browser) adoptStill(log zerolog.Logger) {
 	s := &b.still
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if err := b.process.ContinueRenderers(); err != nil {
-		log.Warn().Err(err).Msg("pages that the launcher before had stopped may not go on")
-	}
+	defer func() { // once nothing leaves the browser, if it is to stand still
+		if err := b.process.ContinueRenderers(); err != nil {
+			log.Warn().Err(err).Msg("pages that the launcher before had stopped may not go on")
+		}
+	}()
 	n, err := b.process.NetworkService()
 	if err != nil {
 		return // StandStill says so, if it comes to that
 	}
 	stopped, err := n.Stopped()
+	cookies, unread := b.driver.o.Files.ReadStillCookies(b.session)
+	if err == nil && !stopped && !errors.Is(unread, fs.ErrNotExist) {
+		s.gap = "the launcher before was killed while it replaced the network service, or let it go on"
+		ctx, cancel := context.WithTimeout(context.Background(), stopTimeout)
+		defer cancel()
+		err, stopped = n.Stop(ctx), true
+	}
 	if err != nil || !stopped {
 		_ = n.Close() // only the descriptor
 		return
 	}
 	s.asked, s.found, s.begun = true, true, boottime.Now()
-	s.cookies, s.unread = b.driver.o.Files.ReadStillCookies(b.session)
+	s.cookies, s.unread = cookies, unread
 	if errors.Is(s.unread, fs.ErrNotExist) {
 		s.unread = errors.New("the launcher before could not read them")
 	}
 	b.stopped(n)
 	log.Warn().Int("pid", n.PID()).AnErr("cookies", s.unread).Msg("the launcher before left the browser standing still: it goes on so until its worker is back")
+}
+
+// PagesWait notes that pages of a browser that stands still wait for its network service, and show
+// nothing meanwhile: FreePages has to free them once the worker is known not to come back.
+func (b *Browser) PagesWait() {
+	b.still.mu.Lock()
+	defer b.still.mu.Unlock()
+	b.still.waiting = true
+}
+
+// TakePagesWait tells whether PagesWait was called since it was asked last.
+func (b *Browser) TakePagesWait() bool {
+	s := &b.still
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	waiting := s.waiting
+	s.waiting = false
+	return waiting
+}
+
+// FreePages frees the pages of a browser that stands still from waiting for its network service. A
+// script that reads document.cookie, or sends a request and waits for its answer, stops its page until
+// that answers. So the network service is killed with all that waits in it, and the next one is
+// stopped before a page can send anything to it. No page runs a script from then on, since it might
+// wait again. It is for a worker that does not come back; EndPages puts the cookies back.
+func (b *Browser) FreePages(ctx context.Context) error {
+	s := &b.still
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	n := s.network
+	switch {
+	case s.freed:
+		return nil
+	case n == nil || s.ended:
+		return errors.New("the browser does not stand still")
+	}
+	ctx, cancel := context.WithTimeout(ctx, endTimeout)
+	defer cancel()
+	if err := b.process.StopRenderers(); err != nil {
+		return errors.Join(err, b.process.ContinueRenderers())
+	}
+	b.monitor.StopScripts()
+	err := b.monitor.Guard().Enforce(ctx, monitor.Rules{Ended: true}) // also what the browser sends by itself
+	if err == nil {
+		err = b.exchangeNetwork(ctx, n)
+	}
+	return errors.Join(err, b.process.ContinueRenderers())
+}
+
+// exchangeNetwork kills the stopped network service, and stops the one that Chrome starts in its
+// place. b.still.mu is held, and the pages are stopped.
+func (b *Browser) exchangeNetwork(ctx context.Context, n NetworkService) error {
+	s := &b.still
+	s.network = nil // its end is no surprise
+	if err := n.Kill(ctx); err != nil {
+		b.watchStopped(n)
+		return err
+	}
+	s.freed = true
+	next, err := b.findNetwork(ctx, n.PID())
+	if err == nil {
+		if err = next.Stop(ctx); err != nil {
+			err = errors.Join(err, next.Close())
+		}
+	}
+	if err != nil {
+		s.problem, s.lost = err, "the network service was killed, and the cookies were not put back: "+err.Error()
+	} else {
+		b.watchStopped(next)
+	}
+	return errors.Join(err, n.Close())
 }
 
 // Still tells whether the browser stands still.
@@ -352,7 +441,7 @@ func (b *Browser) EndPages(ctx context.Context, log zerolog.Logger) error {
 	if err := b.monitor.Guard().Enforce(ctx, monitor.Rules{Ended: true}); err != nil {
 		return fmt.Errorf("what the browser sends by itself cannot be failed: %w", err)
 	}
-	waits := s.found || b.monitor.CatchUp(ctx) != nil || b.monitor.Still().MayWait(s.begun)
+	waits := s.found || s.freed || b.monitor.CatchUp(ctx) != nil || b.monitor.Still().MayWait(s.begun)
 	if n := s.network; n != nil {
 		s.network = nil // its end is no surprise
 		var err error

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -179,20 +180,10 @@ func TestABrowserStandsStill(t *testing.T) {
 		t.Errorf("the kept cookies: %+v, %v", kept, err)
 	}
 	kept.Missing = "a document did not answer in time"
-	if err := errors.Join(h.files.SaveStillCookies(session, kept), b.Detach()); err != nil {
+	if err := h.files.SaveStillCookies(session, kept); err != nil {
 		t.Fatal(err)
 	}
-	h.end()
-	if err := h.lock.Unlock(); err != nil {
-		t.Fatal(err)
-	}
-	h.launch()
-	h.locked(h.root.Adopt)
-	running, ok, err := h.root.Running(profile)
-	if err != nil || !ok {
-		t.Fatalf("the profile runs: %v, error %v; want true", ok, err)
-	}
-	b = h.driver.Adopt(running, h.path, h.sink, log)
+	b = h.adopted(b)
 	if !b.Still() {
 		t.Fatal("it does not stand still")
 	}
@@ -247,6 +238,53 @@ func TestABrowserStandsStill(t *testing.T) {
 	}
 	if in, err := h.root.Inspect(profile); err != nil || in.ClosedCleanly.Answer != "yes" {
 		t.Errorf("closed cleanly: %+v, %v", in.ClosedCleanly, err)
+	}
+}
+
+// adopted lets go of a browser, and returns it as the next launcher has it.
+func (h *host) adopted(b *Browser) *Browser {
+	h.t.Helper()
+	if err := b.Detach(); err != nil {
+		h.t.Fatal(err)
+	}
+	h.end()
+	if err := h.lock.Unlock(); err != nil {
+		h.t.Fatal(err)
+	}
+	h.launch()
+	h.locked(h.root.Adopt)
+	running, ok, err := h.root.Running(profile)
+	if err != nil || !ok {
+		h.t.Fatalf("the profile runs: %v, error %v; want true", ok, err)
+	}
+	return h.driver.Adopt(running, h.path, h.sink, h.options.Log)
+}
+
+// TestABrowserThatStoodStillIsStoppedByTheNextLauncher: a launcher that is killed while it replaces
+// the network service leaves one that runs. The next one stops it before the pages go on, and says
+// that something may have been sent.
+func TestABrowserThatStoodStillIsStoppedByTheNextLauncher(t *testing.T) {
+	h, site := newHost(t, Options{}), newWriter(t)
+	b := h.start()
+	h.open(b, site.URL)
+	site.more(t)
+	b.StandStill(h.options.Log)
+	if err := errors.Join(b.process.StopRenderers(), b.still.network.Continue()); err != nil {
+		t.Fatal(err)
+	}
+	count := site.quiet(t)
+	b = h.adopted(b)
+	if got := site.quiet(t); !b.Still() || got != count {
+		t.Errorf("it stands still: %v, and %d requests came", b.Still(), got-count)
+	}
+	if err := b.EndPages(t.Context(), h.options.Log); err != nil {
+		t.Error(err)
+	}
+	if got := b.StillFacts()[0]; got.Answer != table.Unknown {
+		t.Errorf("it stood still throughout: %+v", got)
+	}
+	if method, err := b.Close(profile, nil, h.options.Log); err != nil || method != chrome.ClosedByCDP {
+		t.Errorf("closed by %s, %v", method, err)
 	}
 }
 
@@ -344,6 +382,96 @@ func TestAQuietBrowserKeepsItsNetworkService(t *testing.T) {
 	}
 	if method, err := b.Close(profile, nil, log); err != nil || method != chrome.ClosedByCDP {
 		t.Errorf("closed by %s, %v", method, err)
+	}
+}
+
+// TestPagesThatWaitForTheNetworkAreFreed: a script that waits for an answer of the network stops its
+// page while the browser stands still. A page that is freed can be looked at; nothing leaves it, no
+// script of it runs any more, and the cookies stay whole.
+func TestPagesThatWaitForTheNetworkAreFreed(t *testing.T) {
+	var posts atomic.Int64
+	site := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Method == http.MethodPost {
+			posts.Add(1)
+			return
+		}
+		w.Header().Set("Content-Type", "text/html")
+		http.SetCookie(w, &http.Cookie{Name: "visited", Value: "yes"})
+		_, _ = fmt.Fprintf(w, "<title>%s</title>", strings.TrimPrefix(r.URL.Path, "/"))
+	}))
+	t.Cleanup(site.Close)
+	h := newHost(t, Options{})
+	b := h.start()
+	log, o := h.options.Log, b.Monitor().Observer()
+	sessions := map[string]string{}
+	for path, waits := range map[string]string{
+		"cookie":  "document.cookie = 'n=' + n, document.cookie",
+		"request": "x = new XMLHttpRequest, x.open('POST', '/', false), x.send()",
+	} {
+		h.open(b, site.URL+"/"+path)
+		h.titles(b, path)
+		at := slices.IndexFunc(b.Monitor().Pages(), func(p capture.Page) bool { return strings.HasSuffix(p.URL, path) })
+		sessions[path] = b.Monitor().Pages()[at].SessionID
+		script := "let n = 0, x; const again = () => { n++; try { " + waits + " } finally { fetch('/', {method: 'POST'}).catch(() => {}) } }; setInterval(again, 5)"
+		if err := o.Call(t.Context(), sessions[path], "Runtime.evaluate", map[string]any{"expression": script}, nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	says := func(ctx context.Context, session, expression string) (n int, err error) {
+		var r struct{ Result struct{ Value int } }
+		err = o.Call(ctx, session, "Runtime.evaluate", map[string]any{"expression": expression}, &r)
+		return r.Result.Value, err
+	}
+	if err := b.FreePages(t.Context()); err == nil {
+		t.Error("the pages of a browser that goes on were freed")
+	}
+	b.StandStill(log)
+	for path, session := range sessions {
+		for end := time.Now().Add(testchrome.Patience); ; {
+			ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+			_, err := says(ctx, session, "n")
+			cancel()
+			if errors.Is(err, context.DeadlineExceeded) {
+				break // it waits
+			}
+			if err != nil || time.Now().After(end) {
+				t.Fatalf("the page %s does not wait: %v", path, err)
+			}
+		}
+	}
+	came := posts.Load()
+
+	if err := errors.Join(b.FreePages(t.Context()), b.FreePages(t.Context())); err != nil {
+		t.Fatal(err)
+	}
+	for path, session := range sessions {
+		var picture struct{ Data []byte }
+		before, err := says(t.Context(), session, "n")
+		if err == nil {
+			err = o.Call(t.Context(), session, "Page.captureScreenshot", nil, &picture)
+		}
+		after, problem := says(t.Context(), session, "n")
+		if err != nil || problem != nil || before == 0 || after != before || len(picture.Data) == 0 {
+			t.Errorf("the page %s: n was %d and is %d, its picture has %d bytes, %v, %v", path, before, after, len(picture.Data), err, problem)
+		}
+	}
+	if !b.Still() {
+		t.Error("it goes on")
+	}
+	if err := b.EndPages(t.Context(), log); err != nil {
+		t.Error(err)
+	}
+	if got := h.cookies(b); !strings.Contains(got, "visited=yes") || !strings.Contains(got, "n=") {
+		t.Errorf("its cookies: %s", got)
+	}
+	if method, err := b.Close(profile, nil, log); err != nil || method != chrome.ClosedByCDP {
+		t.Errorf("closed by %s, %v", method, err)
+	}
+	if got := posts.Load(); got != came {
+		t.Errorf("%d requests came after the loss", got-came)
+	}
+	if facts := b.StillFacts(); facts[0].Answer != table.Yes || facts[1].Answer != table.Yes {
+		t.Errorf("%+v", facts)
 	}
 }
 

@@ -358,6 +358,15 @@ func (m *Monitor) processHeard(h heard) {
 	}
 }
 
+// StopScripts has no script run in the open pages any more, also not one that waits for something. It
+// does not wait: whatever Chrome is told after it, it does when the pages have been told.
+func (m *Monitor) StopScripts() {
+	for _, session := range m.pages.documents() {
+		m.chrome.Post(session, "Emulation.setScriptExecutionDisabled", map[string]bool{"value": true})
+		m.chrome.Post(session, "Runtime.terminateExecution", nil)
+	}
+}
+
 // CatchUp returns when everything that came before the call is processed and reported: events, and
 // what pages sent.
 func (m *Monitor) CatchUp(ctx context.Context) error {

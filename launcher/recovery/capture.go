@@ -31,6 +31,7 @@ type Capture struct {
 	Commands []byte
 	Browser  Browser // nil: there is none to ask
 	Shared   bool    // other runs are using the browser
+	Final    bool    // the worker does not come back
 }
 
 // Capture fills a bundle with the present state of everything, before anything is changed. What

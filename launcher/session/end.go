@@ -65,11 +65,8 @@ func (e *ending) finish() {
 	if err := s.file.save(); err != nil {
 		s.log.Error().Err(err).Msg("session file not written")
 	}
-	if e.bundle != nil && e.verdict == endInOrder { // it says that the worker was lost
-		if err := e.bundle.Discard(); err != nil {
-			s.log.Warn().Err(err).Msg("unused evidence not removed")
-		}
-		e.bundle = nil
+	if e.verdict == endInOrder {
+		e.dropBundle() // it says that the worker was lost
 	}
 	if err := s.recording.settle(); err != nil { // before the session leaves its slot: what is reported later goes to others
 		s.log.Warn().Err(err).Msg("what the pages did last is not all known")
@@ -154,8 +151,11 @@ func (e *ending) recoveryCase() recovery.Case {
 		File: f, Profile: s.profile, Path: s.path, Lock: s.slot.Lock(), Browser: witness.Of(s.browser), Keep: Keeping(s.h.o.Jar, s.manifest),
 		Journal: s.recording.settled, Lost: s.slot.Lost(), Latest: s.Latest, InOrder: inOrder, Log: s.log,
 		Bundle: func() *evidence.Bundle {
+			if s.browser.Driven() && s.browser.TakePagesWait() {
+				e.dropBundle() // pages could not be seen while the worker could come back
+			}
 			if e.bundle == nil {
-				e.bundle = s.capture(e.reason, f.Outcome)
+				e.bundle = s.capture(e.reason, f.Outcome, true)
 			}
 			if !inOrder {
 				e.bundle.SetPictures(s.pictures.kept)
@@ -186,12 +186,24 @@ func Keeping(jar sessionfile.Jar, m api.Manifest) browser.KeepCookies {
 	return jar.Keep
 }
 
-// capture takes the evidence of the session as it is now, before anything changes.
-func (s *Session) capture(reason, outcome string) *evidence.Bundle {
+// dropBundle drops what was captured when the worker was lost.
+func (e *ending) dropBundle() {
+	if e.bundle == nil {
+		return
+	}
+	if err := e.bundle.Discard(); err != nil {
+		e.s.log.Warn().Err(err).Msg("unused evidence not removed")
+	}
+	e.bundle = nil
+}
+
+// capture takes the evidence of the session as it is now, before anything changes. final says that
+// its worker does not come back.
+func (s *Session) capture(reason, outcome string, final bool) *evidence.Bundle {
 	s.people.noteActs()
 	bundle := s.h.o.Recoverer.Capture(recovery.Capture{
 		Record: s.granted, Path: s.path, Token: s.token, Reason: reason, Outcome: outcome, SeenAt: s.life.known().seenAt, Journal: s.recording.settled(),
-		Commands: s.clients.sent(), Browser: witness.Of(s.browser), Shared: s.slot.Shared(s),
+		Commands: s.clients.sent(), Browser: witness.Of(s.browser), Shared: s.slot.Shared(s), Final: final,
 	}, s.log)
 	if s.browser.Driven() {
 		s.browser.Monitor().LookForSignIn(context.Background())

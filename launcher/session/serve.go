@@ -106,7 +106,7 @@ func (v *serving) workerIsGone(reason string) {
 	s.browser.LimitWrites(cutTimeout)
 	s.clients.fence()
 	if v.away = s.ephemeral || s.life.known().connections > 0; !v.away {
-		v.bundle = s.capture(reason, "")
+		v.bundle = s.capture(reason, "", false)
 	}
 }
 

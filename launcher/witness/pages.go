@@ -34,6 +34,9 @@ func (p pages) Add(ctx context.Context, c recovery.Capture, to recovery.Parts) {
 	}
 	m := p.browser.Monitor()
 	limits := capture.Limits{LeaveBusy: c.Shared, Still: p.browser.Still(), Crashed: m.Crashed}
+	if limits.Still {
+		limits.Free = p.free(c)
+	}
 	if c.Reason == api.ReasonBrowserHangs { // it is not asked anything
 		limits.Silent = p.browser.Failure().Detail
 		to.SetFound([]evidence.Found{{Name: table.PagesLookedAt, Answer: string(table.No), How: limits.Silent}})
@@ -45,6 +48,18 @@ func (p pages) Add(ctx context.Context, c recovery.Capture, to recovery.Parts) {
 	capture.Pages(ctx, m.Observer(), m.Pages(), to.Bundle, limits)
 	if err := looker.AddTo(to.Bundle); err != nil {
 		to.Log.Warn().Err(err).Msg("what the pages ask for is not in the evidence")
+	}
+}
+
+// free frees pages that wait for the network. While the worker may come back they are left as they
+// are, and the session captures them once more when it is gone.
+func (p pages) free(c recovery.Capture) func(context.Context) error {
+	if c.Final {
+		return p.browser.FreePages
+	}
+	return func(context.Context) error {
+		p.browser.PagesWait()
+		return errors.New("it waits for the network, and its worker may come back")
 	}
 }
 

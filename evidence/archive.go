@@ -107,7 +107,7 @@ func (a *Archive) upload(ctx context.Context, evidenceID string) error {
 	if err := readBack(ctx, a.store, s); err != nil {
 		return fmt.Errorf("reading stored evidence back: %w", err)
 	}
-	return a.spool.remove(evidenceID)
+	return a.spool.folder.remove(evidenceID)
 }
 
 // readBack compares what a store has of a bundle with the bundle.

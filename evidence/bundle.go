@@ -247,7 +247,7 @@ func (b *Bundle) Discard() error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	switch {
-	case b.sealed != "" || b.spool.isSealed(b.m.EvidenceID):
+	case b.sealed != "" || b.spool.folder.isSealed(b.m.EvidenceID):
 		return fmt.Errorf("evidence %s: the bundle is sealed, and stays", b.m.EvidenceID)
 	case b.discarded:
 		return nil
@@ -255,7 +255,7 @@ func (b *Bundle) Discard() error {
 	if err := b.spool.notSealed(b.m.ProfileID, b.m.EvidenceID); err != nil {
 		return err
 	}
-	if err := b.spool.remove(b.m.EvidenceID); err != nil {
+	if err := b.spool.folder.remove(b.m.EvidenceID); err != nil {
 		return err
 	}
 	b.discarded = true

@@ -58,7 +58,7 @@ func (c *chain) name(evidenceIDs ...string) {
 }
 
 func (s *Spool) chainFile(profileID string) string {
-	return filepath.Join(s.dir, chainDir, profileID+".json")
+	return filepath.Join(s.folder.dir, chainDir, profileID+".json")
 }
 
 // chain reads what is remembered of a profile's chain; the caller holds s.sealing. For a
@@ -89,8 +89,8 @@ func (s *Spool) chain(profileID string) (chain, error) {
 // wasSealed tells whether a bundle whose sealing began was sealed: it has its manifest, or it
 // has left the spool. Otherwise it stays there, or is discarded (notSealed).
 func (s *Spool) wasSealed(evidenceID string) bool {
-	_, err := os.Stat(filepath.Join(s.dir, evidenceID))
-	return s.isSealed(evidenceID) || errors.Is(err, fs.ErrNotExist)
+	_, err := os.Stat(filepath.Join(s.folder.dir, evidenceID))
+	return s.folder.isSealed(evidenceID) || errors.Is(err, fs.ErrNotExist)
 }
 
 func (s *Spool) keepChain(profileID string, c chain) error {
@@ -102,7 +102,7 @@ func (s *Spool) keepChain(profileID string, c chain) error {
 	err = durable.Replace(path, raw)
 	if errors.Is(err, fs.ErrNotExist) {
 		if err = os.MkdirAll(filepath.Dir(path), 0o700); err == nil {
-			err = errors.Join(durable.Replace(path, raw), durable.Sync(s.dir))
+			err = errors.Join(durable.Replace(path, raw), durable.Sync(s.folder.dir))
 		}
 	}
 	return err

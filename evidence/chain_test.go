@@ -19,7 +19,7 @@ import (
 )
 
 // storeAt opens an empty store, and returns its directory.
-func storeAt(t testing.TB) (*evidence.DirStore, string) {
+func storeAt(t testing.TB) (evidence.Store, string) {
 	t.Helper()
 	dir := filepath.Join(t.TempDir(), "store")
 	s, err := evidence.OpenDirStore(dir)

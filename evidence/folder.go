@@ -9,25 +9,16 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"sync"
 
 	"leasehold/internal/durable"
 	"leasehold/internal/foreign"
 )
 
 // folder keeps bundles in a directory, each in a directory of its own that is named after its
-// id. A bundle without manifest.json is not sealed. The spool and DirStore have this layout. A
-// store may be a directory to which others write: what is there is read as foreign.ReadPlain
-// reads it, and what is no file of a bundle counts as damaged.
-type folder struct {
-	dir string
-	// profiles has the profile of each bundle whose manifest was read for a list, by evidence id, so
-	// that a list of one profile need not read those of others again. A list of all profiles
-	// forgets them first.
-	profiles *sync.Map
-}
-
-func newFolder(dir string) folder { return folder{dir, &sync.Map{}} }
+// id. A bundle without manifest.json is not sealed. The spool and the store of file:// URLs have
+// this layout. A store may be a directory to which others write: what is there is read as
+// foreign.ReadPlain reads it, and what is no file of a bundle counts as damaged.
+type folder struct{ dir string }
 
 // No part and no manifest has more bytes: captures, journals and outputs are bounded far below.
 const (
@@ -38,56 +29,16 @@ const (
 // removedPrefix is the prefix of the directory of a bundle that is being removed.
 const removedPrefix = ".gone-"
 
-// Manifest implements Reader.
-func (f folder) Manifest(_ context.Context, evidenceID string) ([]byte, error) {
-	return f.read(evidenceID, ManifestName)
-}
-
-// Part implements Reader.
-func (f folder) Part(_ context.Context, evidenceID, name string) ([]byte, error) {
-	if !f.isSealed(evidenceID) || name == ManifestName {
-		return nil, fmt.Errorf("evidence %s: part %q: %w", shortID(evidenceID), shortID(name), ErrNotFound)
+// Get implements Source.
+func (f folder) Get(_ context.Context, evidenceID, name string) ([]byte, error) {
+	if name != ManifestName && !f.isSealed(evidenceID) {
+		return nil, ErrNotFound
 	}
 	return f.read(evidenceID, name)
 }
 
-// List implements Reader. It leaves out manifests that cannot be read; Verify finds them
-// through the bundle that names them.
-func (f folder) List(ctx context.Context, profileID string) ([]Manifest, error) {
-	ids, err := f.ids()
-	if err != nil {
-		return nil, err
-	}
-	if profileID == "" {
-		f.profiles.Clear()
-	}
-	list := []Manifest{}
-	for _, evidenceID := range ids {
-		if of, known := f.profiles.Load(evidenceID); known && profileID != "" && of != profileID {
-			continue
-		}
-		raw, err := f.Manifest(ctx, evidenceID)
-		if errors.Is(err, ErrNotFound) || errors.Is(err, ErrDamaged) {
-			continue // it moved to the store meanwhile, or cannot be read
-		}
-		if err != nil {
-			return nil, err
-		}
-		m, err := Decode(evidenceID, raw)
-		if err != nil {
-			continue
-		}
-		f.profiles.Store(evidenceID, m.ProfileID)
-		if profileID == "" || m.ProfileID == profileID {
-			list = append(list, m)
-		}
-	}
-	Newest(list)
-	return list, nil
-}
-
-// ids returns the ids of the sealed bundles, sorted.
-func (f folder) ids() ([]string, error) {
+// IDs implements Source. It returns the ids of all profiles, sorted.
+func (f folder) IDs(context.Context, string) ([]string, error) {
 	entries, err := os.ReadDir(f.dir)
 	if err != nil {
 		return nil, fmt.Errorf("evidence folder: %w", err)
@@ -109,10 +60,8 @@ func (f folder) isSealed(evidenceID string) bool {
 	return err == nil
 }
 
+// read returns a file of a bundle, sealed or not.
 func (f folder) read(evidenceID, name string) ([]byte, error) {
-	if !SafeName(evidenceID) || !SafeName(name) {
-		return nil, fmt.Errorf("evidence %q: %q: %w", shortID(evidenceID), shortID(name), ErrNotFound)
-	}
 	most := int64(maxPart)
 	if name == ManifestName {
 		most = maxManifest
@@ -120,20 +69,11 @@ func (f folder) read(evidenceID, name string) ([]byte, error) {
 	b, err := foreign.ReadPlain(f.dir, evidenceID+"/"+name, most)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		err = ErrNotFound
+		return nil, ErrNotFound
 	case errors.Is(err, foreign.ErrNotPlain):
-		err = fmt.Errorf("%w: %w", ErrDamaged, err)
+		return nil, fmt.Errorf("%w: %w", ErrDamaged, err)
 	}
-	if err != nil {
-		return nil, fmt.Errorf("evidence %s: %s: %w", evidenceID, name, err)
-	}
-	return b, nil
-}
-
-// has tells whether a bundle has exactly this content under a name.
-func (f folder) has(evidenceID, name string, content []byte) bool {
-	b, err := f.read(evidenceID, name)
-	return err == nil && bytes.Equal(b, content)
+	return b, err
 }
 
 // remove removes a bundle. Readers see either all of it or nothing.
@@ -157,4 +97,95 @@ func (f folder) sweep() error {
 		}
 	}
 	return err
+}
+
+// OpenDirStore opens the store in a directory, which it makes if it is missing: the store of
+// file:// URLs.
+func OpenDirStore(dir string) (Store, error) {
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, fmt.Errorf("evidence store: %w", err)
+	}
+	f := shared{folder{dir}, durable.NewCalls()}
+	if err := f.sweep(); err != nil {
+		return nil, fmt.Errorf("evidence store: %w", err)
+	}
+	return NewStore(f), nil
+}
+
+// ExistingDirStore opens the store in a directory for a reader: it neither makes the
+// directory nor changes anything in it.
+func ExistingDirStore(dir string) (Store, error) {
+	f := shared{folder{dir}, durable.NewCalls()}
+	if _, err := f.IDs(context.Background(), ""); err != nil {
+		return nil, err
+	}
+	return NewStore(f), nil
+}
+
+// shared is a folder that may be on a file system of another host, whose calls may hang.
+type shared struct {
+	folder
+	calls durable.Calls
+}
+
+// Get implements Source.
+func (f shared) Get(ctx context.Context, evidenceID, name string) ([]byte, error) {
+	return durable.Call(ctx, f.calls, func() ([]byte, error) { return f.folder.Get(ctx, evidenceID, name) })
+}
+
+// IDs implements Source.
+func (f shared) IDs(ctx context.Context, profileID string) ([]string, error) {
+	return durable.Call(ctx, f.calls, func() ([]string, error) { return f.folder.IDs(ctx, profileID) })
+}
+
+// do calls what writes to the folder.
+func (f shared) do(ctx context.Context, write func() error) error {
+	_, err := durable.Call(ctx, f.calls, func() (struct{}, error) { return struct{}{}, write() })
+	return err
+}
+
+// Begin implements Files. It makes the bundle's folder.
+func (f shared) Begin(ctx context.Context, m Manifest) (Upload, error) {
+	return sharedBundle{f, m.EvidenceID}, f.do(ctx, func() error {
+		err := os.Mkdir(filepath.Join(f.dir, m.EvidenceID), 0o700)
+		if errors.Is(err, fs.ErrExist) {
+			err = foreign.CheckFolder(f.dir, m.EvidenceID)
+		}
+		return errors.Join(err, durable.Sync(f.dir))
+	})
+}
+
+// Remove implements Files.
+func (f shared) Remove(ctx context.Context, m Manifest) error {
+	err := f.do(ctx, func() error { return f.remove(m.EvidenceID) })
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	return err
+}
+
+// sharedBundle is the folder of a bundle that is being stored.
+type sharedBundle struct {
+	in         shared
+	evidenceID string
+}
+
+func (b sharedBundle) path(name string) string { return filepath.Join(b.in.dir, b.evidenceID, name) }
+
+// Part implements Upload.
+func (b sharedBundle) Part(ctx context.Context, name string, content []byte) error {
+	return b.in.do(ctx, func() error {
+		if have, err := b.in.read(b.evidenceID, name); err == nil && bytes.Equal(have, content) {
+			return nil
+		}
+		return durable.Replace(b.path(name), content)
+	})
+}
+
+// Seal implements Upload. On a full disk it uses the reserve.
+func (b sharedBundle) Seal(ctx context.Context, manifest []byte) error {
+	path := b.path(ManifestName)
+	return b.in.do(ctx, func() error {
+		return durable.WithReserve(filepath.Dir(path), func() error { return durable.CreateWhole(path, manifest) })
+	})
 }

@@ -22,9 +22,10 @@ import (
 // for their store. Each is a directory of its own, named after its id; one without
 // manifest.json was never sealed. Only one process uses a spool at a time.
 type Spool struct {
-	folder
-	key  []byte
-	keys Keys
+	reader
+	folder folder
+	key    []byte
+	keys   Keys
 
 	sealing sync.Mutex // one bundle is sealed at a time, so that the next can name it
 }
@@ -38,11 +39,12 @@ func OpenSpool(dir string) (*Spool, error) { return OpenEncryptedSpool(dir, Keys
 
 // OpenEncryptedSpool is OpenSpool for bundles that are encrypted with the keys.
 func OpenEncryptedSpool(dir string, keys Keys) (*Spool, error) {
-	s := &Spool{folder: newFolder(dir), keys: keys}
+	at := folder{dir}
+	s := &Spool{reader: reader{from: at}, folder: at, keys: keys}
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, fmt.Errorf("evidence spool: %w", err)
 	}
-	err := s.sweep()
+	err := at.sweep()
 	if err != nil {
 		return nil, fmt.Errorf("evidence spool: %w", err)
 	}
@@ -92,8 +94,8 @@ func (s *Spool) New(m Manifest) (*Bundle, error) {
 	}
 	m.LastKnownURL = redact.URL(m.LastKnownURL)
 	m.LastScreenshot, m.Pages, m.Parts, m.Encryption, m.AlsoFollows = "", []PageResult{}, []Part{}, nil, nil
-	dir := filepath.Join(s.dir, m.EvidenceID)
-	if err := durable.WithReserve(s.dir, func() error { return os.Mkdir(dir, 0o700) }); err != nil {
+	dir := filepath.Join(s.folder.dir, m.EvidenceID)
+	if err := durable.WithReserve(s.folder.dir, func() error { return os.Mkdir(dir, 0o700) }); err != nil {
 		return nil, fmt.Errorf("new bundle: %w", err)
 	}
 	b := &Bundle{spool: s, dir: dir, m: m, to: s.keys.To}
@@ -105,7 +107,7 @@ func (s *Spool) New(m Manifest) (*Bundle, error) {
 
 // Sealed returns the ids of the sealed bundles, sorted: ids that New made are in the order in
 // which they were made.
-func (s *Spool) Sealed() ([]string, error) { return s.ids() }
+func (s *Spool) Sealed() ([]string, error) { return s.folder.IDs(context.Background(), "") }
 
 // Open returns a sealed bundle of the spool, or ErrNotFound.
 func (s *Spool) Open(evidenceID string) (*Sealed, error) {

@@ -26,6 +26,7 @@ import (
 	"leasehold/evidence/s3store"
 	"leasehold/internal/chromever"
 	"leasehold/internal/natsd"
+	"leasehold/internal/s3bucket"
 	"leasehold/launcher/api"
 	"leasehold/launcher/chrome"
 	"leasehold/launcher/profiledir"
@@ -160,7 +161,7 @@ func (c RunConfig) checkEvidenceStore(ctx context.Context) (string, error) {
 		}
 		return checkDir("--evidence-store", dir)
 	}
-	config, err := s3store.ParseURL(c.EvidenceStore)
+	config, err := s3bucket.ParseURL(c.EvidenceStore)
 	if err != nil {
 		return "", fmt.Errorf("--evidence-store: %w", err)
 	}

@@ -39,7 +39,7 @@ func (s *service) openArchive(ctx context.Context) error {
 		ctx, cancel := context.WithTimeout(ctx, connectTimeout)
 		defer cancel()
 		switch err := checked.Check(ctx); {
-		case errors.Is(err, s3store.ErrUnfit):
+		case errors.Is(err, s3bucket.ErrUnfit):
 			return &exitError{exitUsage, fmt.Errorf("--evidence-store: %w", err)}
 		case err != nil:
 			s.log.Warn().Err(err).Msg("the evidence store does not answer: evidence waits in the spool")

@@ -15,6 +15,7 @@ import (
 	"leasehold/evidence"
 	"leasehold/evidence/natsstore"
 	"leasehold/evidence/s3store"
+	"leasehold/internal/s3bucket"
 )
 
 // ownNATS is the URL of the evidence store in the NATS that the sidecar itself uses.
@@ -50,7 +51,7 @@ func checkStore(raw string) error {
 		_, err := storeDir(raw)
 		return err
 	case "s3":
-		_, err := s3store.ParseURL(raw)
+		_, err := s3bucket.ParseURL(raw)
 		return err
 	}
 	return errors.New("want nats://, file:///path or s3://bucket/prefix")
@@ -78,7 +79,7 @@ func openStore(raw string, nc *nats.Conn, copies int) (store evidence.Store, clo
 		d, err := evidence.OpenDirStore(dir)
 		return d, nothing, err
 	case "s3":
-		cfg, err := s3store.ParseURL(raw)
+		cfg, err := s3bucket.ParseURL(raw)
 		if err != nil {
 			return nil, nil, err
 		}

@@ -3,7 +3,6 @@ package natsstore
 import (
 	"context"
 	"errors"
-	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -40,47 +39,15 @@ type older struct {
 	through uint64
 }
 
-// List implements evidence.Reader.
-func (s *Store) List(ctx context.Context, profileID string) ([]evidence.Manifest, error) {
-	list, err := s.list(ctx, profileID)
-	if err != nil {
-		return nil, fmt.Errorf("evidence of %s: %w", profileID, err)
-	}
-	return list, nil
-}
-
-func (s *Store) list(ctx context.Context, profileID string) ([]evidence.Manifest, error) {
-	list := []evidence.Manifest{}
+// IDs implements evidence.Source.
+func (s *files) IDs(ctx context.Context, profileID string) ([]string, error) {
 	stream, err := s.stream(ctx)
 	if errors.Is(err, evidence.ErrNotFound) {
-		return list, nil
+		return nil, nil
 	}
 	if err != nil {
 		return nil, err
 	}
-	ids, err := s.ids(ctx, stream, profileID)
-	if err != nil {
-		return nil, err
-	}
-	for _, evidenceID := range ids {
-		raw, err := s.get(ctx, stream, evidenceID, evidence.ManifestName)
-		if errors.Is(err, evidence.ErrNotFound) || errors.Is(err, evidence.ErrDamaged) {
-			continue // half stored or half removed, or Verify reports it
-		}
-		if err != nil {
-			return nil, err
-		}
-		if m, err := evidence.Decode(evidenceID, raw); err == nil && (profileID == "" || m.ProfileID == profileID) {
-			list = append(list, m)
-		}
-	}
-	evidence.Newest(list)
-	return list, nil
-}
-
-// ids returns the ids of a profile's bundles, sorted; with an empty profile id, those of all
-// profiles. Some may be half stored or half removed.
-func (s *Store) ids(ctx context.Context, stream jetstream.Stream, profileID string) ([]string, error) {
 	ids, err := s.earlier(ctx, stream, profileID)
 	if err != nil {
 		return nil, err
@@ -102,7 +69,7 @@ func (s *Store) ids(ctx context.Context, stream jetstream.Stream, profileID stri
 // earlier returns the ids of a profile's bundles that an earlier version has stored. A list of
 // all profiles reads them anew. So a bundle that was not complete when they were read is found
 // by then, even if the earlier version has stored nothing else.
-func (s *Store) earlier(ctx context.Context, stream jetstream.Stream, profileID string) ([]string, error) {
+func (s *files) earlier(ctx context.Context, stream jetstream.Stream, profileID string) ([]string, error) {
 	last, err := lastMessage(ctx, stream, chunksNamed(chunksOfEarlier))
 	if errors.Is(err, jetstream.ErrMsgNotFound) {
 		return nil, nil
@@ -126,7 +93,7 @@ func (s *Store) earlier(ctx context.Context, stream jetstream.Stream, profileID 
 }
 
 // readEarlier returns the ids of the bundles that an earlier version has stored, by profile key.
-func (s *Store) readEarlier(ctx context.Context) (map[string][]string, error) {
+func (s *files) readEarlier(ctx context.Context) (map[string][]string, error) {
 	bucket, err := s.bind(ctx)
 	if err != nil {
 		return nil, err

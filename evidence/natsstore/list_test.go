@@ -22,7 +22,7 @@ import (
 // listing is a store on a server, with the connection that it uses.
 type listing struct {
 	*testing.T
-	*natsstore.Store
+	evidence.Store
 	nc     *nats.Conn
 	js     jetstream.JetStream
 	bucket jetstream.ObjectStore

@@ -38,21 +38,21 @@ type Config struct {
 	Replicas int // zero stands for 1
 }
 
-// Store is an evidence.Store in a bucket. Its methods are safe for concurrent use. Put, Manifest
-// and Part fail if the server does not answer one of their requests for some seconds; the other
-// methods are bounded by their context alone.
-type Store struct {
+// New returns the store in a bucket. It does not ask the server: calls look the bucket up,
+// and Put makes it if there is none. So the caller need not do anything if the server is away at
+// the start, or if the bucket is lost. Put, Manifest and Part fail if the server does not answer
+// one of their requests for some seconds; the other methods are bounded by their context alone.
+func New(js jetstream.JetStream, cfg Config) evidence.Store {
+	return evidence.NewStore(&files{js: js, cfg: cfg})
+}
+
+// files are the objects of the bucket.
+type files struct {
 	js    jetstream.JetStream
 	cfg   Config
 	older atomic.Pointer[older]
+	found atomic.Pointer[jetstream.Stream] // the bucket's stream, when it was last looked up
 }
-
-var _ evidence.Store = (*Store)(nil)
-
-// New returns the store. It does not ask the server: every call looks the bucket up, and Put
-// makes it if there is none. So the caller need not do anything if the server is away at the
-// start, or if the bucket is lost.
-func New(js jetstream.JetStream, cfg Config) *Store { return &Store{js: js, cfg: cfg} }
 
 // toKey is an id as it stands in keys, where dots are separators.
 func toKey(id string) string { return strings.ReplaceAll(id, ".", "=2E") }
@@ -74,48 +74,49 @@ type eachBounded struct{ context.Context }
 // Deadline implements context.Context.
 func (eachBounded) Deadline() (time.Time, bool) { return time.Time{}, false }
 
-// Put implements evidence.Store.
-func (s *Store) Put(ctx context.Context, b *evidence.Sealed) error {
-	requests := eachBounded{ctx}
-	evidenceID := b.Manifest.EvidenceID
-	fail := func(what string, err error) error {
-		return fmt.Errorf("evidence %s: storing %s: %w", evidenceID, what, err)
-	}
-	bucket, err := s.bindOrMake(requests)
+// upload stores the objects of one bundle.
+type upload struct {
+	*files
+	bucket     jetstream.ObjectStore
+	stream     jetstream.Stream
+	folder     string // beginning of the objects' names
+	chunks     string // beginning of the name of the manifest's chunks
+	evidenceID string
+}
+
+// Begin implements evidence.Files.
+func (s *files) Begin(ctx context.Context, m evidence.Manifest) (evidence.Upload, error) {
+	ctx = eachBounded{ctx}
+	bucket, err := s.bindOrMake(ctx)
 	if err != nil {
-		return fail("it", err)
+		return nil, err
 	}
-	stream, err := s.js.Stream(requests, streamName)
-	if err != nil {
-		return fail("it", err)
-	}
-	switch raw, err := s.Manifest(ctx, evidenceID); {
-	case errors.Is(err, evidence.ErrNotFound), errors.Is(err, evidence.ErrDamaged):
-	case err != nil:
-		return fail("it", err)
-	case !bytes.Equal(raw, b.Raw):
-		return fail("it", evidence.ErrConflict)
-	}
-	folder := folderName(b.Manifest.ProfileID, evidenceID)
-	if err := b.EachPart(requests, func(ctx context.Context, name string, content []byte) error {
-		_, err := s.put(ctx, stream, describe(folder+name, partChunks, content, s.chunkSize()), content, true)
-		return err
-	}); err != nil {
-		return err
-	}
-	manifest := describe(folder+evidence.ManifestName, manifestChunks(b.Manifest.ProfileID)+toKey(evidenceID)+".", b.Raw, s.chunkSize())
-	info, err := s.put(requests, stream, manifest, b.Raw, false)
+	stream, err := s.stream(ctx)
+	return upload{s, bucket, stream, folderName(m.ProfileID, m.EvidenceID), manifestChunks(m.ProfileID) + toKey(m.EvidenceID) + ".", m.EvidenceID}, err
+}
+
+// Part implements evidence.Upload.
+func (u upload) Part(ctx context.Context, name string, content []byte) error {
+	_, err := u.put(eachBounded{ctx}, u.stream, describe(u.folder+name, partChunks, content, u.chunkSize()), content, true)
+	return err
+}
+
+// Seal implements evidence.Upload. The link is written last, for this manifest alone: a bundle
+// that an earlier attempt left without one gets it.
+func (u upload) Seal(ctx context.Context, content []byte) error {
+	ctx = eachBounded{ctx}
+	info, err := u.put(ctx, u.stream, describe(u.folder+evidence.ManifestName, u.chunks, content, u.chunkSize()), content, false)
 	if isWrongSequence(err) {
 		// Another launcher was first, with the same bundle or with another one.
-		if raw, getErr := s.object(ctx, stream, folder+evidence.ManifestName); getErr == nil && !bytes.Equal(raw, b.Raw) {
+		if raw, getErr := u.object(ctx, u.stream, u.folder+evidence.ManifestName); getErr == nil && !bytes.Equal(raw, content) {
 			err = evidence.ErrConflict
 		}
 	}
 	if err != nil {
-		return fail("the manifest", err)
+		return err
 	}
-	if _, err := bucket.AddLink(requests, evidenceID, info); err != nil {
-		return fail("the link", err)
+	if _, err := u.bucket.AddLink(ctx, u.evidenceID, info); err != nil {
+		return fmt.Errorf("the link to it: %w", err)
 	}
 	return nil
 }
@@ -127,7 +128,7 @@ const chunkSize = 128 << 10
 const headerRoom = 1 << 10
 
 // chunkSize is the size of the chunks that the server takes.
-func (s *Store) chunkSize() int {
+func (s *files) chunkSize() int {
 	if most := int(s.js.Conn().MaxPayload()) - headerRoom; most > 0 {
 		return min(chunkSize, most)
 	}
@@ -140,7 +141,7 @@ func (s *Store) chunkSize() int {
 // name and content, so that a second attempt replaces what the first left incomplete, and does
 // nothing if the object is complete. If there is a complete object with other content, put
 // replaces it only if replace is true; otherwise it returns ErrConflict.
-func (s *Store) put(ctx context.Context, stream jetstream.Stream, info *jetstream.ObjectInfo, content []byte, replace bool) (*jetstream.ObjectInfo, error) {
+func (s *files) put(ctx context.Context, stream jetstream.Stream, info *jetstream.ObjectInfo, content []byte, replace bool) (*jetstream.ObjectInfo, error) {
 	// The decisions below hold for this state of the object. The server refuses the write in any
 	// other state, so that a sealed bundle is never overwritten.
 	old, seen, err := metaOf(ctx, stream, info.Name)
@@ -187,7 +188,7 @@ func describe(name, prefix string, content []byte, chunkSize int) *jetstream.Obj
 
 // publishChunks sends an object's chunks. The server refuses the first one if there are chunks
 // already.
-func (s *Store) publishChunks(ctx context.Context, info *jetstream.ObjectInfo, content []byte) error {
+func (s *files) publishChunks(ctx context.Context, info *jetstream.ObjectInfo, content []byte) error {
 	first := []jetstream.PublishOpt{jetstream.WithExpectLastSequencePerSubject(0)}
 	for chunk := range slices.Chunk(content, int(info.Opts.ChunkSize)) {
 		if _, err := s.js.Publish(ctx, chunkSubject(info), chunk, first...); err != nil {
@@ -200,7 +201,7 @@ func (s *Store) publishChunks(ctx context.Context, info *jetstream.ObjectInfo, c
 
 // publishMeta sends an object's metadata, if the stored metadata still has the sequence that was
 // seen; zero means that there is none.
-func (s *Store) publishMeta(ctx context.Context, info *jetstream.ObjectInfo, seen uint64) error {
+func (s *files) publishMeta(ctx context.Context, info *jetstream.ObjectInfo, seen uint64) error {
 	meta, err := json.Marshal(info)
 	if err != nil {
 		return err
@@ -233,7 +234,7 @@ func isLiteral(nuid string) bool {
 
 // bindOrMake looks the bucket up, and makes it in file storage if there is none. Another
 // launcher may be making it at the same time.
-func (s *Store) bindOrMake(ctx context.Context) (jetstream.ObjectStore, error) {
+func (s *files) bindOrMake(ctx context.Context) (jetstream.ObjectStore, error) {
 	for {
 		bucket, err := s.js.ObjectStore(ctx, Bucket)
 		if !errors.Is(err, jetstream.ErrBucketNotFound) {
@@ -249,7 +250,7 @@ func (s *Store) bindOrMake(ctx context.Context) (jetstream.ObjectStore, error) {
 }
 
 // bind looks the bucket up. It returns ErrNotFound if there is none.
-func (s *Store) bind(ctx context.Context) (jetstream.ObjectStore, error) {
+func (s *files) bind(ctx context.Context) (jetstream.ObjectStore, error) {
 	bucket, err := s.js.ObjectStore(ctx, Bucket)
 	if errors.Is(err, jetstream.ErrBucketNotFound) {
 		return nil, evidence.ErrNotFound
@@ -257,46 +258,36 @@ func (s *Store) bind(ctx context.Context) (jetstream.ObjectStore, error) {
 	return bucket, err
 }
 
-// Manifest implements evidence.Reader.
-func (s *Store) Manifest(ctx context.Context, evidenceID string) ([]byte, error) {
-	return s.read(ctx, evidenceID, evidence.ManifestName)
-}
-
-// Part implements evidence.Reader.
-func (s *Store) Part(ctx context.Context, evidenceID, name string) ([]byte, error) {
-	if name == evidence.ManifestName {
-		return nil, fmt.Errorf("evidence %s: part %s: %w", evidenceID, name, evidence.ErrNotFound)
-	}
-	return s.read(ctx, evidenceID, name)
-}
-
-func (s *Store) read(ctx context.Context, evidenceID, name string) ([]byte, error) {
-	if !evidence.SafeName(evidenceID) || !evidence.SafeName(name) {
-		// Names come from outside, and a name that is too long would end the connection.
-		return nil, fmt.Errorf("evidence %.140q: %.140q: %w", evidenceID, name, evidence.ErrNotFound)
-	}
-	var content []byte
-	stream, err := s.stream(eachBounded{ctx})
-	if err == nil {
-		content, err = s.get(ctx, stream, evidenceID, name)
-	}
-	if err != nil {
-		return nil, fmt.Errorf("evidence %s: %s: %w", evidenceID, name, err)
-	}
-	return content, nil
-}
-
-// stream returns the bucket's stream, or ErrNotFound if there is none.
-func (s *Store) stream(ctx context.Context) (jetstream.Stream, error) {
+// stream looks the bucket's stream up. It returns ErrNotFound if there is none.
+func (s *files) stream(ctx context.Context) (jetstream.Stream, error) {
 	stream, err := s.js.Stream(ctx, streamName)
 	if errors.Is(err, jetstream.ErrStreamNotFound) {
-		err = evidence.ErrNotFound
+		return nil, evidence.ErrNotFound
+	}
+	if err == nil {
+		s.found.Store(&stream)
 	}
 	return stream, err
 }
 
+// Get implements evidence.Source. It looks the stream up if nobody has yet, or if the server no
+// longer has it.
+func (s *files) Get(ctx context.Context, evidenceID, name string) ([]byte, error) {
+	if found := s.found.Load(); found != nil {
+		content, err := s.get(ctx, *found, evidenceID, name)
+		if !errors.Is(err, nats.ErrNoResponders) && !errors.Is(err, jetstream.ErrStreamNotFound) {
+			return content, err
+		}
+	}
+	stream, err := s.stream(eachBounded{ctx})
+	if err != nil {
+		return nil, err
+	}
+	return s.get(ctx, stream, evidenceID, name)
+}
+
 // get reads an object of a bundle, which it finds by the bundle's link.
-func (s *Store) get(ctx context.Context, stream jetstream.Stream, evidenceID, name string) ([]byte, error) {
+func (s *files) get(ctx context.Context, stream jetstream.Stream, evidenceID, name string) ([]byte, error) {
 	link, _, err := metaOf(eachBounded{ctx}, stream, evidenceID)
 	if err != nil {
 		return nil, translate(err)
@@ -308,7 +299,7 @@ func (s *Store) get(ctx context.Context, stream jetstream.Stream, evidenceID, na
 	return s.object(ctx, stream, folder+name)
 }
 
-func (s *Store) object(ctx context.Context, stream jetstream.Stream, name string) ([]byte, error) {
+func (s *files) object(ctx context.Context, stream jetstream.Stream, name string) ([]byte, error) {
 	requests := eachBounded{ctx}
 	info, _, err := metaOf(requests, stream, name)
 	if err != nil {
@@ -433,19 +424,9 @@ func checkChunks(ctx context.Context, stream jetstream.Stream, info *jetstream.O
 	return nil
 }
 
-// Delete implements evidence.Store. It leaves nothing of the objects: neither their chunks nor
+// Remove implements evidence.Files. It leaves nothing of the objects: neither their chunks nor
 // the markers that the bucket's own Delete leaves.
-func (s *Store) Delete(ctx context.Context, m evidence.Manifest) error {
-	if err := s.delete(ctx, m); err != nil {
-		return fmt.Errorf("evidence %.140s: removing it: %w", m.EvidenceID, err)
-	}
-	return nil
-}
-
-func (s *Store) delete(ctx context.Context, m evidence.Manifest) error {
-	if !evidence.SafeName(m.EvidenceID) {
-		return evidence.ErrNotFound
-	}
+func (s *files) Remove(ctx context.Context, m evidence.Manifest) error {
 	stream, err := s.stream(ctx)
 	if errors.Is(err, evidence.ErrNotFound) {
 		return nil

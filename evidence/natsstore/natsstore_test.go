@@ -422,3 +422,26 @@ func TestArchiveOverAServerThatWasAway(t *testing.T) {
 		t.Errorf("%+v, %v", r, err)
 	}
 }
+
+// A store that has read from its bucket finds nothing when somebody has removed the bucket, and
+// makes another one for the next bundle.
+func TestABucketThatIsLost(t *testing.T) {
+	_, js := connect(t, start(t, t.TempDir()))
+	s := natsstore.New(js, natsstore.Config{})
+	b, head := storetest.Seal(t, storetest.Spool(t), "p", "ev_1", 1, evidence.Link{})
+	if err := errors.Join(s.Put(t.Context(), b), js.DeleteObjectStore(t.Context(), natsstore.Bucket)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Manifest(t.Context(), "ev_1"); !errors.Is(err, evidence.ErrNotFound) {
+		t.Errorf("its manifest: %v", err)
+	}
+	if list, err := s.List(t.Context(), "p"); err != nil || len(list) != 0 {
+		t.Errorf("listed %v, %v", list, err)
+	}
+	if err := s.Put(t.Context(), b); err != nil {
+		t.Fatal(err)
+	}
+	if r, err := evidence.Verify(t.Context(), s, "p", head); err != nil || !r.OK() {
+		t.Errorf("stored again: %+v, %v", r, err)
+	}
+}

@@ -17,41 +17,26 @@ import (
 	"path"
 	"slices"
 	"strings"
-	"sync"
 
 	"leasehold/evidence"
 	"leasehold/internal/s3bucket"
 )
 
-// Config says where the bundles are. It contains no credentials: Open looks for them where AWS
-// tools do.
-type Config = s3bucket.Config
-
-// ParseURL reads s3://bucket/prefix?endpoint=..&region=..&path_style=true. The endpoint
-// is a host, with a port if need be, or an http:// or https:// URL of one; without a
-// scheme it is HTTPS. A URL with anything in it that could be a credential is refused,
-// and the errors do not repeat such a value.
-func ParseURL(raw string) (Config, error) { return s3bucket.ParseURL(raw) }
-
-// Store is an evidence.Store in a bucket. Its methods are safe for concurrent use, and each is
-// bounded by its context.
-type Store struct{ bucket *s3bucket.Bucket }
-
-var _ evidence.Store = (*Store)(nil)
-
-// ErrUnfit says that the bucket cannot be used as it is, and that waiting would not help: the
-// credentials are missing or wrong, there is no such bucket, or the server ignores conditions.
-// The error that wraps it says which.
-var ErrUnfit = s3bucket.ErrUnfit
+// Store is the store in a bucket. Its methods are safe for concurrent use, and each is bounded by
+// its context.
+type Store struct {
+	evidence.Store
+	bucket *s3bucket.Bucket
+}
 
 // Open returns the store. It does not ask the server; Check does. It finds the credentials where
 // the AWS tools find theirs (see s3bucket.Open).
-func Open(cfg Config) (*Store, error) {
+func Open(cfg s3bucket.Config) (*Store, error) {
 	bucket, err := s3bucket.Open("evidence store", cfg)
 	if err != nil {
 		return nil, err
 	}
-	return &Store{bucket}, nil
+	return &Store{evidence.NewStore(files{bucket}), bucket}, nil
 }
 
 // Close closes idle connections.
@@ -61,193 +46,40 @@ func (s *Store) Close() { s.bucket.Close() }
 // credentials and the server allow.
 const formatKey = "leasehold-evidence.json"
 
-// Check finds out whether bundles can be stored. It returns ErrUnfit if a person has to change
-// something, and another error if the server cannot be reached now.
+// Check finds out whether bundles can be stored. It returns s3bucket.ErrUnfit if a person has to
+// change something, and another error if the server cannot be reached now.
 func (s *Store) Check(ctx context.Context) error { return s.bucket.Check(ctx, formatKey) }
+
+// files are the objects of the bucket.
+type files struct{ bucket *s3bucket.Bucket }
 
 // fileKey is the key, below the prefix, of a bundle's manifest or part.
 func fileKey(evidenceID, name string) string { return path.Join("bundles", evidenceID, name) }
 
 // listKey is the key, below the prefix, by which a bundle is listed.
-func listKey(profileID, evidenceID string) string {
-	return path.Join("profiles", profileID, evidenceID)
-}
+func listKey(m evidence.Manifest) string { return path.Join("profiles", m.ProfileID, m.EvidenceID) }
 
-// Put implements evidence.Store.
-func (s *Store) Put(ctx context.Context, b *evidence.Sealed) error {
-	evidenceID := b.Manifest.EvidenceID
-	fail := func(what string, err error) error {
-		return fmt.Errorf("evidence %s: storing %s: %w", evidenceID, what, err)
+// Get implements evidence.Source.
+func (f files) Get(ctx context.Context, evidenceID, name string) ([]byte, error) {
+	content, _, err := f.bucket.Read(ctx, fileKey(evidenceID, name))
+	if err == nil && name != evidence.ManifestName {
+		// A part without a manifest belongs to a half-stored bundle.
+		err = f.bucket.Stat(ctx, fileKey(evidenceID, evidence.ManifestName))
 	}
-	switch raw, err := s.get(ctx, fileKey(evidenceID, evidence.ManifestName)); {
-	case errors.Is(err, evidence.ErrNotFound):
-	case err != nil:
-		return fail("it", err)
-	case !bytes.Equal(raw, b.Raw):
-		return fail("it", evidence.ErrConflict)
+	if errors.Is(err, fs.ErrNotExist) {
+		err = evidence.ErrNotFound
 	}
-	if err := b.EachPart(ctx, func(ctx context.Context, name string, content []byte) error {
-		return s.put(ctx, fileKey(evidenceID, name), content)
-	}); err != nil {
-		return err
-	}
-	if err := s.bucket.Write(ctx, listKey(b.Manifest.ProfileID, evidenceID), nil, ""); err != nil && !s3bucket.IsRefused(err) {
-		return fail("its place in the list", err)
-	}
-	err := s.bucket.Write(ctx, fileKey(evidenceID, evidence.ManifestName), b.Raw, "")
-	if s3bucket.IsRefused(err) {
-		raw, getErr := s.get(ctx, fileKey(evidenceID, evidence.ManifestName))
-		switch {
-		case getErr != nil:
-			return fail("the manifest", getErr)
-		case !bytes.Equal(raw, b.Raw):
-			return fail("the manifest", evidence.ErrConflict)
-		}
-		return nil
-	}
-	if err != nil {
-		return fail("the manifest", err)
-	}
-	return nil
-}
-
-// put stores a part's content. It writes a new object, or replaces a damaged one. It fails if
-// somebody else changes the damaged one at the same time.
-func (s *Store) put(ctx context.Context, key string, content []byte) error {
-	err := s.bucket.Write(ctx, key, content, "")
-	if !s3bucket.IsRefused(err) {
-		return err
-	}
-	have, etag, err := s.read(ctx, key)
-	if err != nil {
-		return err
-	}
-	if bytes.Equal(have, content) {
-		return nil
-	}
-	err = s.bucket.Write(ctx, key, content, etag)
-	return err
-}
-
-// Manifest implements evidence.Reader.
-func (s *Store) Manifest(ctx context.Context, evidenceID string) ([]byte, error) {
-	return s.file(ctx, evidenceID, evidence.ManifestName)
-}
-
-// Part implements evidence.Reader.
-func (s *Store) Part(ctx context.Context, evidenceID, name string) ([]byte, error) {
-	if name == evidence.ManifestName {
-		return nil, fmt.Errorf("evidence %.140s: part %s: %w", evidenceID, name, evidence.ErrNotFound)
-	}
-	content, err := s.file(ctx, evidenceID, name)
-	if err != nil {
-		return nil, err
-	}
-	// A part without a manifest belongs to a half-stored bundle.
-	err = translate(s.bucket.Stat(ctx, fileKey(evidenceID, evidence.ManifestName)))
-	if err != nil {
-		return nil, fmt.Errorf("evidence %s: %s: %w", evidenceID, name, err)
-	}
-	return content, nil
-}
-
-// file reads a bundle's manifest or part.
-func (s *Store) file(ctx context.Context, evidenceID, name string) ([]byte, error) {
-	if !evidence.SafeName(evidenceID) || !evidence.SafeName(name) {
-		return nil, fmt.Errorf("evidence %.140q: %.140q: %w", evidenceID, name, evidence.ErrNotFound)
-	}
-	content, err := s.get(ctx, fileKey(evidenceID, name))
-	if err != nil {
-		return nil, fmt.Errorf("evidence %s: %s: %w", evidenceID, name, err)
-	}
-	return content, nil
-}
-
-func (s *Store) get(ctx context.Context, key string) ([]byte, error) {
-	content, _, err := s.read(ctx, key)
 	return content, err
 }
 
-func (s *Store) read(ctx context.Context, key string) (content []byte, etag string, err error) {
-	content, etag, err = s.bucket.Read(ctx, key)
-	return content, etag, translate(err)
-}
-
-// translate returns the error of package evidence for an object that does not exist. Other errors
-// stay as they are.
-func translate(err error) error {
-	if errors.Is(err, fs.ErrNotExist) {
-		return evidence.ErrNotFound
-	}
-	return err
-}
-
-// parallelReads is how many manifests are read at the same time for a list.
-const parallelReads = 8
-
-// List implements evidence.Reader.
-func (s *Store) List(ctx context.Context, profileID string) ([]evidence.Manifest, error) {
-	ids, err := s.ids(ctx, profileID)
-	if err != nil {
-		return nil, fmt.Errorf("evidence of %s: %w", profileID, err)
-	}
-	found := make([]*evidence.Manifest, len(ids))
-	failed := make([]error, len(ids))
-	next := make(chan int)
-	var workers sync.WaitGroup
-	for range min(parallelReads, len(ids)) {
-		workers.Go(func() {
-			for i := range next {
-				found[i], failed[i] = s.listed(ctx, ids[i], profileID)
-			}
-		})
-	}
-	for i := range ids {
-		next <- i
-	}
-	close(next)
-	workers.Wait()
-	if err := errors.Join(failed...); err != nil {
-		return nil, err
-	}
-	list := []evidence.Manifest{}
-	for _, m := range found {
-		if m != nil {
-			list = append(list, *m)
-		}
-	}
-	evidence.Newest(list)
-	return list, nil
-}
-
-// listed returns the manifest of a bundle for a list. It returns nil if the bundle is not one of
-// the profile's, if it cannot be decoded, or if it is half stored or half removed.
-func (s *Store) listed(ctx context.Context, evidenceID, profileID string) (*evidence.Manifest, error) {
-	raw, err := s.Manifest(ctx, evidenceID)
-	if errors.Is(err, evidence.ErrNotFound) {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, err
-	}
-	m, err := evidence.Decode(evidenceID, raw)
-	if err != nil || profileID != "" && m.ProfileID != profileID {
-		return nil, nil //nolint:nilerr // Verify reports it
-	}
-	return &m, nil
-}
-
-// ids returns the ids of a profile's bundles; with an empty profile id, those of all profiles.
-func (s *Store) ids(ctx context.Context, profileID string) ([]string, error) {
-	if profileID != "" && !evidence.SafeName(profileID) {
-		return nil, nil
-	}
+// IDs implements evidence.Source.
+func (f files) IDs(ctx context.Context, profileID string) ([]string, error) {
 	prefix := "profiles/"
 	if profileID != "" {
 		prefix += profileID + "/"
 	}
 	var ids []string
-	for key, err := range s.bucket.List(ctx, prefix) {
+	for key, err := range f.bucket.List(ctx, prefix) {
 		if err != nil {
 			return nil, err
 		}
@@ -259,27 +91,59 @@ func (s *Store) ids(ctx context.Context, profileID string) ([]string, error) {
 	return slices.Compact(ids), nil
 }
 
-// Delete implements evidence.Store.
-func (s *Store) Delete(ctx context.Context, m evidence.Manifest) error {
-	fail := func(err error) error { return fmt.Errorf("evidence %.140s: removing it: %w", m.EvidenceID, err) }
-	if !evidence.SafeName(m.EvidenceID) || !evidence.SafeName(m.ProfileID) {
-		return fail(evidence.ErrNotFound)
+// upload stores the objects of one bundle.
+type upload struct {
+	files
+	m evidence.Manifest
+}
+
+// Begin implements evidence.Files.
+func (f files) Begin(_ context.Context, m evidence.Manifest) (evidence.Upload, error) {
+	return upload{f, m}, nil
+}
+
+// Part implements evidence.Upload. It writes a new object, or replaces a damaged one. It fails if
+// somebody else changes the damaged one at the same time.
+func (u upload) Part(ctx context.Context, name string, content []byte) error {
+	key := fileKey(u.m.EvidenceID, name)
+	err := u.bucket.Write(ctx, key, content, "")
+	if !s3bucket.IsRefused(err) {
+		return err
 	}
+	have, etag, err := u.bucket.Read(ctx, key)
+	if err != nil || bytes.Equal(have, content) {
+		return err
+	}
+	return u.bucket.Write(ctx, key, content, etag)
+}
+
+// Seal implements evidence.Upload.
+func (u upload) Seal(ctx context.Context, manifest []byte) error {
+	if err := u.bucket.Write(ctx, listKey(u.m), nil, ""); err != nil && !s3bucket.IsRefused(err) {
+		return fmt.Errorf("its place in the list: %w", err)
+	}
+	err := u.bucket.Write(ctx, fileKey(u.m.EvidenceID, evidence.ManifestName), manifest, "")
+	if s3bucket.IsRefused(err) {
+		return fs.ErrExist
+	}
+	return err
+}
+
+// Remove implements evidence.Files.
+func (f files) Remove(ctx context.Context, m evidence.Manifest) error {
 	manifest := fileKey(m.EvidenceID, evidence.ManifestName)
-	for key, err := range s.bucket.List(ctx, fileKey(m.EvidenceID, "")+"/") {
+	for key, err := range f.bucket.List(ctx, fileKey(m.EvidenceID, "")+"/") {
 		if err != nil {
-			return fail(err)
+			return err
 		}
 		if key != manifest {
-			if err := s.bucket.Remove(ctx, key); err != nil {
-				return fail(err)
+			if err := f.bucket.Remove(ctx, key); err != nil {
+				return err
 			}
 		}
 	}
-	for _, key := range []string{listKey(m.ProfileID, m.EvidenceID), manifest} {
-		if err := s.bucket.Remove(ctx, key); err != nil {
-			return fail(err)
-		}
+	if err := f.bucket.Remove(ctx, listKey(m)); err != nil {
+		return err
 	}
-	return nil
+	return f.bucket.Remove(ctx, manifest)
 }

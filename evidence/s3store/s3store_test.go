@@ -19,6 +19,7 @@ import (
 	"leasehold/evidence"
 	"leasehold/evidence/s3store"
 	"leasehold/evidence/storetest"
+	"leasehold/internal/s3bucket"
 	"leasehold/internal/test/s3test"
 )
 
@@ -40,7 +41,7 @@ func credentials(t *testing.T, access, secret string) {
 
 func openAt(t *testing.T, url string) *s3store.Store {
 	t.Helper()
-	cfg, err := s3store.ParseURL(url)
+	cfg, err := s3bucket.ParseURL(url)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -126,7 +127,7 @@ func TestCheck(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			credentials(t, c.access, c.secret)
 			err := openAt(t, c.url).Check(t.Context())
-			if !errors.Is(err, s3store.ErrUnfit) || !strings.Contains(err.Error(), c.want) {
+			if !errors.Is(err, s3bucket.ErrUnfit) || !strings.Contains(err.Error(), c.want) {
 				t.Errorf("%v; want %q", err, c.want)
 			}
 			if strings.Contains(err.Error(), "hunter2") {
@@ -150,7 +151,7 @@ func TestCheck(t *testing.T) {
 		server.Stop()
 		ctx, cancel := context.WithTimeout(t.Context(), patience)
 		defer cancel()
-		if err := s.Check(ctx); err == nil || errors.Is(err, s3store.ErrUnfit) {
+		if err := s.Check(ctx); err == nil || errors.Is(err, s3bucket.ErrUnfit) {
 			t.Errorf("%v; want an error that may pass", err)
 		}
 	})
@@ -303,44 +304,5 @@ func TestHalfWrittenUpload(t *testing.T) {
 	}
 	if r, err := evidence.Verify(t.Context(), direct, "p", head); err != nil || !r.OK() || r.Parts != 2 {
 		t.Errorf("%+v, %v", r, err)
-	}
-}
-
-func TestParseURL(t *testing.T) {
-	for _, c := range []struct {
-		url  string
-		want s3store.Config
-	}{
-		{"s3://evidence", s3store.Config{Bucket: "evidence"}},
-		{"s3://evidence/", s3store.Config{Bucket: "evidence"}},
-		{"s3://evidence/a/b/?region=eu-central-1", s3store.Config{Bucket: "evidence", Prefix: "a/b/", Region: "eu-central-1"}},
-		{"s3://evidence/a?endpoint=http://127.0.0.1:7070&path_style=true", s3store.Config{Bucket: "evidence", Prefix: "a/", Endpoint: "127.0.0.1:7070", Insecure: true, PathStyle: true}},
-		{"s3://evidence?endpoint=https://s3.example.com/", s3store.Config{Bucket: "evidence", Endpoint: "s3.example.com"}},
-		{"s3://evidence?endpoint=[::1]:7070", s3store.Config{Bucket: "evidence", Endpoint: "[::1]:7070"}},
-	} {
-		if got, err := s3store.ParseURL(c.url); err != nil || got != c.want {
-			t.Errorf("%s: %+v, %v; want %+v", c.url, got, err, c.want)
-		}
-	}
-	for _, c := range []struct{ url, want string }{
-		{"http://evidence", "want s3://"},
-		{"s3://", "bucket"},
-		{"s3://Evidence", "bucket"},
-		{"s3://evidence/a/../b", "prefix"},
-		{"s3://evidence/a//b", "prefix"},
-		{"s3://evidence#x", "no #"},
-		{"s3://hunter2:hunter2@evidence", "AWS_ACCESS_KEY_ID"},
-		{"s3://evidence?access_key=hunter2", "AWS_ACCESS_KEY_ID"},
-		{"s3://evidence?secret_key=hunter2", "AWS_ACCESS_KEY_ID"},
-		{"s3://evidence?endpoint=http://hunter2:hunter2@127.0.0.1:1", "AWS_ACCESS_KEY_ID"},
-		{"s3://evidence?endpoint=ftp://x", "endpoint"},
-		{"s3://evidence?endpoint=a&endpoint=b", "more than once"},
-		{"s3://evidence?path_style=maybe", "true or false"},
-		{"s3://evidence?region=a/b", "region"},
-	} {
-		_, err := s3store.ParseURL(c.url)
-		if err == nil || !strings.Contains(err.Error(), c.want) || strings.Contains(err.Error(), "hunter2") {
-			t.Errorf("%s: %v; want %q", c.url, err, c.want)
-		}
 	}
 }

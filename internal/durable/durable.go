@@ -49,6 +49,22 @@ func Replace(path string, content []byte) error {
 }
 
 func replace(dir, path string, content []byte) error {
+	return write(dir, content, func(tmp string) error { return os.Rename(tmp, path) })
+}
+
+// CreateWhole is Create for a file that others read meanwhile: under its name there is all of it
+// or nothing. The file system has to support hard links.
+func CreateWhole(path string, content []byte) error {
+	return write(filepath.Dir(path), content, func(tmp string) error {
+		if err := os.Link(tmp, path); err != nil {
+			return err
+		}
+		return os.Remove(tmp)
+	})
+}
+
+// write writes a temporary file with this content, and lets name give it its name.
+func write(dir string, content []byte, name func(tmp string) error) error {
 	tmp, err := os.CreateTemp(dir, Unfinished+"*") // 0600
 	if err != nil {
 		return err
@@ -56,7 +72,7 @@ func replace(dir, path string, content []byte) error {
 	_, err = tmp.Write(content)
 	err = errors.Join(err, syncFile(tmp), tmp.Close())
 	if err == nil {
-		err = os.Rename(tmp.Name(), path)
+		err = name(tmp.Name())
 	}
 	if err != nil {
 		return errors.Join(err, os.Remove(tmp.Name()))

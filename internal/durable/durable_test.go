@@ -172,17 +172,24 @@ func TestOnlyNamesArePatterns(t *testing.T) {
 }
 
 // TestAFileThatIsThereIsNotCreated: it stays as it is, and a new one is on the disk with its name.
+// Nothing else stays.
 func TestAFileThatIsThereIsNotCreated(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "key")
-	if err := Create(path, []byte("first")); err != nil {
-		t.Fatal(err)
-	}
-	if err := Create(path, []byte("second")); !errors.Is(err, fs.ErrExist) {
-		t.Errorf("%v, want fs.ErrExist", err)
-	}
-	info, err := os.Stat(path)
-	b, unread := os.ReadFile(path)
-	if err != nil || unread != nil || info.Mode() != 0o600 || string(b) != "first" {
-		t.Errorf("%q, %v: %v, %v", b, info.Mode(), err, unread)
+	for name, create := range map[string]func(path string, content []byte) error{"Create": Create, "CreateWhole": CreateWhole} {
+		t.Run(name, func(t *testing.T) {
+			path := filepath.Join(t.TempDir(), "key")
+			if err := create(path, []byte("first")); err != nil {
+				t.Fatal(err)
+			}
+			if err := create(path, []byte("second")); !errors.Is(err, fs.ErrExist) {
+				t.Errorf("%v, want fs.ErrExist", err)
+			}
+			info, err := os.Stat(path)
+			if err != nil || info.Mode() != 0o600 || read(t, path) != "first" {
+				t.Errorf("%q, %v: %v", read(t, path), info.Mode(), err)
+			}
+			if left, err := os.ReadDir(filepath.Dir(path)); err != nil || len(left) != 1 {
+				t.Errorf("%v, %v", left, err)
+			}
+		})
 	}
 }

@@ -78,7 +78,10 @@ func (d *Dir) put(ctx context.Context, key string, content []byte, version strin
 		return err
 	}
 	if version == "" {
-		return createOnce(path, content)
+		if err = durable.CreateWhole(path, content); errors.Is(err, fs.ErrExist) {
+			return ErrOtherVersion
+		}
+		return err
 	}
 	lock, err := os.OpenFile(filepath.Join(filepath.Dir(path), lockName), os.O_RDWR|os.O_CREATE|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0o600)
 	if err != nil {
@@ -151,27 +154,6 @@ func (d *Dir) checkFolder(folder string) error {
 		return err
 	}
 	return foreign.CheckFolder(d.root, filepath.ToSlash(name))
-}
-
-// createOnce writes a file that must not exist yet. If it exists, the error is ErrOtherVersion.
-func createOnce(path string, content []byte) (err error) {
-	temporary, err := os.CreateTemp(filepath.Dir(path), durable.Unfinished+"*") // 0600
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, os.Remove(temporary.Name())) }()
-	_, err = temporary.Write(content)
-	if err = errors.Join(err, temporary.Sync(), temporary.Close()); err != nil {
-		return err
-	}
-	err = os.Link(temporary.Name(), path)
-	if errors.Is(err, fs.ErrExist) {
-		return ErrOtherVersion
-	}
-	if err != nil {
-		return err
-	}
-	return durable.Sync(filepath.Dir(path))
 }
 
 // Delete implements Objects.

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"leasehold/internal/objects"
 	"leasehold/launcher/api"
 	"leasehold/launcher/snapshots"
 	"leasehold/lease"
@@ -165,7 +166,7 @@ func TestNoCloneWithoutAPresence(t *testing.T) {
 
 // onGet runs something before an object is read.
 type onGet struct {
-	snapshots.Objects
+	objects.Objects
 	mu  sync.Mutex
 	run func(key string)
 }

@@ -12,9 +12,9 @@ import (
 
 	"leasehold/evidence"
 	"leasehold/evidence/s3store"
+	"leasehold/internal/objects"
 	"leasehold/internal/s3bucket"
 	"leasehold/launcher/snapshots"
-	"leasehold/launcher/snapshots/s3objects"
 )
 
 // natsDir is the name of the embedded server's folder in the data directory.
@@ -74,9 +74,9 @@ func (s *service) openSnapshots(ctx context.Context) error {
 }
 
 // checkSnapshots finds out whether snapshots can be stored.
-func checkSnapshots(ctx context.Context, objects snapshots.Objects, store *snapshots.Store) error {
-	if checked, ok := objects.(*s3objects.Objects); ok {
-		if err := checked.Check(ctx); err != nil {
+func checkSnapshots(ctx context.Context, o objects.Objects, store *snapshots.Store) error {
+	if bucket, ok := o.(*s3bucket.Bucket); ok {
+		if err := bucket.Check(ctx, "leasehold-conditions"); err != nil {
 			return err
 		}
 	}

@@ -13,17 +13,17 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"leasehold/internal/objects"
 	"leasehold/internal/s3bucket"
 	"leasehold/launcher/api"
 	"leasehold/launcher/snapshots"
 	"leasehold/launcher/snapshots/natsobjects"
-	"leasehold/launcher/snapshots/s3objects"
 	"leasehold/lease"
 )
 
 // openObjects opens the objects at a profile store's URL, which checkStore has accepted. nc and
 // the number of copies are for nats://. The caller calls close when nothing uses them any more.
-func openObjects(raw string, nc *nats.Conn, copies int) (objects snapshots.Objects, close func() error, err error) {
+func openObjects(raw string, nc *nats.Conn, copies int) (o objects.Objects, close func() error, err error) {
 	nothing := func() error { return nil }
 	switch scheme, _, _ := strings.Cut(raw, "://"); scheme {
 	case "file":
@@ -37,11 +37,11 @@ func openObjects(raw string, nc *nats.Conn, copies int) (objects snapshots.Objec
 		if err != nil {
 			return nil, nil, err
 		}
-		o, err := s3objects.Open(cfg)
+		bucket, err := s3bucket.Open("profile store", cfg)
 		if err != nil {
 			return nil, nil, err
 		}
-		return o, func() error { o.Close(); return nil }, nil
+		return bucket, func() error { bucket.Close(); return nil }, nil
 	}
 	js, err := jetstream.New(nc)
 	if err != nil {

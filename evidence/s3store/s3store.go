@@ -19,6 +19,7 @@ import (
 	"strings"
 
 	"leasehold/evidence"
+	"leasehold/internal/objects"
 	"leasehold/internal/s3bucket"
 )
 
@@ -61,12 +62,12 @@ func listKey(m evidence.Manifest) string { return path.Join("profiles", m.Profil
 
 // Get implements evidence.Source.
 func (f files) Get(ctx context.Context, evidenceID, name string) ([]byte, error) {
-	content, _, err := f.bucket.Read(ctx, fileKey(evidenceID, name))
+	content, _, err := f.bucket.Get(ctx, fileKey(evidenceID, name))
 	if err == nil && name != evidence.ManifestName {
 		// A part without a manifest belongs to a half-stored bundle.
 		err = f.bucket.Stat(ctx, fileKey(evidenceID, evidence.ManifestName))
 	}
-	if errors.Is(err, fs.ErrNotExist) {
+	if errors.Is(err, objects.ErrNone) {
 		err = evidence.ErrNotFound
 	}
 	return content, err
@@ -78,17 +79,15 @@ func (f files) IDs(ctx context.Context, profileID string) ([]string, error) {
 	if profileID != "" {
 		prefix += profileID + "/"
 	}
+	keys, err := f.bucket.List(ctx, prefix)
 	var ids []string
-	for key, err := range f.bucket.List(ctx, prefix) {
-		if err != nil {
-			return nil, err
-		}
+	for _, key := range keys {
 		if evidenceID := path.Base(key); !strings.HasSuffix(key, "/") && evidence.SafeName(evidenceID) {
 			ids = append(ids, evidenceID)
 		}
 	}
 	slices.Sort(ids)
-	return slices.Compact(ids), nil
+	return slices.Compact(ids), err
 }
 
 // upload stores the objects of one bundle.
@@ -106,24 +105,24 @@ func (f files) Begin(_ context.Context, m evidence.Manifest) (evidence.Upload, e
 // somebody else changes the damaged one at the same time.
 func (u upload) Part(ctx context.Context, name string, content []byte) error {
 	key := fileKey(u.m.EvidenceID, name)
-	err := u.bucket.Write(ctx, key, content, "")
-	if !s3bucket.IsRefused(err) {
+	err := u.bucket.Put(ctx, key, content, "")
+	if !errors.Is(err, objects.ErrOtherVersion) {
 		return err
 	}
-	have, etag, err := u.bucket.Read(ctx, key)
+	have, version, err := u.bucket.Get(ctx, key)
 	if err != nil || bytes.Equal(have, content) {
 		return err
 	}
-	return u.bucket.Write(ctx, key, content, etag)
+	return u.bucket.Put(ctx, key, content, version)
 }
 
 // Seal implements evidence.Upload.
 func (u upload) Seal(ctx context.Context, manifest []byte) error {
-	if err := u.bucket.Write(ctx, listKey(u.m), nil, ""); err != nil && !s3bucket.IsRefused(err) {
+	if err := u.bucket.Put(ctx, listKey(u.m), nil, ""); err != nil && !errors.Is(err, objects.ErrOtherVersion) {
 		return fmt.Errorf("its place in the list: %w", err)
 	}
-	err := u.bucket.Write(ctx, fileKey(u.m.EvidenceID, evidence.ManifestName), manifest, "")
-	if s3bucket.IsRefused(err) {
+	err := u.bucket.Put(ctx, fileKey(u.m.EvidenceID, evidence.ManifestName), manifest, "")
+	if errors.Is(err, objects.ErrOtherVersion) {
 		return fs.ErrExist
 	}
 	return err
@@ -132,18 +131,15 @@ func (u upload) Seal(ctx context.Context, manifest []byte) error {
 // Remove implements evidence.Files.
 func (f files) Remove(ctx context.Context, m evidence.Manifest) error {
 	manifest := fileKey(m.EvidenceID, evidence.ManifestName)
-	for key, err := range f.bucket.List(ctx, fileKey(m.EvidenceID, "")+"/") {
-		if err != nil {
-			return err
-		}
-		if key != manifest {
-			if err := f.bucket.Remove(ctx, key); err != nil {
-				return err
-			}
-		}
-	}
-	if err := f.bucket.Remove(ctx, listKey(m)); err != nil {
+	keys, err := f.bucket.List(ctx, fileKey(m.EvidenceID, "")+"/")
+	if err != nil {
 		return err
 	}
-	return f.bucket.Remove(ctx, manifest)
+	keys = slices.DeleteFunc(keys, func(key string) bool { return key == manifest })
+	for _, key := range append(keys, listKey(m), manifest) {
+		if err := f.bucket.Delete(ctx, key); err != nil {
+			return err
+		}
+	}
+	return nil
 }

@@ -10,8 +10,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
-	"iter"
 	"net/http"
 	"os"
 	"strings"
@@ -19,6 +17,8 @@ import (
 
 	"github.com/minio/minio-go/v7"
 	"github.com/minio/minio-go/v7/pkg/credentials"
+
+	"leasehold/internal/objects"
 )
 
 // Bucket is a bucket, or the part of one below a prefix. Its methods are safe for
@@ -31,6 +31,8 @@ type Bucket struct {
 	transport *http.Transport
 	creds     *credentials.Credentials
 }
+
+var _ objects.Objects = (*Bucket)(nil)
 
 // ErrUnfit says that the bucket cannot be used as it is, and that waiting would not help: the
 // credentials are missing or wrong, there is no such bucket, or the server ignores conditions.
@@ -87,18 +89,18 @@ func (b *Bucket) Check(ctx context.Context, formatKey string) error {
 	if err != nil || value.AccessKeyID == "" || value.SecretAccessKey == "" {
 		return fmt.Errorf("%s: %w: no credentials: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE, or write ~/.aws/credentials", b, ErrUnfit)
 	}
-	for objects := range b.client.ListObjectsIter(ctx, b.cfg.Bucket, minio.ListObjectsOptions{Prefix: b.cfg.Prefix, MaxKeys: 1}) {
-		if objects.Err != nil {
-			return b.checkError("list it", objects.Err)
+	for listed := range b.client.ListObjectsIter(ctx, b.cfg.Bucket, minio.ListObjectsOptions{Prefix: b.cfg.Prefix, MaxKeys: 1}) {
+		if listed.Err != nil {
+			return b.checkError("list it", listed.Err)
 		}
 		break
 	}
 	content := []byte(`{"format":1}` + "\n")
-	if err := b.Write(ctx, formatKey, content, ""); err != nil && !IsRefused(err) {
+	if err := b.Put(ctx, formatKey, content, ""); err != nil && !errors.Is(err, objects.ErrOtherVersion) {
 		return b.checkError("write to it", err)
 	}
-	switch err := b.Write(ctx, formatKey, content, ""); {
-	case IsRefused(err):
+	switch err := b.Put(ctx, formatKey, content, ""); {
+	case errors.Is(err, objects.ErrOtherVersion):
 		return nil
 	case err != nil:
 		return b.checkError("write to it", err)
@@ -134,32 +136,8 @@ func errorResponse(err error) minio.ErrorResponse {
 	return response
 }
 
-// IsRefused tells whether the condition of a write was not met: what was to be new
-// exists, or what was to be replaced has changed.
-func IsRefused(err error) bool {
-	response := errorResponse(err)
-	// 409 is Amazon's answer if two conditional writes of one key collide.
-	return response.StatusCode == http.StatusPreconditionFailed || response.Code == "ConditionalRequestConflict"
-}
-
-// Write creates an object or, with an etag, replaces the object that has it. IsRefused
-// recognizes the error that there is an object already, or that the object does not have the
-// etag.
-func (b *Bucket) Write(ctx context.Context, key string, content []byte, etag string) error {
-	options := minio.PutObjectOptions{
-		ContentType: "application/octet-stream", DisableMultipart: true, SendContentMd5: true,
-	}
-	if etag == "" {
-		options.SetMatchETagExcept("*")
-	} else {
-		options.SetMatchETag(etag)
-	}
-	_, err := b.client.PutObject(ctx, b.cfg.Bucket, b.cfg.Prefix+key, bytes.NewReader(content), int64(len(content)), options)
-	return err
-}
-
-// Read returns an object and its etag. The error is fs.ErrNotExist if there is none.
-func (b *Bucket) Read(ctx context.Context, key string) (content []byte, etag string, err error) {
+// Get implements objects.Objects. The version is the etag.
+func (b *Bucket) Get(ctx context.Context, key string) (content []byte, version string, err error) {
 	object, err := b.client.GetObject(ctx, b.cfg.Bucket, b.cfg.Prefix+key, minio.GetObjectOptions{})
 	if err != nil {
 		return nil, "", err
@@ -169,54 +147,46 @@ func (b *Bucket) Read(ctx context.Context, key string) (content []byte, etag str
 	if err == nil {
 		var info minio.ObjectInfo
 		info, err = object.Stat()
-		etag = info.ETag
+		version = info.ETag
 	}
 	if errorResponse(err).Code == minio.NoSuchKey {
-		return nil, "", fs.ErrNotExist
+		return nil, "", objects.ErrNone
 	}
-	return content, etag, err
+	return content, version, err
 }
 
-// Stat returns nil for an object that exists, and fs.ErrNotExist for one that does not.
+// Stat returns nil for an object that exists, and objects.ErrNone for one that does not.
 func (b *Bucket) Stat(ctx context.Context, key string) error {
 	_, err := b.client.StatObject(ctx, b.cfg.Bucket, b.cfg.Prefix+key, minio.StatObjectOptions{})
 	if errorResponse(err).StatusCode == http.StatusNotFound {
-		return fs.ErrNotExist
+		return objects.ErrNone
 	}
 	return err
 }
 
-// List yields the keys that begin with a prefix. It ends with the first error.
-func (b *Bucket) List(ctx context.Context, prefix string) iter.Seq2[string, error] {
-	return b.list(ctx, prefix, true, func(key string) (string, bool) { return strings.TrimPrefix(key, b.cfg.Prefix), true })
-}
-
-// Folders yields the names of the folders directly below a prefix that ends in a slash. It ends
-// with the first error.
-func (b *Bucket) Folders(ctx context.Context, prefix string) iter.Seq2[string, error] {
-	return b.list(ctx, prefix, false, func(key string) (string, bool) {
-		return strings.CutSuffix(strings.TrimPrefix(key, b.cfg.Prefix+prefix), "/")
-	})
-}
-
-// list yields what name makes of the keys that begin with a prefix: of all of them, or of those
-// directly below it. It leaves out those for which name returns false.
-func (b *Bucket) list(ctx context.Context, prefix string, all bool, name func(key string) (string, bool)) iter.Seq2[string, error] {
-	return func(yield func(string, error) bool) {
-		for object := range b.client.ListObjectsIter(ctx, b.cfg.Bucket, minio.ListObjectsOptions{Prefix: b.cfg.Prefix + prefix, Recursive: all}) {
-			if object.Err != nil {
-				yield("", object.Err)
-				return
-			}
-			if found, wanted := name(object.Key); wanted && !yield(found, nil) {
-				return
-			}
-		}
+// Put implements objects.Objects.
+func (b *Bucket) Put(ctx context.Context, key string, content []byte, version string) error {
+	options := minio.PutObjectOptions{
+		ContentType: "application/octet-stream", DisableMultipart: true, SendContentMd5: true,
 	}
+	if version == "" {
+		options.SetMatchETagExcept("*")
+	} else {
+		options.SetMatchETag(version)
+	}
+	_, err := b.client.PutObject(ctx, b.cfg.Bucket, b.cfg.Prefix+key, bytes.NewReader(content), int64(len(content)), options)
+	response := errorResponse(err)
+	switch {
+	case response.StatusCode == http.StatusPreconditionFailed,
+		response.Code == "ConditionalRequestConflict", // Amazon's answer, a 409, if two conditional writes of one key collide
+		response.Code == minio.NoSuchKey && version != "":
+		return objects.ErrOtherVersion
+	}
+	return err
 }
 
-// Remove deletes an object. It is no error if there is none.
-func (b *Bucket) Remove(ctx context.Context, key string) error {
+// Delete implements objects.Objects.
+func (b *Bucket) Delete(ctx context.Context, key string) error {
 	err := b.client.RemoveObject(ctx, b.cfg.Bucket, b.cfg.Prefix+key, minio.RemoveObjectOptions{})
 	if errorResponse(err).Code == minio.NoSuchKey {
 		return nil
@@ -224,5 +194,28 @@ func (b *Bucket) Remove(ctx context.Context, key string) error {
 	return err
 }
 
-// IsMissing tells whether a write was refused because there is no object to replace.
-func IsMissing(err error) bool { return errorResponse(err).Code == minio.NoSuchKey }
+// List implements objects.Objects.
+func (b *Bucket) List(ctx context.Context, prefix string) ([]string, error) {
+	return b.list(ctx, prefix, true, func(key string) (string, bool) { return strings.TrimPrefix(key, b.cfg.Prefix), true })
+}
+
+// Folders implements objects.Objects.
+func (b *Bucket) Folders(ctx context.Context, prefix string) ([]string, error) {
+	return b.list(ctx, prefix, false, func(key string) (string, bool) {
+		return strings.CutSuffix(strings.TrimPrefix(key, b.cfg.Prefix+prefix), "/")
+	})
+}
+
+// list returns what name makes of the keys that begin with a prefix: of all of them, or of those
+// directly below it. It leaves out those for which name returns false.
+func (b *Bucket) list(ctx context.Context, prefix string, all bool, name func(key string) (string, bool)) (names []string, err error) {
+	for object := range b.client.ListObjectsIter(ctx, b.cfg.Bucket, minio.ListObjectsOptions{Prefix: b.cfg.Prefix + prefix, Recursive: all}) {
+		if object.Err != nil {
+			return nil, object.Err
+		}
+		if found, wanted := name(object.Key); wanted {
+			names = append(names, found)
+		}
+	}
+	return names, nil
+}

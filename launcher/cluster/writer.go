@@ -5,8 +5,8 @@ import (
 	"fmt"
 
 	"leasehold/evidence"
+	"leasehold/internal/objects"
 	"leasehold/launcher/api"
-	"leasehold/launcher/snapshots"
 	"leasehold/lease"
 )
 
@@ -69,21 +69,21 @@ func (b bundles) Delete(ctx context.Context, m evidence.Manifest) error {
 }
 
 // Objects returns the profile store's objects as Bundles returns those of evidence.
-func (p *Presence) Objects(o snapshots.Objects) snapshots.Objects { return objects{o, p} }
+func (p *Presence) Objects(o objects.Objects) objects.Objects { return profiles{o, p} }
 
-type objects struct {
-	snapshots.Objects
+type profiles struct {
+	objects.Objects
 	p *Presence
 }
 
-func (o objects) Put(ctx context.Context, key string, content []byte, version string) error {
+func (o profiles) Put(ctx context.Context, key string, content []byte, version string) error {
 	if err := o.p.MayAct(lease.Record{}); err != nil {
 		return err
 	}
 	return o.Objects.Put(ctx, key, content, version)
 }
 
-func (o objects) Delete(ctx context.Context, key string) error {
+func (o profiles) Delete(ctx context.Context, key string) error {
 	if err := o.p.MayAct(lease.Record{}); err != nil {
 		return err
 	}

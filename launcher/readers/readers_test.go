@@ -15,6 +15,7 @@ import (
 	"github.com/rs/zerolog"
 	"go.uber.org/goleak"
 
+	"leasehold/internal/objects"
 	"leasehold/internal/test/testkey"
 	"leasehold/launcher/browser"
 	"leasehold/launcher/profiledir"
@@ -29,7 +30,7 @@ type world struct {
 	*Room
 	t        *testing.T
 	store    *snapshots.Store
-	objects  *objects
+	objects  *hanging
 	dir      string
 	profiles *profiledir.Root
 	at       time.Time // the cache's clock
@@ -38,19 +39,19 @@ type world struct {
 func newWorld(t *testing.T) *world {
 	t.Helper()
 	dir := t.TempDir()
-	o := &objects{Objects: snapshots.OpenDir(filepath.Join(dir, "store"))}
+	o := &hanging{Objects: snapshots.OpenDir(filepath.Join(dir, "store"))}
 	w := &world{t: t, store: snapshots.New(o, snapshots.NewKey()), objects: o, dir: dir, at: time.Unix(1000, 0)}
 	w.open()
 	return w
 }
 
-// objects are the objects of a store that may hang.
-type objects struct {
-	snapshots.Objects
+// hanging are the objects of a store that may hang.
+type hanging struct {
+	objects.Objects
 	hangs chan struct{} // nil: it does not; closed when it is asked for something
 }
 
-func (o *objects) Get(ctx context.Context, key string) ([]byte, string, error) {
+func (o *hanging) Get(ctx context.Context, key string) ([]byte, string, error) {
 	if o.hangs != nil {
 		close(o.hangs)
 		<-ctx.Done()

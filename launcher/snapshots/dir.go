@@ -17,6 +17,7 @@ import (
 
 	"leasehold/internal/durable"
 	"leasehold/internal/foreign"
+	"leasehold/internal/objects"
 )
 
 // Dir keeps objects as files below a directory: the store for file:// URLs. Launchers of
@@ -26,7 +27,7 @@ type Dir struct {
 	calls durable.Calls
 }
 
-var _ Objects = (*Dir)(nil)
+var _ objects.Objects = (*Dir)(nil)
 
 // OpenDir returns the objects below a directory. It does not access the directory: a file
 // system that is away may come back later. The first write makes the directory (0700) if it is
@@ -38,11 +39,11 @@ const lockName = "write.lock"
 
 func (d *Dir) path(key string) string { return filepath.Join(d.root, filepath.FromSlash(key)) }
 
-// Get implements Objects. The version is a hash of the content.
+// Get implements objects.Objects. The version is a hash of the content.
 func (d *Dir) Get(ctx context.Context, key string) (content []byte, version string, err error) {
 	content, err = durable.Call(ctx, d.calls, func() ([]byte, error) { return d.read(key) })
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil, "", ErrNoObject
+		return nil, "", objects.ErrNone
 	}
 	return content, versionOf(content), err
 }
@@ -66,7 +67,7 @@ func versionOf(content []byte) string {
 	return hex.EncodeToString(sum[:])
 }
 
-// Put implements Objects.
+// Put implements objects.Objects.
 func (d *Dir) Put(ctx context.Context, key string, content []byte, version string) error {
 	_, err := durable.Call(ctx, d.calls, func() (struct{}, error) { return struct{}{}, d.put(ctx, key, content, version) })
 	return err
@@ -79,7 +80,7 @@ func (d *Dir) put(ctx context.Context, key string, content []byte, version strin
 	}
 	if version == "" {
 		if err = durable.CreateWhole(path, content); errors.Is(err, fs.ErrExist) {
-			return ErrOtherVersion
+			return objects.ErrOtherVersion
 		}
 		return err
 	}
@@ -94,11 +95,11 @@ func (d *Dir) put(ctx context.Context, key string, content []byte, version strin
 	old, err := d.read(key)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		return ErrOtherVersion
+		return objects.ErrOtherVersion
 	case err != nil:
 		return err
 	case versionOf(old) != version:
-		return ErrOtherVersion
+		return objects.ErrOtherVersion
 	case bytes.Equal(old, content):
 		return durable.Sync(path)
 	}
@@ -156,7 +157,7 @@ func (d *Dir) checkFolder(folder string) error {
 	return foreign.CheckFolder(d.root, filepath.ToSlash(name))
 }
 
-// Delete implements Objects.
+// Delete implements objects.Objects.
 func (d *Dir) Delete(ctx context.Context, key string) error {
 	path := d.path(key)
 	_, err := durable.Call(ctx, d.calls, func() (struct{}, error) {
@@ -171,7 +172,7 @@ func (d *Dir) Delete(ctx context.Context, key string) error {
 	return err
 }
 
-// List implements Objects. It also removes the leftovers of writes that a crash cut short a day
+// List implements objects.Objects. It also removes the leftovers of writes that a crash cut short a day
 // ago or earlier.
 func (d *Dir) List(ctx context.Context, prefix string) ([]string, error) {
 	return durable.Call(ctx, d.calls, func() ([]string, error) { return d.list(ctx, prefix) })
@@ -199,7 +200,7 @@ func (d *Dir) list(ctx context.Context, prefix string) ([]string, error) {
 	return keys, err
 }
 
-// Folders implements Objects.
+// Folders implements objects.Objects.
 func (d *Dir) Folders(ctx context.Context, prefix string) ([]string, error) {
 	path := d.path(prefix)
 	entries, err := durable.Call(ctx, d.calls, func() ([]fs.DirEntry, error) {

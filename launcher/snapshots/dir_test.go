@@ -9,6 +9,7 @@ import (
 	"go.uber.org/goleak"
 	"golang.org/x/sys/unix"
 
+	"leasehold/internal/objects"
 	"leasehold/launcher/snapshots"
 	"leasehold/launcher/snapshots/objectstest"
 )
@@ -21,7 +22,7 @@ func openDir(t testing.TB) *snapshots.Dir {
 }
 
 func TestDir(t *testing.T) {
-	objectstest.Run(t, func(t *testing.T) snapshots.Objects { return openDir(t) })
+	objectstest.Run(t, func(t *testing.T) objects.Objects { return openDir(t) })
 }
 
 // TestAStoreThatIsAwayAtFirst, as a file system that is not mounted yet, is none that is used

@@ -11,10 +11,12 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"leasehold/internal/objects"
 )
 
 // hanging is a store that answers nothing.
-type hanging struct{ Objects }
+type hanging struct{ objects.Objects }
 
 func (hanging) Get(ctx context.Context, _ string) ([]byte, string, error) {
 	<-ctx.Done()

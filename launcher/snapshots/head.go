@@ -8,6 +8,7 @@ import (
 	"slices"
 	"time"
 
+	"leasehold/internal/objects"
 	"leasehold/lease"
 )
 
@@ -99,7 +100,7 @@ func (s *Store) head(ctx context.Context, c *codec, profileID string) (*head, er
 	}
 	stored, version, err := s.objects.Get(ctx, c.headKey())
 	err = answered(ctx, err)
-	if errors.Is(err, ErrNoObject) {
+	if errors.Is(err, objects.ErrNone) {
 		return &head{Format: Format, ProfileID: profileID}, nil
 	}
 	var h *head
@@ -121,13 +122,13 @@ var errNoAnswer = fmt.Errorf("the profile store did not answer within %s: try ag
 
 // answered is an error of the store, or errNoAnswer if that is why.
 func answered(ctx context.Context, err error) error {
-	if err != nil && !errors.Is(err, ErrNoObject) && errors.Is(context.Cause(ctx), errNoAnswer) {
+	if err != nil && !errors.Is(err, objects.ErrNone) && errors.Is(context.Cause(ctx), errNoAnswer) {
 		return errNoAnswer
 	}
 	return err
 }
 
-// putHead replaces the list that was read. The error is ErrOtherVersion if somebody else has
+// putHead replaces the list that was read. The error is objects.ErrOtherVersion if somebody else has
 // replaced it.
 func (s *Store) putHead(ctx context.Context, c *codec, h *head) error {
 	raw, err := json.Marshal(h)
@@ -170,7 +171,7 @@ func (s *Store) change(ctx context.Context, c *codec, profileID string, change f
 		if err2 != nil || !changed {
 			return err2
 		}
-		if err = s.putHead(ctx, c, h); !errors.Is(err, ErrOtherVersion) {
+		if err = s.putHead(ctx, c, h); !errors.Is(err, objects.ErrOtherVersion) {
 			return err
 		}
 	}

@@ -15,6 +15,7 @@ import (
 
 	"leasehold/internal/durable"
 	"leasehold/internal/id"
+	"leasehold/internal/objects"
 	"leasehold/lease"
 )
 
@@ -45,7 +46,7 @@ func (s *Store) Seal(ctx context.Context, r *Content, about About) (Snapshot, er
 		if made, err = s.seal(ctx, r, about); err == nil {
 			return *made, nil
 		}
-		if !errors.Is(err, ErrOtherVersion) {
+		if !errors.Is(err, objects.ErrOtherVersion) {
 			break
 		}
 	}
@@ -250,7 +251,7 @@ func (w *sealing) manifest(m Manifest) ([]Chunk, error) {
 func (w *sealing) put(chunk Chunk, stored []byte) error {
 	key := w.c.chunkKey(chunk)
 	err := w.s.objects.Put(w.ctx, key, stored, "")
-	if !errors.Is(err, ErrOtherVersion) {
+	if !errors.Is(err, objects.ErrOtherVersion) {
 		return err
 	}
 	if _, err = w.s.chunk(w.ctx, w.c, chunk); !errors.Is(err, ErrDamaged) && !errors.Is(err, ErrIncomplete) {

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"leasehold/internal/durable"
+	"leasehold/internal/objects"
 	"leasehold/internal/test/smalldisk"
 	"leasehold/launcher/snapshots"
 	"leasehold/launcher/snapshots/objectstest"
@@ -406,7 +407,7 @@ func TestTheNewestIsTheLastThatWasSealed(t *testing.T) {
 
 // overtaken has somebody else write a profile's list once, just before its holder does.
 type overtaken struct {
-	snapshots.Objects
+	objects.Objects
 	by func()
 }
 

@@ -24,6 +24,7 @@ import (
 	"sync"
 
 	"leasehold/internal/chromever"
+	"leasehold/internal/objects"
 	"leasehold/lease"
 )
 
@@ -73,7 +74,7 @@ func (e *NewerChromeError) Error() string {
 
 // Store keeps snapshots. Its methods are safe for concurrent use, even by several launchers.
 type Store struct {
-	objects Objects
+	objects objects.Objects
 	key     *Key
 
 	mu  sync.Mutex
@@ -82,10 +83,12 @@ type Store struct {
 
 // New returns the store whose objects are encrypted with the key. It does not access the store;
 // Check does.
-func New(objects Objects, key *Key) *Store { return &Store{objects: objects, key: key} }
+func New(o objects.Objects, key *Key) *Store { return &Store{objects: o, key: key} }
 
 // Through returns the store whose objects are what wrap makes of this one's.
-func (s *Store) Through(wrap func(Objects) Objects) *Store { return New(wrap(s.objects), s.key) }
+func (s *Store) Through(wrap func(objects.Objects) objects.Objects) *Store {
+	return New(wrap(s.objects), s.key)
+}
 
 // formatKey is the object that says how the store is written, and with which key.
 const formatKey = "leasehold-profiles"
@@ -100,12 +103,12 @@ type format struct {
 // first object. The error is ErrWrongKey or ErrFormat if the store belongs to somebody else.
 func (s *Store) Check(ctx context.Context) error {
 	stored, _, err := s.objects.Get(ctx, formatKey)
-	if errors.Is(err, ErrNoObject) {
+	if errors.Is(err, objects.ErrNone) {
 		var b []byte
 		if b, err = json.Marshal(format{Format, s.key.id()}); err == nil {
 			err = s.objects.Put(ctx, formatKey, b, "")
 		}
-		if err == nil || errors.Is(err, ErrOtherVersion) {
+		if err == nil || errors.Is(err, objects.ErrOtherVersion) {
 			stored, _, err = s.objects.Get(ctx, formatKey)
 		}
 	}
@@ -228,7 +231,7 @@ func (s *Store) manifest(ctx context.Context, c *codec, e *entry, read map[strin
 // chunk reads a chunk. The error is ErrIncomplete or ErrDamaged.
 func (s *Store) chunk(ctx context.Context, c *codec, chunk Chunk) ([]byte, error) {
 	stored, _, err := s.objects.Get(ctx, c.chunkKey(chunk))
-	if errors.Is(err, ErrNoObject) {
+	if errors.Is(err, objects.ErrNone) {
 		return nil, fmt.Errorf("%w: chunk %s", ErrIncomplete, chunk.Name)
 	}
 	if err == nil {

@@ -16,6 +16,7 @@ import (
 	"github.com/rs/zerolog"
 	"go.uber.org/goleak"
 
+	"leasehold/internal/objects"
 	"leasehold/internal/test/testkey"
 	"leasehold/launcher/profiledir"
 	"leasehold/launcher/sessionfile"
@@ -107,7 +108,7 @@ type world struct {
 
 // gate are objects whose writes wait, and fail, as the test wants.
 type gate struct {
-	snapshots.Objects
+	objects.Objects
 	mu     sync.Mutex
 	before func() error
 }

@@ -9,8 +9,8 @@ import (
 	"strconv"
 	"time"
 
+	"leasehold/internal/objects"
 	"leasehold/launcher/api"
-	"leasehold/launcher/snapshots"
 	"leasehold/lease"
 )
 
@@ -42,7 +42,7 @@ func keptIn(dir string) lease.Token {
 
 // share is the store of snapshots as one launcher has it: a folder of all hosts, over a network.
 type share struct {
-	snapshots.Objects
+	objects.Objects
 	p *process
 }
 

@@ -54,7 +54,6 @@ var order = []string{
 	"leasehold/cdpproxy/methods",
 	"leasehold/launcher/snapshots/objectstest",
 	"leasehold/launcher/snapshots/natsobjects",
-	"leasehold/launcher/snapshots/s3objects",
 	"leasehold/launcher/snapshots",
 	"leasehold/lease/natskv",
 	"leasehold/lease",
@@ -87,7 +86,7 @@ var never = map[string][]string{
 	},
 	"leasehold/launcher": {
 		"leasehold/lease/natskv", "leasehold/evidence/natsstore", "leasehold/evidence/s3store",
-		"leasehold/launcher/snapshots/natsobjects", "leasehold/launcher/snapshots/s3objects",
+		"leasehold/launcher/snapshots/natsobjects",
 	},
 }
 

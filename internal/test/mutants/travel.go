@@ -40,7 +40,7 @@ var ofTravel = slices.Concat(
 	in("launcher/snapshots/head.go", seals,
 		change{"travel: the list of another profile is believed", `if h.ProfileID != profileID || `, `if `},
 		change{"travel: a list with later tokens than its own is believed", ` || e.Token > h.Token || `, ` || `},
-		change{"travel: what the list is said to be does not count", `!errors.Is(err, ErrOtherVersion) {`, `true {`},
+		change{"travel: what the list is said to be does not count", `!errors.Is(err, objects.ErrOtherVersion) {`, `true {`},
 	),
 	in("launcher/snapshots/seal.go", seals,
 		change{"travel: a snapshot builds on what is damaged", `w.forgetMissing(ctx, h.Doubted)`, `w.forgetMissing(ctx, false)`},

@@ -13,7 +13,7 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
-	"leasehold/launcher/snapshots"
+	"leasehold/internal/objects"
 )
 
 // Stream is the name of the stream, and the first part of its subjects. It is not a KV bucket,
@@ -35,7 +35,7 @@ type Objects struct {
 	stream jetstream.Stream // as it was found; nil: not looked up yet
 }
 
-var _ snapshots.Objects = (*Objects)(nil)
+var _ objects.Objects = (*Objects)(nil)
 
 // New returns the objects. It does not ask the server: the stream is looked up when it is
 // needed, and Put makes it if it does not exist.
@@ -61,18 +61,18 @@ func (o *Objects) find(ctx context.Context) (jetstream.Stream, error) {
 	return found, err
 }
 
-// Get implements snapshots.Objects.
+// Get implements objects.Objects.
 func (o *Objects) Get(ctx context.Context, key string) (content []byte, version string, err error) {
 	stream, err := o.find(ctx)
 	if errors.Is(err, jetstream.ErrStreamNotFound) {
-		return nil, "", snapshots.ErrNoObject
+		return nil, "", objects.ErrNone
 	}
 	if err != nil {
 		return nil, "", err
 	}
 	msg, err := stream.GetLastMsgForSubject(ctx, subject(key))
 	if errors.Is(err, jetstream.ErrMsgNotFound) || errors.Is(err, jetstream.ErrStreamNotFound) {
-		return nil, "", snapshots.ErrNoObject
+		return nil, "", objects.ErrNone
 	}
 	if err != nil {
 		return nil, "", err
@@ -80,7 +80,7 @@ func (o *Objects) Get(ctx context.Context, key string) (content []byte, version 
 	return msg.Data, strconv.FormatUint(msg.Sequence, 10), nil
 }
 
-// Put implements snapshots.Objects.
+// Put implements objects.Objects.
 func (o *Objects) Put(ctx context.Context, key string, content []byte, version string) error {
 	var sequence uint64
 	if version != "" {
@@ -97,7 +97,7 @@ func (o *Objects) Put(ctx context.Context, key string, content []byte, version s
 	// The second code says that another write is in flight. Its outcome is seen when the object
 	// is read again.
 	if errors.As(err, &api) && (api.ErrorCode == jetstream.JSErrCodeStreamWrongLastSequence || api.ErrorCode == jetstream.JSErrCodeStreamWrongLastSequenceConstant) {
-		return snapshots.ErrOtherVersion
+		return objects.ErrOtherVersion
 	}
 	return err
 }
@@ -119,7 +119,7 @@ func (o *Objects) make(ctx context.Context) error {
 	return err
 }
 
-// Delete implements snapshots.Objects.
+// Delete implements objects.Objects.
 func (o *Objects) Delete(ctx context.Context, key string) error {
 	stream, err := o.find(ctx)
 	if err == nil {
@@ -131,7 +131,7 @@ func (o *Objects) Delete(ctx context.Context, key string) error {
 	return err
 }
 
-// List implements snapshots.Objects.
+// List implements objects.Objects.
 func (o *Objects) List(ctx context.Context, prefix string) ([]string, error) {
 	stream, err := o.find(ctx)
 	var info *jetstream.StreamInfo
@@ -151,7 +151,7 @@ func (o *Objects) List(ctx context.Context, prefix string) ([]string, error) {
 	return keys, nil
 }
 
-// Folders implements snapshots.Objects.
+// Folders implements objects.Objects.
 func (o *Objects) Folders(ctx context.Context, prefix string) ([]string, error) {
 	keys, err := o.List(ctx, prefix)
 	names := map[string]bool{}

@@ -9,7 +9,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 	"go.uber.org/goleak"
 
-	"leasehold/launcher/snapshots"
+	"leasehold/internal/objects"
 	"leasehold/launcher/snapshots/natsobjects"
 	"leasehold/launcher/snapshots/objectstest"
 )
@@ -53,5 +53,5 @@ func connect(t *testing.T) jetstream.JetStream {
 }
 
 func TestObjects(t *testing.T) {
-	objectstest.Run(t, func(t *testing.T) snapshots.Objects { return natsobjects.New(connect(t), natsobjects.Config{}) })
+	objectstest.Run(t, func(t *testing.T) objects.Objects { return natsobjects.New(connect(t), natsobjects.Config{}) })
 }

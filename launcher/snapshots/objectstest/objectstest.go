@@ -1,4 +1,4 @@
-// Package objectstest has the tests that every snapshots.Objects must pass, alone and as the
+// Package objectstest has the tests that every objects.Objects must pass, alone and as the
 // objects of a snapshots.Store.
 package objectstest
 
@@ -16,16 +16,17 @@ import (
 	"testing"
 	"time"
 
+	"leasehold/internal/objects"
 	"leasehold/launcher/snapshots"
 	"leasehold/lease"
 )
 
-// Run tests that an implementation of snapshots.Objects keeps its contract. open returns an empty
+// Run tests that an implementation of objects.Objects keeps its contract. open returns an empty
 // one.
-func Run(t *testing.T, open func(t *testing.T) snapshots.Objects) {
+func Run(t *testing.T, open func(t *testing.T) objects.Objects) {
 	for _, test := range []struct {
 		name string
-		run  func(*testing.T, snapshots.Objects)
+		run  func(*testing.T, objects.Objects)
 	}{
 		{"write", testWrite}, {"race", testRace}, {"list", testList}, {"stale holder", testStaleHolder}, {"late seal", testLateSeal},
 		{"round trip", testRoundTrip}, {"damage", testDamage}, {"retention", testRetention},
@@ -49,32 +50,32 @@ func must(t *testing.T, err error) {
 }
 
 // A write succeeds only if the object is as the writer saw it.
-func testWrite(t *testing.T, o snapshots.Objects) {
+func testWrite(t *testing.T, o objects.Objects) {
 	ctx, key := t.Context(), "profiles/aa/head"
 	_, _, err := o.Get(ctx, key)
-	want(t, "nothing there", err, snapshots.ErrNoObject)
+	want(t, "nothing there", err, objects.ErrNone)
 	must(t, o.Delete(ctx, key))
 	must(t, o.Put(ctx, key, []byte("one"), ""))
-	want(t, "made twice", o.Put(ctx, key, []byte("two"), ""), snapshots.ErrOtherVersion)
+	want(t, "made twice", o.Put(ctx, key, []byte("two"), ""), objects.ErrOtherVersion)
 	content, first, err := o.Get(ctx, key)
 	if string(content) != "one" || first == "" || err != nil {
 		t.Fatalf("%q, version %q, %v", content, first, err)
 	}
 	must(t, o.Put(ctx, key, []byte("two"), first))
-	want(t, "replaced what is gone", o.Put(ctx, key, []byte("three"), first), snapshots.ErrOtherVersion)
+	want(t, "replaced what is gone", o.Put(ctx, key, []byte("three"), first), objects.ErrOtherVersion)
 	content, second, err := o.Get(ctx, key)
 	if string(content) != "two" || second == first || err != nil {
 		t.Fatalf("%q, version %q, %v", content, second, err)
 	}
 	must(t, o.Delete(ctx, key))
 	_, _, err = o.Get(ctx, key)
-	want(t, "deleted", err, snapshots.ErrNoObject)
-	want(t, "replaced what was deleted", o.Put(ctx, key, []byte("three"), second), snapshots.ErrOtherVersion)
+	want(t, "deleted", err, objects.ErrNone)
+	want(t, "replaced what was deleted", o.Put(ctx, key, []byte("three"), second), objects.ErrOtherVersion)
 	must(t, o.Put(ctx, key, bytes.Repeat([]byte("x"), 300_000), ""))
 }
 
 // If many write an object at the same time, only the first one succeeds.
-func testRace(t *testing.T, o snapshots.Objects) {
+func testRace(t *testing.T, o objects.Objects) {
 	ctx, key := t.Context(), "profiles/aa/head"
 	for round := range 5 {
 		version := ""
@@ -90,8 +91,8 @@ func testRace(t *testing.T, o snapshots.Objects) {
 				switch err := o.Put(ctx, key, fmt.Appendf(nil, "%d of %d", n, round), version); {
 				case err == nil:
 					won.Add(1)
-				case !errors.Is(err, snapshots.ErrOtherVersion):
-					t.Errorf("error %v, want %v", err, snapshots.ErrOtherVersion)
+				case !errors.Is(err, objects.ErrOtherVersion):
+					t.Errorf("error %v, want %v", err, objects.ErrOtherVersion)
 				}
 			})
 		}
@@ -102,7 +103,7 @@ func testRace(t *testing.T, o snapshots.Objects) {
 	}
 }
 
-func testList(t *testing.T, o snapshots.Objects) {
+func testList(t *testing.T, o objects.Objects) {
 	ctx := t.Context()
 	if keys, err := o.List(ctx, "profiles/aa/"); len(keys) != 0 || err != nil {
 		t.Fatalf("an empty store lists %q, %v", keys, err)
@@ -229,7 +230,7 @@ func About(token lease.Token) snapshots.About {
 }
 
 // A holder with a lower token than the list's is refused. A holder with the same token is not.
-func testStaleHolder(t *testing.T, o snapshots.Objects) {
+func testStaleHolder(t *testing.T, o objects.Objects) {
 	s, dir := snapshots.New(o, snapshots.NewKey()), Profile().Write(t)
 	for _, token := range []lease.Token{41, 43, 43} {
 		if _, err := Seal(t, s, "p.1", dir, token); err != nil {
@@ -267,7 +268,7 @@ func testStaleHolder(t *testing.T, o snapshots.Objects) {
 // paused wraps objects, and stops a writer before it replaces a list, like a host that is
 // suspended for a while.
 type paused struct {
-	snapshots.Objects
+	objects.Objects
 	before func()
 	// refused is how many lists the store refused because somebody else had replaced them.
 	refused atomic.Int32
@@ -280,7 +281,7 @@ func (p *paused) Put(ctx context.Context, key string, content []byte, version st
 		before()
 	}
 	err := p.Objects.Put(ctx, key, content, version)
-	if errors.Is(err, snapshots.ErrOtherVersion) && strings.HasSuffix(key, "/head") {
+	if errors.Is(err, objects.ErrOtherVersion) && strings.HasSuffix(key, "/head") {
 		p.refused.Add(1)
 	}
 	return err
@@ -288,7 +289,7 @@ func (p *paused) Put(ctx context.Context, key string, content []byte, version st
 
 // If a holder was suspended between reading the list and writing it, the store itself refuses the
 // holder's list.
-func testLateSeal(t *testing.T, o snapshots.Objects) {
+func testLateSeal(t *testing.T, o objects.Objects) {
 	key, dir := snapshots.NewKey(), Profile().Write(t)
 	s := snapshots.New(o, key)
 	if _, err := Seal(t, s, "p.1", dir, 41); err != nil {
@@ -315,7 +316,7 @@ func testLateSeal(t *testing.T, o snapshots.Objects) {
 
 // A fetched profile is the one that was sealed, and content that did not change is not stored
 // again.
-func testRoundTrip(t *testing.T, o snapshots.Objects) {
+func testRoundTrip(t *testing.T, o objects.Objects) {
 	ctx, s, tree := t.Context(), snapshots.New(o, snapshots.NewKey()), Profile()
 	dir, spool := tree.Write(t), t.TempDir()
 	options := snapshots.ReadOptions{Spool: spool, Index: filepath.Join(t.TempDir(), "index")}
@@ -381,7 +382,7 @@ func mapsEqual(a, b Tree) bool {
 }
 
 // Objects that are not as they were stored are found, and nothing of a damaged profile is fetched.
-func testDamage(t *testing.T, o snapshots.Objects) {
+func testDamage(t *testing.T, o objects.Objects) {
 	ctx, key := t.Context(), snapshots.NewKey()
 	s := snapshots.New(o, key)
 	for _, p := range []string{"p.1", "p.2"} {
@@ -474,7 +475,7 @@ func testDamage(t *testing.T, o snapshots.Objects) {
 
 // Retention removes snapshots by count and age, but never the newest and never one that is
 // pinned. The snapshots that stay are whole.
-func testRetention(t *testing.T, o snapshots.Objects) {
+func testRetention(t *testing.T, o objects.Objects) {
 	ctx, s := t.Context(), snapshots.New(o, snapshots.NewKey())
 	var made []snapshots.Snapshot
 	for token := range lease.Token(6) {
@@ -539,7 +540,7 @@ func testRetention(t *testing.T, o snapshots.Objects) {
 	must(t, errors.Join(o.Put(ctx, mine, []byte("x"), ""), o.Put(ctx, later, []byte("x"), "")))
 	must(t, s.Collect(ctx, "p.1", 6))
 	_, _, err = o.Get(ctx, mine)
-	want(t, "left over", err, snapshots.ErrNoObject)
+	want(t, "left over", err, objects.ErrNone)
 	_, _, err = o.Get(ctx, later)
 	want(t, "of a later holder", err, nil)
 	retain(snapshots.Retention{}, now, 5)

@@ -1,4 +1,4 @@
-package s3objects_test
+package s3bucket_test
 
 import (
 	"path/filepath"
@@ -7,11 +7,10 @@ import (
 
 	"go.uber.org/goleak"
 
+	"leasehold/internal/objects"
 	"leasehold/internal/s3bucket"
 	"leasehold/internal/test/s3test"
-	"leasehold/launcher/snapshots"
 	"leasehold/launcher/snapshots/objectstest"
-	"leasehold/launcher/snapshots/s3objects"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -26,23 +25,23 @@ func TestObjects(t *testing.T) {
 		t.Setenv(name, value)
 	}
 	server, n := s3test.Start(t), 0
-	objectstest.Run(t, func(t *testing.T) snapshots.Objects {
+	objectstest.Run(t, func(t *testing.T) objects.Objects {
 		n++ // an empty store for each
 		cfg, err := s3bucket.ParseURL(server.URL("host/" + strings.Repeat("x", n)))
 		if err != nil {
 			t.Fatal(err)
 		}
-		o, err := s3objects.Open(cfg)
+		b, err := s3bucket.Open("profile store", cfg)
 		if err != nil {
 			t.Fatal(err)
 		}
-		t.Cleanup(o.Close)
-		if err := o.Check(t.Context()); err != nil {
+		t.Cleanup(b.Close)
+		if err := b.Check(t.Context(), "conditions"); err != nil {
 			t.Fatal(err)
 		}
-		if err := o.Delete(t.Context(), "leasehold-conditions"); err != nil {
+		if err := b.Delete(t.Context(), "conditions"); err != nil {
 			t.Fatal(err)
 		}
-		return o
+		return b
 	})
 }

@@ -1,15 +1,17 @@
-package snapshots
+// Package objects says what a place for objects has to do, of which there are three: a bucket of S3,
+// a stream of NATS, a directory.
+package objects
 
 import (
 	"context"
 	"errors"
 )
 
-// Objects is where a store keeps its objects. Keys are names of a-z, 0-9 and -, with single
+// Objects is such a place. The keys that every one takes are names of a-z, 0-9 and -, with single
 // slashes between them. The methods are safe for concurrent use, and each is bounded by its
 // context. When Put returns, the object is on disk.
 type Objects interface {
-	// Get returns an object and its version, or ErrNoObject. The version can be passed to Put.
+	// Get returns an object and its version, or ErrNone. The version can be passed to Put.
 	Get(ctx context.Context, key string) (content []byte, version string, err error)
 	// Put writes an object if the present one has that version; the empty version says that
 	// there is none. Otherwise it writes nothing and returns ErrOtherVersion. The server itself
@@ -27,8 +29,8 @@ type Objects interface {
 
 // Errors of Objects.
 var (
-	// ErrNoObject says that there is no such object.
-	ErrNoObject = errors.New("there is no such object")
+	// ErrNone says that there is no such object.
+	ErrNone = errors.New("there is no such object")
 	// ErrOtherVersion says that the object is not the one that was to be replaced.
 	ErrOtherVersion = errors.New("somebody else wrote the object")
 )

@@ -17,21 +17,64 @@ import (
 	"leasehold/lease"
 )
 
-// CheckProfile makes the session check of a profile that is not in use: of a free one, or of
-// one in review, since the person who decides may want to know the result.
+// CheckProfile finds out whether the account of a profile that is not in use is signed in: of a free
+// one, or of one in review, since the person who decides may want to know the result.
 func (ds *directories) CheckProfile(ctx context.Context, profileID string) (api.SessionChecked, error) {
-	found, err := ds.askAbout(ctx, profileID, func(r lease.Record, ask *accountcheck.Request) error {
-		if r.SessionCheck == nil {
-			return api.Invalid("session_check", "profile %s has none: set one (leasehold profiles create %s --session-check URL)", profileID, profileID)
-		}
-		ask.Check, ask.Sites = r.SessionCheck, ds.o.Sites.Book()
-		return nil
-	})
+	r, done, err := ds.borrowIn(ctx, profileID, lease.Available, lease.ManualReview)
 	if err != nil {
 		return api.SessionChecked{}, err
 	}
-	s := found.Session
-	return api.SessionChecked{ProfileID: profileID, SignedIn: string(s.Answer), How: s.How, Status: s.Status, At: time.Now().UTC()}, nil
+	defer done()
+	said, status, err := ds.signedIn(ctx, r, nil)
+	if err != nil {
+		return api.SessionChecked{}, err
+	}
+	return api.SessionChecked{ProfileID: profileID, SignedIn: string(said.SignedIn), How: said.How, Status: status, At: time.Now().UTC()}, nil
+}
+
+// signedIn asks sites whether the account of a profile is signed in, which the caller occupies, and
+// notes it in the record. status is that of the answer to the session check, if it has one. When
+// giveUp is closed, it gives up, and the error is slots.ErrWanted.
+func (ds *directories) signedIn(ctx context.Context, r lease.Record, giveUp <-chan struct{}) (said lease.Checked, status int, err error) {
+	book := ds.o.Sites.Book()
+	identities := ds.answers.Identities(r, book)
+	if r.SessionCheck == nil && len(identities) == 0 {
+		return said, 0, api.Invalid("session_check", "profile %s has none, and no file about a site of its expected_domains has an identity: set one (leasehold profiles create %s --session-check URL)", r.ProfileID, r.ProfileID)
+	}
+	found, err := ds.askAbout(ctx, r, func(ask *accountcheck.Request) {
+		ask.Check, ask.Sites, ask.Questions, ask.GiveUp = r.SessionCheck, book, identities, giveUp
+	})
+	if err != nil {
+		return said, 0, err
+	}
+	select {
+	case <-giveUp:
+		return said, 0, slots.ErrWanted
+	default:
+	}
+	said = ds.answers.SignedIn(r, book, found.Session, found.Answers, false)
+	return said, found.Session.Status, errors.Join(
+		ds.answers.Keep(r.ProfileID, ds.answers.Own(r.ProfileID, found.Answers), time.Now()), ds.noteSignedIn(context.WithoutCancel(ctx), r, said),
+	)
+}
+
+// errOver says that somebody else had the profile since it was asked about.
+var errOver = errors.New("the profile was used since")
+
+// noteSignedIn writes into the record what sites said under its token.
+func (ds *directories) noteSignedIn(ctx context.Context, asked lease.Record, said lease.Checked) error {
+	ctx, cancel := context.WithTimeout(ctx, askTimeout)
+	defer cancel()
+	_, err := lease.ChangeExisting(ctx, ds.o.Store, asked.ProfileID, func(e lease.Entry) (lease.Record, error) {
+		if e.Record.Token != asked.Token || e.Record.Home != asked.Home {
+			return e.Record, errOver
+		}
+		return e.Record.Checked(said, time.Now()), nil
+	})
+	if errors.Is(err, errOver) || errors.Is(err, lease.ErrNotFound) {
+		return nil
+	}
+	return problem(err)
 }
 
 // TrySite asks the questions of a file on a profile that is not in use, twice. Nothing is kept.
@@ -48,10 +91,14 @@ func (ds *directories) TrySite(ctx context.Context, name string, t api.SiteTry) 
 		return api.SiteTried{}, api.Invalid("probes", "site %s: the file asks nothing: want identity or probes", name)
 	}
 	var noted entries
-	found, err := ds.askAbout(ctx, t.ProfileID, func(_ lease.Record, ask *accountcheck.Request) error {
+	r, done, err := ds.borrowIn(ctx, t.ProfileID, lease.Available, lease.ManualReview)
+	if err != nil {
+		return api.SiteTried{}, err
+	}
+	defer done()
+	found, err := ds.askAbout(ctx, r, func(ask *accountcheck.Request) {
 		ask.Questions, ask.Sink = questions, noted.add
 		ask.Again = func([]site.Answer) []site.Question { return questions }
-		return nil
 	})
 	if err != nil {
 		return api.SiteTried{}, err
@@ -106,18 +153,12 @@ func (n *entries) sent() (sent []string) {
 	return sent
 }
 
-// askAbout asks sites about the account of a profile that nobody uses. about says what, or why not.
-func (ds *directories) askAbout(ctx context.Context, profileID string, about func(lease.Record, *accountcheck.Request) error) (_ accountcheck.Found, err error) {
-	r, done, err := ds.borrowIn(ctx, profileID, lease.Available, lease.ManualReview)
-	if err != nil {
-		return accountcheck.Found{}, err
-	}
-	defer done()
+// askAbout asks sites about the account of a profile that the caller occupies. about says what.
+func (ds *directories) askAbout(ctx context.Context, r lease.Record, about func(*accountcheck.Request)) (_ accountcheck.Found, err error) {
+	profileID := r.ProfileID
 	log := ds.o.Log.With().Str("profile", profileID).Uint64("token", uint64(r.Token)).Logger()
 	ask := accountcheck.Request{Profile: profileID, Token: r.Token, ProxyID: r.ProxyID, Memory: r.BrowserMemory, Appearance: r.Appearance, KeepCookies: true, Log: log}
-	if err := about(r, &ask); err != nil {
-		return accountcheck.Found{}, err
-	}
+	about(&ask)
 	if ask.Path, err = ds.o.Root.Path(profileID); err != nil {
 		return accountcheck.Found{}, api.Refuse(api.CodeUnknownProfile, "%v", err)
 	}

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"maps"
 	"slices"
+	"time"
 
 	"github.com/dustin/go-humanize"
 
@@ -51,6 +52,9 @@ func checkSettings(profileID string, set api.ProfileSettings) error {
 		if err := c.Validate(); err != nil {
 			return api.Invalid("session_check", "%v", err)
 		}
+	}
+	if c := set.CheckEvery; c != nil && *c != 0 && (time.Duration(*c) < lease.LeastCheckEvery || time.Duration(*c) > lease.MostCheckEvery) {
+		return api.Invalid("check_every", "%v: want %v to %v, or 0s: only after sessions", time.Duration(*c), lease.LeastCheckEvery, lease.MostCheckEvery)
 	}
 	var wrong *lease.AppearanceError
 	if err := applySettings(lease.Record{}, set).Appearance.Check(); errors.As(err, &wrong) {
@@ -155,6 +159,9 @@ func applySettings(r lease.Record, set api.ProfileSettings) lease.Record {
 	}
 	if set.Labels != nil {
 		r.Labels = maps.Clone(*set.Labels)
+	}
+	if set.CheckEvery != nil {
+		r.CheckEvery = *set.CheckEvery
 	}
 	if set.SessionCheck != nil {
 		r.SessionCheck = set.SessionCheck

@@ -16,6 +16,7 @@ import (
 	"leasehold/launcher/api"
 	"leasehold/launcher/principal"
 	"leasehold/launcher/profiledir"
+	"leasehold/launcher/slots"
 	"leasehold/lease"
 )
 
@@ -140,40 +141,50 @@ func (ds *directories) borrow(ctx context.Context, profileID string) (_ lease.Re
 
 // borrowIn is borrow for a profile in one of the given states, in none of which it is in use.
 func (ds *directories) borrowIn(ctx context.Context, profileID string, states ...lease.State) (_ lease.Record, done func(), _ error) {
-	r, err := ds.records.current(ctx, profileID)
-	if err != nil {
-		return r, nil, err
-	}
-	free := func(r lease.Record) error {
-		switch {
-		case r.Home != "" && r.Home != ds.o.ID:
-			return ds.patrol.Home(r)
-		case !slices.Contains(states, r.State):
+	r, slot, err := ds.occupy(ctx, profileID, ds.slots.OccupyCold, func(r lease.Record) error {
+		if !slices.Contains(states, r.State) {
 			return api.Refuse(api.CodeConflict, "profile %s is %s: want one that nobody uses", profileID, r.State).With("state", r.State).
 				With("current_worker_id", r.OwnerWorkerID).With("current_task_id", r.TaskID).With("lease_expires_at", r.ExpiresAt)
 		}
 		return nil
-	}
-	if err := free(r); err != nil {
+	})
+	if err != nil {
 		return r, nil, err
 	}
-	slot := ds.slots.OccupyCold(profileID)
+	return r, slot.Vacate, nil
+}
+
+// occupy occupies a profile whose home is here, and of whose record free is not an error.
+func (ds *directories) occupy(ctx context.Context, profileID string, how func(string) *slots.Slot, free func(lease.Record) error) (lease.Record, *slots.Slot, error) {
+	usable := func(r lease.Record) error {
+		if r.Home != "" && r.Home != ds.o.ID {
+			return ds.patrol.Home(r)
+		}
+		return free(r)
+	}
+	r, err := ds.records.current(ctx, profileID)
+	if err == nil {
+		err = usable(r)
+	}
+	if err != nil {
+		return r, nil, err
+	}
+	slot := how(profileID)
 	if slot == nil {
 		return r, nil, ds.grants.busyHere(r, api.Manifest{ProfileID: profileID})
 	}
-	done = slot.Vacate
 	// It may have been granted and released again meanwhile.
 	if r, err = ds.records.stored(ctx, profileID); err == nil {
-		err = free(r)
+		err = usable(r)
 	}
 	if err == nil {
 		err = ds.alone(profileID)
 	}
 	if err != nil {
-		done()
+		slot.Vacate()
 		return r, nil, err
 	}
-	return r, done, nil
+	return r, slot, nil
 }
 
 // alone refuses a profile whose directory another host could have open, by the same checks as a

@@ -94,6 +94,7 @@ func (r Record) bounded() Record {
 	names(&r.Principal, &r.OwnerWorkerID, &r.TaskID)
 	texts(&r.LastKnownURL, &r.LastKnownStep, &r.LastSafeCheckpoint, &r.ResumeFrom, &r.Outcome)
 	codes(&r.Reason, &r.Decision, &r.SessionID, &r.EvidenceID, &r.EvidenceSHA256, &r.SnapshotID)
+	names(&r.SignedInHow, &r.SignInAt)
 	r.Reasons = reasons(r.Reasons)
 	r.Runs, r.LostRuns = boundedRuns(r.Runs), boundedRuns(r.LostRuns)
 	r.Review = r.Review.bounded()
@@ -142,7 +143,7 @@ func (m Move) bounded() Move {
 }
 
 func (e Event) bounded() Event {
-	names(&e.OwnerWorkerID, &e.TaskID, &e.Principal, &e.Reviewer, &e.Person)
+	names(&e.OwnerWorkerID, &e.TaskID, &e.Principal, &e.Reviewer, &e.Person, &e.SignInAt)
 	texts(&e.LastKnownURL, &e.LastKnownStep, &e.ResumeFrom, &e.LastSafeCheckpoint, &e.Outcome)
 	codes(&e.Reason, &e.Decision, &e.EvidenceID, &e.SessionID, &e.SnapshotID)
 	e.Reasons, e.Note = reasons(e.Reasons), cut(e.Note, maxEncodedNote)

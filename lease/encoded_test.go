@@ -58,7 +58,7 @@ func fill(v reflect.Value, text func(name string) string, at time.Time) {
 // checked are the texts whose form or length is checked before they come into a record.
 var checked = map[string]int{
 	"ProfileID": 128, "LauncherID": 128, "Home": 128, "OtherHome": 128, "RememberedBy": 128, "To": 128, "From": 128, "BootID": 64,
-	"ID": 128, "Directory": 16, "Nonce": 40, "State": 20, "AccountID": MaxName, "ProxyID": MaxName, "OldHome": 128, "Event": 32,
+	"ID": 128, "Directory": 16, "Nonce": 40, "State": 20, "AccountID": MaxName, "ProxyID": MaxName, "OldHome": 128, "Event": 32, "SignedIn": 8,
 }
 
 // full draws a record in which every text is as long as those that write it let it be, or longer

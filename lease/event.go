@@ -76,6 +76,9 @@ type Event struct {
 	Person   string    `json:"person,omitempty"`
 	Until    time.Time `json:"until,omitzero"`
 	Answered *bool     `json:"answered,omitempty"`
+
+	// SignInAt is the origin of the site that says that the account is not signed in.
+	SignInAt string `json:"sign_in_at,omitempty"`
 }
 
 // The names of events. An event that reports a new state has the name of that state
@@ -97,6 +100,11 @@ const (
 	EventAsked      = "asked"
 	EventTaken      = "taken"
 	EventHandedBack = "handed_back"
+
+	// About whether the account is signed in.
+	EventSignedIn       = "signed_in"
+	EventSignedOut      = "signed_out"
+	EventAnotherAccount = "another_account"
 )
 
 // compare compares the positions of two events in the order of a profile's transitions.
@@ -122,6 +130,8 @@ func (e Event) Subject() string {
 		return "leasehold.late_write." + p
 	case EventAsked, EventTaken, EventHandedBack:
 		return "leasehold.person." + p + "." + e.Event
+	case EventSignedIn, EventSignedOut, EventAnotherAccount:
+		return "leasehold.account." + p + "." + e.Event
 	default:
 		return "leasehold.recovery." + p + "." + e.Event
 	}

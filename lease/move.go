@@ -120,6 +120,9 @@ func (r Record) Move(q MoveRequest, seen Token, now time.Time) (Record, error) {
 		return r, err
 	}
 	move, from := q.Move, r.State
+	if move.Directory != DirectorySnapshot || move.SnapshotToken != r.Token { // else it has the account as it was
+		r.Account = Account{}
+	}
 	if err := r.raise(q.Floor); err != nil {
 		return r, err
 	}

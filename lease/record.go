@@ -104,6 +104,8 @@ type Record struct {
 
 	HumanReview
 
+	Account
+
 	// Runs are the tasks that use the profile's Chrome now, in the order of their
 	// grants.
 	Runs []Run `json:"runs"`
@@ -163,6 +165,9 @@ type Settings struct {
 	// SessionCheck says how to find out whether the account is signed in; nil: that is not
 	// checked.
 	SessionCheck *SessionCheck `json:"session_check,omitempty"`
+	// CheckEvery is how often that is checked while nobody uses the profile; zero: only after its
+	// sessions.
+	CheckEvery Duration `json:"check_every,omitempty"`
 	// Labels are what tasks may ask for instead of the profile's name.
 	Labels Labels `json:"labels,omitempty"`
 
@@ -335,6 +340,9 @@ func (r Record) Sessions() []string {
 // only launchers need.
 func (r Record) Public() Record {
 	r.Nonce, r.Outbox = "", nil
+	if r.SignedIn == "" {
+		r.SignedIn = SignedInUnknown
+	}
 	if r.Runs == nil {
 		r.Runs = []Run{}
 	}

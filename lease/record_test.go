@@ -22,7 +22,7 @@ func TestRecordAsJSON(t *testing.T) {
 	if err := json.Unmarshal(want, &r); err != nil {
 		t.Fatal(err)
 	}
-	for _, part := range []any{r, r.Settings, r.HumanReview} {
+	for _, part := range []any{r, r.Settings, r.HumanReview, r.Account} {
 		v := reflect.ValueOf(part)
 		for i := range v.NumField() {
 			if name := v.Type().Field(i).Name; v.Field(i).IsZero() != slices.Contains(shownOnly, name) {

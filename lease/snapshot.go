@@ -22,6 +22,7 @@ func (r Record) Remake(by string, now time.Time) (Record, error) {
 		return r, err
 	}
 	r.Reason, r.Decision, r.Reasons, r.DecisionVersion, r.Review = ReasonRemade, "", nil, 0, nil
+	r.Account = Account{}
 	r, err := r.transition(Remade, r.State, now, EventRemade)
 	if err == nil {
 		r.Outbox[len(r.Outbox)-1].Principal = by
@@ -66,6 +67,7 @@ func (r Record) RestoreSnapshot(snapshotID string, person Review, now time.Time)
 	if r.State == Available {
 		r.Reason = ReasonSnapshotRestored
 	}
+	r.Account = Account{}
 	r, err := r.transition(SnapshotRestored, r.State, now)
 	if err != nil {
 		return r, err

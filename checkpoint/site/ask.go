@@ -127,6 +127,24 @@ func (b *Book) Questions(urls, domains []string) (all []Question) {
 	return all[:min(len(all), MaxQuestions)]
 }
 
+// Identities are the questions whose account it is: of the site of this URL, of those in these domains,
+// and of those for which counts is true.
+func (b *Book) Identities(address string, domains []string, counts func(Question) bool) (all []Question) {
+	if b == nil {
+		return nil
+	}
+	for _, f := range b.files {
+		if f.Identity == nil || len(all) == MaxQuestions {
+			continue
+		}
+		q := f.Questions()[0]
+		if f.Owns(address) || slices.ContainsFunc(f.Origins, func(o string) bool { return within(o, domains) }) || counts(q) {
+			all = append(all, q)
+		}
+	}
+	return all
+}
+
 // within tells whether an origin of a file is in one of the domains.
 func within(origin string, domains []string) bool {
 	u, err := url.Parse(strings.Replace(origin, "://*.", "://", 1))

@@ -40,6 +40,7 @@ const accountsConfig = `accounts {
       {stream: "leasehold.conflict.*", accounts: [SUBSCRIBERS]}
       {stream: "leasehold.late_write.*", accounts: [SUBSCRIBERS]}
       {stream: "leasehold.person.*.*", accounts: [SUBSCRIBERS]}
+      {stream: "leasehold.account.*.*", accounts: [SUBSCRIBERS]}
       {stream: "$LEASEHOLD.feed", accounts: [SUBSCRIBERS]}
       {service: "$JS.API.CONSUMER.RESET.leasehold_events.leasehold_subscribers", accounts: [SUBSCRIBERS]}
       {service: "$JS.FC.leasehold_events.leasehold_subscribers.*", accounts: [SUBSCRIBERS]}
@@ -63,6 +64,7 @@ const accountsConfig = `accounts {
       {stream: {account: LAUNCHERS, subject: "leasehold.conflict.*"}}
       {stream: {account: LAUNCHERS, subject: "leasehold.late_write.*"}}
       {stream: {account: LAUNCHERS, subject: "leasehold.person.*.*"}}
+      {stream: {account: LAUNCHERS, subject: "leasehold.account.*.*"}}
       {stream: {account: LAUNCHERS, subject: "$LEASEHOLD.feed"}}
       {service: {account: LAUNCHERS, subject: "$JS.API.CONSUMER.RESET.leasehold_events.leasehold_subscribers"}, to: "$JS.leasehold_launchers.API.CONSUMER.RESET.leasehold_events.leasehold_subscribers"}
       {service: {account: LAUNCHERS, subject: "$JS.FC.leasehold_events.leasehold_subscribers.*"}}

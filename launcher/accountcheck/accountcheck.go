@@ -91,6 +91,8 @@ type Request struct {
 	Again     func([]site.Answer) []site.Question
 	// Settle is that time.
 	Settle time.Duration
+	// GiveUp ends the questions when it is closed: somebody wants the profile. nil: nothing does.
+	GiveUp <-chan struct{}
 	// Sink gets what the browser's pages did meanwhile; nil: nobody does.
 	Sink func(checkpoint.Entry)
 	// ProxyID is the proxy id of the record.
@@ -161,7 +163,16 @@ func (c *Checker) Run(ctx context.Context, r Request) (_ Found, err error) {
 	if err != nil {
 		found = unasked(r, "no browser could be started: %v", err)
 	} else {
-		found, lent = c.ask(ctx, b, r)
+		asking, stop := context.WithCancel(ctx)
+		go func() {
+			select {
+			case <-r.GiveUp:
+				stop()
+			case <-asking.Done():
+			}
+		}()
+		found, lent = c.ask(asking, b, r)
+		stop()
 	}
 	err = c.end(b, r, lent)
 	if err == nil {

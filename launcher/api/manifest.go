@@ -19,37 +19,8 @@ import (
 	"leasehold/lease"
 )
 
-// Duration is a length of time. In JSON and in queries it is a string such as "10s", or
-// a number of seconds.
-type Duration time.Duration
-
-// MarshalJSON writes the string form.
-func (d Duration) MarshalJSON() ([]byte, error) { return json.Marshal(time.Duration(d).String()) }
-
-// UnmarshalJSON reads either form. Its error is of the type to which encoding/json adds
-// the field's name.
-func (d *Duration) UnmarshalJSON(b []byte) error {
-	s, err := strconv.Unquote(string(b))
-	if err != nil {
-		s = string(b)
-	}
-	if *d, err = ParseDuration(s); err != nil {
-		return &json.UnmarshalTypeError{Value: string(b), Type: reflect.TypeFor[time.Duration]()}
-	}
-	return nil
-}
-
-// ParseDuration reads "10s", "1m30s" or a number of seconds. It refuses negative ones.
-func ParseDuration(s string) (Duration, error) {
-	if seconds, err := strconv.ParseFloat(s, 64); err == nil && seconds >= 0 && seconds < 1e9 {
-		return Duration(seconds * float64(time.Second)), nil
-	}
-	d, err := time.ParseDuration(s)
-	if err != nil || d < 0 {
-		return 0, fmt.Errorf("%q: want a duration such as 10s, or seconds", s)
-	}
-	return Duration(d), nil
-}
+// Duration is a length of time, in JSON and in queries as lease.ParseDuration reads it.
+type Duration = lease.Duration
 
 // The values of Manifest.Heartbeat (how a worker proves that it lives), OnClose and
 // OnDrop (what the end of its last connection means) and SessionCookies.
@@ -102,6 +73,9 @@ type Manifest struct {
 	DedicatedPort             bool     `json:"dedicated_port,omitempty"`
 	SessionCookies            string   `json:"session_cookies,omitempty"`
 	KeepWarm                  *bool    `json:"keep_warm,omitempty"`
+	// SignIn says that the task is to sign the account in: it gets a profile that is known to be
+	// signed out.
+	SignIn bool `json:"sign_in,omitempty"`
 	// Ephemeral asks for a browser on a throwaway copy of the profile's newest snapshot,
 	// without the profile's lease.
 	Ephemeral bool `json:"ephemeral,omitempty"`

@@ -29,6 +29,9 @@ type ProfileSettings struct {
 	FenceHeaderOrigins *[]string `json:"fence_header_origins,omitempty"`
 	// SessionCheck replaces the profile's session check; an empty URL removes it.
 	SessionCheck *lease.SessionCheck `json:"session_check,omitempty"`
+	// CheckEvery is how often that is checked while nobody uses the profile; zero: only after its
+	// sessions.
+	CheckEvery *lease.Duration `json:"check_every,omitempty"`
 	// Timezone, Locale and Viewport are those of a lease.Appearance; an empty one is the host's.
 	Timezone *string `json:"timezone,omitempty"`
 	Locale   *string `json:"locale,omitempty"`

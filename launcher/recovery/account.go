@@ -10,6 +10,7 @@ import (
 	"leasehold/launcher/api"
 	"leasehold/launcher/recovery/decision"
 	"leasehold/launcher/recovery/table"
+	"leasehold/lease"
 )
 
 // Checker asks sites about the account of a profile, with a browser of its own.
@@ -22,6 +23,8 @@ type Checker interface {
 // Checked is what sites said about an account.
 type Checked struct {
 	Facts []table.Fact
+	// SignedIn is what they said about whether the account is signed in.
+	SignedIn lease.Checked
 	// Unchanged are the questions whose answers are what they were before the session.
 	Unchanged []site.Question
 	// Says is what they said, in words for the person who decides.
@@ -89,7 +92,7 @@ func (s *steps) check(c Closed, shown *api.Inspection, found table.Inspection, d
 		s.Log.Error().Err(err).Msg("the browser that asked about the account did not close in order")
 	}
 	s.takeStored(err)
-	s.answers = checked.Keep
+	s.answers, s.signedIn = checked.Keep, checked.SignedIn
 	shown.Account = checked.Says
 	c = s.closedWith(c.Record, err)
 	c.Unchanged = checked.Unchanged

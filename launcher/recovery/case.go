@@ -62,6 +62,9 @@ type Case struct {
 	StopRenewing func()
 	// LeaveOpen decides, for Release, whether the browser stays open; nil: it is closed.
 	LeaveOpen func() bool
+	// SignedIn is, for Release, what sites have said about whether the account is signed in; nil: they
+	// were not asked. It comes after LeaveOpen.
+	SignedIn func() lease.Checked
 	// DetachClients removes, for EndRun, what the run's connections left in the browser.
 	DetachClients func()
 	// InOrder says, for EndRun, that the worker's session ends properly.
@@ -138,6 +141,8 @@ type steps struct {
 	lost     bool
 	// answers remembers what sites said about the account; nil: they were not asked.
 	answers func() error
+	// signedIn is what they said about whether it is signed in.
+	signedIn lease.Checked
 	// distrust is why what this host keeps about the profile cannot be trusted; empty: it can
 	// be.
 	distrust string
@@ -352,8 +357,12 @@ func (s *steps) release() (string, error) {
 	s.span.Step("give back")
 	s.stopRenewing()
 	s.File.InOrder = !s.NeverServed
+	if s.SignedIn != nil && !s.NeverServed {
+		s.signedIn = s.SignedIn()
+	}
 	released, err := s.change(func(r lease.Record) (lease.Record, error) {
-		return r.Release(s.File.Reason, s.File.Outcome, s.File.Evidence, time.Now())
+		r, err := r.Release(s.File.Reason, s.File.Outcome, s.File.Evidence, time.Now())
+		return r.Checked(s.signedIn, time.Now()), err
 	})
 	if err == nil {
 		err = s.Lock.RaiseFloor(released)

@@ -55,7 +55,9 @@ func (s *steps) inspectAndDecide(closeProblem error) (string, error) {
 	if decided.Outcome == table.Resume {
 		verdict.ResumeFrom, verdict.Checkpoint = cmp.Or(sum.SafeStep, sum.LastSafe.Name), sum.LastSafe.Name
 	}
-	r, err = s.swap(func(r lease.Record) (lease.Record, error) { return r.Decide(verdict, time.Now()) })
+	r, err = s.swap(func(r lease.Record) (lease.Record, error) {
+		return r.Checked(s.signedIn, time.Now()).Decide(verdict, time.Now())
+	})
 	if err == nil {
 		err = s.raiseFloor(r)
 	}

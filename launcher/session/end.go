@@ -100,6 +100,9 @@ func (e *ending) finish() {
 		s.h.metrics.ends.WithLabelValues(map[bool]string{true: "released", false: "recovered"}[f.Released]).Inc()
 	}
 	if f.Released { // otherwise the account is compared with what it was before this session
+		if !s.signsIn() {
+			e.answers = s.h.o.Answers.Own(s.profile, e.answers)
+		}
 		if err := s.h.o.Answers.Keep(s.profile, e.answers, time.Now()); err != nil {
 			s.log.Warn().Err(err).Msg("the next answers are compared with older ones")
 		}
@@ -174,6 +177,7 @@ func (e *ending) recoveryCase() recovery.Case {
 			e.answers = e.askAtRest()
 			return e.staysWarm()
 		},
+		SignedIn: e.signedIn,
 	}
 }
 
@@ -353,6 +357,19 @@ func (e *ending) askAtRest() []site.Answer {
 	s.log.Info().Int("questions", len(answers)).Dur("took", time.Since(begun)).Msg("sites were asked about the account")
 	return answers
 }
+
+// signedIn is what the sites said at the end about whether the account is signed in. Where the profile
+// has a session check, that is made later, when nobody waits for the end of the session.
+func (e *ending) signedIn() lease.Checked {
+	if e.s.granted.SessionCheck != nil {
+		return lease.Checked{}
+	}
+	return e.s.h.o.Answers.SignedIn(e.s.granted, e.s.h.o.Sites.Book(), accountcheck.Result{}, e.answers, e.s.signsIn())
+}
+
+// signsIn tells whether whoever has the session is to sign in: which account it is then is their
+// decision.
+func (s *Session) signsIn() bool { return s.manifest.SignIn || s.manifest.ByHand != nil }
 
 // staysWarm leaves the browser of a session that ends in order open, cleared for the next task,
 // or tells that the browser has to be closed. The evidence is stored and the fence shut by

@@ -62,12 +62,12 @@ func (a Account) Check(ctx context.Context, c recovery.Closed, log zerolog.Logge
 	}
 	found, err := a.Run(ctx, request)
 	facts, unchanged, says := decision.Asked(compared(found.Answers), compared(found.Again))
-	checked := recovery.Checked{Facts: facts, Unchanged: unchanged, Says: says}
+	checked := recovery.Checked{Facts: facts, Unchanged: unchanged, Says: says, SignedIn: a.Memory.SignedIn(r, c.Sites, found.Session, found.Answers, false)}
 	if r.SessionCheck != nil {
 		checked.Facts = append(checked.Facts, sessionFact(found.Session))
 	}
 	if len(found.Answers) > 0 {
-		checked.Keep = func() error { return a.Memory.Keep(c.Profile, latest(found), time.Now()) }
+		checked.Keep = func() error { return a.Memory.Keep(c.Profile, a.Memory.Own(c.Profile, latest(found)), time.Now()) }
 	}
 	return checked, err
 }

@@ -36,8 +36,11 @@ const (
 
 // eventSubjects are the subjects of the event stream.
 func eventSubjects() []string {
-	return []string{"leasehold.recovery.*.*", "leasehold.lease.*.*", "leasehold.conflict.*", "leasehold.late_write.*", "leasehold.person.*.*"}
+	return []string{"leasehold.recovery.*.*", "leasehold.lease.*.*", "leasehold.conflict.*", "leasehold.late_write.*", "leasehold.person.*.*", "leasehold.account.*.*"}
 }
+
+// formerSubjects are the subjects with which earlier versions made the event stream.
+func formerSubjects() []string { return eventSubjects()[:5] }
 
 // bucketConfig is the configuration of a KV bucket in which nobody can purge or roll up
 // values, nothing expires, and no limit makes a renewal fail.
@@ -130,25 +133,29 @@ func (s *Store) ensure(ctx context.Context, st *stream) error {
 // is only wished for on somebody else's server, whose owner may have given the launcher no right to
 // change streams.
 func (s *Store) harden(ctx context.Context, st *stream, have jetstream.StreamConfig) error {
-	if err := st.drift(have); err != nil {
+	former := st == s.events && slices.Equal(have.Subjects, formerSubjects())
+	want := have
+	if former {
+		want.Subjects = eventSubjects()
+	}
+	if err := st.drift(want); err != nil {
 		return err
 	}
 	if have.Replicas != s.replicas {
 		s.log.Warn().Str("stream", st.name).Int("replicas", have.Replicas).Int("wanted", s.replicas).
 			Msg("the stream has another number of replicas than configured")
 	}
-	want := have
 	want.DenyPurge, want.AllowRollup, want.MaxBytes = true, false, s.newBound(st, have)
 	if s.ownServer || have.MaxAge == formerAge {
 		want.MaxAge = 0
 	}
-	needed := !have.DenyPurge || have.AllowRollup || have.MaxBytes != want.MaxBytes
+	needed := former || !have.DenyPurge || have.AllowRollup || have.MaxBytes != want.MaxBytes
 	if needed || have.MaxAge != want.MaxAge {
 		switch err := s.update(ctx, st, want); {
 		case err == nil:
 			have = want
 		case needed:
-			return fmt.Errorf("forbid purges, and bound the bytes: %w", err)
+			return fmt.Errorf("forbid purges, bound the bytes, and take the subjects %v: %w", want.Subjects, err)
 		}
 	}
 	if have.MaxAge != 0 {

@@ -372,7 +372,19 @@ func (g *grants) refusal(e lease.Entry, m api.Manifest, now time.Time) error {
 		p.RetryAfter = int(until.Sub(now).Seconds()) + 1
 		return p
 	}
+	if keepsOut(r, m) {
+		return state(api.CodeSignedOut, "the account of profile %s is not signed in at %s since %s (%s): sign it in by hand (leasehold hold %s), or with a task that says sign_in: true",
+			r.ProfileID, r.SignInAt, r.SignedInSince.UTC().Format(time.RFC3339), r.SignedInHow, r.ProfileID).
+			With("signed_in_since", r.SignedInSince.UTC()).With("signed_in_checked_at", r.SignedInCheckedAt.UTC()).With("signed_in_how", r.SignedInHow).
+			With("sign_in_at", r.SignInAt).With("another_account", r.AnotherAccount)
+	}
 	return nil
+}
+
+// keepsOut tells whether a task does not get the profile since its account is known to be signed out:
+// many tasks would try it in vain, one after the other.
+func keepsOut(r lease.Record, m api.Manifest) bool {
+	return r.SignedOut() && !m.SignIn && m.ByHand == nil
 }
 
 // heldError refuses a profile that is in use, and says who has it.

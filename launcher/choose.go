@@ -167,11 +167,14 @@ type host struct {
 
 // whyNot is the code with which a profile in this state is refused to a task, as far as its
 // record and its home tell; empty: it is free.
-func whyNot(r lease.Record, taskID string, joinable bool, home host, now time.Time) string {
+func whyNot(r lease.Record, m api.Manifest, joinable bool, home host, now time.Time) string {
 	switch r.State {
 	case lease.Held, lease.SuspectedStale:
 		if !joinable {
 			return api.CodeConflict
+		}
+		if keepsOut(r, m) {
+			return api.CodeSignedOut
 		}
 		return ""
 	case lease.Quarantined, lease.Inspected:
@@ -179,13 +182,15 @@ func whyNot(r lease.Record, taskID string, joinable bool, home host, now time.Ti
 	case lease.ManualReview:
 		return api.CodeInReview
 	case lease.ResumePending:
-		if r.TaskID != taskID {
+		if r.TaskID != m.TaskID {
 			return api.CodeResumePending
 		}
 	}
 	switch {
 	case now.Before(r.AvailableAfter):
 		return api.CodeCoolingDown
+	case keepsOut(r, m):
+		return api.CodeSignedOut
 	case !home.there:
 		return api.CodeWrongHome
 	case home.full:
@@ -252,7 +257,7 @@ func (g *grants) candidates(ctx context.Context, m api.Manifest) ([]candidate, e
 			continue
 		}
 		c.shares = g.joinable(r, m)
-		c.why = whyNot(c.Record, m.TaskID, c.shares, hosts[cmp.Or(r.Home, g.o.ID)], now)
+		c.why = whyNot(c.Record, m, c.shares, hosts[cmp.Or(r.Home, g.o.ID)], now)
 		found = append(found, c)
 	}
 	slices.SortFunc(found, preferred)
@@ -383,7 +388,7 @@ func wanted(m api.Manifest) string {
 // reasons are the codes with which a request for any profile is refused when none is free. The
 // first of them that applies to some profile is used.
 var reasons = []string{
-	api.CodeHostFull, api.CodeConflict, api.CodeCoolingDown, api.CodeQuarantined, api.CodeResumePending, api.CodeInReview, api.CodeWrongHome,
+	api.CodeHostFull, api.CodeConflict, api.CodeCoolingDown, api.CodeQuarantined, api.CodeResumePending, api.CodeInReview, api.CodeSignedOut, api.CodeWrongHome,
 }
 
 // later is the number of seconds after which a caller should ask again for a profile whose

@@ -35,8 +35,26 @@ func TestWhyAProfileIsNotFree(t *testing.T) {
 		"its home is gone":              {lease.Record{State: lease.Available}, false, host{}, api.CodeWrongHome},
 		"its home is full":              {lease.Record{State: lease.Available}, false, host{there: true, full: true}, api.CodeHostFull},
 	} {
-		if got := whyNot(tt.r, "task", tt.joinable, tt.home, noon); got != tt.want {
+		if got := whyNot(tt.r, api.Manifest{TaskID: "task"}, tt.joinable, tt.home, noon); got != tt.want {
 			t.Errorf("%s: %q, want %q", name, got, tt.want)
+		}
+	}
+	out := lease.Record{State: lease.Available, Account: lease.Account{SignedIn: lease.SignedInNo}}
+	shared := out
+	shared.State = lease.Held
+	for _, tt := range []struct {
+		name string
+		r    lease.Record
+		m    api.Manifest
+		want string
+	}{
+		{"signed out", out, api.Manifest{}, api.CodeSignedOut},
+		{"signed out, and shared", shared, api.Manifest{}, api.CodeSignedOut},
+		{"signed out, for a task that signs in", out, api.Manifest{SignIn: true}, ""},
+		{"signed out, for a person", out, api.Manifest{ByHand: &api.ByHand{}}, ""},
+	} {
+		if got := whyNot(tt.r, tt.m, true, there, noon); got != tt.want {
+			t.Errorf("%s: %q, want %q", tt.name, got, tt.want)
 		}
 	}
 	if isFull(0, 9, 0) || isFull(2, 1, 0) || isFull(2, 2, 1) || !isFull(2, 2, 0) || !isFull(2, 3, 1) {

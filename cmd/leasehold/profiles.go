@@ -41,6 +41,7 @@ type profilesCmd struct {
 	clientFlags `embed:""`
 	Free        bool     `help:"Only those that could be granted now, as far as the sidecar knows."`
 	Account     string   `placeholder:"ID" help:"Only those of this account; a * stands for any characters."`
+	SignedIn    string   `enum:",yes,no,unknown" default:"" placeholder:"yes|no|unknown" help:"Only those whose account is signed in, or is not."`
 	Label       []string `sep:"none" placeholder:"NAME:VALUE" help:"Only those with this label; may be given several times, and a * in the value stands for any characters."`
 }
 
@@ -53,7 +54,7 @@ func (c *profilesCmd) filters() (url.Values, error) {
 	if err != nil {
 		return nil, &exitError{exitUsage, fmt.Errorf("--label: %w", err)}
 	}
-	q := api.ProfileQuery{AccountID: c.Account, Labels: labels}
+	q := api.ProfileQuery{AccountID: c.Account, SignedIn: lease.SignedIn(c.SignedIn), Labels: labels}
 	if c.Free {
 		q.Free = &c.Free
 	}
@@ -76,7 +77,7 @@ func (c *profilesCmd) Run(a *app) error {
 			return err
 		}
 		slices.SortFunc(profiles.Items, func(x, y lease.Record) int { return strings.Compare(x.ProfileID, y.ProfileID) })
-		t := newColumns(a.stdout, "PROFILE", "STATE", "TOKEN", "OWNER", "TASK", "HOME", "LAST URL")
+		t := newColumns(a.stdout, "PROFILE", "STATE", "TOKEN", "OWNER", "TASK", "HOME", "SIGNED IN", "LAST URL")
 		for _, r := range profiles.Items {
 			state := api.StateShown(r)
 			switch {
@@ -85,7 +86,7 @@ func (c *profilesCmd) Run(a *app) error {
 			case r.State == lease.Available && time.Now().Before(r.AvailableAfter):
 				state += " (cools down)"
 			}
-			t.row(r.ProfileID, state, r.Token, r.OwnerWorkerID, r.TaskID, r.Home, r.LastKnownURL)
+			t.row(r.ProfileID, state, r.Token, r.OwnerWorkerID, r.TaskID, r.Home, r.SignedIn, r.LastKnownURL)
 		}
 		if !profiles.StaleSince.IsZero() {
 			a.warn("%s", staleText(profiles.StaleSince))
@@ -126,6 +127,7 @@ type createProfileCmd struct {
 	Harmless     []string  `name:"harmless-request" sep:"none" placeholder:"REQUEST" help:"A kind of request that changes nothing of the account, such as 'POST https://shop.example/search', beside those that it has; may be given several times; '' removes those that it has."`
 	Check        *string   `name:"session-check" placeholder:"URL" help:"What to GET to find out whether the account is signed in, such as https://shop.example/api/me; '' removes it."`
 	CheckStatus  int       `name:"session-check-status" placeholder:"N" help:"The status of the answer that proves it (default: 200)."`
+	CheckEvery   *string   `placeholder:"TIME" help:"How often to check that while nobody uses the profile, such as 15m; 0s: only after its sessions (default)."`
 	CheckText    string    `name:"session-check-text" placeholder:"TEXT" help:"A text of the answer that proves it, such as the account's name."`
 }
 
@@ -154,6 +156,13 @@ func (c *createProfileCmd) Run(a *app) error {
 	}
 	if len(c.TokenOrigins) > 0 {
 		settings.FenceHeaderOrigins = &c.TokenOrigins
+	}
+	if c.CheckEvery != nil {
+		every, err := lease.ParseDuration(*c.CheckEvery)
+		if err != nil {
+			return &exitError{exitUsage, fmt.Errorf("--check-every: %w", err)}
+		}
+		settings.CheckEvery = &every
 	}
 	switch {
 	case c.Check != nil:

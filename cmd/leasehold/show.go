@@ -170,6 +170,7 @@ func printRecord(a *app, r lease.Record, picture *api.Bundle) error {
 		{"profile", r.ProfileID}, {"state", r.State}, {"lease token", r.Token}, {"session", r.SessionID},
 		{"owner", r.OwnerWorkerID}, {"task", r.TaskID}, {"account", r.AccountID}, {"proxy", r.ProxyID},
 		{"launcher", r.LauncherID}, {"home", r.Home}, {"home is gone", api.HomeNote(r)}, {"home changed", api.MoveNote(r)}, {"snapshot", api.SnapshotNote(r)},
+		{"signed in", api.SignedInNote(r)}, {"sign in at", r.SignInAt},
 		{"acquired at", r.AcquiredAt}, {"heartbeat at", r.HeartbeatAt}, {"expires at", r.ExpiresAt},
 		{"suspected at", r.SuspectedAt}, {"recovery started at", r.RecoveryStartedAt},
 		{"released at", r.ReleasedAt}, {"warm since", r.WarmSince}, {"available after", r.AvailableAfter},

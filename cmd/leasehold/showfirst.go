@@ -101,6 +101,9 @@ func todoAtHome(r lease.Record, now time.Time) string {
 	if now.Before(r.AvailableAfter) {
 		return "nothing: it is granted again after the pause"
 	}
+	if r.SignedOut() {
+		return fmt.Sprintf("sign the account in at %s: leasehold hold %[2]s, then leasehold check %[2]s", cell(r.SignInAt), r.ProfileID)
+	}
 	return "nothing: the next task may have it"
 }
 

@@ -31,6 +31,7 @@ var next = map[string]string{
 	api.CodeConflict:           "call lease_profile again %s or with wait_seconds, or lease another profile that list_profiles shows as free",
 	api.CodeQuarantined:        "call lease_profile again %s, or lease another profile",
 	api.CodeCoolingDown:        "call lease_profile again %s or with wait_seconds, or lease another profile",
+	api.CodeSignedOut:          "tell the user, since a person signs the account in, or lease another profile",
 	api.CodeHostFull:           "call lease_profile again %s or with wait_seconds",
 	api.CodeWaitTimeout:        "call lease_profile again %s, or lease another profile that list_profiles shows as free",
 	api.CodeResumePending:      "lease it with that task_id to resume the task, or lease another profile",

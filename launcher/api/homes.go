@@ -31,6 +31,23 @@ func HomeNote(r lease.Record) string {
 		r.Home, r.HomeSilentSince.UTC().Format(time.RFC3339), r.ProfileID)
 }
 
+// SignedInNote says whether the account is signed in, since when, and how that was found; empty: that
+// was never known.
+func SignedInNote(r lease.Record) string {
+	if r.SignedInCheckedAt.IsZero() {
+		return ""
+	}
+	text := string(r.SignedIn)
+	if r.AnotherAccount {
+		text += ", it is another account"
+	}
+	text += fmt.Sprintf(", since %s, checked at %s (%s)", r.SignedInSince.UTC().Format(time.RFC3339), r.SignedInCheckedAt.UTC().Format(time.RFC3339), r.SignedInHow)
+	if !r.SignedInTriedAt.IsZero() {
+		text += ", without an answer at " + r.SignedInTriedAt.UTC().Format(time.RFC3339)
+	}
+	return text
+}
+
 // SnapshotNote says which snapshot of the profile is the newest, and whether the profile was
 // used since; empty: there is none.
 func SnapshotNote(r lease.Record) string {

@@ -25,6 +25,8 @@ type ProfileQuery struct {
 	Labels lease.Labels
 	// URL is part of the last known URL.
 	URL string
+	// SignedIn is whether its account is signed in; empty: either.
+	SignedIn lease.SignedIn
 	// Free says whether the next task could get the profile now; nil: either.
 	Free *bool
 	// Sort is one of Sorts, with a "-" in front to reverse it; empty: by name.
@@ -60,6 +62,9 @@ var Sorts = []string{SortName, SortAttention, SortAccount, SortHost, SortWorker,
 // States are the states for which a list can be filtered, in the order in which they are shown.
 var States = []lease.State{lease.ManualReview, lease.SuspectedStale, lease.Quarantined, lease.Inspected, lease.ResumePending, lease.Held, lease.Available}
 
+// SignedIns are the values for which a list can be filtered.
+var SignedIns = []lease.SignedIn{lease.SignedInYes, lease.SignedInNo, lease.SignedInUnknown}
+
 // maxWords bounds, in bytes, the value of one parameter of a list.
 const maxWords = 300
 
@@ -92,6 +97,14 @@ func ParseProfileQuery(query url.Values) (ProfileQuery, error) {
 				q.States = append(q.States, state)
 			}
 		}
+	}
+	switch said := query["signed_in"]; {
+	case len(said) > 1:
+		return q, Invalid("signed_in", "it is given %d times: want it once", len(said))
+	case len(said) == 1 && said[0] != "" && !slices.Contains(SignedIns, lease.SignedIn(said[0])):
+		return q, Invalid("signed_in", "%.40q: want yes, no or unknown", said[0])
+	case len(said) == 1:
+		q.SignedIn = lease.SignedIn(said[0])
 	}
 	if labels := slices.DeleteFunc(slices.Clone(query["label"]), func(text string) bool { return text == "" }); len(labels) > 0 {
 		var err error
@@ -138,6 +151,9 @@ func (q ProfileQuery) Filters() url.Values {
 	}
 	for _, label := range q.Labels.Texts() {
 		query.Add("label", label)
+	}
+	if q.SignedIn != "" {
+		query.Set("signed_in", string(q.SignedIn))
 	}
 	if q.Free != nil {
 		query.Set("free", strconv.FormatBool(*q.Free))

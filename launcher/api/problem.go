@@ -46,6 +46,7 @@ const (
 	CodeInReview           = "profile_in_review"
 	CodeResumePending      = "profile_resume_pending"
 	CodeCoolingDown        = "profile_cooling_down"
+	CodeSignedOut          = "profile_signed_out"
 	CodeHostFull           = "host_full"
 	CodeInternal           = "internal_error"
 	CodeBrowserStartFailed = "browser_start_failed"
@@ -80,7 +81,7 @@ var statuses = map[string]int{
 	CodeNotInReview: http.StatusConflict, CodeSessionEnded: http.StatusGone,
 	CodeWrongHome: http.StatusMisdirectedRequest, CodeQuarantined: http.StatusLocked,
 	CodeInReview: http.StatusLocked, CodeResumePending: http.StatusLocked,
-	CodeCoolingDown: http.StatusLocked, CodeHostFull: http.StatusTooManyRequests,
+	CodeCoolingDown: http.StatusLocked, CodeSignedOut: http.StatusLocked, CodeHostFull: http.StatusTooManyRequests,
 	CodeInternal: http.StatusInternalServerError, CodeBrowserStartFailed: http.StatusBadGateway,
 	CodeStoreUnavailable: http.StatusServiceUnavailable, CodeShuttingDown: http.StatusServiceUnavailable,
 	CodeWaitTimeout: http.StatusGatewayTimeout, CodeEvidenceDamaged: http.StatusInternalServerError,

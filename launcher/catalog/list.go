@@ -61,6 +61,9 @@ func matches(r *Row, q api.ProfileQuery, words []string, now time.Time) bool {
 	if !is(q.AccountID, rec.AccountID) || !is(q.WorkerID, rec.OwnerWorkerID) || !is(q.TaskID, rec.TaskID) || !is(q.Host, rec.Home) || !strings.Contains(rec.LastKnownURL, q.URL) {
 		return false
 	}
+	if q.SignedIn != "" && q.SignedIn != rec.SignedIn {
+		return false
+	}
 	if q.Free != nil && *q.Free != isFree(r, now) {
 		return false
 	}
@@ -82,7 +85,7 @@ func is(wanted, value string) bool {
 
 // isFree tells whether a task of which nothing is known could get the profile now.
 func isFree(r *Row, now time.Time) bool {
-	return r.Record.State == lease.Available && !r.Gone && !r.NotNow && !now.Before(r.CoolUntil)
+	return r.Record.State == lease.Available && !r.Gone && !r.NotNow && !r.Record.SignedOut() && !now.Before(r.CoolUntil)
 }
 
 // positioned is a row with its position in an order, as a text that sorts in that order. The

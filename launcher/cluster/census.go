@@ -16,6 +16,8 @@ type census struct {
 	home   string // this launcher
 	states *prometheus.Desc
 	waits  *prometheus.Desc
+	// accounts counts the profiles by whether their account is signed in.
+	accounts *prometheus.Desc
 
 	mu    sync.Mutex
 	stays map[string]stay // by profile: the profiles whose home is this launcher
@@ -26,8 +28,9 @@ type census struct {
 
 // stay is a profile's time in a state. If since is zero, it is not known.
 type stay struct {
-	state lease.State
-	since time.Time
+	state    lease.State
+	since    time.Time
+	signedIn lease.SignedIn
 }
 
 // counted are the states of a record, in the order in which a recovery passes through them.
@@ -40,8 +43,9 @@ var waiting = []lease.State{lease.SuspectedStale, lease.Quarantined, lease.Inspe
 func newCensus(home string) *census {
 	return &census{
 		home: home, stays: map[string]stay{}, before: map[string]bool{},
-		states: prometheus.NewDesc("leasehold_profiles", "Profiles whose home is this launcher, by the state of their lease, as the lease store last showed it.", []string{"state"}, nil),
-		waits:  prometheus.NewDesc("leasehold_profile_wait_seconds", "How long the profile has been out of use that has waited longest, by its state now; 0 where there is none. It is counted from the start of its recovery, and for suspected_stale from the loss of its worker.", []string{"state"}, nil),
+		states:   prometheus.NewDesc("leasehold_profiles", "Profiles whose home is this launcher, by the state of their lease, as the lease store last showed it.", []string{"state"}, nil),
+		accounts: prometheus.NewDesc("leasehold_accounts", "Profiles whose home is this launcher, by whether their account is signed in.", []string{"signed_in"}, nil),
+		waits:    prometheus.NewDesc("leasehold_profile_wait_seconds", "How long the profile has been out of use that has waited longest, by its state now; 0 where there is none. It is counted from the start of its recovery, and for suspected_stale from the loss of its worker.", []string{"state"}, nil),
 	}
 }
 
@@ -54,7 +58,7 @@ func (c *census) see(r lease.Record) {
 		delete(c.stays, r.ProfileID)
 		return
 	}
-	c.stays[r.ProfileID] = stay{r.State, waitsSince(r)}
+	c.stays[r.ProfileID] = stay{r.State, waitsSince(r), r.Public().SignedIn}
 }
 
 // waitsSince is since when, by its record, a profile has been out of use; zero if the record
@@ -90,31 +94,36 @@ func (c *census) end() {
 func (c *census) Describe(to chan<- *prometheus.Desc) {
 	to <- c.states
 	to <- c.waits
+	to <- c.accounts
 }
 
 // Collect implements prometheus.Collector.
 func (c *census) Collect(to chan<- prometheus.Metric) {
-	profiles, longest := c.count(time.Now())
+	profiles, accounts, longest := c.count(time.Now())
 	for _, state := range counted {
 		to <- prometheus.MustNewConstMetric(c.states, prometheus.GaugeValue, float64(profiles[state]), string(state))
+	}
+	for _, is := range []lease.SignedIn{lease.SignedInYes, lease.SignedInNo, lease.SignedInUnknown} {
+		to <- prometheus.MustNewConstMetric(c.accounts, prometheus.GaugeValue, float64(accounts[is]), string(is))
 	}
 	for _, state := range waiting {
 		to <- prometheus.MustNewConstMetric(c.waits, prometheus.GaugeValue, longest[state].Seconds(), string(state))
 	}
 }
 
-// count returns the number of profiles in each state, and the longest wait in each. It compares
+// count returns the number of profiles in each state and by whether they are signed in, and the longest wait in each. It compares
 // the wall clock with times that other launchers may have written: the result is for people,
 // and decides nothing.
-func (c *census) count(now time.Time) (profiles map[lease.State]int, longest map[lease.State]time.Duration) {
+func (c *census) count(now time.Time) (profiles map[lease.State]int, accounts map[lease.SignedIn]int, longest map[lease.State]time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	profiles, longest = map[lease.State]int{}, map[lease.State]time.Duration{}
+	profiles, accounts, longest = map[lease.State]int{}, map[lease.SignedIn]int{}, map[lease.State]time.Duration{}
 	for _, s := range c.stays {
 		profiles[s.state]++
+		accounts[s.signedIn]++
 		if !s.since.IsZero() {
 			longest[s.state] = max(longest[s.state], now.Sub(s.since))
 		}
 	}
-	return profiles, longest
+	return profiles, accounts, longest
 }

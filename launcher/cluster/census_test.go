@@ -42,11 +42,16 @@ func lost(t testing.TB, profile string, state lease.State, ago time.Duration) le
 	return r
 }
 
+func signedOut(r lease.Record) lease.Record {
+	r.SignedIn = lease.SignedInNo
+	return r
+}
+
 func TestProfilesAreCountedByState(t *testing.T) {
 	inWorld(t, func(w *world) {
 		b := w.patrol()
 		w.sees(lease.Sight{Fresh: true},
-			sight(free("free", "here")), sight(held("held", "here")), sight(held("elsewhere", "far")),
+			sight(signedOut(free("free", "here"))), sight(held("held", "here")), sight(held("elsewhere", "far")),
 			sight(lost(w, "old", lease.ManualReview, 3*time.Hour)), sight(lost(w, "older", lease.ManualReview, 5*time.Hour)),
 			sight(lost(w, "task", lease.ResumePending, time.Hour)), sight(lost(w, "just", lease.SuspectedStale, 10*time.Second)),
 			lease.Sight{Complete: true})
@@ -58,13 +63,14 @@ func TestProfilesAreCountedByState(t *testing.T) {
 					w.Errorf("%s: %s is %v, want %v", when, name, got[name], value)
 				}
 			}
-			if len(got) != len(counted)+len(waiting) {
-				w.Errorf("%s: %d figures, want one for each state, also where it is 0: %v", when, len(got), got)
+			if len(got) != len(counted)+len(waiting)+3 {
+				w.Errorf("%s: %d figures, want one for each state and each answer, also where it is 0: %v", when, len(got), got)
 			}
 		}
 		shows("all of them", map[string]float64{
 			"leasehold_profiles available": 1, "leasehold_profiles held": 1, "leasehold_profiles manual_review": 2,
 			"leasehold_profiles resume_pending": 1, "leasehold_profiles suspected_stale": 1, "leasehold_profiles quarantined": 0,
+			"leasehold_accounts yes": 0, "leasehold_accounts no": 1, "leasehold_accounts unknown": 5,
 			"leasehold_profile_wait_seconds manual_review":   (5*time.Hour - time.Minute).Seconds(),
 			"leasehold_profile_wait_seconds resume_pending":  (time.Hour - time.Minute).Seconds(),
 			"leasehold_profile_wait_seconds suspected_stale": 10, "leasehold_profile_wait_seconds quarantined": 0,

@@ -98,7 +98,7 @@ func (a asked) Narrowed() bool {
 
 // Further tells whether one of the additional filters is used.
 func (a asked) Further() bool {
-	return a.AccountID != "" || a.WorkerID != "" || a.TaskID != "" || a.Host != "" || a.ProfileQuery.URL != "" || a.Free != nil
+	return a.AccountID != "" || a.WorkerID != "" || a.TaskID != "" || a.Host != "" || a.ProfileQuery.URL != "" || a.Free != nil || a.SignedIn != ""
 }
 
 // listRow is a row of the list. Its fields fill the slots of the template "row".
@@ -115,6 +115,7 @@ type listRow struct {
 	LastURL   string
 	Step      string
 	Home      string
+	SignedIn  string
 	Since     string // RFC 3339, UTC
 	SinceText string
 	// Until is when a worker that asks for a person is told that nobody came; RFC 3339, UTC.
@@ -170,6 +171,9 @@ var sortNames = map[string]string{
 
 // PlainSort is the order without its direction.
 func (v listView) PlainSort() string { return strings.TrimPrefix(v.Sort, "-") }
+
+// SignedIns are the values of the filter.
+func (v listView) SignedIns() []lease.SignedIn { return api.SignedIns }
 
 // Here names the page, for the navigation.
 func (v listView) Here() string { return "profiles" }
@@ -282,7 +286,7 @@ func rowOf(r lease.Record, hands api.InHands, query string) listRow {
 	row := listRow{
 		ID: r.ProfileID, Href: "/console/" + url.PathEscape(r.ProfileID) + query, State: string(r.State), StateText: shownState(r),
 		About: dotted(append([]string{short(r.AccountID), short(r.ProxyID)}, r.Labels.Texts()...)...), Token: strconv.FormatUint(uint64(r.Token), 10),
-		Worker: short(r.OwnerWorkerID), Task: short(r.TaskID), LastURL: short(r.LastKnownURL), Step: short(r.LastKnownStep), Home: hostShown(r.Home),
+		Worker: short(r.OwnerWorkerID), Task: short(r.TaskID), LastURL: short(r.LastKnownURL), Step: short(r.LastKnownStep), Home: hostShown(r.Home), SignedIn: signedInText(r),
 	}
 	switch {
 	case r.State == lease.Held && r.ByHand != nil:
@@ -296,6 +300,9 @@ func rowOf(r lease.Record, hands api.InHands, query string) listRow {
 	default:
 		row.Why = words(r.Reason)
 	}
+	if r.SignedOut() { // narrow windows have no column for it
+		row.Why = dotted(signedInText(r), row.Why)
+	}
 	since := catalog.Since(r)
 	switch {
 	case hands.Ask != nil:
@@ -308,6 +315,19 @@ func rowOf(r lease.Record, hands api.InHands, query string) listRow {
 		row.Since, row.SinceText = since.UTC().Format(time.RFC3339), since.UTC().Format("2 Jan 15:04")+" UTC"
 	}
 	return row
+}
+
+// signedInText says whether the account is signed in; empty: that is not known.
+func signedInText(r lease.Record) string {
+	switch {
+	case r.AnotherAccount:
+		return "another account"
+	case r.SignedOut():
+		return "signed out"
+	case r.SignedIn == lease.SignedInYes:
+		return "signed in"
+	}
+	return ""
 }
 
 // longestHost is the longest name of a launcher that a list shows whole, in bytes.
@@ -354,7 +374,7 @@ func (v *listView) chips(states map[lease.State]int, all int) {
 func (v *listView) columns() {
 	for _, c := range []struct{ text, sort, class string }{
 		{"Profile", api.SortName, ""}, {"State", api.SortAttention, ""}, {"Since", api.SortChanged, "mid"}, {"Worker and task", api.SortWorker, "own"},
-		{"Last URL and step", "", "wide"}, {"Host", api.SortHost, "mid"}, {"Token", "", "num wide"},
+		{"Last URL and step", "", "wide"}, {"Account is", "", "mid"}, {"Host", api.SortHost, "mid"}, {"Token", "", "num wide"},
 	} {
 		col := column{Text: c.text, Class: c.class}
 		if c.sort != "" {

@@ -331,6 +331,9 @@ func (v *view) Here() string { return "" }
 // HomeNote says that the profile's home is gone, and what to do; empty: it is there.
 func (v *view) HomeNote() string { return api.HomeNote(v.Record) }
 
+// SignedInNote says whether the account is signed in; empty: that was never known.
+func (v *view) SignedInNote() string { return api.SignedInNote(v.Record) }
+
 // MoveNote says how the profile came to its home; empty: it was always there.
 func (v *view) MoveNote() string { return api.MoveNote(v.Record) }
 

@@ -22,7 +22,7 @@ const (
 )
 
 // usual are the notices that a webhook gets which names none: somebody has to do something.
-var usual = []string{string(lease.ManualReview), lease.EventAsked, HostLost, EvidenceWaits}
+var usual = []string{string(lease.ManualReview), lease.EventAsked, lease.EventSignedOut, lease.EventAnotherAccount, HostLost, EvidenceWaits}
 
 // maxWords bounds words of others in a text, in characters.
 const maxWords = 200
@@ -57,6 +57,10 @@ func Of(e lease.Published, console string) Notice {
 	case e.Event.Event == string(lease.SuspectedStale) && e.Reason == api.ReasonObserved:
 		n.Name = HostLost
 		n.Text = fmt.Sprintf("Launcher %s went silent while it held profile %s.", e.LauncherID, e.ProfileID)
+	case e.Event.Event == lease.EventSignedOut:
+		n.Text = fmt.Sprintf("The account of profile %s is signed out (%s).", e.ProfileID, reason)
+	case e.Event.Event == lease.EventAnotherAccount:
+		n.Text = fmt.Sprintf("Profile %s is signed in with another account (%s).", e.ProfileID, reason)
 	case reason != "":
 		n.Text = fmt.Sprintf("Profile %s: %s (%s).", e.ProfileID, e.Event.Event, reason)
 	default:

@@ -355,6 +355,7 @@ func (l *Launcher) Start() {
 	l.work.Go(l.uploads)
 	l.work.Go(l.retention)
 	l.work.Go(l.watchClock)
+	l.work.Go(func() { l.signIns().run(l.ctx) })
 	if l.snapshotter != nil {
 		l.work.Go(func() { l.snapshotter.Run(l.ctx) })
 	}

@@ -287,6 +287,9 @@ func (t *Table) OccupyNext(ctx context.Context, profile string) *Slot {
 		if s := t.slots[profile]; s != nil && !t.draining {
 			passed = s.passed
 		}
+		if passed != nil {
+			t.endVacancy(profile)
+		}
 		t.mu.Unlock()
 		if passed == nil {
 			return nil
@@ -368,6 +371,7 @@ func (t *Table) Drain() (busy int, changed <-chan struct{}) {
 		if s.state != Broken {
 			busy++
 		}
+		t.endVacancy(s.profile)
 	}
 	return busy, t.changed
 }

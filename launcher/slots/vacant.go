@@ -38,6 +38,23 @@ func (t *Table) WhileVacant(ctx context.Context, profile string) (_ context.Cont
 	}
 }
 
+// UntilWanted returns a context that ends, with the cause ErrWanted, as soon as somebody waits for the
+// occupied profile in OccupyNext, or the host drains. The caller calls done before it gives the slot
+// up.
+func (s *Slot) UntilWanted(ctx context.Context) (_ context.Context, done func()) {
+	ctx, end := context.WithCancelCause(ctx)
+	v := &vacancy{end}
+	s.t.mu.Lock()
+	defer s.t.mu.Unlock()
+	s.t.vacancies[s.profile] = map[*vacancy]bool{v: true} // whoever looked at it while it was vacant is gone
+	return ctx, func() {
+		s.t.mu.Lock()
+		defer s.t.mu.Unlock()
+		end(nil)
+		delete(s.t.vacancies, s.profile)
+	}
+}
+
 // endVacancy ends the contexts of those who look at the profile. The caller holds t.mu.
 func (t *Table) endVacancy(profile string) {
 	for v := range t.vacancies[profile] {

@@ -129,3 +129,76 @@ func TestWhetherTheAccountIsStillSignedIn(t *testing.T) {
 		t.Errorf("a check of a profile that has none: %d %s", code, err)
 	}
 }
+
+// signOut ends all sessions of the site.
+func (m *members) signOut() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	clear(m.sids)
+}
+
+// TestASignedOutAccountIsForWhoSignsIn: the site ends the session, which is an event; the profile is
+// refused, and passed over, until a task that is to sign in has had it; then the sidecar asks the site
+// by itself.
+func TestASignedOutAccountIsForWhoSignsIn(t *testing.T) {
+	t.Parallel()
+	web := newMembers(t)
+	s := start(t, "--cooldown", "0s")
+	s.label(t, "spare", map[string]string{"pool": "ann"})
+	s.label(t, "acct", map[string]string{"pool": "ann"})
+	settings := map[string]any{"session_check": map[string]any{"url": web.URL + "/me", "text": "ann is here"}}
+	if code := s.call(t, "PUT", "/v1/profiles/acct", settings, nil); code/100 != 2 {
+		t.Fatalf("its settings: %d", code)
+	}
+	use := func(profile string, more map[string]any) {
+		t.Helper()
+		ses := s.open(t, profile, more)
+		c := dial(t, ses.CDPURL)
+		c.visit(t, web.URL+"/in-for-now")
+		s.release(t, ses)
+	}
+	checked := func(want string) {
+		t.Helper()
+		out, errs, code := s.cli(t, "check", "acct")
+		if !strings.HasPrefix(out, "acct: signed in: "+want) || (code == 0) != (want == "yes") || string(s.record(t, "acct").SignedIn) != want {
+			t.Errorf("check: %d %s%s, the record says %q, want %s", code, out, errs, s.record(t, "acct").SignedIn, want)
+		}
+	}
+	if r := s.record(t, "acct"); r.SignedIn != lease.SignedInUnknown {
+		t.Errorf("never asked: %q", r.SignedIn)
+	}
+	use("acct", nil)
+	checked("yes")
+	web.signOut()
+	checked("no")
+	if got := names(s.events(t, "acct")); !strings.HasSuffix(got, "released signed_in signed_out") {
+		t.Errorf("events: %s", got)
+	}
+	var refused map[string]any
+	code := s.call(t, "POST", "/v1/sessions", map[string]any{"profile_id": "acct", "task_id": "t", "worker_id": "w"}, &refused)
+	if code != http.StatusLocked || refused["code"] != "profile_signed_out" || refused["sign_in_at"] != web.URL || refused["signed_in_since"] == nil {
+		t.Errorf("a task: %d %v", code, refused)
+	}
+	if out, _, _ := s.cli(t, "profiles", "--signed-in", "no"); !strings.Contains(out, "acct") || strings.Contains(out, "spare") {
+		t.Errorf("signed out are %s", out)
+	}
+	if out, _, _ := s.cli(t, "show", "acct"); !strings.Contains(out, "sign the account in at "+web.URL) {
+		t.Errorf("show says %s", out)
+	}
+	var other struct {
+		twoStep
+		ProfileID string `json:"profile_id"`
+	}
+	if code := s.call(t, "POST", "/v1/sessions", map[string]any{"labels": map[string]string{"pool": "ann"}, "task_id": "t", "worker_id": "w"}, &other); code != http.StatusCreated || other.ProfileID != "spare" {
+		t.Errorf("any of the pool: %d, %s", code, other.ProfileID)
+	}
+	s.release(t, other.twoStep)
+	use("acct", map[string]any{"sign_in": true, "task_id": "signs-in"})
+	eventually(t, "the sidecar to find acct signed in", func() error {
+		if r := s.record(t, "acct"); r.SignedIn != lease.SignedInYes {
+			return fmt.Errorf("signed in: %s (%s)", r.SignedIn, r.SignedInHow)
+		}
+		return nil
+	})
+	use("acct", map[string]any{"task_id": "goes-on"})
+}

@@ -9,6 +9,7 @@ import (
 )
 
 func TestWhichSnapshotIsMeant(t *testing.T) {
+	out := lease.Record{ProfileID: "p", SnapshotID: "snap_3", SnapshotSignedOut: true, SignedInSnapshotID: "snap_2"}
 	list := []api.Snapshot{{ID: "snap_3", Token: 3}, {ID: "snap_2", Token: 2}}
 	for name, tt := range map[string]struct {
 		list         []api.Snapshot
@@ -30,5 +31,13 @@ func TestWhichSnapshotIsMeant(t *testing.T) {
 		if errors.As(err, &p); got.ID != tt.want || (err != nil) != (tt.refuse != "") || p != nil && p.Code != tt.refuse {
 			t.Errorf("%s: %+v, %v", name, got, err)
 		}
+	}
+	for id, want := range map[string]string{"newest": "snap_2", "snap_3": "snap_3"} {
+		if got, err := named(list, out, id); got.ID != want || err != nil {
+			t.Errorf("%s of a signed-out account: %+v, %v, want %s", id, got, err, want)
+		}
+	}
+	if _, err := named(list[:1], out, "newest"); err == nil {
+		t.Error("the snapshot of a signed-out account is meant since the one before is not listed")
 	}
 }

@@ -166,11 +166,11 @@ func (g *grants) openReader(ctx context.Context, m api.Manifest, r lease.Record,
 // copyToRead makes a copy of the profile's newest snapshot, and chooses the proxy: it has to be
 // the profile's; if that one does not answer, there is no session.
 func (g *grants) copyToRead(ctx context.Context, m api.Manifest, r *lease.Record, sessionID string, slot *slots.Slot) (session.Copy, error) {
-	unpacked, release, err := g.readers.Unpack(ctx, r.ProfileID, r.SnapshotID)
+	unpacked, release, err := g.readers.Unpack(ctx, r.ProfileID, r.UsualSnapshot())
 	if p := new(api.Problem); errors.As(snapshotProblem(err), &p) && p.Code == api.CodeNotFound {
 		// A newer snapshot may have replaced it since the record was read.
 		if *r, err = g.toRead(ctx, m); err == nil {
-			unpacked, release, err = g.readers.Unpack(ctx, r.ProfileID, r.SnapshotID)
+			unpacked, release, err = g.readers.Unpack(ctx, r.ProfileID, r.UsualSnapshot())
 		}
 	}
 	if err != nil {

@@ -201,13 +201,16 @@ func (r *rooms) fetch(ctx context.Context, wanted api.Snapshot, dir string) (sna
 
 // named returns the snapshot of that id from the list of a profile's snapshots, newest first. A
 // list without the snapshot that the record names is outdated or incomplete: then nobody knows
-// which one is the newest, and a person has to name one by its id.
+// which one is the newest, and a person has to name one by its id. One that was made while the account
+// was signed out is not the newest if there is one from before.
 func named(list []api.Snapshot, r lease.Record, id string) (api.Snapshot, error) {
 	at := func(id string) int { return slices.IndexFunc(list, func(s api.Snapshot) bool { return s.ID == id }) }
 	switch i := at(id); {
 	case id == api.NewestSnapshot && r.SnapshotID != "" && at(r.SnapshotID) < 0:
 		return api.Snapshot{}, api.Refuse(api.CodeSnapshotDamaged, "the newest snapshot of profile %s is %s of token %d, and the profile store does not list it: it shows an old list, or lost it; an older one has to be named by its id (leasehold profiles snapshots %s)",
 			r.ProfileID, r.SnapshotID, r.SnapshotToken, r.ProfileID)
+	case id == api.NewestSnapshot && r.UsualSnapshot() != r.SnapshotID:
+		return named(list, r, r.UsualSnapshot())
 	case id == api.NewestSnapshot && len(list) > 0:
 		return list[0], nil
 	case id == api.NewestSnapshot:

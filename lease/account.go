@@ -61,6 +61,7 @@ func (r Record) Checked(c Checked, now time.Time) Record {
 	}
 	r.SignedInCheckedAt, r.SignedInTriedAt, r.SignedInHow = now.UTC(), time.Time{}, c.How
 	r.SignedIn, r.SignInAt, r.AnotherAccount = c.SignedIn, c.At, c.Another
+	r = r.markSnapshot()
 	if was.SignedIn == c.SignedIn && was.AnotherAccount == c.Another {
 		return r
 	}

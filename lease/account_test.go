@@ -92,3 +92,49 @@ func TestWhenAnAccountIsCheckedNext(t *testing.T) {
 		}
 	}
 }
+
+// TestASnapshotOfASignedOutAccount does not replace the newest of a signed-in one.
+func TestASnapshotOfASignedOutAccount(t *testing.T) {
+	yes, no := Checked{SignedIn: SignedInYes}, Checked{SignedIn: SignedInNo}
+	r := Record{ProfileID: "p", State: Available, Token: 1}
+	use := func() { r.Token++ }
+	check := func(c Checked) { r = r.Checked(c, noon) }
+	snapshot := func(id string) {
+		t.Helper()
+		var err error
+		if r, err = r.Snapshotted(id, r.Token); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want := func(when, usual string, out bool) {
+		t.Helper()
+		if got := r.UsualSnapshot(); got != usual || r.SnapshotSignedOut != out {
+			t.Errorf("%s: %q, signed out %v, want %q", when, got, r.SnapshotSignedOut, usual)
+		}
+	}
+	snapshot("a")
+	want("nobody was asked", "a", false)
+	check(no)
+	want("signed out, and there is no other", "a", true)
+	use()
+	check(yes)
+	snapshot("b")
+	want("checked before the snapshot", "b", false)
+	use()
+	snapshot("c")
+	check(yes)
+	want("checked after the snapshot", "c", false)
+	use()
+	snapshot("d")
+	want("not checked yet", "d", false)
+	check(no)
+	want("signed out meanwhile", "c", true)
+	use()
+	snapshot("e")
+	want("signed in by now, perhaps", "c", true)
+	check(yes)
+	want("signed in again", "e", false)
+	if r = r.WithoutSnapshot(); r.UsualSnapshot() != "" || r.SignedInSnapshotID != "" {
+		t.Errorf("without a snapshot: %+v", r)
+	}
+}

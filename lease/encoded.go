@@ -93,7 +93,7 @@ func (r Record) Fit(limit int) (fitted Record, dropped []Event, err error) {
 func (r Record) bounded() Record {
 	names(&r.Principal, &r.OwnerWorkerID, &r.TaskID)
 	texts(&r.LastKnownURL, &r.LastKnownStep, &r.LastSafeCheckpoint, &r.ResumeFrom, &r.Outcome)
-	codes(&r.Reason, &r.Decision, &r.SessionID, &r.EvidenceID, &r.EvidenceSHA256, &r.SnapshotID)
+	codes(&r.Reason, &r.Decision, &r.SessionID, &r.EvidenceID, &r.EvidenceSHA256, &r.SnapshotID, &r.SignedInSnapshotID)
 	names(&r.SignedInHow, &r.SignInAt)
 	r.Reasons = reasons(r.Reasons)
 	r.Runs, r.LostRuns = boundedRuns(r.Runs), boundedRuns(r.LostRuns)

@@ -99,6 +99,10 @@ type Record struct {
 	// snapshot has the profile's present state only if SnapshotToken is Token.
 	SnapshotID    string `json:"snapshot_id,omitempty"`
 	SnapshotToken Token  `json:"snapshot_token,omitempty"`
+	// SnapshotSignedOut says that the newest snapshot was made while the account was signed out.
+	// SignedInSnapshotID is the newest that is known to be of a signed-in account; empty: none is.
+	SnapshotSignedOut  bool   `json:"snapshot_signed_out,omitempty"`
+	SignedInSnapshotID string `json:"signed_in_snapshot_id,omitempty"`
 	// Outcome is how the task ended, as its worker said at the release.
 	Outcome string `json:"outcome,omitempty"`
 

@@ -38,13 +38,35 @@ func (r Record) Snapshotted(snapshotID string, token Token) (Record, error) {
 		return r, &FencedError{Profile: r.ProfileID, Token: token, Current: r.Token}
 	}
 	r.SnapshotID, r.SnapshotToken = snapshotID, token
-	return r, nil
+	return r.markSnapshot(), nil
+}
+
+// markSnapshot notes whether the newest snapshot is of a signed-in account. Of one that nobody asked
+// about since its last session it is not known, and the snapshot counts until it is.
+func (r Record) markSnapshot() Record {
+	switch {
+	case !r.HasSnapshot():
+		return r
+	case r.SignedInToken == r.Token && r.SignedIn == SignedInYes:
+		r.SignedInSnapshotID = r.SnapshotID
+	}
+	r.SnapshotSignedOut = r.SignedOut()
+	return r
+}
+
+// UsualSnapshot is the snapshot that is meant where none is named: the newest, or, where that was made
+// while the account was signed out, the newest of a signed-in one.
+func (r Record) UsualSnapshot() string {
+	if r.SnapshotSignedOut && r.SignedInSnapshotID != "" {
+		return r.SignedInSnapshotID
+	}
+	return r.SnapshotID
 }
 
 // WithoutSnapshot names no snapshot: the profile's directory was archived or removed, and
 // nobody gets its content from a snapshot, unless a person says so.
 func (r Record) WithoutSnapshot() Record {
-	r.SnapshotID, r.SnapshotToken = "", 0
+	r.SnapshotID, r.SnapshotToken, r.SnapshotSignedOut, r.SignedInSnapshotID = "", 0, false, ""
 	return r
 }
 

@@ -17,7 +17,7 @@ func TestWhatAnswersSayOfTheAccount(t *testing.T) {
 		{Name: "mail", Origins: []string{"https://mail.example"}, Identity: &site.Probe{Get: "/who", Take: []string{"$.name"}}},
 	})
 	if len(wrong) > 0 {
-		t.Fatal(wrong)
+		t.Fatalf("the files about sites: %v, want none to be wrong", wrong)
 	}
 	answer := func(name, says string) site.Answer {
 		q := book.Identities("https://"+name+".example/", nil, func(site.Question) bool { return false })[0]

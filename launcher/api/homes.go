@@ -51,13 +51,20 @@ func SignedInNote(r lease.Record) string {
 // SnapshotNote says which snapshot of the profile is the newest, and whether the profile was
 // used since; empty: there is none.
 func SnapshotNote(r lease.Record) string {
+	out := ""
+	if r.SnapshotSignedOut {
+		out = ", signed out"
+		if usual := r.UsualSnapshot(); usual != r.SnapshotID {
+			out += "; the newest that is signed in is " + usual
+		}
+	}
 	switch {
 	case r.SnapshotID == "":
 		return ""
 	case r.HasSnapshot():
-		return fmt.Sprintf("%s of token %d: the profile as it is now", r.SnapshotID, r.SnapshotToken)
+		return fmt.Sprintf("%s of token %d: the profile as it is now%s", r.SnapshotID, r.SnapshotToken, out)
 	}
-	return fmt.Sprintf("%s of token %d; what was done since is not in it", r.SnapshotID, r.SnapshotToken)
+	return fmt.Sprintf("%s of token %d; what was done since is not in it%s", r.SnapshotID, r.SnapshotToken, out)
 }
 
 // MoveNote says how a profile came to its home; empty: it was always there.

@@ -31,7 +31,7 @@ const (
 		`"dedicated_url":null,"acquired_at":"2026-11-20T11:59:30.123456789Z","expires_at":"2026-11-20T12:00:30.123456789Z","connections":1,"resume":null,"released":false,"person":null,"ask":null}`
 	shownRecord = `{"profile_id":"store.18","account_id":"acc","proxy_id":"","state":"manual_review","lease_token":42,"session_id":"",` +
 		`"owner_worker_id":"worker-7","task_id":"task_101","launcher_id":"","home":"","acquired_at":"2026-11-20T12:00:30.123456789Z","ttl_seconds":0,` +
-		`"last_known_url":"","last_known_step":"","last_safe_checkpoint":"","resume_from":"","reason":"","decision":"","evidence_id":"","runs":[],"max_active_runs":1,"sequence":9}`
+		`"last_known_url":"","last_known_step":"","last_safe_checkpoint":"","resume_from":"","reason":"","decision":"","evidence_id":"","signed_in":"unknown","runs":[],"max_active_runs":1,"sequence":9}`
 	recordedAnswer = `{"session_id":"ses_1","lease_token":42}`
 )
 

@@ -141,6 +141,8 @@ type Slot struct {
 	// passed is closed when the state ends, if that is one of those that OccupyNext waits
 	// for: Ending and Closing.
 	passed chan struct{}
+	// wanted says that somebody waits for that.
+	wanted bool
 	runs   []Run
 	// starting is the run whose journal gets the entries before any run is entered.
 	starting Run
@@ -288,6 +290,7 @@ func (t *Table) OccupyNext(ctx context.Context, profile string) *Slot {
 			passed = s.passed
 		}
 		if passed != nil {
+			t.slots[profile].wanted = true
 			t.endVacancy(profile)
 		}
 		t.mu.Unlock()

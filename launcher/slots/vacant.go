@@ -47,6 +47,9 @@ func (s *Slot) UntilWanted(ctx context.Context) (_ context.Context, done func())
 	s.t.mu.Lock()
 	defer s.t.mu.Unlock()
 	s.t.vacancies[s.profile] = map[*vacancy]bool{v: true} // whoever looked at it while it was vacant is gone
+	if s.wanted || s.t.draining {
+		s.t.endVacancy(s.profile)
+	}
 	return ctx, func() {
 		s.t.mu.Lock()
 		defer s.t.mu.Unlock()

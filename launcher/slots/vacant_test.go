@@ -38,3 +38,43 @@ func TestWhoOccupiesAProfileEndsItsVacancy(t *testing.T) {
 		t.Errorf("%v, %d", again.Err(), len(tb.vacancies))
 	}
 }
+
+// TestWhoWantsAnOccupiedProfileIsNoticed: the one who has it for a moment is told, also at a drain, and
+// also of who came before it asked; and not before.
+func TestWhoWantsAnOccupiedProfileIsNoticed(t *testing.T) {
+	tb := newTable(t, Options{})
+	next := func() { tb.OccupyNext(t.Context(), "p").Vacate() }
+	for _, tt := range []struct {
+		name  string
+		early bool
+		want  func()
+	}{
+		{"who waits", false, next}, {"who waited already", true, next}, {"a drain", false, func() { tb.Drain() }},
+	} {
+		s := tb.OccupyVacant("p")
+		over := make(chan struct{})
+		begin := func() {
+			go func() {
+				defer close(over)
+				tt.want()
+			}()
+		}
+		if tt.early {
+			begin()
+		}
+		wanted, done := s.UntilWanted(t.Context())
+		if !tt.early {
+			if tb.Occupy("p") != nil || wanted.Err() != nil {
+				t.Errorf("%s: it is wanted by one who does not wait: %v", tt.name, context.Cause(wanted))
+			}
+			begin()
+		}
+		<-wanted.Done()
+		if cause := context.Cause(wanted); !errors.Is(cause, ErrWanted) {
+			t.Errorf("%s: told %v, want %v", tt.name, cause, ErrWanted)
+		}
+		done()
+		s.Vacate()
+		<-over
+	}
+}

@@ -451,7 +451,7 @@ func (s *Snapshotter) retain(ctx context.Context, r lease.Record, made snapshots
 	ctx, cancel := context.WithTimeout(ctx, sealTimeout)
 	defer cancel()
 	keep := s.o.Retention
-	keep.Also = append([]string{made.ID, r.SnapshotID, now.SnapshotID}, keep.Also...)
+	keep.Also = append([]string{made.ID, r.SnapshotID, now.SnapshotID, now.SignedInSnapshotID}, keep.Also...)
 	if now.Moved != nil {
 		keep.Also = append(keep.Also, now.Moved.SnapshotID)
 	}

@@ -89,7 +89,7 @@ var ofQueue = slices.Concat(
 		change{"queue: what is elsewhere comes before what is here", `-compareBool(a.here, b.here)`, `compareBool(a.here, b.here)`},
 		change{"queue: what a task left comes last", `-compareBool(a.resumes, b.resumes)`, `compareBool(a.resumes, b.resumes)`},
 		change{"queue: a profile that others use comes first", `compareBool(a.shares, b.shares)`, `-compareBool(a.shares, b.shares)`},
-		change{"queue: a profile that is kept for another task is free", "\t\tif r.TaskID != taskID {\n\t\t\treturn api.CodeResumePending\n\t\t}\n", ""},
+		change{"queue: a profile that is kept for another task is free", "\t\tif r.TaskID != m.TaskID {\n\t\t\treturn api.CodeResumePending\n\t\t}\n", ""},
 		change{"queue: a profile that cools down is free", "\tcase now.Before(r.AvailableAfter):\n\t\treturn api.CodeCoolingDown\n", ""},
 		change{"queue: a profile whose home is gone is free", "\tcase !home.there:\n\t\treturn api.CodeWrongHome\n", ""},
 		change{"queue: a profile whose home is full is free", "\tcase home.full:\n\t\treturn api.CodeHostFull\n", ""},

@@ -38,7 +38,7 @@ var ofSnapshots = slices.Concat(
 		change{"what a failed attempt left stays where all snapshots stay", `len(removed) == 0 && !tidy {`, `len(removed) == 0 && tidy {`},
 	),
 	in("launcher/slots/slots.go", takes,
-		change{"a profile is read on while somebody has it", "\tt.endVacancy(profile)\n", ""},
+		change{"a profile is read on while somebody has it", "\tt.slots[profile] = s\n\tt.endVacancy(profile)\n", "\tt.slots[profile] = s\n"},
 	),
 	in("launcher/snapshotter/snapshotter.go", takes,
 		change{"a snapshot that the profile's move names is removed", "\t\tkeep.Also = append(keep.Also, now.Moved.SnapshotID)\n", ""},

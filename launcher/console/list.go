@@ -374,7 +374,7 @@ func (v *listView) chips(states map[lease.State]int, all int) {
 func (v *listView) columns() {
 	for _, c := range []struct{ text, sort, class string }{
 		{"Profile", api.SortName, ""}, {"State", api.SortAttention, ""}, {"Since", api.SortChanged, "mid"}, {"Worker and task", api.SortWorker, "own"},
-		{"Last URL and step", "", "wide"}, {"Account is", "", "mid"}, {"Host", api.SortHost, "mid"}, {"Token", "", "num wide"},
+		{"Last URL and step", "", "wide"}, {"Account", "", "mid"}, {"Host", api.SortHost, "mid"}, {"Token", "", "num wide"},
 	} {
 		col := column{Text: c.text, Class: c.class}
 		if c.sort != "" {

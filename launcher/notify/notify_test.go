@@ -362,6 +362,11 @@ func TestWhatIsSentIsSigned(t *testing.T) {
 // TestWordsOfOthersCallNobody: what a worker says stays on one line, is bounded and marked, and is
 // no markup of Slack.
 func TestWordsOfOthersCallNobody(t *testing.T) {
+	for name, want := range map[string]string{lease.EventSignedOut: "is signed out (`GET /me`)", lease.EventAnotherAccount: "with another account (`GET /me`)"} {
+		if n := Of(lease.Published{Event: lease.Event{Event: name, ProfileID: "shop", Reason: "GET /me"}}, "https://h"); !strings.Contains(n.Text, want) || !slices.Contains(usual, n.Name) {
+			t.Errorf("%s: %s, want %s, to every webhook that names no event", name, n.Text, want)
+		}
+	}
 	n := Of(lease.Published{Event: lease.Event{Event: lease.EventAsked, ProfileID: "shop", Reason: "`<!channel>\n@all " + strings.Repeat("x", 500)}}, "https://h")
 	for form, want := range map[string]string{FormText: `{"text":"The worker of profile shop asks for a person, until 0001-01-01T00:00:00Z: ` + "`'&amp;lt;!channel&amp;gt; @all xxx", FormCard: "`'<!channel> @all xxx"} {
 		body, err := n.body(form)

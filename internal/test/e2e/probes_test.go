@@ -132,6 +132,9 @@ func TestWhatTheSiteSaysDecides(t *testing.T) {
 		web.requests()
 		c.drop()
 		r := s.until(t, "asked", lease.Available, lease.ManualReview)
+		if another := tt.facts["identity_kept"] == "no"; r.AnotherAccount != another || r.SignedOut() != another || r.SignedIn == lease.SignedInUnknown {
+			t.Errorf("%s: signed in %s, another account %v (%s)", tt.send, r.SignedIn, r.AnotherAccount, r.SignedInHow)
+		}
 		answers, how := s.inspection(t, "asked")
 		var found api.Inspection
 		s.call(t, "GET", "/v1/profiles/asked/inspection", nil, &found)

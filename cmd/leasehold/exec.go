@@ -37,6 +37,7 @@ type leaseFlags struct {
 	Wait        time.Duration `placeholder:"DURATION" help:"Wait so long for the lease (default: not at all)."`
 	LockTimeout time.Duration `placeholder:"DURATION" help:"Longest life of the session (default: no limit)."`
 	Create      bool          `help:"Create the profile where there is none."`
+	SignIn      bool          `help:"The task is to sign the account in: it gets a profile that is known to be signed out."`
 	Resumable   bool          `help:"The task can be resumed from its last safe checkpoint."`
 	Headless    *bool         `negatable:"" help:"Run the browser without windows (default: as the sidecar does)."`
 	KeepWarm    *bool         `negatable:"" help:"Leave the browser open for the profile's next task, where the profile does not forbid it; --no-keep-warm: close it (default: as the profile says)."`
@@ -61,7 +62,7 @@ func (f *leaseFlags) manifest() (api.Manifest, error) {
 		Labels: labels, Priority: f.Priority,
 		ProfileID: string(f.Profile), TaskID: f.Task, WorkerID: f.Worker, AccountID: f.Account, ProxyID: f.Proxy,
 		Wait: api.Duration(f.Wait), LockTimeoutSeconds: f.LockTimeout.Seconds(),
-		Create: f.Create, Resumable: f.Resumable, Headless: f.Headless, KeepWarm: f.KeepWarm,
+		Create: f.Create, Resumable: f.Resumable, SignIn: f.SignIn, Headless: f.Headless, KeepWarm: f.KeepWarm,
 		ReadOnly: f.ReadOnly, AllowedActions: f.AllowedAction, FenceHeaderOrigins: f.TokenOrigin,
 		ExpectedDomains: f.ExpectedDomain, SensitiveURLs: f.SensitiveURL, SensitiveWords: f.SensitiveWord, ChromeArgs: f.ChromeArg,
 		Heartbeat: api.HeartbeatExplicit, OnClose: api.OnCloseKeep,

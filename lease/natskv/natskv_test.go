@@ -776,6 +776,32 @@ func TestOpenRefusesDrift(t *testing.T) {
 	}
 }
 
+// TestAnEarlierEventStreamTakesEventsAboutAccounts: the stream of an earlier version gets their subjects.
+func TestAnEarlierEventStreamTakesEventsAboutAccounts(t *testing.T) {
+	nc := inProcess(t, start(t, t.TempDir()))
+	events := eventsConfig(0)
+	events.Subjects = formerSubjects()
+	js, err := jetstream.New(nc)
+	if err != nil {
+		t.Fatalf("JetStream: %v", err)
+	}
+	if _, err := js.CreateStream(t.Context(), events); err != nil {
+		t.Fatalf("the stream of an earlier version: %v", err)
+	}
+	s, err := Open(t.Context(), nc, Options{Log: zerolog.Nop()})
+	if err != nil {
+		t.Fatalf("open: %v, want the stream to be changed", err)
+	}
+	defer s.Close()
+	st, err := js.Stream(t.Context(), Stream)
+	if err != nil {
+		t.Fatalf("the stream: %v", err)
+	}
+	if got := st.CachedInfo().Config.Subjects; !slices.Equal(got, eventSubjects()) {
+		t.Errorf("its subjects are %q, want %q", got, eventSubjects())
+	}
+}
+
 // TestEventsOfPersonsComeBetweenTransitions: they have subjects that look like those of
 // transitions, and no place in their order. Each transition is on the stream once, whichever
 // launcher publishes it.

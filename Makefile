@@ -243,7 +243,7 @@ arm64: modules ## Vet for arm64, and run the tests of pure packages under qemu-u
 	GOARCH=arm64 $(GO) vet $(PKGS)
 	GOARCH=arm64 $(GO) test -vet=off -count=1 -exec qemu-aarch64 $(PURE)
 
-test-package: modules ## Install, upgrade, remove and purge the .deb in a Debian of its own, with a page open (as root; installs debootstrap and lintian)
+test-package: modules ## Install, upgrade, downgrade and remove the .deb and the .rpm in a Debian of its own, with a page open (as root; installs debootstrap and lintian)
 	@GO='$(GO)' scripts/test-package.sh
 
 reproducible: modules ## Make the release of the commit twice, apart from each other, and compare

@@ -1,14 +1,19 @@
 #!/usr/bin/env bash
 # Makes what people install, of the commit that is checked out, in dist/: programs with their
 # manual pages, completions and units for two architectures, packages for Debian and Red Hat, the
-# commands that talk to a sidecar for Macs, a Helm chart, a bill of materials, and the sums of all. The same commit gives the same bytes. MAINTAINER is who
-# answers for the packages: a name and an address, as Debian writes them. DIST is another directory
-# than dist/; ARCHES and MAC_ARCHES are fewer architectures.
+# commands that talk to a sidecar for Macs, a Helm chart, a bill of materials, and the sums of all.
+# The same commit gives the same bytes. MAINTAINER='Name <address>' is who answers for the packages;
+# without it they say that nobody is named. DIST is another directory than dist/; ARCHES and
+# MAC_ARCHES are fewer architectures.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 go=${GO:-go}
 version=$(cat VERSION)
-export MAINTAINER=${MAINTAINER:-Leasehold <root@localhost>}
+export MAINTAINER=${MAINTAINER:-Nobody is named <root@localhost>}
+if ! [[ $MAINTAINER =~ ^[^\<\>]+\ \<[^\<\>@\ ]+@[^\<\>@\ ]+\>$ ]]; then
+	echo "MAINTAINER is \"$MAINTAINER\": want a name and an address, as in 'Ana Example <ana@example.com>'" >&2
+	exit 1
+fi
 dist=${DIST:-dist}
 
 if [ -n "$(git status --porcelain)" ]; then

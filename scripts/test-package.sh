@@ -1,7 +1,9 @@
 #!/usr/bin/env bash
 # Installs the .deb of the commit in a Debian of its own, under the real systemd there: configures,
 # uses, upgrades, downgrades, removes and purges it, and looks at what each of these leaves. A real
-# Chromium has a page open meanwhile, and a worker goes on with it after each of them. Needs root.
+# Chromium has a page open meanwhile, and a worker goes on with it after each of them. Then the same
+# with the .rpm, by the rpm of that Debian, and with services as Red Hat has them: none is enabled
+# by itself. Needs root.
 #
 # The Debian is made once, in build/package/debian, from the mirror that apt uses here. Each run
 # works on a layer above it, in namespaces of its own: its mounts, its network and its processes end
@@ -12,6 +14,7 @@ go=${GO:-go}
 work=$PWD/build/package
 version=$(cat VERSION)
 arch=$(dpkg --print-architecture)
+rpm_arch=$(uname -m)
 before=0.0.1
 
 prepare() {
@@ -22,25 +25,19 @@ prepare() {
 	command -v ip >/dev/null || missing+=(iproute2)
 	[ ${#missing[@]} -eq 0 ] || scripts/apt-install.sh "${missing[@]}"
 
-	DIST=$work/dist ARCHES=$arch MAC_ARCHES= scripts/release.sh >/dev/null
-	repack "$before" # the same program, but for what it says of its version
+	# The version before is the same commit, but for what it says of its version.
+	rm -rf "$work/before"
+	git clone -q . "$work/before"
+	echo "$before" >"$work/before/VERSION"
+	git -C "$work/before" -c user.name=test -c user.email=test@localhost commit -qam "version $before"
+	release . "$work/dist"
+	release "$work/before" "$work/dist-before"
 	CGO_ENABLED=0 "$go" build -trimpath -o "$work/page" ./internal/test/page
-	[ -d "$work/debian" ] || make_debian
+	[ -x "$work/debian/usr/bin/rpm" ] || make_debian
 }
 
-# repack makes another version of the package, of the same tree.
-repack() { # version
-	local dir=$work/repacked
-	rm -rf "$dir"
-	dpkg-deb -R "$work/dist/leasehold_$version-1_$arch.deb" "$dir"
-	echo "$1" >"$work/VERSION"
-	printf '{"Replace": {"%s": "%s"}}' "$PWD/VERSION" "$work/VERSION" >"$work/overlay.json"
-	CGO_ENABLED=0 "$go" build -overlay "$work/overlay.json" -trimpath -ldflags='-s -w' -o "$dir/usr/bin/leasehold" ./cmd/leasehold
-	sed -i "s/^Version: .*/Version: $1-1/" "$dir/DEBIAN/control"
-	sed -i "s,^[^ ]*\(  \./usr/bin/leasehold\)$,$(md5sum "$dir/usr/bin/leasehold" | cut -d' ' -f1)\1," "$dir/DEBIAN/md5sums"
-	dpkg-deb --build --root-owner-group "$dir" "$work/dist/leasehold_$1-1_$arch.deb" >/dev/null
-	rm -rf "$dir"
-}
+# release makes the packages of a tree, in a directory.
+release() { DIST=$2 ARCHES=$arch MAC_ARCHES= "$1/scripts/release.sh" >/dev/null; }
 
 # make_debian installs Debian with systemd and Chromium, from where apt gets them here.
 make_debian() {
@@ -58,7 +55,7 @@ make_debian() {
 	chmod 755 "$made/usr/sbin/policy-rc.d"
 	export DEBIAN_FRONTEND=noninteractive
 	chroot "$made" apt-get -qq update
-	chroot "$made" apt-get -qq install --yes --no-install-recommends systemd dbus chromium curl procps >>"$work/debian.log"
+	chroot "$made" apt-get -qq install --yes --no-install-recommends systemd dbus chromium curl procps rpm >>"$work/debian.log"
 	rm "$made/usr/sbin/policy-rc.d"
 	mv "$made" "$work/debian"
 }
@@ -69,7 +66,7 @@ boot() {
 	mount -t tmpfs -o mode=755 none "$work/layer"
 	mkdir "$work"/layer/{upper,work,root,groups}
 	mount -t overlay -o "lowerdir=$work/debian,upperdir=$work/layer/upper,workdir=$work/layer/work" none "$work/layer/root"
-	cp "$work"/dist/*.deb "$work/page" "$work/layer/root/opt/"
+	cp "$work"/dist{,-before}/*.{deb,rpm} "$work/page" "$work/layer/root/opt/"
 	# systemd keeps the control groups of its units below its own.
 	mount -t cgroup2 none "$work/layer/groups"
 	group=$(mktemp -d "$work/layer/groups/leasehold-package-XXXXXX")
@@ -157,6 +154,9 @@ is() { # what, got, want
 property() { inside systemctl show --property="$1" --value leasehold.service; }
 ready() { inside curl -fsS -o /dev/null http://127.0.0.1:9333/readyz 2>/dev/null; }
 deb() { inside dpkg --force-confold --install "/opt/leasehold_$1-1_$arch.deb"; }
+# What the .rpm requires is there, as packages of Debian, of which rpm does not know.
+rpm() { inside rpm --force-debian --nodeps "$@"; }
+rpm_of() { echo "/opt/leasehold-$1-1.$rpm_arch.rpm"; }
 page() { inside /opt/page "$cdp" "$1"; }
 browsers() { inside pgrep -u leasehold -f -- --remote-debugging-pipe >/dev/null; }
 mode() { inside stat -c '%U:%G %a' "$1"; }
@@ -173,8 +173,23 @@ serves() { # version
 }
 another_is_ready() { [ "$(property MainPID)" != 0 ] && [ "$(property MainPID)" != "${pid:-0}" ] && ready; }
 
+# configure gives the sidecar times that a loaded host needs, and a worker that has a page open.
+configure() {
+	section "configured"
+	# A loaded host may take minutes for what follows.
+	set_to LEASEHOLD_LEASE_TTL 90s
+	set_to LEASEHOLD_RECONNECT_GRACE 30m
+	set_to LEASEHOLD_ORPHAN_TIMEOUT 30m
+	inside systemctl restart leasehold.service
+	serves "$before"
+	cdp=$(inside curl -fsS -H 'Content-Type: application/json' http://127.0.0.1:9333/v1/sessions -d \
+		'{"profile_id": "shop", "worker_id": "worker-7", "task_id": "task_101", "create": true}' |
+		sed -n 's/.*"cdp_url": *"\([^"]*\)".*/\1/p')
+	page "(document.body.innerHTML = '<p>step 0</p>', window.kept = 0)" >/dev/null
+	steps=0
+}
+
 # lives checks that the page of the session is as it was left, and has the worker go on with it.
-steps=0
 lives() {
 	is "the page" "$(page '[document.body.innerHTML, window.kept]')" "[\"<p>step $steps</p>\",$steps]"
 	steps=$((steps + 1))
@@ -184,12 +199,17 @@ lives() {
 # files lists what a package could leave behind.
 files() {
 	inside find /etc /usr /opt /root /srv /var -xdev \
-		! -path '/var/log/*' ! -path '/var/cache/*' ! -path '/var/tmp/*' ! -path '/var/lib/dpkg/*' ! -path '/var/lib/systemd/*' \
+		! -path '/var/log/*' ! -path '/var/cache/*' ! -path '/var/tmp/*' ! -path '/var/lib/dpkg/*' ! -path '/var/lib/rpm/*' ! -path '/var/lib/systemd/*' \
 		! -path '/var/backups/*' ! -path '/etc/*-' | sort
 }
 
 play() {
 	boot
+	play_deb
+	play_rpm
+}
+
+play_deb() {
 	files >"$work/files.before"
 
 	section "installed, $before"
@@ -204,17 +224,7 @@ play() {
 	holds "systemd finds nothing wrong with the unit" verified
 	holds "dpkg finds the files as they were packed" unchanged
 
-	section "configured"
-	# A loaded host may take minutes for what follows.
-	set_to LEASEHOLD_LEASE_TTL 90s
-	set_to LEASEHOLD_RECONNECT_GRACE 30m
-	set_to LEASEHOLD_ORPHAN_TIMEOUT 30m
-	inside systemctl restart leasehold.service
-	serves "$before"
-	cdp=$(inside curl -fsS -H 'Content-Type: application/json' http://127.0.0.1:9333/v1/sessions -d \
-		'{"profile_id": "shop", "worker_id": "worker-7", "task_id": "task_101", "create": true}' |
-		sed -n 's/.*"cdp_url": *"\([^"]*\)".*/\1/p')
-	page "(document.body.innerHTML = '<p>step 0</p>', window.kept = 0)" >/dev/null
+	configure
 	lives
 
 	section "upgraded to $version, under the page"
@@ -291,6 +301,53 @@ play() {
 	is "the service, as the host's policy says" "$(property ActiveState)" inactive
 	holds "dpkg purges it" inside dpkg --purge leasehold
 	holds "an empty data directory is gone" inside test ! -e /var/lib/leasehold
+}
+
+play_rpm() {
+	inside rm /usr/sbin/policy-rc.d
+	inside userdel leasehold
+	# As systemd of Red Hat has it.
+	inside mkdir -p /etc/systemd/system-preset
+	echo 'disable *' | inside tee /etc/systemd/system-preset/99-default-disable.preset >/dev/null
+	files >"$work/files.before"
+
+	section "the .rpm installed, $before"
+	holds "rpm finds the packages whole" rpm --checksig "$(rpm_of "$before")" "$(rpm_of "$version")"
+	holds "rpm installs it" rpm --install "$(rpm_of "$before")"
+	is "the service" "$(inside systemctl is-enabled leasehold.service)" disabled
+	is "the settings" "$(mode /etc/leasehold.env)" "root:root 640"
+	is "the data" "$(mode /var/lib/leasehold)" "leasehold:leasehold 700"
+	holds "rpm finds the files as they were packed" rpm --verify leasehold
+	inside systemctl enable --quiet --now leasehold.service
+	serves "$before"
+	holds "systemd finds nothing wrong with the unit" verified
+	configure
+	lives
+
+	section "upgraded to $version, under the page"
+	holds "rpm upgrades it" rpm --upgrade "$(rpm_of "$version")"
+	serves "$version"
+	lives
+	is "the service" "$(inside systemctl is-enabled leasehold.service)" enabled
+	holds "the settings are as they were made" inside grep -q '^LEASEHOLD_LEASE_TTL=90s$' /etc/leasehold.env
+
+	section "downgraded to $before, under the page"
+	holds "rpm downgrades it" rpm --upgrade --oldpackage "$(rpm_of "$before")"
+	serves "$before"
+	lives
+
+	section "removed"
+	set_to LEASEHOLD_ORPHAN_TIMEOUT 5s
+	inside systemctl restart leasehold.service
+	serves "$before"
+	holds "rpm removes it" rpm --erase leasehold
+	is "the unit" "$(property LoadState)" not-found
+	holds "the settings stay, under another name" inside test -e /etc/leasehold.env.rpmsave
+	holds "the profile stays, since nobody else has it" inside test -d /var/lib/leasehold/profiles/shop
+	await "everything that it started to end" idle
+	inside rm -rf /var/lib/leasehold /etc/leasehold.env.rpmsave
+	files >"$work/files.after"
+	holds "nothing else is left" diff "$work/files.before" "$work/files.after"
 }
 
 verified() {

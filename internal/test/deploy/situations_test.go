@@ -62,6 +62,10 @@ var situations = map[string]situation{
 		fires: []string{`leasehold_evidence_spool_wait_seconds 901`},
 		quiet: []string{`leasehold_evidence_spool_wait_seconds 900`},
 	},
+	"LeaseholdSnapshotsWait": {
+		fires: []string{`leasehold_snapshot_wait_seconds 3601`},
+		quiet: []string{`leasehold_snapshot_wait_seconds 3600`, `leasehold_snapshot_wait_seconds 9000x119 0`},
+	},
 	"LeaseholdEventsWait": {
 		fires: []string{`leasehold_events_unpublished_wait_seconds 301; leasehold_lease_store_up 1`},
 		quiet: []string{`leasehold_events_unpublished_wait_seconds 300; leasehold_lease_store_up 1`, `leasehold_events_unpublished_wait_seconds 9000; leasehold_lease_store_up 0`},
@@ -87,6 +91,18 @@ var situations = map[string]situation{
 	"LeaseholdBrowsersKilled": {
 		fires: []string{`leasehold_browser_closes_total{rung="sigkill"} 0+1x120`},
 		quiet: []string{`leasehold_browser_closes_total{rung="cdp"} 0+1x120`, `leasehold_browser_closes_total{rung="sigkill"} 0x100 1 2 2x1`},
+	},
+	"LeaseholdBrowsersCrash": {
+		fires: []string{`leasehold_browser_closes_total{rung="already_exited"} 0+1x120`},
+		quiet: []string{`leasehold_browser_closes_total{rung="sigkill"} 0+1x120`, `leasehold_browser_closes_total{rung="already_exited"} 0x100 1 2 2x1`},
+	},
+	"LeaseholdNoticesFail": {
+		fires: []string{`leasehold_notices_failing_seconds 901`},
+		quiet: []string{`leasehold_notices_failing_seconds 900`},
+	},
+	"LeaseholdSiteFilesWrong": {
+		fires: []string{`leasehold_site_files_wrong 1`},
+		quiet: []string{`leasehold_site_files_wrong 0`, `leasehold_site_files_wrong 0x116 1x3`},
 	},
 	"LeaseholdLateWrites": {
 		fires: []string{`leasehold_late_writes_total 0+1x120`},

@@ -12,7 +12,9 @@ import (
 	"time"
 
 	"github.com/chromedp/cdproto/emulation"
+	"github.com/chromedp/cdproto/input"
 	"github.com/chromedp/chromedp"
+	"github.com/chromedp/chromedp/kb"
 
 	"leasehold/internal/test/clients"
 	"leasehold/internal/test/tab"
@@ -69,6 +71,19 @@ func open(t *testing.T, b *backend, address string) consoleTab {
 	v := consoleTab{tab.Tab{T: t, Ctx: ctx}, srv.URL}
 	v.Do(chromedp.Navigate(srv.URL + address))
 	return v
+}
+
+// press presses a key as a keyboard does: where the page takes it for itself, no character follows.
+func (v consoleTab) press(key rune) {
+	v.T.Helper()
+	for i, event := range kb.Encode(key) {
+		if i == 0 {
+			event.Type = input.DispatchKeyEventTypeRawKeyDown
+		}
+		if _, err := chromedp.Call(v.Ctx, input.DispatchKeyEvent, *event); err != nil {
+			v.T.Fatal(err)
+		}
+	}
 }
 
 // size gives the tab a screen of this width, light or dark.

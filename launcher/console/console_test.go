@@ -124,9 +124,9 @@ func TestPersonDecidesByKeyboard(t *testing.T) {
 	if strings.Index(seen, "Billing - Shop") > strings.Index(seen, "Since the last safe checkpoint") || strings.Index(seen, "Unsafe requests were sent") > strings.Index(seen, "Your decision") {
 		t.Error("the page does not open on what decides it")
 	}
-	// Tab leads from the choice to the name, the note and the button.
-	v.Focus(`[value=approve]`)
-	v.Keys(" ", kb.Tab, "Ada", kb.Tab, "looked at the account", kb.Tab, kb.Enter)
+	// A key chooses and leads to the name, and Tab to the note and the button.
+	v.press('a')
+	v.Keys("Ada", kb.Tab, "looked at the account", kb.Tab, kb.Enter)
 	v.Until(`document.querySelector("#problem")?.textContent.includes("the current token is 18")`)
 	if kept := v.Text(`document.querySelector("#reviewer").value + " " + document.querySelector("#note").value + " " + document.querySelector(":checked").value`); kept != "Ada looked at the account approve" {
 		t.Errorf("after a refusal the form has %q", kept)
@@ -149,6 +149,32 @@ func TestPersonDecidesByKeyboard(t *testing.T) {
 	if want := "POST /console/profile_us_021/review: 409"; !slices.Equal(b.refused, []string{want}) {
 		t.Errorf("requests of the pages were refused: %q, want only %s", b.refused, want)
 	}
+}
+
+// TestKeysChooseUnlessTheyAreSwitchedOff: a choice by key goes on at the note where the person's name
+// is known, and what a key chose is not recorded by itself.
+func TestKeysChooseUnlessTheyAreSwitchedOff(t *testing.T) {
+	b := &backend{profiles: fleet(130)}
+	v := open(t, b, "/console/profile_us_00020?token="+token)
+	const chosen = `document.querySelector(":checked").value + " " + document.activeElement.id`
+	v.press('a')
+	if got := v.Text(chosen); got != "approve reviewer" {
+		t.Errorf("after a: %s", got)
+	}
+	v.Do(chromedp.Evaluate[chromedp.Void](`document.querySelector("#reviewer").value = "Ada"; document.activeElement.blur()`))
+	v.press('k')
+	if got := v.Text(chosen); got != "keep note" {
+		t.Errorf("after k: %s", got)
+	}
+	v.Do(chromedp.Evaluate[chromedp.Void](`localStorage.setItem("leasehold.keys", "off")`), chromedp.Reload())
+	v.Until(`document.readyState === "complete" && !document.querySelector(":checked")`)
+	v.press('a')
+	if got := v.Text(`String(document.querySelector(":checked"))`); got != "null" || len(b.reviews) > 0 {
+		t.Errorf("keys that are switched off choose %s; decided: %v", got, b.reviews)
+	}
+	v.Do(chromedp.Evaluate[chromedp.Void](`localStorage.removeItem("leasehold.keys")`))
+	v.Click(`.queue a:last-child`)
+	v.Until(`location.pathname === "/" && document.querySelectorAll("#rows tr").length === 7`)
 }
 
 // views are the pages of the console as they are photographed, measured and tried for

@@ -43,6 +43,8 @@ type dossier struct {
 	travel
 	// Reviews are the profiles that wait for a person and that the user may see, by name.
 	Reviews []string
+	// Alike is how many of them, others than this one, wait for the same reason as it does.
+	Alike   int
 	Missing []string
 }
 
@@ -136,6 +138,9 @@ func (g *gatherer) reviews() {
 	}
 	for _, r := range found.Items {
 		g.d.Reviews = append(g.d.Reviews, r.ProfileID)
+		if mine := g.d.Record; mine.State == lease.ManualReview && r.ProfileID != mine.ProfileID && r.Reason == mine.Reason {
+			g.d.Alike++
+		}
 	}
 }
 

@@ -308,6 +308,14 @@ func (v *view) lists() {
 	}
 }
 
+// AlikeHref leads to the list of the profiles that wait for a person for this one's reason.
+func (v *view) AlikeHref() string {
+	query, _ := url.ParseQuery(strings.TrimPrefix(v.Query, "?")) // the page wrote it
+	query.Set("state", string(lease.ManualReview))
+	query.Set("q", v.Record.Reason)
+	return withQuery("/", query)
+}
+
 // StateClass is the state for the style sheet.
 func (v *view) StateClass() string {
 	if v.Asking != nil {

@@ -80,10 +80,21 @@
     } catch { /* storage may be off */ }
   }
 
-  // One key leads to the next profile that waits for a person, and one to the previous.
+  // One key leads to the next profile that waits for a person, one to the previous, and two choose
+  // what is to happen; it is recorded by the button. The list switches keys off.
+  let keys = true;
+  try {
+    keys = localStorage.getItem("leasehold.keys") !== "off";
+  } catch { /* storage may be off */ }
   document.addEventListener("keydown", (event) => {
-    if (event.ctrlKey || event.altKey || event.metaKey || event.target.closest("input, textarea, select")) return;
-    document.getElementById({ n: "next", p: "previous" }[event.key])?.click();
+    if (!keys || event.ctrlKey || event.altKey || event.metaKey || event.isComposing || event.target.closest("input:not([type=radio]), textarea, select")) return;
+    const chosen = document.getElementById({ n: "next", p: "previous", a: "approve", k: "keep" }[event.key]);
+    if (!chosen) return;
+    event.preventDefault();
+    chosen.click();
+    if (chosen.type !== "radio") return;
+    const { reviewer, note } = chosen.form.elements;
+    (reviewer.value ? note : reviewer).focus();
   });
 
   // What a person reads stays as it is; where the profile has changed since, the page says so.

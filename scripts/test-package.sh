@@ -32,6 +32,7 @@ prepare() {
 	git -C "$work/before" -c user.name=test -c user.email=test@localhost commit -qam "version $before"
 	release . "$work/dist"
 	release "$work/before" "$work/dist-before"
+	rm -rf "$work/before"
 	CGO_ENABLED=0 "$go" build -trimpath -o "$work/page" ./internal/test/page
 	[ -x "$work/debian/usr/bin/rpm" ] || make_debian
 }
@@ -312,7 +313,7 @@ play_rpm() {
 	files >"$work/files.before"
 
 	section "the .rpm installed, $before"
-	holds "rpm finds the packages whole" rpm --checksig "$(rpm_of "$before")" "$(rpm_of "$version")"
+	holds "rpm finds the packages whole" inside rpm --checksig "$(rpm_of "$before")" "$(rpm_of "$version")"
 	holds "rpm installs it" rpm --install "$(rpm_of "$before")"
 	is "the service" "$(inside systemctl is-enabled leasehold.service)" disabled
 	is "the settings" "$(mode /etc/leasehold.env)" "root:root 640"

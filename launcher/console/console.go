@@ -115,7 +115,7 @@ type pages struct {
 func Handler(svc api.Service, log zerolog.Logger) http.Handler {
 	return &pages{
 		svc: svc, log: log, following: make(chan struct{}, maxOpen),
-		list: newSheet("list", "list", "data:"), hosts: newSheet("hosts", "list", "data:"), queue: newSheet("queue", "list", "data:"), profile: newSheet("profile", "profile", "'self' data:", "picture.js"),
+		list: newSheet("list", "list", "'self' data:"), hosts: newSheet("hosts", "list", "data:"), queue: newSheet("queue", "list", "data:"), profile: newSheet("profile", "profile", "'self' data:", "picture.js"),
 		watch: newSheet("live", "live", "data:", "picture.js"),
 	}
 }
@@ -127,6 +127,8 @@ func (p *pages) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		p.show(w, r, profile, http.StatusOK, form{}, "")
 	case "GET /console/{profile}/live":
 		p.live(w, r, profile)
+	case "GET /console/{profile}/picture":
+		p.picture(w, r, profile)
 	case "POST /console/{profile}/review":
 		p.review(w, r, profile)
 	case "POST /console/{profile}/hold":
@@ -162,6 +164,16 @@ func (p *pages) show(w http.ResponseWriter, r *http.Request, profile string, sta
 		return
 	}
 	p.send(w, p.profile, status, "profile.html", viewOf(d, principal.Of(r.Context()), tokenQuery(r), filled, problem))
+}
+
+// picture leads to the picture of the page as it was, of the profile's last session.
+func (p *pages) picture(w http.ResponseWriter, r *http.Request, profile string) {
+	at, err := primaryPicture(r.Context(), p.svc, profile)
+	if err != nil {
+		p.fail(w, r, profile, err)
+		return
+	}
+	http.Redirect(w, r, partPath(at.EvidenceID, at.Part)+tokenQuery(r), http.StatusSeeOther)
 }
 
 // fail sends a page that says why the profile's page cannot be shown.

@@ -280,6 +280,32 @@ func (g *gatherer) pages(b *api.Bundle) {
 	})
 }
 
+// primaryPicture finds the picture of the page that was used last in the profile's last session. One
+// that a person would have to ask for on the profile's page is none.
+func primaryPicture(ctx context.Context, svc api.Service, profile string) (picture, error) {
+	none := api.Refuse(api.CodeNotFound, "the last session of %s has left no picture that can be shown", profile)
+	record, err := svc.Profile(ctx, profile)
+	if err != nil {
+		return picture{}, err
+	}
+	bundles, err := svc.Evidence(ctx, profile)
+	if err != nil {
+		return picture{}, err
+	}
+	at := slices.IndexFunc(bundles, func(b api.Bundle) bool { return b.EvidenceID == incidentEvidence(record) })
+	if at < 0 {
+		return picture{}, none
+	}
+	for _, page := range bundles[at].Pages {
+		for _, part := range bundles[at].Parts {
+			if page.Primary && page.Missing == "" && part.Name == page.Screenshot && part.Missing == "" && part.Bytes <= largePicture {
+				return picture{EvidenceID: bundles[at].EvidenceID, Part: part.Name}, nil
+			}
+		}
+	}
+	return picture{}, none
+}
+
 // page looks at the picture of a page, to distinguish a picture that can be shown from one that
 // is missing, damaged or no picture.
 func (g *gatherer) page(b *api.Bundle, p api.BundlePage) pageSeen {

@@ -120,6 +120,9 @@ type listRow struct {
 	SinceText string
 	// Until is when a worker that asks for a person is told that nobody came; RFC 3339, UTC.
 	Until, UntilText string
+	// Picture is the address of the page as it was, of a profile in review; empty: the user may not
+	// see it, or there is none.
+	Picture string
 	// Take is the text of the link to take its session over, TakeHref; empty: the user may not.
 	Take, TakeHref string
 }
@@ -191,12 +194,11 @@ func (p *pages) listOf(ctx context.Context, a asked) (listView, error) {
 		return listView{}, err
 	}
 	who := principal.Of(ctx)
-	return viewOfList(a, found, p.svc.Ready(ctx), func(profile string) bool { return who.May(principal.TakeOver, profile) }), nil
+	return viewOfList(a, found, p.svc.Ready(ctx), who), nil
 }
 
-// viewOfList makes the page of the list: it is a pure function of what was found. mayTake tells
-// whose sessions the user may take over.
-func viewOfList(a asked, found api.ProfilePage, ready error, mayTake func(profile string) bool) listView {
+// viewOfList makes the page of the list: it is a pure function of what was found, and of the user.
+func viewOfList(a asked, found api.ProfilePage, ready error, who principal.Principal) listView {
 	v := listView{asked: a, contents: newContents(found.Stale, ready), Sizes: pageSizes, Sorts: api.Sorts, Blank: listRow{State: "available"}}
 	if a.token != "" {
 		v.Query = "?token=" + url.QueryEscape(a.token)
@@ -204,7 +206,10 @@ func viewOfList(a asked, found api.ProfilePage, ready error, mayTake func(profil
 	for _, r := range found.Items {
 		hands := found.Hands[r.ProfileID]
 		row := rowOf(r, hands, v.Query)
-		if hands.Ask != nil && hands.Person == nil && mayTake(r.ProfileID) {
+		if r.State == lease.ManualReview && r.EvidenceID != "" && who.May(principal.Evidence, r.ProfileID) {
+			row.Picture = "/console/" + url.PathEscape(r.ProfileID) + "/picture" + v.Query
+		}
+		if hands.Ask != nil && hands.Person == nil && who.May(principal.TakeOver, r.ProfileID) {
 			row.Take, row.TakeHref = "Take over", "/console/"+url.PathEscape(r.ProfileID)+"/live"+v.Query
 		}
 		v.Rows = append(v.Rows, row)

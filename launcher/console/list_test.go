@@ -177,6 +177,25 @@ func TestTheListShowsWhatMayBeSeen(t *testing.T) {
 	}
 }
 
+// TestALineOfAReviewHasItsPicture: that of the page that was used last, as far as there is one.
+func TestALineOfAReviewHasItsPicture(t *testing.T) {
+	b := &backend{profiles: records(), cases: map[string]scene{reviewed: usual("evd_2")}}
+	list := b.get(t, "/", 200)
+	if src := `src="/console/` + reviewed + `/picture"`; strings.Count(list, src) != 1 || strings.Count(list, "/picture") != 1 {
+		t.Errorf("want one picture, %s", src)
+	}
+	w := b.ask("GET", "/console/"+reviewed+"/picture?token="+token, "")
+	if got, want := w.Header().Get("Location"), "/v1/evidence/evd_2/screenshot-1.jpg?token="+token; w.Code != http.StatusSeeOther || got != want {
+		t.Errorf("%d %s, want %s", w.Code, got, want)
+	}
+	c := usual("evd_2")
+	c.bundles[0].Pages[1].Missing = "the page is sensitive"
+	b.cases[reviewed] = c
+	if w := b.ask("GET", "/console/"+reviewed+"/picture", ""); w.Code != http.StatusNotFound {
+		t.Errorf("a page without a picture: %d", w.Code)
+	}
+}
+
 // TestAProfileWhileTheStoreIsAway is shown as it was seen last, with since when.
 func TestAProfileWhileTheStoreIsAway(t *testing.T) {
 	b := &backend{profiles: records(), cases: map[string]scene{reviewed: usual("evd_2")}}
@@ -454,7 +473,8 @@ func TestASoundIsMadeByChoice(t *testing.T) {
 
 // TestListsAreAccessible, look as they should, and fit their screens.
 func TestListsAreAccessible(t *testing.T) {
-	b := &backend{profiles: append(records(), fleet(300)...), hosts: hundredHosts(30), waiting: waiters(40)}
+	b := &backend{profiles: append(records(), fleet(300)...), hosts: hundredHosts(30), waiting: waiters(40), cases: map[string]scene{reviewed: usual("evd_2")}}
+	b.hands = map[string]api.InHands{"profile_us_00001": {Ask: &api.Ask{At: noon, Until: time.Now().Add(time.Hour), Reason: "the code that the shop sent to the phone"}}}
 	v := open(t, b, "/healthz?token="+token)
 	photos := os.Getenv("LEASEHOLD_PHOTOS") != ""
 	for _, one := range []struct {

@@ -356,7 +356,11 @@ func (v *view) Homes() []string {
 
 // Src is the address of a part of a bundle.
 func (v *view) Src(evidenceID, part string) string {
-	return "/v1/evidence/" + url.PathEscape(evidenceID) + "/" + url.PathEscape(part) + v.Query
+	return partPath(evidenceID, part) + v.Query
+}
+
+func partPath(evidenceID, part string) string {
+	return "/v1/evidence/" + url.PathEscape(evidenceID) + "/" + url.PathEscape(part)
 }
 
 // The most characters of a text that are shown, in lists and elsewhere.

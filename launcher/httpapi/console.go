@@ -26,6 +26,7 @@ func consoleRoutes() []route {
 		{method: http.MethodGet, pattern: "/queue", access: forRole(principal.Read), serve: consolePage},
 		{method: http.MethodGet, pattern: "/queue/updates", access: forRole(principal.Read), changes: true, serve: consolePage},
 		{method: http.MethodGet, pattern: one, access: onProfile(principal.Evidence), serve: consolePage},
+		{method: http.MethodGet, pattern: one + "/picture", access: onProfile(principal.Evidence), serve: consolePage},
 		{method: http.MethodGet, pattern: one + "/live", access: onProfile(principal.TakeOver), serve: consolePage},
 		{method: http.MethodPost, pattern: one + "/review", access: onProfile(principal.Review), serve: consoleForm},
 		{method: http.MethodPost, pattern: one + "/hold", access: onProfile(principal.Hold), serve: consoleForm},

@@ -47,6 +47,7 @@
     for (const slot of row.querySelectorAll("[data-slot]")) {
       const text = values[slot.dataset.slot] || "";
       if (slot.tagName === "METER") slot.value = Number(text);
+      else if (slot.tagName === "IMG") text && slot.getAttribute("src") !== text && slot.setAttribute("src", text);
       else if (slot.textContent !== text && !slot.dataset.time) slot.textContent = text;
       slot.hidden = !text;
       if (slot.dataset.link) slot.setAttribute("href", values[slot.dataset.link] || "");
@@ -208,6 +209,11 @@
   addEventListener("pageshow", () => {
     for (const field of find?.elements || []) field.disabled = false;
   });
+
+  // A picture that cannot be had leaves no gap.
+  const lost = (image) => { image.hidden = true; };
+  body.addEventListener("error", (event) => lost(event.target), true);
+  for (const image of body.querySelectorAll("img[src]")) if (image.complete && !image.naturalWidth && image.loading !== "lazy") lost(image);
 
   // A click anywhere on a row opens it.
   body.addEventListener("click", (event) => {

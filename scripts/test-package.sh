@@ -156,7 +156,7 @@ property() { inside systemctl show --property="$1" --value leasehold.service; }
 ready() { inside curl -fsS -o /dev/null http://127.0.0.1:9333/readyz 2>/dev/null; }
 deb() { inside dpkg --force-confold --install "/opt/leasehold_$1-1_$arch.deb"; }
 # What the .rpm requires is there, as packages of Debian, of which rpm does not know.
-rpm() { inside rpm --force-debian --nodeps "$@"; }
+rpm() { inside rpm --force-debian --nodeps --dbpath /var/lib/rpm "$@"; }
 rpm_of() { echo "/opt/leasehold-$1-1.$rpm_arch.rpm"; }
 page() { inside /opt/page "$cdp" "$1"; }
 browsers() { inside pgrep -u leasehold -f -- --remote-debugging-pipe >/dev/null; }

@@ -325,7 +325,7 @@ func (s *service) serveHTTP() (failed <-chan error, err error) {
 		Agents:     host,
 		ListenAddr: s.listener.Addr().String(), AdvertiseURL: c.advertised(), TLS: c.TLSCert != "", Log: s.log,
 		Gate: s.gate, TrustedProxies: c.TrustedProxies, Referrals: referrals, Tracer: s.tracer,
-		Metrics: promhttp.HandlerFor(s.metrics, promhttp.HandlerOpts{}), Console: console.Handler(s.launcher, s.log),
+		Metrics: promhttp.HandlerFor(s.metrics, promhttp.HandlerOpts{}), Console: console.Handler(s.launcher, s.log), Refused: console.Refused(s.log),
 	}
 	s.dedicated.limits = s.limits()
 	s.dedicated.handler = func(sessionID, addr string) http.Handler {

@@ -96,6 +96,9 @@ func todoAtHome(r lease.Record, now time.Time) string {
 	case lease.SuspectedStale, lease.Quarantined, lease.Inspected:
 		return fmt.Sprintf("nothing yet: its recovery goes on, and decides by itself or asks for a person (leasehold watch %s)", r.ProfileID)
 	case lease.Held:
+		if !r.ExpiresAt.IsZero() && now.After(r.ExpiresAt) {
+			return "nothing yet: its lease was not renewed in time, and its recovery begins by itself"
+		}
 		return "nothing: it is at work, until " + cell(r.ExpiresAt) + " unless that is renewed"
 	}
 	if now.Before(r.AvailableAfter) {

@@ -19,6 +19,14 @@ func TestShowSaysFirstWhatToDo(t *testing.T) {
 			lease.Record{State: lease.Held, OwnerWorkerID: "w", TaskID: "t", AcquiredAt: now, ExpiresAt: now.Add(time.Minute)},
 			"held by w for task t, since 2026-11-22T12:00:00Z", "", "at work, until 2026-11-22T12:01:00Z",
 		},
+		"held, and silent": {
+			lease.Record{State: lease.Held, OwnerWorkerID: "w", TaskID: "t", AcquiredAt: now, ExpiresAt: now.Add(-time.Second)},
+			"held by w for task t", "", "nothing yet: its lease was not renewed in time",
+		},
+		"in recovery at a home that is gone": {
+			lease.Record{State: lease.Quarantined, Home: "host-2", HomeSilentSince: now.Add(-time.Minute)},
+			"quarantined", "", "has been silent for its --home-timeout",
+		},
 		"held by hand": {
 			lease.Record{State: lease.Held, HumanReview: lease.HumanReview{ByHand: &lease.ByHand{Holder: "Eve", Since: now}}},
 			"held by hand: Eve, since 2026-11-22T12:00:00Z", "", "at work",

@@ -27,8 +27,11 @@ func HomeNote(r lease.Record) string {
 	if r.HomeSilentSince.IsZero() || r.State == lease.Held || r.State == lease.SuspectedStale {
 		return ""
 	}
-	return fmt.Sprintf("launcher %s, its home, was last heard of at %s: nobody gets the profile until that one is back, or a person gives it another home (leasehold profiles rehome %s)",
-		r.Home, r.HomeSilentSince.UTC().Format(time.RFC3339), r.ProfileID)
+	said := fmt.Sprintf("launcher %s, its home, was last heard of at %s: nobody gets the profile until that one is back, or", r.Home, r.HomeSilentSince.UTC().Format(time.RFC3339))
+	if r.State == lease.Quarantined || r.State == lease.Inspected {
+		return said + " has been silent for its --home-timeout (an hour by default); then the profile is a person's to decide, and can get another home"
+	}
+	return fmt.Sprintf("%s a person gives it another home (leasehold profiles rehome %s)", said, r.ProfileID)
 }
 
 // SignedInNote says whether the account is signed in, since when, and how that was found; empty: that

@@ -187,6 +187,28 @@ func (p *pages) fail(w http.ResponseWriter, r *http.Request, profile string, err
 	p.send(w, p.profile, status, "failed", map[string]string{"Profile": profile, "Why": reason(err), "Query": tokenQuery(r), "Here": ""})
 }
 
+// Refused is the page for a person who is refused one of the others. Who is not known may show a
+// token there. No cookie keeps it: a browser would send that to every other port of this host.
+func Refused(log zerolog.Logger) func(w http.ResponseWriter, r *http.Request, problem *api.Problem) {
+	p, page := &pages{log: log}, newSheet("list", "list", "data:")
+	return func(w http.ResponseWriter, r *http.Request, problem *api.Problem) {
+		query := r.URL.Query()
+		query.Del("token")
+		v := refusal{Why: problem.Detail, Path: r.URL.Path, Others: query}
+		if r.Method != http.MethodGet {
+			v.Path, v.Others = "/", nil
+		}
+		p.send(w, page, problem.Status, "refused", v)
+	}
+}
+
+// refusal is what the page for who is refused shows: why, and what the form asks for, but for the
+// token.
+type refusal struct {
+	Why, Path string
+	Others    url.Values
+}
+
 // send writes a document after all of it was made.
 func (p *pages) send(w http.ResponseWriter, s sheet, status int, name string, data any) {
 	var body bytes.Buffer

@@ -74,6 +74,34 @@ func TestPagePolicyAllowsItselfAndNothingElse(t *testing.T) {
 	}
 }
 
+// TestWhoIsNotKnownIsAskedForAToken: in a browser by a page, which leads to where the person wanted to
+// go; a program is answered as everywhere.
+func TestWhoIsNotKnownIsAskedForAToken(t *testing.T) {
+	b := &backend{profiles: records(), cases: map[string]scene{reviewed: usual("evd_2")}}
+	v := open(t, b, "/?state=manual_review&token=not-the-one")
+	if why := v.Text(`document.querySelector("#why").textContent`); !strings.Contains(why, "the token is nobody's here") {
+		t.Errorf("the page says %q", why)
+	}
+	v.accessible("refused")
+	v.photograph("refused")
+	v.Focus(`#token`)
+	v.Keys(token, kb.Enter)
+	v.Until(`document.querySelector("#rows tr")?.dataset.id === "` + reviewed + `" && location.search.includes("state=manual_review")`)
+
+	ask := func(accept string) *httptest.ResponseRecorder {
+		r, w := httptest.NewRequest("GET", "http://127.0.0.1:9333/hosts", nil), httptest.NewRecorder()
+		r.Host = "127.0.0.1:9333"
+		r.Header.Set("Accept", accept)
+		b.handler().ServeHTTP(w, r)
+		return w
+	}
+	for accept, want := range map[string]string{"text/html,*/*;q=0.8": "text/html; charset=utf-8", "*/*": "application/problem+json"} {
+		if w := ask(accept); w.Code != http.StatusUnauthorized || w.Header().Get("Content-Type") != want {
+			t.Errorf("%s: %d %s, want 401 %s", accept, w.Code, w.Header().Get("Content-Type"), want)
+		}
+	}
+}
+
 // TestFormsOfOtherPlacesAreRefused: a form decides only where the browser says that it is the
 // console's own.
 func TestFormsOfOtherPlacesAreRefused(t *testing.T) {

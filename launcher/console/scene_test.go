@@ -98,7 +98,7 @@ func (b *backend) handler() http.Handler {
 		panic(err) // only a file of tokens can be wrong
 	}
 	console := Handler(b, zerolog.Nop())
-	surface := httpapi.New(b, httpapi.Options{Gate: gate, Log: zerolog.Nop(), Console: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	surface := httpapi.New(b, httpapi.Options{Gate: gate, Log: zerolog.Nop(), Refused: Refused(zerolog.Nop()), Console: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if b.who.Name != "" {
 			r = r.WithContext(principal.In(r.Context(), b.who))
 		}

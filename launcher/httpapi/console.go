@@ -18,7 +18,7 @@ const maxForm = 64 << 10
 
 func consoleRoutes() []route {
 	const one = "/console/{profile}"
-	return []route{
+	routes := []route{
 		{method: http.MethodGet, pattern: "/", access: forRole(principal.Read), serve: consolePage},
 		{method: http.MethodGet, pattern: "/updates", access: forRole(principal.Read), changes: true, serve: consolePage},
 		{method: http.MethodGet, pattern: "/hosts", access: forRole(principal.Read), serve: consolePage},
@@ -35,6 +35,10 @@ func consoleRoutes() []route {
 		{method: http.MethodPost, pattern: one + "/rehome", access: onProfile(principal.Review), serve: consoleForm},
 		{method: http.MethodPost, pattern: one + "/teach", access: onEveryProfile(principal.Manage), serve: consoleForm},
 	}
+	for i := range routes {
+		routes[i].page = true
+	}
+	return routes
 }
 
 func consolePage(c *call) error {

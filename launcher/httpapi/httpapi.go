@@ -55,6 +55,9 @@ type Options struct {
 	// consoleRoutes). If one is nil, the answer is not_found.
 	Metrics http.Handler
 	Console http.Handler
+	// Refused answers a person who is refused a page of the console, in a browser; nil: as programs
+	// are answered.
+	Refused func(w http.ResponseWriter, r *http.Request, p *api.Problem)
 	// Agents answers /mcp. If it is nil, the answer is not_found.
 	Agents *agents.Host
 }

@@ -39,6 +39,10 @@ func (c *call) refuse(err error) {
 	if c.upgrade && p.Code == api.CodeWrongHome {
 		p = c.redirect(p)
 	}
+	if c.o.Refused != nil && c.route.page && strings.Contains(c.r.Header.Get("Accept"), "text/html") {
+		c.o.Refused(c.w, c.r, p)
+		return
+	}
 	c.w.Header().Set("Content-Type", "application/problem+json")
 	body, err := encode(p)
 	if err != nil {

@@ -23,6 +23,8 @@ type route struct {
 	// anyMethod says that other methods are served in the same way, as Chrome does: some
 	// clients use POST, and a proxy in between may use OPTIONS.
 	anyMethod bool
+	// page says that a person in a browser asks for it.
+	page bool
 	// queryIsURL says that the query has a URL, as that of Chrome's /json/new does.
 	queryIsURL bool
 	// special says that a more general pattern with the same methods also matches the path, and

@@ -313,7 +313,7 @@ play_rpm() {
 	files >"$work/files.before"
 
 	section "the .rpm installed, $before"
-	holds "rpm finds the packages whole" inside rpm --checksig "$(rpm_of "$before")" "$(rpm_of "$version")"
+	holds "rpm finds the packages whole" inside rpm --dbpath /var/lib/rpm --checksig "$(rpm_of "$before")" "$(rpm_of "$version")"
 	holds "rpm installs it" rpm --install "$(rpm_of "$before")"
 	is "the service" "$(inside systemctl is-enabled leasehold.service)" disabled
 	is "the settings" "$(mode /etc/leasehold.env)" "root:root 640"

@@ -182,6 +182,9 @@ func printRecord(a *app, r lease.Record, picture *api.Bundle) error {
 			t.row(line.name, text)
 		}
 	}
+	for _, setting := range api.SettingsShown(r.Settings) {
+		t.row(setting.Name, cell(setting.Text))
+	}
 	if r.MaxActiveRuns > 1 {
 		for _, run := range r.Runs {
 			t.row("run", fmt.Sprintf("token %d, task %s of %s since %s", run.Token, cell(run.TaskID), cell(run.OwnerWorkerID), cell(run.AcquiredAt)))

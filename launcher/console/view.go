@@ -316,6 +316,9 @@ func (v *view) AlikeHref() string {
 	return withQuery("/", query)
 }
 
+// Settings are the profile's own, where they differ from the defaults.
+func (v *view) Settings() []api.Setting { return api.SettingsShown(v.Record.Settings) }
+
 // StateClass is the state for the style sheet.
 func (v *view) StateClass() string {
 	if v.Asking != nil {

@@ -300,7 +300,7 @@ func (l *Launcher) wire() (err error) {
 	l.sessions, err = session.NewRegistry(l.ctx, &l.work, session.Options{
 		LauncherID: o.ID, BootID: bootID, Timing: o.Timing, ReconnectGrace: o.ReconnectGrace, PersonGrace: o.PersonGrace, PictureInterval: o.PictureInterval,
 		Headless: o.Headless, LeaveOnExit: o.LeaveOnExit, Dedicated: o.Dedicated, Store: o.Store, Root: o.Root, Archive: o.Archive,
-		Files: files, Jar: l.jar, Slots: l.slots, Driver: l.driver, Recoverer: l.recoverer, Announcer: l.announcer, Sites: o.Sites.Book, Answers: l.answers,
+		Files: files, Jar: l.jar, Slots: l.slots, Driver: l.driver, Recoverer: l.recoverer, Announcer: l.announcer, Sites: o.Sites.Book, Answers: l.answers, Count: o.Sites.Count,
 		FileRoots: o.FileRoots, OtherUser: o.User != nil, Clock: o.Clock, Log: o.Log, Metrics: o.Metrics,
 	})
 	if err != nil {

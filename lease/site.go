@@ -23,6 +23,11 @@ type SiteStore interface {
 	// until ctx ends. It starts again if it may have missed something. The error says why it
 	// cannot.
 	WatchSites(ctx context.Context, see func(SiteSight)) error
+	// SiteCounts returns what was counted for a site, which is kept beside the files; without data
+	// and revision: nothing was. PutSiteCounts stores it in the place of the one with the given
+	// revision, as PutSite does.
+	SiteCounts(ctx context.Context, name string) (SiteEntry, error)
+	PutSiteCounts(ctx context.Context, e SiteEntry) error
 }
 
 // ErrSiteMoved says that somebody else has changed the file meanwhile.

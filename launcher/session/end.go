@@ -100,6 +100,7 @@ func (e *ending) finish() {
 		s.h.metrics.ends.WithLabelValues(map[bool]string{true: "released", false: "recovered"}[f.Released]).Inc()
 	}
 	if f.Released { // otherwise the account is compared with what it was before this session
+		e.count()
 		if !s.signsIn() {
 			e.answers = s.h.o.Answers.Own(s.profile, e.answers)
 		}
@@ -346,9 +347,7 @@ func (e *ending) askAtRest() []site.Answer {
 	if !s.browser.Driven() {
 		return nil
 	}
-	t := s.task()
-	t.ProfileDomains = s.granted.ExpectedDomains
-	questions := decision.Questions(checkpoint.Summarize(s.recording.entries()), t)
+	questions := decision.Questions(e.did())
 	if len(questions) == 0 {
 		return nil
 	}
@@ -370,6 +369,32 @@ func (e *ending) signedIn() lease.Checked {
 // signsIn tells whether whoever has the session is to sign in: which account it is then is their
 // decision.
 func (s *Session) signsIn() bool { return s.manifest.SignIn || s.manifest.ByHand != nil }
+
+// did is what the session did, and its task.
+func (e *ending) did() (checkpoint.Summary, decision.Task) {
+	t := e.s.task()
+	t.ProfileDomains = e.s.granted.ExpectedDomains
+	return checkpoint.Summarize(e.s.recording.entries()), t
+}
+
+// count counts the shapes of which nothing was known, beside what sites say now of the account.
+func (e *ending) count() {
+	s := e.s
+	if s.h.o.Count == nil {
+		return
+	}
+	before, err := s.h.o.Answers.Load(s.profile)
+	if err != nil {
+		s.log.Warn().Err(err).Msg("what sites say now is compared with nothing")
+	}
+	digest := s.h.o.Answers.Digest(s.profile)
+	var answers []site.Compared
+	for _, a := range e.answers {
+		answers = append(answers, site.Compare(a, before[a.ID()], digest))
+	}
+	did, task := e.did()
+	s.h.o.Count(decision.Unknown(did, task, answers, s.profile, time.Now()))
+}
 
 // staysWarm leaves the browser of a session that ends in order open, cleared for the next task,
 // or tells that the browser has to be closed. The evidence is stored and the fence shut by

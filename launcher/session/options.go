@@ -74,6 +74,9 @@ type Options struct {
 	Sites site.Source
 	// Answers is what sites answered about accounts while nobody used them.
 	Answers accountcheck.Memory
+	// Count takes what was counted in a session that ended in order, and does not wait; nil: nothing
+	// is counted.
+	Count func(map[string]site.Tally)
 	// Dedicated serves a session's own port, if the manifest asks for one: a free port, or addr
 	// if it is not empty.
 	Dedicated func(sessionID, addr string) (url string, closer func(), err error)

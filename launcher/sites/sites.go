@@ -57,17 +57,19 @@ type Shelf struct {
 	o    Options
 	book atomic.Pointer[site.Book]
 
-	loaded chan struct{} // closed when the store was seen once, or cannot be used
-	once   sync.Once
-	wake   chan struct{}
+	loaded  chan struct{} // closed when the store was seen once, or cannot be used
+	once    sync.Once
+	wake    chan struct{}
+	counted chan struct{} // has an element if something was counted
 
 	mu     sync.Mutex
-	known  map[string]version // by name; what the store forgot stays, without a revision
-	gone   map[string]bool    // names that were removed
-	whole  bool               // the store has shown all that it has
-	listed map[string]told    // the files of the directory, by name
-	look   string             // how the directory looked when they were read
-	wrong  map[string]error   // files that do not count, by where they are
+	known  map[string]version    // by name; what the store forgot stays, without a revision
+	gone   map[string]bool       // names that were removed
+	whole  bool                  // the store has shown all that it has
+	counts map[string]site.Tally // by site, which the store was not told yet
+	listed map[string]told       // the files of the directory, by name
+	look   string                // how the directory looked when they were read
+	wrong  map[string]error      // files that do not count, by where they are
 }
 
 // version is a file as the store has it; without a revision, as it had it.
@@ -87,7 +89,7 @@ type told struct {
 // New returns a shelf with the files of the directory. The error names a file that is wrong.
 func New(o Options) (*Shelf, error) {
 	s := &Shelf{
-		o: o, loaded: make(chan struct{}), wake: make(chan struct{}, 1),
+		o: o, loaded: make(chan struct{}), wake: make(chan struct{}, 1), counted: make(chan struct{}, 1), counts: map[string]site.Tally{},
 		known: map[string]version{}, gone: map[string]bool{}, listed: map[string]told{}, wrong: map[string]error{},
 	}
 	s.o.Log = o.Log.With().Str("component", "sites").Logger()
@@ -148,6 +150,7 @@ func (s *Shelf) Run(ctx context.Context) {
 		s.once.Do(func() { close(s.loaded) })
 	} else {
 		work.Go(func() { s.watch(ctx) })
+		work.Go(func() { s.tellCounts(ctx) })
 	}
 	ticks := time.NewTicker(lookEvery)
 	defer ticks.Stop()

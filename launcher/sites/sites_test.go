@@ -26,6 +26,7 @@ type memory struct {
 	mu      sync.Mutex
 	last    uint64
 	has     map[string]lease.SiteEntry // without data: removed
+	counts  map[string]lease.SiteEntry
 	away    bool
 	full    bool          // it takes nothing, and shows what it has
 	changed chan struct{} // closed when something did
@@ -33,7 +34,7 @@ type memory struct {
 }
 
 func newMemory() *memory {
-	return &memory{has: map[string]lease.SiteEntry{}, changed: make(chan struct{})}
+	return &memory{has: map[string]lease.SiteEntry{}, counts: map[string]lease.SiteEntry{}, changed: make(chan struct{})}
 }
 
 func (m *memory) change(do func()) {
@@ -63,6 +64,29 @@ func (m *memory) PutSite(_ context.Context, e lease.SiteEntry) (at uint64, err e
 		}
 	})
 	return at, err
+}
+
+func (m *memory) SiteCounts(_ context.Context, name string) (lease.SiteEntry, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.away {
+		return lease.SiteEntry{}, lease.ErrUnavailable
+	}
+	return m.counts[name], nil
+}
+
+func (m *memory) PutSiteCounts(_ context.Context, e lease.SiteEntry) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	switch {
+	case m.away, m.full:
+		return lease.ErrUnavailable
+	case e.Revision != m.counts[e.Name].Revision:
+		return lease.ErrSiteMoved
+	}
+	e.Revision++
+	m.counts[e.Name] = e
+	return nil
 }
 
 func (m *memory) WatchSites(ctx context.Context, see func(lease.SiteSight)) error {

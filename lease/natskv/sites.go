@@ -31,10 +31,36 @@ var siteKey = regexp.MustCompile(`^[a-z0-9_-]{1,64}$`)
 // PutSite is part of lease.SiteStore. It tries only once: whoever gets no answer finds out by the
 // watch whether it was stored.
 func (s *Store) PutSite(ctx context.Context, e lease.SiteEntry) (uint64, error) {
+	return s.putSite(ctx, "", e)
+}
+
+// SiteCounts is part of lease.SiteStore.
+func (s *Store) SiteCounts(ctx context.Context, name string) (lease.SiteEntry, error) {
+	ctx, cancel := context.WithTimeout(ctx, s.tryTime)
+	defer cancel()
+	m, err := s.read(ctx, s.sites, getRequest{LastFor: keyPrefix(s.sites) + counts + name})
+	if err != nil && !errors.Is(err, errNoMessage) {
+		return lease.SiteEntry{}, fmt.Errorf("counts of site %s: %w", name, err)
+	}
+	return lease.SiteEntry{Name: name, Data: m.Data, Revision: m.Seq}, nil
+}
+
+// PutSiteCounts is part of lease.SiteStore.
+func (s *Store) PutSiteCounts(ctx context.Context, e lease.SiteEntry) error {
+	_, err := s.putSite(ctx, counts, e)
+	return err
+}
+
+// counts begins the keys of counts, which have a part more than those of files: who watches the files
+// leaves them out.
+const counts = "counts."
+
+// putSite stores what the key of a site has.
+func (s *Store) putSite(ctx context.Context, before string, e lease.SiteEntry) (uint64, error) {
 	if !siteKey.MatchString(e.Name) {
 		return 0, fmt.Errorf("name of a site %.80q: want 1 to 64 of a-z 0-9 _ -", e.Name)
 	}
-	m := &nats.Msg{Subject: keyPrefix(s.sites) + e.Name, Data: e.Data}
+	m := &nats.Msg{Subject: keyPrefix(s.sites) + before + e.Name, Data: e.Data}
 	if len(e.Data) == 0 {
 		m.Header = nats.Header{operationHeader: {"DEL"}}
 	}

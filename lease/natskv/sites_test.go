@@ -118,6 +118,18 @@ func TestSites(t *testing.T) {
 	if _, err := put("shop.*", "3", 0); err == nil || !strings.Contains(err.Error(), "want 1 to 64") {
 		t.Errorf("a wildcard: %v", err)
 	}
+	for i, at := range []uint64{0, 0} { // the second does not know of the first
+		err := s.PutSiteCounts(t.Context(), lease.SiteEntry{Name: "shop", Data: []byte("{}"), Revision: at})
+		if e, readErr := s.SiteCounts(t.Context(), "shop"); errors.Is(err, lease.ErrSiteMoved) != (i > 0) || string(e.Data) != "{}" || e.Revision == 0 || readErr != nil {
+			t.Errorf("counts %d: %v; %+v, %v", i, err, e, readErr)
+		}
+	}
+	if e, err := s.SiteCounts(t.Context(), "other"); err != nil || e.Revision != 0 || len(e.Data) > 0 {
+		t.Errorf("nothing was counted: %+v, %v", e, err)
+	}
+	if _, files := watch.shown(); strings.Contains(files, "{}") {
+		t.Errorf("counts are shown as a file: %s", files)
+	}
 	deleteStream(t, s.sites)
 	watch.await(t, began, "")
 	stores("4", 0)

@@ -1,8 +1,10 @@
 package launcher
 
 import (
+	"cmp"
 	"context"
 	"errors"
+	"slices"
 	"time"
 
 	"leasehold/checkpoint/site"
@@ -52,6 +54,28 @@ func (l *Launcher) TeachSite(ctx context.Context, t api.SiteTeaching) (api.Site,
 		l.o.Log.Info().Str("site", e.Name).Str("principal", who).Str("is", t.Is).Msg("what is known of a kind of requests was changed")
 	}
 	return api.Site{File: e.File, Revision: e.Revision}, siteProblem(e.Name, err)
+}
+
+// SiteShapes are the shapes that were counted for a site.
+func (l *Launcher) SiteShapes(ctx context.Context, name string) ([]api.SiteShape, error) {
+	e, missing := l.o.Sites.Get(name)
+	counted, err := l.o.Sites.Counts(ctx, name)
+	if err == nil && len(counted) == 0 {
+		err = missing
+	}
+	if err != nil {
+		return nil, siteProblem(name, err)
+	}
+	list := []api.SiteShape{}
+	for shp, c := range counted {
+		line, _ := e.About(shp)
+		list = append(list, api.SiteShape{
+			Shape: shp, Sessions: c.Sessions, Accounts: len(c.Accounts), Unchanged: c.Unchanged, Changed: c.Changed, LastAt: c.LastAt,
+			Is: line.Is, SaidBy: line.SaidBy, SaidAt: line.SaidAt, Proposed: e.Proposes(shp, c),
+		})
+	}
+	slices.SortFunc(list, func(a, b api.SiteShape) int { return cmp.Compare(a.Shape, b.Shape) })
+	return list, nil
 }
 
 // checkedFile is a file about the site of that name.

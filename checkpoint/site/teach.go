@@ -21,7 +21,7 @@ func Teach(files []File, l Line) (File, error) {
 	if err != nil {
 		return File{}, &Error{Path: "shape", Why: err.Error()}
 	}
-	f := About(files, pattern.Origin())
+	f := FileFor(files, pattern.Origin())
 	f.Requests = slices.DeleteFunc(slices.Clone(f.Requests), func(o Line) bool { return o.isExactly(pattern) })
 	if l.Is != "" {
 		f.Requests = slices.Insert(f.Requests, 0, l)
@@ -29,9 +29,9 @@ func Teach(files []File, l Line) (File, error) {
 	return f, f.Check()
 }
 
-// About is the file of files that names the origin nearest. If there is none it is a new one, which
+// FileFor is the file of files that names the origin nearest. If there is none it is a new one, which
 // has the name of the host; or the file of that name, with the origin.
-func About(files []File, origin string) File {
+func FileFor(files []File, origin string) File {
 	for _, o := range origins(origin) {
 		for _, f := range files {
 			if slices.Contains(f.Origins, o) {
@@ -59,6 +59,20 @@ func nameOf(host string) string {
 func (l Line) isExactly(pattern shape.Pattern) bool {
 	own, err := shape.ParsePattern(l.Shape)
 	return err == nil && len(l.Where) == 0 && own.String() == pattern.String()
+}
+
+// About returns the first line that is about all requests of a shape, and false if there is none: what
+// the file says under conditions is not about all of them.
+func (f File) About(shp string) (Line, bool) {
+	said := shape.ReadShape(shp, "")
+	i := slices.IndexFunc(f.Requests, func(l Line) bool {
+		p, err := shape.ParsePattern(l.Shape)
+		return err == nil && len(l.Where) == 0 && f.Owns(said.Origin()+"/") && (p.Covers(said) || l.Is == Write && p.Touches(said))
+	})
+	if i < 0 {
+		return Line{}, false
+	}
+	return f.Requests[i], true
 }
 
 // Says returns what the file says of exactly this shape, and false if that is nothing.

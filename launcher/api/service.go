@@ -172,6 +172,10 @@ type SiteService interface {
 	// TeachSite says what requests of one shape do, in the file about their site, which is made if
 	// there is none. It returns that file.
 	TeachSite(ctx context.Context, t SiteTeaching) (Site, error)
+	// SiteShapes are the shapes that were counted for a site, by their texts. A site
+	// without a file has the name that its file would get. The problem is not_found if there is
+	// neither.
+	SiteShapes(ctx context.Context, name string) ([]SiteShape, error)
 	// DeleteSite removes the file about a site.
 	DeleteSite(ctx context.Context, name string, d SiteDelete) error
 	// TrySite asks the questions of a file on a profile that nobody uses, twice, and keeps nothing.

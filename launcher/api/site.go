@@ -1,6 +1,11 @@
 package api
 
-import "leasehold/checkpoint/site"
+import (
+	"fmt"
+	"time"
+
+	"leasehold/checkpoint/site"
+)
 
 // Site is what is known of a site.
 type Site struct {
@@ -35,6 +40,57 @@ type SiteTeaching struct {
 	Is string `json:"is"`
 	// Incident is the evidence because of which it is said; for people.
 	Incident string `json:"incident,omitempty"`
+}
+
+// SiteShape is a shape of requests of which nothing was known when they were sent, and what was counted
+// of it in sessions that ended in order.
+type SiteShape struct {
+	Shape    string `json:"shape"`
+	Sessions uint64 `json:"sessions"`
+	// Accounts is of how many profiles these sessions were; ten stands for ten or more.
+	Accounts int `json:"accounts"`
+	// Unchanged and Changed are the sessions at whose ends the site's probes all showed what they had
+	// shown before, or one of them did not.
+	Unchanged uint64    `json:"unchanged"`
+	Changed   uint64    `json:"changed"`
+	LastAt    time.Time `json:"last_at"`
+	// Is is what the file says of the shape by now; empty: nothing.
+	Is     string    `json:"is,omitempty"`
+	SaidBy string    `json:"said_by,omitempty"`
+	SaidAt time.Time `json:"said_at,omitzero"`
+	// Proposed is what the file could say, if a person agrees: read, or nothing.
+	Proposed string `json:"proposed,omitempty"`
+}
+
+// AlwaysChanged tells whether the account had changed at the end of each session that sent the shape,
+// where that is known. This speaks against calling it a read; no count speaks for it.
+func (s SiteShape) AlwaysChanged() bool { return s.Changed > 0 && s.Unchanged == 0 }
+
+// Tell says in words what was counted; empty: nothing was.
+func (s SiteShape) Tell() string {
+	if s.Sessions == 0 {
+		return ""
+	}
+	several := func(n uint64, what string) string {
+		if n == 1 {
+			return "1 " + what
+		}
+		return fmt.Sprintf("%d %ss", n, what)
+	}
+	accounts := several(uint64(s.Accounts), "account")
+	if s.Accounts >= site.MaxAccounts {
+		accounts = fmt.Sprintf("%d or more accounts", site.MaxAccounts)
+	}
+	text := fmt.Sprintf("in %s of %s, ", several(s.Sessions, "orderly session"), accounts)
+	switch {
+	case s.AlwaysChanged():
+		return text + fmt.Sprintf("the account changed whenever a probe could tell: in %d", s.Changed)
+	case s.Changed+s.Unchanged == 0:
+		return text + "in none could a probe tell whether the account changed"
+	case s.Changed == 0:
+		return text + fmt.Sprintf("the account unchanged in %d", s.Unchanged)
+	}
+	return text + fmt.Sprintf("the account unchanged in %d, changed in %d", s.Unchanged, s.Changed)
 }
 
 // SiteDelete removes a file.

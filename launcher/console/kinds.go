@@ -21,6 +21,8 @@ type kind struct {
 	Since           bool     // the last safe checkpoint does not vouch for one of them
 	// Said is what the file about the site says of this shape by now; nil: nothing.
 	Said *site.Line
+	// Counted is what was counted of this shape in sessions that ended in order.
+	Counted api.SiteShape
 }
 
 const (
@@ -29,8 +31,8 @@ const (
 )
 
 // kindsOf are the unknown shapes among the requests, those since the last safe checkpoint first, each
-// once. said has what is known of shapes by now.
-func kindsOf(requests []api.UnsafeRequest, said map[string]site.Line) (kinds []kind) {
+// once. said has what is known of shapes by now, and counted what was counted of them.
+func kindsOf(requests []api.UnsafeRequest, said map[string]site.Line, counted map[string]api.SiteShape) (kinds []kind) {
 	for _, r := range requests {
 		if !unknownKind(r) {
 			continue
@@ -38,7 +40,7 @@ func kindsOf(requests []api.UnsafeRequest, said map[string]site.Line) (kinds []k
 		at := slices.IndexFunc(kinds, func(k kind) bool { return k.Shape == r.Shape })
 		if at < 0 {
 			at = len(kinds)
-			k := kind{Shape: r.Shape, Method: r.Method, Address: addressOf(r.URL), Content: r.Content()}
+			k := kind{Shape: r.Shape, Method: r.Method, Address: addressOf(r.URL), Content: r.Content(), Counted: counted[r.Shape]}
 			if line, ok := said[r.Shape]; ok {
 				k.Said = &line
 			}
@@ -78,18 +80,42 @@ func addressOf(raw string) string {
 // known.
 func (g *gatherer) said() {
 	var files []api.Site
-	g.d.Said = map[string]site.Line{}
+	g.d.Said, g.d.Counted = map[string]site.Line{}, map[string]api.SiteShape{}
 	for _, r := range g.d.Inspection.UnsafeRequests {
 		if !unknownKind(r) {
 			continue
 		}
 		if files == nil {
 			files = g.filesAbout()
+			g.counted(files)
 		}
 		for _, f := range files {
 			if line, ok := f.Says(r.Shape); ok {
 				g.d.Said[r.Shape] = line
 			}
+		}
+	}
+}
+
+// counted asks what was counted of the shapes of the inspection, for their sites with and without a file.
+func (g *gatherer) counted(files []api.Site) {
+	var known []site.File
+	for _, f := range files {
+		known = append(known, f.File)
+	}
+	asked := map[string]bool{}
+	for _, r := range g.d.Inspection.UnsafeRequests {
+		name := site.FileFor(known, shape.OriginOf(r.URL)).Name
+		if !unknownKind(r) || asked[name] {
+			continue
+		}
+		asked[name] = true
+		all, err := g.svc.SiteShapes(g.ctx, name)
+		if err != nil && !isCode(err, api.CodeNotFound) {
+			g.miss("What was counted of unknown requests cannot be read", err)
+		}
+		for _, s := range all {
+			g.d.Counted[s.Shape] = s
 		}
 	}
 }

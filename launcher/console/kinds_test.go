@@ -36,7 +36,7 @@ func TestKinds(t *testing.T) {
 		{"of an older sidecar", []api.UnsafeRequest{request("", "200 OK")}, ""},
 	} {
 		var got []string
-		for _, k := range kindsOf(tt.requests, map[string]site.Line{}) {
+		for _, k := range kindsOf(tt.requests, nil, nil) {
 			text := fmt.Sprintf("%s x%d %s", k.Shape, k.Times, strings.Join(k.Answers, "|"))
 			if k.Since {
 				text += " since"
@@ -74,6 +74,31 @@ func TestAPersonTeaches(t *testing.T) {
 	b.who = principal.Principal{Name: "rita", Role: principal.Reviewer, Profiles: principal.EveryProfile}
 	if shown := page(b); strings.Contains(shown, "Take it back") || !strings.Contains(shown, "needs the role operator") {
 		t.Errorf("a reviewer can teach: %s", shown)
+	}
+}
+
+// TestCountsAreBesideTheButtons: how often a shape came in orderly sessions stands there, of a site with
+// and without a file; only that the account always changed is said in red.
+func TestCountsAreBesideTheButtons(t *testing.T) {
+	const feed = "POST https://shop.example/graphql json(operationName,query) query operation=Feed text=9c6fe4857704"
+	shop := site.File{Name: "lamps", Origins: []string{"https://shop.example"}}
+	for _, tt := range []struct {
+		name    string
+		files   []api.Site
+		under   string
+		counted api.SiteShape
+		want    string
+	}{
+		{"unchanged", nil, "shop-example", api.SiteShape{Sessions: 12, Accounts: 4, Unchanged: 11}, `<p class="dim">in 12 orderly sessions of 4 accounts, the account unchanged in 11</p>`},
+		{"always changed", []api.Site{{File: shop}}, "lamps", api.SiteShape{Sessions: 3, Accounts: 1, Changed: 2}, `<p class="speaks">in 3 orderly sessions of 1 account, the account changed whenever a probe could tell: in 2</p>`},
+		{"both", nil, "shop-example", api.SiteShape{Sessions: 99, Accounts: site.MaxAccounts, Unchanged: 90, Changed: 9}, `<p class="dim">in 99 orderly sessions of 10 or more accounts, the account unchanged in 90, changed in 9</p>`},
+		{"no probe", nil, "shop-example", api.SiteShape{Sessions: 1, Accounts: 1}, `<p class="dim">in 1 orderly session of 1 account, in none could a probe tell whether the account changed</p>`},
+	} {
+		tt.counted.Shape = feed
+		b := &backend{profiles: records(), cases: map[string]scene{reviewed: usual("evd_2")}, files: tt.files, counted: map[string][]api.SiteShape{tt.under: {tt.counted}}}
+		if shown := b.ask("GET", "/console/"+reviewed, "").Body.String(); !strings.Contains(shown, tt.want) {
+			t.Errorf("%s: the page lacks %s", tt.name, tt.want)
+		}
 	}
 }
 

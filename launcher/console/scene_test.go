@@ -61,7 +61,8 @@ type backend struct {
 	notReady error
 	files    []api.Site
 	taught   []api.SiteTeaching
-	changed  chan struct{} // closed and replaced by change
+	counted  map[string][]api.SiteShape // by site
+	changed  chan struct{}              // closed and replaced by change
 }
 
 // change changes what the backend has, and tells those who follow it.
@@ -165,6 +166,15 @@ func (b *backend) Site(_ context.Context, name string) (api.Site, error) {
 		return api.Site{}, errNothingYet
 	}
 	return b.files[i], nil
+}
+
+func (b *backend) SiteShapes(_ context.Context, name string) ([]api.SiteShape, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.counted[name] == nil {
+		return nil, errNothingYet
+	}
+	return b.counted[name], nil
 }
 
 func (b *backend) TeachSite(_ context.Context, t api.SiteTeaching) (api.Site, error) {

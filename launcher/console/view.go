@@ -119,7 +119,7 @@ func viewOf(d *dossier, who principal.Principal, query string, filled form, prob
 		Worker:     r.OwnerWorkerID, Task: r.TaskID,
 		MayReview: who.May(principal.Review, r.ProfileID), MayHold: who.May(principal.Hold, r.ProfileID),
 	}
-	v.Kinds, v.MayTeach = kindsOf(d.Inspection.UnsafeRequests, d.Said), who.Everywhere(principal.Manage)
+	v.Kinds, v.MayTeach = kindsOf(d.Inspection.UnsafeRequests, d.Said, d.Counted), who.Everywhere(principal.Manage)
 	if len(v.Kinds) > maxKinds {
 		v.KindsCut, v.Kinds = len(v.Kinds)-maxKinds, v.Kinds[:maxKinds]
 	}

@@ -315,6 +315,10 @@ func (f *fake) PutSite(_ context.Context, name string, p api.SitePut) (api.Site,
 	return answerTo[api.Site](f, "PutSite", name, p)
 }
 
+func (f *fake) SiteShapes(_ context.Context, name string) ([]api.SiteShape, error) {
+	return answerTo[[]api.SiteShape](f, "SiteShapes", name)
+}
+
 func (f *fake) DeleteSite(_ context.Context, name string, d api.SiteDelete) error {
 	return errorOf(answerTo[any](f, "DeleteSite", name, d))
 }

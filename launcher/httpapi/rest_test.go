@@ -8,6 +8,7 @@ import (
 	"net/http/httptest"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/getkin/kin-openapi/openapi3"
 
@@ -65,6 +66,10 @@ func TestREST(t *testing.T) {
 			map[string]any{"TrySite": api.SiteTried{Name: "shop", ProfileID: "p", Questions: []api.QuestionTried{{Name: "identity", URL: "https://shop.example/me", State: "told", Picked: "ann", How: "h"}}}},
 			[]string{`TrySite "shop" {"name":"","origins":["https://shop.example"],"identity":{"get":"/me","take":["$.a"]},"profile_id":"p"}`}, 200,
 			`{"name":"shop","profile_id":"p","questions":[{"name":"identity","url":"https://shop.example/me","state":"told","picked":"ann","how":"h"}]}`,
+		},
+		{
+			"what was counted for a site", "GET", "/v1/sites/shop/shapes", "", map[string]any{"SiteShapes": []api.SiteShape{{Shape: "POST https://shop.example/x", Sessions: 12, Accounts: 3, Unchanged: 11, LastAt: time.Unix(1, 0).UTC(), Proposed: "read"}}},
+			[]string{`SiteShapes "shop"`}, 200, `{"items":[{"shape":"POST https://shop.example/x","sessions":12,"accounts":3,"unchanged":11,"changed":0,"last_at":"1970-01-01T00:00:01Z","proposed":"read"}],"next":null}`,
 		},
 		{"delete a site", "DELETE", "/v1/sites/shop?revision=3", "", map[string]any{"DeleteSite": nil}, []string{`DeleteSite "shop" {"Revision":3}`}, 200, `{"name":"shop"}`},
 		{"list sessions", "GET", "/v1/sessions", "", map[string]any{"Sessions": []api.Session{held}}, []string{"Sessions"}, 200, `{"items":[` + shownSession + `],"next":null}`},

@@ -16,6 +16,7 @@ func siteRoutes() []route {
 		v1(http.MethodPost, "/sites", onEveryProfile(principal.Manage), teachSite),
 		v1(http.MethodGet, one, forRole(principal.Read), read(siteName, api.Service.Site, answerWith[api.Site](http.StatusOK))),
 		v1(http.MethodPut, one, onEveryProfile(principal.Manage), write(siteName, required[api.SitePut]("file about a site"), api.Service.PutSite, answerWith[api.Site](http.StatusOK))),
+		v1(http.MethodGet, one+"/shapes", forRole(principal.Read), read(siteName, api.Service.SiteShapes, answerPage(shapeOrder))),
 		v1(http.MethodPost, one+"/try", onEveryProfile(principal.Manage), write(siteName, required[api.SiteTry]("file about a site, with profile_id"), api.Service.TrySite, answerWith[api.SiteTried](http.StatusOK))),
 		v1(http.MethodDelete, one, onEveryProfile(principal.Manage), deleteSite),
 	}
@@ -39,6 +40,9 @@ func onEveryProfile(right principal.Right) access {
 
 // siteOrder is the order of their names.
 var siteOrder = ascending(func(s api.SiteSummary) string { return s.Name })
+
+// shapeOrder is the order of what was counted.
+var shapeOrder = ascending(func(s api.SiteShape) string { return s.Shape })
 
 func listSites(c *call) error {
 	all, err := c.svc.Sites(c.r.Context())

@@ -3,6 +3,7 @@ package e2e
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -164,4 +165,46 @@ func TestWhatTheSiteSaysDecides(t *testing.T) {
 	if n := len(s.browsers(t)); n != 0 {
 		t.Errorf("%d browsers are left", n)
 	}
+}
+
+// TestOrderlySessionsAreCounted: how often an unknown kind of requests came in sessions that ended in
+// order stands beside what the site said of the account at their ends, and a lost session counts nothing.
+func TestOrderlySessionsAreCounted(t *testing.T) {
+	t.Parallel()
+	web := newOrders(t)
+	s := start(t)
+	about := map[string]any{
+		"origins": []string{web.URL}, "probes": []map[string]any{{"name": "orders", "get": "/api/orders", "take": []string{"$.total"}}},
+	}
+	if code := s.call(t, "PUT", "/v1/sites/shop", about, nil); code != 200 {
+		t.Fatalf("the file: %d", code)
+	}
+	for n, send := range []string{"/order?dry=1", "/order?dry=1", "/order"} { // the first can be compared with nothing
+		c := dial(t, s.socket("counted", fmt.Sprintf("worker=w&task=t%d", n)))
+		session, _ := c.visit(t, web.URL+"/in")
+		c.evaluate(t, session, fmt.Sprintf(`fetch(%q, {method: "POST", body: new URLSearchParams({id: 7})}).then(r => r.text())`, send))
+		c.close(t)
+		s.until(t, "counted", lease.Available)
+	}
+	c := dial(t, s.socket("counted", "worker=w&task=lost"))
+	session, _ := c.visit(t, web.URL+"/in")
+	c.evaluate(t, session, `fetch("/lost", {method: "POST"}).then(r => r.text())`)
+	c.drop()
+	s.until(t, "counted", lease.ManualReview)
+	want := map[string][4]uint64{
+		"POST " + web.URL + "/order?dry form(id)": {2, 1, 1, 0},
+		"POST " + web.URL + "/order form(id)":     {1, 1, 0, 1},
+	}
+	eventually(t, "the counts", func() error {
+		var all struct{ Items []api.SiteShape }
+		s.call(t, "GET", "/v1/sites/shop/shapes", nil, &all)
+		got := map[string][4]uint64{}
+		for _, one := range all.Items {
+			got[one.Shape] = [4]uint64{one.Sessions, uint64(one.Accounts), one.Unchanged, one.Changed}
+		}
+		if !maps.Equal(got, want) {
+			return fmt.Errorf("they are %v, want %v", got, want)
+		}
+		return nil
+	})
 }

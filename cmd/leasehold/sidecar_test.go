@@ -62,6 +62,7 @@ func startFakeSidecar(env *testscript.Env, requests, home string) (url string) {
 	m.HandleFunc("PUT /v1/sites/{name}", s.putSite)
 	m.HandleFunc("DELETE /v1/sites/shop", s.site)
 	m.HandleFunc("POST /v1/sites/{name}/try", s.trySite)
+	m.HandleFunc("GET /v1/sites/{name}/shapes", s.siteShapes)
 	m.HandleFunc("GET /v1/sessions", s.sessions)
 	m.HandleFunc("POST /v1/sessions", s.acquire)
 	m.HandleFunc("POST /v1/sessions/{id}/heartbeat", s.heartbeat)
@@ -369,6 +370,14 @@ func (s *fakeSidecar) sites(w http.ResponseWriter, _ *http.Request) {
 
 func (s *fakeSidecar) site(w http.ResponseWriter, _ *http.Request) {
 	answer(w, http.StatusOK, shopSite)
+}
+
+func (s *fakeSidecar) siteShapes(w http.ResponseWriter, r *http.Request) {
+	all := []api.SiteShape{{Shape: "POST https://shop.example/save form(a)", Sessions: 3, Accounts: 1, LastAt: at}}
+	if r.PathValue("name") == "shop" {
+		all = append(all, api.SiteShape{Shape: `POST https://shop.example/search?a&b form("q")`, Sessions: 12, Accounts: 3, Unchanged: 11, LastAt: at, Proposed: site.Read})
+	}
+	answer(w, http.StatusOK, map[string]any{"items": all, "next": nil})
 }
 
 func (s *fakeSidecar) trySite(w http.ResponseWriter, r *http.Request) {

@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/goccy/go-yaml"
 
@@ -21,14 +22,15 @@ import (
 
 // sitesCmds show and change what is known of sites.
 type sitesCmds struct {
-	List   sitesCmd       `cmd:"" default:"withargs" help:"List the sites of which something is known."`
-	Show   showSiteCmd    `cmd:"" help:"Print the file about a site."`
-	Put    putSitesCmd    `cmd:"" help:"Say what is known of sites, by their files; each replaces what was known before."`
-	Teach  teachSiteCmd   `cmd:"" help:"Say what one kind of requests does, in the file about their site."`
-	Try    trySiteCmd     `cmd:"" help:"Ask the questions of a file about a site on a profile, twice, and show what is picked out of the answers."`
-	Delete deleteSiteCmd  `cmd:"" help:"Forget what is known of a site."`
-	Export exportSitesCmd `cmd:"" name:"export" help:"Write the files about all sites into a directory."`
-	Import importSitesCmd `cmd:"" name:"import" help:"Put all files of a directory."`
+	List    sitesCmd       `cmd:"" default:"withargs" help:"List the sites of which something is known."`
+	Show    showSiteCmd    `cmd:"" help:"Print the file about a site."`
+	Put     putSitesCmd    `cmd:"" help:"Say what is known of sites, by their files; each replaces what was known before."`
+	Teach   teachSiteCmd   `cmd:"" help:"Say what one kind of requests does, in the file about their site."`
+	Suggest suggestSiteCmd `cmd:"" help:"Propose lines for the file about a site, by what sessions that ended in order sent to it. Nothing is put."`
+	Try     trySiteCmd     `cmd:"" help:"Ask the questions of a file about a site on a profile, twice, and show what is picked out of the answers."`
+	Delete  deleteSiteCmd  `cmd:"" help:"Forget what is known of a site."`
+	Export  exportSitesCmd `cmd:"" name:"export" help:"Write the files about all sites into a directory."`
+	Import  importSitesCmd `cmd:"" name:"import" help:"Put all files of a directory."`
 }
 
 type sitesCmd struct {
@@ -144,6 +146,37 @@ func (c *teachSiteCmd) Run(a *app) error {
 	return c.withSidecar(a, func(ctx context.Context, sidecar *client) error {
 		raw, err := sidecar.ask(ctx, http.MethodPost, t, "v1", "sites")
 		return c.printKnown(a, raw, err)
+	})
+}
+
+type suggestSiteCmd struct {
+	clientFlags `embed:""`
+	Site        string `arg:"" help:"The site; one without a file has the name of its host, such as shop-example."`
+}
+
+// Run prints the lines as they stand in a file, each below what speaks for it.
+func (c *suggestSiteCmd) Run(a *app) error {
+	return c.withSidecar(a, func(ctx context.Context, sidecar *client) error {
+		raw, err := sidecar.askAll(ctx, "v1", "sites", c.Site, "shapes")
+		if err != nil || c.JSON {
+			return a.printAnswer(raw, err)
+		}
+		all, err := read[list[api.SiteShape]](raw)
+		if err != nil {
+			return err
+		}
+		text := ""
+		for _, s := range all.Items {
+			if s.Proposed != "" {
+				text += fmt.Sprintf("  # %s, last on %s\n  - {shape: %s, is: %s}\n", s.Tell(), s.LastAt.Format(time.DateOnly), strconv.Quote(s.Shape), s.Proposed)
+			}
+		}
+		if text == "" {
+			a.warn("%s: nothing is proposed: %d unknown shapes were counted, and none came with unchanged probes in 10 sessions of 2 accounts", printable(c.Site), len(all.Items))
+			return nil
+		}
+		_, err = fmt.Fprint(a.stdout, "requests:\n"+text)
+		return err
 	})
 }
 

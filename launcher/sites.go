@@ -58,6 +58,9 @@ func (l *Launcher) TeachSite(ctx context.Context, t api.SiteTeaching) (api.Site,
 
 // SiteShapes are the shapes that were counted for a site.
 func (l *Launcher) SiteShapes(ctx context.Context, name string) ([]api.SiteShape, error) {
+	if site.CheckName(name) != nil { // no site has it
+		return nil, siteProblem(name, sites.ErrUnknown)
+	}
 	e, missing := l.o.Sites.Get(name)
 	counted, err := l.o.Sites.Counts(ctx, name)
 	if err == nil && len(counted) == 0 {
@@ -76,6 +79,29 @@ func (l *Launcher) SiteShapes(ctx context.Context, name string) ([]api.SiteShape
 	}
 	slices.SortFunc(list, func(a, b api.SiteShape) int { return cmp.Compare(a.Shape, b.Shape) })
 	return list, nil
+}
+
+// SiteAnswers are the last answers to the questions of a site's file that this host keeps. What it cannot
+// read it does not have.
+func (l *Launcher) SiteAnswers(_ context.Context, name string) (all []api.SiteAnswer, _ error) {
+	e, _ := l.o.Sites.Get(name) // without a file it has no questions
+	questions := e.Questions()
+	if len(questions) == 0 {
+		return nil, nil
+	}
+	rows, _, _ := l.catalog.Rows()
+	for _, row := range rows {
+		kept, err := l.answers.Load(row.Record.ProfileID)
+		if err != nil {
+			l.o.Log.Warn().Err(err).Msg("the last answers about an account are not shown")
+		}
+		for _, q := range questions {
+			if k, ok := kept[q.ID()]; ok && k.Means == q.Means() {
+				all = append(all, api.SiteAnswer{Question: q.ID(), ProfileID: row.Record.ProfileID, Text: k.Text, At: k.At, Moved: k.Moved})
+			}
+		}
+	}
+	return all, nil
 }
 
 // checkedFile is a file about the site of that name.

@@ -176,6 +176,9 @@ type SiteService interface {
 	// without a file has the name that its file would get. The problem is not_found if there is
 	// neither.
 	SiteShapes(ctx context.Context, name string) ([]SiteShape, error)
+	// SiteAnswers are the last answers to the questions of a site's file that this host keeps, of all its
+	// profiles; for the console, which shows those of the profiles that its user may see.
+	SiteAnswers(ctx context.Context, name string) ([]SiteAnswer, error)
 	// DeleteSite removes the file about a site.
 	DeleteSite(ctx context.Context, name string, d SiteDelete) error
 	// TrySite asks the questions of a file on a profile that nobody uses, twice, and keeps nothing.

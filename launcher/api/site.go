@@ -93,6 +93,15 @@ func (s SiteShape) Tell() string {
 	return text + fmt.Sprintf("the account unchanged in %d, changed in %d", s.Unchanged, s.Changed)
 }
 
+// SiteAnswer is what a site said about an account last, while nobody used it.
+type SiteAnswer struct {
+	Question  string // its id, see site.Question
+	ProfileID string
+	Text      string // as a person may see it; not of an identity
+	At        time.Time
+	Moved     bool // the answer was once seen to change
+}
+
 // SiteDelete removes a file.
 type SiteDelete struct {
 	// Revision is the one that was seen, as in SitePut.

@@ -104,18 +104,19 @@ type pages struct {
 	svc api.Service
 	log zerolog.Logger
 	list, hosts, queue,
-	profile, watch sheet
+	profile, site, watch sheet
 	following chan struct{} // holds one element for each page that follows changes
 }
 
 // Handler serves the console's pages. The caller has checked who the user is and what they may
-// do, and says in Request.Pattern and in the path value "profile" which page it is. If the
+// do, and says in Request.Pattern and in the path values "profile" and "site" which page it is. If the
 // server asks for an API token, the pages are opened with ?token=TOKEN, and send it with each
 // of their requests.
 func Handler(svc api.Service, log zerolog.Logger) http.Handler {
 	return &pages{
 		svc: svc, log: log, following: make(chan struct{}, maxOpen),
 		list: newSheet("list", "list", "'self' data:"), hosts: newSheet("hosts", "list", "data:"), queue: newSheet("queue", "list", "data:"), profile: newSheet("profile", "profile", "'self' data:", "picture.js"),
+		site:  newSheet("site", "profile", "data:", "picture.js"),
 		watch: newSheet("live", "live", "data:", "picture.js"),
 	}
 }
@@ -141,6 +142,8 @@ func (p *pages) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		p.rehome(w, r, profile)
 	case "POST /console/{profile}/teach":
 		p.teach(w, r, profile)
+	case "GET /sites/{site}":
+		p.showSite(w, r, r.PathValue("site"))
 	case "GET /updates":
 		p.followList(w, r)
 	case "GET /hosts":

@@ -36,7 +36,7 @@ func (b *backend) ask(method, path, body string, header ...string) *httptest.Res
 
 func TestPagePolicyAllowsItselfAndNothingElse(t *testing.T) {
 	b := &backend{profiles: records(), cases: map[string]scene{reviewed: usual("evd_2")}}
-	for _, path := range []string{"/", "/hosts", "/queue", "/console/" + reviewed, "/console/nobody", "/console/" + reviewed + "/live"} {
+	for _, path := range []string{"/", "/hosts", "/queue", "/sites/shop", "/console/" + reviewed, "/console/nobody", "/console/" + reviewed + "/live"} {
 		w := b.ask("GET", path, "")
 		policy, body := w.Header().Get("Content-Security-Policy"), w.Body.String()
 		for _, want := range []string{"default-src 'none'", "frame-ancestors 'none'", "base-uri 'none'", "form-action 'self'", "trusted-types 'none'"} {
@@ -62,7 +62,7 @@ func TestPagePolicyAllowsItselfAndNothingElse(t *testing.T) {
 			}
 		}
 	}
-	for _, name := range []string{"base.css", "list.css", "profile.css", "live.css", "list.html", "hosts.html", "top.html", "profile.html", "live.html", "parts.html", "exports.html", "travel.html", "queue.html"} {
+	for _, name := range []string{"base.css", "list.css", "profile.css", "live.css", "list.html", "hosts.html", "top.html", "profile.html", "live.html", "parts.html", "exports.html", "travel.html", "queue.html", "site.html"} {
 		if external := regexp.MustCompile(`(?i)(https?:)?//[a-z]|<link[^>]+href="[^d{]|<script[^>]+src|@import|url\(`).FindString(strings.ReplaceAll(file(name), "chrome://inspect", "")); external != "" {
 			t.Errorf("%s refers to another resource: %q", name, external)
 		}
@@ -288,7 +288,7 @@ func views() (b *backend, list []aView) {
 	add(inReview("asks", "evd_a", func(r *lease.Record) { r.State, r.SessionID = lease.Held, "ses_asks" }), asking,
 		"asks for a person", "The worker waits for a person since", "the code that shop.example sent "+cleanHostile, "Ben has the session since", "Take over", "The page now")
 
-	return b, append(list, aView{"nobody", []string{"There is no page of this profile: there is no profile nobody"}})
+	return b, append(list, aView{"nobody", []string{"There is no page about it: there is no profile nobody"}})
 }
 
 // snapshots are those of a profile that was lost twice: the newest lacks the last session, the

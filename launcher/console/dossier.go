@@ -33,6 +33,7 @@ type dossier struct {
 	// Said is what is known by now of shapes of which nothing was known in the inspection.
 	Said    map[string]site.Line
 	Counted map[string]api.SiteShape // of these shapes, in sessions that ended in order
+	Sites   []string                 // of these, with a page
 	Events  []lease.Event
 	Bundles []api.Bundle // newest first
 	// Bundle is the bundle of the session that the page is about; nil if there is none.

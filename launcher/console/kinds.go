@@ -117,6 +117,9 @@ func (g *gatherer) counted(files []api.Site) {
 		for _, s := range all {
 			g.d.Counted[s.Shape] = s
 		}
+		if len(all) > 0 || slices.ContainsFunc(known, func(f site.File) bool { return f.Name == name }) {
+			g.d.Sites = append(g.d.Sites, name)
+		}
 	}
 }
 

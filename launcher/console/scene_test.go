@@ -61,6 +61,7 @@ type backend struct {
 	notReady error
 	files    []api.Site
 	taught   []api.SiteTeaching
+	answers  []api.SiteAnswer
 	counted  map[string][]api.SiteShape // by site
 	changed  chan struct{}              // closed and replaced by change
 }
@@ -175,6 +176,12 @@ func (b *backend) SiteShapes(_ context.Context, name string) ([]api.SiteShape, e
 		return nil, errNothingYet
 	}
 	return b.counted[name], nil
+}
+
+func (b *backend) SiteAnswers(context.Context, string) ([]api.SiteAnswer, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return slices.Clone(b.answers), nil
 }
 
 func (b *backend) TeachSite(_ context.Context, t api.SiteTeaching) (api.Site, error) {

@@ -10,8 +10,8 @@ import (
 )
 
 // These are the pages of the console. The handler of Options.Console sees in the request which
-// page is asked for: Request.Pattern is the route's pattern, and the path value "profile" is
-// set. The principal is in the request's context.
+// page is asked for: Request.Pattern is the route's pattern, and the path value "profile"
+// or "site" is set. The principal is in the request's context.
 
 // maxForm bounds a form of the console, in bytes.
 const maxForm = 64 << 10
@@ -25,6 +25,7 @@ func consoleRoutes() []route {
 		{method: http.MethodGet, pattern: "/hosts/updates", access: forRole(principal.Read), changes: true, serve: consolePage},
 		{method: http.MethodGet, pattern: "/queue", access: forRole(principal.Read), serve: consolePage},
 		{method: http.MethodGet, pattern: "/queue/updates", access: forRole(principal.Read), changes: true, serve: consolePage},
+		{method: http.MethodGet, pattern: "/sites/{site}", access: forRole(principal.Read), serve: consolePage},
 		{method: http.MethodGet, pattern: one, access: onProfile(principal.Evidence), serve: consolePage},
 		{method: http.MethodGet, pattern: one + "/picture", access: onProfile(principal.Evidence), serve: consolePage},
 		{method: http.MethodGet, pattern: one + "/live", access: onProfile(principal.TakeOver), serve: consolePage},
@@ -44,6 +45,7 @@ func consoleRoutes() []route {
 func consolePage(c *call) error {
 	c.r.Pattern = c.route.method + " " + c.route.pattern
 	c.r.SetPathValue("profile", c.param("profile"))
+	c.r.SetPathValue("site", c.param("site"))
 	return c.pass(c.o.Console)
 }
 

@@ -319,6 +319,10 @@ func (f *fake) SiteShapes(_ context.Context, name string) ([]api.SiteShape, erro
 	return answerTo[[]api.SiteShape](f, "SiteShapes", name)
 }
 
+func (f *fake) SiteAnswers(_ context.Context, name string) ([]api.SiteAnswer, error) {
+	return answerTo[[]api.SiteAnswer](f, "SiteAnswers", name)
+}
+
 func (f *fake) DeleteSite(_ context.Context, name string, d api.SiteDelete) error {
 	return errorOf(answerTo[any](f, "DeleteSite", name, d))
 }

@@ -85,7 +85,7 @@ var matrix = map[string]expected{
 	"consoleProfile": {readers, "", "profile"}, "consolePicture": {readers, "", "profile"}, "consoleReview": {"reviewer operator admin", "", "profile"}, "consoleHold": {"reviewer operator admin", "", "profile"},
 	"consoleHandBack": {"reviewer operator admin", "", "profile"}, "consoleRehome": {"reviewer operator admin", "", "profile"}, "consoleRestore": {"operator admin", "", "profile"},
 	"listSites": {readers, "", "nothing"}, "getSite": {readers, "", "nothing"}, "listSiteShapes": {readers, "", "nothing"}, "putSite": {managers, "", "everything"}, "trySite": {managers, "", "everything"}, "teachSite": {managers, "", "everything"}, "consoleTeach": {managers, "", "everything"}, "deleteSite": {managers, "", "everything"},
-	"consoleQueue": {readers, "", "nothing"}, "consoleQueueUpdates": {readers, "", "nothing"},
+	"consoleSite": {readers, "", "nothing"}, "consoleQueue": {readers, "", "nothing"}, "consoleQueueUpdates": {readers, "", "nothing"},
 }
 
 // bodies are what operations need to be asked for at all.

@@ -28,6 +28,10 @@ func sitesDrift(c jetstream.StreamConfig) error { return bucketDrift(sitesConfig
 // siteKey is the form of a site's name: one part of a subject.
 var siteKey = regexp.MustCompile(`^[a-z0-9_-]{1,64}$`)
 
+func errSiteName(name string) error {
+	return fmt.Errorf("name of a site %.80q: want 1 to 64 of a-z 0-9 _ -", name)
+}
+
 // PutSite is part of lease.SiteStore. It tries only once: whoever gets no answer finds out by the
 // watch whether it was stored.
 func (s *Store) PutSite(ctx context.Context, e lease.SiteEntry) (uint64, error) {
@@ -36,6 +40,9 @@ func (s *Store) PutSite(ctx context.Context, e lease.SiteEntry) (uint64, error) 
 
 // SiteCounts is part of lease.SiteStore.
 func (s *Store) SiteCounts(ctx context.Context, name string) (lease.SiteEntry, error) {
+	if !siteKey.MatchString(name) { // it becomes a subject
+		return lease.SiteEntry{}, errSiteName(name)
+	}
 	ctx, cancel := context.WithTimeout(ctx, s.tryTime)
 	defer cancel()
 	m, err := s.read(ctx, s.sites, getRequest{LastFor: keyPrefix(s.sites) + counts + name})
@@ -58,7 +65,7 @@ const counts = "counts."
 // putSite stores what the key of a site has.
 func (s *Store) putSite(ctx context.Context, before string, e lease.SiteEntry) (uint64, error) {
 	if !siteKey.MatchString(e.Name) {
-		return 0, fmt.Errorf("name of a site %.80q: want 1 to 64 of a-z 0-9 _ -", e.Name)
+		return 0, errSiteName(e.Name)
 	}
 	m := &nats.Msg{Subject: keyPrefix(s.sites) + before + e.Name, Data: e.Data}
 	if len(e.Data) == 0 {

@@ -127,6 +127,9 @@ func TestSites(t *testing.T) {
 	if e, err := s.SiteCounts(t.Context(), "other"); err != nil || e.Revision != 0 || len(e.Data) > 0 {
 		t.Errorf("nothing was counted: %+v, %v", e, err)
 	}
+	if _, err := s.SiteCounts(t.Context(), "*"); err == nil || !strings.Contains(err.Error(), "want 1 to 64") {
+		t.Errorf("the counts of a wildcard: %v", err)
+	}
 	if _, files := watch.shown(); strings.Contains(files, "{}") {
 		t.Errorf("counts are shown as a file: %s", files)
 	}

@@ -62,6 +62,8 @@ type Shelf struct {
 	wake    chan struct{}
 	counted chan struct{} // has an element if something was counted
 
+	changes prometheus.Counter
+
 	mu     sync.Mutex
 	known  map[string]version    // by name; what the store forgot stays, without a revision
 	gone   map[string]bool       // names that were removed
@@ -97,7 +99,8 @@ func New(o Options) (*Shelf, error) {
 		return nil, err
 	}
 	s.bind()
-	o.Metrics.MustRegister(
+	s.changes = prometheus.NewCounter(prometheus.CounterOpts{Name: "leasehold_site_changes_total", Help: "Changes of files about sites that this launcher stored."})
+	o.Metrics.MustRegister(s.changes,
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "leasehold_sites", Help: "Sites of which this launcher has a file."}, func() float64 {
 			s.mu.Lock()
 			defer s.mu.Unlock()
@@ -419,6 +422,7 @@ func (s *Shelf) put(ctx context.Context, name string, next *stored, revision uin
 	if err != nil {
 		return 0, fmt.Errorf("site %s: %w", name, err)
 	}
+	s.changes.Inc()
 	s.mu.Lock()
 	if v := s.known[name]; v.revision < at { // the watch may have shown a later one already
 		if next == nil {

@@ -187,6 +187,11 @@ func TestLaunchersShareWhatIsKnown(t *testing.T) {
 		if _, err := b.Put(t.Context(), f, first.Revision, "bob", time.Unix(2, 0)); err != nil {
 			t.Fatal(err)
 		}
+		metrics := prometheus.NewRegistry()
+		metrics.MustRegister(b.changes)
+		if found, err := metrics.Gather(); err != nil || found[0].GetMetric()[0].GetCounter().GetValue() != 1 {
+			t.Errorf("%v, %v: one change was stored, and one was not", found, err)
+		}
 		holds(t, "of the other launcher", a, other, true)
 		if e, _ := a.Get("shop"); e.Requests[0].SaidBy != "ann" || e.Requests[1].SaidBy != "bob" || !e.Requests[1].SaidAt.Equal(time.Unix(2, 0)) {
 			t.Errorf("%+v", e.Requests)

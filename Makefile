@@ -67,8 +67,8 @@ LONGEST  := ./launcher/browser ./launcher/session ./cdpproxy ./lease/natskv ./la
 LAUNCHER = $$($(GO) list ./launcher/... | grep -vxF "$$($(GO) list $(LONGEST))")
 OTHERS   = $$($(GO) list $(PKGS) | grep -vxF "$$($(GO) list $(OUTSIDE) $(LONGEST) ./launcher/...)")
 
-# The commands that three at a time run through, the long ones first: then none is alone for long
-# at the end.
+# The commands that two at a time run through, the long ones first: then neither is alone for
+# long at the end.
 COMMANDS := tested-e2e tested-longest tested-launcher tested-outside linted tested-others unraced
 
 # The compiler, the linter and the tests make much garbage and end soon. Collecting it less often
@@ -82,8 +82,8 @@ LEAN := -ldflags=-w -trimpath
 test check $(filter-out linted,$(COMMANDS)) vetted: export GOFLAGS := $(filter-out $(LEAN),$(GOFLAGS)) $(LEAN)
 
 # Everything is compiled first, with all processors: two commands that need the same package at
-# the same time would both compile it. Then three commands test one package each at a time: most
-# tests wait for half of their time, and leave their processor to the others.
+# the same time would both compile it. Then two commands test one package each at a time: one
+# that waits leaves its processor to the other, and with three of them all take as long together.
 BEGAN := $(shell date +%s)
 after  = @echo "$(1) after $$(( $$(date +%s) - $(BEGAN) )) s"
 
@@ -107,7 +107,7 @@ test: deps
 	@cd $(S3_MODULE) && $(GO) tool -n gateway >/dev/null
 	@$(MAKE) --no-print-directory vetted
 	$(call after,compiled and vetted)
-	@scripts/say-what-failed.sh $(MAKE) --no-print-directory -k -j 3 $(COMMANDS)
+	@scripts/say-what-failed.sh $(MAKE) --no-print-directory -k -j 2 $(COMMANDS)
 	$(call after,tested)
 endif
 
@@ -138,7 +138,7 @@ vetted: fmt-check
 # The packages whose tests start no browser, no sidecar and no cluster.
 QUICK := ./checkpoint ./evidence ./evidence/redact ./internal/cgroup ./internal/durable ./internal/procfs \
 	./internal/test/layers ./launcher ./launcher/api ./launcher/monitor ./launcher/profiledir \
-	./launcher/recovery/decision ./launcher/recovery/table ./launcher/sessionfile ./launcher/slots ./lease
+	./launcher/recovery/findings ./launcher/recovery/table ./launcher/sessionfile ./launcher/slots ./lease
 
 quick: fmt-check ## Check, and run the unit tests: for the person at the keyboard
 	@$(GO) vet $(PKGS)
@@ -236,7 +236,7 @@ release: modules ## Make archives and packages of the commit in dist/, for amd64
 	@GO='$(GO)' scripts/release.sh
 
 # Packages without effects: what they find on arm64 under an emulator they find on the machine.
-PURE := ./checkpoint/shape ./checkpoint/ledger ./lease ./launcher/recovery/table ./launcher/recovery/decision ./launcher/principal ./evidence/redact ./evidence/crypt ./internal/chromever ./cdpproxy/methods
+PURE := ./checkpoint/shape ./checkpoint/ledger ./lease ./launcher/recovery/table ./launcher/recovery/findings ./launcher/principal ./evidence/redact ./evidence/crypt ./internal/chromever ./cdpproxy/methods
 
 arm64: modules ## Vet for arm64, and run the tests of pure packages under qemu-user (installs it, as root)
 	@command -v qemu-aarch64 >/dev/null || scripts/apt-install.sh qemu-user

@@ -43,10 +43,10 @@ func newClientSession(m *Mux, id string, token lease.Token) *ClientSession {
 // inheritSessions registers what an earlier launcher left open. It comes before the
 // first read, since the pipe may contain what Chrome has reported of it in the meantime.
 func (m *Mux) inheritSessions() {
-	if m.ledger == nil {
+	if m.pipeLog == nil {
 		return
 	}
-	for _, found := range m.ledger.inherited {
+	for _, found := range m.pipeLog.inherited {
 		s := newClientSession(m, found.id, found.token)
 		s.inherited = true
 		for r, auth := range found.paused {
@@ -136,7 +136,7 @@ func (s *ClientSession) Fence() {
 	s.mux.lookAtWaiting()
 	for r, p := range paused {
 		_ = s.mux.send(nil, failCommand(r, p.auth)) // fails if the browser is gone, which then sends nothing
-		s.mux.ledger.append(lineSettled, r.sessionID, r.requestID)
+		s.mux.pipeLog.append(lineSettled, r.sessionID, r.requestID)
 	}
 }
 
@@ -186,7 +186,7 @@ func (s *ClientSession) Close(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("closing a peer: %w", err)
 	}
-	s.mux.ledger.append(lineClosed, s.id)
+	s.mux.pipeLog.append(lineClosed, s.id)
 	return nil
 }
 

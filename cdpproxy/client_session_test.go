@@ -29,24 +29,24 @@ func TestTheNextMuxInheritsWhatIsOpen(t *testing.T) {
 	}))
 	defer web.Close()
 	path := filepath.Join(t.TempDir(), "ledger")
-	ledger, err := cdpproxy.CreateLedger(path, testkey.Key)
+	pipeLog, err := cdpproxy.CreatePipeLog(path, testkey.Key)
 	if err != nil {
 		t.Fatal(err)
 	}
 	b := testchrome.Start(t, testchrome.Options(t))
-	mux := func(b *chrome.Browser, ledger *cdpproxy.Ledger) *cdpproxy.Mux {
+	mux := func(b *chrome.Browser, pipeLog *cdpproxy.PipeLog) *cdpproxy.Mux {
 		t.Helper()
 		commands, events, err := b.TakePipe()
 		if err != nil {
 			t.Fatal(err)
 		}
-		m, err := cdpproxy.New(cdpproxy.Pipe{Commands: commands, Events: events, Ledger: ledger}, noEffect, func(cdpproxy.Traffic) {})
+		m, err := cdpproxy.New(cdpproxy.Pipe{Commands: commands, Events: events, PipeLog: pipeLog}, noEffect, func(cdpproxy.Traffic) {})
 		if err != nil {
 			t.Fatal(err)
 		}
 		return m
 	}
-	first := mux(b, ledger)
+	first := mux(b, pipeLog)
 	a := connect(t, first, open(), &handler{})
 	var made struct{ BrowserContextID, TargetID, SessionID string }
 	result := func(m message) {
@@ -77,7 +77,7 @@ func TestTheNextMuxInheritsWhatIsOpen(t *testing.T) {
 	}
 	first.Stop()
 	<-first.Done()
-	if err := ledger.Close(); err != nil {
+	if err := pipeLog.Close(); err != nil {
 		t.Fatal(err)
 	}
 
@@ -90,10 +90,10 @@ func TestTheNextMuxInheritsWhatIsOpen(t *testing.T) {
 			t.Error(err)
 		}
 	}()
-	if ledger, err = cdpproxy.OpenLedger(path, testkey.Key); err != nil {
+	if pipeLog, err = cdpproxy.OpenPipeLog(path, testkey.Key); err != nil {
 		t.Fatal(err)
 	}
-	second := mux(again, ledger)
+	second := mux(again, pipeLog)
 	defer func() {
 		ctx, cancel := context.WithTimeout(context.Background(), testchrome.Patience)
 		defer cancel()

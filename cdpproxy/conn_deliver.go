@@ -46,7 +46,7 @@ func (c *Conn) deliver(parsed browserMessage, msg []byte) (kept bool) {
 		case continued != nil && parsed.isError:
 			c.session.restorePaused(continued)
 		case continued != nil:
-			c.session.mux.ledger.append(lineSettled, continued.request.sessionID, continued.request.requestID)
+			c.session.mux.pipeLog.append(lineSettled, continued.request.sessionID, continued.request.requestID)
 		}
 	}
 	if c.tooSlow() || !parsed.isReply && hiddenWorld(msg) {

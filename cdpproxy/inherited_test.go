@@ -20,7 +20,7 @@ import (
 func inherited(t *testing.T) (m *Mux, commands *bufio.Reader, events *os.File) {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "ledger")
-	l, err := CreateLedger(path, testkey.Key)
+	l, err := CreatePipeLog(path, testkey.Key)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -29,7 +29,7 @@ func inherited(t *testing.T) (m *Mux, commands *bufio.Reader, events *os.File) {
 	if err := l.Close(); err != nil {
 		t.Fatal(err)
 	}
-	if l, err = OpenLedger(path, testkey.Key); err != nil {
+	if l, err = OpenPipeLog(path, testkey.Key); err != nil {
 		t.Fatal(err)
 	}
 	var to, from [2]int
@@ -37,7 +37,7 @@ func inherited(t *testing.T) (m *Mux, commands *bufio.Reader, events *os.File) {
 		t.Fatal(err)
 	}
 	heard, said := os.NewFile(uintptr(to[0]), "commands"), os.NewFile(uintptr(from[1]), "events")
-	if m, err = New(Pipe{Commands: to[1], Events: from[0], Ledger: l}, testEffect, func(Traffic) {}); err != nil {
+	if m, err = New(Pipe{Commands: to[1], Events: from[0], PipeLog: l}, testEffect, func(Traffic) {}); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {

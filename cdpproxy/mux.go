@@ -56,10 +56,10 @@ type Pipe struct {
 	// to, and that its messages are read from. Both must be nonblocking, and nothing
 	// else may use or poll them. The Mux closes them.
 	Commands, Events int
-	// Ledger records what is open on the pipe; nil: nothing is recorded. A ledger that an
+	// PipeLog records what is open on the pipe; nil: nothing is recorded. A pipe log that an
 	// earlier launcher kept says what is open already: see Inherited. The owner of the pipe
 	// closes or removes it.
-	Ledger *Ledger
+	PipeLog *PipeLog
 	// Waiting waits instead of the kernel; nil: the kernel waits.
 	Waiting Waiting
 }
@@ -71,7 +71,7 @@ var ErrBrowserGone = errors.New("the browser is gone: its pipe ended")
 type Mux struct {
 	effect    Effect
 	traffic   func(Traffic)
-	ledger    *Ledger          // nil: none is kept
+	pipeLog   *PipeLog         // nil: none is kept
 	waiting   Waiting          // nil: the kernel
 	inherited []*ClientSession // opened by an earlier launcher; set by New
 
@@ -144,7 +144,7 @@ func New(pipe Pipe, effect Effect, traffic func(Traffic)) (*Mux, error) {
 		return nil, err
 	}
 	m := &Mux{
-		commands: pipe.Commands, events: pipe.Events, effect: effect, traffic: traffic, ledger: pipe.Ledger, waiting: pipe.Waiting, wakeup: wakeup,
+		commands: pipe.Commands, events: pipe.Events, effect: effect, traffic: traffic, pipeLog: pipe.PipeLog, waiting: pipe.Waiting, wakeup: wakeup,
 		owners: map[string]*ClientSession{}, children: map[string]child{}, letRun: map[string]string{}, leaving: map[string]child{}, ending: map[string]string{}, clientTargets: map[string]string{}, clientBrowsers: map[string]string{}, contexts: map[string]string{}, privileged: map[string]bool{}, freshContexts: map[string]bool{}, done: make(chan struct{}),
 		// An adopted browser may still reply to calls of an earlier launcher.
 		lastID:    rand.Int64N(1 << 29),
@@ -259,7 +259,7 @@ func (m *Mux) attach(ctx context.Context, token lease.Token) (*ClientSession, er
 		return nil, err
 	}
 	s := newClientSession(m, r.SessionID, token)
-	m.ledger.append(lineOpened, s.id, fmt.Sprint(token))
+	m.pipeLog.append(lineOpened, s.id, fmt.Sprint(token))
 	m.mu.Lock()
 	m.owners[s.id] = s
 	m.mu.Unlock()

@@ -121,7 +121,7 @@ func (o *Observer) Post(session, method string, params any) {
 }
 
 // Resolve is Post for the command that ends the pause of a request which the Fetch domain
-// reported on one of the observer's sessions. Until then the request is in the ledger: if the
+// reported on one of the observer's sessions. Until then the request is in the pipe log: if the
 // launcher is killed, the next one fails it.
 func (o *Observer) Resolve(session, requestID, method string, params any) {
 	o.session.resolved(pausedRequest{session, requestID})

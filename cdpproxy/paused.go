@@ -214,7 +214,7 @@ func (s *ClientSession) waits(r pausedRequest, p pause) {
 		s.mux.post(failCommand(r, p.auth))
 		return
 	}
-	s.mux.ledger.append(linePaused, r.sessionID, r.requestID, kindOfPause(p.auth))
+	s.mux.pipeLog.append(linePaused, r.sessionID, r.requestID, kindOfPause(p.auth))
 }
 
 // trackCommand updates what is paused and what waits for a debugger by a command of the
@@ -322,7 +322,7 @@ func (s *ClientSession) resolved(r pausedRequest) {
 	delete(s.paused, r)
 	delete(s.unsent, r)
 	s.mu.Unlock()
-	s.mux.ledger.append(lineSettled, r.sessionID, r.requestID)
+	s.mux.pipeLog.append(lineSettled, r.sessionID, r.requestID)
 }
 
 // failCommand is the command that ends a paused request without sending it. Nothing else does:

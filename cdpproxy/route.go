@@ -111,7 +111,7 @@ func (m *Mux) trackEvent(s *ClientSession, parsed browserMessage, msg []byte) {
 			ended := m.forgetSession(e.Params.SessionID)
 			m.mu.Unlock()
 			for _, sessionID := range ended {
-				m.ledger.append(lineDetached, sessionID)
+				m.pipeLog.append(lineDetached, sessionID)
 				s.childDetached(sessionID)
 			}
 			m.lookAtWaiting()
@@ -129,7 +129,7 @@ func (m *Mux) trackEvent(s *ClientSession, parsed browserMessage, msg []byte) {
 			}
 		}
 		m.mu.Unlock()
-		m.ledger.append(lineAttached, s.id, e.Params.SessionID)
+		m.pipeLog.append(lineAttached, s.id, e.Params.SessionID)
 		s.log.setTarget(e.Params.SessionID, e.Params.TargetInfo.TargetID)
 		if e.Params.TargetInfo.Type == serviceWorker {
 			m.workerAttached(s, e.Params.SessionID)

@@ -10,7 +10,7 @@ import (
 
 	"leasehold/launcher/api"
 	"leasehold/launcher/monitor"
-	"leasehold/launcher/recovery/decision"
+	"leasehold/launcher/recovery/findings"
 	"leasehold/lease"
 )
 
@@ -178,7 +178,7 @@ func checkHarmless(list *[]string) error {
 		return nil
 	}
 	for _, text := range *list {
-		if _, err := decision.ParseHarmless(text); err != nil {
+		if _, err := findings.ParseHarmless(text); err != nil {
 			return api.Invalid("harmless_requests", "%v", err)
 		}
 	}

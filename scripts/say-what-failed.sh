@@ -3,7 +3,7 @@
 # had to say. The output of a whole run is long, several test binaries write it at the same
 # time, and some systems keep only its end.
 #
-#   scripts/say-what-failed.sh make -k -j 3 linted unraced
+#   scripts/say-what-failed.sh make -k -j 2 linted unraced
 set -u
 
 lines=60 # at most, of one test

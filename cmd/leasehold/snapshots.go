@@ -42,12 +42,14 @@ func openObjects(raw string, nc *nats.Conn, copies int) (o objects.Objects, clos
 			return nil, nil, err
 		}
 		return bucket, func() error { bucket.Close(); return nil }, nil
+	case "nats":
+		js, err := jetstream.New(nc)
+		if err != nil {
+			return nil, nil, err
+		}
+		return natsobjects.New(js, natsobjects.Config{Replicas: copies}), nothing, nil
 	}
-	js, err := jetstream.New(nc)
-	if err != nil {
-		return nil, nil, err
-	}
-	return natsobjects.New(js, natsobjects.Config{Replicas: copies}), nothing, nil
+	return nil, nil, errStoreURL
 }
 
 type profileKeygenCmd struct {

@@ -37,6 +37,9 @@ func (b *byteSize) UnmarshalText(text []byte) error {
 // String is the number in the form in which it may be given.
 func (b byteSize) String() string { return humanize.IBytes(uint64(b)) }
 
+// errStoreURL refuses a URL with another scheme than those of the stores.
+var errStoreURL = errors.New("want nats://, file:///path or s3://bucket/prefix")
+
 // checkStore refuses what is not the URL of a store. The error does not repeat
 // credentials.
 func checkStore(raw string) error {
@@ -54,7 +57,7 @@ func checkStore(raw string) error {
 		_, err := s3bucket.ParseURL(raw)
 		return err
 	}
-	return errors.New("want nats://, file:///path or s3://bucket/prefix")
+	return errStoreURL
 }
 
 // storeDir is the path of a file:// URL.
@@ -88,10 +91,12 @@ func openStore(raw string, nc *nats.Conn, copies int) (store evidence.Store, clo
 			return nil, nil, err
 		}
 		return s, func() error { s.Close(); return nil }, nil
+	case "nats":
+		js, err := jetstream.New(nc)
+		if err != nil {
+			return nil, nil, err
+		}
+		return natsstore.New(js, natsstore.Config{Replicas: copies}), nothing, nil
 	}
-	js, err := jetstream.New(nc)
-	if err != nil {
-		return nil, nil, err
-	}
-	return natsstore.New(js, natsstore.Config{Replicas: copies}), nothing, nil
+	return nil, nil, errStoreURL
 }

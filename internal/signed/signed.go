@@ -28,7 +28,7 @@ const (
 	Departure  Kind = "departure"  // of a profile: that its directory was left for another home
 	Arrival    Kind = "arrival"    // of a profile: the directory that is to come into its place
 	Session    Kind = "session"    // of a session: its file
-	Ledger     Kind = "ledger"     // of a session: each line of the ledger of its browser
+	PipeLog    Kind = "ledger"     // of a session: each line of the pipe log of its browser
 	NetLog     Kind = "netlog"     // of a session: the types of events in the NetLog of its browser
 	Digests    Kind = "digests"    // of a session: digests of the account's state at its grant
 	Cookies    Kind = "cookies"    // of a profile: its session cookies

@@ -49,7 +49,7 @@ func TestASignatureIsAboutContentKindNameAndKey(t *testing.T) {
 
 func TestALineOfAChainIsAboutAllBefore(t *testing.T) {
 	all := func(lines ...string) (all []string) {
-		c := key.Chain(signed.Ledger, "s")
+		c := key.Chain(signed.PipeLog, "s")
 		for _, l := range lines {
 			all = append(all, c.Next(l))
 		}
@@ -62,7 +62,7 @@ func TestALineOfAChainIsAboutAllBefore(t *testing.T) {
 	if got := all("x", "b", "c"); got[1] == want[1] || got[2] == want[2] {
 		t.Error("a changed line leaves the next ones as they are")
 	}
-	if key.Chain(signed.Ledger, "t").Next("a") == want[0] || key.Chain(signed.Floor, "s").Next("a") == want[0] {
+	if key.Chain(signed.PipeLog, "t").Next("a") == want[0] || key.Chain(signed.Floor, "s").Next("a") == want[0] {
 		t.Error("another file has the same signatures")
 	}
 }
@@ -169,7 +169,7 @@ func BenchmarkSign(b *testing.B) {
 }
 
 func BenchmarkChain(b *testing.B) {
-	c := key.Chain(signed.Ledger, "s")
+	c := key.Chain(signed.PipeLog, "s")
 	for b.Loop() {
 		c.Next("pause 0123456789ABCDEF0123456789ABCDEF interception-job-1.0 plain")
 	}

@@ -18,7 +18,7 @@ import (
 	"leasehold/checkpoint/shape"
 	"leasehold/checkpoint/site"
 	"leasehold/evidence/redact"
-	"leasehold/launcher/recovery/decision"
+	"leasehold/launcher/recovery/findings"
 	"leasehold/lease"
 )
 
@@ -389,7 +389,7 @@ func judge(q site.Question, a reply) site.Answer {
 		return answer
 	}
 	answer.How = a.told(q.URL)
-	answer.Writes = decision.SignOf(ledger.Get{
+	answer.Writes = findings.SignOf(ledger.Get{
 		Asked: q.URL, Final: q.URL, Status: a.status, Acted: true, Empty: a.status == http.StatusOK && len(a.body) == 0,
 	}).Tell()
 	switch {

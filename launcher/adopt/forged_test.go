@@ -11,7 +11,7 @@ import (
 )
 
 // TestAForgedSessionDoesNotGoOn: its file names the capability by which anybody would get
-// the session, and its ledger which of the browser's own sessions its worker gets.
+// the session, and its pipe log which of the browser's own sessions its worker gets.
 func TestAForgedSessionDoesNotGoOn(t *testing.T) {
 	for name, forge := range map[string]func(h *host){
 		"its file": func(h *host) {
@@ -24,8 +24,8 @@ func TestAForgedSessionDoesNotGoOn(t *testing.T) {
 			content, _ := signed.Claimed(b)
 			h.must(err, os.WriteFile(path, signed.New([32]byte{9}).Sign(signed.Session, "ses_p", content), 0o600))
 		},
-		"its ledger": func(h *host) {
-			f, err := os.OpenFile(h.files.Ledger("ses_p"), os.O_APPEND|os.O_WRONLY, 0)
+		"its pipe log": func(h *host) {
+			f, err := os.OpenFile(h.files.PipeLog("ses_p"), os.O_APPEND|os.O_WRONLY, 0)
 			h.must(err)
 			_, err = f.WriteString("open 0123456789ABCDEF0123456789ABCDEF 1\n")
 			h.must(err, f.Close())
@@ -41,7 +41,7 @@ func TestAForgedSessionDoesNotGoOn(t *testing.T) {
 			if got.State != lease.ManualReview || l.adoptions() != 0 || h.lives(id) || got.EvidenceID == "" {
 				t.Errorf("%+v, %v adoptions, the browser lives: %v", got, l.adoptions(), h.lives(id))
 			}
-			if name != "its ledger" && got.Reason != lease.ReasonNotAuthentic {
+			if name != "its pipe log" && got.Reason != lease.ReasonNotAuthentic {
 				t.Errorf("because of %q", got.Reason)
 			}
 			if s, err := l.o.Sessions.ByCapability("mine"); err == nil {

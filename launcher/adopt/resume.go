@@ -58,7 +58,7 @@ func (a *Adopter) resume(slot *slots.Slot, r lease.Record, path string, lock *pr
 		err = errors.New("its browser is gone")
 	case !b.Driven():
 		err = errors.New("its browser cannot be driven")
-	case !b.HasLedger():
+	case !b.HasPipeLog():
 		err = errors.New("it is not known what its clients left open")
 	default:
 		err = a.sameProxy(slot, r)

@@ -27,9 +27,9 @@ import (
 type Browser struct {
 	driver  *Driver
 	process Process
-	ledger  *cdpproxy.Ledger // nil if none is kept
-	dumps   string           // the folder of its minidumps; empty if not known
-	session string           // that it was started for
+	pipeLog *cdpproxy.PipeLog // nil if none is kept
+	dumps   string            // the folder of its minidumps; empty if not known
+	session string            // that it was started for
 	still   stillness
 	adopted bool            // an earlier launcher drove it, and may have asked for what this one does not know
 	atClose *cookiesAtClose // nil: they are not known
@@ -81,10 +81,10 @@ func (b *Browser) ExitStatus() string { return b.process.ExitStatus() }
 // OutputTail returns the last n bytes that the browser printed.
 func (b *Browser) OutputTail(n int) string { return b.process.OutputTail(n) }
 
-// HasLedger tells whether there is a ledger of what clients have open on the browser's
+// HasPipeLog tells whether there is a pipe log of what clients have open on the browser's
 // pipe, all of it written by launchers of this host. Without one, no other launcher can
 // resume a session on it.
-func (b *Browser) HasLedger() bool { return b.ledger != nil && b.ledger.Whole() }
+func (b *Browser) HasPipeLog() bool { return b.pipeLog != nil && b.pipeLog.Whole() }
 
 // Ping returns when the browser has answered a command.
 func (b *Browser) Ping(ctx context.Context) error {
@@ -148,7 +148,7 @@ func (b *Browser) Detach() error {
 		}
 	}
 	b.stop()
-	return errors.Join(b.forgetNetwork(), b.closeNetLog(), b.ledger.Close(), b.process.Detach())
+	return errors.Join(b.forgetNetwork(), b.closeNetLog(), b.pipeLog.Close(), b.process.Detach())
 }
 
 // KeepCookies saves the session cookies of a profile's browser before it closes.
@@ -296,7 +296,7 @@ func (b *Browser) readNetLog(types *netlog.Types) {
 // result has it, too.
 func (b *Browser) closed(root *profiledir.Root, id string, method chrome.CloseMethod, begun time.Time, err error, log zerolog.Logger) error {
 	b.stop()
-	err = errors.Join(err, b.forgetNetwork(), b.closeNetLog(), b.ledger.Remove(), b.driver.o.Files.DropStillCookies(b.session))
+	err = errors.Join(err, b.forgetNetwork(), b.closeNetLog(), b.pipeLog.Remove(), b.driver.o.Files.DropStillCookies(b.session))
 	if g := b.process.Group(); g != nil && method != "" {
 		if err := g.Remove(groupTimeout); err != nil {
 			log.Warn().Err(err).Msg("the browser's control group is left: the next launcher removes it")

@@ -26,7 +26,7 @@ import (
 	"leasehold/launcher/chrome"
 	"leasehold/launcher/monitor"
 	"leasehold/launcher/profiledir"
-	"leasehold/launcher/recovery/decision"
+	"leasehold/launcher/recovery/findings"
 	"leasehold/launcher/sessionfile"
 	"leasehold/lease"
 )
@@ -36,7 +36,7 @@ type Options struct {
 	Binary string // path of the browser binary
 	Files  sessionfile.Dir
 	Root   *profiledir.Root
-	Key    *signed.Key // of the ledgers
+	Key    *signed.Key // of the pipe logs
 	Sites  site.Source // what is known of sites
 
 	// HangTimeout is how long a browser may give no answer before it is given up; zero
@@ -169,7 +169,7 @@ func (d *Driver) Start(ctx context.Context, s Start) (*Browser, error) {
 	for _, w := range process.Warnings() {
 		s.Log.Warn().Msg(w)
 	}
-	ledger, err := cdpproxy.CreateLedger(d.o.Files.Ledger(s.SessionID), d.o.Key)
+	pipeLog, err := cdpproxy.CreatePipeLog(d.o.Files.PipeLog(s.SessionID), d.o.Key)
 	if err != nil { // then the session is recovered, not resumed, if the launcher is killed
 		s.Log.Warn().Err(err).Msg("a restart of the launcher will end the session")
 	}
@@ -181,13 +181,13 @@ func (d *Driver) Start(ctx context.Context, s Start) (*Browser, error) {
 	if group != nil {
 		running.Group = group.Dir()
 	}
-	if ledger != nil {
-		running.Ledger = d.o.Files.Ledger(s.SessionID)
+	if pipeLog != nil {
+		running.PipeLog = d.o.Files.PipeLog(s.SessionID)
 	}
 	if err := s.Lock.SetRunning(running); err != nil {
-		return d.undriven(process, ledger, dumps, s.SessionID), err
+		return d.undriven(process, pipeLog, dumps, s.SessionID), err
 	}
-	b, err := d.drive(ctx, process, ledger, dumps, s.SessionID, s.Sink, nil)
+	b, err := d.drive(ctx, process, pipeLog, dumps, s.SessionID, s.Sink, nil)
 	if err != nil {
 		return b, err
 	}
@@ -240,11 +240,11 @@ func (d *Driver) Adopt(running profiledir.Running, path string, sink func(checkp
 	for _, w := range process.Warnings() {
 		log.Warn().Msg(w)
 	}
-	var ledger *cdpproxy.Ledger
-	if running.Ledger != "" {
-		ledger, err = cdpproxy.OpenLedger(running.Ledger, d.o.Key)
-		if err == nil && !ledger.Whole() {
-			err = fmt.Errorf("%s: %w", running.Ledger, signed.ErrNotAuthentic)
+	var pipeLog *cdpproxy.PipeLog
+	if running.PipeLog != "" {
+		pipeLog, err = cdpproxy.OpenPipeLog(running.PipeLog, d.o.Key)
+		if err == nil && !pipeLog.Whole() {
+			err = fmt.Errorf("%s: %w", running.PipeLog, signed.ErrNotAuthentic)
 		}
 		if err != nil {
 			log.Warn().Err(err).Msg("what is open on the browser's pipe is not known")
@@ -256,7 +256,7 @@ func (d *Driver) Adopt(running profiledir.Running, path string, sink func(checkp
 	if err != nil {
 		log.Warn().Err(err).Msg("what pages do not report themselves is not known from here on")
 	}
-	b, err := d.drive(ctx, process, ledger, running.Dumps, running.SessionID, sink, &types)
+	b, err := d.drive(ctx, process, pipeLog, running.Dumps, running.SessionID, sink, &types)
 	b.adopted = true
 	if err == nil {
 		err = b.monitor.Tabs().AwaitWatched(ctx)
@@ -277,12 +277,12 @@ const adoptTimeout = 60 * time.Second
 // be watched yet when it returns. If it fails, it returns the browser together with the
 // error, and the caller has to close it. types are given if an earlier launcher has read the
 // beginning of its NetLog.
-func (d *Driver) drive(ctx context.Context, process Process, ledger *cdpproxy.Ledger, dumps, session string, sink func(checkpoint.Entry), types *netlog.Types) (*Browser, error) {
-	b := d.undriven(process, ledger, dumps, session)
+func (d *Driver) drive(ctx context.Context, process Process, pipeLog *cdpproxy.PipeLog, dumps, session string, sink func(checkpoint.Entry), types *netlog.Types) (*Browser, error) {
+	b := d.undriven(process, pipeLog, dumps, session)
 	m := monitor.New(sink)
 	m.KnowSites(d.o.Sites)
 	var err error
-	if b.mux, err = openMux(process, ledger, m.Traffic); err != nil {
+	if b.mux, err = openMux(process, pipeLog, m.Traffic); err != nil {
 		return b, err
 	}
 	// Requests that the clients of an earlier launcher had paused must not be sent.
@@ -321,19 +321,19 @@ func (d *Driver) drive(ctx context.Context, process Process, ledger *cdpproxy.Le
 }
 
 // undriven returns a browser that can only be closed or detached from.
-func (d *Driver) undriven(p Process, ledger *cdpproxy.Ledger, dumps, session string) *Browser {
+func (d *Driver) undriven(p Process, pipeLog *cdpproxy.PipeLog, dumps, session string) *Browser {
 	reported := make(chan struct{})
 	close(reported)
-	return &Browser{driver: d, process: p, ledger: ledger, dumps: dumps, session: session, stop: func() {}, reported: reported, logged: reported, hurry: make(chan struct{})}
+	return &Browser{driver: d, process: p, pipeLog: pipeLog, dumps: dumps, session: session, stop: func() {}, reported: reported, logged: reported, hurry: make(chan struct{})}
 }
 
 // openMux starts a mux on a browser's pipe.
-func openMux(process Process, ledger *cdpproxy.Ledger, traffic func(cdpproxy.Traffic)) (*cdpproxy.Mux, error) {
+func openMux(process Process, pipeLog *cdpproxy.PipeLog, traffic func(cdpproxy.Traffic)) (*cdpproxy.Mux, error) {
 	commands, events, err := process.TakePipe()
 	if err != nil {
 		return nil, err
 	}
-	m, err := cdpproxy.New(cdpproxy.Pipe{Commands: commands, Events: events, Ledger: ledger, Waiting: process.Waiting()}, decision.CommandEffect, traffic)
+	m, err := cdpproxy.New(cdpproxy.Pipe{Commands: commands, Events: events, PipeLog: pipeLog, Waiting: process.Waiting()}, findings.CommandEffect, traffic)
 	if err != nil {
 		return nil, errors.Join(err, unix.Close(commands), unix.Close(events))
 	}

@@ -192,7 +192,7 @@ func TestABrowserIsClosed(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			h := newHost(t, Options{CloseTimeouts: c.bounds})
 			b := h.start()
-			if run, ok, err := h.root.Running(profile); err != nil || !ok || run.PID != b.PID() || run.SessionID != session || run.Token != 7 || run.Ledger == "" {
+			if run, ok, err := h.root.Running(profile); err != nil || !ok || run.PID != b.PID() || run.SessionID != session || run.Token != 7 || run.PipeLog == "" {
 				t.Errorf("noted as running: %+v, %t, %v", run, ok, err)
 			}
 			h.open(b, "data:text/html,seen")
@@ -241,7 +241,7 @@ func TestABrowserIsTakenOver(t *testing.T) {
 	h.launch()
 	h.locked(h.root.Adopt)
 	b := h.driver.Adopt(running, h.path, h.sink, h.options.Log)
-	if !b.Driven() || b.PID() != first.PID() || !b.HasLedger() {
+	if !b.Driven() || b.PID() != first.PID() || !b.HasPipeLog() {
 		t.Fatalf("adopted: driven %t, %+v", b.Driven(), b)
 	}
 	if titles := h.titles(b, "half typed"); !slices.Contains(titles, "half typed") {

@@ -12,7 +12,7 @@ import (
 	"leasehold/checkpoint/shape"
 	"leasehold/evidence/recorder"
 	"leasehold/launcher/api"
-	"leasehold/launcher/recovery/decision"
+	"leasehold/launcher/recovery/findings"
 )
 
 // moment is one thing that happened, as one line for a person. Its texts may come from a
@@ -167,7 +167,7 @@ func momentOf(e checkpoint.Entry) (moment, bool) {
 		m.Kind, m.Text = "told", joined(e.Name, e.Action, e.Text)
 	case checkpoint.KindRequest:
 		m.Asked, m.Warns = true, true
-		m.Text, m.Note = strings.TrimSpace(e.Method+" "+e.URL), joined(shape.Content(e.Shape), strings.TrimSpace(decision.AnswerTo(e)), e.KnownBy, sensitive)
+		m.Text, m.Note = strings.TrimSpace(e.Method+" "+e.URL), joined(shape.Content(e.Shape), strings.TrimSpace(findings.AnswerTo(e)), e.KnownBy, sensitive)
 		switch e.Method {
 		case checkpoint.Websocket:
 			m.Text = "messages on the websocket " + e.URL
@@ -225,7 +225,7 @@ func answerMoment(e checkpoint.Entry) (moment, bool) {
 	case e.Request != "" || e.Status < 400:
 		return m, false
 	default:
-		m.Note = strings.TrimSpace(decision.AnswerTo(checkpoint.Entry{Status: e.Status}))
+		m.Note = strings.TrimSpace(findings.AnswerTo(checkpoint.Entry{Status: e.Status}))
 	}
 	return m, e.SignIn != "" || e.Committed || e.Status == 401 || e.Status == 403 || e.Status == 407 || e.Status == 429 || e.Status == 451
 }
@@ -256,7 +256,7 @@ func typing(commands []recorder.CommandEntry, journal []checkpoint.Entry) []mome
 	var ends []recorder.CommandEntry // the last command of each moment
 	target := ""
 	for _, c := range commands {
-		acts, types := decision.CommandEffect([]byte(c.Method), nil)
+		acts, types := findings.CommandEffect([]byte(c.Method), nil)
 		switch last := len(list) - 1; {
 		case types && last >= 0 && target == c.Target:
 			list[last].Times++

@@ -10,7 +10,7 @@ import (
 	"slices"
 
 	"leasehold/evidence"
-	"leasehold/launcher/recovery/decision"
+	"leasehold/launcher/recovery/findings"
 	"leasehold/launcher/recovery/table"
 )
 
@@ -58,7 +58,7 @@ func facts(seen []Seen) []evidence.Found {
 				}
 			}
 		}
-		f := decision.Seen(q, hows, blind)
+		f := findings.Seen(q, hows, blind)
 		if q == table.PagesLookedAt {
 			f = lookedAt(len(seen), missed)
 		}

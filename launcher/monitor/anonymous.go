@@ -6,7 +6,7 @@ import (
 	"leasehold/checkpoint"
 	"leasehold/checkpoint/ledger"
 	"leasehold/evidence/redact"
-	"leasehold/launcher/recovery/decision"
+	"leasehold/launcher/recovery/findings"
 )
 
 // mayBeAnonymous tells whether only what Chrome itself added to a request can have told the site
@@ -22,7 +22,7 @@ func (a *answers) mayBeAnonymous(r request, p place) bool {
 		}
 	}
 	shown, known := a.documents[p.session]
-	return known && !shown.secret && decision.Site(r.Request.URL) != decision.Site(p.url) && plainHeaders(r.Request.Headers)
+	return known && !shown.secret && findings.Site(r.Request.URL) != findings.Site(p.url) && plainHeaders(r.Request.Headers)
 }
 
 // anonymous reports that a request carried nothing of the account although its page's document

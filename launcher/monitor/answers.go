@@ -16,7 +16,7 @@ import (
 	"leasehold/cdpproxy"
 	"leasehold/checkpoint"
 	"leasehold/checkpoint/ledger"
-	"leasehold/launcher/recovery/decision"
+	"leasehold/launcher/recovery/findings"
 )
 
 // answers finds out, from the network events of the launcher's own session, what sites
@@ -164,7 +164,7 @@ func (a *answers) responded(f ledger.Fact) []answer {
 	if isLoading {
 		kept.Loading = false
 		e.Page, e.Committed = "", status != http.StatusNoContent && status != http.StatusResetContent
-		if decision.Place(kept.Asked) != decision.Place(e.URL) {
+		if findings.Place(kept.Asked) != findings.Place(e.URL) {
 			e.Asked = kept.Asked
 			e.Returns = kept.Moved && success && returnsTo(kept.Asked, e.URL)
 		}
@@ -199,9 +199,9 @@ func (a *answers) weighs(e checkpoint.Entry, kind string) bool {
 		return false
 	}
 	if !refusing[e.Status] {
-		return a.refused[decision.Place(e.URL)] || a.refused[decision.Site(e.URL)]
+		return a.refused[findings.Place(e.URL)] || a.refused[findings.Site(e.URL)]
 	}
-	key := e.Target + " " + strconv.Itoa(e.Status) + " " + decision.Place(e.URL)
+	key := e.Target + " " + strconv.Itoa(e.Status) + " " + findings.Place(e.URL)
 	if a.told[key] {
 		return false
 	}
@@ -213,13 +213,13 @@ func (a *answers) weighs(e checkpoint.Entry, kind string) bool {
 func (a *answers) watch(e checkpoint.Entry) {
 	switch {
 	case refusing[e.Status]:
-		remember(a.refused, decision.Place(e.URL), true)
+		remember(a.refused, findings.Place(e.URL), true)
 		if e.Status == http.StatusTooManyRequests || e.Status == http.StatusServiceUnavailable {
-			remember(a.refused, decision.Site(e.URL), true)
+			remember(a.refused, findings.Site(e.URL), true)
 		}
 	case e.Status >= 200 && e.Status < 400:
-		delete(a.refused, decision.Place(e.URL))
-		delete(a.refused, decision.Site(e.URL))
+		delete(a.refused, findings.Place(e.URL))
+		delete(a.refused, findings.Site(e.URL))
 	}
 }
 

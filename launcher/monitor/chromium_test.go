@@ -9,7 +9,7 @@ import (
 	"leasehold/cdpproxy"
 	"leasehold/checkpoint"
 	"leasehold/internal/test/testchrome"
-	"leasehold/launcher/recovery/decision"
+	"leasehold/launcher/recovery/findings"
 )
 
 // watched is a real Chromium that a monitor watches, and a worker that drives it. The
@@ -38,7 +38,7 @@ func watch(t *testing.T) *watched {
 		defer w.mu.Unlock()
 		w.entries = append(w.entries, e)
 	})
-	mux, err := cdpproxy.New(cdpproxy.Pipe{Commands: commands, Events: events}, decision.CommandEffect, w.monitor.Traffic)
+	mux, err := cdpproxy.New(cdpproxy.Pipe{Commands: commands, Events: events}, findings.CommandEffect, w.monitor.Traffic)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -21,7 +21,7 @@ import (
 	"leasehold/cdpproxy"
 	"leasehold/checkpoint"
 	"leasehold/checkpoint/ledger"
-	"leasehold/launcher/recovery/decision"
+	"leasehold/launcher/recovery/findings"
 )
 
 // cookieWatch follows the cookies of the profile's own browser context from the grant on, and
@@ -47,7 +47,7 @@ type cookieWatch struct {
 // watchedCookie is one cookie.
 type watchedCookie struct {
 	id, domain string
-	form       decision.CookieForm
+	form       findings.CookieForm
 	value      string // its hash
 	subject    string // hash of the account that it names; empty: it names none
 	expires    time.Time
@@ -115,7 +115,7 @@ type jarCookie struct {
 func (w *cookieWatch) watched(j jarCookie) *watchedCookie {
 	c := &watchedCookie{
 		id: w.hash("id", j.Name, j.Domain, j.Path, string(j.PartitionKey)), domain: j.Domain, setAt: -1,
-		form: decision.CookieForm{HTTPOnly: j.HTTPOnly, Secure: j.Secure, Prefixed: prefixed(j.Name), Session: j.Session, Partitioned: len(j.PartitionKey) > 0},
+		form: findings.CookieForm{HTTPOnly: j.HTTPOnly, Secure: j.Secure, Prefixed: prefixed(j.Name), Session: j.Session, Partitioned: len(j.PartitionKey) > 0},
 	}
 	if !j.Session && j.Expires > 0 {
 		c.expires = time.Unix(int64(j.Expires), 0)
@@ -125,8 +125,8 @@ func (w *cookieWatch) watched(j jarCookie) *watchedCookie {
 }
 
 func (w *cookieWatch) setValue(c *watchedCookie, value string) {
-	c.form.Value, c.value, c.subject = decision.FormOfValue(value), w.hash("value", value), ""
-	if s := decision.SubjectOfValue(value); s != "" {
+	c.form.Value, c.value, c.subject = findings.FormOfValue(value), w.hash("value", value), ""
+	if s := findings.SubjectOfValue(value); s != "" {
 		c.subject = w.hash("subject", s)
 	}
 }
@@ -260,7 +260,7 @@ func (w *cookieWatch) answered(h ledger.Hop, a cookieAnswer, now time.Time) []ch
 func (w *cookieWatch) set(entries []checkpoint.Entry, id string, next *http.Cookie, entry checkpoint.Entry, by checkpoint.CookieChange, now time.Time) []checkpoint.Entry {
 	after := &watchedCookie{
 		id: id, domain: next.Domain, setAt: w.documents,
-		form: decision.CookieForm{HTTPOnly: next.HttpOnly, Secure: next.Secure, Prefixed: prefixed(next.Name), Session: next.MaxAge == 0 && next.Expires.IsZero(), BySite: true},
+		form: findings.CookieForm{HTTPOnly: next.HttpOnly, Secure: next.Secure, Prefixed: prefixed(next.Name), Session: next.MaxAge == 0 && next.Expires.IsZero(), BySite: true},
 	}
 	switch {
 	case next.MaxAge > 0:
@@ -290,7 +290,7 @@ func (w *cookieWatch) drop(entries []checkpoint.Entry, c *watchedCookie, entry c
 	message := by.By == checkpoint.BySite && c.setAt >= 0 && c.brief && w.documents-c.setAt <= 1
 	identity := c.form.Identity()
 	by.Kept = w.likely(c.domain)
-	if message || identity == decision.IdentityNone || identity == decision.IdentityMaybe && (by.By != checkpoint.BySite || by.Kept) {
+	if message || identity == findings.IdentityNone || identity == findings.IdentityMaybe && (by.By != checkpoint.BySite || by.Kept) {
 		return entries
 	}
 	c.told = true
@@ -303,7 +303,7 @@ func (w *cookieWatch) drop(entries []checkpoint.Entry, c *watchedCookie, entry c
 func (w *cookieWatch) likely(domain string) bool {
 	site := siteOf("http://" + strings.TrimPrefix(domain, "."))
 	for _, c := range w.known {
-		if !c.dropped && c.form.Identity() == decision.IdentityLikely && siteOf("http://"+strings.TrimPrefix(c.domain, ".")) == site {
+		if !c.dropped && c.form.Identity() == findings.IdentityLikely && siteOf("http://"+strings.TrimPrefix(c.domain, ".")) == site {
 			return true
 		}
 	}
@@ -324,7 +324,7 @@ func (w *cookieWatch) change(entries []checkpoint.Entry, before, after *watchedC
 	switch {
 	case before.dropped && before.told:
 		by.What = checkpoint.CookieSetAgain
-	case before.dropped || by.Same || before.form.Identity() != decision.IdentityLikely:
+	case before.dropped || by.Same || before.form.Identity() != findings.IdentityLikely:
 		return entries
 	default:
 		by.What = checkpoint.CookieReplaced

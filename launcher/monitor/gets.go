@@ -16,11 +16,11 @@ import (
 	"leasehold/checkpoint/ledger"
 	"leasehold/checkpoint/site"
 	"leasehold/internal/boottime"
-	"leasehold/launcher/recovery/decision"
+	"leasehold/launcher/recovery/findings"
 )
 
 // GETs follows the GETs of pages from the request to the answer, and reports those that may have
-// changed something (see decision.SignOf), and those that came after the worker had acted. It goes by
+// changed something (see findings.SignOf), and those that came after the worker had acted. It goes by
 // the browser's events alone. The pipe's reader calls observe with every request of every page, so
 // little is parsed. What GETs knows is guarded by the mu of the request log.
 type GETs struct {
@@ -202,7 +202,7 @@ func (g *GETs) sent(f ledger.Fact) []checkpoint.Entry {
 	writes := ""
 	if book.JudgesGETs() {
 		var known checkpoint.Entry
-		if g.harmless.judge(&known, decision.Sent{Method: "GET", URL: r.Request.URL, Whole: true}, nil); known.Known == site.Write {
+		if g.harmless.judge(&known, findings.Sent{Method: "GET", URL: r.Request.URL, Whole: true}, nil); known.Known == site.Write {
 			writes = known.KnownBy
 		}
 	}
@@ -395,18 +395,18 @@ func (g *GETs) agreedOn(session string, now time.Time) bool {
 // judged is the report about a GET that may have changed something; nil for a read. What is not
 // answered because the launcher itself ends the pages is not reported, see Closing.
 func (g *GETs) judged(r *ledger.Request) []checkpoint.Entry {
-	sign := decision.SignOf(*r.Get)
-	if sign == "" || sign == decision.Unanswered && g.navigations.closing.Load() {
+	sign := findings.SignOf(*r.Get)
+	if sign == "" || sign == findings.Unanswered && g.navigations.closing.Load() {
 		return nil
 	}
 	return []checkpoint.Entry{g.entry(r, checkpoint.KindGetWrite, sign)}
 }
 
-func (g *GETs) entry(r *ledger.Request, kind checkpoint.Kind, sign decision.Sign) checkpoint.Entry {
+func (g *GETs) entry(r *ledger.Request, kind checkpoint.Kind, sign findings.Sign) checkpoint.Entry {
 	e := checkpoint.Entry{
 		Kind: kind, Method: "GET", URL: r.Get.Asked, Name: string(sign), Target: g.pages.targetOn(r.Session),
 	}
-	g.harmless.judge(&e, decision.Sent{Method: e.Method, URL: e.URL, Whole: true}, nil)
+	g.harmless.judge(&e, findings.Sent{Method: e.Method, URL: e.URL, Whole: true}, nil)
 	if r.Get.Writes != "" {
 		e.Known, e.KnownBy = site.Write, r.Get.Writes
 	}

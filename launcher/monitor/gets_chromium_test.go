@@ -17,7 +17,7 @@ import (
 	"leasehold/checkpoint"
 	"leasehold/internal/boottime"
 	"leasehold/internal/test/testchrome"
-	"leasehold/launcher/recovery/decision"
+	"leasehold/launcher/recovery/findings"
 )
 
 // getsPage has one control for each case. It asks how things are all the time, as such
@@ -122,7 +122,7 @@ func watchGets(t *testing.T) *getsWatch {
 		defer w.mu.Unlock()
 		w.entries = append(w.entries, e)
 	})
-	mux, err := cdpproxy.New(cdpproxy.Pipe{Commands: commands, Events: events}, decision.CommandEffect, w.Traffic)
+	mux, err := cdpproxy.New(cdpproxy.Pipe{Commands: commands, Events: events}, findings.CommandEffect, w.Traffic)
 	if err != nil {
 		t.Fatal(err)
 	}

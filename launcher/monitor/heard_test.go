@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"leasehold/checkpoint"
-	"leasehold/launcher/recovery/decision"
+	"leasehold/launcher/recovery/findings"
 	"leasehold/launcher/recovery/table"
 )
 
@@ -119,8 +119,8 @@ func TestAnswersOfARealBrowser(t *testing.T) {
 				if i < 0 {
 					t.Fatalf("not among %+v", sum.Unsafe)
 				}
-				if e := sum.Unsafe[i]; decision.AnswerTo(e) != tt.answer || e.Answered() != tt.answered {
-					t.Errorf("%q, answered %v, want %q, %v", decision.AnswerTo(e), e.Answered(), tt.answer, tt.answered)
+				if e := sum.Unsafe[i]; findings.AnswerTo(e) != tt.answer || e.Answered() != tt.answered {
+					t.Errorf("%q, answered %v, want %q, %v", findings.AnswerTo(e), e.Answered(), tt.answer, tt.answered)
 				}
 			})
 		}
@@ -192,7 +192,7 @@ func TestAnswersOfARealBrowser(t *testing.T) {
 				if err := w.monitor.Reported(t.Context()); err != nil {
 					t.Fatal(err)
 				}
-				found := decision.InspectTask(checkpoint.Summarize(w.until(func(checkpoint.Entry) bool { return true })), decision.Task{})
+				found := findings.InspectTask(checkpoint.Summarize(w.until(func(checkpoint.Entry) bool { return true })), findings.Task{})
 				for _, fact := range []string{refused, signIn, waits} {
 					if got := found.Answer(fact); got != table.Is(fact == tt.yes) {
 						t.Errorf("%s is %s: %+v", fact, got, found)

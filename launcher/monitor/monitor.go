@@ -21,7 +21,7 @@ import (
 	"leasehold/evidence/recorder"
 	"leasehold/evidence/redact"
 	"leasehold/internal/boottime"
-	"leasehold/launcher/recovery/decision"
+	"leasehold/launcher/recovery/findings"
 	"leasehold/lease"
 )
 
@@ -189,12 +189,12 @@ func (m *Monitor) KnowSites(sites site.Source) { m.harmless.sites = sites }
 // harmless are the requests that the profile's owner declared harmless, and what is known of sites.
 // The zero value has none.
 type harmless struct {
-	list  atomic.Pointer[[]decision.Harmless]
+	list  atomic.Pointer[[]findings.Harmless]
 	sites site.Source
 }
 
 // judge puts into an entry what is known of the request, and its shape.
-func (h *harmless) judge(e *checkpoint.Entry, sent decision.Sent, headers map[string]string) {
+func (h *harmless) judge(e *checkpoint.Entry, sent findings.Sent, headers map[string]string) {
 	r := shape.Request{Method: sent.Method, URL: sent.URL, Headers: headers, Body: sent.Body, Whole: sent.Whole}
 	book := h.sites.Book()
 	r.Show = book.Show(r.URL)
@@ -205,9 +205,9 @@ func (h *harmless) judge(e *checkpoint.Entry, sent decision.Sent, headers map[st
 
 // declare replaces them.
 func (h *harmless) declare(texts []string) {
-	var list []decision.Harmless
+	var list []findings.Harmless
 	for _, text := range texts {
-		if one, err := decision.ParseHarmless(text); err == nil { // the settings of a profile accept only texts that can be parsed
+		if one, err := findings.ParseHarmless(text); err == nil { // the settings of a profile accept only texts that can be parsed
 			list = append(list, one)
 		}
 	}
@@ -215,9 +215,9 @@ func (h *harmless) declare(texts []string) {
 }
 
 // declared is the declaration that covers what was sent; empty if none does.
-func (h *harmless) declared(sent decision.Sent) string {
+func (h *harmless) declared(sent findings.Sent) string {
 	if list := h.list.Load(); list != nil {
-		return decision.Declared(*list, sent)
+		return findings.Declared(*list, sent)
 	}
 	return ""
 }

@@ -12,7 +12,7 @@ import (
 
 	"leasehold/cdpproxy"
 	"leasehold/checkpoint"
-	"leasehold/launcher/recovery/decision"
+	"leasehold/launcher/recovery/findings"
 	"leasehold/launcher/recovery/table"
 )
 
@@ -95,10 +95,10 @@ func TestWhatDoesNotFitIsCounted(t *testing.T) {
 				t.Fatalf("%d entries, the last %+v", len(disk.got), last)
 			}
 			s := checkpoint.Summarize(disk.got)
-			if f := decision.Observed(s, false); f.Answer != table.Unknown || !strings.Contains(f.How, "10 entries of kind request left out") {
+			if f := findings.Observed(s, false); f.Answer != table.Unknown || !strings.Contains(f.How, "10 entries of kind request left out") {
 				t.Errorf("%+v", f)
 			}
-			if !decision.Touched(checkpoint.Summarize([]checkpoint.Entry{{Kind: checkpoint.KindStart}, last}), decision.Task{}) {
+			if !findings.Touched(checkpoint.Summarize([]checkpoint.Entry{{Kind: checkpoint.KindStart}, last}), findings.Task{}) {
 				t.Error("nothing was touched, although it is not known what was left out")
 			}
 		})

@@ -10,7 +10,7 @@ import (
 	"leasehold/checkpoint/shape"
 	"leasehold/evidence/redact"
 	"leasehold/internal/id"
-	"leasehold/launcher/recovery/decision"
+	"leasehold/launcher/recovery/findings"
 )
 
 // requests reports what pages sent, and what it was answered. The goroutine that processes the
@@ -170,23 +170,23 @@ type request struct {
 // entry returns the journal's entry for the request, with what is known of it, and the content by
 // which the request is judged. The content is never stored. socketURL is the URL of the websocket if
 // it is a message.
-func (r request) entry(socketURL string, known *harmless) (checkpoint.Entry, decision.Sent) {
+func (r request) entry(socketURL string, known *harmless) (checkpoint.Entry, findings.Sent) {
 	if r.Message != nil {
-		sent := decision.Sent{Method: checkpoint.Websocket, URL: socketURL, Body: r.Message.Data, Whole: r.Message.Opcode == textMessage}
+		sent := findings.Sent{Method: checkpoint.Websocket, URL: socketURL, Body: r.Message.Data, Whole: r.Message.Opcode == textMessage}
 		e := checkpoint.Entry{Kind: checkpoint.KindRequest, Method: sent.Method, URL: sent.URL, Text: "messages on a websocket"}
 		known.judge(&e, sent, nil)
 		return e, sent
 	}
-	sent := decision.Sent{
+	sent := findings.Sent{
 		Method: r.Request.Method, URL: r.Request.URL, Body: r.Request.Body, Whole: r.Request.Body != "" || !r.Request.HasBody,
-		Form: decision.IsForm(r.Request.Headers), Overridden: decision.IsOverridden(r.Request.Headers),
+		Form: findings.IsForm(r.Request.Headers), Overridden: findings.IsOverridden(r.Request.Headers),
 	}
 	e := checkpoint.Entry{
 		Kind: checkpoint.KindRequest, Method: sent.Method, URL: sent.URL,
 		Type: r.Type, Gesture: r.Gesture, Redirected: r.Redirect != nil,
 	}
 	known.judge(&e, sent, r.Request.Headers)
-	if decision.IsQuery(sent) {
+	if findings.IsQuery(sent) {
 		e.Name = checkpoint.GraphQLQuery
 	}
 	return e, sent

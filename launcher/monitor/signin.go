@@ -11,7 +11,7 @@ import (
 
 	"leasehold/checkpoint"
 	"leasehold/evidence/capture"
-	"leasehold/launcher/recovery/decision"
+	"leasehold/launcher/recovery/findings"
 )
 
 // signInFields are the fields of a page that asks somebody to sign in, in any language: a field
@@ -138,5 +138,5 @@ func namesPlace(value string, asked, reached *url.URL) bool {
 	if err != nil || !strings.EqualFold(u.Host, asked.Host) {
 		return false
 	}
-	return decision.Place(u.String()) == decision.Place(asked.String()) || whole && !strings.EqualFold(asked.Host, reached.Host)
+	return findings.Place(u.String()) == findings.Place(asked.String()) || whole && !strings.EqualFold(asked.Host, reached.Host)
 }

@@ -17,7 +17,7 @@ import (
 	"leasehold/cdpproxy"
 	"leasehold/checkpoint"
 	"leasehold/internal/boottime"
-	"leasehold/launcher/recovery/decision"
+	"leasehold/launcher/recovery/findings"
 	"leasehold/lease"
 )
 
@@ -48,7 +48,7 @@ func (p *pipe) attach(t *testing.T, report func(checkpoint.Entry)) *Monitor {
 	}
 	in, out := os.NewFile(uintptr(commands[0]), "in"), os.NewFile(uintptr(events[1]), "out")
 	m := direct(report)
-	mux, err := cdpproxy.New(cdpproxy.Pipe{Commands: commands[1], Events: events[0]}, decision.CommandEffect, m.Traffic)
+	mux, err := cdpproxy.New(cdpproxy.Pipe{Commands: commands[1], Events: events[0]}, findings.CommandEffect, m.Traffic)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -14,7 +14,7 @@ import (
 	"leasehold/checkpoint"
 	"leasehold/checkpoint/netlog"
 	"leasehold/internal/boottime"
-	"leasehold/launcher/recovery/decision"
+	"leasehold/launcher/recovery/findings"
 )
 
 // unreported compares what the network service sent, requests and messages on websockets, with what
@@ -251,7 +251,7 @@ func (m *Monitor) reportAlone(within time.Duration) bool {
 			Anonymous: true,
 			Text:      "the network service sent it, and no page reported it: a page that was ending, a worker, or a service of the browser's own",
 		}
-		m.harmless.judge(&e, decision.Sent{Method: s.Method, URL: s.URL}, nil) // its body is not known: no line speaks for it
+		m.harmless.judge(&e, findings.Sent{Method: s.Method, URL: s.URL}, nil) // its body is not known: no line speaks for it
 		m.sink(e)
 	}
 	if many {

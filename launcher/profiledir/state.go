@@ -282,9 +282,9 @@ type Running struct {
 	// TempDir and OutputFile are the browser's, absolute.
 	TempDir    string `json:"temp_dir"`
 	OutputFile string `json:"output_file"`
-	// Ledger is the file of the cdpproxy.Ledger of the browser's pipe; empty if
+	// PipeLog is the file of the cdpproxy.PipeLog of the browser's pipe; empty if
 	// none is kept.
-	Ledger string `json:"ledger,omitempty"`
+	PipeLog string `json:"ledger,omitempty"`
 	// Group is the directory of the browser's control group; empty if it has none.
 	Group string `json:"cgroup,omitempty"`
 	// Dumps is the directory of its minidumps; empty if it is not known.

@@ -8,7 +8,7 @@ import (
 	"leasehold/checkpoint"
 	"leasehold/checkpoint/site"
 	"leasehold/launcher/api"
-	"leasehold/launcher/recovery/decision"
+	"leasehold/launcher/recovery/findings"
 	"leasehold/launcher/recovery/table"
 	"leasehold/lease"
 )
@@ -65,7 +65,7 @@ func unchecked(c Closed, why string) []table.Fact {
 	default:
 		f.Answer, f.How = table.Unknown, why
 	}
-	return append(decision.Unasked(c.Questions(), why), f)
+	return append(findings.Unasked(c.Questions(), why), f)
 }
 
 // check asks sites about the account, and decides again: if the profile would otherwise be let go,

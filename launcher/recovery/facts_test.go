@@ -318,9 +318,9 @@ func TestACloseThatFailedIsAFact(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	w.open(fakechrome.Script{})
-	ledger := w.files.Ledger(session)
-	w.must(os.Remove(ledger))
-	w.must(os.MkdirAll(filepath.Join(ledger, "in the way"), 0o700))
+	pipeLog := w.files.PipeLog(session)
+	w.must(os.Remove(pipeLog))
+	w.must(os.MkdirAll(filepath.Join(pipeLog, "in the way"), 0o700))
 	if _, err := w.r.Run(w.caseOf(Recover)); err != nil {
 		t.Fatal(err)
 	}
@@ -329,7 +329,7 @@ func TestACloseThatFailedIsAFact(t *testing.T) {
 		t.Fatal(err)
 	}
 	gone := slices.IndexFunc(i.Facts, func(f api.Fact) bool { return f.Name == table.BrowserGone })
-	if f := i.Facts[gone]; f.Answer != "yes" || !strings.Contains(f.How, "ledger") {
+	if f := i.Facts[gone]; f.Answer != "yes" || !strings.Contains(f.How, "pipe log") {
 		t.Errorf("%+v", f)
 	}
 	// A process that it left on the directory counts as ever.

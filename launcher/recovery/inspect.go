@@ -17,7 +17,7 @@ import (
 	"leasehold/internal/durable"
 	"leasehold/internal/signed"
 	"leasehold/launcher/api"
-	"leasehold/launcher/recovery/decision"
+	"leasehold/launcher/recovery/findings"
 	"leasehold/launcher/recovery/table"
 	"leasehold/launcher/sessionfile"
 	"leasehold/lease"
@@ -51,7 +51,7 @@ func (s *steps) inspectAndDecide(closeProblem error) (string, error) {
 		s.Log.Error().Err(err).Msg("inspection not kept")
 	}
 	sum := checkpoint.Summarize(c.Journal)
-	verdict := lease.Verdict{Decision: decided.Outcome, Reasons: decided.Reasons, Version: table.Version, Cooldown: pauseFor(s.r.o.Cooldown, decision.WaitUntil(sum, c.Task()), time.Now())}
+	verdict := lease.Verdict{Decision: decided.Outcome, Reasons: decided.Reasons, Version: table.Version, Cooldown: pauseFor(s.r.o.Cooldown, findings.WaitUntil(sum, c.Task()), time.Now())}
 	if decided.Outcome == table.Resume {
 		verdict.ResumeFrom, verdict.Checkpoint = cmp.Or(sum.SafeStep, sum.LastSafe.Name), sum.LastSafe.Name
 	}
@@ -159,7 +159,7 @@ func merge(runs [][]checkpoint.Entry) []checkpoint.Entry {
 
 // Task is what is known of the tasks of a session and of the runs that were lost with it. If there
 // are several, none can be resumed, since the profile can go on with only one.
-func (c Closed) Task() decision.Task {
+func (c Closed) Task() findings.Task {
 	t := TaskOf(c.File.Manifest, c.Record, c.Sites)
 	t.Unchanged = c.Unchanged
 	t.Resumable = t.Resumable && len(c.Lost) == 0
@@ -178,11 +178,11 @@ func (c Closed) Task() decision.Task {
 }
 
 // TaskOf is what a manifest, its profile, and what is known of sites say about a task.
-func TaskOf(m api.Manifest, r lease.Record, sites *site.Book) decision.Task {
-	return decision.Task{
+func TaskOf(m api.Manifest, r lease.Record, sites *site.Book) findings.Task {
+	return findings.Task{
 		Resumable: m.Resumable, ExpectedDomains: m.ExpectedDomains,
 		SensitiveURLs:  slices.Concat(r.SensitiveURLs, m.SensitiveURLs),
-		SensitiveWords: decision.Words(r.SensitiveWords, m.SensitiveWords),
+		SensitiveWords: findings.Words(r.SensitiveWords, m.SensitiveWords),
 		Harmless:       r.HarmlessRequests, Sites: sites,
 	}
 }

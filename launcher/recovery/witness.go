@@ -13,7 +13,7 @@ import (
 	"leasehold/evidence"
 	"leasehold/launcher/api"
 	"leasehold/launcher/profiledir"
-	"leasehold/launcher/recovery/decision"
+	"leasehold/launcher/recovery/findings"
 	"leasehold/launcher/recovery/table"
 	"leasehold/launcher/sessionfile"
 	"leasehold/lease"
@@ -79,7 +79,7 @@ type Closed struct {
 
 // Questions are what the sites of the session are asked about its account.
 func (c Closed) Questions() []site.Question {
-	return decision.Questions(checkpoint.Summarize(c.Journal), c.Task())
+	return findings.Questions(checkpoint.Summarize(c.Journal), c.Task())
 }
 
 // Parts adds parts to a bundle, or the reasons why they are missing. Its methods may be called

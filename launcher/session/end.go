@@ -15,7 +15,7 @@ import (
 	"leasehold/launcher/browser"
 	"leasehold/launcher/chrome"
 	"leasehold/launcher/recovery"
-	"leasehold/launcher/recovery/decision"
+	"leasehold/launcher/recovery/findings"
 	"leasehold/launcher/sessionfile"
 	"leasehold/launcher/slots"
 	"leasehold/launcher/witness"
@@ -130,7 +130,7 @@ func (e *ending) touched() bool {
 		return true
 	}
 	s.browser.Monitor().GETs().GiveUp()
-	return s.file.get().Unseen || decision.Touched(checkpoint.Summarize(s.recording.entries()), s.task())
+	return s.file.get().Unseen || findings.Touched(checkpoint.Summarize(s.recording.entries()), s.task())
 }
 
 // takeIn puts what was done at the end into the session's file, and returns the file.
@@ -347,7 +347,7 @@ func (e *ending) askAtRest() []site.Answer {
 	if !s.browser.Driven() {
 		return nil
 	}
-	questions := decision.Questions(e.did())
+	questions := findings.Questions(e.did())
 	if len(questions) == 0 {
 		return nil
 	}
@@ -371,7 +371,7 @@ func (e *ending) signedIn() lease.Checked {
 func (s *Session) signsIn() bool { return s.manifest.SignIn || s.manifest.ByHand != nil }
 
 // did is what the session did, and its task.
-func (e *ending) did() (checkpoint.Summary, decision.Task) {
+func (e *ending) did() (checkpoint.Summary, findings.Task) {
 	t := e.s.task()
 	t.ProfileDomains = e.s.granted.ExpectedDomains
 	return checkpoint.Summarize(e.s.recording.entries()), t
@@ -393,7 +393,7 @@ func (e *ending) count() {
 		answers = append(answers, site.Compare(a, before[a.ID()], digest))
 	}
 	did, task := e.did()
-	s.h.o.Count(decision.Unknown(did, task, answers, s.profile, time.Now()))
+	s.h.o.Count(findings.Unknown(did, task, answers, s.profile, time.Now()))
 }
 
 // staysWarm leaves the browser of a session that ends in order open, cleared for the next task,

@@ -16,7 +16,7 @@ import (
 	"leasehold/launcher/browser"
 	"leasehold/launcher/monitor"
 	"leasehold/launcher/recovery"
-	"leasehold/launcher/recovery/decision"
+	"leasehold/launcher/recovery/findings"
 )
 
 // While a session lives, its pages are pictured now and then, and the pictures go straight into
@@ -164,7 +164,7 @@ func (p *pictures) end() {
 }
 
 func (p *pictures) sensitiveStep(e checkpoint.Entry) bool {
-	return decision.SensitiveStep(e, p.task())
+	return findings.SensitiveStep(e, p.task())
 }
 
 // note takes in an entry that may cause a picture. It does not wait.
@@ -292,7 +292,7 @@ func (p *pictures) shoot(ctx context.Context, m *monitor.Monitor) (url string, i
 	sensitive := func() bool {
 		p.mu.Lock()
 		defer p.mu.Unlock()
-		return p.demand.sensitive || p.demand.frames[page.TargetID] || decision.SensitiveURL(page.URL, task)
+		return p.demand.sensitive || p.demand.frames[page.TargetID] || findings.SensitiveURL(page.URL, task)
 	}
 	if sensitive() {
 		return page.URL, nil, isSensitive

@@ -21,7 +21,7 @@ import (
 	"leasehold/launcher/api"
 	"leasehold/launcher/monitor"
 	"leasehold/launcher/profiledir"
-	"leasehold/launcher/recovery/decision"
+	"leasehold/launcher/recovery/findings"
 	"leasehold/launcher/sessionfile"
 	"leasehold/launcher/slots"
 	"leasehold/lease"
@@ -204,7 +204,7 @@ func TestAFrameThatTurnsSensitiveMeanwhile(t *testing.T) {
 				t.Error(err)
 			}
 		})
-		mux, err := cdpproxy.New(cdpproxy.Pipe{Commands: commands[1], Events: events[0]}, decision.CommandEffect, m.Traffic)
+		mux, err := cdpproxy.New(cdpproxy.Pipe{Commands: commands[1], Events: events[0]}, findings.CommandEffect, m.Traffic)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -10,7 +10,7 @@ import (
 	"leasehold/launcher/api"
 	"leasehold/launcher/browser"
 	"leasehold/launcher/recovery"
-	"leasehold/launcher/recovery/decision"
+	"leasehold/launcher/recovery/findings"
 	"leasehold/launcher/sessionfile"
 	"leasehold/lease"
 )
@@ -118,7 +118,7 @@ func (r *recording) add(e checkpoint.Entry) error {
 	}
 	task := r.task()
 	if e.Kind == checkpoint.KindFrame {
-		if !decision.SensitiveFrame(e.URL, e.Text, task) {
+		if !findings.SensitiveFrame(e.URL, e.Text, task) {
 			return nil // pages have them by the dozen
 		}
 		e.Sensitive, e.Text = true, ""
@@ -127,9 +127,9 @@ func (r *recording) add(e checkpoint.Entry) error {
 		e.Person, e.Principal = p.Name, p.Principal
 	}
 	if e.URL != "" { // what makes it sensitive may not be stored
-		sensitive := decision.SensitiveURL
+		sensitive := findings.SensitiveURL
 		if e.Declared != "" || e.Known == site.Read || e.Shape != "" && task.Sites.Covers(e.Shape, e.URL) { // what its owner says of it goes before the usual words
-			sensitive = decision.NamedSensitive
+			sensitive = findings.NamedSensitive
 		}
 		e.Sensitive = e.Sensitive || sensitive(e.URL, task)
 		e.URL = redact.URL(e.URL)

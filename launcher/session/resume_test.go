@@ -94,7 +94,7 @@ func (r *room) adopt(change func(*Resumption)) (*Session, error) {
 		r.t.Fatal(ok, err)
 	}
 	b := r.driver.Adopt(running, r.path, slot.Note, r.host.o.Log)
-	if b == nil || !b.HasLedger() {
+	if b == nil || !b.HasPipeLog() {
 		r.t.Fatal("the browser cannot be adopted")
 	}
 	slot.Place()

@@ -8,7 +8,7 @@ import (
 	"leasehold/launcher/browser"
 	"leasehold/launcher/monitor"
 	"leasehold/launcher/recovery"
-	"leasehold/launcher/recovery/decision"
+	"leasehold/launcher/recovery/findings"
 	"leasehold/launcher/sessionfile"
 	"leasehold/launcher/slots"
 	"leasehold/lease"
@@ -165,7 +165,7 @@ func (s *Session) Expiring(left time.Duration) {
 func (s *Session) Note(e checkpoint.Entry) { _ = s.recording.add(e) }
 
 // task is what the manifest and the profile say of the task.
-func (t *terms) task() decision.Task {
+func (t *terms) task() findings.Task {
 	return recovery.TaskOf(t.manifest, t.granted, t.sites.Book())
 }
 

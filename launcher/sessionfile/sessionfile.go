@@ -1,5 +1,5 @@
 // Package sessionfile keeps on disk what the next launcher has to know of a session:
-// its file, journal, ledger, and the other files beside them. It also keeps the session
+// its file, journal, pipe log, and the other files beside them. It also keeps the session
 // cookies that one session of a profile leaves to the next one.
 package sessionfile
 
@@ -126,9 +126,9 @@ func (d Dir) Journal(sessionID string) string { return filepath.Join(d.path, ses
 // Output is the path of the file with the output of a session's browser.
 func (d Dir) Output(sessionID string) string { return filepath.Join(d.path, sessionID+".chrome.log") }
 
-// Ledger is the path of the ledger of a session's browser: what clients have open on
+// PipeLog is the path of the pipe log of a session's browser: what clients have open on
 // its pipe.
-func (d Dir) Ledger(sessionID string) string { return filepath.Join(d.path, sessionID+".ledger") }
+func (d Dir) PipeLog(sessionID string) string { return filepath.Join(d.path, sessionID+".ledger") }
 
 // Digests is the path of the digests of the account's state when the session was
 // granted.
@@ -293,7 +293,7 @@ func (d Dir) ReadNetLog(sessionID string) (types netlog.Types, err error) {
 // Remove deletes everything that is kept of a session.
 func (d Dir) Remove(sessionID string) error {
 	var errs error
-	for _, path := range []string{d.file(sessionID), d.Journal(sessionID), d.Output(sessionID), d.Ledger(sessionID), d.Digests(sessionID), d.netLog(sessionID), d.stillCookies(sessionID)} {
+	for _, path := range []string{d.file(sessionID), d.Journal(sessionID), d.Output(sessionID), d.PipeLog(sessionID), d.Digests(sessionID), d.netLog(sessionID), d.stillCookies(sessionID)} {
 		if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			errs = errors.Join(errs, fmt.Errorf("session file: %w", err))
 		}

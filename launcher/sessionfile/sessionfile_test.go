@@ -90,7 +90,7 @@ func TestEverythingOfASessionIsRemoved(t *testing.T) {
 		if err := d.Save(File{SessionID: id}); err != nil {
 			t.Fatal(err)
 		}
-		for _, path := range []string{d.Journal(id), d.Output(id), d.Ledger(id), d.Digests(id)} {
+		for _, path := range []string{d.Journal(id), d.Output(id), d.PipeLog(id), d.Digests(id)} {
 			if err := os.WriteFile(path, nil, 0o600); err != nil {
 				t.Fatal(err)
 			}

@@ -29,7 +29,7 @@ import (
 	"leasehold/launcher/api"
 	"leasehold/launcher/monitor"
 	"leasehold/launcher/principal"
-	"leasehold/launcher/recovery/decision"
+	"leasehold/launcher/recovery/findings"
 	"leasehold/launcher/session"
 	"leasehold/lease"
 )
@@ -60,7 +60,7 @@ func newStage(t *testing.T) *stage {
 		t.Fatal(err)
 	}
 	s := &stage{T: t, monitor: monitor.New(func(checkpoint.Entry) {})}
-	if s.mux, err = cdpproxy.New(cdpproxy.Pipe{Commands: commands, Events: events}, decision.CommandEffect, s.monitor.Traffic); err != nil {
+	if s.mux, err = cdpproxy.New(cdpproxy.Pipe{Commands: commands, Events: events}, findings.CommandEffect, s.monitor.Traffic); err != nil {
 		t.Fatal(err)
 	}
 	if err := s.monitor.Attach(t.Context(), s.mux); err != nil {

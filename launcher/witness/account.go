@@ -10,7 +10,7 @@ import (
 	"leasehold/launcher/accountcheck"
 	"leasehold/launcher/api"
 	"leasehold/launcher/recovery"
-	"leasehold/launcher/recovery/decision"
+	"leasehold/launcher/recovery/findings"
 	"leasehold/launcher/recovery/table"
 )
 
@@ -61,7 +61,7 @@ func (a Account) Check(ctx context.Context, c recovery.Closed, log zerolog.Logge
 		request.Settle = defaultSettle
 	}
 	found, err := a.Run(ctx, request)
-	facts, unchanged, says := decision.Asked(compared(found.Answers), compared(found.Again))
+	facts, unchanged, says := findings.Asked(compared(found.Answers), compared(found.Again))
 	checked := recovery.Checked{Facts: facts, Unchanged: unchanged, Says: says, SignedIn: a.Memory.SignedIn(r, c.Sites, found.Session, found.Answers, false)}
 	if r.SessionCheck != nil {
 		checked.Facts = append(checked.Facts, sessionFact(found.Session))

@@ -6,7 +6,7 @@ import (
 	"leasehold/checkpoint"
 	"leasehold/launcher/api"
 	"leasehold/launcher/recovery"
-	"leasehold/launcher/recovery/decision"
+	"leasehold/launcher/recovery/findings"
 	"leasehold/launcher/recovery/table"
 )
 
@@ -23,16 +23,16 @@ func (journal) Add(_ context.Context, c recovery.Capture, to recovery.Parts) {
 func (journal) Facts(_ context.Context, c recovery.Closed, shown *api.Inspection) []table.Fact {
 	sum, task := checkpoint.Summarize(c.Journal), c.Task()
 	shown.UnsafeRequests, shown.Typed = unsafeRequests(sum, task), typedInto(sum)
-	return append(decision.InspectTask(sum, task), decision.Observed(sum, c.Unseen))
+	return append(findings.InspectTask(sum, task), findings.Observed(sum, c.Unseen))
 }
 
 // unsafeRequests are the last unsafe requests of a session, as people are shown them.
-func unsafeRequests(s checkpoint.Summary, t decision.Task) []api.UnsafeRequest {
+func unsafeRequests(s checkpoint.Summary, t findings.Task) []api.UnsafeRequest {
 	var list []api.UnsafeRequest
-	for _, r := range decision.Requests(s, t) {
+	for _, r := range findings.Requests(s, t) {
 		list = append(list, api.UnsafeRequest{
 			At: r.At, Method: r.Method, URL: r.URL, Shape: r.Shape, Times: r.Times(), Status: r.Status,
-			Answer: decision.AnswerTo(r.Entry), Counts: r.Counts, Known: r.Known, KnownBy: r.KnownBy, SinceSafeCheckpoint: r.SinceSafe,
+			Answer: findings.AnswerTo(r.Entry), Counts: r.Counts, Known: r.Known, KnownBy: r.KnownBy, SinceSafeCheckpoint: r.SinceSafe,
 		})
 	}
 	return list

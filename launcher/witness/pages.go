@@ -12,7 +12,7 @@ import (
 	"leasehold/launcher/browser"
 	"leasehold/launcher/look"
 	"leasehold/launcher/recovery"
-	"leasehold/launcher/recovery/decision"
+	"leasehold/launcher/recovery/findings"
 	"leasehold/launcher/recovery/table"
 )
 
@@ -81,7 +81,7 @@ func (p pages) Facts(ctx context.Context, c recovery.Closed, _ *api.Inspection) 
 			picture = pictured(m, err, id)
 		}
 	}
-	return append(decision.Pages(seen...), picture)
+	return append(findings.Pages(seen...), picture)
 }
 
 // seenIn are the facts about open pages in a bundle. If it cannot be read, nothing counts as

@@ -172,7 +172,7 @@ func pausePost(t *testing.T, s *sidecar, c *clients.Client, page string) {
 	c.Do(t, act("goto", "url", page))
 	c.Do(t, cdp("Fetch.enable", map[string]any{"patterns": []map[string]any{{"urlPattern": "*/api*"}}}))
 	c.Do(t, act("click", "selector", "button"))
-	eventually(t, "the paused request in the ledger", func() error {
+	eventually(t, "the paused request in the pipe log", func() error {
 		files, _ := filepath.Glob(filepath.Join(s.Dir, "sessions", "*.ledger"))
 		for _, f := range files {
 			if b, _ := os.ReadFile(f); bytes.Contains(b, []byte("\npause ")) {

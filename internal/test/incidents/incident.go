@@ -13,7 +13,7 @@ import (
 	"github.com/goccy/go-yaml"
 
 	known "leasehold/checkpoint/site"
-	"leasehold/launcher/recovery/decision"
+	"leasehold/launcher/recovery/findings"
 	"leasehold/launcher/recovery/table"
 )
 
@@ -216,7 +216,7 @@ func (i Incident) check() error {
 		return fmt.Errorf("mood: %q: the site knows %q", i.Mood, moods[i.Site])
 	}
 	for _, text := range i.Profile.HarmlessRequests {
-		if _, err := decision.ParseHarmless(text); err != nil {
+		if _, err := findings.ParseHarmless(text); err != nil {
 			return fmt.Errorf("harmless_requests: %w", err)
 		}
 	}

@@ -43,7 +43,7 @@ var order = []string{
 	"leasehold/launcher/sites",
 	"leasehold/launcher/fileroots",
 	"leasehold/launcher/proxies",
-	"leasehold/launcher/recovery/decision",
+	"leasehold/launcher/recovery/findings",
 	"leasehold/launcher/recovery/table",
 	"leasehold/launcher/sessionfile",
 	"leasehold/evidence/export",

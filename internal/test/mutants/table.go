@@ -13,7 +13,7 @@ import (
 
 // rules are the tests of the decision. The test that compares the table with
 // docs/recovery.md does not count.
-var rules = []Catcher{by("launcher/recovery/decision"), by("launcher/recovery/table").without("TestPeopleReadTheTable")}
+var rules = []Catcher{by("launcher/recovery/findings"), by("launcher/recovery/table").without("TestPeopleReadTheTable")}
 
 const tableFile = "launcher/recovery/table/decide.go"
 
@@ -28,7 +28,7 @@ var ofDecision = append(in(tableFile, rules,
 	change{"a row with one broken condition decides", `return len(i.unmet(r.when)) == 0 })`, `return len(i.unmet(r.when)) <= 1 })`},
 ), slices.Concat(in("launcher/recovery/table/facts.go", rules,
 	change{"a question that was not asked is answered with no", "\treturn Unknown\n}\n\n// How", "\treturn No\n}\n\n// How"},
-), in("launcher/recovery/decision/inspect.go", rules,
+), in("launcher/recovery/findings/inspect.go", rules,
 	change{"what nobody knows of a task touches nothing", `return found.Answer(q) != table.No })`, `return found.Answer(q) == table.Yes })`},
 	change{"a task touches nothing by a GET", `asked := []string{table.UnsafeSinceSafe, table.WritesByGetSinceSafe, `, `asked := []string{table.UnsafeSinceSafe, `},
 	change{"a checkpoint vouches for sensitive places that came later", `sensitivePlace(s.StepsSince, s.PagesSince, t)`, `sensitivePlace(nil, nil, t)`},
@@ -36,7 +36,7 @@ var ofDecision = append(in(tableFile, rules,
 	change{"a task that typed a card touches nothing", `table.PersonActedSince, table.PaymentTypedSince, `, `table.PersonActedSince, `},
 	change{"a checkpoint vouches for a card that was typed later", `paymentTyped(table.PaymentTypedSince, s.TypedSince)`, `paymentTyped(table.PaymentTypedSince, nil)`},
 	change{"only the last field that was typed into may be one of a card", `for _, e := range slices.Backward(typed) {`, `for _, e := range typed[max(len(typed)-1, 0):] {`},
-), in("launcher/recovery/decision/requests.go", rules,
+), in("launcher/recovery/findings/requests.go", rules,
 	change{"every checkpoint declares something idempotent", `if s.LastSafe == nil || !s.LastSafe.Idempotent {`, `if s.LastSafe == nil {`},
 	change{"what a checkpoint declares covers all", `if len(others) == 0 {`, `if len(others) >= 0 {`},
 	change{"a write by GET is always covered", `slices.Concat(r.counted, writes), again`, `slices.Concat(r.counted, writes[:0]), again`},

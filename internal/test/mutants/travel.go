@@ -8,7 +8,7 @@ var (
 	made    = []Catcher{by("launcher/snapshotter", "TestAfterDamageAllIsStoredAnew")}
 	came    = []Catcher{by("launcher/recovery", "TestAProfileThatCameBackWithoutItsDirectoryIsHealed", "TestAProfileWhoseDirectoryWasLeftGoesToAPerson", "TestAProfileThatLeftIsNotHealedByItsOldHome")}
 	lasting = []Catcher{by("lease/natskv", "TestWhatIsBetween", "TestWhatIsMissing", "TestAMemoryHasASize", "TestWhatTheStreamLostIsPublishedAgain", "TestARecordTakesLostEventsAlong")}
-	readers = []Catcher{by("launcher/recovery/decision")}
+	readers = []Catcher{by("launcher/recovery/findings")}
 	pages   = []Catcher{by("launcher/monitor", "TestGETsOfARealBrowser", "TestAnonymousInWhateverOrder")}
 )
 
@@ -71,7 +71,7 @@ var ofTravel = slices.Concat(
 		change{"memory: an event that is published is not remembered", "\tm.add(e)\n\ti, _ := m.find", "\ti, _ := m.find"},
 		change{"memory: the last event comes before the one that is missing", `r.Sequence < found.Sequence, r.Sequence == found.Sequence`, `r.Sequence > found.Sequence, r.Sequence == found.Sequence`},
 	),
-	in("launcher/recovery/decision/gets.go", readers,
+	in("launcher/recovery/findings/gets.go", readers,
 		change{"gets: what nobody caused is a write", "\tcase !g.Acted:\n\t\treturn \"\"\n", ""},
 		change{"gets: an empty answer is a read", " || g.Empty:", ":"},
 		change{"gets: a request that was never answered was a read", "\tcase g.Status == 0:\n\t\treturn Unanswered\n", "\tcase g.Status == 0:\n\t\treturn \"\"\n"},
@@ -84,13 +84,13 @@ var ofTravel = slices.Concat(
 		change{"gets: a refused write that is known counts", "g.Status >= 400:\n\t\treturn \"\"\n\tcase g.Writes", "false:\n\t\treturn \"\"\n\tcase g.Writes"},
 		change{"gets: GETs without an answer count as none", "return table.Fact{Name: name, Answer: table.Unknown, How: fmt.Sprintf(\"%d were not answered", "return table.Fact{Name: name, Answer: table.No, How: fmt.Sprintf(\"%d were not answered"},
 	),
-	in("launcher/recovery/decision/requests.go", readers,
+	in("launcher/recovery/findings/requests.go", readers,
 		change{"requests: a query without an answer is a read", "read := e.Status == http.StatusOK || e.Status >= 400", "read := true"},
 		change{"requests: a query of a sensitive place is a read", "e.Method == http.MethodPost && read && !e.Sensitive && !SensitiveURL(e.URL, t)", "e.Method == http.MethodPost && read"},
 		change{"requests: what goes to a site of the account is anonymous", "e.Anonymous && !own[Site(e.URL)] && ", "e.Anonymous && "},
 		change{"requests: what goes to an expected domain is anonymous", " && inDomains(e.URL, t.domains()).Answer != table.Yes && !e.Sensitive", " && !e.Sensitive"},
 	),
-	in("launcher/recovery/decision/harmless.go", readers,
+	in("launcher/recovery/findings/harmless.go", readers,
 		change{"requests: a stored operation passes for a query", "!strings.Contains(s.Body, \"persistedQuery\") && ", ""},
 		change{"requests: a query with members of another protocol is one", " && onlyMembers(s.Body)\n", "\n"},
 	),

@@ -1,0 +1,145 @@
+package findings
+
+import (
+	"strings"
+	"testing"
+
+	"leasehold/checkpoint"
+	"leasehold/checkpoint/site"
+	"leasehold/launcher/recovery/table"
+)
+
+const askedFile = `identity: {get: /me, take: ["$.email"]}
+probes:
+  - {name: orders, get: /orders, take: ["$.total"], covers: ["POST /cart", "GET /favourite/*"]}
+  - {name: inbox, get: /inbox, take: ["$.n"], alarm: false, covers: ["POST /read"]}
+requests:
+  - {shape: "POST /cart", is: write}
+sensitive: ["/vip"]
+`
+
+func questions(t *testing.T) map[string]site.Question {
+	all := map[string]site.Question{}
+	for _, q := range Questions(checkpoint.Summary{Pages: []checkpoint.Entry{visit("https://shop.example/a?b")}}, Task{Sites: sites(t, askedFile)}) {
+		all[q.ID()] = q
+	}
+	return all
+}
+
+// TestWhatSitesSayOfTheAccount: a changed answer is an alarm, an account that is not shown is one,
+// and what is not known is never the same as before.
+func TestWhatSitesSayOfTheAccount(t *testing.T) {
+	t.Parallel()
+	all := questions(t)
+	digest := func(_, values string) string { return values }
+	compared := func(id, was, now string) site.Compared {
+		q := all[id]
+		a := site.Answer{Question: q, State: site.Told, Picked: site.Picked{Values: now, Whole: true, Text: now}}
+		switch now {
+		case "-":
+			a = site.Answer{Question: q, State: site.NotTold, How: "answered 401"}
+		case "?":
+			a = site.Answer{Question: q, State: site.NotHad, How: "answered 503"}
+		}
+		before := site.Kept{Means: q.Means(), Digest: was, Whole: true, Text: was}
+		if was == "" {
+			before = site.Kept{}
+		}
+		return site.Compare(a, before, digest)
+	}
+	for _, tt := range []struct {
+		name      string
+		first     []site.Compared
+		again     []site.Compared
+		kept      table.Answer
+		changed   table.Answer
+		unchanged string
+		says      string
+	}{
+		{"nothing is asked", nil, nil, table.Yes, table.No, "", "no file"},
+		{"all as before", []site.Compared{compared("shop", "ann", "ann"), compared("shop/orders", "14", "14"), compared("shop/inbox", "3", "3")}, nil, table.Yes, table.No, "shop/orders shop/inbox", "2 of 2 probes"},
+		{"an order more", []site.Compared{compared("shop/orders", "14", "15"), compared("shop/inbox", "3", "3")}, nil, table.Yes, table.Yes, "shop/inbox", "orders: not what it was"},
+		{"what is no alarm", []site.Compared{compared("shop/orders", "14", "14"), compared("shop/inbox", "3", "4")}, nil, table.Yes, table.No, "shop/orders", ""},
+		{"one more a moment later", []site.Compared{compared("shop/orders", "14", "14")}, []site.Compared{compared("shop/orders", "14", "15")}, table.Yes, table.Yes, "", "not what it was"},
+		{"one back a moment later", []site.Compared{compared("shop/orders", "14", "15")}, []site.Compared{compared("shop/orders", "14", "14")}, table.Yes, table.Yes, "", ""},
+		{"the site is down", []site.Compared{compared("shop", "ann", "?"), compared("shop/orders", "14", "?")}, nil, table.Unknown, table.Unknown, "", "answered 503"},
+		{"down a moment later", []site.Compared{compared("shop/orders", "14", "14")}, []site.Compared{compared("shop/orders", "14", "?")}, table.Yes, table.Unknown, "", "answered 503"},
+		{"signed out", []site.Compared{compared("shop", "ann", "-"), compared("shop/orders", "14", "-")}, nil, table.No, table.Unknown, "", "answered 401"},
+		{"another account", []site.Compared{compared("shop", "ann", "bob"), compared("shop/orders", "14", "14")}, nil, table.No, table.No, "shop/orders", ""},
+		{"for the first time", []site.Compared{compared("shop", "", "ann"), compared("shop/orders", "", "14")}, nil, table.Yes, table.Unknown, "", "first time"},
+	} {
+		facts, unchanged, says := Asked(tt.first, tt.again)
+		found := table.Inspection(facts)
+		var ids []string
+		for _, q := range unchanged {
+			ids = append(ids, q.ID())
+		}
+		if found.Answer(table.IdentityKept) != tt.kept || found.Answer(table.ProbeChanged) != tt.changed || strings.Join(ids, " ") != tt.unchanged || !strings.Contains(found.How(table.ProbeChanged), tt.says) {
+			t.Errorf("%s: %+v, unchanged %q", tt.name, facts, ids)
+		}
+		if how := found.How(table.IdentityKept) + found.How(table.ProbeChanged); strings.Contains(how, "ann") || strings.Contains(how, "14") {
+			t.Errorf("%s: a value stands in %q", tt.name, how)
+		}
+		if moved := tt.changed == table.Yes; moved && !strings.HasPrefix(says[0], "shop: orders: 14, now 15") && tt.name != "one back a moment later" || len(says) != len(tt.first) {
+			t.Errorf("%s: a person is told %q", tt.name, says)
+		}
+		outcome := table.Decide(append(sane(), InspectTask(checkpoint.Summary{}, Task{})...).With(facts...)).Outcome
+		if want := tt.kept == table.Yes && tt.changed != table.Yes; (outcome == table.Release) != want {
+			t.Errorf("%s: %s", tt.name, outcome)
+		}
+	}
+	for why, want := range map[string]table.Answer{"": table.Yes, "not asked: a person decides": table.Unknown} {
+		if f := table.Inspection(Unasked([]site.Question{all["shop"]}, why)); f.Answer(table.IdentityKept) != want || f.Answer(table.ProbeChanged) != table.No {
+			t.Errorf("%q: %+v", why, f)
+		}
+	}
+}
+
+// TestAnUnchangedAnswerCoversWhatItsFileSays, if that was answered, and nothing else.
+func TestAnUnchangedAnswerCoversWhatItsFileSays(t *testing.T) {
+	t.Parallel()
+	b, all := sites(t, askedFile), questions(t)
+	request := func(method, path string, status int) checkpoint.Entry {
+		return checkpoint.Entry{Kind: checkpoint.KindRequest, Method: method, URL: "https://shop.example" + path, Shape: method + " https://shop.example" + path + " form(a)", Status: status}
+	}
+	get := func(path string, sign Sign) checkpoint.Entry {
+		return checkpoint.Entry{Kind: checkpoint.KindGetWrite, Method: "GET", Name: string(sign), URL: "https://shop.example" + path, Shape: "GET https://shop.example" + path}
+	}
+	answered := request("POST", "/cart", 200)
+	answered.Known, answered.KnownBy = site.Write, "shop: POST /cart is write"
+	failed := request("POST", "/cart", 200)
+	failed.Failed = "net::ERR_ABORTED"
+	sensitive := answered
+	sensitive.Sensitive = true
+	abroad := answered
+	abroad.URL = "https://pay.example/cart"
+	both := []string{"shop/orders", "shop/inbox"}
+	for _, tt := range []struct {
+		name      string
+		journal   []checkpoint.Entry
+		unchanged []string
+		want      string
+	}{
+		{"a write", []checkpoint.Entry{answered}, both, table.Release},
+		{"a write, and the probe that covers it changed", []checkpoint.Entry{answered}, both[1:], table.ManualReview},
+		{"a refused write", []checkpoint.Entry{request("POST", "/cart", 403)}, both, table.Release},
+		{"an unanswered write", []checkpoint.Entry{request("POST", "/cart", 0)}, both, table.ManualReview},
+		{"one that failed while it was answered", []checkpoint.Entry{failed}, both, table.ManualReview},
+		{"a write at a sensitive place", []checkpoint.Entry{sensitive}, both, table.ManualReview},
+		{"a write at another site", []checkpoint.Entry{abroad}, both, table.ManualReview},
+		{"what no probe covers", []checkpoint.Entry{request("POST", "/pay", 200)}, both, table.ManualReview},
+		{"what it covers and what it does not", []checkpoint.Entry{answered, request("POST", "/pay", 200)}, both, table.ManualReview},
+		{"after a checkpoint", []checkpoint.Entry{request("POST", "/pay", 200), safe("a"), answered}, both, table.Resume},
+		{"a GET", []checkpoint.Entry{get("/favourite/7", MovedOn)}, both, table.Release},
+		{"an unanswered GET", []checkpoint.Entry{get("/favourite/7", Unanswered)}, both, table.ManualReview},
+		{"another GET", []checkpoint.Entry{get("/vote/7", MovedOn)}, both, table.ManualReview},
+	} {
+		task := Task{Resumable: true, Sites: b}
+		for _, id := range tt.unchanged {
+			task.Unchanged = append(task.Unchanged, all[id])
+		}
+		if d := table.Decide(append(sane(), InspectTask(checkpoint.Summarize(tt.journal), task)...)); d.Outcome != tt.want {
+			t.Errorf("%s: %s %q, want %s", tt.name, d.Outcome, d.Reasons, tt.want)
+		}
+	}
+}

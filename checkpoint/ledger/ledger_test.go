@@ -233,10 +233,10 @@ func TestLongParameters(t *testing.T) {
 	}
 }
 
-// FuzzLedger: whatever comes in whatever order, nothing panics, the bounds hold, each hop is counted, and
+// FuzzPipeLog: whatever comes in whatever order, nothing panics, the bounds hold, each hop is counted, and
 // no request that has not ended is lost without a fact that says so.
 // Each two bytes of a script are an event, and a request on a session.
-func FuzzLedger(f *testing.F) {
+func FuzzPipeLog(f *testing.F) {
 	f.Add([]byte{0, 1, 1, 1, 2, 1, 0, 1, 4, 2, 3, 2, 5, 3, 9, 3}, `"x":1`)
 	f.Add([]byte{0, 0, 0, 16, 4, 0, 4, 0, 0, 1, 5, 1, 3, 1}, "")
 	f.Add([]byte{1, 0, 1, 1, 1, 2, 1, 3, 0, 4, 0, 5, 0, 6, 0, 7, 0, 8, 3, 1, 3, 2, 3, 3, 3, 4}, `"X":{"method":"`)

@@ -329,7 +329,7 @@ func TestACloseThatFailedIsAFact(t *testing.T) {
 		t.Fatal(err)
 	}
 	gone := slices.IndexFunc(i.Facts, func(f api.Fact) bool { return f.Name == table.BrowserGone })
-	if f := i.Facts[gone]; f.Answer != "yes" || !strings.Contains(f.How, "pipe log") {
+	if f := i.Facts[gone]; f.Answer != "yes" || !strings.Contains(f.How, ".ledger") {
 		t.Errorf("%+v", f)
 	}
 	// A process that it left on the directory counts as ever.

@@ -12,6 +12,7 @@ import (
 	"fmt"
 	"net/http"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/rs/zerolog"
@@ -164,15 +165,17 @@ func (c *Checker) Run(ctx context.Context, r Request) (_ Found, err error) {
 		found = unasked(r, "no browser could be started: %v", err)
 	} else {
 		asking, stop := context.WithCancel(ctx)
-		go func() {
+		var waiting sync.WaitGroup
+		waiting.Go(func() {
 			select {
 			case <-r.GiveUp:
 				stop()
 			case <-asking.Done():
 			}
-		}()
+		})
 		found, lent = c.ask(asking, b, r)
 		stop()
+		waiting.Wait()
 	}
 	err = c.end(b, r, lent)
 	if err == nil {

@@ -345,11 +345,11 @@ func (b *Browser) FreePages(ctx context.Context) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, endTimeout)
 	defer cancel()
-	if err := b.process.StopRenderers(); err != nil {
-		return errors.Join(err, b.process.ContinueRenderers())
+	err := b.process.StopRenderers()
+	if err == nil {
+		b.monitor.StopScripts()
+		err = b.monitor.Guard().Enforce(ctx, monitor.Rules{Ended: true}) // also what the browser sends by itself
 	}
-	b.monitor.StopScripts()
-	err := b.monitor.Guard().Enforce(ctx, monitor.Rules{Ended: true}) // also what the browser sends by itself
 	if err == nil {
 		err = b.exchangeNetwork(ctx, n)
 	}
@@ -408,7 +408,7 @@ func (b *Browser) GoOn(log zerolog.Logger) {
 	s.network = nil
 	err := errors.Join(n.Continue(), n.Close(), b.driver.o.Files.DropStillCookies(b.session))
 	log.Info().Err(err).Dur("stood_for", boottime.Now().Sub(s.since)).Msg("the browser goes on")
-	s.found, s.cookies, s.asked, s.gap = false, sessionfile.StillCookies{}, false, ""
+	s.found, s.cookies, s.asked, s.gap, s.waiting = false, sessionfile.StillCookies{}, false, "", false
 }
 
 // EndPages ends every page of a browser whose worker was lost, without letting any of them send

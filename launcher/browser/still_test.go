@@ -145,8 +145,12 @@ func TestABrowserStandsStill(t *testing.T) {
 		t.Error("what may still be sent is reported as never sent")
 	}
 
-	// Its worker is back: what it withheld goes out.
+	// Its worker is back: what it withheld goes out, and no page waits any more.
+	b.PagesWait()
 	b.GoOn(log)
+	if b.TakePagesWait() {
+		t.Error("pages of a browser that goes on wait for its network service")
+	}
 	site.all(t, made)
 	set(b, "2")
 

@@ -47,8 +47,12 @@
     for (const slot of row.querySelectorAll("[data-slot]")) {
       const text = values[slot.dataset.slot] || "";
       if (slot.tagName === "METER") slot.value = Number(text);
-      else if (slot.tagName === "IMG") text && slot.getAttribute("src") !== text && slot.setAttribute("src", text);
-      else if (slot.textContent !== text && !slot.dataset.time) slot.textContent = text;
+      else if (slot.tagName === "IMG") {
+        // One that could not be had stays hidden until there is another.
+        if ((slot.getAttribute("src") || "") === text) continue;
+        if (text) slot.setAttribute("src", text);
+        else slot.removeAttribute("src");
+      } else if (slot.textContent !== text && !slot.dataset.time) slot.textContent = text;
       slot.hidden = !text;
       if (slot.dataset.link) slot.setAttribute("href", values[slot.dataset.link] || "");
       if (slot.dataset.class) slot.className = "state " + values[slot.dataset.class];

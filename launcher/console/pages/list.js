@@ -217,7 +217,7 @@
   // A picture that cannot be had leaves no gap.
   const lost = (image) => { image.hidden = true; };
   body.addEventListener("error", (event) => lost(event.target), true);
-  for (const image of body.querySelectorAll("img[src]")) if (image.complete && !image.naturalWidth && image.loading !== "lazy") lost(image);
+  for (const image of body.querySelectorAll("img[src]")) if (image.complete && !image.naturalWidth) lost(image); // before this listened
 
   // A click anywhere on a row opens it.
   body.addEventListener("click", (event) => {

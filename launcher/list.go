@@ -32,6 +32,16 @@ func (rs *records) ListProfiles(ctx context.Context, q api.ProfileQuery) (api.Pr
 	for i, r := range page.Items {
 		page.Items[i] = rs.shown(r).Public()
 	}
+	if q.WithAccounts {
+		book := rs.o.Sites.Book()
+		for _, r := range page.Items {
+			care := page.Accounts[r.ProfileID]
+			if care.Asked = rs.canBeAsked(r, book); !care.Asked {
+				care.NextCheck = time.Time{}
+			}
+			page.Accounts[r.ProfileID] = care
+		}
+	}
 	return page, nil
 }
 

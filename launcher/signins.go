@@ -9,6 +9,7 @@ import (
 
 	"github.com/rs/zerolog"
 
+	"leasehold/checkpoint/site"
 	"leasehold/launcher/api"
 	"leasehold/launcher/slots"
 	"leasehold/lease"
@@ -122,7 +123,7 @@ func (l *Launcher) asked() (all []lease.Record) {
 	for _, row := range rows {
 		r := row.Record
 		r.AvailableAfter = row.CoolUntil
-		if r.Home != l.o.ID || r.NextCheck().IsZero() || r.SessionCheck == nil && len(l.answers.Identities(r, book)) == 0 || l.queue.Wanted(r) {
+		if r.Home != l.o.ID || r.NextCheck().IsZero() || !l.canBeAsked(r, book) || l.queue.Wanted(r) {
 			continue
 		}
 		if _, err := l.o.Root.Path(r.ProfileID); err == nil { // else it is archived or removed
@@ -130,6 +131,11 @@ func (l *Launcher) asked() (all []lease.Record) {
 		}
 	}
 	return all
+}
+
+// canBeAsked tells whether a site can be asked if a profile's account is signed in.
+func (h *rooms) canBeAsked(r lease.Record, book *site.Book) bool {
+	return r.SessionCheck != nil || len(h.answers.Identities(r, book)) > 0
 }
 
 // hasRoom tells whether there is a place that nobody waits for, without closing a warm browser.

@@ -5,6 +5,8 @@ package id
 import (
 	"crypto/rand"
 	"encoding/base64"
+	"strings"
+	"time"
 
 	"github.com/oklog/ulid/v2"
 )
@@ -12,6 +14,16 @@ import (
 // New returns prefix, an underscore and a ULID. It is unique, and ids with the same
 // prefix sort by the time when they were made.
 func New(prefix string) string { return prefix + "_" + ulid.Make().String() }
+
+// Made is when an id of New was made; the zero time if it is no such id.
+func Made(id string) time.Time {
+	_, text, _ := strings.Cut(id, "_")
+	u, err := ulid.ParseStrict(text)
+	if err != nil {
+		return time.Time{}
+	}
+	return u.Timestamp()
+}
 
 // Secret returns a capability: 256 random bits as text that needs no escaping in a URL
 // path.

@@ -40,6 +40,9 @@ type ProfileQuery struct {
 
 	// Visible tells which profiles the list may show; nil: all.
 	Visible func(profileID string) bool
+
+	// WithAccounts asks for ProfilePage.Accounts.
+	WithAccounts bool
 }
 
 // The orders of lists of profiles.
@@ -54,10 +57,15 @@ const (
 	SortWorker    = "worker"
 	// SortChanged puts the profiles first whose lease changed last.
 	SortChanged = "changed"
+	// SortSignedIn puts those profiles first whose account needs somebody: those that show another
+	// account or are signed out, the longest first; then those that wait for a person or have no
+	// directory, those whose last check had no answer, those of which nothing is known, and the
+	// signed-in ones.
+	SortSignedIn = "signed_in"
 )
 
 // Sorts are the names of the orders.
-var Sorts = []string{SortName, SortAttention, SortAccount, SortHost, SortWorker, SortChanged}
+var Sorts = []string{SortName, SortAttention, SortAccount, SortHost, SortWorker, SortChanged, SortSignedIn}
 
 // States are the states for which a list can be filtered, in the order in which they are shown.
 var States = []lease.State{lease.ManualReview, lease.SuspectedStale, lease.Quarantined, lease.Inspected, lease.ResumePending, lease.Held, lease.Available}
@@ -172,12 +180,27 @@ type ProfilePage struct {
 	// counts those whose worker asks for a person.
 	States map[lease.State]int
 	Asking int
+	// SignedIn counts the matching profiles by whether their account is signed in, whatever was asked
+	// for of that.
+	SignedIn map[lease.SignedIn]int
+	// Accounts has each profile on this page, if the query asks for that.
+	Accounts map[string]AccountCare
 	// Hands has the profiles on this page whose worker asks for a person, or whose session a
 	// person has, on this launcher's host.
 	Hands map[string]InHands
 	// Stale is the time since which the lease store cannot be reached, so that the list shows
 	// what was seen before; zero: the store can be reached.
 	Stale time.Time
+}
+
+// AccountCare is what is known of how a profile's account is looked after, beside its record.
+type AccountCare struct {
+	// Asked says that a site can be asked whether the account is signed in. NextCheck is when the
+	// profile's home does so by itself; zero: not in this state of the record.
+	Asked     bool
+	NextCheck time.Time
+	// Gone says that the profile's directory is not on the disk of this launcher, its home.
+	Gone bool
 }
 
 // InHands says what people have to do with a living session: the request of its worker that

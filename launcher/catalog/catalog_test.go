@@ -86,6 +86,25 @@ func TestFiltersAndOrders(t *testing.T) {
 			t.Errorf("%s: %s, want %s", name, got, tt.want)
 		}
 	}
+	out := shop()
+	for i, change := range map[int]func(*lease.Record){
+		0: func(r *lease.Record) { r.SignedIn, r.SignedInSince = lease.SignedInNo, noon },
+		3: func(r *lease.Record) { r.SignedIn, r.SignedInSince = lease.SignedInNo, noon.Add(-time.Hour) },
+		4: func(r *lease.Record) { r.SignedIn, r.AnotherAccount = lease.SignedInNo, true },
+		6: func(r *lease.Record) { r.SignedIn, r.SignedInTriedAt = lease.SignedInYes, noon },
+		7: func(r *lease.Record) { r.SignedIn = lease.SignedInYes },
+	} {
+		change(&out[i].Record)
+	}
+	out[1].Record.Reason, out[1].Record.State = api.ReasonArchived, lease.Available
+	care := List(out, api.ProfileQuery{Sort: "signed_in", WithAccounts: true}, noon)
+	if names(care) != "bank_2 bank_1 shop_1 bank_3 shop_3 q r shop_2" || !care.Accounts["bank_3"].Gone || len(care.Accounts) != 8 {
+		t.Errorf("whose accounts need somebody: %s, %+v", names(care), care.Accounts)
+	}
+	of := List(out, api.ProfileQuery{SignedIn: lease.SignedInNo, States: []lease.State{lease.Available}}, noon)
+	if names(of) != "bank_1 bank_2" || of.SignedIn[lease.SignedInNo] != 2 || of.SignedIn[lease.SignedInUnknown] != 2 || of.States[lease.Held] != 1 || of.States[lease.Available] != 2 || of.Accounts != nil {
+		t.Errorf("signed out and free: %s, %+v, %+v: want what each of the two filters leaves", names(of), of.SignedIn, of.States)
+	}
 	asking := shop()
 	asking[0].Hands.Ask = &api.Ask{Reason: "code", At: noon.Add(-30 * time.Minute)}
 	if page := List(asking, api.ProfileQuery{Sort: "attention", Limit: 3}, noon); names(page) != "shop_1 shop_3 shop_2" || page.Asking != 1 || page.Hands["shop_1"].Ask == nil || len(page.Hands) != 1 {

@@ -16,18 +16,25 @@ import (
 // List returns the page of the rows that a query asks for. It is a pure function of the rows
 // and now.
 func List(rows []*Row, q api.ProfileQuery, now time.Time) api.ProfilePage {
-	page := api.ProfilePage{Items: []lease.Record{}, States: map[lease.State]int{}, Hands: map[string]api.InHands{}}
+	page := api.ProfilePage{Items: []lease.Record{}, States: map[lease.State]int{}, SignedIn: map[lease.SignedIn]int{}, Hands: map[string]api.InHands{}}
 	words := strings.Fields(strings.ToLower(q.Words))
 	var found []*Row
 	for _, r := range rows {
 		if !matches(r, q, words, now) {
 			continue
 		}
+		inState := len(q.States) == 0 || slices.Contains(q.States, r.Record.State)
+		if inState {
+			page.SignedIn[r.Record.SignedIn]++
+		}
+		if q.SignedIn != "" && q.SignedIn != r.Record.SignedIn {
+			continue
+		}
 		page.States[r.Record.State]++
 		if r.Hands.Ask != nil {
 			page.Asking++
 		}
-		if len(q.States) == 0 || slices.Contains(q.States, r.Record.State) {
+		if inState {
 			found = append(found, r)
 		}
 	}
@@ -46,8 +53,16 @@ func List(rows []*Row, q api.ProfileQuery, now time.Time) api.ProfilePage {
 		page.Next = &sorted[q.Limit-1].position
 	}
 	page.Items = slices.Grow(page.Items, len(sorted))
+	if q.WithAccounts {
+		page.Accounts = make(map[string]api.AccountCare, len(sorted))
+	}
 	for _, p := range sorted {
 		page.Items = append(page.Items, p.row.Record)
+		if q.WithAccounts {
+			r := p.row.Record
+			r.AvailableAfter = p.row.CoolUntil
+			page.Accounts[r.ProfileID] = api.AccountCare{NextCheck: r.NextCheck(), Gone: p.row.Gone}
+		}
 		if p.row.Hands != (api.InHands{}) {
 			page.Hands[p.row.Record.ProfileID] = p.row.Hands
 		}
@@ -55,13 +70,11 @@ func List(rows []*Row, q api.ProfileQuery, now time.Time) api.ProfilePage {
 	return page
 }
 
-// matches tells whether a query asks for a row, whatever its state.
+// matches tells whether a query asks for a row, whatever its state and whether its account is signed
+// in.
 func matches(r *Row, q api.ProfileQuery, words []string, now time.Time) bool {
 	rec := &r.Record
 	if !is(q.AccountID, rec.AccountID) || !is(q.WorkerID, rec.OwnerWorkerID) || !is(q.TaskID, rec.TaskID) || !is(q.Host, rec.Home) || !strings.Contains(rec.LastKnownURL, q.URL) {
-		return false
-	}
-	if q.SignedIn != "" && q.SignedIn != rec.SignedIn {
 		return false
 	}
 	if q.Free != nil && *q.Free != isFree(r, now) {
@@ -125,6 +138,10 @@ var positions = map[string]func(*Row) string{
 		rank, since := attention(r)
 		return strconv.Itoa(rank) + timeText(since) + "\x00" + r.Record.ProfileID
 	},
+	api.SortSignedIn: func(r *Row) string {
+		rank, since := accountRank(r)
+		return strconv.Itoa(rank) + timeText(since) + "\x00" + r.Record.ProfileID
+	},
 	api.SortChanged: func(r *Row) string {
 		return backwards(timeText(Since(r.Record))) + "\x00" + r.Record.ProfileID
 	},
@@ -150,6 +167,28 @@ func attention(r *Row) (rank int, since time.Time) {
 		return 4, time.Time{}
 	}
 	return 5, time.Time{}
+}
+
+// accountRank is how much a profile's account needs somebody: the least number comes first, and among
+// equals the one that has needed it for the longest time.
+func accountRank(r *Row) (rank int, since time.Time) {
+	switch rec := r.Record; {
+	case api.StateShown(rec) != string(rec.State): // it was archived or removed
+		return 7, time.Time{}
+	case rec.AnotherAccount:
+		return 0, rec.SignedInSince
+	case rec.SignedOut():
+		return 1, rec.SignedInSince
+	case r.Gone:
+		return 2, time.Time{}
+	case rec.State == lease.ManualReview:
+		return 3, Since(rec)
+	case !rec.SignedInTriedAt.IsZero():
+		return 4, rec.SignedInTriedAt
+	case rec.SignedIn != lease.SignedInYes:
+		return 5, time.Time{}
+	}
+	return 6, time.Time{}
 }
 
 // Since is since when a profile has been in its state, according to its record.

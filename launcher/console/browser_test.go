@@ -128,7 +128,7 @@ func (v consoleTab) photograph(name string) {
 	if dir == "" {
 		return
 	}
-	for _, width := range []int{390, 1440, 2560} {
+	for _, width := range []int{360, 1440, 2560} {
 		for _, scheme := range []string{"light", "dark"} {
 			v.size(width, scheme)
 			v.Until(`[...document.images].every(i => i.complete || i.loading === "lazy")`)

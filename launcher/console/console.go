@@ -103,7 +103,7 @@ func hashOf(text string) string {
 type pages struct {
 	svc api.Service
 	log zerolog.Logger
-	list, hosts, queue,
+	list, accounts, hosts, queue,
 	profile, site, watch sheet
 	following chan struct{} // holds one element for each page that follows changes
 }
@@ -115,7 +115,7 @@ type pages struct {
 func Handler(svc api.Service, log zerolog.Logger) http.Handler {
 	return &pages{
 		svc: svc, log: log, following: make(chan struct{}, maxOpen),
-		list: newSheet("list", "list", "'self' data:"), hosts: newSheet("hosts", "list", "data:"), queue: newSheet("queue", "list", "data:"), profile: newSheet("profile", "profile", "'self' data:", "picture.js"),
+		list: newSheet("list", "list", "'self' data:"), accounts: newSheet("accounts", "list", "data:"), hosts: newSheet("hosts", "list", "data:"), queue: newSheet("queue", "list", "data:"), profile: newSheet("profile", "profile", "'self' data:", "picture.js"),
 		site:  newSheet("site", "profile", "data:", "picture.js"),
 		watch: newSheet("live", "live", "data:", "picture.js"),
 	}
@@ -134,6 +134,8 @@ func (p *pages) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		p.review(w, r, profile)
 	case "POST /console/{profile}/hold":
 		p.hold(w, r, profile)
+	case "POST /console/{profile}/check":
+		p.check(w, r, profile)
 	case "POST /console/{profile}/hand-back":
 		p.handBack(w, r, profile)
 	case "POST /console/{profile}/restore":
@@ -146,6 +148,10 @@ func (p *pages) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		p.showSite(w, r, r.PathValue("site"))
 	case "GET /updates":
 		p.followList(w, r)
+	case "GET /accounts":
+		p.showAccounts(w, r)
+	case "GET /accounts/updates":
+		p.followAccounts(w, r)
 	case "GET /hosts":
 		p.showHosts(w, r)
 	case "GET /hosts/updates":

@@ -20,31 +20,34 @@ import (
 // Sizes of a page of the list.
 var pageSizes = []int{25, 50, 100, 200}
 
-// The defaults of the list.
-const (
-	usualSize = 50
-	usualSort = api.SortAttention
-)
+// usualSize is how many profiles are on a page if nobody says.
+const usualSize = 50
 
-// asked is what a person asks of the list. The query of the page's URL contains all of it.
+// asked is what a person asks of a list of profiles. The query of the page's URL contains all of it.
 type asked struct {
 	api.ProfileQuery
+	// path is that of the page, and usualSort its order if nobody says.
+	path, usualSort string
 	Page int // from 1 on
 	Size int
 	// token is the API token, if the page was opened with one.
 	token string
 }
 
-// readAsked reads the query of the list. Invalid parts are left out, and named in the error.
-func readAsked(r *http.Request) (asked, error) {
-	query := r.URL.Query()
-	a := asked{Page: 1, Size: usualSize, token: query.Get("token")}
+// askedOfList reads the query of the list of profiles.
+func askedOfList(r *http.Request) (asked, error) {
+	return readAsked(r.URL.Query(), "/", api.SortAttention)
+}
+
+// readAsked reads the query of a list. Invalid parts are left out, and named in the error.
+func readAsked(query url.Values, path, usualSort string) (asked, error) {
+	a := asked{path: path, usualSort: usualSort, Page: 1, Size: usualSize, token: query.Get("token")}
 	q, err := api.ParseProfileQuery(query)
 	if err != nil {
 		q = api.ProfileQuery{}
 	}
 	a.ProfileQuery = q
-	a.Sort = cmp.Or(a.Sort, usualSort)
+	a.Sort = cmp.Or(a.Sort, a.usualSort)
 	if n, failed := strconv.Atoi(query.Get("page")); failed == nil && n > 1 {
 		a.Page = min(n, 1_000_000)
 	}
@@ -55,11 +58,11 @@ func readAsked(r *http.Request) (asked, error) {
 }
 
 // URL is the URL of the list for this query.
-func (a asked) URL() string { return withQuery("/", a.values()) }
+func (a asked) URL() string { return withQuery(a.path, a.values()) }
 
 func (a asked) values() url.Values {
 	query := a.Filters()
-	if a.Sort == usualSort {
+	if a.Sort == a.usualSort {
 		query.Del("sort")
 	}
 	if a.Page > 1 {
@@ -90,6 +93,14 @@ func (a asked) with(change func(*asked)) asked {
 
 // Token is the API token that links and forms have to carry.
 func (a asked) Token() string { return a.token }
+
+// tokenQuery is the query that links to other pages need.
+func (a asked) tokenQuery() string {
+	if a.token == "" {
+		return ""
+	}
+	return "?token=" + url.QueryEscape(a.token)
+}
 
 // Narrowed tells whether some profiles are left out, other than by their state.
 func (a asked) Narrowed() bool {
@@ -153,9 +164,8 @@ type listView struct {
 	Sorts   []string
 	Problem string
 	Clear   string // link to all profiles
-	// First, Previous and Next are links to pages; empty if there is no such page.
-	Previous, Next string
-	Updates        string // address at which the page follows changes
+	pager
+	Updates string // address at which the page follows changes
 }
 
 // FreeText is the value of the filter for free profiles.
@@ -169,7 +179,7 @@ func (v listView) FreeText() string {
 // sortNames are the orders in words.
 var sortNames = map[string]string{
 	api.SortAttention: "what waits for a person first", api.SortName: "name", api.SortAccount: "account",
-	api.SortHost: "host", api.SortWorker: "worker", api.SortChanged: "last change first",
+	api.SortHost: "host", api.SortWorker: "worker", api.SortChanged: "last change first", api.SortSignedIn: "accounts that need somebody first",
 }
 
 // PlainSort is the order without its direction.
@@ -199,10 +209,7 @@ func (p *pages) listOf(ctx context.Context, a asked) (listView, error) {
 
 // viewOfList makes the page of the list: it is a pure function of what was found, and of the user.
 func viewOfList(a asked, found api.ProfilePage, ready error, who principal.Principal) listView {
-	v := listView{asked: a, contents: newContents(found.Stale, ready), Sizes: pageSizes, Sorts: api.Sorts, Blank: listRow{State: "available"}}
-	if a.token != "" {
-		v.Query = "?token=" + url.QueryEscape(a.token)
-	}
+	v := listView{asked: a, contents: newContents(found.Stale, ready), Sizes: pageSizes, Sorts: api.Sorts, Blank: listRow{State: "available"}, Query: a.tokenQuery()}
 	for _, r := range found.Items {
 		hands := found.Hands[r.ProfileID]
 		row := rowOf(r, hands, v.Query)
@@ -221,7 +228,7 @@ func viewOfList(a asked, found api.ProfilePage, ready error, who principal.Princ
 	}
 	v.chips(found.States, all)
 	v.columns()
-	v.pages(found.Total)
+	v.Texts["range"], v.pager = a.pages(found.Total)
 	waiting := found.States[lease.ManualReview] + found.Asking
 	v.Texts["waiting"] = ""
 	if waiting > 0 {
@@ -396,32 +403,35 @@ func (v *listView) columns() {
 	}
 }
 
-// pages says which part of the list this page shows, and links to the others.
-func (v *listView) pages(total int) {
-	last := max(1, (total+v.Size-1)/v.Size)
-	from := (v.Page - 1) * v.Size
-	switch {
-	case total == 0 || from >= total:
-		v.Texts["range"] = fmt.Sprintf("0 of %d", total)
-	default:
-		v.Texts["range"] = fmt.Sprintf("%d to %d of %d", from+1, min(from+v.Size, total), total)
+// pager are the links from a page of a list to the one before and the one after it; empty if there
+// is no such page.
+type pager struct{ Previous, Next string }
+
+// pages says which part of a list of so many profiles this page shows, and links to the others.
+func (a asked) pages(total int) (shown string, links pager) {
+	last := max(1, (total+a.Size-1)/a.Size)
+	from := (a.Page - 1) * a.Size
+	shown = fmt.Sprintf("0 of %d", total)
+	if from < total {
+		shown = fmt.Sprintf("%d to %d of %d", from+1, min(from+a.Size, total), total)
 	}
 	to := func(n int) string {
-		a := v.asked
-		a.Page = n
-		return a.URL()
+		b := a
+		b.Page = n
+		return b.URL()
 	}
-	if v.Page > 1 {
-		v.Previous = to(min(v.Page-1, last))
+	if a.Page > 1 {
+		links.Previous = to(min(a.Page-1, last))
 	}
-	if v.Page < last {
-		v.Next = to(v.Page + 1)
+	if a.Page < last {
+		links.Next = to(a.Page + 1)
 	}
+	return shown, links
 }
 
 // showList sends the list.
 func (p *pages) showList(w http.ResponseWriter, r *http.Request) {
-	a, wrong := readAsked(r)
+	a, wrong := askedOfList(r)
 	status := http.StatusOK
 	v, err := p.listOf(r.Context(), a)
 	if err != nil {
@@ -451,7 +461,7 @@ func (p *pages) failList(w http.ResponseWriter, token string, err error) {
 
 // followList tells an open list what changes in it.
 func (p *pages) followList(w http.ResponseWriter, r *http.Request) {
-	a, _ := readAsked(r) // the page itself has said what is wrong
+	a, _ := askedOfList(r) // the page itself has said what is wrong
 	p.follow(w, r, func(ctx context.Context) (contents, error) {
 		v, err := p.listOf(ctx, a)
 		return v.contents, err

@@ -58,12 +58,15 @@ type backend struct {
 	rehomed  []api.ProfileRehome
 	hands    map[string]api.InHands
 	stale    time.Time
+	silent   map[string]time.Time // homes of which nothing is heard, with since when
 	notReady error
 	files    []api.Site
 	taught   []api.SiteTeaching
 	answers  []api.SiteAnswer
 	counted  map[string][]api.SiteShape // by site
 	changed  chan struct{}              // closed and replaced by change
+	gone     []string                   // profiles whose directory is gone
+	checked  []string                   // profiles whose account was asked about
 }
 
 // change changes what the backend has, and tells those who follow it.
@@ -142,12 +145,31 @@ func (b *backend) ListProfiles(_ context.Context, q api.ProfileQuery) (api.Profi
 	var rows []*catalog.Row
 	for _, r := range b.profiles {
 		row := catalog.NewRow(lease.Entry{Record: r})
-		row.Hands = b.hands[r.ProfileID]
+		row.Hands, row.Gone = b.hands[r.ProfileID], slices.Contains(b.gone, r.ProfileID)
 		rows = append(rows, row)
 	}
 	page := catalog.List(rows, q, noon)
 	page.Stale = b.stale
+	for i, r := range page.Items {
+		if care, ok := page.Accounts[r.ProfileID]; ok {
+			care.Asked = r.SessionCheck != nil
+			page.Accounts[r.ProfileID] = care
+		}
+		page.Items[i].HomeSilentSince = b.silent[r.Home]
+	}
 	return page, nil
+}
+
+func (b *backend) CheckProfile(_ context.Context, profile string) (api.SessionChecked, error) {
+	var err error
+	b.change(func() {
+		b.checked = append(b.checked, profile)
+		if err = b.refusal(); err == nil {
+			r := &b.profiles[b.at(profile)]
+			*r = r.Checked(lease.Checked{SignedIn: lease.SignedInYes, How: "the answer is 200"}, time.Now())
+		}
+	})
+	return api.SessionChecked{ProfileID: profile, SignedIn: "yes"}, err
 }
 
 func (b *backend) Sites(context.Context) (list []api.SiteSummary, _ error) {

@@ -34,6 +34,14 @@
       t.textContent = at > Date.now() ? ago((at - Date.now()) / 1000) + " left" : "its time is over";
       return;
     }
+    if (t.dataset.time === "Next") {
+      t.textContent = at > Date.now() ? "in " + ago((at - Date.now()) / 1000) : "due now";
+      return;
+    }
+    if (t.dataset.time === "Made") {
+      t.textContent = ago((Date.now() - at) / 1000) + " ago";
+      return;
+    }
     t.textContent = t.dataset.form ? full.format(at) : ago((Date.now() - at) / 1000);
   }
   const ages = () => document.querySelectorAll("time[datetime]").forEach(age);
@@ -54,7 +62,7 @@
         else slot.removeAttribute("src");
       } else if (slot.textContent !== text && !slot.dataset.time) slot.textContent = text;
       slot.hidden = !text;
-      if (slot.dataset.link) slot.setAttribute("href", values[slot.dataset.link] || "");
+      if (slot.dataset.link) slot.setAttribute(slot.tagName === "BUTTON" ? "formaction" : "href", values[slot.dataset.link] || "");
       if (slot.dataset.class) slot.className = "state " + values[slot.dataset.class];
       if (slot.dataset.time && text) {
         slot.dateTime = values[slot.dataset.time];
@@ -184,6 +192,7 @@
     k: () => step(-1),
     n: () => document.querySelector("a[rel=next]")?.click(),
     p: () => document.querySelector("a[rel=prev]")?.click(),
+    a: () => location.assign("/accounts" + tokenOnly()),
     h: () => location.assign("/hosts" + tokenOnly()),
     q: () => location.assign("/queue" + tokenOnly()),
     l: () => location.assign("/" + tokenOnly()),
@@ -222,6 +231,6 @@
   // A click anywhere on a row opens it.
   body.addEventListener("click", (event) => {
     const row = event.target.closest("tr");
-    if (row && !event.target.closest("a") && !String(getSelection())) row.querySelector("th a").click();
+    if (row && !event.target.closest("a, button") && !String(getSelection())) row.querySelector("th a").click();
   });
 })();

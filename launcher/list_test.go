@@ -57,6 +57,38 @@ func TestListsAreMadeOfWhatTheLauncherSaw(t *testing.T) {
 	}
 }
 
+// TestAListSaysWhoseAccountIsChecked, and when next; of the others that nobody is asked.
+func TestAListSaysWhoseAccountIsChecked(t *testing.T) {
+	l, _ := startLauncher(t)
+	every := lease.Duration(time.Hour)
+	for id, set := range map[string]api.ProfileSettings{
+		"asked": {SessionCheck: &lease.SessionCheck{URL: "https://shop.example/me"}, CheckEvery: &every}, "after_sessions": {SessionCheck: &lease.SessionCheck{URL: "https://shop.example/me"}}, "nobody": {CheckEvery: &every},
+	} {
+		if _, err := l.PutProfile(t.Context(), id, set); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.Remove(filepath.Join(l.o.Root.Dir(), "after_sessions")); err != nil {
+		t.Fatal(err)
+	}
+	page, err := l.ListProfiles(t.Context(), api.ProfileQuery{WithAccounts: true})
+	if err != nil || len(page.Accounts) != 3 {
+		t.Fatalf("%+v, %v", page.Accounts, err)
+	}
+	if a := page.Accounts["asked"]; !a.Asked || a.Gone || a.NextCheck.IsZero() {
+		t.Errorf("one with a check: %+v", a)
+	}
+	if a := page.Accounts["after_sessions"]; !a.Asked || !a.Gone || !a.NextCheck.IsZero() {
+		t.Errorf("one that is checked after sessions alone, and whose directory is gone: %+v", a)
+	}
+	if a := page.Accounts["nobody"]; a != (api.AccountCare{}) {
+		t.Errorf("one without a check: %+v", a)
+	}
+	if page, err := l.ListProfiles(t.Context(), api.ProfileQuery{}); err != nil || page.Accounts != nil {
+		t.Errorf("a list that does not ask for it: %+v, %v", page.Accounts, err)
+	}
+}
+
 // TestNobodyFollowsALauncherThatHasEnded: pages hear of it, and events are refused.
 func TestNobodyFollowsALauncherThatHasEnded(t *testing.T) {
 	l, _ := startLauncher(t)

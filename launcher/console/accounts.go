@@ -132,6 +132,11 @@ func accountRowOf(r lease.Record, care api.AccountCare, query string, now time.T
 	}
 	row.Since, row.SinceText = timeTexts(r.SignedInSince)
 	switch next := care.NextCheck; {
+	case api.StateShown(r) != string(r.State): // it was archived or removed
+	case api.HomeNote(r) != "":
+		row.NotNext = "when its home is back"
+	case care.Gone:
+		row.NotNext = "when it has a directory"
 	case !care.Asked:
 		row.NotNext = "never: no site is asked"
 	case next.IsZero() && r.State == lease.Available:

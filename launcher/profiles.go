@@ -219,6 +219,9 @@ func (rs *records) Review(ctx context.Context, profileID string, req api.ReviewR
 		if e.Record.State != lease.ManualReview {
 			return e.Record, api.Refuse(api.CodeNotInReview, "profile %s is %s, not in manual_review", profileID, e.Record.State).With("state", e.Record.State)
 		}
+		if req.Sequence != 0 && req.Sequence != e.Record.Sequence {
+			return e.Record, api.Refuse(api.CodeStaleToken, "profile %s has changed since it was read: the number of its last event is %d, not %d. Read it again", profileID, e.Record.Sequence, req.Sequence).With("current_token", e.Record.Token)
+		}
 		return e.Record.Reviewed(lease.Review{
 			Decision: req.Decision, Reviewer: req.Reviewer, Principal: principal.Of(ctx).Name, Note: req.Note, TokenSeen: req.Token,
 			EvidenceID: req.EvidenceID, Home: req.Home,

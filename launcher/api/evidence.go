@@ -186,6 +186,9 @@ type ReviewRequest struct {
 	// belongs to another incident, the decision is refused. If it is empty, only the token
 	// names the incident.
 	EvidenceID string `json:"evidence_id,omitempty"`
+	// Sequence is the number of the profile's last event that the person saw. If there is another one
+	// since, the decision is refused. Zero: that does not matter.
+	Sequence uint64 `json:"sequence,omitempty"`
 	// Home is the launcher that becomes the home of a profile whose home is contested or only
 	// remembered; empty: the home stays.
 	Home string `json:"home,omitempty"`

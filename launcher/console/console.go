@@ -104,7 +104,7 @@ type pages struct {
 	svc api.Service
 	log zerolog.Logger
 	list, accounts, hosts, queue,
-	profile, site, watch sheet
+	profile, reviews, site, watch sheet
 	following chan struct{} // holds one element for each page that follows changes
 }
 
@@ -116,7 +116,7 @@ func Handler(svc api.Service, log zerolog.Logger) http.Handler {
 	return &pages{
 		svc: svc, log: log, following: make(chan struct{}, maxOpen),
 		list: newSheet("list", "list", "'self' data:"), accounts: newSheet("accounts", "list", "data:"), hosts: newSheet("hosts", "list", "data:"), queue: newSheet("queue", "list", "data:"), profile: newSheet("profile", "profile", "'self' data:", "picture.js"),
-		site:  newSheet("site", "profile", "data:", "picture.js"),
+		reviews: newSheet("reviews", "profile", "data:", "picture.js"), site: newSheet("site", "profile", "data:", "picture.js"),
 		watch: newSheet("live", "live", "data:", "picture.js"),
 	}
 }
@@ -152,6 +152,10 @@ func (p *pages) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		p.showAccounts(w, r)
 	case "GET /accounts/updates":
 		p.followAccounts(w, r)
+	case "GET /reviews":
+		p.showReviews(w, r)
+	case "POST /reviews":
+		p.decide(w, r)
 	case "GET /hosts":
 		p.showHosts(w, r)
 	case "GET /hosts/updates":

@@ -36,7 +36,7 @@ func (b *backend) ask(method, path, body string, header ...string) *httptest.Res
 
 func TestPagePolicyAllowsItselfAndNothingElse(t *testing.T) {
 	b := &backend{profiles: records(), cases: map[string]scene{reviewed: usual("evd_2")}}
-	for _, path := range []string{"/", "/hosts", "/queue", "/accounts", "/sites/shop", "/console/" + reviewed, "/console/nobody", "/console/" + reviewed + "/live"} {
+	for _, path := range []string{"/", "/hosts", "/queue", "/accounts", "/reviews", "/sites/shop", "/console/" + reviewed, "/console/nobody", "/console/" + reviewed + "/live"} {
 		w := b.ask("GET", path, "")
 		policy, body := w.Header().Get("Content-Security-Policy"), w.Body.String()
 		for _, want := range []string{"default-src 'none'", "frame-ancestors 'none'", "base-uri 'none'", "form-action 'self'", "trusted-types 'none'"} {
@@ -62,7 +62,7 @@ func TestPagePolicyAllowsItselfAndNothingElse(t *testing.T) {
 			}
 		}
 	}
-	for _, name := range []string{"base.css", "list.css", "profile.css", "live.css", "list.html", "hosts.html", "accounts.html", "top.html", "profile.html", "live.html", "parts.html", "exports.html", "travel.html", "queue.html", "site.html"} {
+	for _, name := range []string{"base.css", "list.css", "profile.css", "live.css", "list.html", "hosts.html", "accounts.html", "reviews.html", "top.html", "profile.html", "live.html", "parts.html", "exports.html", "travel.html", "queue.html", "site.html"} {
 		if external := regexp.MustCompile(`(?i)(https?:)?//[a-z]|<link[^>]+href="[^d{]|<script[^>]+src|@import|url\(`).FindString(strings.ReplaceAll(file(name), "chrome://inspect", "")); external != "" {
 			t.Errorf("%s refers to another resource: %q", name, external)
 		}

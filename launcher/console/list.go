@@ -28,8 +28,8 @@ type asked struct {
 	api.ProfileQuery
 	// path is that of the page, and usualSort its order if nobody says.
 	path, usualSort string
-	Page int // from 1 on
-	Size int
+	Page            int // from 1 on
+	Size            int
 	// token is the API token, if the page was opened with one.
 	token string
 }
@@ -164,6 +164,7 @@ type listView struct {
 	Sorts   []string
 	Problem string
 	Clear   string // link to all profiles
+	Alike   string // link to the page on which reviews are decided together; empty: these are no reviews
 	pager
 	Updates string // address at which the page follows changes
 }
@@ -256,6 +257,9 @@ func viewOfList(a asked, found api.ProfilePage, ready error, who principal.Princ
 	v.Texts["none"] = none
 	v.Clear = a.with(func(a *asked) { a.ProfileQuery = api.ProfileQuery{Sort: a.Sort} }).URL()
 	v.Updates = withQuery("/updates", a.values())
+	if slices.Equal(a.States, []lease.State{lease.ManualReview}) {
+		v.Alike = "/reviews" + v.Query
+	}
 	return v
 }
 

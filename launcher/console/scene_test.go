@@ -330,7 +330,18 @@ func (b *backend) Review(_ context.Context, profile string, req api.ReviewReques
 	if b.refuse != nil {
 		return lease.Record{}, b.refuse
 	}
-	r := &b.profiles[b.at(profile)]
+	at := b.at(profile)
+	if at < 0 {
+		return lease.Record{}, api.Refuse(api.CodeUnknownProfile, "there is no profile %s", profile)
+	}
+	r := &b.profiles[at]
+	switch {
+	case r.State != lease.ManualReview:
+		return lease.Record{}, api.Refuse(api.CodeNotInReview, "profile %s is %s, not in manual_review", profile, r.State)
+	case req.Sequence != 0 && req.Sequence != r.Sequence:
+		return lease.Record{}, api.Refuse(api.CodeStaleToken, "profile %s has changed since it was read", profile)
+	}
+	r.Sequence++
 	r.Review = &lease.Review{Decision: req.Decision, Reviewer: req.Reviewer, Principal: "token", Note: req.Note, At: noon}
 	if req.Decision == lease.ReviewApprove {
 		r.State, r.Reason = lease.Available, "review_approved"

@@ -27,6 +27,8 @@ func consoleRoutes() []route {
 		{method: http.MethodGet, pattern: "/queue/updates", access: forRole(principal.Read), changes: true, serve: consolePage},
 		{method: http.MethodGet, pattern: "/accounts", access: forRole(principal.Read), serve: consolePage},
 		{method: http.MethodGet, pattern: "/accounts/updates", access: forRole(principal.Read), changes: true, serve: consolePage},
+		{method: http.MethodGet, pattern: "/reviews", access: forRole(principal.Read), serve: consolePage},
+		{method: http.MethodPost, pattern: "/reviews", access: forRole(principal.Review), serve: consoleForm},
 		{method: http.MethodGet, pattern: "/sites/{site}", access: forRole(principal.Read), serve: consolePage},
 		{method: http.MethodGet, pattern: one, access: onProfile(principal.Evidence), serve: consolePage},
 		{method: http.MethodGet, pattern: one + "/picture", access: onProfile(principal.Evidence), serve: consolePage},

@@ -86,7 +86,7 @@ var matrix = map[string]expected{
 	"consoleHandBack": {"reviewer operator admin", "", "profile"}, "consoleRehome": {"reviewer operator admin", "", "profile"}, "consoleRestore": {"operator admin", "", "profile"},
 	"listSites": {readers, "", "nothing"}, "getSite": {readers, "", "nothing"}, "listSiteShapes": {readers, "", "nothing"}, "putSite": {managers, "", "everything"}, "trySite": {managers, "", "everything"}, "teachSite": {managers, "", "everything"}, "consoleTeach": {managers, "", "everything"}, "deleteSite": {managers, "", "everything"},
 	"consoleSite": {readers, "", "nothing"}, "consoleQueue": {readers, "", "nothing"}, "consoleQueueUpdates": {readers, "", "nothing"},
-	"consoleAccounts": {readers, "", "nothing"}, "consoleAccountsUpdates": {readers, "", "nothing"}, "consoleCheck": {"reviewer operator admin", "", "profile"},
+	"consoleAccounts": {readers, "", "nothing"}, "consoleAccountsUpdates": {readers, "", "nothing"}, "consoleReviews": {readers, "", "nothing"}, "consoleDecide": {"reviewer operator admin", "", "nothing"}, "consoleCheck": {"reviewer operator admin", "", "profile"},
 }
 
 // bodies are what operations need to be asked for at all.

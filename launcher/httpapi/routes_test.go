@@ -101,7 +101,7 @@ var layouts = []layout{
 	{
 		"public", New, []surface{open, upgrading, closed},
 		[]string{
-			"/", "/healthz", "/readyz", "/metrics", "/openapi.json", "/hosts", "/updates", "/hosts/updates", "/queue", "/queue/updates", "/accounts", "/accounts/updates", "/sites/shop", "/mcp",
+			"/", "/healthz", "/readyz", "/metrics", "/openapi.json", "/hosts", "/updates", "/hosts/updates", "/queue", "/queue/updates", "/accounts", "/accounts/updates", "/reviews", "/sites/shop", "/mcp",
 			"/console/p", "/console/p/review", "/console/p/hold", "/console/p/check", "/console/p/hand-back", "/console/p/restore", "/console/p/rehome", "/console/p/teach", "/console/p/live", "/console/p/picture",
 			"/devtools/browser/p", "/profiles/p", "/profiles/p/devtools/browser/i", "/profiles/p/devtools/page/T",
 			"/profiles/p/json", "/profiles/p/json/version", "/profiles/p/json/list", "/profiles/p/json/protocol",

@@ -11,7 +11,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"leasehold/evidence"
-	"leasehold/evidence/storetest"
+	"leasehold/internal/test/storetest"
 )
 
 // away is a store that cannot be reached while down is set.

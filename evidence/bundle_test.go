@@ -10,7 +10,7 @@ import (
 	"testing"
 
 	"leasehold/evidence"
-	"leasehold/evidence/storetest"
+	"leasehold/internal/test/storetest"
 )
 
 func newBundle(t *testing.T, s *evidence.Spool, evidenceID string) *evidence.Bundle {

@@ -15,7 +15,7 @@ import (
 	"pgregory.net/rapid"
 
 	"leasehold/evidence"
-	"leasehold/evidence/storetest"
+	"leasehold/internal/test/storetest"
 )
 
 // storeAt opens an empty store, and returns its directory.

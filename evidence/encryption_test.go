@@ -18,7 +18,7 @@ import (
 
 	"leasehold/evidence"
 	"leasehold/evidence/crypt"
-	"leasehold/evidence/storetest"
+	"leasehold/internal/test/storetest"
 )
 
 const private = "only-for-the-recipient"

@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"leasehold/evidence"
-	"leasehold/evidence/storetest"
+	"leasehold/internal/test/storetest"
 )
 
 // Others read the manifest's JSON.

@@ -13,7 +13,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"leasehold/evidence"
-	"leasehold/evidence/storetest"
+	"leasehold/internal/test/storetest"
 )
 
 func picture(session string, token uint64, at time.Time) evidence.Manifest {

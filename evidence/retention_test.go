@@ -14,7 +14,7 @@ import (
 	"pgregory.net/rapid"
 
 	"leasehold/evidence"
-	"leasehold/evidence/storetest"
+	"leasehold/internal/test/storetest"
 )
 
 var noon = time.Date(2026, 6, 18, 12, 0, 0, 0, time.UTC)

@@ -9,7 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"leasehold/evidence"
-	"leasehold/evidence/storetest"
+	"leasehold/internal/test/storetest"
 )
 
 // openDir opens an empty store in a directory, with how to damage it.

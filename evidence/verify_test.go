@@ -5,7 +5,7 @@ import (
 	"testing"
 
 	"leasehold/evidence"
-	"leasehold/evidence/storetest"
+	"leasehold/internal/test/storetest"
 )
 
 func TestVerifyTellsAForkFromAGap(t *testing.T) {

@@ -12,8 +12,8 @@ import (
 	"github.com/rs/zerolog"
 
 	"leasehold/evidence"
-	"leasehold/evidence/storetest"
 	"leasehold/internal/test/fakechrome"
+	"leasehold/internal/test/storetest"
 	"leasehold/lease"
 )
 

@@ -19,7 +19,7 @@ import (
 
 	"leasehold/evidence"
 	"leasehold/evidence/crypt"
-	"leasehold/evidence/storetest"
+	"leasehold/internal/test/storetest"
 	"leasehold/launcher/api"
 	"leasehold/lease"
 )

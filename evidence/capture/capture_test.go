@@ -18,7 +18,7 @@ import (
 
 	"leasehold/evidence"
 	"leasehold/evidence/capture"
-	"leasehold/evidence/storetest"
+	"leasehold/internal/test/storetest"
 	"leasehold/internal/test/testchrome"
 )
 

@@ -1,7 +1,6 @@
 package natsstore_test
 
 import (
-	"bytes"
 	"crypto/sha256"
 	"encoding/base64"
 	"encoding/json"
@@ -15,8 +14,8 @@ import (
 
 	"leasehold/evidence"
 	"leasehold/evidence/natsstore"
-	"leasehold/evidence/storetest"
 	"leasehold/internal/id"
+	"leasehold/internal/test/storetest"
 )
 
 // listing is a store on a server, with the connection that it uses.
@@ -60,20 +59,6 @@ func (l *listing) seal(profileID, evidenceID string) *evidence.Sealed {
 	sealed, err := l.spool.Open(evidenceID)
 	l.must(err)
 	return sealed
-}
-
-// earlier stores a bundle as an earlier version did, in whose names of chunks is no dot.
-func (l *listing) earlier(profileID, evidenceID string) *evidence.Sealed {
-	l.Helper()
-	b := l.seal(profileID, evidenceID)
-	folder := profileID + "/" + evidenceID + "/"
-	part, err := b.Part("a.txt")
-	l.must(err)
-	l.object(folder+"a.txt", part)
-	info := l.object(folder+evidence.ManifestName, b.Raw)
-	_, err = l.bucket.AddLink(l.Context(), evidenceID, info)
-	l.must(err)
-	return b
 }
 
 // object stores an object. The library's own way leaves a goroutine behind.
@@ -120,9 +105,9 @@ func (l *listing) lists(profileID string, want ...string) (cost nats.Statistics)
 	return nats.Statistics{InMsgs: after.InMsgs - before.InMsgs, OutMsgs: after.OutMsgs - before.OutMsgs, InBytes: after.InBytes - before.InBytes}
 }
 
-// For a list the bucket, the bundles of earlier versions and the ids are asked for, and then
-// each manifest: its link, its metadata, and its chunk.
-func requests(bundles int) uint64 { return uint64(3 + 3*bundles) }
+// For a list the bucket and the ids are asked for, and then each manifest: its link, its
+// metadata, and its chunk.
+func requests(bundles int) uint64 { return uint64(2 + 3*bundles) }
 
 // A list costs what it has, whatever others have stored.
 func TestAListCostsWhatItHas(t *testing.T) {
@@ -144,64 +129,6 @@ func TestAListCostsWhatItHas(t *testing.T) {
 	}
 	if got := l.lists("", all...); got.OutMsgs != requests(len(all)) || got.InMsgs != requests(len(all)) {
 		t.Errorf("everything: %d requests and %d answers, want %d", got.OutMsgs, got.InMsgs, requests(len(all)))
-	}
-}
-
-// Bundles of earlier versions are listed beside others. The bucket is read for them once, and
-// again when an earlier version has stored something since.
-func TestBundlesOfAnEarlierVersion(t *testing.T) {
-	l := newListing(t)
-	first := l.earlier("p", "ev_1")
-	l.earlier("q", "ev_2")
-	l.must(l.Put(t.Context(), l.seal("p", "ev_3")))
-	l.lists("p", "ev_1", "ev_3")
-	if got := l.lists("p", "ev_1", "ev_3"); got.OutMsgs != requests(2) {
-		t.Errorf("the second time: %d requests, want %d", got.OutMsgs, requests(2))
-	}
-	l.lists("q", "ev_2")
-	l.earlier("p", "ev_4")
-	l.lists("p", "ev_1", "ev_3", "ev_4")
-	l.lists("", "ev_1", "ev_2", "ev_3", "ev_4")
-
-	l.must(l.Put(t.Context(), first)) // which is there
-	l.lists("p", "ev_1", "ev_3", "ev_4")
-	l.must(l.bucket.Delete(t.Context(), "ev_4"), l.Delete(t.Context(), first.Manifest))
-	l.lists("p", "ev_3")
-	l.lists("", "ev_2", "ev_3")
-	stream, err := l.js.Stream(t.Context(), "OBJ_"+natsstore.Bucket)
-	l.must(err)
-	for _, name := range []string{"ev_1", "p/ev_1/a.txt", "p/ev_1/manifest.json"} {
-		if _, err := l.bucket.GetInfo(t.Context(), name, jetstream.GetObjectInfoShowDeleted()); !errors.Is(err, jetstream.ErrObjectNotFound) {
-			t.Errorf("%s is left: %v", name, err)
-		}
-	}
-	info, err := stream.Info(t.Context(), jetstream.WithSubjectFilter("$O."+natsstore.Bucket+".C.*"))
-	l.must(err)
-	if left := len(info.State.Subjects); left != 4 { // of ev_2, and of ev_4, whose link alone was removed
-		t.Errorf("%d objects of an earlier version have chunks, want 4", left)
-	}
-}
-
-// A bundle that an earlier version completes only after the bucket was read for such bundles is
-// found by the next list of everything.
-func TestABundleThatAnEarlierVersionCompletesLate(t *testing.T) {
-	l := newListing(t)
-	b := l.earlier("p", "ev_1")
-	info, err := l.bucket.GetInfo(t.Context(), "p/ev_1/manifest.json")
-	l.must(err)
-	stream, err := l.js.Stream(t.Context(), "OBJ_"+natsstore.Bucket)
-	l.must(err)
-	l.must(stream.Purge(t.Context(), jetstream.WithPurgeSubject(metaSubject(info.Name))))
-	l.must(stream.Purge(t.Context(), jetstream.WithPurgeSubject(metaSubject("ev_1"))))
-	l.lists("p")
-	l.meta(info)
-	_, err = l.bucket.AddLink(t.Context(), "ev_1", info)
-	l.must(err)
-	l.lists("p")
-	l.lists("", "ev_1")
-	l.lists("p", "ev_1")
-	if got, err := l.Manifest(t.Context(), "ev_1"); err != nil || !bytes.Equal(got, b.Raw) {
-		t.Errorf("its manifest: %v", err)
 	}
 }
 

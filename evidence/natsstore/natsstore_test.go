@@ -21,7 +21,7 @@ import (
 
 	"leasehold/evidence"
 	"leasehold/evidence/natsstore"
-	"leasehold/evidence/storetest"
+	"leasehold/internal/test/storetest"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

@@ -18,9 +18,9 @@ import (
 
 	"leasehold/evidence"
 	"leasehold/evidence/s3store"
-	"leasehold/evidence/storetest"
 	"leasehold/internal/s3bucket"
 	"leasehold/internal/test/s3test"
+	"leasehold/internal/test/storetest"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

@@ -9,8 +9,8 @@ import (
 
 	"leasehold/internal/objects"
 	"leasehold/internal/s3bucket"
+	"leasehold/internal/test/objectstest"
 	"leasehold/internal/test/s3test"
-	"leasehold/launcher/snapshots/objectstest"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"leasehold/evidence"
-	"leasehold/evidence/storetest"
+	"leasehold/internal/test/storetest"
 	"leasehold/launcher/api"
 	"leasehold/launcher/profiledir"
 	"leasehold/launcher/snapshots"

@@ -15,7 +15,7 @@ import (
 
 	"leasehold/evidence"
 	"leasehold/evidence/capture"
-	"leasehold/evidence/storetest"
+	"leasehold/internal/test/storetest"
 	"leasehold/internal/test/testchrome"
 	"leasehold/launcher/look"
 	. "leasehold/launcher/recovery/table"

@@ -12,8 +12,8 @@ import (
 	"testing"
 	"time"
 
+	"leasehold/internal/test/objectstest"
 	"leasehold/launcher/snapshots"
-	"leasehold/launcher/snapshots/objectstest"
 )
 
 // cpu is the processor time of this process.

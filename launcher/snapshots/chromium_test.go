@@ -14,10 +14,10 @@ import (
 	"testing"
 	"time"
 
+	"leasehold/internal/test/objectstest"
 	"leasehold/internal/test/testchrome"
 	"leasehold/launcher/chrome"
 	"leasehold/launcher/snapshots"
-	"leasehold/launcher/snapshots/objectstest"
 )
 
 // marker is in everything that the site stores of the account.

@@ -118,7 +118,6 @@ func must[T any](v T, err error) T {
 	return v
 }
 
-// pack compresses and encrypts.
 func (c *codec) pack(as string, plain []byte) []byte {
 	return c.encrypt(as, compressor.EncodeAll(plain, nil))
 }

@@ -10,8 +10,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"leasehold/internal/objects"
+	"leasehold/internal/test/objectstest"
 	"leasehold/launcher/snapshots"
-	"leasehold/launcher/snapshots/objectstest"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

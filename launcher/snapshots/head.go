@@ -178,12 +178,10 @@ func (s *Store) change(ctx context.Context, c *codec, profileID string, change f
 	return err
 }
 
-// profilesKey begins the keys of all profiles.
 const profilesKey = "profiles/"
 
 func (c *codec) headKey() string { return profilesKey + c.profile + "/" + headName }
 
 func (c *codec) chunkKey(chunk Chunk) string { return c.chunksKey() + chunk.key() }
 
-// chunksKey begins the keys of the profile's chunks.
 func (c *codec) chunksKey() string { return profilesKey + c.profile + "/chunks/" }

@@ -110,7 +110,6 @@ type codec struct {
 	cuts    []byte
 }
 
-// of returns the codec of a profile.
 func (k *Key) of(profileID string) *codec {
 	block, err := aes.NewCipher(k.derive("content of " + profileID))
 	var seal cipher.AEAD

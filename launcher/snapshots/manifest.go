@@ -38,8 +38,6 @@ type Snapshot struct {
 	Bytes uint64 `json:"bytes"`
 	// Stored is how many bytes were sent to the store for it.
 	Stored uint64 `json:"stored_bytes"`
-	// Pins are the reasons for which the snapshot may not be removed.
-	Pins []string `json:"pins,omitempty"`
 }
 
 // Manifest is the content of a snapshot.
@@ -66,7 +64,6 @@ type File struct {
 	Chunks     []Chunk `json:"chunks,omitempty"`
 }
 
-// mode is the file's mode.
 func (f File) mode() uint32 {
 	if f.Executable {
 		return 0o700
@@ -195,7 +192,7 @@ func (s Snapshot) check() error {
 	if !isSnapshotID(s.ID) || s.Previous != "" && !isSnapshotID(s.Previous) {
 		return fmt.Errorf("snapshot %.80q after %.80q: want ids of snapshots", s.ID, s.Previous)
 	}
-	for _, text := range append([]string{s.SessionID, s.LauncherID, s.ChromeVersion}, s.Pins...) {
+	for _, text := range []string{s.SessionID, s.LauncherID, s.ChromeVersion} {
 		if len(text) > maxTextField {
 			return fmt.Errorf("%.80q is longer than %d bytes", text, maxTextField)
 		}
@@ -209,7 +206,6 @@ func (s Snapshot) check() error {
 // idPrefix begins the id of a snapshot.
 const idPrefix = "snap"
 
-// isSnapshotID tells whether a text can be the id of a snapshot.
 func isSnapshotID(text string) bool {
 	rest, ok := strings.CutPrefix(text, idPrefix+"_")
 	return ok && len(rest) > 0 && len(rest) <= 40 && strings.Trim(rest, "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ") == ""

@@ -22,7 +22,7 @@ func sample() Manifest {
 		Extras: []File{{Path: "session-cookies", Size: 10, Chunks: []Chunk{chunk}}},
 		Snapshot: Snapshot{
 			ID: "snap_01J", Previous: "snap_01H", ProfileID: "p.1", Token: 7, SessionID: "ses_1", LauncherID: "a", ChromeVersion: "156.0.1.1",
-			CreatedAt: time.Unix(1e9, 0).UTC(), Files: 3, Bytes: 30, Pins: []string{"x"},
+			CreatedAt: time.Unix(1e9, 0).UTC(), Files: 3, Bytes: 30,
 		},
 	}
 }

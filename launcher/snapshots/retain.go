@@ -25,7 +25,7 @@ type Retention struct {
 // stays tells whether a snapshot is kept. newer is how many are newer.
 func (r Retention) stays(s Snapshot, newer int, now time.Time) bool {
 	switch {
-	case newer == 0, len(s.Pins) > 0, slices.Contains(r.Also, s.ID):
+	case newer == 0, slices.Contains(r.Also, s.ID):
 		return true
 	case r.Keep > 0 && newer >= r.Keep:
 		return false
@@ -33,8 +33,8 @@ func (r Retention) stays(s Snapshot, newer int, now time.Time) bool {
 	return r.KeepFor == 0 || now.Sub(s.CreatedAt) <= r.KeepFor
 }
 
-// Retain removes the snapshots that need not be kept, never the newest and never one with a
-// pin, and then the chunks that no snapshot has any more. token is the caller's: it is the last
+// Retain removes the snapshots that need not be kept, never the newest, and
+// then the chunks that no snapshot has any more. token is the caller's: it is the last
 // holder of the profile. If there is a later one, the error is a StaleTokenError, and nothing
 // was removed. Retain returns the ids of the snapshots that it removed.
 func (s *Store) Retain(ctx context.Context, profileID string, token lease.Token, r Retention, now time.Time) (removed []string, err error) {

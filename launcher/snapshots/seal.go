@@ -53,7 +53,6 @@ func (s *Store) Seal(ctx context.Context, r *Content, about About) (Snapshot, er
 	return Snapshot{}, err
 }
 
-// sealing is one attempt at a snapshot.
 type sealing struct {
 	s     *Store
 	c     *codec
@@ -237,7 +236,6 @@ func (w *sealing) store(in io.Reader) ([]Chunk, error) {
 	return chunks, err
 }
 
-// manifest stores a manifest.
 func (w *sealing) manifest(m Manifest) ([]Chunk, error) {
 	raw, err := m.encode()
 	if err != nil {

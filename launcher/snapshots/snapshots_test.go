@@ -13,9 +13,10 @@ import (
 
 	"leasehold/internal/durable"
 	"leasehold/internal/objects"
+	"leasehold/internal/test/objectstest"
+	"leasehold/lease"
 	"leasehold/internal/test/smalldisk"
 	"leasehold/launcher/snapshots"
-	"leasehold/launcher/snapshots/objectstest"
 )
 
 func must(t testing.TB, err error) {
@@ -189,7 +190,7 @@ func TestTheNextSnapshotIsWhole(t *testing.T) {
 	}
 	whole := func(what string) {
 		t.Helper()
-		newest, err := s.Newest(t.Context(), "p")
+		newest, err := objectstest.Newest(t.Context(), s, "p")
 		must(t, err)
 		if found, err := s.Verify(t.Context(), "p", newest.ID); err != nil || !found.Whole() {
 			t.Errorf("%s: %+v, %v", what, found, err)
@@ -397,10 +398,10 @@ func TestTheNewestIsTheLastThatWasSealed(t *testing.T) {
 		_, err = s.Seal(t.Context(), r, about)
 		must(t, errors.Join(err, r.Close()))
 	}
-	if newest, err := s.Newest(t.Context(), "p"); err != nil || newest.SessionID != "second" {
+	if newest, err := objectstest.Newest(t.Context(), s, "p"); err != nil || newest.SessionID != "second" {
 		t.Errorf("%+v, %v", newest, err)
 	}
-	if _, err := s.Newest(t.Context(), "q"); !errors.Is(err, snapshots.ErrNoSnapshot) {
+	if _, err := objectstest.Newest(t.Context(), s, "q"); !errors.Is(err, snapshots.ErrNoSnapshot) {
 		t.Errorf("%v", err)
 	}
 }
@@ -423,14 +424,13 @@ func (o *overtaken) Put(ctx context.Context, key string, content []byte, version
 func TestAChangeOfTheListIsMadeAgain(t *testing.T) {
 	dir, key := openDir(t), snapshots.NewKey()
 	other := snapshots.New(dir, key)
-	made, err := objectstest.Seal(t, other, "p", objectstest.Profile().Write(t), 1)
-	must(t, err)
-	s := snapshots.New(&overtaken{dir, func() { must(t, other.Raise(t.Context(), "p", 5)) }}, key)
-	must(t, s.Pin(t.Context(), "p", made.ID, "review"))
-	newest, err := other.Newest(t.Context(), "p")
-	must(t, err)
-	var stale *snapshots.StaleTokenError
-	if err := other.Raise(t.Context(), "p", 4); !errors.As(err, &stale) || len(newest.Pins) != 1 {
-		t.Errorf("%+v; %v", newest, err)
+	seal := func(s *snapshots.Store, token lease.Token) {
+		_, err := objectstest.Seal(t, s, "p", objectstest.Profile().Write(t), token)
+		must(t, err)
+	}
+	seal(other, 1)
+	seal(snapshots.New(&overtaken{dir, func() { seal(other, 2) }}, key), 3)
+	if list, err := other.List(t.Context(), "p"); err != nil || len(list) != 3 {
+		t.Errorf("%+v; %v", list, err)
 	}
 }

@@ -93,7 +93,6 @@ func (s *Store) Through(wrap func(objects.Objects) objects.Objects) *Store {
 // formatKey is the object that says how the store is written, and with which key.
 const formatKey = "leasehold-profiles"
 
-// format is the content of that object.
 type format struct {
 	Format int    `json:"format"`
 	KeyID  string `json:"key_id"`
@@ -169,18 +168,6 @@ func (s *Store) Token(ctx context.Context, profileID string) (lease.Token, error
 	return h.Token, nil
 }
 
-// Newest returns a profile's newest snapshot, or ErrNoSnapshot.
-func (s *Store) Newest(ctx context.Context, profileID string) (Snapshot, error) {
-	list, err := s.List(ctx, profileID)
-	if err != nil {
-		return Snapshot{}, err
-	}
-	if len(list) == 0 {
-		return Snapshot{}, fmt.Errorf("profile %s: %w", profileID, ErrNoSnapshot)
-	}
-	return list[0], nil
-}
-
 // Manifest returns the content of a snapshot.
 func (s *Store) Manifest(ctx context.Context, profileID, snapshotID string) (Manifest, error) {
 	c := s.key.of(profileID)
@@ -224,7 +211,7 @@ func (s *Store) manifest(ctx context.Context, c *codec, e *entry, read map[strin
 	if err != nil {
 		return fail(err)
 	}
-	m.Snapshot = e.Snapshot // the list's entry has the pins, and the number of bytes stored
+	m.Snapshot = e.Snapshot // the list's entry has the number of bytes stored
 	return m, nil
 }
 
@@ -253,39 +240,6 @@ func (s *Store) Raise(ctx context.Context, profileID string, token lease.Token) 
 		}
 		h.Token = token
 		return true, nil
-	})
-}
-
-// maxPins is the most reasons for which a snapshot may be kept.
-const maxPins = 16
-
-// Pin keeps a snapshot for a reason, such as the name of a review, until Unpin.
-func (s *Store) Pin(ctx context.Context, profileID, snapshotID, reason string) error {
-	return s.change(ctx, s.key.of(profileID), profileID, func(h *head) (bool, error) {
-		e, err := h.find(snapshotID)
-		if err != nil || slices.Contains(e.Pins, reason) {
-			return false, err
-		}
-		if reason == "" || len(reason) > maxTextField || len(e.Pins) == maxPins {
-			return false, fmt.Errorf("profile %s: snapshot %s: pin %.80q: want a reason of at most %d bytes, and at most %d of them", profileID, snapshotID, reason, maxTextField, maxPins)
-		}
-		e.Pins = append(e.Pins, reason)
-		return true, nil
-	})
-}
-
-// Unpin ends a Pin. It is no error if there is none.
-func (s *Store) Unpin(ctx context.Context, profileID, snapshotID, reason string) error {
-	return s.change(ctx, s.key.of(profileID), profileID, func(h *head) (bool, error) {
-		e, err := h.find(snapshotID)
-		if errors.Is(err, ErrNoSnapshot) {
-			return false, nil
-		}
-		i := slices.Index(e.Pins, reason)
-		if i >= 0 {
-			e.Pins = slices.Delete(e.Pins, i, i+1)
-		}
-		return i >= 0, nil
 	})
 }
 

@@ -7,8 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"leasehold/internal/test/objectstest"
 	"leasehold/launcher/snapshots"
-	"leasehold/launcher/snapshots/objectstest"
 	"leasehold/lease"
 )
 

@@ -17,12 +17,12 @@ import (
 	"go.uber.org/goleak"
 
 	"leasehold/internal/objects"
+	"leasehold/internal/test/objectstest"
 	"leasehold/internal/test/testkey"
 	"leasehold/launcher/profiledir"
 	"leasehold/launcher/sessionfile"
 	"leasehold/launcher/slots"
 	"leasehold/launcher/snapshots"
-	"leasehold/launcher/snapshots/objectstest"
 	"leasehold/lease"
 )
 

@@ -25,9 +25,9 @@ import (
 
 	"leasehold/evidence"
 	"leasehold/evidence/natsstore"
-	"leasehold/evidence/storetest"
 	"leasehold/internal/natsd"
 	"leasehold/internal/test/freeport"
+	"leasehold/internal/test/storetest"
 	"leasehold/lease"
 )
 

@@ -41,7 +41,6 @@ var _ objects.Objects = (*Objects)(nil)
 // needed, and Put makes it if it does not exist.
 func New(js jetstream.JetStream, cfg Config) *Objects { return &Objects{js: js, cfg: cfg} }
 
-// subject is where the object of a key is.
 func subject(key string) string { return Stream + "." + strings.ReplaceAll(key, "/", ".") }
 
 // find looks the stream up. The error is jetstream.ErrStreamNotFound if there is none.

@@ -10,8 +10,8 @@ import (
 	"go.uber.org/goleak"
 
 	"leasehold/internal/objects"
+	"leasehold/internal/test/objectstest"
 	"leasehold/launcher/snapshots/natsobjects"
-	"leasehold/launcher/snapshots/objectstest"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

@@ -46,11 +46,9 @@ func New(js jetstream.JetStream, cfg Config) evidence.Store {
 	return evidence.NewStore(&files{js: js, cfg: cfg})
 }
 
-// files are the objects of the bucket.
 type files struct {
 	js    jetstream.JetStream
 	cfg   Config
-	older atomic.Pointer[older]
 	found atomic.Pointer[jetstream.Stream] // the bucket's stream, when it was last looked up
 }
 
@@ -127,7 +125,6 @@ const chunkSize = 128 << 10
 // headerRoom is what is left of a server's max_payload for the headers of a message.
 const headerRoom = 1 << 10
 
-// chunkSize is the size of the chunks that the server takes.
 func (s *files) chunkSize() int {
 	if most := int(s.js.Conn().MaxPayload()) - headerRoom; most > 0 {
 		return min(chunkSize, most)
@@ -213,7 +210,6 @@ func (s *files) publishMeta(ctx context.Context, info *jetstream.ObjectInfo, see
 	return err
 }
 
-// streamName is the bucket's stream.
 const streamName = "OBJ_" + Bucket
 
 // metaSubject is the subject of an object's metadata, and chunkSubject that of its chunks.
@@ -223,7 +219,6 @@ func metaSubject(name string) string {
 
 func chunkSubject(info *jetstream.ObjectInfo) string { return chunksNamed(info.NUID) }
 
-// chunksNamed is the subject of the chunks of a name.
 func chunksNamed(name string) string { return "$O." + Bucket + ".C." + name }
 
 // isLiteral tells whether the stored name of an object's chunks stands for a single subject.
@@ -344,7 +339,6 @@ func onlyChunk(ctx context.Context, stream jetstream.Stream, info *jetstream.Obj
 // stream that was just made.
 const freshTime = 2 * time.Second
 
-// lastMessage returns the last message of a subject.
 func lastMessage(ctx context.Context, stream jetstream.Stream, subject string) (*jetstream.RawStreamMsg, error) {
 	for end := time.Now().Add(freshTime); ; {
 		msg, err := stream.GetLastMsgForSubject(ctx, subject)

@@ -225,8 +225,6 @@ type Host struct {
 	Here bool
 	// Own says that it is this launcher itself, which is known without the store.
 	Own bool
-	// Seen is when this launcher last saw its presence change; zero: never.
-	Seen time.Time
 	// States counts the profiles whose home it is, by state.
 	States map[lease.State]int
 }

@@ -57,7 +57,7 @@ func (p *Patrol) Hosts() []api.Host {
 	defer p.mu.Unlock()
 	hosts := []api.Host{}
 	for _, s := range p.others {
-		hosts = append(hosts, api.Host{Presence: s.Presence, Seen: s.changed, Here: !s.Closed && now.Sub(s.changed) < s.TTL()})
+		hosts = append(hosts, api.Host{Presence: s.Presence, Here: !s.Closed && now.Sub(s.changed) < s.TTL()})
 	}
 	return hosts
 }

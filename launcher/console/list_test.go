@@ -353,7 +353,7 @@ func TestTheListInABrowser(t *testing.T) {
 func hundredHosts(n int) []api.Host {
 	var all []api.Host
 	for i := range n {
-		h := api.Host{Here: true, Own: i == 0, Seen: noon, States: map[lease.State]int{lease.Available: 80, lease.Held: 6}, Presence: lease.Presence{
+		h := api.Host{Here: true, Own: i == 0, States: map[lease.State]int{lease.Available: 80, lease.Held: 6}, Presence: lease.Presence{
 			LauncherID: fmt.Sprintf("host-%02d", i), AdvertiseURL: fmt.Sprintf("https://browsers-%02d.example.com:9333", i), HeartbeatAt: noon.Add(-time.Minute),
 			Host: lease.HostReport{Name: fmt.Sprintf("node-%02d", i), Places: 12, Browsers: 8, Warm: 2, MemoryTotal: 64 << 30, MemoryAvailable: 21 << 30},
 		}}

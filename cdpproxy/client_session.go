@@ -88,7 +88,6 @@ func (s *ClientSession) deliver(parsed browserMessage, msg []byte) (kept bool) {
 	return false
 }
 
-// hasObserver tells whether the session is the launcher's own.
 func (s *ClientSession) hasObserver() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -67,7 +67,6 @@ func (l *commandLog) stamp(n int, at boottime.Instant) {
 // and begins again.
 const maxTargets = 2048
 
-// setTarget says what a CDP session is attached to.
 func (l *commandLog) setTarget(sessionID, target string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

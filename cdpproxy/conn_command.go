@@ -68,7 +68,6 @@ func withoutSession(msg []byte) []byte {
 	return msg
 }
 
-// target is the CDP session that a command is for.
 func (c *Conn) target(cmd command) string {
 	if cmd.hasSession {
 		return string(cmd.sessionID)
@@ -184,7 +183,6 @@ func (c *Conn) permit(cmd command, privileged bool) (methods.Named, *methods.Ref
 	return named, nil
 }
 
-// handleLease answers a command of the Lease domain.
 func (c *Conn) handleLease(cmd command) {
 	c.mu.Lock()
 	c.leaseSessions[string(cmd.sessionID)] = true

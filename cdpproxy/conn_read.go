@@ -157,7 +157,6 @@ func (c *Conn) handleFrames(b []byte, owned bool) (rest []byte, stopped bool) {
 	return b, false
 }
 
-// keepRest keeps the bytes that handleFrames has left.
 func (c *Conn) keepRest(b []byte, owned, stopped bool) {
 	c.unread = stopped && len(b) > 0
 	switch {

@@ -7,7 +7,6 @@ import (
 	"leasehold/cdpproxy/methods"
 )
 
-// stagedCommand is a command that is about to be sent.
 type stagedCommand struct {
 	command
 	undo
@@ -175,8 +174,7 @@ func (c *Conn) failUnsent(err error, list ...stagedCommand) {
 		c.mu.Unlock()
 		c.session.mux.pictures.settled(inFlight{c.target(s.command), s.id})
 		c.session.restorePaused(s.continued)
-		var taken *takenError
-		if errors.As(err, &taken) {
+		if taken, ok := errors.AsType[*takenError](err); ok {
 			c.deny(s.command, taken.why)
 			continue
 		}

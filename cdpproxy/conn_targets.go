@@ -151,7 +151,6 @@ func (s *ClientSession) hides(sessionID []byte) bool {
 	return s.defaultID != s.id && string(sessionID) == s.id
 }
 
-// targetClosed tells whether a message says that the one target of the connection is closed.
 func (s *ClientSession) targetClosed(msg []byte) bool {
 	var e struct {
 		Params struct {

@@ -84,7 +84,6 @@ func (s *ClientSession) restoreDownloads(sessionID string) {
 	delete(s.downloads, sessionID)
 }
 
-// restoreAllDownloads is restoreDownloads for all CDP sessions of the client session.
 func (s *ClientSession) restoreAllDownloads() {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -48,7 +48,6 @@ func (c *Conn) Exposed() []*Conn {
 	return c.exposed
 }
 
-// expose carries out a command.
 func (c *Conn) expose(cmd command) {
 	c.mu.Lock()
 	ctx, many := c.laters.ctx, len(c.exposed) >= maxExposed
@@ -187,7 +186,6 @@ func (x *exposure) enter(ctx context.Context, target string) error {
 	return err
 }
 
-// install gives the document the object.
 func (x *exposure) install(ctx context.Context) error {
 	if err := x.page.Call(ctx, x.session, "Runtime.addBinding", map[string]any{"name": x.binding, "executionContextId": x.context}, nil); err != nil {
 		return err
@@ -195,12 +193,10 @@ func (x *exposure) install(ctx context.Context) error {
 	return x.run(ctx, fmt.Sprintf("{ const send = globalThis[%[1]q]; delete globalThis[%[1]q]; globalThis[%[2]s] = { onmessage: () => {}, send }; }", x.binding, x.name))
 }
 
-// run runs a script in the document.
 func (x *exposure) run(ctx context.Context, script string) error {
 	return x.page.Call(ctx, x.session, "Runtime.evaluate", map[string]any{"expression": script, "contextId": x.context, "silent": true}, nil)
 }
 
-// toPage gives the document what its connection has for it.
 func (x *exposure) toPage(ctx context.Context) {
 	defer x.stop()
 	for {

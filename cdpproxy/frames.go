@@ -30,7 +30,6 @@ var (
 	errCloseCode    = &violation{ws.StatusProtocolError, "a close code that may not be sent"}
 )
 
-// frame is the header of a frame from a client.
 type frame struct {
 	op     ws.OpCode
 	fin    bool
@@ -118,7 +117,6 @@ func unmask(b []byte, mask [4]byte) {
 	}
 }
 
-// closeAnswer returns the payload of the close frame that answers one with this payload.
 func closeAnswer(payload []byte) ([]byte, *violation) {
 	if len(payload) == 0 {
 		return nil, nil
@@ -141,7 +139,6 @@ func closeAnswer(payload []byte) ([]byte, *violation) {
 // maxHeader is the longest header of a frame to the client, in bytes.
 const maxHeader = 10
 
-// appendHeader appends the header of a frame to the client.
 func appendHeader(b []byte, op ws.OpCode, length int) []byte {
 	b = append(b, 0x80|byte(op))
 	switch {

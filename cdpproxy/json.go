@@ -22,7 +22,6 @@ func skipSpace(b []byte, i int) int {
 	return i
 }
 
-// skipString skips a string with its quotes.
 func skipString(b []byte, i int) int {
 	if i >= len(b) || b[i] != '"' {
 		return -1
@@ -91,7 +90,6 @@ func isHex(c byte) bool {
 	return c >= '0' && c <= '9' || c >= 'a' && c <= 'f' || c >= 'A' && c <= 'F'
 }
 
-// skipNumber skips a number.
 func skipNumber(b []byte, i int) int {
 	digits := func() bool {
 		start := i
@@ -126,7 +124,6 @@ func skipNumber(b []byte, i int) int {
 	return i
 }
 
-// skipValue skips any JSON value.
 func skipValue(b []byte, i int) int {
 	var open [maxDepth]byte // the closing brackets that have to come
 	depth := 0

@@ -109,7 +109,6 @@ type continuation struct {
 	unclear bool
 }
 
-// endsPause tells whether commands of the method end the pause of a request.
 func endsPause(method []byte) bool {
 	switch string(method) {
 	case "Fetch.continueRequest", "Fetch.continueResponse", "Fetch.continueWithAuth", "Fetch.failRequest", "Fetch.fulfillRequest":

@@ -5,7 +5,6 @@ import (
 	"sync/atomic"
 )
 
-// captureCommand asks for a screenshot.
 const captureCommand = "Page.captureScreenshot"
 
 // owedPictures are the screenshots that clients and the launcher have requested from the

@@ -225,7 +225,6 @@ func (m *Mux) refused(parsed browserMessage, msg []byte) {
 	}
 }
 
-// sessions returns the client sessions that are open.
 func (m *Mux) sessions() []*ClientSession {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -47,7 +47,6 @@ func (t *Takeover) against(m *methods.Method, params []byte) *methods.Refusal {
 	return why
 }
 
-// check is against as an error.
 func (t *Takeover) check(m *methods.Method, params []byte) error {
 	if why := t.against(m, params); why != nil {
 		return &takenError{why}

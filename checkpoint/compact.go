@@ -93,7 +93,6 @@ func lastSafe(entries []Entry) int {
 	return -1
 }
 
-// firstAt is the time of the first of the entries that this one stands for.
 func (e Entry) firstAt() time.Time {
 	if !e.First.IsZero() {
 		return e.First
@@ -117,7 +116,6 @@ func foldKey(e Entry) (key string, foldable bool) {
 	return string(b), err == nil
 }
 
-// size is the size of an entry in the file.
 func size(e Entry) int {
 	b, _ := json.Marshal(e) // an entry that cannot be encoded was not appended
 	return len(b) + 1

@@ -53,8 +53,6 @@ type Summary struct {
 	// Withheld has the unsafe requests and messages that pages made after the worker was
 	// lost, and that were never sent.
 	Withheld []Entry
-	// Crashed says that a page crashed.
-	Crashed bool
 	// LeftOut has the entries that say that something was left out on which a decision might
 	// depend.
 	LeftOut []Entry
@@ -140,8 +138,6 @@ func Summarize(entries []Entry) Summary {
 			s.Began = true
 		case KindWithheld:
 			s.Withheld = append(s.Withheld, e)
-		case KindCrash:
-			s.Crashed = true
 		case KindOmitted:
 			if Kind(e.Name).decides() {
 				s.LeftOut = append(s.LeftOut, e)

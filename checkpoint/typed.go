@@ -18,7 +18,6 @@ const (
 	FieldText     Field = "text"
 )
 
-// fieldWords are the words for the kinds of fields.
 var fieldWords = map[Field]string{
 	FieldCard: "a card's number or code", FieldBank: "a bank account", FieldPassword: "a password", FieldCode: "a one-time code",
 	FieldSearch: "a search", FieldMessage: "a longer text", FieldMail: "a mail address", FieldPhone: "a phone number",

@@ -61,7 +61,6 @@ func CookieDigest(cookies json.RawMessage, salt []byte) ([]byte, error) {
 	return content, nil
 }
 
-// digestedCookie has the members of a cookie that are read.
 type digestedCookie struct {
 	Name         string          `json:"name"`
 	Value        string          `json:"value"`

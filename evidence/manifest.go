@@ -143,7 +143,6 @@ type Part struct {
 	Missing string `json:"missing,omitempty"`
 }
 
-// with is the part, completed for this content.
 func (p Part) with(content []byte) Part {
 	p.Bytes, p.SHA256 = int64(len(content)), sha256Hex(content)
 	return p

@@ -223,7 +223,6 @@ func (a *Archive) Retain(ctx context.Context, r Retention, by string, needed fun
 	return round.done, errors.Join(failed...)
 }
 
-// retentionRound is one round of Retain.
 type retentionRound struct {
 	archive    *Archive
 	limits     Retention
@@ -361,7 +360,6 @@ func (r *retentionRound) storeAnchor(ctx context.Context, profileID string, cuts
 	return r.archive.upload(ctx, b.ID())
 }
 
-// withHashes fills in the hashes of the manifests.
 func (r *retentionRound) withHashes(ctx context.Context, cuts []Cut) ([]Cut, error) {
 	for i := range cuts {
 		raw, err := r.archive.store.Manifest(ctx, cuts[i].EvidenceID)

@@ -337,7 +337,6 @@ func (v *verifier) picture(p Picture, by Manifest) error {
 	return v.parts(m)
 }
 
-// parts compares the parts of a bundle with what its manifest says.
 func (v *verifier) parts(m Manifest) error {
 	if v.skips != nil && v.skips(m) {
 		return nil

@@ -51,7 +51,6 @@ func VerifyBundle(ctx context.Context, r Reader, m Manifest, head Link, with *cr
 	return b, nil
 }
 
-// namedBy is what names a bundle with its hash.
 func (v *verifier) namedBy(bundle, head Link) []string {
 	var by []string
 	if head == bundle {

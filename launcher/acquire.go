@@ -54,8 +54,7 @@ func (g *grants) Acquire(ctx context.Context, m api.Manifest) (api.Session, erro
 	s, err := begin(ctx, m)
 	if err != nil {
 		err = problem(err)
-		var p *api.Problem
-		if errors.As(err, &p) {
+		if p, ok := errors.AsType[*api.Problem](err); ok {
 			g.metrics.refusals.WithLabelValues(p.Code).Inc()
 		}
 		return api.Session{}, err

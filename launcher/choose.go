@@ -105,8 +105,7 @@ func (g *grants) tryInTurn(ctx context.Context, m api.Manifest, a *asking) (*ses
 	}
 	s, err := g.try(ctx, m, a)
 	a.last = nil
-	var p *api.Problem
-	if errors.As(err, &p) {
+	if p, ok := errors.AsType[*api.Problem](err); ok {
 		a.last = p
 	}
 	return s, err

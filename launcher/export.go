@@ -22,8 +22,7 @@ func (bs *bundles) ExportEvidence(ctx context.Context, evidenceID string, q api.
 		e, err = export.Prepare(ctx, export.Source{Reader: bs.o.Archive, With: bs.o.Archive.Identities(), Records: bs.records}, request)
 		return err
 	})
-	var unverified *export.UnverifiedError
-	if errors.As(err, &unverified) {
+	if unverified, ok := errors.AsType[*export.UnverifiedError](err); ok {
 		return api.ExportedEvidence{}, api.Refuse(api.CodeEvidenceDamaged, "%v; with unverified=true it is exported all the same, and says so", err).With("findings", unverified.Findings)
 	}
 	if err != nil {

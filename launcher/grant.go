@@ -88,7 +88,6 @@ func (g *grants) grant(ctx context.Context, m api.Manifest, entry lease.Entry, p
 	return s, nil
 }
 
-// nameOf is the name of a start in a trace.
 func nameOf(s session.Start) string {
 	switch s.(type) {
 	case *session.Warm:
@@ -118,7 +117,6 @@ func (g *grants) stillReady(path string) error {
 	return nil
 }
 
-// swap stores a grant.
 func (g *grants) swap(ctx context.Context, s *session.Session, entry lease.Entry, next lease.Record) error {
 	kept := make(chan struct{})
 	defer close(kept)
@@ -226,8 +224,7 @@ func (g *grants) makeProfile(ctx context.Context, m api.Manifest, entry lease.En
 		}
 		r.AccountID, r.ProxyID = cmp.Or(r.AccountID, m.AccountID), cmp.Or(r.ProxyID, m.ProxyID)
 		stored, err := g.o.Store.Swap(ctx, entry, r)
-		var moved *lease.MovedError
-		if errors.As(err, &moved) {
+		if _, ok := errors.AsType[*lease.MovedError](err); ok {
 			return entry, false, errRecordMoved
 		}
 		if err != nil {
@@ -241,8 +238,7 @@ func (g *grants) makeProfile(ctx context.Context, m api.Manifest, entry lease.En
 
 // undo undoes a grant whose session could not begin.
 func undo(err error) error {
-	var failed *startError
-	if errors.As(err, &failed) {
+	if failed, ok := errors.AsType[*startError](err); ok {
 		return failed.session.UndoGrant(failed.cause)
 	}
 	return err
@@ -267,8 +263,7 @@ func (g *grants) join(ctx context.Context, m api.Manifest, entry lease.Entry, pa
 		return nil, g.conflict(entry.Record, m)
 	}
 	s, err := g.grant(ctx, m, entry, path, slot, session.Join{Begun: time.Now()}, a)
-	var failed *startError
-	if errors.As(err, &failed) {
+	if failed, ok := errors.AsType[*startError](err); ok {
 		failed.session.UndoRun(failed.cause)
 		return nil, fmt.Errorf("joining profile %s: %w", m.ProfileID, failed.cause)
 	}
@@ -308,8 +303,7 @@ func (g *grants) lockFree(ctx context.Context, m api.Manifest, r lease.Record, p
 // person who approved the record. It refuses the profile if nobody can tell.
 func (r *rooms) settleLock(lock *profiledir.Lock, rec lease.Record) error {
 	aside, err := lock.SetAsideSingleton(r.recoverer.ApprovedLock(rec))
-	var foreign *profiledir.ForeignLockError
-	if errors.As(err, &foreign) {
+	if _, ok := errors.AsType[*profiledir.ForeignLockError](err); ok {
 		return api.Refuse(api.CodeConflict, "%v", err).With("profile_id", lock.Profile())
 	}
 	aside.Log(r.o.Log)
@@ -320,8 +314,7 @@ func (r *rooms) settleLock(lock *profiledir.Lock, rec lease.Record) error {
 // browser is started on it; what asks for one is refused before anything is changed.
 func (r *rooms) browserFits(ctx context.Context, path string) error {
 	err := r.driver.MayOpen(ctx, path)
-	var older *browser.OlderError
-	if errors.As(err, &older) {
+	if older, ok := errors.AsType[*browser.OlderError](err); ok {
 		return olderBrowser(err, older.Browser, older.Profile)
 	}
 	return err

@@ -23,8 +23,7 @@ type records struct {
 // blank is the record of a profile that never had a lease.
 func (rs *records) blank(profile string) (lease.Record, error) {
 	floor, err := rs.o.Root.Floor(profile)
-	var damaged *profiledir.DamagedError
-	if errors.As(err, &damaged) { // the patrol sends it to a person
+	if damaged, ok := errors.AsType[*profiledir.DamagedError](err); ok { // the patrol sends it to a person
 		return lease.Record{
 			ProfileID: profile, State: lease.Quarantined, Token: damaged.Claimed, Home: cmp.Or(damaged.Home, rs.o.ID), Reason: lease.ReasonNotAuthentic, Settings: lease.Settings{MaxActiveRuns: 1},
 		}.Public(), nil
@@ -227,16 +226,13 @@ func (rs *records) Review(ctx context.Context, profileID string, req api.ReviewR
 			EvidenceID: req.EvidenceID, Home: req.Home,
 		}, rs.o.Cooldown, time.Now())
 	})
-	var fenced *lease.FencedError
-	if errors.As(err, &fenced) {
+	if fenced, ok := errors.AsType[*lease.FencedError](err); ok {
 		return lease.Record{}, rs.announcer.Stale(ctx, profileID, entry.Record.SessionID, req.Token, fenced.Current, "review")
 	}
-	var incident *lease.IncidentError
-	if errors.As(err, &incident) {
+	if incident, ok := errors.AsType[*lease.IncidentError](err); ok {
 		return lease.Record{}, api.Refuse(api.CodeStaleToken, "%v", err).With("current_token", entry.Record.Token).With("evidence_id", incident.Current)
 	}
-	var home *lease.HomeError
-	if errors.As(err, &home) {
+	if _, ok := errors.AsType[*lease.HomeError](err); ok {
 		return lease.Record{}, api.Invalid("home", "%v", err)
 	}
 	if err != nil {

@@ -80,8 +80,7 @@ func (ms *moves) roam(ctx context.Context, entry lease.Entry, m api.Manifest) (l
 		return entry, err
 	}
 	_, err = ms.moveHere(ctx, move{entry: entry, q: q, ask: true, fill: fill})
-	var kept *api.Problem
-	if errors.As(err, &kept) && kept.Code == api.CodeConflict {
+	if kept, ok := errors.AsType[*api.Problem](err); ok && kept.Code == api.CodeConflict {
 		ms.o.Log.Info().Err(err).Str("profile", r.ProfileID).Str("home", r.Home).Msg("a profile that is free to move stays with its home")
 		return entry, nil
 	}

@@ -55,7 +55,6 @@ func (l *Launcher) Connect(ctx context.Context, sessionID, targetID string, clos
 	return s.Connect(ctx, targetID, closeFrames)
 }
 
-// writable finds the session for a write that carries a token.
 func (l *Launcher) writable(ctx context.Context, sessionID string, token lease.Token, write string) (*session.Session, error) {
 	s, err := l.sessions.ForWrite(ctx, sessionID, token, write)
 	return s, problem(err)
@@ -229,8 +228,7 @@ func refusedTab(s *session.Session, failed error, said *api.Problem) error {
 	if _, err := s.Monitor(); err != nil {
 		return err
 	}
-	var taken *api.Problem
-	if errors.As(failed, &taken) {
+	if taken, ok := errors.AsType[*api.Problem](failed); ok {
 		return taken
 	}
 	return said

@@ -46,8 +46,7 @@ func (l *Launcher) PutSite(ctx context.Context, name string, p api.SitePut) (api
 func (l *Launcher) TeachSite(ctx context.Context, t api.SiteTeaching) (api.Site, error) {
 	who := principal.Of(ctx).Name
 	e, err := l.o.Sites.Teach(ctx, site.Line{Shape: t.Shape, Is: t.Is, Incident: t.Incident}, who, time.Now())
-	var wrong *site.Error
-	if errors.As(err, &wrong) {
+	if wrong, ok := errors.AsType[*site.Error](err); ok {
 		return api.Site{}, api.Invalid("shape", "%s", wrong.Why)
 	}
 	if err == nil {

@@ -48,7 +48,6 @@ func (a attended) Serve(conn net.Conn, buffered *bufio.Reader) {
 	a.Connection.Serve(conn, buffered)
 }
 
-// ended says how a session that is over has ended.
 func (l *Launcher) ended(sessionID string) string {
 	s, err := l.sessions.Show(sessionID)
 	if err != nil {

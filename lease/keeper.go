@@ -105,8 +105,7 @@ func (k *Keeper) Leave(ctx context.Context) error {
 		return nil
 	}
 	_, err := k.o.Store.SwapPresence(ctx, prev, next)
-	var moved *PresenceMovedError
-	if errors.As(err, &moved) { // others will see that it is not renewed
+	if _, ok := errors.AsType[*PresenceMovedError](err); ok { // others will see that it is not renewed
 		return nil
 	}
 	return err

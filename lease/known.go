@@ -142,7 +142,6 @@ func (k Known) Later(other Known) Known {
 	return later
 }
 
-// after are the remembered events with numbers above number.
 func (k Known) after(number uint64) []Event {
 	return slices.DeleteFunc(slices.Clone(k.Events), func(e Event) bool { return e.Sequence <= number || e.Sequence > k.Sequence })
 }

@@ -77,7 +77,6 @@ func (p Presence) Open(own Presence, epoch uint64, now time.Time) Presence {
 	return own.renew(now)
 }
 
-// renew returns the presence with a heartbeat at now.
 func (p Presence) renew(now time.Time) Presence {
 	p.HeartbeatAt, p.ExpiresAt = now.UTC(), now.Add(p.TTL()).UTC()
 	return p

@@ -75,7 +75,6 @@ func whole(raw []byte, decoded string) bool {
 	return utf8.ValidString(decoded) && (!strings.ContainsRune(decoded, utf8.RuneError) || !strings.Contains(strings.ToLower(string(raw)), `\ud`))
 }
 
-// text returns a string, and whether it is given.
 func (p *params) text(name string) (value string, given bool) {
 	raw, given := p.members[name]
 	if !given {
@@ -113,7 +112,6 @@ func (p *params) texts(name string) []string {
 	return values
 }
 
-// skip skips white space.
 func skip(b []byte, i int) int {
 	for i < len(b)-1 && (b[i] == ' ' || b[i] == '\t' || b[i] == '\n' || b[i] == '\r') {
 		i++

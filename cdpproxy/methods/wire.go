@@ -19,7 +19,6 @@ func (p *params) wire() {
 	}
 }
 
-// carry checks a value of a command, and all that is in it.
 func (p *params) carry(name string, value json.RawMessage) {
 	if p.bad != nil || len(value) == 0 {
 		return
@@ -62,7 +61,6 @@ func (p *params) carry(name string, value json.RawMessage) {
 // value each. Network.setExtraHTTPHeaders has an object of headers instead.
 func isHeaderList(name string) bool { return name == "headers" || name == "responseHeaders" }
 
-// isHeaderEntry tells whether an object is one entry of a list of headers.
 func isHeaderEntry(members map[string]json.RawMessage) bool {
 	_, name := members["name"]
 	_, value := members["value"]

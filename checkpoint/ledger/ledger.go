@@ -296,7 +296,6 @@ func (l *Ledger) find(session, id string) *Request {
 	return nil
 }
 
-// sent takes in the event of a hop, of which kept is kept.
 func (l *Ledger) sent(id string, e Event, kept json.RawMessage) {
 	h := Hop{At: e.At, Boot: e.Boot, Token: e.Token, Unsafe: !reads.Event(kept), Sent: kept}
 	r := l.find(e.Session, id)
@@ -335,7 +334,6 @@ func (l *Ledger) sent(id string, e Event, kept json.RawMessage) {
 	}
 }
 
-// kindOf is the kind of a request that begins with a hop.
 func kindOf(h Hop) kind {
 	switch {
 	case ofChromesPage(text(h.Sent, `"documentURL":"`)):
@@ -508,7 +506,6 @@ func shorten(params json.RawMessage) (json.RawMessage, error) {
 	return json.Marshal(p)
 }
 
-// shortURL returns the beginning of a long URL.
 func shortURL(url string) string {
 	if len(url) <= maxURL {
 		return url

@@ -88,7 +88,6 @@ func (r *Reader) Resume(types Types) {
 	r.start, r.send, r.ended, r.frame = end(types.Start), end(types.Send), end(types.Ended), end(types.Frame)
 }
 
-// event has the members of an event that are needed.
 type event struct {
 	Phase  int `json:"phase"`
 	Source struct {

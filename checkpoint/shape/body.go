@@ -8,7 +8,6 @@ import (
 	"strings"
 )
 
-// body returns the kind of a request's body, the names in it, and the operations that it names.
 func body(r Request) (kind string, names, ops []string) {
 	if r.Method == Websocket {
 		return message(r)
@@ -66,7 +65,6 @@ func kindOf(media string) string {
 	return "binary"
 }
 
-// partNames are the names of the parts of a multipart body, those of files with @.
 func partNames(body, boundary string) []string {
 	if boundary == "" || len(boundary) > 70 {
 		return nil
@@ -104,7 +102,6 @@ type member struct {
 	value value
 }
 
-// parse reads one JSON value.
 func parse(s string) (value, bool) {
 	s = strings.TrimLeft(s, "\ufeff \t\r\n")
 	if !strings.HasPrefix(s, "{") && !strings.HasPrefix(s, "[") {

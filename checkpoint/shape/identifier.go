@@ -102,7 +102,6 @@ func isDigit(c rune) bool { return c >= '0' && c <= '9' }
 
 func isLetter(c rune) bool { return c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' }
 
-// cutLast cuts s at the last c.
 func cutLast(s string, c byte) (before, after string, found bool) {
 	if i := strings.LastIndexByte(s, c); i >= 0 {
 		return s[:i], s[i+1:], true

@@ -132,7 +132,6 @@ func (p Pattern) Touches(q Read) bool {
 	return len(p.ops) == 0 || slices.ContainsFunc(q.ops, p.namesOp)
 }
 
-// namesOp tells whether the pattern names one operation.
 func (p Pattern) namesOp(op []string) bool {
 	return slices.ContainsFunc(p.ops, func(want []string) bool {
 		return !slices.ContainsFunc(want, func(w string) bool {
@@ -186,7 +185,6 @@ func splitNames(s, sep string) []string {
 	return names
 }
 
-// kinds are those that a body has in a shape.
 var kinds = []string{"form", "multipart", "json", "grpc-web", "protobuf", "upload", "xml", "text", "binary", "body", "socket.io"}
 
 func splitContent(text string) (p content) {

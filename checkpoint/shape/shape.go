@@ -122,7 +122,6 @@ func origin(u *url.URL) string {
 	return u.Scheme + "://" + host
 }
 
-// path returns a path with {} for identifiers.
 func path(escaped string) string {
 	if escaped == "" {
 		return "/"

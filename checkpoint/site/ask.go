@@ -43,7 +43,6 @@ type Ask struct {
 // localStorage begins BearerFrom.
 const localStorage = "localStorage."
 
-// ask is how the file asks for an address.
 func (f File) ask(address string) Ask {
 	if strings.HasPrefix(address, "/") {
 		address = f.Origins[0] + address
@@ -145,7 +144,6 @@ func (b *Book) Identities(address string, domains []string, counts func(Question
 	return all
 }
 
-// within tells whether an origin of a file is in one of the domains.
 func within(origin string, domains []string) bool {
 	u, err := url.Parse(strings.Replace(origin, "://*.", "://", 1))
 	return err == nil && slices.ContainsFunc(domains, func(d string) bool {
@@ -230,7 +228,6 @@ func (q Question) Pick(body []byte) (Picked, error) {
 	return Picked{Values: string(b), Whole: whole, Text: text}, nil
 }
 
-// matched is the part of a value that the question compares.
 func (q Question) matched(value string) []string {
 	if q.Match == "" {
 		return []string{value}

@@ -39,7 +39,6 @@ func (s Source) Book() *Book {
 	return s()
 }
 
-// site is a file that was read.
 type site struct {
 	file  File
 	lines []line
@@ -71,7 +70,6 @@ type place struct {
 // methodField is the field by which some servers take another method.
 const methodField = "_method"
 
-// compile reads the lines of a file.
 func compile(f File) (*site, error) {
 	s := &site{file: f}
 	for i, l := range f.Requests {

@@ -231,8 +231,7 @@ func Parse(text []byte) (File, error) {
 		return f, ofYAML(err)
 	}
 	err := f.Check()
-	var wrong *Error
-	if errors.As(err, &wrong) {
+	if wrong, ok := errors.AsType[*Error](err); ok {
 		wrong.Line = lineOf(text, wrong.Path)
 	}
 	return f, err
@@ -325,7 +324,6 @@ func (f File) Check() error {
 
 func at(list string, i int) string { return fmt.Sprintf("%s[%d]", list, i) }
 
-// checkAsked returns what is wrong with that by which the site is asked.
 func (f File) checkAsked() error {
 	seen := map[string]bool{}
 	probes := f.Probes

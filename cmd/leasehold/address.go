@@ -11,7 +11,6 @@ import (
 	"leasehold/internal/natsd"
 )
 
-// splitAddress returns the host of host:port.
 func splitAddress(flag, address string) (host string, err error) {
 	host, port, err := net.SplitHostPort(address)
 	if err == nil {

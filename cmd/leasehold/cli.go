@@ -16,7 +16,6 @@ import (
 	"leasehold/internal/outlet"
 )
 
-// commands is the grammar of the command line.
 type commands struct {
 	Config configFile       `env:"LEASEHOLD_CONFIG" placeholder:"FILE" help:"YAML file with settings."`
 	Built  kong.VersionFlag `name:"version" help:"Print the version."`
@@ -126,8 +125,7 @@ func (a *app) run(args []string) error {
 // whatever kong's would be.
 func usageError(err error) error {
 	what := "leasehold"
-	var parse *kong.ParseError
-	if errors.As(err, &parse) && parse.Context != nil {
+	if parse, ok := errors.AsType[*kong.ParseError](err); ok && parse.Context != nil {
 		if node := parse.Context.Selected(); node != nil {
 			what = node.FullPath()
 		}

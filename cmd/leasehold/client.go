@@ -153,8 +153,7 @@ func (c *client) send(ctx context.Context, method string, in []byte, path ...str
 	}
 	response, err := c.http.Do(r)
 	if err != nil {
-		var e *url.Error
-		if errors.As(err, &e) {
+		if e, ok := errors.AsType[*url.Error](err); ok {
 			err = e.Err
 		}
 		return nil, exitWith(exitUnreachable, "sidecar at %s: %w: is leasehold run running there (--url)?", c.base.Redacted(), err)
@@ -199,7 +198,6 @@ func (e *refusedError) Error() string {
 
 func (e *refusedError) Unwrap() error { return &e.problem }
 
-// refusedWith tells whether the sidecar has refused with that problem code.
 func refusedWith(err error, code string) bool {
 	var refused *refusedError
 	return errors.As(err, &refused) && refused.problem.Code == code
@@ -213,7 +211,6 @@ func (c *client) ask(ctx context.Context, method string, in any, path ...string)
 	return c.askFor(ctx, method, in, path...)
 }
 
-// record asks for the record of a profile.
 func (c *client) record(ctx context.Context, profile string) (lease.Record, error) {
 	raw, err := c.ask(ctx, http.MethodGet, nil, "v1", "profiles", profile)
 	if err != nil {

@@ -232,7 +232,6 @@ func (p *place) command() *kong.Node {
 	return p.node
 }
 
-// flags are those that the command takes.
 func (p *place) flags() []*kong.Flag {
 	var all []*kong.Flag
 	for _, group := range p.command().AllFlags(true) {

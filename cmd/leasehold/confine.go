@@ -101,7 +101,6 @@ func (c RunConfig) ownFiles() []ownFile {
 	return given
 }
 
-// checkConfinement is doctor's check of the confinement.
 func (c RunConfig) checkConfinement(ctx context.Context) (string, error) {
 	binary, err := chrome.Find(c.Chrome)
 	if err != nil {
@@ -114,7 +113,6 @@ func (c RunConfig) checkConfinement(ctx context.Context) (string, error) {
 	return strings.Join(append([]string{plan.text}, plan.cautions...), "; "), nil
 }
 
-// confineBrowsers says in the log what confines browsers, and returns it.
 func (s *service) confineBrowsers(ctx context.Context) (*chrome.Confinement, error) {
 	plan, err := s.config.planConfinement(ctx, s.chrome)
 	if err != nil {

@@ -49,7 +49,6 @@ webhook a notice that says that it is a test. It keeps nothing of that, makes no
 and asks no site.`
 }
 
-// checkResult is one line of doctor.
 type checkResult struct {
 	Check  string `json:"check"`
 	OK     bool   `json:"ok"`
@@ -320,7 +319,6 @@ func (c RunConfig) askReady(ctx context.Context) (string, error) {
 	}
 }
 
-// checkAddress tells whether the address could be listened on.
 func checkAddress(ctx context.Context, flag, address string) (string, error) {
 	var config net.ListenConfig
 	l, err := config.Listen(ctx, "tcp", address)

@@ -101,7 +101,6 @@ func (c *evidenceCmd) fetch(ctx context.Context, a *app, sidecar *client, bundle
 	return a.printJSON(raw)
 }
 
-// fetched is a bundle that was asked for.
 type fetched struct {
 	raw    []byte // the manifest as it was sealed
 	sealed evidence.Manifest
@@ -220,7 +219,6 @@ type newFile struct {
 	bytes int
 }
 
-// write writes a new file.
 func (n *newFiles) write(name string, content []byte) error {
 	path := filepath.Join(n.dir, name)
 	file, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
@@ -235,7 +233,6 @@ func (n *newFiles) write(name string, content []byte) error {
 	return nil
 }
 
-// remove removes all that was written.
 func (n *newFiles) remove() (err error) {
 	for _, file := range n.written {
 		err = errors.Join(err, os.Remove(file.path))

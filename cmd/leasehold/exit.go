@@ -91,7 +91,6 @@ func exitWith(code int, format string, args ...any) error {
 	return &exitError{code, fmt.Errorf(format, args...)}
 }
 
-// exitCode is the exit code for an error.
 func exitCode(err error) int {
 	var e *exitError
 	switch {

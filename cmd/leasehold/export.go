@@ -106,7 +106,6 @@ func (c *exportCmd) write(ctx context.Context, a *app, e *export.Export, progres
 	return err
 }
 
-// counter counts what is written.
 type counter struct {
 	w io.Writer
 	n int64

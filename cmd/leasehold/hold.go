@@ -36,7 +36,6 @@ under "Configure" in chrome://inspect.`
 // holdPoll is how often the sidecar is asked whether the person is done.
 const holdPoll = time.Second
 
-// outcomeByHand is the outcome of a hold.
 const outcomeByHand = "by_hand"
 
 // Run opens the profile for a person and waits until the person is done.
@@ -58,7 +57,6 @@ func (c *holdCmd) hold(ctx context.Context, a *app, sidecar *client) error {
 	return err
 }
 
-// open asks the sidecar for the hold.
 func (c *holdCmd) open(ctx context.Context, a *app, sidecar *client) (*leasedSession, error) {
 	holder, err := person(c.Holder, "uses the profile", "--holder")
 	if err != nil {

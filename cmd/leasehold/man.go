@@ -30,7 +30,6 @@ func (c *manCmd) Run(a *app) error {
 	return nil
 }
 
-// manPages are the pages by the names of their files.
 func manPages(grammar *kong.Node) map[string]string {
 	pages := map[string]string{"leasehold.1": programPage(grammar)}
 	for _, command := range commandsBelow(grammar) {

@@ -147,7 +147,6 @@ func httpURL(cdpURL string) string {
 	return strings.Replace(base, "ws", "http", 1)
 }
 
-// command is the command line with the addresses of a browser in it.
 func (b *browserServer) command(cdpURL string) *exec.Cmd {
 	filled := strings.NewReplacer("{cdp_url}", cdpURL, "{http_url}", httpURL(cdpURL))
 	args := make([]string, len(b.argv)-1)

@@ -32,7 +32,6 @@ type browserServer struct {
 	tools []*sdk.Tool     // as the first process had them
 }
 
-// browserProcess is a process of the browser's server.
 type browserProcess struct {
 	session *sdk.ClientSession
 	cmd     *exec.Cmd
@@ -79,7 +78,6 @@ func (b *browserServer) first(ctx context.Context, named bool) error {
 	return nil
 }
 
-// start starts a process for the browser of a session.
 func (b *browserServer) start(ctx context.Context, s api.Session) error {
 	b.stop()
 	return b.run(ctx, s.CDPURL)

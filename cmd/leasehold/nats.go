@@ -22,10 +22,8 @@ import (
 	"leasehold/lease/natskv"
 )
 
-// natsURLVariable is the variable of --nats-url.
 const natsURLVariable = "LEASEHOLD_NATS_URL"
 
-// natsTarget is the server of --nats-url.
 func (c RunConfig) natsTarget() natsd.Target {
 	return natsd.Target{URL: c.NATSURL, Creds: c.NATSCreds, CA: c.NATSCA}
 }
@@ -62,7 +60,6 @@ func (c RunConfig) refuseEmbedded(nc *nats.Conn) error {
 	return fmt.Errorf("--nats-url %s is the NATS inside a sidecar, which serves subscribers only: several hosts share a NATS server of their own (docs/nats.md)", natsd.Redact(c.NATSURL))
 }
 
-// natsChoice says which NATS is used, and why.
 func (c RunConfig) natsChoice(getenv func(string) string) string {
 	switch {
 	case c.NATSURL == "":

@@ -31,7 +31,6 @@ type profileCmds struct {
 	Keygen    profileKeygenCmd   `cmd:"" help:"Make the key of a profile store."`
 }
 
-// profileArg is the argument that names a profile.
 type profileArg string
 
 // Validate implements kong's hook for values.

@@ -38,7 +38,6 @@ func (a *app) progress() *progress {
 	return &progress{w: a.stderr}
 }
 
-// isTerminal tells whether w is a terminal.
 func isTerminal(w io.Writer) bool {
 	f, ok := w.(*os.File)
 	if !ok {
@@ -48,7 +47,6 @@ func isTerminal(w io.Writer) bool {
 	return err == nil && os.Getenv("TERM") != "dumb"
 }
 
-// read counts what was read.
 func (p *progress) read(n int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -37,7 +37,6 @@ func (c *queueCmd) Run(a *app) error {
 	})
 }
 
-// wants says what a request waits for.
 func wants(w api.Waiting) string {
 	var any []string
 	if w.AccountID != "" {

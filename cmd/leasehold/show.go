@@ -94,8 +94,7 @@ func newestPicture(evidenceRaw json.RawMessage) (living, any *api.Bundle, err er
 // inspectionOf returns nil for a profile that was never inspected.
 func inspectionOf(ctx context.Context, sidecar *client, profile string) (json.RawMessage, error) {
 	raw, err := sidecar.ask(ctx, http.MethodGet, nil, "v1", "profiles", profile, "inspection")
-	var refused *refusedError
-	if errors.As(err, &refused) && refused.problem.Status == http.StatusNotFound {
+	if refused, ok := errors.AsType[*refusedError](err); ok && refused.problem.Status == http.StatusNotFound {
 		return nil, nil
 	}
 	return raw, err

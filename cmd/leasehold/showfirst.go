@@ -138,7 +138,6 @@ func todoByHand(profile string, hands api.InHands, sidecar string) string {
 	return ""
 }
 
-// pageOf is the page of a profile in the console.
 func pageOf(sidecar, profile string) string {
 	return strings.TrimSuffix(sidecar, "/") + "/console/" + profile
 }

@@ -81,7 +81,6 @@ func sleep(ctx context.Context, d time.Duration) {
 	}
 }
 
-// ignore drops an error that is expected.
 func ignore(expected, err error) error {
 	if errors.Is(err, expected) {
 		return nil

@@ -63,13 +63,11 @@ func (t *columns) row(values ...any) {
 
 func (t *columns) flush() error { return t.w.Flush() }
 
-// printJSON prints one JSON document.
 func (a *app) printJSON(raw json.RawMessage) error {
 	_, err := fmt.Fprintf(a.stdout, "%s\n", bytes.TrimSpace(raw))
 	return err
 }
 
-// printValue prints a value as a JSON document.
 func (a *app) printValue(v any) error {
 	raw, err := json.Marshal(v)
 	return a.printAnswer(raw, err)

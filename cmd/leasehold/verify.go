@@ -129,7 +129,6 @@ func (c *verifyCmd) open(ctx context.Context) (evidence.Reader, map[string]evide
 	return restReader{sidecar}, heads, func() error { return nil }, err
 }
 
-// openStore is open for --store.
 func (c *verifyCmd) openStore(ctx context.Context) (evidence.Reader, map[string]evidence.Link, func() error, error) {
 	fail := func(err error) (evidence.Reader, map[string]evidence.Link, func() error, error) {
 		return nil, nil, nil, &exitError{exitUsage, fmt.Errorf("--store: %w", err)}
@@ -174,7 +173,6 @@ func (c *verifyCmd) head() (evidence.Link, error) {
 	return evidence.Link{EvidenceID: evidenceID, SHA256: strings.ToLower(sum)}, nil
 }
 
-// alone reads --id.
 func (c *verifyCmd) alone() (evidence.Link, error) {
 	evidenceID, sum, hashed := strings.Cut(c.ID, ":")
 	if !evidence.SafeName(evidenceID) || hashed && len(sum) != 64 {
@@ -287,8 +285,7 @@ var _ evidence.Reader = restReader{}
 // evidenceError turns the sidecar's problems back into the errors of package evidence from
 // which they were made.
 func evidenceError(err error) error {
-	var p *api.Problem
-	if errors.As(err, &p) {
+	if p, ok := errors.AsType[*api.Problem](err); ok {
 		switch p.Code {
 		case api.CodeNotFound:
 			return fmt.Errorf("%w: %w", evidence.ErrNotFound, err)

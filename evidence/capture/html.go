@@ -162,7 +162,6 @@ func (w *htmlWriter) element(t tree, node, depth int) {
 	w.write("</" + tag + ">")
 }
 
-// tagName returns the name under which an element is written.
 func tagName(element string) string {
 	if other, ok := renamedElements[element]; ok {
 		return other

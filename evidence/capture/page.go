@@ -11,7 +11,6 @@ import (
 	"leasehold/evidence/redact"
 )
 
-// pageCapture captures one page.
 type pageCapture struct {
 	caller Caller
 	page   Page
@@ -110,7 +109,6 @@ func (p pageCapture) ask(ctx context.Context) *asked {
 	return a
 }
 
-// drop gives the part up.
 func (a *asked) drop() {
 	if a != nil {
 		a.stop()

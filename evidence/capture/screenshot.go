@@ -10,14 +10,12 @@ import (
 // errEmptyImage is a screenshot without content.
 var errEmptyImage = errors.New("the image is empty")
 
-// errUnpainted says that a page has nothing to show yet.
 var errUnpainted = errors.New("the page is being loaded, and has drawn nothing yet")
 
 // unpainted is an expression that tells whether a page is being loaded and has drawn
 // nothing yet.
 const unpainted = `!performance.getEntriesByType("paint").length && document.readyState != "complete"`
 
-// says returns the value of an expression in the page.
 func says(ctx context.Context, c Caller, session, expression string) (bool, error) {
 	var r struct {
 		Result struct {

@@ -217,7 +217,6 @@ func (t typedTexts) add(text string) {
 	}
 }
 
-// addField adds the text of a field of some type.
 func (t typedTexts) addField(inputType, text string) {
 	if !untypedInputs[inputType] && (inputType != "hidden" || len(text) >= minHiddenBytes) {
 		t.add(text)

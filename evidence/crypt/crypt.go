@@ -183,8 +183,7 @@ func (i *Identities) Decrypt(encrypted []byte) ([]byte, error) {
 		return nil, ErrNoKey
 	}
 	r, err := age.Decrypt(bytes.NewReader(encrypted), i.keys...)
-	var mismatch *age.NoIdentityMatchError
-	if errors.As(err, &mismatch) {
+	if _, ok := errors.AsType[*age.NoIdentityMatchError](err); ok {
 		return nil, ErrNoKey
 	}
 	if err != nil {

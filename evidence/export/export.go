@@ -194,7 +194,6 @@ func load(ctx context.Context, from Source, q Request) (*bundle, error) {
 	return b, nil
 }
 
-// open reads the manifest of a bundle, and opens it.
 func (from Source) open(ctx context.Context, q Request) (*bundle, error) {
 	raw, err := from.Reader.Manifest(ctx, q.EvidenceID)
 	if err != nil {
@@ -286,7 +285,6 @@ func (b *bundle) missing(kind string) string {
 	return why
 }
 
-// verdict says in one line whether the bundle is as it was sealed.
 func (b *bundle) verdict() string {
 	if len(b.report.Own) > 0 {
 		return fmt.Sprintf("NOT VERIFIED: %d things are not as they were sealed", len(b.report.Own))

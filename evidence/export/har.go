@@ -107,7 +107,6 @@ type exchange struct {
 	note        string
 }
 
-// writeHAR writes the bundle's requests as HAR.
 func writeHAR(ctx context.Context, b *bundle, w io.Writer) error {
 	recorded, err := b.partOf(ctx, evidence.KindNetwork)
 	if err != nil {
@@ -129,7 +128,6 @@ func writeHAR(ctx context.Context, b *bundle, w io.Writer) error {
 	return e.Encode(out)
 }
 
-// networkPart is what the part with the requests has.
 type networkPart struct {
 	Total   int                     `json:"total"`
 	Dropped int                     `json:"dropped"`
@@ -223,7 +221,6 @@ func (p networkPart) comment(fromJournal, without int) string {
 // websocketType is Chrome's name for the type of websockets in HAR.
 const websocketType = "websocket"
 
-// journalExchanges are the requests of a journal, with their answers.
 func journalExchanges(journal []checkpoint.Entry) []exchange {
 	answers := map[string]checkpoint.Entry{}
 	for _, e := range journal {
@@ -302,7 +299,6 @@ func (x exchange) entry() (harEntry, bool) {
 	return e, true
 }
 
-// queryOf returns the parameters in the order of the URL.
 func queryOf(u *url.URL) []harPair {
 	pairs := []harPair{}
 	for pair := range strings.SplitSeq(u.RawQuery, "&") {

@@ -37,7 +37,6 @@ func policy() string {
 	return "default-src 'none'; img-src data:; style-src 'sha256-" + base64.StdEncoding.EncodeToString(sum[:]) + "'; base-uri 'none'; form-action 'none'"
 }
 
-// page is what the templates show.
 type page struct {
 	Policy string
 	Style  template.CSS // our own
@@ -65,13 +64,11 @@ type page struct {
 	Others     bool // there are further pictures
 }
 
-// figure is a picture with what it shows.
 type figure struct {
 	Name, Caption string
 	Large         bool
 }
 
-// writeHTML writes the bundle as one page.
 func writeHTML(ctx context.Context, b *bundle, w io.Writer) error {
 	p, err := b.page(ctx)
 	if err != nil {
@@ -219,7 +216,6 @@ func isPicture(p evidence.Part) bool {
 	return p.Missing == "" && (p.Kind == evidence.KindScreenshot || p.Kind == evidence.KindDetail)
 }
 
-// pageOf says which page a screenshot shows.
 func pageOf(m evidence.Manifest, name string) string {
 	for _, p := range m.Pages {
 		if p.Screenshot == name {

@@ -46,7 +46,6 @@ func writeZip(ctx context.Context, b *bundle, w io.Writer) error {
 	return z.w.Close()
 }
 
-// all is the bundle, and the pictures that it names.
 func (b *bundle) all() []*bundle { return append([]*bundle{b}, b.pictures...) }
 
 type zipper struct {

@@ -256,7 +256,6 @@ var (
 	}
 )
 
-// secretName tells whether a parameter of that name carries a secret.
 func secretName(name string) bool {
 	var word, all []rune
 	lower := false

@@ -51,7 +51,6 @@ const formatKey = "leasehold-evidence.json"
 // change something, and another error if the server cannot be reached now.
 func (s *Store) Check(ctx context.Context) error { return s.bucket.Check(ctx, formatKey) }
 
-// files are the objects of the bucket.
 type files struct{ bucket *s3bucket.Bucket }
 
 // fileKey is the key, below the prefix, of a bundle's manifest or part.

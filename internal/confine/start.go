@@ -272,7 +272,6 @@ func become(text, statusFD, path string, args []string) {
 	say(m)
 }
 
-// prepare does what the order says.
 func prepare(text string, status int) error {
 	var o order
 	if err := json.Unmarshal([]byte(text), &o); err != nil {

@@ -325,8 +325,7 @@ func (l *Listener) refuse(c net.Conn, why error) {
 func tell(c net.Conn, why error) {
 	defer c.Close()
 	status, code := http.StatusServiceUnavailable, "too_few_descriptors"
-	var many *tooManyError
-	if errors.As(why, &many) {
+	if _, ok := errors.AsType[*tooManyError](why); ok {
 		status, code = http.StatusTooManyRequests, "too_many_connections"
 	}
 	body, err := json.Marshal(map[string]any{

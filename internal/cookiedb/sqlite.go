@@ -16,7 +16,6 @@ var errDamaged = errors.New("the database is damaged")
 // maxDepth bounds how deep a tree of pages may be: more than any file of an allowed size needs.
 const maxDepth = 24
 
-// database is a database file.
 type database struct {
 	file     []byte
 	pageSize int

@@ -136,7 +136,6 @@ func Redact(rawURL string) string {
 	return strings.Join(urls, ",")
 }
 
-// redactOne is Redact for one URL.
 func redactOne(s string) string {
 	u, err := url.Parse(s)
 	if err != nil || u.Scheme == "" || u.Host == "" {
@@ -161,8 +160,7 @@ var errNotURL = errors.New("not a URL of the form nats://host:port")
 
 // redactErr returns err, or errNotURL in place of a parse error.
 func redactErr(err error) error {
-	var parse *url.Error
-	if errors.As(err, &parse) {
+	if _, ok := errors.AsType[*url.Error](err); ok {
 		return errNotURL
 	}
 	return err

@@ -36,7 +36,6 @@ func newGate(o Options) *gate {
 	return &gate{uid: uint32(os.Geteuid()), authenticate: o.Authenticate, users: o.Admit, log: log, callers: map[string]caller{}}
 }
 
-// expect says who has been greeted with a nonce.
 func (g *gate) expect(nonce string, who caller) {
 	g.mu.Lock()
 	defer g.mu.Unlock()

@@ -178,7 +178,6 @@ func (s *Server) listen() (err error) {
 	return nil
 }
 
-// boot starts a server on the directory, and its gate.
 func (s *Server) boot() (*server.Server, *gate, error) {
 	hushProcess()
 	setServerClock()

@@ -97,7 +97,6 @@ func (c *Config) setParameter(name, value string) (err error) {
 	return nil
 }
 
-// endpoint splits the value of the endpoint parameter.
 func endpoint(value string) (host string, insecure bool, err error) {
 	host, insecure = strings.CutPrefix(value, "http://")
 	host = strings.TrimSuffix(strings.TrimPrefix(host, "https://"), "/")

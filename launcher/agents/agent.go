@@ -83,7 +83,6 @@ type Agent struct {
 	refused *Refusal           // the last one
 }
 
-// leased is a session of an agent.
 type leased struct {
 	api.Session
 	sidecar Sidecar
@@ -103,7 +102,6 @@ func (a *Agent) Lease(ctx context.Context) error {
 	return err
 }
 
-// errEnded is the refusal of an agent that has ended.
 var errEnded = errors.New("the agent has ended")
 
 // add notes a session that was granted, and begins its heartbeats.
@@ -159,7 +157,6 @@ func KeepAlive(ctx context.Context, sidecar Sidecar, s api.Session, every time.D
 	}
 }
 
-// beat sends one heartbeat.
 func beat(ctx context.Context, sidecar Sidecar, s api.Session, atMost time.Duration) error {
 	ctx, cancel := context.WithTimeout(ctx, atMost)
 	defer cancel()
@@ -207,7 +204,6 @@ func (a *Agent) has(profile string) (*leased, error) {
 	return l, nil
 }
 
-// lostError says that the agent has lost a lease.
 type lostError struct {
 	profile string
 	why     error

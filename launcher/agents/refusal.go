@@ -53,15 +53,12 @@ var next = map[string]string{
 	api.CodeActionNotAllowed:   "do only what this task is allowed to, or tell the user",
 }
 
-// refusalOf makes the sentence of an error.
 func refusalOf(tool string, err error) *Refusal {
 	r := &Refusal{Tool: tool, At: time.Now().UTC()}
 	why, then := err.Error(), "call the tool again in a moment, or tell the user"
-	var p *api.Problem
-	if errors.As(err, &p) {
+	if p, ok := errors.AsType[*api.Problem](err); ok {
 		why = p.Detail
-		var lost *lostError
-		if errors.As(err, &lost) {
+		if lost, ok := errors.AsType[*lostError](err); ok {
 			why = lost.says(p.Detail)
 		}
 		r.Code, r.RetryAfter, r.More = p.Code, p.RetryAfter, maps.Clone(p.More)
@@ -77,7 +74,6 @@ func refusalOf(tool string, err error) *Refusal {
 	return r
 }
 
-// result is the refusal as the answer to a call.
 func (r *Refusal) result() *sdk.CallToolResult {
 	return &sdk.CallToolResult{IsError: true, Content: []sdk.Content{&sdk.TextContent{Text: r.Text}}, StructuredContent: r}
 }

@@ -25,7 +25,6 @@ func evidenceURI(id string) string { return scheme + "evidence/" + url.PathEscap
 // a third.
 const maxResource = 8 << 20
 
-// addResources adds the evidence.
 func addResources(s *sdk.Server, of func(*sdk.ServerSession) *Agent) {
 	read := func(ctx context.Context, r *sdk.ReadResourceRequest) (*sdk.ReadResourceResult, error) {
 		a := of(r.Session)
@@ -47,7 +46,6 @@ func addResources(s *sdk.Server, of func(*sdk.ServerSession) *Agent) {
 	}
 }
 
-// read returns a resource.
 func (a *Agent) read(ctx context.Context, uri string) (*sdk.ReadResourceResult, error) {
 	path := []string{"v1"}
 	for segment := range strings.SplitSeq(strings.TrimPrefix(uri, scheme), "/") {

@@ -23,7 +23,6 @@ be resumed, and release the profile when you have finished. If you end without a
 perhaps kept for a person. Never repeat what may already have been done (an order, a message) after a lease was lost:
 call why first. If a tool is refused, its text says what to do next.`
 
-// names are the tools.
 var names = []string{"list_profiles", "lease_profile", "release", "step", "checkpoint", "ask_person", "why"}
 
 // Has tells whether there is a tool with that name.
@@ -69,7 +68,6 @@ func tool[In any](s *sdk.Server, of func(*sdk.ServerSession) *Agent, hints *sdk.
 		})
 }
 
-// bound is a context that ends with the agent, too.
 func (a *Agent) bound(ctx context.Context) (context.Context, func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	stop := context.AfterFunc(a.ctx, cancel)
@@ -82,7 +80,6 @@ type listProfilesIn struct {
 	Labels    map[string]string `json:"labels,omitempty" jsonschema:"only those with these labels, such as {\"region\": \"us\"}; a * in a value stands for any characters"`
 }
 
-// profileOut is a profile as a model sees it.
 type profileOut struct {
 	ProfileID      string       `json:"profile_id"`
 	State          string       `json:"state"`
@@ -270,14 +267,12 @@ type said struct {
 	Name      string `json:"name"`
 }
 
-// tell writes to the session of a profile.
 func tell[Out any](ctx context.Context, a *Agent, profile, where string, body func(api.Write) any) (out Out, l *leased, err error) {
 	if l, err = a.has(profile); err != nil {
 		return out, l, err
 	}
 	out, err = ask[Out](ctx, l.sidecar, http.MethodPost, nil, body(api.Write{Token: l.Token}), "v1", "sessions", l.SessionID, where)
-	var p *api.Problem
-	if errors.As(err, &p) && (p.Code == api.CodeSessionEnded || p.Code == api.CodeStaleToken) {
+	if p, ok := errors.AsType[*api.Problem](err); ok && (p.Code == api.CodeSessionEnded || p.Code == api.CodeStaleToken) {
 		a.lose(l, err)
 		_, err = a.has(l.ProfileID)
 	}

@@ -189,8 +189,7 @@ func (b *Browser) ClosePreserved(profile string, keep KeepCookies, preserve func
 		return b.askToClose(ctx, profile, keep, log)
 	}
 	method, err := b.process.Close(ctx, ask, bounds)
-	var lives *chrome.NotSignalledError
-	if errors.As(err, &lives) {
+	if _, ok := errors.AsType[*chrome.NotSignalledError](err); ok {
 		return "", errors.Join(err, b.Detach())
 	}
 	err = b.closed(b.driver.o.Root, profile, method, begun, errors.Join(err, b.awaitEnd(ctx)), log)
@@ -310,7 +309,6 @@ func (b *Browser) closed(root *profiledir.Root, id string, method chrome.CloseMe
 	return err
 }
 
-// askToClose keeps the session cookies and asks the browser to end.
 func (b *Browser) askToClose(ctx context.Context, profile string, keep KeepCookies, log zerolog.Logger) error {
 	if b.monitor == nil {
 		return errors.New("the browser was never driven")

@@ -33,8 +33,7 @@ func (b *Browser) Discard(root *profiledir.Root, id string, log zerolog.Logger) 
 // returns when no process uses the copy.
 func DiscardLeft(ctx context.Context, processes Processes, root *profiledir.Root, id string) error {
 	running, ok, err := root.Left(id)
-	var damaged *profiledir.DamagedError
-	if errors.As(err, &damaged) { // it may name any process
+	if _, ok := errors.AsType[*profiledir.DamagedError](err); ok { // it may name any process
 		ok, err = false, nil
 	}
 	if err != nil {

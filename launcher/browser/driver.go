@@ -223,8 +223,7 @@ func (d *Driver) Adopt(running profiledir.Running, path string, sink func(checkp
 	identity := chrome.Identity{PID: running.PID, StartTime: running.StartTime, BootID: running.BootID}
 	options := chrome.AdoptOptions{ProfileDir: path, TempDir: running.TempDir, OutputFile: running.OutputFile, Group: running.Group}
 	process, err := d.o.Processes.Adopt(identity, options)
-	var other *chrome.NotSameError
-	if errors.As(err, &other) {
+	if _, ok := errors.AsType[*chrome.NotSameError](err); ok {
 		log.Warn().Err(err).Msg("the browser of the launcher before is gone")
 		return nil
 	}

@@ -186,7 +186,6 @@ func newHealth(ctx context.Context, p Process, m *cdpproxy.Mux) *health {
 	return &health{process: p, mux: m, ctx: ctx, failed: make(chan struct{})}
 }
 
-// setLimit sets the memory limit of the browser.
 func (h *health) setLimit(limit uint64) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -286,7 +285,6 @@ func (h *health) checkMemory(now boottime.Instant, all []procfs.Process) {
 	}
 }
 
-// lastReading is the last reading of the browser's memory.
 func (h *health) lastReading() Memory {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -102,7 +102,6 @@ func (Kernel) Lives(id chrome.Identity) bool {
 	return err == nil && p.StartTime == id.StartTime && p.Alive()
 }
 
-// process is a chrome.Browser as a Process.
 type process struct{ *chrome.Browser }
 
 func ofKernel(b *chrome.Browser, err error) (Process, error) {

@@ -162,7 +162,6 @@ func (b *Browser) takeKnown() NetworkService {
 	return nil
 }
 
-// cookiesRead is the answer of readCookies.
 type cookiesRead struct {
 	cookies sessionfile.StillCookies
 	err     error
@@ -464,7 +463,6 @@ func (b *Browser) EndPages(ctx context.Context, log zerolog.Logger) error {
 	return b.driver.o.Files.DropStillCookies(b.session)
 }
 
-// pagesEnded tells whether EndPages has ended the pages.
 func (b *Browser) pagesEnded() bool {
 	b.still.mu.Lock()
 	defer b.still.mu.Unlock()

@@ -24,7 +24,6 @@ func (e *OlderError) Error() string {
 		e.Path, e.Profile, e.Browser, e.Profile)
 }
 
-// installed is what is known of the binary.
 type installed struct {
 	mu   sync.Mutex
 	file os.FileInfo // when it was asked; nil: it was not

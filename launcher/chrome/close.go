@@ -149,7 +149,6 @@ func (b *Browser) end(ctx context.Context, ask func(context.Context) error, boun
 	return b.killAll(ctx, bounds.Kill)
 }
 
-// killAll kills every process of the browser.
 func (b *Browser) killAll(ctx context.Context, timeout time.Duration) error {
 	if b.cgroup != nil {
 		// It kills every process of the browser, and no other. Linux before 5.14

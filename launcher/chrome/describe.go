@@ -70,8 +70,7 @@ func Describe(ctx context.Context, binary, tmp string, c *Confinement, as *runas
 	}
 	cmd := command()
 	socket, err := confine.StartOffline(ctx, cmd, rules, as)
-	var failed *confine.StartError
-	if errors.As(err, &failed) && failed.Confining && rules != nil && ctx.Err() == nil {
+	if failed, ok := errors.AsType[*confine.StartError](err); ok && failed.Confining && rules != nil && ctx.Err() == nil {
 		cmd = command()
 		err = startAs(ctx, cmd, rules, as)
 	}

@@ -265,7 +265,6 @@ func (b *Browser) ContinueRenderers() error {
 	return err
 }
 
-// signalRenderers returns those that it found.
 func (b *Browser) signalRenderers(sig unix.Signal) (found []procfs.Process, err error) {
 	found, err = b.helpers(rendererArgument)
 	for _, p := range found {

@@ -197,7 +197,6 @@ func (b *Browser) takeNetLog() (*netLog, error) {
 	return newNetLog(fd)
 }
 
-// copyOf returns a copy of a descriptor of the browser.
 func (b *Browser) copyOf(ours int) (*os.File, error) {
 	fd := -1
 	conn, err := b.pidfd.SyscallConn()

@@ -39,8 +39,7 @@ func Start(ctx context.Context, o Options) (*Browser, error) {
 	b, err := start(ctx, o, args)
 	if err != nil {
 		failure := &StartError{Binary: o.Binary, Err: err}
-		var binary *execError
-		if errors.As(err, &binary) {
+		if binary, ok := errors.AsType[*execError](err); ok {
 			failure.Hint = hintFor("", "", binary.err)
 		}
 		return nil, failure
@@ -165,8 +164,7 @@ func run(ctx context.Context, cmd *exec.Cmd, o Options) error {
 		return nil
 	}
 	err := startAs(ctx, cmd, rules, o.User)
-	var failed *confine.StartError
-	if errors.As(err, &failed) && !failed.Confining {
+	if failed, ok := errors.AsType[*confine.StartError](err); ok && !failed.Confining {
 		return &execError{err}
 	}
 	return err
@@ -178,8 +176,7 @@ const dumpVariable = "BREAKPAD_DUMP_LOCATION"
 
 // ignoreExit drops the error that only says that a process ended with a failure.
 func ignoreExit(err error) error {
-	var exit *exec.ExitError
-	if errors.As(err, &exit) {
+	if _, ok := errors.AsType[*exec.ExitError](err); ok {
 		return nil
 	}
 	return err

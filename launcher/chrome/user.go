@@ -77,7 +77,6 @@ func startAs(ctx context.Context, cmd *exec.Cmd, rules *confine.Rules, as *runas
 	return confine.Start(ctx, cmd, *rules)
 }
 
-// runOnce runs the binary for its version, and returns what it printed.
 func runOnce(ctx context.Context, binary string, rules *confine.Rules, as *runas.User, pass ...string) (string, error) {
 	cmd := exec.Command(binary, "--version")
 	var output strings.Builder

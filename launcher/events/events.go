@@ -157,14 +157,12 @@ func (h *Hub) whileFollowed(ctx context.Context) {
 	}
 }
 
-// readThrough is the place from which to read on.
 func (h *Hub) readThrough() lease.Place {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.through
 }
 
-// take keeps what was read.
 func (h *Hub) take(page lease.EventPage) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

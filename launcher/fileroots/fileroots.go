@@ -291,8 +291,7 @@ func (r *Roots) refuse(own, path, why string) error {
 
 // reason is an error without the path that it mentions.
 func reason(err error) error {
-	var p *fs.PathError
-	if errors.As(err, &p) {
+	if p, ok := errors.AsType[*fs.PathError](err); ok {
 		return p.Err
 	}
 	return err

@@ -63,7 +63,6 @@ var (
 	}}
 )
 
-// onProfile is for those with a right on the profile in the path.
 func onProfile(right principal.Right) access {
 	return access{byPrincipal, func(c *call) error {
 		if profile := c.param("profile"); !c.who.May(right, profile) {
@@ -266,8 +265,7 @@ func (c *call) identify() error {
 	who, err := c.o.Gate.Identify(principal.Proofs{
 		Tokens: c.apiTokens, Certificate: certificateOf(c.r), UID: uid, NoUID: noUID, Proxied: c.proxied(),
 	})
-	var unknown *principal.UnknownError
-	if errors.As(err, &unknown) {
+	if unknown, ok := errors.AsType[*principal.UnknownError](err); ok {
 		return c.unknown(unknown)
 	}
 	if err != nil {
@@ -277,7 +275,6 @@ func (c *call) identify() error {
 	return nil
 }
 
-// take makes the call one of this principal.
 func (c *call) take(who principal.Principal) {
 	c.who = who
 	c.r = c.r.WithContext(principal.In(c.r.Context(), who))

@@ -46,7 +46,6 @@ func encode(v any) ([]byte, error) {
 	return b.Bytes(), err
 }
 
-// json answers with a JSON document.
 func (c *call) json(status int, v any) error {
 	body, err := encode(v)
 	if err != nil {
@@ -56,7 +55,6 @@ func (c *call) json(status int, v any) error {
 	return nil
 }
 
-// text answers with a line for people.
 func (c *call) text(line string) error {
 	c.bytes(http.StatusOK, "text/plain; charset=utf-8", []byte(line))
 	return nil

@@ -72,7 +72,6 @@ func jsonRoutes(base string, a access, version, protocol handler, find finder) [
 	}
 }
 
-// inSession serves a request that needs a session.
 func inSession(find finder, serve func(*call, endpoint) error) handler {
 	return func(c *call) error {
 		e, err := find(c)
@@ -251,7 +250,6 @@ func (c *call) oneShotURL(query url.Values, profile string) string {
 	return c.websocketURL(query, "devtools", "browser", profile)
 }
 
-// ticketProfile is the profile in the URL of a ticket.
 func ticketProfile(m api.Manifest) string { return cmp.Or(m.ProfileID, anyProfile) }
 
 // anyProfile stands in URLs in the place of the profile if the manifest names none.

@@ -39,7 +39,6 @@ func eventRoutes() []route {
 // makes it shorter.
 var sendTimeout = 20 * time.Second
 
-// eventFilter says which events a stream has.
 type eventFilter struct {
 	who      principal.Principal
 	profiles principal.Patterns // empty: all
@@ -64,7 +63,6 @@ func (c *call) listed(name string) (all []string) {
 	return all
 }
 
-// eventsAsked reads the filter, and the place after which the events begin.
 func (c *call) eventsAsked() (f eventFilter, after lease.Place, err error) {
 	if c.queryErr != nil {
 		return f, after, api.Invalid("", "the query cannot be read: %v", c.queryErr)
@@ -134,7 +132,6 @@ type eventStream struct {
 	id      string // the last that was written
 }
 
-// startEventStream answers with the head of a stream.
 func (c *call) startEventStream() *eventStream {
 	s := &eventStream{c: c, control: http.NewResponseController(c.w)}
 	h := c.w.Header()
@@ -167,7 +164,6 @@ func (s *eventStream) news(name string, what map[string]any) {
 	fmt.Fprintf(&s.buf, "event: %s\ndata: %s\n\n", name, strings.TrimSpace(string(b)))
 }
 
-// batch sends those events of a batch that pass the filter.
 func (s *eventStream) batch(b api.EventBatch, f eventFilter) {
 	switch b.Lost {
 	case lease.LostOldest:

@@ -14,7 +14,6 @@ import (
 	"leasehold/launcher/principal"
 )
 
-// mcpRoutes are those of the MCP server for agents.
 func mcpRoutes() []route {
 	var all []route
 	for _, method := range []string{http.MethodPost, http.MethodGet, http.MethodDelete} {

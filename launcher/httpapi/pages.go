@@ -131,7 +131,6 @@ func (c *call) pageAsked() (limit int, at *string, err error) {
 	return limit, at, nil
 }
 
-// answerPage answers with one page of a list.
 func answerPage[T any](o order[T]) func(*call, []T) error {
 	return func(c *call, all []T) error {
 		answer, err := page(c, all, o)

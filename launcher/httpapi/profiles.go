@@ -36,12 +36,10 @@ func profileRoutes() []route {
 	}
 }
 
-// answerSnapshots answers with all snapshots of a profile.
 func answerSnapshots(c *call, snapshots []api.Snapshot) error {
 	return c.json(http.StatusOK, list[api.Snapshot]{Items: orEmpty(snapshots)})
 }
 
-// profileID is the profile that the path names.
 func profileID(c *call) (string, error) {
 	profile := c.param("profile")
 	if err := lease.CheckProfileID(profile); err != nil {

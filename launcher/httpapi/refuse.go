@@ -19,7 +19,6 @@ import (
 // statusClientGone is for the log: the client left before it was answered.
 const statusClientGone = 499
 
-// errGone says that the client left.
 var errGone = errors.New("the client left")
 
 // gone reports whether the client has left, so that nobody would read an answer.

@@ -8,7 +8,6 @@ import (
 	"strings"
 )
 
-// route is one method on one path.
 type route struct {
 	method string
 	// pattern is the path as http.ServeMux and OpenAPI write it: "{name}" takes one

@@ -34,7 +34,6 @@ func sessionRoutes() []route {
 	}
 }
 
-// sessionID is the session that the path names.
 func sessionID(c *call) (string, error) { return c.param("session"), nil }
 
 func createSession(c *call) error {

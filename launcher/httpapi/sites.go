@@ -38,10 +38,8 @@ func onEveryProfile(right principal.Right) access {
 	}}
 }
 
-// siteOrder is the order of their names.
 var siteOrder = ascending(func(s api.SiteSummary) string { return s.Name })
 
-// shapeOrder is the order of what was counted.
 var shapeOrder = ascending(func(s api.SiteShape) string { return s.Shape })
 
 func listSites(c *call) error {
@@ -64,7 +62,6 @@ func teachSite(c *call) error {
 	return c.json(http.StatusOK, s)
 }
 
-// siteName is the site that the path names.
 func siteName(c *call) (string, error) {
 	name := c.param("site")
 	if err := site.CheckName(name); err != nil {

@@ -24,7 +24,6 @@ const (
 	maxTickets = 1024
 )
 
-// ticket is one ticket.
 type ticket struct {
 	who      principal.Principal
 	manifest api.Manifest
@@ -85,7 +84,6 @@ func (all shelf) put(t ticket, most int, now time.Time, living func(sessionID st
 	return secret
 }
 
-// issue makes a ticket and returns its secret.
 func (ts *tickets) issue(t ticket, now time.Time, living func(sessionID string) bool) string {
 	t.expires = now.Add(ticketLife)
 	ts.mu.Lock()
@@ -109,7 +107,6 @@ func (ts *tickets) find(secret string, now time.Time, living func(string) bool) 
 	return t, ok
 }
 
-// opened notes which session a ticket opened.
 func (ts *tickets) opened(secret, sessionID string) {
 	ts.mu.Lock()
 	defer ts.mu.Unlock()

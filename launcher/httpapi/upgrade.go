@@ -37,7 +37,6 @@ func upgradeRoute(pattern string, a access, serve handler) route {
 	return route{method: http.MethodGet, pattern: pattern, access: a, websocket: true, serve: serve}
 }
 
-// connectOneShot takes the lease and connects.
 func connectOneShot(c *call) error {
 	m, err := c.manifest()
 	if err != nil {
@@ -85,7 +84,6 @@ func wrongProfile(named string) error {
 	return api.Invalid("profile_id", "the URL names profile %s, its session is on another", clip(named))
 }
 
-// connectBrowser connects to the browser of a session.
 func connectBrowser(c *call, e endpoint) error {
 	if profile := c.param("profile"); profile != e.session.ProfileID {
 		return wrongProfile(profile)

@@ -73,7 +73,6 @@ func completes(e *element, words ...string) bool {
 	return false
 }
 
-// fields are the fields of a form that can be filled in.
 func (a *asking) fields(form int) (fields []int) {
 	a.each(form, func(i int, e *element) {
 		if e.shown && isTextField(e) && enabled(e) {
@@ -96,7 +95,6 @@ func (a *asking) asked(i int) bool {
 	return !a.aside(i) && a.reachable(i)
 }
 
-// inPlace tells whether a form is the purpose of the page.
 func (a *asking) inPlace(form int) bool {
 	return a.over >= 0 && (a.within(form, a.over) || a.within(a.over, form)) || a.bare(form)
 }

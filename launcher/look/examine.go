@@ -12,7 +12,6 @@ import (
 	"leasehold/launcher/recovery/table"
 )
 
-// view is one page that is looked at.
 type view struct {
 	looker *Looker
 	target capture.Page

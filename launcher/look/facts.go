@@ -67,7 +67,6 @@ func facts(seen []Seen) []evidence.Found {
 	return found
 }
 
-// lookedAt is the fact whether the pages were looked at.
 func lookedAt(pages int, missed []string) table.Fact {
 	if len(missed) > 0 {
 		return table.Fact{Name: table.PagesLookedAt, Answer: table.No, How: missed[0]}

@@ -24,7 +24,6 @@ func (f Field) Kind() checkpoint.Field {
 	return e.kind(func() bool { return f.Searches })
 }
 
-// kindOf tells what a field is for.
 func (s *scene) kindOf(i int) checkpoint.Field {
 	return s.elements[i].kind(func() bool { return s.searches(i) })
 }
@@ -58,7 +57,6 @@ func (e *element) kind(among func() bool) checkpoint.Field {
 	return checkpoint.FieldText
 }
 
-// isSearch tells whether a field itself says that it is for a search.
 func isSearch(e *element) bool {
 	return inputType(e) == "search" || e.attr("role") == "searchbox" || e.attr("enterkeyhint") == "search"
 }

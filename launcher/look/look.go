@@ -162,7 +162,6 @@ func (x *examination) failed() bool {
 	}
 }
 
-// drop ends it.
 func (x *examination) drop() {
 	x.stop()
 	<-x.ended

@@ -287,7 +287,6 @@ func (s *scene) add(g graft, doc, in int, frame element, depth int) {
 	}
 }
 
-// addText counts a text node's text for its element.
 func (s *scene) addText(e *element, text string, layout map[int]int, node int) {
 	if e.tag == "textarea" {
 		e.initial += text

@@ -97,10 +97,8 @@ func (c *Cookies) Compare(result json.RawMessage, problem error) {
 	reportAll(c.sink, c.watch.compare(result, problem, time.Now()))
 }
 
-// reportCommands reports clients' commands on cookies.
 func (c *Cookies) reportCommands() { reportAll(c.sink, c.watch.takeCommands()) }
 
-// reportAll reports entries in their order.
 func reportAll(sink func(checkpoint.Entry), entries []checkpoint.Entry) {
 	for _, e := range entries {
 		sink(e)

@@ -36,7 +36,6 @@ type answers struct {
 	refused, told map[string]bool
 }
 
-// document is a document that a page shows.
 type document struct {
 	request *ledger.Request
 	secret  bool // its URL seems to contain a secret
@@ -122,7 +121,6 @@ func (a *answers) requested(f ledger.Fact) []answer {
 	return found
 }
 
-// carried takes in that it is known what a request carried.
 func (a *answers) carried(r *ledger.Request) []answer {
 	found := anonymous(r)
 	if r.Document {
@@ -135,7 +133,6 @@ func (a *answers) carried(r *ledger.Request) []answer {
 	return found
 }
 
-// responded takes in the answer to a request.
 func (a *answers) responded(f ledger.Fact) []answer {
 	kept := f.Request
 	id, open, isLoading := kept.ID, kept.Pending, kept.Loading
@@ -392,7 +389,6 @@ type place struct {
 	session string // the page's own session
 }
 
-// place returns the place of a session.
 func (n *navigations) place(session string) place {
 	n.mu.Lock()
 	defer n.mu.Unlock()

@@ -44,7 +44,6 @@ type cookieWatch struct {
 	commands  []cdpproxy.CookieCommand  // of clients, not reported yet
 }
 
-// watchedCookie is one cookie.
 type watchedCookie struct {
 	id, domain string
 	form       findings.CookieForm

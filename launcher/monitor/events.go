@@ -49,7 +49,6 @@ const (
 	typeServiceWorker = "service_worker"
 )
 
-// process handles one of watchedEvents.
 func (m *Monitor) process(event cdpproxy.Event) {
 	seen := m.pages.observe(event)
 	if seen.document {
@@ -82,7 +81,6 @@ type pageEvent struct {
 	stored    bool // the session's page changed its storage
 }
 
-// observe takes one of watchedEvents.
 func (ps *pages) observe(event cdpproxy.Event) (seen pageEvent) {
 	ps.mu.Lock()
 	defer ps.mu.Unlock()

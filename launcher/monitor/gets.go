@@ -127,12 +127,10 @@ func (g *GETs) observe(f ledger.Fact) []checkpoint.Entry {
 	return nil
 }
 
-// observeEvent takes in one of getEvents.
 func (g *GETs) observeEvent(event cdpproxy.Event, now time.Time) {
 	g.report(g.entries(event, now))
 }
 
-// entries are those about one of getEvents.
 func (g *GETs) entries(event cdpproxy.Event, now time.Time) []checkpoint.Entry {
 	g.log.mu.Lock()
 	defer g.log.mu.Unlock()

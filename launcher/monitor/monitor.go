@@ -203,7 +203,6 @@ func (h *harmless) judge(e *checkpoint.Entry, sent findings.Sent, headers map[st
 	e.Known, e.KnownBy, e.Repeatable = v.Is, v.Line, v.Repeatable
 }
 
-// declare replaces them.
 func (h *harmless) declare(texts []string) {
 	var list []findings.Harmless
 	for _, text := range texts {
@@ -343,7 +342,6 @@ func (m *Monitor) Watch(ctx context.Context) {
 	traffic.Wait()
 }
 
-// processHeard processes one thing that was heard.
 func (m *Monitor) processHeard(h heard) {
 	m.cookies.reportCommands()
 	switch {

@@ -28,7 +28,6 @@ type navigations struct {
 	documents int
 }
 
-// openPage is a page with the document that it shows.
 type openPage struct {
 	target, session string
 	url             string
@@ -45,7 +44,6 @@ type openPage struct {
 	earlier int
 }
 
-// navigationEvents are the events that navigations follows.
 var navigationEvents = []string{eventAttached, eventDetached, eventFrameStarted, eventFrameNavigated}
 
 // newNavigations returns navigations that do not know yet what workers do. Until follow is

@@ -16,7 +16,6 @@ import (
 	"leasehold/internal/boottime"
 )
 
-// page is an open page.
 type page struct {
 	capture.Page
 	context   string // id of the browser context
@@ -50,7 +49,6 @@ func newPages(n *navigations) *pages {
 	return &pages{navigations: n, open: map[string]*page{}, targets: map[string]string{}, frames: map[string]string{}, workersIn: map[string]bool{}, closing: map[string]bool{}}
 }
 
-// first is the page of a browser that has one, with its CDP session.
 func (ps *pages) first() (target, session string, _ error) {
 	ps.mu.Lock()
 	defer ps.mu.Unlock()
@@ -168,7 +166,6 @@ func (ps *pages) kept() string {
 	return ps.keptPage
 }
 
-// watched tells whether all pages among the targets are known.
 func (ps *pages) watched(targets []*target.Info) bool {
 	ps.mu.Lock()
 	defer ps.mu.Unlock()

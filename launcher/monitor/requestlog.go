@@ -59,7 +59,6 @@ func (rl *requestLog) part() []byte {
 	return recorder.Network(hops, total)
 }
 
-// forget forgets the requests of a session that is over.
 func (rl *requestLog) forget() {
 	rl.mu.Lock()
 	defer rl.mu.Unlock()

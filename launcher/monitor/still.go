@@ -121,14 +121,12 @@ func (s *Still) take(over bool) (entries []checkpoint.Entry, more uint64) {
 	return entries, more
 }
 
-// stands tells whether the browser stands still.
 func (s *Still) stands() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.since != 0
 }
 
-// ended tells whether the pages were ended.
 func (s *Still) ended() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()

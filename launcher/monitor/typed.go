@@ -68,7 +68,6 @@ func (ty *typing) reportAgain() {
 	clear(ty.reported)
 }
 
-// frameDocument is the present document of a frame.
 type frameDocument struct{ session, frame string }
 
 // runIn has the script run in every new document of a target.

@@ -92,7 +92,6 @@ func words(text string) string {
 	return "`" + text + "`"
 }
 
-// body is the notice in the form that a webhook takes.
 func (n Notice) body(form string) ([]byte, error) {
 	switch form {
 	case FormText:

@@ -112,7 +112,6 @@ func (n *Notifier) Run(ctx context.Context) {
 	senders.Wait()
 }
 
-// serve sends to one webhook.
 func (n *Notifier) serve(ctx context.Context, w Webhook) {
 	deliveries := n.o.Deliveries(w.id)
 	told := map[string]bool{} // the conditions that it knows of, by id

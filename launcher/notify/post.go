@@ -45,8 +45,7 @@ func (n *Notifier) post(ctx context.Context, w Webhook, notice Notice) (asked ti
 	sign(r.Header, n.o.Secret, notice.ID, n.now(), body)
 	answer, err := n.client.Do(r)
 	if err != nil {
-		var failed *url.Error
-		if errors.As(err, &failed) { // it has the whole URL
+		if failed, ok := errors.AsType[*url.Error](err); ok { // it has the whole URL
 			err = failed.Err
 		}
 		return 0, fmt.Errorf("%s: %w", w, err)

@@ -119,7 +119,6 @@ func Secret(content []byte) ([]byte, error) {
 // String names the webhook in logs. The rest of its URL may be a secret.
 func (w Webhook) String() string { return w.url.Scheme + "://" + w.url.Host }
 
-// wants tells whether a webhook is for a notice.
 func (w Webhook) wants(n Notice) bool {
 	if n.ProfileID != "" && !w.profiles.Match(n.ProfileID) {
 		return false

@@ -20,7 +20,6 @@ import (
 // TokenFileName is the name of the principal that shows the API token of --token-file.
 const TokenFileName = "token-file"
 
-// known are the principals of a file.
 type known struct {
 	tokens       []tokenEntry
 	certificates []certificateEntry
@@ -36,7 +35,6 @@ type certificateEntry struct {
 	p       Principal
 }
 
-// fileEntry is one line of the file.
 type fileEntry struct {
 	Name     string   `yaml:"name"`
 	SHA256   string   `yaml:"sha256"`

@@ -13,7 +13,6 @@ const overflowUID = 65534
 // UserName is the name of the principal that a user of this host is.
 func UserName(uid uint32) string { return "uid:" + strconv.FormatUint(uint64(uid), 10) }
 
-// user is the principal of a user of this host.
 func user(uid uint32, role Role, profiles Patterns) Principal {
 	return Principal{Name: UserName(uid), Role: role, Profiles: profiles, Proof: "the user of the connection", UID: &uid}
 }

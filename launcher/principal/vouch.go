@@ -26,7 +26,6 @@ func (h TokenHash) Vouch(message []byte) []byte {
 	return mac.Sum(nil)
 }
 
-// key is a key for a single purpose.
 func (h TokenHash) key(purpose string) []byte {
 	key, err := hkdf.Key(sha256.New, h[:], nil, "leasehold "+purpose, sha256.Size)
 	if err != nil {

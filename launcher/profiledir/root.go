@@ -229,5 +229,4 @@ func (r *Root) List() ([]string, error) {
 	return ids, nil
 }
 
-// file is the path of a guard file of the profile.
 func (r *Root) file(id, kind string) string { return filepath.Join(r.guard, id+"."+kind) }

@@ -31,7 +31,6 @@ type Singleton struct {
 	OwnerAlive Fact `json:"owner_alive"`
 }
 
-// owner is what SingletonLock says: host-pid.
 func (s Singleton) owner() string { return fmt.Sprintf("%s-%d", s.Host, s.PID) }
 
 // foreign tells whether the lock is that of a browser of which nobody here can tell whether it

@@ -69,7 +69,6 @@ func (r *Root) Kept(id string) (lease.Token, lease.Record, error) {
 	return t, kept, nil
 }
 
-// written is what the file of the floor has.
 func (r *Root) written(id string) (lease.Token, lease.Record, error) {
 	if err := lease.CheckProfileID(id); err != nil {
 		return 0, lease.Record{}, err

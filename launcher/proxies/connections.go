@@ -20,7 +20,6 @@ type connections struct {
 	users  sync.WaitGroup // one for each open connection
 }
 
-// trackedConn is one of the connections.
 type trackedConn struct {
 	*net.TCPConn
 	owner *connections

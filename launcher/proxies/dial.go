@@ -66,7 +66,6 @@ func (f dialFunc) DialContext(ctx context.Context, network, address string) (net
 	return f(ctx, network, address)
 }
 
-// authorization is the value of a Proxy-Authorization header.
 func (p *Proxy) authorization() string {
 	return "Basic " + base64.StdEncoding.EncodeToString([]byte(p.username+":"+string(p.credentials.Load().password)))
 }

@@ -118,7 +118,6 @@ func mayHave(w *lease.Waiter, r *lease.Record) bool {
 	return Wants(w, r) && (r.State != lease.ResumePending || r.TaskID == w.TaskID)
 }
 
-// member is a waiter in a line.
 type member struct {
 	waiter *lease.Waiter
 	rank   Rank

@@ -65,7 +65,6 @@ type Room struct {
 	slots chan struct{} // holds one element for each copy that is being written
 }
 
-// dirOf is the folder of the copies.
 func dirOf(dataDir string) string { return filepath.Join(dataDir, dirName) }
 
 // jarOf keeps the session cookies of copies until they are in their browsers.

@@ -118,7 +118,6 @@ func (r *Recoverer) Run(c Case) (Ended, error) {
 	return Ended{How: how, File: s.File, LeftOpen: s.leftOpen, Lost: s.lost}, err
 }
 
-// span is the name of the span for a case with this goal.
 func (g Goal) span() string {
 	switch g {
 	case Recover:
@@ -129,7 +128,6 @@ func (g Goal) span() string {
 	return "release"
 }
 
-// steps are the steps of one case.
 type steps struct {
 	Case
 	r        *Recoverer
@@ -433,8 +431,7 @@ func (s *steps) closeOnly() error {
 // nobody opens that one, and its floor stays. A person then decides about the profile.
 func (s *steps) raiseFloor(r lease.Record) error {
 	err := s.Lock.RaiseFloor(r)
-	var departed *profiledir.DepartedError
-	if errors.As(err, &departed) && !departed.Pending {
+	if departed, ok := errors.AsType[*profiledir.DepartedError](err); ok && !departed.Pending {
 		s.departed = departed
 		return nil
 	}

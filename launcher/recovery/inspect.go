@@ -99,7 +99,6 @@ func (s *steps) inspect(c Closed, shown *api.Inspection) table.Inspection {
 	), unchecked(c, "")...)
 }
 
-// leaseFacts are the facts about the lease and its worker.
 func (s *steps) leaseFacts(r lease.Record) table.Inspection {
 	return table.Inspection{
 		{Name: table.LeaseExpired, Answer: table.Is(s.File.Reason == api.ReasonLeaseLost || s.File.Reason == api.ReasonObserved), How: "the session ended with " + s.File.Reason},

@@ -79,7 +79,6 @@ func (ps *People) ByPerson(p principal.Principal, act Act, do func(fence *lease.
 	return do(fence)
 }
 
-// noteActs notes the acts of a person that were gathered.
 func (ps *People) noteActs() {
 	for _, e := range ps.acts.flush() {
 		ps.served.Note(e)

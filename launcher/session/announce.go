@@ -131,7 +131,6 @@ func (a *Announcer) WroteLate(sessionID string) bool {
 	return a.late[sessionID]
 }
 
-// forget forgets a session.
 func (a *Announcer) forget(sessionID string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

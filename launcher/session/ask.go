@@ -60,7 +60,6 @@ func (q *Asks) Ask(ctx context.Context, a api.AskPerson) (api.Answer, error) {
 	return q.await(ctx, asked)
 }
 
-// begin shows to persons that the worker asks.
 func (q *Asks) begin(a api.AskPerson) (*ask, error) {
 	if err := a.Check(); err != nil {
 		return nil, err
@@ -101,7 +100,6 @@ func (q *Asks) begin(a api.AskPerson) (*ask, error) {
 	return next, nil
 }
 
-// await returns the result of the ask.
 func (q *Asks) await(ctx context.Context, a *ask) (api.Answer, error) {
 	over := time.NewTimer(time.Until(a.Until))
 	defer over.Stop()

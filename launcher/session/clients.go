@@ -88,7 +88,6 @@ func (c *clients) snapshot(facts func()) []*cdpproxy.ClientSession {
 	return slices.Clone(c.ended)
 }
 
-// connected are the connections that are open.
 func (c *clients) connected() []*cdpproxy.Conn {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -202,8 +201,7 @@ func (s *Session) Connect(ctx context.Context, targetID string, closeFrames bool
 	}
 	conn, err := s.browser.Mux().Connect(ctx, targetID, s.Fence(), handler{leaseDomain{s}}, closeFrames)
 	if err != nil {
-		var refused *cdpproxy.Error
-		if errors.As(err, &refused) && targetID != "" {
+		if refused, ok := errors.AsType[*cdpproxy.Error](err); ok && targetID != "" {
 			return nil, api.Refuse(api.CodeNotFound, "session %s has no target %s: %v", s.id, targetID, refused)
 		}
 		return nil, fmt.Errorf("connecting to session %s: %w", s.id, err)
@@ -246,7 +244,6 @@ const (
 	connectionsOver = "launcher_restarted"
 )
 
-// ended states the end of the connection.
 func (c *connection) ended(end cdpproxy.End) {
 	s := c.s
 	name := connectionDropped

@@ -43,7 +43,6 @@ func (d leaseDomain) Lease(ctx context.Context, method string, params json.RawMe
 	return result, nil
 }
 
-// problemOf is a refusal as a CDP error.
 func problemOf(method string, err error) *cdpproxy.Error {
 	var p *api.Problem
 	switch {
@@ -55,7 +54,6 @@ func problemOf(method string, err error) *cdpproxy.Error {
 	return &cdpproxy.Error{Code: serverError, Message: err.Error()}
 }
 
-// carryOut carries out one command.
 func (d leaseDomain) carryOut(ctx context.Context, method string, params json.RawMessage) (any, error) {
 	s := d.s
 	write := api.Write{Token: s.token}

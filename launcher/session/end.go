@@ -233,7 +233,6 @@ func (e *ending) cutOff(cause error, code int, reason string) {
 	s.clients.fence()
 }
 
-// lossCause is the cause with which the fence is shut.
 func (e *ending) lossCause(reason string) error {
 	if cause := context.Cause(e.s.holding.Context()); cause != nil {
 		return cause
@@ -370,7 +369,6 @@ func (e *ending) signedIn() lease.Checked {
 // decision.
 func (s *Session) signsIn() bool { return s.manifest.SignIn || s.manifest.ByHand != nil }
 
-// did is what the session did, and its task.
 func (e *ending) did() (checkpoint.Summary, findings.Task) {
 	t := e.s.task()
 	t.ProfileDomains = e.s.granted.ExpectedDomains
@@ -448,13 +446,11 @@ func (s *Session) UndoGrant(cause error) error {
 // notStarted returns that.
 func (t *terms) notStarted(cause error) *api.Problem {
 	t.log.Error().Err(cause).Msg("browser not started")
-	var refused *api.Problem
-	if errors.As(cause, &refused) {
+	if refused, ok := errors.AsType[*api.Problem](cause); ok {
 		return refused
 	}
 	p := api.Refuse(api.CodeBrowserStartFailed, "%v", cause)
-	var start *chrome.StartError
-	if errors.As(cause, &start) {
+	if start, ok := errors.AsType[*chrome.StartError](cause); ok {
 		p = p.With("output", start.Output)
 	}
 	return p
@@ -474,8 +470,7 @@ func (e *ending) undoGrant(cause error) error {
 	c.File.Reason = api.ReasonStartFailed
 	if c.Browser == nil {
 		c.File.CloseMethod = string(chrome.AlreadyExited)
-		var killed *chrome.KilledAtStartError
-		if errors.As(cause, &killed) {
+		if _, ok := errors.AsType[*chrome.KilledAtStartError](cause); ok {
 			c.File.CloseMethod = string(chrome.ClosedByKill)
 		}
 		captured := c.Bundle

@@ -42,7 +42,6 @@ func (k *kept) get() sessionfile.File {
 	return k.file
 }
 
-// change changes the file in memory, and returns it.
 func (k *kept) change(how func(*sessionfile.File)) sessionfile.File {
 	k.mu.Lock()
 	defer k.mu.Unlock()

@@ -37,7 +37,6 @@ func (l *life) goesOn(left facts) {
 	l.facts = left
 }
 
-// beat notes a sign of life.
 func (l *life) beat() { l.update(func(f *facts) { f.seenAt = time.Now() }) }
 
 // update states facts, and has run look at them.
@@ -56,7 +55,6 @@ func (l *life) wake() {
 	}
 }
 
-// known are the facts.
 func (l *life) known() facts {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -70,7 +68,6 @@ func (l *life) look() (f facts, ending bool) {
 	return l.facts, l.ending
 }
 
-// ruling is what the rules say now.
 func (l *life) ruling(now time.Time) ruling {
 	r, _ := l.policy.rule(l.known(), now)
 	return r
@@ -95,7 +92,6 @@ func (l *life) asks(until time.Time) (_ time.Time, ok bool) {
 	return until, true
 }
 
-// isEnding tells whether the end has begun.
 func (l *life) isEnding() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -127,7 +123,6 @@ func (l *life) unlessOver(do func()) {
 	}
 }
 
-// beginEnd states that the end has begun.
 func (l *life) beginEnd() {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -58,7 +58,6 @@ func (l *Limits) checkAction(st api.Step) error {
 	return notAllowed(st.Action, allowed)
 }
 
-// notAllowed is the refusal of an action.
 func notAllowed(action string, allowed []string) *api.Problem {
 	return api.Refuse(api.CodeActionNotAllowed, "action %q is not one that the manifest allows: want one of %s", checkpoint.Clip(action), strings.Join(allowed, ", ")).
 		With("action", checkpoint.Clip(action)).With("allowed_actions", allowed)

@@ -163,7 +163,6 @@ func (h *Registry) Request(m api.Manifest, sessionID string, k *lease.Keeper, fl
 	}
 }
 
-// metrics are what sessions count.
 type metrics struct {
 	sessions    prometheus.Gauge
 	connections prometheus.Gauge

@@ -296,7 +296,6 @@ const (
 	handedSinceGone = "person_gone"
 )
 
-// announce publishes what happened to a takeover.
 func (ps *People) announce(event string, t *takeover, more func(*lease.Event)) {
 	e := ps.personEvent(event, t.Principal)
 	e.Person = t.Name

@@ -20,7 +20,6 @@ type policy struct {
 	lockTimeout time.Duration // longest life of the session; zero: none
 }
 
-// policyOf fills in the defaults of a manifest.
 func policyOf(m api.Manifest, ttl, grace time.Duration) policy {
 	p := policy{
 		oneShot: m.OneShot, byHand: m.ByHand != nil, heartbeat: m.Heartbeat, onClose: m.OnClose, onDrop: m.OnDrop,
@@ -87,7 +86,6 @@ const (
 	leave // the browser stays, for the next launcher
 )
 
-// ruling is a verdict with its reason.
 type ruling struct {
 	verdict verdict
 	reason  string

@@ -152,7 +152,6 @@ func newOpening(h *Registry, t *terms, slot *slots.Slot, files *hostFiles, jar s
 	}
 }
 
-// start starts a browser for the run.
 func (o *opening) start(ctx context.Context, run slots.Run, fit *slots.Fit) (*browser.Browser, error) {
 	proxy, socket, err := o.slot.OpenProxy(o.path, o.log)
 	if err != nil {

@@ -24,7 +24,6 @@ type terms struct {
 	log zerolog.Logger // names the session
 }
 
-// newTerms returns the terms of a session under the record.
 func newTerms(h *Registry, m api.Manifest, r lease.Record, path string) *terms {
 	return &terms{
 		id: r.SessionID, profile: r.ProfileID, path: path, token: r.Token, manifest: m, granted: r,

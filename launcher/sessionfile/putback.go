@@ -77,7 +77,6 @@ func (d Dir) DropStillCookies(sessionID string) error {
 	return nil
 }
 
-// jarCookie is a cookie as Storage.getCookies returns it.
 type jarCookie struct {
 	cookie
 	Session bool `json:"session"`
@@ -101,7 +100,6 @@ func (c jarCookie) identity() string {
 	return string(b)
 }
 
-// settable is the cookie for Storage.setCookies.
 func (c jarCookie) settable() cookie {
 	if c.Session {
 		c.Expires = 0

@@ -206,7 +206,6 @@ func (d Dir) Read(sessionID string) (File, error) {
 	return f, nil
 }
 
-// parse checks and reads what is in the file of a session.
 func (d Dir) parse(sessionID string, b []byte) (File, error) {
 	content, err := d.key.Open(signed.Session, sessionID, b)
 	if err != nil {
@@ -264,7 +263,6 @@ func (d Dir) ReadDigests(sessionID string) ([]byte, error) {
 	return d.key.Open(signed.Digests, sessionID, b)
 }
 
-// netLog is the path of what SaveNetLog keeps.
 func (d Dir) netLog(sessionID string) string { return filepath.Join(d.path, sessionID+".netlog") }
 
 // SaveNetLog keeps the types of the events in the NetLog of a session's browser, for the launcher

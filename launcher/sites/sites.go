@@ -80,7 +80,6 @@ type version struct {
 	revision uint64
 }
 
-// told is a file of the directory.
 type told struct {
 	file   site.File
 	digest string

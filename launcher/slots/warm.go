@@ -275,8 +275,7 @@ func (s *Slot) closeWarm(b *browser.Browser, lock *profiledir.Lock, why, detail 
 func CloseWarm(b *browser.Browser, lock *profiledir.Lock, root *profiledir.Root, jar sessionfile.Jar, preserve func() error, log zerolog.Logger) error {
 	profile := lock.Profile()
 	_, err := b.ClosePreserved(profile, jar.KeepOfWarm, preserve, log)
-	var missing *profiledir.NotStoredError
-	if errors.As(err, &missing) { // the jar still has the cookies, and the rest was on the disk before
+	if _, ok := errors.AsType[*profiledir.NotStoredError](err); ok { // the jar still has the cookies, and the rest was on the disk before
 		return errors.Join(err, lock.ClearRunning())
 	}
 	if err != nil {

@@ -172,7 +172,6 @@ func (s *Snapshotter) due(r lease.Record) bool {
 	return r.Home == s.o.LauncherID && r.AtRest() && !r.HasSnapshot() && s.o.MayAct(r) == nil
 }
 
-// start begins with the profiles that wait.
 func (s *Snapshotter) start(ctx context.Context, work *sync.WaitGroup) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -194,7 +193,6 @@ func (s *Snapshotter) start(ctx context.Context, work *sync.WaitGroup) {
 	}
 }
 
-// over notes that a task is over.
 func (s *Snapshotter) over(ctx context.Context, profile string, t *task, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -273,8 +271,7 @@ func (s *Snapshotter) make(ctx context.Context, profile string) error {
 			s.Vacated(profile)
 			return nil
 		}
-		var stale *snapshots.StaleTokenError
-		if errors.As(err, &stale) {
+		if stale, ok := errors.AsType[*snapshots.StaleTokenError](err); ok {
 			s.metrics.results.WithLabelValues(resultRefused).Inc()
 			s.overtaken(profile, stale.Current)
 			s.o.Log.Warn().Err(err).Str("profile", profile).Msg("a snapshot came too late")
@@ -401,8 +398,7 @@ func (s *Snapshotter) name(ctx context.Context, made snapshots.Snapshot) error {
 		s.o.Log.Debug().Str("profile", made.ProfileID).Str("snapshot", made.ID).Msg("the record does not name the snapshot, since its directory was put aside or removed")
 		return nil
 	}
-	var fenced *lease.FencedError
-	if errors.As(err, &fenced) { // the next session goes on with the profile
+	if _, ok := errors.AsType[*lease.FencedError](err); ok { // the next session goes on with the profile
 		s.o.Log.Debug().Str("profile", made.ProfileID).Str("snapshot", made.ID).Err(err).Msg("the record does not name the snapshot, since it is of an earlier session")
 		return nil
 	}
@@ -469,8 +465,7 @@ func (s *Snapshotter) retain(ctx context.Context, r lease.Record, made snapshots
 	if err == nil && len(removed) == 0 && !tidy { // a failed attempt, now or earlier, may have left something
 		err = s.o.Snapshots.Collect(ctx, made.ProfileID, made.Token)
 	}
-	var stale *snapshots.StaleTokenError
-	if errors.As(err, &stale) {
+	if _, ok := errors.AsType[*snapshots.StaleTokenError](err); ok {
 		return nil // the later holder does it
 	}
 	if len(removed) > 0 {

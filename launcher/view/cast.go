@@ -38,7 +38,6 @@ const (
 	maxImage = 4 << 20
 )
 
-// cast shows one page.
 type cast struct {
 	watch   *watch
 	target  string
@@ -178,7 +177,6 @@ func (c *cast) rest() {
 	}
 }
 
-// hurry ends a rest.
 func (c *cast) hurry() {
 	select {
 	case c.hurried <- struct{}{}:

@@ -111,7 +111,6 @@ type node struct {
 	Frame      string   `json:"frameId"`
 }
 
-// describe returns the node that params name.
 func (h *hand) describe(ctx context.Context, in string, params map[string]any) (node, error) {
 	var r struct {
 		Node node `json:"node"`

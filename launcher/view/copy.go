@@ -19,7 +19,6 @@ import (
 // maxCopied is the most text that is copied, in characters.
 const maxCopied = 100_000
 
-// copiedMessage has the text that was selected.
 type copiedMessage struct {
 	Type   string `json:"type"` // "copied"
 	Target string `json:"target"`

@@ -105,7 +105,6 @@ func (h *hand) sends(kind session.ActKind, goesOn bool, method string, params ma
 	})
 }
 
-// does carries out an act.
 func (h *hand) does(kind session.ActKind, goesOn bool, patience time.Duration, do func(context.Context, *lease.Fence) error) error {
 	act := session.Act{Kind: kind, URL: h.page.URL, Target: h.page.TargetID, GoesOn: goesOn}
 	return h.v.watch.session.ByPerson(h.v.who, act, func(fence *lease.Fence) error {

@@ -57,7 +57,6 @@ type tabNow struct {
 	Dialog  *dialogNow `json:"dialog"`
 }
 
-// dialogNow is the dialog that a page has open.
 type dialogNow struct {
 	Kind    string `json:"kind"` // alert, confirm, prompt or beforeunload
 	Message string `json:"message"`
@@ -87,7 +86,6 @@ type personMessage struct {
 	Yours  bool        `json:"yours"`
 }
 
-// endedMessage is the last message.
 type endedMessage struct {
 	Type string `json:"type"` // "ended"
 	How  string `json:"how"`
@@ -100,7 +98,6 @@ type refusedMessage struct {
 	Why  string `json:"why"`
 }
 
-// frame is one picture of a page.
 type frame struct {
 	head  frameHead
 	image []byte // a JPEG
@@ -125,7 +122,6 @@ type frameHead struct {
 	At float64 `json:"at"`
 }
 
-// newFrame makes a frame of a picture.
 func newFrame(head frameHead, image []byte) *frame {
 	text, _ := json.Marshal(head) // it consists of numbers and a target's id
 	wire := binary.BigEndian.AppendUint16(make([]byte, 0, 2+len(text)+len(image)), uint16(len(text)))

@@ -57,7 +57,6 @@ type viewer struct {
 	closing   *closing // nil: the connection goes on
 }
 
-// untaken is a picture that was sent.
 type untaken struct {
 	sequence uint64
 	at       time.Time
@@ -248,7 +247,6 @@ func (v *viewer) answerPing(conn net.Conn) error {
 	return v.send(conn, ws.OpPong, pong)
 }
 
-// send writes one frame.
 func (v *viewer) send(conn net.Conn, op ws.OpCode, payload []byte) error {
 	var head bytes.Buffer
 	if err := ws.WriteHeader(&head, ws.Header{Fin: true, OpCode: op, Length: int64(len(payload))}); err != nil {

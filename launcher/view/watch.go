@@ -121,7 +121,6 @@ func (w *watch) run() {
 	w.tell(kindEnded, endedMessage{"ended", how})
 }
 
-// watched tells whether there is a viewer.
 func (w *watch) watched() bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()

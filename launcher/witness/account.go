@@ -72,7 +72,6 @@ func (a Account) Check(ctx context.Context, c recovery.Closed, log zerolog.Logge
 	return checked, err
 }
 
-// latest are the last answers to all questions.
 func latest(f accountcheck.Found) []site.Answer {
 	last := map[string]site.Answer{}
 	for _, one := range f.Again {

@@ -69,7 +69,6 @@ func Of(b *browser.Browser) recovery.Browser {
 	return ended{b}
 }
 
-// ended is a browser, as recovery sees it.
 type ended struct{ *browser.Browser }
 
 func (e ended) Close(profile string, keep recovery.KeepCookies, log zerolog.Logger) (method string, killed bool, err error) {

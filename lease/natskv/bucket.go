@@ -8,14 +8,12 @@ import (
 	"leasehold/lease"
 )
 
-// bucket is one of the two KV buckets.
 type bucket struct {
 	*stream
 	// nonce returns the nonce in a value of the key. ok is false if no Store wrote that value.
 	nonce func(key string, data []byte) (nonce string, ok bool)
 }
 
-// subject returns the subject on which values of the key are published.
 func (b bucket) subject(key string) string { return keyPrefix(b.stream) + key }
 
 // keyPrefix returns the part of a subject that comes before the key.
@@ -32,7 +30,6 @@ func decodeRecord(key string, data []byte) (lease.Record, bool) {
 	return r, true
 }
 
-// decodePresence is decodeRecord for presences.
 func decodePresence(key string, data []byte) (lease.Presence, bool) {
 	var p lease.Presence
 	if json.Unmarshal(data, &p) != nil || p.Nonce == "" || launcherKey(p.LauncherID) != key {

@@ -282,7 +282,6 @@ func (s *Store) successor(ctx context.Context, w *write) (message, error) {
 	return m, err
 }
 
-// isIn tells whether m is an attempt of the write that was stored.
 func (w *write) isIn(m message) bool {
 	nonce, ok := w.bucket.nonce(w.key, m.Data)
 	return ok && nonce == w.nonce

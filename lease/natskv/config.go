@@ -34,7 +34,6 @@ const (
 	duplicates, minDuplicates = 10 * time.Minute, 2 * time.Minute
 )
 
-// eventSubjects are the subjects of the event stream.
 func eventSubjects() []string {
 	return []string{"leasehold.recovery.*.*", "leasehold.lease.*.*", "leasehold.conflict.*", "leasehold.late_write.*", "leasehold.person.*.*", "leasehold.account.*.*"}
 }
@@ -164,7 +163,6 @@ func (s *Store) harden(ctx context.Context, st *stream, have jetstream.StreamCon
 	return nil
 }
 
-// update changes the configuration of the stream.
 func (s *Store) update(ctx context.Context, st *stream, c jetstream.StreamConfig) error {
 	ctx, cancel := context.WithTimeout(ctx, s.tryTime)
 	defer cancel()

@@ -57,7 +57,6 @@ func (s *Store) follow(ctx context.Context, st *stream, subjects []string, from 
 	return s.followWith(ctx, st, jetstream.ConsumerConfig{FilterSubjects: subjects, DeliverPolicy: from})
 }
 
-// followWith returns a follower that begins as the configuration says.
 func (s *Store) followWith(ctx context.Context, st *stream, c jetstream.ConsumerConfig) (*follower, error) {
 	f := &follower{s: s, st: st, reconnects: s.nc.Stats().Reconnects, inbox: s.nc.NewInbox()}
 	asking, cancel := context.WithTimeout(ctx, s.tryTime)

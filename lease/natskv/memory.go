@@ -50,7 +50,6 @@ func (m *memory) find(profile string, at position) (int, bool) {
 	return slices.BinarySearchFunc(m.profiles[profile], at, func(r remembered, p position) int { return comparePosition(r.Event, p) })
 }
 
-// has tells whether the event is remembered.
 func (m *memory) has(e lease.Event) bool {
 	i, ok := m.find(e.ProfileID, positionOf(e))
 	return ok && isSame(m.profiles[e.ProfileID][i].Event, e)
@@ -84,7 +83,6 @@ func (m *memory) drop(a arrival) {
 	m.profiles[a.profile] = left
 }
 
-// forget drops the event with the position of e.
 func (m *memory) forget(e lease.Event) {
 	if i, ok := m.find(e.ProfileID, positionOf(e)); ok {
 		m.drop(arrival{e.ProfileID, m.profiles[e.ProfileID][i].arrived})

@@ -215,7 +215,6 @@ func withDeadline(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(ctx, callTime)
 }
 
-// unavailable returns a lease.ErrUnavailable with the cause.
 func unavailable(cause error) error {
 	if errors.Is(cause, lease.ErrUnavailable) {
 		return cause

@@ -37,7 +37,6 @@ func (p position) after(q position) bool {
 	return p.sequence > q.sequence
 }
 
-// comparePosition compares the position of an event with another one.
 func comparePosition(e lease.Event, p position) int {
 	switch at := positionOf(e); {
 	case at.after(p):
@@ -175,7 +174,6 @@ func (p *publisher) collect(ctx context.Context) error {
 	return nil
 }
 
-// startSweep tells whether a sweep is due, and claims it.
 func (p *publisher) startSweep() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -22,7 +22,6 @@ type getRequest struct {
 	NextFor string `json:"next_by_subj,omitempty"`
 }
 
-// message is one message of a stream.
 type message struct {
 	Subject string
 	Seq     uint64
@@ -181,19 +180,16 @@ func (s *Store) Get(ctx context.Context, profile string) (lease.Entry, error) {
 	return s.recordEntry(m), nil
 }
 
-// recordEntry returns the record in a message of newestValid.
 func (s *Store) recordEntry(m message) lease.Entry {
 	r, _ := decodeRecord(keyOf(m), m.Data)
 	return lease.Entry{Record: r, Revision: m.Seq, Age: s.leases.age(m.At)}
 }
 
-// presenceEntry returns the presence in a message of newestValid.
 func presenceEntry(m message) lease.PresenceEntry {
 	p, _ := decodePresence(keyOf(m), m.Data)
 	return lease.PresenceEntry{Presence: p, Revision: m.Seq}
 }
 
-// keyOf returns the key of a message in a bucket.
 func keyOf(m message) string { return strings.SplitN(m.Subject, ".", 3)[2] }
 
 // Presence is part of lease.Store. It does with presences what Get does with records.

@@ -73,7 +73,6 @@ func (t *settler) drop(w *write) {
 	t.wakeUp()
 }
 
-// tell tells the senders that are to be told.
 func (t *settler) tell() {
 	t.mu.Lock()
 	drops := t.drops
@@ -198,7 +197,6 @@ func (w *write) shares(p *write) bool {
 	return p.bucket.stream == w.bucket.stream && p.key == w.key && p.expected == w.expected
 }
 
-// sharing returns the write, and the others that are settled with it.
 func (t *settler) sharing(w *write) []*write {
 	t.mu.Lock()
 	defer t.mu.Unlock()

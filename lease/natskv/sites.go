@@ -62,7 +62,6 @@ func (s *Store) PutSiteCounts(ctx context.Context, e lease.SiteEntry) error {
 // leaves them out.
 const counts = "counts."
 
-// putSite stores what the key of a site has.
 func (s *Store) putSite(ctx context.Context, before string, e lease.SiteEntry) (uint64, error) {
 	if !siteKey.MatchString(e.Name) {
 		return 0, errSiteName(e.Name)

@@ -61,7 +61,6 @@ func (st *stream) saw(seq uint64) {
 	st.highest, st.sawAt = max(st.highest, seq), time.Now()
 }
 
-// highestSeen returns the highest sequence that is remembered.
 func (st *stream) highestSeen() uint64 {
 	st.mu.Lock()
 	defer st.mu.Unlock()

@@ -206,7 +206,6 @@ func (c *copier) remake(ctx context.Context, origin *jetstream.StreamInfo) error
 	return nil
 }
 
-// incarnation identifies one making of a stream.
 func incarnation(info *jetstream.StreamInfo) string {
 	return info.Created.UTC().Format(time.RFC3339Nano)
 }

@@ -50,7 +50,6 @@ const (
 	safeMajor, safeMinor = 2, 14
 )
 
-// serverSettings is what one server says about itself.
 type serverSettings struct {
 	Server struct {
 		Name    string `json:"name"`

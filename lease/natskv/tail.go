@@ -50,7 +50,6 @@ func (p *publisher) tail(ctx context.Context, profile string) (tail, error) {
 	return t, nil
 }
 
-// forget drops an event from the memory.
 func (p *publisher) forget(e lease.Event) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -25,7 +25,6 @@ const (
 	slowPollTime = 15 * time.Second
 )
 
-// pollWait is the time until the next poll.
 func pollWait(slow bool) time.Duration {
 	if slow {
 		return slowPollTime + rand.N(slowPollTime)
@@ -33,7 +32,6 @@ func pollWait(slow bool) time.Duration {
 	return pollTime + rand.N(pollTime)
 }
 
-// watch is one call of Watch.
 type watch struct {
 	s   *Store
 	see func(lease.Sight)
@@ -193,7 +191,6 @@ func (w *watch) poll(ctx context.Context) (last uint64, _ error) {
 	return info.State.LastSeq, nil
 }
 
-// show reports the record in m.
 func (w *watch) show(ctx context.Context, m message) error {
 	w.at = m.Seq
 	key := keyOf(m)

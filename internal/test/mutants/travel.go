@@ -59,7 +59,7 @@ var ofTravel = slices.Concat(
 		change{"travel: the floor of a directory that was left speaks against the profile", "\tcase left: // the floor of a directory that was left stays where it was\n", ""},
 	),
 	in("launcher/recovery/case.go", came,
-		change{"travel: a recovery fails for ever at the floor of a directory that was left", `if errors.As(err, &departed) && !departed.Pending {`, `if errors.As(err, &departed) && departed.Pending {`},
+		change{"travel: a recovery fails for ever at the floor of a directory that was left", `if departed, ok := errors.AsType[*profiledir.DepartedError](err); ok && !departed.Pending {`, `if departed, ok := errors.AsType[*profiledir.DepartedError](err); ok && departed.Pending {`},
 	),
 	in("lease/natskv/memory.go", lasting,
 		change{"memory: a record takes along what it has", ` && !there[n] && `, ` && `},

@@ -100,7 +100,6 @@ func usualAnswer(c *checkpoint.CookieChange) bool {
 	return c.By == checkpoint.BySite && !c.Typed && (c.Status >= 200 && c.Status < 300 || c.Status == 304)
 }
 
-// cookieFate is what has become of one cookie.
 type cookieFate struct {
 	gone               bool
 	exchanged, unclear bool // it was, at some point

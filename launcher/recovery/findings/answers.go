@@ -144,7 +144,6 @@ func (s standing) takenBackBy(e checkpoint.Entry) bool {
 	return false
 }
 
-// answerFacts are the facts about the answers of sites.
 func answerFacts(s checkpoint.Summary, t Task) []table.Fact {
 	of := map[standingKind][]standing{}
 	for _, one := range stand(s, t) {

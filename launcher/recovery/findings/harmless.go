@@ -139,7 +139,6 @@ func (h Harmless) Covers(s Sent) bool {
 	return !isGraphQL(s.URL) || onlyQueries(s.Body)
 }
 
-// fits tells whether one object has all fields.
 func (h Harmless) fits(object map[string]string) bool {
 	return !slices.ContainsFunc(h.fields, func(f field) bool {
 		value, ok := object[f.name]

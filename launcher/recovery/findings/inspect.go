@@ -75,7 +75,6 @@ func InspectTask(s checkpoint.Summary, t Task) table.Inspection {
 	}, answerFacts(s, t), accountFacts(s))
 }
 
-// hadByPerson is the fact whether a person had the session at its end.
 func hadByPerson(took *checkpoint.Entry) table.Fact {
 	if took == nil {
 		return table.Fact{Name: table.PersonHadIt, Answer: table.No, How: "nobody had taken it over"}
@@ -138,7 +137,6 @@ func Observed(s checkpoint.Summary, unseen bool) table.Fact {
 	return table.Fact{Name: table.TrafficSeen, Answer: table.Yes, How: "the launcher watched every page from the grant to the close"}
 }
 
-// happened is the fact whether any of the entries is of the kind.
 func happened(name string, did []checkpoint.Entry, kind checkpoint.Kind) table.Fact {
 	found := slices.DeleteFunc(slices.Clone(did), func(e checkpoint.Entry) bool { return e.Kind != kind })
 	if len(found) == 0 {

@@ -137,7 +137,6 @@ func anonymous(s checkpoint.Summary, t Task) func(checkpoint.Entry) bool {
 	}
 }
 
-// requests is the fact about a kind of requests.
 func requests(name string, sent []checkpoint.Entry) table.Fact {
 	if len(sent) == 0 {
 		return table.Fact{Name: name, Answer: table.No, How: "none was seen"}

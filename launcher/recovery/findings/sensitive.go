@@ -94,12 +94,10 @@ func nameWords(name string) []string {
 	return found
 }
 
-// hasWord tells whether a name has one of the words.
 func hasWord(name string, list []string) bool {
 	return slices.ContainsFunc(nameWords(name), func(w string) bool { return slices.Contains(list, w) })
 }
 
-// sensitiveName tells whether a name has a word that is sensitive, more among them.
 func sensitiveName(name string, more []string) bool {
 	if hasWord(name, more) {
 		return true

@@ -1,9 +1,6 @@
 package natsstore_test
 
 import (
-	"crypto/sha256"
-	"encoding/base64"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -14,7 +11,6 @@ import (
 
 	"leasehold/evidence"
 	"leasehold/evidence/natsstore"
-	"leasehold/internal/id"
 	"leasehold/internal/test/storetest"
 )
 
@@ -22,22 +18,21 @@ import (
 type listing struct {
 	*testing.T
 	evidence.Store
-	nc     *nats.Conn
-	js     jetstream.JetStream
-	bucket jetstream.ObjectStore
-	spool  *evidence.Spool
+	nc    *nats.Conn
+	js    jetstream.JetStream
+	spool *evidence.Spool
 }
 
 func newListing(t *testing.T) *listing {
 	srv := start(t, t.TempDir())
 	_, js := connect(t, srv)
 	// In memory, since there are many bundles.
-	bucket, err := js.CreateObjectStore(t.Context(), jetstream.ObjectStoreConfig{Bucket: natsstore.Bucket, Storage: jetstream.MemoryStorage})
+	_, err := js.CreateObjectStore(t.Context(), jetstream.ObjectStoreConfig{Bucket: natsstore.Bucket, Storage: jetstream.MemoryStorage})
 	if err != nil {
 		t.Fatal(err)
 	}
 	nc, own := connect(t, srv)
-	return &listing{t, natsstore.New(own, natsstore.Config{}), nc, js, bucket, storetest.Spool(t)}
+	return &listing{t, natsstore.New(own, natsstore.Config{}), nc, js, storetest.Spool(t)}
 }
 
 // must fails the test if one of the errors is not nil.
@@ -59,32 +54,6 @@ func (l *listing) seal(profileID, evidenceID string) *evidence.Sealed {
 	sealed, err := l.spool.Open(evidenceID)
 	l.must(err)
 	return sealed
-}
-
-// object stores an object. The library's own way leaves a goroutine behind.
-func (l *listing) object(name string, content []byte) *jetstream.ObjectInfo {
-	l.Helper()
-	sum := sha256.Sum256(content)
-	info := &jetstream.ObjectInfo{
-		ObjectMeta: jetstream.ObjectMeta{Name: name}, Bucket: natsstore.Bucket, NUID: id.New("o"), Size: uint64(len(content)), Chunks: 1,
-		Digest: "SHA-256=" + base64.URLEncoding.EncodeToString(sum[:]),
-	}
-	_, err := l.js.Publish(l.Context(), "$O."+natsstore.Bucket+".C."+info.NUID, content)
-	l.must(err)
-	l.meta(info)
-	return info
-}
-
-func (l *listing) meta(info *jetstream.ObjectInfo) {
-	l.Helper()
-	raw, err := json.Marshal(info)
-	l.must(err)
-	_, err = l.js.Publish(l.Context(), metaSubject(info.Name), raw)
-	l.must(err)
-}
-
-func metaSubject(name string) string {
-	return "$O." + natsstore.Bucket + ".M." + base64.URLEncoding.EncodeToString([]byte(name))
 }
 
 // lists checks which bundles a list has, and returns what it has cost.

@@ -181,7 +181,7 @@ func TestAClientThatDoesNotRead(t *testing.T) {
 	runtime.ReadMemStats(&before)
 	big := strings.Repeat("x", 1<<20)
 	most := uint64(0)
-	for sent := 0; sent < cdpproxy.MaxQueued+64<<20; sent += len(big) {
+	for sent := 0; sent < cdpproxy.MaxQueued+32<<20; sent += len(big) {
 		s.sayAll(`{"method":"Test.event","params":{"a":"` + big + `"},"sessionId":"B1"}`)
 		if sent%(16<<20) == 0 {
 			other.works()
@@ -210,9 +210,9 @@ func TestAClientThatDoesNotRead(t *testing.T) {
 func TestASlowReaderMissesNothing(t *testing.T) {
 	s := script(t)
 	slow := connect(t, s.mux, open(), &handler{})
-	const events = 3000
+	const events = 1500
 	for i := range events {
-		s.sayAll(fmt.Sprintf(`{"method":"Test.event","params":{"n":%d,"a":"%s"},"sessionId":"B1"}`, i, strings.Repeat("x", i*11)))
+		s.sayAll(fmt.Sprintf(`{"method":"Test.event","params":{"n":%d,"a":"%s"},"sessionId":"B1"}`, i, strings.Repeat("x", i*13)))
 	}
 	for i := range events {
 		e, err := slow.next()

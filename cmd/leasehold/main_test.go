@@ -10,7 +10,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -23,7 +22,6 @@ import (
 
 	"leasehold/internal/confine"
 	"leasehold/internal/natsd"
-	"leasehold/internal/test/built"
 	"leasehold/lease/natskv"
 )
 
@@ -48,18 +46,10 @@ func TestMain(m *testing.M) {
 	testscript.Main(leakChecked{m}, map[string]func(){"leasehold": main})
 }
 
-// oneRequest are the scripts whose commands ask the sidecar once, or not at all, and print: the
-// race detector would find nothing there, and makes each of their starts five times as long.
-var oneRequest = []string{"check", "config", "homes", "profiles", "review", "token", "usage"}
-
 // TestScripts runs the command lines of testdata/script as a user would. They talk to a
 // server that answers with the documented JSON ($LEASEHOLD_URL, its log in $WORK/requests)
 // and to the sidecar's own NATS.
 func TestScripts(t *testing.T) {
-	plain, err := built.Leasehold()
-	if err != nil {
-		t.Fatal(err)
-	}
 	testscript.Run(t, testscript.Params{
 		Dir: "testdata/script",
 		Setup: func(env *testscript.Env) error {
@@ -80,10 +70,6 @@ func TestScripts(t *testing.T) {
 			env.Setenv("ADDR", strings.TrimPrefix(url, "http://"))
 			// The race detector would sleep for a second at each exit.
 			env.Setenv("GORACE", "atexit_sleep_ms=0")
-			// testscript names the directory script-NAME.
-			if slices.Contains(oneRequest, strings.TrimPrefix(filepath.Base(env.WorkDir), "script-")) {
-				env.Setenv("PATH", filepath.Dir(plain)+string(os.PathListSeparator)+env.Getenv("PATH"))
-			}
 			return nil
 		},
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){

@@ -21,6 +21,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"leasehold/evidence"
+	"leasehold/internal/test/fakechrome"
 	"leasehold/internal/test/s3test"
 )
 
@@ -151,7 +152,8 @@ func TestSidecarOnS3(t *testing.T) {
 	store, dir := server.URL("host-1"), t.TempDir()
 	defer http.DefaultClient.CloseIdleConnections()
 
-	url, stop := startSidecarProcess(t, dir, "--evidence-store", store)
+	browser := fakechrome.Binary(t)
+	url, stop := startSidecarProcess(t, dir, "--evidence-store", store, "--chrome", browser)
 	for range 3 {
 		var session struct {
 			ID    string `json:"session_id"`
@@ -187,7 +189,7 @@ func TestSidecarOnS3(t *testing.T) {
 	stop()
 
 	// The newest bundle stays, since the record names it. The other two are removed.
-	url, _ = startSidecarProcess(t, dir, "--evidence-store", store, "--evidence-max-bytes", "1")
+	url, _ = startSidecarProcess(t, dir, "--evidence-store", store, "--evidence-max-bytes", "1", "--chrome", browser)
 	for end := time.Now().Add(patience); ; time.Sleep(100 * time.Millisecond) {
 		var list struct{ Items []evidence.Manifest }
 		get(t, url+"/v1/profiles/shop/evidence", &list)

@@ -52,8 +52,8 @@ func newWriter(t *testing.T) *writer {
 		}
 		_, _ = fmt.Fprint(rw, `<title>writer</title><script>
 let n = 0
-setInterval(() => fetch('/write?n=' + (++n), {method: 'POST', body: 'x'}).catch(() => {}), 20)
-setInterval(() => navigator.sendBeacon('/write?n=beacon', 'x'), 30)
+setInterval(() => fetch('/write?n=' + (++n), {method: 'POST', body: 'x'}).catch(() => {}), 50)
+setInterval(() => navigator.sendBeacon('/write?n=beacon', 'x'), 75)
 addEventListener('pagehide', () => navigator.sendBeacon('/write?n=closed', 'x'))
 </script>`)
 	}))
@@ -84,7 +84,7 @@ func (w *writer) quiet(t *testing.T) (count int) {
 	t.Helper()
 	for end := time.Now().Add(testchrome.Patience); ; {
 		count = w.count()
-		time.Sleep(200 * time.Millisecond) // ten times what the page takes for the next
+		time.Sleep(200 * time.Millisecond) // four times what the page takes for the next
 		under, err := sockets.UnderWay(w.URL)
 		if err != nil {
 			t.Fatal(err)

@@ -289,7 +289,7 @@ func TestCluster(t *testing.T) {
 	var done atomic.Bool
 	for c, s := range stores {
 		wg.Go(func() {
-			swapper(ctx, t, h, s, &believedRecord{none("p")}, c, 150, func() time.Duration { return 10 * time.Second })
+			swapper(ctx, t, h, s, &believedRecord{none("p")}, c, 60, func() time.Duration { return 10 * time.Second })
 		})
 	}
 	stepdowns := 0
@@ -315,7 +315,7 @@ func TestCluster(t *testing.T) {
 	// arrive, once and in order.
 	entry := none("chain")
 	want := []string{}
-	for i := range 40 {
+	for i := range 20 {
 		var next lease.Record
 		var err error
 		if i%2 == 0 {
@@ -332,7 +332,7 @@ func TestCluster(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	watch.await("chain/available/20")
+	watch.await("chain/available/10")
 	for _, s := range stores {
 		if err := s.Flush(ctx); err != nil {
 			t.Fatal(err)

@@ -216,7 +216,7 @@ func TestList(t *testing.T) {
 	if all, err := s.List(t.Context()); err != nil || all == nil || len(all) != 0 {
 		t.Errorf("empty: %v, %v", all, err)
 	}
-	const n = 600 // more than a watcher buffers
+	const n = 300 // more than a watcher buffers
 	want := map[string]uint64{}
 	for i := range n {
 		p := "p." + strconv.Itoa(i)

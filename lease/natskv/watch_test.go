@@ -401,7 +401,7 @@ func TestWatchSlowly(t *testing.T) {
 	})
 	<-entered
 	entry := none("p")
-	const n = 3 * pullSize
+	const n = 2 * pullSize
 	for i := range n {
 		p := "p" + strconv.Itoa(i)
 		grantedLater(t, s, p)

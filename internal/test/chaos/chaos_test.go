@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"leasehold/internal/test/built"
 	"leasehold/internal/test/failed"
 )
 
@@ -56,19 +57,25 @@ func play(role string, config []byte) error {
 // programs are the paths of the programs of a test run. They are built once for all of them.
 type programs struct{ self, leasehold, natsServer string }
 
-func buildPrograms(t *testing.T) programs {
+// buildPrograms builds them, the sidecar with the race detector if it is to run for long.
+func buildPrograms(t *testing.T, long bool) programs {
 	t.Helper()
 	self, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)
 	}
 	bin := t.TempDir()
-	p := programs{self, filepath.Join(bin, "leasehold"), filepath.Join(bin, "nats-server")}
+	p := programs{self, os.Getenv("CHAOS_LEASEHOLD"), filepath.Join(bin, "nats-server")}
 	builds := [][]string{{"build", "-o", p.natsServer, "github.com/nats-io/nats-server/v2"}}
-	if given := os.Getenv("CHAOS_LEASEHOLD"); given != "" {
-		p.leasehold = given
-	} else {
+	switch {
+	case p.leasehold != "":
+	case long:
+		p.leasehold = filepath.Join(bin, "leasehold")
 		builds = append(builds, []string{"build", "-race", "-o", p.leasehold, "leasehold/cmd/leasehold"})
+	default:
+		if p.leasehold, err = built.Leasehold(); err != nil {
+			t.Fatal(err)
+		}
 	}
 	for _, build := range builds {
 		if out, err := exec.Command("go", build...).CombinedOutput(); err != nil {
@@ -118,33 +125,17 @@ func seed(t *testing.T) uint64 {
 	return n
 }
 
-// TestChaos makes two short test runs at the same time, with one and with three nodes of
-// NATS. With CHAOS_DURATION, which make chaos sets, it makes one long test run.
+// TestChaos makes a short test run, in which each of some faults happens once. With CHAOS_DURATION, which make chaos sets, it makes a
+// long one.
 func TestChaos(t *testing.T) {
-	p := buildPrograms(t)
 	if os.Getenv("CHAOS_DURATION") != "" {
-		runs(t, longForm(t), p)
+		runs(t, longForm(t), buildPrograms(t, true))
 		return
 	}
-	for _, tt := range []struct {
-		name   string
-		nodes  int
-		faults []string
-	}{
-		{"one node", 1, []string{
-			KillWorker, KillLauncher, KillChrome, StopLauncher, FullLauncher, ShiftedClock,
-			KillStore, StopStore, CutToStore, FullStore, SubscriberOff, WipedStore, RolledBack,
-		}},
-		{"three nodes", 3, []string{
-			KillLauncher, StopHost, StopWorker, NoInodes,
-			KillStore, CutBothWays, CutFromStore, CutNodes, CutNodeOneWay, DeletedStream,
-		}},
-	} {
-		t.Run(tt.name, func(t *testing.T) {
-			t.Parallel()
-			runs(t, Config{Seed: seed(t), Here: Here{Nodes: tt.nodes}, TTL: 4 * time.Second, Duration: 15 * time.Second, Short: true, Faults: tt.faults}, p)
-		})
-	}
+	runs(t, Config{
+		Seed: seed(t), Here: Here{Nodes: 3}, TTL: 4 * time.Second, Short: true,
+		Faults: []string{KillWorker, KillLauncher, StopLauncher, NoInodes, ShiftedClock, KillStore, CutBothWays, CutNodes, RolledBack},
+	}, buildPrograms(t, false))
 }
 
 // longForm is the test run that the variables of make chaos describe.

@@ -20,6 +20,7 @@ import (
 	"leasehold/internal/boottime"
 	"leasehold/internal/natsd"
 	"leasehold/internal/procfs"
+	"leasehold/internal/test/fakechrome"
 	"leasehold/internal/test/testkey"
 	"leasehold/internal/test/testlog"
 	"leasehold/launcher/api"
@@ -335,13 +336,11 @@ func (h *host) serves(profile string) lease.Record {
 // it. Chrome alone has the profile's lock afterwards.
 func (h *host) browser(r lease.Record) chrome.Identity {
 	h.Helper()
-	binary, err := chrome.Find("")
-	h.must(err)
 	ctx, cancel := context.WithCancel(context.Background())
 	var work sync.WaitGroup
 	defer work.Wait()
 	defer cancel()
-	d := browser.NewDriver(ctx, &work, browser.Options{Binary: binary, Key: testkey.Key, Files: h.files, Root: h.root, Log: h.log(), Metrics: prometheus.NewRegistry()})
+	d := browser.NewDriver(ctx, &work, browser.Options{Binary: fakechrome.Binary(h), Key: testkey.Key, Files: h.files, Root: h.root, Log: h.log(), Metrics: prometheus.NewRegistry()})
 	path, err := h.root.Create(r.ProfileID)
 	h.must(err)
 	lock := h.lock(r.ProfileID)

@@ -54,9 +54,9 @@ run: chromium build ## Run the sidecar: make run ARGS='--listen 127.0.0.1:9444'
 	@exec bin/leasehold run $(ARGS)
 
 # Tests that drive the programs from outside: the race detector would look at nothing but the
-# tests themselves, and at the wiring. (The sidecar of the chaos run has it.)
+# tests themselves, and at the wiring. (The sidecar of `make chaos` has it.)
 OUTSIDE := ./internal/test/e2e ./internal/test/chaos ./internal/test/docs ./internal/test/differ ./internal/test/incidents \
-	./internal/test/clients ./internal/test/supply ./cmd/leasehold
+	./internal/test/supply ./cmd/leasehold
 
 # In the bubble the real code plays, which the other tests play with the race detector. It makes
 # each step ten times slower here, so that a few seeds are played with it, and many without.

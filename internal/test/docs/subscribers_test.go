@@ -1,4 +1,4 @@
-package clients_test
+package docs
 
 import (
 	"bufio"
@@ -16,6 +16,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"leasehold/internal/natsd"
+	"leasehold/internal/test/clients"
 	"leasehold/lease"
 	"leasehold/lease/natskv"
 )
@@ -23,7 +24,7 @@ import (
 // The subscribers of docs/nats.md work as they stand there: they get the events in order,
 // and after an absence those that they missed, and no others.
 func TestTheSubscribersOfTheDocs(t *testing.T) {
-	doc, err := os.ReadFile(filepath.Join("..", "..", "..", "docs", "nats.md"))
+	doc, err := os.ReadFile(filepath.Join(root, "docs", "nats.md"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -55,7 +56,7 @@ func TestTheSubscribersOfTheDocs(t *testing.T) {
 	}
 }
 
-// programOf writes the code block of the language to a file below this directory, from
+// programOf writes the code block of the language to a file below the folder of the clients, from
 // where it finds its libraries, and returns the command that runs it. It connects to url.
 func programOf(t *testing.T, doc, language, url string) []string {
 	t.Helper()
@@ -64,7 +65,7 @@ func programOf(t *testing.T, doc, language, url string) []string {
 	if block == nil || !strings.Contains(block[1], address) {
 		t.Fatalf("docs/nats.md has no program in %s that connects to %s", language, address)
 	}
-	dir, err := os.MkdirTemp(".", ".docs-test-")
+	dir, err := os.MkdirTemp(clients.Dir(), ".docs-test-")
 	if err != nil {
 		t.Fatal(err)
 	}

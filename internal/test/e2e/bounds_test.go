@@ -103,6 +103,24 @@ func TestEncryptedEvidence(t *testing.T) {
 	running.screenshot(t, "p")
 }
 
+// stored is an entry in the list of a profile's evidence.
+type stored struct {
+	EvidenceID   string      `json:"evidence_id"`
+	Token        lease.Token `json:"lease_token"`
+	LastKnownURL string      `json:"last_known_url"`
+	Checkpoint   string      `json:"checkpoint"`
+	Parts        []struct{ Name, Missing string }
+}
+
+func (s *sidecar) stored(t *testing.T, profile string) []stored {
+	t.Helper()
+	var list struct{ Items []stored }
+	if code := s.call(t, "GET", "/v1/profiles/"+profile+"/evidence", nil, &list); code != 200 {
+		t.Fatalf("evidence of %s: status %d", profile, code)
+	}
+	return list.Items
+}
+
 // TestDescriptorsRunOut: connections take what descriptors a sidecar has. They are refused
 // with a sentence, so is a new browser, and what a lost worker leaves is sealed all the
 // same.

@@ -45,7 +45,7 @@ func TestEveryClient(t *testing.T) {
 	b := bench{start(t, warmly...), clientSite(t)}
 	holder := clients.Start(t, clients.Playwright, b.socket(heldProfile, "worker=worker-7&task=task_101"), clients.Interactive)
 	holder.Expect(t, "connect")
-	b.leaseDomain(t)
+	domain := b.leaseDomain(t)
 
 	type row struct {
 		name, reason string
@@ -63,6 +63,7 @@ func TestEveryClient(t *testing.T) {
 		{"playwright-mcp", "connection_dropped", b.playwrightMCP},
 		{"discovery by concatenation", "connection_closed", b.concatenation},
 		{"page socket", "released", b.pageSocket},
+		{"chrome-remote-interface by name", "text", func(t *testing.T, profile string) { b.leaseDomainByName(t, profile, domain) }},
 	}
 	for _, c := range scripted {
 		rows = append(rows, row{c.name, c.reason, func(t *testing.T, profile string) { b.script(t, profile, c) }})
@@ -102,7 +103,6 @@ func TestEveryClient(t *testing.T) {
 var scripted = []scriptedClient{
 	{name: "playwright http", script: clients.Playwright, at: oneShotURL, pattern: "**/api", reason: "connection_closed", refusal: "profile_lock_conflict"},
 	{name: "puppeteer 25 http", script: clients.Puppeteer, at: oneShotURL, reason: "browser_close_requested", end: "close", refusal: "409"},
-	{name: "puppeteer 25 ws", script: clients.Puppeteer, at: socketURL, reason: "connection_closed", refusal: "409"},
 	{name: "puppeteer 24 http", script: clients.Puppeteer, more: []string{"puppeteer-core-24"}, reason: "browser_close_requested", end: "close"},
 	{name: "chrome-remote-interface", script: clients.CRI, reason: "connection_closed"},
 	{name: "selenium", script: clients.Selenium, reason: "connection_dropped", lacks: []string{"newContext", "intercept"}},

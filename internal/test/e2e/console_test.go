@@ -1,11 +1,14 @@
 package e2e
 
 import (
+	"bytes"
 	"context"
+	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -49,6 +52,9 @@ func TestAPersonDecidesInTheConsole(t *testing.T) {
 	v.Until(`Number(document.querySelector("#picture").dataset.sequence) > 0 && document.querySelector("#address").textContent.endsWith("/cart")`)
 	v.Click(`#take`)
 	v.Until(`!document.querySelector("#giving").hidden`)
+	if err := c.fails(t, "", "Target.createTarget", map[string]string{"url": shop.URL}); !strings.Contains(err.Message, "has taken over") {
+		t.Errorf("what the worker sends meanwhile is answered %+v", err)
+	}
 	v.Click(`#picture`)
 	v.Keys("p")
 	for _, kind := range []string{"click", "key"} {
@@ -96,6 +102,42 @@ func TestAPersonDecidesInTheConsole(t *testing.T) {
 	events := s.events(t, "shop_018")
 	if last := events[len(events)-1]; last.Reviewer != "Ada" || last.Note != "the order is there once" || !strings.HasPrefix(last.Principal, "uid:") {
 		t.Errorf("the last event: %+v", last)
+	}
+	s.usedByHand(t, "shop_018")
+}
+
+// usedByHand: a person has a profile as long as the command runs. (launcher/session plays each way to hand it back.)
+func (s *sidecar) usedByHand(t *testing.T, profile string) {
+	t.Helper()
+	cmd, out := exec.Command(binary, "hold", profile, "--holder", "ann", "--note", "was it paid?", "--url", s.URL), &bytes.Buffer{}
+	cmd.Stdout, cmd.Stderr = out, out
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	held := s.until(t, profile, lease.Held)
+	if held.OwnerWorkerID != "ann" || held.ByHand == nil || held.ByHand.Note != "was it paid?" {
+		t.Errorf("held: %+v, by hand %+v", held, held.ByHand)
+	}
+	var refused struct {
+		CurrentWorker string `json:"current_worker_id"`
+	}
+	if code := s.call(t, "POST", "/v1/sessions", map[string]any{"profile_id": profile, "worker_id": "w", "task_id": "pay"}, &refused); code != 409 || refused.CurrentWorker != "ann" {
+		t.Errorf("a task meanwhile: %d %+v", code, refused)
+	}
+	eventually(t, "the session serves", func() error {
+		if code := s.call(t, "GET", "/v1/sessions/"+held.SessionID, nil, nil); code != 200 {
+			return fmt.Errorf("status %d", code)
+		}
+		return nil
+	})
+	if err := cmd.Process.Signal(os.Interrupt); err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Wait(); err != nil || !strings.Contains(out.String(), profile+": handed back") {
+		t.Errorf("hold: %v\n%s", err, out)
+	}
+	if r := s.until(t, profile, lease.Available); r.ByHand != nil || r.Token != held.Token {
+		t.Errorf("handed back: %+v", r)
 	}
 }
 

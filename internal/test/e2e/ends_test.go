@@ -140,7 +140,8 @@ func (w watched) over(t *testing.T, code int, reason string) {
 
 // TestFencedAndExpired: a session ends by its worker, because of a higher token in the store, or
 // because the store cannot be reached. Its clients get the right close code and reason, and those
-// that use the domain its events before. launcher/session.TestEndings goes through every way.
+// that use the domain its events before. launcher/session.TestEndings goes through every way. While
+// the store is away nothing is granted, and what is known is shown; afterwards all goes on.
 func TestFencedAndExpired(t *testing.T) {
 	t.Parallel()
 	n := startNATS(t)
@@ -167,7 +168,9 @@ func TestFencedAndExpired(t *testing.T) {
 	fenced.over(t, 4409, "token 1 superseded by 2")
 	fenced.event(t, "Lease.leaseLost", nil)
 
+	held := s.record(t, "expired")
 	n.stop()
+	s.knowsWhileNATSIsAway(t, held)
 	expired.over(t, 4408, "lease expired")
 	var warning struct {
 		Token   lease.Token `json:"lease_token"`
@@ -190,9 +193,17 @@ func TestFencedAndExpired(t *testing.T) {
 		}
 	}
 	n.start(t)
-	if r := s.until(t, "expired", lease.Available, lease.ManualReview); r.Reason != "lease_lost" {
-		t.Errorf("the record says %s, want lease_lost", r.Reason)
+	if r := s.until(t, "expired", lease.Available, lease.ManualReview); r.Reason != "lease_lost" || !r.StaleSince.IsZero() || r.Token != held.Token+1 || r.EvidenceID == "" {
+		t.Errorf("the record is %+v, want lease_lost, with evidence, under token %d", r, held.Token+1)
 	}
+	s.screenshot(t, "expired")
+	eventually(t, "a grant", func() error {
+		var answer map[string]any
+		if code := s.call(t, "POST", "/v1/sessions", map[string]any{"profile_id": "other", "create": true}, &answer); code != 201 {
+			return fmt.Errorf("%d %v", code, answer)
+		}
+		return nil
+	})
 }
 
 // supersede writes a record with a higher token, as another launcher would do.
@@ -228,71 +239,4 @@ func supersede(t *testing.T, natsURL, profile string) {
 		_, err = kv.Update(t.Context(), profile, b, entry.Revision())
 		return err
 	})
-}
-
-// TestALostSocketComesBack: a worker that reconnects within the reconnect grace finds its pages
-// as they were, and the requests that it had paused have failed.
-func TestALostSocketComesBack(t *testing.T) {
-	t.Parallel()
-	s, site := start(t, "--reconnect-grace", "60s"), clientSite(t)
-	for _, tt := range []struct {
-		profile string
-		at      func(t *testing.T) string
-	}{
-		{"one-shot", func(*testing.T) string { return s.socket("one-shot", identity) }},
-	} {
-		t.Run(tt.profile, func(t *testing.T) {
-			address := tt.at(t)
-			first := dial(t, address)
-			var made struct{ BrowserContextID string }
-			first.call(t, "", "Target.createBrowserContext", nil, &made)
-			kept := map[string]string{} // target ids
-			for _, context := range []string{"", made.BrowserContextID} {
-				page, target := first.page(t, "about:blank", context)
-				first.call(t, page, "Page.navigate", map[string]any{"url": site + "/form"}, nil) // it is answered when the page is there
-				eventually(t, "the page", func() error {
-					if state := first.evaluate(t, page, "document.readyState"); state != `"complete"` {
-						return fmt.Errorf("it is %s", state)
-					}
-					return nil
-				})
-				first.call(t, page, "Fetch.enable", map[string]any{"patterns": []map[string]any{{"urlPattern": "*/api*"}}}, nil)
-				first.evaluate(t, page, "self.state = 'in memory'; self.asked = fetch('/api').then((r) => r.text(), String); 1")
-				first.event(t, "Fetch.requestPaused", nil)
-				kept[target] = context
-			}
-			held := s.record(t, tt.profile)
-			first.drop()
-
-			again := dial(t, address)
-			if got := again.Header.Get("Leasehold-Token"); got != fmt.Sprint(held.Token) {
-				t.Errorf("token %s after the return, want %d", got, held.Token)
-			}
-			var contexts struct{ BrowserContextIDs []string }
-			again.call(t, "", "Target.getBrowserContexts", nil, &contexts)
-			if !strings.Contains(fmt.Sprint(contexts.BrowserContextIDs), made.BrowserContextID) {
-				t.Errorf("contexts %v, want %s among them", contexts.BrowserContextIDs, made.BrowserContextID)
-			}
-			for target, context := range kept {
-				page := again.attach(t, target)
-				if got := again.evaluate(t, page, "self.state"); got != `"in memory"` {
-					t.Errorf("page in context %q: state %s", context, got)
-				}
-				if got := again.evaluate(t, page, "self.asked"); !strings.Contains(got, "Failed to fetch") {
-					t.Errorf("page in context %q: the paused request gave %s, want that it failed", context, got)
-				}
-				eventually(t, "the old connection's interception to end", func() error {
-					if got := again.evaluate(t, page, "fetch('/api').then((r) => r.text(), String)"); got != `"from the server"` {
-						return fmt.Errorf("a new request gave %s", got)
-					}
-					return nil
-				})
-			}
-			again.call(t, "", "Lease.release", map[string]any{"outcome": "succeeded"}, nil)
-			s.until(t, tt.profile, lease.Available)
-			if got := names(s.events(t, tt.profile)); got != "granted released" {
-				t.Errorf("history: %s", got)
-			}
-		})
-	}
 }

@@ -93,11 +93,12 @@ var (
 	stayThere  = clients.Action{"action": "waitForever"}
 )
 
-// TestExecLetsNoWorkerPastTheRecovery: a worker under exec that touched the account and then
-// died, or failed, is judged as one without exec.
-func TestExecLetsNoWorkerPastTheRecovery(t *testing.T) {
+// TestExec: a worker under exec that touched the account and then died, or failed, is judged as one without
+// exec, and the data of its checkpoint comes back to whoever resumes.
+func TestExec(t *testing.T) {
 	t.Parallel()
 	s, web := start(t, "--reconnect-grace", "5s"), newSite(t)
+	t.Run("resumes", func(t *testing.T) { execResumesWithTheCheckpointsData(t, s, web) })
 	visit := clients.Action{"action": "goto", "url": web.URL}
 	killExec := func(sig syscall.Signal) func(*execRun) error {
 		return func(r *execRun) error { return r.cmd.Process.Signal(sig) }
@@ -147,11 +148,8 @@ func TestExecLetsNoWorkerPastTheRecovery(t *testing.T) {
 	}
 }
 
-// TestExecResumesWithTheCheckpointsData: the data of the checkpoint comes back to whoever
-// resumes, by every way that tells of the checkpoint.
-func TestExecResumesWithTheCheckpointsData(t *testing.T) {
-	t.Parallel()
-	s, web := start(t), newSite(t)
+// execResumesWithTheCheckpointsData: by every way that tells of the checkpoint.
+func execResumesWithTheCheckpointsData(t *testing.T, s *sidecar, web *site) {
 	data := `{"page":7,"seen":["a","b"]}`
 	flags := []string{"--task", "task_1", "--resumable"}
 	act := []clients.Action{

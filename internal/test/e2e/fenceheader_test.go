@@ -10,7 +10,6 @@ import (
 	"sync"
 	"testing"
 
-	"leasehold/internal/test/clients"
 	"leasehold/internal/test/fencedservice"
 	"leasehold/lease"
 )
@@ -60,15 +59,21 @@ func TestTheFenceHeader(t *testing.T) {
 	if out, errs, code := s.cli(t, "profiles", "create", "p", "--keep-warm", "--fence-header-origin", own.URL); code != 0 {
 		t.Fatalf("exit status %d, want 0: %s%s", code, out, errs)
 	}
-	post := func(c *clients.Client, path, headers string) string {
+	var page string
+	post := func(c *socket, path, headers string) string {
 		t.Helper()
-		return string(c.Do(t, act("evaluate", "expression", fmt.Sprintf(`fetch(%q, {method: 'POST', headers: {%s}}).then((r) => r.status, (e) => e.message)`, path, headers))))
+		return c.evaluate(t, page, fmt.Sprintf(`fetch(%q, {method: 'POST', headers: {%s}}).then((r) => r.status, (e) => e.message)`, path, headers))
 	}
-	worker := func(task string) *clients.Client {
-		c := clients.Start(t, clients.Playwright, s.oneShot("p", "wait=30s&worker=w&task="+task), clients.Interactive)
-		c.Expect(t, "connect")
-		c.Do(t, act("goto", "url", own.URL+"/store-18"))
+	worker := func(task string) *socket {
+		c := dial(t, s.socket("p", "wait=30s&worker=w&task="+task))
+		page, _ = c.visit(t, own.URL+"/store-18")
 		return c
+	}
+	leave := func(c *socket) {
+		t.Helper()
+		c.close(t)
+		c.ended(t)
+		s.until(t, "p", lease.Available)
 	}
 	c := worker("1")
 	if got := post(c, "/store-18?order=a", ""); got != "201" {
@@ -79,11 +84,11 @@ func TestTheFenceHeader(t *testing.T) {
 	}
 	post(c, "/x?to="+foreign.URL+"/redirected", "")
 	post(c, foreign.URL+"/direct", "")
-	c.Do(t, act("goto", "url", own.URL+"/x?to="+foreign.URL+"/navigated"))
-	c.Do(t, act("goto", "url", own.URL+"/store-18"))
+	c.call(t, page, "Page.navigate", map[string]any{"url": own.URL + "/x?to=" + foreign.URL + "/navigated"}, nil)
+	c.loaded(t, page, foreign.URL+"/navigated")
+	page, _ = c.visit(t, own.URL+"/store-18")
 	post(c, "/store-18?order=late", "")
-	c.Do(t, act("disconnect"))
-	s.until(t, "p", lease.Available)
+	leave(c)
 
 	c = worker("2")
 	if got := post(c, "/store-18?order=b", ""); got != "201" {
@@ -93,7 +98,7 @@ func TestTheFenceHeader(t *testing.T) {
 	if code := <-arrived; code != http.StatusConflict {
 		t.Errorf("what was sent under token 1 is answered %d, want 409", code)
 	}
-	c.Do(t, act("disconnect"))
+	leave(c)
 	if got := service.Orders("/store-18"); !slices.Equal(got, []string{"a", "forged", "b"}) {
 		t.Errorf("the service has %v", got)
 	}

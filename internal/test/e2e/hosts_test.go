@@ -2,7 +2,6 @@ package e2e
 
 import (
 	"bytes"
-	"encoding/json"
 	"fmt"
 	"net/http"
 	"os"
@@ -55,10 +54,8 @@ func TestWorkersAreSentHome(t *testing.T) {
 		script, url string
 		args        []string
 	}{
-		{clients.Playwright, other.URL + "/profiles/far?worker=w&task=0&wait=30s&token=" + token, nil},
-		{clients.Playwright, other.socket("far", "worker=w&task=1&wait=30s"), []string{headers}},
-		{clients.Puppeteer, other.socket("far", "worker=w&task=2&wait=30s&token="+token), nil},
-		{clients.Playwright, asked + "/any/devtools/browser/?worker=w&task=3&labels=region:us&wait=30s", []string{headers}},
+		{clients.Puppeteer, other.socket("far", "worker=w&task=0&wait=30s&token="+token), nil},
+		{clients.Playwright, asked + "/any/devtools/browser/?worker=w&task=1&labels=region:us&wait=30s", []string{headers}},
 	} {
 		other.awaitFree(t, "far")
 		var problem map[string]any
@@ -95,7 +92,7 @@ func TestWorkersAreSentHome(t *testing.T) {
 			t.Error("a log has a secret")
 		}
 	}
-	if log, _ := os.ReadFile(other.stderr.Name()); bytes.Count(log, []byte("caller sent on to the profile's home")) < 3 {
+	if log, _ := os.ReadFile(other.stderr.Name()); bytes.Count(log, []byte("caller sent on to the profile's home")) < 2 {
 		t.Error("the log does not say that the callers were sent on")
 	}
 }
@@ -147,10 +144,9 @@ func TestTheStoreForgets(t *testing.T) {
 	n := startNATS(t)
 	s, web := start(t, append(n.args("--lease-ttl", "30s"), warmly...)...), newSite(t) // its store is away for some seconds
 
-	lost := clients.Start(t, clients.Playwright, s.oneShot("judged", "worker=w&task=t"), clients.Interactive)
-	lost.Expect(t, "connect")
-	lost.Do(t, act("goto", "url", web.URL+"/shop"))
-	lost.Do(t, act("click", "selector", "button"))
+	lost := dial(t, s.socket("judged", "worker=w&task=t"))
+	page, _ := lost.visit(t, web.URL+"/shop")
+	lost.evaluate(t, page, `document.querySelector("button").click()`)
 	eventually(t, "the POST", func() error {
 		if web.Posts.Load() == 0 {
 			return fmt.Errorf("no POST")
@@ -163,11 +159,11 @@ func TestTheStoreForgets(t *testing.T) {
 		t.Fatal(err)
 	}
 	n.start(t)
-	lost.Kill()
+	lost.drop()
 	judged := s.until(t, "judged", lease.ManualReview)
 
-	c := clients.Start(t, clients.Playwright, s.oneShot("used", "worker=w&task=t&keep_warm=true"), clients.Interactive)
-	c.Expect(t, "connect")
+	c := dial(t, s.socket("used", "worker=w&task=t&keep_warm=true"))
+	page, _ = c.page(t, "about:blank", "")
 	held := s.record(t, "used")
 	for _, how := range []string{"wiped", "rolled back"} {
 		n.stop()
@@ -189,19 +185,18 @@ func TestTheStoreForgets(t *testing.T) {
 			}
 			return nil
 		})
-		var sum int
-		if err := json.Unmarshal(c.Do(t, act("evaluate", "expression", "1+1")), &sum); err != nil || sum != 2 {
-			t.Errorf("%s: the worker is disturbed: %v", how, err)
+		if sum := c.evaluate(t, page, "1+1"); sum != "2" {
+			t.Errorf("%s: the worker is disturbed: 1+1 is %s", how, sum)
 		}
 		var problem map[string]any
 		if code := s.call(t, "POST", "/v1/sessions", map[string]any{"profile_id": "judged"}, &problem); code != 423 {
 			t.Errorf("%s: a profile that waits for a person: %d %v", how, code, problem)
 		}
 	}
-	c.Do(t, act("disconnect"))
+	c.close(t)
+	c.ended(t)
 	s.until(t, "used", lease.Available)
-	again := clients.Start(t, clients.Playwright, s.oneShot("used", "worker=w&task=t2&wait=60s"), clients.Interactive)
-	again.Expect(t, "connect")
+	dial(t, s.socket("used", "worker=w&task=t2&wait=60s")).call(t, "", "Browser.getVersion", nil, nil)
 	if r := s.record(t, "used"); r.Token != held.Token+1 {
 		t.Errorf("token %d, want %d", r.Token, held.Token+1)
 	}
@@ -230,18 +225,17 @@ func TestAPausedLauncherSendsNothing(t *testing.T) {
 	t.Parallel()
 	home, other := pair(t)
 	web := newSite(t)
-	c := clients.Start(t, clients.Playwright, home.oneShot("paused", "worker=w&task=t"), clients.Interactive)
-	c.Expect(t, "connect")
-	c.Do(t, act("goto", "url", web.URL+"/"))
+	c := dial(t, home.socket("paused", "worker=w&task=t"))
+	page, _ := c.visit(t, web.URL+"/")
 	held := home.record(t, "paused")
 	home.pause(t)
-	c.Send(t, act("evaluate", "expression", "fetch('/late', {method: 'POST'})"))
+	late := c.send(t, page, "Runtime.evaluate", map[string]any{"expression": "fetch('/late', {method: 'POST'})"})
 	r := other.until(t, "paused", lease.Quarantined)
 	if err := home.cmd.Process.Signal(syscall.SIGCONT); err != nil {
 		t.Fatal(err)
 	}
-	if line, err := c.Next(); err == nil && line.OK {
-		t.Errorf("a command of a lease that was taken passed: %+v", line)
+	if m, err := c.Answer(t.Context(), late); err == nil && m.Error == nil {
+		t.Errorf("a command of a lease that was taken passed: %s", m.Result)
 	}
 	home.until(t, "paused", lease.Available, lease.ManualReview)
 	if web.Posts.Load() != 0 {

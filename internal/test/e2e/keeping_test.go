@@ -18,7 +18,7 @@ func rounds(t *testing.T) int {
 	t.Helper()
 	text := os.Getenv("LEASEHOLD_ROUNDS")
 	if text == "" {
-		return 6
+		return 5
 	}
 	n, err := strconv.Atoi(text)
 	if err != nil || n < 1 {

@@ -1,7 +1,6 @@
 package e2e
 
 import (
-	"bufio"
 	"context"
 	"encoding/json"
 	"errors"
@@ -15,6 +14,7 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/gobwas/ws"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"leasehold/internal/test/clients"
@@ -320,63 +320,54 @@ func TestABrowsersToolsAreServedWithTheLease(t *testing.T) {
 	})
 }
 
-// TestAnAgentThatDoesNotSpeakMCP: one sends garbage, and one reads nothing. Either way the command
-// ends with the agent, and the session is recovered.
-func TestAnAgentThatDoesNotSpeakMCP(t *testing.T) {
-	t.Parallel()
-	s := start(t, fakeBrowsers(t)...)
-	call := func(id int, method, params string) string {
-		return fmt.Sprintf(`{"jsonrpc":"2.0","id":%d,"method":%q,"params":%s}`+"\n", id, method, params)
+// handed is a session as far as persons are concerned.
+type handed struct {
+	Person *api.Person `json:"person"`
+	Ask    *api.Ask    `json:"ask"`
+}
+
+// hand has a person take a session over, or hand it back.
+func (s *sidecar) hand(t *testing.T, ses twoStep, what string, more map[string]any) handed {
+	t.Helper()
+	body := map[string]any{"lease_token": ses.Token}
+	for k, v := range more {
+		body[k] = v
 	}
-	begin := call(1, "initialize", `{"protocolVersion":"2025-06-18","capabilities":{},"clientInfo":{"name":"a","version":"1"}}`) +
-		call(2, "tools/call", `{"name":"lease_profile","arguments":{}}`)
-	for profile, c := range map[string]struct {
-		sends string
-		code  int
-		says  string
-	}{
-		"garbage": {"this is not JSON\n", 1, "the agent sent something that is not MCP"},
-		"silent":  {strings.Repeat(call(3, "resources/templates/list", `{}`), 2000), 0, ""},
-	} {
-		t.Run(profile, func(t *testing.T) {
-			s.call(t, "PUT", "/v1/profiles/"+profile, map[string]any{}, nil)
-			cmd := exec.Command(binary, "mcp", "--url", s.URL, "--profile", profile)
-			var said strings.Builder
-			cmd.Stderr = &said
-			unread, out, err := os.Pipe()
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer unread.Close()
-			cmd.Stdout = out
-			in, err := cmd.StdinPipe()
-			if err == nil {
-				err = cmd.Start()
-			}
-			if err := errors.Join(err, out.Close()); err != nil {
-				t.Fatal(err)
-			}
-			if _, err := in.Write([]byte(begin)); err != nil {
-				t.Fatal(err)
-			}
-			answers := bufio.NewScanner(unread)
-			for range 2 {
-				answers.Scan()
-			}
-			if !strings.Contains(answers.Text(), "cdp_url") {
-				t.Fatalf("leased: %s", answers.Text())
-			}
-			go func() { // it stops taking what nobody reads the answers to
-				_, _ = in.Write([]byte(c.sends))
-				_ = in.Close()
-			}()
-			_ = cmd.Wait()
-			if code := cmd.ProcessState.ExitCode(); code != c.code || !strings.Contains(said.String(), c.says) {
-				t.Errorf("exit status %d: %s", code, said.String())
-			}
-			if r := s.until(t, profile, lease.Available); r.Reason != api.ReasonWorkerDied {
-				t.Errorf("the session ended as %s", r.Reason)
-			}
-		})
+	var now handed
+	if code := s.call(t, "POST", "/v1/sessions/"+ses.SessionID+"/"+what, body, &now); code != 200 {
+		t.Fatalf("%s: status %d", what, code)
 	}
+	return now
+}
+
+func (s *sidecar) handed(t *testing.T, ses twoStep) (now handed) {
+	t.Helper()
+	if code := s.call(t, "GET", "/v1/sessions/"+ses.SessionID, nil, &now); code != 200 {
+		t.Fatalf("session: status %d", code)
+	}
+	return now
+}
+
+// asksFor waits until the session's worker asks for a person.
+func (s *sidecar) asksFor(t *testing.T, ses twoStep, reason string) {
+	t.Helper()
+	eventually(t, "the worker asks", func() error {
+		if a := s.handed(t, ses).Ask; a == nil || a.Reason != reason {
+			return fmt.Errorf("%+v", a)
+		}
+		return nil
+	})
+}
+
+// attends opens the view of a session, which closes with the test, or when leave is called.
+func (s *sidecar) attends(t *testing.T, ses twoStep) (leave func()) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	view, _, _, err := ws.Dial(ctx, "ws"+strings.TrimPrefix(s.URL, "http")+"/v1/sessions/"+ses.SessionID+"/view")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = view.Close() }) // it may be closed already
+	return func() { _ = view.Close() }
 }

@@ -13,12 +13,13 @@ import (
 // TestABrowserIsNotItsUser: a browser runs as the sidecar's user, whom the API serves as an admin,
 // whose sessions have ports of their own, and whose proxies have relays. Neither what a worker
 // makes its browser do nor what its pages load reaches one of these, or the embedded NATS, by
-// whatever name. Everybody else of that user does.
+// whatever name. Everybody else of that user does. What its profile has a proxy for goes there.
 func TestABrowserIsNotItsUser(t *testing.T) {
 	t.Parallel()
-	s, web, _ := startProxied(t)
+	s, web, proxy := startProxied(t)
 	bank := s.open(t, "bank", map[string]any{"dedicated_port": true, "proxy_id": "basic", "heartbeat": "explicit"})
 	defer s.beat(t, "bank")()
+	s.goesByItsProxy(t, dial(t, bank.CDPURL), web, proxy)
 	relay, err := chrome.ProxyAt(s.browsers(t)[0])
 	if err != nil || relay == "" {
 		t.Fatalf("the relay: %q, %v", relay, err)

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"encoding/base64"
 	"encoding/json"
-	"encoding/pem"
 	"fmt"
 	"io/fs"
 	"os"
@@ -13,46 +12,19 @@ import (
 	"strings"
 	"testing"
 
-	"leasehold/internal/test/clients"
 	"leasehold/internal/test/testproxy"
-	"leasehold/lease"
 )
 
-const proxyPassword = "hunter2-proxy-secret"
+const proxyUser, proxyPassword = "customer-basic", "hunter2-proxy-secret"
 
-// startProxied starts a sidecar with a proxy of each kind in front of one site.
-func startProxied(t *testing.T) (*sidecar, *site, map[string]*testproxy.Proxy) {
+// startProxied starts a sidecar with a proxy in front of one site. launcher/proxies plays each protocol.
+func startProxied(t *testing.T) (*sidecar, *site, *testproxy.Proxy) {
 	t.Helper()
 	web := newSite(t)
-	at := strings.TrimPrefix(web.URL, "http://")
-	known := map[string]*testproxy.Proxy{
-		"basic":  testproxy.HTTP(t, at, "customer-basic", proxyPassword),
-		"socks":  testproxy.SOCKS5(t, at, "customer-socks", proxyPassword),
-		"open":   testproxy.HTTP(t, at, "", ""),
-		"socks0": testproxy.SOCKS5(t, at, "", ""),
-		"tls":    testproxy.HTTPS(t, at, "customer-tls", proxyPassword),
-		"down":   testproxy.HTTP(t, at, "customer-down", proxyPassword),
-	}
-	known["down"].Stop()
-	var file strings.Builder
-	for id, p := range known {
-		fmt.Fprintf(&file, "%s:\n  server: %s\n", id, p.URL)
-		if id != "open" && id != "socks0" {
-			fmt.Fprintf(&file, "  username: customer-%s\n  password: %s\n", id, proxyPassword)
-		}
-		if id == "tls" {
-			fmt.Fprintln(&file, "  ca_file: ca.pem")
-		}
-	}
+	proxy := testproxy.HTTP(t, strings.TrimPrefix(web.URL, "http://"), proxyUser, proxyPassword)
 	path := filepath.Join(t.TempDir(), "proxies.yaml")
-	ca := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: known["tls"].Server.Certificate().Raw})
-	if err := os.WriteFile(filepath.Join(filepath.Dir(path), "ca.pem"), ca, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(path, []byte(file.String()), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	return start(t, "--proxies", path), web, known
+	write(t, path, fmt.Appendf(nil, "basic:\n  server: %s\n  username: %s\n  password: %s\n", proxy.URL, proxyUser, proxyPassword))
+	return start(t, "--proxies", path), web, proxy
 }
 
 // gather makes WebRTC gather its candidates, and returns them.
@@ -63,53 +35,36 @@ const gather = `new Promise(done => {
 	pc.createOffer().then(o => pc.setLocalDescription(o));
 })`
 
-// TestProxies drives real browsers through a proxy of each protocol. The site's name cannot
-// be resolved on this host.
-func TestProxies(t *testing.T) {
-	t.Parallel()
-	s, web, known := startProxied(t)
-	for _, id := range []string{"basic", "socks"} {
-		t.Run(id, func(t *testing.T) {
-			c := clients.Start(t, clients.Playwright, s.oneShot("acct-"+id, "worker=w&task=1&proxy="+id), clients.Interactive)
-			c.Expect(t, "connect")
-			c.Do(t, act("goto", "url", "http://shop.invalid/cart"))
-			if title := string(c.Do(t, act("evaluate", "expression", "document.title"))); !strings.Contains(title, "cart") {
-				t.Errorf("the page is %s", title)
-			}
-			// A loopback address in a page goes to the proxy, too, and not to this
-			// host.
-			c.Do(t, act("goto", "url", web.URL+"/local"))
-			asked := known[id].Targets()
-			for _, host := range []string{"shop.invalid", strings.TrimPrefix(web.URL, "http://")} {
-				if !slices.ContainsFunc(asked, func(target string) bool { return strings.HasPrefix(target, host) }) {
-					t.Errorf("%s went around the proxy, which was asked for %q", host, asked)
-				}
-			}
-			if found := string(c.Do(t, act("evaluate", "expression", gather))); found != `""` {
-				t.Errorf("WebRTC found ways around the proxy: %s", found)
-			}
-			if r := s.record(t, "acct-"+id); r.ProxyID != id {
-				t.Errorf("the record has proxy %q", r.ProxyID)
-			}
-			c.Do(t, act("disconnect"))
-			s.until(t, "acct-"+id, lease.Available)
-			if known[id].Refused() > 0 {
-				t.Errorf("%d requests came without the credentials", known[id].Refused())
-			}
-		})
+// goesByItsProxy: nothing of a session's pages goes around the proxy of its profile, and the proxy's
+// credentials are nowhere. The site's name cannot be resolved on this host.
+func (s *sidecar) goesByItsProxy(t *testing.T, c *socket, web *site, proxy *testproxy.Proxy) {
+	t.Helper()
+	page, _ := c.visit(t, "http://shop.invalid/cart")
+	if title := c.evaluate(t, page, "document.title"); !strings.Contains(title, "cart") {
+		t.Errorf("the page is %s", title)
 	}
-	s.noCredentials(t, known)
+	// A loopback address in a page goes to the proxy, too, and not to this host.
+	c.visit(t, web.URL+"/local")
+	asked := proxy.Targets()
+	for _, host := range []string{"shop.invalid", strings.TrimPrefix(web.URL, "http://")} {
+		if !slices.ContainsFunc(asked, func(target string) bool { return strings.HasPrefix(target, host) }) {
+			t.Errorf("%s went around the proxy, which was asked for %q", host, asked)
+		}
+	}
+	if found := c.evaluate(t, page, gather); found != `""` {
+		t.Errorf("WebRTC found ways around the proxy: %s", found)
+	}
+	if proxy.Refused() > 0 {
+		t.Errorf("%d requests came without the credentials", proxy.Refused())
+	}
+	s.noCredentials(t)
 }
 
 // noCredentials checks that the password is in no file, answer or command line of the
 // sidecar.
-func (s *sidecar) noCredentials(t *testing.T, known map[string]*testproxy.Proxy) {
+func (s *sidecar) noCredentials(t *testing.T) {
 	t.Helper()
-	secrets := [][]byte{[]byte(proxyPassword)}
-	for id := range known {
-		basic := base64.StdEncoding.EncodeToString([]byte("customer-" + id + ":" + proxyPassword))
-		secrets = append(secrets, []byte(basic), []byte("customer-"+id))
-	}
+	secrets := [][]byte{[]byte(proxyPassword), []byte(proxyUser), []byte(base64.StdEncoding.EncodeToString([]byte(proxyUser + ":" + proxyPassword)))}
 	look := func(where string, b []byte) {
 		for _, secret := range secrets {
 			if bytes.Contains(b, secret) {
@@ -140,7 +95,7 @@ func (s *sidecar) noCredentials(t *testing.T, known map[string]*testproxy.Proxy)
 		}
 	}
 	var records json.RawMessage
-	for _, path := range []string{"/v1/profiles", "/v1/sessions", "/v1/profiles/acct-basic/history", "/v1/profiles/acct-basic/evidence", "/v1/profiles/acct-basic/inspection"} {
+	for _, path := range []string{"/v1/profiles", "/v1/sessions", "/v1/profiles/bank/history", "/v1/profiles/bank/evidence"} {
 		if code := s.call(t, "GET", path, nil, &records); code != 200 {
 			t.Errorf("%s: %d", path, code)
 		}

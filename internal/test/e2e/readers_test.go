@@ -9,7 +9,6 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
-	"syscall"
 	"testing"
 
 	"leasehold/launcher/api"
@@ -59,7 +58,8 @@ func (s *sidecar) noCopies(t *testing.T) {
 
 // TestReaders: while a worker has a profile at its home, others read with its account at another
 // host, each in a browser of its own. Nothing that they do reaches the site but reading, or the
-// profile at all, and nothing of them is left, whoever is killed.
+// profile at all, and nothing of them is left. (What a launcher that is killed leaves of them, the next one
+// removes: launcher/readers.TestWhatALauncherLeftIsRemoved.)
 func TestReaders(t *testing.T) {
 	t.Parallel()
 	home, other, _ := travellers(t)
@@ -132,24 +132,6 @@ func TestReaders(t *testing.T) {
 		t.Error("the snapshot was not fetched once")
 	}
 
-	// A launcher that is killed, and its guard with it: the next one removes what is left.
-	_, left := read(t, other)
-	reads(t, left)
-	guards := other.guards(t)
-	if len(guards) != 1 {
-		t.Fatalf("guards: %v", guards)
-	}
-	other.pause(t) // it would start another guard
-	if err := syscall.Kill(guards[0], syscall.SIGKILL); err != nil {
-		t.Fatal(err)
-	}
-	other.kill(t)
-	left.drop()
-	if len(other.copies(t)) == 0 || len(other.browsers(t)) != 1 {
-		t.Error("nothing was left to remove")
-	}
-	other.launch(t)
-	other.noCopies(t)
 	if got := worker.evaluate(t, working, `document.cookie + ' ' + localStorage.name`); !strings.Contains(got, "lasting=ann") || !strings.Contains(got, `session=ann ann"`) {
 		t.Errorf("the worker's profile: %s", got)
 	}

@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"encoding/base64"
 	"encoding/json"
 	"fmt"
 	"net/http"
@@ -199,6 +200,7 @@ func TestReadOnly(t *testing.T) {
 				s.until(t, tt.profile, lease.Available)
 				return
 			}
+			s.rewrites(t, tt.profile, web.URL)
 			journal := filepath.Join(s.Dir, "sessions", s.record(t, tt.profile).SessionID+".journal")
 			eventually(t, "what the page tried to be noted", func() error {
 				entries, err := checkpoint.Read(journal)
@@ -224,4 +226,23 @@ func TestReadOnly(t *testing.T) {
 			}
 		})
 	}
+}
+
+// rewrites has the worker of a read-only session make a POST of a GET that it paused: Chrome tells nobody
+// that a paused request goes out with another method than it had.
+func (s *sidecar) rewrites(t *testing.T, profile, site string) {
+	t.Helper()
+	c := dial(t, s.socket(profile, "worker=w&task=1"))
+	page, _ := c.visit(t, site+"/start")
+	c.call(t, page, "Fetch.enable", map[string]any{"patterns": []map[string]string{{"urlPattern": site + "/rewritten"}}}, nil)
+	answered := c.send(t, page, "Runtime.evaluate", map[string]any{"expression": "fetch('/rewritten').then(() => 'sent', () => 'refused')", "awaitPromise": true})
+	var paused struct{ RequestID string }
+	c.event(t, "Fetch.requestPaused", &paused)
+	change := map[string]any{"requestId": paused.RequestID, "method": "POST", "postData": base64.StdEncoding.EncodeToString([]byte("buy=1"))}
+	c.call(t, page, "Fetch.continueRequest", change, nil)
+	if got := c.answer(t, answered).Result; !strings.Contains(string(got), "refused") {
+		t.Errorf("a request that became a POST: %s", got)
+	}
+	c.close(t)
+	c.ended(t)
 }

@@ -2,7 +2,8 @@ package e2e
 
 import (
 	"fmt"
-	"net/url"
+	"net/http"
+	"slices"
 	"strings"
 	"testing"
 
@@ -22,18 +23,22 @@ func cdp(method string, params map[string]any) clients.Action {
 	return clients.Action{"action": "cdp", "method": method, "params": params}
 }
 
-func TestConflictNamesTheOwner(t *testing.T) {
+// TestTasksOfAProfile: a task that comes too early is told whose the profile is, and waits for it; a
+// session of two steps ends by REST, and nothing can be written under its token any more; and two tasks
+// share a browser where the profile's settings say so. One sidecar, of scripted browsers.
+func TestTasksOfAProfile(t *testing.T) {
 	t.Parallel()
 	s := start(t, fakeBrowsers(t)...)
+	for name, play := range map[string]func(*testing.T, *sidecar){
+		"a conflict names the owner": aConflictNamesTheOwner, "a session of two steps": aSessionOfTwoSteps, "runs share a browser": runsShareABrowser,
+	} {
+		t.Run(name, func(t *testing.T) { play(t, s) })
+	}
+}
+
+func aConflictNamesTheOwner(t *testing.T, s *sidecar) {
 	owner := dial(t, s.socket("acct", "worker=worker-7&task=task_101"))
 	owner.call(t, "", "Browser.getVersion", nil, nil)
-
-	second := clients.Start(t, clients.Playwright, s.oneShot("acct", "worker=worker-9&task=task_102"), clients.Interactive)
-	line, err := second.Next()
-	if err != nil || line.OK || !strings.Contains(line.Error, "409") || !strings.Contains(line.Error, "worker-7") || !strings.Contains(line.Error, "profile_lock_conflict") {
-		t.Fatalf("Playwright shows: %+v, %v", line, err)
-	}
-
 	var problem map[string]any
 	if code := s.call(t, "POST", "/v1/sessions", map[string]any{"profile_id": "acct", "worker_id": "worker-9", "task_id": "task_102"}, &problem); code != 409 {
 		t.Fatalf("status %d", code)
@@ -43,12 +48,6 @@ func TestConflictNamesTheOwner(t *testing.T) {
 			t.Errorf("%s is %v, want %v", field, problem[field], want)
 		}
 	}
-	for _, field := range []string{"lease_expires_at", "next_check_seconds"} {
-		if problem[field] == nil {
-			t.Errorf("no %s in %v", field, problem)
-		}
-	}
-
 	// A short wait runs out, and a longer one gets the profile.
 	if code := s.call(t, "POST", "/v1/sessions", map[string]any{"profile_id": "acct", "task_id": "task_102", "wait": "300ms"}, &problem); code != 504 || problem["code"] != "wait_timeout" {
 		t.Errorf("status %d, %v", code, problem["code"])
@@ -58,9 +57,11 @@ func TestConflictNamesTheOwner(t *testing.T) {
 	})
 	s.awaitQueue(t, "task_103")
 	owner.close(t)
-	if a := <-waiting; a.code != 201 || s.record(t, "acct").OwnerWorkerID != "worker-9" {
-		t.Errorf("%+v", a)
+	next := <-waiting
+	if next.code != 201 || s.record(t, "acct").OwnerWorkerID != "worker-9" {
+		t.Errorf("%+v", next)
 	}
+	s.giveBack(t, next)
 	eventually(t, "a conflict as an event", func() error {
 		for _, e := range s.events(t, "acct") {
 			if e.Event == lease.EventConflict && e.CurrentWorkerID == "worker-7" && e.BlockedTaskID == "task_102" {
@@ -71,39 +72,11 @@ func TestConflictNamesTheOwner(t *testing.T) {
 	})
 }
 
-func TestTwoStepSession(t *testing.T) {
-	t.Parallel()
-	s, web := start(t, warmly...), newSite(t)
-	var ses struct {
-		SessionID string      `json:"session_id"`
-		Token     lease.Token `json:"lease_token"`
-		CDPURL    string      `json:"cdp_url"`
-		Dedicated string      `json:"dedicated_url"`
-	}
-	if code := s.call(t, "POST", "/v1/sessions", map[string]any{
-		"profile_id": "two", "worker_id": "w", "task_id": "t", "create": true, "dedicated_port": true, "keep_warm": true,
-	}, &ses); code != 201 {
-		t.Fatalf("status %d", code)
-	}
-	c := clients.Start(t, clients.Puppeteer, ses.CDPURL, clients.Interactive)
-	c.Expect(t, "connect")
-	c.Do(t, act("goto", "url", web.URL+"/account"))
-	c.Do(t, cdp("Lease.step", map[string]any{"name": "open_list"}))
-	c.Do(t, cdp("Lease.checkpoint", map[string]any{"name": "list_loaded"}))
-	c.Do(t, cdp("Lease.event", map[string]any{"type": "seen", "data": map[string]any{"rows": 3}}))
-	c.Send(t, cdp("Lease.checkpoint", map[string]any{"nam": "x"}))
-	if line, err := c.Next(); err != nil || line.OK || !strings.Contains(line.Error, "nam") {
-		t.Errorf("a wrong parameter: %+v %v", line, err)
-	}
-	// A second client joins the session by the session's own port.
-	host, err := url.Parse(ses.Dedicated)
-	if err != nil || ses.Dedicated == "" {
-		t.Fatalf("dedicated_url %q", ses.Dedicated)
-	}
-	other := clients.Start(t, clients.Playwright, "http://"+host.Host, clients.Interactive)
-	other.Expect(t, "connect")
-	other.Do(t, act("disconnect"))
-
+func aSessionOfTwoSteps(t *testing.T, s *sidecar) {
+	ses := s.open(t, "two", nil)
+	c := dial(t, ses.CDPURL)
+	c.call(t, "", "Lease.step", map[string]any{"name": "open_list"}, nil)
+	c.call(t, "", "Lease.checkpoint", map[string]any{"name": "list_loaded"}, nil)
 	path := "/v1/sessions/" + ses.SessionID
 	write := func(name string, body map[string]any, want int) {
 		t.Helper()
@@ -117,44 +90,80 @@ func TestTwoStepSession(t *testing.T) {
 	write("steps", map[string]any{"lease_token": ses.Token + 1, "name": "early"}, 409)
 	write("steps", map[string]any{"name": "tokenless"}, 400)
 	eventually(t, "the record to show progress", func() error {
-		if r := s.record(t, "two"); r.LastKnownStep != "by_rest" || r.LastSafeCheckpoint != "list_loaded" || r.LastKnownURL != web.URL+"/account" {
+		if r := s.record(t, "two"); r.LastKnownStep != "by_rest" || r.LastSafeCheckpoint != "list_loaded" {
 			return fmt.Errorf("%+v", r)
 		}
 		return nil
 	})
-	var over map[string]any
-	if code := s.call(t, "DELETE", path, map[string]any{"lease_token": ses.Token, "outcome": "succeeded"}, &over); code != 200 {
-		t.Fatalf("release: status %d %v", code, over)
-	}
-	if r := s.record(t, "two"); r.State != lease.Available || r.Outcome != "succeeded" {
-		t.Errorf("%s %s", r.State, r.Outcome)
-	}
-	var kept bundles
-	code := s.call(t, "GET", "/v1/profiles/two/evidence", nil, &kept)
-	if kept = kept.ofEnds(); code != 200 || len(kept.Items) != 1 {
-		t.Fatalf("evidence of the release: %d %+v", code, kept)
-	}
+	s.release(t, ses)
+	r := s.until(t, "two", lease.Available)
 	var manifest map[string]any
-	if s.call(t, "GET", "/v1/evidence/"+kept.Items[0].EvidenceID, nil, &manifest); manifest["outcome"] != "succeeded" || manifest["last_known_step"] != "by_rest" {
-		t.Errorf("manifest: %v", manifest)
+	if s.call(t, "GET", "/v1/evidence/"+r.EvidenceID, nil, &manifest); r.Outcome != "succeeded" || manifest["outcome"] != "succeeded" || manifest["last_known_step"] != "by_rest" {
+		t.Errorf("%s, and the manifest: %v", r.Outcome, manifest)
 	}
-	if code := s.call(t, "POST", path+"/steps", map[string]any{"lease_token": ses.Token, "name": "too late"}, &over); code != 410 {
-		t.Errorf("a step after the release: status %d", code)
-	}
+	write("steps", map[string]any{"lease_token": ses.Token, "name": "too late"}, 410)
 	// The next task gets a higher token, so the old one is stale.
-	next := clients.Start(t, clients.Playwright, s.oneShot("two", "worker=w2&task=t2"), clients.Interactive)
-	next.Expect(t, "connect")
-	if code := s.call(t, "POST", path+"/checkpoints", map[string]any{"lease_token": ses.Token, "name": "ghost"}, &over); code != 409 || over["code"] != "stale_lease_token" {
-		t.Errorf("a stale checkpoint: status %d %v", code, over)
-	}
+	next := dial(t, s.socket("two", "worker=w2&task=t2"))
+	next.call(t, "", "Browser.getVersion", nil, nil)
+	write("checkpoints", map[string]any{"lease_token": ses.Token, "name": "ghost"}, 409)
 	eventually(t, "the late write as an event", func() error {
 		if !strings.Contains(names(s.events(t, "two")), lease.EventLateWrite) {
 			return fmt.Errorf("%s", names(s.events(t, "two")))
 		}
 		return nil
 	})
-	ghost := clients.Start(t, clients.Playwright, ses.CDPURL, clients.Interactive)
-	if line, err := ghost.Next(); err != nil || line.OK || !strings.Contains(line.Error, "410") || !strings.Contains(line.Error, "session_ended") {
-		t.Errorf("the old capability: %+v %v", line, err)
+	next.close(t)
+	next.ended(t)
+	s.until(t, "two", lease.Available)
+}
+
+// runsShareABrowser: each run has a token of its own. If one is lost, the other goes on, and the profile is
+// inspected when that one ends.
+func runsShareABrowser(t *testing.T, s *sidecar) {
+	if code := s.call(t, "PUT", "/v1/profiles/pool", map[string]any{"max_active_runs": 2}, nil); code != 200 {
+		t.Fatalf("settings: %d", code)
+	}
+	run := func(task string) *socket {
+		c := dial(t, s.socket("pool", "requires_exclusive_profile_lock=false&worker=w-"+task+"&task="+task))
+		c.call(t, "", "Browser.getVersion", nil, nil)
+		return c
+	}
+	refused := func(exclusive bool, why string) {
+		t.Helper()
+		var problem map[string]any
+		body := map[string]any{"profile_id": "pool", "requires_exclusive_profile_lock": exclusive}
+		if code := s.call(t, "POST", "/v1/sessions", body, &problem); code != http.StatusConflict || problem["code"] != "profile_lock_conflict" {
+			t.Errorf("%s: %d %v", why, code, problem)
+		}
+	}
+	a, b := run("a"), run("b")
+	r := s.record(t, "pool")
+	if len(r.Runs) != 2 || r.Runs[0].Token != 1 || r.Runs[1].Token != 2 || r.Token != 2 || r.State != lease.Held {
+		t.Fatalf("%+v", r)
+	}
+	s.browserOf(t, "pool") // the only one
+	refused(false, "a third run")
+	refused(true, "a task that wants the profile for itself")
+	a.drop()
+	eventually(t, "the lost run to be out", func() error {
+		if r = s.record(t, "pool"); len(r.Runs) != 1 || len(r.LostRuns) != 1 {
+			return fmt.Errorf("%d runs, %d lost", len(r.Runs), len(r.LostRuns))
+		}
+		return nil
+	})
+	if r.State != lease.Held || r.Runs[0].TaskID != "b" || r.LostRuns[0].TaskID != "a" || r.LostRuns[0].EvidenceID == "" || r.LostRuns[0].Reason != "connection_lost" {
+		t.Errorf("%+v", r)
+	}
+	refused(false, "a run beside one that was lost")
+	b.call(t, "", "Browser.getVersion", nil, nil) // the other run is not disturbed
+	b.close(t)
+	b.ended(t)
+	r = s.until(t, "pool", lease.Available, lease.ManualReview)
+	if r.Reason != "run_lost" || r.Decision != "release" || r.Token != 3 || len(r.LostRuns) != 0 {
+		t.Errorf("%+v", r)
+	}
+	transitions := slices.DeleteFunc(s.events(t, "pool"), func(e lease.Event) bool { return e.Event == lease.EventConflict })
+	if got, want := names(transitions), "granted granted expired suspected_stale quarantined expired inspected available"; got != want {
+		t.Errorf("history %s, want %s", got, want)
 	}
 }

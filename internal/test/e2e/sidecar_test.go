@@ -34,9 +34,6 @@ import (
 var binary string
 
 func TestMain(m *testing.M) {
-	if len(os.Args) == 3 && os.Args[1] == roleNode {
-		serveNode(os.Args[2])
-	}
 	// Under nohup the sidecars would inherit that SIGHUP is ignored. A signal that is
 	// waited for has its default effect in what is started.
 	ossignal.Notify(make(chan os.Signal, 1), syscall.SIGHUP)

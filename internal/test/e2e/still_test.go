@@ -14,7 +14,6 @@ import (
 	"time"
 
 	"leasehold/checkpoint"
-	"leasehold/evidence"
 	"leasehold/internal/procfs"
 	"leasehold/lease"
 )
@@ -232,26 +231,5 @@ func loseMany(t *testing.T, n int) {
 		n, latest[len(latest)/2], latest[len(latest)-1], late, whole, unread, recoveries[len(recoveries)/2], recoveries[len(recoveries)-1])
 	if len(late) > 0 {
 		t.Errorf("late: %v", late)
-	}
-}
-
-// TestAPageThatWaitsForTheNetworkIsSeen: a page that reads its cookies after the loss of its worker
-// waits for the network, which stands still. It is left alone while the worker may come back; then it
-// is freed and captured, so that nobody is asked about it.
-func TestAPageThatWaitsForTheNetworkIsSeen(t *testing.T) {
-	t.Parallel()
-	s, site := start(t, "--reconnect-grace", "3s"), newSite(t)
-	ses := s.open(t, "waits", nil)
-	c := dial(t, ses.CDPURL)
-	page, _ := c.page(t, site.URL, "")
-	c.evaluate(t, page, "setInterval(() => { document.cookie = 'n=' + Math.random(); document.cookie }, 5), 1")
-	c.drop()
-	r := s.until(t, "waits", lease.Available, lease.ManualReview)
-	if r.State != lease.Available {
-		t.Errorf("the profile is %s: %v", r.State, r.Reasons)
-	}
-	m := s.bundle(t, "waits")
-	if len(m.Pages) == 0 || slices.ContainsFunc(m.Pages, func(p evidence.PageResult) bool { return p.Screenshot == "" || p.DOM == "" }) {
-		t.Errorf("the evidence of the pages is %+v", m.Pages)
 	}
 }

@@ -16,7 +16,6 @@ import (
 	spans "go.opentelemetry.io/proto/otlp/trace/v1"
 	"google.golang.org/protobuf/proto"
 
-	"leasehold/internal/test/clients"
 	"leasehold/lease"
 )
 
@@ -96,10 +95,11 @@ func TestTraces(t *testing.T) {
 	r := &receiver{}
 	server := httptest.NewServer(r)
 	t.Cleanup(server.Close)
-	s, web := start(t, "--otlp-endpoint", server.URL), newSite(t)
-	c := clients.Start(t, clients.Playwright, s.oneShot("shop", "worker=w&task=good"), clients.Interactive)
-	c.Expect(t, "connect")
-	c.Do(t, act("disconnect"))
+	s := start(t, append(fakeBrowsers(t), "--otlp-endpoint", server.URL)...)
+	c := dial(t, s.socket("shop", "worker=w&task=good"))
+	c.call(t, "", "Browser.getVersion", nil, nil)
+	c.close(t)
+	c.ended(t)
 	s.until(t, "shop", lease.Available)
 	const parent = "4bf92f3577b34da6a3ce929d0e0e4736"
 	req, err := http.NewRequestWithContext(t.Context(), "POST", s.URL+"/v1/sessions", strings.NewReader(`{"profile_id":"shop","worker_id":"w","task_id":"lost","wait":"20s"}`))
@@ -117,10 +117,10 @@ func TestTraces(t *testing.T) {
 		t.Fatalf("%s %s %v", resp.Status, b, err)
 	}
 	secret := strings.Split(string(b[bytes.Index(b, []byte("/s/"))+3:]), "/")[0]
-	c = clients.Start(t, clients.Playwright, strings.Replace(s.URL, "http", "ws", 1)+"/s/"+secret+"/devtools/browser/shop", clients.Interactive)
-	c.Expect(t, "connect")
-	c.Do(t, act("goto", "url", web.URL+"/?password=hunter2"))
-	c.Kill()
+	const page = "https://shop.example/?password=hunter2"
+	c = dial(t, strings.Replace(s.URL, "http", "ws", 1)+"/s/"+secret+"/devtools/browser/shop")
+	c.page(t, page, "")
+	c.drop()
 	s.until(t, "shop", lease.Available, lease.ManualReview)
 	s.stop(t) // sends what waits
 
@@ -147,7 +147,7 @@ func TestTraces(t *testing.T) {
 	if len(r.spans) > 40 {
 		t.Errorf("%d spans for two sessions", len(r.spans))
 	}
-	for _, hidden := range []string{secret, "hunter2", web.URL} {
+	for _, hidden := range []string{secret, "hunter2", "shop.example"} {
 		if bytes.Contains(r.raw.Bytes(), []byte(hidden)) {
 			t.Errorf("a span has %s", hidden)
 		}

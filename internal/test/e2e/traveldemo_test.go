@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"html"
+	"image"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -17,6 +18,7 @@ import (
 	"testing"
 	"time"
 
+	"leasehold/evidence"
 	"leasehold/internal/test/clients"
 	"leasehold/lease"
 )
@@ -116,23 +118,38 @@ func (s *sidecar) shows(t *testing.T, wantCode int, keep func(line string) bool,
 
 func allLines(string) bool { return true }
 
+// pictureOf finds the picture of a checkpoint among what a host has of a profile, and looks at it.
+func (s *sidecar) pictureOf(t *testing.T, profile, checkpoint string) (evidenceID string, err error) {
+	t.Helper()
+	list := s.stored(t, profile)
+	i := slices.IndexFunc(list, func(b stored) bool { return b.Checkpoint == checkpoint })
+	if i < 0 || list[i].Parts[0].Missing != "" {
+		return "", fmt.Errorf("there is %+v", list)
+	}
+	var raw []byte
+	if code := s.call(t, "GET", "/v1/evidence/"+list[i].EvidenceID+"/"+list[i].Parts[0].Name, nil, &raw); code != 200 {
+		return "", fmt.Errorf("%+v: status %d", list[i], code)
+	}
+	_, _, err = image.Decode(bytes.NewReader(raw))
+	return list[i].EvidenceID, err
+}
+
 // TestTravelDemo plays the story of docs/travel.md with the real programs: a host dies with a
 // browser at work, and its accounts are had on another host. make demo-travel shows its output.
 func TestTravelDemo(t *testing.T) {
 	if !testing.Verbose() { // nobody watches
 		t.Parallel()
 	}
-	chapter(t, "Two hosts, each with a launcher and a disk of its own, three NATS nodes, and a folder for snapshots.")
-	nodes := natsNodes(t)
-	awaitNodes(t, nodes)
+	chapter(t, "Two hosts, each with a launcher and a disk of its own, a NATS server, and a folder for snapshots.")
+	n := startNATS(t)
 	dir := t.TempDir()
 	key, store, shop := filepath.Join(dir, "key"), filepath.Join(dir, "store"), newAccounts(t)
 	if out, err := exec.Command(binary, "profiles", "keygen", key).CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
-	args := []string{"--nats-url", clusterURL(nodes), "--lease-ttl", "15s", "--home-timeout", "15s", "--profile-store", "file://" + store, "--profile-key", key}
-	a, b := start(t, append(args, "--launcher-id", "host-a")...), start(t, append(args, "--launcher-id", "host-b")...)
-	tell(t, "host-a: %s   host-b: %s   NATS: %s", a.URL, b.URL, clusterURL(nodes))
+	args := n.args("--home-timeout", "15s", "--profile-store", "file://"+store, "--profile-key", key)
+	a, b := start(t, slices.Concat(args, []string{"--launcher-id", "host-a"})...), start(t, slices.Concat(args, []string{"--launcher-id", "host-b"})...)
+	tell(t, "host-a: %s   host-b: %s   NATS: %s", a.URL, b.URL, n.url())
 	tell(t, "The snapshots are encrypted; both hosts have the key. A lease lasts 15 s here, so that nobody waits long: 30 s otherwise.")
 
 	chapter(t, "1. On host-a two accounts are signed in, by Playwright, and their sessions end in order.")
@@ -148,6 +165,13 @@ func TestTravelDemo(t *testing.T) {
 	busy.Do(t, cdp("Lease.step", map[string]any{"name": "submit_order"}))
 	busy.Do(t, act("click", "selector", "button"))
 	reads(t, busy, "document.title", "ordered")
+	busy.Do(t, cdp("Lease.checkpoint", map[string]any{"name": "ordered", "safe": false}))
+	eventually(t, "a picture of what the task did, at host-b", func() error {
+		if _, err := b.pictureOf(t, "shop_019", "ordered"); err != nil {
+			return err
+		}
+		return nil
+	})
 	var problem map[string]any
 	if code := b.call(t, "POST", "/v1/sessions", map[string]any{"profile_id": "shop_018", "worker_id": "worker-9"}, &problem); code != 421 {
 		t.Fatalf("a profile whose home is there: %d %v", code, problem)
@@ -192,6 +216,11 @@ func TestTravelDemo(t *testing.T) {
 	}, "show", "shop_019")
 	rehome := []string{"profiles", "rehome", "shop_019", "--snapshot", "newest", "--person", "eve", "--note", "host-a is dead"}
 	b.shows(t, 8, allLines, slices.Clone(rehome)...)
+	if id, err := b.pictureOf(t, "shop_019", "ordered"); err != nil {
+		t.Errorf("host-b has no picture of what the task did: %v", err)
+	} else if m := b.bundle(t, "shop_019"); !slices.ContainsFunc(m.Pictures, func(p evidence.Picture) bool { return p.EvidenceID == id }) {
+		t.Errorf("the evidence of the loss does not name the picture %s: %+v", id, m.Pictures)
+	}
 	tell(t, "eve looks up what was done since, in the journal and the pictures of the evidence, and accepts:")
 	b.shows(t, 0, allLines, append(slices.Clone(rehome), "--accept-loss")...)
 	b.shows(t, 0, allLines, "review", "shop_019", "--decision", "approve", "--reviewer", "eve", "--note", "the order was placed once")

@@ -2,7 +2,6 @@ package e2e
 
 import (
 	"fmt"
-	"net"
 	"net/http"
 	"net/http/httptest"
 	"slices"
@@ -13,50 +12,27 @@ import (
 	"github.com/gobwas/ws"
 	"github.com/gobwas/ws/wsutil"
 
-	"leasehold/checkpoint"
 	"leasehold/launcher/api"
 	"leasehold/lease"
 )
 
+// lastWord is a way in which a page ends, with a POST or a message that its site gets and no page reports.
+type lastWord struct {
+	name, script, method string // of the page, and the command that ends it
+}
+
 const atItsEnd = `addEventListener("pagehide",()=>navigator.sendBeacon(location.pathname+"/sent"))`
 
-type lastWord struct {
-	name, script string // of the page
-	end          func(t *testing.T, c *socket, session, target, elsewhere string)
-}
-
-// lastWords are ways in which a page ends, each with a POST or a message that its site gets and no page
-// reports.
 var lastWords = []lastWord{
-	{"beacon", atItsEnd, closeTarget},
-	{"keepalive", `addEventListener("pagehide",()=>fetch(location.pathname+"/sent",{method:"POST",keepalive:true}))`, closeTarget},
-	{"close", atItsEnd, func(t *testing.T, c *socket, session, _, _ string) { c.send(t, session, "Page.close", nil) }},
-	{"away", atItsEnd, func(t *testing.T, c *socket, session, _, elsewhere string) {
-		c.send(t, session, "Page.navigate", map[string]any{"url": elsewhere})
-	}},
-	{"data", atItsEnd, func(t *testing.T, c *socket, session, _, _ string) {
-		c.send(t, session, "Page.navigate", map[string]any{"url": "data:text/html,x"})
-	}},
-	{"later", `window.fetchLater?fetchLater(location.pathname+"/sent",{method:"POST"}):` + atItsEnd, closeTarget},
-	{"socket", `var socket=new WebSocket(location.href.replace("http","ws")+"/sent");addEventListener("pagehide",()=>socket.send("x"))`, closeTarget},
-	{"frame", `const f=document.createElement("iframe");f.src=document.currentScript.dataset.other+location.pathname+"/inside";document.body.append(f)`,
-		func(t *testing.T, c *socket, session, _, _ string) {
-			c.send(t, session, "Runtime.evaluate", map[string]any{"expression": `document.querySelector("iframe").remove()`})
-		}},
+	{"beacon", atItsEnd, "Page.close"},
+	{"away", atItsEnd, "Page.navigate"},
+	{"socket", `var socket=new WebSocket(location.href.replace("http","ws")+"/sent");addEventListener("pagehide",()=>socket.send("x"))`, "Page.close"},
 }
 
-func closeTarget(t *testing.T, c *socket, _, target, _ string) {
-	c.send(t, "", "Target.closeTarget", map[string]any{"targetId": target})
-}
-
-// TestWhatNoPageReportsIsKnown: what pages send while they end is in the review, each of it, also
-// what another launcher was told.
-func TestWhatNoPageReportsIsKnown(t *testing.T) {
-	t.Parallel()
-	s := start(t, "--reconnect-grace", "30s")
+// whatNoPageReports: what pages send while they end is in the review, each of it. launcher/monitor tests
+// what is made of the browser's log of its network.
+func whatNoPageReports(t *testing.T, s *sidecar) {
 	got := make(chan string, 16)
-	framed := make(chan bool, 1)
-	var other string
 	site := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		way := slices.IndexFunc(lastWords, func(way lastWord) bool { return r.URL.Path == "/"+way.name })
 		switch {
@@ -73,53 +49,34 @@ func TestWhatNoPageReportsIsKnown(t *testing.T) {
 		case r.Method == http.MethodPost:
 			got <- r.URL.Path
 			w.WriteHeader(http.StatusNoContent)
-		case strings.HasSuffix(r.URL.Path, "/inside"):
-			fmt.Fprintf(w, `<body><script>%s</script>`, strings.Replace(atItsEnd, "location.pathname", `"/frame"`, 1))
-			framed <- true
 		case way >= 0:
-			fmt.Fprintf(w, `<title>page</title><body><script data-other="%s">%s</script>`, other, lastWords[way].script)
+			fmt.Fprintf(w, `<title>page</title><body><script>%s</script>`, lastWords[way].script)
 		default:
 			fmt.Fprint(w, `<title>page</title>`)
 		}
 	}))
 	t.Cleanup(site.Close)
-	_, port, err := net.SplitHostPort(strings.TrimPrefix(site.URL, "http://"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	other = "http://localhost:" + port
-	address := s.open(t, "shop", map[string]any{"expected_domains": []string{"127.0.0.1", "localhost"}}).CDPURL
-	c := dial(t, address)
+	c := dial(t, s.socket("last-words", "worker=w&task=t"))
 	c.visit(t, site.URL+"/stays")
-	for i, way := range lastWords {
-		if i == len(lastWords)/2 {
-			s.noted(t, "shop", "what no page reported", i, func(e checkpoint.Entry) bool { return strings.HasSuffix(e.URL, "/sent") })
-			s.kill(t)
-			s.launch(t)
-			c = dial(t, s.here(t, address))
+	for _, way := range lastWords {
+		session, _ := c.visit(t, site.URL+"/"+way.name)
+		if way.name == "socket" {
+			c.evaluate(t, session, `socket.readyState==1||new Promise(r=>socket.onopen=()=>r(1))`)
 		}
-		session, target := c.visit(t, site.URL+"/"+way.name)
-		switch way.name {
-		case "socket":
-			c.call(t, session, "Runtime.evaluate", map[string]any{"expression": `socket.readyState==1||new Promise(r=>socket.onopen=r)`, "awaitPromise": true}, nil)
-		case "frame":
-			<-framed
-			c.call(t, session, "Runtime.evaluate", map[string]any{"expression": `new Promise(r=>setTimeout(r,300))`, "awaitPromise": true}, nil)
-		}
-		way.end(t, c, session, target, other+"/elsewhere")
+		c.send(t, session, way.method, map[string]any{"url": "data:text/html,x"})
 		select {
 		case path := <-got:
 			if path != "/"+way.name+"/sent" {
 				t.Fatalf("%s: the site got %s", way.name, path)
 			}
-		case <-time.After(time.Minute):
+		case <-time.After(patience):
 			t.Fatalf("%s: the site got nothing", way.name)
 		}
 	}
 	c.drop()
-	s.until(t, "shop", lease.ManualReview)
+	s.until(t, "last-words", lease.ManualReview)
 	var found api.Inspection
-	s.call(t, "GET", "/v1/profiles/shop/inspection", nil, &found)
+	s.call(t, "GET", "/v1/profiles/last-words/inspection", nil, &found)
 	for _, way := range lastWords {
 		if !slices.ContainsFunc(found.UnsafeRequests, func(r api.UnsafeRequest) bool {
 			return strings.HasSuffix(r.URL, "/"+way.name+"/sent") && r.Counts == "unsafe"

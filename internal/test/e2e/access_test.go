@@ -11,7 +11,6 @@ import (
 	"strings"
 	"testing"
 
-	"leasehold/internal/test/clients"
 	"leasehold/internal/test/otheruser"
 	"leasehold/launcher/api"
 	"leasehold/launcher/principal"
@@ -136,10 +135,8 @@ func TestANeighbourGetsNothing(t *testing.T) {
 	if _, body := as(t, 0, "GET", s.URL+"/v1/evidence/"+bundles.Items[0].EvidenceID, nil); !strings.Contains(body, `"principal":"uid:54321"`) && !strings.Contains(body, `"principal": "uid:54321"`) {
 		t.Errorf("the evidence does not name the worker: %s", body)
 	}
-	// Playwright with the token in the base URL, which drops it nowhere and gets it back
-	// nowhere.
-	c := clients.Start(t, clients.Playwright, s.URL+"/profiles/shop_1?worker=bot&task=b&wait=20s&token=the-token-of-bot", clients.Interactive)
-	c.Expect(t, "connect")
+	c := dial(t, strings.Replace(s.URL, "http", "ws", 1)+"/devtools/browser/shop_1?worker=bot&task=b&wait=20s&token=the-token-of-bot")
+	c.call(t, "", "Browser.getVersion", nil, nil)
 	var sessions struct {
 		Items []api.Session `json:"items"`
 	}
@@ -147,5 +144,6 @@ func TestANeighbourGetsNothing(t *testing.T) {
 	if len(sessions.Items) != 1 || sessions.Items[0].Principal != "bot" {
 		t.Errorf("sessions %+v, want one of bot", sessions.Items)
 	}
-	c.Do(t, act("disconnect"))
+	c.close(t)
+	c.ended(t)
 }

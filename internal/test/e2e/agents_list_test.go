@@ -20,7 +20,7 @@ var agents = []agent{
 		inFlight: "Execution context was destroyed", afterwards: "has been closed",
 	},
 	{
-		name: "puppeteer-extra with stealth", sample: true, form: 'B', start: script(clients.Puppeteer, "./stealth.mjs"), order: bySelectorsInANewTab,
+		name: "puppeteer-extra with stealth", form: 'B', start: script(clients.Puppeteer, "./stealth.mjs"), order: bySelectorsInANewTab,
 		prepare: orderPage, hang: evaluateForever, next: evaluateOne, end: "disconnect", reason: "connection_closed",
 		afterwards: "detached Frame|Target closed|Session closed|Execution context was destroyed",
 	},

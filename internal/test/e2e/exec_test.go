@@ -99,56 +99,25 @@ func TestExec(t *testing.T) {
 	t.Parallel()
 	s, web := start(t, "--reconnect-grace", "5s"), newSite(t)
 	t.Run("resumes", func(t *testing.T) { execResumesWithTheCheckpointsData(t, s, web) })
-	visit := clients.Action{"action": "goto", "url": web.URL}
-	killExec := func(sig syscall.Signal) func(*execRun) error {
-		return func(r *execRun) error { return r.cmd.Process.Signal(sig) }
-	}
-	for _, tt := range []struct {
-		name   string
-		flags  []string
-		act    []clients.Action
-		after  string
-		end    func(*execRun) error // nil: the command ends by itself
-		code   int
-		state  lease.State
-		reason string // why the session ended, as the evidence has it
-	}{
-		{"exec_killed", nil, []clients.Action{visit, post, stayThere}, "", killExec(syscall.SIGKILL), -1, lease.ManualReview, api.ReasonConnectionLost},
-		{"failed", nil, []clients.Action{visit, post, disconnect}, "; exit 3", nil, 3, lease.ManualReview, api.ReasonWorkerFailed},
-	} {
-		t.Run(tt.name, func(t *testing.T) {
-			r := s.exec(t, tt.name, tt.flags, "true", tt.after, tt.act...)
-			if tt.end != nil {
-				r.did(t, len(tt.act))
-				if err := tt.end(r); err != nil {
-					t.Fatal(err)
-				}
-			}
-			if code := r.ends(t); code != tt.code {
-				t.Errorf("exit status %d, want %d", code, tt.code)
-			}
-			eventually(t, "the command to end", func() error {
-				if p, err := procfs.Read(r.child); err == nil && p.Alive() {
-					return fmt.Errorf("process %d lives", r.child)
-				}
-				return nil
-			})
-			got := s.until(t, tt.name, lease.Available, lease.ManualReview, lease.ResumePending)
-			if got.State != tt.state {
-				t.Errorf("the profile is %s (%s %v), want %s", got.State, got.Reason, got.Reasons, tt.state)
-			}
-			b, _ := s.screenshot(t, tt.name)
-			// The evidence of a connection that breaks is captured before exec says what
-			// happened.
-			reason := b.Items[0].RecoveryReason
-			if lost := strings.HasPrefix(tt.reason, "worker_"); reason != tt.reason && (!lost || reason != api.ReasonConnectionLost) {
-				t.Errorf("the evidence says %s, want %s", reason, tt.reason)
-			}
-		})
-	}
+	t.Run("fails", func(t *testing.T) {
+		r := s.exec(t, "failed", nil, "true", "; exit 3", clients.Action{"action": "goto", "url": web.URL}, post, disconnect)
+		if code := r.ends(t); code != 3 {
+			t.Errorf("exit status %d, want 3", code)
+		}
+		got := s.until(t, "failed", lease.Available, lease.ManualReview, lease.ResumePending)
+		if got.State != lease.ManualReview {
+			t.Errorf("the profile is %s (%s %v), want that a person decides", got.State, got.Reason, got.Reasons)
+		}
+		b, _ := s.screenshot(t, "failed")
+		// The evidence of a connection that breaks is captured before exec says what happened.
+		if reason := b.Items[0].RecoveryReason; reason != api.ReasonWorkerFailed && reason != api.ReasonConnectionLost {
+			t.Errorf("the evidence says %s, want %s", reason, api.ReasonWorkerFailed)
+		}
+	})
 }
 
-// execResumesWithTheCheckpointsData: by every way that tells of the checkpoint.
+// execResumesWithTheCheckpointsData: exec is killed, and its worker with it; whoever resumes is told of the
+// checkpoint by every way.
 func execResumesWithTheCheckpointsData(t *testing.T, s *sidecar, web *site) {
 	data := `{"page":7,"seen":["a","b"]}`
 	flags := []string{"--task", "task_1", "--resumable"}
@@ -160,10 +129,16 @@ func execResumesWithTheCheckpointsData(t *testing.T, s *sidecar, web *site) {
 	}
 	r := s.exec(t, "p", flags, "true", "", act...)
 	r.did(t, len(act))
-	if err := syscall.Kill(r.child, syscall.SIGKILL); err != nil {
+	if err := r.cmd.Process.Kill(); err != nil {
 		t.Fatal(err)
 	}
 	r.ends(t)
+	eventually(t, "the command to end", func() error {
+		if p, err := procfs.Read(r.child); err == nil && p.Alive() {
+			return fmt.Errorf("process %d lives", r.child)
+		}
+		return nil
+	})
 	if got := s.until(t, "p", lease.Available, lease.ManualReview, lease.ResumePending); got.State != lease.ResumePending {
 		t.Fatalf("the profile is %s: %v", got.State, got.Reasons)
 	}

@@ -12,7 +12,6 @@ import (
 	"testing"
 
 	"leasehold/checkpoint"
-	"leasehold/internal/test/clients"
 	"leasehold/internal/test/rawcdp"
 )
 
@@ -26,12 +25,6 @@ func filesSite(t *testing.T) string {
 		case strings.HasPrefix(r.URL.Path, "/download/"):
 			w.Header().Set("Content-Disposition", fmt.Sprintf("attachment; filename=%q", strings.TrimPrefix(r.URL.Path, "/download/")))
 			_, _ = io.WriteString(w, "downloaded")
-		case r.URL.Path == "/paper.pdf":
-			w.Header().Set("Content-Type", "application/pdf")
-			_, _ = io.WriteString(w, emptyPDF())
-		case r.URL.Path == "/paper":
-			w.Header().Set("Content-Type", "text/html")
-			_, _ = io.WriteString(w, `<!doctype html><title>paper</title><embed src="/paper.pdf" type="application/pdf" width=300 height=300>`)
 		default:
 			w.Header().Set("Content-Type", "text/html")
 			_, _ = io.WriteString(w, `<!doctype html><title>files</title><input type=file id=input multiple><a id=link href="/download/report.txt">report</a>
@@ -40,16 +33,6 @@ func filesSite(t *testing.T) string {
 	}))
 	t.Cleanup(s.Close)
 	return s.URL
-}
-
-// emptyPDF is a document with one empty page.
-func emptyPDF() string {
-	doc, table := "%PDF-1.4\n", "xref\n0 4\n0000000000 65535 f \n"
-	for i, object := range []string{"<</Type/Catalog/Pages 2 0 R>>", "<</Type/Pages/Kids[3 0 R]/Count 1>>", "<</Type/Page/Parent 2 0 R/MediaBox[0 0 200 200]>>"} {
-		table += fmt.Sprintf("%010d 00000 n \n", len(doc))
-		doc += fmt.Sprintf("%d 0 obj%sendobj\n", i+1, object)
-	}
-	return fmt.Sprintf("%s%strailer<</Size 4/Root 1 0 R>>\nstartxref\n%d\n%%%%EOF", doc, table, len(doc))
 }
 
 // choose sends DOM.setFileInputFiles for the page's file input, and returns the error.
@@ -186,47 +169,4 @@ func TestAWorkerReachesNoFileOfTheHost(t *testing.T) {
 	s.noted(t, "mine", "what was refused", 1, func(e checkpoint.Entry) bool {
 		return e.Kind == checkpoint.KindDenied && e.Name == "Extensions.loadUnpacked" && e.Action == "method"
 	})
-}
-
-// TestWorkersKeepTheirFiles: what honest workers do with files works without a setting,
-// with Playwright and Puppeteer.
-func TestWorkersKeepTheirFiles(t *testing.T) {
-	t.Parallel()
-	s := start(t, warmly...)
-	site := filesSite(t)
-	for script, at := range map[string]func(*sidecar, string, string) string{clients.Playwright: oneShotURL, clients.Puppeteer: socketURL} {
-		name := strings.TrimSuffix(script, ".mjs")
-		t.Run(name, func(t *testing.T) {
-			dir := t.TempDir()
-			upload, saved := filepath.Join(dir, "up load.txt"), filepath.Join(dir, "report.txt")
-			if err := os.WriteFile(upload, []byte("uploaded"), 0o600); err != nil {
-				t.Fatal(err)
-			}
-			c := clients.Start(t, script, at(s, "files", "worker=w&keep_warm=true&wait=60s&task="+name), clients.Interactive)
-			c.Expect(t, "connect")
-			c.Do(t, act("goto", "url", site+"/"))
-			c.Do(t, clients.Action{"action": "upload", "selector": "#input", "paths": []string{upload}})
-			if got := string(c.Do(t, act("evaluate", "expression", "chosen()"))); got != `"up load.txt=uploaded"` {
-				t.Errorf("the page got %s", got)
-			}
-			if script == clients.Playwright {
-				c.Do(t, act("uploadText", "selector", "#input", "name", "b.txt", "text", "from memory"))
-				if got := string(c.Do(t, act("evaluate", "expression", "chosen()"))); got != `"b.txt=from memory"` {
-					t.Errorf("the page got %s", got)
-				}
-			}
-			c.Do(t, act("download", "selector", "#link", "path", saved))
-			arrives(t, dir, "report.txt")
-			// The viewer of PDF files is an extension of Chrome's own, whose pages are
-			// closed to workers. The page around it is not.
-			c.Do(t, act("goto", "url", site+"/paper"))
-			if got := string(c.Do(t, act("evaluate", "expression", "document.title"))); got != `"paper"` {
-				t.Errorf("the page with a PDF has the title %s", got)
-			}
-			c.Do(t, act("screenshot", "path", filepath.Join(dir, "paper.png")))
-			c.Do(t, act("newPage"))
-			c.Do(t, act("goto", "url", site+"/"))
-			c.Do(t, act("disconnect"))
-		})
-	}
 }

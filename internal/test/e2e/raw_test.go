@@ -3,6 +3,7 @@ package e2e
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -181,6 +182,16 @@ func (c *socket) evaluate(t *testing.T, session, expression string) string {
 	return string(r.Result.Value)
 }
 
+// emptyPDF is a document with one empty page.
+func emptyPDF() string {
+	doc, table := "%PDF-1.4\n", "xref\n0 4\n0000000000 65535 f \n"
+	for i, object := range []string{"<</Type/Catalog/Pages 2 0 R>>", "<</Type/Pages/Kids[3 0 R]/Count 1>>", "<</Type/Page/Parent 2 0 R/MediaBox[0 0 200 200]>>"} {
+		table += fmt.Sprintf("%010d 00000 n \n", len(doc))
+		doc += fmt.Sprintf("%d 0 obj%sendobj\n", i+1, object)
+	}
+	return fmt.Sprintf("%s%strailer<</Size 4/Root 1 0 R>>\nstartxref\n%d\n%%%%EOF", doc, table, len(doc))
+}
+
 // clientSite serves the pages on which the clients are tested.
 func clientSite(t *testing.T) (address string) {
 	t.Helper()
@@ -189,9 +200,18 @@ func clientSite(t *testing.T) (address string) {
 		w.Header().Set("Content-Type", "text/html")
 		_, _ = io.WriteString(w, `<!doctype html><title>form</title><style>a, button { display: block }</style>
 <button id="go" onclick="document.title='clicked'; this.insertAdjacentHTML('afterend', '<p id=clicked>done</p>')">go</button>
-<a id="file" href="/file">file</a>`)
+<a id="file" href="/file">file</a><input type=file id=input multiple>
+<script>async function chosen() { return (await Promise.all([...input.files].map(async f => f.name + "=" + await f.text()))).join() }</script>`)
 	}
 	mux.HandleFunc("/form", page)
+	mux.HandleFunc("/paper.pdf", func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "application/pdf")
+		_, _ = io.WriteString(w, emptyPDF())
+	})
+	mux.HandleFunc("/paper", func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "text/html")
+		_, _ = io.WriteString(w, `<!doctype html><title>paper</title><embed src="/paper.pdf" type="application/pdf" width=300 height=300>`)
+	})
 	mux.HandleFunc("/api", func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "from the server") })
 	mux.HandleFunc("/file", func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Disposition", `attachment; filename="report.txt"`)

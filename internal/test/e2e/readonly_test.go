@@ -2,7 +2,6 @@ package e2e
 
 import (
 	"encoding/base64"
-	"encoding/json"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
@@ -13,7 +12,6 @@ import (
 	"testing"
 
 	"leasehold/checkpoint"
-	"leasehold/internal/test/clients"
 	"leasehold/lease"
 )
 
@@ -102,20 +100,16 @@ const allWrites = `(async () => {
   const senders = [new Worker('/worker.js'), new Worker(URL.createObjectURL(blob)), new SharedWorker('/shared.js').port];
   // A page that is left may end them before they have sent anything.
   const sent = senders.map((sender) => new Promise((done) => { sender.onmessage = done; }));
-  SERVICEWORKER
+  await navigator.serviceWorker.register('/sw.js');
+  (await navigator.serviceWorker.ready).active.postMessage(1);
+  for (let i = 0; i < 250 && !navigator.serviceWorker.controller; i++) await new Promise((r) => setTimeout(r, 20));
+  await note(fetch('/through-service-worker', {method: 'POST'}));
   await new Promise((done) => { const w = new WebSocket('ws://' + location.host + '/ws'); w.onopen = () => { w.send('x'); done(); }; w.onerror = done; });
   await Promise.all([...sent, new Promise((done) => { onmessage = done; frame('OTHER/other-site'); }), new Promise((done) => { frame('/policy').onload = done; })]);
   await new Promise((r) => setTimeout(r, 300));
   const inside = frame('about:blank'); inside.name = 'inside'; form('/form-in-frame', 'inside');
   return results;
 })()`
-
-// throughServiceWorker is the part of allWrites with a service worker, of which Playwright
-// lets no page have one while it intercepts.
-const throughServiceWorker = `await navigator.serviceWorker.register('/sw.js');
-  (await navigator.serviceWorker.ready).active.postMessage(1);
-  for (let i = 0; i < 250 && !navigator.serviceWorker.controller; i++) await new Promise((r) => setTimeout(r, 20));
-  await note(fetch('/through-service-worker', {method: 'POST'}));`
 
 // inNewTabs sends from new tabs. Chrome opens one for each gesture.
 var inNewTabs = []string{
@@ -162,45 +156,50 @@ func TestReadOnly(t *testing.T) {
 			web := newWrites(t)
 			// Another site than 127.0.0.1, and a secure context as well.
 			other := strings.Replace(web.URL, "127.0.0.1", "localhost", 1)
-			c := clients.Start(t, clients.Playwright, s.oneShot(tt.profile, "worker=w&task=1"+tt.query), clients.Interactive)
-			c.Expect(t, "connect")
-			c.Do(t, act("goto", "url", web.URL+"/"))
+			c := dial(t, s.socket(tt.profile, "worker=w&task=1"+tt.query))
+			page, _ := c.visit(t, web.URL+"/")
+			run := func(script string, result any) {
+				t.Helper()
+				params := map[string]any{"expression": script, "awaitPromise": true, "returnByValue": true, "userGesture": true}
+				answer := struct{ Result struct{ Value any } }{}
+				answer.Result.Value = result
+				c.call(t, page, "Runtime.evaluate", params, &answer)
+			}
+			leave := func(address string) {
+				t.Helper()
+				c.call(t, page, "Page.navigate", map[string]any{"url": address}, nil)
+				c.loaded(t, page, address)
+			}
 			if tt.readOnly {
-				c.Do(t, act("intercept", "pattern", "**/nothing-of-the-page", "body", ""))
+				rewrites(t, c, web.URL)
+				c.call(t, page, "Fetch.enable", map[string]any{"patterns": []map[string]string{{"urlPattern": "*/nothing-of-the-page"}}}, nil)
 			}
 			for _, script := range inNewTabs {
-				c.Do(t, act("evaluate", "expression", script))
+				run(script, nil)
 			}
-			script := throughServiceWorker
-			if tt.readOnly {
-				script = ""
-			}
-			answer := c.Do(t, act("evaluate", "expression", strings.NewReplacer("OTHER", other, "SERVICEWORKER", script).Replace(allWrites)))
 			var results []string
-			if err := json.Unmarshal(answer, &results); err != nil {
-				t.Fatal(err)
-			}
+			run(strings.ReplaceAll(allWrites, "OTHER", other), &results)
 			for _, r := range results {
 				if blocked := !strings.HasPrefix(r, "sent "); blocked != tt.readOnly {
 					t.Errorf("the page was told %q", r)
 				}
 			}
-			c.Do(t, act("goto", "url", other+"/last"))
-			c.Do(t, act("evaluate", "expression", atTheEnd))
+			leave(other + "/last")
+			run(atTheEnd, nil)
 			if !tt.readOnly {
-				c.Do(t, act("goto", "url", other+"/elsewhere"))
-				c.Do(t, act("evaluate", "expression", `(() => { const f = document.createElement('form'); f.method = 'post'; f.action = '/form'; document.body.append(f); f.submit(); })()`))
+				leave(other + "/elsewhere")
+				run(`(() => { const f = document.createElement('form'); f.method = 'post'; f.action = '/form'; document.body.append(f); f.submit(); })()`, nil)
 				eventually(t, "all of it to arrive", func() error {
 					if got := slices.DeleteFunc(web.paths(), func(path string) bool { return path == "/ws-in-frame" }); !slices.Equal(got, everyWrite) {
 						return fmt.Errorf("%v came, want %v", got, everyWrite)
 					}
 					return nil
 				})
-				c.Do(t, act("disconnect"))
+				c.close(t)
+				c.ended(t)
 				s.until(t, tt.profile, lease.Available)
 				return
 			}
-			s.rewrites(t, tt.profile, web.URL)
 			journal := filepath.Join(s.Dir, "sessions", s.record(t, tt.profile).SessionID+".journal")
 			eventually(t, "what the page tried to be noted", func() error {
 				entries, err := checkpoint.Read(journal)
@@ -230,9 +229,8 @@ func TestReadOnly(t *testing.T) {
 
 // rewrites has the worker of a read-only session make a POST of a GET that it paused: Chrome tells nobody
 // that a paused request goes out with another method than it had.
-func (s *sidecar) rewrites(t *testing.T, profile, site string) {
+func rewrites(t *testing.T, c *socket, site string) {
 	t.Helper()
-	c := dial(t, s.socket(profile, "worker=w&task=1"))
 	page, _ := c.visit(t, site+"/start")
 	c.call(t, page, "Fetch.enable", map[string]any{"patterns": []map[string]string{{"urlPattern": site + "/rewritten"}}}, nil)
 	answered := c.send(t, page, "Runtime.evaluate", map[string]any{"expression": "fetch('/rewritten').then(() => 'sent', () => 'refused')", "awaitPromise": true})
@@ -243,6 +241,4 @@ func (s *sidecar) rewrites(t *testing.T, profile, site string) {
 	if got := c.answer(t, answered).Result; !strings.Contains(string(got), "refused") {
 		t.Errorf("a request that became a POST: %s", got)
 	}
-	c.close(t)
-	c.ended(t)
 }

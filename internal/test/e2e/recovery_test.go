@@ -107,10 +107,6 @@ func TestLostWorker(t *testing.T) {
 		decision    string
 	}{
 		{"only-looked", "", func(*socket, string) {}, lease.Available, "release"},
-		{"posted", "", func(c *socket, page string) {
-			c.evaluate(t, page, `document.querySelector("button").click()`)
-			s.noted(t, "posted", "the answer to the page's POST", 1, hasAnswer("/api"))
-		}, lease.ManualReview, "manual_review"},
 		{"resumable", "&resumable=true", func(c *socket, page string) {
 			c.evaluate(t, page, `document.querySelector("button").click()`)
 			s.noted(t, "resumable", "the answer to the page's POST", 1, hasAnswer("/api"))
@@ -166,9 +162,9 @@ func TestLostWorker(t *testing.T) {
 			want string
 		}{
 			{[]string{"profiles"}, "only-looked"},
-			{[]string{"show", "posted", "--facts"}, "unsafe_requests"},
-			{[]string{"evidence", "posted"}, "connection_lost"},
-			{[]string{"watch", "posted", "--all", "--count", "3", "--timeout", "20s"}, "quarantined"},
+			{[]string{"show", "resumable", "--facts"}, "unsafe_requests"},
+			{[]string{"evidence", "resumable"}, "connection_lost"},
+			{[]string{"watch", "resumable", "--all", "--count", "3", "--timeout", "20s"}, "quarantined"},
 		} {
 			out, errs, code := s.cli(t, tt.args...)
 			if code != 0 || !strings.Contains(out, tt.want) {

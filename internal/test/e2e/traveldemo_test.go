@@ -13,13 +13,13 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
 	"time"
 
 	"leasehold/evidence"
-	"leasehold/internal/test/clients"
 	"leasehold/lease"
 )
 
@@ -45,37 +45,47 @@ func newAccounts(t *testing.T) string {
 	return server.URL
 }
 
-// at connects Playwright to a profile at a host, and opens the shop.
-func (s *sidecar) at(t *testing.T, profile, worker, shop string) *clients.Client {
-	t.Helper()
-	c := clients.Start(t, clients.Playwright, s.URL+"/profiles/"+profile+"?wait=40s&worker="+worker+"&task=task-of-"+worker, clients.Interactive)
-	c.Expect(t, "connect")
-	c.Do(t, act("goto", "url", shop))
-	return c
+// shopper is a worker in the shop.
+type shopper struct {
+	*socket
+	page string
 }
 
-// reads waits until an expression has a value in the client's page.
-func reads(t *testing.T, c *clients.Client, expression, want string) {
+// at connects a worker to a profile at a host, and opens the shop.
+func (s *sidecar) at(t *testing.T, profile, worker, shop string) shopper {
+	t.Helper()
+	c := dial(t, s.socket(profile, "wait=40s&worker="+worker+"&task=task-of-"+worker))
+	page, _ := c.visit(t, shop+"/")
+	return shopper{c, page}
+}
+
+// reads waits until an expression has a value in the worker's page.
+func (c shopper) reads(t *testing.T, expression, want string) {
 	t.Helper()
 	eventually(t, expression, func() error {
-		var got string
-		if err := json.Unmarshal(c.Do(t, act("evaluate", "expression", expression)), &got); err != nil || got != want {
-			return fmt.Errorf("it is %q, want %q (%v)", got, want, err)
+		if got := c.evaluate(t, c.page, expression); got != strconv.Quote(want) {
+			return fmt.Errorf("it is %s, want %q", got, want)
 		}
 		return nil
 	})
 }
 
+// leaves ends the session in order.
+func (c shopper) leaves(t *testing.T) {
+	t.Helper()
+	c.close(t)
+	c.ended(t)
+}
+
 const whoIsIn = `document.querySelector('#who')?.innerText ?? ''`
 
 // signsIn signs a person in, and ends the session in order.
-func signsIn(t *testing.T, c *clients.Client, person string) {
+func signsIn(t *testing.T, c shopper, person string) {
 	t.Helper()
-	reads(t, c, whoIsIn, "nobody is signed in")
-	c.Do(t, act("fill", "selector", "input", "text", person))
-	c.Do(t, act("click", "selector", "button"))
-	reads(t, c, whoIsIn, "signed in as "+person)
-	c.Do(t, act("disconnect"))
+	c.reads(t, whoIsIn, "nobody is signed in")
+	c.evaluate(t, c.page, fmt.Sprintf(`document.querySelector("input").value = %q, document.querySelector("button").click()`, person))
+	c.reads(t, whoIsIn, "signed in as "+person)
+	c.leaves(t)
 }
 
 // dies ends everything of a host at once, by SIGKILL: its launcher, its guard and its browsers.
@@ -152,7 +162,7 @@ func TestTravelDemo(t *testing.T) {
 	tell(t, "host-a: %s   host-b: %s   NATS: %s", a.URL, b.URL, n.url())
 	tell(t, "The snapshots are encrypted; both hosts have the key. A lease lasts 15 s here, so that nobody waits long: 30 s otherwise.")
 
-	chapter(t, "1. On host-a two accounts are signed in, by Playwright, and their sessions end in order.")
+	chapter(t, "1. On host-a two accounts are signed in, and the sessions of the workers end in order.")
 	for profile, person := range map[string]string{"shop_018": "ann", "shop_019": "bob"} {
 		a.call(t, "PUT", "/v1/profiles/"+profile, map[string]any{"mobility": "free"}, nil)
 		signsIn(t, a.at(t, profile, "worker-7", shop), person)
@@ -162,16 +172,16 @@ func TestTravelDemo(t *testing.T) {
 
 	chapter(t, "2. A task orders something with shop_019. Its browser is open on host-a, and nobody has shop_018.")
 	busy := a.at(t, "shop_019", "worker-8", shop)
-	busy.Do(t, cdp("Lease.step", map[string]any{"name": "submit_order"}))
-	busy.Do(t, act("click", "selector", "button"))
-	reads(t, busy, "document.title", "ordered")
-	busy.Do(t, cdp("Lease.checkpoint", map[string]any{"name": "ordered", "safe": false}))
-	eventually(t, "a picture of what the task did, at host-b", func() error {
-		if _, err := b.pictureOf(t, "shop_019", "ordered"); err != nil {
+	busy.call(t, busy.page, "Lease.checkpoint", map[string]any{"name": "shop_open", "safe": false}, nil)
+	eventually(t, "a picture of the checkpoint, at host-b", func() error {
+		if _, err := b.pictureOf(t, "shop_019", "shop_open"); err != nil {
 			return err
 		}
 		return nil
 	})
+	busy.call(t, busy.page, "Lease.step", map[string]any{"name": "submit_order"}, nil)
+	busy.evaluate(t, busy.page, `document.querySelector("button").click()`)
+	busy.reads(t, "document.title", "ordered")
 	var problem map[string]any
 	if code := b.call(t, "POST", "/v1/sessions", map[string]any{"profile_id": "shop_018", "worker_id": "worker-9"}, &problem); code != 421 {
 		t.Fatalf("a profile whose home is there: %d %v", code, problem)
@@ -200,9 +210,9 @@ func TestTravelDemo(t *testing.T) {
 		t.Errorf("release: %d", code)
 	}
 	ann := b.at(t, "shop_018", "worker-9", shop)
-	reads(t, ann, whoIsIn, "signed in as ann")
-	tell(t, "%.1f s after host-a died, Playwright at host-b reads in the shop: signed in as ann", time.Since(died).Seconds())
-	ann.Do(t, act("disconnect"))
+	ann.reads(t, whoIsIn, "signed in as ann")
+	tell(t, "%.1f s after host-a died, a worker at host-b reads in the shop: signed in as ann", time.Since(died).Seconds())
+	ann.leaves(t)
 	moved := b.until(t, "shop_018", lease.Available)
 	if moved.Home != "host-b" || moved.Moved == nil || moved.Moved.From != "host-a" || moved.Moved.Person != "" {
 		t.Errorf("%+v", moved)
@@ -216,8 +226,8 @@ func TestTravelDemo(t *testing.T) {
 	}, "show", "shop_019")
 	rehome := []string{"profiles", "rehome", "shop_019", "--snapshot", "newest", "--person", "eve", "--note", "host-a is dead"}
 	b.shows(t, 8, allLines, slices.Clone(rehome)...)
-	if id, err := b.pictureOf(t, "shop_019", "ordered"); err != nil {
-		t.Errorf("host-b has no picture of what the task did: %v", err)
+	if id, err := b.pictureOf(t, "shop_019", "shop_open"); err != nil {
+		t.Errorf("host-b has no picture of the checkpoint: %v", err)
 	} else if m := b.bundle(t, "shop_019"); !slices.ContainsFunc(m.Pictures, func(p evidence.Picture) bool { return p.EvidenceID == id }) {
 		t.Errorf("the evidence of the loss does not name the picture %s: %+v", id, m.Pictures)
 	}
@@ -225,13 +235,13 @@ func TestTravelDemo(t *testing.T) {
 	b.shows(t, 0, allLines, append(slices.Clone(rehome), "--accept-loss")...)
 	b.shows(t, 0, allLines, "review", "shop_019", "--decision", "approve", "--reviewer", "eve", "--note", "the order was placed once")
 	bob := b.at(t, "shop_019", "worker-8", shop)
-	reads(t, bob, whoIsIn, "signed in as bob")
+	bob.reads(t, whoIsIn, "signed in as bob")
 	now := b.record(t, "shop_019")
-	tell(t, "Playwright at host-b reads in the shop: signed in as bob. The token is %d; it was %d when host-a died.", now.Token, held.Token)
+	tell(t, "A worker at host-b reads in the shop: signed in as bob. The token is %d; it was %d when host-a died.", now.Token, held.Token)
 	if now.Token <= held.Token || now.Home != "host-b" || now.Moved.Person != "eve" {
 		t.Errorf("%+v, after %+v", now, held)
 	}
-	bob.Do(t, act("disconnect"))
+	bob.leaves(t)
 	b.until(t, "shop_019", lease.Available)
 
 	chapter(t, "6. host-a comes back. Its directories are marked as left, stay as evidence, and are never opened again.")

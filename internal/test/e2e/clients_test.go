@@ -131,7 +131,6 @@ type scriptedClient struct {
 }
 
 func oneShotURL(s *sidecar, profile, query string) string { return s.oneShot(profile, query) }
-func socketURL(s *sidecar, profile, query string) string  { return s.socket(profile, query) }
 
 func (b bench) script(t *testing.T, profile string, tt scriptedClient) {
 	const identity = "worker=worker-9&task=task_102"

@@ -6,7 +6,6 @@ import (
 	"maps"
 	"math/rand/v2"
 	"os"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -26,16 +25,6 @@ func (s *restless) open(t *testing.T, c *socket) (session string) {
 	session, _ = c.page(t, s.URL, "")
 	s.writing(t, begun, restlessWays...)
 	return session
-}
-
-// journal reads the journal of the profile's newest session.
-func (s *sidecar) journalOf(t *testing.T, session string) []checkpoint.Entry {
-	t.Helper()
-	entries, err := checkpoint.Read(filepath.Join(s.Dir, "sessions", session+".journal"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	return entries
 }
 
 // networkServices are the stopped and the running network services of the sidecar's
@@ -117,7 +106,7 @@ func TestTheAccountStandsStill(t *testing.T) {
 		t.Errorf("facts: %v %v", answers, how)
 	}
 	withheld := map[string]bool{}
-	for _, e := range s.journalOf(t, ses.SessionID) {
+	for _, e := range s.journal(t, "restless") {
 		if e.Kind == checkpoint.KindWithheld {
 			path, _, _ := strings.Cut(strings.TrimPrefix(e.URL, strings.TrimSuffix(site.URL, "/")), "?")
 			withheld[e.Method+" "+path] = true

@@ -12,6 +12,7 @@ import (
 	"github.com/gobwas/ws"
 	"github.com/gobwas/ws/wsutil"
 
+	"leasehold/checkpoint"
 	"leasehold/launcher/api"
 	"leasehold/lease"
 )
@@ -59,19 +60,27 @@ func whatNoPageReports(t *testing.T, s *sidecar) {
 	c := dial(t, s.socket("last-words", "worker=w&task=t"))
 	c.visit(t, site.URL+"/stays")
 	for _, way := range lastWords {
-		session, _ := c.visit(t, site.URL+"/"+way.name)
-		if way.name == "socket" {
-			c.evaluate(t, session, `socket.readyState==1||new Promise(r=>socket.onopen=()=>r(1))`)
-		}
-		c.send(t, session, way.method, map[string]any{"url": "data:text/html,x"})
-		select {
-		case path := <-got:
-			if path != "/"+way.name+"/sent" {
-				t.Fatalf("%s: the site got %s", way.name, path)
+		// Chrome gives a page that ends half a second: on a busy host it may be over before it has sent
+		// anything, and is no page that this test is about. So another one ends, until the site got it.
+		for sent, tries := false, 0; !sent; tries++ {
+			if tries == 9 {
+				t.Fatalf("%s: %d pages ended, and the site got nothing of them", way.name, tries)
 			}
-		case <-time.After(patience):
-			t.Fatalf("%s: the site got nothing", way.name)
+			session, _ := c.visit(t, site.URL+"/"+way.name)
+			if way.name == "socket" {
+				c.evaluate(t, session, `socket.readyState==1||new Promise(r=>socket.onopen=()=>r(1))`)
+			}
+			c.send(t, session, way.method, map[string]any{"url": "data:text/html,x"})
+			for waiting := true; waiting && !sent; {
+				select {
+				case path := <-got:
+					sent = path == "/"+way.name+"/sent"
+				case <-time.After(patience / 9):
+					waiting = false
+				}
+			}
 		}
+		s.noted(t, "last-words", "what was sent by "+way.name, 1, func(e checkpoint.Entry) bool { return strings.HasSuffix(e.URL, "/"+way.name+"/sent") })
 	}
 	c.drop()
 	s.until(t, "last-words", lease.ManualReview)

@@ -35,6 +35,7 @@ type commands struct {
 	Take       takeCmd       `cmd:"" help:"Take a living session over from its worker, and hand it back."`
 	Ask        askCmd        `cmd:"" help:"Ask for a person in the name of a session's worker, and wait."`
 	Check      checkCmd      `cmd:"" help:"Find out whether a profile's account is signed in, by its session check."`
+	SignIn     signInCmd     `cmd:"" help:"Make a link by which a person signs a profile's account in."`
 	Token      tokenCmds     `cmd:"" help:"Make an API token for somebody who may use the sidecar."`
 	Doctor     doctorCmd     `cmd:"" help:"Check what the sidecar needs on this host."`
 	Version    versionCmd    `cmd:"" help:"Print the version."`

@@ -208,10 +208,7 @@ func (c *Checker) ask(ctx context.Context, b *browser.Browser, r Request) (f Fou
 			return unasked(r, "the account's cookies could not be put back: %v", err), false
 		}
 	}
-	if r.Check != nil {
-		f.Session = checkSession(ctx, b.Mux(), *r.Check, r.Sites.AskFor(r.Check.URL))
-	}
-	f.Answers = Ask(ctx, b.Mux(), r.Questions)
+	f = InOpen(ctx, b.Mux(), r)
 	if r.Again == nil {
 		return f, true
 	}
@@ -223,6 +220,16 @@ func (c *Checker) ask(ctx context.Context, b *browser.Browser, r Request) (f Fou
 		f.Again = Ask(ctx, b.Mux(), again)
 	}
 	return f, true
+}
+
+// InOpen makes the session check, and asks the questions, of a request in a living browser, whose
+// pages stay as they are.
+func InOpen(ctx context.Context, mux *cdpproxy.Mux, r Request) (f Found) {
+	if r.Check != nil {
+		f.Session = checkSession(ctx, mux, *r.Check, r.Sites.AskFor(r.Check.URL))
+	}
+	f.Answers = Ask(ctx, mux, r.Questions)
+	return f
 }
 
 // checkSession makes a session check in a living browser.

@@ -106,6 +106,9 @@ type ByHand struct {
 	Note   string `json:"note,omitempty"`
 	// TokenSeen is the profile's lease token as the person saw it.
 	TokenSeen lease.Token `json:"lease_token"`
+	// SignInLink is the id of the sign-in link by which the person came; empty: they came by no
+	// link.
+	SignInLink string `json:"sign_in_link,omitempty"`
 }
 
 // MaxWait bounds how long a request may wait for a lease.

@@ -26,6 +26,7 @@ const (
 	ReasonUnanswered      = "grant_unanswered" // the store did not say whether it was stored
 	ReasonNotClosed       = "browser_not_closed"
 	ReasonNoEvidence      = "evidence_not_stored"
+	ReasonPersonGone      = "person_gone"         // who had a sign-in link is not there any more
 	ReasonRunLost         = "run_lost"            // another run of the profile was
 	ReasonWarm            = "warm_browser_closed" // only in evidence: the browser had no session
 )

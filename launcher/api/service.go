@@ -74,6 +74,19 @@ type PersonService interface {
 	// Hold gives the profile to a person and starts its browser, even if the profile is in
 	// review. It ends with Release, or when the person closes the browser.
 	Hold(ctx context.Context, profileID string, h HoldRequest) (Session, error)
+	// PlanSignIn returns the page with which a person would begin who signs the profile's account
+	// in here: the given one, if any. It is refused if nobody can by a link.
+	PlanSignIn(ctx context.Context, profileID, url string) (string, error)
+	// BeginSignIn gives the principal of ctx, who has a sign-in link, a session of the profile: the
+	// one whose worker waits for a person, or else a new one.
+	BeginSignIn(ctx context.Context, profileID string, s SignInStart) (Session, error)
+	// CheckSignIn asks sites, in the browser of the session that the principal of ctx has by such a
+	// link, whether the account is signed in. If it is, or if no site can be asked, it ends what
+	// BeginSignIn began.
+	CheckSignIn(ctx context.Context, sessionID string) (SignInChecked, error)
+	// EndSignIn ends what BeginSignIn began for the principal of ctx. The account counts as not
+	// signed in by them.
+	EndSignIn(ctx context.Context, sessionID, why string) error
 }
 
 // TabService does what Chrome's own HTTP endpoints do.

@@ -104,12 +104,13 @@ type pages struct {
 	svc api.Service
 	log zerolog.Logger
 	list, accounts, hosts, queue,
-	profile, reviews, site, watch sheet
+	profile, reviews, site, watch, signIn sheet
 	following chan struct{} // holds one element for each page that follows changes
 }
 
 // Handler serves the console's pages. The caller has checked who the user is and what they may
-// do, and says in Request.Pattern and in the path values "profile" and "site" which page it is. If the
+// do, and says in Request.Pattern and in the path values "profile", "site", "link" and "session" which
+// page it is. If the
 // server asks for an API token, the pages are opened with ?token=TOKEN, and send it with each
 // of their requests.
 func Handler(svc api.Service, log zerolog.Logger) http.Handler {
@@ -117,7 +118,7 @@ func Handler(svc api.Service, log zerolog.Logger) http.Handler {
 		svc: svc, log: log, following: make(chan struct{}, maxOpen),
 		list: newSheet("list", "list", "'self' data:"), accounts: newSheet("accounts", "list", "data:"), hosts: newSheet("hosts", "list", "data:"), queue: newSheet("queue", "list", "data:"), profile: newSheet("profile", "profile", "'self' data:", "picture.js"),
 		reviews: newSheet("reviews", "profile", "data:", "picture.js"), site: newSheet("site", "profile", "data:", "picture.js"),
-		watch: newSheet("live", "live", "data:", "picture.js"),
+		watch: newSheet("live", "live", "data:", "picture.js"), signIn: newSheet("signin", "signin", "data:"),
 	}
 }
 
@@ -128,6 +129,8 @@ func (p *pages) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		p.show(w, r, profile, http.StatusOK, form{}, "")
 	case "GET /console/{profile}/live":
 		p.live(w, r, profile)
+	case "GET /sign-in/{link}":
+		p.showSignIn(w, r)
 	case "GET /console/{profile}/picture":
 		p.picture(w, r, profile)
 	case "POST /console/{profile}/review":

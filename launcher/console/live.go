@@ -18,6 +18,8 @@ type liveView struct {
 	Others []api.Session
 	State  string
 	Who    principal.Principal
+	// Link is the sign-in link by which the person came; empty: they came by none.
+	Link string
 }
 
 // live sends the page on which a living session of the profile is watched: the one that the
@@ -51,6 +53,21 @@ func (p *pages) live(w http.ResponseWriter, r *http.Request, profile string) {
 		}
 	}
 	p.send(w, p.watch, http.StatusOK, "live.html", v)
+}
+
+// signInView is what the page behind a sign-in link shows to who has not used it.
+type signInView struct{ Link string }
+
+// showSignIn sends the page behind a sign-in link: of the session, to the person who has it by now.
+func (p *pages) showSignIn(w http.ResponseWriter, r *http.Request) {
+	link, session := r.PathValue("link"), r.PathValue("session")
+	if session != "" {
+		if s, err := p.svc.Session(session); err == nil {
+			p.send(w, p.watch, http.StatusOK, "live.html", liveView{Profile: s.ProfileID, Session: &s, Who: principal.Of(r.Context()), Link: link})
+			return
+		}
+	}
+	p.send(w, p.signIn, http.StatusOK, "signin.html", signInView{Link: link})
 }
 
 // Here names the page among those of the navigation: none of them.

@@ -58,6 +58,14 @@ func consolePage(c *call) error {
 // send a form without asking first, so the browser has to say where the form comes from; the
 // guard has refused all other origins.
 func consoleForm(c *call) error {
+	if err := c.readForm(); err != nil {
+		return err
+	}
+	return consolePage(c)
+}
+
+// readForm parses a form that a page of this server sent.
+func (c *call) readForm() error {
 	given := c.r.Header.Get("Content-Type")
 	if mediaType, _, err := mime.ParseMediaType(given); err != nil || mediaType != "application/x-www-form-urlencoded" {
 		p := api.Invalid("", "the body has Content-Type %q: want application/x-www-form-urlencoded, as the console's page sends it", clip(given))
@@ -73,5 +81,5 @@ func consoleForm(c *call) error {
 		return api.Invalid("", "the form cannot be read: %v", err)
 	}
 	_ = http.NewResponseController(c.w).SetReadDeadline(time.Time{})
-	return consolePage(c)
+	return nil
 }

@@ -30,6 +30,11 @@ func (c *call) guard() error {
 	switch site := c.r.Header.Get("Sec-Fetch-Site"); site {
 	case "", "none", "same-origin":
 		return nil
+	case "same-site", "cross-site":
+		if c.route.fromAnywhere && c.r.Header.Get("Sec-Fetch-Mode") == "navigate" {
+			return nil
+		}
+		fallthrough
 	default:
 		return api.Refuse(api.CodeForbidden, "the request comes from a page of another origin (%s): open the address itself", clip(site))
 	}

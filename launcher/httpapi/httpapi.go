@@ -83,11 +83,12 @@ type server struct {
 	hosts     []string // names allowed in the Host header, besides localhost and addresses
 	mux       *http.ServeMux
 	tickets   *tickets
+	links     *signInLinks
 	denials   *denials
 }
 
 func newServer(svc api.Service, o Options, routes []route) *server {
-	s := &server{svc: svc, o: o, mux: newMux(routes), tickets: newTickets(maxTickets), denials: &denials{log: o.Log, most: maxDenials}}
+	s := &server{svc: svc, o: o, mux: newMux(routes), tickets: newTickets(maxTickets), links: newSignInLinks(), denials: &denials{log: o.Log, most: maxDenials}}
 	if host, _, err := net.SplitHostPort(o.ListenAddr); err == nil && host != "" {
 		s.hosts = append(s.hosts, strings.ToLower(host))
 	}
@@ -129,6 +130,8 @@ type call struct {
 	who principal.Principal
 	// ticket is the ticket in the path, if it is the caller's proof.
 	ticket *ticket
+	// link is the sign-in link whose cookie the caller shows.
+	link signInLink
 	// onPort is the session of the dedicated port on which the request came in.
 	onPort  api.Session
 	upgrade bool

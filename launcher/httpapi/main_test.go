@@ -228,6 +228,22 @@ func (f *fake) CheckProfile(_ context.Context, id string) (api.SessionChecked, e
 	return answerTo[api.SessionChecked](f, "CheckProfile", id)
 }
 
+func (f *fake) PlanSignIn(_ context.Context, id, url string) (string, error) {
+	return answerTo[string](f, "PlanSignIn", id, url)
+}
+
+func (f *fake) BeginSignIn(ctx context.Context, id string, s api.SignInStart) (api.Session, error) {
+	return answerTo[api.Session](f, "BeginSignIn", id, principal.Of(ctx).Name[:5], s.URL)
+}
+
+func (f *fake) CheckSignIn(_ context.Context, id string) (api.SignInChecked, error) {
+	return answerTo[api.SignInChecked](f, "CheckSignIn", id)
+}
+
+func (f *fake) EndSignIn(_ context.Context, id, why string) error {
+	return errorOf(answerTo[any](f, "EndSignIn", id, why))
+}
+
 func (f *fake) MoveProfile(_ context.Context, id string, m api.ProfileMove) (lease.Record, error) {
 	return answerTo[lease.Record](f, "MoveProfile", id, m)
 }

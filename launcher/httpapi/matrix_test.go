@@ -78,6 +78,9 @@ var matrix = map[string]expected{
 	"listSnapshots": {readers, "", "profile"}, "restoreProfile": {managers, "", "profile"}, "verifySnapshots": {managers, "", "profile"},
 	"archiveProfile": {managers, "", "profile"}, "removeClone": {managers, "", "profile"}, "checkProfile": {"reviewer operator admin", "", "profile"},
 	"getHistory": {readers, "", "profile"}, "listEvidence": {readers, "", "profile"}, "getInspection": {readers, "", "profile"},
+	"makeSignInLink": {"reviewer operator admin", "", "profile"}, "revokeSignInLink": {"reviewer operator admin", "", "profile"},
+	// Of who has the link: without it there is nothing.
+	"signInPage": {"open", "", ""}, "useSignInLink": {"open", "", ""}, "connectSignInView": {"open", "", ""}, "signInSession": {"open", "", ""}, "signInDone": {"open", "", ""},
 	"review": {"reviewer operator admin", "", "profile"}, "hold": {"reviewer operator admin", "", "profile"},
 	"getEvidence": {readers, "", "profile"}, "getEvidencePart": {readers, "", "profile"}, "exportEvidence": {readers, "", "profile"},
 	"health": {"open", "", ""}, "ready": {"open", "", ""}, "metrics": {readers, "", "nothing"}, "openapi": {everyRole, "", "nothing"}, "console": {readers, "", "nothing"},
@@ -110,7 +113,7 @@ func operations(t *testing.T) []operation {
 	t.Helper()
 	var all []operation
 	for pattern, item := range document(t).Paths.Map() {
-		path := strings.NewReplacer("{profile}", "shop_1", "{capability}", capability, "{session}", "ses_1", "{target}", "T", "{evidence}", "e", "{part}", "x", "{id}", "i", "{site}", "shop").Replace(pattern)
+		path := strings.NewReplacer("{profile}", "shop_1", "{capability}", capability, "{session}", "ses_1", "{target}", "T", "{evidence}", "e", "{part}", "x", "{id}", "i", "{site}", "shop", "{link}", "lnk_1").Replace(pattern)
 		for method, op := range item.Operations() {
 			query := "?worker=w&task=t"
 			if strings.HasPrefix(path, "/any") {

@@ -32,6 +32,8 @@ func profileRoutes() []route {
 		v1(get, one+"/history", onProfile(principal.Read), read(profileID, api.Service.History, answerHistory)),
 		v1(get, one+"/inspection", onProfile(principal.Read), read(profileID, api.Service.Inspection, answerInspection)),
 		v1(post, one+"/review", onProfile(principal.Review), write(profileID, withToken(required[api.ReviewRequest]("review")), api.Service.Review, answerRecord)),
+		v1(post, one+"/sign-in-link", onProfile(principal.Hold), makeSignInLink),
+		v1(http.MethodDelete, one+"/sign-in-link", onProfile(principal.Hold), revokeSignInLink),
 		v1(post, one+"/hold", onProfile(principal.Hold), write(profileID, required[api.HoldRequest]("hold"), api.Service.Hold, answerGranted)),
 	}
 }

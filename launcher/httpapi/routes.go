@@ -24,6 +24,8 @@ type route struct {
 	anyMethod bool
 	// page says that a person in a browser asks for it.
 	page bool
+	// fromAnywhere says that a link on a page of another origin may lead here.
+	fromAnywhere bool
 	// queryIsURL says that the query has a URL, as that of Chrome's /json/new does.
 	queryIsURL bool
 	// special says that a more general pattern with the same methods also matches the path, and
@@ -37,7 +39,7 @@ type handler func(*call) error
 
 // publicRoutes are all routes of New. openapi.json describes the same ones.
 func publicRoutes() []route {
-	return slices.Concat(probeRoutes(), consoleRoutes(), upgradeRoutes(), discoveryRoutes(), mcpRoutes(), restRoutes())
+	return slices.Concat(probeRoutes(), consoleRoutes(), signInRoutes(), upgradeRoutes(), discoveryRoutes(), mcpRoutes(), restRoutes())
 }
 
 // newMux registers the routes with net/http's multiplexer, and also handlers for everything

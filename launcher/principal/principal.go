@@ -22,9 +22,17 @@ type Principal struct {
 	// MaxPriority is the highest priority that its requests may have, if its role does not
 	// decide that.
 	MaxPriority int
+	// Link says that this is whoever has a sign-in link: they may use the pages of one session, and
+	// do nothing else.
+	Link bool
 	// UID is the user of this host at the other end of the connection; nil if the kernel does
 	// not know it, or if it is a proxy's.
 	UID *uint32
+}
+
+// OfLink is whoever has the sign-in link with this id. No other principal has such a name.
+func OfLink(id string) Principal {
+	return Principal{Name: "link:" + id, Proof: "a sign-in link", Link: true}
 }
 
 // May tells whether the principal has a right on a profile.

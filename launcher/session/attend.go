@@ -40,11 +40,14 @@ func (ps *People) Present(p principal.Principal) (left func()) {
 	return func() { count(-1) }
 }
 
-// seenLocked notes a sign of the principal, if it is the person who took the session over.
-// The caller holds ps.mu.
+// seenLocked notes a sign of the principal, if it is the person who took the session over, or came by
+// a sign-in link. The caller holds ps.mu.
 func (ps *People) seenLocked(name string) {
-	if ps.takeover != nil && ps.takeover.Principal == name {
+	switch {
+	case ps.takeover != nil && ps.takeover.Principal == name:
 		ps.takeover.seenAt = time.Now()
+	case ps.policy.byLink && ps.manifest.Opener.Name == name:
+		ps.life.seen()
 	}
 }
 
@@ -71,6 +74,30 @@ func (ps *People) handBackIfGone(now time.Time) (next time.Time) {
 // caller holds ps.mu.
 func (ps *People) goneAtLocked(t *takeover) time.Time {
 	return attendance{ps.views[t.Principal], t.seenAt}.goneAt(ps.grace)
+}
+
+// A person with a sign-in link may be gone for so many times the grace, and for leastLinkGrace at
+// least: they look for a code in another app meanwhile, which may close the page.
+const (
+	linkGraces     = 5
+	leastLinkGrace = 10 * time.Second
+)
+
+// lookForLink states that the person who came by a sign-in link is gone, if they are now. It returns
+// when to look again; zero if not before something changes.
+func (ps *People) lookForLink(now time.Time) (next time.Time) {
+	if !ps.policy.byLink {
+		return time.Time{}
+	}
+	ps.mu.Lock()
+	defer ps.mu.Unlock()
+	at := attendance{ps.views[ps.manifest.Opener.Name], ps.life.known().seenAt}.goneAt(max(linkGraces*ps.grace, leastLinkGrace))
+	if at.IsZero() || now.Before(at) {
+		return at
+	}
+	ps.log.Warn().Str("principal", ps.manifest.Opener.Name).Msg("the person with the sign-in link is gone")
+	ps.life.update(func(f *facts) { f.personGone = true })
+	return time.Time{}
 }
 
 // noteGone is the journal's note about a hand-back because the person is gone.

@@ -365,9 +365,11 @@ func (e *ending) signedIn() lease.Checked {
 	return e.s.h.o.Answers.SignedIn(e.s.granted, e.s.h.o.Sites.Book(), accountcheck.Result{}, e.answers, e.s.signsIn())
 }
 
-// signsIn tells whether whoever has the session is to sign in: which account it is then is their
-// decision.
-func (s *Session) signsIn() bool { return s.manifest.SignIn || s.manifest.ByHand != nil }
+// signsIn tells whether whoever has the session is to sign in, and is trusted with which account it
+// is then. Who came by a sign-in link is not: the link may have gone to another person.
+func (s *Session) signsIn() bool {
+	return s.manifest.SignIn || s.manifest.ByHand != nil && s.manifest.ByHand.SignInLink == ""
+}
 
 func (e *ending) did() (checkpoint.Summary, findings.Task) {
 	t := e.s.task()

@@ -37,6 +37,14 @@ func (l *life) goesOn(left facts) {
 	l.facts = left
 }
 
+// seen is beat for a sign that changes only when to look again, later than run will.
+func (l *life) seen() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.facts.seenAt = time.Now()
+}
+
+// beat notes a sign of life.
 func (l *life) beat() { l.update(func(f *facts) { f.seenAt = time.Now() }) }
 
 // update states facts, and has run look at them.

@@ -12,6 +12,7 @@ import (
 type policy struct {
 	oneShot     bool
 	byHand      bool          // a person: only the end of the browser or of the time counts
+	byLink      bool          // it is one with a sign-in link, who may leave at any time
 	heartbeat   string        // api.Heartbeat...
 	onClose     string        // api.OnClose...
 	onDrop      string        // api.OnDrop...
@@ -22,7 +23,7 @@ type policy struct {
 
 func policyOf(m api.Manifest, ttl, grace time.Duration) policy {
 	p := policy{
-		oneShot: m.OneShot, byHand: m.ByHand != nil, heartbeat: m.Heartbeat, onClose: m.OnClose, onDrop: m.OnDrop,
+		oneShot: m.OneShot, byHand: m.ByHand != nil, byLink: m.ByHand != nil && m.ByHand.SignInLink != "", heartbeat: m.Heartbeat, onClose: m.OnClose, onDrop: m.OnDrop,
 		silence: ttl, grace: grace, lockTimeout: time.Duration(m.LockTimeoutSeconds * float64(time.Second)),
 	}
 	if p.heartbeat == "" {
@@ -57,6 +58,7 @@ type facts struct {
 	// asksUntil is how long the worker waits for a person at most; zero: it does not wait.
 	asksUntil time.Time
 
+	personGone  bool         // who came by a sign-in link is not there any more
 	released    *api.Release // the worker asked for the end
 	closing     bool         // the worker sent Browser.close
 	browserGone bool
@@ -126,6 +128,10 @@ func (p policy) rule(f facts, now time.Time) (ruling, time.Time) {
 		return ruling{verdict: leave, reason: api.ReasonShutdown}, time.Time{}
 	case f.draining:
 		return ruling{verdict: lose, reason: api.ReasonShutdown}, time.Time{}
+	case f.personGone:
+		return ruling{verdict: endInOrder, reason: api.ReasonPersonGone}, time.Time{}
+	case p.byLink && !now.Before(timeout):
+		return ruling{verdict: endInOrder, reason: api.ReasonLockTimeout}, time.Time{}
 	case p.lockTimeout > 0 && !now.Before(timeout):
 		return ruling{verdict: lose, reason: api.ReasonLockTimeout}, time.Time{}
 	}

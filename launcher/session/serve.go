@@ -68,8 +68,10 @@ func (v *serving) untilEnd() *ending {
 				s.still.isBack()
 			}
 		}
-		if look := s.people.handBackIfGone(now); !look.IsZero() && (next.IsZero() || look.Before(next)) {
-			next = look
+		for _, look := range []time.Time{s.people.handBackIfGone(now), s.people.lookForLink(now)} {
+			if !look.IsZero() && (next.IsZero() || look.Before(next)) {
+				next = look
+			}
 		}
 		var timer <-chan time.Time
 		if !next.IsZero() {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"time"
 
 	"leasehold/cdpproxy/methods"
@@ -52,9 +53,16 @@ var inputs = map[string]func(*hand) error{
 	"new_tab": (*hand).newTab, "close_tab": (*hand).closeTab, "front": (*hand).front, "dialog": (*hand).dialog, "select": (*hand).choose, "file": (*hand).files,
 }
 
+// notByLink are the inputs that are not for who has a sign-in link: what leads out of the pages that
+// they were given.
+var notByLink = []string{"navigate", "new_tab", "file", "copy", "cut"}
+
 // input does what a message of the person who has the session says.
 func (v *viewer) input(m up) error {
 	w := v.watch
+	if v.who.Link && slices.Contains(notByLink, m.Type) {
+		return fmt.Errorf("a sign-in link is for the pages that are open, and not for %s", m.Type)
+	}
 	if err := w.session.PersonIs(v.who); err != nil {
 		return err
 	}

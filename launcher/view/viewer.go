@@ -141,6 +141,9 @@ func (v *viewer) next(now time.Time) (texts [][]byte, picture *frame, end *closi
 	}
 	texts = append(texts, v.replies...)
 	v.replies = nil
+	if v.who.Link && v.closing == nil && w.latest[kindTabs].version > 0 && !v.hands().yours {
+		v.closing = &closing{ws.StatusPolicyViolation, "the sign-in link is over"}
+	}
 	if v.closing != nil {
 		return texts, nil, v.closing
 	}
@@ -192,6 +195,9 @@ func (v *viewer) nextOfPage() (texts [][]byte) {
 			message.Person = &now.person
 		}
 		add(message)
+	}
+	if v.who.Link { // what the worker did is not theirs to see
+		return texts
 	}
 	if actions, missed := w.actions.after(v.acted, v.lastActed); len(actions) > 0 {
 		v.acted, v.lastActed = w.actions.changes, actions[len(actions)-1].Number

@@ -2,6 +2,7 @@
 (() => {
   const session = document.body.dataset.session;
   if (!session) return;
+  const link = document.body.dataset.link; // the sign-in link by which the person came; undefined: none
   const at = (id) => document.getElementById(id);
   const token = new URLSearchParams(location.search).get("token");
   const longestList = 80; // actions that are shown
@@ -138,6 +139,7 @@
   function ended(how) {
     gone = true;
     hands({ person: null, yours: false });
+    if (link) at("signed-in").hidden = true;
     at("asks").hidden = true;
     at("who").textContent = "";
     state("ended", "ended");
@@ -149,13 +151,14 @@
     const before = yours;
     person = m.person;
     yours = m.yours;
-    at("who").textContent = yours && byHand ? "You have the profile by hand." : yours ? "You have the session: the worker's input is refused until you hand it back."
+    at("who").textContent = link ? (yours ? "What you do in the picture is done in the browser of this account." : "")
+      : yours && byHand ? "You have the profile by hand." : yours ? "You have the session: the worker's input is refused until you hand it back."
       : person ? plain(person.name) + " has the session." : "The worker drives it.";
     at("take").textContent = person ? "Take it from " + plain(person.name) : "Take over";
-    at("asks").hidden = yours || gone || byHand;
-    at("giving").hidden = !yours || byHand;
-    at("end-hold").hidden = !yours || !byHand;
-    at("worker").hidden = at("follow").hidden = byHand; // no worker has it
+    at("asks").hidden = yours || gone || byHand || link;
+    at("giving").hidden = !yours || byHand || link;
+    at("end-hold").hidden = !yours || !byHand || link;
+    at("worker").hidden = at("follow").hidden = byHand || link; // no worker has it, or it is nothing for the person
     if (!yours) at("choose").hidden = true;
     at("drive").hidden = at("hint").hidden = at("keys").hidden = !yours;
     at("address").hidden = yours;
@@ -163,7 +166,7 @@
     // Not to a button: a key that is held down, or pressed twice, would press that, too.
     if (yours && !before) {
       notice("");
-      (byHand ? keys : at("who")).focus();
+      (byHand && !link ? keys : at("who")).focus();
     } else if (before && !yours && !gone) at("who").focus();
     describe();
   }
@@ -189,6 +192,26 @@
     } catch { /* storage may be off */ }
     ask("take-over", { person: name.value, ...(person ? { take_from: person.name } : {}) });
   };
+  if (link) at("signed-in").onclick = async () => {
+    const button = at("signed-in"), before = button.textContent;
+    button.disabled = true;
+    button.textContent = "The site is asked";
+    try {
+      const answer = await fetch("/sign-in/" + encodeURIComponent(link) + "/done", { method: "POST", cache: "no-store", signal: AbortSignal.timeout(120000) });
+      const found = await answer.json();
+      if (!answer.ok) notice("Not done: " + plain(found.detail || answer.statusText), true);
+      else if (!found.over) notice("It is not signed in yet: " + plain(found.how) + ".", true);
+      else {
+        ended("");
+        notice(found.signed_in === "yes" ? "It is signed in. Thank you: you may close this page." : "Thank you: you may close this page.");
+      }
+    } catch {
+      notice("The launcher cannot be reached: try it again.", true);
+    }
+    button.disabled = false;
+    button.textContent = before;
+    button.hidden = gone;
+  };
   const note = () => at("note").value.trim() ? { note: at("note").value.trim() } : {};
   at("give").onclick = () => ask("hand-back", note());
   at("give-not").onclick = () => ask("hand-back", { answered: false, ...note() });
@@ -198,7 +221,7 @@
     session(m) {
       leaseToken = m.lease_token;
       byHand = m.by_hand;
-      const asked = m.ask ? "The worker waits for a person: " + plain(m.ask.reason) + " (until " + clock.format(new Date(m.ask.until)) + ")" : "";
+      const asked = m.ask && link ? "What is asked for: " + plain(m.ask.reason) : m.ask ? "The worker waits for a person: " + plain(m.ask.reason) + " (until " + clock.format(new Date(m.ask.until)) + ")" : "";
       if (at("asked").textContent !== asked) at("asked").textContent = asked;
       at("asked").hidden = !asked;
       at("give-not").hidden = !asked;
@@ -292,7 +315,7 @@
     if (composes(e) || !yours) return;
     if (e.key === "Escape" && e.shiftKey) {
       e.preventDefault();
-      (byHand ? at("url") : at("give")).focus();
+      at(link ? "signed-in" : byHand ? "url" : "give").focus();
       return;
     }
     if ((e.ctrlKey || e.metaKey) && e.key.toLowerCase() === "v") return; // the paste event follows
@@ -401,7 +424,7 @@
 
   function connect() {
     let opened = false;
-    socket = viewOf(session, token);
+    socket = viewOf(session, token, link);
     socket.onopen = () => {
       opened = true;
       retry = 1000;
@@ -422,7 +445,7 @@
     if (gone) return;
     state("not connected", "recovering");
     try {
-      const answer = await fetch("/v1/sessions/" + encodeURIComponent(session), {
+      const answer = await fetch(link ? "/sign-in/" + encodeURIComponent(link) + "/session" : "/v1/sessions/" + encodeURIComponent(session), {
         cache: "no-store", headers: token ? { Authorization: "Bearer " + token } : {}, signal: AbortSignal.timeout(15000),
       });
       const now = await answer.json();

@@ -7,9 +7,9 @@ async function pictureOf(buffer) {
   return { head, image: await createImageBitmap(new Blob([new Uint8Array(buffer, 2 + length)], { type: "image/jpeg" })) };
 }
 
-// viewOf opens that websocket.
-function viewOf(session, token) {
-  const url = new URL("/v1/sessions/" + encodeURIComponent(session) + "/view", location.href);
+// viewOf opens that websocket: by the person's sign-in link, if they came by one.
+function viewOf(session, token, link) {
+  const url = new URL((link ? "/sign-in/" + encodeURIComponent(link) : "/v1/sessions/" + encodeURIComponent(session)) + "/view", location.href);
   url.protocol = location.protocol === "https:" ? "wss:" : "ws:";
   if (token) url.searchParams.set("token", token);
   const socket = new WebSocket(url);

@@ -372,8 +372,8 @@ func (g *grants) refusal(e lease.Entry, m api.Manifest, now time.Time) error {
 		return p
 	}
 	if keepsOut(r, m) {
-		return state(api.CodeSignedOut, "the account of profile %s is not signed in at %s since %s (%s): sign it in by hand (leasehold hold %s), or with a task that says sign_in: true",
-			r.ProfileID, r.SignInAt, r.SignedInSince.UTC().Format(time.RFC3339), r.SignedInHow, r.ProfileID).
+		return state(api.CodeSignedOut, "the account of profile %s is not signed in at %s since %s (%s): sign it in by hand (leasehold hold %s), have a person do it by a link (leasehold sign-in %s), or with a task that says sign_in: true",
+			r.ProfileID, r.SignInAt, r.SignedInSince.UTC().Format(time.RFC3339), r.SignedInHow, r.ProfileID, r.ProfileID).
 			With("signed_in_since", r.SignedInSince.UTC()).With("signed_in_checked_at", r.SignedInCheckedAt.UTC()).With("signed_in_how", r.SignedInHow).
 			With("sign_in_at", r.SignInAt).With("another_account", r.AnotherAccount)
 	}

@@ -279,12 +279,13 @@ func useSignInLink(c *call) error {
 	if l.session = s.SessionID; !c.links.began(l, s.SessionID) { // it was revoked meanwhile
 		return cmp.Or(c.endLink(l), c.noLink())
 	}
-	path := c.base().JoinPath("sign-in", l.id)
+	base := c.base()
+	path := strings.TrimSuffix(base.Path, "/") + "/sign-in/" + l.id
 	http.SetCookie(c.w, &http.Cookie{
-		Name: signInCookie, Value: cookie, Path: path.Path, MaxAge: int(signInAccess.Seconds()),
-		HttpOnly: true, Secure: path.Scheme == "https", SameSite: http.SameSiteStrictMode,
+		Name: signInCookie, Value: cookie, Path: path, MaxAge: int(signInAccess.Seconds()),
+		HttpOnly: true, Secure: base.Scheme == "https", SameSite: http.SameSiteStrictMode,
 	})
-	http.Redirect(c.w, c.r, path.Path, http.StatusSeeOther)
+	http.Redirect(c.w, c.r, path, http.StatusSeeOther)
 	return nil
 }
 

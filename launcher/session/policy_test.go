@@ -19,6 +19,7 @@ func TestRule(t *testing.T) {
 	lenient := policyOf(api.Manifest{OneShot: true, OnDrop: api.OnDropRelease}, 30*time.Second, 5*time.Second)
 	timed := policyOf(api.Manifest{LockTimeoutSeconds: 60}, 30*time.Second, 5*time.Second)
 	person := policyOf(api.Manifest{LockTimeoutSeconds: 60, ByHand: &api.ByHand{Holder: "ann"}}, 30*time.Second, 5*time.Second)
+	linked := policyOf(api.Manifest{LockTimeoutSeconds: 60, ByHand: &api.ByHand{Holder: "ann", SignInLink: "lnk_1"}}, 30*time.Second, 5*time.Second)
 	open := facts{startedAt: start, seenAt: start, connections: 1, connected: true}
 	closed := facts{startedAt: start, seenAt: at(10), connected: true, endedAt: at(10)}
 	dropped := closed
@@ -68,6 +69,9 @@ func TestRule(t *testing.T) {
 		{"a person needs no connection", person, facts{startedAt: start, seenAt: start}, 59, stay, "", 60},
 		{"nor a clean end of one", person, dropped, 59, stay, "", 60},
 		{"but has no more time than was asked for", person, dropped, 60, lose, api.ReasonLockTimeout, -1},
+		{"a person with a sign-in link has no more time either, and leaves in order", linked, dropped, 60, endInOrder, api.ReasonLockTimeout, -1},
+		{"a person with a sign-in link is gone", linked, with(open, func(f *facts) { f.personGone = true }), 1, endInOrder, api.ReasonPersonGone, -1},
+		{"a person with a sign-in link is there", linked, open, 59, stay, "", 60},
 		{"a person closes the browser", person, with(open, func(f *facts) { f.browserGone, f.browserQuit = true, true }), 1, endInOrder, api.ReasonBrowserClosed, -1},
 		{"a person's browser crashed", person, with(open, func(f *facts) { f.browserGone = true }), 1, lose, api.ReasonBrowserCrashed, -1},
 		{"the lease is lost", oneShot, with(open, func(f *facts) { f.leaseLost = errors.New("x") }), 1, lose, api.ReasonLeaseLost, -1},

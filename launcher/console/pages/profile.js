@@ -97,6 +97,25 @@
     (reviewer.value ? note : reviewer).focus();
   });
 
+  // The link is in the answer, and nowhere else.
+  const making = document.getElementById("make-link");
+  if (making) making.onclick = async () => {
+    const made = document.getElementById("sign-in-link");
+    making.disabled = true;
+    try {
+      const answer = await fetch("/v1/profiles/" + encodeURIComponent(making.dataset.profile) + "/sign-in-link", {
+        method: "POST", cache: "no-store", headers: token ? { Authorization: "Bearer " + token } : {}, signal: AbortSignal.timeout(15000),
+      });
+      const link = await answer.json();
+      made.value = answer.ok ? link.url : "Not made: " + (link.detail || answer.statusText);
+    } catch {
+      made.value = "Not made: the launcher cannot be reached.";
+    }
+    making.disabled = false;
+    document.getElementById("link-made").hidden = false;
+    made.select();
+  };
+
   // What a person reads stays as it is; where the profile has changed since, the page says so.
   const changed = document.getElementById("changed");
   const stale = document.getElementById("stale");

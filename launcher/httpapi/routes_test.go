@@ -216,7 +216,7 @@ func everyAnswer() map[string]any {
 		"Sessions": []api.Session{held}, "Session": held, "SessionByCapability": held, "SessionOf": held,
 		"Heartbeat": held, "Step": nil, "Checkpoint": nil, "Event": nil, "Ask": api.Answer{}, "TakeOver": held, "HandBack": held, "Release": held, "Hold": held,
 		"PlanSignIn": api.Refuse(api.CodeInReview, "profile p waits for a decision first"), // a link would be another one each time
-		"Targets": []api.Target{{ID: "T1", Type: "page"}}, "NewTarget": api.Target{ID: "T2", Type: "page"}, "ActivateTarget": nil, "CloseTarget": nil,
+		"Targets":    []api.Target{{ID: "T1", Type: "page"}}, "NewTarget": api.Target{ID: "T2", Type: "page"}, "ActivateTarget": nil, "CloseTarget": nil,
 		"Version": chromium, "Protocol": json.RawMessage(`{"domains":[]}`),
 		"ListProfiles": []lease.Record{record}, "Profile": record, "PutProfile": record, "ImportProfile": record, "CloneProfile": record,
 		"MoveProfile": lease.Record{ProfileID: "p", Token: 8}, "RehomeProfile": lease.Record{ProfileID: "p", Token: 8}, "ArchiveProfile": api.Archived{ProfileID: "p"}, "Snapshots": []api.Snapshot{}, "RestoreProfile": api.Restored{ProfileID: "p"}, "VerifySnapshots": api.SnapshotsChecked{ProfileID: "p"}, "RemoveClone": api.Removed{ProfileID: "p"}, "CheckProfile": api.SessionChecked{ProfileID: "p"},

@@ -26,7 +26,7 @@ var Meanings = map[string]string{
 	CodeInReview:           "The profile waits for a person's decision: `leasehold show`, then `leasehold review`.",
 	CodeResumePending:      "The profile is kept for the task that was lost (`current_task_id`), which may resume. Other tasks wait.",
 	CodeCoolingDown:        "The profile was recovered a moment ago; it is granted again from `available_after` on (`--cooldown`).",
-	CodeSignedOut:          "The account is not signed in (`signed_in_since`, `signed_in_how`). Sign it in at `sign_in_at`: by hand (`leasehold hold`), or by a task that says `sign_in: true`. `leasehold check` asks the site again.",
+	CodeSignedOut:          "The account is not signed in (`signed_in_since`, `signed_in_how`). Sign it in at `sign_in_at`: by hand (`leasehold hold`), by a person with a link (`leasehold sign-in`), or by a task that says `sign_in: true`. `leasehold check` asks the site again.",
 	CodeHostFull:           "No browser can be started now; `reason` is `browsers`, `disk`, `files` (a directory or file that every session needs is gone, is another one by now, or takes nothing) or `descriptors`; but for `browsers`, `/readyz` says the same. Ask with `wait`, or another host.",
 	CodeInternal:           "The sidecar could not do it and says why in its log. Report it.",
 	CodeBrowserStartFailed: "Chrome did not start, or the profile's proxy is not there; the detail has Chrome's last output and what to do.",

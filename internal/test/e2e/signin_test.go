@@ -278,7 +278,7 @@ func TestASignInLinkIsForOnePersonOnce(t *testing.T) {
 	s.until(t, "acct", lease.Available)
 
 	// The person does not come back: the browser is closed, and the site asked.
-	if h, code = s.uses(t, s.signInLink(t, "acct")); code != http.StatusSeeOther {
+	if _, code = s.uses(t, s.signInLink(t, "acct")); code != http.StatusSeeOther {
 		t.Fatalf("a link: %d", code)
 	}
 	if r := s.until(t, "acct", lease.Available); r.Reason != api.ReasonPersonGone {

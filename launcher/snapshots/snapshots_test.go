@@ -14,9 +14,9 @@ import (
 	"leasehold/internal/durable"
 	"leasehold/internal/objects"
 	"leasehold/internal/test/objectstest"
-	"leasehold/lease"
 	"leasehold/internal/test/smalldisk"
 	"leasehold/launcher/snapshots"
+	"leasehold/lease"
 )
 
 func must(t testing.TB, err error) {

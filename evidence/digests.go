@@ -20,7 +20,7 @@ import (
 // KindDigests.
 const DigestsPart = "digests.json"
 
-// Digests show whether an account's state has changed, without revealing it: names and values
+// Digests show whether an account's cookies have changed, without revealing them: names and values
 // are HMAC-SHA-256, cut to 16 bytes, under the profile's secret (Archive.Salt).
 type Digests struct {
 	// Key distinguishes digests under different secrets, which cannot be compared.
@@ -29,32 +29,21 @@ type Digests struct {
 	// read, CookiesMissing says why.
 	Cookies        map[string]ItemDigests `json:"cookies"`
 	CookiesMissing string                 `json:"cookies_missing,omitempty"`
-	// Storage is local and session storage by origin and area
-	// ("https://shop.example local"), as far as it was read.
-	Storage map[string]ItemDigests `json:"storage"`
-	// StorageMissing says, under the same names, why storage could not be read.
-	StorageMissing map[string]string `json:"storage_missing,omitempty"`
 
 	salt []byte
 }
 
-// ItemDigests are the digests of one domain, or of one area of an origin, sorted.
+// ItemDigests are the digests of the cookies of one domain, sorted.
 type ItemDigests struct {
 	Count int          `json:"count"`
 	Items []ItemDigest `json:"items"`
 }
 
-// ItemDigest is the digest of one cookie or one stored item.
+// ItemDigest is the digest of one cookie.
 type ItemDigest struct {
 	Name  string `json:"name"`
 	Value string `json:"value"`
 }
-
-// The areas of storage.
-const (
-	LocalStorage   = "local"
-	SessionStorage = "session"
-)
 
 // minSalt is the length, in bytes, of the shortest secret.
 const minSalt = 16
@@ -83,10 +72,7 @@ func NewDigests(salt []byte) (*Digests, error) {
 	if err := checkSalt(salt); err != nil {
 		return nil, fmt.Errorf("digests: %w", err)
 	}
-	d := &Digests{
-		Cookies: map[string]ItemDigests{}, CookiesMissing: "they were not asked for",
-		Storage: map[string]ItemDigests{}, StorageMissing: map[string]string{}, salt: salt,
-	}
+	d := &Digests{Cookies: map[string]ItemDigests{}, CookiesMissing: "they were not asked for", salt: salt}
 	d.Key = d.hash("key")
 	return d, nil
 }
@@ -118,26 +104,6 @@ func (d *Digests) SetCookies(result json.RawMessage, err error) {
 	for domain, list := range items {
 		d.Cookies[domain] = sortedItems(list)
 	}
-}
-
-// SetStorage sets the digests of an origin's items in one area, as
-// DOMStorage.getDOMStorageItems returns them in "entries", or from the error instead of
-// them.
-func (d *Digests) SetStorage(origin, area string, entries [][]string, err error) {
-	name := origin + " " + area
-	delete(d.Storage, name)
-	delete(d.StorageMissing, name)
-	if err != nil {
-		d.StorageMissing[name] = redact.Clip(err.Error(), 300)
-		return
-	}
-	var items []ItemDigest
-	for _, e := range entries {
-		if len(e) == 2 {
-			items = append(items, ItemDigest{Name: d.hash("item", e[0]), Value: d.hash("value", e[1])})
-		}
-	}
-	d.Storage[name] = sortedItems(items)
 }
 
 func sortedItems(items []ItemDigest) ItemDigests {
@@ -180,52 +146,20 @@ func Changed(before, after []byte) (answer, how string) {
 	if a.Key != b.Key {
 		return ChangedUnknown, "the two states were digested under different secrets"
 	}
-	changed, unknown := compareCookies(a, b)
-	changedStorage, unknownStorage := compareStorage(a, b)
-	changed, unknown = append(changed, changedStorage...), append(unknown, unknownStorage...)
-	switch {
-	case len(changed) > 0:
-		return ChangedYes, redact.Clip(strings.Join(changed, ", "), 500)
-	case len(unknown) > 0:
-		return ChangedUnknown, redact.Clip(strings.Join(unknown, ", "), 500)
-	}
-	return ChangedNo, fmt.Sprintf("the digests of %d cookie domains and %d storage areas are the same", len(a.Cookies), len(a.Storage))
-}
-
-// compareCookies names what has changed, and what is not known.
-func compareCookies(a, b *Digests) (changed, unknown []string) {
-	if a.CookiesMissing != "" || b.CookiesMissing != "" {
-		return nil, []string{"cookies: " + cmp.Or(a.CookiesMissing, b.CookiesMissing)}
+	if missing := cmp.Or(a.CookiesMissing, b.CookiesMissing); missing != "" {
+		return ChangedUnknown, redact.Clip("cookies: "+missing, 500)
 	}
 	// All cookies were read: a domain that is not listed has none.
+	var changed []string
 	for _, domain := range keys(a.Cookies, b.Cookies) {
 		if !slices.Equal(a.Cookies[domain].Items, b.Cookies[domain].Items) {
 			changed = append(changed, "cookies of "+domain)
 		}
 	}
-	return changed, nil
-}
-
-// compareStorage names what has changed, and what is not known.
-func compareStorage(a, b *Digests) (changed, unknown []string) {
-	for _, name := range keys(a.Storage, b.Storage) {
-		x, before := a.Storage[name]
-		y, after := b.Storage[name]
-		switch {
-		case !before || !after:
-			unknown = append(unknown, "storage of "+name+" was read only once")
-		case !slices.Equal(x.Items, y.Items):
-			changed = append(changed, "storage of "+name)
-		}
+	if len(changed) > 0 {
+		return ChangedYes, redact.Clip(strings.Join(changed, ", "), 500)
 	}
-	for _, name := range keys(a.StorageMissing, b.StorageMissing) {
-		_, before := a.Storage[name]
-		_, after := b.Storage[name]
-		if !before && !after {
-			unknown = append(unknown, "storage of "+name+" could not be read")
-		}
-	}
-	return changed, unknown
+	return ChangedNo, fmt.Sprintf("the digests of %d cookie domains are the same", len(a.Cookies))
 }
 
 func readDigests(content []byte) (*Digests, error) {
@@ -233,7 +167,7 @@ func readDigests(content []byte) (*Digests, error) {
 		return nil, errors.New("there are no digests")
 	}
 	var d Digests
-	if err := json.Unmarshal(content, &d); err != nil || d.Key == "" || d.Cookies == nil || d.Storage == nil {
+	if err := json.Unmarshal(content, &d); err != nil || d.Key == "" || d.Cookies == nil {
 		return nil, errors.New("the digests cannot be read")
 	}
 	return &d, nil

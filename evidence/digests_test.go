@@ -27,7 +27,6 @@ func digestsOf(t *testing.T, salt []byte, change func(*evidence.Digests)) []byte
 		t.Fatal(err)
 	}
 	d.SetCookies(json.RawMessage(wallet), nil)
-	d.SetStorage("https://shop.example", evidence.LocalStorage, [][]string{{"token", secret}, {"cart", "3"}}, nil)
 	if change != nil {
 		change(d)
 	}
@@ -35,7 +34,7 @@ func digestsOf(t *testing.T, salt []byte, change func(*evidence.Digests)) []byte
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, gone := range []string{secret, "sid", "theme", "dark", "cart", "token"} {
+	for _, gone := range []string{secret, "sid", "theme", "dark"} {
 		if strings.Contains(string(content), gone) {
 			t.Errorf("the part has %q:\n%s", gone, content)
 		}
@@ -54,10 +53,9 @@ func TestChanged(t *testing.T) {
 		want   string
 		says   string
 	}{
-		{"nothing", nil, "no", "2 cookie domains and 1 storage areas are the same"},
+		{"nothing", nil, "no", "2 cookie domains are the same"},
 		{"the order, and when one ends", func(d *evidence.Digests) {
 			d.SetCookies(json.RawMessage(strings.Replace(wallet, `"expires":1`, `"expires":2`, 1)), nil)
-			d.SetStorage("https://shop.example", "local", [][]string{{"cart", "3"}, {"token", secret}}, nil)
 		}, "no", ""},
 		{"a value", cookies(secret, "new"), "yes", "cookies of shop.example"},
 		{"a path", cookies(`"path":"/"`, `"path":"/x"`), "yes", "cookies of .ads.example, cookies of shop.example"},
@@ -66,18 +64,6 @@ func TestChanged(t *testing.T) {
 		{"a new domain", cookies(".ads.example", "new.example"), "yes", "cookies of new.example"},
 		{"cookies not to be had", func(d *evidence.Digests) { d.SetCookies(nil, errors.New("no answer")) }, "unknown", "cookies: no answer"},
 		{"cookies that are none", func(d *evidence.Digests) { d.SetCookies(json.RawMessage(`{`), nil) }, "unknown", "Storage.getCookies"},
-		{"a stored value", func(d *evidence.Digests) {
-			d.SetStorage("https://shop.example", "local", [][]string{{"token", "new"}, {"cart", "3"}}, nil)
-		}, "yes", "storage of https://shop.example local"},
-		{"stored values that changed places", func(d *evidence.Digests) {
-			d.SetStorage("https://shop.example", "local", [][]string{{"token", "3"}, {"cart", secret}}, nil)
-		}, "yes", "storage"},
-		{"storage not to be had", func(d *evidence.Digests) { d.SetStorage("https://shop.example", "local", nil, errors.New("gone")) }, "unknown", "read only once"},
-		{"another origin", func(d *evidence.Digests) { d.SetStorage("https://new.example", "session", nil, nil) }, "unknown", "https://new.example session was read only once"},
-		{"an unknown does not hide a change", func(d *evidence.Digests) {
-			d.SetStorage("https://new.example", "local", nil, nil)
-			cookies(secret, "new")(d)
-		}, "yes", "cookies"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			after := digestsOf(t, digestSalt, c.change)

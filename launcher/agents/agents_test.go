@@ -246,6 +246,7 @@ func TestWhatTheFlagsSayBindsTheAgent(t *testing.T) {
 		{api.Manifest{AccountID: "store", TaskID: "orders"}, leaseIn{TaskID: "orders"}, `"task_id":"orders"`},
 		{api.Manifest{AccountID: "store", TaskID: "orders"}, leaseIn{TaskID: "others"}, "started for task orders only"},
 		{api.Manifest{AccountID: "store", ReadOnly: &yes, AllowedActions: []string{"read"}}, leaseIn{}, `"allowed_actions":["read"],"read_only":true`},
+		{api.Manifest{ProfileID: "shop_1"}, leaseIn{SignIn: true}, `"sign_in":true`},
 		{api.Manifest{}, leaseIn{}, "profile_id"},
 		{api.Manifest{ProfileID: "shop_1"}, leaseIn{WaitSeconds: 601}, "wait: want at most 10m0s"},
 		{api.Manifest{ProfileID: "shop_1"}, leaseIn{WaitSeconds: 1e300}, "wait"},

@@ -134,6 +134,7 @@ type leaseIn struct {
 	WaitSeconds float64           `json:"wait_seconds,omitempty" jsonschema:"how long to wait for the profile if somebody has it, 600 at most; without it a conflict is refused at once"`
 	Resumable   bool              `json:"resumable,omitempty" jsonschema:"the task can be resumed from its last checkpoint if it is lost"`
 	ReadOnly    bool              `json:"read_only,omitempty" jsonschema:"the task only reads: unsafe requests of its pages fail"`
+	SignIn      bool              `json:"sign_in,omitempty" jsonschema:"the task is to sign the account in: it gets a profile that is signed out, too"`
 }
 
 type leaseOut struct {
@@ -163,7 +164,7 @@ func (a *Agent) manifest(in leaseIn) (api.Manifest, error) {
 	if in.WaitSeconds > 0 {
 		m.Wait = api.Duration(in.WaitSeconds * float64(time.Second))
 	}
-	m.Resumable = m.Resumable || in.Resumable
+	m.Resumable, m.SignIn = m.Resumable || in.Resumable, m.SignIn || in.SignIn
 	if in.ReadOnly {
 		m.ReadOnly = &in.ReadOnly
 	}

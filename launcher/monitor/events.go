@@ -13,7 +13,6 @@ import (
 
 	"leasehold/cdpproxy"
 	"leasehold/checkpoint"
-	"leasehold/evidence"
 	"leasehold/evidence/capture"
 	"leasehold/internal/boottime"
 )
@@ -242,9 +241,9 @@ func postElsewhere(form checkpoint.Entry, disposition cdppage.ClientNavigationDi
 
 // storageEntry reports that a page changed its storage.
 func storageEntry(s *domstorage.StorageID) *checkpoint.Entry {
-	area := evidence.SessionStorage
+	area := "session"
 	if s.IsLocalStorage {
-		area = evidence.LocalStorage
+		area = "local"
 	}
 	return &checkpoint.Entry{Kind: checkpoint.KindStorage, URL: cmp.Or(s.SecurityOrigin, string(s.StorageKey)), Name: area}
 }

@@ -12,7 +12,6 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/rs/zerolog"
-	"go.uber.org/goleak"
 	"golang.org/x/sys/unix"
 
 	"leasehold/checkpoint"
@@ -21,6 +20,7 @@ import (
 	"leasehold/internal/natsd"
 	"leasehold/internal/procfs"
 	"leasehold/internal/test/fakechrome"
+	"leasehold/internal/test/leaks"
 	"leasehold/internal/test/testkey"
 	"leasehold/internal/test/testlog"
 	"leasehold/launcher/api"
@@ -37,7 +37,7 @@ import (
 	"leasehold/lease/natskv"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { leaks.Main(m) }
 
 // patience bounds waits that end by themselves unless something is broken.
 const patience = time.Minute

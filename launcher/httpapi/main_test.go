@@ -18,8 +18,8 @@ import (
 	"time"
 
 	"github.com/rs/zerolog"
-	"go.uber.org/goleak"
 
+	"leasehold/internal/test/leaks"
 	"leasehold/internal/test/testlog"
 	"leasehold/launcher/api"
 	"leasehold/launcher/catalog"
@@ -27,7 +27,7 @@ import (
 	"leasehold/lease"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { leaks.Main(m) }
 
 // patience bounds waits that end sooner unless something is broken.
 const patience = time.Minute

@@ -3,9 +3,9 @@ package recovery_test
 import (
 	"testing"
 
-	"go.uber.org/goleak"
+	"leasehold/internal/test/leaks"
 )
 
 func TestMain(m *testing.M) {
-	goleak.VerifyTestMain(m)
+	leaks.Main(m)
 }

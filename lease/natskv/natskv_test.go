@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"os"
 	"slices"
 	"strconv"
 	"strings"
@@ -16,26 +15,13 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/rs/zerolog"
-	"go.uber.org/goleak"
 
 	"leasehold/internal/natsd"
+	"leasehold/internal/test/leaks"
 	"leasehold/lease"
 )
 
-// TestMain looks for goroutines that were left. A server that was shut down lets the last
-// question of a mirror run out, which takes five seconds.
-func TestMain(m *testing.M) {
-	code := m.Run()
-	err := goleak.Find()
-	for end := time.Now().Add(time.Minute); code == 0 && err != nil && time.Now().Before(end); {
-		err = goleak.Find()
-	}
-	if code == 0 && err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		code = 1
-	}
-	os.Exit(code)
-}
+func TestMain(m *testing.M) { leaks.Main(m) }
 
 // start runs a server for the test. Who speaks to it through inProcess or a proxy is a
 // launcher.

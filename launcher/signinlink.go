@@ -28,9 +28,17 @@ const (
 // PlanSignIn returns the page with which a person begins who signs a profile's account in by a link.
 func (l *Launcher) PlanSignIn(ctx context.Context, profileID, url string) (string, error) {
 	r, err := l.Profile(ctx, profileID)
-	switch {
-	case err != nil:
+	if err != nil {
 		return "", err
+	}
+	return l.signInPage(r, url)
+}
+
+// signInPage returns the page for a profile with this record; url is the one that was asked for, or
+// empty.
+func (l *Launcher) signInPage(r lease.Record, url string) (string, error) {
+	profileID := r.ProfileID
+	switch {
 	case r.Home != "" && r.Home != l.o.ID:
 		return "", l.patrol.Home(r)
 	case r.State == lease.ManualReview:
@@ -64,7 +72,7 @@ func (l *Launcher) BeginSignIn(ctx context.Context, profileID string, start api.
 	if err != nil {
 		return api.Session{}, err
 	}
-	if _, err := l.PlanSignIn(ctx, profileID, start.URL); err != nil {
+	if _, err := l.signInPage(r, start.URL); err != nil {
 		return api.Session{}, err
 	}
 	alone, warm := true, false

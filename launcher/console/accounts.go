@@ -100,17 +100,8 @@ func viewOfAccounts(a asked, found api.ProfilePage, ready error, who principal.P
 	}
 	v.Texts["range"], v.pager = a.pages(found.Total)
 	v.Texts["summary"] = counted(all, "account") + ", " + strconv.Itoa(found.SignedIn[lease.SignedInNo]) + " signed out"
-	v.Texts["none"] = ""
-	switch {
-	case len(v.Rows) > 0:
-	case found.Total > 0:
-		v.Texts["none"] = "There is no such page any more."
-	case a.Narrowed() || len(a.States) > 0:
-		v.Texts["none"] = "No account matches."
-	default:
-		v.Texts["none"] = "No profiles yet."
-	}
-	v.Clear = a.with(func(a *asked) { a.ProfileQuery = api.ProfileQuery{Sort: a.Sort} }).URL()
+	v.Texts["none"] = a.none(len(v.Rows), found.Total, "account")
+	v.Clear = a.clear()
 	return v
 }
 

@@ -94,6 +94,24 @@ func (a asked) with(change func(*asked)) asked {
 // Token is the API token that links and forms have to carry.
 func (a asked) Token() string { return a.token }
 
+// clear is the address of the whole list, in the same order.
+func (a asked) clear() string {
+	return a.with(func(a *asked) { a.ProfileQuery = api.ProfileQuery{Sort: a.Sort} }).URL()
+}
+
+// none says why a page of a list shows nothing, where that is so. what is one of what it lists.
+func (a asked) none(shown, total int, what string) string {
+	switch {
+	case shown > 0:
+		return ""
+	case total > 0:
+		return "There is no such page any more."
+	case a.Narrowed() || len(a.States) > 0:
+		return "No " + what + " matches."
+	}
+	return "No profiles yet."
+}
+
 // tokenQuery is the query that links to other pages need.
 func (a asked) tokenQuery() string {
 	if a.token == "" {
@@ -244,18 +262,8 @@ func viewOfList(a asked, found api.ProfilePage, ready error, who principal.Princ
 	if found.Asking > 0 {
 		v.Texts["summary"] += fmt.Sprintf(", %d asking for a person", found.Asking)
 	}
-	none := ""
-	switch {
-	case len(v.Rows) > 0:
-	case found.Total > 0:
-		none = "There is no such page any more."
-	case a.Narrowed() || len(a.States) > 0:
-		none = "No profile matches."
-	default:
-		none = "No profiles yet."
-	}
-	v.Texts["none"] = none
-	v.Clear = a.with(func(a *asked) { a.ProfileQuery = api.ProfileQuery{Sort: a.Sort} }).URL()
+	v.Texts["none"] = a.none(len(v.Rows), found.Total, "profile")
+	v.Clear = a.clear()
 	v.Updates = withQuery("/updates", a.values())
 	if slices.Equal(a.States, []lease.State{lease.ManualReview}) {
 		v.Alike = "/reviews" + v.Query

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"image/jpeg"
+	"io"
 	"strings"
 	"testing"
 	"time"
@@ -217,6 +218,9 @@ func TestWatching(t *testing.T) {
 		seats[2].says(`{"type":"show","target":%q}`, strings.Repeat("x", maxUp))
 		if closed := seats[2].closed(); closed.Code != ws.StatusMessageTooBig {
 			t.Errorf("a message that is too long: %v", closed)
+		}
+		if n, err := seats[2].conn.Read(make([]byte, 1)); err != io.EOF {
+			t.Errorf("after the close frame: %d bytes, %v, want the end in order: a reset loses what is on its way", n, err)
 		}
 		if err := wsutil.WriteClientMessage(seats[3].conn, ws.OpClose, ws.NewCloseFrameBody(ws.StatusNormalClosure, "")); err != nil {
 			t.Fatal(err)

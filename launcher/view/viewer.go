@@ -87,11 +87,22 @@ func (v *viewer) Serve(conn net.Conn, buffered *bufio.Reader) {
 	writing.Go(func() { v.write(conn) })
 	v.read(buffered)
 	writing.Wait()
-	_ = conn.Close() // the close frame is sent already
+	linger(conn)
+	_ = conn.Close()
 	v.watch.mu.Lock()
 	why := v.closing
 	v.watch.mu.Unlock()
 	log.Info().Int("code", int(why.code)).Str("reason", why.reason).Msg("somebody watches no more")
+}
+
+// linger lets the other side read what was sent, and then close: who closes a connection before it has
+// read everything resets it, and what is on its way, the close frame at the end, is lost. The writer
+// has set how long this may take.
+func linger(conn net.Conn) {
+	if half, ok := conn.(interface{ CloseWrite() error }); ok {
+		_ = half.CloseWrite()
+		_, _ = io.Copy(io.Discard, conn)
+	}
 }
 
 // wake makes the viewer look for what is new.

@@ -311,11 +311,6 @@ func (g *grants) healed(ctx context.Context, e lease.Entry) (lease.Entry, error)
 	case !forgotten:
 		return e, nil
 	}
-	if path, err := g.o.Root.Path(r.ProfileID); err == nil {
-		if p := g.sharedReady(path); p != nil {
-			return e, p
-		}
-	}
 	// A session may have come and gone since the record was read.
 	if again, err := g.o.Store.Get(ctx, r.ProfileID); err == nil {
 		if forgotten, _, err := g.recoverer.Forgot(again.Record); err == nil && !forgotten {

@@ -108,8 +108,8 @@ func (e *startError) Error() string { return e.cause.Error() }
 
 func (e *startError) Unwrap() error { return e.cause }
 
-// stillReady refuses a directory that another host could have open, if the store was lost
-// during the grant.
+// stillReady refuses a directory that another host could have open, if the store was lost a
+// short while ago, or during the grant.
 func (g *grants) stillReady(path string) error {
 	if p := g.sharedReady(path); p != nil {
 		return p

@@ -249,6 +249,7 @@ func (l *Launcher) wire() (err error) {
 		LauncherID: o.ID, BootID: bootID, AdvertiseURL: o.AdvertiseURL, DataDir: o.DataDir, Key: o.Key, Timing: o.Timing, Store: o.Store, Doubt: o.Doubt,
 		Report: l.hostReport, SharedStore: o.SharedStore, Newcomer: o.Roster.Empty(), LeaveOnExit: o.LeaveOnExit, Expiring: l.expiring, Clock: o.Clock, Log: o.Log,
 	})
+	l.grants.sharedReady = l.presence.SharedReady
 	o.Store = l.presence.Writer(o.Store)
 	o.Archive = o.Archive.Through(l.presence.Bundles)
 	o.Metrics.MustRegister(newBacklog(o.Archive))
@@ -293,7 +294,7 @@ func (l *Launcher) wire() (err error) {
 		stored = l.snapshotter.Highest
 	}
 	l.recoverer = recovery.New(recovery.Options{
-		LauncherID: o.ID, DataDir: o.DataDir, Key: o.Key, Root: o.Root, Jar: l.jar, Archive: o.Archive, Store: o.Store, Roster: o.Roster, Stored: stored,
+		LauncherID: o.ID, DataDir: o.DataDir, Key: o.Key, Root: o.Root, Jar: l.jar, Archive: o.Archive, Store: o.Store, Roster: o.Roster, Stored: stored, SharedReady: l.grants.stillReady,
 		Witnesses: witness.List(witness.Options{Root: o.Root, Files: files, Archive: o.Archive, Proxies: o.Proxies}), Checker: witness.Account{AccountChecker: l.checker, Memory: l.answers},
 		ReviewWhen: o.ReviewWhen, Sites: o.Sites.Book, Cooldown: o.Cooldown, WroteLate: l.announcer.WroteLate, Log: o.Log, Metrics: o.Metrics, Tracer: o.Tracer,
 	})
@@ -315,7 +316,6 @@ func (l *Launcher) wire() (err error) {
 	if swept != nil {
 		o.Log.Warn().Err(swept).Msg("exchange directories of sessions that are over stay")
 	}
-	l.grants.sharedReady = l.presence.SharedReady
 	adopter := adopt.New(l.ctx, &l.work, adopt.Options{
 		Store: o.Store, Root: o.Root, Files: files, Jar: l.jar, Proxies: o.Proxies, Slots: l.slots, Driver: l.driver,
 		Recoverer: l.recoverer, Sessions: l.sessions, Presence: l.presence, Log: o.Log, Metrics: o.Metrics,

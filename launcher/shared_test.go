@@ -24,36 +24,6 @@ func refuseShared(l *Launcher, nth int) *[]string {
 	return &asked
 }
 
-// TestAForgottenProfileThatIsSharedWaits: another host that has it may not have said so yet,
-// so that nothing is written of it until then.
-func TestAForgottenProfileThatIsSharedWaits(t *testing.T) {
-	l, store := startLauncher(t)
-	path, err := l.o.Root.Create("p")
-	if err != nil {
-		t.Fatal(err)
-	}
-	looksAfter := l.slots.OccupyCold("p") // whoever looks after what is left comes by another way
-	keep(t, l.o.Root, lease.Record{ProfileID: "p", State: lease.Quarantined, Home: "here", Token: 2, SessionID: "ses_gone"})
-	asked := refuseShared(l, 1)
-	var p *api.Problem
-	if _, err := l.Acquire(t.Context(), api.Manifest{ProfileID: "p"}); !errors.As(err, &p) || p.Code != api.CodeStoreUnavailable {
-		t.Errorf("granted, or refused otherwise: %v", err)
-	}
-	if e, err := store.Get(t.Context(), "p"); !errors.Is(err, lease.ErrNotFound) {
-		t.Errorf("stored meanwhile: %+v, %v", e.Record, err)
-	}
-	if len(*asked) != 1 || (*asked)[0] != path {
-		t.Errorf("looked at %q, want %s once", *asked, path)
-	}
-	looksAfter.Vacate()
-	if _, err := l.Acquire(t.Context(), api.Manifest{ProfileID: "p"}); err == nil {
-		t.Error("granted uninspected")
-	}
-	if e, err := store.Get(t.Context(), "p"); err != nil || e.Record.Token != 3 {
-		t.Errorf("afterwards: %+v, %v", e.Record, err)
-	}
-}
-
 // TestASharedDirectoryIsLookedAtThroughoutAGrant: the store may be lost before the grant, after
 // it, and while the browser starts.
 func TestASharedDirectoryIsLookedAtThroughoutAGrant(t *testing.T) {

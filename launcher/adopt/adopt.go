@@ -37,8 +37,6 @@ type Presence interface {
 	Current() (*lease.Keeper, error)
 	// Continues tells whether a lease of an earlier launcher's epoch has not expired.
 	Continues(epoch uint64) bool
-	// SharedReady refuses a directory that another host could have open.
-	SharedReady(path string) *api.Problem
 }
 
 // Options are what an Adopter works with.
@@ -130,12 +128,11 @@ func (a *Adopter) adopt(slot *slots.Slot, profile string, log zerolog.Logger) (r
 		return false, err
 	}
 	if forgotten {
-		if path, missing := a.o.Root.Path(profile); missing == nil {
-			if a.o.Presence.SharedReady(path) != nil {
-				return false, errLater // its holder may not have had time to say so yet
-			}
+		r, err = a.o.Recoverer.Heal(a.ctx, profile)
+		if problem := (*api.Problem)(nil); errors.As(err, &problem) {
+			return false, errLater // its holder may not have had time to say so yet
 		}
-		if r, err = a.o.Recoverer.Heal(a.ctx, profile); err != nil {
+		if err != nil {
 			return false, err
 		}
 	}

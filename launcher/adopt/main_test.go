@@ -138,14 +138,13 @@ type launcher struct {
 // presence is a launcher's, as far as an adopter knows it.
 type presence struct {
 	keeper *lease.Keeper
-	err    error        // there is none
-	over   bool         // the leases of the launcher before have expired
-	shared *api.Problem // of directories that another host could have open
+	err    error // there is none
+	over   bool  // the leases of the launcher before have expired
+	shared error // of directories that another host could have open
 }
 
 func (p *presence) Current() (*lease.Keeper, error) { return p.keeper, p.err }
 func (p *presence) Continues(epoch uint64) bool     { return epoch == 1 && !p.over }
-func (p *presence) SharedReady(string) *api.Problem { return p.shared }
 
 // launch starts the next launcher of the host, which reads what the one before left. Its
 // presence has an epoch above 1, that of the leases before.
@@ -166,7 +165,7 @@ func (h *host) launch(change func(*Options)) *launcher {
 		announcer := session.NewAnnouncer("here", h.store, log, l.metrics)
 		o.Recoverer = recovery.New(recovery.Options{
 			LauncherID: "here", DataDir: h.dir, Key: testkey.Key, Root: h.root, Jar: jar, Archive: l.archive, Store: h.store,
-			Witnesses: witness.List(witness.Options{Root: h.root, Files: h.files, Archive: l.archive}), WroteLate: announcer.WroteLate, Log: log, Metrics: l.metrics,
+			Witnesses: witness.List(witness.Options{Root: h.root, Files: h.files, Archive: l.archive}), WroteLate: announcer.WroteLate, SharedReady: func(string) error { return l.presence.shared }, Log: log, Metrics: l.metrics,
 		})
 		roots, err := fileroots.New(fileroots.Options{Private: []string{h.dir}, DataDir: h.dir})
 		h.must(err)

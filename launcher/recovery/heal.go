@@ -186,9 +186,19 @@ func (r *Recoverer) Forgotten(rec lease.Record) (healed lease.Record, ok bool) {
 	return rec, err == nil
 }
 
+// sharedReady refuses, with an api.Problem, a profile whose directory another host could have open.
+func (r *Recoverer) sharedReady(profile string) error {
+	path, err := r.o.Root.Path(profile)
+	if err != nil || r.o.SharedReady == nil { // there is no directory, or none is shared
+		return nil
+	}
+	return r.o.SharedReady(path)
+}
+
 // Heal restates a profile that the store has forgotten, from the record that this host kept
 // beside it, and returns the record as it is then. If the kept record cannot be trusted, the
-// profile is quarantined for a person. The caller occupies the profile.
+// profile is quarantined for a person. While another host could have the directory open, it is
+// refused with an api.Problem, and nothing is stored. The caller occupies the profile.
 func (r *Recoverer) Heal(ctx context.Context, profile string) (lease.Record, error) {
 	var k kept
 	entry, err := lease.Change(ctx, r.o.Store, profile, func(e lease.Entry) (lease.Record, error) {
@@ -200,6 +210,9 @@ func (r *Recoverer) Heal(ctx context.Context, profile string) (lease.Record, err
 		}
 		if !mine || !k.unsaid(rec) {
 			return rec, errAlready
+		}
+		if err := r.sharedReady(profile); err != nil {
+			return rec, err
 		}
 		token, sequence, err := r.lastEvent(ctx, profile)
 		if err != nil {

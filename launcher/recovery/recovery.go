@@ -35,6 +35,10 @@ type Options struct {
 	Store lease.Store
 	// Roster is what this launcher remembers; nil for the guard.
 	Roster *roster.Roster
+	// SharedReady refuses, with an api.Problem, a profile's directory that another host could have
+	// open: what the store forgot is not stated again before that host had time to state it; nil:
+	// no directory is shared.
+	SharedReady func(path string) error
 	// Stored is the highest token of a profile that the profile store has shown so far, which is
 	// zero if it was not asked; nil: there is no profile store.
 	Stored func(profile string) lease.Token

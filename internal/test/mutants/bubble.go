@@ -4,7 +4,7 @@ import "slices"
 
 var (
 	guard    = []Catcher{by("launcher/adopt", "TestEachBrowserHasAWaitOfItsOwn", "TestTheGuardEndsBrowsers", "TestTheRunsOfAnOrphan")}
-	shared   = []Catcher{by("launcher", "TestAForgottenProfileThatIsSharedWaits", "TestASharedDirectoryIsLookedAtThroughoutAGrant", "TestASharedDirectoryIsLookedAtBeforeItIsUsed")}
+	shared   = []Catcher{by("launcher", "TestASharedDirectoryIsLookedAtThroughoutAGrant", "TestASharedDirectoryIsLookedAtBeforeItIsUsed")}
 	settings = []Catcher{by("launcher", "TestSettingsMakeNoForgottenProfileFree")}
 )
 
@@ -68,8 +68,8 @@ var ofBubble = slices.Concat(
 	in("launcher/reader.go", bubble,
 		change{"bubble: an ephemeral session writes on beside an account that has to stand still", `known && stillCode(r) != "" {`, `known && r.ProfileID == "" {`},
 	),
-	in("launcher/acquire.go", shared,
-		change{"a forgotten profile that is shared is healed at once", "\tif path, err := g.o.Root.Path(r.ProfileID); err == nil {\n\t\tif p := g.sharedReady(path); p != nil {\n\t\t\treturn e, p\n\t\t}\n\t}\n", ""},
+	in("launcher/recovery/heal.go", []Catcher{by("launcher/adopt", "TestForgottenProfiles")},
+		change{"a forgotten profile that is shared is healed at once", "\t\tif err := r.sharedReady(profile); err != nil {\n\t\t\treturn rec, err\n\t\t}\n", ""},
 	),
 	in("launcher/transfer.go", shared,
 		change{"a shared directory is copied although the store is young", "\treturn ds.grants.stillReady(path)\n", "\t_ = path\n\treturn nil\n"},

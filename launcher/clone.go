@@ -47,7 +47,7 @@ func cloned(r lease.Record) api.ProfileSettings {
 		AccountID: &r.AccountID, ProxyID: &r.ProxyID, ExpectedDomains: &r.ExpectedDomains, SensitiveURLs: &r.SensitiveURLs,
 		SensitiveWords: &r.SensitiveWords, HarmlessRequests: &r.HarmlessRequests, BrowserMemory: &r.BrowserMemory,
 		ReadOnly: &r.ReadOnly, Mobility: &r.Mobility, FenceHeaderOrigins: &r.FenceHeaderOrigins, SessionCheck: r.SessionCheck,
-		Timezone: &r.Timezone, Locale: &r.Locale, Viewport: &r.Viewport,
+		Timezone: &r.Timezone, Locale: &r.Locale, Viewport: &r.Viewport, Geolocation: &r.Geolocation,
 	}
 }
 

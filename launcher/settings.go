@@ -116,7 +116,7 @@ func withSettings(r lease.Record, set api.ProfileSettings) (lease.Record, error)
 
 // applySettings puts the settings that are given into a record.
 func applySettings(r lease.Record, set api.ProfileSettings) lease.Record {
-	for text, to := range map[*string]*string{set.Timezone: &r.Timezone, set.Locale: &r.Locale, set.Viewport: &r.Viewport} {
+	for text, to := range map[*string]*string{set.Timezone: &r.Timezone, set.Locale: &r.Locale, set.Viewport: &r.Viewport, set.Geolocation: &r.Geolocation} {
 		if text != nil {
 			*to = *text
 		}

@@ -2,6 +2,7 @@ package lease
 
 import (
 	"fmt"
+	"math"
 	"regexp"
 	"strconv"
 	"strings"
@@ -18,6 +19,9 @@ type Appearance struct {
 	Locale string `json:"locale,omitempty"`
 	// Viewport is the size of pages in CSS pixels, such as 1366x768.
 	Viewport string `json:"viewport,omitempty"`
+	// Geolocation is where pages find that they are, if they may ask: latitude and longitude in
+	// degrees, such as 52.52,13.405.
+	Geolocation string `json:"geolocation,omitempty"`
 }
 
 var locale = regexp.MustCompile(`^[a-z]{2,3}(-[A-Z][a-z]{3})?(-([A-Z]{2}|[0-9]{3}))?$`)
@@ -44,7 +48,18 @@ func (a Appearance) Check() error {
 	if _, _, ok := a.Size(); a.Viewport != "" && !ok {
 		return &AppearanceError{"viewport", fmt.Sprintf("%.60q: want WIDTHxHEIGHT in pixels from %d to %d, such as 1366x768", a.Viewport, leastViewport, mostViewport)}
 	}
+	if _, _, ok := a.Place(); a.Geolocation != "" && !ok {
+		return &AppearanceError{"geolocation", fmt.Sprintf("%.60q: want LATITUDE,LONGITUDE in degrees, such as 52.52,13.405", a.Geolocation)}
+	}
 	return nil
+}
+
+// Place is the geolocation in degrees; false if there is none.
+func (a Appearance) Place() (latitude, longitude float64, ok bool) {
+	north, east, both := strings.Cut(a.Geolocation, ",")
+	latitude, errN := strconv.ParseFloat(north, 64)
+	longitude, errE := strconv.ParseFloat(east, 64)
+	return latitude, longitude, both && errN == nil && errE == nil && math.Abs(latitude) <= 90 && math.Abs(longitude) <= 180
 }
 
 // Size is the viewport in pixels; false if there is none.

@@ -13,7 +13,7 @@ func TestAppearance(t *testing.T) {
 		languages string
 	}{
 		{Appearance{}, "", ""},
-		{Appearance{Timezone: "Europe/Berlin", Locale: "de-DE", Viewport: "1366x768"}, "", "de-DE,de,en-US,en"},
+		{Appearance{Timezone: "Europe/Berlin", Locale: "de-DE", Viewport: "1366x768", Geolocation: "-33.86,151.2"}, "", "de-DE,de,en-US,en"},
 		{Appearance{Timezone: "UTC", Locale: "en-GB"}, "", "en-GB,en"},
 		{Appearance{Locale: "ja"}, "", "ja,en-US,en"},
 		{Appearance{Locale: "zh-Hant-TW"}, "", "zh-Hant-TW,zh,en-US,en"},
@@ -26,6 +26,11 @@ func TestAppearance(t *testing.T) {
 		{Appearance{Viewport: "100x100"}, "viewport", ""},
 		{Appearance{Viewport: "01366x768"}, "viewport", ""},
 		{Appearance{Viewport: "1366x9000"}, "viewport", ""},
+		{Appearance{Geolocation: "52.52"}, "geolocation", ""},
+		{Appearance{Geolocation: "91,13.4"}, "geolocation", ""},
+		{Appearance{Geolocation: "52.52,-180.5"}, "geolocation", ""},
+		{Appearance{Geolocation: "NaN,13.4"}, "geolocation", ""},
+		{Appearance{Geolocation: "52.52, 13.4"}, "geolocation", ""},
 	} {
 		var wrong *AppearanceError
 		err := tt.a.Check()

@@ -122,6 +122,7 @@ type createProfileCmd struct {
 	Timezone     *string   `placeholder:"ZONE" help:"The time zone that its pages see, such as Europe/Berlin; '' is the host's."`
 	Locale       *string   `placeholder:"LOCALE" help:"The language that its browser names to sites, such as de-DE; '' is the host's."`
 	Viewport     *string   `placeholder:"WIDTHxHEIGHT" help:"The size of its pages in pixels, such as 1366x768; '' is what the browser opens with."`
+	Geolocation  *string   `placeholder:"LAT,LON" help:"Where its pages find that they are, if they may ask, in degrees, such as 52.52,13.405; '' is what the browser finds out."`
 	TokenOrigins []string  `name:"fence-header-origin" placeholder:"ORIGIN" help:"An origin of your own services, such as https://queue.example: what its pages send there carries the lease token; may be given several times."`
 	Harmless     []string  `name:"harmless-request" sep:"none" placeholder:"REQUEST" help:"A kind of request that changes nothing of the account, such as 'POST https://shop.example/search', beside those that it has; may be given several times; '' removes those that it has."`
 	Check        *string   `name:"session-check" placeholder:"URL" help:"What to GET to find out whether the account is signed in, such as https://shop.example/api/me; '' removes it."`
@@ -132,7 +133,7 @@ type createProfileCmd struct {
 
 // Run sends the settings that were given.
 func (c *createProfileCmd) Run(a *app) error {
-	settings := api.ProfileSettings{AccountID: optional(c.Account), ProxyID: optional(c.Proxy), KeepWarm: c.KeepWarm, ReadOnly: c.ReadOnly, Mobility: c.Mobility, Timezone: c.Timezone, Locale: c.Locale, Viewport: c.Viewport}
+	settings := api.ProfileSettings{AccountID: optional(c.Account), ProxyID: optional(c.Proxy), KeepWarm: c.KeepWarm, ReadOnly: c.ReadOnly, Mobility: c.Mobility, Timezone: c.Timezone, Locale: c.Locale, Viewport: c.Viewport, Geolocation: c.Geolocation}
 	if c.Runs != 0 {
 		settings.MaxActiveRuns = &c.Runs
 	}

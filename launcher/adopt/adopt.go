@@ -350,7 +350,7 @@ func (a *Adopter) adoptBrowser(slot *slots.Slot, r lease.Record, path string, re
 	case err != nil:
 		log.Warn().Err(err).Msg("nothing is known of the browser that has the lock")
 	case ok:
-		if b := a.o.Driver.Adopt(running, path, record, log); b != nil {
+		if b := a.o.Driver.Adopt(running, path, r.Appearance, record, log); b != nil {
 			if slot != nil { // the guard has no slot
 				slot.Place()
 				slot.ReopenRelay(a.o.Proxies.Find(r.ProxyID), r.ProxyID, running.PID, path, log)

@@ -32,10 +32,12 @@ type ProfileSettings struct {
 	// CheckEvery is how often that is checked while nobody uses the profile; zero: only after its
 	// sessions.
 	CheckEvery *lease.Duration `json:"check_every,omitempty"`
-	// Timezone, Locale and Viewport are those of a lease.Appearance; an empty one is the host's.
-	Timezone *string `json:"timezone,omitempty"`
-	Locale   *string `json:"locale,omitempty"`
-	Viewport *string `json:"viewport,omitempty"`
+	// Timezone, Locale, Viewport and Geolocation are those of a lease.Appearance; an empty one is
+	// the host's.
+	Timezone    *string `json:"timezone,omitempty"`
+	Locale      *string `json:"locale,omitempty"`
+	Viewport    *string `json:"viewport,omitempty"`
+	Geolocation *string `json:"geolocation,omitempty"`
 	// Labels replace all labels of the profile.
 	Labels *lease.Labels `json:"labels,omitempty"`
 }

@@ -187,7 +187,7 @@ func (d *Driver) Start(ctx context.Context, s Start) (*Browser, error) {
 	if err := s.Lock.SetRunning(running); err != nil {
 		return d.undriven(process, pipeLog, dumps, s.SessionID), err
 	}
-	b, err := d.drive(ctx, process, pipeLog, dumps, s.SessionID, s.Sink, nil)
+	b, err := d.drive(ctx, process, pipeLog, dumps, s.SessionID, s.Appearance, s.Sink, nil)
 	if err != nil {
 		return b, err
 	}
@@ -217,9 +217,9 @@ func (d *Driver) Start(ctx context.Context, s Start) (*Browser, error) {
 	return b, nil
 }
 
-// Adopt drives a browser whose launcher has ended. It returns nil if the browser is
+// Adopt drives a browser whose launcher has ended, and that was started with this appearance. It returns nil if the browser is
 // gone. A browser that cannot be driven is returned undriven, so that it can be closed.
-func (d *Driver) Adopt(running profiledir.Running, path string, sink func(checkpoint.Entry), log zerolog.Logger) *Browser {
+func (d *Driver) Adopt(running profiledir.Running, path string, looks lease.Appearance, sink func(checkpoint.Entry), log zerolog.Logger) *Browser {
 	identity := chrome.Identity{PID: running.PID, StartTime: running.StartTime, BootID: running.BootID}
 	options := chrome.AdoptOptions{ProfileDir: path, TempDir: running.TempDir, OutputFile: running.OutputFile, Group: running.Group}
 	process, err := d.o.Processes.Adopt(identity, options)
@@ -255,7 +255,7 @@ func (d *Driver) Adopt(running profiledir.Running, path string, sink func(checkp
 	if err != nil {
 		log.Warn().Err(err).Msg("what pages do not report themselves is not known from here on")
 	}
-	b, err := d.drive(ctx, process, pipeLog, running.Dumps, running.SessionID, sink, &types)
+	b, err := d.drive(ctx, process, pipeLog, running.Dumps, running.SessionID, looks, sink, &types)
 	b.adopted = true
 	if err == nil {
 		err = b.monitor.Tabs().AwaitWatched(ctx)
@@ -276,10 +276,13 @@ const adoptTimeout = 60 * time.Second
 // be watched yet when it returns. If it fails, it returns the browser together with the
 // error, and the caller has to close it. types are given if an earlier launcher has read the
 // beginning of its NetLog.
-func (d *Driver) drive(ctx context.Context, process Process, pipeLog *cdpproxy.PipeLog, dumps, session string, sink func(checkpoint.Entry), types *netlog.Types) (*Browser, error) {
+func (d *Driver) drive(ctx context.Context, process Process, pipeLog *cdpproxy.PipeLog, dumps, session string, looks lease.Appearance, sink func(checkpoint.Entry), types *netlog.Types) (*Browser, error) {
 	b := d.undriven(process, pipeLog, dumps, session)
 	m := monitor.New(sink)
 	m.KnowSites(d.o.Sites)
+	if latitude, longitude, ok := looks.Place(); ok {
+		m.SetPlace(latitude, longitude)
+	}
 	var err error
 	if b.mux, err = openMux(process, pipeLog, m.Traffic); err != nil {
 		return b, err

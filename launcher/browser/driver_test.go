@@ -22,6 +22,7 @@ import (
 	"leasehold/launcher/chrome"
 	"leasehold/launcher/profiledir"
 	"leasehold/launcher/sessionfile"
+	"leasehold/lease"
 )
 
 // host has a driver, and one profile whose browser is a real Chromium.
@@ -240,7 +241,7 @@ func TestABrowserIsTakenOver(t *testing.T) {
 
 	h.launch()
 	h.locked(h.root.Adopt)
-	b := h.driver.Adopt(running, h.path, h.sink, h.options.Log)
+	b := h.driver.Adopt(running, h.path, lease.Appearance{}, h.sink, h.options.Log)
 	if !b.Driven() || b.PID() != first.PID() || !b.HasPipeLog() {
 		t.Fatalf("adopted: driven %t, %+v", b.Driven(), b)
 	}
@@ -250,7 +251,7 @@ func TestABrowserIsTakenOver(t *testing.T) {
 	if method, err := b.Close(profile, nil, h.options.Log); err != nil || method != chrome.ClosedByCDP {
 		t.Errorf("closed by %q, %v", method, err)
 	}
-	if b := h.driver.Adopt(running, h.path, h.sink, h.options.Log); b != nil {
+	if b := h.driver.Adopt(running, h.path, lease.Appearance{}, h.sink, h.options.Log); b != nil {
 		t.Errorf("a browser that is gone was adopted: %+v", b)
 	}
 }

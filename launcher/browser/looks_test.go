@@ -105,14 +105,19 @@ func compareLooks(t *testing.T, where, got, want string) {
 }
 
 // TestSitesSeeTheAppearanceOfAProfile: pages, their workers and the first request see the time zone, the
-// languages and the size that the profile has, whatever the host has; and no browser without windows.
+// languages, the size and the place that the profile has, whatever the host has; and no browser without
+// windows. Who drives the browser next gives its pages the place of then.
 func TestSitesSeeTheAppearanceOfAProfile(t *testing.T) {
 	h := newHost(t, Options{})
 	type seen struct {
 		Zone, WorkerZone, Language, WorkerLanguage, Languages, Agent string
 		Width, Height                                                int
 		Fits                                                         bool // the window is within the screen
+		Place, FramePlace                                            string
 	}
+	const find = `const place = () => new Promise(found => navigator.geolocation.getCurrentPosition(
+		p => found([p.coords.latitude, p.coords.longitude].join()), e => found(e.message)));`
+	var page string
 	reports, asked := make(chan seen, 2), make(chan string, 2)
 	web := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch r.URL.Path {
@@ -125,39 +130,70 @@ func TestSitesSeeTheAppearanceOfAProfile(t *testing.T) {
 		case "/worker.js":
 			w.Header().Set("Content-Type", "text/javascript")
 			fmt.Fprint(w, `postMessage([Intl.DateTimeFormat().resolvedOptions().timeZone, navigator.language])`)
+		case "/frame":
+			w.Header().Set("Content-Type", "text/html")
+			fmt.Fprint(w, `<script>`, find, `place().then(p => parent.postMessage(p, "*"))</script>`)
 		case "/":
 			asked <- r.Header.Get("Accept-Language") + " | " + r.UserAgent()
 			w.Header().Set("Content-Type", "text/html")
-			fmt.Fprint(w, `<script>new Worker("/worker.js").onmessage = e => fetch("/report", {method: "POST", body: JSON.stringify({
-				Zone: Intl.DateTimeFormat().resolvedOptions().timeZone, WorkerZone: e.data[0], Language: navigator.language, WorkerLanguage: e.data[1],
+			fmt.Fprint(w, `<iframe src="`, strings.Replace(page, "127.0.0.1", "localhost", 1), `/frame" allow="geolocation"></iframe><script>`, find, `
+				const framed = new Promise(got => onmessage = e => got(e.data))
+				new Worker("/worker.js").onmessage = async e => fetch("/report", {method: "POST", body: JSON.stringify({
+				Place: await place(), FramePlace: await framed, Zone: Intl.DateTimeFormat().resolvedOptions().timeZone, WorkerZone: e.data[0], Language: navigator.language, WorkerLanguage: e.data[1],
 				Languages: navigator.languages.join(), Agent: navigator.userAgent, Width: innerWidth, Height: innerHeight,
 				Fits: outerWidth <= screen.width && outerHeight <= screen.height})})</script>`)
 		}
 	}))
 	defer web.Close()
+	page = web.URL
+	looks := lease.Appearance{Timezone: "Asia/Tokyo", Locale: "de-DE", Viewport: "1366x768", Geolocation: "35.68,139.77"}
 	h.locked(h.root.Lock)
 	b, err := h.driver.Start(t.Context(), Start{
 		SessionID: session, Token: 7, Lock: h.lock, Path: h.path, Headless: true, Sink: h.sink, Log: h.options.Log,
-		Args: []string{"--window-size=500,400", "--lang=fr"}, Appearance: lease.Appearance{Timezone: "Asia/Tokyo", Locale: "de-DE", Viewport: "1366x768"},
+		Args: []string{"--window-size=500,400", "--lang=fr"}, Appearance: looks,
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
 	h.endAtLast(b)
-	page, ok := b.Monitor().Primary()
-	if !ok {
-		t.Fatal("the browser has no tab")
+	load := func(b *Browser) (first string, got seen) {
+		t.Helper()
+		permit := map[string]any{"permissions": []string{"geolocation"}}
+		if err := b.Monitor().Observer().Call(t.Context(), "", "Browser.grantPermissions", permit, nil); err != nil {
+			t.Fatal(err)
+		}
+		tab, ok := b.Monitor().Primary()
+		if !ok {
+			t.Fatal("the browser has no tab")
+		}
+		if err := b.Monitor().Observer().Call(t.Context(), tab.SessionID, "Page.navigate", map[string]string{"url": web.URL}, nil); err != nil {
+			t.Fatal(err)
+		}
+		return <-asked, <-reports
 	}
-	if err := b.Monitor().Observer().Call(t.Context(), page.SessionID, "Page.navigate", map[string]string{"url": web.URL}, nil); err != nil {
-		t.Fatal(err)
-	}
-	first, got := <-asked, <-reports
+	first, got := load(b)
 	want := seen{Zone: "Asia/Tokyo", WorkerZone: "Asia/Tokyo", Language: "de-DE", WorkerLanguage: "de-DE", Languages: "de-DE,de,en-US,en", Agent: got.Agent, Width: 1366, Height: 768, Fits: true}
+	want.Place = looks.Geolocation
+	want.FramePlace = want.Place
 	if got != want || !strings.Contains(got.Agent, " Chrome/") || strings.Contains(got.Agent, "Headless") {
 		t.Errorf("the page sees %+v, want %+v", got, want)
 	}
 	if want := "de-DE,de;q=0.9,en-US;q=0.8,en;q=0.7 | " + got.Agent; first != want {
 		t.Errorf("the first request has %q, want %q", first, want)
+	}
+	looks.Geolocation = "-33.86,151.2"
+	b = h.adopted(b, looks)
+	for _, left := range b.Mux().Inherited() { // new frames and workers would wait for the launcher before
+		for _, p := range left {
+			if err := p.Close(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	want.Place = looks.Geolocation
+	want.FramePlace = want.Place
+	if _, got := load(b); got != want {
+		t.Errorf("after the launcher's restart the page sees %+v, want %+v", got, want)
 	}
 	if _, err := b.Close(profile, nil, h.options.Log); err != nil {
 		t.Error(err)

@@ -24,6 +24,7 @@ import (
 	"leasehold/launcher/chrome"
 	"leasehold/launcher/monitor"
 	"leasehold/launcher/recovery/table"
+	"leasehold/lease"
 )
 
 // writer is a site with a page that posts numbers without pause, also when it is closed.
@@ -187,7 +188,7 @@ func TestABrowserStandsStill(t *testing.T) {
 	if err := h.files.SaveStillCookies(session, kept); err != nil {
 		t.Fatal(err)
 	}
-	b = h.adopted(b)
+	b = h.adopted(b, lease.Appearance{})
 	if !b.Still() {
 		t.Fatal("it does not stand still")
 	}
@@ -246,7 +247,7 @@ func TestABrowserStandsStill(t *testing.T) {
 }
 
 // adopted lets go of a browser, and returns it as the next launcher has it.
-func (h *host) adopted(b *Browser) *Browser {
+func (h *host) adopted(b *Browser, looks lease.Appearance) *Browser {
 	h.t.Helper()
 	if err := b.Detach(); err != nil {
 		h.t.Fatal(err)
@@ -261,7 +262,7 @@ func (h *host) adopted(b *Browser) *Browser {
 	if err != nil || !ok {
 		h.t.Fatalf("the profile runs: %v, error %v; want true", ok, err)
 	}
-	return h.driver.Adopt(running, h.path, h.sink, h.options.Log)
+	return h.driver.Adopt(running, h.path, looks, h.sink, h.options.Log)
 }
 
 // TestABrowserThatStoodStillIsStoppedByTheNextLauncher: a launcher that is killed while it replaces
@@ -277,7 +278,7 @@ func TestABrowserThatStoodStillIsStoppedByTheNextLauncher(t *testing.T) {
 		t.Fatal(err)
 	}
 	count := site.quiet(t)
-	b = h.adopted(b)
+	b = h.adopted(b, lease.Appearance{})
 	if got := site.quiet(t); !b.Still() || got != count {
 		t.Errorf("it stands still: %v, and %d requests came", b.Still(), got-count)
 	}

@@ -254,6 +254,9 @@ func (m *Monitor) enable(attached *target.EventAttachedToTarget) {
 	session, kind := string(attached.SessionID), attached.TargetInfo.Type
 	if kind == typePage {
 		m.chrome.Post(session, "Inspector.enable", nil)
+		if m.place != nil { // counts for all frames of the tab
+			m.chrome.Post(session, "Emulation.setGeolocationOverride", m.place)
+		}
 	}
 	if kind == typePage || kind == typeIframe {
 		m.chrome.Post(session, "Page.enable", nil)

@@ -71,9 +71,10 @@ type Monitor struct {
 	tabs       *Tabs
 
 	backlog      *backlog
-	lastOverflow time.Time     // when the backlog was full; used by the pipe's reader alone
-	dropped      atomic.Uint64 // commands that the mux dropped and that were reported since the last checkpoint
-	unlogged     atomic.Uint32 // whether there is no NetLog
+	place        map[string]any // where pages find that they are; nil: what the browser finds out
+	lastOverflow time.Time      // when the backlog was full; used by the pipe's reader alone
+	dropped      atomic.Uint64  // commands that the mux dropped and that were reported since the last checkpoint
+	unlogged     atomic.Uint32  // whether there is no NetLog
 }
 
 // link is the monitor's connection to the browser, which its parts share: the launcher's own
@@ -114,6 +115,15 @@ func New(to func(checkpoint.Entry)) *Monitor {
 	m.gets = newGETs(m.log, m.pages, m.navigations, m.typing, m.harmless, sink)
 	m.tabs = newTabs(m.chrome, m.pages, m.backlog, m.outbox)
 	return m
+}
+
+// accuracy is how exact a place is that pages are given, in meters: what a radio network tells.
+const accuracy = 30
+
+// SetPlace has all pages find that they are there, in degrees, if they may ask. It is called before
+// Attach.
+func (m *Monitor) SetPlace(latitude, longitude float64) {
+	m.place = map[string]any{"latitude": latitude, "longitude": longitude, "accuracy": accuracy}
 }
 
 // watchedEvents are the events that the monitor processes in its own goroutine.

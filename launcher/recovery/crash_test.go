@@ -252,7 +252,7 @@ func (w *world) adoptBrowser() *browser.Browser {
 		if err != nil || !ok {
 			w.t.Fatalf("a browser runs, and nothing says which: %v", err)
 		}
-		w.browser = w.driver.Adopt(running, w.path, func(checkpoint.Entry) {}, w.log)
+		w.browser = w.driver.Adopt(running, w.path, lease.Appearance{}, func(checkpoint.Entry) {}, w.log)
 		if w.browser == nil {
 			w.t.Fatal("the browser cannot be adopted")
 		}

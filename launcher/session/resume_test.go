@@ -93,7 +93,7 @@ func (r *room) adopt(change func(*Resumption)) (*Session, error) {
 	if err != nil || !ok {
 		r.t.Fatal(ok, err)
 	}
-	b := r.driver.Adopt(running, r.path, slot.Note, r.host.o.Log)
+	b := r.driver.Adopt(running, r.path, lease.Appearance{}, slot.Note, r.host.o.Log)
 	if b == nil || !b.HasPipeLog() {
 		r.t.Fatal("the browser cannot be adopted")
 	}

@@ -24,6 +24,7 @@ import (
 	"leasehold/cdpproxy"
 	"leasehold/cdpproxy/methods"
 	"leasehold/internal/boottime"
+	"leasehold/internal/test/rawcdp"
 	"leasehold/internal/test/testchrome"
 	"leasehold/lease"
 )
@@ -196,7 +197,7 @@ type message struct {
 // next returns the next message.
 func (c *client) next() (message, error) {
 	_ = c.net.SetReadDeadline(time.Now().Add(testchrome.Patience))
-	b, err := wsutil.ReadServerText(c.net)
+	b, err := wsutil.ReadServerText(rawcdp.Heard{Conn: c.net})
 	if err != nil {
 		return message{}, err
 	}
@@ -401,12 +402,11 @@ func TestACommandAfterTheCut(t *testing.T) {
 	c := connect(t, m, open(), &handler{})
 	c.call("Browser.getVersion", "", nil)
 	c.conn.Cut(cdpproxy.CloseTooSlow, "enough")
+	// A client that is late finds the connection closed.
 	for range 3 {
-		c.send("Browser.getVersion", "", nil)
+		_ = wsutil.WriteClientText(c.net, []byte(`{"id":9,"method":"Browser.getVersion"}`))
 	}
-	if err := wsutil.WriteClientMessage(c.net, ws.OpClose, nil); err != nil {
-		t.Fatal(err)
-	}
+	_ = wsutil.WriteClientMessage(c.net, ws.OpClose, nil)
 	if end := <-c.end; !end.Cut {
 		t.Errorf("%+v", end)
 	}
@@ -497,11 +497,11 @@ func TestHowConnectionsEnd(t *testing.T) {
 	if err := ws.WriteHeader(big.net, ws.Header{Fin: true, OpCode: ws.OpText, Masked: true, Length: cdpproxy.MaxCommand + 1}); err != nil {
 		t.Fatal(err)
 	}
-	// The client goes on writing the message that it has begun.
+	// The client goes on writing the message that it has begun, which is not read for ever.
 	chunk := make([]byte, 1<<20)
 	for sent := 0; sent <= cdpproxy.MaxCommand; sent += len(chunk) {
 		if _, err := big.net.Write(chunk); err != nil {
-			t.Fatal(err)
+			break
 		}
 	}
 	if _, err := big.next(); !errors.As(err, &closed) || closed.Code != cdpproxy.CloseTooBig {

@@ -78,6 +78,15 @@ func Dial(ctx context.Context, d ws.Dialer, address string) (*Conn, error) {
 	return c, nil
 }
 
+// Heard is a connection on which only what comes counts. The other side may be gone before its close
+// frame is answered: the library would tell of the broken pipe, and not of what the frame said.
+type Heard struct{ net.Conn }
+
+func (h Heard) Write(b []byte) (int, error) {
+	_, _ = h.Conn.Write(b)
+	return len(b), nil
+}
+
 // On is a client on a connection whose other side serves a websocket. It ends with the connection.
 func On(conn net.Conn) *Conn {
 	got := make(chan Message, 4096)
@@ -86,7 +95,7 @@ func On(conn net.Conn) *Conn {
 		defer close(got)
 		defer conn.Close()
 		for {
-			b, err := wsutil.ReadServerText(conn) // it also answers pings and the close handshake
+			b, err := wsutil.ReadServerText(Heard{conn}) // it also answers pings and the close handshake
 			var m Message
 			if err == nil {
 				err = json.Unmarshal(b, &m)

@@ -381,6 +381,11 @@ func readFull(c net.Conn, b []byte) (n int, err error) {
 	return n, nil
 }
 
+// takes confirms a picture. The launcher may have ended the connection behind it: why is read next.
+func (s *seat) takes(p picture) {
+	_ = wsutil.WriteClientText(s.conn, fmt.Appendf(nil, `{"type":"ack","sequence":%d}`, p.Sequence))
+}
+
 // picture is the next picture, which the viewer takes.
 func (s *seat) picture() picture {
 	s.Helper()
@@ -390,7 +395,7 @@ func (s *seat) picture() picture {
 			s.Fatalf("no picture: %v", err)
 		}
 		if p, ok := m.(picture); ok {
-			s.says(`{"type":"ack","sequence":%d}`, p.Sequence)
+			s.takes(p)
 			return p
 		}
 	}
@@ -419,7 +424,7 @@ func (s *seat) settled(st *stage, target, session string, frames int) (last pict
 			s.Fatalf("while the page draws %d frames: %v", frames, err)
 		}
 		if p, ok := m.(picture); ok {
-			s.says(`{"type":"ack","sequence":%d}`, p.Sequence)
+			s.takes(p)
 			last, pictures = p, pictures+1
 		}
 	}
@@ -436,7 +441,7 @@ func (s *seat) message(kind string, fits func(map[string]any) bool) map[string]a
 		}
 		switch m := m.(type) {
 		case picture:
-			s.says(`{"type":"ack","sequence":%d}`, m.Sequence)
+			s.takes(m)
 		case map[string]any:
 			if m["type"] == kind && (fits == nil || fits(m)) {
 				return m
@@ -469,7 +474,7 @@ func (s *seat) until(fact func() bool) {
 			s.Fatalf("it did not come to it: %v", err)
 		}
 		if p, ok := m.(picture); ok {
-			s.says(`{"type":"ack","sequence":%d}`, p.Sequence)
+			s.takes(p)
 		}
 	}
 }

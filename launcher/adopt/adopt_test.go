@@ -148,7 +148,11 @@ func TestRecoveredFromFiles(t *testing.T) {
 		waits <- err
 	}()
 	var sealed []bool // at each look into the store
+	var told error
 	h.store.getting = func(string) error {
+		if len(sealed) == 1 { // the recovery begins, and does not end before the worker is told
+			told = <-waits
+		}
 		f, err := h.files.Read(r.SessionID)
 		sealed = append(sealed, f.Evidence.EvidenceID != "")
 		return err
@@ -159,8 +163,8 @@ func TestRecoveredFromFiles(t *testing.T) {
 		t.Errorf("the file named the evidence: %v", sealed)
 	}
 	const how = "lost (launcher_restarted), recovered: manual_review"
-	if err := <-waits; err == nil || !strings.Contains(err.Error(), "the launcher that served it is gone") {
-		t.Errorf("a worker that waited is told: %v", err)
+	if told == nil || !strings.Contains(told.Error(), "the launcher that served it is gone") {
+		t.Errorf("a worker that waited is told: %v", told)
 	}
 	if _, err := l.o.Sessions.Lookup(r.SessionID); err == nil || !strings.Contains(err.Error(), how) {
 		t.Errorf("one that comes later is told: %v", err)

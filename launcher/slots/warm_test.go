@@ -329,7 +329,7 @@ func TestTheLongestWarmIsClosedFirst(t *testing.T) {
 	asks, other := h.table.Occupy("asks"), h.table.Occupy("other")
 	got := make(chan *api.Problem)
 	go func() { got <- asks.TakePlace(&Waiter{}) }()
-	for h.table.Find("middle").State() != Closing {
+	for s := h.table.Find("middle"); s != nil && s.State() != Closing; s = h.table.Find("middle") { // nil: closed already
 		time.Sleep(time.Millisecond)
 	}
 

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/rs/zerolog"
@@ -38,10 +37,7 @@ type Browser struct {
 	reported <-chan struct{}
 	// logged is closed when the NetLog is read to its end. netLog closes it.
 	logged <-chan struct{}
-	// hurry is closed when somebody waits for that.
-	hurry    chan struct{}
-	hurrying sync.Once
-	netLog   io.ReadCloser // nil: there is none
+	netLog io.ReadCloser // nil: there is none
 
 	// These are nil in a browser that is not driven.
 	mux     *cdpproxy.Mux
@@ -256,7 +252,9 @@ func (b *Browser) awaitEnd(ctx context.Context) error {
 	if b.mux == nil {
 		return nil
 	}
-	b.hurrying.Do(func() { close(b.hurry) })
+	if b.monitor != nil {
+		b.monitor.HurryNetLog()
+	}
 	for _, ended := range []<-chan struct{}{b.mux.Done(), b.reported, b.logged} {
 		select {
 		case <-ended:
@@ -282,7 +280,7 @@ func (b *Browser) readNetLog(types *netlog.Types) {
 	b.logged = logged
 	b.driver.work.Go(func() {
 		defer close(logged)
-		if err := b.monitor.ReadNetLog(b.netLog, b.hurry, types, keep); err != nil {
+		if err := b.monitor.ReadNetLog(b.netLog, types, keep); err != nil {
 			b.monitor.Unlogged()
 			b.driver.o.Log.Warn().Err(err).Str("session", b.session).Msg("what pages do not report themselves is not known")
 			_, _ = io.Copy(io.Discard, b.netLog) // Chrome keeps in memory what nobody reads

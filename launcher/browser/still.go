@@ -36,7 +36,7 @@ const (
 	// cookiesAtMost is after how long it is stopped without them.
 	cookiesAtMost = 10 * time.Second
 	// arriveTimeout bounds how long the network service may take to do what stopped pages
-	// have sent it, in time that the host gives (see capture.Patience).
+	// have sent it, and to say what it did, in time that the host gives (see capture.Patience).
 	arriveTimeout = time.Second
 	// stopTimeout bounds how long the network service may take to be found and stopped.
 	stopTimeout = 2 * time.Second
@@ -64,6 +64,7 @@ type stillness struct {
 	found   bool                     // an earlier launcher had stopped it
 	cookies sessionfile.StillCookies // as they were before
 	unread  error                    // why they are not known, or nil
+	unseen  error                    // why what was sent right before is not known, or nil
 	waiting bool                     // pages wait for it, and were not freed
 	freed   bool                     // pages that waited for it were freed: it is another one
 	ended   bool                     // the pages are ended
@@ -105,21 +106,22 @@ func (b *Browser) StandStill(log zerolog.Logger) {
 			read = true
 		case <-soon.C:
 		}
-		if !read || r.cookies.Missing != "" {
-			held := b.process.StopRenderers()
-			defer func() {
-				if err := errors.Join(held, b.process.ContinueRenderers()); err != nil {
-					log.Warn().Err(err).Msg("the pages were not stopped while the cookies were read")
-				}
-			}()
-			if !read {
-				r = <-cookies
+		held := b.process.StopRenderers()
+		defer func() {
+			if err := errors.Join(held, b.process.ContinueRenderers()); err != nil {
+				log.Warn().Err(err).Msg("the pages were not stopped while the browser was")
 			}
-			if r.cookies.Missing != "" && held == nil {
-				b.readArrived(n, &r)
-			}
+		}()
+		if !read {
+			r = <-cookies
 		}
-		s.cookies, s.unread = r.cookies, r.err
+		if r.cookies.Missing != "" && held == nil {
+			b.readArrived(n, &r)
+		}
+		s.cookies, s.unread, s.unseen = r.cookies, r.err, r.err
+		if r.err == nil { // else the browser does not answer
+			s.unseen = b.awaitLogged()
+		}
 		ctx, cancel := context.WithTimeout(context.Background(), stopTimeout)
 		defer cancel()
 		err = b.stopNetwork(ctx, n)
@@ -129,7 +131,7 @@ func (b *Browser) StandStill(log zerolog.Logger) {
 		log.Error().Err(err).Msg("the browser does not stand still: its pages may go on sending")
 		return
 	}
-	log.Info().Int("pid", n.PID()).Dur("took", s.since.Sub(s.begun)).AnErr("cookies", s.unread).Str("missing", s.cookies.Missing).Msg("the browser stands still: nothing leaves it")
+	log.Info().Int("pid", n.PID()).Dur("took", s.since.Sub(s.begun)).AnErr("cookies", s.unread).Str("missing", s.cookies.Missing).AnErr("unseen", s.unseen).Msg("the browser stands still: nothing leaves it")
 	if s.unread == nil {
 		if err := b.driver.o.Files.SaveStillCookies(b.session, s.cookies); err != nil {
 			log.Warn().Err(err).Msg("cookies may be lost if this launcher is killed now")
@@ -198,6 +200,17 @@ func (b *Browser) readArrived(n NetworkService, r *cookiesRead) {
 	if jar, err := b.askCookies(ctx); err == nil {
 		*r = cookiesRead{cookies: sessionfile.StillCookies{Jar: jar}}
 	}
+}
+
+// awaitLogged returns when everything is known that the network service sent before the pages were
+// stopped. Some of that may be in its memory alone, and would be lost if it was killed.
+func (b *Browser) awaitLogged() error {
+	if b.netLog == nil { // that is reported already
+		return nil
+	}
+	ctx, cancel := capture.Patience(context.Background(), arriveTimeout)
+	defer cancel()
+	return b.monitor.AwaitLogged(ctx)
 }
 
 // findNetwork waits for the browser to have a network service other than the process not.
@@ -360,7 +373,7 @@ func (b *Browser) FreePages(ctx context.Context) error {
 func (b *Browser) exchangeNetwork(ctx context.Context, n NetworkService) error {
 	s := &b.still
 	s.network = nil // its end is no surprise
-	if err := n.Kill(ctx); err != nil {
+	if err := b.killNetwork(ctx, n); err != nil {
 		b.watchStopped(n)
 		return err
 	}
@@ -469,11 +482,25 @@ func (b *Browser) pagesEnded() bool {
 	return b.still.ended
 }
 
+// killNetwork kills the stopped network service. If it is not known what that sent right before it was
+// stopped, it will never be. b.still.mu is held.
+func (b *Browser) killNetwork(ctx context.Context, n NetworkService) error {
+	s := &b.still
+	if err := n.Kill(ctx); err != nil {
+		return err
+	}
+	if s.unseen != nil {
+		b.monitor.Still().MayHaveSent("the network service was killed, and what it sent in its last moment is not known: " + s.unseen.Error())
+	}
+	s.unseen = nil
+	return nil
+}
+
 // replaceNetwork kills the network service with all that waits in it, and puts the cookies
 // into the next one. b.still.mu is held.
 func (b *Browser) replaceNetwork(ctx context.Context, n NetworkService) error {
 	s := &b.still
-	if err := n.Kill(ctx); err != nil {
+	if err := b.killNetwork(ctx, n); err != nil {
 		return err
 	}
 	ctx, cancel := context.WithTimeout(ctx, replaceTimeout)

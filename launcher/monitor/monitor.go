@@ -64,6 +64,7 @@ type Monitor struct {
 	// What reports entries to sink, and asks Chrome.
 	requests   *requests
 	unreported *unreported
+	netLog     *netLog
 	typing     *typing
 	still      *Still
 	guard      *Guard
@@ -102,8 +103,8 @@ func New(to func(checkpoint.Entry)) *Monitor {
 	sink := out.report
 	n := newUnreported()
 	m := &Monitor{
-		unreported: n,
-		chrome:     &link{}, outbox: out, sink: sink, backlog: newBacklog(), log: &requestLog{},
+		unreported: n, netLog: newNetLog(),
+		chrome: &link{}, outbox: out, sink: sink, backlog: newBacklog(), log: &requestLog{},
 		navigations: newNavigations(), talk: newTalk(), harmless: &harmless{}, downloads: newDownloads(),
 	}
 	m.answers = newAnswers(m.log, m.navigations)

@@ -137,40 +137,19 @@ func (n *unreported) forget() {
 	clear(n.tallies)
 }
 
-// readPause is how long the launcher waits for more, before it reads again: Chrome writes a few lines
-// at a time, and each read wakes a thread. The pipe has room for what comes meanwhile.
-const readPause = 50 * time.Millisecond
-
-// patientReader reads a pipe in larger pieces, until hurry is closed.
-type patientReader struct {
-	from  io.Reader
-	hurry <-chan struct{}
-	full  bool // the last read filled its space
-}
-
-func (r *patientReader) Read(p []byte) (n int, err error) {
-	if !r.full {
-		select {
-		case <-time.After(readPause):
-		case <-r.hurry:
-		}
-	}
-	n, err = r.from.Read(p)
-	r.full = n == len(p)
-	return n, err
-}
-
 // maxLine is the longest line of a NetLog that is read. The longest is the first, with all constants.
 const maxLine = 1 << 20
 
 // ReadNetLog reads Chrome's NetLog until it ends or is closed. It returns an error if this is not a
 // NetLog, or cannot be read: then nothing is known of what pages do not report. begun is called with
 // the types of its events, as soon as they are known. If another launcher read the beginning, types
-// are those that it knew. Until hurry is closed, it may be some time behind.
-func (m *Monitor) ReadNetLog(log io.Reader, hurry <-chan struct{}, types *netlog.Types, begun func(netlog.Types) error) (err error) {
+// are those that it knew. It may be some time behind: see
+// AwaitLogged and HurryNetLog. It is called once.
+func (m *Monitor) ReadNetLog(log io.Reader, types *netlog.Types, begun func(netlog.Types) error) (err error) {
+	defer close(m.netLog.ended)
 	var r netlog.Reader
 	var line []byte
-	lines := bufio.NewReaderSize(&patientReader{from: log, hurry: hurry}, 256<<10)
+	lines := bufio.NewReaderSize(&patientReader{from: log, log: m.netLog}, 256<<10)
 	if types != nil {
 		r.Resume(*types)
 	} else if line, err = readLine(lines, nil); len(line) > 0 {
@@ -184,6 +163,7 @@ func (m *Monitor) ReadNetLog(log io.Reader, hurry <-chan struct{}, types *netlog
 			if s, ok := r.Line(line); ok {
 				m.unreported.sent(s)
 			}
+			m.netLog.read(line)
 		}
 	}
 	if errors.Is(err, os.ErrClosed) { // the browser goes on

@@ -114,26 +114,30 @@ func TestUnreportedRequestsAreBounded(t *testing.T) {
 // TestALogIsRead to its end, with a line that is too long.
 func TestALogIsRead(t *testing.T) {
 	var begun netlog.Types
-	hurry := make(chan struct{})
-	close(hurry)
-	m := New(nil)
+	reader := func() *Monitor {
+		m := New(nil)
+		m.HurryNetLog()
+		return m
+	}
+	m := reader()
 	log := `{"constants":{"logEventTypes":{"HTTP_TRANSACTION_SEND_REQUEST":40,"REQUEST_ALIVE":2,"URL_REQUEST_START_JOB":136,"WEBSOCKET_SENT_FRAME_HEADER":623}},` + "\n\"events\": [\n" +
 		strings.Repeat("x", 2*maxLine) + "\n" +
 		`{"params":{"initiator":"https://a.example","method":"POST","url":"https://a.example/open"},"phase":1,"source":{"id":7},"time":"99","type":136},` + "\n"
-	if err := m.ReadNetLog(strings.NewReader(log), hurry, nil, func(types netlog.Types) error { begun = types; return nil }); err != nil {
+	if err := m.ReadNetLog(strings.NewReader(log), nil, func(types netlog.Types) error { begun = types; return nil }); err != nil {
 		t.Fatal(err)
 	}
 	if sent, _, _ := m.unreported.takeAlone(0); len(sent) != 1 || sent[0].URL != "https://a.example/open" {
 		t.Errorf("%+v", sent)
 	}
 	// The next launcher begins in the middle of a line.
-	if err := m.ReadNetLog(strings.NewReader(log[len(log)-200:]+log[strings.LastIndex(log, `{"params`):]), hurry, &begun, nil); err != nil {
+	m = reader()
+	if err := m.ReadNetLog(strings.NewReader(log[len(log)-200:]+log[strings.LastIndex(log, `{"params`):]), &begun, nil); err != nil {
 		t.Fatal(err)
 	}
 	if sent, _, _ := m.unreported.takeAlone(0); len(sent) != 1 {
 		t.Errorf("read on: %+v", sent)
 	}
-	if err := m.ReadNetLog(strings.NewReader("no log"), hurry, nil, nil); err == nil {
+	if err := reader().ReadNetLog(strings.NewReader("no log"), nil, nil); err == nil {
 		t.Error("anything is taken for a log")
 	}
 }

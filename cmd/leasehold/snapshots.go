@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"net/http"
 	"os"
-	"strings"
 	"time"
 
 	"github.com/dustin/go-humanize"
@@ -21,35 +20,21 @@ import (
 	"leasehold/lease"
 )
 
-// openObjects opens the objects at a profile store's URL, which checkStore has accepted. nc and
-// the number of copies are for nats://. The caller calls close when nothing uses them any more.
-func openObjects(raw string, nc *nats.Conn, copies int) (o objects.Objects, close func() error, err error) {
-	nothing := func() error { return nil }
-	switch scheme, _, _ := strings.Cut(raw, "://"); scheme {
-	case "file":
-		dir, err := storeDir(raw)
-		if err != nil {
-			return nil, nil, err
-		}
-		return snapshots.OpenDir(dir), nothing, nil
-	case "s3":
-		cfg, err := s3bucket.ParseURL(raw)
-		if err != nil {
-			return nil, nil, err
-		}
-		bucket, err := s3bucket.Open("profile store", cfg)
-		if err != nil {
-			return nil, nil, err
-		}
-		return bucket, func() error { bucket.Close(); return nil }, nil
-	case "nats":
-		js, err := jetstream.New(nc)
-		if err != nil {
-			return nil, nil, err
-		}
-		return natsobjects.New(js, natsobjects.Config{Replicas: copies}), nothing, nil
-	}
-	return nil, nil, errStoreURL
+// openObjects opens the store of profiles. The number of copies is for nats://.
+func openObjects(raw string, nc *nats.Conn, copies int) (objects.Objects, func() error, error) {
+	return opener[objects.Objects]{
+		dir: func(path string) (objects.Objects, error) { return snapshots.OpenDir(path), nil },
+		bucket: func(cfg s3bucket.Config) (objects.Objects, func(), error) {
+			b, err := s3bucket.Open("profile store", cfg)
+			if err != nil {
+				return nil, nil, err
+			}
+			return b, b.Close, nil
+		},
+		stream: func(js jetstream.JetStream) objects.Objects {
+			return natsobjects.New(js, natsobjects.Config{Replicas: copies})
+		},
+	}.open(raw, nc)
 }
 
 type profileKeygenCmd struct {

@@ -69,34 +69,55 @@ func storeDir(raw string) (string, error) {
 	return filepath.Clean(u.Path), nil
 }
 
-// openStore opens the store at a URL that checkStore has accepted. nc and the number of copies
-// are for nats://. The caller calls close when nothing uses the store any more.
-func openStore(raw string, nc *nats.Conn, copies int) (store evidence.Store, close func() error, err error) {
+// opener opens one of the three kinds of stores, for evidence or for profiles.
+type opener[T any] struct {
+	dir    func(path string) (T, error)
+	bucket func(s3bucket.Config) (T, func(), error)
+	stream func(jetstream.JetStream) T
+}
+
+// open opens the store at a URL that checkStore has accepted. nc is for nats://. The caller calls close
+// when nothing uses the store any more.
+func (o opener[T]) open(raw string, nc *nats.Conn) (store T, close func() error, err error) {
 	nothing := func() error { return nil }
 	switch scheme, _, _ := strings.Cut(raw, "://"); scheme {
 	case "file":
 		dir, err := storeDir(raw)
 		if err != nil {
-			return nil, nil, err
+			return store, nil, err
 		}
-		d, err := evidence.OpenDirStore(dir)
-		return d, nothing, err
+		store, err = o.dir(dir)
+		return store, nothing, err
 	case "s3":
 		cfg, err := s3bucket.ParseURL(raw)
 		if err != nil {
-			return nil, nil, err
+			return store, nil, err
 		}
-		s, err := s3store.Open(cfg)
-		if err != nil {
-			return nil, nil, err
-		}
-		return s, func() error { s.Close(); return nil }, nil
+		store, release, err := o.bucket(cfg)
+		return store, func() error { release(); return nil }, err
 	case "nats":
 		js, err := jetstream.New(nc)
 		if err != nil {
-			return nil, nil, err
+			return store, nil, err
 		}
-		return natsstore.New(js, natsstore.Config{Replicas: copies}), nothing, nil
+		return o.stream(js), nothing, nil
 	}
-	return nil, nil, errStoreURL
+	return store, nil, errStoreURL
+}
+
+// openStore opens the store of evidence. The number of copies is for nats://.
+func openStore(raw string, nc *nats.Conn, copies int) (evidence.Store, func() error, error) {
+	return opener[evidence.Store]{
+		dir: func(path string) (evidence.Store, error) { return evidence.OpenDirStore(path) },
+		bucket: func(cfg s3bucket.Config) (evidence.Store, func(), error) {
+			s, err := s3store.Open(cfg)
+			if err != nil {
+				return nil, nil, err
+			}
+			return s, s.Close, nil
+		},
+		stream: func(js jetstream.JetStream) evidence.Store {
+			return natsstore.New(js, natsstore.Config{Replicas: copies})
+		},
+	}.open(raw, nc)
 }

@@ -102,7 +102,7 @@ func ShownAbout(raw string, answers []Compared) (unchanged, changed bool) {
 // Proposes is what the file could say of a shape, if a person agrees: Read, if it came in many sessions
 // of more than one account, and the probes never showed a change; otherwise nothing.
 func (f File) Proposes(shp string, c Count) string {
-	if _, said := f.About(shp); said || c.Unchanged < proposeAfter || c.Changed > 0 || len(c.Accounts) < 2 {
+	if _, said := f.About(shp); said || c.Unchanged < ProposeAfter || c.Changed > 0 || len(c.Accounts) < ProposeAccounts {
 		return ""
 	}
 	if _, _, err := f.compileLine(Line{Shape: shp, Is: Read}); err != nil {
@@ -111,8 +111,12 @@ func (f File) Proposes(shp string, c Count) string {
 	return Read
 }
 
-// proposeAfter is in how many sessions the probes have to show no change before a line is proposed.
-const proposeAfter = 10
+// A line is proposed once the probes have shown no change in ProposeAfter sessions of ProposeAccounts
+// accounts.
+const (
+	ProposeAfter    = 10
+	ProposeAccounts = 2
+)
 
 // NameFor is the name under which a URL's site is counted: that of the file that names its origin
 // nearest or, if known is false, the one that such a file would get.

@@ -172,7 +172,7 @@ func (c *suggestSiteCmd) Run(a *app) error {
 			}
 		}
 		if text == "" {
-			a.warn("%s: nothing is proposed: %d unknown shapes were counted, and none came with unchanged probes in 10 sessions of 2 accounts", printable(c.Site), len(all.Items))
+			a.warn("%s: nothing is proposed: %d unknown shapes were counted, and none came with unchanged probes in %d sessions of %d accounts", printable(c.Site), len(all.Items), site.ProposeAfter, site.ProposeAccounts)
 			return nil
 		}
 		_, err = fmt.Fprint(a.stdout, "requests:\n"+text)

@@ -15,8 +15,6 @@ import (
 )
 
 const (
-	// signInLimit is the longest time that a person has a profile by a sign-in link.
-	signInLimit = 30 * time.Minute
 	// signInHolder is the name of that person in records and journals: nobody knows who it is.
 	signInHolder = "whoever has the sign-in link"
 	// signInOutcome is the outcome of a session in which the account was signed in by a link.
@@ -77,7 +75,7 @@ func (l *Launcher) BeginSignIn(ctx context.Context, profileID string, start api.
 	}
 	alone, warm := true, false
 	begun, err := l.Acquire(ctx, api.Manifest{
-		ProfileID: profileID, WorkerID: signInHolder, TaskID: start.LinkID, LockTimeoutSeconds: signInLimit.Seconds(),
+		ProfileID: profileID, WorkerID: signInHolder, TaskID: start.LinkID, LockTimeoutSeconds: api.SignInTime.Seconds(),
 		OnClose: api.OnCloseKeep, RequiresExclusiveProfileLock: &alone, KeepWarm: &warm,
 		ByHand: &api.ByHand{Holder: signInHolder, Note: note, TokenSeen: r.Token, SignInLink: start.LinkID},
 	})

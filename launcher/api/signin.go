@@ -5,6 +5,9 @@ import "time"
 // A sign-in link is for a person who is to sign an account in, on a phone for example: whoever has
 // it first may use the pages of one session of its profile, and nothing else.
 
+// SignInTime is how long a link that nobody used is valid, and how long its person may go on then.
+const SignInTime = 30 * time.Minute
+
 // SignInLinkRequest asks for a sign-in link.
 type SignInLinkRequest struct {
 	// URL is the page with which the person begins; empty: where the account was found not to be

@@ -23,10 +23,6 @@ import (
 // a cookie, which opens the paths below that link and no others.
 
 const (
-	// signInLinkLife is how long a link that nobody used is valid, and signInAccess how long its
-	// person may go on.
-	signInLinkLife = 30 * time.Minute
-	signInAccess   = 30 * time.Minute
 	// signInCookie is the name of the cookie.
 	signInCookie = "leasehold_sign_in"
 	// endSignInTimeout bounds the end of the session of a link that is revoked.
@@ -86,7 +82,7 @@ func (ls *signInLinks) use(id, secret, cookie string, now time.Time) (signInLink
 	defer ls.mu.Unlock()
 	l, ok := ls.findLocked(id, secret, false, now)
 	if ok {
-		l.used, l.secret, l.expires = true, sha256.Sum256([]byte(cookie)), now.Add(signInAccess)
+		l.used, l.secret, l.expires = true, sha256.Sum256([]byte(cookie)), now.Add(api.SignInTime)
 		ls.all[l.profile] = l
 	}
 	return l, ok
@@ -191,7 +187,7 @@ func makeSignInLink(c *call) error {
 		return err
 	}
 	secret, now := id.Secret(), time.Now()
-	l := signInLink{id: id.New("lnk"), profile: profile, maker: c.who, begin: begin, secret: sha256.Sum256([]byte(secret)), expires: now.Add(signInLinkLife)}
+	l := signInLink{id: id.New("lnk"), profile: profile, maker: c.who, begin: begin, secret: sha256.Sum256([]byte(secret)), expires: now.Add(api.SignInTime)}
 	if err := c.endLink(c.links.put(l, now)); err != nil {
 		return err
 	}
@@ -282,7 +278,7 @@ func useSignInLink(c *call) error {
 	base := c.base()
 	path := strings.TrimSuffix(base.Path, "/") + "/sign-in/" + l.id
 	http.SetCookie(c.w, &http.Cookie{
-		Name: signInCookie, Value: cookie, Path: path, MaxAge: int(signInAccess.Seconds()),
+		Name: signInCookie, Value: cookie, Path: path, MaxAge: int(api.SignInTime.Seconds()),
 		HttpOnly: true, Secure: base.Scheme == "https", SameSite: http.SameSiteStrictMode,
 	})
 	http.Redirect(c.w, c.r, path, http.StatusSeeOther)

@@ -207,7 +207,7 @@ func TestALinkThatBeganNothingIsNotUsed(t *testing.T) {
 
 func TestASignInLinkIsGoodForHalfAnHour(t *testing.T) {
 	links, now := newSignInLinks(), time.Now()
-	links.put(signInLink{id: "lnk_1", profile: "p", secret: sha256.Sum256([]byte("s")), expires: now.Add(signInLinkLife)}, now)
+	links.put(signInLink{id: "lnk_1", profile: "p", secret: sha256.Sum256([]byte("s")), expires: now.Add(api.SignInTime)}, now)
 	late := now.Add(30 * time.Minute)
 	if _, ok := links.use("lnk_1", "s", "c", late); ok {
 		t.Error("a link can be used after half an hour")

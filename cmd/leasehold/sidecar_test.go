@@ -54,6 +54,8 @@ func startFakeSidecar(env *testscript.Env, requests, home string) (url string) {
 	m.HandleFunc("GET /v1/profiles/{id}/evidence", s.evidence)
 	m.HandleFunc("POST /v1/profiles/{id}/review", s.review)
 	m.HandleFunc("POST /v1/profiles/{id}/check", s.check)
+	m.HandleFunc("POST /v1/profiles/{id}/sign-in-link", s.signInLink)
+	m.HandleFunc("DELETE /v1/profiles/{id}/sign-in-link", s.revokeSignInLink)
 	m.HandleFunc("GET /v1/evidence/{id}", s.manifest)
 	m.HandleFunc("GET /v1/evidence/{id}/{part}", s.part)
 	m.HandleFunc("GET /v1/queue", s.queue)
@@ -248,6 +250,24 @@ func (s *fakeSidecar) check(w http.ResponseWriter, r *http.Request) {
 		c.SignedIn, c.How, c.Status = "no", "a redirect\x1b[2J to /login", 302
 	}
 	answer(w, 200, c)
+}
+
+// signInLink makes a link for every profile but shop, which waits for a decision.
+func (s *fakeSidecar) signInLink(w http.ResponseWriter, r *http.Request) {
+	if r.PathValue("id") == "shop" {
+		refuse(w, api.Refuse(api.CodeInReview, "profile shop waits for a decision first"))
+		return
+	}
+	answer(w, 201, api.SignInLink{LinkID: "lnk_1", ProfileID: r.PathValue("id"), URL: "https://a.example/sign-in/lnk_1#s3cret", ExpiresAt: at})
+}
+
+// revokeSignInLink takes back the link of p, the only one.
+func (s *fakeSidecar) revokeSignInLink(w http.ResponseWriter, r *http.Request) {
+	gone := api.SignInRevoked{ProfileID: r.PathValue("id")}
+	if gone.ProfileID == "p" {
+		gone.LinkID = "lnk_1"
+	}
+	answer(w, 200, gone)
 }
 
 func (s *fakeSidecar) sessions(w http.ResponseWriter, r *http.Request) {

@@ -190,6 +190,7 @@ func TestSitesSeeTheAppearanceOfAProfile(t *testing.T) {
 			}
 		}
 	}
+	b.Monitor().KeepPlace() // as a session does after each client
 	want.Place = looks.Geolocation
 	want.FramePlace = want.Place
 	if _, got := load(b); got != want {

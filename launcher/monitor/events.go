@@ -255,7 +255,7 @@ func (m *Monitor) enable(attached *target.EventAttachedToTarget) {
 	if kind == typePage {
 		m.chrome.Post(session, "Inspector.enable", nil)
 		if m.place != nil { // counts for all frames of the tab
-			m.chrome.Post(session, "Emulation.setGeolocationOverride", m.place)
+			m.chrome.Post(session, overridePlace, m.place)
 		}
 	}
 	if kind == typePage || kind == typeIframe {

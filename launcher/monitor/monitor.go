@@ -127,6 +127,19 @@ func (m *Monitor) SetPlace(latitude, longitude float64) {
 	m.place = map[string]any{"latitude": latitude, "longitude": longitude, "accuracy": accuracy}
 }
 
+// KeepPlace gives the open pages their place again, after a client has left: Chrome drops a place with
+// the session that set it, also one that was set since by another.
+func (m *Monitor) KeepPlace() {
+	if m.place == nil {
+		return
+	}
+	for _, page := range m.Pages() {
+		m.chrome.Post(page.SessionID, overridePlace, m.place)
+	}
+}
+
+const overridePlace = "Emulation.setGeolocationOverride"
+
 // watchedEvents are the events that the monitor processes in its own goroutine.
 var watchedEvents = []string{
 	eventAttached, eventDetached, eventInfoChanged, eventDestroyed,

@@ -16,6 +16,7 @@ import (
 	"leasehold/checkpoint"
 	"leasehold/evidence/recorder"
 	"leasehold/launcher/api"
+	"leasehold/launcher/browser"
 	"leasehold/launcher/principal"
 	"leasehold/lease"
 )
@@ -23,8 +24,9 @@ import (
 // clients are the connections of a session, and what those that ended left open in the
 // browser.
 type clients struct {
-	token lease.Token
-	log   zerolog.Logger
+	token   lease.Token
+	browser func() *browser.Browser // nil while there is none
+	log     zerolog.Logger
 
 	// mu is held when the end of a connection and the session's facts change together. It is
 	// taken before the session's mutex.
@@ -36,8 +38,8 @@ type clients struct {
 	commands        recorder.Commands // of connections that ended
 }
 
-func newClients(token lease.Token, log zerolog.Logger) *clients {
-	return &clients{token: token, log: log, conns: map[*cdpproxy.Conn]bool{}}
+func newClients(token lease.Token, browser func() *browser.Browser, log zerolog.Logger) *clients {
+	return &clients{token: token, browser: browser, log: log, conns: map[*cdpproxy.Conn]bool{}}
 }
 
 // inherit keeps the client sessions of an earlier launcher's connections.
@@ -162,6 +164,9 @@ func (c *clients) closeOne(ctx context.Context, p *cdpproxy.ClientSession) {
 	defer cancel()
 	if err := p.Close(ctx); err != nil && !errors.Is(err, cdpproxy.ErrBrowserGone) {
 		c.log.Warn().Err(err).Msg("an ended connection's browser session stays")
+	}
+	if b := c.browser(); b.Driven() {
+		b.Monitor().KeepPlace()
 	}
 }
 

@@ -9,7 +9,6 @@ import (
 	"slices"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/chromedp/cdproto/emulation"
 	"github.com/chromedp/cdproto/input"
@@ -26,9 +25,6 @@ type consoleTab struct {
 	tab.Tab
 	url string
 }
-
-// patience bounds waits that end sooner unless something is broken.
-const patience = 4 * time.Minute
 
 var (
 	closeBrowser = func() {}
@@ -66,8 +62,9 @@ func open(t *testing.T, b *backend, address string) consoleTab {
 	}
 	ctx, cancel := chromedp.NewContext(all)
 	t.Cleanup(cancel)
-	ctx, cancel = context.WithTimeout(ctx, patience)
-	t.Cleanup(cancel)
+	if err := chromedp.Do(ctx); err != nil { // the tab lives as long as the context of its first step
+		t.Fatal(err)
+	}
 	v := consoleTab{tab.Tab{T: t, Ctx: ctx}, srv.URL}
 	v.Do(chromedp.Navigate(srv.URL + address))
 	return v

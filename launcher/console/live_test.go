@@ -24,6 +24,7 @@ import (
 	"github.com/gobwas/ws"
 	"github.com/gobwas/ws/wsutil"
 
+	"leasehold/internal/test/tab"
 	"leasehold/launcher/api"
 )
 
@@ -92,7 +93,7 @@ func (p *livePage) hears(t *testing.T, kind string, fits func(map[string]any) bo
 		p.before = slices.Delete(p.before, at, at+1)
 		return m
 	}
-	for late := time.After(patience); ; {
+	for late := time.After(tab.Patience); ; {
 		select {
 		case m := <-p.heard:
 			if wanted(m) {

@@ -18,13 +18,18 @@ import (
 // Tab is a tab that shows a page.
 type Tab struct {
 	T   *testing.T
-	Ctx context.Context
+	Ctx context.Context // without a bound: each step has its own
 }
+
+// Patience bounds each step and each wait, which end sooner unless something is broken.
+const Patience = time.Minute
 
 // Do takes steps of chromedp that name no element, as Navigate and KeyEvent.
 func (v Tab) Do(steps ...chromedp.Action[chromedp.Void]) {
 	v.T.Helper()
-	if err := chromedp.Do(v.Ctx, steps...); err != nil {
+	ctx, cancel := context.WithTimeout(v.Ctx, Patience)
+	defer cancel()
+	if err := chromedp.Do(ctx, steps...); err != nil {
 		v.T.Fatal(err)
 	}
 }
@@ -55,12 +60,14 @@ func until[V any](v Tab, expression string) V {
 // evaluate evaluates an expression on the page, and again if another document came meanwhile.
 func evaluate[V any](v Tab, expression string) V {
 	v.T.Helper()
+	ctx, cancel := context.WithTimeout(v.Ctx, Patience)
+	defer cancel()
 	for {
-		value, err := chromedp.Run(v.Ctx, chromedp.Evaluate[V](expression, chromedp.EvalAwaitPromise))
+		value, err := chromedp.Run(ctx, chromedp.Evaluate[V](expression, chromedp.EvalAwaitPromise))
 		if err == nil {
 			return value
 		}
-		if v.Ctx.Err() != nil || !strings.Contains(err.Error(), "navigated") && !strings.Contains(err.Error(), "context") {
+		if ctx.Err() != nil || !strings.Contains(err.Error(), "navigated") && !strings.Contains(err.Error(), "context") {
 			v.T.Fatalf("%v\nevaluating %s, at:\n%s", err, expression, v.shows())
 		}
 	}

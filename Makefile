@@ -111,8 +111,9 @@ test: deps
 	$(call after,tested)
 endif
 
+# Two thirds of what these tests take they wait: for leases to run out, for launchers to be missed.
 tested-e2e:
-	@$(GO_TEST) ./internal/test/e2e
+	@$(GO_TEST) -parallel 4 ./internal/test/e2e
 
 tested-outside:
 	@$(GO_TEST) -p 1 $(filter-out ./internal/test/e2e,$(OUTSIDE))

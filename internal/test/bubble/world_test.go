@@ -45,6 +45,8 @@ type world struct {
 
 	asks sync.WaitGroup
 	late sync.WaitGroup
+	// choices are people's choices of a home that are not through.
+	choices atomic.Int64
 	// leaving are launchers that are ending in order.
 	leaving sync.WaitGroup
 	writes  atomic.Int64
@@ -591,7 +593,9 @@ func (w *world) rehomes() {
 func (w *world) rehome(p *process, r lease.Record, ask bool) {
 	_, departed, err := p.root.Departed(r.ProfileID)
 	left := err == nil && departed && w.dice(2)
+	w.choices.Add(1)
 	w.asks.Go(func() {
+		defer w.choices.Add(-1)
 		ctx, cancel := context.WithTimeout(context.WithValue(of(p), aPerson{}, true), 2*time.Minute)
 		defer cancel()
 		_, err := rpc(p, func() (lease.Record, error) {
@@ -689,6 +693,9 @@ func (w *world) settle() {
 		left = append(append(left, w.check.estranged()...), w.readersLeft()...)
 		if !w.nobodyWaits() {
 			left = append(left, "somebody is left in the queue")
+		}
+		if n := w.choices.Load(); n > 0 { // what they change is not to be had at the home of before
+			left = append(left, fmt.Sprintf("%d choices of a home are not through", n))
 		}
 		if len(left) == 0 {
 			w.allCanBeHad()

@@ -19,6 +19,7 @@ type ClientSession struct {
 	defaultID string      // session of the messages that name none: id, or that of one page
 	token     lease.Token // of the lease that it was opened under; 0: the launcher's own
 	inherited bool        // an earlier launcher opened it
+	private   []string    // pages of that launcher that nobody else may see
 
 	mu                 sync.Mutex
 	conn               *Conn     // nil: not connected yet, or no longer
@@ -48,7 +49,7 @@ func (m *Mux) inheritSessions() {
 	}
 	for _, found := range m.pipeLog.inherited {
 		s := newClientSession(m, found.id, found.token)
-		s.inherited = true
+		s.inherited, s.private = true, found.private
 		for r, auth := range found.paused {
 			s.paused[r] = pause{auth: auth}
 		}

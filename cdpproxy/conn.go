@@ -152,6 +152,9 @@ func (m *Mux) Connect(ctx context.Context, target string, fence *lease.Fence, h 
 		session: s, fence: fence, handler: h, taken: h.Takeover(), closeFrames: closeFrames, fd: -1, ended: make(chan End, 1),
 		pending: map[string]map[int64]*continuedRequest{"": {}}, leaseSessions: map[string]bool{}, discovered: map[string]map[string]bool{}, unshown: map[string]bool{},
 	}
+	if m.isPrivate(target) {
+		return nil, errors.Join(&Error{codeInvalidParams, "No target with given id found"}, s.giveUp(ctx))
+	}
 	if target != "" {
 		var r struct {
 			SessionID string `json:"sessionId"`

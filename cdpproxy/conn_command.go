@@ -163,7 +163,7 @@ func (c *Conn) permit(cmd command, privileged bool) (methods.Named, *methods.Ref
 	if privileged && m != nil && !methods.ToPrivileged(cmd.method) {
 		return methods.Named{}, methods.RefuseTarget()
 	}
-	if why := c.taken.against(m, cmd.params); why != nil {
+	if why := c.against(m, cmd.params); why != nil {
 		return methods.Named{}, why
 	}
 	named, denied := methods.Check(m, string(cmd.method), cmd.params)
@@ -216,7 +216,7 @@ func (c *Conn) sendOffloaded(cmd command, msg []byte) {
 	// This is noted before the write, too: the browser may report the command's effect before
 	// the write returns.
 	c.session.mux.noteActivity(boottime.Now(), stagedCommand{cmd, u})
-	err := c.session.mux.sendIf(func() error { return c.taken.check(m, cmd.params) }, c.fence, head, tail)
+	err := c.session.mux.sendIf(func() error { return c.check(m, cmd.params) }, c.fence, head, tail)
 	if err == nil {
 		now := boottime.Now()
 		c.session.log.stamp(1, now)

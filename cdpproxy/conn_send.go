@@ -30,7 +30,7 @@ func (c *Conn) stage(cmd command, method *methods.Method, msg []byte, owned bool
 		}
 		m.scratch = m.scratch[:0]
 	}
-	if c.taken.against(method, cmd.params) != nil { // with the lock held, see Takeover.Begin
+	if c.against(method, cmd.params) != nil { // with the lock held, see Takeover.Begin
 		if len(c.staged) == 0 {
 			m.writing.Unlock()
 		}
@@ -97,6 +97,7 @@ func (c *Conn) register(cmd command, method *methods.Method) (undo, bool) {
 		c.noteDiscovery(cmd)
 	}
 	c.session.mux.noteActivation(c.target(cmd), cmd)
+	c.session.mux.noteListening(c.target(cmd), cmd)
 	c.session.log.add(cmd.sessionID, cmd.method)
 	return u, true
 }

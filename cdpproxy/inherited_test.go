@@ -2,13 +2,17 @@ package cdpproxy
 
 import (
 	"bufio"
+	"context"
+	"encoding/json"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
+	"leasehold/cdpproxy/methods"
 	"leasehold/internal/test/testchrome"
 	"leasehold/internal/test/testkey"
 
@@ -17,7 +21,7 @@ import (
 
 // inherited is a Mux that has found a browser session "A" of an earlier launcher's client, with
 // a session "A-page" under it. The test has the browser's end of the pipe.
-func inherited(t *testing.T) (m *Mux, commands *bufio.Reader, events *os.File) {
+func inherited(t *testing.T, more ...[]string) (m *Mux, commands *bufio.Reader, events *os.File) {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "ledger")
 	l, err := CreatePipeLog(path, testkey.Key)
@@ -26,6 +30,9 @@ func inherited(t *testing.T) (m *Mux, commands *bufio.Reader, events *os.File) {
 	}
 	l.append(lineOpened, "A", "7")
 	l.append(lineAttached, "A", "A-page")
+	for _, line := range more {
+		l.append(line...)
+	}
 	if err := l.Close(); err != nil {
 		t.Fatal(err)
 	}
@@ -87,4 +94,63 @@ func TestWhatWasOpenedUnderAnInheritedSessionIsItsOwn(t *testing.T) {
 	hears("Fetch.failRequest", `"requestId":"late"`, `"sessionId":"A-page"`)
 	left[0].Free()
 	hears("Target.detachFromTarget", `"params":{"sessionId":"A-page"}`, `"sessionId":"A"`)
+}
+
+// TestTheNextLauncherClosesPrivatePages, and those that they opened: nobody may send anything before they
+// are gone. A page that does not close keeps the browser shut.
+func TestTheNextLauncherClosesPrivatePages(t *testing.T) {
+	m, commands, events := inherited(t, []string{lineOpened, "O", "0"}, []string{linePrivate, "O", "T"})
+	next := func(method string) (id int64, params string) {
+		t.Helper()
+		for {
+			msg, err := commands.ReadBytes(0)
+			if err != nil {
+				t.Fatalf("the browser did not get %s: %v", method, err)
+			}
+			var c struct {
+				ID     int64           `json:"id"`
+				Method string          `json:"method"`
+				Params json.RawMessage `json:"params"`
+			}
+			if err := json.Unmarshal(msg[:len(msg)-1], &c); err != nil {
+				t.Fatal(err)
+			}
+			if c.Method == method {
+				return c.ID, string(c.Params)
+			}
+		}
+	}
+	lists := func(infos string) {
+		t.Helper()
+		id, _ := next("Target.getTargets")
+		if _, err := fmt.Fprintf(events, `{"id":%d,"result":{"targetInfos":[%s]}}`+"\x00", id, infos); err != nil {
+			t.Fatal(err)
+		}
+	}
+	const own, page, popup = `{"targetId":"W","type":"page"}`, `{"targetId":"T","type":"page"}`, `{"targetId":"P","type":"page","openerId":"T"}`
+	closed := make(chan error, 1)
+	go func() { closed <- m.ClosePrivate(t.Context()) }()
+	lists(own + "," + page + "," + popup)
+	for _, want := range []string{`"T"`, `"P"`} {
+		if _, params := next("Target.closeTarget"); !strings.Contains(params, want) {
+			t.Errorf("closed %s, want %s", params, want)
+		}
+	}
+	lists(own + "," + popup)
+	lists(own)
+	if err := <-closed; err != nil {
+		t.Error(err)
+	}
+	open, err := m.KeepPrivate(methods.RefuseSignIn())
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	go func() { closed <- open(ctx) }()
+	lists(own + "," + popup)
+	next("Target.closeTarget")
+	cancel()
+	if err := <-closed; !errors.Is(err, context.Canceled) || m.keptPrivate.Load() == nil {
+		t.Errorf("the popup lives, and clients may go on: %v", err)
+	}
 }

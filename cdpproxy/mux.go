@@ -81,6 +81,8 @@ type Mux struct {
 	routing   atomic.Bool // the loop is reading the pipe, or passing on what it has read
 	dropped   atomic.Uint64
 	lasting   atomic.Pointer[methods.Method] // see Lasting
+	// keptPrivate is privacy.why, for the data path.
+	keptPrivate atomic.Pointer[methods.Refusal]
 
 	calls     pendingCalls  // on the root session
 	attaching chan struct{} // has room for one: see attach
@@ -113,6 +115,7 @@ type Mux struct {
 	offline        map[string]bool             // by CDP session of a client, see Offline
 	lastID         int64                       // of a call of the launcher's
 	cookieCommands cookieCommands
+	privacy        privacy
 	attachingOwn   bool        // the browser session that attach opens is the launcher's own
 	endCause       error       // nil while the pipe lives
 	posts          chan []byte // see post; closed at the end
@@ -148,6 +151,7 @@ func New(pipe Pipe, effect Effect, traffic func(Traffic)) (*Mux, error) {
 		owners: map[string]*ClientSession{}, children: map[string]child{}, letRun: map[string]string{}, leaving: map[string]child{}, ending: map[string]string{}, clientTargets: map[string]string{}, clientBrowsers: map[string]string{}, contexts: map[string]string{}, privileged: map[string]bool{}, freshContexts: map[string]bool{}, done: make(chan struct{}),
 		// An adopted browser may still reply to calls of an earlier launcher.
 		lastID:    rand.Int64N(1 << 29),
+		privacy:   privacy{pages: map[string]*ClientSession{}, sessions: map[string]bool{}},
 		posts:     make(chan []byte, maxPosts),
 		attaching: make(chan struct{}, 1),
 	}

@@ -38,6 +38,7 @@ type inheritedSession struct {
 	id       string
 	token    lease.Token            // of the client's lease; 0: the launcher's own
 	children []string               // CDP sessions that were opened under it
+	private  []string               // targets of pages that nobody else may see
 	paused   map[pausedRequest]bool // true: the request waits for credentials
 }
 
@@ -134,12 +135,13 @@ func (l *PipeLog) Remove() error {
 
 // A line of a pipe log consists of one of these words, what it is about, and its signature.
 const (
-	lineOpened   = "open"   // session, token
-	lineClosed   = "close"  // session
-	lineAttached = "attach" // session, child
-	lineDetached = "detach" // child
-	linePaused   = "pause"  // child, request, "auth" or "plain"
-	lineSettled  = "settle" // child, request
+	lineOpened   = "open"    // session, token
+	lineClosed   = "close"   // session
+	lineAttached = "attach"  // session, child
+	lineDetached = "detach"  // child
+	linePaused   = "pause"   // child, request, "auth" or "plain"
+	lineSettled  = "settle"  // child, request
+	linePrivate  = "private" // session, target of a page that nobody else may see
 )
 
 // append adds a line. If the pipe log cannot be written, or a word would be read back
@@ -193,6 +195,9 @@ func (l *PipeLog) compact(b []byte) {
 		write(lineOpened, s.id, strconv.FormatUint(uint64(s.token), 10))
 		for _, child := range s.children {
 			write(lineAttached, s.id, child)
+		}
+		for _, target := range s.private {
+			write(linePrivate, s.id, target)
 		}
 		for r, auth := range s.paused {
 			write(linePaused, r.sessionID, r.requestID, kindOfPause(auth))
@@ -252,6 +257,8 @@ func replay(b []byte) []inheritedSession {
 			}
 		case word == lineAttached && len(words) == 3:
 			owners[words[2]] = s
+		case word == linePrivate && len(words) == 3:
+			s.private = append(s.private, words[2])
 		case word == lineDetached:
 			delete(owners, words[1])
 			for r := range s.paused {

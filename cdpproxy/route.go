@@ -55,6 +55,9 @@ func (m *Mux) route(msg []byte) bool {
 		return false
 	}
 	parsed := parseBrowserMessage(msg)
+	if m.hold(parsed, msg) {
+		return false
+	}
 	m.replySeen = m.replySeen || parsed.isReply
 	if len(parsed.sessionID) == 0 {
 		switch {
@@ -75,7 +78,7 @@ func (m *Mux) route(msg []byte) bool {
 	m.mu.Lock()
 	s := m.owners[string(parsed.sessionID)]
 	m.mu.Unlock()
-	if s == nil {
+	if s == nil || m.hides(s, parsed, msg) {
 		return false
 	}
 	if parsed.isReply {
@@ -198,6 +201,8 @@ func (m *Mux) forgetSession(sessionID string) (ended []string) {
 		delete(m.clientBrowsers, ended[i])
 		delete(m.contexts, ended[i])
 		delete(m.privileged, ended[i])
+		delete(m.privacy.listening, listener{ended[i], "Tracing"})
+		delete(m.privacy.listening, listener{ended[i], "Fetch"})
 		delete(m.letRun, ended[i])
 		delete(m.leaving, ended[i])
 	}

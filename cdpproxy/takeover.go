@@ -47,14 +47,23 @@ func (t *Takeover) against(m *methods.Method, params []byte) *methods.Refusal {
 	return why
 }
 
-func (t *Takeover) check(m *methods.Method, params []byte) error {
-	if why := t.against(m, params); why != nil {
+// against returns why a command of the method is refused now: the launcher keeps the browser to
+// itself, or a person has the session; nil if it is not.
+func (c *Conn) against(m *methods.Method, params []byte) *methods.Refusal {
+	if why := c.session.mux.keptPrivate.Load(); why != nil {
+		return why
+	}
+	return c.taken.against(m, params)
+}
+
+func (c *Conn) check(m *methods.Method, params []byte) error {
+	if why := c.against(m, params); why != nil {
 		return &takenError{why}
 	}
 	return nil
 }
 
-// takenError says that a command was not sent because a person has the session.
+// takenError says that a command was not sent because somebody else has the session, or the browser.
 type takenError struct{ why *methods.Refusal }
 
 func (e *takenError) Error() string { return e.why.Text }

@@ -15,6 +15,7 @@ const (
 	ReasonForm      = "form"      // the parameters can be read in more than one way
 	ReasonTarget    = "target"    // the command is for one of Chrome's own pages
 	ReasonPerson    = "person"    // a person has the session
+	ReasonSignIn    = "sign_in"   // the launcher signs the account in
 )
 
 // The codes of CDP errors that Chrome uses.

@@ -96,3 +96,11 @@ func RefusePerson(name string, since time.Time) *Refusal {
 			": input, navigation, settings, requests and writes are theirs until they hand it back; what only reads passes",
 	}
 }
+
+// RefuseSignIn is the refusal of every command while the launcher signs the account in.
+func RefuseSignIn() *Refusal {
+	return &Refusal{
+		Reason: ReasonSignIn, Code: codeServer,
+		Text: "the sidecar signs the account in: nothing is sent to the browser or read from it until Lease.signIn is answered",
+	}
+}

@@ -1,0 +1,313 @@
+package cdpproxy
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"leasehold/cdpproxy/methods"
+	"leasehold/internal/id"
+)
+
+// privacy is what nobody but the launcher may see: while it lasts, no client of the browser sends
+// anything, and of the pages that CreatePage opens meanwhile only their opener is told. The mutex of
+// the Mux guards it.
+type privacy struct {
+	why *methods.Refusal // nil: it does not last
+	// creating is the session on which a page is being opened. Until its target is known, what the
+	// browser says to others is held.
+	creating *ClientSession
+	held     [][]byte
+	// pages are the targets that are hidden, with the session of their opener, and sessions those that
+	// Chrome opened on them for others. Both are kept: Chrome tells of an end some time after it.
+	pages    map[string]*ClientSession
+	sessions map[string]bool
+	// listening are the commands by which clients hear what all pages do, by their CDP sessions.
+	listening map[listener]string
+}
+
+// listener is a CDP session of a client, and a domain that it turned on there.
+type listener struct{ session, domain string }
+
+// ErrPrivate says that the browser is kept to the launcher already.
+var ErrPrivate = errors.New("the launcher keeps the browser to itself already")
+
+// ListeningError says that a client would hear what a private page does.
+type ListeningError struct{ Method string }
+
+func (e *ListeningError) Error() string {
+	return fmt.Sprintf("a client hears what every page does since its %s: it has to end that first", e.Method)
+}
+
+// KeepPrivate refuses every command of every client, with the reason, until open is called. When it
+// returns, none can reach the browser any more. It fails with a *ListeningError if what one has sent
+// before would tell it of the launcher's pages.
+//
+// open closes these pages first. If they do not close, it fails, and the browser stays private.
+func (m *Mux) KeepPrivate(why *methods.Refusal) (open func(context.Context) error, _ error) {
+	m.mu.Lock()
+	before := m.privacy.why
+	if before == nil {
+		m.privacy.why = why
+		m.keptPrivate.Store(why)
+	}
+	m.mu.Unlock()
+	if before != nil {
+		return nil, ErrPrivate
+	}
+	m.Barrier()
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, method := range m.privacy.listening {
+		m.privacy.why = nil
+		m.keptPrivate.Store(nil)
+		return nil, &ListeningError{method}
+	}
+	return m.endPrivate, nil
+}
+
+// endPrivate closes all private pages, and what they opened. When they are gone, clients may go on.
+func (m *Mux) endPrivate(ctx context.Context) error {
+	for {
+		var all struct {
+			TargetInfos []targetInfo `json:"targetInfos"`
+		}
+		if err := m.Call(ctx, "Target.getTargets", map[string]any{"filter": []struct{}{{}}}, &all); err != nil {
+			return fmt.Errorf("which private pages are open: %w", err)
+		}
+		var left []targetInfo
+		m.mu.Lock()
+		for _, t := range all.TargetInfos {
+			if m.privacy.opener(t) != nil && t.Type != "tab" {
+				left = append(left, t)
+			}
+		}
+		if len(left) == 0 {
+			m.privacy.why = nil
+			m.keptPrivate.Store(nil)
+		}
+		m.mu.Unlock()
+		if len(left) == 0 {
+			return nil
+		}
+		for _, t := range left {
+			if t.Type == "page" {
+				m.post(oneWay("", "Target.closeTarget", map[string]string{"targetId": t.TargetID}))
+			}
+		}
+		select {
+		case <-time.After(privateCloses):
+		case <-ctx.Done():
+			return fmt.Errorf("%d private pages do not close, and the browser stays closed to its clients: %w", len(left), ctx.Err())
+		}
+	}
+}
+
+// privateCloses is the time between two looks whether private pages are closed.
+const privateCloses = 20 * time.Millisecond
+
+type targetInfo struct {
+	TargetID string `json:"targetId"`
+	Type     string `json:"type"`
+	URL      string `json:"url"`
+	OpenerID string `json:"openerId"`
+	ParentID string `json:"parentFrameId"`
+}
+
+// nobody has the tabs that were opened while the browser was kept private: Chrome does not say by which
+// page. They are hidden, and go with their pages.
+var nobody = &ClientSession{}
+
+// opener returns whose private page a target is, or belongs to; nil if it is none. What such a page
+// opens is private, too.
+func (p *privacy) opener(t targetInfo) *ClientSession {
+	for _, from := range []string{t.TargetID, t.OpenerID, t.ParentID} {
+		if owner := p.pages[from]; owner != nil {
+			p.pages[t.TargetID] = owner
+			return owner
+		}
+	}
+	return nil
+}
+
+// isPrivate tells whether a target is, or was, a private page.
+func (m *Mux) isPrivate(target string) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.privacy.pages[target] != nil
+}
+
+// listens are the commands that make a client hear what every page does, and those that end it. Traces
+// have what every process does; on a browser's own session, Fetch has the requests of all pages.
+var listens = map[string]struct {
+	domain string
+	on     bool
+}{
+	"Tracing.start": {"Tracing", true}, "Tracing.end": {"Tracing", false},
+	"Fetch.enable": {"Fetch", true}, "Fetch.disable": {"Fetch", false},
+}
+
+// noteListening notes whether a client's command, on that CDP session, makes it hear what every page
+// does, or ends that.
+func (m *Mux) noteListening(session string, c command) {
+	if !bytes.HasPrefix(c.method, tracingDomain) && !bytes.HasPrefix(c.method, fetchDomain) {
+		return
+	}
+	does, known := listens[string(c.method)]
+	if !known {
+		return
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if kind := m.children[session].kind; does.domain == "Fetch" && kind != "" && kind != "browser" {
+		return // it is a page's
+	}
+	if !does.on {
+		delete(m.privacy.listening, listener{session, does.domain})
+		return
+	}
+	if m.privacy.listening == nil {
+		m.privacy.listening = map[listener]string{}
+	}
+	m.privacy.listening[listener{session, does.domain}] = string(c.method)
+}
+
+var tracingDomain = []byte("Tracing.")
+
+// CreatePage opens an empty page, and returns its target. While the browser is kept private, nobody
+// else is told of the page, also not afterwards.
+func (o *Observer) CreatePage(ctx context.Context) (target string, err error) {
+	var created struct {
+		TargetID string `json:"targetId"`
+	}
+	m := o.session.mux
+	if m.keptPrivate.Load() == nil {
+		err = o.Call(ctx, "", "Target.createTarget", map[string]string{"url": "about:blank"}, &created)
+		return created.TargetID, err
+	}
+	select { // one after the other, as browser sessions
+	case m.attaching <- struct{}{}:
+		defer func() { <-m.attaching }()
+	case <-ctx.Done():
+		return "", ctx.Err()
+	}
+	m.mu.Lock()
+	m.privacy.creating = o.session
+	m.mu.Unlock()
+	// The tab of a page is a target, too, which only its URL tells.
+	url := "about:blank#" + id.New("page")
+	err = o.Call(ctx, "", "Target.createTarget", map[string]string{"url": url}, &created)
+	hidden := []string{created.TargetID}
+	for named := false; err == nil && !named; {
+		var all struct {
+			TargetInfos []targetInfo `json:"targetInfos"`
+		}
+		err = o.Call(ctx, "", "Target.getTargets", map[string]any{"filter": []map[string]string{{"type": "page"}, {"type": "tab"}}}, &all)
+		for _, t := range all.TargetInfos {
+			if t.URL == url {
+				hidden, named = append(hidden, t.TargetID), true
+			}
+		}
+	}
+	m.mu.Lock()
+	for _, target := range hidden {
+		m.privacy.pages[target] = o.session
+	}
+	m.privacy.creating = nil
+	m.mu.Unlock()
+	m.pipeLog.append(linePrivate, o.session.id, created.TargetID)
+	// The answer to this comes when what was held is passed on.
+	return created.TargetID, errors.Join(err, o.Call(context.WithoutCancel(ctx), "", "Browser.getVersion", nil, nil))
+}
+
+// ClosePrivate closes what an earlier launcher kept to itself, before any client can see it.
+func (m *Mux) ClosePrivate(ctx context.Context) error {
+	found := false
+	m.mu.Lock()
+	for _, s := range m.inherited {
+		for _, target := range s.private {
+			m.privacy.pages[target], found = s, true
+		}
+	}
+	m.mu.Unlock()
+	if !found {
+		return nil
+	}
+	return m.endPrivate(ctx)
+}
+
+// hold keeps a message of the browser while it is not known whether it is about a private page. It
+// passes on what was held before as soon as that is known. The loop calls it.
+func (m *Mux) hold(parsed browserMessage, msg []byte) bool {
+	m.mu.Lock()
+	if s := m.privacy.creating; s != nil {
+		defer m.mu.Unlock()
+		own := string(parsed.sessionID) == s.id
+		if !own {
+			m.privacy.held = append(m.privacy.held, bytes.Clone(msg))
+		}
+		return !own
+	}
+	held := m.privacy.held
+	m.privacy.held = nil
+	m.mu.Unlock()
+	for _, one := range held {
+		m.route(one)
+	}
+	return false
+}
+
+var targetEvents = []byte(`{"method":"Target.`)
+
+// hides tells whether an event that came for a client session is about a private page of somebody
+// else. Whoever was attached to the page is detached. The loop calls it.
+func (m *Mux) hides(s *ClientSession, parsed browserMessage, msg []byte) bool {
+	if parsed.isReply || !bytes.HasPrefix(msg, targetEvents) {
+		return false
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if len(m.privacy.pages) == 0 {
+		return false
+	}
+	var e struct {
+		Params struct {
+			SessionID  string     `json:"sessionId"`
+			TargetID   string     `json:"targetId"`
+			TargetInfo targetInfo `json:"targetInfo"`
+		} `json:"params"`
+	}
+	if json.Unmarshal(msg, &e) != nil {
+		return false
+	}
+	if m.privacy.sessions[e.Params.SessionID] {
+		return true
+	}
+	owner := m.privacy.pages[e.Params.TargetID]
+	if owner == nil {
+		if info := e.Params.TargetInfo; info.Type == "tab" && m.privacy.why != nil && !bytes.HasPrefix(msg, targetChangedEvent) {
+			m.privacy.pages[info.TargetID] = nobody
+		}
+		owner = m.privacy.opener(e.Params.TargetInfo)
+	}
+	if owner == nil || owner == s {
+		return false
+	}
+	if bytes.HasPrefix(msg, attachedEvent) {
+		m.privacy.sessions[e.Params.SessionID] = true
+		for _, command := range [][]byte{ // a page that waits for a debugger may hold up the one that opened it
+			oneWay(e.Params.SessionID, letRunCommand, nil),
+			oneWay(string(parsed.sessionID), "Target.detachFromTarget", map[string]string{"sessionId": e.Params.SessionID}),
+		} {
+			select {
+			case m.posts <- command: // post takes the mutex
+			default:
+				m.dropped.Add(1)
+			}
+		}
+	}
+	return true
+}

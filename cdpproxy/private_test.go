@@ -1,0 +1,204 @@
+package cdpproxy_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"leasehold/cdpproxy"
+	"leasehold/cdpproxy/methods"
+	"leasehold/internal/test/testchrome"
+)
+
+// shut is keepPrivate of a test, which opens with the test's patience.
+func shut(t *testing.T, m *cdpproxy.Mux) (open func()) {
+	t.Helper()
+	end, err := m.KeepPrivate(methods.RefuseSignIn())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return func() {
+		t.Helper()
+		ctx, cancel := context.WithTimeout(context.Background(), testchrome.Patience)
+		defer cancel()
+		if err := end(ctx); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// until returns the client's messages up to the answer to a command.
+func (c *client) until(id int) (all []message) {
+	c.t.Helper()
+	for {
+		m, err := c.next()
+		if err != nil {
+			c.t.Fatal(err)
+		}
+		if all = append(all, m); m.ID == id {
+			return all
+		}
+	}
+}
+
+// TestPrivatePagesAreHidden: a client that follows every target, and is attached to every new one, by its
+// page or by its tab, is told nothing of a private page, of its frames, and of what it opens. Afterwards
+// they are gone.
+func TestPrivatePagesAreHidden(t *testing.T) {
+	web := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "text/html")
+		if r.URL.Path == "/top" { // localhost is another site
+			_, port, _ := strings.Cut(r.Host, ":")
+			_, _ = fmt.Fprintf(w, `<!doctype html><title>top</title><iframe src="http://localhost:%s/frame"></iframe>`, port)
+			return
+		}
+		_, _ = fmt.Fprintf(w, `<!doctype html><title>%s</title>`, r.URL.Path)
+	}))
+	t.Cleanup(web.Close)
+	all := map[string]any{"filter": []map[string]any{{}}}
+	for _, but := range []string{"tab", "page"} { // Chrome attaches to tabs or to pages
+		t.Run("to all but a "+but, func(t *testing.T) {
+			m := browser(t)
+			c := connect(t, m, open(), &handler{})
+			c.page(web.URL + "/own")
+			for method, params := range map[string]map[string]any{
+				"Target.setDiscoverTargets": {"discover": true, "filter": all["filter"]},
+				"Target.setAutoAttach":      {"autoAttach": true, "waitForDebuggerOnStart": true, "flatten": true, "filter": []map[string]any{{"type": but, "exclude": true}, {}}},
+			} {
+				if answer := c.call(method, "", params); answer.Error != nil {
+					t.Fatalf("%s: %v", method, answer.Error)
+				}
+			}
+			openAgain := shut(t, m)
+			o, err := m.Observe(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			ctx, cancel := context.WithTimeout(t.Context(), testchrome.Patience)
+			defer cancel()
+			call := func(session, method string, params, result any) {
+				t.Helper()
+				if err := o.Call(ctx, session, method, params, result); err != nil {
+					t.Fatalf("%s: %v", method, err)
+				}
+			}
+			target, err := o.CreatePage(ctx)
+			if err != nil {
+				t.Fatal(err)
+			}
+			var page struct{ SessionID string }
+			call("", "Target.attachToTarget", map[string]any{"targetId": target, "flatten": true}, &page)
+			call(page.SessionID, "Page.navigate", map[string]any{"url": web.URL + "/top"}, nil)
+			hidden := map[string]string{}
+			// list returns what of the private pages is there, and waits until all of it is.
+			list := func(urls ...string) (there string) {
+				t.Helper()
+				for {
+					var got struct {
+						TargetInfos []struct{ TargetID, Type, URL string }
+					}
+					call("", "Target.getTargets", all, &got)
+					there = ""
+					for _, one := range got.TargetInfos {
+						for _, mine := range []string{"/top", "/frame", "/popup", "/apart"} {
+							if strings.HasSuffix(one.URL, mine) {
+								hidden[one.TargetID] = mine
+								there += one.Type + " " + mine + ", "
+							}
+						}
+					}
+					if !slices.ContainsFunc(urls, func(url string) bool { return !strings.Contains(there, url) }) {
+						return there
+					}
+					time.Sleep(10 * time.Millisecond)
+				}
+			}
+			list("/top", "/frame")
+			for _, url := range []string{"/popup", "/apart"} {
+				open := map[string]any{"userGesture": true, "expression": fmt.Sprintf(`open(%q, "_blank", %q) && 1`, url, map[string]string{"/apart": "noopener"}[url])}
+				if but == "tab" {
+					call(page.SessionID, "Runtime.evaluate", open, nil)
+					list(url)
+				} else { // the popup waits for who follows tabs, and the page for the popup
+					o.Post(page.SessionID, "Runtime.evaluate", open)
+				}
+			}
+			for _, method := range []string{
+				"Target.getTargets", "Target.attachToTarget", "Target.attachToBrowserTarget", "Target.setAutoAttach", "Target.setDiscoverTargets", "Target.createTarget",
+				"Tracing.start", "Fetch.enable", "Storage.getCookies",
+			} {
+				if m := c.call(method, "", map[string]any{"targetId": target, "flatten": true}); m.Error == nil || !strings.Contains(m.Error.Message, "the sidecar signs the account in") {
+					t.Errorf("%s: %s, %+v", method, m.Result, m.Error)
+				}
+			}
+			if conn, err := m.Connect(ctx, target, open(), &handler{}, true); err == nil {
+				t.Error("a connection to the page was made", conn.ClientSession().Close(ctx))
+			}
+			if _, err := m.KeepPrivate(methods.RefuseSignIn()); !errors.Is(err, cdpproxy.ErrPrivate) {
+				t.Errorf("a second one: %v", err)
+			}
+			openAgain()
+			if left := list(); left != "" {
+				t.Errorf("left are %s", left)
+			}
+			for _, m := range c.until(c.send("Target.getTargets", "", all)) {
+				said := string(m.Params) + string(m.Result)
+				for id, what := range hidden {
+					if strings.Contains(said, id) || strings.Contains(said, what) || strings.Contains(said, "about:blank#") {
+						t.Errorf("the client got %s %s", m.Method, said)
+					}
+				}
+			}
+			if m := c.call("Target.attachToTarget", "", map[string]any{"targetId": target, "flatten": true}); m.Error == nil {
+				t.Error("the client is attached to the page")
+			}
+			if m := c.call("Browser.getVersion", "", nil); m.Error != nil {
+				t.Errorf("afterwards: %v", m.Error)
+			}
+		})
+	}
+}
+
+// TestWhoWouldHearAPrivatePage: while a client traces the browser, or intercepts the requests of every page,
+// nothing is kept from it; on the session of a page, it hears that page only.
+func TestWhoWouldHearAPrivatePage(t *testing.T) {
+	s := script(t)
+	c := connect(t, s.mux, open(), &handler{}) // B1
+	c.call("Target.attachToTarget", "", flat)
+	s.say(`{"method":"Target.attachedToTarget","params":{"sessionId":"P","targetInfo":{"targetId":"T","type":"page"},"waitingForDebugger":false},"sessionId":"B1"}`)
+	if m, err := c.next(); err != nil || m.Method != "Target.attachedToTarget" {
+		t.Fatalf("%+v, %v", m, err)
+	}
+	for _, tt := range []struct{ session, on, off string }{
+		{"", "Tracing.start", "Tracing.end"},
+		{"P", "Tracing.start", "Tracing.end"},
+		{"", "Fetch.enable", "Fetch.disable"},
+		{"P", "Tracing.start", ""}, // its session ends
+	} {
+		c.call(tt.on, tt.session, nil)
+		var why *cdpproxy.ListeningError
+		if _, err := s.mux.KeepPrivate(methods.RefuseSignIn()); !errors.As(err, &why) || why.Method != tt.on {
+			t.Errorf("%+v: %v", tt, err)
+		}
+		if m := c.call("Runtime.enable", "", nil); m.Error != nil {
+			t.Errorf("%+v: then the client may go on: %v", tt, m.Error)
+		}
+		if tt.off != "" {
+			c.call(tt.off, tt.session, nil)
+		} else {
+			s.say(`{"method":"Target.detachedFromTarget","params":{"sessionId":"P","targetId":"T"},"sessionId":"B1"}`)
+			if m, err := c.next(); err != nil || m.Method != "Target.detachedFromTarget" {
+				t.Fatalf("%+v, %v", m, err)
+			}
+		}
+		shut(t, s.mux)()
+		c.call("Fetch.enable", "P", map[string]any{"patterns": []any{}})
+		shut(t, s.mux)()
+	}
+}

@@ -140,6 +140,9 @@ func TestNobodyOfItsUserReadsTheSidecar(t *testing.T) {
 		if got := openable(t, dir, one.pid); got != one.want || one.pid == 0 {
 			t.Errorf("%s (pid %d) can be opened: %q, want %q", one.what, one.pid, got, one.want)
 		}
+		if limits, err := os.ReadFile(fmt.Sprintf("/proc/%d/limits", one.pid)); err != nil || !strings.Contains(strings.Join(strings.Fields(string(limits)), " "), "core file size 1 1 bytes") {
+			t.Errorf("%s leaves core dumps: %v\n%s", one.what, err, limits)
+		}
 	}
 	// The kernel shows nothing of Landlock, but it wants this of whoever uses it.
 	if status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", browser)); err != nil || !strings.Contains(string(status), "NoNewPrivs:\t1") {

@@ -354,9 +354,12 @@ func loopback() (socket int, err error) {
 
 // MakeUndumpable keeps other processes of the same user away from this process's memory,
 // environment and open files: they cannot be read in /proc, and no debugger of that user can
-// attach. Programs that it starts are not undumpable. An undumpable process leaves no core
-// dump.
+// attach. Programs that it starts are not undumpable. Neither it nor they leave a core dump.
 func MakeUndumpable() error {
+	// With 0, a core_pattern that is a pipe would still get a dump.
+	if err := unix.Setrlimit(unix.RLIMIT_CORE, &unix.Rlimit{Cur: 1, Max: 1}); err != nil {
+		return fmt.Errorf("setrlimit(RLIMIT_CORE): %w", err)
+	}
 	if err := unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0); err != nil {
 		return fmt.Errorf("prctl(PR_SET_DUMPABLE): %w", err)
 	}

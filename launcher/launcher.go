@@ -41,6 +41,7 @@ import (
 	"leasehold/launcher/recovery"
 	"leasehold/launcher/recovery/table"
 	"leasehold/launcher/roster"
+	"leasehold/launcher/secrets"
 	"leasehold/launcher/session"
 	"leasehold/launcher/sessionfile"
 	"leasehold/launcher/sites"
@@ -67,6 +68,8 @@ type Options struct {
 	SharedStore bool
 	// Sites has what is known of sites; nil: nothing is.
 	Sites *sites.Shelf
+	// Secrets reads those with which accounts are signed in; nil: there are none.
+	Secrets func() (*secrets.Set, error)
 	// Roster is what this launcher remembers of profiles.
 	Roster  *roster.Roster
 	Archive *evidence.Archive
@@ -301,7 +304,7 @@ func (l *Launcher) wire() (err error) {
 	l.sessions, err = session.NewRegistry(l.ctx, &l.work, session.Options{
 		LauncherID: o.ID, BootID: bootID, Timing: o.Timing, ReconnectGrace: o.ReconnectGrace, PersonGrace: o.PersonGrace, PictureInterval: o.PictureInterval,
 		Headless: o.Headless, LeaveOnExit: o.LeaveOnExit, Dedicated: o.Dedicated, Store: o.Store, Root: o.Root, Archive: o.Archive,
-		Files: files, Jar: l.jar, Slots: l.slots, Driver: l.driver, Recoverer: l.recoverer, Announcer: l.announcer, Sites: o.Sites.Book, Answers: l.answers, Count: o.Sites.Count,
+		Files: files, Jar: l.jar, Slots: l.slots, Driver: l.driver, Recoverer: l.recoverer, Announcer: l.announcer, Sites: o.Sites.Book, Answers: l.answers, SignIn: l.signIn, Count: o.Sites.Count,
 		FileRoots: o.FileRoots, OtherUser: o.User != nil, Clock: o.Clock, Log: o.Log, Metrics: o.Metrics,
 	})
 	if err != nil {

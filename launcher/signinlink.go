@@ -9,6 +9,7 @@ import (
 	"leasehold/cdpproxy/methods"
 	"leasehold/launcher/accountcheck"
 	"leasehold/launcher/api"
+	"leasehold/launcher/monitor"
 	"leasehold/launcher/principal"
 	"leasehold/launcher/session"
 	"leasehold/lease"
@@ -118,20 +119,9 @@ func (l *Launcher) CheckSignIn(ctx context.Context, sessionID string) (api.SignI
 	if err != nil {
 		return api.SignInChecked{}, err
 	}
-	book := l.o.Sites.Book()
-	identities := l.answers.Identities(r, book)
-	said := lease.Checked{SignedIn: lease.SignedInUnknown, How: "no site can be asked: the person says so"}
-	asked := r.SessionCheck != nil || len(identities) > 0
-	if asked {
-		front := ""
-		if pages := m.Pages(); len(pages) > 0 {
-			front = pages[0].TargetID
-		}
-		found := accountcheck.InOpen(ctx, s.Mux(), accountcheck.Request{Check: r.SessionCheck, Sites: book, Questions: identities})
-		if front != "" { // the page of the check may have come before it
-			_ = m.Tabs().Activate(ctx, s.Fence(), front) // it may be closed
-		}
-		said = l.answers.SignedIn(r, book, found.Session, found.Answers, false)
+	said, asked := l.askInOpen(ctx, s, m, r)
+	if !asked {
+		said = lease.Checked{SignedIn: lease.SignedInUnknown, How: "no site can be asked: the person says so"}
 	}
 	l.o.Log.Info().Str("profile", s.Profile()).Str("session", sessionID).Str("signed_in", string(said.SignedIn)).Bool("another_account", said.Another).
 		Msg("who has the sign-in link says that they have signed in")
@@ -144,6 +134,25 @@ func (l *Launcher) CheckSignIn(ctx context.Context, sessionID string) (api.SignI
 	}
 	answer.Over = true
 	return answer, l.endSignIn(ctx, s, api.Release{Outcome: signInOutcome, Reason: signInOutcome}, api.HandBack{Note: said.How})
+}
+
+// askInOpen asks sites whether the account is signed in, in the open browser of a session. asked is false
+// where none can be.
+func (l *Launcher) askInOpen(ctx context.Context, s *session.Session, m *monitor.Monitor, r lease.Record) (said lease.Checked, asked bool) {
+	book := l.o.Sites.Book()
+	identities := l.answers.Identities(r, book)
+	if r.SessionCheck == nil && len(identities) == 0 {
+		return said, false
+	}
+	front := ""
+	if pages := m.Pages(); len(pages) > 0 {
+		front = pages[0].TargetID
+	}
+	found := accountcheck.InOpen(ctx, s.Mux(), accountcheck.Request{Check: r.SessionCheck, Sites: book, Questions: identities})
+	if front != "" { // the page of the check may have come before it
+		_ = m.Tabs().Activate(ctx, s.Fence(), front) // it may be closed
+	}
+	return l.answers.SignedIn(r, book, found.Session, found.Answers, false), true
 }
 
 // EndSignIn ends the session of a sign-in link whose person is not to go on.

@@ -33,6 +33,10 @@ type Account struct {
 	SignInAt string `json:"sign_in_at,omitempty"`
 	// AnotherAccount says that a site shows somebody else's account.
 	AnotherAccount bool `json:"another_account,omitempty"`
+	// SignInAttempts is how often a launcher began to sign the account in since a check last found it
+	// signed in, and SignInBegunAt when it last did. An attempt counts before anything is typed.
+	SignInAttempts int       `json:"sign_in_attempts,omitempty"`
+	SignInBegunAt  time.Time `json:"sign_in_begun_at,omitzero"`
 }
 
 // Checked is what sites said at one check; the zero value if they were not asked.
@@ -61,6 +65,9 @@ func (r Record) Checked(c Checked, now time.Time) Record {
 	}
 	r.SignedInCheckedAt, r.SignedInTriedAt, r.SignedInHow = now.UTC(), time.Time{}, c.How
 	r.SignedIn, r.SignInAt, r.AnotherAccount = c.SignedIn, c.At, c.Another
+	if c.SignedIn == SignedInYes {
+		r.SignInAttempts, r.SignInBegunAt = 0, time.Time{}
+	}
 	r = r.markSnapshot()
 	if was.SignedIn == c.SignedIn && was.AnotherAccount == c.Another {
 		return r
@@ -81,6 +88,30 @@ func (r Record) Checked(c Checked, now time.Time) Record {
 
 // SignedOut tells whether the account is known not to be signed in.
 func (a Account) SignedOut() bool { return a.SignedIn == SignedInNo }
+
+// MostSignIns is how many attempts of launchers in a row may fail before a person has to sign in.
+const MostSignIns = 2
+
+// MaySignIn tells whether a launcher may try to sign in an account, by the records of all profiles that
+// it has: person says that it may not until somebody has signed in by hand, and at is the earliest time
+// otherwise.
+func MaySignIn(profiles []Record) (at time.Time, person bool) {
+	attempts := 0
+	for _, r := range profiles {
+		attempts += r.SignInAttempts
+		if r.SignInAttempts > 0 {
+			at = latest(at, r.SignInBegunAt.Add(checkAgain))
+		}
+	}
+	return at, attempts >= MostSignIns
+}
+
+// BeginSignIn takes in that a launcher is about to try to sign the account in.
+func (r Record) BeginSignIn(now time.Time) Record {
+	r.SignInAttempts++
+	r.SignInBegunAt = now.UTC()
+	return r
+}
 
 const (
 	// checkAfter is how long after a session its account is checked: the next task of a series is

@@ -144,6 +144,19 @@ func (b *Book) Identities(address string, domains []string, counts func(Question
 	return all
 }
 
+// SignIns are the files that say how the launcher signs in, of the sites for which counts is true.
+func (b *Book) SignIns(counts func(File) bool) (all []File) {
+	if b == nil {
+		return nil
+	}
+	for _, f := range b.files {
+		if f.SignIn != nil && counts(f) {
+			all = append(all, f)
+		}
+	}
+	return all
+}
+
 func within(origin string, domains []string) bool {
 	u, err := url.Parse(strings.Replace(origin, "://*.", "://", 1))
 	return err == nil && slices.ContainsFunc(domains, func(d string) bool {

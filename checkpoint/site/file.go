@@ -43,6 +43,8 @@ type File struct {
 	Headers    map[string]string `json:"headers,omitempty" yaml:"headers,omitempty"`
 	BearerFrom string            `json:"bearer_from,omitempty" yaml:"bearer_from,omitempty"`
 	Rehearse   []Rehearsal       `json:"rehearse,omitempty" yaml:"rehearse,omitempty"`
+	// SignIn is how the launcher signs an account in; nil: it does not.
+	SignIn *SignIn `json:"sign_in,omitempty" yaml:"sign_in,omitempty"`
 	// Extends is a file that comes with the program.
 	Extends string `json:"extends,omitempty" yaml:"extends,omitempty"`
 }
@@ -86,6 +88,26 @@ type Probe struct {
 type Rehearsal struct {
 	Open     string `json:"open" yaml:"open"`
 	TakeText string `json:"take_text,omitempty" yaml:"take_text,omitempty"`
+}
+
+// SignIn says where the fields of a sign-in are, by CSS selectors for the documents of one origin: that
+// of the page at URL. They may come on several pages, one after the other.
+type SignIn struct {
+	URL      string `json:"url" yaml:"url"`
+	Username string `json:"username,omitempty" yaml:"username,omitempty"`
+	Password string `json:"password" yaml:"password"`
+	Code     string `json:"code,omitempty" yaml:"code,omitempty"`
+	// Submit is what is pressed on each of the pages; empty: the form of the field that was filled last
+	// is sent.
+	Submit string `json:"submit,omitempty" yaml:"submit,omitempty"`
+}
+
+// SignInURL is the page with which the launcher signs an account in; empty: the file names none.
+func (f File) SignInURL() string {
+	if f.SignIn == nil {
+		return ""
+	}
+	return f.ask(f.SignIn.URL).URL
 }
 
 // Condition is what a value has to be. Its short forms are a text, which the value is equal to, and
@@ -239,7 +261,7 @@ func Parse(text []byte) (File, error) {
 
 // names are all names that a file may have.
 const names = "want name, origins, show, requests (shape, where, is, repeatable, incident), sensitive, identity, " +
-	"probes (name, get, take, take_text, match, show, covers, alarm), headers, bearer_from, rehearse (open, take_text), extends"
+	"probes (name, get, take, take_text, match, show, covers, alarm), headers, bearer_from, rehearse (open, take_text), sign_in (url, username, password, code, submit), extends"
 
 func strictly(b []byte, into any) error {
 	d := json.NewDecoder(bytes.NewReader(b))
@@ -329,6 +351,16 @@ func (f File) checkAsked() error {
 	probes := f.Probes
 	if f.Identity != nil {
 		probes = slices.Concat([]Probe{*f.Identity}, probes)
+	}
+	if s := f.SignIn; s != nil {
+		switch {
+		case s.Password == "":
+			return &Error{Path: "sign_in", Why: "want password, a CSS selector of the field"}
+		case strings.HasPrefix(s.URL, "/") && strings.Contains(f.Origins[0], "*"):
+			return &Error{Path: "sign_in", Why: fmt.Sprintf("url %q is relative to the first of the origins, which has a *: want a whole URL", s.URL)}
+		case !strings.HasPrefix(s.URL, "/") && !f.Owns(s.URL):
+			return &Error{Path: "sign_in", Why: fmt.Sprintf("url %q: want a path, such as /login, or a URL on one of the origins", s.URL)}
+		}
 	}
 	for i, p := range probes {
 		path := at("probes", i-b2i(f.Identity != nil))

@@ -81,13 +81,16 @@ type ownFile struct{ flag, path string }
 func (c RunConfig) ownFiles() []ownFile {
 	all := []ownFile{
 		{"--data-dir", c.DataDir}, {"--profiles-dir", c.ProfilesDir}, {"--nats-creds", c.NATSCreds}, {"--proxies", c.Proxies},
-		{"--token-file", c.TokenFile}, {"--tokens", c.Tokens}, {"--tls-key", c.TLSKey}, {"--profile-key", c.ProfileKey},
+		{"--token-file", c.TokenFile}, {"--tokens", c.Tokens}, {"--tls-key", c.TLSKey}, {"--profile-key", c.ProfileKey}, {"--secrets", c.Secrets},
 	}
 	if u, err := url.Parse(c.EvidenceStore); err == nil && u.Scheme == "file" {
 		all = append(all, ownFile{"--evidence-store", u.Path})
 	}
 	if u, err := url.Parse(c.ProfileStore); err == nil && u.Scheme == "file" {
 		all = append(all, ownFile{"--profile-store", u.Path})
+	}
+	for _, path := range c.SecretsKeys {
+		all = append(all, ownFile{"--secrets-identity", path})
 	}
 	for _, path := range c.EvidenceKeys {
 		all = append(all, ownFile{"--evidence-identity", path})

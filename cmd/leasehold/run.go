@@ -44,6 +44,7 @@ import (
 	"leasehold/launcher/profiledir"
 	"leasehold/launcher/proxies"
 	"leasehold/launcher/roster"
+	"leasehold/launcher/secrets"
 	"leasehold/launcher/sites"
 	"leasehold/launcher/snapshots"
 	"leasehold/lease"
@@ -289,8 +290,12 @@ func (s *service) newLauncher() error {
 	if err != nil {
 		return err
 	}
+	var known func() (*secrets.Set, error)
+	if c.Secrets != "" {
+		known = c.secrets
+	}
 	s.launcher, err = launcher.New(launcher.Options{
-		ID: s.launcherID, DataDir: c.DataDir, Key: s.key, Root: s.root, Store: s.leases, Waiters: s.leases, Sites: s.sites, SharedStore: c.NATSURL != "", Roster: s.roster, Archive: s.archive, Bundles: evidence.Retention{MaxAge: c.EvidenceMaxAge, MaxBytes: int64(c.EvidenceMax)}, Events: s.leases, Ping: s.ping, Reached: s.reached, Doubt: s.storeDoubt,
+		ID: s.launcherID, DataDir: c.DataDir, Key: s.key, Root: s.root, Store: s.leases, Waiters: s.leases, Sites: s.sites, Secrets: known, SharedStore: c.NATSURL != "", Roster: s.roster, Archive: s.archive, Bundles: evidence.Retention{MaxAge: c.EvidenceMaxAge, MaxBytes: int64(c.EvidenceMax)}, Events: s.leases, Ping: s.ping, Reached: s.reached, Doubt: s.storeDoubt,
 		Chrome: s.chrome, Headless: *c.Headless, Confinement: s.confinement, User: c.User, Proxies: s.proxies, FileRoots: s.files, Timing: lease.Timing{TTL: c.LeaseTTL}, ReconnectGrace: c.ReconnectGrace, PersonGrace: c.PersonGrace,
 		Cooldown: c.Cooldown, ReviewWhen: cautions, MaxBrowsers: c.MaxBrowsers, MinFreeDisk: uint64(c.MinFreeDisk), FilesReady: s.filesReady,
 		KeepWarmIdle: c.KeepWarmIdle, KeepWarmMax: c.KeepWarmMax, KeepWarmMinMemory: uint64(c.KeepWarmMemory), LeaveOnExit: s.leaves,

@@ -16,6 +16,7 @@ import (
 	"leasehold/launcher/notify"
 	"leasehold/launcher/principal"
 	"leasehold/launcher/recovery/table"
+	"leasehold/launcher/secrets"
 	"leasehold/launcher/snapshots"
 	"leasehold/lease"
 )
@@ -51,6 +52,8 @@ type RunConfig struct {
 	GETs           string        `name:"gets" env:"LEASEHOLD_GETS" enum:"signs,ask" default:"signs" placeholder:"WHICH" help:"Which GETs of a page that the worker acted on send a lost profile to a person: those with a sign of a write (signs), or each (ask) (default: ${default})."`
 	Proxies        string        `env:"LEASEHOLD_PROXIES" type:"path" placeholder:"FILE" help:"YAML file with the proxies that profiles name by proxy_id; passwords in it are read again when they change (default: none)."`
 	SitesDir       string        `name:"sites-dir" env:"LEASEHOLD_SITES_DIR" type:"path" placeholder:"DIR" help:"Directory of files about sites, NAME.yaml or NAME.json, that this sidecar tells the others (see docs/sites.md); they are read again when they change (default: none)."`
+	Secrets        string        `env:"LEASEHOLD_SECRETS" type:"path" placeholder:"FILE" help:"File with the passwords with which accounts are signed in, encrypted with age (see docs/person.md); it is read for each sign-in; needs --secrets-identity (default: none)."`
+	SecretsKeys    []string      `name:"secrets-identity" env:"LEASEHOLD_SECRETS_IDENTITY" type:"path" placeholder:"FILE" help:"File with the private key that opens --secrets; several by commas."`
 	FileRoot       []string      `env:"LEASEHOLD_FILE_ROOT" type:"path" placeholder:"DIR" help:"Directory whose files workers may upload from and download to, besides the exchange directory of their session; several by commas, or given again (default: the system's temporary directory)."`
 	HomeTimeout    time.Duration `env:"LEASEHOLD_HOME_TIMEOUT" default:"1h" placeholder:"DURATION" help:"Time that a quarantined profile waits for its host to come back, before it goes to a person (default: ${default})."`
 	OrphanTimeout  time.Duration `env:"LEASEHOLD_ORPHAN_TIMEOUT" default:"10m" placeholder:"DURATION" help:"Time that browsers wait for the next launcher after theirs was killed, or left them; then they are closed (default: 10m)."`
@@ -137,6 +140,11 @@ func (c RunConfig) Complete(getenv func(string) string) (RunConfig, error) {
 			return c, exitWith(exitUsage, "--profile-key: %w", err)
 		}
 	}
+	if c.Secrets != "" {
+		if _, err := c.secrets(); err != nil {
+			return c, exitWith(exitUsage, "--secrets: %w", err)
+		}
+	}
 	if c.Notices, err = c.notices(); err != nil {
 		return c, &exitError{exitUsage, err}
 	}
@@ -147,6 +155,18 @@ func (c RunConfig) Complete(getenv func(string) string) (RunConfig, error) {
 		return c, &exitError{exitUsage, err}
 	}
 	return c, nil
+}
+
+// secrets reads those with which accounts are signed in.
+func (c RunConfig) secrets() (*secrets.Set, error) {
+	if len(c.SecretsKeys) == 0 {
+		return nil, errors.New("want --secrets-identity FILE, too, with the private key that opens it")
+	}
+	with, err := crypt.ReadIdentities(c.SecretsKeys)
+	if err != nil {
+		return nil, fmt.Errorf("--secrets-identity: %w", err)
+	}
+	return secrets.Read(c.Secrets, with)
 }
 
 // defaultDataDir is the directory leasehold in the user's XDG state directory.

@@ -82,17 +82,15 @@ type page struct {
 }
 
 func openPage(ctx context.Context, o *cdpproxy.Observer) (page, error) {
-	var created struct {
-		TargetID string `json:"targetId"`
-	}
-	if err := o.Call(ctx, "", "Target.createTarget", map[string]any{"url": "about:blank"}, &created); err != nil {
+	target, err := o.CreatePage(ctx)
+	if err != nil {
 		return page{}, err
 	}
-	p := page{o: o, target: created.TargetID}
+	p := page{o: o, target: target}
 	var attached struct {
 		SessionID string `json:"sessionId"`
 	}
-	err := o.Call(ctx, "", "Target.attachToTarget", map[string]any{"targetId": created.TargetID, "flatten": true}, &attached)
+	err = o.Call(ctx, "", "Target.attachToTarget", map[string]any{"targetId": target, "flatten": true}, &attached)
 	p.session = attached.SessionID
 	for _, c := range []struct {
 		method string

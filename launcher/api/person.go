@@ -88,3 +88,18 @@ const (
 	// AskWaitOver says that nobody answered in time.
 	AskWaitOver = "wait_over"
 )
+
+// SignIn is a worker's request to have its profile's account signed in with a secret that it never gets.
+type SignIn struct {
+	Write
+	// Site is the name of the site; empty: the one for which there is a secret.
+	Site string `json:"site,omitempty"`
+	// Wait is how long a person is waited for, where one has to do it; zero means DefaultAsk.
+	Wait Duration `json:"wait,omitempty"`
+}
+
+// SignInAnswer says whether the account is signed in now, as its site says, and how that came.
+type SignInAnswer struct {
+	SignedIn string `json:"signedIn"` // as in lease.SignedIn
+	Reason   string `json:"reason"`
+}

@@ -293,7 +293,10 @@ func (d *Driver) drive(ctx context.Context, process Process, pipeLog *cdpproxy.P
 			c.Fence()
 		}
 	}
-	if err = m.Attach(ctx, b.mux); err != nil {
+	if err = b.mux.ClosePrivate(ctx); err == nil {
+		err = m.Attach(ctx, b.mux)
+	}
+	if err != nil {
 		return b, process.StartFailure(err)
 	}
 	b.monitor = m

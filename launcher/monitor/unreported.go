@@ -3,6 +3,7 @@ package monitor
 import (
 	"bufio"
 	"context"
+	"encoding/json"
 	"errors"
 	"io"
 	"os"
@@ -11,9 +12,12 @@ import (
 	"sync"
 	"time"
 
+	"leasehold/cdpproxy"
 	"leasehold/checkpoint"
+	"leasehold/checkpoint/ledger"
 	"leasehold/checkpoint/netlog"
 	"leasehold/internal/boottime"
+	"leasehold/internal/reads"
 	"leasehold/launcher/recovery/findings"
 )
 
@@ -77,6 +81,33 @@ func (n *unreported) page(method, url string) {
 			t.left++
 		}
 	})
+}
+
+// OwnEvents are the events that Own takes.
+var OwnEvents = []string{ledger.Sent, ledger.Socket, eventMessageSent}
+
+// Own returns what takes in the events of a page of the launcher's own, of which the monitor knows
+// nothing: what it sends is reported by a page, too, and is nothing that a worker did. The reader of the
+// pipe calls it.
+func (m *Monitor) Own() func(cdpproxy.Event) {
+	sockets := map[string]string{}
+	return func(e cdpproxy.Event) {
+		var r struct {
+			request
+			URL string `json:"url"` // of a new websocket
+		}
+		if json.Unmarshal(e.Params, &r) != nil {
+			return
+		}
+		switch {
+		case e.Method == ledger.Socket:
+			remember(sockets, r.RequestID, r.URL)
+		case e.Method == eventMessageSent:
+			m.unreported.page(checkpoint.Websocket, sockets[r.RequestID])
+		case !reads.Method(r.Request.Method):
+			m.unreported.page(r.Request.Method, r.Request.URL)
+		}
+	}
 }
 
 // kept takes in that a request that a page reported never left the browser: it stands for none that

@@ -78,6 +78,32 @@ func TestMessagesAreCounted(t *testing.T) {
 	}
 }
 
+// TestWhatTheLaunchersOwnPageSends is reported, and no more of it than it sent.
+func TestWhatTheLaunchersOwnPageSends(t *testing.T) {
+	const login, feed = "https://a.example/login", "wss://a.example/feed"
+	m := direct(func(e checkpoint.Entry) { t.Errorf("an entry %+v", e) })
+	hear := m.Own()
+	for _, e := range []struct{ method, params string }{
+		{"Network.requestWillBeSent", `{"requestId":"1","request":{"method":"GET","url":"` + login + `"}}`},
+		{"Network.requestWillBeSent", `{"requestId":"2","request":{"method":"POST","url":"` + login + `"}}`},
+		{"Network.webSocketCreated", `{"requestId":"3","url":"` + feed + `"}`},
+		{"Network.webSocketFrameSent", `{"requestId":"3","timestamp":1,"response":{"opcode":1,"payloadData":"x"}}`},
+	} {
+		hear(cdpproxy.Event{Method: e.method, Params: []byte(e.params)})
+	}
+	for _, s := range []netlog.Sent{{Method: "POST", URL: login}, {Method: checkpoint.Websocket, URL: feed}} {
+		s.At = boottime.Monotonic() + time.Hour
+		m.unreported.sent(s)
+		if alone, _, _ := m.unreported.takeAlone(0); len(alone) != 0 {
+			t.Errorf("reported by no page: %+v", alone)
+		}
+		m.unreported.sent(s)
+		if alone, _, _ := m.unreported.takeAlone(0); len(alone) != 1 {
+			t.Errorf("one more than the page sent: %+v", alone)
+		}
+	}
+}
+
 // TestWithoutANetLogNothingIsKnown: that counts as sent, once, and again after each checkpoint.
 func TestWithoutANetLogNothingIsKnown(t *testing.T) {
 	reported := 0

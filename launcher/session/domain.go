@@ -110,6 +110,24 @@ func (d leaseDomain) carryOut(ctx context.Context, method string, params json.Ra
 			}
 			return answer, nil
 		}}, nil
+	case "Lease.signIn":
+		a := api.SignIn{Write: write}
+		if err := decode(&a); err != nil {
+			return nil, err
+		}
+		if err := s.writable(ctx, a.Token, "sign in"); err != nil {
+			return nil, err
+		}
+		if s.ephemeral || s.rules().ReadOnly {
+			return nil, api.Invalid("", "session %s only reads: no account is signed in by it", s.id)
+		}
+		return cdpproxy.Later{Wait: func(ctx context.Context) (any, *cdpproxy.Error) {
+			answer, err := s.h.o.SignIn(ctx, s, a)
+			if err != nil {
+				return nil, problemOf(method, err)
+			}
+			return answer, nil
+		}}, nil
 	case "Lease.release":
 		r := api.Release{Write: write}
 		if err := decode(&r); err != nil {

@@ -74,6 +74,8 @@ type Options struct {
 	Sites site.Source
 	// Answers is what sites answered about accounts while nobody used them.
 	Answers accountcheck.Memory
+	// SignIn signs the account of a session's profile in, for its worker; nil: it is refused.
+	SignIn func(context.Context, *Session, api.SignIn) (api.SignInAnswer, error)
 	// Count takes what was counted in a session that ended in order, and does not wait; nil: nothing
 	// is counted.
 	Count func(map[string]site.Tally)

@@ -1,0 +1,221 @@
+package signin
+
+import (
+	"context"
+	_ "embed"
+	"errors"
+	"fmt"
+	"time"
+
+	"leasehold/cdpproxy"
+	"leasehold/checkpoint/shape"
+	"leasehold/checkpoint/site"
+	"leasehold/evidence/capture"
+	"leasehold/launcher/secrets"
+	"leasehold/lease"
+)
+
+//go:embed signin.js
+var script string
+
+const (
+	// timeout bounds a sign-in, and closeTimeout the close of its page, which otherwise ends with the
+	// browser.
+	timeout, closeTimeout = time.Minute, 5 * time.Second
+	// every is the time between two looks at the page.
+	every = 100 * time.Millisecond
+	world = "leasehold.sign-in"
+)
+
+// Run signs in, in a page of its own that is closed when it returns: no field, and nothing that the site
+// shows of what was typed, is left in it. The browser has to be kept private. Nothing is sent once the
+// fence is shut. The answer says how it ended; whether the account is signed in has to be asked. An
+// error says that the site's answer is not worth asking for. hear gets the page's own events of the
+// methods in heard.
+func Run(ctx context.Context, mux *cdpproxy.Mux, fence *lease.Fence, f site.File, secret secrets.Secret, hear func(cdpproxy.Event), heard []string) (how string, err error) {
+	ctx, cancel := capture.Patience(ctx, timeout)
+	defer cancel()
+	o, err := mux.Listen(ctx, hear, heard)
+	if err != nil {
+		return "", err
+	}
+	p := page{o: o, fence: fence}
+	defer func() {
+		ending, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeTimeout)
+		defer cancel()
+		err = errors.Join(err, p.close(ending))
+	}()
+	if err := p.open(ctx, f.SignInURL()); err != nil {
+		return "", err
+	}
+	return p.signIn(ctx, *f.SignIn, secret, &progress{
+		origin: shape.OriginOf(f.SignInURL()), given: map[field]string{},
+		has: map[field]bool{username: secret.Username != "", password: true, code: secret.TOTP != ""},
+	})
+}
+
+// page is the page in which an account is signed in.
+type page struct {
+	o               *cdpproxy.Observer
+	fence           *lease.Fence
+	target, session string
+}
+
+func (p *page) call(ctx context.Context, session, method string, params, result any) error {
+	return p.o.CallFenced(ctx, p.fence, session, method, params, result)
+}
+
+// open goes to the URL. Neither what a worker left in the cache nor its service worker answers.
+func (p *page) open(ctx context.Context, url string) (err error) {
+	if p.target, err = p.o.CreatePage(ctx); err != nil {
+		return err
+	}
+	var attached struct {
+		SessionID string `json:"sessionId"`
+	}
+	err = p.o.Call(ctx, "", "Target.attachToTarget", map[string]any{"targetId": p.target, "flatten": true}, &attached)
+	p.session = attached.SessionID
+	for _, c := range []struct {
+		method string
+		params map[string]any
+	}{
+		{"Page.enable", nil},
+		{"Network.enable", map[string]any{"maxTotalBufferSize": 1, "maxResourceBufferSize": 1}},
+		{"Network.setBypassServiceWorker", map[string]any{"bypass": true}},
+		{"Network.setCacheDisabled", map[string]any{"cacheDisabled": true}},
+		{"Emulation.setFocusEmulationEnabled", map[string]any{"enabled": true}},
+		{"Page.navigate", map[string]any{"url": url}},
+	} {
+		if err == nil {
+			err = p.call(ctx, p.session, c.method, c.params, nil)
+		}
+	}
+	return err
+}
+
+func (p *page) close(ctx context.Context) error {
+	var err error
+	if p.target != "" {
+		err = p.o.Call(ctx, "", "Target.closeTarget", map[string]string{"targetId": p.target}, nil)
+	}
+	return errors.Join(err, p.o.Close(ctx))
+}
+
+// signIn does what next says until nothing more is to be done.
+func (p *page) signIn(ctx context.Context, how site.SignIn, secret secrets.Secret, to *progress) (string, error) {
+	selectors := map[field]string{username: how.Username, password: how.Password, code: how.Code}
+	tick := time.NewTicker(every)
+	defer tick.Stop()
+	for {
+		now, in, err := p.look(ctx, selectors)
+		if err == nil {
+			switch s := to.next(now); {
+			case s.stop != nil:
+				return "", s.stop
+			case s.done != "":
+				return s.done, nil
+			case len(s.fill) > 0:
+				if err := p.fill(ctx, in, s.fill, selectors, how.Submit, secret, to); err != nil {
+					return "", err
+				}
+			}
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return "", fmt.Errorf("the sign-in did not come to an end: %w", errors.Join(context.Cause(ctx), err))
+		}
+		if err := p.fence.Check(); err != nil {
+			return "", err
+		}
+	}
+}
+
+// answer is what the script returns.
+type answer struct {
+	Document string         `json:"document"`
+	Origin   string         `json:"origin"`
+	Loading  bool           `json:"loading"`
+	Shown    map[field]bool `json:"shown"`
+	Problem  string         `json:"problem"`
+}
+
+// look looks at the page's document, and returns the world in it. It fails while one document takes the
+// place of another.
+func (p *page) look(ctx context.Context, selectors map[field]string) (now seen, in int64, err error) {
+	var tree struct {
+		FrameTree struct {
+			Frame struct {
+				ID string `json:"id"`
+			} `json:"frame"`
+		} `json:"frameTree"`
+	}
+	if err := p.call(ctx, p.session, "Page.getFrameTree", nil, &tree); err != nil {
+		return now, 0, err
+	}
+	var made struct {
+		Context int64 `json:"executionContextId"`
+	}
+	if err := p.call(ctx, p.session, "Page.createIsolatedWorld", map[string]any{"frameId": tree.FrameTree.Frame.ID, "worldName": world}, &made); err != nil {
+		return now, 0, err
+	}
+	wanted := map[field]string{}
+	for f, selector := range selectors {
+		if selector != "" {
+			wanted[f] = selector
+		}
+	}
+	a, err := p.run(ctx, made.Context, "look", "", wanted, "")
+	return seen{at: time.Now(), document: a.Document, origin: a.Origin, loading: a.Loading, shown: a.Shown}, made.Context, err
+}
+
+// fill fills fields of one document, and sends them.
+func (p *page) fill(ctx context.Context, in int64, which []field, selectors map[field]string, submit string, secret secrets.Secret, to *progress) error {
+	last := ""
+	for _, f := range which {
+		text := map[field]secrets.Hidden{username: secret.Username, password: secret.Password}[f]
+		if f == code {
+			var err error
+			if text, err = secret.Code(time.Now()); err != nil {
+				return err
+			}
+		}
+		last = selectors[f]
+		a, err := p.run(ctx, in, "type", to.origin, map[string]string{"field": last}, text)
+		if err == nil && a.Problem != "" {
+			err = errors.New(a.Problem)
+		}
+		if err != nil {
+			return fmt.Errorf("the %s could not be typed: %w", f, err)
+		}
+		to.filled(f, time.Now())
+	}
+	a, err := p.run(ctx, in, "submit", to.origin, map[string]string{"field": last, "submit": submit}, "")
+	if err == nil && a.Problem != "" {
+		err = errors.New(a.Problem)
+	}
+	if err != nil {
+		return fmt.Errorf("the %s could not be sent: %w", which[len(which)-1], err)
+	}
+	return nil
+}
+
+// run calls the script in a world.
+func (p *page) run(ctx context.Context, in int64, what, origin string, selectors any, text secrets.Hidden) (answer, error) {
+	var got struct {
+		Result struct {
+			Value answer `json:"value"`
+		} `json:"result"`
+		Thrown *struct {
+			Text string `json:"text"`
+		} `json:"exceptionDetails"`
+	}
+	err := p.call(ctx, p.session, "Runtime.callFunctionOn", map[string]any{
+		"functionDeclaration": script, "executionContextId": in, "returnByValue": true, "userGesture": true,
+		"arguments": []map[string]any{{"value": what}, {"value": origin}, {"value": selectors}, {"value": string(text)}},
+	}, &got)
+	if err == nil && got.Thrown != nil {
+		err = errors.New("a selector of the file, or the page, makes the script fail: " + got.Thrown.Text)
+	}
+	return got.Result.Value, err
+}

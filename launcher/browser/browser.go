@@ -319,7 +319,11 @@ func (b *Browser) askToClose(ctx context.Context, profile string, keep KeepCooki
 		}
 	}
 	b.noteCookies(asking, log)
-	return b.mux.Call(ctx, "Browser.close", nil, nil)
+	err := b.mux.Call(ctx, "Browser.close", nil, nil)
+	if errors.Is(err, cdpproxy.ErrBrowserGone) {
+		err = fmt.Errorf("%w: %w", err, io.EOF)
+	}
+	return err
 }
 
 // cookiesAtClose are the persistent cookies that the browser had when it was asked to end.

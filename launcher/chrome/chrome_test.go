@@ -352,6 +352,25 @@ func TestDeadlinesOnThePipe(t *testing.T) {
 	}
 }
 
+// TestABrowserThatIsEndingIsNotSignalled: the answer to Browser.close may be lost with the pipe, and the
+// browser may take longer than one that does not answer is given.
+func TestABrowserThatIsEndingIsNotSignalled(t *testing.T) {
+	b := testchrome.Start(t, testchrome.Options(t))
+	c := testchrome.NewClient(b, 0)
+	version(t, c)
+	ask := func(context.Context) error {
+		stop(t, b.PID())
+		time.AfterFunc(1500*time.Millisecond, func() {
+			_ = unix.Kill(b.PID(), unix.SIGCONT)
+			_ = c.Ask(t.Context())
+		})
+		return io.EOF
+	}
+	if method, err := b.Close(t.Context(), ask, chrome.CloseTimeouts{}); method != chrome.ClosedByCDP || err != nil {
+		t.Errorf("close: %s, %v", method, err)
+	}
+}
+
 func TestDetachLeavesTheBrowserForAdoption(t *testing.T) {
 	o := testchrome.Options(t)
 	first, err := chrome.Start(t.Context(), o)

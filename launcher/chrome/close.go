@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"slices"
@@ -71,14 +72,14 @@ func (e *NotSignalledError) Error() string {
 }
 func (e *NotSignalledError) Unwrap() error { return e.Err }
 
-// afterFailedAsk is how long a browser may take to end after ask has failed. The answer
-// may have been lost because the browser was ending already.
+// afterFailedAsk is how long a browser may take to end after ask has failed, if its pipe did not end.
 const afterFailedAsk = time.Second
 
 // Close ends the browser. It tries one method after the other until the browser has
 // ended: ask, which sends Browser.close and returns when its context ends at the
 // latest; SIGINT; SIGKILL of the whole process group, by the control group if the
-// browser has one. ask may be nil if the browser cannot be reached.
+// browser has one. ask may be nil if the browser cannot be reached. If its error is io.EOF, the
+// pipe has ended, and the answer with it: the browser is ending.
 //
 // Close then waits until no process of the group is left. A helper that does not end
 // is killed, and the method counts as sigkill. At last Close closes our pipe ends,
@@ -206,7 +207,7 @@ func (b *Browser) ask(ctx context.Context, ask func(context.Context) error, time
 	case err = <-answered:
 	}
 	defer cancel()
-	if err != nil {
+	if err != nil && !errors.Is(err, io.EOF) {
 		timeout = min(timeout, afterFailedAsk)
 	}
 	b.wait(ctx, timeout)

@@ -181,7 +181,7 @@ func (p *page) fill(ctx context.Context, in int64, which []field, selectors map[
 			}
 		}
 		last = selectors[f]
-		a, err := p.run(ctx, in, "type", to.origin, map[string]string{"field": last}, text)
+		a, err := p.run(ctx, in, "type", to.origin, map[string]string{"field": last, "name": string(f)}, text)
 		if err == nil && a.Problem != "" {
 			err = errors.New(a.Problem)
 		}

@@ -21,6 +21,8 @@ function(what, origin, selectors, text) {
     else return {problem: 'there is nothing that sends it'};
     return {};
   }
+  // Whatever the site's file names, a password is not put where it can be read.
+  if (selectors.name === 'password' && field.type !== 'password') return {problem: 'the field would show it: want an input of type password'};
   field.focus();
   field.select();
   if (got(Document.prototype, 'activeElement') !== field || find(selectors.field) !== field || !shown(field))

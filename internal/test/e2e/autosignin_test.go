@@ -376,6 +376,9 @@ func TestASignInThatIsNotToBe(t *testing.T) {
 		"a page that swaps the field": {shopPassword, func(b *authShop) {
 			b.trick = `<script>const f = document.querySelector("#password"); f.onfocus = () => { const n = f.cloneNode(); f.replaceWith(n); n.id = "other" }</script>`
 		}, "no", "the page took the field or its focus away", "/login " + shopUser},
+		"a field that would show the password": {shopPassword, func(b *authShop) {
+			b.trick = `<script>document.querySelector("#password").type = "text"</script>`
+		}, "no", "the field would show it", "/login " + shopUser},
 		"a page that opens windows": {shopPassword, func(b *authShop) {
 			b.trick = `<script>document.querySelector("button").addEventListener("click", () => { open("/"); open("/", "_blank", "noopener") })</script>`
 		}, "yes", "", "/code"},

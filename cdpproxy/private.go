@@ -242,6 +242,9 @@ func (m *Mux) ClosePrivate(ctx context.Context) error {
 // hold keeps a message of the browser while it is not known whether it is about a private page. It
 // passes on what was held before as soon as that is known. The loop calls it.
 func (m *Mux) hold(parsed browserMessage, msg []byte) bool {
+	if m.keptPrivate.Load() == nil { // nothing is held: CreatePage returns when what was is passed on
+		return false
+	}
 	m.mu.Lock()
 	if s := m.privacy.creating; s != nil {
 		defer m.mu.Unlock()

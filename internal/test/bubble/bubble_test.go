@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -15,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"leasehold/internal/procfs"
+	"leasehold/internal/test/failed"
 	"leasehold/internal/test/smalldisk"
 	"leasehold/launcher/snapshots"
 )
@@ -39,6 +41,19 @@ func seeds(t *testing.T, usual int) (all []uint64) {
 		all = append(all, seed+1)
 	}
 	return all
+}
+
+// everything is what happened, and what the launchers logged.
+func (w *world) everything() string { return strings.Join(w.trace, "\n") + "\n" + w.said.String() }
+
+// keep writes everything into a file, since a seed may not bring it again, and returns what is said of it.
+func (w *world) keep(t *testing.T) string {
+	t.Helper()
+	path := filepath.Join(failed.Dir(t), fmt.Sprintf("seed-%d.log", w.seed))
+	if err := os.WriteFile(path, []byte(w.everything()), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return "everything that happened is in " + path + "; its end:\n" + failed.End(strings.Join(w.trace, "\n"), 20)
 }
 
 // longest is by how many times more seeds than usual are played until everything wanted has
@@ -69,10 +84,9 @@ func playAll(t *testing.T, usual, steps int, disk string, wanted ...string) {
 				counts[what] += n
 			}
 			if len(w.wrong) > 0 {
-				t.Errorf("seed %d: %s", seed, strings.Join(w.wrong, "\n"))
-			}
-			if os.Getenv("LEASEHOLD_SEED") != "" || len(w.wrong) > 0 { // it may not come again
-				t.Logf("%s\n%s", strings.Join(w.trace, "\n"), w.said.String())
+				t.Errorf("seed %d: %s\n%s", seed, strings.Join(w.wrong, "\n"), w.keep(t))
+			} else if os.Getenv("LEASEHOLD_SEED") != "" {
+				t.Log(w.everything())
 			}
 		})
 		if t.Failed() {

@@ -13,6 +13,7 @@ import (
 	"testing"
 
 	"github.com/chromedp/cdproto/input"
+	"github.com/chromedp/cdproto/page"
 	"github.com/chromedp/chromedp"
 
 	"leasehold/internal/test/tab"
@@ -128,6 +129,15 @@ func (s *sidecar) signInLink(t *testing.T, profile string) (l api.SignInLink) {
 	return l
 }
 
+// endsLate is a script that keeps from a page that a session is over, until endsLate() is called there.
+const endsLate = `{
+	const { get, set } = Object.getOwnPropertyDescriptor(WebSocket.prototype, "onmessage");
+	Object.defineProperty(WebSocket.prototype, "onmessage", { get, set(told) {
+		set.call(this, e => { if (typeof e.data !== "string" || JSON.parse(e.data).type !== "ended") told.call(this, e); });
+		window.endsLate = () => told.call(this, new MessageEvent("message", { data: JSON.stringify({ type: "ended", how: "late" }) }));
+	} });
+}`
+
 // TestAPersonSignsInByALink: on a phone, through a password, a second factor, a passkey that is
 // declined, a consent and a code by mail. The site is asked when the person says that they are done.
 func TestAPersonSignsInByALink(t *testing.T) {
@@ -153,6 +163,9 @@ func TestAPersonSignsInByALink(t *testing.T) {
 		}
 	}
 	v := newPhone(t)
+	if _, err := chromedp.Call(v.Ctx, page.AddScriptToEvaluateOnNewDocument, page.AddScriptToEvaluateOnNewDocumentParams{Source: endsLate}); err != nil {
+		t.Fatal(err)
+	}
 	v.Do(chromedp.Navigate(link))
 	v.Until(`!document.querySelector("#begin").hidden`)
 	photograph(t, v.Ctx, "sign-in-begin")
@@ -180,6 +193,10 @@ func TestAPersonSignsInByALink(t *testing.T) {
 	v.Click(`#signed-in`)
 	v.Until(`document.querySelector("#notice").innerText.includes("It is signed in")`)
 	photograph(t, v.Ctx, "sign-in-done")
+	// The view says, too, that the session is over: also after the answer, which stays.
+	if says := v.Text(`(endsLate(), document.querySelector("#notice").innerText)`); !strings.Contains(says, "It is signed in") {
+		t.Errorf("once the view ends: %s", says)
+	}
 	s.until(t, "acct", lease.Available)
 	eventually(t, "the account counts as signed in", func() error {
 		if r := s.record(t, "acct"); r.SignedIn != lease.SignedInYes || r.State != lease.Available {

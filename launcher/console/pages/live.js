@@ -136,8 +136,10 @@
     while (list.children.length > longestList) list.lastChild.remove();
   }
 
+  // What is shown last stays: nothing that comes later is listened to.
   function ended(how) {
     gone = true;
+    socket.close();
     hands({ person: null, yours: false });
     if (link) at("signed-in").hidden = true;
     at("asks").hidden = true;
@@ -423,9 +425,11 @@
   for (const e of document.querySelectorAll(".head, .alert, .bar, .drive, #stage")) resized.observe(e);
 
   function connect() {
+    if (gone) return;
     let opened = false;
     socket = viewOf(session, token, link);
     socket.onopen = () => {
+      if (gone) return;
       opened = true;
       retry = 1000;
       notice("");
@@ -433,6 +437,7 @@
       if (document.hidden) say({ type: "pause" });
     };
     socket.onmessage = (e) => {
+      if (gone) return;
       if (typeof e.data !== "string") { picture(e.data); return; }
       const m = JSON.parse(e.data);
       if (on[m.type]) on[m.type](m);
@@ -449,11 +454,13 @@
         cache: "no-store", headers: token ? { Authorization: "Bearer " + token } : {}, signal: AbortSignal.timeout(15000),
       });
       const now = await answer.json();
+      if (gone) return;
       if (answer.ok && now.state === "ended") { ended(now.ended); return; }
       if (!answer.ok) { notice(plain(now.detail || answer.statusText), true); if (answer.status === 404) { gone = true; return; } }
       else if (!opened) notice("The launcher does not let this page watch now: 8 people at most may watch one session. It is tried again.", true);
       else notice("The connection ended" + (reason ? ": " + plain(reason) : "") + ". It is tried again.", true);
     } catch {
+      if (gone) return;
       notice("The launcher cannot be reached. It is tried again.", true);
     }
     setTimeout(connect, retry);

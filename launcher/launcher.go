@@ -454,13 +454,13 @@ func (l *Launcher) Deadline() (epoch uint64, at boottime.Instant, err error) {
 
 // problem turns an error of the packages below into a refusal.
 func problem(err error) error {
-	var p *api.Problem
+	if p, ok := api.ProblemIn(err); ok {
+		return p
+	}
 	var damaged *profiledir.DamagedError
 	switch {
 	case err == nil:
 		return nil
-	case errors.As(err, &p):
-		return p
 	case errors.Is(err, lease.ErrUnavailable):
 		q := api.Refuse(api.CodeStoreUnavailable, "%v: check the NATS server; nothing is granted or decided until it answers", err)
 		q.RetryAfter = 2

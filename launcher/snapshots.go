@@ -29,12 +29,12 @@ func (r *rooms) snapshotStore() (*snapshots.Store, error) {
 func snapshotProblem(err error) error {
 	var newer *snapshots.NewerChromeError
 	var space *snapshots.NoSpaceError
-	var p *api.Problem
+	if p, ok := api.ProblemIn(err); ok {
+		return p
+	}
 	switch {
 	case err == nil:
 		return nil
-	case errors.As(err, &p):
-		return p
 	case errors.Is(err, snapshots.ErrNoSnapshot):
 		return api.Refuse(api.CodeNotFound, "%v", err)
 	case errors.As(err, &newer):

@@ -3,6 +3,8 @@ package api
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
+	"io"
 	"net/url"
 	"reflect"
 	"strings"
@@ -145,6 +147,21 @@ func FuzzManifestFromQuery(f *testing.F) {
 }
 
 // Refusals speak of JSON, and not of Go.
+// TestAProblemKeepsTheWordsAroundIt: they say what the problem alone does not.
+func TestAProblemKeepsTheWordsAroundIt(t *testing.T) {
+	inner := Refuse(CodeStoreUnavailable, "the store does not answer").With("reason", "away")
+	got, ok := ProblemIn(fmt.Errorf("it is not known whether it came: %w", errors.Join(inner, io.ErrUnexpectedEOF)))
+	if want := "it is not known whether it came: the store does not answer\nunexpected EOF"; !ok || got.Detail != want || got.Code != inner.Code || got.More["reason"] != "away" {
+		t.Errorf("%+v, want the detail %q", got, want)
+	}
+	if inner.Detail != "the store does not answer" {
+		t.Errorf("the wrapped problem became %+v", inner)
+	}
+	if got, ok := ProblemIn(io.EOF); ok {
+		t.Errorf("an error without a problem: %+v", got)
+	}
+}
+
 func TestRefusalsSayWhatIsWanted(t *testing.T) {
 	for body, want := range map[string]string{
 		`{"wait":"soon"}`:                 `wait: want a length of time such as "10s", or a number of seconds, got "soon"`,

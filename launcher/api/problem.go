@@ -2,9 +2,11 @@ package api
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"net/http"
+	"strings"
 )
 
 // Problem is a refusal: application/problem+json as in RFC 9457, with a stable code. Every
@@ -134,6 +136,18 @@ func (p *Problem) With(name string, value any) *Problem {
 
 // Error returns the code and the detail.
 func (p *Problem) Error() string { return p.Code + ": " + p.Detail }
+
+// ProblemIn returns the problem that an error wraps, with the words that stand around it in its
+// detail: they may say what the problem alone does not, as that something may have happened all the same.
+func ProblemIn(err error) (*Problem, bool) {
+	p, ok := errors.AsType[*Problem](err)
+	if !ok {
+		return nil, false
+	}
+	q := *p
+	q.Detail = strings.Replace(err.Error(), p.Error(), p.Detail, 1)
+	return &q, true
+}
 
 // MarshalJSON writes the members of RFC 9457, the code, and the members that belong to
 // it.

@@ -104,8 +104,8 @@ func (c *call) redirect(p *api.Problem) *api.Problem {
 // problem returns the refusal in an error. An error without one is logged, and answered as
 // internal_error.
 func (c *call) problem(err error) *api.Problem {
-	var p *api.Problem
-	if !errors.As(err, &p) {
+	p, ok := api.ProblemIn(err)
+	if !ok {
 		c.o.Log.Error().Err(err).Str("route", c.route.method+" "+c.route.pattern).Msg("request failed")
 		return api.Refuse(api.CodeInternal, "the launcher could not do it: its log says why")
 	}

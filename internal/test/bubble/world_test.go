@@ -679,6 +679,10 @@ func (w *world) settle() {
 				if s := e.Record.State; s != lease.Available && s != lease.ResumePending {
 					left = append(left, fmt.Sprintf("%s is %s (%s, home %s)", e.Record.ProfileID, s, e.Record.Reason, e.Record.Home))
 				}
+				// Who asked may have been told that it is not known whether the profile comes.
+				if q := e.Record.MoveRequest; q != nil {
+					left = append(left, fmt.Sprintf("%s is asked for by %s", e.Record.ProfileID, q.To))
+				}
 			}
 		})
 		for _, h := range w.hosts {

@@ -37,13 +37,3 @@ func (f Field) Pays() bool { return f == FieldCard || f == FieldBank }
 
 // Secret tells whether the content of such a field can pay or sign in.
 func (f Field) Secret() bool { return f.Pays() || f == FieldPassword || f == FieldCode }
-
-// TellTyped puts an entry of KindTyped into words: into what kind of field something was typed,
-// on which page, and by whom, if it was not the worker.
-func (e Entry) TellTyped() string {
-	text := Field(e.Name).Words() + " on " + e.URL
-	if e.Person != "" {
-		return e.who() + ": " + text
-	}
-	return text
-}

@@ -2,20 +2,7 @@ package checkpoint
 
 import "testing"
 
-func TestTypedInWords(t *testing.T) {
-	for _, c := range []struct {
-		entry Entry
-		text  string
-	}{
-		{Entry{Name: string(FieldPassword), URL: "http://a/"}, "a password on http://a/"},
-		{Entry{Name: string(FieldCode), URL: "http://a/", Person: "Ann", Principal: "uid:7"}, "Ann (uid:7): a one-time code on http://a/"},
-		{Entry{Name: "of_a_later_version", URL: "http://a/"}, "of_a_later_version on http://a/"},
-	} {
-		c.entry.Kind = KindTyped
-		if text := c.entry.TellTyped(); text != c.text {
-			t.Errorf("%q, want %q", text, c.text)
-		}
-	}
+func TestWhichFieldsAreSecret(t *testing.T) {
 	for field := range fieldWords {
 		want := field == FieldCard || field == FieldBank || field == FieldPassword || field == FieldCode
 		if field.Secret() != want {

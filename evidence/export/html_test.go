@@ -57,7 +57,7 @@ func TestThePageSaysWhatAPersonNeeds(t *testing.T) {
 	for _, want := range []string{
 		"verified: all parts have the SHA-256", "the one that the lease record names", "Since the safe checkpoint cart_loaded", "POST https://shop.example/pay",
 		"manual review", "an unsafe request was sent", "chrome gone", "asks for code", "approve by Ana", "while the session lived", "the renderer was busy", "a password on https://shop.example/cart",
-		"screenshot-2.jpg: https://shop.example/pay: it is no picture", h.records.record.EvidenceSHA256, "withheld after the loss",
+		"screenshot-2.jpg: https://shop.example/pay: it is no picture", h.records.record.EvidenceSHA256, "and never sent",
 		`default-src &#39;none&#39;; img-src data:; style-src &#39;sha256-`,
 	} {
 		if !strings.Contains(page, want) {

@@ -1,17 +1,15 @@
 package export
 
 import (
-	"cmp"
 	"fmt"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 	"unicode"
 	"unicode/utf8"
 
 	"leasehold/checkpoint"
-	"leasehold/checkpoint/shape"
+	"leasehold/checkpoint/wording"
 	"leasehold/evidence/redact"
 	"leasehold/lease"
 )
@@ -22,7 +20,7 @@ type row struct {
 	What string // a word or two
 	Text string
 	Note string
-	// Class is how the row is shown: unsafe, mark (checkpoints and states), or "".
+	// Class is how the row is shown: warns, mark (checkpoints and states), or "".
 	Class string
 }
 
@@ -75,91 +73,26 @@ func since(journal []checkpoint.Entry) (rows []row, name string) {
 
 // journalRow is an entry in words; false if it means nothing to a person.
 func journalRow(e checkpoint.Entry) (row, bool) {
-	r := row{At: e.At, Text: e.URL}
-	var notes []string
-	note := func(yes bool, format string, args ...any) {
-		if yes {
-			notes = append(notes, fmt.Sprintf(format, args...))
-		}
-	}
-	switch e.Kind {
-	case checkpoint.KindStart:
-		r.What, r.Class = "session begins", "mark"
-	case checkpoint.KindURL:
-		r.What = "page"
-	case checkpoint.KindFrame:
-		r.What = "frame"
-	case checkpoint.KindStep:
-		r.What, r.Text = "step", e.Name
-		note(e.Action != "", "action %s", e.Action)
-	case checkpoint.KindCheckpoint:
-		r.What, r.Text, r.Class = "checkpoint", e.Name, "mark"
-		note(e.Safe, "safe to resume from")
-		note(e.Idempotent, "may be done twice: %s", cmp.Or(strings.Join(e.IdempotentShapes, ", "), "what is known to be repeatable"))
-	case checkpoint.KindEvent:
-		r.What, r.Text = "task says", e.Name
-	case checkpoint.KindRequest:
-		r.What, r.Class = "sent", "unsafe"
-		r.Text = strings.TrimSpace(e.Method + " " + e.URL)
-	case checkpoint.KindAnswer:
-		r.What, r.Text = "answered", strings.TrimSpace(answerText(e)+" "+e.URL)
-	case checkpoint.KindGetWrite:
-		r.What, r.Class = "may be a write", "unsafe"
-		r.Text = strings.TrimSpace(e.Method + " " + e.URL)
-		note(e.Name != "", "sign: %s", e.Name)
-	case checkpoint.KindBlocked:
-		r.What, r.Text = "blocked, read-only", strings.TrimSpace(e.Method+" "+e.URL)
-	case checkpoint.KindWithheld:
-		r.What, r.Text = "withheld after the loss", strings.TrimSpace(e.Method+" "+e.URL)
-	case checkpoint.KindForm:
-		r.What, r.Class = "form", "unsafe"
-		r.Text = strings.TrimSpace(e.Method + " " + e.URL)
-	case checkpoint.KindDialog:
-		r.What, r.Text = "dialog", strings.TrimSpace(e.Name+" "+e.Text)
-	case checkpoint.KindDownload:
-		r.What = "download"
-	case checkpoint.KindUnfinished:
-		r.What, r.Text = "download not finished", strings.TrimSpace(e.Text+" "+e.URL)
-	case checkpoint.KindCrash:
-		r.What = "page crashed"
-	case checkpoint.KindConnection:
-		r.What, r.Text = "connection", strings.TrimSpace(e.Name+" "+e.Text)
-	case checkpoint.KindDenied:
-		r.What, r.Text = "refused command", strings.TrimSpace(e.Name+" "+e.Text)
-		note(e.Action != "", "%s", e.Action)
-	case checkpoint.KindTyped:
-		r.What, r.Text = "typed", e.TellTyped()
-	case checkpoint.KindPerson:
-		r.What = "person"
-		var said string
-		r.Text, said = e.TellPerson()
-		note(said != "", "%s", said)
-	case checkpoint.KindEnd:
-		r.What, r.Text, r.Class = "session ends", strings.TrimSpace(e.Name+" "+e.Text), "mark"
-	case checkpoint.KindOmitted:
-		r.What, r.Text = "left out", fmt.Sprintf("%d entries of the kind %s", e.Count, e.Name)
-	default: // storage, cookies, pictures
-		return row{}, false
-	}
-	note(e.Sensitive, "sensitive")
-	note(shape.Content(e.Shape) != "", "%s", shape.Content(e.Shape))
-	note(e.Declared != "", "declared harmless: %s", e.Declared)
-	note(e.Known != "", "known as %s: %s", e.Known, e.KnownBy)
-	note(e.Count > 1 && e.Kind != checkpoint.KindOmitted, "%d times, since %s", e.Count, clock(e.First))
-	note(len(e.Data) > 0 && string(e.Data) != "null", "data: %s", e.Data)
-	r.Note = strings.Join(notes, "; ")
-	return r, true
-}
-
-// answerText says in words what a site answered.
-func answerText(e checkpoint.Entry) string {
+	l, ok := wording.Of(e)
+	r := row{At: e.At, What: l.What, Text: l.Text}
 	switch {
-	case e.Failed != "":
-		return "failed: " + e.Failed
-	case e.Status != 0:
-		return strconv.Itoa(e.Status)
+	case e.Kind == checkpoint.KindStart, e.Kind == checkpoint.KindCheckpoint, e.Kind == checkpoint.KindEnd:
+		r.Class = "mark"
+	case l.Warns:
+		r.Class = "warns"
 	}
-	return "no status"
+	notes := l.Notes
+	if e.Declared != "" {
+		notes = append(notes, "declared harmless: "+e.Declared)
+	}
+	if e.Count > 1 {
+		notes = append(notes, fmt.Sprintf("%d times, since %s", e.Count, clock(e.First)))
+	}
+	if len(e.Data) > 0 && string(e.Data) != "null" {
+		notes = append(notes, "data: "+string(e.Data))
+	}
+	r.Note = wording.Joined(notes...)
+	return r, ok
 }
 
 func eventRow(e lease.Event) row {

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"time"
 
+	"leasehold/checkpoint/wording"
 	"leasehold/lease"
 )
 
@@ -174,7 +175,7 @@ func filmstrip(moments []moment, stills []still, events []lease.Event, lost time
 	}
 	for _, e := range events {
 		pieces = append(pieces, piece{e.At, func() {
-			add(frame{At: e.At, Title: joined(spaced(e.Reason), withWord("decision", spaced(e.Decision)), withWord("by", e.Reviewer)), State: string(e.State)})
+			add(frame{At: e.At, Title: wording.Joined(wording.Spaced(e.Reason), withWord("decision", wording.Spaced(e.Decision)), withWord("by", e.Reviewer)), State: string(e.State)})
 		}, 4})
 	}
 	if !lost.IsZero() {

@@ -1,15 +1,15 @@
 package console
 
 import (
-	"cmp"
 	"fmt"
+	"net/http"
 	"net/url"
 	"slices"
 	"strings"
 	"time"
 
 	"leasehold/checkpoint"
-	"leasehold/checkpoint/shape"
+	"leasehold/checkpoint/wording"
 	"leasehold/evidence/recorder"
 	"leasehold/launcher/api"
 	"leasehold/launcher/recovery/findings"
@@ -47,7 +47,7 @@ func weighed(all []moment, requests []api.UnsafeRequest, decides bool) []moment 
 		m := &list[i]
 		for _, r := range requests {
 			if r.Counts != "" && r.Counts != "unsafe" && r.At.Equal(m.At) && strings.TrimSpace(r.Method+" "+r.URL) == m.Text {
-				m.Quiet, m.Asked, m.Warns, m.Note = true, false, false, joined(m.Note, r.Counts)
+				m.Quiet, m.Asked, m.Warns, m.Note = true, false, false, wording.Joined(m.Note, r.Counts)
 				break
 			}
 		}
@@ -141,112 +141,25 @@ func sent(requests []checkpoint.Entry, form checkpoint.Entry) bool {
 	})
 }
 
-// momentOf turns one entry into a moment; false if it means nothing to a person.
+// momentOf turns one entry into a moment; false if it means nothing to a person, or is shown elsewhere:
+// the end, the answer to an unsafe request, which is shown with the request, and one that did not
+// refuse, which shows in the page to which it led.
 func momentOf(e checkpoint.Entry) (moment, bool) {
-	sensitive := ""
-	if e.Sensitive {
-		sensitive = "sensitive"
-	}
-	m := moment{Kind: string(e.Kind), Text: e.URL, Note: sensitive, Warns: e.Sensitive}
-	switch e.Kind {
-	case checkpoint.KindStart:
-		m.Kind, m.Text = "begin", strings.TrimSpace("task "+e.Name+" of worker "+e.Text)
-	case checkpoint.KindURL:
-		m.Kind = "page"
-	case checkpoint.KindStep:
-		m.Text, m.Note = e.Name, joined(e.Action, sensitive)
-	case checkpoint.KindCheckpoint:
-		m.Text, m.Warns = e.Name, false
-		if m.Note = "not safe to resume from"; e.Safe {
-			m.Kind, m.Note = "safe checkpoint", ""
-		}
-		if e.Idempotent {
-			m.Note = joined(m.Note, "may be done twice: "+cmp.Or(strings.Join(e.IdempotentShapes, ", "), "what is known to be repeatable"))
-		}
-	case checkpoint.KindEvent:
-		m.Kind, m.Text = "told", joined(e.Name, e.Action, e.Text)
-	case checkpoint.KindRequest:
-		m.Asked, m.Warns = true, true
-		m.Text, m.Note = strings.TrimSpace(e.Method+" "+e.URL), joined(shape.Content(e.Shape), strings.TrimSpace(findings.AnswerTo(e)), e.KnownBy, sensitive)
-		switch e.Method {
-		case checkpoint.Websocket:
-			m.Text = "messages on the websocket " + e.URL
-		case checkpoint.Unseen:
-			m.Text = "what pages may have sent, and nobody saw: " + joined(e.URL, e.Text)
-		}
-	case checkpoint.KindGetWrite:
-		m.Kind, m.Asked, m.Warns = "write by GET", true, true
-		m.Text, m.Note = "GET "+e.URL, joined("may be a write: "+spaced(e.Name), sensitive)
-	case checkpoint.KindBlocked:
-		m.Kind, m.Text, m.Note = "stopped", strings.TrimSpace(e.Method+" "+e.URL), "failed, not sent: the session is read-only"
-	case checkpoint.KindWithheld:
-		m.Kind, m.Text, m.Note = "held back", strings.TrimSpace(e.Method+" "+e.URL), "wanted after the worker was lost, and never sent"
-	case checkpoint.KindForm:
-		m.Asked, m.Text = true, strings.TrimSpace(e.Method+" "+e.URL)
-	case checkpoint.KindDialog:
-		m.Asked, m.Text = true, strings.TrimSpace(e.Name+" on "+e.URL)
-	case checkpoint.KindDownload:
-		m.Asked = true
-	case checkpoint.KindUnfinished:
-		m.Asked, m.Kind, m.Text = true, "download not finished", strings.TrimSpace(e.Text+" "+e.URL)
-	case checkpoint.KindAnswer:
-		return answerMoment(e)
-	case checkpoint.KindCookie:
-		return cookieMoment(e)
-	case checkpoint.KindCrash:
-		m.Text, m.Warns = cmp.Or(e.URL, "a page crashed"), true
-	case checkpoint.KindConnection:
-		m.Text, m.Note = spaced(e.Name), ""
-	case checkpoint.KindDenied:
-		m.Kind, m.Text, m.Note = "denied", strings.TrimSpace(e.Name+" "+e.Text), e.Action
-	case checkpoint.KindTyped:
-		m.Asked, m.Text = true, e.TellTyped()
-	case checkpoint.KindPerson:
-		m.Asked = e.IsAct()
-		m.Warns = m.Asked
-		m.Text, m.Note = e.TellPerson()
-		m.Note = joined(m.Note, sensitive)
-	case checkpoint.KindOmitted:
-		m.Kind, m.Text, m.Note = "left out", fmt.Sprintf("entries about %s", spaced(e.Name)), "the journal was full, or its disk took nothing"
-	case checkpoint.KindFrame:
-	default:
-		return m, false // storage, pictures and the end are shown elsewhere
-	}
-	return m, true
-}
-
-// answerMoment is the moment of a refusing answer. The answer to an unsafe request is shown
-// with the request, and a successful answer shows in the page to which it led.
-func answerMoment(e checkpoint.Entry) (moment, bool) {
-	m := moment{Kind: "answer", Text: e.URL, Warns: true}
+	l, ok := wording.Of(e)
 	switch {
-	case e.SignIn != "":
-		m.Text, m.Note = e.Asked+" led to "+e.URL, "asks for a "+e.SignIn
-	case e.Request != "" || e.Status < 400:
-		return m, false
-	default:
-		m.Note = strings.TrimSpace(findings.AnswerTo(checkpoint.Entry{Status: e.Status}))
-	}
-	return m, e.SignIn != "" || e.Committed || e.Status == 401 || e.Status == 403 || e.Status == 407 || e.Status == 429 || e.Status == 451
-}
-
-// cookieMoment is the moment of what became of a cookie that may carry the account's identity.
-func cookieMoment(e checkpoint.Entry) (moment, bool) {
-	if e.Cookie == nil {
+	case e.Kind == checkpoint.KindEnd, e.Kind == checkpoint.KindAnswer && e.SignIn == "" && (e.Request != "" || !refuses(e)):
 		return moment{}, false
 	}
-	m := moment{Kind: "cookie", Text: "a cookie of " + e.Cookie.Domain + " that may carry the account's identity was " + spaced(string(e.Cookie.What))}
-	if e.Cookie.By != "" {
-		m.Note = "by " + spaced(string(e.Cookie.By))
+	return moment{Kind: l.What, Text: l.Text, Note: wording.Joined(l.Notes...), Asked: l.Asked, Warns: l.Warns}, ok
+}
+
+// refuses tells whether an answer refuses what the account asked for.
+func refuses(e checkpoint.Entry) bool {
+	switch e.Status {
+	case http.StatusUnauthorized, http.StatusForbidden, http.StatusProxyAuthRequired, http.StatusTooManyRequests, http.StatusUnavailableForLegalReasons:
+		return true
 	}
-	switch e.Cookie.What {
-	case checkpoint.CookieDropped, checkpoint.CookieReplaced, checkpoint.CookieSetAgain:
-		return m, true
-	case checkpoint.CookiesWritten:
-		m.Text, m.Note, m.Warns = "the worker wrote cookies by itself", e.Method, true
-		return m, true
-	}
-	return m, false
+	return e.Committed && e.Status >= http.StatusBadRequest
 }
 
 // typing are the worker's commands that entered text, if the journal does not say into which
@@ -290,13 +203,13 @@ func keptOf(found api.Inspection) []moment {
 	var list []moment
 	for _, r := range found.UnsafeRequests {
 		if r.SinceSafeCheckpoint {
-			list = append(list, moment{At: r.At, Kind: "request", Text: r.Method + " " + r.URL, Note: joined(r.Content(), r.Answer, r.KnownBy), Asked: true, Warns: true, Since: true, Times: r.Times})
+			list = append(list, moment{At: r.At, Kind: "request", Text: r.Method + " " + r.URL, Note: wording.Joined(r.Content(), r.Answer, r.KnownBy), Asked: true, Warns: true, Since: true, Times: r.Times})
 		}
 	}
 	for _, t := range found.Typed {
 		if t.SinceSafeCheckpoint {
 			e := checkpoint.Entry{Kind: checkpoint.KindTyped, Name: t.Field, URL: t.URL, Person: t.Person}
-			list = append(list, moment{At: t.At, Kind: string(e.Kind), Text: e.TellTyped(), Asked: true, Since: true, Times: t.Times})
+			list = append(list, moment{At: t.At, Kind: string(e.Kind), Text: wording.Typed(e), Asked: true, Since: true, Times: t.Times})
 		}
 	}
 	slices.SortStableFunc(list, func(a, b moment) int { return a.At.Compare(b.At) })
@@ -308,7 +221,7 @@ func keptOf(found api.Inspection) []moment {
 func since(all []moment) []moment {
 	var list []moment
 	for _, m := range all {
-		if m.Since && m.Kind != "begin" && m.Kind != string(checkpoint.KindConnection) {
+		if m.Since && m.Kind != wording.Begins && m.Kind != string(checkpoint.KindConnection) {
 			list = append(list, m)
 		}
 	}
@@ -338,11 +251,3 @@ func foremost(all []moment, n int) []moment {
 	}
 	return list
 }
-
-// joined are the texts that are not empty, separated by commas.
-func joined(texts ...string) string {
-	return strings.Join(slices.DeleteFunc(texts, func(s string) bool { return strings.TrimSpace(s) == "" }), ", ")
-}
-
-// spaced is a name of the outside contract, written as words.
-func spaced(name string) string { return strings.ReplaceAll(name, "_", " ") }

@@ -10,6 +10,7 @@ import (
 	"unicode"
 
 	"leasehold/checkpoint"
+	"leasehold/checkpoint/wording"
 	"leasehold/launcher/api"
 	"leasehold/launcher/principal"
 	"leasehold/launcher/recovery/table"
@@ -380,7 +381,7 @@ func plain(text string) string { return cleaned(text, longestText) }
 // short is plain for one line of a list; words does the same for a name of the outside
 // contract.
 func short(text string) string { return cleaned(text, longestLine) }
-func words(name string) string { return cleaned(spaced(name), longestLine) }
+func words(name string) string { return cleaned(wording.Spaced(name), longestLine) }
 
 // note is plain for a sentence of the console's own that contains such a text.
 func note(text string) string { return cleaned(text, 2*longestLine) }

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"leasehold/checkpoint"
+	"leasehold/checkpoint/wording"
 	"leasehold/launcher/recovery/findings"
 	"leasehold/launcher/recovery/table"
 )
@@ -119,8 +120,8 @@ func TestAnswersOfARealBrowser(t *testing.T) {
 				if i < 0 {
 					t.Fatalf("not among %+v", sum.Unsafe)
 				}
-				if e := sum.Unsafe[i]; findings.AnswerTo(e) != tt.answer || e.Answered() != tt.answered {
-					t.Errorf("%q, answered %v, want %q, %v", findings.AnswerTo(e), e.Answered(), tt.answer, tt.answered)
+				if e := sum.Unsafe[i]; wording.Answer(e) != tt.answer || e.Answered() != tt.answered {
+					t.Errorf("%q, answered %v, want %q, %v", wording.Answer(e), e.Answered(), tt.answer, tt.answered)
 				}
 			})
 		}

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"leasehold/checkpoint"
+	"leasehold/checkpoint/wording"
 	"leasehold/launcher/api"
 	"leasehold/launcher/principal"
 	"leasehold/lease"
@@ -77,7 +78,7 @@ func TestWhoTypedIsNamed(t *testing.T) {
 	var told []string
 	for _, e := range entries {
 		if e.Kind == checkpoint.KindTyped {
-			told = append(told, e.TellTyped())
+			told = append(told, wording.Typed(e))
 		}
 	}
 	const words = "a password on http://shop.example/?q=REDACTED"

@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"leasehold/checkpoint"
+	"leasehold/checkpoint/wording"
 	"leasehold/launcher/api"
 	"leasehold/launcher/recovery"
 	"leasehold/launcher/recovery/findings"
@@ -32,7 +33,7 @@ func unsafeRequests(s checkpoint.Summary, t findings.Task) []api.UnsafeRequest {
 	for _, r := range findings.Requests(s, t) {
 		list = append(list, api.UnsafeRequest{
 			At: r.At, Method: r.Method, URL: r.URL, Shape: r.Shape, Times: r.Times(), Status: r.Status,
-			Answer: findings.AnswerTo(r.Entry), Counts: r.Counts, Known: r.Known, KnownBy: r.KnownBy, SinceSafeCheckpoint: r.SinceSafe,
+			Answer: wording.Answer(r.Entry), Counts: r.Counts, Known: r.Known, KnownBy: r.KnownBy, SinceSafeCheckpoint: r.SinceSafe,
 		})
 	}
 	return list

@@ -58,6 +58,7 @@ var order = []string{
 	"leasehold/launcher/snapshots",
 	"leasehold/lease/natskv",
 	"leasehold/lease",
+	"leasehold/checkpoint/wording",
 	"leasehold/checkpoint",
 	"leasehold/checkpoint/site",
 	"leasehold/checkpoint/netlog",

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"leasehold/checkpoint"
+	"leasehold/checkpoint/wording"
 	"leasehold/launcher/recovery/table"
 )
 
@@ -164,7 +165,7 @@ func TestACheckpointVouchesForWhatWasAnswered(t *testing.T) {
 					t.Errorf("%s", how)
 				}
 				list := Requests(sum, task)
-				if len(list) != 1 || AnswerTo(list[0].Entry) != tt.answer || list[0].Counts != "unsafe" {
+				if len(list) != 1 || wording.Answer(list[0].Entry) != tt.answer || list[0].Counts != "unsafe" {
 					t.Errorf("%+v", list)
 				}
 			}

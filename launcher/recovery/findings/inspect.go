@@ -12,6 +12,7 @@ import (
 
 	"leasehold/checkpoint"
 	"leasehold/checkpoint/site"
+	"leasehold/checkpoint/wording"
 	"leasehold/launcher/recovery/table"
 )
 
@@ -96,7 +97,7 @@ func actsOf(name string, acts []checkpoint.Entry) table.Fact {
 func paymentTyped(name string, typed []checkpoint.Entry) table.Fact {
 	for _, e := range slices.Backward(typed) {
 		if f := checkpoint.Field(e.Name); f.Pays() {
-			return table.Fact{Name: name, Answer: table.Yes, How: "the last was " + e.TellTyped()}
+			return table.Fact{Name: name, Answer: table.Yes, How: "the last was " + wording.Typed(e)}
 		}
 	}
 	return table.Fact{Name: name, Answer: table.No, How: "no card and no bank account was seen to be typed"}

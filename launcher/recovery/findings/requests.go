@@ -10,6 +10,7 @@ import (
 	"leasehold/checkpoint"
 	"leasehold/checkpoint/shape"
 	"leasehold/checkpoint/site"
+	"leasehold/checkpoint/wording"
 	"leasehold/launcher/recovery/table"
 )
 
@@ -178,27 +179,9 @@ func (r sortedRequests) andInFlight(f table.Fact, inFlight sortedRequests) table
 	return f
 }
 
-// AnswerTo says in a few words how a request was answered. It is empty for what gets no answer,
-// such as messages on a websocket.
-func AnswerTo(e checkpoint.Entry) string {
-	switch {
-	case e.Failed == checkpoint.AnswerUnseen:
-		return "not known: its page was gone"
-	case e.Failed != "" && !e.Ended:
-		return "failed, and not known what became of it: " + e.Failed
-	case e.Failed != "":
-		return "failed: " + e.Failed
-	case e.Status != 0:
-		return fmt.Sprintf("%d %s", e.Status, http.StatusText(e.Status))
-	case e.Request != "":
-		return "unanswered"
-	}
-	return ""
-}
-
 // answered is the end of a sentence about a request.
 func answered(e checkpoint.Entry) string {
-	if a := strings.TrimSpace(AnswerTo(e)); a != "" {
+	if a := wording.Answer(e); a != "" {
 		return " (" + a + ")"
 	}
 	return ""

@@ -27,6 +27,9 @@
     e.className = "state " + kind;
   }
   function notice(text, bad) {
+    if (!gone) show(text, bad); // what was said of the end stays
+  }
+  function show(text, bad) {
     const e = at("notice");
     e.textContent = text;
     e.classList.toggle("bad", Boolean(bad));
@@ -136,8 +139,10 @@
     while (list.children.length > longestList) list.lastChild.remove();
   }
 
-  // What is shown last stays: nothing that comes later is listened to.
   function ended(how) {
+    if (!gone) finish(how ? "The session is over: " + plain(how) + "." : "The session is not shown any more.");
+  }
+  function finish(text) {
     gone = true;
     socket.close();
     hands({ person: null, yours: false });
@@ -145,7 +150,7 @@
     at("asks").hidden = true;
     at("who").textContent = "";
     state("ended", "ended");
-    notice(how ? "The session is over: " + plain(how) + "." : "The session is not shown any more.");
+    show(text);
   }
 
   // hands shows who drives the session.
@@ -203,10 +208,7 @@
       const found = await answer.json();
       if (!answer.ok) notice("Not done: " + plain(found.detail || answer.statusText), true);
       else if (!found.over) notice("It is not signed in yet: " + plain(found.how) + ".", true);
-      else {
-        ended("");
-        notice(found.signed_in === "yes" ? "It is signed in. Thank you: you may close this page." : "Thank you: you may close this page.");
-      }
+      else finish(found.signed_in === "yes" ? "It is signed in. Thank you: you may close this page." : "Thank you: you may close this page.");
     } catch {
       notice("The launcher cannot be reached: try it again.", true);
     }
@@ -429,7 +431,6 @@
     let opened = false;
     socket = viewOf(session, token, link);
     socket.onopen = () => {
-      if (gone) return;
       opened = true;
       retry = 1000;
       notice("");
@@ -437,7 +438,6 @@
       if (document.hidden) say({ type: "pause" });
     };
     socket.onmessage = (e) => {
-      if (gone) return;
       if (typeof e.data !== "string") { picture(e.data); return; }
       const m = JSON.parse(e.data);
       if (on[m.type]) on[m.type](m);
@@ -454,13 +454,11 @@
         cache: "no-store", headers: token ? { Authorization: "Bearer " + token } : {}, signal: AbortSignal.timeout(15000),
       });
       const now = await answer.json();
-      if (gone) return;
       if (answer.ok && now.state === "ended") { ended(now.ended); return; }
       if (!answer.ok) { notice(plain(now.detail || answer.statusText), true); if (answer.status === 404) { gone = true; return; } }
       else if (!opened) notice("The launcher does not let this page watch now: 8 people at most may watch one session. It is tried again.", true);
       else notice("The connection ended" + (reason ? ": " + plain(reason) : "") + ". It is tried again.", true);
     } catch {
-      if (gone) return;
       notice("The launcher cannot be reached. It is tried again.", true);
     }
     setTimeout(connect, retry);

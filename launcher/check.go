@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"slices"
 	"sync"
 	"time"
 
@@ -13,6 +14,7 @@ import (
 	"leasehold/launcher/accountcheck"
 	"leasehold/launcher/api"
 	"leasehold/launcher/principal"
+	"leasehold/launcher/recovery"
 	"leasehold/launcher/slots"
 	"leasehold/lease"
 )
@@ -37,12 +39,13 @@ func (ds *directories) CheckProfile(ctx context.Context, profileID string) (api.
 // giveUp is closed, it gives up, and the error is slots.ErrWanted.
 func (ds *directories) signedIn(ctx context.Context, r lease.Record, giveUp <-chan struct{}) (said lease.Checked, status int, err error) {
 	book := ds.o.Sites.Book()
-	identities := ds.answers.Identities(r, book)
+	identities, pages := ds.answers.Identities(r, book), ds.answers.Rehearsals(r, book)
 	if r.SessionCheck == nil && len(identities) == 0 {
 		return said, 0, api.Invalid("session_check", "profile %s has none, and no file about a site of its expected_domains has an identity: set one (leasehold profiles create %s --session-check URL)", r.ProfileID, r.ProfileID)
 	}
 	found, err := ds.askAbout(ctx, r, func(ask *accountcheck.Request) {
-		ask.Check, ask.Sites, ask.Questions, ask.GiveUp = r.SessionCheck, book, identities, giveUp
+		ask.Check, ask.Sites, ask.Questions, ask.GiveUp = r.SessionCheck, book, slices.Concat(identities, pages), giveUp
+		ask.Task = recovery.TaskOf(api.Manifest{}, r, book)
 	})
 	if err != nil {
 		return said, 0, err
@@ -86,10 +89,11 @@ func (ds *directories) TrySite(ctx context.Context, name string, t api.SiteTry) 
 	if err := lease.CheckProfileID(t.ProfileID); err != nil {
 		return api.SiteTried{}, api.Invalid("profile_id", "%v", err)
 	}
-	questions := file.Questions()
-	if len(questions) == 0 {
-		return api.SiteTried{}, api.Invalid("probes", "site %s: the file asks nothing: want identity or probes", name)
+	questions, pages := file.Questions(), file.Rehearsals()
+	if len(questions)+len(pages) == 0 {
+		return api.SiteTried{}, api.Invalid("probes", "site %s: the file asks nothing: want identity, probes or rehearse", name)
 	}
+	book, _ := site.NewBook([]site.File{file}) // it was checked
 	var noted entries
 	r, done, err := ds.borrowIn(ctx, t.ProfileID, lease.Available, lease.ManualReview)
 	if err != nil {
@@ -97,7 +101,8 @@ func (ds *directories) TrySite(ctx context.Context, name string, t api.SiteTry) 
 	}
 	defer done()
 	found, err := ds.askAbout(ctx, r, func(ask *accountcheck.Request) {
-		ask.Questions, ask.Sink = questions, noted.add
+		ask.Questions, ask.Task, ask.Sink = slices.Concat(questions, pages), recovery.TaskOf(api.Manifest{}, r, book), noted.add
+		ask.Known = func() *site.Book { return book }
 		ask.Again = func([]site.Answer) []site.Question { return questions }
 	})
 	if err != nil {
@@ -112,6 +117,9 @@ func tried(f accountcheck.Found) (all []api.QuestionTried) {
 		q := api.QuestionTried{Name: cmp.Or(a.Name, "identity"), URL: redact.URL(a.URL), State: string(a.State), Picked: a.Text, How: a.How}
 		if a.Writes != "" {
 			q.Problems = append(q.Problems, "this probe writes, or may: "+a.Writes)
+		}
+		for _, wanted := range a.Wanted {
+			q.Problems = append(q.Problems, "it wants to send "+wanted+": this speaks against every lost session of the site, until the file says `is: read` of it")
 		}
 		if i < len(f.Again) {
 			switch again := f.Again[i]; {

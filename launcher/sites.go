@@ -84,7 +84,7 @@ func (l *Launcher) SiteShapes(ctx context.Context, name string) ([]api.SiteShape
 // read it does not have.
 func (l *Launcher) SiteAnswers(_ context.Context, name string) (all []api.SiteAnswer, _ error) {
 	e, _ := l.o.Sites.Get(name) // without a file it has no questions
-	questions := e.Questions()
+	questions := slices.Concat(e.Questions(), e.Rehearsals())
 	if len(questions) == 0 {
 		return nil, nil
 	}

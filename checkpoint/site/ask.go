@@ -21,12 +21,16 @@ import (
 	"leasehold/evidence/redact"
 )
 
-// Question is what a site is asked about an account: a probe of its file, or the identity.
+// Question is what a site is asked about an account: a probe of its file, the identity, or a page that
+// is opened.
 type Question struct {
 	Probe
 	Site string
 	// Identity says that the answer tells whose account it is.
 	Identity bool
+	// Opens says that the page is opened, with its scripts, and everything failed that it wants to
+	// send and that may write.
+	Opens bool
 	Ask
 	file File
 }
@@ -61,6 +65,14 @@ func (f File) Questions() (all []Question) {
 	return all
 }
 
+// Rehearsals are the pages of a file that are opened.
+func (f File) Rehearsals() (all []Question) {
+	for _, r := range f.Rehearse {
+		all = append(all, Question{Probe: Probe{Name: "page " + r.Open, Get: r.Open, TakeText: r.TakeText}, Site: f.Name, Opens: true, Ask: f.ask(r.Open), file: f})
+	}
+	return all
+}
+
 // ID tells a question from all others.
 func (q Question) ID() string {
 	if q.Identity {
@@ -79,7 +91,8 @@ func (q Question) Means() string {
 		Ask
 		Take            []string
 		TakeText, Match string
-	}{q.Ask, q.Take, q.TakeText, q.Match})
+		Opens           bool `json:",omitempty"`
+	}{q.Ask, q.Take, q.TakeText, q.Match, q.Opens})
 	sum := sha256.Sum256(b)
 	return hex.EncodeToString(sum[:8])
 }
@@ -112,18 +125,28 @@ const MaxQuestions = 40
 // Questions are what is asked about an account: of the sites of these URLs, and of those in these
 // domains. The identity of a site comes before its probes.
 func (b *Book) Questions(urls, domains []string) (all []Question) {
+	return b.ask(urls, domains, File.Questions, MaxQuestions)
+}
+
+// MaxRehearsals is how many pages are opened for one session, at most.
+const MaxRehearsals = 5
+
+// Rehearsals are the pages that are opened about an account: of the sites of these URLs, and of those
+// in these domains.
+func (b *Book) Rehearsals(urls, domains []string) []Question {
+	return b.ask(urls, domains, File.Rehearsals, MaxRehearsals)
+}
+
+func (b *Book) ask(urls, domains []string, what func(File) []Question, most int) (all []Question) {
 	if b == nil {
 		return nil
 	}
 	for _, f := range b.files {
-		if f.Identity == nil && len(f.Probes) == 0 {
-			continue
-		}
 		if slices.ContainsFunc(urls, f.Owns) || slices.ContainsFunc(f.Origins, func(o string) bool { return within(o, domains) }) {
-			all = append(all, f.Questions()...)
+			all = append(all, what(f)...)
 		}
 	}
-	return all[:min(len(all), MaxQuestions)]
+	return all[:min(len(all), most)]
 }
 
 // Identities are the questions whose account it is: of the site of this URL, of those in these domains,
@@ -194,6 +217,9 @@ var ErrNoValue = errors.New("the answer has no such value")
 
 // Pick picks out of the body of an answer what the question wants to know.
 func (q Question) Pick(body []byte) (Picked, error) {
+	if q.Opens && q.TakeText == "" {
+		return Picked{Values: "[]", Whole: true, Text: "opened"}, nil
+	}
 	var parts []string
 	var shown string
 	whole := true
@@ -307,6 +333,9 @@ type Answer struct {
 	How string
 	// Writes says by which sign the question itself may have changed something; empty: there is none.
 	Writes string
+	// Wanted are the requests that a page which was opened wanted to send, and that may write: in
+	// words, without values.
+	Wanted []string
 }
 
 // Kept is what is remembered of an answer that was given while nobody used the account.
@@ -382,8 +411,11 @@ func (c Compared) standing() string {
 
 func (c Compared) say(text string) string {
 	text = c.Site + ": " + cmp.Or(c.Name, "identity") + ": " + text
-	if c.Before != nil && !c.Before.Moved && !c.Moved && !c.Identity {
+	if c.Before != nil && !c.Before.Moved && !c.Moved && !c.Identity && (!c.Opens || c.TakeText != "") {
 		text += " (never seen to change)"
+	}
+	if len(c.Wanted) > 0 {
+		text += "; it wants to send " + strings.Join(c.Wanted, ", ")
 	}
 	return text
 }

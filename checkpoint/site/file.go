@@ -382,10 +382,25 @@ func (f File) checkAsked() error {
 		}
 		seen[p.Name] = !isIdentity
 	}
+	opened := map[string]bool{}
 	for i, r := range f.Rehearse {
-		if !strings.HasPrefix(r.Open, "/") && !f.Owns(r.Open) {
-			return &Error{Path: at("rehearse", i), Why: fmt.Sprintf("open %q: want a path, such as /, or a URL on one of the origins", r.Open)}
+		var err error
+		if r.TakeText != "" {
+			_, err = parseSelector(r.TakeText)
 		}
+		switch {
+		case err != nil:
+		case !strings.HasPrefix(r.Open, "/") && !f.Owns(r.Open):
+			err = fmt.Errorf("open %q: want a path, such as /, or a URL on one of the origins", r.Open)
+		case strings.HasPrefix(r.Open, "/") && strings.Contains(f.Origins[0], "*"):
+			err = fmt.Errorf("open %q is relative to the first of the origins, which has a *: want a whole URL", r.Open)
+		case opened[r.Open]:
+			err = fmt.Errorf("open %q is there twice: want each page once", r.Open)
+		}
+		if err != nil {
+			return &Error{Path: at("rehearse", i), Why: err.Error()}
+		}
+		opened[r.Open] = true
 	}
 	for _, name := range sortedNames(f.Headers) {
 		browsers := slices.Contains([]string{"cookie", "host", "connection", "content-length", "transfer-encoding"}, strings.ToLower(name))
@@ -435,19 +450,4 @@ func nonEmpty(s string) []string {
 		return nil
 	}
 	return []string{s}
-}
-
-// NotAsked are the parts of the file that are kept, and of which this version makes no use.
-func (f File) NotAsked() (parts []string) {
-	for _, p := range []struct {
-		name string
-		has  bool
-	}{
-		{"rehearse", len(f.Rehearse) > 0},
-	} {
-		if p.has {
-			parts = append(parts, p.name)
-		}
-	}
-	return parts
 }

@@ -101,9 +101,6 @@ func (f clientFlags) put(a *app, paths []string, revision *uint64) error {
 		if err != nil {
 			return exitWith(exitUsage, "%s: %w", path, err)
 		}
-		if parts := one.NotAsked(); len(parts) > 0 {
-			a.warn("%s: %s: kept, and not used by this version (docs/sites.md)", path, strings.Join(parts, ", "))
-		}
 		files = append(files, one)
 	}
 	return f.withSidecar(a, func(ctx context.Context, sidecar *client) error {

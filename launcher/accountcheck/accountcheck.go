@@ -3,7 +3,8 @@
 // meanwhile, requests each URL by GET with the account's cookies, or with the token that an
 // application keeps, and judges the answer. No page gets anything of the answer: no script
 // runs, no redirect is followed, nothing else is loaded, and nothing is sent that could change
-// the account.
+// the account. Only the pages that a file names to be opened run as they do for the account; what
+// they want to send and may write is failed, and noted.
 package accountcheck
 
 import (
@@ -11,6 +12,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -27,6 +29,7 @@ import (
 	"leasehold/launcher/monitor"
 	"leasehold/launcher/profiledir"
 	"leasehold/launcher/proxies"
+	"leasehold/launcher/recovery/findings"
 	"leasehold/launcher/sessionfile"
 	"leasehold/launcher/slots"
 	"leasehold/lease"
@@ -86,10 +89,14 @@ type Request struct {
 	// URL may be asked for in another way.
 	Check *lease.SessionCheck
 	Sites *site.Book
-	// Questions are asked in their order. Again names those that are asked once more when the account
+	// Questions are asked in their order; pages are opened after all others. What these want to send is
+	// judged by Task. Again names those that are asked once more when the account
 	// had time to settle; nil: none.
 	Questions []site.Question
 	Again     func([]site.Answer) []site.Question
+	Task      findings.Task
+	// Known is what is known of sites, by which these requests are judged; nil: what the launcher knows.
+	Known site.Source
 	// Settle is that time.
 	Settle time.Duration
 	// GiveUp ends the questions when it is closed: somebody wants the profile. nil: nothing does.
@@ -148,16 +155,14 @@ func (c *Checker) Run(ctx context.Context, r Request) (_ Found, err error) {
 	if r.Headless != nil {
 		headless = *r.Headless
 	}
-	if r.Sink == nil {
-		r.Sink = func(checkpoint.Entry) {}
-	}
-	ctx, cancel := capture.Patience(ctx, startTimeout+3*askTimeout+r.Settle)
+	said := &reported{to: r.Sink}
+	ctx, cancel := capture.Patience(ctx, startTimeout+4*askTimeout+r.Settle)
 	defer cancel()
 	starting, started := capture.Patience(ctx, startTimeout)
 	defer started()
 	b, err := c.o.Driver.Start(starting, browser.Start{
 		SessionID: session, Token: r.Token, Lock: r.Lock, Path: r.Path, Headless: headless, Proxy: server, ProxySocket: relay.Reserved(), ReadOnly: true,
-		Args: r.Args, Memory: r.Memory, Appearance: r.Appearance, Sink: r.Sink, Log: r.Log,
+		Args: r.Args, Memory: r.Memory, Appearance: r.Appearance, Sink: said.take, Log: r.Log,
 	})
 	found := Found{}
 	lent := false
@@ -173,7 +178,7 @@ func (c *Checker) Run(ctx context.Context, r Request) (_ Found, err error) {
 			case <-asking.Done():
 			}
 		})
-		found, lent = c.ask(asking, b, r)
+		found, lent = c.ask(asking, b, r, said)
 		stop()
 		waiting.Wait()
 	}
@@ -199,26 +204,32 @@ func unasked(r Request, format string, args ...any) (f Found) {
 }
 
 // ask asks the sites. lent says that the browser has all cookies of the account.
-func (c *Checker) ask(ctx context.Context, b *browser.Browser, r Request) (f Found, lent bool) {
+func (c *Checker) ask(ctx context.Context, b *browser.Browser, r Request, said *reported) (f Found, lent bool) {
 	if err := b.Monitor().Guard().Enforce(ctx, monitor.Rules{ReadOnly: true}); err != nil {
 		return unasked(r, "the browser could not be held to reading: %v", err), false
+	}
+	if r.Known != nil {
+		b.Monitor().KnowSites(r.Known)
 	}
 	if r.KeepCookies {
 		if err := c.o.Jar.Lend(ctx, b.Monitor().Observer(), r.Profile); err != nil {
 			return unasked(r, "the account's cookies could not be put back: %v", err), false
 		}
 	}
+	opens := func(q site.Question) bool { return q.Opens }
+	pages := slices.DeleteFunc(slices.Clone(r.Questions), func(q site.Question) bool { return !opens(q) })
+	r.Questions = slices.DeleteFunc(slices.Clone(r.Questions), opens)
 	f = InOpen(ctx, b.Mux(), r)
-	if r.Again == nil {
-		return f, true
-	}
-	if again := r.Again(f.Answers); len(again) > 0 {
-		select {
-		case <-time.After(r.Settle):
-		case <-ctx.Done():
+	if r.Again != nil {
+		if again := r.Again(f.Answers); len(again) > 0 {
+			select {
+			case <-time.After(r.Settle):
+			case <-ctx.Done():
+			}
+			f.Again = Ask(ctx, b.Mux(), again)
 		}
-		f.Again = Ask(ctx, b.Mux(), again)
 	}
+	f.Answers = append(f.Answers, rehearse(ctx, b, pages, r.Task, said)...)
 	return f, true
 }
 

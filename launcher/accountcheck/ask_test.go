@@ -83,6 +83,19 @@ func newDesk(t *testing.T) *desk {
 		case "/page":
 			w.Header().Set("Content-Type", "text/html")
 			fmt.Fprint(w, `<b id=n>14</b><script src=/script></script>`)
+		case "/draft": // an application that sends what it kept when it is opened
+			w.Header().Set("Content-Type", "text/html")
+			fmt.Fprint(w, `<p id=workspace></p><script>
+				alert("welcome back");
+				workspace.textContent = "Team A";
+				fetch("/outbox", {method: "POST", headers: {"Content-Type": "application/json"}, body: JSON.stringify({text: "5f2b8c1e9d3a4f60"})});
+				fetch("/feed", {method: "POST"});
+				navigator.sendBeacon("/beacon", "x");
+				new WebSocket(location.href.replace("http", "ws"));
+			</script>`)
+		case "/asks-always":
+			w.Header().Set("Content-Type", "text/html")
+			fmt.Fprint(w, `<p id=workspace>Team B</p><script>setInterval(() => fetch("/orders"), 50)</script>`)
 		case "/empty":
 			w.WriteHeader(http.StatusNoContent)
 		case "/guest":

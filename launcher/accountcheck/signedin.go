@@ -23,6 +23,21 @@ func (m Memory) Identities(r lease.Record, book *site.Book) []site.Question {
 	})
 }
 
+// Rehearsals are the pages that are opened about a profile's account while nobody has it, so that
+// what they show after a loss can be compared: those of which something is picked out, of the site of
+// its session check and of those in its domains, each once after a session.
+func (m Memory) Rehearsals(r lease.Record, book *site.Book) []site.Question {
+	var urls []string
+	if r.SessionCheck != nil {
+		urls = []string{r.SessionCheck.URL}
+	}
+	kept, _ := m.Load(r.ProfileID) // what cannot be believed says nothing
+	return slices.DeleteFunc(book.Rehearsals(urls, r.ExpectedDomains), func(q site.Question) bool {
+		k, shown := kept[q.ID()]
+		return q.TakeText == "" || shown && k.Means == q.Means() && k.At.After(r.AcquiredAt)
+	})
+}
+
 // SignedIn is what answers say about whether a profile's account is signed in. Of the answers, those
 // to Identities count. taken says that whoever had the profile was there to sign in, so that another
 // account than before is now the profile's own.

@@ -76,7 +76,7 @@ func viewOfSite(v siteView, shapes []api.SiteShape, answers []api.SiteAnswer) si
 	v.Unknown = slices.DeleteFunc(slices.Clone(shapes), func(s api.SiteShape) bool { return s.Is != "" })
 	slices.SortStableFunc(v.Unknown, func(a, b api.SiteShape) int { return cmp.Compare(b.Sessions, a.Sessions) })
 	slices.SortStableFunc(answers, func(a, b api.SiteAnswer) int { return b.At.Compare(a.At) })
-	for _, q := range v.Questions() {
+	for _, q := range slices.Concat(v.Questions(), v.Rehearsals()) {
 		asked := askedView{Question: q}
 		for _, a := range answers {
 			if a.Question != q.ID() {

@@ -177,7 +177,7 @@ func followed(params []byte) bool {
 // sent takes in that a page sent a request.
 func (g *GETs) sent(f ledger.Fact) []checkpoint.Entry {
 	kept := f.Request
-	book := g.harmless.sites.Book()
+	book := g.harmless.book()
 	if kept.Hops[f.Hop].Unsafe || !followed(f.Params) && !book.JudgesGETs() {
 		return nil
 	}

@@ -206,21 +206,29 @@ func (m *Monitor) Attribute(token lease.Token, harmless []string) {
 	m.harmless.declare(harmless)
 }
 
-// KnowSites makes the monitor judge requests by what is known of sites, too. It is called before
-// Attach; each request is judged by what is known then.
-func (m *Monitor) KnowSites(sites site.Source) { m.harmless.sites = sites }
+// KnowSites makes the monitor judge requests by what is known of sites, too: each by what is known
+// when it is sent.
+func (m *Monitor) KnowSites(sites site.Source) { m.harmless.sites.Store(&sites) }
 
 // harmless are the requests that the profile's owner declared harmless, and what is known of sites.
 // The zero value has none.
 type harmless struct {
 	list  atomic.Pointer[[]findings.Harmless]
-	sites site.Source
+	sites atomic.Pointer[site.Source]
+}
+
+// book is what is known of sites now.
+func (h *harmless) book() *site.Book {
+	if sites := h.sites.Load(); sites != nil {
+		return sites.Book()
+	}
+	return nil
 }
 
 // judge puts into an entry what is known of the request, and its shape.
 func (h *harmless) judge(e *checkpoint.Entry, sent findings.Sent, headers map[string]string) {
 	r := shape.Request{Method: sent.Method, URL: sent.URL, Headers: headers, Body: sent.Body, Whole: sent.Whole}
-	book := h.sites.Book()
+	book := h.book()
 	r.Show = book.Show(r.URL)
 	e.Shape, e.Declared = shapeOf(r), h.declared(sent)
 	v := book.Judge(r, e.Shape)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"slices"
 	"time"
 
 	"github.com/rs/zerolog"
@@ -79,7 +80,8 @@ type Closed struct {
 
 // Questions are what the sites of the session are asked about its account.
 func (c Closed) Questions() []site.Question {
-	return findings.Questions(checkpoint.Summarize(c.Journal), c.Task())
+	did, task := checkpoint.Summarize(c.Journal), c.Task()
+	return slices.Concat(findings.Questions(did, task), findings.Rehearsals(did, task))
 }
 
 // Parts adds parts to a bundle, or the reasons why they are missing. Its methods may be called

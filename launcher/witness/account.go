@@ -47,10 +47,10 @@ func (a Account) Check(ctx context.Context, c recovery.Closed, log zerolog.Logge
 	request := accountcheck.Request{
 		Profile: c.Profile, Path: c.Path, Lock: c.Lock, Token: r.Token, Check: r.SessionCheck, Sites: c.Sites, ProxyID: r.ProxyID,
 		Headless: m.Headless, Args: m.ChromeArgs, Memory: r.BrowserMemory, Appearance: r.Appearance, KeepCookies: m.SessionCookies != api.CookiesDrop, Log: log,
-		Questions: c.Questions(), Settle: a.Settle,
+		Questions: c.Questions(), Task: c.Task(), Settle: a.Settle,
 		Again: func(first []site.Answer) (again []site.Question) {
 			for _, one := range compared(first) {
-				if one.Equal && !one.Identity {
+				if one.Equal && !one.Identity && !one.Opens {
 					again = append(again, one.Question)
 				}
 			}

@@ -47,6 +47,9 @@ func (o *orders) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case r.URL.Path == "/in":
 		http.SetCookie(w, &http.Cookie{Name: "sid", Value: "Pl4nt3d000000010123456789abcdef", Path: "/", HttpOnly: true})
 		fallthrough
+	case r.URL.Path == "/outbox": // an application that sends what waits whenever it is opened
+		w.Header().Set("Content-Type", "text/html")
+		fmt.Fprint(w, `<title>outbox</title><script>if (localStorage.waits) fetch("/order", {method: "POST", body: "x"})</script>`)
 	case r.URL.Path == "/" || r.URL.Path == "/favicon.ico":
 		w.Header().Set("Content-Type", "text/html")
 		fmt.Fprint(w, "<title>shop</title>")
@@ -80,11 +83,40 @@ func (o *orders) requests() []string {
 func TestWhatTheSiteSaysDecides(t *testing.T) {
 	t.Parallel()
 	s := start(t)
-	for name, ask := range map[string]func(*testing.T, *sidecar){"of the account": whatTheSiteSaysOfTheAccount, "of the sign-in": whetherTheAccountIsSignedIn} {
+	for name, ask := range map[string]func(*testing.T, *sidecar){
+		"of the account": whatTheSiteSaysOfTheAccount, "of the sign-in": whetherTheAccountIsSignedIn, "of what waits": whatWaitsInTheProfile,
+	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			ask(t, s)
 		})
+	}
+}
+
+// whatWaitsInTheProfile: a page that the site's file names is opened after the loss, and sends nothing;
+// what it wants to send is for a person.
+func whatWaitsInTheProfile(t *testing.T, s *sidecar) {
+	web := newOrders(t)
+	if code := s.call(t, "PUT", "/v1/sites/outbox", map[string]any{"origins": []string{web.URL}, "rehearse": []map[string]any{{"open": "/outbox"}}}, nil); code != 200 {
+		t.Fatalf("the file: %d", code)
+	}
+	for _, tt := range []struct{ script, waits, decision string }{{"1", "no", "release"}, {"localStorage.waits = 1", "yes", "manual_review"}} {
+		c := dial(t, s.socket("waits", "worker=w&task=t"))
+		session, _ := c.visit(t, web.URL+"/in")
+		c.evaluate(t, session, tt.script)
+		web.requests()
+		c.drop()
+		r := s.until(t, "waits", lease.Available, lease.ManualReview)
+		answers, how := s.inspection(t, "waits")
+		if r.Decision != tt.decision || answers["writes_waiting_in_profile"] != tt.waits {
+			t.Errorf("%s: %s %q; waiting: %s (%s)", tt.script, r.Decision, r.Reasons, answers["writes_waiting_in_profile"], how["writes_waiting_in_profile"])
+		}
+		if got := web.requests(); !slices.Equal(got, []string{"GET /outbox"}) {
+			t.Errorf("%s: after the loss the site got %q", tt.script, got)
+		}
+	}
+	if _, how := s.inspection(t, "waits"); how["writes_waiting_in_profile"] != "outbox: page /outbox: as before; it wants to send POST "+web.URL+"/order text" {
+		t.Errorf("it says %q", how["writes_waiting_in_profile"])
 	}
 }
 

@@ -1,6 +1,7 @@
 package findings
 
 import (
+	"cmp"
 	"fmt"
 	"net/url"
 	"slices"
@@ -8,14 +9,24 @@ import (
 
 	"leasehold/checkpoint"
 	"leasehold/checkpoint/site"
+	"leasehold/evidence/redact"
 	"leasehold/launcher/recovery/table"
 )
 
 // Questions are what the sites of a session are asked about its account: those of its pages, those to
 // which it sent something, and those in the domains of the account.
 func Questions(s checkpoint.Summary, t Task) []site.Question {
+	return t.Sites.Questions(sitesOf(s), t.domains())
+}
+
+// Rehearsals are the pages of those sites that are opened.
+func Rehearsals(s checkpoint.Summary, t Task) []site.Question {
+	return t.Sites.Rehearsals(sitesOf(s), t.domains())
+}
+
+// sitesOf are the roots of the sites that a session had to do with.
+func sitesOf(s checkpoint.Summary) (urls []string) {
 	seen := map[string]bool{}
-	var urls []string
 	for _, e := range slices.Concat(s.Pages, s.Unsafe, s.Writes) {
 		u, err := url.Parse(e.URL)
 		if err != nil || u.Host == "" || seen[u.Scheme+u.Host] {
@@ -24,7 +35,7 @@ func Questions(s checkpoint.Summary, t Task) []site.Question {
 		seen[u.Scheme+u.Host] = true
 		urls = append(urls, u.Scheme+"://"+u.Host+"/")
 	}
-	return t.Sites.Questions(urls, t.domains())
+	return urls
 }
 
 // Unasked are the facts about what sites say, while they were not asked: with a reason if they will
@@ -33,6 +44,9 @@ func Unasked(questions []site.Question, why string) []table.Fact {
 	same := table.Fact{Name: table.IdentityKept, Answer: table.Yes, How: "no file about a site of the session says how to ask whose account it is"}
 	changed := table.Fact{Name: table.ProbeChanged, Answer: table.No, How: "no file about a site of the session has probes"}
 	for _, q := range questions {
+		if q.Opens && q.TakeText == "" {
+			continue
+		}
 		f, answer := &changed, table.No
 		if q.Identity {
 			f, answer = &same, table.Yes
@@ -52,6 +66,7 @@ func Unasked(questions []site.Question, why string) []table.Fact {
 func Asked(first, again []site.Compared) (facts []table.Fact, unchanged []site.Question, says []string) {
 	var probes, identities []site.Compared
 	var rest []string
+	facts = Unasked(nil, "")
 	for _, c := range first {
 		if at := slices.IndexFunc(again, func(o site.Compared) bool { return o.ID() == c.ID() }); at >= 0 {
 			equal, moved := c.Equal, c.Moved
@@ -63,9 +78,13 @@ func Asked(first, again []site.Compared) (facts []table.Fact, unchanged []site.Q
 		} else {
 			rest = append(rest, c.Tell())
 		}
+		if len(c.Wanted) > 0 {
+			facts = append(facts, table.Fact{Name: table.WritesWaiting, Answer: table.Yes, How: c.Brief()})
+		}
 		switch {
 		case c.Identity:
 			identities = append(identities, c)
+		case c.Opens && c.TakeText == "":
 		default:
 			probes = append(probes, c)
 			if c.Equal {
@@ -73,7 +92,6 @@ func Asked(first, again []site.Compared) (facts []table.Fact, unchanged []site.Q
 			}
 		}
 	}
-	facts = Unasked(nil, "")
 	for _, c := range identities {
 		answer := table.Yes
 		switch {
@@ -111,4 +129,20 @@ func worse(f, o table.Fact, bad table.Answer) table.Fact {
 		f.How += "; " + o.How
 	}
 	return f
+}
+
+// Wanted are the requests among what the pages of a browser reported that may write, whether they left it
+// or not, each once, in words without values: those that are not known to only read, and were
+// made as the account.
+func Wanted(reported []checkpoint.Entry, t Task) (wanted []string) {
+	s := checkpoint.Summarize(reported)
+	reads, stranger := harmless(t), anonymous(s, t)
+	for _, e := range s.Unsafe {
+		asks := e.Name == checkpoint.GraphQLQuery && e.Known != site.Write && !e.Sensitive && !SensitiveURL(e.URL, t)
+		text := cmp.Or(e.Shape, strings.TrimSpace(e.Method+" "+redact.URL(e.URL)))
+		if !asks && !reads(e) && !stranger(e) && !slices.Contains(wanted, text) {
+			wanted = append(wanted, text)
+		}
+	}
+	return wanted
 }

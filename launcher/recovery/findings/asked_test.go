@@ -143,3 +143,46 @@ func TestAnUnchangedAnswerCoversWhatItsFileSays(t *testing.T) {
 		}
 	}
 }
+
+// TestWhatAPageThatWasOpenedWantsToSend is for a person, and what only reads is not meant; what it shows is
+// compared as the answers of probes are.
+func TestWhatAPageThatWasOpenedWantsToSend(t *testing.T) {
+	t.Parallel()
+	b := sites(t, "rehearse: [{open: /, take_text: h1}, {open: /b}]\nrequests: [{shape: POST /feed, is: read}]\n")
+	task := Task{Sites: b, ExpectedDomains: []string{"shop.example"}}
+	post := func(path string) checkpoint.Entry {
+		return checkpoint.Entry{Kind: checkpoint.KindRequest, Method: "POST", URL: "https://shop.example" + path + "?id=5f2b8c1e9d3a4f60", Blocked: true, Failed: "net::ERR_BLOCKED_BY_CLIENT"}
+	}
+	feed, query := post("/feed"), post("/graphql")
+	feed.Known, feed.KnownBy = site.Read, "shop: POST /feed is read"
+	query.Name = checkpoint.GraphQLQuery
+	abroad := checkpoint.Entry{Kind: checkpoint.KindRequest, Method: "POST", URL: "https://count.example/", Anonymous: true}
+	if got, want := strings.Join(Wanted([]checkpoint.Entry{post("/draft"), feed, query, abroad, post("/draft")}, task), " | "), "POST https://shop.example/draft?id=REDACTED"; got != want {
+		t.Errorf("wanted are %q, want %q", got, want)
+	}
+	pages := Rehearsals(checkpoint.Summary{}, task)
+	if len(pages) != 2 || len(Questions(checkpoint.Summary{}, task)) != 0 {
+		t.Fatalf("%+v", pages)
+	}
+	compared := func(q site.Question, was, now string, wanted ...string) site.Compared {
+		return site.Compare(site.Answer{Question: q, State: site.Told, Picked: site.Picked{Values: now, Whole: true, Text: now}, Wanted: wanted},
+			site.Kept{Means: q.Means(), Digest: was, Whole: true, Text: was}, func(_, values string) string { return values })
+	}
+	for _, tt := range []struct {
+		name    string
+		first   []site.Compared
+		waiting bool
+		changed table.Answer
+		outcome string
+	}{
+		{"nothing", []site.Compared{compared(pages[0], "A", "A"), compared(pages[1], "[]", "[]")}, false, table.No, table.Release},
+		{"a draft", []site.Compared{compared(pages[1], "[]", "[]", "POST /draft")}, true, table.No, table.ManualReview},
+		{"another workspace", []site.Compared{compared(pages[0], "A", "B")}, false, table.Yes, table.ManualReview},
+	} {
+		facts, _, says := Asked(tt.first, nil)
+		found := append(sane(), InspectTask(checkpoint.Summary{}, Task{})...).With(facts...)
+		if d := table.Decide(found); (found.Answer(table.WritesWaiting) == table.Yes) != tt.waiting || found.Answer(table.ProbeChanged) != tt.changed || d.Outcome != tt.outcome {
+			t.Errorf("%s: %s %q; %q; %+v", tt.name, d.Outcome, d.Reasons, says, facts)
+		}
+	}
+}

@@ -1,0 +1,46 @@
+package accountcheck
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"leasehold/checkpoint/site"
+	"leasehold/launcher/recovery/findings"
+)
+
+// TestAPageIsOpenedAndSendsNothing: what it wants to send is noted, and what it shows is picked out of
+// what its scripts made.
+func TestAPageIsOpenedAndSendsNothing(t *testing.T) {
+	h, web := newHost(t), newDesk(t)
+	book := web.book(t, `requests: [{shape: "POST /feed", is: read}]
+rehearse:
+  - {open: /draft, take_text: "#workspace"}
+  - {open: /asks-always, take_text: "#workspace"}
+  - {open: /page}
+  - {open: /refused, take_text: "#workspace"}
+  - {open: /down}
+`)
+	h.request.Questions = book.Rehearsals([]string{web.URL}, nil)
+	h.request.Task, h.request.Known = findings.Task{Sites: book}, func() *site.Book { return book }
+	f, err := h.checker().Run(t.Context(), h.request)
+	if err != nil || len(f.Answers) != 5 {
+		t.Fatalf("%+v, %v", f, err)
+	}
+	for i, want := range []string{
+		"told Team A: POST " + web.URL + "/outbox json(text), POST " + web.URL + "/beacon", "told Team B: ", "told opened: ", "not_shown : ", "unknown : ",
+	} {
+		a := f.Answers[i]
+		if got := fmt.Sprintf("%s %s: %s", a.State, a.Text, strings.Join(a.Wanted, ", ")); !strings.HasPrefix(got, want) || len(want) < 20 && got != want {
+			t.Errorf("%s: %s (%s), want %s", a.URL, got, a.How, want)
+		}
+	}
+	asked := web.took()
+	if slices.ContainsFunc(asked, func(r string) bool { return !strings.HasPrefix(r, "GET ") }) || !slices.Contains(asked, "GET /draft") {
+		t.Errorf("the site was asked %q", asked)
+	}
+	if n := strings.Count(strings.Join(asked, " "), "GET /draft"); n != 1 { // the websocket's handshake is one, too
+		t.Errorf("%d times: %q", n, asked)
+	}
+}

@@ -266,7 +266,8 @@ func (m *Mux) hold(parsed browserMessage, msg []byte) bool {
 var targetEvents = []byte(`{"method":"Target.`)
 
 // hides tells whether an event that came for a client session is about a private page of somebody
-// else. Whoever was attached to the page is detached. The loop calls it.
+// else. A page that Chrome attached the client to runs at once, and the client is detached. The session
+// is nil for what is under a tab to which one was attached. The loop calls it.
 func (m *Mux) hides(s *ClientSession, parsed browserMessage, msg []byte) bool {
 	if parsed.isReply || !bytes.HasPrefix(msg, targetEvents) {
 		return false
@@ -301,16 +302,25 @@ func (m *Mux) hides(s *ClientSession, parsed browserMessage, msg []byte) bool {
 	}
 	if bytes.HasPrefix(msg, attachedEvent) {
 		m.privacy.sessions[e.Params.SessionID] = true
-		for _, command := range [][]byte{ // a page that waits for a debugger may hold up the one that opened it
-			oneWay(e.Params.SessionID, letRunCommand, nil),
-			oneWay(string(parsed.sessionID), "Target.detachFromTarget", map[string]string{"sessionId": e.Params.SessionID}),
-		} {
-			select {
-			case m.posts <- command: // post takes the mutex
-			default:
-				m.dropped.Add(1)
-			}
-		}
+		m.letRunPrivate(e.Params.SessionID, string(parsed.sessionID), e.Params.TargetInfo.Type == "tab")
 	}
 	return true
+}
+
+// letRunPrivate lets a private target run on a CDP session that Chrome opened on it for a client, below
+// another one: a page that waits for a debugger may hold up the one that opened it. It is not the tab
+// that waits but its page, which only a session of its own lets run: the one that Chrome is asked for
+// here, and opens at once, comes as the next. The sessions on tabs end with them. The caller holds m.mu.
+func (m *Mux) letRunPrivate(session, parent string, tab bool) {
+	commands := [][]byte{oneWay(session, letRunCommand, nil), oneWay(parent, "Target.detachFromTarget", map[string]string{"sessionId": session})}
+	if tab {
+		commands[1] = oneWay(session, "Target.setAutoAttach", map[string]bool{"autoAttach": true, "waitForDebuggerOnStart": false, "flatten": true})
+	}
+	for _, command := range commands {
+		select {
+		case m.posts <- command: // post takes the mutex
+		default:
+			m.dropped.Add(1)
+		}
+	}
 }

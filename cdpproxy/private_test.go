@@ -122,12 +122,8 @@ func TestPrivatePagesAreHidden(t *testing.T) {
 			list("/top", "/frame")
 			for _, url := range []string{"/popup", "/apart"} {
 				open := map[string]any{"userGesture": true, "expression": fmt.Sprintf(`open(%q, "_blank", %q) && 1`, url, map[string]string{"/apart": "noopener"}[url])}
-				if but == "tab" {
-					call(page.SessionID, "Runtime.evaluate", open, nil)
-					list(url)
-				} else { // the popup waits for who follows tabs, and the page for the popup
-					o.Post(page.SessionID, "Runtime.evaluate", open)
-				}
+				call(page.SessionID, "Runtime.evaluate", open, nil) // who is told of it keeps neither waiting
+				list(url)
 			}
 			for _, method := range []string{
 				"Target.getTargets", "Target.attachToTarget", "Target.attachToBrowserTarget", "Target.setAutoAttach", "Target.setDiscoverTargets", "Target.createTarget",

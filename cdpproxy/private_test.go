@@ -16,8 +16,8 @@ import (
 	"leasehold/internal/test/testchrome"
 )
 
-// shut is keepPrivate of a test, which opens with the test's patience.
-func shut(t *testing.T, m *cdpproxy.Mux) (open func()) {
+// shut is KeepPrivate of a test, which opens with the test's patience.
+func shut(t *testing.T, m *cdpproxy.Mux, forget bool) (open func()) {
 	t.Helper()
 	end, err := m.KeepPrivate(methods.RefuseSignIn())
 	if err != nil {
@@ -27,7 +27,7 @@ func shut(t *testing.T, m *cdpproxy.Mux) (open func()) {
 		t.Helper()
 		ctx, cancel := context.WithTimeout(context.Background(), testchrome.Patience)
 		defer cancel()
-		if err := end(ctx); err != nil {
+		if err := end(ctx, forget); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -75,7 +75,7 @@ func TestPrivatePagesAreHidden(t *testing.T) {
 					t.Fatalf("%s: %v", method, answer.Error)
 				}
 			}
-			openAgain := shut(t, m)
+			openAgain := shut(t, m, true)
 			o, err := m.Observe(t.Context())
 			if err != nil {
 				t.Fatal(err)
@@ -193,8 +193,8 @@ func TestWhoWouldHearAPrivatePage(t *testing.T) {
 				t.Fatalf("%+v, %v", m, err)
 			}
 		}
-		shut(t, s.mux)()
+		shut(t, s.mux, false)()
 		c.call("Fetch.enable", "P", map[string]any{"patterns": []any{}})
-		shut(t, s.mux)()
+		shut(t, s.mux, false)()
 	}
 }

@@ -2,6 +2,7 @@ package cdpproxy
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -96,8 +97,8 @@ func TestWhatWasOpenedUnderAnInheritedSessionIsItsOwn(t *testing.T) {
 	hears("Target.detachFromTarget", `"params":{"sessionId":"A-page"}`, `"sessionId":"A"`)
 }
 
-// TestTheNextLauncherClosesPrivatePages, and those that they opened: nobody may send anything before they
-// are gone. A page that does not close keeps the browser shut.
+// TestTheNextLauncherClosesPrivatePages, and those that they opened, and clears the cache by a page that
+// stays: nobody may send anything before. What fails keeps the browser shut.
 func TestTheNextLauncherClosesPrivatePages(t *testing.T) {
 	m, commands, events := inherited(t, []string{lineOpened, "O", "0"}, []string{linePrivate, "O", "T"})
 	next := func(method string) (id int64, params string) {
@@ -138,19 +139,48 @@ func TestTheNextLauncherClosesPrivatePages(t *testing.T) {
 	}
 	lists(own + "," + popup)
 	lists(own)
-	if err := <-closed; err != nil {
-		t.Error(err)
+	// clears answers what clears the cache, and the last of that with an error if there is one.
+	clears := func(err string) {
+		t.Helper()
+		for _, step := range []struct{ method, params, event, answer string }{
+			{"Target.attachToBrowserTarget", "", "", `"result":{"sessionId":"O2"}`},
+			{"Target.attachToTarget", `"W"`, `{"method":"Target.attachedToTarget","params":{"sessionId":"W2","targetInfo":` + own + `,"waitingForDebugger":false},"sessionId":"O2"}` + "\x00", `"result":{"sessionId":"W2"},"sessionId":"O2"`},
+			{"Network.clearBrowserCache", "", "", cmp.Or(err, `"result":{}`) + `,"sessionId":"W2"`},
+			{"Target.detachFromTarget", `"O2"`, "", `"result":{}`},
+		} {
+			id, params := next(step.method)
+			if !strings.Contains(params, step.params) {
+				t.Errorf("%s %s, want %s", step.method, params, step.params)
+			}
+			if _, err := fmt.Fprintf(events, "%s{\"id\":%d,%s}\x00", step.event, id, step.answer); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	clears("")
+	if m.keptPrivate.Load() == nil {
+		t.Error("clients may go on before it is known that all are gone")
+	}
+	lists(own)
+	if err := <-closed; err != nil || m.keptPrivate.Load() != nil {
+		t.Error("in the end", err)
 	}
 	open, err := m.KeepPrivate(methods.RefuseSignIn())
 	if err != nil {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
-	go func() { closed <- open(ctx) }()
+	go func() { closed <- open(ctx, true) }()
 	lists(own + "," + popup)
 	next("Target.closeTarget")
 	cancel()
 	if err := <-closed; !errors.Is(err, context.Canceled) || m.keptPrivate.Load() == nil {
 		t.Errorf("the popup lives, and clients may go on: %v", err)
+	}
+	go func() { closed <- open(t.Context(), true) }()
+	lists(own)
+	clears(`"error":{"code":-32000,"message":"no cache"}`)
+	if err := <-closed; err == nil || !strings.Contains(err.Error(), "no cache") || m.keptPrivate.Load() == nil {
+		t.Errorf("the cache is as it was, and clients may go on: %v", err)
 	}
 }

@@ -46,8 +46,9 @@ func (e *ListeningError) Error() string {
 // returns, none can reach the browser any more. It fails with a *ListeningError if what one has sent
 // before would tell it of the launcher's pages.
 //
-// open closes these pages first. If they do not close, it fails, and the browser stays private.
-func (m *Mux) KeepPrivate(why *methods.Refusal) (open func(context.Context) error, _ error) {
+// open closes these pages first. With forget, it also clears the browser's cache, which has what sites
+// answered them. If that fails, the browser stays private.
+func (m *Mux) KeepPrivate(why *methods.Refusal) (open func(ctx context.Context, forget bool) error, _ error) {
 	m.mu.Lock()
 	before := m.privacy.why
 	if before == nil {
@@ -69,8 +70,10 @@ func (m *Mux) KeepPrivate(why *methods.Refusal) (open func(context.Context) erro
 	return m.endPrivate, nil
 }
 
-// endPrivate closes all private pages, and what they opened. When they are gone, clients may go on.
-func (m *Mux) endPrivate(ctx context.Context) error {
+// endPrivate closes all private pages, and what they opened, and then clears the cache if they are to be
+// forgotten. When that is done, clients may go on.
+func (m *Mux) endPrivate(ctx context.Context, forget bool) error {
+	in := "" // the browser context of the pages
 	for {
 		var all struct {
 			TargetInfos []targetInfo `json:"targetInfos"`
@@ -79,19 +82,32 @@ func (m *Mux) endPrivate(ctx context.Context) error {
 			return fmt.Errorf("which private pages are open: %w", err)
 		}
 		var left []targetInfo
+		other := "" // a page of others in that context
 		m.mu.Lock()
 		for _, t := range all.TargetInfos {
-			if m.privacy.opener(t) != nil && t.Type != "tab" {
+			switch {
+			case m.privacy.opener(t) == nil && t.Type == "page" && t.Context == in:
+				other = t.TargetID
+			case m.privacy.opener(t) != nil && t.Type != "tab":
 				left = append(left, t)
+				in = t.Context
 			}
 		}
-		if len(left) == 0 {
+		done := len(left) == 0 && !forget
+		if done {
 			m.privacy.why = nil
 			m.keptPrivate.Store(nil)
 		}
 		m.mu.Unlock()
-		if len(left) == 0 {
+		switch {
+		case done:
 			return nil
+		case len(left) == 0:
+			if err := m.clearCache(ctx, other); err != nil {
+				return fmt.Errorf("the browser stays closed to its clients, since its cache may have what was typed: %w", err)
+			}
+			forget = false
+			continue
 		}
 		for _, t := range left {
 			if t.Type == "page" {
@@ -106,6 +122,28 @@ func (m *Mux) endPrivate(ctx context.Context) error {
 	}
 }
 
+// clearCache clears the cache of the browser context of a page, which only a session on a page can; with
+// none, that of the first context, by a private page.
+func (m *Mux) clearCache(ctx context.Context, page string) error {
+	o, err := m.Observe(ctx)
+	if err != nil {
+		return err
+	}
+	if page == "" {
+		page, err = o.CreatePage(ctx)
+	}
+	var attached struct {
+		SessionID string `json:"sessionId"`
+	}
+	if err == nil {
+		err = o.Call(ctx, "", "Target.attachToTarget", map[string]any{"targetId": page, "flatten": true}, &attached)
+	}
+	if err == nil {
+		err = o.Call(ctx, attached.SessionID, "Network.clearBrowserCache", nil, nil)
+	}
+	return errors.Join(err, o.Close(ctx))
+}
+
 // privateCloses is the time between two looks whether private pages are closed.
 const privateCloses = 20 * time.Millisecond
 
@@ -115,6 +153,7 @@ type targetInfo struct {
 	URL      string `json:"url"`
 	OpenerID string `json:"openerId"`
 	ParentID string `json:"parentFrameId"`
+	Context  string `json:"browserContextId"`
 }
 
 // nobody has the tabs that were opened while the browser was kept private: Chrome does not say by which
@@ -223,7 +262,7 @@ func (o *Observer) CreatePage(ctx context.Context) (target string, err error) {
 	return created.TargetID, errors.Join(err, o.Call(context.WithoutCancel(ctx), "", "Browser.getVersion", nil, nil))
 }
 
-// ClosePrivate closes what an earlier launcher kept to itself, before any client can see it.
+// ClosePrivate closes and forgets what an earlier launcher kept to itself, before any client can see it.
 func (m *Mux) ClosePrivate(ctx context.Context) error {
 	found := false
 	m.mu.Lock()
@@ -232,11 +271,15 @@ func (m *Mux) ClosePrivate(ctx context.Context) error {
 			m.privacy.pages[target], found = s, true
 		}
 	}
+	if found {
+		m.privacy.why = methods.RefuseSignIn()
+		m.keptPrivate.Store(m.privacy.why)
+	}
 	m.mu.Unlock()
 	if !found {
 		return nil
 	}
-	return m.endPrivate(ctx)
+	return m.endPrivate(ctx, true)
 }
 
 // hold keeps a message of the browser while it is not known whether it is about a private page. It
@@ -266,7 +309,8 @@ func (m *Mux) hold(parsed browserMessage, msg []byte) bool {
 var targetEvents = []byte(`{"method":"Target.`)
 
 // hides tells whether an event that came for a client session is about a private page of somebody
-// else. Whoever was attached to the page is detached. The loop calls it.
+// else. A page that Chrome attached the client to runs at once, and the client is detached. The session
+// is nil for what is under a tab to which one was attached. The loop calls it.
 func (m *Mux) hides(s *ClientSession, parsed browserMessage, msg []byte) bool {
 	if parsed.isReply || !bytes.HasPrefix(msg, targetEvents) {
 		return false
@@ -301,16 +345,25 @@ func (m *Mux) hides(s *ClientSession, parsed browserMessage, msg []byte) bool {
 	}
 	if bytes.HasPrefix(msg, attachedEvent) {
 		m.privacy.sessions[e.Params.SessionID] = true
-		for _, command := range [][]byte{ // a page that waits for a debugger may hold up the one that opened it
-			oneWay(e.Params.SessionID, letRunCommand, nil),
-			oneWay(string(parsed.sessionID), "Target.detachFromTarget", map[string]string{"sessionId": e.Params.SessionID}),
-		} {
-			select {
-			case m.posts <- command: // post takes the mutex
-			default:
-				m.dropped.Add(1)
-			}
-		}
+		m.letRunPrivate(e.Params.SessionID, string(parsed.sessionID), e.Params.TargetInfo.Type == "tab")
 	}
 	return true
+}
+
+// letRunPrivate lets a private target run on a CDP session that Chrome opened on it for a client, below
+// another one: a page that waits for a debugger may hold up the one that opened it. It is not the tab
+// that waits but its page, which only a session of its own lets run: the one that Chrome is asked for
+// here, and opens at once, comes as the next. The sessions on tabs end with them. The caller holds m.mu.
+func (m *Mux) letRunPrivate(session, parent string, tab bool) {
+	commands := [][]byte{oneWay(session, letRunCommand, nil), oneWay(parent, "Target.detachFromTarget", map[string]string{"sessionId": session})}
+	if tab {
+		commands[1] = oneWay(session, "Target.setAutoAttach", map[string]bool{"autoAttach": true, "waitForDebuggerOnStart": false, "flatten": true})
+	}
+	for _, command := range commands {
+		select {
+		case m.posts <- command: // post takes the mutex
+		default:
+			m.dropped.Add(1)
+		}
+	}
 }

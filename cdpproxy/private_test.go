@@ -16,8 +16,8 @@ import (
 	"leasehold/internal/test/testchrome"
 )
 
-// shut is keepPrivate of a test, which opens with the test's patience.
-func shut(t *testing.T, m *cdpproxy.Mux) (open func()) {
+// shut is KeepPrivate of a test, which opens with the test's patience.
+func shut(t *testing.T, m *cdpproxy.Mux, forget bool) (open func()) {
 	t.Helper()
 	end, err := m.KeepPrivate(methods.RefuseSignIn())
 	if err != nil {
@@ -27,7 +27,7 @@ func shut(t *testing.T, m *cdpproxy.Mux) (open func()) {
 		t.Helper()
 		ctx, cancel := context.WithTimeout(context.Background(), testchrome.Patience)
 		defer cancel()
-		if err := end(ctx); err != nil {
+		if err := end(ctx, forget); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -75,7 +75,7 @@ func TestPrivatePagesAreHidden(t *testing.T) {
 					t.Fatalf("%s: %v", method, answer.Error)
 				}
 			}
-			openAgain := shut(t, m)
+			openAgain := shut(t, m, true)
 			o, err := m.Observe(t.Context())
 			if err != nil {
 				t.Fatal(err)
@@ -122,12 +122,8 @@ func TestPrivatePagesAreHidden(t *testing.T) {
 			list("/top", "/frame")
 			for _, url := range []string{"/popup", "/apart"} {
 				open := map[string]any{"userGesture": true, "expression": fmt.Sprintf(`open(%q, "_blank", %q) && 1`, url, map[string]string{"/apart": "noopener"}[url])}
-				if but == "tab" {
-					call(page.SessionID, "Runtime.evaluate", open, nil)
-					list(url)
-				} else { // the popup waits for who follows tabs, and the page for the popup
-					o.Post(page.SessionID, "Runtime.evaluate", open)
-				}
+				call(page.SessionID, "Runtime.evaluate", open, nil) // who is told of it keeps neither waiting
+				list(url)
 			}
 			for _, method := range []string{
 				"Target.getTargets", "Target.attachToTarget", "Target.attachToBrowserTarget", "Target.setAutoAttach", "Target.setDiscoverTargets", "Target.createTarget",
@@ -197,8 +193,8 @@ func TestWhoWouldHearAPrivatePage(t *testing.T) {
 				t.Fatalf("%+v, %v", m, err)
 			}
 		}
-		shut(t, s.mux)()
+		shut(t, s.mux, false)()
 		c.call("Fetch.enable", "P", map[string]any{"patterns": []any{}})
-		shut(t, s.mux)()
+		shut(t, s.mux, false)()
 	}
 }

@@ -78,7 +78,7 @@ func (m *Mux) route(msg []byte) bool {
 	m.mu.Lock()
 	s := m.owners[string(parsed.sessionID)]
 	m.mu.Unlock()
-	if s == nil || m.hides(s, parsed, msg) {
+	if m.hides(s, parsed, msg) || s == nil {
 		return false
 	}
 	if parsed.isReply {

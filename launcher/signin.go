@@ -79,11 +79,12 @@ func (l *Launcher) secretFor(r lease.Record, name string) (f site.File, secret s
 	return f, secret, api.Invalid("site", "no file about a site says how to sign in there (sign_in)")
 }
 
-// closeTimeout bounds how long the pages of a sign-in may take to close.
-const closeTimeout = 10 * time.Second
+// closeTimeout bounds how long the pages of a sign-in may take to close, and the cache to be cleared.
+const closeTimeout = 30 * time.Second
 
-// private keeps the browser of a session from all its clients while do runs.
-func private(s *session.Session, do func() error) error {
+// private keeps the browser of a session from all its clients while do runs, which tells whether something
+// may have been typed.
+func private(s *session.Session, do func() (typed bool, err error)) error {
 	open, err := s.Mux().KeepPrivate(methods.RefuseSignIn())
 	var listening *cdpproxy.ListeningError
 	switch {
@@ -94,18 +95,18 @@ func private(s *session.Session, do func() error) error {
 	case err != nil:
 		return err
 	}
-	err = do()
+	typed, err := do()
 	ending, cancel := context.WithTimeout(context.Background(), closeTimeout)
 	defer cancel()
-	return errors.Join(err, open(ending))
+	return errors.Join(err, open(ending, typed))
 }
 
 // askPrivately asks whether the account is signed in, and notes it in the record.
 func (l *Launcher) askPrivately(ctx context.Context, s *session.Session, r lease.Record, tell func(lease.Checked) api.SignInAnswer) (answer api.SignInAnswer, err error) {
-	err = private(s, func() error {
+	err = private(s, func() (bool, error) {
 		said, err := l.askAndNote(ctx, s, r)
 		answer = tell(said)
-		return err
+		return false, err
 	})
 	return answer, err
 }
@@ -137,20 +138,20 @@ func (l *Launcher) signInAlone(ctx context.Context, s *session.Session, r lease.
 	if err != nil {
 		return answer, false, err
 	}
-	err = private(s, func() error {
+	err = private(s, func() (bool, error) {
 		said, err := l.askAndNote(ctx, s, r)
 		if answer = answerOf(said, "nothing was typed"); err != nil || said.SignedIn != lease.SignedInNo || said.Another {
-			return err
+			return false, err
 		}
 		at, needed := lease.MaySignIn(l.ofAccount(r))
 		switch {
 		case needed:
 			person = true
 			answer.Reason = fmt.Sprintf("%d attempts of the sidecar failed: a person has to sign in (leasehold sign-in %s)", lease.MostSignIns, r.ProfileID)
-			return nil
+			return false, nil
 		case time.Now().Before(at):
 			answer.Reason = "the last attempt of the sidecar failed: the next one may begin at " + at.UTC().Format(time.RFC3339)
-			return nil
+			return false, nil
 		}
 		// From here on it counts, also if this launcher is killed.
 		if _, err := lease.ChangeExisting(ctx, l.o.Store, r.ProfileID, func(e lease.Entry) (lease.Record, error) {
@@ -159,7 +160,7 @@ func (l *Launcher) signInAlone(ctx context.Context, s *session.Session, r lease.
 			}
 			return e.Record.BeginSignIn(time.Now()), nil
 		}); err != nil {
-			return problem(err)
+			return false, problem(err)
 		}
 		how, err := signin.Run(ctx, s.Mux(), fence, f, secret, m.Own(), monitor.OwnEvents)
 		if err != nil {
@@ -169,7 +170,7 @@ func (l *Launcher) signInAlone(ctx context.Context, s *session.Session, r lease.
 		l.o.Log.Info().Str("profile", r.ProfileID).Str("session", s.ID()).Str("site", f.Name).AnErr("problem", err).Msg("the account was to be signed in")
 		said, err = l.askAndNote(ctx, s, r)
 		answer = answerOf(said, how)
-		return err
+		return true, err
 	})
 	return answer, person, err
 }

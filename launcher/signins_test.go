@@ -13,6 +13,8 @@ import (
 
 	"github.com/rs/zerolog"
 
+	"leasehold/checkpoint/site"
+	"leasehold/launcher/accountcheck"
 	"leasehold/launcher/api"
 	"leasehold/launcher/slots"
 	"leasehold/lease"
@@ -156,4 +158,18 @@ func TestACheckThatFails(t *testing.T) {
 			t.Error("a check that was made is made again")
 		}
 	})
+}
+
+// TestWhoTellsSomethingElseEachTimeIsNoIdentity: trying a file says so, of the identity as of a probe.
+func TestWhoTellsSomethingElseEachTimeIsNoIdentity(t *testing.T) {
+	told := func(values string) site.Answer {
+		return site.Answer{Question: site.Question{Ask: site.Ask{URL: "https://shop.example/me"}}, State: site.Told, Picked: site.Picked{Values: values, Text: values, Whole: true}}
+	}
+	for again, want := range map[string]string{"ann": "", "session 2": "changes by itself, or by being asked: then session 2"} {
+		first := told("ann")
+		got := tried(accountcheck.Found{Answers: []site.Answer{first}, Again: []site.Answer{told(again)}})
+		if len(got) != 1 || got[0].Name != "identity" || !strings.Contains(strings.Join(got[0].Problems, "; "), want) || want == "" && len(got[0].Problems) > 0 {
+			t.Errorf("%s: %+v, want %q", again, got, want)
+		}
+	}
 }

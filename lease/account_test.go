@@ -138,3 +138,30 @@ func TestASnapshotOfASignedOutAccount(t *testing.T) {
 		t.Errorf("without a snapshot: %+v", r)
 	}
 }
+
+// TestASiteThatAnswersDifferentlyEachTime: however often it is to be asked, once an hour at most it is
+// asked again after a no, and each change is one event.
+func TestASiteThatAnswersDifferentlyEachTime(t *testing.T) {
+	r := Record{ProfileID: "shop.1", State: Available}
+	r.CheckEvery = Duration(LeastCheckEvery)
+	last := time.Time{}
+	for i, now := 0, noon; now.Before(noon.Add(24 * time.Hour)); i++ {
+		now = latest(now, r.NextCheck())
+		if i%2 == 1 && now.Sub(last) < checkAgain {
+			t.Fatalf("answer %d: asked at %s, after the no of %s", i, now, last)
+		}
+		said := Checked{SignedIn: SignedInNo, How: "out", At: "https://shop.example", Another: i%4 == 0}
+		if i%2 == 1 {
+			said = Checked{SignedIn: SignedInYes, How: "in"}
+		} else {
+			last = now
+		}
+		r.Outbox = nil
+		if r = r.Checked(said, now); len(r.Outbox) != 1 || r.SignedIn != said.SignedIn || r.AnotherAccount != said.Another {
+			t.Fatalf("answer %d: %d events, %s, another account %v", i, len(r.Outbox), r.SignedIn, r.AnotherAccount)
+		}
+		if i > 100 {
+			t.Fatal("asked more than four times an hour")
+		}
+	}
+}

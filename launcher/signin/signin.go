@@ -19,7 +19,7 @@ import (
 var script string
 
 const (
-	// timeout bounds a sign-in, and closeTimeout the close of its page, which otherwise ends with the
+	// timeout bounds a sign-in, and closeTimeout the end of its session, which otherwise ends with the
 	// browser.
 	timeout, closeTimeout = time.Minute, 5 * time.Second
 	// every is the time between two looks at the page.
@@ -27,9 +27,9 @@ const (
 	world = "leasehold.sign-in"
 )
 
-// Run signs in, in a page of its own that is closed when it returns: no field, and nothing that the site
-// shows of what was typed, is left in it. The browser has to be kept private. Nothing is sent once the
-// fence is shut. The answer says how it ended; whether the account is signed in has to be asked. An
+// Run signs in, in a page of its own. The browser has to be kept private, and the page is closed when it
+// no longer is: no field, and nothing that the site shows of what was typed, is left. Nothing is sent once
+// the fence is shut. The answer says how it ended; whether the account is signed in has to be asked. An
 // error says that the site's answer is not worth asking for. hear gets the page's own events of the
 // methods in heard.
 func Run(ctx context.Context, mux *cdpproxy.Mux, fence *lease.Fence, f site.File, secret secrets.Secret, hear func(cdpproxy.Event), heard []string) (how string, err error) {
@@ -43,7 +43,7 @@ func Run(ctx context.Context, mux *cdpproxy.Mux, fence *lease.Fence, f site.File
 	defer func() {
 		ending, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeTimeout)
 		defer cancel()
-		err = errors.Join(err, p.close(ending))
+		err = errors.Join(err, o.Close(ending))
 	}()
 	if err := p.open(ctx, f.SignInURL()); err != nil {
 		return "", err
@@ -56,9 +56,9 @@ func Run(ctx context.Context, mux *cdpproxy.Mux, fence *lease.Fence, f site.File
 
 // page is the page in which an account is signed in.
 type page struct {
-	o               *cdpproxy.Observer
-	fence           *lease.Fence
-	target, session string
+	o       *cdpproxy.Observer
+	fence   *lease.Fence
+	session string
 }
 
 func (p *page) call(ctx context.Context, session, method string, params, result any) error {
@@ -66,14 +66,15 @@ func (p *page) call(ctx context.Context, session, method string, params, result 
 }
 
 // open goes to the URL. Neither what a worker left in the cache nor its service worker answers.
-func (p *page) open(ctx context.Context, url string) (err error) {
-	if p.target, err = p.o.CreatePage(ctx); err != nil {
+func (p *page) open(ctx context.Context, url string) error {
+	target, err := p.o.CreatePage(ctx)
+	if err != nil {
 		return err
 	}
 	var attached struct {
 		SessionID string `json:"sessionId"`
 	}
-	err = p.o.Call(ctx, "", "Target.attachToTarget", map[string]any{"targetId": p.target, "flatten": true}, &attached)
+	err = p.o.Call(ctx, "", "Target.attachToTarget", map[string]any{"targetId": target, "flatten": true}, &attached)
 	p.session = attached.SessionID
 	for _, c := range []struct {
 		method string
@@ -91,14 +92,6 @@ func (p *page) open(ctx context.Context, url string) (err error) {
 		}
 	}
 	return err
-}
-
-func (p *page) close(ctx context.Context) error {
-	var err error
-	if p.target != "" {
-		err = p.o.Call(ctx, "", "Target.closeTarget", map[string]string{"targetId": p.target}, nil)
-	}
-	return errors.Join(err, p.o.Close(ctx))
 }
 
 // signIn does what next says until nothing more is to be done.

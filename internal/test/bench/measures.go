@@ -230,7 +230,7 @@ func measure(o options) (all [][]result, err error) {
 			name  string
 			takes func(options, string) ([]result, error)
 		}{
-			{"cold session", coldSessions}, {"move", moves}, {"snapshot", largeSnapshots}, {"release", releases}, {"recovery", recoveries}, {"idle", idle},
+			{"cold session", coldSessions}, {"move", moves}, {"snapshot", largeSnapshots}, {"release", releases}, {"recovery", recoveries}, {"check", checks}, {"idle", idle},
 		} {
 			if !o.wants(of.name) {
 				continue

@@ -3,6 +3,7 @@ package e2e
 import (
 	"bytes"
 	"compress/gzip"
+	"encoding/base64"
 	"fmt"
 	"io"
 	"io/fs"
@@ -10,6 +11,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -45,29 +47,43 @@ type authShop struct {
 	echoes bool     // the page after the password has it in its text
 	to     string   // where the sign-in leads instead; empty: nowhere else
 	in     bool     // who has no cookie is signed in, too
+	pauses string   // a request that is answered only when going is closed, as METHOD PATH; paused is closed then
 	paused chan struct{}
 	going  chan struct{}
+	gone   chan struct{} // closed when the page that waits for it is
+	// key is a file with a key, and recipient who has it.
+	key, recipient string
 }
 
 func newAuthShop(t *testing.T) *authShop {
 	t.Helper()
-	b := &authShop{}
+	b := &authShop{paused: make(chan struct{}), going: make(chan struct{}), gone: make(chan struct{})}
 	b.Server = httptest.NewServer(b)
 	t.Cleanup(b.Close)
+	b.key = filepath.Join(t.TempDir(), "key")
+	var err error
+	if b.recipient, err = crypt.WriteIdentity(b.key); err != nil {
+		t.Fatal(err)
+	}
 	return b
 }
 
 func (b *authShop) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Content-Type", "text/html")
 	b.mu.Lock()
-	paused, going := b.paused, b.going
+	pauses := b.pauses == r.Method+" "+r.URL.Path
+	if pauses {
+		b.pauses = ""
+	}
 	b.mu.Unlock()
-	if paused != nil && r.URL.Path == "/password" && r.Method == http.MethodGet {
-		close(paused)
-		<-going
-		b.mu.Lock()
-		b.paused = nil
-		b.mu.Unlock()
+	if pauses {
+		close(b.paused)
+		select {
+		case <-b.going:
+		case <-r.Context().Done():
+			close(b.gone)
+			return
+		}
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -135,13 +151,7 @@ func (b *authShop) sent() []string {
 // startWithSecrets starts a sidecar that has a secret of acct for the site, and knows how to sign in there.
 func startWithSecrets(t *testing.T, b *authShop, password string, args ...string) *sidecar {
 	t.Helper()
-	dir := t.TempDir()
-	key := filepath.Join(dir, "key")
-	recipient, err := crypt.WriteIdentity(key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	to, err := crypt.ParseRecipients([]string{recipient})
+	to, err := crypt.ParseRecipients([]string{b.recipient})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -149,11 +159,11 @@ func startWithSecrets(t *testing.T, b *authShop, password string, args ...string
 	if err != nil {
 		t.Fatal(err)
 	}
-	file := filepath.Join(dir, "secrets.age")
+	file := filepath.Join(t.TempDir(), "secrets.age")
 	if err := os.WriteFile(file, sealed, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	s := start(t, append([]string{"--secrets", file, "--secrets-identity", key}, args...)...)
+	s := start(t, append([]string{"--secrets", file, "--secrets-identity", b.key}, args...)...)
 	site := map[string]any{"origins": []string{b.URL}, "sign_in": map[string]any{"url": "/login", "username": "#user", "password": "#password", "code": "#code", "submit": "button"}}
 	if code := s.call(t, "PUT", "/v1/sites/shop", site, nil); code/100 != 2 {
 		t.Fatalf("the file about the site: %d", code)
@@ -172,20 +182,73 @@ func (c *socket) signsIn(t *testing.T) (answer api.SignInAnswer) {
 	return answer
 }
 
+// hear has every message of a NATS server from now on, also those inside of it that ask for streams.
+func (n *natsServer) hear(t *testing.T) (all func() []*nats.Msg) {
+	t.Helper()
+	nc, err := nats.Connect(n.url())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(nc.Close)
+	var mu sync.Mutex
+	var got []*nats.Msg
+	_, err = nc.Subscribe(">", func(m *nats.Msg) {
+		mu.Lock()
+		defer mu.Unlock()
+		got = append(got, m)
+	})
+	if err == nil {
+		err = nc.Flush()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return func() []*nats.Msg {
+		mu.Lock()
+		defer mu.Unlock()
+		return got
+	}
+}
+
+// webhook takes notices, and returns what came, heads and bodies.
+func webhook(t *testing.T) (all func() [][]byte, address string) {
+	t.Helper()
+	var mu sync.Mutex
+	var got [][]byte
+	server := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		body, err := io.ReadAll(r.Body)
+		mu.Lock()
+		defer mu.Unlock()
+		got = append(got, fmt.Append(nil, r.URL, r.Header, string(body), err))
+	}))
+	t.Cleanup(server.Close)
+	return func() [][]byte {
+		mu.Lock()
+		defer mu.Unlock()
+		return got
+	}, server.URL
+}
+
 // TestTheSidecarSignsIn: by user name, password and code, on three pages, while a worker that follows all
-// targets is told of no page, and everything that it sends is refused. Nothing that the sidecar wrote has
-// the password, the seed or the code.
+// targets is told of no page, and everything that it sends is refused. Nothing that the sidecar and its
+// browser wrote, and that the sidecar sent, has the password, the seed or the code.
 func TestTheSidecarSignsIn(t *testing.T) {
 	t.Parallel()
 	web := newAuthShop(t)
-	web.echoes, web.paused, web.going = true, make(chan struct{}), make(chan struct{})
-	s := startWithSecrets(t, web, shopPassword)
-	ses := s.open(t, "acct", map[string]any{"sign_in": true})
+	web.echoes, web.pauses = true, "GET /password"
+	n, traces, store := startNATS(t), &receiver{}, t.TempDir()
+	collector := httptest.NewServer(traces)
+	t.Cleanup(collector.Close)
+	heard := n.hear(t)
+	told, hook := webhook(t)
+	s := startWithSecrets(t, web, shopPassword, n.args("--evidence-recipient", web.recipient, "--evidence-store", "file://"+store,
+		"--otlp-endpoint", collector.URL, "--notify", hook+"#event=*")...)
+	ses := s.open(t, "acct", map[string]any{"sign_in": true, "task_id": planted})
 	c := dial(t, ses.CDPURL)
 	own, _ := c.visit(t, web.URL+"/")
 	c.call(t, "", "Target.setDiscoverTargets", map[string]any{"discover": true, "filter": []map[string]any{{}}}, nil)
 	c.call(t, "", "Target.setAutoAttach", map[string]any{"autoAttach": true, "waitForDebuggerOnStart": true, "flatten": true}, nil)
-	c.call(t, "", "Lease.event", map[string]any{"type": "planted", "data": "planted-string"}, nil)
+	c.call(t, "", "Lease.event", map[string]any{"type": "planted", "data": planted}, nil)
 	for on, off := range map[string]string{"Tracing.start": "Tracing.end", "Fetch.enable": "Fetch.disable"} {
 		c.call(t, "", on, map[string]any{}, nil)
 		if got := c.fails(t, "", "Lease.signIn", nil); !strings.Contains(got.Message, "hears what every page does since its "+on) {
@@ -227,16 +290,22 @@ func TestTheSidecarSignsIn(t *testing.T) {
 		t.Errorf("the site got %d requests, %d right codes", len(web.sent()), len(codes))
 	}
 	s.stop(t)
-	const alone = "no page reported it" // of a request of the sign-in: its own page does
-	found := grep(t, s, append([]string{"planted-string", alone, shopPassword, shopSeed, shopUser}, codes...)...)
-	if len(found["planted-string"]) == 0 {
-		t.Error("what is there was not found either")
+	look := newSearch(t, web, planted, alone)
+	look.files(t, s.Dir)
+	look.files(t, n.dir)
+	look.files(t, store)
+	for _, m := range heard() {
+		look.in("NATS", fmt.Append(nil, m.Subject, " ", m.Header, " ", string(m.Data)))
 	}
-	delete(found, "planted-string")
-	if len(found) > 0 {
-		t.Errorf("secrets are in %v", found)
+	look.in("OTLP", traces.raw.Bytes())
+	for _, body := range told() {
+		look.in("webhook", body)
 	}
+	look.judge(t, "stderr.log", ".journal", "(opened)", n.dir, store, "NATS", "OTLP", "webhook")
 }
+
+// alone is said of a request of which no page told: of those of a sign-in, its own page does.
+const alone = "no page reported it"
 
 // TestAfterTwoSignInsAPersonSignsIn: nothing more is typed then. The answer of the site counts, and not the
 // person's word.
@@ -286,6 +355,59 @@ func TestAfterTwoSignInsAPersonSignsIn(t *testing.T) {
 	}
 }
 
+// TestALauncherIsKilledWhileItSignsIn: the site shows the password that it was sent. The next launcher
+// closes that page before the worker is back, and nothing has kept it; the attempt counts.
+func TestALauncherIsKilledWhileItSignsIn(t *testing.T) {
+	t.Parallel()
+	web := newAuthShop(t)
+	web.echoes, web.pauses = true, "GET /code" // until it is answered, the page with the password stays
+	s := startWithSecrets(t, web, shopPassword, "--reconnect-grace", "60s")
+	ses := s.open(t, "acct", map[string]any{"sign_in": true})
+	c := dial(t, ses.CDPURL)
+	c.visit(t, web.URL+"/")
+	begun := c.send(t, "", "Lease.signIn", nil)
+	<-web.paused
+	s.kill(t)
+	if m, err := c.Answer(t.Context(), begun); err == nil {
+		t.Errorf("from a launcher that was killed the worker has %s, %+v", m.Result, m.Error)
+	}
+	select {
+	case <-web.gone:
+		t.Error("the page was closed without a launcher")
+	default:
+	}
+	s.launch(t)
+	c = dial(t, s.here(t, ses.CDPURL))
+	var open struct{ TargetInfos []struct{ URL string } }
+	c.call(t, "", "Target.getTargets", nil, &open)
+	<-web.gone
+	if len(open.TargetInfos) == 0 || strings.Contains(fmt.Sprint(open), "/password") {
+		t.Errorf("the worker that is back is told of %v", open)
+	}
+	r := s.record(t, "acct")
+	if r.SignInAttempts != 1 || !r.SignedOut() || r.SignInAt != web.URL {
+		t.Errorf("the record has %d attempts, signed in %q at %q", r.SignInAttempts, r.SignedIn, r.SignInAt)
+	}
+	if answer := c.signsIn(t); answer.SignedIn != "no" || !strings.Contains(answer.Reason, "the next one may begin at "+r.SignInBegunAt.Add(time.Hour).Format(time.RFC3339)) {
+		t.Errorf("at once again: %+v", answer)
+	}
+	c.call(t, "", "Lease.event", map[string]any{"type": "planted", "data": planted}, nil)
+	s.kill(t)
+	s.args = append(s.args, "--reconnect-grace", "1s") // the worker does not come back to this one
+	s.launch(t)
+	r = s.until(t, "acct", lease.Available, lease.ManualReview)
+	if r.SignInAttempts != 1 || !r.SignedOut() {
+		t.Errorf("afterwards it has %d attempts, signed in %q", r.SignInAttempts, r.SignedIn)
+	}
+	if got := web.sent(); len(got) != 2 {
+		t.Errorf("the site got %q", got)
+	}
+	s.stop(t)
+	look := newSearch(t, web, planted, alone)
+	look.files(t, s.Dir)
+	look.judge(t, s.Dir)
+}
+
 // targetEvents are the events about targets that came so far.
 func (c *socket) targetEvents(t *testing.T) (all []string) {
 	t.Helper()
@@ -299,70 +421,146 @@ func (c *socket) targetEvents(t *testing.T) (all []string) {
 	return all
 }
 
-// grep searches everything that a sidecar wrote, but for the profiles, and what is compressed in it. It
-// returns the files that have a text, by text.
-func grep(t *testing.T, s *sidecar, texts ...string) map[string][]string {
+// search looks for texts in everything that a sidecar wrote and sent, and in what is compressed or
+// encrypted in it.
+type search struct {
+	texts []string
+	with  *crypt.Identities
+	found map[string][]string // where a text is
+}
+
+func newSearch(t *testing.T, web *authShop, more ...string) *search {
 	t.Helper()
-	found := map[string][]string{}
-	look := func(path string, b []byte) {
-		for _, text := range texts {
-			if bytes.Contains(b, []byte(text)) {
-				found[text] = append(found[text], path)
-			}
-		}
+	with, err := crypt.ReadIdentities([]string{web.key})
+	if err != nil {
+		t.Fatal(err)
 	}
-	whole := func(path string) {
-		b, err := os.ReadFile(path)
+	web.mu.Lock()
+	defer web.mu.Unlock()
+	return &search{append(append(more, shopPassword, shopSeed, shopUser), web.codes...), with, map[string][]string{}}
+}
+
+// hidden is what may be compressed or encrypted in something, by how it begins.
+var hidden = map[string]func(*search, []byte) (opened []byte){
+	"\x1f\x8b\x08": func(_ *search, b []byte) []byte {
+		z, err := gzip.NewReader(bytes.NewReader(b))
 		if err != nil {
-			t.Fatal(err)
+			return nil
 		}
-		look(path, b)
-		for i := range b {
-			var r io.Reader
-			switch {
-			case bytes.HasPrefix(b[i:], []byte{0x1f, 0x8b, 8}):
-				if z, err := gzip.NewReader(bytes.NewReader(b[i:])); err == nil {
-					z.Multistream(false)
-					r = z
-				}
-			case bytes.HasPrefix(b[i:], []byte{0x28, 0xb5, 0x2f, 0xfd}):
-				if z, err := zstd.NewReader(bytes.NewReader(b[i:])); err == nil {
-					defer z.Close()
-					r = z
-				}
-			case bytes.HasPrefix(b[i:], []byte("\xff\x06\x00\x00")):
-				r = s2.NewReader(bytes.NewReader(b[i:]))
+		z.Multistream(false)
+		return begins(z)
+	},
+	"\x28\xb5\x2f\xfd": func(_ *search, b []byte) []byte {
+		z, err := zstd.NewReader(bytes.NewReader(b))
+		if err != nil {
+			return nil
+		}
+		defer z.Close()
+		return begins(z)
+	},
+	"\xff\x06\x00\x00": func(_ *search, b []byte) []byte { return begins(s2.NewReader(bytes.NewReader(b))) },
+	ageBegins: func(s *search, b []byte) []byte {
+		opened, err := s.with.Decrypt(b)
+		if err != nil {
+			return nil
+		}
+		return opened
+	},
+	base64.StdEncoding.EncodeToString([]byte(ageBegins)): func(s *search, b []byte) []byte { // in JSON
+		end := bytes.IndexByte(b, '"')
+		sealed, err := base64.StdEncoding.DecodeString(string(b[:max(end, 0)]))
+		if err != nil {
+			return nil
+		}
+		opened, _ := s.with.Decrypt(sealed) // of another key
+		return opened
+	},
+}
+
+const ageBegins = "age-encryption.org/v1" // so long that its base64 begins what is longer, too
+
+// begins is what a stream begins with: what follows it is no part of it.
+func begins(r io.Reader) []byte {
+	b, _ := io.ReadAll(r)
+	return b
+}
+
+// in looks into something that was written or sent.
+func (s *search) in(where string, b []byte) {
+	for _, text := range s.texts {
+		if has(b, text) {
+			s.found[text] = append(s.found[text], where)
+		}
+	}
+	for magic, open := range hidden {
+		for at := 0; ; at++ {
+			i := bytes.Index(b[at:], []byte(magic))
+			if i < 0 {
+				break
 			}
-			if r != nil {
-				opened, _ := io.ReadAll(r) // what follows it is no part of it
-				look(path+" (opened)", opened)
+			at += i
+			if opened := open(s, b[at:]); len(opened) > 0 {
+				s.in(where+" (opened)", opened)
 			}
 		}
 	}
-	err := filepath.WalkDir(s.Dir, func(path string, d fs.DirEntry, err error) error {
-		switch {
-		case err != nil:
-			return err
-		case d.IsDir() && path == filepath.Join(s.Dir, "profiles"):
-			return fs.SkipDir
-		case d.Type().IsRegular():
-			whole(path)
+}
+
+// has tells whether a text is in something: a code only where it is no part of a longer number.
+func has(b []byte, text string) bool {
+	digit := func(i int) bool { return i >= 0 && i < len(b) && b[i] >= '0' && b[i] <= '9' }
+	number := strings.Trim(text, "0123456789") == ""
+	for at := 0; ; at++ {
+		i := bytes.Index(b[at:], []byte(text))
+		if i < 0 {
+			return false
 		}
-		return nil
+		if at += i; !number || !digit(at-1) && !digit(at+len(text)) {
+			return true
+		}
+	}
+}
+
+// files looks into all files below a directory.
+func (s *search) files(t *testing.T, dir string) {
+	t.Helper()
+	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+		if err != nil || !d.Type().IsRegular() {
+			return err
+		}
+		b, err := os.ReadFile(path)
+		s.in(path, b)
+		return err
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	whole(s.stderr.Name())
-	return found
+}
+
+const planted = "planted-string"
+
+// judge fails the test for what is found, and for what is not: in each of the places there has to be what
+// was planted. The profile may have the user name, which Chrome keeps for forms.
+func (s *search) judge(t *testing.T, places ...string) {
+	t.Helper()
+	for _, place := range places {
+		if !slices.ContainsFunc(s.found[planted], func(where string) bool { return strings.Contains(where, place) }) {
+			t.Errorf("not even what was planted is in %s, but in %q", place, s.found[planted])
+		}
+	}
+	for text, where := range s.found {
+		for _, one := range where {
+			if text != planted && (text != shopUser || !strings.Contains(one, "/profiles/")) {
+				t.Errorf("%s is in %s", text, one)
+			}
+		}
+	}
 }
 
 // TestASignInThatIsNotToBe: each is a page that wants the secret elsewhere, or does not take it.
 func TestASignInThatIsNotToBe(t *testing.T) {
 	t.Parallel()
-	var other authShop
-	other.Server = httptest.NewServer(&other)
-	t.Cleanup(other.Close)
+	other := newAuthShop(t)
 	const wrong = "no-such-password-1842"
 	for name, tt := range map[string]struct {
 		password string
@@ -392,6 +590,9 @@ func TestASignInThatIsNotToBe(t *testing.T) {
 			s := startWithSecrets(t, web, tt.password)
 			c := dial(t, s.open(t, "acct", map[string]any{"sign_in": true}).CDPURL)
 			own, _ := c.visit(t, web.URL+"/")
+			c.call(t, "", "Target.setAutoAttach", map[string]any{ // to tabs, as Puppeteer does
+				"autoAttach": true, "waitForDebuggerOnStart": true, "flatten": true, "filter": []map[string]any{{"type": "page", "exclude": true}, {}},
+			}, nil)
 			if answer := c.signsIn(t); answer.SignedIn != tt.signedIn || !strings.Contains(answer.Reason, tt.reason) || strings.Contains(answer.Reason, tt.password) {
 				t.Errorf("%+v, want %s: %s", answer, tt.signedIn, tt.reason)
 			}

@@ -10,6 +10,7 @@ import (
 	"net/url"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 
 	"github.com/chromedp/cdproto/input"
@@ -360,4 +361,87 @@ func TestASignInLinkLeadsToTheWorkerThatAsks(t *testing.T) {
 		}
 	}
 	c.drop()
+}
+
+// makesALink presses the button of the profile's page before it that makes a sign-in link, and returns the link.
+func (v phone) makesALink() string {
+	v.T.Helper()
+	v.Click(`#make-link`)
+	v.Until(`document.querySelector("#sign-in-link").value.includes("/sign-in/")`)
+	return v.Text(`document.querySelector("#sign-in-link").value`)
+}
+
+// TestAnotherAccountIsSignedInByALink: who has the link that the console's button made is told so and goes
+// on. If they leave it at that, the record has it, and no task gets the profile; the right account mends it.
+func TestAnotherAccountIsSignedInByALink(t *testing.T) {
+	t.Parallel()
+	s := start(t)
+	var who atomic.Value
+	who.Store("ann")
+	site := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		_, _ = fmt.Fprintf(w, `{"email":%q}`, who.Load())
+	}))
+	t.Cleanup(site.Close)
+	file := map[string]any{"name": "shop", "origins": []string{site.URL}, "identity": map[string]any{"get": "/me", "take": []string{"$.email"}}}
+	for path, settings := range map[string]any{"/v1/sites/shop": file, "/v1/profiles/acct": map[string]any{"expected_domains": []string{"127.0.0.1"}}} {
+		if code := s.call(t, "PUT", path, settings, nil); code/100 != 2 {
+			t.Fatalf("%s: %d", path, code)
+		}
+	}
+	recorded := func(signedIn lease.SignedIn, another bool) {
+		t.Helper()
+		eventually(t, fmt.Sprintf("the record to have %s, another account %v", signedIn, another), func() error {
+			if r := s.record(t, "acct"); r.State != lease.Available || r.SignedIn != signedIn || r.AnotherAccount != another {
+				return fmt.Errorf("%s, %q, another account %v (%s)", r.State, r.SignedIn, r.AnotherAccount, r.SignedInHow)
+			}
+			return nil
+		})
+	}
+	c := dial(t, s.socket("acct", "worker=w&task=t"))
+	c.visit(t, site.URL+"/")
+	c.close(t)
+	recorded(lease.SignedInYes, false) // from now on ann is the account
+
+	v := newPhone(t)
+	says := func(text string) {
+		t.Helper()
+		v.Click(`#signed-in`)
+		v.Until(fmt.Sprintf(`document.querySelector("#notice").innerText.includes(%q)`, text))
+	}
+	who.Store("bob")
+	v.Do(chromedp.Navigate(s.URL + "/console/acct"))
+	v.Do(chromedp.Navigate(v.makesALink()))
+	v.Click(`#go`)
+	v.at("/me")
+	says("another account")
+	if r := s.record(t, "acct"); r.State != lease.Held || r.ByHand == nil || r.AnotherAccount {
+		t.Errorf("while the person goes on it is %s, %+v, another account %v", r.State, r.ByHand, r.AnotherAccount)
+	}
+	if code := s.call(t, "DELETE", "/v1/profiles/acct/sign-in-link", nil, nil); code != 200 {
+		t.Fatalf("revoke: %d", code)
+	}
+	recorded(lease.SignedInNo, true)
+	if got := names(s.events(t, "acct")); !strings.Contains(got, lease.EventAnotherAccount) {
+		t.Errorf("the events are %s", got)
+	}
+	var refused struct {
+		Code     string `json:"code"`
+		At       string `json:"sign_in_at"`
+		Another  bool   `json:"another_account"`
+		SignedIn string `json:"signed_in_how"`
+	}
+	if code := s.call(t, "POST", "/v1/sessions", map[string]any{"profile_id": "acct", "worker_id": "w", "task_id": "t2"}, &refused); code != 423 || refused.Code != "profile_signed_out" || !refused.Another || refused.At != site.URL {
+		t.Errorf("a task is answered by %d %+v", code, refused)
+	}
+
+	v.Do(chromedp.Navigate(s.URL + "/accounts"))
+	v.Click(`a[href$="#by-hand"]`)
+	v.Do(chromedp.Navigate(v.makesALink()))
+	v.Click(`#go`)
+	v.at("/") // of the site that said no
+	says("another account")
+	who.Store("ann")
+	says("It is signed in")
+	recorded(lease.SignedInYes, false)
 }

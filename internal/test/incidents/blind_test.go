@@ -16,7 +16,7 @@ import (
 // workers and expectations.
 func TestPartsOfTheCorpusAreAlike(t *testing.T) {
 	names := map[string]string{}
-	for _, part := range []string{own, met, unmet, novel, fresh} {
+	for _, part := range []string{own, met, unmet, novel, fresh, real, realAway} {
 		for _, i := range corpus(t, part) {
 			if first, ok := names[i.Name]; ok {
 				t.Errorf("%s stands in %s and in %s", i.Name, first, part)

@@ -86,7 +86,12 @@ func play(ctx context.Context, d door, s *site, i Incident) (p played, err error
 			return p, fmt.Errorf("action %d: %w", n+1, err)
 		}
 		if a.Checkpoint != nil {
-			p.checkpointed, p.idempotent = len(s.truth()), a.Checkpoint.Idempotent != nil
+			truth, err := s.truth()
+			if err != nil {
+				p.worker.kill()
+				return p, err
+			}
+			p.checkpointed, p.idempotent = len(truth), a.Checkpoint.Idempotent != nil
 		}
 	}
 	return p, nil
@@ -137,7 +142,11 @@ func DryRun(ctx context.Context, socket, hostPort string, i Incident) ([]string,
 	time.Sleep(300 * time.Millisecond) // what was under way arrives
 	var all []string
 	safe := i.Safe()
-	for n, e := range s.truth() {
+	truth, err := s.truth()
+	if err != nil {
+		return nil, err
+	}
+	for n, e := range truth {
 		all = append(all, e.What)
 		safe = safe && i.Manifest.Resumable && (n < p.checkpointed || p.idempotent && e.Again)
 	}

@@ -89,6 +89,11 @@ func runToEnd(ctx context.Context, sidecar string, i Incident) (result Result, _
 			return result, err
 		}
 	}
+	if s.app != nil {
+		if err := signIn(ctx, sidecar, s, i.Name); err != nil {
+			return result, fmt.Errorf("signing in: %w", err)
+		}
+	}
 	d, err := enter(ctx, sidecar, i)
 	if err != nil {
 		return result, err
@@ -103,7 +108,10 @@ func runToEnd(ctx context.Context, sidecar string, i Incident) (result Result, _
 		return result, err
 	}
 	result.Decided, result.Reasons = r.Decision, r.Reasons
-	truth := s.truth()
+	truth, err := s.truth()
+	if err != nil {
+		return result, err
+	}
 	for n, e := range truth {
 		result.Touched = append(result.Touched, e.What)
 		if r.Decision != table.Resume || n >= p.checkpointed && !(p.idempotent && e.Again) {

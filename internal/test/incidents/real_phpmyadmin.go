@@ -56,13 +56,13 @@ DELIMITER ;
 CREATE USER ops@localhost IDENTIFIED BY 'secret-ops'; GRANT ALL ON shop.* TO ops@localhost;`); err != nil {
 		return a, err
 	}
-	ini := "extension_dir=" + filepath.Join(root, "usr/lib/php/20220829") + "\ninclude_path=.:" + filepath.Join(root, "usr/share/php") + "\nsession.save_path=" + dir + "\n"
+	ini := "extension_dir=" + filepath.Join(root, "usr/lib/php/20220829") + "\ninclude_path=.:" + filepath.Join(root, "usr/share/php") + "\nmysqli.default_socket=" + socket + "\nsession.save_path=" + dir + "\n"
 	for _, name := range []string{"mysqlnd", "ctype", "iconv", "mbstring", "mysqli", "tokenizer", "xml", "dom", "simplexml", "posix", "fileinfo"} {
 		ini += "extension=" + name + "\n"
 	}
 	config := `<?php
 $cfg['blowfish_secret'] = '0123456789abcdef0123456789abcdef';
-$cfg['Servers'][1] = ['auth_type' => 'cookie', 'host' => 'localhost', 'socket' => '` + socket + `'];
+$cfg['Servers'][1] = ['auth_type' => 'cookie', 'host' => 'localhost', 'socket' => '` + socket + `', 'connect_type' => 'socket', 'AllowNoPassword' => false];
 `
 	for name, text := range map[string]string{"php.ini": ini, "config.inc.php": config} {
 		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {

@@ -7,11 +7,13 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"os"
 	"strings"
 	"sync"
 	"time"
 
 	known "leasehold/checkpoint/site"
+	shipped "leasehold/deploy/sites"
 	"leasehold/launcher/api"
 	"leasehold/launcher/recovery/table"
 	"leasehold/lease"
@@ -90,6 +92,15 @@ func runToEnd(ctx context.Context, sidecar string, i Incident) (result Result, _
 		}
 	}
 	if s.app != nil {
+		if os.Getenv("LEASEHOLD_SHIPPED") != "none" {
+			about, err := shipped.At(i.Site, strings.TrimSuffix(s.url("/"), "/"))
+			if err != nil {
+				return result, err
+			}
+			if err := call(ctx, http.MethodPut, sidecar+"/v1/sites/"+i.Name, api.SitePut{File: about}, nil); err != nil {
+				return result, err
+			}
+		}
 		if err := signIn(ctx, sidecar, s, i.Name); err != nil {
 			return result, fmt.Errorf("signing in: %w", err)
 		}

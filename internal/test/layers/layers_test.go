@@ -59,6 +59,7 @@ var order = []string{
 	"leasehold/lease/natskv",
 	"leasehold/lease",
 	"leasehold/checkpoint",
+	"leasehold/deploy/sites",
 	"leasehold/checkpoint/site",
 	"leasehold/checkpoint/netlog",
 	"leasehold/checkpoint/shape",

@@ -97,6 +97,7 @@ func runToEnd(ctx context.Context, sidecar string, i Incident) (result Result, _
 			if err != nil {
 				return result, err
 			}
+			about.Name = i.Name
 			if err := call(ctx, http.MethodPut, sidecar+"/v1/sites/"+i.Name, api.SitePut{File: about}, nil); err != nil {
 				return result, err
 			}

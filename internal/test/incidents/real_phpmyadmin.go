@@ -22,7 +22,7 @@ func phpMyAdmin(ctx context.Context, dir string) (*application, error) {
 	}}
 	root, socket := installedReal("phpmyadmin/root"), filepath.Join(dir, "socket")
 	env := append(os.Environ(), "LD_LIBRARY_PATH="+filepath.Join(root, "usr/lib/x86_64-linux-gnu"), "TMPDIR="+dir,
-		"PHPMYADMIN_CONFIG="+filepath.Join(dir, "config.inc.php"), "PHP_CLI_SERVER_WORKERS=4")
+		"PHPMYADMIN_CONFIG="+filepath.Join(dir, "config.inc.php"))
 	command := func(name string, args ...string) *exec.Cmd {
 		cmd := exec.Command(filepath.Join(root, name), args...)
 		cmd.Env = env

@@ -62,7 +62,9 @@ func choose(t *testing.T, which string) []Incident {
 	case met, unmet, novel, fresh, real, realAway:
 		chosen = corpus(t, which)
 	default:
-		chosen = slices.DeleteFunc(corpus(t, own, met, novel, fresh, real), func(i Incident) bool { return !strings.Contains(i.Name, which) })
+		chosen = slices.DeleteFunc(corpus(t, own, met, novel, fresh, real), func(i Incident) bool {
+			return !strings.Contains(i.Name, which)
+		})
 	}
 	if len(chosen) == 0 {
 		t.Fatalf("LEASEHOLD_CORPUS=%s: no incident has that in its name", which)

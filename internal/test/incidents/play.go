@@ -134,7 +134,19 @@ func DryRun(ctx context.Context, socket, hostPort string, i Incident) ([]string,
 		return nil, err
 	}
 	defer s.close()
-	p, err := play(ctx, door{socket: socket, hostPort: hostPort, bare: true}, s, i)
+	d := door{socket: socket, hostPort: hostPort, bare: true}
+	if s.app != nil {
+		w, err := connect(ctx, d)
+		if err != nil {
+			return nil, err
+		}
+		err = signInBy(ctx, w, s)
+		w.kill()
+		if err != nil {
+			return nil, err
+		}
+	}
+	p, err := play(ctx, d, s, i)
 	if err != nil {
 		return nil, err
 	}

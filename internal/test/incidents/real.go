@@ -75,10 +75,8 @@ func signIn(ctx context.Context, sidecar string, s *site, profile string) error 
 		return err
 	}
 	defer w.kill()
-	for n, a := range s.app.signIn {
-		if err := w.do(ctx, s, a); err != nil {
-			return fmt.Errorf("action %d: %w", n+1, err)
-		}
+	if err := signInBy(ctx, w, s); err != nil {
+		return err
 	}
 	w.page = ""
 	if err := w.call(ctx, "Lease.release", map[string]any{"outcome": "succeeded"}, nil); err != nil {
@@ -86,6 +84,16 @@ func signIn(ctx context.Context, sidecar string, s *site, profile string) error 
 	}
 	_, err = awaitDecision(ctx, sidecar, profile)
 	return err
+}
+
+// signInBy signs the account in by a worker.
+func signInBy(ctx context.Context, w *wire, s *site) error {
+	for n, a := range s.app.signIn {
+		if err := w.do(ctx, s, a); err != nil {
+			return fmt.Errorf("action %d of the sign-in: %w", n+1, err)
+		}
+	}
+	return nil
 }
 
 // proxy passes requests on to the application, which sees the name of the site as its own.

@@ -18,7 +18,7 @@ func nodeRED(ctx context.Context, dir string) (*application, error) {
 		return nil, err
 	}
 	a := &application{host: "127.0.0.1:" + number, signIn: []Action{
-		{Goto: "/"}, {Fill: &Fill{"#node-dialog-login-username", "ops"}}, {Fill: &Fill{"#node-dialog-login-password", "secret-ops"}},
+		{Goto: "/"}, {See: "Username:"}, {Fill: &Fill{"#node-dialog-login-username", "ops"}}, {Fill: &Fill{"#node-dialog-login-password", "secret-ops"}},
 		{Press: "Enter"}, {See: "Heating"},
 	}}
 	book := filepath.Join(dir, "book")

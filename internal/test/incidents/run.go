@@ -82,6 +82,10 @@ func runToEnd(ctx context.Context, sidecar string, i Incident) (result Result, _
 		method, rest, _ := strings.Cut(text, " ")
 		*set.HarmlessRequests = append(*set.HarmlessRequests, method+" "+s.url(rest))
 	}
+	if s.app != nil {
+		wide := "1280x900" // in a narrow one phpMyAdmin's navigation covers its page
+		set.Viewport = &wide
+	}
 	if err := call(ctx, http.MethodPut, sidecar+"/v1/profiles/"+i.Name, set, nil); err != nil {
 		return result, err
 	}

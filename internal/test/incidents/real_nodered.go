@@ -24,9 +24,9 @@ func nodeRED(ctx context.Context, dir string) (*application, error) {
 	book := filepath.Join(dir, "book")
 	flows := []map[string]any{
 		{"id": "f1", "type": "tab", "label": "Heating"},
-		{"id": "n1", "type": "inject", "z": "f1", "name": "order", "props": []any{map[string]any{"p": "payload"}}, "payload": "order", "payloadType": "str", "x": 200, "y": 100, "wires": []any{[]any{"n2", "n3"}}},
-		{"id": "n2", "type": "file", "z": "f1", "name": "book", "filename": book, "filenameType": "str", "appendNewline": true, "overwriteFile": "false", "x": 450, "y": 100, "wires": []any{[]any{}}},
-		{"id": "n3", "type": "debug", "z": "f1", "name": "seen", "active": true, "tosidebar": true, "complete": "payload", "x": 450, "y": 200, "wires": []any{}},
+		{"id": "n1", "type": "inject", "z": "f1", "name": "order", "props": []any{map[string]any{"p": "payload"}}, "payload": "order", "payloadType": "str", "topic": "", "repeat": "", "crontab": "", "once": false, "onceDelay": 0.1, "x": 200, "y": 100, "wires": []any{[]any{"n2", "n3"}}},
+		{"id": "n2", "type": "file", "z": "f1", "name": "book", "filename": book, "filenameType": "str", "appendNewline": true, "overwriteFile": "false", "createDir": false, "encoding": "none", "x": 450, "y": 100, "wires": []any{[]any{}}},
+		{"id": "n3", "type": "debug", "z": "f1", "name": "seen", "active": true, "tosidebar": true, "console": false, "tostatus": false, "complete": "payload", "targetType": "msg", "statusVal": "", "statusType": "auto", "x": 450, "y": 200, "wires": []any{}},
 	}
 	kept, err := json.Marshal(flows)
 	if err != nil {

@@ -17,7 +17,7 @@ S3_MODULE := internal/test/s3test/gateway
 GOLANGCI_LINT := github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 
 .DEFAULT_GOAL := help
-.PHONY: help deps chromium driver clients clients-all host-tools modules build man run test tested-e2e tested-outside tested-longest tested-launcher tested-others linted unraced vetted quick soak still suites differ check fmt-check lint fmt demo demo-travel chaos corpus bench bench-lease fuzz mutants sbom release arm64 test-package reproducible vulncheck clean
+.PHONY: help deps chromium driver clients clients-all host-tools modules build man run test tested-e2e tested-outside tested-longest tested-launcher tested-others linted unraced vetted quick soak still suites differ check fmt-check lint fmt demo demo-travel chaos corpus real bench bench-lease fuzz mutants sbom release arm64 test-package reproducible vulncheck clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "%-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -213,6 +213,12 @@ CORPUS ?= all
 
 corpus: chromium driver clients modules ## Play the incidents of testdata/incidents: make corpus CORPUS=unmet for those put away
 	@LEASEHOLD_CORPUS=$(CORPUS) $(GO) test ./internal/test/incidents -run '^TestCorpus$$' -v -count=1 -timeout 30m
+
+REAL ?= real
+
+real: chromium driver clients modules ## Play incidents on real applications, which it installs in build/real: make real REAL=real-away
+	@scripts/install-real.sh
+	@LEASEHOLD_CORPUS=$(REAL) $(GO) test ./internal/test/incidents -run '^TestCorpus$$' -v -count=1 -timeout 60m
 
 bench-lease: modules ## Measure grants, renewals and ten thousand leases, on one server and on three
 	@$(GO) test ./lease/natskv -run '^$$' -bench 'HeldLeases' -benchtime 1x -timeout 30m

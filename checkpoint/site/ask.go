@@ -42,16 +42,45 @@ type Ask struct {
 	// Bearer is the name in the local storage of the URL's origin under which an application keeps
 	// the token that it sends instead of cookies; empty: there is none.
 	Bearer string
+	// BearerAt is the JSON path of the token, if what is kept there is JSON with more in it.
+	BearerAt string `json:",omitempty"`
 }
 
 // localStorage begins BearerFrom.
 const localStorage = "localStorage."
 
+// bearer are the name and the JSON path that BearerFrom has.
+func (f File) bearer() (name, path string) {
+	name, path, found := strings.Cut(strings.TrimPrefix(f.BearerFrom, localStorage), " $")
+	if found {
+		path = "$" + path
+	}
+	return name, path
+}
+
+// Token is the one in what the application keeps under the name; empty: there is none.
+func (a Ask) Token(kept string) string {
+	if a.BearerAt != "" {
+		var v any
+		_ = json.Unmarshal([]byte(kept), &v) // what is no JSON has no token at a path
+		if values := selected(a.BearerAt, v); len(values) == 1 {
+			return values[0]
+		}
+		return ""
+	}
+	var text string
+	if json.Unmarshal([]byte(kept), &text) == nil { // many applications keep JSON
+		return text
+	}
+	return kept
+}
+
 func (f File) ask(address string) Ask {
 	if strings.HasPrefix(address, "/") {
 		address = f.Origins[0] + address
 	}
-	return Ask{URL: address, Headers: f.Headers, Bearer: strings.TrimPrefix(f.BearerFrom, localStorage)}
+	name, path := f.bearer()
+	return Ask{URL: address, Headers: f.Headers, Bearer: name, BearerAt: path}
 }
 
 // Questions are those of a file: the identity comes first.

@@ -408,8 +408,16 @@ func (f File) checkAsked() error {
 			return &Error{Path: "headers", Why: fmt.Sprintf("%q: want names and values of HTTP, none that the browser sets itself, and none that names another method", name)}
 		}
 	}
-	if f.BearerFrom != "" && (!strings.HasPrefix(f.BearerFrom, localStorage) || f.BearerFrom == localStorage) {
-		return &Error{Path: "bearer_from", Why: fmt.Sprintf("%q: want localStorage.NAME", f.BearerFrom)}
+	if f.BearerFrom != "" {
+		name, path := f.bearer()
+		if name == "" || !strings.HasPrefix(f.BearerFrom, localStorage) {
+			return &Error{Path: "bearer_from", Why: fmt.Sprintf("%q: want localStorage.NAME, or localStorage.NAME $.token where JSON with more in it is kept", f.BearerFrom)}
+		}
+		if path != "" {
+			if _, err := jsonpath.Parse(path); err != nil {
+				return &Error{Path: "bearer_from", Why: fmt.Sprintf("%q: want a JSON path (RFC 9535) such as $.token: %v", path, err)}
+			}
+		}
 	}
 	return nil
 }

@@ -267,6 +267,8 @@ func TestMistakesAreNamed(t *testing.T) {
 		head + "headers: {Cookie: a}\n":                                                               "line 3: headers: \"Cookie\": want names",
 		head + "headers: {X-HTTP-Method-Override: POST}\n":                                            "none that names another method",
 		head + "bearer_from: localStorage.\n":                                                         "line 3: bearer_from",
+		head + "bearer_from: localStorage.a $.b[\n":                                                   "line 3: bearer_from: \"$.b[\": want a JSON path",
+		head + "bearer_from: localStorage. $.b\n":                                                     "localStorage.NAME $.token",
 		"name: a\norigins: [\"https://*.a.example\"]\nidentity: {get: /, take_text: a}\n":             "line 3: identity: get \"/\" is relative to the first of the origins",
 		head + "extends: wordpress\n":                                                                 "line 3: extends: \"wordpress\": no file comes with this version",
 		`{"name":"shop","origin":[]}`:                                                                 "unknown field \"origin\": want name, origins",

@@ -17,6 +17,7 @@ import (
 	"github.com/goccy/go-yaml"
 
 	"leasehold/checkpoint/site"
+	shipped "leasehold/deploy/sites"
 	"leasehold/launcher/api"
 )
 
@@ -35,10 +36,15 @@ type sitesCmds struct {
 
 type sitesCmd struct {
 	clientFlags `embed:""`
+	Shipped     bool `help:"List the files that come with the program instead; no sidecar is asked."`
 }
 
 // Run prints the list.
 func (c *sitesCmd) Run(a *app) error {
+	if c.Shipped {
+		_, err := fmt.Fprintln(a.stdout, strings.Join(shipped.Names(), "\n"))
+		return err
+	}
 	return c.withSidecar(a, func(ctx context.Context, sidecar *client) error {
 		raw, err := sidecar.askAll(ctx, "v1", "sites")
 		if err != nil || c.JSON {
@@ -83,12 +89,28 @@ func (c *showSiteCmd) Run(a *app) error {
 
 type putSitesCmd struct {
 	clientFlags `embed:""`
-	File        []string `arg:"" type:"existingfile" help:"A file in YAML or JSON; it names its site."`
+	File        []string `arg:"" optional:"" type:"existingfile" help:"A file in YAML or JSON; it names its site."`
+	Shipped     string   `placeholder:"NAME" help:"A file that comes with the program, for the origins of --origin."`
+	Origin      []string `placeholder:"URL" help:"Where the software of --shipped runs, such as https://wiki.shop.example; may be repeated."`
 	Revision    *uint64  `placeholder:"N" help:"The revision that was seen: a file that somebody has changed since is not replaced; 0: there was none."`
 }
 
 // Run puts the files, after all of them were read.
-func (c *putSitesCmd) Run(a *app) error { return c.put(a, c.File, c.Revision) }
+func (c *putSitesCmd) Run(a *app) error {
+	switch {
+	case c.Shipped == "" && len(c.Origin) > 0:
+		return exitWith(exitUsage, "--origin is for --shipped: the origins of a file stand in it")
+	case (c.Shipped == "") == (len(c.File) == 0):
+		return exitWith(exitUsage, "want either files or --shipped NAME")
+	case c.Shipped == "":
+		return c.put(a, c.File, c.Revision)
+	}
+	one, err := shipped.At(c.Shipped, c.Origin...)
+	if err != nil {
+		return &exitError{exitUsage, err}
+	}
+	return c.putFiles(a, []site.File{one}, c.Revision)
+}
 
 func (f clientFlags) put(a *app, paths []string, revision *uint64) error {
 	var files []site.File
@@ -103,6 +125,10 @@ func (f clientFlags) put(a *app, paths []string, revision *uint64) error {
 		}
 		files = append(files, one)
 	}
+	return f.putFiles(a, files, revision)
+}
+
+func (f clientFlags) putFiles(a *app, files []site.File, revision *uint64) error {
 	return f.withSidecar(a, func(ctx context.Context, sidecar *client) error {
 		for _, one := range files {
 			raw, err := sidecar.ask(ctx, http.MethodPut, api.SitePut{File: one, Revision: revision}, "v1", "sites", one.Name)

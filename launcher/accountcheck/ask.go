@@ -64,11 +64,11 @@ func get(ctx context.Context, o *cdpproxy.Observer, ask site.Ask, status, most i
 		headers[name] = value
 	}
 	if ask.Bearer != "" {
-		token, err := p.stored(ctx, shape.OriginOf(ask.URL), ask.Bearer)
+		kept, err := p.stored(ctx, shape.OriginOf(ask.URL), ask.Bearer)
 		if err != nil {
 			return none("%v", err)
 		}
-		if token != "" { // without it, the site answers as somebody who is signed out
+		if token := ask.Token(kept); token != "" { // without it, the site answers as somebody who is signed out
 			headers["Authorization"] = "Bearer " + token
 		}
 	}
@@ -222,10 +222,6 @@ func (p page) stored(ctx context.Context, origin, name string) (string, error) {
 	}
 	for _, item := range items.Entries {
 		if len(item) == 2 && item[0] == name {
-			var text string
-			if json.Unmarshal([]byte(item[1]), &text) == nil { // many applications keep JSON
-				return text, nil
-			}
 			return item[1], nil
 		}
 	}

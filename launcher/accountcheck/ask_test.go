@@ -42,7 +42,7 @@ func newDesk(t *testing.T) *desk {
 		switch r.URL.Path {
 		case "/app": // keeps a token as applications do that have no cookie
 			w.Header().Set("Content-Type", "text/html")
-			fmt.Fprint(w, `<script>localStorage.setItem("token", "5f2b8c1e9d3a4f60"); localStorage.setItem("json", JSON.stringify("5f2b8c1e9d3a4f60"))</script>`)
+			fmt.Fprint(w, `<script>localStorage.setItem("token", "5f2b8c1e9d3a4f60"); localStorage.setItem("json", JSON.stringify("5f2b8c1e9d3a4f60")); localStorage.setItem("of: many", JSON.stringify({ user: { token: "5f2b8c1e9d3a4f60" } }))</script>`)
 		case "/bearer":
 			if r.Header.Get("Authorization") != "Bearer 5f2b8c1e9d3a4f60" {
 				w.WriteHeader(http.StatusUnauthorized)
@@ -192,8 +192,9 @@ func TestAnApplicationThatKeepsItsTokenIsAsked(t *testing.T) {
 	for name, want := range map[string]struct {
 		state site.State
 		in    Answer
-	}{"token": {site.Told, SignedIn}, "json": {site.Told, SignedIn}, "another": {site.NotTold, SignedOut}} {
-		book := web.book(t, "bearer_from: localStorage."+name+"\nidentity: {get: /bearer, take: [\"$.n\"]}\n")
+	}{"token": {site.Told, SignedIn}, "json": {site.Told, SignedIn}, "another": {site.NotTold, SignedOut},
+		"of: many $.user.token": {site.Told, SignedIn}, "of: many $.token": {site.NotTold, SignedOut}, "token $.token": {site.NotTold, SignedOut}} {
+		book := web.book(t, "bearer_from: \"localStorage."+name+"\"\nidentity: {get: /bearer, take: [\"$.n\"]}\n")
 		if a := Ask(t.Context(), b.Mux(), book.Questions([]string{web.URL}, nil)); a[0].State != want.state {
 			t.Errorf("%s: %s %q", name, a[0].State, a[0].How)
 		}

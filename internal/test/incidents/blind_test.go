@@ -16,7 +16,7 @@ import (
 // workers and expectations.
 func TestPartsOfTheCorpusAreAlike(t *testing.T) {
 	names := map[string]string{}
-	for _, part := range []string{own, met, unmet, novel, fresh} {
+	for _, part := range []string{own, met, unmet, novel, fresh, real, realAway} {
 		for _, i := range corpus(t, part) {
 			if first, ok := names[i.Name]; ok {
 				t.Errorf("%s stands in %s and in %s", i.Name, first, part)
@@ -85,7 +85,7 @@ func TestScriptsReachTheirEnd(t *testing.T) {
 func bareChromium(t *testing.T) (hostPort, path string) {
 	t.Helper()
 	dir := t.TempDir()
-	cmd := exec.Command("chromium", "--headless=new", "--no-sandbox", "--disable-gpu", "--no-first-run",
+	cmd := exec.Command("chromium", "--headless=new", "--no-sandbox", "--disable-gpu", "--no-first-run", "--window-size=1280,900",
 		"--remote-debugging-port=0", "--user-data-dir="+dir, "about:blank")
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Setpgid: true}
 	if err := cmd.Start(); err != nil {

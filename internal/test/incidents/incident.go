@@ -185,7 +185,7 @@ func decode(b []byte) ([]Incident, error) {
 		return nil, err
 	}
 	var wrong error
-	if sites[f.Site] == nil {
+	if sites[f.Site] == nil && applications[f.Site] == nil {
 		wrong = fmt.Errorf("site %q is not known", f.Site)
 	}
 	for i := range f.Incidents {

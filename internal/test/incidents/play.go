@@ -86,7 +86,12 @@ func play(ctx context.Context, d door, s *site, i Incident) (p played, err error
 			return p, fmt.Errorf("action %d: %w", n+1, err)
 		}
 		if a.Checkpoint != nil {
-			p.checkpointed, p.idempotent = len(s.truth()), a.Checkpoint.Idempotent != nil
+			truth, err := s.truth()
+			if err != nil {
+				p.worker.kill()
+				return p, err
+			}
+			p.checkpointed, p.idempotent = len(truth), a.Checkpoint.Idempotent != nil
 		}
 	}
 	return p, nil
@@ -129,7 +134,19 @@ func DryRun(ctx context.Context, socket, hostPort string, i Incident) ([]string,
 		return nil, err
 	}
 	defer s.close()
-	p, err := play(ctx, door{socket: socket, hostPort: hostPort, bare: true}, s, i)
+	d := door{socket: socket, hostPort: hostPort, bare: true}
+	if s.app != nil {
+		w, err := connect(ctx, d)
+		if err != nil {
+			return nil, err
+		}
+		err = signInBy(ctx, w, s)
+		w.kill()
+		if err != nil {
+			return nil, err
+		}
+	}
+	p, err := play(ctx, d, s, i)
 	if err != nil {
 		return nil, err
 	}
@@ -137,7 +154,11 @@ func DryRun(ctx context.Context, socket, hostPort string, i Incident) ([]string,
 	time.Sleep(300 * time.Millisecond) // what was under way arrives
 	var all []string
 	safe := i.Safe()
-	for n, e := range s.truth() {
+	truth, err := s.truth()
+	if err != nil {
+		return nil, err
+	}
+	for n, e := range truth {
 		all = append(all, e.What)
 		safe = safe && i.Manifest.Resumable && (n < p.checkpointed || p.idempotent && e.Again)
 	}

@@ -136,7 +136,7 @@ func (p *program) order(s *site, a Action) (clients.Action, error) {
 	}
 	for name, selector := range map[string]string{"click": a.Click, "aside": a.Aside} {
 		if selector != "" {
-			return clients.Action{"action": name, "selector": selector}, nil
+			return clients.Action{"action": name, "selector": selector, "patient": s.app != nil}, nil
 		}
 	}
 	for name, text := range map[string]string{

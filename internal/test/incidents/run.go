@@ -7,11 +7,13 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"os"
 	"strings"
 	"sync"
 	"time"
 
 	known "leasehold/checkpoint/site"
+	shipped "leasehold/deploy/sites"
 	"leasehold/launcher/api"
 	"leasehold/launcher/recovery/table"
 	"leasehold/lease"
@@ -80,6 +82,10 @@ func runToEnd(ctx context.Context, sidecar string, i Incident) (result Result, _
 		method, rest, _ := strings.Cut(text, " ")
 		*set.HarmlessRequests = append(*set.HarmlessRequests, method+" "+s.url(rest))
 	}
+	if s.app != nil {
+		wide := "1280x900" // in a narrow one phpMyAdmin's navigation covers its page
+		set.Viewport = &wide
+	}
 	if err := call(ctx, http.MethodPut, sidecar+"/v1/profiles/"+i.Name, set, nil); err != nil {
 		return result, err
 	}
@@ -87,6 +93,21 @@ func runToEnd(ctx context.Context, sidecar string, i Incident) (result Result, _
 		about := known.File{Origins: []string{strings.TrimSuffix(s.url("/"), "/")}, Requests: i.Known}
 		if err := call(ctx, http.MethodPut, sidecar+"/v1/sites/"+i.Name, api.SitePut{File: about}, nil); err != nil {
 			return result, err
+		}
+	}
+	if s.app != nil {
+		if os.Getenv("LEASEHOLD_SHIPPED") != "none" {
+			about, err := shipped.At(i.Site, strings.TrimSuffix(s.url("/"), "/"))
+			if err != nil {
+				return result, err
+			}
+			about.Name = i.Name
+			if err := call(ctx, http.MethodPut, sidecar+"/v1/sites/"+i.Name, api.SitePut{File: about}, nil); err != nil {
+				return result, err
+			}
+		}
+		if err := signIn(ctx, sidecar, s, i.Name); err != nil {
+			return result, fmt.Errorf("signing in: %w", err)
 		}
 	}
 	d, err := enter(ctx, sidecar, i)
@@ -103,7 +124,10 @@ func runToEnd(ctx context.Context, sidecar string, i Incident) (result Result, _
 		return result, err
 	}
 	result.Decided, result.Reasons = r.Decision, r.Reasons
-	truth := s.truth()
+	truth, err := s.truth()
+	if err != nil {
+		return result, err
+	}
 	for n, e := range truth {
 		result.Touched = append(result.Touched, e.What)
 		if r.Decision != table.Resume || n >= p.checkpointed && !(p.idempotent && e.Again) {

@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/url"
+	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -60,6 +61,8 @@ type site struct {
 	port   string
 	mood   string
 	server *httptest.Server
+	app    *application // the real application that it stands before, or nil
+	dir    string       // what that keeps
 
 	mu       sync.Mutex
 	counts   map[string]int
@@ -82,10 +85,20 @@ func newSite(i Incident) (*site, error) {
 	for request, statuses := range i.Answers {
 		s.answers[request] = slices.Clone(statuses)
 	}
-	s.server = httptest.NewServer(s.serve(sites[i.Site](s)))
+	var handler http.Handler
+	if applications[i.Site] != nil {
+		var err error
+		if s.app, s.dir, err = begin(i.Site); err != nil {
+			return nil, err
+		}
+		handler = s.app.proxy()
+	} else {
+		handler = sites[i.Site](s)
+	}
+	s.server = httptest.NewServer(s.serve(handler))
 	u, err := url.Parse(s.server.URL)
 	if err != nil {
-		s.server.Close()
+		s.close()
 		return nil, err
 	}
 	s.port = u.Port()
@@ -100,6 +113,10 @@ func (s *site) close() {
 	}
 	s.mu.Unlock()
 	s.server.Close()
+	if s.app != nil {
+		s.app.stop()
+		_ = os.RemoveAll(s.dir) // nobody reads it any more
+	}
 }
 
 // url is the URL of a path of the site. An address that is a URL gets the site's port.
@@ -120,6 +137,9 @@ func (s *site) ported(text string) string {
 func (s *site) serve(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		request := r.Method + " " + r.URL.Path
+		if route := r.URL.Query().Get("route"); route != "" {
+			request += "?route=" + route
+		}
 		if streams := strings.HasPrefix(r.Header.Get("Accept"), "text/event-stream"); streams || r.Header.Get("Upgrade") == "websocket" {
 			next.ServeHTTP(w, r)
 			return
@@ -221,10 +241,19 @@ func (s *site) record(e effect) {
 }
 
 // truth returns the effects on the account so far.
-func (s *site) truth() []effect {
+func (s *site) truth() ([]effect, error) {
+	if s.app != nil {
+		changes, err := s.app.changes()
+		if err != nil {
+			return nil, err
+		}
+		for _, e := range changes {
+			s.record(e)
+		}
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return slices.Clone(s.effects)
+	return slices.Clone(s.effects), nil
 }
 
 // routes are the routes of a site. For any other path it answers 404.

@@ -18,6 +18,7 @@ import (
 // it opens a tab, clicks with the mouse, types, and reads the page by script.
 type wire struct {
 	bare         bool // the browser has no Lease domain
+	patient      bool // it clicks once nothing lies over an element, since a real application takes its time
 	conn         *rawcdp.Conn
 	page         string // the CDP session of its page
 	target       string
@@ -188,8 +189,8 @@ func (w *wire) until(ctx context.Context, what, expression string) error {
 // ctrl is CDP's modifier for the Ctrl key.
 const ctrl = 2
 
-// click clicks on the middle of an element. It does not wait for the answer, since a
-// dialog, for example, would delay that.
+// click clicks on the middle of an element that stands still. It does not wait for the answer,
+// since a dialog, for example, would delay that.
 func (w *wire) click(ctx context.Context, selector string, modifiers int) error {
 	quoted, err := json.Marshal(selector)
 	if err != nil {
@@ -199,9 +200,21 @@ func (w *wire) click(ctx context.Context, selector string, modifiers int) error 
 	if err := w.until(ctx, selector, "!!"+element); err != nil {
 		return err
 	}
-	var at struct{ X, Y float64 }
-	if err := w.evaluate(ctx, "(() => { const e = "+element+"; e.scrollIntoView({ block: 'center' }); const r = e.getBoundingClientRect(); return { x: r.x + r.width / 2, y: r.y + r.height / 2 } })()", &at); err != nil {
-		return err
+	type point struct {
+		X, Y float64
+		Hit  bool // a click there hits the element, and not what lies over it
+	}
+	var at, before point
+	for again := true; again; again = at != before || w.patient && !at.Hit {
+		before = at
+		if err := w.evaluate(ctx, "(() => { const e = "+element+"; e.scrollIntoView({ block: 'center' }); const r = e.getBoundingClientRect(); const x = r.x + r.width / 2, y = r.y + r.height / 2; return { x, y, hit: e.contains(document.elementFromPoint(x, y)) } })()", &at); err != nil {
+			return err
+		}
+		select {
+		case <-time.After(recheck):
+		case <-ctx.Done():
+			return fmt.Errorf("waiting until a click hits %s: %w", selector, ctx.Err())
+		}
 	}
 	for _, event := range []string{"mousePressed", "mouseReleased"} {
 		if err := w.send("Input.dispatchMouseEvent", map[string]any{"type": event, "x": at.X, "y": at.Y, "button": "left", "clickCount": 1, "modifiers": modifiers}); err != nil {
@@ -264,6 +277,7 @@ func shows(text string) string {
 
 // do performs one action of the script.
 func (w *wire) do(ctx context.Context, s *site, a Action) error {
+	w.patient = s.app != nil
 	switch {
 	case a.Goto != "":
 		return w.open(ctx, s.url(a.Goto), true)

@@ -60,6 +60,7 @@ var order = []string{
 	"leasehold/lease",
 	"leasehold/checkpoint/wording",
 	"leasehold/checkpoint",
+	"leasehold/deploy/sites",
 	"leasehold/checkpoint/site",
 	"leasehold/checkpoint/netlog",
 	"leasehold/checkpoint/shape",

@@ -5,6 +5,15 @@ import { dialogs, shows, soon, until } from './common.mjs';
 
 const [url, actions] = usage('puppeteer.mjs', 'URL ACTIONS', 2);
 
+// hit tells whether a click on an element hits it, and not what lies over it.
+const hit = (selector) => {
+  const e = document.querySelector(selector);
+  if (!e) return false;
+  e.scrollIntoView({ block: 'center' });
+  const r = e.getBoundingClientRect();
+  return e.contains(document.elementFromPoint(r.x + r.width / 2, r.y + r.height / 2));
+};
+
 await run(async () => {
   const browser = await puppeteer.connect({ browserWSEndpoint: url, defaultViewport: null, protocolTimeout: 60000 });
   const seen = dialogs();
@@ -24,8 +33,9 @@ await run(async () => {
   return {
     goto: async ({ url }) => { await page.goto(url); },
     open: async ({ url }) => soon(page.goto(url), 200),
-    click: async ({ selector }) => {
+    click: async ({ selector, patient }) => {
       await page.waitForSelector(selector);
+      if (patient) await page.waitForFunction(hit, { timeout: 50000, polling: 50 }, selector);
       await soon(page.click(selector));
     },
     aside: async ({ selector }) => {

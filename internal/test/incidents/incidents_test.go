@@ -102,7 +102,11 @@ func TestCorpus(t *testing.T) {
 	if !slices.Contains([]string{"", "all", met, unmet, novel, fresh, real, realAway}, which) {
 		report.Asked = nil // the share of so few incidents means nothing
 	}
-	for _, problem := range report.Problems() {
+	most := maxAsked
+	if which == realAway {
+		most = maxAskedAway
+	}
+	for _, problem := range report.Problems(most) {
 		t.Errorf("the report has a problem: %v", problem)
 	}
 	if which == "" && len(report.Asked)+len(report.Else) > 0 {
@@ -213,7 +217,7 @@ func TestReport(t *testing.T) {
 		"another safe way":                    {append(many, one(table.Retry, table.Release)), nil},
 	} {
 		t.Run(name, func(t *testing.T) {
-			problems := Count(tt.results).Problems()
+			problems := Count(tt.results).Problems(maxAsked)
 			if len(problems) != len(tt.problems) {
 				t.Fatalf("%q, want %q", problems, tt.problems)
 			}

@@ -47,11 +47,16 @@ func Count(results []Result) Report {
 	return r
 }
 
-// maxAsked is the share of safe incidents that may go to a person, in percent.
-const maxAsked = 10
+// The shares of safe incidents that may go to a person, in percent: usually, and of those that were put
+// away until what is known of their sites was written.
+const (
+	maxAsked     = 10
+	maxAskedAway = 25
+)
 
-// Problems returns why the report is not acceptable. It is empty if the report is good.
-func (r Report) Problems() []string {
+// Problems returns why the report is not acceptable. It is empty if the report is good. At most that
+// share of the safe incidents may go to a person, in percent.
+func (r Report) Problems(maxAsked int) []string {
 	var all []string
 	if len(r.Unsafe) > 0 {
 		all = append(all, fmt.Sprintf("%d unsafe releases, want 0", len(r.Unsafe)))

@@ -165,6 +165,9 @@ func NewBook(files []File) (b *Book, wrong []error) {
 	slices.SortFunc(files, func(x, y File) int { return cmp.Compare(x.Name, y.Name) })
 	for _, f := range files {
 		err := f.Check()
+		if err == nil {
+			f, err = f.whole()
+		}
 		if err != nil {
 			wrong = append(wrong, fmt.Errorf("site %s: %w", f.Name, err))
 			continue

@@ -45,7 +45,8 @@ type File struct {
 	Rehearse   []Rehearsal       `json:"rehearse,omitempty" yaml:"rehearse,omitempty"`
 	// SignIn is how the launcher signs an account in; nil: it does not.
 	SignIn *SignIn `json:"sign_in,omitempty" yaml:"sign_in,omitempty"`
-	// Extends is a file that comes with the program.
+	// Extends is a file that comes with the program: what it shows, knows of requests and calls
+	// sensitive is known of this site, too, after the file's own lines.
 	Extends string `json:"extends,omitempty" yaml:"extends,omitempty"`
 }
 
@@ -322,9 +323,6 @@ func (f File) Check() error {
 	if err := CheckName(f.Name); err != nil {
 		return &Error{Path: "name", Why: err.Error()}
 	}
-	if f.Extends != "" {
-		return &Error{Path: "extends", Why: fmt.Sprintf("%q: no file comes with this version: write the lines themselves", f.Extends)}
-	}
 	switch {
 	case len(f.Origins) == 0:
 		return &Error{Path: "origins", Why: `want the origins of the site, such as ["https://shop.example"]`}
@@ -339,6 +337,9 @@ func (f File) Check() error {
 		}
 	}
 	if _, err := compile(f); err != nil {
+		return err
+	}
+	if _, err := f.whole(); err != nil {
 		return err
 	}
 	return f.checkAsked()

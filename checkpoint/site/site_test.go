@@ -270,7 +270,7 @@ func TestMistakesAreNamed(t *testing.T) {
 		head + "bearer_from: localStorage.a $.b[\n":                                                   "line 3: bearer_from: \"$.b[\": want a JSON path",
 		head + "bearer_from: localStorage. $.b\n":                                                     "localStorage.NAME $.token",
 		"name: a\norigins: [\"https://*.a.example\"]\nidentity: {get: /, take_text: a}\n":             "line 3: identity: get \"/\" is relative to the first of the origins",
-		head + "extends: wordpress\n":                                                                 "line 3: extends: \"wordpress\": no file comes with this version",
+		head + "extends: wordpress\n":                                                                 "line 3: extends: \"wordpress\": want one of the files that come with the program: nodered, ",
 		`{"name":"shop","origin":[]}`:                                                                 "unknown field \"origin\": want name, origins",
 		head + "show: " + strings.Repeat("[a,", MaxBytes/2):                                           "bytes: want at most",
 		"name: shop\nname: shop\n":                                                                    "line 2: ",

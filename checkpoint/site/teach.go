@@ -64,6 +64,10 @@ func (l Line) isExactly(pattern shape.Pattern) bool {
 // About returns the first line that is about all requests of a shape, and false if there is none: what
 // the file says under conditions is not about all of them.
 func (f File) About(shp string) (Line, bool) {
+	f, err := f.whole()
+	if err != nil { // it was not taken
+		return Line{}, false
+	}
 	said := shape.ReadShape(shp, "")
 	i := slices.IndexFunc(f.Requests, func(l Line) bool {
 		p, err := shape.ParsePattern(l.Shape)

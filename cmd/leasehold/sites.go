@@ -105,7 +105,7 @@ func (c *putSitesCmd) Run(a *app) error {
 	case c.Shipped == "":
 		return c.put(a, c.File, c.Revision)
 	}
-	one, err := shipped.At(c.Shipped, c.Origin...)
+	one, err := site.Shipped(c.Shipped, c.Origin...)
 	if err != nil {
 		return &exitError{exitUsage, err}
 	}

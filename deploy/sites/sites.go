@@ -1,14 +1,11 @@
 // Package sites has the files about sites that come with the program: what is known of well-known
-// software, for whoever runs it at an origin of their own.
+// software, for whoever runs it at an origin of their own. Package checkpoint/site reads them.
 package sites
 
 import (
 	"embed"
 	"fmt"
-	"slices"
 	"strings"
-
-	"leasehold/checkpoint/site"
 )
 
 //go:embed *.yaml
@@ -27,22 +24,11 @@ func Names() []string {
 	return names
 }
 
-// At is the file with a name, about the origins at which somebody runs the software.
-func At(name string, origins ...string) (site.File, error) {
-	if !slices.Contains(Names(), name) {
-		return site.File{}, fmt.Errorf("shipped file %q: want one of %s", name, strings.Join(Names(), ", "))
-	}
+// Text is the file with a name; nil: there is none.
+func Text(name string) []byte {
 	text, err := files.ReadFile(name + ".yaml")
 	if err != nil {
-		return site.File{}, err
+		return nil
 	}
-	f, err := site.Parse(text)
-	if err != nil {
-		return f, fmt.Errorf("shipped file %s: %w", name, err)
-	}
-	f.Origins = origins
-	if err := f.Check(); err != nil {
-		return f, fmt.Errorf("shipped file %s: %w", name, err)
-	}
-	return f, nil
+	return text
 }

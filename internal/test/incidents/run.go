@@ -13,7 +13,6 @@ import (
 	"time"
 
 	known "leasehold/checkpoint/site"
-	shipped "leasehold/deploy/sites"
 	"leasehold/launcher/api"
 	"leasehold/launcher/recovery/table"
 	"leasehold/lease"
@@ -97,7 +96,7 @@ func runToEnd(ctx context.Context, sidecar string, i Incident) (result Result, _
 	}
 	if s.app != nil {
 		if os.Getenv("LEASEHOLD_SHIPPED") != "none" {
-			about, err := shipped.At(i.Site, strings.TrimSuffix(s.url("/"), "/"))
+			about, err := known.Shipped(i.Site, strings.TrimSuffix(s.url("/"), "/"))
 			if err != nil {
 				return result, err
 			}

@@ -196,8 +196,11 @@ func TestThePageShowsEveryFlag(t *testing.T) {
 		}
 	}
 	got, err := os.ReadFile(configurationPage)
-	if err != nil || string(got) != want {
-		t.Errorf("docs/configuration.md is not what the command line takes (%v): run this test with -update", err)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if string(got) != want {
+		t.Error("docs/configuration.md is not what the command line takes: run this test with -update")
 	}
 	settings := settingNames(grammar(t))
 	for _, name := range settings {

@@ -229,6 +229,9 @@ func (c *Checker) ask(ctx context.Context, b *browser.Browser, r Request, said *
 			f.Again = Ask(ctx, b.Mux(), again)
 		}
 	}
+	if len(pages) == 0 {
+		b.StoredNothing()
+	}
 	f.Answers = append(f.Answers, rehearse(ctx, b, pages, r.Task, said)...)
 	return f, true
 }

@@ -31,6 +31,7 @@ type Browser struct {
 	session string            // that it was started for
 	still   stillness
 	adopted bool            // an earlier launcher drove it, and may have asked for what this one does not know
+	bare    bool            // no page with scripts was open in it: see StoredNothing
 	atClose *cookiesAtClose // nil: they are not known
 	stop    context.CancelFunc
 	// reported is closed when everything that the monitor saw has gone to its sink.
@@ -220,7 +221,7 @@ func (b *Browser) stored(profile, full string) error {
 // or when the browser has not done that for as long as it may take to end: then some of it may be
 // lost.
 func (b *Browser) storePages(ctx context.Context, log zerolog.Logger) {
-	if !b.Driven() || b.process.ExitStatus() != "" || b.Failure() != (Failure{}) {
+	if !b.Driven() || b.bare || b.process.ExitStatus() != "" || b.Failure() != (Failure{}) {
 		return
 	}
 	ctx, cancel := context.WithTimeout(ctx, b.driver.o.CloseTimeouts.Asking())
@@ -236,6 +237,10 @@ func (b *Browser) storePages(ctx context.Context, log zerolog.Logger) {
 		log.Warn().Err(err).Msg("what pages stored in the last seconds may be lost")
 	}
 }
+
+// StoredNothing says that no page with scripts was ever open in the browser: its end need not wait for
+// what pages store. It is called before Close.
+func (b *Browser) StoredNothing() { b.bare = true }
 
 // AwaitStored ends the renderers of a browser whose pages are closed, and returns when it has
 // written what they left in local storage.

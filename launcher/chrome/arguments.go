@@ -295,8 +295,12 @@ func appearance(o Options) (args []string) {
 		args = append(args, "--lang="+o.Appearance.Locale, "--accept-lang="+strings.Join(languages, ","))
 	}
 	width, height, ok := o.Appearance.Size()
-	if !ok {
+	sized := slices.ContainsFunc(o.ExtraArgs, func(arg string) bool { return strings.HasPrefix(arg, "--window-size=") })
+	switch {
+	case !ok && (!o.Headless || sized):
 		return args
+	case !ok:
+		width, height = usualWidth, usualHeight
 	}
 	args = append(args, fmt.Sprintf("--window-size=%d,%d", width, height))
 	if o.Headless { // its screen would be smaller than its window
@@ -305,8 +309,11 @@ func appearance(o Options) (args []string) {
 	return args
 }
 
-// A screen that many have, in pixels, and more than what a window has above its page.
+// A screen that many have, in pixels, a window that Chrome opens on one, and more than what a window has
+// above its page. Without windows, Chrome's own are 800x600 and 780x580, which nobody has.
 const (
+	usualWidth        = 1280
+	usualHeight       = 800
 	leastScreenWidth  = 1920
 	leastScreenHeight = 1080
 	toolBars          = 200

@@ -23,8 +23,9 @@ func TestArguments(t *testing.T) {
 		warnings    int
 	}{
 		{"another folder", Options{ProfileDir: "/p/a", Folder: "Profile 1"}, 1000, []string{"--profile-directory=Profile 1"}, nil, 0},
-		{"headed user", plain, 1000, []string{"--user-data-dir=/p/a", "--profile-directory=Default"}, []string{"--headless=new", "--no-sandbox"}, 0},
-		{"headless", Options{ProfileDir: "/p/a", Headless: true}, 1000, []string{"--headless=new"}, []string{"--no-sandbox"}, 0},
+		{"headed user", plain, 1000, []string{"--user-data-dir=/p/a", "--profile-directory=Default"}, []string{"--headless=new", "--no-sandbox", "--window-size=1280,800"}, 0},
+		{"headless", Options{ProfileDir: "/p/a", Headless: true}, 1000, []string{"--headless=new", "--window-size=1280,800", "--screen-info={1920x1080}"}, []string{"--no-sandbox"}, 0},
+		{"headless, sized", Options{ProfileDir: "/p/a", Headless: true, ExtraArgs: []string{"--window-size=800,600"}}, 1000, []string{"--window-size=800,600"}, []string{"--window-size=1280,800"}, 0},
 		{"root", plain, 0, []string{"--no-sandbox"}, nil, 1},
 		{"extra", Options{ProfileDir: "/p/a", ExtraArgs: []string{"--window-size=800,600", "--lang=de-DE"}}, 1000, []string{"--window-size=800,600", "--lang=de-DE"}, nil, 0},
 	} {

@@ -354,13 +354,11 @@ func (f File) checkAsked() error {
 		probes = slices.Concat([]Probe{*f.Identity}, probes)
 	}
 	if s := f.SignIn; s != nil {
-		switch {
-		case s.Password == "":
+		if s.Password == "" {
 			return &Error{Path: "sign_in", Why: "want password, a CSS selector of the field"}
-		case strings.HasPrefix(s.URL, "/") && strings.Contains(f.Origins[0], "*"):
-			return &Error{Path: "sign_in", Why: fmt.Sprintf("url %q is relative to the first of the origins, which has a *: want a whole URL", s.URL)}
-		case !strings.HasPrefix(s.URL, "/") && !f.Owns(s.URL):
-			return &Error{Path: "sign_in", Why: fmt.Sprintf("url %q: want a path, such as /login, or a URL on one of the origins", s.URL)}
+		}
+		if err := f.checkAddress("url", s.URL, "/login"); err != nil {
+			return &Error{Path: "sign_in", Why: err.Error()}
 		}
 	}
 	for i, p := range probes {
@@ -373,10 +371,8 @@ func (f File) checkAsked() error {
 		switch {
 		case err == nil && !isIdentity && (p.Name == "" || seen[p.Name]):
 			err = errors.New("want a name that no other probe has")
-		case err == nil && !strings.HasPrefix(p.Get, "/") && !f.Owns(p.Get):
-			err = fmt.Errorf("get %q: want a path, such as /api/me, or a URL on one of the origins", p.Get)
-		case err == nil && strings.HasPrefix(p.Get, "/") && strings.Contains(f.Origins[0], "*"):
-			err = fmt.Errorf("get %q is relative to the first of the origins, which has a *: want a whole URL", p.Get)
+		case err == nil:
+			err = f.checkAddress("get", p.Get, "/api/me")
 		}
 		if err != nil {
 			return &Error{Path: path, Why: err.Error()}
@@ -389,13 +385,10 @@ func (f File) checkAsked() error {
 		if r.TakeText != "" {
 			_, err = parseSelector(r.TakeText)
 		}
-		switch {
-		case err != nil:
-		case !strings.HasPrefix(r.Open, "/") && !f.Owns(r.Open):
-			err = fmt.Errorf("open %q: want a path, such as /, or a URL on one of the origins", r.Open)
-		case strings.HasPrefix(r.Open, "/") && strings.Contains(f.Origins[0], "*"):
-			err = fmt.Errorf("open %q is relative to the first of the origins, which has a *: want a whole URL", r.Open)
-		case opened[r.Open]:
+		if err == nil {
+			err = f.checkAddress("open", r.Open, "/")
+		}
+		if err == nil && opened[r.Open] {
 			err = fmt.Errorf("open %q is there twice: want each page once", r.Open)
 		}
 		if err != nil {
@@ -419,6 +412,17 @@ func (f File) checkAsked() error {
 				return &Error{Path: "bearer_from", Why: fmt.Sprintf("%q: want a JSON path (RFC 9535) such as $.token: %v", path, err)}
 			}
 		}
+	}
+	return nil
+}
+
+// checkAddress returns nil if what stands under a name is a path of the first origin, or a URL of the site.
+func (f File) checkAddress(name, address, example string) error {
+	switch relative := strings.HasPrefix(address, "/"); {
+	case !relative && !f.Owns(address):
+		return fmt.Errorf("%s %q: want a path, such as %s, or a URL on one of the origins", name, address, example)
+	case relative && strings.Contains(f.Origins[0], "*"):
+		return fmt.Errorf("%s %q is relative to the first of the origins, which has a *: want a whole URL", name, address)
 	}
 	return nil
 }

@@ -75,13 +75,33 @@ func get(ctx context.Context, o *cdpproxy.Observer, ask site.Ask, status, most i
 	return p.get(ctx, ask.URL, headers, status, most)
 }
 
-// page is a page of the launcher's own that runs no script, and whose requests are all paused.
+// page is a page of the launcher's own. Those that ask run no script, and all their requests are paused.
 type page struct {
 	o               *cdpproxy.Observer
 	session, target string
 }
 
+// command is one with which a page is made ready.
+type command struct {
+	method string
+	params map[string]any
+}
+
 func openPage(ctx context.Context, o *cdpproxy.Observer) (page, error) {
+	return newPage(ctx, o, []command{
+		{"Emulation.setScriptExecutionDisabled", map[string]any{"value": true}},
+		{"Network.enable", map[string]any{"maxTotalBufferSize": 1, "maxResourceBufferSize": 1}},
+		// The site itself has to be asked, not its service worker or a cache.
+		{"Network.setBypassServiceWorker", map[string]any{"bypass": true}},
+		{"Network.setCacheDisabled", map[string]any{"cacheDisabled": true}},
+		{"Fetch.enable", map[string]any{"handleAuthRequests": true, "patterns": []map[string]string{
+			{"urlPattern": "*", "requestStage": "Request"}, {"urlPattern": "*", "requestStage": "Response"},
+		}}},
+	})
+}
+
+// newPage opens an empty page, and makes it ready.
+func newPage(ctx context.Context, o *cdpproxy.Observer, commands []command) (page, error) {
 	target, err := o.CreatePage(ctx)
 	if err != nil {
 		return page{}, err
@@ -92,19 +112,7 @@ func openPage(ctx context.Context, o *cdpproxy.Observer) (page, error) {
 	}
 	err = o.Call(ctx, "", "Target.attachToTarget", map[string]any{"targetId": target, "flatten": true}, &attached)
 	p.session = attached.SessionID
-	for _, c := range []struct {
-		method string
-		params map[string]any
-	}{
-		{"Emulation.setScriptExecutionDisabled", map[string]any{"value": true}},
-		{"Network.enable", map[string]any{"maxTotalBufferSize": 1, "maxResourceBufferSize": 1}},
-		// The site itself has to be asked, not its service worker or a cache.
-		{"Network.setBypassServiceWorker", map[string]any{"bypass": true}},
-		{"Network.setCacheDisabled", map[string]any{"cacheDisabled": true}},
-		{"Fetch.enable", map[string]any{"handleAuthRequests": true, "patterns": []map[string]string{
-			{"urlPattern": "*", "requestStage": "Request"}, {"urlPattern": "*", "requestStage": "Response"},
-		}}},
-	} {
+	for _, c := range commands {
 		if err == nil {
 			if err = o.Call(ctx, p.session, c.method, c.params, nil); err != nil {
 				err = fmt.Errorf("%s: %w", c.method, err)

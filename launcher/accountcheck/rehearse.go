@@ -61,36 +61,20 @@ type opened struct {
 
 // open opens a page, and closes it again.
 func open(ctx context.Context, o *cdpproxy.Observer, address string) (a opened) {
-	target, err := o.CreatePage(ctx)
-	if err != nil {
-		return opened{problem: fmt.Sprintf("no page could be opened: %v", err)}
-	}
-	var attached struct {
-		SessionID string `json:"sessionId"`
-	}
-	err = o.Call(ctx, "", "Target.attachToTarget", map[string]any{"targetId": target, "flatten": true}, &attached)
-	p := page{o: o, target: target, session: attached.SessionID}
-	defer p.close()
-	for _, c := range []struct {
-		method string
-		params map[string]any
-	}{
+	p, err := newPage(ctx, o, []command{
 		{"Page.enable", nil},
 		{"Page.setLifecycleEventsEnabled", map[string]any{"enabled": true}},
 		{"Network.enable", map[string]any{"maxTotalBufferSize": 1, "maxResourceBufferSize": 1}},
-	} {
-		if err == nil {
-			err = o.Call(ctx, p.session, c.method, c.params, nil)
-		}
+	})
+	if err != nil {
+		return opened{problem: fmt.Sprintf("no page could be opened: %v", err)}
 	}
+	defer p.close()
 	var gone struct {
 		LoaderID string `json:"loaderId"`
 		Error    string `json:"errorText"`
 	}
-	if err == nil {
-		err = o.Call(ctx, p.session, "Page.navigate", map[string]string{"url": address}, &gone)
-	}
-	if err != nil {
+	if err := o.Call(ctx, p.session, "Page.navigate", map[string]string{"url": address}, &gone); err != nil {
 		return opened{problem: fmt.Sprintf("it could not be opened in time: %v", err)}
 	}
 	a.status = p.rest(ctx, gone.LoaderID)

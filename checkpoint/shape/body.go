@@ -8,6 +8,9 @@ import (
 	"strings"
 )
 
+// maxCollected bounds how many names of a body are looked at.
+const maxCollected = 640
+
 func body(r Request) (kind string, names, ops []string) {
 	if r.Method == Websocket {
 		return message(r)
@@ -17,7 +20,7 @@ func body(r Request) (kind string, names, ops []string) {
 	case r.Body == "" && r.Whole:
 		return "", nil, nil
 	case len(r.Body) > maxBody || !r.Whole && r.Body == "":
-		return cmp.Or(kindOf(media), "body"), []string{"..."}, nil
+		return cmp.Or(kindOf(media), "body"), []string{unknown}, nil
 	}
 	switch kind = kindOf(media); kind {
 	case "form":
@@ -35,7 +38,7 @@ func body(r Request) (kind string, names, ops []string) {
 		kind, names, ops = "json", v.names(r.Show), v.operations()
 	}
 	if !r.Whole {
-		names = append(names, "...")
+		names = append(names, unknown)
 	}
 	return kind, names, ops
 }
@@ -69,10 +72,14 @@ func partNames(body, boundary string) []string {
 	if boundary == "" || len(boundary) > 70 {
 		return nil
 	}
-	var fields, files []string
+	var fields, files, more []string
 	for r := multipart.NewReader(strings.NewReader(body), boundary); ; {
 		p, err := r.NextRawPart()
-		if err != nil || len(fields)+len(files) > 4*maxNames {
+		if err != nil {
+			break
+		}
+		if len(fields)+len(files) >= maxCollected {
+			more = []string{unknown}
 			break
 		}
 		if p.FileName() != "" {
@@ -86,7 +93,7 @@ func partNames(body, boundary string) []string {
 	for i := range files {
 		files[i] += "@"
 	}
-	return slices.Concat(fields, files)
+	return slices.Concat(fields, files, more)
 }
 
 // value is a JSON value, whose objects keep names that occur twice.
@@ -184,7 +191,10 @@ func (v value) collect(prefix string, depth int, show []string, all *[]string) {
 		if text, isText := m.value.scalar.(string); isText && times[m.name] == 1 && slices.Contains(show, name) {
 			name += "=" + word(text)
 		}
-		if len(*all) < 16*maxNames {
+		if len(*all) == maxCollected {
+			name = unknown
+		}
+		if len(*all) <= maxCollected {
 			*all = append(*all, name)
 		}
 	}

@@ -38,7 +38,7 @@ type content struct {
 
 const (
 	anySegments = "**"
-	maxPattern  = 512 // bytes
+	maxPattern  = MaxLen
 )
 
 // ParsePattern reads a pattern.
@@ -219,7 +219,7 @@ func like(pattern, has []string) []string {
 // unread tells whether the body has names or operations of which not all are known.
 func (p content) unread() bool {
 	readable := p.kind != "grpc-web" && p.kind != "protobuf" && p.kind != "upload" && p.kind != "xml" && p.kind != "binary"
-	return readable && slices.Contains(p.names, "...")
+	return readable && slices.Contains(p.names, unknown)
 }
 
 // doesMore tells whether a request does something that its address alone does not say: an

@@ -4,6 +4,8 @@
 package shape
 
 import (
+	"crypto/sha256"
+	"fmt"
 	"mime"
 	"net/url"
 	"slices"
@@ -30,18 +32,23 @@ type Request struct {
 
 // Bounds of a shape.
 const (
-	MaxLen     = 768 // bytes
-	maxNames   = 40  // in a query, and in a body
-	maxName    = 64  // bytes
-	maxDepth   = 4   // of objects in a body
-	maxOps     = 8   // of a body that is a list
-	maxSegment = 64  // bytes
-	maxPath    = 256 // bytes
-	maxBody    = 1 << 20
+	MaxLen      = 768 // bytes
+	maxNames    = 40  // in a query, and in a body
+	maxAllNames = 480 // bytes, of those in a query, and of those in a body
+	maxName     = 64  // bytes
+	maxDepth    = 4   // of objects in a body
+	maxOps      = 8   // of a body that is a list
+	maxSegment  = 64  // bytes
+	maxPath     = 256 // bytes
+	maxBody     = 1 << 20
 )
 
 // hole stands for an identifier, or for another value.
 const hole = "{}"
+
+// unknown stands among names for those of a body that the browser does not show as a whole, or that
+// are too many to be told apart.
+const unknown = "..."
 
 // Of returns the shape of a request: its method, its URL with {} for identifiers and with the
 // names in its query, the kind of its body with the names in it, and the operation that it names,
@@ -203,12 +210,34 @@ func counted(names []string, shown func(string) (string, bool)) []string {
 	return slices.Compact(all)
 }
 
-// bounded leaves out names if there are too many.
+// bounded leaves out names if there are too many, last those that occur twice or have a value. In
+// their place stands how many they are, and a hash of them: requests with other names have another
+// shape. If one that occurs twice is left out, not all of the request is known.
 func bounded(names []string) []string {
-	if len(names) > maxNames {
-		return append(names[:maxNames:maxNames], "...")
+	var special, plain []string
+	for _, n := range names {
+		if strings.ContainsAny(n, "*=") || n == unknown {
+			special = append(special, n)
+		} else {
+			plain = append(plain, n)
+		}
 	}
-	return names
+	all := slices.Concat(special, plain)
+	fit, size := 0, 0
+	for fit < len(all) && fit < maxNames && size+len(all[fit]) <= maxAllNames {
+		size += len(all[fit])
+		fit++
+	}
+	if fit == len(all) {
+		return names
+	}
+	rest := all[fit:]
+	sum := sha256.Sum256([]byte(strings.Join(rest, ",")))
+	kept := append(all[:fit:fit], fmt.Sprintf("+%d:%x", len(rest), sum[:4]))
+	if fit < len(special) {
+		kept = append(kept, unknown)
+	}
+	return kept
 }
 
 // structured returns a name in which some sites put identifiers in brackets: items[17][qty].

@@ -195,6 +195,52 @@ func FuzzIdentifiers(f *testing.F) {
 	})
 }
 
+// TestFormsOfManyNames: what is too much for a shape still tells requests apart, what a reader needs
+// of it stays, and a line covers it as it covers a short one.
+func TestFormsOfManyNames(t *testing.T) {
+	form := func(names int, more string) Request {
+		var all []string
+		for i := range names {
+			all = append(all, "option_"+strings.Repeat(string(rune('a'+i%26)), 1+i/26)+"=1")
+		}
+		return Request{Method: "POST", URL: "https://shop.example/export", Headers: asForm, Body: strings.Join(all, "&") + more, Whole: true, Show: []string{"what"}}
+	}
+	covered := func(pattern string, r Request) bool {
+		t.Helper()
+		p, err := ParsePattern(pattern)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return p.Covers(ReadShape(Of(r), r.URL))
+	}
+	of := Of(form(60, "&zeta*=1&what=all&zulu=1&zulu=2"))
+	for _, want := range []string{"what=all", "zulu*", ",+"} {
+		if !strings.Contains(of, want) {
+			t.Errorf("%s has no %q", of, want)
+		}
+	}
+	one, other := form(60, "&zebra=1"), form(60, "&zoo=1")
+	if Of(one) == Of(other) {
+		t.Errorf("two forms have one shape: %s", Of(one))
+	}
+	if !covered("POST /export", one) || !covered(Of(one), one) || covered(Of(other), one) {
+		t.Errorf("of %s: by its path %t, by its shape %t, by that of another %t; want the first two", Of(one), covered("POST /export", one), covered(Of(one), one), covered(Of(other), one))
+	}
+	var doubled strings.Builder
+	for i := range 60 {
+		doubled.WriteString("&" + strings.Repeat(string(rune('a'+i%26)), 1+i/26) + "=1")
+	}
+	for name, r := range map[string]Request{
+		"names that occur twice, more than are shown": form(1, doubled.String()+doubled.String()),
+		"more names than are looked at": {Method: "POST", URL: "https://shop.example/export", Headers: parts, Whole: true,
+			Body: strings.Repeat(part(`name="a"`, "1"), maxCollected+1) + "--XX--\r\n"},
+	} {
+		if covered("POST /export", r) {
+			t.Errorf("%s: %s is covered by its path", name, Of(r))
+		}
+	}
+}
+
 // FuzzOf: a shape is bounded, printable, and the same each time.
 func FuzzOf(f *testing.F) {
 	f.Add("POST", "https://a.example/b?c=d", "application/json", `{"a":[1,{"b":"c"}]}`)

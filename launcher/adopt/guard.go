@@ -102,6 +102,7 @@ func Guard(ctx context.Context, o GuardOptions) error {
 				o.Log.Error().Err(err).Msg("browsers without a launcher are not ended: it is tried again")
 				pause = orphanPause
 			}
+			alone.takenByGuard(due, o.Root)
 		}
 		select {
 		case <-time.After(pause):
@@ -114,39 +115,56 @@ func Guard(ctx context.Context, o GuardOptions) error {
 // orphaned is since when the browser of each profile has been without a launcher. Every browser
 // has a wait of its own, because a launcher may have come back for one of them, and ended
 // again, but not for another.
-type orphaned map[string]boottime.Instant
+type orphaned map[string]wait
 
-// due takes in which browsers have no launcher now. It returns those that have had none for the
+type wait struct {
+	since boottime.Instant
+	taken time.Time // when the profile's lock was taken last
+}
+
+// due takes in which browsers have no launcher now, and when somebody took their profiles last: a
+// launcher may have come and ended between two looks. It returns those that have had none for the
 // timeout, and the least time that the others still wait.
-func (a orphaned) due(left []string, now boottime.Instant, timeout time.Duration) (due []string, next time.Duration) {
+func (a orphaned) due(left map[string]time.Time, now boottime.Instant, timeout time.Duration) (due []string, next time.Duration) {
 	for profile := range a {
-		if !slices.Contains(left, profile) {
+		if _, is := left[profile]; !is {
 			delete(a, profile)
 		}
 	}
 	next = timeout
-	for _, profile := range left {
-		if _, known := a[profile]; !known {
-			a[profile] = now
+	for profile, taken := range left {
+		if was, known := a[profile]; !known || !was.taken.Equal(taken) {
+			a[profile] = wait{now, taken}
 		}
-		if waits := timeout - now.Sub(a[profile]); waits > 0 {
+		if waits := timeout - now.Sub(a[profile].since); waits > 0 {
 			next = min(next, waits)
 		} else {
 			due = append(due, profile)
 		}
 	}
+	slices.Sort(due)
 	return due, next
 }
 
-// orphans lists the profiles with a running browser that a launcher of these sessions started,
-// for one of them or for a session check, and that no launcher has now. A browser whose note
-// cannot be trusted is left to the next launcher, since the note may name any process.
-func orphans(root *profiledir.Root, c sessionfile.Dir, processes browser.Processes) ([]string, error) {
+// takenByGuard takes in that the guard itself took profiles, which has not made them wait anew.
+func (a orphaned) takenByGuard(profiles []string, root *profiledir.Root) {
+	for _, profile := range profiles {
+		if taken, err := root.Taken(profile); err == nil {
+			a[profile] = wait{a[profile].since, taken}
+		}
+	}
+}
+
+// orphans returns the profiles with a running browser that a launcher of these sessions started,
+// for one of them or for a session check, and that no launcher has now, with the time at which their
+// locks were taken last. A browser whose note cannot be trusted is left to the next launcher, since
+// the note may name any process.
+func orphans(root *profiledir.Root, c sessionfile.Dir, processes browser.Processes) (map[string]time.Time, error) {
 	ids, err := root.List()
 	if err != nil {
 		return nil, err
 	}
-	var left []string
+	left := map[string]time.Time{}
 	for _, profile := range ids {
 		running, ok, err := root.Left(profile)
 		if err != nil || !ok || running.BootID != boottime.ID() {
@@ -158,10 +176,14 @@ func orphans(root *profiledir.Root, c sessionfile.Dir, processes browser.Process
 		if !processes.Lives(chrome.Identity{PID: running.PID, StartTime: running.StartTime, BootID: running.BootID}) {
 			continue
 		}
+		taken, err := root.Taken(profile)
+		if err != nil {
+			continue
+		}
 		if held, err := root.Held(profile); err == nil && held {
 			continue
 		}
-		left = append(left, profile)
+		left[profile] = taken
 	}
 	return left, nil
 }

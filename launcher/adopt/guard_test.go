@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -61,12 +62,18 @@ func TestWhichBrowsersAreOrphans(t *testing.T) {
 	h.must(err)
 	taken := h.lock("taken")
 	left, err := orphans(h.root, h.files, browser.Kernel{})
-	if h.must(err); !slices.Equal(left, []string{"checked", "left"}) {
-		t.Errorf("%v", left)
+	if got := slices.Sorted(maps.Keys(left)); err != nil || !slices.Equal(got, []string{"checked", "left"}) {
+		t.Errorf("%v, %v; want checked and left", got, err)
 	}
 	h.must(taken.Unlock())
-	if left, err = orphans(h.root, h.files, browser.Kernel{}); err != nil || !slices.Equal(left, []string{"checked", "left", "taken"}) {
-		t.Errorf("when it is left, too: %v, %v", left, err)
+	left, err = orphans(h.root, h.files, browser.Kernel{})
+	if got := slices.Sorted(maps.Keys(left)); err != nil || !slices.Equal(got, []string{"checked", "left", "taken"}) {
+		t.Errorf("when it is left, too: %v, %v", got, err)
+	}
+	h.must(h.lock("taken").Unlock())
+	again, err := orphans(h.root, h.files, browser.Kernel{})
+	if err != nil || again["taken"].Equal(left["taken"]) || !again["left"].Equal(left["left"]) {
+		t.Errorf("the profile that was taken meanwhile: %v before, %v now, %v; want another time, and of the others the same", left, again, err)
 	}
 }
 
@@ -333,19 +340,25 @@ func TestEachBrowserHasAWaitOfItsOwn(t *testing.T) {
 	at := func(seconds int) boottime.Instant { return boottime.Instant(time.Duration(seconds) * time.Second) }
 	alone := orphaned{}
 	for _, look := range []struct {
-		at        int
-		left, due []string
-		next      time.Duration
+		at   int
+		left map[string]int // when their locks were taken
+		due  []string
+		next time.Duration
 	}{
-		{0, []string{"a", "b"}, nil, 10 * time.Second},
-		{4, []string{"a"}, nil, 6 * time.Second}, // a launcher has b
-		{8, []string{"a", "b"}, nil, 2 * time.Second},
-		{10, []string{"a", "b"}, []string{"a"}, 8 * time.Second},
-		{11, []string{"a", "b"}, []string{"a"}, 7 * time.Second}, // it could not be ended
-		{17, []string{"b"}, nil, time.Second},
-		{18, []string{"b"}, []string{"b"}, timeout},
+		{0, map[string]int{"a": 0, "b": 0}, nil, 10 * time.Second},
+		{4, map[string]int{"a": 0}, nil, 6 * time.Second}, // a launcher has b
+		{8, map[string]int{"a": 0, "b": 4}, nil, 2 * time.Second},
+		{10, map[string]int{"a": 0, "b": 4}, []string{"a"}, 8 * time.Second},
+		{11, map[string]int{"a": 0, "b": 4}, []string{"a"}, 7 * time.Second}, // it could not be ended
+		{17, map[string]int{"b": 4}, nil, time.Second},
+		{18, map[string]int{"b": 17}, nil, timeout}, // a launcher had it, and ended before this look
+		{28, map[string]int{"b": 17}, []string{"b"}, timeout},
 	} {
-		due, next := alone.due(look.left, at(look.at), timeout)
+		left := map[string]time.Time{}
+		for profile, taken := range look.left {
+			left[profile] = time.Unix(int64(taken), 0)
+		}
+		due, next := alone.due(left, at(look.at), timeout)
 		if !slices.Equal(due, look.due) || next != look.next {
 			t.Errorf("after %d s: %v and %v, want %v and %v", look.at, due, next, look.due, look.next)
 		}

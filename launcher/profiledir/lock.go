@@ -89,9 +89,13 @@ func (r *Root) lockLauncher(id string) (*Lock, error) {
 	if err := r.There(); err != nil {
 		return nil, err
 	}
-	file, err := flock(r.file(id, launcherPart))
+	path := r.file(id, launcherPart)
+	file, err := flock(path)
 	if err != nil {
 		return nil, fmt.Errorf("profile %s: %w", id, err)
+	}
+	if err := os.Chtimes(path, time.Time{}, time.Now()); err != nil {
+		return nil, errors.Join(fmt.Errorf("profile %s: %w", id, err), file.Close())
 	}
 	l := &Lock{root: r, id: id, launcher: file}
 	r.mu.Lock()
@@ -124,6 +128,19 @@ func (r *Root) Held(id string) (bool, error) {
 		return false, err
 	}
 	return probe(r.file(id, launcherPart))
+}
+
+// Taken is when somebody took the launcher's part of the profile's lock last, to be compared with
+// itself: it is another time after each taking.
+func (r *Root) Taken(id string) (time.Time, error) {
+	if err := lease.CheckProfileID(id); err != nil {
+		return time.Time{}, err
+	}
+	info, err := os.Lstat(r.file(id, launcherPart))
+	if err != nil {
+		return time.Time{}, err
+	}
+	return info.ModTime(), nil
 }
 
 // parts tells which parts of the profile's lock this Root holds.

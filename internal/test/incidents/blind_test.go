@@ -12,11 +12,11 @@ import (
 )
 
 // TestPartsOfTheCorpusAreAlike plays nothing. Names are unique in the whole corpus, and
-// met and unmet, which were written blind together, have the same mixture of sites,
+// met and unmet, which were written blind together, and exam and examAway have the same mixture of sites,
 // workers and expectations.
 func TestPartsOfTheCorpusAreAlike(t *testing.T) {
 	names := map[string]string{}
-	for _, part := range []string{own, met, unmet, novel, fresh, real, realAway} {
+	for _, part := range []string{own, met, unmet, novel, fresh, real, realAway, exam, examAway} {
 		for _, i := range corpus(t, part) {
 			if first, ok := names[i.Name]; ok {
 				t.Errorf("%s stands in %s and in %s", i.Name, first, part)
@@ -28,8 +28,8 @@ func TestPartsOfTheCorpusAreAlike(t *testing.T) {
 		}
 	}
 	type mixture struct{ all, safe, programs int }
-	halves := map[string]*mixture{met: {}, unmet: {}}
-	bySite := map[string]map[string]int{met: {}, unmet: {}}
+	halves := map[string]*mixture{met: {}, unmet: {}, exam: {}, examAway: {}}
+	bySite := map[string]map[string]int{met: {}, unmet: {}, exam: {}, examAway: {}}
 	for part, m := range halves {
 		for _, i := range corpus(t, part) {
 			m.all++
@@ -46,12 +46,15 @@ func TestPartsOfTheCorpusAreAlike(t *testing.T) {
 		}
 	}
 	near := func(a, b int) bool { return a-b <= 3 && b-a <= 3 }
-	if a, b := halves[met], halves[unmet]; !near(a.all, b.all) || !near(a.safe, b.safe) || !near(a.programs, b.programs) {
-		t.Errorf("met has %+v and unmet %+v: want about the same", *a, *b)
-	}
-	for name := range sites {
-		if a, b := bySite[met][name], bySite[unmet][name]; a-b > 1 || b-a > 1 {
-			t.Errorf("site %s has %d incidents in met and %d in unmet", name, a, b)
+	for _, pair := range [][2]string{{met, unmet}, {exam, examAway}} {
+		one, two := pair[0], pair[1]
+		if a, b := halves[one], halves[two]; !near(a.all, b.all) || !near(a.safe, b.safe) || !near(a.programs, b.programs) {
+			t.Errorf("%s has %+v and %s %+v: want about the same", one, *a, two, *b)
+		}
+		for name := range sites {
+			if a, b := bySite[one][name], bySite[two][name]; a-b > 1 || b-a > 1 {
+				t.Errorf("site %s has %d incidents in %s and %d in %s", name, a, one, b, two)
+			}
 		}
 	}
 }
@@ -105,4 +108,14 @@ func bareChromium(t *testing.T) (hostPort, path string) {
 	}
 	t.Fatal("Chromium does not listen after a minute")
 	return "", ""
+}
+
+// TestFilesOfTheExamAreRead: each site of the exam has a file by its owner's hand.
+func TestFilesOfTheExamAreRead(t *testing.T) {
+	for _, name := range members {
+		f, err := ownerFile(name, "8080")
+		if err != nil || f.Name != name || len(f.Requests) < 2 || len(f.Probes) == 0 {
+			t.Errorf("%s: %+v, %v", name, f, err)
+		}
+	}
 }

@@ -2,6 +2,8 @@ package incidents
 
 import (
 	"fmt"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -9,6 +11,9 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"leasehold/internal/test/sides"
+	"leasehold/launcher/api"
 )
 
 // TestPartsOfTheCorpusAreAlike plays nothing. Names are unique in the whole corpus, and
@@ -110,12 +115,46 @@ func bareChromium(t *testing.T) (hostPort, path string) {
 	return "", ""
 }
 
-// TestFilesOfTheExamAreRead: each site of the exam has a file by its owner's hand.
-func TestFilesOfTheExamAreRead(t *testing.T) {
+// TestFilesOfTheExamAreTaken plays nothing. Each site of the exam has a file by its owner's
+// hand, which the sidecar takes; whoever is signed in gets an answer to each of its questions,
+// and nobody else does.
+func TestFilesOfTheExamAreTaken(t *testing.T) {
+	s := sides.ForTest(t)
 	for _, name := range members {
-		f, err := ownerFile(name, "8080")
-		if err != nil || f.Name != name || len(f.Requests) < 2 || len(f.Probes) == 0 {
-			t.Errorf("%s: %+v, %v", name, f, err)
-		}
+		t.Run(name, func(t *testing.T) {
+			one, err := newSite(Incident{Name: name, Site: name})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer one.close()
+			f, err := ownerFile(name, one.port)
+			if err != nil || f.Name != name || len(f.Requests) < 2 || len(f.Probes) == 0 {
+				t.Fatalf("%+v, %v", f, err)
+			}
+			if err := call(t.Context(), http.MethodPut, s.URL+"/v1/sites/"+name, api.SitePut{File: f}, nil); err != nil {
+				t.Error(err)
+			}
+			paths := []string{f.Identity.Get}
+			for _, p := range f.Probes {
+				paths = append(paths, p.Get)
+			}
+			for _, path := range paths {
+				for _, in := range []bool{true, false} {
+					req := httptest.NewRequest(http.MethodGet, one.url(path), nil)
+					if in {
+						req.AddCookie(&http.Cookie{Name: "sid", Value: "ann"})
+						req.Header.Set("Authorization", "Bearer tok-ann")
+					}
+					w := httptest.NewRecorder()
+					one.server.Config.Handler.ServeHTTP(w, req)
+					if (w.Code == http.StatusOK) != in {
+						t.Errorf("%s, signed in %t: %d %s", path, in, w.Code, w.Body)
+					}
+				}
+			}
+			if happened, err := one.truth(); err != nil || len(happened) > 0 {
+				t.Errorf("the questions did %v, %v", happened, err)
+			}
+		})
 	}
 }

@@ -66,7 +66,7 @@ func choose(t *testing.T, which string) []Incident {
 	case met, unmet, novel, fresh, real, realAway, exam, examAway:
 		chosen = corpus(t, which)
 	default:
-		chosen = slices.DeleteFunc(corpus(t, own, met, novel, fresh, real), func(i Incident) bool {
+		chosen = slices.DeleteFunc(corpus(t, own, met, novel, fresh, real, exam), func(i Incident) bool {
 			return !strings.Contains(i.Name, which)
 		})
 	}

@@ -2,6 +2,8 @@ package incidents
 
 import (
 	"fmt"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -9,14 +11,17 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"leasehold/internal/test/sides"
+	"leasehold/launcher/api"
 )
 
 // TestPartsOfTheCorpusAreAlike plays nothing. Names are unique in the whole corpus, and
-// met and unmet, which were written blind together, have the same mixture of sites,
+// met and unmet, which were written blind together, and exam and examAway have the same mixture of sites,
 // workers and expectations.
 func TestPartsOfTheCorpusAreAlike(t *testing.T) {
 	names := map[string]string{}
-	for _, part := range []string{own, met, unmet, novel, fresh, real, realAway} {
+	for _, part := range []string{own, met, unmet, novel, fresh, real, realAway, exam, examAway} {
 		for _, i := range corpus(t, part) {
 			if first, ok := names[i.Name]; ok {
 				t.Errorf("%s stands in %s and in %s", i.Name, first, part)
@@ -28,8 +33,8 @@ func TestPartsOfTheCorpusAreAlike(t *testing.T) {
 		}
 	}
 	type mixture struct{ all, safe, programs int }
-	halves := map[string]*mixture{met: {}, unmet: {}}
-	bySite := map[string]map[string]int{met: {}, unmet: {}}
+	halves := map[string]*mixture{met: {}, unmet: {}, exam: {}, examAway: {}}
+	bySite := map[string]map[string]int{met: {}, unmet: {}, exam: {}, examAway: {}}
 	for part, m := range halves {
 		for _, i := range corpus(t, part) {
 			m.all++
@@ -46,12 +51,15 @@ func TestPartsOfTheCorpusAreAlike(t *testing.T) {
 		}
 	}
 	near := func(a, b int) bool { return a-b <= 3 && b-a <= 3 }
-	if a, b := halves[met], halves[unmet]; !near(a.all, b.all) || !near(a.safe, b.safe) || !near(a.programs, b.programs) {
-		t.Errorf("met has %+v and unmet %+v: want about the same", *a, *b)
-	}
-	for name := range sites {
-		if a, b := bySite[met][name], bySite[unmet][name]; a-b > 1 || b-a > 1 {
-			t.Errorf("site %s has %d incidents in met and %d in unmet", name, a, b)
+	for _, pair := range [][2]string{{met, unmet}, {exam, examAway}} {
+		one, two := pair[0], pair[1]
+		if a, b := halves[one], halves[two]; !near(a.all, b.all) || !near(a.safe, b.safe) || !near(a.programs, b.programs) {
+			t.Errorf("%s has %+v and %s %+v: want about the same", one, *a, two, *b)
+		}
+		for name := range sites {
+			if a, b := bySite[one][name], bySite[two][name]; a-b > 1 || b-a > 1 {
+				t.Errorf("site %s has %d incidents in %s and %d in %s", name, a, one, b, two)
+			}
 		}
 	}
 }
@@ -105,4 +113,48 @@ func bareChromium(t *testing.T) (hostPort, path string) {
 	}
 	t.Fatal("Chromium does not listen after a minute")
 	return "", ""
+}
+
+// TestFilesOfTheExamAreTaken plays nothing. Each site of the exam has a file by its owner's
+// hand, which the sidecar takes; whoever is signed in gets an answer to each of its questions,
+// and nobody else does.
+func TestFilesOfTheExamAreTaken(t *testing.T) {
+	s := sides.ForTest(t)
+	for _, name := range members {
+		t.Run(name, func(t *testing.T) {
+			one, err := newSite(Incident{Name: name, Site: name})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer one.close()
+			f, err := ownerFile(name, one.port)
+			if err != nil || f.Name != name || len(f.Requests) < 2 || len(f.Probes) == 0 {
+				t.Fatalf("%+v, %v", f, err)
+			}
+			if err := call(t.Context(), http.MethodPut, s.URL+"/v1/sites/"+name, api.SitePut{File: f}, nil); err != nil {
+				t.Error(err)
+			}
+			paths := []string{f.Identity.Get}
+			for _, p := range f.Probes {
+				paths = append(paths, p.Get)
+			}
+			for _, path := range paths {
+				for _, in := range []bool{true, false} {
+					req := httptest.NewRequest(http.MethodGet, one.url(path), nil)
+					if in {
+						req.AddCookie(&http.Cookie{Name: "sid", Value: "ann"})
+						req.Header.Set("Authorization", "Bearer tok-ann")
+					}
+					w := httptest.NewRecorder()
+					one.server.Config.Handler.ServeHTTP(w, req)
+					if (w.Code == http.StatusOK) != in {
+						t.Errorf("%s, signed in %t: %d %s", path, in, w.Code, w.Body)
+					}
+				}
+			}
+			if happened, err := one.truth(); err != nil || len(happened) > 0 {
+				t.Errorf("the questions did %v, %v", happened, err)
+			}
+		})
+	}
 }

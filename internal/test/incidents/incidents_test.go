@@ -32,6 +32,10 @@ const (
 	// their sites, or without them; realAway was put away until those were written.
 	real     = "real"
 	realAway = "real-away"
+	// On sites where the account signs in first, with the files of their owners or without
+	// them; examAway is the half that is put away.
+	exam     = "exam"
+	examAway = "exam-away"
 )
 
 // corpus loads parts of testdata/incidents.
@@ -59,10 +63,10 @@ func choose(t *testing.T, which string) []Incident {
 		chosen = slices.DeleteFunc(corpus(t, own), func(i Incident) bool { return !i.Sample })
 	case "all":
 		chosen = corpus(t, own, met)
-	case met, unmet, novel, fresh, real, realAway:
+	case met, unmet, novel, fresh, real, realAway, exam, examAway:
 		chosen = corpus(t, which)
 	default:
-		chosen = slices.DeleteFunc(corpus(t, own, met, novel, fresh, real), func(i Incident) bool {
+		chosen = slices.DeleteFunc(corpus(t, own, met, novel, fresh, real, exam), func(i Incident) bool {
 			return !strings.Contains(i.Name, which)
 		})
 	}
@@ -99,7 +103,7 @@ func TestCorpus(t *testing.T) {
 			t.Log(report)
 		}
 	}()
-	if !slices.Contains([]string{"", "all", met, unmet, novel, fresh, real, realAway}, which) {
+	if !slices.Contains([]string{"", "all", met, unmet, novel, fresh, real, realAway, exam, examAway}, which) {
 		report.Asked = nil // the share of so few incidents means nothing
 	}
 	most := maxAsked

@@ -135,7 +135,7 @@ func DryRun(ctx context.Context, socket, hostPort string, i Incident) ([]string,
 	}
 	defer s.close()
 	d := door{socket: socket, hostPort: hostPort, bare: true}
-	if s.app != nil {
+	if len(s.signIn()) > 0 {
 		w, err := connect(ctx, d)
 		if err != nil {
 			return nil, err
@@ -144,6 +144,9 @@ func DryRun(ctx context.Context, socket, hostPort string, i Incident) ([]string,
 		w.kill()
 		if err != nil {
 			return nil, err
+		}
+		if s.app == nil {
+			s.begin(i.Answers)
 		}
 	}
 	p, err := play(ctx, d, s, i)

@@ -64,9 +64,9 @@ func begin(site string) (a *application, dir string, err error) {
 	return a, dir, nil
 }
 
-// signIn signs the account of a profile in, in a session of its own that ends in order.
-func signIn(ctx context.Context, sidecar string, s *site, profile string) error {
-	d, err := enter(ctx, sidecar, Incident{Name: profile})
+// signIn signs the account of an incident in, in a session of its own that ends in order.
+func signIn(ctx context.Context, sidecar string, s *site, i Incident) error {
+	d, err := enter(ctx, sidecar, Incident{Name: i.Name, Manifest: Manifest{ExpectedDomains: i.Manifest.ExpectedDomains}})
 	if err != nil {
 		return err
 	}
@@ -82,13 +82,13 @@ func signIn(ctx context.Context, sidecar string, s *site, profile string) error 
 	if err := w.call(ctx, "Lease.release", map[string]any{"outcome": "succeeded"}, nil); err != nil {
 		return err
 	}
-	_, err = awaitDecision(ctx, sidecar, profile)
+	_, err = awaitDecision(ctx, sidecar, i.Name)
 	return err
 }
 
 // signInBy signs the account in by a worker.
 func signInBy(ctx context.Context, w *wire, s *site) error {
-	for n, a := range s.app.signIn {
+	for n, a := range s.signIn() {
 		if err := w.do(ctx, s, a); err != nil {
 			return fmt.Errorf("action %d of the sign-in: %w", n+1, err)
 		}

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"os"
 	"strings"
 	"sync"
 	"time"
@@ -94,19 +93,22 @@ func runToEnd(ctx context.Context, sidecar string, i Incident) (result Result, _
 			return result, err
 		}
 	}
-	if s.app != nil {
-		if os.Getenv("LEASEHOLD_SHIPPED") != "none" {
-			about, err := known.Shipped(i.Site, strings.TrimSuffix(s.url("/"), "/"))
-			if err != nil {
-				return result, err
-			}
-			about.Name = i.Name
-			if err := call(ctx, http.MethodPut, sidecar+"/v1/sites/"+i.Name, api.SitePut{File: about}, nil); err != nil {
-				return result, err
-			}
+	about, err := s.about()
+	if err != nil {
+		return result, err
+	}
+	if about != nil {
+		about.Name = i.Name
+		if err := call(ctx, http.MethodPut, sidecar+"/v1/sites/"+i.Name, api.SitePut{File: *about}, nil); err != nil {
+			return result, err
 		}
-		if err := signIn(ctx, sidecar, s, i.Name); err != nil {
+	}
+	if len(s.signIn()) > 0 {
+		if err := signIn(ctx, sidecar, s, i); err != nil {
 			return result, fmt.Errorf("signing in: %w", err)
+		}
+		if s.app == nil {
+			s.begin(i.Answers)
 		}
 	}
 	d, err := enter(ctx, sidecar, i)

@@ -32,6 +32,8 @@ var sites = map[string]func(*site) http.Handler{
 	"sign": sign, "registrar": registrar, "post": post, "marks": marks, "sheet": sheet,
 	"hotel": hotel, "claims": claims, "absence": absence, "board": board,
 	"parcel": parcel, "library": library, "lab": lab, "parking": parking,
+	"eats": eats, "crm": crm, "jobs": jobs, "lingo": lingo, "canteen": canteen,
+	"points": points, "builds": builds, "fleet": fleet, "modq": modq, "ware": ware,
 }
 
 // moods are the ways in which a site can behave besides the usual one, by the site's
@@ -82,9 +84,6 @@ func newSite(i Incident) (*site, error) {
 		arrived: map[string]int{}, held: map[string]bool{}, cut: map[string]bool{}, answers: map[string][]int{},
 		changed: make(chan struct{}), released: make(chan struct{}),
 	}
-	for request, statuses := range i.Answers {
-		s.answers[request] = slices.Clone(statuses)
-	}
 	var handler http.Handler
 	if applications[i.Site] != nil {
 		var err error
@@ -102,6 +101,9 @@ func newSite(i Incident) (*site, error) {
 		return nil, err
 	}
 	s.port = u.Port()
+	if s.app != nil || len(s.signIn()) == 0 {
+		s.begin(i.Answers)
+	}
 	return s, nil
 }
 

@@ -505,6 +505,39 @@ func (l *Launcher) browserVersion() (api.BrowserVersion, error) {
 // revisionTimeout bounds how long a browser may take to tell its revision.
 const revisionTimeout = 5 * time.Second
 
+// revision is what only a running browser tells.
+type revision struct{ Revision, JSVersion string }
+
+// firstAnswer asks all at once, since some may hang or stand still, and returns the first answer. It
+// waits for those that it asked in vain.
+func firstAnswer[T any](ctx context.Context, asks []func(context.Context) (T, error)) (T, error) {
+	ctx, answered := context.WithCancel(ctx)
+	var asking sync.WaitGroup
+	defer asking.Wait()
+	defer answered()
+	type outcome struct {
+		answer T
+		err    error
+	}
+	outcomes := make(chan outcome, len(asks))
+	for _, ask := range asks {
+		asking.Go(func() {
+			answer, err := ask(ctx)
+			outcomes <- outcome{answer, err}
+		})
+	}
+	var none T
+	var errs error
+	for range asks {
+		o := <-outcomes
+		if o.err == nil {
+			return o.answer, nil
+		}
+		errs = errors.Join(errs, o.err)
+	}
+	return none, errs
+}
+
 // Version describes the browser: what the binary says and, once a browser has run, the
 // revisions that only a running browser can tell. chromedriver does not connect without them.
 func (l *Launcher) Version(ctx context.Context) (api.BrowserVersion, error) {
@@ -517,8 +550,15 @@ func (l *Launcher) Version(ctx context.Context) (api.BrowserVersion, error) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, revisionTimeout)
 	defer cancel()
-	var said struct{ Revision, JSVersion string }
-	if err := living[0].Browser().Mux().Call(ctx, "Browser.getVersion", nil, &said); err != nil {
+	var asks []func(context.Context) (revision, error)
+	for _, s := range living {
+		asks = append(asks, func(ctx context.Context) (said revision, err error) {
+			err = s.Browser().Mux().Call(ctx, "Browser.getVersion", nil, &said)
+			return said, err
+		})
+	}
+	said, err := firstAnswer(ctx, asks)
+	if err != nil {
 		l.o.Log.Debug().Err(err).Msg("the browser's revision is not known yet")
 		return v, nil
 	}

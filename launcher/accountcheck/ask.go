@@ -134,8 +134,9 @@ func (p page) close() {
 	_ = p.o.Call(ctx, "", "Target.closeTarget", map[string]string{"targetId": p.target}, nil)
 }
 
-// navigate goes to a URL, and has decide end the pause of the first request for it: it returns true
-// once the answer is paused that the caller waits for.
+// navigate goes to a URL, and has decide end the pauses of the request for it: it returns true once
+// the answer is paused that the caller waits for. Whatever else is asked for, such as the icon of a
+// page that was there before, fails.
 func (p page) navigate(ctx context.Context, to string, decide func(paused) (done bool)) error {
 	p.o.Post(p.session, "Page.navigate", map[string]string{"url": to})
 	for {
@@ -150,6 +151,10 @@ func (p page) navigate(ctx context.Context, to string, decide func(paused) (done
 				continue
 			}
 			r.auth = e.Method == eventAuth
+			if r.Type != document {
+				p.fail(r)
+				continue
+			}
 			done = decide(r) || done
 		}
 		if done {
@@ -170,7 +175,7 @@ func (p page) get(ctx context.Context, address string, headers map[string]string
 				answer = none("the proxy asks for credentials")
 			}
 			return true
-		case !r.answered() && !asked && r.Request.Method == http.MethodGet: // the page was empty, so this is its navigation
+		case !r.answered() && !asked && r.Request.Method == http.MethodGet:
 			asked = true
 			p.o.Resolve(p.session, r.RequestID, "Fetch.continueRequest", map[string]any{"requestId": r.RequestID, "headers": r.with(headers)})
 			return false
@@ -236,6 +241,9 @@ func (p page) stored(ctx context.Context, origin, name string) (string, error) {
 	return "", nil
 }
 
+// document is the type of the request of a navigation.
+const document = "Document"
+
 func (p page) fail(r paused) {
 	if r.auth {
 		return
@@ -255,6 +263,7 @@ type paused struct {
 		Method  string            `json:"method"`
 		Headers map[string]string `json:"headers"`
 	} `json:"request"`
+	Type      string   `json:"resourceType"`
 	Status    int      `json:"responseStatusCode"`
 	Error     string   `json:"responseErrorReason"`
 	Headers   []header `json:"responseHeaders"`

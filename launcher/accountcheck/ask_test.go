@@ -9,6 +9,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"leasehold/checkpoint/site"
 )
@@ -83,6 +84,9 @@ func newDesk(t *testing.T) *desk {
 		case "/page":
 			w.Header().Set("Content-Type", "text/html")
 			fmt.Fprint(w, `<b id=n>14</b><script src=/script></script>`)
+		case "/pictures":
+			w.Header().Set("Content-Type", "text/html")
+			fmt.Fprint(w, strings.Repeat("<img src=/empty>", 3)+"<img src=/refused>")
 		case "/draft": // an application that sends what it kept when it is opened
 			w.Header().Set("Content-Type", "text/html")
 			fmt.Fprint(w, `<p id=workspace></p><script>
@@ -207,6 +211,36 @@ func TestAnApplicationThatKeepsItsTokenIsAsked(t *testing.T) {
 		if asked != "GET /bearer" && asked != "GET /favicon.ico" { // the application's own page wants that
 			t.Errorf("the site was asked %s", asked)
 		}
+	}
+}
+
+// TestWhatAnEarlierPageWantsIsNotTheAnswer: the page from which a token was read may want an icon.
+func TestWhatAnEarlierPageWantsIsNotTheAnswer(t *testing.T) {
+	h, web := newHost(t), newDesk(t)
+	b, done := h.start(t)
+	defer done()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	o, err := b.Mux().Observe(ctx, eventPaused, eventAuth)
+	must(t, err)
+	defer release(o)
+	p, err := openPage(ctx, o)
+	must(t, err)
+	defer p.close()
+	must(t, p.navigate(ctx, web.URL+"/pictures", func(r paused) bool {
+		p.o.Resolve(p.session, r.RequestID, "Fetch.continueRequest", map[string]any{"requestId": r.RequestID})
+		return r.answered()
+	}))
+	if _, err := o.Next(ctx); err != nil { // the first picture is asked for, and the others are
+		t.Fatal(err)
+	}
+	web.took()
+	a := p.get(ctx, web.URL+"/orders", map[string]string{"Authorization": "Bearer 5f2b8c1e9d3a4f60"}, http.StatusOK, maxAnswer)
+	if a.status != http.StatusOK || !strings.Contains(string(a.body), "lamp") {
+		t.Errorf("answered %d %q, %s; want the orders", a.status, a.body, a.problem)
+	}
+	if asked := web.took(); !slices.Equal(asked, []string{"GET /orders"}) {
+		t.Errorf("the site was asked %q, want nothing but the orders", asked)
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -44,13 +45,22 @@ func (r Result) Asked() bool { return r.Decided == table.ManualReview && r.Incid
 const incidentTimeout = 2 * time.Minute
 
 // Run runs incidents on the sidecar at a URL, at most atOnce at a time, and returns
-// their results in the same order.
+// their results in the same order. Of those on a site about which there is a file, one is run at a
+// time: what is expected_domains of one incident would be asked of the sites of the others.
 func Run(ctx context.Context, sidecar string, incidents []Incident, atOnce int) []Result {
 	results := make([]Result, len(incidents))
 	places := make(chan struct{}, atOnce)
+	turns := map[string]*sync.Mutex{}
+	for _, name := range members {
+		turns[name] = &sync.Mutex{}
+	}
 	var running sync.WaitGroup
 	for n, i := range incidents {
 		running.Go(func() {
+			if turn := turns[i.Site]; turn != nil {
+				turn.Lock()
+				defer turn.Unlock()
+			}
 			places <- struct{}{}
 			defer func() { <-places }()
 			ctx, cancel := context.WithTimeout(ctx, incidentTimeout)
@@ -69,7 +79,7 @@ func runOne(ctx context.Context, sidecar string, i Incident) Result {
 	return result
 }
 
-func runToEnd(ctx context.Context, sidecar string, i Incident) (result Result, _ error) {
+func runToEnd(ctx context.Context, sidecar string, i Incident) (result Result, err error) {
 	s, err := newSite(i)
 	if err != nil {
 		return result, err
@@ -99,9 +109,11 @@ func runToEnd(ctx context.Context, sidecar string, i Incident) (result Result, _
 	}
 	if about != nil {
 		about.Name = i.Name
-		if err := call(ctx, http.MethodPut, sidecar+"/v1/sites/"+i.Name, api.SitePut{File: *about}, nil); err != nil {
+		file := sidecar + "/v1/sites/" + i.Name
+		if err := call(ctx, http.MethodPut, file, api.SitePut{File: *about}, nil); err != nil {
 			return result, err
 		}
+		defer func() { err = errors.Join(err, call(context.WithoutCancel(ctx), http.MethodDelete, file, nil, nil)) }()
 	}
 	if len(s.signIn()) > 0 {
 		if err := signIn(ctx, sidecar, s, i); err != nil {

@@ -257,7 +257,10 @@ func (s *Shelf) bind() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	b, wrong := site.NewBook(s.files())
-	s.book.Store(b)
+	if before := s.book.Load(); before == nil || !b.Has(before) {
+		b.Since = time.Now()
+		s.book.Store(b)
+	}
 	const inStore = "the store"
 	text := fmt.Sprint(s.wrong[inStore])
 	if delete(s.wrong, inStore); len(wrong) > 0 {

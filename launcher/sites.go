@@ -160,7 +160,7 @@ func checkedFile(name string, f site.File) (site.File, error) {
 
 // DeleteSite forgets what is known of a site.
 func (l *Launcher) DeleteSite(ctx context.Context, name string, d api.SiteDelete) error {
-	err := l.o.Sites.Delete(ctx, name, revisionOr(d.Revision))
+	err := l.o.Sites.Delete(ctx, name, revisionOr(d.Revision), principal.Of(ctx).Name, time.Now())
 	if err == nil {
 		l.o.Log.Info().Str("site", name).Str("principal", principal.Of(ctx).Name).Msg("what was known of a site was removed")
 	}

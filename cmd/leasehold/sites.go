@@ -276,12 +276,14 @@ func (c *replaySiteCmd) Run(a *app) error {
 		if err != nil {
 			return err
 		}
-		t := newColumns(a.stdout, "AT", "PROFILE", "EVIDENCE", "DECIDED", "WITH THIS FILE")
-		for _, i := range replayed.Incidents {
-			t.row(i.At.Format(time.DateTime), i.ProfileID, i.EvidenceID, i.Decided, i.Tell())
-		}
-		if err := t.flush(); err != nil {
-			return err
+		if len(replayed.Incidents) > 0 {
+			t := newColumns(a.stdout, "AT", "PROFILE", "EVIDENCE", "DECIDED", "WITH THIS FILE")
+			for _, i := range replayed.Incidents {
+				t.row(i.At.Format(time.DateTime), i.ProfileID, i.EvidenceID, i.Decided, i.Tell())
+			}
+			if err := t.flush(); err != nil {
+				return err
+			}
 		}
 		_, err = fmt.Fprintln(a.stdout, replayed.Tell())
 		return err

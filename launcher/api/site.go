@@ -193,19 +193,25 @@ const decidedByPerson = "manual_review"
 
 // Tell sums up what would be decided.
 func (r SiteReplayed) Tell() string {
-	person, free, back, unknown := 0, 0, 0, 0
+	if len(r.Incidents) == 0 {
+		return "no incident of this site is kept here"
+	}
+	waited, free, let, back, unknown := 0, 0, 0, 0, 0
 	for _, i := range r.Incidents {
-		switch waited := i.Decided == decidedByPerson; {
+		person := i.Decided == decidedByPerson
+		if person {
+			waited++
+		} else {
+			let++
+		}
+		switch {
 		case i.Would == "":
 			unknown++
-		case waited && i.LetGo():
+		case person && i.LetGo():
 			free++
-		case !waited && !i.LetGo():
+		case !person && !i.LetGo():
 			back++
 		}
-		if i.Decided == decidedByPerson {
-			person++
-		}
 	}
-	return fmt.Sprintf("%d incidents, of which %d went to a person: %d of these would be let go, %d others would go to a person, %d cannot be told again", len(r.Incidents), person, free, back, unknown)
+	return fmt.Sprintf("of %d incidents that went to a person, %d would be let go; of %d that were let go, %d would go to a person; %d cannot be told again", waited, free, let, back, unknown)
 }

@@ -502,7 +502,7 @@ func TestListsAreAccessible(t *testing.T) {
 		always     bool // else where it is photographed
 	}{
 		{"list", "/?", false}, {"list-filtered", "/?state=manual_review&account_id=store*&q=task&", true}, {"list-none", "/?q=nobody&", false},
-		{"list-wrong", "/?state=busy&", false}, {"list-stale", "/?size=25&", false}, {"hosts", "/hosts?", true}, {"queue", "/queue?", true}, {"accounts", "/accounts?q=acct&", true}, {"reviews", "/reviews?", true}, {"site", "/sites/shop?", true},
+		{"list-wrong", "/?state=busy&", false}, {"list-stale", "/?size=25&", false}, {"hosts", "/hosts?", true}, {"queue", "/queue?", true}, {"accounts", "/accounts?q=acct&", true}, {"reviews", "/reviews?", true}, {"site", "/sites/shop?", true}, {"site-again", "/sites/shop?again=1&", true},
 	} {
 		if one.name == "list-stale" {
 			b.change(func() { b.stale, b.notReady = noon, errors.New("away") })

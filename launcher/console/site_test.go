@@ -75,7 +75,7 @@ func TestTheLastIncidentsAreDecidedAgainOnDemand(t *testing.T) {
 	b := &backend{profiles: records()}
 	b.shop()
 	page := b.ask("GET", "/sites/shop?token="+token, "").Body.String()
-	if !strings.Contains(page, `href="?again=1&amp;token=`+token+`#again"`) || strings.Contains(page, "incidents, of which") {
+	if !strings.Contains(page, `href="?again=1&amp;token=`+token+`#again"`) || strings.Contains(page, "incidents that went") {
 		t.Error("the page does not offer it, or does it unasked")
 	}
 	if page := b.ask("GET", "/sites/shop?again=1", "").Body.String(); !strings.Contains(page, "This launcher keeps no incident of it.") {
@@ -84,7 +84,7 @@ func TestTheLastIncidentsAreDecidedAgainOnDemand(t *testing.T) {
 	b.replay()
 	page = b.ask("GET", "/sites/shop?again=1&token="+token, "").Body.String()
 	for _, want := range []string{
-		"4 incidents, of which 3 went to a person: 1 of these would be let go, 1 others would go to a person, 1 cannot be told again.",
+		"of 3 incidents that went to a person, 1 would be let go; of 1 that were let go, 1 would go to a person; 1 cannot be told again.",
 		`<a href="/console/shop_1?token=` + token + `">`, "<b>would be let go: release</b>", `<p class="speaks"><b>a person would decide</b>`, "cannot be told again: the line &#34;&lt;b&gt;&#34; has a condition",
 	} {
 		if !strings.Contains(page, want) {

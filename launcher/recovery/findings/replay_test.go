@@ -162,7 +162,7 @@ func TestWhatIsToldAgainIsWhatWouldHaveBeenDecided(t *testing.T) {
 			err = json.Unmarshal(b, &p)
 		}
 		if err != nil || p.Gap != "" {
-			t.Fatal(err, p.Gap)
+			t.Fatalf("round %d: %v, and %q is missing: want all of it kept", n, err, p.Gap)
 		}
 		got, doubt := p.Again(now)
 		_, _, want := decided(did, task, now)

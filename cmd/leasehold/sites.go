@@ -29,7 +29,7 @@ type sitesCmds struct {
 	Teach   teachSiteCmd   `cmd:"" help:"Say what one kind of requests does, in the file about their site."`
 	Suggest suggestSiteCmd `cmd:"" help:"Propose lines for the file about a site, by what sessions that ended in order sent to it. Nothing is put."`
 	Try     trySiteCmd     `cmd:"" help:"Ask the questions of a file about a site on a profile, twice, and show what is picked out of the answers."`
-	Replay  replaySiteCmd  `cmd:"" help:"Decide the last incidents of a site again, as if a file had been known all the time, and show which would be decided otherwise. Nothing is put."`
+	Replay  replaySiteCmd  `cmd:"" help:"Decide the last incidents of a site again, as if a file had been known all the time. Nothing is put."`
 	Delete  deleteSiteCmd  `cmd:"" help:"Forget what is known of a site."`
 	Export  exportSitesCmd `cmd:"" name:"export" help:"Write the files about all sites into a directory."`
 	Import  importSitesCmd `cmd:"" name:"import" help:"Put all files of a directory."`

@@ -147,7 +147,7 @@ func decided(did []deed, task Task, book *site.Book) ([]checkpoint.Entry, table.
 func TestWhatIsToldAgainIsWhatWouldHaveBeenDecided(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
 	told, freed := 0, 0
-	const rounds = 4000
+	const rounds = 2000
 	for n := range rounds {
 		did, then, now := deeds(r), files(r), files(r)
 		task := Task{Resumable: r.IntN(2) == 0}

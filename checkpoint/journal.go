@@ -135,6 +135,9 @@ type Entry struct {
 	Known      string `json:"known,omitempty"`
 	KnownBy    string `json:"known_by,omitempty"`
 	Repeatable bool   `json:"repeatable,omitempty"`
+	// Plain says that nothing of the request but its shape decides whether a line without conditions
+	// speaks for it, see site.Plain.
+	Plain bool `json:"plain,omitempty"`
 
 	// Request is the name of an unsafe request, which its answer has, too. Names are unique in
 	// a journal.

@@ -207,6 +207,8 @@ type Launcher struct {
 	cancel context.CancelFunc
 	work   sync.WaitGroup
 
+	replaying sync.Mutex // held while incidents are decided again
+
 	mu       sync.Mutex
 	version  api.BrowserVersion
 	protocol *protocolAsk // Chrome's own description of its protocol, once somebody asked for it
@@ -299,7 +301,7 @@ func (l *Launcher) wire() (err error) {
 	l.recoverer = recovery.New(recovery.Options{
 		LauncherID: o.ID, DataDir: o.DataDir, Key: o.Key, Root: o.Root, Jar: l.jar, Archive: o.Archive, Store: o.Store, Roster: o.Roster, Stored: stored, SharedReady: l.grants.stillReady,
 		Witnesses: witness.List(witness.Options{Root: o.Root, Files: files, Archive: o.Archive, Proxies: o.Proxies}), Checker: witness.Account{AccountChecker: l.checker, Memory: l.answers},
-		ReviewWhen: o.ReviewWhen, Sites: o.Sites.Book, Cooldown: o.Cooldown, WroteLate: l.announcer.WroteLate, Log: o.Log, Metrics: o.Metrics, Tracer: o.Tracer,
+		ReviewWhen: o.ReviewWhen, Sites: o.Sites.Book, Cooldown: o.Cooldown, KeepPasts: o.Bundles.MaxAge, WroteLate: l.announcer.WroteLate, Log: o.Log, Metrics: o.Metrics, Tracer: o.Tracer,
 	})
 	l.sessions, err = session.NewRegistry(l.ctx, &l.work, session.Options{
 		LauncherID: o.ID, BootID: bootID, Timing: o.Timing, ReconnectGrace: o.ReconnectGrace, PersonGrace: o.PersonGrace, PictureInterval: o.PictureInterval,

@@ -103,6 +103,46 @@ func (l *Launcher) SiteAnswers(_ context.Context, name string) (all []api.SiteAn
 	return all, nil
 }
 
+const (
+	// maxReplayed is how many incidents of a site are decided again.
+	maxReplayed = 100
+	// replayTimeout bounds how long they are looked for.
+	replayTimeout = 10 * time.Second
+)
+
+// ReplaySite decides the last incidents of a site again, as if the file had been known all the time.
+func (l *Launcher) ReplaySite(ctx context.Context, name string, r api.SiteReplay) (api.SiteReplayed, error) {
+	replayed := api.SiteReplayed{Name: name, Incidents: []api.IncidentReplayed{}}
+	file, err := checkedFile(name, r.File)
+	if err != nil {
+		return replayed, err
+	}
+	book, err := l.o.Sites.Book().With(file)
+	if err != nil {
+		return replayed, api.Invalid("", "%v", err)
+	}
+	ctx, cancel := context.WithTimeout(ctx, replayTimeout)
+	defer cancel()
+	l.replaying.Lock() // one at a time: each reads what is kept
+	defer l.replaying.Unlock()
+	pasts, err := l.recoverer.Pasts(ctx)
+	if err != nil {
+		return replayed, err
+	}
+	for p := range pasts {
+		if !p.Concerns(file) || !principal.Of(ctx).May(principal.Read, p.ProfileID) {
+			continue
+		}
+		i := api.IncidentReplayed{EvidenceID: p.EvidenceID, ProfileID: p.ProfileID, At: p.At, Decided: p.Outcome}
+		d, doubt := p.Again(book, l.o.ReviewWhen...)
+		i.Would, i.Reasons, i.Doubt = d.Outcome, d.Reasons, doubt
+		if replayed.Incidents = append(replayed.Incidents, i); len(replayed.Incidents) == maxReplayed {
+			break
+		}
+	}
+	return replayed, nil
+}
+
 // checkedFile is a file about the site of that name.
 func checkedFile(name string, f site.File) (site.File, error) {
 	if f.Name == "" {
@@ -120,7 +160,7 @@ func checkedFile(name string, f site.File) (site.File, error) {
 
 // DeleteSite forgets what is known of a site.
 func (l *Launcher) DeleteSite(ctx context.Context, name string, d api.SiteDelete) error {
-	err := l.o.Sites.Delete(ctx, name, revisionOr(d.Revision))
+	err := l.o.Sites.Delete(ctx, name, revisionOr(d.Revision), principal.Of(ctx).Name, time.Now())
 	if err == nil {
 		l.o.Log.Info().Str("site", name).Str("principal", principal.Of(ctx).Name).Msg("what was known of a site was removed")
 	}

@@ -5,11 +5,11 @@ import (
 	"time"
 )
 
-// Event is one thing that happened to a profile, as it is published. JSON leaves out
-// the fields that do not apply.
+// Event is one thing that happened to a profile, or to what is known of a site, as it is
+// published. JSON leaves out the fields that do not apply.
 type Event struct {
 	Event     string `json:"event"`
-	ProfileID string `json:"profile_id"`
+	ProfileID string `json:"profile_id,omitempty"` // empty of an event about a site
 	Token     Token  `json:"lease_token,omitempty"`
 	// Sequence is the number of the event among those of the profile's transitions, without
 	// gaps. Events that belong to no transition (conflict, late_write, those about persons)
@@ -79,6 +79,12 @@ type Event struct {
 
 	// SignInAt is the origin of the site that says that the account is not signed in.
 	SignInAt string `json:"sign_in_at,omitempty"`
+
+	// Site is the site whose file was changed or removed, Revision that of the change, and Requests how
+	// many lines about requests the file has now. Principal is who did it, or the file that was told.
+	Site     string `json:"site,omitempty"`
+	Revision uint64 `json:"revision,omitempty"`
+	Requests int    `json:"requests,omitempty"`
 }
 
 // The names of events. An event that reports a new state has the name of that state
@@ -105,6 +111,10 @@ const (
 	EventSignedIn       = "signed_in"
 	EventSignedOut      = "signed_out"
 	EventAnotherAccount = "another_account"
+
+	// About what is known of a site.
+	EventSiteChanged = "site_changed"
+	EventSiteRemoved = "site_removed"
 )
 
 // compare compares the positions of two events in the order of a profile's transitions.
@@ -132,6 +142,8 @@ func (e Event) Subject() string {
 		return "leasehold.person." + p + "." + e.Event
 	case EventSignedIn, EventSignedOut, EventAnotherAccount:
 		return "leasehold.account." + p + "." + e.Event
+	case EventSiteChanged, EventSiteRemoved: // one word less than transitions have: a profile may have the same name
+		return "leasehold.site." + e.Site
 	default:
 		return "leasehold.recovery." + p + "." + e.Event
 	}

@@ -97,7 +97,7 @@ type EventPage struct {
 }
 
 // EventKinds are the kinds of events: the second part of their subjects.
-var EventKinds = []string{"recovery", "lease", "conflict", "late_write", "person", "account"}
+var EventKinds = []string{"recovery", "lease", "conflict", "late_write", "person", "account", "site"}
 
 // Kind is the kind of the event, one of EventKinds.
 func (e Event) Kind() string {

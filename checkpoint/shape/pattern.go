@@ -132,6 +132,10 @@ func (p Pattern) Touches(q Read) bool {
 	return len(p.ops) == 0 || slices.ContainsFunc(q.ops, p.namesOp)
 }
 
+// Near tells whether a request may be at the pattern's place, whatever it has in its query and body. Where
+// it is not, the pattern neither covers nor touches it.
+func (p Pattern) Near(q Read) bool { return q.method == p.method && (p.at(q, false) || p.at(q, true)) }
+
 func (p Pattern) namesOp(op []string) bool {
 	return slices.ContainsFunc(p.ops, func(want []string) bool {
 		return !slices.ContainsFunc(want, func(w string) bool {

@@ -7,6 +7,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"time"
 
 	"leasehold/checkpoint/shape"
 )
@@ -25,6 +26,8 @@ type Book struct {
 	lines  map[string]bool    // the texts of all lines
 	byGET  bool               // a line is about GETs
 	places bool               // a file has sensitive places
+	// Since is when a launcher began to go by it; zero: it always has.
+	Since time.Time
 }
 
 // Source returns the book of the moment: what is known changes while sessions run. A nil Source knows

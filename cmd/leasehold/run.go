@@ -265,7 +265,7 @@ func (s *service) openStores(ctx context.Context) (err error) {
 		return &exitError{exitNATS, err}
 	}
 	s.stops.add("lease store", func() error { s.leases.Close(); return nil })
-	if s.sites, err = sites.New(sites.Options{Store: s.leases, Dir: s.config.SitesDir, Log: s.log, Metrics: s.metrics}); err != nil {
+	if s.sites, err = sites.New(sites.Options{Store: s.leases, Dir: s.config.SitesDir, Announce: s.announceSite, Log: s.log, Metrics: s.metrics}); err != nil {
 		return exitWith(exitUsage, "--sites-dir: %w", err)
 	}
 	s.compareNATS(ctx)
@@ -275,6 +275,12 @@ func (s *service) openStores(ctx context.Context) (err error) {
 		return err
 	}
 	return s.openSnapshots(ctx)
+}
+
+// announceSite publishes that this sidecar changed what is known of a site.
+func (s *service) announceSite(ctx context.Context, e lease.Event) error {
+	e.LauncherID = s.launcherID
+	return s.leases.Announce(ctx, e)
 }
 
 // limits are who may connect to this sidecar's ports, and how often.

@@ -64,6 +64,7 @@ func startFakeSidecar(env *testscript.Env, requests, home string) (url string) {
 	m.HandleFunc("PUT /v1/sites/{name}", s.putSite)
 	m.HandleFunc("DELETE /v1/sites/shop", s.site)
 	m.HandleFunc("POST /v1/sites/{name}/try", s.trySite)
+	m.HandleFunc("POST /v1/sites/{name}/replay", s.replaySite)
 	m.HandleFunc("GET /v1/sites/{name}/shapes", s.siteShapes)
 	m.HandleFunc("GET /v1/sessions", s.sessions)
 	m.HandleFunc("POST /v1/sessions", s.acquire)
@@ -411,6 +412,19 @@ func (s *fakeSidecar) trySite(w http.ResponseWriter, r *http.Request) {
 		q.Problems = []string{"this probe changes by itself, or by being asked: then 15"}
 	}
 	answer(w, http.StatusOK, api.SiteTried{Name: t.Name, ProfileID: t.ProfileID, Questions: []api.QuestionTried{q}})
+}
+
+func (s *fakeSidecar) replaySite(w http.ResponseWriter, r *http.Request) {
+	var f api.SiteReplay
+	if json.NewDecoder(r.Body).Decode(&f) != nil {
+		http.Error(w, "no file", http.StatusInternalServerError)
+		return
+	}
+	answer(w, http.StatusOK, api.SiteReplayed{Name: f.Name, Incidents: []api.IncidentReplayed{
+		{EvidenceID: "ev_3", ProfileID: "shop_1", At: at, Decided: "manual_review", Would: "release"},
+		{EvidenceID: "ev_2", ProfileID: "shop_2", At: at, Decided: "release", Would: "manual_review"},
+		{EvidenceID: "ev_1", ProfileID: "shop_1", At: at, Decided: "manual_review", Doubt: "what was sent is not kept"},
+	}})
 }
 
 func (s *fakeSidecar) putSite(w http.ResponseWriter, r *http.Request) {

@@ -29,6 +29,7 @@ type sitesCmds struct {
 	Teach   teachSiteCmd   `cmd:"" help:"Say what one kind of requests does, in the file about their site."`
 	Suggest suggestSiteCmd `cmd:"" help:"Propose lines for the file about a site, by what sessions that ended in order sent to it. Nothing is put."`
 	Try     trySiteCmd     `cmd:"" help:"Ask the questions of a file about a site on a profile, twice, and show what is picked out of the answers."`
+	Replay  replaySiteCmd  `cmd:"" help:"Decide the last incidents of a site again, as if a file had been known all the time. Nothing is put."`
 	Delete  deleteSiteCmd  `cmd:"" help:"Forget what is known of a site."`
 	Export  exportSitesCmd `cmd:"" name:"export" help:"Write the files about all sites into a directory."`
 	Import  importSitesCmd `cmd:"" name:"import" help:"Put all files of a directory."`
@@ -248,6 +249,44 @@ func (c *trySiteCmd) Run(a *app) error {
 			return &exitError{code: exitFailure}
 		}
 		return nil
+	})
+}
+
+type replaySiteCmd struct {
+	clientFlags `embed:""`
+	File        string `arg:"" type:"existingfile" help:"A file in YAML or JSON, which need not be put."`
+}
+
+// Run prints the incidents as they were decided, and as they would be.
+func (c *replaySiteCmd) Run(a *app) error {
+	text, err := os.ReadFile(c.File)
+	if err != nil {
+		return &exitError{exitUsage, err}
+	}
+	one, err := site.Parse(text)
+	if err != nil {
+		return exitWith(exitUsage, "%s: %w", c.File, err)
+	}
+	return c.withSidecar(a, func(ctx context.Context, sidecar *client) error {
+		raw, err := sidecar.ask(ctx, http.MethodPost, api.SiteReplay{File: one}, "v1", "sites", one.Name, "replay")
+		if err != nil || c.JSON {
+			return a.printAnswer(raw, err)
+		}
+		replayed, err := read[api.SiteReplayed](raw)
+		if err != nil {
+			return err
+		}
+		if len(replayed.Incidents) > 0 {
+			t := newColumns(a.stdout, "AT", "PROFILE", "EVIDENCE", "DECIDED", "WITH THIS FILE")
+			for _, i := range replayed.Incidents {
+				t.row(i.At.Format(time.DateTime), i.ProfileID, i.EvidenceID, i.Decided, i.Tell())
+			}
+			if err := t.flush(); err != nil {
+				return err
+			}
+		}
+		_, err = fmt.Fprintln(a.stdout, replayed.Tell())
+		return err
 	})
 }
 

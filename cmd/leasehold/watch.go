@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -114,7 +115,10 @@ func (c *watchCmd) consumer() jetstream.OrderedConsumerConfig {
 	if c.Profile != "" {
 		// leasehold.conflict.{profile} and leasehold.lease.{profile}.granted.
 		subject := "leasehold.*." + lease.Key(string(c.Profile))
-		config.FilterSubjects = []string{subject, subject + ".>"}
+		config.FilterSubjects = []string{subject + ".>"}
+		for _, kind := range []string{"conflict", "late_write"} { // a site may have the same name
+			config.FilterSubjects = append(config.FilterSubjects, "leasehold."+kind+"."+lease.Key(string(c.Profile)))
+		}
 	}
 	return config
 }
@@ -128,14 +132,14 @@ func (c *watchCmd) printEvent(a *app, data []byte) error {
 		a.warn("an event on %s is not understood: %v", natskv.Stream, err)
 		return nil
 	}
-	line := fmt.Sprintf("%s  %s  %s", cell(e.At), cell(e.ProfileID), cell(e.Event))
+	line := fmt.Sprintf("%s  %s  %s", cell(e.At), cell(cmp.Or(e.ProfileID, e.Site)), cell(e.Event))
 	for _, field := range []struct {
 		name  string
 		value any
 	}{
 		{"token", e.Token}, {"current_token", e.CurrentToken}, {"worker", e.OwnerWorkerID}, {"task", e.TaskID},
 		{"current_task", e.CurrentTaskID}, {"blocked_task", e.BlockedTaskID}, {"write", e.Write},
-		{"reason", e.Reason}, {"person", e.Person}, {"decision", e.Decision}, {"reviewer", e.Reviewer}, {"outcome", e.Outcome},
+		{"reason", e.Reason}, {"person", e.Person}, {"revision", e.Revision}, {"requests", e.Requests}, {"decision", e.Decision}, {"reviewer", e.Reviewer}, {"outcome", e.Outcome},
 		{"evidence", e.EvidenceID}, {"url", e.LastKnownURL},
 	} {
 		if text := cell(field.value); text != "-" && text != "0" {

@@ -41,6 +41,7 @@ const accountsConfig = `accounts {
       {stream: "leasehold.late_write.*", accounts: [SUBSCRIBERS]}
       {stream: "leasehold.person.*.*", accounts: [SUBSCRIBERS]}
       {stream: "leasehold.account.*.*", accounts: [SUBSCRIBERS]}
+      {stream: "leasehold.site.*", accounts: [SUBSCRIBERS]}
       {stream: "$LEASEHOLD.feed", accounts: [SUBSCRIBERS]}
       {service: "$JS.API.CONSUMER.RESET.leasehold_events.leasehold_subscribers", accounts: [SUBSCRIBERS]}
       {service: "$JS.FC.leasehold_events.leasehold_subscribers.*", accounts: [SUBSCRIBERS]}
@@ -65,6 +66,7 @@ const accountsConfig = `accounts {
       {stream: {account: LAUNCHERS, subject: "leasehold.late_write.*"}}
       {stream: {account: LAUNCHERS, subject: "leasehold.person.*.*"}}
       {stream: {account: LAUNCHERS, subject: "leasehold.account.*.*"}}
+      {stream: {account: LAUNCHERS, subject: "leasehold.site.*"}}
       {stream: {account: LAUNCHERS, subject: "$LEASEHOLD.feed"}}
       {service: {account: LAUNCHERS, subject: "$JS.API.CONSUMER.RESET.leasehold_events.leasehold_subscribers"}, to: "$JS.leasehold_launchers.API.CONSUMER.RESET.leasehold_events.leasehold_subscribers"}
       {service: {account: LAUNCHERS, subject: "$JS.FC.leasehold_events.leasehold_subscribers.*"}}

@@ -35,6 +35,7 @@ const (
 	Lasting    Kind = "lasting"    // of a profile: the persistent cookies of a warm browser
 	Still      Kind = "still"      // of a session: the cookies of its browser, which stands still
 	Inspection Kind = "inspection" // of a profile: what its last recovery found
+	Incident   Kind = "incident"   // of an incident, by its evidence: what its recovery found
 	Answers    Kind = "answers"    // of a profile: what sites answered about its account, and digests of it
 	Stay       Kind = "stay"       // of a launcher: its last presence
 	Owners     Kind = "owners"     // of a launcher: the browser users to whom profiles may belong

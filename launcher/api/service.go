@@ -196,6 +196,9 @@ type SiteService interface {
 	DeleteSite(ctx context.Context, name string, d SiteDelete) error
 	// TrySite asks the questions of a file on a profile that nobody uses, twice, and keeps nothing.
 	TrySite(ctx context.Context, name string, t SiteTry) (SiteTried, error)
+	// ReplaySite decides the last incidents of a site at this launcher again, those of profiles that the
+	// principal may read, as if the file had been known all the time. Nothing is kept.
+	ReplaySite(ctx context.Context, name string, r SiteReplay) (SiteReplayed, error)
 }
 
 // Connection is an accepted websocket of a session whose upgrade is not answered yet. Either

@@ -145,3 +145,73 @@ type QuestionTried struct {
 	// Problems are why the question is not fit to be asked; none: it is.
 	Problems []string `json:"problems,omitempty"`
 }
+
+// SiteReplay is a file about a site, with which the last incidents are decided again: nothing of it is kept.
+type SiteReplay struct {
+	site.File
+}
+
+// SiteReplayed are the last incidents of a site at a launcher, the newest first.
+type SiteReplayed struct {
+	Name      string             `json:"name"`
+	Incidents []IncidentReplayed `json:"incidents"`
+}
+
+// IncidentReplayed is an incident as it was decided, and as it would be decided with a file.
+type IncidentReplayed struct {
+	EvidenceID string    `json:"evidence_id"`
+	ProfileID  string    `json:"profile_id"`
+	At         time.Time `json:"at"`
+	// Decided is the decision that was made: release, resume, retry or manual_review.
+	Decided string `json:"decided"`
+	// Would is the decision that the table would make; empty: it cannot be told again, and Doubt says why.
+	Would string `json:"would,omitempty"`
+	Doubt string `json:"doubt,omitempty"`
+	// Reasons are those of Would.
+	Reasons []string `json:"reasons,omitempty"`
+}
+
+// LetGo tells whether the profile would be let go without a person.
+func (i IncidentReplayed) LetGo() bool { return i.Would != "" && i.Would != decidedByPerson }
+
+// Otherwise tells whether it would be decided otherwise than it was.
+func (i IncidentReplayed) Otherwise() bool { return i.Would != "" && i.Would != i.Decided }
+
+// Tell says in words what would be decided.
+func (i IncidentReplayed) Tell() string {
+	switch {
+	case i.Would == "":
+		return "cannot be told again: " + i.Doubt
+	case i.LetGo():
+		return "would be let go: " + i.Would
+	}
+	return "a person would decide"
+}
+
+// decidedByPerson is the outcome after which a person decides.
+const decidedByPerson = "manual_review"
+
+// Tell sums up what would be decided.
+func (r SiteReplayed) Tell() string {
+	if len(r.Incidents) == 0 {
+		return "no incident of this site is kept here"
+	}
+	waited, free, let, back, unknown := 0, 0, 0, 0, 0
+	for _, i := range r.Incidents {
+		person := i.Decided == decidedByPerson
+		if person {
+			waited++
+		} else {
+			let++
+		}
+		switch {
+		case i.Would == "":
+			unknown++
+		case person && i.LetGo():
+			free++
+		case !person && !i.LetGo():
+			back++
+		}
+	}
+	return fmt.Sprintf("of %d incidents that went to a person, %d would be let go; of %d that were let go, %d would go to a person; %d cannot be told again", waited, free, let, back, unknown)
+}

@@ -491,6 +491,7 @@ func TestListsAreAccessible(t *testing.T) {
 	b := &backend{profiles: append(records(), fleet(300)...), hosts: hundredHosts(30), waiting: waiters(40), cases: map[string]scene{reviewed: usual("evd_2")}}
 	b.hands = map[string]api.InHands{"profile_us_00001": {Ask: &api.Ask{At: noon, Until: time.Now().Add(time.Hour), Reason: "the code that the shop sent to the phone"}}}
 	b.shop()
+	b.replay()
 	all := accountsBackend()
 	b.profiles, b.gone, b.silent = append(all.profiles, b.profiles...), all.gone, all.silent
 	maps.Copy(b.hands, all.hands)
@@ -502,7 +503,7 @@ func TestListsAreAccessible(t *testing.T) {
 		always     bool // else where it is photographed
 	}{
 		{"list", "/?", false}, {"list-filtered", "/?state=manual_review&account_id=store*&q=task&", true}, {"list-none", "/?q=nobody&", false},
-		{"list-wrong", "/?state=busy&", false}, {"list-stale", "/?size=25&", false}, {"hosts", "/hosts?", true}, {"queue", "/queue?", true}, {"accounts", "/accounts?q=acct&", true}, {"reviews", "/reviews?", true}, {"site", "/sites/shop?", true},
+		{"list-wrong", "/?state=busy&", false}, {"list-stale", "/?size=25&", false}, {"hosts", "/hosts?", true}, {"queue", "/queue?", true}, {"accounts", "/accounts?q=acct&", true}, {"reviews", "/reviews?", true}, {"site", "/sites/shop?", true}, {"site-again", "/sites/shop?again=1&", true},
 	} {
 		if one.name == "list-stale" {
 			b.change(func() { b.stale, b.notReady = noon, errors.New("away") })

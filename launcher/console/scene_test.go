@@ -62,6 +62,7 @@ type backend struct {
 	notReady error
 	files    []api.Site
 	taught   []api.SiteTeaching
+	replayed []api.IncidentReplayed
 	answers  []api.SiteAnswer
 	counted  map[string][]api.SiteShape // by site
 	changed  chan struct{}              // closed and replaced by change
@@ -198,6 +199,10 @@ func (b *backend) SiteShapes(_ context.Context, name string) ([]api.SiteShape, e
 		return nil, errNothingYet
 	}
 	return b.counted[name], nil
+}
+
+func (b *backend) ReplaySite(_ context.Context, name string, r api.SiteReplay) (api.SiteReplayed, error) {
+	return api.SiteReplayed{Name: name, Incidents: b.replayed}, nil
 }
 
 func (b *backend) SiteAnswers(context.Context, string) ([]api.SiteAnswer, error) {

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"net/http"
+	"net/url"
 	"slices"
 
 	"leasehold/checkpoint/site"
@@ -20,6 +21,9 @@ type siteView struct {
 	Known   []knownLine
 	Unknown []api.SiteShape
 	Asked   []askedView
+	// Replayed are the last incidents as they would be decided with the file; nil: nobody asked for that.
+	Replayed *api.SiteReplayed
+	Again    string // leads to the page with them
 }
 
 // Here names the page, for the navigation.
@@ -48,7 +52,19 @@ func (p *pages) showSite(w http.ResponseWriter, r *http.Request, name string) {
 		p.fail(w, r, name, err)
 		return
 	}
-	v.Query = tokenQuery(r)
+	again := url.Values{"again": {"1"}}
+	if token := r.URL.Query().Get("token"); token != "" {
+		again.Set("token", token)
+	}
+	v.Query, v.Again = tokenQuery(r), "?"+again.Encode()
+	if r.URL.Query().Has("again") && len(v.Origins) > 0 {
+		replayed, err := p.svc.ReplaySite(r.Context(), name, api.SiteReplay{File: v.File})
+		if err != nil {
+			p.fail(w, r, name, err)
+			return
+		}
+		v.Replayed = &replayed
+	}
 	p.send(w, p.site, http.StatusOK, "site.html", v)
 }
 

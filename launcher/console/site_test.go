@@ -68,3 +68,41 @@ func TestAPageForEachSite(t *testing.T) {
 		t.Errorf("nothing is known of other: %d", w.Code)
 	}
 }
+
+// TestTheLastIncidentsAreDecidedAgainOnDemand: beside each decision stands what it would be with the file, or
+// why that cannot be told.
+func TestTheLastIncidentsAreDecidedAgainOnDemand(t *testing.T) {
+	b := &backend{profiles: records()}
+	b.shop()
+	page := b.ask("GET", "/sites/shop?token="+token, "").Body.String()
+	if !strings.Contains(page, `href="?again=1&amp;token=`+token+`#again"`) || strings.Contains(page, "incidents that went") {
+		t.Error("the page does not offer it, or does it unasked")
+	}
+	if page := b.ask("GET", "/sites/shop?again=1", "").Body.String(); !strings.Contains(page, "This launcher keeps no incident of it.") {
+		t.Error("the page does not say that there is none")
+	}
+	b.replay()
+	page = b.ask("GET", "/sites/shop?again=1&token="+token, "").Body.String()
+	for _, want := range []string{
+		"of 3 incidents that went to a person, 1 would be let go; of 1 that were let go, 1 would go to a person; 1 cannot be told again.",
+		`<a href="/console/shop_1?token=` + token + `">`, "<b>would be let go: release</b>", `<p class="speaks"><b>a person would decide</b>`, "cannot be told again: the line &#34;&lt;b&gt;&#34; has a condition",
+	} {
+		if !strings.Contains(page, want) {
+			t.Errorf("the page lacks %s", want)
+		}
+	}
+	b.files = nil
+	if page := b.ask("GET", "/sites/shop?again=1", "").Body.String(); strings.Contains(page, "last incidents") {
+		t.Error("a site without a file has nothing to decide by")
+	}
+}
+
+// replay gives the backend incidents that were decided again.
+func (b *backend) replay() {
+	b.replayed = []api.IncidentReplayed{
+		{EvidenceID: "evd_4", ProfileID: "shop_1", At: noon, Decided: "manual_review", Would: "release", Reasons: []string{"the task never touched account state"}},
+		{EvidenceID: "evd_3", ProfileID: "shop_2", At: noon.AddDate(0, 0, -1), Decided: "release", Would: "manual_review"},
+		{EvidenceID: "evd_2", ProfileID: "shop_3", At: noon.AddDate(0, 0, -2), Decided: "manual_review", Would: "manual_review"},
+		{EvidenceID: "evd_1", ProfileID: "shop_1", At: noon.AddDate(0, 0, -3), Decided: "manual_review", Doubt: `the line "<b>" has a condition, and what was sent is not kept`},
+	}
+}

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"leasehold/launcher/api"
+	"leasehold/launcher/principal"
 	"leasehold/lease"
 )
 
@@ -53,6 +54,24 @@ func published(sequence uint64, e lease.Event) lease.Published {
 		panic(err)
 	}
 	return lease.Published{Event: e, Data: b, Place: lease.Place{Sequence: sequence, Check: 10}}
+}
+
+// TestEventsAboutSitesAreForWhoeverMayRead, unless only some profiles or other kinds are asked for.
+func TestEventsAboutSitesAreForWhoeverMayRead(t *testing.T) {
+	e := lease.Event{Event: lease.EventSiteChanged, Site: "shop"}
+	for _, tt := range []struct {
+		filter eventFilter
+		want   bool
+	}{
+		{eventFilter{}, true},
+		{eventFilter{kinds: []string{"lease", "site"}}, true},
+		{eventFilter{kinds: []string{"lease"}}, false},
+		{eventFilter{profiles: principal.Patterns{"*"}}, false},
+	} {
+		if got := tt.filter.has(e); got != tt.want {
+			t.Errorf("%+v: %v", tt.filter, got)
+		}
+	}
 }
 
 // TestEventStream: what a client reads, by its principal's profiles and by its query.

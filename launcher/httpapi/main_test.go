@@ -343,6 +343,10 @@ func (f *fake) DeleteSite(_ context.Context, name string, d api.SiteDelete) erro
 	return errorOf(answerTo[any](f, "DeleteSite", name, d))
 }
 
+func (f *fake) ReplaySite(_ context.Context, name string, r api.SiteReplay) (api.SiteReplayed, error) {
+	return answerTo[api.SiteReplayed](f, "ReplaySite", name, r)
+}
+
 func (f *fake) TrySite(_ context.Context, name string, t api.SiteTry) (api.SiteTried, error) {
 	return answerTo[api.SiteTried](f, "TrySite", name, t)
 }

@@ -87,7 +87,7 @@ var matrix = map[string]expected{
 	"consoleUpdates": {readers, "", "nothing"}, "consoleHosts": {readers, "", "nothing"}, "consoleHostsUpdates": {readers, "", "nothing"},
 	"consoleProfile": {readers, "", "profile"}, "consolePicture": {readers, "", "profile"}, "consoleReview": {"reviewer operator admin", "", "profile"}, "consoleHold": {"reviewer operator admin", "", "profile"},
 	"consoleHandBack": {"reviewer operator admin", "", "profile"}, "consoleRehome": {"reviewer operator admin", "", "profile"}, "consoleRestore": {"operator admin", "", "profile"},
-	"listSites": {readers, "", "nothing"}, "getSite": {readers, "", "nothing"}, "listSiteShapes": {readers, "", "nothing"}, "putSite": {managers, "", "everything"}, "trySite": {managers, "", "everything"}, "teachSite": {managers, "", "everything"}, "consoleTeach": {managers, "", "everything"}, "deleteSite": {managers, "", "everything"},
+	"listSites": {readers, "", "nothing"}, "getSite": {readers, "", "nothing"}, "listSiteShapes": {readers, "", "nothing"}, "putSite": {managers, "", "everything"}, "replaySite": {readers, "", "nothing"}, "trySite": {managers, "", "everything"}, "teachSite": {managers, "", "everything"}, "consoleTeach": {managers, "", "everything"}, "deleteSite": {managers, "", "everything"},
 	"consoleSite": {readers, "", "nothing"}, "consoleQueue": {readers, "", "nothing"}, "consoleQueueUpdates": {readers, "", "nothing"},
 	"consoleAccounts": {readers, "", "nothing"}, "consoleAccountsUpdates": {readers, "", "nothing"}, "consoleReviews": {readers, "", "nothing"}, "consoleDecide": {"reviewer operator admin", "", "nothing"}, "consoleCheck": {"reviewer operator admin", "", "profile"},
 }
@@ -98,9 +98,10 @@ var bodies = map[string]string{
 	"heartbeat": `{"lease_token":1}`, "step": `{"lease_token":1,"name":"n"}`, "checkpoint": `{"lease_token":1,"name":"n"}`, "event": `{"lease_token":1,"type":"t"}`,
 	"releaseSession": `{"lease_token":1,"outcome":"succeeded"}`, "review": `{"lease_token":1,"decision":"keep","reviewer":"r"}`, "hold": `{"lease_token":1,"holder":"h"}`,
 	"removeClone": `{"lease_token":1}`, "takeOver": `{"lease_token":1}`, "askPerson": `{"lease_token":1,"reason":"r"}`, "handBack": `{"lease_token":1}`,
-	"putSite":   `{"origins":["https://shop.example"]}`,
-	"teachSite": `{"shape":"POST https://shop.example/x","is":"read"}`,
-	"trySite":   `{"origins":["https://shop.example"],"profile_id":"shop"}`,
+	"putSite":    `{"origins":["https://shop.example"]}`,
+	"teachSite":  `{"shape":"POST https://shop.example/x","is":"read"}`,
+	"replaySite": `{"origins":["https://shop.example"]}`,
+	"trySite":    `{"origins":["https://shop.example"],"profile_id":"shop"}`,
 }
 
 // lookups are the calls by which the surface finds out whose a thing is.

@@ -68,6 +68,12 @@ func TestREST(t *testing.T) {
 			`{"name":"shop","profile_id":"p","questions":[{"name":"identity","url":"https://shop.example/me","state":"told","picked":"ann","how":"h"}]}`,
 		},
 		{
+			"decide again with a site", "POST", "/v1/sites/shop/replay", `{"origins":["https://shop.example"]}`,
+			map[string]any{"ReplaySite": api.SiteReplayed{Name: "shop", Incidents: []api.IncidentReplayed{{EvidenceID: "ev_1", ProfileID: "p", At: time.Unix(1, 0).UTC(), Decided: "manual_review", Doubt: "d"}}}},
+			[]string{`ReplaySite "shop" {"name":"","origins":["https://shop.example"]}`}, 200,
+			`{"name":"shop","incidents":[{"evidence_id":"ev_1","profile_id":"p","at":"1970-01-01T00:00:01Z","decided":"manual_review","doubt":"d"}]}`,
+		},
+		{
 			"what was counted for a site", "GET", "/v1/sites/shop/shapes", "", map[string]any{"SiteShapes": []api.SiteShape{{Shape: "POST https://shop.example/x", Sessions: 12, Accounts: 3, Unchanged: 11, LastAt: time.Unix(1, 0).UTC(), Proposed: "read"}}},
 			[]string{`SiteShapes "shop"`}, 200, `{"items":[{"shape":"POST https://shop.example/x","sessions":12,"accounts":3,"unchanged":11,"changed":0,"last_at":"1970-01-01T00:00:01Z","proposed":"read"}],"next":null}`,
 		},

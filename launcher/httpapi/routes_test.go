@@ -116,7 +116,7 @@ var layouts = []layout{
 			"/v1/profiles", "/v1/profiles/p", "/v1/profiles/p/import", "/v1/profiles/p/clone", "/v1/profiles/p/move", "/v1/profiles/p/rehome", "/v1/profiles/p/archive", "/v1/profiles/p/snapshots", "/v1/profiles/p/restore", "/v1/profiles/p/verify", "/v1/profiles/p/remove-clone", "/v1/profiles/p/check",
 			"/v1/profiles/p/history", "/v1/profiles/p/evidence", "/v1/profiles/p/inspection", "/v1/profiles/p/review", "/v1/profiles/p/hold", "/v1/profiles/p/sign-in-link", "/sign-in/lnk_1", "/sign-in/lnk_1/view", "/sign-in/lnk_1/session", "/sign-in/lnk_1/done",
 			"/v1/events", "/v1/evidence/e", "/v1/evidence/e/x", "/v1/evidence/e/export",
-			"/any", "/any/devtools/browser", "/any/json", "/any/json/version", "/any/json/list", "/any/json/protocol", "/any/json/new", "/any/json/activate/T", "/any/json/close/T", "/v1/queue", "/v1/sites", "/v1/sites/shop", "/v1/sites/shop/try", "/v1/sites/shop/shapes",
+			"/any", "/any/devtools/browser", "/any/json", "/any/json/version", "/any/json/list", "/any/json/protocol", "/any/json/new", "/any/json/activate/T", "/any/json/close/T", "/v1/queue", "/v1/sites", "/v1/sites/shop", "/v1/sites/shop/try", "/v1/sites/shop/replay", "/v1/sites/shop/shapes",
 			"/v1", "/v1/nothing", "/json", "/json/version", "/devtools", "/devtools/page/T", "/profiles", "/s",
 		},
 		[]string{
@@ -211,7 +211,7 @@ func everyAnswer() map[string]any {
 		"Sites":      []api.SiteSummary{{Name: "shop", Origins: []string{"https://shop.example"}}},
 		"Site":       shop,
 		"SiteShapes": []api.SiteShape{},
-		"PutSite":    shop, "TeachSite": shop, "DeleteSite": nil, "TrySite": api.SiteTried{Name: "shop", Questions: []api.QuestionTried{}},
+		"PutSite":    shop, "TeachSite": shop, "DeleteSite": nil, "ReplaySite": api.SiteReplayed{Name: "shop", Incidents: []api.IncidentReplayed{}}, "TrySite": api.SiteTried{Name: "shop", Questions: []api.QuestionTried{}},
 		"Queue":    []api.Waiting{{ProfileID: "p", WorkerID: "w", TaskID: "t", LauncherID: "l", Position: 1, Profiles: 1}},
 		"Sessions": []api.Session{held}, "Session": held, "SessionByCapability": held, "SessionOf": held,
 		"Heartbeat": held, "Step": nil, "Checkpoint": nil, "Event": nil, "Ask": api.Answer{}, "TakeOver": held, "HandBack": held, "Release": held, "Hold": held,

@@ -18,6 +18,7 @@ func siteRoutes() []route {
 		v1(http.MethodPut, one, onEveryProfile(principal.Manage), write(siteName, required[api.SitePut]("file about a site"), api.Service.PutSite, answerWith[api.Site](http.StatusOK))),
 		v1(http.MethodGet, one+"/shapes", forRole(principal.Read), read(siteName, api.Service.SiteShapes, answerPage(shapeOrder))),
 		v1(http.MethodPost, one+"/try", onEveryProfile(principal.Manage), write(siteName, required[api.SiteTry]("file about a site, with profile_id"), api.Service.TrySite, answerWith[api.SiteTried](http.StatusOK))),
+		v1(http.MethodPost, one+"/replay", forRole(principal.Read), write(siteName, required[api.SiteReplay]("file about a site"), api.Service.ReplaySite, answerWith[api.SiteReplayed](http.StatusOK))),
 		v1(http.MethodDelete, one, onEveryProfile(principal.Manage), deleteSite),
 	}
 }

@@ -232,7 +232,7 @@ func (h *harmless) judge(e *checkpoint.Entry, sent findings.Sent, headers map[st
 	r.Show = book.Show(r.URL)
 	e.Shape, e.Declared = shapeOf(r), h.declared(sent)
 	v := book.Judge(r, e.Shape)
-	e.Known, e.KnownBy, e.Repeatable = v.Is, v.Line, v.Repeatable
+	e.Known, e.KnownBy, e.Repeatable, e.Plain = v.Is, v.Line, v.Repeatable, site.Plain(r)
 }
 
 func (h *harmless) declare(texts []string) {

@@ -2,6 +2,7 @@ package monitor
 
 import (
 	"encoding/json"
+	"fmt"
 	"strings"
 
 	"leasehold/cdpproxy"
@@ -67,7 +68,7 @@ func (rs *requests) observe(t cdpproxy.Traffic) {
 	if message {
 		again = r.Timestamp <= rs.lastSent[r.RequestID]
 		remember(rs.lastSent, r.RequestID, r.Timestamp)
-		key := [2]string{r.RequestID, entry.Declared + " " + entry.KnownBy + " " + entry.Shape}
+		key := [2]string{r.RequestID, fmt.Sprint(entry.Declared, " ", entry.KnownBy, " ", entry.Shape, " ", entry.Plain)}
 		known = rs.messages[key]
 		remember(rs.messages, key, true)
 	} else if kept := rs.log.ledger.Known(r.RequestID); kept.Report(sent.Method, sent.URL) { // a redirect has the same id, but is a request of its own

@@ -50,6 +50,9 @@ func Of(e lease.Published, console string) Notice {
 	}
 	reason := words(e.Reason)
 	switch {
+	case e.Site != "":
+		n.Link = page(console, "sites/"+url.PathEscape(e.Site))
+		n.Text = fmt.Sprintf("What is known of site %s was %s by %s.", e.Site, map[bool]string{true: "removed", false: "changed"}[e.Event.Event == lease.EventSiteRemoved], words(e.Principal))
 	case e.Event.Event == string(lease.ManualReview):
 		n.Text = fmt.Sprintf("Profile %s waits for a person to decide (%s).", e.ProfileID, reason)
 	case e.Event.Event == lease.EventAsked:

@@ -283,6 +283,10 @@ func TestAConditionIsToldOnce(t *testing.T) {
 func TestOnlyWhatAWebhookAsksForIsSent(t *testing.T) {
 	lost := Of(lease.Published{Event: lease.Event{Event: string(lease.SuspectedStale), ProfileID: "shop_1", Reason: api.ReasonObserved, LauncherID: "l"}}, "")
 	dropped := Of(lease.Published{Event: lease.Event{Event: string(lease.SuspectedStale), ProfileID: "shop_1", Reason: api.ReasonConnectionLost}}, "")
+	site := Of(lease.Published{Event: lease.Event{Event: lease.EventSiteChanged, Site: "shop", Principal: "ann"}}, "https://h")
+	if site.Link != "https://h/sites/shop" || site.Text != "What is known of site shop was changed by `ann`." {
+		t.Errorf("%+v", site)
+	}
 	asked := Of(lease.Published{Event: lease.Event{Event: lease.EventAsked, ProfileID: "bank"}}, "")
 	waits := OfWaiting("l", 1, time.Time{}, "")
 	for raw, want := range map[string]string{

@@ -96,6 +96,7 @@ func (s *steps) check(c Closed, shown *api.Inspection, found table.Inspection, d
 	shown.Account = checked.Says
 	c = s.closedWith(c.Record, err)
 	c.Unchanged = checked.Unchanged
+	s.judged, s.asked = c, true
 	found = s.inspect(c, shown).With(checked.Facts...)
 	return found, table.Decide(found, s.r.o.ReviewWhen...)
 }

@@ -141,6 +141,9 @@ type steps struct {
 	answers func() error
 	// signedIn is what they said about whether it is signed in.
 	signedIn lease.Checked
+	// judged is the session as it was inspected last; asked says that sites were asked about it.
+	judged Closed
+	asked  bool
 	// distrust is why what this host keeps about the profile cannot be trusted; empty: it can
 	// be.
 	distrust string

@@ -40,6 +40,7 @@ func (s *steps) inspectAndDecide(closeProblem error) (string, error) {
 		return "", err
 	}
 	c, shown := s.closedWith(r, closeProblem), api.Inspection{}
+	s.judged = c
 	found := s.inspect(c, &shown)
 	s.span.Step("decide")
 	found, decided := s.check(c, &shown, found, table.Decide(found, s.r.o.ReviewWhen...))
@@ -49,6 +50,9 @@ func (s *steps) inspectAndDecide(closeProblem error) (string, error) {
 		return "", fmt.Errorf("profile %s: it is not let go while what was found cannot be kept: %w", s.Profile, err)
 	case err != nil: // a person has the evidence, and the reasons in the record
 		s.Log.Error().Err(err).Msg("inspection not kept")
+	}
+	if err := s.keepPast(found, decided); err != nil {
+		s.Log.Warn().Err(err).Msg("what a change of a file about its sites would have decided cannot be told of this incident")
 	}
 	sum := checkpoint.Summarize(c.Journal)
 	verdict := lease.Verdict{Decision: decided.Outcome, Reasons: decided.Reasons, Version: table.Version, Cooldown: pauseFor(s.r.o.Cooldown, findings.WaitUntil(sum, c.Task()), time.Now())}

@@ -26,8 +26,8 @@ import (
 // Options are what a Recoverer works with.
 type Options struct {
 	LauncherID string
-	DataDir    string      // for the inspections that are kept
-	Key        *signed.Key // signs the kept inspections
+	DataDir    string      // for the inspections and incidents that are kept
+	Key        *signed.Key // signs them
 	Root       *profiledir.Root
 	Jar        sessionfile.Jar
 	Archive    *evidence.Archive
@@ -49,6 +49,8 @@ type Options struct {
 	// Checker asks sites about the accounts of profiles; nil: nobody does.
 	Checker  Checker
 	Cooldown time.Duration // after a recovery
+	// KeepPasts is how long recoveries are kept to be decided again; zero: as long as there is room.
+	KeepPasts time.Duration
 	// WroteLate tells whether the worker of a session wrote after it was fenced.
 	WroteLate func(sessionID string) bool
 

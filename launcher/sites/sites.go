@@ -34,9 +34,11 @@ type Options struct {
 	// Store is nil if there is none: then a Shelf only has the files of Dir.
 	Store lease.SiteStore
 	// Dir has files NAME.yaml, NAME.yml or NAME.json; empty: there is none.
-	Dir     string
-	Log     zerolog.Logger
-	Metrics prometheus.Registerer
+	Dir string
+	// Announce publishes that a file was changed or removed; nil: nobody is told.
+	Announce func(context.Context, lease.Event) error
+	Log      zerolog.Logger
+	Metrics  prometheus.Registerer
 }
 
 // Entry is a file with what is known of it beside its content.
@@ -257,7 +259,10 @@ func (s *Shelf) bind() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	b, wrong := site.NewBook(s.files())
-	s.book.Store(b)
+	if before := s.book.Load(); before == nil || !b.Has(before) {
+		b.Since = time.Now()
+		s.book.Store(b)
+	}
 	const inStore = "the store"
 	text := fmt.Sprint(s.wrong[inStore])
 	if delete(s.wrong, inStore); len(wrong) > 0 {
@@ -374,12 +379,13 @@ func (s *Shelf) tell(ctx context.Context) (again bool) {
 	type task struct {
 		version
 		name string
+		by   string // empty: the store had it before
 	}
 	var tasks []task
 	if s.whole && s.o.Store != nil {
 		for name, v := range s.known {
 			if v.revision == 0 {
-				tasks = append(tasks, task{v, name})
+				tasks = append(tasks, task{v, name, ""})
 			}
 		}
 		for name, t := range s.listed {
@@ -395,14 +401,18 @@ func (s *Shelf) tell(ctx context.Context) (again bool) {
 			f := t.file
 			keep(&f, v.File)
 			tasks = slices.DeleteFunc(tasks, func(o task) bool { return o.name == name })
-			tasks = append(tasks, task{version{stored{f, t.digest}, v.revision}, name})
+			tasks = append(tasks, task{version{stored{f, t.digest}, v.revision}, name, "the file " + name + " of --sites-dir"})
 		}
 	}
 	s.mu.Unlock()
 	for _, t := range tasks {
-		if _, err := s.put(ctx, t.name, &t.stored, t.revision); err != nil && !errors.Is(err, lease.ErrSiteMoved) {
+		at, err := s.put(ctx, t.name, &t.stored, t.revision)
+		if err != nil && !errors.Is(err, lease.ErrSiteMoved) {
 			s.o.Log.Warn().Err(err).Str("site", t.name).Msg("the store could not be told what is known of a site: it is told again")
 			return true
+		}
+		if err == nil && t.by != "" {
+			s.announce(ctx, lease.Event{Event: lease.EventSiteChanged, Site: t.name, Revision: at, Requests: len(t.File.Requests), Principal: t.by}, time.Now())
 		}
 	}
 	return false
@@ -484,7 +494,27 @@ func (s *Shelf) Put(ctx context.Context, f site.File, revision uint64, by string
 	attribute(&f, by, now.UTC().Truncate(time.Second))
 	keep(&f, before.File)
 	at, err := s.put(ctx, f.Name, &stored{f, before.Told}, before.revision)
+	if err == nil {
+		s.announce(ctx, lease.Event{Event: lease.EventSiteChanged, Site: f.Name, Revision: at, Requests: len(f.Requests), Principal: by}, now)
+	}
 	return Entry{f, at}, err
+}
+
+// announceTimeout bounds how long a change waits for its event to be published.
+const announceTimeout = 3 * time.Second
+
+// announce publishes that a file was changed or removed. The change is made already, so one that cannot be
+// published is logged only.
+func (s *Shelf) announce(ctx context.Context, e lease.Event, now time.Time) {
+	if s.o.Announce == nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), announceTimeout)
+	defer cancel()
+	e.At = now.UTC()
+	if err := s.o.Announce(ctx, e); err != nil {
+		s.o.Log.Warn().Err(err).Str("site", e.Site).Msg("what is known of a site was changed, and this event was not published")
+	}
 }
 
 // Teach says what requests of one shape do, in the file about their site: see site.Teach. It is done
@@ -517,14 +547,17 @@ const (
 	teachPause = 100 * time.Millisecond
 )
 
-// Delete removes the file of that revision.
-func (s *Shelf) Delete(ctx context.Context, name string, revision uint64) error {
+// Delete removes the file of that revision, in the name of by.
+func (s *Shelf) Delete(ctx context.Context, name string, revision uint64, by string, now time.Time) error {
 	before, err := s.at(name, revision)
 	if err == nil && before.revision == 0 {
 		err = ErrUnknown
 	}
 	if err == nil {
-		_, err = s.put(ctx, name, nil, before.revision)
+		revision, err = s.put(ctx, name, nil, before.revision)
+	}
+	if err == nil {
+		s.announce(ctx, lease.Event{Event: lease.EventSiteRemoved, Site: name, Revision: revision, Principal: by}, now)
 	}
 	return err
 }

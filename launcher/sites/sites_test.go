@@ -3,8 +3,10 @@ package sites
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -23,6 +25,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // memory is a store that can be away, and can lose everything.
 type memory struct {
+	events  []string // that were published
 	mu      sync.Mutex
 	last    uint64
 	has     map[string]lease.SiteEntry // without data: removed
@@ -64,6 +67,13 @@ func (m *memory) PutSite(_ context.Context, e lease.SiteEntry) (at uint64, err e
 		}
 	})
 	return at, err
+}
+
+func (m *memory) announce(_ context.Context, e lease.Event) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.events = append(m.events, fmt.Sprintln(e.Subject(), e.Event, e.Revision, e.Requests, e.Principal))
+	return nil
 }
 
 func (m *memory) SiteCounts(_ context.Context, name string) (lease.SiteEntry, error) {
@@ -143,7 +153,7 @@ func text(name, line string) string {
 // launcher is a shelf that runs.
 func launcher(t *testing.T, m *memory, dir string) (s *Shelf, stop func()) {
 	t.Helper()
-	s, err := New(Options{Store: m, Dir: dir, Log: zerolog.Nop(), Metrics: prometheus.NewRegistry()})
+	s, err := New(Options{Store: m, Dir: dir, Announce: m.announce, Log: zerolog.Nop(), Metrics: prometheus.NewRegistry()})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -211,13 +221,18 @@ func TestLaunchersShareWhatIsKnown(t *testing.T) {
 		defer stopC()
 		holds(t, "at a launcher that began then", c, other, true)
 
-		if err := c.Delete(t.Context(), "shop", Any); err != nil {
+		if err := c.Delete(t.Context(), "shop", Any, "cleo", time.Now()); err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(2 * lookEvery)
 		holds(t, "after it was removed", a, line, false)
-		if err := c.Delete(t.Context(), "shop", Any); !errors.Is(err, ErrUnknown) {
+		if err := c.Delete(t.Context(), "shop", Any, "cleo", time.Now()); !errors.Is(err, ErrUnknown) {
 			t.Errorf("what is not there: %v", err)
+		}
+		// each change is published once, by the launcher that made it; what the store forgot is no change
+		want := []string{"leasehold.site.shop site_changed 1 1 ann\n", "leasehold.site.shop site_changed 2 2 bob\n", "leasehold.site.shop site_removed 2 0 cleo\n"}
+		if !slices.Equal(m.events, want) {
+			t.Errorf("published is %q, want %q", m.events, want)
 		}
 	})
 }
@@ -265,7 +280,10 @@ func TestADirectoryIsTold(t *testing.T) {
 		time.Sleep(3 * lookEvery)
 		holds(t, "the file is wrong", other, lineB, true)
 		write("shop.yaml", text("shop", "/b"))
-		if err := other.Delete(t.Context(), "shop", Any); err != nil {
+		if want := "leasehold.site.shop site_changed 3 1 the file shop of --sites-dir\n"; !slices.Contains(m.events, want) {
+			t.Errorf("published is %q, want %q in it", m.events, want)
+		}
+		if err := other.Delete(t.Context(), "shop", Any, "ann", time.Now()); err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(3 * lookEvery)

@@ -35,11 +35,14 @@ const (
 )
 
 func eventSubjects() []string {
-	return []string{"leasehold.recovery.*.*", "leasehold.lease.*.*", "leasehold.conflict.*", "leasehold.late_write.*", "leasehold.person.*.*", "leasehold.account.*.*"}
+	return []string{"leasehold.recovery.*.*", "leasehold.lease.*.*", "leasehold.conflict.*", "leasehold.late_write.*", "leasehold.person.*.*", "leasehold.account.*.*", "leasehold.site.*"}
 }
 
-// formerSubjects are the subjects with which earlier versions made the event stream.
-func formerSubjects() []string { return eventSubjects()[:5] }
+// areFormer tells whether these are the subjects with which an earlier version made the event stream.
+func areFormer(subjects []string) bool {
+	now := eventSubjects()
+	return len(subjects) >= 5 && len(subjects) < len(now) && slices.Equal(subjects, now[:len(subjects)])
+}
 
 // bucketConfig is the configuration of a KV bucket in which nobody can purge or roll up
 // values, nothing expires, and no limit makes a renewal fail.
@@ -132,7 +135,7 @@ func (s *Store) ensure(ctx context.Context, st *stream) error {
 // is only wished for on somebody else's server, whose owner may have given the launcher no right to
 // change streams.
 func (s *Store) harden(ctx context.Context, st *stream, have jetstream.StreamConfig) error {
-	former := st == s.events && slices.Equal(have.Subjects, formerSubjects())
+	former := st == s.events && areFormer(have.Subjects)
 	want := have
 	if former {
 		want.Subjects = eventSubjects()

@@ -1,6 +1,7 @@
 package natskv
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 
@@ -34,11 +35,13 @@ func (s *Store) Flush(ctx context.Context) error {
 // Announce is part of lease.Store. If it returns nil, the event is stored; after
 // lease.ErrUnavailable it may or may not be stored.
 func (s *Store) Announce(ctx context.Context, e lease.Event) error {
-	if err := lease.CheckProfileID(e.ProfileID); err != nil {
-		return err
+	if e.Site == "" {
+		if err := lease.CheckProfileID(e.ProfileID); err != nil {
+			return err
+		}
 	}
 	if e.Sequence != 0 {
-		return fmt.Errorf("event %s of %s: has sequence %d: transitions are published from the outbox of their record", e.Event, e.ProfileID, e.Sequence)
+		return fmt.Errorf("event %s of %s: has sequence %d: transitions are published from the outbox of their record", e.Event, cmp.Or(e.ProfileID, e.Site), e.Sequence)
 	}
 	msg, err := eventMessage(e, id.New("announce"))
 	if err != nil {
@@ -53,14 +56,14 @@ func (s *Store) Announce(ctx context.Context, e lease.Event) error {
 		case stored:
 			return nil
 		case refused:
-			return fmt.Errorf("event %s of %s: the store refuses it: %w", e.Event, e.ProfileID, err)
+			return fmt.Errorf("event %s of %s: the store refuses it: %w", e.Event, cmp.Or(e.ProfileID, e.Site), err)
 		case gone:
-			return fmt.Errorf("event %s of %s: %w", e.Event, e.ProfileID, unavailable(err))
+			return fmt.Errorf("event %s of %s: %w", e.Event, cmp.Or(e.ProfileID, e.Site), unavailable(err))
 		case notSent:
 			_, _ = s.refresh(ctx, s.events)
 		}
 		if pause(ctx, v.wait()); ctx.Err() != nil {
-			return fmt.Errorf("event %s of %s: %w", e.Event, e.ProfileID, unavailable(err))
+			return fmt.Errorf("event %s of %s: %w", e.Event, cmp.Or(e.ProfileID, e.Site), unavailable(err))
 		}
 	}
 }

@@ -762,11 +762,19 @@ func TestOpenRefusesDrift(t *testing.T) {
 	}
 }
 
-// TestAnEarlierEventStreamTakesEventsAboutAccounts: the stream of an earlier version gets their subjects.
-func TestAnEarlierEventStreamTakesEventsAboutAccounts(t *testing.T) {
+// TestAnEarlierEventStreamTakesLaterEvents: the stream of an earlier version gets the subjects of those about
+// accounts and sites.
+func TestAnEarlierEventStreamTakesLaterEvents(t *testing.T) {
+	for n := 5; n < len(eventSubjects()); n++ {
+		takesLater(t, eventSubjects()[:n])
+	}
+}
+
+func takesLater(t *testing.T, former []string) {
+	t.Helper()
 	nc := inProcess(t, start(t, t.TempDir()))
 	events := eventsConfig(0)
-	events.Subjects = formerSubjects()
+	events.Subjects = former
 	js, err := jetstream.New(nc)
 	if err != nil {
 		t.Fatalf("JetStream: %v", err)
@@ -785,6 +793,31 @@ func TestAnEarlierEventStreamTakesEventsAboutAccounts(t *testing.T) {
 	}
 	if got := st.CachedInfo().Config.Subjects; !slices.Equal(got, eventSubjects()) {
 		t.Errorf("its subjects are %q, want %q", got, eventSubjects())
+	}
+}
+
+// TestEventsAboutASiteAreNoneOfAProfile, even one with the site's name.
+func TestEventsAboutASiteAreNoneOfAProfile(t *testing.T) {
+	s := open(t, inProcess(t, start(t, t.TempDir())))
+	prev := swapped(t, s, none("shop"), granted(t, none("shop"), "t"))
+	flushed(t, s)
+	changed := lease.Event{Event: lease.EventSiteChanged, Site: "shop", Revision: 7, Requests: 2, At: t0}
+	if err := s.Announce(t.Context(), changed); err != nil {
+		t.Fatal(err)
+	}
+	next, err := prev.Record.Release("done", "ok", lease.Sealed{}, t0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	swapped(t, s, prev, next)
+	flushed(t, s)
+	history, err := s.History(t.Context(), "shop")
+	if err != nil || slices.ContainsFunc(history, func(e lease.Event) bool { return e.Site != "" }) || len(history) < 2 {
+		t.Errorf("%v, %+v", err, history)
+	}
+	page, err := s.EventsAfter(t.Context(), lease.Place{})
+	if err != nil || !slices.ContainsFunc(page.Events, func(e lease.Published) bool { return e.Event.Site == "shop" && e.Kind() == "site" && e.Revision == 7 }) {
+		t.Errorf("%v, %+v", err, page.Events)
 	}
 }
 

@@ -25,9 +25,9 @@ type Task struct {
 	SensitiveWords  []string // in addition to the words that always count
 	Harmless        []string // declarations of the profile's owner, see ParseHarmless
 	// Sites is what is known of sites; nil: nothing.
-	Sites *site.Book
+	Sites *site.Book `json:"-"`
 	// Unchanged are the questions whose answers are what they were before the session.
-	Unchanged []site.Question
+	Unchanged []site.Question `json:"-"`
 }
 
 // Touched tells whether, since its last safe checkpoint (or since its beginning if there is

@@ -36,6 +36,7 @@ const (
 	Still      Kind = "still"      // of a session: the cookies of its browser, which stands still
 	Inspection Kind = "inspection" // of a profile: what its last recovery found
 	Answers    Kind = "answers"    // of a profile: what sites answered about its account, and digests of it
+	Baselines  Kind = "baselines"  // of a session: what sites answered about its account while it lived
 	Stay       Kind = "stay"       // of a launcher: its last presence
 	Owners     Kind = "owners"     // of a launcher: the browser users to whom profiles may belong
 	Roster     Kind = "roster"     // of a launcher: each line of what it remembers of profiles

@@ -46,6 +46,14 @@ func (e *ListeningError) Error() string {
 	return fmt.Sprintf("a client hears what every page does since its %s: it has to end that first", e.Method)
 }
 
+// heard is the error that a client would hear what a private page does; nil: none would.
+func (p *privacy) heard() error {
+	for _, method := range p.listening {
+		return &ListeningError{method}
+	}
+	return nil
+}
+
 // KeepPrivate refuses every command of every client, with the reason, until open is called. When it
 // returns, none can reach the browser any more. It fails with a *ListeningError if what one has sent
 // before would tell it of the launcher's pages.
@@ -66,10 +74,10 @@ func (m *Mux) KeepPrivate(why *methods.Refusal) (open func(ctx context.Context, 
 	m.Barrier()
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	for _, method := range m.privacy.listening {
+	if heard := m.privacy.heard(); heard != nil {
 		m.privacy.why = nil
 		m.keptPrivate.Store(nil)
-		return nil, &ListeningError{method}
+		return nil, heard
 	}
 	return m.endPrivate, nil
 }
@@ -289,11 +297,9 @@ func (o *Observer) createUnseen(ctx context.Context, params map[string]any, hidd
 		return "", ctx.Err()
 	}
 	m.mu.Lock()
-	for _, method := range m.privacy.listening {
-		if hidden { // otherwise KeepPrivate has looked
-			m.mu.Unlock()
-			return "", &ListeningError{method}
-		}
+	if heard := m.privacy.heard(); heard != nil && hidden { // otherwise KeepPrivate has looked
+		m.mu.Unlock()
+		return "", heard
 	}
 	m.privacy.creating = o.session
 	m.holding.Store(true)
@@ -326,7 +332,7 @@ func (o *Observer) createUnseen(ctx context.Context, params map[string]any, hidd
 		m.privacy.pages[target] = o.session
 	}
 	if hidden {
-		for _, target := range unseen[:min(len(unseen), 1)] {
+		for _, target := range unseen[:min(len(unseen), 1)] { // the page; its tab goes with it
 			m.privacy.hidden[target] = true
 		}
 	}

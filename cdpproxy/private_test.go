@@ -170,7 +170,7 @@ func TestHiddenPagesBesideAWorkingClient(t *testing.T) {
 		w.Header().Set("Content-Type", "text/html")
 		_, _ = fmt.Fprintf(w, `<!doctype html><title>%s</title><script>
 			window.said = [];
-			for (const type of ["visibilitychange", "blur", "focus", "resize"]) addEventListener(type, () => said.push(type));
+			for (const type of ["visibilitychange", "blur"]) addEventListener(type, () => said.push(type));
 		</script>`, r.URL.Path)
 	}))
 	t.Cleanup(web.Close)
@@ -238,6 +238,11 @@ func TestHiddenPagesBesideAWorkingClient(t *testing.T) {
 			// The client begins to hear what every page does: the page is gone before, and no other one comes.
 			if m := do("Fetch.enable", "", map[string]any{"patterns": []map[string]string{{"urlPattern": "*"}}}); m.Error != nil {
 				t.Errorf("Fetch.enable: %v", m.Error)
+			}
+			var open struct{ TargetInfos []struct{ TargetID string } }
+			call("", "Target.getTargets", all, &open)
+			if slices.ContainsFunc(open.TargetInfos, func(one struct{ TargetID string }) bool { return one.TargetID == second }) {
+				t.Error("a page is there while the client hears what every page does")
 			}
 			var listening *cdpproxy.ListeningError
 			if _, err := o.CreateHidden(ctx); !errors.As(err, &listening) {

@@ -44,7 +44,7 @@ func (c *Conn) dispatch(msg []byte, owned bool) {
 	case c.session.defaultID != c.session.id: // a connection to one target
 		privileged = mux.isPrivileged(c.session.defaultID)
 	}
-	if m := methods.Find(cmd.method); m != nil && m.Class == methods.Passes && !privileged && c.stage(cmd, m, msg, owned) {
+	if m := methods.Find(cmd.method); m != nil && m.Class == methods.Passes && !privileged && !c.session.mux.startsListening(c.target(cmd), cmd) && c.stage(cmd, m, msg, owned) {
 		return
 	}
 	if !owned {
@@ -105,6 +105,13 @@ func (c *Conn) handleOffloaded(msg []byte, privileged bool) {
 	case "Target.closeTarget", "Page.close":
 		closes = c.closes(cmd)
 		c.handler.ClosingTarget(closes)
+	}
+	if c.session.mux.startsListening(c.target(cmd), cmd) {
+		c.session.mux.noteListening(c.target(cmd), cmd) // from now on none is opened
+		if err := c.session.mux.endHidden(c.ctx); err != nil {
+			c.reply(cmd, nil, &Error{codeServer, err.Error()})
+			return
+		}
 	}
 	before, after := c.session.downloadCommands(c.target(cmd), named)
 	if before != nil && c.session.mux.send(c.fence, before) != nil {

@@ -16,7 +16,7 @@ var (
 )
 
 // hideObserver returns an event about a target, or a reply that describes targets, as it would
-// be if only clients were attached to targets. Since the launcher's observer is attached to
+// be if only clients were attached to targets, and without private pages. Since the launcher's observer is attached to
 // every page, no page would look free otherwise, and a client that waits for a free one would
 // wait for ever.
 func (m *Mux) hideObserver(msg []byte, isReply bool) []byte {
@@ -24,6 +24,7 @@ func (m *Mux) hideObserver(msg []byte, isReply bool) []byte {
 		if !bytes.Contains(msg[:min(len(msg), maxReplyHead)], infoReply) {
 			return msg
 		}
+		msg = m.withoutPrivate(msg)
 	} else if !bytes.HasPrefix(msg, targetCreatedEvent) && !bytes.HasPrefix(msg, targetChangedEvent) {
 		return msg
 	}

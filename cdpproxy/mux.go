@@ -83,6 +83,8 @@ type Mux struct {
 	lasting   atomic.Pointer[methods.Method] // see Lasting
 	// keptPrivate is privacy.why, for the data path.
 	keptPrivate atomic.Pointer[methods.Refusal]
+	// holding says that what the browser says may have to be held, see privacy.creating.
+	holding atomic.Bool
 
 	calls     pendingCalls  // on the root session
 	attaching chan struct{} // has room for one: see attach
@@ -151,7 +153,7 @@ func New(pipe Pipe, effect Effect, traffic func(Traffic)) (*Mux, error) {
 		owners: map[string]*ClientSession{}, children: map[string]child{}, letRun: map[string]string{}, leaving: map[string]child{}, ending: map[string]string{}, clientTargets: map[string]string{}, clientBrowsers: map[string]string{}, contexts: map[string]string{}, privileged: map[string]bool{}, freshContexts: map[string]bool{}, done: make(chan struct{}),
 		// An adopted browser may still reply to calls of an earlier launcher.
 		lastID:    rand.Int64N(1 << 29),
-		privacy:   privacy{pages: map[string]*ClientSession{}, sessions: map[string]bool{}},
+		privacy:   privacy{pages: map[string]*ClientSession{}, sessions: map[string]bool{}, hidden: map[string]bool{}},
 		posts:     make(chan []byte, maxPosts),
 		attaching: make(chan struct{}, 1),
 	}

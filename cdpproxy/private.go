@@ -6,15 +6,17 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"time"
 
 	"leasehold/cdpproxy/methods"
 	"leasehold/internal/id"
 )
 
-// privacy is what nobody but the launcher may see: while it lasts, no client of the browser sends
-// anything, and of the pages that CreatePage opens meanwhile only their opener is told. The mutex of
-// the Mux guards it.
+// privacy is what nobody but the launcher may see: of the pages that CreateHidden opens only their
+// opener is told; while the browser is kept private, no client sends anything, and the same holds for those
+// that CreatePage opens. The mutex of the Mux guards it.
 type privacy struct {
 	why *methods.Refusal // nil: it does not last
 	// creating is the session on which a page is being opened. Until its target is known, what the
@@ -25,6 +27,8 @@ type privacy struct {
 	// Chrome opened on them for others. Both are kept: Chrome tells of an end some time after it.
 	pages    map[string]*ClientSession
 	sessions map[string]bool
+	// hidden are the pages of CreateHidden that are open.
+	hidden map[string]bool
 	// listening are the commands by which clients hear what all pages do, by their CDP sessions.
 	listening map[listener]string
 }
@@ -40,6 +44,14 @@ type ListeningError struct{ Method string }
 
 func (e *ListeningError) Error() string {
 	return fmt.Sprintf("a client hears what every page does since its %s: it has to end that first", e.Method)
+}
+
+// heard is the error that a client would hear what a private page does; nil: none would.
+func (p *privacy) heard() error {
+	for _, method := range p.listening {
+		return &ListeningError{method}
+	}
+	return nil
 }
 
 // KeepPrivate refuses every command of every client, with the reason, until open is called. When it
@@ -62,10 +74,10 @@ func (m *Mux) KeepPrivate(why *methods.Refusal) (open func(ctx context.Context, 
 	m.Barrier()
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	for _, method := range m.privacy.listening {
+	if heard := m.privacy.heard(); heard != nil {
 		m.privacy.why = nil
 		m.keptPrivate.Store(nil)
-		return nil, &ListeningError{method}
+		return nil, heard
 	}
 	return m.endPrivate, nil
 }
@@ -110,7 +122,7 @@ func (m *Mux) endPrivate(ctx context.Context, forget bool) error {
 			continue
 		}
 		for _, t := range left {
-			if t.Type == "page" {
+			if t.Type == "page" || t.Type == hiddenType {
 				m.post(oneWay("", "Target.closeTarget", map[string]string{"targetId": t.TargetID}))
 			}
 		}
@@ -146,6 +158,12 @@ func (m *Mux) clearCache(ctx context.Context, page string) error {
 
 // privateCloses is the time between two looks whether private pages are closed.
 const privateCloses = 20 * time.Millisecond
+
+// createTimeout bounds how long Chrome may take to open a page of which only its opener is told.
+const createTimeout = 5 * time.Second
+
+// hiddenType is the type that Chrome gives to a page in no window.
+const hiddenType = "other"
 
 type targetInfo struct {
 	TargetID string `json:"targetId"`
@@ -189,29 +207,44 @@ var listens = map[string]struct {
 	"Fetch.enable": {"Fetch", true}, "Fetch.disable": {"Fetch", false},
 }
 
-// noteListening notes whether a client's command, on that CDP session, makes it hear what every page
-// does, or ends that.
-func (m *Mux) noteListening(session string, c command) {
+// listensTo is what a client's command, on that CDP session, makes it hear of every page, or ends that.
+// The caller must not hold m.mu.
+func (m *Mux) listensTo(session string, c command) (to listener, on, known bool) {
 	if !bytes.HasPrefix(c.method, tracingDomain) && !bytes.HasPrefix(c.method, fetchDomain) {
-		return
+		return listener{}, false, false
 	}
 	does, known := listens[string(c.method)]
+	if !known || does.domain != "Fetch" {
+		return listener{session, does.domain}, does.on, known
+	}
+	m.mu.Lock()
+	kind := m.children[session].kind
+	m.mu.Unlock()
+	return listener{session, does.domain}, does.on, kind == "" || kind == "browser" // otherwise it is a page's
+}
+
+// startsListening tells whether a client's command makes it hear what every page does.
+func (m *Mux) startsListening(session string, c command) bool {
+	_, on, known := m.listensTo(session, c)
+	return known && on
+}
+
+// noteListening notes whether a client's command makes it hear what every page does, or ends that.
+func (m *Mux) noteListening(session string, c command) {
+	to, on, known := m.listensTo(session, c)
 	if !known {
 		return
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if kind := m.children[session].kind; does.domain == "Fetch" && kind != "" && kind != "browser" {
-		return // it is a page's
-	}
-	if !does.on {
-		delete(m.privacy.listening, listener{session, does.domain})
+	if !on {
+		delete(m.privacy.listening, to)
 		return
 	}
 	if m.privacy.listening == nil {
 		m.privacy.listening = map[listener]string{}
 	}
-	m.privacy.listening[listener{session, does.domain}] = string(c.method)
+	m.privacy.listening[to] = string(c.method)
 }
 
 var tracingDomain = []byte("Tracing.")
@@ -219,14 +252,44 @@ var tracingDomain = []byte("Tracing.")
 // CreatePage opens an empty page, and returns its target. While the browser is kept private, nobody
 // else is told of the page, also not afterwards.
 func (o *Observer) CreatePage(ctx context.Context) (target string, err error) {
+	if o.session.mux.keptPrivate.Load() != nil {
+		return o.createUnseen(ctx, map[string]any{}, false)
+	}
 	var created struct {
 		TargetID string `json:"targetId"`
 	}
-	m := o.session.mux
-	if m.keptPrivate.Load() == nil {
-		err = o.Call(ctx, "", "Target.createTarget", map[string]string{"url": "about:blank"}, &created)
-		return created.TargetID, err
+	err = o.Call(ctx, "", "Target.createTarget", map[string]string{"url": "about:blank"}, &created)
+	return created.TargetID, err
+}
+
+// CreateHidden opens an empty page beside those of clients, which go on, and returns its target. The page
+// is in no window, so that no other one loses its place or the focus. Nobody else is told of it, also not
+// afterwards. It fails with a *ListeningError while a client hears what every page does; for one that
+// begins to, the page is closed first. The caller closes it with CloseHidden.
+func (o *Observer) CreateHidden(ctx context.Context) (target string, err error) {
+	// A Chrome that knows no hidden pages opens it behind the others.
+	return o.createUnseen(ctx, map[string]any{"hidden": true, "background": true}, true)
+}
+
+// CloseHidden closes a page of CreateHidden.
+func (o *Observer) CloseHidden(ctx context.Context, target string) error {
+	err := o.Call(ctx, "", "Target.closeTarget", map[string]string{"targetId": target}, nil)
+	var chromes *Error
+	if errors.As(err, &chromes) { // it is closed already
+		err = nil
 	}
+	if err == nil {
+		m := o.session.mux
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		delete(m.privacy.hidden, target)
+	}
+	return err
+}
+
+// createUnseen opens an empty page of which nobody else is told.
+func (o *Observer) createUnseen(ctx context.Context, params map[string]any, hidden bool) (target string, err error) {
+	m := o.session.mux
 	select { // one after the other, as browser sessions
 	case m.attaching <- struct{}{}:
 		defer func() { <-m.attaching }()
@@ -234,32 +297,88 @@ func (o *Observer) CreatePage(ctx context.Context) (target string, err error) {
 		return "", ctx.Err()
 	}
 	m.mu.Lock()
+	if heard := m.privacy.heard(); heard != nil && hidden { // otherwise KeepPrivate has looked
+		m.mu.Unlock()
+		return "", heard
+	}
 	m.privacy.creating = o.session
+	m.holding.Store(true)
 	m.mu.Unlock()
 	// The tab of a page is a target, too, which only its URL tells.
 	url := "about:blank#" + id.New("page")
-	err = o.Call(ctx, "", "Target.createTarget", map[string]string{"url": url}, &created)
-	hidden := []string{created.TargetID}
+	params["url"] = url
+	var created struct {
+		TargetID string `json:"targetId"`
+	}
+	// Whoever gives up meanwhile still has to know which page it is.
+	creating, cancel := context.WithTimeout(context.WithoutCancel(ctx), createTimeout)
+	defer cancel()
+	err = o.Call(creating, "", "Target.createTarget", params, &created)
+	var unseen []string
 	for named := false; err == nil && !named; {
+		unseen = []string{created.TargetID}
 		var all struct {
 			TargetInfos []targetInfo `json:"targetInfos"`
 		}
-		err = o.Call(ctx, "", "Target.getTargets", map[string]any{"filter": []map[string]string{{"type": "page"}, {"type": "tab"}}}, &all)
+		err = o.Call(creating, "", "Target.getTargets", map[string]any{"filter": []map[string]string{{"type": "page"}, {"type": "tab"}, {"type": hiddenType}}}, &all)
 		for _, t := range all.TargetInfos {
-			if t.URL == url {
-				hidden, named = append(hidden, t.TargetID), true
+			if t.URL == url && t.TargetID != created.TargetID {
+				unseen, named = append(unseen, t.TargetID), true
 			}
 		}
 	}
 	m.mu.Lock()
-	for _, target := range hidden {
+	for _, target := range unseen {
 		m.privacy.pages[target] = o.session
+	}
+	if hidden {
+		for _, target := range unseen[:min(len(unseen), 1)] { // the page; its tab goes with it
+			m.privacy.hidden[target] = true
+		}
 	}
 	m.privacy.creating = nil
 	m.mu.Unlock()
-	m.pipeLog.append(linePrivate, o.session.id, created.TargetID)
+	if created.TargetID != "" {
+		m.pipeLog.append(linePrivate, o.session.id, created.TargetID)
+	}
 	// The answer to this comes when what was held is passed on.
-	return created.TargetID, errors.Join(err, o.Call(context.WithoutCancel(ctx), "", "Browser.getVersion", nil, nil))
+	err = errors.Join(err, o.Call(context.WithoutCancel(ctx), "", "Browser.getVersion", nil, nil))
+	m.holding.Store(false)
+	return created.TargetID, err
+}
+
+// endHidden closes the pages of CreateHidden that are open, and returns when they are gone.
+func (m *Mux) endHidden(ctx context.Context) error {
+	for {
+		m.mu.Lock()
+		open := slices.Collect(maps.Keys(m.privacy.hidden))
+		done := len(open) == 0 && m.privacy.creating == nil
+		m.mu.Unlock()
+		if done {
+			return nil
+		}
+		for _, target := range open {
+			m.post(oneWay("", "Target.closeTarget", map[string]string{"targetId": target}))
+		}
+		select {
+		case <-time.After(privateCloses):
+		case <-ctx.Done():
+			return fmt.Errorf("%d pages of the launcher's own do not close: %w", len(open), ctx.Err())
+		}
+		var all struct {
+			TargetInfos []targetInfo `json:"targetInfos"`
+		}
+		if err := m.Call(ctx, "Target.getTargets", nil, &all); err != nil {
+			return fmt.Errorf("which pages of the launcher's own are open: %w", err)
+		}
+		m.mu.Lock()
+		for _, target := range open {
+			if !slices.ContainsFunc(all.TargetInfos, func(t targetInfo) bool { return t.TargetID == target }) {
+				delete(m.privacy.hidden, target)
+			}
+		}
+		m.mu.Unlock()
+	}
 }
 
 // ClosePrivate closes and forgets what an earlier launcher kept to itself, before any client can see it.
@@ -285,7 +404,7 @@ func (m *Mux) ClosePrivate(ctx context.Context) error {
 // hold keeps a message of the browser while it is not known whether it is about a private page. It
 // passes on what was held before as soon as that is known. The loop calls it.
 func (m *Mux) hold(parsed browserMessage, msg []byte) bool {
-	if m.keptPrivate.Load() == nil { // nothing is held: CreatePage returns when what was is passed on
+	if !m.holding.Load() {
 		return false
 	}
 	m.mu.Lock()
@@ -304,6 +423,40 @@ func (m *Mux) hold(parsed browserMessage, msg []byte) bool {
 		m.route(one)
 	}
 	return false
+}
+
+// withoutPrivate returns a reply that lists targets as it would be without private pages.
+func (m *Mux) withoutPrivate(msg []byte) []byte {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if len(m.privacy.pages) == 0 {
+		return msg
+	}
+	var r struct {
+		Result struct {
+			TargetInfos []json.RawMessage `json:"targetInfos"`
+		} `json:"result"`
+	}
+	if json.Unmarshal(msg, &r) != nil {
+		return msg
+	}
+	shown := slices.DeleteFunc(slices.Clone(r.Result.TargetInfos), func(raw json.RawMessage) bool {
+		var t targetInfo
+		return json.Unmarshal(raw, &t) == nil && m.privacy.opener(t) != nil
+	})
+	if len(shown) == len(r.Result.TargetInfos) {
+		return msg
+	}
+	// Chrome writes the list without white space.
+	before, after := bytes.Join(raws(r.Result.TargetInfos), []byte(",")), bytes.Join(raws(shown), []byte(","))
+	return bytes.Replace(msg, before, after, 1)
+}
+
+func raws(list []json.RawMessage) (all [][]byte) {
+	for _, raw := range list {
+		all = append(all, raw)
+	}
+	return all
 }
 
 var targetEvents = []byte(`{"method":"Target.`)

@@ -2,6 +2,7 @@ package cdpproxy_test
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
@@ -156,6 +157,114 @@ func TestPrivatePagesAreHidden(t *testing.T) {
 			}
 			if m := c.call("Browser.getVersion", "", nil); m.Error != nil {
 				t.Errorf("afterwards: %v", m.Error)
+			}
+		})
+	}
+}
+
+// TestHiddenPagesBesideAWorkingClient: a client that follows every target, and is attached to every new one,
+// is told nothing of a hidden page, while all that it does itself goes on: it finds its own pages, and none
+// of them loses the focus.
+func TestHiddenPagesBesideAWorkingClient(t *testing.T) {
+	web := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "text/html")
+		_, _ = fmt.Fprintf(w, `<!doctype html><title>%s</title><script>
+			window.said = [];
+			for (const type of ["visibilitychange", "blur"]) addEventListener(type, () => said.push(type));
+		</script>`, r.URL.Path)
+	}))
+	t.Cleanup(web.Close)
+	all := map[string]any{"filter": []map[string]any{{}}}
+	for _, but := range []string{"tab", "page"} { // Chrome attaches to tabs or to pages
+		t.Run("to all but a "+but, func(t *testing.T) {
+			m := browser(t)
+			c := connect(t, m, open(), &handler{})
+			_, own := c.page(web.URL + "/own")
+			for method, params := range map[string]map[string]any{
+				"Target.setDiscoverTargets": {"discover": true, "filter": all["filter"]},
+				"Target.setAutoAttach":      {"autoAttach": true, "waitForDebuggerOnStart": true, "flatten": true, "filter": []map[string]any{{"type": but, "exclude": true}, {}}},
+			} {
+				if answer := c.call(method, "", params); answer.Error != nil {
+					t.Fatalf("%s: %v", method, answer.Error)
+				}
+			}
+			o, err := m.Observe(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			ctx, cancel := context.WithTimeout(t.Context(), testchrome.Patience)
+			defer cancel()
+			call := func(session, method string, params, result any) {
+				t.Helper()
+				if err := o.Call(ctx, session, method, params, result); err != nil {
+					t.Fatalf("%s: %v", method, err)
+				}
+			}
+			var got []message
+			do := func(method, session string, params any) message {
+				t.Helper()
+				all := c.until(c.send(method, session, params))
+				got = append(got, all...)
+				return all[len(all)-1]
+			}
+			hide := func(path string) (target string) {
+				t.Helper()
+				target, err := o.CreateHidden(ctx)
+				if err != nil {
+					t.Fatal(err)
+				}
+				var page struct{ SessionID string }
+				call("", "Target.attachToTarget", map[string]any{"targetId": target, "flatten": true}, &page)
+				call(page.SessionID, "Page.navigate", map[string]any{"url": web.URL + path}, nil)
+				return target
+			}
+			first := hide("/hidden")
+			if m := do("Target.createTarget", "", map[string]any{"url": web.URL + "/second", "background": true}); m.Error != nil {
+				t.Errorf("the client opens a page: %v", m.Error)
+			}
+			listed := do("Target.getTargets", "", all)
+			if !strings.Contains(string(listed.Result), "/own") || !strings.Contains(string(listed.Result), "/second") || !json.Valid(listed.Result) {
+				t.Errorf("the client's own pages are not all there: %s", listed.Result)
+			}
+			do("Target.setDiscoverTargets", "", map[string]any{"discover": false}) // and once more from the beginning
+			do("Target.setDiscoverTargets", "", map[string]any{"discover": true, "filter": all["filter"]})
+			if m := do("Target.attachToTarget", "", map[string]any{"targetId": "none", "flatten": true}); m.Error == nil {
+				t.Error("a page that does not exist is attached to")
+			}
+			if err := o.CloseHidden(ctx, first); err != nil {
+				t.Error(err)
+			}
+			second := hide("/hidden")
+			// The client begins to hear what every page does: the page is gone before, and no other one comes.
+			if m := do("Fetch.enable", "", map[string]any{"patterns": []map[string]string{{"urlPattern": "*"}}}); m.Error != nil {
+				t.Errorf("Fetch.enable: %v", m.Error)
+			}
+			var open struct{ TargetInfos []struct{ TargetID string } }
+			call("", "Target.getTargets", all, &open)
+			if slices.ContainsFunc(open.TargetInfos, func(one struct{ TargetID string }) bool { return one.TargetID == second }) {
+				t.Error("a page is there while the client hears what every page does")
+			}
+			var listening *cdpproxy.ListeningError
+			if _, err := o.CreateHidden(ctx); !errors.As(err, &listening) {
+				t.Errorf("while the client hears what every page does: %v", err)
+			}
+			do("Fetch.disable", "", nil)
+			third := hide("/hidden")
+			if err := o.CloseHidden(ctx, third); err != nil {
+				t.Error(err)
+			}
+			said := do("Runtime.evaluate", own, map[string]any{"expression": "said + document.visibilityState", "returnByValue": true})
+			if !strings.Contains(string(said.Result), `"value":"visible"`) {
+				t.Errorf("the client's page was told %s", said.Result)
+			}
+			do("Target.getTargets", "", all)
+			for _, m := range got {
+				text := string(m.Params) + string(m.Result)
+				for _, what := range []string{first, second, third, "/hidden", "about:blank#", `"type":"other"`} {
+					if strings.Contains(text, what) {
+						t.Errorf("the client got %s %s", m.Method, text)
+					}
+				}
 			}
 		})
 	}

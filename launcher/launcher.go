@@ -300,7 +300,7 @@ func (l *Launcher) wire() (err error) {
 	}
 	l.recoverer = recovery.New(recovery.Options{
 		LauncherID: o.ID, DataDir: o.DataDir, Key: o.Key, Root: o.Root, Jar: l.jar, Archive: o.Archive, Store: o.Store, Roster: o.Roster, Stored: stored, SharedReady: l.grants.stillReady,
-		Witnesses: witness.List(witness.Options{Root: o.Root, Files: files, Archive: o.Archive, Proxies: o.Proxies}), Checker: witness.Account{AccountChecker: l.checker, Memory: l.answers},
+		Witnesses: witness.List(witness.Options{Root: o.Root, Files: files, Archive: o.Archive, Proxies: o.Proxies}), Checker: witness.Account{AccountChecker: l.checker, Memory: l.answers, Files: files},
 		ReviewWhen: o.ReviewWhen, Sites: o.Sites.Book, Cooldown: o.Cooldown, KeepPasts: o.Bundles.MaxAge, WroteLate: l.announcer.WroteLate, Log: o.Log, Metrics: o.Metrics, Tracer: o.Tracer,
 	})
 	l.sessions, err = session.NewRegistry(l.ctx, &l.work, session.Options{

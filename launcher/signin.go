@@ -112,11 +112,10 @@ func (l *Launcher) askPrivately(ctx context.Context, s *session.Session, r lease
 }
 
 func (l *Launcher) askAndNote(ctx context.Context, s *session.Session, r lease.Record) (lease.Checked, error) {
-	m, err := s.Monitor()
-	if err != nil {
+	if _, err := s.Monitor(); err != nil {
 		return lease.Checked{}, err
 	}
-	said, asked := l.askInOpen(ctx, s, m, r)
+	said, asked := l.askInOpen(ctx, s, r)
 	if !asked {
 		return said, api.Invalid("session_check", "nothing says whether profile %s is signed in: want a session_check, or an identity in the file of its site", r.ProfileID)
 	}

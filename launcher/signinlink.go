@@ -9,7 +9,6 @@ import (
 	"leasehold/cdpproxy/methods"
 	"leasehold/launcher/accountcheck"
 	"leasehold/launcher/api"
-	"leasehold/launcher/monitor"
 	"leasehold/launcher/principal"
 	"leasehold/launcher/session"
 	"leasehold/lease"
@@ -108,7 +107,7 @@ func (l *Launcher) beginAt(ctx context.Context, sessionID, url string) error {
 
 // CheckSignIn asks sites whether the account is signed in by now, and ends the session if it is.
 func (l *Launcher) CheckSignIn(ctx context.Context, sessionID string) (api.SignInChecked, error) {
-	s, m, err := l.monitorOf(sessionID)
+	s, _, err := l.monitorOf(sessionID)
 	if err != nil {
 		return api.SignInChecked{}, err
 	}
@@ -119,7 +118,7 @@ func (l *Launcher) CheckSignIn(ctx context.Context, sessionID string) (api.SignI
 	if err != nil {
 		return api.SignInChecked{}, err
 	}
-	said, asked := l.askInOpen(ctx, s, m, r)
+	said, asked := l.askInOpen(ctx, s, r)
 	if !asked {
 		said = lease.Checked{SignedIn: lease.SignedInUnknown, How: "no site can be asked: the person says so"}
 	}
@@ -138,20 +137,13 @@ func (l *Launcher) CheckSignIn(ctx context.Context, sessionID string) (api.SignI
 
 // askInOpen asks sites whether the account is signed in, in the open browser of a session. asked is false
 // where none can be.
-func (l *Launcher) askInOpen(ctx context.Context, s *session.Session, m *monitor.Monitor, r lease.Record) (said lease.Checked, asked bool) {
+func (l *Launcher) askInOpen(ctx context.Context, s *session.Session, r lease.Record) (said lease.Checked, asked bool) {
 	book := l.o.Sites.Book()
 	identities := l.answers.Identities(r, book)
 	if r.SessionCheck == nil && len(identities) == 0 {
 		return said, false
 	}
-	front := ""
-	if pages := m.Pages(); len(pages) > 0 {
-		front = pages[0].TargetID
-	}
 	found := accountcheck.InOpen(ctx, s.Mux(), accountcheck.Request{Check: r.SessionCheck, Sites: book, Questions: identities})
-	if front != "" { // the page of the check may have come before it
-		_ = m.Tabs().Activate(ctx, s.Fence(), front) // it may be closed
-	}
 	return l.answers.SignedIn(r, book, found.Session, found.Answers, false), true
 }
 

@@ -126,6 +126,9 @@ func (q Question) Means() string {
 	return hex.EncodeToString(sum[:8])
 }
 
+// Owns tells whether a URL is one of the site that is asked.
+func (q Question) Owns(raw string) bool { return q.file.Owns(raw) }
+
 // Covers tells whether an unchanged answer proves that a request of that shape did nothing.
 func (q Question) Covers(shp, raw string) bool {
 	if !q.file.Owns(raw) {
@@ -194,6 +197,21 @@ func (b *Book) Identities(address string, domains []string, counts func(Question
 		}
 	}
 	return all
+}
+
+// Probes are the probes of the sites in these domains, and of those with a question for which counts is
+// true.
+func (b *Book) Probes(domains []string, counts func(Question) bool) []Question {
+	if b == nil {
+		return nil
+	}
+	var all []Question
+	for _, f := range b.files {
+		if slices.ContainsFunc(f.Origins, func(o string) bool { return within(o, domains) }) || slices.ContainsFunc(f.Questions(), counts) {
+			all = append(all, slices.DeleteFunc(f.Questions(), func(q Question) bool { return q.Identity })...)
+		}
+	}
+	return all[:min(len(all), MaxQuestions)]
 }
 
 // SignIns are the files that say how the launcher signs in, of the sites for which counts is true.
@@ -382,8 +400,9 @@ type Kept struct {
 type Compared struct {
 	Answer
 	Before *Kept // nil: there is none that can be compared
-	Equal  bool  // both are whole, and the same
-	Moved  bool  // what was picked out is not what it was
+	From   Origin
+	Equal  bool // both are whole, and the same
+	Moved  bool // what was picked out is not what it was
 }
 
 // Compare compares an answer with what is remembered of the question. digest makes the keyed digest
@@ -438,8 +457,25 @@ func (c Compared) standing() string {
 	return "as before"
 }
 
+// Since says in words how an answer compares with an earlier one, without a value: as before, compared with
+// the answer at checkpoint a.
+func (c Compared) Since() string { return c.standing() + c.from() }
+
+// from says with which answer it is compared, where that is not the last at rest.
+func (c Compared) from() (text string) {
+	switch {
+	case c.Before == nil && c.From.Why != "":
+		return "; " + c.From.Why
+	case c.Before == nil || c.From == Origin{}:
+		return ""
+	case c.From.Why != "":
+		text = ": " + c.From.Why
+	}
+	return ", compared with " + cmp.Or(c.From.Of, "the last answer at rest") + text
+}
+
 func (c Compared) say(text string) string {
-	text = c.Site + ": " + cmp.Or(c.Name, "identity") + ": " + text
+	text = c.Site + ": " + cmp.Or(c.Name, "identity") + ": " + text + c.from()
 	if c.Before != nil && !c.Before.Moved && !c.Moved && !c.Identity && (!c.Opens || c.TakeText != "") {
 		text += " (never seen to change)"
 	}

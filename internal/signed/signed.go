@@ -37,6 +37,7 @@ const (
 	Inspection Kind = "inspection" // of a profile: what its last recovery found
 	Incident   Kind = "incident"   // of an incident, by its evidence: what its recovery found
 	Answers    Kind = "answers"    // of a profile: what sites answered about its account, and digests of it
+	Baselines  Kind = "baselines"  // of a session: what sites answered about its account while it lived
 	Stay       Kind = "stay"       // of a launcher: its last presence
 	Owners     Kind = "owners"     // of a launcher: the browser users to whom profiles may belong
 	Roster     Kind = "roster"     // of a launcher: each line of what it remembers of profiles

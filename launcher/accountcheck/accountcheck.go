@@ -1,6 +1,6 @@
 // Package accountcheck asks sites about a profile's account: whether it is signed in, and what is
 // asked by the files about sites. It opens a browser on the profile, which nobody else may use
-// meanwhile, requests each URL by GET with the account's cookies, or with the token that an
+// meanwhile, or asks in one that is open, beside whoever has it. It requests each URL by GET with the account's cookies, or with the token that an
 // application keeps, and judges the answer. No page gets anything of the answer: no script
 // runs, no redirect is followed, nothing else is loaded, and nothing is sent that could change
 // the account. Only the pages that a file names to be opened run as they do for the account; what
@@ -11,6 +11,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
 	"net/http"
 	"slices"
 	"strings"
@@ -259,7 +260,12 @@ func checkSession(ctx context.Context, mux *cdpproxy.Mux, check lease.SessionChe
 	if check.Text != "" {
 		most = maxBody
 	}
-	return judgeSession(check, get(ctx, o, ask, check.WantStatus(), most))
+	p, err := openPage(ctx, o)
+	if err != nil {
+		return unknown("no page could be opened: %v", err)
+	}
+	defer p.close()
+	return judgeSession(check, get(ctx, p, ask, check.WantStatus(), most))
 }
 
 // release closes an observer, as far as the browser lets it.
@@ -269,28 +275,59 @@ func release(o *cdpproxy.Observer) {
 	_ = o.Close(ctx) // it ends with its browser otherwise
 }
 
-// Ask asks the questions, one after the other, in a living browser, in which nobody else may act
-// meanwhile. What does not fit into the time is not known.
-func Ask(ctx context.Context, mux *cdpproxy.Mux, questions []site.Question) (answers []site.Answer) {
-	if len(questions) == 0 {
-		return nil
-	}
-	ctx, cancel := capture.Patience(ctx, askTimeout)
-	defer cancel()
-	o, err := mux.Observe(ctx, eventPaused, eventAuth)
-	if err == nil {
-		defer release(o)
-	}
-	for _, q := range questions {
-		a := none("the browser does not answer: %v", err)
-		if err == nil {
-			one, cancel := capture.Patience(ctx, questionTimeout)
-			a = get(one, o, q.Ask, http.StatusOK, maxAnswer)
-			cancel()
+// Ask asks the questions, one after the other, in a living browser, of which whoever has it sees nothing.
+// What does not fit into the time is not known.
+func Ask(ctx context.Context, mux *cdpproxy.Mux, questions []site.Question) []site.Answer {
+	return slices.Collect(Answers(ctx, mux, questions))
+}
+
+// Answers is Ask, with each answer when it is there.
+func Answers(ctx context.Context, mux *cdpproxy.Mux, questions []site.Question) iter.Seq[site.Answer] {
+	return func(yield func(site.Answer) bool) {
+		if len(questions) == 0 {
+			return
 		}
-		answers = append(answers, judge(q, a))
+		ctx, cancel := capture.Patience(ctx, askTimeout)
+		defer cancel()
+		o, err := mux.Observe(ctx, eventPaused, eventAuth)
+		if err == nil {
+			defer release(o)
+		}
+		var p *page // nil: there is none that can ask
+		defer func() {
+			if p != nil {
+				p.close()
+			}
+		}()
+		for _, q := range questions {
+			a := none("the browser does not answer: %v", err)
+			if err == nil {
+				a, p = askNext(ctx, o, p, q)
+			}
+			if !yield(judge(q, a)) {
+				return
+			}
+		}
 	}
-	return answers
+}
+
+// askNext asks a question in the page, or in a new one. It returns the page that can ask the next.
+func askNext(ctx context.Context, o *cdpproxy.Observer, p *page, q site.Question) (reply, *page) {
+	ctx, cancel := capture.Patience(ctx, questionTimeout)
+	defer cancel()
+	if p == nil {
+		opened, err := openPage(ctx, o)
+		if err != nil {
+			return none("no page could be opened: %v", err), nil
+		}
+		p = &opened
+	}
+	a := get(ctx, *p, q.Ask, http.StatusOK, maxAnswer)
+	if a.problem != "" || a.challenged {
+		p.close()
+		p = nil
+	}
+	return a, p
 }
 
 // end closes the browser in order. Its cookies replace the kept ones only if it had all of

@@ -49,16 +49,11 @@ type reply struct {
 
 func none(format string, args ...any) reply { return reply{problem: fmt.Sprintf(format, args...)} }
 
-// get asks for a URL by GET in a page of its own, which is closed then. The browser pauses the
+// get asks for a URL by GET in a page that openPage opened. The browser pauses the
 // request before it is sent, and the answer before the page gets any of it. Every other request,
 // including a redirect, is failed. Of an answer with the status, at most most bytes are read; of any
-// other none.
-func get(ctx context.Context, o *cdpproxy.Observer, ask site.Ask, status, most int) reply {
-	p, err := openPage(ctx, o)
-	if err != nil {
-		return none("no page could be opened: %v", err)
-	}
-	defer p.close()
+// other none. A page that has a problem can ask for nothing more.
+func get(ctx context.Context, p page, ask site.Ask, status, most int) reply {
 	headers := map[string]string{}
 	for name, value := range ask.Headers {
 		headers[name] = value
@@ -75,10 +70,12 @@ func get(ctx context.Context, o *cdpproxy.Observer, ask site.Ask, status, most i
 	return p.get(ctx, ask.URL, headers, status, most)
 }
 
-// page is a page of the launcher's own. Those that ask run no script, and all their requests are paused.
+// page is a page of the launcher's own. Those that ask are hidden from everybody else, run no script, and
+// all their requests are paused.
 type page struct {
 	o               *cdpproxy.Observer
 	session, target string
+	hidden          bool
 }
 
 // command is one with which a page is made ready.
@@ -88,7 +85,7 @@ type command struct {
 }
 
 func openPage(ctx context.Context, o *cdpproxy.Observer) (page, error) {
-	return newPage(ctx, o, []command{
+	return newPage(ctx, o, true, []command{
 		{"Emulation.setScriptExecutionDisabled", map[string]any{"value": true}},
 		{"Network.enable", map[string]any{"maxTotalBufferSize": 1, "maxResourceBufferSize": 1}},
 		// The site itself has to be asked, not its service worker or a cache.
@@ -101,16 +98,23 @@ func openPage(ctx context.Context, o *cdpproxy.Observer) (page, error) {
 }
 
 // newPage opens an empty page, and makes it ready.
-func newPage(ctx context.Context, o *cdpproxy.Observer, commands []command) (page, error) {
-	target, err := o.CreatePage(ctx)
-	if err != nil {
+func newPage(ctx context.Context, o *cdpproxy.Observer, hidden bool, commands []command) (page, error) {
+	create := o.CreatePage
+	if hidden {
+		create = o.CreateHidden
+	}
+	p := page{o: o, hidden: hidden}
+	var err error
+	if p.target, err = create(ctx); err != nil {
+		if p.target != "" {
+			p.close()
+		}
 		return page{}, err
 	}
-	p := page{o: o, target: target}
 	var attached struct {
 		SessionID string `json:"sessionId"`
 	}
-	err = o.Call(ctx, "", "Target.attachToTarget", map[string]any{"targetId": target, "flatten": true}, &attached)
+	err = o.Call(ctx, "", "Target.attachToTarget", map[string]any{"targetId": p.target, "flatten": true}, &attached)
 	p.session = attached.SessionID
 	for _, c := range commands {
 		if err == nil {
@@ -131,6 +135,10 @@ const closeTimeout = 2 * time.Second
 func (p page) close() {
 	ctx, cancel := context.WithTimeout(context.Background(), closeTimeout)
 	defer cancel()
+	if p.hidden {
+		_ = p.o.CloseHidden(ctx, p.target)
+		return
+	}
 	_ = p.o.Call(ctx, "", "Target.closeTarget", map[string]string{"targetId": p.target}, nil)
 }
 

@@ -58,7 +58,6 @@ func (m Memory) Keep(profile string, answers []site.Answer, now time.Time) error
 		return nil
 	}
 	kept, _ := m.Load(profile) // of what cannot be believed, nothing is kept
-	digest := m.Digest(profile)
 	for _, a := range answers {
 		before, had := kept[a.ID()]
 		if a.State != site.Told {
@@ -67,7 +66,7 @@ func (m Memory) Keep(profile string, answers []site.Answer, now time.Time) error
 			}
 			continue
 		}
-		next := site.Kept{Means: a.Means(), Digest: digest(a.ID(), a.Values), Whole: a.Whole, Text: a.Text, At: now.UTC()}
+		next := m.Baseline(profile, a, now)
 		if a.Identity {
 			next.Text = ""
 		}
@@ -85,6 +84,34 @@ func (m Memory) Keep(profile string, answers []site.Answer, now time.Time) error
 		return fmt.Errorf("what sites answered about %s is not remembered: %w", profile, err)
 	}
 	return nil
+}
+
+// Compare compares answers about a profile's account with those that were kept at rest, and with the
+// baselines of its session up to this checkpoint.
+func (m Memory) Compare(profile string, answers []site.Answer, kept map[string]site.Kept, baselines []site.Baseline, checkpoint uint64) (all []site.Compared) {
+	digest := m.Digest(profile)
+	for _, a := range answers {
+		before, from := site.Before(a.Question, kept[a.ID()], baselines, checkpoint)
+		c := site.Compare(a, before, digest)
+		c.From = from
+		all = append(all, c)
+	}
+	return all
+}
+
+// Baseline is an answer as it is compared with later ones.
+func (m Memory) Baseline(profile string, a site.Answer, now time.Time) site.Kept {
+	return site.Kept{Means: a.Means(), Digest: m.Digest(profile)(a.ID(), a.Values), Whole: a.Whole, Text: a.Text, At: now.UTC()}
+}
+
+// Probes are the questions that are asked when a profile is granted: the probes of the sites in these
+// domains or, where there are none, of those that have told something of its account before.
+func (m Memory) Probes(profile string, domains []string, book *site.Book) []site.Question {
+	kept, _ := m.Load(profile) // what cannot be believed says nothing
+	return book.Probes(domains, func(q site.Question) bool {
+		_, told := kept[q.ID()]
+		return told && len(domains) == 0
+	})
 }
 
 // Digest makes the digests of what was picked out of answers about a profile's account.

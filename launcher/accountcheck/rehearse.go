@@ -61,7 +61,7 @@ type opened struct {
 
 // open opens a page, and closes it again.
 func open(ctx context.Context, o *cdpproxy.Observer, address string) (a opened) {
-	p, err := newPage(ctx, o, []command{
+	p, err := newPage(ctx, o, false, []command{
 		{"Page.enable", nil},
 		{"Page.setLifecycleEventsEnabled", map[string]any{"enabled": true}},
 		{"Network.enable", map[string]any{"maxTotalBufferSize": 1, "maxResourceBufferSize": 1}},

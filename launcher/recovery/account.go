@@ -25,8 +25,9 @@ type Checked struct {
 	Facts []table.Fact
 	// SignedIn is what they said about whether the account is signed in.
 	SignedIn lease.Checked
-	// Unchanged are the questions whose answers are what they were before the session.
-	Unchanged []site.Question
+	// Unchanged are the questions whose answers are what they were before the session, and
+	// UnchangedSinceSafe those whose answers are what they were at its last safe checkpoint.
+	Unchanged, UnchangedSinceSafe []site.Question
 	// Says is what they said, in words for the person who decides.
 	Says []string
 	// Keep remembers the answers, as those of an account that nobody uses; nil: there are none. It
@@ -95,7 +96,7 @@ func (s *steps) check(c Closed, shown *api.Inspection, found table.Inspection, d
 	s.answers, s.signedIn = checked.Keep, checked.SignedIn
 	shown.Account = checked.Says
 	c = s.closedWith(c.Record, err)
-	c.Unchanged = checked.Unchanged
+	c.Unchanged, c.UnchangedSinceSafe = checked.Unchanged, checked.UnchangedSinceSafe
 	s.judged, s.asked = c, true
 	found = s.inspect(c, shown).With(checked.Facts...)
 	return found, table.Decide(found, s.r.o.ReviewWhen...)

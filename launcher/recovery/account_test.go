@@ -4,6 +4,9 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"os"
+	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -16,6 +19,7 @@ import (
 	"leasehold/launcher/api"
 	. "leasehold/launcher/recovery"
 	"leasehold/launcher/recovery/table"
+	"leasehold/launcher/sessionfile"
 	"leasehold/launcher/witness"
 	"leasehold/lease"
 )
@@ -203,6 +207,75 @@ func TestSitesAreAskedWhereThatMayDecide(t *testing.T) {
 			}
 			if last != want {
 				t.Errorf("remembered is %q, want %q", last, want)
+			}
+		})
+	}
+}
+
+// TestWhatASiteSaidWhileTheSessionLived is what its answers are compared with, also in the next launcher: if
+// this host wrote it, and if no other run had the browser.
+func TestWhatASiteSaidWhileTheSessionLived(t *testing.T) {
+	t.Parallel()
+	file, err := site.Parse([]byte("name: shop\norigins: [\"https://shop.example\"]\nprobes: [{name: orders, get: /o, take: [\"$.n\"]}]\n"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	book, _ := site.NewBook([]site.File{file})
+	orders := book.Questions(nil, []string{"shop.example"})
+	for _, tt := range []struct {
+		name              string
+		grant, checkpoint string // what the site said then; empty: nothing is kept
+		change            func(*world, *Case)
+		changed, since    table.Answer
+		outcome           string
+	}{
+		{"nothing is kept", "", "", func(*world, *Case) {}, table.Yes, table.Yes, table.ManualReview},
+		{"since the grant", "15", "", func(*world, *Case) {}, table.No, table.No, table.Resume},
+		{"since the checkpoint", "14", "15", func(*world, *Case) {}, table.Yes, table.No, table.Resume},
+		{"after the checkpoint", "15", "14", func(*world, *Case) {}, table.Yes, table.Yes, table.ManualReview},
+		{"somebody else wrote it", "15", "15", func(w *world, _ *Case) {
+			path := filepath.Join(w.files.Path(), session+".baselines")
+			b, err := os.ReadFile(path)
+			w.must(err)
+			w.must(os.WriteFile(path, append(b, ' '), 0o600))
+		}, table.Yes, table.Yes, table.ManualReview},
+		{"another run was lost, too", "15", "15", func(_ *world, k *Case) { k.Lost = []sessionfile.LostRun{{}} }, table.Yes, table.Yes, table.ManualReview},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t)
+			w.tidy()
+			memory := accountcheck.NewMemory(w.data, testkey.Key)
+			w.must(memory.Keep(profile, answersTo(orders, "14"), time.Now()))
+			var kept []site.Baseline
+			for at, says := range map[uint64]string{0: tt.grant, 2: tt.checkpoint} {
+				if says != "" {
+					kept = append(kept, site.Baseline{Checkpoint: at, Name: "listed", Told: map[string]site.Kept{"shop/orders": memory.Baseline(profile, answersTo(orders, says)[0], time.Now())}})
+				}
+			}
+			slices.SortFunc(kept, func(a, b site.Baseline) int { return cmp.Compare(a.Checkpoint, b.Checkpoint) })
+			w.must(w.files.SaveBaselines(session, kept))
+			w.r = w.recoverer(func(o *Options) {
+				o.Checker = witness.Account{AccountChecker: &checks{w: w, says: "15"}, Memory: memory, Files: w.files}
+				o.Sites = func() *site.Book { return book }
+			})
+			k := w.caseOf(Recover)
+			k.File.Manifest.Resumable = true
+			k.Journal = func() []checkpoint.Entry {
+				return []checkpoint.Entry{{Seq: 1, Kind: checkpoint.KindURL, URL: cart}, {Seq: 2, Kind: checkpoint.KindCheckpoint, Name: "listed", Safe: true}}
+			}
+			tt.change(w, &k)
+			if _, err := w.r.Run(k); err != nil {
+				t.Fatal(err)
+			}
+			i, err := w.r.Inspection(profile)
+			w.must(err)
+			found := map[string]string{}
+			for _, f := range i.Facts {
+				found[f.Name] = f.Answer
+			}
+			if found[table.ProbeChanged] != string(tt.changed) || found[table.ProbeChangedSinceSafe] != string(tt.since) || i.Decision != tt.outcome {
+				t.Errorf("changed: %s, since the checkpoint: %s, decided %s because of %q; %q", found[table.ProbeChanged], found[table.ProbeChangedSinceSafe], i.Decision, i.Reasons, i.Account)
 			}
 		})
 	}

@@ -164,7 +164,7 @@ func merge(runs [][]checkpoint.Entry) []checkpoint.Entry {
 // are several, none can be resumed, since the profile can go on with only one.
 func (c Closed) Task() findings.Task {
 	t := TaskOf(c.File.Manifest, c.Record, c.Sites)
-	t.Unchanged = c.Unchanged
+	t.Unchanged, t.UnchangedSinceSafe = c.Unchanged, c.UnchangedSinceSafe
 	t.Resumable = t.Resumable && len(c.Lost) == 0
 	for _, run := range c.Lost {
 		other := TaskOf(run.File.Manifest, lease.Record{}, nil)

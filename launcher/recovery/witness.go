@@ -73,9 +73,10 @@ type Closed struct {
 	// Unseen says that for some time nobody watched the pages.
 	Unseen bool
 	// Sites is what is known of sites. Unchanged are the questions to them whose answers are what they
-	// were before the session; none, as long as nobody has asked.
-	Sites     *site.Book
-	Unchanged []site.Question
+	// were before the session, and UnchangedSinceSafe those whose answers are what they were at its last
+	// safe checkpoint; none, as long as nobody has asked.
+	Sites                         *site.Book
+	Unchanged, UnchangedSinceSafe []site.Question
 }
 
 // Questions are what the sites of the session are asked about its account.

@@ -54,6 +54,7 @@ func (e *ending) finish() {
 	if e.verdict == lose || e.ifTouched {
 		s.still.begin()
 	}
+	s.baselines.stop()
 	if e.verdict == endInOrder && e.ifTouched && e.touched() {
 		e.ruling = ruling{verdict: lose, reason: api.ReasonWorkerFailed}
 	}
@@ -271,6 +272,7 @@ func (e *ending) closeCode() (int, string) {
 // held, the browser alive and its lock taken, and resumes or recovers the session.
 func (e *ending) leave() {
 	s := e.s
+	s.baselines.stop()
 	e.cutOff(errSessionOver, cdpproxy.CloseShuttingDown, "the launcher is shutting down: the browser stays for the next one")
 	s.holding.Stop()
 	s.people.noteActs()
@@ -346,7 +348,7 @@ func (e *ending) askAtRest() []site.Answer {
 	if !s.browser.Driven() {
 		return nil
 	}
-	questions := findings.Questions(e.did())
+	questions := findings.Questions(s.did())
 	if len(questions) == 0 {
 		return nil
 	}
@@ -371,12 +373,6 @@ func (s *Session) signsIn() bool {
 	return s.manifest.SignIn || s.manifest.ByHand != nil && s.manifest.ByHand.SignInLink == ""
 }
 
-func (e *ending) did() (checkpoint.Summary, findings.Task) {
-	t := e.s.task()
-	t.ProfileDomains = e.s.granted.ExpectedDomains
-	return checkpoint.Summarize(e.s.recording.entries()), t
-}
-
 // count counts the shapes of which nothing was known, beside what sites say now of the account.
 func (e *ending) count() {
 	s := e.s
@@ -387,12 +383,12 @@ func (e *ending) count() {
 	if err != nil {
 		s.log.Warn().Err(err).Msg("what sites say now is compared with nothing")
 	}
-	digest := s.h.o.Answers.Digest(s.profile)
-	var answers []site.Compared
-	for _, a := range e.answers {
-		answers = append(answers, site.Compare(a, before[a.ID()], digest))
+	baselines, err := s.h.o.Files.ReadBaselines(s.id)
+	if err != nil {
+		s.log.Warn().Err(err).Msg("what sites say now is compared with what they said at rest")
 	}
-	did, task := e.did()
+	answers := s.h.o.Answers.Compare(s.profile, e.answers, before, baselines, 0)
+	did, task := s.did()
 	s.h.o.Count(findings.Unknown(did, task, answers, s.profile, time.Now()))
 }
 

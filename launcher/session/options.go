@@ -10,6 +10,7 @@
 //	start.go, serve.go    how it gets its browser; the goroutine that serves it
 //	end.go                its end: evidence, then what package recovery does
 //	kept.go, recording.go what is on disk: the session file and the capability; the journal
+//	baselines.go          sites are asked about the account beside the worker
 //	clients.go, still.go  its connections; whether the browser stands still for one that broke off
 //	files.go, narrow.go   exchange directory and downloads; the actions that its worker may declare
 //	writes.go, domain.go  what its worker says; the CDP domain Lease

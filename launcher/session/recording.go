@@ -27,6 +27,7 @@ type recording struct {
 	browser     func() *browser.Browser
 	pictured    func(checkpoint.Entry) // for an entry that may cause a picture
 	report      func(lease.Progress)   // into the lease's record
+	safe        func(checkpoint.Entry) // for a checkpoint that is safe
 	journal     *checkpoint.Journal    // nil before open
 }
 
@@ -136,7 +137,8 @@ func (r *recording) add(e checkpoint.Entry) error {
 	}
 	e.Page, e.Asked = checkpoint.Clip(redact.URL(e.Page)), checkpoint.Clip(redact.URL(e.Asked))
 	e.URL, e.Name, e.Action, e.Text = checkpoint.Clip(e.URL), checkpoint.Clip(e.Name), checkpoint.Clip(e.Action), checkpoint.Clip(e.Text)
-	if _, err := r.journal.Append(e); err != nil {
+	e, err := r.journal.Append(e)
+	if err != nil {
 		r.life.unlessOver(func() {
 			r.log.Error().Err(err).Msg("journal entry lost")
 			r.file.change(func(f *sessionfile.File) { f.Unseen = true })
@@ -153,6 +155,7 @@ func (r *recording) add(e checkpoint.Entry) error {
 	case checkpoint.KindCheckpoint:
 		r.browser().Monitor().Checkpointed()
 		if e.Safe {
+			r.safe(e)
 			p.LastSafeCheckpoint = e.Name
 		}
 	default:

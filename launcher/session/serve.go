@@ -105,6 +105,7 @@ func (v *serving) workerIsGone(reason string) {
 	}
 	s.log.Warn().Str("worker", s.manifest.WorkerID).Dur("grace", s.policy.grace).Msg("connection lost without a close handshake")
 	s.still.begin()
+	s.baselines.interrupt()
 	s.browser.LimitWrites(cutTimeout)
 	s.clients.fence()
 	if v.away = s.ephemeral || s.life.known().connections > 0; !v.away {

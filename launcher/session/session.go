@@ -50,6 +50,7 @@ type Session struct {
 	asks      *Asks
 	reports   *Reports
 	recording *recording
+	baselines *baselines
 	pictures  *pictures
 	watchers  watchers
 
@@ -75,6 +76,8 @@ func newSession(h *Registry, t *terms, slot *slots.Slot, capability string, jar 
 	s.still = newStandstill(t, s.life, s.clients, s.Browser, func() bool { return slot.Shared(s) })
 	s.pictures = newPictures(h, t, s.Browser, func() tenure { return s.holding }, func(e checkpoint.Entry) error { return s.recording.add(e) })
 	s.recording = newRecording(h, t, s.life, s.file, s.people, s.Browser, s.pictures.note, func(p lease.Progress) { s.holding.Report(p) })
+	s.baselines = newBaselines(h, t, s.Browser, func() bool { return slot.Shared(s) }, s.recording, s.did)
+	s.recording.safe = s.baselines.named
 	s.reports = newReports(h, t, s.life, s.limits, s.people, s.Browser, s.recording.add)
 	return s
 }
@@ -169,6 +172,13 @@ func (t *terms) task() findings.Task {
 	return recovery.TaskOf(t.manifest, t.granted, t.sites.Book())
 }
 
+// did is what the session did, and what is known of its task and its profile.
+func (s *Session) did() (checkpoint.Summary, findings.Task) {
+	t := s.task()
+	t.ProfileDomains = s.granted.ExpectedDomains
+	return checkpoint.Summarize(s.recording.entries()), t
+}
+
 // Latest updates a record of the session with what its journal knows and when its worker was
 // last seen.
 func (s *Session) Latest(r lease.Record) lease.Record {
@@ -178,9 +188,10 @@ func (s *Session) Latest(r lease.Record) lease.Record {
 }
 
 // Begin starts the clocks of a session that is about to serve: how long its browser took
-// to start does not count against the worker.
+// to start does not count against the worker. Sites are asked about its account from now on.
 func (s *Session) Begin() {
 	s.life.begin()
+	s.baselines.atGrant()
 }
 
 // EndsInOrder tells whether the session is ending in order, or is about to, because its worker

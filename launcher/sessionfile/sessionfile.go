@@ -18,6 +18,7 @@ import (
 
 	"leasehold/checkpoint"
 	"leasehold/checkpoint/netlog"
+	"leasehold/checkpoint/site"
 	"leasehold/internal/boottime"
 	"leasehold/internal/durable"
 	"leasehold/internal/signed"
@@ -288,10 +289,43 @@ func (d Dir) ReadNetLog(sessionID string) (types netlog.Types, err error) {
 	return types, err
 }
 
+func (d Dir) baselines(sessionID string) string { return filepath.Join(d.path, sessionID+".baselines") }
+
+// SaveBaselines keeps what sites answered about the account of a session while it lived.
+func (d Dir) SaveBaselines(sessionID string, all []site.Baseline) error {
+	b, err := json.Marshal(all)
+	if err == nil {
+		err = durable.Replace(d.baselines(sessionID), d.key.Sign(signed.Baselines, sessionID, b))
+	}
+	if err != nil {
+		return fmt.Errorf("what sites answered while the session lived is not kept: %w", err)
+	}
+	return nil
+}
+
+// ReadBaselines returns what SaveBaselines kept; nothing, if it never did. The error is a
+// signed.ErrNotAuthentic for a file that this launcher has not written.
+func (d Dir) ReadBaselines(sessionID string) (all []site.Baseline, err error) {
+	b, err := os.ReadFile(d.baselines(sessionID))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err == nil {
+		b, err = d.key.Open(signed.Baselines, sessionID, b)
+	}
+	if err == nil {
+		err = json.Unmarshal(b, &all)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("what sites answered while the session lived: %w", err)
+	}
+	return all, nil
+}
+
 // Remove deletes everything that is kept of a session.
 func (d Dir) Remove(sessionID string) error {
 	var errs error
-	for _, path := range []string{d.file(sessionID), d.Journal(sessionID), d.Output(sessionID), d.PipeLog(sessionID), d.Digests(sessionID), d.netLog(sessionID), d.stillCookies(sessionID)} {
+	for _, path := range []string{d.file(sessionID), d.Journal(sessionID), d.Output(sessionID), d.PipeLog(sessionID), d.Digests(sessionID), d.netLog(sessionID), d.baselines(sessionID), d.stillCookies(sessionID)} {
 		if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			errs = errors.Join(errs, fmt.Errorf("session file: %w", err))
 		}

@@ -6,18 +6,22 @@ import (
 
 	"github.com/rs/zerolog"
 
+	"leasehold/checkpoint"
 	"leasehold/checkpoint/site"
 	"leasehold/launcher/accountcheck"
 	"leasehold/launcher/api"
 	"leasehold/launcher/recovery"
 	"leasehold/launcher/recovery/findings"
 	"leasehold/launcher/recovery/table"
+	"leasehold/launcher/sessionfile"
 )
 
 // Account asks the sites themselves what became of an account. It implements recovery.Checker.
 type Account struct {
 	AccountChecker
 	Memory accountcheck.Memory
+	// Files has what sites answered while sessions lived.
+	Files sessionfile.Dir
 	// Settle is how long an account may take until nothing of what was sent is still under way; zero:
 	// defaultSettle.
 	Settle time.Duration
@@ -37,20 +41,21 @@ func (a Account) Check(ctx context.Context, c recovery.Closed, log zerolog.Logge
 	if err != nil {
 		log.Warn().Err(err).Msg("what sites say now is compared with nothing")
 	}
-	digest := a.Memory.Digest(c.Profile)
-	compared := func(answers []site.Answer) (all []site.Compared) {
-		for _, one := range answers {
-			all = append(all, site.Compare(one, kept[one.ID()], digest))
-		}
-		return all
+	baselines, safe, err := a.baselines(c)
+	if err != nil {
+		log.Warn().Err(err).Msg("what sites say now is compared with what they said at rest")
+	}
+	since := func(answers []site.Answer, checkpoint uint64) []site.Compared {
+		return a.Memory.Compare(c.Profile, answers, kept, baselines, checkpoint)
 	}
 	request := accountcheck.Request{
 		Profile: c.Profile, Path: c.Path, Lock: c.Lock, Token: r.Token, Check: r.SessionCheck, Sites: c.Sites, ProxyID: r.ProxyID,
 		Headless: m.Headless, Args: m.ChromeArgs, Memory: r.BrowserMemory, Appearance: r.Appearance, KeepCookies: m.SessionCookies != api.CookiesDrop, Log: log,
 		Questions: c.Questions(), Task: c.Task(), Settle: a.Settle,
 		Again: func(first []site.Answer) (again []site.Question) {
-			for _, one := range compared(first) {
-				if one.Equal && !one.Identity && !one.Opens {
+			sinceSafe := since(first, safe)
+			for i, one := range since(first, 0) {
+				if (one.Equal || sinceSafe[i].Equal) && !one.Identity && !one.Opens {
 					again = append(again, one.Question)
 				}
 			}
@@ -61,8 +66,11 @@ func (a Account) Check(ctx context.Context, c recovery.Closed, log zerolog.Logge
 		request.Settle = defaultSettle
 	}
 	found, err := a.Run(ctx, request)
-	facts, unchanged, says := findings.Asked(compared(found.Answers), compared(found.Again))
-	checked := recovery.Checked{Facts: facts, Unchanged: unchanged, Says: says, SignedIn: a.Memory.SignedIn(r, c.Sites, found.Session, found.Answers, false)}
+	told := func(checkpoint uint64) findings.Told {
+		return findings.Told{First: since(found.Answers, checkpoint), Again: since(found.Again, checkpoint)}
+	}
+	says := findings.Asked(told(0), told(safe))
+	checked := recovery.Checked{Facts: says.Facts, Unchanged: says.Unchanged, UnchangedSinceSafe: says.UnchangedSinceSafe, Says: says.Says, SignedIn: a.Memory.SignedIn(r, c.Sites, found.Session, found.Answers, false)}
 	if r.SessionCheck != nil {
 		checked.Facts = append(checked.Facts, sessionFact(found.Session))
 	}
@@ -70,6 +78,19 @@ func (a Account) Check(ctx context.Context, c recovery.Closed, log zerolog.Logge
 		checked.Keep = func() error { return a.Memory.Keep(c.Profile, a.Memory.Own(c.Profile, latest(found)), time.Now()) }
 	}
 	return checked, err
+}
+
+// baselines are what sites said while the session lived, and the number of its last safe checkpoint; 0:
+// none was named. Of several runs that were lost none is resumed, and what one asked says nothing of the others.
+func (a Account) baselines(c recovery.Closed) (all []site.Baseline, safe uint64, err error) {
+	if len(c.Lost) > 0 {
+		return nil, 0, nil
+	}
+	if named := checkpoint.Summarize(c.Journal).LastSafe; named != nil {
+		safe = named.Seq
+	}
+	all, err = a.Files.ReadBaselines(c.File.SessionID)
+	return all, safe, err
 }
 
 func latest(f accountcheck.Found) []site.Answer {

@@ -24,6 +24,34 @@ type orders struct {
 	got  []string
 	n    int
 	whom string
+	hold chan struct{} // the next question about orders waits until it is closed, or nobody wants the answer; nil: none does
+}
+
+// holds makes the next question about orders wait until go is called.
+func (o *orders) holds() (release func()) {
+	hold := make(chan struct{})
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.hold = hold
+	return sync.OnceFunc(func() { close(hold) })
+}
+
+// has says how many the account has ordered.
+func (o *orders) has(n int) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.n = n
+}
+
+// isAsked waits until it gets a request.
+func (o *orders) isAsked(t *testing.T, request string) {
+	t.Helper()
+	eventually(t, "the site to get "+request, func() error {
+		if got := o.requests(); !slices.Contains(got, request) {
+			return fmt.Errorf("it got %q", got)
+		}
+		return nil
+	})
 }
 
 func newOrders(t *testing.T) *orders {
@@ -36,6 +64,15 @@ func newOrders(t *testing.T) *orders {
 
 func (o *orders) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	o.mu.Lock()
+	if hold := o.hold; hold != nil && r.URL.Path == "/api/orders" {
+		o.hold, o.got = nil, append(o.got, r.Method+" "+r.URL.Path)
+		o.mu.Unlock()
+		select {
+		case <-hold:
+		case <-r.Context().Done():
+		}
+		o.mu.Lock()
+	}
 	defer o.mu.Unlock()
 	if r.URL.Path != "/favicon.ico" { // Chrome asks for it at a moment of its own
 		o.got = append(o.got, r.Method+" "+r.URL.Path)
@@ -85,11 +122,139 @@ func TestWhatTheSiteSaysDecides(t *testing.T) {
 	s := start(t)
 	for name, ask := range map[string]func(*testing.T, *sidecar){
 		"of the account": whatTheSiteSaysOfTheAccount, "of the sign-in": whetherTheAccountIsSignedIn, "of what waits": whatWaitsInTheProfile,
+		"beside the worker": sitesAreAskedBesideTheWorker,
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			ask(t, s)
 		})
+	}
+}
+
+// keeps waits until the answers that are kept of the profile's living session have a text.
+func (s *sidecar) keeps(t *testing.T, profile, text string) {
+	t.Helper()
+	path := filepath.Join(s.Dir, "sessions", s.record(t, profile).SessionID+".baselines")
+	eventually(t, "the answer at "+text, func() error {
+		if b, err := os.ReadFile(path); err != nil || !strings.Contains(string(b), text) {
+			return fmt.Errorf("kept is %q, %v", b, err)
+		}
+		return nil
+	})
+}
+
+// sitesAreAskedBesideTheWorker: at the grant and at each safe checkpoint, and the worker, which follows every
+// target, is told nothing of it, and waits for nothing. What somebody else did before the grant, and what
+// the session did before a safe checkpoint, does not speak against it.
+func sitesAreAskedBesideTheWorker(t *testing.T, s *sidecar) {
+	web := newOrders(t)
+	about := map[string]any{"origins": []string{web.URL}, "probes": []map[string]any{{"name": "orders", "get": "/api/orders", "take": []string{"$.total"}}}}
+	if code := s.call(t, "PUT", "/v1/sites/beside", about, nil); code != 200 {
+		t.Fatalf("the file: %d", code)
+	}
+	const (
+		send  = `fetch("/order", {method: "POST", body: new URLSearchParams({id: 7})}).then(r => r.text())`
+		acted = `"missing":{"beside/orders":"the session acted before the site answered"}`
+		told  = `"told":{"beside/orders":{`
+		grant = "compared with the answer at the grant"
+		rest  = "compared with the last answer at rest: at the grant "
+	)
+	name := func(t *testing.T, c *socket, checkpoint string) {
+		t.Helper()
+		c.call(t, "", "Lease.checkpoint", map[string]any{"name": checkpoint}, nil)
+	}
+	for n, tt := range []struct {
+		name     string
+		hangs    bool                                                    // the site, when it is asked at the grant
+		worker   func(t *testing.T, p string, c *socket, release func()) // what is done until it is lost; release has the site answer
+		decision string
+		changed  string // probe_changed, and the same since the safe checkpoint
+		says     string
+	}{
+		{"somebody ordered before the grant", false, func(t *testing.T, p string, c *socket, _ func()) {
+			s.keeps(t, p, told)
+			c.visit(t, web.URL+"/")
+		}, "release", "no no", "beside: orders: 15, as before, " + grant},
+		{"the session ordered before a checkpoint", false, func(t *testing.T, p string, c *socket, _ func()) {
+			s.keeps(t, p, told)
+			page, _ := c.visit(t, web.URL+"/")
+			c.evaluate(t, page, send)
+			answer := web.holds()
+			name(t, c, "ordered") // it is answered before the site answers
+			web.isAsked(t, "GET /api/orders")
+			answer()
+			s.keeps(t, p, `"name":"ordered",`+told)
+		}, "resume", "yes no", "beside: orders: 15, now 16, " + grant + "; as before, compared with the answer at checkpoint ordered"},
+		{"somebody ordered after the checkpoint", false, func(t *testing.T, p string, c *socket, _ func()) {
+			s.keeps(t, p, told)
+			c.visit(t, web.URL+"/")
+			name(t, c, "listed")
+			s.keeps(t, p, `"name":"listed",`+told)
+			web.has(17)
+		}, "manual_review", "yes yes", "beside: orders: 15, now 17, " + grant + "; not what it was, compared with the answer at checkpoint listed"},
+		{"the session acted before the site answered at the checkpoint", false, func(t *testing.T, p string, c *socket, _ func()) {
+			s.keeps(t, p, told)
+			page, _ := c.visit(t, web.URL+"/")
+			answer := web.holds()
+			name(t, c, "early")
+			web.isAsked(t, "GET /api/orders")
+			c.evaluate(t, page, send)
+			answer()
+			s.keeps(t, p, `"name":"early",`+acted)
+		}, "manual_review", "yes yes", "beside: orders: 15, now 16, " + grant + "; not what it was, " + grant + ": at checkpoint early the session acted before the site answered"},
+		{"it acted before the site answered at the grant", true, func(t *testing.T, p string, c *socket, release func()) {
+			web.isAsked(t, "GET /api/orders")
+			c.visit(t, web.URL+"/")
+			release()
+			s.keeps(t, p, acted)
+		}, "manual_review", "yes yes", "beside: orders: 14, now 15, " + rest + "the session acted before the site answered"},
+		{"the worker was gone before", true, func(t *testing.T, _ string, c *socket, _ func()) {
+			web.isAsked(t, "GET /api/orders")
+			c.page(t, web.URL+"/", "")
+			web.isAsked(t, "GET /")
+		}, "manual_review", "yes yes", "beside: orders: 14, now 15, " + rest + "the worker was gone before the site answered"},
+	} {
+		p := fmt.Sprint("beside_", n)
+		web.has(14)
+		c := dial(t, s.socket(p, "worker=w&task=t"))
+		c.visit(t, web.URL+"/in")
+		c.close(t)
+		s.until(t, p, lease.Available)
+		web.requests()
+		web.has(15)
+		answer := func() {}
+		if tt.hangs {
+			answer = web.holds()
+		}
+		c = dial(t, s.socket(p, "worker=w&task=t&resumable=true"))
+		all := []struct{}{{}}
+		c.call(t, "", "Target.setDiscoverTargets", map[string]any{"discover": true, "filter": all}, nil)
+		c.call(t, "", "Target.setAutoAttach", map[string]any{"autoAttach": true, "waitForDebuggerOnStart": false, "flatten": true, "filter": []map[string]any{{"type": "tab", "exclude": true}, {}}}, nil)
+		tt.worker(t, p, c, answer)
+		listed := c.answer(t, c.send(t, "", "Target.getTargets", map[string]any{"filter": all}))
+		seen := strings.Join(c.targetEvents(t), "\n") + string(listed.Result)
+		c.drop()
+		for _, what := range []string{"/api/", "about:blank#", `"type":"other"`} {
+			if strings.Contains(seen, what) || !strings.Contains(seen, web.URL) {
+				t.Errorf("%s: the worker was told %s", tt.name, seen)
+			}
+		}
+		r := s.until(t, p, lease.Available, lease.ResumePending, lease.ManualReview)
+		answers, how := s.inspection(t, p)
+		var found api.Inspection
+		s.call(t, "GET", "/v1/profiles/"+p+"/inspection", nil, &found)
+		if changed := answers["probe_changed"] + " " + answers["probe_changed_since_safe_checkpoint"]; r.Decision != tt.decision || changed != tt.changed {
+			t.Errorf("%s: %s %q; changed: %s (%s)", tt.name, r.Decision, r.Reasons, changed, how["probe_changed_since_safe_checkpoint"])
+		}
+		if !strings.Contains(strings.Join(found.Account, "\n"), tt.says) {
+			t.Errorf("%s: it says %q", tt.name, found.Account)
+		}
+		for _, e := range s.journal(t, p) {
+			if b, err := json.Marshal(e); err != nil || strings.Contains(string(b), "/api/") {
+				t.Errorf("%s: the journal has that the site was asked: %s %v", tt.name, b, err)
+			}
+		}
+		answer()
 	}
 }
 
@@ -169,6 +334,7 @@ func whatTheSiteSaysOfTheAccount(t *testing.T, s *sidecar) {
 		{"/order", func() { web.whom = "bob@shop.example" }, "manual_review", map[string]string{"probe_changed": "yes", "identity_kept": "no", "unsafe_requests": "yes"}, "shop: orders: 14 (lamp, 29.90), now 15 (lamp, 29.90)"},
 	} {
 		c := dial(t, s.socket("asked", fmt.Sprintf("worker=w&task=t%d", n+1)))
+		s.keeps(t, "asked", `"told":{"shop/orders":{`) // at its grant the site was asked, too
 		session, _ := c.visit(t, web.URL+"/")
 		c.evaluate(t, session, fmt.Sprintf(send, tt.send))
 		web.mu.Lock()

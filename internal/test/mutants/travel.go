@@ -88,7 +88,7 @@ var ofTravel = slices.Concat(
 		change{"requests: a query without an answer is a read", "read := e.Status == http.StatusOK || e.Status >= 400", "read := true"},
 		change{"requests: a query of a sensitive place is a read", "e.Method == http.MethodPost && read && !e.Sensitive && !SensitiveURL(e.URL, t)", "e.Method == http.MethodPost && read"},
 		change{"requests: what goes to a site of the account is anonymous", "e.Anonymous && !own[Site(e.URL)] && ", "e.Anonymous && "},
-		change{"requests: what goes to an expected domain is anonymous", " && inDomains(e.URL, t.domains()).Answer != table.Yes && !e.Sensitive", " && !e.Sensitive"},
+		change{"requests: what goes to an expected domain is anonymous", " && inDomains(e.URL, t.Domains()).Answer != table.Yes && !e.Sensitive", " && !e.Sensitive"},
 	),
 	in("launcher/recovery/findings/harmless.go", readers,
 		change{"requests: a stored operation passes for a query", "!strings.Contains(s.Body, \"persistedQuery\") && ", ""},

@@ -113,7 +113,7 @@ func says(e checkpoint.Entry, s checkpoint.Summary, t Task) (standingKind, bool)
 // to come from one of them; otherwise it has to answer a page, or a page's request to its own
 // site.
 func concerns(asked string, e checkpoint.Entry, s checkpoint.Summary, t Task) bool {
-	if domains := t.domains(); len(domains) > 0 {
+	if domains := t.Domains(); len(domains) > 0 {
 		return inDomains(asked, domains).Answer == table.Yes
 	}
 	if e.Committed || e.SignIn != "" {

@@ -16,12 +16,12 @@ import (
 // Questions are what the sites of a session are asked about its account: those of its pages, those to
 // which it sent something, and those in the domains of the account.
 func Questions(s checkpoint.Summary, t Task) []site.Question {
-	return t.Sites.Questions(sitesOf(s), t.domains())
+	return t.Sites.Questions(sitesOf(s), t.Domains())
 }
 
 // Rehearsals are the pages of those sites that are opened.
 func Rehearsals(s checkpoint.Summary, t Task) []site.Question {
-	return t.Sites.Rehearsals(sitesOf(s), t.domains())
+	return t.Sites.Rehearsals(sitesOf(s), t.Domains())
 }
 
 // sitesOf are the roots of the sites that a session had to do with.
@@ -42,7 +42,7 @@ func sitesOf(s checkpoint.Summary) (urls []string) {
 // not be.
 func Unasked(questions []site.Question, why string) []table.Fact {
 	same := table.Fact{Name: table.IdentityKept, Answer: table.Yes, How: "no file about a site of the session says how to ask whose account it is"}
-	changed := table.Fact{Name: table.ProbeChanged, Answer: table.No, How: "no file about a site of the session has probes"}
+	changed := table.Fact{Name: table.ProbeChanged, Answer: table.No, How: noProbes}
 	for _, q := range questions {
 		if q.Opens && q.TakeText == "" {
 			continue
@@ -56,30 +56,70 @@ func Unasked(questions []site.Question, why string) []table.Fact {
 			f.Answer, f.How = table.Unknown, why
 		}
 	}
-	return []table.Fact{same, changed}
+	since := changed
+	since.Name = table.ProbeChangedSinceSafe
+	return []table.Fact{same, changed, since}
 }
 
-// Asked are the facts about what sites said, beside what they said while nobody used the account.
-// again has the answers to what was asked once more, when the account had settled. unchanged are the
-// questions whose answers stayed what they were. says has the values, too, for the person who
-// decides: what changed comes first.
-func Asked(first, again []site.Compared) (facts []table.Fact, unchanged []site.Question, says []string) {
-	var probes, identities []site.Compared
-	var rest []string
-	facts = Unasked(nil, "")
-	for _, c := range first {
-		if at := slices.IndexFunc(again, func(o site.Compared) bool { return o.ID() == c.ID() }); at >= 0 {
+const noProbes = "no file about a site of the session has probes"
+
+// Told are answers beside earlier ones: those to the first questions, and those to what was asked once
+// more, when the account had settled.
+type Told struct{ First, Again []site.Compared }
+
+// merged are the answers, those that were given twice with what speaks more against the account.
+func (t Told) merged() (all []site.Compared) {
+	for _, c := range t.First {
+		if again, ok := of(t.Again, c); ok {
 			equal, moved := c.Equal, c.Moved
-			c = again[at]
+			c = again
 			c.Equal, c.Moved = c.Equal && equal, c.Moved || moved
 		}
+		all = append(all, c)
+	}
+	return all
+}
+
+func of(all []site.Compared, c site.Compared) (site.Compared, bool) {
+	at := slices.IndexFunc(all, func(o site.Compared) bool { return o.ID() == c.ID() })
+	if at < 0 {
+		return site.Compared{}, false
+	}
+	return all[at], true
+}
+
+// Verdict is what the answers of sites say about an account.
+type Verdict struct {
+	Facts []table.Fact
+	// Unchanged are the questions whose answers stayed what they were before the session, and
+	// UnchangedSinceSafe those whose answers stayed what they were at its last safe checkpoint.
+	Unchanged, UnchangedSinceSafe []site.Question
+	// Says has the values, too, for the person who decides: what changed comes first.
+	Says []string
+}
+
+// Asked is what sites said, beside what they said before the session, and beside what they said at its
+// last safe checkpoint: what has changed since that has changed since the session began, too.
+func Asked(before, safe Told) (v Verdict) {
+	var probes, sinceSafe, identities []site.Compared
+	var rest []string
+	v.Facts = Unasked(nil, "")
+	since := safe.merged()
+	for _, c := range before.merged() {
+		later, known := of(since, c)
+		if known && later.Moved && !c.Moved {
+			c = later
+		}
 		if c.Moved {
-			says = append(says, c.Tell())
+			v.Says = append(v.Says, c.Tell())
 		} else {
 			rest = append(rest, c.Tell())
 		}
+		if known && c.Moved && later.From != c.From {
+			v.Says[len(v.Says)-1] += "; " + later.Since()
+		}
 		if len(c.Wanted) > 0 {
-			facts = append(facts, table.Fact{Name: table.WritesWaiting, Answer: table.Yes, How: c.Brief()})
+			v.Facts = append(v.Facts, table.Fact{Name: table.WritesWaiting, Answer: table.Yes, How: c.Brief()})
 		}
 		switch {
 		case c.Identity:
@@ -87,8 +127,8 @@ func Asked(first, again []site.Compared) (facts []table.Fact, unchanged []site.Q
 		case c.Opens && c.TakeText == "":
 		default:
 			probes = append(probes, c)
-			if c.Equal {
-				unchanged = append(unchanged, c.Question)
+			if known {
+				sinceSafe = append(sinceSafe, later)
 			}
 		}
 	}
@@ -100,8 +140,16 @@ func Asked(first, again []site.Compared) (facts []table.Fact, unchanged []site.Q
 		case c.State != site.Told:
 			answer = table.Unknown
 		}
-		facts[0] = worse(facts[0], table.Fact{Name: table.IdentityKept, Answer: answer, How: c.Brief()}, table.No)
+		v.Facts[0] = worse(v.Facts[0], table.Fact{Name: table.IdentityKept, Answer: answer, How: c.Brief()}, table.No)
 	}
+	v.Facts[1], v.Unchanged = probesChanged(v.Facts[1], probes)
+	v.Facts[2], v.UnchangedSinceSafe = probesChanged(v.Facts[2], sinceSafe)
+	v.Says = append(v.Says, rest...)
+	return v
+}
+
+// probesChanged is the fact whether answers to probes changed, and the questions whose answers did not.
+func probesChanged(f table.Fact, probes []site.Compared) (_ table.Fact, unchanged []site.Question) {
 	for _, c := range probes {
 		answer := table.No
 		switch {
@@ -110,12 +158,26 @@ func Asked(first, again []site.Compared) (facts []table.Fact, unchanged []site.Q
 		case (c.Before == nil || c.State != site.Told) && c.Alarms():
 			answer = table.Unknown
 		}
-		facts[1] = worse(facts[1], table.Fact{Name: table.ProbeChanged, Answer: answer, How: c.Brief()}, table.Yes)
+		f = worse(f, table.Fact{Name: f.Name, Answer: answer, How: c.Brief()}, table.Yes)
+		if c.Equal {
+			unchanged = append(unchanged, c.Question)
+		}
 	}
 	if n := len(probes); n > 1 {
-		facts[1].How += fmt.Sprintf("; %d of %d probes are as before", len(unchanged), n)
+		f.How += fmt.Sprintf("; %d of %d probes are as before", len(unchanged), n)
 	}
-	return facts, unchanged, append(says, rest...)
+	return f, unchanged
+}
+
+// ActedOn tells whether a session sent anything, or may have, that can have changed the answer to a
+// question since the safe checkpoint with this number in its journal; 0: since it began. What was under
+// way at the checkpoint counts.
+func ActedOn(entries []checkpoint.Entry, since uint64, t Task, q site.Question) bool {
+	s := checkpoint.Summarize(slices.DeleteFunc(slices.Clone(entries), func(e checkpoint.Entry) bool { return e.Kind == checkpoint.KindCheckpoint && e.Seq > since }))
+	writes, _ := split(s.WritesSince, quiet(t))
+	return len(s.LeftOut) > 0 || slices.ContainsFunc(slices.Concat(sorted(s.UnsafeSince, s, t).counted, writes), func(e checkpoint.Entry) bool {
+		return e.URL == "" || q.Owns(e.URL)
+	})
 }
 
 // worse is the fact of the two that says more against the account, and tells both if they say the

@@ -68,7 +68,8 @@ func TestWhatSitesSayOfTheAccount(t *testing.T) {
 		{"another account", []site.Compared{compared("shop", "ann", "bob"), compared("shop/orders", "14", "14")}, nil, table.No, table.No, "shop/orders", ""},
 		{"for the first time", []site.Compared{compared("shop", "", "ann"), compared("shop/orders", "", "14")}, nil, table.Yes, table.Unknown, "", "first time"},
 	} {
-		facts, unchanged, says := Asked(tt.first, tt.again)
+		v := Asked(Told{tt.first, tt.again}, Told{tt.first, tt.again})
+		facts, unchanged, says := v.Facts, v.Unchanged, v.Says
 		found := table.Inspection(facts)
 		var ids []string
 		for _, q := range unchanged {
@@ -136,7 +137,7 @@ func TestAnUnchangedAnswerCoversWhatItsFileSays(t *testing.T) {
 	} {
 		task := Task{Resumable: true, Sites: b}
 		for _, id := range tt.unchanged {
-			task.Unchanged = append(task.Unchanged, all[id])
+			task.Unchanged, task.UnchangedSinceSafe = append(task.Unchanged, all[id]), append(task.UnchangedSinceSafe, all[id])
 		}
 		if d := table.Decide(append(sane(), InspectTask(checkpoint.Summarize(tt.journal), task)...)); d.Outcome != tt.want {
 			t.Errorf("%s: %s %q, want %s", tt.name, d.Outcome, d.Reasons, tt.want)
@@ -179,10 +180,83 @@ func TestWhatAPageThatWasOpenedWantsToSend(t *testing.T) {
 		{"a draft", []site.Compared{compared(pages[1], "[]", "[]", "POST /draft")}, true, table.No, table.ManualReview},
 		{"another workspace", []site.Compared{compared(pages[0], "A", "B")}, false, table.Yes, table.ManualReview},
 	} {
-		facts, _, says := Asked(tt.first, nil)
+		v := Asked(Told{First: tt.first}, Told{First: tt.first})
+		facts, says := v.Facts, v.Says
 		found := append(sane(), InspectTask(checkpoint.Summary{}, Task{})...).With(facts...)
 		if d := table.Decide(found); (found.Answer(table.WritesWaiting) == table.Yes) != tt.waiting || found.Answer(table.ProbeChanged) != tt.changed || d.Outcome != tt.outcome {
 			t.Errorf("%s: %s %q; %q; %+v", tt.name, d.Outcome, d.Reasons, says, facts)
 		}
+	}
+}
+
+// TestAChangeBeforeTheSafeCheckpoint speaks against everything but resume; one after it, also if the answer
+// is again what it was before the session, against everything.
+func TestAChangeBeforeTheSafeCheckpoint(t *testing.T) {
+	t.Parallel()
+	orders := questions(t)["shop/orders"]
+	compared := func(was, now string) Told {
+		a := site.Answer{Question: orders, State: site.Told, Picked: site.Picked{Values: now, Whole: true, Text: now}}
+		return Told{First: []site.Compared{site.Compare(a, site.Kept{Means: orders.Means(), Digest: was, Whole: true, Text: was}, func(_, values string) string { return values })}}
+	}
+	cart := checkpoint.Entry{Kind: checkpoint.KindRequest, Method: "POST", URL: "https://shop.example/cart", Shape: "POST https://shop.example/cart form(a)", Status: 200}
+	journals := map[string][]checkpoint.Entry{"no checkpoint": {step("a")}, "a safe one": {step("a"), safe("b")}, "a safe one, and what the probe covers": {step("a"), cart, safe("b"), cart}}
+	for _, tt := range []struct {
+		grant, safe, now string
+		since, sinceSafe table.Answer
+		outcomes         map[string]string
+	}{
+		{"14", "14", "14", table.No, table.No, map[string]string{"no checkpoint": table.Retry, "a safe one": table.Resume, "a safe one, and what the probe covers": table.Resume}},
+		{"14", "15", "15", table.Yes, table.No, map[string]string{"no checkpoint": table.ManualReview, "a safe one": table.Resume, "a safe one, and what the probe covers": table.Resume}},
+		{"14", "14", "15", table.Yes, table.Yes, map[string]string{"no checkpoint": table.ManualReview, "a safe one": table.ManualReview, "a safe one, and what the probe covers": table.ManualReview}},
+		{"14", "15", "14", table.Yes, table.Yes, map[string]string{"no checkpoint": table.ManualReview, "a safe one": table.ManualReview, "a safe one, and what the probe covers": table.ManualReview}},
+	} {
+		v := Asked(compared(tt.grant, tt.now), compared(tt.safe, tt.now))
+		found := table.Inspection(v.Facts)
+		if found.Answer(table.ProbeChanged) != tt.since || found.Answer(table.ProbeChangedSinceSafe) != tt.sinceSafe {
+			t.Errorf("%+v: %+v", tt, v.Facts)
+		}
+		for name, journal := range journals {
+			task := Task{Resumable: true, Sites: sites(t, askedFile), Unchanged: v.Unchanged, UnchangedSinceSafe: v.UnchangedSinceSafe}
+			d := table.Decide(append(sane(), InspectTask(checkpoint.Summarize(journal), task)...).With(v.Facts...))
+			if d.Outcome != tt.outcomes[name] {
+				t.Errorf("%s, %s, %s with %s: %s %q, want %s", tt.grant, tt.safe, tt.now, name, d.Outcome, d.Reasons, tt.outcomes[name])
+			}
+		}
+	}
+}
+
+// TestWhatASessionDidBeforeItsSiteAnswered may be in the answer.
+func TestWhatASessionDidBeforeItsSiteAnswered(t *testing.T) {
+	t.Parallel()
+	b, orders := sites(t, strings.Replace(askedFile, "requests:\n", "requests:\n  - {shape: \"POST /feed\", is: read}\n", 1)), questions(t)["shop/orders"]
+	feed := post("https://shop.example/feed")
+	feed.Known, feed.KnownBy = site.Read, "shop: POST /feed is read"
+	for _, tt := range []struct {
+		name    string
+		journal []checkpoint.Entry
+		since   uint64
+		want    bool
+	}{
+		{"nothing", nil, 0, false},
+		{"a page was opened", []checkpoint.Entry{visit("https://shop.example/")}, 0, false},
+		{"a request", []checkpoint.Entry{post("https://shop.example/cart")}, 0, true},
+		{"one to another site", []checkpoint.Entry{post("https://pay.example/cart")}, 0, false},
+		{"requests that nobody saw", []checkpoint.Entry{{Kind: checkpoint.KindRequest, Method: checkpoint.Unseen}}, 0, true},
+		{"a GET that looks like a write", []checkpoint.Entry{{Kind: checkpoint.KindGetWrite, Name: string(MovedOn), URL: "https://shop.example/toggle"}}, 0, true},
+		{"before the checkpoint, and answered", []checkpoint.Entry{named("r", "https://shop.example/cart"), ended("r", 200, "", true), safe("a")}, 3, false},
+		{"under way at the checkpoint", []checkpoint.Entry{named("r", "https://shop.example/cart"), safe("a"), ended("r", 200, "", true)}, 2, true},
+		{"after it", []checkpoint.Entry{safe("a"), post("https://shop.example/cart")}, 1, true},
+		{"after it, with another one since", []checkpoint.Entry{safe("a"), post("https://shop.example/cart"), safe("b")}, 1, true},
+		{"at the grant, before a checkpoint", []checkpoint.Entry{post("https://shop.example/cart"), safe("a")}, 0, true},
+	} {
+		for i := range tt.journal {
+			tt.journal[i].Seq = uint64(i + 1)
+		}
+		if got := ActedOn(tt.journal, tt.since, Task{Sites: b}, orders); got != tt.want {
+			t.Errorf("%s: %v, want %v", tt.name, got, tt.want)
+		}
+	}
+	if ActedOn([]checkpoint.Entry{feed}, 0, Task{Sites: b}, orders) {
+		t.Error("what is known to read counts")
 	}
 }

@@ -26,8 +26,9 @@ type Task struct {
 	Harmless        []string // declarations of the profile's owner, see ParseHarmless
 	// Sites is what is known of sites; nil: nothing.
 	Sites *site.Book `json:"-"`
-	// Unchanged are the questions whose answers are what they were before the session.
-	Unchanged []site.Question `json:"-"`
+	// Unchanged are the questions whose answers are what they were before the session, and
+	// UnchangedSinceSafe those whose answers are what they were at its last safe checkpoint.
+	Unchanged, UnchangedSinceSafe []site.Question `json:"-"`
 }
 
 // Touched tells whether, since its last safe checkpoint (or since its beginning if there is
@@ -44,7 +45,9 @@ func Touched(s checkpoint.Summary, t Task) bool {
 func InspectTask(s checkpoint.Summary, t Task) table.Inspection {
 	safe := s.LastSafe
 	place, since := sensitivePlace(s.Steps, s.Pages, t), sensitivePlace(s.StepsSince, s.PagesSince, t)
-	all, sinceSafe, inFlight := sorted(s.Unsafe, s, t), sorted(s.UnsafeSince, s, t), sorted(s.InFlight, s, t)
+	afterSafe := t
+	afterSafe.Unchanged = t.UnchangedSinceSafe
+	all, sinceSafe, inFlight := sorted(s.Unsafe, s, t), sorted(s.UnsafeSince, s, afterSafe), sorted(s.InFlight, s, afterSafe)
 	return slices.Concat(table.Inspection{
 		{Name: table.LastStepKnown, Answer: table.Is(s.LastStep != ""), How: orNone("step", s.LastStep)},
 		{Name: table.LastURLKnown, Answer: table.Is(s.LastURL != ""), How: orNone("URL", s.LastURL)},
@@ -57,7 +60,7 @@ func InspectTask(s checkpoint.Summary, t Task) table.Inspection {
 		requests(table.HarmlessSent, all.declared),
 		requests(table.Anonymous, all.anonymous),
 		writesByGet(table.WritesByGet, s.Writes, quiet(t)),
-		writesByGet(table.WritesByGetSinceSafe, s.WritesSince, quiet(t)),
+		writesByGet(table.WritesByGetSinceSafe, s.WritesSince, quiet(afterSafe)),
 		getsAfterAction(table.GetsAfterAction, s.GetsAfter, harmless(t)),
 		getsAfterAction(table.GetsAfterActionSince, s.GetsAfterSince, harmless(t)),
 		happened(table.Downloads, s.Did, checkpoint.KindDownload),
@@ -66,7 +69,7 @@ func InspectTask(s checkpoint.Summary, t Task) table.Inspection {
 		happened(table.RequestsWithheld, s.Withheld, checkpoint.KindWithheld),
 		{Name: table.Resumable, Answer: table.Is(t.Resumable), How: "the manifest's resumable"},
 		{Name: table.SafeCheckpointNamed, Answer: table.Is(safe != nil), How: orNone("safe checkpoint", checkpointName(safe))},
-		idempotentSince(s, sinceSafe, t),
+		idempotentSince(s, sinceSafe, afterSafe),
 		{Name: table.WorkDescribed, Answer: table.Is(len(s.Steps) > 0), How: fmt.Sprintf("%d steps in the journal", times(s.Steps))},
 		hadByPerson(s.Person),
 		actsOf(table.PersonActed, s.Acts),
@@ -148,7 +151,8 @@ func happened(name string, did []checkpoint.Entry, kind checkpoint.Kind) table.F
 }
 
 // domains are all domains where something concerns the account.
-func (t Task) domains() []string { return slices.Concat(t.ExpectedDomains, t.ProfileDomains) }
+// Domains are those of the account.
+func (t Task) Domains() []string { return slices.Concat(t.ExpectedDomains, t.ProfileDomains) }
 
 // lastInDomains tells whether the last page is where both the task and its profile expect it.
 func (t Task) lastInDomains(last string) table.Fact {

@@ -27,7 +27,7 @@ func SensitiveFrame(frame, page string, t Task) bool {
 	if err != nil || u.Hostname() == "" {
 		return false // about:blank, data: and the like
 	}
-	if !sameSite(u, page) && inDomains(frame, t.domains()).Answer != table.Yes {
+	if !sameSite(u, page) && inDomains(frame, t.Domains()).Answer != table.Yes {
 		return patterned(frame, t)
 	}
 	return SensitiveURL(frame, t)

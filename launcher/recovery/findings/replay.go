@@ -44,11 +44,12 @@ type Past struct {
 }
 
 // PastAnswer is a question that was asked, by its ID and what it means, and whether its answer was what it
-// was before the session.
+// was before the session, and at its last safe checkpoint.
 type PastAnswer struct {
-	ID        string `json:"id"`
-	Means     string `json:"means"`
-	Unchanged bool   `json:"unchanged,omitempty"`
+	ID                 string `json:"id"`
+	Means              string `json:"means"`
+	Unchanged          bool   `json:"unchanged,omitempty"`
+	UnchangedSinceSafe bool   `json:"unchanged_since_safe,omitempty"`
 }
 
 // What is kept of one recovery is bounded: in bytes of JSON, and in origins.
@@ -84,8 +85,8 @@ func (p Past) Keep(journal []checkpoint.Entry, found table.Inspection, t Task, a
 	s := checkpoint.Summarize(p.Entries)
 	if asked {
 		for _, q := range asksOf(s, t) {
-			unchanged := slices.ContainsFunc(t.Unchanged, func(o site.Question) bool { return o.ID() == q.ID() })
-			p.Answers = append(p.Answers, PastAnswer{q.ID(), q.Means(), unchanged})
+			same := func(o site.Question) bool { return o.ID() == q.ID() }
+			p.Answers = append(p.Answers, PastAnswer{q.ID(), q.Means(), slices.ContainsFunc(t.Unchanged, same), slices.ContainsFunc(t.UnchangedSinceSafe, same)})
 		}
 	}
 	p.Files = t.Sites.About(urlsOf(p.Entries))
@@ -293,21 +294,27 @@ func (r *replay) decide(entries []checkpoint.Entry, best bool, besides []table.C
 	t := r.task
 	found := p.Facts
 	asks := asksOf(s, t)
-	t.Unchanged = nil
+	t.Unchanged, t.UnchangedSinceSafe = nil, nil
 	missing, gone := "", len(p.Answers)
 	for _, q := range asks {
 		i := slices.IndexFunc(p.Answers, func(a PastAnswer) bool { return a.ID == q.ID() && a.Means == q.Means() })
 		if i < 0 {
 			missing = q.ID()
-		} else if gone--; p.Answers[i].Unchanged {
+			if best && !q.Identity && !(q.Opens && q.TakeText == "") {
+				t.Unchanged, t.UnchangedSinceSafe = append(t.Unchanged, q), append(t.UnchangedSinceSafe, q)
+			}
+			continue
+		}
+		gone--
+		if p.Answers[i].Unchanged {
 			t.Unchanged = append(t.Unchanged, q)
 		}
-		if i < 0 && best && !q.Identity && !(q.Opens && q.TakeText == "") {
-			t.Unchanged = append(t.Unchanged, q)
+		if p.Answers[i].UnchangedSinceSafe {
+			t.UnchangedSinceSafe = append(t.UnchangedSinceSafe, q)
 		}
 	}
 	said := func(identity, changed, check, waiting table.Answer) {
-		found = found.With(table.Fact{Name: table.IdentityKept, Answer: identity}, table.Fact{Name: table.ProbeChanged, Answer: changed})
+		found = found.With(table.Fact{Name: table.IdentityKept, Answer: identity}, table.Fact{Name: table.ProbeChanged, Answer: changed}, table.Fact{Name: table.ProbeChangedSinceSafe, Answer: changed})
 		if !p.Asked && p.SessionCheck {
 			found = found.With(table.Fact{Name: table.SessionCheckFailed, Answer: check})
 		}

@@ -134,7 +134,7 @@ func anonymous(s checkpoint.Summary, t Task) func(checkpoint.Entry) bool {
 		own[Site(p.URL)] = true
 	}
 	return func(e checkpoint.Entry) bool {
-		return e.Anonymous && !own[Site(e.URL)] && inDomains(e.URL, t.domains()).Answer != table.Yes && !e.Sensitive && !SensitiveURL(e.URL, t) && e.Known != site.Write
+		return e.Anonymous && !own[Site(e.URL)] && inDomains(e.URL, t.Domains()).Answer != table.Yes && !e.Sensitive && !SensitiveURL(e.URL, t) && e.Known != site.Write
 	}
 }
 

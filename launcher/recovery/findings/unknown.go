@@ -20,7 +20,7 @@ func Unknown(s checkpoint.Summary, t Task, answers []site.Compared, profile stri
 	counted := map[string]site.Tally{}
 	for _, e := range sorted(s.Unsafe, s, t).counted {
 		name, has := t.Sites.NameFor(e.URL)
-		if e.Known != "" || e.Shape == "" || name == "" || !has && inDomains(e.URL, t.domains()).Answer != table.Yes {
+		if e.Known != "" || e.Shape == "" || name == "" || !has && inDomains(e.URL, t.Domains()).Answer != table.Yes {
 			continue
 		}
 		c := site.Count{Sessions: 1, Accounts: []string{account}, LastAt: now.UTC().Truncate(time.Second)}

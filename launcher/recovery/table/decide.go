@@ -10,7 +10,7 @@ import (
 
 // Version is the version of the table. It has to rise with every change of the table, or of a
 // rule that finds one of its facts, by which any decision becomes another one.
-const Version = 14
+const Version = 15
 
 // Decision is the result of an inspection.
 type Decision struct {
@@ -66,7 +66,6 @@ var sound = slices.Concat(whole, []condition{
 	{SentToSignIn, No, "a site sent a page to a sign-in"},
 	{SessionCheckFailed, No, "the session check did not show that the account is signed in"},
 	{IdentityKept, Yes, "a site did not show that it is the same account"},
-	{ProbeChanged, notYes, "what a site says about the account has changed"},
 }, askingNothing)
 
 // askingNothing are the conditions about open pages: they were looked at, they ask for nothing
@@ -113,6 +112,7 @@ var table = []row{
 		{PersonActedSince, No, "a person acted since the last safe checkpoint"},
 		{PaymentTypedSince, No, "a card or a bank account was typed since the last safe checkpoint"},
 		{SessionKeptSinceSafe, Yes, "the account's session is not shown to be its own any more"},
+		{ProbeChangedSinceSafe, notYes, "what a site says about the account has changed since the last safe checkpoint"},
 	}},
 	{Resume, "the task can resume from its last safe checkpoint, after which only came what may be done again", []condition{
 		{Resumable, Yes, "the task is not resumable"},
@@ -123,6 +123,7 @@ var table = []row{
 		{PersonActedSince, No, "a person acted since the last safe checkpoint"},
 		{PaymentTypedSince, No, "a card or a bank account was typed since the last safe checkpoint"},
 		{SessionKeptSinceSafe, Yes, "the account's session is not shown to be its own any more"},
+		{ProbeChangedSinceSafe, notYes, "what a site says about the account has changed since the last safe checkpoint"},
 	}},
 	{Retry, "the task had begun, and nothing that a restart would repeat was done", []condition{
 		{WorkDescribed, Yes, "the task described no work"},
@@ -132,6 +133,7 @@ var table = []row{
 		{PersonActed, No, "a person acted"},
 		{PaymentTyped, No, "a card or a bank account was typed"},
 		{SessionKept, Yes, "the account's session is not shown to be its own any more"},
+		{ProbeChanged, notYes, "what a site says about the account has changed"},
 	}},
 	{Release, "the task never touched account state", []condition{
 		{UnsafeRequests, No, "unsafe requests were sent"},
@@ -140,6 +142,7 @@ var table = []row{
 		{PersonActed, No, "a person acted"},
 		{PaymentTyped, No, "a card or a bank account was typed"},
 		{SessionKept, Yes, "the account's session is not shown to be its own any more"},
+		{ProbeChanged, notYes, "what a site says about the account has changed"},
 	}},
 }
 

@@ -87,8 +87,9 @@ const (
 
 	// What the sites themselves say about the account: is what their files ask for another than
 	// before, and is it still the account that it was?
-	ProbeChanged = "probe_changed"
-	IdentityKept = "identity_kept"
+	ProbeChanged          = "probe_changed"
+	ProbeChangedSinceSafe = "probe_changed_since_safe_checkpoint"
+	IdentityKept          = "identity_kept"
 )
 
 // Questions lists all questions.
@@ -100,7 +101,7 @@ var Questions = slices.Concat(PageQuestions, []string{
 	UnsafeSinceSafe, HarmlessSent, Downloads, DownloadsUnfinished, Dialogs, TrafficSeen, ProxyUnchanged,
 	ReviewFlag, Resumable, SafeCheckpointNamed, IdempotentSince, WorkDescribed,
 	SiteRefused, SentToSignIn, AskedToWait, UnansweredAtSafe, Anonymous,
-	SessionKept, SessionKeptSinceSafe, CookiesGiven, CookiesWritten, SessionCheckFailed, ProbeChanged, IdentityKept,
+	SessionKept, SessionKeptSinceSafe, CookiesGiven, CookiesWritten, SessionCheckFailed, ProbeChanged, ProbeChangedSinceSafe, IdentityKept,
 	WritesByGet, WritesByGetSinceSafe, GetsAfterAction, GetsAfterActionSince,
 	PersonHadIt, PersonActed, PersonActedSince, PaymentTyped, PaymentTypedSince,
 	StoodStill, RequestsWithheld, CookiesWhole,

@@ -85,7 +85,13 @@ func (l *Launcher) Checkpoint(ctx context.Context, sessionID string, c api.Check
 	if err != nil {
 		return err
 	}
-	return s.Reports().Checkpoint(c)
+	if err := s.Reports().Checkpoint(c); err != nil {
+		return err
+	}
+	if c.IsSafe() {
+		s.AwaitCheckpoint(ctx)
+	}
+	return nil
 }
 
 // Event puts an event that the task reports into the journal.

@@ -103,6 +103,9 @@ type Checkpoint struct {
 	Data       json.RawMessage `json:"data,omitempty"`
 }
 
+// IsSafe tells whether the task may be resumed from it.
+func (c Checkpoint) IsSafe() bool { return c.Safe == nil || *c.Safe }
+
 // TaskEvent is anything that the task wants in the journal.
 type TaskEvent struct {
 	Write

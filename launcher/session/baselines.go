@@ -16,8 +16,9 @@ import (
 )
 
 // baselines ask the sites of a session what its account is while its worker goes on: when it is granted, and
-// at each safe checkpoint. Nobody waits for that, and the worker sees nothing of it. What it did before
-// an answer was there may be in that answer: then it is none that later ones can be compared with.
+// at each safe checkpoint. The worker sees nothing of it. What it did before an answer was there may be in
+// that answer: then it is none that later ones can be compared with. So a safe checkpoint is answered
+// once the sites are asked, or after checkpointWait.
 type baselines struct {
 	*terms
 	answers accountcheck.Memory
@@ -97,6 +98,25 @@ func (b *baselines) run(ctx context.Context, m moment, a *asking) {
 			b.asking = nil
 		}
 		b.mu.Unlock()
+	}
+}
+
+// checkpointWait is how long the answer to a safe checkpoint waits for those of sites at most.
+const checkpointWait = 2 * time.Second
+
+// await returns when the sites have been asked about the moments that came so far, and after
+// checkpointWait at the latest.
+func (b *baselines) await(ctx context.Context) {
+	b.mu.Lock()
+	a := b.asking
+	b.mu.Unlock()
+	if a == nil {
+		return
+	}
+	select {
+	case <-a.done:
+	case <-time.After(checkpointWait):
+	case <-ctx.Done():
 	}
 }
 

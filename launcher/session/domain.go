@@ -87,7 +87,14 @@ func (d leaseDomain) carryOut(ctx context.Context, method string, params json.Ra
 		return apply(&st, &st.Write, "step", func() error { return s.Reports().Step(st) })
 	case "Lease.checkpoint":
 		c := api.Checkpoint{Write: write}
-		return apply(&c, &c.Write, "checkpoint", func() error { return s.Reports().Checkpoint(c) })
+		done, err := apply(&c, &c.Write, "checkpoint", func() error { return s.Reports().Checkpoint(c) })
+		if err != nil || !c.IsSafe() {
+			return done, err
+		}
+		return cdpproxy.Later{Wait: func(ctx context.Context) (any, *cdpproxy.Error) {
+			s.AwaitCheckpoint(ctx)
+			return done, nil
+		}}, nil
 	case "Lease.event":
 		e := api.TaskEvent{Write: write}
 		return apply(&e, &e.Write, "event", func() error { return s.Reports().Event(e) })

@@ -1,6 +1,7 @@
 package session
 
 import (
+	"context"
 	"time"
 
 	"leasehold/checkpoint"
@@ -105,6 +106,10 @@ func (s *Session) Limits() *Limits { return s.limits }
 
 // Reports are what the session's worker reports about itself and its task.
 func (s *Session) Reports() *Reports { return s.reports }
+
+// AwaitCheckpoint returns when what sites say at a safe checkpoint is known, in a bounded time: what its
+// worker does before that may be in what they say.
+func (s *Session) AwaitCheckpoint(ctx context.Context) { s.baselines.await(ctx) }
 
 // Fence guards everything that the session's worker writes.
 func (s *Session) Fence() *lease.Fence { return s.holding.Fence() }

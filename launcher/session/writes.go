@@ -101,7 +101,7 @@ func (r *Reports) Checkpoint(c api.Checkpoint) error {
 	if err := c.Idempotent.Check(); err != nil {
 		return err
 	}
-	safe := c.Safe == nil || *c.Safe
+	safe := c.IsSafe()
 	if t := r.people.takenBy(); t != nil && safe { // the worker cannot vouch for what the person is doing
 		refused := takenOver(r.id, t.Person)
 		refused.Detail += ": no checkpoint is safe until they hand it back; name it then, or with safe set to false"

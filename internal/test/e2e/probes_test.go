@@ -144,7 +144,7 @@ func (s *sidecar) keeps(t *testing.T, profile, text string) {
 }
 
 // sitesAreAskedBesideTheWorker: at the grant and at each safe checkpoint, and the worker, which follows every
-// target, is told nothing of it, and waits for nothing. What somebody else did before the grant, and what
+// target, is told nothing of it. What somebody else did before the grant, and what
 // the session did before a safe checkpoint, does not speak against it.
 func sitesAreAskedBesideTheWorker(t *testing.T, s *sidecar) {
 	web := newOrders(t)
@@ -159,9 +159,9 @@ func sitesAreAskedBesideTheWorker(t *testing.T, s *sidecar) {
 		grant = "compared with the answer at the grant"
 		rest  = "compared with the last answer at rest: at the grant "
 	)
-	name := func(t *testing.T, c *socket, checkpoint string) {
+	name := func(t *testing.T, c *socket, checkpoint string) (id int) {
 		t.Helper()
-		c.call(t, "", "Lease.checkpoint", map[string]any{"name": checkpoint}, nil)
+		return c.send(t, "", "Lease.checkpoint", map[string]any{"name": checkpoint})
 	}
 	for n, tt := range []struct {
 		name     string
@@ -180,15 +180,17 @@ func sitesAreAskedBesideTheWorker(t *testing.T, s *sidecar) {
 			page, _ := c.visit(t, web.URL+"/")
 			c.evaluate(t, page, send)
 			answer := web.holds()
-			name(t, c, "ordered") // it is answered before the site answers
+			named := name(t, c, "ordered")
 			web.isAsked(t, "GET /api/orders")
 			answer()
+			c.answer(t, named) // it comes after the site's, and so may what the worker does next
+			c.evaluate(t, page, `document.title`)
 			s.keeps(t, p, `"name":"ordered",`+told)
 		}, "resume", "yes no", "beside: orders: 15, now 16, " + grant + "; as before, compared with the answer at checkpoint ordered"},
 		{"somebody ordered after the checkpoint", false, func(t *testing.T, p string, c *socket, _ func()) {
 			s.keeps(t, p, told)
 			c.visit(t, web.URL+"/")
-			name(t, c, "listed")
+			c.answer(t, name(t, c, "listed"))
 			s.keeps(t, p, `"name":"listed",`+told)
 			web.has(17)
 		}, "manual_review", "yes yes", "beside: orders: 15, now 17, " + grant + "; not what it was, compared with the answer at checkpoint listed"},

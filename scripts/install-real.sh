@@ -28,6 +28,7 @@ if [ ! -x pocketbase/pocketbase ]; then
 	EOF
 	(
 		cd pocketbase
+		gofmt -w main.go # make fmt-check looks here, too
 		export GOFLAGS=-mod=mod
 		[ -e go.mod ] || "$go" mod init pocketbase.local
 		"$go" get github.com/pocketbase/pocketbase@v0.39.0

@@ -97,7 +97,7 @@ func (c *Conn) register(cmd command, method *methods.Method) (undo, bool) {
 		c.noteDiscovery(cmd)
 	}
 	c.session.mux.noteActivation(c.target(cmd), cmd)
-	c.session.mux.noteListening(c.target(cmd), cmd)
+	c.noteListening(cmd)
 	c.session.log.add(cmd.sessionID, cmd.method)
 	return u, true
 }

@@ -207,13 +207,14 @@ var listens = map[string]struct {
 	"Fetch.enable": {"Fetch", true}, "Fetch.disable": {"Fetch", false},
 }
 
-// listensTo is what a client's command, on that CDP session, makes it hear of every page, or ends that.
-// The caller must not hold m.mu.
-func (m *Mux) listensTo(session string, c command) (to listener, on, known bool) {
-	if !bytes.HasPrefix(c.method, tracingDomain) && !bytes.HasPrefix(c.method, fetchDomain) {
+// listensTo is what a client's command makes it hear of every page, or ends that.
+// The caller must not hold the mutex of the Mux.
+func (c *Conn) listensTo(cmd command) (to listener, on, known bool) {
+	if !bytes.HasPrefix(cmd.method, tracingDomain) && !bytes.HasPrefix(cmd.method, fetchDomain) {
 		return listener{}, false, false
 	}
-	does, known := listens[string(c.method)]
+	does, known := listens[string(cmd.method)]
+	session, m := c.target(cmd), c.session.mux
 	if !known || does.domain != "Fetch" {
 		return listener{session, does.domain}, does.on, known
 	}
@@ -224,17 +225,18 @@ func (m *Mux) listensTo(session string, c command) (to listener, on, known bool)
 }
 
 // startsListening tells whether a client's command makes it hear what every page does.
-func (m *Mux) startsListening(session string, c command) bool {
-	_, on, known := m.listensTo(session, c)
+func (c *Conn) startsListening(cmd command) bool {
+	_, on, known := c.listensTo(cmd)
 	return known && on
 }
 
 // noteListening notes whether a client's command makes it hear what every page does, or ends that.
-func (m *Mux) noteListening(session string, c command) {
-	to, on, known := m.listensTo(session, c)
+func (c *Conn) noteListening(cmd command) {
+	to, on, known := c.listensTo(cmd)
 	if !known {
 		return
 	}
+	m := c.session.mux
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if !on {
@@ -244,7 +246,7 @@ func (m *Mux) noteListening(session string, c command) {
 	if m.privacy.listening == nil {
 		m.privacy.listening = map[listener]string{}
 	}
-	m.privacy.listening[to] = string(c.method)
+	m.privacy.listening[to] = string(cmd.method)
 }
 
 var tracingDomain = []byte("Tracing.")

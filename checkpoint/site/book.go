@@ -25,6 +25,7 @@ type Book struct {
 	sites  map[string][]*site // by origin, in which * may stand for the parts in front
 	lines  map[string]bool    // the texts of all lines
 	byGET  bool               // a line is about GETs
+	probes bool               // there is a probe
 	places bool               // a file has sensitive places
 	// Since is when a launcher began to go by it; zero: it always has.
 	Since time.Time
@@ -181,6 +182,7 @@ func NewBook(files []File) (b *Book, wrong []error) {
 			b.sites[o] = append(b.sites[o], s)
 		}
 		b.places = b.places || len(s.sensitive) > 0
+		b.probes = b.probes || len(f.Probes) > 0
 		for _, l := range s.lines {
 			b.lines[l.text] = true
 			b.byGET = b.byGET || l.pattern.Method() == "GET"
@@ -203,6 +205,9 @@ func (b *Book) of(raw string, do func(*site) bool) {
 
 // Holds tells whether there still is a line, by the text that a Verdict has.
 func (b *Book) Holds(line string) bool { return b != nil && b.lines[line] }
+
+// HasProbes tells whether any site is asked what an account is.
+func (b *Book) HasProbes() bool { return b != nil && b.probes }
 
 // JudgesGETs tells whether any line is about GETs.
 func (b *Book) JudgesGETs() bool { return b != nil && b.byGET }

@@ -71,7 +71,7 @@ func (b *baselines) named(e checkpoint.Entry) {
 // ask asks about a moment, and returns at once. If sites are being asked, they are asked about the last
 // of the moments that come meanwhile.
 func (b *baselines) ask(m moment) {
-	if b.ephemeral {
+	if b.ephemeral || !b.sites.Book().HasProbes() {
 		return
 	}
 	b.mu.Lock()
@@ -103,6 +103,13 @@ func (b *baselines) run(ctx context.Context, m moment, a *asking) {
 
 // checkpointWait is how long the answer to a safe checkpoint waits for those of sites at most.
 const checkpointWait = 2 * time.Second
+
+// asks tells whether sites are being asked.
+func (b *baselines) asks() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.asking != nil
+}
 
 // await returns when the sites have been asked about the moments that came so far, and after
 // checkpointWait at the latest.

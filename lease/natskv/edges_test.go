@@ -175,6 +175,34 @@ func TestAnOutboxKeepsWhatWaits(t *testing.T) {
 	p.set(func(p *proxy) { p.loseRequest = times(0, "") })
 }
 
+// TestAReplicaThatIsBehindIsAskedAgain: a server of a cluster may put a reader on a replica that does
+// not have what is on the stream already. Here it says that there is nothing.
+func TestAReplicaThatIsBehindIsAskedAgain(t *testing.T) {
+	t.Parallel()
+	srv := start(t, t.TempDir())
+	p := startProxy(t, srv)
+	s := open(t, dialPlain(t, p.url()))
+	held := swapped(t, s, none("p"), granted(t, none("p"), "t"))
+	swapped(t, s, held, released(t, held))
+	flushed(t, s)
+	behind := 2
+	p.set(func(p *proxy) {
+		p.forge = func(subject string) string {
+			if !strings.HasPrefix(subject, "$JS.API.CONSUMER.CREATE."+Stream+".") || behind == 0 {
+				return ""
+			}
+			behind--
+			return fmt.Sprintf(`{"type":"io.nats.jetstream.api.v1.consumer_create_response","stream_name":%q,"name":"behind","config":{"ack_policy":"none","filter_subjects":["a","b","c"]},"num_pending":0}`, Stream)
+		}
+	})
+	wantHistory(t, s, "p", "granted/1/1", "released/1/2")
+	p.set(func(p *proxy) {
+		if behind != 0 {
+			t.Errorf("the replica that is behind was asked %d times too few", behind)
+		}
+	})
+}
+
 // TestAWatchNoticesWhatOnlyAPollShows: the watch has its connection and its consumer, and still
 // begins anew where it missed the bucket's last message, or the bucket went back.
 func TestAWatchNoticesWhatOnlyAPollShows(t *testing.T) {

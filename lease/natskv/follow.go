@@ -165,6 +165,9 @@ func (f *follower) accept(m *nats.Msg) (message, error) {
 // snapshot calls take with each message that the stream now has on the subjects: the last
 // message of each, or all of them, as from says. It calls begin first. If it is cut off, it
 // starts again with begin, until ctx ends; then the error is lease.ErrUnavailable.
+//
+// The server may put a consumer on a replica that does not have the newest messages yet. So the
+// stream's leader is asked before which is the newest, and a snapshot without it begins anew.
 func (s *Store) snapshot(ctx context.Context, st *stream, subjects []string, from jetstream.DeliverPolicy, begin func(), take func(message)) error {
 	for {
 		err := s.snapshotOnce(ctx, st, subjects, from, begin, take)
@@ -181,18 +184,40 @@ func (s *Store) snapshot(ctx context.Context, st *stream, subjects []string, fro
 }
 
 func (s *Store) snapshotOnce(ctx context.Context, st *stream, subjects []string, from jetstream.DeliverPolicy, begin func(), take func(message)) error {
+	newest, err := s.newest(ctx, st, subjects)
+	if err != nil {
+		return err
+	}
 	f, err := s.follow(ctx, st, subjects, from)
 	if err != nil {
 		return err
 	}
 	defer f.stop(ctx)
 	begin()
+	at := uint64(0)
 	for f.remaining > 0 {
 		m, err := f.next(ctx, s.tryTime)
 		if err != nil {
 			return err
 		}
+		at = m.Seq
 		take(m)
 	}
+	if at < newest {
+		return fmt.Errorf("%w: its replica is at %d of %d", errBroken, at, newest)
+	}
 	return nil
+}
+
+// newest is the number of the last message on the subjects, as the stream's leader knows it; 0: there
+// is none.
+func (s *Store) newest(ctx context.Context, st *stream, subjects []string) (seq uint64, _ error) {
+	for _, subject := range subjects {
+		m, err := s.read(ctx, st, getRequest{LastFor: subject})
+		if err != nil && !errors.Is(err, errNoMessage) {
+			return 0, err
+		}
+		seq = max(seq, m.Seq)
+	}
+	return seq, nil
 }

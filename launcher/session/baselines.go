@@ -104,19 +104,17 @@ func (b *baselines) run(ctx context.Context, m moment, a *asking) {
 // checkpointWait is how long the answer to a safe checkpoint waits for those of sites at most.
 const checkpointWait = 2 * time.Second
 
-// asks tells whether sites are being asked.
-func (b *baselines) asks() bool {
+// current is what goes on now; nil: nobody asks.
+func (b *baselines) current() *asking {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return b.asking != nil
+	return b.asking
 }
 
 // await returns when the sites have been asked about the moments that came so far, and after
 // checkpointWait at the latest.
 func (b *baselines) await(ctx context.Context) {
-	b.mu.Lock()
-	a := b.asking
-	b.mu.Unlock()
+	a := b.current()
 	if a == nil {
 		return
 	}
@@ -130,10 +128,7 @@ func (b *baselines) await(ctx context.Context) {
 // interrupt ends what is being asked, because the worker is gone, and returns when nothing of it is left
 // in the browser.
 func (b *baselines) interrupt() {
-	b.mu.Lock()
-	a := b.asking
-	b.mu.Unlock()
-	if a != nil {
+	if a := b.current(); a != nil {
 		a.cancel(errGoneFirst)
 		<-a.done
 	}

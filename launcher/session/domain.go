@@ -88,7 +88,7 @@ func (d leaseDomain) carryOut(ctx context.Context, method string, params json.Ra
 	case "Lease.checkpoint":
 		c := api.Checkpoint{Write: write}
 		done, err := apply(&c, &c.Write, "checkpoint", func() error { return s.Reports().Checkpoint(c) })
-		if err != nil || !c.IsSafe() || !s.baselines.asks() {
+		if err != nil || !c.IsSafe() || s.baselines.current() == nil {
 			return done, err
 		}
 		return cdpproxy.Later{Wait: func(ctx context.Context) (any, *cdpproxy.Error) {

@@ -388,6 +388,9 @@ func (c *checker) signals(*handle) { c.w.count("browsers closed by signals") }
 func (c *checker) presence(by *process, prev, next lease.Presence) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if by.host.id == next.LauncherID && next.Epoch != prev.Epoch {
+		by.opened = c.w.now()
+	}
 	if !next.Closed || prev.Closed || by.host.id == next.LauncherID {
 		return
 	}
@@ -502,14 +505,20 @@ func (c *checker) came(t *truth, p, n lease.Record) {
 // enough to say what it remembers. c.mu is held.
 func (c *checker) couldSay(home string) bool {
 	for _, h := range c.w.hosts {
-		p := h.living()
-		if h.id != home || p == nil {
-			continue
+		if p := h.living(); h.id == home && p != nil {
+			return c.connected(p) > restating && h.bad.Load() == 0 && !c.w.server.away.Load()
 		}
-		connected := c.w.now() - max(p.since, time.Duration(h.cutUntil.Load()), c.w.backAt, time.Duration(p.pausedTill.Load()))
-		return connected > restating && h.bad.Load() == 0 && !c.w.server.away.Load()
 	}
 	return false
+}
+
+// connected is for how long a launcher has had a presence, and reached the store. Without a
+// presence it may say nothing: a copy of its data directory could run elsewhere. c.mu is held.
+func (c *checker) connected(p *process) time.Duration {
+	if p.opened == 0 {
+		return 0
+	}
+	return c.w.now() - max(p.opened, time.Duration(p.host.cutUntil.Load()), c.w.backAt, time.Duration(p.pausedTill.Load()))
 }
 
 // made checks a record that is made where the store had none.
@@ -531,7 +540,7 @@ func (c *checker) made(by *process, writer string, t *truth, n lease.Record) {
 		if h.id != t.home || p == nil {
 			continue
 		}
-		connected := c.w.now() - max(p.since, time.Duration(h.cutUntil.Load()), c.w.backAt, time.Duration(p.pausedTill.Load()))
+		connected := c.connected(p)
 		if k.Home == writer { // that was its home before, and says so at once: it grants nothing yet
 			connected = min(connected, c.w.now()-c.w.forgot)
 		}

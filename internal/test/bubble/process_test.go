@@ -150,7 +150,7 @@ type process struct {
 	roster   *roster.Roster
 	archive  *evidence.Archive
 	launcher *launcher.Launcher
-	since    time.Duration
+	opened   time.Duration    // when it opened its presence last, by the world's clock; zero: never. The checker's mu guards it
 	deadline boottime.Instant // that a write has shown last
 }
 
@@ -179,7 +179,7 @@ func (h *host) start() {
 	h.started++
 	root, err := profiledir.Open(h.profiles, key)
 	w.must(err)
-	p := &process{life: &life{w: w, host: h, root: root, gone: make(chan struct{})}, since: w.now()}
+	p := &process{life: &life{w: w, host: h, root: root, gone: make(chan struct{})}}
 	w.note("%s starts", h.id)
 	log := p.logger()
 	p.store = &client{server: w.server, p: p, rng: rand.New(rand.NewPCG(w.seed, uint64(h.started)<<8|uint64(h.id[0])))}

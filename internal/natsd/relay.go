@@ -121,12 +121,12 @@ func (s *Server) accept() {
 	}
 }
 
-// welcomeTime limits how long a subscriber waits for its greeting. Clients give up earlier, and try
-// again.
-const welcomeTime = 30 * time.Second
+// welcomeTime limits how long a subscriber waits for its greeting. Some clients give up after two
+// seconds.
+const welcomeTime = time.Second
 
 // Welcome has prepare called before each subscriber is greeted, and now if one was greeted before.
-// One for whom it fails is greeted all the same.
+// One for whom it fails, or takes longer than welcomeTime, is greeted all the same.
 func (s *Server) Welcome(prepare func(context.Context) error) {
 	s.mu.Lock()
 	s.welcome = prepare
@@ -148,7 +148,7 @@ func (s *Server) prepare() {
 	ctx, cancel := context.WithTimeout(s.ctx, welcomeTime)
 	defer cancel()
 	if err := welcome(ctx); err != nil && s.ctx.Err() == nil {
-		s.log.Warn().Err(err).Msg("a subscriber may get old events late")
+		s.log.Warn().Err(err).Msg("a subscriber is greeted before its account has all events: it gets the others as they are copied")
 	}
 }
 

@@ -33,8 +33,8 @@ const copyOf = "leasehold_copy_of"
 // subscriber does in its account can put a message on the event stream or on the copy. The copy
 // has the sequences and subjects of the event stream.
 //
-// On a server of this launcher's own the copy is made when the first subscriber comes, who is
-// greeted once it has all events (Store.CopyEvents). From then on it is kept.
+// On a server of this launcher's own the copy is made when the first subscriber comes, whose greeting
+// waits a while for it (Store.CopyEvents). From then on it is kept.
 type copier struct {
 	s    *Store
 	js   jetstream.JetStream // of the subscribers' account

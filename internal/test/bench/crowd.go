@@ -60,9 +60,11 @@ func crowd(o options, binary string, n int) (_ []result, err error) {
 	pid := s.cmd.Process.Pid
 	alone, guards := pssOf(pid), memoryOf(pid)
 	for i := range n {
-		if _, err := s.open(fmt.Sprintf("crowd-%d", i), page, nil); err != nil {
+		on, err := s.open(fmt.Sprintf("crowd-%d", i), page, nil)
+		if err != nil {
 			return nil, fmt.Errorf("session %d: %w", i, err)
 		}
+		defer on.client.net.Close() // the sessions end with the launcher
 	}
 	time.Sleep(settleTime)
 	all, own, err := s.spentByAll()

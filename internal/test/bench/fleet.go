@@ -29,8 +29,9 @@ const natsArg = "nats-server"
 
 const (
 	natsServers = 3
-	// fleetWorkers is how many profiles are made, and how many grants are asked for, at the same time.
-	fleetWorkers = 4
+	// fleetWorkers is how many grants are asked for at the same time, and launchers started; fleetMakers is
+	// how many profiles are made, which mostly waits for disks.
+	fleetWorkers, fleetMakers = 4, 16
 	// lostSessions is how many sessions a launcher has that dies.
 	lostSessions = 20
 )
@@ -95,7 +96,7 @@ func startFleet(binary string, n int) (_ *fleet, err error) {
 	if err != nil {
 		return nil, err
 	}
-	return f, parallel(n, func(i int) (err error) {
+	return f, parallel(n, fleetWorkers, func(i int) (err error) {
 		f.launchers[i], err = startSidecar(binary, self+" "+fakeArg, "--nats-url", strings.Join(f.urls, ","), "--launcher-id", fmt.Sprintf("fleet-%d", i))
 		return err
 	})
@@ -156,7 +157,7 @@ func (f *fleet) startServers() error {
 func (f *fleet) stop() error {
 	var err error
 	var mu sync.Mutex
-	_ = parallel(len(f.launchers), func(i int) error {
+	_ = parallel(len(f.launchers), fleetMakers, func(i int) error {
 		if s := f.launchers[i]; s != nil {
 			stopped := s.stop()
 			mu.Lock()
@@ -171,11 +172,11 @@ func (f *fleet) stop() error {
 	return errors.Join(err, os.RemoveAll(f.dir))
 }
 
-// parallel calls do with 0 to n-1, as many at a time as there are workers, until one fails.
-func parallel(n int, do func(i int) error) error {
+// parallel calls do with 0 to n-1, in some goroutines, until one fails.
+func parallel(n, workers int, do func(i int) error) error {
 	var next atomic.Int64
 	var all sync.WaitGroup
-	errs := make([]error, fleetWorkers)
+	errs := make([]error, workers)
 	var failed atomic.Bool
 	for w := range errs {
 		all.Go(func() {
@@ -235,7 +236,8 @@ func fleets(o options, binary string) (results []result, _ error) {
 }
 
 // fleetOf makes the profiles, has the launchers do nothing for a while, asks for grants, each of which is
-// released, and then kills a launcher that has sessions, and waits until none of them is held any more.
+// released, and then kills a launcher that has sessions, and waits until all of them are decided: no profile
+// is held any more.
 func fleetOf(o options, binary string, n int) (_ []result, err error) {
 	f, err := startFleet(binary, n)
 	if err != nil {
@@ -246,7 +248,7 @@ func fleetOf(o options, binary string, n int) (_ []result, err error) {
 	if err := f.launchers[0].makeProfile(name(0)); err != nil { // the store is young for a while
 		return nil, err
 	}
-	if err := parallel(o.profiles, func(i int) error { return f.launchers[i%n].makeProfile(name(i)) }); err != nil {
+	if err := parallel(o.profiles, fleetMakers, func(i int) error { return f.launchers[i%n].makeProfile(name(i)) }); err != nil {
 		return nil, err
 	}
 	time.Sleep(settleTime)
@@ -293,7 +295,7 @@ func fleetOf(o options, binary string, n int) (_ []result, err error) {
 // shortest first.
 func (f *fleet) grants(o options, name func(int) string) ([]float64, error) {
 	took := make([]float64, o.grants)
-	err := parallel(o.grants, func(i int) error {
+	err := parallel(o.grants, fleetWorkers, func(i int) error {
 		// Two workers never ask for the same profile, unless there are hardly any.
 		profile := i % o.profiles
 		on := f.launchers[profile%len(f.launchers)]

@@ -265,6 +265,9 @@ func (s *service) openStores(ctx context.Context) (err error) {
 		return &exitError{exitNATS, err}
 	}
 	s.stops.add("lease store", func() error { s.leases.Close(); return nil })
+	if s.embedded != nil {
+		s.embedded.Welcome(s.leases.CopyEvents)
+	}
 	if s.sites, err = sites.New(sites.Options{Store: s.leases, Dir: s.config.SitesDir, Announce: s.announceSite, Log: s.log, Metrics: s.metrics}); err != nil {
 		return exitWith(exitUsage, "--sites-dir: %w", err)
 	}

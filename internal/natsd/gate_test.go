@@ -371,3 +371,38 @@ func TestWhatASubscriberMayDo(t *testing.T) {
 		}
 	}
 }
+
+// A subscriber is greeted when what its account has to have is prepared, or cannot be. Who was
+// greeted before anybody could prepare it has that done later.
+func TestASubscriberIsGreetedWhenAllIsPrepared(t *testing.T) {
+	s, err := Start(Options{Dir: t.TempDir(), Listen: "127.0.0.1:0", Log: zerolog.Nop()})
+	must(t, s, err)
+	defer s.Shutdown()
+	nc, err := nats.Connect(s.ClientURL())
+	connected(t, nc, err)
+	asked, answer := make(chan struct{}), make(chan error)
+	s.Welcome(func(context.Context) error {
+		asked <- struct{}{}
+		return <-answer
+	})
+	<-asked // for the one who is there
+	answer <- nil
+
+	greeted := make(chan error)
+	go func() {
+		nc, err := nats.Connect(s.ClientURL(), nats.Timeout(time.Minute))
+		if err == nil {
+			nc.Close()
+		}
+		greeted <- err
+	}()
+	<-asked
+	select {
+	case err := <-greeted:
+		t.Fatalf("greeted before all was prepared: %v", err)
+	case answer <- errors.New("nothing can be prepared"):
+	}
+	if err := <-greeted; err != nil {
+		t.Errorf("nothing could be prepared, and the subscriber is kept out: %v", err)
+	}
+}

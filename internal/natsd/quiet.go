@@ -18,7 +18,7 @@ import (
 
 // serverClock is the clock, in nanoseconds since 1970, from which the server reads the age of what
 // it keeps in memory, and of messages. A goroutine of the server sets it ten times a second. Here
-// the watch of the server does so every few seconds: what is removed for its age goes that much
+// the watch of the server does so every 4 to 16 seconds: what is removed for its age goes that much
 // later, and it is minutes old.
 //
 //go:linkname serverClock github.com/nats-io/nats-server/v2/server/ats.utime
@@ -54,7 +54,7 @@ func stopSampling() { procStatFile = procStatFile[:0] }
 
 // logInterval is for how long the server does not repeat a warning, and how often it looks whether
 // that is over. By itself it does so every second.
-const logInterval = 10 * time.Second
+const logInterval = time.Minute
 
 //go:linkname changeRateLimitLogInterval github.com/nats-io/nats-server/v2/server.(*Server).changeRateLimitLogInterval
 func changeRateLimitLogInterval(*server.Server, time.Duration)

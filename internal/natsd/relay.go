@@ -121,6 +121,37 @@ func (s *Server) accept() {
 	}
 }
 
+// welcomeTime limits how long a subscriber waits for its greeting. Some clients give up after two
+// seconds.
+const welcomeTime = time.Second
+
+// Welcome has prepare called before each subscriber is greeted, and now if one was greeted before.
+// One for whom it fails, or takes longer than welcomeTime, is greeted all the same.
+func (s *Server) Welcome(prepare func(context.Context) error) {
+	s.mu.Lock()
+	s.welcome = prepare
+	early := s.early
+	s.mu.Unlock()
+	if early {
+		s.work.Go(s.prepare)
+	}
+}
+
+func (s *Server) prepare() {
+	s.mu.Lock()
+	welcome := s.welcome
+	s.early = s.early || welcome == nil
+	s.mu.Unlock()
+	if welcome == nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(s.ctx, welcomeTime)
+	defer cancel()
+	if err := welcome(ctx); err != nil && s.ctx.Err() == nil {
+		s.log.Warn().Err(err).Msg("a subscriber is greeted before its account has all events: it gets the others as they are copied")
+	}
+}
+
 // carry passes a subscriber's bytes on to the server, and back, until one of them ends. It closes
 // the connection.
 func (s *Server) carry(conn net.Conn) error {
@@ -129,6 +160,7 @@ func (s *Server) carry(conn net.Conn) error {
 	if who.socket, who.unknown = peer.Of(conn); !s.loopback {
 		who.unknown = peer.ErrNotLocal
 	}
+	s.prepare()
 	to, err := s.dial(who)
 	if err != nil {
 		return err

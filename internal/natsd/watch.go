@@ -18,12 +18,15 @@ import (
 
 const (
 	// watchEvery is the time between two looks at the server and its disk, and two settings of the
-	// server's clock; hasteEvery, while less than plenty, in bytes, is free, or the server does not
-	// store anything. No multiple of watchEvery is the ten seconds for which the server keeps what
-	// it has read: at these it would look ten times a second whether they are over.
+	// server's clock; restEvery, while abundant bytes are free; hasteEvery, while less than plenty, in
+	// bytes, is free, or the server does not store anything. No multiple of watchEvery or restEvery is
+	// the ten seconds for which the server keeps what it has read: at these it would look ten times a
+	// second whether they are over.
 	watchEvery = 4 * time.Second
+	restEvery  = 16 * time.Second
 	hasteEvery = time.Second
 	plenty     = 512 << 20
+	abundant   = 8 << 30
 	// room, in bytes, has to be free for a server to be started again. While less is free, the
 	// server is given space from the reserve.
 	room = 2 << 20
@@ -96,8 +99,11 @@ func (s *Server) watch() {
 		}
 		setServerClock()
 		pause := watchEvery
-		if s.makeRoom() < plenty {
+		switch free := s.makeRoom(); {
+		case free < plenty:
 			pause = hasteEvery
+		case free >= abundant:
+			pause = restEvery
 		}
 		if why := s.cannotWrite(s.heard()); why != "" {
 			s.fail(&NotWritingError{s.o.Dir, why})

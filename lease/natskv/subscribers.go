@@ -1,9 +1,11 @@
 package natskv
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
@@ -19,6 +21,9 @@ const copyInterval = 10 * time.Second
 // Each of them removes its oldest messages by itself, and not at the same time.
 const lacksTime = 10 * time.Minute
 
+// copyPause is about how long a subscriber's greeting waits before it looks at the copy again.
+const copyPause = 20 * time.Millisecond
+
 // copyOf is the key in the copy's metadata that says which event stream it copies: an event
 // stream that was made again is another one.
 const copyOf = "leasehold_copy_of"
@@ -27,12 +32,18 @@ const copyOf = "leasehold_copy_of"
 // an account. The copy is a mirror, fed by a consumer that the copier makes: nothing that a
 // subscriber does in its account can put a message on the event stream or on the copy. The copy
 // has the sequences and subjects of the event stream.
+//
+// On a server of this launcher's own the copy is made when the first subscriber comes, whose greeting
+// waits a while for it (Store.CopyEvents). From then on it is kept.
 type copier struct {
 	s    *Store
 	js   jetstream.JetStream // of the subscribers' account
 	quit chan struct{}
 	done chan struct{}
 	wake chan struct{}
+	// wanted is closed when there has to be a copy.
+	wanted chan struct{}
+	want   func() // closes wanted, once
 
 	// Only run's goroutine uses these, and startCopier before that goroutine begins.
 
@@ -54,10 +65,41 @@ func startCopier(ctx context.Context, s *Store) (*copier, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &copier{s: s, js: js, quit: make(chan struct{}), done: make(chan struct{}), wake: make(chan struct{}, 1)}
-	err = c.keep(ctx)
+	c := &copier{s: s, js: js, quit: make(chan struct{}), done: make(chan struct{}), wake: make(chan struct{}, 1), wanted: make(chan struct{})}
+	c.want = sync.OnceFunc(func() { close(c.wanted) })
+	if !s.ownServer || c.isThere(ctx) {
+		c.want()
+		err = c.keep(ctx)
+	}
 	go c.run(err)
 	return c, nil
+}
+
+// isThere tells whether there is a copy, or that is not known.
+func (c *copier) isThere(ctx context.Context) bool {
+	ctx, cancel := context.WithTimeout(ctx, c.s.tryTime)
+	defer cancel()
+	_, err := c.js.Stream(ctx, Stream)
+	return !errors.Is(err, jetstream.ErrStreamNotFound)
+}
+
+// CopyEvents has the subscribers' copy made, if nobody has wanted it before, and returns when it
+// has all events that are on the stream now.
+func (s *Store) CopyEvents(ctx context.Context) error {
+	events, err := s.refresh(ctx, s.events)
+	if err != nil {
+		return unavailable(err)
+	}
+	s.copier.want()
+	for {
+		have, err := s.copier.js.Stream(ctx, Stream)
+		if err == nil && have.CachedInfo().State.LastSeq >= events.State.LastSeq {
+			return nil
+		}
+		if pause(ctx, copyPause); ctx.Err() != nil || judge(err) == gone {
+			return unavailable(fmt.Errorf("%w has not all %d events yet: %w", errCopy, events.State.LastSeq, cmp.Or(err, ctx.Err())))
+		}
+	}
 }
 
 // stop ends the copier after its current work, so that the server is not asked for a stream
@@ -77,6 +119,12 @@ func (c *copier) look() {
 
 func (c *copier) run(err error) {
 	defer close(c.done)
+	select {
+	case <-c.wanted:
+	case <-c.quit:
+		return
+	}
+	c.look() // it is made at once if it was not wanted until now
 	said := ""
 	for {
 		wait := copyInterval

@@ -360,6 +360,64 @@ func copyInfo(t *testing.T, s *Store) (info *jetstream.StreamInfo) {
 	return info
 }
 
+// On a server of the launcher's own nothing is copied until somebody subscribes. The first
+// subscriber finds all events that were there before, and the copy is kept from then on, for a
+// launcher that is started later too.
+func TestTheCopyIsMadeForTheFirstSubscriber(t *testing.T) {
+	dir := t.TempDir()
+	own := func() (*natsd.Server, *Store) {
+		srv, err := natsd.Start(natsd.Options{Dir: dir, Listen: "127.0.0.1:0", Log: zerolog.Nop()})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(srv.Shutdown)
+		s, err := Open(t.Context(), inProcess(t, srv), Options{Log: zerolog.Nop(), LauncherID: "test", OwnServer: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(s.Close)
+		srv.Welcome(s.CopyEvents)
+		return srv, s
+	}
+	srv, s := own()
+	happens(t, s, "p1")
+	happens(t, s, "p2")
+	if _, err := s.copier.js.Stream(t.Context(), Stream); !errors.Is(err, jetstream.ErrStreamNotFound) {
+		t.Errorf("nobody has subscribed, and the copy is there: %v", err)
+	}
+	if _, err := s.events.js.Consumer(t.Context(), Stream, natsd.FeedConsumer); !errors.Is(err, jetstream.ErrConsumerNotFound) {
+		t.Errorf("nobody has subscribed, and the copy is fed: %v", err)
+	}
+	_, js := subscriber(t, srv)
+	want, err := contents(t.Context(), s.events.js)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, err := contents(t.Context(), js); err != nil || len(want) != 2 || !slices.Equal(got, want) {
+		t.Errorf("as soon as the subscriber is greeted, the copy has %q, %v; want %q", got, err, want)
+	}
+	audit, err := js.CreateOrUpdateConsumer(t.Context(), Stream, jetstream.ConsumerConfig{Durable: "audit", AckPolicy: jetstream.AckExplicitPolicy})
+	if err != nil {
+		t.Fatal(err)
+	}
+	happens(t, s, "p3")
+	if got := grants(t, audit, 3); !slices.Equal(got, []string{"p1", "p2", "p3"}) {
+		t.Errorf("the first subscriber gets %q", got)
+	}
+	s.Close()
+	s.nc.Close()
+	srv.Shutdown()
+
+	_, s = own()
+	happens(t, s, "p4")
+	soon(t, func() error {
+		if got := copyInfo(t, s).State.LastSeq; got != 4 {
+			return fmt.Errorf("after a restart, without a subscriber, the copy ends at %d, want 4", got)
+		}
+		return nil
+	})
+}
+
 // What is wrong with the copy is mended; after that it has what the event stream has.
 func TestTheCopyIsMended(t *testing.T) {
 	for name, tt := range map[string]struct {

@@ -19,15 +19,19 @@ import (
 //
 // Nobody but the launcher itself can take a stream of its own server away, and a server that was
 // started again has cut all connections, so that every watch has begun anew. There, and for a
-// bucket on which nothing depends, it is slowPollTime, twice which is less than inactiveTime.
+// bucket on which nothing depends, it is slowPollTime, twice which is less than inactiveTime; all
+// watches of a process then poll at the same moment, which wakes it once.
 const (
 	pollTime     = time.Second
 	slowPollTime = 15 * time.Second
 )
 
+// began is about when this process began.
+var began = time.Now()
+
 func pollWait(slow bool) time.Duration {
 	if slow {
-		return slowPollTime + rand.N(slowPollTime)
+		return 2*slowPollTime - time.Since(began)%slowPollTime
 	}
 	return pollTime + rand.N(pollTime)
 }

@@ -31,6 +31,12 @@ func coldSessions(o options, binary string) (_ []result, err error) {
 	if err != nil {
 		return nil, err
 	}
+	return compareBeginnings(o, s, hand, "cold session")
+}
+
+// compareBeginnings does so with the cold profile of the launcher, and the one by hand.
+func compareBeginnings(o options, s *sidecar, hand *byHand, name string) ([]result, error) {
+	var err error
 	var answers [2]taken // of the browser, and of a page
 	var more [2][]float64
 	for round := range o.rounds + 1 {
@@ -55,10 +61,10 @@ func coldSessions(o options, binary string) (_ []result, err error) {
 		}
 	}
 	return []result{
-		answers[0].result("cold session: request to first CDP answer, p50 (port: Chrome started by hand)", "ms", 0),
-		{Name: "cold session, more than by hand, p50", Unit: "ms", Goal: 20, Value: median(more[0])},
-		answers[1].result("cold session: request to a page's first answer, p50 (port: by hand, and a tab opened)", "ms", 0),
-		{Name: "cold session, more than by hand, to a page's answer, p50", Unit: "ms", Value: median(more[1])},
+		answers[0].result(name+": request to first CDP answer, p50 (port: Chrome started by hand)", "ms", 0),
+		{Name: name + ", more than by hand, p50", Unit: "ms", Goal: 20, Value: median(more[0])},
+		answers[1].result(name+": request to a page's first answer, p50 (port: by hand, and a tab opened)", "ms", 0),
+		{Name: name + ", more than by hand, to a page's answer, p50", Unit: "ms", Value: median(more[1])},
 	}, nil
 }
 
@@ -116,7 +122,8 @@ func (c *client) openPage() (string, error) {
 // byHand is Chrome as somebody starts it who wants to drive it by its port.
 type byHand struct {
 	chrome string
-	args   []string
+	args   []string // without the directory
+	dir    string   // of its profile that is used again
 }
 
 // byHand returns the launcher's Chrome, with a profile beside the launcher's.
@@ -139,23 +146,36 @@ func (s *sidecar) byHand(chrome string) (*byHand, error) {
 	args = slices.DeleteFunc(args, func(arg string) bool {
 		return arg == "--remote-debugging-pipe" || strings.HasPrefix(arg, "--user-data-dir=")
 	})
-	dir := filepath.Join(s.dir, "by-hand")
-	return &byHand{chrome, append(args, "--remote-debugging-port=0", "--user-data-dir="+dir)}, nil
+	return &byHand{chrome, append(args, "--remote-debugging-port=0"), filepath.Join(s.dir, "by-hand")}, nil
 }
 
 const listening = "DevTools listening on "
 
 // first starts Chrome, waits for its answer and for a page's, and closes it.
 func (h *byHand) first() (took beginning, err error) {
-	cmd := exec.Command(h.chrome, h.args...)
+	begun := time.Now()
+	err = h.with(h.dir, func(c *client) error {
+		if _, err := c.call("", "Browser.getVersion", `{}`); err != nil {
+			return err
+		}
+		took.note(0, begun)
+		err := c.evaluate(c.page)
+		took.note(1, begun)
+		return err
+	})
+	return took, err
+}
+
+// with starts Chrome on a directory, uses it by its port, and closes it.
+func (h *byHand) with(dir string, use func(*client) error) (err error) {
+	cmd := exec.Command(h.chrome, append(slices.Clone(h.args), "--user-data-dir="+dir)...)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	stderr, err := cmd.StderrPipe()
 	if err != nil {
-		return took, err
+		return err
 	}
-	begun := time.Now()
 	if err := cmd.Start(); err != nil {
-		return took, err
+		return err
 	}
 	defer func() {
 		if err != nil {
@@ -168,26 +188,21 @@ func (h *byHand) first() (took beginning, err error) {
 	for {
 		line, err := lines.ReadString('\n')
 		if err != nil {
-			return took, fmt.Errorf("the browser opened no port: %w", err)
+			return fmt.Errorf("the browser opened no port: %w", err)
 		}
 		if url, ok := strings.CutPrefix(strings.TrimSpace(line), listening); ok {
 			c, err := dial(url)
 			if err != nil {
-				return took, err
+				return err
 			}
-			if _, err := c.call("", "Browser.getVersion", `{}`); err != nil {
-				return took, err
+			if err := use(c); err != nil {
+				return err
 			}
-			took.note(0, begun)
-			if err := c.evaluate(c.page); err != nil {
-				return took, err
-			}
-			took.note(1, begun)
 			if _, err := c.call("", "Browser.close", `{}`); err != nil {
-				return took, err
+				return err
 			}
 			_, _ = io.Copy(io.Discard, lines)
-			return took, errors.Join(c.net.Close(), ignoreStatus(cmd.Wait()))
+			return errors.Join(c.net.Close(), ignoreStatus(cmd.Wait()))
 		}
 	}
 }

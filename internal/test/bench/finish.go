@@ -24,11 +24,7 @@ func (s *sidecar) open(profile, page string, more map[string]any) (*opened, erro
 	for k, v := range more {
 		manifest[k] = v
 	}
-	var r struct {
-		SessionID  string `json:"session_id"`
-		LeaseToken uint64 `json:"lease_token"`
-		CDPURL     string `json:"cdp_url"`
-	}
+	var r granted
 	if err := s.rest(http.MethodPost, "/v1/sessions", manifest, &r); err != nil {
 		return nil, err
 	}
@@ -40,19 +36,27 @@ func (s *sidecar) open(profile, page string, more map[string]any) (*opened, erro
 	if err != nil {
 		return nil, err
 	}
+	if err := c.goTo(session, page); err != nil {
+		return nil, err
+	}
+	return &opened{s, profile, r.SessionID, r.LeaseToken, c}, nil
+}
+
+// goTo opens a page in the tab of a CDP session, and returns when it is loaded.
+func (c *client) goTo(session, page string) error {
 	for _, command := range [][2]string{{"Page.enable", `{}`}, {"Page.navigate", `{"url":"` + page + `"}`}} {
 		if _, err := c.call(session, command[0], command[1]); err != nil {
-			return nil, err
+			return err
 		}
 	}
 	const loaded = `{"expression":"new Promise((done) => document.readyState == 'complete' ? done(location.href) : addEventListener('load', () => done(location.href)))","awaitPromise":true}`
 	for {
 		msg, err := c.call(session, "Runtime.evaluate", loaded)
 		if err != nil {
-			return nil, err
+			return err
 		}
 		if bytes.Contains(msg, []byte(page)) {
-			return &opened{s, profile, r.SessionID, r.LeaseToken, c}, nil
+			return nil
 		}
 	}
 }

@@ -2,9 +2,6 @@ package main
 
 import (
 	"errors"
-	"fmt"
-	"os"
-	"strings"
 	"time"
 )
 
@@ -40,10 +37,7 @@ func idle(o options, binary string) (_ []result, err error) {
 	if err != nil {
 		return nil, err
 	}
-	shared, err := s.size("smaps_rollup", "Pss")
-	if err != nil {
-		return nil, err
-	}
+	shared := pssOf(s.cmd.Process.Pid)
 	own, err := s.memory()
 	if err != nil {
 		return nil, err
@@ -54,18 +48,4 @@ func idle(o options, binary string) (_ []result, err error) {
 		{Name: "idle launcher: wake-ups", Unit: "/s", Goal: 15, Value: (sleptAfter - slept) / idleTime.Seconds()},
 		{Name: "idle launcher: CPU", Unit: "ms/s", Goal: 1, Value: (cpuAfter - cpu).Seconds() * 1e3 / idleTime.Seconds()},
 	}, nil
-}
-
-// size is one of the sizes in a file of the kernel's about the launcher's process, in KiB.
-func (s *sidecar) size(file, field string) (float64, error) {
-	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/%s", s.cmd.Process.Pid, file))
-	if err != nil {
-		return 0, err
-	}
-	var kib float64
-	_, rest, _ := strings.Cut(string(b), "\n"+field+":")
-	if _, err := fmt.Sscan(rest, &kib); err != nil {
-		return 0, fmt.Errorf("%s of pid %d: %w", field, s.cmd.Process.Pid, err)
-	}
-	return kib, nil
 }

@@ -29,6 +29,13 @@ func main() {
 		fakeChrome()
 		return
 	}
+	if len(os.Args) == 5 && os.Args[1] == natsArg {
+		if err := natsServer(os.Args[2], os.Args[3], os.Args[4]); err != nil {
+			fmt.Fprintln(os.Stderr, "bench:", err)
+			os.Exit(1)
+		}
+		return
+	}
 	if len(os.Args) == 3 && os.Args[1] == relayArg {
 		if err := relay(os.Args[2]); err != nil {
 			fmt.Fprintln(os.Stderr, "bench:", err)
@@ -47,6 +54,12 @@ func main() {
 	flag.IntVar(&o.rounds, "rounds", 9, "rounds of each measure; the median counts")
 	flag.StringVar(&o.only, "only", "", "the measures to run, a comma-separated list of parts of their names")
 	flag.IntVar(&o.sessions, "sessions", 200, "sessions with scripted browsers on one launcher; 0 for none")
+	flag.IntVar(&o.ballast, "ballast", 300, "MiB of sites' data in a large or used profile")
+	flag.IntVar(&o.lives, "lives", 100, "sessions whose lives are measured, one after the other and again ten at a time")
+	flag.StringVar(&o.crowds, "crowds", "20,50", "numbers of sessions with a page of a site")
+	flag.StringVar(&o.fleets, "fleets", "10,30,100", "numbers of launchers on one NATS of three servers")
+	flag.IntVar(&o.profiles, "profiles", 10000, "profiles of a fleet")
+	flag.IntVar(&o.grants, "grants", 1000, "grants of a fleet that are measured")
 	flag.StringVar(&o.save, "save", "", "a file to save the results in")
 	flag.StringVar(&o.compare, "compare", "", "a saved file to print beside the results")
 	flag.Parse()
@@ -63,6 +76,10 @@ type options struct {
 	rounds          int
 	only            string
 	sessions        int
+	ballast, lives  int
+	crowds, fleets  string
+	profiles        int
+	grants          int
 	save, compare   string
 }
 

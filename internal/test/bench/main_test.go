@@ -1,9 +1,12 @@
 package main
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 )
 
@@ -54,5 +57,37 @@ func TestLoadNamesWhatIsWrong(t *testing.T) {
 	}
 	if _, err := load(path); err == nil || !strings.Contains(err.Error(), "-save") {
 		t.Errorf("not a saved run: %v", err)
+	}
+}
+
+func TestAProcessHasItsDescendants(t *testing.T) {
+	all := map[int]process{1: {}, 2: {parent: 1}, 3: {parent: 1}, 4: {parent: 3}, 5: {parent: 4}, 6: {parent: 2}, 7: {}}
+	for _, tt := range []struct {
+		root    int
+		without []int
+		want    []int
+	}{{1, nil, []int{1, 2, 3, 4, 5, 6}}, {1, []int{3}, []int{1, 2, 6}}, {3, nil, []int{3, 4, 5}}, {7, nil, []int{7}}} {
+		if got := slices.Sorted(slices.Values(below(all, tt.root, tt.without...))); !slices.Equal(got, tt.want) {
+			t.Errorf("below %d without %v: %v, want %v", tt.root, tt.without, got, tt.want)
+		}
+	}
+}
+
+func TestWorkersStopWhenOneFails(t *testing.T) {
+	var did atomic.Int64
+	if err := parallel(100, 4, func(int) error { did.Add(1); return nil }); err != nil || did.Load() != 100 {
+		t.Errorf("did %d of 100, %v", did.Load(), err)
+	}
+	failed := errors.New("failed")
+	if err := parallel(100, 1, func(i int) error {
+		if i == 3 {
+			return failed
+		}
+		if i > 3 {
+			t.Errorf("%d was done after a failure", i)
+		}
+		return nil
+	}); !errors.Is(err, failed) {
+		t.Errorf("error %v, want %v", err, failed)
 	}
 }

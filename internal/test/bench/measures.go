@@ -231,6 +231,7 @@ func measure(o options) (all [][]result, err error) {
 			takes func(options, string) ([]result, error)
 		}{
 			{"cold session", coldSessions}, {"move", moves}, {"snapshot", largeSnapshots}, {"release", releases}, {"recovery", recoveries}, {"check", checks}, {"idle", idle},
+			{"life of a session", lives}, {"used profile", usedProfile}, {"per GiB", crowds}, {"fleet", fleets},
 		} {
 			if !o.wants(of.name) {
 				continue

@@ -115,6 +115,14 @@ func (s *sidecar) stop() (err error) {
 	return err
 }
 
+// kill ends the launcher as if its host had failed, and removes its directory.
+func (s *sidecar) kill() (err error) {
+	s.stopping.Do(func() {
+		err = errors.Join(s.cmd.Process.Kill(), ignoreStatus(s.cmd.Wait()), os.RemoveAll(s.dir))
+	})
+	return err
+}
+
 func (s *sidecar) end() error {
 	var err error
 	if s.cmd != nil {
@@ -154,6 +162,26 @@ func (s *sidecar) sessionWith(profile string, more map[string]any) (string, erro
 		return "", fmt.Errorf("no session on %s: %s %s", profile, resp.Status, r.Detail)
 	}
 	return r.CDPURL, nil
+}
+
+// granted is a session that was granted.
+type granted struct {
+	SessionID  string `json:"session_id"`
+	LeaseToken uint64 `json:"lease_token"`
+	CDPURL     string `json:"cdp_url"`
+}
+
+// grant opens a session on a profile, which is made if it is missing.
+func (s *sidecar) grant(profile string) (g granted, err error) {
+	err = s.rest(http.MethodPost, "/v1/sessions", map[string]any{
+		"profile_id": profile, "worker_id": "bench", "task_id": "bench-" + profile, "create": true, "wait": "60s",
+	}, &g)
+	return g, err
+}
+
+// release ends a session whose task is done.
+func (s *sidecar) release(g granted) error {
+	return s.rest(http.MethodDelete, fmt.Sprintf("/v1/sessions/%s?lease_token=%d&outcome=succeeded", g.SessionID, g.LeaseToken), nil, nil)
 }
 
 // portURL is the websocket URL of the debugging port of the profile's browser, which it
@@ -216,4 +244,15 @@ func (s *sidecar) sleeps() (float64, error) {
 }
 
 // memory is the launcher's anonymous resident memory, in KiB.
-func (s *sidecar) memory() (float64, error) { return s.size("status", "RssAnon") }
+func (s *sidecar) memory() (float64, error) {
+	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", s.cmd.Process.Pid))
+	if err != nil {
+		return 0, err
+	}
+	var kib float64
+	_, rest, _ := strings.Cut(string(b), "\nRssAnon:")
+	if _, err := fmt.Sscan(rest, &kib); err != nil {
+		return 0, fmt.Errorf("memory of pid %d: %w", s.cmd.Process.Pid, err)
+	}
+	return kib, nil
+}

@@ -151,9 +151,9 @@ func (s *sidecar) sealed(profile string) (uint64, error) {
 	}
 }
 
-// ballast is what a profile of 300 MB has beside Chrome's own: its files are of the sizes that
-// sites' data has.
-const ballast, ballastFile = 300 << 20, 450_000
+// ballastFile is the size of the files that a large profile has beside Chrome's own: one that sites'
+// data has.
+const ballastFile = 450_000
 
 // largeSnapshots measures what snapshots of a profile of 300 MB hold up: the release after which
 // one is made, and the next grant, which is asked for at once, while it is made. Beside it is a
@@ -174,7 +174,7 @@ func largeSnapshots(o options, binary string) (_ []result, err error) {
 		if _, err := s.first("first", travelProfile, false); err != nil {
 			return nil, err
 		}
-		if err := fill(filepath.Join(s.profileDir(travelProfile), "Default", "ballast")); err != nil {
+		if err := fill(filepath.Join(s.profileDir(travelProfile), "Default", "ballast"), o.ballast); err != nil {
 			return nil, err
 		}
 		sides = append(sides, s)
@@ -223,14 +223,14 @@ func largeSnapshots(o options, binary string) (_ []result, err error) {
 	}, nil
 }
 
-// fill makes the ballast, half of which can be compressed away, as of databases.
-func fill(dir string) error {
+// fill makes so much of them, half of which can be compressed away, as of databases.
+func fill(dir string, mib int) error {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return err
 	}
 	random := rand.NewChaCha8([32]byte{})
 	b := make([]byte, ballastFile)
-	for n := range ballast / ballastFile {
+	for n := range mib << 20 / ballastFile {
 		for page := range slices.Chunk(b, 4096) {
 			_, _ = random.Read(page[:len(page)/2]) // it never fails
 		}

@@ -54,7 +54,7 @@ func TestWhatTheFenceRefusesWasNotDone(t *testing.T) {
 		c.commit()
 		c.offloading.Wait()
 	}
-	if a := b.mux.acts; len(b.read()) > 0 || a.Last() != 0 || a.Activated("") != 0 || a.Lasting() != "" {
+	if a := &b.mux.acts; len(b.read()) > 0 || a.Last() != 0 || a.Activated("") != 0 || a.Lasting() != "" {
 		t.Errorf("acted at %v, brought to the front at %v, lasting: %q", a.Last(), a.Activated(""), a.Lasting())
 	}
 }

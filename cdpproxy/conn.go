@@ -26,6 +26,8 @@ const (
 
 // Handler answers the commands that the proxy does not pass on to the browser. Its
 // methods may block: the connection's next message is not read before they return.
+//
+// It has 10 methods because it is a session as a connection sees it, which has one of them.
 type Handler interface {
 	// Lease answers a command of the Lease domain with its result, which may be a
 	// Last or a Later, or with an error.

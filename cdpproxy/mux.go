@@ -70,7 +70,7 @@ var ErrBrowserGone = errors.New("the browser is gone: its pipe ended")
 // Mux is the one reader and the one writer of a browser's pipe.
 type Mux struct {
 	traffic   func(Traffic)
-	acts      *acts.Acts
+	acts      acts.Acts
 	pipeLog   *PipeLog         // nil: none is kept
 	waiting   Waiting          // nil: the kernel
 	inherited []*ClientSession // opened by an earlier launcher; set by New
@@ -135,7 +135,7 @@ func New(pipe Pipe, effect acts.Effect, traffic func(Traffic)) (*Mux, error) {
 		posts:     make(chan []byte, maxPosts),
 		attaching: make(chan struct{}, 1),
 	}
-	m.acts = acts.New(effect, m.sessions.attached, m.reportCookies)
+	m.acts.Follow(effect, m.sessions.attached, m.reportCookies)
 	m.inheritSessions()
 	go func() {
 		defer close(m.done)
@@ -147,7 +147,7 @@ func New(pipe Pipe, effect acts.Effect, traffic func(Traffic)) (*Mux, error) {
 }
 
 // Acts is what clients did in the browser.
-func (m *Mux) Acts() *acts.Acts { return m.acts }
+func (m *Mux) Acts() *acts.Acts { return &m.acts }
 
 // ForgetActs forgets what clients did, and what they made. It is called when the pages that they had
 // are gone.

@@ -8,7 +8,6 @@ import (
 	"testing"
 	"time"
 
-	"leasehold/cdpproxy/acts"
 	"leasehold/cdpproxy/methods"
 	"leasehold/internal/boottime"
 	"leasehold/lease"
@@ -37,7 +36,7 @@ func newOffline(t testing.TB) *offline {
 	}
 	t.Cleanup(func() { _ = errors.Join(unix.Close(p[1]), unix.Close(p[0])) })
 	m := &Mux{commands: p[1], wakeup: -1, events: -1}
-	m.acts = acts.New(testEffect, m.sessions.attached, m.reportCookies)
+	m.acts.Follow(testEffect, m.sessions.attached, m.reportCookies)
 	return &offline{mux: m, commands: p[0]}
 }
 

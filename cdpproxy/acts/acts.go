@@ -32,7 +32,8 @@ type Command struct {
 	Listed *methods.Method
 }
 
-// Acts is what clients did in one browser. Its methods are safe for concurrent use.
+// Acts is what clients did in one browser. In a zero one nobody did anything. Its methods are safe for
+// concurrent use, but for Follow.
 type Acts struct {
 	effect   Effect
 	attached Attached
@@ -50,10 +51,10 @@ type Acts struct {
 	made      map[string]bool             // browser contexts that clients made, whose cookies are not the account's
 }
 
-// New returns Acts of a browser in which nobody did anything. cookies is called on the data path, and
-// must not block.
-func New(effect Effect, attached Attached, cookies func(CookieCommand)) *Acts {
-	return &Acts{effect: effect, attached: attached, cookies: cookies}
+// Follow comes before the first command. cookies is told of those that concern cookies, on the data
+// path: it must not block.
+func (a *Acts) Follow(effect Effect, attached Attached, cookies func(CookieCommand)) {
+	a.effect, a.attached, a.cookies = effect, attached, cookies
 }
 
 // Sent notes a command. Connections may report out of order: the latest time is kept. A command

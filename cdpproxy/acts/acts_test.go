@@ -10,7 +10,7 @@ import (
 
 // on returns Acts of a browser with these sessions, by the targets that they are attached to.
 func on(targets map[string]string) *Acts {
-	return New(testEffect, func(session []byte) (target, context string) { return targets[string(session)], "" }, nil)
+	return &Acts{effect: testEffect, attached: func(session []byte) (target, context string) { return targets[string(session)], "" }}
 }
 
 // testEffect judges by names of the tests' own.
@@ -45,10 +45,10 @@ func TestActivityIsNotedByTarget(t *testing.T) {
 // TestTheEffectIsJudgedByMethodAndParams: it gets both.
 func TestTheEffectIsJudgedByMethodAndParams(t *testing.T) {
 	var got string
-	m := New(func(method, params []byte) (acts, types bool) {
+	m := &Acts{effect: func(method, params []byte) (acts, types bool) {
 		got = fmt.Sprintf("%s %s", method, params)
 		return false, true
-	}, nil, nil)
+	}}
 	m.Sent(5, Command{Method: []byte("Page.navigate"), Params: []byte(`{"url":"a"}`)})
 	if got != `Page.navigate {"url":"a"}` || m.Last() != 0 || m.Typed("any") != 0 {
 		t.Errorf("asked about %q, acted at %d, typed at %d", got, m.Last(), m.Typed("any"))

@@ -13,7 +13,8 @@ import (
 func TestCommandsOnTheAccountsCookiesAreReported(t *testing.T) {
 	var got []string
 	contexts := map[string]string{"S": "own", "F": "made"}
-	m := New(testEffect, func(session []byte) (target, context string) { return "", contexts[string(session)] }, func(c CookieCommand) {
+	m := &Acts{}
+	m.Follow(testEffect, func(session []byte) (target, context string) { return "", contexts[string(session)] }, func(c CookieCommand) {
 		if c.Reads == c.Writes {
 			got = append(got, "?")
 		}

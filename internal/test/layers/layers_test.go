@@ -108,13 +108,14 @@ const harness = "leasehold/internal/test/"
 
 type pkg struct {
 	ImportPath string
-	Doc        string
+	Dir, Doc   string
+	GoFiles    []string
 	Imports    []string
 }
 
 func packages(t *testing.T) []pkg {
 	t.Helper()
-	out, err := exec.Command("go", "list", "-json=ImportPath,Doc,Imports", "leasehold/...").Output()
+	out, err := exec.Command("go", "list", "-json=ImportPath,Dir,Doc,GoFiles,Imports", "leasehold/...").Output()
 	if err != nil {
 		t.Fatal(err)
 	}

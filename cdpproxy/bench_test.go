@@ -51,7 +51,8 @@ func roundTrip(tb testing.TB) func() {
 		pending: map[string]map[int64]*continuedRequest{"": {}}, leaseSessions: map[string]bool{}, suffix: []byte(`,"sessionId":"S"}`),
 	}
 	s.conn = c
-	m.mux.owners["S"], m.mux.owners["P"] = s, s
+	m.mux.sessions.add("S", s)
+	m.mux.sessions.opened("P", "S", s, targetInfo{TargetID: "T", Type: "page"})
 	frame := clientFrame(0x81, `{"id":7,"method":"Runtime.evaluate","params":{"expression":"1+1"},"sessionId":"P"}`)
 	event := `{"method":"Network.requestWillBeSent","params":{"request":{"url":"http://a/","method":"GET"}},"sessionId":"P"}`
 	reply := `{"id":7,"result":{"result":{"type":"number","value":2}},"sessionId":"P"}`

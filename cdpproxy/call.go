@@ -127,10 +127,13 @@ func (m *Mux) start(fence *lease.Fence, sessionID, method string, params any, on
 	if method == captureCommand {
 		m.pictures.asked(inFlight{sessionID, c.id})
 	}
-	if fence != nil { // before the write, since its effect may be seen before the write returns
-		m.noteCall(msg)
+	var passing []stagedCommand
+	if fence != nil { // a person who took over acts on pages by such commands
+		if cmd, bad := scan(msg); bad == nil {
+			passing = []stagedCommand{{command: cmd, session: cmd.sessionID}}
+		}
 	}
-	if err := m.send(fence, msg); err != nil {
+	if err := m.sendIf(nil, fence, passing, msg, nil); err != nil {
 		m.pictures.settled(inFlight{sessionID, c.id})
 		c.forget()
 		return nil, fmt.Errorf("%s: %w", method, err)

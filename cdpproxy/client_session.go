@@ -53,9 +53,9 @@ func (m *Mux) inheritSessions() {
 		for r, auth := range found.paused {
 			s.paused[r] = pause{auth: auth}
 		}
-		m.owners[s.id] = s
+		m.sessions.add(s.id, s)
 		for _, child := range found.children {
-			m.owners[child] = s
+			m.sessions.add(child, s)
 			s.waitingForDebugger[child] = "" // it may be waiting; resuming one that is not does no harm
 		}
 		m.inherited = append(m.inherited, s)
@@ -154,16 +154,8 @@ func (s *ClientSession) Free() {
 	for sessionID := range waiting {
 		s.mux.post(oneWay(sessionID, letRunCommand, nil))
 	}
-	s.mux.mu.Lock()
-	var children []string
-	for sessionID, owner := range s.mux.owners {
-		if owner == s && sessionID != s.id {
-			children = append(children, sessionID)
-		}
-	}
-	s.mux.mu.Unlock()
-	for _, sessionID := range children {
-		s.mux.post(oneWay(s.id, "Target.detachFromTarget", map[string]string{"sessionId": sessionID}))
+	for _, opened := range s.mux.sessions.under(s) {
+		s.mux.post(oneWay(s.id, "Target.detachFromTarget", map[string]string{"sessionId": opened.sessionID}))
 	}
 }
 
@@ -171,7 +163,7 @@ func (s *ClientSession) Free() {
 // clients that vanished, or for an earlier launcher, would be in vain. Fence has to be called
 // for each of them first.
 func (m *Mux) LetStart() {
-	for _, s := range m.sessions() {
+	for _, s := range m.sessions.owners() {
 		if !s.hasObserver() {
 			m.post(oneWay(s.id, "Target.setAutoAttach", map[string]any{"autoAttach": false, "waitForDebuggerOnStart": false, "flatten": true}))
 		}
@@ -198,13 +190,10 @@ func (s *ClientSession) leave() {
 
 // forget forgets everything that was opened under the session.
 func (s *ClientSession) forget() {
-	s.mux.mu.Lock()
-	for sessionID, owner := range s.mux.owners {
-		if owner == s {
-			s.mux.forgetSession(sessionID)
-		}
+	for _, opened := range s.mux.sessions.under(s) {
+		s.mux.forgetSession(opened.sessionID)
 	}
-	s.mux.mu.Unlock()
+	s.mux.forgetSession(s.id)
 	s.mux.lookAtWaiting()
 	s.restoreAllDownloads()
 }

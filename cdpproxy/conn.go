@@ -26,6 +26,8 @@ const (
 
 // Handler answers the commands that the proxy does not pass on to the browser. Its
 // methods may block: the connection's next message is not read before they return.
+//
+// It has 10 methods because it is a session as a connection sees it, which has one of them.
 type Handler interface {
 	// Lease answers a command of the Lease domain with its result, which may be a
 	// Last or a Later, or with an error.
@@ -168,7 +170,7 @@ func (m *Mux) Connect(ctx context.Context, target string, fence *lease.Fence, h 
 			return nil, errors.Join(err, s.giveUp(ctx))
 		}
 		s.defaultID = r.SessionID
-		if m.isPrivileged(s.defaultID) {
+		if m.sessions.get(s.defaultID).privileged {
 			refused := methods.RefuseTarget()
 			h.Denied("Target.attachToTarget", refused)
 			return nil, errors.Join(&Error{refused.Code, refused.Message("the connection")}, s.giveUp(ctx))
@@ -179,7 +181,7 @@ func (m *Mux) Connect(ctx context.Context, target string, fence *lease.Fence, h 
 	s.mu.Lock()
 	s.conn, s.observer = c, nil
 	s.mu.Unlock()
-	if !m.isOpen(s.defaultID) { // the target was closed meanwhile, without an event
+	if !m.sessions.isOpen(s.defaultID) { // the target was closed meanwhile, without an event
 		gone := &Error{codeInvalidParams, "No target with given id found"}
 		return nil, errors.Join(gone, s.giveUp(ctx))
 	}

@@ -37,12 +37,12 @@ func (c *Conn) dispatch(msg []byte, owned bool) {
 	switch mux := c.session.mux; {
 	case cmd.hasSession:
 		own := false
-		if own, privileged = mux.owns(c.session, cmd.sessionID); !own {
+		if own, privileged = mux.sessions.owns(c.session, cmd.sessionID); !own {
 			c.reply(cmd, nil, errSessionGone)
 			return
 		}
 	case c.session.defaultID != c.session.id: // a connection to one target
-		privileged = mux.isPrivileged(c.session.defaultID)
+		privileged = mux.sessions.get(c.session.defaultID).privileged
 	}
 	if m := methods.Find(cmd.method); m != nil && m.Class == methods.Passes && !privileged && !c.startsListening(cmd) && c.stage(cmd, m, msg, owned) {
 		return
@@ -73,6 +73,14 @@ func (c *Conn) target(cmd command) string {
 		return string(cmd.sessionID)
 	}
 	return c.session.defaultID
+}
+
+// sessionOf is target as bytes.
+func (c *Conn) sessionOf(cmd command) []byte {
+	if cmd.hasSession {
+		return cmd.sessionID
+	}
+	return c.suffix[len(sessionKey) : len(c.suffix)-len(`"}`)]
 }
 
 // handleOffloaded handles a message whose method does not simply pass, or which could
@@ -126,31 +134,17 @@ func (c *Conn) handleOffloaded(msg []byte, privileged bool) {
 	}
 }
 
-// members are where the members of an object of JSON go, by their names.
-type members map[string]any
-
-// readExact reads members of a command's parameters under their exact names, as Chrome does. It is
-// false if one has another type, or if another parser could read the parameters in a different way.
-func readExact(params []byte, into members) bool {
-	found, ok := methods.Members(params)
-	for name, value := range into {
-		if raw, has := found[name]; ok && has {
-			ok = json.Unmarshal(raw, value) == nil
-		}
-	}
-	return ok
-}
-
 // closes returns the target that a command closes; empty if the command closes none.
 func (c *Conn) closes(cmd command) string {
 	switch string(cmd.method) {
 	case "Target.closeTarget":
 		target := ""
-		if readExact(cmd.params, members{"targetId": &target}) { // Chrome refuses it otherwise
+		if methods.ReadMembers(cmd.params, map[string]any{"targetId": &target}) { // Chrome refuses it otherwise
 			return target
 		}
 	case "Page.close":
-		return c.session.mux.clientTarget(c.target(cmd))
+		target, _ := c.session.mux.sessions.attached(c.sessionOf(cmd))
+		return target
 	}
 	return ""
 }
@@ -215,22 +209,17 @@ func (c *Conn) handleLease(cmd command) {
 // sendOffloaded passes a command on, and waits while the pipe is full.
 func (c *Conn) sendOffloaded(cmd command, msg []byte) {
 	m := methods.Find(cmd.method)
-	u, ok := c.register(cmd, m)
+	u, ok := c.register(cmd)
 	if !ok {
 		return
 	}
 	head, tail := c.browserParts(cmd, msg)
-	// This is noted before the write, too: the browser may report the command's effect before
-	// the write returns.
-	c.session.mux.noteActivity(boottime.Now(), stagedCommand{cmd, u})
-	err := c.session.mux.sendIf(func() error { return c.check(m, cmd.params) }, c.fence, head, tail)
+	passing := []stagedCommand{{cmd, u, c.sessionOf(cmd), m}}
+	err := c.session.mux.sendIf(func() error { return c.check(m, cmd.params) }, c.fence, passing, head, tail)
 	if err == nil {
-		now := boottime.Now()
-		c.session.log.stamp(1, now)
-		c.session.mux.noteActivity(now, stagedCommand{cmd, u})
-		c.session.mux.lookIfLetRun(stagedCommand{cmd, u})
+		c.session.log.stamp(1, boottime.Now())
 	}
-	c.failUnsent(err, stagedCommand{cmd, u})
+	c.failUnsent(err, passing...)
 }
 
 // ownReply is a reply of the launcher's own, with its members in Chrome's order. One of

@@ -92,7 +92,7 @@ func (c *Conn) deliverRefusal(id int64, msg []byte) {
 	defer c.mu.Unlock()
 	for sessionID, ids := range c.pending {
 		_, ok := ids[id]
-		if !ok || c.session.mux.isOpen(cmp.Or(sessionID, c.session.defaultID)) {
+		if !ok || c.session.mux.sessions.isOpen(cmp.Or(sessionID, c.session.defaultID)) {
 			continue
 		}
 		c.settled(ids, browserMessage{id: id, sessionID: []byte(cmp.Or(sessionID, c.session.defaultID))})

@@ -1,15 +1,31 @@
 package cdpproxy
 
 import (
+	"bytes"
 	"errors"
 	"slices"
 
 	"leasehold/cdpproxy/methods"
 )
 
+// stagedCommand is a command that is about to pass the fence.
 type stagedCommand struct {
 	command
 	undo
+	session []byte          // the CDP session that it is for
+	listed  *methods.Method // its method in the table; nil for the launcher's own
+}
+
+// keep returns the command for use after its message was handled. owned says that the message belongs
+// to the connection, and lives as long.
+func (s stagedCommand) keep(owned bool) stagedCommand {
+	params := s.params
+	if !owned {
+		params = bytes.Clone(params)
+	}
+	s.command, s.session = s.clone(), bytes.Clone(s.session)
+	s.params = params
+	return s
 }
 
 // undo is what has to be undone if a command does not reach the browser.
@@ -36,14 +52,14 @@ func (c *Conn) stage(cmd command, method *methods.Method, msg []byte, owned bool
 		}
 		return false
 	}
-	u, ok := c.register(cmd, method)
+	u, ok := c.register(cmd)
 	if !ok {
 		if len(c.staged) == 0 {
 			m.writing.Unlock()
 		}
 		return true
 	}
-	c.staged = append(c.staged, stagedCommand{cmd, u})
+	c.staged = append(c.staged, stagedCommand{cmd, u, c.sessionOf(cmd), method})
 	head, tail := c.browserParts(cmd, msg)
 	if len(head) > smallMessage {
 		c.commitLarge(head, append(tail, 0), owned)
@@ -57,7 +73,7 @@ func (c *Conn) stage(cmd command, method *methods.Method, msg []byte, owned bool
 }
 
 // register adds a command to those in flight. It returns false after a cut.
-func (c *Conn) register(cmd command, method *methods.Method) (undo, bool) {
+func (c *Conn) register(cmd command) (undo, bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.cut {
@@ -70,9 +86,6 @@ func (c *Conn) register(cmd command, method *methods.Method) (undo, bool) {
 			ids = map[int64]*continuedRequest{}
 			c.pending[string(cmd.sessionID)] = ids
 		}
-	}
-	if method != nil && method.Effect == methods.Stays {
-		c.session.mux.lasting.CompareAndSwap(nil, method)
 	}
 	u := undo{ids: ids}
 	if cmd.tracked() {
@@ -96,7 +109,6 @@ func (c *Conn) register(cmd command, method *methods.Method) (undo, bool) {
 	if string(cmd.method) == discoverCommand {
 		c.noteDiscovery(cmd)
 	}
-	c.session.mux.noteActivation(c.target(cmd), cmd)
 	c.noteListening(cmd)
 	c.session.log.add(cmd.sessionID, cmd.method)
 	return u, true
@@ -121,24 +133,22 @@ func (c *Conn) commitLarge(head, tail []byte, owned bool) {
 		return
 	}
 	m := c.session.mux
-	rest, err := m.begin(c.fence, head, tail)
+	rest, err := m.begin(c.fence, c.staged, head, tail)
 	if err == nil {
 		c.session.log.stamp(len(c.staged), m.passedAt)
-		m.noteActivity(m.passedAt, c.staged...)
 	}
 	if err != nil || len(rest) == 0 {
 		m.writing.Unlock()
 	}
 	if err == nil && len(rest) == 0 {
 		m.commandSent = true
-		m.lookIfLetRun(c.staged...)
 		c.staged = c.staged[:0]
 		return
 	}
 	list := c.staged
 	c.staged = nil
 	for i := range list {
-		list[i].command = list[i].clone()
+		list[i] = list[i].keep(owned && len(head) > 0 && i == len(list)-1)
 	}
 	if err != nil {
 		c.offload(func() { c.failUnsent(err, list...) })
@@ -151,10 +161,7 @@ func (c *Conn) commitLarge(head, tail []byte, owned bool) {
 			rest[i] = slices.Clone(rest[i])
 		}
 	}
-	c.offload(func() {
-		c.failUnsent(m.finish(rest), list...)
-		m.lookIfLetRun(list...)
-	})
+	c.offload(func() { c.failUnsent(m.finish(rest, list), list...) })
 }
 
 // failUnsent undoes what was noted of commands that could not be sent, and answers each

@@ -2,11 +2,11 @@ package cdpproxy
 
 import (
 	"bytes"
-	"cmp"
 	"encoding/json"
-	"slices"
 
 	"github.com/gobwas/ws"
+
+	"leasehold/cdpproxy/methods"
 )
 
 var destroyedEvent = []byte(`{"method":"Target.targetDestroyed",`)
@@ -45,7 +45,7 @@ const discoverCommand = "Target.setDiscoverTargets"
 // noteDiscovery notes a command that turns them off. The caller holds c.mu.
 func (c *Conn) noteDiscovery(cmd command) {
 	discover := true
-	if readExact(cmd.params, members{"discover": &discover}) && !discover {
+	if methods.ReadMembers(cmd.params, map[string]any{"discover": &discover}) && !discover {
 		if c.undiscovering == nil {
 			c.undiscovering = map[inFlight]bool{}
 		}
@@ -70,7 +70,7 @@ func (c *Conn) discoveryAnswered(parsed browserMessage) {
 // the latest first, and about the end of the targets that it knows: many clients wait for these
 // events, and not for the end of the connection. The caller holds c.mu.
 func (c *Conn) tellTargets() {
-	for _, opened := range c.session.openChildren() {
+	for _, opened := range c.session.mux.sessions.under(c.session) {
 		if opened.kind == "page" || opened.kind == "iframe" {
 			c.tell(opened.sessionID, "Inspector.detached", map[string]string{"reason": "Render process gone."})
 		}
@@ -87,7 +87,7 @@ func (c *Conn) tellTargets() {
 		}
 	}
 	for on, targets := range c.discovered {
-		if !c.session.mux.isOpen(on) {
+		if !c.session.mux.sessions.isOpen(on) {
 			continue
 		}
 		for target := range targets {
@@ -123,26 +123,6 @@ func (c *Conn) endWithTarget() {
 	c.forgetPending()
 	c.startEndTimeout()
 	c.flushLater()
-}
-
-// openedChild is a CDP session that is open under a client session.
-type openedChild struct {
-	sessionID string
-	child
-}
-
-// openChildren returns the CDP sessions that are open under this one, the latest first.
-func (s *ClientSession) openChildren() []openedChild {
-	s.mux.mu.Lock()
-	defer s.mux.mu.Unlock()
-	var list []openedChild
-	for sessionID, owner := range s.mux.owners {
-		if owner == s && sessionID != s.id {
-			list = append(list, openedChild{sessionID, s.mux.children[sessionID]})
-		}
-	}
-	slices.SortFunc(list, func(a, b openedChild) int { return cmp.Compare(b.number, a.number) })
-	return list
 }
 
 // hides tells whether the client must not see a CDP session: the browser session of a

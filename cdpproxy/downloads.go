@@ -1,7 +1,10 @@
 package cdpproxy
 
 import (
+	"bytes"
 	"context"
+	"encoding/json"
+	"sync"
 
 	"leasehold/cdpproxy/methods"
 )
@@ -49,14 +52,10 @@ func downloadsTo(browserContext, dir string) []byte {
 // client's command.
 func (s *ClientSession) downloadCommands(sessionID string, named methods.Named) (before, after []byte) {
 	in := named.Context
-	m := s.mux
-	m.mu.Lock()
 	if named.Downloads && in == "" {
-		in = m.contexts[sessionID] // "" for a browser session
+		in = s.mux.sessions.get(sessionID).context // "" for a browser session
 	}
-	fresh := m.freshContexts[in]
-	delete(m.freshContexts, in)
-	m.mu.Unlock()
+	fresh := s.mux.fresh.take(in)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	switch {
@@ -93,4 +92,55 @@ func (s *ClientSession) restoreAllDownloads() {
 	for sessionID := range s.downloads {
 		s.restoreDownloads(sessionID)
 	}
+}
+
+// freshContexts are the browser contexts that clients made and that have no download behaviour yet.
+type freshContexts struct {
+	mu  sync.Mutex
+	ids map[string]bool
+}
+
+func (f *freshContexts) add(id string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.ids == nil || len(f.ids) >= maxNoted {
+		f.ids = map[string]bool{}
+	}
+	f.ids[id] = true
+}
+
+// take removes a browser context, and tells whether it was one of them.
+func (f *freshContexts) take(id string) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	had := f.ids[id]
+	delete(f.ids, id)
+	return had
+}
+
+func (f *freshContexts) clear() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.ids = nil
+}
+
+// contextReply is how Chrome's reply to Target.createBrowserContext begins, after the id. Pages
+// cannot influence that.
+var contextReply = []byte(`,"result":{"browserContextId":"`)
+
+// noteContext notes from a reply which browser context a command made.
+func (m *Mux) noteContext(msg []byte) {
+	if !bytes.Contains(msg[:min(len(msg), maxReplyHead)], contextReply) {
+		return
+	}
+	var r struct {
+		Result struct {
+			Context string `json:"browserContextId"`
+		} `json:"result"`
+	}
+	if json.Unmarshal(msg, &r) != nil || r.Result.Context == "" {
+		return
+	}
+	m.fresh.add(r.Result.Context)
+	m.acts.MadeContext(r.Result.Context)
 }

@@ -13,64 +13,83 @@ const serviceWorker = "service_worker"
 func (o *Observer) Leave(target string) { o.session.mux.leave(target) }
 
 func (m *Mux) leave(target string) {
-	m.mu.Lock()
-	for sessionID, c := range m.children {
-		if s := m.owners[sessionID]; c.target == target && c.kind == serviceWorker && s != nil && s.token == 0 {
-			m.leaving[sessionID], m.ending[target] = c, s.id
+	m.sessions.leave(target)
+	m.lookAtWaiting()
+}
+
+func (o *openSessions) leave(target string) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for _, s := range o.byID {
+		if s.target == target && s.kind == serviceWorker && s.owner.token == 0 {
+			s.leaving = true
+			if o.ending == nil {
+				o.ending = map[string]string{}
+			}
+			o.ending[target] = s.owner.id
 		}
 	}
-	m.mu.Unlock()
-	m.lookAtWaiting()
 }
 
 // leaveFree leaves those service workers that are to end and to which no client is attached.
 func (m *Mux) leaveFree() {
-	m.mu.Lock()
-	if len(m.leaving) == 0 { // nearly always
-		m.mu.Unlock()
-		return
+	for _, free := range m.sessions.leavable() {
+		m.post(oneWay(free.parent, "Target.detachFromTarget", map[string]string{"sessionId": free.sessionID}))
 	}
-	used := map[string]bool{}
-	for _, target := range m.clientTargets {
-		used[target] = true
+}
+
+// leavable returns the sessions on such service workers. They are left from now on.
+func (o *openSessions) leavable() (list []openedChild) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if len(o.ending) == 0 { // nearly always
+		return nil
 	}
-	free := map[string]child{}
-	for sessionID, c := range m.leaving {
-		if !used[c.target] {
-			free[sessionID] = c
-			delete(m.leaving, sessionID)
+	used := o.used()
+	for id, s := range o.byID {
+		if s.leaving && !used[s.target] {
+			list = append(list, openedChild{id, *s})
+			s.leaving = false
 		}
 	}
-	m.mu.Unlock()
-	for sessionID, c := range free {
-		m.post(oneWay(c.parent, "Target.detachFromTarget", map[string]string{"sessionId": sessionID}))
-	}
+	return list
 }
 
 // workerAttached is called when a CDP session on a service worker was opened. A client may have
 // attached to one while the observer left it: then it has not ended, and the observer comes back.
 func (m *Mux) workerAttached(s *ClientSession, sessionID string) {
-	m.mu.Lock()
-	c := m.children[sessionID]
-	observer, ending := m.ending[c.target]
-	left := ending && s.token != 0
-	for _, still := range m.leaving {
-		left = left && still.target != c.target
-	}
-	if ending && s.token == 0 {
-		m.leaving[sessionID] = c
-	}
-	m.mu.Unlock()
-	if left {
-		m.post(oneWay(observer, "Target.attachToTarget", map[string]any{"targetId": c.target, "flatten": true}))
+	if target, observer := m.sessions.workerAttached(s, sessionID); observer != "" {
+		m.post(oneWay(observer, "Target.attachToTarget", map[string]any{"targetId": target, "flatten": true}))
 	}
 }
 
+// workerAttached returns the target of a service worker to which a client was attached, and the
+// browser session of the observer that had left it; empty if none had.
+func (o *openSessions) workerAttached(s *ClientSession, id string) (target, observer string) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	target = o.session(id).target
+	observer, ending := o.ending[target]
+	switch {
+	case !ending:
+		return target, ""
+	case s.token == 0:
+		o.session(id).leaving = true
+		return target, ""
+	}
+	for _, still := range o.byID {
+		if still.leaving && still.target == target {
+			return target, ""
+		}
+	}
+	return target, observer
+}
+
 // noteEnded forgets a service worker that has ended, as the observer is told.
-func (m *Mux) noteEnded(msg []byte) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if len(m.ending) == 0 {
+func (o *openSessions) noteEnded(msg []byte) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if len(o.ending) == 0 {
 		return
 	}
 	var e struct {
@@ -79,6 +98,6 @@ func (m *Mux) noteEnded(msg []byte) {
 		} `json:"params"`
 	}
 	if json.Unmarshal(msg, &e) == nil {
-		delete(m.ending, e.Params.TargetID)
+		delete(o.ending, e.Params.TargetID)
 	}
 }

@@ -54,7 +54,7 @@ func (c *Conn) expose(cmd command) {
 	c.session.log.add(cmd.sessionID, cmd.method)
 	c.mu.Unlock()
 	target, name := "", "cdp"
-	if !readExact(cmd.params, members{"targetId": &target, "bindingName": &name}) || target == "" || many {
+	if !methods.ReadMembers(cmd.params, map[string]any{"targetId": &target, "bindingName": &name}) || target == "" || many {
 		c.deny(cmd, methods.RefuseExposing())
 		return
 	}

@@ -50,12 +50,7 @@ func (m *Mux) hideObserver(msg []byte, isReply bool) []byte {
 			list = append(list, *one)
 		}
 	}
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	clients := map[string]bool{}
-	for _, target := range m.clientTargets {
-		clients[target] = true
-	}
+	clients := m.sessions.ofClients()
 	var shown []byte
 	for _, one := range list {
 		if !one.Attached {
@@ -75,29 +70,6 @@ func (m *Mux) hideObserver(msg []byte, isReply bool) []byte {
 		msg = msg[at+len(attachedTrue):]
 	}
 	return slices.Concat(shown, msg)
-}
-
-var browserType = []byte(`"type":"browser"`)
-
-// noteBrowserSession notes the target of a browser session that attach opens for a client,
-// from the event with which Chrome tells of it. The loop calls it.
-func (m *Mux) noteBrowserSession(msg []byte) {
-	var e struct {
-		Params struct {
-			SessionID  string `json:"sessionId"`
-			TargetInfo struct {
-				TargetID string `json:"targetId"`
-			} `json:"targetInfo"`
-		} `json:"params"`
-	}
-	if !bytes.HasPrefix(msg, attachedEvent) || !bytes.Contains(msg, browserType) || json.Unmarshal(msg, &e) != nil {
-		return
-	}
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if !m.attachingOwn {
-		m.clientBrowsers[e.Params.SessionID] = e.Params.TargetInfo.TargetID
-	}
 }
 
 // hidesBrowser tells whether an event is about a browser target of the launcher's own. Chrome
@@ -125,34 +97,8 @@ func (c *Conn) hidesBrowser(msg []byte) bool {
 	if json.Unmarshal(msg, &e) != nil {
 		return false
 	}
-	if created && c.session.mux.isLaunchersBrowser(e.Params.TargetInfo.TargetID, e.Params.TargetInfo.Attached) {
+	if created && c.session.mux.sessions.isLaunchersBrowser(e.Params.TargetInfo.TargetID, e.Params.TargetInfo.Attached) {
 		c.unshown[e.Params.TargetInfo.TargetID] = true
 	}
 	return c.unshown[e.Params.TargetInfo.TargetID] || c.unshown[e.Params.TargetID]
-}
-
-// isLaunchersBrowser tells whether a browser target that a client is told of is the launcher's
-// own, or of a client that has vanished. One to which nobody is attached yet is the one that is
-// being opened just now.
-func (m *Mux) isLaunchersBrowser(target string, attached bool) bool {
-	m.mu.Lock()
-	if !attached {
-		defer m.mu.Unlock()
-		return m.attachingOwn
-	}
-	var of *ClientSession
-	for _, known := range []map[string]string{m.clientBrowsers, m.clientTargets} {
-		for sessionID, clients := range known {
-			if clients == target {
-				of = m.owners[sessionID]
-			}
-		}
-	}
-	m.mu.Unlock()
-	if of == nil {
-		return true
-	}
-	of.mu.Lock()
-	defer of.mu.Unlock()
-	return of.fenced
 }

@@ -5,7 +5,8 @@ import "testing"
 // TestTheObserverIsHidden in events and in replies: only what clients are attached to is shown
 // as attached.
 func TestTheObserverIsHidden(t *testing.T) {
-	m := &Mux{clientTargets: map[string]string{"S": "used"}}
+	m := &Mux{}
+	m.sessions.opened("S", "", &ClientSession{token: 1}, targetInfo{TargetID: "used"})
 	const unseen = `{"targetId":"unseen","type":"tab","attached":`
 	const free, used, browser = `{"targetId":"free","type":"page","title":"\"attached\":true","attached":`, `{"targetId":"used","type":"page","attached":`, `{"targetId":"b","type":"browser","attached":`
 	for _, tt := range []struct {

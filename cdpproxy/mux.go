@@ -15,12 +15,12 @@
 //	conn_read.go     the client's bytes become websocket frames (frames.go), and those become messages
 //	conn_command.go  the message is parsed (command.go, json.go): refused, left to the handler, or passed on
 //	conn_send.go     commands that are passed on are staged, and sent together
-//	pipe_write.go    the fence is checked and the pipe is written, under one lock
+//	pipe_write.go    the fence is checked, package acts is told, and the pipe is written, under one lock
 //
 // A reply or an event of the browser comes back through these:
 //
 //	pipe_read.go     the pipe's bytes become messages
-//	route.go         the client session that a message belongs to is found (browser_message.go)
+//	route.go         the client session that a message belongs to is found (browser_message.go, sessions.go)
 //	conn_deliver.go  the message is queued (outbox.go), and written to the client's socket
 //
 // What keeps the launcher's own session out of the clients' sight is in hide.go and
@@ -44,7 +44,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"leasehold/cdpproxy/methods"
+	"leasehold/cdpproxy/acts"
 	"leasehold/internal/boottime"
 	"leasehold/lease"
 )
@@ -69,26 +69,23 @@ var ErrBrowserGone = errors.New("the browser is gone: its pipe ended")
 
 // Mux is the one reader and the one writer of a browser's pipe.
 type Mux struct {
-	effect    Effect
 	traffic   func(Traffic)
+	acts      acts.Acts
 	pipeLog   *PipeLog         // nil: none is kept
 	waiting   Waiting          // nil: the kernel
 	inherited []*ClientSession // opened by an earlier launcher; set by New
 
-	inFlight  atomic.Int32 // commands of clients that wait for their replies
-	lastActed atomic.Int64 // see Acted; written with mu held
-	reads     atomic.Uint64
-	routing   atomic.Bool // the loop is reading the pipe, or passing on what it has read
-	dropped   atomic.Uint64
-	lasting   atomic.Pointer[methods.Method] // see Lasting
-	// keptPrivate is privacy.why, for the data path.
-	keptPrivate atomic.Pointer[methods.Refusal]
-	// holding says that what the browser says may have to be held, see privacy.creating.
-	holding atomic.Bool
+	inFlight atomic.Int32 // commands of clients that wait for their replies
+	reads    atomic.Uint64
+	routing  atomic.Bool // the loop is reading the pipe, or passing on what it has read
+	dropped  atomic.Uint64
 
 	calls     pendingCalls  // on the root session
 	attaching chan struct{} // has room for one: see attach
 	pictures  owedPictures
+	sessions  openSessions
+	privacy   privacy
+	fresh     freshContexts
 
 	// writing is held from a message's check at the fence until the whole message is in the
 	// pipe. It guards the following fields.
@@ -99,28 +96,10 @@ type Mux struct {
 
 	writeBy atomic.Pointer[time.Time] // see LimitWrites; nil: no limit
 
-	mu             sync.Mutex
-	owners         map[string]*ClientSession   // by CDP session: a browser session, or one opened under it
-	children       map[string]child            // by CDP session: those that were opened under another one
-	lastChild      uint64                      // see child.number
-	letRun         map[string]string           // see Observer.LetRun: targets, by the observer's CDP session on each
-	leaving        map[string]child            // see Observer.Leave: by the observer's CDP session on each
-	ending         map[string]string           // service workers that were to be left and have not ended: the observer's browser session
-	clientTargets  map[string]string           // targets that clients are attached to, by CDP session
-	clientBrowsers map[string]string           // the browser targets of clients' connections, by their browser sessions
-	contexts       map[string]string           // their browser contexts
-	privileged     map[string]bool             // CDP sessions of clients whose targets are Chrome's own pages
-	freshContexts  map[string]bool             // browser contexts without a download behaviour
-	typedAt        map[string]boottime.Instant // by target, see Typed
-	actedAt        map[string]boottime.Instant // by target, see ActedOn
-	activated      map[string]boottime.Instant // by target, see ActivatedAt
-	offline        map[string]bool             // by CDP session of a client, see Offline
-	lastID         int64                       // of a call of the launcher's
-	cookieCommands cookieCommands
-	privacy        privacy
-	attachingOwn   bool        // the browser session that attach opens is the launcher's own
-	endCause       error       // nil while the pipe lives
-	posts          chan []byte // see post; closed at the end
+	mu       sync.Mutex
+	lastID   int64       // of a call of the launcher's
+	endCause error       // nil while the pipe lives
+	posts    chan []byte // see post; closed at the end
 
 	// Only the loop uses these.
 	unflushed       []*Conn // connections with something queued since the last flush
@@ -143,20 +122,20 @@ type Mux struct {
 // of the pipe calls traffic with everything unsafe that pages send, and with what they print;
 // traffic must not block. Neither may be nil. The Mux ends when the pipe does, or by Stop. On
 // an error the descriptors stay as they were.
-func New(pipe Pipe, effect Effect, traffic func(Traffic)) (*Mux, error) {
+func New(pipe Pipe, effect acts.Effect, traffic func(Traffic)) (*Mux, error) {
 	wakeup, err := newWakeup()
 	if err != nil {
 		return nil, err
 	}
 	m := &Mux{
-		commands: pipe.Commands, events: pipe.Events, effect: effect, traffic: traffic, pipeLog: pipe.PipeLog, waiting: pipe.Waiting, wakeup: wakeup,
-		owners: map[string]*ClientSession{}, children: map[string]child{}, letRun: map[string]string{}, leaving: map[string]child{}, ending: map[string]string{}, clientTargets: map[string]string{}, clientBrowsers: map[string]string{}, contexts: map[string]string{}, privileged: map[string]bool{}, freshContexts: map[string]bool{}, done: make(chan struct{}),
+		commands: pipe.Commands, events: pipe.Events, traffic: traffic, pipeLog: pipe.PipeLog, waiting: pipe.Waiting, wakeup: wakeup, done: make(chan struct{}),
 		// An adopted browser may still reply to calls of an earlier launcher.
 		lastID:    rand.Int64N(1 << 29),
 		privacy:   privacy{pages: map[string]*ClientSession{}, sessions: map[string]bool{}, hidden: map[string]bool{}},
 		posts:     make(chan []byte, maxPosts),
 		attaching: make(chan struct{}, 1),
 	}
+	m.acts.Follow(effect, m.sessions.attached, m.reportCookies)
 	m.inheritSessions()
 	go func() {
 		defer close(m.done)
@@ -165,6 +144,16 @@ func New(pipe Pipe, effect Effect, traffic func(Traffic)) (*Mux, error) {
 	}()
 	go m.run()
 	return m, nil
+}
+
+// Acts is what clients did in the browser.
+func (m *Mux) Acts() *acts.Acts { return &m.acts }
+
+// ForgetActs forgets what clients did, and what they made. It is called when the pages that they had
+// are gone.
+func (m *Mux) ForgetActs() {
+	m.acts.Forget()
+	m.fresh.clear()
 }
 
 // Stop ends the Mux as if its pipe had ended. The browser lives on.
@@ -194,15 +183,6 @@ func (m *Mux) Behind() bool {
 	}
 	n, err := unix.IoctlGetInt(m.events, unix.TIOCINQ)
 	return err != nil || n > 0 || m.routing.Load()
-}
-
-// Lasting is the first method that a client has used by which the browser is no longer as it was
-// started, whatever is closed in it; empty if none was.
-func (m *Mux) Lasting() string {
-	if method := m.lasting.Load(); method != nil {
-		return method.Name
-	}
-	return ""
 }
 
 // Barrier returns when every message that passed a fence before it was shut has
@@ -244,9 +224,7 @@ func (m *Mux) attach(ctx context.Context, token lease.Token) (*ClientSession, er
 	case <-ctx.Done():
 		return nil, fmt.Errorf("the browser has not opened another connection's session yet: %w", ctx.Err())
 	}
-	m.mu.Lock()
-	m.attachingOwn = token == 0
-	m.mu.Unlock()
+	m.sessions.opening(token == 0)
 	call, err := m.start(nil, "", "Target.attachToBrowserTarget", nil, &m.calls)
 	if err != nil {
 		m.attachEnds()
@@ -266,18 +244,14 @@ func (m *Mux) attach(ctx context.Context, token lease.Token) (*ClientSession, er
 	}
 	s := newClientSession(m, r.SessionID, token)
 	m.pipeLog.append(lineOpened, s.id, fmt.Sprint(token))
-	m.mu.Lock()
-	m.owners[s.id] = s
-	m.mu.Unlock()
+	m.sessions.add(s.id, s)
 	m.attachEnds()
 	return s, nil
 }
 
 // attachEnds lets the next browser session be opened.
 func (m *Mux) attachEnds() {
-	m.mu.Lock()
-	m.attachingOwn = false
-	m.mu.Unlock()
+	m.sessions.opening(false)
 	<-m.attaching
 }
 
@@ -290,26 +264,8 @@ func (m *Mux) attachedLate(msg []byte) {
 		} `json:"result"`
 	}
 	if json.Unmarshal(msg, &r) == nil && r.Result.SessionID != "" {
-		m.mu.Lock()
 		m.forgetSession(r.Result.SessionID)
-		m.mu.Unlock()
 		m.post(oneWay("", "Target.detachFromTarget", map[string]string{"sessionId": r.Result.SessionID}))
 	}
 	m.attachEnds()
-}
-
-// owns tells whether the CDP session was opened under the client session, and whether its
-// target is one of Chrome's own pages.
-func (m *Mux) owns(s *ClientSession, sessionID []byte) (own, privileged bool) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	own = m.owners[string(sessionID)] == s
-	return own, own && len(m.privileged) > 0 && m.privileged[string(sessionID)]
-}
-
-// isPrivileged tells whether the target of a CDP session is one of Chrome's own pages.
-func (m *Mux) isPrivileged(sessionID string) bool {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return m.privileged[sessionID]
 }

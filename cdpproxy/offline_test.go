@@ -16,6 +16,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
+// testEffect judges by names of the tests' own.
+func testEffect(method, _ []byte) (acts, types bool) {
+	return string(method) != "Test.look", string(method) == "Test.type"
+}
+
 // offline is a Mux without a loop, for connections without a socket: the test calls what
 // the loop would call.
 type offline struct {
@@ -30,14 +35,15 @@ func newOffline(t testing.TB) *offline {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = errors.Join(unix.Close(p[1]), unix.Close(p[0])) })
-	m := &Mux{commands: p[1], effect: testEffect, wakeup: -1, events: -1, owners: map[string]*ClientSession{}}
+	m := &Mux{commands: p[1], wakeup: -1, events: -1}
+	m.acts.Follow(testEffect, m.sessions.attached, m.reportCookies)
 	return &offline{mux: m, commands: p[0]}
 }
 
 // conn returns a new connection, whose browser session is "S".
 func (b *offline) conn() *Conn {
 	s := &ClientSession{mux: b.mux, id: "S", defaultID: "S"}
-	b.mux.owners["S"] = s
+	b.mux.sessions.add("S", s)
 	return &Conn{
 		session: s, fence: openFence(), handler: noHandler{}, closeFrames: true, fd: -1, ended: make(chan End, 1),
 		pending: map[string]map[int64]*continuedRequest{"": {}}, leaseSessions: map[string]bool{}, suffix: append(append([]byte(nil), sessionKey...), `S"}`...),

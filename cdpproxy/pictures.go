@@ -5,6 +5,9 @@ import (
 	"sync/atomic"
 )
 
+// maxNoted is the most that is noted of one kind: what is more than that begins anew.
+const maxNoted = 4096
+
 const captureCommand = "Page.captureScreenshot"
 
 // owedPictures are the screenshots that clients and the launcher have requested from the

@@ -8,6 +8,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"leasehold/cdpproxy/acts"
+	"leasehold/internal/boottime"
 	"leasehold/lease"
 )
 
@@ -18,12 +20,13 @@ const smallMessage = 32 << 10
 // send writes one message to the pipe, and blocks while the pipe is full. If there is a fence, the
 // message is written only while the fence is open: the check and the write are one step.
 func (m *Mux) send(fence *lease.Fence, message []byte) error {
-	return m.sendIf(nil, fence, message, nil)
+	return m.sendIf(nil, fence, nil, message, nil)
 }
 
 // sendIf is send for a message of up to two parts that is written only if allowed returns no error in
-// the same step. allowed may be nil.
-func (m *Mux) sendIf(allowed func() error, fence *lease.Fence, head, tail []byte) error {
+// the same step. allowed may be nil. passing is the command in the message, unless the launcher sends
+// it for itself.
+func (m *Mux) sendIf(allowed func() error, fence *lease.Fence, passing []stagedCommand, head, tail []byte) error {
 	m.writing.Lock()
 	if allowed != nil {
 		if err := allowed(); err != nil {
@@ -38,23 +41,24 @@ func (m *Mux) sendIf(allowed func() error, fence *lease.Fence, head, tail []byte
 	} else {
 		tail = append(tail, 0)
 	}
-	rest, err := m.begin(fence, head, tail)
+	rest, err := m.begin(fence, passing, head, tail)
 	if err != nil || len(rest) == 0 {
 		m.writing.Unlock()
 		return err
 	}
-	return m.finish(rest)
+	return m.finish(rest, passing)
 }
 
 // begin checks the fence, if there is one, and writes scratch, head and tail as far as the pipe
-// takes them at once. It returns the rest for finish; nobody else may write before finish is
-// called. The caller holds m.writing.
-func (m *Mux) begin(fence *lease.Fence, head, tail []byte) (rest [][]byte, err error) {
+// takes them at once. passing are the commands in them. It returns the rest for finish; nobody else
+// may write before finish is called. The caller holds m.writing.
+func (m *Mux) begin(fence *lease.Fence, passing []stagedCommand, head, tail []byte) (rest [][]byte, err error) {
 	if fence != nil {
 		if m.passedAt, err = fence.CheckAt(); err != nil {
 			return nil, err
 		}
 	}
+	m.passed(m.passedAt, passing)
 	parts := [...][]byte{m.scratch, head, tail}
 	n, err := m.write(parts[:]...)
 	if err != nil {
@@ -71,8 +75,21 @@ func (m *Mux) begin(fence *lease.Fence, head, tail []byte) (rest [][]byte, err e
 	return rest, nil
 }
 
-// finish writes the rest of a message, however long that takes, and lets others write.
-func (m *Mux) finish(rest [][]byte) error {
+// passed is told of every command of a client, and of every call on behalf of a lease, that passes
+// the fence: before the browser can get it, so that what the browser reports of its effect comes
+// later. If the pipe was full, it is told again when the browser can have all of it. The caller
+// holds m.writing.
+func (m *Mux) passed(at boottime.Instant, commands []stagedCommand) {
+	for i := range commands {
+		c := &commands[i]
+		m.acts.Sent(at, acts.Command{Session: c.session, Method: c.method, Params: c.params, Listed: c.listed})
+	}
+	m.lookIfLetRun(commands...)
+}
+
+// finish writes the rest of a message, however long that takes, and lets others write. passing is
+// what begin got.
+func (m *Mux) finish(rest [][]byte, passing []stagedCommand) error {
 	defer m.writing.Unlock()
 	for _, part := range rest {
 		for len(part) > 0 {
@@ -86,6 +103,7 @@ func (m *Mux) finish(rest [][]byte) error {
 			part = part[n:]
 		}
 	}
+	m.passed(boottime.Now(), passing)
 	return nil
 }
 

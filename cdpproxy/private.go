@@ -8,6 +8,8 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"leasehold/cdpproxy/methods"
@@ -16,9 +18,12 @@ import (
 
 // privacy is what nobody but the launcher may see: of the pages that CreateHidden opens only their
 // opener is told; while the browser is kept private, no client sends anything, and the same holds for those
-// that CreatePage opens. The mutex of the Mux guards it.
+// that CreatePage opens.
 type privacy struct {
-	why *methods.Refusal // nil: it does not last
+	shut    atomic.Pointer[methods.Refusal] // why clients send nothing; nil: they may. Written with mu held
+	holding atomic.Bool                     // what the browser says may have to be held, see creating
+
+	mu sync.Mutex
 	// creating is the session on which a page is being opened. Until its target is known, what the
 	// browser says to others is held.
 	creating *ClientSession
@@ -46,6 +51,16 @@ func (e *ListeningError) Error() string {
 	return fmt.Sprintf("a client hears what every page does since its %s: it has to end that first", e.Method)
 }
 
+// forget forgets what was heard on CDP sessions that have ended.
+func (p *privacy) forget(ended []string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, session := range ended {
+		delete(p.listening, listener{session, "Tracing"})
+		delete(p.listening, listener{session, "Fetch"})
+	}
+}
+
 // heard is the error that a client would hear what a private page does; nil: none would.
 func (p *privacy) heard() error {
 	for _, method := range p.listening {
@@ -61,22 +76,17 @@ func (p *privacy) heard() error {
 // open closes these pages first. With forget, it also clears the browser's cache, which has what sites
 // answered them. If that fails, the browser stays private.
 func (m *Mux) KeepPrivate(why *methods.Refusal) (open func(ctx context.Context, forget bool) error, _ error) {
-	m.mu.Lock()
-	before := m.privacy.why
-	if before == nil {
-		m.privacy.why = why
-		m.keptPrivate.Store(why)
-	}
-	m.mu.Unlock()
-	if before != nil {
+	m.privacy.mu.Lock()
+	first := m.privacy.shut.CompareAndSwap(nil, why)
+	m.privacy.mu.Unlock()
+	if !first {
 		return nil, ErrPrivate
 	}
 	m.Barrier()
-	m.mu.Lock()
-	defer m.mu.Unlock()
+	m.privacy.mu.Lock()
+	defer m.privacy.mu.Unlock()
 	if heard := m.privacy.heard(); heard != nil {
-		m.privacy.why = nil
-		m.keptPrivate.Store(nil)
+		m.privacy.shut.Store(nil)
 		return nil, heard
 	}
 	return m.endPrivate, nil
@@ -95,7 +105,7 @@ func (m *Mux) endPrivate(ctx context.Context, forget bool) error {
 		}
 		var left []targetInfo
 		other := "" // a page of others in that context
-		m.mu.Lock()
+		m.privacy.mu.Lock()
 		for _, t := range all.TargetInfos {
 			switch {
 			case m.privacy.opener(t) == nil && t.Type == "page" && t.Context == in:
@@ -107,10 +117,9 @@ func (m *Mux) endPrivate(ctx context.Context, forget bool) error {
 		}
 		done := len(left) == 0 && !forget
 		if done {
-			m.privacy.why = nil
-			m.keptPrivate.Store(nil)
+			m.privacy.shut.Store(nil)
 		}
-		m.mu.Unlock()
+		m.privacy.mu.Unlock()
 		switch {
 		case done:
 			return nil
@@ -192,8 +201,8 @@ func (p *privacy) opener(t targetInfo) *ClientSession {
 
 // isPrivate tells whether a target is, or was, a private page.
 func (m *Mux) isPrivate(target string) bool {
-	m.mu.Lock()
-	defer m.mu.Unlock()
+	m.privacy.mu.Lock()
+	defer m.privacy.mu.Unlock()
 	return m.privacy.pages[target] != nil
 }
 
@@ -208,7 +217,6 @@ var listens = map[string]struct {
 }
 
 // listensTo is what a client's command makes it hear of every page, or ends that.
-// The caller must not hold the mutex of the Mux.
 func (c *Conn) listensTo(cmd command) (to listener, on, known bool) {
 	if !bytes.HasPrefix(cmd.method, tracingDomain) && !bytes.HasPrefix(cmd.method, fetchDomain) {
 		return listener{}, false, false
@@ -218,9 +226,7 @@ func (c *Conn) listensTo(cmd command) (to listener, on, known bool) {
 	if !known || does.domain != "Fetch" {
 		return listener{session, does.domain}, does.on, known
 	}
-	m.mu.Lock()
-	kind := m.children[session].kind
-	m.mu.Unlock()
+	kind := m.sessions.get(session).kind
 	return listener{session, does.domain}, does.on, kind == "" || kind == "browser" // otherwise it is a page's
 }
 
@@ -237,8 +243,8 @@ func (c *Conn) noteListening(cmd command) {
 		return
 	}
 	m := c.session.mux
-	m.mu.Lock()
-	defer m.mu.Unlock()
+	m.privacy.mu.Lock()
+	defer m.privacy.mu.Unlock()
 	if !on {
 		delete(m.privacy.listening, to)
 		return
@@ -254,7 +260,7 @@ var tracingDomain = []byte("Tracing.")
 // CreatePage opens an empty page, and returns its target. While the browser is kept private, nobody
 // else is told of the page, also not afterwards.
 func (o *Observer) CreatePage(ctx context.Context) (target string, err error) {
-	if o.session.mux.keptPrivate.Load() != nil {
+	if o.session.mux.privacy.shut.Load() != nil {
 		return o.createUnseen(ctx, map[string]any{}, false)
 	}
 	var created struct {
@@ -282,8 +288,8 @@ func (o *Observer) CloseHidden(ctx context.Context, target string) error {
 	}
 	if err == nil {
 		m := o.session.mux
-		m.mu.Lock()
-		defer m.mu.Unlock()
+		m.privacy.mu.Lock()
+		defer m.privacy.mu.Unlock()
 		delete(m.privacy.hidden, target)
 	}
 	return err
@@ -298,14 +304,14 @@ func (o *Observer) createUnseen(ctx context.Context, params map[string]any, hidd
 	case <-ctx.Done():
 		return "", ctx.Err()
 	}
-	m.mu.Lock()
+	m.privacy.mu.Lock()
 	if heard := m.privacy.heard(); heard != nil && hidden { // otherwise KeepPrivate has looked
-		m.mu.Unlock()
+		m.privacy.mu.Unlock()
 		return "", heard
 	}
 	m.privacy.creating = o.session
-	m.holding.Store(true)
-	m.mu.Unlock()
+	m.privacy.holding.Store(true)
+	m.privacy.mu.Unlock()
 	// The tab of a page is a target, too, which only its URL tells.
 	url := "about:blank#" + id.New("page")
 	params["url"] = url
@@ -329,7 +335,7 @@ func (o *Observer) createUnseen(ctx context.Context, params map[string]any, hidd
 			}
 		}
 	}
-	m.mu.Lock()
+	m.privacy.mu.Lock()
 	for _, target := range unseen {
 		m.privacy.pages[target] = o.session
 	}
@@ -339,23 +345,23 @@ func (o *Observer) createUnseen(ctx context.Context, params map[string]any, hidd
 		}
 	}
 	m.privacy.creating = nil
-	m.mu.Unlock()
+	m.privacy.mu.Unlock()
 	if created.TargetID != "" {
 		m.pipeLog.append(linePrivate, o.session.id, created.TargetID)
 	}
 	// The answer to this comes when what was held is passed on.
 	err = errors.Join(err, o.Call(context.WithoutCancel(ctx), "", "Browser.getVersion", nil, nil))
-	m.holding.Store(false)
+	m.privacy.holding.Store(false)
 	return created.TargetID, err
 }
 
 // endHidden closes the pages of CreateHidden that are open, and returns when they are gone.
 func (m *Mux) endHidden(ctx context.Context) error {
 	for {
-		m.mu.Lock()
+		m.privacy.mu.Lock()
 		open := slices.Collect(maps.Keys(m.privacy.hidden))
 		done := len(open) == 0 && m.privacy.creating == nil
-		m.mu.Unlock()
+		m.privacy.mu.Unlock()
 		if done {
 			return nil
 		}
@@ -373,30 +379,29 @@ func (m *Mux) endHidden(ctx context.Context) error {
 		if err := m.Call(ctx, "Target.getTargets", nil, &all); err != nil {
 			return fmt.Errorf("which pages of the launcher's own are open: %w", err)
 		}
-		m.mu.Lock()
+		m.privacy.mu.Lock()
 		for _, target := range open {
 			if !slices.ContainsFunc(all.TargetInfos, func(t targetInfo) bool { return t.TargetID == target }) {
 				delete(m.privacy.hidden, target)
 			}
 		}
-		m.mu.Unlock()
+		m.privacy.mu.Unlock()
 	}
 }
 
 // ClosePrivate closes and forgets what an earlier launcher kept to itself, before any client can see it.
 func (m *Mux) ClosePrivate(ctx context.Context) error {
 	found := false
-	m.mu.Lock()
+	m.privacy.mu.Lock()
 	for _, s := range m.inherited {
 		for _, target := range s.private {
 			m.privacy.pages[target], found = s, true
 		}
 	}
 	if found {
-		m.privacy.why = methods.RefuseSignIn()
-		m.keptPrivate.Store(m.privacy.why)
+		m.privacy.shut.Store(methods.RefuseSignIn())
 	}
-	m.mu.Unlock()
+	m.privacy.mu.Unlock()
 	if !found {
 		return nil
 	}
@@ -406,12 +411,12 @@ func (m *Mux) ClosePrivate(ctx context.Context) error {
 // hold keeps a message of the browser while it is not known whether it is about a private page. It
 // passes on what was held before as soon as that is known. The loop calls it.
 func (m *Mux) hold(parsed browserMessage, msg []byte) bool {
-	if !m.holding.Load() {
+	if !m.privacy.holding.Load() {
 		return false
 	}
-	m.mu.Lock()
+	m.privacy.mu.Lock()
 	if s := m.privacy.creating; s != nil {
-		defer m.mu.Unlock()
+		defer m.privacy.mu.Unlock()
 		own := string(parsed.sessionID) == s.id
 		if !own {
 			m.privacy.held = append(m.privacy.held, bytes.Clone(msg))
@@ -420,7 +425,7 @@ func (m *Mux) hold(parsed browserMessage, msg []byte) bool {
 	}
 	held := m.privacy.held
 	m.privacy.held = nil
-	m.mu.Unlock()
+	m.privacy.mu.Unlock()
 	for _, one := range held {
 		m.route(one)
 	}
@@ -429,8 +434,8 @@ func (m *Mux) hold(parsed browserMessage, msg []byte) bool {
 
 // withoutPrivate returns a reply that lists targets as it would be without private pages.
 func (m *Mux) withoutPrivate(msg []byte) []byte {
-	m.mu.Lock()
-	defer m.mu.Unlock()
+	m.privacy.mu.Lock()
+	defer m.privacy.mu.Unlock()
 	if len(m.privacy.pages) == 0 {
 		return msg
 	}
@@ -470,8 +475,8 @@ func (m *Mux) hides(s *ClientSession, parsed browserMessage, msg []byte) bool {
 	if parsed.isReply || !bytes.HasPrefix(msg, targetEvents) {
 		return false
 	}
-	m.mu.Lock()
-	defer m.mu.Unlock()
+	m.privacy.mu.Lock()
+	defer m.privacy.mu.Unlock()
 	if len(m.privacy.pages) == 0 {
 		return false
 	}
@@ -490,7 +495,7 @@ func (m *Mux) hides(s *ClientSession, parsed browserMessage, msg []byte) bool {
 	}
 	owner := m.privacy.pages[e.Params.TargetID]
 	if owner == nil {
-		if info := e.Params.TargetInfo; info.Type == "tab" && m.privacy.why != nil && !bytes.HasPrefix(msg, targetChangedEvent) {
+		if info := e.Params.TargetInfo; info.Type == "tab" && m.privacy.shut.Load() != nil && !bytes.HasPrefix(msg, targetChangedEvent) {
 			m.privacy.pages[info.TargetID] = nobody
 		}
 		owner = m.privacy.opener(e.Params.TargetInfo)
@@ -508,17 +513,13 @@ func (m *Mux) hides(s *ClientSession, parsed browserMessage, msg []byte) bool {
 // letRunPrivate lets a private target run on a CDP session that Chrome opened on it for a client, below
 // another one: a page that waits for a debugger may hold up the one that opened it. It is not the tab
 // that waits but its page, which only a session of its own lets run: the one that Chrome is asked for
-// here, and opens at once, comes as the next. The sessions on tabs end with them. The caller holds m.mu.
+// here, and opens at once, comes as the next. The sessions on tabs end with them.
 func (m *Mux) letRunPrivate(session, parent string, tab bool) {
 	commands := [][]byte{oneWay(session, letRunCommand, nil), oneWay(parent, "Target.detachFromTarget", map[string]string{"sessionId": session})}
 	if tab {
 		commands[1] = oneWay(session, "Target.setAutoAttach", map[string]bool{"autoAttach": true, "waitForDebuggerOnStart": false, "flatten": true})
 	}
 	for _, command := range commands {
-		select {
-		case m.posts <- command: // post takes the mutex
-		default:
-			m.dropped.Add(1)
-		}
+		m.post(command)
 	}
 }

@@ -3,10 +3,8 @@ package cdpproxy
 import (
 	"bytes"
 	"encoding/json"
-	"maps"
-	"slices"
 
-	"leasehold/cdpproxy/methods"
+	"leasehold/cdpproxy/acts"
 	"leasehold/internal/reads"
 )
 
@@ -21,7 +19,7 @@ type Traffic struct {
 	// than MaxPrinted.
 	Params json.RawMessage
 	// Cookies is set for a client's command that concerns cookies. Then nothing else is set.
-	Cookies *CookieCommand
+	Cookies *acts.CookieCommand
 	// Kept is set for a client's command about a request that it had paused. Then nothing else
 	// is set.
 	Kept *KeptRequest
@@ -48,6 +46,10 @@ var (
 	targetChangedEvent = []byte(`{"method":"Target.targetInfoChanged",`)
 )
 
+// maxReplyHead is the number of bytes within which a reply has its id and the beginning of its
+// result.
+const maxReplyHead = 48
+
 // route passes one message of the browser to the client session or the call to which it
 // belongs. It returns true if the message is kept without a copy.
 func (m *Mux) route(msg []byte) bool {
@@ -62,7 +64,7 @@ func (m *Mux) route(msg []byte) bool {
 	if len(parsed.sessionID) == 0 {
 		switch {
 		case !parsed.isReply:
-			m.noteBrowserSession(msg)
+			m.sessions.noteBrowserSession(msg)
 		case parsed.isError && bytes.Contains(msg[:min(len(msg), maxReplyHead)], sessionGone):
 			m.refused(parsed, msg)
 		case parsed.id == lookID:
@@ -75,9 +77,7 @@ func (m *Mux) route(msg []byte) bool {
 	if parsed.isReply && m.pictures.count.Load() > 0 {
 		m.pictures.settled(inFlight{string(parsed.sessionID), parsed.id})
 	}
-	m.mu.Lock()
-	s := m.owners[string(parsed.sessionID)]
-	m.mu.Unlock()
+	s := m.sessions.ownerOf(parsed.sessionID)
 	if m.hides(s, parsed, msg) || s == nil {
 		return false
 	}
@@ -96,23 +96,16 @@ func (m *Mux) trackEvent(s *ClientSession, parsed browserMessage, msg []byte) {
 	case bytes.HasPrefix(msg, attachedEvent), bytes.HasPrefix(msg, detachedEvent):
 		var e struct {
 			Params struct {
-				SessionID  string `json:"sessionId"`
-				Waiting    bool   `json:"waitingForDebugger"`
-				TargetInfo struct {
-					TargetID string `json:"targetId"`
-					Type     string `json:"type"`
-					URL      string `json:"url"`
-					Context  string `json:"browserContextId"`
-				} `json:"targetInfo"`
+				SessionID  string     `json:"sessionId"`
+				Waiting    bool       `json:"waitingForDebugger"`
+				TargetInfo targetInfo `json:"targetInfo"`
 			} `json:"params"`
 		}
 		if json.Unmarshal(msg, &e) != nil || e.Params.SessionID == "" {
 			return
 		}
 		if bytes.HasPrefix(msg, detachedEvent) {
-			m.mu.Lock()
 			ended := m.forgetSession(e.Params.SessionID)
-			m.mu.Unlock()
 			for _, sessionID := range ended {
 				m.pipeLog.append(lineDetached, sessionID)
 				s.childDetached(sessionID)
@@ -120,18 +113,7 @@ func (m *Mux) trackEvent(s *ClientSession, parsed browserMessage, msg []byte) {
 			m.lookAtWaiting()
 			return
 		}
-		m.mu.Lock()
-		m.owners[e.Params.SessionID] = s
-		m.lastChild++
-		m.children[e.Params.SessionID] = child{string(parsed.sessionID), e.Params.TargetInfo.TargetID, e.Params.TargetInfo.Type, m.lastChild}
-		if s.token != 0 && !s.inherited { // the launcher's own sessions have none
-			m.clientTargets[e.Params.SessionID] = e.Params.TargetInfo.TargetID
-			m.contexts[e.Params.SessionID] = e.Params.TargetInfo.Context
-			if methods.Privileged(e.Params.TargetInfo.URL) {
-				m.privileged[e.Params.SessionID] = true
-			}
-		}
-		m.mu.Unlock()
+		m.sessions.opened(e.Params.SessionID, string(parsed.sessionID), s, e.Params.TargetInfo)
 		m.pipeLog.append(lineAttached, s.id, e.Params.SessionID)
 		s.log.setTarget(e.Params.SessionID, e.Params.TargetInfo.TargetID)
 		if e.Params.TargetInfo.Type == serviceWorker {
@@ -142,11 +124,11 @@ func (m *Mux) trackEvent(s *ClientSession, parsed browserMessage, msg []byte) {
 		}
 	case bytes.HasPrefix(msg, targetChangedEvent):
 		if s.hasObserver() {
-			m.noteTargetURL(msg)
+			m.sessions.noteURL(msg)
 		}
 	case bytes.HasPrefix(msg, destroyedEvent):
 		if s.hasObserver() {
-			m.noteEnded(msg)
+			m.sessions.noteEnded(msg)
 		}
 	case bytes.HasPrefix(msg, pausedEvent), bytes.HasPrefix(msg, authEvent):
 		var e struct {
@@ -176,36 +158,10 @@ func (m *Mux) trackEvent(s *ClientSession, parsed browserMessage, msg []byte) {
 	}
 }
 
-// child is a CDP session that was opened under another one.
-type child struct {
-	parent string // the CDP session that it was reported on
-	target string
-	kind   string // as Chrome names the target's type
-	number uint64 // later ones have higher numbers
-}
-
-// forgetSession forgets a CDP session that has ended, with all sessions that were opened under
-// it: Chrome only reports the end of the first. It returns them, that one first. The caller
-// holds m.mu.
+// forgetSession forgets a CDP session that has ended. It returns it, and those that ended with it.
 func (m *Mux) forgetSession(sessionID string) (ended []string) {
-	ended = []string{sessionID}
-	for i := 0; i < len(ended); i++ {
-		for under, c := range m.children {
-			if c.parent == ended[i] {
-				ended = append(ended, under)
-			}
-		}
-		delete(m.children, ended[i])
-		delete(m.owners, ended[i])
-		delete(m.clientTargets, ended[i])
-		delete(m.clientBrowsers, ended[i])
-		delete(m.contexts, ended[i])
-		delete(m.privileged, ended[i])
-		delete(m.privacy.listening, listener{ended[i], "Tracing"})
-		delete(m.privacy.listening, listener{ended[i], "Fetch"})
-		delete(m.letRun, ended[i])
-		delete(m.leaving, ended[i])
-	}
+	ended = m.sessions.forget(sessionID)
+	m.privacy.forget(ended)
 	return ended
 }
 
@@ -217,64 +173,15 @@ var sessionGone = []byte(`"error":{"code":-32001,`)
 // or the launcher, on a session that was forgotten. If several have sent a command with that
 // id, each gets the answer, since Chrome does not answer them in any other way.
 func (m *Mux) refused(parsed browserMessage, msg []byte) {
-	for _, s := range m.sessions() {
+	for _, s := range m.sessions.owners() {
 		s.mu.Lock()
 		conn, observer := s.conn, s.observer
 		s.mu.Unlock()
 		switch {
 		case conn != nil:
 			conn.deliverRefusal(parsed.id, msg)
-		case observer != nil && !m.isOpen(observer.calls.sessionOf(parsed.id)):
+		case observer != nil && !m.sessions.isOpen(observer.calls.sessionOf(parsed.id)):
 			observer.calls.complete(parsed.id, msg)
-		}
-	}
-}
-
-func (m *Mux) sessions() []*ClientSession {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	seen := map[*ClientSession]bool{}
-	for _, s := range m.owners {
-		seen[s] = true
-	}
-	return slices.Collect(maps.Keys(seen))
-}
-
-// isOpen tells whether a CDP session is open, as far as the browser has reported; "" is the
-// root.
-func (m *Mux) isOpen(sessionID string) bool {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return sessionID == "" || m.owners[sessionID] != nil
-}
-
-// noteTargetURL takes in that a target has another URL: clients that are attached to it may use
-// it unless that is one of Chrome's own pages.
-func (m *Mux) noteTargetURL(msg []byte) {
-	var e struct {
-		Params struct {
-			TargetInfo struct {
-				TargetID string `json:"targetId"`
-				URL      string `json:"url"`
-			} `json:"targetInfo"`
-		} `json:"params"`
-	}
-	if json.Unmarshal(msg, &e) != nil {
-		return
-	}
-	privileged := methods.Privileged(e.Params.TargetInfo.URL)
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if !privileged && len(m.privileged) == 0 {
-		return
-	}
-	for session, target := range m.clientTargets {
-		switch {
-		case target != e.Params.TargetInfo.TargetID:
-		case privileged:
-			m.privileged[session] = true
-		default:
-			delete(m.privileged, session)
 		}
 	}
 }
@@ -310,3 +217,6 @@ func (m *Mux) reportTraffic(method string, msg []byte) {
 		m.traffic(Traffic{Method: method, Params: e.Params})
 	}
 }
+
+// reportCookies reports a client's command that concerns cookies.
+func (m *Mux) reportCookies(c acts.CookieCommand) { m.traffic(Traffic{Cookies: &c}) }

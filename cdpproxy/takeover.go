@@ -26,7 +26,7 @@ func (t *Takeover) Begin(m *Mux, why *methods.Refusal) {
 
 // End lets the worker act again. What is still paused of the person's requests is let go before.
 func (t *Takeover) End(m *Mux) {
-	for _, s := range m.sessions() {
+	for _, s := range m.sessions.owners() {
 		s.letGoOfPersons(t)
 	}
 	t.why.Store(nil)
@@ -50,7 +50,7 @@ func (t *Takeover) against(m *methods.Method, params []byte) *methods.Refusal {
 // against returns why a command of the method is refused now: the launcher keeps the browser to
 // itself, or a person has the session; nil if it is not.
 func (c *Conn) against(m *methods.Method, params []byte) *methods.Refusal {
-	if why := c.session.mux.keptPrivate.Load(); why != nil {
+	if why := c.session.mux.privacy.shut.Load(); why != nil {
 		return why
 	}
 	return c.taken.against(m, params)

@@ -16,7 +16,7 @@ func TestACommandThatWaitsWhileAPersonTakesOver(t *testing.T) {
 	c.taken = &Takeover{}
 	b.mux.writing.Lock() // another message is being written
 	c.dispatch([]byte(`{"id":1,"method":"Input.insertText","params":{"text":"x"}}`), true)
-	for deadline := time.Now().Add(time.Minute); b.mux.Acted() == 0; time.Sleep(time.Millisecond) {
+	for deadline := time.Now().Add(time.Minute); b.mux.inFlight.Load() == 0; time.Sleep(time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Fatal("the command is not on its way")
 		}
@@ -45,7 +45,7 @@ func TestACommandThatWasNotSentLeavesItsTwin(t *testing.T) {
 	c.dispatch([]byte(`{"id":1,"method":"Input.insertText","params":{"text":"x"}}`), true)
 	b.read()
 	twin := command{id: 1, method: []byte("Input.insertText"), params: []byte("{}")}
-	u, ok := c.register(twin, nil)
+	u, ok := c.register(twin)
 	if !ok || c.more[inFlight{c.target(twin), 1}] != 1 {
 		t.Fatalf("%v, %v", ok, c.more)
 	}
@@ -114,7 +114,7 @@ func TestWhatABrowserKeepsIsNoted(t *testing.T) {
 		c.dispatch([]byte(`{"id":1,"method":"`+tt.method+`"}`), true)
 		c.offloading.Wait()
 		c.commit()
-		if got := b.mux.Lasting(); got != tt.want {
+		if got := b.mux.acts.Lasting(); got != tt.want {
 			t.Errorf("after %s: %q, want %q", tt.method, got, tt.want)
 		}
 	}

@@ -160,7 +160,8 @@ func TestATargetWaitsForItsClient(t *testing.T) {
 				}
 				s.say(waits, "C-T", id, tt.kind, "B2")
 			}
-			o.LetRun("O-T", "T")
+			c.call("Runtime.enable", "", nil) // its answer comes behind the sessions
+			o.LetRun("O-T")
 			s.await("Browser.getVersion")
 			if tt.frees != nil {
 				c.call("Runtime.enable", "", nil) // its answer comes behind that of the question

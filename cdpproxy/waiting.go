@@ -8,12 +8,9 @@ import "fmt"
 
 // LetRun lets the target of one of the observer's CDP sessions, which waits for its debugger,
 // run as soon as no client keeps it waiting. It returns at once.
-func (o *Observer) LetRun(session, target string) {
-	m := o.session.mux
-	m.mu.Lock()
-	m.letRun[session] = target
-	m.mu.Unlock()
-	m.lookAtWaiting()
+func (o *Observer) LetRun(session string) {
+	o.session.mux.sessions.letRun(session)
+	o.session.mux.lookAtWaiting()
 }
 
 // lookID is the id of the command that lookAtWaiting sends. No call has this id.
@@ -25,16 +22,13 @@ var lookCommand = fmt.Appendf(nil, `{"id":%d,"method":"Browser.getVersion","para
 // was read that the browser reported about targets before its answer. A client may have been
 // attached to a target of which the observer heard first.
 func (m *Mux) lookAtWaiting() {
-	m.mu.Lock()
-	none := len(m.letRun) == 0 && len(m.leaving) == 0
-	m.mu.Unlock()
-	if !none {
+	if m.sessions.anyWaiting() {
 		m.post(lookCommand)
 	}
 }
 
-// lookIfLetRun looks at the waiting targets if one of the commands that were sent lets a target
-// run.
+// lookIfLetRun looks at the waiting targets if one of the commands lets a target run: what it posts
+// is written behind them.
 func (m *Mux) lookIfLetRun(sent ...stagedCommand) {
 	for i := range sent {
 		if string(sent[i].method) == letRunCommand {
@@ -50,19 +44,10 @@ const letRunCommand = "Runtime.runIfWaitingForDebugger"
 // workers to which no client is attached.
 func (m *Mux) letRunFree() {
 	waiting := map[string]bool{}
-	for _, s := range m.sessions() {
+	for _, s := range m.sessions.owners() {
 		s.addWaiting(waiting)
 	}
-	var free []string
-	m.mu.Lock()
-	for session, target := range m.letRun {
-		if !waiting[target] && !waiting[""] {
-			free = append(free, session)
-			delete(m.letRun, session)
-		}
-	}
-	m.mu.Unlock()
-	for _, session := range free {
+	for _, session := range m.sessions.free(waiting) {
 		m.post(oneWay(session, letRunCommand, nil))
 	}
 	m.leaveFree()
@@ -79,4 +64,38 @@ func (s *ClientSession) addWaiting(waiting map[string]bool) {
 	for _, target := range s.waitingForDebugger {
 		waiting[target] = true
 	}
+}
+
+func (o *openSessions) letRun(id string) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if s := o.byID[id]; s != nil {
+		s.letRun = true
+	}
+}
+
+// anyWaiting tells whether any target is to run or to be left.
+func (o *openSessions) anyWaiting() bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for _, s := range o.byID {
+		if s.letRun || s.leaving {
+			return true
+		}
+	}
+	return false
+}
+
+// free returns the sessions whose targets are to run, and are not among those that wait. They run
+// from now on.
+func (o *openSessions) free(waiting map[string]bool) (ids []string) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for id, s := range o.byID {
+		if s.letRun && !waiting[s.target] && !waiting[""] {
+			ids = append(ids, id)
+			s.letRun = false
+		}
+	}
+	return ids
 }

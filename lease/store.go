@@ -29,6 +29,9 @@ type Entry struct {
 //
 // A store may forget: it may lose entries that it had acknowledged, or go back to an old copy
 // of them. The launchers that remember them repair that.
+//
+// It has 10 methods because records, presences and events are of one store: a launcher that reaches it
+// for one of them, and not for the others, would hold leases that it cannot prove.
 type Store interface {
 	// Get returns the record of the profile. The record is a hint, since the answer may be an
 	// old one: only a successful Swap proves that it was current. Errors: ErrNotFound,

@@ -60,6 +60,18 @@ func Members(params []byte) (_ map[string]json.RawMessage, ok bool) {
 	return p.members, true
 }
 
+// ReadMembers reads members of a command's parameters under their exact names, as Chrome does. It is
+// false if one has another type, or if another parser could read the parameters in a different way.
+func ReadMembers(params []byte, into map[string]any) bool {
+	found, ok := Members(params)
+	for name, value := range into {
+		if raw, has := found[name]; ok && has {
+			ok = json.Unmarshal(raw, value) == nil
+		}
+	}
+	return ok
+}
+
 // Text is the string that a value is. ok is false if it is none, or if another parser could read
 // it in a different way.
 func Text(raw json.RawMessage) (value string, ok bool) {

@@ -70,6 +70,8 @@ type Request struct {
 	// methods and URLs of those that were reported, or that nobody sends.
 	Name, Method, LastURL string
 	Reported              []string
+	// lastMessage is when the last message on a websocket was sent, by Chrome's clock.
+	lastMessage float64
 	// Pending says that an unsafe hop has not been answered.
 	Pending bool
 	// Loading says that it loads the document of a page. Asked is the URL that was asked for first;
@@ -415,6 +417,14 @@ func (l *Ledger) All() iter.Seq[*Request] {
 			}
 		}
 	}
+}
+
+// Message takes in that a message was sent on a websocket, at a time of Chrome's clock. It tells whether
+// that message was taken in before: each session that follows the page reports it.
+func (r *Request) Message(at float64) (again bool) {
+	again = at <= r.lastMessage
+	r.lastMessage = at
+	return again
 }
 
 // Report takes in that a hop with a method and a URL is reported, and tells whether it was before.

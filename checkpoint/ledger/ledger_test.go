@@ -329,3 +329,18 @@ func check(t *testing.T, l *Ledger) {
 		}
 	}
 }
+
+// TestAMessageIsTakenInOnce, though each session that follows the page reports it, also before the
+// websocket itself is known.
+func TestAMessageIsTakenInOnce(t *testing.T) {
+	var l Ledger
+	for i, tt := range []struct {
+		id    string
+		at    float64
+		again bool
+	}{{"a", 1, false}, {"a", 1, true}, {"b", 1, false}, {"a", 2, false}, {"b", 1, true}} {
+		if got := l.Known(tt.id).Message(tt.at); got != tt.again {
+			t.Errorf("%d: the message of %s at %v was there before: %v", i, tt.id, tt.at, got)
+		}
+	}
+}

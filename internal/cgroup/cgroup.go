@@ -402,7 +402,8 @@ func (g *Group) Remove(timeout time.Duration) error {
 	}
 }
 
-// files are the operations on the kernel's files. Tests have their own.
+// files are the operations on the kernel's files. Tests have their own. They have 7 methods because
+// the kernel's files differ from those of a disk: each is an operation that the kernel may refuse.
 type files interface {
 	read(name string) ([]byte, error)
 	write(name, content string) error

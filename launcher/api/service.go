@@ -12,6 +12,8 @@ import (
 // Service is the launcher as the HTTP interface and the console see it. The caller has checked
 // that the principal of ctx (principal.Of) may do what is asked for. An error is a *Problem if
 // the client has to know more than that the call failed.
+//
+// It has 60 methods because it is the whole public interface; whoever needs a part of it asks for that.
 type Service interface {
 	SessionService
 	PersonService
@@ -28,7 +30,8 @@ type Service interface {
 	Ready(ctx context.Context) error
 }
 
-// SessionService begins sessions, and takes in what their workers report.
+// SessionService begins sessions, and takes in what their workers report. It has 11 methods because
+// each is one request of the public interface.
 type SessionService interface {
 	// Acquire grants the manifest's profile to the principal of ctx and starts its
 	// browser. With OneShot it joins a living session of the same worker and task that
@@ -58,7 +61,8 @@ type SessionService interface {
 	Release(ctx context.Context, sessionID string, r Release) (Session, error)
 }
 
-// PersonService lets a person watch a session, answer its worker, and take it over.
+// PersonService lets a person watch a session, answer its worker, and take it over. It has 9 methods
+// because each is one request of the public interface.
 type PersonService interface {
 	// View opens a connection on which the principal of ctx watches a session: pictures, tabs,
 	// and what its worker does. It refuses a viewer if there are too many already.
@@ -89,7 +93,8 @@ type PersonService interface {
 	EndSignIn(ctx context.Context, sessionID, why string) error
 }
 
-// TabService does what Chrome's own HTTP endpoints do.
+// TabService does what Chrome's own HTTP endpoints do. It has 6 methods because there are as many of
+// them.
 type TabService interface {
 	// Targets lists what Chrome's own /json/list would.
 	Targets(ctx context.Context, sessionID string) ([]Target, error)
@@ -105,7 +110,8 @@ type TabService interface {
 	Protocol(ctx context.Context, sessionID string) (json.RawMessage, error)
 }
 
-// ProfileService lists, makes and changes profiles.
+// ProfileService lists, makes and changes profiles. It has 11 methods because each is one request of
+// the public interface.
 type ProfileService interface {
 	// ListProfiles lists the profiles that have a record or a directory here, as this launcher
 	// has seen them. So it works even while the lease store cannot be reached.
@@ -150,7 +156,8 @@ type TravelService interface {
 	VerifySnapshots(ctx context.Context, profileID string, v ProfileVerify) (SnapshotsChecked, error)
 }
 
-// EvidenceService shows what happened to a profile, and takes a person's decision.
+// EvidenceService shows what happened to a profile, and takes a person's decision. It has 7 methods
+// because each is one request of the public interface.
 type EvidenceService interface {
 	// History returns the profile's events, oldest first.
 	History(ctx context.Context, profileID string) ([]lease.Event, error)
@@ -173,7 +180,7 @@ type EvidenceService interface {
 }
 
 // SiteService shows and changes what is known of sites, which counts for all profiles of all
-// launchers.
+// launchers. It has 9 methods because each is one request of the public interface.
 type SiteService interface {
 	// Sites lists the sites by name.
 	Sites(ctx context.Context) ([]SiteSummary, error)

@@ -67,7 +67,7 @@ func (b *Browser) Mux() *cdpproxy.Mux { return b.mux }
 func (b *Browser) Monitor() *monitor.Monitor { return b.monitor }
 
 // PID is the process id of the browser's main process.
-func (b *Browser) PID() int { return b.process.PID() }
+func (b *Browser) PID() int { return b.process.Identity().PID }
 
 // Exited returns a channel that is closed when the browser's main process has ended.
 func (b *Browser) Exited() <-chan struct{} { return b.process.Exited() }
@@ -382,7 +382,7 @@ type State struct {
 // State describes the browser for the evidence of a session that began at since. Dumps
 // of an earlier session on the same browser are left out.
 func (b *Browser) State(ctx context.Context, since time.Time) State {
-	st := State{PID: b.process.PID(), ExitStatus: b.process.ExitStatus(), Failure: b.Failure().Detail}
+	st := State{PID: b.process.Identity().PID, ExitStatus: b.process.ExitStatus(), Failure: b.Failure().Detail}
 	if b.health != nil && b.health.limited() > 0 {
 		m := b.health.lastReading()
 		st.Memory = &m

@@ -224,7 +224,7 @@ func (h *health) probe(now boottime.Instant, bound time.Duration, background fun
 		return
 	}
 	behind, reads := h.mux.Behind(), h.mux.Reads()
-	threads, err := procfs.Threads(h.process.PID())
+	threads, err := procfs.Threads(h.process.Identity().PID)
 	if err != nil {
 		return // the browser is ending, which is noticed elsewhere
 	}

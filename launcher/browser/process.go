@@ -26,9 +26,9 @@ type Processes interface {
 }
 
 // Process is a browser's main process, with its helpers. Its methods are those of
-// chrome.Browser.
+// chrome.Browser. It has 20 methods because the whole of package chrome is behind it: below that, a
+// simulation would have to imitate Chrome's tree of processes, its zygotes and their signals.
 type Process interface {
-	PID() int
 	Identity() chrome.Identity
 	TempDir() string
 	Warnings() []string
@@ -59,7 +59,8 @@ type Process interface {
 }
 
 // NetworkService is the process of a browser through which everything goes that it sends. Its
-// methods are those of chrome.NetworkService.
+// methods are those of chrome.NetworkService. It has 9 methods because it is stopped, continued and
+// ended apart from the browser, and each of these is waited for in its own way.
 type NetworkService interface {
 	PID() int
 	AwaitRest(ctx context.Context) error

@@ -36,7 +36,7 @@ const (
 // the end the monitor forgets everything about the session. Clear returns an error if the
 // browser cannot be as it was started.
 func (m *Monitor) Clear(ctx context.Context, clients Clients, ended func(context.Context) error) error {
-	if method := m.chrome.mux.Lasting(); method != "" {
+	if method := m.chrome.mux.Acts().Lasting(); method != "" {
 		return fmt.Errorf("the worker used %s, and what that sets stays until the browser ends", method)
 	}
 	m.Closing() // until forget
@@ -225,7 +225,7 @@ func (m *Monitor) forget() {
 	m.log.forget()
 	m.console.Forget()
 	m.navigations.forget()
-	m.chrome.mux.Forget()
+	m.chrome.mux.ForgetActs()
 	m.answers.forget()
 	m.talk.forget()
 	m.cookies.watch.forget()

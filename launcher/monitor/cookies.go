@@ -18,7 +18,7 @@ import (
 
 	"golang.org/x/net/publicsuffix"
 
-	"leasehold/cdpproxy"
+	"leasehold/cdpproxy/acts"
 	"leasehold/checkpoint"
 	"leasehold/checkpoint/ledger"
 	"leasehold/launcher/recovery/findings"
@@ -41,7 +41,7 @@ type cookieWatch struct {
 	written   bool                      // the worker wrote cookies
 	full      bool                      // there were more cookies than can be remembered
 	blind     string                    // why some cookies were not seen; empty: all were
-	commands  []cdpproxy.CookieCommand  // of clients, not reported yet
+	commands  []acts.CookieCommand      // of clients, not reported yet
 }
 
 type watchedCookie struct {
@@ -410,7 +410,7 @@ func (w *cookieWatch) actor(c *watchedCookie, now time.Time) checkpoint.CookieAc
 }
 
 // command notes a client's command that concerns cookies, until takeCommands.
-func (w *cookieWatch) command(c cdpproxy.CookieCommand) {
+func (w *cookieWatch) command(c acts.CookieCommand) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.written = w.written || c.Writes

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"leasehold/cdpproxy"
+	"leasehold/cdpproxy/acts"
 	"leasehold/checkpoint"
 	"leasehold/checkpoint/ledger"
 )
@@ -80,7 +81,7 @@ func cookieScript(t *testing.T, script string) string {
 		case "typed":
 			typed = true
 		case "command":
-			m.Traffic(cdpproxy.Traffic{Cookies: &cdpproxy.CookieCommand{Method: w[1], Reads: len(w) < 3, Writes: len(w) > 2}})
+			m.Traffic(cdpproxy.Traffic{Cookies: &acts.CookieCommand{Method: w[1], Reads: len(w) < 3, Writes: len(w) > 2}})
 		default:
 			status, headers := 200, map[string]string{"Content-Type": "text/html"}
 			if w[0] == "clears" {

@@ -268,6 +268,6 @@ func (m *Monitor) enable(attached *target.EventAttachedToTarget) {
 	m.chrome.Post(session, "Network.enable", map[string]any{"maxTotalBufferSize": 1, "maxResourceBufferSize": 1})
 	m.chrome.Post(session, "Target.setAutoAttach", autoAttach)
 	if attached.WaitingForDebugger {
-		m.chrome.LetRun(session, string(attached.TargetInfo.TargetID))
+		m.chrome.LetRun(session)
 	}
 }

@@ -93,7 +93,9 @@ func (n *navigations) count(page *openPage, url string) {
 }
 
 // ToLookAt returns the open pages, with what has to be known before they are looked at.
-func (m *Monitor) ToLookAt() []look.Page { return m.pages.toLookAt(m.talk, m.chrome.mux.Offline) }
+func (m *Monitor) ToLookAt() []look.Page {
+	return m.pages.toLookAt(m.talk, m.chrome.mux.Acts().Offline)
+}
 
 // toLookAt is ToLookAt. offline tells whether a worker keeps a page offline.
 func (ps *pages) toLookAt(talk *talk, offline func(target string) bool) []look.Page {

@@ -159,7 +159,7 @@ var readerEvents = slices.Concat([]string{eventLogEntry, eventPaused, eventWebTr
 func (m *Monitor) Attach(ctx context.Context, mux *cdpproxy.Mux) error {
 	m.chrome.mux = mux
 	m.navigations.follow(mux)
-	m.gets.acted, m.gets.actedOn = mux.Acted, m.navigations.actedOn
+	m.gets.acted, m.gets.actedOn = mux.Acts().Last, m.navigations.actedOn
 	var err error
 	if m.chrome.Observer, err = mux.Listen(ctx, m.readerEvent, readerEvents, watchedEvents...); err != nil {
 		return err

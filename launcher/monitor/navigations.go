@@ -59,7 +59,7 @@ func newNavigations() *navigations {
 
 // follow gets from the mux what workers do. It is called before the first event.
 func (n *navigations) follow(mux *cdpproxy.Mux) {
-	n.lastTyped, n.lastActed = mux.Typed, mux.ActedOn
+	n.lastTyped, n.lastActed = mux.Acts().Typed, mux.Acts().On
 }
 
 // observe takes in one of navigationEvents. They have to come in Chrome's order.

@@ -259,7 +259,7 @@ func (ts *Tabs) ByUse(ctx context.Context) ([]*target.Info, error) {
 	if err != nil {
 		return nil, err
 	}
-	used := ts.pages.used(list, ts.chrome.mux.ActivatedAt)
+	used := ts.pages.used(list, ts.chrome.mux.Acts().Activated)
 	slices.SortStableFunc(list, func(a, b *target.Info) int { return cmp.Compare(used[b], used[a]) })
 	return list, nil
 }

@@ -27,14 +27,13 @@ type requests struct {
 
 	// The mu of the log guards the rest.
 	messages   map[[2]string]bool // messages on websockets that were reported since the last checkpoint, by id, declaration and shape
-	lastSent   map[string]float64 // when the last message on a websocket was sent, by id
 	namesGiven int                // number of names given to requests
 }
 
 func newRequests(log *requestLog, s *Still, ty *typing, h *harmless, n *unreported, sink func(checkpoint.Entry)) *requests {
 	return &requests{
 		log: log, still: s, typing: ty, harmless: h, unreported: n, sink: sink, prefix: id.New("g"),
-		messages: map[[2]string]bool{}, lastSent: map[string]float64{},
+		messages: map[[2]string]bool{},
 	}
 }
 
@@ -66,8 +65,7 @@ func (rs *requests) observe(t cdpproxy.Traffic) {
 	known, again := false, false
 	var before *checkpoint.Entry
 	if message {
-		again = r.Timestamp <= rs.lastSent[r.RequestID]
-		remember(rs.lastSent, r.RequestID, r.Timestamp)
+		again = rs.log.ledger.Known(r.RequestID).Message(r.Timestamp)
 		key := [2]string{r.RequestID, fmt.Sprint(entry.Declared, " ", entry.KnownBy, " ", entry.Shape, " ", entry.Plain)}
 		known = rs.messages[key]
 		remember(rs.messages, key, true)

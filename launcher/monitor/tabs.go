@@ -84,7 +84,7 @@ func (ts *Tabs) OpenBehind(ctx context.Context, fence *lease.Fence) error {
 func (ts *Tabs) Activate(ctx context.Context, fence *lease.Fence, targetID string) error {
 	err := ts.chrome.CallFenced(ctx, fence, "", target.CommandActivateTarget, map[string]string{"targetId": targetID}, nil)
 	if err == nil {
-		ts.chrome.mux.NoteActivated(targetID)
+		ts.chrome.mux.Acts().Activate(targetID)
 	}
 	return err
 }

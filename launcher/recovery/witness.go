@@ -31,7 +31,8 @@ type Witness interface {
 	Facts(ctx context.Context, c Closed, shown *api.Inspection) []table.Fact
 }
 
-// Browser is what the end of a session does with its browser.
+// Browser is what the end of a session does with its browser. It has 9 methods because the order of
+// these steps is what the package decides, and any of them may be the last that succeeds.
 type Browser interface {
 	// Driven tells whether the browser can be asked anything. If not, it can only be closed, and let
 	// go of.

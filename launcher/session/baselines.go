@@ -194,7 +194,7 @@ func (b *baselines) against(ctx context.Context, m moment, a site.Answer) string
 		return errShared.Error()
 	case err != nil:
 		return "it is not known what the session sent: " + err.Error()
-	case b.browser().Mux().Acted() >= m.at, findings.ActedOn(b.entries(), m.checkpoint, task, a.Question):
+	case b.browser().Mux().Acts().Last() >= m.at, findings.ActedOn(b.entries(), m.checkpoint, task, a.Question):
 		return errActedFirst.Error()
 	case a.State != site.Told:
 		return a.How

@@ -139,7 +139,7 @@ func TestAPersonTakesOver(t *testing.T) {
 	if n := r.typed(); n != 5 {
 		t.Errorf("%d of the person's 5 reached the browser", n)
 	}
-	if s.Browser().Mux().Acted() == 0 {
+	if s.Browser().Mux().Acts().Last() == 0 {
 		t.Error("what a person does is no input to who judges requests")
 	}
 	if err := s.People().HandBack(bob, api.HandBack{}); problem(err) != api.CodeTakenOver {

@@ -110,7 +110,6 @@ func (s *stage) play(id string) *play {
 }
 
 func (p *play) ID() string         { return p.id }
-func (p *play) Profile() string    { return "shop_018" }
 func (p *play) Mux() *cdpproxy.Mux { return p.mux }
 func (p *play) Show() api.Session {
 	p.mu.Lock()

@@ -27,10 +27,10 @@ import (
 	"leasehold/lease"
 )
 
-// Session is what a watch needs of a session: a *session.Session with its *session.People is one.
+// Session is what a watch needs of a session: a *session.Session with its *session.People is one. It
+// has 13 methods because a watch shows all of a session, and a person can act in it by the same watch.
 type Session interface {
 	ID() string
-	Profile() string
 	Show() api.Session
 	// Monitor is refused once the session ends.
 	Monitor() (*monitor.Monitor, error)

@@ -77,7 +77,7 @@ func newWatch(g *Gallery, s Session) (*watch, error) {
 	w := &watch{
 		gallery: g, session: s, ctx: ctx, cancel: cancel, left: make(chan struct{}), casts: map[string]*cast{},
 		viewers: map[*viewer]bool{}, open: map[string]bool{}, frames: map[string]*frame{}, hidden: map[string]bool{}, bySession: map[string]*cast{}, byFrame: map[string]pageFrame{},
-		log: g.o.Log.With().Str("profile", s.Profile()).Str("session", s.ID()).Logger(),
+		log: g.o.Log.With().Str("profile", s.Show().ProfileID).Str("session", s.ID()).Logger(),
 	}
 	var err error
 	if w.unbind, err = s.Attend(func() { cancel(); <-w.left }); err != nil {

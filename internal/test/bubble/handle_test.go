@@ -94,7 +94,6 @@ type handle struct {
 
 var _ browser.Process = (*handle)(nil)
 
-func (h *handle) PID() int                                    { return h.pid }
 func (h *handle) Identity() chrome.Identity                   { return h.identity() }
 func (h *handle) TempDir() string                             { return "" }
 func (h *handle) Warnings() []string                          { return nil }

@@ -53,6 +53,7 @@ var order = []string{
 	"leasehold/launcher/api",
 	"leasehold/launcher/principal",
 	"leasehold/cdpproxy",
+	"leasehold/cdpproxy/acts",
 	"leasehold/cdpproxy/methods",
 	"leasehold/launcher/snapshots/natsobjects",
 	"leasehold/launcher/snapshots",
@@ -92,19 +93,29 @@ var never = map[string][]string{
 	},
 }
 
+// only are the project's packages that a package may import, where those below it are too many. The mux
+// knows no judge: what a command means for an account, and what becomes of that, is decided elsewhere.
+var only = map[string][]string{
+	"leasehold/cdpproxy": {"leasehold/cdpproxy/acts", "leasehold/cdpproxy/methods", "leasehold/lease",
+		"leasehold/internal/boottime", "leasehold/internal/id", "leasehold/internal/reads", "leasehold/internal/signed"},
+	"leasehold/cdpproxy/acts":    {"leasehold/cdpproxy/methods", "leasehold/internal/boottime"},
+	"leasehold/cdpproxy/methods": {},
+}
+
 // harness is the path of the packages that only tests and the commands of the Makefile
 // may use.
 const harness = "leasehold/internal/test/"
 
 type pkg struct {
 	ImportPath string
-	Doc        string
+	Dir, Doc   string
+	GoFiles    []string
 	Imports    []string
 }
 
 func packages(t *testing.T) []pkg {
 	t.Helper()
-	out, err := exec.Command("go", "list", "-json=ImportPath,Doc,Imports", "leasehold/...").Output()
+	out, err := exec.Command("go", "list", "-json=ImportPath,Dir,Doc,GoFiles,Imports", "leasehold/...").Output()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -133,6 +144,7 @@ func TestImportsPointDown(t *testing.T) {
 		if at < 0 && !helper {
 			t.Errorf("%s is in no place of the list", p.ImportPath)
 		}
+		few, limited := only[p.ImportPath]
 		for _, i := range p.Imports {
 			to := slices.Index(order, i)
 			switch {
@@ -140,6 +152,8 @@ func TestImportsPointDown(t *testing.T) {
 				t.Errorf("%s imports %s: lease knows no network", p.ImportPath, i)
 			case strings.HasPrefix(i, harness) && !strings.HasPrefix(p.ImportPath, harness):
 				t.Errorf("%s imports %s: the harness is for tests", p.ImportPath, i)
+			case limited && strings.HasPrefix(i, "leasehold/") && !slices.Contains(few, i):
+				t.Errorf("%s imports %s, and may import no more of the project than %q", p.ImportPath, i, few)
 			case to < 0 || helper:
 			case to < at:
 				t.Errorf("%s imports %s, which is above it", p.ImportPath, i)

@@ -1,11 +1,12 @@
-package cdpproxy
+package acts
 
 import "testing"
 
 func TestWhoKeepsAPageOfflineIsKnown(t *testing.T) {
-	m := &Mux{effect: testEffect, clientTargets: map[string]string{"S": "T", "S2": "T2"}}
+	targets := map[string]string{"S": "T", "S2": "T2"}
+	m := on(targets)
 	send := func(session, method, params string) {
-		m.noteActivity(1, stagedCommand{command: command{method: []byte(method), params: []byte(params), sessionID: []byte(session)}})
+		m.Sent(1, Command{Method: []byte(method), Params: []byte(params), Session: []byte(session)})
 	}
 	for i, tt := range []struct {
 		session, method, params string
@@ -26,7 +27,7 @@ func TestWhoKeepsAPageOfflineIsKnown(t *testing.T) {
 			t.Errorf("%d: after %s %s on %s: T %v, T2 %v; want %v, %v", i, tt.method, tt.params, tt.session, m.Offline("T"), m.Offline("T2"), tt.offline, tt.other)
 		}
 	}
-	if delete(m.clientTargets, "S2"); m.Offline("T2") {
+	if delete(targets, "S2"); m.Offline("T2") {
 		t.Error("the session is gone, and what it set with it")
 	}
 }

@@ -1,4 +1,4 @@
-package cdpproxy
+package acts
 
 import (
 	"slices"
@@ -12,18 +12,17 @@ import (
 // cookies of a context that a client made.
 func TestCommandsOnTheAccountsCookiesAreReported(t *testing.T) {
 	var got []string
-	m := &Mux{
-		effect: testEffect, contexts: map[string]string{"S": "own", "F": "made"}, freshContexts: map[string]bool{},
-		traffic: func(t Traffic) {
-			if c := t.Cookies; c.Reads == c.Writes || t.Params != nil {
-				got = append(got, "?")
-			}
-			got = append(got, t.Cookies.Method)
-		},
-	}
-	m.noteContext([]byte(`{"id":1,"result":{"browserContextId":"made"},"sessionId":"S"}`))
+	contexts := map[string]string{"S": "own", "F": "made"}
+	m := &Acts{}
+	m.Follow(testEffect, func(session []byte) (target, context string) { return "", contexts[string(session)] }, func(c CookieCommand) {
+		if c.Reads == c.Writes {
+			got = append(got, "?")
+		}
+		got = append(got, c.Method)
+	})
+	m.MadeContext("made")
 	send := func(at time.Duration, session, method, params string) {
-		m.noteActivity(boottime.Instant(at), stagedCommand{command: command{method: []byte(method), sessionID: []byte(session), params: []byte(params)}})
+		m.Sent(boottime.Instant(at), Command{Method: []byte(method), Session: []byte(session), Params: []byte(params)})
 	}
 	send(1, "S", "Network.getCookies", `{}`)
 	send(2, "S", "Network.getCookies", `{}`)

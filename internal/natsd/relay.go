@@ -121,35 +121,41 @@ func (s *Server) accept() {
 	}
 }
 
-// welcomeTime limits how long a subscriber waits for its greeting. Some clients give up after two
-// seconds.
-const welcomeTime = time.Second
+// welcomeTime limits how long a subscriber waits for its greeting. Most clients give up earlier, and
+// connect again.
+const welcomeTime = 30 * time.Second
 
 // Welcome has prepare called before each subscriber is greeted, and now if one was greeted before.
-// One for whom it fails, or takes longer than welcomeTime, is greeted all the same.
+// While prepare takes longer, nobody is greeted. One for whom it fails is greeted all the same.
 func (s *Server) Welcome(prepare func(context.Context) error) {
 	s.mu.Lock()
 	s.welcome = prepare
 	early := s.early
 	s.mu.Unlock()
 	if early {
-		s.work.Go(s.prepare)
+		s.work.Go(func() { _ = s.prepare() })
 	}
 }
 
-func (s *Server) prepare() {
+// prepare returns an error if what a subscriber needs is not there yet.
+func (s *Server) prepare() error {
 	s.mu.Lock()
 	welcome := s.welcome
 	s.early = s.early || welcome == nil
 	s.mu.Unlock()
 	if welcome == nil {
-		return
+		return nil
 	}
 	ctx, cancel := context.WithTimeout(s.ctx, welcomeTime)
 	defer cancel()
-	if err := welcome(ctx); err != nil && s.ctx.Err() == nil {
-		s.log.Warn().Err(err).Msg("a subscriber is greeted before its account has all events: it gets the others as they are copied")
+	err := welcome(ctx)
+	if ctx.Err() != nil {
+		return fmt.Errorf("what subscribers need is not there after %v: %w", welcomeTime, err)
 	}
+	if err != nil {
+		s.log.Warn().Err(err).Msg("a subscriber is greeted, and may lack events for a while")
+	}
+	return nil
 }
 
 // carry passes a subscriber's bytes on to the server, and back, until one of them ends. It closes
@@ -160,7 +166,9 @@ func (s *Server) carry(conn net.Conn) error {
 	if who.socket, who.unknown = peer.Of(conn); !s.loopback {
 		who.unknown = peer.ErrNotLocal
 	}
-	s.prepare()
+	if err := s.prepare(); err != nil {
+		return err
+	}
 	to, err := s.dial(who)
 	if err != nil {
 		return err

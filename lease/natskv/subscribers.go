@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
@@ -34,7 +35,7 @@ const copyOf = "leasehold_copy_of"
 // has the sequences and subjects of the event stream.
 //
 // On a server of this launcher's own the copy is made when the first subscriber comes, whose greeting
-// waits a while for it (Store.CopyEvents). From then on it is kept.
+// waits for it (Store.CopyEvents). From then on it is kept.
 type copier struct {
 	s    *Store
 	js   jetstream.JetStream // of the subscribers' account
@@ -44,6 +45,8 @@ type copier struct {
 	// wanted is closed when there has to be a copy.
 	wanted chan struct{}
 	want   func() // closes wanted, once
+	// complete says that the copy once had all events of the stream.
+	complete atomic.Bool
 
 	// Only run's goroutine uses these, and startCopier before that goroutine begins.
 
@@ -67,7 +70,8 @@ func startCopier(ctx context.Context, s *Store) (*copier, error) {
 	}
 	c := &copier{s: s, js: js, quit: make(chan struct{}), done: make(chan struct{}), wake: make(chan struct{}, 1), wanted: make(chan struct{})}
 	c.want = sync.OnceFunc(func() { close(c.wanted) })
-	if !s.ownServer || c.isThere(ctx) {
+	if there := c.isThere(ctx); there || !s.ownServer {
+		c.complete.Store(there)
 		c.want()
 		err = c.keep(ctx)
 	}
@@ -83,9 +87,13 @@ func (c *copier) isThere(ctx context.Context) bool {
 	return !errors.Is(err, jetstream.ErrStreamNotFound)
 }
 
-// CopyEvents has the subscribers' copy made, if nobody has wanted it before, and returns when it
-// has all events that are on the stream now.
+// CopyEvents has the subscribers' copy made, if nobody has wanted it before, and returns when it has
+// all events that are on the stream now: a subscriber that is there earlier would get old events for
+// new ones.
 func (s *Store) CopyEvents(ctx context.Context) error {
+	if s.copier.complete.Load() {
+		return nil
+	}
 	events, err := s.refresh(ctx, s.events)
 	if err != nil {
 		return unavailable(err)
@@ -94,6 +102,7 @@ func (s *Store) CopyEvents(ctx context.Context) error {
 	for {
 		have, err := s.copier.js.Stream(ctx, Stream)
 		if err == nil && have.CachedInfo().State.LastSeq >= events.State.LastSeq {
+			s.copier.complete.Store(true)
 			return nil
 		}
 		if pause(ctx, copyPause); ctx.Err() != nil || judge(err) == gone {

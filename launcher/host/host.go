@@ -55,7 +55,7 @@ type Host struct {
 	// SharedReady refuses, with an api.Problem, a directory that another host could have open: see
 	// cluster.Presence.SharedReady.
 	SharedReady func(path string) error
-	Log    zerolog.Logger
+	Log         zerolog.Logger
 }
 
 // Granting returns the presence under which a lease may be granted now, or a profile be made or

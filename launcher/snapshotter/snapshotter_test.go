@@ -321,7 +321,7 @@ func TestWhatHasNoSnapshot(t *testing.T) {
 		},
 		"with its directory on the way": func(w *world, _ *lease.Record, _ string) {
 			w.locked(func(l *profiledir.Lock) error {
-				return l.PrepareArrival(profiledir.Arrival{MoveID: "mv_1"}, func(dir string) (map[string][]byte, error) { return nil, os.Mkdir(dir, 0o700) })
+				return l.PrepareArrival(t.Context(), profiledir.Arrival{MoveID: "mv_1"}, profiledir.Empty)
 			})
 		},
 	} {

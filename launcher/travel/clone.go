@@ -9,7 +9,6 @@ import (
 	"leasehold/launcher/host"
 	"leasehold/launcher/principal"
 	"leasehold/launcher/profiledir"
-	"leasehold/launcher/snapshots"
 	"leasehold/lease"
 )
 
@@ -81,18 +80,17 @@ func (t *Service) cloneSnapshot(ctx context.Context, profileID string, req api.P
 	if err != nil {
 		return lease.Record{}, err
 	}
-	var fetched snapshots.Fetched
 	made, err := t.makeProfile(ctx, req.To, origin{
 		set: cloned(r), cloneOf: profileID,
-		fill: func(dir string) error {
-			var err error
-			if fetched, err = t.fetch(ctx, wanted, dir); err != nil {
-				return err
+		fill: func(ctx context.Context, dir string) (map[string][]byte, error) {
+			extras, err := t.fetched(wanted)(ctx, dir)
+			if err != nil {
+				return nil, err
 			}
 			_, err = t.toClone(ctx, profileID) // by now the account may have to stand still
-			return err
+			return extras, err
 		},
-		cookies: func() error { return t.host.Jar.Import(req.To, fetched.Extra) },
+		cookies: func(extras map[string][]byte) error { return t.host.Jar.Import(req.To, extras) },
 	})
 	if err != nil {
 		return lease.Record{}, err

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 
 	"leasehold/launcher/api"
 	"leasehold/launcher/host"
@@ -34,8 +33,8 @@ func (t *Service) PutProfile(ctx context.Context, profileID string, set api.Prof
 	if gone {
 		r, err := t.makeProfile(ctx, profileID, origin{
 			set:     set,
-			fill:    func(dir string) error { return os.Mkdir(dir, 0o700) },
-			cookies: func() error { return t.host.Jar.Drop(profileID) },
+			fill:    profiledir.Empty,
+			cookies: func(map[string][]byte) error { return t.host.Jar.Drop(profileID) },
 		})
 		if _, missing := t.host.Root.Path(profileID); err == nil || missing != nil {
 			return r, err

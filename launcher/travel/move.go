@@ -27,14 +27,9 @@ type move struct {
 	q     lease.MoveRequest
 	// ask says that a running home is asked to give the profile up. Without it, only a home
 	// that is gone loses the profile.
-	ask bool
-	// fill makes the new directory at a path where nothing is yet, and returns the files that
-	// belong beside it.
-	fill fill
+	ask  bool
+	fill profiledir.Fill // makes the new directory
 }
-
-// fill makes a directory, and returns the files of a snapshot that belong beside it, if any.
-type fill func(ctx context.Context, dir string) (extras map[string][]byte, err error)
 
 // newMove makes a request to move a profile to this launcher.
 func (t *Service) newMove(directory string) lease.MoveRequest {
@@ -76,7 +71,7 @@ func (t *Service) moveHere(ctx context.Context, m move) (_ lease.Record, err err
 	}
 	defer func() { err = errors.Join(err, lock.Unlock()) }()
 	arrival := profiledir.Arrival{MoveID: m.q.Move.ID, At: time.Now().UTC()}
-	if err := lock.PrepareArrival(arrival, func(dir string) (map[string][]byte, error) { return m.fill(ctx, dir) }); err != nil {
+	if err := lock.PrepareArrival(ctx, arrival, m.fill); err != nil {
 		return r, err
 	}
 	// From here on a caller who goes away does not leave it half done.

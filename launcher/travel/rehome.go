@@ -5,13 +5,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"path/filepath"
 	"slices"
 
-	"github.com/dustin/go-humanize"
-
-	"leasehold/internal/durable"
 	"leasehold/launcher/api"
 	"leasehold/launcher/host"
 	"leasehold/launcher/principal"
@@ -117,11 +113,9 @@ func snapshotWords(r lease.Record, m lease.Move) string {
 }
 
 // directoryOf says how the directory that the person names is made.
-func (t *Service) directoryOf(ctx context.Context, r lease.Record, req api.ProfileRehome) (q lease.MoveRequest, _ fill, err error) {
+func (t *Service) directoryOf(ctx context.Context, r lease.Record, req api.ProfileRehome) (q lease.MoveRequest, _ profiledir.Fill, err error) {
 	if req.Empty {
-		return t.newMove(lease.DirectoryEmpty), func(_ context.Context, dir string) (map[string][]byte, error) {
-			return nil, os.Mkdir(dir, 0o700)
-		}, nil
+		return t.newMove(lease.DirectoryEmpty), profiledir.Empty, nil
 	}
 	if req.Snapshot != "" {
 		return t.ofSnapshot(ctx, r, req.Snapshot)
@@ -147,15 +141,13 @@ func (t *Service) directoryOf(ctx context.Context, r lease.Record, req api.Profi
 	if err := t.host.BrowserFits(ctx, from); err != nil {
 		return q, nil, err
 	}
-	if free, err := durable.FreeSpace(t.host.Root.Dir()); err == nil && free.Bytes < size+t.o.MinFreeDisk {
-		return q, nil, api.Refuse(api.CodeHostFull, "a copy of %s takes %s, and %s has %s left (--min-free-disk %s): make room", from,
-			humanize.IBytes(size), t.host.Root.Dir(), humanize.IBytes(free.Bytes), humanize.IBytes(t.o.MinFreeDisk)).
-			With("reason", "disk").With("disk_free_bytes", free.Bytes).With("disk_min_bytes", t.o.MinFreeDisk+size)
+	if p := t.roomFor(from, size); p != nil {
+		return q, nil, p
+	}
+	if left { // the lock of the profile covers it
+		return t.newMove(lease.DirectoryCopied), profiledir.CopyOf(from), nil
 	}
 	return t.newMove(lease.DirectoryCopied), func(ctx context.Context, dir string) (map[string][]byte, error) {
-		if left { // the lock of the profile covers it
-			return nil, profiledir.Copy(ctx, from, dir)
-		}
 		source, err := t.lockSource(ctx, from, r.ProfileID)
 		if err != nil {
 			return nil, err
@@ -170,7 +162,7 @@ func (t *Service) directoryOf(ctx context.Context, r lease.Record, req api.Profi
 }
 
 // ofSnapshot makes the directory of a snapshot of the profile.
-func (t *Service) ofSnapshot(ctx context.Context, r lease.Record, id string) (q lease.MoveRequest, _ fill, err error) {
+func (t *Service) ofSnapshot(ctx context.Context, r lease.Record, id string) (q lease.MoveRequest, _ profiledir.Fill, err error) {
 	store, err := t.snapshotStore()
 	if err != nil {
 		return q, nil, err
@@ -185,19 +177,23 @@ func (t *Service) ofSnapshot(ctx context.Context, r lease.Record, id string) (q 
 		return q, nil, err
 	}
 	q.Move.SnapshotID, q.Move.SnapshotToken = wanted.ID, wanted.Token
-	return q, func(ctx context.Context, dir string) (map[string][]byte, error) {
-		got, err := t.fetch(ctx, wanted, dir)
-		return got.Extra, err
-	}, nil
+	return q, t.fetched(wanted), nil
 }
 
-// fetch downloads a snapshot, as the profile store listed it, to a path where nothing is yet.
-func (t *Service) fetch(ctx context.Context, wanted api.Snapshot, dir string) (snapshots.Fetched, error) {
-	got, err := t.host.Snapshots.Fetch(ctx, wanted.ProfileID, wanted.ID, dir, snapshots.FetchOptions{Chrome: t.o.Chrome, KeepFree: t.o.MinFreeDisk})
-	if err == nil && got.Token != wanted.Token {
-		err = fmt.Errorf("snapshot %s is of token %d, and the profile store lists it with %d", wanted.ID, got.Token, wanted.Token)
+// fetched is the directory of a snapshot, as the profile store listed it.
+func (t *Service) fetched(wanted api.Snapshot) profiledir.Fill {
+	return func(ctx context.Context, dir string) (map[string][]byte, error) {
+		got, err := t.fetch(ctx, wanted.ProfileID, wanted.ID, dir)
+		if err == nil && got.Token != wanted.Token {
+			err = fmt.Errorf("snapshot %s is of token %d, and the profile store lists it with %d", wanted.ID, got.Token, wanted.Token)
+		}
+		return got.Extra, SnapshotProblem(err)
 	}
-	return got, SnapshotProblem(err)
+}
+
+// fetch downloads a snapshot to a path where nothing is yet.
+func (t *Service) fetch(ctx context.Context, profile, id, dir string) (snapshots.Fetched, error) {
+	return t.host.Snapshots.Fetch(ctx, profile, id, dir, snapshots.FetchOptions{Chrome: t.o.Chrome, KeepFree: t.o.MinFreeDisk})
 }
 
 // named returns the snapshot of that id from the list of a profile's snapshots, newest first. A

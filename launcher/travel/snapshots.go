@@ -134,10 +134,9 @@ func (t *Service) RestoreProfile(ctx context.Context, profileID string, req api.
 		return api.Restored{}, err
 	}
 	defer func() { err = errors.Join(err, lock.Unlock()) }()
-	var fetched snapshots.Fetched
-	exchanged, err := lock.Exchange(ctx, time.Now(), func(ctx context.Context, dir string) (err error) {
-		fetched, err = store.Fetch(ctx, profileID, req.SnapshotID, dir, snapshots.FetchOptions{Chrome: t.o.Chrome, KeepFree: t.o.MinFreeDisk})
-		return err
+	exchanged, err := lock.Exchange(ctx, time.Now(), func(ctx context.Context, dir string) (map[string][]byte, error) {
+		got, err := t.fetch(ctx, profileID, req.SnapshotID, dir)
+		return got.Extra, err
 	})
 	if err != nil {
 		return api.Restored{}, SnapshotProblem(err)
@@ -146,7 +145,7 @@ func (t *Service) RestoreProfile(ctx context.Context, profileID string, req api.
 	if err != nil {
 		return api.Restored{}, errors.Join(err, exchanged.Undo())
 	}
-	if err := t.host.Jar.Import(profileID, fetched.Extra); err != nil {
+	if err := t.host.Jar.Import(profileID, exchanged.Extras); err != nil {
 		return api.Restored{}, t.undoRestore(profileID, exchanged, cookies, err)
 	}
 	by := principal.Of(ctx).Name

@@ -188,20 +188,18 @@ func (t *Service) copyProfile(ctx context.Context, profileID, from, field string
 	if err != nil {
 		return lease.Record{}, api.Invalid(field, "%s: %v", from, err)
 	}
-	if free, err := durable.FreeSpace(t.host.Root.Dir()); err == nil && free.Bytes < size+t.o.MinFreeDisk {
-		return lease.Record{}, api.Refuse(api.CodeHostFull, "a copy of %s takes %s, and %s has %s left (--min-free-disk %s): make room", from,
-			humanize.IBytes(size), t.host.Root.Dir(), humanize.IBytes(free.Bytes), humanize.IBytes(t.o.MinFreeDisk)).
-			With("reason", "disk").With("disk_free_bytes", free.Bytes).With("disk_min_bytes", t.o.MinFreeDisk+size)
+	if p := t.roomFor(from, size); p != nil {
+		return lease.Record{}, p
 	}
 	r, err := t.makeProfile(ctx, profileID, origin{
 		set: set, cloneOf: cloneOf,
-		fill: func(dir string) error {
+		fill: func(ctx context.Context, dir string) (map[string][]byte, error) {
 			if err := profiledir.Copy(ctx, from, dir); err != nil {
-				return fmt.Errorf("profile %s: copying %s: %w", profileID, from, err)
+				return nil, fmt.Errorf("profile %s: copying %s: %w", profileID, from, err)
 			}
-			return nil
+			return nil, nil
 		},
-		cookies: func() error {
+		cookies: func(map[string][]byte) error {
 			if was, archived := t.host.Root.IsArchive(from); archived && was == profileID {
 				return nil // the session cookies are the profile's own
 			}
@@ -217,6 +215,17 @@ func (t *Service) copyProfile(ctx context.Context, profileID, from, field string
 	}
 	t.host.Log.Info().Str("profile", profileID).Uint64("token", uint64(r.Token)).Str("path", from).Str("chrome_profile", folder).Str("size", humanize.IBytes(size)).Str("principal", principal.Of(ctx).Name).Msg("profile copied")
 	return r, nil
+}
+
+// roomFor refuses a copy of a directory for which there is no room on this host's disk.
+func (t *Service) roomFor(from string, size uint64) *api.Problem {
+	free, err := durable.FreeSpace(t.host.Root.Dir())
+	if err != nil || free.Bytes >= size+t.o.MinFreeDisk {
+		return nil
+	}
+	return api.Refuse(api.CodeHostFull, "a copy of %s takes %s, and %s has %s left (--min-free-disk %s): make room", from,
+		humanize.IBytes(size), t.host.Root.Dir(), humanize.IBytes(free.Bytes), humanize.IBytes(t.o.MinFreeDisk)).
+		With("reason", "disk").With("disk_free_bytes", free.Bytes).With("disk_min_bytes", t.o.MinFreeDisk+size)
 }
 
 // checkNew refuses a profile that cannot be made here, before anything is copied.
@@ -243,11 +252,10 @@ type origin struct {
 	set api.ProfileSettings
 	// cloneOf is the profile of which it is a clone; empty: it is no clone.
 	cloneOf string
-	// fill durably makes the directory at a path where nothing is yet.
-	fill func(dir string) error
+	fill    profiledir.Fill // makes the directory
 	// cookies makes the jar keep the session cookies that belong to the directory, and no
-	// earlier ones.
-	cookies func() error
+	// earlier ones. It gets what belongs beside the directory.
+	cookies func(extras map[string][]byte) error
 }
 
 // makeProfile makes a new profile. Its record is stored before its directory appears: even if
@@ -267,7 +275,7 @@ func (t *Service) makeProfile(ctx context.Context, profileID string, of origin) 
 		return lease.Record{}, err
 	}
 	var r lease.Record
-	_, err = lock.Make(of.fill, func(dir string) error {
+	_, err = lock.Make(ctx, of.fill, func(dir string, extras map[string][]byte) error {
 		if of.cloneOf != "" {
 			if err := profiledir.MarkClone(dir, of.cloneOf); err != nil {
 				return err
@@ -283,7 +291,7 @@ func (t *Service) makeProfile(ctx context.Context, profileID string, of origin) 
 		if err := t.followToken(ctx, lock, r); err != nil {
 			return err
 		}
-		return of.cookies()
+		return of.cookies(extras)
 	})
 	if errors.Is(err, profiledir.ErrExists) {
 		return lease.Record{}, api.Invalid("profile_id", "%v: a profile is not replaced", err)

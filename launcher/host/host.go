@@ -67,12 +67,6 @@ func (h *Host) Granting() (*lease.Keeper, error) {
 	return h.Presence.Current()
 }
 
-// HasPlace tells whether this host may start another browser.
-func (h *Host) HasPlace() bool {
-	use := h.Slots.Use()
-	return h.MaxBrowsers == 0 || use.Places-use.Warm < h.MaxBrowsers
-}
-
 // Capacity is what is known of a launcher from whose profiles one is chosen.
 type Capacity struct {
 	// There says that the launcher renews its presence; Full, that it has no place.

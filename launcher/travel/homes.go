@@ -207,7 +207,7 @@ func (t *Service) giveUp(lock *profiledir.Lock, entry lease.Entry, log zerolog.L
 		_, err := t.barrier(r.ProfileID, r.MoveRequest.Move.ID)
 		return err
 	}
-	if r.MoveRequest.Move.Person == "" && t.host.HasPlace() { // it was asked while it was away, or had no place
+	if r.MoveRequest.Move.Person == "" && t.hasPlace() { // it was asked while it was away, or had no place
 		return decline(errors.New("its home is here, and has a place for it"))
 	}
 	if err := lock.MayOpen(); err != nil {

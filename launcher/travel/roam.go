@@ -65,7 +65,7 @@ func (t *Service) toAsk(launcherID string) *api.Problem {
 // MayCome tells whether a profile may be brought here for a task: its owner lets it move by itself, its
 // home is gone or has no place for it, and this host has a place.
 func (t *Service) MayCome(r lease.Record) bool {
-	return r.Home != "" && r.Home != t.host.ID && t.host.Snapshots != nil && r.MayMove() == nil && !t.homeHasPlace(r) && t.host.HasPlace()
+	return r.Home != "" && r.Home != t.host.ID && t.host.Snapshots != nil && r.MayMove() == nil && !t.homeHasPlace(r) && t.hasPlace()
 }
 
 // Bring brings a profile here that MayCome. It returns the entry after that, or unchanged if the home
@@ -96,4 +96,10 @@ func (t *Service) homeHasPlace(r lease.Record) bool {
 	home := t.host.Patrol.Other(r.Home)
 	// A home that has just shut down may be back in a moment.
 	return home.Closed || home.Host.Places == 0 || home.Host.Browsers-home.Host.Warm < home.Host.Places
+}
+
+// hasPlace tells whether this host may start another browser.
+func (t *Service) hasPlace() bool {
+	use := t.host.Slots.Use()
+	return t.host.MaxBrowsers == 0 || use.Places-use.Warm < t.host.MaxBrowsers
 }

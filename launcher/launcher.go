@@ -298,14 +298,7 @@ func (l *Launcher) wire() (err error) {
 	if err != nil {
 		return err
 	}
-	// The sessions without an end may go on.
-	swept := o.FileRoots.Sweep(func(sessionID string) bool {
-		f, known := sessions.File(sessionID)
-		return known && f.Ended == ""
-	})
-	if swept != nil {
-		o.Log.Warn().Err(swept).Msg("exchange directories of sessions that are over stay")
-	}
+	sweep(o, sessions)
 	adopter := adopt.New(l.ctx, &l.work, adopt.Options{
 		Store: o.Store, Root: o.Root, Files: files, Jar: jar, Proxies: o.Proxies, Slots: used, Driver: driver,
 		Recoverer: recoverer, Sessions: sessions, Presence: presence, Log: o.Log, Metrics: o.Metrics,
@@ -327,6 +320,18 @@ func (l *Launcher) wire() (err error) {
 	patrol.SettleBy(l.travel.Settle)
 	sessions.SignInBy(l.accounts.SignIn)
 	return nil
+}
+
+// sweep removes the exchange directories of sessions that are over. The sessions without an end may go
+// on.
+func sweep(o Options, sessions *session.Registry) {
+	err := o.FileRoots.Sweep(func(sessionID string) bool {
+		f, known := sessions.File(sessionID)
+		return known && f.Ended == ""
+	})
+	if err != nil {
+		o.Log.Warn().Err(err).Msg("exchange directories of sessions that are over stay")
+	}
 }
 
 // wireProducts makes the products, each of which knows only those before it.

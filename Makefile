@@ -138,7 +138,8 @@ vetted: fmt-check
 
 # The packages whose tests start no browser, no sidecar and no cluster.
 QUICK := ./checkpoint ./evidence ./evidence/redact ./internal/cgroup ./internal/durable ./internal/procfs \
-	./internal/test/layers ./launcher ./launcher/api ./launcher/monitor ./launcher/profiledir \
+	./internal/test/layers ./launcher ./launcher/accounts ./launcher/api ./launcher/bundles ./launcher/grant \
+	./launcher/monitor ./launcher/profiledir ./launcher/profiles ./launcher/travel \
 	./launcher/recovery/findings ./launcher/recovery/table ./launcher/sessionfile ./launcher/slots ./lease
 
 quick: fmt-check ## Check, and run the unit tests: for the person at the keyboard

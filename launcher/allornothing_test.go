@@ -338,7 +338,7 @@ func TestNoProfileIsThereBeforeItsRecord(t *testing.T) {
 	// One that was killed between the two: the record is there, and nothing can be opened.
 	// The same request makes the profile whole.
 	proxy, account := "down", "store-18"
-	if _, err := l.putRecord(t.Context(), "half", api.ProfileSettings{AccountID: &account, ProxyID: &proxy}, false); err != nil {
+	if _, err := l.profiles.PutRecord(t.Context(), "half", api.ProfileSettings{AccountID: &account, ProxyID: &proxy}, false); err != nil {
 		t.Fatal(err)
 	}
 	var p *api.Problem

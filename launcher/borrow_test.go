@@ -67,8 +67,8 @@ func supersede(t *testing.T, l *Launcher) {
 			mustIn(t)(err)
 		}
 	}
-	l.presence.StoreReset()
-	for deadline := time.Now().Add(time.Minute); l.presence.MayAct(lease.Record{}) == nil; time.Sleep(time.Millisecond) {
+	l.host.Presence.StoreReset()
+	for deadline := time.Now().Add(time.Minute); l.host.Presence.MayAct(lease.Record{}) == nil; time.Sleep(time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Fatal("the launcher still acts a minute after another one superseded it")
 		}

@@ -66,7 +66,7 @@ func TestACloneIsMadeOfASnapshot(t *testing.T) {
 		dir, err := r.o.Root.Path("try")
 		mustIn(t)(err)
 		says, err := os.ReadFile(filepath.Join(dir, "says"))
-		cookies, jarErr := r.jar.Export("try")
+		cookies, jarErr := r.host.Jar.Export("try")
 		if err != nil || jarErr != nil || string(says) != want || !strings.Contains(string(cookies["session-cookies"]), `"`+want+`"`) {
 			t.Errorf("%s: it says %q, with cookies %s, %v, %v", named, says, cookies, err, jarErr)
 		}
@@ -130,13 +130,15 @@ func TestWhatCannotBeCloned(t *testing.T) {
 	refused("a proxy that this host does not have", whole.ID, api.CodeInvalidRequest, "gone")
 	named(newer.ID)
 
-	room := r.o.MinFreeDisk
-	r.rooms.o.MinFreeDisk = 1 << 62
-	refused("a full disk", whole.ID, api.CodeHostFull, "make room")
-	r.rooms.o.MinFreeDisk = room
-	r.rooms.o.Snapshots = snapshots.New(snapshots.OpenDir(filepath.Join(r.dir, "store")), snapshots.NewKey())
+	full := startReading(t, 2, func(o *Options) { o.MinFreeDisk = 1 << 62 })
+	full.profile(func(*lease.Record) {})
+	if _, err := full.clone(full.sealed(7, "whole").ID); codeOf(err) != api.CodeHostFull || !strings.Contains(err.Error(), "make room") {
+		t.Errorf("a full disk: %v", err)
+	}
+	full.notMade("a full disk")
+	r.host.Snapshots = snapshots.New(snapshots.OpenDir(filepath.Join(r.dir, "store")), snapshots.NewKey())
 	refused("another key", whole.ID, api.CodeSnapshotUnusable, "key")
-	r.rooms.o.Snapshots = r.store
+	r.host.Snapshots = r.store
 
 	damage(t, filepath.Join(r.dir, "store"))
 	refused("pieces that were cut off", whole.ID, api.CodeSnapshotDamaged, "")

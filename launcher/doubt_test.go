@@ -76,7 +76,7 @@ func TestATokenThatTheProfileStoreHasSeenIsNotGrantedAgain(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	for {
-		changed := r.slots.Changed()
+		changed := r.host.Slots.Changed()
 		e, err := r.o.Store.Get(ctx, "acct")
 		if err == nil && e.Record.State == lease.ManualReview && e.Record.Token > 7 && e.Record.Reason == lease.ReasonRolledBack {
 			return

@@ -48,7 +48,7 @@ func TestAFreeProfileWithALockOfAnotherHostGoesToAPerson(t *testing.T) {
 	}
 	var r lease.Record
 	for r.State != lease.ManualReview {
-		changed := l.slots.Changed()
+		changed := l.host.Slots.Changed()
 		e, err := l.o.Store.Get(ctx, "p")
 		must(err)
 		if r = e.Record; r.State == lease.ManualReview {
@@ -68,9 +68,9 @@ func TestAFreeProfileWithALockOfAnotherHostGoesToAPerson(t *testing.T) {
 		_, err := l.Hold(ctx, "p", api.HoldRequest{Write: api.Write{Token: r.Token}, Holder: "ann"})
 		return err
 	}
-	for l.slots.Find("p") != nil { // the recovery has not left it yet
-		changed := l.slots.Changed()
-		if l.slots.Find("p") == nil {
+	for l.host.Slots.Find("p") != nil { // the recovery has not left it yet
+		changed := l.host.Slots.Changed()
+		if l.host.Slots.Find("p") == nil {
 			break
 		}
 		select {

@@ -64,7 +64,7 @@ func TestSettingsMakeNoForgottenProfileFree(t *testing.T) {
 	if _, err := l.o.Root.Create("p"); err != nil {
 		t.Fatal(err)
 	}
-	slot := l.slots.Occupy("p")
+	slot := l.host.Slots.Occupy("p")
 	if slot == nil {
 		t.Fatal("somebody has the profile")
 	}

@@ -164,7 +164,7 @@ func TestADirectoryThatWasPreparedComesIntoItsPlace(t *testing.T) {
 		})
 		lock, err := r.o.Root.Lock("acct")
 		mustIn(t)(err)
-		mustIn(t)(lock.PrepareArrival(profiledir.Arrival{MoveID: move, At: time.Now()}, func(dir string) (map[string][]byte, error) {
+		mustIn(t)(lock.PrepareArrival(t.Context(), profiledir.Arrival{MoveID: move, At: time.Now()}, func(_ context.Context, dir string) (map[string][]byte, error) {
 			return nil, errors.Join(os.Mkdir(dir, 0o700), os.WriteFile(filepath.Join(dir, "says"), []byte("it"), 0o600))
 		}))
 		mustIn(t)(lock.Unlock())

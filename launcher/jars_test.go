@@ -78,7 +78,7 @@ func TestANewDirectoryHasNoCookiesOfTheOneBefore(t *testing.T) {
 		}, true},
 	} {
 		must(imported(profile, userDataDir(t)))
-		must(l.jar.KeepAll(ctx, signedIn{}, profile))
+		must(l.host.Jar.KeepAll(ctx, signedIn{}, profile))
 		at, err := l.ArchiveProfile(ctx, profile, api.ProfileArchive{})
 		must(err)
 		if !tt.keeps {

@@ -1,10 +1,13 @@
-// Package launcher is the sidecar's service: it wires the packages below it, grants leases, and
-// answers what the HTTP interface and the console ask.
+// Package launcher is the sidecar: it wires the packages below it, starts and stops their work, and hands
+// what the HTTP interface and the console ask to the product that answers it.
 //
-// Its parts, from the top: cluster and adopt deal with other launchers and with what earlier
-// ones left; session is one worker's use of a profile; recovery is how a session ends; slots
-// are the profiles that this host is at work on; browser drives a Chrome; monitor watches its
-// pages; sessionfile is what is kept on disk.
+// The products, each behind one door: grant decides who gets a profile, and grants it; travel makes,
+// moves and archives the directories of profiles; profiles has their records; accounts knows whether
+// they are signed in; workers and people are at the sessions; bundles has the evidence. What they share
+// is in host. Below them: cluster and adopt deal with other launchers and with what earlier ones left;
+// session is one worker's use of a profile; recovery is how a session ends; slots are the profiles that
+// this host is at work on; browser drives a Chrome; monitor watches its pages; sessionfile is what is
+// kept on disk.
 package launcher
 
 import (
@@ -12,6 +15,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"strings"
 	"sync"
 	"time"
@@ -26,15 +30,21 @@ import (
 	"leasehold/internal/signed"
 	"leasehold/internal/tracing"
 	"leasehold/launcher/accountcheck"
+	"leasehold/launcher/accounts"
 	"leasehold/launcher/adopt"
 	"leasehold/launcher/api"
 	"leasehold/launcher/browser"
+	"leasehold/launcher/bundles"
 	"leasehold/launcher/catalog"
 	"leasehold/launcher/chrome"
 	"leasehold/launcher/cluster"
 	"leasehold/launcher/events"
 	"leasehold/launcher/fileroots"
+	"leasehold/launcher/grant"
+	"leasehold/launcher/host"
+	"leasehold/launcher/people"
 	"leasehold/launcher/profiledir"
+	"leasehold/launcher/profiles"
 	"leasehold/launcher/proxies"
 	"leasehold/launcher/queue"
 	"leasehold/launcher/readers"
@@ -48,8 +58,9 @@ import (
 	"leasehold/launcher/slots"
 	"leasehold/launcher/snapshots"
 	"leasehold/launcher/snapshotter"
-	"leasehold/launcher/view"
+	"leasehold/launcher/travel"
 	"leasehold/launcher/witness"
+	"leasehold/launcher/workers"
 	"leasehold/lease"
 )
 
@@ -166,48 +177,26 @@ type Options struct {
 	Metrics prometheus.Registerer
 }
 
-// rooms are what the parts of the launcher share.
-type rooms struct {
-	o         Options
-	jar       sessionfile.Jar
-	slots     *slots.Table
-	announcer *session.Announcer
-	recoverer *recovery.Recoverer
-	sessions  *session.Registry
-	presence  *cluster.Presence
-	patrol    *cluster.Patrol
-	homes     *homes
-	driver    *browser.Driver
-	checker   *accountcheck.Checker
-	answers   accountcheck.Memory
-	events    *events.Hub
-	catalog   *catalog.Catalog
-	// chrome is the version of this host's Chrome, such as 156.0.8078.79.
-	chrome string
-	// snapshotter is nil where there is no profile store.
-	snapshotter *snapshotter.Snapshotter
-	readers     *readers.Room
-	queue       *queue.Queue
-	reach       *reach
-}
-
 // Launcher owns the sessions of one host. It implements api.Service.
 type Launcher struct {
-	*rooms
-	*grants                    // grants leases
-	*records                   // shows profiles and changes their settings
-	*bundles                   // their evidence
-	*directories               // makes, copies and archives their directories
-	*moves                     // moves them here from other hosts
-	gallery      *view.Gallery // has the views of living sessions
+	o        Options // with the stores as wire wrapped them
+	host     *host.Host
+	grants   *grant.Service
+	travel   *travel.Service
+	profiles *profiles.Service
+	accounts *accounts.Service
+	workers  *workers.Service
+	people   *people.Service
+	bundles  *bundles.Service
 
-	readiness *readiness
+	events      *events.Hub
+	readers     *readers.Room
+	snapshotter *snapshotter.Snapshotter // nil: there is no profile store
+	readiness   *readiness
 
 	ctx    context.Context // of everything that the launcher runs in the background
 	cancel context.CancelFunc
 	work   sync.WaitGroup
-
-	replaying sync.Mutex // held while incidents are decided again
 
 	mu       sync.Mutex
 	version  api.BrowserVersion
@@ -224,22 +213,11 @@ func New(o Options) (*Launcher, error) {
 	if o.Processes == nil {
 		o.Processes = browser.Kernel{}
 	}
-	ctx, cancel := context.WithCancel(context.Background())
 	if o.Now == nil {
 		o.Now = func(context.Context) (time.Time, error) { return time.Now(), nil }
 	}
-	known := catalog.New()
-	o.Store = catalog.Watched(o.Store, known)
-	r := &rooms{o: o, catalog: known, reach: &reach{}, jar: sessionfile.NewJar(o.DataDir, o.Key), answers: accountcheck.NewMemory(o.DataDir, o.Key), events: events.New(o.Events, o.Log)}
-	g := &grants{rooms: r, metrics: newMetrics(o.Metrics, o.Proxies)}
-	told := &records{rooms: r, grants: g}
-	dirs := &directories{rooms: r, grants: g, records: told}
-	l := &Launcher{
-		rooms: r, grants: g, records: told, directories: dirs, readiness: newReadiness(o.Clock, o.Metrics), ctx: ctx, cancel: cancel,
-		bundles: &bundles{rooms: r, records: told, exports: make(chan struct{}, maxExports)},
-		moves:   &moves{rooms: r, grants: g, records: told, directories: dirs},
-	}
-	g.roam = l.moves.roam
+	ctx, cancel := context.WithCancel(context.Background())
+	l := &Launcher{o: o, ctx: ctx, cancel: cancel, events: events.New(o.Events, o.Log), readiness: newReadiness(o.Clock, o.Metrics)}
 	if err := l.wire(); err != nil {
 		cancel()
 		return nil, err
@@ -247,94 +225,127 @@ func New(o Options) (*Launcher, error) {
 	return l, nil
 }
 
-// wire makes the parts, from the bottom up.
+// wire makes the parts, from the bottom up, and the products on them. What a part is told after it was
+// made, since that belongs to one above it, it is told here, once.
 func (l *Launcher) wire() (err error) {
-	o, files, bootID := l.o, sessionfile.NewDir(l.o.DataDir, l.o.Key), boottime.ID()
-	l.presence = cluster.NewPresence(l.ctx, cluster.PresenceOptions{
-		LauncherID: o.ID, BootID: bootID, AdvertiseURL: o.AdvertiseURL, DataDir: o.DataDir, Key: o.Key, Timing: o.Timing, Store: o.Store, Doubt: o.Doubt,
-		Report: l.hostReport, SharedStore: o.SharedStore, Newcomer: o.Roster.Empty(), LeaveOnExit: o.LeaveOnExit, Expiring: l.expiring, Clock: o.Clock, Log: o.Log,
+	o, files, jar, bootID := l.o, sessionfile.NewDir(l.o.DataDir, l.o.Key), sessionfile.NewJar(l.o.DataDir, l.o.Key), boottime.ID()
+	known := catalog.New()
+	o.Store = catalog.Watched(o.Store, known)
+	used := slots.NewTable(l.ctx, &l.work, slots.Options{
+		Root: o.Root, Jar: jar, DataDir: o.DataDir, MaxBrowsers: o.MaxBrowsers, MinFreeDisk: o.MinFreeDisk,
+		Dirs: []string{o.Root.Dir(), files.Path(), os.TempDir()}, Ready: o.filesReady,
+		KeepWarmIdle: o.KeepWarmIdle, KeepWarmMax: o.KeepWarmMax, KeepWarmMinMemory: o.KeepWarmMinMemory, Log: o.Log, Metrics: o.Metrics,
 	})
-	l.grants.sharedReady = l.presence.SharedReady
-	o.Store = l.presence.Writer(o.Store)
-	o.Archive = o.Archive.Through(l.presence.Bundles)
-	o.Metrics.MustRegister(newBacklog(o.Archive))
+	presence := cluster.NewPresence(l.ctx, cluster.PresenceOptions{
+		LauncherID: o.ID, BootID: bootID, AdvertiseURL: o.AdvertiseURL, DataDir: o.DataDir, Key: o.Key, Timing: o.Timing, Store: o.Store, Doubt: o.Doubt,
+		Report: func() lease.HostReport { return host.Report(used, o.MaxBrowsers) }, SharedStore: o.SharedStore, Newcomer: o.Roster.Empty(), LeaveOnExit: o.LeaveOnExit, Clock: o.Clock, Log: o.Log,
+	})
+	shared := func(path string) error {
+		if p := presence.SharedReady(path); p != nil {
+			return p
+		}
+		return nil
+	}
+	o.Store = presence.Writer(o.Store)
+	o.Archive = o.Archive.Through(presence.Bundles)
 	if o.Snapshots != nil {
-		o.Snapshots = o.Snapshots.Through(l.presence.Objects)
+		o.Snapshots = o.Snapshots.Through(presence.Objects)
 	}
 	l.o = o
-	l.driver = browser.NewDriver(l.ctx, &l.work, browser.Options{
+	driver := browser.NewDriver(l.ctx, &l.work, browser.Options{
 		Binary: o.Chrome, Files: files, Root: o.Root, Key: o.Key, Sites: o.Sites.Book, HangTimeout: o.HangTimeout, Memory: o.BrowserMemory,
 		CPUWeight: o.CPUWeight, Groups: o.Groups, Confinement: o.Confinement, User: o.User, Processes: o.Processes, Log: o.Log, Metrics: o.Metrics,
 	})
-	if l.version, err = l.browserVersion(); err != nil {
+	if l.version, err = browserVersion(l.ctx, driver, o.Chrome); err != nil {
 		return err
 	}
-	l.chrome = strings.TrimPrefix(l.version.Browser, "Chrome/")
-	preserve := func(profile, why, detail string, b *browser.Browser) error {
-		return l.recoverer.Preserve(profile, why, detail, witness.Of(b))
-	}
-	l.slots = slots.NewTable(l.ctx, &l.work, slots.Options{
-		Root: o.Root, Jar: l.jar, DataDir: o.DataDir, MaxBrowsers: o.MaxBrowsers, MinFreeDisk: o.MinFreeDisk,
-		Dirs: []string{o.Root.Dir(), files.Path(), os.TempDir()}, Ready: l.filesReady,
-		KeepWarmIdle: o.KeepWarmIdle, KeepWarmMax: o.KeepWarmMax, KeepWarmMinMemory: o.KeepWarmMinMemory, Log: o.Log, Metrics: o.Metrics,
-		Preserve: preserve, Vacated: func(profile string) {
-			if l.snapshotter != nil {
-				l.snapshotter.Vacated(profile)
-			}
-		},
-	})
-	if err := l.wireSnapshots(); err != nil {
-		return err
+	chrome := strings.TrimPrefix(l.version.Browser, "Chrome/")
+	var stored func(string) lease.Token
+	if o.Snapshots != nil {
+		if l.snapshotter, err = snapshotter.New(snapshotter.Options{
+			LauncherID: o.ID, Dir: filepath.Join(o.DataDir, snapshotsDir), Snapshots: o.Snapshots, Retention: o.Retention, Now: o.Now, KeepFree: o.MinFreeDisk, Leases: o.Store, MayAct: presence.MayAct,
+			Known: known.Records, Slots: used, Root: o.Root, Jar: jar, Chrome: chrome, Log: o.Log, Metrics: o.Metrics,
+		}); err != nil {
+			return err
+		}
+		stored = l.snapshotter.Highest
 	}
 	if l.readers, err = readers.Open(readers.Options{
-		DataDir: o.DataDir, Profiles: o.Root, Key: o.Key, Snapshots: o.Snapshots, Chrome: l.chrome, KeepFree: o.MinFreeDisk, User: o.User, Files: files,
+		DataDir: o.DataDir, Profiles: o.Root, Key: o.Key, Snapshots: o.Snapshots, Chrome: chrome, KeepFree: o.MinFreeDisk, User: o.User, Files: files,
 		Processes: o.Processes, Log: o.Log, Metrics: o.Metrics,
 	}); err != nil {
 		return err
 	}
-	l.checker = accountcheck.New(accountcheck.Options{Driver: l.driver, Files: files, Jar: l.jar, Proxies: o.Proxies, Headless: o.Headless, Preserve: preserve})
-	l.announcer = session.NewAnnouncer(o.ID, o.Store, o.Log, o.Metrics)
-	var stored func(string) lease.Token
-	if l.snapshotter != nil {
-		stored = l.snapshotter.Highest
-	}
-	l.recoverer = recovery.New(recovery.Options{
-		LauncherID: o.ID, DataDir: o.DataDir, Key: o.Key, Root: o.Root, Jar: l.jar, Archive: o.Archive, Store: o.Store, Roster: o.Roster, Stored: stored, SharedReady: l.grants.stillReady,
-		Witnesses: witness.List(witness.Options{Root: o.Root, Files: files, Archive: o.Archive, Proxies: o.Proxies}), Checker: witness.Account{AccountChecker: l.checker, Memory: l.answers, Files: files},
-		ReviewWhen: o.ReviewWhen, Sites: o.Sites.Book, Cooldown: o.Cooldown, KeepPasts: o.Bundles.MaxAge, WroteLate: l.announcer.WroteLate, Log: o.Log, Metrics: o.Metrics, Tracer: o.Tracer,
+	answers := accountcheck.NewMemory(o.DataDir, o.Key)
+	checker := accountcheck.New(accountcheck.Options{Driver: driver, Files: files, Jar: jar, Proxies: o.Proxies, Headless: o.Headless})
+	announcer := session.NewAnnouncer(o.ID, o.Store, o.Log, o.Metrics)
+	recoverer := recovery.New(recovery.Options{
+		LauncherID: o.ID, DataDir: o.DataDir, Key: o.Key, Root: o.Root, Jar: jar, Archive: o.Archive, Store: o.Store, Roster: o.Roster, Stored: stored, SharedReady: shared,
+		Witnesses: witness.List(witness.Options{Root: o.Root, Files: files, Archive: o.Archive, Proxies: o.Proxies}), Checker: witness.Account{AccountChecker: checker, Memory: answers, Files: files},
+		ReviewWhen: o.ReviewWhen, Sites: o.Sites.Book, Cooldown: o.Cooldown, KeepPasts: o.Bundles.MaxAge, WroteLate: announcer.WroteLate, Log: o.Log, Metrics: o.Metrics, Tracer: o.Tracer,
 	})
-	l.sessions, err = session.NewRegistry(l.ctx, &l.work, session.Options{
+	preserve := func(profile, why, detail string, b *browser.Browser) error {
+		return recoverer.Preserve(profile, why, detail, witness.Of(b))
+	}
+	used.PreserveBy(preserve)
+	checker.PreserveBy(preserve)
+	sessions, err := session.NewRegistry(l.ctx, &l.work, session.Options{
 		LauncherID: o.ID, BootID: bootID, Timing: o.Timing, ReconnectGrace: o.ReconnectGrace, PersonGrace: o.PersonGrace, PictureInterval: o.PictureInterval,
 		Headless: o.Headless, LeaveOnExit: o.LeaveOnExit, Dedicated: o.Dedicated, Store: o.Store, Root: o.Root, Archive: o.Archive,
-		Files: files, Jar: l.jar, Slots: l.slots, Driver: l.driver, Recoverer: l.recoverer, Announcer: l.announcer, Sites: o.Sites.Book, Answers: l.answers, SignIn: l.signIn, Count: o.Sites.Count,
+		Files: files, Jar: jar, Slots: used, Driver: driver, Recoverer: recoverer, Announcer: announcer, Sites: o.Sites.Book, Answers: answers, Count: o.Sites.Count,
 		FileRoots: o.FileRoots, OtherUser: o.User != nil, Clock: o.Clock, Log: o.Log, Metrics: o.Metrics,
 	})
 	if err != nil {
 		return err
 	}
-	l.gallery = view.New(l.ctx, &l.work, view.Options{Ended: l.ended, Log: o.Log, Metrics: o.Metrics})
-	// The sessions without an end may go on.
-	swept := o.FileRoots.Sweep(func(sessionID string) bool {
-		f, known := l.sessions.File(sessionID)
+	sweep(o, sessions)
+	adopter := adopt.New(l.ctx, &l.work, adopt.Options{
+		Store: o.Store, Root: o.Root, Files: files, Jar: jar, Proxies: o.Proxies, Slots: used, Driver: driver,
+		Recoverer: recoverer, Sessions: sessions, Presence: presence, Log: o.Log, Metrics: o.Metrics,
+	})
+	patrol := cluster.NewPatrol(l.ctx, &l.work, cluster.PatrolOptions{
+		LauncherID: o.ID, Timing: o.Timing, HomeTimeout: o.HomeTimeout, Store: o.Store, Root: o.Root, Archive: o.Archive, Slots: used,
+		Recoverer: recoverer, Roster: o.Roster, Sessions: sessions, Presence: presence, Adopt: adopter.Adopt, Clock: o.Clock, Log: o.Log, Metrics: o.Metrics,
+	})
+	l.host = &host.Host{
+		ID: o.ID, DataDir: o.DataDir, Root: o.Root, Jar: jar, Store: o.Store, Archive: o.Archive, Snapshots: o.Snapshots, Slots: used, Driver: driver,
+		Recoverer: recoverer, Announcer: announcer, Sessions: sessions, Presence: presence, Patrol: patrol, Catalog: known, Answers: answers,
+		Sites: o.Sites, Proxies: o.Proxies, MaxBrowsers: o.MaxBrowsers, SharedReady: shared, Log: o.Log,
+		Queue: queue.New(queue.Options{
+			LauncherID: o.ID, Store: o.Waiters, Epoch: presence.Epoch, Lives: patrol.Lives, Belief: o.Timing.TTL, Profiles: known.Records, Changed: used.Wake,
+			Log: o.Log, Metrics: o.Metrics,
+		}),
+	}
+	l.wireProducts(files, checker)
+	patrol.SettleBy(l.travel.Settle)
+	sessions.SignInBy(l.accounts.SignIn)
+	return nil
+}
+
+// sweep removes the exchange directories of sessions that are over. The sessions without an end may go
+// on.
+func sweep(o Options, sessions *session.Registry) {
+	err := o.FileRoots.Sweep(func(sessionID string) bool {
+		f, known := sessions.File(sessionID)
 		return known && f.Ended == ""
 	})
-	if swept != nil {
-		o.Log.Warn().Err(swept).Msg("exchange directories of sessions that are over stay")
+	if err != nil {
+		o.Log.Warn().Err(err).Msg("exchange directories of sessions that are over stay")
 	}
-	adopter := adopt.New(l.ctx, &l.work, adopt.Options{
-		Store: o.Store, Root: o.Root, Files: files, Jar: l.jar, Proxies: o.Proxies, Slots: l.slots, Driver: l.driver,
-		Recoverer: l.recoverer, Sessions: l.sessions, Presence: l.presence, Log: o.Log, Metrics: o.Metrics,
+}
+
+// wireProducts makes the products, each of which knows only those before it.
+func (l *Launcher) wireProducts(files sessionfile.Dir, checker *accountcheck.Checker) {
+	h, o := l.host, l.o
+	l.profiles = profiles.New(h, profiles.Options{Snapshotter: l.snapshotter, Ping: o.Ping, Cooldown: o.Cooldown, AdvertiseURL: o.AdvertiseURL, Over: l.ctx.Done()})
+	l.travel = travel.New(l.ctx, &l.work, h, l.profiles, travel.Options{
+		Roster: o.Roster, Timing: o.Timing, Chrome: strings.TrimPrefix(l.version.Browser, "Chrome/"), MinFreeDisk: o.MinFreeDisk, ImportRoots: o.ImportRoots,
 	})
-	l.homes = &homes{rooms: l.rooms, ctx: l.ctx, work: &l.work}
-	l.patrol = cluster.NewPatrol(l.ctx, &l.work, cluster.PatrolOptions{
-		LauncherID: o.ID, Timing: o.Timing, HomeTimeout: o.HomeTimeout, Store: o.Store, Root: o.Root, Archive: o.Archive, Slots: l.slots,
-		Recoverer: l.recoverer, Roster: o.Roster, Sessions: l.sessions, Presence: l.presence, Adopt: adopter.Adopt, Settle: l.homes.Settle, Clock: o.Clock, Log: o.Log, Metrics: o.Metrics,
-	})
-	l.queue = queue.New(queue.Options{
-		LauncherID: o.ID, Store: o.Waiters, Epoch: l.epoch, Lives: l.patrol.Lives, Belief: o.Timing.TTL, Profiles: l.knownRecords, Changed: l.slots.Wake,
-		Log: o.Log, Metrics: o.Metrics,
-	})
-	return nil
+	l.grants = grant.New(h, l.profiles, l.travel, grant.Options{Files: files, Readers: l.readers, Tracer: o.Tracer, Metrics: o.Metrics})
+	l.workers = workers.New(h)
+	l.accounts = accounts.New(h, l.profiles, accounts.Options{Checker: checker, Secrets: o.Secrets, ReviewWhen: o.ReviewWhen})
+	l.people = people.New(l.ctx, &l.work, h, l.profiles, l.grants, l.workers, l.accounts, o.Metrics)
+	l.bundles = bundles.New(h, l.profiles, bundles.Options{Keep: o.Bundles, Now: o.Now, UploadEvery: max(o.Timing.Renewal(), time.Second), Metrics: o.Metrics})
 }
 
 // Start opens the launcher's presence, recovers what an earlier launcher left, and watches the
@@ -344,29 +355,29 @@ func (l *Launcher) Start() {
 	l.work.Go(func() { l.o.Sites.Run(l.ctx) })
 	l.o.Sites.Load(l.ctx)
 	opened := make(chan struct{})
-	l.work.Go(func() { l.presence.Keep(opened) })
+	l.work.Go(func() { l.host.Presence.Keep(opened, l.expiring) })
 	select {
 	case <-opened:
 	case <-l.ctx.Done():
 		return
 	}
-	l.work.Go(l.patrol.Run)
-	l.work.Go(func() { l.announcer.Run(l.ctx) })
-	l.work.Go(func() { l.queue.Run(l.ctx) })
+	l.work.Go(l.host.Patrol.Run)
+	l.work.Go(func() { l.host.Announcer.Run(l.ctx) })
+	l.work.Go(func() { l.host.Queue.Run(l.ctx) })
 	l.work.Go(func() { l.events.Run(l.ctx) })
 	l.work.Go(func() { l.readers.Run(l.ctx) })
-	l.work.Go(func() { l.dismissWriters(l.ctx) })
+	l.work.Go(func() { l.grants.DismissWriters(l.ctx) })
 	l.work.Go(l.watchReadiness)
-	l.work.Go(l.uploads)
-	l.work.Go(l.retention)
+	l.work.Go(func() { l.bundles.UploadUntil(l.ctx) })
+	l.work.Go(func() { l.bundles.RetainUntil(l.ctx) })
 	l.work.Go(l.watchClock)
-	l.work.Go(func() { l.signIns().run(l.ctx) })
+	l.work.Go(func() { l.accounts.CheckUntil(l.ctx) })
 	if l.snapshotter != nil {
 		l.work.Go(func() { l.snapshotter.Run(l.ctx) })
 	}
-	l.work.Go(l.slots.WatchRoom)
-	l.work.Go(l.slots.WatchMemory)
-	l.work.Go(l.driver.Watch)
+	l.work.Go(l.host.Slots.WatchRoom)
+	l.work.Go(l.host.Slots.WatchMemory)
+	l.work.Go(l.host.Driver.Watch)
 }
 
 // Stop drains the launcher: no new session begins; each living one gets its evidence and ends,
@@ -379,8 +390,8 @@ func (l *Launcher) Stop(ctx context.Context) (err error) {
 	}()
 	var late error
 	for late == nil {
-		busy, changed := l.slots.Drain()
-		l.sessions.Drain()
+		busy, changed := l.host.Slots.Drain()
+		l.host.Sessions.Drain()
 		if busy == 0 {
 			break
 		}
@@ -430,169 +441,24 @@ func (l *Launcher) awaitWork(ctx context.Context) error {
 // expiring warns every worker that the leases have not been renewed for a while.
 func (l *Launcher) expiring(left time.Duration) {
 	l.o.Log.Warn().Dur("left", left).Msg("the leases could not be renewed: they will expire")
-	for _, s := range l.sessions.Living() {
+	for _, s := range l.host.Sessions.Living() {
 		s.Expiring(left)
 	}
-}
-
-// granting returns the presence under which a lease may be granted now, or a profile be made or
-// moved here. What is held already goes on without it.
-func (r *rooms) granting() (*lease.Keeper, error) {
-	if err := r.presence.Doubt(); err != nil {
-		return nil, err
-	}
-	return r.presence.Current()
 }
 
 // Deadline returns when this launcher's fences shut by themselves unless its presence is
 // renewed, and the epoch of that presence.
 func (l *Launcher) Deadline() (epoch uint64, at boottime.Instant, err error) {
-	k, err := l.presence.Current()
+	k, err := l.host.Presence.Current()
 	if err != nil {
 		return 0, 0, err
 	}
 	return k.Epoch(), k.Deadline(), nil
 }
 
-// problem turns an error of the packages below into a refusal.
-func problem(err error) error {
-	if p, ok := api.ProblemIn(err); ok {
-		return p
-	}
-	var damaged *profiledir.DamagedError
-	switch {
-	case err == nil:
-		return nil
-	case errors.Is(err, lease.ErrUnavailable):
-		q := api.Refuse(api.CodeStoreUnavailable, "%v: check the NATS server; nothing is granted or decided until it answers", err)
-		q.RetryAfter = 2
-		return q
-	case errors.As(err, &damaged):
-		q := api.Refuse(api.CodeQuarantined, "%v: the profile is put before a person", err).With("state", lease.Quarantined).With("reason", lease.ReasonNotAuthentic)
-		q.RetryAfter = 2
-		return q
-	default:
-		return err
-	}
-}
+// snapshotsTimeout bounds how long a launcher that ends waits for the snapshots that are still
+// to be made. The next launcher makes the rest.
+const snapshotsTimeout = 20 * time.Second
 
-// webKit is the WebKit version that every Chrome names. It does not change any more.
-const webKit = "537.36"
-
-// browserVersion asks the binary; it does not start a browser.
-func (l *Launcher) browserVersion() (api.BrowserVersion, error) {
-	o := l.o
-	out, err := l.driver.Version(l.ctx)
-	if err != nil {
-		return api.BrowserVersion{}, fmt.Errorf("%s --version: %w: want a Chrome or Chromium that runs (--chrome)", o.Chrome, err)
-	}
-	number := ""
-	for _, word := range strings.Fields(out) {
-		if strings.Count(word, ".") == 3 {
-			number = word
-			break
-		}
-	}
-	if number == "" {
-		return api.BrowserVersion{}, fmt.Errorf("%s --version printed %q: want a Chrome or Chromium (--chrome)", o.Chrome, strings.TrimSpace(out))
-	}
-	major, _, _ := strings.Cut(number, ".")
-	return api.BrowserVersion{
-		Browser: "Chrome/" + number, ProtocolVersion: "1.3",
-		UserAgent:     "Mozilla/5.0 (X11; Linux x86_64) AppleWebKit/" + webKit + " (KHTML, like Gecko) Chrome/" + major + ".0.0.0 Safari/" + webKit,
-		WebKitVersion: webKit,
-	}, nil
-}
-
-// revisionTimeout bounds how long a browser may take to tell its revision.
-const revisionTimeout = 5 * time.Second
-
-// revision is what only a running browser tells.
-type revision struct{ Revision, JSVersion string }
-
-// firstAnswer asks all at once, since some may hang or stand still, and returns the first answer. It
-// waits for those that it asked in vain.
-func firstAnswer[T any](ctx context.Context, asks []func(context.Context) (T, error)) (T, error) {
-	ctx, answered := context.WithCancel(ctx)
-	var asking sync.WaitGroup
-	defer asking.Wait()
-	defer answered()
-	type outcome struct {
-		answer T
-		err    error
-	}
-	outcomes := make(chan outcome, len(asks))
-	for _, ask := range asks {
-		asking.Go(func() {
-			answer, err := ask(ctx)
-			outcomes <- outcome{answer, err}
-		})
-	}
-	var none T
-	var errs error
-	for range asks {
-		o := <-outcomes
-		if o.err == nil {
-			return o.answer, nil
-		}
-		errs = errors.Join(errs, o.err)
-	}
-	return none, errs
-}
-
-// Version describes the browser: what the binary says and, once a browser has run, the
-// revisions that only a running browser can tell. chromedriver does not connect without them.
-func (l *Launcher) Version(ctx context.Context) (api.BrowserVersion, error) {
-	l.mu.Lock()
-	v := l.version
-	l.mu.Unlock()
-	living := l.sessions.Living()
-	if v.V8Version != "" || len(living) == 0 {
-		return v, nil
-	}
-	ctx, cancel := context.WithTimeout(ctx, revisionTimeout)
-	defer cancel()
-	var asks []func(context.Context) (revision, error)
-	for _, s := range living {
-		asks = append(asks, func(ctx context.Context) (said revision, err error) {
-			err = s.Browser().Mux().Call(ctx, "Browser.getVersion", nil, &said)
-			return said, err
-		})
-	}
-	said, err := firstAnswer(ctx, asks)
-	if err != nil {
-		l.o.Log.Debug().Err(err).Msg("the browser's revision is not known yet")
-		return v, nil
-	}
-	v.V8Version, v.WebKitVersion = said.JSVersion, fmt.Sprintf("%s (%s)", webKit, said.Revision)
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.version = v
-	return v, nil
-}
-
-// shown completes a record with what is not stored: what its living session knows already, the
-// heartbeat of the launcher that has the lease, the end of a cooldown by this host's clock, and,
-// for a free profile, whether its directory is there and its browser is warm.
-func (h *rooms) shown(r lease.Record) lease.Record {
-	r.AvailableAfter = h.catalog.CoolUntil(lease.Entry{Record: r}).UTC()
-	s, other := h.sessions.ByID(r.SessionID), h.patrol.Other(r.LauncherID)
-	if _, since, silent := h.patrol.Silent(r.Home); silent && r.Home != "" {
-		r.HomeSilentSince = since.UTC()
-	}
-	if s == nil || r.State != lease.Held {
-		if r.State == lease.Available && r.Home == h.o.ID {
-			_, missing := h.o.Root.Path(r.ProfileID)
-			if at, err := h.o.Root.Archived(r.ProfileID); err == nil && at != "" {
-				r.Reason = api.ReasonArchived
-			} else if err == nil && errors.Is(missing, profiledir.ErrNoProfile) {
-				r.Reason = api.ReasonRemoved
-			}
-			r.WarmSince = h.slots.WarmSince(r.ProfileID)
-		}
-		return r.Live(other)
-	}
-	r = s.Latest(r)
-	r.ExpiresAt = s.Show().ExpiresAt
-	return r
-}
+// snapshotsDir is the name of the snapshotter's folder in the data directory.
+const snapshotsDir = "snapshots"

@@ -5,9 +5,12 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"sync/atomic"
 	"testing"
 	"time"
 
+	"leasehold/evidence"
+	"leasehold/internal/test/fakechrome"
 	"leasehold/launcher/api"
 	"leasehold/lease"
 )
@@ -15,7 +18,17 @@ import (
 // TestListsAreMadeOfWhatTheLauncherSaw: its own writes at once, and all of it while the store
 // is away, with since when.
 func TestListsAreMadeOfWhatTheLauncherSaw(t *testing.T) {
-	l, _ := startLauncher(t)
+	o := optionsIn(t, t.TempDir(), evidence.Keys{})
+	o.Chrome = fakechrome.Binary(t)
+	var away atomic.Bool
+	ping := o.Ping
+	o.Ping = func(ctx context.Context) error {
+		if away.Load() {
+			return errors.New("away")
+		}
+		return ping(ctx)
+	}
+	l := runIn(t, o)
 	for i, id := range []string{"shop_1", "shop_2", "bank_1"} {
 		account := "store-" + id
 		if _, err := l.PutProfile(t.Context(), id, api.ProfileSettings{AccountID: &account}); err != nil {
@@ -37,9 +50,9 @@ func TestListsAreMadeOfWhatTheLauncherSaw(t *testing.T) {
 		t.Errorf("one whose directory is gone: %+v, %v", page.Items, err)
 	}
 	for complete := false; !complete; time.Sleep(10 * time.Millisecond) { // the watch has begun
-		_, complete, _ = l.catalog.Rows()
+		_, complete, _ = l.host.Catalog.Rows()
 	}
-	l.o.Ping = func(context.Context) error { return errors.New("away") }
+	away.Store(true)
 	began := time.Now()
 	for range 2 {
 		page, err := l.ListProfiles(t.Context(), api.ProfileQuery{})

@@ -40,8 +40,8 @@ func (r *reading) readable(profile, version string, change func(*lease.Record)) 
 	must(err)
 	for deadline := time.Now().Add(time.Minute); ; time.Sleep(time.Millisecond) {
 		// A watch that has just begun forgets what was noted before, until it shows that, too.
-		_, complete, _ := r.catalog.Rows()
-		if known, ok := r.catalog.Record(profile); complete && ok && known.State == rec.State && known.SnapshotID == rec.SnapshotID {
+		_, complete, _ := r.host.Catalog.Rows()
+		if known, ok := r.host.Catalog.Record(profile); complete && ok && known.State == rec.State && known.SnapshotID == rec.SnapshotID {
 			return
 		}
 		if time.Now().After(deadline) {

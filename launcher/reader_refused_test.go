@@ -23,7 +23,7 @@ import (
 // unused says that nothing of an ephemeral session is here.
 func (r *reading) unused() {
 	r.t.Helper()
-	if left, use := r.left(), r.slots.Use(); len(left) > 0 || use.Places > 0 || use.Waiting > 0 || len(r.Sessions()) > 0 {
+	if left, use := r.left(), r.host.Slots.Use(); len(left) > 0 || use.Places > 0 || use.Waiting > 0 || len(r.Sessions()) > 0 {
 		r.t.Errorf("left: %v, %+v, %d sessions", left, use, len(r.Sessions()))
 	}
 }
@@ -175,7 +175,7 @@ func TestAReaderTakesAPlace(t *testing.T) {
 		second, err = r.read(func(m *api.Manifest) { m.Wait = api.Duration(time.Minute) })
 		got <- err
 	}()
-	for r.slots.Use().Waiting == 0 {
+	for r.host.Slots.Use().Waiting == 0 {
 		time.Sleep(time.Millisecond)
 	}
 	r.end(first)
@@ -219,7 +219,7 @@ func TestAReadersWrites(t *testing.T) {
 	if _, err := r.Heartbeat(ctx, s.SessionID, api.Heartbeat{Write: api.Write{Token: 8}}); codeOf(err) != api.CodeStaleToken {
 		t.Errorf("the token of who has the profile: %v", err)
 	}
-	if by := r.sessions.OnProfile("acct"); by != nil {
+	if by := r.host.Sessions.OnProfile("acct"); by != nil {
 		t.Errorf("%s is on the profile", by.ID())
 	}
 	r.end(s)
@@ -257,7 +257,7 @@ func TestAReadersEndOfItsOwn(t *testing.T) {
 					t.Fatal("it does not end")
 				}
 			}
-			for r.slots.Use().Places > 0 {
+			for r.host.Slots.Use().Places > 0 {
 				time.Sleep(time.Millisecond)
 			}
 			r.unused()
@@ -333,15 +333,15 @@ func TestTheAccountStandsStillForReadersToo(t *testing.T) {
 		t.Fatalf("%+v, %v", writer, err)
 	}
 	in(lease.SuspectedStale)
-	for deadline := time.Now().Add(time.Minute); r.sessions.ByID(writer.SessionID) != nil; time.Sleep(time.Millisecond) {
+	for deadline := time.Now().Add(time.Minute); r.host.Sessions.ByID(writer.SessionID) != nil; time.Sleep(time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Fatal("it goes on")
 		}
 	}
-	if s, err := r.Session(writer.SessionID); err != nil || !strings.Contains(s.Ended, reasonStandsStill) {
+	if s, err := r.Session(writer.SessionID); err != nil || !strings.Contains(s.Ended, "account_stands_still") {
 		t.Errorf("%+v, %v", s, err)
 	}
-	if r.sessions.ByID(reader.SessionID) == nil {
+	if r.host.Sessions.ByID(reader.SessionID) == nil {
 		t.Error("one that only reads ended, too")
 	}
 	r.end(reader)
@@ -385,7 +385,7 @@ func TestAReadersBrowser(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	line, err := procfs.CommandLine(r.sessions.ByID(s.SessionID).Browser().PID())
+	line, err := procfs.CommandLine(r.host.Sessions.ByID(s.SessionID).Browser().PID())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -196,14 +196,14 @@ func TestAHundredRead(t *testing.T) {
 	if _, err := r.read(nil); codeOf(err) != api.CodeHostFull {
 		t.Errorf("one more: %v", err)
 	}
-	if use := r.slots.Use(); use.Places != readers {
+	if use := r.host.Slots.Use(); use.Places != readers {
 		t.Errorf("%d places", use.Places)
 	}
 	for _, s := range sessions {
 		work.Go(func() { r.end(s) })
 	}
 	work.Wait()
-	if left := r.left(); len(left) > 0 || len(r.Sessions()) > 0 || r.slots.Use().Places > 0 {
+	if left := r.left(); len(left) > 0 || len(r.Sessions()) > 0 || r.host.Slots.Use().Places > 0 {
 		t.Errorf("left: %d sessions, %v", len(r.Sessions()), left)
 	}
 	after, err := r.o.Store.Get(t.Context(), "acct")

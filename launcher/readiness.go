@@ -9,6 +9,7 @@ import (
 
 	"leasehold/internal/boottime"
 	"leasehold/launcher/api"
+	"leasehold/launcher/host"
 )
 
 // readyTimeout bounds how long the lease store may take to say that it can be used. readyEvery
@@ -20,7 +21,7 @@ const (
 
 // Ready tells whether a lease could be granted now. What it answers is what a grant answers.
 func (l *Launcher) Ready(ctx context.Context) error {
-	if l.slots.Draining() {
+	if l.host.Slots.Draining() {
 		return api.Refuse(api.CodeShuttingDown, "the launcher is shutting down")
 	}
 	if err := l.storeProblem(ctx); err != nil {
@@ -32,20 +33,20 @@ func (l *Launcher) Ready(ctx context.Context) error {
 // hereReady says why nothing is granted although the lease store can be used; nil if it is. That
 // all places are taken is no reason: they become free by themselves.
 func (l *Launcher) hereReady() error {
-	if _, err := l.granting(); err != nil {
+	if _, err := l.host.Granting(); err != nil {
 		return err
 	}
-	if p := l.slots.Short(); p != nil {
+	if p := l.host.Slots.Short(); p != nil {
 		return p
 	}
 	return nil
 }
 
 // filesReady returns which files, beside those of profiles, a session would lack on this host.
-func (l *Launcher) filesReady() error {
-	err := l.o.FileRoots.Ready()
-	if err == nil && l.o.FilesReady != nil {
-		err = l.o.FilesReady()
+func (o Options) filesReady() error {
+	err := o.FileRoots.Ready()
+	if err == nil && o.FilesReady != nil {
+		err = o.FilesReady()
 	}
 	return err
 }
@@ -54,7 +55,7 @@ func (l *Launcher) filesReady() error {
 func (l *Launcher) storeProblem(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, readyTimeout)
 	defer cancel()
-	return problem(l.o.Ping(ctx))
+	return host.Problem(l.o.Ping(ctx))
 }
 
 // storeFound is storeProblem for the check at intervals. What the store has answered since the
@@ -141,7 +142,7 @@ func (l *Launcher) watchReadiness() {
 			return
 		}
 		here := l.hereReady()
-		news, down := l.readiness.found(err == nil, err == nil && here == nil && !l.slots.Draining())
+		news, down := l.readiness.found(err == nil, err == nil && here == nil && !l.host.Slots.Draining())
 		switch {
 		case news && err != nil:
 			l.o.Log.Warn().Err(err).Msg("the lease store cannot be used: nothing is granted")

@@ -63,7 +63,7 @@ func TestAStoreThatHasJustAnsweredIsNotAsked(t *testing.T) {
 		"not known when it did so": {-1, away},
 	} {
 		t.Run(name, func(t *testing.T) {
-			l := &Launcher{rooms: &rooms{o: Options{Ping: func(context.Context) error { return away }}}}
+			l := &Launcher{o: Options{Ping: func(context.Context) error { return away }}}
 			if tt.answered >= 0 {
 				l.o.Reached = func(while time.Duration) bool { return tt.answered <= while }
 			}

@@ -242,7 +242,7 @@ func TestATaskResumesInItsOwnDirectoryOnly(t *testing.T) {
 // Two who set up a profile at the same time both get it: whoever comes second finds its directory.
 func TestAProfileIsSetUpTwiceAtATime(t *testing.T) {
 	r, stream := startImporting(t)
-	if _, err := r.putRecord(t.Context(), "p", api.ProfileSettings{}, false); err != nil {
+	if _, err := r.profiles.PutRecord(t.Context(), "p", api.ProfileSettings{}, false); err != nil {
 		t.Fatal(err)
 	}
 	account := "ann"

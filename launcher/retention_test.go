@@ -47,14 +47,14 @@ func TestALauncherOfAnotherIDRemovesNoEvidence(t *testing.T) {
 				l.work.Wait()
 			})
 			opened := make(chan struct{})
-			l.work.Go(func() { l.presence.Keep(opened) }) // without what else uploads and retains
+			l.work.Go(func() { l.host.Presence.Keep(opened, l.expiring) }) // without what else uploads and retains
 			<-opened
 
-			l.upload()
-			if l.retain() != alone {
+			l.bundles.Upload(l.ctx)
+			if l.bundles.Retain(l.ctx) != alone {
 				t.Error("a round")
 			}
-			l.upload()
+			l.bundles.Upload(l.ctx)
 			ids := func(list []evidence.Manifest, err error) (ids []string) {
 				must(err)
 				for _, m := range list {
@@ -85,13 +85,13 @@ func TestTheLogSaysThatClocksDisagree(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		var log bytes.Buffer
 		answers := []error{nil, &lease.ClockError{}, &lease.ClockError{}, lease.ErrUnavailable, &lease.ClockError{}, nil, nil}
-		l := &Launcher{ctx: ctx, rooms: &rooms{o: Options{Log: zerolog.New(&log), Now: func(context.Context) (time.Time, error) {
+		l := &Launcher{ctx: ctx, o: Options{Log: zerolog.New(&log), Now: func(context.Context) (time.Time, error) {
 			err := answers[0]
 			if answers = answers[1:]; len(answers) == 0 {
 				cancel()
 			}
 			return time.Now(), err
-		}}}}
+		}}}
 		l.watchClock()
 		said := strings.Split(strings.TrimSpace(log.String()), "\n")
 		if len(said) != 2 || !strings.Contains(said[0], "clocks disagree") || !strings.Contains(said[1], "agree again") {

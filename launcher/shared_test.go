@@ -14,7 +14,7 @@ import (
 // open, and at no other one. It returns the paths that were looked at.
 func refuseShared(l *Launcher, nth int) *[]string {
 	var asked []string
-	l.grants.sharedReady = func(path string) *api.Problem {
+	l.host.SharedReady = func(path string) error {
 		asked = append(asked, path)
 		if len(asked) == nth {
 			return api.Refuse(api.CodeStoreUnavailable, "the profile's directory may be open on another host")

@@ -68,16 +68,20 @@ type Options struct {
 	Proxies *proxies.Set // nil: none are configured, and proxy ids are labels
 	// Headless says that browsers have no windows, unless a request says otherwise.
 	Headless bool
-	// Preserve stores evidence of a check's browser before it is ended by a signal; nil: none is
-	// stored.
-	Preserve slots.Preserve
 }
 
 // Checker makes checks. Its methods may be called concurrently, for one profile at a time.
-type Checker struct{ o Options }
+type Checker struct {
+	o        Options
+	preserve slots.Preserve // nil: nothing is stored
+}
 
 // New returns a checker.
-func New(o Options) *Checker { return &Checker{o} }
+func New(o Options) *Checker { return &Checker{o: o} }
+
+// PreserveBy has store keep evidence of a check's browser before it is ended by a signal. It is called
+// once, before the first check.
+func (c *Checker) PreserveBy(store slots.Preserve) { c.preserve = store }
 
 // Request says what to check. The caller occupies the profile and has its lock, and no process
 // uses its directory.
@@ -341,9 +345,9 @@ func (c *Checker) end(b *browser.Browser, r Request, lent bool) error {
 		keep = c.o.Jar.KeepOfWarm
 	}
 	var preserve func() error
-	if c.o.Preserve != nil {
+	if c.preserve != nil {
 		preserve = func() error {
-			return c.o.Preserve(r.Profile, "session check", "it does not close when it is asked to", b)
+			return c.preserve(r.Profile, "session check", "it does not close when it is asked to", b)
 		}
 	}
 	method, err := b.ClosePreserved(r.Profile, keep, preserve, r.Log)

@@ -314,7 +314,8 @@ func TestABrowserOfACheckIsNotKilledWithoutEvidence(t *testing.T) {
 	})
 	h.request.Check = &lease.SessionCheck{URL: "http://127.0.0.1:1/"}
 	preserved := 0
-	c := New(Options{Driver: driver, Files: h.files, Jar: h.jar, Headless: true, Preserve: func(profile, _, _ string, b *browser.Browser) error {
+	c := New(Options{Driver: driver, Files: h.files, Jar: h.jar, Headless: true})
+	c.PreserveBy(func(profile, _, _ string, b *browser.Browser) error {
 		if preserved++; profile != "shop" {
 			t.Errorf("evidence of %s", profile)
 		}
@@ -324,7 +325,7 @@ func TestABrowserOfACheckIsNotKilledWithoutEvidence(t *testing.T) {
 		default:
 		}
 		return nil
-	}})
+	})
 	// The site has a second, once the browser has started.
 	asking, done := context.WithCancel(t.Context())
 	defer done()

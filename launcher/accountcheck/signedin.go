@@ -23,6 +23,11 @@ func (m Memory) Identities(r lease.Record, book *site.Book) []site.Question {
 	})
 }
 
+// CanBeAsked tells whether a site can be asked if a profile's account is signed in.
+func (m Memory) CanBeAsked(r lease.Record, book *site.Book) bool {
+	return r.SessionCheck != nil || len(m.Identities(r, book)) > 0
+}
+
 // Rehearsals are the pages that are opened about a profile's account while nobody has it, so that
 // what they show after a loss can be compared: those of which something is picked out, of the site of
 // its session check and of those in its domains, each once after a session.

@@ -95,6 +95,16 @@ func (c *Catalog) Rows() (rows []*Row, complete, known bool) {
 	return rows, c.complete, c.ever
 }
 
+// Records are the records of all rows: see Rows.
+func (c *Catalog) Records() []lease.Record {
+	rows, _, _ := c.Rows()
+	records := make([]lease.Record, len(rows))
+	for i, r := range rows {
+		records[i] = r.Record
+	}
+	return records
+}
+
 // Record returns the record of a profile; false if it was never seen.
 func (c *Catalog) Record(profile string) (lease.Record, bool) {
 	c.mu.Lock()

@@ -55,11 +55,8 @@ type PatrolOptions struct {
 	Presence *Presence
 	// Adopt looks after a profile of this host that no session here uses.
 	Adopt func(lease.Record)
-	// Settle brings a profile's directory here in line with its home, before anything else is
-	// done with it, and tells whether it has begun; nil: it is not called.
-	Settle func(lease.Record) bool
-	Clock  boottime.Clock // nil: the host's
-	Log    zerolog.Logger
+	Clock boottime.Clock // nil: the host's
+	Log   zerolog.Logger
 	// Metrics gets the number of profiles by state.
 	Metrics prometheus.Registerer
 }
@@ -76,6 +73,7 @@ type Patrol struct {
 	// restating is true while this launcher restates what the store has forgotten or
 	// contradicts.
 	restating atomic.Bool
+	settle    func(lease.Record) bool // nil: it is not called
 
 	mu     sync.Mutex
 	others map[string]sighting // the launchers that the store knows, by id
@@ -92,6 +90,10 @@ func NewPatrol(ctx context.Context, work *sync.WaitGroup, o PatrolOptions) *Patr
 	o.Metrics.MustRegister(p.census)
 	return p
 }
+
+// SettleBy has settle bring a profile's directory here in line with its home, before anything else is
+// done with it; settle tells whether it has begun. It is called once, before Run.
+func (p *Patrol) SettleBy(settle func(lease.Record) bool) { p.settle = settle }
 
 // view is what the patrol sees in the store: hints about what to look into. Only Run uses it.
 type view struct {
@@ -198,7 +200,7 @@ func (p *Patrol) look(r lease.Record) (again bool) {
 	if p.o.Root.There() != nil { // the watch of the host's room says so
 		return true
 	}
-	if p.o.Settle != nil && p.o.Settle(r) {
+	if p.settle != nil && p.settle(r) {
 		return false
 	}
 	if r.Home != "" && r.Home != p.o.LauncherID {

@@ -43,11 +43,8 @@ type PresenceOptions struct {
 	// LeaveOnExit tells, once the launcher ends, whether it leaves browsers to the next one. Nil:
 	// it does not.
 	LeaveOnExit func() bool
-	// Expiring is called when the leases have not been renewed for a while, with the time that
-	// they have left.
-	Expiring func(left time.Duration)
-	Clock    boottime.Clock // nil: the host's
-	Log      zerolog.Logger
+	Clock       boottime.Clock // nil: the host's
+	Log         zerolog.Logger
 }
 
 // Presence is this launcher's proof of life in the store: it is opened, kept, and opened again
@@ -95,8 +92,9 @@ func NewPresence(ctx context.Context, o PresenceOptions) *Presence {
 const reopenPause = 500 * time.Millisecond
 
 // Keep keeps a presence open until the launcher ends. opened is closed when the first presence
-// is open, or the first attempt has failed.
-func (p *Presence) Keep(opened chan<- struct{}) {
+// is open, or the first attempt has failed. expiring is called when the leases have not been renewed for
+// a while, with the time that they have left.
+func (p *Presence) Keep(opened chan<- struct{}, expiring func(left time.Duration)) {
 	own := lease.Presence{LauncherID: p.o.LauncherID, AdvertiseURL: p.o.AdvertiseURL, BootID: p.o.BootID}
 	epoch := p.lastEpoch()
 	tried := sync.OnceFunc(func() { close(opened) })
@@ -116,7 +114,7 @@ func (p *Presence) Keep(opened chan<- struct{}) {
 		var k *lease.Keeper
 		if err == nil {
 			k, err = lease.Keep(p.ctx, own, last.presence, max(epoch, last.leases), lease.KeeperOptions{
-				Store: store, Timing: p.o.Timing, Clock: p.o.Clock, Expiring: p.o.Expiring,
+				Store: store, Timing: p.o.Timing, Clock: p.o.Clock, Expiring: expiring,
 			})
 		}
 		if err != nil {
@@ -354,4 +352,13 @@ func (p *Presence) SharedReady(path string) *api.Problem {
 		"the profile's directory may be open on another host (%s), and the lease store has been watched for too short a time: ask again in %v", network.How, left.Round(time.Second))
 	q.RetryAfter = int(left.Seconds()) + 1
 	return q
+}
+
+// Epoch is the epoch of this launcher's presence; ok is false while it has none.
+func (p *Presence) Epoch() (epoch uint64, ok bool) {
+	k, err := p.Current()
+	if err != nil {
+		return 0, false
+	}
+	return k.Epoch(), true
 }

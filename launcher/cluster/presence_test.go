@@ -34,7 +34,7 @@ func (w *world) keep(change func(*PresenceOptions)) *kept {
 	k := &kept{stop: cancel, opened: make(chan struct{}), ended: make(chan struct{}), expiring: make(chan time.Duration, 100)}
 	o := PresenceOptions{
 		LauncherID: "here", BootID: "boot", AdvertiseURL: "http://here.example:9222", DataDir: w.dir, Key: testkey.Key, Timing: timing, Store: w.store,
-		Expiring: func(left time.Duration) { k.expiring <- left }, Clock: w.clock, Log: w.log(),
+		Clock: w.clock, Log: w.log(),
 	}
 	if change != nil {
 		change(&o)
@@ -42,7 +42,7 @@ func (w *world) keep(change func(*PresenceOptions)) *kept {
 	k.Presence = NewPresence(ctx, o)
 	go func() {
 		defer close(k.ended)
-		k.Keep(k.opened)
+		k.Keep(k.opened, func(left time.Duration) { k.expiring <- left })
 	}()
 	w.Cleanup(k.end)
 	return k

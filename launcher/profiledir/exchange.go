@@ -19,17 +19,18 @@ import (
 type Exchanged struct {
 	// Kept is where the former directory is, in the archive; empty if there was none.
 	Kept string
+	// Extras are the files that belong beside the new directory, by name.
+	Extras map[string][]byte
 
 	lock  *Lock
 	to    string
 	place string
 }
 
-// Exchange lets fetch make a directory at a path, and puts that directory into the place of the
-// profile's own, which goes to the archive. Both happen in one step, so that the profile always
-// has one of the two. The caller has made sure that nobody uses the profile. If fetch fails,
-// the profile stays as it is.
-func (l *Lock) Exchange(ctx context.Context, now time.Time, fetch func(ctx context.Context, dir string) error) (_ *Exchanged, err error) {
+// Exchange puts another directory into the place of the profile's own, which goes to the archive. Both
+// happen in one step, so that the profile always has one of the two. The caller has made sure that
+// nobody uses the profile. If the directory cannot be filled, the profile stays as it is.
+func (l *Lock) Exchange(ctx context.Context, now time.Time, fill Fill) (_ *Exchanged, err error) {
 	fail := func(err error) (*Exchanged, error) { return nil, fmt.Errorf("profile %s: %w", l.id, err) }
 	to := filepath.Join(l.root.dir, l.id)
 	if _, err := l.root.Path(l.id); err != nil && !errors.Is(err, ErrNoProfile) {
@@ -43,10 +44,11 @@ func (l *Lock) Exchange(ctx context.Context, now time.Time, fetch func(ctx conte
 		return fail(err)
 	}
 	made := filepath.Join(archive, l.id+archiveMark+now.UTC().Format("20060102T150405.000000000Z"))
-	if err := fetch(ctx, made); err != nil {
+	extras, err := fill(ctx, made)
+	if err != nil {
 		return nil, err
 	}
-	e := &Exchanged{lock: l, to: to, place: made}
+	e := &Exchanged{Extras: extras, lock: l, to: to, place: made}
 	if err := l.root.forgetMark(l.id); err != nil {
 		return nil, err
 	}
@@ -65,7 +67,7 @@ func (l *Lock) Exchange(ctx context.Context, now time.Time, fetch func(ctx conte
 	return e, nil
 }
 
-// sweepUnfinished removes what an interrupted fetch has left.
+// sweepUnfinished removes what an interrupted Fill has left.
 func (l *Lock) sweepUnfinished(archive string) error {
 	entries, err := os.ReadDir(archive)
 	for _, e := range entries {

@@ -30,9 +30,9 @@ func TestExchange(t *testing.T) {
 			t.Errorf("%s has %q, %v, want %q", dir, b, err, want)
 		}
 	}
-	fetch := func(what string) func(context.Context, string) error {
-		return func(_ context.Context, dir string) error {
-			return errors.Join(os.Mkdir(dir, 0o700), os.WriteFile(filepath.Join(dir, "what"), []byte(what), 0o600))
+	fetch := func(what string) Fill {
+		return func(_ context.Context, dir string) (map[string][]byte, error) {
+			return nil, errors.Join(os.Mkdir(dir, 0o700), os.WriteFile(filepath.Join(dir, "what"), []byte(what), 0o600))
 		}
 	}
 	place := filepath.Join(root.Dir(), "p")
@@ -54,9 +54,9 @@ func TestExchange(t *testing.T) {
 		t.Errorf("what was undone is left: %v", err)
 	}
 	failed := errors.New("the store is away")
-	if _, err := lock.Exchange(t.Context(), time.Unix(3, 0), func(_ context.Context, dir string) error {
+	if _, err := lock.Exchange(t.Context(), time.Unix(3, 0), func(_ context.Context, dir string) (map[string][]byte, error) {
 		// One that was cut short by a crash leaves this.
-		return errors.Join(os.Mkdir(filepath.Join(filepath.Dir(dir), "."+filepath.Base(dir)+".fetch_1"), 0o700), failed)
+		return nil, errors.Join(os.Mkdir(filepath.Join(filepath.Dir(dir), "."+filepath.Base(dir)+".fetch_1"), 0o700), failed)
 	}); !errors.Is(err, failed) {
 		t.Errorf("%v", err)
 	}

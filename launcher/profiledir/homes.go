@@ -127,11 +127,9 @@ func (e *ArrivingError) Error() string {
 // arrivalPath is where the arriving directory is made.
 func (r *Root) arrivalPath(id string) string { return filepath.Join(r.guard, ".arrival-"+id) }
 
-// PrepareArrival makes the directory in which the profile arrives, out of sight. fill gets a
-// path at which nothing is yet, makes a directory there, and returns the files that belong
-// beside it. If PrepareArrival returns nil, the directory is complete and on disk; otherwise
-// nothing is left of it.
-func (l *Lock) PrepareArrival(a Arrival, fill func(dir string) (extras map[string][]byte, err error)) (err error) {
+// PrepareArrival makes the directory in which the profile arrives, out of sight. If it returns nil, the
+// directory is complete and on disk; otherwise nothing is left of it.
+func (l *Lock) PrepareArrival(ctx context.Context, a Arrival, fill Fill) (err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if err := l.usable(); err != nil {
@@ -145,7 +143,7 @@ func (l *Lock) PrepareArrival(a Arrival, fill func(dir string) (extras map[strin
 			err = errors.Join(err, l.dropArrival())
 		}
 	}()
-	if a.Extras, err = fill(l.root.arrivalPath(l.id)); err != nil {
+	if a.Extras, err = fill(ctx, l.root.arrivalPath(l.id)); err != nil {
 		return fmt.Errorf("profile %s: its directory is not filled: %w", l.id, err)
 	}
 	if fi, err := os.Lstat(l.root.arrivalPath(l.id)); err != nil || !fi.IsDir() {

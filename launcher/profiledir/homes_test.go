@@ -64,7 +64,7 @@ func TestALeftDirectory(t *testing.T) {
 	if err := l.Unlock(); err != nil {
 		t.Fatal(err)
 	}
-	for what, err := range map[string]error{"depart": l.Depart(Departure{Token: 9}), "stay": l.Stay(), "prepare": l.PrepareArrival(Arrival{}, nil), "drop": l.DropArrival()} {
+	for what, err := range map[string]error{"depart": l.Depart(Departure{Token: 9}), "stay": l.Stay(), "prepare": l.PrepareArrival(t.Context(), Arrival{}, nil), "drop": l.DropArrival()} {
 		if err == nil {
 			t.Errorf("%s without the lock", what)
 		}
@@ -106,7 +106,7 @@ func TestAnArrival(t *testing.T) {
 		if err := l.Depart(Departure{Home: "there", Token: 5}); err != nil {
 			t.Fatal(err)
 		}
-		err := l.PrepareArrival(Arrival{MoveID: "mv9"}, func(dir string) (map[string][]byte, error) {
+		err := l.PrepareArrival(t.Context(), Arrival{MoveID: "mv9"}, func(_ context.Context, dir string) (map[string][]byte, error) {
 			return map[string][]byte{"cookies": []byte("c")}, errors.Join(os.Mkdir(dir, 0o700), os.WriteFile(filepath.Join(dir, "new"), nil, 0o600))
 		})
 		if err != nil {
@@ -162,7 +162,7 @@ func TestAnArrivalThatFails(t *testing.T) {
 			return Copy(ctx, userData(t), dir)
 		},
 	} {
-		if err := l.PrepareArrival(Arrival{MoveID: "mv"}, func(dir string) (map[string][]byte, error) { return nil, fill(dir) }); err == nil || !strings.Contains(err.Error(), "profile a") {
+		if err := l.PrepareArrival(t.Context(), Arrival{MoveID: "mv"}, func(_ context.Context, dir string) (map[string][]byte, error) { return nil, fill(dir) }); err == nil || !strings.Contains(err.Error(), "profile a") {
 			t.Errorf("%s: %v", name, err)
 		}
 		if _, arriving, err := r.Arriving("a"); arriving || err != nil {
@@ -173,7 +173,7 @@ func TestAnArrivalThatFails(t *testing.T) {
 		}
 	}
 	from := userData(t)
-	if err := l.PrepareArrival(Arrival{MoveID: "mv"}, func(dir string) (map[string][]byte, error) { return nil, Copy(t.Context(), from, dir) }); err != nil {
+	if err := l.PrepareArrival(t.Context(), Arrival{MoveID: "mv"}, CopyOf(from)); err != nil {
 		t.Fatal(err)
 	}
 	mustBe[*ArrivingError](t, "on its way", l.MayOpen())

@@ -1,7 +1,6 @@
 package profiledir
 
 import (
-	"context"
 	"errors"
 	"os"
 	"path/filepath"
@@ -34,13 +33,13 @@ func TestACopyInThePlaceOfTheDirectory(t *testing.T) {
 		"another profile's, with as many ends": {func(w *marked) error { return w.put(w.another(2)) }, `mark "2 `},
 		"another profile's, that is one ahead": {func(w *marked) error { return w.put(w.another(3)) }, `mark "3 `},
 		"a restore": {func(w *marked) error {
-			_, err := w.lock.Exchange(t.Context(), time.Now(), func(_ context.Context, dir string) error { return copyTree(t.Context(), w.before, dir) })
+			_, err := w.lock.Exchange(t.Context(), time.Now(), CopyOf(w.before))
 			return err
 		}, ""},
 		"an archive, and an import": {func(w *marked) error {
 			_, err := w.lock.Archive(time.Now())
 			if err == nil {
-				_, err = w.lock.Make(func(dir string) error { return copyTree(t.Context(), w.before, dir) }, func(string) error { return nil })
+				_, err = w.lock.Make(t.Context(), CopyOf(w.before), func(string, map[string][]byte) error { return nil })
 			}
 			return err
 		}, ""},

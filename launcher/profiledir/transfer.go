@@ -82,12 +82,26 @@ func kindOfFile(m fs.FileMode) string {
 	return "device, pipe or socket"
 }
 
-// Make makes the directory of a new profile, and returns the profile's path. fill gets a path
-// at which nothing is yet, and durably makes a directory there. When that is complete, prepare
-// gets its path, which is not the profile's yet: it does whatever nobody may have the profile
-// without. Then the profile appears. If anything fails, fill and prepare included, no profile
+// Fill durably makes a directory at a path where nothing is yet, and returns the files that belong beside
+// it, by name: the session cookies of a snapshot, where it is made of one.
+type Fill func(ctx context.Context, dir string) (extras map[string][]byte, err error)
+
+// Empty is the Fill of a directory with nothing in it.
+func Empty(_ context.Context, dir string) (map[string][]byte, error) {
+	return nil, os.Mkdir(dir, 0o700)
+}
+
+// CopyOf is the Fill of a copy of a Chrome user-data-dir. The caller has made sure that no browser uses
+// that.
+func CopyOf(from string) Fill {
+	return func(ctx context.Context, dir string) (map[string][]byte, error) { return nil, Copy(ctx, from, dir) }
+}
+
+// Make makes the directory of a new profile, and returns the profile's path. When the directory is
+// complete, prepare gets its path, which is not the profile's yet, and what belongs beside it: it does
+// whatever nobody may have the profile without. Then the profile appears. If anything fails, fill and prepare included, no profile
 // appears. The error is ErrExists if the profile exists already.
-func (l *Lock) Make(fill, prepare func(dir string) error) (_ string, err error) {
+func (l *Lock) Make(ctx context.Context, fill Fill, prepare func(dir string, extras map[string][]byte) error) (_ string, err error) {
 	to := filepath.Join(l.root.dir, l.id)
 	if _, err := os.Lstat(to); err == nil {
 		return "", fmt.Errorf("profile %s: %w", l.id, ErrExists)
@@ -102,10 +116,11 @@ func (l *Lock) Make(fill, prepare func(dir string) error) (_ string, err error) 
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(staging)) }()
 	made := filepath.Join(staging, "profile")
-	if err := fill(made); err != nil {
+	extras, err := fill(ctx, made)
+	if err != nil {
 		return "", err
 	}
-	if err := prepare(made); err != nil {
+	if err := prepare(made, extras); err != nil {
 		return "", err
 	}
 	// The kernel does not replace a directory that is not empty.

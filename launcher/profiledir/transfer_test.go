@@ -35,7 +35,7 @@ func userData(t *testing.T) string {
 
 // importOf makes a profile of a copy of a directory.
 func importOf(ctx context.Context, l *Lock, from string, prepare func(dir string) error) (string, error) {
-	return l.Make(func(dir string) error { return Copy(ctx, from, dir) }, prepare)
+	return l.Make(ctx, CopyOf(from), func(dir string, _ map[string][]byte) error { return prepare(dir) })
 }
 
 func TestImportCopies(t *testing.T) {

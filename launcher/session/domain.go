@@ -129,7 +129,7 @@ func (d leaseDomain) carryOut(ctx context.Context, method string, params json.Ra
 			return nil, api.Invalid("", "session %s only reads: no account is signed in by it", s.id)
 		}
 		return cdpproxy.Later{Wait: func(ctx context.Context) (any, *cdpproxy.Error) {
-			answer, err := s.h.o.SignIn(ctx, s, a)
+			answer, err := s.h.signIn(ctx, s, a)
 			if err != nil {
 				return nil, problemOf(method, err)
 			}

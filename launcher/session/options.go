@@ -75,8 +75,6 @@ type Options struct {
 	Sites site.Source
 	// Answers is what sites answered about accounts while nobody used them.
 	Answers accountcheck.Memory
-	// SignIn signs the account of a session's profile in, for its worker; nil: it is refused.
-	SignIn func(context.Context, *Session, api.SignIn) (api.SignInAnswer, error)
 	// Count takes what was counted in a session that ended in order, and does not wait; nil: nothing
 	// is counted.
 	Count func(map[string]site.Tally)
@@ -112,6 +110,7 @@ type Registry struct {
 	work      *sync.WaitGroup
 	metrics   metrics
 	picturing chan struct{} // has room for the pictures that may be taken at the same time
+	signIn    func(context.Context, *Session, api.SignIn) (api.SignInAnswer, error)
 
 	mu       sync.Mutex
 	draining bool
@@ -151,6 +150,12 @@ func NewRegistry(ctx context.Context, work *sync.WaitGroup, o Options) (*Registr
 		}
 	}
 	return h, nil
+}
+
+// SignInBy has signIn sign the accounts of sessions' profiles in, for their workers. It is called once,
+// before the first session.
+func (h *Registry) SignInBy(signIn func(context.Context, *Session, api.SignIn) (api.SignInAnswer, error)) {
+	h.signIn = signIn
 }
 
 // Request is the request for a grant to the manifest's task.

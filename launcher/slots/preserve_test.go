@@ -45,15 +45,15 @@ func TestAWarmBrowserIsNotKilledWithoutEvidence(t *testing.T) {
 			t.Parallel()
 			var mu sync.Mutex
 			preserved, alive := "", false
-			o := forAnHour
-			o.Preserve = func(profile, why, _ string, b *browser.Browser) error {
+			preserve := func(profile, why, _ string, b *browser.Browser) error {
 				mu.Lock()
 				defer mu.Unlock()
 				preserved += why
 				alive = unix.Kill(b.PID(), 0) == nil
 				return tt.fails
 			}
-			h := newHost(t, o)
+			h := newHost(t, forAnHour)
+			h.table.PreserveBy(preserve)
 			if tt.script.Stubborn { // the others get as long as they take
 				h.driver = browser.NewDriver(context.Background(), &h.work, browser.Options{
 					Binary: fakechrome.Binary(t), Key: testkey.Key, Files: h.files, Root: h.root, Log: zerolog.Nop(), Metrics: prometheus.NewRegistry(),

@@ -88,11 +88,6 @@ type Options struct {
 	// KeepWarmMinMemory is how many bytes of memory have to stay available beside such
 	// browsers; zero means that memory is not watched.
 	KeepWarmMinMemory uint64
-	// Vacated is called when a profile became vacant, with the table locked: it must not
-	// wait, nor call the table. nil: nobody is told.
-	Vacated func(profile string)
-	// Preserve stores evidence of warm browsers, where it is needed; nil: nobody does.
-	Preserve Preserve
 
 	Log     zerolog.Logger
 	Metrics prometheus.Registerer
@@ -104,6 +99,9 @@ type Table struct {
 	ctx        context.Context
 	work       *sync.WaitGroup
 	warmCloses *prometheus.CounterVec // by reason
+
+	vacated  func(profile string) // nil: nobody is told
+	preserve Preserve             // nil: nobody does
 
 	mu       sync.Mutex
 	draining bool
@@ -125,6 +123,14 @@ func NewTable(ctx context.Context, work *sync.WaitGroup, o Options) *Table {
 	o.Metrics.MustRegister(append(t.gauges(), t.warmCloses)...)
 	return t
 }
+
+// OnVacated has told called when a profile became vacant, with the table locked: it must not wait, nor
+// call the table. It is called once, before any slot is occupied.
+func (t *Table) OnVacated(told func(profile string)) { t.vacated = told }
+
+// PreserveBy has store keep evidence of warm browsers, where it is needed. It is called once, before any
+// slot is occupied.
+func (t *Table) PreserveBy(store Preserve) { t.preserve = store }
 
 // Slot is a profile that this host is working on. Whoever occupies it may do everything
 // with the profile. Its methods are safe for concurrent use.
@@ -192,8 +198,8 @@ func (s *Slot) enter(to State) {
 	case vacant:
 		delete(t.slots, s.profile)
 		t.wake()
-		if t.o.Vacated != nil && !s.ephemeral {
-			t.o.Vacated(s.profile)
+		if t.vacated != nil && !s.ephemeral {
+			t.vacated(s.profile)
 		}
 	}
 }

@@ -9,7 +9,8 @@ import (
 // Who occupies a profile ends what somebody did while it was vacant, and does not wait.
 func TestWhoOccupiesAProfileEndsItsVacancy(t *testing.T) {
 	var vacated []string
-	tb := newTable(t, Options{Vacated: func(profile string) { vacated = append(vacated, profile) }})
+	tb := newTable(t, Options{})
+	tb.OnVacated(func(profile string) { vacated = append(vacated, profile) })
 	first, done := tb.WhileVacant(t.Context(), "p")
 	defer done()
 	other, otherDone := tb.WhileVacant(t.Context(), "q")

@@ -256,8 +256,8 @@ func byItself(why string) bool {
 }
 
 func (s *Slot) closeWarm(b *browser.Browser, lock *profiledir.Lock, why, detail string, log zerolog.Logger) error {
-	preserve := func() error { return s.t.o.Preserve(s.profile, why, detail, b) }
-	if s.t.o.Preserve == nil {
+	preserve := func() error { return s.t.preserve(s.profile, why, detail, b) }
+	if s.t.preserve == nil {
 		preserve = nil
 	}
 	if preserve != nil && byItself(why) {

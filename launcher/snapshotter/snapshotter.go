@@ -102,6 +102,7 @@ func New(o Options) (*Snapshotter, error) {
 	if err := snapshots.SweepSpool(s.spool()); err != nil {
 		return nil, fmt.Errorf("profile store: %w", err)
 	}
+	o.Slots.OnVacated(s.Vacated)
 	return s, nil
 }
 

@@ -147,7 +147,7 @@ func newWorld(t testing.TB, o Options) *world {
 	ctx, cancel := context.WithCancel(context.Background())
 	work := &sync.WaitGroup{}
 	w.slots = slots.NewTable(ctx, work, slots.Options{
-		Root: root, Jar: w.jar, DataDir: dataDir, Log: zerolog.Nop(), Metrics: prometheus.NewRegistry(), Vacated: func(profile string) { w.Vacated(profile) },
+		Root: root, Jar: w.jar, DataDir: dataDir, Log: zerolog.Nop(), Metrics: prometheus.NewRegistry(),
 	})
 	o.LauncherID, o.Dir, o.Snapshots, o.Leases, o.Known, o.Slots, o.Root, o.Jar = "home", filepath.Join(dataDir, "snapshots"), w.store, w.leases, w.leases.known, w.slots, root, w.jar
 	o.MayAct = func(r lease.Record) error {
@@ -321,7 +321,7 @@ func TestWhatHasNoSnapshot(t *testing.T) {
 		},
 		"with its directory on the way": func(w *world, _ *lease.Record, _ string) {
 			w.locked(func(l *profiledir.Lock) error {
-				return l.PrepareArrival(profiledir.Arrival{MoveID: "mv_1"}, func(dir string) (map[string][]byte, error) { return nil, os.Mkdir(dir, 0o700) })
+				return l.PrepareArrival(t.Context(), profiledir.Arrival{MoveID: "mv_1"}, profiledir.Empty)
 			})
 		},
 	} {

@@ -4,7 +4,7 @@ import "slices"
 
 var (
 	lines   = []Catcher{by("launcher/queue")}
-	choices = []Catcher{by("launcher", "TestWhyAProfileIsNotFree", "TestWhichProfileIsTriedFirst", "TestNoneIsFree")}
+	choices = []Catcher{by("launcher/grant", "TestWhyAProfileIsNotFree", "TestWhichProfileIsTriedFirst", "TestNoneIsFree")}
 	waiters = []Catcher{by("lease/natskv", "TestWaiters", "TestABucketThatIsNoQueue", "TestWhatIsNoWaiter")}
 )
 
@@ -84,15 +84,15 @@ var ofQueue = slices.Concat(
 		change{"a cooldown ends by the clock of whoever wrote it", `now.Add(e.Record.Cooldown() - max(e.Age, 0))`, `now.Add(e.Record.AvailableAfter.Sub(now))`},
 		change{"a cooldown begins when it is first seen", `e.Record.Cooldown() - max(e.Age, 0)`, `e.Record.Cooldown()`},
 	),
-	in("launcher/choose.go", choices,
+	in("launcher/grant/choose.go", choices,
 		change{"queue: a profile that rested shorter comes first", `catalog.Since(a.Record).Compare(catalog.Since(b.Record))`, `catalog.Since(b.Record).Compare(catalog.Since(a.Record))`},
 		change{"queue: what is elsewhere comes before what is here", `-compareBool(a.here, b.here)`, `compareBool(a.here, b.here)`},
 		change{"queue: what a task left comes last", `-compareBool(a.resumes, b.resumes)`, `compareBool(a.resumes, b.resumes)`},
 		change{"queue: a profile that others use comes first", `compareBool(a.shares, b.shares)`, `-compareBool(a.shares, b.shares)`},
 		change{"queue: a profile that is kept for another task is free", "\t\tif r.TaskID != m.TaskID {\n\t\t\treturn api.CodeResumePending\n\t\t}\n", ""},
 		change{"queue: a profile that cools down is free", "\tcase now.Before(r.AvailableAfter):\n\t\treturn api.CodeCoolingDown\n", ""},
-		change{"queue: a profile whose home is gone is free", "\tcase !home.there:\n\t\treturn api.CodeWrongHome\n", ""},
-		change{"queue: a profile whose home is full is free", "\tcase home.full:\n\t\treturn api.CodeHostFull\n", ""},
+		change{"queue: a profile whose home is gone is free", "\tcase !home.There:\n\t\treturn api.CodeWrongHome\n", ""},
+		change{"queue: a profile whose home is full is free", "\tcase home.Full:\n\t\treturn api.CodeHostFull\n", ""},
 		change{"queue: the refusal is that of any profile", "\t\tif counts[r] > 0 {\n\t\t\tcode = r\n\t\t\tbreak\n\t\t}\n", "\t\t_ = r\n"},
 	),
 )

@@ -31,7 +31,7 @@ func (r *reading) sealed(token lease.Token, says string) snapshots.Snapshot {
 	return made
 }
 
-func (r *reading) clone(snapshotID string) (lease.Record, error) {
+func (r *reading) clone(snapshotID string) (api.Profile, error) {
 	return r.CloneProfile(r.t.Context(), "acct", api.ProfileClone{To: "try", SnapshotID: snapshotID})
 }
 

@@ -85,7 +85,7 @@ func TestAFreeProfileWithALockOfAnotherHostGoesToAPerson(t *testing.T) {
 	if _, err := os.Lstat(link); err != nil {
 		t.Errorf("nobody approved, and the lock is gone: %v", err)
 	}
-	r, err = l.Review(ctx, "p", api.ReviewRequest{Write: api.Write{Token: r.Token}, Decision: lease.ReviewApprove, Reviewer: "ann"})
+	_, err = l.Review(ctx, "p", api.ReviewRequest{Write: api.Write{Token: r.Token}, Decision: lease.ReviewApprove, Reviewer: "ann"})
 	must(err)
 	if _, err := l.CloneProfile(ctx, "p", api.ProfileClone{To: "copy"}); err != nil {
 		t.Errorf("after the approval: %v", err)

@@ -45,7 +45,7 @@ func TestAHomeThatIsThereIsAsked(t *testing.T) {
 	for _, says := range []string{"no", "yes"} {
 		before := r.profile(func(rec *lease.Record) { rec.SnapshotID, rec.SnapshotToken = s.ID, 7 })
 		type answer struct {
-			lease.Record
+			api.Profile
 			error
 		}
 		moves := make(chan answer, 1)

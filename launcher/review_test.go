@@ -24,7 +24,7 @@ func TestAReviewOfWhatChangedIsRefused(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	decide := func(sequence uint64) (lease.Record, error) {
+	decide := func(sequence uint64) (api.Profile, error) {
 		return l.Review(t.Context(), "p", api.ReviewRequest{Write: api.Write{Token: e.Record.Token}, Decision: lease.ReviewKeep, Reviewer: "ann", Sequence: sequence})
 	}
 	kept, err := decide(e.Record.Sequence)

@@ -151,22 +151,22 @@ func (l *Launcher) Queue(ctx context.Context) ([]api.Waiting, error) {
 }
 
 // Profile implements api.ProfileService.
-func (l *Launcher) Profile(ctx context.Context, profileID string) (lease.Record, error) {
+func (l *Launcher) Profile(ctx context.Context, profileID string) (api.Profile, error) {
 	return l.profiles.Profile(ctx, profileID)
 }
 
 // PutProfile implements api.ProfileService.
-func (l *Launcher) PutProfile(ctx context.Context, profileID string, s api.ProfileSettings) (lease.Record, error) {
+func (l *Launcher) PutProfile(ctx context.Context, profileID string, s api.ProfileSettings) (api.Profile, error) {
 	return l.travel.PutProfile(ctx, profileID, s)
 }
 
 // ImportProfile implements api.ProfileService.
-func (l *Launcher) ImportProfile(ctx context.Context, profileID string, i api.ProfileImport) (lease.Record, error) {
+func (l *Launcher) ImportProfile(ctx context.Context, profileID string, i api.ProfileImport) (api.Profile, error) {
 	return l.travel.ImportProfile(ctx, profileID, i)
 }
 
 // CloneProfile implements api.ProfileService.
-func (l *Launcher) CloneProfile(ctx context.Context, profileID string, c api.ProfileClone) (lease.Record, error) {
+func (l *Launcher) CloneProfile(ctx context.Context, profileID string, c api.ProfileClone) (api.Profile, error) {
 	return l.travel.CloneProfile(ctx, profileID, c)
 }
 
@@ -186,12 +186,12 @@ func (l *Launcher) CheckProfile(ctx context.Context, profileID string) (api.Sess
 }
 
 // MoveProfile implements api.TravelService.
-func (l *Launcher) MoveProfile(ctx context.Context, profileID string, m api.ProfileMove) (lease.Record, error) {
+func (l *Launcher) MoveProfile(ctx context.Context, profileID string, m api.ProfileMove) (api.Profile, error) {
 	return l.travel.MoveProfile(ctx, profileID, m)
 }
 
 // RehomeProfile implements api.TravelService.
-func (l *Launcher) RehomeProfile(ctx context.Context, profileID string, r api.ProfileRehome) (lease.Record, error) {
+func (l *Launcher) RehomeProfile(ctx context.Context, profileID string, r api.ProfileRehome) (api.Profile, error) {
 	return l.travel.RehomeProfile(ctx, profileID, r)
 }
 
@@ -241,7 +241,7 @@ func (l *Launcher) Inspection(ctx context.Context, profileID string) (api.Inspec
 }
 
 // Review implements api.EvidenceService.
-func (l *Launcher) Review(ctx context.Context, profileID string, r api.ReviewRequest) (lease.Record, error) {
+func (l *Launcher) Review(ctx context.Context, profileID string, r api.ReviewRequest) (api.Profile, error) {
 	return l.profiles.Review(ctx, profileID, r)
 }
 

@@ -119,18 +119,6 @@ type Record struct {
 
 	Settings
 
-	// WarmSince is since when the browser has been open without a session; zero if it is not.
-	// The launcher that has the browser sets it in the records that it shows to clients (GET
-	// /v1/profiles). It is never stored.
-	WarmSince time.Time `json:"warm_since,omitzero"`
-	// HomeSilentSince is since when nothing was heard of the home, if it counts as gone by the
-	// clock of the launcher that was asked; zero: it is running. It is never stored.
-	HomeSilentSince time.Time `json:"home_silent_since,omitzero"`
-	// StaleSince is since when the launcher that was asked cannot reach the lease store, so
-	// that this is the record as it last saw it; zero: it can reach the store. It is never
-	// stored.
-	StaleSince time.Time `json:"stale_since,omitzero"`
-
 	// Sequence is the number of the profile's last event. Each transition adds one
 	// or more.
 	Sequence uint64 `json:"sequence"`

@@ -16,7 +16,6 @@ import (
 
 	"leasehold/launcher/agents"
 	"leasehold/launcher/api"
-	"leasehold/lease"
 )
 
 // connectTimeout limits how long a NATS or a store may take to answer at first.
@@ -211,12 +210,12 @@ func (c *client) ask(ctx context.Context, method string, in any, path ...string)
 	return c.askFor(ctx, method, in, path...)
 }
 
-func (c *client) record(ctx context.Context, profile string) (lease.Record, error) {
+func (c *client) record(ctx context.Context, profile string) (api.Profile, error) {
 	raw, err := c.ask(ctx, http.MethodGet, nil, "v1", "profiles", profile)
 	if err != nil {
-		return lease.Record{}, err
+		return api.Profile{}, err
 	}
-	return read[lease.Record](raw)
+	return read[api.Profile](raw)
 }
 
 // askFor does what ask does, without a time limit of its own. It returns nil for an answer

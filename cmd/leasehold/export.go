@@ -123,7 +123,7 @@ type restRecords struct{ sidecar *client }
 var _ export.Records = restRecords{}
 
 // Profile implements export.Records.
-func (r restRecords) Profile(ctx context.Context, profileID string) (lease.Record, error) {
+func (r restRecords) Profile(ctx context.Context, profileID string) (api.Profile, error) {
 	return r.sidecar.record(ctx, profileID)
 }
 

@@ -30,11 +30,11 @@ func (c *moveCmd) Run(a *app) error {
 		if err != nil || c.JSON {
 			return a.printAnswer(raw, err)
 		}
-		now, err := read[lease.Record](raw)
+		now, err := read[api.Profile](raw)
 		if err != nil {
 			return err
 		}
-		_, err = fmt.Fprintf(a.stdout, "%s: %s, token %d, now %s\n", id, printable(api.MoveNote(now)), now.Token, cell(now.State))
+		_, err = fmt.Fprintf(a.stdout, "%s: %s, token %d, now %s\n", id, printable(api.MoveNote(now.Record)), now.Token, cell(now.State))
 		return err
 	})
 }

@@ -71,14 +71,14 @@ func (c *profilesCmd) Run(a *app) error {
 		if err != nil || c.JSON {
 			return a.printAnswer(raw, err)
 		}
-		profiles, err := read[list[lease.Record]](raw)
+		profiles, err := read[list[api.Profile]](raw)
 		if err != nil {
 			return err
 		}
-		slices.SortFunc(profiles.Items, func(x, y lease.Record) int { return strings.Compare(x.ProfileID, y.ProfileID) })
+		slices.SortFunc(profiles.Items, func(x, y api.Profile) int { return strings.Compare(x.ProfileID, y.ProfileID) })
 		t := newColumns(a.stdout, "PROFILE", "STATE", "TOKEN", "OWNER", "TASK", "HOME", "SIGNED IN", "LAST URL")
 		for _, r := range profiles.Items {
-			state := api.StateShown(r)
+			state := api.StateShown(r.Record)
 			switch {
 			case !r.WarmSince.IsZero():
 				state += " (warm)"

@@ -50,7 +50,7 @@ func (c *reviewCmd) decide(ctx context.Context, a *app, sidecar *client) error {
 	if err != nil || c.JSON {
 		return a.printAnswer(raw, err)
 	}
-	now, err := read[lease.Record](raw)
+	now, err := read[api.Profile](raw)
 	if err != nil {
 		return err
 	}

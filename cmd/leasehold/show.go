@@ -124,7 +124,7 @@ func (p shownProfile) printDocument(a *app) error {
 }
 
 func (p shownProfile) printText(ctx context.Context, a *app, c *showCmd, sidecar *client) error {
-	r, err := read[lease.Record](p.record)
+	r, err := read[api.Profile](p.record)
 	if err != nil {
 		return err
 	}
@@ -160,7 +160,7 @@ func (p shownProfile) printText(ctx context.Context, a *app, c *showCmd, sidecar
 }
 
 // printRecord prints a line for each thing that is known about the profile.
-func printRecord(a *app, r lease.Record, picture *api.Bundle) error {
+func printRecord(a *app, r api.Profile, picture *api.Bundle) error {
 	t := newColumns(a.stdout)
 	for _, line := range []struct {
 		name  string
@@ -168,8 +168,8 @@ func printRecord(a *app, r lease.Record, picture *api.Bundle) error {
 	}{
 		{"profile", r.ProfileID}, {"state", r.State}, {"lease token", r.Token}, {"session", r.SessionID},
 		{"owner", r.OwnerWorkerID}, {"task", r.TaskID}, {"account", r.AccountID}, {"proxy", r.ProxyID},
-		{"launcher", r.LauncherID}, {"home", r.Home}, {"home is gone", api.HomeNote(r)}, {"home changed", api.MoveNote(r)}, {"snapshot", api.SnapshotNote(r)},
-		{"signed in", api.SignedInNote(r)}, {"sign in at", r.SignInAt},
+		{"launcher", r.LauncherID}, {"home", r.Home}, {"home is gone", api.HomeNote(r)}, {"home changed", api.MoveNote(r.Record)}, {"snapshot", api.SnapshotNote(r.Record)},
+		{"signed in", api.SignedInNote(r.Record)}, {"sign in at", r.SignInAt},
 		{"acquired at", r.AcquiredAt}, {"heartbeat at", r.HeartbeatAt}, {"expires at", r.ExpiresAt},
 		{"suspected at", r.SuspectedAt}, {"recovery started at", r.RecoveryStartedAt},
 		{"released at", r.ReleasedAt}, {"warm since", r.WarmSince}, {"available after", r.AvailableAfter},

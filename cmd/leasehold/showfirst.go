@@ -15,7 +15,7 @@ import (
 
 // printFirst prints what a person needs first: the state, the reason, what to do, and where the
 // picture is.
-func printFirst(a *app, c *showCmd, p shownProfile, r lease.Record, hands api.InHands) error {
+func printFirst(a *app, c *showCmd, p shownProfile, r api.Profile, hands api.InHands) error {
 	t := newColumns(a.stdout)
 	t.row(r.ProfileID, stateText(r, time.Now()))
 	if ask := hands.Ask; ask != nil {
@@ -45,7 +45,7 @@ func staleText(since time.Time) string {
 }
 
 // stateText is the state, since when, and who has the profile.
-func stateText(r lease.Record, now time.Time) string {
+func stateText(r api.Profile, now time.Time) string {
 	text := string(r.State)
 	switch {
 	case r.State == lease.Held && r.ByHand != nil:
@@ -63,7 +63,7 @@ func stateText(r lease.Record, now time.Time) string {
 }
 
 // whyText says how the profile came to its state; "" if there is nothing to explain.
-func whyText(r lease.Record) string {
+func whyText(r api.Profile) string {
 	why := r.Reason
 	if len(r.Reasons) > 0 {
 		why = strings.TrimPrefix(why+": "+strings.Join(r.Reasons, "; "), ": ")
@@ -75,7 +75,7 @@ func whyText(r lease.Record) string {
 }
 
 // todoText says what a person has to do, or that there is nothing to do.
-func todoText(r lease.Record, now time.Time) string {
+func todoText(r api.Profile, now time.Time) string {
 	text := todoAtHome(r, now)
 	if note := api.HomeNote(r); note != "" {
 		if r.State == lease.ManualReview {
@@ -87,7 +87,7 @@ func todoText(r lease.Record, now time.Time) string {
 }
 
 // todoAtHome is todoText for a profile whose home is running.
-func todoAtHome(r lease.Record, now time.Time) string {
+func todoAtHome(r api.Profile, now time.Time) string {
 	switch r.State {
 	case lease.ManualReview:
 		return fmt.Sprintf("look at the picture and at what was sent, then decide: leasehold review %[1]s --decision approve --note WHY, or --decision keep; leasehold hold %[1]s opens the browser", r.ProfileID)

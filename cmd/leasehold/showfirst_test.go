@@ -12,46 +12,46 @@ import (
 func TestShowSaysFirstWhatToDo(t *testing.T) {
 	now := time.Date(2026, 11, 22, 12, 0, 0, 0, time.UTC)
 	for name, c := range map[string]struct {
-		r                lease.Record
+		r                api.Profile
 		state, why, todo string
 	}{
 		"held": {
-			lease.Record{State: lease.Held, OwnerWorkerID: "w", TaskID: "t", AcquiredAt: now, ExpiresAt: now.Add(time.Minute)},
+			api.Profile{Record: lease.Record{State: lease.Held, OwnerWorkerID: "w", TaskID: "t", AcquiredAt: now, ExpiresAt: now.Add(time.Minute)}},
 			"held by w for task t, since 2026-11-22T12:00:00Z", "", "at work, until 2026-11-22T12:01:00Z",
 		},
 		"held, and silent": {
-			lease.Record{State: lease.Held, OwnerWorkerID: "w", TaskID: "t", AcquiredAt: now, ExpiresAt: now.Add(-time.Second)},
+			api.Profile{Record: lease.Record{State: lease.Held, OwnerWorkerID: "w", TaskID: "t", AcquiredAt: now, ExpiresAt: now.Add(-time.Second)}},
 			"held by w for task t", "", "nothing yet: its lease was not renewed in time",
 		},
 		"in recovery at a home that is gone": {
-			lease.Record{State: lease.Quarantined, Home: "host-2", HomeSilentSince: now.Add(-time.Minute)},
+			api.Profile{Record: lease.Record{State: lease.Quarantined, Home: "host-2"}, HomeSilentSince: now.Add(-time.Minute)},
 			"quarantined", "", "has been silent for its --home-timeout",
 		},
 		"held by hand": {
-			lease.Record{State: lease.Held, HumanReview: lease.HumanReview{ByHand: &lease.ByHand{Holder: "Eve", Since: now}}},
+			api.Profile{Record: lease.Record{State: lease.Held, HumanReview: lease.HumanReview{ByHand: &lease.ByHand{Holder: "Eve", Since: now}}}},
 			"held by hand: Eve, since 2026-11-22T12:00:00Z", "", "at work",
 		},
 		"quarantined": {
-			lease.Record{State: lease.Quarantined, Reason: "connection_lost", RecoveryStartedAt: now},
+			api.Profile{Record: lease.Record{State: lease.Quarantined, Reason: "connection_lost", RecoveryStartedAt: now}},
 			"quarantined, in recovery since", "connection_lost", "nothing yet",
 		},
 		"in review": {
-			lease.Record{ProfileID: "shop", State: lease.ManualReview, Reason: "connection_lost", Reasons: []string{"a", "b"}},
+			api.Profile{Record: lease.Record{ProfileID: "shop", State: lease.ManualReview, Reason: "connection_lost", Reasons: []string{"a", "b"}}},
 			"manual_review", "connection_lost: a; b", "leasehold review shop --decision approve",
 		},
 		"to be resumed": {
-			lease.Record{State: lease.ResumePending, TaskID: "t", LastSafeCheckpoint: "cart"},
+			api.Profile{Record: lease.Record{State: lease.ResumePending, TaskID: "t", LastSafeCheckpoint: "cart"}},
 			"resume_pending", "", "task t to come back and to go on from cart",
 		},
 		"cooling down": {
-			lease.Record{State: lease.Available, AvailableAfter: now.Add(time.Second), Reason: "connection_lost"},
+			api.Profile{Record: lease.Record{State: lease.Available, AvailableAfter: now.Add(time.Second), Reason: "connection_lost"}},
 			"available, but cools down until 2026-11-22T12:00:01Z", "connection_lost", "after the pause",
 		},
 		"free": {
-			lease.Record{State: lease.Available, AvailableAfter: now, HumanReview: lease.HumanReview{Review: &lease.Review{Decision: "approve", Reviewer: "Ana"}}},
+			api.Profile{Record: lease.Record{State: lease.Available, AvailableAfter: now, HumanReview: lease.HumanReview{Review: &lease.Review{Decision: "approve", Reviewer: "Ana"}}}},
 			"available", "approve by Ana", "the next task may have it",
 		},
-		"warm": {lease.Record{State: lease.Available, WarmSince: now}, "available, its browser is warm", "", "the next task"},
+		"warm": {api.Profile{Record: lease.Record{State: lease.Available}, WarmSince: now}, "available, its browser is warm", "", "the next task"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if got := stateText(c.r, now); !strings.HasPrefix(got, c.state) {

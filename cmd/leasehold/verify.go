@@ -16,7 +16,6 @@ import (
 	"leasehold/evidence"
 	"leasehold/internal/natsd"
 	"leasehold/launcher/api"
-	"leasehold/lease"
 )
 
 type verifyCmd struct {
@@ -115,12 +114,12 @@ func (c *verifyCmd) open(ctx context.Context) (evidence.Reader, map[string]evide
 	if err != nil {
 		return nil, nil, nil, err
 	}
-	var records list[lease.Record]
+	var records list[api.Profile]
 	if c.Profile == "" {
-		records, err = read[list[lease.Record]](raw)
+		records, err = read[list[api.Profile]](raw)
 	} else {
-		records.Items = make([]lease.Record, 1)
-		records.Items[0], err = read[lease.Record](raw)
+		records.Items = make([]api.Profile, 1)
+		records.Items[0], err = read[api.Profile](raw)
 	}
 	heads := map[string]evidence.Link{}
 	for _, r := range records.Items {

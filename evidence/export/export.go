@@ -64,7 +64,7 @@ func (q Request) Check() error {
 // of what is sealed, and the HTML file says so.
 type Records interface {
 	// Profile returns the profile's record.
-	Profile(ctx context.Context, profileID string) (lease.Record, error)
+	Profile(ctx context.Context, profileID string) (api.Profile, error)
 	// History returns its events, the oldest first.
 	History(ctx context.Context, profileID string) ([]lease.Event, error)
 	// Inspection returns what its last recovery found.

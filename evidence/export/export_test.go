@@ -84,11 +84,11 @@ type house struct {
 }
 
 type records struct {
-	record lease.Record
+	record api.Profile
 	err    error
 }
 
-func (r *records) Profile(context.Context, string) (lease.Record, error) { return r.record, r.err }
+func (r *records) Profile(context.Context, string) (api.Profile, error) { return r.record, r.err }
 
 func (r *records) History(context.Context, string) ([]lease.Event, error) {
 	return []lease.Event{
@@ -157,8 +157,8 @@ func newHouse(t *testing.T, keys evidence.Keys) *house {
 		}
 		head = evidence.Link{EvidenceID: sealed.EvidenceID, SHA256: sum}
 	}
-	h.records = &records{record: lease.Record{ProfileID: "shop_018", EvidenceID: head.EvidenceID, EvidenceSHA256: head.SHA256,
-		HumanReview: lease.HumanReview{Review: &lease.Review{Decision: "approve", Reviewer: "Ana", EvidenceID: "ev_2", Note: hostile, At: after(99)}}}}
+	h.records = &records{record: api.Profile{Record: lease.Record{ProfileID: "shop_018", EvidenceID: head.EvidenceID, EvidenceSHA256: head.SHA256,
+		HumanReview: lease.HumanReview{Review: &lease.Review{Decision: "approve", Reviewer: "Ana", EvidenceID: "ev_2", Note: hostile, At: after(99)}}}}}
 	h.source = export.Source{Reader: store, With: keys.With, Records: h.records}
 	return h
 }

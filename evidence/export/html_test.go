@@ -14,6 +14,7 @@ import (
 
 	"leasehold/evidence"
 	"leasehold/evidence/export"
+	"leasehold/launcher/api"
 	"leasehold/lease"
 )
 
@@ -107,7 +108,7 @@ func FuzzPage(f *testing.F) {
 				return []byte(line)
 			}
 			return []byte(text)
-		}}, Records: &records{record: lease.Record{HumanReview: lease.HumanReview{Review: &lease.Review{EvidenceID: "ev_1", Decision: text, Reviewer: text, Note: text}}}}}
+		}}, Records: &records{record: api.Profile{Record: lease.Record{HumanReview: lease.HumanReview{Review: &lease.Review{EvidenceID: "ev_1", Decision: text, Reviewer: text, Note: text}}}}}}
 		e, err := export.Prepare(t.Context(), from, export.Request{EvidenceID: "ev_1", Format: export.HTML, Unverified: true})
 		if err != nil {
 			t.Fatal(err)

@@ -30,11 +30,11 @@ func (a *Service) SignIn(ctx context.Context, s *session.Session, want api.SignI
 	if err != nil {
 		return api.SignInAnswer{}, err
 	}
-	f, secret, err := a.secretFor(r, want.Site)
+	f, secret, err := a.secretFor(r.Record, want.Site)
 	if err != nil {
 		return api.SignInAnswer{}, err
 	}
-	answer, person, err := a.signInAlone(ctx, s, r, f, secret)
+	answer, person, err := a.signInAlone(ctx, s, r.Record, f, secret)
 	if err != nil || !person {
 		return answer, err
 	}
@@ -46,7 +46,7 @@ func (a *Service) SignIn(ctx context.Context, s *session.Session, want api.SignI
 		answer.Reason += "; a person was asked: " + given.Reason
 		return answer, nil
 	}
-	return a.askPrivately(ctx, s, r, func(said lease.Checked) api.SignInAnswer { return answerOf(said, "a person was there") })
+	return a.askPrivately(ctx, s, r.Record, func(said lease.Checked) api.SignInAnswer { return answerOf(said, "a person was there") })
 }
 
 // secretFor finds which site the account of a profile is to be signed in at, and with what. name is that

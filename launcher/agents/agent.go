@@ -23,7 +23,6 @@ import (
 	"time"
 
 	"leasehold/launcher/api"
-	"leasehold/lease"
 )
 
 // Sidecar is a sidecar as one agent reaches it.
@@ -125,7 +124,7 @@ func (a *Agent) add(s api.Session, sidecar Sidecar, every time.Duration) error {
 
 // HeartbeatInterval asks how often the sidecar wants a heartbeat of a session.
 func HeartbeatInterval(ctx context.Context, sidecar Sidecar, s api.Session) (time.Duration, error) {
-	r, err := ask[lease.Record](ctx, sidecar, http.MethodGet, nil, nil, "v1", "profiles", s.ProfileID)
+	r, err := ask[api.Profile](ctx, sidecar, http.MethodGet, nil, nil, "v1", "profiles", s.ProfileID)
 	if err == nil && r.TTLSeconds <= 0 {
 		err = fmt.Errorf("the record of %s says a lease lives %v seconds: is the sidecar of another version?", s.ProfileID, r.TTLSeconds)
 	}

@@ -38,7 +38,7 @@ var granted = api.Session{SessionID: "ses_1", ProfileID: "shop_1", Token: 7, Tas
 
 func newFake(t *testing.T) *fake {
 	return &fake{t: t, ended: make(chan string, 8), answers: map[string]any{
-		"POST /v1/sessions": granted, "GET /v1/profiles/shop_1": lease.Record{ProfileID: "shop_1", State: lease.Held, TTLSeconds: 30, OwnerWorkerID: "agent", EvidenceID: "ev_1"},
+		"POST /v1/sessions": granted, "GET /v1/profiles/shop_1": api.Profile{Record: lease.Record{ProfileID: "shop_1", State: lease.Held, TTLSeconds: 30, OwnerWorkerID: "agent", EvidenceID: "ev_1"}},
 		"POST /v1/sessions/ses_1/heartbeat": granted, "DELETE /v1/sessions/ses_1": api.Session{Released: true, Ended: "released"},
 	}}
 }
@@ -130,7 +130,7 @@ func text(t *testing.T, c *sdk.ClientSession, tool string, arguments map[string]
 func TestEachToolAsksTheSidecar(t *testing.T) {
 	f := newFake(t)
 	c := client(t, New(f, Options{Base: api.Manifest{WorkerID: "agent"}}))
-	f.set("GET /v1/profiles", map[string]any{"items": []lease.Record{{ProfileID: "shop_1", State: lease.Held, OwnerWorkerID: "w", Nonce: "hidden"}}})
+	f.set("GET /v1/profiles", map[string]any{"items": []api.Profile{{Record: lease.Record{ProfileID: "shop_1", State: lease.Held, OwnerWorkerID: "w", Nonce: "hidden"}}}})
 	for _, path := range []string{"steps", "checkpoints"} {
 		f.set("POST /v1/sessions/ses_1/"+path, map[string]any{"session_id": "ses_1"})
 	}

@@ -91,8 +91,8 @@ type profileOut struct {
 	AvailableAfter time.Time    `json:"available_after,omitzero"`
 }
 
-func profileOf(r lease.Record) profileOut {
-	p := profileOut{ProfileID: r.ProfileID, State: api.StateShown(r), AccountID: r.AccountID, Labels: r.Labels, AvailableAfter: r.AvailableAfter}
+func profileOf(r api.Profile) profileOut {
+	p := profileOut{ProfileID: r.ProfileID, State: api.StateShown(r.Record), AccountID: r.AccountID, Labels: r.Labels, AvailableAfter: r.AvailableAfter}
 	if r.State != lease.Available {
 		p.OwnerWorkerID, p.TaskID, p.ExpiresAt = r.OwnerWorkerID, r.TaskID, r.ExpiresAt
 	}
@@ -110,8 +110,8 @@ func (a *Agent) listProfiles(ctx context.Context, in listProfilesIn) (any, error
 	filters := q.Filters()
 	filters.Set("limit", strconv.Itoa(listed))
 	page, err := ask[struct {
-		Items []lease.Record `json:"items"`
-		Next  *string        `json:"next"`
+		Items []api.Profile `json:"items"`
+		Next  *string       `json:"next"`
 	}](ctx, a.sidecar, http.MethodGet, filters, nil, "v1", "profiles")
 	if err != nil {
 		return nil, err
@@ -374,7 +374,7 @@ func (a *Agent) why(ctx context.Context, in whyIn) (any, error) {
 	if profile == "" {
 		return out, nil
 	}
-	r, err := ask[lease.Record](ctx, a.sidecar, http.MethodGet, url.Values{}, nil, "v1", "profiles", profile)
+	r, err := ask[api.Profile](ctx, a.sidecar, http.MethodGet, url.Values{}, nil, "v1", "profiles", profile)
 	if err != nil {
 		out.NotShown = refusalOf("why", err).Text
 		return out, nil

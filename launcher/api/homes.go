@@ -23,7 +23,7 @@ func WrongHome(profileID, launcherID, location string, there bool) *Problem {
 
 // HomeNote says what one should know about the home of a profile that nobody holds: that it is
 // gone, and what to do then; empty: nothing.
-func HomeNote(r lease.Record) string {
+func HomeNote(r Profile) string {
 	if r.HomeSilentSince.IsZero() || r.State == lease.Held || r.State == lease.SuspectedStale {
 		return ""
 	}

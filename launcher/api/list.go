@@ -171,7 +171,7 @@ func (q ProfileQuery) Filters() url.Values {
 
 // ProfilePage is one page of a list of profiles.
 type ProfilePage struct {
-	Items []lease.Record
+	Items []Profile
 	// Next is the After for the next page; nil at the end.
 	Next *string
 	// Total is how many profiles match, on all pages.

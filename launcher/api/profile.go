@@ -7,6 +7,27 @@ import (
 	"leasehold/lease"
 )
 
+// Profile is a profile as the launcher that was asked shows it: its record, and what that launcher
+// sees beside it.
+type Profile struct {
+	lease.Record
+	// WarmSince is since when the browser has been open without a session; zero if it is not, or if
+	// another launcher has it.
+	WarmSince time.Time `json:"warm_since,omitzero"`
+	// HomeSilentSince is since when nothing was heard of the home, if it counts as gone by this
+	// launcher's clock; zero: it is running.
+	HomeSilentSince time.Time `json:"home_silent_since,omitzero"`
+	// StaleSince is since when this launcher cannot reach the lease store, so that this is the
+	// profile as it last saw it; zero: it can reach the store.
+	StaleSince time.Time `json:"stale_since,omitzero"`
+}
+
+// Public returns the profile as clients get it: see lease.Record.Public.
+func (p Profile) Public() Profile {
+	p.Record = p.Record.Public()
+	return p
+}
+
 // ProfileSettings changes the settings of a profile. Fields that are nil stay as they
 // are. While the profile is not free, Token has to be the current one.
 type ProfileSettings struct {
@@ -19,7 +40,7 @@ type ProfileSettings struct {
 	SensitiveWords  *[]string   `json:"sensitive_words,omitempty"`
 	KeepWarm        *bool       `json:"keep_warm,omitempty"`
 	BrowserMemory   *uint64     `json:"browser_memory_bytes,omitempty"`
-	// HarmlessRequests have the form "METHOD URL [NAME=VALUE]...", which decision.ParseHarmless
+	// HarmlessRequests have the form "METHOD URL [NAME=VALUE]...", which findings.ParseHarmless
 	// reads.
 	HarmlessRequests *[]string `json:"harmless_requests,omitempty"`
 	ReadOnly         *bool     `json:"read_only,omitempty"`

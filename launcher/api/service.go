@@ -124,14 +124,14 @@ type ProfileService interface {
 	// ones, in the order in which they began to wait.
 	Queue(ctx context.Context) ([]Waiting, error)
 	// Profile returns the record of a profile.
-	Profile(ctx context.Context, profileID string) (lease.Record, error)
+	Profile(ctx context.Context, profileID string) (Profile, error)
 	// PutProfile creates the profile (directory and record) or changes its settings.
-	PutProfile(ctx context.Context, profileID string, s ProfileSettings) (lease.Record, error)
+	PutProfile(ctx context.Context, profileID string, s ProfileSettings) (Profile, error)
 	// ImportProfile makes a profile from a copy of a user-data-dir on this host.
-	ImportProfile(ctx context.Context, profileID string, i ProfileImport) (lease.Record, error)
+	ImportProfile(ctx context.Context, profileID string, i ProfileImport) (Profile, error)
 	// CloneProfile makes a new profile from a copy of one that nobody uses, or from a
 	// snapshot of one, and returns the record of the new one.
-	CloneProfile(ctx context.Context, profileID string, c ProfileClone) (lease.Record, error)
+	CloneProfile(ctx context.Context, profileID string, c ProfileClone) (Profile, error)
 	// ArchiveProfile archives a profile that nobody uses. It deletes nothing.
 	ArchiveProfile(ctx context.Context, profileID string, a ProfileArchive) (Archived, error)
 	// RemoveClone deletes a profile that CloneProfile made and that nobody uses. It deletes no
@@ -144,9 +144,9 @@ type ProfileService interface {
 // TravelService handles snapshots, and the home of a profile.
 type TravelService interface {
 	// MoveProfile makes this launcher the home of a profile, by way of its snapshot.
-	MoveProfile(ctx context.Context, profileID string, m ProfileMove) (lease.Record, error)
+	MoveProfile(ctx context.Context, profileID string, m ProfileMove) (Profile, error)
 	// RehomeProfile makes this launcher the home of a profile.
-	RehomeProfile(ctx context.Context, profileID string, r ProfileRehome) (lease.Record, error)
+	RehomeProfile(ctx context.Context, profileID string, r ProfileRehome) (Profile, error)
 	// Snapshots lists a profile's snapshots, newest first.
 	Snapshots(ctx context.Context, profileID string) ([]Snapshot, error)
 	// RestoreProfile puts back a snapshot of a profile that nobody uses, under a higher token.
@@ -176,7 +176,7 @@ type EvidenceService interface {
 	// Inspection returns what the profile's last recovery found.
 	Inspection(ctx context.Context, profileID string) (Inspection, error)
 	// Review applies a person's decision to a profile in manual review.
-	Review(ctx context.Context, profileID string, r ReviewRequest) (lease.Record, error)
+	Review(ctx context.Context, profileID string, r ReviewRequest) (Profile, error)
 }
 
 // SiteService shows and changes what is known of sites, which counts for all profiles of all

@@ -39,7 +39,7 @@ func (bs *Service) Evidence(ctx context.Context, profileID string) ([]api.Bundle
 		return nil, err
 	}
 	bundles := []api.Bundle{}
-	for _, m := range accepted(manifests, record) {
+	for _, m := range accepted(manifests, record.Record) {
 		encrypted := m.Encrypted()
 		m, opened := bs.host.Archive.Opened(m)
 		b := api.Bundle{

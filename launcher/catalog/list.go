@@ -16,7 +16,7 @@ import (
 // List returns the page of the rows that a query asks for. It is a pure function of the rows
 // and now.
 func List(rows []*Row, q api.ProfileQuery, now time.Time) api.ProfilePage {
-	page := api.ProfilePage{Items: []lease.Record{}, States: map[lease.State]int{}, SignedIn: map[lease.SignedIn]int{}, Hands: map[string]api.InHands{}}
+	page := api.ProfilePage{Items: []api.Profile{}, States: map[lease.State]int{}, SignedIn: map[lease.SignedIn]int{}, Hands: map[string]api.InHands{}}
 	words := strings.Fields(strings.ToLower(q.Words))
 	var found []*Row
 	for _, r := range rows {
@@ -57,7 +57,7 @@ func List(rows []*Row, q api.ProfileQuery, now time.Time) api.ProfilePage {
 		page.Accounts = make(map[string]api.AccountCare, len(sorted))
 	}
 	for _, p := range sorted {
-		page.Items = append(page.Items, p.row.Record)
+		page.Items = append(page.Items, api.Profile{Record: p.row.Record})
 		if q.WithAccounts {
 			r := p.row.Record
 			r.AvailableAfter = p.row.CoolUntil

@@ -105,7 +105,7 @@ func viewOfAccounts(a asked, found api.ProfilePage, ready error, who principal.P
 	return v
 }
 
-func accountRowOf(r lease.Record, care api.AccountCare, query string, now time.Time) accountRow {
+func accountRowOf(r api.Profile, care api.AccountCare, query string, now time.Time) accountRow {
 	row := accountRow{
 		ID: r.ProfileID, Href: "/console/" + url.PathEscape(r.ProfileID) + query, About: dotted(append([]string{short(r.AccountID)}, r.Labels.Texts()...)...),
 		State: "ended", StateText: "not known", Home: hostShown(r.Home), Proxy: withWord("proxy", short(r.ProxyID)), Snapshot: snapshotText(r),
@@ -123,7 +123,7 @@ func accountRowOf(r lease.Record, care api.AccountCare, query string, now time.T
 	}
 	row.Since, row.SinceText = timeTexts(r.SignedInSince)
 	switch next := care.NextCheck; {
-	case api.StateShown(r) != string(r.State): // it was archived or removed
+	case api.StateShown(r.Record) != string(r.State): // it was archived or removed
 	case api.HomeNote(r) != "":
 		row.NotNext = "when its home is back"
 	case care.Gone:
@@ -152,7 +152,7 @@ func timeTexts(t time.Time) (stamp, text string) {
 }
 
 // snapshotText says what a profile's newest snapshot has.
-func snapshotText(r lease.Record) string {
+func snapshotText(r api.Profile) string {
 	if r.SnapshotID == "" {
 		return "none"
 	}
@@ -172,15 +172,15 @@ func snapshotText(r lease.Record) string {
 }
 
 // toDo says what the profile is, and the one thing that this user can do about it.
-func (row *accountRow) toDo(r lease.Record, care api.AccountCare, hands api.InHands, who principal.Principal, query string) {
-	if r.State != lease.Available || api.StateShown(r) != string(r.State) {
+func (row *accountRow) toDo(r api.Profile, care api.AccountCare, hands api.InHands, who principal.Principal, query string) {
+	if r.State != lease.Available || api.StateShown(r.Record) != string(r.State) {
 		row.Use, row.UseClass = shownState(r), string(r.State)
 	}
 	may := func(right principal.Right) bool { return who.May(right, r.ProfileID) }
 	page := "/console/" + url.PathEscape(r.ProfileID)
 	link := func(text, path, at string) { row.Do, row.DoHref = text, page+path+query+at }
 	switch {
-	case api.StateShown(r) != string(r.State): // it was archived or removed
+	case api.StateShown(r.Record) != string(r.State): // it was archived or removed
 		row.UseClass = "ended"
 	case api.HomeNote(r) != "":
 		row.Use, row.UseClass = "its home is gone", string(lease.ManualReview)

@@ -18,34 +18,34 @@ import (
 )
 
 // accounts are profiles in each case of the page of accounts, in the order that it has them in.
-func accounts() []lease.Record {
+func accounts() []api.Profile {
 	now := time.Now()
 	snapshot := id.New("snap")
-	of := func(name string, change func(*lease.Record)) lease.Record {
-		r := lease.Record{ProfileID: name, AccountID: "mail_" + name, ProxyID: "proxy-eu-4", Home: "host-1", State: lease.Available, Token: 9, Settings: lease.Settings{SessionCheck: &lease.SessionCheck{}, CheckEvery: lease.Duration(time.Hour)}}
+	of := func(name string, change func(*api.Profile)) api.Profile {
+		r := api.Profile{Record: lease.Record{ProfileID: name, AccountID: "mail_" + name, ProxyID: "proxy-eu-4", Home: "host-1", State: lease.Available, Token: 9, Settings: lease.Settings{SessionCheck: &lease.SessionCheck{}, CheckEvery: lease.Duration(time.Hour)}}}
 		r.SignedIn, r.SignedInSince, r.SignedInCheckedAt, r.SignedInHow = lease.SignedInYes, now.Add(-50*time.Hour), now.Add(-20*time.Minute), "the answer is 200"
 		change(&r)
 		return r
 	}
-	out := func(r *lease.Record) {
+	out := func(r *api.Profile) {
 		r.SignedIn, r.SignInAt, r.SignedInHow = lease.SignedInNo, "https://mail.example", "the answer leads to /login "+hostile[:40]
 	}
-	return []lease.Record{
-		of("acct_another", func(r *lease.Record) { out(r); r.AnotherAccount = true }),
-		of("acct_out", func(r *lease.Record) {
+	return []api.Profile{
+		of("acct_another", func(r *api.Profile) { out(r); r.AnotherAccount = true }),
+		of("acct_out", func(r *api.Profile) {
 			out(r)
 			r.SnapshotID, r.SnapshotToken, r.SnapshotSignedOut, r.SignedInSnapshotID = snapshot, 9, true, "snap_0"
 		}),
-		of("acct_out_held", func(r *lease.Record) { out(r); r.State, r.SignedInSince = lease.Held, now.Add(-time.Hour) }),
-		of("acct_gone", func(r *lease.Record) { r.SnapshotID, r.SnapshotToken, r.SignedInSnapshotID = snapshot, 8, snapshot }),
-		of("acct_review", func(r *lease.Record) { r.State, r.Reason = lease.ManualReview, "connection_lost" }),
-		of("acct_silent", func(r *lease.Record) { r.SignedInTriedAt = now.Add(-time.Minute) }),
-		of("acct_new", func(r *lease.Record) { r.Account, r.CheckEvery = lease.Account{}, 0 }),
-		of("acct_nobody", func(r *lease.Record) { r.Account, r.SessionCheck = lease.Account{}, nil }),
-		of("acct_asks", func(r *lease.Record) { r.State = lease.Held }),
-		of("acct_away", func(r *lease.Record) { r.Home = "host-2" }),
-		of("acct_fine", func(r *lease.Record) { r.SnapshotID, r.SnapshotToken, r.SignedInSnapshotID = snapshot, 9, snapshot }),
-		of("acct_x_archived", func(r *lease.Record) { r.Reason = api.ReasonArchived }),
+		of("acct_out_held", func(r *api.Profile) { out(r); r.State, r.SignedInSince = lease.Held, now.Add(-time.Hour) }),
+		of("acct_gone", func(r *api.Profile) { r.SnapshotID, r.SnapshotToken, r.SignedInSnapshotID = snapshot, 8, snapshot }),
+		of("acct_review", func(r *api.Profile) { r.State, r.Reason = lease.ManualReview, "connection_lost" }),
+		of("acct_silent", func(r *api.Profile) { r.SignedInTriedAt = now.Add(-time.Minute) }),
+		of("acct_new", func(r *api.Profile) { r.Account, r.CheckEvery = lease.Account{}, 0 }),
+		of("acct_nobody", func(r *api.Profile) { r.Account, r.SessionCheck = lease.Account{}, nil }),
+		of("acct_asks", func(r *api.Profile) { r.State = lease.Held }),
+		of("acct_away", func(r *api.Profile) { r.Home = "host-2" }),
+		of("acct_fine", func(r *api.Profile) { r.SnapshotID, r.SnapshotToken, r.SignedInSnapshotID = snapshot, 9, snapshot }),
+		of("acct_x_archived", func(r *api.Profile) { r.Reason = api.ReasonArchived }),
 	}
 }
 
@@ -160,7 +160,7 @@ func TestAnAccountIsCheckedNow(t *testing.T) {
 	}
 	b.change(func() {
 		r := &b.profiles[b.at("acct_fine")]
-		*r = r.Checked(lease.Checked{SignedIn: lease.SignedInNo, How: "h", At: "https://mail.example"}, time.Now())
+		r.Record = r.Checked(lease.Checked{SignedIn: lease.SignedInNo, How: "h", At: "https://mail.example"}, time.Now())
 	})
 	v.Until(`[...document.querySelectorAll("#rows tr")].findIndex(r => r.dataset.id === "acct_fine" && r.innerText.includes("Sign in")) === 3`)
 	v.Keys("l")

@@ -30,7 +30,7 @@ func (h held) Ready(context.Context) error { return nil }
 func BenchmarkList(b *testing.B) {
 	var h held
 	for _, r := range fleet(10000) {
-		h.rows = append(h.rows, catalog.NewRow(lease.Entry{Record: r}))
+		h.rows = append(h.rows, catalog.NewRow(lease.Entry{Record: r.Record}))
 	}
 	pages := Handler(h, zerolog.Nop())
 	admin := principal.Principal{Name: "ada", Role: principal.Admin, Profiles: principal.EveryProfile}

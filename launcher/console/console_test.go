@@ -209,7 +209,7 @@ func TestKeysChooseUnlessTheyAreSwitchedOff(t *testing.T) {
 // accessibility. says and misses are texts that each has to have.
 func views() (b *backend, list []aView) {
 	b = &backend{profiles: records(), cases: map[string]scene{reviewed: usual("evd_2")}}
-	add := func(r lease.Record, c scene, says ...string) {
+	add := func(r api.Profile, c scene, says ...string) {
 		b.profiles = append(b.profiles, r)
 		b.cases[r.ProfileID] = c
 		list = append(list, aView{r.ProfileID, says})
@@ -234,7 +234,7 @@ func views() (b *backend, list []aView) {
 	for i := range hostileCase.inspection.Against {
 		hostileCase.inspection.Against[i].Sentence = long
 	}
-	add(inReview("hostile", "evd_h", func(r *lease.Record) {
+	add(inReview("hostile", "evd_h", func(r *api.Profile) {
 		r.OwnerWorkerID, r.TaskID, r.Reasons, r.LastKnownURL, r.LastKnownStep = hostile, long, slices.Repeat([]string{long}, 40), long, long
 		r.Reason = hostile
 	}), hostileCase, "Open the picture", "10.0 MiB", "All 300 in order (1702 earlier ones are in the journal)", "more are in the evidence below")
@@ -246,7 +246,7 @@ func views() (b *backend, list []aView) {
 	damaged.problems["evd_d/screenshot-2.jpg"] = api.Refuse(api.CodeEvidenceDamaged, "part screenshot-2.jpg: SHA-256 differs")
 	damaged.parts["evd_d/screenshot-1.jpg"] = []byte(hostile)
 	damaged.parts["evd_d/look.json"] = []byte(hostile)
-	add(inReview("bundle-damaged", "evd_d", func(r *lease.Record) { r.EvidenceSHA256 = strings.Repeat("0", 64) }), damaged,
+	add(inReview("bundle-damaged", "evd_d", func(r *api.Profile) { r.EvidenceSHA256 = strings.Repeat("0", 64) }), damaged,
 		"The evidence is not what was sealed", "journal.jsonl cannot be read: part journal.jsonl: SHA-256 differs", "No picture: screenshot-1.jpg is not a picture", "No picture: part screenshot-2.jpg: SHA-256 differs",
 		"look.json cannot be read")
 
@@ -263,18 +263,18 @@ func views() (b *backend, list []aView) {
 	}
 	stored := usual("evd_s")
 	stored.snapshots = snapshots()
-	add(inReview("stored", "evd_s", func(r *lease.Record) { r.State, r.Mobility = lease.Available, lease.MobilityFree }), stored,
+	add(inReview("stored", "evd_s", func(r *api.Profile) { r.State, r.Mobility = lease.Available, lease.MobilityFree }), stored,
 		"Launcher host-1, this one.", "It may move to another host by itself", "3 snapshots, the newest of", "1 session since", "Go back to a snapshot: the newest is of")
 	away := usual("evd_s")
 	away.storeAway = true
 	add(inReview("store-away", "evd_s"), away, "The profile's snapshots cannot be listed", "Which snapshots there are is not known")
-	add(inReview("lost-host", "evd_s", func(r *lease.Record) { r.Home, r.HomeSilentSince = "host-2", noon }), stored,
+	add(inReview("lost-host", "evd_s", func(r *api.Profile) { r.Home, r.HomeSilentSince = "host-2", noon }), stored,
 		"Launcher host-2, which is gone: nothing was heard of it since 18 Jun 2026 12:00:00 UTC", "make the host of this launcher, host-1, its home", "Give it another home", "This cannot be undone")
 
 	byHand := usual("evd_b")
 	url := "http://127.0.0.1:41234"
 	byHand.sessions = []api.Session{{SessionID: "ses_hand", ProfileID: "by-hand", Token: 18, Principal: "token", DedicatedURL: &url, ExpiresAt: noon}}
-	add(inReview("by-hand", "evd_b", func(r *lease.Record) {
+	add(inReview("by-hand", "evd_b", func(r *api.Profile) {
 		r.State, r.SessionID = lease.Held, "ses_hand"
 		r.ByHand = &lease.ByHand{Holder: "Eve", Note: "look", Since: noon, Review: &lease.OpenReview{EvidenceID: "evd_b"}}
 	}), byHand, "held by hand", "127.0.0.1:41234", "Hand it back", "Use it here")
@@ -285,7 +285,7 @@ func views() (b *backend, list []aView) {
 		Ask:    &api.Ask{Reason: "the code that shop.example sent " + hostile, At: noon, Until: noon.Add(10 * time.Minute)},
 		Person: &api.Person{Name: "Ben", Principal: "uid:7", Since: noon.Add(time.Minute)},
 	}}
-	add(inReview("asks", "evd_a", func(r *lease.Record) { r.State, r.SessionID = lease.Held, "ses_asks" }), asking,
+	add(inReview("asks", "evd_a", func(r *api.Profile) { r.State, r.SessionID = lease.Held, "ses_asks" }), asking,
 		"asks for a person", "The worker waits for a person since", "the code that shop.example sent "+cleanHostile, "Ben has the session since", "Take over", "The page now")
 
 	return b, append(list, aView{"nobody", []string{"There is no page about it: there is no profile nobody"}})
@@ -467,8 +467,8 @@ func TestHoldAndHandBack(t *testing.T) {
 // TestAFreeProfileIsOpenedByHand: where somebody wants to sign an account in; and one that is kept for a
 // task says for which, and how to give it up.
 func TestAFreeProfileIsOpenedByHand(t *testing.T) {
-	b := &backend{profiles: []lease.Record{
-		{ProfileID: "new", State: lease.Available, Token: 4}, {ProfileID: "kept", State: lease.ResumePending, Token: 5, TaskID: "price-run-6", ResumeFrom: "listed"},
+	b := &backend{profiles: []api.Profile{
+		{Record: lease.Record{ProfileID: "new", State: lease.Available, Token: 4}}, {Record: lease.Record{ProfileID: "kept", State: lease.ResumePending, Token: 5, TaskID: "price-run-6", ResumeFrom: "listed"}},
 	}}
 	if body := b.ask("GET", "/console/new", "").Body.String(); !strings.Contains(body, `action="/console/new/hold"`) || !strings.Contains(body, `name="lease_token" value="4"`) {
 		t.Error("a free profile cannot be opened by hand")

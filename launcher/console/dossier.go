@@ -27,7 +27,7 @@ import (
 // dossier is what is known about a profile and its last session, for its page. What could not
 // be found out is in Missing, in words for a person.
 type dossier struct {
-	Record     lease.Record
+	Record     api.Profile
 	Sessions   []api.Session // the living ones of the profile
 	Inspection api.Inspection
 	// Said is what is known by now of shapes of which nothing was known in the inspection.
@@ -148,7 +148,7 @@ func (g *gatherer) reviews() {
 
 // incidentEvidence is the bundle that the page is about: the incident's, even if a person has
 // used the profile by hand since.
-func incidentEvidence(r lease.Record) string {
+func incidentEvidence(r api.Profile) string {
 	if r.ByHand != nil && r.ByHand.Review != nil {
 		return r.ByHand.Review.EvidenceID
 	}

@@ -294,19 +294,19 @@ const classAsks = "asks"
 func stateText(s lease.State) string { return cmp.Or(stateTexts[s], words(string(s))) }
 
 // shownState is what a profile is, for people.
-func shownState(r lease.Record) string {
+func shownState(r api.Profile) string {
 	switch {
 	case r.State == lease.Held && r.ByHand != nil:
 		return "held by hand"
 	case r.State == lease.ResumePending && r.TaskID != "":
 		return "reserved for " + short(r.TaskID)
-	case api.StateShown(r) != string(r.State):
-		return words(api.StateShown(r))
+	case api.StateShown(r.Record) != string(r.State):
+		return words(api.StateShown(r.Record))
 	}
 	return stateText(r.State)
 }
 
-func rowOf(r lease.Record, hands api.InHands, query string) listRow {
+func rowOf(r api.Profile, hands api.InHands, query string) listRow {
 	row := listRow{
 		ID: r.ProfileID, Href: "/console/" + url.PathEscape(r.ProfileID) + query, State: string(r.State), StateText: shownState(r),
 		About: dotted(append([]string{short(r.AccountID), short(r.ProxyID)}, r.Labels.Texts()...)...), Token: strconv.FormatUint(uint64(r.Token), 10),
@@ -320,14 +320,14 @@ func rowOf(r lease.Record, hands api.InHands, query string) listRow {
 		row.Why = dotted(words(string(r.State)), words(r.Reason))
 	case !r.WarmSince.IsZero():
 		row.Why = dotted(words(r.Reason), "browser is warm")
-	case api.StateShown(r) != string(r.State):
+	case api.StateShown(r.Record) != string(r.State):
 	default:
 		row.Why = words(r.Reason)
 	}
 	if r.SignedOut() { // narrow windows have no column for it
 		row.Why = dotted(signedInText(r), row.Why)
 	}
-	since := catalog.Since(r)
+	since := catalog.Since(r.Record)
 	switch {
 	case hands.Ask != nil:
 		row.State, row.StateText, row.Why, since = classAsks, "asks for a person", short(hands.Ask.Reason), hands.Ask.At
@@ -342,7 +342,7 @@ func rowOf(r lease.Record, hands api.InHands, query string) listRow {
 }
 
 // signedInText says whether the account is signed in; empty: that is not known.
-func signedInText(r lease.Record) string {
+func signedInText(r api.Profile) string {
 	switch {
 	case r.AnotherAccount:
 		return "another account"

@@ -25,14 +25,14 @@ import (
 )
 
 // fleet are many profiles of some hosts: every twentieth waits for a person.
-func fleet(n int) []lease.Record {
-	var all []lease.Record
+func fleet(n int) []api.Profile {
+	var all []api.Profile
 	for i := range n {
-		r := lease.Record{
+		r := api.Profile{Record: lease.Record{
 			ProfileID: fmt.Sprintf("profile_us_%05d", i), AccountID: fmt.Sprintf("store_us_%05d", i), ProxyID: fmt.Sprintf("proxy-us-dallas-%02d", i%40), Token: lease.Token(i % 90),
 			Home: fmt.Sprintf("host-%02d", i%12), State: lease.Available, OwnerWorkerID: fmt.Sprintf("worker-%d", i%60), TaskID: fmt.Sprintf("task_20260618_%04d", i),
 			LastKnownURL: fmt.Sprintf("https://shop.example/account/orders/%d?view=active", i), LastKnownStep: "open_orders", Reason: "connection_closed", ReleasedAt: noon.Add(-time.Duration(i) * time.Minute),
-		}
+		}}
 		switch i % 20 {
 		case 0:
 			r.State, r.Reason, r.RecoveryStartedAt = lease.ManualReview, "connection_lost", noon.Add(-time.Duration(i)*time.Minute)
@@ -73,28 +73,28 @@ func shownRows(body string) string {
 // TestAProfileWithoutItsDirectoryIsNotShownAsFree: it was archived, or somebody removed it.
 func TestAProfileWithoutItsDirectoryIsNotShownAsFree(t *testing.T) {
 	for reason, want := range map[string]string{"connection_closed": "available", api.ReasonArchived: "archived", api.ReasonRemoved: "removed"} {
-		r := lease.Record{ProfileID: "p", State: lease.Available, Reason: reason}
-		if row := rowOf(r, api.InHands{}, ""); row.StateText != want || api.StateShown(r) != want {
-			t.Errorf("%s: %q in the list, %q elsewhere, want %q", reason, row.StateText, api.StateShown(r), want)
+		r := api.Profile{Record: lease.Record{ProfileID: "p", State: lease.Available, Reason: reason}}
+		if row := rowOf(r, api.InHands{}, ""); row.StateText != want || api.StateShown(r.Record) != want {
+			t.Errorf("%s: %q in the list, %q elsewhere, want %q", reason, row.StateText, api.StateShown(r.Record), want)
 		}
 	}
-	if held := (lease.Record{State: lease.Held, Reason: api.ReasonArchived}); api.StateShown(held) != "held" {
-		t.Errorf("held, and shown as %s", api.StateShown(held))
+	if held := (api.Profile{Record: lease.Record{State: lease.Held, Reason: api.ReasonArchived}}); api.StateShown(held.Record) != "held" {
+		t.Errorf("held, and shown as %s", api.StateShown(held.Record))
 	}
 }
 
 // TestStatesHaveWordsForPeople: the states of seconds are one, and who a profile is kept for is named.
 func TestStatesHaveWordsForPeople(t *testing.T) {
-	byHand := lease.Record{State: lease.Held}
+	byHand := api.Profile{Record: lease.Record{State: lease.Held}}
 	byHand.ByHand = &lease.ByHand{Holder: "Ada"}
 	for _, tt := range []struct {
-		r         lease.Record
+		r         api.Profile
 		want, why string
 	}{
-		{lease.Record{State: lease.ManualReview, Reason: "connection_lost"}, "waits for a person", "connection lost"},
-		{lease.Record{State: lease.Quarantined, Reason: "heartbeat_timeout"}, "checking", "quarantined · heartbeat timeout"},
-		{lease.Record{State: lease.ResumePending, TaskID: "price-run-6"}, "reserved for price-run-6", ""},
-		{lease.Record{State: lease.Held}, "held", ""},
+		{api.Profile{Record: lease.Record{State: lease.ManualReview, Reason: "connection_lost"}}, "waits for a person", "connection lost"},
+		{api.Profile{Record: lease.Record{State: lease.Quarantined, Reason: "heartbeat_timeout"}}, "checking", "quarantined · heartbeat timeout"},
+		{api.Profile{Record: lease.Record{State: lease.ResumePending, TaskID: "price-run-6"}}, "reserved for price-run-6", ""},
+		{api.Profile{Record: lease.Record{State: lease.Held}}, "held", ""},
 		{byHand, "held by hand", ""},
 	} {
 		if row := rowOf(tt.r, api.InHands{}, ""); row.StateText != tt.want || row.Why != tt.why {

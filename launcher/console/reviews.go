@@ -31,7 +31,7 @@ const (
 
 // waitingReview is a profile that waits for a person, and what its recovery found.
 type waitingReview struct {
-	record     lease.Record
+	record     api.Profile
 	inspection api.Inspection
 	// unread says why that is not known; empty: it is.
 	unread string
@@ -177,7 +177,7 @@ func viewOfReviews(list []waitingReview, more int, who principal.Principal, quer
 func (g *alike) add(w waitingReview, who principal.Principal, selected chosen) {
 	r := w.record
 	row := alikeRow{
-		Profile: r.ProfileID, Worker: r.OwnerWorkerID, Task: r.TaskID, Since: catalog.Since(r), May: who.May(principal.Review, r.ProfileID),
+		Profile: r.ProfileID, Worker: r.OwnerWorkerID, Task: r.TaskID, Since: catalog.Since(r.Record), May: who.May(principal.Review, r.ProfileID),
 		Value: fmt.Sprintf("%s %d %d %s", r.ProfileID, r.Token, r.Sequence, r.EvidenceID),
 	}
 	for _, o := range w.inspection.Against {

@@ -22,8 +22,8 @@ import (
 // alike gives the backend reviews of which some are alike: three of shops, two of others that sent nothing
 // unknown, and some that stand alone.
 func (b *backend) alike() {
-	of := func(name, reason string, requests []api.UnsafeRequest, change func(*lease.Record, *api.Inspection)) {
-		r := inReview(name, "ev_"+name, func(r *lease.Record) { r.Reason = reason })
+	of := func(name, reason string, requests []api.UnsafeRequest, change func(*api.Profile, *api.Inspection)) {
+		r := inReview(name, "ev_"+name, func(r *api.Profile) { r.Reason = reason })
 		i := api.Inspection{Decision: lease.DecisionManualReview, UnsafeRequests: requests, Against: []api.Objection{
 			{Fact: "unsafe_requests", Answer: "yes", Sentence: "Unsafe requests were sent."}, {Fact: "dialog_waits_for_answer", Answer: "yes", Sentence: "A dialog waits at " + hostile + "."},
 		}}
@@ -34,18 +34,18 @@ func (b *backend) alike() {
 	post := func(path string) api.UnsafeRequest {
 		return api.UnsafeRequest{Method: "POST", URL: "https://shop.example" + path + "?n=1", Shape: "POST https://shop.example" + path + " json(query) query operation=Feed", Times: 3, Counts: "unsafe"}
 	}
-	nothing := func(*lease.Record, *api.Inspection) {}
+	nothing := func(*api.Profile, *api.Inspection) {}
 	for _, name := range []string{"shop_1", "shop_2", "shop_3"} {
 		of(name, "connection_lost", []api.UnsafeRequest{post("/graphql"), post("/cart"), post("/graphql")}, nothing)
 	}
 	of("shop_4", "connection_lost", []api.UnsafeRequest{post("/graphql")}, nothing)
 	of("shop_5", "heartbeat_timeout", []api.UnsafeRequest{post("/graphql"), post("/cart")}, nothing)
 	for _, name := range []string{"bank_1", "bank_2"} {
-		of(name, "browser_crashed", nil, func(_ *lease.Record, i *api.Inspection) { i.Against = nil })
+		of(name, "browser_crashed", nil, func(_ *api.Profile, i *api.Inspection) { i.Against = nil })
 	}
-	of("bank_3", "browser_crashed", nil, func(r *lease.Record, _ *api.Inspection) { r.OtherHome = "host-2" })
-	of("bank_4", "browser_crashed", nil, func(_ *lease.Record, i *api.Inspection) { i.ForeignLock = "host-7" })
-	of("bank_5", "browser_crashed", nil, func(_ *lease.Record, i *api.Inspection) { *i = api.Inspection{} })
+	of("bank_3", "browser_crashed", nil, func(r *api.Profile, _ *api.Inspection) { r.OtherHome = "host-2" })
+	of("bank_4", "browser_crashed", nil, func(_ *api.Profile, i *api.Inspection) { i.ForeignLock = "host-7" })
+	of("bank_5", "browser_crashed", nil, func(_ *api.Profile, i *api.Inspection) { *i = api.Inspection{} })
 }
 
 func alikeBackend() *backend {

@@ -41,7 +41,7 @@ type backend struct {
 	api.Service // nil: what the pages do not need
 
 	mu       sync.Mutex
-	profiles []lease.Record
+	profiles []api.Profile
 	cases    map[string]scene
 	reviews  []api.ReviewRequest
 	holds    []api.HoldRequest
@@ -145,7 +145,7 @@ func (b *backend) ListProfiles(_ context.Context, q api.ProfileQuery) (api.Profi
 	defer b.mu.Unlock()
 	var rows []*catalog.Row
 	for _, r := range b.profiles {
-		row := catalog.NewRow(lease.Entry{Record: r})
+		row := catalog.NewRow(lease.Entry{Record: r.Record})
 		row.Hands, row.Gone = b.hands[r.ProfileID], slices.Contains(b.gone, r.ProfileID)
 		rows = append(rows, row)
 	}
@@ -167,7 +167,7 @@ func (b *backend) CheckProfile(_ context.Context, profile string) (api.SessionCh
 		b.checked = append(b.checked, profile)
 		if err = b.refusal(); err == nil {
 			r := &b.profiles[b.at(profile)]
-			*r = r.Checked(lease.Checked{SignedIn: lease.SignedInYes, How: "the answer is 200"}, time.Now())
+			r.Record = r.Checked(lease.Checked{SignedIn: lease.SignedInYes, How: "the answer is 200"}, time.Now())
 		}
 	})
 	return api.SessionChecked{ProfileID: profile, SignedIn: "yes"}, err
@@ -256,24 +256,24 @@ func (b *backend) RestoreProfile(_ context.Context, _ string, req api.ProfileRes
 	return api.Restored{}, b.refusal()
 }
 
-func (b *backend) RehomeProfile(_ context.Context, _ string, req api.ProfileRehome) (lease.Record, error) {
+func (b *backend) RehomeProfile(_ context.Context, _ string, req api.ProfileRehome) (api.Profile, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.rehomed = append(b.rehomed, req)
-	return lease.Record{}, b.refusal()
+	return api.Profile{}, b.refusal()
 }
 
 func (b *backend) at(id string) int {
-	return slices.IndexFunc(b.profiles, func(r lease.Record) bool { return r.ProfileID == id })
+	return slices.IndexFunc(b.profiles, func(r api.Profile) bool { return r.ProfileID == id })
 }
 
-func (b *backend) Profile(_ context.Context, id string) (lease.Record, error) {
+func (b *backend) Profile(_ context.Context, id string) (api.Profile, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if at := b.at(id); at >= 0 {
 		return b.profiles[at], nil
 	}
-	return lease.Record{}, api.Refuse(api.CodeUnknownProfile, "there is no profile %s", id)
+	return api.Profile{}, api.Refuse(api.CodeUnknownProfile, "there is no profile %s", id)
 }
 
 func (b *backend) Sessions() []api.Session {
@@ -328,23 +328,23 @@ func (b *backend) EvidencePart(_ context.Context, id, part string, _ bool) ([]by
 	return nil, "", errNothingYet
 }
 
-func (b *backend) Review(_ context.Context, profile string, req api.ReviewRequest) (lease.Record, error) {
+func (b *backend) Review(_ context.Context, profile string, req api.ReviewRequest) (api.Profile, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.reviews = append(b.reviews, req)
 	if b.refuse != nil {
-		return lease.Record{}, b.refuse
+		return api.Profile{}, b.refuse
 	}
 	at := b.at(profile)
 	if at < 0 {
-		return lease.Record{}, api.Refuse(api.CodeUnknownProfile, "there is no profile %s", profile)
+		return api.Profile{}, api.Refuse(api.CodeUnknownProfile, "there is no profile %s", profile)
 	}
 	r := &b.profiles[at]
 	switch {
 	case r.State != lease.ManualReview:
-		return lease.Record{}, api.Refuse(api.CodeNotInReview, "profile %s is %s, not in manual_review", profile, r.State)
+		return api.Profile{}, api.Refuse(api.CodeNotInReview, "profile %s is %s, not in manual_review", profile, r.State)
 	case req.Sequence != 0 && req.Sequence != r.Sequence:
-		return lease.Record{}, api.Refuse(api.CodeStaleToken, "profile %s has changed since it was read", profile)
+		return api.Profile{}, api.Refuse(api.CodeStaleToken, "profile %s has changed since it was read", profile)
 	}
 	r.Sequence++
 	r.Review = &lease.Review{Decision: req.Decision, Reviewer: req.Reviewer, Principal: "token", Note: req.Note, At: noon}
@@ -400,35 +400,35 @@ var noon = time.Date(2026, 6, 18, 12, 0, 0, 0, time.UTC)
 // reviewed is the profile that waits for a person, after a usual loss.
 const reviewed = "profile_us_021"
 
-func records() []lease.Record {
-	base := lease.Record{TTLSeconds: 30, Settings: lease.Settings{MaxActiveRuns: 1}, Home: "host-1", LauncherID: "host-1", Runs: []lease.Run{}}
-	with := func(change func(*lease.Record)) lease.Record { r := base; change(&r); return r }
-	return []lease.Record{
-		with(func(r *lease.Record) {
+func records() []api.Profile {
+	base := api.Profile{Record: lease.Record{TTLSeconds: 30, Settings: lease.Settings{MaxActiveRuns: 1}, Home: "host-1", LauncherID: "host-1", Runs: []lease.Run{}}}
+	with := func(change func(*api.Profile)) api.Profile { r := base; change(&r); return r }
+	return []api.Profile{
+		with(func(r *api.Profile) {
 			r.ProfileID, r.AccountID, r.ProxyID, r.State, r.Token = "profile_us_018", "store_us_018", "proxy-us-dallas-03", lease.Held, 42
 			r.OwnerWorkerID, r.TaskID, r.LastKnownURL, r.LastKnownStep = "worker-7", "task_20260618_0932", "https://example.com/account/campaigns?view=active", hostile
 			r.AcquiredAt, r.HeartbeatAt, r.ExpiresAt = noon.Add(-4*time.Minute), noon.Add(-3*time.Second), noon.Add(27*time.Second)
 		}),
-		with(func(r *lease.Record) {
+		with(func(r *api.Profile) {
 			r.ProfileID, r.AccountID, r.ProxyID, r.State, r.Token = "profile_us_019", "store_us_019", "proxy-us-dallas-04", lease.Available, 7
 			r.OwnerWorkerID, r.TaskID, r.LastKnownURL, r.Reason = "worker-2", "task_20260618_0811", "https://example.com/orders", "connection_closed"
 		}),
-		with(func(r *lease.Record) {
+		with(func(r *api.Profile) {
 			r.ProfileID, r.AccountID, r.State, r.Token, r.Reason = "profile_us_020", "store_us_020", lease.Quarantined, 12, "heartbeat_timeout"
 			r.OwnerWorkerID, r.TaskID, r.LastKnownURL = "worker-4", "task_20260618_0909", "https://example.com/login"
 		}),
-		inReview(reviewed, "evd_2", func(r *lease.Record) {
+		inReview(reviewed, "evd_2", func(r *api.Profile) {
 			r.ByHand = &lease.ByHand{Holder: "Eve", Note: "looked at the bills " + hostile, Since: noon.Add(-time.Minute)}
 		}),
-		with(func(r *lease.Record) {
+		with(func(r *api.Profile) {
 			r.ProfileID, r.State, r.Token, r.TaskID, r.ResumeFrom = "profile_us_022", lease.ResumePending, 3, "task_90", "step_4"
 		}),
 	}
 }
 
 // inReview is the record of a profile that waits for a person.
-func inReview(profile, evidenceID string, change ...func(*lease.Record)) lease.Record {
-	r := lease.Record{TTLSeconds: 30, Settings: lease.Settings{MaxActiveRuns: 1}, Home: "host-1", LauncherID: "host-1", Runs: []lease.Run{}}
+func inReview(profile, evidenceID string, change ...func(*api.Profile)) api.Profile {
+	r := api.Profile{Record: lease.Record{TTLSeconds: 30, Settings: lease.Settings{MaxActiveRuns: 1}, Home: "host-1", LauncherID: "host-1", Runs: []lease.Run{}}}
 	r.ProfileID, r.AccountID, r.ProxyID, r.State, r.Token, r.Reason = profile, "store_us_021", "proxy-us-miami-01", lease.ManualReview, 17, "connection_lost"
 	r.OwnerWorkerID, r.TaskID, r.LastKnownURL, r.LastKnownStep = "worker-3", "task_88", "https://shop.example/billing/", "submit_budget_change"
 	r.LastSafeCheckpoint, r.Decision, r.RecoveryStartedAt, r.SuspectedAt = "campaign_listed", lease.DecisionManualReview, noon.Add(8*time.Second), noon.Add(5*time.Second)

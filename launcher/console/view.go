@@ -344,10 +344,10 @@ func (v *view) Here() string { return "" }
 func (v *view) HomeNote() string { return api.HomeNote(v.Record) }
 
 // SignedInNote says whether the account is signed in; empty: that was never known.
-func (v *view) SignedInNote() string { return api.SignedInNote(v.Record) }
+func (v *view) SignedInNote() string { return api.SignedInNote(v.Record.Record) }
 
 // MoveNote says how the profile came to its home; empty: it was always there.
-func (v *view) MoveNote() string { return api.MoveNote(v.Record) }
+func (v *view) MoveNote() string { return api.MoveNote(v.Record.Record) }
 
 // Homes are the launchers of which one has to be named as the home; empty if the home is not in
 // question.

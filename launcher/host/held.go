@@ -33,7 +33,7 @@ func (h *Host) Conflict(r lease.Record, m api.Manifest) *HeldError {
 	case m.Wait > 0:
 		decision = "waiting"
 	}
-	r = h.Shown(r)
+	r = h.Shown(r).Record
 	left := min(time.Until(r.ExpiresAt), time.Duration(r.TTLSeconds*float64(time.Second))) // whoever wrote it may have another clock
 	next := max(Soon, int(left.Seconds())+1)
 	by := h.Sessions.OnProfile(r.ProfileID)

@@ -126,28 +126,31 @@ func OlderBrowser(err error, ours, theirs string) *api.Problem {
 	return api.Refuse(api.CodeBrowserOlder, "%v", err).With("browser_version", ours).With("profile_version", theirs)
 }
 
-// Shown completes a record with what is not stored: what its living session knows already, the
-// heartbeat of the launcher that has the lease, the end of a cooldown by this host's clock, and,
-// for a free profile, whether its directory is there and its browser is warm.
-func (h *Host) Shown(r lease.Record) lease.Record {
+// Shown is a profile as this launcher shows it: its record with what its living session knows already,
+// the heartbeat of the launcher that has the lease, the end of a cooldown by this host's clock, and
+// why a free profile has no directory; and what this launcher sees beside it.
+func (h *Host) Shown(r lease.Record) api.Profile {
 	r.AvailableAfter = h.Catalog.CoolUntil(lease.Entry{Record: r}).UTC()
-	s, other := h.Sessions.ByID(r.SessionID), h.Patrol.Other(r.LauncherID)
+	p := api.Profile{}
 	if _, since, silent := h.Patrol.Silent(r.Home); silent && r.Home != "" {
-		r.HomeSilentSince = since.UTC()
+		p.HomeSilentSince = since.UTC()
 	}
-	if s == nil || r.State != lease.Held {
-		if r.State == lease.Available && r.Home == h.ID {
-			_, missing := h.Root.Path(r.ProfileID)
-			if at, err := h.Root.Archived(r.ProfileID); err == nil && at != "" {
-				r.Reason = api.ReasonArchived
-			} else if err == nil && errors.Is(missing, profiledir.ErrNoProfile) {
-				r.Reason = api.ReasonRemoved
-			}
-			r.WarmSince = h.Slots.WarmSince(r.ProfileID)
+	s, other := h.Sessions.ByID(r.SessionID), h.Patrol.Other(r.LauncherID)
+	if s != nil && r.State == lease.Held {
+		r = s.Latest(r)
+		r.ExpiresAt = s.Show().ExpiresAt
+		p.Record = r
+		return p
+	}
+	if r.State == lease.Available && r.Home == h.ID {
+		_, missing := h.Root.Path(r.ProfileID)
+		if at, err := h.Root.Archived(r.ProfileID); err == nil && at != "" {
+			r.Reason = api.ReasonArchived
+		} else if err == nil && errors.Is(missing, profiledir.ErrNoProfile) {
+			r.Reason = api.ReasonRemoved
 		}
-		return r.Live(other)
+		p.WarmSince = h.Slots.WarmSince(r.ProfileID)
 	}
-	r = s.Latest(r)
-	r.ExpiresAt = s.Show().ExpiresAt
-	return r
+	p.Record = r.Live(other)
+	return p
 }

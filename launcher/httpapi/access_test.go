@@ -68,7 +68,7 @@ func TestAWorkerMakesNoProfile(t *testing.T) {
 		t.Errorf("an operator: %s %s, want 201", r.Status, body)
 	}
 	f.mu.Lock()
-	f.answers["Profile"] = lease.Record{ProfileID: "shop_1"}
+	f.answers["Profile"] = api.Profile{Record: lease.Record{ProfileID: "shop_1"}}
 	f.mu.Unlock()
 	if r, body := ask("worker-match"); r.StatusCode != 201 || strings.Contains(f.acted()[0], "create") {
 		t.Errorf("a profile that is there: %s %s, want 201, and that nothing is made", r.Status, body)

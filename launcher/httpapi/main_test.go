@@ -190,10 +190,10 @@ func (f *fake) Protocol(_ context.Context, id string) (json.RawMessage, error) {
 
 // ListProfiles lists the records of the script as a launcher does.
 func (f *fake) ListProfiles(_ context.Context, q api.ProfileQuery) (api.ProfilePage, error) {
-	records, err := answerTo[[]lease.Record](f, "ListProfiles")
+	records, err := answerTo[[]api.Profile](f, "ListProfiles")
 	var rows []*catalog.Row
 	for _, r := range records {
-		rows = append(rows, catalog.NewRow(lease.Entry{Record: r}))
+		rows = append(rows, catalog.NewRow(lease.Entry{Record: r.Record}))
 	}
 	page := catalog.List(rows, q, when)
 	page.Stale = f.stale
@@ -208,16 +208,16 @@ func (f *fake) Queue(context.Context) ([]api.Waiting, error) {
 	return answerTo[[]api.Waiting](f, "Queue")
 }
 
-func (f *fake) Profile(_ context.Context, id string) (lease.Record, error) {
-	return answerTo[lease.Record](f, "Profile", id)
+func (f *fake) Profile(_ context.Context, id string) (api.Profile, error) {
+	return answerTo[api.Profile](f, "Profile", id)
 }
 
-func (f *fake) ImportProfile(_ context.Context, id string, i api.ProfileImport) (lease.Record, error) {
-	return answerTo[lease.Record](f, "ImportProfile", id, i)
+func (f *fake) ImportProfile(_ context.Context, id string, i api.ProfileImport) (api.Profile, error) {
+	return answerTo[api.Profile](f, "ImportProfile", id, i)
 }
 
-func (f *fake) CloneProfile(_ context.Context, id string, c api.ProfileClone) (lease.Record, error) {
-	return answerTo[lease.Record](f, "CloneProfile", id, c)
+func (f *fake) CloneProfile(_ context.Context, id string, c api.ProfileClone) (api.Profile, error) {
+	return answerTo[api.Profile](f, "CloneProfile", id, c)
 }
 
 func (f *fake) RemoveClone(_ context.Context, id string, r api.ProfileRemove) (api.Removed, error) {
@@ -244,12 +244,12 @@ func (f *fake) EndSignIn(_ context.Context, id, why string) error {
 	return errorOf(answerTo[any](f, "EndSignIn", id, why))
 }
 
-func (f *fake) MoveProfile(_ context.Context, id string, m api.ProfileMove) (lease.Record, error) {
-	return answerTo[lease.Record](f, "MoveProfile", id, m)
+func (f *fake) MoveProfile(_ context.Context, id string, m api.ProfileMove) (api.Profile, error) {
+	return answerTo[api.Profile](f, "MoveProfile", id, m)
 }
 
-func (f *fake) RehomeProfile(_ context.Context, id string, r api.ProfileRehome) (lease.Record, error) {
-	return answerTo[lease.Record](f, "RehomeProfile", id, r)
+func (f *fake) RehomeProfile(_ context.Context, id string, r api.ProfileRehome) (api.Profile, error) {
+	return answerTo[api.Profile](f, "RehomeProfile", id, r)
 }
 
 func (f *fake) Snapshots(_ context.Context, id string) ([]api.Snapshot, error) {
@@ -268,8 +268,8 @@ func (f *fake) ArchiveProfile(_ context.Context, id string, a api.ProfileArchive
 	return answerTo[api.Archived](f, "ArchiveProfile", id, a)
 }
 
-func (f *fake) PutProfile(_ context.Context, id string, s api.ProfileSettings) (lease.Record, error) {
-	return answerTo[lease.Record](f, "PutProfile", id, s)
+func (f *fake) PutProfile(_ context.Context, id string, s api.ProfileSettings) (api.Profile, error) {
+	return answerTo[api.Profile](f, "PutProfile", id, s)
 }
 
 func (f *fake) History(_ context.Context, id string) ([]lease.Event, error) {
@@ -303,8 +303,8 @@ func (f *fake) Inspection(_ context.Context, id string) (api.Inspection, error) 
 	return answerTo[api.Inspection](f, "Inspection", id)
 }
 
-func (f *fake) Review(_ context.Context, id string, r api.ReviewRequest) (lease.Record, error) {
-	return answerTo[lease.Record](f, "Review", id, r)
+func (f *fake) Review(_ context.Context, id string, r api.ReviewRequest) (api.Profile, error) {
+	return answerTo[api.Profile](f, "Review", id, r)
 }
 
 func (f *fake) Hold(_ context.Context, id string, h api.HoldRequest) (api.Session, error) {

@@ -194,7 +194,7 @@ func ofShop(opener string) map[string]any {
 	s.ProfileID, s.Principal = "shop_1", opener
 	answers["Session"], answers["Sessions"], answers["Version"] = s, []api.Session{s}, chromium
 	answers["EvidenceManifest"] = json.RawMessage(`{"profile_id":"shop_1"}`)
-	answers["ListProfiles"] = []lease.Record{{ProfileID: "shop_1"}, {ProfileID: "bank_1"}}
+	answers["ListProfiles"] = []api.Profile{{Record: lease.Record{ProfileID: "shop_1"}}, {Record: lease.Record{ProfileID: "bank_1"}}}
 	return answers
 }
 

@@ -29,7 +29,7 @@ func TestAnAgentMayDoWhatItsPrincipalMay(t *testing.T) {
 	defer host.Close()
 	f := serve(t, Options{Gate: people(t), Agents: host}, ofShop("worker-match"))
 	mine := f.answers["Session"].(api.Session)
-	f.answers["Acquire"], f.answers["Profile"] = mine, lease.Record{ProfileID: "shop_1", TTLSeconds: 30}
+	f.answers["Acquire"], f.answers["Profile"] = mine, api.Profile{Record: lease.Record{ProfileID: "shop_1", TTLSeconds: 30}}
 	f.answers["Release"], f.answers["Heartbeat"] = mine, mine
 	for _, c := range []struct {
 		who, tool string

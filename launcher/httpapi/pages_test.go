@@ -103,9 +103,9 @@ func TestPagesOfBundles(t *testing.T) {
 // Through the surface: without limit all of it up to the maximum, and what cannot be meant
 // is refused with the name of the field.
 func TestPagedAnswers(t *testing.T) {
-	var records []lease.Record
+	var records []api.Profile
 	for i := range maxPage + 5 {
-		records = append(records, lease.Record{ProfileID: fmt.Sprintf("p%05d", i), State: lease.Available})
+		records = append(records, api.Profile{Record: lease.Record{ProfileID: fmt.Sprintf("p%05d", i), State: lease.Available}})
 	}
 	f := serve(t, Options{}, map[string]any{"ListProfiles": records, "History": events(4), "Evidence": []api.Bundle{}, "Sessions": []api.Session{}})
 	get := func(path string) (int, list[json.RawMessage], api.Problem) {

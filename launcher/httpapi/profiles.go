@@ -53,7 +53,7 @@ func profileID(c *call) (string, error) {
 // profileList is a page of profiles. StaleSince is the time since which the lease store cannot
 // be reached, so that the list shows what was seen before; zero: the store can be reached.
 type profileList struct {
-	list[lease.Record]
+	list[api.Profile]
 	StaleSince time.Time `json:"stale_since,omitzero"`
 }
 
@@ -78,7 +78,7 @@ func listProfiles(c *call) error {
 	if err != nil {
 		return err
 	}
-	shown := func() (public []lease.Record) {
+	shown := func() (public []api.Profile) {
 		for _, r := range found.Items {
 			public = append(public, r.Public())
 		}
@@ -93,7 +93,7 @@ func listProfiles(c *call) error {
 			return err
 		}
 	}
-	answer := profileList{list[lease.Record]{Items: shown()}, found.Stale.UTC()}
+	answer := profileList{list[api.Profile]{Items: shown()}, found.Stale.UTC()}
 	if found.Next != nil {
 		next := base64.RawURLEncoding.EncodeToString([]byte(*found.Next))
 		answer.Next = &next
@@ -121,9 +121,9 @@ func readRehome(c *call) (api.ProfileRehome, error) {
 	return in, err
 }
 
-func answerRecord(c *call, r lease.Record) error { return c.json(http.StatusOK, r.Public()) }
+func answerRecord(c *call, r api.Profile) error { return c.json(http.StatusOK, r.Public()) }
 
-func answerNewProfile(c *call, r lease.Record) error {
+func answerNewProfile(c *call, r api.Profile) error {
 	c.w.Header().Set("Location", "/v1/profiles/"+r.ProfileID)
 	return c.json(http.StatusCreated, r.Public())
 }

@@ -164,7 +164,7 @@ func (f *fixture) get(token, path string) (status int, body string) {
 
 // TestSessionsOfAProfileElsewhere: who may see the profile, or use it, hears where it is in use.
 func TestSessionsOfAProfileElsewhere(t *testing.T) {
-	held := lease.Record{ProfileID: "shop_1", State: lease.Held, LauncherID: "h2", Home: "h2"}
+	held := api.Profile{Record: lease.Record{ProfileID: "shop_1", State: lease.Held, LauncherID: "h2", Home: "h2"}}
 	hosts := api.Hosts{Items: []api.Host{{Presence: lease.Presence{LauncherID: "h2", AdvertiseURL: "https://h2.example"}, Here: true}}}
 	f := serve(t, Options{Gate: callers(t)}, map[string]any{"Sessions": []api.Session{}, "Profile": held, "Hosts": hosts})
 	for _, who := range []string{"watcher", "plain", "boss"} {

@@ -22,10 +22,10 @@ var snapshotsChecked = api.SnapshotsChecked{
 	ProfileID: "store.18", Snapshots: []snapshots.CheckedSnapshot{{ID: "snap_1", Problems: []string{}}}, Chunks: 2, Bytes: 9,
 }
 
-var record = lease.Record{
+var record = api.Profile{Record: lease.Record{
 	ProfileID: "store.18", AccountID: "acc", State: lease.ManualReview, Token: 42, OwnerWorkerID: "worker-7", TaskID: "task_101",
 	AcquiredAt: when, Settings: lease.Settings{MaxActiveRuns: 1}, Sequence: 9, Nonce: "secret-nonce", Outbox: []lease.Event{{Event: "held"}},
-}
+}}
 
 const (
 	shownSession = `{"session_id":"ses_1","profile_id":"store.18","lease_token":42,"worker_id":"worker-7","task_id":"task_101","state":"serving",` +
@@ -119,7 +119,7 @@ func TestREST(t *testing.T) {
 			"hand back", "POST", "/v1/sessions/ses_1/hand-back", `{"lease_token":42,"note":"done","answered":false,"data":[1]}`, map[string]any{"HandBack": held, "Session": held},
 			[]string{`Session "ses_1"`, `HandBack "ses_1" {"lease_token":42,"note":"done","answered":false,"data":[1]}`}, 200, shownSession,
 		},
-		{"list profiles", "GET", "/v1/profiles", "", map[string]any{"ListProfiles": []lease.Record{record}}, []string{"ListProfiles"}, 200, `{"items":[` + shownRecord + `],"next":null}`},
+		{"list profiles", "GET", "/v1/profiles", "", map[string]any{"ListProfiles": []api.Profile{record}}, []string{"ListProfiles"}, 200, `{"items":[` + shownRecord + `],"next":null}`},
 		{"a profile", "GET", "/v1/profiles/store.18", "", map[string]any{"Profile": record}, []string{`Profile "store.18"`}, 200, shownRecord},
 		{
 			"put a profile", "PUT", "/v1/profiles/store.18", `{"account_id":"acc","expected_domains":["a"]}`, map[string]any{"PutProfile": record},

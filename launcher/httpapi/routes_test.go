@@ -218,8 +218,8 @@ func everyAnswer() map[string]any {
 		"PlanSignIn": api.Refuse(api.CodeInReview, "profile p waits for a decision first"), // a link would be another one each time
 		"Targets":    []api.Target{{ID: "T1", Type: "page"}}, "NewTarget": api.Target{ID: "T2", Type: "page"}, "ActivateTarget": nil, "CloseTarget": nil,
 		"Version": chromium, "Protocol": json.RawMessage(`{"domains":[]}`),
-		"ListProfiles": []lease.Record{record}, "Profile": record, "PutProfile": record, "ImportProfile": record, "CloneProfile": record,
-		"MoveProfile": lease.Record{ProfileID: "p", Token: 8}, "RehomeProfile": lease.Record{ProfileID: "p", Token: 8}, "ArchiveProfile": api.Archived{ProfileID: "p"}, "Snapshots": []api.Snapshot{}, "RestoreProfile": api.Restored{ProfileID: "p"}, "VerifySnapshots": api.SnapshotsChecked{ProfileID: "p"}, "RemoveClone": api.Removed{ProfileID: "p"}, "CheckProfile": api.SessionChecked{ProfileID: "p"},
+		"ListProfiles": []api.Profile{record}, "Profile": record, "PutProfile": record, "ImportProfile": record, "CloneProfile": record,
+		"MoveProfile": api.Profile{Record: lease.Record{ProfileID: "p", Token: 8}}, "RehomeProfile": api.Profile{Record: lease.Record{ProfileID: "p", Token: 8}}, "ArchiveProfile": api.Archived{ProfileID: "p"}, "Snapshots": []api.Snapshot{}, "RestoreProfile": api.Restored{ProfileID: "p"}, "VerifySnapshots": api.SnapshotsChecked{ProfileID: "p"}, "RemoveClone": api.Removed{ProfileID: "p"}, "CheckProfile": api.SessionChecked{ProfileID: "p"},
 		"History": []lease.Event{}, "Evidence": []api.Bundle{}, "Inspection": api.Inspection{}, "Review": record,
 		"EvidenceManifest": json.RawMessage(`{}`), "EvidencePart": content{[]byte("part"), "text/plain"}, "ExportEvidence": exported("<p>"), "Ready": nil, "Events": newFollower(api.EventBatch{Through: lease.Place{Sequence: 7}, Ended: true}),
 	}

@@ -28,7 +28,7 @@ func (p *Service) PlanSignIn(ctx context.Context, profileID, url string) (string
 	if err != nil {
 		return "", err
 	}
-	return p.signInPage(r, url)
+	return p.signInPage(r.Record, url)
 }
 
 // signInPage returns the page for a profile with this record; url is the one that was asked for, or
@@ -69,7 +69,7 @@ func (p *Service) BeginSignIn(ctx context.Context, profileID string, start api.S
 	if err != nil {
 		return api.Session{}, err
 	}
-	if _, err := p.signInPage(r, start.URL); err != nil {
+	if _, err := p.signInPage(r.Record, start.URL); err != nil {
 		return api.Session{}, err
 	}
 	alone, warm := true, false
@@ -117,7 +117,7 @@ func (p *Service) CheckSignIn(ctx context.Context, sessionID string) (api.SignIn
 	if err != nil {
 		return api.SignInChecked{}, err
 	}
-	said, asked := p.accounts.AskInOpen(ctx, s, r)
+	said, asked := p.accounts.AskInOpen(ctx, s, r.Record)
 	if !asked {
 		said = lease.Checked{SignedIn: lease.SignedInUnknown, How: "no site can be asked: the person says so"}
 	}

@@ -50,7 +50,8 @@ func (ps *Service) Occupy(ctx context.Context, profileID string, how func(string
 		return r, nil, ps.host.BusyHere(r, api.Manifest{ProfileID: profileID})
 	}
 	// It may have been granted and released again meanwhile.
-	if r, err = ps.stored(ctx, profileID); err == nil {
+	again, err := ps.stored(ctx, profileID)
+	if r = again.Record; err == nil {
 		err = usable(r)
 	}
 	if err == nil {

@@ -29,13 +29,13 @@ func (ps *Service) ListProfiles(ctx context.Context, q api.ProfileQuery) (api.Pr
 	page := catalog.List(rows, q, time.Now())
 	page.Stale = stale
 	for i, r := range page.Items {
-		page.Items[i] = ps.host.Shown(r).Public()
+		page.Items[i] = ps.host.Shown(r.Record).Public()
 	}
 	if q.WithAccounts {
 		book := ps.host.Sites.Book()
 		for _, r := range page.Items {
 			care := page.Accounts[r.ProfileID]
-			if care.Asked = ps.host.Answers.CanBeAsked(r, book); !care.Asked {
+			if care.Asked = ps.host.Answers.CanBeAsked(r.Record, book); !care.Asked {
 				care.NextCheck = time.Time{}
 			}
 			page.Accounts[r.ProfileID] = care
@@ -132,16 +132,16 @@ func (ps *Service) withDirectories(rows []*catalog.Row) ([]*catalog.Row, error) 
 		if err != nil {
 			return nil, err
 		}
-		rows = append(rows, catalog.NewRow(lease.Entry{Record: r}))
+		rows = append(rows, catalog.NewRow(lease.Entry{Record: r.Record}))
 	}
 	return rows, nil
 }
 
-// remembered returns the record of a profile as this launcher saw it last, completed with what
+// remembered returns a profile as this launcher saw it last, completed with what
 // its own living session knows. It is called after the store could not be asked; away is that
 // failure.
-func (ps *Service) remembered(ctx context.Context, profileID string, away error) (lease.Record, error) {
-	known, seen := ps.host.Catalog.Record(profileID)
+func (ps *Service) remembered(ctx context.Context, profileID string, away error) (api.Profile, error) {
+	last, seen := ps.host.Catalog.Record(profileID)
 	stale := ps.storeAway(ctx)
 	if stale.IsZero() { // the store is back, or was only slow
 		r, err := ps.stored(ctx, profileID)
@@ -150,15 +150,16 @@ func (ps *Service) remembered(ctx context.Context, profileID string, away error)
 		}
 		stale = time.Now()
 	}
+	var known api.Profile
 	var err error
 	switch _, _, all := ps.host.Catalog.Rows(); {
 	case seen:
-		known = ps.host.Shown(known).Public()
+		known = ps.host.Shown(last).Public()
 	case !all: // not all of the store has been seen yet: it may have a record
-		return lease.Record{}, away
+		return api.Profile{}, away
 	default:
 		if known, err = ps.unseen(profileID); err != nil {
-			return lease.Record{}, err
+			return api.Profile{}, err
 		}
 	}
 	known.StaleSince = stale.UTC()

@@ -15,24 +15,26 @@ import (
 	"leasehold/lease"
 )
 
-// blank is the record of a profile that never had a lease.
-func (ps *Service) blank(profile string) (lease.Record, error) {
+// blank is a profile that never had a lease.
+func (ps *Service) blank(profile string) (api.Profile, error) {
 	floor, err := ps.host.Root.Floor(profile)
 	if damaged, ok := errors.AsType[*profiledir.DamagedError](err); ok { // the patrol sends it to a person
-		return lease.Record{
+		return shown(lease.Record{
 			ProfileID: profile, State: lease.Quarantined, Token: damaged.Claimed, Home: cmp.Or(damaged.Home, ps.host.ID), Reason: lease.ReasonNotAuthentic, Settings: lease.Settings{MaxActiveRuns: 1},
-		}.Public(), nil
+		}), nil
 	}
 	if err != nil {
-		return lease.Record{}, err
+		return api.Profile{}, err
 	}
-	return lease.Record{ProfileID: profile, State: lease.Available, Token: floor, Home: ps.host.ID, Settings: lease.Settings{MaxActiveRuns: 1}}.Public(), nil
+	return shown(lease.Record{ProfileID: profile, State: lease.Available, Token: floor, Home: ps.host.ID, Settings: lease.Settings{MaxActiveRuns: 1}}), nil
 }
 
-// Profile returns the record of a profile. While the store cannot be reached, it is the record
-// as this launcher saw it last, with the time since when. Such a record must not be used to
-// decide anything.
-func (ps *Service) Profile(ctx context.Context, profileID string) (lease.Record, error) {
+// shown is a record beside which nothing is seen.
+func shown(r lease.Record) api.Profile { return api.Profile{Record: r.Public()} }
+
+// Profile returns a profile. While the store cannot be reached, it is as this launcher saw it last,
+// with the time since when. Such a record must not be used to decide anything.
+func (ps *Service) Profile(ctx context.Context, profileID string) (api.Profile, error) {
 	asking, cancel := context.WithTimeout(ctx, ps.reach.patience())
 	defer cancel()
 	r, err := ps.stored(asking, profileID)
@@ -48,26 +50,26 @@ func unavailable(err error) bool {
 	return errors.As(err, &p) && p.Code == api.CodeStoreUnavailable
 }
 
-// stored returns the record of a profile as the store has it now, for callers who act on it.
-func (ps *Service) stored(ctx context.Context, profileID string) (lease.Record, error) {
+// stored returns a profile as the store has it now, for callers who act on it.
+func (ps *Service) stored(ctx context.Context, profileID string) (api.Profile, error) {
 	if err := lease.CheckProfileID(profileID); err != nil {
-		return lease.Record{}, api.Invalid("profile_id", "%v", err)
+		return api.Profile{}, api.Invalid("profile_id", "%v", err)
 	}
 	entry, err := ps.host.Store.Get(ctx, profileID)
 	if err == nil {
 		return ps.host.Shown(entry.Record).Public(), nil
 	}
 	if !errors.Is(err, lease.ErrNotFound) {
-		return lease.Record{}, host.Problem(err)
+		return api.Profile{}, host.Problem(err)
 	}
 	return ps.unseen(profileID)
 }
 
-// unseen returns the record of a profile that has no record in the store, and at most a
+// unseen returns a profile that has no record in the store, and at most a
 // directory here.
-func (ps *Service) unseen(profileID string) (lease.Record, error) {
+func (ps *Service) unseen(profileID string) (api.Profile, error) {
 	if _, err := ps.host.Root.Path(profileID); err != nil {
-		return lease.Record{}, api.Refuse(api.CodeUnknownProfile, "there is no profile %s", profileID)
+		return api.Profile{}, api.Refuse(api.CodeUnknownProfile, "there is no profile %s", profileID)
 	}
 	return ps.noRecord(profileID)
 }
@@ -188,15 +190,15 @@ func withOutbox(events, outbox []lease.Event) []lease.Event {
 }
 
 // Review applies a person's decision to a profile in manual review.
-func (ps *Service) Review(ctx context.Context, profileID string, req api.ReviewRequest) (lease.Record, error) {
+func (ps *Service) Review(ctx context.Context, profileID string, req api.ReviewRequest) (api.Profile, error) {
 	if _, err := ps.Profile(ctx, profileID); err != nil {
-		return lease.Record{}, err
+		return api.Profile{}, err
 	}
 	if req.Decision != lease.ReviewApprove && req.Decision != lease.ReviewKeep {
-		return lease.Record{}, api.Invalid("decision", "%q: want approve or keep", req.Decision)
+		return api.Profile{}, api.Invalid("decision", "%q: want approve or keep", req.Decision)
 	}
 	if err := cmp.Or(api.CheckPerson("reviewer", req.Reviewer, "who decides"), api.CheckNote(req.Note)); err != nil {
-		return lease.Record{}, err
+		return api.Profile{}, err
 	}
 	entry, err := lease.Change(ctx, ps.host.Store, profileID, func(e lease.Entry) (lease.Record, error) {
 		if e.Record.State != lease.ManualReview {
@@ -211,16 +213,16 @@ func (ps *Service) Review(ctx context.Context, profileID string, req api.ReviewR
 		}, ps.o.Cooldown, time.Now())
 	})
 	if fenced, ok := errors.AsType[*lease.FencedError](err); ok {
-		return lease.Record{}, ps.host.Announcer.Stale(ctx, profileID, entry.Record.SessionID, req.Token, fenced.Current, "review")
+		return api.Profile{}, ps.host.Announcer.Stale(ctx, profileID, entry.Record.SessionID, req.Token, fenced.Current, "review")
 	}
 	if incident, ok := errors.AsType[*lease.IncidentError](err); ok {
-		return lease.Record{}, api.Refuse(api.CodeStaleToken, "%v", err).With("current_token", entry.Record.Token).With("evidence_id", incident.Current)
+		return api.Profile{}, api.Refuse(api.CodeStaleToken, "%v", err).With("current_token", entry.Record.Token).With("evidence_id", incident.Current)
 	}
 	if _, ok := errors.AsType[*lease.HomeError](err); ok {
-		return lease.Record{}, api.Invalid("home", "%v", err)
+		return api.Profile{}, api.Invalid("home", "%v", err)
 	}
 	if err != nil {
-		return lease.Record{}, host.Problem(err)
+		return api.Profile{}, host.Problem(err)
 	}
 	ps.host.Log.Info().Str("profile", profileID).Uint64("token", uint64(entry.Record.Token)).Str("decision", req.Decision).Str("reviewer", req.Reviewer).Str("principal", principal.Of(ctx).Name).Msg("reviewed")
 	ps.host.Slots.Wake()
@@ -237,14 +239,14 @@ func (ps *Service) Inspection(ctx context.Context, profileID string) (api.Inspec
 
 // forgotten is what is shown of a profile that the store has forgotten: the record as its home
 // would restate it. ok is false for a profile that never had a record.
-func (ps *Service) forgotten(profile string) (_ lease.Record, ok bool) {
+func (ps *Service) forgotten(profile string) (_ api.Profile, ok bool) {
 	healed, ok := ps.host.Recoverer.Forgotten(lease.Record{ProfileID: profile})
 	return ps.host.Shown(healed).Public(), ok
 }
 
-// noRecord returns the record to show of a profile that has none in the store: what is known of
+// noRecord returns what to show of a profile that has no record in the store: what is known of
 // it here, or a blank one if there is only its directory.
-func (ps *Service) noRecord(profile string) (lease.Record, error) {
+func (ps *Service) noRecord(profile string) (api.Profile, error) {
 	if r, ok := ps.forgotten(profile); ok {
 		return r, nil
 	}
@@ -260,7 +262,8 @@ func (ps *Service) current(ctx context.Context, profile string) (lease.Record, e
 	if err := ps.HealFirst(ctx, profile); err != nil && !errors.Is(err, lease.ErrNotFound) {
 		return lease.Record{}, host.Problem(err)
 	}
-	return ps.stored(ctx, profile)
+	p, err := ps.stored(ctx, profile)
+	return p.Record, err
 }
 
 // numbered is a lease store that makes records only in the store whose number host.Host.MayMake returned.

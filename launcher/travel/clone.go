@@ -14,28 +14,28 @@ import (
 
 // CloneProfile makes another profile of a copy: of a profile's directory, which has to be here
 // and unused, or of one of its snapshots.
-func (t *Service) CloneProfile(ctx context.Context, profileID string, req api.ProfileClone) (lease.Record, error) {
+func (t *Service) CloneProfile(ctx context.Context, profileID string, req api.ProfileClone) (api.Profile, error) {
 	if err := lease.CheckProfileID(req.To); err != nil {
-		return lease.Record{}, api.Invalid("to", "%v", err)
+		return api.Profile{}, api.Invalid("to", "%v", err)
 	}
 	if req.SnapshotID != "" {
 		return t.cloneSnapshot(ctx, profileID, req)
 	}
 	r, done, err := t.profiles.Borrow(ctx, profileID)
 	if err != nil {
-		return lease.Record{}, err
+		return api.Profile{}, err
 	}
 	defer done()
 	path, err := t.host.Root.Path(profileID)
 	if err != nil {
-		return lease.Record{}, api.Refuse(api.CodeUnknownProfile, "%v", err)
+		return api.Profile{}, api.Refuse(api.CodeUnknownProfile, "%v", err)
 	}
 	lock, err := t.host.LockUnused(r)
 	if err == nil {
 		err = lock.Unlock() // the copy locks it in its own way
 	}
 	if err != nil {
-		return lease.Record{}, err
+		return api.Profile{}, err
 	}
 	return t.copyProfile(ctx, req.To, path, "profile_id", cloned(r), profileID)
 }
@@ -54,31 +54,31 @@ func cloned(r lease.Record) api.ProfileSettings {
 // cloneSnapshot makes another profile of a snapshot, with its home here. It takes no lease of
 // the cloned profile and needs no directory of it, so it works on any launcher that reaches the
 // profile store, even while the profile is in use.
-func (t *Service) cloneSnapshot(ctx context.Context, profileID string, req api.ProfileClone) (lease.Record, error) {
+func (t *Service) cloneSnapshot(ctx context.Context, profileID string, req api.ProfileClone) (api.Profile, error) {
 	store, err := t.snapshotStore()
 	if err != nil {
-		return lease.Record{}, err
+		return api.Profile{}, err
 	}
 	if req.To == profileID {
-		return lease.Record{}, api.Invalid("to", "%q: want another profile than the one that is cloned", req.To)
+		return api.Profile{}, api.Invalid("to", "%q: want another profile than the one that is cloned", req.To)
 	}
 	if _, err := t.host.Granting(); err != nil {
-		return lease.Record{}, err
+		return api.Profile{}, err
 	}
 	r, err := t.toClone(ctx, profileID)
 	if err != nil {
-		return lease.Record{}, err
+		return api.Profile{}, err
 	}
 	if err := t.checkNew(ctx, req.To, cloned(r)); err != nil {
-		return lease.Record{}, err
+		return api.Profile{}, err
 	}
 	list, err := store.List(ctx, profileID)
 	if err != nil {
-		return lease.Record{}, SnapshotProblem(err)
+		return api.Profile{}, SnapshotProblem(err)
 	}
 	wanted, err := named(list, r, req.SnapshotID)
 	if err != nil {
-		return lease.Record{}, err
+		return api.Profile{}, err
 	}
 	made, err := t.makeProfile(ctx, req.To, origin{
 		set: cloned(r), cloneOf: profileID,
@@ -93,7 +93,7 @@ func (t *Service) cloneSnapshot(ctx context.Context, profileID string, req api.P
 		cookies: func(extras map[string][]byte) error { return t.host.Jar.Import(req.To, extras) },
 	})
 	if err != nil {
-		return lease.Record{}, err
+		return api.Profile{}, err
 	}
 	t.host.Log.Info().Str("profile", req.To).Uint64("token", uint64(made.Token)).Str("clone_of", profileID).Str("snapshot", wanted.ID).Uint64("snapshot_token", uint64(wanted.Token)).
 		Str("principal", principal.Of(ctx).Name).Msg("profile made of a snapshot")

@@ -16,19 +16,19 @@ import (
 // to change them would give the profile to another account. The record is stored first: if that
 // is refused, there is no profile, and if this is interrupted, there is none that could go out
 // without its proxy.
-func (t *Service) PutProfile(ctx context.Context, profileID string, set api.ProfileSettings) (lease.Record, error) {
+func (t *Service) PutProfile(ctx context.Context, profileID string, set api.ProfileSettings) (api.Profile, error) {
 	if err := profiles.CheckSettings(profileID, set); err != nil {
-		return lease.Record{}, err
+		return api.Profile{}, err
 	}
 	if err := t.host.Root.There(); err != nil {
-		return lease.Record{}, err
+		return api.Profile{}, err
 	}
 	if _, err := t.host.Root.Place(profileID); err != nil {
-		return lease.Record{}, api.Invalid("profile_id", "%v", err)
+		return api.Profile{}, api.Invalid("profile_id", "%v", err)
 	}
 	gone, err := t.gone(ctx, profileID)
 	if err != nil {
-		return lease.Record{}, err
+		return api.Profile{}, err
 	}
 	if gone {
 		r, err := t.makeProfile(ctx, profileID, origin{
@@ -42,10 +42,10 @@ func (t *Service) PutProfile(ctx context.Context, profileID string, set api.Prof
 	}
 	r, err := t.profiles.PutRecord(ctx, profileID, set, false)
 	if err != nil {
-		return lease.Record{}, err
+		return api.Profile{}, err
 	}
 	if err := t.host.Create(profileID); err != nil {
-		return lease.Record{}, fmt.Errorf("the settings are stored, but the directory is not made: ask again: %w", err)
+		return api.Profile{}, fmt.Errorf("the settings are stored, but the directory is not made: ask again: %w", err)
 	}
 	return t.host.Shown(r).Public(), nil
 }

@@ -19,43 +19,43 @@ import (
 // RehomeProfile makes this launcher the home of a profile because a person says so, with a
 // directory that the person names. Nobody may hold the profile. Its home has to be gone, or is
 // asked to give it up, or is this launcher, if that has no directory of it that may be opened.
-func (t *Service) RehomeProfile(ctx context.Context, profileID string, req api.ProfileRehome) (lease.Record, error) {
+func (t *Service) RehomeProfile(ctx context.Context, profileID string, req api.ProfileRehome) (api.Profile, error) {
 	if err := t.checkRehome(req); err != nil {
-		return lease.Record{}, err
+		return api.Profile{}, err
 	}
 	if err := t.profiles.HealFirst(ctx, profileID); err != nil {
-		return lease.Record{}, host.Problem(err)
+		return api.Profile{}, host.Problem(err)
 	}
 	entry, err := t.host.Store.Get(ctx, profileID)
 	if errors.Is(err, lease.ErrNotFound) {
-		return lease.Record{}, api.Refuse(api.CodeUnknownProfile, "there is no profile %s that could get another home", profileID)
+		return api.Profile{}, api.Refuse(api.CodeUnknownProfile, "there is no profile %s that could get another home", profileID)
 	}
 	if err != nil {
-		return lease.Record{}, host.Problem(err)
+		return api.Profile{}, host.Problem(err)
 	}
 	r := entry.Record
 	if req.Token != r.Token { // a profile that was never used has token 0
-		return lease.Record{}, t.host.Announcer.Stale(ctx, profileID, r.SessionID, req.Token, r.Token, "rehome")
+		return api.Profile{}, t.host.Announcer.Stale(ctx, profileID, r.SessionID, req.Token, r.Token, "rehome")
 	}
 	if r.Home == t.host.ID && t.hasDirectory(profileID) {
-		return lease.Record{}, api.Invalid("to", "launcher %s is the home of profile %s, and has its directory", t.host.ID, profileID)
+		return api.Profile{}, api.Invalid("to", "launcher %s is the home of profile %s, and has its directory", t.host.ID, profileID)
 	}
 	m := move{entry: entry, ask: req.AskHome}
 	m.q, m.fill, err = t.directoryOf(ctx, r, req)
 	if err != nil {
-		return lease.Record{}, err
+		return api.Profile{}, err
 	}
 	if !req.AcceptLoss {
-		return lease.Record{}, api.Invalid("accept_loss", "%s. If that is what you want, say so: accept_loss (--accept-loss)", t.loss(r, req, m.q.Move))
+		return api.Profile{}, api.Invalid("accept_loss", "%s. If that is what you want, say so: accept_loss (--accept-loss)", t.loss(r, req, m.q.Move))
 	}
 	m.q.Move.Person, m.q.Move.Principal, m.q.Move.Note = req.Person, principal.Of(ctx).Name, req.Note
 	moved, err := t.moveHere(ctx, m)
 	if err != nil {
-		return lease.Record{}, host.Problem(err)
+		return api.Profile{}, host.Problem(err)
 	}
 	t.host.Log.Warn().Str("profile", profileID).Uint64("token", uint64(moved.Token)).Str("old_home", r.Home).Str("directory", moved.Moved.Directory).
 		Str("person", req.Person).Str("principal", principal.Of(ctx).Name).Msg("a person gave the profile another home")
-	return moved, nil
+	return t.host.Shown(moved).Public(), nil
 }
 
 // checkRehome refuses a request that is wrong in itself.

@@ -13,43 +13,46 @@ import (
 
 // MoveProfile makes this launcher the home of a profile that nobody uses, at the request of
 // somebody who manages it. It uses the newest snapshot, so that nothing is lost.
-func (t *Service) MoveProfile(ctx context.Context, profileID string, req api.ProfileMove) (lease.Record, error) {
+func (t *Service) MoveProfile(ctx context.Context, profileID string, req api.ProfileMove) (api.Profile, error) {
 	if req.To != "" && req.To != t.host.ID {
-		return lease.Record{}, t.toAsk(req.To)
+		return api.Profile{}, t.toAsk(req.To)
 	}
 	if err := cmp.Or(api.CheckPerson("person", req.Person, "who decides"), api.CheckNote(req.Note)); err != nil {
-		return lease.Record{}, err
+		return api.Profile{}, err
 	}
 	if err := t.profiles.HealFirst(ctx, profileID); err != nil {
-		return lease.Record{}, host.Problem(err)
+		return api.Profile{}, host.Problem(err)
 	}
 	entry, err := t.host.Store.Get(ctx, profileID)
 	if errors.Is(err, lease.ErrNotFound) {
-		return lease.Record{}, api.Refuse(api.CodeUnknownProfile, "there is no profile %s that could move", profileID)
+		return api.Profile{}, api.Refuse(api.CodeUnknownProfile, "there is no profile %s that could move", profileID)
 	}
 	if err != nil {
-		return lease.Record{}, host.Problem(err)
+		return api.Profile{}, host.Problem(err)
 	}
 	r := entry.Record
 	if req.Token != r.Token {
-		return lease.Record{}, t.host.Announcer.Stale(ctx, profileID, r.SessionID, req.Token, r.Token, "move")
+		return api.Profile{}, t.host.Announcer.Stale(ctx, profileID, r.SessionID, req.Token, r.Token, "move")
 	}
 	if r.Home == t.host.ID {
-		return lease.Record{}, api.Invalid("to", "launcher %s is the home of profile %s already", t.host.ID, profileID)
+		return api.Profile{}, api.Invalid("to", "launcher %s is the home of profile %s already", t.host.ID, profileID)
 	}
 	free := r
 	free.Mobility = lease.MobilityFree // an explicit request moves a pinned profile, too
 	if err := free.MayMove(); err != nil {
-		return lease.Record{}, api.Refuse(api.CodeConflict, "%v; what is lost otherwise, a person decides with leasehold profiles rehome %s", err, profileID).
+		return api.Profile{}, api.Refuse(api.CodeConflict, "%v; what is lost otherwise, a person decides with leasehold profiles rehome %s", err, profileID).
 			With("profile_id", profileID).With("state", r.State).With("home_launcher", r.Home)
 	}
 	m := move{entry: entry, ask: true}
 	if m.q, m.fill, err = t.ofSnapshot(ctx, r, r.SnapshotID); err != nil {
-		return lease.Record{}, err
+		return api.Profile{}, err
 	}
 	m.q.Move.Person, m.q.Move.Principal, m.q.Move.Note = req.Person, principal.Of(ctx).Name, req.Note
 	moved, err := t.moveHere(ctx, m)
-	return moved, host.Problem(err)
+	if err != nil {
+		return api.Profile{}, host.Problem(err)
+	}
+	return t.host.Shown(moved).Public(), nil
 }
 
 // toAsk refuses what only another launcher can do: the one that would get the directory.

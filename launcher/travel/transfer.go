@@ -21,13 +21,13 @@ import (
 )
 
 // ImportProfile makes a profile of a copy of a Chrome user-data-dir of this host.
-func (t *Service) ImportProfile(ctx context.Context, profileID string, req api.ProfileImport) (lease.Record, error) {
+func (t *Service) ImportProfile(ctx context.Context, profileID string, req api.ProfileImport) (api.Profile, error) {
 	if err := lease.CheckProfileID(profileID); err != nil {
-		return lease.Record{}, api.Invalid("profile_id", "%v", err)
+		return api.Profile{}, api.Invalid("profile_id", "%v", err)
 	}
 	from, err := t.source(ctx, req.From)
 	if err != nil {
-		return lease.Record{}, err
+		return api.Profile{}, err
 	}
 	return t.copyProfile(ctx, profileID, from, "from", api.ProfileSettings{AccountID: req.AccountID, ProxyID: req.ProxyID}, "")
 }
@@ -162,34 +162,34 @@ func (t *Service) lockSource(ctx context.Context, from, to string) (*profiledir.
 
 // copyProfile makes a new profile from a directory. field is the field of the request that
 // names the directory. For a clone, cloneOf names the profile to which the directory belongs.
-func (t *Service) copyProfile(ctx context.Context, profileID, from, field string, set api.ProfileSettings, cloneOf string) (_ lease.Record, err error) {
+func (t *Service) copyProfile(ctx context.Context, profileID, from, field string, set api.ProfileSettings, cloneOf string) (_ api.Profile, err error) {
 	if err := t.checkNew(ctx, profileID, set); err != nil {
-		return lease.Record{}, err
+		return api.Profile{}, err
 	}
 	source, err := t.lockSource(ctx, from, "")
 	if err != nil {
-		return lease.Record{}, err
+		return api.Profile{}, err
 	}
 	defer func() { err = errors.Join(err, source.Release()) }()
 	if u, err := profiledir.FindUser(from); err != nil || u != nil {
 		if err == nil {
 			err = fmt.Errorf("%s is in use by %s: close it first, a copy of what is being written would be damaged", from, u)
 		}
-		return lease.Record{}, api.Refuse(api.CodeConflict, "%v", err)
+		return api.Profile{}, api.Refuse(api.CodeConflict, "%v", err)
 	}
 	size, err := profiledir.Measure(from)
 	if err != nil {
-		return lease.Record{}, api.Invalid(field, "%v", err)
+		return api.Profile{}, api.Invalid(field, "%v", err)
 	}
 	if err := t.host.BrowserFits(ctx, from); err != nil {
-		return lease.Record{}, err
+		return api.Profile{}, err
 	}
 	folder, err := profiledir.Folder(from)
 	if err != nil {
-		return lease.Record{}, api.Invalid(field, "%s: %v", from, err)
+		return api.Profile{}, api.Invalid(field, "%s: %v", from, err)
 	}
 	if p := t.roomFor(from, size); p != nil {
-		return lease.Record{}, p
+		return api.Profile{}, p
 	}
 	r, err := t.makeProfile(ctx, profileID, origin{
 		set: set, cloneOf: cloneOf,
@@ -211,7 +211,7 @@ func (t *Service) copyProfile(ctx context.Context, profileID, from, field string
 		},
 	})
 	if err != nil {
-		return lease.Record{}, err
+		return api.Profile{}, err
 	}
 	t.host.Log.Info().Str("profile", profileID).Uint64("token", uint64(r.Token)).Str("path", from).Str("chrome_profile", folder).Str("size", humanize.IBytes(size)).Str("principal", principal.Of(ctx).Name).Msg("profile copied")
 	return r, nil
@@ -260,19 +260,19 @@ type origin struct {
 
 // makeProfile makes a new profile. Its record is stored before its directory appears: even if
 // this is interrupted, nobody can get a profile that is not as it was asked for.
-func (t *Service) makeProfile(ctx context.Context, profileID string, of origin) (_ lease.Record, err error) {
+func (t *Service) makeProfile(ctx context.Context, profileID string, of origin) (_ api.Profile, err error) {
 	slot := t.host.Slots.OccupyCold(profileID)
 	if slot == nil {
-		return lease.Record{}, t.host.BusyHere(lease.Record{ProfileID: profileID}, api.Manifest{ProfileID: profileID})
+		return api.Profile{}, t.host.BusyHere(lease.Record{ProfileID: profileID}, api.Manifest{ProfileID: profileID})
 	}
 	defer slot.Vacate()
 	lock, err := t.host.LockUnused(lease.Record{ProfileID: profileID})
 	if err != nil {
-		return lease.Record{}, err
+		return api.Profile{}, err
 	}
 	defer func() { err = errors.Join(err, lock.Unlock()) }()
 	if err := t.host.Unusable(profileID); err != nil {
-		return lease.Record{}, err
+		return api.Profile{}, err
 	}
 	var r lease.Record
 	_, err = lock.Make(ctx, of.fill, func(dir string, extras map[string][]byte) error {
@@ -294,10 +294,10 @@ func (t *Service) makeProfile(ctx context.Context, profileID string, of origin) 
 		return of.cookies(extras)
 	})
 	if errors.Is(err, profiledir.ErrExists) {
-		return lease.Record{}, api.Invalid("profile_id", "%v: a profile is not replaced", err)
+		return api.Profile{}, api.Invalid("profile_id", "%v: a profile is not replaced", err)
 	}
 	if err != nil {
-		return lease.Record{}, err
+		return api.Profile{}, err
 	}
 	return t.host.Shown(r).Public(), nil // the directory is there now
 }

@@ -111,7 +111,7 @@ func (w *world) snapshotsAway() {
 // settles states the settings of the profile that roams, where its home is asked.
 func (p *process) settles() {
 	free, labels := lease.MobilityFree, lease.Labels{poolLabel: "x"}
-	_, _ = rpc(p, func() (lease.Record, error) { // refused while somebody has it
+	_, _ = rpc(p, func() (api.Profile, error) { // refused while somebody has it
 		return p.launcher.PutProfile(of(p), roams, api.ProfileSettings{Mobility: &free, Labels: &labels})
 	})
 }
@@ -142,7 +142,7 @@ func (w *world) moves(h *host) {
 	w.asks.Go(func() {
 		ctx, cancel := context.WithTimeout(of(p), 2*time.Minute)
 		defer cancel()
-		_, err := rpc(p, func() (lease.Record, error) {
+		_, err := rpc(p, func() (api.Profile, error) {
 			return p.launcher.MoveProfile(ctx, roams, api.ProfileMove{Write: api.Write{Token: r.Token}, Person: operator})
 		})
 		w.note("an operator moves %s to %s, token %d: %v", roams, h.id, r.Token, err)

@@ -277,7 +277,7 @@ func (w *world) act() {
 	case n < 61:
 		if p := h.living(); p != nil {
 			w.asks.Go(func() {
-				_, err := rpc(p, func() (lease.Record, error) {
+				_, err := rpc(p, func() (api.Profile, error) {
 					return p.launcher.CloneProfile(of(p), "p1", api.ProfileClone{To: "clone"})
 				})
 				if err == nil {
@@ -374,7 +374,7 @@ func (w *world) asksFor(h *host) {
 	w.asks.Go(func() {
 		if w.sharedBy(profile) > 1 && q.manifest.Create {
 			runs := w.sharedBy(profile)
-			_, _ = rpc(p, func() (lease.Record, error) { // refused while somebody has it
+			_, _ = rpc(p, func() (api.Profile, error) { // refused while somebody has it
 				return p.launcher.PutProfile(of(p), profile, api.ProfileSettings{MaxActiveRuns: &runs})
 			})
 		}
@@ -556,7 +556,7 @@ func (w *world) person() {
 			v.Home = r.OtherHome
 		}
 		w.asks.Go(func() {
-			_, err := rpc(p, func() (lease.Record, error) {
+			_, err := rpc(p, func() (api.Profile, error) {
 				return p.launcher.Review(context.WithValue(of(p), aPerson{}, true), r.ProfileID, v)
 			})
 			if err == nil {
@@ -598,7 +598,7 @@ func (w *world) rehome(p *process, r lease.Record, ask bool) {
 		defer w.choices.Add(-1)
 		ctx, cancel := context.WithTimeout(context.WithValue(of(p), aPerson{}, true), 2*time.Minute)
 		defer cancel()
-		_, err := rpc(p, func() (lease.Record, error) {
+		_, err := rpc(p, func() (api.Profile, error) {
 			return p.launcher.RehomeProfile(ctx, r.ProfileID, api.ProfileRehome{
 				Write: api.Write{Token: r.Token}, Left: left, Empty: !left, Person: "ann", Note: "why", AcceptLoss: true, AskHome: ask,
 			})

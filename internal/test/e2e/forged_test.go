@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"leasehold/launcher/api"
 	"leasehold/lease"
 )
 
@@ -44,7 +45,7 @@ func (s *sidecar) used(t *testing.T, profile string, times int) {
 
 // notGranted asks for the profile until a person has it, and checks that nobody else ever
 // gets it, and that every answer is one of those that say why.
-func (s *sidecar) notGranted(t *testing.T, profile, reason string) lease.Record {
+func (s *sidecar) notGranted(t *testing.T, profile, reason string) api.Profile {
 	t.Helper()
 	eventually(t, profile+" is with a person", func() error {
 		var problem map[string]any

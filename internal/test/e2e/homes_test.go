@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"leasehold/launcher/api"
 	"leasehold/lease"
 )
 
@@ -41,7 +42,7 @@ func (s *sidecar) rehome(t *testing.T, profile string, more map[string]any) (cod
 }
 
 // rehomed waits until its old home counts as gone, and makes the sidecar the home.
-func (s *sidecar) rehomed(t *testing.T, profile string, more map[string]any) lease.Record {
+func (s *sidecar) rehomed(t *testing.T, profile string, more map[string]any) api.Profile {
 	t.Helper()
 	eventually(t, "another home", func() error {
 		if code, answer := s.rehome(t, profile, more); code != 200 {

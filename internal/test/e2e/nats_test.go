@@ -14,6 +14,7 @@ import (
 
 	"leasehold/internal/test/freeport"
 	"leasehold/internal/test/testchrome"
+	"leasehold/launcher/api"
 	"leasehold/lease"
 )
 
@@ -65,7 +66,7 @@ func (n *natsServer) stop() {
 
 // knowsWhileNATSIsAway shows what the sidecar says of a profile that it has, by itself: over REST,
 // in the console and on the command line. What a person decides is refused, with the reason.
-func (s *sidecar) knowsWhileNATSIsAway(t *testing.T, held lease.Record) {
+func (s *sidecar) knowsWhileNATSIsAway(t *testing.T, held api.Profile) {
 	t.Helper()
 	id := held.ProfileID
 	eventually(t, "503 for a new grant", func() error {

@@ -44,7 +44,7 @@ func (s *sidecar) stay(t *testing.T, profile, value string) string {
 }
 
 // sealed waits until the record names a snapshot of the profile as it is now.
-func (s *sidecar) sealed(t *testing.T, profile string) (r lease.Record) {
+func (s *sidecar) sealed(t *testing.T, profile string) (r api.Profile) {
 	t.Helper()
 	eventually(t, "a snapshot of "+profile, func() error {
 		if r = s.record(t, profile); !r.HasSnapshot() {

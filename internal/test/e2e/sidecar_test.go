@@ -28,6 +28,7 @@ import (
 	"leasehold/internal/test/failed"
 	"leasehold/internal/test/fakechrome"
 	"leasehold/internal/test/s3test"
+	"leasehold/launcher/api"
 	"leasehold/lease"
 )
 
@@ -302,9 +303,9 @@ func (s *sidecar) call(t *testing.T, method, path string, body, result any) int 
 	return resp.StatusCode
 }
 
-func (s *sidecar) record(t *testing.T, profile string) lease.Record {
+func (s *sidecar) record(t *testing.T, profile string) api.Profile {
 	t.Helper()
-	var r lease.Record
+	var r api.Profile
 	if code := s.call(t, "GET", "/v1/profiles/"+profile, nil, &r); code != 200 {
 		t.Fatalf("profile %s: status %d", profile, code)
 	}
@@ -312,9 +313,9 @@ func (s *sidecar) record(t *testing.T, profile string) lease.Record {
 }
 
 // until waits until the profile is in one of the states.
-func (s *sidecar) until(t *testing.T, profile string, states ...lease.State) lease.Record {
+func (s *sidecar) until(t *testing.T, profile string, states ...lease.State) api.Profile {
 	t.Helper()
-	var r lease.Record
+	var r api.Profile
 	eventually(t, fmt.Sprintf("%s to be %v", profile, states), func() error {
 		r = s.record(t, profile)
 		for _, state := range states {

@@ -190,10 +190,10 @@ func (s *ClientSession) leave() {
 
 // forget forgets everything that was opened under the session.
 func (s *ClientSession) forget() {
+	s.mux.forgetSession(s.id) // first: from here on none is opened under it
 	for _, opened := range s.mux.sessions.under(s) {
 		s.mux.forgetSession(opened.sessionID)
 	}
-	s.mux.forgetSession(s.id)
 	s.mux.lookAtWaiting()
 	s.restoreAllDownloads()
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -66,12 +67,18 @@ func TestWhatFailedAttemptsLeaveIsCollected(t *testing.T) {
 		return len(keys)
 	}
 	before := used(1)
-	puts := 0
+	var puts atomic.Int32
 	w.objects.set(func() error {
-		if puts++; puts > 1 {
-			return errors.New("the store is away")
+		if puts.Add(1) == 1 {
+			return nil
 		}
-		return nil
+		// Several are stored at a time, and the first failure ends the others.
+		for deadline := time.Now().Add(patience); time.Now().Before(deadline); time.Sleep(time.Millisecond) {
+			if keys, err := w.objects.List(t.Context(), ""); err == nil && len(keys) > before {
+				break
+			}
+		}
+		return errors.New("the store is away")
 	})
 	if left := used(2); left <= before || w.count(resultFailed) != 1 {
 		t.Fatalf("%d objects, and %d before: the attempt left nothing, and the test tests nothing", left, before)

@@ -95,6 +95,7 @@ func TestBoundOfAnExistingStream(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			nc := inProcess(t, start(t, t.TempDir()))
 			before := open(t, nc)
+			before.Close() // the server races where a consumer is made of a stream that is being changed
 			config := eventsConfig(c.have)
 			config.Replicas = 1
 			if _, err := before.events.js.UpdateStream(t.Context(), config); err != nil {
@@ -136,6 +137,7 @@ func TestNoEventLeavesForItsAge(t *testing.T) {
 			p := startProxy(t, start(t, t.TempDir()))
 			nc := dialPlain(t, p.url())
 			before := open(t, nc)
+			before.Close() // the server races where a consumer is made of a stream that is being changed
 			config := eventsConfig(0)
 			config.Replicas, config.MaxAge = 1, tt.have
 			if _, err := before.events.js.UpdateStream(t.Context(), config); err != nil {

@@ -26,8 +26,9 @@ type memory struct {
 type remembered struct {
 	lease.Event
 	arrived uint64
-	// published says that this launcher put the event on the stream.
-	published bool
+	// published says that this launcher put the event on the stream; confirmed, that it or another
+	// one did.
+	published, confirmed bool
 }
 
 type arrival struct {
@@ -53,6 +54,13 @@ func (m *memory) find(profile string, at position) (int, bool) {
 func (m *memory) has(e lease.Event) bool {
 	i, ok := m.find(e.ProfileID, positionOf(e))
 	return ok && isSame(m.profiles[e.ProfileID][i].Event, e)
+}
+
+// isConfirmed tells whether the event is remembered as one that is on the stream. One that was only
+// seen in an outbox is not.
+func (m *memory) isConfirmed(e lease.Event) bool {
+	i, _ := m.find(e.ProfileID, positionOf(e))
+	return m.has(e) && m.profiles[e.ProfileID][i].confirmed
 }
 
 // add remembers an event, replacing another one with its position.
@@ -91,9 +99,16 @@ func (m *memory) forget(e lease.Event) {
 
 // publish notes that this launcher put the event on the stream.
 func (m *memory) publish(e lease.Event) {
-	m.add(e)
+	m.confirm(e)
 	i, _ := m.find(e.ProfileID, positionOf(e))
 	m.profiles[e.ProfileID][i].published = true
+}
+
+// confirm notes that the event is on the stream.
+func (m *memory) confirm(e lease.Event) {
+	m.add(e)
+	i, _ := m.find(e.ProfileID, positionOf(e))
+	m.profiles[e.ProfileID][i].confirmed = true
 }
 
 // between returns the last remembered event between the position last and e. Its number has to

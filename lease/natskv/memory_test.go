@@ -303,3 +303,26 @@ func TestARecordTakesLostEventsAlong(t *testing.T) {
 		t.Errorf("a record takes %d events along", len(lost))
 	}
 }
+
+// After the store went back, a position is used a second time. The event that has it then is
+// published, also if the watch showed it, in the record's outbox, before its writer put it into the
+// queue.
+func TestAnEventThatTheWatchShowsFirstIsPublished(t *testing.T) {
+	p := &publisher{queue: map[string][]lease.Event{}, tails: map[string]tail{}, memory: newMemory(10), idle: make(chan struct{}), wake: make(chan struct{}, 1)}
+	at := time.Now()
+	before := lease.Event{Event: "inspected", ProfileID: "p", Token: 2, Sequence: 5, At: at}
+	p.memory.publish(before)
+	p.tails["p"] = tail{position: positionOf(before), seq: 7}
+	again := before
+	again.At = at.Add(time.Second)
+	p.remember([]lease.Event{again})
+	p.enqueue("p", []lease.Event{again})
+	if e, ok := p.head("p"); !ok || !isSame(e, again) {
+		t.Errorf("the queue begins with %+v, %v", e, ok)
+	}
+	p.confirm(again)
+	p.tails["p"] = tail{position: positionOf(again), seq: 8}
+	if left := p.outbox(5, lease.Record{ProfileID: "p", Token: 2, Sequence: 6, Outbox: []lease.Event{again}}); len(left) != 0 {
+		t.Errorf("what is on the stream stays in the outbox: %+v", left)
+	}
+}

@@ -251,11 +251,11 @@ func (p *publisher) remember(outbox []lease.Event) {
 	}
 }
 
-// isPublished tells whether an event is known to be on the stream. An event that this launcher
-// has not seen before is not, wherever the stream ends: the record went back, and goes on from
-// there. The caller holds mu.
+// isPublished tells whether an event is known to be on the stream. An event of which that was not
+// found out is not, wherever the stream ends: the record went back, and goes on from there. The
+// watch may show the event, in an outbox, before the writer of the record has it. The caller holds mu.
 func (p *publisher) isPublished(e lease.Event) bool {
-	return !positionOf(e).after(p.tails[e.ProfileID].position) && p.memory.has(e)
+	return !positionOf(e).after(p.tails[e.ProfileID].position) && p.memory.isConfirmed(e)
 }
 
 // outbox returns the outbox with which a record is stored over one whose last event has the
@@ -357,6 +357,7 @@ func (p *publisher) publish(ctx context.Context, e lease.Event) error {
 			return err
 		}
 		if !positionOf(e).after(last.position) {
+			p.confirm(e)
 			return nil
 		}
 		next, err := p.due(ctx, last, e)
@@ -412,6 +413,13 @@ func (p *publisher) due(ctx context.Context, last tail, e lease.Event) (lease.Ev
 		}
 	}
 	return lost, nil
+}
+
+// confirm notes that an event is on the stream, where somebody else has put it.
+func (p *publisher) confirm(e lease.Event) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.memory.confirm(e)
 }
 
 func (p *publisher) send(ctx context.Context, e lease.Event, last uint64) (*jetstream.PubAck, error) {

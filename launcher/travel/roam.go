@@ -98,11 +98,11 @@ func (t *Service) homeHasPlace(r lease.Record) bool {
 	}
 	home := t.host.Patrol.Other(r.Home)
 	// A home that has just shut down may be back in a moment.
-	return home.Closed || home.Host.Places == 0 || home.Host.Browsers-home.Host.Warm < home.Host.Places
+	return home.Closed || !host.IsFull(home.Host.Places, home.Host.Browsers, home.Host.Warm)
 }
 
 // hasPlace tells whether this host may start another browser.
 func (t *Service) hasPlace() bool {
 	use := t.host.Slots.Use()
-	return t.host.MaxBrowsers == 0 || use.Places-use.Warm < t.host.MaxBrowsers
+	return !host.IsFull(t.host.MaxBrowsers, use.Places, use.Warm)
 }

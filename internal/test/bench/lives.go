@@ -6,7 +6,6 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
-	"sync/atomic"
 	"syscall"
 	"time"
 )
@@ -130,24 +129,18 @@ func manyLives(n, atOnce int, spent func() (time.Duration, error), memory func()
 			last = now
 		}
 	}()
-	var next atomic.Int64
 	var mu sync.Mutex
-	var all sync.WaitGroup
-	for range atOnce {
-		all.Go(func() {
-			for i := next.Add(1); i <= int64(n); i = next.Add(1) {
-				one, err := live(int(i))
-				mu.Lock()
-				if err == nil {
-					l.lives = append(l.lives, one)
-				} else if l.failed == nil {
-					l.failed = err
-				}
-				mu.Unlock()
-			}
-		})
-	}
-	all.Wait()
+	_ = parallel(n, atOnce, func(i int) error { // one that fails is counted, and ends no others
+		one, err := live(i + 1)
+		mu.Lock()
+		defer mu.Unlock()
+		if err == nil {
+			l.lives = append(l.lives, one)
+		} else if l.failed == nil {
+			l.failed = err
+		}
+		return nil
+	})
 	l.took = time.Since(begun)
 	close(over)
 	<-sampled

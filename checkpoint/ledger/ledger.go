@@ -66,8 +66,8 @@ type Request struct {
 
 	// What those who judge requests keep.
 	//
-	// Name, Method and LastURL are those of the hop that was reported last. Reported has the
-	// methods and URLs of those that were reported, or that nobody sends.
+	// Name, Method and LastURL are those of the hop that was reported last. Reported says which were
+	// reported, or are sent by nobody, and which messages on a websocket were since the last checkpoint.
 	Name, Method, LastURL string
 	Reported              []string
 	// lastMessage is when the last message on a websocket was sent, by Chrome's clock.
@@ -165,6 +165,8 @@ const (
 	maxEarly = 4
 	// maxHops is how many hops a request may have. Chrome follows twenty redirects.
 	maxHops = 32
+	// maxReported is how many reports of a request are remembered.
+	maxReported = 256
 	// maxParams is the size, in bytes, up to which an event's parameters are kept as they came.
 	// Those of a request may contain what it sends.
 	maxParams = 8 << 10
@@ -427,17 +429,26 @@ func (r *Request) Message(at float64) (again bool) {
 	return again
 }
 
-// Report takes in that a hop with a method and a URL is reported, and tells whether it was before.
-func (r *Request) Report(method, url string) (before bool) {
-	hop := method + " " + url
-	if slices.Contains(r.Reported, hop) {
+// Report takes in that a hop is reported, or a kind of message on a websocket, and tells whether it
+// was before.
+func (r *Request) Report(what string) (before bool) {
+	if slices.Contains(r.Reported, what) {
 		return true
 	}
-	if len(r.Reported) == maxHops {
+	if len(r.Reported) == maxReported {
 		r.Reported = slices.Delete(r.Reported, 0, 1)
 	}
-	r.Reported = append(r.Reported, hop)
+	r.Reported = append(r.Reported, what)
 	return false
+}
+
+// ForgetMessages has the next message of each kind on each websocket reported again.
+func (l *Ledger) ForgetMessages() {
+	for r := range l.All() {
+		if r.lastMessage > 0 {
+			r.Reported = nil
+		}
+	}
 }
 
 // OfPage tells whether a page made the request, and not one of Chrome's own.

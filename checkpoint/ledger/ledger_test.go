@@ -197,10 +197,26 @@ func TestNothingIsLostSilently(t *testing.T) {
 // TestReportedHops are known, whatever else is reported of the request.
 func TestReportedHops(t *testing.T) {
 	var r Request
-	for i := range maxHops {
-		if r.Report("POST", fmt.Sprint(i)) || !r.Report("POST", fmt.Sprint(i)) || r.Report("PUT", fmt.Sprint(i)) || len(r.Reported) > maxHops {
+	for i := range maxReported {
+		if r.Report(fmt.Sprint("POST ", i)) || !r.Report(fmt.Sprint("POST ", i)) || r.Report(fmt.Sprint("PUT ", i)) || len(r.Reported) > maxReported {
 			t.Errorf("%d of %q", i, r.Reported)
 		}
+	}
+}
+
+// TestMessagesAreReportedAgain after a checkpoint, also on a websocket that is older than the ledger;
+// a request that was reported is not, though its hop may not be known yet.
+func TestMessagesAreReportedAgain(t *testing.T) {
+	var l Ledger
+	take(&l, about("known", Socket, `,"url":"ws://shop.test/"`))
+	for _, id := range []string{"known", "older"} {
+		l.Known(id).Message(1)
+		l.Known(id).Report("text")
+	}
+	l.Known("rewritten").Report("POST http://shop.test/")
+	l.ForgetMessages()
+	if l.Known("known").Report("text") || l.Known("older").Report("text") || !l.Known("rewritten").Report("POST http://shop.test/") {
+		t.Error("want the messages forgotten, and nothing else")
 	}
 }
 

@@ -232,7 +232,6 @@ func (m *Monitor) forget() {
 	m.gets.forget()
 	m.pages.forget()
 	m.typing.reportAgain()
-	m.requests.forgetMessages()
 	m.unreported.forget()
 	m.unlogged.CompareAndSwap(unloggedReported, unlogged)
 }

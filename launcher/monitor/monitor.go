@@ -446,7 +446,7 @@ func (m *Monitor) Unlogged() { m.unlogged.Store(unlogged) }
 // again, and so are fields that are typed into, GETs after an action, and the fact that a page
 // may be unwatched.
 func (m *Monitor) Checkpointed() {
-	m.requests.forgetMessages()
+	m.log.forgetMessages()
 	m.dropped.Store(0)
 	m.unlogged.CompareAndSwap(unloggedReported, unlogged)
 	m.typing.reportAgain()

@@ -1,8 +1,10 @@
 package monitor
 
 import (
+	"fmt"
 	"sync"
 
+	"leasehold/checkpoint"
 	"leasehold/checkpoint/ledger"
 	"leasehold/evidence/recorder"
 	"leasehold/internal/boottime"
@@ -49,6 +51,21 @@ func (rl *requestLog) socketURL(id string) string {
 		return r.URL
 	}
 	return ""
+}
+
+// reported takes in that a message on a websocket is reported, and tells whether one like it was
+// since the last checkpoint.
+func (rl *requestLog) reported(socket string, e checkpoint.Entry) bool {
+	rl.mu.Lock()
+	defer rl.mu.Unlock()
+	return rl.ledger.Known(socket).Report(fmt.Sprint(e.Declared, " ", e.KnownBy, " ", e.Shape, " ", e.Plain))
+}
+
+// forgetMessages has the next message of each kind on each websocket reported again.
+func (rl *requestLog) forgetMessages() {
+	rl.mu.Lock()
+	defer rl.mu.Unlock()
+	rl.ledger.ForgetMessages()
 }
 
 // part is the part of a bundle about the network.

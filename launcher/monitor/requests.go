@@ -2,7 +2,6 @@ package monitor
 
 import (
 	"encoding/json"
-	"fmt"
 	"strings"
 
 	"leasehold/cdpproxy"
@@ -25,24 +24,11 @@ type requests struct {
 	sink       func(checkpoint.Entry)
 	prefix     string // of the names of requests
 
-	// The mu of the log guards the rest.
-	messages   map[[2]string]bool // messages on websockets that were reported since the last checkpoint, by id, declaration and shape
-	namesGiven int                // number of names given to requests
+	namesGiven int // number of names given to requests; the mu of the log guards it
 }
 
 func newRequests(log *requestLog, s *Still, ty *typing, h *harmless, n *unreported, sink func(checkpoint.Entry)) *requests {
-	return &requests{
-		log: log, still: s, typing: ty, harmless: h, unreported: n, sink: sink, prefix: id.New("g"),
-		messages: map[[2]string]bool{},
-	}
-}
-
-// forgetMessages forgets which messages on websockets were reported: the next one on each is
-// reported again.
-func (rs *requests) forgetMessages() {
-	rs.log.mu.Lock()
-	defer rs.log.mu.Unlock()
-	clear(rs.messages)
+	return &requests{log: log, still: s, typing: ty, harmless: h, unreported: n, sink: sink, prefix: id.New("g")}
 }
 
 // observe reports what a page sent, by the event of a request or of a message on a websocket.
@@ -53,41 +39,37 @@ func (rs *requests) observe(t cdpproxy.Traffic) {
 		return
 	}
 	message := r.Message != nil
-	socketURL := ""
-	if message {
-		socketURL = rs.log.socketURL(r.RequestID)
-	}
-	entry, sent := r.entry(socketURL, rs.harmless)
-	if message && rs.withheld(entry, r) {
-		return
-	}
-	rs.log.mu.Lock()
-	known, again := false, false
+	entry, sent := r.entry(rs.log.socketURL(r.RequestID), rs.harmless)
+	var again bool // an earlier event was about the same request or message
 	var before *checkpoint.Entry
-	if message {
-		again = rs.log.ledger.Known(r.RequestID).Message(r.Timestamp)
-		key := [2]string{r.RequestID, fmt.Sprint(entry.Declared, " ", entry.KnownBy, " ", entry.Shape, " ", entry.Plain)}
-		known = rs.messages[key]
-		remember(rs.messages, key, true)
-	} else if kept := rs.log.ledger.Known(r.RequestID); kept.Report(sent.Method, sent.URL) { // a redirect has the same id, but is a request of its own
-		known = true
-	} else {
+	rs.log.mu.Lock()
+	if kept := rs.log.ledger.Known(r.RequestID); message {
+		again = kept.Message(r.Timestamp)
+	} else if again = kept.Report(hop(sent.Method, sent.URL)); !again { // a redirect has the same id, but is a request of its own
 		before = rs.name(kept, r, &entry)
 	}
 	rs.log.mu.Unlock()
-	if message && !again || !message && !known {
-		rs.unreported.page(sent.Method, sent.URL)
+	if again && !message {
+		return
 	}
-	if !known {
-		rs.typing.reportAgain()
+	if !again {
+		rs.unreported.page(sent.Method, sent.URL)
 	}
 	if before != nil {
 		rs.sink(*before)
 	}
-	if !known && (message || !rs.withheld(entry, r)) {
+	withheld := rs.withheld(entry, r.Timestamp, again)
+	if message && !withheld && rs.log.reported(r.RequestID, entry) {
+		return
+	}
+	rs.typing.reportAgain()
+	if !withheld {
 		rs.sink(entry)
 	}
 }
+
+// hop is what the ledger knows a reported hop by.
+func hop(method, url string) string { return method + " " + url }
 
 // rewritten reports a request that a worker let go with another URL, method or body. What it was
 // before was sent by nobody, whether that was reported already or is reported later: the network
@@ -109,7 +91,7 @@ func (rs *requests) rewritten(t cdpproxy.Traffic) {
 	}
 	_ = rs.name(kept, r, &entry) // without a redirect there is no answer before it
 	if w.Unsent.Method != "" {
-		kept.Report(w.Unsent.Method, w.Unsent.URL)
+		kept.Report(hop(w.Unsent.Method, w.Unsent.URL))
 	}
 	rs.log.mu.Unlock()
 	rs.typing.reportAgain()
@@ -122,16 +104,12 @@ func (rs *requests) rewritten(t cdpproxy.Traffic) {
 }
 
 // withheld tells whether a request or message is withheld because the browser stood still when
-// a page made it.
-func (rs *requests) withheld(entry checkpoint.Entry, r request) bool {
-	socket := ""
-	if entry.Method == checkpoint.Websocket {
-		socket = r.RequestID
-	}
-	if !rs.still.withholds(entry, r.Timestamp, socket) {
+// a page made it, at a time by Chrome's clock. again says that an earlier event was about it.
+func (rs *requests) withheld(entry checkpoint.Entry, at float64, again bool) bool {
+	if !rs.still.withholds(entry, at, again) {
 		return false
 	}
-	if rs.still.ended() {
+	if !again && rs.still.ended() {
 		rs.sink(withheldEntry(entry))
 	}
 	return true

@@ -47,9 +47,8 @@ type Still struct {
 
 	entries []checkpoint.Entry
 	at      []time.Time
-	more    uint64              // number of those that were not kept one by one
-	seen    map[messageKey]bool // messages that were counted; several sessions report them
-	any     bool                // something was withheld or begun, safe requests included
+	more    uint64 // number of those that were not kept one by one
+	any     bool   // something was withheld or begun, safe requests included
 
 	messages boottime.Instant // when the last message was sent
 	left     bool             // an unsafe request of a session that is over had not ended
@@ -57,11 +56,6 @@ type Still struct {
 
 func newStill(log *requestLog, sink func(checkpoint.Entry)) *Still {
 	return &Still{log: log, sink: sink}
-}
-
-type messageKey struct {
-	socket string
-	at     float64
 }
 
 // chromeClock is a time as Chrome's events have it: seconds on the kernel's CLOCK_MONOTONIC.
@@ -72,26 +66,20 @@ func chromeClock(at time.Duration) float64 { return at.Seconds() }
 func (s *Still) Begins(at time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.since, s.seen = chromeClock(at), map[messageKey]bool{}
+	s.since = chromeClock(at)
 }
 
 // withholds takes in an entry for what a page sent at a time of Chrome's clock, and tells
-// whether it is withheld. socket is the id of the websocket if the entry is a message.
-func (s *Still) withholds(e checkpoint.Entry, at float64, socket string) bool {
+// whether it is withheld. again says that it was taken in before.
+func (s *Still) withholds(e checkpoint.Entry, at float64, again bool) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.since == 0 || at <= s.since {
 		return false
 	}
-	s.any = true
-	if socket != "" {
-		key := messageKey{socket, at}
-		if s.seen[key] {
-			return true
-		}
-		remember(s.seen, key, true)
+	if s.any = true; !again {
+		s.add(e)
 	}
-	s.add(e)
 	return true
 }
 
@@ -116,7 +104,7 @@ func (s *Still) take(over bool) (entries []checkpoint.Entry, more uint64) {
 	entries, more = s.entries, s.more
 	s.entries, s.at, s.more, s.any = nil, nil, 0, false
 	if s.over = over; !over {
-		s.since, s.seen = 0, nil
+		s.since = 0
 	}
 	return entries, more
 }

@@ -10,6 +10,7 @@ import (
 	"leasehold/cdpproxy"
 	"leasehold/checkpoint"
 	"leasehold/checkpoint/ledger"
+	"leasehold/checkpoint/netlog"
 	"leasehold/internal/boottime"
 )
 
@@ -70,6 +71,23 @@ func TestWhatAPageSendsWhileItStandsStillIsWithheld(t *testing.T) {
 				t.Errorf("reported\n%q, want\n%q", *got, want)
 			}
 		})
+	}
+}
+
+// TestWhatWasWithheldIsThePages: once the browser goes on, the network service sends what the pages
+// reported while it stood still.
+func TestWhatWasWithheldIsThePages(t *testing.T) {
+	m, _ := unattached()
+	m.still.Begins(time.Second)
+	m.requests.observe(posted("1", 2))
+	m.requests.observe(message("w", 2))
+	m.still.Moves()
+	for _, s := range []netlog.Sent{{Method: "POST", URL: "http://shop/save?id=1"}, {Method: checkpoint.Websocket}} {
+		s.At = boottime.Monotonic() + time.Hour
+		m.unreported.sent(s)
+	}
+	if alone, _, _ := m.unreported.takeAlone(0); len(alone) != 0 {
+		t.Errorf("reported by no page: %+v", alone)
 	}
 }
 

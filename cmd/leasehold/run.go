@@ -79,6 +79,9 @@ const (
 	serverTimeout = 5 * time.Second
 	// headerTimeout limits how long a client may take to send its request.
 	headerTimeout = 10 * time.Second
+	// welcomeTime is how long a subscriber may wait for its greeting. Most clients give up earlier, and
+	// connect again.
+	welcomeTime = 30 * time.Second
 	// idleTimeout is how long a connection that is no websocket may send no request.
 	idleTimeout = time.Minute
 )
@@ -266,7 +269,7 @@ func (s *service) openStores(ctx context.Context) (err error) {
 	}
 	s.stops.add("lease store", func() error { s.leases.Close(); return nil })
 	if s.embedded != nil {
-		s.embedded.Welcome(s.leases.CopyEvents)
+		s.embedded.Welcome(welcomeTime, s.leases.CopyEvents)
 	}
 	if s.sites, err = sites.New(sites.Options{Store: s.leases, Dir: s.config.SitesDir, Announce: s.announceSite, Log: s.log, Metrics: s.metrics}); err != nil {
 		return exitWith(exitUsage, "--sites-dir: %w", err)

@@ -373,7 +373,7 @@ func TestWhatASubscriberMayDo(t *testing.T) {
 }
 
 // A subscriber is greeted when what its account has to have is prepared, or cannot be. Who was
-// greeted before anybody could prepare it has that done later.
+// greeted before anybody could prepare it has that done later. Who would wait too long is not greeted.
 func TestASubscriberIsGreetedWhenAllIsPrepared(t *testing.T) {
 	s, err := Start(Options{Dir: t.TempDir(), Listen: "127.0.0.1:0", Log: zerolog.Nop()})
 	must(t, s, err)
@@ -381,7 +381,7 @@ func TestASubscriberIsGreetedWhenAllIsPrepared(t *testing.T) {
 	nc, err := nats.Connect(s.ClientURL())
 	connected(t, nc, err)
 	asked, answer := make(chan struct{}), make(chan error)
-	s.Welcome(func(context.Context) error {
+	s.Welcome(time.Hour, func(context.Context) error {
 		asked <- struct{}{}
 		return <-answer
 	})
@@ -389,13 +389,14 @@ func TestASubscriberIsGreetedWhenAllIsPrepared(t *testing.T) {
 	answer <- nil
 
 	greeted := make(chan error)
-	go func() {
+	connect := func() {
 		nc, err := nats.Connect(s.ClientURL(), nats.Timeout(time.Minute))
 		if err == nil {
 			nc.Close()
 		}
 		greeted <- err
-	}()
+	}
+	go connect()
 	<-asked
 	select {
 	case err := <-greeted:
@@ -404,5 +405,13 @@ func TestASubscriberIsGreetedWhenAllIsPrepared(t *testing.T) {
 	}
 	if err := <-greeted; err != nil {
 		t.Errorf("nothing could be prepared, and the subscriber is kept out: %v", err)
+	}
+	s.Welcome(time.Millisecond, func(ctx context.Context) error {
+		<-ctx.Done()
+		return ctx.Err()
+	})
+	go connect()
+	if err := <-greeted; err == nil {
+		t.Error("greeted though what it needs is not there")
 	}
 }

@@ -78,9 +78,11 @@ type Server struct {
 	mu   sync.Mutex
 	srv  *server.Server // nil while another one is being started
 	gate *gate          // of srv
-	// welcome is called before a subscriber is greeted; early says that one was greeted without.
-	welcome func(context.Context) error
-	early   bool
+	// welcome is called before a subscriber is greeted, who waits for it no longer than patience; early
+	// says that one was greeted without.
+	welcome  func(context.Context) error
+	patience time.Duration
+	early    bool
 	// problem is why nothing can be written; nil while it can.
 	problem error
 	said    string        // an error in the server's log that was not looked at yet

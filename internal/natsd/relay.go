@@ -121,15 +121,12 @@ func (s *Server) accept() {
 	}
 }
 
-// welcomeTime limits how long a subscriber waits for its greeting. Most clients give up earlier, and
-// connect again.
-const welcomeTime = 30 * time.Second
-
 // Welcome has prepare called before each subscriber is greeted, and now if one was greeted before.
-// While prepare takes longer, nobody is greeted. One for whom it fails is greeted all the same.
-func (s *Server) Welcome(prepare func(context.Context) error) {
+// Whoever would wait longer than patience is not greeted. One for whom prepare fails is greeted all the
+// same.
+func (s *Server) Welcome(patience time.Duration, prepare func(context.Context) error) {
 	s.mu.Lock()
-	s.welcome = prepare
+	s.welcome, s.patience = prepare, patience
 	early := s.early
 	s.mu.Unlock()
 	if early {
@@ -140,17 +137,17 @@ func (s *Server) Welcome(prepare func(context.Context) error) {
 // prepare returns an error if what a subscriber needs is not there yet.
 func (s *Server) prepare() error {
 	s.mu.Lock()
-	welcome := s.welcome
+	welcome, patience := s.welcome, s.patience
 	s.early = s.early || welcome == nil
 	s.mu.Unlock()
 	if welcome == nil {
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(s.ctx, welcomeTime)
+	ctx, cancel := context.WithTimeout(s.ctx, patience)
 	defer cancel()
 	err := welcome(ctx)
 	if ctx.Err() != nil {
-		return fmt.Errorf("what subscribers need is not there after %v: %w", welcomeTime, err)
+		return fmt.Errorf("what subscribers need is not there after %v: %w", patience, err)
 	}
 	if err != nil {
 		s.log.Warn().Err(err).Msg("a subscriber is greeted, and may lack events for a while")

@@ -376,7 +376,7 @@ func TestTheCopyIsMadeForTheFirstSubscriber(t *testing.T) {
 			t.Fatal(err)
 		}
 		t.Cleanup(s.Close)
-		srv.Welcome(s.CopyEvents)
+		srv.Welcome(time.Minute, s.CopyEvents)
 		return srv, s
 	}
 	srv, s := own()

@@ -86,12 +86,13 @@ func (m *Mux) call(ctx context.Context, fence *lease.Fence, sessionID, method st
 	if err != nil {
 		return err
 	}
-	defer c.forget()
-	return c.wait(ctx, result)
+	defer c.Forget()
+	return c.Wait(ctx, result)
 }
 
-// sentCall is a command of the launcher's own on its way to the browser.
-type sentCall struct {
+// SentCall is a command of the launcher's own on its way to the browser. Who does not wait for the reply
+// any more forgets it.
+type SentCall struct {
 	mux     *Mux
 	method  string
 	id      int64
@@ -101,7 +102,7 @@ type sentCall struct {
 
 // start sends a command as call does. The caller waits for the reply, and then forgets or leaves
 // the call.
-func (m *Mux) start(fence *lease.Fence, sessionID, method string, params any, on *pendingCalls) (*sentCall, error) {
+func (m *Mux) start(fence *lease.Fence, sessionID, method string, params any, on *pendingCalls) (*SentCall, error) {
 	if params == nil {
 		params = struct{}{}
 	}
@@ -111,7 +112,7 @@ func (m *Mux) start(fence *lease.Fence, sessionID, method string, params any, on
 		return nil, fmt.Errorf("%s: %w", method, m.endCause)
 	}
 	m.lastID = m.lastID%(1<<30) + 1
-	c := &sentCall{mux: m, method: method, id: m.lastID, on: on, replied: make(chan []byte, 1)}
+	c := &SentCall{mux: m, method: method, id: m.lastID, on: on, replied: make(chan []byte, 1)}
 	m.mu.Unlock()
 	msg, err := json.Marshal(struct {
 		ID        int64  `json:"id"`
@@ -135,14 +136,16 @@ func (m *Mux) start(fence *lease.Fence, sessionID, method string, params any, on
 	}
 	if err := m.sendIf(nil, fence, passing, msg, nil); err != nil {
 		m.pictures.settled(inFlight{sessionID, c.id})
-		c.forget()
+		c.Forget()
 		return nil, fmt.Errorf("%s: %w", method, err)
 	}
 	return c, nil
 }
 
-// wait waits for the reply, and decodes its result into result, unless that is nil.
-func (c *sentCall) wait(ctx context.Context, result any) error {
+// Wait waits for the reply, and decodes its result into result, unless that is nil. An error in the
+// browser's reply is an *Error; without a reply, the error wraps ErrBrowserGone or the context's error.
+// After the latter the reply can be waited for again.
+func (c *SentCall) Wait(ctx context.Context, result any) error {
 	select {
 	case msg := <-c.replied:
 		var r reply
@@ -165,12 +168,12 @@ func (c *sentCall) wait(ctx context.Context, result any) error {
 	}
 }
 
-// forget drops the reply, if it still comes.
-func (c *sentCall) forget() { c.on.remove(c.id) }
+// Forget drops the reply, if it still comes.
+func (c *SentCall) Forget() { c.on.remove(c.id) }
 
 // leave is for a caller that waits no longer: late takes the reply, once, if it still comes. It
 // must not block, and must not keep the reply.
-func (c *sentCall) leave(late func(reply []byte)) {
+func (c *SentCall) leave(late func(reply []byte)) {
 	if !c.on.leave(c.id, late) {
 		late(<-c.replied)
 	}

@@ -233,11 +233,11 @@ func (m *Mux) attach(ctx context.Context, token lease.Token) (*ClientSession, er
 	var r struct {
 		SessionID string `json:"sessionId"`
 	}
-	if err := call.wait(ctx, &r); err != nil {
+	if err := call.Wait(ctx, &r); err != nil {
 		if errors.Is(err, ctx.Err()) {
 			call.leave(m.attachedLate)
 		} else {
-			call.forget()
+			call.Forget()
 			m.attachEnds()
 		}
 		return nil, err

@@ -104,6 +104,11 @@ func (o *Observer) CallFenced(ctx context.Context, fence *lease.Fence, session, 
 	return o.call(ctx, fence, session, method, params, result)
 }
 
+// SendFenced is CallFenced for who waits for the reply later: it returns once the command is sent.
+func (o *Observer) SendFenced(fence *lease.Fence, session, method string, params any) (*SentCall, error) {
+	return o.session.mux.start(fence, session, method, params, &o.calls)
+}
+
 func (o *Observer) call(ctx context.Context, fence *lease.Fence, session, method string, params, result any) error {
 	if session == "" {
 		session = o.session.id

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"time"
 
+	"leasehold/cdpproxy"
 	"leasehold/cdpproxy/methods"
 	"leasehold/evidence/capture"
 	"leasehold/launcher/monitor"
@@ -21,8 +22,8 @@ import (
 
 const (
 	// inputPatience is how long to wait for the answer to an input. A page that is busy, or has
-	// opened a dialog because of it, answers later. That does not delay the next input: the
-	// browser keeps their order.
+	// opened a dialog because of it, answers later. That delays the next input only if it is typed:
+	// see settled.
 	inputPatience = 300 * time.Millisecond
 	// actPatience bounds other acts.
 	actPatience = 5 * time.Second
@@ -113,6 +114,75 @@ func (h *hand) sends(kind session.ActKind, goesOn bool, method string, params ma
 	})
 }
 
+// pointed is the last input of a pointer on a page, if the page has not answered it.
+type pointed struct {
+	target string
+	input  *cdpproxy.SentCall // nil: there is none
+}
+
+func (p *pointed) forget() {
+	if p.input != nil {
+		p.input.Forget()
+	}
+	*p = pointed{}
+}
+
+// points is sends for what a pointer does.
+func (h *hand) points(kind session.ActKind, goesOn bool, method string, params map[string]any) error {
+	return h.does(kind, goesOn, inputPatience, func(ctx context.Context, fence *lease.Fence) error {
+		input, err := h.mon.Observer().SendFenced(fence, h.page.SessionID, method, params)
+		if err != nil {
+			return err
+		}
+		h.v.pointed.forget() // a page answers them in their order
+		if err = input.Wait(ctx, nil); errors.Is(err, context.DeadlineExceeded) {
+			h.v.pointed = pointed{h.page.TargetID, input}
+			return nil
+		}
+		input.Forget()
+		return err
+	})
+}
+
+// types is sends for what goes to the field that has the focus. A pointer may just have chosen it, and
+// a page that is busy handles text before a touch that came earlier: what is typed would be lost, or be
+// in another field.
+func (h *hand) types(kind session.ActKind, goesOn bool, method string, params map[string]any) error {
+	if err := h.settled(); err != nil {
+		return err
+	}
+	return h.sends(kind, goesOn, method, params)
+}
+
+// settled returns once the page has answered what a pointer did on it.
+func (h *hand) settled() error {
+	waiting := h.v.pointed
+	switch {
+	case waiting.input == nil || waiting.target != h.page.TargetID:
+		return nil
+	case h.page.Dialog != "":
+		return errors.New("nothing was typed: the page asks something, which has to be answered first")
+	}
+	ctx, cancel := context.WithTimeout(h.v.watch.ctx, h.patience())
+	defer cancel()
+	if err := waiting.input.Wait(ctx, nil); err != nil && errors.Is(err, ctx.Err()) {
+		h.v.hangs = h.page.TargetID
+		return fmt.Errorf("nothing was typed: the page has not answered yet what was touched or clicked before: %w", err)
+	}
+	h.v.pointed.forget()
+	h.v.hangs = ""
+	return nil
+}
+
+// patience is how long what a page has to answer first may hold up an input. One that hangs must not
+// hold up what else the person does, such as going to another tab.
+func (h *hand) patience() time.Duration {
+	if h.v.hangs == h.page.TargetID {
+		return inputPatience
+	}
+	return actPatience
+}
+
 func (h *hand) does(kind session.ActKind, goesOn bool, patience time.Duration, do func(context.Context, *lease.Fence) error) error {
 	act := session.Act{Kind: kind, URL: h.page.URL, Target: h.page.TargetID, GoesOn: goesOn}
 	return h.v.watch.session.ByPerson(h.v.who, act, func(fence *lease.Fence) error {
@@ -143,7 +213,7 @@ func (h *hand) mouse() error {
 			return err
 		}
 	}
-	return h.sends(kind, h.m.Kind != "down", "Input.dispatchMouseEvent", map[string]any{
+	return h.points(kind, h.m.Kind != "down", "Input.dispatchMouseEvent", map[string]any{
 		"type": event, "x": h.at(h.m.X), "y": h.at(h.m.Y), "button": button, "buttons": h.m.Buttons, "clickCount": h.m.Clicks, "modifiers": h.m.Modifiers,
 	})
 }
@@ -156,13 +226,8 @@ func (h *hand) click() (asks bool, err error) {
 		return asks, nil
 	}
 	h.takeFrameChoosers()
-	// A page that is only slow must not get a click that nobody could see the effect of. One that
-	// hangs must not hold up what else the person does, such as going to another tab.
-	patience := actPatience
-	if h.v.hangs == h.page.TargetID {
-		patience = inputPatience
-	}
-	ctx, cancel := context.WithTimeout(h.v.watch.ctx, patience)
+	// A page that is only slow must not get a click that nobody could see the effect of.
+	ctx, cancel := context.WithTimeout(h.v.watch.ctx, h.patience())
 	defer cancel()
 	h.v.asking = h.page.Dialog == "" && h.asksFor(ctx, h.at(h.m.X), h.at(h.m.Y))
 	h.v.hangs = ""
@@ -193,7 +258,7 @@ func (h *hand) touch() error {
 	for _, p := range h.m.Points {
 		points = append(points, map[string]any{"x": h.at(p.X), "y": h.at(p.Y), "id": p.ID})
 	}
-	return h.sends(session.ActTouch, h.m.Kind != "start", "Input.dispatchTouchEvent", map[string]any{"type": event, "touchPoints": points, "modifiers": h.m.Modifiers})
+	return h.points(session.ActTouch, h.m.Kind != "start", "Input.dispatchTouchEvent", map[string]any{"type": event, "touchPoints": points, "modifiers": h.m.Modifiers})
 }
 
 func (h *hand) key() error {
@@ -213,19 +278,19 @@ func (h *hand) key() error {
 	default:
 		return fmt.Errorf("key: %q: want down or up", h.m.Kind)
 	}
-	return h.sends(session.ActKey, h.m.Kind == "up", "Input.dispatchKeyEvent", params)
+	return h.types(session.ActKey, h.m.Kind == "up", "Input.dispatchKeyEvent", params)
 }
 
 func (h *hand) text() error {
-	return h.sends(session.ActText, false, "Input.insertText", map[string]any{"text": h.m.Text})
+	return h.types(session.ActText, false, "Input.insertText", map[string]any{"text": h.m.Text})
 }
 
 func (h *hand) compose() error {
-	return h.sends(session.ActText, true, "Input.imeSetComposition", map[string]any{"text": h.m.Text, "selectionStart": h.m.Start, "selectionEnd": h.m.End})
+	return h.types(session.ActText, true, "Input.imeSetComposition", map[string]any{"text": h.m.Text, "selectionStart": h.m.Start, "selectionEnd": h.m.End})
 }
 
 func (h *hand) paste() error {
-	return h.sends(session.ActClipboard, false, "Input.insertText", map[string]any{"text": h.m.Text})
+	return h.types(session.ActClipboard, false, "Input.insertText", map[string]any{"text": h.m.Text})
 }
 
 func (h *hand) navigate() error {

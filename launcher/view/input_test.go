@@ -25,6 +25,71 @@ const formPage = `<!doctype html><title>Form</title><meta name=viewport content=
 b.addEventListener("click",e=>note("click",e));b.addEventListener("touchstart",e=>note("touch",e));i.addEventListener("keydown",e=>note("key "+e.key,e));
 i.addEventListener("compositionend",e=>did.push("composed "+e.data));addEventListener("wheel",e=>note("wheel",e));b.addEventListener("mouseover",e=>note("over",e))</script>`
 
+// TestWhatIsTypedIsInTheFieldThatWasTouched, though the page is busy, or has drawn nothing yet, when the
+// field is touched. If it does not answer at all, nothing is typed.
+func TestWhatIsTypedIsInTheFieldThatWasTouched(t *testing.T) {
+	const (
+		field = `<!doctype html><title>Field</title><meta name=viewport content="width=device-width"><body style="margin:0">
+<input id=i style="position:absolute;left:20px;top:100px;width:200px;height:30px">`
+		busy = `<script>setTimeout(()=>{const x=new XMLHttpRequest();x.open("GET","/wait",false);x.send()},200)</script>`
+	)
+	for name, html := range map[string]string{
+		"busy":                          field + busy,
+		"busy, and listens for touches": field + busy + `<script>addEventListener("touchstart",()=>{},{passive:false})</script>`,
+		"not drawn yet":                 `<!doctype html><link rel=stylesheet href=/wait>` + field,
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newStage(t)
+			waits, goesOn := make(chan struct{}), make(chan struct{})
+			site := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				if r.URL.Path == "/wait" {
+					waits <- struct{}{}
+					<-goesOn
+					return
+				}
+				w.Header().Set("Content-Type", "text/html; charset=utf-8")
+				_, _ = io.WriteString(w, html)
+			}))
+			t.Cleanup(site.Close)
+			target, page := s.open(still)
+			p := s.play("ses_1")
+			p.takes("ann")
+			v := p.watchAs(t, "ann")
+			v.until(func() bool { return tabOf(v.tabs, target).Title != "" && v.last["person"] != nil })
+			touch := func() {
+				s.eval(page, `location = "`+site.URL+`"`)
+				<-waits
+				v.says(`{"type":"touch","kind":"start","points":[{"x":40,"y":110,"id":1}]}`)
+				v.says(`{"type":"touch","kind":"end","points":[]}`)
+				v.says(`{"type":"text","text":%q}`, typed)
+			}
+			touch()
+			// Text that does not wait is there in this time. Text that does is not sent before.
+			for late := time.Now().Add(time.Second); time.Now().Before(late) && !slices.Contains(p.kinds(), session.ActText); {
+				time.Sleep(10 * time.Millisecond)
+			}
+			goesOn <- struct{}{}
+			s.until(func() bool { return s.eval(page, `i.value`) == typed })
+			if name != "busy" {
+				return
+			}
+			p.kinds()
+			touch()
+			if m := v.message("refused", nil); m["what"] != "text" || !strings.Contains(m["why"].(string), "has not answered yet what was touched") {
+				t.Errorf("typed into a page that does not answer: %v", m)
+			}
+			if kinds := p.kinds(); slices.Contains(kinds, session.ActText) {
+				t.Errorf("noted as done: %v", kinds)
+			}
+			goesOn <- struct{}{}
+			s.until(func() bool { return s.eval(page, `document.activeElement.id`) == "i" })
+			if value := s.eval(page, `i.value`); value != "" {
+				t.Errorf("the field has %q", value)
+			}
+		})
+	}
+}
+
 // TestByHand: what a person does who has the session reaches the page, as input of a person.
 func TestByHand(t *testing.T) {
 	s := newStage(t)

@@ -37,8 +37,11 @@ type viewer struct {
 	woken chan struct{} // has room for one: there may be something to send, or the connection ends
 	// patience bounds how long one message may take to be written.
 	patience time.Duration
-	asking   bool   // the last click became a question; only read uses it
-	hangs    string // the target that did not say what was clicked last; only read uses it
+	// Only read uses these: whether the last click became a question, the target that did not say what
+	// was clicked last, and the input of a pointer that its page has not answered.
+	asking  bool
+	hangs   string
+	pointed pointed
 
 	// Guarded by the watch's mutex:
 	target    string // the page that it asked for; empty: the one that the worker used last
@@ -86,6 +89,7 @@ func (v *viewer) Serve(conn net.Conn, buffered *bufio.Reader) {
 	var writing sync.WaitGroup
 	writing.Go(func() { v.write(conn) })
 	v.read(buffered)
+	v.pointed.forget()
 	writing.Wait()
 	linger(conn)
 	_ = conn.Close()

@@ -72,9 +72,9 @@ type Store interface {
 type Sight struct {
 	// Entry is a record as it was stored. In a mark its ProfileID is empty.
 	Entry Entry
-	// Fresh says that the watch starts again, and that every record follows. The server was
-	// away, the watch missed something, or the store forgot. What was reported before no longer
-	// counts.
+	// Fresh says that the watch starts again, and that every record follows, also one that is stored
+	// right after. The server was away, the watch missed something, or the store forgot. What was
+	// reported before no longer counts.
 	Fresh bool
 	// Stepped is set only together with Fresh. It says that the store is not the same as
 	// before, or went back to an old copy.

@@ -40,12 +40,12 @@ func (s *Store) watchLastOnce(ctx context.Context, st *stream, w lastWatch) erro
 		return err
 	}
 	losses := st.lossCount()
+	w.fresh() // what is stored from now on is among the messages that follow, or comes after them
 	f, err := s.follow(ctx, st, []string{keyPrefix(st) + ">"}, jetstream.DeliverLastPerSubjectPolicy)
 	if err != nil {
 		return err
 	}
 	defer f.stop(ctx)
-	w.fresh()
 	at, polled := uint64(0), uint64(0)
 	show := func(m message) {
 		at = m.Seq

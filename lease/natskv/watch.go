@@ -87,19 +87,21 @@ func (w *watch) once(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	// What is stored from now on is among the records that follow, or comes after them.
+	w.fresh(info)
 	f, err := w.s.follow(ctx, w.s.leases.stream, []string{w.s.leases.subject(">")}, jetstream.DeliverLastPerSubjectPolicy)
 	if err != nil {
 		return err
 	}
 	defer f.stop(ctx)
-	if err := w.begin(ctx, f, info); err != nil {
+	if err := w.all(ctx, f, info); err != nil {
 		return err
 	}
 	return w.changes(ctx, f)
 }
 
-// begin reports every record. info is what the server said about the bucket.
-func (w *watch) begin(ctx context.Context, f *follower, info *jetstream.StreamInfo) error {
+// fresh says that every record follows. info is what the server said about the bucket.
+func (w *watch) fresh(info *jetstream.StreamInfo) {
 	w.at = 0
 	losses := w.s.leases.lossCount()
 	w.see(lease.Sight{Fresh: true, Stepped: losses != w.losses, Age: ageOf(info), Number: losses + 1})
@@ -113,6 +115,10 @@ func (w *watch) begin(ctx context.Context, f *follower, info *jetstream.StreamIn
 		clear(w.shown)
 	}
 	w.losses = losses
+}
+
+// all reports every record.
+func (w *watch) all(ctx context.Context, f *follower, info *jetstream.StreamInfo) error {
 	for f.remaining > 0 {
 		m, err := f.next(ctx, w.s.tryTime)
 		if err == nil {

@@ -268,6 +268,57 @@ func TestWatchGetsOver(t *testing.T) {
 	}
 }
 
+// TestWhatIsStoredAsAWatchBeginsIsShown before it says that it has shown everything: a launcher that
+// has just stored something would take it for lost.
+func TestWhatIsStoredAsAWatchBeginsIsShown(t *testing.T) {
+	s := single(t)
+	for name, tt := range map[string]struct {
+		store func() error
+		watch func(ctx context.Context, see func(fresh, complete bool)) error
+	}{
+		"leases": {
+			func() error { return grantOf("p1")(t.Context(), s) },
+			func(ctx context.Context, see func(bool, bool)) error {
+				return s.Watch(ctx, func(l lease.Sight) { see(l.Fresh, l.Complete) })
+			},
+		},
+		"waiters": {
+			func() error { return second2(s.PutWaiter(t.Context(), lease.Waiter{ID: "w", LauncherID: "a"})) },
+			func(ctx context.Context, see func(bool, bool)) error {
+				return s.WatchWaiters(ctx, func(l lease.WaiterSight) { see(l.Fresh, l.Complete) })
+			},
+		},
+		"sites": {
+			func() error {
+				return second2(s.PutSite(t.Context(), lease.SiteEntry{Name: "shop", Data: []byte("{}")}))
+			},
+			func(ctx context.Context, see func(bool, bool)) error {
+				return s.WatchSites(ctx, func(l lease.SiteSight) { see(l.Fresh, l.Complete) })
+			},
+		},
+	} {
+		ctx, stop := context.WithCancel(t.Context())
+		shown := 0
+		err := tt.watch(ctx, func(fresh, complete bool) {
+			switch {
+			case fresh:
+				shown = 0
+				if err := tt.store(); err != nil {
+					t.Errorf("%s: %v", name, err)
+				}
+			case complete:
+				stop()
+			default:
+				shown++
+			}
+		})
+		stop()
+		if err != nil || shown != 1 {
+			t.Errorf("%s: %d shown, want the one that was stored; %v", name, shown, err)
+		}
+	}
+}
+
 // grantedLater grants a lease as soon as the store can be reached.
 func grantedLater(t *testing.T, s *Store, profile string) {
 	t.Helper()

@@ -11,6 +11,7 @@ var (
 	published = []Catcher{by("lease/natskv", "TestPositions", "TestEventsOfTransitions", "TestOutboxOfACrashedLauncher", "TestLatePublisherAddsNothing", "TestReconnectPublishesWhatOthersDidNot", "TestLostEventStream", "TestFlushSaysWhatIsNotPublished", "TestAnOutboxKeepsWhatWaits", "TestFullEventStream", "TestWhatIsBetween", "TestAMemoryHasASize", "TestWhatTheStreamLostIsPublishedAgain", "TestARecordTakesLostEventsAlong")}
 	lost      = []Catcher{by("lease/natskv", "TestCompare", "TestALossIsCountedOnce", "TestAWatchTellsTheAgeOfTheStore"), by("lease/natskv", "TestWatchGetsOver")}
 	watched   = []Catcher{by("lease/natskv", "TestWatch", "TestWatchGetsOver", "TestAWatchNoticesWhatOnlyAPollShows")}
+	begun     = []Catcher{by("lease/natskv", "TestWhatIsStoredAsAWatchBeginsIsShown")}
 )
 
 // ofStore are the mutants of the lease store.
@@ -89,6 +90,11 @@ var ofStore = slices.Concat(
 	),
 	in("lease/natskv/watch.go", published,
 		change{"what others publish is not remembered", "\tw.s.pub.remember(entry.Record.Outbox)\n", ""},
+	),
+	in("lease/natskv/watch.go", begun,
+		change{"what is stored as a watch begins comes after all",
+			"\tw.fresh(info)\n\tf, err := w.s.follow(ctx, w.s.leases.stream, []string{w.s.leases.subject(\">\")}, jetstream.DeliverLastPerSubjectPolicy)\n",
+			"\tf, err := w.s.follow(ctx, w.s.leases.stream, []string{w.s.leases.subject(\">\")}, jetstream.DeliverLastPerSubjectPolicy)\n\tw.fresh(info)\n"},
 	),
 	in("lease/natskv/stream.go", lost,
 		change{"a stream that was made again is the same", "\tcase !st.created.Equal(info.Created):\n\t\tlost = true\n", ""},

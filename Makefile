@@ -136,7 +136,7 @@ vetted: fmt-check
 	$(GO) vet -race $(PKGS)
 	@for m in $(CLIENT_MODULES) $(S3_MODULE); do (cd $$m && $(GO) vet ./...) || exit 1; done
 
-# The packages whose tests start no browser, no sidecar and no cluster.
+# The packages whose tests start no sidecar and no cluster and, with -short, no browser.
 QUICK := ./checkpoint ./evidence ./evidence/redact ./internal/cgroup ./internal/durable ./internal/procfs \
 	./internal/test/layers ./launcher ./launcher/accounts ./launcher/api ./launcher/bundles ./launcher/grant \
 	./launcher/monitor ./launcher/profiledir ./launcher/profiles ./launcher/travel \
@@ -144,7 +144,7 @@ QUICK := ./checkpoint ./evidence ./evidence/redact ./internal/cgroup ./internal/
 
 quick: fmt-check ## Check, and run the unit tests: for the person at the keyboard
 	@$(GO) vet $(PKGS)
-	@$(GO) test -vet=off $(QUICK)
+	@$(GO) test -vet=off -short $(QUICK)
 
 ROUNDS ?= 100
 LOSSES ?= 1000

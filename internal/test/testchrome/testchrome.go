@@ -18,9 +18,12 @@ import (
 // Patience bounds waits that are over much sooner unless something is broken.
 const Patience = time.Minute
 
-// Options returns options for a headless browser on a fresh profile.
+// Options returns options for a headless browser on a fresh profile. With -short the test is skipped.
 func Options(t testing.TB) chrome.Options {
 	t.Helper()
+	if testing.Short() {
+		t.Skip("it starts a browser: run it without -short")
+	}
 	binary, err := chrome.Find("")
 	if err != nil {
 		t.Fatal(err)

@@ -1,6 +1,7 @@
 package natskv
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -201,6 +202,69 @@ func TestAReplicaThatIsBehindIsAskedAgain(t *testing.T) {
 			t.Errorf("the replica that is behind was asked %d times too few", behind)
 		}
 	})
+}
+
+// TestNothingIsMissingWhereAReplicaIsBehind: a watch whose reader is on such a replica does not say that
+// it has shown everything. A launcher would take for lost what the replica does not have.
+func TestNothingIsMissingWhereAReplicaIsBehind(t *testing.T) {
+	t.Parallel()
+	srv := start(t, t.TempDir())
+	p := startProxy(t, srv)
+	s := open(t, dialPlain(t, p.url()))
+	s.tryTime = 200 * time.Millisecond // the reader that is behind shows nothing for so long
+	writer := open(t, inProcess(t, srv))
+	swapped(t, writer, none("p"), granted(t, none("p"), "t"))
+	for _, err := range []error{
+		second2(writer.refresh(t.Context(), writer.queue)), // the watches make these two
+		second2(writer.refresh(t.Context(), writer.sites)),
+		second2(writer.PutWaiter(t.Context(), lease.Waiter{ID: "w", LauncherID: "a"})),
+		second2(writer.PutSite(t.Context(), lease.SiteEntry{Name: "shop", Data: []byte("{}")})),
+	} {
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	for stream, watch := range map[string]func(ctx context.Context, see func(fresh, complete bool)) error{
+		s.leases.name: func(ctx context.Context, see func(bool, bool)) error {
+			return s.Watch(ctx, func(l lease.Sight) { see(l.Fresh, l.Complete) })
+		},
+		s.queue.name: func(ctx context.Context, see func(bool, bool)) error {
+			return s.WatchWaiters(ctx, func(l lease.WaiterSight) { see(l.Fresh, l.Complete) })
+		},
+		s.sites.name: func(ctx context.Context, see func(bool, bool)) error {
+			return s.WatchSites(ctx, func(l lease.SiteSight) { see(l.Fresh, l.Complete) })
+		},
+	} {
+		behind := 1
+		p.set(func(p *proxy) {
+			p.forge = func(subject string) string {
+				if !strings.HasPrefix(subject, "$JS.API.CONSUMER.CREATE."+stream+".") || behind == 0 {
+					return ""
+				}
+				behind--
+				return fmt.Sprintf(`{"type":"io.nats.jetstream.api.v1.consumer_create_response","stream_name":%q,"name":"behind","config":{"ack_policy":"none","filter_subjects":["a"]},"num_pending":0}`, stream)
+			}
+			p.loseRequest = times(-1, "$JS.API.CONSUMER.MSG.NEXT."+stream+".behind") // nothing comes from there
+		})
+		ctx, stop := context.WithCancel(t.Context())
+		shown := 0
+		err := watch(ctx, func(fresh, complete bool) {
+			switch {
+			case fresh:
+				shown = 0
+			case complete:
+				stop()
+			default:
+				shown++
+			}
+		})
+		stop()
+		p.set(func(*proxy) {
+			if err != nil || shown != 1 || behind != 0 {
+				t.Errorf("%s: %d shown before everything was, want 1; a replica that is behind was asked %d times too few; %v", stream, shown, behind, err)
+			}
+		})
+	}
 }
 
 // TestAWatchNoticesWhatOnlyAPollShows: the watch has its connection and its consumer, and still

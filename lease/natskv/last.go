@@ -19,8 +19,9 @@ type lastWatch struct {
 // watchLast watches a bucket, and begins anew where it may have missed something. It returns nil
 // when ctx ends, and otherwise the reason why the bucket cannot be used.
 func (s *Store) watchLast(ctx context.Context, st *stream, w lastWatch) error {
+	vain := uint64(0) // a message that a reader did not get: if it was removed, no other one does, either
 	for {
-		err := s.watchLastOnce(ctx, st, w)
+		err := s.watchLastOnce(ctx, st, w, &vain)
 		switch {
 		case ctx.Err() != nil:
 			return nil //nolint:nilerr // the caller has ended it
@@ -31,7 +32,7 @@ func (s *Store) watchLast(ctx context.Context, st *stream, w lastWatch) error {
 	}
 }
 
-func (s *Store) watchLastOnce(ctx context.Context, st *stream, w lastWatch) error {
+func (s *Store) watchLastOnce(ctx context.Context, st *stream, w lastWatch, vain *uint64) error {
 	info, err := s.refresh(ctx, st)
 	if err == nil {
 		err = st.drift(info.Config)
@@ -40,6 +41,10 @@ func (s *Store) watchLastOnce(ctx context.Context, st *stream, w lastWatch) erro
 		return err
 	}
 	losses := st.lossCount()
+	newest := uint64(0)
+	if info.State.Msgs > 0 && info.State.LastSeq != *vain {
+		newest = info.State.LastSeq
+	}
 	w.fresh() // what is stored from now on is among the messages that follow, or comes after them
 	f, err := s.follow(ctx, st, []string{keyPrefix(st) + ">"}, jetstream.DeliverLastPerSubjectPolicy)
 	if err != nil {
@@ -51,8 +56,12 @@ func (s *Store) watchLastOnce(ctx context.Context, st *stream, w lastWatch) erro
 		at = m.Seq
 		w.show(m)
 	}
-	for f.remaining > 0 {
+	for f.remaining > 0 || at < newest { // a replica that is behind says that nothing remains
 		m, err := f.next(ctx, s.tryTime)
+		if errors.Is(err, errQuiet) {
+			*vain = newest
+			err = fmt.Errorf("%w: its replica is at %d of %d", errBroken, at, newest)
+		}
 		if err != nil {
 			return err
 		}

@@ -89,12 +89,17 @@ func (w *watch) once(ctx context.Context) error {
 	}
 	// What is stored from now on is among the records that follow, or comes after them.
 	w.fresh(info)
-	f, err := w.s.follow(ctx, w.s.leases.stream, []string{w.s.leases.subject(">")}, jetstream.DeliverLastPerSubjectPolicy)
+	all := []string{w.s.leases.subject(">")}
+	newest, err := w.s.newest(ctx, w.s.leases.stream, all)
+	if err != nil {
+		return err
+	}
+	f, err := w.s.follow(ctx, w.s.leases.stream, all, jetstream.DeliverLastPerSubjectPolicy)
 	if err != nil {
 		return err
 	}
 	defer f.stop(ctx)
-	if err := w.all(ctx, f, info); err != nil {
+	if err := w.all(ctx, f, info, newest); err != nil {
 		return err
 	}
 	return w.changes(ctx, f)
@@ -117,9 +122,10 @@ func (w *watch) fresh(info *jetstream.StreamInfo) {
 	w.losses = losses
 }
 
-// all reports every record.
-func (w *watch) all(ctx context.Context, f *follower, info *jetstream.StreamInfo) error {
-	for f.remaining > 0 {
+// all reports every record. newest is the number of the last one, as the bucket's leader knows it: the
+// follower may be on a replica that does not have it yet, and says that nothing remains.
+func (w *watch) all(ctx context.Context, f *follower, info *jetstream.StreamInfo, newest uint64) error {
+	for f.remaining > 0 || w.at < newest {
 		m, err := f.next(ctx, w.s.tryTime)
 		if err == nil {
 			err = w.show(ctx, m)

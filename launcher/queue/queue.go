@@ -70,8 +70,9 @@ type Queue struct {
 	shared bool
 	// stalled is since when a free profile has been kept for a waiter.
 	stalled map[stall]time.Time
-	// missing has the waiters that were shown before the watch began again, and have not been
-	// shown since.
+	// missing has the waiters that were known before the watch began again, and have not been shown
+	// since. It is true for those that the store had by then. A waiter of this launcher's own that is
+	// stored meanwhile may be shown later than everything else.
 	missing map[string]bool
 }
 

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -181,6 +182,59 @@ func TestNumbersOfALostStoreAreOver(t *testing.T) {
 		if f.ahead(a, early, true) != 0 || f.ahead(b, late, true) != 1 {
 			t.Errorf("%+v, %+v", early.Rank(), late.Rank())
 		}
+	})
+}
+
+// twice is a store whose watch begins twice. It says that it has shown everything when the test says so.
+type twice struct {
+	*memory
+	again, everything chan struct{}
+}
+
+func (s twice) WatchWaiters(ctx context.Context, see func(lease.WaiterSight)) error {
+	see(lease.WaiterSight{Fresh: true})
+	see(lease.WaiterSight{Complete: true})
+	<-s.again
+	see(lease.WaiterSight{Fresh: true})
+	<-s.everything
+	see(lease.WaiterSight{Complete: true})
+	<-ctx.Done()
+	return nil
+}
+
+// TestWhatIsStoredWhileEverythingIsShownKeepsItsPlace: the watch of a launcher begins again, for example
+// because its connection broke. A request is stored after the watch has asked for everything, and its
+// answer comes before it is shown. It was not lost, so that who comes later stays behind it.
+func TestWhatIsStoredWhileEverythingIsShownKeepsItsPlace(t *testing.T) {
+	inFleet(t, func(f *fleet) {
+		ctx, stop := context.WithCancel(f.Context())
+		defer stop()
+		store := twice{f.store, make(chan struct{}), make(chan struct{})}
+		q := New(Options{
+			LauncherID: "a", Store: store, Epoch: func() (uint64, bool) { return 1, true }, Lives: func(string, uint64) (bool, bool) { return true, true },
+			Profiles: func() []lease.Record { return f.records }, Changed: func() {}, Log: zerolog.Nop(), Metrics: prometheus.NewRegistry(),
+		})
+		f.work.Go(func() { q.Run(ctx) })
+		synctest.Wait()
+		f.store.do(func() { f.store.takes = time.Millisecond })
+		early := f.enters(q, "early") // it is on its way to the store
+		close(store.again)
+		time.Sleep(2 * time.Millisecond)
+		synctest.Wait()
+		if got := early.Rank().Arrival; got != 1 {
+			t.Fatalf("it arrived as %d", got)
+		}
+		if _, err := f.store.PutWaiter(ctx, lease.Waiter{ID: "late", LauncherID: "b", ProfileID: "p"}); err != nil {
+			t.Fatal(err)
+		}
+		close(store.everything)
+		time.Sleep(2 * tickEvery)
+		f.store.do(func() {
+			e := f.store.waiters[early.ID()]
+			if got := rankOf(&e.Waiter, e.Revision).Arrival; got != 1 || early.Rank().Arrival != 1 {
+				t.Errorf("it arrived as 1; then the store has it as %d, and its launcher as %d", got, early.Rank().Arrival)
+			}
+		})
 	})
 }
 

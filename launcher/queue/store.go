@@ -210,16 +210,16 @@ func (q *Queue) see(s lease.WaiterSight) {
 		for id := range q.others {
 			q.missing[id] = true
 		}
-		for id := range q.own {
-			q.missing[id] = true
+		for id, t := range q.own {
+			q.missing[id] = t.revision != 0
 		}
 		return
 	case s.Complete:
-		for id := range q.missing {
+		for id, had := range q.missing {
 			delete(q.others, id)
 			if t := q.own[id]; t != nil {
 				t.dirty = true
-				if t.revision != 0 { // the store was lost, and began its numbers again
+				if had { // the store was lost, and began its numbers again
 					t.revision, t.waiter.Arrival, t.stored = 0, 0, make(chan struct{})
 				}
 			}

@@ -31,6 +31,9 @@ type Deliveries struct {
 	s        *Store
 	receiver string
 	consumer jetstream.Consumer // nil: not made or found yet
+	// there is when the server was last known to remember the receiver, by the server's clock; zero: it
+	// was not known here yet.
+	there time.Time
 }
 
 // Deliveries returns those of a receiver, by a name of A-Z a-z 0-9 _ -.
@@ -62,11 +65,7 @@ func (d *Deliveries) fetch(ctx context.Context, wait time.Duration) (jetstream.M
 	if d.consumer == nil {
 		asking, cancel := context.WithTimeout(ctx, d.s.tryTime)
 		defer cancel()
-		c, err := d.s.events.js.CreateOrUpdateConsumer(asking, Stream, jetstream.ConsumerConfig{
-			Durable: "leasehold_notify_" + d.receiver, Description: "Leasehold: what a webhook has not taken yet",
-			DeliverPolicy: jetstream.DeliverNewPolicy, AckPolicy: jetstream.AckExplicitPolicy, AckWait: deliveryTime,
-			MaxAckPending: maxDelivered, MaxDeliver: -1, InactiveThreshold: receiverTime,
-		})
+		c, err := d.find(asking)
 		if err != nil {
 			return nil, err
 		}
@@ -82,7 +81,28 @@ func (d *Deliveries) fetch(ctx context.Context, wait time.Duration) (jetstream.M
 	if err := batch.Error(); m == nil && err != nil && !errors.Is(err, nats.ErrTimeout) && !errors.Is(err, context.DeadlineExceeded) {
 		return nil, err
 	}
+	d.there = d.s.events.clock()
 	return m, nil
+}
+
+// find finds the consumer of the receiver, or makes it. If the event stream was lost, or went back to a
+// copy from before the consumer was made, the receiver gets what has been published since then, too.
+func (d *Deliveries) find(ctx context.Context) (jetstream.Consumer, error) {
+	c := jetstream.ConsumerConfig{
+		Durable: "leasehold_notify_" + d.receiver, Description: "Leasehold: what a webhook has not taken yet",
+		DeliverPolicy: jetstream.DeliverNewPolicy, AckPolicy: jetstream.AckExplicitPolicy, AckWait: deliveryTime,
+		MaxAckPending: maxDelivered, MaxDeliver: -1, InactiveThreshold: receiverTime,
+	}
+	have, err := d.s.events.js.Consumer(ctx, Stream, c.Durable)
+	switch {
+	case err == nil: // where it began cannot be changed
+		c.DeliverPolicy, c.OptStartTime = have.CachedInfo().Config.DeliverPolicy, have.CachedInfo().Config.OptStartTime
+	case !errors.Is(err, jetstream.ErrConsumerNotFound):
+		return nil, err
+	case !d.there.IsZero():
+		c.DeliverPolicy, c.OptStartTime = jetstream.DeliverByStartTimePolicy, &d.there
+	}
+	return d.s.events.js.CreateOrUpdateConsumer(ctx, Stream, c)
 }
 
 // delivery returns the event in a message; false if it is none.

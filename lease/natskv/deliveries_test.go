@@ -41,3 +41,34 @@ func TestAnEventIsDeliveredToOneOfThoseWhoAsk(t *testing.T) {
 		t.Errorf("got %+v, %v, %v; want the next event", later, ok, err)
 	}
 }
+
+// TestAReceiverGetsWhatCameAfterTheStreamWasLost: the server forgot the receiver with the stream. What
+// was published before the receiver was known again is delivered, also to who asks for it later.
+func TestAReceiverGetsWhatCameAfterTheStreamWasLost(t *testing.T) {
+	server := start(t, t.TempDir())
+	s := open(t, inProcess(t, server))
+	d := s.Deliveries("hook")
+	if got, ok, err := d.Next(t.Context(), 10*time.Millisecond); ok || err != nil {
+		t.Fatalf("a receiver that is new gets %+v, %v", got, err)
+	}
+	deleteStream(t, s.events)
+	if _, err := s.refresh(t.Context(), s.events); err != nil { // as each watch does
+		t.Fatal(err)
+	}
+	late(t, s, "p", 1)
+	if _, _, err := d.Next(t.Context(), 10*time.Millisecond); err == nil {
+		t.Error("the receiver was not forgotten")
+	}
+	got, ok, err := d.Next(t.Context(), time.Second)
+	if err != nil || !ok || got.Write != "1" {
+		t.Fatalf("got %+v, %v, %v; want what came after the loss", got, ok, err)
+	}
+	if err := got.Done(); err != nil {
+		t.Fatal(err)
+	}
+	late(t, s, "p", 2)
+	got, ok, err = open(t, inProcess(t, server)).Deliveries("hook").Next(t.Context(), time.Minute)
+	if err != nil || !ok || got.Write != "2" {
+		t.Errorf("got %+v, %v, %v; want the next event", got, ok, err)
+	}
+}

@@ -107,6 +107,16 @@ func (st *stream) age(at time.Time) time.Duration {
 	return max(st.told.Add(time.Since(st.heard)).Sub(at), 0)
 }
 
+// clock is what the server's clock says now; zero if it is not known.
+func (st *stream) clock() time.Time {
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	if st.told.IsZero() {
+		return time.Time{}
+	}
+	return st.told.Add(time.Since(st.heard))
+}
+
 // room returns how many bytes of data a message may have: what the stream and the server take,
 // without the headers.
 func (st *stream) room(nc *nats.Conn) int {

@@ -28,16 +28,25 @@ func (p *Patrol) takeIn(v *view, e lease.Entry) {
 }
 
 // compare compares everything that is remembered with a complete view. If the store knows less,
-// it has forgotten, whether or not that was noticed when it happened.
+// it has forgotten, whether or not that was noticed when it happened. The store itself is asked: what
+// this launcher has stored since the view began is remembered, and may be shown later.
 func (p *Patrol) compare(v *view) {
 	for _, k := range p.o.Roster.All() {
-		if !k.Unproved && k.Judge(v.records[k.ProfileID].Record) == lease.Forgets {
+		if !k.Unproved && k.Judge(v.records[k.ProfileID].Record) == lease.Forgets && p.isForgotten(k) {
 			p.o.Log.Warn().Str("profile", k.ProfileID).Str("home", k.Home).Uint64("token", uint64(k.Token)).
 				Msg("the lease store forgot a profile, at least: nothing is made anew until everybody who remembers had the time to say so")
 			p.o.Presence.StoreForgot()
 			return
 		}
 	}
+}
+
+// isForgotten tells whether the store knows less than what is remembered, or cannot be asked.
+func (p *Patrol) isForgotten(k lease.Known) bool {
+	ctx, cancel := context.WithTimeout(p.ctx, storeTimeout)
+	defer cancel()
+	e, err := p.o.Store.Get(ctx, k.ProfileID)
+	return err != nil || k.Judge(e.Record) == lease.Forgets
 }
 
 // due are the profiles about which this launcher has to say what it remembers: those of other

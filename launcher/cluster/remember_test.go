@@ -155,6 +155,34 @@ func TestNothingIsMadeInAYoungStore(t *testing.T) {
 	}
 }
 
+// TestWhatIsStoredWhileEverythingIsShownIsNotForgotten: a recovery raises the token of a profile while the
+// watch, which began again, shows all records; its write is shown after them. The launcher remembers
+// the higher token at once, and the store has not forgotten it.
+func TestWhatIsStoredWhileEverythingIsShownIsNotForgotten(t *testing.T) {
+	inWorld(t, func(w *world) {
+		b, _ := w.remembering()
+		before := free("p", "here")
+		before.Token = 5
+		w.shows(time.Hour, before)
+		time.Sleep(timing.GrantDelay())
+		after := before
+		after.Token = 6
+		w.store.do(func() {
+			w.store.report(lease.Sight{Fresh: true, Age: time.Hour}, lease.Sight{Entry: w.store.records["p"]}, lease.Sight{Complete: true})
+			w.store.store(after)
+			b.o.Roster.See(after) // as whoever stored it does
+		})
+		synctest.Wait()
+		if _, err := b.presence.MakeReady(w.Context()); err != nil {
+			t.Errorf("nothing can be made: %v", err)
+		}
+		w.wiped()
+		if _, err := b.presence.MakeReady(w.Context()); err == nil {
+			t.Error("a store that has forgotten it is as good as any")
+		}
+	})
+}
+
 // What a launcher has seen of another one's profile it states itself, once that one had the
 // time to do so; its own are for its recovery. Nothing can be made until then.
 func TestAForgottenProfileIsRecalled(t *testing.T) {

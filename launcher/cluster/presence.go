@@ -61,6 +61,9 @@ type Presence struct {
 	// stays are the epochs of this launcher's own stays, with the time at which each was opened:
 	// those of this process and, without a time, that of the process before it if it is known.
 	stays map[uint64]time.Time
+	// sent is the last presence that this process sent to the store. If that had no answer, it may be
+	// stored all the same.
+	sent lease.Presence
 	// before is what is known of the presence of the launcher's earlier process.
 	before lastStay
 	// steady is since when the store is known not to have forgotten anything.
@@ -105,7 +108,7 @@ func (p *Presence) Keep(opened chan<- struct{}, expiring func(left time.Duration
 		p.stays[before.Epoch] = time.Time{}
 	}
 	p.mu.Unlock()
-	store := p.o.Store
+	store := lease.Store(opening{p.o.Store, p})
 	if p.o.Report != nil {
 		store = reporting{store, p.o.LauncherID, p.o.Report}
 	}

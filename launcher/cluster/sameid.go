@@ -23,6 +23,22 @@ type claim struct {
 	leases uint64
 }
 
+// opening is a store that notes the presence which this launcher opens, before it is sent.
+type opening struct {
+	lease.Store
+	p *Presence
+}
+
+// SwapPresence stores the presence.
+func (s opening) SwapPresence(ctx context.Context, prev lease.PresenceEntry, next lease.Presence) (lease.PresenceEntry, error) {
+	if !next.Closed {
+		s.p.mu.Lock()
+		s.p.sent = next
+		s.p.mu.Unlock()
+	}
+	return s.Store.SwapPresence(ctx, prev, next)
+}
+
 // claim reads what the store shows of this launcher's id.
 func (p *Presence) claim() (c claim, err error) {
 	ctx, cancel := context.WithTimeout(p.ctx, storeTimeout)
@@ -52,6 +68,9 @@ func (p *Presence) free(c claim, epoch uint64) bool {
 	opened, own := p.stays[last]
 	if !opened.IsZero() && c.presence.Presence.Epoch == last && !opened.Equal(c.presence.Presence.OpenedAt) {
 		own = false // somebody opened the same epoch in a store that had forgotten it
+	}
+	if now := c.presence.Presence; now.Epoch == last && p.sent.Epoch == last && p.sent.OpenedAt.Equal(now.OpenedAt) {
+		own = true // the write that opened it had no answer
 	}
 	return over || own || !p.o.SharedStore && last <= epoch
 }

@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"context"
 	"errors"
 	"os"
 	"path/filepath"
@@ -101,6 +102,42 @@ func TestALauncherThatWasKilledIsBackAtOnce(t *testing.T) {
 			t.Errorf("epoch %d", k.Epoch())
 		}
 	})
+}
+
+// unanswered is a store whose first answer to a write of a presence is lost.
+type unanswered struct {
+	*memory
+	lost *bool
+}
+
+func (s unanswered) SwapPresence(ctx context.Context, prev lease.PresenceEntry, next lease.Presence) (lease.PresenceEntry, error) {
+	e, err := s.memory.SwapPresence(ctx, prev, next)
+	if err == nil && !*s.lost {
+		*s.lost = true
+		return lease.PresenceEntry{}, lease.ErrUnavailable
+	}
+	return e, err
+}
+
+// TestAPresenceThatWasOpenedWithoutAnAnswerIsItsOwn: the launcher does not wait for itself to go silent,
+// whether or not others use the store, and its sessions go on.
+func TestAPresenceThatWasOpenedWithoutAnAnswerIsItsOwn(t *testing.T) {
+	for _, shared := range []bool{false, true} {
+		inWorld(t, func(w *world) {
+			first := w.keep(func(o *PresenceOptions) { o.SharedStore, o.LeaveOnExit = shared, func() bool { return true } })
+			<-first.opened
+			first.end()
+			next := w.keep(func(o *PresenceOptions) { o.SharedStore, o.Store = shared, unanswered{w.store, new(bool)} })
+			<-next.opened
+			time.Sleep(timing.Renewal())
+			if k := next.current(w); k.Epoch() != 3 || !next.Continues(1) {
+				t.Errorf("shared %v: epoch %d; its sessions go on: %v", shared, k.Epoch(), next.Continues(1))
+			}
+			if said := w.said.String(); strings.Contains(said, "another data directory") {
+				t.Errorf("shared %v: it said:\n%s", shared, said)
+			}
+		})
+	}
 }
 
 // A presence that was superseded is opened again when nobody else has the id any more, and not

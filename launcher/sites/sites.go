@@ -68,7 +68,7 @@ type Shelf struct {
 
 	mu     sync.Mutex
 	known  map[string]version    // by name; what the store forgot stays, without a revision
-	gone   map[string]bool       // names that were removed
+	gone   map[string]uint64     // names that were removed, with the revision of that
 	whole  bool                  // the store has shown all that it has
 	counts map[string]site.Tally // by site, which the store was not told yet
 	listed map[string]told       // the files of the directory, by name
@@ -93,7 +93,7 @@ type told struct {
 func New(o Options) (*Shelf, error) {
 	s := &Shelf{
 		o: o, loaded: make(chan struct{}), wake: make(chan struct{}, 1), counted: make(chan struct{}, 1), counts: map[string]site.Tally{},
-		known: map[string]version{}, gone: map[string]bool{}, listed: map[string]told{}, wrong: map[string]error{},
+		known: map[string]version{}, gone: map[string]uint64{}, listed: map[string]told{}, wrong: map[string]error{},
 	}
 	s.o.Log = o.Log.With().Str("component", "sites").Logger()
 	if err := s.read(); err != nil {
@@ -211,15 +211,15 @@ func (s *Shelf) see(sight lease.SiteSight) {
 			t.done = false
 			s.listed[n] = t
 		}
-		s.whole, s.gone = false, map[string]bool{}
+		s.whole, s.gone = false, map[string]uint64{}
 		s.mu.Unlock()
 		return
 	case sight.Complete:
 		s.whole = true
-	case sight.Entry.Revision < s.known[name].revision: // it was put since
+	case sight.Entry.Revision < s.revisionOf(name): // it was put or removed since
 	case sight.Gone:
 		delete(s.known, name)
-		s.gone[name] = true
+		s.gone[name] = sight.Entry.Revision
 	default:
 		var v version
 		if json.Unmarshal(sight.Entry.Data, &v.stored) != nil || v.File.Name != name {
@@ -240,6 +240,10 @@ func (s *Shelf) see(sight lease.SiteSight) {
 	}
 }
 
+// revisionOf is the revision under which a file was last put or removed, as far as is known. The caller
+// holds mu.
+func (s *Shelf) revisionOf(name string) uint64 { return max(s.known[name].revision, s.gone[name]) }
+
 // files are those that count. The caller holds mu.
 func (s *Shelf) files() []site.File {
 	var all []site.File
@@ -247,7 +251,7 @@ func (s *Shelf) files() []site.File {
 		all = append(all, v.File)
 	}
 	for name, t := range s.listed {
-		if _, known := s.known[name]; !known && (!s.gone[name] || t.anew) {
+		if _, known := s.known[name]; !known && (s.gone[name] == 0 || t.anew) {
 			all = append(all, t.file)
 		}
 	}
@@ -393,7 +397,7 @@ func (s *Shelf) tell(ctx context.Context) (again bool) {
 			switch {
 			case t.done || v.revision == 0 && v.Told == t.digest && v.Told != "":
 				continue
-			case v.Told == t.digest, s.gone[name] && !t.anew: // removed since it was told
+			case v.Told == t.digest, s.gone[name] != 0 && !t.anew: // removed since it was told
 				t.done, t.anew = true, false
 				s.listed[name] = t
 				continue
@@ -433,10 +437,10 @@ func (s *Shelf) put(ctx context.Context, name string, next *stored, revision uin
 	}
 	s.changes.Inc()
 	s.mu.Lock()
-	if v := s.known[name]; v.revision < at { // the watch may have shown a later one already
+	if s.revisionOf(name) < at { // the watch may have shown a later one already, or that it was removed
 		if next == nil {
 			delete(s.known, name)
-			s.gone[name] = true
+			s.gone[name] = at
 		} else {
 			s.known[name] = version{*next, at}
 			delete(s.gone, name)

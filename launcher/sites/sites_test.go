@@ -339,3 +339,52 @@ func TestWhatTheStoreDidNotTakeIsToldAgain(t *testing.T) {
 		}
 	})
 }
+
+// overtaken is a store in which somebody else removes what is put, and whose watch shows both before
+// whoever put it has the answer.
+type overtaken struct {
+	*memory
+	shelf *Shelf
+}
+
+func (o overtaken) PutSite(ctx context.Context, e lease.SiteEntry) (uint64, error) {
+	at, err := o.memory.PutSite(ctx, e)
+	if err == nil {
+		e.Revision = at
+		o.shelf.see(lease.SiteSight{Entry: e})
+		o.shelf.see(lease.SiteSight{Entry: lease.SiteEntry{Name: e.Name, Revision: at + 1}, Gone: true})
+	}
+	return at, err
+}
+
+// TestWhatIsRemovedStaysRemoved, whichever comes first: that it was removed, or the answer to whoever put
+// it before; and that it was removed here, or that it was put before.
+func TestWhatIsRemovedStaysRemoved(t *testing.T) {
+	m := newMemory()
+	s, err := New(Options{Store: m, Log: zerolog.Nop(), Metrics: prometheus.NewRegistry()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.o.Store = overtaken{m, s}
+	if _, err := s.put(t.Context(), "shop", &stored{File: file(t, "shop", "/x")}, 0); err != nil {
+		t.Fatal(err)
+	}
+	if e, err := s.Get("shop"); !errors.Is(err, ErrUnknown) {
+		t.Errorf("it was removed, and is here: %+v, %v", e, err)
+	}
+	s.o.Store = m
+	at, err := s.put(t.Context(), "other", &stored{File: file(t, "other", "/x")}, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	m.mu.Lock()
+	put := m.has["other"]
+	m.mu.Unlock()
+	if _, err := s.put(t.Context(), "other", nil, at); err != nil {
+		t.Fatal(err)
+	}
+	s.see(lease.SiteSight{Entry: put})
+	if e, err := s.Get("other"); !errors.Is(err, ErrUnknown) {
+		t.Errorf("it was removed here, and is here: %+v, %v", e, err)
+	}
+}

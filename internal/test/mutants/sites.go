@@ -24,6 +24,6 @@ var ofSites = append(append(in("checkpoint/site/book.go", known,
 )...), in("launcher/sites/sites.go", []Catcher{by("launcher/sites")},
 	change{"sites: what the store forgot is not told again", "\t\t\tif v.revision == 0 {\n\t\t\t\ttasks", "\t\t\tif false {\n\t\t\t\ttasks"},
 	change{"sites: a file that somebody changed is told again", `case v.Told == t.digest, s.gone[name]`, `case s.gone[name]`},
-	change{"sites: a file that somebody removed is told again", `s.gone[name] && !t.anew: // removed`, `false: // removed`},
+	change{"sites: a file that somebody removed is told again", `s.gone[name] != 0 && !t.anew: // removed`, `false: // removed`},
 	change{"sites: a change is based on any revision", `if revision != Any && revision != v.revision {`, `if false {`},
 )...)

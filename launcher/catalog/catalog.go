@@ -169,15 +169,22 @@ func (c *Catalog) see(s lease.Sight) {
 		}
 		c.wake()
 	default:
-		c.put(s.Entry)
+		c.note(s.Entry)
 	}
 }
 
-// note takes in a write of this launcher. The watch may have shown a later one.
-func (c *Catalog) note(e lease.Entry) {
+// written takes in a write of this launcher.
+func (c *Catalog) written(e lease.Entry) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if before := c.rows[e.Record.ProfileID]; before.round < c.round || before.revision < e.Revision {
+	c.note(e)
+}
+
+// note takes in an entry, unless a later one is known since the watch began: the watch may have shown one
+// before the answer to this write came, and it shows earlier ones after an own write was taken in. The
+// caller holds mu.
+func (c *Catalog) note(e lease.Entry) {
+	if before := c.rows[e.Record.ProfileID]; before.round < c.round || before.revision <= e.Revision {
 		c.put(e)
 	}
 }
@@ -220,7 +227,7 @@ func (w *watched) Watch(ctx context.Context, see func(lease.Sight)) error {
 func (w *watched) Swap(ctx context.Context, prev lease.Entry, next lease.Record) (lease.Entry, error) {
 	e, err := w.Store.Swap(ctx, prev, next)
 	if err == nil {
-		w.c.note(e)
+		w.c.written(e)
 	}
 	return e, err
 }

@@ -212,7 +212,7 @@ func TestACooldownFollowsNoWallClock(t *testing.T) {
 				if got := c.CoolUntil(e).Sub(begun); got != tt.left {
 					t.Errorf("before it is in the catalog: %v left, want %v", got, tt.left)
 				}
-				c.note(e)
+				c.written(e)
 				time.Sleep(10 * time.Second)
 				e.Age, e.Revision = 0, 2
 				c.see(lease.Sight{Entry: e}) // what the watch shows once more
@@ -288,6 +288,8 @@ func TestTheCatalogFollowsTheStore(t *testing.T) {
 	}
 	swap("p", 2, 9)
 	want("an own write", "p/2 q/1", true)
+	show(record("p", 1, 8))
+	want("what was stored before the own write, and is shown after it", "p/2 q/1", true)
 	show(record("p", 3, 12))
 	swap("p", 2, 10) // its answer comes late
 	want("an own write that somebody wrote over", "p/3 q/1", true)

@@ -219,6 +219,41 @@ func TestAConnectionThatEndsAsItsWorkerComesBack(t *testing.T) {
 	}
 }
 
+// TestABrowserWithOnlyLostWorkersStandsStill: of two runs each is one that the other's loss does not stop,
+// until both workers are lost, or the one that is there has left the browser to the one that is lost.
+func TestABrowserWithOnlyLostWorkersStandsStill(t *testing.T) {
+	t.Parallel()
+	notExclusive := func(m *api.Manifest) { m.RequiresExclusiveProfileLock = new(false) }
+	for name, then := range map[string]func(*worker){
+		"both are lost":      (*worker).drop,
+		"the other one left": (*worker).close,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := newRoom(t, roomOptions{runs: 2})
+			one := r.begin(task("one", notExclusive, oneShot))
+			two, err := r.join(task("two", notExclusive, oneShot))
+			if err != nil {
+				t.Fatal(err)
+			}
+			// The scripted browser has no network service, and so the log tells of each try to stop it.
+			tried := func() int { return strings.Count(r.log.String(), "the browser does not stand still") }
+			lost, there := r.connect(one), r.connect(two)
+			from := len(r.chromium.commands())
+			lost.drop()
+			r.await("the capture", func() bool { return len(r.chromium.told(from, "Page.captureScreenshot")) > 0 })
+			if tried() > 0 {
+				t.Error("it stands still, although a run works in it")
+			}
+			then(there)
+			r.await("it stands still", func() bool { return tried() > 0 })
+			if one.life.isEnding() {
+				t.Error("the first run has ended by then")
+			}
+		})
+	}
+}
+
 // TestAConnectionThatTheSessionGoesOnWithout is fenced and closed at once.
 func TestAConnectionThatTheSessionGoesOnWithout(t *testing.T) {
 	t.Parallel()

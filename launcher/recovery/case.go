@@ -300,6 +300,12 @@ func (s *steps) closeInOrder() bool {
 			return true
 		}
 	}
+	return s.closedInOrder()
+}
+
+// closedInOrder closes the browser, and tells whether it ended in order with everything on the disk. If
+// not, the file says that the profile has to be recovered.
+func (s *steps) closedInOrder() bool {
 	err := s.close()
 	switch {
 	case err != nil || s.Browser == nil:
@@ -372,7 +378,7 @@ func (s *steps) release() (string, error) {
 		err = fmt.Errorf("release: %w", err)
 		if s.leftOpen { // the browser may stay open only after a release
 			s.leftOpen = false
-			err = errors.Join(err, s.close())
+			s.File.InOrder = s.closedInOrder() && s.File.InOrder // else a later attempt recovers the profile
 		}
 		return "", err
 	}

@@ -121,14 +121,16 @@ func (c *clients) fence() {
 	}
 }
 
-// release lets go on whatever vanished clients had blocked. Their client sessions stay open,
-// since their browser contexts would end with them.
+// release lets go on whatever vanished clients had blocked, but for the requests that they had paused,
+// which are failed: the worker may have lost another connection since run saw that it is back. Their
+// client sessions stay open, since their browser contexts would end with them.
 func (c *clients) release() {
 	c.mu.Lock()
 	ended := c.ended
 	c.ended, c.returned = nil, append(c.returned, ended...)
 	c.mu.Unlock()
 	for _, p := range ended {
+		p.Fence()
 		p.Free()
 	}
 }

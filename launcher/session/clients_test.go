@@ -145,6 +145,115 @@ func TestAVanishedClient(t *testing.T) {
 	}
 }
 
+// TestAClientThatVanishesDuringTheCapture: a worker that is back while the loss of its first connection
+// is still being captured, and is lost again before that is done, is lost like any other. What its second
+// connection had paused is failed before anything is resumed for the third, and the evidence is of what the
+// second one left.
+func TestAClientThatVanishesDuringTheCapture(t *testing.T) {
+	t.Parallel()
+	r := newRoom(t, roomOptions{})
+	s := r.begin(task("one"))
+	w := r.connect(s)
+	r.chromium.set(func() { r.chromium.silent["Page.captureScreenshot"] = true })
+	from := len(r.chromium.commands())
+	w.drop()
+	r.await("the capture", func() bool { return len(r.chromium.told(from, "Page.captureScreenshot")) > 0 })
+	first := r.spooled()
+	again := r.connect(s)
+	page := again.attach()
+	again.call("Fetch.enable", page, nil)
+	r.chromium.pause(page, "R1")
+	for m := range again.Got {
+		if m.Method == "Fetch.requestPaused" {
+			break
+		}
+	}
+	again.drop()
+	r.await("it is gone again", func() bool { return s.life.known().connections == 0 })
+	for _, m := range r.chromium.all()[from:] { // the capture of the first loss comes to its end
+		if m.Method == "Page.captureScreenshot" {
+			r.chromium.answer(m)
+		}
+	}
+	r.chromium.set(func() { r.chromium.silent["Page.captureScreenshot"] = false })
+	r.await("what it had paused is failed", func() bool {
+		return slices.Contains(r.chromium.told(from, "Fetch.failRequest"), "Fetch.failRequest "+page)
+	})
+	r.await("another capture", func() bool {
+		begun := r.spooled()
+		return len(begun) == 1 && begun[0] != first[0]
+	})
+	if got := r.chromium.told(from, "Target.detachFromTarget"); len(got) > 0 {
+		t.Errorf("sent by %q: what it had paused would be sent", got)
+	}
+	third := r.connect(s)
+	r.await("the worker is back", func() bool { return len(r.spooled()) == 0 })
+	third.call("Browser.getVersion", "", nil)
+}
+
+// TestAConnectionThatEndsAsItsWorkerComesBack: run saw that the worker is back, and the worker loses that
+// connection before what stands in its way is removed. What the connection had paused is failed first.
+func TestAConnectionThatEndsAsItsWorkerComesBack(t *testing.T) {
+	t.Parallel()
+	r := newRoom(t, roomOptions{})
+	s := r.begin(task("one"))
+	w := r.connect(s)
+	page := w.attach()
+	w.call("Fetch.enable", page, nil)
+	r.chromium.pause(page, "R1")
+	for m := range w.Got {
+		if m.Method == "Fetch.requestPaused" {
+			break
+		}
+	}
+	from := len(r.chromium.commands())
+	s.clients.mu.Lock()
+	for conn := range s.clients.conns {
+		s.clients.leave(conn) // it ended, and run has not seen that yet
+	}
+	s.clients.mu.Unlock()
+	s.clients.release()
+	r.await("nothing is in its way", func() bool { return len(r.chromium.told(from, "Target.detachFromTarget")) > 0 })
+	if got := r.chromium.told(from, "Fetch.failRequest", "Target.detachFromTarget"); got[0] != "Fetch.failRequest "+page {
+		t.Errorf("%q: what the connection had paused is sent", got)
+	}
+}
+
+// TestABrowserWithOnlyLostWorkersStandsStill: of two runs each is one that the other's loss does not stop,
+// until both workers are lost, or the one that is there has left the browser to the one that is lost.
+func TestABrowserWithOnlyLostWorkersStandsStill(t *testing.T) {
+	t.Parallel()
+	notExclusive := func(m *api.Manifest) { m.RequiresExclusiveProfileLock = new(false) }
+	for name, then := range map[string]func(*worker){
+		"both are lost":      (*worker).drop,
+		"the other one left": (*worker).close,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := newRoom(t, roomOptions{runs: 2})
+			one := r.begin(task("one", notExclusive, oneShot))
+			two, err := r.join(task("two", notExclusive, oneShot))
+			if err != nil {
+				t.Fatal(err)
+			}
+			// The scripted browser has no network service, and so the log tells of each try to stop it.
+			tried := func() int { return strings.Count(r.log.String(), "the browser does not stand still") }
+			lost, there := r.connect(one), r.connect(two)
+			from := len(r.chromium.commands())
+			lost.drop()
+			r.await("the capture", func() bool { return len(r.chromium.told(from, "Page.captureScreenshot")) > 0 })
+			if tried() > 0 {
+				t.Error("it stands still, although a run works in it")
+			}
+			then(there)
+			r.await("it stands still", func() bool { return tried() > 0 })
+			if one.life.isEnding() {
+				t.Error("the first run has ended by then")
+			}
+		})
+	}
+}
+
 // TestAConnectionThatTheSessionGoesOnWithout is fenced and closed at once.
 func TestAConnectionThatTheSessionGoesOnWithout(t *testing.T) {
 	t.Parallel()

@@ -97,6 +97,9 @@ func (e *ending) finish() {
 		how = "ended, and its recovery goes on: " + e.reason
 	}
 	f := e.takeIn(ended)
+	if !last {
+		s.still.leftToLost()
+	}
 	if last {
 		s.h.metrics.ends.WithLabelValues(map[bool]string{true: "released", false: "recovered"}[f.Released]).Inc()
 	}
@@ -156,7 +159,7 @@ func (e *ending) recoveryCase() recovery.Case {
 		File: f, Profile: s.profile, Path: s.path, Lock: s.slot.Lock(), Browser: witness.Of(s.browser), Keep: Keeping(s.h.o.Jar, s.manifest),
 		Journal: s.recording.settled, Lost: s.slot.Lost(), Latest: s.Latest, InOrder: inOrder, Log: s.log,
 		Bundle: func() *evidence.Bundle {
-			if s.browser.Driven() && s.browser.TakePagesWait() {
+			if s.browser.Driven() && !s.slot.Shared(s) && s.browser.TakePagesWait() {
 				e.dropBundle() // pages could not be seen while the worker could come back
 			}
 			if e.bundle == nil {
@@ -207,9 +210,10 @@ func (e *ending) dropBundle() {
 // its worker does not come back.
 func (s *Session) capture(reason, outcome string, final bool) *evidence.Bundle {
 	s.people.noteActs()
+	shared := s.slot.Shared(s) // the worker of another run may come back
 	bundle := s.h.o.Recoverer.Capture(recovery.Capture{
 		Record: s.granted, Path: s.path, Token: s.token, Reason: reason, Outcome: outcome, SeenAt: s.life.known().seenAt, Journal: s.recording.settled(),
-		Commands: s.clients.sent(), Browser: witness.Of(s.browser), Shared: s.slot.Shared(s), Final: final,
+		Commands: s.clients.sent(), Browser: witness.Of(s.browser), Shared: shared, Final: final && !shared,
 	}, s.log)
 	if s.browser.Driven() {
 		s.browser.Monitor().LookForSignIn(context.Background())

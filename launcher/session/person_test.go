@@ -15,6 +15,7 @@ import (
 	"leasehold/checkpoint"
 	"leasehold/checkpoint/wording"
 	"leasehold/launcher/api"
+	"leasehold/launcher/browser"
 	"leasehold/launcher/principal"
 	"leasehold/lease"
 )
@@ -428,6 +429,24 @@ func TestATakeOverThatCannotBeKept(t *testing.T) {
 		t.Errorf("the worker may go on: %+v", m.Error)
 	}
 	w.close()
+}
+
+// TestNoCheckpointIsSafeThatAPersonOvertakes: a person takes over while the launcher still hears what the pages
+// did before a checkpoint. What the person does then would stand before the checkpoint, as if the worker
+// vouched for it.
+func TestNoCheckpointIsSafeThatAPersonOvertakes(t *testing.T) {
+	t.Parallel()
+	r, s := begun(t, task("one"))
+	reports := *s.Reports()
+	reports.browser = func() *browser.Browser { // it is asked for when the pages are to be heard
+		if err := s.People().TakeOver(ann, api.TakeOver{}); err != nil {
+			t.Error(err)
+		}
+		return s.Browser()
+	}
+	if err := reports.Checkpoint(api.Checkpoint{Name: "a"}); problem(err) != api.CodeTakenOver {
+		t.Errorf("%v, and the journal has %q", err, r.journal(s))
+	}
 }
 
 // TestNoCheckpointIsSafeWhileAPersonHasTheSession: the worker cannot vouch for what the

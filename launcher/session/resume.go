@@ -76,10 +76,13 @@ func (h *Registry) Resume(t Resumption) (*Session, error) {
 	if s.granted = held.Record; s.granted.SessionID != s.id {
 		return nil, fmt.Errorf("the lease is that of session %s", s.granted.SessionID)
 	}
-	if t.DropCookies {
-		if err := h.o.Jar.Drop(s.profile); err != nil {
-			return nil, err
-		}
+	if t.DropCookies || s.manifest.SessionCookies == api.CookiesDrop {
+		err = h.o.Jar.Drop(s.profile)
+	} else { // the launcher may have been killed while it started the browser, before it had put them in
+		err = h.o.Jar.Restore(ctx, t.Browser.Monitor().Observer(), s.profile)
+	}
+	if err != nil {
+		return nil, err
 	}
 	s.Hold(t.Keeper)
 	if err = errors.Join(s.files.open(), s.recording.open()); err == nil {

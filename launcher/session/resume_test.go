@@ -269,6 +269,39 @@ func TestNobodyComesBackToASessionThatGoesOn(t *testing.T) {
 	}
 }
 
+// TestASessionThatGoesOnHasItsCookies: a launcher that was killed while it started the browser had not put
+// the session cookies of the last one in, which the jar still has. The session does not go on without
+// them: its worker would find the account signed out, and the cookies that it gets then would not be kept.
+func TestASessionThatGoesOnHasItsCookies(t *testing.T) {
+	t.Parallel()
+	for name, tt := range map[string]struct {
+		m        api.Manifest
+		handover bool
+		restored bool
+	}{
+		"killed at the start":     {m: task("one"), restored: true},
+		"they were to be dropped": {m: task("one", func(m *api.Manifest) { m.SessionCookies = api.CookiesDrop })},
+		"killed in a handover":    {m: task("one"), handover: true}, // the warm browser has them, or newer ones
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r, _ := left(t, roomOptions{}, tt.m, func(*room, *Session) {})
+			jar, from := r.savedCookies(), len(r.chromium.commands())
+			s, err := r.adopt(func(take *Resumption) { take.DropCookies = tt.handover })
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got := r.chromium.told(from, "Storage.setCookies"); (len(got) > 0) != tt.restored {
+				t.Errorf("cookies were put in by %q, want it to be %v", got, tt.restored)
+			}
+			if _, err := os.Stat(jar); err == nil {
+				t.Error("the jar has them still: the next ones would not be kept")
+			}
+			s.Resumed()
+		})
+	}
+}
+
 // TestASessionThatCannotGoOn leaves the lease as it was, for its recovery.
 func TestASessionThatCannotGoOn(t *testing.T) {
 	t.Parallel()

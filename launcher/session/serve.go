@@ -32,6 +32,8 @@ type serving struct {
 	// bundle is what was captured when the worker's connection was lost; nil if it was not
 	// lost, or the worker is back.
 	bundle *evidence.Bundle
+	// lostAt is when the last connection ended of whose loss run knows.
+	lostAt time.Time
 	// away says that the worker was lost, may come back, and nothing was captured: the session is
 	// ephemeral, or the worker was back before that began.
 	away bool
@@ -96,13 +98,18 @@ func (v *serving) untilEnd() *ending {
 }
 
 // workerIsGone fails the requests that the worker's client had paused, and captures the
-// evidence, once for each loss. It captures nothing of a worker that is back by then: a capture stops
-// pages from loading, and what it finds would be dropped.
+// evidence, once for each loss. A worker that came back while the loss before was captured, and is gone
+// again, is lost anew: nothing of that connection is failed yet, and the bundle does not show what it did.
+// workerIsGone captures nothing of a worker that is back by then: a capture stops pages from loading, and
+// what it finds would be dropped.
 func (v *serving) workerIsGone(reason string) {
 	s := v.s
-	if v.bundle != nil || v.away && s.ephemeral {
+	lostAt := s.life.known().endedAt
+	if lostAt.Equal(v.lostAt) && (v.bundle != nil || v.away && s.ephemeral) {
 		return
 	}
+	v.lostAt = lostAt
+	v.dropBundle()
 	s.log.Warn().Str("worker", s.manifest.WorkerID).Dur("grace", s.policy.grace).Msg("connection lost without a close handshake")
 	s.still.begin()
 	s.baselines.interrupt()
@@ -115,17 +122,23 @@ func (v *serving) workerIsGone(reason string) {
 
 // workerIsBack goes on with a worker that had been lost, and drops what was captured then.
 func (v *serving) workerIsBack() {
-	s, bundle := v.s, v.bundle
+	s := v.s
 	s.log.Info().Msg("the worker came back")
-	s.inherited, v.bundle, v.away = false, nil, false
+	s.inherited, v.away = false, false
 	s.browser.LimitWrites(0)
-	s.still.end()
+	s.still.isBack()
 	s.clients.release()
-	if bundle == nil {
+	v.dropBundle()
+}
+
+// dropBundle drops what was captured of a loss that was none, or not the last one.
+func (v *serving) dropBundle() {
+	bundle := v.bundle
+	if v.bundle = nil; bundle == nil {
 		return
 	}
 	if err := bundle.Discard(); err != nil {
-		s.log.Warn().Err(err).Msg("unused evidence not removed")
+		v.s.log.Warn().Err(err).Msg("unused evidence not removed")
 	}
 }
 

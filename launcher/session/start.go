@@ -130,7 +130,8 @@ func (s *Session) startBrowser(ctx context.Context, fit *slots.Fit) (err error) 
 	if s.browser, err = s.opening.start(ctx, s, fit); err != nil {
 		return err
 	}
-	return s.port.open()
+	// If this browser crashes while the session uses it, such old cookies would be worse than none.
+	return errors.Join(s.opening.jar.Drop(s.owner()), s.port.open())
 }
 
 // opening is what all ways to get a browser share: it starts one, and puts into it what the
@@ -175,7 +176,7 @@ func (o *opening) prepare(ctx context.Context, b *browser.Browser) error {
 	if o.manifest.SessionCookies == api.CookiesDrop {
 		err = o.jar.Drop(o.owner())
 	} else {
-		err = o.jar.Restore(ctx, b.Monitor().Observer(), o.owner())
+		err = o.jar.Lend(ctx, b.Monitor().Observer(), o.owner()) // a browser that does not start does not take them with it
 	}
 	switch {
 	case err != nil:

@@ -357,6 +357,41 @@ func TestRunsThatShareServices(t *testing.T) {
 	}
 }
 
+// TestABrowserThatDoesNotStartKeepsNoCookies: the session cookies of the last session were put into a browser
+// that crashes before its start is over. No session had it, and the next one has the cookies.
+func TestABrowserThatDoesNotStartKeepsNoCookies(t *testing.T) {
+	t.Parallel()
+	r := newRoom(t, roomOptions{})
+	jar := r.savedCookies()
+	r.chromium.set(func() {
+		r.chromium.silent["Target.createTarget"] = true // its first tab does not open
+		r.chromium.at["Storage.getCookies"] = func() { r.chromium.exit(false) }
+	})
+	var s *Session
+	slot := r.occupy()
+	_, err := r.grant(task("one"), slot, func(lease.Record) Start { return hooked{Start: Cold{}, before: func(of *Session) { s = of }} })
+	if err == nil || !slices.Contains(r.chromium.commands(), "Storage.setCookies B1") {
+		t.Fatalf("%v, and the browser was told %q", err, r.chromium.commands())
+	}
+	_ = s.UndoGrant(err)
+	slot.Vacate()
+	if got := r.record(); got.State != lease.Available {
+		t.Errorf("%+v", got)
+	}
+	if _, err := os.Stat(jar); err != nil {
+		t.Errorf("the account is signed out: %v", err)
+	}
+	r.chromium.set(func() { clear(r.chromium.silent); clear(r.chromium.at) })
+	from := len(r.chromium.commands())
+	r.begin(task("two"))
+	if !slices.ContainsFunc(r.chromium.commands()[from:], func(m string) bool { return strings.HasPrefix(m, "Storage.setCookies") }) {
+		t.Error("the next session does not have the cookies")
+	}
+	if _, err := os.Stat(jar); err == nil {
+		t.Error("the jar has cookies that a browser uses")
+	}
+}
+
 // TestForgedCookiesGoToAPerson: they are not put into the account's browser, and stay for
 // the person to see.
 func TestForgedCookiesGoToAPerson(t *testing.T) {

@@ -1,16 +1,18 @@
 package session
 
 import (
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"leasehold/launcher/api"
 	"leasehold/launcher/browser"
+	"leasehold/launcher/slots"
 )
 
 // A session whose worker is lost makes its browser stand still, unless other runs of the
-// profile still work in it.
+// profile still work in it: runs whose own workers are not lost.
 
 // standstill is what makes a session's browser stand still, and lets it go on.
 type standstill struct {
@@ -18,7 +20,7 @@ type standstill struct {
 	life    *life
 	clients *clients
 	browser func() *browser.Browser
-	shared  func() bool // with other runs of the profile
+	others  func() []slots.Run // that have the browser, too
 
 	// stopping is held while it is determined whether a connection was the last one, and while
 	// its browser is made to stand still. It is taken before the mutexes of clients and life.
@@ -26,14 +28,44 @@ type standstill struct {
 	losing   atomic.Int32 // connections that ended, and whose end is not stated yet
 }
 
-func newStandstill(t *terms, l *life, c *clients, b func() *browser.Browser, shared func() bool) *standstill {
-	return &standstill{terms: t, life: l, clients: c, browser: b, shared: shared}
+func newStandstill(t *terms, l *life, c *clients, b func() *browser.Browser, others func() []slots.Run) *standstill {
+	return &standstill{terms: t, life: l, clients: c, browser: b, others: others}
 }
 
 // begin stops the requests that the session's pages would send.
 func (st *standstill) begin() {
-	if b := st.browser(); !st.ephemeral && b.Driven() && !st.policy.byHand && !st.shared() {
+	if b := st.browser(); !st.ephemeral && b.Driven() && !st.policy.byHand && !st.othersWork() {
 		b.StandStill(st.log)
+	}
+}
+
+// othersWork tells whether there is another run whose worker is not lost.
+func (st *standstill) othersWork() bool {
+	return slices.ContainsFunc(st.others(), func(r slots.Run) bool {
+		other, ok := r.(*Session)
+		if !ok {
+			return true
+		}
+		v := other.life.ruling(time.Now()).verdict
+		return v != interrupted && v != lose
+	})
+}
+
+// othersLost tells whether there are other runs, and the workers of all are lost.
+func (st *standstill) othersLost() bool { return len(st.others()) > 0 && !st.othersWork() }
+
+// leftToLost makes the browser stand still when a run has ended that left it to others, if the workers of
+// all of these are lost. One that comes back meanwhile lets it go on.
+func (st *standstill) leftToLost() {
+	b := st.browser()
+	if !b.Driven() || !st.othersLost() {
+		return
+	}
+	b.StandStill(st.log)
+	for _, r := range st.others() {
+		if other, ok := r.(*Session); ok {
+			other.life.wake()
+		}
 	}
 }
 
@@ -89,9 +121,12 @@ func (st *standstill) isBack() {
 	}
 }
 
-// endsInOrder lets the browser of a session that ends in order go on, if it stood still.
+// endsInOrder lets the browser of a session that ends in order go on, if it stood still, but not for
+// other runs whose workers are lost.
 func (st *standstill) endsInOrder() {
 	st.stopping.Lock()
 	defer st.stopping.Unlock()
-	st.end()
+	if !st.othersLost() {
+		st.end()
+	}
 }

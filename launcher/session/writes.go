@@ -102,16 +102,17 @@ func (r *Reports) Checkpoint(c api.Checkpoint) error {
 		return err
 	}
 	safe := c.IsSafe()
-	if t := r.people.takenBy(); t != nil && safe { // the worker cannot vouch for what the person is doing
-		refused := takenOver(r.id, t.Person)
-		refused.Detail += ": no checkpoint is safe until they hand it back; name it then, or with safe set to false"
-		return refused
-	}
 	r.life.beat()
 	// Requests that were sent and answered before are in the journal before the checkpoint,
 	// too.
 	if m := r.browser().Monitor(); m != nil {
 		m.HearAnswers(r.ctx)
+	}
+	// This comes after the wait, in which a person may take over.
+	if t := r.people.takenBy(); t != nil && safe { // the worker cannot vouch for what the person is doing
+		refused := takenOver(r.id, t.Person)
+		refused.Detail += ": no checkpoint is safe until they hand it back; name it then, or with safe set to false"
+		return refused
 	}
 	return r.add(checkpoint.Entry{
 		Kind: checkpoint.KindCheckpoint, Name: c.Name, Safe: safe, Idempotent: c.Idempotent.Declared, IdempotentShapes: c.Idempotent.Shapes, Data: c.Data,

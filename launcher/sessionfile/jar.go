@@ -63,9 +63,9 @@ func (j Jar) lasting(profile string) string {
 
 // Keep saves the session cookies of a profile's browser that is about to close.
 func (j Jar) Keep(ctx context.Context, browser Caller, profile string) error {
-	// Restore removes the file when it is done. As long as the file exists, its cookies were
-	// not put into this browser, and must not be replaced by the fewer cookies that the browser
-	// has.
+	// The file is removed once the browser has its cookies and has started. As long as the file
+	// exists, no session had this browser, and the file must not be replaced by the fewer cookies
+	// that the browser may have.
 	if _, err := os.Stat(j.path(profile)); err == nil {
 		return nil
 	}

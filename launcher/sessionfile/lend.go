@@ -5,9 +5,10 @@ import (
 	"fmt"
 )
 
-// Lend puts the saved cookies of a profile into a browser that is open only for a moment, and
-// keeps the files, so that the next session has them, whatever becomes of that browser. If the
-// browser closes in order, KeepOfWarm replaces the files by the cookies that it has then.
+// Lend puts the saved cookies of a profile into a browser that is open only for a moment, or that
+// is about to start, and keeps the files, so that the next session has them, whatever becomes of that
+// browser. If the browser was open for a moment and closes in order, KeepOfWarm replaces the files by the
+// cookies that it has then; if it has started, Drop removes them.
 func (j Jar) Lend(ctx context.Context, browser Caller, profile string) error {
 	var cookies []cookie
 	for kind, path := range j.kept(profile) {

@@ -123,10 +123,13 @@ func (s *Slot) End() {
 }
 
 // Shared tells whether any run other than this one is using the browser.
-func (s *Slot) Shared(run Run) bool {
+func (s *Slot) Shared(run Run) bool { return len(s.Others(run)) > 0 }
+
+// Others are the runs other than this one that are using the browser.
+func (s *Slot) Others(run Run) []Run {
 	s.t.mu.Lock()
 	defer s.t.mu.Unlock()
-	return slices.ContainsFunc(s.runs, func(r Run) bool { return r != run })
+	return slices.DeleteFunc(slices.Clone(s.runs), func(r Run) bool { return r == run })
 }
 
 // Joinable tells whether one more run may use the browser.

@@ -196,8 +196,8 @@ func (t *Service) askHome(ctx context.Context, m move) (lease.Record, error) {
 	for end := time.Now().Add(giveUpTimeout); time.Now().Before(end); {
 		select {
 		case <-time.After(giveUpPoll):
-		case <-ctx.Done():
-			return r, context.Cause(ctx)
+		case <-ctx.Done(): // the request is in the record: the home may follow it at any moment
+			return t.withdraw(ctx, m)
 		}
 		e, err := t.host.Store.Get(ctx, r.ProfileID)
 		if err != nil {
@@ -221,6 +221,8 @@ func came(r lease.Record, q lease.MoveRequest) bool {
 // withdraw takes the request back. The returned record tells whether the home had agreed
 // before.
 func (t *Service) withdraw(ctx context.Context, m move) (lease.Record, error) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), moveTimeout)
+	defer cancel()
 	stored, err := lease.ChangeExisting(ctx, t.host.Store, m.entry.Record.ProfileID, func(e lease.Entry) (lease.Record, error) {
 		if came(e.Record, m.q) {
 			return e.Record, errCame

@@ -206,6 +206,14 @@ func (m *Mux) isPrivate(target string) bool {
 	return m.privacy.pages[target] != nil
 }
 
+// IsPrivate tells whether a target is a page of the launcher's own of which nobody else is told, or belongs
+// to one: opener and frame are the targets that opened it and that it is in, or empty.
+func (m *Mux) IsPrivate(target, opener, frame string) bool {
+	m.privacy.mu.Lock()
+	defer m.privacy.mu.Unlock()
+	return m.privacy.opener(targetInfo{TargetID: target, OpenerID: opener, ParentID: frame}) != nil
+}
+
 // listens are the commands that make a client hear what every page does, and those that end it. Traces
 // have what every process does; on a browser's own session, Fetch has the requests of all pages.
 var listens = map[string]struct {

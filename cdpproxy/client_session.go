@@ -141,9 +141,9 @@ func (s *ClientSession) Fence() {
 }
 
 // Free removes what a vanished client has left that would hinder the client which takes its
-// place: it resumes targets that wait for its debugger, and detaches the sessions on which it
-// intercepts requests. Fence has to come first. The contexts that the client made stay, with
-// their pages.
+// place: it resumes targets that wait for its debugger, detaches the sessions on which it
+// intercepts requests, and ends what it hears of all pages on the browser's own. Fence has to come
+// first. The contexts that the client made stay, with their pages.
 func (s *ClientSession) Free() {
 	s.mu.Lock()
 	s.freed = true
@@ -157,6 +157,11 @@ func (s *ClientSession) Free() {
 	for _, opened := range s.mux.sessions.under(s) {
 		s.mux.post(oneWay(s.id, "Target.detachFromTarget", map[string]string{"sessionId": opened.sessionID}))
 	}
+	// That session stays open. What a client intercepts there are the requests of every page, all of
+	// which Fence would have failed from now on.
+	s.mux.post(oneWay(s.id, "Fetch.disable", nil))
+	s.mux.post(oneWay(s.id, "Tracing.end", nil))
+	s.mux.privacy.forget([]string{s.id}) // nobody hears it any more
 }
 
 // LetStart makes new targets start at once, whatever clients have asked for: waiting for

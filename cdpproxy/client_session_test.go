@@ -10,6 +10,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"leasehold/cdpproxy"
 	"leasehold/internal/test/testchrome"
@@ -134,4 +135,29 @@ func TestTheNextMuxInheritsWhatIsOpen(t *testing.T) {
 	if got := evaluate("window.state"); got != "as it was" {
 		t.Errorf("once the client is back, the page's state is %q", got)
 	}
+}
+
+// TestWhoComesBackIsNotHeldUpByWhatTheVanishedClientHeard: it intercepted the requests of every page, on
+// the browser's own session, which stays open when the client is back by another one.
+func TestWhoComesBackIsNotHeldUpByWhatTheVanishedClientHeard(t *testing.T) {
+	s := script(t)
+	c := connect(t, s.mux, open(), &handler{}) // B1
+	c.call("Fetch.enable", "", nil)
+	c.call("Tracing.start", "", nil)
+	_ = c.net.Close()
+	<-c.end
+	left := c.conn.ClientSession()
+	left.Fence()
+	left.Free()
+	connect(t, s.mux, open(), &handler{}).call("Browser.getVersion", "", nil)
+	ends := map[string]bool{}
+	for deadline := time.Now().Add(testchrome.Patience); !ends["Fetch.disable"] || !ends["Tracing.end"]; time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("on the session of the vanished client only %v came: every request of the next one fails", ends)
+		}
+		for _, cmd := range s.heard() {
+			ends[cmd.Method] = ends[cmd.Method] || cmd.SessionID == "B1"
+		}
+	}
+	shut(t, s.mux, false)() // nobody hears what is private
 }

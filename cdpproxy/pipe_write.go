@@ -84,6 +84,7 @@ func (m *Mux) passed(at boottime.Instant, commands []stagedCommand) {
 		c := &commands[i]
 		m.acts.Sent(at, acts.Command{Session: c.session, Method: c.method, Params: c.params, Listed: c.listed})
 	}
+	m.endsListening(commands)
 	m.lookIfLetRun(commands...)
 }
 

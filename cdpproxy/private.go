@@ -206,6 +206,14 @@ func (m *Mux) isPrivate(target string) bool {
 	return m.privacy.pages[target] != nil
 }
 
+// IsPrivate tells whether a target is a page of the launcher's own of which nobody else is told, or belongs
+// to one: opener and frame are the targets that opened it and that it is in, or empty.
+func (m *Mux) IsPrivate(target, opener, frame string) bool {
+	m.privacy.mu.Lock()
+	defer m.privacy.mu.Unlock()
+	return m.privacy.opener(targetInfo{TargetID: target, OpenerID: opener, ParentID: frame}) != nil
+}
+
 // listens are the commands that make a client hear what every page does, and those that end it. Traces
 // have what every process does; on a browser's own session, Fetch has the requests of all pages.
 var listens = map[string]struct {
@@ -216,13 +224,12 @@ var listens = map[string]struct {
 	"Fetch.enable": {"Fetch", true}, "Fetch.disable": {"Fetch", false},
 }
 
-// listensTo is what a client's command makes it hear of every page, or ends that.
-func (c *Conn) listensTo(cmd command) (to listener, on, known bool) {
+// listensTo is what a client's command on a CDP session makes it hear of every page, or ends that.
+func (m *Mux) listensTo(session string, cmd command) (to listener, on, known bool) {
 	if !bytes.HasPrefix(cmd.method, tracingDomain) && !bytes.HasPrefix(cmd.method, fetchDomain) {
 		return listener{}, false, false
 	}
 	does, known := listens[string(cmd.method)]
-	session, m := c.target(cmd), c.session.mux
 	if !known || does.domain != "Fetch" {
 		return listener{session, does.domain}, does.on, known
 	}
@@ -232,27 +239,38 @@ func (c *Conn) listensTo(cmd command) (to listener, on, known bool) {
 
 // startsListening tells whether a client's command makes it hear what every page does.
 func (c *Conn) startsListening(cmd command) bool {
-	_, on, known := c.listensTo(cmd)
+	_, on, known := c.session.mux.listensTo(c.target(cmd), cmd)
 	return known && on
 }
 
-// noteListening notes whether a client's command makes it hear what every page does, or ends that.
+// noteListening notes that a client's command makes it hear what every page does: before the command is
+// on its way, so that no page is opened meanwhile that it would hear.
 func (c *Conn) noteListening(cmd command) {
-	to, on, known := c.listensTo(cmd)
-	if !known {
+	m := c.session.mux
+	to, on, known := m.listensTo(c.target(cmd), cmd)
+	if !known || !on {
 		return
 	}
-	m := c.session.mux
 	m.privacy.mu.Lock()
 	defer m.privacy.mu.Unlock()
-	if !on {
-		delete(m.privacy.listening, to)
-		return
-	}
 	if m.privacy.listening == nil {
 		m.privacy.listening = map[listener]string{}
 	}
 	m.privacy.listening[to] = string(cmd.method)
+}
+
+// endsListening notes which of the commands end that a client hears what every page does. They are on
+// their way to the browser: one that is refused ends nothing, and its client goes on to hear.
+func (m *Mux) endsListening(sent []stagedCommand) {
+	for i := range sent {
+		to, on, known := m.listensTo(string(sent[i].session), sent[i].command)
+		if !known || on {
+			continue
+		}
+		m.privacy.mu.Lock()
+		delete(m.privacy.listening, to)
+		m.privacy.mu.Unlock()
+	}
 }
 
 var tracingDomain = []byte("Tracing.")

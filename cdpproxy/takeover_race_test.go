@@ -119,3 +119,38 @@ func TestWhatABrowserKeepsIsNoted(t *testing.T) {
 		}
 	}
 }
+
+// TestWhoIsRefusedToStopGoesOnToHear: a client hears the requests of all pages, and its command to end
+// that waits for another message while the launcher begins to keep the browser to itself. The command is
+// refused, so that the client would hear what is sent with the password.
+func TestWhoIsRefusedToStopGoesOnToHear(t *testing.T) {
+	b := newOffline(t)
+	c := b.conn()
+	c.dispatch([]byte(`{"id":1,"method":"Fetch.enable"}`), true)
+	c.offloading.Wait()
+	b.read()
+	b.mux.writing.Lock() // another message is being written
+	c.dispatch([]byte(`{"id":2,"method":"Fetch.disable"}`), true)
+	for deadline := time.Now().Add(time.Minute); b.mux.inFlight.Load() < 2; time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatal("the command is not on its way")
+		}
+	}
+	kept := make(chan error)
+	go func() {
+		_, err := b.mux.KeepPrivate(methods.RefuseSignIn())
+		kept <- err
+	}()
+	for b.mux.privacy.shut.Load() == nil {
+		time.Sleep(time.Millisecond)
+	}
+	b.mux.writing.Unlock()
+	err := <-kept
+	c.offloading.Wait()
+	if got := string(b.read()); got != "" {
+		t.Errorf("the browser got %q", got)
+	}
+	if _, ok := errors.AsType[*ListeningError](err); !ok {
+		t.Errorf("the browser is kept from a client that hears all requests: %v", err)
+	}
+}

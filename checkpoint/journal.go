@@ -230,9 +230,16 @@ func openFile(path string) (*os.File, error) {
 // Append gives the entry the next Seq, writes it and returns it. A checkpoint is synced to
 // the disk when Append returns. Entries of other kinds survive a crash of the launcher, but
 // may be lost in a crash of the host. A journal that is full is compacted.
-func (j *Journal) Append(e Entry) (Entry, error) {
+func (j *Journal) Append(e Entry) (Entry, error) { return j.AppendAfter(nil, e) }
+
+// AppendAfter is Append. It calls first, unless that is nil, when nothing else is appended any more before
+// the entry: whatever is reported because of that call comes after the entry.
+func (j *Journal) AppendAfter(first func(), e Entry) (Entry, error) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
+	if first != nil {
+		first()
+	}
 	if n := len(j.entries); n > 0 {
 		e.Seq = j.entries[n-1].Seq
 	}

@@ -425,7 +425,7 @@ func (l *Ledger) All() iter.Seq[*Request] {
 // that message was taken in before: each session that follows the page reports it.
 func (r *Request) Message(at float64) (again bool) {
 	again = at <= r.lastMessage
-	r.lastMessage = at
+	r.lastMessage = max(r.lastMessage, at)
 	return again
 }
 

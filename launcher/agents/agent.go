@@ -75,6 +75,8 @@ type Agent struct {
 	ctx     context.Context // ends with the agent
 	cancel  context.CancelFunc
 	work    sync.WaitGroup // heartbeats
+	// leasing has room for one: who may have one session at a time asks for one at a time, too.
+	leasing chan struct{}
 
 	mu      sync.Mutex
 	ended   bool
@@ -92,7 +94,7 @@ type leased struct {
 // New returns an agent that has nothing yet.
 func New(sidecar Sidecar, o Options) *Agent {
 	ctx, cancel := context.WithCancel(context.Background())
-	return &Agent{sidecar: sidecar, o: o, task: "mcp-" + strings.ToLower(rand.Text()[:8]), ctx: ctx, cancel: cancel, leases: map[string]*leased{}}
+	return &Agent{sidecar: sidecar, o: o, task: "mcp-" + strings.ToLower(rand.Text()[:8]), ctx: ctx, cancel: cancel, leasing: make(chan struct{}, 1), leases: map[string]*leased{}}
 }
 
 // Lease leases the profile of Options.Base.

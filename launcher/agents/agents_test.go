@@ -341,3 +341,47 @@ func TestABrowserThatCannotBeServedGivesTheLeaseBack(t *testing.T) {
 	}
 	a.Leave()
 }
+
+// slow is a sidecar that takes its time to grant a session.
+type slow struct {
+	*fake
+	asked chan struct{}
+	grant chan struct{}
+}
+
+func (s slow) Acquire(ctx context.Context, m api.Manifest) (api.Session, Sidecar, error) {
+	s.asked <- struct{}{}
+	<-s.grant
+	return s.fake.Acquire(ctx, m)
+}
+
+// TestOneBrowserIsServedAtATime, though the model asks for two profiles at once: the tools of the browser
+// would be those of either account.
+func TestOneBrowserIsServedAtATime(t *testing.T) {
+	s := slow{newFake(t), make(chan struct{}, 2), make(chan struct{})}
+	served := 0
+	a := New(s, Options{Granted: func(context.Context, api.Session) error { served++; return nil }})
+	c := client(t, a)
+	answers := make(chan string, 2)
+	ask := func(profile string) {
+		r, err := c.CallTool(t.Context(), &sdk.CallToolParams{Name: "lease_profile", Arguments: map[string]any{"profile_id": profile}})
+		if err != nil {
+			answers <- err.Error()
+			return
+		}
+		answers <- fmt.Sprint(r.IsError, r.Content[0].(*sdk.TextContent).Text)
+	}
+	go ask("shop_1")
+	<-s.asked
+	go ask("shop_2")
+	select {
+	case <-s.asked:
+		t.Error("two sessions are asked for at once")
+	case <-time.After(50 * time.Millisecond):
+	}
+	close(s.grant)
+	first, second := <-answers, <-answers
+	if !strings.HasPrefix(first, "false") || !strings.Contains(second, "you have profile shop_1 already") || served != 1 {
+		t.Errorf("%d were served: %s, then %s", served, first, second)
+	}
+}

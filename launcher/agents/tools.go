@@ -177,6 +177,14 @@ func (a *Agent) leaseProfile(ctx context.Context, in leaseIn) (any, error) {
 	if err != nil {
 		return nil, err
 	}
+	if a.o.Granted != nil { // a model may call a tool several times at once
+		select {
+		case a.leasing <- struct{}{}:
+			defer func() { <-a.leasing }()
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	}
 	if err := a.mayLease(m.ProfileID); err != nil {
 		return nil, err
 	}

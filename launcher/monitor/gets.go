@@ -36,6 +36,8 @@ type GETs struct {
 	// document began.
 	actedOn func(session string) (acted, typed bool)
 
+	// URLs here have no fragment: Chrome names a request without it, but with it what a link or a
+	// script asks for, and what a document shows within.
 	shown      map[string]string          // URL that a frame shows, by frame; a page's main frame has the target's id
 	opened     map[string]bool            // targets that another page opened, until they ask for a document
 	requested  map[string]string          // the last navigation that a frame's document asked for, by frame
@@ -353,20 +355,20 @@ func (g *GETs) page(event cdpproxy.Event, now time.Time) {
 				remember(g.opened, id, true)
 				remember(g.shown, id, g.shown[opener])
 			} else if notBlank(p.TargetInfo.URL) {
-				remember(g.shown, id, p.TargetInfo.URL)
+				remember(g.shown, id, withoutFragment(p.TargetInfo.URL))
 			}
 		}
 	case eventNavigatedWithin:
 		var p cdppage.EventNavigatedWithinDocument
 		if decode(event, &p) {
-			remember(g.shown, string(p.FrameID), p.URL)
+			remember(g.shown, string(p.FrameID), withoutFragment(p.URL))
 		}
 	case eventFrameRequested:
 		var p cdppage.EventFrameRequestedNavigation
 		if decode(event, &p) {
-			frame := string(p.FrameID)
-			remember(g.requested, frame, p.URL)
-			if p.Reason == cdppage.ClientNavigationReasonReload || p.Reason == cdppage.ClientNavigationReasonScriptInitiated && p.URL == g.shown[frame] {
+			frame, where := string(p.FrameID), withoutFragment(p.URL)
+			remember(g.requested, frame, where)
+			if p.Reason == cdppage.ClientNavigationReasonReload || p.Reason == cdppage.ClientNavigationReasonScriptInitiated && where == g.shown[frame] {
 				remember(g.anew, frame, now)
 			}
 		}
@@ -382,6 +384,12 @@ func (g *GETs) page(event cdpproxy.Event, now time.Time) {
 		}
 		delete(g.dialogs, event.Session)
 	}
+}
+
+// withoutFragment is a URL as it is requested.
+func withoutFragment(url string) string {
+	url, _, _ = strings.Cut(url, "#")
+	return url
 }
 
 // agreedOn tells whether somebody has just answered a confirm dialog with yes.

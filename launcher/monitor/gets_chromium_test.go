@@ -24,6 +24,7 @@ import (
 // pages do.
 const getsPage = `<!doctype html><title>page</title><style>a, button { display: block }</style>
 <a id=next href=/take>następny</a>
+<a id=part href="/take#part">następny</a>
 <a id=heart href="/heart?id=3">♡</a>
 <a id=read href=/tickets/7>7</a>
 <a id=moved href=/old>alt</a>
@@ -250,6 +251,12 @@ func TestGETsOfARealBrowser(t *testing.T) {
 	open := func(path string) func(string) {
 		return func(s string) { w.call(s, "Page.navigate", map[string]string{"url": site.URL + path}, nil) }
 	}
+	routed := func(selector string) func(string) {
+		return func(s string) {
+			w.eval(s, `(() => { location.hash = '#/cart'; return true })()`)
+			w.press(s, selector)
+		}
+	}
 	session := w.openPage(site.URL + "/list")
 	anew := func() {
 		w.acted.Store(false)
@@ -268,6 +275,7 @@ func TestGETsOfARealBrowser(t *testing.T) {
 		want  []string
 	}{
 		{"a link that takes the next one", click("#next"), "location.pathname === '/tickets/8'", []string{"moved_on /take"}},
+		{"a link that takes the next one, and shows a part of it", click("#part"), "location.pathname === '/tickets/8'", []string{"moved_on /take"}},
 		{"a link that comes back", click("#heart"), "performance.getEntriesByType('navigation')[0].redirectCount === 1", []string{"returned /heart?id=3"}},
 		{"a link to read", click("#read"), "location.pathname === '/tickets/7'", nil},
 		{"a page that has moved", click("#moved"), "location.pathname === '/tickets/9'", nil},
@@ -279,6 +287,7 @@ func TestGETsOfARealBrowser(t *testing.T) {
 		{"an empty answer", click("#empty"), shown, []string{"no_content /empty?id=5"}},
 		{"a picture", click("#pixel"), shown, []string{"picture /vote.svg?id=6"}},
 		{"a page that loads itself anew", click("#again"), "performance.getEntriesByType('navigation')[0].type === 'reload'", []string{"reloaded /again?id=6"}},
+		{"a page that loads itself anew at its route", routed("#again"), "performance.getEntriesByType('navigation')[0].type === 'reload'", []string{"reloaded /again?id=6"}},
 		{"what its page left behind", click("#leaves"), "location.pathname === '/tickets/7'", []string{"unanswered /never?id=1"}},
 		{"a URL that takes the next one", open("/take"), "location.pathname === '/tickets/8'", nil},
 		{"a URL that guards a write", open("/view?csrf=8r2"), "location.pathname === '/view'", []string{"guarded /view?csrf=8r2"}},

@@ -251,14 +251,17 @@ func (ts *Tabs) AwaitWatched(ctx context.Context) error {
 	return nil
 }
 
-// ByUse is Targets in the order of Chrome's own list: the targets of the page that was
-// opened or brought to the front last come first, and workers come last. It does not know which
-// tab Chrome brings to the front when the front tab is closed.
+// ByUse is Targets as a client may see them, in the order of Chrome's own list: the targets of the
+// page that was opened or brought to the front last come first, and workers come last. It does not
+// know which tab Chrome brings to the front when the front tab is closed.
 func (ts *Tabs) ByUse(ctx context.Context) ([]*target.Info, error) {
 	list, err := ts.Targets(ctx)
 	if err != nil {
 		return nil, err
 	}
+	list = slices.DeleteFunc(list, func(t *target.Info) bool {
+		return ts.chrome.mux.IsPrivate(string(t.TargetID), string(t.OpenerID), string(t.ParentFrameID))
+	})
 	used := ts.pages.used(list, ts.chrome.mux.Acts().Activated)
 	slices.SortStableFunc(list, func(a, b *target.Info) int { return cmp.Compare(used[b], used[a]) })
 	return list, nil

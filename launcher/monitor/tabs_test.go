@@ -2,6 +2,7 @@ package monitor
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -12,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/chromedp/cdproto/target"
 	"golang.org/x/sys/unix"
 
 	"leasehold/cdpproxy"
@@ -22,9 +24,12 @@ import (
 )
 
 // pipe is the browser's end of a pipe. It answers every command with {}, and keeps the
-// commands. What an expression gives, evaluate says; nil: nothing.
+// commands. What an expression gives, evaluate says; nil: nothing. private answers createTarget and
+// getTargets by the URL of the page that was opened last.
 type pipe struct {
 	evaluate func(expression string) string
+	private  func(method, opened string) string
+	opened   string
 
 	mu    sync.Mutex
 	asked []string
@@ -79,7 +84,7 @@ func (p *pipe) answer(t *testing.T, in, out *os.File) {
 		var c struct {
 			ID                int64
 			Method, SessionID string
-			Params            struct{ Expression string }
+			Params            struct{ Expression, URL string }
 		}
 		if err := json.Unmarshal(msg[:len(msg)-1], &c); err != nil {
 			t.Error(err)
@@ -91,6 +96,11 @@ func (p *pipe) answer(t *testing.T, in, out *os.File) {
 		result, session := "{}", fmt.Sprintf(`,"sessionId":%q`, c.SessionID)
 		if c.Method == "Target.attachToBrowserTarget" {
 			result, session = `{"sessionId":"B"}`, ""
+		}
+		if c.Method == "Target.createTarget" || c.Method == "Target.getTargets" {
+			if p.opened = cmp.Or(c.Params.URL, p.opened); p.private != nil {
+				result = p.private(c.Method, p.opened)
+			}
 		}
 		if c.Method == "Runtime.evaluate" && p.evaluate != nil {
 			result = fmt.Sprintf(`{"result":{"value":%s}}`, p.evaluate(c.Params.Expression))
@@ -136,5 +146,38 @@ func TestTabsGoThroughTheFence(t *testing.T) {
 		if len(sent) != 1 {
 			t.Errorf("%s reached the browser %d times, want once", method, len(sent))
 		}
+	}
+}
+
+// TestNoClientIsShownAPrivatePage in the list of targets over HTTP, nor what such a page opened. Whoever
+// closes the browser's pages finds it.
+func TestNoClientIsShownAPrivatePage(t *testing.T) {
+	m, p := attached(t)
+	p.private = func(method, opened string) string {
+		if method == "Target.createTarget" {
+			return `{"targetId":"H"}`
+		}
+		return fmt.Sprintf(`{"targetInfos":[{"targetId":"P","type":"page","url":"http://a.test/"},
+			{"targetId":"H","type":"other","url":%[1]q},{"targetId":"T","type":"tab","url":%[1]q},
+			{"targetId":"O","type":"page","url":"http://a.test/?code=1","openerId":"H"},{"targetId":"F","type":"iframe","url":"http://b.test/","parentFrameId":"H"}]}`, opened)
+	}
+	names := func(list []*target.Info, err error) (all string) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, one := range list {
+			all += string(one.TargetID)
+		}
+		return all
+	}
+	if _, err := m.chrome.CreateHidden(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if got := names(m.tabs.ByUse(t.Context())); got != "P" {
+		t.Errorf("a client is shown %s", got)
+	}
+	if got := names(m.tabs.Targets(t.Context())); got != "PHOF" {
+		t.Errorf("open are %s", got)
 	}
 }

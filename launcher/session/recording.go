@@ -28,6 +28,7 @@ type recording struct {
 	pictured    func(checkpoint.Entry) // for an entry that may cause a picture
 	report      func(lease.Progress)   // into the lease's record
 	safe        func(checkpoint.Entry) // for a checkpoint that is safe
+	named       func()                 // tells the page monitor that a checkpoint is named
 	journal     *checkpoint.Journal    // nil before open
 }
 
@@ -40,7 +41,10 @@ type byPersons interface {
 }
 
 func newRecording(h *Registry, t *terms, l *life, f *kept, people byPersons, b func() *browser.Browser, pictured func(checkpoint.Entry), report func(lease.Progress)) *recording {
-	return &recording{terms: t, journalPath: h.o.Files.Journal(t.id), life: l, file: f, people: people, browser: b, pictured: pictured, report: report}
+	return &recording{
+		terms: t, journalPath: h.o.Files.Journal(t.id), life: l, file: f, people: people, browser: b, pictured: pictured, report: report,
+		named: func() { b().Monitor().Checkpointed() },
+	}
 }
 
 // open opens the session's journal, if it is not open. It continues a journal that an earlier
@@ -111,8 +115,12 @@ func (r *recording) latest(record lease.Record) lease.Record {
 // add puts an entry into the journal, and the part that the lease's record shows into the next
 // renewal. An entry that could not be written counts as something that was not observed.
 func (r *recording) add(e checkpoint.Entry) error {
+	var first func()
 	if e.Kind == checkpoint.KindCheckpoint { // what a person did comes before it
 		r.people.noteActs()
+		// The monitor reports once what a page does again and again. What it reports anew because of the
+		// checkpoint has to come after it, and it must leave out nothing that comes while the disk takes it.
+		first = r.named
 	}
 	if e.Token = uint64(r.token); e.At.IsZero() { // the page monitor's entries come with their time
 		e.At = time.Now().UTC()
@@ -137,7 +145,7 @@ func (r *recording) add(e checkpoint.Entry) error {
 	}
 	e.Page, e.Asked = checkpoint.Clip(redact.URL(e.Page)), checkpoint.Clip(redact.URL(e.Asked))
 	e.URL, e.Name, e.Action, e.Text = checkpoint.Clip(e.URL), checkpoint.Clip(e.Name), checkpoint.Clip(e.Action), checkpoint.Clip(e.Text)
-	e, err := r.journal.Append(e)
+	e, err := r.journal.AppendAfter(first, e)
 	if err != nil {
 		r.life.unlessOver(func() {
 			r.log.Error().Err(err).Msg("journal entry lost")
@@ -153,7 +161,6 @@ func (r *recording) add(e checkpoint.Entry) error {
 	case checkpoint.KindStep:
 		p.LastKnownStep = e.Name
 	case checkpoint.KindCheckpoint:
-		r.browser().Monitor().Checkpointed()
 		if e.Safe {
 			r.safe(e)
 			p.LastSafeCheckpoint = e.Name

@@ -114,17 +114,20 @@ func (h *hand) sends(kind session.ActKind, goesOn bool, method string, params ma
 	})
 }
 
-// pointed is the last input of a pointer on a page, if the page has not answered it.
-type pointed struct {
-	target string
-	input  *cdpproxy.SentCall // nil: there is none
+// pointed are the last inputs of a pointer that their pages have not answered, by page.
+type pointed map[string]*cdpproxy.SentCall
+
+func (p pointed) forget(target string) {
+	if input := p[target]; input != nil {
+		input.Forget()
+		delete(p, target)
+	}
 }
 
-func (p *pointed) forget() {
-	if p.input != nil {
-		p.input.Forget()
+func (p pointed) forgetAll() {
+	for target := range p {
+		p.forget(target)
 	}
-	*p = pointed{}
 }
 
 // points is sends for what a pointer does.
@@ -134,9 +137,9 @@ func (h *hand) points(kind session.ActKind, goesOn bool, method string, params m
 		if err != nil {
 			return err
 		}
-		h.v.pointed.forget() // a page answers them in their order
+		h.v.pointed.forget(h.page.TargetID) // a page answers them in their order
 		if err = input.Wait(ctx, nil); errors.Is(err, context.DeadlineExceeded) {
-			h.v.pointed = pointed{h.page.TargetID, input}
+			h.v.pointed[h.page.TargetID] = input
 			return nil
 		}
 		input.Forget()
@@ -156,20 +159,20 @@ func (h *hand) types(kind session.ActKind, goesOn bool, method string, params ma
 
 // settled returns once the page has answered what a pointer did on it.
 func (h *hand) settled() error {
-	waiting := h.v.pointed
+	waiting := h.v.pointed[h.page.TargetID]
 	switch {
-	case waiting.input == nil || waiting.target != h.page.TargetID:
+	case waiting == nil:
 		return nil
 	case h.page.Dialog != "":
 		return errors.New("nothing was typed: the page asks something, which has to be answered first")
 	}
 	ctx, cancel := context.WithTimeout(h.v.watch.ctx, h.patience())
 	defer cancel()
-	if err := waiting.input.Wait(ctx, nil); err != nil && errors.Is(err, ctx.Err()) {
+	if err := waiting.Wait(ctx, nil); err != nil && errors.Is(err, ctx.Err()) {
 		h.v.hangs = h.page.TargetID
 		return fmt.Errorf("nothing was typed: the page has not answered yet what was touched or clicked before: %w", err)
 	}
-	h.v.pointed.forget()
+	h.v.pointed.forget(h.page.TargetID)
 	h.v.hangs = ""
 	return nil
 }

@@ -38,7 +38,7 @@ type viewer struct {
 	// patience bounds how long one message may take to be written.
 	patience time.Duration
 	// Only read uses these: whether the last click became a question, the target that did not say what
-	// was clicked last, and the input of a pointer that its page has not answered.
+	// was clicked last, and the inputs of a pointer that their pages have not answered.
 	asking  bool
 	hangs   string
 	pointed pointed
@@ -72,7 +72,7 @@ type closing struct {
 }
 
 func newViewer(w *watch, who principal.Principal) *viewer {
-	return &viewer{watch: w, who: who, woken: make(chan struct{}, 1), patience: writeTimeout}
+	return &viewer{watch: w, who: who, woken: make(chan struct{}, 1), patience: writeTimeout, pointed: pointed{}}
 }
 
 // Session is the session that is watched.
@@ -89,7 +89,7 @@ func (v *viewer) Serve(conn net.Conn, buffered *bufio.Reader) {
 	var writing sync.WaitGroup
 	writing.Go(func() { v.write(conn) })
 	v.read(buffered)
-	v.pointed.forget()
+	v.pointed.forgetAll()
 	writing.Wait()
 	linger(conn)
 	_ = conn.Close()

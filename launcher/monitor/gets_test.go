@@ -1,0 +1,49 @@
+package monitor
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"testing"
+
+	"leasehold/cdpproxy"
+	"leasehold/checkpoint"
+	"leasehold/checkpoint/ledger"
+)
+
+// TestAFragmentHidesNoGET: Chrome names a request without its fragment, and what a link or a script asks
+// for, or a document shows within, with it. The events are those of Chromium.
+func TestAFragmentHidesNoGET(t *testing.T) {
+	var got []string
+	m := New(func(e checkpoint.Entry) {})
+	m.gets.sink = func(e checkpoint.Entry) {
+		if e.Kind == checkpoint.KindGetAfter || e.Kind == checkpoint.KindGetWrite {
+			got = append(got, fmt.Sprintf("%s %s %s", e.Kind, e.Name, e.URL))
+		}
+	}
+	m.gets.acted, m.gets.actedOn = nil, func(string) (acted, typed bool) { return true, false }
+	say := func(method, params string) {
+		m.readerEvent(cdpproxy.Event{Session: "S", Method: method, Params: json.RawMessage(params)})
+	}
+	m.readerEvent(cdpproxy.Event{Session: "B", Method: eventAttached, Params: json.RawMessage(`{"sessionId":"S","targetInfo":{"targetId":"F","type":"page","url":"http://a.test/list"}}`)})
+	say(eventNavigatedWithin, `{"frameId":"F","url":"http://a.test/list#/cart","navigationType":"fragment"}`)
+	// A button is pressed: a script asks, and the page loads itself anew, at its route.
+	say(ledger.Sent, `{"requestId":"1","loaderId":"L","documentURL":"http://a.test/list","request":{"url":"http://a.test/again?id=6","method":"GET"},"initiator":{"type":"script"},"type":"Fetch","frameId":"F"}`)
+	say(ledger.Answered, `{"requestId":"1","loaderId":"L","response":{"url":"http://a.test/again?id=6","status":200},"frameId":"F"}`)
+	say(eventFrameRequested, `{"frameId":"F","reason":"reload","url":"http://a.test/list#/cart","disposition":"currentTab"}`)
+	say(ledger.Sent, `{"requestId":"M","loaderId":"M","documentURL":"http://a.test/list","request":{"url":"http://a.test/list","urlFragment":"#/cart","method":"GET"},"initiator":{"type":"other"},"type":"Document","frameId":"F"}`)
+	say(ledger.Answered, `{"requestId":"M","loaderId":"M","response":{"url":"http://a.test/list","status":200},"frameId":"F"}`)
+	say(eventFrameNavigated, `{"frame":{"id":"F","loaderId":"M","url":"http://a.test/list","urlFragment":"#/cart"}}`)
+	// A link to a part of another page is pressed, which a redirect answers.
+	say(eventFrameRequested, `{"frameId":"F","reason":"anchorClick","url":"http://a.test/take#part","disposition":"currentTab"}`)
+	say(ledger.Sent, `{"requestId":"N","loaderId":"N","documentURL":"http://a.test/take","request":{"url":"http://a.test/take","urlFragment":"#part","method":"GET"},"initiator":{"type":"other"},"type":"Document","frameId":"F"}`)
+	say(ledger.Sent, `{"requestId":"N","loaderId":"N","documentURL":"http://a.test/8","request":{"url":"http://a.test/8","urlFragment":"#part","method":"GET"},"redirectResponse":{"status":302},"initiator":{"type":"other"},"type":"Document","frameId":"F"}`)
+	say(ledger.Answered, `{"requestId":"N","loaderId":"N","response":{"url":"http://a.test/8","status":200},"frameId":"F"}`)
+	want := []string{
+		"get_after_action  http://a.test/again?id=6", "get_after_action  http://a.test/list", "get_write reloaded http://a.test/again?id=6",
+		"get_after_action  http://a.test/take", "get_write moved_on http://a.test/take",
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("%q, want %q", got, want)
+	}
+}

@@ -263,6 +263,9 @@ func (c *Conn) noteListening(cmd command) {
 // their way to the browser: one that is refused ends nothing, and its client goes on to hear.
 func (m *Mux) endsListening(sent []stagedCommand) {
 	for i := range sent {
+		if !bytes.HasPrefix(sent[i].method, tracingDomain) && !bytes.HasPrefix(sent[i].method, fetchDomain) {
+			continue // nearly always
+		}
 		to, on, known := m.listensTo(string(sent[i].session), sent[i].command)
 		if !known || on {
 			continue

@@ -138,8 +138,8 @@ func (h *Holding) run(ctx context.Context) {
 			case Current:
 				if r.Sequence >= h.own.Sequence {
 					h.own = r
-				}
-				continue
+					continue
+				} // the store went back to earlier in this lease, or the watch is late
 			}
 			rewrite = true
 		case <-soon:

@@ -182,6 +182,28 @@ func TestHoldingWritesAgainWhatTheStoreForgot(t *testing.T) {
 	}
 }
 
+// TestNoNumberOfAnEventIsGivenTwice: the store goes back to earlier in the same lease. An event that got
+// the number of another one would never come to the event stream.
+func TestNoNumberOfAnEventIsGivenTwice(t *testing.T) {
+	holding(t, func(b *bench, h *Holding) {
+		back := b.s.back()
+		b.s.change(t, func(r Record) (Record, error) { return r.Suspect("observed", Sealed{}, noon) })
+		h.Observe(b.s.record())
+		time.Sleep(time.Second)
+		before := b.s.record()
+		back()
+		old := b.s.record()
+		if old.State != Held || old.Token != before.Token || old.Sequence >= before.Sequence {
+			t.Fatalf("it went back from %+v to %+v", before, old)
+		}
+		h.Observe(old)
+		time.Sleep(time.Second)
+		if r := b.s.record(); r.Sequence < before.Sequence || r.State != Held || h.Fence().Check() != nil {
+			t.Errorf("the next event would have the number %d again: %d was given", r.Sequence+1, before.Sequence)
+		}
+	})
+}
+
 // The store forgot, and cannot be written to for a while: the holder tries more than
 // once.
 func TestHoldingWritesAgainAfterAnOutage(t *testing.T) {

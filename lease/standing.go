@@ -74,6 +74,8 @@ func (p Progress) apply(r Record) Record {
 // if it is suspected or the store forgot it. own is the record as the holder last wrote or saw
 // it. The error is a *FencedError if the lease is over.
 func (r Record) Uphold(own Record, t Token, p Progress, now time.Time) (Record, error) {
+	// A store that went back to earlier in this lease would give the numbers of its later events again.
+	r.Sequence = max(r.Sequence, own.Sequence)
 	switch r.standingFor(own, t) {
 	case Over:
 		return r, &FencedError{Profile: own.ProfileID, Token: t, Current: r.Token}

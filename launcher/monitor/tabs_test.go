@@ -152,15 +152,15 @@ func TestTabsGoThroughTheFence(t *testing.T) {
 // TestNoClientIsShownAPrivatePage in the list of targets over HTTP, nor what such a page opened. Whoever
 // closes the browser's pages finds it.
 func TestNoClientIsShownAPrivatePage(t *testing.T) {
-	m, p := attached(t)
-	p.private = func(method, opened string) string {
+	p := &pipe{private: func(method, opened string) string {
 		if method == "Target.createTarget" {
 			return `{"targetId":"H"}`
 		}
 		return fmt.Sprintf(`{"targetInfos":[{"targetId":"P","type":"page","url":"http://a.test/"},
 			{"targetId":"H","type":"other","url":%[1]q},{"targetId":"T","type":"tab","url":%[1]q},
 			{"targetId":"O","type":"page","url":"http://a.test/?code=1","openerId":"H"},{"targetId":"F","type":"iframe","url":"http://b.test/","parentFrameId":"H"}]}`, opened)
-	}
+	}}
+	m := p.attach(t, func(checkpoint.Entry) {})
 	names := func(list []*target.Info, err error) (all string) {
 		t.Helper()
 		if err != nil {

@@ -211,7 +211,6 @@ func TestNothingIsMissingWhereAReplicaIsBehind(t *testing.T) {
 	srv := start(t, t.TempDir())
 	p := startProxy(t, srv)
 	s := open(t, dialPlain(t, p.url()))
-	s.tryTime = 200 * time.Millisecond // the reader that is behind shows nothing for so long
 	writer := open(t, inProcess(t, srv))
 	swapped(t, writer, none("p"), granted(t, none("p"), "t"))
 	for _, err := range []error{

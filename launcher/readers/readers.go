@@ -193,17 +193,34 @@ func discardLeft(ctx context.Context, root *profiledir.Root, ids []string, files
 // leftTimeout bounds how long the browser of one copy may take to be gone.
 const leftTimeout = 30 * time.Second
 
+// forkPause is the time between two looks for a browser that was only forked.
+const forkPause = 10 * time.Millisecond
+
 func discardOne(ctx context.Context, root *profiledir.Root, id string, processes browser.Processes) error {
 	ctx, cancel := context.WithTimeout(ctx, leftTimeout)
 	defer cancel()
-	lock, _, err := root.Take(id)
-	if err != nil {
-		return err
+	for {
+		lock, adopted, err := root.Take(id)
+		if err != nil {
+			return err
+		}
+		if err := browser.DiscardLeft(ctx, processes, root, id); err != nil {
+			return errors.Join(err, lock.Unlock())
+		}
+		if !adopted {
+			return lock.Discard()
+		}
+		// A browser had its lock. One whose launcher was killed right after the fork names no directory
+		// yet, and was not found: whether somebody has the lock still is seen by taking it.
+		if err := lock.Unlock(); err != nil {
+			return err
+		}
+		select {
+		case <-time.After(forkPause):
+		case <-ctx.Done():
+			return fmt.Errorf("copy %s: a process that names no directory has its lock: %w", id, context.Cause(ctx))
+		}
 	}
-	if err := browser.DiscardLeft(ctx, processes, root, id); err != nil {
-		return errors.Join(err, lock.Unlock())
-	}
-	return lock.Discard()
 }
 
 // Copy is a throwaway copy of a profile. Its user calls Discard once.

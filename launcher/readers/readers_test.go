@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"sync"
 	"testing"
@@ -266,6 +267,52 @@ func TestWhatNobodyUsesGoes(t *testing.T) {
 	}
 	if w.cache.tidy(true); w.unpacked() != 0 || w.cache.bytes() != 0 {
 		t.Errorf("%d stay", w.unpacked())
+	}
+}
+
+// TestABrowserThatWasOnlyForkedKeepsItsCopy until it is gone: it names no directory yet, but has the lock
+// of the copy.
+func TestABrowserThatWasOnlyForkedKeepsItsCopy(t *testing.T) {
+	w := newWorld(t)
+	u, release := w.unpack(w.seal("p", 1))
+	defer release()
+	c, err := w.Make(t.Context(), u, "ses_1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	forked := exec.CommandContext(t.Context(), "cat")
+	forked.ExtraFiles = []*os.File{c.Lock.File()}
+	end, err := forked.StdinPipe()
+	if err = errors.Join(err, forked.Start(), c.Lock.Unlock()); err != nil {
+		t.Fatal(err)
+	}
+	left, err := FindLeft(w.options())
+	if err != nil {
+		t.Fatal(err)
+	}
+	removed := make(chan error)
+	go func() {
+		_, err := left.Discard(t.Context())
+		removed <- err
+	}()
+	select {
+	case err := <-removed:
+		t.Errorf("the copy was removed below the browser: %v", err)
+	case <-time.After(200 * time.Millisecond): // what does not look at the lock needs less
+		if _, err := os.Stat(c.Path); err != nil {
+			t.Error(err)
+		}
+		defer func() {
+			if err := <-removed; err != nil {
+				t.Error(err)
+			}
+			if ids, err := w.root.Guarded(); err != nil || len(ids) != 0 {
+				t.Errorf("once it is gone: %v, %v", ids, err)
+			}
+		}()
+	}
+	if err := errors.Join(end.Close(), forked.Wait()); err != nil {
+		t.Error(err)
 	}
 }
 

@@ -158,7 +158,7 @@ func (g *Service) copyToRead(ctx context.Context, m api.Manifest, r *lease.Recor
 		return session.Copy{}, readProblem(err)
 	}
 	return session.Copy{
-		Path: c.Path, Lock: c.Lock, Root: c.Root(), Jar: c.Jar, Discard: c.Discard,
+		Path: c.Path, Lock: c.Lock, Root: c.Root(), Jar: c.Jar, Discard: c.Discard, Leave: c.Leave,
 		SnapshotID: unpacked.Snapshot.ID, SnapshotToken: unpacked.Snapshot.Token,
 	}, nil
 }

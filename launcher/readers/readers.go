@@ -11,6 +11,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -60,9 +61,12 @@ type Room struct {
 	o     Options
 	root  *profiledir.Root
 	jar   sessionfile.Jar
-	left  []string // copies left by an earlier launcher
 	cache *cache
 	slots chan struct{} // holds one element for each copy that is being written
+
+	mu     sync.Mutex
+	left   []string      // copies that an earlier launcher left, or that could not be removed
+	leaves chan struct{} // has room for one: there is one more
 }
 
 func dirOf(dataDir string) string { return filepath.Join(dataDir, dirName) }
@@ -74,7 +78,7 @@ func jarOf(root *profiledir.Root, key *signed.Key) sessionfile.Jar {
 
 // Open opens the room of a launcher. Run removes what an earlier one has left.
 func Open(o Options) (*Room, error) {
-	r := &Room{o: o, slots: make(chan struct{}, copiesAtOnce)}
+	r := &Room{o: o, slots: make(chan struct{}, copiesAtOnce), leaves: make(chan struct{}, 1)}
 	r.cache = newCache(o, filepath.Join(dirOf(o.DataDir), cacheName))
 	if _, err := os.Stat(dirOf(o.DataDir)); errors.Is(err, fs.ErrNotExist) && o.Snapshots == nil {
 		return r, nil
@@ -98,30 +102,44 @@ func Open(o Options) (*Room, error) {
 	return r, r.cache.empty()
 }
 
-// Run removes what an earlier launcher has left, and unused unpacked snapshots, until ctx ends.
+// Run removes copies that were left, and unused unpacked snapshots, until ctx ends.
 func (r *Room) Run(ctx context.Context) {
 	if r.root == nil {
 		return
 	}
-	left := r.left
-	for len(left) > 0 {
-		var err error
-		if left, err = discardLeft(ctx, r.root, left, r.o.Files, r.o.Key, r.o.Processes, r.o.Log); err != nil {
-			r.o.Log.Error().Err(err).Msg("copies of profiles that an earlier launcher left are not removed: it is tried again")
-		}
-		if len(left) == 0 {
-			break
+	var caching sync.WaitGroup
+	defer caching.Wait()
+	caching.Go(func() { r.cache.run(ctx) })
+	for ctx.Err() == nil { // the next launcher tries again
+		var again <-chan time.Time
+		if r.discard(ctx) > 0 {
+			again = time.After(leftPause)
 		}
 		select {
-		case <-time.After(leftPause):
+		case <-again:
+		case <-r.leaves:
 		case <-ctx.Done():
-			left = nil // the next launcher tries again
 		}
 	}
-	r.cache.run(ctx)
 }
 
-// leftPause is the time between two attempts to remove what an earlier launcher has left.
+// discard removes the copies that were left, and returns how many could not be removed.
+func (r *Room) discard(ctx context.Context) int {
+	r.mu.Lock()
+	ids := r.left
+	r.left = nil
+	r.mu.Unlock()
+	left, err := discardLeft(ctx, r.root, ids, r.o.Files, r.o.Key, r.o.Processes, r.o.Log)
+	if err != nil {
+		r.o.Log.Error().Err(err).Msg("copies of profiles that were left are not removed: it is tried again")
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.left = append(r.left, left...)
+	return len(r.left)
+}
+
+// leftPause is the time between two attempts to remove what was left.
 const leftPause = 5 * time.Second
 
 // Left are the copies that a launcher has left at its end. The guard uses it.
@@ -185,7 +203,7 @@ func discardLeft(ctx context.Context, root *profiledir.Root, ids []string, files
 			left, errs = append(left, id), errors.Join(errs, err)
 			continue
 		}
-		log.Info().Str("session", id).Msg("removed the copy of an ephemeral session whose launcher is gone")
+		log.Info().Str("session", id).Msg("removed the copy of an ephemeral session that was left")
 	}
 	return left, errs
 }
@@ -274,6 +292,19 @@ func (r *Room) Make(ctx context.Context, u *Unpacked, sessionID string) (_ *Copy
 		return nil, errors.Join(fmt.Errorf("copy of snapshot %s: %w", u.Snapshot.ID, err), c.Discard())
 	}
 	return c, nil
+}
+
+// Leave gives the copy up, which could not be removed: Run tries again.
+func (c *Copy) Leave() error {
+	err := c.Lock.Unlock()
+	c.room.mu.Lock()
+	c.room.left = append(c.room.left, c.id)
+	c.room.mu.Unlock()
+	select {
+	case c.room.leaves <- struct{}{}:
+	default:
+	}
+	return err
 }
 
 // Discard removes the copy. No process may use it any more.

@@ -316,6 +316,48 @@ func TestABrowserThatWasOnlyForkedKeepsItsCopy(t *testing.T) {
 	}
 }
 
+// TestACopyThatCouldNotBeRemovedIsRemovedLater, by the same launcher, once no process uses it.
+func TestACopyThatCouldNotBeRemovedIsRemovedLater(t *testing.T) {
+	w := newWorld(t)
+	u, release := w.unpack(w.seal("p", 1))
+	defer release()
+	c, err := w.Make(t.Context(), u, "ses_1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	uses := exec.CommandContext(t.Context(), "sh", "-c", "read x", "--user-data-dir="+c.Path)
+	end, err := uses.StdinPipe()
+	if err = errors.Join(err, uses.Start()); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		w.Run(ctx)
+	}()
+	if err := c.Leave(); err != nil {
+		t.Fatal(err)
+	}
+	for taken := false; !taken; time.Sleep(time.Millisecond) { // it is tried
+		if taken, err = w.root.Held("ses_1"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := os.Stat(c.Path); err != nil {
+		t.Error(err)
+	}
+	_ = errors.Join(end.Close(), uses.Wait()) // its exit code says that there was nothing to read
+	for there := true; there; time.Sleep(time.Millisecond) {
+		ids, err := w.root.Guarded()
+		if there = len(ids) > 0; err != nil {
+			t.Fatal(err)
+		}
+	}
+	cancel()
+	<-done
+}
+
 // TestWhatALauncherLeftIsRemoved: by its guard, but for what a launcher has, and by the next one,
 // with what it had unpacked.
 func TestWhatALauncherLeftIsRemoved(t *testing.T) {

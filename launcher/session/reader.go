@@ -52,8 +52,8 @@ type Copy struct {
 	Root *profiledir.Root
 	// Jar has the session cookies of the snapshot, under the session's id.
 	Jar sessionfile.Jar
-	// Discard removes the copy, once no process uses it.
-	Discard func() error
+	// Discard removes the copy, once no process uses it. Leave gives up one that could not be removed.
+	Discard, Leave func() error
 	// SnapshotID and SnapshotToken are those of the snapshot from which the copy was made.
 	SnapshotID    string
 	SnapshotToken lease.Token
@@ -115,7 +115,7 @@ func (s *Session) UndoReader(cause error) error {
 	s.Fence().Shut(cause)
 	s.life.end()
 	if err := s.reader.remove(s.browser); err != nil {
-		s.log.Error().Err(err).Msg("the copy of an ephemeral session is left: the next launcher removes it")
+		s.log.Error().Err(err).Msg("the copy of an ephemeral session is left: it is removed later")
 	}
 	close(s.life.done)
 	s.slot.Vacate()
@@ -163,7 +163,7 @@ func (e *ending) discard() {
 		f.Released = e.verdict == endInOrder
 	})
 	if err := s.reader.remove(s.browser); err != nil {
-		s.log.Error().Err(err).Msg("the copy of an ephemeral session is left: the next launcher removes it")
+		s.log.Error().Err(err).Msg("the copy of an ephemeral session is left: it is removed later")
 	}
 	s.clients.Detach()
 	s.h.metrics.readers.Dec()
@@ -188,7 +188,8 @@ func (e *ending) readerCode() (int, string) {
 }
 
 // remove kills the session's browser, if it has one, and removes everything that the session
-// had. If something cannot be removed, the next launcher does it.
+// had. If a process may use it still, it is tried again; what else cannot be removed, the next launcher
+// removes.
 func (r *Reader) remove(b *browser.Browser) error {
 	var err error
 	if b != nil {
@@ -196,7 +197,7 @@ func (r *Reader) remove(b *browser.Browser) error {
 	}
 	closed := r.recording.close()
 	if err != nil { // a process may use it
-		return errors.Join(err, closed, r.of.Lock.Unlock())
+		return errors.Join(err, closed, r.of.Leave())
 	}
 	return errors.Join(closed, r.of.Discard(), r.dir.Remove(r.id), r.files.forget())
 }

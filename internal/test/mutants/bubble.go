@@ -67,7 +67,7 @@ var ofBubble = slices.Concat(
 	),
 	in("launcher/readers/readers.go", bubble,
 		change{"bubble: what an ephemeral session changes the next one finds", `return copyFile(path, target, fi.Mode().Perm())`, `return os.Link(path, target)`},
-		change{"bubble: a copy whose launcher and guard were killed stays", `left := r.left`, `left := r.left[:0]`},
+		change{"bubble: a copy whose launcher and guard were killed stays", `ids := r.left`, `ids := r.left[:0]`},
 	),
 	in("launcher/grant/reader.go", bubble,
 		change{"bubble: an ephemeral session writes on beside an account that has to stand still", `known && host.StillCode(r) != "" {`, `known && r.ProfileID == "" {`},

@@ -63,10 +63,11 @@ func TestATouchOnAnotherPageLetsNoTextOvertake(t *testing.T) {
 			switch {
 			case c.Method == "Target.attachToBrowserTarget":
 				fmt.Fprintf(out, `{"id":%d,"result":{"sessionId":"S"}}`+"\x00", c.ID)
+				continue
+			case c.Method == "Target.setAutoAttach" && c.SessionID == "S": // not before somebody listens there
 				for _, page := range []string{"busy", "other"} {
 					fmt.Fprintf(out, `{"method":"Target.attachedToTarget","params":{"sessionId":%q,"targetInfo":{"targetId":%q,"type":"page"},"waitingForDebugger":false},"sessionId":"S"}`+"\x00", page, page)
 				}
-				continue
 			case c.Method == "Input.dispatchTouchEvent" && c.SessionID == "busy":
 				continue
 			case c.Method == "Input.insertText":

@@ -2,6 +2,7 @@ package cdpproxy
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"sync"
@@ -106,23 +107,20 @@ func (o *Observer) CallFenced(ctx context.Context, fence *lease.Fence, session, 
 
 // SendFenced is CallFenced for who waits for the reply later: it returns once the command is sent.
 func (o *Observer) SendFenced(fence *lease.Fence, session, method string, params any) (*SentCall, error) {
-	return o.session.mux.start(fence, session, method, params, &o.calls)
+	return o.session.mux.start(fence, o.sessionOr(session), method, params, &o.calls)
 }
 
+// sessionOr is a CDP session; for "" it is the observer's browser session.
+func (o *Observer) sessionOr(session string) string { return cmp.Or(session, o.session.id) }
+
 func (o *Observer) call(ctx context.Context, fence *lease.Fence, session, method string, params, result any) error {
-	if session == "" {
-		session = o.session.id
-	}
-	return o.session.mux.call(ctx, fence, session, method, params, result, &o.calls)
+	return o.session.mux.call(ctx, fence, o.sessionOr(session), method, params, result, &o.calls)
 }
 
 // Post queues a command whose reply nobody needs, and returns at once. It may be
 // dropped: see Mux.Dropped.
 func (o *Observer) Post(session, method string, params any) {
-	if session == "" {
-		session = o.session.id
-	}
-	o.session.mux.post(oneWay(session, method, params))
+	o.session.mux.post(oneWay(o.sessionOr(session), method, params))
 }
 
 // Resolve is Post for the command that ends the pause of a request which the Fetch domain

@@ -158,11 +158,11 @@ func TestTheNextLauncherClosesPrivatePages(t *testing.T) {
 		}
 	}
 	clears("")
-	if m.privacy.shut.Load() == nil {
+	if m.KeptPrivate() == nil {
 		t.Error("clients may go on before it is known that all are gone")
 	}
 	lists(own)
-	if err := <-closed; err != nil || m.privacy.shut.Load() != nil {
+	if err := <-closed; err != nil || m.KeptPrivate() != nil {
 		t.Error("in the end", err)
 	}
 	open, err := m.KeepPrivate(methods.RefuseSignIn())
@@ -174,13 +174,13 @@ func TestTheNextLauncherClosesPrivatePages(t *testing.T) {
 	lists(own + "," + popup)
 	next("Target.closeTarget")
 	cancel()
-	if err := <-closed; !errors.Is(err, context.Canceled) || m.privacy.shut.Load() == nil {
+	if err := <-closed; !errors.Is(err, context.Canceled) || m.KeptPrivate() == nil {
 		t.Errorf("the popup lives, and clients may go on: %v", err)
 	}
 	go func() { closed <- open(t.Context(), true) }()
 	lists(own)
 	clears(`"error":{"code":-32000,"message":"no cache"}`)
-	if err := <-closed; err == nil || !strings.Contains(err.Error(), "no cache") || m.privacy.shut.Load() == nil {
+	if err := <-closed; err == nil || !strings.Contains(err.Error(), "no cache") || m.KeptPrivate() == nil {
 		t.Errorf("the cache is as it was, and clients may go on: %v", err)
 	}
 }

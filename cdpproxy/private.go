@@ -92,6 +92,9 @@ func (m *Mux) KeepPrivate(why *methods.Refusal) (open func(ctx context.Context, 
 	return m.endPrivate, nil
 }
 
+// KeptPrivate is why the launcher keeps the browser to itself now; nil: it does not.
+func (m *Mux) KeptPrivate() *methods.Refusal { return m.privacy.shut.Load() }
+
 // endPrivate closes all private pages, and what they opened, and then clears the cache if they are to be
 // forgotten. When that is done, clients may go on.
 func (m *Mux) endPrivate(ctx context.Context, forget bool) error {
@@ -281,7 +284,7 @@ var tracingDomain = []byte("Tracing.")
 // CreatePage opens an empty page, and returns its target. While the browser is kept private, nobody
 // else is told of the page, also not afterwards.
 func (o *Observer) CreatePage(ctx context.Context) (target string, err error) {
-	if o.session.mux.privacy.shut.Load() != nil {
+	if o.session.mux.KeptPrivate() != nil {
 		return o.createUnseen(ctx, map[string]any{}, false)
 	}
 	var created struct {
@@ -516,7 +519,7 @@ func (m *Mux) hides(s *ClientSession, parsed browserMessage, msg []byte) bool {
 	}
 	owner := m.privacy.pages[e.Params.TargetID]
 	if owner == nil {
-		if info := e.Params.TargetInfo; info.Type == "tab" && m.privacy.shut.Load() != nil && !bytes.HasPrefix(msg, targetChangedEvent) {
+		if info := e.Params.TargetInfo; info.Type == "tab" && m.KeptPrivate() != nil && !bytes.HasPrefix(msg, targetChangedEvent) {
 			m.privacy.pages[info.TargetID] = nobody
 		}
 		owner = m.privacy.opener(e.Params.TargetInfo)

@@ -50,7 +50,7 @@ func (t *Takeover) against(m *methods.Method, params []byte) *methods.Refusal {
 // against returns why a command of the method is refused now: the launcher keeps the browser to
 // itself, or a person has the session; nil if it is not.
 func (c *Conn) against(m *methods.Method, params []byte) *methods.Refusal {
-	if why := c.session.mux.privacy.shut.Load(); why != nil {
+	if why := c.session.mux.KeptPrivate(); why != nil {
 		return why
 	}
 	return c.taken.against(m, params)

@@ -141,7 +141,7 @@ func TestWhoIsRefusedToStopGoesOnToHear(t *testing.T) {
 		_, err := b.mux.KeepPrivate(methods.RefuseSignIn())
 		kept <- err
 	}()
-	for b.mux.privacy.shut.Load() == nil {
+	for b.mux.KeptPrivate() == nil {
 		time.Sleep(time.Millisecond)
 	}
 	b.mux.writing.Unlock()

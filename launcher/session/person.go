@@ -229,9 +229,13 @@ func (ps *People) personLocked() *api.Person {
 }
 
 // Driving is for actions of the worker on pages that do not go through its connections. It is
-// refused while a person has taken the session over. Otherwise it returns a fence, which is
-// shut when a person takes the session over meanwhile; its cause is a *api.Problem then.
+// refused while a person has taken the session over, and while the sidecar signs the account in.
+// Otherwise it returns a fence, which is shut when a person takes the session over meanwhile; its
+// cause is a *api.Problem then.
 func (ps *People) Driving() (*lease.Fence, error) {
+	if why := ps.served.Mux().KeptPrivate(); why != nil {
+		return nil, api.Refuse(api.CodeAsksAlready, "session %s: %s", ps.id, why.Text)
+	}
 	ps.mu.Lock()
 	defer ps.mu.Unlock()
 	if t := ps.takeover; t != nil {

@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"leasehold/cdpproxy/methods"
 	"leasehold/checkpoint"
 	"leasehold/checkpoint/wording"
 	"leasehold/launcher/api"
@@ -288,6 +289,26 @@ func TestAHoldIsInItsPersonsHands(t *testing.T) {
 	}
 	if _, err := s.People().Driving(); err != nil {
 		t.Error("a person's own DevTools may not act")
+	}
+}
+
+// TestNobodyOpensATabDuringASignIn: what a worker does beside its connections is refused like what it
+// sends on them.
+func TestNobodyOpensATabDuringASignIn(t *testing.T) {
+	t.Parallel()
+	_, s := begun(t, task("one"))
+	open, err := s.Mux().KeepPrivate(methods.RefuseSignIn())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.People().Driving(); problem(err) != api.CodeAsksAlready {
+		t.Errorf("error %v, want %s", err, api.CodeAsksAlready)
+	}
+	if err := open(t.Context(), false); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.People().Driving(); err != nil {
+		t.Errorf("after it: %v", err)
 	}
 }
 

@@ -21,13 +21,13 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"leasehold/evidence"
+	"leasehold/internal/natsget"
 )
 
 // Bucket is the name of the object store.
@@ -47,9 +47,8 @@ func New(js jetstream.JetStream, cfg Config) evidence.Store {
 }
 
 type files struct {
-	js    jetstream.JetStream
-	cfg   Config
-	found atomic.Pointer[jetstream.Stream] // the bucket's stream, when it was last looked up
+	js  jetstream.JetStream
+	cfg Config
 }
 
 // toKey is an id as it stands in keys, where dots are separators.
@@ -106,7 +105,7 @@ func (u upload) Seal(ctx context.Context, content []byte) error {
 	info, err := u.put(ctx, u.stream, describe(u.folder+evidence.ManifestName, u.chunks, content, u.chunkSize()), content, false)
 	if isWrongSequence(err) {
 		// Another launcher was first, with the same bundle or with another one.
-		if raw, getErr := u.object(ctx, u.stream, u.folder+evidence.ManifestName); getErr == nil && !bytes.Equal(raw, content) {
+		if raw, getErr := u.object(ctx, u.folder+evidence.ManifestName); getErr == nil && !bytes.Equal(raw, content) {
 			err = evidence.ErrConflict
 		}
 	}
@@ -141,7 +140,7 @@ func (s *files) chunkSize() int {
 func (s *files) put(ctx context.Context, stream jetstream.Stream, info *jetstream.ObjectInfo, content []byte, replace bool) (*jetstream.ObjectInfo, error) {
 	// The decisions below hold for this state of the object. The server refuses the write in any
 	// other state, so that a sealed bundle is never overwritten.
-	old, seen, err := metaOf(ctx, stream, info.Name)
+	old, seen, err := s.metaOf(ctx, info.Name)
 	switch {
 	case err == nil && old.Digest == info.Digest && checkChunks(ctx, stream, old) == nil:
 		return old, nil
@@ -244,46 +243,18 @@ func (s *files) bindOrMake(ctx context.Context) (jetstream.ObjectStore, error) {
 	}
 }
 
-// bind looks the bucket up. It returns ErrNotFound if there is none.
-func (s *files) bind(ctx context.Context) (jetstream.ObjectStore, error) {
-	bucket, err := s.js.ObjectStore(ctx, Bucket)
-	if errors.Is(err, jetstream.ErrBucketNotFound) {
-		return nil, evidence.ErrNotFound
-	}
-	return bucket, err
-}
-
 // stream looks the bucket's stream up. It returns ErrNotFound if there is none.
 func (s *files) stream(ctx context.Context) (jetstream.Stream, error) {
 	stream, err := s.js.Stream(ctx, streamName)
 	if errors.Is(err, jetstream.ErrStreamNotFound) {
 		return nil, evidence.ErrNotFound
 	}
-	if err == nil {
-		s.found.Store(&stream)
-	}
 	return stream, err
 }
 
-// Get implements evidence.Source. It looks the stream up if nobody has yet, or if the server no
-// longer has it.
+// Get implements evidence.Source. It finds the object by the bundle's link.
 func (s *files) Get(ctx context.Context, evidenceID, name string) ([]byte, error) {
-	if found := s.found.Load(); found != nil {
-		content, err := s.get(ctx, *found, evidenceID, name)
-		if !errors.Is(err, nats.ErrNoResponders) && !errors.Is(err, jetstream.ErrStreamNotFound) {
-			return content, err
-		}
-	}
-	stream, err := s.stream(eachBounded{ctx})
-	if err != nil {
-		return nil, err
-	}
-	return s.get(ctx, stream, evidenceID, name)
-}
-
-// get reads an object of a bundle, which it finds by the bundle's link.
-func (s *files) get(ctx context.Context, stream jetstream.Stream, evidenceID, name string) ([]byte, error) {
-	link, _, err := metaOf(eachBounded{ctx}, stream, evidenceID)
+	link, _, err := s.metaOf(ctx, evidenceID)
 	if err != nil {
 		return nil, translate(err)
 	}
@@ -291,91 +262,71 @@ func (s *files) get(ctx context.Context, stream jetstream.Stream, evidenceID, na
 	if !ok {
 		return nil, evidence.ErrNotFound
 	}
-	return s.object(ctx, stream, folder+name)
+	return s.object(ctx, folder+name)
 }
 
-func (s *files) object(ctx context.Context, stream jetstream.Stream, name string) ([]byte, error) {
-	requests := eachBounded{ctx}
-	info, _, err := metaOf(requests, stream, name)
+// object reads an object, one chunk after the other.
+func (s *files) object(ctx context.Context, name string) ([]byte, error) {
+	info, _, err := s.metaOf(ctx, name)
 	if err != nil {
 		return nil, translate(err)
 	}
-	if content, ok := onlyChunk(requests, stream, info); ok {
-		return content, nil
-	}
-	// If chunks are gone, GetBytes would wait for them until its time is up.
-	if err := checkChunks(requests, stream, info); err != nil {
-		return nil, err
-	}
-	bucket, err := s.bind(requests)
-	if err != nil {
-		return nil, err
-	}
-	// If a chunk is lost on the way, GetBytes waits until its time is up, even if its context is
-	// cancelled meanwhile: a launcher that is being stopped waits that long, too.
-	ctx, cancel := context.WithTimeout(ctx, readTimeout)
-	defer cancel()
-	content, err := bucket.GetBytes(ctx, name)
-	return content, translate(err)
-}
-
-// onlyChunk returns the content of an object that has one chunk, as nearly all have. It requests
-// only that chunk, whereas GetBytes would make a consumer and remove it again. ok is false if
-// the content is not that of a single chunk, or if the server that answered may not have it yet.
-func onlyChunk(ctx context.Context, stream jetstream.Stream, info *jetstream.ObjectInfo) (content []byte, ok bool) {
-	if info.Chunks != 1 || info.Opts != nil && info.Opts.Link != nil || !isLiteral(info.NUID) {
-		return nil, false
-	}
-	msg, err := lastMessage(ctx, stream, chunkSubject(info))
-	if err != nil {
-		return nil, false
-	}
 	want, err := jetstream.DecodeObjectDigest(info.Digest)
-	sum := sha256.Sum256(msg.Data)
-	return msg.Data, err == nil && bytes.Equal(want, sum[:])
+	if err != nil || !isLiteral(info.NUID) || info.Opts != nil && info.Opts.Link != nil {
+		return nil, fmt.Errorf("%w: what stands for it is not what a launcher writes", evidence.ErrDamaged)
+	}
+	var content []byte
+	for n, after := uint32(0), uint64(0); n < info.Chunks && uint64(len(content)) <= info.Size; n++ {
+		m, err := s.message(ctx, natsget.Request{NextFor: chunkSubject(info), Seq: after + 1})
+		if errors.Is(err, natsget.ErrNone) {
+			return nil, lost(uint64(n), info)
+		}
+		if err != nil {
+			return nil, err
+		}
+		content, after = append(content, m.Data...), m.Seq
+	}
+	if sum := sha256.Sum256(content); !bytes.Equal(want, sum[:]) {
+		return nil, translate(jetstream.ErrDigestMismatch)
+	}
+	return content, nil
 }
 
-// freshTime is how long a cluster may take until one of its servers answers requests about a
-// stream that was just made.
-const freshTime = 2 * time.Second
+const (
+	// api is the prefix of JetStream's subjects.
+	api = "$JS.API"
+	// answerTime is how long the server may take to answer one request.
+	answerTime = 5 * time.Second
+)
 
-func lastMessage(ctx context.Context, stream jetstream.Stream, subject string) (*jetstream.RawStreamMsg, error) {
-	for end := time.Now().Add(freshTime); ; {
-		msg, err := stream.GetLastMsgForSubject(ctx, subject)
-		if !errors.Is(err, nats.ErrNoResponders) || time.Now().After(end) {
-			return msg, err
-		}
-		select {
-		case <-time.After(50 * time.Millisecond):
-		case <-ctx.Done():
-			return nil, ctx.Err()
-		}
-	}
+// message returns a message of the bucket's stream. Its leader is asked: what a replica that lags behind does
+// not have yet would be taken for lost.
+func (s *files) message(ctx context.Context, which natsget.Request) (natsget.Message, error) {
+	ctx, cancel := context.WithTimeout(ctx, answerTime)
+	defer cancel()
+	return natsget.Ask(ctx, s.js.Conn(), api, streamName, which)
 }
 
 // metaOf returns an object's metadata, or jetstream's ErrObjectNotFound or ErrBadObjectMeta. It
 // also returns the sequence of whatever is stored under the object's name; zero means that nothing
 // is.
-func metaOf(ctx context.Context, stream jetstream.Stream, name string) (*jetstream.ObjectInfo, uint64, error) {
-	msg, err := lastMessage(ctx, stream, metaSubject(name))
-	if errors.Is(err, jetstream.ErrMsgNotFound) {
+func (s *files) metaOf(ctx context.Context, name string) (*jetstream.ObjectInfo, uint64, error) {
+	m, err := s.message(ctx, natsget.Request{LastFor: metaSubject(name)})
+	if errors.Is(err, natsget.ErrNone) || errors.Is(err, jetstream.ErrStreamNotFound) {
 		return nil, 0, jetstream.ErrObjectNotFound
 	}
 	if err != nil {
 		return nil, 0, err
 	}
 	var info jetstream.ObjectInfo
-	if json.Unmarshal(msg.Data, &info) != nil {
-		return nil, msg.Sequence, jetstream.ErrBadObjectMeta
+	if json.Unmarshal(m.Data, &info) != nil {
+		return nil, m.Seq, jetstream.ErrBadObjectMeta
 	}
 	if info.Deleted {
-		return nil, msg.Sequence, jetstream.ErrObjectNotFound
+		return nil, m.Seq, jetstream.ErrObjectNotFound
 	}
-	return &info, msg.Sequence, nil
+	return &info, m.Seq, nil
 }
-
-// readTimeout is how long reading one object may take.
-const readTimeout = time.Minute
 
 // isWrongSequence tells whether the server refused a write because the object is not as it was
 // when it was read.
@@ -413,9 +364,13 @@ func checkChunks(ctx context.Context, stream jetstream.Stream, info *jetstream.O
 		return err
 	}
 	if have := state.State.Subjects[chunkSubject(info)]; have != uint64(info.Chunks) {
-		return fmt.Errorf("%w: %d of %d chunks are there", evidence.ErrDamaged, have, info.Chunks)
+		return lost(have, info)
 	}
 	return nil
+}
+
+func lost(have uint64, info *jetstream.ObjectInfo) error {
+	return fmt.Errorf("%w: %d of %d chunks are there", evidence.ErrDamaged, have, info.Chunks)
 }
 
 // Remove implements evidence.Files. It leaves nothing of the objects: neither their chunks nor
@@ -428,10 +383,6 @@ func (s *files) Remove(ctx context.Context, m evidence.Manifest) error {
 	if err != nil {
 		return err
 	}
-	bucket, err := s.bind(ctx)
-	if err != nil {
-		return err
-	}
 	folder := folderName(m.ProfileID, m.EvidenceID)
 	names := []string{}
 	for _, p := range m.Parts {
@@ -440,15 +391,16 @@ func (s *files) Remove(ctx context.Context, m evidence.Manifest) error {
 		}
 	}
 	for _, name := range append(names, m.EvidenceID, folder+evidence.ManifestName) {
-		info, err := bucket.GetInfo(ctx, name, jetstream.GetObjectInfoShowDeleted())
-		switch {
-		case errors.Is(err, jetstream.ErrObjectNotFound):
+		meta, err := s.message(ctx, natsget.Request{LastFor: metaSubject(name)})
+		if errors.Is(err, natsget.ErrNone) {
 			continue
-		case err != nil && !errors.Is(err, jetstream.ErrBadObjectMeta):
+		}
+		if err != nil {
 			return err
 		}
-		if info != nil && isLiteral(info.NUID) {
-			if err := stream.Purge(ctx, jetstream.WithPurgeSubject(chunkSubject(info))); err != nil {
+		var info jetstream.ObjectInfo
+		if json.Unmarshal(meta.Data, &info) == nil && isLiteral(info.NUID) {
+			if err := stream.Purge(ctx, jetstream.WithPurgeSubject(chunkSubject(&info))); err != nil {
 				return err
 			}
 		}

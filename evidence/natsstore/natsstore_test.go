@@ -38,9 +38,13 @@ func start(t *testing.T, dir string) *server.Server {
 // startTaking is start for a server that takes messages of a size at most; zero: the usual one.
 func startTaking(t *testing.T, dir string, maxPayload int32) *server.Server {
 	t.Helper()
-	s, err := server.NewServer(&server.Options{
-		ServerName: "evidence-test", JetStream: true, StoreDir: dir, DontListen: true, NoLog: true, NoSigs: true, SyncAlways: true, MaxPayload: maxPayload,
-	})
+	return serve(t, server.Options{StoreDir: dir, MaxPayload: maxPayload})
+}
+
+func serve(t *testing.T, o server.Options) *server.Server {
+	t.Helper()
+	o.ServerName, o.JetStream, o.DontListen, o.NoLog, o.NoSigs, o.SyncAlways = "evidence-test", true, true, true, true, true
+	s, err := server.NewServer(&o)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -55,9 +59,9 @@ func startTaking(t *testing.T, dir string, maxPayload int32) *server.Server {
 	return s
 }
 
-func connect(t *testing.T, s nats.InProcessConnProvider) (*nats.Conn, jetstream.JetStream) {
+func connect(t *testing.T, s nats.InProcessConnProvider, options ...nats.Option) (*nats.Conn, jetstream.JetStream) {
 	t.Helper()
-	nc, err := nats.Connect("", nats.InProcessServer(s), nats.ReconnectBufSize(-1))
+	nc, err := nats.Connect("", append(options, nats.InProcessServer(s), nats.ReconnectBufSize(-1))...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -239,6 +243,32 @@ func TestLayout(t *testing.T) {
 	}
 	if _, err := s.Manifest(t.Context(), "a=2Eb/ev_1/manifest.json"); !errors.Is(err, evidence.ErrNotFound) {
 		t.Errorf("an object's name is taken for an evidence id: %v", err)
+	}
+}
+
+// TestTheLeaderIsAsked: a replica that lags behind does not have what was just stored, and any replica answers
+// direct gets. So nothing is read by these.
+func TestTheLeaderIsAsked(t *testing.T) {
+	t.Parallel()
+	no := &server.Permissions{Publish: &server.SubjectPermission{Deny: []string{"$JS.API.DIRECT.>"}}}
+	s := serve(t, server.Options{StoreDir: t.TempDir(), Users: []*server.User{
+		{Username: "writer", Password: "x"}, {Username: "reader", Password: "x", Permissions: no},
+	}})
+	_, js := connect(t, s, nats.UserInfo("writer", "x"))
+	b, head := storetest.Seal(t, storetest.Spool(t), "p", "ev_1", 1, evidence.Link{})
+	if err := natsstore.New(js, natsstore.Config{}).Put(t.Context(), b); err != nil {
+		t.Fatal(err)
+	}
+	_, js = connect(t, s, nats.UserInfo("reader", "x"))
+	store := natsstore.New(js, natsstore.Config{})
+	if r, err := evidence.Verify(t.Context(), store, "p", head); err != nil || !r.OK() {
+		t.Errorf("read: %+v, %v", r, err)
+	}
+	if err := store.Delete(t.Context(), b.Manifest); err != nil {
+		t.Errorf("removed: %v", err)
+	}
+	if _, err := natsstore.Try(t.Context(), js); err != nil {
+		t.Errorf("tried: %v", err)
 	}
 }
 

@@ -5,11 +5,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
 
 	"leasehold/internal/id"
+	"leasehold/internal/natsget"
 )
 
 // Try writes a message that belongs to no bundle, reads it, and removes it. made is false if the
@@ -31,12 +31,7 @@ func Try(ctx context.Context, js jetstream.JetStream) (made bool, err error) {
 			err = errors.Join(err, fmt.Errorf("object store %s: removing what was written: %w", Bucket, removed))
 		}
 	}()
-	m, err := stream.GetLastMsgForSubject(ctx, subject)
-	// A follower in the cluster may answer before it has the message.
-	for tries := 0; errors.Is(err, jetstream.ErrMsgNotFound) && tries < 20 && ctx.Err() == nil; tries++ {
-		time.Sleep(100 * time.Millisecond)
-		m, err = stream.GetLastMsgForSubject(ctx, subject)
-	}
+	m, err := (&files{js: js}).message(ctx, natsget.Request{LastFor: subject})
 	if err != nil {
 		return true, fmt.Errorf("object store %s: a read: %w", Bucket, err)
 	}

@@ -10,6 +10,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"leasehold/internal/natsget"
 	"leasehold/lease"
 )
 
@@ -221,7 +222,7 @@ func (s *Store) resolve(ctx context.Context, w *write) (revision uint64, done bo
 		case errors.Is(err, errUntraceable):
 			w.ambiguous = false // it can no longer be stored
 			return 0, true, unavailable(err)
-		case errors.Is(err, errNoMessage) && s.wasLost(ctx, w):
+		case errors.Is(err, natsget.ErrNone) && s.wasLost(ctx, w):
 			// If it was stored, it was lost with the bucket.
 		case err != nil:
 			// The server that answered the read may lag behind the one that refused.
@@ -233,10 +234,10 @@ func (s *Store) resolve(ctx context.Context, w *write) (revision uint64, done bo
 	}
 	m, err := s.last(ctx, w.bucket, w.key)
 	switch {
-	case errors.Is(err, errNoMessage) && w.expected == 0, err == nil && m.Seq == w.expected:
+	case errors.Is(err, natsget.ErrNone) && w.expected == 0, err == nil && m.Seq == w.expected:
 		// The server that answered the read lags behind the one that refused.
 		return 0, false, nil
-	case errors.Is(err, errNoMessage):
+	case errors.Is(err, natsget.ErrNone):
 		return 0, true, &movedError{now: &message{}}
 	case err != nil:
 		return 0, true, &movedError{}
@@ -266,7 +267,7 @@ var errUntraceable = errors.New("too many writes came after one that was not ans
 // of the write was stored, it is that message, whatever was written later. The error is
 // errUntraceable if the bucket, which keeps only some writes of each key, may have dropped it.
 func (s *Store) successor(ctx context.Context, w *write) (message, error) {
-	m, err := s.read(ctx, w.bucket.stream, getRequest{Seq: w.expected + 1, NextFor: w.bucket.subject(w.key)})
+	m, err := s.read(ctx, w.bucket.stream, natsget.Request{Seq: w.expected + 1, NextFor: w.bucket.subject(w.key)})
 	if err != nil || w.isIn(m) || m.Header.Get(jetstream.ExpectedLastSubjSeqHeader) == strconv.FormatUint(w.expected, 10) {
 		return m, err
 	}
@@ -274,9 +275,9 @@ func (s *Store) successor(ctx context.Context, w *write) (message, error) {
 	// one. The bucket drops the oldest messages first, so none was dropped as long as the
 	// expected revision is still there.
 	if w.expected > 0 {
-		_, err = s.read(ctx, w.bucket.stream, getRequest{Seq: w.expected})
+		_, err = s.read(ctx, w.bucket.stream, natsget.Request{Seq: w.expected})
 	}
-	if w.expected == 0 || errors.Is(err, errNoMessage) {
+	if w.expected == 0 || errors.Is(err, natsget.ErrNone) {
 		return message{}, errUntraceable
 	}
 	return m, err

@@ -11,6 +11,8 @@ import (
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+
+	"leasehold/internal/natsget"
 )
 
 const (
@@ -213,8 +215,8 @@ func (s *Store) snapshotOnce(ctx context.Context, st *stream, subjects []string,
 // is none.
 func (s *Store) newest(ctx context.Context, st *stream, subjects []string) (seq uint64, _ error) {
 	for _, subject := range subjects {
-		m, err := s.read(ctx, st, getRequest{LastFor: subject})
-		if err != nil && !errors.Is(err, errNoMessage) {
+		m, err := s.read(ctx, st, natsget.Request{LastFor: subject})
+		if err != nil && !errors.Is(err, natsget.ErrNone) {
 			return 0, err
 		}
 		seq = max(seq, m.Seq)

@@ -8,6 +8,7 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
+	"leasehold/internal/natsget"
 	"leasehold/lease"
 )
 
@@ -100,7 +101,7 @@ func (s *Store) locate(ctx context.Context, after lease.Place, state jetstream.S
 		here := lease.Place{Sequence: state.LastSeq}
 		if state.Msgs > 0 {
 			m, err := s.messageAt(ctx, state.LastSeq)
-			if err != nil && !errors.Is(err, errNoMessage) {
+			if err != nil && !errors.Is(err, natsget.ErrNone) {
 				return lease.EventPage{}, err
 			}
 			if err == nil {
@@ -124,7 +125,7 @@ func (s *Store) locate(ctx context.Context, after lease.Place, state jetstream.S
 	}
 	m, err := s.messageAt(ctx, after.Sequence)
 	switch {
-	case err != nil && !errors.Is(err, errNoMessage):
+	case err != nil && !errors.Is(err, natsget.ErrNone):
 		return lease.EventPage{}, err
 	case err != nil, after.Check != 0 && lease.PlaceOf(m.Seq, m.Data) != after:
 		return lease.EventPage{Through: before, Lost: lease.LostStream}, nil
@@ -135,7 +136,7 @@ func (s *Store) locate(ctx context.Context, after lease.Place, state jetstream.S
 func (s *Store) messageAt(ctx context.Context, seq uint64) (message, error) {
 	ctx, cancel := context.WithTimeout(ctx, s.tryTime)
 	defer cancel()
-	return s.read(ctx, s.events, getRequest{Seq: seq})
+	return s.read(ctx, s.events, natsget.Request{Seq: seq})
 }
 
 // gather adds what is on the stream to the page, until the page has a good size.

@@ -2,34 +2,17 @@ package natskv
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"strings"
-	"time"
 
-	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"leasehold/internal/natsget"
 	"leasehold/lease"
 )
 
-// getRequest asks the leader of a stream for one message. The calls of nats.go would ask any
-// replica, however far it lags behind.
-type getRequest struct {
-	Seq     uint64 `json:"seq,omitempty"`
-	LastFor string `json:"last_by_subj,omitempty"`
-	NextFor string `json:"next_by_subj,omitempty"`
-}
-
-type message struct {
-	Subject string
-	Seq     uint64
-	Header  nats.Header
-	Data    []byte
-	// At is when the server stored it, by the server's clock.
-	At time.Time
-}
+type message natsget.Message
 
 // operationHeader is the header of a marker, the message that deletes a value.
 const operationHeader = "KV-Operation"
@@ -39,23 +22,17 @@ func (m message) deleted() bool {
 	return m.Header.Get(operationHeader) != "" || m.Header.Get("Nats-Marker-Reason") != ""
 }
 
-var errNoMessage = errors.New("no such message")
-
-// read returns the message that q asks for, or errNoMessage. While the server is away it
+// read returns the message that q asks for, or natsget.ErrNone. While the server is away it
 // asks again until ctx ends, and then returns lease.ErrUnavailable.
-func (s *Store) read(ctx context.Context, st *stream, q getRequest) (message, error) {
-	body, err := json.Marshal(q)
-	if err != nil {
-		return message{}, fmt.Errorf("ask for a message: %w", err)
-	}
+func (s *Store) read(ctx context.Context, st *stream, q natsget.Request) (message, error) {
 	for {
-		m, err := s.readOnce(ctx, st, body)
+		m, err := s.readOnce(ctx, st, q)
 		var api *jetstream.APIError
 		switch {
 		case err == nil:
 			st.saw(m.Seq)
 			return m, nil
-		case errors.Is(err, errNoMessage):
+		case errors.Is(err, natsget.ErrNone):
 			return m, err
 		case isMissing(err):
 			_, _ = s.refresh(ctx, st)
@@ -68,48 +45,19 @@ func (s *Store) read(ctx context.Context, st *stream, q getRequest) (message, er
 	}
 }
 
-func (s *Store) readOnce(ctx context.Context, st *stream, body []byte) (message, error) {
+func (s *Store) readOnce(ctx context.Context, st *stream, q natsget.Request) (message, error) {
 	ctx, cancel := context.WithTimeout(ctx, s.tryTime)
 	defer cancel()
-	answer, err := s.nc.RequestWithContext(ctx, st.api+".STREAM.MSG.GET."+st.name, body)
-	if err != nil {
-		return message{}, err
-	}
-	var r struct {
-		Error   *jetstream.APIError `json:"error"`
-		Message *struct {
-			Subject string    `json:"subject"`
-			Seq     uint64    `json:"seq"`
-			Header  []byte    `json:"hdrs"`
-			Data    []byte    `json:"data"`
-			Time    time.Time `json:"time"`
-		} `json:"message"`
-	}
-	switch err := json.Unmarshal(answer.Data, &r); {
-	case err != nil:
-		return message{}, fmt.Errorf("answer of the NATS server: %w", err)
-	case r.Error != nil && r.Error.ErrorCode == jetstream.JSErrCodeMessageNotFound:
-		return message{}, errNoMessage
-	case r.Error != nil:
-		return message{}, r.Error
-	case r.Message == nil:
-		return message{}, errors.New("answer of the NATS server: neither a message nor an error")
-	}
-	m := message{Subject: r.Message.Subject, Seq: r.Message.Seq, Data: r.Message.Data, At: r.Message.Time}
-	if len(r.Message.Header) > 0 {
-		if m.Header, err = nats.DecodeHeadersMsg(r.Message.Header); err != nil {
-			return message{}, fmt.Errorf("headers of message %d: %w", m.Seq, err)
-		}
-	}
-	return m, nil
+	m, err := natsget.Ask(ctx, s.nc, st.api, st.name, q)
+	return message(m), err
 }
 
 // last returns the last message of the key, which may be a marker.
 func (s *Store) last(ctx context.Context, b bucket, key string) (message, error) {
-	return s.read(ctx, b.stream, getRequest{LastFor: b.subject(key)})
+	return s.read(ctx, b.stream, natsget.Request{LastFor: b.subject(key)})
 }
 
-// current returns the value of the key as newestValid does, or errNoMessage if it was deleted
+// current returns the value of the key as newestValid does, or natsget.ErrNone if it was deleted
 // or never written.
 func (s *Store) current(ctx context.Context, b bucket, key string) (message, error) {
 	m, err := s.last(ctx, b, key)
@@ -117,7 +65,7 @@ func (s *Store) current(ctx context.Context, b bucket, key string) (message, err
 	case err != nil:
 		return message{}, err
 	case m.deleted():
-		return message{}, errNoMessage
+		return message{}, natsget.ErrNone
 	}
 	return s.newestValid(ctx, b, key, m)
 }
@@ -172,7 +120,7 @@ func (s *Store) Get(ctx context.Context, profile string) (lease.Entry, error) {
 	defer cancel()
 	m, err := s.current(ctx, s.leases, lease.Key(profile))
 	switch {
-	case errors.Is(err, errNoMessage):
+	case errors.Is(err, natsget.ErrNone):
 		return lease.Entry{}, fmt.Errorf("%s: %w", profile, lease.ErrNotFound)
 	case err != nil:
 		return lease.Entry{}, fmt.Errorf("lease of %s: %w", profile, err)
@@ -201,7 +149,7 @@ func (s *Store) Presence(ctx context.Context, launcher string) (lease.PresenceEn
 	defer cancel()
 	m, err := s.current(ctx, s.hosts, launcherKey(launcher))
 	switch {
-	case errors.Is(err, errNoMessage):
+	case errors.Is(err, natsget.ErrNone):
 		return lease.PresenceEntry{}, nil
 	case err != nil:
 		return lease.PresenceEntry{}, fmt.Errorf("presence of launcher %s: %w", launcher, err)

@@ -10,6 +10,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"leasehold/internal/natsget"
 	"leasehold/lease"
 )
 
@@ -45,8 +46,8 @@ func (s *Store) SiteCounts(ctx context.Context, name string) (lease.SiteEntry, e
 	}
 	ctx, cancel := context.WithTimeout(ctx, s.tryTime)
 	defer cancel()
-	m, err := s.read(ctx, s.sites, getRequest{LastFor: keyPrefix(s.sites) + counts + name})
-	if err != nil && !errors.Is(err, errNoMessage) {
+	m, err := s.read(ctx, s.sites, natsget.Request{LastFor: keyPrefix(s.sites) + counts + name})
+	if err != nil && !errors.Is(err, natsget.ErrNone) {
 		return lease.SiteEntry{}, fmt.Errorf("counts of site %s: %w", name, err)
 	}
 	return lease.SiteEntry{Name: name, Data: m.Data, Revision: m.Seq}, nil
@@ -74,11 +75,11 @@ func (s *Store) putSite(ctx context.Context, before string, e lease.SiteEntry) (
 	defer cancel()
 	at := e.Revision
 	if at == 0 { // what was removed has a marker
-		last, err := s.read(ctx, s.sites, getRequest{LastFor: m.Subject})
+		last, err := s.read(ctx, s.sites, natsget.Request{LastFor: m.Subject})
 		switch {
 		case err == nil && !last.deleted():
 			return 0, lease.ErrSiteMoved
-		case err != nil && !errors.Is(err, errNoMessage):
+		case err != nil && !errors.Is(err, natsget.ErrNone):
 			return 0, fmt.Errorf("sites: %w", err)
 		}
 		at = last.Seq

@@ -10,6 +10,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"leasehold/internal/natsget"
 	"leasehold/lease"
 )
 
@@ -24,10 +25,10 @@ func (p *publisher) tail(ctx context.Context, profile string) (tail, error) {
 	ctx, cancel := context.WithTimeout(ctx, p.s.tryTime)
 	defer cancel()
 	losses := p.s.events.lossCount()
-	m, err := p.s.read(ctx, p.s.events, getRequest{LastFor: transitionsOf(profile)})
+	m, err := p.s.read(ctx, p.s.events, natsget.Request{LastFor: transitionsOf(profile)})
 	t := tail{seq: m.Seq}
 	switch {
-	case errors.Is(err, errNoMessage):
+	case errors.Is(err, natsget.ErrNone):
 	case err != nil:
 		return tail{}, err
 	default:

@@ -10,6 +10,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"leasehold/internal/natsget"
 	"leasehold/lease"
 )
 
@@ -253,12 +254,12 @@ func (w *watch) checkWentBack(ctx context.Context, key string, before version) e
 	asking, cancel := context.WithTimeout(ctx, w.s.tryTime)
 	defer cancel()
 	lost := false
-	m, err := w.s.read(asking, leases.stream, getRequest{Seq: before.revision})
-	if errors.Is(err, errNoMessage) {
+	m, err := w.s.read(asking, leases.stream, natsget.Request{Seq: before.revision})
+	if errors.Is(err, natsget.ErrNone) {
 		// The bucket never drops the last message of a key, so if the bucket did not go back
 		// there is a later one.
 		m, err = w.s.last(asking, leases, key)
-		if lost = errors.Is(err, errNoMessage) || err == nil && m.Seq < before.revision; lost {
+		if lost = errors.Is(err, natsget.ErrNone) || err == nil && m.Seq < before.revision; lost {
 			err = nil
 		}
 	} else if err == nil {

@@ -329,7 +329,7 @@ func (d *Driver) drive(ctx context.Context, process Process, pipeLog *cdpproxy.P
 func (d *Driver) undriven(p Process, pipeLog *cdpproxy.PipeLog, dumps, session string) *Browser {
 	reported := make(chan struct{})
 	close(reported)
-	return &Browser{driver: d, process: p, pipeLog: pipeLog, dumps: dumps, session: session, stop: func() {}, reported: reported, logged: reported}
+	return &Browser{driver: d, process: p, still: stillness{mu: newTurn()}, pipeLog: pipeLog, dumps: dumps, session: session, stop: func() {}, reported: reported, logged: reported}
 }
 
 // openMux starts a mux on a browser's pipe.

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"sync"
 	"time"
 
 	"github.com/rs/zerolog"
@@ -55,8 +54,8 @@ const (
 
 // stillness is how a browser stands still. The zero value is one that does not.
 type stillness struct {
-	// mu is held over each of the steps.
-	mu      sync.Mutex
+	// mu is held over each of the steps, which wait for the browser.
+	mu      turn
 	network NetworkService // which is stopped; nil: none is
 	known   NetworkService // that runs, found beforehand; nil: it has to be looked for
 	since   boottime.Instant
@@ -75,6 +74,24 @@ type stillness struct {
 	gap     string // when it did not, in words; empty: it did throughout
 	lost    string // why its cookies may not be whole; empty: they are
 	cured   int    // cookies that were put back
+}
+
+// turn is a lock for steps that last. Who waits for it can give up.
+type turn chan struct{}
+
+func newTurn() turn { return make(turn, 1) }
+
+func (t turn) Lock()   { t <- struct{}{} }
+func (t turn) Unlock() { <-t }
+
+// within is Lock until ctx ends.
+func (t turn) within(ctx context.Context) error {
+	select {
+	case t <- struct{}{}:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
 }
 
 // StandStill stops everything that the browser would send, and returns when nothing leaves it
@@ -346,7 +363,9 @@ func (b *Browser) TakePagesWait() bool {
 // wait again. It is for a worker that does not come back; EndPages puts the cookies back.
 func (b *Browser) FreePages(ctx context.Context) error {
 	s := &b.still
-	s.mu.Lock()
+	if err := s.mu.within(ctx); err != nil {
+		return fmt.Errorf("another step with the browser's network service has not ended: %w", err)
+	}
 	defer s.mu.Unlock()
 	n := s.network
 	switch {

@@ -12,6 +12,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/chromedp/cdproto/target"
@@ -537,4 +538,22 @@ func TestPagesThatOweAPictureAreEnded(t *testing.T) {
 	if method, err := b.Close(profile, nil, log); err != nil || method != chrome.ClosedByCDP {
 		t.Errorf("closed by %s, %v", method, err)
 	}
+}
+
+// TestWhoFreesPagesTakesTurns: the pictures of two pages that wait are taken at the same time. The second waits while
+// the network service is replaced for the first, but no longer than its own time.
+func TestWhoFreesPagesTakesTurns(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := &Browser{still: stillness{mu: newTurn()}}
+		b.still.mu.Lock()
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		if err := b.FreePages(ctx); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("in the first one's turn: %v", err)
+		}
+		b.still.mu.Unlock()
+		if err := b.FreePages(t.Context()); err == nil || errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("after it: %v, want that it does not stand still", err)
+		}
+	})
 }

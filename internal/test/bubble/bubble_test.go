@@ -12,6 +12,7 @@ import (
 	"strings"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -76,6 +77,9 @@ func playAll(t *testing.T, usual, steps int, disk string, wanted ...string) {
 		if i < len(all) {
 			seed = all[i]
 		}
+		stuck := time.AfterFunc(5*time.Minute, func() {
+			fmt.Fprintf(os.Stderr, "%s: seed %d does not go on: its clock stands still while something waits for a mutex, or works\n", t.Name(), seed)
+		})
 		synctest.Test(t, func(t *testing.T) {
 			w := newWorld(t, seed, disk)
 			w.play(steps)
@@ -89,6 +93,7 @@ func playAll(t *testing.T, usual, steps int, disk string, wanted ...string) {
 				t.Log(w.everything())
 			}
 		})
+		stuck.Stop()
 		if t.Failed() {
 			break
 		}

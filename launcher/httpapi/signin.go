@@ -49,11 +49,12 @@ type signInLinks struct {
 
 func newSignInLinks() *signInLinks { return &signInLinks{all: map[string]signInLink{}} }
 
-// put adds a link, and returns the one that it replaces, if there was any.
+// put adds a link, and returns the one that it replaces, if there was any. One that is too old is
+// forgotten, unless it began a session: that can be taken back until the link is replaced.
 func (ls *signInLinks) put(l signInLink, now time.Time) (before signInLink) {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
-	maps.DeleteFunc(ls.all, func(_ string, l signInLink) bool { return !now.Before(l.expires) })
+	maps.DeleteFunc(ls.all, func(_ string, l signInLink) bool { return l.session == "" && !now.Before(l.expires) })
 	before = ls.all[l.profile]
 	ls.all[l.profile] = l
 	return before

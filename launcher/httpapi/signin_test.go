@@ -220,3 +220,17 @@ func TestASignInLinkIsGoodForHalfAnHour(t *testing.T) {
 		t.Error("its cookie is good for longer than half an hour")
 	}
 }
+
+// TestALinkWithASessionCanBeTakenBack: also when its time is over, and other links were made since.
+func TestALinkWithASessionCanBeTakenBack(t *testing.T) {
+	links, now := newSignInLinks(), time.Now()
+	links.put(signInLink{id: "lnk_1", profile: "p", used: true, session: "ses_1", expires: now}, now)
+	links.put(signInLink{id: "lnk_2", profile: "q", expires: now}, now)
+	links.put(signInLink{id: "lnk_3", profile: "r", expires: now.Add(api.SignInTime)}, now)
+	if l := links.remove("p"); l.session != "ses_1" {
+		t.Errorf("the link is %+v, want that of ses_1", l)
+	}
+	if l := links.remove("q"); l.id != "" {
+		t.Errorf("a link that nobody used is kept when its time is over: %+v", l)
+	}
+}

@@ -166,17 +166,23 @@ func (g *Gate) Identify(proofs Proofs) (Principal, error) {
 	return g.identifyUser(proofs, uid)
 }
 
-// Known returns the present state of a principal that an API token identified earlier. known is
-// false if there is no API token with that name any more.
-func (g *Gate) Known(p Principal) (Principal, bool) {
-	for _, t := range g.current().tokens {
-		if t.p.Name == p.Name {
-			now := t.p
+// Known returns the present state of a principal that an API token or a certificate identified earlier.
+// known is false if there is none of that kind with that name any more.
+func (g *Gate) Known(p Principal) (now Principal, known bool) {
+	k := g.current()
+	look := func(entry Principal) {
+		if entry.Name == p.Name && entry.Proof == p.Proof {
+			now, known = entry, true
 			now.UID = p.UID
-			return now, true
 		}
 	}
-	return Principal{}, false
+	for _, t := range k.tokens {
+		look(t.p)
+	}
+	for _, c := range k.certificates {
+		look(c.p)
+	}
+	return now, known
 }
 
 func (g *Gate) identifyUser(proofs Proofs, uid *uint32) (Principal, error) {

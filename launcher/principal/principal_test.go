@@ -313,6 +313,38 @@ func TestTheFileIsReadAgain(t *testing.T) {
 	}
 }
 
+// TestWhoIsKnownLater: by the kind of proof that identified them, as long as the file has one.
+func TestWhoIsKnownLater(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "tokens.yaml")
+	const certificates = "certificates:\n  - {name: %s, subject: runner, role: reviewer, profiles: [x]}\n"
+	write(t, path, "tokens:\n"+entry("c", "of-c", "reviewer", "x")+fmt.Sprintf(certificates, "c"))
+	g, err := NewGate(Options{File: path, Log: zerolog.Nop()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	byToken, err := g.Identify(Proofs{Tokens: []string{"of-c"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	byCertificate, err := g.Identify(Proofs{Certificate: &x509.Certificate{Subject: pkix.Name{CommonName: "runner"}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	known := func(when string, token, certificate bool) {
+		t.Helper()
+		for p, want := range map[*Principal]bool{&byToken: token, &byCertificate: certificate} {
+			if now, known := g.Known(*p); known != want || known && now.Role != p.Role {
+				t.Errorf("%s: who showed %s is known: %v, as %+v", when, p.Proof, known, now)
+			}
+		}
+	}
+	known("both are there", true, true)
+	write(t, path, fmt.Sprintf(certificates, "c"))
+	known("without the token", false, true)
+	write(t, path, "tokens:\n"+entry("c", "of-c", "reviewer", "x")+fmt.Sprintf(certificates, "another"))
+	known("the certificate is another's", true, false)
+}
+
 func TestAFileThatOthersReadIsRefusedAtStart(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "tokens.yaml")
 	write(t, path, "")

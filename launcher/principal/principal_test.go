@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/rs/zerolog"
@@ -343,6 +344,45 @@ func TestWhoIsKnownLater(t *testing.T) {
 	known("without the token", false, true)
 	write(t, path, "tokens:\n"+entry("c", "of-c", "reviewer", "x")+fmt.Sprintf(certificates, "another"))
 	known("the certificate is another's", true, false)
+}
+
+// TestAFileThatCouldNotBeOpenedIsReadLater: without another edit.
+func TestAFileThatCouldNotBeOpenedIsReadLater(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "tokens.yaml")
+	write(t, path, "tokens:\n"+entry("a", "one", "worker", "x"))
+	log := &testlog.Buffer{}
+	g, err := NewGate(Options{File: path, Log: zerolog.New(log)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	write(t, path, "tokens:\n"+entry("a", "another", "worker", "x"))
+	valid := func() bool {
+		_, err := g.Identify(Proofs{Tokens: []string{"one"}})
+		return err == nil
+	}
+	func() {
+		var all syscall.Rlimit
+		if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &all); err != nil {
+			t.Fatal(err)
+		}
+		defer func() {
+			if err := syscall.Setrlimit(syscall.RLIMIT_NOFILE, &all); err != nil {
+				t.Fatal(err)
+			}
+		}()
+		if err := syscall.Setrlimit(syscall.RLIMIT_NOFILE, &syscall.Rlimit{Max: all.Max}); err != nil {
+			t.Fatal(err)
+		}
+		if !valid() || !valid() {
+			t.Error("a file that cannot be opened takes tokens out")
+		}
+	}()
+	if valid() {
+		t.Error("a token that was taken out stays valid, since the file could not be opened once")
+	}
+	if n := strings.Count(log.String(), "cannot be read"); n != 1 {
+		t.Errorf("that it cannot be read is logged %d times, want once:\n%s", n, log)
+	}
 }
 
 func TestAFileThatOthersReadIsRefusedAtStart(t *testing.T) {

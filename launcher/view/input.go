@@ -164,13 +164,13 @@ func (h *hand) settled() error {
 	case waiting == nil:
 		return nil
 	case h.page.Dialog != "":
-		return errors.New("nothing was typed: the page asks something, which has to be answered first")
+		return errors.New("nothing was done: the page asks something, which has to be answered first")
 	}
 	ctx, cancel := context.WithTimeout(h.v.watch.ctx, h.patience())
 	defer cancel()
 	if err := waiting.Wait(ctx, nil); err != nil && errors.Is(err, ctx.Err()) {
 		h.v.hangs = h.page.TargetID
-		return fmt.Errorf("nothing was typed: the page has not answered yet what was touched or clicked before: %w", err)
+		return fmt.Errorf("nothing was done: the page has not answered yet what was touched or clicked before: %w", err)
 	}
 	h.v.pointed.forget(h.page.TargetID)
 	h.v.hangs = ""

@@ -324,6 +324,10 @@ func signInDone(c *call) error {
 		return err
 	}
 	found, err := c.svc.CheckSignIn(c.r.Context(), s.SessionID)
+	var p *api.Problem
+	if errors.As(err, &p) && p.Code == api.CodeTakenOver { // meanwhile; who has it now is not theirs to know
+		return c.noLink()
+	}
 	if err != nil {
 		return err
 	}

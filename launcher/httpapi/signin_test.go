@@ -191,6 +191,16 @@ func TestASignInCookieEndsWithItsSession(t *testing.T) {
 	}
 }
 
+// TestALinksPersonIsNotToldWhoHasTheSession: somebody took it while the site was asked.
+func TestALinksPersonIsNotToldWhoHasTheSession(t *testing.T) {
+	f := signingIn(t)
+	path, cookie := f.cookieOf()
+	f.answers["CheckSignIn"] = api.Refuse(api.CodeTakenOver, "Ann has the session").With("person", "Ann")
+	if answer, body := f.sends("POST", path+"/done", "", cookie); answer.StatusCode != 404 || strings.Contains(body, "Ann") {
+		t.Errorf("%s %s", answer.Status, body)
+	}
+}
+
 // TestALinkThatBeganNothingIsNotUsed: the profile is another's at that moment, which is not told.
 func TestALinkThatBeganNothingIsNotUsed(t *testing.T) {
 	f := signingIn(t)

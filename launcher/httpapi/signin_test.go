@@ -1,10 +1,12 @@
 package httpapi
 
 import (
+	"context"
 	"crypto/sha256"
 	"encoding/json"
 	"io"
 	"net/http"
+	"net/http/httptest"
 	"net/url"
 	"strings"
 	"testing"
@@ -212,6 +214,37 @@ func TestALinkThatBeganNothingIsNotUsed(t *testing.T) {
 	f.answers["BeginSignIn"] = held
 	if answer, body := f.uses(path, secret); answer.StatusCode != http.StatusSeeOther {
 		t.Errorf("%s %s", answer.Status, body)
+	}
+}
+
+// TestAPersonWhoLostTheirConnectionBeginsAgain: they get the session that was begun for them, or another
+// one if that is over.
+func TestAPersonWhoLostTheirConnectionBeginsAgain(t *testing.T) {
+	for state, times := range map[string]int{api.SessionServing: 1, api.SessionEnded: 2} {
+		f := signingIn(t)
+		l, path, secret := f.signInLink()
+		s := held
+		s.State, s.Person = state, &api.Person{Principal: "link:" + l.LinkID}
+		f.answers["Session"] = s
+		ctx, leave := context.WithCancel(t.Context())
+		f.during = func(context.Context) { leave() }
+		r := httptest.NewRequestWithContext(ctx, "POST", path, strings.NewReader(url.Values{"secret": {secret}}.Encode()))
+		for name, value := range map[string]string{"Content-Type": "application/x-www-form-urlencoded", "Sec-Fetch-Site": "same-origin", "X-Forwarded-For": "10.0.0.1"} {
+			r.Header.Set(name, value)
+		}
+		r.Host = f.addr()
+		f.Config.Handler.ServeHTTP(httptest.NewRecorder(), r)
+		f.during = nil
+		answer, body := f.uses(path, secret)
+		if answer.StatusCode != http.StatusSeeOther || len(answer.Cookies()) != 1 {
+			t.Fatalf("%s: again: %s %s", state, answer.Status, body)
+		}
+		if calls := strings.Join(f.taken(), "; "); strings.Count(calls, "BeginSignIn") != times || strings.Contains(calls, "EndSignIn") {
+			t.Errorf("%s: want %d begun, got %s", state, times, calls)
+		}
+		if answer, body := f.uses(path, secret); answer.StatusCode != 404 {
+			t.Errorf("%s: used twice: %s %s", state, answer.Status, body)
+		}
 	}
 }
 

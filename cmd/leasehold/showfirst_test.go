@@ -36,8 +36,8 @@ func TestShowSaysFirstWhatToDo(t *testing.T) {
 			"quarantined, in recovery since", "connection_lost", "nothing yet",
 		},
 		"in review": {
-			api.Profile{Record: lease.Record{ProfileID: "shop", State: lease.ManualReview, Reason: "connection_lost", Reasons: []string{"a", "b"}}},
-			"manual_review", "connection_lost: a; b", "leasehold review shop --decision approve",
+			api.Profile{Record: lease.Record{ProfileID: "shop", Token: 43, State: lease.ManualReview, Reason: "connection_lost", Reasons: []string{"a", "b"}}},
+			"manual_review", "connection_lost: a; b", "leasehold review shop --decision approve --token 43 --note",
 		},
 		"to be resumed": {
 			api.Profile{Record: lease.Record{State: lease.ResumePending, TaskID: "t", LastSafeCheckpoint: "cart"}},

@@ -74,8 +74,8 @@ func TestShowSaysWhatIsInAPersonsHands(t *testing.T) {
 		want  string
 	}{
 		"nobody asks":  {api.InHands{}, ""},
-		"somebody has": {api.InHands{Ask: ask, Person: &api.Person{Name: "Ben"}}, "nothing, while Ben is at it; leasehold take shop --from NAME"},
-		"one asks":     {api.InHands{Ask: ask}, "leasehold take shop, or http://h:1/console/shop/live"},
+		"somebody has": {api.InHands{SessionID: "ses_2", Ask: ask, Person: &api.Person{Name: "Ben"}}, "nothing, while Ben is at it; leasehold take shop --session ses_2 --from NAME"},
+		"one asks":     {api.InHands{SessionID: "ses_2", Ask: ask}, "leasehold take shop --session ses_2, or http://h:1/console/shop/live?session=ses_2"},
 	} {
 		if got := todoByHand("shop", c.hands, "http://h:1/"); !strings.Contains(got, c.want) || (got == "") != (c.want == "") {
 			t.Errorf("%s: %q, want %q", name, got, c.want)

@@ -252,6 +252,25 @@ func TestALinksPageSaysNothingOfTheWorker(t *testing.T) {
 	}
 }
 
+// TestTakeOverLeadsToTheSessionThatAsks: several share the profile, the newest asks nobody, and a person
+// has the oldest by now.
+func TestTakeOverLeadsToTheSessionThatAsks(t *testing.T) {
+	b, _ := liveBackend()
+	ask := &api.Ask{Reason: "the code", At: noon, Until: noon.Add(time.Hour)}
+	shown := b.watched.session
+	var all []api.Session
+	for id, s := range []api.Session{{Ask: ask, Person: &api.Person{Name: "Ann"}}, {Ask: ask}, {}} {
+		one := shown
+		one.SessionID, one.Ask, one.Person = fmt.Sprintf("ses_%d", id), s.Ask, s.Person
+		all = append(all, one)
+	}
+	b.cases["profile_us_018"] = scene{sessions: all}
+	w := b.ask("GET", "/console/profile_us_018", "")
+	if want := `href="/console/profile_us_018/live?session=ses_1">Take over`; !strings.Contains(w.Body.String(), want) {
+		t.Errorf("%d: the page has no %s", w.Code, want)
+	}
+}
+
 func TestLivePageWithoutASession(t *testing.T) {
 	b := &backend{profiles: records()}
 	if w := b.ask("GET", "/console/profile_us_021/live", ""); w.Code != 200 || !strings.Contains(w.Body.String(), "No session of this profile lives on this host") {

@@ -1,12 +1,16 @@
 package launcher
 
 import (
+	"context"
 	"errors"
 	"os"
 	"path/filepath"
+	"sync"
 	"testing"
+	"time"
 
 	"leasehold/launcher/api"
+	"leasehold/launcher/principal"
 	"leasehold/lease"
 )
 
@@ -70,4 +74,47 @@ func TestASharedDirectoryIsLookedAtThroughoutAGrant(t *testing.T) {
 func TestASharedDirectoryIsLookedAtBeforeItIsUsed(t *testing.T) {
 	l, _ := startLauncher(t)
 	nothingIsDone(t, l, func() { refuseShared(l, 1) })
+}
+
+// TestTheSessionThatWaitsIsShown: of two on one profile the newer one waits for a person. The list says so,
+// and a sign-in link gives that one.
+func TestTheSessionThatWaitsIsShown(t *testing.T) {
+	l, _ := startLauncher(t)
+	must, runs := mustIn(t), 2
+	_, err := l.PutProfile(t.Context(), "p", api.ProfileSettings{MaxActiveRuns: &runs})
+	must(err)
+	ann := principal.In(t.Context(), principal.Principal{Name: "ann"})
+	older, err := l.Acquire(t.Context(), api.Manifest{ProfileID: "p", WorkerID: "w", TaskID: "one", RequiresExclusiveProfileLock: new(false)})
+	must(err)
+	newer, err := l.Acquire(t.Context(), api.Manifest{ProfileID: "p", WorkerID: "w", TaskID: "two", RequiresExclusiveProfileLock: new(false)})
+	must(err)
+	var work sync.WaitGroup
+	ctx, withdraw := context.WithCancel(t.Context())
+	defer work.Wait()
+	defer withdraw()
+	work.Go(func() {
+		_, _ = l.Ask(ctx, newer.SessionID, api.AskPerson{Write: api.Write{Token: newer.Token}, Reason: "the code"})
+	})
+	for deadline := time.Now().Add(time.Minute); ; time.Sleep(time.Millisecond) {
+		if s, err := l.Session(newer.SessionID); err == nil && s.Ask != nil {
+			break
+		}
+		if time.Now().After(deadline) {
+			t.Fatal("nobody asks")
+		}
+	}
+	_, err = l.TakeOver(ann, older.SessionID, api.TakeOver{Write: api.Write{Token: older.Token}})
+	must(err)
+	for range 100 { // sessions are kept in no order
+		page, err := l.ListProfiles(t.Context(), api.ProfileQuery{Limit: 10})
+		must(err)
+		if hands := page.Hands["p"]; hands.SessionID != newer.SessionID || hands.Ask == nil {
+			t.Fatalf("the list says %+v of the profile, want that %s asks", hands, newer.SessionID)
+		}
+	}
+	link := principal.In(t.Context(), principal.OfLink("lnk_1"))
+	s, err := l.BeginSignIn(link, "p", api.SignInStart{LinkID: "lnk_1", By: "ann"})
+	if err != nil || s.SessionID != newer.SessionID {
+		t.Errorf("the link gives %s, %v, want %s", s.SessionID, err, newer.SessionID)
+	}
 }

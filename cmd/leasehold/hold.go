@@ -63,17 +63,14 @@ func (c *holdCmd) open(ctx context.Context, a *app, sidecar *client) (*leasedSes
 		return nil, err
 	}
 	id := string(c.Profile)
-	if c.Token == nil {
-		seen, err := showToken(ctx, a, sidecar, id)
-		if err != nil {
-			return nil, err
-		}
-		c.Token = &seen
+	token, err := seenToken(ctx, a, sidecar, c.Profile, c.Token)
+	if err != nil {
+		return nil, err
 	}
 	// A signal does not end the request: the hold may be granted all the same, and then has to
 	// be known in order to be given back.
 	raw, err := sidecar.ask(context.WithoutCancel(ctx), http.MethodPost, api.HoldRequest{
-		Write: api.Write{Token: *c.Token}, Holder: holder, Note: c.Note, LockTimeoutSeconds: c.For.Seconds(), Headless: c.Headless,
+		Write: api.Write{Token: token}, Holder: holder, Note: c.Note, LockTimeoutSeconds: c.For.Seconds(), Headless: c.Headless,
 	}, "v1", "profiles", id, "hold")
 	if err != nil {
 		return nil, err

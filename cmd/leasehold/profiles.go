@@ -245,7 +245,7 @@ type removeCloneCmd struct {
 // Run asks the sidecar to remove the clone, with the profile's present token if none was given.
 func (c *removeCloneCmd) Run(a *app) error {
 	return c.withSidecar(a, func(ctx context.Context, sidecar *client) error {
-		token, err := seenToken(ctx, sidecar, c.Profile, c.Token)
+		token, err := seenToken(ctx, a, sidecar, c.Profile, c.Token)
 		if err != nil {
 			return err
 		}
@@ -253,14 +253,13 @@ func (c *removeCloneCmd) Run(a *app) error {
 	})
 }
 
-// seenToken is the lease token that the user saw for a profile: its present one if none was
-// given.
-func seenToken(ctx context.Context, sidecar *client, profile profileArg, given *lease.Token) (lease.Token, error) {
+// seenToken is the lease token that the user saw for a profile: its present one, which they are shown, if
+// none was given.
+func seenToken(ctx context.Context, a *app, sidecar *client, profile profileArg, given *lease.Token) (lease.Token, error) {
 	if given != nil {
 		return *given, nil
 	}
-	r, err := sidecar.record(ctx, string(profile))
-	return r.Token, err
+	return showToken(ctx, a, sidecar, string(profile))
 }
 
 // change sends a change of a profile and prints the result.

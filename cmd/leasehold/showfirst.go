@@ -1,9 +1,9 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"fmt"
+	"net/url"
 	"slices"
 	"strings"
 	"time"
@@ -90,7 +90,7 @@ func todoText(r api.Profile, now time.Time) string {
 func todoAtHome(r api.Profile, now time.Time) string {
 	switch r.State {
 	case lease.ManualReview:
-		return fmt.Sprintf("look at the picture and at what was sent, then decide: leasehold review %[1]s --decision approve --note WHY, or --decision keep; leasehold hold %[1]s opens the browser", r.ProfileID)
+		return fmt.Sprintf("look at the picture and at what was sent, then decide: leasehold review %[1]s --decision approve --token %[2]d --note WHY, or --decision keep; leasehold hold %[1]s opens the browser", r.ProfileID, r.Token)
 	case lease.ResumePending:
 		return fmt.Sprintf("nothing: it waits for task %s to come back and to go on from %s", cell(r.TaskID), cell(r.LastSafeCheckpoint))
 	case lease.SuspectedStale, lease.Quarantined, lease.Inspected:
@@ -120,7 +120,7 @@ func handsOf(ctx context.Context, sidecar *client, profile string) (hands api.In
 	all, err := read[list[api.Session]](raw)
 	for _, s := range all.Items {
 		if s.ProfileID == profile {
-			hands.Ask, hands.Person = cmp.Or(hands.Ask, s.Ask), cmp.Or(hands.Person, s.Person)
+			hands = hands.Or(s)
 		}
 	}
 	return hands, err
@@ -131,11 +131,16 @@ func handsOf(ctx context.Context, sidecar *client, profile string) (hands api.In
 func todoByHand(profile string, hands api.InHands, sidecar string) string {
 	switch {
 	case hands.Person != nil:
-		return fmt.Sprintf("nothing, while %s is at it; leasehold take %s --from NAME takes it over", cell(hands.Person.Name), profile)
+		return fmt.Sprintf("nothing, while %s is at it; leasehold take %s --session %s --from NAME takes it over", cell(hands.Person.Name), profile, cell(hands.SessionID))
 	case hands.Ask != nil:
-		return fmt.Sprintf("do what its worker waits for: leasehold take %s, or %s/live", profile, pageOf(sidecar, profile))
+		return fmt.Sprintf("do what its worker waits for: leasehold take %s --session %s, or %s", profile, cell(hands.SessionID), liveOf(sidecar, profile, hands.SessionID))
 	}
 	return ""
+}
+
+// liveOf is the page on which a living session is shown.
+func liveOf(sidecar, profile, session string) string {
+	return pageOf(sidecar, profile) + "/live?session=" + url.QueryEscape(session)
 }
 
 func pageOf(sidecar, profile string) string {

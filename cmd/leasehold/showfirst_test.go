@@ -36,8 +36,8 @@ func TestShowSaysFirstWhatToDo(t *testing.T) {
 			"quarantined, in recovery since", "connection_lost", "nothing yet",
 		},
 		"in review": {
-			api.Profile{Record: lease.Record{ProfileID: "shop", State: lease.ManualReview, Reason: "connection_lost", Reasons: []string{"a", "b"}}},
-			"manual_review", "connection_lost: a; b", "leasehold review shop --decision approve",
+			api.Profile{Record: lease.Record{ProfileID: "shop", Token: 43, State: lease.ManualReview, Reason: "connection_lost", Reasons: []string{"a", "b"}}},
+			"manual_review", "connection_lost: a; b", "leasehold review shop --decision approve --token 43 --note",
 		},
 		"to be resumed": {
 			api.Profile{Record: lease.Record{State: lease.ResumePending, TaskID: "t", LastSafeCheckpoint: "cart"}},
@@ -74,8 +74,8 @@ func TestShowSaysWhatIsInAPersonsHands(t *testing.T) {
 		want  string
 	}{
 		"nobody asks":  {api.InHands{}, ""},
-		"somebody has": {api.InHands{Ask: ask, Person: &api.Person{Name: "Ben"}}, "nothing, while Ben is at it; leasehold take shop --from NAME"},
-		"one asks":     {api.InHands{Ask: ask}, "leasehold take shop, or http://h:1/console/shop/live"},
+		"somebody has": {api.InHands{SessionID: "ses_2", Ask: ask, Person: &api.Person{Name: "Ben"}}, "nothing, while Ben is at it; leasehold take shop --session ses_2 --from NAME"},
+		"one asks":     {api.InHands{SessionID: "ses_2", Ask: ask}, "leasehold take shop --session ses_2, or http://h:1/console/shop/live?session=ses_2"},
 	} {
 		if got := todoByHand("shop", c.hands, "http://h:1/"); !strings.Contains(got, c.want) || (got == "") != (c.want == "") {
 			t.Errorf("%s: %q, want %q", name, got, c.want)

@@ -54,6 +54,8 @@ func startFakeSidecar(env *testscript.Env, requests, home string) (url string) {
 	m.HandleFunc("GET /v1/profiles/{id}/evidence", s.evidence)
 	m.HandleFunc("POST /v1/profiles/{id}/review", s.review)
 	m.HandleFunc("POST /v1/profiles/{id}/check", s.check)
+	m.HandleFunc("POST /v1/profiles/{id}/restore", s.profile)
+	m.HandleFunc("POST /v1/profiles/{id}/remove-clone", s.profile)
 	m.HandleFunc("POST /v1/profiles/{id}/sign-in-link", s.signInLink)
 	m.HandleFunc("DELETE /v1/profiles/{id}/sign-in-link", s.revokeSignInLink)
 	m.HandleFunc("GET /v1/evidence/{id}", s.manifest)

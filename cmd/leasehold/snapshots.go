@@ -87,7 +87,7 @@ type restoreCmd struct {
 // given.
 func (c *restoreCmd) Run(a *app) error {
 	return c.withSidecar(a, func(ctx context.Context, sidecar *client) error {
-		token, err := seenToken(ctx, sidecar, c.Profile, c.Token)
+		token, err := seenToken(ctx, a, sidecar, c.Profile, c.Token)
 		if err != nil {
 			return err
 		}

@@ -61,7 +61,7 @@ func (c *takeCmd) Run(a *app) error {
 		if c.JSON {
 			err = a.printJSON(raw)
 		} else {
-			_, err = fmt.Fprintf(a.stdout, "%s is yours: %s\npress Ctrl-C when you are done\n", c.Profile, sidecar.base.JoinPath("console", string(c.Profile), "live"))
+			_, err = fmt.Fprintf(a.stdout, "%s is yours: %s\npress Ctrl-C when you are done\n", c.Profile, liveOf(sidecar.base.String(), string(c.Profile), s.SessionID))
 		}
 		if err != nil {
 			return err

@@ -43,7 +43,7 @@ func versionOf(fi fs.FileInfo) Version {
 
 // Read returns the content of a regular file that only its owner may read or write, and
 // that belongs to this process's user or to root. The error names the path, what is
-// wrong, and what to do.
+// wrong, and what to do; with a version, it is the same until the file changes.
 func Read(path string) ([]byte, Version, error) {
 	f, err := os.Open(path)
 	if err != nil {
@@ -66,5 +66,8 @@ func Read(path string) ([]byte, Version, error) {
 		return nil, v, fmt.Errorf("%s has %d bytes, want at most %d", path, fi.Size(), maxSize)
 	}
 	b, err := io.ReadAll(io.LimitReader(f, maxSize))
-	return b, v, err
+	if err != nil {
+		return nil, Version{}, err
+	}
+	return b, v, nil
 }

@@ -1,6 +1,7 @@
 package api
 
 import (
+	"cmp"
 	"net/url"
 	"slices"
 	"strconv"
@@ -206,8 +207,41 @@ type AccountCare struct {
 // InHands says what people have to do with a living session: the request of its worker that
 // waits, and the person who has the session. Either is nil if there is none.
 type InHands struct {
-	Ask    *Ask
-	Person *Person
+	SessionID string
+	Ask       *Ask
+	Person    *Person
+}
+
+// Or returns what people have to do first, of this and of another session of the same profile: a worker
+// that waits and has no person yet goes before all others, and who waits longer before who came later.
+func (h InHands) Or(s Session) InHands {
+	next := InHands{s.SessionID, s.Ask, s.Person}
+	if order := cmp.Or(cmp.Compare(next.rank(), h.rank()), next.since().Compare(h.since()), cmp.Compare(next.SessionID, h.SessionID)); order < 0 {
+		return next
+	}
+	return h
+}
+
+func (h InHands) rank() int {
+	switch {
+	case h.Ask != nil && h.Person == nil:
+		return 0
+	case h.Ask != nil:
+		return 1
+	case h.Person != nil:
+		return 2
+	}
+	return 3
+}
+
+func (h InHands) since() time.Time {
+	switch {
+	case h.Ask != nil:
+		return h.Ask.At
+	case h.Person != nil:
+		return h.Person.Since
+	}
+	return time.Time{}
 }
 
 // Changes tells when lists of profiles may have changed.

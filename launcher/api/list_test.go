@@ -6,6 +6,7 @@ import (
 	"reflect"
 	"strings"
 	"testing"
+	"time"
 
 	"leasehold/lease"
 )
@@ -60,4 +61,26 @@ func FuzzParseProfileQuery(f *testing.F) {
 			t.Errorf("%q: %+v, and written again %+v, %v", text, q, again, err)
 		}
 	})
+}
+
+// TestWhatPeopleDoFirst: of the sessions of one profile, in whatever order they are listed.
+func TestWhatPeopleDoFirst(t *testing.T) {
+	noon := time.Date(2026, 11, 28, 12, 0, 0, 0, time.UTC)
+	ask := func(minutes int) *Ask { return &Ask{At: noon.Add(time.Duration(minutes) * time.Minute)} }
+	inOrder := []Session{
+		{SessionID: "waits", Ask: ask(1)}, {SessionID: "waits later", Ask: ask(2)}, {SessionID: "waits later, too", Ask: ask(2)},
+		{SessionID: "is answered", Ask: ask(0), Person: &Person{Since: noon}}, {SessionID: "is taken", Person: &Person{Since: noon}},
+	}
+	for i, first := range inOrder {
+		for _, later := range inOrder[i:] {
+			for _, listed := range [][]Session{{first, later}, {later, first}} {
+				if got := (InHands{}).Or(Session{SessionID: "works"}).Or(listed[0]).Or(listed[1]); got != (InHands{first.SessionID, first.Ask, first.Person}) {
+					t.Errorf("of %s and %s: %s", first.SessionID, later.SessionID, got.SessionID)
+				}
+			}
+		}
+	}
+	if got := (InHands{}).Or(Session{SessionID: "works"}); got != (InHands{}) {
+		t.Errorf("there is something to do with %+v", got)
+	}
 }

@@ -190,7 +190,7 @@ func (row *accountRow) toDo(r api.Profile, care api.AccountCare, hands api.InHan
 	case hands.Ask != nil && hands.Person == nil:
 		row.Use, row.UseClass = "asks for a person", classAsks
 		if may(principal.TakeOver) {
-			link("Take over", "/live", "")
+			row.Do, row.DoHref = "Take over", liveOf(r.ProfileID, query, hands.SessionID)
 		}
 	case r.State == lease.ManualReview:
 		if may(principal.Review) {

@@ -52,7 +52,7 @@ func accounts() []api.Profile {
 func accountsBackend() *backend {
 	return &backend{
 		profiles: accounts(), gone: []string{"acct_gone"}, silent: map[string]time.Time{"host-2": noon}, cases: map[string]scene{},
-		hands: map[string]api.InHands{"acct_asks": {Ask: &api.Ask{Reason: "the code", At: noon, Until: noon}}},
+		hands: map[string]api.InHands{"acct_asks": {SessionID: "ses_2", Ask: &api.Ask{Reason: "the code", At: noon, Until: noon}}},
 	}
 }
 
@@ -83,7 +83,7 @@ func TestAccounts(t *testing.T) {
 		{"acct_silent", "signed in the last check had no answer", "[" + page + "silent/check?token=" + token + "] Check now"},
 		{"acct_new", "not known after its next session", "[" + page + "new/check?token=" + token + "] Check now"},
 		{"acct_nobody", "not known never: no site is asked host-1 proxy proxy-eu-4 none"},
-		{"acct_asks", "asks for a person [" + page + "asks/live?token=" + token + "] Take over"},
+		{"acct_asks", "asks for a person [" + page + "asks/live?token=" + token + "&amp;session=ses_2] Take over"},
 		{"acct_away", "host-2", "its home is gone [" + page + "away?token=" + token + "#rehome] Give it a home"},
 		{"acct_fine", "signed in", " UTC host-1", "UTC signed in [" + page + "fine/check?token=" + token + "] Check now"},
 		{"acct_x_archived", "archived"},

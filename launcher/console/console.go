@@ -312,6 +312,10 @@ func (p *pages) handBack(w http.ResponseWriter, r *http.Request, profile string)
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), handBackTimeout)
 		defer cancel()
 		_, err = p.svc.Release(ctx, v.ByHand.SessionID, api.Release{Write: api.Write{Token: tokenSeen(r)}, Outcome: outcomeByHand})
+		if errors.Is(err, context.DeadlineExceeded) {
+			p.show(w, r, profile, http.StatusGatewayTimeout, form{}, "The browser is being closed, which takes long. Load the page again to see whether the profile is handed back.")
+			return
+		}
 	}
 	p.done(w, r, profile, form{}, err)
 }
@@ -329,7 +333,17 @@ func (p *pages) done(w http.ResponseWriter, r *http.Request, profile string, fil
 	} else {
 		p.log.Error().Err(err).Str("profile", profile).Msg("what a person decided was not done")
 	}
-	p.show(w, r, profile, status, filled, "Not done: "+reason(err)+".")
+	said := "Not done: " + reason(err) + "."
+	if mayBeDone(err) {
+		said = "It is not known whether this was done: " + reason(err) + ". Load the page again to see."
+	}
+	p.show(w, r, profile, status, filled, said)
+}
+
+// mayBeDone tells whether what failed with err may have been done all the same, or goes on: the store did
+// not answer, or the time was over.
+func mayBeDone(err error) bool {
+	return isCode(err, api.CodeStoreUnavailable) || errors.Is(err, context.DeadlineExceeded)
 }
 
 func filledIn(r *http.Request) form {

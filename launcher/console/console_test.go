@@ -1,6 +1,7 @@
 package console
 
 import (
+	"context"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
@@ -489,5 +490,29 @@ func TestAViewerSeesNoForm(t *testing.T) {
 	b := &backend{profiles: records(), cases: map[string]scene{reviewed: usual("evd_2")}, who: principal.Principal{Name: "vic", Role: principal.Viewer, Profiles: principal.EveryProfile}}
 	if body := b.ask("GET", "/console/"+reviewed, "").Body.String(); strings.Contains(body, "<form") || !strings.Contains(body, "You are vic") {
 		t.Error("a viewer is asked to decide")
+	}
+}
+
+// TestWhatIsNotKnownIsNotCalledNotDone: the store did not answer to what may be stored, or a browser takes
+// longer to close than a page can wait.
+func TestWhatIsNotKnownIsNotCalledNotDone(t *testing.T) {
+	own := []string{"Content-Type: application/x-www-form-urlencoded", "Origin: http://127.0.0.1:9333"}
+	away := api.Refuse(api.CodeStoreUnavailable, "NATS does not answer")
+	b, _ := views()
+	b.refuse = away
+	w := b.ask("POST", "/console/"+reviewed+"/review", "lease_token=17&decision=keep&reviewer=Ada", own...)
+	if got := said(w, "problem"); w.Code != away.Status || !strings.HasPrefix(got, "It is not known whether this was done: NATS does not answer.") {
+		t.Errorf("a decision: %d %q", w.Code, got)
+	}
+	b.refuse, b.who = context.DeadlineExceeded, principal.Principal{Name: "token", Role: principal.Reviewer, Profiles: principal.EveryProfile}
+	w = b.ask("POST", "/console/by-hand/hand-back", "lease_token=18", own...)
+	if got := said(w, "problem"); !strings.HasPrefix(got, "The browser is being closed") {
+		t.Errorf("a hand-back: %d %q", w.Code, got)
+	}
+	b = alikeBackend()
+	b.refuse = away
+	w = b.decide("keep", "Ada", "shop_1 17 9 ev_shop_1")
+	if got := said(w, "not-known"); w.Code != http.StatusConflict || !strings.Contains(got, "shop_1 : NATS does not answer") || said(w, "not-done") != "" {
+		t.Errorf("several decisions: %d %q, not decided: %q", w.Code, got, said(w, "not-done"))
 	}
 }

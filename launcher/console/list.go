@@ -236,7 +236,7 @@ func viewOfList(a asked, found api.ProfilePage, ready error, who principal.Princ
 			row.Picture = "/console/" + url.PathEscape(r.ProfileID) + "/picture" + v.Query
 		}
 		if hands.Ask != nil && hands.Person == nil && who.May(principal.TakeOver, r.ProfileID) {
-			row.Take, row.TakeHref = "Take over", "/console/"+url.PathEscape(r.ProfileID)+"/live"+v.Query
+			row.Take, row.TakeHref = "Take over", liveOf(r.ProfileID, v.Query, hands.SessionID)
 		}
 		v.Rows = append(v.Rows, row)
 		v.add(row.ID, row)

@@ -149,9 +149,9 @@ func TestTheListWithoutAScript(t *testing.T) {
 		t.Error("a search without a result does not say so")
 	}
 	b.hands = map[string]api.InHands{
-		"profile_us_00001": {Ask: &api.Ask{Reason: "the code from the SMS", At: noon.Add(-48 * time.Hour)}}, "profile_us_00002": {Person: &api.Person{Name: "Ada", Since: noon}},
+		"profile_us_00001": {SessionID: "ses_2", Ask: &api.Ask{Reason: "the code from the SMS", At: noon.Add(-48 * time.Hour)}}, "profile_us_00002": {Person: &api.Person{Name: "Ada", Since: noon}},
 	}
-	if asks := b.get(t, "/", 200); !strings.HasPrefix(shownRows(asks), "profile_us_00001 profile_us_00120") || !strings.Contains(asks, "the code from the SMS") || !strings.Contains(asks, "7 waiting for a person, 1 asking for a person") {
+	if asks := b.get(t, "/", 200); !strings.HasPrefix(shownRows(asks), "profile_us_00001 profile_us_00120") || !strings.Contains(asks, "the code from the SMS") || !strings.Contains(asks, `href="/console/profile_us_00001/live?session=ses_2"`) || !strings.Contains(asks, "7 waiting for a person, 1 asking for a person") {
 		t.Error("the list does not begin with the worker that asks for a person")
 	}
 	if has := b.get(t, "/?q=us_00002", 200); !strings.Contains(has, "a person has it") || !strings.Contains(has, ">Ada<") {

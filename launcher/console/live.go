@@ -2,6 +2,7 @@ package console
 
 import (
 	"net/http"
+	"net/url"
 	"slices"
 
 	"leasehold/launcher/api"
@@ -74,12 +75,18 @@ func (p *pages) showSignIn(w http.ResponseWriter, r *http.Request) {
 func (v liveView) Here() string { return "" }
 
 // Of is the link to another session's page.
-func (v liveView) Of(sessionID string) string {
-	link := "/console/" + v.Profile + "/live" + v.Query
-	if v.Query == "" {
-		return link + "?session=" + sessionID
+func (v liveView) Of(sessionID string) string { return liveOf(v.Profile, v.Query, sessionID) }
+
+// Live is the link to the page of a living session of the profile.
+func (v *view) Live(s *api.Session) string { return liveOf(v.Record.ProfileID, v.Query, s.SessionID) }
+
+// liveOf is the link to the page of a living session; query is that of links, see view.
+func liveOf(profile, query, sessionID string) string {
+	link := "/console/" + url.PathEscape(profile) + "/live" + query
+	if query == "" {
+		return link + "?session=" + url.QueryEscape(sessionID)
 	}
-	return link + "&session=" + sessionID
+	return link + "&session=" + url.QueryEscape(sessionID)
 }
 
 // Watchable says that the user may watch a living session of the profile.

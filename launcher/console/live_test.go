@@ -13,6 +13,7 @@ import (
 	"image/jpeg"
 	"io"
 	"net"
+	"net/http/httptest"
 	"slices"
 	"strings"
 	"sync"
@@ -23,6 +24,7 @@ import (
 	"github.com/chromedp/chromedp/kb"
 	"github.com/gobwas/ws"
 	"github.com/gobwas/ws/wsutil"
+	"github.com/rs/zerolog"
 
 	"leasehold/internal/test/tab"
 	"leasehold/launcher/api"
@@ -230,6 +232,45 @@ func TestLivePage(t *testing.T) {
 
 // TestLivePageWithoutASession: who opens the page of a profile that nobody uses is told so, and
 // who may not watch is refused.
+// TestALinksPageSaysNothingOfTheWorker: also where the page shows it to nobody.
+func TestALinksPageSaysNothingOfTheWorker(t *testing.T) {
+	b, _ := liveBackend()
+	b.watched.session.TaskID, b.watched.session.Token = "task_101", 4242
+	w, r := httptest.NewRecorder(), httptest.NewRequest("GET", "/sign-in/lnk_1", nil)
+	r.Pattern = "GET /sign-in/{link}"
+	r.SetPathValue("link", "lnk_1")
+	r.SetPathValue("session", "ses_live")
+	Handler(b, zerolog.Nop()).ServeHTTP(w, r)
+	page := w.Body.String()
+	if !strings.Contains(page, "I am signed in") {
+		t.Fatalf("%d: %s", w.Code, page)
+	}
+	for _, secret := range []string{"worker-7", "task_101", "4242"} {
+		if strings.Contains(page, secret) {
+			t.Errorf("the page has %s", secret)
+		}
+	}
+}
+
+// TestTakeOverLeadsToTheSessionThatAsks: several share the profile, the newest asks nobody, and a person
+// has the oldest by now.
+func TestTakeOverLeadsToTheSessionThatAsks(t *testing.T) {
+	b, _ := liveBackend()
+	ask := &api.Ask{Reason: "the code", At: noon, Until: noon.Add(time.Hour)}
+	shown := b.watched.session
+	var all []api.Session
+	for id, s := range []api.Session{{Ask: ask, Person: &api.Person{Name: "Ann"}}, {Ask: ask}, {}} {
+		one := shown
+		one.SessionID, one.Ask, one.Person = fmt.Sprintf("ses_%d", id), s.Ask, s.Person
+		all = append(all, one)
+	}
+	b.cases["profile_us_018"] = scene{sessions: all}
+	w := b.ask("GET", "/console/profile_us_018", "")
+	if want := `href="/console/profile_us_018/live?session=ses_1">Take over`; !strings.Contains(w.Body.String(), want) {
+		t.Errorf("%d: the page has no %s", w.Code, want)
+	}
+}
+
 func TestLivePageWithoutASession(t *testing.T) {
 	b := &backend{profiles: records()}
 	if w := b.ask("GET", "/console/profile_us_021/live", ""); w.Code != 200 || !strings.Contains(w.Body.String(), "No session of this profile lives on this host") {

@@ -48,9 +48,9 @@ type reviewsView struct {
 	Groups []alike
 	Single []singleReview
 	Cut    int
-	// Done and NotDone are what became of the reviews that a form decided.
-	Done    []string
-	NotDone []notDecided
+	// Done, NotDone and NotKnown are what became of the reviews that a form decided.
+	Done              []string
+	NotDone, NotKnown []notDecided
 }
 
 // Here names the page, for the navigation.
@@ -212,7 +212,7 @@ func (p *pages) sendReviews(w http.ResponseWriter, r *http.Request, status int, 
 		return
 	}
 	v := viewOfReviews(list, more, principal.Of(r.Context()), tokenQuery(r), selected)
-	v.Form, v.Problem, v.Done, v.NotDone = after.Form, after.Problem, after.Done, after.NotDone
+	v.Form, v.Problem, v.Done, v.NotDone, v.NotKnown = after.Form, after.Problem, after.Done, after.NotDone, after.NotKnown
 	p.send(w, p.reviews, status, "reviews.html", v)
 }
 
@@ -243,14 +243,17 @@ func (p *pages) decide(w http.ResponseWriter, r *http.Request) {
 			req.Decision, req.Reviewer, req.Note = after.Form.Decision, after.Form.Reviewer, after.Form.Note
 			err = p.decideOne(ctx, profile, req)
 		}
-		if err != nil {
+		switch {
+		case err == nil:
+			after.Done = append(after.Done, profile)
+		case mayBeDone(err):
+			after.NotKnown = append(after.NotKnown, notDecided{profile, reason(err)})
+		default:
 			after.NotDone = append(after.NotDone, notDecided{profile, reason(err)})
-			continue
 		}
-		after.Done = append(after.Done, profile)
 	}
 	status := http.StatusOK
-	if len(after.NotDone) > 0 {
+	if len(after.NotDone)+len(after.NotKnown) > 0 {
 		status = http.StatusConflict
 	}
 	p.sendReviews(w, r, status, chosen{}, after)

@@ -46,7 +46,7 @@ type backend struct {
 	reviews  []api.ReviewRequest
 	holds    []api.HoldRequest
 	released []api.Release
-	refuse   *api.Problem
+	refuse   error
 	refused  []string // requests that were not answered with success
 	who      principal.Principal
 	watched  *livePage // nil: no session can be watched
@@ -370,9 +370,6 @@ func (b *backend) Release(_ context.Context, _ string, req api.Release) (api.Ses
 
 // refusal is what the backend refuses with, as an error.
 func (b *backend) refusal() error {
-	if b.refuse == nil {
-		return nil
-	}
 	return b.refuse
 }
 

@@ -166,7 +166,7 @@ func (v *view) people() {
 	}
 	if r.ByHand == nil {
 		for i, s := range v.Sessions {
-			if s.Ask != nil && v.Asking == nil {
+			if s.Ask != nil && (v.Asking == nil || v.Asking.Person != nil && s.Person == nil) {
 				v.Asking, v.State = &v.Sessions[i], "asks for a person"
 			}
 			if s.Person != nil && v.Taken == nil {

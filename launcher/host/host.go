@@ -109,7 +109,7 @@ func Problem(err error) error {
 	case err == nil:
 		return nil
 	case errors.Is(err, lease.ErrUnavailable):
-		q := api.Refuse(api.CodeStoreUnavailable, "%v: check the NATS server; nothing is granted or decided until it answers", err)
+		q := api.Refuse(api.CodeStoreUnavailable, "%v: check the NATS server; what it was asked to store may be stored, and nothing more is granted or decided until it answers", err)
 		q.RetryAfter = 2
 		return q
 	case errors.As(err, &damaged):

@@ -42,7 +42,7 @@ type fake struct {
 	calls   []string
 	// stale is since when the lease store is away.
 	stale time.Time
-	// during is called while Acquire runs.
+	// during is called while Acquire or BeginSignIn runs.
 	during func(ctx context.Context)
 }
 
@@ -233,7 +233,11 @@ func (f *fake) PlanSignIn(_ context.Context, id, url string) (string, error) {
 }
 
 func (f *fake) BeginSignIn(ctx context.Context, id string, s api.SignInStart) (api.Session, error) {
-	return answerTo[api.Session](f, "BeginSignIn", id, principal.Of(ctx).Name[:5], s.URL)
+	begun, err := answerTo[api.Session](f, "BeginSignIn", id, principal.Of(ctx).Name[:5], s.URL)
+	if f.during != nil {
+		f.during(ctx)
+	}
+	return begun, err
 }
 
 func (f *fake) CheckSignIn(_ context.Context, id string) (api.SignInChecked, error) {

@@ -49,11 +49,12 @@ type signInLinks struct {
 
 func newSignInLinks() *signInLinks { return &signInLinks{all: map[string]signInLink{}} }
 
-// put adds a link, and returns the one that it replaces, if there was any.
+// put adds a link, and returns the one that it replaces, if there was any. One that is too old is
+// forgotten, unless it began a session: that can be taken back until the link is replaced.
 func (ls *signInLinks) put(l signInLink, now time.Time) (before signInLink) {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
-	maps.DeleteFunc(ls.all, func(_ string, l signInLink) bool { return !now.Before(l.expires) })
+	maps.DeleteFunc(ls.all, func(_ string, l signInLink) bool { return l.session == "" && !now.Before(l.expires) })
 	before = ls.all[l.profile]
 	ls.all[l.profile] = l
 	return before
@@ -93,7 +94,7 @@ func (ls *signInLinks) began(l signInLink, session string) bool {
 	return ls.change(l, func(l *signInLink) { l.session = session })
 }
 
-// unuse takes back use, since nothing could be begun: the link is as it was.
+// unuse takes back use, since nothing could be begun, or nobody was told of it: the link can be used.
 func (ls *signInLinks) unuse(l signInLink, secret string, expires time.Time) {
 	ls.change(l, func(l *signInLink) {
 		l.used, l.secret, l.expires = false, sha256.Sum256([]byte(secret)), expires
@@ -257,8 +258,7 @@ func useSignInLink(c *call) error {
 		return c.noLink()
 	}
 	log := c.o.Log.With().Str("profile", l.profile).Str("link", l.id).Str("peer", c.r.RemoteAddr).Logger()
-	ctx := principal.In(context.WithoutCancel(c.r.Context()), principal.OfLink(l.id))
-	s, err := c.svc.BeginSignIn(ctx, l.profile, api.SignInStart{LinkID: l.id, By: l.maker.Name, URL: l.begin})
+	s, err := c.beginSignIn(l)
 	if err != nil {
 		c.links.unuse(l, secret, before.expires)
 		log.Warn().Err(err).Msg("sign-in link shown, and nothing could be begun")
@@ -275,6 +275,10 @@ func useSignInLink(c *call) error {
 	if l.session = s.SessionID; !c.links.began(l, s.SessionID) { // it was revoked meanwhile
 		return cmp.Or(c.endLink(l), c.noLink())
 	}
+	if c.gone() { // nobody gets the cookie: they may come again
+		c.links.unuse(l, secret, before.expires)
+		return errGone
+	}
 	base := c.base()
 	path := strings.TrimSuffix(base.Path, "/") + "/sign-in/" + l.id
 	http.SetCookie(c.w, &http.Cookie{
@@ -283,6 +287,19 @@ func useSignInLink(c *call) error {
 	})
 	http.Redirect(c.w, c.r, path, http.StatusSeeOther)
 	return nil
+}
+
+// beginSignIn begins the session of a link. One that was begun for it, and whose person could not be told
+// of it, goes on.
+func (c *call) beginSignIn(l signInLink) (api.Session, error) {
+	who := principal.OfLink(l.id)
+	if l.session != "" {
+		s, err := c.svc.Session(l.session)
+		if err == nil && s.State != api.SessionEnded && s.Person != nil && s.Person.Principal == who.Name {
+			return s, nil
+		}
+	}
+	return c.svc.BeginSignIn(principal.In(context.WithoutCancel(c.r.Context()), who), l.profile, api.SignInStart{LinkID: l.id, By: l.maker.Name, URL: l.begin})
 }
 
 // stillMay tells whether who made a link may still use the profile by hand. Users of this host are as
@@ -323,6 +340,10 @@ func signInDone(c *call) error {
 		return err
 	}
 	found, err := c.svc.CheckSignIn(c.r.Context(), s.SessionID)
+	var p *api.Problem
+	if errors.As(err, &p) && p.Code == api.CodeTakenOver { // meanwhile; who has it now is not theirs to know
+		return c.noLink()
+	}
 	if err != nil {
 		return err
 	}

@@ -1,10 +1,12 @@
 package httpapi
 
 import (
+	"context"
 	"crypto/sha256"
 	"encoding/json"
 	"io"
 	"net/http"
+	"net/http/httptest"
 	"net/url"
 	"strings"
 	"testing"
@@ -191,6 +193,16 @@ func TestASignInCookieEndsWithItsSession(t *testing.T) {
 	}
 }
 
+// TestALinksPersonIsNotToldWhoHasTheSession: somebody took it while the site was asked.
+func TestALinksPersonIsNotToldWhoHasTheSession(t *testing.T) {
+	f := signingIn(t)
+	path, cookie := f.cookieOf()
+	f.answers["CheckSignIn"] = api.Refuse(api.CodeTakenOver, "Ann has the session").With("person", "Ann")
+	if answer, body := f.sends("POST", path+"/done", "", cookie); answer.StatusCode != 404 || strings.Contains(body, "Ann") {
+		t.Errorf("%s %s", answer.Status, body)
+	}
+}
+
 // TestALinkThatBeganNothingIsNotUsed: the profile is another's at that moment, which is not told.
 func TestALinkThatBeganNothingIsNotUsed(t *testing.T) {
 	f := signingIn(t)
@@ -202,6 +214,37 @@ func TestALinkThatBeganNothingIsNotUsed(t *testing.T) {
 	f.answers["BeginSignIn"] = held
 	if answer, body := f.uses(path, secret); answer.StatusCode != http.StatusSeeOther {
 		t.Errorf("%s %s", answer.Status, body)
+	}
+}
+
+// TestAPersonWhoLostTheirConnectionBeginsAgain: they get the session that was begun for them, or another
+// one if that is over.
+func TestAPersonWhoLostTheirConnectionBeginsAgain(t *testing.T) {
+	for state, times := range map[string]int{api.SessionServing: 1, api.SessionEnded: 2} {
+		f := signingIn(t)
+		l, path, secret := f.signInLink()
+		s := held
+		s.State, s.Person = state, &api.Person{Principal: "link:" + l.LinkID}
+		f.answers["Session"] = s
+		ctx, leave := context.WithCancel(t.Context())
+		f.during = func(context.Context) { leave() }
+		r := httptest.NewRequestWithContext(ctx, "POST", path, strings.NewReader(url.Values{"secret": {secret}}.Encode()))
+		for name, value := range map[string]string{"Content-Type": "application/x-www-form-urlencoded", "Sec-Fetch-Site": "same-origin", "X-Forwarded-For": "10.0.0.1"} {
+			r.Header.Set(name, value)
+		}
+		r.Host = f.addr()
+		f.Config.Handler.ServeHTTP(httptest.NewRecorder(), r)
+		f.during = nil
+		answer, body := f.uses(path, secret)
+		if answer.StatusCode != http.StatusSeeOther || len(answer.Cookies()) != 1 {
+			t.Fatalf("%s: again: %s %s", state, answer.Status, body)
+		}
+		if calls := strings.Join(f.taken(), "; "); strings.Count(calls, "BeginSignIn") != times || strings.Contains(calls, "EndSignIn") {
+			t.Errorf("%s: want %d begun, got %s", state, times, calls)
+		}
+		if answer, body := f.uses(path, secret); answer.StatusCode != 404 {
+			t.Errorf("%s: used twice: %s %s", state, answer.Status, body)
+		}
 	}
 }
 
@@ -218,5 +261,19 @@ func TestASignInLinkIsGoodForHalfAnHour(t *testing.T) {
 	links.change(signInLink{id: "lnk_1", profile: "p"}, func(l *signInLink) { l.session = "ses_1" })
 	if _, ok := links.find("lnk_1", "c", true, late.Add(30*time.Minute)); ok {
 		t.Error("its cookie is good for longer than half an hour")
+	}
+}
+
+// TestALinkWithASessionCanBeTakenBack: also when its time is over, and other links were made since.
+func TestALinkWithASessionCanBeTakenBack(t *testing.T) {
+	links, now := newSignInLinks(), time.Now()
+	links.put(signInLink{id: "lnk_1", profile: "p", used: true, session: "ses_1", expires: now}, now)
+	links.put(signInLink{id: "lnk_2", profile: "q", expires: now}, now)
+	links.put(signInLink{id: "lnk_3", profile: "r", expires: now.Add(api.SignInTime)}, now)
+	if l := links.remove("p"); l.session != "ses_1" {
+		t.Errorf("the link is %+v, want that of ses_1", l)
+	}
+	if l := links.remove("q"); l.id != "" {
+		t.Errorf("a link that nobody used is kept when its time is over: %+v", l)
 	}
 }

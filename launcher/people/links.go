@@ -62,7 +62,7 @@ func (p *Service) signInPage(r lease.Record, url string) (string, error) {
 // else one of their own.
 func (p *Service) BeginSignIn(ctx context.Context, profileID string, start api.SignInStart) (api.Session, error) {
 	note := "sign-in link " + start.LinkID + " of " + start.By
-	if s := p.host.Sessions.OnProfile(profileID); s != nil && s.Show().Ask != nil {
+	if s := p.asking(profileID); s != nil {
 		return p.TakeOver(ctx, s.ID(), api.TakeOver{Write: api.Write{Token: s.Token()}, Person: signInHolder, Note: note})
 	}
 	r, err := p.profiles.Profile(ctx, profileID)
@@ -86,6 +86,21 @@ func (p *Service) BeginSignIn(ctx context.Context, profileID string, start api.S
 		return api.Session{}, cmp.Or(ending, fmt.Errorf("the first page of a sign-in: %w", err))
 	}
 	return begun, nil
+}
+
+// asking is the session of a profile whose worker waits for a person; nil: none does.
+func (p *Service) asking(profileID string) (waits *session.Session) {
+	var first api.InHands
+	for _, s := range p.host.Sessions.Living() {
+		shown := s.Show()
+		if s.Profile() != profileID || shown.Ask == nil {
+			continue
+		}
+		if first = first.Or(shown); first.SessionID == shown.SessionID {
+			waits = s
+		}
+	}
+	return waits
 }
 
 // beginAt has the one page of a session go to a URL.

@@ -35,7 +35,7 @@ type Gate struct {
 
 	mu      sync.Mutex
 	version privatefile.Version // of the file at the last look
-	missing bool                // the file was not there
+	unread  bool                // the file could not be read then
 	file    known
 }
 
@@ -77,7 +77,8 @@ func load(path string) (known, privatefile.Version, error) {
 
 // current returns the principals that the file names now. It looks at every call whether the
 // file has changed, so that an API token that was removed from it is refused from then on. A
-// new version that cannot be used is logged, and the earlier one stays in use.
+// new version that cannot be used is logged, and the earlier one stays in use; what could not be read
+// is read at the next call.
 func (g *Gate) current() known {
 	if g.o.File == "" {
 		return g.fixed
@@ -85,20 +86,20 @@ func (g *Gate) current() known {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	v, err := privatefile.Stat(g.o.File)
-	switch {
-	case err != nil && !g.missing:
-		g.missing = true
-		g.o.Log.Error().Err(err).Str("path", g.o.File).Msg("tokens cannot be read: those that were read last stay valid")
-	case err == nil && (v != g.version || g.missing):
-		g.missing = false
-		k, read, err := load(g.o.File)
-		g.version = v
-		if err != nil {
+	if err == nil && (v != g.version || g.unread) {
+		var k known
+		if k, v, err = load(g.o.File); err == nil {
+			g.file, g.version, g.unread = k, v, false
+			g.o.Log.Info().Str("path", g.o.File).Int("tokens", len(k.tokens)).Int("certificates", len(k.certificates)).Msg("tokens read again")
+		} else if v != (privatefile.Version{}) { // it is the same at the next look, until somebody changes it
+			g.version, g.unread = v, false
 			g.o.Log.Error().Err(err).Str("path", g.o.File).Msg("the new version of the tokens cannot be used: those that were read last stay valid")
-			break
+			err = nil
 		}
-		g.file, g.version = k, read
-		g.o.Log.Info().Str("path", g.o.File).Int("tokens", len(k.tokens)).Int("certificates", len(k.certificates)).Msg("tokens read again")
+	}
+	if err != nil && !g.unread {
+		g.unread = true
+		g.o.Log.Error().Err(err).Str("path", g.o.File).Msg("tokens cannot be read: those that were read last stay valid")
 	}
 	return known{tokens: append(g.fixed.tokens[:len(g.fixed.tokens):len(g.fixed.tokens)], g.file.tokens...), certificates: g.file.certificates}
 }
@@ -166,17 +167,23 @@ func (g *Gate) Identify(proofs Proofs) (Principal, error) {
 	return g.identifyUser(proofs, uid)
 }
 
-// Known returns the present state of a principal that an API token identified earlier. known is
-// false if there is no API token with that name any more.
-func (g *Gate) Known(p Principal) (Principal, bool) {
-	for _, t := range g.current().tokens {
-		if t.p.Name == p.Name {
-			now := t.p
+// Known returns the present state of a principal that an API token or a certificate identified earlier.
+// known is false if there is none of that kind with that name any more.
+func (g *Gate) Known(p Principal) (now Principal, known bool) {
+	k := g.current()
+	look := func(entry Principal) {
+		if entry.Name == p.Name && entry.Proof == p.Proof {
+			now, known = entry, true
 			now.UID = p.UID
-			return now, true
 		}
 	}
-	return Principal{}, false
+	for _, t := range k.tokens {
+		look(t.p)
+	}
+	for _, c := range k.certificates {
+		look(c.p)
+	}
+	return now, known
 }
 
 func (g *Gate) identifyUser(proofs Proofs, uid *uint32) (Principal, error) {

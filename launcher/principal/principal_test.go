@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/rs/zerolog"
@@ -310,6 +311,77 @@ func TestTheFileIsReadAgain(t *testing.T) {
 		if strings.Contains(log.String(), secret) {
 			t.Errorf("the log quotes the file:\n%s", log)
 		}
+	}
+}
+
+// TestWhoIsKnownLater: by the kind of proof that identified them, as long as the file has one.
+func TestWhoIsKnownLater(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "tokens.yaml")
+	const certificates = "certificates:\n  - {name: %s, subject: runner, role: reviewer, profiles: [x]}\n"
+	write(t, path, "tokens:\n"+entry("c", "of-c", "reviewer", "x")+fmt.Sprintf(certificates, "c"))
+	g, err := NewGate(Options{File: path, Log: zerolog.Nop()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	byToken, err := g.Identify(Proofs{Tokens: []string{"of-c"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	byCertificate, err := g.Identify(Proofs{Certificate: &x509.Certificate{Subject: pkix.Name{CommonName: "runner"}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	known := func(when string, token, certificate bool) {
+		t.Helper()
+		for p, want := range map[*Principal]bool{&byToken: token, &byCertificate: certificate} {
+			if now, known := g.Known(*p); known != want || known && now.Role != p.Role {
+				t.Errorf("%s: who showed %s is known: %v, as %+v", when, p.Proof, known, now)
+			}
+		}
+	}
+	known("both are there", true, true)
+	write(t, path, fmt.Sprintf(certificates, "c"))
+	known("without the token", false, true)
+	write(t, path, "tokens:\n"+entry("c", "of-c", "reviewer", "x")+fmt.Sprintf(certificates, "another"))
+	known("the certificate is another's", true, false)
+}
+
+// TestAFileThatCouldNotBeOpenedIsReadLater: without another edit.
+func TestAFileThatCouldNotBeOpenedIsReadLater(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "tokens.yaml")
+	write(t, path, "tokens:\n"+entry("a", "one", "worker", "x"))
+	log := &testlog.Buffer{}
+	g, err := NewGate(Options{File: path, Log: zerolog.New(log)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	write(t, path, "tokens:\n"+entry("a", "another", "worker", "x"))
+	valid := func() bool {
+		_, err := g.Identify(Proofs{Tokens: []string{"one"}})
+		return err == nil
+	}
+	func() {
+		var all syscall.Rlimit
+		if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &all); err != nil {
+			t.Fatal(err)
+		}
+		defer func() {
+			if err := syscall.Setrlimit(syscall.RLIMIT_NOFILE, &all); err != nil {
+				t.Fatal(err)
+			}
+		}()
+		if err := syscall.Setrlimit(syscall.RLIMIT_NOFILE, &syscall.Rlimit{Max: all.Max}); err != nil {
+			t.Fatal(err)
+		}
+		if !valid() || !valid() {
+			t.Error("a file that cannot be opened takes tokens out")
+		}
+	}()
+	if valid() {
+		t.Error("a token that was taken out stays valid, since the file could not be opened once")
+	}
+	if n := strings.Count(log.String(), "cannot be read"); n != 1 {
+		t.Errorf("that it cannot be read is logged %d times, want once:\n%s", n, log)
 	}
 }
 

@@ -75,7 +75,7 @@ func (ps *Service) withPeople(rows []*catalog.Row) []*catalog.Row {
 	hands := map[string]api.InHands{}
 	for _, s := range ps.host.Sessions.Living() {
 		if shown := s.Show(); shown.Ask != nil || shown.Person != nil {
-			hands[shown.ProfileID] = api.InHands{Ask: shown.Ask, Person: shown.Person}
+			hands[shown.ProfileID] = hands[shown.ProfileID].Or(shown)
 		}
 	}
 	if len(hands) == 0 {

@@ -8,7 +8,7 @@ import (
 )
 
 // A person who took a session over and went away must not keep its worker waiting for ever: the
-// session is handed back.
+// session is handed back. So it is when the time of one who came by a sign-in link is over.
 
 // attendance is the evidence that a person is there.
 type attendance struct {
@@ -51,9 +51,9 @@ func (ps *People) seenLocked(name string) {
 	}
 }
 
-// handBackIfGone hands the session back if the person who took it over is gone now. It returns
-// when to look again; zero if not before something changes. It does not wait, because the
-// browser may not read what it is sent, and run has to notice that.
+// handBackIfGone hands the session back if the person who took it over is gone now, or their time is
+// over. It returns when to look again; zero if not before something changes. It does not wait, because
+// the browser may not read what it is sent, and run has to notice that.
 func (ps *People) handBackIfGone(now time.Time) (next time.Time) {
 	ps.mu.Lock()
 	defer ps.mu.Unlock()
@@ -61,7 +61,7 @@ func (ps *People) handBackIfGone(now time.Time) (next time.Time) {
 	if t == nil || t.leaving {
 		return time.Time{}
 	}
-	at := ps.goneAtLocked(t)
+	at := ps.leavesAtLocked(t)
 	if at.IsZero() || now.Before(at) {
 		return at
 	}
@@ -70,10 +70,14 @@ func (ps *People) handBackIfGone(now time.Time) (next time.Time) {
 	return time.Time{}
 }
 
-// goneAtLocked is when a person counts as gone; zero: not while they look at the session. The
-// caller holds ps.mu.
-func (ps *People) goneAtLocked(t *takeover) time.Time {
-	return attendance{ps.views[t.Principal], t.seenAt}.goneAt(ps.grace)
+// leavesAtLocked is when a person counts as gone, or their time is over; zero: not while they look at
+// the session. The caller holds ps.mu.
+func (ps *People) leavesAtLocked(t *takeover) time.Time {
+	gone := attendance{ps.views[t.Principal], t.seenAt}.goneAt(ps.grace)
+	if !t.until.IsZero() && (gone.IsZero() || t.until.Before(gone)) {
+		return t.until
+	}
+	return gone
 }
 
 // A person with a sign-in link may be gone for so many times the grace, and for leastLinkGrace at
@@ -100,25 +104,32 @@ func (ps *People) lookForLink(now time.Time) (next time.Time) {
 	return time.Time{}
 }
 
-// noteGone is the journal's note about a hand-back because the person is gone.
-const noteGone = "not there any more"
+// The journal's notes about a hand-back because the person is gone, or their time is over.
+const (
+	noteGone = "not there any more"
+	noteOver = "the time of the sign-in link is over"
+)
 
-// handBackFor hands the session back for a person who is gone. A worker that waits for an
-// answer goes on waiting, for another person.
+// handBackFor hands the session back for a person who is gone, or whose time is over. A worker that
+// waits for an answer goes on waiting, for another person.
 func (ps *People) handBackFor(t *takeover) {
 	ps.handing.Lock()
 	defer ps.handing.Unlock()
 	ps.mu.Lock()
-	at := ps.goneAtLocked(t)
-	back := at.IsZero() || time.Now().Before(at)
+	now, at := time.Now(), ps.leavesAtLocked(t)
+	back := at.IsZero() || now.Before(at)
 	t.leaving = t.leaving && !back
+	note, reason := noteGone, handedSinceGone
+	if !t.until.IsZero() && !now.Before(t.until) {
+		note, reason = noteOver, handedSinceOver
+	}
 	over := back || ps.takeover != t || ps.life.isEnding()
 	ps.mu.Unlock()
 	if over {
 		ps.life.wake() // for run to look at it again, if they came back
 		return
 	}
-	ps.log.Warn().Str("principal", t.Principal).Str("person", t.Name).Dur("grace", ps.grace).Msg("the person is gone")
-	ps.giveBack(t, noteGone)
-	ps.announce(lease.EventHandedBack, t, func(e *lease.Event) { e.Reason = handedSinceGone })
+	ps.log.Warn().Str("principal", t.Principal).Str("person", t.Name).Dur("grace", ps.grace).Str("reason", reason).Msg("session handed back for the person")
+	ps.giveBack(t, note)
+	ps.announce(lease.EventHandedBack, t, func(e *lease.Event) { e.Reason = reason })
 }

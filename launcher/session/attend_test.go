@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"leasehold/launcher/api"
+	"leasehold/launcher/principal"
 )
 
 // TestAPersonWhoIsGone: a session is handed back when its person shows no sign for a while,
@@ -86,4 +87,35 @@ func TestWhenAPersonIsLookedAtAgain(t *testing.T) {
 		others()
 		look("somebody else leaves", grace*3/4)
 	})
+}
+
+// TestALinksPersonHasNoMoreThanItsTime: they have a worker's session for as long as a sign-in link is good,
+// also while they look at it; others have it for as long as they are there.
+func TestALinksPersonHasNoMoreThanItsTime(t *testing.T) {
+	t.Parallel()
+	for _, who := range []principal.Principal{ann, principal.OfLink("lnk_1")} {
+		r, s := begun(t, task("one"))
+		defer s.People().Present(who)()
+		if err := s.People().TakeOver(who, api.TakeOver{Person: "Ann"}); err != nil {
+			t.Fatal(err)
+		}
+		at := s.People().handBackIfGone(time.Now())
+		if !who.Link {
+			if !at.IsZero() {
+				t.Errorf("%s, who looks at it, is looked at again at %v", who.Name, at)
+			}
+			continue
+		}
+		if left := time.Until(at); left > api.SignInTime || left < api.SignInTime-time.Minute {
+			t.Errorf("who has a link is looked at again in %v, want %v", left, api.SignInTime)
+		}
+		s.People().mu.Lock()
+		s.People().takeover.until = time.Now()
+		s.People().mu.Unlock()
+		s.life.wake()
+		r.await("handed back", func() bool { return s.Show().Person == nil })
+		if got := r.persons(s); !strings.HasPrefix(got[len(got)-1], "handed_back Ann(link:lnk_1) x1  "+noteOver) {
+			t.Errorf("the journal has %q", got)
+		}
+	}
 }

@@ -69,6 +69,8 @@ type takeover struct {
 	// fence is the fence for the person's commands: it is under the session's own, and is shut
 	// when the person no longer has the session.
 	fence *lease.Fence
+	// until is when the session is handed back in any case; zero: it is not.
+	until time.Time
 	// seenAt is the last sign of the person. leaving says that the session is about to be
 	// handed back for them. The mutex of People guards both.
 	seenAt  time.Time
@@ -103,6 +105,9 @@ func (ps *People) TakeOver(p principal.Principal, t api.TakeOver) error {
 		return err
 	}
 	next.fence, next.seenAt = ps.served.Fence().Under(), time.Now()
+	if p.Link {
+		next.until = next.seenAt.Add(api.SignInTime)
+	}
 	ps.stopDriving(takenOver(ps.id, next.Person))
 	ps.taken.Begin(ps.served.Mux(), methods.RefusePerson(next.Name, next.Since))
 	if before != nil { // its last commands are on their way, or refused
@@ -298,6 +303,7 @@ func takenOver(sessionID string, who api.Person) *api.Problem {
 const (
 	handedToAnother = "taken_by_another"
 	handedSinceGone = "person_gone"
+	handedSinceOver = api.ReasonLockTimeout
 )
 
 func (ps *People) announce(event string, t *takeover, more func(*lease.Event)) {

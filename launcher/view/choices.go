@@ -78,21 +78,17 @@ func (h *hand) asksFor(ctx context.Context, x, y float64) bool {
 	_, disabled := attribute("disabled")
 	kind, _ := attribute("type")
 	listed, _ := attribute("size")
-	var message any
+	var text []byte
 	switch {
 	case disabled:
 	case is.Name == "SELECT" && !multiple && (listed == "" || listed == "0" || listed == "1"):
 		if options, err := h.options(ctx, in, is.ID); err == nil {
-			message = optionsMessage{"options", h.page.TargetID, options}
+			text, _ = json.Marshal(optionsMessage{"options", h.page.TargetID, options}) // it can always be encoded
 		}
 	case is.Name == "INPUT" && strings.EqualFold(kind, "file"):
-		message = filesMessage{"files", h.page.TargetID, h.v.watch.exchanged(), multiple}
+		text = h.v.askForFiles(h.page.TargetID, multiple)
 	}
-	if message == nil {
-		return false
-	}
-	text, err := json.Marshal(message)
-	if err != nil {
+	if text == nil {
 		return false
 	}
 	h.v.reply(text)
@@ -100,6 +96,15 @@ func (h *hand) asksFor(ctx context.Context, x, y float64) bool {
 	defer h.v.watch.mu.Unlock()
 	h.v.chosen = chosen{target: h.page.TargetID, session: in, node: is.ID}
 	return true
+}
+
+// askForFiles is the question which files the person wants, or why they can choose none.
+func (v *viewer) askForFiles(page string, multiple bool) []byte {
+	if err := v.mayInput("file"); err != nil {
+		return refusal("file", err)
+	}
+	text, _ := json.Marshal(filesMessage{"files", page, v.watch.exchanged(), multiple}) // it can always be encoded
+	return text
 }
 
 // node is an element, as DOM.describeNode returns it. Frame is the id of the frame that the

@@ -95,10 +95,6 @@ func (w *watch) opened(in pageFrame, params json.RawMessage) {
 	if json.Unmarshal(params, &p) != nil || p.Node == 0 {
 		return
 	}
-	text, err := json.Marshal(filesMessage{"files", in.page, w.exchanged(), p.Mode == "selectMultiple"})
-	if err != nil {
-		return
-	}
 	w.mu.Lock()
 	var asked []*viewer
 	for v := range w.viewers {
@@ -109,7 +105,7 @@ func (w *watch) opened(in pageFrame, params json.RawMessage) {
 	}
 	w.mu.Unlock()
 	for _, v := range asked {
-		v.reply(text)
+		v.reply(v.askForFiles(in.page, p.Mode == "selectMultiple"))
 	}
 }
 

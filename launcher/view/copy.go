@@ -39,8 +39,12 @@ const selected = `(() => {
 })()
 //# sourceURL=` + cdpproxy.HiddenWorld
 
-// copySelected sends the viewer what is selected on the page.
+// copySelected sends the viewer what is selected on the page, once what was touched or clicked before has
+// chosen it.
 func (h *hand) copySelected() error {
+	if err := h.settled(); err != nil {
+		return err
+	}
 	ctx, cancel := context.WithTimeout(h.v.watch.ctx, actPatience)
 	defer cancel()
 	text, err := h.selection(ctx)
@@ -73,11 +77,11 @@ func (h *hand) cut() error {
 		return err
 	}
 	key := map[string]any{"type": "rawKeyDown", "key": "Delete", "code": "Delete", "windowsVirtualKeyCode": 46}
-	if err := h.sends(session.ActKey, false, "Input.dispatchKeyEvent", key); err != nil {
+	if err := h.types(session.ActKey, false, "Input.dispatchKeyEvent", key); err != nil {
 		return err
 	}
 	key["type"] = "keyUp"
-	return h.sends(session.ActKey, true, "Input.dispatchKeyEvent", key)
+	return h.types(session.ActKey, true, "Input.dispatchKeyEvent", key)
 }
 
 // selection reads what is selected in the frame that has the focus.

@@ -58,11 +58,19 @@ var inputs = map[string]func(*hand) error{
 // they were given.
 var notByLink = []string{"navigate", "new_tab", "file", "copy", "cut"}
 
+// mayInput refuses who has a sign-in link what is not for them.
+func (v *viewer) mayInput(kind string) error {
+	if v.who.Link && slices.Contains(notByLink, kind) {
+		return fmt.Errorf("a sign-in link is for the pages that are open, and not for %s", kind)
+	}
+	return nil
+}
+
 // input does what a message of the person who has the session says.
 func (v *viewer) input(m up) error {
 	w := v.watch
-	if v.who.Link && slices.Contains(notByLink, m.Type) {
-		return fmt.Errorf("a sign-in link is for the pages that are open, and not for %s", m.Type)
+	if err := v.mayInput(m.Type); err != nil {
+		return err
 	}
 	if err := w.session.PersonIs(v.who); err != nil {
 		return err
@@ -164,13 +172,13 @@ func (h *hand) settled() error {
 	case waiting == nil:
 		return nil
 	case h.page.Dialog != "":
-		return errors.New("nothing was typed: the page asks something, which has to be answered first")
+		return errors.New("nothing was done: the page asks something, which has to be answered first")
 	}
 	ctx, cancel := context.WithTimeout(h.v.watch.ctx, h.patience())
 	defer cancel()
 	if err := waiting.Wait(ctx, nil); err != nil && errors.Is(err, ctx.Err()) {
 		h.v.hangs = h.page.TargetID
-		return fmt.Errorf("nothing was typed: the page has not answered yet what was touched or clicked before: %w", err)
+		return fmt.Errorf("nothing was done: the page has not answered yet what was touched or clicked before: %w", err)
 	}
 	h.v.pointed.forget(h.page.TargetID)
 	h.v.hangs = ""

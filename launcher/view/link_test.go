@@ -1,6 +1,7 @@
 package view
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"strings"
@@ -11,7 +12,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/rs/zerolog"
 
-	"leasehold/launcher/api"
 	"leasehold/launcher/principal"
 )
 
@@ -19,7 +19,8 @@ import (
 func TestWhoHasALink(t *testing.T) {
 	var work sync.WaitGroup
 	g := New(context.Background(), &work, Options{Log: zerolog.Nop(), Metrics: prometheus.NewRegistry()})
-	w, err := newWatch(g, (&stage{}).play("ses_1"))
+	p := (&stage{}).play("ses_1")
+	w, err := newWatch(g, p)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -35,13 +36,45 @@ func TestWhoHasALink(t *testing.T) {
 			t.Errorf("%s: answered %s", kind, v.replies)
 		}
 	}
-	w.person = api.Person{Name: "whoever", Principal: who.Name}
-	w.tell(kindTabs, tabsMessage{Type: "tabs"})
-	if _, _, end := v.next(time.Now()); end != nil {
-		t.Errorf("while they have the session it ends: %+v", end)
+	// told is what a viewer is sent by now.
+	told := func(v *viewer) (all string, over bool) {
+		texts, _, end := v.next(time.Now())
+		return string(bytes.Join(texts, []byte("\n"))), end != nil
 	}
-	w.person = api.Person{Name: "Ann", Principal: "ann"}
-	if _, _, end := v.next(time.Now()); end == nil {
-		t.Error("when another person has the session, they see it")
+	reviewer := newViewer(w, principal.Principal{Name: "whoever"})
+	w.viewers[v], w.viewers[reviewer] = true, true
+	p.exchanges(t, "payroll.csv")
+	p.step = "transfer"
+	for _, has := range []*viewer{reviewer, v} {
+		p.takes(has.who.Name)
+		w.tellSession()
+		w.tell(kindTabs, tabsMessage{Type: "tabs"})
+		w.opened(pageFrame{page: "T"}, json.RawMessage(`{"backendNodeId":1}`))
+		all, over := told(has)
+		if over {
+			t.Errorf("while %s has the session it ends", has.who.Name)
+		}
+		for _, kind := range []string{`"type":"session"`, `"type":"tabs"`, `"type":"person"`} {
+			if !strings.Contains(all, kind) {
+				t.Errorf("%s is not sent %s: %s", has.who.Name, kind, all)
+			}
+		}
+		for _, secret := range []string{"worker-7", "task_101", "transfer", "payroll.csv"} {
+			if strings.Contains(all, secret) == has.who.Link {
+				t.Errorf("%s is sent %s: %v, in %s", has.who.Name, secret, !has.who.Link, all)
+			}
+		}
+	}
+	if refused := string(v.askForFiles("T", false)); !strings.Contains(refused, "a sign-in link is for the pages that are open") {
+		t.Errorf("who has the link is not told why they cannot choose a file: %s", refused)
+	}
+	p.takes("Ann")
+	v.take(1, []byte(`{"type":"reload"}`))
+	if all, _ := told(v); !strings.Contains(all, `"type":"refused"`) || strings.Contains(all, "Ann") {
+		t.Errorf("who may not go on is told %s", all)
+	}
+	w.tellSession()
+	if all, over := told(v); !over || strings.Contains(all, "Ann") {
+		t.Errorf("when another person has the session, it ends for them: %v, and they are told %s", over, all)
 	}
 }

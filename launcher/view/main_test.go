@@ -149,8 +149,11 @@ func (p *play) takes(name string) {
 func (p *play) PersonIs(who principal.Principal) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.person == nil || p.person.Principal != who.Name {
+	switch {
+	case p.person == nil:
 		return api.Refuse(api.CodeNotTakenOver, "nobody has session %s by hand", p.id)
+	case p.person.Principal != who.Name:
+		return api.Refuse(api.CodeTakenOver, "%s has session %s", p.person.Name, p.id)
 	}
 	return nil
 }

@@ -37,6 +37,11 @@ type sessionMessage struct {
 	Ask *api.Ask `json:"ask"`
 }
 
+// forLink is the message for who has a sign-in link: what the worker does is not theirs to see.
+func (m sessionMessage) forLink() any {
+	return sessionMessage{Type: m.Type, SessionID: m.SessionID, ProfileID: m.ProfileID, State: m.State, ByHand: m.ByHand, Ask: m.Ask}
+}
+
 // tabsMessage lists the open pages in the order in which they were opened.
 type tabsMessage struct {
 	Type string   `json:"type"` // "tabs"

@@ -2,7 +2,7 @@ package view
 
 import (
 	"bufio"
-	"context"
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"os"
@@ -34,9 +34,10 @@ func (s inHands) ByPerson(_ principal.Principal, _ session.Act, do func(*lease.F
 	return do(s.fence)
 }
 
-// TestATouchOnAnotherPageLetsNoTextOvertake: a page that is busy has not answered a touch, and the person
-// touches another page meanwhile. What they then type into the first one still waits for its touch.
-func TestATouchOnAnotherPageLetsNoTextOvertake(t *testing.T) {
+// busyPage is a browser with the pages busy and other. Page busy answers no touch, and all else. on is a
+// person's input on a page; typed are the commands that came for the field with the focus, with their pages.
+func busyPage(t *testing.T) (on func(page string, m up) *hand, typed func() []string) {
+	t.Helper()
 	var commands, events [2]int
 	for _, p := range []*[2]int{&commands, &events} {
 		if err := unix.Pipe2(p[:], unix.O_CLOEXEC|unix.O_NONBLOCK); err != nil {
@@ -45,7 +46,12 @@ func TestATouchOnAnotherPageLetsNoTextOvertake(t *testing.T) {
 	}
 	in, out := os.NewFile(uintptr(commands[0]), "in"), os.NewFile(uintptr(events[1]), "out")
 	var mu sync.Mutex
-	var typed []string // the sessions on which text came
+	var came []string
+	results := map[string]string{
+		"Page.createIsolatedWorld": `{"executionContextId":1}`,
+		"Runtime.evaluate":         `{"result":{"objectId":"1"}}`,
+		"Runtime.callFunctionOn":   `{"result":{"value":"selected"}}`,
+	}
 	answer := func() {
 		for r := bufio.NewReader(in); ; {
 			msg, err := r.ReadBytes(0)
@@ -70,12 +76,12 @@ func TestATouchOnAnotherPageLetsNoTextOvertake(t *testing.T) {
 				}
 			case c.Method == "Input.dispatchTouchEvent" && c.SessionID == "busy":
 				continue
-			case c.Method == "Input.insertText":
+			case c.Method == "Input.insertText", c.Method == "Input.dispatchKeyEvent":
 				mu.Lock()
-				typed = append(typed, c.SessionID)
+				came = append(came, c.Method+" "+c.SessionID)
 				mu.Unlock()
 			}
-			fmt.Fprintf(out, `{"id":%d,"result":{},"sessionId":%q}`+"\x00", c.ID, c.SessionID)
+			fmt.Fprintf(out, `{"id":%d,"result":%s,"sessionId":%q}`+"\x00", c.ID, cmp.Or(results[c.Method], "{}"), c.SessionID)
 		}
 	}
 	mon := monitor.New(func(checkpoint.Entry) {})
@@ -95,13 +101,22 @@ func TestATouchOnAnotherPageLetsNoTextOvertake(t *testing.T) {
 		t.Fatal(err)
 	}
 	fence := lease.Begin(lease.PresenceEntry{}, boottime.Now(), lease.Timing{TTL: time.Hour}, boottime.Now).Fence(1)
-	ctx, cancel := context.WithCancel(t.Context())
-	defer cancel()
-	v := newViewer(&watch{ctx: ctx, session: inHands{fence: fence}}, principal.Principal{})
+	v := newViewer(&watch{ctx: t.Context(), session: inHands{fence: fence}}, principal.Principal{})
 	v.hangs = "busy" // so that what waits for it gives up soon
-	on := func(page string, m up) *hand {
+	on = func(page string, m up) *hand {
 		return &hand{v: v, m: m, mon: mon, scale: 1, page: capture.Page{TargetID: page, SessionID: page}}
 	}
+	return on, func() []string {
+		mu.Lock()
+		defer mu.Unlock()
+		return slices.Clone(came)
+	}
+}
+
+// TestATouchOnAnotherPageLetsNoTextOvertake: a page that is busy has not answered a touch, and the person
+// touches another page meanwhile. What they then type into the first one still waits for its touch.
+func TestATouchOnAnotherPageLetsNoTextOvertake(t *testing.T) {
+	on, typed := busyPage(t)
 	for _, page := range []string{"busy", "other"} {
 		if err := on(page, up{Kind: "end"}).touch(); err != nil {
 			t.Fatalf("%s is touched: %v", page, err)
@@ -113,9 +128,26 @@ func TestATouchOnAnotherPageLetsNoTextOvertake(t *testing.T) {
 	if err := on("busy", up{Text: "b"}).text(); err == nil {
 		t.Error("nobody is told that the page has not answered the touch")
 	}
-	mu.Lock()
-	defer mu.Unlock()
-	if !slices.Equal(typed, []string{"other"}) {
-		t.Errorf("text came on %v", typed)
+	if typed := typed(); !slices.Equal(typed, []string{"Input.insertText other"}) {
+		t.Errorf("typed: %v", typed)
+	}
+}
+
+// TestACutWaitsForTheTouchBefore: what was selected before it is neither copied nor removed.
+func TestACutWaitsForTheTouchBefore(t *testing.T) {
+	on, typed := busyPage(t)
+	for _, page := range []string{"other", "busy"} {
+		h := on(page, up{Kind: "end"})
+		if err := h.touch(); err != nil {
+			t.Fatal(err)
+		}
+		err, answered := h.cut(), page == "other"
+		if copied := len(h.v.replies) > 0; (err == nil) != answered || copied != answered {
+			t.Errorf("%s, which has answered its touch: %v: copied %v, %v", page, answered, copied, err)
+		}
+		h.v.replies = nil
+	}
+	if typed := typed(); !slices.Equal(typed, []string{"Input.dispatchKeyEvent other", "Input.dispatchKeyEvent other"}) {
+		t.Errorf("typed: %v", typed)
 	}
 }

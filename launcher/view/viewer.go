@@ -145,7 +145,11 @@ func (v *viewer) next(now time.Time) (texts [][]byte, picture *frame, end *closi
 	for kind := range kinds {
 		if l := w.latest[kind]; l.version > v.sent[kind] {
 			v.sent[kind] = l.version
-			texts = append(texts, l.text)
+			text := l.text
+			if v.who.Link {
+				text = l.forLink
+			}
+			texts = append(texts, text)
 			if kind == kindEnded && v.closing == nil {
 				v.closing = &closing{ws.StatusNormalClosure, "the session is not shown any more"}
 			}
@@ -186,8 +190,8 @@ func (v *viewer) hands() hands {
 	return hands{who, who.Principal != "" && who.Principal == v.who.Name}
 }
 
-// nextOfPage returns the messages about the page that the viewer sees, and about what the
-// worker did. The caller holds the watch's mutex.
+// nextOfPage returns the messages about the page that the viewer sees, about who has the session, and
+// about what the worker did. Who has a sign-in link is told of themselves, and of no worker. The caller holds the watch's mutex.
 func (v *viewer) nextOfPage() (texts [][]byte) {
 	w := v.watch
 	add := func(message any) {
@@ -203,7 +207,7 @@ func (v *viewer) nextOfPage() (texts [][]byte) {
 		v.showed = showing
 		add(showing)
 	}
-	if now := v.hands(); v.told == nil || now != *v.told {
+	if now := v.hands(); (v.told == nil || now != *v.told) && (now.yours || !v.who.Link) {
 		v.told = &now
 		message := personMessage{Type: "person", Yours: now.yours}
 		if now.person.Name != "" {
@@ -211,7 +215,7 @@ func (v *viewer) nextOfPage() (texts [][]byte) {
 		}
 		add(message)
 	}
-	if v.who.Link { // what the worker did is not theirs to see
+	if v.who.Link {
 		return texts
 	}
 	if actions, missed := w.actions.after(v.acted, v.lastActed); len(actions) > 0 {
@@ -377,11 +381,20 @@ func (v *viewer) take(op ws.OpCode, text []byte) {
 	default:
 		err = v.do(m)
 	}
-	if err == nil {
+	var p *api.Problem
+	switch {
+	case err == nil:
 		return
+	case v.who.Link && errors.As(err, &p) && p.Code == api.CodeTakenOver: // who has it now is not theirs to know
+		err = errors.New("the sign-in link is over")
 	}
-	refused, _ := json.Marshal(refusedMessage{"refused", m.Type, err.Error()})
-	v.reply(refused)
+	v.reply(refusal(m.Type, err))
+}
+
+// refusal says that an input of the viewer was not carried out.
+func refusal(what string, why error) []byte {
+	text, _ := json.Marshal(refusedMessage{"refused", what, why.Error()}) // it can always be encoded
+	return text
 }
 
 // reply sends one more message. If too many wait, it replaces the oldest.

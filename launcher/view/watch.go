@@ -70,6 +70,7 @@ type watch struct {
 type latest struct {
 	version uint64
 	text    []byte
+	forLink []byte // for who has a sign-in link
 }
 
 func newWatch(g *Gallery, s Session) (*watch, error) {
@@ -312,6 +313,10 @@ func (w *watch) tellSession() {
 // tell makes a message the newest of its kind, if it differs from the present one.
 func (w *watch) tell(kind int, message any) {
 	text, err := json.Marshal(message)
+	forLink := text
+	if m, ok := message.(interface{ forLink() any }); ok && err == nil {
+		forLink, err = json.Marshal(m.forLink())
+	}
 	if err != nil {
 		w.log.Error().Err(err).Msg("a message to viewers cannot be made")
 		return
@@ -322,7 +327,7 @@ func (w *watch) tell(kind int, message any) {
 	if bytes.Equal(l.text, text) {
 		return
 	}
-	l.text = text
+	l.text, l.forLink = text, forLink
 	l.version++
 	w.wakeViewers()
 }

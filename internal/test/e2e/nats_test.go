@@ -106,7 +106,7 @@ func (s *sidecar) knowsWhileNATSIsAway(t *testing.T, held api.Profile) {
 		"review": {"lease_token": held.Token, "decision": "approve", "reviewer": "Ada"}, "hold": {"lease_token": held.Token, "holder": "Ada"},
 	} {
 		code := s.call(t, "POST", "/v1/profiles/"+id+"/"+route, in, &problem)
-		if detail, _ := problem["detail"].(string); code != 503 || problem["code"] != "lease_store_unavailable" || !strings.Contains(detail, "nothing is granted or decided until it answers") {
+		if detail, _ := problem["detail"].(string); code != 503 || problem["code"] != "lease_store_unavailable" || !strings.Contains(detail, "nothing more is granted or decided until it answers") {
 			t.Errorf("%s while NATS is away: %d %v", route, code, problem)
 		}
 	}

@@ -198,7 +198,7 @@ type Retained struct {
 // those of another launcher whose step was overtaken: the profile's next bundle names them.
 //
 // What needed returns stays whatever the limits are, and so do bundles that are still in the
-// spool. needed is called after the bundles were listed, so that a record is noticed which
+// spool, with all that came after them. needed is called after the bundles were listed, so that a record is noticed which
 // meanwhile comes to name an older bundle; if it fails, nothing is removed. Before bundles of a
 // profile are removed, an anchor that names them is stored. Pictures are removed with the bundle
 // that names them; a picture that no bundle names is removed a day after it was taken, if its
@@ -240,7 +240,8 @@ type retentionRound struct {
 
 // retention reads what exists and what is needed, and works out what has to be removed.
 func (a *Archive) retention(ctx context.Context, r Retention, by string, needed func(context.Context) (Needs, error), now time.Time) (*retentionRound, error) {
-	waiting, err := a.spool.Sealed()
+	// The spool is read first: what moves to the store meanwhile is then in the list of the store, too.
+	waiting, err := a.spool.List(ctx, "")
 	if err != nil {
 		return nil, err
 	}
@@ -269,9 +270,17 @@ func (a *Archive) retention(ctx context.Context, r Retention, by string, needed 
 	for _, m := range bundles {
 		round.manifests[m.EvidenceID] = m
 	}
+	oldest := map[string]uint64{} // the token of the oldest bundle that waits, by profile
+	for _, m := range slices.Concat(waiting, spooled) {
+		if token, known := oldest[m.ProfileID]; m.inChain() && (!known || m.LeaseToken < token) {
+			oldest[m.ProfileID] = m.LeaseToken
+		}
+	}
 	removed := map[string]bool{}
 	for _, c := range r.Plan(bundles, func(evidenceID string) bool {
-		return needs.Evidence[evidenceID] || slices.Contains(waiting, evidenceID)
+		m := round.manifests[evidenceID]
+		token, waits := oldest[m.ProfileID]
+		return needs.Evidence[evidenceID] || waits && m.LeaseToken >= token
 	}, now) {
 		removed[c.EvidenceID] = true
 		profileID := round.manifests[c.EvidenceID].ProfileID

@@ -191,6 +191,48 @@ func TestRetainLeavesWhatIsInTheSpool(t *testing.T) {
 	}
 }
 
+// refusing is a store that does not take one bundle.
+type refusing struct {
+	evidence.Store
+	id string
+}
+
+func (s *refusing) Put(ctx context.Context, b *evidence.Sealed) error {
+	if b.Manifest.EvidenceID == s.id {
+		return errAway
+	}
+	return s.Store.Put(ctx, b)
+}
+
+// A bundle that waits protects what came after it, even if no part of it is in the store.
+func TestRetainLeavesWhatCameAfterABundleThatWaits(t *testing.T) {
+	dir, _ := openDir(t)
+	spool := storetest.Spool(t)
+	store := &refusing{dir, "ev_2"}
+	a := evidence.NewArchive(spool, store, zerolog.Nop())
+	var head evidence.Link
+	for i := range 5 {
+		_, head = storetest.Seal(t, spool, "p", fmt.Sprint("ev_", i+1), uint64(i+1), head)
+	}
+	if err := a.Flush(t.Context()); !errors.Is(err, errAway) {
+		t.Fatal(err)
+	}
+	limits := evidence.Retention{MaxBytes: 1}
+	if done, err := a.Retain(t.Context(), limits, "l", needNone, noon); err != nil || done.Removed != 1 {
+		t.Errorf("%+v, %v; want only the one that is older than what waits", done, err)
+	}
+	store.id = ""
+	if err := a.Flush(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if r, err := evidence.Verify(t.Context(), a, "p", head); err != nil || !r.OK() || r.CutOff.Bundles != 1 {
+		t.Errorf("then: %+v, %v", r, err)
+	}
+	if done, err := a.Retain(t.Context(), limits, "l", needNone, noon); err != nil || done.Removed != 3 {
+		t.Errorf("once nothing waits: %+v, %v", done, err)
+	}
+}
+
 // stubborn is a store that does not delete one bundle.
 type stubborn struct {
 	evidence.Store

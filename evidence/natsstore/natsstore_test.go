@@ -6,7 +6,6 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"errors"
-	"net"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -21,6 +20,7 @@ import (
 
 	"leasehold/evidence"
 	"leasehold/evidence/natsstore"
+	"leasehold/internal/test/natstest"
 	"leasehold/internal/test/storetest"
 )
 
@@ -78,37 +78,12 @@ func connect(t *testing.T, s nats.InProcessConnProvider, options ...nats.Option)
 	return nc, js
 }
 
-// forgetful is a server whose answers are lost while silent is true.
-type forgetful struct {
-	*server.Server
-	silent *atomic.Bool
-}
-
-func (f forgetful) InProcessConn() (net.Conn, error) {
-	c, err := f.Server.InProcessConn()
-	return forgetfulConn{c, f.silent}, err
-}
-
-type forgetfulConn struct {
-	net.Conn
-	silent *atomic.Bool
-}
-
-func (c forgetfulConn) Read(p []byte) (int, error) {
-	for {
-		n, err := c.Conn.Read(p)
-		if err != nil || !c.silent.Load() {
-			return n, err
-		}
-	}
-}
-
 // TestALostAnswerIsNotWaitedFor: a recovery waits until its bundle is saved, and bundles that are
 // stored later wait for those before them.
 func TestALostAnswerIsNotWaitedFor(t *testing.T) {
 	t.Parallel()
 	silent := &atomic.Bool{}
-	_, js := connect(t, forgetful{start(t, t.TempDir()), silent})
+	_, js := connect(t, natstest.Forgetful{InProcessConnProvider: start(t, t.TempDir()), Silent: silent})
 	spool := storetest.Spool(t)
 	a := evidence.NewArchive(spool, natsstore.New(js, natsstore.Config{}), zerolog.Nop())
 	ctx, cancel := context.WithTimeout(t.Context(), 4*patience)

@@ -450,3 +450,43 @@ func TestABucketThatIsLost(t *testing.T) {
 		t.Errorf("stored again: %+v, %v", r, err)
 	}
 }
+
+// TestWhatIsOnlyPartlyStoredIsRemoved: a picture whose time is over may have left chunks without the
+// metadata that names them.
+func TestWhatIsOnlyPartlyStoredIsRemoved(t *testing.T) {
+	t.Parallel()
+	_, js := connect(t, start(t, t.TempDir()))
+	s := natsstore.New(js, natsstore.Config{})
+	b, _ := storetest.Seal(t, storetest.Spool(t), "a.b", "ev_1", 1, evidence.Link{})
+	other, head := storetest.Seal(t, storetest.Spool(t), "a.b", "ev_1.1", 2, evidence.Link{})
+	if err := s.Put(t.Context(), b); err != nil {
+		t.Fatal(err)
+	}
+	stream, err := js.Stream(t.Context(), "OBJ_"+natsstore.Bucket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := stream.Purge(t.Context(), jetstream.WithPurgeSubject("$O."+natsstore.Bucket+".M.*")); err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(s.Put(t.Context(), other), s.Delete(t.Context(), b.Manifest)); err != nil {
+		t.Fatal(err)
+	}
+	if r, err := evidence.Verify(t.Context(), s, "a.b", head); err != nil || !r.OK() || r.Bundles != 1 {
+		t.Errorf("another bundle: %+v, %v", r, err)
+	}
+	// Its chunks may have any name that the metadata gives, as those of earlier versions.
+	bucket, err := js.ObjectStore(t.Context(), natsstore.Bucket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := bucket.PutBytes(t.Context(), "a=2Eb/ev_1.1/journal.jsonl", []byte("{}\nev_1.1")); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Delete(t.Context(), other.Manifest); err != nil {
+		t.Fatal(err)
+	}
+	if info, err := stream.Info(t.Context()); err != nil || info.State.Msgs != 0 {
+		t.Errorf("%d messages are left, %v", info.State.Msgs, err)
+	}
+}

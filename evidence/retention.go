@@ -336,8 +336,11 @@ func (r *retentionRound) removeStray(ctx context.Context, m Manifest) error {
 // chain of the profile's anchors. Bundles that an earlier anchor names already, because its
 // round did not finish, are not named again.
 func (r *retentionRound) storeAnchor(ctx context.Context, profileID string, cuts []Cut) error {
-	anchored, last, lastSum, err := r.readAnchors(ctx, profileID)
+	anchored, newest, last, lastSum, err := r.readAnchors(ctx, profileID)
 	if err != nil {
+		return err
+	}
+	if err := r.removeRests(ctx, profileID, newest); err != nil {
 		return err
 	}
 	cuts, err = r.withHashes(ctx, slices.DeleteFunc(slices.Clone(cuts), func(c Cut) bool { return anchored[c.EvidenceID] }))
@@ -369,6 +372,20 @@ func (r *retentionRound) storeAnchor(ctx context.Context, profileID string, cuts
 	return r.archive.upload(ctx, b.ID())
 }
 
+// removeRests removes what may be left of bundles that the newest anchor names: if their removal was cut
+// short, their manifests may be there without being listed.
+func (r *retentionRound) removeRests(ctx context.Context, profileID string, newest []Cut) error {
+	for _, c := range newest {
+		if _, listed := r.manifests[c.EvidenceID]; listed {
+			continue
+		}
+		if err := r.archive.store.Delete(ctx, Manifest{ProfileID: profileID, EvidenceID: c.EvidenceID}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 func (r *retentionRound) withHashes(ctx context.Context, cuts []Cut) ([]Cut, error) {
 	for i := range cuts {
 		raw, err := r.archive.store.Manifest(ctx, cuts[i].EvidenceID)
@@ -380,9 +397,9 @@ func (r *retentionRound) withHashes(ctx context.Context, cuts []Cut) ([]Cut, err
 	return cuts, nil
 }
 
-// readAnchors returns the bundles that the profile's anchors name, and the newest anchor
-// with the hash of its manifest.
-func (r *retentionRound) readAnchors(ctx context.Context, profileID string) (anchored map[string]bool, last Manifest, sum string, err error) {
+// readAnchors returns the bundles that the profile's anchors name, those of the newest anchor, and that
+// anchor with the hash of its manifest.
+func (r *retentionRound) readAnchors(ctx context.Context, profileID string) (anchored map[string]bool, newest []Cut, last Manifest, sum string, err error) {
 	store := r.archive.store
 	anchored = map[string]bool{}
 	for _, m := range r.bundles { // the newest first
@@ -392,7 +409,7 @@ func (r *retentionRound) readAnchors(ctx context.Context, profileID string) (anc
 		if last.EvidenceID == "" {
 			raw, err := store.Manifest(ctx, m.EvidenceID)
 			if err != nil {
-				return nil, last, "", err
+				return nil, nil, last, "", err
 			}
 			last, sum = m, sha256Hex(raw)
 		}
@@ -401,13 +418,16 @@ func (r *retentionRound) readAnchors(ctx context.Context, profileID string) (anc
 			continue // Verify reports it
 		}
 		if err != nil {
-			return nil, last, "", err
+			return nil, nil, last, "", err
+		}
+		if m.EvidenceID == last.EvidenceID {
+			newest = list.Cut
 		}
 		for _, c := range list.Cut {
 			anchored[c.EvidenceID] = true
 		}
 	}
-	return anchored, last, sum, nil
+	return anchored, newest, last, sum, nil
 }
 
 // readAnchor returns the content of an anchor, or ErrNotFound or ErrDamaged if it is not what

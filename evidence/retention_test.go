@@ -266,6 +266,55 @@ func TestRetainGoesOnWhereItBrokeOff(t *testing.T) {
 	}
 }
 
+// cutShort is a store in which the removal of one bundle ends before its manifest is removed, when the
+// bundle is not listed any more.
+type cutShort struct {
+	evidence.Store
+	id     string
+	ending bool
+	left   bool
+}
+
+func (s *cutShort) Delete(ctx context.Context, m evidence.Manifest) error {
+	if s.ending && m.EvidenceID == s.id {
+		s.ending, s.left = false, true
+		return errAway
+	}
+	if m.EvidenceID == s.id {
+		s.left = false
+	}
+	return s.Store.Delete(ctx, m)
+}
+
+func (s *cutShort) List(ctx context.Context, profileID string) ([]evidence.Manifest, error) {
+	list, err := s.Store.List(ctx, profileID)
+	return slices.DeleteFunc(list, func(m evidence.Manifest) bool { return s.left && m.EvidenceID == s.id }), err
+}
+
+// TestRetainRemovesWhatIsNotListedAnyMore: the manifest of a bundle whose removal was cut short.
+func TestRetainRemovesWhatIsNotListedAnyMore(t *testing.T) {
+	for _, last := range []string{"ev_2", "ev_3"} {
+		s, spool, _, head := chain(t, 4)
+		store := &cutShort{Store: s, id: last, ending: true}
+		a := evidence.NewArchive(spool, store, zerolog.Nop())
+		limits := evidence.Retention{MaxBytes: 1}
+		if _, err := a.Retain(t.Context(), limits, "l", needNone, noon); !errors.Is(err, errAway) || !store.left {
+			t.Fatalf("%v", err)
+		}
+		_, head = storetest.Seal(t, spool, "p", "ev_5", 5, head)
+		if err := a.Flush(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		want := 3 - int(last[3]-'0') + 1 // those after it, and ev_4
+		if done, err := a.Retain(t.Context(), limits, "l", needNone, noon); err != nil || done.Removed != want || store.left {
+			t.Errorf("%s: %+v, %v; want %d removed; left: %v", last, done, err, want, store.left)
+		}
+		if r, err := evidence.Verify(t.Context(), store, "p", head); err != nil || !r.OK() || r.CutOff.Bundles != 4 {
+			t.Errorf("%s: %+v, %v", last, r, err)
+		}
+	}
+}
+
 // Two launchers that retain at the same time leave a whole chain.
 func TestTwoRetainAtOnce(t *testing.T) {
 	s, _, a, head := chain(t, 6)

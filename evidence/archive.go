@@ -19,17 +19,23 @@ type Archive struct {
 	log   zerolog.Logger
 
 	mu        sync.Mutex
-	uploading map[string]bool // by evidence id
+	uploading map[string]*uploading // by evidence id
 	// weights are those of the bundles that waited when they were last counted, by evidence id.
 	// The map is replaced, never changed.
 	weights map[string]weight
+}
+
+// uploading is an upload that goes on. err is its result once done is closed.
+type uploading struct {
+	done chan struct{}
+	err  error
 }
 
 var _ Reader = (*Archive)(nil)
 
 // NewArchive ties a spool to a store.
 func NewArchive(spool *Spool, store Store, log zerolog.Logger) *Archive {
-	return &Archive{spool: spool, store: store, log: log, uploading: map[string]bool{}}
+	return &Archive{spool: spool, store: store, log: log, uploading: map[string]*uploading{}}
 }
 
 // Through returns an archive with the same spool whose store is what wrap makes of this one's.
@@ -80,20 +86,34 @@ func (a *Archive) Flush(ctx context.Context) error {
 }
 
 // upload moves a bundle to the store: it is put there, read back, and only then removed
-// from the spool. A bundle that another call is uploading is left to that call.
+// from the spool. If another call is uploading it, upload waits for the result of that call, so
+// that the bundle is in the store whenever upload returns nil.
 func (a *Archive) upload(ctx context.Context, evidenceID string) error {
 	a.mu.Lock()
-	already := a.uploading[evidenceID]
-	a.uploading[evidenceID] = true
+	u, already := a.uploading[evidenceID]
+	if !already {
+		u = &uploading{done: make(chan struct{})}
+		a.uploading[evidenceID] = u
+	}
 	a.mu.Unlock()
 	if already {
-		return nil
+		select {
+		case <-u.done:
+			return u.err
+		case <-ctx.Done():
+			return fmt.Errorf("storing evidence: it is being stored: %w", context.Cause(ctx))
+		}
 	}
-	defer func() {
-		a.mu.Lock()
-		delete(a.uploading, evidenceID)
-		a.mu.Unlock()
-	}()
+	u.err = a.move(ctx, evidenceID)
+	a.mu.Lock()
+	delete(a.uploading, evidenceID)
+	a.mu.Unlock()
+	close(u.done)
+	return u.err
+}
+
+// move is upload for the only call that uploads the bundle.
+func (a *Archive) move(ctx context.Context, evidenceID string) error {
 	s, err := a.spool.Open(evidenceID)
 	if errors.Is(err, ErrNotFound) {
 		return nil // it was uploaded since it was listed

@@ -200,3 +200,42 @@ func TestArchiveReadsWhileMoving(t *testing.T) {
 	close(moved)
 	readers.Wait()
 }
+
+// held is a store that stores nothing: Put waits until it is released, and then fails.
+type held struct {
+	evidence.Store
+	began, release chan struct{}
+}
+
+func (s held) Put(context.Context, *evidence.Sealed) error {
+	s.began <- struct{}{}
+	<-s.release
+	return errAway
+}
+
+// TestAnUploadIsOverWhenTheBundleIsStored: retention removes bundles as soon as the upload of their
+// anchor succeeds. That has to be true even if another call is uploading it.
+func TestAnUploadIsOverWhenTheBundleIsStored(t *testing.T) {
+	t.Parallel()
+	dir, _ := openDir(t)
+	store := held{dir, make(chan struct{}, 2), make(chan struct{})}
+	spool := storetest.Spool(t)
+	storetest.Seal(t, spool, "p", "ev_1", 1, evidence.Link{})
+	a := evidence.NewArchive(spool, store, zerolog.Nop())
+	results := make(chan error, 2)
+	flush := func() { results <- a.Flush(t.Context()) }
+	go flush()
+	<-store.began
+	ended, end := context.WithCancel(t.Context())
+	end()
+	if err := a.Flush(ended); !errors.Is(err, context.Canceled) {
+		t.Errorf("while another call stores the bundle: %v", err)
+	}
+	go flush()
+	close(store.release)
+	for range 2 {
+		if err := <-results; !errors.Is(err, errAway) {
+			t.Errorf("nobody could store the bundle: %v", err)
+		}
+	}
+}

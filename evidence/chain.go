@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 
 	"leasehold/internal/durable"
 )
@@ -23,7 +24,10 @@ import (
 
 // chainDir is the folder of the spool with what is remembered of the profiles' chains, one file
 // for each profile.
-const chainDir = ".chain"
+const (
+	chainDir = ".chain"
+	chainExt = ".json"
+)
 
 // maxNamed is how many named bundles are remembered. This only spares a later bundle an
 // unnecessary link.
@@ -58,7 +62,7 @@ func (c *chain) name(evidenceIDs ...string) {
 }
 
 func (s *Spool) chainFile(profileID string) string {
-	return filepath.Join(s.folder.dir, chainDir, profileID+".json")
+	return filepath.Join(s.folder.dir, chainDir, profileID+chainExt)
 }
 
 // chain reads what is remembered of a profile's chain; the caller holds s.sealing. For a
@@ -154,6 +158,20 @@ func (s *Spool) notSealed(profileID, evidenceID string) error {
 	}
 	c.Sealing = nil
 	return s.keepChain(profileID, c)
+}
+
+// neverSealed is notSealed for a bundle whose profile is not known.
+func (s *Spool) neverSealed(evidenceID string) error {
+	files, err := os.ReadDir(filepath.Join(s.folder.dir, chainDir))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	for _, file := range files {
+		if profileID, ok := strings.CutSuffix(file.Name(), chainExt); ok {
+			err = errors.Join(err, s.notSealed(profileID, evidenceID))
+		}
+	}
+	return err
 }
 
 // owe remembers a bundle that no bundle of this spool is known to name, so that the next one

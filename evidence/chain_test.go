@@ -133,6 +133,51 @@ func TestTheChainOutlivesACrash(t *testing.T) {
 	verifyWhole(t, s, "p", head, 4)
 }
 
+// TestABundleOfAKilledLauncherIsRemoved a day later, if it was not sealed, and nothing names it.
+func TestABundleOfAKilledLauncherIsRemoved(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "spool")
+	spool := spoolAt(t, dir)
+	_, first := storetest.Seal(t, spool, "p", "ev_sealed", 1, evidence.Link{})
+	storetest.Seal(t, spool, "p", "ev_ended", 2, first) // while its manifest was written
+	if err := os.Remove(filepath.Join(dir, "ev_ended", evidence.ManifestName)); err != nil {
+		t.Fatal(err)
+	}
+	for _, evidenceID := range []string{"ev_empty", "ev_filled"} {
+		if _, err := spool.New(evidence.Manifest{EvidenceID: evidenceID, ProfileID: "p"}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	filled := filepath.Join(dir, "ev_filled", "a.txt") // a guard writes to it
+	if err := os.WriteFile(filled, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	before := time.Now().Add(-25 * time.Hour)
+	for _, pattern := range []string{"ev_*/*", "ev_*"} {
+		paths, err := filepath.Glob(filepath.Join(dir, pattern))
+		if err != nil || len(paths) < 4 {
+			t.Fatalf("%v, %v", paths, err)
+		}
+		for _, path := range paths {
+			if err := os.Chtimes(path, before, before); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if err := os.Chtimes(filled, time.Time{}, before.Add(2*time.Hour)); err != nil {
+		t.Fatal(err)
+	}
+	spool = spoolAt(t, dir)
+	for evidenceID, want := range map[string]bool{"ev_sealed": true, "ev_filled": true, "ev_ended": false, "ev_empty": false} {
+		if _, err := os.Stat(filepath.Join(dir, evidenceID)); (err == nil) != want {
+			t.Errorf("%s: %v", evidenceID, err)
+		}
+	}
+	next, _ := storetest.Seal(t, spool, "p", "ev_next", 3, evidence.Link{})
+	if also := next.Manifest.AlsoFollows; len(also) != 1 || also[0] != first {
+		t.Errorf("the next one names %v, want ev_sealed", also)
+	}
+}
+
 // A bundle that could not be sealed and is given up is not named, and costs no other its
 // place in the chain.
 func TestABundleThatIsGivenUpIsNotNamed(t *testing.T) {

@@ -245,3 +245,41 @@ func TestPicturesComeAfterTheBundleOfTheirSession(t *testing.T) {
 		t.Errorf("%v, want %s", got, want)
 	}
 }
+
+// TestVerifyBesideTheRemovalOfPictures: a bundle's pictures are removed before it, and those that no
+// bundle names with their session.
+func TestVerifyBesideTheRemovalOfPictures(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		at   func(named, other string) beside
+		drop bool // the picture of another session, and not the bundle with its pictures
+	}{
+		{"the manifest of a bundle's picture", func(named, _ string) beside { return beside{atManifest: named} }, false},
+		{"the part of a bundle's picture", func(named, _ string) beside { return beside{atPart: named} }, false},
+		{"the manifest of another picture", func(_, other string) beside { return beside{atManifest: other} }, true},
+		{"the part of another picture", func(_, other string) beside { return beside{atPart: other} }, true},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			s, _, a, head, named, other := lostSession(t)
+			later, newest := storetest.Seal(t, storetest.Spool(t), "p", "ev_later", 9, head)
+			if err := s.Put(t.Context(), later); err != nil {
+				t.Fatal(err)
+			}
+			reader := c.at(named[0].EvidenceID, other.EvidenceID)
+			reader.Reader, reader.do = s, func() {
+				var err error
+				if c.drop {
+					err = a.DropPictures(t.Context(), "p", other)
+				} else {
+					_, err = a.Retain(t.Context(), evidence.Retention{MaxBytes: 1}, "l", needNone, noon)
+				}
+				if err != nil {
+					t.Error(err)
+				}
+			}
+			if r, err := evidence.Verify(t.Context(), &reader, "p", newest); err != nil || !r.OK() || reader.do != nil {
+				t.Errorf("%+v, %v", r, err)
+			}
+		})
+	}
+}

@@ -198,7 +198,7 @@ type Retained struct {
 // those of another launcher whose step was overtaken: the profile's next bundle names them.
 //
 // What needed returns stays whatever the limits are, and so do bundles that are still in the
-// spool. needed is called after the bundles were listed, so that a record is noticed which
+// spool, with all that came after them. needed is called after the bundles were listed, so that a record is noticed which
 // meanwhile comes to name an older bundle; if it fails, nothing is removed. Before bundles of a
 // profile are removed, an anchor that names them is stored. Pictures are removed with the bundle
 // that names them; a picture that no bundle names is removed a day after it was taken, if its
@@ -240,7 +240,8 @@ type retentionRound struct {
 
 // retention reads what exists and what is needed, and works out what has to be removed.
 func (a *Archive) retention(ctx context.Context, r Retention, by string, needed func(context.Context) (Needs, error), now time.Time) (*retentionRound, error) {
-	waiting, err := a.spool.Sealed()
+	// The spool is read first: what moves to the store meanwhile is then in the list of the store, too.
+	waiting, err := a.spool.List(ctx, "")
 	if err != nil {
 		return nil, err
 	}
@@ -269,9 +270,17 @@ func (a *Archive) retention(ctx context.Context, r Retention, by string, needed 
 	for _, m := range bundles {
 		round.manifests[m.EvidenceID] = m
 	}
+	oldest := map[string]uint64{} // the token of the oldest bundle that waits, by profile
+	for _, m := range slices.Concat(waiting, spooled) {
+		if token, known := oldest[m.ProfileID]; m.inChain() && (!known || m.LeaseToken < token) {
+			oldest[m.ProfileID] = m.LeaseToken
+		}
+	}
 	removed := map[string]bool{}
 	for _, c := range r.Plan(bundles, func(evidenceID string) bool {
-		return needs.Evidence[evidenceID] || slices.Contains(waiting, evidenceID)
+		m := round.manifests[evidenceID]
+		token, waits := oldest[m.ProfileID]
+		return needs.Evidence[evidenceID] || waits && m.LeaseToken >= token
 	}, now) {
 		removed[c.EvidenceID] = true
 		profileID := round.manifests[c.EvidenceID].ProfileID
@@ -327,8 +336,11 @@ func (r *retentionRound) removeStray(ctx context.Context, m Manifest) error {
 // chain of the profile's anchors. Bundles that an earlier anchor names already, because its
 // round did not finish, are not named again.
 func (r *retentionRound) storeAnchor(ctx context.Context, profileID string, cuts []Cut) error {
-	anchored, last, lastSum, err := r.readAnchors(ctx, profileID)
+	anchored, newest, last, lastSum, err := r.readAnchors(ctx, profileID)
 	if err != nil {
+		return err
+	}
+	if err := r.removeRests(ctx, profileID, newest); err != nil {
 		return err
 	}
 	cuts, err = r.withHashes(ctx, slices.DeleteFunc(slices.Clone(cuts), func(c Cut) bool { return anchored[c.EvidenceID] }))
@@ -360,6 +372,20 @@ func (r *retentionRound) storeAnchor(ctx context.Context, profileID string, cuts
 	return r.archive.upload(ctx, b.ID())
 }
 
+// removeRests removes what may be left of bundles that the newest anchor names: if their removal was cut
+// short, their manifests may be there without being listed.
+func (r *retentionRound) removeRests(ctx context.Context, profileID string, newest []Cut) error {
+	for _, c := range newest {
+		if _, listed := r.manifests[c.EvidenceID]; listed {
+			continue
+		}
+		if err := r.archive.store.Delete(ctx, Manifest{ProfileID: profileID, EvidenceID: c.EvidenceID}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 func (r *retentionRound) withHashes(ctx context.Context, cuts []Cut) ([]Cut, error) {
 	for i := range cuts {
 		raw, err := r.archive.store.Manifest(ctx, cuts[i].EvidenceID)
@@ -371,9 +397,9 @@ func (r *retentionRound) withHashes(ctx context.Context, cuts []Cut) ([]Cut, err
 	return cuts, nil
 }
 
-// readAnchors returns the bundles that the profile's anchors name, and the newest anchor
-// with the hash of its manifest.
-func (r *retentionRound) readAnchors(ctx context.Context, profileID string) (anchored map[string]bool, last Manifest, sum string, err error) {
+// readAnchors returns the bundles that the profile's anchors name, those of the newest anchor, and that
+// anchor with the hash of its manifest.
+func (r *retentionRound) readAnchors(ctx context.Context, profileID string) (anchored map[string]bool, newest []Cut, last Manifest, sum string, err error) {
 	store := r.archive.store
 	anchored = map[string]bool{}
 	for _, m := range r.bundles { // the newest first
@@ -383,7 +409,7 @@ func (r *retentionRound) readAnchors(ctx context.Context, profileID string) (anc
 		if last.EvidenceID == "" {
 			raw, err := store.Manifest(ctx, m.EvidenceID)
 			if err != nil {
-				return nil, last, "", err
+				return nil, nil, last, "", err
 			}
 			last, sum = m, sha256Hex(raw)
 		}
@@ -392,13 +418,16 @@ func (r *retentionRound) readAnchors(ctx context.Context, profileID string) (anc
 			continue // Verify reports it
 		}
 		if err != nil {
-			return nil, last, "", err
+			return nil, nil, last, "", err
+		}
+		if m.EvidenceID == last.EvidenceID {
+			newest = list.Cut
 		}
 		for _, c := range list.Cut {
 			anchored[c.EvidenceID] = true
 		}
 	}
-	return anchored, last, sum, nil
+	return anchored, newest, last, sum, nil
 }
 
 // readAnchor returns the content of an anchor, or ErrNotFound or ErrDamaged if it is not what

@@ -191,6 +191,48 @@ func TestRetainLeavesWhatIsInTheSpool(t *testing.T) {
 	}
 }
 
+// refusing is a store that does not take one bundle.
+type refusing struct {
+	evidence.Store
+	id string
+}
+
+func (s *refusing) Put(ctx context.Context, b *evidence.Sealed) error {
+	if b.Manifest.EvidenceID == s.id {
+		return errAway
+	}
+	return s.Store.Put(ctx, b)
+}
+
+// A bundle that waits protects what came after it, even if no part of it is in the store.
+func TestRetainLeavesWhatCameAfterABundleThatWaits(t *testing.T) {
+	dir, _ := openDir(t)
+	spool := storetest.Spool(t)
+	store := &refusing{dir, "ev_2"}
+	a := evidence.NewArchive(spool, store, zerolog.Nop())
+	var head evidence.Link
+	for i := range 5 {
+		_, head = storetest.Seal(t, spool, "p", fmt.Sprint("ev_", i+1), uint64(i+1), head)
+	}
+	if err := a.Flush(t.Context()); !errors.Is(err, errAway) {
+		t.Fatal(err)
+	}
+	limits := evidence.Retention{MaxBytes: 1}
+	if done, err := a.Retain(t.Context(), limits, "l", needNone, noon); err != nil || done.Removed != 1 {
+		t.Errorf("%+v, %v; want only the one that is older than what waits", done, err)
+	}
+	store.id = ""
+	if err := a.Flush(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if r, err := evidence.Verify(t.Context(), a, "p", head); err != nil || !r.OK() || r.CutOff.Bundles != 1 {
+		t.Errorf("then: %+v, %v", r, err)
+	}
+	if done, err := a.Retain(t.Context(), limits, "l", needNone, noon); err != nil || done.Removed != 3 {
+		t.Errorf("once nothing waits: %+v, %v", done, err)
+	}
+}
+
 // stubborn is a store that does not delete one bundle.
 type stubborn struct {
 	evidence.Store
@@ -221,6 +263,55 @@ func TestRetainGoesOnWhereItBrokeOff(t *testing.T) {
 	r, err := evidence.Verify(t.Context(), s, "p", head)
 	if err != nil || !r.OK() || r.CutOff.Bundles != 3 || len(r.CutOff.Anchors) != 1 {
 		t.Errorf("in the end: %+v, %+v, %v", r, r.CutOff, err)
+	}
+}
+
+// cutShort is a store in which the removal of one bundle ends before its manifest is removed, when the
+// bundle is not listed any more.
+type cutShort struct {
+	evidence.Store
+	id     string
+	ending bool
+	left   bool
+}
+
+func (s *cutShort) Delete(ctx context.Context, m evidence.Manifest) error {
+	if s.ending && m.EvidenceID == s.id {
+		s.ending, s.left = false, true
+		return errAway
+	}
+	if m.EvidenceID == s.id {
+		s.left = false
+	}
+	return s.Store.Delete(ctx, m)
+}
+
+func (s *cutShort) List(ctx context.Context, profileID string) ([]evidence.Manifest, error) {
+	list, err := s.Store.List(ctx, profileID)
+	return slices.DeleteFunc(list, func(m evidence.Manifest) bool { return s.left && m.EvidenceID == s.id }), err
+}
+
+// TestRetainRemovesWhatIsNotListedAnyMore: the manifest of a bundle whose removal was cut short.
+func TestRetainRemovesWhatIsNotListedAnyMore(t *testing.T) {
+	for _, last := range []string{"ev_2", "ev_3"} {
+		s, spool, _, head := chain(t, 4)
+		store := &cutShort{Store: s, id: last, ending: true}
+		a := evidence.NewArchive(spool, store, zerolog.Nop())
+		limits := evidence.Retention{MaxBytes: 1}
+		if _, err := a.Retain(t.Context(), limits, "l", needNone, noon); !errors.Is(err, errAway) || !store.left {
+			t.Fatalf("%v", err)
+		}
+		_, head = storetest.Seal(t, spool, "p", "ev_5", 5, head)
+		if err := a.Flush(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		want := 3 - int(last[3]-'0') + 1 // those after it, and ev_4
+		if done, err := a.Retain(t.Context(), limits, "l", needNone, noon); err != nil || done.Removed != want || store.left {
+			t.Errorf("%s: %+v, %v; want %d removed; left: %v", last, done, err, want, store.left)
+		}
+		if r, err := evidence.Verify(t.Context(), store, "p", head); err != nil || !r.OK() || r.CutOff.Bundles != 4 {
+			t.Errorf("%s: %+v, %v", last, r, err)
+		}
 	}
 }
 

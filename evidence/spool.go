@@ -44,7 +44,7 @@ func OpenEncryptedSpool(dir string, keys Keys) (*Spool, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, fmt.Errorf("evidence spool: %w", err)
 	}
-	err := at.sweep()
+	err := errors.Join(at.sweep(), s.sweepUnsealed(time.Now()))
 	if err != nil {
 		return nil, fmt.Errorf("evidence spool: %w", err)
 	}
@@ -52,6 +52,45 @@ func OpenEncryptedSpool(dir string, keys Keys) (*Spool, error) {
 		return nil, fmt.Errorf("evidence spool: %w", err)
 	}
 	return s, nil
+}
+
+// unsealedAge is how long a bundle that is not sealed stays after the last write to it: the guard or
+// the launcher may still be filling a young one.
+const unsealedAge = 24 * time.Hour
+
+// sweepUnsealed removes the bundles that were begun and never sealed, because their launcher was killed.
+func (s *Spool) sweepUnsealed(now time.Time) error {
+	entries, err := os.ReadDir(s.folder.dir)
+	for _, e := range entries {
+		if !e.IsDir() || !SafeName(e.Name()) || s.folder.isSealed(e.Name()) {
+			continue
+		}
+		written, failed := lastWrite(filepath.Join(s.folder.dir, e.Name()))
+		if failed == nil && now.Sub(written) > unsealedAge {
+			if failed = s.neverSealed(e.Name()); failed == nil {
+				failed = s.folder.remove(e.Name())
+			}
+		}
+		if !errors.Is(failed, fs.ErrNotExist) { // the guard may have discarded it
+			err = errors.Join(err, failed)
+		}
+	}
+	return err
+}
+
+// lastWrite returns when a bundle's directory or a file in it was last written.
+func lastWrite(dir string) (last time.Time, err error) {
+	err = filepath.WalkDir(dir, func(_ string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		fi, err := d.Info()
+		if err == nil && fi.ModTime().After(last) {
+			last = fi.ModTime()
+		}
+		return err
+	})
+	return last, err
 }
 
 // loadKey reads the spool's key, or makes one if there is none.

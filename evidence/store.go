@@ -33,9 +33,10 @@ type Store interface {
 	// one. If it is called again for the same bundle it adds what is missing. A
 	// different bundle under the same id is refused with ErrConflict.
 	Put(ctx context.Context, s *Sealed) error
-	// Delete removes a bundle, the manifest last, so that what a crash leaves is still listed
-	// and can be removed later. It is no error if there is no such bundle. Only Archive.Retain
-	// calls it, and Archive.DropPictures for pictures.
+	// Delete removes a bundle, the manifest last. What a crash leaves is still listed and can be
+	// removed later, unless it is nothing but the manifest: Archive.Retain removes that by the
+	// newest anchor; that of a picture may stay. It is no error if there is no such bundle. Only
+	// Archive.Retain calls it, and Archive.DropPictures for pictures.
 	Delete(ctx context.Context, m Manifest) error
 }
 

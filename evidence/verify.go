@@ -223,10 +223,12 @@ func (v *verifier) step(at named) ([]named, error) {
 		}
 		return at.further(c.LeaseToken, Link{c.PreviousEvidenceID, c.PreviousManifestSHA256}, c.AlsoFollows), nil
 	}
-	m, problem, err := v.manifest(at.Link, at.by, at.SHA256 != "")
+	m, problem, err := v.manifest(at.Link, at.by, at.SHA256 != "", at.EvidenceID)
 	switch {
 	case err != nil:
 		return nil, err
+	case errors.Is(problem, errRemoved):
+		return v.step(at) // an anchor names it now
 	case errors.Is(problem, ErrNotFound):
 		v.find(BundleMissing, at.EvidenceID, "", "%s names it, and it is not there", at.by)
 		return nil, nil
@@ -263,11 +265,36 @@ func (v *verifier) again(at named) {
 	}
 }
 
+// errRemoved says that retention removed something after it was listed.
+var errRemoved = errors.New("retention removed it")
+
+// removed tells whether retention removes a bundle, according to the anchors that there are now. An
+// anchor is stored before anything is removed, so whoever misses something of the bundle finds it
+// named there.
+func (v *verifier) removed(evidenceID string) (bool, error) {
+	if _, cut := v.cut[evidenceID]; cut || evidenceID == "" {
+		return cut, nil
+	}
+	all, err := v.r.List(v.ctx, v.report.ProfileID)
+	if err != nil {
+		return false, err
+	}
+	err = v.anchors(slices.DeleteFunc(all, func(m Manifest) bool { return !m.IsAnchor() || v.checked[m.EvidenceID] }))
+	_, cut := v.cut[evidenceID]
+	return cut, err
+}
+
 // manifest reads the manifest of a bundle. problem is ErrNotFound or ErrDamaged if there is
 // none that can be trusted; the damage is then in the findings, and m is what could be read.
 // With compare, a hash other than the link's is a finding, too; by says what names the link.
-func (v *verifier) manifest(at Link, by string, compare bool) (m Manifest, problem, err error) {
+// problem is errRemoved if retention removes the bundle with, of which this is one or a picture.
+func (v *verifier) manifest(at Link, by string, compare bool, with string) (m Manifest, problem, err error) {
 	raw, err := v.r.Manifest(v.ctx, at.EvidenceID)
+	if errors.Is(err, ErrNotFound) || errors.Is(err, ErrDamaged) {
+		if removed, failed := v.removed(with); removed || failed != nil {
+			return m, errRemoved, failed
+		}
+	}
 	switch {
 	case errors.Is(err, ErrNotFound):
 		return m, err, nil
@@ -296,7 +323,7 @@ func (v *verifier) bundle(m Manifest, at named) error {
 	case at.before && m.LeaseToken > at.token:
 		v.find(BundleReordered, m.EvidenceID, "", "lease token %d, and the bundle after it, %s, has %d", m.LeaseToken, at.by, at.token)
 	}
-	if err := v.parts(m); err != nil {
+	if err := v.parts(m, m.EvidenceID); err != nil {
 		return err
 	}
 	for _, p := range m.Pictures {
@@ -318,7 +345,7 @@ func (v *verifier) picture(p Picture, by Manifest) error {
 	}
 	v.checked[p.EvidenceID] = true
 	named := by.EvidenceID != ""
-	m, problem, err := v.manifest(Link{p.EvidenceID, p.ManifestSHA256}, by.EvidenceID, named)
+	m, problem, err := v.manifest(Link{p.EvidenceID, p.ManifestSHA256}, by.EvidenceID, named, by.EvidenceID)
 	switch {
 	case err != nil:
 		return err
@@ -326,23 +353,25 @@ func (v *verifier) picture(p Picture, by Manifest) error {
 		v.find(BundleMissing, p.EvidenceID, "", "%s names it as a picture, and it is not there", by.EvidenceID)
 		return nil
 	case problem != nil:
-		// Damage is a finding of the report. If a picture that no bundle names is gone, it was
-		// removed with its session after it was listed.
+		// Damage is a finding of the report. If the picture is gone, it was removed with its bundle
+		// or, if no bundle names it, with its session after it was listed.
 		return nil //nolint:nilerr
 	case !m.IsPicture() || m.ProfileID != v.report.ProfileID:
 		v.find(BundleReordered, m.EvidenceID, "", "it is no picture of this profile")
 	case named && m.LeaseToken > by.LeaseToken:
 		v.find(BundleReordered, m.EvidenceID, "", "lease token %d, and the bundle that names it, %s, has %d", m.LeaseToken, by.EvidenceID, by.LeaseToken)
 	}
-	return v.parts(m)
+	return v.parts(m, by.EvidenceID)
 }
 
-func (v *verifier) parts(m Manifest) error {
+// parts checks the parts of a bundle or of a picture. retention removes them together with the bundle
+// with; if that is empty, it is a picture that no bundle names, which is removed with its session.
+func (v *verifier) parts(m Manifest, with string) error {
 	if v.skips != nil && v.skips(m) {
 		return nil
 	}
 	v.report.Bundles++
-	open := v.opens(m)
+	open, asked := v.opens(m), false
 	for _, p := range m.Parts {
 		if p.Missing != "" {
 			continue
@@ -352,7 +381,15 @@ func (v *verifier) parts(m Manifest) error {
 		if err == nil && open {
 			_, err = m.OpenPart(v.with, p.Name, stored)
 		}
+		if !asked && (errors.Is(err, ErrNotFound) || errors.Is(err, ErrDamaged)) {
+			asked = true
+			if removed, failed := v.removed(with); removed || failed != nil {
+				return failed
+			}
+		}
 		switch {
+		case errors.Is(err, ErrNotFound) && with == "":
+			return nil // it was removed after it was listed
 		case errors.Is(err, ErrNotFound):
 			v.find(PartMissing, m.EvidenceID, p.Name, "%v", err)
 		case errors.Is(err, ErrDamaged):
@@ -397,14 +434,16 @@ func (v *verifier) unlinked(chain []Manifest) error {
 	return nil
 }
 
-// anchors checks the chain of the anchors, newest first, and notes what the undamaged ones say.
+// anchors checks the chain of the anchors, newest first, and notes what the undamaged ones say. It may be
+// called again with newer ones.
 func (v *verifier) anchors(anchors []Manifest) error {
 	for _, m := range anchors {
 		if err := v.follow(Link{EvidenceID: m.EvidenceID}, ""); err != nil {
 			return err
 		}
 	}
-	var off CutOff
+	off := cmp.Or(v.report.CutOff, &CutOff{})
+	var read []string
 	for _, m := range anchors {
 		if slices.ContainsFunc(v.report.Findings, func(f Finding) bool { return f.EvidenceID == m.EvidenceID }) {
 			continue // a damaged anchor proves nothing
@@ -417,11 +456,12 @@ func (v *verifier) anchors(anchors []Manifest) error {
 		case err != nil:
 			return err
 		}
-		off.Anchors = append(off.Anchors, m.EvidenceID)
-		v.takeCuts(m, list, &off)
+		read = append(read, m.EvidenceID)
+		v.takeCuts(m, list, off)
 	}
-	if len(off.Anchors) > 0 {
-		v.report.CutOff = &off
+	if len(read) > 0 {
+		off.Anchors = append(read, off.Anchors...)
+		v.report.CutOff = off
 	}
 	return nil
 }

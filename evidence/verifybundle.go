@@ -72,7 +72,7 @@ func (v *verifier) namedBy(bundle, head Link) []string {
 func VerifyAlone(ctx context.Context, r Reader, link Link, with *crypt.Identities) (Report, error) {
 	v := newVerifier(ctx, r, "", with)
 	v.report.Head, v.report.HeadKnown = link.EvidenceID, link.SHA256 != ""
-	m, problem, err := v.manifest(link, "--head", link.SHA256 != "")
+	m, problem, err := v.manifest(link, "--head", link.SHA256 != "", "")
 	if err != nil || problem != nil {
 		if err == nil && len(v.report.Findings) == 0 {
 			v.find(BundleMissing, link.EvidenceID, "", "it is not there")
@@ -80,7 +80,7 @@ func VerifyAlone(ctx context.Context, r Reader, link Link, with *crypt.Identitie
 		return v.report, err
 	}
 	v.report.ProfileID = m.ProfileID
-	if err := v.parts(m); err != nil {
+	if err := v.parts(m, m.EvidenceID); err != nil {
 		return v.report, err
 	}
 	for _, p := range m.Pictures {

@@ -11,20 +11,17 @@ import (
 	"leasehold/evidence"
 )
 
-// The names of chunks have several parts that are separated by dots: part.<hash>, and
-// manifest.<profile key>.<evidence key>.<hash>.
+// The names of chunks have several parts that are separated by dots: part.<profile key>.<evidence
+// key>.<hash>, and manifest.<profile key>.<evidence key>.<hash>. Parts that earlier versions stored
+// have names of their own, which their metadata has.
 const (
-	partChunks   = "part."
+	allParts     = "part."
 	allManifests = "manifest."
 )
 
-// manifestChunks is the beginning of the names of the chunks of a profile's manifests; with an
-// empty profile id, of all manifests.
-func manifestChunks(profileID string) string {
-	if profileID == "" {
-		return allManifests
-	}
-	return allManifests + toKey(profileID) + "."
+// chunksOf is the beginning of the names of the chunks of a bundle's parts or of its manifest.
+func chunksOf(all, profileID, evidenceID string) string {
+	return all + toKey(profileID) + "." + toKey(evidenceID) + "."
 }
 
 // IDs implements evidence.Source.
@@ -36,7 +33,11 @@ func (s *files) IDs(ctx context.Context, profileID string) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	info, err := stream.Info(ctx, jetstream.WithSubjectFilter(chunksNamed(manifestChunks(profileID)+">")))
+	manifests := allManifests
+	if profileID != "" {
+		manifests += toKey(profileID) + "."
+	}
+	info, err := stream.Info(ctx, jetstream.WithSubjectFilter(chunksNamed(manifests+">")))
 	if err != nil {
 		return nil, err
 	}

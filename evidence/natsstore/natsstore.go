@@ -5,9 +5,9 @@
 // last: without it, readers do not see the bundle.
 //
 // The server can tell the objects of a profile from others only by the subjects of their chunks,
-// since those of their metadata are encoded. So the subjects of a manifest's chunks begin with
-// its profile and its evidence id, and a list asks for these. There is no index beside the
-// bundles that could be wrong.
+// since those of their metadata are encoded. So the subjects of chunks begin with the profile and the
+// evidence id. A list asks for those of manifests: there is no index beside the bundles that could
+// be wrong. And what was stored of a bundle can be removed even if its metadata was not.
 package natsstore
 
 import (
@@ -74,11 +74,10 @@ func (eachBounded) Deadline() (time.Time, bool) { return time.Time{}, false }
 // upload stores the objects of one bundle.
 type upload struct {
 	*files
-	bucket     jetstream.ObjectStore
-	stream     jetstream.Stream
-	folder     string // beginning of the objects' names
-	chunks     string // beginning of the name of the manifest's chunks
-	evidenceID string
+	bucket jetstream.ObjectStore
+	stream jetstream.Stream
+	m      evidence.Manifest
+	folder string // beginning of the objects' names
 }
 
 // Begin implements evidence.Files.
@@ -89,12 +88,12 @@ func (s *files) Begin(ctx context.Context, m evidence.Manifest) (evidence.Upload
 		return nil, err
 	}
 	stream, err := s.stream(ctx)
-	return upload{s, bucket, stream, folderName(m.ProfileID, m.EvidenceID), manifestChunks(m.ProfileID) + toKey(m.EvidenceID) + ".", m.EvidenceID}, err
+	return upload{s, bucket, stream, m, folderName(m.ProfileID, m.EvidenceID)}, err
 }
 
 // Part implements evidence.Upload.
 func (u upload) Part(ctx context.Context, name string, content []byte) error {
-	_, err := u.put(eachBounded{ctx}, u.stream, describe(u.folder+name, partChunks, content, u.chunkSize()), content, true)
+	_, err := u.put(eachBounded{ctx}, u.stream, u.describe(name, allParts, content), content, true)
 	return err
 }
 
@@ -102,7 +101,7 @@ func (u upload) Part(ctx context.Context, name string, content []byte) error {
 // that an earlier attempt left without one gets it.
 func (u upload) Seal(ctx context.Context, content []byte) error {
 	ctx = eachBounded{ctx}
-	info, err := u.put(ctx, u.stream, describe(u.folder+evidence.ManifestName, u.chunks, content, u.chunkSize()), content, false)
+	info, err := u.put(ctx, u.stream, u.describe(evidence.ManifestName, allManifests, content), content, false)
 	if isWrongSequence(err) {
 		// Another launcher was first, with the same bundle or with another one.
 		if raw, getErr := u.object(ctx, u.folder+evidence.ManifestName); getErr == nil && !bytes.Equal(raw, content) {
@@ -112,7 +111,7 @@ func (u upload) Seal(ctx context.Context, content []byte) error {
 	if err != nil {
 		return err
 	}
-	if _, err := u.bucket.AddLink(ctx, u.evidenceID, info); err != nil {
+	if _, err := u.bucket.AddLink(ctx, u.m.EvidenceID, info); err != nil {
 		return fmt.Errorf("the link to it: %w", err)
 	}
 	return nil
@@ -169,14 +168,15 @@ func (s *files) put(ctx context.Context, stream jetstream.Stream, info *jetstrea
 	return info, nil
 }
 
-// describe returns the metadata of an object that is stored in chunks of a size, whose subjects
-// begin with a prefix.
-func describe(name, prefix string, content []byte, chunkSize int) *jetstream.ObjectInfo {
+// describe returns the metadata of the object that is a file of the bundle. all is the beginning of the
+// names of the chunks of such files.
+func (u upload) describe(file, all string, content []byte) *jetstream.ObjectInfo {
+	name, chunkSize := u.folder+file, u.chunkSize()
 	sum := sha256.Sum256(content)
 	key := sha256.Sum256(append([]byte(name+"\n"), sum[:]...))
 	return &jetstream.ObjectInfo{
 		ObjectMeta: jetstream.ObjectMeta{Name: name, Opts: &jetstream.ObjectMetaOptions{ChunkSize: uint32(chunkSize)}},
-		Bucket:     Bucket, NUID: prefix + hex.EncodeToString(key[:16]), Size: uint64(len(content)),
+		Bucket:     Bucket, NUID: chunksOf(all, u.m.ProfileID, u.m.EvidenceID) + hex.EncodeToString(key[:16]), Size: uint64(len(content)),
 		Chunks: uint32((len(content) + chunkSize - 1) / chunkSize),
 		Digest: "SHA-256=" + base64.URLEncoding.EncodeToString(sum[:]),
 	}
@@ -384,29 +384,42 @@ func (s *files) Remove(ctx context.Context, m evidence.Manifest) error {
 		return err
 	}
 	folder := folderName(m.ProfileID, m.EvidenceID)
-	names := []string{}
 	for _, p := range m.Parts {
 		if p.Missing == "" {
-			names = append(names, folder+p.Name)
-		}
-	}
-	for _, name := range append(names, m.EvidenceID, folder+evidence.ManifestName) {
-		meta, err := s.message(ctx, natsget.Request{LastFor: metaSubject(name)})
-		if errors.Is(err, natsget.ErrNone) {
-			continue
-		}
-		if err != nil {
-			return err
-		}
-		var info jetstream.ObjectInfo
-		if json.Unmarshal(meta.Data, &info) == nil && isLiteral(info.NUID) {
-			if err := stream.Purge(ctx, jetstream.WithPurgeSubject(chunkSubject(&info))); err != nil {
+			if err := s.removeObject(ctx, stream, folder+p.Name); err != nil {
 				return err
 			}
 		}
-		if err := stream.Purge(ctx, jetstream.WithPurgeSubject(metaSubject(name))); err != nil {
+	}
+	// Chunks are stored before their metadata: some may be there without it.
+	unnamed := func(all string) jetstream.StreamPurgeOpt {
+		return jetstream.WithPurgeSubject(chunksNamed(chunksOf(all, m.ProfileID, m.EvidenceID) + ">"))
+	}
+	if err := stream.Purge(ctx, unnamed(allParts)); err != nil {
+		return err
+	}
+	for _, name := range []string{m.EvidenceID, folder + evidence.ManifestName} {
+		if err := s.removeObject(ctx, stream, name); err != nil {
 			return err
 		}
 	}
-	return nil
+	return stream.Purge(ctx, unnamed(allManifests))
+}
+
+// removeObject removes an object, and the chunks that its metadata names.
+func (s *files) removeObject(ctx context.Context, stream jetstream.Stream, name string) error {
+	meta, err := s.message(ctx, natsget.Request{LastFor: metaSubject(name)})
+	if errors.Is(err, natsget.ErrNone) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	var info jetstream.ObjectInfo
+	if json.Unmarshal(meta.Data, &info) == nil && isLiteral(info.NUID) {
+		if err := stream.Purge(ctx, jetstream.WithPurgeSubject(chunkSubject(&info))); err != nil {
+			return err
+		}
+	}
+	return stream.Purge(ctx, jetstream.WithPurgeSubject(metaSubject(name)))
 }

@@ -6,7 +6,6 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"errors"
-	"net"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -21,6 +20,7 @@ import (
 
 	"leasehold/evidence"
 	"leasehold/evidence/natsstore"
+	"leasehold/internal/test/natstest"
 	"leasehold/internal/test/storetest"
 )
 
@@ -78,37 +78,12 @@ func connect(t *testing.T, s nats.InProcessConnProvider, options ...nats.Option)
 	return nc, js
 }
 
-// forgetful is a server whose answers are lost while silent is true.
-type forgetful struct {
-	*server.Server
-	silent *atomic.Bool
-}
-
-func (f forgetful) InProcessConn() (net.Conn, error) {
-	c, err := f.Server.InProcessConn()
-	return forgetfulConn{c, f.silent}, err
-}
-
-type forgetfulConn struct {
-	net.Conn
-	silent *atomic.Bool
-}
-
-func (c forgetfulConn) Read(p []byte) (int, error) {
-	for {
-		n, err := c.Conn.Read(p)
-		if err != nil || !c.silent.Load() {
-			return n, err
-		}
-	}
-}
-
 // TestALostAnswerIsNotWaitedFor: a recovery waits until its bundle is saved, and bundles that are
 // stored later wait for those before them.
 func TestALostAnswerIsNotWaitedFor(t *testing.T) {
 	t.Parallel()
 	silent := &atomic.Bool{}
-	_, js := connect(t, forgetful{start(t, t.TempDir()), silent})
+	_, js := connect(t, natstest.Forgetful{InProcessConnProvider: start(t, t.TempDir()), Silent: silent})
 	spool := storetest.Spool(t)
 	a := evidence.NewArchive(spool, natsstore.New(js, natsstore.Config{}), zerolog.Nop())
 	ctx, cancel := context.WithTimeout(t.Context(), 4*patience)
@@ -473,5 +448,45 @@ func TestABucketThatIsLost(t *testing.T) {
 	}
 	if r, err := evidence.Verify(t.Context(), s, "p", head); err != nil || !r.OK() {
 		t.Errorf("stored again: %+v, %v", r, err)
+	}
+}
+
+// TestWhatIsOnlyPartlyStoredIsRemoved: a picture whose time is over may have left chunks without the
+// metadata that names them.
+func TestWhatIsOnlyPartlyStoredIsRemoved(t *testing.T) {
+	t.Parallel()
+	_, js := connect(t, start(t, t.TempDir()))
+	s := natsstore.New(js, natsstore.Config{})
+	b, _ := storetest.Seal(t, storetest.Spool(t), "a.b", "ev_1", 1, evidence.Link{})
+	other, head := storetest.Seal(t, storetest.Spool(t), "a.b", "ev_1.1", 2, evidence.Link{})
+	if err := s.Put(t.Context(), b); err != nil {
+		t.Fatal(err)
+	}
+	stream, err := js.Stream(t.Context(), "OBJ_"+natsstore.Bucket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := stream.Purge(t.Context(), jetstream.WithPurgeSubject("$O."+natsstore.Bucket+".M.*")); err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(s.Put(t.Context(), other), s.Delete(t.Context(), b.Manifest)); err != nil {
+		t.Fatal(err)
+	}
+	if r, err := evidence.Verify(t.Context(), s, "a.b", head); err != nil || !r.OK() || r.Bundles != 1 {
+		t.Errorf("another bundle: %+v, %v", r, err)
+	}
+	// Its chunks may have any name that the metadata gives, as those of earlier versions.
+	bucket, err := js.ObjectStore(t.Context(), natsstore.Bucket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := bucket.PutBytes(t.Context(), "a=2Eb/ev_1.1/journal.jsonl", []byte("{}\nev_1.1")); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Delete(t.Context(), other.Manifest); err != nil {
+		t.Fatal(err)
+	}
+	if info, err := stream.Info(t.Context()); err != nil || info.State.Msgs != 0 {
+		t.Errorf("%d messages are left, %v", info.State.Msgs, err)
 	}
 }

@@ -99,13 +99,18 @@ func (b *Bucket) Check(ctx context.Context, formatKey string) error {
 	if err := b.Put(ctx, formatKey, content, ""); err != nil && !errors.Is(err, objects.ErrOtherVersion) {
 		return b.checkError("write to it", err)
 	}
-	switch err := b.Put(ctx, formatKey, content, ""); {
-	case errors.Is(err, objects.ErrOtherVersion):
-		return nil
-	case err != nil:
-		return b.checkError("write to it", err)
+	for _, condition := range []struct{ header, version, why string }{
+		{"If-None-Match", "", "what was sealed could be written over"},
+		{"If-Match", "00000000000000000000000000000000", "what somebody else wrote meanwhile could be lost"},
+	} {
+		switch err := b.Put(ctx, formatKey, content, condition.version); {
+		case err == nil:
+			return fmt.Errorf("%s: %w: the server ignores %s, so that %s: use one that knows conditional writes", b, ErrUnfit, condition.header, condition.why)
+		case !errors.Is(err, objects.ErrOtherVersion):
+			return b.checkError("write to it", err)
+		}
 	}
-	return fmt.Errorf("%s: %w: the server ignores If-None-Match, so that what was sealed could be written over: use one that knows conditional writes", b, ErrUnfit)
+	return nil
 }
 
 // checkError returns ErrUnfit with a hint if a person has to change something; an error that

@@ -1,8 +1,14 @@
 package s3bucket_test
 
 import (
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 
 	"go.uber.org/goleak"
@@ -15,7 +21,9 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-func TestObjects(t *testing.T) {
+// credentials makes those of the tests the only ones.
+func credentials(t *testing.T) {
+	t.Helper()
 	home := t.TempDir()
 	for name, value := range map[string]string{
 		"HOME": home, "AWS_ACCESS_KEY_ID": s3test.AccessKey, "AWS_SECRET_ACCESS_KEY": s3test.SecretKey, "AWS_SESSION_TOKEN": "",
@@ -24,18 +32,28 @@ func TestObjects(t *testing.T) {
 	} {
 		t.Setenv(name, value)
 	}
+}
+
+func open(t *testing.T, url string) *s3bucket.Bucket {
+	t.Helper()
+	cfg, err := s3bucket.ParseURL(url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b, err := s3bucket.Open("profile store", cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(b.Close)
+	return b
+}
+
+func TestObjects(t *testing.T) {
+	credentials(t)
 	server, n := s3test.Start(t), 0
 	objectstest.Run(t, func(t *testing.T) objects.Objects {
 		n++ // an empty store for each
-		cfg, err := s3bucket.ParseURL(server.URL("host/" + strings.Repeat("x", n)))
-		if err != nil {
-			t.Fatal(err)
-		}
-		b, err := s3bucket.Open("profile store", cfg)
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(b.Close)
+		b := open(t, server.URL("host/"+strings.Repeat("x", n)))
 		if err := b.Check(t.Context(), "conditions"); err != nil {
 			t.Fatal(err)
 		}
@@ -44,4 +62,53 @@ func TestObjects(t *testing.T) {
 		}
 		return b
 	})
+}
+
+// conditional is a server that takes one object, and knows some of the conditions of a write.
+type conditional struct {
+	ignores string // the header of a condition
+
+	mu   sync.Mutex
+	etag string
+	puts int
+}
+
+func (c *conditional) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if r.Method == http.MethodGet {
+		_, _ = io.WriteString(w, `<ListBucketResult><IsTruncated>false</IsTruncated></ListBucketResult>`)
+		return
+	}
+	_, _ = io.Copy(io.Discard, r.Body)
+	is := func(header string) string {
+		if header == c.ignores {
+			return ""
+		}
+		return strings.Trim(r.Header.Get(header), `"`)
+	}
+	if match := is("If-Match"); is("If-None-Match") == "*" && c.etag != "" || match != "" && match != c.etag {
+		w.WriteHeader(http.StatusPreconditionFailed)
+		_, _ = io.WriteString(w, `<Error><Code>PreconditionFailed</Code></Error>`)
+		return
+	}
+	c.puts++
+	c.etag = fmt.Sprintf("%032d", c.puts)
+	w.Header().Set("ETag", `"`+c.etag+`"`)
+}
+
+// TestAServerThatIgnoresConditionsIsRefused: of two that write a profile's list the later one would win.
+func TestAServerThatIgnoresConditionsIsRefused(t *testing.T) {
+	credentials(t)
+	for _, ignored := range []string{"", "If-None-Match", "If-Match"} {
+		server := httptest.NewServer(&conditional{ignores: ignored})
+		t.Cleanup(server.Close)
+		b := open(t, s3test.URL(server.Listener.Addr().String(), "p"))
+		for range 2 { // with an empty bucket, and again
+			err := b.Check(t.Context(), "conditions")
+			if refused := errors.Is(err, s3bucket.ErrUnfit); refused != (ignored != "") || refused && !strings.Contains(err.Error(), "ignores "+ignored+",") || !refused && err != nil {
+				t.Errorf("the server ignores %q: %v", ignored, err)
+			}
+		}
+	}
 }

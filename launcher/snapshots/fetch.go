@@ -52,7 +52,8 @@ func (e *NoSpaceError) Unwrap() error { return unix.ENOSPC }
 // Fetch writes a snapshot into the directory at path dir, which does not exist yet or is empty.
 // When Fetch returns nil, all of it is there, checked byte by byte and on disk; otherwise dir
 // is as it was. An empty snapshot id means the newest one. If Fetch finds damage, the profile's
-// next snapshot reuses nothing that is stored.
+// next snapshot reuses nothing that is stored. If the snapshot is removed meanwhile, the error is
+// ErrNoSnapshot.
 func (s *Store) Fetch(ctx context.Context, profileID, snapshotID, dir string, o FetchOptions) (_ Fetched, err error) {
 	fail := func(err error) (Fetched, error) {
 		return Fetched{}, fmt.Errorf("profile %s: fetching snapshot %s: %w", profileID, snapshotID, err)
@@ -63,8 +64,8 @@ func (s *Store) Fetch(ctx context.Context, profileID, snapshotID, dir string, o 
 		return Fetched{}, err
 	}
 	defer func() {
-		if damage(err) {
-			s.doubt(ctx, c, profileID)
+		if damage(err) && len(s.doubt(ctx, c, profileID, snapshotID)) > 0 {
+			err = noSnapshot(profileID, snapshotID)
 		}
 	}()
 	if last := h.newest(); snapshotID == "" && last != nil {
@@ -203,16 +204,24 @@ type CheckedSnapshot struct {
 }
 
 // Whole tells whether everything could be read.
-func (c Checked) Whole() bool {
-	return !slices.ContainsFunc(c.Snapshots, func(s CheckedSnapshot) bool { return len(s.Problems) > 0 })
+func (c Checked) Whole() bool { return len(c.damaged()) == 0 }
+
+// damaged are the ids of the snapshots that are not whole.
+func (c Checked) damaged() (snapshotIDs []string) {
+	for _, s := range c.Snapshots {
+		if len(s.Problems) > 0 {
+			snapshotIDs = append(snapshotIDs, s.ID)
+		}
+	}
+	return snapshotIDs
 }
 
 // maxProblems bounds how many problems of one snapshot are reported.
 const maxProblems = 20
 
 // Verify reads every byte of a profile's snapshots, or of one of them, and checks it. If there
-// is damage, the profile's next snapshot reuses nothing that is stored. The error says that the
-// check itself could not be made.
+// is damage, the profile's next snapshot reuses nothing that is stored. A snapshot that is removed
+// meanwhile is left out. The error says that the check itself could not be made.
 func (s *Store) Verify(ctx context.Context, profileID, snapshotID string) (Checked, error) {
 	c := s.key.of(profileID)
 	h, err := s.head(ctx, c, profileID)
@@ -256,7 +265,11 @@ func (s *Store) Verify(ctx context.Context, profileID, snapshotID string) (Check
 		found.Bytes += uint64(chunk.Size)
 	}
 	if !found.Whole() {
-		s.doubt(ctx, c, profileID)
+		gone := s.doubt(ctx, c, profileID, found.damaged()...)
+		found.Snapshots = slices.DeleteFunc(found.Snapshots, func(one CheckedSnapshot) bool { return slices.Contains(gone, one.ID) })
+	}
+	if snapshotID != "" && len(found.Snapshots) == 0 {
+		return Checked{}, noSnapshot(profileID, snapshotID)
 	}
 	return found, nil
 }

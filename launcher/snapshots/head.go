@@ -53,9 +53,13 @@ func (h *head) newest() *entry {
 func (h *head) find(snapshotID string) (*entry, error) {
 	i := slices.IndexFunc(h.Snapshots, func(e entry) bool { return e.ID == snapshotID })
 	if i < 0 {
-		return nil, fmt.Errorf("profile %s: snapshot %.80q: %w", h.ProfileID, snapshotID, ErrNoSnapshot)
+		return nil, noSnapshot(h.ProfileID, snapshotID)
 	}
 	return &h.Snapshots[i], nil
+}
+
+func noSnapshot(profileID, snapshotID string) error {
+	return fmt.Errorf("profile %s: snapshot %.80q: %w", profileID, snapshotID, ErrNoSnapshot)
 }
 
 // may returns a StaleTokenError if a holder with a higher token has written the list.
@@ -142,15 +146,21 @@ func (s *Store) putHead(ctx context.Context, c *codec, h *head) error {
 }
 
 // doubt makes the profile's next snapshot, whoever makes it, store all its content again,
-// because damage was found. If this cannot be noted, the damage will be found again.
-func (s *Store) doubt(ctx context.Context, c *codec, profileID string) {
+// because damage was found in snapshots. It returns those of them that the list no longer has: their
+// chunks are collected, which is no damage. If this cannot be noted, the damage will be found again.
+func (s *Store) doubt(ctx context.Context, c *codec, profileID string, snapshotIDs ...string) (gone []string) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), doubtTime)
 	defer cancel()
 	_ = s.change(ctx, c, profileID, func(h *head) (bool, error) {
+		gone = slices.DeleteFunc(slices.Clone(snapshotIDs), func(snapshotID string) bool {
+			_, err := h.find(snapshotID)
+			return err == nil
+		})
 		before := h.Doubted
-		h.Doubted = true
-		return !before, nil
+		h.Doubted = before || len(gone) < len(snapshotIDs)
+		return h.Doubted != before, nil
 	})
+	return gone
 }
 
 const doubtTime = 10 * time.Second

@@ -434,3 +434,52 @@ func TestAChangeOfTheListIsMadeAgain(t *testing.T) {
 		t.Errorf("%+v; %v", list, err)
 	}
 }
+
+// beside is a store of objects in which do happens once, before a chunk is read.
+type beside struct {
+	objects.Objects
+	do func()
+}
+
+func (b *beside) Get(ctx context.Context, key string) ([]byte, string, error) {
+	if do := b.do; do != nil && strings.Contains(key, "/chunks/") {
+		b.do = nil
+		do()
+	}
+	return b.Objects.Get(ctx, key)
+}
+
+// TestWhatIsRemovedMeanwhileIsNotDamaged: who reads a snapshot that retention removes finds its chunks
+// gone, and the next snapshot is not stored in full for that.
+func TestWhatIsRemovedMeanwhileIsNotDamaged(t *testing.T) {
+	dir, key := openDir(t), snapshots.NewKey()
+	other := snapshots.New(dir, key)
+	seal := func(token lease.Token) snapshots.Snapshot {
+		tree := objectstest.Profile()
+		tree["Default/Cookies"] = objectstest.Random(int(token), 300_000)
+		made, err := objectstest.Seal(t, other, "p", tree.Write(t), token)
+		must(t, err)
+		return made
+	}
+	made := []snapshots.Snapshot{seal(1), seal(2), seal(3), seal(4)}
+	removing := func(keep int) *snapshots.Store {
+		return snapshots.New(&beside{dir, func() {
+			_, err := other.Retain(t.Context(), "p", 4, snapshots.Retention{Keep: keep}, time.Now())
+			must(t, err)
+		}}, key)
+	}
+	found, err := removing(3).Verify(t.Context(), "p", "")
+	if err != nil || !found.Whole() || len(found.Snapshots) != 3 {
+		t.Errorf("all were verified: %+v, %v", found, err)
+	}
+	if _, err := removing(2).Verify(t.Context(), "p", made[1].ID); !errors.Is(err, snapshots.ErrNoSnapshot) {
+		t.Errorf("one was verified: %v", err)
+	}
+	to := filepath.Join(t.TempDir(), "x")
+	if _, err := removing(1).Fetch(t.Context(), "p", made[2].ID, to, snapshots.FetchOptions{}); !errors.Is(err, snapshots.ErrNoSnapshot) {
+		t.Errorf("one was fetched: %v", err)
+	}
+	if again := seal(4); again.Stored >= made[0].Stored/2 {
+		t.Errorf("the next snapshot stored %d bytes; the first one %d", again.Stored, made[0].Stored)
+	}
+}

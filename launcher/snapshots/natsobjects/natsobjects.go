@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
 
@@ -28,8 +29,9 @@ type Config struct {
 
 // Objects are the last messages of the stream's subjects. Versions are their sequences.
 type Objects struct {
-	js  jetstream.JetStream
-	cfg Config
+	js         jetstream.JetStream
+	cfg        Config
+	answerTime time.Duration
 
 	mu     sync.Mutex
 	stream jetstream.Stream // as it was found; nil: not looked up yet
@@ -39,7 +41,34 @@ var _ objects.Objects = (*Objects)(nil)
 
 // New returns the objects. It does not ask the server: the stream is looked up when it is
 // needed, and Put makes it if it does not exist.
-func New(js jetstream.JetStream, cfg Config) *Objects { return &Objects{js: js, cfg: cfg} }
+func New(js jetstream.JetStream, cfg Config) *Objects {
+	return &Objects{js: js, cfg: cfg, answerTime: answerTime}
+}
+
+const (
+	// answerTime is how long the server may take to answer. It is long because several chunks at a
+	// time may be on their way over a slow line.
+	answerTime = 30 * time.Second
+	// listTimes is how many times as long a list may take, which has many pages.
+	listTimes = 10
+)
+
+// errNoAnswer says that the server did not answer in time. An answer that was lost with a connection
+// never comes, so waiting for it until the caller's deadline would be in vain.
+var errNoAnswer = errors.New("the NATS server did not answer in time")
+
+// within is a context for requests whose answers come within d.
+func within(ctx context.Context, d time.Duration) (context.Context, context.CancelFunc) {
+	return context.WithTimeoutCause(ctx, d, errNoAnswer)
+}
+
+// answered is an error of a request, with errNoAnswer if that is why.
+func answered(ctx context.Context, err error) error {
+	if err != nil && errors.Is(context.Cause(ctx), errNoAnswer) {
+		return fmt.Errorf("%w: %w", errNoAnswer, err)
+	}
+	return err
+}
 
 func subject(key string) string { return Stream + "." + strings.ReplaceAll(key, "/", ".") }
 
@@ -62,19 +91,21 @@ func (o *Objects) find(ctx context.Context) (jetstream.Stream, error) {
 
 // Get implements objects.Objects.
 func (o *Objects) Get(ctx context.Context, key string) (content []byte, version string, err error) {
+	ctx, cancel := within(ctx, o.answerTime)
+	defer cancel()
 	stream, err := o.find(ctx)
 	if errors.Is(err, jetstream.ErrStreamNotFound) {
 		return nil, "", objects.ErrNone
 	}
 	if err != nil {
-		return nil, "", err
+		return nil, "", answered(ctx, err)
 	}
 	msg, err := stream.GetLastMsgForSubject(ctx, subject(key))
 	if errors.Is(err, jetstream.ErrMsgNotFound) || errors.Is(err, jetstream.ErrStreamNotFound) {
 		return nil, "", objects.ErrNone
 	}
 	if err != nil {
-		return nil, "", err
+		return nil, "", answered(ctx, err)
 	}
 	return msg.Data, strconv.FormatUint(msg.Sequence, 10), nil
 }
@@ -88,8 +119,10 @@ func (o *Objects) Put(ctx context.Context, key string, content []byte, version s
 			return fmt.Errorf("version %.40q: want a sequence of the stream", version)
 		}
 	}
+	ctx, cancel := within(ctx, o.answerTime)
+	defer cancel()
 	if err := o.make(ctx); err != nil {
-		return err
+		return answered(ctx, err)
 	}
 	_, err := o.js.Publish(ctx, subject(key), content, jetstream.WithExpectLastSequencePerSubject(sequence))
 	var api *jetstream.APIError
@@ -98,7 +131,7 @@ func (o *Objects) Put(ctx context.Context, key string, content []byte, version s
 	if errors.As(err, &api) && (api.ErrorCode == jetstream.JSErrCodeStreamWrongLastSequence || api.ErrorCode == jetstream.JSErrCodeStreamWrongLastSequenceConstant) {
 		return objects.ErrOtherVersion
 	}
-	return err
+	return answered(ctx, err)
 }
 
 // make makes the stream if it does not exist. Another launcher may be making it at the same
@@ -120,6 +153,8 @@ func (o *Objects) make(ctx context.Context) error {
 
 // Delete implements objects.Objects.
 func (o *Objects) Delete(ctx context.Context, key string) error {
+	ctx, cancel := within(ctx, o.answerTime)
+	defer cancel()
 	stream, err := o.find(ctx)
 	if err == nil {
 		err = stream.Purge(ctx, jetstream.WithPurgeSubject(subject(key)))
@@ -127,11 +162,13 @@ func (o *Objects) Delete(ctx context.Context, key string) error {
 	if errors.Is(err, jetstream.ErrStreamNotFound) {
 		return nil
 	}
-	return err
+	return answered(ctx, err)
 }
 
 // List implements objects.Objects.
 func (o *Objects) List(ctx context.Context, prefix string) ([]string, error) {
+	ctx, cancel := within(ctx, listTimes*o.answerTime)
+	defer cancel()
 	stream, err := o.find(ctx)
 	var info *jetstream.StreamInfo
 	if err == nil {
@@ -141,7 +178,7 @@ func (o *Objects) List(ctx context.Context, prefix string) ([]string, error) {
 		return nil, nil
 	}
 	if err != nil {
-		return nil, err
+		return nil, answered(ctx, err)
 	}
 	keys := make([]string, 0, len(info.State.Subjects))
 	for name := range info.State.Subjects {

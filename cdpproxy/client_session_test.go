@@ -62,9 +62,7 @@ func TestTheNextMuxInheritsWhatIsOpen(t *testing.T) {
 	result(a.call("Target.createBrowserContext", "", map[string]any{"disposeOnDetach": true}))
 	result(a.call("Target.createTarget", "", map[string]any{"url": web.URL, "browserContextId": made.BrowserContextID}))
 	result(a.call("Target.attachToTarget", "", map[string]any{"targetId": made.TargetID, "flatten": true}))
-	for loaded := ""; !strings.Contains(loaded, `"complete http`); {
-		loaded = string(a.call("Runtime.evaluate", made.SessionID, map[string]any{"expression": "document.readyState + ' ' + location.href"}).Result)
-	}
+	a.awaitLoad(web.URL, made.SessionID)
 	a.call("Fetch.enable", made.SessionID, map[string]any{"patterns": []any{map[string]any{"urlPattern": "*/pay*"}}})
 	a.send("Runtime.evaluate", made.SessionID, map[string]any{"expression": "window.state = 'as it was'; fetch('/pay', {method: 'POST', body: 'x'}).catch(e => { window.failed = String(e) }); 1"})
 	for {

@@ -220,7 +220,7 @@ func (c *client) call(method, session string, params any) message {
 	}
 }
 
-// page opens a page, and returns its target and a CDP session on it.
+// page opens a page, and returns its target and a CDP session on it once it is loaded.
 func (c *client) page(url string) (target, session string) {
 	c.t.Helper()
 	var r struct{ TargetID, SessionID string }
@@ -231,7 +231,17 @@ func (c *client) page(url string) (target, session string) {
 	if err := json.Unmarshal(c.call("Target.attachToTarget", "", map[string]any{"targetId": target, "flatten": true}).Result, &r); err != nil {
 		c.t.Fatal(err)
 	}
+	c.awaitLoad(url, r.SessionID)
 	return target, r.SessionID
+}
+
+// awaitLoad waits until the page of a CDP session is loaded from the URL. Until then a new page shows an empty document.
+func (c *client) awaitLoad(url, session string) {
+	c.t.Helper()
+	for loaded := false; !loaded; {
+		shown := c.call("Runtime.evaluate", session, map[string]any{"expression": "document.readyState + ' ' + location.href"})
+		loaded = strings.Contains(string(shown.Result), `"complete `+url)
+	}
 }
 
 // open returns a fence that is open for an hour.
@@ -427,7 +437,6 @@ func TestARefusedContinueSendsNothing(t *testing.T) {
 	f := open()
 	c := connect(t, m, f, &handler{})
 	_, s := c.page(web.URL)
-	c.call("Runtime.evaluate", s, map[string]any{"expression": "new Promise(r => document.readyState == 'complete' ? r() : addEventListener('load', r))", "awaitPromise": true})
 	c.call("Fetch.enable", s, map[string]any{"patterns": []any{map[string]string{"urlPattern": "*pay*"}}})
 	c.send("Runtime.evaluate", s, map[string]any{"expression": "void fetch('" + web.URL + "/pay', {method: 'POST', body: 'x'})"})
 	var paused struct{ RequestID string }

@@ -43,8 +43,10 @@ func (h *Host) MayMake(ctx context.Context, profile string) (number uint64, _ er
 }
 
 // Unusable refuses a profile whose home this is, but whose directory here must not be opened.
-func (h *Host) Unusable(profile string) error {
-	err := h.Root.MayOpen(profile)
+func (h *Host) Unusable(profile string) error { return NotOpened(profile, h.Root.MayOpen(profile)) }
+
+// NotOpened turns the reason why a profile's directory must not be opened or replaced into a refusal.
+func NotOpened(profile string, err error) error {
 	var departed *profiledir.DepartedError
 	var arriving *profiledir.ArrivingError
 	switch {

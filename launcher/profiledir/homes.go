@@ -128,12 +128,16 @@ func (e *ArrivingError) Error() string {
 func (r *Root) arrivalPath(id string) string { return filepath.Join(r.guard, ".arrival-"+id) }
 
 // PrepareArrival makes the directory in which the profile arrives, out of sight. If it returns nil, the
-// directory is complete and on disk; otherwise nothing is left of it.
+// directory is complete and on disk; otherwise nothing is left of it. One that an earlier move prepared,
+// and of which nobody knows yet whether it was stored, is not replaced: the error is an *ArrivingError.
 func (l *Lock) PrepareArrival(ctx context.Context, a Arrival, fill Fill) (err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if err := l.usable(); err != nil {
 		return err
+	}
+	if before, arriving, err := l.root.Arriving(l.id); err == nil && arriving {
+		return &ArrivingError{l.id, before}
 	}
 	if err := l.dropArrival(); err != nil {
 		return err

@@ -224,8 +224,12 @@ func (a *Adopter) recoverLeft(slot *slots.Slot, r lease.Record, log zerolog.Logg
 	if errors.Is(err, recovery.ErrNoEvidence) {
 		return false, errors.Join(err, lock.Unlock())
 	}
-	err = errors.Join(err, lock.ClearRunning(), lock.Unlock())
-	if err != nil {
+	cleared := lock.ClearRunning()
+	if errors.Is(cleared, profiledir.ErrLocked) { // what was decided stands
+		log.Warn().Err(cleared).Msg("some process has the profile's lock still: it is closed once it can be found")
+		cleared = nil
+	}
+	if err = errors.Join(err, cleared, lock.Unlock()); err != nil {
 		return false, err
 	}
 	how := recovered.How
@@ -392,11 +396,11 @@ func (a *Adopter) closeLeftWarm(profile string, b *browser.Browser, lock *profil
 // the cookies; that browser may not have all of them.
 func (a *Adopter) closeLeftCheck(running profiledir.Running, b *browser.Browser, lock *profiledir.Lock, log zerolog.Logger) error {
 	log.Info().Msg("a launcher was killed during a session check: its browser is closed")
-	method, err := b.ClosePreserved(lock.Profile(), nil, func() error {
+	method, err := slots.CloseUnused(b, lock, a.o.Root, nil, func() error {
 		return a.o.Recoverer.Preserve(lock.Profile(), api.ReasonLauncherRestart, "the browser of a session check does not close when it is asked to", witness.Of(b))
 	}, log)
-	if method == "" { // it still runs
+	if method == "" { // it may still run
 		return errors.Join(err, lock.Unlock())
 	}
-	return errors.Join(err, lock.ClearRunning(), a.o.Files.Remove(running.SessionID), lock.Unlock())
+	return errors.Join(err, a.o.Files.Remove(running.SessionID), lock.Unlock())
 }

@@ -357,7 +357,7 @@ func (a *Adopter) adoptBrowser(slot *slots.Slot, r lease.Record, path string, re
 		if b := a.o.Driver.Adopt(running, path, r.Appearance, record, log); b != nil {
 			if slot != nil { // the guard has no slot
 				slot.Place()
-				slot.ReopenRelay(a.o.Proxies.Find(r.ProxyID), r.ProxyID, running.PID, path, log)
+				a.reopenRelay(slot, r, running, path, log)
 			}
 			return lock, b, nil
 		}
@@ -373,6 +373,20 @@ func (a *Adopter) adoptBrowser(slot *slots.Slot, r lease.Record, path string, re
 		}
 	}
 	return lock, nil, nil
+}
+
+// reopenRelay opens a browser's way to its proxy again: never to another one, which its pages would show
+// themselves at. It stays offline then, and so does that of a session check, which is only closed.
+func (a *Adopter) reopenRelay(slot *slots.Slot, r lease.Record, running profiledir.Running, path string, log zerolog.Logger) {
+	if r.ProxyID == "" || accountcheck.IsCheck(running.SessionID) {
+		return
+	}
+	p, err := a.proxyOf(r)
+	if err != nil {
+		log.Warn().Err(err).Msg("the browser of the launcher before does not get its proxy back: it is offline")
+		return
+	}
+	slot.ReopenRelay(p, r.ProxyID, running.PID, path, log)
 }
 
 // leftWarm tells whether the browser that was left on a profile is a warm one, of a launcher

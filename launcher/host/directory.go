@@ -120,8 +120,12 @@ func (h *Host) inUse(profileID, path string) error {
 }
 
 // Create makes the profile's directory, if it is missing. Session cookies that were kept of an
-// earlier directory do not belong to it, and are dropped.
+// earlier directory do not belong to it, and are dropped; those of an archived one stay, since its
+// profile gets none.
 func (h *Host) Create(profile string) error {
+	if _, err := h.Root.Place(profile); err != nil {
+		return err
+	}
 	if _, err := h.Root.Path(profile); errors.Is(err, profiledir.ErrNoProfile) {
 		if err := h.Jar.Drop(profile); err != nil {
 			return err

@@ -284,7 +284,10 @@ func (r *Root) IsArchive(path string) (profileID string, archived bool) {
 		return "", false
 	}
 	profileID, _, archived = strings.Cut(filepath.Base(path), archiveMark)
-	return profileID, archived
+	if !archived || strings.HasPrefix(profileID, unfinishedMark) {
+		return "", false
+	}
+	return profileID, true
 }
 
 // Archived returns the path to which the profile was archived last. It is empty if

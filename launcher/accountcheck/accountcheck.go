@@ -26,7 +26,6 @@ import (
 	"leasehold/evidence/capture"
 	"leasehold/internal/id"
 	"leasehold/launcher/browser"
-	"leasehold/launcher/chrome"
 	"leasehold/launcher/monitor"
 	"leasehold/launcher/profiledir"
 	"leasehold/launcher/proxies"
@@ -374,11 +373,5 @@ func (c *Checker) openProxy(r Request) (server string, relay *proxies.Relay, err
 	if p == nil {
 		return "", nil, fmt.Errorf("the configuration has no proxy %s", r.ProxyID)
 	}
-	if !p.NeedsRelay() {
-		return p.Server(), nil, nil
-	}
-	if relay, err = proxies.Open(p, r.Path, chrome.UsesProxy, r.Log); err != nil {
-		return "", nil, err
-	}
-	return relay.URL(), relay, nil
+	return slots.Through(p, r.Path, r.Log)
 }

@@ -28,6 +28,7 @@ import (
 	"leasehold/launcher/profiledir"
 	"leasehold/launcher/proxies"
 	"leasehold/launcher/sessionfile"
+	"leasehold/launcher/slots"
 	"leasehold/lease"
 )
 
@@ -311,6 +312,24 @@ func TestACheckIsNotMadeWithoutTheProxy(t *testing.T) {
 	}
 	if got := web.asked(); len(got) > 0 {
 		t.Errorf("the site was asked %q, directly", got)
+	}
+}
+
+// TestACheckNotesItsProxy: the account was seen at its address, and nothing opens it without that proxy
+// from then on.
+func TestACheckNotesItsProxy(t *testing.T) {
+	for name, how := range map[string]string{"of the browser": "", "of a relay": ", username: u, password: secret"} {
+		h := newHost(t)
+		file := filepath.Join(t.TempDir(), "proxies.yaml")
+		must(t, os.WriteFile(file, []byte("dallas: {server: 'http://127.0.0.1:9'"+how+"}\n"), 0o600))
+		set, err := proxies.Load(file)
+		must(t, err)
+		h.request.ProxyID, h.request.Check = "dallas", &lease.SessionCheck{URL: "http://shop.example/"}
+		_, err = New(Options{Driver: h.driver, Root: h.root, Files: h.files, Jar: h.jar, Proxies: set, Headless: true}).Run(t.Context(), h.request)
+		must(t, err)
+		if was, err := slots.LastProxy(h.path); err != nil || was != "dallas" {
+			t.Errorf("%s: the directory was opened through %q, %v, want dallas", name, was, err)
+		}
 	}
 }
 

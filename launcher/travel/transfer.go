@@ -194,10 +194,11 @@ func (t *Service) copyProfile(ctx context.Context, profileID, from, field string
 	r, err := t.makeProfile(ctx, profileID, origin{
 		set: set, cloneOf: cloneOf,
 		fill: func(ctx context.Context, dir string) (map[string][]byte, error) {
-			if err := profiledir.Copy(ctx, from, dir); err != nil {
-				return nil, fmt.Errorf("profile %s: copying %s: %w", profileID, from, err)
+			err := copied(profiledir.CopyUnused(ctx, from, dir))
+			if err != nil {
+				err = fmt.Errorf("profile %s: copying %s: %w", profileID, from, err)
 			}
-			return nil, nil
+			return nil, err
 		},
 		cookies: func(map[string][]byte) error {
 			if was, archived := t.host.Root.IsArchive(from); archived && was == profileID {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -82,6 +83,59 @@ func TestAHomeThatIsThereIsAsked(t *testing.T) {
 		case says == "no" && (codeOf(got.error) != api.CodeConflict || e.Record.Home != "elsewhere" || e.Record.Token != 7 || here == nil || len(r.left()) > 0):
 			t.Errorf("kept: %v, token %d at %s, left %q", got.error, e.Record.Token, e.Record.Home, r.left())
 		}
+	}
+}
+
+// A directory that was prepared for a move of which it is not known whether it was stored stays until that
+// is known: the home may follow the request, and leaves its own directory for good. Whoever asks again
+// meanwhile is told so.
+func TestASecondMoveKeepsWhatTheFirstOnePrepared(t *testing.T) {
+	r := startReading(t, 2, nil)
+	s := r.snapshot("156.0.8078.79", 7, nil)
+	before := r.profile(func(rec *lease.Record) { rec.SnapshotID, rec.SnapshotToken = s.ID, 7 })
+	var home atomic.Bool // only it reaches the store for writes
+	r.leases.set(hooks{
+		swap: func(next lease.Record) error {
+			if next.MoveRequest == nil && !home.Load() {
+				return lease.ErrUnavailable
+			}
+			return nil
+		},
+		swapped: func(next lease.Record) error {
+			if next.MoveRequest != nil {
+				return lease.ErrUnavailable // it was stored, and nobody is told
+			}
+			return nil
+		},
+	})
+	move := func() error {
+		_, err := r.MoveProfile(t.Context(), "acct", api.ProfileMove{Write: api.Write{Token: before.Token}, Person: "ann"})
+		return err
+	}
+	if err := move(); codeOf(err) != api.CodeStoreUnavailable {
+		t.Fatalf("a move of which nobody knows whether it was stored: %v", err)
+	}
+	first, arriving, err := r.o.Root.Arriving("acct")
+	mustIn(t)(err)
+	if !arriving {
+		t.Fatal("the directory that was prepared for it is gone")
+	}
+	for range 2 { // the launcher may be about to find out, and then it is busy with the profile
+		if err := move(); codeOf(err) != api.CodeConflict {
+			t.Errorf("a second move: %v", err)
+		}
+	}
+	if now, arriving, err := r.o.Root.Arriving("acct"); err != nil || !arriving || now.MoveID != first.MoveID {
+		t.Errorf("on its way is %q, %v, %v, and the first move is %q", now.MoveID, arriving, err, first.MoveID)
+	}
+	home.Store(true)
+	_, err = lease.ChangeExisting(t.Context(), r.o.Store, "acct", func(e lease.Entry) (lease.Record, error) { return e.Record.GiveUp(time.Now()) })
+	mustIn(t)(err)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	for _, missing := r.o.Root.Path("acct"); missing != nil; _, missing = r.o.Root.Path("acct") {
+		mustIn(t)(context.Cause(ctx))
+		time.Sleep(time.Millisecond)
 	}
 }
 

@@ -277,7 +277,7 @@ func (l *Launcher) wire() (err error) {
 		return err
 	}
 	answers := accountcheck.NewMemory(o.DataDir, o.Key)
-	checker := accountcheck.New(accountcheck.Options{Driver: driver, Files: files, Jar: jar, Proxies: o.Proxies, Headless: o.Headless})
+	checker := accountcheck.New(accountcheck.Options{Driver: driver, Root: o.Root, Files: files, Jar: jar, Proxies: o.Proxies, Headless: o.Headless})
 	announcer := session.NewAnnouncer(o.ID, o.Store, o.Log, o.Metrics)
 	recoverer := recovery.New(recovery.Options{
 		LauncherID: o.ID, DataDir: o.DataDir, Key: o.Key, Root: o.Root, Jar: jar, Archive: o.Archive, Store: o.Store, Roster: o.Roster, Stored: stored, SharedReady: shared,

@@ -88,6 +88,57 @@ func TestAProfileThatWasPutAsideIsHadNowhere(t *testing.T) {
 	aside("put aside again")
 }
 
+// A launcher that is killed while it puts a profile aside leaves no record that names a snapshot of what is
+// gone: the record is written first, and where that fails nothing is done.
+func TestTheSnapshotIsForgottenBeforeTheDirectoryGoes(t *testing.T) {
+	r, _ := startImporting(t)
+	_, err := r.ImportProfile(t.Context(), "p", api.ProfileImport{From: closedInOrder(t, "it")})
+	mustIn(t)(err)
+	_, err = r.CloneProfile(t.Context(), "p", api.ProfileClone{To: "q"})
+	mustIn(t)(err)
+	for profile, aside := range map[string]func() error{
+		"p": func() error { _, err := r.ArchiveProfile(t.Context(), "p", api.ProfileArchive{}); return err },
+		"q": func() error { _, err := r.RemoveClone(t.Context(), "q", api.ProfileRemove{}); return err },
+	} {
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		mustIn(t)(r.snapshotter.Drain(ctx))
+		e, err := r.o.Store.Get(ctx, profile)
+		mustIn(t)(err)
+		if !e.Record.HasSnapshot() {
+			t.Fatalf("%s has no snapshot: %+v", profile, e.Record)
+		}
+		r.leases.set(hooks{swap: func(next lease.Record) error {
+			if next.SnapshotID == "" {
+				return lease.ErrUnavailable
+			}
+			return nil
+		}})
+		if err := aside(); codeOf(err) != api.CodeStoreUnavailable {
+			t.Errorf("%s: %v, want a refusal, since the store is away", profile, err)
+		}
+		if _, err := r.o.Root.Path(profile); err != nil {
+			t.Errorf("%s: its record names a snapshot, and its directory is gone: %v", profile, err)
+		}
+		there := false
+		mustIn(t)(r.snapshotter.Drain(ctx))
+		r.leases.set(hooks{swap: func(next lease.Record) error {
+			if next.SnapshotID == "" {
+				_, err := r.o.Root.Path(profile)
+				there = err == nil
+			}
+			return nil
+		}})
+		if err := aside(); err != nil || !there {
+			t.Errorf("%s: %v, and its directory was there when its record was written: %v", profile, err, there)
+		}
+		r.leases.set(hooks{})
+		if e, err := r.o.Store.Get(ctx, profile); err != nil || e.Record.SnapshotID != "" {
+			t.Errorf("%s: the record names %q, %v", profile, e.Record.SnapshotID, err)
+		}
+	}
+}
+
 // Whoever follows the events of a profile learns of each raise of its token, also where another
 // directory comes into the place of one that was put aside or removed.
 func TestAnotherDirectoryIsTold(t *testing.T) {

@@ -26,7 +26,6 @@ import (
 	"leasehold/evidence/capture"
 	"leasehold/internal/id"
 	"leasehold/launcher/browser"
-	"leasehold/launcher/chrome"
 	"leasehold/launcher/monitor"
 	"leasehold/launcher/profiledir"
 	"leasehold/launcher/proxies"
@@ -63,6 +62,7 @@ func unknown(format string, args ...any) Result {
 // Options are what a Checker works with.
 type Options struct {
 	Driver  *browser.Driver
+	Root    *profiledir.Root
 	Files   sessionfile.Dir
 	Jar     sessionfile.Jar
 	Proxies *proxies.Set // nil: none are configured, and proxy ids are labels
@@ -335,14 +335,14 @@ func askNext(ctx context.Context, o *cdpproxy.Observer, p *page, q site.Question
 }
 
 // end closes the browser in order. Its cookies replace the kept ones only if it had all of
-// them.
+// them, and those that last are kept no longer once it has written them.
 func (c *Checker) end(b *browser.Browser, r Request, lent bool) error {
 	if b == nil {
 		return nil
 	}
-	var keep browser.KeepCookies
+	var jar *sessionfile.Jar
 	if lent && r.KeepCookies {
-		keep = c.o.Jar.KeepOfWarm
+		jar = &c.o.Jar
 	}
 	var preserve func() error
 	if c.preserve != nil {
@@ -350,14 +350,14 @@ func (c *Checker) end(b *browser.Browser, r Request, lent bool) error {
 			return c.preserve(r.Profile, "session check", "it does not close when it is asked to", b)
 		}
 	}
-	method, err := b.ClosePreserved(r.Profile, keep, preserve, r.Log)
-	if err == nil && method.Killed() {
+	method, err := slots.CloseUnused(b, r.Lock, c.o.Root, jar, preserve, r.Log)
+	switch {
+	case method == "":
+		err = errors.Join(err, errors.New("the browser of the session check did not end"))
+	case err == nil && method.Killed():
 		err = fmt.Errorf("the browser of the session check had to be ended by %s", method)
 	}
-	if method == "" {
-		return errors.Join(err, errors.New("the browser of the session check did not end"))
-	}
-	return errors.Join(err, r.Lock.ClearRunning())
+	return err
 }
 
 // openProxy opens the way to the profile's proxy: never to another one, and never around it.
@@ -373,11 +373,5 @@ func (c *Checker) openProxy(r Request) (server string, relay *proxies.Relay, err
 	if p == nil {
 		return "", nil, fmt.Errorf("the configuration has no proxy %s", r.ProxyID)
 	}
-	if !p.NeedsRelay() {
-		return p.Server(), nil, nil
-	}
-	if relay, err = proxies.Open(p, r.Path, chrome.UsesProxy, r.Log); err != nil {
-		return "", nil, err
-	}
-	return relay.URL(), relay, nil
+	return slots.Through(p, r.Path, r.Log)
 }

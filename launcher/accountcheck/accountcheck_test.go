@@ -2,6 +2,7 @@ package accountcheck
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
@@ -27,6 +28,7 @@ import (
 	"leasehold/launcher/profiledir"
 	"leasehold/launcher/proxies"
 	"leasehold/launcher/sessionfile"
+	"leasehold/launcher/slots"
 	"leasehold/lease"
 )
 
@@ -93,6 +95,8 @@ func newSite(t *testing.T) *shop {
 			w.WriteHeader(http.StatusBadGateway)
 		case "/set":
 			http.SetCookie(w, &http.Cookie{Name: "sid", Value: "5f2b8c1e9d3a4f60", Path: "/", HttpOnly: true})
+		case "/rotate":
+			http.SetCookie(w, &http.Cookie{Name: "lasting", Value: "2", Path: "/", MaxAge: 3600})
 		case "/who":
 			if c, err := r.Cookie("sid"); err != nil || c.Value != "5f2b8c1e9d3a4f60" {
 				w.WriteHeader(http.StatusUnauthorized)
@@ -188,7 +192,7 @@ func (h *host) visit(t *testing.T, b *browser.Browser, address string) {
 }
 
 func (h *host) checker() *Checker {
-	return New(Options{Driver: h.driver, Files: h.files, Jar: h.jar, Headless: true})
+	return New(Options{Driver: h.driver, Root: h.root, Files: h.files, Jar: h.jar, Headless: true})
 }
 
 func sessionCheck(url string) lease.SessionCheck { return lease.SessionCheck{URL: url} }
@@ -238,7 +242,7 @@ func TestOnlyTheURLIsAskedFor(t *testing.T) {
 // and the next one has those that it leaves.
 func TestSessionCookiesAreLentAndKept(t *testing.T) {
 	h, web := newHost(t), newSite(t)
-	c := New(Options{Driver: h.driver, Files: h.files, Jar: h.jar, Headless: true})
+	c := New(Options{Driver: h.driver, Root: h.root, Files: h.files, Jar: h.jar, Headless: true})
 	for i, tt := range []struct {
 		path string
 		want Answer
@@ -259,6 +263,33 @@ func TestSessionCookiesAreLentAndKept(t *testing.T) {
 	}
 }
 
+// lastingCookie is a browser with one cookie that lasts, as far as the jar asks.
+type lastingCookie struct{ domain string }
+
+func (b lastingCookie) Call(_ context.Context, _, _ string, _, result any) error {
+	return json.Unmarshal(fmt.Appendf(nil, `{"cookies":[{"name":"lasting","value":"1","domain":%q,"path":"/","expires":%d}]}`, b.domain, time.Now().Add(time.Hour).Unix()), result)
+}
+
+// TestLastingCookiesAreLentOnce: a check has the lasting cookies that are kept of a browser that crashed.
+// Once a check's browser has closed in order, they are in the directory as the site changed them, and the
+// kept ones would take the changes back.
+func TestLastingCookiesAreLentOnce(t *testing.T) {
+	h, web := newHost(t), newSite(t)
+	must(t, h.jar.KeepAll(t.Context(), lastingCookie{"127.0.0.1"}, "shop"))
+	before, err := h.jar.Export("shop")
+	must(t, err)
+	if len(before) != 1 {
+		t.Fatalf("%d files with cookies are kept, want that of the lasting ones", len(before))
+	}
+	h.request.Check = &lease.SessionCheck{URL: web.URL + "/rotate"}
+	if r, err := h.checker().Run(t.Context(), h.request); err != nil || r.Session.Answer != SignedIn {
+		t.Fatalf("%+v, %v", r, err)
+	}
+	if after, err := h.jar.Export("shop"); err != nil || len(after) > 0 {
+		t.Errorf("after a check that ended in order the jar has %q, %v", after, err)
+	}
+}
+
 // TestACheckIsNotMadeWithoutTheProxy that the profile's last browser went out through: where
 // no proxies are configured any more, and where the record names none.
 func TestACheckIsNotMadeWithoutTheProxy(t *testing.T) {
@@ -274,13 +305,31 @@ func TestACheckIsNotMadeWithoutTheProxy(t *testing.T) {
 		configured *proxies.Set
 	}{"no proxies": {"dallas", nil}, "none in the record": {"", set}, "neither": {"", nil}} {
 		h.request.ProxyID = tt.record
-		r, err := New(Options{Driver: h.driver, Files: h.files, Jar: h.jar, Proxies: tt.configured, Headless: true}).Run(t.Context(), h.request)
+		r, err := New(Options{Driver: h.driver, Root: h.root, Files: h.files, Jar: h.jar, Proxies: tt.configured, Headless: true}).Run(t.Context(), h.request)
 		if err != nil || r.Session.Answer != Unknown || !strings.Contains(r.Session.How, "dallas") {
 			t.Errorf("%s: %+v, %v", name, r, err)
 		}
 	}
 	if got := web.asked(); len(got) > 0 {
 		t.Errorf("the site was asked %q, directly", got)
+	}
+}
+
+// TestACheckNotesItsProxy: the account was seen at its address, and nothing opens it without that proxy
+// from then on.
+func TestACheckNotesItsProxy(t *testing.T) {
+	for name, how := range map[string]string{"of the browser": "", "of a relay": ", username: u, password: secret"} {
+		h := newHost(t)
+		file := filepath.Join(t.TempDir(), "proxies.yaml")
+		must(t, os.WriteFile(file, []byte("dallas: {server: 'http://127.0.0.1:9'"+how+"}\n"), 0o600))
+		set, err := proxies.Load(file)
+		must(t, err)
+		h.request.ProxyID, h.request.Check = "dallas", &lease.SessionCheck{URL: "http://shop.example/"}
+		_, err = New(Options{Driver: h.driver, Root: h.root, Files: h.files, Jar: h.jar, Proxies: set, Headless: true}).Run(t.Context(), h.request)
+		must(t, err)
+		if was, err := slots.LastProxy(h.path); err != nil || was != "dallas" {
+			t.Errorf("%s: the directory was opened through %q, %v, want dallas", name, was, err)
+		}
 	}
 }
 
@@ -293,7 +342,7 @@ func TestACheckThatCannotBeMadeIsUnknown(t *testing.T) {
 	set, err := proxies.Load(file)
 	must(t, err)
 	h.request.ProxyID, h.request.Check = "another", &lease.SessionCheck{URL: "http://shop.example/"}
-	r, err := New(Options{Driver: h.driver, Files: h.files, Jar: h.jar, Proxies: set}).Run(t.Context(), h.request)
+	r, err := New(Options{Driver: h.driver, Root: h.root, Files: h.files, Jar: h.jar, Proxies: set}).Run(t.Context(), h.request)
 	if err != nil || r.Session.Answer != Unknown || !strings.Contains(r.Session.How, "no proxy another") {
 		t.Errorf("%+v, %v", r, err)
 	}
@@ -314,7 +363,7 @@ func TestABrowserOfACheckIsNotKilledWithoutEvidence(t *testing.T) {
 	})
 	h.request.Check = &lease.SessionCheck{URL: "http://127.0.0.1:1/"}
 	preserved := 0
-	c := New(Options{Driver: driver, Files: h.files, Jar: h.jar, Headless: true})
+	c := New(Options{Driver: driver, Root: h.root, Files: h.files, Jar: h.jar, Headless: true})
 	c.PreserveBy(func(profile, _, _ string, b *browser.Browser) error {
 		if preserved++; profile != "shop" {
 			t.Errorf("evidence of %s", profile)

@@ -224,8 +224,12 @@ func (a *Adopter) recoverLeft(slot *slots.Slot, r lease.Record, log zerolog.Logg
 	if errors.Is(err, recovery.ErrNoEvidence) {
 		return false, errors.Join(err, lock.Unlock())
 	}
-	err = errors.Join(err, lock.ClearRunning(), lock.Unlock())
-	if err != nil {
+	cleared := lock.ClearRunning()
+	if errors.Is(cleared, profiledir.ErrLocked) { // what was decided stands
+		log.Warn().Err(cleared).Msg("some process has the profile's lock still: it is closed once it can be found")
+		cleared = nil
+	}
+	if err = errors.Join(err, cleared, lock.Unlock()); err != nil {
 		return false, err
 	}
 	how := recovered.How
@@ -353,7 +357,7 @@ func (a *Adopter) adoptBrowser(slot *slots.Slot, r lease.Record, path string, re
 		if b := a.o.Driver.Adopt(running, path, r.Appearance, record, log); b != nil {
 			if slot != nil { // the guard has no slot
 				slot.Place()
-				slot.ReopenRelay(a.o.Proxies.Find(r.ProxyID), r.ProxyID, running.PID, path, log)
+				a.reopenRelay(slot, r, running, path, log)
 			}
 			return lock, b, nil
 		}
@@ -369,6 +373,20 @@ func (a *Adopter) adoptBrowser(slot *slots.Slot, r lease.Record, path string, re
 		}
 	}
 	return lock, nil, nil
+}
+
+// reopenRelay opens a browser's way to its proxy again: never to another one, which its pages would show
+// themselves at. It stays offline then, and so does that of a session check, which is only closed.
+func (a *Adopter) reopenRelay(slot *slots.Slot, r lease.Record, running profiledir.Running, path string, log zerolog.Logger) {
+	if r.ProxyID == "" || accountcheck.IsCheck(running.SessionID) {
+		return
+	}
+	p, err := a.proxyOf(r)
+	if err != nil {
+		log.Warn().Err(err).Msg("the browser of the launcher before does not get its proxy back: it is offline")
+		return
+	}
+	slot.ReopenRelay(p, r.ProxyID, running.PID, path, log)
 }
 
 // leftWarm tells whether the browser that was left on a profile is a warm one, of a launcher
@@ -392,11 +410,11 @@ func (a *Adopter) closeLeftWarm(profile string, b *browser.Browser, lock *profil
 // the cookies; that browser may not have all of them.
 func (a *Adopter) closeLeftCheck(running profiledir.Running, b *browser.Browser, lock *profiledir.Lock, log zerolog.Logger) error {
 	log.Info().Msg("a launcher was killed during a session check: its browser is closed")
-	method, err := b.ClosePreserved(lock.Profile(), nil, func() error {
+	method, err := slots.CloseUnused(b, lock, a.o.Root, nil, func() error {
 		return a.o.Recoverer.Preserve(lock.Profile(), api.ReasonLauncherRestart, "the browser of a session check does not close when it is asked to", witness.Of(b))
 	}, log)
-	if method == "" { // it still runs
+	if method == "" { // it may still run
 		return errors.Join(err, lock.Unlock())
 	}
-	return errors.Join(err, lock.ClearRunning(), a.o.Files.Remove(running.SessionID), lock.Unlock())
+	return errors.Join(err, a.o.Files.Remove(running.SessionID), lock.Unlock())
 }

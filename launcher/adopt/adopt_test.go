@@ -9,16 +9,20 @@ import (
 	"reflect"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"golang.org/x/sys/unix"
 
 	"leasehold/checkpoint"
 	"leasehold/evidence"
 	"leasehold/internal/test/testkey"
 	"leasehold/launcher/api"
+	"leasehold/launcher/browser"
+	"leasehold/launcher/chrome"
 	"leasehold/launcher/profiledir"
 	"leasehold/launcher/sessionfile"
 	"leasehold/launcher/slots"
@@ -683,31 +687,83 @@ func (oneCookie) Call(_ context.Context, _, _ string, _, result any) error {
 	return json.Unmarshal([]byte(`{"cookies":[{"name":"sid","value":"1","domain":"shop.example","path":"/","session":true}]}`), result)
 }
 
+// failing has the processes of browsers, of which nothing can be had as long as it fails.
+type failing struct {
+	browser.Kernel
+	find, end bool // they are not found, or it is not known whether they ended
+}
+
+func (f *failing) Adopt(id chrome.Identity, o chrome.AdoptOptions) (browser.Process, error) {
+	if f.find {
+		return nil, unix.EMFILE
+	}
+	p, err := f.Kernel.Adopt(id, o)
+	return unending{p, f}, err
+}
+
+func (f *failing) Attach(chrome.Identity, chrome.AdoptOptions) (browser.Process, error) {
+	return nil, unix.EMFILE
+}
+
+type unending struct {
+	browser.Process
+	f *failing
+}
+
+func (u unending) Close(ctx context.Context, ask func(context.Context) error, bounds chrome.CloseTimeouts) (chrome.CloseMethod, error) {
+	method, err := u.Process.Close(ctx, ask, bounds)
+	if u.f.end {
+		err = errors.Join(err, errors.New("helpers of it may be left"))
+	}
+	return method, err
+}
+
 // A browser of a session check, whose launcher was killed, may not have all cookies of the
-// account yet: it is closed, and what the jar keeps stays.
+// account yet: it is closed, and what the jar keeps stays. So it is if that works only at a second try.
 func TestTheBrowserOfASessionCheck(t *testing.T) {
 	t.Parallel()
-	h := newStoredHost(t)
-	free := h.released(h.granted(lease.Record{ProfileID: "p"}, "ses_p"))
-	free = h.change("p", func(lease.Record) (lease.Record, error) { return free, nil })
-	h.keep(free)
-	jar := sessionfile.NewJar(h.dir, testkey.Key)
-	h.must(jar.Keep(t.Context(), oneCookie{}, "p"))
-	kept, err := filepath.Glob(filepath.Join(h.dir, "session-cookies", "*"))
-	if err != nil || len(kept) != 1 {
-		t.Fatalf("kept jars %v, error %v; want one", kept, err)
+	for name, first := range map[string]failing{"at once": {}, "it is not found at first": {find: true}, "it is not known at first whether it ended": {end: true}} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			h := newStoredHost(t)
+			free := h.released(h.granted(lease.Record{ProfileID: "p"}, "ses_p"))
+			free = h.change("p", func(lease.Record) (lease.Record, error) { return free, nil })
+			h.keep(free)
+			jar := sessionfile.NewJar(h.dir, testkey.Key)
+			h.must(jar.Keep(t.Context(), oneCookie{}, "p"))
+			kept, err := filepath.Glob(filepath.Join(h.dir, "session-cookies", "*"))
+			if err != nil || len(kept) != 1 {
+				t.Fatalf("kept jars %v, error %v; want one", kept, err)
+			}
+			before, err := os.ReadFile(kept[0])
+			h.must(err)
+			noted := free
+			noted.SessionID = "chk_1"
+			left := h.browser(noted)
+			ctx, cancel := context.WithCancel(context.Background())
+			var work sync.WaitGroup
+			defer work.Wait()
+			defer cancel()
+			processes := first
+			l := h.launch(func(o *Options) {
+				o.Driver = browser.NewDriver(ctx, &work, browser.Options{Key: testkey.Key, Files: h.files, Root: h.root, Processes: &processes, Log: h.log(), Metrics: prometheus.NewRegistry()})
+			})
+			if first != (failing{}) {
+				if got := l.adopts("p"); got.Nonce != free.Nonce || h.lives(left) != first.find {
+					t.Errorf("at first: %+v, the browser lives: %v", got, h.lives(left))
+				}
+				if running, is, err := h.root.Running("p"); err != nil || !is || running.SessionID != "chk_1" {
+					t.Errorf("the browser that may live is noted: %v, as one of %q, %v", is, running.SessionID, err)
+				}
+				processes = failing{}
+			}
+			if got := l.adopts("p"); got.Nonce != free.Nonce || h.lives(left) || len(l.bundles("p")) > 0 {
+				t.Errorf("%+v, the browser lives: %v", got, h.lives(left))
+			}
+			if after, err := os.ReadFile(kept[0]); err != nil || string(after) != string(before) {
+				t.Errorf("what the jar keeps was changed: %v", err)
+			}
+			h.given("p")
+		})
 	}
-	before, err := os.ReadFile(kept[0])
-	h.must(err)
-	noted := free
-	noted.SessionID = "chk_1"
-	left := h.browser(noted)
-	l := h.launch(nil)
-	if got := l.adopts("p"); got.Nonce != free.Nonce || h.lives(left) || len(l.bundles("p")) > 0 {
-		t.Errorf("%+v, the browser lives: %v", got, h.lives(left))
-	}
-	if after, err := os.ReadFile(kept[0]); err != nil || string(after) != string(before) {
-		t.Errorf("what the jar keeps was changed: %v", err)
-	}
-	h.given("p")
 }

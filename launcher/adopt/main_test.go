@@ -28,6 +28,7 @@ import (
 	"leasehold/launcher/chrome"
 	"leasehold/launcher/fileroots"
 	"leasehold/launcher/profiledir"
+	"leasehold/launcher/proxies"
 	"leasehold/launcher/recovery"
 	"leasehold/launcher/session"
 	"leasehold/launcher/sessionfile"
@@ -333,7 +334,10 @@ func (h *host) serves(profile string) lease.Record {
 
 // browser starts a browser for the session of a record, by a launcher that then lets go of
 // it. Chrome alone has the profile's lock afterwards.
-func (h *host) browser(r lease.Record) chrome.Identity {
+func (h *host) browser(r lease.Record) chrome.Identity { return h.browserAt(r, nil) }
+
+// browserAt is browser with a proxy that wants credentials; nil: it has none.
+func (h *host) browserAt(r lease.Record, proxy *proxies.Proxy) chrome.Identity {
 	h.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	var work sync.WaitGroup
@@ -343,9 +347,14 @@ func (h *host) browser(r lease.Record) chrome.Identity {
 	path, err := h.root.Create(r.ProfileID)
 	h.must(err)
 	lock := h.lock(r.ProfileID)
-	b, err := d.Start(ctx, browser.Start{
-		SessionID: r.SessionID, Token: r.Token, Lock: lock, Path: path, Headless: true, Sink: func(checkpoint.Entry) {}, Log: h.log(),
-	})
+	start := browser.Start{SessionID: r.SessionID, Token: r.Token, Lock: lock, Path: path, Headless: true, Sink: func(checkpoint.Entry) {}, Log: h.log()}
+	if proxy != nil {
+		relay, err := proxies.Open(proxy, path, chrome.UsesProxy, h.log())
+		h.must(err)
+		defer func() { h.must(relay.Close()) }()
+		start.Proxy, start.ProxySocket = relay.URL(), relay.Reserved()
+	}
+	b, err := d.Start(ctx, start)
 	h.must(err)
 	running, _, err := h.root.Running(r.ProfileID)
 	h.must(err, b.Detach(), lock.Unlock())

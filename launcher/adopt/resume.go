@@ -11,6 +11,7 @@ import (
 	"leasehold/checkpoint"
 	"leasehold/launcher/browser"
 	"leasehold/launcher/profiledir"
+	"leasehold/launcher/proxies"
 	"leasehold/launcher/recovery/table"
 	"leasehold/launcher/session"
 	"leasehold/launcher/slots"
@@ -103,15 +104,25 @@ func (a *Adopter) sessionOf(slot *slots.Slot, r lease.Record, path string, lock 
 // sameProxy says why the browser of an earlier launcher's session does not use the proxy of its
 // profile; nil if it does.
 func (a *Adopter) sameProxy(slot *slots.Slot, r lease.Record) error {
-	f, _ := a.o.Sessions.File(r.SessionID)
-	now := a.o.Proxies.Find(r.ProxyID)
-	if fact := witness.ProxyFact(r, f.Manifest.ProxyID, f.Proxy, now, a.o.Proxies == nil); fact.Answer != table.Yes {
-		return errors.New(fact.How)
+	now, err := a.proxyOf(r)
+	if err != nil {
+		return err
 	}
 	if now != nil && now.NeedsRelay() && !slot.HasRelay() {
 		return fmt.Errorf("the way to proxy %s could not be opened again", r.ProxyID)
 	}
 	return nil
+}
+
+// proxyOf is the configured proxy of a profile, nil where it has none, if the browser of the record's
+// session was started with that one. Otherwise the error says why not.
+func (a *Adopter) proxyOf(r lease.Record) (*proxies.Proxy, error) {
+	f, _ := a.o.Sessions.File(r.SessionID)
+	now := a.o.Proxies.Find(r.ProxyID)
+	if fact := witness.ProxyFact(r, f.Manifest.ProxyID, f.Proxy, now, a.o.Proxies == nil); fact.Answer != table.Yes {
+		return nil, errors.New(fact.How)
+	}
+	return now, nil
 }
 
 // entryBuffer keeps what is seen in a browser until it is known which journal it belongs to.

@@ -140,26 +140,77 @@ func TestASessionGoesOn(t *testing.T) {
 	h.given("p")
 }
 
+// proxySet is the configuration of proxies with that content.
+func proxySet(t *testing.T, content string) *proxies.Set {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "proxies.yaml")
+	if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	set, err := proxies.Load(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return set
+}
+
+// use is how a session's file names the proxy p0 of a set.
+func use(set *proxies.Set) *sessionfile.ProxyUse {
+	p := set.Find("p0")
+	return &sessionfile.ProxyUse{ID: p.ID(), Server: p.Server(), Sum: p.Sum()}
+}
+
+// A browser that outlived its launcher has a way out only to the proxy with which it was started: until it
+// is known whether its session goes on, its pages are open, and nothing of them may be seen at another
+// address. That of a session check is closed, and needs none.
+func TestABrowserHasNoRelayToAnotherProxy(t *testing.T) {
+	const configured = "p0: {server: 'http://127.0.0.1:3128', username: u, password: secret}"
+	before := proxySet(t, configured)
+	for name, tt := range map[string]struct {
+		now   string
+		check bool // the browser is one of a session check
+		relay bool
+	}{
+		"the same":         {now: configured, relay: true},
+		"another password": {now: "p0: {server: 'http://127.0.0.1:3128', username: u, password: changed}", relay: true},
+		"another server":   {now: "p0: {server: 'http://127.0.0.1:3129', username: u, password: secret}"},
+		"another user":     {now: "p0: {server: 'http://127.0.0.1:3128', username: v, password: secret}"},
+		"of a check":       {now: configured, check: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			h := newStoredHost(t)
+			r := h.granted(lease.Record{ProfileID: "p", ProxyID: "p0"}, "ses_p")
+			f := fileOf(r)
+			f.Proxy = use(before)
+			h.must(h.files.Save(f))
+			noted := r
+			if tt.check {
+				noted.SessionID = "chk_1"
+			}
+			h.browserAt(noted, before.Find("p0"))
+			l := h.launch(func(o *Options) { o.Proxies = proxySet(t, tt.now) })
+			slot := l.o.Slots.Occupy("p")
+			defer slot.Vacate()
+			lock, b, err := l.adoptBrowser(slot, r, filepath.Join(h.root.Dir(), "p"), slot.Note, h.log())
+			h.must(err)
+			if b == nil {
+				t.Fatal("the browser is not found")
+			}
+			if got := slot.HasRelay(); got != tt.relay {
+				t.Errorf("it has a relay: %v, want %v", got, tt.relay)
+			}
+			_, err = b.Close("p", nil, h.log())
+			h.must(err, lock.ClearRunning(), lock.Unlock())
+		})
+	}
+}
+
 // A browser goes on only through the proxy that its profile has now.
 func TestTheProxyHasToBeTheSame(t *testing.T) {
-	load := func(content string) *proxies.Set {
-		path := filepath.Join(t.TempDir(), "proxies.yaml")
-		if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
-			t.Fatal(err)
-		}
-		set, err := proxies.Load(path)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return set
-	}
+	load := func(content string) *proxies.Set { return proxySet(t, content) }
 	plain := load("p0: {server: 'http://127.0.0.1:3128'}")
 	moved := load("p0: {server: 'http://127.0.0.1:3129'}")
 	wants := load("p0: {server: 'http://127.0.0.1:3128', username: u, password: secret}")
-	use := func(set *proxies.Set) *sessionfile.ProxyUse {
-		p := set.Find("p0")
-		return &sessionfile.ProxyUse{ID: p.ID(), Server: p.Server(), Sum: p.Sum()}
-	}
 	for _, tt := range []struct {
 		name string
 		now  *proxies.Set

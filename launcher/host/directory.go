@@ -43,8 +43,10 @@ func (h *Host) MayMake(ctx context.Context, profile string) (number uint64, _ er
 }
 
 // Unusable refuses a profile whose home this is, but whose directory here must not be opened.
-func (h *Host) Unusable(profile string) error {
-	err := h.Root.MayOpen(profile)
+func (h *Host) Unusable(profile string) error { return NotOpened(profile, h.Root.MayOpen(profile)) }
+
+// NotOpened turns the reason why a profile's directory must not be opened or replaced into a refusal.
+func NotOpened(profile string, err error) error {
 	var departed *profiledir.DepartedError
 	var arriving *profiledir.ArrivingError
 	switch {
@@ -118,8 +120,12 @@ func (h *Host) inUse(profileID, path string) error {
 }
 
 // Create makes the profile's directory, if it is missing. Session cookies that were kept of an
-// earlier directory do not belong to it, and are dropped.
+// earlier directory do not belong to it, and are dropped; those of an archived one stay, since its
+// profile gets none.
 func (h *Host) Create(profile string) error {
+	if _, err := h.Root.Place(profile); err != nil {
+		return err
+	}
 	if _, err := h.Root.Path(profile); errors.Is(err, profiledir.ErrNoProfile) {
 		if err := h.Jar.Drop(profile); err != nil {
 			return err

@@ -25,6 +25,8 @@ type Exchanged struct {
 	lock  *Lock
 	to    string
 	place string
+	// unfinished is where the new directory is as long as it is not in its place: no archive, to Archived.
+	unfinished string
 }
 
 // Exchange puts another directory into the place of the profile's own, which goes to the archive. Both
@@ -43,20 +45,21 @@ func (l *Lock) Exchange(ctx context.Context, now time.Time, fill Fill) (_ *Excha
 	if err := l.sweepUnfinished(archive); err != nil {
 		return fail(err)
 	}
-	made := filepath.Join(archive, l.id+archiveMark+now.UTC().Format("20060102T150405.000000000Z"))
-	extras, err := fill(ctx, made)
-	if err != nil {
+	name := l.id + archiveMark + now.UTC().Format("20060102T150405.000000000Z")
+	e := &Exchanged{lock: l, to: to, place: filepath.Join(archive, name), unfinished: filepath.Join(archive, unfinishedMark+name)}
+	if e.Extras, err = fill(ctx, e.unfinished); err != nil {
 		return nil, err
 	}
-	e := &Exchanged{Extras: extras, lock: l, to: to, place: made}
 	if err := l.root.forgetMark(l.id); err != nil {
 		return nil, err
 	}
-	err = unix.Renameat2(unix.AT_FDCWD, made, unix.AT_FDCWD, to, unix.RENAME_EXCHANGE)
-	if err == nil {
-		e.Kept = made
-	} else if errors.Is(err, fs.ErrNotExist) {
-		err = unix.Renameat2(unix.AT_FDCWD, made, unix.AT_FDCWD, to, unix.RENAME_NOREPLACE)
+	made := e.unfinished
+	err = unix.Renameat2(unix.AT_FDCWD, made, unix.AT_FDCWD, to, unix.RENAME_NOREPLACE)
+	if errors.Is(err, fs.ErrExist) {
+		if err = unix.Renameat2(unix.AT_FDCWD, made, unix.AT_FDCWD, e.place, unix.RENAME_NOREPLACE); err == nil {
+			made, e.Kept = e.place, e.place
+			err = unix.Renameat2(unix.AT_FDCWD, made, unix.AT_FDCWD, to, unix.RENAME_EXCHANGE)
+		}
 	}
 	if err != nil {
 		return fail(errors.Join(fmt.Errorf("putting %s in the place of %s: %w", made, to, err), os.RemoveAll(made)))
@@ -67,11 +70,15 @@ func (l *Lock) Exchange(ctx context.Context, now time.Time, fill Fill) (_ *Excha
 	return e, nil
 }
 
-// sweepUnfinished removes what an interrupted Fill has left.
+// unfinishedMark begins the names, in the archive, of what Exchange has not put into its place, and of
+// what a Fill makes beside that.
+const unfinishedMark = "."
+
+// sweepUnfinished removes what an interrupted Exchange has left.
 func (l *Lock) sweepUnfinished(archive string) error {
 	entries, err := os.ReadDir(archive)
 	for _, e := range entries {
-		if strings.HasPrefix(e.Name(), "."+l.id+archiveMark) {
+		if of, unfinished := strings.CutPrefix(e.Name(), unfinishedMark); unfinished && strings.HasPrefix(strings.TrimLeft(of, unfinishedMark), l.id+archiveMark) {
 			err = errors.Join(err, os.RemoveAll(filepath.Join(archive, e.Name())))
 		}
 	}
@@ -81,13 +88,16 @@ func (l *Lock) sweepUnfinished(archive string) error {
 // Undo puts the former directory back, and removes the new one.
 func (e *Exchanged) Undo() error {
 	var err error
+	from := e.to
 	if e.Kept != "" {
 		err = unix.Renameat2(unix.AT_FDCWD, e.place, unix.AT_FDCWD, e.to, unix.RENAME_EXCHANGE)
-	} else {
-		err = os.Rename(e.to, e.place)
+		from = e.place
 	}
 	if err == nil {
-		err = errors.Join(durable.Sync(filepath.Dir(e.place)), durable.Sync(e.lock.root.dir), os.RemoveAll(e.place))
+		err = os.Rename(from, e.unfinished)
+	}
+	if err == nil {
+		err = errors.Join(durable.Sync(filepath.Dir(e.place)), durable.Sync(e.lock.root.dir), os.RemoveAll(e.unfinished))
 	}
 	if err != nil {
 		return fmt.Errorf("profile %s: putting the directory before back: %w", e.lock.id, err)

@@ -71,3 +71,50 @@ func TestExchange(t *testing.T) {
 		t.Errorf("%v", err)
 	}
 }
+
+// An archived profile is imported from its newest archive. What a restore had filled, or was taking back,
+// when its launcher was killed is no archive, and the next one removes it.
+func TestWhatARestoreLeftIsNoArchive(t *testing.T) {
+	root := open(t)
+	lock, err := root.Lock("p")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer lock.Unlock()
+	must := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	_, err = root.Create("p")
+	must(err)
+	archived, err := lock.Archive(time.Unix(1, 0))
+	must(err)
+	filled := ""
+	func() {
+		defer func() { _ = recover() }()
+		_, err := lock.Exchange(t.Context(), time.Unix(2, 0), func(_ context.Context, dir string) (map[string][]byte, error) {
+			filled = dir
+			// The profile store fetches it beside its place.
+			must(errors.Join(os.Mkdir(filepath.Join(filepath.Dir(dir), "."+filepath.Base(dir)+".fetch_1"), 0o700), os.Mkdir(dir, 0o700)))
+			panic("killed")
+		})
+		t.Errorf("it was not killed: %v", err)
+	}()
+	if got, err := root.Archived("p"); err != nil || got != archived {
+		t.Errorf("it was archived to %q, %v, want %q", got, err, archived)
+	}
+	if of, is := root.IsArchive(filled); is {
+		t.Errorf("what was filled counts as an archive of %q", of)
+	}
+	made, err := lock.Exchange(t.Context(), time.Unix(3, 0), Empty)
+	must(err)
+	must(made.Undo())
+	if got, err := root.Archived("p"); err != nil || got != archived {
+		t.Errorf("after an undo it was archived to %q, %v, want %q", got, err, archived)
+	}
+	if left, err := os.ReadDir(filepath.Dir(archived)); err != nil || len(left) != 1 {
+		t.Errorf("in the archive: %v, %v, want the one that was archived", left, err)
+	}
+}

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"time"
@@ -128,12 +129,16 @@ func (e *ArrivingError) Error() string {
 func (r *Root) arrivalPath(id string) string { return filepath.Join(r.guard, ".arrival-"+id) }
 
 // PrepareArrival makes the directory in which the profile arrives, out of sight. If it returns nil, the
-// directory is complete and on disk; otherwise nothing is left of it.
+// directory is complete and on disk; otherwise nothing is left of it. One that an earlier move prepared,
+// and of which nobody knows yet whether it was stored, is not replaced: the error is an *ArrivingError.
 func (l *Lock) PrepareArrival(ctx context.Context, a Arrival, fill Fill) (err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if err := l.usable(); err != nil {
 		return err
+	}
+	if before, arriving, err := l.root.Arriving(l.id); err == nil && arriving {
+		return &ArrivingError{l.id, before}
 	}
 	if err := l.dropArrival(); err != nil {
 		return err
@@ -288,6 +293,37 @@ func (r *Root) readNote(id string, kind signed.Kind, v any) (bool, error) {
 		return false, &DamagedError{Profile: id, Path: path, Cause: err}
 	}
 	return true, nil
+}
+
+// ChangedError says that a directory changed while it was copied: the copy may be damaged.
+type ChangedError struct{ Path, Why string }
+
+func (e *ChangedError) Error() string {
+	return fmt.Sprintf("%s changed while it was copied, and the copy may be damaged: %s: close what uses it, and ask again", e.Path, e.Why)
+}
+
+// CopyUnused is Copy for a directory that a person's own Chrome may open at any time. If that, or anything
+// else, has changed it meanwhile, the error is a *ChangedError, and what is at dir is not to be used.
+func CopyUnused(ctx context.Context, from, dir string) error {
+	before, err := accountIn(from, nil, false)
+	if err != nil {
+		return err
+	}
+	if err := Copy(ctx, from, dir); err != nil {
+		return err
+	}
+	u, err := FindUser(from)
+	if err == nil && u != nil {
+		return &ChangedError{from, fmt.Sprintf("it is in use by %s", u)}
+	}
+	after, unread := accountIn(from, nil, false)
+	if err := errors.Join(err, unread); err != nil {
+		return &ChangedError{from, err.Error()}
+	}
+	if !maps.Equal(before, after) {
+		return &ChangedError{from, "files with the account's state were written"}
+	}
+	return nil
 }
 
 // Copy durably copies the Chrome user-data-dir from to the path dir, where nothing is yet. The

@@ -120,6 +120,12 @@ func (r *Root) leftNow(id string, known map[string]leftFile) (map[string]leftFil
 	if err != nil {
 		return nil, err
 	}
+	return accountIn(path, known, true)
+}
+
+// accountIn is what the account's files in a user-data-dir are like; without their content, it is enough to
+// tell whether one was written between two looks.
+func accountIn(path string, known map[string]leftFile, content bool) (map[string]leftFile, error) {
 	dir, err := foreign.Open(path)
 	if err != nil {
 		return nil, err
@@ -144,7 +150,7 @@ func (r *Root) leftNow(id string, known map[string]leftFile) (map[string]leftFil
 			f := leftFile{Size: fi.Size(), Inode: st.Ino, Changed: st.Ctim.Nano()}
 			was, is := known[name]
 			switch {
-			case strings.HasSuffix(pattern, "*"):
+			case !content || strings.HasSuffix(pattern, "*"):
 			case is && was.Size == f.Size && was.Inode == f.Inode && was.Changed == f.Changed:
 				f.SHA256 = was.SHA256
 			default:

@@ -168,6 +168,11 @@ func (l *Lock) File() *os.File {
 func (l *Lock) Retake() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	return l.retake()
+}
+
+// retake is Retake. The caller holds l.mu.
+func (l *Lock) retake() error {
 	if err := l.usable(); err != nil || l.shared != nil {
 		return err
 	}

@@ -669,3 +669,40 @@ func TestAnAbandonedRootOpensNoOther(t *testing.T) {
 		t.Errorf("opened %s", other.Dir())
 	}
 }
+
+// TestANoteStaysAsLongAsItsBrowserHasTheLock: it says what the browser is, for whoever closes it.
+func TestANoteStaysAsLongAsItsBrowserHasTheLock(t *testing.T) {
+	r := open(t)
+	chromes, err := os.OpenFile(filepath.Join(r.Dir(), ".leasehold", "p.lock"), os.O_RDWR|os.O_CREATE, 0o600)
+	if err == nil {
+		err = syscall.Flock(int(chromes.Fd()), syscall.LOCK_EX)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	l, err := r.Adopt("p")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := l.SetRunning(Running{PID: 1, SessionID: "chk_1"}); err != nil {
+		t.Fatal(err)
+	}
+	if err := l.ClearRunning(); !errors.Is(err, ErrLocked) {
+		t.Errorf("while it has the lock: %v, want %v", err, ErrLocked)
+	}
+	if was, is, err := r.Running("p"); err != nil || !is || was.SessionID != "chk_1" {
+		t.Errorf("noted is %+v, %v, %v", was, is, err)
+	}
+	if err := chromes.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := l.ClearRunning(); err != nil {
+		t.Errorf("after its end: %v", err)
+	}
+	if was, is, err := r.Running("p"); err != nil || is {
+		t.Errorf("noted is %+v, %v", was, err)
+	}
+	if err := l.Unlock(); err != nil {
+		t.Fatal(err)
+	}
+}

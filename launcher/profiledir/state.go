@@ -314,11 +314,13 @@ func (l *Lock) SetRunning(r Running) error {
 }
 
 // ClearRunning durably removes what SetRunning stored: no browser runs on the
-// profile. From then on nothing may change what the last one left there.
+// profile. From then on nothing may change what the last one left there. It takes the shared part of
+// an adopted lock first: as long as a process has that, the error is ErrLocked, and the note stays,
+// for whoever closes that process has to know what it is.
 func (l *Lock) ClearRunning() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if err := l.usable(); err != nil {
+	if err := l.retake(); err != nil {
 		return err
 	}
 	if err := l.root.noteLeft(l.id); err != nil {

@@ -155,22 +155,33 @@ func MarkClone(dir, of string) error {
 // removedPath is where RemoveClone moves the directory of a clone before it deletes it.
 func (l *Lock) removedPath() string { return filepath.Join(l.root.guard, ".removed-"+l.id) }
 
-// RemoveClone deletes the profile's directory if it is a clone's, and returns the id of the
-// profile of which it was a copy. The caller has made sure that nobody uses it. An interrupted
-// RemoveClone is finished by the next one, which returns no id. If the profile is not a clone,
-// the error is ErrNoClone, and nothing is changed.
-func (l *Lock) RemoveClone() (of string, err error) {
+// CloneOf returns the id of the profile of which this one's directory is a copy, and no id if an
+// interrupted RemoveClone has moved it away. If the profile is not a clone, the error is ErrNoClone.
+func (l *Lock) CloneOf() (of string, err error) {
 	dir := filepath.Join(l.root.dir, l.id)
 	mark, err := foreign.Read(dir, cloneMark, 1<<10)
 	_, dirErr := os.Lstat(dir)
 	_, removedErr := os.Lstat(l.removedPath())
 	switch {
 	case errors.Is(dirErr, fs.ErrNotExist) && removedErr == nil: // an earlier call was interrupted
+		return "", nil
 	case errors.Is(err, fs.ErrNotExist):
 		return "", fmt.Errorf("profile %s: %w", l.id, ErrNoClone)
 	case err != nil:
 		return "", fmt.Errorf("profile %s: mark of a clone: %w", l.id, err)
-	default:
+	}
+	return strings.TrimSpace(string(mark)), nil
+}
+
+// RemoveClone deletes the profile's directory if it is a clone's, and returns what CloneOf does. The
+// caller has made sure that nobody uses it. An interrupted RemoveClone is finished by the next one. If
+// the profile is not a clone, nothing is changed.
+func (l *Lock) RemoveClone() (of string, err error) {
+	if of, err = l.CloneOf(); err != nil {
+		return "", err
+	}
+	dir := filepath.Join(l.root.dir, l.id)
+	if _, err := os.Lstat(dir); !errors.Is(err, fs.ErrNotExist) {
 		if err := os.RemoveAll(l.removedPath()); err != nil {
 			return "", fmt.Errorf("profile %s: %w", l.id, err)
 		}
@@ -181,7 +192,7 @@ func (l *Lock) RemoveClone() (of string, err error) {
 	if err := os.RemoveAll(l.removedPath()); err != nil {
 		return "", fmt.Errorf("profile %s: %w", l.id, err)
 	}
-	return strings.TrimSpace(string(mark)), nil
+	return of, nil
 }
 
 // copyTree copies the directory from, durably and with its times, to a directory that
@@ -284,7 +295,10 @@ func (r *Root) IsArchive(path string) (profileID string, archived bool) {
 		return "", false
 	}
 	profileID, _, archived = strings.Cut(filepath.Base(path), archiveMark)
-	return profileID, archived
+	if !archived || strings.HasPrefix(profileID, unfinishedMark) {
+		return "", false
+	}
+	return profileID, true
 }
 
 // Archived returns the path to which the profile was archived last. It is empty if

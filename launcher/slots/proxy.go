@@ -46,18 +46,26 @@ func (s *Slot) OpenProxy(path string, log zerolog.Logger) (server string, reserv
 	if p == nil {
 		return "", nil, nil
 	}
+	server, relay, err := Through(p, path, log)
+	if relay != nil {
+		s.setRelay(relay)
+	}
+	return server, relay.Reserved(), err
+}
+
+// Through notes in a profile's directory that its next browser goes out through the proxy, and returns the
+// value of that one's --proxy-server. relay ends with the browser; nil: the proxy needs none.
+func Through(p *proxies.Proxy, path string, log zerolog.Logger) (server string, relay *proxies.Relay, err error) {
 	if err := foreign.Replace(path, proxyFile, []byte(p.ID())); err != nil {
 		return "", nil, err
 	}
 	if !p.NeedsRelay() {
 		return p.Server(), nil, nil
 	}
-	relay, err := proxies.Open(p, path, chrome.UsesProxy, log)
-	if err != nil {
+	if relay, err = proxies.Open(p, path, chrome.UsesProxy, log); err != nil {
 		return "", nil, err
 	}
-	s.setRelay(relay)
-	return relay.URL(), relay.Reserved(), nil
+	return relay.URL(), relay, nil
 }
 
 // ReopenRelay opens the relay to its proxy again for a browser that outlived its

@@ -9,6 +9,7 @@ import (
 
 	"leasehold/internal/procfs"
 	"leasehold/launcher/browser"
+	"leasehold/launcher/chrome"
 	"leasehold/launcher/profiledir"
 	"leasehold/launcher/sessionfile"
 )
@@ -269,24 +270,36 @@ func (s *Slot) closeWarm(b *browser.Browser, lock *profiledir.Lock, why, detail 
 	return CloseWarm(b, lock, s.t.o.Root, s.t.o.Jar, preserve, log)
 }
 
-// CloseWarm closes a browser that no session has. preserve stores evidence before it is
-// closed by force, and is nil where there is some. Only if the browser ended cleanly has it
-// written all its persistent cookies, so only then the jar's copy of them is dropped.
+// CloseWarm closes a browser that no session has, and that has all cookies of its account. preserve stores
+// evidence before it is closed by force, and is nil where there is some.
 func CloseWarm(b *browser.Browser, lock *profiledir.Lock, root *profiledir.Root, jar sessionfile.Jar, preserve func() error, log zerolog.Logger) error {
+	_, err := CloseUnused(b, lock, root, &jar, preserve, log)
+	return err
+}
+
+// CloseUnused is CloseWarm for a browser that may lack some of the cookies: jar is nil then, and what it
+// keeps stays. Only if the browser ended cleanly has it written all its persistent cookies, so only then
+// the jar's copy of them is dropped. The method is empty if the browser may still run, and then its note
+// stays, too.
+func CloseUnused(b *browser.Browser, lock *profiledir.Lock, root *profiledir.Root, jar *sessionfile.Jar, preserve func() error, log zerolog.Logger) (chrome.CloseMethod, error) {
 	profile := lock.Profile()
-	_, err := b.ClosePreserved(profile, jar.KeepOfWarm, preserve, log)
+	var keep browser.KeepCookies
+	if jar != nil {
+		keep = jar.KeepOfWarm
+	}
+	method, err := b.ClosePreserved(profile, keep, preserve, log)
 	if _, ok := errors.AsType[*profiledir.NotStoredError](err); ok { // the jar still has the cookies, and the rest was on the disk before
-		return errors.Join(err, lock.ClearRunning())
+		return method, errors.Join(err, lock.ClearRunning())
 	}
 	if err != nil {
-		return err
+		return "", err
 	}
 	err = lock.ClearRunning()
 	dir, unknown := root.Inspect(profile)
-	if err == nil && unknown == nil && dir.ClosedCleanly.Answer == profiledir.Yes {
+	if err == nil && unknown == nil && dir.ClosedCleanly.Answer == profiledir.Yes && jar != nil {
 		err = jar.ClosedInOrder(profile)
 	}
-	return err
+	return method, err
 }
 
 // CoolProfile closes the profile's warm browser, if it has one.

@@ -132,9 +132,14 @@ func (t *Service) RemoveClone(ctx context.Context, profileID string, req api.Pro
 	if err != nil {
 		return api.Removed{}, err
 	}
-	of, err := lock.RemoveClone()
+	of, err := lock.CloneOf()
 	if err == nil {
-		err = errors.Join(t.host.Jar.Drop(profileID), t.forgetSnapshot(ctx, lock))
+		err = t.putAside(ctx, lock, func() error {
+			if _, err := lock.RemoveClone(); err != nil {
+				return err
+			}
+			return t.host.Jar.Drop(profileID)
+		})
 	}
 	err = errors.Join(err, lock.Unlock())
 	if errors.Is(err, profiledir.ErrNoClone) {

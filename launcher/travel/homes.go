@@ -92,27 +92,35 @@ func (t *Service) settle(slot *slots.Slot, profile string, log zerolog.Logger) e
 	if err != nil {
 		return err
 	}
-	if r.Home != t.host.ID {
+	a, arriving, err := t.host.Root.Arriving(profile)
+	switch {
+	case err != nil:
+	case arriving: // what else there is to do is done after the next look at the record, which this writes
+		err = t.settleArrival(lock, a, log)
+	case r.Home != t.host.ID:
 		err = t.leave(lock, r, log)
-	} else {
+	default:
 		err = t.settleHere(lock, entry, log)
 	}
 	return errors.Join(err, lock.Unlock())
 }
 
+// settleArrival puts a prepared directory into its place if the profile came here by its move, and
+// removes it otherwise. Only a write tells which: the home may have given the profile up after what a
+// read shows, and then there is no other directory.
+func (t *Service) settleArrival(lock *profiledir.Lock, a profiledir.Arrival, log zerolog.Logger) error {
+	now, err := t.barrier(lock.Profile(), a.MoveID)
+	switch {
+	case err != nil:
+		return err
+	case now.Home == t.host.ID && now.Moved != nil && now.Moved.ID == a.MoveID:
+		return t.arrive(lock, now, log)
+	}
+	return lock.DropArrival()
+}
+
 // leave marks the directory of a profile that lives elsewhere.
 func (t *Service) leave(lock *profiledir.Lock, r lease.Record, log zerolog.Logger) error {
-	if a, arriving, err := t.host.Root.Arriving(r.ProfileID); err != nil || arriving {
-		if err == nil {
-			_, err = t.barrier(r.ProfileID, a.MoveID)
-		}
-		if err == nil {
-			err = lock.DropArrival()
-		}
-		if err != nil {
-			return err
-		}
-	}
 	d, left, err := t.host.Root.Departed(r.ProfileID)
 	if err != nil || !t.leaves(r, d, left) {
 		return err
@@ -128,18 +136,6 @@ func (t *Service) leave(lock *profiledir.Lock, r lease.Record, log zerolog.Logge
 // settleHere finishes what was begun about a profile whose home is here.
 func (t *Service) settleHere(lock *profiledir.Lock, entry lease.Entry, log zerolog.Logger) error {
 	r := entry.Record
-	if a, arriving, err := t.host.Root.Arriving(r.ProfileID); err != nil || arriving {
-		switch {
-		case err != nil:
-			return err
-		case r.Moved != nil && r.Moved.ID == a.MoveID:
-			return t.arrive(lock, r, log)
-		}
-		if _, err := t.barrier(r.ProfileID, a.MoveID); err != nil {
-			return err
-		}
-		return lock.DropArrival()
-	}
 	d, left, err := t.host.Root.Departed(r.ProfileID)
 	switch {
 	case err != nil:

@@ -8,6 +8,7 @@ import (
 
 	"leasehold/internal/id"
 	"leasehold/launcher/api"
+	"leasehold/launcher/host"
 	"leasehold/launcher/profiledir"
 	"leasehold/lease"
 )
@@ -72,7 +73,7 @@ func (t *Service) moveHere(ctx context.Context, m move) (_ lease.Record, err err
 	defer func() { err = errors.Join(err, lock.Unlock()) }()
 	arrival := profiledir.Arrival{MoveID: m.q.Move.ID, At: time.Now().UTC()}
 	if err := lock.PrepareArrival(ctx, arrival, m.fill); err != nil {
-		return r, err
+		return r, host.NotOpened(r.ProfileID, err)
 	}
 	// From here on a caller who goes away does not leave it half done.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), giveUpTimeout+2*moveTimeout)

@@ -155,10 +155,18 @@ func (t *Service) directoryOf(ctx context.Context, r lease.Record, req api.Profi
 		if u, used := profiledir.FindUser(from); used != nil || u != nil {
 			err = api.Refuse(api.CodeConflict, "%s is in use by %v: close it first, a copy of what is being written would be damaged (%v)", from, u, used)
 		} else {
-			err = profiledir.Copy(ctx, from, dir)
+			err = copied(profiledir.CopyUnused(ctx, from, dir))
 		}
 		return nil, errors.Join(err, source.Release())
 	}, nil
+}
+
+// copied refuses a copy of a directory that has changed meanwhile.
+func copied(err error) error {
+	if changed, ok := errors.AsType[*profiledir.ChangedError](err); ok {
+		return api.Refuse(api.CodeConflict, "%v", changed)
+	}
+	return err
 }
 
 // ofSnapshot makes the directory of a snapshot of the profile.

@@ -88,10 +88,11 @@ func (t *Service) ArchiveProfile(ctx context.Context, profileID string, req api.
 	if err != nil {
 		return api.Archived{}, err
 	}
-	at, err := lock.Archive(time.Now())
-	if err == nil || errors.Is(err, fs.ErrNotExist) {
-		err = errors.Join(err, t.forgetSnapshot(ctx, lock))
-	}
+	at := ""
+	err = t.putAside(ctx, lock, func() (err error) {
+		at, err = lock.Archive(time.Now())
+		return err
+	})
 	err = errors.Join(err, lock.Unlock())
 	if errors.Is(err, fs.ErrNotExist) {
 		return api.Archived{}, api.Refuse(api.CodeUnknownProfile, "%v", err)
@@ -103,7 +104,20 @@ func (t *Service) ArchiveProfile(ctx context.Context, profileID string, req api.
 	return api.Archived{ProfileID: profileID, Path: at, At: time.Now().UTC()}, nil
 }
 
-// forgetSnapshot makes the record of a profile, whose directory was archived or removed, name
+// putAside archives or removes the directory of a profile, whose record names no snapshot from before that
+// on: it may be interrupted. A snapshot that was on its way meanwhile is forgotten after it.
+func (t *Service) putAside(ctx context.Context, lock *profiledir.Lock, do func() error) error {
+	err := t.forgetSnapshot(ctx, lock)
+	if err == nil {
+		err = do()
+	}
+	if err == nil {
+		err = t.forgetSnapshot(ctx, lock)
+	}
+	return err
+}
+
+// forgetSnapshot makes the record of a profile, whose directory is archived or removed, name
 // no snapshot. Otherwise another launcher would take the profile over from it.
 func (t *Service) forgetSnapshot(ctx context.Context, lock *profiledir.Lock) error {
 	e, err := t.host.Store.Get(ctx, lock.Profile())
@@ -119,7 +133,7 @@ func (t *Service) forgetSnapshot(ctx context.Context, lock *profiledir.Lock) err
 	case errors.Is(err, lease.ErrNotFound):
 		return nil
 	case err != nil:
-		return fmt.Errorf("the directory of profile %s is put aside or removed, but its record still names a snapshot, from which another launcher may take it: do it again: %w", lock.Profile(), host.Problem(err))
+		return fmt.Errorf("the record of profile %s still names a snapshot, from which another launcher may take it: do it again: %w", lock.Profile(), host.Problem(err))
 	}
 	return nil
 }
@@ -194,10 +208,11 @@ func (t *Service) copyProfile(ctx context.Context, profileID, from, field string
 	r, err := t.makeProfile(ctx, profileID, origin{
 		set: set, cloneOf: cloneOf,
 		fill: func(ctx context.Context, dir string) (map[string][]byte, error) {
-			if err := profiledir.Copy(ctx, from, dir); err != nil {
-				return nil, fmt.Errorf("profile %s: copying %s: %w", profileID, from, err)
+			err := copied(profiledir.CopyUnused(ctx, from, dir))
+			if err != nil {
+				err = fmt.Errorf("profile %s: copying %s: %w", profileID, from, err)
 			}
-			return nil, nil
+			return nil, err
 		},
 		cookies: func(map[string][]byte) error {
 			if was, archived := t.host.Root.IsArchive(from); archived && was == profileID {

@@ -26,7 +26,7 @@ var ofTravel = slices.Concat(
 		change{"travel: a profile that was given up may still be opened", "\td.Pending = false\n", ""},
 	),
 	in("launcher/travel/homes.go", []Catcher{by("launcher", "TestADirectoryThatWasPreparedComesIntoItsPlace")},
-		change{"travel: a directory that was prepared stays where it is", "\t\tcase r.Moved != nil && r.Moved.ID == a.MoveID:\n\t\t\treturn t.arrive(lock, r, log)\n\t\t}\n\t\tif _, err := t.barrier", "\t\t}\n\t\tif _, err := t.barrier"},
+		change{"travel: a directory that was prepared stays where it is", "\t\treturn t.arrive(lock, now, log)\n", "\t\treturn errLater\n"},
 	),
 	in("launcher/snapshots/fetch.go", slices.Concat(seals, made),
 		change{"travel: what could not be fetched stays half there", "\t\t\terr = errors.Join(err, os.RemoveAll(staging))\n", "\t\t\t_ = staging\n"},

@@ -215,7 +215,7 @@ func TestRetainLeavesWhatCameAfterABundleThatWaits(t *testing.T) {
 		_, head = storetest.Seal(t, spool, "p", fmt.Sprint("ev_", i+1), uint64(i+1), head)
 	}
 	if err := a.Flush(t.Context()); !errors.Is(err, errAway) {
-		t.Fatal(err)
+		t.Fatalf("stored with error %v, want %v", err, errAway)
 	}
 	limits := evidence.Retention{MaxBytes: 1}
 	if done, err := a.Retain(t.Context(), limits, "l", needNone, noon); err != nil || done.Removed != 1 {

@@ -72,6 +72,8 @@ type Request struct {
 	Reported              []string
 	// lastMessage is when the last message on a websocket was sent, by Chrome's clock.
 	lastMessage float64
+	// Refused is why the browser says that it did not send it, as far as is known yet; empty: it does not.
+	Refused string
 	// Pending says that an unsafe hop has not been answered.
 	Pending bool
 	// Loading says that it loads the document of a page. Asked is the URL that was asked for first;
@@ -115,6 +117,7 @@ type Get struct {
 	Frame    string
 	Pressed  bool      // it asks for a picture, and followed from a press
 	Open     bool      // it has neither been answered nor ended
+	Unsent   bool      // it has ended, and nothing says yet that it was sent
 	Answered time.Time // zero if it was not
 }
 

@@ -36,7 +36,7 @@ func anonymous(r *ledger.Request) []answer {
 	if r.Cookies || r.Credentials || !page.Cookies {
 		return nil
 	}
-	return []answer{{r.ID, checkpoint.Entry{Kind: checkpoint.KindAnswer, Anonymous: true}}}
+	return []answer{{id: r.ID, entry: checkpoint.Entry{Kind: checkpoint.KindAnswer, Anonymous: true}}}
 }
 
 // plainHeaders tells whether a request has no header into which a script can have put a

@@ -61,6 +61,7 @@ func (a *answers) forget() {
 type answer struct {
 	id    string
 	entry checkpoint.Entry
+	left  bool // it was sent, although it was reported that it was not
 }
 
 // observe takes a fact, and returns what it says about answers. The caller holds the log's mu.
@@ -99,7 +100,7 @@ func (a *answers) requested(f ledger.Fact) []answer {
 	// A redirect of an unsafe request to another unsafe request is reported with the latter.
 	if kept.Pending && !isUnsafe && r.Redirect != nil {
 		kept.Pending = false
-		found = append(found, answer{kept.ID, checkpoint.Entry{Kind: checkpoint.KindAnswer, URL: r.Redirect.URL, Status: r.Redirect.Status, Type: r.Type}})
+		found = append(found, answer{id: kept.ID, entry: checkpoint.Entry{Kind: checkpoint.KindAnswer, URL: r.Redirect.URL, Status: r.Redirect.Status, Type: r.Type}})
 	}
 	place := a.navigations.place(f.Session)
 	if kept.Document && place.frame == r.FrameID && place.frame != "" {
@@ -123,6 +124,10 @@ func (a *answers) requested(f ledger.Fact) []answer {
 
 func (a *answers) carried(r *ledger.Request) []answer {
 	found := anonymous(r)
+	if r.Refused != "" { // the network service told of it later than the page's process of the redirect
+		found = append(found, answer{id: r.ID, entry: redirectRefused(r.Refused), left: true})
+		r.Refused = ""
+	}
 	if r.Document {
 		for other := range a.log.ledger.All() {
 			if other.Page == r {
@@ -182,7 +187,7 @@ func (a *answers) responded(f ledger.Fact) []answer {
 		return nil
 	}
 	a.watch(e)
-	return []answer{{id, e}}
+	return []answer{{id: id, entry: e}}
 }
 
 // askedFor are the types of requests whose answers say something about the account. Pictures,
@@ -265,11 +270,12 @@ func (a *answers) failed(f ledger.Fact) []answer {
 	refused := slices.Contains(blockedBefore, r.Blocked) // Chrome says of some of these that they were canceled
 	switch {
 	case refused && kept.Left: // a redirect led to what is not allowed: the site had the request by then
-		e.Failed, e.Ended = "the browser refused to follow its redirect: "+r.Blocked, true
+		e = redirectRefused(r.Blocked)
 	case keptBack:
 		e.Failed, e.Ended, e.Blocked = "a worker had the browser fail it before it was sent", true, true
 	case refused:
 		e.Failed, e.Ended, e.Blocked = "the browser refused to send it: "+r.Blocked, true, true
+		kept.Refused = r.Blocked
 	case r.Canceled:
 		e.Failed = "canceled"
 	case r.CORS != nil:
@@ -277,7 +283,11 @@ func (a *answers) failed(f ledger.Fact) []answer {
 	default:
 		e.Ended = !hasLeft(r.Blocked, r.Error)
 	}
-	return []answer{{kept.ID, e}}
+	return []answer{{id: kept.ID, entry: e}}
+}
+
+func redirectRefused(why string) checkpoint.Entry {
+	return checkpoint.Entry{Kind: checkpoint.KindAnswer, Failed: "the browser refused to follow its redirect: " + why, Ended: true}
 }
 
 // blockedBefore are the values of blockedReason by which Chrome says that it did not send a
@@ -340,7 +350,7 @@ func unseen(r *ledger.Request) []answer {
 		return nil
 	}
 	r.Pending = false
-	return []answer{{r.ID, checkpoint.Entry{Kind: checkpoint.KindAnswer, Failed: checkpoint.AnswerUnseen}}}
+	return []answer{{id: r.ID, entry: checkpoint.Entry{Kind: checkpoint.KindAnswer, Failed: checkpoint.AnswerUnseen}}}
 }
 
 // refusing are the statuses by which a site refuses something to the client, or tells it to

@@ -115,7 +115,14 @@ func (g *GETs) observe(f ledger.Fact) []checkpoint.Entry {
 	if f.Method == ledger.Sent {
 		return g.sent(f)
 	}
-	if get := f.Request.Get; get == nil || !get.Open {
+	get := f.Request.Get
+	switch {
+	case get == nil:
+		return nil
+	case f.Method == ledger.Carried && get.Unsent: // a hop of it was sent, which is told last
+		get.Unsent = false
+		return g.end(f.Request)
+	case !get.Open:
 		return nil
 	}
 	switch f.Method {
@@ -299,8 +306,8 @@ func (g *GETs) finished(f ledger.Fact) []checkpoint.Entry {
 		Error   string `json:"errorText"`
 		Blocked string `json:"blockedReason"`
 	}
-	if json.Unmarshal(f.Params, &r) == nil && !hasLeft(r.Blocked, r.Error) {
-		f.Request.Get.Open = false
+	if json.Unmarshal(f.Params, &r) == nil && !hasLeft(r.Blocked, r.Error) && !f.Request.Left {
+		f.Request.Get.Open, f.Request.Get.Unsent = false, true
 		return nil
 	}
 	return g.end(f.Request)

@@ -47,3 +47,41 @@ func TestAFragmentHidesNoGET(t *testing.T) {
 		t.Errorf("%q, want %q", got, want)
 	}
 }
+
+// TestAGETWhoseRedirectIsRefusedWasSent: its site had it, whether Chrome tells of that before or after it tells that
+// the browser refuses to go where the redirect leads.
+func TestAGETWhoseRedirectIsRefusedWasSent(t *testing.T) {
+	const (
+		carried = `{"requestId":"1","associatedCookies":[],"headers":{}}`
+		refused = `{"requestId":"1","errorText":"net::ERR_BLOCKED_BY_CSP","blockedReason":"csp"}`
+	)
+	type event struct{ method, params string }
+	for name, tt := range map[string]struct {
+		events []event
+		want   []string
+	}{
+		"never sent": {[]event{{ledger.Failed, refused}}, nil},
+		"sent first": {[]event{{ledger.Carried, carried}, {ledger.Failed, refused}}, []string{"unanswered"}},
+		"sent last":  {[]event{{ledger.Failed, refused}, {ledger.Carried, carried}, {ledger.Carried, carried}}, []string{"unanswered"}},
+	} {
+		var got []string
+		m := New(func(checkpoint.Entry) {})
+		m.gets.sink = func(e checkpoint.Entry) {
+			if e.Kind == checkpoint.KindGetWrite {
+				got = append(got, e.Name)
+			}
+		}
+		m.gets.acted, m.gets.actedOn = nil, func(string) (acted, typed bool) { return true, false }
+		say := func(method, params string) {
+			m.readerEvent(cdpproxy.Event{Session: "S", Method: method, Params: json.RawMessage(params)})
+		}
+		m.readerEvent(cdpproxy.Event{Session: "B", Method: eventAttached, Params: json.RawMessage(`{"sessionId":"S","targetInfo":{"targetId":"F","type":"page","url":"http://a.test/list"}}`)})
+		say(ledger.Sent, `{"requestId":"1","loaderId":"L","documentURL":"http://a.test/list","request":{"url":"http://a.test/take?id=6","method":"GET"},"initiator":{"type":"script"},"type":"Fetch","frameId":"F"}`)
+		for _, e := range tt.events {
+			say(e.method, e.params)
+		}
+		if !slices.Equal(got, tt.want) {
+			t.Errorf("%s: %q, want %q", name, got, tt.want)
+		}
+	}
+}

@@ -41,8 +41,11 @@ func (rs *requests) answered(a answer) {
 			if e.URL == "" {
 				e.URL = kept.LastURL
 			}
-			if e.Blocked {
+			switch {
+			case e.Blocked:
 				rs.unreported.kept(kept.Method, kept.LastURL)
+			case a.left:
+				rs.unreported.page(kept.Method, kept.LastURL)
 			}
 		} else if e.Status == 0 {
 			return

@@ -65,23 +65,31 @@ func (d *Deliveries) fetch(ctx context.Context, wait time.Duration) (jetstream.M
 	if d.consumer == nil {
 		asking, cancel := context.WithTimeout(ctx, d.s.tryTime)
 		defer cancel()
+		asked := d.s.events.clock()
 		c, err := d.find(asking)
 		if err != nil {
 			return nil, err
 		}
 		d.consumer = c
+		if d.there.IsZero() {
+			d.there = asked
+		}
 	}
 	ctx, cancel := context.WithTimeout(ctx, max(wait, leastFetch))
 	defer cancel()
+	asked := d.s.events.clock()
 	batch, err := d.consumer.Fetch(1, jetstream.FetchContext(ctx))
 	if err != nil {
 		return nil, err
 	}
 	m := <-batch.Messages()
-	if err := batch.Error(); m == nil && err != nil && !errors.Is(err, nats.ErrTimeout) && !errors.Is(err, context.DeadlineExceeded) {
+	err = batch.Error()
+	switch {
+	case m != nil || err == nil: // the server answered
+		d.there = asked
+	case !errors.Is(err, nats.ErrTimeout) && !errors.Is(err, context.DeadlineExceeded):
 		return nil, err
 	}
-	d.there = d.s.events.clock()
 	return m, nil
 }
 

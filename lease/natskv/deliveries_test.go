@@ -46,7 +46,8 @@ func TestAnEventIsDeliveredToOneOfThoseWhoAsk(t *testing.T) {
 // was published before the receiver was known again is delivered, also to who asks for it later.
 func TestAReceiverGetsWhatCameAfterTheStreamWasLost(t *testing.T) {
 	server := start(t, t.TempDir())
-	s := open(t, inProcess(t, server))
+	p := startProxy(t, server)
+	s := open(t, dialPlain(t, p.url()))
 	d := s.Deliveries("hook")
 	if got, ok, err := d.Next(t.Context(), 10*time.Millisecond); ok || err != nil {
 		t.Fatalf("a receiver that is new gets %+v, %v", got, err)
@@ -56,10 +57,14 @@ func TestAReceiverGetsWhatCameAfterTheStreamWasLost(t *testing.T) {
 		t.Fatal(err)
 	}
 	late(t, s, "p", 1)
-	if _, _, err := d.Next(t.Context(), 10*time.Millisecond); err == nil {
+	p.set(func(p *proxy) { p.loseRequest = times(1, "$JS.API.CONSUMER.MSG.NEXT."+Stream) })
+	if got, ok, err := d.Next(t.Context(), 10*time.Millisecond); ok || err != nil { // nobody said that it is known
+		t.Fatalf("without an answer it gets %+v, %v", got, err)
+	}
+	if _, _, err := d.Next(t.Context(), time.Minute); err == nil {
 		t.Error("the receiver was not forgotten")
 	}
-	got, ok, err := d.Next(t.Context(), time.Second)
+	got, ok, err := d.Next(t.Context(), time.Minute)
 	if err != nil || !ok || got.Write != "1" {
 		t.Fatalf("got %+v, %v, %v; want what came after the loss", got, ok, err)
 	}

@@ -225,10 +225,12 @@ func (b *Browser) kill(ctx context.Context, timeout time.Duration) error {
 		if err != nil {
 			return err
 		}
-		if len(left) == 0 {
-			b.wait(ctx, time.Until(deadline)) // for its status
-			if b.hasExited() {
+		if len(left) == 0 { // all that can be late is this process
+			select {
+			case <-b.exited: // with its status
 				return nil
+			case <-ctx.Done():
+				return context.Cause(ctx)
 			}
 		}
 		if time.Now().After(deadline) {

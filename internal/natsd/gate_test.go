@@ -59,7 +59,7 @@ func (u user) Dial(_, address string) (net.Conn, error) { return otheruser.Dial(
 
 // subscribe subscribes to everything, as a user.
 func (u user) subscribe(url string) error {
-	nc, err := nats.Connect(url, nats.SetCustomDialer(u))
+	nc, err := nats.Connect(url, nats.SetCustomDialer(u), nats.Timeout(time.Minute))
 	if err != nil {
 		return err
 	}
@@ -314,7 +314,7 @@ func TestSubscribersAreServedByTLS(t *testing.T) {
 	})
 	must(t, s, err)
 	t.Cleanup(s.Shutdown)
-	nc, err := nats.Connect(s.ClientURL(), nats.Token("right-token"), nats.Secure(&tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12}))
+	nc, err := nats.Connect(s.ClientURL(), nats.Timeout(time.Minute), nats.Token("right-token"), nats.Secure(&tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12}))
 	connected(t, nc, err)
 	nc, err = s.Connect()
 	bucket(t, jets(t, connected(t, nc, err)), "b")
@@ -327,7 +327,7 @@ func TestSubscribersAreServedByTLS(t *testing.T) {
 // Each row is asked of the server itself, which answers, or refuses.
 func TestWhatASubscriberMayDo(t *testing.T) {
 	s := start(t, t.TempDir(), "127.0.0.1:0")
-	nc, err := nats.Connect(s.ClientURL(), nats.ErrorHandler(func(*nats.Conn, *nats.Subscription, error) {}))
+	nc, err := nats.Connect(s.ClientURL(), nats.Timeout(time.Minute), nats.ErrorHandler(func(*nats.Conn, *nats.Subscription, error) {}))
 	connected(t, nc, err)
 	for _, tt := range []struct {
 		op, subject string
@@ -378,7 +378,7 @@ func TestASubscriberIsGreetedWhenAllIsPrepared(t *testing.T) {
 	s, err := Start(Options{Dir: t.TempDir(), Listen: "127.0.0.1:0", Log: zerolog.Nop()})
 	must(t, s, err)
 	defer s.Shutdown()
-	nc, err := nats.Connect(s.ClientURL())
+	nc, err := nats.Connect(s.ClientURL(), nats.Timeout(time.Minute))
 	connected(t, nc, err)
 	asked, answer := make(chan struct{}), make(chan error)
 	s.Welcome(time.Hour, func(context.Context) error {

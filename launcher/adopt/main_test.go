@@ -358,6 +358,7 @@ func (h *host) browserAt(r lease.Record, proxy *proxies.Proxy) chrome.Identity {
 	h.must(err)
 	running, _, err := h.root.Running(r.ProfileID)
 	h.must(err, b.Detach(), lock.Unlock())
+	h.unlocked(r.ProfileID) // also by what another test starts, which has it until it is executed
 	id := chrome.Identity{PID: running.PID, StartTime: running.StartTime, BootID: running.BootID}
 	h.Cleanup(func() {
 		if h.lives(id) {

@@ -146,7 +146,8 @@ func TestEventStream(t *testing.T) {
 func TestEventStreamOfAClientThatDoesNotRead(t *testing.T) {
 	before := sendTimeout
 	sendTimeout = 300 * time.Millisecond
-	defer func() { sendTimeout = before }()
+	back := sync.OnceFunc(func() { sendTimeout = before })
+	defer back()
 	endless := newFollower(api.EventBatch{Events: []lease.Published{published(1, lease.Event{Event: "granted", ProfileID: "p", Reason: strings.Repeat("x", 60000)})}})
 	endless.endless = true
 	quiet := newFollower()
@@ -157,6 +158,7 @@ func TestEventStreamOfAClientThatDoesNotRead(t *testing.T) {
 	}
 	fmt.Fprintf(silent, "GET /v1/events HTTP/1.1\r\nHost: %s\r\n\r\n", f.addr())
 	<-endless.closed
+	back()
 	if !strings.Contains(f.log.String(), "an event stream was cut") {
 		t.Errorf("the log does not say that a client was cut: %s", f.log)
 	}

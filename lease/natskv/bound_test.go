@@ -143,11 +143,14 @@ func TestNoEventLeavesForItsAge(t *testing.T) {
 			if _, err := before.events.js.UpdateStream(t.Context(), config); err != nil {
 				t.Fatal(err)
 			}
+			o := Options{LauncherID: "test", OwnServer: tt.own}
 			if tt.forbidden {
+				o.tryTime = time.Second
 				p.set(func(p *proxy) { p.loseRequest = times(-1, "$JS.API.STREAM.UPDATE.") })
 			}
 			var log bytes.Buffer
-			s, err := Open(t.Context(), nc, Options{Log: zerolog.New(&log), LauncherID: "test", OwnServer: tt.own, tryTime: time.Second})
+			o.Log = zerolog.New(&log)
+			s, err := Open(t.Context(), nc, o)
 			if err != nil {
 				t.Fatal(err)
 			}

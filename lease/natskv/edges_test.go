@@ -23,29 +23,26 @@ func TestALostRequestIsNotWhatAnotherWrote(t *testing.T) {
 	p := startProxy(t, srv)
 	s, other := open(t, dialPlain(t, p.url())), open(t, inProcess(t, srv))
 	held := swapped(t, s, none("p"), granted(t, none("p"), "t"))
-	lost, first := make(chan struct{}), times(1, leaseSubject(""))
+	first := times(1, leaseSubject(""))
+	wrote := make(chan lease.Entry, 1)
 	p.set(func(p *proxy) {
 		p.loseRequest = func(subject string) bool {
-			chosen := first(subject)
-			if chosen {
-				close(lost)
+			if !first(subject) {
+				return false
 			}
-			return chosen
+			// Before the first one can send its request again.
+			suspected, err := held.Record.Suspect("lease_expired", lease.Sealed{}, t0)
+			if err == nil {
+				var e lease.Entry
+				e, err = other.Swap(t.Context(), held, suspected)
+				wrote <- e
+			}
+			if err != nil {
+				t.Error(err)
+			}
+			return true
 		}
 	})
-	wrote := make(chan lease.Entry, 1)
-	go func() {
-		<-lost
-		suspected, err := held.Record.Suspect("lease_expired", lease.Sealed{}, t0)
-		if err == nil {
-			var e lease.Entry
-			e, err = other.Swap(t.Context(), held, suspected)
-			wrote <- e
-		}
-		if err != nil {
-			t.Error(err)
-		}
-	}()
 	_, err := s.Swap(t.Context(), held, released(t, held))
 	var moved *lease.MovedError
 	if want := <-wrote; !errors.As(err, &moved) || moved.Current == nil || moved.Current.Record.Nonce != want.Record.Nonce || moved.Current.Record.State != lease.SuspectedStale {

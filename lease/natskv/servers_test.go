@@ -67,11 +67,12 @@ func eventually(t *testing.T, what string, is func() bool) {
 func TestTwoServersThatAreNoClusterAreFound(t *testing.T) {
 	a, b := alone(t, "first", server.RANDOM_PORT, t.TempDir()), alone(t, "second", server.RANDOM_PORT, t.TempDir())
 	s, nc := serversAt(t, a.ClientURL(), b.ClientURL())
-	s.Check(t.Context(), nc)
-	problem := s.Problem()
-	if problem == nil {
-		t.Fatal("two standalone servers count as one store")
-	}
+	var problem error
+	eventually(t, "two standalone servers are no store", func() bool {
+		s.Check(t.Context(), nc)
+		problem = s.Problem()
+		return problem != nil
+	})
 	for _, want := range []string{a.ClientURL(), b.ClientURL(), "server first", "server second", "are not one store"} {
 		if !strings.Contains(problem.Error(), want) {
 			t.Errorf("%q, want it to name %q", problem, want)
@@ -106,9 +107,13 @@ func TestAClusterIsOneStore(t *testing.T) {
 	urls := startCluster(t)
 	s, nc := serversAt(t, urls...)
 	for range urls {
-		if unasked := s.Check(t.Context(), nc); s.Problem() != nil || len(unasked) > 0 {
-			t.Fatalf("%v, not compared %v", s.Problem(), unasked)
-		}
+		eventually(t, "all are compared", func() bool {
+			unasked := s.Check(t.Context(), nc)
+			if s.Problem() != nil {
+				t.Fatalf("the servers of a cluster are not one store: %v", s.Problem())
+			}
+			return len(unasked) == 0
+		})
 		connected := nc.StatusChanged(nats.CONNECTED)
 		if err := nc.ForceReconnect(); err != nil {
 			t.Fatal(err)

@@ -207,9 +207,12 @@ func (w *world) write(dir, what string) {
 
 // ended makes the record that of a session that ended in order.
 func (w *world) ended(profile string, token lease.Token) {
-	w.leases.change(profile, func(r *lease.Record) {
-		r.Home, r.State, r.Token, r.SessionID, r.ReleasedAt = "home", lease.Available, token, fmt.Sprintf("ses_%d", token), time.Now()
-	})
+	w.leases.change(profile, func(r *lease.Record) { ends(r, token) })
+}
+
+// ends is what the end of a session makes of a record.
+func ends(r *lease.Record, token lease.Token) {
+	r.Home, r.State, r.Token, r.SessionID, r.ReleasedAt = "home", lease.Available, token, fmt.Sprintf("ses_%d", token), time.Now()
 }
 
 // session is a session from the occupation of the slot to its end; during is what Chrome
@@ -328,8 +331,10 @@ func TestWhatHasNoSnapshot(t *testing.T) {
 		t.Run(what, func(t *testing.T) {
 			w := newWorld(t, Options{})
 			dir := w.profile("p", "x")
-			w.ended("p", 7)
-			w.leases.change("p", func(r *lease.Record) { change(w, r, dir) })
+			w.leases.change("p", func(r *lease.Record) { // in one step: the snapshotter looks at all records as it begins
+				ends(r, 7)
+				change(w, r, dir)
+			})
 			w.Vacated("p")
 			w.drain()
 			if list, err := w.store.List(t.Context(), "p"); err != nil || len(list) != 0 || w.record("p").SnapshotID != "" {

@@ -198,8 +198,8 @@ type Retained struct {
 // those of another launcher whose step was overtaken: the profile's next bundle names them.
 //
 // What needed returns stays whatever the limits are, and so do bundles that are still in the
-// spool, with all that came after them. needed is called after the bundles were listed, so that a record is noticed which
-// meanwhile comes to name an older bundle; if it fails, nothing is removed. Before bundles of a
+// spool, with all that came after them. needed is called after the bundles were listed, so that a
+// record is noticed which meanwhile comes to name an older bundle; if it fails, nothing is removed. Before bundles of a
 // profile are removed, an anchor that names them is stored. Pictures are removed with the bundle
 // that names them; a picture that no bundle names is removed a day after it was taken, if its
 // session is over. If an error interrupts a round, the next one finishes it. by names this

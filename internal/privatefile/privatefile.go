@@ -43,7 +43,8 @@ func versionOf(fi fs.FileInfo) Version {
 
 // Read returns the content of a regular file that only its owner may read or write, and
 // that belongs to this process's user or to root. The error names the path, what is
-// wrong, and what to do; with a version, it is the same until the file changes.
+// wrong, and what to do. If it comes with a version, the file itself is wrong, and another call fails
+// until somebody changes it; without one, the file could not be read, and may be at the next call.
 func Read(path string) ([]byte, Version, error) {
 	f, err := os.Open(path)
 	if err != nil {

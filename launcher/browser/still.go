@@ -52,7 +52,7 @@ const (
 	lookAgain = 2 * time.Millisecond
 )
 
-// stillness is how a browser stands still. The zero value is one that does not.
+// stillness is how a browser stands still. One with nothing but a turn is that of a browser that does not.
 type stillness struct {
 	// mu is held over each of the steps, which wait for the browser.
 	mu      turn

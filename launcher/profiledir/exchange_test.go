@@ -9,21 +9,21 @@ import (
 	"time"
 )
 
-// A profile gets another directory in one step, and the one before is in the archive; a
-// fetch that fails changes nothing, and an exchange can be undone.
-func TestExchange(t *testing.T) {
-	root := open(t)
-	lock, err := root.Lock("p")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer lock.Unlock()
-	must := func(err error) {
+// mustIn returns what ends the test after an error.
+func mustIn(t *testing.T) func(error) {
+	return func(err error) {
 		t.Helper()
 		if err != nil {
 			t.Fatal(err)
 		}
 	}
+}
+
+// A profile gets another directory in one step, and the one before is in the archive; a
+// fetch that fails changes nothing, and an exchange can be undone.
+func TestExchange(t *testing.T) {
+	root, must := open(t), mustIn(t)
+	lock := lock(t, root, "p")
 	has := func(dir, want string) {
 		t.Helper()
 		if b, err := os.ReadFile(filepath.Join(dir, "what")); string(b) != want {
@@ -75,19 +75,9 @@ func TestExchange(t *testing.T) {
 // An archived profile is imported from its newest archive. What a restore had filled, or was taking back,
 // when its launcher was killed is no archive, and the next one removes it.
 func TestWhatARestoreLeftIsNoArchive(t *testing.T) {
-	root := open(t)
-	lock, err := root.Lock("p")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer lock.Unlock()
-	must := func(err error) {
-		t.Helper()
-		if err != nil {
-			t.Fatal(err)
-		}
-	}
-	_, err = root.Create("p")
+	root, must := open(t), mustIn(t)
+	lock := lock(t, root, "p")
+	_, err := root.Create("p")
 	must(err)
 	archived, err := lock.Archive(time.Unix(1, 0))
 	must(err)

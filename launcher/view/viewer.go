@@ -191,7 +191,8 @@ func (v *viewer) hands() hands {
 }
 
 // nextOfPage returns the messages about the page that the viewer sees, about who has the session, and
-// about what the worker did. Who has a sign-in link is told of themselves, and of no worker. The caller holds the watch's mutex.
+// about what the worker did. Who has a sign-in link is told of themselves, and of no worker. The
+// caller holds the watch's mutex.
 func (v *viewer) nextOfPage() (texts [][]byte) {
 	w := v.watch
 	add := func(message any) {

@@ -62,10 +62,10 @@ func (d *Deliveries) Next(ctx context.Context, wait time.Duration) (_ lease.Deli
 
 // fetch returns the next message; nil if none came in that time.
 func (d *Deliveries) fetch(ctx context.Context, wait time.Duration) (jetstream.Msg, error) {
+	asked := d.s.events.clock()
 	if d.consumer == nil {
 		asking, cancel := context.WithTimeout(ctx, d.s.tryTime)
 		defer cancel()
-		asked := d.s.events.clock()
 		c, err := d.find(asking)
 		if err != nil {
 			return nil, err
@@ -77,7 +77,6 @@ func (d *Deliveries) fetch(ctx context.Context, wait time.Duration) (jetstream.M
 	}
 	ctx, cancel := context.WithTimeout(ctx, max(wait, leastFetch))
 	defer cancel()
-	asked := d.s.events.clock()
 	batch, err := d.consumer.Fetch(1, jetstream.FetchContext(ctx))
 	if err != nil {
 		return nil, err

@@ -84,7 +84,7 @@ func TestAServerWhoseDiskWasFullGoesOn(t *testing.T) {
 	if must(t, history, err); string(history[0].Value()) != "before" || string(history[len(history)-1].Value()) != "after" {
 		t.Errorf("%v", history)
 	}
-	sub, err := nats.Connect(url)
+	sub, err := nats.Connect(url, nats.Timeout(time.Minute))
 	must(t, sub, err).Close()
 	for _, want := range []string{writeError, "does not store anything", "was started again"} {
 		if n := strings.Count(log.String(), want); n == 0 {

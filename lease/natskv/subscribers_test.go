@@ -15,6 +15,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"leasehold/internal/natsd"
+	"leasehold/internal/test/natstest"
 	"leasehold/lease"
 )
 
@@ -32,11 +33,7 @@ func served(t *testing.T, dir, listen string) (*natsd.Server, *Store) {
 // subscriber connects as a subscriber of this host does: without anything to show.
 func subscriber(t *testing.T, srv *natsd.Server) (*nats.Conn, jetstream.JetStream) {
 	t.Helper()
-	nc, err := nats.Connect(srv.ClientURL(), nats.Timeout(time.Minute), nats.ErrorHandler(func(*nats.Conn, *nats.Subscription, error) {}))
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(nc.Close)
+	nc := natstest.Connect(t, srv.ClientURL(), nats.ErrorHandler(func(*nats.Conn, *nats.Subscription, error) {}))
 	js, err := jetstream.New(nc)
 	if err != nil {
 		t.Fatal(err)

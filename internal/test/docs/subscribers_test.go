@@ -11,12 +11,12 @@ import (
 	"testing"
 	"time"
 
-	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/rs/zerolog"
 
 	"leasehold/internal/natsd"
 	"leasehold/internal/test/clients"
+	"leasehold/internal/test/natstest"
 	"leasehold/lease"
 	"leasehold/lease/natskv"
 )
@@ -130,11 +130,7 @@ func wantEvents(t *testing.T, url string, command []string, subjects ...string) 
 			t.Errorf("%v printed %q, want %s", command, got, want)
 		}
 	}
-	nc, err := nats.Connect(url)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer nc.Close()
+	nc := natstest.Connect(t, url)
 	js, err := jetstream.New(nc)
 	if err != nil {
 		t.Fatal(err)

@@ -24,6 +24,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"leasehold/evidence/crypt"
+	"leasehold/internal/test/natstest"
 	"leasehold/internal/test/rawcdp"
 	"leasehold/launcher/api"
 	"leasehold/lease"
@@ -185,14 +186,10 @@ func (c *socket) signsIn(t *testing.T) (answer api.SignInAnswer) {
 // hear has every message of a NATS server from now on, also those inside of it that ask for streams.
 func (n *natsServer) hear(t *testing.T) (all func() []*nats.Msg) {
 	t.Helper()
-	nc, err := nats.Connect(n.url())
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(nc.Close)
+	nc := natstest.Connect(t, n.url())
 	var mu sync.Mutex
 	var got []*nats.Msg
-	_, err = nc.Subscribe(">", func(m *nats.Msg) {
+	_, err := nc.Subscribe(">", func(m *nats.Msg) {
 		mu.Lock()
 		defer mu.Unlock()
 		got = append(got, m)
@@ -314,11 +311,7 @@ func TestAfterTwoSignInsAPersonSignsIn(t *testing.T) {
 	web, n := newAuthShop(t), startNATS(t)
 	s := startWithSecrets(t, web, shopPassword, n.args()...)
 	ses := s.open(t, "acct", map[string]any{"sign_in": true})
-	nc, err := nats.Connect(n.url(), nats.ReconnectBufSize(-1))
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(nc.Close)
+	nc := natstest.Connect(t, n.url(), nats.ReconnectBufSize(-1))
 	store, err := natskv.Open(t.Context(), nc, natskv.Options{Log: zerolog.Nop(), LauncherID: "the-test"})
 	if err != nil {
 		t.Fatal(err)

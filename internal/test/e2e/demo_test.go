@@ -12,6 +12,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"leasehold/internal/test/clients"
+	"leasehold/internal/test/natstest"
 	"leasehold/lease"
 )
 
@@ -41,11 +42,7 @@ func TestDemo(t *testing.T) {
 	chapter(t, "The sidecar starts: embedded NATS, real Chromium, loopback only.")
 	s, web := start(t), newSite(t)
 	tell(t, "%s   events: %s", s.URL, s.NATS)
-	nc, err := nats.Connect(s.NATS)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer nc.Close()
+	nc := natstest.Connect(t, s.NATS)
 	heard := make(chan *nats.Msg, 64)
 	if _, err := nc.ChanSubscribe("leasehold.>", heard); err != nil {
 		t.Fatal(err)

@@ -10,10 +10,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"leasehold/internal/test/clients"
+	"leasehold/internal/test/natstest"
 	"leasehold/lease"
 )
 
@@ -197,11 +197,7 @@ func TestFencedAndExpired(t *testing.T) {
 // supersede writes a record with a higher token, as another launcher would do.
 func supersede(t *testing.T, natsURL, profile string) {
 	t.Helper()
-	nc, err := nats.Connect(natsURL)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer nc.Close()
+	nc := natstest.Connect(t, natsURL)
 	js, err := jetstream.New(nc)
 	if err != nil {
 		t.Fatal(err)

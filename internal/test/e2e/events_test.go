@@ -9,8 +9,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/nats-io/nats.go"
-
+	"leasehold/internal/test/natstest"
 	"leasehold/internal/test/testchrome"
 	"leasehold/lease"
 )
@@ -111,11 +110,7 @@ func TestEventsOverHTTP(t *testing.T) {
 	// Another launcher publishes.
 	late := func(profile string) {
 		t.Helper()
-		nc, err := nats.Connect(n.url())
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer nc.Close()
+		nc := natstest.Connect(t, n.url())
 		e := lease.Event{Event: lease.EventLateWrite, ProfileID: profile}
 		data, err := json.Marshal(e)
 		if err != nil {

@@ -21,6 +21,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"leasehold/evidence"
+	"leasehold/internal/test/natstest"
 	"leasehold/lease"
 )
 
@@ -88,11 +89,7 @@ func TestWhatIsFoundAfterALoss(t *testing.T) {
 func TestLostWorker(t *testing.T) {
 	t.Parallel()
 	s, web := start(t), newSite(t)
-	nc, err := nats.Connect(s.NATS)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer nc.Close()
+	nc := natstest.Connect(t, s.NATS)
 	heard := make(chan *nats.Msg, 64)
 	if _, err := nc.ChanSubscribe("leasehold.recovery.>", heard); err != nil {
 		t.Fatal(err)

@@ -395,7 +395,8 @@ func newSite(t *testing.T) *site {
 	return s
 }
 
-// browsers returns the pids of the main Chrome processes on the sidecar's profiles.
+// browsers returns the pids of the main Chrome processes on the sidecar's profiles. A
+// process that one of them has just forked has its command line, too, and is none.
 func (s *sidecar) browsers(t *testing.T) []int {
 	t.Helper()
 	return running(t, func(line []byte) bool {
@@ -411,19 +412,26 @@ func (s *sidecar) guards(t *testing.T) []int {
 	})
 }
 
-// running returns the pids of the living processes for whose command line wanted is
-// true. Its arguments are ended by zero bytes.
+// running returns the pids of the living processes for whose command line wanted is true, without
+// those whose parent is one of them. The arguments in a command line are ended by zero bytes.
 func running(t *testing.T, wanted func(line []byte) bool) []int {
 	t.Helper()
 	all, err := procfs.List()
 	if err != nil {
 		t.Fatal(err)
 	}
-	var pids []int
+	found := map[int]procfs.Process{}
 	for _, p := range all {
 		if line, err := procfs.CommandLine(p.PID); err == nil && p.Alive() && wanted(line) {
-			pids = append(pids, p.PID)
+			found[p.PID] = p
 		}
 	}
+	var pids []int
+	for pid, p := range found {
+		if _, forked := found[p.Parent]; !forked {
+			pids = append(pids, pid)
+		}
+	}
+	slices.Sort(pids)
 	return pids
 }

@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"sync"
@@ -28,7 +29,7 @@ import (
 //	shop  in manual review with token 43, inspected, with evidence
 //	busy  held, so that nobody else gets it
 //	rests free, and cools down
-//	lost  granted, and refused at the first heartbeat
+//	lost  granted, and refused at a heartbeat once there is a file named lose beside that of the requests
 //	full  refused with 429
 //	plain answered by something that is not leasehold
 //	far   lives at home, where that is another sidecar
@@ -363,8 +364,10 @@ func checkpointData(profile string) json.RawMessage {
 
 func (s *fakeSidecar) heartbeat(w http.ResponseWriter, r *http.Request) {
 	if r.PathValue("id") == "s-lost" {
-		refuse(w, api.Refuse(api.CodeSessionEnded, "recovered: heartbeat_timeout"))
-		return
+		if _, err := os.Stat(filepath.Join(filepath.Dir(s.requests), "lose")); err == nil {
+			refuse(w, api.Refuse(api.CodeSessionEnded, "recovered: heartbeat_timeout"))
+			return
+		}
 	}
 	answer(w, 200, api.Session{SessionID: r.PathValue("id")})
 }

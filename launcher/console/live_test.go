@@ -13,6 +13,7 @@ import (
 	"image/jpeg"
 	"io"
 	"net"
+	"net/http"
 	"net/http/httptest"
 	"slices"
 	"strings"
@@ -284,14 +285,15 @@ func TestLivePageWithoutASession(t *testing.T) {
 func (b *backend) TakeOver(_ context.Context, _ string, t api.TakeOver) (api.Session, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	if b.refuse == http.ErrAbortHandler {
+		panic(b.refuse) // no answer comes
+	}
 	b.taken = append(b.taken, t)
 	return api.Session{}, b.refusal()
 }
 
 func (b *backend) HandBack(_ context.Context, _ string, h api.HandBack) (api.Session, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.given = append(b.given, h)
+	b.given <- h
 	return api.Session{}, nil
 }
 
@@ -327,11 +329,17 @@ func TestAProfilePageShowsTheLivingPage(t *testing.T) {
 // TestLivePageByHand: a person takes the session over, acts on the picture and hands it back.
 func TestLivePageByHand(t *testing.T) {
 	b, p := liveBackend()
-	b.refuse = api.Refuse(api.CodeTakenOver, "Ben has session ses_live")
+	b.refuse, b.given = http.ErrAbortHandler, make(chan api.HandBack, 1)
 	v := open(t, b, live)
 	v.Until(`document.querySelector("#picture").dataset.sequence === "1"`)
 	v.Focus(`#name`)
 	v.Keys("Ada", kb.Enter)
+	v.Until(`document.querySelector("#notice").innerText.includes("It is not known whether this was done")`)
+	b.mu.Lock()
+	b.refuse = api.Refuse(api.CodeTakenOver, "Ben has session ses_live")
+	b.mu.Unlock()
+	v.Focus(`#take`)
+	v.Keys(kb.Enter)
 	v.Until(`document.querySelector("#notice").innerText.includes("Ben has session")`)
 	b.mu.Lock()
 	b.refuse = nil
@@ -433,10 +441,8 @@ func TestLivePageByHand(t *testing.T) {
 	v.Click(`#give-not`)
 	p.send(textFrame(`{"type":"person","person":null,"yours":false}`))
 	v.Until(`document.activeElement.id === "who" && document.querySelector("#drive").hidden && document.querySelector("#who").innerText === "The worker drives it."`)
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if len(b.given) != 1 || b.given[0].Token != 42 || b.given[0].Answered == nil || *b.given[0].Answered || b.given[0].Note != "no code came" {
-		t.Errorf("handed back: %+v", b.given)
+	if h := <-b.given; h.Token != 42 || h.Answered == nil || *h.Answered || h.Note != "no code came" {
+		t.Errorf("handed back: %+v", h)
 	}
 }
 

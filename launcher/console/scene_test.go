@@ -51,7 +51,7 @@ type backend struct {
 	who      principal.Principal
 	watched  *livePage // nil: no session can be watched
 	taken    []api.TakeOver
-	given    []api.HandBack
+	given    chan api.HandBack
 	hosts    []api.Host
 	waiting  []api.Waiting
 	restored []api.ProfileRestore

@@ -189,7 +189,7 @@
       });
       if (!answer.ok) notice("Not done: " + plain((await answer.json()).detail || answer.statusText), true);
     } catch {
-      notice("Not done: the launcher cannot be reached.", true);
+      notice("It is not known whether this was done: the launcher did not answer. Load the page again to see.", true);
     }
   }
   at("asks").onsubmit = (e) => {

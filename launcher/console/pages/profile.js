@@ -109,7 +109,7 @@
       const link = await answer.json();
       made.value = answer.ok ? link.url : "Not made: " + (link.detail || answer.statusText);
     } catch {
-      made.value = "Not made: the launcher cannot be reached.";
+      made.value = "No link came: the launcher did not answer. A link made now replaces one that it made.";
     }
     making.disabled = false;
     document.getElementById("link-made").hidden = false;

@@ -107,6 +107,10 @@ func busyPage(t *testing.T) (on func(page string, m up) *hand, typed func() []st
 		return &hand{v: v, m: m, mon: mon, scale: 1, page: capture.Page{TargetID: page, SessionID: page}}
 	}
 	return on, func() []string {
+		// The answer to this comes after all that was sent before.
+		if err := mon.Observer().Call(t.Context(), "other", "Page.getFrameTree", nil, nil); err != nil {
+			t.Errorf("the browser answers: %v", err)
+		}
 		mu.Lock()
 		defer mu.Unlock()
 		return slices.Clone(came)

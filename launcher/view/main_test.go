@@ -227,11 +227,13 @@ func (p *play) FollowCommands() func() []cdpproxy.Command {
 	}
 }
 
-// works says that the worker sent a command to a page.
-func (p *play) works(method, target string) {
+// works says that the worker sent commands to a page, one right after the other.
+func (p *play) works(target string, commands ...string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.sent = append(p.sent, cdpproxy.Command{At: time.Now(), Target: target, Method: method})
+	for _, method := range commands {
+		p.sent = append(p.sent, cdpproxy.Command{At: time.Now(), Target: target, Method: method})
+	}
 }
 
 func (s *stage) call(session, method string, params, result any) {

@@ -107,10 +107,7 @@ func TestWatching(t *testing.T) {
 		second, other := s.open(still)
 		v.message("showing", func(m map[string]any) bool { return m["target"] == second && m["follow"] == true })
 		v.pictureOf(second)
-		p.works("Runtime.evaluate", target)
-		p.works("Network.enable", target)
-		p.works("Input.dispatchMouseEvent", target)
-		p.works("Input.dispatchMouseEvent", target)
+		p.works(target, "Runtime.evaluate", "Network.enable", "Input.dispatchMouseEvent", "Input.dispatchMouseEvent")
 		shown := v.message("showing", func(m map[string]any) bool { return m["target"] == target })
 		var acted actionsMessage
 		decode(t, v.messageOf("actions"), &acted)
@@ -122,7 +119,7 @@ func TestWatching(t *testing.T) {
 		v.says(`{"type":"show","target":%q}`, second)
 		v.message("showing", func(m map[string]any) bool { return m["target"] == second && m["follow"] == false })
 		v.pictureOf(second)
-		p.works("Input.insertText", target)
+		p.works(target, "Input.insertText")
 		v.message("actions", func(m map[string]any) bool { return strings.Contains(text(m), "Input.insertText") })
 		v.says(`{"type":"show","target":"nothing"}`)
 		if m := v.message("refused", nil); m["what"] != "show" {

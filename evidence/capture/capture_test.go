@@ -387,6 +387,54 @@ func TestCaptureOfACrashedPage(t *testing.T) {
 	}
 }
 
+// late loses the first question to a page's scripts, as if its answer came too late.
+type late struct {
+	capture.Caller
+	asked atomic.Bool
+}
+
+func (l *late) Call(ctx context.Context, session, method string, params, result any) error {
+	if method == "Runtime.evaluate" && !l.asked.Swap(true) {
+		return context.DeadlineExceeded
+	}
+	return l.Caller.Call(ctx, session, method, params, result)
+}
+
+// TestALatePageIsNoPageOnItsWay: in a browser that stands still, a page that is loaded and has
+// drawn nothing, such as one that was never in front, is captured however late it says so. One
+// that is still being loaded is not.
+func TestALatePageIsNoPageOnItsWay(t *testing.T) {
+	over := make(chan struct{})
+	web := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "text/html; charset=utf-8")
+		fmt.Fprint(w, "<!DOCTYPE html><title>"+r.URL.Path+"</title><script>1</script>")
+		if r.URL.Path == "/half" {
+			_ = http.NewResponseController(w).Flush()
+			<-over
+		}
+	}))
+	t.Cleanup(func() { close(over); web.Close() })
+	b := testchrome.StartDriver(t)
+	for path, wanted := range map[string]bool{"/whole": true, "/half": false} {
+		var target, session string
+		if wanted {
+			target, session = b.Open(web.URL + path)
+		} else {
+			target, session = b.Open("about:blank")
+			b.Must(session, "Page.navigate", map[string]any{"url": web.URL + path}, nil) // it is answered when the document begins
+		}
+		if got := b.Eval(session, `location.pathname + " " + performance.getEntriesByType("paint").length`); got != path+" 0" {
+			t.Fatalf("the page says %q", got)
+		}
+		limits := patient
+		limits.Still = true
+		results, _ := capturePages(t, &late{Caller: b}, []capture.Page{{TargetID: target, SessionID: session, Type: "page", URL: web.URL + path}}, limits)
+		if r := results[0]; (r.Screenshot != "") != wanted || (r.DOM != "") != wanted {
+			t.Errorf("%s: %+v", path, r)
+		}
+	}
+}
+
 // script is a Caller that answers what a test says, and counts its calls.
 type script struct {
 	mu      sync.Mutex

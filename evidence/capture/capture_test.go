@@ -622,6 +622,12 @@ func TestCaptureRecipes(t *testing.T) {
 				return nil, hang(ctx)
 			}
 			return answers(ctx, s, method, n)
+		}, 0, true, true, ""},
+		{"too large for good", func(ctx context.Context, s, method string, n int) (any, error) {
+			if method == inWorld {
+				return nil, hang(ctx)
+			}
+			return answers(ctx, s, method, n)
 		}, 0, true, false, ""},
 		{"it refuses while it draws", func(ctx context.Context, s, method string, n int) (any, error) {
 			if method == "DOMSnapshot.captureSnapshot" && n == 1 {
@@ -629,6 +635,13 @@ func TestCaptureRecipes(t *testing.T) {
 			}
 			if method == "Page.captureScreenshot" {
 				time.Sleep(50 * time.Millisecond)
+			}
+			return answers(ctx, s, method, n)
+		}, 0, true, true, ""},
+		{"it refuses while it draws, and says so later", func(ctx context.Context, s, method string, n int) (any, error) {
+			if method == "DOMSnapshot.captureSnapshot" && n == 1 {
+				time.Sleep(50 * time.Millisecond)
+				return nil, broken
 			}
 			return answers(ctx, s, method, n)
 		}, 0, true, true, ""},

@@ -116,20 +116,15 @@ func (a *asked) drop() {
 	}
 }
 
-// answer returns the part. A failure before the page was drawn does not count: ok says that the
-// part has to be requested now.
+// answer returns the part. A failure does not count, since the page was asked before it was drawn:
+// ok says whether there is a part; otherwise it has to be requested now.
 func (a *asked) answer() (_ dom, ok bool) {
 	if a == nil {
 		return dom{}, false
 	}
 	defer a.stop()
-	select {
-	case <-a.ended:
-		return a.dom, a.dom.missing == ""
-	default:
-	}
 	<-a.ended
-	return a.dom, true
+	return a.dom, a.dom.missing == ""
 }
 
 // obstacle says why a page cannot answer, so that it need not be asked; empty if it can. Chrome

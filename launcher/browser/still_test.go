@@ -266,6 +266,63 @@ func (h *host) adopted(b *Browser, looks lease.Appearance) *Browser {
 	return h.driver.Adopt(running, h.path, looks, h.sink, h.options.Log)
 }
 
+// slowToStop is a network service of which nobody can tell in time whether it has stopped.
+type slowToStop struct{ NetworkService }
+
+func (s slowToStop) Stop(ctx context.Context) error {
+	if err := s.NetworkService.Stop(ctx); err != nil {
+		return err
+	}
+	return fmt.Errorf("%w: %w", chrome.ErrStopping, context.DeadlineExceeded)
+}
+
+// TestWhatIsSlowToStopIsNotLetGoOn: on a busy host a network service may stop later than it is waited
+// for. It stays stopped, and a person decides; it goes on when the worker is back.
+func TestWhatIsSlowToStopIsNotLetGoOn(t *testing.T) {
+	h, site := newHost(t, Options{}), newWriter(t)
+	b := h.start()
+	log := h.options.Log
+	h.open(b, site.URL)
+	site.more(t)
+	lose := func() (count int) {
+		t.Helper()
+		n, err := b.process.NetworkService()
+		if err != nil {
+			t.Fatal(err)
+		}
+		b.still.mu.Lock()
+		if b.still.known != nil {
+			err = b.still.known.Close()
+		}
+		b.still.known = slowToStop{n}
+		b.still.mu.Unlock()
+		if err != nil {
+			t.Fatal(err)
+		}
+		b.StandStill(log)
+		if !b.Still() || h.methods()[checkpoint.Unseen] == 0 {
+			t.Errorf("it stands still: %v; reported are %v", b.Still(), h.methods())
+		}
+		return site.quiet(t)
+	}
+	lose()
+	b.GoOn(log)
+	site.more(t)
+	count := lose()
+	if err := b.EndPages(t.Context(), log); err != nil {
+		t.Fatal(err)
+	}
+	if method, err := b.Close(profile, nil, log); err != nil || method != chrome.ClosedByCDP {
+		t.Errorf("closed by %s, %v", method, err)
+	}
+	if got := site.quiet(t); got != count {
+		t.Errorf("%d requests came after the loss", got-count)
+	}
+	if got := b.StillFacts()[0]; got.Answer != table.No {
+		t.Errorf("%+v", got)
+	}
+}
+
 // TestABrowserThatStoodStillIsStoppedByTheNextLauncher: a launcher that is killed while it replaces
 // the network service leaves one that runs. The next one stops it before the pages go on, and says
 // that something may have been sent.

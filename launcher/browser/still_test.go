@@ -473,8 +473,7 @@ func TestPagesThatWaitForTheNetworkAreFreed(t *testing.T) {
 	} {
 		h.open(b, site.URL+"/"+path)
 		h.titles(b, path)
-		at := slices.IndexFunc(b.Monitor().Pages(), func(p capture.Page) bool { return strings.HasSuffix(p.URL, path) })
-		sessions[path] = b.Monitor().Pages()[at].SessionID
+		sessions[path] = h.page(b, site.URL+"/"+path).SessionID
 		script := "let n = 0, x; const again = () => { n++; try { " + waits + " } finally { fetch('/', {method: 'POST'}).catch(() => {}) } }; setInterval(again, 5)"
 		if err := o.Call(t.Context(), sessions[path], "Runtime.evaluate", map[string]any{"expression": script}, nil); err != nil {
 			t.Fatal(err)
@@ -487,6 +486,17 @@ func TestPagesThatWaitForTheNetworkAreFreed(t *testing.T) {
 	}
 	if err := b.FreePages(t.Context()); err == nil {
 		t.Error("the pages of a browser that goes on were freed")
+	}
+	for path, session := range sessions { // a page whose script has begun has what is asked of it below
+		for end := time.Now().Add(testchrome.Patience); ; {
+			n, err := says(t.Context(), session, "n")
+			if n > 0 {
+				break
+			}
+			if err != nil || time.Now().After(end) {
+				t.Fatalf("the script of the page %s does not begin: %v", path, err)
+			}
+		}
 	}
 	b.StandStill(log)
 	for path, session := range sessions {
@@ -502,7 +512,21 @@ func TestPagesThatWaitForTheNetworkAreFreed(t *testing.T) {
 			}
 		}
 	}
-	came := posts.Load()
+	var came int64
+	for end := time.Now().Add(testchrome.Patience); ; { // until what had left has arrived, as writer.quiet does
+		came = posts.Load()
+		time.Sleep(200 * time.Millisecond)
+		under, err := sockets.UnderWay(site.URL)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if under == 0 && posts.Load() == came {
+			break
+		}
+		if time.Now().After(end) {
+			t.Fatal("what had left the browser does not arrive")
+		}
+	}
 
 	if err := errors.Join(b.FreePages(t.Context()), b.FreePages(t.Context())); err != nil {
 		t.Fatal(err)
@@ -567,11 +591,7 @@ func TestPagesThatOweAPictureAreEnded(t *testing.T) {
 	} {
 		h.open(b, site.URL+path)
 		h.titles(b, path[1:])
-		at := slices.IndexFunc(b.Monitor().Pages(), func(p capture.Page) bool { return p.URL == site.URL+path })
-		if at < 0 {
-			t.Fatalf("%+v", b.Monitor().Pages())
-		}
-		session := b.Monitor().Pages()[at].SessionID
+		session := h.page(b, site.URL+path).SessionID
 		if err := o.Call(t.Context(), session, "Runtime.evaluate", map[string]any{"expression": script, "userGesture": true}, nil); err != nil {
 			t.Fatal(err)
 		}

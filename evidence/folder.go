@@ -9,6 +9,8 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
+	"time"
 
 	"leasehold/internal/durable"
 	"leasehold/internal/foreign"
@@ -99,23 +101,38 @@ func (f folder) sweep() error {
 	return err
 }
 
+// openTimeout bounds how long OpenDirStore waits for the directory.
+const openTimeout = 5 * time.Second
+
 // OpenDirStore opens the store in a directory, which it makes if it is missing: the store of
-// file:// URLs.
+// file:// URLs. If the file system does not answer, that is no error: what uses the store waits for it
+// then, as long as its own time allows.
 func OpenDirStore(dir string) (Store, error) {
-	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return nil, fmt.Errorf("evidence store: %w", err)
-	}
-	f := shared{folder{dir}, durable.NewCalls()}
-	if err := f.sweep(); err != nil {
+	f := folder{dir}
+	return openShared(shared{f, durable.NewCalls(), &making{by: f.prepare}})
+}
+
+func openShared(f shared) (Store, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), openTimeout)
+	defer cancel()
+	if err := f.do(ctx, func() error { return nil }); err != nil && ctx.Err() == nil {
 		return nil, fmt.Errorf("evidence store: %w", err)
 	}
 	return NewStore(f), nil
 }
 
+// prepare makes the directory if it is missing, and sweeps it.
+func (f folder) prepare() error {
+	if err := os.MkdirAll(f.dir, 0o700); err != nil {
+		return err
+	}
+	return f.sweep()
+}
+
 // ExistingDirStore opens the store in a directory for a reader: it neither makes the
 // directory nor changes anything in it.
 func ExistingDirStore(dir string) (Store, error) {
-	f := shared{folder{dir}, durable.NewCalls()}
+	f := shared{folder{dir}, durable.NewCalls(), nil}
 	if _, err := f.IDs(context.Background(), ""); err != nil {
 		return nil, err
 	}
@@ -126,21 +143,55 @@ func ExistingDirStore(dir string) (Store, error) {
 type shared struct {
 	folder
 	calls durable.Calls
+	made  *making // nil: it is not to be made
+}
+
+// making prepares a folder before it is used, once.
+type making struct {
+	mu sync.Mutex
+	by func() error // nil: it is prepared
+}
+
+func (m *making) done() error {
+	if m == nil {
+		return nil
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.by == nil {
+		return nil
+	}
+	err := m.by()
+	if err == nil {
+		m.by = nil
+	}
+	return err
+}
+
+// call is durable.Call on a folder, which is prepared first.
+func call[T any](ctx context.Context, f shared, do func() (T, error)) (T, error) {
+	return durable.Call(ctx, f.calls, func() (T, error) {
+		if err := f.made.done(); err != nil {
+			var none T
+			return none, err
+		}
+		return do()
+	})
 }
 
 // Get implements Source.
 func (f shared) Get(ctx context.Context, evidenceID, name string) ([]byte, error) {
-	return durable.Call(ctx, f.calls, func() ([]byte, error) { return f.folder.Get(ctx, evidenceID, name) })
+	return call(ctx, f, func() ([]byte, error) { return f.folder.Get(ctx, evidenceID, name) })
 }
 
 // IDs implements Source.
 func (f shared) IDs(ctx context.Context, profileID string) ([]string, error) {
-	return durable.Call(ctx, f.calls, func() ([]string, error) { return f.folder.IDs(ctx, profileID) })
+	return call(ctx, f, func() ([]string, error) { return f.folder.IDs(ctx, profileID) })
 }
 
 // do calls what writes to the folder.
 func (f shared) do(ctx context.Context, write func() error) error {
-	_, err := durable.Call(ctx, f.calls, func() (struct{}, error) { return struct{}{}, write() })
+	_, err := call(ctx, f, func() (struct{}, error) { return struct{}{}, write() })
 	return err
 }
 

@@ -387,13 +387,61 @@ func TestCaptureOfACrashedPage(t *testing.T) {
 	}
 }
 
+// late loses the first question to a page's scripts, as if its answer came too late.
+type late struct {
+	capture.Caller
+	asked atomic.Bool
+}
+
+func (l *late) Call(ctx context.Context, session, method string, params, result any) error {
+	if method == "Runtime.evaluate" && !l.asked.Swap(true) {
+		return context.DeadlineExceeded
+	}
+	return l.Caller.Call(ctx, session, method, params, result)
+}
+
+// TestALatePageIsNoPageOnItsWay: in a browser that stands still, a page that is loaded and has
+// drawn nothing, such as one that was never in front, is captured however late it says so. One
+// that is still being loaded is not.
+func TestALatePageIsNoPageOnItsWay(t *testing.T) {
+	over := make(chan struct{})
+	web := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "text/html; charset=utf-8")
+		fmt.Fprint(w, "<!DOCTYPE html><title>"+r.URL.Path+"</title><script>1</script>")
+		if r.URL.Path == "/half" {
+			_ = http.NewResponseController(w).Flush()
+			<-over
+		}
+	}))
+	t.Cleanup(func() { close(over); web.Close() })
+	b := testchrome.StartDriver(t)
+	for path, wanted := range map[string]bool{"/whole": true, "/half": false} {
+		var target, session string
+		if wanted {
+			target, session = b.Open(web.URL + path)
+		} else {
+			target, session = b.Open("about:blank")
+			b.Must(session, "Page.navigate", map[string]any{"url": web.URL + path}, nil) // it is answered when the document begins
+		}
+		if got := b.Eval(session, `location.pathname + " " + performance.getEntriesByType("paint").length`); got != path+" 0" {
+			t.Fatalf("the page says %q", got)
+		}
+		limits := patient
+		limits.Still = true
+		results, _ := capturePages(t, &late{Caller: b}, []capture.Page{{TargetID: target, SessionID: session, Type: "page", URL: web.URL + path}}, limits)
+		if r := results[0]; (r.Screenshot != "") != wanted || (r.DOM != "") != wanted {
+			t.Errorf("%s: %+v", path, r)
+		}
+	}
+}
+
 // script is a Caller that answers what a test says, and counts its calls.
 type script struct {
 	mu      sync.Mutex
 	calls   map[string]int // by method
 	answer  func(ctx context.Context, session, method string, n int) (any, error)
-	running int
-	maxRun  int // the most calls that ran at the same time
+	running map[string]int // calls, by the session of their page
+	maxRun  int            // the most pages that were asked at the same time
 }
 
 // inWorld is how a script knows Runtime.evaluate in a world of the caller's own.
@@ -405,16 +453,20 @@ func (s *script) Call(ctx context.Context, session, method string, params, resul
 	}
 	s.mu.Lock()
 	if s.calls == nil {
-		s.calls = map[string]int{}
+		s.calls, s.running = map[string]int{}, map[string]int{}
 	}
 	s.calls[method]++
 	n := s.calls[method]
-	s.running++
-	s.maxRun = max(s.maxRun, s.running)
+	if session != "" {
+		s.running[session]++
+	}
+	s.maxRun = max(s.maxRun, len(s.running))
 	s.mu.Unlock()
 	defer func() {
 		s.mu.Lock()
-		s.running--
+		if s.running[session]--; s.running[session] <= 0 {
+			delete(s.running, session)
+		}
 		s.mu.Unlock()
 	}()
 	answer, err := s.answer(ctx, session, method, n)
@@ -462,14 +514,19 @@ func pagesOf(n int) []capture.Page {
 
 func TestCaptureIsBounded(t *testing.T) {
 	t.Run("pages", func(t *testing.T) {
-		c := &script{answer: answers}
-		results, s := capturePages(t, c, pagesOf(70), capture.Limits{})
-		if c.calls["Page.captureScreenshot"] != 64 || c.maxRun > 4 {
-			t.Errorf("%d pages, %d at the same time; want 64, 4", c.calls["Page.captureScreenshot"], c.maxRun)
-		}
-		if results[63].Missing != "" || results[64].Missing == "" || results[64].URL == "" || len(s.Manifest.Parts) != 140 {
-			t.Errorf("the page after the last: %+v", results[64])
-		}
+		synctest.Test(t, func(t *testing.T) {
+			c := &script{answer: func(ctx context.Context, s, method string, n int) (any, error) {
+				time.Sleep(time.Millisecond) // until all that can be asked are
+				return answers(ctx, s, method, n)
+			}}
+			results, s := capturePages(t, c, pagesOf(70), capture.Limits{})
+			if c.calls["Page.captureScreenshot"] != 64 || c.maxRun != 4 {
+				t.Errorf("%d pages, %d at the same time; want 64, 4", c.calls["Page.captureScreenshot"], c.maxRun)
+			}
+			if results[63].Missing != "" || results[64].Missing == "" || results[64].URL == "" || len(s.Manifest.Parts) != 140 {
+				t.Errorf("the page after the last: %+v", results[64])
+			}
+		})
 	})
 	t.Run("a browser that hangs", func(t *testing.T) {
 		c := &script{answer: func(_ context.Context, _, method string, _ int) (any, error) {
@@ -484,16 +541,18 @@ func TestCaptureIsBounded(t *testing.T) {
 		}
 	})
 	t.Run("time", func(t *testing.T) {
-		c := &script{answer: func(ctx context.Context, _, _ string, _ int) (any, error) { return nil, hang(ctx) }}
-		results, _ := capturePages(t, c, pagesOf(40), capture.Limits{Part: 10 * time.Millisecond, Total: 50 * time.Millisecond})
-		for _, r := range results {
-			if r.Missing == "" || r.DOMMissing == "" || r.URL != "https://a.example/" {
-				t.Errorf("%+v", r)
+		synctest.Test(t, func(t *testing.T) {
+			c := &script{answer: func(ctx context.Context, _, _ string, _ int) (any, error) { return nil, hang(ctx) }}
+			results, _ := capturePages(t, c, pagesOf(40), capture.Limits{})
+			for _, r := range results {
+				if r.Missing == "" || r.DOMMissing == "" || r.URL != "https://a.example/" {
+					t.Errorf("%+v", r)
+				}
 			}
-		}
-		if last := results[39].Missing; !strings.Contains(last, "used up") {
-			t.Errorf("the last page: %s", last)
-		}
+			if last := results[39].Missing; !strings.Contains(last, "used up") {
+				t.Errorf("the last page: %s", last)
+			}
+		})
 	})
 	t.Run("no pages", func(t *testing.T) {
 		if results, s := capturePages(t, &script{answer: answers}, nil, capture.Limits{}); len(results) != 0 || s.Manifest.Pages == nil {
@@ -574,6 +633,12 @@ func TestCaptureRecipes(t *testing.T) {
 				return nil, hang(ctx)
 			}
 			return answers(ctx, s, method, n)
+		}, 0, true, true, ""},
+		{"too large for good", func(ctx context.Context, s, method string, n int) (any, error) {
+			if method == inWorld {
+				return nil, hang(ctx)
+			}
+			return answers(ctx, s, method, n)
 		}, 0, true, false, ""},
 		{"it refuses while it draws", func(ctx context.Context, s, method string, n int) (any, error) {
 			if method == "DOMSnapshot.captureSnapshot" && n == 1 {
@@ -581,6 +646,13 @@ func TestCaptureRecipes(t *testing.T) {
 			}
 			if method == "Page.captureScreenshot" {
 				time.Sleep(50 * time.Millisecond)
+			}
+			return answers(ctx, s, method, n)
+		}, 0, true, true, ""},
+		{"it refuses while it draws, and says so later", func(ctx context.Context, s, method string, n int) (any, error) {
+			if method == "DOMSnapshot.captureSnapshot" && n == 1 {
+				time.Sleep(50 * time.Millisecond)
+				return nil, broken
 			}
 			return answers(ctx, s, method, n)
 		}, 0, true, true, ""},

@@ -116,20 +116,15 @@ func (a *asked) drop() {
 	}
 }
 
-// answer returns the part. A failure before the page was drawn does not count: ok says that the
-// part has to be requested now.
+// answer returns the part. A failure does not count, since the page was asked before it was drawn:
+// ok says whether there is a part; otherwise it has to be requested now.
 func (a *asked) answer() (_ dom, ok bool) {
 	if a == nil {
 		return dom{}, false
 	}
 	defer a.stop()
-	select {
-	case <-a.ended:
-		return a.dom, a.dom.missing == ""
-	default:
-	}
 	<-a.ended
-	return a.dom, true
+	return a.dom, a.dom.missing == ""
 }
 
 // obstacle says why a page cannot answer, so that it need not be asked; empty if it can. Chrome
@@ -197,16 +192,24 @@ func (p pageCapture) locate(ctx context.Context, r *evidence.PageResult) {
 }
 
 // answerTime is how long a page of a browser that stands still may take to say how far it has
-// come. A page that waits for the network may not answer at all.
+// come, in time that the host gives (Patience). A page that waits for the network may not answer at all.
 const answerTime = 300 * time.Millisecond
+
+// stoppedUnpainted is an expression that tells whether a page whose loading was stopped had drawn
+// nothing by then. Its readyState is "complete" in any case, but the load event of a document that
+// was stopped never comes.
+const stoppedUnpainted = `!performance.getEntriesByType("paint").length && location.href != "about:blank" &&
+	!performance.getEntriesByType("navigation").some((n) => n.loadEventStart)`
 
 // onItsWay tells whether a page has drawn nothing yet because its browser stands still. It
 // stops the loading, for which the page would wait for ever.
 func (p pageCapture) onItsWay(ctx context.Context) bool {
-	says := func(expression string) (bool, error) {
-		ctx, cancel := context.WithTimeout(ctx, answerTime)
-		defer cancel()
-		return says(ctx, p.caller, p.page.SessionID, expression)
+	says := func(expression string) (yes bool, err error) {
+		err = Patiently(ctx, answerTime, func(ctx context.Context) (err error) {
+			yes, err = says(ctx, p.caller, p.page.SessionID, expression)
+			return err
+		})
+		return yes, err
 	}
 	onItsWay, err := says(unpainted)
 	if err == nil && !onItsWay && !p.page.Leaving {
@@ -215,7 +218,7 @@ func (p pageCapture) onItsWay(ctx context.Context) bool {
 	_ = p.call(ctx, p.page.SessionID, "Page.stopLoading", nil, nil) // if this fails, the page does not answer, which is noted
 	if err != nil {
 		// Now the page may answer, and is complete as far as it has come.
-		onItsWay, _ = says(`!performance.getEntriesByType("paint").length && location.href != "about:blank"`)
+		onItsWay, _ = says(stoppedUnpainted)
 	}
 	return onItsWay
 }

@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"leasehold/checkpoint"
+	"leasehold/evidence/capture"
 	"leasehold/internal/test/testchrome"
 	"leasehold/internal/test/testkey"
 	"leasehold/launcher/api"
@@ -161,6 +162,36 @@ func TestADirectoryThatWasLeftIsNotOpened(t *testing.T) {
 	}
 }
 
+// reported waits until the monitor has reported such an entry.
+func (h *host) reported(what string, is func(checkpoint.Entry) bool) {
+	h.t.Helper()
+	for end := time.Now().Add(testchrome.Patience); ; time.Sleep(5 * time.Millisecond) {
+		h.mu.Lock()
+		found := slices.ContainsFunc(h.entries, is)
+		h.mu.Unlock()
+		if found {
+			return
+		}
+		if time.Now().After(end) {
+			h.t.Fatalf("%s is not among what the monitor reported", what)
+		}
+	}
+}
+
+// page waits until the monitor has a page of this URL, and returns it.
+func (h *host) page(b *Browser, url string) capture.Page {
+	h.t.Helper()
+	for end := time.Now().Add(testchrome.Patience); ; time.Sleep(5 * time.Millisecond) {
+		pages := b.Monitor().Pages()
+		if at := slices.IndexFunc(pages, func(p capture.Page) bool { return p.URL == url && p.SessionID != "" }); at >= 0 {
+			return pages[at]
+		}
+		if time.Now().After(end) {
+			h.t.Fatalf("the monitor has no page of %s: %+v", url, pages)
+		}
+	}
+}
+
 // titles returns the titles of all targets, once one of them is the wanted one.
 func (h *host) titles(b *Browser, want string) (titles []string) {
 	h.t.Helper()
@@ -197,6 +228,7 @@ func TestABrowserIsClosed(t *testing.T) {
 				t.Errorf("noted as running: %+v, %t, %v", run, ok, err)
 			}
 			h.open(b, "data:text/html,seen")
+			h.reported("the page", func(e checkpoint.Entry) bool { return strings.HasPrefix(e.URL, "data:") })
 			c.before(h, b)
 			kept := false
 			keep := func(context.Context, sessionfile.Caller, string) error { kept = true; return nil }
@@ -208,15 +240,6 @@ func TestABrowserIsClosed(t *testing.T) {
 			cancel()
 			if err := h.root.WaitUnused(now, profile); err != nil {
 				t.Errorf("still in use: %v", err)
-			}
-			h.mu.Lock()
-			defer h.mu.Unlock()
-			seen := false
-			for _, e := range h.entries {
-				seen = seen || strings.HasPrefix(e.URL, "data:")
-			}
-			if !seen {
-				t.Errorf("the page is not in what the monitor reported: %+v", h.entries)
 			}
 		})
 	}

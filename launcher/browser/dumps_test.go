@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -70,17 +71,16 @@ func TestDumpsAreBounded(t *testing.T) {
 	if err := os.WriteFile(half, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	var handler sync.WaitGroup
-	handler.Go(func() {
-		time.Sleep(30 * time.Millisecond)
-		if err := os.Rename(half, filepath.Join(dir, "pending", "half.dmp")); err != nil {
-			t.Error(err)
+	synctest.Test(t, func(t *testing.T) {
+		time.AfterFunc(30*time.Millisecond, func() {
+			if err := os.Rename(half, filepath.Join(dir, "pending", "half.dmp")); err != nil {
+				t.Error(err)
+			}
+		})
+		if found, err := awaitDumps(t.Context(), dir); err != nil || len(found) != crashes+1 {
+			t.Errorf("the one that was being written: %d, %v", len(found), err)
 		}
 	})
-	if found, err := awaitDumps(t.Context(), dir); err != nil || len(found) != crashes+1 {
-		t.Errorf("the one that was being written: %d, %v", len(found), err)
-	}
-	handler.Wait()
 }
 
 func TestSurplusDumps(t *testing.T) {

@@ -138,7 +138,11 @@ func TestASlowMachineIsNoHang(t *testing.T) {
 			}
 			if !next.asked || !now.asked || next.reads != now.reads || next.behind || now.behind {
 				still, ran = 0, 0
-			} else if gap <= 2*probeEvery {
+			} else if gap > 2*probeEvery {
+				if used == 0 && next.state == 'T' && now.state == 'T' { // it was stopped at both ends, and for at least this long
+					still += probeEvery
+				}
+			} else {
 				ran += used
 				if used == 0 && (next.state == 'T' || next.state == 'S' && !next.working) {
 					still += gap

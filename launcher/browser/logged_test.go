@@ -14,7 +14,6 @@ import (
 	"github.com/gobwas/ws/wsutil"
 
 	"leasehold/checkpoint"
-	"leasehold/evidence/capture"
 	"leasehold/internal/test/testchrome"
 )
 
@@ -56,12 +55,7 @@ func TestALastWordIsNeverMissed(t *testing.T) {
 		path := fmt.Sprintf("/page/%d", round)
 		h.open(b, url+path)
 		h.titles(b, "talks "+path)
-		pages := b.Monitor().Pages()
-		at := slices.IndexFunc(pages, func(p capture.Page) bool { return p.URL == url+path })
-		if at < 0 {
-			t.Fatalf("the page is not there: %+v", pages)
-		}
-		if err := b.Monitor().Observer().Call(t.Context(), pages[at].SessionID, "Page.close", nil, nil); err != nil {
+		if err := b.Monitor().Observer().Call(t.Context(), h.page(b, url+path).SessionID, "Page.close", nil, nil); err != nil {
 			t.Fatal(err)
 		}
 		select {

@@ -37,7 +37,8 @@ const (
 	// arriveTimeout bounds how long the network service may take to do what stopped pages
 	// have sent it, and to say what it did, in time that the host gives (see capture.Patience).
 	arriveTimeout = time.Second
-	// stopTimeout bounds how long the network service may take to be found and stopped.
+	// stopTimeout bounds how long the network service may take to be found and stopped, in time that the
+	// host gives (see capture.Patience).
 	stopTimeout = 2 * time.Second
 	// replaceTimeout is how long Chrome may take to start another network service.
 	replaceTimeout = 5 * time.Second
@@ -111,7 +112,7 @@ func (b *Browser) StandStill(log zerolog.Logger) {
 	cookies := b.readCookies(within, cookiesAtMost)
 	n, err := b.takeKnown(), error(nil)
 	if n == nil {
-		ctx, cancel := context.WithTimeout(context.Background(), stopTimeout)
+		ctx, cancel := capture.Patience(context.Background(), stopTimeout)
 		n, err = b.findNetwork(ctx, 0)
 		cancel()
 	}
@@ -139,17 +140,17 @@ func (b *Browser) StandStill(log zerolog.Logger) {
 		if r.err == nil { // else the browser does not answer
 			s.unseen = b.awaitLogged()
 		}
-		ctx, cancel := context.WithTimeout(context.Background(), stopTimeout)
+		ctx, cancel := capture.Patience(context.Background(), stopTimeout)
 		defer cancel()
 		err = b.stopNetwork(ctx, n)
 	}
 	if err != nil {
 		s.problem = err
 		log.Error().Err(err).Msg("the browser does not stand still: its pages may go on sending")
-		return
+	} else {
+		log.Info().Int("pid", n.PID()).Dur("took", s.since.Sub(s.begun)).AnErr("cookies", s.unread).Str("missing", s.cookies.Missing).AnErr("unseen", s.unseen).Msg("the browser stands still: nothing leaves it")
 	}
-	log.Info().Int("pid", n.PID()).Dur("took", s.since.Sub(s.begun)).AnErr("cookies", s.unread).Str("missing", s.cookies.Missing).AnErr("unseen", s.unseen).Msg("the browser stands still: nothing leaves it")
-	if s.unread == nil {
+	if s.network != nil && s.unread == nil {
 		if err := b.driver.o.Files.SaveStillCookies(b.session, s.cookies); err != nil {
 			log.Warn().Err(err).Msg("cookies may be lost if this launcher is killed now")
 		}
@@ -252,13 +253,19 @@ func (b *Browser) findNetwork(ctx context.Context, not int) (NetworkService, err
 	}
 }
 
-// stopNetwork stops a network service and watches over it. b.still.mu is held.
+// stopNetwork stops a network service and watches over it. One that was told to stop, and of which it is not
+// known whether it has, is not told to go on: what its pages want to send would leave it. It counts as
+// stopped, and the error says why that is not certain. b.still.mu is held.
 func (b *Browser) stopNetwork(ctx context.Context, n NetworkService) error {
-	if err := n.Stop(ctx); err != nil {
-		return errors.Join(err, n.Continue(), n.Close())
+	err := n.Stop(ctx)
+	if err != nil && !errors.Is(err, chrome.ErrStopping) {
+		return errors.Join(err, n.Close())
 	}
 	b.stopped(n)
-	return nil
+	if err != nil {
+		b.monitor.Still().MayHaveSent(err.Error())
+	}
+	return err
 }
 
 // stopped takes in that a network service is stopped. b.still.mu is held.
@@ -292,7 +299,7 @@ func (b *Browser) networkEnded(n NetworkService) {
 	s.network = nil
 	s.gap = "the network service ended while it was stopped, and another one was there for a moment"
 	b.monitor.Still().MayHaveSent(s.gap)
-	ctx, cancel := context.WithTimeout(context.Background(), replaceTimeout+stopTimeout)
+	ctx, cancel := capture.Patience(context.Background(), replaceTimeout+stopTimeout)
 	defer cancel()
 	next, err := b.findNetwork(ctx, n.PID())
 	if err == nil {
@@ -317,24 +324,26 @@ func (b *Browser) adoptStill(log zerolog.Logger) {
 	if err != nil {
 		return // StandStill says so, if it comes to that
 	}
-	stopped, err := n.Stopped()
 	cookies, unread := b.driver.o.Files.ReadStillCookies(b.session)
-	if err == nil && !stopped && !errors.Is(unread, fs.ErrNotExist) {
-		s.gap = "the launcher before was killed while it replaced the network service, or let it go on"
-		ctx, cancel := context.WithTimeout(context.Background(), stopTimeout)
-		defer cancel()
-		err, stopped = n.Stop(ctx), true
-	}
-	if err != nil || !stopped {
+	switch stopped, _ := n.Stopped(); {
+	case stopped:
+		b.stopped(n)
+	case errors.Is(unread, fs.ErrNotExist): // it was not to stand still
 		_ = n.Close() // only the descriptor
 		return
+	default:
+		s.gap = "the launcher before was killed while it replaced the network service, or let it go on"
+		ctx, cancel := capture.Patience(context.Background(), stopTimeout)
+		defer cancel()
+		if s.problem = b.stopNetwork(ctx, n); s.network == nil {
+			return
+		}
 	}
 	s.asked, s.found, s.begun = true, true, boottime.Now()
 	s.cookies, s.unread = cookies, unread
 	if errors.Is(s.unread, fs.ErrNotExist) {
 		s.unread = errors.New("the launcher before could not read them")
 	}
-	b.stopped(n)
 	log.Warn().Int("pid", n.PID()).AnErr("cookies", s.unread).Msg("the launcher before left the browser standing still: it goes on so until its worker is back")
 }
 
@@ -399,14 +408,17 @@ func (b *Browser) exchangeNetwork(ctx context.Context, n NetworkService) error {
 	s.freed = true
 	next, err := b.findNetwork(ctx, n.PID())
 	if err == nil {
-		if err = next.Stop(ctx); err != nil {
+		if err = next.Stop(ctx); err == nil || errors.Is(err, chrome.ErrStopping) { // as in stopNetwork
+			b.watchStopped(next)
+		} else {
 			err = errors.Join(err, next.Close())
 		}
 	}
 	if err != nil {
-		s.problem, s.lost = err, "the network service was killed, and the cookies were not put back: "+err.Error()
-	} else {
-		b.watchStopped(next)
+		s.problem = err
+	}
+	if s.network == nil {
+		s.lost = "the network service was killed, and the cookies were not put back: " + err.Error()
 	}
 	return errors.Join(err, n.Close())
 }

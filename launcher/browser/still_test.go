@@ -266,6 +266,64 @@ func (h *host) adopted(b *Browser, looks lease.Appearance) *Browser {
 	return h.driver.Adopt(running, h.path, looks, h.sink, h.options.Log)
 }
 
+// slowToStop is a network service of which nobody can tell in time whether it has stopped.
+type slowToStop struct{ NetworkService }
+
+func (s slowToStop) Stop(ctx context.Context) error {
+	if err := s.NetworkService.Stop(ctx); err != nil {
+		return err
+	}
+	return fmt.Errorf("%w: %w", chrome.ErrStopping, context.DeadlineExceeded)
+}
+
+// TestWhatIsSlowToStopIsNotLetGoOn: on a busy host a network service may stop later than it is waited
+// for. It stays stopped, and a person decides; it goes on when the worker is back.
+func TestWhatIsSlowToStopIsNotLetGoOn(t *testing.T) {
+	h, site := newHost(t, Options{}), newWriter(t)
+	b := h.start()
+	log := h.options.Log
+	h.open(b, site.URL)
+	site.more(t)
+	lose := func() (count int) {
+		t.Helper()
+		n, err := b.process.NetworkService()
+		if err != nil {
+			t.Fatal(err)
+		}
+		b.still.mu.Lock()
+		if b.still.known != nil {
+			err = b.still.known.Close()
+		}
+		b.still.known = slowToStop{n}
+		b.still.mu.Unlock()
+		if err != nil {
+			t.Fatal(err)
+		}
+		b.StandStill(log)
+		if !b.Still() {
+			t.Error("it does not stand still")
+		}
+		h.reported("that something may have been sent", func(e checkpoint.Entry) bool { return e.Method == checkpoint.Unseen })
+		return site.quiet(t)
+	}
+	lose()
+	b.GoOn(log)
+	site.more(t)
+	count := lose()
+	if err := b.EndPages(t.Context(), log); err != nil {
+		t.Fatal(err)
+	}
+	if method, err := b.Close(profile, nil, log); err != nil || method != chrome.ClosedByCDP {
+		t.Errorf("closed by %s, %v", method, err)
+	}
+	if got := site.quiet(t); got != count {
+		t.Errorf("%d requests came after the loss", got-count)
+	}
+	if got := b.StillFacts()[0]; got.Answer != table.No {
+		t.Errorf("%+v", got)
+	}
+}
+
 // TestABrowserThatStoodStillIsStoppedByTheNextLauncher: a launcher that is killed while it replaces
 // the network service leaves one that runs. The next one stops it before the pages go on, and says
 // that something may have been sent.
@@ -416,8 +474,7 @@ func TestPagesThatWaitForTheNetworkAreFreed(t *testing.T) {
 	} {
 		h.open(b, site.URL+"/"+path)
 		h.titles(b, path)
-		at := slices.IndexFunc(b.Monitor().Pages(), func(p capture.Page) bool { return strings.HasSuffix(p.URL, path) })
-		sessions[path] = b.Monitor().Pages()[at].SessionID
+		sessions[path] = h.page(b, site.URL+"/"+path).SessionID
 		script := "let n = 0, x; const again = () => { n++; try { " + waits + " } finally { fetch('/', {method: 'POST'}).catch(() => {}) } }; setInterval(again, 5)"
 		if err := o.Call(t.Context(), sessions[path], "Runtime.evaluate", map[string]any{"expression": script}, nil); err != nil {
 			t.Fatal(err)
@@ -430,6 +487,17 @@ func TestPagesThatWaitForTheNetworkAreFreed(t *testing.T) {
 	}
 	if err := b.FreePages(t.Context()); err == nil {
 		t.Error("the pages of a browser that goes on were freed")
+	}
+	for path, session := range sessions { // a page whose script has begun has what is asked of it below
+		for end := time.Now().Add(testchrome.Patience); ; {
+			n, err := says(t.Context(), session, "n")
+			if n > 0 {
+				break
+			}
+			if err != nil || time.Now().After(end) {
+				t.Fatalf("the script of the page %s does not begin: %v", path, err)
+			}
+		}
 	}
 	b.StandStill(log)
 	for path, session := range sessions {
@@ -445,7 +513,21 @@ func TestPagesThatWaitForTheNetworkAreFreed(t *testing.T) {
 			}
 		}
 	}
-	came := posts.Load()
+	var came int64
+	for end := time.Now().Add(testchrome.Patience); ; { // until what had left has arrived, as writer.quiet does
+		came = posts.Load()
+		time.Sleep(200 * time.Millisecond)
+		under, err := sockets.UnderWay(site.URL)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if under == 0 && posts.Load() == came {
+			break
+		}
+		if time.Now().After(end) {
+			t.Fatal("what had left the browser does not arrive")
+		}
+	}
 
 	if err := errors.Join(b.FreePages(t.Context()), b.FreePages(t.Context())); err != nil {
 		t.Fatal(err)
@@ -510,11 +592,7 @@ func TestPagesThatOweAPictureAreEnded(t *testing.T) {
 	} {
 		h.open(b, site.URL+path)
 		h.titles(b, path[1:])
-		at := slices.IndexFunc(b.Monitor().Pages(), func(p capture.Page) bool { return p.URL == site.URL+path })
-		if at < 0 {
-			t.Fatalf("%+v", b.Monitor().Pages())
-		}
-		session := b.Monitor().Pages()[at].SessionID
+		session := h.page(b, site.URL+path).SessionID
 		if err := o.Call(t.Context(), session, "Runtime.evaluate", map[string]any{"expression": script, "userGesture": true}, nil); err != nil {
 			t.Fatal(err)
 		}

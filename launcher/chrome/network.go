@@ -36,6 +36,10 @@ var ErrNoNetworkService = errors.New("the browser has no network service")
 // made, so that no network service is to be waited for.
 var ErrNoZygote = errors.New("it starts no processes")
 
+// ErrStopping says that a network service was told to stop, and that it is not known whether it has: it
+// stops as soon as the kernel gets to it, and stays so until it is told to go on.
+var ErrStopping = errors.New("it was told to stop, and it is not known whether it has")
+
 // NetworkService is the process of a browser through which everything goes that it sends.
 // Its methods may be called concurrently. Close has to be called when it is done with.
 type NetworkService struct {
@@ -162,20 +166,22 @@ func awaitRest(ctx context.Context, pids ...int) error {
 	}
 }
 
-// Stop stops the process, and returns when none of its threads runs any more.
+// Stop stops the process, and returns when none of its threads runs any more. An error that does not wrap
+// ErrStopping says that the process was not told to.
 func (n *NetworkService) Stop(ctx context.Context) error {
 	if err := n.signal(unix.SIGSTOP); err != nil {
 		return err
 	}
 	for {
 		stopped, err := n.Stopped()
-		if err != nil || stopped {
-			return err
+		if stopped {
+			return nil
 		}
-		select {
-		case <-ctx.Done():
-			return fmt.Errorf("network service %d does not stop: %w", n.process.PID, context.Cause(ctx))
-		case <-time.After(time.Millisecond):
+		if err == nil {
+			err = wait(ctx, time.Millisecond)
+		}
+		if err != nil {
+			return fmt.Errorf("network service %d: %w: %w", n.process.PID, ErrStopping, err)
 		}
 	}
 }

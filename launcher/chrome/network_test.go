@@ -1,6 +1,47 @@
 package chrome
 
-import "testing"
+import (
+	"context"
+	"errors"
+	"os/exec"
+	"testing"
+
+	"leasehold/internal/procfs"
+)
+
+// TestAStopThatNobodySeesMayComeLater: what was told to stop is told from what was not.
+func TestAStopThatNobodySeesMayComeLater(t *testing.T) {
+	child := exec.Command("sleep", "600")
+	if err := child.Start(); err != nil {
+		t.Fatal(err)
+	}
+	p, err := procfs.Read(child.Process.Pid)
+	if err != nil {
+		t.Fatal(err)
+	}
+	n, err := openNetworkService(p)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := child.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	if !n.AwaitEnd() { // from now on it never stops
+		t.Fatal("it does not end")
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := n.Stop(ctx); !errors.Is(err, ErrStopping) || !errors.Is(err, context.Canceled) {
+		t.Errorf("%v", err)
+	}
+	_ = child.Wait() // it was killed
+	if err := n.Close(); err != nil {
+		t.Error(err)
+	}
+	if err := n.Stop(t.Context()); err == nil || errors.Is(err, ErrStopping) {
+		t.Errorf("told to stop by nobody: %v", err)
+	}
+}
 
 func TestAHelperSaysWhatItIs(t *testing.T) {
 	for line, want := range map[string]bool{

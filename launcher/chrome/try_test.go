@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -53,11 +54,18 @@ func TestTry(t *testing.T) {
 	}
 	nothingLeft("one that ends at once")
 	silent := filepath.Join(t.TempDir(), "silent")
-	if err := os.WriteFile(silent, []byte("#!/bin/sh\nexec sleep 600\n"), 0o700); err != nil {
+	if err := os.WriteFile(silent, []byte("#!/bin/sh\n: > \"$0.runs\"\nexec sleep 600\n"), 0o700); err != nil {
 		t.Fatal(err)
 	}
-	soon, cancelSoon := context.WithTimeout(t.Context(), 300*time.Millisecond)
-	defer cancelSoon()
+	soon, cancelSoon := context.WithCancel(ctx)
+	var asked sync.WaitGroup
+	asked.Go(func() { // its time is up once it runs
+		defer cancelSoon()
+		for _, err := os.Stat(silent + ".runs"); err != nil && ctx.Err() == nil; _, err = os.Stat(silent + ".runs") {
+			time.Sleep(time.Millisecond)
+		}
+	})
+	defer asked.Wait()
 	if _, err = chrome.Try(soon, chrome.Options{Binary: silent, Headless: true}); !errors.As(err, &failed) || !errors.Is(err, os.ErrDeadlineExceeded) {
 		t.Errorf("one that does not answer: %v", err)
 	}

@@ -126,7 +126,18 @@ func checkUser(t *testing.T, d *testchrome.Driver) {
 		if strings.Contains(string(line), "--no-sandbox") {
 			t.Errorf("%s has no sandbox: %q", kind, line)
 		}
-		s := status(t, p.PID)
+		var s map[string]string
+		until(t, fmt.Sprintf("%s %d has begun or is over", kind, p.PID), func() bool { // a renderer enters its sandbox when it begins
+			if now, err := procfs.Read(p.PID); err != nil || !now.Same(p) || !now.Alive() {
+				s = nil
+				return true
+			}
+			s = status(t, p.PID)
+			return kind != "renderer" || s["Seccomp"] == "2"
+		})
+		if s == nil {
+			continue
+		}
 		for field, want := range map[string]string{"Uid": "54321 54321 54321 54321", "Gid": "54321 54321 54321 54321", "Groups": ""} {
 			if s[field] != want {
 				t.Errorf("%s has %s %q, want %q", kind, field, s[field], want)

@@ -12,6 +12,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"leasehold/evidence"
 	"leasehold/evidence/capture"
@@ -193,6 +194,20 @@ func (w *world) open(html, inner string) (capture.Page, look.Page) {
 	return capture.Page{TargetID: w.target, SessionID: w.session, Type: "page", URL: w.site("site") + "/page"}, known
 }
 
+// picture is what a page shows. A busy host may need several tries.
+func (w *world) picture(page capture.Page) []byte {
+	w.t.Helper()
+	for end := time.Now().Add(testchrome.Patience); ; {
+		image, missing := capture.TakePicture(w.t.Context(), w.Driver, page)
+		if missing == "" {
+			return image
+		}
+		if time.Now().After(end) {
+			w.t.Fatal(missing)
+		}
+	}
+}
+
 // look looks at a page, without a picture of it, and returns the bundle with what was
 // found.
 func (w *world) look(page capture.Page, known look.Page) *evidence.Sealed {
@@ -244,11 +259,10 @@ func (w *world) pagesSayWhatTheyAskFor(t *testing.T) {
 		page, known := w.open(tt.html, tt.inner)
 		known.First = true
 		var image []byte
-		var missing string
 		if len(tt.want) > 0 {
-			image, missing = capture.TakePicture(t.Context(), w.Driver, page)
+			image = w.picture(page)
 		}
-		s := w.lookAt(page, known, image, missing)
+		s := w.lookAt(page, known, image, "")
 		got := answered(s, Yes)
 		slices.Sort(got)
 		want := slices.Sorted(slices.Values(tt.want))
@@ -478,8 +492,7 @@ func (w *world) aPageOnItsWayAsksForNothing(t *testing.T) {
 	going := w.Post(page.SessionID, "Page.navigate", map[string]any{"url": slow.URL})
 	w.Await(page.SessionID, "Page.frameStartedNavigating")
 	page.Leaving = true
-	image, missing := capture.TakePicture(t.Context(), w.Driver, page)
-	s := w.lookAt(page, known, image, missing)
+	s := w.lookAt(page, known, w.picture(page), "")
 	if got := answered(s, Yes); len(got) > 0 || s.Manifest.Found[0].Answer != "yes" {
 		t.Errorf("%+v", s.Manifest.Found)
 	}

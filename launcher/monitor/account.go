@@ -7,6 +7,7 @@ import (
 
 	"leasehold/checkpoint"
 	"leasehold/checkpoint/ledger"
+	"leasehold/evidence/capture"
 )
 
 // Cookies reports what becomes of the account's cookies. Its methods may be called concurrently.
@@ -39,7 +40,8 @@ func (c *Cookies) Learn(result json.RawMessage, problem error) error {
 	return problem
 }
 
-// learnTimeout bounds how long the browser may take to show its cookies.
+// learnTimeout bounds how long the browser may take to show its cookies, in time that the host gives
+// (capture.Patience).
 const learnTimeout = 2 * time.Second
 
 // learnNew asks for the browser's cookies whenever a new page gets its first document,
@@ -52,7 +54,7 @@ func (c *Cookies) learnNew(gone <-chan struct{}) {
 		case <-gone:
 			return
 		}
-		ctx, cancel := context.WithTimeout(context.Background(), learnTimeout)
+		ctx, cancel := capture.Patience(context.Background(), learnTimeout)
 		var result json.RawMessage
 		err := c.chrome.Call(ctx, "", "Storage.getCookies", nil, &result)
 		cancel()

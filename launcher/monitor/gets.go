@@ -3,8 +3,10 @@ package monitor
 import (
 	"bytes"
 	"cmp"
+	"context"
 	"encoding/json"
 	"strings"
+	"sync"
 	"time"
 	"unicode"
 
@@ -44,17 +46,27 @@ type GETs struct {
 	anew       map[string]time.Time       // when a document asked to be loaded again, by frame
 	last       map[string]*ledger.Request // the last request of a script that was answered with success, by frame
 	dialogs    map[string]string          // type of the open dialog, by session
-	agreed     map[string]time.Time       // when a confirm dialog was answered with yes, by session
+	agreed     map[string]*agreement      // the last confirm dialog that was answered with yes, by session
 	unprompted map[string]map[string]bool // places that a document asked for before the worker acted on it, by loader
 	after      map[string]bool            // documents of which a GET after an action was reported, by loader
+
+	agreements chan *agreement // for followAgreements; what does not fit counts as just answered for as long as its document is there
+}
+
+// agreement is a confirm dialog that was answered with yes.
+type agreement struct {
+	session string
+	wentOn  time.Time // when the page's script is known to have gone on; zero: it may not have
 }
 
 const (
 	// prompted is the time after an act within which a web worker's request may follow from it.
 	prompted = 5 * time.Second
-	// agreeing is the time after the answer to a dialog within which a request may follow from
-	// it. The page's script goes on at once.
+	// agreeing is the time within which a request may follow from the answer to a dialog, after the
+	// page's script has gone on.
 	agreeing = time.Second
+	// maxAgreements is how many answers may wait for followAgreements.
+	maxAgreements = 64
 	// reloading is the time after an answer within which a page may load itself anew because of it.
 	reloading = 5 * time.Second
 )
@@ -64,7 +76,8 @@ func newGETs(log *requestLog, ps *pages, n *navigations, ty *typing, h *harmless
 		log: log, pages: ps, navigations: n, typing: ty, harmless: h, sink: sink,
 		acted: func() boottime.Instant { return 0 }, actedOn: func(string) (bool, bool) { return true, false },
 		shown: map[string]string{}, opened: map[string]bool{}, requested: map[string]string{}, anew: map[string]time.Time{},
-		last: map[string]*ledger.Request{}, dialogs: map[string]string{}, agreed: map[string]time.Time{}, unprompted: map[string]map[string]bool{}, after: map[string]bool{},
+		last: map[string]*ledger.Request{}, dialogs: map[string]string{}, agreed: map[string]*agreement{}, unprompted: map[string]map[string]bool{}, after: map[string]bool{},
+		agreements: make(chan *agreement, maxAgreements),
 	}
 }
 
@@ -387,7 +400,12 @@ func (g *GETs) page(event cdpproxy.Event, now time.Time) {
 	case eventDialogClosed:
 		var p cdppage.EventJavascriptDialogClosed
 		if decode(event, &p) && p.Result && g.dialogs[event.Session] == string(cdppage.DialogTypeConfirm) {
-			remember(g.agreed, event.Session, now)
+			a := &agreement{session: event.Session}
+			remember(g.agreed, event.Session, a)
+			select {
+			case g.agreements <- a:
+			default:
+			}
 		}
 		delete(g.dialogs, event.Session)
 	}
@@ -401,8 +419,28 @@ func withoutFragment(url string) string {
 
 // agreedOn tells whether somebody has just answered a confirm dialog with yes.
 func (g *GETs) agreedOn(session string, now time.Time) bool {
-	at, ok := g.agreed[session]
-	return ok && now.Sub(at) < agreeing
+	a := g.agreed[session]
+	return a != nil && (a.wentOn.IsZero() || now.Sub(a.wentOn) < agreeing)
+}
+
+// followAgreements finds out when the scripts that asked have gone on, until ctx ends. A page answers
+// a command when the script that was running is over.
+func (g *GETs) followAgreements(ctx context.Context, chrome caller) {
+	var asking sync.WaitGroup
+	defer asking.Wait()
+	for {
+		select {
+		case a := <-g.agreements:
+			asking.Go(func() {
+				_ = chrome.Call(ctx, a.session, "Page.getFrameTree", nil, nil) // an error as the reply does as well
+				g.log.mu.Lock()
+				defer g.log.mu.Unlock()
+				a.wentOn = time.Now()
+			})
+		case <-ctx.Done():
+			return
+		}
+	}
 }
 
 // judged is the report about a GET that may have changed something; nil for a read. What is not

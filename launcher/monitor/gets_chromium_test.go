@@ -258,13 +258,16 @@ func TestGETsOfARealBrowser(t *testing.T) {
 		}
 	}
 	session := w.openPage(site.URL + "/list")
-	anew := func() {
+	unprompted := func() {
 		w.acted.Store(false)
 		w.call(session, "Page.navigate", map[string]string{"url": site.URL + "/list"}, nil)
 		w.eval(session, "location.pathname + location.search === '/list' && polls > 1")
 		w.mu.Lock()
 		w.entries = nil
 		w.mu.Unlock()
+	}
+	anew := func() {
+		unprompted()
 		w.acted.Store(true)
 	}
 	const shown = "at('list').textContent === 'voilà'"
@@ -307,8 +310,7 @@ func TestGETsOfARealBrowser(t *testing.T) {
 
 	// A GET of a page counts once the worker has acted on the page, however it is answered; one
 	// that a page makes by itself, or that the worker's own command opens, does not.
-	anew()
-	w.acted.Store(false)
+	unprompted()
 	w.eval(session, fmt.Sprintf(`polls > %s + 1`, w.eval(session, `polls`)))
 	w.is("nobody has acted, and the page polls", checkpoint.KindGetAfter)
 	w.acted.Store(true)

@@ -1,10 +1,13 @@
 package monitor
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"slices"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"leasehold/cdpproxy"
 	"leasehold/checkpoint"
@@ -84,4 +87,62 @@ func TestAGETWhoseRedirectIsRefusedWasSent(t *testing.T) {
 			t.Errorf("%s: %q, want %q", name, got, tt.want)
 		}
 	}
+}
+
+// busyPage is a page that answers when it is told to.
+type busyPage struct{ answers chan struct{} }
+
+func (b busyPage) Call(ctx context.Context, _, _ string, _, _ any) error {
+	select {
+	case <-b.answers:
+	case <-ctx.Done():
+	}
+	return ctx.Err()
+}
+
+func (busyPage) Post(string, string, any) {}
+
+// TestAnAnswerToADialogCountsUntilThePageHasGoneOn: on a busy host the script that asked goes on late.
+func TestAnAnswerToADialogCountsUntilThePageHasGoneOn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var got []string
+		m := New(func(checkpoint.Entry) {})
+		m.gets.sink = func(e checkpoint.Entry) {
+			if e.Kind == checkpoint.KindGetWrite {
+				got = append(got, fmt.Sprintf("%s %s", e.Name, e.URL))
+			}
+		}
+		m.gets.acted, m.gets.actedOn = nil, func(string) (acted, typed bool) { return true, false }
+		page := busyPage{make(chan struct{})}
+		ctx, stop := context.WithCancel(t.Context())
+		go m.gets.followAgreements(ctx, page)
+		defer stop()
+		say := func(method, params string) {
+			m.readerEvent(cdpproxy.Event{Session: "S", Method: method, Params: json.RawMessage(params)})
+		}
+		asks := func(id string) {
+			say(ledger.Sent, `{"requestId":"`+id+`","loaderId":"L","documentURL":"http://a.test/list","request":{"url":"http://a.test/drop?id=`+id+`","method":"GET"},"initiator":{"type":"script"},"type":"Fetch","frameId":"F"}`)
+			say(ledger.Answered, `{"requestId":"`+id+`","loaderId":"L","response":{"url":"http://a.test/drop?id=`+id+`","status":200},"frameId":"F"}`)
+		}
+		dialog := func() {
+			say(eventDialogOpening, `{"url":"http://a.test/list","frameId":"F","message":"sure?","type":"confirm","hasBrowserHandler":false}`)
+			say(eventDialogClosed, `{"frameId":"F","result":true,"userInput":""}`)
+			synctest.Wait()
+		}
+		dialog()
+		time.Sleep(time.Minute) // the page gets no processor
+		asks("1")
+		dialog() // the page asks again before it has answered about the first time
+		page.answers <- struct{}{}
+		time.Sleep(time.Minute)
+		asks("2")
+		page.answers <- struct{}{}
+		synctest.Wait()
+		asks("3")
+		time.Sleep(2 * agreeing)
+		asks("4")
+		if want := []string{"confirmed http://a.test/drop?id=1", "confirmed http://a.test/drop?id=2", "confirmed http://a.test/drop?id=3"}; !slices.Equal(got, want) {
+			t.Errorf("%q, want %q", got, want)
+		}
+	})
 }

@@ -357,6 +357,7 @@ func (m *Monitor) Watch(ctx context.Context) {
 	traffic.Go(func() { m.typing.bindDocuments(looking) })
 	traffic.Go(func() { m.typing.findClosedRoots(looking) })
 	traffic.Go(func() { m.reportAloneInTime(looking) })
+	traffic.Go(func() { m.gets.followAgreements(looking, m.chrome) })
 	for {
 		events, err := m.chrome.Next(ctx)
 		if err != nil {

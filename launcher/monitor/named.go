@@ -10,6 +10,7 @@ import (
 
 	"leasehold/checkpoint"
 	"leasehold/checkpoint/ledger"
+	"leasehold/evidence/capture"
 )
 
 // name gives a request a name, to which its answer refers. If a redirect led to the request, name
@@ -54,8 +55,8 @@ func (rs *requests) answered(a answer) {
 	rs.sink(e)
 }
 
-// hearTimeout bounds how long HearAnswers waits. An answer that Chrome does not report in that
-// time counts as missing.
+// hearTimeout bounds how long HearAnswers waits, in time that the host gives (capture.Patience). An
+// answer that Chrome does not report in that time counts as missing.
 const hearTimeout = 300 * time.Millisecond
 
 // HearAnswers returns when everything that pages sent before the call, and all answers that
@@ -66,7 +67,7 @@ func (m *Monitor) HearAnswers(ctx context.Context) {
 	if m.chrome.Observer == nil {
 		return
 	}
-	ctx, cancel := context.WithTimeout(ctx, hearTimeout)
+	ctx, cancel := capture.Patience(ctx, hearTimeout)
 	defer cancel()
 	var asking sync.WaitGroup
 	for _, session := range m.answers.waiting() {

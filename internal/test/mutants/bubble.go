@@ -41,7 +41,7 @@ var ofBubble = slices.Concat(
 		change{"bubble: a worker whose connection broke is waited for without an end", `case f.dropped && !now.Before(f.endedAt.Add(p.grace)):`, `case false:`},
 	),
 	in("launcher/browser/still.go", bubble,
-		change{"bubble: the account goes on while its worker is gone", "\tif err := n.Stop(ctx); err != nil {\n", "\tif err := ctx.Err(); err != nil {\n"},
+		change{"bubble: the account goes on while its worker is gone", "\terr := n.Stop(ctx)\n", "\terr := ctx.Err()\n"},
 	),
 	in("launcher/browser/still.go", []Catcher{by("launcher/browser", "TestALastWordIsNeverMissed", "TestALastMomentThatIsNotKnownCounts")},
 		change{"the network service is stopped with a log that is in its memory alone", `s.unseen = b.awaitLogged()`, `s.unseen = nil`},

@@ -101,7 +101,7 @@ var ofTravel = slices.Concat(
 		change{"gets: a page's poll follows from an act", "\treturn asked[where]\n", "\treturn false\n"},
 		change{"gets: nobody says that a request was left behind", "\tfound := g.ended(func(r *ledger.Request) bool { return r.Get.Frame == frame && r.Loader != loader && !r.Document })\n", "\tfound := g.ended(func(r *ledger.Request) bool { return r.Loader != loader && false })\n"},
 		change{"gets: a page that loads itself anew is not noticed", "\t\tlast.Get.Reloaded = true\n", ""},
-		change{"gets: a question that was answered is forgotten", "\t\t\tremember(g.agreed, event.Session, now)\n", ""},
+		change{"gets: a question that was answered is forgotten", "\t\t\tremember(g.agreed, event.Session, a)\n", ""},
 		change{"gets: what is not answered at the end is a read", "\tfound := g.ended(func(*ledger.Request) bool { return true })\n", "\tvar found []checkpoint.Entry\n"},
 	),
 	in("launcher/monitor/requests.go", []Catcher{by("launcher/monitor", "TestWhatWasWithheldIsThePages", "TestWhatAPageSendsWhileItStandsStillIsWithheld")},

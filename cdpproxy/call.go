@@ -5,6 +5,8 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"math"
+	"slices"
 	"sync"
 
 	"leasehold/lease"
@@ -195,28 +197,75 @@ func oneWay(sessionID, method string, params any) []byte {
 // maxPosts is how many posted commands may wait for room in the pipe.
 const maxPosts = 4096
 
-// post queues a one-way command for sendPosts, and does not block. While maxPosts are queued,
-// further ones are dropped: the browser is then not reading, which others notice by waiting for
-// it.
-func (m *Mux) post(msg []byte) {
+// post queues a one-way command, and does not block. Nothing that is sent after it reaches the browser
+// before it. While maxPosts are queued, further ones are dropped: the browser is then not reading, which
+// others notice by waiting for it.
+func (m *Mux) post(msg []byte) { m.queue(msg, maxPosts) }
+
+// postPauseEnd is post for a command that ends the pause of a request. It is never dropped: the request
+// would go out with the end of the CDP session that it is paused on. There is one for each request that
+// the browser has reported.
+func (m *Mux) postPauseEnd(msg []byte) { m.queue(msg, math.MaxInt) }
+
+// queue queues a one-way command, unless that many are queued.
+func (m *Mux) queue(msg []byte, most int) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.endCause != nil {
 		return
 	}
-	select {
-	case m.posts <- msg:
-	default:
+	if len(m.posts) >= most {
 		m.dropped.Add(1)
+		return
+	}
+	m.posts = append(m.posts, append(slices.Clip(msg), 0))
+	select {
+	case m.posted <- struct{}{}:
+	default:
 	}
 }
 
 // sendPosts sends what is posted until the pipe ends. It is a goroutine of its own,
 // since the pipe may be full.
 func (m *Mux) sendPosts() {
-	for msg := range m.posts {
-		_ = m.send(nil, msg) // the reader reports the pipe's end
+	for range m.posted {
+		m.writing.Lock()
+		_ = m.sendPosted() // the reader reports the pipe's end
+		m.writing.Unlock()
 	}
+}
+
+// sendPosted writes what is posted. It comes before everything else that the launcher or a client sends.
+// What cannot be written now stays queued. The caller holds m.writing.
+func (m *Mux) sendPosted() error {
+	for next := m.nextPost(0); next != nil; {
+		n, err := m.write(next)
+		if err == nil && n == 0 {
+			err = m.awaitRoom()
+		}
+		if err != nil {
+			return pipeError(err)
+		}
+		next = m.nextPost(n)
+	}
+	return nil
+}
+
+// nextPost is what is left of the first post of which n more bytes were written, or the one behind it;
+// nil: there is none. The caller holds m.writing.
+func (m *Mux) nextPost(n int) []byte {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if n > 0 {
+		if m.posts[0] = m.posts[0][n:]; len(m.posts[0]) == 0 {
+			m.posts = m.posts[1:]
+		}
+	}
+	if len(m.posts) == 0 {
+		m.posts = nil
+		return nil
+	}
+	return m.posts[0]
 }
 
 // Dropped counts the one-way commands that were dropped while the browser did not

@@ -11,7 +11,9 @@ import (
 // Command is a command that a client sent and that passed the fence. It contains nothing of the
 // command's parameters.
 type Command struct {
-	// At is when it passed the fence, by the wall clock.
+	// Passed is when it passed the fence. Commands of several sessions are put in order by it.
+	Passed boottime.Instant
+	// At is the same by the wall clock. It is only nearly exact: the two clocks are not read at once.
 	At time.Time
 	// Session is the CDP session of the command, and Target is the id of the target to which
 	// that session was attached. Both are empty for the connection's browser session.
@@ -104,7 +106,7 @@ func (l *commandLog) read(from int) (commands []Command, next int) {
 		next = i + 1
 		sessionID := string(c.session[:c.sessionLen])
 		commands = append(commands, Command{
-			At: wall.Add(at.Sub(now)), Session: sessionID, Target: l.targets[sessionID], Method: string(c.method[:c.methodLen]),
+			Passed: at, At: wall.Add(at.Sub(now)), Session: sessionID, Target: l.targets[sessionID], Method: string(c.method[:c.methodLen]),
 		})
 	}
 	return commands, next

@@ -24,7 +24,7 @@ func TestCommandLog(t *testing.T) {
 	if len(got) != 3 || missed != 0 {
 		t.Fatalf("%+v, %d missed", got, missed)
 	}
-	if got[0].Method != "Browser.getVersion" || got[0].Session != "" || got[0].Target != "" || time.Since(got[0].At).Abs() > time.Minute {
+	if got[0].Method != "Browser.getVersion" || got[0].Session != "" || got[0].Target != "" || got[0].Passed != at || time.Since(got[0].At).Abs() > time.Minute {
 		t.Errorf("%+v", got[0])
 	}
 	if got[1].Session != "S1" || got[1].Target != "T1" || got[1].Method != "Page.navigate" {

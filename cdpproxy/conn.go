@@ -34,8 +34,8 @@ type Handler interface {
 	Lease(ctx context.Context, method string, params json.RawMessage) (any, *Error)
 	// ClosingTarget is called before a command that closes a target is passed on.
 	ClosingTarget(target string)
-	// CloseBrowser is called when the client wants the browser closed, after the
-	// client was answered.
+	// CloseBrowser is called when the client wants the browser closed. A cut by then comes
+	// after the answer, which the client reads when CloseBrowser has returned.
 	CloseBrowser()
 	// Refused is called for each command that came after the fence was shut.
 	Refused(method string)
@@ -54,8 +54,8 @@ type Handler interface {
 	Takeover() *Takeover
 }
 
-// Last is a result after which the connection may be cut. Then is called when the result is on
-// its way to the client.
+// Last is a result after which the connection may be cut. Then is called when the result is queued for
+// the client, which reads it when Then has returned.
 type Last struct {
 	Result any
 	Then   func()

@@ -99,13 +99,14 @@ func (c *Conn) handleOffloaded(msg []byte, privileged bool) {
 	closes := ""
 	switch string(cmd.method) {
 	case "Browser.close":
-		c.reply(cmd, struct{}{}, nil)
+		c.pushReply(cmd, struct{}{}, nil)
 		c.mu.Lock()
 		c.closingBrowser = true
 		c.session.log.add(cmd.sessionID, cmd.method)
 		c.mu.Unlock()
 		c.session.log.stamp(1, boottime.Now())
 		c.handler.CloseBrowser()
+		c.flush()
 		return
 	case exposeCommand:
 		c.expose(cmd)
@@ -200,10 +201,11 @@ func (c *Conn) handleLease(cmd command) {
 		result = last.Result
 		c.released.Store(true) // before its answer: nothing that comes behind it reaches the browser
 	}
-	c.reply(cmd, result, err)
+	c.pushReply(cmd, result, err)
 	if ends {
 		last.Then()
 	}
+	c.flush()
 }
 
 // sendOffloaded passes a command on, and waits while the pipe is full.
@@ -233,6 +235,12 @@ type ownReply struct {
 
 // reply queues and flushes a reply of the launcher's own to the client.
 func (c *Conn) reply(cmd command, result any, problem *Error) {
+	c.pushReply(cmd, result, problem)
+	c.flush()
+}
+
+// pushReply queues a reply of the launcher's own. flush has to follow.
+func (c *Conn) pushReply(cmd command, result any, problem *Error) {
 	r := ownReply{Error: problem}
 	if cmd.hasID {
 		r.ID = &cmd.id
@@ -248,7 +256,6 @@ func (c *Conn) reply(cmd command, result any, problem *Error) {
 		return
 	}
 	c.push(ws.OpText, msg)
-	c.flush()
 }
 
 // offload runs work that may block on a goroutine, in order. The client is not read until all

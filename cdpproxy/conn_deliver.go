@@ -138,6 +138,11 @@ func (c *Conn) deliverLarge(msg []byte) (kept bool) {
 func (c *Conn) push(op ws.OpCode, payload []byte) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	c.pushLocked(op, payload)
+}
+
+// pushLocked is push. The caller holds c.mu.
+func (c *Conn) pushLocked(op ws.OpCode, payload []byte) {
 	if !c.cut && !c.tooSlow() {
 		c.out.add(op, payload)
 	}

@@ -43,13 +43,16 @@ type End struct {
 	Err error
 }
 
-// Closing tells whether the client has begun the close handshake. This may be known before
-// Serve returns.
+// Closing tells whether the connection ends cleanly: see End. This is known before the client reads that
+// it ends, and may be before Serve returns.
 func (c *Conn) Closing() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.end.Clean
+	return c.ends()
 }
+
+// ends is Closing. The caller holds c.mu.
+func (c *Conn) ends() bool { return c.end.Clean || c.targetClosed }
 
 // Cut ends the connection from the launcher's side: each command in flight gets one error with
 // the reason, and the close frame follows at once. code is one of the close codes. The client
@@ -116,10 +119,25 @@ func clipReason(s string) string {
 	return s
 }
 
+// enterWith is enter with a last frame for the client, who reads it only when the end is known.
+func (c *Conn) enterWith(to phase, end End, closeFrame []byte) {
+	c.mu.Lock()
+	c.pushLocked(ws.OpClose, closeFrame)
+	c.enterLocked(to, end)
+	c.mu.Unlock()
+	c.flush()
+}
+
 // enter moves the connection to a later phase. If it is ended several times, the first end
 // counts.
 func (c *Conn) enter(to phase, end End) {
 	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.enterLocked(to, end)
+}
+
+// enterLocked is enter. The caller holds c.mu.
+func (c *Conn) enterLocked(to phase, end End) {
 	if c.phase == reading {
 		c.end = end
 		if c.end.Cut = c.cut; c.targetClosed {
@@ -129,6 +147,5 @@ func (c *Conn) enter(to phase, end End) {
 		c.forgetPending()
 		c.startEndTimeout()
 	}
-	c.mu.Unlock()
 	c.phase = to
 }

@@ -185,19 +185,18 @@ func (c *Conn) handleClose(payload []byte) {
 		c.refuse(bad)
 		return
 	}
-	c.push(ws.OpClose, answer)
-	c.flush()
-	c.enter(draining, End{Clean: true})
+	c.enterWith(draining, End{Clean: true}, answer)
 }
 
 // refuse closes the connection of a client that broke the protocol. What the client sends until
 // it closes too is still read, and discarded: closing a socket with unread bytes would reset
 // it, and the client could not read the reason.
 func (c *Conn) refuse(v *violation) {
-	if c.closeFrames {
-		c.push(ws.OpClose, ws.NewCloseFrameBody(v.code, clipReason(v.reason)))
-	}
-	c.flush()
 	c.refusedAt = time.Now()
-	c.enter(discarding, End{Err: v})
+	if !c.closeFrames {
+		c.enter(discarding, End{Err: v})
+		c.flush()
+		return
+	}
+	c.enterWith(discarding, End{Err: v}, ws.NewCloseFrameBody(v.code, clipReason(v.reason)))
 }

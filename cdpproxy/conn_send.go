@@ -36,12 +36,16 @@ type undo struct {
 
 // stage adds the client's command to what the next commit sends. From the first staged command
 // until the commit, the connection holds Mux.writing. stage returns false if another message is
-// being written, or if a person has the session and its worker may not use the method
+// being written or goes first, or if a person has the session and its worker may not use the method
 // meanwhile.
 func (c *Conn) stage(cmd command, method *methods.Method, msg []byte, owned bool) bool {
 	m := c.session.mux
 	if len(c.staged) == 0 {
 		if !m.writing.TryLock() {
+			return false
+		}
+		if m.nextPost(0) != nil { // it goes first, which may take a while
+			m.writing.Unlock()
 			return false
 		}
 		m.scratch = m.scratch[:0]

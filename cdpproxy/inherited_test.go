@@ -101,6 +101,14 @@ func TestWhatWasOpenedUnderAnInheritedSessionIsItsOwn(t *testing.T) {
 // stays: nobody may send anything before. What fails keeps the browser shut.
 func TestTheNextLauncherClosesPrivatePages(t *testing.T) {
 	m, commands, events := inherited(t, []string{lineOpened, "O", "0"}, []string{linePrivate, "O", "T"})
+	answers := func(id int64, infos string) {
+		t.Helper()
+		if _, err := fmt.Fprintf(events, `{"id":%d,"result":{"targetInfos":[%s]}}`+"\x00", id, infos); err != nil {
+			t.Fatal(err)
+		}
+	}
+	listed := "" // what is open
+	// next waits for a command. Whether a list is asked for once more before that depends on the time.
 	next := func(method string) (id int64, params string) {
 		t.Helper()
 		for {
@@ -119,14 +127,16 @@ func TestTheNextLauncherClosesPrivatePages(t *testing.T) {
 			if c.Method == method {
 				return c.ID, string(c.Params)
 			}
+			if c.Method == "Target.getTargets" {
+				answers(c.ID, listed)
+			}
 		}
 	}
 	lists := func(infos string) {
 		t.Helper()
 		id, _ := next("Target.getTargets")
-		if _, err := fmt.Fprintf(events, `{"id":%d,"result":{"targetInfos":[%s]}}`+"\x00", id, infos); err != nil {
-			t.Fatal(err)
-		}
+		listed = infos
+		answers(id, infos)
 	}
 	const own, page, popup = `{"targetId":"W","type":"page"}`, `{"targetId":"T","type":"page"}`, `{"targetId":"P","type":"page","openerId":"T"}`
 	closed := make(chan error, 1)

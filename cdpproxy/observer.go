@@ -117,18 +117,18 @@ func (o *Observer) call(ctx context.Context, fence *lease.Fence, session, method
 	return o.session.mux.call(ctx, fence, o.sessionOr(session), method, params, result, &o.calls)
 }
 
-// Post queues a command whose reply nobody needs, and returns at once. It may be
-// dropped: see Mux.Dropped.
+// Post queues a command whose reply nobody needs, and returns at once. Whatever is sent
+// after it reaches the browser later. It may be dropped: see Mux.Dropped.
 func (o *Observer) Post(session, method string, params any) {
 	o.session.mux.post(oneWay(o.sessionOr(session), method, params))
 }
 
 // Resolve is Post for the command that ends the pause of a request which the Fetch domain
 // reported on one of the observer's sessions. Until then the request is in the pipe log: if the
-// launcher is killed, the next one fails it.
+// launcher is killed, the next one fails it. The command is never dropped.
 func (o *Observer) Resolve(session, requestID, method string, params any) {
 	o.session.resolved(pausedRequest{session, requestID})
-	o.Post(session, method, params)
+	o.session.mux.postPauseEnd(oneWay(o.sessionOr(session), method, params))
 }
 
 // Queued returns how many events were ever queued for Next. When a Call has returned, it

@@ -210,7 +210,7 @@ func (s *ClientSession) waits(r pausedRequest, p pause) {
 	}
 	s.mu.Unlock()
 	if fenced {
-		s.mux.post(failCommand(r, p.auth))
+		s.mux.postPauseEnd(failCommand(r, p.auth))
 		return
 	}
 	s.mux.pipeLog.append(linePaused, r.sessionID, r.requestID, kindOfPause(p.auth))

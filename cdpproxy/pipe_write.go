@@ -28,6 +28,10 @@ func (m *Mux) send(fence *lease.Fence, message []byte) error {
 // it for itself.
 func (m *Mux) sendIf(allowed func() error, fence *lease.Fence, passing []stagedCommand, head, tail []byte) error {
 	m.writing.Lock()
+	if err := m.sendPosted(); err != nil {
+		m.writing.Unlock()
+		return err
+	}
 	if allowed != nil {
 		if err := allowed(); err != nil {
 			m.writing.Unlock()

@@ -1,15 +1,94 @@
 package cdpproxy
 
 import (
+	"bytes"
+	"errors"
+	"os"
+	"strings"
 	"testing"
+	"time"
 )
 
-// TestDroppedCommandsAreCounted: one of them may have been to turn on the events of a page.
+// TestWhatWasPostedGoesFirst: nothing that is sent after a post reaches the browser before it, although
+// posts are sent by a goroutine, which has not run yet here. A request that a post fails would be sent if
+// the end of its CDP session came first.
+func TestWhatWasPostedGoesFirst(t *testing.T) {
+	for _, tt := range []struct {
+		name string
+		send func(*offline, *Conn)
+	}{
+		{"a call", func(b *offline, _ *Conn) {
+			if _, err := b.mux.start(nil, "", "Test.second", nil, &b.mux.calls); err != nil {
+				t.Error(err)
+			}
+		}},
+		{"a client's command", func(_ *offline, c *Conn) {
+			c.handleInput(clientFrame(0x81, `{"id":1,"method":"DOM.enable","params":{"Test.second":1}}`), false)
+			c.offloading.Wait()
+		}},
+		{"a client's command that is looked at", func(_ *offline, c *Conn) {
+			c.handleInput(clientFrame(0x81, `{"id":1,"method":"Target.closeTarget","params":{"targetId":"Test.second"}}`), false)
+			c.offloading.Wait()
+		}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			b := newOffline(t)
+			c := b.conn()
+			b.mux.post(oneWay("S", "Test.first", nil))
+			tt.send(b, c)
+			sent := b.read()
+			if first, second := bytes.Index(sent, []byte("Test.first")), bytes.Index(sent, []byte("Test.second")); first < 0 || second < first {
+				t.Errorf("the browser got %q", sent)
+			}
+		})
+	}
+}
+
+// TestDroppedCommandsAreCounted: one of them may have been to turn on the events of a page. What ends the
+// pause of a request is not dropped, since the request would be sent when its CDP session ends.
 func TestDroppedCommandsAreCounted(t *testing.T) {
-	m := &Mux{posts: make(chan []byte, 1)}
-	m.post(nil)
-	m.post(nil)
-	if m.Dropped() != 1 {
-		t.Errorf("%d dropped, want 1", m.Dropped())
+	b := newOffline(t)
+	c := b.conn()
+	o := &Observer{session: c.session}
+	for range maxPosts {
+		o.Post("S", "Test.waits", nil)
+	}
+	o.Post("S", "Test.dropped", nil)
+	o.Resolve("S", "ends", "Fetch.failRequest", map[string]string{"requestId": "ends"})
+	c.session.fenced = true
+	c.session.requestPaused(pausedRequest{"S", "fenced"}, false)
+	if b.mux.Dropped() != 1 {
+		t.Errorf("%d dropped, want 1", b.mux.Dropped())
+	}
+	for _, post := range b.mux.posts[maxPosts:] {
+		if bytes.Contains(post, []byte(`"requestId":"ends"`)) || bytes.Contains(post, []byte(`"requestId":"fenced"`)) {
+			continue
+		}
+		t.Errorf("behind the bound waits %q", post)
+	}
+	if n := len(b.mux.posts) - maxPosts; n != 2 {
+		t.Errorf("%d are behind the bound, want 2", n)
+	}
+}
+
+// TestAPostThatThePipeDoesNotTakeWaits: the browser does not read, and nobody waits for that. What is sent
+// once it reads again still comes behind what was posted, of which a part may be in the pipe.
+func TestAPostThatThePipeDoesNotTakeWaits(t *testing.T) {
+	b := newOffline(t)
+	b.mux.LimitWrites(time.Nanosecond)
+	long := oneWay("S", "Test.first", map[string]string{"a": strings.Repeat("x", 100<<10)}) // a pipe takes 64 KiB
+	b.mux.post(long)
+	if _, err := b.mux.start(nil, "", "Test.refused", nil, &b.mux.calls); !errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Fatalf("while the pipe is full: %v", err)
+	}
+	part := b.read()
+	b.mux.LimitWrites(0)
+	if _, err := b.mux.start(nil, "", "Test.second", nil, &b.mux.calls); err != nil {
+		t.Fatal(err)
+	}
+	sent := append(part, b.read()...)
+	first, second, _ := bytes.Cut(sent, []byte{0})
+	if len(part) == 0 || !bytes.Equal(first, long) || !bytes.Contains(second, []byte("Test.second")) || bytes.Count(second, []byte{0}) != 1 {
+		t.Errorf("%d bytes at first; in all %d, and then %q", len(part), len(first), second)
 	}
 }

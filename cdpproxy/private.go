@@ -27,6 +27,7 @@ type privacy struct {
 	// creating is the session on which a page is being opened. Until its target is known, what the
 	// browser says to others is held.
 	creating *ClientSession
+	calls    pendingCalls // by which it is opened, on the root session: their replies are not held
 	held     [][]byte
 	// pages are the targets that are hidden, with the session of their opener, and sessions those that
 	// Chrome opened on them for others. Both are kept: Chrome tells of an end some time after it.
@@ -171,7 +172,7 @@ func (m *Mux) clearCache(ctx context.Context, page string) error {
 // privateCloses is the time between two looks whether private pages are closed.
 const privateCloses = 20 * time.Millisecond
 
-// createTimeout bounds how long Chrome may take to open a page of which only its opener is told.
+// createTimeout bounds how long somebody waits until Chrome opens a page of which only its opener is told.
 const createTimeout = 5 * time.Second
 
 // hiddenType is the type that Chrome gives to a page in no window.
@@ -305,13 +306,16 @@ func (o *Observer) CreateHidden(ctx context.Context) (target string, err error) 
 
 // CloseHidden closes a page of CreateHidden.
 func (o *Observer) CloseHidden(ctx context.Context, target string) error {
-	err := o.Call(ctx, "", "Target.closeTarget", map[string]string{"targetId": target}, nil)
+	return o.session.mux.closeHidden(ctx, target)
+}
+
+func (m *Mux) closeHidden(ctx context.Context, target string) error {
+	err := m.Call(ctx, "Target.closeTarget", map[string]string{"targetId": target}, nil)
 	var chromes *Error
 	if errors.As(err, &chromes) { // it is closed already
 		err = nil
 	}
 	if err == nil {
-		m := o.session.mux
 		m.privacy.mu.Lock()
 		defer m.privacy.mu.Unlock()
 		delete(m.privacy.hidden, target)
@@ -319,40 +323,69 @@ func (o *Observer) CloseHidden(ctx context.Context, target string) error {
 	return err
 }
 
-// createUnseen opens an empty page of which nobody else is told.
-func (o *Observer) createUnseen(ctx context.Context, params map[string]any, hidden bool) (target string, err error) {
+// createUnseen opens an empty page of which nobody else is told. A page that comes when the caller waits no
+// longer is closed.
+func (o *Observer) createUnseen(ctx context.Context, params map[string]any, hidden bool) (string, error) {
 	m := o.session.mux
 	select { // one after the other, as browser sessions
 	case m.attaching <- struct{}{}:
-		defer func() { <-m.attaching }()
 	case <-ctx.Done():
 		return "", ctx.Err()
 	}
 	m.privacy.mu.Lock()
 	if heard := m.privacy.heard(); heard != nil && hidden { // otherwise KeepPrivate has looked
 		m.privacy.mu.Unlock()
+		<-m.attaching
 		return "", heard
 	}
 	m.privacy.creating = o.session
 	m.privacy.holding.Store(true)
 	m.privacy.mu.Unlock()
+	var opened struct {
+		target string
+		err    error
+	}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		opened.target, opened.err = m.openUnseen(o.session, params, hidden)
+		<-m.attaching
+	}()
+	ctx, cancel := context.WithTimeout(ctx, createTimeout)
+	defer cancel()
+	select {
+	case <-done:
+		return opened.target, opened.err
+	case <-ctx.Done():
+	}
+	go func() {
+		if <-done; opened.target != "" {
+			_ = m.closeHidden(context.Background(), opened.target)
+		}
+	}()
+	return "", fmt.Errorf("the browser has not opened a page of the launcher's own yet: %w", ctx.Err())
+}
+
+// openUnseen is createUnseen while what the browser says to others is held. However late the browser
+// answers, it is held until then: nothing else tells which page it is.
+func (m *Mux) openUnseen(opener *ClientSession, params map[string]any, hidden bool) (target string, err error) {
+	call := func(method string, params, result any) error {
+		return m.call(context.Background(), nil, "", method, params, result, &m.privacy.calls)
+	}
 	// The tab of a page is a target, too, which only its URL tells.
 	url := "about:blank#" + id.New("page")
 	params["url"] = url
 	var created struct {
 		TargetID string `json:"targetId"`
 	}
-	// Whoever gives up meanwhile still has to know which page it is.
-	creating, cancel := context.WithTimeout(context.WithoutCancel(ctx), createTimeout)
-	defer cancel()
-	err = o.Call(creating, "", "Target.createTarget", params, &created)
+	err = call("Target.createTarget", params, &created)
 	var unseen []string
 	for named := false; err == nil && !named; {
 		unseen = []string{created.TargetID}
 		var all struct {
 			TargetInfos []targetInfo `json:"targetInfos"`
 		}
-		err = o.Call(creating, "", "Target.getTargets", map[string]any{"filter": []map[string]string{{"type": "page"}, {"type": "tab"}, {"type": hiddenType}}}, &all)
+		err = call("Target.getTargets", map[string]any{"filter": []map[string]string{{"type": "page"}, {"type": "tab"}, {"type": hiddenType}}}, &all)
 		for _, t := range all.TargetInfos {
 			if t.URL == url && t.TargetID != created.TargetID {
 				unseen, named = append(unseen, t.TargetID), true
@@ -361,7 +394,7 @@ func (o *Observer) createUnseen(ctx context.Context, params map[string]any, hidd
 	}
 	m.privacy.mu.Lock()
 	for _, target := range unseen {
-		m.privacy.pages[target] = o.session
+		m.privacy.pages[target] = opener
 	}
 	if hidden {
 		for _, target := range unseen[:min(len(unseen), 1)] { // the page; its tab goes with it
@@ -371,10 +404,10 @@ func (o *Observer) createUnseen(ctx context.Context, params map[string]any, hidd
 	m.privacy.creating = nil
 	m.privacy.mu.Unlock()
 	if created.TargetID != "" {
-		m.pipeLog.append(linePrivate, o.session.id, created.TargetID)
+		m.pipeLog.append(linePrivate, opener.id, created.TargetID)
 	}
 	// The answer to this comes when what was held is passed on.
-	err = errors.Join(err, o.Call(context.WithoutCancel(ctx), "", "Browser.getVersion", nil, nil))
+	err = errors.Join(err, m.Call(context.Background(), "Browser.getVersion", nil, nil))
 	m.privacy.holding.Store(false)
 	return created.TargetID, err
 }
@@ -437,6 +470,12 @@ func (m *Mux) ClosePrivate(ctx context.Context) error {
 func (m *Mux) hold(parsed browserMessage, msg []byte) bool {
 	if !m.privacy.holding.Load() {
 		return false
+	}
+	if parsed.isReply && len(parsed.sessionID) == 0 {
+		if take := m.privacy.calls.remove(parsed.id); take != nil {
+			take(msg)
+			return true
+		}
 	}
 	m.privacy.mu.Lock()
 	if s := m.privacy.creating; s != nil {

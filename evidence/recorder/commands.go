@@ -1,11 +1,13 @@
 package recorder
 
 import (
+	"cmp"
 	"regexp"
 	"slices"
 	"time"
 
 	"leasehold/evidence/redact"
+	"leasehold/internal/boottime"
 )
 
 // CommandsPart is the name of the part that Commands makes, of kind
@@ -22,8 +24,11 @@ type Commands struct{ ring ring[CommandEntry] }
 
 // CommandEntry is one command in the part.
 type CommandEntry struct {
-	At         time.Time `json:"at"`
-	LeaseToken uint64    `json:"lease_token"`
+	// Passed is when it passed the fence, by which the entries are in order: At, the same by the wall clock,
+	// is only nearly exact.
+	Passed     boottime.Instant `json:"-"`
+	At         time.Time        `json:"at"`
+	LeaseToken uint64           `json:"lease_token"`
 	// Target and Session say what it was sent to; both are empty for the browser
 	// itself.
 	Target  string `json:"target_id,omitempty"`
@@ -44,7 +49,7 @@ func (c *Commands) Record(dropped int, sent ...CommandEntry) {
 func (c *Commands) Part() []byte {
 	entries, total := c.ring.last()
 	// They were recorded connection by connection.
-	slices.SortStableFunc(entries, func(a, b CommandEntry) int { return a.At.Compare(b.At) })
+	slices.SortStableFunc(entries, func(a, b CommandEntry) int { return cmp.Compare(a.Passed, b.Passed) })
 	return encodePart(total, entries)
 }
 

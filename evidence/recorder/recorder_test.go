@@ -41,12 +41,12 @@ func decode[T any](t *testing.T, content []byte) part[T] {
 func TestCommands(t *testing.T) {
 	var r recorder.Commands
 	r.Record(3,
-		recorder.CommandEntry{At: noon.Add(time.Second), LeaseToken: 42, Session: "0A1", Target: "9F", Method: "Page.navigate"},
-		recorder.CommandEntry{At: noon, LeaseToken: 42, Method: "not a method " + secret},
-		recorder.CommandEntry{At: noon.Add(2 * time.Second), LeaseToken: 42, Session: secret + " x", Target: secret + " x", Method: "A.b"})
+		recorder.CommandEntry{Passed: 2, At: noon.Add(time.Second), LeaseToken: 42, Session: "0A1", Target: "9F", Method: "Page.navigate"},
+		recorder.CommandEntry{Passed: 1, At: noon.Add(time.Minute), LeaseToken: 42, Method: "not a method " + secret},
+		recorder.CommandEntry{Passed: 3, At: noon.Add(2 * time.Second), LeaseToken: 42, Session: secret + " x", Target: secret + " x", Method: "A.b"})
 	p := decode[recorder.CommandEntry](t, r.Part())
 	want := []recorder.CommandEntry{
-		{At: noon, LeaseToken: 42, Method: "REDACTED"},
+		{At: noon.Add(time.Minute), LeaseToken: 42, Method: "REDACTED"},
 		{At: noon.Add(time.Second), LeaseToken: 42, Session: "0A1", Target: "9F", Method: "Page.navigate"},
 		{At: noon.Add(2 * time.Second), LeaseToken: 42, Session: "REDACTED", Target: "REDACTED", Method: "A.b"},
 	}

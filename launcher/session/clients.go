@@ -177,7 +177,7 @@ func (c *clients) keepCommands(p *cdpproxy.ClientSession) {
 	sent, missed := p.Commands()
 	entries := make([]recorder.CommandEntry, len(sent))
 	for i, cmd := range sent {
-		entries[i] = recorder.CommandEntry{At: cmd.At, LeaseToken: uint64(c.token), Target: cmd.Target, Session: cmd.Session, Method: cmd.Method}
+		entries[i] = recorder.CommandEntry{Passed: cmd.Passed, At: cmd.At, LeaseToken: uint64(c.token), Target: cmd.Target, Session: cmd.Session, Method: cmd.Method}
 	}
 	c.commands.Record(missed, entries...)
 }

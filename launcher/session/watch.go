@@ -95,7 +95,7 @@ func (s *Session) FollowCommands() func() []cdpproxy.Command {
 			all, now[c] = append(all, commands...), sent
 		}
 		seen = now
-		slices.SortStableFunc(all, func(a, b cdpproxy.Command) int { return cmp.Compare(a.At.UnixNano(), b.At.UnixNano()) })
+		slices.SortStableFunc(all, func(a, b cdpproxy.Command) int { return cmp.Compare(a.Passed, b.Passed) })
 		return all
 	}
 }

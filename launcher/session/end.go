@@ -127,7 +127,7 @@ func (e *ending) touched() bool {
 	s.Fence().Shut(errSessionOver)
 	s.browser.LimitWrites(cutTimeout)
 	s.browser.Mux().Barrier()
-	ctx, cancel := context.WithTimeout(context.Background(), askTimeout)
+	ctx, cancel := s.h.o.Patience(context.Background(), askTimeout)
 	defer cancel()
 	if err := s.browser.Monitor().CatchUp(ctx); err != nil {
 		s.log.Warn().Err(err).Msg("what the pages did last is not known")
@@ -401,12 +401,12 @@ func (e *ending) count() {
 // then.
 func (e *ending) staysWarm() bool {
 	s := e.s
-	ctx, cancel := context.WithTimeout(context.Background(), s.h.o.ClearTimeout)
-	defer cancel()
 	keep := slots.KeepWarm{
 		Manifest: s.manifest.KeepWarm, Profile: s.granted.KeepWarm, Cookies: s.manifest.SessionCookies, Started: s.slot.Fit() != nil,
 	}
-	if now, err := s.h.o.Store.Get(ctx, s.profile); err == nil {
+	asking, asked := context.WithTimeout(context.Background(), askTimeout)
+	defer asked()
+	if now, err := s.h.o.Store.Get(asking, s.profile); err == nil {
 		keep.Profile = now.Record.KeepWarm // it may have been changed meanwhile
 	}
 	if why := s.h.o.Slots.Against(keep, s.path); why != "" {
@@ -419,6 +419,8 @@ func (e *ending) staysWarm() bool {
 		s.log.Debug().Int("downloads", n).Msg("the browser does not stay warm")
 		return false
 	}
+	ctx, cancel := s.h.o.Patience(context.Background(), s.h.o.ClearTimeout)
+	defer cancel()
 	err := m.Clear(ctx, s.clients, s.browser.AwaitStored)
 	if err == nil {
 		err = os.Truncate(s.h.o.Files.Output(s.slot.StartedFor()), 0) // it is in the evidence

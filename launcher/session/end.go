@@ -1,6 +1,7 @@
 package session
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"os"
@@ -24,9 +25,10 @@ import (
 
 // Bounds of the steps that end a session.
 const (
-	cutTimeout  = 20 * time.Second
-	askTimeout  = 10 * time.Second
-	exitTimeout = time.Second
+	cutTimeout = 20 * time.Second
+	askTimeout = 10 * time.Second
+	// exitTimeout bounds how long a browser whose pipe ended may take to exit, in time that the host gives.
+	exitTimeout = 10 * time.Second
 )
 
 var errSessionOver = errors.New("the session is over")
@@ -258,17 +260,27 @@ func (e *ending) closeCode() (int, string) {
 	case cause != nil:
 		return cdpproxy.CloseExpired, cause.Error()
 	case e.reason == api.ReasonBrowserCrashed:
-		select { // the pipe ends before the process can be asked how
-		case <-s.browser.Exited():
-		case <-time.After(exitTimeout):
-		}
-		return cdpproxy.CloseCrashed, "the browser crashed: " + s.browser.ExitStatus()
+		s.awaitExit()
+		return cdpproxy.CloseCrashed, "the browser crashed: " + cmp.Or(s.browser.ExitStatus(), "its process has not ended yet")
 	case e.reason == api.ReasonBrowserHangs, e.reason == api.ReasonBrowserMemory:
 		return cdpproxy.CloseCrashed, s.browser.Failure().Detail
 	case e.reason == api.ReasonShutdown:
 		return cdpproxy.CloseShuttingDown, "the launcher is shutting down"
 	default:
 		return cdpproxy.CloseQuarantined, "profile quarantined: " + e.reason
+	}
+}
+
+// awaitExit waits for the process of a browser whose pipe ended, which comes first, and tells whether it
+// has exited.
+func (s *Session) awaitExit() bool {
+	ctx, cancel := s.h.o.Patience(context.Background(), exitTimeout)
+	defer cancel()
+	select {
+	case <-s.browser.Exited():
+		return true
+	case <-ctx.Done():
+		return false
 	}
 }
 

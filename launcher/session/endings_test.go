@@ -201,9 +201,10 @@ func TestEndings(t *testing.T) {
 			if err := r.lock().Unlock(); err != nil {
 				t.Error(err)
 			}
-			if r.table.Find(profile) != nil || len(r.host.Living()) != 0 || r.counted("leasehold_sessions") != 0 || r.counted("leasehold_connections") != 0 {
+			if r.table.Find(profile) != nil || len(r.host.Living()) != 0 || r.counted("leasehold_sessions") != 0 {
 				t.Error("the session is counted still")
 			}
+			r.await("its connection is not counted any more", func() bool { return r.counted("leasehold_connections") == 0 })
 			if got := r.journal(s); got[len(got)-1] != "end" {
 				t.Errorf("journal %q", got)
 			}

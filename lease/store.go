@@ -62,7 +62,8 @@ type Store interface {
 	// Look asks the store itself, and so finds out earlier than the watch that the store was
 	// lost. The sight has the Number and the Age. The error is ErrUnavailable.
 	Look(ctx context.Context) (Sight, error)
-	// Announce publishes an event that belongs to no transition.
+	// Announce publishes an event that belongs to no transition. After ErrUnavailable the store goes on
+	// with that in the background, until it is closed.
 	Announce(ctx context.Context, e Event) error
 	// History returns the profile's events, oldest first.
 	History(ctx context.Context, profile string) ([]Event, error)

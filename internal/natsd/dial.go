@@ -39,25 +39,33 @@ type Target struct {
 
 // Dial connects to the target with the options that leases need: a write is never kept for
 // later, and a lost connection is retried without end. It tries each address until ctx ends,
-// for at most five seconds. Errors name the URL without its password.
+// for at most five seconds. If the caller's time was the shorter one, ctx has ended when the error says so.
+// Errors name the URL without its password.
 func Dial(ctx context.Context, to Target, log zerolog.Logger, more ...nats.Option) (*nats.Conn, error) {
 	opts, err := to.options(log)
 	if err != nil {
 		return nil, err
 	}
 	wait := dialTime
-	if deadline, ok := ctx.Deadline(); ok {
-		wait = min(wait, time.Until(deadline))
+	end, bounded := ctx.Deadline()
+	if bounded {
+		wait = min(wait, time.Until(end))
 	}
 	shown := Redact(to.URL)
-	if err := ctx.Err(); err != nil || wait <= 0 {
+	var nc *nats.Conn
+	if wait > 0 && ctx.Err() == nil {
+		if nc, err = nats.Connect(to.URL, append(append(opts, nats.Timeout(wait)), more...)...); err == nil {
+			return nc, nil
+		}
+	}
+	if bounded && !time.Now().Before(end) {
+		<-ctx.Done() // its timer may be later than that of the connection
+	}
+	if ctx.Err() != nil {
 		return nil, fmt.Errorf("nats server %s: no time left to connect: %w", shown, context.Cause(ctx))
 	}
-	nc, err := nats.Connect(to.URL, append(append(opts, nats.Timeout(wait)), more...)...)
 	var unknown x509.UnknownAuthorityError
 	switch {
-	case err == nil:
-		return nc, nil
 	case errors.Is(err, nats.ErrAuthorization), errors.Is(err, nats.ErrAuthExpired):
 		return nil, fmt.Errorf("nats server %s refuses the credentials: %w: check --nats-creds or the user in --nats-url; the NATS inside a sidecar serves the sidecar's user, root, and who shows a token", shown, err)
 	case errors.As(err, &unknown):

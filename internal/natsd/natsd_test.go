@@ -10,6 +10,7 @@ import (
 	"sync"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
@@ -139,6 +140,31 @@ func TestDirErrors(t *testing.T) {
 	var in *DirInUseError
 	if _, err := Start(Options{Dir: used, Log: zerolog.Nop()}); !errors.As(err, &in) {
 		t.Errorf("a directory in use: %v", err)
+	}
+}
+
+// lateContext ends later than its deadline, as a context may whose timer a busy host looks at late.
+type lateContext struct {
+	context.Context
+	deadline time.Time
+}
+
+func (c lateContext) Deadline() (time.Time, bool) { return c.deadline, true }
+
+// TestTheCallersTimeEndsAConnect: then that is over when Dial says so, and not only the time for a server.
+func TestTheCallersTimeEndsAConnect(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0") // it answers nothing
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = l.Close() })
+	for name, d := range map[string]time.Duration{"while it waits": 20 * time.Millisecond, "before": 0} {
+		late, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+		defer cancel()
+		ctx := lateContext{late, time.Now().Add(d)}
+		if _, err := Dial(ctx, Target{URL: "nats://" + l.Addr().String()}, zerolog.Nop()); !errors.Is(ctx.Err(), context.DeadlineExceeded) || !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("%s: %v, while the context says %v", name, err, ctx.Err())
+		}
 	}
 }
 

@@ -5,7 +5,9 @@ package tlsfiles
 import (
 	"crypto/tls"
 	"crypto/x509"
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"sync"
 
@@ -30,14 +32,15 @@ type files struct {
 	log   zerolog.Logger
 
 	mu     sync.Mutex
-	seen   versions // as they were looked at last
+	seen   versions // as they were read last
+	unread bool     // they could not be read at the last look
 	config *tls.Config
 }
 
 // Config returns the configuration of a server that speaks HTTP/1.1, because a websocket needs
 // the connection for itself. The files are checked at each handshake. A new version of them
-// that cannot be used is logged, and the earlier one stays in use. Open connections are not
-// touched. The error names the file, and what is wrong with it.
+// that cannot be used is logged, and the earlier one stays in use; what could not be read is read at
+// the next handshake. Open connections are not touched. The error names the file, and what is wrong with it.
 func Config(paths Paths, log zerolog.Logger) (*tls.Config, error) {
 	f := &files{paths: paths, log: log}
 	var err error
@@ -58,20 +61,24 @@ func (f *files) current() *tls.Config {
 	defer f.mu.Unlock()
 	now, err := f.paths.stat()
 	if err == nil && now == f.seen {
+		f.unread = false
 		return f.config
 	}
 	var next *tls.Config
 	if err == nil {
 		next, err = f.paths.load()
 	}
-	switch {
-	case err == nil:
+	was := f.unread
+	_, f.unread = errors.AsType[*fs.PathError](err)
+	if err == nil {
 		f.config = next
 		f.log.Info().Str("path", f.paths.Certificate).Msg("TLS certificate read again")
-	case now != f.seen: // once for each version
+	} else if !f.unread || !was { // once for each version
 		f.log.Error().Err(err).Str("path", f.paths.Certificate).Msg("the new version of the TLS files cannot be used: the one before stays")
 	}
-	f.seen = now
+	if !f.unread { // otherwise nobody may change them again
+		f.seen = now
+	}
 	return f.config
 }
 

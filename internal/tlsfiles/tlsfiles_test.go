@@ -15,6 +15,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -164,6 +165,58 @@ func TestCertificatesAreReadAgain(t *testing.T) {
 	}
 	if _, _, name, err := connect(t, addr, client); err == nil && name == "runner" {
 		t.Error("a client of an authority that was taken out is let in")
+	}
+}
+
+// TestAFileThatCouldNotBeOpenedIsReadLater: without another edit.
+func TestAFileThatCouldNotBeOpenedIsReadLater(t *testing.T) {
+	dir := t.TempDir()
+	paths := Paths{filepath.Join(dir, "cert"), filepath.Join(dir, "key"), ""}
+	set := func(name string) {
+		certificate, key := pair(t, name)
+		put(t, paths.Certificate, certificate)
+		put(t, paths.Key, key)
+	}
+	set("first")
+	log := &testlog.Buffer{}
+	config, err := Config(paths, zerolog.New(log))
+	if err != nil {
+		t.Fatal(err)
+	}
+	served := func() string {
+		c, err := config.GetConfigForClient(nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		leaf, err := x509.ParseCertificate(c.Certificates[0].Certificate[0])
+		if err != nil {
+			t.Fatal(err)
+		}
+		return leaf.Subject.CommonName
+	}
+	set("second")
+	func() {
+		var all syscall.Rlimit
+		if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &all); err != nil {
+			t.Fatal(err)
+		}
+		defer func() {
+			if err := syscall.Setrlimit(syscall.RLIMIT_NOFILE, &all); err != nil {
+				t.Fatal(err)
+			}
+		}()
+		if err := syscall.Setrlimit(syscall.RLIMIT_NOFILE, &syscall.Rlimit{Max: all.Max}); err != nil {
+			t.Fatal(err)
+		}
+		if a, b := served(), served(); a != "first" || b != "first" {
+			t.Errorf("while files cannot be opened: %s, %s", a, b)
+		}
+	}()
+	if name := served(); name != "second" {
+		t.Errorf("the certificate %s stays, since its files could not be opened once", name)
+	}
+	if n := strings.Count(log.String(), "cannot be used"); n != 1 {
+		t.Errorf("logged %d times, want once:\n%s", n, log)
 	}
 }
 

@@ -119,7 +119,7 @@ func (b *broadcast) await(ctx context.Context, reached func() bool) error {
 		select {
 		case <-changed:
 		case <-ctx.Done():
-			return ctx.Err()
+			return context.Cause(ctx)
 		}
 	}
 }

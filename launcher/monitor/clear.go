@@ -174,7 +174,7 @@ func (ts *Tabs) closeOthers(ctx context.Context, kept string, meant func(*target
 		case <-changed:
 		case <-time.After(wait):
 		case <-ctx.Done():
-			return fmt.Errorf("%s does not close: %w", describe(others[0].Type, others[0].URL), ctx.Err())
+			return fmt.Errorf("%s does not close: %w", describe(others[0].Type, others[0].URL), context.Cause(ctx))
 		}
 	}
 }
@@ -201,7 +201,7 @@ func (ts *Tabs) disposeContexts(ctx context.Context) error {
 		case <-time.After(wait):
 			wait = min(2*wait, recheck)
 		case <-ctx.Done():
-			return fmt.Errorf("a browser context stays: %w", ctx.Err())
+			return fmt.Errorf("a browser context stays: %w", context.Cause(ctx))
 		}
 	}
 }

@@ -2,6 +2,8 @@ package proxies
 
 import (
 	"context"
+	"errors"
+	"io/fs"
 	"maps"
 	"slices"
 	"sync"
@@ -110,13 +112,13 @@ const lookEvery = time.Second
 
 // Follow reads the files again when they have changed, until ctx ends. They are read after two
 // looks have found the same, so that a file that is still being written is not taken for a
-// complete one. A version that cannot be used is logged, and the earlier one stays in use. Open
-// connections go on; those that running browsers open later use the new credentials.
+// complete one. A version that cannot be used is logged, and the earlier one stays in use; what could not
+// be read is read at the next look. Open connections go on; those that running browsers open later use the new credentials.
 func (s *Set) Follow(ctx context.Context, log zerolog.Logger) {
 	log = log.With().Str("component", "proxies").Str("path", s.path).Logger()
 	ticks := time.NewTicker(lookEvery)
 	defer ticks.Stop()
-	done := s.read
+	done, unread := s.read, false
 	for found := done; ; {
 		select {
 		case <-ctx.Done():
@@ -125,10 +127,17 @@ func (s *Set) Follow(ctx context.Context, log zerolog.Logger) {
 		}
 		before := found
 		found = look(slices.Collect(maps.Keys(done)))
-		if maps.Equal(found, done) || !maps.Equal(found, before) {
+		if !unread && maps.Equal(found, done) || !maps.Equal(found, before) {
 			continue
 		}
 		byID, paths, err := read(s.path)
+		was := unread
+		if _, unread = errors.AsType[*fs.PathError](err); unread { // nobody may change the files again
+			if !was {
+				s.take(nil, err, log)
+			}
+			continue
+		}
 		if err != nil { // it is not known which files it would name
 			paths = append(paths, slices.Collect(maps.Keys(done))...)
 		}

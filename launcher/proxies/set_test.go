@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -104,6 +105,45 @@ func TestWhatChangesInTheFile(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestAFileThatCouldNotBeOpenedIsReadLater: without another edit.
+func TestAFileThatCouldNotBeOpenedIsReadLater(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var log testlog.Buffer
+		dir := t.TempDir()
+		s, err := Load(write(t, dir, "proxies.yaml", "a: {server: http://h:1}\n", 0o600))
+		if err != nil {
+			t.Fatal(err)
+		}
+		follow(t, s, &log)
+		write(t, dir, "proxies.yaml", "b: {server: http://h:2}\n", 0o600)
+		func() {
+			var all syscall.Rlimit
+			if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &all); err != nil {
+				t.Fatal(err)
+			}
+			defer func() {
+				if err := syscall.Setrlimit(syscall.RLIMIT_NOFILE, &all); err != nil {
+					t.Fatal(err)
+				}
+			}()
+			if err := syscall.Setrlimit(syscall.RLIMIT_NOFILE, &syscall.Rlimit{Max: all.Max}); err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(5 * lookEvery)
+		}()
+		if s.Find("a") == nil || s.UpToDate() {
+			t.Error("a file that cannot be opened takes proxies out, or is in use")
+		}
+		time.Sleep(2 * lookEvery)
+		if s.Find("a") != nil || s.Find("b") == nil || !s.UpToDate() {
+			t.Errorf("a proxy that was taken out stays, since the file could not be opened once: %v", s.IDs())
+		}
+		if n := strings.Count(log.String(), "cannot be used"); n != 1 {
+			t.Errorf("logged %d times, want once:\n%s", n, &log)
+		}
+	})
 }
 
 // An id that was taken out of the file does not come back as another server.

@@ -14,7 +14,7 @@ import (
 	"leasehold/lease"
 )
 
-// announceTimeout bounds how long a refusal waits for its event.
+// announceTimeout bounds how long a refusal waits for its event, which the store publishes later then.
 const announceTimeout = 2 * time.Second
 
 // Announcer publishes the events that are not transitions: a request for a profile that
@@ -50,7 +50,7 @@ func (a *Announcer) announce(ctx context.Context, e lease.Event) {
 	defer cancel()
 	e.LauncherID, e.At = a.launcherID, time.Now().UTC()
 	if err := a.store.Announce(ctx, e); err != nil {
-		a.log.Warn().Err(err).Str("profile", e.ProfileID).Str("event", e.Event).Msg("event not published")
+		a.log.Warn().Err(err).Str("profile", e.ProfileID).Str("event", e.Event).Msg("event is not known to be published")
 	}
 }
 

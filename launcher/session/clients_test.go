@@ -132,11 +132,14 @@ func TestAVanishedClient(t *testing.T) {
 	if f := r.over(s); f.Ended != "released: done" || !slices.Equal(r.bundles(), []string{"done"}) {
 		t.Errorf("%+v, %v", f, r.bundles())
 	}
-	if s.clients.ended != nil || s.clients.returned != nil {
-		t.Error("client sessions are left")
-	}
-	wantJournal := []string{"start one", "connection opened", "connection dropped", "connection opened", "connection cut", "end"}
-	if got := r.journal(s); !slices.Equal(got, wantJournal) {
+	r.await("no client session is left", func() bool {
+		s.clients.mu.Lock()
+		defer s.clients.mu.Unlock()
+		return s.clients.ended == nil && s.clients.returned == nil
+	})
+	wantJournal := []string{"start one", "connection opened", "connection dropped", "connection opened", "end"}
+	got = slices.DeleteFunc(r.journal(s), func(e string) bool { return e == "connection cut" }) // before the end, or too late for it
+	if !slices.Equal(got, wantJournal) {
 		t.Errorf("journal %q, want %q", got, wantJournal)
 	}
 	if part, err := r.archive.Part(t.Context(), s.file.get().Evidence.EvidenceID, "commands.json"); err != nil || !strings.Contains(string(part), "Fetch.enable") ||

@@ -1,6 +1,7 @@
 package session
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"os"
@@ -24,9 +25,10 @@ import (
 
 // Bounds of the steps that end a session.
 const (
-	cutTimeout  = 20 * time.Second
-	askTimeout  = 10 * time.Second
-	exitTimeout = time.Second
+	cutTimeout = 20 * time.Second
+	askTimeout = 10 * time.Second
+	// exitTimeout bounds how long a browser whose pipe ended may take to exit, in time that the host gives.
+	exitTimeout = 10 * time.Second
 )
 
 var errSessionOver = errors.New("the session is over")
@@ -127,7 +129,7 @@ func (e *ending) touched() bool {
 	s.Fence().Shut(errSessionOver)
 	s.browser.LimitWrites(cutTimeout)
 	s.browser.Mux().Barrier()
-	ctx, cancel := context.WithTimeout(context.Background(), askTimeout)
+	ctx, cancel := s.h.o.Patience(context.Background(), askTimeout)
 	defer cancel()
 	if err := s.browser.Monitor().CatchUp(ctx); err != nil {
 		s.log.Warn().Err(err).Msg("what the pages did last is not known")
@@ -258,17 +260,27 @@ func (e *ending) closeCode() (int, string) {
 	case cause != nil:
 		return cdpproxy.CloseExpired, cause.Error()
 	case e.reason == api.ReasonBrowserCrashed:
-		select { // the pipe ends before the process can be asked how
-		case <-s.browser.Exited():
-		case <-time.After(exitTimeout):
-		}
-		return cdpproxy.CloseCrashed, "the browser crashed: " + s.browser.ExitStatus()
+		s.awaitExit()
+		return cdpproxy.CloseCrashed, "the browser crashed: " + cmp.Or(s.browser.ExitStatus(), "its process has not ended yet")
 	case e.reason == api.ReasonBrowserHangs, e.reason == api.ReasonBrowserMemory:
 		return cdpproxy.CloseCrashed, s.browser.Failure().Detail
 	case e.reason == api.ReasonShutdown:
 		return cdpproxy.CloseShuttingDown, "the launcher is shutting down"
 	default:
 		return cdpproxy.CloseQuarantined, "profile quarantined: " + e.reason
+	}
+}
+
+// awaitExit waits for the process of a browser whose pipe ended, which comes first, and tells whether it
+// has exited.
+func (s *Session) awaitExit() bool {
+	ctx, cancel := s.h.o.Patience(context.Background(), exitTimeout)
+	defer cancel()
+	select {
+	case <-s.browser.Exited():
+		return true
+	case <-ctx.Done():
+		return false
 	}
 }
 
@@ -401,12 +413,12 @@ func (e *ending) count() {
 // then.
 func (e *ending) staysWarm() bool {
 	s := e.s
-	ctx, cancel := context.WithTimeout(context.Background(), s.h.o.ClearTimeout)
-	defer cancel()
 	keep := slots.KeepWarm{
 		Manifest: s.manifest.KeepWarm, Profile: s.granted.KeepWarm, Cookies: s.manifest.SessionCookies, Started: s.slot.Fit() != nil,
 	}
-	if now, err := s.h.o.Store.Get(ctx, s.profile); err == nil {
+	asking, asked := context.WithTimeout(context.Background(), askTimeout)
+	defer asked()
+	if now, err := s.h.o.Store.Get(asking, s.profile); err == nil {
 		keep.Profile = now.Record.KeepWarm // it may have been changed meanwhile
 	}
 	if why := s.h.o.Slots.Against(keep, s.path); why != "" {
@@ -419,6 +431,8 @@ func (e *ending) staysWarm() bool {
 		s.log.Debug().Int("downloads", n).Msg("the browser does not stay warm")
 		return false
 	}
+	ctx, cancel := s.h.o.Patience(context.Background(), s.h.o.ClearTimeout)
+	defer cancel()
 	err := m.Clear(ctx, s.clients, s.browser.AwaitStored)
 	if err == nil {
 		err = os.Truncate(s.h.o.Files.Output(s.slot.StartedFor()), 0) // it is in the evidence

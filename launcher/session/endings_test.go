@@ -8,8 +8,11 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"leasehold/cdpproxy"
 	"leasehold/checkpoint"
+	"leasehold/internal/test/fakechrome"
 	"leasehold/internal/test/rawcdp"
 	"leasehold/launcher/api"
 	"leasehold/lease"
@@ -198,14 +201,37 @@ func TestEndings(t *testing.T) {
 			if err := r.lock().Unlock(); err != nil {
 				t.Error(err)
 			}
-			if r.table.Find(profile) != nil || len(r.host.Living()) != 0 || r.counted("leasehold_sessions") != 0 || r.counted("leasehold_connections") != 0 {
+			if r.table.Find(profile) != nil || len(r.host.Living()) != 0 || r.counted("leasehold_sessions") != 0 {
 				t.Error("the session is counted still")
 			}
+			r.await("its connection is not counted any more", func() bool { return r.counted("leasehold_connections") == 0 })
 			if got := r.journal(s); got[len(got)-1] != "end" {
 				t.Errorf("journal %q", got)
 			}
 		})
 	}
+}
+
+// TestTheWorkerIsToldHowItsBrowserCrashed: also where its process needs longer for its end than for that
+// of its pipe, as while a crash is dumped.
+func TestTheWorkerIsToldHowItsBrowserCrashed(t *testing.T) {
+	t.Parallel()
+	r := newRoom(t, roomOptions{})
+	leaving, err := os.Create(fakechrome.Leaving(r.path))
+	if err == nil {
+		err = unix.Flock(int(leaving.Fd()), unix.LOCK_EX)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := r.begin(task("one"))
+	w := r.connect(s)
+	r.chromium.exit(false)
+	time.AfterFunc(1200*time.Millisecond, func() { _ = unix.Flock(int(leaving.Fd()), unix.LOCK_UN) })
+	if code, says, _ := w.end(); code != cdpproxy.CloseCrashed || says != "the browser crashed: exit 0" {
+		t.Errorf("the connection ended with %d %q", code, says)
+	}
+	r.over(s)
 }
 
 // TestEndsWithoutAConnection are those of sessions that no worker ever reached.

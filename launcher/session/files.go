@@ -10,6 +10,7 @@ import (
 	"leasehold/cdpproxy"
 	"leasehold/cdpproxy/methods"
 	"leasehold/checkpoint"
+	"leasehold/evidence/capture"
 	"leasehold/evidence/redact"
 	"leasehold/launcher/browser"
 	"leasehold/launcher/fileroots"
@@ -77,7 +78,7 @@ func (f *hostFiles) takeDownloads(ctx context.Context, b *browser.Browser) error
 	if dir == "" {
 		return nil
 	}
-	asking, cancel := context.WithTimeout(ctx, askTimeout)
+	asking, cancel := capture.Patience(ctx, askTimeout)
 	defer cancel()
 	return b.Mux().SetDownloads(asking, dir)
 }

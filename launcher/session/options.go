@@ -37,6 +37,7 @@ import (
 
 	"leasehold/checkpoint/site"
 	"leasehold/evidence"
+	"leasehold/evidence/capture"
 	"leasehold/internal/boottime"
 	"leasehold/launcher/accountcheck"
 	"leasehold/launcher/api"
@@ -66,8 +67,10 @@ type Options struct {
 	Headless        bool // unless a manifest says otherwise
 	// QuietTimeout bounds how long a warm browser may take to show, before a grant, that it is as
 	// it was left, and ClearTimeout how long a session's pages may take to close before its
-	// browser is kept warm. Zero stands for 2 s and 10 s.
+	// browser is kept warm, both in time that the host gives. Zero stands for 2 s and 10 s.
 	QuietTimeout, ClearTimeout time.Duration
+	// Patience bounds what a browser may take in time that the host gives; nil: capture.Patience.
+	Patience func(context.Context, time.Duration) (context.Context, context.CancelFunc)
 	// LeaveOnExit tells, once the launcher ends, whether it leaves browsers to the next one instead
 	// of closing them. Its answer does not change. Nil: it does not.
 	LeaveOnExit func() bool
@@ -133,6 +136,9 @@ func NewRegistry(ctx context.Context, work *sync.WaitGroup, o Options) (*Registr
 	o.QuietTimeout, o.ClearTimeout = cmp.Or(o.QuietTimeout, 2*time.Second), cmp.Or(o.ClearTimeout, 10*time.Second)
 	if o.Clock == nil {
 		o.Clock = boottime.Now
+	}
+	if o.Patience == nil {
+		o.Patience = capture.Patience
 	}
 	h := &Registry{
 		o: o, ctx: ctx, work: work, metrics: newMetrics(o.Metrics), picturing: make(chan struct{}, picturesAtOnce),

@@ -30,7 +30,7 @@ const (
 	// pictureSpacing is the least time between two pictures of a session, however
 	// often its task names checkpoints.
 	pictureSpacing = time.Second
-	// pictureAsk bounds how long Chrome may take to say where a page is.
+	// pictureAsk bounds how long Chrome may take to say where a page is, in time that the host gives.
 	pictureAsk = time.Second
 	// pictureStore bounds how long the store may take for one.
 	pictureStore = 5 * time.Second
@@ -119,6 +119,7 @@ type pictures struct {
 	recoverer *recovery.Recoverer
 	taken     *prometheus.CounterVec // by result
 	picturing chan struct{}          // has room for the pictures that a launcher takes at a time
+	patience  func(context.Context, time.Duration) (context.Context, context.CancelFunc)
 	ctx       context.Context
 	work      *sync.WaitGroup
 
@@ -137,7 +138,7 @@ type pictures struct {
 func newPictures(h *Registry, t *terms, b func() *browser.Browser, holding func() tenure, add func(checkpoint.Entry) error) *pictures {
 	return &pictures{
 		terms: t, browser: b, holding: holding, add: add, archive: h.o.Archive, recoverer: h.o.Recoverer, taken: h.metrics.pictures, picturing: h.picturing,
-		ctx: h.ctx, work: h.work, woken: make(chan struct{}, 1), demand: demand{interval: h.o.PictureInterval, frames: map[string]bool{}},
+		patience: h.o.Patience, ctx: h.ctx, work: h.work, woken: make(chan struct{}, 1), demand: demand{interval: h.o.PictureInterval, frames: map[string]bool{}},
 	}
 }
 
@@ -306,7 +307,7 @@ func (p *pictures) shoot(ctx context.Context, m *monitor.Monitor) (url string, i
 			URL string `json:"url"`
 		} `json:"targetInfo"`
 	}
-	short, cancel := context.WithTimeout(ctx, pictureAsk)
+	short, cancel := p.patience(ctx, pictureAsk)
 	defer cancel()
 	if err := m.Observer().Call(short, page.SessionID, "Page.getFrameTree", nil, nil); err != nil {
 		return page.URL, nil, "the page is gone: " + err.Error()

@@ -152,7 +152,11 @@ func journaled(t *testing.T, entries []checkpoint.Entry) (s *Session, stop func(
 	var work sync.WaitGroup
 	table := slots.NewTable(ctx, &work, slots.Options{Root: root, Metrics: prometheus.NewRegistry()})
 	files := sessionfile.NewDir(t.TempDir(), testkey.Key)
-	h, err := NewRegistry(ctx, &work, Options{PictureInterval: time.Second, Files: files, Slots: table, Metrics: prometheus.NewRegistry()})
+	h, err := NewRegistry(ctx, &work, Options{PictureInterval: time.Second, Files: files, Slots: table, Metrics: prometheus.NewRegistry(),
+		Patience: func(ctx context.Context, _ time.Duration) (context.Context, context.CancelFunc) {
+			return context.WithTimeout(ctx, patience)
+		},
+	})
 	if err != nil {
 		t.Fatal(err)
 	}

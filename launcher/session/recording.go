@@ -6,6 +6,7 @@ import (
 
 	"leasehold/checkpoint"
 	"leasehold/checkpoint/site"
+	"leasehold/evidence/capture"
 	"leasehold/evidence/redact"
 	"leasehold/launcher/api"
 	"leasehold/launcher/browser"
@@ -77,7 +78,7 @@ func (r *recording) settle() error {
 	if !b.Driven() {
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), askTimeout)
+	ctx, cancel := capture.Patience(context.Background(), askTimeout)
 	defer cancel()
 	return b.Monitor().Reported(ctx)
 }

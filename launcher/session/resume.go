@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"leasehold/checkpoint"
+	"leasehold/evidence/capture"
 	"leasehold/internal/boottime"
 	"leasehold/launcher/api"
 	"leasehold/launcher/browser"
@@ -141,7 +142,7 @@ func (s *Session) Resumed() {
 			}
 		}
 	}
-	asking, cancel := context.WithTimeout(s.h.ctx, askTimeout)
+	asking, cancel := capture.Patience(s.h.ctx, askTimeout)
 	defer cancel()
 	if err := s.browser.Monitor().LearnContext(asking); err != nil {
 		s.log.Warn().Err(err).Msg("it is not known which pages are the profile's own")

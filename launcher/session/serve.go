@@ -12,7 +12,7 @@ import (
 func (s *Session) run() {
 	defer close(s.life.done)
 	defer s.h.metrics.sessions.Dec()
-	e := (&serving{s: s}).untilEnd()
+	e := (&serving{s: s, inherited: s.inherited}).untilEnd()
 	s.life.beginEnd()
 	s.asks.end(s.asks.waiting(), askEnded, askAnswer{err: api.Refuse(api.CodeSessionEnded, "session %s is ending", s.id).With("session_id", s.id)})
 	s.pictures.end()
@@ -37,6 +37,8 @@ type serving struct {
 	// away says that the worker was lost, may come back, and nothing was captured: the session is
 	// ephemeral, or the worker was back before that began.
 	away bool
+	// inherited is the session's, until the worker is back.
+	inherited bool
 }
 
 // untilEnd returns the session's end once the rules say that it has come.
@@ -61,9 +63,9 @@ func (v *serving) untilEnd() *ending {
 			v.workerIsGone(r.reason)
 		case stay:
 			switch {
-			case v.bundle != nil || v.away || s.inherited && f.connections > 0:
+			case v.bundle != nil || v.away || v.inherited && f.connections > 0:
 				v.workerIsBack()
-			case !s.inherited:
+			case !v.inherited:
 				s.still.isBack()
 				s.clients.close(s.h.ctx, ended)
 			default:
@@ -124,7 +126,7 @@ func (v *serving) workerIsGone(reason string) {
 func (v *serving) workerIsBack() {
 	s := v.s
 	s.log.Info().Msg("the worker came back")
-	s.inherited, v.away = false, false
+	v.inherited, v.away = false, false
 	s.browser.LimitWrites(0)
 	s.still.isBack()
 	s.clients.release()

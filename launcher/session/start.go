@@ -248,14 +248,18 @@ func (w *Warm) Prepare(ctx context.Context, s *Session) error {
 		r.KeepWarm != nil && !*r.KeepWarm || r.State != lease.Available {
 		return &UnfitError{Why: slots.WarmMismatch}
 	}
-	looking, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.h.o.QuietTimeout)
+	looking, cancel := s.h.o.Patience(context.WithoutCancel(ctx), s.h.o.QuietTimeout)
 	defer cancel()
 	var unfit, opened error
 	var before sync.WaitGroup
-	before.Go(func() { unfit = s.browser.Monitor().Tabs().Quiet(looking) })
+	before.Go(func() {
+		if unfit = s.browser.Monitor().Tabs().Quiet(looking); unfit != nil && errors.Is(unfit, looking.Err()) {
+			unfit = context.Cause(looking)
+		}
+	})
 	before.Go(func() { opened = s.recording.begin() })
 	s.h.work.Go(func() { // it may go on after Prepare
-		asking, cancel := context.WithTimeout(context.WithoutCancel(ctx), askTimeout)
+		asking, cancel := s.h.o.Patience(context.WithoutCancel(ctx), askTimeout)
 		defer cancel()
 		cookies, err := s.browser.Cookies(asking)
 		w.cookies <- cookiesAtGrant{cookies, err}

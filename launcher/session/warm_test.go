@@ -1,11 +1,13 @@
 package session
 
 import (
+	"context"
 	"errors"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -290,4 +292,37 @@ func TestAWarmBrowserThatIsDisturbed(t *testing.T) {
 			t.Errorf("token %d", again.Token())
 		}
 	})
+}
+
+// TestAWarmBrowserOfABusyHost gets the task, and one whose pages close late is kept: while programs wait
+// for a processor, it is not the browser that lets others wait.
+func TestAWarmBrowserOfABusyHost(t *testing.T) {
+	t.Parallel()
+	r, pid := warm(t)
+	r.host.o.QuietTimeout, r.host.o.ClearTimeout = time.Millisecond, time.Millisecond
+	r.host.o.Patience = func(ctx context.Context, _ time.Duration) (context.Context, context.CancelFunc) {
+		return context.WithTimeout(ctx, patience) // the host gives nothing
+	}
+	late := func(method string) {
+		var once sync.Once
+		r.chromium.set(func() {
+			r.chromium.at[method] = func() { once.Do(func() { time.Sleep(20 * time.Millisecond) }) }
+		})
+	}
+	late("Target.getTargets")
+	s, slot, err := r.takeWarm(task("two"), func(*Session) {})
+	if err != nil || s.Browser().PID() != pid {
+		slot.CloseWarm(slots.WarmHung, "")
+		slot.Vacate()
+		t.Fatalf("the task does not get the warm browser: %v", err)
+	}
+	w := r.connect(s)
+	w.call("Browser.getVersion", "", nil)
+	late("Target.createTarget")
+	if _, err := s.Release(t.Context(), api.Release{}); err != nil {
+		t.Fatal(err)
+	}
+	if f := r.over(s); f.CloseMethod != "" || r.table.WarmSince(profile).IsZero() {
+		t.Errorf("the browser is closed: %+v", f)
+	}
 }

@@ -170,7 +170,7 @@ func TestALateCommandIsAnnouncedOnce(t *testing.T) {
 	want(2, "Page.reload", 7, 7)
 	// An event that cannot be published is no reason to let anything pass.
 	r.memory.Do(func() { r.memory.Away = true })
-	if p := r.announcer.Stale(t.Context(), profile, s.ID(), 6, 7, "step"); p.Code != api.CodeStaleToken || !strings.Contains(r.log.String(), "event not published") {
+	if p := r.announcer.Stale(t.Context(), profile, s.ID(), 6, 7, "step"); p.Code != api.CodeStaleToken || !strings.Contains(r.log.String(), "event is not known to be published") {
 		t.Errorf("%v", p)
 	}
 	r.announcer.Conflict(t.Context(), task("two"), Conflict{})

@@ -507,8 +507,8 @@ func (s *Shelf) Put(ctx context.Context, f site.File, revision uint64, by string
 // announceTimeout bounds how long a change waits for its event to be published.
 const announceTimeout = 3 * time.Second
 
-// announce publishes that a file was changed or removed. The change is made already, so one that cannot be
-// published is logged only.
+// announce publishes that a file was changed or removed. The change is made already, and the store
+// publishes later what it could not at once.
 func (s *Shelf) announce(ctx context.Context, e lease.Event, now time.Time) {
 	if s.o.Announce == nil {
 		return
@@ -517,7 +517,7 @@ func (s *Shelf) announce(ctx context.Context, e lease.Event, now time.Time) {
 	defer cancel()
 	e.At = now.UTC()
 	if err := s.o.Announce(ctx, e); err != nil {
-		s.o.Log.Warn().Err(err).Str("site", e.Site).Msg("what is known of a site was changed, and this event was not published")
+		s.o.Log.Warn().Err(err).Str("site", e.Site).Msg("what is known of a site was changed, and this event is not known to be published")
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 
 	"github.com/rs/zerolog"
 
+	"leasehold/evidence/capture"
 	"leasehold/internal/procfs"
 	"leasehold/launcher/browser"
 	"leasehold/launcher/chrome"
@@ -37,7 +38,7 @@ const (
 
 const (
 	// pingEvery is the time between two pings of a warm browser, and pingTimeout how
-	// long its answer may take.
+	// long its answer may take, in time that the host gives (see capture.Patience).
 	pingEvery   = 10 * time.Second
 	pingTimeout = 10 * time.Second
 	// memoryEvery is the time between two readings of the host's memory.
@@ -194,9 +195,7 @@ func (t *Table) watchWarm(s *Slot) {
 			}
 		})
 		why, detail := w.watch(t.o.KeepWarmIdle, gone, func() error {
-			ctx, cancel := context.WithTimeout(context.Background(), pingTimeout)
-			defer cancel()
-			return b.Ping(ctx)
+			return capture.Patiently(context.Background(), pingTimeout, b.Ping)
 		})
 		if why == "" {
 			return

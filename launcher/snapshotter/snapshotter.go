@@ -411,7 +411,7 @@ func (s *Snapshotter) name(ctx context.Context, made snapshots.Snapshot) error {
 		Event: lease.EventSnapshotMade, ProfileID: made.ProfileID, Token: made.Token, At: made.CreatedAt, SessionID: made.SessionID, LauncherID: made.LauncherID, SnapshotID: made.ID,
 	})
 	if err != nil {
-		s.o.Log.Warn().Err(err).Str("profile", made.ProfileID).Msg("event of a snapshot not published")
+		s.o.Log.Warn().Err(err).Str("profile", made.ProfileID).Msg("event of a snapshot is not known to be published")
 	}
 	return nil
 }

@@ -149,9 +149,10 @@ func (t *Service) RestoreProfile(ctx context.Context, profileID string, req api.
 		return api.Restored{}, t.undoRestore(profileID, exchanged, cookies, err)
 	}
 	by := principal.Of(ctx).Name
-	entry, err := lease.Change(ctx, t.host.Store, profileID, func(e lease.Entry) (lease.Record, error) {
-		return e.Record.RestoreSnapshot(req.SnapshotID, lease.Review{Reviewer: req.Person, Principal: by, Note: req.Note, TokenSeen: req.Token}, time.Now())
-	})
+	entry, err := t.recordRestore(ctx, profileID, req.SnapshotID, lease.Review{Reviewer: req.Person, Principal: by, Note: req.Note, TokenSeen: req.Token})
+	if errors.Is(err, lease.ErrUnavailable) { // the record may say that it was restored
+		return api.Restored{}, fmt.Errorf("profile %s has the snapshot, what it had before is kept in %s, and it is not known whether its record says so: restore it again if its token has not risen: %w", profileID, exchanged.Kept, err)
+	}
 	if err != nil {
 		return api.Restored{}, t.undoRestore(profileID, exchanged, cookies, err)
 	}
@@ -163,8 +164,44 @@ func (t *Service) RestoreProfile(ctx context.Context, profileID string, req api.
 	return api.Restored{ProfileID: profileID, SnapshotID: req.SnapshotID, State: entry.Record.State, Token: entry.Record.Token, Kept: exchanged.Kept, At: time.Now().UTC()}, nil
 }
 
-// undoRestore puts everything back as it was, after the record could not be changed. If it is
-// not known whether the record was changed, the token may have risen for nothing.
+// errRestored says that the record says already that it was restored.
+var errRestored = errors.New("it was restored")
+
+// recordRestore writes into the record that the snapshot was restored. A store that did not answer is asked
+// again, also if the caller has gone away, since it may have stored that. After lease.ErrUnavailable that is
+// not known.
+func (t *Service) recordRestore(ctx context.Context, profileID, snapshotID string, person lease.Review) (lease.Entry, error) {
+	var sent lease.Record
+	change := func(e lease.Entry) (lease.Record, error) {
+		if now := e.Record; sent.Token != 0 && now.Token == sent.Token && now.Sequence == sent.Sequence && now.State == sent.State {
+			return now, errRestored
+		}
+		next, err := e.Record.RestoreSnapshot(snapshotID, person, time.Now())
+		if err == nil {
+			sent = next
+		}
+		return next, err
+	}
+	again, cancel := context.WithTimeout(context.WithoutCancel(ctx), giveUpTimeout)
+	defer cancel()
+	for {
+		entry, err := lease.Change(ctx, t.host.Store, profileID, change)
+		switch {
+		case errors.Is(err, errRestored):
+			return entry, nil
+		case !errors.Is(err, lease.ErrUnavailable):
+			return entry, err
+		}
+		select {
+		case <-time.After(giveUpPoll):
+			ctx = again
+		case <-again.Done():
+			return entry, err
+		}
+	}
+}
+
+// undoRestore puts everything back as it was, after the record could not be changed.
 func (t *Service) undoRestore(profileID string, exchanged *profiledir.Exchanged, cookies map[string][]byte, cause error) error {
 	if err := errors.Join(exchanged.Undo(), t.host.Jar.Import(profileID, cookies)); err != nil {
 		return errors.Join(host.Problem(cause), fmt.Errorf("profile %s: what was restored could not be taken back: %w", profileID, err))

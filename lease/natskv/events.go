@@ -32,8 +32,8 @@ func (s *Store) Flush(ctx context.Context) error {
 	}
 }
 
-// Announce is part of lease.Store. If it returns nil, the event is stored; after
-// lease.ErrUnavailable it may or may not be stored.
+// Announce is part of lease.Store. If it returns nil, the event is stored. After lease.ErrUnavailable
+// it may or may not be stored, and is published in the background; the server recognises one that it has.
 func (s *Store) Announce(ctx context.Context, e lease.Event) error {
 	if e.Site == "" {
 		if err := lease.CheckProfileID(e.ProfileID); err != nil {
@@ -63,6 +63,7 @@ func (s *Store) Announce(ctx context.Context, e lease.Event) error {
 			_, _ = s.refresh(ctx, s.events)
 		}
 		if pause(ctx, v.wait()); ctx.Err() != nil {
+			s.pub.announceLater(msg)
 			return fmt.Errorf("event %s of %s: %w", e.Event, cmp.Or(e.ProfileID, e.Site), unavailable(err))
 		}
 	}

@@ -161,14 +161,14 @@ func Open(ctx context.Context, nc *nats.Conn, o Options) (*Store, error) {
 }
 
 // Close settles writes and publishes events for up to two seconds, and then ends the background
-// work. Events that are not published by then stay in the outboxes of their records, and are
-// published by the next launcher that calls Open.
+// work. Events of transitions that are not published by then stay in the outboxes of their records, and
+// are published by the next launcher that calls Open.
 func (s *Store) Close() {
 	s.closing.Do(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), closeTime)
 		defer cancel()
 		if err := s.Flush(ctx); err != nil {
-			s.log.Warn().Err(err).Msg("left when the lease store was closed; events stay in the outboxes of their records")
+			s.log.Warn().Err(err).Msg("left when the lease store was closed; events of transitions stay in the outboxes of their records")
 		}
 		s.settler.stop()
 		s.pub.stop()

@@ -529,7 +529,7 @@ func TestServerRestart(t *testing.T) {
 	srv.Shutdown()
 	<-away
 
-	// A call that gives up while the server is away never takes effect. One that had no time to
+	// A write that gives up while the server is away never takes effect. One that had no time to
 	// try is made again with more.
 	var short context.Context // of the last one; it is over after that
 	limit := 150 * time.Millisecond
@@ -548,7 +548,7 @@ func TestServerRestart(t *testing.T) {
 	})
 	for name, err := range map[string]error{
 		"get": second2(s.Get(short, "p")), "list": second2(s.List(short)), "history": second2(s.History(short, "p")),
-		"announce": s.Announce(short, lease.Event{Event: lease.EventConflict, ProfileID: "p"}), "ping": s.Ping(short),
+		"announce": s.Announce(short, lease.Event{Event: lease.EventConflict, ProfileID: "announced"}), "ping": s.Ping(short),
 	} {
 		if !errors.Is(err, lease.ErrUnavailable) {
 			t.Errorf("%s without a server: %v", name, err)
@@ -574,6 +574,7 @@ func TestServerRestart(t *testing.T) {
 	}
 	flushed(t, s)
 	wantHistory(t, s, "p", "granted/1/1", "released/1/2")
+	wantHistory(t, s, "announced", "profile_lock_conflict/0/0")
 	if _, err := s.Get(t.Context(), "given_up"); !errors.Is(err, lease.ErrNotFound) {
 		t.Errorf("the write that was given up: %v", err)
 	}

@@ -19,6 +19,9 @@ const (
 	TokenHeader = "Leasehold-Token"
 
 	minBackoff, maxBackoff = 50 * time.Millisecond, 2 * time.Second
+
+	// maxAnnounced is how many events of no transition may wait to be published.
+	maxAnnounced = 1024
 )
 
 // position is the place of an event in the order of its profile's transitions. Tokens never
@@ -70,6 +73,8 @@ type publisher struct {
 	queue map[string][]lease.Event // by profile, in order: events that are not known to be on the stream
 	order []string                 // the profiles in queue, the one that waits longest first
 	tails map[string]tail          // by profile, as far as they are known
+	// announced are the events of no transition that were not published while their callers waited.
+	announced []*nats.Msg
 	// memory has the last events, for a stream that loses what it had acknowledged.
 	memory *memory
 	// sweeping says that the outboxes of all records have to be read.
@@ -154,8 +159,53 @@ func (p *publisher) pass(ctx context.Context) error {
 			p.pop(e)
 		}
 	}
+	if err := p.announce(ctx); err != nil {
+		errs = append(errs, err)
+	}
 	p.closeIfIdle()
 	return errors.Join(errs...)
+}
+
+// announceLater has an event of no transition published in the background. Of too many the oldest is
+// dropped.
+func (p *publisher) announceLater(msg *nats.Msg) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if len(p.announced) == maxAnnounced {
+		p.s.log.Warn().Str("subject", p.announced[0].Subject).Msg("event not published: too many wait")
+		p.announced = p.announced[1:]
+	}
+	p.announced = append(p.announced, msg)
+	p.busy()
+}
+
+// announce publishes the events of no transition that wait.
+func (p *publisher) announce(ctx context.Context) error {
+	for {
+		p.mu.Lock()
+		var msg *nats.Msg
+		if len(p.announced) > 0 {
+			msg = p.announced[0]
+		}
+		p.mu.Unlock()
+		if msg == nil {
+			return nil
+		}
+		err := p.s.announceOnce(ctx, msg)
+		switch judge(err) {
+		case stored:
+		case refused:
+			p.s.log.Error().Err(err).Str("subject", msg.Subject).Msg("event not published: the store refuses it")
+		case notSent:
+			_, _ = p.s.refresh(ctx, p.s.events)
+			return unavailable(err)
+		default:
+			return unavailable(err)
+		}
+		p.mu.Lock()
+		p.announced = slices.DeleteFunc(slices.Clone(p.announced), func(m *nats.Msg) bool { return m == msg })
+		p.mu.Unlock()
+	}
 }
 
 // collect enqueues the outboxes of all records. It refreshes the event stream first: if that
@@ -293,7 +343,7 @@ func (p *publisher) busy() {
 func (p *publisher) closeIfIdle() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.sweeping || len(p.queue) > 0 {
+	if p.sweeping || len(p.queue) > 0 || len(p.announced) > 0 {
 		return
 	}
 	select {
@@ -308,7 +358,7 @@ func (p *publisher) closeIfIdle() {
 func (p *publisher) queued() (int, <-chan struct{}) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	n := 0
+	n := len(p.announced)
 	for _, q := range p.queue {
 		n += len(q)
 	}

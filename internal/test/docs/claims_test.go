@@ -5,13 +5,14 @@ import (
 	"go/ast"
 	"go/parser"
 	"go/token"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
 	"testing"
+
+	"leasehold/internal/test/source"
 )
 
 // claiming are the pages of which each sentence names the test that plays it.
@@ -190,20 +191,12 @@ func textOf(t *testing.T, name string) string {
 func tests(t *testing.T) map[string][]string {
 	t.Helper()
 	all := map[string][]string{}
-	err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
-		switch {
-		case err != nil:
-			return err
-		case d.IsDir() && (d.Name() == "node_modules" || d.Name() == "testdata" || d.Name() == ".git"):
-			return fs.SkipDir
-		case !strings.HasSuffix(path, "_test.go"):
-			return nil
-		}
-		file, err := parser.ParseFile(token.NewFileSet(), path, nil, parser.SkipObjectResolution)
+	err := source.Walk("_test.go", func(path string, content []byte) error {
+		file, err := parser.ParseFile(token.NewFileSet(), path, content, parser.SkipObjectResolution)
 		if err != nil {
 			return err
 		}
-		dir, err := filepath.Rel(root, filepath.Dir(path))
+		dir, err := filepath.Rel(source.Path("."), filepath.Dir(path))
 		if err != nil {
 			return err
 		}

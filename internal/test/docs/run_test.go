@@ -11,7 +11,6 @@ import (
 	"encoding/pem"
 	"errors"
 	"fmt"
-	"io/fs"
 	"math/big"
 	"net/http"
 	"os"
@@ -29,6 +28,7 @@ import (
 	"leasehold/internal/test/clients"
 	"leasehold/internal/test/failed"
 	"leasehold/internal/test/freeport"
+	"leasehold/internal/test/source"
 	"leasehold/launcher/chrome"
 )
 
@@ -127,23 +127,14 @@ func TestPages(t *testing.T) {
 func testsOfTree(t *testing.T) map[string]bool {
 	t.Helper()
 	all := map[string]bool{}
-	err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
-		switch {
-		case err != nil:
-			return err
-		case d.IsDir() && (d.Name() == "node_modules" || strings.HasPrefix(d.Name(), ".")):
-			return filepath.SkipDir
-		case !strings.HasSuffix(path, "_test.go"):
-			return nil
-		}
-		text, err := os.ReadFile(path)
-		for line := range strings.Lines(string(text)) {
+	err := source.Walk("_test.go", func(_ string, content []byte) error {
+		for line := range strings.Lines(string(content)) {
 			if rest, ok := strings.CutPrefix(line, "func Test"); ok {
 				name, _, _ := strings.Cut(rest, "(")
 				all["Test"+name] = true
 			}
 		}
-		return err
+		return nil
 	})
 	if err != nil {
 		t.Fatal(err)

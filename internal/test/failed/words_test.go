@@ -4,10 +4,7 @@ import (
 	"go/ast"
 	"go/parser"
 	"go/token"
-	"io/fs"
-	"path/filepath"
 	"slices"
-	"strings"
 	"testing"
 
 	"leasehold/internal/test/source"
@@ -17,16 +14,8 @@ import (
 // <nil>. An error alone is enough where the test has just found that it is not nil.
 func TestFailuresHaveWords(t *testing.T) {
 	files := token.NewFileSet()
-	err := filepath.WalkDir(source.Path("."), func(path string, d fs.DirEntry, err error) error {
-		switch {
-		case err != nil:
-			return err
-		case d.IsDir() && slices.Contains([]string{".git", "build", "node_modules", "testdata"}, d.Name()):
-			return fs.SkipDir
-		case !strings.HasSuffix(path, ".go"):
-			return nil
-		}
-		f, err := parser.ParseFile(files, path, nil, parser.SkipObjectResolution)
+	err := source.Walk(".go", func(path string, content []byte) error {
+		f, err := parser.ParseFile(files, path, content, parser.SkipObjectResolution)
 		if err != nil {
 			return err
 		}

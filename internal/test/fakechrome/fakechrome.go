@@ -11,6 +11,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"net"
 	"os"
 	"os/signal"
@@ -94,7 +95,7 @@ func Play(args []string) error {
 				if err != nil {
 					return err
 				}
-				return relay(script)
+				return errors.Join(relay(script), leave(dir))
 			}
 			p := &player{dir: dir, out: os.NewFile(4, "events")}
 			if !slices.Contains(args, "--no-startup-window") {
@@ -110,6 +111,22 @@ func Play(args []string) error {
 // does, the browser passes its pipe on to the test, which answers every command itself, and ends
 // with that connection, or by a signal as Chrome does.
 func Socket(profileDir string) string { return filepath.Join(filepath.Dir(profileDir), ".script") }
+
+// Leaving is the path of a file that a test may lock: a browser whose connection ended at the socket
+// then closes its pipe, and ends when the file is unlocked.
+func Leaving(profileDir string) string { return Socket(profileDir) + ".leaving" }
+
+func leave(profileDir string) error {
+	f, err := os.Open(Leaving(profileDir))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	defer func() { _ = f.Close() }()
+	return errors.Join(unix.Close(3), unix.Close(4), unix.Flock(int(f.Fd()), unix.LOCK_SH))
+}
 
 // relay passes the pipe on.
 func relay(script net.Conn) error {

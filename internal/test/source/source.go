@@ -4,9 +4,13 @@ package source
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 )
 
 var root, errNoRoot = find()
@@ -19,6 +23,32 @@ func Path(name string) string {
 		panic(errNoRoot)
 	}
 	return filepath.Join(root, filepath.FromSlash(name))
+}
+
+// Walk calls see with the path and the content of each file of the tree whose name ends with suffix. It
+// leaves out what is not of the project: directories named build, node_modules or testdata, names that
+// begin with a dot, and what is removed meanwhile.
+func Walk(suffix string, see func(path string, content []byte) error) error {
+	top := Path(".")
+	return filepath.WalkDir(top, func(path string, d fs.DirEntry, err error) error {
+		hidden := path != top && (strings.HasPrefix(filepath.Base(path), ".") || slices.Contains([]string{"build", "node_modules", "testdata"}, filepath.Base(path)))
+		switch {
+		case hidden && d.IsDir() && err == nil:
+			return fs.SkipDir
+		case hidden || errors.Is(err, fs.ErrNotExist):
+			return nil
+		case err != nil || d.IsDir() || !strings.HasSuffix(path, suffix):
+			return err
+		}
+		content, err := os.ReadFile(path)
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		return see(path, content)
+	})
 }
 
 // find is the nearest directory, from the working directory upwards, that has the go.mod of this

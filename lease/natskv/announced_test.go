@@ -1,0 +1,43 @@
+package natskv
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"leasehold/lease"
+)
+
+// TestAnEventIsAnnouncedLater, once, where NATS did not take it, or did not say so, while the caller waited.
+func TestAnEventIsAnnouncedLater(t *testing.T) {
+	t.Parallel()
+	asked := func(subject string) bool { return strings.HasPrefix(subject, "leasehold.person.") }
+	for name, lose := range map[string]func(*proxy){
+		"its request is lost": func(p *proxy) { p.loseRequest = asked },
+		"its answer is lost":  func(p *proxy) { p.loseAnswer = asked },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			p := startProxy(t, start(t, t.TempDir()))
+			s, err := Open(t.Context(), dialPlain(t, p.url()), Options{LauncherID: "test", tryTime: time.Second})
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(s.Close)
+			p.set(lose)
+			ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+			defer cancel()
+			if err := s.Announce(ctx, lease.Event{Event: lease.EventAsked, ProfileID: "p", Token: 1, At: t0}); !errors.Is(err, lease.ErrUnavailable) {
+				t.Fatalf("announced without an answer: %v", err)
+			}
+			never := func(string) bool { return false }
+			p.set(func(p *proxy) { p.loseRequest, p.loseAnswer = never, never })
+			flushed(t, s)
+			if events, err := s.History(t.Context(), "p"); err != nil || len(events) != 1 || events[0].Event != lease.EventAsked {
+				t.Errorf("%+v, %v; want the event once", events, err)
+			}
+		})
+	}
+}

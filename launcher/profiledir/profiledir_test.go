@@ -693,6 +693,18 @@ func TestANoteStaysAsLongAsItsBrowserHasTheLock(t *testing.T) {
 	if was, is, err := r.Running("p"); err != nil || !is || was.SessionID != "chk_1" {
 		t.Errorf("noted is %+v, %v, %v", was, is, err)
 	}
+	if err := os.WriteFile(r.file("p", "browser"), []byte(`{"pid":1}`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := l.ClearRunning(); !errors.Is(err, ErrLocked) {
+		t.Errorf("with somebody else's note: %v, want %v", err, ErrLocked)
+	}
+	if was, is, err := r.Running("p"); err != nil || is {
+		t.Errorf("noted by somebody else is %+v, %v", was, err)
+	}
+	if err := l.SetRunning(Running{PID: 1, SessionID: "chk_1"}); err != nil {
+		t.Fatal(err)
+	}
 	if err := chromes.Close(); err != nil {
 		t.Fatal(err)
 	}

@@ -316,16 +316,26 @@ func (l *Lock) SetRunning(r Running) error {
 // ClearRunning durably removes what SetRunning stored: no browser runs on the
 // profile. From then on nothing may change what the last one left there. It takes the shared part of
 // an adopted lock first: as long as a process has that, the error is ErrLocked, and the note stays,
-// for whoever closes that process has to know what it is.
+// for whoever closes that process has to know what it is. A note that this launcher has not written
+// says nothing about it, and is removed.
 func (l *Lock) ClearRunning() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if err := l.retake(); err != nil {
+		var damaged *DamagedError
+		if _, _, unread := l.root.Running(l.id); errors.Is(err, ErrLocked) && errors.As(unread, &damaged) {
+			err = errors.Join(err, l.removeRunning())
+		}
 		return err
 	}
 	if err := l.root.noteLeft(l.id); err != nil {
 		return err
 	}
+	return l.removeRunning()
+}
+
+// removeRunning durably removes the note of the browser.
+func (l *Lock) removeRunning() error {
 	err := os.Remove(l.root.file(l.id, "browser"))
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil

@@ -229,10 +229,15 @@ func (m *Mux) queue(msg []byte, most int) {
 // since the pipe may be full.
 func (m *Mux) sendPosts() {
 	for range m.posted {
-		m.writing.Lock()
-		_ = m.sendPosted() // the reader reports the pipe's end
-		m.writing.Unlock()
+		_ = m.flushPosts() // the reader reports the pipe's end
 	}
+}
+
+// flushPosts is sendPosted for who does not hold m.writing.
+func (m *Mux) flushPosts() error {
+	m.writing.Lock()
+	defer m.writing.Unlock()
+	return m.sendPosted()
 }
 
 // sendPosted writes what is posted. It comes before everything else that the launcher or a client sends.

@@ -135,7 +135,15 @@ func (s *ClientSession) Fence() {
 	s.mu.Unlock()
 	s.mux.lookAtWaiting()
 	for r, p := range paused {
-		_ = s.mux.send(nil, failCommand(r, p.auth)) // fails if the browser is gone, which then sends nothing
+		s.mux.postPauseEnd(failCommand(r, p.auth))
+	}
+	if len(paused) == 0 {
+		return
+	}
+	if err := s.mux.flushPosts(); err != nil { // the browser is gone, and sends nothing, or it does not read yet
+		return
+	}
+	for r := range paused {
 		s.mux.pipeLog.append(lineSettled, r.sessionID, r.requestID)
 	}
 }

@@ -92,3 +92,25 @@ func TestAPostThatThePipeDoesNotTakeWaits(t *testing.T) {
 		t.Errorf("%d bytes at first; in all %d, and then %q", len(part), len(first), second)
 	}
 }
+
+// TestAFenceWhoseFailuresThePipeDoesNotTake: the browser does not read for so long that nobody waits for it.
+// What was paused is failed once it reads, before anything that is sent later, which might let it go.
+func TestAFenceWhoseFailuresThePipeDoesNotTake(t *testing.T) {
+	b := newOffline(t)
+	s := b.conn().session
+	s.paused = map[pausedRequest]pause{}
+	s.requestPaused(pausedRequest{"S", "r1"}, false)
+	b.mux.LimitWrites(time.Nanosecond)
+	b.mux.post(oneWay("S", "Test.first", map[string]string{"a": strings.Repeat("x", 100<<10)})) // a pipe takes 64 KiB
+	s.Fence()
+	sent := b.read()
+	b.mux.LimitWrites(0)
+	b.mux.post(oneWay("S", "Target.detachFromTarget", nil))
+	if _, err := b.mux.start(nil, "", "Test.last", nil, &b.mux.calls); err != nil {
+		t.Fatal(err)
+	}
+	sent = append(sent, b.read()...)
+	if failed, detached := bytes.Index(sent, []byte("Fetch.failRequest")), bytes.Index(sent, []byte("Target.detachFromTarget")); failed < 0 || detached < failed {
+		t.Errorf("the browser got, of %d bytes, at last %q", len(sent), sent[max(0, len(sent)-400):])
+	}
+}

@@ -105,7 +105,7 @@ var ofProxy = slices.Concat(
 	),
 	in("cdpproxy/client_session.go", slices.Concat(fenced, isolated),
 		change{"a request that pauses after the fence waits for nobody", "\ts.fenced = true\n", ""},
-		change{"a fence sends what was paused", "\t\t_ = s.mux.send(nil, failCommand(r, p.auth)) // fails", "\t\t_ = p.auth // fails"},
+		change{"a fence sends what was paused", "\tfor r, p := range paused {\n\t\ts.mux.postPauseEnd(failCommand(r, p.auth))\n", "\tfor range paused {\n"},
 		change{"an earlier launcher's paused requests are forgotten", `s.paused[r] = pause{auth: auth}`, `_, _ = r, auth`},
 		change{"an earlier launcher's sessions belong to nobody", "\t\t\tm.sessions.add(child, s)\n", ""},
 	),

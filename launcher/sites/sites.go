@@ -11,6 +11,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
 	"maps"
 	"os"
 	"path/filepath"
@@ -73,6 +74,7 @@ type Shelf struct {
 	counts map[string]site.Tally // by site, which the store was not told yet
 	listed map[string]told       // the files of the directory, by name
 	look   string                // how the directory looked when they were read
+	unread bool                  // one of them could not be read then
 	wrong  map[string]error      // files that do not count, by where they are
 }
 
@@ -277,8 +279,8 @@ func (s *Shelf) bind() {
 	}
 }
 
-// read reads the directory, if it looks otherwise than before. A file that is wrong keeps what it
-// said before; at the start it is an error.
+// read reads the directory, if it looks otherwise than before, or a file could not be read then. A file
+// that is wrong keeps what it said before; at the start it is an error.
 func (s *Shelf) read() error {
 	if s.o.Dir == "" {
 		return nil
@@ -303,11 +305,11 @@ func (s *Shelf) read() error {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if look == s.look {
+	if look == s.look && !s.unread {
 		return nil
 	}
 	first := s.look == ""
-	s.look = look
+	s.look, s.unread = look, false
 	listed := map[string]told{}
 	var failed []error
 	for _, name := range paths {
@@ -319,7 +321,11 @@ func (s *Shelf) read() error {
 			listed[f.Name] = told{file: f, digest: digest, anew: !first}
 		}
 		if err != nil {
-			failed = append(failed, err)
+			_, unread := errors.AsType[*fs.PathError](err) // nobody may change the file again
+			s.unread = s.unread || unread
+			if was := s.wrong[path]; !unread || was == nil || was.Error() != err.Error() {
+				failed = append(failed, err)
+			}
 			s.wrong[path] = err
 			if before := s.listed[strings.TrimSuffix(name, filepath.Ext(name))]; before.digest != "" {
 				listed[before.file.Name] = before

@@ -295,6 +295,13 @@ func TestADirectoryIsTold(t *testing.T) {
 		m.lose()
 		time.Sleep(3 * lookEvery)
 		holds(t, "after the store forgot even that", other, lineB, true)
+		if err := os.Symlink(filepath.Join(dir, "lent"), filepath.Join(dir, "lent.yaml")); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(3 * lookEvery)
+		write("lent", text("lent", "/l"))
+		time.Sleep(3 * lookEvery)
+		holds(t, "a file that could not be opened at first", other, "lent: POST /l is read", true)
 	})
 	if _, err := New(Options{Dir: filepath.Join(dir, "no"), Log: zerolog.Nop(), Metrics: prometheus.NewRegistry()}); err == nil {
 		t.Error("a directory that is not there is taken")

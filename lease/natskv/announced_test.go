@@ -34,9 +34,12 @@ func TestAnEventIsAnnouncedLater(t *testing.T) {
 			}
 			never := func(string) bool { return false }
 			p.set(func(p *proxy) { p.loseRequest, p.loseAnswer = never, never })
+			if err := s.Announce(t.Context(), lease.Event{Event: lease.EventHandedBack, ProfileID: "p", Token: 1, At: t0}); err != nil {
+				t.Errorf("announced afterwards: %v", err)
+			}
 			flushed(t, s)
-			if events, err := s.History(t.Context(), "p"); err != nil || len(events) != 1 || events[0].Event != lease.EventAsked {
-				t.Errorf("%+v, %v; want the event once", events, err)
+			if events, err := s.History(t.Context(), "p"); err != nil || len(events) != 2 || events[0].Event != lease.EventAsked || events[1].Event != lease.EventHandedBack {
+				t.Errorf("%+v, %v; want each event once, in their order", events, err)
 			}
 		})
 	}

@@ -33,7 +33,9 @@ func (s *Store) Flush(ctx context.Context) error {
 }
 
 // Announce is part of lease.Store. If it returns nil, the event is stored. After lease.ErrUnavailable
-// it may or may not be stored, and is published in the background; the server recognises one that it has.
+// it may or may not be stored, and is published in the background, before those that are announced later;
+// the server recognises one that it has stored in the last minutes. If the connection is closed for good,
+// nothing more is published.
 func (s *Store) Announce(ctx context.Context, e lease.Event) error {
 	if e.Site == "" {
 		if err := lease.CheckProfileID(e.ProfileID); err != nil {
@@ -50,6 +52,14 @@ func (s *Store) Announce(ctx context.Context, e lease.Event) error {
 	ctx, cancel := withDeadline(ctx)
 	defer cancel()
 	for {
+		if before := s.pub.announcing(); before != nil {
+			select {
+			case <-before:
+			case <-ctx.Done():
+				s.pub.announceLater(msg)
+				return fmt.Errorf("event %s of %s: earlier ones wait: %w", e.Event, cmp.Or(e.ProfileID, e.Site), unavailable(ctx.Err()))
+			}
+		}
 		err := s.announceOnce(ctx, msg)
 		v := judge(err)
 		switch v {

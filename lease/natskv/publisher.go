@@ -179,6 +179,16 @@ func (p *publisher) announceLater(msg *nats.Msg) {
 	p.busy()
 }
 
+// announcing returns a channel that is closed when no event waits, or nil if none of no transition does.
+func (p *publisher) announcing() <-chan struct{} {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if len(p.announced) == 0 {
+		return nil
+	}
+	return p.idle
+}
+
 // announce publishes the events of no transition that wait.
 func (p *publisher) announce(ctx context.Context) error {
 	for {

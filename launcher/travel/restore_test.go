@@ -23,7 +23,7 @@ func TestARestoreWhoseAnswerIsLost(t *testing.T) {
 	}{
 		"and it is stored":                {lost: 1, stored: true},
 		"and it is not stored":            {lost: 1},
-		"and nothing is answered":         {lost: 1 << 20, want: lease.ErrUnavailable},
+		"and nothing is answered":         {lost: 1 << 20, want: errNotKnown},
 		"and somebody else was faster":    {lost: 1, other: true, want: &lease.FencedError{Profile: "p", Token: 7, Current: 9}},
 		"which is an answer, not a loss.": {other: true, want: &lease.FencedError{Profile: "p", Token: 7, Current: 9}},
 	} {
@@ -70,4 +70,21 @@ func TestARestoreWhoseAnswerIsLost(t *testing.T) {
 			})
 		})
 	}
+}
+
+// unanswering answers no question.
+type unanswering struct{ lease.Store }
+
+func (unanswering) Get(context.Context, string) (lease.Entry, error) {
+	return lease.Entry{}, lease.ErrUnavailable
+}
+
+// TestARestoreThatWasNeverAsked of the store is certainly not in the record.
+func TestARestoreThatWasNeverAsked(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &Service{host: &host.Host{Store: unanswering{leasetest.New(t)}}}
+		if _, err := s.recordRestore(t.Context(), "p", "snap_1", lease.Review{Reviewer: "ann"}); !errors.Is(err, lease.ErrUnavailable) || errors.Is(err, errNotKnown) {
+			t.Errorf("%v", err)
+		}
+	})
 }

@@ -150,8 +150,8 @@ func (t *Service) RestoreProfile(ctx context.Context, profileID string, req api.
 	}
 	by := principal.Of(ctx).Name
 	entry, err := t.recordRestore(ctx, profileID, req.SnapshotID, lease.Review{Reviewer: req.Person, Principal: by, Note: req.Note, TokenSeen: req.Token})
-	if errors.Is(err, lease.ErrUnavailable) { // the record may say that it was restored
-		return api.Restored{}, fmt.Errorf("profile %s has the snapshot, what it had before is kept in %s, and it is not known whether its record says so: restore it again if its token has not risen: %w", profileID, exchanged.Kept, err)
+	if errors.Is(err, errNotKnown) {
+		return api.Restored{}, host.Problem(fmt.Errorf("profile %s has the snapshot, and what it had before is kept in %s: %w: restore it again if its token has not risen", profileID, exchanged.Kept, err))
 	}
 	if err != nil {
 		return api.Restored{}, t.undoRestore(profileID, exchanged, cookies, err)
@@ -159,17 +159,20 @@ func (t *Service) RestoreProfile(ctx context.Context, profileID string, req api.
 	if err := lock.RaiseFloor(entry.Record); err != nil {
 		t.host.Log.Error().Err(err).Str("profile", profileID).Msg("the floor does not have the token of the restore: the next grant raises it")
 	}
-	t.overtake(ctx, profileID, entry.Record.Token)
+	t.overtake(context.WithoutCancel(ctx), profileID, entry.Record.Token)
 	t.host.Log.Info().Str("profile", profileID).Uint64("token", uint64(entry.Record.Token)).Str("snapshot", req.SnapshotID).Str("kept", exchanged.Kept).Str("person", req.Person).Str("principal", by).Msg("snapshot restored")
 	return api.Restored{ProfileID: profileID, SnapshotID: req.SnapshotID, State: entry.Record.State, Token: entry.Record.Token, Kept: exchanged.Kept, At: time.Now().UTC()}, nil
 }
 
-// errRestored says that the record says already that it was restored.
-var errRestored = errors.New("it was restored")
+var (
+	// errRestored says that the record says already that it was restored.
+	errRestored = errors.New("it was restored")
+	errNotKnown = errors.New("it is not known whether its record says so")
+)
 
 // recordRestore writes into the record that the snapshot was restored. A store that did not answer is asked
-// again, also if the caller has gone away, since it may have stored that. After lease.ErrUnavailable that is
-// not known.
+// again, also if the caller has gone away, since it may have stored that. The error is errNotKnown if it
+// may have to the end.
 func (t *Service) recordRestore(ctx context.Context, profileID, snapshotID string, person lease.Review) (lease.Entry, error) {
 	var sent lease.Record
 	change := func(e lease.Entry) (lease.Record, error) {
@@ -196,6 +199,9 @@ func (t *Service) recordRestore(ctx context.Context, profileID, snapshotID strin
 		case <-time.After(giveUpPoll):
 			ctx = again
 		case <-again.Done():
+			if sent.Token != 0 {
+				err = fmt.Errorf("%w: %w", errNotKnown, err)
+			}
 			return entry, err
 		}
 	}

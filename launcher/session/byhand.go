@@ -18,6 +18,8 @@ const (
 	// cookiesEvery is how often the session cookies of a person's browser are noted.
 	cookiesEvery   = 10 * time.Second
 	cookiesTimeout = 3 * time.Second
+	// quitTimeout bounds how long a browser whose pipe ended may take to exit.
+	quitTimeout = 10 * time.Second
 )
 
 // noteCookies keeps the cookies that would be lost with a person's browser.
@@ -37,7 +39,7 @@ func (v *serving) quitInOrder() bool {
 	if !s.policy.byHand {
 		return false
 	}
-	if !s.awaitExit() {
+	if !s.awaitExit(quitTimeout) {
 		return false
 	}
 	in, err := s.h.o.Root.Inspect(s.profile)

@@ -100,7 +100,7 @@ func (c *clients) connected() []*cdpproxy.Conn {
 	return conns
 }
 
-// closing counts the connections whose clients have begun the close handshake.
+// closing counts the connections that end cleanly: see cdpproxy.Conn.Closing.
 func (c *clients) closing() int {
 	n := 0
 	for _, conn := range c.connected() {

@@ -27,8 +27,9 @@ import (
 const (
 	cutTimeout = 20 * time.Second
 	askTimeout = 10 * time.Second
-	// exitTimeout bounds how long a browser whose pipe ended may take to exit, in time that the host gives.
-	exitTimeout = 10 * time.Second
+	// statusTimeout bounds how long a worker is not told yet that its browser crashed, since it is not known
+	// how, in time that the host gives.
+	statusTimeout = 2 * time.Second
 )
 
 var errSessionOver = errors.New("the session is over")
@@ -260,7 +261,7 @@ func (e *ending) closeCode() (int, string) {
 	case cause != nil:
 		return cdpproxy.CloseExpired, cause.Error()
 	case e.reason == api.ReasonBrowserCrashed:
-		s.awaitExit()
+		s.awaitExit(statusTimeout)
 		return cdpproxy.CloseCrashed, "the browser crashed: " + cmp.Or(s.browser.ExitStatus(), "its process has not ended yet")
 	case e.reason == api.ReasonBrowserHangs, e.reason == api.ReasonBrowserMemory:
 		return cdpproxy.CloseCrashed, s.browser.Failure().Detail
@@ -272,9 +273,9 @@ func (e *ending) closeCode() (int, string) {
 }
 
 // awaitExit waits for the process of a browser whose pipe ended, which comes first, and tells whether it
-// has exited.
-func (s *Session) awaitExit() bool {
-	ctx, cancel := s.h.o.Patience(context.Background(), exitTimeout)
+// has exited. patience is in time that the host gives.
+func (s *Session) awaitExit(patience time.Duration) bool {
+	ctx, cancel := s.h.o.Patience(context.Background(), patience)
 	defer cancel()
 	select {
 	case <-s.browser.Exited():

@@ -355,6 +355,9 @@ func (o *Observer) createUnseen(ctx context.Context, params map[string]any, hidd
 	defer cancel()
 	select {
 	case <-done:
+		if opened.err != nil && opened.target != "" {
+			_ = m.closeHidden(ctx, opened.target)
+		}
 		return opened.target, opened.err
 	case <-ctx.Done():
 	}
@@ -380,16 +383,25 @@ func (m *Mux) openUnseen(opener *ClientSession, params map[string]any, hidden bo
 	}
 	err = call("Target.createTarget", params, &created)
 	var unseen []string
-	for named := false; err == nil && !named; {
+	for named, late := false, time.Now().Add(createTimeout); err == nil && !named; {
 		unseen = []string{created.TargetID}
 		var all struct {
 			TargetInfos []targetInfo `json:"targetInfos"`
 		}
 		err = call("Target.getTargets", map[string]any{"filter": []map[string]string{{"type": "page"}, {"type": "tab"}, {"type": hiddenType}}}, &all)
+		open := false
 		for _, t := range all.TargetInfos {
+			open = open || t.TargetID == created.TargetID
 			if t.URL == url && t.TargetID != created.TargetID {
 				unseen, named = append(unseen, t.TargetID), true
 			}
+		}
+		switch {
+		case err != nil || named:
+		case !open || time.Now().After(late): // an extension has closed it, or had it go elsewhere
+			err = errors.New("a page of the launcher's own did not stay as it was opened")
+		default:
+			time.Sleep(privateCloses)
 		}
 	}
 	m.privacy.mu.Lock()

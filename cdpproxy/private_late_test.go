@@ -10,23 +10,26 @@ import (
 	"leasehold/internal/test/testchrome"
 )
 
-// TestAPrivatePageThatComesLate: who wanted it waits no longer when Chrome opens the page. Nobody else is
-// told of it all the same, and it is closed.
-func TestAPrivatePageThatComesLate(t *testing.T) {
+// asked is a command of the launcher.
+type asked struct {
+	ID     int64
+	Method string
+	Params struct{ URL, TargetID string }
+	On     string `json:"sessionId"`
+}
+
+// pagesBrowser is a browser that has the targets of targets once the page at a URL was created. It
+// does not answer Target.createTarget: say has it do that, or tell of something.
+func pagesBrowser(t *testing.T, targets func(url string) string) (m *Mux, say func(format string, args ...any), creates chan asked, closes chan string) {
 	m, commands, events := inherited(t)
-	say := func(format string, args ...any) {
+	say = func(format string, args ...any) {
 		if _, err := fmt.Fprintf(events, format+"\x00", args...); err != nil {
 			t.Error(err)
 		}
 	}
-	type asked struct {
-		ID     int64
-		Method string
-		Params struct{ URL, TargetID string }
-		On     string `json:"sessionId"`
-	}
-	creates, closes := make(chan asked, 1), make(chan string, 1)
+	creates, closes = make(chan asked, 1), make(chan string, 1)
 	go func() {
+		url := ""
 		for sessions := 0; ; {
 			msg, err := commands.ReadBytes(0)
 			var c asked
@@ -39,16 +42,56 @@ func TestAPrivatePageThatComesLate(t *testing.T) {
 				sessions++
 				result = fmt.Sprintf(`{"sessionId":"O%d"}`, sessions)
 			case "Target.createTarget":
+				url = c.Params.URL
 				creates <- c
 				continue
 			case "Target.getTargets":
-				result = `{"targetInfos":[{"targetId":"T","type":"page"},{"targetId":"TAB","type":"tab","url":"` + (<-creates).Params.URL + `"}]}`
+				result = `{"targetInfos":[` + targets(url) + `]}`
 			case "Target.closeTarget":
 				closes <- c.Params.TargetID
 			}
 			say(`{"id":%d,"result":%s,"sessionId":%q}`, c.ID, result, c.On)
 		}
 	}()
+	return m, say, creates, closes
+}
+
+// TestAPrivatePageThatDoesNotStay: an extension closes it as it is opened. Nobody waits for it, and others are
+// told of what happens.
+func TestAPrivatePageThatDoesNotStay(t *testing.T) {
+	m, say, creates, _ := pagesBrowser(t, func(string) string { return "" })
+	patience, cancel := context.WithTimeout(t.Context(), testchrome.Patience)
+	defer cancel()
+	o, err := m.Observe(patience)
+	if err != nil {
+		t.Fatal(err)
+	}
+	other, err := m.Observe(patience, "Target.targetCreated")
+	if err != nil {
+		t.Fatal(err)
+	}
+	result := make(chan error, 1)
+	go func() {
+		_, err := o.CreateHidden(patience)
+		result <- err
+	}()
+	c := <-creates
+	say(`{"id":%d,"result":{"targetId":"T"},"sessionId":%q}`, c.ID, c.On)
+	if err := <-result; err == nil || patience.Err() != nil {
+		t.Fatalf("a page that is closed: %v", err)
+	}
+	say(`{"method":"Target.targetCreated","params":{"targetInfo":{"targetId":"OWN","type":"page"}},"sessionId":"O2"}`)
+	if _, err := other.Next(patience); err != nil {
+		t.Errorf("others are told nothing: %v", err)
+	}
+}
+
+// TestAPrivatePageThatComesLate: who wanted it waits no longer when Chrome opens the page. Nobody else is
+// told of it all the same, and it is closed.
+func TestAPrivatePageThatComesLate(t *testing.T) {
+	m, say, creates, closes := pagesBrowser(t, func(url string) string {
+		return `{"targetId":"T","type":"page"},{"targetId":"TAB","type":"tab","url":"` + url + `"}`
+	})
 	patience, cancel := context.WithTimeout(t.Context(), testchrome.Patience)
 	defer cancel()
 	o, err := m.Observe(patience)
@@ -73,7 +116,6 @@ func TestAPrivatePageThatComesLate(t *testing.T) {
 	for _, target := range []string{"T", "TAB"} {
 		say(`{"method":"Target.targetCreated","params":{"targetInfo":{"targetId":%q,"type":"page"}},"sessionId":"O2"}`, target)
 	}
-	creates <- c // for its URL
 	say(`{"id":%d,"result":{"targetId":"T"},"sessionId":%q}`, c.ID, c.On)
 	say(`{"method":"Target.targetCreated","params":{"targetInfo":{"targetId":"OWN","type":"page"}},"sessionId":"O2"}`)
 	for own := false; !own; {

@@ -35,7 +35,8 @@ type Handler interface {
 	// ClosingTarget is called before a command that closes a target is passed on.
 	ClosingTarget(target string)
 	// CloseBrowser is called when the client wants the browser closed. A cut by then comes
-	// after the answer, which the client reads when CloseBrowser has returned.
+	// after the answer, which is sent at the latest when CloseBrowser has returned, and earlier
+	// where something else is sent to the client meanwhile.
 	CloseBrowser()
 	// Refused is called for each command that came after the fence was shut.
 	Refused(method string)
@@ -55,7 +56,8 @@ type Handler interface {
 }
 
 // Last is a result after which the connection may be cut. Then is called when the result is queued for
-// the client, which reads it when Then has returned.
+// the client. It is sent at the latest when Then has returned, and earlier where something else is sent
+// to the client meanwhile.
 type Last struct {
 	Result any
 	Then   func()

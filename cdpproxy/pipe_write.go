@@ -1,6 +1,7 @@
 package cdpproxy
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"os"
@@ -30,6 +31,9 @@ func (m *Mux) sendIf(allowed func() error, fence *lease.Fence, passing []stagedC
 	m.writing.Lock()
 	if err := m.sendPosted(); err != nil {
 		m.writing.Unlock()
+		if fence != nil {
+			return cmp.Or(fence.Check(), err) // if it has shut meanwhile, that is why
+		}
 		return err
 	}
 	if allowed != nil {
@@ -93,7 +97,7 @@ func (m *Mux) passed(at boottime.Instant, commands []stagedCommand) {
 }
 
 // finish writes the rest of a message, however long that takes, and lets others write. passing is
-// what begin got.
+// what begin got. A message that cannot be finished is ended before anything else is written.
 func (m *Mux) finish(rest [][]byte, passing []stagedCommand) error {
 	defer m.writing.Unlock()
 	for _, part := range rest {
@@ -103,6 +107,9 @@ func (m *Mux) finish(rest [][]byte, passing []stagedCommand) error {
 				err = m.awaitRoom()
 			}
 			if err != nil {
+				m.mu.Lock()
+				m.posts = append([][]byte{{0}}, m.posts...)
+				m.mu.Unlock()
 				return pipeError(err)
 			}
 			part = part[n:]

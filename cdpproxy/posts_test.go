@@ -2,6 +2,7 @@ package cdpproxy
 
 import (
 	"bytes"
+	"encoding/json"
 	"errors"
 	"os"
 	"strings"
@@ -112,5 +113,26 @@ func TestAFenceWhoseFailuresThePipeDoesNotTake(t *testing.T) {
 	sent = append(sent, b.read()...)
 	if failed, detached := bytes.Index(sent, []byte("Fetch.failRequest")), bytes.Index(sent, []byte("Target.detachFromTarget")); failed < 0 || detached < failed {
 		t.Errorf("the browser got, of %d bytes, at last %q", len(sent), sent[max(0, len(sent)-400):])
+	}
+}
+
+// TestAMessageThatCannotBeFinishedIsEnded: half of it is in the pipe when nobody waits for the browser any
+// more. What is sent once it reads again is not taken for the other half.
+func TestAMessageThatCannotBeFinishedIsEnded(t *testing.T) {
+	b := newOffline(t)
+	s := b.conn().session
+	s.paused = map[pausedRequest]pause{}
+	s.requestPaused(pausedRequest{"S", "r1"}, false)
+	b.mux.LimitWrites(time.Nanosecond)
+	if err := b.mux.send(nil, oneWay("S", "Test.long", map[string]string{"a": strings.Repeat("x", 100<<10)})); !errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Fatalf("while the pipe is full: %v", err)
+	}
+	sent := b.read()
+	b.mux.LimitWrites(0)
+	s.Fence()
+	sent = append(sent, b.read()...)
+	messages := bytes.Split(sent, []byte{0})
+	if last := messages[max(0, len(messages)-2)]; !json.Valid(last) || !bytes.Contains(last, []byte("Fetch.failRequest")) {
+		t.Errorf("the browser got %d bytes, and at last %q", len(sent), last[max(0, len(last)-200):])
 	}
 }

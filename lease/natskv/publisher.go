@@ -134,6 +134,9 @@ func (p *publisher) run(ctx context.Context) {
 	}
 }
 
+// errNotShown says nothing about the events of other profiles.
+var errNotShown = errors.New("the server recognises it, and does not show it")
+
 // pass publishes what it can, and returns why some events could not be published.
 func (p *publisher) pass(ctx context.Context) error {
 	if p.startSweep() {
@@ -151,7 +154,7 @@ func (p *publisher) pass(ctx context.Context) error {
 			}
 			if err := p.publish(ctx, e); err != nil {
 				errs = append(errs, fmt.Errorf("event %s of %s: %w", e.Event, profile, err))
-				if errors.Is(err, lease.ErrUnavailable) {
+				if errors.Is(err, lease.ErrUnavailable) && !errors.Is(err, errNotShown) {
 					return errors.Join(errs...)
 				}
 				break
@@ -435,7 +438,7 @@ func (p *publisher) publish(ctx context.Context, e lease.Event) error {
 		switch v {
 		case stored: // by an earlier attempt, which the server recognized, and will show soon
 			if twice == positionOf(next) {
-				return unavailable(fmt.Errorf("the server recognises %s %d.%d, and does not show it", next.Event, next.Token, next.Sequence))
+				return unavailable(fmt.Errorf("%s %d.%d: %w", next.Event, next.Token, next.Sequence, errNotShown))
 			}
 			twice = positionOf(next)
 		case refused:

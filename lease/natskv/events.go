@@ -17,18 +17,28 @@ import (
 // event is lost by that.
 func (s *Store) Flush(ctx context.Context) error {
 	n, settled := s.settler.unsettled()
-	select {
-	case <-settled:
-	case <-ctx.Done():
+	if !closes(ctx, settled) {
 		return fmt.Errorf("%d writes not settled: %w", n, unavailable(ctx.Err()))
 	}
-	_, idle := s.pub.queued()
-	select {
-	case <-idle:
-		return nil
-	case <-ctx.Done():
+	if _, idle := s.pub.queued(); !closes(ctx, idle) {
 		n, _ := s.pub.queued()
 		return fmt.Errorf("%d events not published: %w", n, unavailable(ctx.Err()))
+	}
+	return nil
+}
+
+// closes waits for a channel to close until ctx ends, and tells whether it is closed then.
+func closes(ctx context.Context, c <-chan struct{}) bool {
+	select {
+	case <-c:
+		return true
+	case <-ctx.Done():
+	}
+	select {
+	case <-c:
+		return true
+	default:
+		return false
 	}
 }
 
@@ -53,9 +63,7 @@ func (s *Store) Announce(ctx context.Context, e lease.Event) error {
 	defer cancel()
 	for {
 		if before := s.pub.announcing(); before != nil {
-			select {
-			case <-before:
-			case <-ctx.Done():
+			if !closes(ctx, before) {
 				s.pub.announceLater(msg)
 				return fmt.Errorf("event %s of %s: earlier ones wait: %w", e.Event, cmp.Or(e.ProfileID, e.Site), unavailable(ctx.Err()))
 			}

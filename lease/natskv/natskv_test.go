@@ -426,6 +426,7 @@ func TestOutboxOfACrashedLauncher(t *testing.T) {
 		}
 		return r
 	}
+	flushed(t, s) // its publisher has read the outboxes once
 	const n = 20
 	for i := range n {
 		r := crashed("p" + strconv.Itoa(i))
@@ -585,6 +586,13 @@ func TestFlushSaysWhatIsNotPublished(t *testing.T) {
 	p := startProxy(t, srv)
 	s := open(t, dialPlain(t, p.url()))
 	flushed(t, s)
+	over, end := context.WithCancel(t.Context())
+	end()
+	for range 64 {
+		if err := s.Flush(over); err != nil {
+			t.Fatalf("all is published: %v", err)
+		}
+	}
 	p.set(func(p *proxy) { p.loseRequest = times(-1, "leasehold.") })
 	held := swapped(t, s, none("p"), granted(t, none("p"), "t"))
 	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
@@ -701,16 +709,11 @@ func TestUnknownSwapKeepsItsEvent(t *testing.T) {
 	p := startProxy(t, srv)
 	s := open(t, dialPlain(t, p.url()))
 	flushed(t, s)
-	stored := make(chan struct{})
+	ctx, cancel := context.WithCancel(t.Context())
 	p.set(func(p *proxy) {
 		p.loseAnswer = times(1, leaseSubject(""))
-		p.onLost = func() { close(stored) }
+		p.onLost = cancel
 	})
-	ctx, cancel := context.WithCancel(t.Context())
-	go func() {
-		<-stored
-		cancel()
-	}()
 	if _, err := s.Swap(ctx, none("p"), granted(t, none("p"), "t")); !errors.Is(err, lease.ErrUnavailable) {
 		t.Fatalf("swap: %v", err)
 	}

@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"math"
+	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -19,7 +21,8 @@ import (
 // the browser goes on, it is reported as sent; if the pages are ended, as withheld for good.
 
 const (
-	// maxWithheld is how many withheld requests and messages are kept one by one.
+	// maxWithheld is how many withheld requests and messages are kept one by one, and as many again of
+	// those that are the first to their method and address.
 	maxWithheld = 1000
 	// recentlyBegun is the greatest age of an unanswered request that may still wait in the
 	// network service. Messages on websockets get no answer.
@@ -88,11 +91,17 @@ func (s *Still) add(e checkpoint.Entry) {
 	if s.over {
 		return // it is reported at once
 	}
-	if len(s.entries) >= maxWithheld {
+	if n := len(s.entries); n >= 2*maxWithheld || n >= maxWithheld && slices.ContainsFunc(s.entries, func(o checkpoint.Entry) bool { return o.Method == e.Method && address(o) == address(e) }) {
 		s.more++
 		return
 	}
 	s.entries, s.at = append(s.entries, e), append(s.at, time.Now().UTC())
+}
+
+// address is where an entry's request went to, without its query.
+func address(e checkpoint.Entry) string {
+	at, _, _ := strings.Cut(e.URL, "?")
+	return at
 }
 
 // take returns what was withheld, and forgets it. more is the number of entries that were not

@@ -100,8 +100,15 @@ func TestMoreIsWithheldThanIsKept(t *testing.T) {
 	if list, more := m.still.Withheld(); len(list) != maxWithheld || more != 5 {
 		t.Errorf("%d withheld, %d more", len(list), more)
 	}
+	// What is sent all the time hides nothing else.
+	for range 2 {
+		m.still.withholds(checkpoint.Entry{Method: "DELETE", URL: "http://shop/account?id=1"}, 2, false)
+	}
+	if list, more := m.still.Withheld(); len(list) != maxWithheld+1 || list[maxWithheld].Method != "DELETE" || more != 6 {
+		t.Errorf("with another one: %d withheld, %d more", len(list), more)
+	}
 	m.still.PagesEnd()
-	if n := len(*got); n != maxWithheld+1 || (*got)[n-1] != "withheld MANY " {
+	if n := len(*got); n != maxWithheld+2 || (*got)[n-1] != "withheld MANY " {
 		t.Errorf("%d reported, the last %s", n, (*got)[n-1])
 	}
 }

@@ -15,13 +15,13 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
 	"github.com/rs/zerolog"
 	"go.uber.org/goleak"
 
+	"leasehold/internal/test/nofiles"
 	"leasehold/internal/test/testlog"
 )
 
@@ -195,23 +195,11 @@ func TestAFileThatCouldNotBeOpenedIsReadLater(t *testing.T) {
 		return leaf.Subject.CommonName
 	}
 	set("second")
-	func() {
-		var all syscall.Rlimit
-		if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &all); err != nil {
-			t.Fatal(err)
-		}
-		defer func() {
-			if err := syscall.Setrlimit(syscall.RLIMIT_NOFILE, &all); err != nil {
-				t.Fatal(err)
-			}
-		}()
-		if err := syscall.Setrlimit(syscall.RLIMIT_NOFILE, &syscall.Rlimit{Max: all.Max}); err != nil {
-			t.Fatal(err)
-		}
+	nofiles.During(t, func() {
 		if a, b := served(), served(); a != "first" || b != "first" {
 			t.Errorf("while files cannot be opened: %s, %s", a, b)
 		}
-	}()
+	})
 	if name := served(); name != "second" {
 		t.Errorf("the certificate %s stays, since its files could not be opened once", name)
 	}

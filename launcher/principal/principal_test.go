@@ -10,12 +10,12 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"syscall"
 	"testing"
 
 	"github.com/rs/zerolog"
 	"pgregory.net/rapid"
 
+	"leasehold/internal/test/nofiles"
 	"leasehold/internal/test/testlog"
 )
 
@@ -360,25 +360,13 @@ func TestAFileThatCouldNotBeOpenedIsReadLater(t *testing.T) {
 		_, err := g.Identify(Proofs{Tokens: []string{"one"}})
 		return err == nil
 	}
-	func() {
-		var all syscall.Rlimit
-		if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &all); err != nil {
-			t.Fatal(err)
-		}
-		defer func() {
-			if err := syscall.Setrlimit(syscall.RLIMIT_NOFILE, &all); err != nil {
-				t.Fatal(err)
-			}
-		}()
-		if err := syscall.Setrlimit(syscall.RLIMIT_NOFILE, &syscall.Rlimit{Max: all.Max}); err != nil {
-			t.Fatal(err)
-		}
+	nofiles.During(t, func() {
 		for range 2 {
 			if !valid() {
 				t.Error("a file that cannot be opened takes tokens out")
 			}
 		}
-	}()
+	})
 	if valid() {
 		t.Error("a token that was taken out stays valid, since the file could not be opened once")
 	}

@@ -9,13 +9,13 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/rs/zerolog"
 
+	"leasehold/internal/test/nofiles"
 	"leasehold/internal/test/testlog"
 	"leasehold/internal/test/testproxy"
 )
@@ -118,21 +118,9 @@ func TestAFileThatCouldNotBeOpenedIsReadLater(t *testing.T) {
 		}
 		follow(t, s, &log)
 		write(t, dir, "proxies.yaml", "b: {server: http://h:2}\n", 0o600)
-		func() {
-			var all syscall.Rlimit
-			if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &all); err != nil {
-				t.Fatal(err)
-			}
-			defer func() {
-				if err := syscall.Setrlimit(syscall.RLIMIT_NOFILE, &all); err != nil {
-					t.Fatal(err)
-				}
-			}()
-			if err := syscall.Setrlimit(syscall.RLIMIT_NOFILE, &syscall.Rlimit{Max: all.Max}); err != nil {
-				t.Fatal(err)
-			}
+		nofiles.During(t, func() {
 			time.Sleep(5 * lookEvery)
-		}()
+		})
 		if s.Find("a") == nil || s.UpToDate() {
 			t.Error("a file that cannot be opened takes proxies out, or is in use")
 		}

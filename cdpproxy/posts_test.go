@@ -94,14 +94,21 @@ func TestAPostThatThePipeDoesNotTakeWaits(t *testing.T) {
 	}
 }
 
-// TestAFenceWhoseFailuresThePipeDoesNotTake: the browser does not read for so long that nobody waits for it.
-// What was paused is failed once it reads, before anything that is sent later, which might let it go.
-func TestAFenceWhoseFailuresThePipeDoesNotTake(t *testing.T) {
+// paused is a browser for which nobody waits when its pipe is full, and a session whose client has
+// paused a request.
+func paused(t *testing.T) (*offline, *ClientSession) {
 	b := newOffline(t)
 	s := b.conn().session
 	s.paused = map[pausedRequest]pause{}
 	s.requestPaused(pausedRequest{"S", "r1"}, false)
 	b.mux.LimitWrites(time.Nanosecond)
+	return b, s
+}
+
+// TestAFenceWhoseFailuresThePipeDoesNotTake: the browser does not read for so long that nobody waits for it.
+// What was paused is failed once it reads, before anything that is sent later, which might let it go.
+func TestAFenceWhoseFailuresThePipeDoesNotTake(t *testing.T) {
+	b, s := paused(t)
 	b.mux.post(oneWay("S", "Test.first", map[string]string{"a": strings.Repeat("x", 100<<10)})) // a pipe takes 64 KiB
 	s.Fence()
 	sent := b.read()
@@ -119,11 +126,7 @@ func TestAFenceWhoseFailuresThePipeDoesNotTake(t *testing.T) {
 // TestAMessageThatCannotBeFinishedIsEnded: half of it is in the pipe when nobody waits for the browser any
 // more. What is sent once it reads again is not taken for the other half.
 func TestAMessageThatCannotBeFinishedIsEnded(t *testing.T) {
-	b := newOffline(t)
-	s := b.conn().session
-	s.paused = map[pausedRequest]pause{}
-	s.requestPaused(pausedRequest{"S", "r1"}, false)
-	b.mux.LimitWrites(time.Nanosecond)
+	b, s := paused(t)
 	if err := b.mux.send(nil, oneWay("S", "Test.long", map[string]string{"a": strings.Repeat("x", 100<<10)})); !errors.Is(err, os.ErrDeadlineExceeded) {
 		t.Fatalf("while the pipe is full: %v", err)
 	}

@@ -56,20 +56,27 @@ func pagesBrowser(t *testing.T, targets func(url string) string) (m *Mux, say fu
 	return m, say, creates, closes
 }
 
+// owner is an observer who has pages of its own, and another one who is told of new targets. The context
+// ends with the test, or when nothing is waited for any more.
+func owner(t *testing.T, m *Mux) (patience context.Context, o, other *Observer) {
+	t.Helper()
+	patience, cancel := context.WithTimeout(t.Context(), testchrome.Patience)
+	t.Cleanup(cancel)
+	var err error
+	if o, err = m.Observe(patience); err != nil {
+		t.Fatal(err)
+	}
+	if other, err = m.Observe(patience, "Target.targetCreated"); err != nil {
+		t.Fatal(err)
+	}
+	return patience, o, other
+}
+
 // TestAPrivatePageThatDoesNotStay: an extension closes it as it is opened. Nobody waits for it, and others are
 // told of what happens.
 func TestAPrivatePageThatDoesNotStay(t *testing.T) {
 	m, say, creates, _ := pagesBrowser(t, func(string) string { return "" })
-	patience, cancel := context.WithTimeout(t.Context(), testchrome.Patience)
-	defer cancel()
-	o, err := m.Observe(patience)
-	if err != nil {
-		t.Fatal(err)
-	}
-	other, err := m.Observe(patience, "Target.targetCreated")
-	if err != nil {
-		t.Fatal(err)
-	}
+	patience, o, other := owner(t, m)
 	result := make(chan error, 1)
 	go func() {
 		_, err := o.CreateHidden(patience)
@@ -92,16 +99,7 @@ func TestAPrivatePageThatComesLate(t *testing.T) {
 	m, say, creates, closes := pagesBrowser(t, func(url string) string {
 		return `{"targetId":"T","type":"page"},{"targetId":"TAB","type":"tab","url":"` + url + `"}`
 	})
-	patience, cancel := context.WithTimeout(t.Context(), testchrome.Patience)
-	defer cancel()
-	o, err := m.Observe(patience)
-	if err != nil {
-		t.Fatal(err)
-	}
-	other, err := m.Observe(patience, "Target.targetCreated")
-	if err != nil {
-		t.Fatal(err)
-	}
+	patience, o, other := owner(t, m)
 	wanted, giveUp := context.WithCancel(patience)
 	result := make(chan error, 1)
 	go func() {

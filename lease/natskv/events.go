@@ -62,11 +62,9 @@ func (s *Store) Announce(ctx context.Context, e lease.Event) error {
 	ctx, cancel := withDeadline(ctx)
 	defer cancel()
 	for {
-		if before := s.pub.announcing(); before != nil {
-			if !closes(ctx, before) {
-				s.pub.announceLater(msg)
-				return fmt.Errorf("event %s of %s: earlier ones wait: %w", e.Event, cmp.Or(e.ProfileID, e.Site), unavailable(ctx.Err()))
-			}
+		if before := s.pub.announcing(); before != nil && !closes(ctx, before) {
+			s.pub.announceLater(msg)
+			return fmt.Errorf("event %s of %s: earlier ones wait: %w", e.Event, cmp.Or(e.ProfileID, e.Site), unavailable(ctx.Err()))
 		}
 		err := s.announceOnce(ctx, msg)
 		v := judge(err)

@@ -64,7 +64,7 @@ func anyEntry(rt *rapid.T, i int) checkpoint.Entry {
 			case 0:
 				e.Status, e.Failed, e.Ended = 0, "x", rapid.Bool().Draw(rt, "ended")
 			case 1:
-				e.Status, e.Anonymous = 0, true
+				e.Status, e.Anonymous, e.Committed = 0, true, false // what it carried, which is no document
 			}
 		}
 	case checkpoint.KindCookie:

@@ -9,6 +9,7 @@ import (
 	"log"
 	"os"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/chromedp/chromedp"
@@ -30,7 +31,13 @@ func work() error {
 	allocator, stop := remote.NewAllocator(ctx, sidecar+"/devtools/browser/shop_018?worker=worker-9&task=task_105&create=true&wait=60s",
 		remote.WithDialTimeout(0)) // ctx says how long; else it would be ten seconds, less than the wait
 	defer stop()
-	tab, leave := chromedp.NewContext(allocator)
+	// Once the connection is closed, chromedp sends to it that it leaves the tab, and logs that it cannot.
+	var released atomic.Bool
+	tab, leave := chromedp.NewContext(allocator, chromedp.WithErrorf(func(format string, args ...any) {
+		if !released.Load() {
+			log.Printf("chromedp: "+format, args...)
+		}
+	}))
 	defer leave()
 
 	if err := chromedp.Do(tab, chromedp.Navigate(shop)); err != nil {
@@ -50,6 +57,7 @@ func work() error {
 	// the background: a program that ends meanwhile counts as a lost worker. The connection is
 	// closed right behind the answer; that ends the context of the tab, but not ctx. Before
 	// that leave would write to it.
+	released.Store(true)
 	outcome := map[string]any{"outcome": "succeeded"}
 	if err := chromedp.FromContext(tab).Browser.Call(ctx, "Lease.release", outcome, nil); err != nil {
 		return err

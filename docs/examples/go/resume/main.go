@@ -9,6 +9,7 @@ import (
 	"log"
 	"os"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -36,7 +37,13 @@ func work() error {
 	allocator, stop := remote.NewAllocator(ctx, sidecar+"/devtools/browser/shop_020?worker=worker-9&task=task_107&create=true&wait=60s&resumable=true",
 		remote.WithDialTimeout(0)) // ctx says how long
 	defer stop()
-	tab, leave := chromedp.NewContext(allocator)
+	// As in ../main.go: what chromedp logs of a connection that the release closed is left out.
+	var released atomic.Bool
+	tab, leave := chromedp.NewContext(allocator, chromedp.WithErrorf(func(format string, args ...any) {
+		if !released.Load() {
+			log.Printf("chromedp: "+format, args...)
+		}
+	}))
 	defer leave()
 	if err := chromedp.Do(tab); err != nil { // opens the tab
 		return err
@@ -74,6 +81,7 @@ func work() error {
 	}
 	fmt.Println("done")
 	// As in ../main.go: the end is asked for, and answered.
+	released.Store(true)
 	if err := chromedp.FromContext(tab).Browser.Call(ctx, "Lease.release", map[string]any{"outcome": "succeeded"}, nil); err != nil {
 		return err
 	}

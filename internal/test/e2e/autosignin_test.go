@@ -502,7 +502,9 @@ func (s *search) in(where string, b []byte) {
 // has tells whether a text is in something: a code only where it is no part of a longer number, of a hash in hex
 // or of a fraction of a second, of which hundreds have six such digits.
 func has(b []byte, text string) bool {
-	longer := func(i int) bool { return i >= 0 && i < len(b) && strings.IndexByte("0123456789abcdefABCDEF.", b[i]) >= 0 }
+	longer := func(i int) bool {
+		return i >= 0 && i < len(b) && strings.IndexByte("0123456789abcdefABCDEF.", b[i]) >= 0
+	}
 	number := strings.Trim(text, "0123456789") == ""
 	for at := 0; ; at++ {
 		i := bytes.Index(b[at:], []byte(text))

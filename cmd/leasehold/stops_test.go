@@ -3,6 +3,7 @@ package main
 import (
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -23,10 +24,13 @@ func TestAPartThatHangsIsLeftBehind(t *testing.T) {
 		t.Run(strings.Join(hanging, " and "), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				list, over := stopList{log: zerolog.Nop()}, make(chan struct{})
+				var mu sync.Mutex // a part that is left behind says nothing to what comes after it
 				var stopped []string
 				for _, part := range parts {
 					list.add(part, func() error {
+						mu.Lock()
 						stopped = append(stopped, part)
+						mu.Unlock()
 						if slices.Contains(hanging, part) {
 							<-over
 						}
@@ -35,6 +39,8 @@ func TestAPartThatHangsIsLeftBehind(t *testing.T) {
 				}
 				begun := time.Now()
 				err := list.run()
+				mu.Lock()
+				defer mu.Unlock()
 				slices.Reverse(stopped)
 				if !slices.Equal(stopped, parts) || time.Since(begun) >= killedAfter {
 					t.Errorf("stopped %q in %s", stopped, time.Since(begun))

@@ -293,7 +293,7 @@ func TestAPageDoesNotSpeakNATS(t *testing.T) {
 		var answer bytes.Buffer
 		_, _ = answer.ReadFrom(c) // until the server closes
 		_ = c.Close()
-		if got := answer.String(); strings.Contains(got, "PONG") || strings.Contains(got, "+OK") || strings.Contains(got, "101 ") || !strings.Contains(got, "-ERR") {
+		if got := answer.String(); strings.Contains(got, "PONG\r\n") || strings.Contains(got, "+OK\r\n") || strings.Contains(got, "101 ") || !strings.Contains(got, "-ERR") {
 			t.Errorf("%q is answered %q", first, got)
 		}
 	}

@@ -18,6 +18,7 @@ import (
 	"github.com/rs/zerolog"
 	"go.uber.org/goleak"
 
+	"leasehold/cdpproxy"
 	"leasehold/checkpoint"
 	"leasehold/checkpoint/site"
 	"leasehold/internal/test/fakechrome"
@@ -178,16 +179,25 @@ func (h *host) visit(t *testing.T, b *browser.Browser, address string) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	o, err := b.Mux().Observe(ctx, "Page.loadEventFired")
+	o, err := b.Mux().Observe(ctx, "Page.lifecycleEvent")
 	must(t, err)
 	var created struct{ TargetID string }
 	must(t, o.Call(ctx, "", "Target.createTarget", map[string]any{"url": "about:blank"}, &created))
 	var attached struct{ SessionID string }
 	must(t, o.Call(ctx, "", "Target.attachToTarget", map[string]any{"targetId": created.TargetID, "flatten": true}, &attached))
 	must(t, o.Call(ctx, attached.SessionID, "Page.enable", nil, nil))
-	must(t, o.Call(ctx, attached.SessionID, "Page.navigate", map[string]any{"url": address}, nil))
-	_, err = o.Next(ctx)
-	must(t, err)
+	must(t, o.Call(ctx, attached.SessionID, "Page.setLifecycleEventsEnabled", map[string]any{"enabled": true}, nil))
+	var document struct{ LoaderID string }
+	must(t, o.Call(ctx, attached.SessionID, "Page.navigate", map[string]any{"url": address}, &document))
+	for loaded := false; !loaded; { // the blank page before it may be loaded only now
+		events, err := o.Next(ctx)
+		must(t, err)
+		loaded = slices.ContainsFunc(events, func(e cdpproxy.Event) bool {
+			var of struct{ LoaderID, Name string }
+			must(t, json.Unmarshal(e.Params, &of))
+			return of.LoaderID == document.LoaderID && of.Name == "load"
+		})
+	}
 	must(t, o.Close(ctx))
 }
 

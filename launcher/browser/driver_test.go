@@ -63,6 +63,9 @@ func newHost(t *testing.T, o Options) *host {
 	if o.Binary, err = chrome.Find(""); err != nil {
 		t.Fatal(err)
 	}
+	if o.CloseTimeouts.Ask == 0 {
+		o.CloseTimeouts = testchrome.Unhurried
+	}
 	o.Files, o.Root, o.Key, o.Log = h.files, h.root, testkey.Key, zerolog.New(zerolog.NewTestWriter(t))
 	h.options = o
 	h.launch()

@@ -19,7 +19,6 @@ import (
 	"leasehold/internal/procfs"
 	"leasehold/internal/test/smalldisk"
 	"leasehold/internal/test/testchrome"
-	"leasehold/launcher/chrome"
 	"leasehold/launcher/profiledir"
 	"leasehold/launcher/sessionfile"
 )
@@ -43,7 +42,7 @@ func newKeeper(t *testing.T) *httptest.Server {
 // TestWhatPagesStoredIsOnTheDisk: Chrome would write local storage five seconds later, or while it
 // ends, if it has the time. Here it has none: it is killed.
 func TestWhatPagesStoredIsOnTheDisk(t *testing.T) {
-	h, web := newHost(t, Options{CloseTimeouts: chrome.CloseTimeouts{Ask: testchrome.Patience}}), newKeeper(t)
+	h, web := newHost(t, Options{}), newKeeper(t)
 	processes := func(b *Browser) []procfs.Process {
 		t.Helper()
 		group, err := b.process.Processes()

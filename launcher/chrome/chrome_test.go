@@ -111,7 +111,8 @@ func TestCloseMethods(t *testing.T) {
 	}{
 		{
 			name: "cdp", method: chrome.ClosedByCDP, status: "exit 0", clean: profiledir.Yes,
-			ask: func(c *testchrome.Client) func(context.Context) error { return c.Ask },
+			ask:    func(c *testchrome.Client) func(context.Context) error { return c.Ask },
+			bounds: testchrome.Unhurried,
 		},
 		{
 			name: "sigint, the browser does not end when asked", method: chrome.ClosedByInterrupt, status: "exit 0", clean: profiledir.Yes,
@@ -258,7 +259,7 @@ func TestTheBrowserKeepsTheLockAndTheAddressOfItsProxy(t *testing.T) {
 		t.Errorf("unused while it runs: %v", err)
 	}
 
-	if method, err := b.Close(t.Context(), c.Ask, chrome.CloseTimeouts{}); method != chrome.ClosedByCDP || err != nil {
+	if method, err := b.Close(t.Context(), c.Ask, testchrome.Unhurried); method != chrome.ClosedByCDP || err != nil {
 		t.Fatalf("closed by %v, error %v; want %v", method, err, chrome.ClosedByCDP)
 	}
 	if err := root.WaitUnused(t.Context(), "p"); err != nil {
@@ -366,7 +367,7 @@ func TestABrowserThatIsEndingIsNotSignalled(t *testing.T) {
 		})
 		return io.EOF
 	}
-	if method, err := b.Close(t.Context(), ask, chrome.CloseTimeouts{}); method != chrome.ClosedByCDP || err != nil {
+	if method, err := b.Close(t.Context(), ask, testchrome.Unhurried); method != chrome.ClosedByCDP || err != nil {
 		t.Errorf("close: %s, %v", method, err)
 	}
 }
@@ -391,7 +392,7 @@ func TestDetachLeavesTheBrowserForAdoption(t *testing.T) {
 	testchrome.CloseAtEnd(t, b)
 	c := testchrome.NewClient(b, 1000)
 	version(t, c)
-	if method, err := b.Close(t.Context(), c.Ask, chrome.CloseTimeouts{}); method != chrome.ClosedByCDP || err != nil || b.ExitStatus() != "unknown" {
+	if method, err := b.Close(t.Context(), c.Ask, testchrome.Unhurried); method != chrome.ClosedByCDP || err != nil || b.ExitStatus() != "unknown" {
 		t.Errorf("close: %s, %v, %s", method, err, b.ExitStatus())
 	}
 	reap(t, first.PID())
@@ -502,7 +503,7 @@ func TestAdoptAfterTheLauncherWasKilled(t *testing.T) {
 	if err != nil || !bytes.Contains(targets, []byte("still here")) {
 		t.Errorf("the page is gone: %s, %v", targets, err)
 	}
-	method, err := b.Close(t.Context(), c.Ask, chrome.CloseTimeouts{})
+	method, err := b.Close(t.Context(), c.Ask, testchrome.Unhurried)
 	if method != chrome.ClosedByCDP || err != nil || b.ExitStatus() != "unknown" {
 		t.Errorf("close: %s, %v, %s", method, err, b.ExitStatus())
 	}

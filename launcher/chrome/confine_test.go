@@ -294,7 +294,7 @@ func checkCrashDump(t *testing.T, d *testchrome.Driver, dir string) {
 
 func closeByCDP(t *testing.T, d *testchrome.Driver) {
 	t.Helper()
-	if method, err := d.Browser().Close(t.Context(), d.Ask, chrome.CloseTimeouts{}); method != chrome.ClosedByCDP || err != nil {
+	if method, err := d.Browser().Close(t.Context(), d.Ask, testchrome.Unhurried); method != chrome.ClosedByCDP || err != nil {
 		t.Errorf("closed by %s, %v", method, err)
 	}
 }

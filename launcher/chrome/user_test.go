@@ -90,7 +90,7 @@ func TestABrowserOfAnotherUser(t *testing.T) {
 				t.Fatal(err)
 			}
 			testchrome.CloseAtEnd(t, b)
-			if method, err := b.Close(t.Context(), d.Ask, chrome.CloseTimeouts{}); method != chrome.ClosedByCDP || err != nil {
+			if method, err := b.Close(t.Context(), d.Ask, testchrome.Unhurried); method != chrome.ClosedByCDP || err != nil {
 				t.Errorf("closed by %s, %v", method, err)
 			}
 			if _, err := os.Lstat(temp); !errors.Is(err, os.ErrNotExist) {

@@ -357,7 +357,7 @@ func TestNothingIsLetGoWithoutItsInspection(t *testing.T) {
 		t.Errorf("%s, want %s", state, lease.Inspected)
 	}
 	w.must(os.Remove(folder))
-	w.must(w.again())
+	w.goesOn()
 	i, err := w.r.Inspection(profile)
 	if r := w.leases.record(); err != nil || len(i.Facts) == 0 || i.Decision != r.Decision || r.State == lease.Inspected {
 		t.Errorf("%s, by an inspection that says %q, %v", r.State, i.Decision, err)

@@ -499,16 +499,19 @@ func (s *search) in(where string, b []byte) {
 	}
 }
 
-// has tells whether a text is in something: a code only where it is no part of a longer number.
+// has tells whether a text is in something: a code only where it is no part of a longer number, of a hash in hex
+// or of a fraction of a second, of which hundreds have six such digits.
 func has(b []byte, text string) bool {
-	digit := func(i int) bool { return i >= 0 && i < len(b) && b[i] >= '0' && b[i] <= '9' }
+	longer := func(i int) bool {
+		return i >= 0 && i < len(b) && strings.IndexByte("0123456789abcdefABCDEF.", b[i]) >= 0
+	}
 	number := strings.Trim(text, "0123456789") == ""
 	for at := 0; ; at++ {
 		i := bytes.Index(b[at:], []byte(text))
 		if i < 0 {
 			return false
 		}
-		if at += i; !number || !digit(at-1) && !digit(at+len(text)) {
+		if at += i; !number || !longer(at-1) && !longer(at+len(text)) {
 			return true
 		}
 	}

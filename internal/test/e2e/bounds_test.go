@@ -19,7 +19,7 @@ import (
 )
 
 // jpegHead begins each picture. Encrypted bytes have its first three, by which a JPEG is known, now and
-// then.
+// then, as they have any few bytes that are looked for.
 const jpegHead = "\xff\xd8\xff\xe0\x00\x10JFIF"
 
 // TestEncryptedEvidence: with nothing but a recipient, a sidecar recovers a lost worker's
@@ -28,6 +28,7 @@ const jpegHead = "\xff\xd8\xff\xe0\x00\x10JFIF"
 func TestEncryptedEvidence(t *testing.T) {
 	t.Parallel()
 	web := newBusySite(t)
+	page := web.URL + "/list"
 	dir := t.TempDir()
 	key, wrong, store := filepath.Join(dir, "key"), filepath.Join(dir, "wrong"), filepath.Join(dir, "store")
 	var s sidecar
@@ -37,7 +38,7 @@ func TestEncryptedEvidence(t *testing.T) {
 	}
 	running := start(t, "--evidence-recipient", strings.TrimSpace(recipient), "--evidence-store", "file://"+store)
 	worker := dial(t, running.socket("p", "worker=w&task=t"))
-	session, _ := worker.visit(t, web.URL+"/list?secretplace")
+	session, _ := worker.visit(t, page+"?secretplace")
 	worker.evaluate(t, session, `fetch("/api", {method: "POST", body: "x"}).then(() => 1)`)
 	running.noted(t, "p", "the POST", 1, posted("/api"))
 	worker.drop()
@@ -59,7 +60,7 @@ func TestEncryptedEvidence(t *testing.T) {
 			if errors.Is(err, fs.ErrNotExist) {
 				return nil
 			}
-			for _, plain := range []string{"/list", jpegHead, "PNG\r\n"} {
+			for _, plain := range []string{page, jpegHead, "\x89PNG\r\n\x1a\n"} {
 				if bytes.Contains(content, []byte(plain)) {
 					t.Errorf("%s can be read: it has %q", path, plain)
 				}
@@ -95,7 +96,7 @@ func TestEncryptedEvidence(t *testing.T) {
 		_, _, err = image.Decode(bytes.NewReader(picture))
 	}
 	journal, journalErr := os.ReadFile(filepath.Join(saved, "journal.jsonl"))
-	if err != nil || journalErr != nil || !bytes.Contains(journal, []byte("/list")) || !bytes.HasPrefix(picture, []byte(jpegHead)) {
+	if err != nil || journalErr != nil || !bytes.Contains(journal, []byte(page)) || !bytes.HasPrefix(picture, []byte(jpegHead)) {
 		t.Errorf("the picture: %v; the journal: %v %s", err, journalErr, journal)
 	}
 

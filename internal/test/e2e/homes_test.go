@@ -126,7 +126,9 @@ func TestAProfileOfADeadHome(t *testing.T) {
 	if unused := other.rehomed(t, "unused", map[string]any{"empty": true}); unused.Home != "other" || unused.Token != 1 {
 		t.Errorf("a profile that was never used: %+v", unused)
 	}
-	if events := names(other.events(t, "far")); events != "granted released late_write moved granted released" {
+	// Where the late write stands among the others depends on when the first home published those before it.
+	events := names(other.events(t, "far"))
+	if !strings.Contains(events, "late_write ") || strings.Replace(events, "late_write ", "", 1) != "granted released moved granted released" {
 		t.Errorf("events %s", events)
 	}
 

@@ -18,6 +18,10 @@ import (
 // Patience bounds waits that are over much sooner unless something is broken.
 const Patience = time.Minute
 
+// Unhurried bounds the close of a browser that is to end as it is asked to, also on a host that is busier than
+// any user would wait for.
+var Unhurried = chrome.CloseTimeouts{Ask: Patience, Kill: Patience}
+
 // Options returns options for a headless browser on a fresh profile. With -short the test is skipped.
 func Options(t testing.TB) chrome.Options {
 	t.Helper()

@@ -52,3 +52,28 @@ func Patiently(ctx context.Context, d time.Duration, call func(context.Context) 
 	}
 	return err
 }
+
+// Clock counts time as Patience does: it goes on by the time for which no program of this host waited for
+// a processor, and by an eighth of all time at least.
+type Clock struct {
+	waited func() time.Duration
+	real   time.Time // when it was read last
+	before time.Duration
+	now    time.Time
+}
+
+// NewClock is a clock that begins with the time of the host.
+func NewClock() *Clock { return newClock(procfs.WaitedForCPU) }
+
+func newClock(waited func() time.Duration) *Clock {
+	return &Clock{waited, time.Now(), waited(), time.Now()}
+}
+
+// Now reads the clock.
+func (c *Clock) Now() time.Time {
+	real, waited := time.Now(), c.waited()
+	gone := real.Sub(c.real)
+	c.now = c.now.Add(max(gone-(waited-c.before), gone/atMost))
+	c.real, c.before = real, waited
+	return c.now
+}

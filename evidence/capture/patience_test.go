@@ -28,6 +28,14 @@ func TestABusyHostIsNoSilentPage(t *testing.T) {
 				if took := time.Since(begun).Round(100 * time.Millisecond); took != tt.want || !errors.Is(context.Cause(ctx), context.DeadlineExceeded) {
 					t.Errorf("it ended after %v, %v; want %v", took, context.Cause(ctx), tt.want)
 				}
+				begun = time.Now()
+				clock := newClock(func() time.Duration { return time.Hour + time.Duration(tt.busy*float64(time.Since(begun))) })
+				for first := clock.Now(); clock.Now().Sub(first) < 2*time.Second; {
+					time.Sleep(100 * time.Millisecond)
+				}
+				if took := time.Since(begun).Round(100 * time.Millisecond); took != tt.want {
+					t.Errorf("by the clock 2 s last %v, want %v", took, tt.want)
+				}
 			})
 		})
 	}

@@ -39,7 +39,7 @@ func Run(ctx context.Context, mux *cdpproxy.Mux, fence *lease.Fence, f site.File
 	if err != nil {
 		return "", err
 	}
-	p := page{o: o, fence: fence}
+	p := page{o: o, fence: fence, clock: capture.NewClock()}
 	defer func() {
 		ending, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeTimeout)
 		defer cancel()
@@ -59,6 +59,7 @@ type page struct {
 	o       *cdpproxy.Observer
 	fence   *lease.Fence
 	session string
+	clock   *capture.Clock // a page that gets no processor is not one in which nothing happens
 }
 
 func (p *page) call(ctx context.Context, session, method string, params, result any) error {
@@ -159,7 +160,7 @@ func (p *page) look(ctx context.Context, selectors map[field]string) (now seen, 
 		}
 	}
 	a, err := p.run(ctx, made.Context, "look", "", wanted, "")
-	return seen{at: time.Now(), document: a.Document, origin: a.Origin, loading: a.Loading, shown: a.Shown}, made.Context, err
+	return seen{at: p.clock.Now(), document: a.Document, origin: a.Origin, loading: a.Loading, shown: a.Shown}, made.Context, err
 }
 
 // fill fills fields of one document, and sends them.
@@ -181,7 +182,7 @@ func (p *page) fill(ctx context.Context, in int64, which []field, selectors map[
 		if err != nil {
 			return fmt.Errorf("the %s could not be typed: %w", f, err)
 		}
-		to.filled(f, time.Now())
+		to.filled(f, p.clock.Now())
 	}
 	a, err := p.run(ctx, in, "submit", to.origin, map[string]string{"field": last, "submit": submit}, "")
 	if err == nil && a.Problem != "" {

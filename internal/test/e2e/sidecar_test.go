@@ -189,8 +189,8 @@ func (s *sidecar) launch(t *testing.T) {
 	case <-s.done:
 		b, _ := os.ReadFile(log.Name())
 		t.Fatalf("the sidecar ended: %v\n%s", s.cmd.ProcessState, b)
-	case <-time.After(30 * time.Second):
-		t.Fatal("the sidecar is not ready after 30 s")
+	case <-time.After(patience):
+		t.Fatalf("the sidecar is not ready after %v", patience)
 	}
 	eventually(t, "readyz", func() error {
 		resp, err := s.client.Get(s.URL + "/readyz")
@@ -244,9 +244,9 @@ func (s *sidecar) stop(t *testing.T) {
 		if code := s.cmd.ProcessState.ExitCode(); code != 0 {
 			t.Errorf("SIGTERM: exit status %d, want 0", code)
 		}
-	case <-time.After(60 * time.Second):
+	case <-time.After(patience):
 		_ = s.cmd.Process.Kill()
-		t.Error("the sidecar did not drain in 60 s")
+		t.Errorf("the sidecar did not drain in %v", patience)
 	}
 }
 

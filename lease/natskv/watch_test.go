@@ -330,9 +330,7 @@ func TestWhatIsStoredAsAWatchBeginsIsShown(t *testing.T) {
 // grantedLater grants a lease as soon as the store can be reached.
 func grantedLater(t *testing.T, s *Store, profile string) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
-	defer cancel()
-	if err := grantOf(profile)(ctx, s); err != nil {
+	if err := grantOf(profile)(patient(t), s); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -344,7 +342,7 @@ func deleteStream(t *testing.T, st *stream) {
 	t.Helper()
 	st.asking <- struct{}{}
 	defer func() { <-st.asking }()
-	if err := st.js.DeleteStream(t.Context(), st.name); err != nil {
+	if err := st.js.DeleteStream(patient(t), st.name); err != nil {
 		t.Fatal(err)
 	}
 }

@@ -798,11 +798,7 @@ func takesLater(t *testing.T, former []string) {
 	if _, err := js.CreateStream(t.Context(), events); err != nil {
 		t.Fatalf("the stream of an earlier version: %v", err)
 	}
-	s, err := Open(t.Context(), nc, Options{Log: zerolog.Nop()})
-	if err != nil {
-		t.Fatalf("open: %v, want the stream to be changed", err)
-	}
-	defer s.Close()
+	openWith(t, nc, Options{Log: zerolog.Nop(), tryTime: time.Minute})
 	st, err := js.Stream(t.Context(), Stream)
 	if err != nil {
 		t.Fatalf("the stream: %v", err)
@@ -897,7 +893,7 @@ func TestOpenHardensAndIsRepeatable(t *testing.T) {
 		t.Fatal(err)
 	}
 	for range 2 {
-		open(t, nc)
+		openWith(t, nc, Options{Log: zerolog.Nop(), tryTime: time.Minute})
 		stream, err := js.Stream(t.Context(), "KV_"+Bucket)
 		if err != nil {
 			t.Fatal(err)

@@ -17,12 +17,7 @@ import (
 // bounded opens a store whose event stream has room for 64 KiB.
 func bounded(t *testing.T, own bool) *Store {
 	t.Helper()
-	s, err := Open(t.Context(), inProcess(t, start(t, t.TempDir())), Options{Log: zerolog.Nop(), LauncherID: "test", EventBytes: 64 << 10, OwnServer: own})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(s.Close)
-	return s
+	return openWith(t, inProcess(t, start(t, t.TempDir())), Options{Log: zerolog.Nop(), LauncherID: "test", EventBytes: 64 << 10, OwnServer: own})
 }
 
 // On a full stream the oldest events leave: no transition is refused, each one is published,
@@ -101,11 +96,7 @@ func TestBoundOfAnExistingStream(t *testing.T) {
 			if _, err := before.events.js.UpdateStream(t.Context(), config); err != nil {
 				t.Fatal(err)
 			}
-			s, err := Open(t.Context(), nc, Options{Log: zerolog.Nop(), LauncherID: "test", EventBytes: 2 << 20, OwnServer: c.own})
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer s.Close()
+			s := openWith(t, nc, Options{Log: zerolog.Nop(), LauncherID: "test", EventBytes: 2 << 20, OwnServer: c.own, tryTime: time.Minute})
 			stream, err := s.events.js.Stream(t.Context(), Stream)
 			if err != nil {
 				t.Fatal(err)
@@ -143,23 +134,20 @@ func TestNoEventLeavesForItsAge(t *testing.T) {
 			if _, err := before.events.js.UpdateStream(t.Context(), config); err != nil {
 				t.Fatal(err)
 			}
-			o := Options{LauncherID: "test", OwnServer: tt.own}
+			o := Options{LauncherID: "test", OwnServer: tt.own, tryTime: time.Minute} // a change that is answered later is none
 			if tt.forbidden {
 				o.tryTime = time.Second
 				p.set(func(p *proxy) { p.loseRequest = times(-1, "$JS.API.STREAM.UPDATE.") })
 			}
 			var log bytes.Buffer
 			o.Log = zerolog.New(&log)
-			s, err := Open(t.Context(), nc, o)
-			if err != nil {
-				t.Fatal(err)
-			}
+			s := openWith(t, nc, o)
 			s.Close()
 			stream, err := s.events.js.Stream(t.Context(), Stream)
 			if err != nil || stream.CachedInfo().Config.MaxAge != tt.want {
 				t.Fatalf("max_age %v, %v, want %v", stream.CachedInfo().Config.MaxAge, err, tt.want)
 			}
-			surveyed := slices.ContainsFunc(Survey(t.Context(), nc), func(f Finding) bool { return f.Check == "age" })
+			surveyed := slices.ContainsFunc(Survey(patient(t), nc), func(f Finding) bool { return f.Check == "age" })
 			if says := strings.Contains(log.String(), "max_age"); says != (tt.want != 0) || surveyed != says {
 				t.Errorf("the log says it: %v, the survey: %v: %s", says, surveyed, log.String())
 			}

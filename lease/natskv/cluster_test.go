@@ -76,7 +76,7 @@ func awaitCluster(t testing.TB, servers []*server.Server) {
 
 func dialPlain(t *testing.T, url string) *nats.Conn {
 	t.Helper()
-	nc, err := natsd.Dial(t.Context(), natsd.Target{URL: url}, zerolog.Nop())
+	nc, err := natsd.Dial(t.Context(), natsd.Target{URL: url}, zerolog.Nop(), nats.Timeout(time.Minute))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -47,7 +47,12 @@ func inProcess(t *testing.T, s *natsd.Server) *nats.Conn {
 
 func open(t *testing.T, nc *nats.Conn) *Store {
 	t.Helper()
-	s, err := Open(t.Context(), nc, Options{Log: zerolog.Nop(), LauncherID: "test"})
+	return openWith(t, nc, Options{Log: zerolog.Nop(), LauncherID: "test"})
+}
+
+func openWith(t *testing.T, nc *nats.Conn, o Options) *Store {
+	t.Helper()
+	s, err := Open(patient(t), nc, o)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -55,10 +60,19 @@ func open(t *testing.T, nc *nats.Conn) *Store {
 	return s
 }
 
-// single returns a store on a server of its own.
+// single returns a store on a server of its own, which loses no answer: each is waited for.
 func single(t *testing.T) *Store {
 	t.Helper()
-	return open(t, inProcess(t, start(t, t.TempDir())))
+	return openWith(t, inProcess(t, start(t, t.TempDir())), Options{Log: zerolog.Nop(), LauncherID: "test", tryTime: time.Minute})
+}
+
+// patient is a context for one call, which without a deadline would end after a few seconds: a busy
+// machine may take longer.
+func patient(t *testing.T) context.Context {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	t.Cleanup(cancel)
+	return ctx
 }
 
 var t0 = time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
@@ -76,7 +90,7 @@ func none(profile string) lease.Entry { return lease.Entry{Record: lease.Record{
 
 func swapped(t *testing.T, s *Store, prev lease.Entry, next lease.Record) lease.Entry {
 	t.Helper()
-	e, err := s.Swap(t.Context(), prev, next)
+	e, err := s.Swap(patient(t), prev, next)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -85,9 +99,7 @@ func swapped(t *testing.T, s *Store, prev lease.Entry, next lease.Record) lease.
 
 func flushed(t *testing.T, s *Store) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-	defer cancel()
-	if err := s.Flush(ctx); err != nil {
+	if err := s.Flush(patient(t)); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -96,7 +108,7 @@ func flushed(t *testing.T, s *Store) {
 // "name/token/sequence".
 func wantHistory(t *testing.T, s *Store, profile string, want ...string) {
 	t.Helper()
-	events, err := s.History(t.Context(), profile)
+	events, err := s.History(patient(t), profile)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -566,7 +578,7 @@ func TestServerRestart(t *testing.T) {
 	}
 	done := make(chan error, 1)
 	go func() {
-		_, err := s.Swap(t.Context(), held, released)
+		_, err := s.Swap(patient(t), held, released)
 		done <- err
 	}()
 	p.serve(start(t, dir))
@@ -576,7 +588,7 @@ func TestServerRestart(t *testing.T) {
 	flushed(t, s)
 	wantHistory(t, s, "p", "granted/1/1", "released/1/2")
 	wantHistory(t, s, "announced", "profile_lock_conflict/0/0")
-	if _, err := s.Get(t.Context(), "given_up"); !errors.Is(err, lease.ErrNotFound) {
+	if _, err := s.Get(patient(t), "given_up"); !errors.Is(err, lease.ErrNotFound) {
 		t.Errorf("the write that was given up: %v", err)
 	}
 }
@@ -636,9 +648,9 @@ func TestUnansweredSwapIsSettled(t *testing.T) {
 				p.set(func(p *proxy) {
 					p.onLost = func() {
 						// The write is stored by now, though its sender does not know.
-						e, err := other.Get(t.Context(), "p")
+						e, err := other.Get(patient(t), "p")
 						if err == nil {
-							over, err = other.Swap(t.Context(), e, granted(t, e, "t2"))
+							over, err = other.Swap(patient(t), e, granted(t, e, "t2"))
 						}
 						if err != nil {
 							t.Error(err)
@@ -657,7 +669,7 @@ func TestUnansweredSwapIsSettled(t *testing.T) {
 			if tt.over {
 				want = append(want, "granted/2/3")
 				var moved *lease.MovedError
-				if _, err := s.Swap(t.Context(), after, after.Record); !errors.As(err, &moved) || moved.Current == nil || moved.Current.Record.Nonce != over.Record.Nonce {
+				if _, err := s.Swap(patient(t), after, after.Record); !errors.As(err, &moved) || moved.Current == nil || moved.Current.Record.Nonce != over.Record.Nonce {
 					t.Errorf("after the other write: %v", err)
 				}
 			}
@@ -684,9 +696,9 @@ func TestUnansweredSwapThatWasDropped(t *testing.T) {
 			p.set(func(p *proxy) {
 				p.loseAnswer = times(1, leaseSubject(""))
 				p.onLost = func() {
-					e, err := other.Get(t.Context(), "p")
+					e, err := other.Get(patient(t), "p")
 					for i := 0; err == nil && i < history; i++ {
-						e, err = other.Swap(t.Context(), e, e.Record)
+						e, err = other.Swap(patient(t), e, e.Record)
 					}
 					if err != nil {
 						t.Error(err)
@@ -695,7 +707,7 @@ func TestUnansweredSwapThatWasDropped(t *testing.T) {
 			})
 			next := prev.Record
 			next.Token++
-			if _, err := s.Swap(t.Context(), prev, next); !errors.Is(err, lease.ErrUnavailable) || !errors.Is(err, errUntraceable) {
+			if _, err := s.Swap(patient(t), prev, next); !errors.Is(err, lease.ErrUnavailable) || !errors.Is(err, errUntraceable) {
 				t.Errorf("swap: %v", err)
 			}
 		})
@@ -786,11 +798,7 @@ func takesLater(t *testing.T, former []string) {
 	if _, err := js.CreateStream(t.Context(), events); err != nil {
 		t.Fatalf("the stream of an earlier version: %v", err)
 	}
-	s, err := Open(t.Context(), nc, Options{Log: zerolog.Nop()})
-	if err != nil {
-		t.Fatalf("open: %v, want the stream to be changed", err)
-	}
-	defer s.Close()
+	openWith(t, nc, Options{Log: zerolog.Nop(), tryTime: time.Minute})
 	st, err := js.Stream(t.Context(), Stream)
 	if err != nil {
 		t.Fatalf("the stream: %v", err)
@@ -885,7 +893,7 @@ func TestOpenHardensAndIsRepeatable(t *testing.T) {
 		t.Fatal(err)
 	}
 	for range 2 {
-		open(t, nc)
+		openWith(t, nc, Options{Log: zerolog.Nop(), tryTime: time.Minute})
 		stream, err := js.Stream(t.Context(), "KV_"+Bucket)
 		if err != nil {
 			t.Fatal(err)

@@ -177,9 +177,7 @@ func TestAReaderSaysThatTheStreamWasMadeAnew(t *testing.T) {
 	late(t, s, "p", 1)
 	late(t, s, "p", 2)
 	f.await(t, "2")
-	if err := s.events.js.DeleteStream(t.Context(), Stream); err != nil {
-		t.Fatal(err)
-	}
+	deleteStream(t, s.events)
 	soon(t, func() error {
 		_, err := s.events.js.CreateStream(t.Context(), eventsConfig(0))
 		if errors.Is(err, jetstream.ErrStreamNameAlreadyInUse) {

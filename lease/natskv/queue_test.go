@@ -58,7 +58,7 @@ func (w *queueWatch) shown() string {
 
 func (w *queueWatch) await(t *testing.T, want string) {
 	t.Helper()
-	for end := time.Now().Add(30 * time.Second); w.shown() != want; time.Sleep(10 * time.Millisecond) {
+	for end := time.Now().Add(time.Minute); w.shown() != want; time.Sleep(10 * time.Millisecond) {
 		if time.Now().After(end) {
 			t.Fatalf("%q wait, want %q", w.shown(), want)
 		}
@@ -68,15 +68,7 @@ func (w *queueWatch) await(t *testing.T, want string) {
 func watchQueue(t *testing.T, s *Store) *queueWatch {
 	t.Helper()
 	w := &queueWatch{}
-	ctx, stop := context.WithCancel(context.Background())
-	done := make(chan error)
-	go func() { done <- s.WatchWaiters(ctx, w.see) }()
-	t.Cleanup(func() {
-		stop()
-		if err := <-done; err != nil {
-			t.Error(err)
-		}
-	})
+	keepWatching(t, func(ctx context.Context) error { return s.WatchWaiters(ctx, w.see) })
 	return w
 }
 

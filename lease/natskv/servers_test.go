@@ -30,17 +30,12 @@ func storeAt(t *testing.T, urls ...string) (*Servers, *nats.Conn, *Store) {
 	s := NewServers(ServersOptions{URL: all, Log: zerolog.Nop(), Dial: func(ctx context.Context, url string, more ...nats.Option) (*nats.Conn, error) {
 		return natsd.Dial(ctx, natsd.Target{URL: url}, zerolog.Nop(), append(more, nats.NoReconnect(), nats.IgnoreDiscoveredServers())...)
 	}})
-	nc, err := natsd.Dial(t.Context(), natsd.Target{URL: all}, zerolog.Nop(), s.Options()...)
+	nc, err := natsd.Dial(t.Context(), natsd.Target{URL: all}, zerolog.Nop(), append(s.Options(), nats.Timeout(time.Minute))...)
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(nc.Close)
-	store, err := Open(t.Context(), nc, Options{LauncherID: "test", Log: zerolog.Nop()})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(store.Close)
-	return s, nc, store
+	return s, nc, open(t, nc)
 }
 
 // alone starts a server that is in no cluster, at a port, with the files in dir.

@@ -69,16 +69,29 @@ func (w *siteWatch) await(t *testing.T, after int, want string) int {
 func watchSites(t *testing.T, s *Store) *siteWatch {
 	t.Helper()
 	w := &siteWatch{}
+	keepWatching(t, func(ctx context.Context) error { return s.WatchSites(ctx, w.see) })
+	return w
+}
+
+// keepWatching watches until the test ends. As launchers do, it begins anew after an error: the server
+// may have been too busy to answer.
+func keepWatching(t *testing.T, watch func(context.Context) error) {
+	t.Helper()
 	ctx, stop := context.WithCancel(context.Background())
-	done := make(chan error)
-	go func() { done <- s.WatchSites(ctx, w.see) }()
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for ctx.Err() == nil {
+			if err := watch(ctx); err != nil {
+				t.Logf("the watch begins anew: %v", err)
+				pause(ctx, minBackoff)
+			}
+		}
+	}()
 	t.Cleanup(func() {
 		stop()
-		if err := <-done; err != nil {
-			t.Error(err)
-		}
+		<-done
 	})
-	return w
 }
 
 // TestSites: a file changes by compare-and-swap only, is seen by who watches, and may be made again

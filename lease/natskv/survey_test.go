@@ -36,12 +36,8 @@ func surveyed(t *testing.T, config string, change func(*server.Options)) []Findi
 		t.Fatal("the server did not start")
 	}
 	nc := dialPlain(t, strings.Replace(srv.ClientURL(), "nats://", "nats://l:l@", 1))
-	s, err := Open(t.Context(), nc, Options{LauncherID: "test", Log: zerolog.Nop()})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(s.Close)
-	return Survey(t.Context(), nc)
+	open(t, nc)
+	return Survey(patient(t), nc)
 }
 
 const askable = `
@@ -100,13 +96,9 @@ func TestSurveyWaitsForABusyServer(t *testing.T) {
 
 func TestSurveyOfACluster(t *testing.T) {
 	nc := dialPlain(t, startCluster(t)[0])
-	s, err := Open(t.Context(), nc, Options{Replicas: 1, LauncherID: "test", Log: zerolog.Nop()})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(s.Close)
+	openWith(t, nc, Options{Replicas: 1, LauncherID: "test", Log: zerolog.Nop()})
 	want := "stream KV_leasehold_leases has 1 copies in a cluster, want 3"
-	if found := Survey(t.Context(), nc); !slices.ContainsFunc(found, func(f Finding) bool { return f.Grade == Unsafe && strings.Contains(f.Text, want) }) {
+	if found := Survey(patient(t), nc); !slices.ContainsFunc(found, func(f Finding) bool { return f.Grade == Unsafe && strings.Contains(f.Text, want) }) {
 		t.Errorf("found %+v, want %s", found, want)
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -97,7 +98,12 @@ func (w *watching) await(want ...string) {
 func TestWatch(t *testing.T) {
 	s := single(t)
 	first := swapped(t, s, none("p.1"), granted(t, none("p.1"), "t"))
-	w := watchOf(t, s, nil)
+	var begun atomic.Int32 // a busy server may make the watch begin anew, and show all once more
+	w := watchOf(t, s, func(sight lease.Sight) {
+		if sight.Fresh {
+			begun.Add(1)
+		}
+	})
 	w.await("fresh", "p.1/held/1", "complete")
 	released, err := first.Record.Release("done", "ok", lease.Sealed{}, t0)
 	if err != nil {
@@ -112,7 +118,7 @@ func TestWatch(t *testing.T) {
 	w.await("p2//0")
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if len(w.sights) > 0 {
+	if len(w.sights) > 0 && begun.Load() == 1 {
 		t.Errorf("and more: %v", w.sights)
 	}
 }
@@ -273,24 +279,26 @@ func TestWatchGetsOver(t *testing.T) {
 func TestWhatIsStoredAsAWatchBeginsIsShown(t *testing.T) {
 	s := single(t)
 	for name, tt := range map[string]struct {
-		store func() error
+		store func(name string) error
 		watch func(ctx context.Context, see func(fresh, complete bool)) error
 	}{
 		"leases": {
-			func() error { return grantOf("p1")(t.Context(), s) },
+			func(name string) error { return grantOf(name)(t.Context(), s) },
 			func(ctx context.Context, see func(bool, bool)) error {
 				return s.Watch(ctx, func(l lease.Sight) { see(l.Fresh, l.Complete) })
 			},
 		},
 		"waiters": {
-			func() error { return second2(s.PutWaiter(t.Context(), lease.Waiter{ID: "w", LauncherID: "a"})) },
+			func(name string) error {
+				return second2(s.PutWaiter(t.Context(), lease.Waiter{ID: name, LauncherID: "a"}))
+			},
 			func(ctx context.Context, see func(bool, bool)) error {
 				return s.WatchWaiters(ctx, func(l lease.WaiterSight) { see(l.Fresh, l.Complete) })
 			},
 		},
 		"sites": {
-			func() error {
-				return second2(s.PutSite(t.Context(), lease.SiteEntry{Name: "shop", Data: []byte("{}")}))
+			func(name string) error {
+				return second2(s.PutSite(t.Context(), lease.SiteEntry{Name: name, Data: []byte("{}")}))
 			},
 			func(ctx context.Context, see func(bool, bool)) error {
 				return s.WatchSites(ctx, func(l lease.SiteSight) { see(l.Fresh, l.Complete) })
@@ -298,12 +306,12 @@ func TestWhatIsStoredAsAWatchBeginsIsShown(t *testing.T) {
 		},
 	} {
 		ctx, stop := context.WithCancel(t.Context())
-		shown := 0
+		stored, shown := 0, 0 // a watch that begins anew shows what was stored before, too
 		err := tt.watch(ctx, func(fresh, complete bool) {
 			switch {
 			case fresh:
-				shown = 0
-				if err := tt.store(); err != nil {
+				stored, shown = stored+1, 0
+				if err := tt.store(fmt.Sprint("n", stored)); err != nil {
 					t.Errorf("%s: %v", name, err)
 				}
 			case complete:
@@ -313,8 +321,8 @@ func TestWhatIsStoredAsAWatchBeginsIsShown(t *testing.T) {
 			}
 		})
 		stop()
-		if err != nil || shown != 1 {
-			t.Errorf("%s: %d shown, want the one that was stored; %v", name, shown, err)
+		if err != nil || shown != stored {
+			t.Errorf("%s: %d shown, want the %d that were stored; %v", name, shown, stored, err)
 		}
 	}
 }
@@ -322,16 +330,19 @@ func TestWhatIsStoredAsAWatchBeginsIsShown(t *testing.T) {
 // grantedLater grants a lease as soon as the store can be reached.
 func grantedLater(t *testing.T, s *Store, profile string) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
-	defer cancel()
-	if err := grantOf(profile)(ctx, s); err != nil {
+	if err := grantOf(profile)(patient(t), s); err != nil {
 		t.Fatal(err)
 	}
 }
 
+// deleteStream deletes a stream, which its store does not make again before the server has answered.
+// A stream that is made while the server still deletes the one before has the messages of that one,
+// and loses its files.
 func deleteStream(t *testing.T, st *stream) {
 	t.Helper()
-	if err := st.js.DeleteStream(t.Context(), st.name); err != nil {
+	st.asking <- struct{}{}
+	defer func() { <-st.asking }()
+	if err := st.js.DeleteStream(patient(t), st.name); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -500,10 +511,8 @@ func TestAWatchTellsTheAgeOfTheStore(t *testing.T) {
 	if older := <-ages; young < 0 || older < young+250*time.Millisecond || older > time.Since(begun)+time.Minute {
 		t.Errorf("%v, and then %v", young, older)
 	}
-	lost := time.Now() // the watch may make it again before the answer to this comes
-	if err := s.leases.js.DeleteStream(t.Context(), s.leases.name); err != nil {
-		t.Fatal(err)
-	}
+	lost := time.Now()
+	deleteStream(t, s.leases.stream)
 	w.await("stepped", "complete")
 	if anew := <-ages; anew < 0 || anew > time.Since(lost)+time.Second {
 		t.Errorf("a bucket that was made %v ago is %v old", time.Since(lost), anew)
@@ -544,7 +553,14 @@ func TestARecordComesWithItsAge(t *testing.T) {
 		}
 	}
 	ages := make(chan time.Duration, 10)
+	begun := 0
 	w := watchOf(t, s, func(sight lease.Sight) {
+		if sight.Fresh {
+			begun++
+		}
+		if begun > 1 {
+			sight.Entry.Age = 0 // the record may have been there before a busy server made the watch begin anew
+		}
 		if sight.Entry.Record.ProfileID == "q" {
 			ages <- sight.Entry.Age
 		}

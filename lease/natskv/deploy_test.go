@@ -134,7 +134,7 @@ func writeCertificates(t *testing.T, dir string) {
 func TestTheShippedConfiguration(t *testing.T) {
 	d := deploy(t)
 	launcher, refused := d.connect(t, "launcher")
-	s := openWith(t, launcher, Options{Replicas: 3, LauncherID: "test", Log: zerolog.Nop(), tryTime: 10 * time.Second}) // an answer may be late on a busy host
+	s := openWith(t, launcher, Options{Replicas: 3, LauncherID: "test", Log: zerolog.Nop(), tryTime: lateAnswer})
 
 	// Everything that a sidecar does there.
 	happens(t, s, "p1")

@@ -60,10 +60,14 @@ func openWith(t *testing.T, nc *nats.Conn, o Options) *Store {
 	return s
 }
 
-// single returns a store on a server of its own, which loses no answer: each is waited for.
+// lateAnswer is how long a store of a test waits for an answer before it asks again: on a busy host an
+// answer may be late, and a server that deletes a stream may give none.
+const lateAnswer = 10 * time.Second
+
+// single returns a store on a server of its own.
 func single(t *testing.T) *Store {
 	t.Helper()
-	return openWith(t, inProcess(t, start(t, t.TempDir())), Options{Log: zerolog.Nop(), LauncherID: "test", tryTime: time.Minute})
+	return openWith(t, inProcess(t, start(t, t.TempDir())), Options{Log: zerolog.Nop(), LauncherID: "test", tryTime: lateAnswer})
 }
 
 // patient is a context for one call, which without a deadline would end after a few seconds: a busy

@@ -3,6 +3,7 @@ package natskv
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strconv"
 	"strings"
 	"sync"
@@ -180,21 +181,23 @@ func TestKeeperOnTheStore(t *testing.T) {
 		t.Fatalf("presence: %+v, %v", opened, err)
 	}
 	k.RenewNow()
-	renewed := opened
-	for renewed.Revision == opened.Revision {
-		if renewed, err = s.Presence(t.Context(), "l"); err != nil {
-			t.Fatal(err)
-		}
+	// written returns the presence as soon as the keeper has written it again.
+	written := func(before uint64) (now lease.PresenceEntry) {
+		t.Helper()
+		soon(t, func() error {
+			now, err = s.Presence(t.Context(), "l")
+			if err == nil && (now.Revision == 0 || now.Revision == before) {
+				err = fmt.Errorf("revision %d, as before; the keeper: %v", now.Revision, context.Cause(k.Context()))
+			}
+			return err
+		})
+		return now
 	}
+	written(opened.Revision)
 	// The store loses the presence, and the keeper writes it again with the same epoch.
 	deleteStream(t, s.hosts.stream)
 	k.RenewNow()
-	for again := (lease.PresenceEntry{}); again.Revision == 0; {
-		if again, err = s.Presence(t.Context(), "l"); err != nil {
-			t.Fatal(err)
-		}
-		renewed = again
-	}
+	renewed := written(0)
 	if renewed.Presence.Epoch != opened.Presence.Epoch {
 		t.Errorf("written again: %+v", renewed)
 	}
@@ -206,9 +209,12 @@ func TestKeeperOnTheStore(t *testing.T) {
 		}
 		renewed = *moved.Current
 	}
+	if err != nil {
+		t.Fatal(err)
+	}
 	k.RenewNow()
 	<-k.Context().Done()
-	if err != nil || !errors.Is(context.Cause(k.Context()), lease.ErrExpired) {
-		t.Errorf("closed: %v, cause %v", err, context.Cause(k.Context()))
+	if cause := context.Cause(k.Context()); !errors.Is(cause, lease.ErrExpired) {
+		t.Errorf("closed: %v", cause)
 	}
 }

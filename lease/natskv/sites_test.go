@@ -73,19 +73,15 @@ func watchSites(t *testing.T, s *Store) *siteWatch {
 	return w
 }
 
-// keepWatching watches until the test ends. As launchers do, it begins anew after an error: the server
-// may have been too busy to answer.
+// keepWatching watches until the test ends, and no sooner.
 func keepWatching(t *testing.T, watch func(context.Context) error) {
 	t.Helper()
 	ctx, stop := context.WithCancel(context.Background())
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		for ctx.Err() == nil {
-			if err := watch(ctx); err != nil {
-				t.Logf("the watch begins anew: %v", err)
-				pause(ctx, minBackoff)
-			}
+		if err := watch(ctx); err != nil || ctx.Err() == nil {
+			t.Errorf("the watch has ended: %v", err)
 		}
 	}()
 	t.Cleanup(func() {

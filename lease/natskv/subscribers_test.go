@@ -505,7 +505,7 @@ func TestTheCopyIsMended(t *testing.T) {
 func soon(t *testing.T, do func() error) {
 	t.Helper()
 	err := do()
-	for end := time.Now().Add(30 * time.Second); err != nil && time.Now().Before(end); err = do() {
+	for end := time.Now().Add(time.Minute); err != nil && time.Now().Before(end); err = do() {
 		time.Sleep(50 * time.Millisecond)
 	}
 	if err != nil {

@@ -24,11 +24,11 @@ func Patience(ctx context.Context, d time.Duration) (context.Context, context.Ca
 
 func patience(ctx context.Context, d time.Duration, waited func() time.Duration) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancelCause(ctx)
-	begun, before := time.Now(), waited()
+	clock := newClock(waited)
+	end := clock.Now().Add(d)
 	var look func()
 	look = func() {
-		gone := time.Since(begun)
-		left := min(d-(gone-(waited()-before)), atMost*d-gone)
+		left := end.Sub(clock.Now())
 		if left <= 0 {
 			cancel(context.DeadlineExceeded)
 			return
@@ -53,8 +53,8 @@ func Patiently(ctx context.Context, d time.Duration, call func(context.Context) 
 	return err
 }
 
-// Clock counts time as Patience does: it goes on by the time for which no program of this host waited for
-// a processor, and by an eighth of all time at least.
+// Clock counts time as a busy host gives it: by the time for which no program waited for a processor, and by
+// an eighth of all time at least. One goroutine at a time reads it.
 type Clock struct {
 	waited func() time.Duration
 	real   time.Time // when it was read last
@@ -71,7 +71,7 @@ func newClock(waited func() time.Duration) *Clock {
 
 // Now reads the clock.
 func (c *Clock) Now() time.Time {
-	real, waited := time.Now(), c.waited()
+	real, waited := time.Now(), max(c.before, c.waited()) // it is zero where it cannot be read
 	gone := real.Sub(c.real)
 	c.now = c.now.Add(max(gone-(waited-c.before), gone/atMost))
 	c.real, c.before = real, waited

@@ -499,20 +499,52 @@ func (s *search) in(where string, b []byte) {
 	}
 }
 
-// has tells whether a text is in something: a code only where it is no part of a longer number, of a hash in hex
-// or of a fraction of a second, of which hundreds have six such digits.
+// has tells whether a text is in something: a code only where it is no part of a longer number, of a fraction
+// (times have hundreds with six digits) or of a hash in hex.
 func has(b []byte, text string) bool {
-	longer := func(i int) bool {
-		return i >= 0 && i < len(b) && strings.IndexByte("0123456789abcdefABCDEF.", b[i]) >= 0
+	const hash = 32 // the digits of the shortest
+	at := func(i int) byte {
+		if i < 0 || i >= len(b) {
+			return 0
+		}
+		return b[i]
 	}
+	digit := func(i int) bool { return at(i) >= '0' && at(i) <= '9' }
+	hex := func(i int) bool { return digit(i) || at(i)|0x20 >= 'a' && at(i)|0x20 <= 'f' }
 	number := strings.Trim(text, "0123456789") == ""
-	for at := 0; ; at++ {
-		i := bytes.Index(b[at:], []byte(text))
+	for from := 0; ; from++ {
+		i := bytes.Index(b[from:], []byte(text))
 		if i < 0 {
 			return false
 		}
-		if at += i; !number || !longer(at-1) && !longer(at+len(text)) {
+		from += i
+		first, end := from, from+len(text)
+		if !number {
 			return true
+		}
+		if digit(first-1) || digit(end) || at(first-1) == '.' && digit(first-2) {
+			continue
+		}
+		for hex(first - 1) {
+			first--
+		}
+		for hex(end) {
+			end++
+		}
+		if end-first < hash {
+			return true
+		}
+	}
+}
+
+// TestACodeIsFound wherever it may have been written, and not in numbers that are something else.
+func TestACodeIsFound(t *testing.T) {
+	for text, want := range map[string]bool{
+		"123456": true, "the code is 123456.": true, "otp%3D123456&x": true, `{"otp":"123456"}`: true, "fade123456": true,
+		"1234567": false, "1.123456": false, `"took":12.123456,`: false, "sha256:" + strings.Repeat("f", 40) + "123456" + strings.Repeat("0a", 9): false,
+	} {
+		if got := has([]byte(text), "123456"); got != want {
+			t.Errorf("in %s: %t, want %t", text, got, want)
 		}
 	}
 }

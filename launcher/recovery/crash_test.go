@@ -241,10 +241,10 @@ func (w *world) again() error {
 	return w.lock.ClearRunning()
 }
 
-// adoptBrowser takes the profile's lock, and with it the browser, if that still lives. Who has the lock beside
-// it is a process that another test is starting.
+// adoptBrowser takes the profile's lock, and with it the browser, if that still lives. A process that another
+// test is starting has the lock as well, until its exec.
 func (w *world) adoptBrowser() *browser.Browser {
-	for deadline := time.Now().Add(time.Minute); ; {
+	for deadline := time.Now().Add(time.Minute); time.Now().Before(deadline); {
 		lock, err := w.root.Lock(profile)
 		if err == nil {
 			w.lock = lock
@@ -267,10 +267,9 @@ func (w *world) adoptBrowser() *browser.Browser {
 			}
 		}
 		w.must(lock.Unlock())
-		if time.Now().After(deadline) {
-			w.t.Fatalf("a browser runs that cannot be adopted, or of which nothing says which it is; noted: %t", noted)
-		}
 	}
+	w.t.Fatal("the profile's lock stays with somebody, and no browser that is noted can be adopted")
+	return nil
 }
 
 // left is the file of a session that no launcher has any more.

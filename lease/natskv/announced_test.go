@@ -21,11 +21,7 @@ func TestAnEventIsAnnouncedLater(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			p := startProxy(t, start(t, t.TempDir()))
-			s, err := Open(t.Context(), dialPlain(t, p.url()), Options{LauncherID: "test", tryTime: time.Second})
-			if err != nil {
-				t.Fatal(err)
-			}
-			t.Cleanup(s.Close)
+			s := openWith(t, dialPlain(t, p.url()), Options{LauncherID: "test", tryTime: time.Second})
 			p.set(lose)
 			ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 			defer cancel()

@@ -40,11 +40,7 @@ func TestErrorsAreThoseOfLease(t *testing.T) {
 	const noResponders = "NATS/1.0 503\r\n\r\n"
 	srv := start(t, t.TempDir())
 	p := startProxy(t, srv)
-	s, err := Open(t.Context(), dialPlain(t, p.url()), Options{LauncherID: "test", tryTime: 10 * time.Second}) // an answer may be late on a busy host
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(s.Close)
+	s := openWith(t, dialPlain(t, p.url()), Options{LauncherID: "test", tryTime: lateAnswer})
 	if err := presenceOf("boot")(t.Context(), s); err != nil {
 		t.Fatal(err)
 	}

@@ -233,11 +233,7 @@ func testLinearizable(t *testing.T, nothing func() believed) {
 	for c := range clients {
 		p := startProxy(t, srv)
 		proxies = append(proxies, p)
-		s, err := Open(t.Context(), dialPlain(t, p.url()), Options{Log: zerolog.Nop(), tryTime: try})
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(s.Close)
+		s := openWith(t, dialPlain(t, p.url()), Options{Log: zerolog.Nop(), tryTime: try})
 		p.set(func(p *proxy) {
 			p.loseRequest = func(subject string) bool { return strings.HasPrefix(subject, "$KV.") && rand.N(30) == 0 }
 			p.loseAnswer = func(subject string) bool { return strings.HasPrefix(subject, "$KV.") && rand.N(10) == 0 }

@@ -320,12 +320,12 @@ func TestForeignValueIsNoRecord(t *testing.T) {
 		t.Fatal(err)
 	}
 	var top lease.Entry
-	for top.Revision <= held.Revision {
-		var err error
-		if top, err = s.Get(t.Context(), "p"); err != nil {
-			t.Fatal(err)
+	soon(t, func() (err error) {
+		if top, err = s.Get(t.Context(), "p"); err == nil && top.Revision <= held.Revision {
+			return fmt.Errorf("revision %d, no answer of the server yet", top.Revision)
 		}
-	}
+		return err
+	})
 	if top.Record.Nonce != held.Record.Nonce {
 		t.Errorf("get: %+v", top)
 	}

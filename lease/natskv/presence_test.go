@@ -63,11 +63,12 @@ func TestPresence(t *testing.T) {
 		t.Fatal(err)
 	}
 	var top lease.PresenceEntry
-	for top.Revision <= renewed.Revision {
-		if top, err = s.Presence(ctx, l); err != nil {
-			t.Fatal(err)
+	soon(t, func() error {
+		if top, err = s.Presence(ctx, l); err == nil && top.Revision <= renewed.Revision {
+			return fmt.Errorf("revision %d, no answer of the server yet", top.Revision)
 		}
-	}
+		return err
+	})
 	if top.Presence != renewed.Presence {
 		t.Errorf("below something foreign: %+v, want %+v", top, renewed)
 	}

@@ -368,11 +368,7 @@ func TestTheCopyIsMadeForTheFirstSubscriber(t *testing.T) {
 			t.Fatal(err)
 		}
 		t.Cleanup(srv.Shutdown)
-		s, err := Open(t.Context(), inProcess(t, srv), Options{Log: zerolog.Nop(), LauncherID: "test", OwnServer: true})
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(s.Close)
+		s := openWith(t, inProcess(t, srv), Options{Log: zerolog.Nop(), LauncherID: "test", OwnServer: true})
 		srv.Welcome(time.Minute, s.CopyEvents)
 		return srv, s
 	}

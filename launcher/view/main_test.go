@@ -475,7 +475,7 @@ func (s *seat) until(fact func() bool) {
 	for !fact() {
 		m, err := s.one(patience)
 		if err != nil {
-			s.Fatalf("it did not come to it: %v", err)
+			s.Fatalf("it did not come to it: %v; the last messages were %v", err, s.last)
 		}
 		if p, ok := m.(picture); ok {
 			s.takes(p)

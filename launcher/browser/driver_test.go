@@ -208,6 +208,9 @@ func (h *host) titles(b *Browser, want string) (titles []string) {
 			titles = append(titles, i.Title)
 		}
 	}
+	if !slices.Contains(titles, want) {
+		h.t.Fatalf("the targets are %q, want %q among them", titles, want)
+	}
 	return titles
 }
 

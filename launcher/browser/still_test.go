@@ -425,7 +425,13 @@ func TestAQuietBrowserKeepsItsNetworkService(t *testing.T) {
 	log := h.options.Log
 	h.open(b, site.URL+"/quiet")
 	h.titles(b, "quiet")
-	for end := time.Now().Add(testchrome.Patience); b.Monitor().Still().MayWait(0) && time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
+	if err := b.Monitor().CatchUp(t.Context()); err != nil { // it knows of the page's requests
+		t.Fatal(err)
+	}
+	for end := time.Now().Add(testchrome.Patience); b.Monitor().Still().MayWait(0); time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatal("something waits in the network service")
+		}
 	}
 	before, err := b.process.NetworkService()
 	if err != nil {

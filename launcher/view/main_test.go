@@ -272,11 +272,17 @@ func (s *stage) closePage(target string) {
 	s.call("", "Target.closeTarget", map[string]any{"targetId": target}, nil)
 }
 
-// eval is the value of an expression in a page, as text.
+// eval is the value of an expression in a page, as text, or what it threw.
 func (s *stage) eval(session, expression string) string {
 	s.Helper()
-	var r struct{ Result struct{ Value any } }
+	var r struct {
+		Result           struct{ Value any }
+		ExceptionDetails json.RawMessage
+	}
 	s.call(session, "Runtime.evaluate", map[string]any{"expression": expression, "awaitPromise": true, "returnByValue": true}, &r)
+	if r.ExceptionDetails != nil {
+		return string(r.ExceptionDetails)
+	}
 	return fmt.Sprint(r.Result.Value)
 }
 

@@ -134,8 +134,8 @@ func TestAWorkerReachesNoFileOfTheHost(t *testing.T) {
 		} {
 			c.answer(t, c.send(t, page, "Runtime.evaluate", map[string]any{"expression": expression + ", 1", "userGesture": true}))
 		}
-		c.call(t, page, "Page.navigate", map[string]any{"url": site + "/"}, nil)
-		c.loaded(t, page, site+"/")
+		c.call(t, page, "Page.navigate", map[string]any{"url": site + "/?after"}, nil)
+		c.loaded(t, page, site+"/?after")
 		var open struct {
 			TargetInfos []struct{ Type, URL string }
 		}

@@ -177,10 +177,10 @@ func TestTheStoreForgets(t *testing.T) {
 		}
 		n.start(t)
 		eventually(t, how+": the records to be back", func() error {
-			if r := s.record(t, "used"); r.State != lease.Held || r.Token != held.Token || r.SessionID != held.SessionID {
-				return fmt.Errorf("used: %s, token %d", r.State, r.Token)
+			if r := s.record(t, "used"); !r.StaleSince.IsZero() || r.State != lease.Held || r.Token != held.Token || r.SessionID != held.SessionID {
+				return fmt.Errorf("used: %s, token %d, as of %v", r.State, r.Token, r.StaleSince)
 			}
-			if r := s.record(t, "judged"); r.State != lease.ManualReview || r.Token != judged.Token || r.EvidenceID != judged.EvidenceID {
+			if r := s.record(t, "judged"); !r.StaleSince.IsZero() || r.State != lease.ManualReview || r.Token != judged.Token || r.EvidenceID != judged.EvidenceID {
 				return fmt.Errorf("judged: %s, token %d of %d, evidence %s", r.State, r.Token, judged.Token, r.EvidenceID)
 			}
 			return nil

@@ -32,7 +32,7 @@ func (o *orders) holds() (release func()) {
 	hold := make(chan struct{})
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	o.hold = hold
+	o.hold, o.got = hold, nil // what came before is not the request that is held up
 	return sync.OnceFunc(func() { close(hold) })
 }
 

@@ -179,6 +179,9 @@ func TestReadOnly(t *testing.T) {
 			}
 			var results []string
 			run(strings.ReplaceAll(allWrites, "OTHER", other), &results)
+			if len(results) != 8 {
+				t.Errorf("the page was told %q, want what became of 8 requests", results)
+			}
 			for _, r := range results {
 				if blocked := !strings.HasPrefix(r, "sent "); blocked != tt.readOnly {
 					t.Errorf("the page was told %q", r)

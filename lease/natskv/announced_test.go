@@ -30,11 +30,11 @@ func TestAnEventIsAnnouncedLater(t *testing.T) {
 			}
 			never := func(string) bool { return false }
 			p.set(func(p *proxy) { p.loseRequest, p.loseAnswer = never, never })
-			if err := s.Announce(t.Context(), lease.Event{Event: lease.EventHandedBack, ProfileID: "p", Token: 1, At: t0}); err != nil {
+			if err := s.Announce(patient(t), lease.Event{Event: lease.EventHandedBack, ProfileID: "p", Token: 1, At: t0}); err != nil {
 				t.Errorf("announced afterwards: %v", err)
 			}
 			flushed(t, s)
-			if events, err := s.History(t.Context(), "p"); err != nil || len(events) != 2 || events[0].Event != lease.EventAsked || events[1].Event != lease.EventHandedBack {
+			if events, err := s.History(patient(t), "p"); err != nil || len(events) != 2 || events[0].Event != lease.EventAsked || events[1].Event != lease.EventHandedBack {
 				t.Errorf("%+v, %v; want each event once, in their order", events, err)
 			}
 		})

@@ -28,7 +28,7 @@ func TestFullEventStream(t *testing.T) {
 	fill := func() {
 		t.Helper()
 		for i := range 200 {
-			if err := s.Announce(t.Context(), lease.Event{Event: lease.EventConflict, ProfileID: "noise", Token: 1, At: t0, Reason: strings.Repeat("x", 500), TaskID: fmt.Sprint(i)}); err != nil {
+			if err := s.Announce(patient(t), lease.Event{Event: lease.EventConflict, ProfileID: "noise", Token: 1, At: t0, Reason: strings.Repeat("x", 500), TaskID: fmt.Sprint(i)}); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -36,7 +36,7 @@ func TestFullEventStream(t *testing.T) {
 	first = swapped(t, s, first, granted(t, first, "one"))
 	flushed(t, s)
 	fill()
-	if events, err := s.History(t.Context(), "p"); err != nil || len(events) != 0 {
+	if events, err := s.History(patient(t), "p"); err != nil || len(events) != 0 {
 		t.Fatalf("%d events of p are left, %v: the stream was not full", len(events), err)
 	}
 	for round := range 3 {
@@ -57,7 +57,7 @@ func TestFullEventStream(t *testing.T) {
 	if state := info.CachedInfo().State; state.Bytes > 64<<10 || state.FirstSeq < 600 {
 		t.Errorf("the stream has %d bytes, from message %d on", state.Bytes, state.FirstSeq)
 	}
-	if events, err := s.History(t.Context(), "q"); err != nil || len(events) != 1 || events[0].Sequence != 1 {
+	if events, err := s.History(patient(t), "q"); err != nil || len(events) != 1 || events[0].Sequence != 1 {
 		t.Errorf("the other profile: %+v, %v", events, err)
 	}
 	// The last transitions of p came before the last noise, so they may be gone; the next
@@ -68,7 +68,7 @@ func TestFullEventStream(t *testing.T) {
 	}
 	first = swapped(t, s, first, released)
 	flushed(t, s)
-	events, err := s.History(t.Context(), "p")
+	events, err := s.History(patient(t), "p")
 	if err != nil || len(events) == 0 {
 		t.Fatalf("%+v, %v", events, err)
 	}
@@ -210,7 +210,7 @@ func TestManyRunsAreFencedInASmallBucket(t *testing.T) {
 		t.Errorf("%d events and %d runs are in the record: want less than %d events, and all runs", n, len(held.Record.LostRuns), lease.MaxRuns+1)
 	}
 	flushed(t, s)
-	events, err := s.History(t.Context(), "p")
+	events, err := s.History(patient(t), "p")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -249,7 +249,7 @@ func TestAStreamThatTakesNothingHoldsUpNothing(t *testing.T) {
 	}
 	p.set(func(p *proxy) { p.loseRequest = times(0, "") })
 	flushed(t, s)
-	events, err := s.History(t.Context(), "p")
+	events, err := s.History(patient(t), "p")
 	if err != nil || len(events) != 2*rounds || events[2*rounds-1].Sequence != 2*rounds {
 		t.Errorf("%d events are published later, want %d: %v", len(events), 2*rounds, err)
 	}

@@ -141,10 +141,10 @@ func TestTheShippedConfiguration(t *testing.T) {
 	if err := presenceOf("boot")(t.Context(), s); err != nil {
 		t.Error(err)
 	}
-	if _, err := s.List(t.Context()); err != nil {
+	if _, err := s.List(patient(t)); err != nil {
 		t.Error(err)
 	}
-	if _, err := s.Presences(t.Context()); err != nil {
+	if _, err := s.Presences(patient(t)); err != nil {
 		t.Error(err)
 	}
 	wantHistory(t, s, "p1", "granted/1/1")
@@ -155,7 +155,7 @@ func TestTheShippedConfiguration(t *testing.T) {
 	triesLeaveNothing(t, launcher)
 	queue := watchQueue(t, s) // which makes the bucket
 	queue.await(t, "")
-	if _, err := s.PutWaiter(t.Context(), lease.Waiter{ID: "w", LauncherID: "boot"}); err != nil {
+	if _, err := s.PutWaiter(patient(t), lease.Waiter{ID: "w", LauncherID: "boot"}); err != nil {
 		t.Error(err)
 	}
 	queue.await(t, "boot/w")
@@ -165,7 +165,7 @@ func TestTheShippedConfiguration(t *testing.T) {
 	queue.await(t, "")
 	sites := watchSites(t, s)
 	sites.await(t, 0, "")
-	revision, err := s.PutSite(t.Context(), lease.SiteEntry{Name: "shop", Data: []byte("{}")})
+	revision, err := s.PutSite(patient(t), lease.SiteEntry{Name: "shop", Data: []byte("{}")})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -34,7 +34,7 @@ func TestALostRequestIsNotWhatAnotherWrote(t *testing.T) {
 			suspected, err := held.Record.Suspect("lease_expired", lease.Sealed{}, t0)
 			if err == nil {
 				var e lease.Entry
-				e, err = other.Swap(t.Context(), held, suspected)
+				e, err = other.Swap(patient(t), held, suspected)
 				wrote <- e
 			}
 			if err != nil {
@@ -43,7 +43,7 @@ func TestALostRequestIsNotWhatAnotherWrote(t *testing.T) {
 			return true
 		}
 	})
-	_, err := s.Swap(t.Context(), held, released(t, held))
+	_, err := s.Swap(patient(t), held, released(t, held))
 	var moved *lease.MovedError
 	if want := <-wrote; !errors.As(err, &moved) || moved.Current == nil || moved.Current.Record.Nonce != want.Record.Nonce || moved.Current.Record.State != lease.SuspectedStale {
 		t.Errorf("%v, want the other's write", err)
@@ -91,7 +91,7 @@ func TestADeletedRecordDoesNotComeBack(t *testing.T) {
 	if _, err := kv.Put(t.Context(), "p", []byte("{}")); err != nil {
 		t.Fatal(err)
 	}
-	if e, err := s.Get(t.Context(), "p"); err == nil || !strings.Contains(err.Error(), "hold nothing") {
+	if e, err := s.Get(patient(t), "p"); err == nil || !strings.Contains(err.Error(), "hold nothing") {
 		t.Errorf("%+v, %v", e, err)
 	}
 }
@@ -213,8 +213,8 @@ func TestNothingIsMissingWhereAReplicaIsBehind(t *testing.T) {
 	for _, err := range []error{
 		second2(writer.refresh(t.Context(), writer.queue)), // the watches make these two
 		second2(writer.refresh(t.Context(), writer.sites)),
-		second2(writer.PutWaiter(t.Context(), lease.Waiter{ID: "w", LauncherID: "a"})),
-		second2(writer.PutSite(t.Context(), lease.SiteEntry{Name: "shop", Data: []byte("{}")})),
+		second2(writer.PutWaiter(patient(t), lease.Waiter{ID: "w", LauncherID: "a"})),
+		second2(writer.PutSite(patient(t), lease.SiteEntry{Name: "shop", Data: []byte("{}")})),
 	} {
 		if err != nil {
 			t.Fatal(err)

@@ -149,7 +149,7 @@ func TestErrorsAreThoseOfLease(t *testing.T) {
 		}
 	}
 	tooLong := lease.Record{ProfileID: "long", Settings: lease.Settings{SensitiveWords: []string{strings.Repeat("x", 2<<20)}}}
-	if _, err := s.Swap(t.Context(), none("long"), tooLong); kindOf(err) != "refused" || !strings.Contains(err.Error(), "bytes") {
+	if _, err := s.Swap(patient(t), none("long"), tooLong); kindOf(err) != "refused" || !strings.Contains(err.Error(), "bytes") {
 		t.Errorf("more than the server takes: %v", err)
 	}
 	flushed(t, s)

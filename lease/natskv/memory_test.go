@@ -259,7 +259,7 @@ func awaited(t *testing.T, s *Store) lease.Entry {
 	t.Helper()
 	var e lease.Entry
 	soon(t, func() (err error) {
-		e, err = s.Get(t.Context(), "p")
+		e, err = s.Get(patient(t), "p")
 		return err
 	})
 	return e

@@ -208,14 +208,14 @@ func TestRecordTooLong(t *testing.T) {
 	s := single(t)
 	r := granted(t, none("p"), "t")
 	r.SensitiveWords = []string{strings.Repeat("x", maxValue)} // more settings than anybody can set
-	if _, err := s.Swap(t.Context(), none("p"), r); err == nil || errors.Is(err, lease.ErrUnavailable) || !strings.Contains(err.Error(), "bytes") {
+	if _, err := s.Swap(patient(t), none("p"), r); err == nil || errors.Is(err, lease.ErrUnavailable) || !strings.Contains(err.Error(), "bytes") {
 		t.Errorf("a record that is too long: %v", err)
 	}
 }
 
 func TestList(t *testing.T) {
 	s := single(t)
-	if all, err := s.List(t.Context()); err != nil || all == nil || len(all) != 0 {
+	if all, err := s.List(patient(t)); err != nil || all == nil || len(all) != 0 {
 		t.Errorf("empty: %v, %v", all, err)
 	}
 	const n = 300 // more than a watcher buffers
@@ -231,7 +231,7 @@ func TestList(t *testing.T) {
 	if _, err := bucketOf(t, s, Bucket).Put(t.Context(), "foreign", []byte("no record")); err != nil {
 		t.Fatal(err)
 	}
-	all, err := s.List(t.Context())
+	all, err := s.List(patient(t))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -262,7 +262,7 @@ func TestRacingSwapsHaveOneWinner(t *testing.T) {
 			wg.Go(func() {
 				next := prev.Record
 				next.Token++
-				switch e, err := s.Swap(t.Context(), prev, next); {
+				switch e, err := s.Swap(patient(t), prev, next); {
 				case err == nil:
 					won <- e
 				case !errors.As(err, new(*lease.MovedError)):
@@ -284,11 +284,11 @@ func TestDeletedRecord(t *testing.T) {
 	if err := bucketOf(t, s, Bucket).Delete(t.Context(), "p"); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := s.Get(t.Context(), "p"); !errors.Is(err, lease.ErrNotFound) {
+	if _, err := s.Get(patient(t), "p"); !errors.Is(err, lease.ErrNotFound) {
 		t.Errorf("get: %v", err)
 	}
 	// The holder learns that there is no record, and can write one.
-	_, err := s.Swap(t.Context(), held, held.Record)
+	_, err := s.Swap(patient(t), held, held.Record)
 	var moved *lease.MovedError
 	if !errors.As(err, &moved) || moved.Current == nil || moved.Current.Revision != 0 || moved.Current.Record.ProfileID != "p" {
 		t.Fatalf("renewal over a deleted record: %v", err)
@@ -321,7 +321,7 @@ func TestForeignValueIsNoRecord(t *testing.T) {
 	}
 	var top lease.Entry
 	soon(t, func() (err error) {
-		if top, err = s.Get(t.Context(), "p"); err == nil && top.Revision <= held.Revision {
+		if top, err = s.Get(patient(t), "p"); err == nil && top.Revision <= held.Revision {
 			return fmt.Errorf("revision %d, no answer of the server yet", top.Revision)
 		}
 		return err
@@ -329,10 +329,10 @@ func TestForeignValueIsNoRecord(t *testing.T) {
 	if top.Record.Nonce != held.Record.Nonce {
 		t.Errorf("get: %+v", top)
 	}
-	if all, err := s.List(t.Context()); err != nil || len(all) != 1 || all[0].Revision != top.Revision {
+	if all, err := s.List(patient(t)); err != nil || len(all) != 1 || all[0].Revision != top.Revision {
 		t.Errorf("list: %v, %v", all, err)
 	}
-	_, err := s.Swap(t.Context(), held, held.Record)
+	_, err := s.Swap(patient(t), held, held.Record)
 	var moved *lease.MovedError
 	if !errors.As(err, &moved) || moved.Current == nil || moved.Current.Record.Nonce != held.Record.Nonce {
 		t.Fatalf("renewal: %v", err)
@@ -356,7 +356,7 @@ func TestForeignValueIsNoRecord(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if _, err := s.Get(t.Context(), "p"); err == nil || errors.Is(err, lease.ErrNotFound) || errors.Is(err, lease.ErrUnavailable) || !strings.Contains(err.Error(), "hold nothing") {
+	if _, err := s.Get(patient(t), "p"); err == nil || errors.Is(err, lease.ErrNotFound) || errors.Is(err, lease.ErrUnavailable) || !strings.Contains(err.Error(), "hold nothing") {
 		t.Errorf("nothing but foreign values: %v", err)
 	}
 }
@@ -373,7 +373,7 @@ func TestEventsOfTransitions(t *testing.T) {
 		t.Fatal(err)
 	}
 	prev = swapped(t, s, prev, suspected)
-	if err := s.Announce(t.Context(), lease.Event{Event: lease.EventConflict, ProfileID: "p.1", Token: 1, At: t0}); err != nil {
+	if err := s.Announce(patient(t), lease.Event{Event: lease.EventConflict, ProfileID: "p.1", Token: 1, At: t0}); err != nil {
 		t.Fatal(err)
 	}
 	flushed(t, s)
@@ -414,7 +414,7 @@ func TestEventsOfTransitions(t *testing.T) {
 			t.Errorf("event on %s: %s", m.Subject, m.Data)
 		}
 	}
-	events, err := s.History(t.Context(), "p.1")
+	events, err := s.History(patient(t), "p.1")
 	var names []string
 	for _, e := range events {
 		if e.Event != lease.EventConflict {
@@ -736,7 +736,7 @@ func TestUnknownSwapKeepsItsEvent(t *testing.T) {
 	flushed(t, s)
 	wantHistory(t, s, "p", "granted/1/1")
 	// The record shows that it was stored.
-	if e, err := s.Get(t.Context(), "p"); err != nil || e.Record.State != lease.Held {
+	if e, err := s.Get(patient(t), "p"); err != nil || e.Record.State != lease.Held {
 		t.Errorf("get: %+v, %v", e, err)
 	}
 }
@@ -818,7 +818,7 @@ func TestEventsAboutASiteAreNoneOfAProfile(t *testing.T) {
 	prev := swapped(t, s, none("shop"), granted(t, none("shop"), "t"))
 	flushed(t, s)
 	changed := lease.Event{Event: lease.EventSiteChanged, Site: "shop", Revision: 7, Requests: 2, At: t0}
-	if err := s.Announce(t.Context(), changed); err != nil {
+	if err := s.Announce(patient(t), changed); err != nil {
 		t.Fatal(err)
 	}
 	next, err := prev.Record.Release("done", "ok", lease.Sealed{}, t0)
@@ -827,7 +827,7 @@ func TestEventsAboutASiteAreNoneOfAProfile(t *testing.T) {
 	}
 	swapped(t, s, prev, next)
 	flushed(t, s)
-	history, err := s.History(t.Context(), "shop")
+	history, err := s.History(patient(t), "shop")
 	if err != nil || slices.ContainsFunc(history, func(e lease.Event) bool { return e.Site != "" }) || len(history) < 2 {
 		t.Errorf("%v, %+v", err, history)
 	}
@@ -856,7 +856,7 @@ func TestEventsOfPersonsComeBetweenTransitions(t *testing.T) {
 		at = swapped(t, s, at, next)
 		flushed(t, s)
 		person := lease.Event{Event: []string{lease.EventAsked, lease.EventTaken, lease.EventHandedBack}[i%3], ProfileID: "p", Token: at.Record.Token}
-		if err := s.Announce(t.Context(), person); err != nil {
+		if err := s.Announce(patient(t), person); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -99,7 +99,7 @@ func TestManyPresences(t *testing.T) {
 	want := map[string]uint64{}
 	for i := range n {
 		l := lease.Presence{LauncherID: "host." + strconv.Itoa(i)}
-		stored, err := s.SwapPresence(t.Context(), lease.PresenceEntry{}, l)
+		stored, err := s.SwapPresence(patient(t), lease.PresenceEntry{}, l)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -108,7 +108,7 @@ func TestManyPresences(t *testing.T) {
 	if _, err := s.lastOfEach(t.Context(), s.hosts); !errors.Is(err, errTooMany) {
 		t.Errorf("in one answer: %v", err)
 	}
-	all, err := s.Presences(t.Context())
+	all, err := s.Presences(patient(t))
 	if err != nil || len(all) != n {
 		t.Fatalf("%d presences, %v", len(all), err)
 	}
@@ -129,11 +129,11 @@ func TestClosersOfAPresence(t *testing.T) {
 	}
 	own := lease.Presence{LauncherID: "l", TTLSeconds: 30}
 	for range 30 {
-		prev, err := stores[0].Presence(t.Context(), "l")
+		prev, err := stores[0].Presence(patient(t), "l")
 		if err != nil {
 			t.Fatal(err)
 		}
-		opened, err := stores[0].SwapPresence(t.Context(), prev, prev.Presence.Open(own, 0, t0))
+		opened, err := stores[0].SwapPresence(patient(t), prev, prev.Presence.Open(own, 0, t0))
 		if err != nil || opened.Presence.Epoch != prev.Presence.Epoch+1 || opened.Presence.Closed {
 			t.Fatalf("opened: %+v, %v", opened, err)
 		}
@@ -145,7 +145,7 @@ func TestClosersOfAPresence(t *testing.T) {
 				if i > 0 {
 					next = opened.Presence.Close("l", "closer-"+strconv.Itoa(i), opened.Presence.Epoch, time.Now())
 				}
-				stored, err := s.SwapPresence(t.Context(), opened, next)
+				stored, err := s.SwapPresence(patient(t), opened, next)
 				var moved *lease.PresenceMovedError
 				switch {
 				case err == nil:
@@ -159,7 +159,7 @@ func TestClosersOfAPresence(t *testing.T) {
 		if len(won) != 1 {
 			t.Fatalf("%d winners", len(won))
 		}
-		if got, err := stores[0].Presence(t.Context(), "l"); err != nil || got != <-won {
+		if got, err := stores[0].Presence(patient(t), "l"); err != nil || got != <-won {
 			t.Errorf("presence: %+v, %v", got, err)
 		}
 	}
@@ -177,7 +177,7 @@ func TestKeeperOnTheStore(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer k.Stop()
-	opened, err := s.Presence(t.Context(), "l")
+	opened, err := s.Presence(patient(t), "l")
 	if err != nil || opened.Presence.Epoch != k.Epoch() {
 		t.Fatalf("presence: %+v, %v", opened, err)
 	}
@@ -186,7 +186,7 @@ func TestKeeperOnTheStore(t *testing.T) {
 	written := func(before uint64) (now lease.PresenceEntry) {
 		t.Helper()
 		soon(t, func() error {
-			now, err = s.Presence(t.Context(), "l")
+			now, err = s.Presence(patient(t), "l")
 			if err == nil && (now.Revision == 0 || now.Revision == before) {
 				err = fmt.Errorf("revision %d, as before; the keeper: %v", now.Revision, context.Cause(k.Context()))
 			}
@@ -203,7 +203,7 @@ func TestKeeperOnTheStore(t *testing.T) {
 		t.Errorf("written again: %+v", renewed)
 	}
 	for {
-		_, err = s.SwapPresence(t.Context(), renewed, renewed.Presence.Close("l", "other", renewed.Presence.Epoch, time.Now()))
+		_, err = s.SwapPresence(patient(t), renewed, renewed.Presence.Close("l", "other", renewed.Presence.Epoch, time.Now()))
 		var moved *lease.PresenceMovedError
 		if !errors.As(err, &moved) {
 			break

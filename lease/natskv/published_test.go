@@ -16,7 +16,7 @@ import (
 // late announces a late write of the profile with a number.
 func late(t *testing.T, s *Store, profile string, number int) {
 	t.Helper()
-	if err := s.Announce(t.Context(), lease.Event{Event: lease.EventLateWrite, ProfileID: profile, At: t0, Write: fmt.Sprint(number)}); err != nil {
+	if err := s.Announce(patient(t), lease.Event{Event: lease.EventLateWrite, ProfileID: profile, At: t0, Write: fmt.Sprint(number)}); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -88,7 +88,7 @@ func TestReadingSaysThatTheOldestLeft(t *testing.T) {
 	late(t, s, "p", 0)
 	first, _ := from(t, s, lease.Place{})
 	for i := range 400 {
-		if err := s.Announce(t.Context(), lease.Event{Event: lease.EventLateWrite, ProfileID: "p", At: t0, Write: fmt.Sprint(i + 1), Reason: string(make([]byte, 300))}); err != nil {
+		if err := s.Announce(patient(t), lease.Event{Event: lease.EventLateWrite, ProfileID: "p", At: t0, Write: fmt.Sprint(i + 1), Reason: string(make([]byte, 300))}); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -76,7 +76,7 @@ func TestWaiters(t *testing.T) {
 	s := single(t)
 	put := func(launcher, id string) uint64 {
 		t.Helper()
-		revision, err := s.PutWaiter(t.Context(), lease.Waiter{ID: id, LauncherID: launcher, ProfileID: "p", Labels: lease.Labels{"a": "b"}, Priority: 2})
+		revision, err := s.PutWaiter(patient(t), lease.Waiter{ID: id, LauncherID: launcher, ProfileID: "p", Labels: lease.Labels{"a": "b"}, Priority: 2})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -107,8 +107,8 @@ func TestWaiters(t *testing.T) {
 	watchQueue(t, s).await(t, "host-1.example/a")
 
 	for name, err := range map[string]error{
-		"a launcher that is none": second2(s.PutWaiter(t.Context(), lease.Waiter{ID: "x", LauncherID: "a b"})),
-		"an id that is none":      second2(s.PutWaiter(t.Context(), lease.Waiter{ID: "x.y", LauncherID: "a"})),
+		"a launcher that is none": second2(s.PutWaiter(patient(t), lease.Waiter{ID: "x", LauncherID: "a b"})),
+		"an id that is none":      second2(s.PutWaiter(patient(t), lease.Waiter{ID: "x.y", LauncherID: "a"})),
 		"a wildcard":              s.DropWaiter(t.Context(), "a", "*"),
 	} {
 		if err == nil {

@@ -138,7 +138,7 @@ func TestTooManyUnsettledWrites(t *testing.T) {
 	if n, _ := s.settler.unsettled(); n != maxUnsettled {
 		t.Errorf("%d writes to settle, want one of each revision: %d", n, maxUnsettled)
 	}
-	_, err := s.Swap(t.Context(), none("q"), granted(t, none("q"), "t"))
+	_, err := s.Swap(patient(t), none("q"), granted(t, none("q"), "t"))
 	if !errors.Is(err, lease.ErrUnavailable) || !strings.Contains(err.Error(), "too many") {
 		t.Errorf("swap: %v", err)
 	}

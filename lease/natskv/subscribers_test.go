@@ -337,7 +337,7 @@ func TestNoSubscriberPutsAMessageOnTheStream(t *testing.T) {
 			if got := bucket.CachedInfo().State.LastSeq; got != 3 {
 				t.Errorf("the bucket has %d writes, want the launcher's 3", got)
 			}
-			if e, err := s.Get(t.Context(), "p1"); err != nil || e.Revision != held.Revision {
+			if e, err := s.Get(patient(t), "p1"); err != nil || e.Revision != held.Revision {
 				t.Errorf("the lease: %+v, %v", e, err)
 			}
 		})

@@ -290,7 +290,7 @@ func TestWhatIsStoredAsAWatchBeginsIsShown(t *testing.T) {
 		},
 		"waiters": {
 			func(name string) error {
-				return second2(s.PutWaiter(t.Context(), lease.Waiter{ID: name, LauncherID: "a"}))
+				return second2(s.PutWaiter(patient(t), lease.Waiter{ID: name, LauncherID: "a"}))
 			},
 			func(ctx context.Context, see func(bool, bool)) error {
 				return s.WatchWaiters(ctx, func(l lease.WaiterSight) { see(l.Fresh, l.Complete) })
@@ -298,7 +298,7 @@ func TestWhatIsStoredAsAWatchBeginsIsShown(t *testing.T) {
 		},
 		"sites": {
 			func(name string) error {
-				return second2(s.PutSite(t.Context(), lease.SiteEntry{Name: name, Data: []byte("{}")}))
+				return second2(s.PutSite(patient(t), lease.SiteEntry{Name: name, Data: []byte("{}")}))
 			},
 			func(ctx context.Context, see func(bool, bool)) error {
 				return s.WatchSites(ctx, func(l lease.SiteSight) { see(l.Fresh, l.Complete) })
@@ -353,7 +353,7 @@ func TestARecordIsMadeInTheStoreThatWasLookedAt(t *testing.T) {
 	s := single(t)
 	look := func() uint64 {
 		t.Helper()
-		sight, err := s.Look(t.Context())
+		sight, err := s.Look(patient(t))
 		if err != nil || !sight.Fresh || sight.Number == 0 || sight.Age < 0 {
 			t.Fatalf("%+v, %v", sight, err)
 		}
@@ -369,11 +369,11 @@ func TestARecordIsMadeInTheStoreThatWasLookedAt(t *testing.T) {
 		if seen && look() == before {
 			t.Error("a store that was made anew has the number of the one before")
 		}
-		_, err := s.Swap(t.Context(), lease.Entry{Record: lease.Record{ProfileID: profile}, Number: before}, granted(t, none(profile), "x"))
+		_, err := s.Swap(patient(t), lease.Entry{Record: lease.Record{ProfileID: profile}, Number: before}, granted(t, none(profile), "x"))
 		if !errors.Is(err, lease.ErrUnavailable) || !errors.Is(err, errReplaced) {
 			t.Errorf("%s: %v", profile, err)
 		}
-		if e, err := s.Get(t.Context(), profile); err != nil || e.Record.Token != 1 {
+		if e, err := s.Get(patient(t), profile); err != nil || e.Record.Token != 1 {
 			t.Errorf("%s, which was made all the same: %+v, %v", profile, e, err)
 		}
 		flushed(t, s)
@@ -390,14 +390,14 @@ func TestARecordIsMadeInTheStoreThatWasLookedAt(t *testing.T) {
 func TestCallsMakeStreamsAgain(t *testing.T) {
 	for name, call := range map[string]func(t *testing.T, s *Store, held lease.Entry) error{
 		"get": func(t *testing.T, s *Store, _ lease.Entry) error {
-			if _, err := s.Get(t.Context(), "p"); !errors.Is(err, lease.ErrNotFound) {
+			if _, err := s.Get(patient(t), "p"); !errors.Is(err, lease.ErrNotFound) {
 				return fmt.Errorf("get: %w", err)
 			}
 			return nil
 		},
-		"list": func(t *testing.T, s *Store, _ lease.Entry) error { return second2(s.List(t.Context())) },
+		"list": func(t *testing.T, s *Store, _ lease.Entry) error { return second2(s.List(patient(t))) },
 		"swap": func(t *testing.T, s *Store, held lease.Entry) error {
-			_, err := s.Swap(t.Context(), held, held.Record)
+			_, err := s.Swap(patient(t), held, held.Record)
 			var moved *lease.MovedError
 			if !errors.As(err, &moved) || moved.Current == nil || moved.Current.Revision != 0 {
 				return fmt.Errorf("swap over a lost record: %w", err)
@@ -405,19 +405,19 @@ func TestCallsMakeStreamsAgain(t *testing.T) {
 			return nil
 		},
 		"first swap": func(t *testing.T, s *Store, _ lease.Entry) error { return grantOf("q")(t.Context(), s) },
-		"presence":   func(t *testing.T, s *Store, _ lease.Entry) error { return second2(s.Presence(t.Context(), "l")) },
-		"presences":  func(t *testing.T, s *Store, _ lease.Entry) error { return second2(s.Presences(t.Context())) },
+		"presence":   func(t *testing.T, s *Store, _ lease.Entry) error { return second2(s.Presence(patient(t), "l")) },
+		"presences":  func(t *testing.T, s *Store, _ lease.Entry) error { return second2(s.Presences(patient(t))) },
 		"renewal": func(t *testing.T, s *Store, _ lease.Entry) error {
-			_, err := s.SwapPresence(t.Context(), lease.PresenceEntry{Presence: lease.Presence{LauncherID: "l"}, Revision: 1}, lease.Presence{LauncherID: "l"})
+			_, err := s.SwapPresence(patient(t), lease.PresenceEntry{Presence: lease.Presence{LauncherID: "l"}, Revision: 1}, lease.Presence{LauncherID: "l"})
 			var moved *lease.PresenceMovedError
 			if !errors.As(err, &moved) || moved.Current == nil || moved.Current.Revision != 0 {
 				return fmt.Errorf("renewal over a lost presence: %w", err)
 			}
 			return nil
 		},
-		"history": func(t *testing.T, s *Store, _ lease.Entry) error { return second2(s.History(t.Context(), "p")) },
+		"history": func(t *testing.T, s *Store, _ lease.Entry) error { return second2(s.History(patient(t), "p")) },
 		"announce": func(t *testing.T, s *Store, _ lease.Entry) error {
-			return s.Announce(t.Context(), lease.Event{Event: lease.EventConflict, ProfileID: "p"})
+			return s.Announce(patient(t), lease.Event{Event: lease.EventConflict, ProfileID: "p"})
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -469,10 +469,10 @@ func TestWatchSlowly(t *testing.T) {
 		grantedLater(t, s, p)
 		entry = swapped(t, s, entry, entry.Record)
 	}
-	if got, err := s.Get(t.Context(), "p"); err != nil || got.Revision != entry.Revision {
+	if got, err := s.Get(patient(t), "p"); err != nil || got.Revision != entry.Revision {
 		t.Errorf("get while the watch is blocked: %+v, %v", got, err)
 	}
-	if _, err := s.List(t.Context()); err != nil {
+	if _, err := s.List(patient(t)); err != nil {
 		t.Errorf("list while the watch is blocked: %v", err)
 	}
 	close(resume)
@@ -525,9 +525,9 @@ func TestARecordComesWithItsAge(t *testing.T) {
 	s := single(t)
 	swapped(t, s, none("p"), granted(t, none("p"), "task"))
 	for what, read := range map[string]func() (lease.Entry, error){
-		"read": func() (lease.Entry, error) { return s.Get(t.Context(), "p") },
+		"read": func() (lease.Entry, error) { return s.Get(patient(t), "p") },
 		"listed": func() (lease.Entry, error) {
-			all, err := s.List(t.Context())
+			all, err := s.List(patient(t))
 			return append(all, lease.Entry{})[0], err
 		},
 		"watched": func() (first lease.Entry, err error) {

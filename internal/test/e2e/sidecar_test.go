@@ -413,7 +413,7 @@ func (s *sidecar) guards(t *testing.T) []int {
 }
 
 // running returns the pids of the living processes for whose command line wanted is true, without
-// those whose parent, or the leader of whose process group, is one of them. The arguments in a command line are ended by zero bytes.
+// those whose parent is one of them. The arguments in a command line are ended by zero bytes.
 func running(t *testing.T, wanted func(line []byte) bool) []int {
 	t.Helper()
 	all, err := procfs.List()
@@ -428,9 +428,7 @@ func running(t *testing.T, wanted func(line []byte) bool) []int {
 	}
 	var pids []int
 	for pid, p := range found {
-		_, forked := found[p.Parent]
-		_, led := found[p.Group] // of a fork that was forked again, and has lost its parent, this is left
-		if !forked && (!led || p.Group == pid) {
+		if _, forked := found[p.Parent]; !forked {
 			pids = append(pids, pid)
 		}
 	}

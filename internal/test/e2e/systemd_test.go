@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -92,6 +93,23 @@ func (h *unitHost) systemctl(args ...string) (string, error) {
 		err = fmt.Errorf("systemctl %s: %w\n%s", strings.Join(args, " "), err, out)
 	}
 	return strings.TrimSpace(string(out)), err
+}
+
+// browsers and guards are those of this host: one that another test has booted has the same directories.
+func (h *unitHost) browsers(t *testing.T) []int { t.Helper(); return h.own(t, h.sidecar.browsers(t)) }
+
+func (h *unitHost) guards(t *testing.T) []int { t.Helper(); return h.own(t, h.sidecar.guards(t)) }
+
+func (h *unitHost) own(t *testing.T, pids []int) []int {
+	t.Helper()
+	namespace, err := os.Readlink(fmt.Sprintf("/proc/%d/ns/pid", h.first))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return slices.DeleteFunc(pids, func(pid int) bool {
+		of, err := os.Readlink(fmt.Sprintf("/proc/%d/ns/pid", pid))
+		return err != nil || of != namespace
+	})
 }
 
 // does has systemd do something with the unit.

@@ -55,7 +55,7 @@ func hosts(host string) (site, other string) {
 // of another site has what was typed and not sent. A person decides, and sees it in the
 // evidence.
 func whatPagesAskFor(t *testing.T, s *sidecar) {
-	const card = "4111111111111111" // what is looked for below is all of it: a part may be that of a port
+	const card = "4111111111111111"
 	site, other := askingSite(t)
 	c := dial(t, s.socket("asked", "worker=w&task=t"))
 	c.visit(t, site+"/koodi")
@@ -116,7 +116,7 @@ func whatPagesAskFor(t *testing.T, s *sidecar) {
 	if _, _, err := image.Decode(bytes.NewReader(parts["fact-code_asked_for.jpg"])); err != nil {
 		t.Errorf("the picture of the field for the code: %v, among %d parts", err, len(parts))
 	}
-	if look := string(parts["look.json"]); !strings.Contains(look, "code_asked_for") || strings.Contains(look, card) {
+	if look := string(parts["look.json"]); !strings.Contains(look, "code_asked_for") || strings.Contains(look, card[:6]) { // which is longer than the port in an address
 		t.Errorf("look.json: %s", look)
 	}
 }

@@ -28,7 +28,7 @@ const jpegHead = "\xff\xd8\xff\xe0\x00\x10JFIF"
 func TestEncryptedEvidence(t *testing.T) {
 	t.Parallel()
 	web := newBusySite(t)
-	page := web.URL + "/list"
+	const page = "/list-of-orders" // so long that no encrypted bytes are it
 	dir := t.TempDir()
 	key, wrong, store := filepath.Join(dir, "key"), filepath.Join(dir, "wrong"), filepath.Join(dir, "store")
 	var s sidecar
@@ -38,7 +38,7 @@ func TestEncryptedEvidence(t *testing.T) {
 	}
 	running := start(t, "--evidence-recipient", strings.TrimSpace(recipient), "--evidence-store", "file://"+store)
 	worker := dial(t, running.socket("p", "worker=w&task=t"))
-	session, _ := worker.visit(t, page+"?secretplace")
+	session, _ := worker.visit(t, web.URL+page+"?secretplace")
 	worker.evaluate(t, session, `fetch("/api", {method: "POST", body: "x"}).then(() => 1)`)
 	running.noted(t, "p", "the POST", 1, posted("/api"))
 	worker.drop()

@@ -138,7 +138,7 @@ func TestTheShippedConfiguration(t *testing.T) {
 
 	// Everything that a sidecar does there.
 	happens(t, s, "p1")
-	if err := presenceOf("boot")(t.Context(), s); err != nil {
+	if err := presenceOf("boot")(patient(t), s); err != nil {
 		t.Error(err)
 	}
 	if _, err := s.List(patient(t)); err != nil {

@@ -41,7 +41,7 @@ func TestErrorsAreThoseOfLease(t *testing.T) {
 	srv := start(t, t.TempDir())
 	p := startProxy(t, srv)
 	s := openWith(t, dialPlain(t, p.url()), Options{LauncherID: "test", tryTime: lateAnswer})
-	if err := presenceOf("boot")(t.Context(), s); err != nil {
+	if err := presenceOf("boot")(patient(t), s); err != nil {
 		t.Fatal(err)
 	}
 	grantedLater(t, s, "p")

@@ -256,7 +256,7 @@ func TestWatchGetsOver(t *testing.T) {
 			// Without anything else being done, all streams are there again.
 			grantedLater(t, s, "later")
 			watch.await("later/held/1")
-			if err := presenceOf("boot")(t.Context(), s); err != nil {
+			if err := presenceOf("boot")(patient(t), s); err != nil {
 				t.Error(err)
 			}
 			flushed(t, s)
@@ -283,7 +283,7 @@ func TestWhatIsStoredAsAWatchBeginsIsShown(t *testing.T) {
 		watch func(ctx context.Context, see func(fresh, complete bool)) error
 	}{
 		"leases": {
-			func(name string) error { return grantOf(name)(t.Context(), s) },
+			func(name string) error { return grantOf(name)(patient(t), s) },
 			func(ctx context.Context, see func(bool, bool)) error {
 				return s.Watch(ctx, func(l lease.Sight) { see(l.Fresh, l.Complete) })
 			},
@@ -404,7 +404,7 @@ func TestCallsMakeStreamsAgain(t *testing.T) {
 			}
 			return nil
 		},
-		"first swap": func(t *testing.T, s *Store, _ lease.Entry) error { return grantOf("q")(t.Context(), s) },
+		"first swap": func(t *testing.T, s *Store, _ lease.Entry) error { return grantOf("q")(patient(t), s) },
 		"presence":   func(t *testing.T, s *Store, _ lease.Entry) error { return second2(s.Presence(patient(t), "l")) },
 		"presences":  func(t *testing.T, s *Store, _ lease.Entry) error { return second2(s.Presences(patient(t))) },
 		"renewal": func(t *testing.T, s *Store, _ lease.Entry) error {
@@ -424,7 +424,7 @@ func TestCallsMakeStreamsAgain(t *testing.T) {
 			t.Parallel()
 			s := single(t)
 			held := swapped(t, s, none("p"), granted(t, none("p"), "t"))
-			if err := presenceOf("boot")(t.Context(), s); err != nil {
+			if err := presenceOf("boot")(patient(t), s); err != nil {
 				t.Fatal(err)
 			}
 			flushed(t, s)

@@ -271,12 +271,3 @@ func synced(done error, dir, profile string) error {
 	}
 	return nil
 }
-
-// Copy gives a profile the session cookies that are saved for another.
-func (j Jar) Copy(from, to string) error {
-	cookies, err := j.read(j.path(from), signed.Cookies, from)
-	if err != nil || len(cookies) == 0 {
-		return err
-	}
-	return j.save(j.path(to), signed.Cookies, to, cookies)
-}

@@ -16,8 +16,8 @@ const (
 	travelLasting = "lasting-cookies"
 )
 
-// Export returns what the jar keeps of a profile, by name, for a snapshot of the profile. The
-// signatures are left out, since another launcher could not check them.
+// Export returns what the jar keeps of a profile, by name, for a snapshot or another copy of the profile.
+// The signatures are left out, since another launcher could not check them.
 func (j Jar) Export(profile string) (map[string][]byte, error) {
 	files := map[string][]byte{}
 	for name, of := range j.travelling(profile) {

@@ -212,17 +212,16 @@ func (t *Service) copyProfile(ctx context.Context, profileID, from, field string
 			if err != nil {
 				err = fmt.Errorf("profile %s: copying %s: %w", profileID, from, err)
 			}
-			return nil, err
+			if err != nil || cloneOf == "" {
+				return nil, err
+			}
+			return t.host.Jar.Export(cloneOf)
 		},
-		cookies: func(map[string][]byte) error {
+		cookies: func(extras map[string][]byte) error {
 			if was, archived := t.host.Root.IsArchive(from); archived && was == profileID {
 				return nil // the session cookies are the profile's own
 			}
-			err := t.host.Jar.Drop(profileID)
-			if err == nil && cloneOf != "" {
-				err = t.host.Jar.Copy(cloneOf, profileID)
-			}
-			return err
+			return t.host.Jar.Import(profileID, extras)
 		},
 	})
 	if err != nil {

@@ -110,8 +110,7 @@ func (r *Root) MayOpen(id string) error {
 type Arrival struct {
 	MoveID string    `json:"move_id"`
 	At     time.Time `json:"at"`
-	// Extras are the files that belong beside a snapshot's directory, by name: the session
-	// cookies.
+	// Extras are the files that belong beside the directory, by name: the session cookies.
 	Extras map[string][]byte `json:"extras,omitempty"`
 }
 

@@ -173,7 +173,7 @@ func TestAnArrivalThatFails(t *testing.T) {
 		}
 	}
 	from := userData(t)
-	if err := l.PrepareArrival(t.Context(), Arrival{MoveID: "mv"}, CopyOf(from)); err != nil {
+	if err := l.PrepareArrival(t.Context(), Arrival{MoveID: "mv"}, copyOf(from)); err != nil {
 		t.Fatal(err)
 	}
 	mustBe[*ArrivingError](t, "on its way", l.MayOpen())

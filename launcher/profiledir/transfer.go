@@ -83,18 +83,12 @@ func kindOfFile(m fs.FileMode) string {
 }
 
 // Fill durably makes a directory at a path where nothing is yet, and returns the files that belong beside
-// it, by name: the session cookies of a snapshot, where it is made of one.
+// it, by name: the session cookies of what it was made of.
 type Fill func(ctx context.Context, dir string) (extras map[string][]byte, err error)
 
 // Empty is the Fill of a directory with nothing in it.
 func Empty(_ context.Context, dir string) (map[string][]byte, error) {
 	return nil, os.Mkdir(dir, 0o700)
-}
-
-// CopyOf is the Fill of a copy of a Chrome user-data-dir. The caller has made sure that no browser uses
-// that.
-func CopyOf(from string) Fill {
-	return func(ctx context.Context, dir string) (map[string][]byte, error) { return nil, Copy(ctx, from, dir) }
 }
 
 // Make makes the directory of a new profile, and returns the profile's path. When the directory is

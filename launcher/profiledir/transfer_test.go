@@ -33,9 +33,14 @@ func userData(t *testing.T) string {
 	return dir
 }
 
+// copyOf makes a copy of a user-data-dir.
+func copyOf(from string) Fill {
+	return func(ctx context.Context, dir string) (map[string][]byte, error) { return nil, Copy(ctx, from, dir) }
+}
+
 // importOf makes a profile of a copy of a directory.
 func importOf(ctx context.Context, l *Lock, from string, prepare func(dir string) error) (string, error) {
-	return l.Make(ctx, CopyOf(from), func(dir string, _ map[string][]byte) error { return prepare(dir) })
+	return l.Make(ctx, copyOf(from), func(dir string, _ map[string][]byte) error { return prepare(dir) })
 }
 
 func TestImportCopies(t *testing.T) {

@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"slices"
 
+	"leasehold/internal/signed"
 	"leasehold/launcher/api"
 	"leasehold/launcher/host"
 	"leasehold/launcher/principal"
@@ -145,7 +146,12 @@ func (t *Service) directoryOf(ctx context.Context, r lease.Record, req api.Profi
 		return q, nil, p
 	}
 	if left { // the lock of the profile covers it
-		return t.newMove(lease.DirectoryCopied), profiledir.CopyOf(from), nil
+		return t.newMove(lease.DirectoryCopied), func(ctx context.Context, dir string) (map[string][]byte, error) {
+			if err := profiledir.Copy(ctx, from, dir); err != nil {
+				return nil, err
+			}
+			return t.cookiesLeft(r.ProfileID)
+		}, nil
 	}
 	return t.newMove(lease.DirectoryCopied), func(ctx context.Context, dir string) (map[string][]byte, error) {
 		source, err := t.lockSource(ctx, from, r.ProfileID)
@@ -159,6 +165,19 @@ func (t *Service) directoryOf(ctx context.Context, r lease.Record, req api.Profi
 		}
 		return nil, errors.Join(err, source.Release())
 	}, nil
+}
+
+// cookiesLeft are the cookies that the jar has for the directory that the profile left here. Those that
+// this launcher has not written are set aside, as they are when a profile is opened.
+func (t *Service) cookiesLeft(profile string) (map[string][]byte, error) {
+	cookies, err := t.host.Jar.Export(profile)
+	if errors.Is(err, signed.ErrNotAuthentic) {
+		t.host.Log.Warn().Err(err).Str("profile", profile).Msg("session cookies are set aside")
+		if err = t.host.Jar.SetAside(profile); err == nil {
+			cookies, err = t.host.Jar.Export(profile)
+		}
+	}
+	return cookies, err
 }
 
 // copied refuses a copy of a directory that has changed meanwhile.

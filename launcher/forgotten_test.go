@@ -129,7 +129,7 @@ func TestOnlyFreeProfilesAreImported(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		at, err := lock.Archive(time.Now())
+		at, err := lock.Archive(time.Now(), nil)
 		if err = errors.Join(err, lock.Unlock()); err != nil {
 			t.Fatal(err)
 		}

@@ -5,10 +5,14 @@ import (
 	"encoding/json"
 	"errors"
 	"maps"
+	"os"
+	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
 	"leasehold/launcher/api"
+	"leasehold/launcher/principal"
 	"leasehold/launcher/profiledir"
 	"leasehold/lease"
 )
@@ -93,7 +97,7 @@ func (r *reading) rehomed(profile string, how api.ProfileRehome) error {
 	e, err := r.o.Store.Get(r.t.Context(), profile)
 	mustIn(r.t)(err)
 	how.Token, how.Person, how.Note, how.AcceptLoss, how.AskHome = e.Record.Token, "ann", "n", true, true
-	_, err = r.RehomeProfile(r.t.Context(), profile, how)
+	_, err = r.RehomeProfile(admin(r.t.Context()), profile, how)
 	return err
 }
 
@@ -115,5 +119,128 @@ func TestADirectoryThatWasLeftComesBackWithItsCookies(t *testing.T) {
 	mustIn(t)(r.rehomed("p", api.ProfileRehome{Left: true}))
 	if got := r.kept("p"); !maps.Equal(got, want) {
 		t.Errorf("it has %v, want %v", got, want)
+	}
+}
+
+// admin may do everything.
+func admin(ctx context.Context) context.Context {
+	return principal.In(ctx, principal.Principal{Name: "ann", Role: principal.Admin, Profiles: []string{"*"}})
+}
+
+// archived puts a profile aside, and returns where its directory is.
+func (r *reading) archived(profile string) string {
+	r.t.Helper()
+	at, err := r.ArchiveProfile(r.t.Context(), profile, api.ProfileArchive{})
+	mustIn(r.t)(err)
+	return at.Path
+}
+
+// broughtBack says that a profile without a directory has these cookies once it is made of that one.
+func (r *reading) broughtBack(profile, from string, want map[string]string) {
+	r.t.Helper()
+	_, err := r.ImportProfile(admin(r.t.Context()), profile, api.ProfileImport{From: from})
+	mustIn(r.t)(err)
+	if got := r.kept(profile); !maps.Equal(got, want) {
+		r.t.Errorf("%s of %s has %v, want %v", profile, from, got, want)
+	}
+}
+
+// A directory in the archive has its own session cookies, whatever became of the profile since. Otherwise two
+// logins would be mixed.
+func TestEachArchivedDirectoryHasItsOwnCookies(t *testing.T) {
+	r, _ := startImporting(t)
+	r.imported("acct")
+	before := r.signIn("acct", "before")
+	e, err := r.o.Store.Get(t.Context(), "acct")
+	mustIn(t)(err)
+	restored, err := r.RestoreProfile(t.Context(), "acct", api.ProfileRestore{Token: e.Record.Token, SnapshotID: r.sealed(e.Record.Token, "snapshot").ID, Person: "ann", Note: "n"})
+	mustIn(t)(err)
+	snapshot := r.kept("acct")
+	if len(snapshot) != 1 || maps.Equal(snapshot, before) {
+		t.Fatalf("restored, it has %v", snapshot)
+	}
+	second := r.archived("acct")
+	r.broughtBack("acct", restored.Kept, before)
+	after := r.signIn("acct", "after")
+	third := r.archived("acct")
+	r.broughtBack("acct", second, snapshot)
+	r.broughtBack("other", third, after)
+	r.archived("acct")
+	r.broughtBack("acct", third, after)
+	mustIn(t)(r.host.Jar.Drop("acct"))
+	none := r.archived("acct")
+	r.broughtBack("acct", third, after)
+	r.archived("acct")
+	r.broughtBack("acct", none, nil)
+}
+
+// The directory that a profile left here goes to the archive when another one comes, with its cookies, and
+// may come back from there.
+func TestADirectoryThatIsReplacedKeepsItsCookies(t *testing.T) {
+	r, _ := startImporting(t)
+	r.leave("p")
+	want := r.signIn("p", "before")
+	r.moved("p")
+	mustIn(t)(r.rehomed("p", api.ProfileRehome{Empty: true}))
+	if got := r.kept("p"); len(got) != 0 {
+		t.Errorf("an empty directory has cookies: %v", got)
+	}
+	archived, err := filepath.Glob(filepath.Join(r.o.Root.Dir(), ".leasehold", "archive", "p@*", "Local State"))
+	if err != nil || len(archived) != 1 {
+		t.Fatalf("in the archive: %v, %v", archived, err)
+	}
+	from := filepath.Dir(archived[0])
+	r.broughtBack("other", from, want)
+	r.moved("p")
+	mustIn(t)(r.rehomed("p", api.ProfileRehome{From: from}))
+	if got := r.kept("p"); !maps.Equal(got, want) {
+		t.Errorf("it has %v, want %v", got, want)
+	}
+}
+
+// What is beside an archived directory is believed only as this launcher wrote it. A version that kept nothing
+// there has the directory come back with the cookies that were kept of its profile last.
+func TestCookiesBesideAnArchivedDirectoryThatAreNotItsOwn(t *testing.T) {
+	r, _ := startImporting(t)
+	r.imported("p")
+	r.signIn("p", "first")
+	first := r.archived("p")
+	r.imported("p")
+	last := r.signIn("p", "second")
+	r.archived("p")
+	mustIn(t)(os.WriteFile(first+".cookies", []byte(`{"session-cookies":"W10="}`), 0o600))
+	for _, profile := range []string{"p", "other"} {
+		_, err := r.ImportProfile(admin(t.Context()), profile, api.ProfileImport{From: first})
+		_, missing := r.o.Root.Path(profile)
+		if codeOf(err) != api.CodeInvalidRequest || !strings.Contains(err.Error(), first+".cookies") || !errors.Is(missing, profiledir.ErrNoProfile) {
+			t.Errorf("%s: %v, and its directory: %v", profile, err, missing)
+		}
+	}
+	if got := r.kept("p"); !maps.Equal(got, last) {
+		t.Errorf("after it was refused it has %v", got)
+	}
+	mustIn(t)(os.Remove(first + ".cookies"))
+	r.broughtBack("p", first, last)
+	r.broughtBack("other", first, nil)
+}
+
+// The session cookies of the directory that was left, which this launcher has not written, do not keep another
+// one from its place.
+func TestADirectoryComesThoughTheCookiesBeforeAreForged(t *testing.T) {
+	r, _ := startImporting(t)
+	r.leave("p")
+	r.signIn("p", "before")
+	r.moved("p")
+	jar, err := filepath.Glob(filepath.Join(r.o.DataDir, "session-cookies", "p.json"))
+	if err != nil || len(jar) != 1 {
+		t.Fatalf("%v, %v", jar, err)
+	}
+	mustIn(t)(os.WriteFile(jar[0], []byte("[]"), 0o600))
+	mustIn(t)(r.rehomed("p", api.ProfileRehome{Empty: true}))
+	if got := r.kept("p"); len(got) != 0 {
+		t.Errorf("it has %v", got)
+	}
+	if _, err := os.Lstat(jar[0] + ".refused"); err != nil {
+		t.Error(err)
 	}
 }

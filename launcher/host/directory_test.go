@@ -44,7 +44,7 @@ func TestOnlyANewDirectoryLosesCookies(t *testing.T) {
 	must(err)
 	lock, err := root.Lock("archived")
 	must(err)
-	_, err = lock.Archive(time.Now())
+	_, err = lock.Archive(time.Now(), nil)
 	must(errors.Join(err, lock.Unlock()))
 	if err := h.Create("archived"); !errors.Is(err, profiledir.ErrArchived) {
 		t.Errorf("a directory beside the archived one: %v, want %v", err, profiledir.ErrArchived)

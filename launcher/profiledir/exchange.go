@@ -30,9 +30,10 @@ type Exchanged struct {
 }
 
 // Exchange puts another directory into the place of the profile's own, which goes to the archive. Both
-// happen in one step, so that the profile always has one of the two. The caller has made sure that
-// nobody uses the profile. If the directory cannot be filled, the profile stays as it is.
-func (l *Lock) Exchange(ctx context.Context, now time.Time, fill Fill) (_ *Exchanged, err error) {
+// happen in one step, so that the profile always has one of the two. former is what belongs to its own, and
+// is kept beside that. The caller has made sure that nobody uses the profile. If the directory cannot be
+// filled, the profile stays as it is.
+func (l *Lock) Exchange(ctx context.Context, now time.Time, former map[string][]byte, fill Fill) (_ *Exchanged, err error) {
 	fail := func(err error) (*Exchanged, error) { return nil, fmt.Errorf("profile %s: %w", l.id, err) }
 	to := filepath.Join(l.root.dir, l.id)
 	if _, err := l.root.Path(l.id); err != nil && !errors.Is(err, ErrNoProfile) {
@@ -56,10 +57,14 @@ func (l *Lock) Exchange(ctx context.Context, now time.Time, fill Fill) (_ *Excha
 	made := e.unfinished
 	err = unix.Renameat2(unix.AT_FDCWD, made, unix.AT_FDCWD, to, unix.RENAME_NOREPLACE)
 	if errors.Is(err, fs.ErrExist) {
-		if err = unix.Renameat2(unix.AT_FDCWD, made, unix.AT_FDCWD, e.place, unix.RENAME_NOREPLACE); err == nil {
-			made, e.Kept = e.place, e.place
-			err = unix.Renameat2(unix.AT_FDCWD, made, unix.AT_FDCWD, to, unix.RENAME_EXCHANGE)
-		}
+		err = l.moveToArchive(e.place, former, func() error {
+			err := unix.Renameat2(unix.AT_FDCWD, made, unix.AT_FDCWD, e.place, unix.RENAME_NOREPLACE)
+			if err == nil {
+				made, e.Kept = e.place, e.place
+				err = unix.Renameat2(unix.AT_FDCWD, made, unix.AT_FDCWD, to, unix.RENAME_EXCHANGE)
+			}
+			return err
+		})
 	}
 	if err != nil {
 		return fail(errors.Join(fmt.Errorf("putting %s in the place of %s: %w", made, to, err), os.RemoveAll(made)))
@@ -74,11 +79,20 @@ func (l *Lock) Exchange(ctx context.Context, now time.Time, fill Fill) (_ *Excha
 // what a Fill makes beside that.
 const unfinishedMark = "."
 
-// sweepUnfinished removes what an interrupted Exchange has left.
+// sweepUnfinished removes what an interrupted Exchange has left, and what belonged to a directory that never
+// came to the archive, or was deleted there.
 func (l *Lock) sweepUnfinished(archive string) error {
 	entries, err := os.ReadDir(archive)
 	for _, e := range entries {
-		if of, unfinished := strings.CutPrefix(e.Name(), unfinishedMark); unfinished && strings.HasPrefix(strings.TrimLeft(of, unfinishedMark), l.id+archiveMark) {
+		of, unfinished := strings.CutPrefix(e.Name(), unfinishedMark)
+		if !strings.HasPrefix(strings.TrimLeft(of, unfinishedMark), l.id+archiveMark) {
+			continue
+		}
+		if name, beside := strings.CutSuffix(e.Name(), besideMark); beside && !unfinished {
+			_, gone := os.Lstat(filepath.Join(archive, name))
+			unfinished = errors.Is(gone, fs.ErrNotExist)
+		}
+		if unfinished {
 			err = errors.Join(err, os.RemoveAll(filepath.Join(archive, e.Name())))
 		}
 	}
@@ -97,7 +111,7 @@ func (e *Exchanged) Undo() error {
 		err = os.Rename(from, e.unfinished)
 	}
 	if err == nil {
-		err = errors.Join(durable.Sync(filepath.Dir(e.place)), durable.Sync(e.lock.root.dir), os.RemoveAll(e.unfinished))
+		err = errors.Join(durable.Sync(filepath.Dir(e.place)), durable.Sync(e.lock.root.dir), os.RemoveAll(e.unfinished), os.RemoveAll(e.place+besideMark))
 	}
 	if err != nil {
 		return fmt.Errorf("profile %s: putting the directory before back: %w", e.lock.id, err)

@@ -36,12 +36,12 @@ func TestExchange(t *testing.T) {
 		}
 	}
 	place := filepath.Join(root.Dir(), "p")
-	first, err := lock.Exchange(t.Context(), time.Unix(1, 0), fetch("first"))
+	first, err := lock.Exchange(t.Context(), time.Unix(1, 0), nil, fetch("first"))
 	must(err)
 	if has(place, "first"); first.Kept != "" {
 		t.Errorf("kept %s of nothing", first.Kept)
 	}
-	second, err := lock.Exchange(t.Context(), time.Unix(2, 0), fetch("second"))
+	second, err := lock.Exchange(t.Context(), time.Unix(2, 0), nil, fetch("second"))
 	must(err)
 	has(place, "second")
 	has(second.Kept, "first")
@@ -54,17 +54,17 @@ func TestExchange(t *testing.T) {
 		t.Errorf("what was undone is left: %v", err)
 	}
 	failed := errors.New("the store is away")
-	if _, err := lock.Exchange(t.Context(), time.Unix(3, 0), func(_ context.Context, dir string) (map[string][]byte, error) {
+	if _, err := lock.Exchange(t.Context(), time.Unix(3, 0), nil, func(_ context.Context, dir string) (map[string][]byte, error) {
 		// One that was cut short by a crash leaves this.
 		return nil, errors.Join(os.Mkdir(filepath.Join(filepath.Dir(dir), "."+filepath.Base(dir)+".fetch_1"), 0o700), failed)
 	}); !errors.Is(err, failed) {
 		t.Errorf("%v", err)
 	}
 	has(place, "first")
-	third, err := lock.Exchange(t.Context(), time.Unix(4, 0), fetch("third"))
+	third, err := lock.Exchange(t.Context(), time.Unix(4, 0), nil, fetch("third"))
 	must(err)
-	if left, err := os.ReadDir(filepath.Dir(third.Kept)); err != nil || len(left) != 1 {
-		t.Errorf("in the archive: %v, %v, want the one that was kept", left, err)
+	if left, err := os.ReadDir(filepath.Dir(third.Kept)); err != nil || len(left) != 2 {
+		t.Errorf("in the archive: %v, %v, want the one that was kept, and what belongs to it", left, err)
 	}
 	must(first.Undo()) // of a profile that had no directory
 	if _, err := os.Stat(place); !os.IsNotExist(err) {
@@ -79,12 +79,12 @@ func TestWhatARestoreLeftIsNoArchive(t *testing.T) {
 	lock := lock(t, root, "p")
 	_, err := root.Create("p")
 	must(err)
-	archived, err := lock.Archive(time.Unix(1, 0))
+	archived, err := lock.Archive(time.Unix(1, 0), nil)
 	must(err)
 	filled := ""
 	func() {
 		defer func() { _ = recover() }()
-		_, err := lock.Exchange(t.Context(), time.Unix(2, 0), func(_ context.Context, dir string) (map[string][]byte, error) {
+		_, err := lock.Exchange(t.Context(), time.Unix(2, 0), nil, func(_ context.Context, dir string) (map[string][]byte, error) {
 			filled = dir
 			// The profile store fetches it beside its place.
 			must(errors.Join(os.Mkdir(filepath.Join(filepath.Dir(dir), "."+filepath.Base(dir)+".fetch_1"), 0o700), os.Mkdir(dir, 0o700)))
@@ -98,13 +98,13 @@ func TestWhatARestoreLeftIsNoArchive(t *testing.T) {
 	if of, is := root.IsArchive(filled); is {
 		t.Errorf("what was filled counts as an archive of %q", of)
 	}
-	made, err := lock.Exchange(t.Context(), time.Unix(3, 0), Empty)
+	made, err := lock.Exchange(t.Context(), time.Unix(3, 0), nil, Empty)
 	must(err)
 	must(made.Undo())
 	if got, err := root.Archived("p"); err != nil || got != archived {
 		t.Errorf("after an undo it was archived to %q, %v, want %q", got, err, archived)
 	}
-	if left, err := os.ReadDir(filepath.Dir(archived)); err != nil || len(left) != 1 {
-		t.Errorf("in the archive: %v, %v, want the one that was archived", left, err)
+	if left, err := os.ReadDir(filepath.Dir(archived)); err != nil || len(left) != 2 {
+		t.Errorf("in the archive: %v, %v, want the one that was archived, and what belongs to it", left, err)
 	}
 }

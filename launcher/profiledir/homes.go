@@ -197,9 +197,10 @@ func (l *Lock) dropArrival() error {
 
 // Arrive puts the prepared directory into the profile's place, and makes the record's token the
 // floor: by that record this launcher is the home. A directory that was there before goes to
-// the archive. If Arrive is interrupted, the next call goes on from there. archived is the path
-// of the former directory; empty if there was none.
-func (l *Lock) Arrive(rec lease.Record, now time.Time) (archived string, err error) {
+// the archive, with former, which is what belongs to it. After that, and before the new one is in its place,
+// take gets what belongs to that. If Arrive is interrupted, the next call goes on from there, and may call take
+// again. archived is the path of the former directory; empty if there was none.
+func (l *Lock) Arrive(rec lease.Record, now time.Time, former map[string][]byte, take func(extras map[string][]byte) error) (archived string, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if err := l.usable(); err != nil {
@@ -215,9 +216,12 @@ func (l *Lock) Arrive(rec lease.Record, now time.Time) (archived string, err err
 	to := filepath.Join(l.root.dir, l.id)
 	if _, err := os.Lstat(l.root.arrivalPath(l.id)); err == nil {
 		if _, err := os.Lstat(to); err == nil {
-			if archived, err = l.archive(now); err != nil {
+			if archived, err = l.Archive(now, former); err != nil {
 				return "", err
 			}
+		}
+		if err := take(a.Extras); err != nil {
+			return archived, err
 		}
 		if err := l.root.forgetMark(l.id); err != nil {
 			return archived, err

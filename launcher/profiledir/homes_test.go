@@ -79,7 +79,7 @@ func TestAnArrival(t *testing.T) {
 		t.Helper()
 		to := filepath.Join(r.Dir(), "a")
 		if done > 0 {
-			if _, err := l.archive(time.Now()); err != nil {
+			if _, err := l.Archive(time.Now(), nil); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -112,12 +112,13 @@ func TestAnArrival(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := l.Arrive(cameUnder(9, "mv8"), time.Now()); err == nil {
+		nothing := func(map[string][]byte) error { return nil }
+		if _, err := l.Arrive(cameUnder(9, "mv8"), time.Now(), nil, nothing); err == nil {
 			t.Error("it arrived by another move")
 		}
 		other := cameUnder(9, "mv9")
 		other.HomeToken = 10
-		if _, err := l.Arrive(other, time.Now()); err == nil {
+		if _, err := l.Arrive(other, time.Now(), nil, nothing); err == nil {
 			t.Error("it arrived, and the home has changed since")
 		}
 		if a, arriving, err := r.Arriving("a"); err != nil || !arriving || string(a.Extras["cookies"]) != "c" {
@@ -127,8 +128,19 @@ func TestAnArrival(t *testing.T) {
 		if err := l.MayOpen(); err == nil {
 			t.Errorf("after %d steps it may be opened", done)
 		}
-		if _, err := l.Arrive(cameUnder(9, "mv9"), time.Now()); err != nil {
-			t.Fatal(err)
+		if done < 2 { // the jar takes nothing
+			full := errors.New("the disk is full")
+			if _, err := l.Arrive(cameUnder(9, "mv9"), time.Now(), map[string][]byte{"cookies": []byte("old")}, func(map[string][]byte) error { return full }); !errors.Is(err, full) || l.MayOpen() == nil {
+				t.Errorf("it may be opened without what belongs to it: %v", err)
+			}
+		}
+		taken := ""
+		_, err = l.Arrive(cameUnder(9, "mv9"), time.Now(), map[string][]byte{"cookies": []byte("none")}, func(extras map[string][]byte) error {
+			taken = string(extras["cookies"])
+			return nil
+		})
+		if err != nil || (taken == "c") != (done < 2) { // what is in its place has what belongs to it
+			t.Fatalf("after %d steps it took %q, %v", done, taken, err)
 		}
 		if _, err := os.Stat(filepath.Join(r.Dir(), "a", "new")); err != nil {
 			t.Error(err)
@@ -139,7 +151,10 @@ func TestAnArrival(t *testing.T) {
 		}
 		archived, err := filepath.Glob(filepath.Join(r.archive(), "a@*", "old"))
 		if err != nil || len(archived) != 1 {
-			t.Errorf("archived: %v %v", archived, err)
+			t.Fatalf("archived: %v %v", archived, err)
+		}
+		if beside, _, err := r.Beside(filepath.Dir(archived[0])); done == 0 && string(beside["cookies"]) != "old" || err != nil {
+			t.Errorf("beside the directory before: %s, %v", beside, err)
 		}
 		if _, err := os.Stat(r.arrivalPath("a")); err == nil {
 			t.Error("something is left of the way")

@@ -33,11 +33,11 @@ func TestACopyInThePlaceOfTheDirectory(t *testing.T) {
 		"another profile's, with as many ends": {func(w *marked) error { return w.put(w.another(2)) }, `mark "2 `},
 		"another profile's, that is one ahead": {func(w *marked) error { return w.put(w.another(3)) }, `mark "3 `},
 		"a restore": {func(w *marked) error {
-			_, err := w.lock.Exchange(t.Context(), time.Now(), copyOf(w.before))
+			_, err := w.lock.Exchange(t.Context(), time.Now(), nil, copyOf(w.before))
 			return err
 		}, ""},
 		"an archive, and an import": {func(w *marked) error {
-			_, err := w.lock.Archive(time.Now())
+			_, err := w.lock.Archive(time.Now(), nil)
 			if err == nil {
 				_, err = w.lock.Make(t.Context(), copyOf(w.before), func(string, map[string][]byte) error { return nil })
 			}

@@ -262,11 +262,9 @@ func archiveIn(guard string) string { return filepath.Join(guard, "archive") }
 // does not contain it.
 const archiveMark = "@"
 
-// Archive moves the profile's directory to the archive and returns its new path. Nothing is
-// deleted: Make can bring it back from a copy. The caller has made sure that nobody uses it.
-func (l *Lock) Archive(now time.Time) (string, error) { return l.archive(now) }
-
-func (l *Lock) archive(now time.Time) (string, error) {
+// Archive moves the profile's directory to the archive and returns its new path. What belongs to it is kept
+// beside it. Nothing is deleted: Make can bring it back from a copy. The caller has made sure that nobody uses it.
+func (l *Lock) Archive(now time.Time, extras map[string][]byte) (string, error) {
 	from, err := l.root.Path(l.id)
 	if err != nil {
 		return "", err
@@ -275,7 +273,11 @@ func (l *Lock) archive(now time.Time) (string, error) {
 		return "", fmt.Errorf("profile %s: %w", l.id, err)
 	}
 	to := filepath.Join(l.root.archive(), l.id+archiveMark+now.UTC().Format("20060102T150405.000000000Z"))
-	if err := os.Rename(from, to); err != nil {
+	err = l.sweepUnfinished(l.root.archive())
+	if err == nil {
+		err = l.moveToArchive(to, extras, func() error { return os.Rename(from, to) })
+	}
+	if err != nil {
 		return "", fmt.Errorf("profile %s: %w", l.id, err)
 	}
 	return to, errors.Join(durable.Sync(l.root.archive()), durable.Sync(l.root.dir))
@@ -289,7 +291,7 @@ func (r *Root) IsArchive(path string) (profileID string, archived bool) {
 		return "", false
 	}
 	profileID, _, archived = strings.Cut(filepath.Base(path), archiveMark)
-	if !archived || strings.HasPrefix(profileID, unfinishedMark) {
+	if !archived || strings.HasPrefix(profileID, unfinishedMark) || strings.HasSuffix(path, besideMark) {
 		return "", false
 	}
 	return profileID, true
@@ -313,7 +315,7 @@ func (r *Root) Archived(id string) (string, error) {
 	}
 	last := ""
 	for _, e := range entries { // sorted, so by time
-		if of, _, ok := strings.Cut(e.Name(), archiveMark); ok && of == id {
+		if of, _, ok := strings.Cut(e.Name(), archiveMark); ok && of == id && !strings.HasSuffix(e.Name(), besideMark) {
 			last = filepath.Join(r.archive(), e.Name())
 		}
 	}

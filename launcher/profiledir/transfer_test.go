@@ -242,7 +242,7 @@ func TestImportRefuses(t *testing.T) {
 func TestArchive(t *testing.T) {
 	r := open(t)
 	l := lock(t, r, "a")
-	if _, err := l.Archive(time.Now()); !errors.Is(err, ErrNoProfile) {
+	if _, err := l.Archive(time.Now(), nil); !errors.Is(err, ErrNoProfile) {
 		t.Errorf("nothing to put aside: %v", err)
 	}
 	if _, err := importOf(t.Context(), l, userData(t), asItIs); err != nil {
@@ -252,7 +252,7 @@ func TestArchive(t *testing.T) {
 	if at, err := r.Archived("a"); at != "" || err != nil {
 		t.Errorf("before: %q %v", at, err)
 	}
-	at, err := l.Archive(now)
+	at, err := l.Archive(now, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -274,7 +274,7 @@ func TestArchive(t *testing.T) {
 	if got, err := r.Archived("a"); got != "" || err != nil {
 		t.Errorf("back again: %q %v", got, err)
 	}
-	second, err := l.Archive(now.Add(time.Second))
+	second, err := l.Archive(now.Add(time.Second), nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -90,7 +90,6 @@ func (t *Service) cloneSnapshot(ctx context.Context, profileID string, req api.P
 			_, err = t.toClone(ctx, profileID) // by now the account may have to stand still
 			return extras, err
 		},
-		cookies: func(extras map[string][]byte) error { return t.host.Jar.Import(req.To, extras) },
 	})
 	if err != nil {
 		return api.Profile{}, err

@@ -169,18 +169,13 @@ func (t *Service) barrier(profile, request string) (lease.Record, error) {
 }
 
 // arrive puts the prepared directory into its place. The session cookies of an earlier
-// directory of the profile here do not belong to it.
+// directory of the profile here do not belong to it, and go to the archive with that.
 func (t *Service) arrive(lock *profiledir.Lock, r lease.Record, log zerolog.Logger) error {
-	a, _, err := t.host.Root.Arriving(r.ProfileID)
-	if err == nil && len(a.Extras) > 0 {
-		err = t.host.Jar.Import(r.ProfileID, a.Extras)
-	} else if err == nil {
-		err = t.host.Jar.Drop(r.ProfileID)
-	}
+	former, err := t.cookiesLeft(r.ProfileID)
 	if err != nil {
 		return err
 	}
-	archived, err := lock.Arrive(r, time.Now())
+	archived, err := lock.Arrive(r, time.Now(), former, func(extras map[string][]byte) error { return t.host.Jar.Import(r.ProfileID, extras) })
 	if err != nil {
 		return err
 	}

@@ -31,11 +31,7 @@ func (t *Service) PutProfile(ctx context.Context, profileID string, set api.Prof
 		return api.Profile{}, err
 	}
 	if gone {
-		r, err := t.makeProfile(ctx, profileID, origin{
-			set:     set,
-			fill:    profiledir.Empty,
-			cookies: func(map[string][]byte) error { return t.host.Jar.Drop(profileID) },
-		})
+		r, err := t.makeProfile(ctx, profileID, origin{set: set, fill: profiledir.Empty})
 		if _, missing := t.host.Root.Path(profileID); err == nil || missing != nil {
 			return r, err
 		} // otherwise somebody else has made it meanwhile

@@ -153,6 +153,10 @@ func (t *Service) directoryOf(ctx context.Context, r lease.Record, req api.Profi
 			return t.cookiesLeft(r.ProfileID)
 		}, nil
 	}
+	cookies, _, err := t.cookiesBeside(from)
+	if err != nil {
+		return q, nil, err
+	}
 	return t.newMove(lease.DirectoryCopied), func(ctx context.Context, dir string) (map[string][]byte, error) {
 		source, err := t.lockSource(ctx, from, r.ProfileID)
 		if err != nil {
@@ -163,7 +167,7 @@ func (t *Service) directoryOf(ctx context.Context, r lease.Record, req api.Profi
 		} else {
 			err = copied(profiledir.CopyUnused(ctx, from, dir))
 		}
-		return nil, errors.Join(err, source.Release())
+		return cookies, errors.Join(err, source.Release())
 	}, nil
 }
 

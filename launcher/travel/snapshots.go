@@ -134,16 +134,16 @@ func (t *Service) RestoreProfile(ctx context.Context, profileID string, req api.
 		return api.Restored{}, err
 	}
 	defer func() { err = errors.Join(err, lock.Unlock()) }()
-	exchanged, err := lock.Exchange(ctx, time.Now(), func(ctx context.Context, dir string) (map[string][]byte, error) {
+	cookies, err := t.host.Jar.Export(profileID)
+	if err != nil {
+		return api.Restored{}, err
+	}
+	exchanged, err := lock.Exchange(ctx, time.Now(), cookies, func(ctx context.Context, dir string) (map[string][]byte, error) {
 		got, err := t.fetch(ctx, profileID, req.SnapshotID, dir)
 		return got.Extra, err
 	})
 	if err != nil {
 		return api.Restored{}, SnapshotProblem(err)
-	}
-	cookies, err := t.host.Jar.Export(profileID)
-	if err != nil {
-		return api.Restored{}, errors.Join(err, exchanged.Undo())
 	}
 	if err := t.host.Jar.Import(profileID, exchanged.Extras); err != nil {
 		return api.Restored{}, t.undoRestore(profileID, exchanged, cookies, err)

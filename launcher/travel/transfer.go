@@ -13,6 +13,7 @@ import (
 	"github.com/dustin/go-humanize"
 
 	"leasehold/internal/durable"
+	"leasehold/internal/signed"
 	"leasehold/launcher/api"
 	"leasehold/launcher/host"
 	"leasehold/launcher/principal"
@@ -89,8 +90,11 @@ func (t *Service) ArchiveProfile(ctx context.Context, profileID string, req api.
 		return api.Archived{}, err
 	}
 	at := ""
-	err = t.putAside(ctx, lock, func() (err error) {
-		at, err = lock.Archive(time.Now())
+	err = t.putAside(ctx, lock, func() error {
+		cookies, err := t.host.Jar.Export(profileID)
+		if err == nil {
+			at, err = lock.Archive(time.Now(), cookies)
+		}
 		return err
 	})
 	err = errors.Join(err, lock.Unlock())
@@ -205,23 +209,22 @@ func (t *Service) copyProfile(ctx context.Context, profileID, from, field string
 	if p := t.roomFor(from, size); p != nil {
 		return api.Profile{}, p
 	}
+	cookies, beside, err := t.cookiesBeside(from)
+	if err != nil {
+		return api.Profile{}, err
+	}
+	was, archived := t.host.Root.IsArchive(from)
 	r, err := t.makeProfile(ctx, profileID, origin{
-		set: set, cloneOf: cloneOf,
+		set: set, cloneOf: cloneOf, sameCookies: archived && was == profileID && !beside,
 		fill: func(ctx context.Context, dir string) (map[string][]byte, error) {
 			err := copied(profiledir.CopyUnused(ctx, from, dir))
 			if err != nil {
 				err = fmt.Errorf("profile %s: copying %s: %w", profileID, from, err)
 			}
 			if err != nil || cloneOf == "" {
-				return nil, err
+				return cookies, err
 			}
 			return t.host.Jar.Export(cloneOf)
-		},
-		cookies: func(extras map[string][]byte) error {
-			if was, archived := t.host.Root.IsArchive(from); archived && was == profileID {
-				return nil // the session cookies are the profile's own
-			}
-			return t.host.Jar.Import(profileID, extras)
 		},
 	})
 	if err != nil {
@@ -229,6 +232,19 @@ func (t *Service) copyProfile(ctx context.Context, profileID, from, field string
 	}
 	t.host.Log.Info().Str("profile", profileID).Uint64("token", uint64(r.Token)).Str("path", from).Str("chrome_profile", folder).Str("size", humanize.IBytes(size)).Str("principal", principal.Of(ctx).Name).Msg("profile copied")
 	return r, nil
+}
+
+// cookiesBeside are the session cookies that belong to a directory in the archive; none if it is elsewhere.
+// kept is false if none were kept beside it.
+func (t *Service) cookiesBeside(from string) (cookies map[string][]byte, kept bool, err error) {
+	if _, archived := t.host.Root.IsArchive(from); !archived {
+		return nil, false, nil
+	}
+	cookies, kept, err = t.host.Root.Beside(from)
+	if errors.Is(err, signed.ErrNotAuthentic) {
+		err = api.Invalid("from", "%v: move that file away if the directory may come without the session cookies that it had", err)
+	}
+	return cookies, kept, err
 }
 
 // roomFor refuses a copy of a directory for which there is no room on this host's disk.
@@ -266,10 +282,10 @@ type origin struct {
 	set api.ProfileSettings
 	// cloneOf is the profile of which it is a clone; empty: it is no clone.
 	cloneOf string
-	fill    profiledir.Fill // makes the directory
-	// cookies makes the jar keep the session cookies that belong to the directory, and no
-	// earlier ones. It gets what belongs beside the directory.
-	cookies func(extras map[string][]byte) error
+	fill    profiledir.Fill // makes the directory, and returns the session cookies that belong to it
+	// sameCookies says that nobody knows which session cookies belong to the directory, and that the jar
+	// keeps those that it has: a version that kept none beside it archived it.
+	sameCookies bool
 }
 
 // makeProfile makes a new profile. Its record is stored before its directory appears: even if
@@ -305,7 +321,11 @@ func (t *Service) makeProfile(ctx context.Context, profileID string, of origin) 
 		if err := t.followToken(ctx, lock, r); err != nil {
 			return err
 		}
-		return of.cookies(extras)
+		if of.sameCookies {
+			t.host.Log.Warn().Str("profile", profileID).Msg("the directory was archived without its session cookies: the profile has those that were kept of it last")
+			return nil
+		}
+		return t.host.Jar.Import(profileID, extras)
 	})
 	if errors.Is(err, profiledir.ErrExists) {
 		return api.Profile{}, api.Invalid("profile_id", "%v: a profile is not replaced", err)

@@ -244,3 +244,37 @@ func TestADirectoryComesThoughTheCookiesBeforeAreForged(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// A making that is cut short when the jar has the cookies of the new directory already leaves the archived one
+// its own.
+func TestAMakingThatIsCutShortLeavesTheArchivedCookies(t *testing.T) {
+	r, _ := startImporting(t)
+	r.imported("source")
+	r.signIn("source", "another")
+	r.imported("p")
+	want := r.signIn("p", "before")
+	from := r.archived("p")
+	place := filepath.Join(r.o.Root.Dir(), "p")
+	for name, other := range map[string]func() error{
+		"clone": func() error {
+			_, err := r.CloneProfile(t.Context(), "source", api.ProfileClone{To: "p"})
+			return err
+		},
+		"import": func() error {
+			_, err := r.ImportProfile(t.Context(), "p", api.ProfileImport{From: userDataDir(t)})
+			return err
+		},
+	} {
+		r.leases.set(hooks{swapped: func(next lease.Record) error { // a directory that is not empty is not replaced
+			return os.MkdirAll(filepath.Join(place, "in the way"), 0o700)
+		}})
+		err := other()
+		r.leases.set(hooks{})
+		if err == nil || maps.Equal(r.kept("p"), want) {
+			t.Fatalf("%s: it was not cut short behind its cookies: %v", name, err)
+		}
+		mustIn(t)(os.RemoveAll(place))
+		r.broughtBack("p", from, want)
+		from = r.archived("p")
+	}
+}

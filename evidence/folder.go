@@ -14,6 +14,7 @@ import (
 
 	"leasehold/internal/durable"
 	"leasehold/internal/foreign"
+	"leasehold/internal/storedir"
 )
 
 // folder keeps bundles in a directory, each in a directory of its own that is named after its
@@ -109,7 +110,8 @@ const openTimeout = 5 * time.Second
 // then, as long as its own time allows.
 func OpenDirStore(dir string) (Store, error) {
 	f := folder{dir}
-	return openShared(shared{f, durable.NewCalls(), &making{by: f.prepare}})
+	at := storedir.New(dir)
+	return openShared(shared{f, durable.NewCalls(), at, &making{by: func() error { return f.prepare(at) }}})
 }
 
 func openShared(f shared) (Store, error) {
@@ -122,27 +124,30 @@ func openShared(f shared) (Store, error) {
 }
 
 // prepare makes the directory if it is missing, and sweeps it.
-func (f folder) prepare() error {
+func (f folder) prepare(at *storedir.Dir) error {
 	if err := os.MkdirAll(f.dir, 0o700); err != nil {
 		return err
 	}
+	_ = at.Make() // on a disk that takes no mark now, such as a full one, bundles are read; Begin tries again
 	return f.sweep()
 }
 
 // ExistingDirStore opens the store in a directory for a reader: it neither makes the
 // directory nor changes anything in it.
 func ExistingDirStore(dir string) (Store, error) {
-	f := shared{folder{dir}, durable.NewCalls(), nil}
+	f := shared{folder{dir}, durable.NewCalls(), storedir.New(dir), nil}
 	if _, err := f.IDs(context.Background(), ""); err != nil {
 		return nil, err
 	}
 	return NewStore(f), nil
 }
 
-// shared is a folder that may be on a file system of another host, whose calls may hang.
+// shared is a folder that may be on a file system of another host, whose calls may hang, and which
+// may be unmounted.
 type shared struct {
 	folder
 	calls durable.Calls
+	at    *storedir.Dir
 	made  *making // nil: it is not to be made
 }
 
@@ -168,10 +173,14 @@ func (m *making) done() error {
 	return err
 }
 
-// call is durable.Call on a folder, which is prepared first.
+// call is durable.Call on a folder, which is prepared first, and has to be the one that was prepared.
 func call[T any](ctx context.Context, f shared, do func() (T, error)) (T, error) {
 	return durable.Call(ctx, f.calls, func() (T, error) {
-		if err := f.made.done(); err != nil {
+		err := f.made.done()
+		if err == nil {
+			err = f.at.Still()
+		}
+		if err != nil {
 			var none T
 			return none, err
 		}
@@ -198,6 +207,9 @@ func (f shared) do(ctx context.Context, write func() error) error {
 // Begin implements Files. It makes the bundle's folder.
 func (f shared) Begin(ctx context.Context, m Manifest) (Upload, error) {
 	return sharedBundle{f, m.EvidenceID}, f.do(ctx, func() error {
+		if err := f.at.Make(); err != nil {
+			return err
+		}
 		err := os.Mkdir(filepath.Join(f.dir, m.EvidenceID), 0o700)
 		if errors.Is(err, fs.ErrExist) {
 			err = foreign.CheckFolder(f.dir, m.EvidenceID)

@@ -7,6 +7,7 @@ import (
 	"testing/synctest"
 
 	"leasehold/internal/durable"
+	"leasehold/internal/storedir"
 )
 
 // TestAStoreWhoseDiskHangsIsOpened: a launcher starts, and uses the store when its file system answers.
@@ -15,7 +16,8 @@ func TestAStoreWhoseDiskHangsIsOpened(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		answers := make(chan struct{})
 		f := folder{dir}
-		s, err := openShared(shared{f, durable.NewCalls(), &making{by: func() error { <-answers; return f.prepare() }}})
+		at := storedir.New(dir)
+		s, err := openShared(shared{f, durable.NewCalls(), at, &making{by: func() error { <-answers; return f.prepare(at) }}})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -142,8 +142,10 @@ func TestWhatCannotBeCloned(t *testing.T) {
 
 	damage(t, filepath.Join(r.dir, "store"))
 	refused("pieces that were cut off", whole.ID, api.CodeSnapshotDamaged, "")
+	mustIn(t)(os.RemoveAll(filepath.Join(r.dir, "store", "profiles")))
+	refused("a store that was emptied", newest, api.CodeSnapshotDamaged, "")
 	mustIn(t)(os.RemoveAll(filepath.Join(r.dir, "store")))
-	refused("no store any more", newest, api.CodeSnapshotDamaged, "")
+	refused("a store that is not mounted", newest, api.CodeProfileStore, "unmounted")
 
 	none := startReading(t, 2, func(o *Options) { o.Snapshots = nil })
 	none.profile(func(*lease.Record) {})

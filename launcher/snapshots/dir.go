@@ -18,12 +18,14 @@ import (
 	"leasehold/internal/durable"
 	"leasehold/internal/foreign"
 	"leasehold/internal/objects"
+	"leasehold/internal/storedir"
 )
 
 // Dir keeps objects as files below a directory: the store for file:// URLs. Launchers of
 // several hosts may share it if the file system has locks (flock) that work for all of them.
 type Dir struct {
 	root  string
+	at    *storedir.Dir
 	calls durable.Calls
 }
 
@@ -32,16 +34,28 @@ var _ objects.Objects = (*Dir)(nil)
 // OpenDir returns the objects below a directory. It does not access the directory: a file
 // system that is away may come back later. The first write makes the directory (0700) if it is
 // missing.
-func OpenDir(root string) *Dir { return &Dir{root, durable.NewCalls()} }
+func OpenDir(root string) *Dir { return &Dir{root, storedir.New(root), durable.NewCalls()} }
 
 // lockName is the file whose lock serialises the writers of a folder. A key has no dot.
 const lockName = "write.lock"
 
 func (d *Dir) path(key string) string { return filepath.Join(d.root, filepath.FromSlash(key)) }
 
+// call is durable.Call on a directory that has to be the one that was used before: ready is its Still, or
+// its Make.
+func call[T any](ctx context.Context, d *Dir, ready func() error, do func() (T, error)) (T, error) {
+	return durable.Call(ctx, d.calls, func() (T, error) {
+		if err := ready(); err != nil {
+			var none T
+			return none, err
+		}
+		return do()
+	})
+}
+
 // Get implements objects.Objects. The version is a hash of the content.
 func (d *Dir) Get(ctx context.Context, key string) (content []byte, version string, err error) {
-	content, err = durable.Call(ctx, d.calls, func() ([]byte, error) { return d.read(key) })
+	content, err = call(ctx, d, d.at.Still, func() ([]byte, error) { return d.read(key) })
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, "", objects.ErrNone
 	}
@@ -69,7 +83,7 @@ func versionOf(content []byte) string {
 
 // Put implements objects.Objects.
 func (d *Dir) Put(ctx context.Context, key string, content []byte, version string) error {
-	_, err := durable.Call(ctx, d.calls, func() (struct{}, error) { return struct{}{}, d.put(ctx, key, content, version) })
+	_, err := call(ctx, d, d.at.Make, func() (struct{}, error) { return struct{}{}, d.put(ctx, key, content, version) })
 	return err
 }
 
@@ -125,10 +139,10 @@ func exclusive(ctx context.Context, file *os.File) error {
 	}
 }
 
-// makeFolder makes the root, or a folder below it, durably.
+// makeFolder makes a folder below the root durably, unless it is the root itself, which is made before.
 func (d *Dir) makeFolder(folder string) error {
 	if folder == d.root {
-		return os.MkdirAll(folder, 0o700)
+		return nil
 	}
 	err := os.Mkdir(folder, 0o700)
 	switch {
@@ -160,7 +174,7 @@ func (d *Dir) checkFolder(folder string) error {
 // Delete implements objects.Objects.
 func (d *Dir) Delete(ctx context.Context, key string) error {
 	path := d.path(key)
-	_, err := durable.Call(ctx, d.calls, func() (struct{}, error) {
+	_, err := call(ctx, d, d.at.Still, func() (struct{}, error) {
 		if err := d.checkFolder(filepath.Dir(path)); err != nil {
 			return struct{}{}, err
 		}
@@ -175,7 +189,7 @@ func (d *Dir) Delete(ctx context.Context, key string) error {
 // List implements objects.Objects. It also removes the leftovers of writes that a crash cut short a day
 // ago or earlier.
 func (d *Dir) List(ctx context.Context, prefix string) ([]string, error) {
-	return durable.Call(ctx, d.calls, func() ([]string, error) { return d.list(ctx, prefix) })
+	return call(ctx, d, d.at.Still, func() ([]string, error) { return d.list(ctx, prefix) })
 }
 
 func (d *Dir) list(ctx context.Context, prefix string) ([]string, error) {
@@ -203,7 +217,7 @@ func (d *Dir) list(ctx context.Context, prefix string) ([]string, error) {
 // Folders implements objects.Objects.
 func (d *Dir) Folders(ctx context.Context, prefix string) ([]string, error) {
 	path := d.path(prefix)
-	entries, err := durable.Call(ctx, d.calls, func() ([]fs.DirEntry, error) {
+	entries, err := call(ctx, d, d.at.Still, func() ([]fs.DirEntry, error) {
 		if err := d.checkFolder(path); err != nil {
 			return nil, err
 		}

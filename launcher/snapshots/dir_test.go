@@ -4,6 +4,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"go.uber.org/goleak"
@@ -102,5 +103,43 @@ func TestASpoolIsSweptWhateverItsPath(t *testing.T) {
 	}
 	if _, err := os.Stat(left); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("it is still there: %v", err)
+	}
+}
+
+// TestNothingIsStoredWhereTheStoreIsNot: while the store's disk is unmounted there is another directory at its
+// path. Nothing is written there, what is missing there is not said to be missing, and the store goes on when
+// the disk is back.
+func TestNothingIsStoredWhereTheStoreIsNot(t *testing.T) {
+	t.Parallel()
+	root := filepath.Join(t.TempDir(), "store")
+	writer, reader := snapshots.OpenDir(root), snapshots.OpenDir(root)
+	must := func(errs ...error) {
+		t.Helper()
+		if err := errors.Join(errs...); err != nil {
+			t.Fatal(err)
+		}
+	}
+	must(writer.Put(t.Context(), "p/one", []byte("1"), ""))
+	_, version, err := reader.Get(t.Context(), "p/one")
+	must(err, os.Rename(root, root+"-away"), os.Mkdir(root, 0o700))
+	for name, d := range map[string]*snapshots.Dir{"who wrote": writer, "who read": reader} {
+		_, _, gets := d.Get(t.Context(), "p/one")
+		_, lists := d.List(t.Context(), "")
+		_, folders := d.Folders(t.Context(), "p/")
+		for call, err := range map[string]error{
+			"get": gets, "list": lists, "folders": folders, "delete": d.Delete(t.Context(), "p/one"),
+			"put": d.Put(t.Context(), "p/two", []byte("2"), ""), "replace": d.Put(t.Context(), "p/one", []byte("2"), version),
+		} {
+			if err == nil || errors.Is(err, objects.ErrNone) || errors.Is(err, objects.ErrOtherVersion) || !strings.Contains(err.Error(), "unmounted") {
+				t.Errorf("%s, %s: %v", name, call, err)
+			}
+		}
+	}
+	if left, err := os.ReadDir(root); err != nil || len(left) > 0 {
+		t.Errorf("%v, %v in the other directory", left, err)
+	}
+	must(os.Remove(root), os.Rename(root+"-away", root), writer.Put(t.Context(), "p/two", []byte("2"), ""))
+	if keys, err := reader.List(t.Context(), ""); err != nil || len(keys) != 2 {
+		t.Errorf("%v, %v when the disk is back", keys, err)
 	}
 }

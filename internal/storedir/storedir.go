@@ -1,0 +1,79 @@
+// Package storedir tells whether the directory of a store is still the one that was used before. When its
+// disk is unmounted, another directory is at its path, which looks like an empty store. A number of the
+// file system, such as an inode's, does not tell: some change with each mount. So the directory has a mark.
+package storedir
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"sync"
+
+	"leasehold/internal/durable"
+	"leasehold/internal/foreign"
+	"leasehold/internal/id"
+)
+
+// Name is the file with the mark, which is the same for all who use the directory.
+const Name = ".leasehold-store"
+
+// maxMark is more than a mark has bytes.
+const maxMark = 100
+
+// Dir is such a directory. Its methods are safe for concurrent use.
+type Dir struct {
+	path string
+
+	mu   sync.Mutex
+	mark string // as it was first read; empty: there was none yet
+}
+
+// New returns the directory at a path, without accessing it.
+func New(path string) *Dir { return &Dir{path: path} }
+
+// Still returns nil if the directory is the one that was used before, or none with a mark was used yet.
+// Otherwise what is missing there says nothing, and the error is not fs.ErrNotExist. It is to be called
+// before each use.
+func (d *Dir) Still() error {
+	b, err := foreign.ReadPlain(d.path, Name, maxMark)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	now := string(b)
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	switch {
+	case d.mark == now:
+		return nil
+	case d.mark == "":
+		d.mark = now
+		return nil
+	case now == "":
+		now = "is missing"
+	default:
+		now = fmt.Sprintf("says %q", now)
+	}
+	return fmt.Errorf("%s is not the directory that this store was opened in: its file %s %s, want %q: "+
+		"its disk was unmounted, or it was moved: mount it or put it back, and the store goes on; if this is the right directory, start the sidecar again",
+		d.path, Name, now, d.mark)
+}
+
+// Make is Still for who writes: it makes the directory and its mark if there was none yet.
+func (d *Dir) Make() error {
+	err := d.Still()
+	d.mu.Lock()
+	known := d.mark != ""
+	d.mu.Unlock()
+	if err != nil || known {
+		return err
+	}
+	if err := os.MkdirAll(d.path, 0o700); err != nil {
+		return err
+	}
+	if err := durable.CreateWhole(filepath.Join(d.path, Name), []byte(id.New("store"))); err != nil && !errors.Is(err, fs.ErrExist) {
+		return err
+	}
+	return d.Still()
+}

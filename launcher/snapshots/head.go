@@ -105,6 +105,10 @@ func (s *Store) head(ctx context.Context, c *codec, profileID string) (*head, er
 	stored, version, err := s.objects.Get(ctx, c.headKey())
 	err = answered(ctx, err)
 	if errors.Is(err, objects.ErrNone) {
+		// A store that was emptied gets its first object again, before it gets anything else.
+		if err := s.Check(ctx); err != nil {
+			return nil, answered(ctx, err)
+		}
 		return &head{Format: Format, ProfileID: profileID}, nil
 	}
 	var h *head

@@ -12,6 +12,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"leasehold/internal/objects"
@@ -34,7 +35,7 @@ type Objects struct {
 	answerTime time.Duration
 
 	mu     sync.Mutex
-	stream jetstream.Stream // as it was found; nil: not looked up yet
+	stream jetstream.Stream // as it was found; nil: it has to be looked up
 }
 
 var _ objects.Objects = (*Objects)(nil)
@@ -89,23 +90,38 @@ func (o *Objects) find(ctx context.Context) (jetstream.Stream, error) {
 	return found, err
 }
 
+// on calls do with the stream that find returns. If the stream is no longer there, or has no answer, it may
+// have been removed, or another one made: it is looked up again, and do is called once more.
+func (o *Objects) on(ctx context.Context, find func(context.Context) (jetstream.Stream, error), do func(jetstream.Stream) error) error {
+	for again := false; ; again = true {
+		stream, err := find(ctx)
+		if err != nil {
+			return answered(ctx, err)
+		}
+		err = do(stream)
+		if again || !errors.Is(err, jetstream.ErrStreamNotFound) && !errors.Is(err, jetstream.ErrNoStreamResponse) && !errors.Is(err, nats.ErrNoResponders) {
+			return answered(ctx, err)
+		}
+		o.mu.Lock()
+		o.stream = nil
+		o.mu.Unlock()
+	}
+}
+
 // Get implements objects.Objects.
 func (o *Objects) Get(ctx context.Context, key string) (content []byte, version string, err error) {
 	ctx, cancel := within(ctx, o.answerTime)
 	defer cancel()
-	stream, err := o.find(ctx)
-	if errors.Is(err, jetstream.ErrStreamNotFound) {
-		return nil, "", objects.ErrNone
-	}
-	if err != nil {
-		return nil, "", answered(ctx, err)
-	}
-	msg, err := stream.GetLastMsgForSubject(ctx, subject(key))
+	var msg *jetstream.RawStreamMsg
+	err = o.on(ctx, o.find, func(stream jetstream.Stream) (err error) {
+		msg, err = stream.GetLastMsgForSubject(ctx, subject(key))
+		return err
+	})
 	if errors.Is(err, jetstream.ErrMsgNotFound) || errors.Is(err, jetstream.ErrStreamNotFound) {
 		return nil, "", objects.ErrNone
 	}
 	if err != nil {
-		return nil, "", answered(ctx, err)
+		return nil, "", err
 	}
 	return msg.Data, strconv.FormatUint(msg.Sequence, 10), nil
 }
@@ -121,64 +137,63 @@ func (o *Objects) Put(ctx context.Context, key string, content []byte, version s
 	}
 	ctx, cancel := within(ctx, o.answerTime)
 	defer cancel()
-	if err := o.make(ctx); err != nil {
-		return answered(ctx, err)
-	}
-	_, err := o.js.Publish(ctx, subject(key), content, jetstream.WithExpectLastSequencePerSubject(sequence))
+	err := o.on(ctx, o.make, func(jetstream.Stream) error {
+		_, err := o.js.Publish(ctx, subject(key), content, jetstream.WithExpectLastSequencePerSubject(sequence))
+		return err
+	})
 	var api *jetstream.APIError
 	// The second code says that another write is in flight. Its outcome is seen when the object
 	// is read again.
 	if errors.As(err, &api) && (api.ErrorCode == jetstream.JSErrCodeStreamWrongLastSequence || api.ErrorCode == jetstream.JSErrCodeStreamWrongLastSequenceConstant) {
 		return objects.ErrOtherVersion
 	}
-	return answered(ctx, err)
+	return err
 }
 
-// make makes the stream if it does not exist. Another launcher may be making it at the same
-// time.
-func (o *Objects) make(ctx context.Context) error {
-	_, err := o.find(ctx)
+// make is find, and makes the stream if it does not exist. Another launcher may be making it at the
+// same time.
+func (o *Objects) make(ctx context.Context) (jetstream.Stream, error) {
+	stream, err := o.find(ctx)
 	if !errors.Is(err, jetstream.ErrStreamNotFound) {
-		return err
+		return stream, err
 	}
-	_, err = o.js.CreateStream(ctx, jetstream.StreamConfig{
+	stream, err = o.js.CreateStream(ctx, jetstream.StreamConfig{
 		Name: Stream, Description: "Leasehold: sealed profiles", Subjects: []string{Stream + ".>"}, Storage: jetstream.FileStorage,
 		Replicas: max(o.cfg.Replicas, 1), MaxMsgsPerSubject: 1,
 	})
 	if errors.Is(err, jetstream.ErrStreamNameAlreadyInUse) {
-		return nil
+		return o.find(ctx)
 	}
-	return err
+	return stream, err
 }
 
 // Delete implements objects.Objects.
 func (o *Objects) Delete(ctx context.Context, key string) error {
 	ctx, cancel := within(ctx, o.answerTime)
 	defer cancel()
-	stream, err := o.find(ctx)
-	if err == nil {
-		err = stream.Purge(ctx, jetstream.WithPurgeSubject(subject(key)))
-	}
+	err := o.on(ctx, o.find, func(stream jetstream.Stream) error {
+		return stream.Purge(ctx, jetstream.WithPurgeSubject(subject(key)))
+	})
 	if errors.Is(err, jetstream.ErrStreamNotFound) {
 		return nil
 	}
-	return answered(ctx, err)
+	return err
 }
 
 // List implements objects.Objects.
 func (o *Objects) List(ctx context.Context, prefix string) ([]string, error) {
 	ctx, cancel := within(ctx, listTimes*o.answerTime)
 	defer cancel()
-	stream, err := o.find(ctx)
 	var info *jetstream.StreamInfo
-	if err == nil {
+	err := o.on(ctx, o.find, func(stream jetstream.Stream) (err error) {
 		info, err = stream.Info(ctx, jetstream.WithSubjectFilter(subject(prefix)+">"))
-	}
+		return err
+	})
 	if errors.Is(err, jetstream.ErrStreamNotFound) {
 		return nil, nil
 	}
 	if err != nil {
-		return nil, answered(ctx, err)
+		return nil, err
 	}
 	keys := make([]string, 0, len(info.State.Subjects))
 	for name := range info.State.Subjects {

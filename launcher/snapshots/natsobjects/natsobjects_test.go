@@ -2,6 +2,7 @@ package natsobjects_test
 
 import (
 	"context"
+	"errors"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -14,6 +15,7 @@ import (
 	"leasehold/internal/objects"
 	"leasehold/internal/test/natstest"
 	"leasehold/internal/test/objectstest"
+	"leasehold/launcher/snapshots"
 	"leasehold/launcher/snapshots/natsobjects"
 )
 
@@ -95,5 +97,61 @@ func TestALostAnswerIsNotWaitedFor(t *testing.T) {
 	o.AnswersWithin(patience)
 	if content, _, err := o.Get(ctx, "a/b"); err != nil || string(content) != "x" {
 		t.Errorf("then: %q, %v", content, err)
+	}
+}
+
+// TestAStreamThatWasRemovedIsMadeAgain, by the first write, whatever was known of it. What is missing meanwhile
+// is missing, since the server says that there is no stream.
+func TestAStreamThatWasRemovedIsMadeAgain(t *testing.T) {
+	t.Parallel()
+	js := connect(t, &atomic.Bool{})
+	o := natsobjects.New(js, natsobjects.Config{})
+	must := func(errs ...error) {
+		t.Helper()
+		if err := errors.Join(errs...); err != nil {
+			t.Fatal(err)
+		}
+	}
+	must(o.Put(t.Context(), "a/b", []byte("1"), ""))
+	_, version, err := o.Get(t.Context(), "a/b")
+	must(err, js.DeleteStream(t.Context(), natsobjects.Stream))
+	if err := o.Put(t.Context(), "a/b", []byte("2"), version); !errors.Is(err, objects.ErrOtherVersion) {
+		t.Errorf("replaced: %v; want what says that it is not there", err)
+	}
+	must(js.DeleteStream(t.Context(), natsobjects.Stream))
+	if keys, err := o.List(t.Context(), ""); len(keys) > 0 || err != nil {
+		t.Errorf("list: %v, %v", keys, err)
+	}
+	if _, _, err := o.Get(t.Context(), "a/b"); !errors.Is(err, objects.ErrNone) {
+		t.Errorf("get: %v", err)
+	}
+	must(o.Delete(t.Context(), "a/b"), o.Put(t.Context(), "a/b", []byte("3"), ""))
+	if content, _, err := o.Get(t.Context(), "a/b"); err != nil || string(content) != "3" {
+		t.Errorf("%q, %v", content, err)
+	}
+}
+
+// TestAStoreThatWasEmptiedKeepsItsKey: who made it goes on, and nobody with another key takes it over.
+func TestAStoreThatWasEmptiedKeepsItsKey(t *testing.T) {
+	t.Parallel()
+	js := connect(t, &atomic.Bool{})
+	s := snapshots.New(natsobjects.New(js, natsobjects.Config{}), snapshots.NewKey())
+	dir := objectstest.Profile().Write(t)
+	if _, err := objectstest.Seal(t, s, "p", dir, 1); err != nil {
+		t.Fatal(err)
+	}
+	if err := js.DeleteStream(t.Context(), natsobjects.Stream); err != nil {
+		t.Fatal(err)
+	}
+	made, err := objectstest.Seal(t, s, "p", dir, 2)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if found, err := s.Verify(t.Context(), "p", made.ID); err != nil || !found.Whole() {
+		t.Errorf("%+v, %v", found, err)
+	}
+	other := snapshots.New(natsobjects.New(js, natsobjects.Config{}), snapshots.NewKey())
+	if err := other.Check(t.Context()); !errors.Is(err, snapshots.ErrWrongKey) {
+		t.Errorf("with another key: %v", err)
 	}
 }

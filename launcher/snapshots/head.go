@@ -37,9 +37,9 @@ type entry struct {
 // encrypted.
 const headName = "head"
 
-// maxSnapshots bounds the number of a profile's snapshots, so that the list fits into one
+// MaxSnapshots bounds the number of a profile's snapshots, so that the list fits into one
 // object.
-const maxSnapshots = 1000
+const MaxSnapshots = 1000
 
 // newest is the newest snapshot; nil if there is none.
 func (h *head) newest() *entry {
@@ -76,7 +76,7 @@ func decodeHead(profileID string, raw []byte) (*head, error) {
 	if err := decodeJSON(raw, h); err != nil {
 		return nil, err
 	}
-	if h.ProfileID != profileID || len(h.Snapshots) > maxSnapshots {
+	if h.ProfileID != profileID || len(h.Snapshots) > MaxSnapshots {
 		return nil, fmt.Errorf("%w: the list of profile %.80q with %d snapshots", ErrDamaged, h.ProfileID, len(h.Snapshots))
 	}
 	for _, e := range h.Snapshots {

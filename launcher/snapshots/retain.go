@@ -13,7 +13,8 @@ import (
 
 // Retention says which snapshots of a profile are kept.
 type Retention struct {
-	// Keep is how many of the newest are kept; zero: all.
+	// Keep is how many of the newest are kept; zero: all. The list always has room for one more, for which
+	// the oldest leave.
 	Keep int
 	// KeepFor is the greatest age of a snapshot; zero: no limit.
 	KeepFor time.Duration
@@ -51,6 +52,14 @@ func (s *Store) Retain(ctx context.Context, profileID string, token lease.Token,
 			} else {
 				removed = append(removed, e.ID)
 			}
+		}
+		for i := 0; len(stay) >= s.Most && i < len(stay)-1; {
+			if slices.Contains(r.Also, stay[i].ID) {
+				i++
+				continue
+			}
+			removed = append(removed, stay[i].ID)
+			stay = slices.Delete(stay, i, i+1)
 		}
 		// After the list is written with the token, nothing that is collected below can belong
 		// to a later seal.

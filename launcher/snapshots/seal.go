@@ -37,8 +37,8 @@ const parallel = 8
 // Seal makes a snapshot of the content. When it returns nil, the snapshot exists: its new
 // chunks were stored, synced and read back, the chunks that it shares with the snapshot before
 // are there, and the profile's list names it. If a holder with a higher token was first, the
-// error is a StaleTokenError, and nothing was changed. After an error Seal may be called again
-// for the same Content.
+// error is a StaleTokenError, and nothing was changed. If the list has no room, it is ErrFull.
+// After an error Seal may be called again for the same Content.
 func (s *Store) Seal(ctx context.Context, r *Content, about About) (Snapshot, error) {
 	var err error
 	for range maxTries {
@@ -77,8 +77,8 @@ func (s *Store) seal(ctx context.Context, r *Content, about About) (*Snapshot, e
 	if err := h.may(about.Token); err != nil {
 		return nil, err
 	}
-	if len(h.Snapshots) >= maxSnapshots {
-		return fail(fmt.Errorf("there are %d already, want fewer: remove some (--profile-snapshots)", maxSnapshots))
+	if len(h.Snapshots) >= s.Most {
+		return fail(fmt.Errorf("%w: it has %d", ErrFull, len(h.Snapshots)))
 	}
 	w := &sealing{s: s, c: c, token: about.Token, sent: map[string]Chunk{}}
 	if w.known, err = s.knownChunks(ctx, c, h, r.index); err == nil {

@@ -47,6 +47,8 @@ var (
 	ErrStale = errors.New("what was known of the last snapshot is out of date")
 	// ErrIncomplete says that the list names a chunk that is not there.
 	ErrIncomplete = errors.New("a part of the snapshot is missing from the profile store")
+	// ErrFull says that the profile's list takes no further snapshot: Retain makes room.
+	ErrFull = errors.New("the profile's list of snapshots is full")
 )
 
 // StaleTokenError says that a later holder of the profile has written its list.
@@ -74,6 +76,9 @@ func (e *NewerChromeError) Error() string {
 
 // Store keeps snapshots. Its methods are safe for concurrent use, even by several launchers.
 type Store struct {
+	// Most is how many snapshots a profile's list takes. It is MaxSnapshots, and a test may lower it.
+	Most int
+
 	objects objects.Objects
 	key     *Key
 
@@ -83,7 +88,7 @@ type Store struct {
 
 // New returns the store whose objects are encrypted with the key. It does not access the store;
 // Check does.
-func New(o objects.Objects, key *Key) *Store { return &Store{objects: o, key: key} }
+func New(o objects.Objects, key *Key) *Store { return &Store{Most: MaxSnapshots, objects: o, key: key} }
 
 // Through returns the store whose objects are what wrap makes of this one's.
 func (s *Store) Through(wrap func(objects.Objects) objects.Objects) *Store {

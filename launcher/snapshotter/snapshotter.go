@@ -266,6 +266,11 @@ func (s *Snapshotter) make(ctx context.Context, profile string) error {
 	}
 	read := time.Since(begun)
 	made, err := s.seal(ctx, content, about)
+	if errors.Is(err, snapshots.ErrFull) {
+		if err = s.retain(ctx, r, snapshots.Snapshot{ProfileID: profile, Token: about.Token}); err == nil {
+			made, err = s.seal(ctx, content, about)
+		}
+	}
 	if err = errors.Join(err, content.Close()); err != nil {
 		s.setTidy(profile, false)
 		if errors.Is(err, snapshots.ErrStale) { // the next attempt, which comes at once, reads all files
@@ -436,7 +441,7 @@ func (s *Snapshotter) keep(r lease.Record) {
 
 // retain removes snapshots that need not be kept. While a profile is being decided about, or
 // another launcher asks for it, all are kept: any of them may be the one that is wanted. It is
-// called again after the next snapshot.
+// called again after the next snapshot, or before it, if the list has no room for it.
 func (s *Snapshotter) retain(ctx context.Context, r lease.Record, made snapshots.Snapshot) error {
 	now, err := s.record(ctx, made.ProfileID)
 	if err != nil {

@@ -3,6 +3,7 @@ package launcher
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"sync/atomic"
@@ -17,12 +18,20 @@ import (
 // A home that was away while a person gave its profile another one marks its directory as soon as
 // it sees that, so that it is never opened again, whatever the store forgets later.
 func TestADirectoryThatWasLeftIsMarked(t *testing.T) {
+	for _, granted := range []bool{true, false} {
+		t.Run(fmt.Sprintf("granted before: %v", granted), func(t *testing.T) { testLeftIsMarked(t, granted) })
+	}
+}
+
+func testLeftIsMarked(t *testing.T, granted bool) {
 	r, _ := startImporting(t)
 	_, err := r.ImportProfile(t.Context(), "p", api.ProfileImport{From: closedInOrder(t, "it")})
 	mustIn(t)(err)
-	s, err := r.Acquire(t.Context(), api.Manifest{ProfileID: "p", WorkerID: "w", TaskID: "t"})
-	mustIn(t)(err)
-	r.end(s)
+	if granted {
+		s, err := r.Acquire(t.Context(), api.Manifest{ProfileID: "p", WorkerID: "w", TaskID: "t"})
+		mustIn(t)(err)
+		r.end(s)
+	}
 	e, err := lease.ChangeExisting(t.Context(), r.o.Store, "p", func(e lease.Entry) (lease.Record, error) {
 		return e.Record.Move(lease.MoveRequest{To: "elsewhere", Move: lease.Move{ID: "m", Person: "ann", Directory: lease.DirectoryEmpty}}, e.Record.Token, time.Now())
 	})

@@ -138,7 +138,7 @@ func (k kept) ownKnown() lease.Known {
 }
 
 // know adds what this launcher has seen of a profile whose home it is. A profile that never had
-// a lease has no floor. Its account and proxy are settings, which may change after the floor
+// a lease may have no floor. Its account and proxy are settings, which may change after the floor
 // was written, and so may the number of its last event.
 func (k *kept) know(seen lease.Known) {
 	k.known = max(k.known, seen.Token)

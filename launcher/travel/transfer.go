@@ -355,13 +355,14 @@ func (t *Service) catchUp(ctx context.Context, lock *profiledir.Lock) error {
 }
 
 // followToken tells the floor of a profile, and the profile store, about a token that was
-// raised without a grant.
+// raised without a grant. The record is kept with the floor also where there is no token yet: it
+// says whose home this was, should the profile get another one.
 func (t *Service) followToken(ctx context.Context, lock *profiledir.Lock, r lease.Record) error {
 	floor, err := t.host.Root.Floor(r.ProfileID)
-	if err != nil || r.Token == floor {
+	if err != nil {
 		return err
 	}
-	if err := lock.RaiseFloor(r); err != nil {
+	if err := lock.RaiseFloor(r); err != nil || r.Token == floor {
 		return err
 	}
 	t.overtake(ctx, r.ProfileID, r.Token)

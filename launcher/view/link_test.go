@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"strings"
 	"sync"
 	"testing"
@@ -12,6 +13,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/rs/zerolog"
 
+	"leasehold/launcher/api"
 	"leasehold/launcher/principal"
 )
 
@@ -76,5 +78,38 @@ func TestWhoHasALink(t *testing.T) {
 	w.tellSession()
 	if all, over := told(v); !over || strings.Contains(all, "Ann") {
 		t.Errorf("when another person has the session, it ends for them: %v, and they are told %s", over, all)
+	}
+}
+
+// TestALinkLeavesPlacesToOthers: whoever has it opens it as often as they like, and does not keep a reviewer,
+// or who has another link, from watching.
+func TestALinkLeavesPlacesToOthers(t *testing.T) {
+	var work sync.WaitGroup
+	g := New(context.Background(), &work, Options{Log: zerolog.Nop(), Metrics: prometheus.NewRegistry()})
+	p := (&stage{}).play("ses_1")
+	w, err := newWatch(g, p)
+	if err != nil {
+		t.Fatal(err)
+	}
+	g.watches["ses_1"] = w // it is not run: there is no browser
+	var last api.Connection
+	for n := range MaxViewers {
+		c, err := g.Open(p, principal.OfLink("lnk_1"))
+		var problem *api.Problem
+		if full := errors.As(err, &problem) && problem.Code == api.CodeTooManyViewers; full != (n >= MaxLinkViewers) {
+			t.Errorf("view %d of the link: %v", n+1, err)
+		}
+		if err == nil {
+			last = c
+		}
+	}
+	for _, who := range []principal.Principal{{Name: "a reviewer"}, principal.OfLink("lnk_2")} {
+		if _, err := g.Open(p, who); err != nil {
+			t.Errorf("%s: %v", who.Name, err)
+		}
+	}
+	last.Cancel()
+	if _, err := g.Open(p, principal.OfLink("lnk_1")); err != nil {
+		t.Errorf("the link, when a view of it is closed: %v", err)
 	}
 }

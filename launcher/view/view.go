@@ -59,6 +59,8 @@ const (
 	// sessions of a launcher.
 	MaxViewers    = 8
 	MaxAllViewers = 32
+	// MaxLinkViewers is how many of a session's viewers may have the same sign-in link.
+	MaxLinkViewers = 2
 )
 
 // Options are what the watches of a launcher share.
@@ -101,6 +103,8 @@ func (g *Gallery) Open(s Session, who principal.Principal) (api.Connection, erro
 	switch {
 	case w != nil && len(w.viewers) >= MaxViewers:
 		return nil, tooMany("session %s is watched by %d, and more may not", s.ID(), MaxViewers)
+	case w != nil && who.Link && w.seenBy(who) >= MaxLinkViewers: // the other places are for those who review
+		return nil, tooMany("the sign-in link is open in %d pages, and more may not", MaxLinkViewers)
 	case g.viewers >= MaxAllViewers:
 		return nil, tooMany("sessions of this launcher are watched by %d, and more may not", MaxAllViewers)
 	}

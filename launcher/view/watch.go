@@ -16,6 +16,7 @@ import (
 	"leasehold/evidence/capture"
 	"leasehold/launcher/api"
 	"leasehold/launcher/monitor"
+	"leasehold/launcher/principal"
 )
 
 const (
@@ -93,6 +94,16 @@ func (w *watch) enter(v *viewer) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.viewers[v] = true
+}
+
+// seenBy is how many viewers a principal has. The caller holds the gallery's mutex.
+func (w *watch) seenBy(who principal.Principal) (n int) {
+	for v := range w.viewers {
+		if v.who.Name == who.Name {
+			n++
+		}
+	}
+	return n
 }
 
 // remove removes a viewer, and tells whether it was there. The caller holds the gallery's

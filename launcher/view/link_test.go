@@ -113,3 +113,26 @@ func TestALinkLeavesPlacesToOthers(t *testing.T) {
 		t.Errorf("the link, when a view of it is closed: %v", err)
 	}
 }
+
+// TestALinkJoinsAWatch that has not yet seen that its person has the session.
+func TestALinkJoinsAWatch(t *testing.T) {
+	var work sync.WaitGroup
+	g := New(context.Background(), &work, Options{Log: zerolog.Nop(), Metrics: prometheus.NewRegistry()})
+	p := (&stage{}).play("ses_1")
+	w, err := newWatch(g, p)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.tellSession()
+	w.tell(kindTabs, tabsMessage{Type: "tabs"})
+	v := newViewer(w, principal.OfLink("lnk_1"))
+	w.viewers[v] = true
+	p.takes(v.who.Name)
+	if _, _, end := v.next(time.Now()); end != nil {
+		t.Errorf("it ends: %s", end.reason)
+	}
+	p.takes("")
+	if _, _, end := v.next(time.Now()); end == nil {
+		t.Error("it does not end when nobody has the session")
+	}
+}

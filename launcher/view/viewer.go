@@ -140,6 +140,7 @@ func (v *viewer) showing() string {
 // take one. The caller must not hold the watch's mutex.
 func (v *viewer) next(now time.Time) (texts [][]byte, picture *frame, end *closing) {
 	w := v.watch
+	over := v.who.Link && v.lacksSession()
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for kind := range kinds {
@@ -160,7 +161,7 @@ func (v *viewer) next(now time.Time) (texts [][]byte, picture *frame, end *closi
 	}
 	texts = append(texts, v.replies...)
 	v.replies = nil
-	if v.who.Link && v.closing == nil && w.latest[kindTabs].version > 0 && !v.hands().yours {
+	if over && v.closing == nil {
 		v.closing = &closing{ws.StatusPolicyViolation, "the sign-in link is over"}
 	}
 	if v.closing != nil {
@@ -176,6 +177,17 @@ func (v *viewer) next(now time.Time) (texts [][]byte, picture *frame, end *closi
 		return texts, nil, v.closing
 	}
 	return texts, picture, nil
+}
+
+// lacksSession tells whether the session that the watch shows is not the viewer's by hand. The session
+// itself is asked as well: the watch learns of its person some time after they may act. The caller must not
+// hold the watch's mutex.
+func (v *viewer) lacksSession() bool {
+	w := v.watch
+	w.mu.Lock()
+	seen := w.latest[kindTabs].version > 0 && !v.hands().yours
+	w.mu.Unlock()
+	return seen && w.session.PersonIs(v.who) != nil
 }
 
 // hands are who has the session by hand, and whether that is this viewer.

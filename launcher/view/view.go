@@ -60,7 +60,7 @@ const (
 	MaxViewers    = 8
 	MaxAllViewers = 32
 	// MaxLinkViewers is how many of a session's viewers may have the same sign-in link.
-	MaxLinkViewers = 2
+	MaxLinkViewers = MaxViewers / 2
 )
 
 // Options are what the watches of a launcher share.

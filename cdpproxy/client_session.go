@@ -150,8 +150,8 @@ func (s *ClientSession) Fence() {
 
 // Free removes what a vanished client has left that would hinder the client which takes its
 // place: it resumes targets that wait for its debugger, detaches the sessions on which it
-// intercepts requests, and ends what it hears of all pages on the browser's own. Fence has to come
-// first. The contexts that the client made stay, with their pages.
+// intercepts requests, and ends what it hears of all pages on the browser's own, and that all accept every
+// certificate. Fence has to come first. The contexts that the client made stay, with their pages.
 func (s *ClientSession) Free() {
 	s.mu.Lock()
 	s.freed = true
@@ -169,7 +169,8 @@ func (s *ClientSession) Free() {
 	// which Fence would have failed from now on.
 	s.mux.post(oneWay(s.id, "Fetch.disable", nil))
 	s.mux.post(oneWay(s.id, "Tracing.end", nil))
-	s.mux.privacy.forget([]string{s.id}) // nobody hears it any more
+	s.mux.post(oneWay(s.id, "Security.disable", nil)) // who comes says again which certificates are accepted
+	s.mux.privacy.forget([]string{s.id})              // nobody hears it any more
 }
 
 // LetStart makes new targets start at once, whatever clients have asked for: waiting for

@@ -44,7 +44,7 @@ func (c *Conn) dispatch(msg []byte, owned bool) {
 	case c.session.defaultID != c.session.id: // a connection to one target
 		privileged = mux.sessions.get(c.session.defaultID).privileged
 	}
-	if m := methods.Find(cmd.method); m != nil && m.Class == methods.Passes && !privileged && !c.startsListening(cmd) && c.stage(cmd, m, msg, owned) {
+	if m := methods.Find(cmd.method); m != nil && m.Class == methods.Passes && !privileged && c.startsListening(cmd) == "" && c.stage(cmd, m, msg, owned) {
 		return
 	}
 	if !owned {
@@ -115,7 +115,7 @@ func (c *Conn) handleOffloaded(msg []byte, privileged bool) {
 		closes = c.closes(cmd)
 		c.handler.ClosingTarget(closes)
 	}
-	if c.startsListening(cmd) {
+	if begins := c.startsListening(cmd); begins != "" && begins != ignoreCertificates {
 		c.noteListening(cmd) // from now on none is opened
 		if err := c.session.mux.endHidden(c.ctx); err != nil {
 			c.reply(cmd, nil, &Error{codeServer, err.Error()})

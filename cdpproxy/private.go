@@ -35,44 +35,49 @@ type privacy struct {
 	sessions map[string]bool
 	// hidden are the pages of CreateHidden that are open.
 	hidden map[string]bool
-	// listening are the commands by which clients hear what all pages do, by their CDP sessions.
-	listening map[listener]string
+	// listening are the commands of listens that hold.
+	listening map[listener]bool
 }
 
-// listener is a CDP session of a client, and a domain that it turned on there.
-type listener struct{ session, domain string }
+// listener is a CDP session of a client, and the method that it sent there.
+type listener struct{ session, method string }
 
 // ErrPrivate says that the browser is kept to the launcher already.
 var ErrPrivate = errors.New("the launcher keeps the browser to itself already")
 
-// ListeningError says that a client would hear what a private page does.
+// ListeningError says that a client would hear what a private page does, or that such a page would believe
+// whoever is on the way to a site.
 type ListeningError struct{ Method string }
 
 func (e *ListeningError) Error() string {
-	return fmt.Sprintf("a client hears what every page does since its %s: it has to end that first", e.Method)
+	if e.Method == ignoreCertificates {
+		return fmt.Sprintf("the browser accepts every certificate since a client's %s, and whoever is on the way to the site would see the sign-in: "+
+			"the client has to send that with ignore false first (with Puppeteer: connect without acceptInsecureCerts)", e.Method)
+	}
+	return fmt.Sprintf("a client hears what every page does since its %s, and would see the sidecar's own: it has to send %s first", e.Method, listens[e.Method][0])
 }
 
 // forget forgets what was heard on CDP sessions that have ended.
 func (p *privacy) forget(ended []string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for _, session := range ended {
-		delete(p.listening, listener{session, "Tracing"})
-		delete(p.listening, listener{session, "Fetch"})
-	}
+	maps.DeleteFunc(p.listening, func(l listener, _ bool) bool { return slices.Contains(ended, l.session) })
 }
 
-// heard is the error that a client would hear what a private page does; nil: none would.
-func (p *privacy) heard() error {
-	for _, method := range p.listening {
-		return &ListeningError{method}
+// heard is the error that a client would hear what a private page does; nil: none would. A secret needs
+// checked certificates, too.
+func (p *privacy) heard(secret bool) error {
+	for l := range p.listening {
+		if secret || l.method != ignoreCertificates {
+			return &ListeningError{l.method}
+		}
 	}
 	return nil
 }
 
 // KeepPrivate refuses every command of every client, with the reason, until open is called. When it
 // returns, none can reach the browser any more. It fails with a *ListeningError if what one has sent
-// before would tell it of the launcher's pages.
+// before would tell it of the launcher's pages, or have them accept every certificate.
 //
 // open closes these pages first. With forget, it also clears the browser's cache, which has what sites
 // answered them. If that fails, the browser stays private.
@@ -86,7 +91,7 @@ func (m *Mux) KeepPrivate(why *methods.Refusal) (open func(ctx context.Context, 
 	m.Barrier()
 	m.privacy.mu.Lock()
 	defer m.privacy.mu.Unlock()
-	if heard := m.privacy.heard(); heard != nil {
+	if heard := m.privacy.heard(true); heard != nil {
 		m.privacy.shut.Store(nil)
 		return nil, heard
 	}
@@ -218,69 +223,95 @@ func (m *Mux) IsPrivate(target, opener, frame string) bool {
 	return m.privacy.opener(targetInfo{TargetID: target, OpenerID: opener, ParentID: frame}) != nil
 }
 
-// listens are the commands that make a client hear what every page does, and those that end it. Traces
-// have what every process does; on a browser's own session, Fetch has the requests of all pages.
-var listens = map[string]struct {
-	domain string
-	on     bool
-}{
-	"Tracing.start": {"Tracing", true}, "Tracing.end": {"Tracing", false},
-	"Fetch.enable": {"Fetch", true}, "Fetch.disable": {"Fetch", false},
+// ignoreCertificates has Chrome accept every certificate: on a browser's own session, for all pages.
+const ignoreCertificates = "Security.setIgnoreCertificateErrors"
+
+// listens are the commands that make a client hear what every page does, each with those that end it. Traces
+// have what every process does; on a browser's own session, Fetch has the requests of all pages, and Security
+// their errors of certificates, which it can also have Chrome overlook. ignoreCertificates stands here, too.
+var listens = map[string][]string{
+	"Tracing.start":    {"Tracing.end"},
+	"Fetch.enable":     {"Fetch.disable"},
+	"Security.enable":  {"Security.disable"},
+	ignoreCertificates: {ignoreCertificates, "Security.disable"}, // by its parameter
 }
 
-// listensTo is what a client's command on a CDP session makes it hear of every page, or ends that.
-func (m *Mux) listensTo(session string, cmd command) (to listener, on, known bool) {
-	if !bytes.HasPrefix(cmd.method, tracingDomain) && !bytes.HasPrefix(cmd.method, fetchDomain) {
-		return listener{}, false, false
-	}
-	does, known := listens[string(cmd.method)]
-	if !known || does.domain != "Fetch" {
-		return listener{session, does.domain}, does.on, known
-	}
-	kind := m.sessions.get(session).kind
-	return listener{session, does.domain}, does.on, kind == "" || kind == "browser" // otherwise it is a page's
+var tracingDomain, securityDomain = []byte("Tracing."), []byte("Security.")
+
+// mayListen tells whether a method may be one of listens, or end one: nearly none may.
+func mayListen(method []byte) bool {
+	return bytes.HasPrefix(method, tracingDomain) || bytes.HasPrefix(method, fetchDomain) || bytes.HasPrefix(method, securityDomain)
 }
 
-// startsListening tells whether a client's command makes it hear what every page does.
-func (c *Conn) startsListening(cmd command) bool {
-	_, on, known := c.session.mux.listensTo(c.target(cmd), cmd)
-	return known && on
+// listensTo is the method of listens that a client's command on a CDP session begins, or those that it ends.
+func (m *Mux) listensTo(session string, cmd command) (begins string, ends []string) {
+	if !bytes.HasPrefix(cmd.method, tracingDomain) {
+		if kind := m.sessions.get(session).kind; kind != "" && kind != "browser" { // it is a page's
+			return "", nil
+		}
+	}
+	method := string(cmd.method)
+	if listens[method] != nil && (method != ignoreCertificates || ignores(cmd.params)) {
+		return method, nil
+	}
+	for one, ended := range listens {
+		if slices.Contains(ended, method) {
+			ends = append(ends, one)
+		}
+	}
+	return "", ends
+}
+
+// ignores tells whether ignoreCertificates has these parameters, or others that Chrome may read so.
+func ignores(params []byte) bool {
+	ignore := true
+	return !methods.ReadMembers(params, map[string]any{"ignore": &ignore}) || ignore
+}
+
+// startsListening is the method of listens that a client's command begins; empty: none.
+func (c *Conn) startsListening(cmd command) string {
+	if !mayListen(cmd.method) {
+		return ""
+	}
+	begins, _ := c.session.mux.listensTo(c.target(cmd), cmd)
+	return begins
 }
 
 // noteListening notes that a client's command makes it hear what every page does: before the command is
 // on its way, so that no page is opened meanwhile that it would hear.
 func (c *Conn) noteListening(cmd command) {
-	m := c.session.mux
-	to, on, known := m.listensTo(c.target(cmd), cmd)
-	if !known || !on {
+	begins := c.startsListening(cmd)
+	if begins == "" {
 		return
 	}
+	m := c.session.mux
 	m.privacy.mu.Lock()
 	defer m.privacy.mu.Unlock()
 	if m.privacy.listening == nil {
-		m.privacy.listening = map[listener]string{}
+		m.privacy.listening = map[listener]bool{}
 	}
-	m.privacy.listening[to] = string(cmd.method)
+	m.privacy.listening[listener{c.target(cmd), begins}] = true
 }
 
 // endsListening notes which of the commands end that a client hears what every page does. They are on
 // their way to the browser: one that is refused ends nothing, and its client goes on to hear.
 func (m *Mux) endsListening(sent []stagedCommand) {
 	for i := range sent {
-		if !bytes.HasPrefix(sent[i].method, tracingDomain) && !bytes.HasPrefix(sent[i].method, fetchDomain) {
-			continue // nearly always
+		if !mayListen(sent[i].method) {
+			continue
 		}
-		to, on, known := m.listensTo(string(sent[i].session), sent[i].command)
-		if !known || on {
+		session := string(sent[i].session)
+		_, ends := m.listensTo(session, sent[i].command)
+		if len(ends) == 0 {
 			continue
 		}
 		m.privacy.mu.Lock()
-		delete(m.privacy.listening, to)
+		for _, method := range ends {
+			delete(m.privacy.listening, listener{session, method})
+		}
 		m.privacy.mu.Unlock()
 	}
 }
-
-var tracingDomain = []byte("Tracing.")
 
 // CreatePage opens an empty page, and returns its target. While the browser is kept private, nobody
 // else is told of the page, also not afterwards.
@@ -333,7 +364,7 @@ func (o *Observer) createUnseen(ctx context.Context, params map[string]any, hidd
 		return "", ctx.Err()
 	}
 	m.privacy.mu.Lock()
-	if heard := m.privacy.heard(); heard != nil && hidden { // otherwise KeepPrivate has looked
+	if heard := m.privacy.heard(false); heard != nil && hidden { // otherwise KeepPrivate has looked
 		m.privacy.mu.Unlock()
 		<-m.attaching
 		return "", heard

@@ -249,7 +249,10 @@ func TestHiddenPagesBesideAWorkingClient(t *testing.T) {
 				t.Errorf("while the client hears what every page does: %v", err)
 			}
 			do("Fetch.disable", "", nil)
-			third := hide("/hidden")
+			if m := do("Security.setIgnoreCertificateErrors", "", map[string]any{"ignore": true}); m.Error != nil {
+				t.Errorf("Security.setIgnoreCertificateErrors: %v", m.Error)
+			}
+			third := hide("/hidden") // nothing is typed there
 			if err := o.CloseHidden(ctx, third); err != nil {
 				t.Error(err)
 			}
@@ -270,8 +273,9 @@ func TestHiddenPagesBesideAWorkingClient(t *testing.T) {
 	}
 }
 
-// TestWhoWouldHearAPrivatePage: while a client traces the browser, or intercepts the requests of every page,
-// nothing is kept from it; on the session of a page, it hears that page only.
+// TestWhoWouldHearAPrivatePage: while a client traces the browser, intercepts the requests of every page, or
+// hears of their certificates or has all of them accepted, nothing is kept from it; on the session of a page,
+// it hears that page only.
 func TestWhoWouldHearAPrivatePage(t *testing.T) {
 	s := script(t)
 	c := connect(t, s.mux, open(), &handler{}) // B1
@@ -280,22 +284,38 @@ func TestWhoWouldHearAPrivatePage(t *testing.T) {
 	if m, err := c.next(); err != nil || m.Method != "Target.attachedToTarget" {
 		t.Fatalf("%+v, %v", m, err)
 	}
-	for _, tt := range []struct{ session, on, off string }{
-		{"", "Tracing.start", "Tracing.end"},
-		{"P", "Tracing.start", "Tracing.end"},
-		{"", "Fetch.enable", "Fetch.disable"},
-		{"P", "Tracing.start", ""}, // its session ends
+	ignore := func(to any) map[string]any { return map[string]any{"ignore": to} }
+	const certificates = "Security.setIgnoreCertificateErrors"
+	for _, tt := range []struct {
+		session, on string
+		params      map[string]any
+		off         string
+		ending      map[string]any
+		says        string // of the error
+	}{
+		{"", "Tracing.start", nil, "Tracing.end", nil, "send Tracing.end first"},
+		{"P", "Tracing.start", nil, "Tracing.end", nil, "send Tracing.end first"},
+		{"", "Fetch.enable", nil, "Fetch.disable", nil, "send Fetch.disable first"},
+		{"", "Security.enable", nil, "Security.disable", nil, "send Security.disable first"},
+		{"", certificates, ignore(true), certificates, ignore(false), "with ignore false first"},
+		{"", certificates, ignore(true), "Security.disable", nil, "with ignore false first"},
+		{"", certificates, ignore("false"), certificates, ignore(false), "with ignore false first"}, // Chrome decides what that is
+		{"P", "Tracing.start", nil, "", nil, "send Tracing.end first"},                              // its session ends
 	} {
-		c.call(tt.on, tt.session, nil)
+		c.call(tt.on, tt.session, tt.params)
 		var why *cdpproxy.ListeningError
-		if _, err := s.mux.KeepPrivate(methods.RefuseSignIn()); !errors.As(err, &why) || why.Method != tt.on {
+		if _, err := s.mux.KeepPrivate(methods.RefuseSignIn()); !errors.As(err, &why) || why.Method != tt.on || !strings.Contains(why.Error(), tt.says) {
 			t.Errorf("%+v: %v", tt, err)
 		}
 		if m := c.call("Runtime.enable", "", nil); m.Error != nil {
 			t.Errorf("%+v: then the client may go on: %v", tt, m.Error)
 		}
 		if tt.off != "" {
-			c.call(tt.off, tt.session, nil)
+			c.call("Security.setOverrideCertificateErrors", tt.session, map[string]any{"override": false})
+			if _, err := s.mux.KeepPrivate(methods.RefuseSignIn()); err == nil {
+				t.Errorf("%+v: another command ends it", tt)
+			}
+			c.call(tt.off, tt.session, tt.ending)
 		} else {
 			s.say(`{"method":"Target.detachedFromTarget","params":{"sessionId":"P","targetId":"T"},"sessionId":"B1"}`)
 			if m, err := c.next(); err != nil || m.Method != "Target.detachedFromTarget" {
@@ -304,6 +324,8 @@ func TestWhoWouldHearAPrivatePage(t *testing.T) {
 		}
 		shut(t, s.mux, false)()
 		c.call("Fetch.enable", "P", map[string]any{"patterns": []any{}})
+		c.call("Security.enable", "P", nil)
+		c.call(certificates, "P", ignore(true))
 		shut(t, s.mux, false)()
 	}
 }

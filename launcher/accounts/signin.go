@@ -93,7 +93,7 @@ func private(s *session.Session, do func() (typed bool, err error)) error {
 	case errors.Is(err, cdpproxy.ErrPrivate):
 		return api.Refuse(api.CodeAsksAlready, "session %s: the account is being signed in already", s.ID())
 	case errors.As(err, &listening):
-		return api.Invalid("", "session %s: %v, since it would see the sign-in", s.ID(), listening)
+		return api.Invalid("", "session %s: %v", s.ID(), listening)
 	case err != nil:
 		return err
 	}

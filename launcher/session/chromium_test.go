@@ -110,7 +110,7 @@ func (c *chromium) serve(pipe net.Conn) {
 
 // nothing are the methods that are answered with an empty object.
 var nothing = []string{
-	"Target.setDiscoverTargets", "Target.detachFromTarget", "Fetch.disable", "Tracing.end", "Inspector.enable", "Page.enable", "Page.addScriptToEvaluateOnNewDocument", "Runtime.addBinding", "DOMStorage.enable", "Log.enable",
+	"Target.setDiscoverTargets", "Target.detachFromTarget", "Fetch.disable", "Tracing.end", "Security.disable", "Inspector.enable", "Page.enable", "Page.addScriptToEvaluateOnNewDocument", "Runtime.addBinding", "DOMStorage.enable", "Log.enable",
 	"Network.enable", "Runtime.runIfWaitingForDebugger", "Runtime.terminateExecution", "Fetch.enable", "Fetch.failRequest", "Storage.setCookies", "Browser.getVersion",
 	"Target.disposeBrowserContext", "Target.activateTarget", "Target.getBrowserContexts", "Browser.setDownloadBehavior",
 	"Input.insertText", "Input.dispatchMouseEvent", "Input.dispatchKeyEvent", "Page.reload",

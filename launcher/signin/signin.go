@@ -3,11 +3,16 @@ package signin
 import (
 	"context"
 	_ "embed"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
+	"strings"
+	"sync/atomic"
 	"time"
 
 	"leasehold/cdpproxy"
+	"leasehold/checkpoint/ledger"
 	"leasehold/checkpoint/shape"
 	"leasehold/checkpoint/site"
 	"leasehold/evidence/capture"
@@ -35,15 +40,20 @@ const (
 func Run(ctx context.Context, mux *cdpproxy.Mux, fence *lease.Fence, f site.File, secret secrets.Secret, hear func(cdpproxy.Event), heard []string) (how string, err error) {
 	ctx, cancel := capture.Patience(ctx, timeout)
 	defer cancel()
-	o, err := mux.Listen(ctx, hear, heard)
+	p := page{fence: fence, clock: capture.NewClock()}
+	p.o, err = mux.Listen(ctx, func(e cdpproxy.Event) {
+		p.heard(e)
+		if slices.Contains(heard, e.Method) {
+			hear(e)
+		}
+	}, append([]string{ledger.Sent, eventReceived}, heard...))
 	if err != nil {
 		return "", err
 	}
-	p := page{o: o, fence: fence, clock: capture.NewClock()}
 	defer func() {
 		ending, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeTimeout)
 		defer cancel()
-		err = errors.Join(err, o.Close(ending))
+		err = errors.Join(err, p.o.Close(ending))
 	}()
 	if err := p.open(ctx, f.SignInURL()); err != nil {
 		return "", err
@@ -60,6 +70,43 @@ type page struct {
 	fence   *lease.Fence
 	session string
 	clock   *capture.Clock // a page that gets no processor is not one in which nothing happens
+	// impostor is an origin that was answered under a certificate that is not valid; nil: none was.
+	impostor atomic.Pointer[string]
+}
+
+const eventReceived = "Network.responseReceived"
+
+// heard looks at an event of the page for what was answered under a certificate that is not valid. A worker's
+// page may have told Chrome to accept it: a connection that stays open from then serves other pages, too.
+func (p *page) heard(e cdpproxy.Event) {
+	type answered struct {
+		URL   string `json:"url"`
+		State string `json:"securityState"`
+	}
+	var r struct {
+		Response answered `json:"response"`
+		Redirect answered `json:"redirectResponse"`
+	}
+	if e.Method != ledger.Sent && e.Method != eventReceived || json.Unmarshal(e.Params, &r) != nil {
+		return
+	}
+	for _, a := range []answered{r.Response, r.Redirect} {
+		if a.State == "insecure" && strings.HasPrefix(a.URL, "https:") {
+			origin := shape.OriginOf(a.URL)
+			p.impostor.CompareAndSwap(nil, &origin)
+		}
+	}
+}
+
+// errImpostor says that somebody else may have answered for the site.
+var errImpostor = errors.New("answered under a certificate that is not valid: nothing more was typed")
+
+// genuine fails with errImpostor once somebody else may have answered.
+func (p *page) genuine() error {
+	if origin := p.impostor.Load(); origin != nil {
+		return fmt.Errorf("%s %w", *origin, errImpostor)
+	}
+	return nil
 }
 
 func (p *page) call(ctx context.Context, session, method string, params, result any) error {
@@ -102,7 +149,10 @@ func (p *page) signIn(ctx context.Context, how site.SignIn, secret secrets.Secre
 	defer tick.Stop()
 	for {
 		now, in, err := p.look(ctx, selectors)
-		if err == nil {
+		switch {
+		case errors.Is(err, errImpostor):
+			return "", err
+		case err == nil:
 			switch s := to.next(now); {
 			case s.stop != nil:
 				return "", s.stop
@@ -194,7 +244,7 @@ func (p *page) fill(ctx context.Context, in int64, which []field, selectors map[
 	return nil
 }
 
-// run calls the script in a world.
+// run calls the script in a world, unless somebody else may have answered for the site.
 func (p *page) run(ctx context.Context, in int64, what, origin string, selectors any, text secrets.Hidden) (answer, error) {
 	var got struct {
 		Result struct {
@@ -203,6 +253,9 @@ func (p *page) run(ctx context.Context, in int64, what, origin string, selectors
 		Thrown *struct {
 			Text string `json:"text"`
 		} `json:"exceptionDetails"`
+	}
+	if err := p.genuine(); err != nil {
+		return answer{}, err
 	}
 	err := p.call(ctx, p.session, "Runtime.callFunctionOn", map[string]any{
 		"functionDeclaration": script, "executionContextId": in, "returnByValue": true, "userGesture": true,

@@ -58,8 +58,14 @@ type authShop struct {
 
 func newAuthShop(t *testing.T) *authShop {
 	t.Helper()
+	return newAuthShopOn(t, httptest.NewServer)
+}
+
+// newAuthShopOn is newAuthShop on a server of another kind.
+func newAuthShopOn(t *testing.T, serve func(http.Handler) *httptest.Server) *authShop {
+	t.Helper()
 	b := &authShop{paused: make(chan struct{}), going: make(chan struct{}), gone: make(chan struct{})}
-	b.Server = httptest.NewServer(b)
+	b.Server = serve(b)
 	t.Cleanup(b.Close)
 	b.key = filepath.Join(t.TempDir(), "key")
 	var err error
@@ -246,7 +252,7 @@ func TestTheSidecarSignsIn(t *testing.T) {
 	c.call(t, "", "Target.setDiscoverTargets", map[string]any{"discover": true, "filter": []map[string]any{{}}}, nil)
 	c.call(t, "", "Target.setAutoAttach", map[string]any{"autoAttach": true, "waitForDebuggerOnStart": true, "flatten": true}, nil)
 	c.call(t, "", "Lease.event", map[string]any{"type": "planted", "data": planted}, nil)
-	for on, off := range map[string]string{"Tracing.start": "Tracing.end", "Fetch.enable": "Fetch.disable"} {
+	for on, off := range map[string]string{"Tracing.start": "Tracing.end", "Fetch.enable": "Fetch.disable", "Security.enable": "Security.disable"} {
 		c.call(t, "", on, map[string]any{}, nil)
 		if got := c.fails(t, "", "Lease.signIn", nil); !strings.Contains(got.Message, "hears what every page does since its "+on) {
 			t.Errorf("after %s: %s", on, got.Message)
@@ -303,6 +309,53 @@ func TestTheSidecarSignsIn(t *testing.T) {
 
 // alone is said of a request of which no page told: of those of a sign-in, its own page does.
 const alone = "no page reported it"
+
+// TestNoSecretToAnImpostor: who is on the way to a site shows a certificate of their own, which a worker has
+// told Chrome to accept. All that the worker does itself goes on, and no password leaves: neither meanwhile,
+// nor by a connection that is open since then.
+func TestNoSecretToAnImpostor(t *testing.T) {
+	t.Parallel()
+	for name, browsers := range map[string]bool{"accepted for all pages": true, "accepted for the worker's page": false} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			web := newAuthShopOn(t, httptest.NewTLSServer)
+			s := startWithSecrets(t, web, shopPassword)
+			ses := s.open(t, "acct", map[string]any{"sign_in": true})
+			c := dial(t, ses.CDPURL)
+			own, _ := c.page(t, "about:blank", "")
+			on := own
+			if browsers {
+				on = ""
+			}
+			visit := func() {
+				t.Helper()
+				var went struct{ ErrorText string }
+				if c.call(t, own, "Page.navigate", map[string]any{"url": web.URL + "/login"}, &went); went.ErrorText != "" {
+					t.Errorf("the worker's page: %s", went.ErrorText)
+				}
+				// Each on a connection of its own, which stays open.
+				c.evaluate(t, own, `Promise.all([1, 2, 3, 4, 5].map((n) => fetch("/?" + n, {cache: "no-store"}).then((r) => r.text())))`)
+			}
+			const ignore = "Security.setIgnoreCertificateErrors"
+			c.call(t, on, ignore, map[string]any{"ignore": true}, nil)
+			visit()
+			if browsers {
+				if got := c.fails(t, "", "Lease.signIn", nil); !strings.Contains(got.Message, "accepts every certificate since a client's "+ignore) {
+					t.Errorf("meanwhile: %s", got.Message)
+				}
+				visit()
+				c.call(t, on, ignore, map[string]any{"ignore": false}, nil)
+			}
+			answer := c.signsIn(t)
+			if answer.SignedIn == "yes" || !strings.Contains(answer.Reason, web.URL+" answered under a certificate that is not valid") {
+				t.Errorf("the answer is %+v", answer)
+			}
+			if got := web.sent(); len(got) > 0 {
+				t.Errorf("the site got %v", got)
+			}
+		})
+	}
+}
 
 // TestAfterTwoSignInsAPersonSignsIn: nothing more is typed then. The answer of the site counts, and not the
 // person's word.

@@ -190,9 +190,12 @@ func oneWay(sessionID, method string, params any) []byte {
 		Method    string `json:"method"`
 		Params    any    `json:"params"`
 		SessionID string `json:"sessionId,omitempty"`
-	}{1 << 30, method, params, sessionID})
+	}{ownID, method, params, sessionID})
 	return msg
 }
+
+// ownID is the id of one-way commands.
+const ownID = 1 << 30
 
 // maxPosts is how many posted commands may wait for room in the pipe.
 const maxPosts = 4096

@@ -115,13 +115,6 @@ func (c *Conn) handleOffloaded(msg []byte, privileged bool) {
 		closes = c.closes(cmd)
 		c.handler.ClosingTarget(closes)
 	}
-	if begins := c.startsListening(cmd); begins != "" && begins != ignoreCertificates {
-		c.noteListening(cmd) // from now on none is opened
-		if err := c.session.mux.endHidden(c.ctx); err != nil {
-			c.reply(cmd, nil, &Error{codeServer, err.Error()})
-			return
-		}
-	}
 	before, after := c.session.downloadCommands(c.target(cmd), named)
 	if before != nil && c.session.mux.send(c.fence, before) != nil {
 		after = nil // the command's own error says why
@@ -217,6 +210,13 @@ func (c *Conn) sendOffloaded(cmd command, msg []byte) {
 	}
 	head, tail := c.browserParts(cmd, msg)
 	passing := []stagedCommand{{cmd, u, c.sessionOf(cmd), m}}
+	if begins := c.startsListening(cmd); begins != "" && begins != ignoreCertificates { // from now on no page is opened
+		if err := c.session.mux.endHidden(c.ctx); err != nil {
+			c.unsent(passing[0])
+			c.reply(cmd, nil, &Error{codeServer, err.Error()})
+			return
+		}
+	}
 	err := c.session.mux.sendIf(func() error { return c.check(m, cmd.params) }, c.fence, passing, head, tail)
 	if err == nil {
 		c.session.log.stamp(1, boottime.Now())

@@ -98,7 +98,8 @@ func (c *Conn) register(cmd command) (undo, bool) {
 		}
 		u.continued = c.session.trackCommand(cmd, sessionID)
 	}
-	if _, again := ids[cmd.id]; again {
+	_, again := ids[cmd.id]
+	if again {
 		if c.more == nil {
 			c.more = map[inFlight]int{}
 		}
@@ -113,7 +114,7 @@ func (c *Conn) register(cmd command) (undo, bool) {
 	if string(cmd.method) == discoverCommand {
 		c.noteDiscovery(cmd)
 	}
-	c.noteListening(cmd)
+	c.noteListening(cmd, again)
 	c.session.log.add(cmd.sessionID, cmd.method)
 	return u, true
 }
@@ -175,17 +176,7 @@ func (c *Conn) failUnsent(err error, list ...stagedCommand) {
 		return
 	}
 	for _, s := range list {
-		c.mu.Lock()
-		switch _, ok := s.ids[s.id]; {
-		case !ok:
-		case c.pending == nil:
-			delete(s.ids, s.id)
-		default:
-			c.settled(s.ids, browserMessage{id: s.id, sessionID: []byte(c.target(s.command))})
-		}
-		c.mu.Unlock()
-		c.session.mux.pictures.settled(inFlight{c.target(s.command), s.id})
-		c.session.restorePaused(s.continued)
+		c.unsent(s)
 		if taken, ok := errors.AsType[*takenError](err); ok {
 			c.deny(s.command, taken.why)
 			continue
@@ -195,6 +186,22 @@ func (c *Conn) failUnsent(err error, list ...stagedCommand) {
 		}
 		c.reply(s.command, nil, &Error{codeServer, err.Error()})
 	}
+}
+
+// unsent undoes what was noted of a command that could not be sent.
+func (c *Conn) unsent(s stagedCommand) {
+	c.mu.Lock()
+	switch _, ok := s.ids[s.id]; {
+	case !ok:
+	case c.pending == nil:
+		delete(s.ids, s.id)
+	default:
+		c.settled(s.ids, browserMessage{id: s.id, sessionID: []byte(c.target(s.command))})
+	}
+	c.mu.Unlock()
+	c.session.mux.pictures.settled(inFlight{c.target(s.command), s.id})
+	c.session.mux.privacy.answered(inFlight{c.target(s.command), s.id}, true)
+	c.session.restorePaused(s.continued)
 }
 
 // forgetPending forgets the commands in flight. The browser may still refuse them, and nobody

@@ -35,12 +35,20 @@ type privacy struct {
 	sessions map[string]bool
 	// hidden are the pages of CreateHidden that are open.
 	hidden map[string]bool
-	// listening are the commands of listens that hold.
-	listening map[listener]bool
+	// listening are the commands of listens that hold, or may. unanswered are how many of them the browser
+	// has not answered.
+	listening  map[listener]*hearing
+	unanswered atomic.Int32
 }
 
 // listener is a CDP session of a client, and the method that it sent there.
 type listener struct{ session, method string }
+
+// hearing is what is known of a client's commands of one method on one CDP session.
+type hearing struct {
+	on    bool    // one succeeded, or may have
+	asked []int64 // the ids of those that are not answered
+}
 
 // ErrPrivate says that the browser is kept to the launcher already.
 var ErrPrivate = errors.New("the launcher keeps the browser to itself already")
@@ -61,7 +69,47 @@ func (e *ListeningError) Error() string {
 func (p *privacy) forget(ended []string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	maps.DeleteFunc(p.listening, func(l listener, _ bool) bool { return slices.Contains(ended, l.session) })
+	p.end(func(l listener) bool { return slices.Contains(ended, l.session) })
+}
+
+// end forgets what was heard by listeners. The caller holds p.mu.
+func (p *privacy) end(which func(listener) bool) {
+	for l, h := range p.listening {
+		if which(l) {
+			p.unanswered.Add(int32(-len(h.asked)))
+			delete(p.listening, l)
+		}
+	}
+}
+
+// answered notes that a command of a client failed, or may have succeeded: by one that failed, it hears nothing.
+func (p *privacy) answered(command inFlight, failed bool) {
+	if p.unanswered.Load() == 0 { // nearly always
+		return
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for l, h := range p.listening {
+		i := slices.Index(h.asked, command.id)
+		if l.session != command.sessionID || i < 0 {
+			continue
+		}
+		h.asked = slices.Delete(h.asked, i, i+1)
+		p.unanswered.Add(-1)
+		if h.on = h.on || !failed; !h.on && len(h.asked) == 0 {
+			delete(p.listening, l)
+		}
+	}
+}
+
+// sessionGone forgets what was heard on CDP sessions that have ended, of which a command came too late.
+func (p *privacy) sessionGone(isOpen func(session string) bool) {
+	if p.unanswered.Load() == 0 {
+		return
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.end(func(l listener) bool { return !isOpen(l.session) })
 }
 
 // heard is the error that a client would hear what a private page does; nil: none would. A secret needs
@@ -278,19 +326,47 @@ func (c *Conn) startsListening(cmd command) string {
 }
 
 // noteListening notes that a client's command makes it hear what every page does: before the command is
-// on its way, so that no page is opened meanwhile that it would hear.
-func (c *Conn) noteListening(cmd command) {
+// on its way, so that no page is opened meanwhile that it would hear. another says that the client waits for
+// the answer to another command with that id: then no answer tells which of them failed. The caller holds
+// c.mu.
+func (c *Conn) noteListening(cmd command, another bool) {
+	p := &c.session.mux.privacy
+	if p.unanswered.Load() == 0 && !mayListen(cmd.method) { // nearly always
+		return
+	}
+	session := c.target(cmd)
+	if own := c.session.defaultID; session == own { // with and without its name
+		other := c.pending[own]
+		if cmd.hasSession {
+			other = c.pending[""]
+		}
+		_, waits := other[cmd.id]
+		another = another || waits
+	}
+	if another {
+		p.answered(inFlight{session, cmd.id}, false)
+	}
 	begins := c.startsListening(cmd)
 	if begins == "" {
 		return
 	}
-	m := c.session.mux
-	m.privacy.mu.Lock()
-	defer m.privacy.mu.Unlock()
-	if m.privacy.listening == nil {
-		m.privacy.listening = map[listener]bool{}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	l := listener{session, begins}
+	h := p.listening[l]
+	if h == nil {
+		if p.listening == nil {
+			p.listening = map[listener]*hearing{}
+		}
+		h = &hearing{}
+		p.listening[l] = h
 	}
-	m.privacy.listening[listener{c.target(cmd), begins}] = true
+	if another || cmd.id >= ownID {
+		h.on = true
+		return
+	}
+	h.asked = append(h.asked, cmd.id)
+	p.unanswered.Add(1)
 }
 
 // endsListening notes which of the commands end that a client hears what every page does. They are on
@@ -306,9 +382,7 @@ func (m *Mux) endsListening(sent []stagedCommand) {
 			continue
 		}
 		m.privacy.mu.Lock()
-		for _, method := range ends {
-			delete(m.privacy.listening, listener{session, method})
-		}
+		m.privacy.end(func(l listener) bool { return l.session == session && slices.Contains(ends, l.method) })
 		m.privacy.mu.Unlock()
 	}
 }

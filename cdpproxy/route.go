@@ -77,6 +77,9 @@ func (m *Mux) route(msg []byte) bool {
 	if parsed.isReply && m.pictures.count.Load() > 0 {
 		m.pictures.settled(inFlight{string(parsed.sessionID), parsed.id})
 	}
+	if parsed.isReply && m.privacy.unanswered.Load() > 0 {
+		m.privacy.answered(inFlight{string(parsed.sessionID), parsed.id}, parsed.isError)
+	}
 	s := m.sessions.ownerOf(parsed.sessionID)
 	if m.hides(s, parsed, msg) || s == nil {
 		return false
@@ -173,6 +176,7 @@ var sessionGone = []byte(`"error":{"code":-32001,`)
 // or the launcher, on a session that was forgotten. If several have sent a command with that
 // id, each gets the answer, since Chrome does not answer them in any other way.
 func (m *Mux) refused(parsed browserMessage, msg []byte) {
+	m.privacy.sessionGone(m.sessions.isOpen)
 	for _, s := range m.sessions.owners() {
 		s.mu.Lock()
 		conn, observer := s.conn, s.observer

@@ -119,8 +119,7 @@ func (c *Conn) handleOffloaded(msg []byte, privileged bool) {
 	if before != nil && c.session.mux.send(c.fence, before) != nil {
 		after = nil // the command's own error says why
 	}
-	c.sendOffloaded(cmd, msg)
-	if closes != "" {
+	if sent := c.sendOffloaded(cmd, msg); sent && closes != "" {
 		c.session.mux.leave(closes)
 	}
 	if after != nil {
@@ -201,12 +200,12 @@ func (c *Conn) handleLease(cmd command) {
 	c.flush()
 }
 
-// sendOffloaded passes a command on, and waits while the pipe is full.
-func (c *Conn) sendOffloaded(cmd command, msg []byte) {
+// sendOffloaded passes a command on, and waits while the pipe is full. sent says that the browser has all of it.
+func (c *Conn) sendOffloaded(cmd command, msg []byte) (sent bool) {
 	m := methods.Find(cmd.method)
 	u, ok := c.register(cmd)
 	if !ok {
-		return
+		return false
 	}
 	head, tail := c.browserParts(cmd, msg)
 	passing := []stagedCommand{{cmd, u, c.sessionOf(cmd), m}}
@@ -214,7 +213,7 @@ func (c *Conn) sendOffloaded(cmd command, msg []byte) {
 		if err := c.session.mux.endHidden(c.ctx); err != nil {
 			c.unsent(passing[0])
 			c.reply(cmd, nil, &Error{codeServer, err.Error()})
-			return
+			return false
 		}
 	}
 	err := c.session.mux.sendIf(func() error { return c.check(m, cmd.params) }, c.fence, passing, head, tail)
@@ -222,6 +221,7 @@ func (c *Conn) sendOffloaded(cmd command, msg []byte) {
 		c.session.log.stamp(1, boottime.Now())
 	}
 	c.failUnsent(err, passing...)
+	return err == nil
 }
 
 // ownReply is a reply of the launcher's own, with its members in Chrome's order. One of

@@ -4,18 +4,22 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"leasehold/lease"
 )
 
 // TestTheObserverLeavesAServiceWorkerThatEnds, since Chrome keeps one to which somebody is
-// attached. It stays while a client is attached, and comes back to one that a client kept.
+// attached. It stays while a client is attached, and comes back to one that a client kept. It leaves none whose close
+// did not reach the browser.
 func TestTheObserverLeavesAServiceWorkerThatEnds(t *testing.T) {
 	s := script(t)
 	o, err := s.mux.Observe(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
-	h := &handler{}
+	h, fence := &handler{}, open()
 	c := connect(t, s.mux, open(), h)
+	late := connect(t, s.mux, fence, &handler{})
 	attached := func(session, kind, on string) {
 		s.say(`{"method":"Target.attachedToTarget","params":{"sessionId":"%s","targetInfo":{"targetId":"%s-T","type":"%s"},"waitingForDebugger":false},"sessionId":"%s"}`, session, kind, kind, on)
 	}
@@ -39,6 +43,15 @@ func TestTheObserverLeavesAServiceWorkerThatEnds(t *testing.T) {
 		}
 	}
 
+	fence.Shut(lease.ErrExpired)
+	if m := late.call("Target.closeTarget", "", map[string]any{"targetId": "service_worker-T"}); m.Error == nil {
+		t.Error("a client closes what it may no longer reach")
+	}
+	late.call("Runtime.enable", "", nil) // it is answered when the one before it is done with
+	o.Post("O-page", "Marker.set", nil)
+	if got := s.until("Marker.set"); slices.ContainsFunc(got, func(a asked) bool { return a.Method == "Browser.getVersion" || a.Method == leave }) {
+		t.Fatalf("the observer left a worker that was not closed: %+v", got)
+	}
 	c.call("Target.closeTarget", "", map[string]any{"targetId": "page-T"}) // this one ends by itself
 	c.call("Target.closeTarget", "", map[string]any{"targetId": "service_worker-T"})
 	left("O-1")

@@ -45,11 +45,17 @@ func (t *terms) owner() string {
 	return t.profile
 }
 
+// inUsersFolder tells whether downloads go where Chrome itself puts them: a person finds them there,
+// unless the browser runs as another user, whose home directory ends with it. Who came by a sign-in
+// link is a stranger to the host.
+func (f *hostFiles) inUsersFolder() bool {
+	return f.policy.byHand && !f.policy.byLink && !f.otherUser
+}
+
 // downloadDir is where downloads of the session's pages go until its worker says where. ""
-// stands for Chrome's own choice: a person finds them there, unless the browser runs as another
-// user, whose home directory ends with it.
+// stands for Chrome's own choice.
 func (f *hostFiles) downloadDir() string {
-	if f.policy.byHand && !f.otherUser {
+	if f.inUsersFolder() {
 		return ""
 	}
 	return f.exchange
@@ -60,7 +66,7 @@ func (f *hostFiles) downloadDir() string {
 // of all the profile's sessions.
 func (f *hostFiles) ownDirs() []string {
 	dirs := []string{f.roots.OfProfile(f.owner())}
-	if f.policy.byHand && !f.otherUser {
+	if f.inUsersFolder() {
 		if home, err := os.UserHomeDir(); err == nil {
 			downloads := filepath.Join(home, "Downloads")
 			if fi, err := os.Stat(downloads); err == nil && fi.IsDir() {

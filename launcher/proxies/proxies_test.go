@@ -1,6 +1,7 @@
 package proxies
 
 import (
+	"bufio"
 	"context"
 	"encoding/pem"
 	"fmt"
@@ -283,7 +284,9 @@ func TestRelayWithoutItsServer(t *testing.T) {
 		plain := site(t, httptest.NewServer)
 		upstream := start(t, plain.Listener.Addr().String(), user, password)
 		p := configured(t, upstream, password)
-		c := client(t, open(t, p, io.Discard), plain)
+		var log testlog.Buffer
+		r := open(t, p, &log)
+		c := client(t, r, plain)
 		upstream.Stop()
 		if err := p.Check(t.Context()); err == nil || !strings.Contains(err.Error(), upstream.URL) || !strings.Contains(err.Error(), "does not answer") {
 			t.Errorf("%s: %v", kind, err)
@@ -292,10 +295,50 @@ func TestRelayWithoutItsServer(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if resp.StatusCode != 502 || resp.Body.Close() != nil {
-			t.Errorf("%s: with its server away the relay answers %s: nothing may go around it", kind, resp.Status)
+		said, err := io.ReadAll(resp.Body)
+		if err != nil || resp.StatusCode != 502 || resp.Body.Close() != nil {
+			t.Errorf("%s: with its server away the relay answers %s (%v): nothing may go around it", kind, resp.Status, err)
+		}
+		// A page of the same site can read that, and no worker is told where the proxy is.
+		tunnel := connect(t, r, plain.Listener.Addr().String())
+		_, server, _ := strings.Cut(upstream.URL, "://")
+		for what, said := range map[string]string{"a request": string(said), "a tunnel": tunnel} {
+			if said == "" || strings.Contains(said, server) {
+				t.Errorf("%s: %s is answered %q", kind, what, said)
+			}
+		}
+		if n := strings.Count(log.String(), "connection through the proxy failed"); n != 2 || !strings.Contains(log.String(), server) {
+			t.Errorf("%s: the log says %s", kind, log.String())
 		}
 	}
+}
+
+// connect asks a relay for a tunnel that it cannot open, and returns what it says.
+func connect(t *testing.T, r *Relay, target string) string {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	c, err := new(net.Dialer).DialContext(ctx, "tcp", strings.TrimPrefix(r.URL(), "http://"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = c.Close() }()
+	end, _ := ctx.Deadline()
+	if err := c.SetDeadline(end); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := fmt.Fprintf(c, "CONNECT %s HTTP/1.1\r\nHost: %[1]s\r\n\r\n", target); err != nil {
+		t.Fatal(err)
+	}
+	resp, err := http.ReadResponse(bufio.NewReader(c), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	said, err := io.ReadAll(resp.Body)
+	if err != nil || resp.StatusCode != 502 || resp.Body.Close() != nil {
+		t.Errorf("the tunnel: %s %q %v", resp.Status, said, err)
+	}
+	return string(said)
 }
 
 // TestCloseEndsConnections closes the relay while a tunnel is open and a request is being

@@ -231,8 +231,11 @@ func (r *Relay) newHandler() http.Handler {
 		ctx, cancel := context.WithTimeout(r.ctx, connectTimeout)
 		defer cancel()
 		c, err := r.proxy.dial(ctx, r.conns, target)
-		r.logFailure(err)
-		return c, err
+		if err != nil {
+			r.logFailure(err)
+			return nil, errNotThrough
+		}
+		return c, nil
 	}
 	h.OnResponse().DoFunc(r.response)
 	return h
@@ -316,6 +319,10 @@ func (r *Relay) dialPlain(ctx context.Context, network, address string) (net.Con
 	return r.proxy.dial(ctx, r.conns, address)
 }
 
+// errNotThrough is all that a browser is told of a failure. Its pages and workers can read that, and
+// the error itself may have the server's address.
+var errNotThrough = errors.New("the request did not get through the proxy")
+
 // response replaces answers that the browser must not see by a 502: errors, and a 407, which
 // would make it ask its user for credentials.
 func (r *Relay) response(resp *http.Response, ctx *goproxy.ProxyCtx) *http.Response {
@@ -325,7 +332,7 @@ func (r *Relay) response(resp *http.Response, ctx *goproxy.ProxyCtx) *http.Respo
 	}
 	if err != nil {
 		r.logFailure(err)
-		return goproxy.NewResponse(ctx.Req, goproxy.ContentTypeText, http.StatusBadGateway, fmt.Sprintf("proxy %s: %v\n", r.proxy.id, err))
+		return goproxy.NewResponse(ctx.Req, goproxy.ContentTypeText, http.StatusBadGateway, errNotThrough.Error()+"\n")
 	}
 	if resp != nil {
 		// Otherwise net/http would add these headers if the site did not send them.

@@ -3,6 +3,7 @@ package agents
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/http"
 	"sync"
 	"time"
@@ -16,8 +17,9 @@ const (
 	// idle is how long an agent over HTTP may send no request, with none under way, before it counts
 	// as gone. The stream that most clients keep open counts as a request.
 	idle = 2 * time.Minute
-	// maxAgents bounds the agents of a sidecar.
+	// maxAgents bounds the agents of a sidecar, and maxOwn those of one principal: nobody takes all places.
 	maxAgents = 512
+	maxOwn    = maxAgents / 4
 )
 
 // writeTimeout is how long a client may take to accept what is sent before it is cut off. A test
@@ -92,9 +94,17 @@ func (h *Host) begin(ctx context.Context, session *sdk.ServerSession) error {
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	own := 0
+	for _, r := range h.agents {
+		if r.owner == caller.Name {
+			own++
+		}
+	}
 	switch {
 	case h.closed:
 		return errors.New("the sidecar is ending: ask the next one")
+	case own >= maxOwn:
+		return fmt.Errorf("too many agents of %s are connected: close some of them, or wait two minutes for those that are gone", caller.Name)
 	case len(h.agents) >= maxAgents:
 		return errors.New("too many agents are connected: close some of them, or wait two minutes for those that are gone")
 	case h.agents[session.ID()] != nil:

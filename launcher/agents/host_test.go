@@ -51,12 +51,17 @@ func (who as) RoundTrip(r *http.Request) (*http.Response, error) {
 
 func over(t *testing.T, url, who string) *sdk.ClientSession {
 	t.Helper()
-	c, err := sdk.NewClient(&sdk.Implementation{Name: "agent", Version: "1"}, nil).
-		Connect(t.Context(), &sdk.StreamableClientTransport{Endpoint: url, HTTPClient: &http.Client{Transport: as(who)}, DisableStandaloneSSE: true}, nil)
+	c, err := begins(t, url, who)
 	if err != nil {
 		t.Fatal(err)
 	}
 	return c
+}
+
+// begins initializes an agent, which may be refused.
+func begins(t *testing.T, url, who string) (*sdk.ClientSession, error) {
+	return sdk.NewClient(&sdk.Implementation{Name: "agent", Version: "1"}, nil).
+		Connect(t.Context(), &sdk.StreamableClientTransport{Endpoint: url, HTTPClient: &http.Client{Transport: as(who)}, DisableStandaloneSSE: true}, nil)
 }
 
 // recovered waits until a session was ended as that of a lost worker.
@@ -103,6 +108,37 @@ func TestAnAgentOverHTTPIsFoundByItsPrincipalAlone(t *testing.T) {
 	}
 	f.recovered(t)
 	_ = c.Close()
+}
+
+// TestNobodyTakesAllPlacesForAgents: who has as many agents as they may leaves room for others, and has
+// a place again when one of theirs ends.
+func TestNobodyTakesAllPlacesForAgents(t *testing.T) {
+	_, url := hosted(t, newFake(t), patience)
+	var of []*sdk.ClientSession
+	begin := func(who string) error {
+		c, err := begins(t, url, who)
+		if err == nil {
+			t.Cleanup(func() { _ = c.Close() })
+			of = append(of, c)
+		}
+		return err
+	}
+	var refused error
+	for len(of) <= maxAgents && refused == nil {
+		refused = begin("ann")
+	}
+	if refused == nil || !strings.Contains(refused.Error(), "too many agents of ann") {
+		t.Fatalf("ann has %d agents: %v", len(of), refused)
+	}
+	if err := begin("ben"); err != nil {
+		t.Errorf("ann has all her agents, and ben is told: %v", err)
+	}
+	if err := of[0].Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := begin("ann"); err != nil {
+		t.Errorf("ann, when one of hers has ended: %v", err)
+	}
 }
 
 func TestAnAgentOverHTTPThatFallsSilentIsLost(t *testing.T) {

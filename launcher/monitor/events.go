@@ -44,6 +44,9 @@ const (
 	typePage   = "page"
 	typeIframe = "iframe" // a frame in a process of its own
 	typeWorker = "worker" // a dedicated worker
+	// typeOther is that of a window without a tab, such as the one that a payment opens. Chrome calls it a
+	// page as soon as it has a document.
+	typeOther = "other"
 
 	typeServiceWorker = "service_worker"
 )
@@ -193,6 +196,8 @@ func (ps *pages) attached(parent, session string, t *target.Info) *checkpoint.En
 	case typeIframe:
 		ps.frames[id] = ps.targets[parent]
 		return frameEntry(ps.pageOf(id), t.URL)
+	case typeOther:
+		ps.windows[id] = session
 	case typePage:
 		ps.open[id] = &page{
 			opened: boottime.Now(), lastEvent: ps.ticks, context: string(t.BrowserContextID), framed: notBlank(t.URL),
@@ -212,6 +217,7 @@ func (ps *pages) detached(session string) {
 	delete(ps.closing, id)
 	delete(ps.frames, id)
 	delete(ps.open, id)
+	delete(ps.windows, id)
 	delete(ps.targets, session)
 }
 
@@ -222,8 +228,11 @@ func (ps *pages) infoChanged(t *target.Info) *checkpoint.Entry {
 		pg.Title, pg.URL = t.Title, t.URL
 		return pg.navigated(pg.URL, true)
 	}
-	if t.Type == typeIframe {
+	switch session := ps.windows[string(t.TargetID)]; {
+	case t.Type == typeIframe:
 		return frameEntry(ps.pageOf(string(t.TargetID)), t.URL)
+	case t.Type == typePage && session != "":
+		return ps.attached("", session, t)
 	}
 	return nil
 }
@@ -252,13 +261,13 @@ func storageEntry(s *domstorage.StorageID) *checkpoint.Entry {
 // launcher, which needs none.
 func (m *Monitor) enable(attached *target.EventAttachedToTarget) {
 	session, kind := string(attached.SessionID), attached.TargetInfo.Type
-	if kind == typePage {
+	if kind == typePage || kind == typeOther {
 		m.chrome.Post(session, "Inspector.enable", nil)
 		if m.place != nil { // counts for all frames of the tab
 			m.chrome.Post(session, overridePlace, m.place)
 		}
 	}
-	if kind == typePage || kind == typeIframe {
+	if kind == typePage || kind == typeOther || kind == typeIframe {
 		m.chrome.Post(session, "Page.enable", nil)
 		m.chrome.Post(session, "DOMStorage.enable", nil)
 		m.typing.runIn(session)

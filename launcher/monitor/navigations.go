@@ -104,7 +104,7 @@ func (n *navigations) leaving(target string) bool {
 func (n *navigations) attached(parent, session string, t *target.Info, now boottime.Instant) {
 	id := string(t.TargetID)
 	switch t.Type {
-	case typePage:
+	case typePage, typeOther:
 		page := &openPage{target: id, session: session, url: t.URL, begun: now}
 		remember(n.sessions, session, page)
 		remember(n.pages, id, page)

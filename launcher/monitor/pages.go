@@ -37,6 +37,7 @@ type pages struct {
 	mu         sync.Mutex
 	open       map[string]*page  // by target
 	targets    map[string]string // target by CDP session
+	windows    map[string]string // for each window without a tab, the CDP session on it, by target; see typeOther
 	frames     map[string]string // for each frame in a process of its own, the target that contains it
 	ownContext string            // id of the profile's own browser context: the context of the first page
 	workersIn  map[string]bool   // browser contexts in which a service worker was seen
@@ -46,7 +47,7 @@ type pages struct {
 }
 
 func newPages(n *navigations) *pages {
-	return &pages{navigations: n, open: map[string]*page{}, targets: map[string]string{}, frames: map[string]string{}, workersIn: map[string]bool{}, closing: map[string]bool{}}
+	return &pages{navigations: n, open: map[string]*page{}, targets: map[string]string{}, windows: map[string]string{}, frames: map[string]string{}, workersIn: map[string]bool{}, closing: map[string]bool{}}
 }
 
 func (ps *pages) first() (target, session string, _ error) {
@@ -225,8 +226,9 @@ func (m *Monitor) Primary() (capture.Page, bool) {
 	return capture.Page{}, false
 }
 
-// PageCloses says that a target is about to close, and tells whether a page of the profile's
-// own context stays open that nobody has asked to close.
+// PageCloses says that a target is about to close, and tells whether a tab of the profile's
+// own context stays open that nobody has asked to close. A window without a tab is none: it closes
+// with the tab that it belongs to.
 func (m *Monitor) PageCloses(target string) (another bool) { return m.pages.closes(target) }
 
 func (ps *pages) closes(target string) (another bool) {
@@ -234,7 +236,7 @@ func (ps *pages) closes(target string) (another bool) {
 	defer ps.mu.Unlock()
 	remember(ps.closing, target, true)
 	for id, p := range ps.open {
-		another = another || p.context == ps.ownContext && !ps.closing[id]
+		another = another || p.context == ps.ownContext && !ps.closing[id] && ps.windows[id] == ""
 	}
 	return another
 }

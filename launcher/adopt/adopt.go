@@ -163,8 +163,11 @@ func (a *Adopter) recoverLeft(slot *slots.Slot, r lease.Record, log zerolog.Logg
 	f, entries := own.File, own.Journal
 	ended := f.Ended
 	if lease.PersonDecides(r.Reason) && f.Reason != r.Reason {
-		// The bundle that was sealed at the end of the session says nothing about this.
-		f.Reason, f.Evidence, f.InOrder = r.Reason, lease.Sealed{}, false
+		f.Reason, f.InOrder = r.Reason, false
+		if r.Reason != lease.ReasonRolledBack || f.NotStored == "" { // else its browser's own end is the reason
+			// The bundle that was sealed at the end of the session says nothing about this.
+			f.Evidence = lease.Sealed{}
+		}
 	}
 	lost, err := a.leftRuns(r)
 	if err != nil {
@@ -272,7 +275,7 @@ func (a *Adopter) closeLeft(slot *slots.Slot, r lease.Record, log zerolog.Logger
 		return a.closeLeftWarm(r.ProfileID, left, lock, log)
 	}
 	if left != nil {
-		_, err = a.o.Recoverer.Run(recovery.Case{
+		ended, err := a.o.Recoverer.Run(recovery.Case{
 			Goal: recovery.CloseOnly, Profile: r.ProfileID, Path: path, Lock: lock, Browser: witness.Of(left), Keep: a.o.Jar.Keep, Log: log,
 			Bundle: func() *evidence.Bundle {
 				return a.o.Recoverer.Capture(recovery.Capture{
@@ -280,6 +283,10 @@ func (a *Adopter) closeLeft(slot *slots.Slot, r lease.Record, log zerolog.Logger
 				}, log)
 			},
 		})
+		if f, known := a.o.Sessions.File(r.SessionID); known && ended.File.NotStored != "" { // a person is told why
+			f.NotStored, f.CookiesLost = ended.File.NotStored, ended.File.CookiesLost
+			err = errors.Join(err, a.o.Sessions.Remember(f))
+		}
 		if err != nil {
 			return errors.Join(err, lock.Unlock())
 		}

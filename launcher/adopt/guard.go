@@ -262,6 +262,7 @@ func (a *Adopter) endOrphan(profile string) error {
 				file.Reason = api.ReasonOrphaned
 			}
 			file.Unseen, file.Evidence, file.CloseMethod = true, of.Evidence, of.CloseMethod
+			file.NotStored, file.CookiesLost = of.NotStored, of.CookiesLost
 			errs = errors.Join(errs, a.o.Files.Save(file))
 		}
 		return errs

@@ -33,9 +33,11 @@ const directoryMark = ".leasehold-mark"
 type mark struct {
 	n    uint64
 	name string
+	// doubt is, in the guard file, why no directory is believed, whatever mark it has; empty: one is.
+	doubt string
 }
 
-func (m mark) next() mark { return mark{m.n + 1, rand.Text()} }
+func (m mark) next() mark { return mark{n: m.n + 1, name: rand.Text()} }
 
 func (m mark) String() string { return fmt.Sprintf("%d %s", m.n, m.name) }
 
@@ -92,15 +94,19 @@ func (r *Root) renewMark(id, path string) (noted func() error, err error) {
 
 // note writes the mark of the guard file.
 func (r *Root) note(id string, m mark) error {
-	return durable.Replace(r.file(id, string(signed.Mark)), r.key.Sign(signed.Mark, id, fmt.Appendln(nil, m)))
+	content := fmt.Appendln(nil, m)
+	if m.doubt != "" {
+		content = fmt.Appendln(content, m.doubt)
+	}
+	return durable.Replace(r.file(id, string(signed.Mark)), r.key.Sign(signed.Mark, id, content))
 }
 
-// disbelieveMark makes no directory believed until a person has looked: there are two, and neither
-// has all that the last browser wrote.
-func (r *Root) disbelieveMark(id string) error {
+// disbelieveMark makes no directory believed until a person has looked, because none has all that the
+// last browser wrote. why says so.
+func (r *Root) disbelieveMark(id, why string) error {
 	was, _, err := r.noted(id)
 	if err == nil {
-		err = r.note(id, mark{was.n + 3, rand.Text()}) // the directory may be one ahead
+		err = r.note(id, mark{was.n + 3, rand.Text(), why}) // the directory may be one ahead
 	}
 	return err
 }
@@ -117,7 +123,9 @@ func (r *Root) noted(id string) (m mark, is bool, err error) {
 	}
 	content, err := r.key.Open(signed.Mark, id, b)
 	if err == nil {
-		m, _, err = parseMark(content)
+		line, doubt, _ := strings.Cut(string(content), "\n")
+		m, _, err = parseMark([]byte(line))
+		m.doubt = strings.TrimSpace(doubt)
 	}
 	if err != nil {
 		return mark{}, false, &DamagedError{Profile: id, Path: path, Cause: err}
@@ -142,6 +150,17 @@ func (r *Root) forgetMark(id string) error {
 		return fmt.Errorf("mark of %s: %w", id, err)
 	}
 	return nil
+}
+
+// DisbelieveDirectory has a person decide about the profile, because the directory has not all that the
+// last browser wrote. why says so.
+func (l *Lock) DisbelieveDirectory(why string) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if err := l.usable(); err != nil {
+		return err
+	}
+	return l.root.disbelieveMark(l.id, why)
 }
 
 // BelieveDirectory makes the directory believed as it is, because a person decides about it.
@@ -175,6 +194,9 @@ func (r *Root) Replaced(id string) (why string, err error) {
 	case err != nil:
 		return "", fmt.Errorf("mark of %s: %w", id, err)
 	}
+	if want.doubt != "" {
+		return want.doubt, nil
+	}
 	if m, before, err := parseMark(b); err == nil && (m == want || m.n == want.n+1 && before == want.name) {
 		return r.changed(id)
 	}
@@ -196,20 +218,19 @@ func placeOf(path string) (place, error) {
 	return place{uint64(st.Dev), st.Ino}, nil //nolint:unconvert // the type differs by architecture
 }
 
-// sameDirectory returns nil if the profile's directory is the one on which its browser was started,
-// or if no browser is noted. Otherwise what the browser wrote is elsewhere, and the error is a
-// *NotStoredError.
-func (r *Root) sameDirectory(id string) error {
+// exchanged says why the profile's directory is not the one on which its browser was started, so that
+// what the browser wrote is elsewhere; empty if it is that one, or if no browser is noted.
+func (r *Root) exchanged(id string) (why string) {
 	run, is, err := r.Running(id)
 	if err != nil || !is || run.Place == (place{}) || run.BootID != boottime.ID() {
-		return nil //nolint:nilerr // a note that cannot be believed is looked at elsewhere
+		return "" // a note that cannot be believed is looked at elsewhere
 	}
 	now, err := placeOf(filepath.Join(r.dir, id))
 	if err != nil {
-		return &NotStoredError{id, err.Error()}
+		return err.Error()
 	}
 	if now != run.Place {
-		return &NotStoredError{id, "another directory is in the place of the one on which its browser was started"}
+		return "another directory is in the place of the one on which its browser was started"
 	}
-	return nil
+	return ""
 }

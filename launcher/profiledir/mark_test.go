@@ -50,6 +50,13 @@ func TestACopyInThePlaceOfTheDirectory(t *testing.T) {
 			}
 			return err
 		}, ""},
+		"an end after which not everything is there": {func(w *marked) error { return w.lock.DisbelieveDirectory("the disk is full:\n0 bytes") }, "the disk is full:\n0 bytes"},
+		"the same, and a person decides": {func(w *marked) error {
+			return errors.Join(w.lock.DisbelieveDirectory("the disk is full"), w.lock.BelieveDirectory())
+		}, ""},
+		"the same, and the directory is removed": {func(w *marked) error {
+			return errors.Join(w.lock.DisbelieveDirectory("the disk is full"), os.RemoveAll(w.path), func() error { _, err := w.r.Create("p"); return err }())
+		}, ""},
 		"a person who looked": {func(w *marked) error {
 			return errors.Join(w.put(w.before), w.lock.Renew(lease.Record{ProfileID: "p", Token: 9}))
 		}, ""},

@@ -36,8 +36,8 @@ func (r *Root) Store(id string) error {
 	if err != nil {
 		return err
 	}
-	if err := r.sameDirectory(id); err != nil {
-		return errors.Join(err, r.disbelieveMark(id))
+	if why := r.exchanged(id); why != "" {
+		return errors.Join(&NotStoredError{id, why}, r.disbelieveMark(id, why))
 	}
 	why, err := r.Replaced(id)
 	if err == nil && why != "" {

@@ -145,8 +145,9 @@ type steps struct {
 	judged Closed
 	asked  bool
 	// distrust is why what this host keeps about the profile cannot be trusted; empty: it can
-	// be.
-	distrust string
+	// be. disbelief is the same for a person.
+	distrust  string
+	disbelief error
 	// departed says that this host left the profile's directory for another home, and is now
 	// the home again, but without a directory; nil: that is not so.
 	departed *profiledir.DepartedError
@@ -276,11 +277,24 @@ func (s *steps) takeStored(err error) {
 	if errors.As(err, &missing) {
 		s.Log.Error().Err(err).Msg("what was written into the profile may be lost: a person decides")
 		s.File.NotStored = missing.Why
-		if err := s.Lock.BelieveDirectory(); err != nil { // then a person is asked about it twice
-			s.Log.Warn().Err(err).Msg("the directory's mark cannot be forgotten")
+		// Nobody gets the profile before a person who is told has decided, whatever becomes of this
+		// launcher, and of the record meanwhile: see believe.
+		if err := s.Lock.DisbelieveDirectory(missing.Why); err != nil {
+			s.Log.Error().Err(err).Msg("the directory's mark cannot be changed: if this launcher is killed now, nobody is told")
 		}
 	}
 	s.stored = err == nil || missing != nil
+}
+
+// believe makes the directory believed again, once the record says that a person decides, and the
+// inspection says what may be lost.
+func (s *steps) believe() {
+	if s.File.NotStored == "" {
+		return
+	}
+	if err := s.Lock.BelieveDirectory(); err != nil { // then a person is asked about it twice
+		s.Log.Warn().Err(err).Msg("the directory's mark cannot be forgotten")
+	}
 }
 
 // closeInOrder closes the browser at the proper end of a worker's session, or leaves it open,
@@ -355,7 +369,7 @@ func (s *steps) believed() bool {
 		return true
 	}
 	s.Log.Error().Err(problem).Str("reason", reason).Msg("what is kept of the profile cannot be believed: it goes through recovery, to a person")
-	s.distrust, s.File.Reason = reason, reason
+	s.distrust, s.disbelief, s.File.Reason = reason, problem, reason
 	return false
 }
 

@@ -216,10 +216,10 @@ func TestEveryEndKeepsTheOrder(t *testing.T) {
 		{name: "released, it crashes at the close", goal: Release, script: fakechrome.Script{Crashes: true},
 			trace: "evidence file close stop/gone suspected_stale/gone quarantined/gone inspected/gone manual_review/gone", how: "lost (browser_not_closed), recovered: manual_review",
 			state: lease.ManualReview, reason: api.ReasonNotClosed, closed: "cdp", browser: "gone"},
-		{name: "released, a cookie not on the disk", goal: Release, script: fakechrome.Script{Cookies: []fakechrome.Cookie{{Name: "sid", Domain: "shop.example", Path: "/", Expires: 4e9}}},
+		{name: "released, a cookie not on the disk", goal: Release, script: lossy,
 			trace: "evidence file close stop/gone suspected_stale/gone quarantined/gone inspected/gone manual_review/gone", how: "lost (browser_not_closed), recovered: manual_review",
 			state: lease.ManualReview, reason: api.ReasonNotClosed, closed: "cdp", browser: "gone"},
-		{name: "lost, a cookie not on the disk", goal: Recover, script: fakechrome.Script{Cookies: []fakechrome.Cookie{{Name: "sid", Domain: "shop.example", Path: "/", Expires: 4e9}}},
+		{name: "lost, a cookie not on the disk", goal: Recover, script: lossy,
 			trace: "evidence file stop " + unclear, how: "lost (connection_lost), recovered: manual_review", state: lease.ManualReview, closed: "cdp", browser: "gone"},
 		{name: "released, it crashed before", goal: Release, prepare: crashed,
 			trace: "evidence/gone file/gone stop/gone suspected_stale/gone quarantined/gone inspected/gone manual_review/gone", how: "lost (browser_not_closed), recovered: manual_review",
@@ -334,6 +334,9 @@ func (tt ending) checkStored(t *testing.T, w *world, before lease.Record, e Ende
 		if r.Token != before.Token || r.EvidenceID != before.EvidenceID {
 			t.Errorf("another session's record was changed: %+v", r)
 		}
+	}
+	if forgot, _, ferr := w.r.Forgot(r); r.State == lease.ManualReview && err == nil && (forgot || ferr != nil) {
+		t.Errorf("the person is asked about it twice: %v", ferr)
 	}
 	switch r.State {
 	case lease.Available, lease.ManualReview:

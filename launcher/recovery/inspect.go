@@ -68,6 +68,7 @@ func (s *steps) inspectAndDecide(closeProblem error) (string, error) {
 	if err != nil {
 		return "", err
 	}
+	s.believe()
 	if s.answers != nil {
 		if err := s.answers(); err != nil {
 			s.Log.Warn().Err(err).Msg("the next answers are compared with older ones, or with none")
@@ -123,7 +124,11 @@ func (s *steps) reviewFlag(r lease.Record) table.Fact {
 		return table.Fact{Name: table.ReviewFlag, Answer: table.Yes, How: "Chrome's own lock in the directory named another host"}
 	}
 	if lease.Distrusted(r.Reason) {
-		return table.Fact{Name: table.ReviewFlag, Answer: table.Yes, How: "what this host kept of the profile cannot be believed: " + r.Reason}
+		how := "what this host kept of the profile cannot be believed: " + r.Reason
+		if s.disbelief != nil {
+			how += ": " + s.disbelief.Error()
+		}
+		return table.Fact{Name: table.ReviewFlag, Answer: table.Yes, How: how}
 	}
 	if r.Reason == lease.ReasonContested {
 		return table.Fact{Name: table.ReviewFlag, Answer: table.Yes, How: fmt.Sprintf("launchers %s and %s are both known as its home: the lease store had forgotten the first", r.Home, r.OtherHome)}

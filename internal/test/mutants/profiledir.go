@@ -70,7 +70,7 @@ var ofProfileDir = slices.Concat(
 		change{"a directory without its mark is believed", "\t\tb = nil\n", "\t\treturn \"\", nil\n"},
 		change{"an older copy of a directory is believed", `(m == want || m.n == want.n+1 && before == want.name) {`, `m.n <= want.n+1 {`},
 		change{"an end that was cut makes the directory unbelieved", `(m == want || m.n == want.n+1 && before == want.name) {`, `m == want {`},
-		change{"a browser's directory that was exchanged under it is believed", `mark{was.n + 3, rand.Text()}`, `was`},
+		change{"a browser's directory that was exchanged under it is believed", `mark{was.n + 3, rand.Text(), why}`, `was`},
 		change{"another directory than the browser's is released", `if now != run.Place {`, `if now == (place{}) {`},
 	),
 	in("launcher/profiledir/store.go", directory,

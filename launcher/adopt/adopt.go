@@ -312,12 +312,7 @@ func (a *Adopter) leftRuns(r lease.Record) ([]sessionfile.LostRun, error) {
 
 // leftRun is what is on disk about a run that has no session any more.
 func (a *Adopter) leftRun(r lease.Record, run lease.Run) (sessionfile.LostRun, error) {
-	f, known := a.o.Sessions.File(run.SessionID)
-	// The guard of the earlier launcher may have acted meanwhile.
-	disk, err := a.o.Files.Read(run.SessionID)
-	if err == nil && known && f.Reason == "" {
-		f = disk
-	}
+	f, known, err := a.o.Sessions.Left(run.SessionID)
 	forged := errors.Is(err, signed.ErrNotAuthentic)
 	if !known {
 		f = sessionfile.File{SessionID: run.SessionID, Token: run.Token, Unseen: true, SeenAt: r.HeartbeatAt}

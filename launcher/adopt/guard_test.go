@@ -333,6 +333,47 @@ func TestTheGuardEndsBrowsers(t *testing.T) {
 	}
 }
 
+// The end of a session had begun when its launcher was killed. The next one has read the file, and cannot adopt
+// the browser yet, when the guard closes it: then it goes on from what the guard has done.
+func TestTheGuardEndsWhatTheNextLauncherHasRead(t *testing.T) {
+	t.Parallel()
+	for name, tt := range map[string]struct {
+		sealed  lease.Sealed // before the launcher was killed
+		bundles int
+	}{
+		"before its evidence was sealed": {lease.Sealed{}, 1},
+		"before its browser was closed":  {lease.Sealed{EvidenceID: "ev_1", SHA256: "ab"}, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			h := newStoredHost(t)
+			r := h.serves("p")
+			h.browser(r)
+			f := fileOf(r)
+			f.Reason, f.Evidence = api.ReasonHeartbeat, tt.sealed
+			h.must(h.files.Save(f))
+			l := h.launch(nil)
+			gone := make(chan struct{})
+			close(gone)
+			h.must(Guard(t.Context(), GuardOptions{ID: "here", DataDir: h.dir, Root: h.root, Key: testkey.Key, Gone: gone, Archive: h.archive, Log: h.log()}))
+			guards := h.file("ses_p")
+			if guards.Evidence.EvidenceID == "" || guards.CloseMethod != "cdp" {
+				t.Fatalf("the guard's file: %+v", guards)
+			}
+			got := l.adopts("p")
+			if got.State != lease.ManualReview || got.Reason != api.ReasonHeartbeat || got.EvidenceID != guards.Evidence.EvidenceID {
+				t.Errorf("%+v; want the guard's bundle, %s", got, guards.Evidence.EvidenceID)
+			}
+			if f := h.file("ses_p"); f.Evidence != guards.Evidence || f.CloseMethod != "cdp" || !f.Unseen {
+				t.Errorf("its file: %+v", f)
+			}
+			if all := l.bundles("p"); len(all) != tt.bundles {
+				t.Errorf("%d bundles, want %d", len(all), tt.bundles)
+			}
+		})
+	}
+}
+
 // TestEachBrowserHasAWaitOfItsOwn: a launcher came back for one of two browsers, and ended
 // again. That one waits anew.
 func TestEachBrowserHasAWaitOfItsOwn(t *testing.T) {

@@ -140,6 +140,23 @@ func (h *Registry) File(sessionID string) (sessionfile.File, bool) {
 	return f, ok
 }
 
+// Left is File, with what the guard of an earlier launcher has done since the file was read. The error says
+// that the file cannot be read again; what is known is returned all the same.
+func (h *Registry) Left(sessionID string) (f sessionfile.File, known bool, err error) {
+	f, known = h.File(sessionID)
+	disk, err := h.o.Files.Read(sessionID)
+	switch {
+	case err != nil || !known:
+	case f.Reason == "":
+		f = disk
+	case disk.Evidence.EvidenceID == "":
+	case f.Evidence.EvidenceID == "" || f.CloseMethod == "" && disk.CloseMethod != "": // its end had begun before
+		f.Evidence, f.CloseMethod, f.Unseen = disk.Evidence, disk.CloseMethod, f.Unseen || disk.Unseen
+		f.NotStored, f.CookiesLost = disk.NotStored, disk.CookiesLost
+	}
+	return f, known, err
+}
+
 // Identify tells which profile and token a session has, or had.
 func (h *Registry) Identify(sessionID string) (f sessionfile.File, known bool) {
 	if s := h.ByID(sessionID); s != nil {

@@ -193,19 +193,25 @@ func (s *Spool) owe(profileID string, l Link) error {
 // bundles are written in the wrong order, the newer bundle is not hidden. If no bundle is known
 // to name at, it is remembered, and the profile's next bundle names it.
 func (a *Archive) Follow(profileID string, at, next Link) (Link, error) {
+	head, err := a.Newer(profileID, at, next)
+	if err != nil || at.EvidenceID == "" || at == head || head.EvidenceID == "" {
+		return head, err
+	}
+	return head, a.spool.owe(profileID, at)
+}
+
+// Newer is Follow, but remembers nothing.
+func (a *Archive) Newer(profileID string, at, next Link) (Link, error) {
 	if next.EvidenceID == "" || at.EvidenceID == "" || at == next {
 		return next, nil
 	}
 	a.spool.sealing.Lock()
 	c, err := a.spool.chain(profileID)
 	a.spool.sealing.Unlock()
-	if err != nil {
-		return next, err
-	}
-	if slices.Contains(c.Ends, at) && !slices.Contains(c.Ends, next) && slices.Contains(c.Named, next.EvidenceID) {
+	if err == nil && slices.Contains(c.Ends, at) && !slices.Contains(c.Ends, next) && slices.Contains(c.Named, next.EvidenceID) {
 		return at, nil
 	}
-	return next, a.spool.owe(profileID, at)
+	return next, err
 }
 
 // maxOwed is how many bundles of a profile one call of oweStrays remembers, because a manifest

@@ -148,6 +148,9 @@ func (a *Adopter) adopt(slot *slots.Slot, profile string, log zerolog.Logger) (r
 		if _, open, err := a.o.Root.Left(profile); err == nil && open {
 			return false, a.closeLeft(slot, r, log)
 		}
+		if r.State == lease.ManualReview { // others had it decided while this host was away
+			return false, a.o.Recoverer.Name(profile, a.o.Sessions.Sealed(r), log)
+		}
 	}
 	return false, nil
 }
@@ -275,6 +278,16 @@ func (a *Adopter) closeLeft(slot *slots.Slot, r lease.Record, log zerolog.Logger
 		return a.closeLeftWarm(r.ProfileID, left, lock, log)
 	}
 	if left != nil {
+		note := func(of sessionfile.File) { // another try, and a person, go by what the session's file says
+			f, known, err := a.o.Sessions.Left(r.SessionID)
+			if !known || err != nil {
+				return
+			}
+			f.Evidence, f.NotStored, f.CookiesLost = of.Evidence, of.NotStored, of.CookiesLost
+			if err := a.o.Sessions.Remember(f); err != nil {
+				log.Error().Err(err).Msg("session file not written")
+			}
+		}
 		ended, err := a.o.Recoverer.Run(recovery.Case{
 			Goal: recovery.CloseOnly, Profile: r.ProfileID, Path: path, Lock: lock, Browser: witness.Of(left), Keep: a.o.Jar.Keep, Log: log,
 			Bundle: func() *evidence.Bundle {
@@ -282,10 +295,10 @@ func (a *Adopter) closeLeft(slot *slots.Slot, r lease.Record, log zerolog.Logger
 					Record: r, Path: path, Token: r.Token, Reason: api.ReasonLauncherRestart, SeenAt: r.HeartbeatAt, Browser: witness.Of(left),
 				}, log)
 			},
+			Sealed: func(sealed sessionfile.File) error { note(sealed); return nil },
 		})
-		if f, known := a.o.Sessions.File(r.SessionID); known && ended.File.NotStored != "" { // a person is told why
-			f.NotStored, f.CookiesLost = ended.File.NotStored, ended.File.CookiesLost
-			err = errors.Join(err, a.o.Sessions.Remember(f))
+		if ended.File.NotStored != "" {
+			note(ended.File)
 		}
 		if err != nil {
 			return errors.Join(err, lock.Unlock())

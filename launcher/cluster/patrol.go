@@ -214,10 +214,17 @@ func (p *Patrol) look(r lease.Record) (again bool) {
 		p.o.Log.Error().Err(err).Str("profile", r.ProfileID).Msg("what is kept of the profile cannot be read")
 		return false
 	}
+	again = again || p.unnamed(r)
 	if again || r.Home == p.o.LauncherID && (r.Unfinished() || p.leftOpen(r.ProfileID) && p.o.Slots.WarmSince(r.ProfileID).IsZero()) {
 		p.o.Adopt(r)
 	}
 	return again
+}
+
+// unnamed tells whether a person decides about a profile of this host without the bundle that was sealed here:
+// others had it decided while this host was away.
+func (p *Patrol) unnamed(r lease.Record) bool {
+	return r.State == lease.ManualReview && r.Home == p.o.LauncherID && p.o.Recoverer.Unnamed(r, p.o.Sessions.Sealed(r))
 }
 
 // storeTimeout bounds each round over the store.

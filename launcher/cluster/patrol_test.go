@@ -198,16 +198,24 @@ func sight(r lease.Record) lease.Sight {
 func TestRecordsWithoutASession(t *testing.T) {
 	browser := profiledir.Running{PID: 1, SessionID: "ses_p"}
 	later := func(r lease.Record) lease.Record { r.Token += 5; return r }
+	review := func(home, evidenceID string) lease.Record {
+		return lease.Record{ProfileID: "p", Home: home, State: lease.ManualReview, SessionID: "ses_p", EvidenceID: evidenceID}
+	}
+	sealed := sessionfile.File{SessionID: "ses_p", Evidence: lease.Sealed{EvidenceID: "ev_1"}, Manifest: api.Manifest{ProfileID: "p"}}
 	for _, tt := range []struct {
 		name    string
 		record  lease.Record
 		kept    lease.Record
+		file    sessionfile.File
 		running profiledir.Running
 		adopted bool
 	}{
 		{name: "free, and the floor of its only session is gone", record: free("p", "here"), adopted: true},
 		{name: "held, and its session is gone", record: held("p", "here"), adopted: true},
 		{name: "with a person", record: lease.Record{ProfileID: "p", Home: "here", State: lease.ManualReview}},
+		{name: "with a person, who does not see what was sealed here", record: review("here", "ev_nothing"), file: sealed, adopted: true},
+		{name: "with a person, who sees what was sealed here", record: review("here", "ev_1"), file: sealed},
+		{name: "with a person, and of another home", record: review("far", "ev_nothing"), file: sealed},
 		{name: "in recovery", record: lease.Record{ProfileID: "p", Home: "here", State: lease.Quarantined, Token: 3}, adopted: true},
 		{name: "free, and its browser was left", record: free("p", "here"), running: browser, adopted: true},
 		{name: "of another home", record: held("p", "far")},
@@ -222,7 +230,11 @@ func TestRecordsWithoutASession(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			inWorld(t, func(w *world) {
-				b := w.patrol()
+				var files []sessionfile.File
+				if tt.file.SessionID != "" {
+					files = append(files, tt.file)
+				}
+				b := w.patrol(files...)
 				b.disk(w, "p", tt.kept, tt.running)
 				w.sees(lease.Sight{Fresh: true}, sight(tt.record))
 				if got := b.taken(); (len(got) == 1) != tt.adopted || len(got) > 1 {

@@ -437,17 +437,7 @@ func (s *steps) closeOnly() error {
 	if err := s.close(); err != nil || s.r.o.Store == nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), storeTimeout)
-	defer cancel()
-	_, err := lease.Change(ctx, s.r.o.Store, s.Profile, func(e lease.Entry) (lease.Record, error) {
-		next := e.Record
-		if s.r.Elsewhere(next) { // the other home's bundles have a chain of their own
-			return next, errAlready
-		}
-		next.EvidenceID, next.EvidenceSHA256 = s.File.Evidence.EvidenceID, s.File.Evidence.SHA256
-		return s.r.chained(e.Record, next, s.Log), nil
-	})
-	return unless(errAlready, err)
+	return s.r.Name(s.Profile, []lease.Sealed{s.File.Evidence}, s.Log)
 }
 
 // raiseFloor raises the floor, but not that of a directory that was left for another home:

@@ -157,6 +157,16 @@ func (h *Registry) Left(sessionID string) (f sessionfile.File, known bool, err e
 	return f, known, err
 }
 
+// Sealed are the bundles that the files of the record's sessions name.
+func (h *Registry) Sealed(r lease.Record) (sealed []lease.Sealed) {
+	for _, sessionID := range r.Sessions() {
+		if f, known, err := h.Left(sessionID); known && err == nil && f.Evidence.EvidenceID != "" {
+			sealed = append(sealed, f.Evidence)
+		}
+	}
+	return sealed
+}
+
 // Identify tells which profile and token a session has, or had.
 func (h *Registry) Identify(sessionID string) (f sessionfile.File, known bool) {
 	if s := h.ByID(sessionID); s != nil {

@@ -173,7 +173,8 @@ type EvidenceService interface {
 	// bundle that is not as it was sealed is refused with evidence_damaged, unless the request
 	// accepts that; one that the launcher cannot decrypt is refused with evidence_encrypted.
 	ExportEvidence(ctx context.Context, evidenceID string, e EvidenceExport) (ExportedEvidence, error)
-	// Inspection returns what the profile's last recovery found.
+	// Inspection returns what the profile's last recovery found here; nothing if its record is about
+	// another recovery.
 	Inspection(ctx context.Context, profileID string) (Inspection, error)
 	// Review applies a person's decision to a profile in manual review.
 	Review(ctx context.Context, profileID string, r ReviewRequest) (Profile, error)

@@ -229,12 +229,14 @@ func (ps *Service) Review(ctx context.Context, profileID string, req api.ReviewR
 	return ps.host.Shown(entry.Record).Public(), nil
 }
 
-// Inspection returns what the profile's last recovery found.
+// Inspection returns what the profile's last recovery found here; nothing if its record is about
+// another recovery.
 func (ps *Service) Inspection(ctx context.Context, profileID string) (api.Inspection, error) {
-	if _, err := ps.Profile(ctx, profileID); err != nil {
+	r, err := ps.Profile(ctx, profileID)
+	if err != nil {
 		return api.Inspection{}, err
 	}
-	return ps.host.Recoverer.Inspection(profileID)
+	return ps.host.Recoverer.Inspection(r.Record)
 }
 
 // forgotten is what is shown of a profile that the store has forgotten: the record as its home

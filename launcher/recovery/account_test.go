@@ -94,7 +94,7 @@ func TestTheSessionCheckDecides(t *testing.T) {
 			if _, err := w.r.Run(k); err != nil {
 				t.Fatal(err)
 			}
-			i, err := w.r.Inspection(profile)
+			i, err := w.r.Inspection(w.leases.record())
 			w.must(err)
 			answer := table.Answer("")
 			for _, f := range i.Facts {
@@ -182,7 +182,7 @@ func TestSitesAreAskedWhereThatMayDecide(t *testing.T) {
 			if _, err := w.r.Run(k); err != nil {
 				t.Fatal(err)
 			}
-			i, err := w.r.Inspection(profile)
+			i, err := w.r.Inspection(w.leases.record())
 			w.must(err)
 			var changed table.Answer
 			for _, f := range i.Facts {
@@ -268,7 +268,7 @@ func TestWhatASiteSaidWhileTheSessionLived(t *testing.T) {
 			if _, err := w.r.Run(k); err != nil {
 				t.Fatal(err)
 			}
-			i, err := w.r.Inspection(profile)
+			i, err := w.r.Inspection(w.leases.record())
 			w.must(err)
 			found := map[string]string{}
 			for _, f := range i.Facts {

@@ -204,7 +204,7 @@ func TestAContestGoesToAPerson(t *testing.T) {
 	if r := w.leases.record(); r.State != lease.ManualReview || r.Reason != lease.ReasonContested || r.OtherHome != "nearby" || r.Home != launcher {
 		t.Errorf("%+v", r)
 	}
-	i, err := w.r.Inspection(profile)
+	i, err := w.r.Inspection(w.leases.record())
 	w.must(err)
 	flag := slices.IndexFunc(i.Facts, func(f api.Fact) bool { return f.Name == table.ReviewFlag })
 	if f := i.Facts[flag]; f.Answer != "yes" || !strings.Contains(f.How, launcher) || !strings.Contains(f.How, "nearby") {

@@ -1,6 +1,7 @@
 package recovery_test
 
 import (
+	"encoding/json"
 	"errors"
 	"os"
 	"os/exec"
@@ -15,7 +16,9 @@ import (
 
 	"leasehold/checkpoint"
 	"leasehold/evidence"
+	"leasehold/internal/signed"
 	"leasehold/internal/test/fakechrome"
+	"leasehold/internal/test/testkey"
 	"leasehold/launcher/api"
 	"leasehold/launcher/profiledir"
 	"leasehold/launcher/proxies"
@@ -219,7 +222,7 @@ func TestFacts(t *testing.T) {
 			if _, err := w.r.Run(c); err != nil {
 				t.Fatal(err)
 			}
-			i, err := w.r.Inspection(profile)
+			i, err := w.r.Inspection(w.leases.record())
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -324,7 +327,7 @@ func TestACloseThatFailedIsAFact(t *testing.T) {
 	if _, err := w.r.Run(w.caseOf(Recover)); err != nil {
 		t.Fatal(err)
 	}
-	i, err := w.r.Inspection(profile)
+	i, err := w.r.Inspection(w.leases.record())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -358,7 +361,7 @@ func TestNothingIsLetGoWithoutItsInspection(t *testing.T) {
 	}
 	w.must(os.Remove(folder))
 	w.goesOn()
-	i, err := w.r.Inspection(profile)
+	i, err := w.r.Inspection(w.leases.record())
 	if r := w.leases.record(); err != nil || len(i.Facts) == 0 || i.Decision != r.Decision || r.State == lease.Inspected {
 		t.Errorf("%s, by an inspection that says %q, %v", r.State, i.Decision, err)
 	}
@@ -368,7 +371,7 @@ func TestNothingIsLetGoWithoutItsInspection(t *testing.T) {
 func TestInspectionsAreKept(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	if i, err := w.r.Inspection("shop.018"); err != nil || i.Facts == nil || i.Reasons == nil || len(i.Facts) > 0 {
+	if i, err := w.r.Inspection(lease.Record{ProfileID: "shop.018"}); err != nil || i.Facts == nil || i.Reasons == nil || len(i.Facts) > 0 {
 		t.Errorf("of none: %+v, %v", i, err)
 	}
 	folder := filepath.Join(w.data, "inspections")
@@ -379,8 +382,97 @@ func TestInspectionsAreKept(t *testing.T) {
 	w.must(os.Remove(folder))
 	w.must(os.Mkdir(folder, 0o700))
 	w.must(os.WriteFile(filepath.Join(folder, "shop=2E018.json"), []byte("{"), 0o600))
-	if i, err := w.r.Inspection("shop.018"); err != nil || len(i.Facts) > 0 || i.Decision != "" || len(i.Reasons) != 1 || !strings.Contains(i.Reasons[0], "cannot be believed") {
+	if i, err := w.r.Inspection(lease.Record{ProfileID: "shop.018"}); err != nil || len(i.Facts) > 0 || i.Decision != "" || len(i.Reasons) != 1 || !strings.Contains(i.Reasons[0], "cannot be believed") {
 		t.Errorf("a damaged or forged one: %+v, %v", i, err)
+	}
+}
+
+// TestAnInspectionIsOfItsRecovery: what an earlier one found stands beside no other incident, neither in
+// the words of this version nor in those of an older one, which did not say of which recovery they are.
+func TestAnInspectionIsOfItsRecovery(t *testing.T) {
+	t.Parallel()
+	type step = func(lease.Record) (lease.Record, error)
+	granted := func(r lease.Record) (lease.Record, error) {
+		return r.Grant(lease.Request{SessionID: "ses_2", LauncherID: launcher, TaskID: "task_102"}, time.Now())
+	}
+	suspected := func(r lease.Record) (lease.Record, error) {
+		return r.Suspect(api.ReasonLeaseLost, lease.Sealed{}, time.Now())
+	}
+	fenced := func(r lease.Record) (lease.Record, error) { return r.Quarantine(0, time.Now()) }
+	abandoned := func(r lease.Record) (lease.Record, error) {
+		return r.Abandon([]string{"its home did not come back"}, lease.Sealed{}, time.Now())
+	}
+	reviewed := func(decision string) step {
+		return func(r lease.Record) (lease.Record, error) {
+			return r.Reviewed(lease.Review{Decision: decision, Reviewer: "ana", TokenSeen: r.Token}, 0, time.Now())
+		}
+	}
+	byHand := func(r lease.Record) (lease.Record, error) {
+		return r.Grant(lease.Request{SessionID: "ses_hand", LauncherID: launcher, ByHand: &lease.ByHand{Holder: "ana"}}, time.Now())
+	}
+	handedBack := func(r lease.Record) (lease.Record, error) {
+		return r.Release("released", "", lease.Sealed{}, time.Now())
+	}
+	distrusted := func(r lease.Record) (lease.Record, error) {
+		return r.Distrust(lease.ReasonRolledBack, 0, 0, time.Now())
+	}
+	elsewhere := func(r lease.Record) (lease.Record, error) { r.Home = "launcher-2"; return r, nil }
+	decidedAgain := func(r lease.Record) (lease.Record, error) {
+		r, err := r.Inspect(lease.Sealed{}, time.Now())
+		if err != nil {
+			return r, err
+		}
+		return r.Decide(lease.Verdict{Decision: lease.DecisionManualReview, Reasons: []string{"another"}, Version: table.Version}, time.Now())
+	}
+	for name, tt := range map[string]struct {
+		steps         []step
+		shown, before bool // before: if an older version kept it
+	}{
+		"in its review":                             {nil, true, true},
+		"kept in review":                            {[]step{reviewed(lease.ReviewKeep)}, true, true},
+		"while a person has the profile by hand":    {[]step{byHand}, true, true},
+		"handed back":                               {[]step{byHand, handedBack}, true, true},
+		"approved":                                  {[]step{reviewed(lease.ReviewApprove)}, true, false},
+		"the home changed during the review":        {[]step{elsewhere}, true, false},
+		"the next session":                          {[]step{reviewed(lease.ReviewApprove), granted}, true, true},
+		"the next session is suspected":             {[]step{reviewed(lease.ReviewApprove), granted, suspected}, false, false},
+		"the next session is quarantined":           {[]step{reviewed(lease.ReviewApprove), granted, suspected, fenced}, false, false},
+		"the next session is abandoned":             {[]step{reviewed(lease.ReviewApprove), granted, suspected, fenced, abandoned}, false, false},
+		"an abandoned one is approved":              {[]step{reviewed(lease.ReviewApprove), granted, suspected, fenced, abandoned, reviewed(lease.ReviewApprove)}, false, false},
+		"the next session is decided elsewhere":     {[]step{reviewed(lease.ReviewApprove), granted, suspected, fenced, decidedAgain}, false, false},
+		"a person loses the profile":                {[]step{byHand, suspected, fenced, abandoned}, false, false},
+		"the profile is distrusted after a session": {[]step{reviewed(lease.ReviewApprove), distrusted, abandoned}, false, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t)
+			c := w.caseOf(Recover)
+			c.File.Unseen = true
+			if _, err := w.r.Run(c); err != nil {
+				t.Fatal(err)
+			}
+			if r := w.leases.record(); r.State != lease.ManualReview {
+				t.Fatalf("%s, want a review", r.State)
+			}
+			w.restate(tt.steps...)
+			shown := func(want bool, of string) {
+				if i, err := w.r.Inspection(w.leases.record()); err != nil || len(i.Facts) > 0 != want || i.Decision != "" != want || len(i.Reasons) > 0 != want || len(i.Against) > 0 != want {
+					t.Errorf("%s: %d facts, decision %q, %v: want it shown: %t", of, len(i.Facts), i.Decision, err, want)
+				}
+			}
+			shown(tt.shown, "of this version")
+			file := filepath.Join(w.data, "inspections", profile+".json")
+			b, err := os.ReadFile(file)
+			w.must(err)
+			b, err = testkey.Key.Open(signed.Inspection, profile, b)
+			w.must(err)
+			var said map[string]any
+			w.must(json.Unmarshal(b, &said))
+			delete(said, "recovery_started_at")
+			b, err = json.Marshal(said)
+			w.must(err, os.WriteFile(file, testkey.Key.Sign(signed.Inspection, profile, b), 0o600))
+			shown(tt.before, "of an older version")
+		})
 	}
 }
 

@@ -44,7 +44,7 @@ func (s *steps) inspectAndDecide(closeProblem error) (string, error) {
 	found := s.inspect(c, &shown)
 	s.span.Step("decide")
 	found, decided := s.check(c, &shown, found, table.Decide(found, s.r.o.ReviewWhen...))
-	err = s.r.saveInspection(s.Profile, found, decided, shown)
+	err = s.r.saveInspection(r, found, decided, shown)
 	switch {
 	case err != nil && decided.Outcome != table.ManualReview:
 		return "", fmt.Errorf("profile %s: it is not let go while what was found cannot be kept: %w", s.Profile, err)
@@ -201,14 +201,45 @@ func pauseFor(configured time.Duration, siteWaits, now time.Time) time.Duration 
 	return max(configured, siteWaits.Sub(now))
 }
 
+// keptInspection is the inspection of a profile's last recovery on this host, as its file has it.
+type keptInspection struct {
+	api.Inspection
+	// RecoveryStartedAt is when that recovery began, as its record says. It is zero in a file of an
+	// older version.
+	RecoveryStartedAt time.Time `json:"recovery_started_at,omitzero"`
+}
+
+// isOf tells whether the inspection may be shown with the record: it was made in the recovery that the
+// record is about, or the record is about none, since its last session is not lost. launcherID is
+// the launcher that kept it.
+func (k keptInspection) isOf(rec lease.Record, launcherID string) bool {
+	began, decision, version, reasons := rec.RecoveryStartedAt, rec.Decision, rec.DecisionVersion, rec.Reasons
+	if rec.State == lease.Held && rec.ByHand != nil && rec.ByHand.Review != nil { // it is open again afterwards
+		v := rec.ByHand.Review
+		began, decision, version, reasons = v.RecoveryStartedAt, v.Decision, v.DecisionVersion, v.Reasons
+	}
+	switch {
+	case began.IsZero():
+		return rec.State != lease.SuspectedStale
+	case !k.RecoveryStartedAt.IsZero():
+		return k.RecoveryStartedAt.Equal(began)
+	}
+	// An older version did not say which recovery it was. If this home decided the one of the record,
+	// the record has the decision of the file, word for word.
+	here := rec.Home == launcherID && (rec.Moved == nil || rec.Moved.Token < rec.Token)
+	return here && version > 0 && version == k.DecisionVersion && decision == k.Decision && slices.Equal(reasons, k.Reasons)
+}
+
 // inspectionPath is where the inspection of a profile's last recovery is kept.
 func (r *Recoverer) inspectionPath(profile string) string {
 	return filepath.Join(r.o.DataDir, "inspections", lease.FileName(profile)+".json")
 }
 
-// saveInspection keeps what was found and decided. shown is what a person is shown besides.
-func (r *Recoverer) saveInspection(profile string, found table.Inspection, d table.Decision, shown api.Inspection) error {
-	i := shown
+// saveInspection keeps what was found and decided in the recovery that the record is about. shown is
+// what a person is shown besides.
+func (r *Recoverer) saveInspection(rec lease.Record, found table.Inspection, d table.Decision, shown api.Inspection) error {
+	profile := rec.ProfileID
+	i := keptInspection{Inspection: shown, RecoveryStartedAt: rec.RecoveryStartedAt}
 	i.Facts, i.Decision, i.Reasons, i.DecisionVersion = []api.Fact{}, d.Outcome, d.Reasons, table.Version
 	for _, f := range found {
 		i.Facts = append(i.Facts, api.Fact{Name: f.Name, Answer: string(f.Answer), How: f.How})
@@ -239,32 +270,39 @@ func (r *Recoverer) ApprovedLock(rec lease.Record) string {
 	if !rec.Approved() {
 		return ""
 	}
-	i, err := r.Inspection(rec.ProfileID)
+	i, err := r.Inspection(rec)
 	if err != nil {
 		return ""
 	}
 	return i.ForeignLock
 }
 
-// Inspection returns what a profile's last recovery found. It has no facts if there was no
-// recovery, or if somebody else wrote the file, which is then given as the reason.
-func (r *Recoverer) Inspection(profile string) (api.Inspection, error) {
+// Inspection returns what the last recovery of the record's profile found here. It has no facts if
+// there was no recovery, if the record is about another one, or if somebody else wrote the file, which
+// is then given as the reason.
+func (r *Recoverer) Inspection(rec lease.Record) (api.Inspection, error) {
+	none := api.Inspection{Facts: []api.Fact{}, Reasons: []string{}}
+	profile := rec.ProfileID
 	b, err := os.ReadFile(r.inspectionPath(profile))
 	if errors.Is(err, fs.ErrNotExist) {
-		return api.Inspection{Facts: []api.Fact{}, Reasons: []string{}}, nil
+		return none, nil
 	}
-	var i api.Inspection
+	var kept keptInspection
 	if err == nil {
 		b, err = r.o.Key.Open(signed.Inspection, profile, b)
 	}
 	if err == nil {
-		err = json.Unmarshal(b, &i)
+		err = json.Unmarshal(b, &kept)
 	}
 	if errors.Is(err, signed.ErrNotAuthentic) {
-		return api.Inspection{Facts: []api.Fact{}, Reasons: []string{fmt.Sprintf("what was kept of the inspection cannot be believed: %v", err)}}, nil
+		none.Reasons = append(none.Reasons, fmt.Sprintf("what was kept of the inspection cannot be believed: %v", err))
+		return none, nil
 	}
 	if err != nil {
-		return i, fmt.Errorf("inspection of %s: %w", profile, err)
+		return kept.Inspection, fmt.Errorf("inspection of %s: %w", profile, err)
 	}
-	return i, nil
+	if !kept.isOf(rec, r.o.LauncherID) {
+		return none, nil
+	}
+	return kept.Inspection, nil
 }

@@ -80,7 +80,7 @@ func TestAProfileWhoseDirectoryWasLeftGoesToAPerson(t *testing.T) {
 	if now, err := w.root.Floor(profile); now != floor || err != nil {
 		t.Errorf("the floor of the directory that was left went from %d to %d: %v", floor, now, err)
 	}
-	i, err := w.r.Inspection(profile)
+	i, err := w.r.Inspection(w.leases.record())
 	w.must(err)
 	flag := slices.IndexFunc(i.Facts, func(f api.Fact) bool { return f.Name == table.ReviewFlag })
 	if f := i.Facts[flag]; f.Answer != "yes" || !strings.Contains(f.How, "was left to launcher far") {

@@ -42,7 +42,7 @@ func TestARecoveryIsKeptToBeDecidedAgain(t *testing.T) {
 	if _, err := w.r.Run(k); err != nil {
 		t.Fatal(err)
 	}
-	i, err := w.r.Inspection(profile)
+	i, err := w.r.Inspection(w.leases.record())
 	w.must(err)
 	all := w.pasts()
 	if len(all) != 1 || all[0].Gap != "" || all[0].Outcome != i.Decision || all[0].ProfileID != profile || all[0].Entries[1].Text != "" {

@@ -622,7 +622,7 @@ func (c *checker) moved(by *process, writer string, t *truth, p, n lease.Record)
 		c.w.broken(goesOn, "session %s of %s went on in a next launcher, and is decided without a person: %s", n.SessionID, n.ProfileID, n.State)
 	}
 	if inspected {
-		i, err := inspectionOf(by, n.ProfileID)
+		i, err := inspectionOf(by, n)
 		if err != nil || i.Decision != n.Decision || i.DecisionVersion != table.Version {
 			c.w.broken(inspectedFirst, "%s becomes %s, by an inspection that says %q (%v)", n.ProfileID, n.State, i.Decision, err)
 		}
@@ -699,9 +699,9 @@ func (c *checker) runs(t *truth, e lease.Event) {
 	}
 }
 
-// inspectionOf is what the launcher has on its disk of the last inspection.
-func inspectionOf(p *process, profile string) (api.Inspection, error) {
-	return recovery.New(recovery.Options{LauncherID: p.host.id, DataDir: p.host.data, Key: key, Root: p.root, Metrics: prometheus.NewRegistry()}).Inspection(profile)
+// inspectionOf is what the launcher has on its disk of the inspection that belongs to the record.
+func inspectionOf(p *process, r lease.Record) (api.Inspection, error) {
+	return recovery.New(recovery.Options{LauncherID: p.host.id, DataDir: p.host.data, Key: key, Root: p.root, Metrics: prometheus.NewRegistry()}).Inspection(r)
 }
 
 // over notes that a worker was told that his session is over.

@@ -3,6 +3,7 @@ package lease
 import (
 	"errors"
 	"fmt"
+	"reflect"
 	"slices"
 	"testing"
 	"time"
@@ -55,11 +56,16 @@ func TestLostRunsEndWithTheirRecovery(t *testing.T) {
 		t.Fatalf("two runs ended together, and of these are lost: %v", lost.LostRuns)
 	}
 	inspected := must(t)(lost.Inspect(Sealed{}, noon))
-	if got := must(t)(inspected.Decide(Verdict{Decision: DecisionRelease}, noon)); len(got.LostRuns) != 0 {
-		t.Errorf("decided: %v", got.LostRuns)
+	for _, decision := range []string{DecisionRelease, DecisionRetry, DecisionResume} {
+		if got := must(t)(inspected.Decide(Verdict{Decision: decision}, noon)); len(got.LostRuns) != 0 {
+			t.Errorf("decided, %s: %v", decision, got.LostRuns)
+		}
 	}
 	abandoned := must(t)(lost.Abandon(nil, Sealed{}, noon))
 	approved := must(t)(abandoned.Reviewed(Review{Decision: ReviewApprove, TokenSeen: abandoned.Token}, 0, noon))
+	if len(approved.LostRuns) != 0 {
+		t.Errorf("approved: %v", approved.LostRuns)
+	}
 	got := must(t)(approved.Grant(Request{SessionID: "s", LauncherID: "home"}, noon))
 	if len(got.LostRuns) != 0 || len(got.Runs) != 1 || got.Shut(false) != "" {
 		t.Errorf("granted: lost runs %v, runs %v: %s", got.LostRuns, got.Runs, got.Shut(false))
@@ -67,6 +73,40 @@ func TestLostRunsEndWithTheirRecovery(t *testing.T) {
 	// One run alone is the record's own session, and no run beside others.
 	if one := must(t)(must(t)(alone(in(Held)).Suspect("lost", Sealed{}, noon)).Quarantine(0, noon)); len(one.LostRuns) != 0 {
 		t.Errorf("one run: %v", one.LostRuns)
+	}
+}
+
+// TestAReviewKeepsItsLostRuns: also while a person has the profile by hand, and if that is lost, too. A
+// record never has them twice: it would be too large.
+func TestAReviewKeepsItsLostRuns(t *testing.T) {
+	lost := must(t)(must(t)(in(Held).Suspect("lost", Sealed{}, noon)).Quarantine(0, noon))
+	r := must(t)(must(t)(lost.Inspect(Sealed{}, noon)).Decide(Verdict{Decision: DecisionManualReview}, noon))
+	byHand := func(r Record) Record {
+		return must(t)(r.Grant(Request{SessionID: "s10", LauncherID: "home", ByHand: &ByHand{Holder: "ann"}}, noon))
+	}
+	has := func(when string, r Record) {
+		t.Helper()
+		if !reflect.DeepEqual(r.IncidentRuns(), lost.LostRuns) {
+			t.Errorf("%s: %v, want %v", when, r.IncidentRuns(), lost.LostRuns)
+		}
+	}
+	has("in review", r)
+	has("kept", must(t)(r.Reviewed(Review{Decision: ReviewKeep, TokenSeen: r.Token}, 0, noon)))
+	hand := byHand(r)
+	has("by hand", hand)
+	back := must(t)(hand.Release("released", "", Sealed{}, noon))
+	has("handed back", back)
+	if !reflect.DeepEqual(back.LostRuns, lost.LostRuns) {
+		t.Errorf("handed back: %v", back.LostRuns)
+	}
+	has("by hand again", byHand(back))
+	gone := must(t)(must(t)(hand.Suspect("lost", Sealed{}, noon)).Quarantine(0, noon))
+	has("the person is lost", gone)
+	given := must(t)(gone.Abandon(nil, Sealed{}, noon))
+	has("the person was lost", given)
+	has("by hand after that", byHand(given))
+	if got := must(t)(given.Reviewed(Review{Decision: ReviewApprove, TokenSeen: given.Token}, 0, noon)); len(got.IncidentRuns()) != 0 {
+		t.Errorf("approved: %v", got.IncidentRuns())
 	}
 }
 

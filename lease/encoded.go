@@ -107,7 +107,7 @@ func (r Record) bounded() Record {
 			names(&open.OwnerWorkerID, &open.TaskID, &open.Principal)
 			texts(&open.LastKnownURL, &open.LastKnownStep, &open.LastSafeCheckpoint)
 			codes(&open.Reason, &open.Decision, &open.SessionID, &open.EvidenceID)
-			open.Reasons, open.Review = reasons(open.Reasons), open.Review.bounded()
+			open.Reasons, open.LostRuns, open.Review = reasons(open.Reasons), boundedRuns(open.LostRuns), open.Review.bounded()
 			hand.Review = &open
 		}
 		r.ByHand = &hand

@@ -85,6 +85,8 @@ func full(t *rapid.T) Record {
 	}
 	if lost := rapid.IntRange(0, MaxRuns-1).Draw(t, "lost"); lost > 0 {
 		r.LostRuns, r.Runs = r.Runs[:lost], r.Runs[lost:]
+	} else if rapid.Bool().Draw(t, "by hand, out of the review of all runs") {
+		r.ByHand.Review.LostRuns, r.Runs = r.Runs, []Run{run}
 	}
 	return r
 }

@@ -114,7 +114,8 @@ type Record struct {
 	// grants.
 	Runs []Run `json:"runs"`
 	// LostRuns are the runs that were lost while others went on. While there are
-	// any, no task can join, and the profile is recovered when the last run ends.
+	// any, no task can join, and the profile is recovered when the last run ends. They
+	// stay until that, or a person's review, lets the profile go.
 	LostRuns []Run `json:"lost_runs,omitempty"`
 
 	Settings
@@ -217,7 +218,9 @@ type OpenReview struct {
 	Reasons         []string `json:"reasons,omitempty"`
 	DecisionVersion int      `json:"decision_version,omitempty"`
 	// EvidenceID is the bundle of the incident.
-	EvidenceID         string    `json:"evidence_id"`
+	EvidenceID string `json:"evidence_id"`
+	// LostRuns are the runs that were lost in it, if there were several.
+	LostRuns           []Run     `json:"lost_runs,omitempty"`
 	LastKnownURL       string    `json:"last_known_url"`
 	LastKnownStep      string    `json:"last_known_step"`
 	LastSafeCheckpoint string    `json:"last_safe_checkpoint"`

@@ -101,13 +101,13 @@ func (r Record) Decide(v Verdict, now time.Time) (Record, error) {
 	default:
 		return r, fmt.Errorf("decision %q: want release, resume, retry or manual_review", v.Decision)
 	}
-	r.LostRuns = nil
 	return r.transition(fact, to, now, string(to))
 }
 
-// letGo says that the profile may be granted again after the cooldown.
+// letGo says that the profile may be granted again after the cooldown. Nobody asks any more what was
+// lost.
 func (r Record) letGo(cooldown time.Duration, now time.Time) Record {
-	r.ReleasedAt, r.AvailableAfter = now.UTC(), now.Add(cooldown).UTC()
+	r.ReleasedAt, r.AvailableAfter, r.LostRuns = now.UTC(), now.Add(cooldown).UTC(), nil
 	return r
 }
 

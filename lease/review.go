@@ -2,6 +2,7 @@ package lease
 
 import (
 	"fmt"
+	"slices"
 	"time"
 )
 
@@ -16,7 +17,7 @@ func (r Record) openReview() *OpenReview {
 	}
 	return &OpenReview{
 		SessionID: r.SessionID, OwnerWorkerID: r.OwnerWorkerID, TaskID: r.TaskID, Principal: r.Principal,
-		Reason: r.Reason, Decision: r.Decision, Reasons: r.Reasons, DecisionVersion: r.DecisionVersion, EvidenceID: r.reviewedEvidence(),
+		Reason: r.Reason, Decision: r.Decision, Reasons: r.Reasons, DecisionVersion: r.DecisionVersion, EvidenceID: r.reviewedEvidence(), LostRuns: r.IncidentRuns(),
 		LastKnownURL: r.LastKnownURL, LastKnownStep: r.LastKnownStep, LastSafeCheckpoint: r.LastSafeCheckpoint,
 		SuspectedAt: r.SuspectedAt, RecoveryStartedAt: r.RecoveryStartedAt, Review: r.Review,
 	}
@@ -31,6 +32,15 @@ func (r Record) reviewedEvidence() string {
 	return r.EvidenceID
 }
 
+// IncidentRuns are the lost runs that are to be inspected or reviewed, each with a bundle of its own, also
+// while a person has taken the profile out of its review.
+func (r Record) IncidentRuns() []Run {
+	if r.ByHand != nil && r.ByHand.Review != nil {
+		return slices.Concat(r.LostRuns, r.ByHand.Review.LostRuns)
+	}
+	return r.LostRuns
+}
+
 // reopen restores the review that was open before a person took the profile by hand. EvidenceID
 // stays the newest bundle, that of the person's session; each bundle names the one before it,
 // so the incident's bundle can be found from there.
@@ -41,6 +51,11 @@ func (r Record) reopen() Record {
 	r.LastKnownURL, r.LastKnownStep, r.LastSafeCheckpoint = v.LastKnownURL, v.LastKnownStep, v.LastSafeCheckpoint
 	r.SuspectedAt, r.RecoveryStartedAt, r.ReleasedAt, r.Review = v.SuspectedAt, v.RecoveryStartedAt, time.Time{}, v.Review
 	r.Outcome = ""
+	// As many runs as a profile may have are not in a record twice.
+	r.LostRuns = v.LostRuns
+	hand, open := *r.ByHand, *v
+	open.LostRuns, hand.Review = nil, &open
+	r.ByHand = &hand
 	return r
 }
 

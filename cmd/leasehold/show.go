@@ -189,6 +189,9 @@ func printRecord(a *app, r api.Profile, picture *api.Bundle) error {
 			t.row("run", fmt.Sprintf("token %d, task %s of %s since %s", run.Token, cell(run.TaskID), cell(run.OwnerWorkerID), cell(run.AcquiredAt)))
 		}
 		for _, run := range r.LostRuns {
+			if run.SessionID == r.SessionID { // the lines above are about it
+				continue
+			}
 			t.row("lost run", fmt.Sprintf("token %d, task %s of %s: %s, evidence %s", run.Token, cell(run.TaskID), cell(run.OwnerWorkerID), cell(run.Reason), cell(run.EvidenceID)))
 		}
 	}

@@ -82,3 +82,18 @@ func TestShowSaysWhatIsInAPersonsHands(t *testing.T) {
 		}
 	}
 }
+
+// The session that the record itself is about is no line of the lost runs beside it.
+func TestShowNamesALostRunOnce(t *testing.T) {
+	r := api.Profile{Record: lease.Record{
+		ProfileID: "shop", State: lease.ManualReview, SessionID: "ses_2", EvidenceID: "ev_2", Settings: lease.Settings{MaxActiveRuns: 2},
+		LostRuns: []lease.Run{{SessionID: "ses_1", Token: 1, TaskID: "first", EvidenceID: "ev_1"}, {SessionID: "ses_2", Token: 2, TaskID: "second"}},
+	}}
+	var out strings.Builder
+	if err := printRecord(&app{stdout: &out}, r, nil); err != nil {
+		t.Fatal(err)
+	}
+	if said := out.String(); !strings.Contains(said, "task first") || !strings.Contains(said, "evidence ev_1") || strings.Count(said, "lost run") != 1 {
+		t.Errorf("%s", said)
+	}
+}

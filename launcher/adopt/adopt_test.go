@@ -381,7 +381,7 @@ func TestAllRunsAreRecovered(t *testing.T) {
 	if r := h.record("p"); len(r.Runs) != 1 || len(r.LostRuns) != 1 || r.SessionID != "ses_1" {
 		t.Fatalf("%+v", r)
 	}
-	if got := l.adopts("p"); got.State != lease.ManualReview || len(got.LostRuns) > 0 {
+	if got := l.adopts("p"); got.State != lease.ManualReview || len(got.LostRuns) != 2 {
 		t.Errorf("%+v", got)
 	}
 	for id, want := range map[string]string{"ses_1": "lost (launcher_restarted), recovered: manual_review", "ses_2": "lost before"} {

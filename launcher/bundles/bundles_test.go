@@ -2,6 +2,7 @@ package bundles
 
 import (
 	"testing"
+	"time"
 
 	"leasehold/evidence"
 	"leasehold/lease"
@@ -35,4 +36,38 @@ func TestAcceptedPictures(t *testing.T) {
 			t.Errorf("%s: %s, want %s", c.state, got, c.want)
 		}
 	}
+}
+
+// A run that was lost while another one went on has a bundle of its own. Who reviews what came of both
+// reads it, however old it is by then.
+func TestAReviewNeedsTheBundleOfALostRun(t *testing.T) {
+	needed := func(when string, r lease.Record, want bool) {
+		t.Helper()
+		if got := needs("here", []lease.Entry{{Record: r}}).Evidence["ev_lost"]; got != want {
+			t.Errorf("%s: needed: %t, want %t", when, got, want)
+		}
+	}
+	r := lease.Record{ProfileID: "p", Home: "here", State: lease.Held, Token: 2, SessionID: "b", Runs: []lease.Run{{SessionID: "a", Token: 1}, {SessionID: "b", Token: 2}}}
+	now := time.Now()
+	then := func(next lease.Record, err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+		r = next
+	}
+	then(r.EndRun(1, true, "connection_lost", "", lease.Sealed{EvidenceID: "ev_lost"}, now))
+	needed("while the other goes on", r, true)
+	then(r.Suspect("run_lost", lease.Sealed{EvidenceID: "ev_last"}, now))
+	then(r.Quarantine(0, now))
+	needed("quarantined", r, true)
+	then(r.Inspect(lease.Sealed{}, now))
+	then(r.Decide(lease.Verdict{Decision: lease.DecisionManualReview}, now))
+	needed("in review", r, true)
+	then(r.Grant(lease.Request{SessionID: "c", LauncherID: "here", ByHand: &lease.ByHand{Holder: "ana"}}, now))
+	needed("by hand", r, true)
+	then(r.Release("released", "", lease.Sealed{EvidenceID: "ev_hand"}, now))
+	needed("handed back", r, true)
+	then(r.Reviewed(lease.Review{Decision: lease.ReviewApprove, TokenSeen: r.Token}, 0, now))
+	needed("approved", r, false)
 }

@@ -71,6 +71,11 @@ func needs(launcherID string, entries []lease.Entry) evidence.Needs {
 		if e.Record.EvidenceID != "" {
 			n.Evidence[e.Record.EvidenceID] = true
 		}
+		for _, run := range e.Record.IncidentRuns() {
+			if run.EvidenceID != "" { // it was lost while another one went on
+				n.Evidence[run.EvidenceID] = true
+			}
+		}
 		if hand := e.Record.ByHand; hand != nil && hand.Review != nil {
 			n.Evidence[hand.Review.EvidenceID] = true
 		}

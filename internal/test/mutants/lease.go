@@ -88,7 +88,7 @@ var ofLease = slices.Concat(
 		change{"a profile that was found safe has no cooldown", "Available\n\t\tr = r.letGo(v.Cooldown, now)\n", "Available\n"},
 		change{"a task resumes without a cooldown", "\t\tr.LastSafeCheckpoint = v.Checkpoint\n\t\tr = r.letGo(v.Cooldown, now)\n", "\t\tr.LastSafeCheckpoint = v.Checkpoint\n"},
 		change{"an unknown decision goes to a person", "\tdefault:\n\t\treturn r, fmt.Errorf(\"decision %q", "\tcase \"never\":\n\t\treturn r, fmt.Errorf(\"decision %q"},
-		change{"a decision leaves the lost runs", "\tr.LostRuns = nil\n", ""},
+		change{"a decision leaves the lost runs", `r.ReleasedAt, r.AvailableAfter, r.LostRuns = now.UTC(), now.Add(cooldown).UTC(), nil`, `r.ReleasedAt, r.AvailableAfter = now.UTC(), now.Add(cooldown).UTC()`},
 	),
 	in("lease/transition.go", lease,
 		change{"an event has the number of the one before", "\tr.Sequence++\n", ""},

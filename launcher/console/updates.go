@@ -21,8 +21,6 @@ const (
 	heartbeatEvery = 15 * time.Second
 	// maxOpen is how many pages may follow changes at a time. Further ones are not updated.
 	maxOpen = 128
-	// acceptTimeout is how long a browser may take to accept what is sent.
-	acceptTimeout = 20 * time.Second
 )
 
 // contents are what may change in an open page: the rows of its table, in order, and named
@@ -163,15 +161,13 @@ func await(ctx context.Context, changes api.Changes) bool {
 	}
 }
 
-// deliver sends a text at once. It returns false if the browser does not accept it.
+// deliver sends a text at once. It returns false if the browser does not accept it, for as long as the
+// server waits for that.
 func deliver(w http.ResponseWriter, text string) bool {
-	control := http.NewResponseController(w)
-	_ = control.SetWriteDeadline(time.Now().Add(acceptTimeout)) // if it cannot be set, a browser that is gone ends the connection
 	_, err := w.Write([]byte(text))
 	if err == nil {
-		err = control.Flush()
+		err = http.NewResponseController(w).Flush()
 	}
-	_ = control.SetWriteDeadline(time.Time{})
 	return err == nil
 }
 

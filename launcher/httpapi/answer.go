@@ -6,11 +6,21 @@ import (
 	"fmt"
 	"net/http"
 	"strconv"
+	"time"
 )
 
-// answer is a ResponseWriter that remembers the status.
+// sendTimeout is how long a client may take to accept the next piece of an answer before it is cut
+// off: whoever reads on, however slowly, gets all of it. A test makes it shorter.
+var sendTimeout = 30 * time.Second
+
+// maxPiece bounds such a piece, in bytes.
+const maxPiece = 16 << 10
+
+// answer is a ResponseWriter that remembers the status, and gives up a client that does not read.
 type answer struct {
 	http.ResponseWriter
+	// within is how long the client may take to accept the next piece.
+	within time.Duration
 	status int // 0 until there is one
 	logged bool
 	// beforeServe is called before a websocket is served, so that the request's line
@@ -32,6 +42,31 @@ func (a *answer) WriteHeader(status int) {
 		a.status = status
 	}
 	a.ResponseWriter.WriteHeader(status)
+}
+
+// Write sends b in pieces. All answers pass here: those of this package, and those of the handlers in
+// Options.
+func (a *answer) Write(b []byte) (written int, err error) {
+	for {
+		a.bound()
+		n, err := a.ResponseWriter.Write(b[written:min(written+maxPiece, len(b))])
+		if written += n; err != nil || written >= len(b) {
+			return written, err
+		}
+	}
+}
+
+// FlushError is for http.ResponseController.
+func (a *answer) FlushError() error {
+	a.bound()
+	return http.NewResponseController(a.ResponseWriter).Flush()
+}
+
+// bound begins the time that the client has for the next piece.
+func (a *answer) bound() { a.until(time.Now().Add(a.within)) }
+
+func (a *answer) until(deadline time.Time) {
+	_ = http.NewResponseController(a.ResponseWriter).SetWriteDeadline(deadline) // if it cannot be set, a client that is gone ends the answer
 }
 
 // Unwrap is for http.ResponseController.

@@ -35,10 +35,6 @@ func eventRoutes() []route {
 	return []route{follow}
 }
 
-// sendTimeout is how long a client may take to accept what is sent before it is cut off. A test
-// makes it shorter.
-var sendTimeout = 20 * time.Second
-
 type eventFilter struct {
 	who      principal.Principal
 	profiles principal.Patterns // empty: all
@@ -129,14 +125,13 @@ func streamEvents(c *call) error {
 
 // eventStream writes server-sent events.
 type eventStream struct {
-	c       *call
-	control *http.ResponseController
-	buf     strings.Builder
-	id      string // the last that was written
+	c   *call
+	buf strings.Builder
+	id  string // the last that was written
 }
 
 func (c *call) startEventStream() *eventStream {
-	s := &eventStream{c: c, control: http.NewResponseController(c.w)}
+	s := &eventStream{c: c}
 	h := c.w.Header()
 	h.Set("Content-Type", "text/event-stream; charset=utf-8")
 	h.Set("X-Accel-Buffering", "no") // tells reverse proxies not to buffer
@@ -209,13 +204,11 @@ func (s *eventStream) send() bool {
 	if s.buf.Len() == 0 {
 		return true
 	}
-	_ = s.control.SetWriteDeadline(time.Now().Add(sendTimeout)) // if it cannot be set, a client that is gone ends its stream
 	_, err := s.c.w.Write([]byte(s.buf.String()))
 	s.buf.Reset()
 	if err == nil {
-		err = s.control.Flush()
+		err = s.c.w.FlushError()
 	}
-	_ = s.control.SetWriteDeadline(time.Time{})
 	if errors.Is(err, os.ErrDeadlineExceeded) {
 		s.c.o.Log.Info().Err(err).Str("principal", s.c.who.Name).Str("peer", s.c.r.RemoteAddr).
 			Msg("an event stream was cut: its client did not accept what was sent; it may go on by the Last-Event-ID")

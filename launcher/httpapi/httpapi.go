@@ -85,10 +85,11 @@ type server struct {
 	tickets   *tickets
 	links     *signInLinks
 	denials   *denials
+	within    time.Duration // sendTimeout
 }
 
 func newServer(svc api.Service, o Options, routes []route) *server {
-	s := &server{svc: svc, o: o, mux: newMux(routes), tickets: newTickets(maxTickets), links: newSignInLinks(), denials: &denials{log: o.Log, most: maxDenials}}
+	s := &server{svc: svc, o: o, mux: newMux(routes), tickets: newTickets(maxTickets), links: newSignInLinks(), denials: &denials{log: o.Log, most: maxDenials}, within: sendTimeout}
 	if host, _, err := net.SplitHostPort(o.ListenAddr); err == nil && host != "" {
 		s.hosts = append(s.hosts, strings.ToLower(host))
 	}
@@ -147,8 +148,10 @@ func (c *call) param(name string) string {
 }
 
 func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	c := &call{server: s, w: &answer{ResponseWriter: w}, r: r, segments: segmentsOf(r.URL), rawQuery: r.URL.RawQuery, upgrade: wantsUpgrade(r), begun: time.Now()}
+	c := &call{server: s, w: &answer{ResponseWriter: w, within: s.within}, r: r, segments: segmentsOf(r.URL), rawQuery: r.URL.RawQuery, upgrade: wantsUpgrade(r), begun: time.Now()}
 	defer c.log()
+	c.w.until(time.Time{}) // that of the connection's last request may have passed
+	defer c.w.bound()      // for what the server sends when this has returned
 
 	h := c.w.Header()
 	h.Set("Cache-Control", "no-store") // URLs here carry secrets

@@ -13,6 +13,7 @@ import (
 
 	"leasehold/cdpproxy"
 	"leasehold/checkpoint/netlog"
+	"leasehold/evidence/capture"
 	"leasehold/internal/cgroup"
 	"leasehold/internal/cookiedb"
 	"leasehold/launcher/chrome"
@@ -33,6 +34,7 @@ type Browser struct {
 	adopted bool            // an earlier launcher drove it, and may have asked for what this one does not know
 	bare    bool            // no page with scripts was open in it: see StoredNothing
 	atClose *cookiesAtClose // nil: they are not known
+	unkept  error           // why the cookies that it had at its end may be lost; nil: they are not
 	stop    context.CancelFunc
 	// reported is closed when everything that the monitor saw has gone to its sink.
 	reported <-chan struct{}
@@ -50,7 +52,7 @@ type Browser struct {
 const (
 	closeTimeout    = 45 * time.Second
 	askTimeout      = 10 * time.Second
-	cookiesTimeout  = 6 * time.Second // of that
+	cookiesTimeout  = 6 * time.Second // in time that the host gives (see capture.Patience)
 	preserveTimeout = 30 * time.Second
 	unusedTimeout   = 10 * time.Second
 )
@@ -154,8 +156,8 @@ type KeepCookies func(ctx context.Context, browser sessionfile.Caller, profile s
 // Close ends the browser through CDP or, if that fails, by signals. It returns the
 // close method, once no process uses the profile's directory, everything that the browser
 // wrote is on the disk, and everything that the pages did is reported. The error is a
-// *profiledir.NotStoredError if only the disk is the problem. With keep nil the session
-// cookies are dropped.
+// *profiledir.NotStoredError if the browser ended, and only what it wrote, or its session cookies,
+// may be lost. With keep nil these are dropped.
 func (b *Browser) Close(profile string, keep KeepCookies, log zerolog.Logger) (chrome.CloseMethod, error) {
 	return b.ClosePreserved(profile, keep, nil, log)
 }
@@ -168,22 +170,25 @@ func (b *Browser) ClosePreserved(profile string, keep KeepCookies, preserve func
 	if bounds.BeforeSignal = preserve; preserve != nil {
 		timeout += preserveTimeout
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), timeout)
+	before, cancel := context.WithTimeout(context.Background(), closeTimeout)
 	defer cancel()
 	b.LimitWrites(askTimeout)
 	if b.monitor != nil {
 		b.monitor.Closing()
 	}
 	begun, full := time.Now(), b.driver.o.Root.Full(profile)
-	endErr := b.EndPages(ctx, log)
+	endErr := b.EndPages(before, log)
 	if endErr == nil {
-		b.storePages(ctx, log)
+		b.storePages(before, log)
 	}
+	b.keepCookies(profile, keep, endErr, log)
+	ctx, cancel := context.WithTimeout(context.Background(), timeout)
+	defer cancel()
 	ask := func(ctx context.Context) error {
 		if endErr != nil { // asked to close, it would let its pages send what they want to
 			return endErr
 		}
-		return b.askToClose(ctx, profile, keep, log)
+		return b.askToClose(ctx)
 	}
 	method, err := b.process.Close(ctx, ask, bounds)
 	if _, ok := errors.AsType[*chrome.NotSignalledError](err); ok {
@@ -192,6 +197,9 @@ func (b *Browser) ClosePreserved(profile string, keep KeepCookies, preserve func
 	err = b.closed(b.driver.o.Root, profile, method, begun, errors.Join(err, b.awaitEnd(ctx)), log)
 	if err == nil {
 		err = b.stored(profile, full)
+	}
+	if err == nil && b.unkept != nil && !method.Killed() {
+		err = &profiledir.NotStoredError{Profile: profile, Why: "the browser's cookies were not kept: " + b.unkept.Error()}
 	}
 	return method, err
 }
@@ -312,18 +320,34 @@ func (b *Browser) closed(root *profiledir.Root, id string, method chrome.CloseMe
 	return err
 }
 
-func (b *Browser) askToClose(ctx context.Context, profile string, keep KeepCookies, log zerolog.Logger) error {
+// keepCookies saves the session cookies, and notes those that have to be on the disk when the browser
+// has ended. endErr is why its pages could not be ended: then it is not asked. A browser that is gone
+// before it answers has had its end: what it left in the directory tells how it was.
+func (b *Browser) keepCookies(profile string, keep KeepCookies, endErr error, log zerolog.Logger) {
+	if b.monitor == nil || b.process.ExitStatus() != "" {
+		return
+	}
+	ctx, cancel := capture.Patience(context.Background(), min(cookiesTimeout, b.driver.o.CloseTimeouts.Asking()))
+	defer cancel()
+	err := endErr
+	if err == nil && keep != nil {
+		err = keep(ctx, b.monitor.Observer(), profile)
+	}
+	if err == nil {
+		err = b.noteCookies(ctx)
+	}
+	if b.unkept = err; errors.Is(err, cdpproxy.ErrBrowserGone) {
+		b.unkept = nil
+	}
+	if err != nil {
+		log.Warn().Err(err).Msg("the browser's cookies may be lost")
+	}
+}
+
+func (b *Browser) askToClose(ctx context.Context) error {
 	if b.monitor == nil {
 		return errors.New("the browser was never driven")
 	}
-	asking, cancel := context.WithTimeout(ctx, cookiesTimeout)
-	defer cancel()
-	if keep != nil {
-		if err := keep(asking, b.monitor.Observer(), profile); err != nil {
-			log.Warn().Err(err).Msg("session cookies not kept")
-		}
-	}
-	b.noteCookies(asking, log)
 	err := b.mux.Call(ctx, "Browser.close", nil, nil)
 	if errors.Is(err, cdpproxy.ErrBrowserGone) {
 		err = fmt.Errorf("%w: %w", err, io.EOF)
@@ -338,17 +362,16 @@ type cookiesAtClose struct {
 }
 
 // noteCookies notes the cookies that have to be on the disk when the browser has ended.
-func (b *Browser) noteCookies(ctx context.Context, log zerolog.Logger) {
+func (b *Browser) noteCookies(ctx context.Context) error {
 	noted := &cookiesAtClose{at: time.Now()}
 	jar, err := b.askCookies(ctx)
 	if err == nil {
 		noted.cookies, err = sessionfile.Lasting(jar)
 	}
-	if err != nil {
-		log.Warn().Err(err).Msg("whether the browser writes its cookies is not known")
-		return
+	if err == nil {
+		b.atClose = noted
 	}
-	b.atClose = noted
+	return err
 }
 
 func (b *Browser) closeNetLog() error {

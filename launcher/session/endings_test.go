@@ -294,6 +294,48 @@ func TestAnEndWhileAPersonHasTheSession(t *testing.T) {
 	}
 }
 
+// TestCookiesThatAreNotKept are not lost in silence: a release without them is none.
+func TestCookiesThatAreNotKept(t *testing.T) {
+	t.Parallel()
+	mute := func(r *room) error {
+		r.chromium.set(func() { // it says them to the evidence, and then no more
+			r.chromium.at["Storage.getCookies"] = func() { r.chromium.set(func() { r.chromium.silent["Storage.getCookies"] = true }) }
+		})
+		return nil
+	}
+	for name, tt := range map[string]struct {
+		change func(*api.Manifest)
+		do     func(*room) error
+		why    string
+	}{
+		"the browser does not say them": {func(*api.Manifest) {}, mute, "no answer"},
+		"the jar cannot be written": {func(*api.Manifest) {}, func(r *room) error {
+			return os.Symlink("nowhere", filepath.Join(r.dir, "session-cookies"))
+		}, "file exists"},
+		"the jar is not used, and those that last are not known": {func(m *api.Manifest) { m.SessionCookies = api.CookiesDrop }, mute, "no answer"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := newRoom(t, roomOptions{ask: 2 * time.Second})
+			s := r.begin(task("one", tt.change))
+			r.connect(s)
+			r.chromium.set(func() {
+				r.chromium.cookies = `[{"name":"sid","value":"1","domain":"shop.example","path":"/","expires":-1,"session":true}]`
+			})
+			if err := tt.do(r); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := s.Release(t.Context(), api.Release{Outcome: "succeeded"}); err != nil {
+				t.Error(err)
+			}
+			f := r.over(s)
+			if rec := r.record(); f.InOrder || !strings.Contains(f.NotStored, tt.why) || rec.State != lease.ManualReview || rec.AtRest() {
+				t.Errorf("it ended: %s; in order: %t, by %s, not stored: %q; the profile is %s", f.Ended, f.InOrder, f.CloseMethod, f.NotStored, rec.State)
+			}
+		})
+	}
+}
+
 // TestASessionThatBeginsWhileTheLauncherDrains ends at once.
 func TestASessionThatBeginsWhileTheLauncherDrains(t *testing.T) {
 	t.Parallel()

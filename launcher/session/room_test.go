@@ -26,6 +26,7 @@ import (
 	"leasehold/internal/test/testlog"
 	"leasehold/launcher/api"
 	"leasehold/launcher/browser"
+	"leasehold/launcher/chrome"
 	"leasehold/launcher/fileroots"
 	"leasehold/launcher/principal"
 	"leasehold/launcher/profiledir"
@@ -88,8 +89,9 @@ type roomOptions struct {
 	grace   time.Duration // a worker has to come back
 	person  time.Duration // a person may be gone
 	hang    time.Duration
-	leave   bool // browsers to the next launcher
-	warm    bool // browsers may stay open
+	ask     time.Duration // a browser may take to end
+	leave   bool          // browsers to the next launcher
+	warm    bool          // browsers may stay open
 	picture time.Duration
 	runs    int // that may share the profile
 	keep    *bool
@@ -156,7 +158,7 @@ func (r *room) start() {
 	fatal(err)
 	l.archive = evidence.NewArchive(spool, bundles, log)
 	l.driver = browser.NewDriver(ctx, &l.work, browser.Options{Key: testkey.Key,
-		Binary: cmp.Or(r.o.binary, fakechrome.Binary(r.t)), Files: l.files, Root: l.root, HangTimeout: r.o.hang, Log: log, Metrics: l.metrics,
+		Binary: cmp.Or(r.o.binary, fakechrome.Binary(r.t)), Files: l.files, Root: l.root, HangTimeout: r.o.hang, CloseTimeouts: chrome.CloseTimeouts{Ask: r.o.ask}, Log: log, Metrics: l.metrics,
 	})
 	l.work.Go(l.driver.Watch)
 	warm := map[bool]int{true: 2}[r.o.warm]

@@ -1,11 +1,14 @@
 package launcher
 
 import (
+	"context"
 	"errors"
+	"strconv"
 	"sync"
 	"testing"
 	"time"
 
+	"leasehold/internal/test/fakechrome"
 	"leasehold/launcher/api"
 	"leasehold/lease"
 )
@@ -71,6 +74,93 @@ func supersede(t *testing.T, l *Launcher) {
 	for deadline := time.Now().Add(time.Minute); l.host.Presence.MayAct(lease.Record{}) == nil; time.Sleep(time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Fatal("the launcher still acts a minute after another one superseded it")
+		}
+	}
+}
+
+// The browser of a session check changes a profile under the token that it has: what a site sets goes to the
+// directory and the jar. The snapshot of before is then not the profile as it is now, and another is made;
+// but not where nothing has changed.
+func TestACheckIsFollowedByASnapshot(t *testing.T) {
+	r, _ := startImporting(t)
+	_, err := r.ImportProfile(t.Context(), "p", api.ProfileImport{From: closedInOrder(t, "it")})
+	mustIn(t)(err)
+	free := lease.MobilityFree
+	_, err = r.PutProfile(t.Context(), "p", api.ProfileSettings{Mobility: &free, SessionCheck: &lease.SessionCheck{URL: "http://127.0.0.1:1/me"}})
+	mustIn(t)(err)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	record := func() lease.Record {
+		t.Helper()
+		mustIn(t)(r.snapshotter.Drain(ctx))
+		e, err := r.o.Store.Get(ctx, "p")
+		mustIn(t)(err)
+		if err := e.Record.MayMove(); err != nil || e.Record.Token != 0 {
+			t.Errorf("token %d: %v", e.Record.Token, err)
+		}
+		return e.Record
+	}
+	check := func() {
+		t.Helper()
+		_, err := r.CheckProfile(ctx, "p")
+		mustIn(t)(err)
+	}
+	path, err := r.o.Root.Path("p")
+	mustIn(t)(err)
+	site := func(sets string) {
+		fakechrome.Direct(t, path, fakechrome.Script{Cookies: []fakechrome.Cookie{{Name: "sid", Value: sets, Domain: "shop.example", Path: "/", Session: true}}})
+	}
+	site("1")
+	before := record()
+
+	var asked, during lease.Record
+	r.leases.set(hooks{swapped: func(next lease.Record) error { // of the note that comes before the browser
+		if next.Opened == 1 && asked.Opened == 0 {
+			asked = next
+		}
+		return nil
+	}})
+	check()
+	if during = record(); during.SnapshotID != before.SnapshotID || asked.HasSnapshot() || asked.UsualSnapshot() != before.SnapshotID {
+		t.Errorf("a check that changed nothing: snapshot %s before, %s after; noted before its browser: %+v", before.SnapshotID, during.SnapshotID, asked)
+	}
+	r.leases.set(hooks{})
+
+	rotating, stop := context.WithCancel(ctx)
+	var rotates sync.WaitGroup
+	rotates.Go(func() {
+		for n := 2; rotating.Err() == nil; n++ {
+			site(strconv.Itoa(n))
+		}
+	})
+	check()
+	stop()
+	rotates.Wait()
+	if after := record(); after.SnapshotID == before.SnapshotID {
+		t.Errorf("a check that changed cookies: snapshot %s before and after", before.SnapshotID)
+	}
+}
+
+// A check whose browser cannot be noted beforehand is not made.
+func TestNothingIsCheckedThatIsNotNoted(t *testing.T) {
+	r, _ := startImporting(t)
+	_, err := r.ImportProfile(t.Context(), "p", api.ProfileImport{From: closedInOrder(t, "it")})
+	mustIn(t)(err)
+	_, err = r.PutProfile(t.Context(), "p", api.ProfileSettings{SessionCheck: &lease.SessionCheck{URL: "http://127.0.0.1:1/me"}})
+	mustIn(t)(err)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	mustIn(t)(r.snapshotter.Drain(ctx))
+	r.leases.set(hooks{swap: func(lease.Record) error { return lease.ErrUnavailable }})
+	var p *api.Problem
+	if _, err := r.CheckProfile(ctx, "p"); !errors.As(err, &p) || p.Code != api.CodeStoreUnavailable {
+		t.Errorf("while the store takes nothing: %v", err)
+	}
+	families, err := r.registry.Gather()
+	mustIn(t)(err)
+	for _, f := range families {
+		if f.GetName() == "leasehold_browser_start_seconds" && f.GetMetric()[0].GetHistogram().GetSampleCount() > 0 {
+			t.Error("a browser was started")
 		}
 	}
 }

@@ -78,7 +78,7 @@ func TestAProfileThatWasPutAsideIsHadNowhere(t *testing.T) {
 
 	// Where the store did not answer then, it is done again.
 	_, err = lease.Change(ctx, r.o.Store, "p", func(e lease.Entry) (lease.Record, error) {
-		return e.Record.Snapshotted(snapshot.SnapshotID, snapshot.Token)
+		return e.Record.Snapshotted(snapshot.SnapshotID, snapshot.Token, snapshot.Opened)
 	})
 	mustIn(t)(err)
 	var refused *api.Problem

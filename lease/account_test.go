@@ -102,7 +102,7 @@ func TestASnapshotOfASignedOutAccount(t *testing.T) {
 	snapshot := func(id string) {
 		t.Helper()
 		var err error
-		if r, err = r.Snapshotted(id, r.Token); err != nil {
+		if r, err = r.Snapshotted(id, r.Token, r.Opened); err != nil {
 			t.Fatal(err)
 		}
 	}

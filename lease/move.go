@@ -34,6 +34,8 @@ func (r Record) MayMove() error {
 		return &MoveError{r.ProfileID, "the lease store forgot it, and its home has not said more"}
 	case r.SnapshotID == "":
 		return &MoveError{r.ProfileID, "it has no snapshot"}
+	case r.SnapshotToken == r.Token && !r.HasSnapshot():
+		return &MoveError{r.ProfileID, "its account was checked since its newest snapshot, and the next one is not made yet: what sites answered then is on its home's disk alone"}
 	case !r.HasSnapshot():
 		return &MoveError{r.ProfileID, fmt.Sprintf("its newest snapshot is of token %d, and it has token %d since: what was done in between is on its home's disk alone", r.SnapshotToken, r.Token)}
 	}
@@ -120,7 +122,7 @@ func (r Record) Move(q MoveRequest, seen Token, now time.Time) (Record, error) {
 		return r, err
 	}
 	move, from := q.Move, r.State
-	if move.Directory != DirectorySnapshot || move.SnapshotToken != r.Token { // else it has the account as it was
+	if move.Directory != DirectorySnapshot || move.SnapshotID != r.SnapshotID || !r.HasSnapshot() { // else it has the account as it was
 		r.Account = Account{}
 	}
 	if err := r.raise(q.Floor); err != nil {

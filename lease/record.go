@@ -95,10 +95,15 @@ type Record struct {
 	// names it, so that the removal of a bundle can be noticed.
 	EvidenceSHA256 string `json:"evidence_sha256,omitempty"`
 	// SnapshotID is the profile's newest snapshot in the profile store, and SnapshotToken is
-	// the token of the session after which it was made; empty and zero if there is none. The
-	// snapshot has the profile's present state only if SnapshotToken is Token.
+	// the token of the session after which it was made; empty and zero if there is none. See
+	// HasSnapshot.
 	SnapshotID    string `json:"snapshot_id,omitempty"`
 	SnapshotToken Token  `json:"snapshot_token,omitempty"`
+	// Opened is how many browsers were opened on the profile under its token without a session,
+	// such as those of session checks, and SnapshotOpened is how many of them had ended when the
+	// newest snapshot was read.
+	Opened         uint64 `json:"opened,omitempty"`
+	SnapshotOpened uint64 `json:"snapshot_opened,omitempty"`
 	// SnapshotSignedOut says that the newest snapshot was made while the account was signed out.
 	// SignedInSnapshotID is the newest that is known to be of a signed-in account; empty: none is.
 	SnapshotSignedOut  bool   `json:"snapshot_signed_out,omitempty"`

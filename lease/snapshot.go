@@ -30,14 +30,34 @@ func (r Record) Remake(by string, now time.Time) (Record, error) {
 	return r, err
 }
 
-// Snapshotted names the profile's newest snapshot, which was made under a token. The error is a
-// *FencedError unless that is the record's own token: a snapshot with another token does not
-// have the profile's present state.
-func (r Record) Snapshotted(snapshotID string, token Token) (Record, error) {
+// Open notes that a browser is about to be opened on the profile without a session. It may change what
+// the newest snapshot has under the same token. The error is a *MoveError if another launcher
+// asks for the profile: it gets a snapshot from before.
+func (r Record) Open() (Record, error) {
+	if r.MoveRequest != nil {
+		return r, &MoveError{r.ProfileID, "launcher " + r.MoveRequest.To + " asks for it"}
+	}
+	r.Opened++
+	return r, nil
+}
+
+// Unchanged notes that the browser that Open had counted last, when it came to opened, has ended in
+// order and changed nothing: a snapshot of before has the profile as it is now.
+func (r Record) Unchanged(opened uint64) Record {
+	if r.Opened == opened && r.SnapshotOpened == opened-1 {
+		r.SnapshotOpened = opened
+	}
+	return r
+}
+
+// Snapshotted names the profile's newest snapshot, which was made under a token, and read when the
+// record's Opened was opened. The error is a *FencedError unless that is the record's own token: a
+// snapshot with another token does not have the profile's present state.
+func (r Record) Snapshotted(snapshotID string, token Token, opened uint64) (Record, error) {
 	if token != r.Token || !r.AtRest() {
 		return r, &FencedError{Profile: r.ProfileID, Token: token, Current: r.Token}
 	}
-	r.SnapshotID, r.SnapshotToken = snapshotID, token
+	r.SnapshotID, r.SnapshotToken, r.SnapshotOpened = snapshotID, token, opened
 	return r.markSnapshot(), nil
 }
 
@@ -70,8 +90,11 @@ func (r Record) WithoutSnapshot() Record {
 	return r
 }
 
-// HasSnapshot tells whether the newest snapshot has the profile's present state.
-func (r Record) HasSnapshot() bool { return r.SnapshotID != "" && r.SnapshotToken == r.Token }
+// HasSnapshot tells whether the newest snapshot has the profile's present state: it was made under the
+// present token, and no browser was opened on the profile since it was read.
+func (r Record) HasSnapshot() bool {
+	return r.SnapshotID != "" && r.SnapshotToken == r.Token && r.SnapshotOpened == r.Opened
+}
 
 // ReasonSnapshotRestored is the reason in the record of a profile to which a person restored a
 // snapshot.

@@ -8,7 +8,7 @@ import (
 // The record names a snapshot only if that is of the profile as it is now.
 func TestARecordNamesASnapshotOfItsOwnToken(t *testing.T) {
 	ended := Record{ProfileID: "p", State: Available, Token: 7, ReleasedAt: noon}
-	r, err := ended.Snapshotted("snap_1", 7)
+	r, err := ended.Snapshotted("snap_1", 7, 0)
 	if err != nil || r.SnapshotID != "snap_1" || r.SnapshotToken != 7 || !r.HasSnapshot() || !r.AtRest() {
 		t.Fatalf("%+v, %v", r, err)
 	}
@@ -27,7 +27,7 @@ func TestARecordNamesASnapshotOfItsOwnToken(t *testing.T) {
 		r := ended
 		c.change(&r)
 		var fenced *FencedError
-		if next, err := r.Snapshotted("snap_2", c.token); !errors.As(err, &fenced) || next.SnapshotID != "" {
+		if next, err := r.Snapshotted("snap_2", c.token, 0); !errors.As(err, &fenced) || next.SnapshotID != "" {
 			t.Errorf("%s: %v, %v", what, next.SnapshotID, err)
 		}
 	}
@@ -42,7 +42,7 @@ func TestARecordNamesASnapshotOfItsOwnToken(t *testing.T) {
 // it has then.
 func TestWhatNobodyUsedYetIsAtRest(t *testing.T) {
 	made := Record{ProfileID: "p", State: Available, Home: "home"}
-	first, err := made.Snapshotted("snap_1", 0)
+	first, err := made.Snapshotted("snap_1", 0, 0)
 	if err != nil || !made.AtRest() || made.HasSnapshot() || !first.HasSnapshot() {
 		t.Fatalf("%+v, %v", first, err)
 	}
@@ -51,7 +51,7 @@ func TestWhatNobodyUsedYetIsAtRest(t *testing.T) {
 		t.Fatalf("%+v, %v", held, err)
 	}
 	var fenced *FencedError
-	if _, err := held.Snapshotted("snap_1", 0); !errors.As(err, &fenced) {
+	if _, err := held.Snapshotted("snap_1", 0, 0); !errors.As(err, &fenced) {
 		t.Errorf("a first snapshot that came after a grant: %v", err)
 	}
 	for _, state := range []State{Held, SuspectedStale, Quarantined, Inspected, ManualReview, ResumePending} {
@@ -82,7 +82,7 @@ func TestAnotherDirectoryIsNotTheOneBefore(t *testing.T) {
 		t.Errorf("%+v", e)
 	}
 	var fenced *FencedError
-	if _, err := now.Snapshotted("snap_2", 7); !errors.As(err, &fenced) {
+	if _, err := now.Snapshotted("snap_2", 7, 0); !errors.As(err, &fenced) {
 		t.Errorf("a snapshot of the directory before: %v", err)
 	}
 }
@@ -105,5 +105,67 @@ func TestASnapshotIsRestoredUnderAHigherToken(t *testing.T) {
 		if (next.Reason == ReasonSnapshotRestored) != (state == Available) {
 			t.Errorf("in %s the reason is %s", state, next.Reason)
 		}
+	}
+}
+
+// A browser without a session may change the profile under its token: the snapshot of before is not the
+// present state, and neither is one that was read before, and is there later.
+func TestABrowserWithoutASessionOutdatesTheSnapshot(t *testing.T) {
+	open := func(r Record) Record {
+		t.Helper()
+		r, err := r.Open()
+		if err != nil || r.HasSnapshot() {
+			t.Fatalf("%+v, %v", r, err)
+		}
+		return r
+	}
+	sealed := func(r Record, id string, opened uint64) Record {
+		t.Helper()
+		r, err := r.Snapshotted(id, 7, opened)
+		if err != nil || r.SnapshotID != id || r.UsualSnapshot() != id {
+			t.Fatalf("%+v, %v", r, err)
+		}
+		return r
+	}
+	ended := Record{ProfileID: "p", State: Available, Token: 7, ReleasedAt: noon, Settings: Settings{Mobility: MobilityFree}}
+	named := sealed(ended, "snap_1", 0)
+	var kept *MoveError
+	if err := open(named).MayMove(); !errors.As(err, &kept) || kept.Why == "" || open(named).UsualSnapshot() != "snap_1" {
+		t.Errorf("%v", err)
+	}
+	for what, tt := range map[string]struct {
+		r    Record
+		want bool
+	}{
+		"nothing was opened":                {named, true},
+		"read after it":                     {sealed(open(named), "snap_2", 1), true},
+		"read before it":                    {sealed(open(ended), "snap_1", 0), false},
+		"it changed nothing":                {open(named).Unchanged(1), true},
+		"the second changed nothing":        {open(open(named)).Unchanged(2), false},
+		"an earlier one changed nothing":    {open(open(named)).Unchanged(1), false},
+		"read between two":                  {sealed(open(open(named)), "snap_2", 1), false},
+		"read between, and nothing after":   {sealed(open(open(named)), "snap_2", 1).Unchanged(2), true},
+		"nothing changed, read before":      {sealed(open(named).Unchanged(1), "snap_2", 0), false},
+		"with no snapshot, nothing changed": {open(ended).Unchanged(1), false},
+	} {
+		if tt.r.HasSnapshot() != tt.want || (tt.r.MayMove() == nil) != tt.want {
+			t.Errorf("%s: %+v, %v", what, tt.r, tt.r.MayMove())
+		}
+	}
+	// The next session goes on from there, and the snapshot of its end has all.
+	held, err := open(named).Grant(Request{SessionID: "s", LauncherID: "home", Floor: 7, TTL: 30}, noon)
+	if err == nil {
+		held, err = held.Release("done", "ok", Sealed{}, noon)
+	}
+	if err == nil {
+		held, err = held.Snapshotted("snap_2", 8, held.Opened)
+	}
+	if err != nil || !held.HasSnapshot() {
+		t.Errorf("%+v, %v", held, err)
+	}
+	// Whoever asks for the profile gets the snapshot that it asked for, and nothing else has come since.
+	named.MoveRequest = &MoveRequest{To: "elsewhere"}
+	if _, err := named.Open(); !errors.As(err, &kept) {
+		t.Errorf("while another launcher asks for it: %v", err)
 	}
 }

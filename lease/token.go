@@ -23,6 +23,6 @@ func (r *Record) raise(floor Token) error {
 	if highest >= maxToken {
 		return &TokenError{r.ProfileID, highest}
 	}
-	r.Token = highest + 1
+	r.Token, r.Opened, r.SnapshotOpened = highest+1, 0, 0
 	return nil
 }

@@ -9,6 +9,7 @@ package accountcheck
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"iter"
@@ -128,6 +129,11 @@ type Found struct {
 	Session Result
 	// Answers are those to the questions, and Again to those that were asked once more.
 	Answers, Again []site.Answer
+	// Unchanged says that no browser was started, or that it opened no page, and ended with the cookies with
+	// which it began: the profile is as it was.
+	Unchanged bool
+
+	before json.RawMessage // the cookies with which it began; nil: they are not known
 }
 
 // Bounds of a check, in time that the host gives (capture.Patience): a browser that gets none is not a
@@ -152,7 +158,9 @@ func (c *Checker) Run(ctx context.Context, r Request) (_ Found, err error) {
 	begun := time.Now()
 	server, relay, err := c.openProxy(r)
 	if err != nil {
-		return unasked(r, "its proxy cannot be used: %v", err), nil
+		found := unasked(r, "its proxy cannot be used: %v", err)
+		found.Unchanged = true
+		return found, nil
 	}
 	defer func() { err = errors.Join(err, relay.Close()) }()
 	session := id.New(idPrefix)
@@ -188,6 +196,7 @@ func (c *Checker) Run(ctx context.Context, r Request) (_ Found, err error) {
 		waiting.Wait()
 	}
 	err = c.end(b, r, lent)
+	found.Unchanged = err == nil && lent && sameCookies(found.before, b.CookiesAtClose())
 	if err == nil {
 		err = c.o.Files.Remove(session)
 	}
@@ -224,6 +233,7 @@ func (c *Checker) ask(ctx context.Context, b *browser.Browser, r Request, said *
 	opens := func(q site.Question) bool { return q.Opens }
 	pages := slices.DeleteFunc(slices.Clone(r.Questions), func(q site.Question) bool { return !opens(q) })
 	r.Questions = slices.DeleteFunc(slices.Clone(r.Questions), opens)
+	before, _ := b.Cookies(ctx)
 	f = InOpen(ctx, b.Mux(), r)
 	if r.Again != nil {
 		if again := r.Again(f.Answers); len(again) > 0 {
@@ -236,9 +246,28 @@ func (c *Checker) ask(ctx context.Context, b *browser.Browser, r Request, said *
 	}
 	if len(pages) == 0 {
 		b.StoredNothing()
+		f.before = before
 	}
 	f.Answers = append(f.Answers, rehearse(ctx, b, pages, r.Task, said)...)
 	return f, true
+}
+
+// sameCookies tells whether two lists, as browser.Browser.Cookies returns them, are known and have the same cookies.
+func sameCookies(a, b json.RawMessage) bool {
+	list := func(jar json.RawMessage) (all []string, known bool) {
+		var listed struct{ Cookies []json.RawMessage }
+		if json.Unmarshal(jar, &listed) != nil {
+			return nil, false
+		}
+		for _, c := range listed.Cookies {
+			all = append(all, string(c))
+		}
+		slices.Sort(all)
+		return all, true
+	}
+	before, known := list(a)
+	after, too := list(b)
+	return known && too && slices.Equal(before, after)
 }
 
 // InOpen makes the session check, and asks the questions, of a request in a living browser, whose

@@ -253,13 +253,15 @@ func TestOnlyTheURLIsAskedFor(t *testing.T) {
 func TestSessionCookiesAreLentAndKept(t *testing.T) {
 	h, web := newHost(t), newSite(t)
 	c := New(Options{Driver: h.driver, Root: h.root, Files: h.files, Jar: h.jar, Headless: true})
+	page := site.Question{Ask: site.Ask{URL: web.URL + "/who"}, Opens: true} // and what it stores is not looked at
 	for i, tt := range []struct {
-		path string
-		want Answer
-	}{{"/set", SignedIn}, {"/who", SignedIn}} {
-		h.request.Check = &lease.SessionCheck{URL: web.URL + tt.path}
-		if r, err := c.Run(t.Context(), h.request); err != nil || r.Session.Answer != tt.want {
-			t.Errorf("%d: %s: %+v, %v, want %s", i, tt.path, r, err, tt.want)
+		path      string
+		pages     []site.Question
+		unchanged bool
+	}{{"/set", nil, false}, {"/who", nil, true}, {"/rotate", nil, false}, {"/who", nil, true}, {"/who", []site.Question{page}, false}} {
+		h.request.Check, h.request.Questions = &lease.SessionCheck{URL: web.URL + tt.path}, tt.pages
+		if r, err := c.Run(t.Context(), h.request); err != nil || r.Session.Answer != SignedIn || r.Unchanged != tt.unchanged {
+			t.Errorf("%d: %s: %+v, %v, want unchanged: %t", i, tt.path, r, err, tt.unchanged)
 		}
 	}
 	if in, err := h.root.Inspect("shop"); err != nil || in.ClosedCleanly.Answer != profiledir.Yes {
@@ -353,7 +355,7 @@ func TestACheckThatCannotBeMadeIsUnknown(t *testing.T) {
 	must(t, err)
 	h.request.ProxyID, h.request.Check = "another", &lease.SessionCheck{URL: "http://shop.example/"}
 	r, err := New(Options{Driver: h.driver, Root: h.root, Files: h.files, Jar: h.jar, Proxies: set}).Run(t.Context(), h.request)
-	if err != nil || r.Session.Answer != Unknown || !strings.Contains(r.Session.How, "no proxy another") {
+	if err != nil || r.Session.Answer != Unknown || !strings.Contains(r.Session.How, "no proxy another") || !r.Unchanged {
 		t.Errorf("%+v, %v", r, err)
 	}
 }

@@ -15,6 +15,7 @@ import (
 	"leasehold/launcher/api"
 	"leasehold/launcher/host"
 	"leasehold/launcher/principal"
+	"leasehold/launcher/profiledir"
 	"leasehold/launcher/recovery"
 	"leasehold/launcher/slots"
 	"leasehold/lease"
@@ -191,7 +192,56 @@ func (a *Service) askAbout(ctx context.Context, r lease.Record, about func(*acco
 	if err := ask.Lock.Chown(); err != nil {
 		return accountcheck.Found{}, api.Refuse(api.CodeBrowserStartFailed, "profile %s cannot be given to the user of its browser: %v", profileID, err)
 	}
-	log.Info().Str("principal", principal.Of(ctx).Name).Msg("check of the account asked for")
 	// A caller who goes away must not leave a browser half closed.
-	return a.o.Checker.Run(context.WithoutCancel(ctx), ask)
+	ctx = context.WithoutCancel(ctx)
+	opened, err := a.noteOpened(ctx, r, ask.Lock)
+	if err != nil {
+		return accountcheck.Found{}, err
+	}
+	log.Info().Str("principal", principal.Of(ctx).Name).Msg("check of the account asked for")
+	found, err := a.o.Checker.Run(ctx, ask)
+	if err == nil && found.Unchanged {
+		if err := a.noteUnchanged(ctx, opened); err != nil { // then a snapshot is made that would not have to be
+			log.Warn().Err(err).Msg("the record does not say that the check changed nothing")
+		}
+	}
+	return found, err
+}
+
+// noteOpened writes into the record, and into the home's copy of it, that a browser is about to be opened
+// on the profile, before it is: a launcher that is killed meanwhile leaves no record by which a snapshot
+// of before has the profile as it is. It returns the record. Of a profile that is not at rest no snapshot
+// has the present state anyway.
+func (a *Service) noteOpened(ctx context.Context, r lease.Record, lock *profiledir.Lock) (lease.Record, error) {
+	if !r.AtRest() {
+		return r, nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, noteTimeout)
+	defer cancel()
+	e, err := lease.ChangeExisting(ctx, a.host.Store, r.ProfileID, func(e lease.Entry) (lease.Record, error) {
+		if e.Record.Token != r.Token || e.Record.Home != r.Home {
+			return e.Record, errOver
+		}
+		return e.Record.Open()
+	})
+	if _, wanted := errors.AsType[*lease.MoveError](err); wanted || errors.Is(err, errOver) {
+		return r, api.Refuse(api.CodeConflict, "profile %s is not checked: %v", r.ProfileID, err)
+	}
+	if err == nil {
+		err = lock.RaiseFloor(e.Record)
+	}
+	return e.Record, host.Problem(err)
+}
+
+// noteUnchanged writes into the record that the browser of noteOpened changed nothing.
+func (a *Service) noteUnchanged(ctx context.Context, opened lease.Record) error {
+	ctx, cancel := context.WithTimeout(ctx, noteTimeout)
+	defer cancel()
+	_, err := lease.ChangeExisting(ctx, a.host.Store, opened.ProfileID, func(e lease.Entry) (lease.Record, error) {
+		if e.Record.Token != opened.Token {
+			return e.Record, errOver
+		}
+		return e.Record.Unchanged(opened.Opened), nil
+	})
+	return err
 }

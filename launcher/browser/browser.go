@@ -357,6 +357,7 @@ func (b *Browser) askToClose(ctx context.Context) error {
 
 // cookiesAtClose are the persistent cookies that the browser had when it was asked to end.
 type cookiesAtClose struct {
+	jar     json.RawMessage // all cookies, as the browser listed them
 	cookies []cookiedb.Cookie
 	at      time.Time
 }
@@ -369,9 +370,18 @@ func (b *Browser) noteCookies(ctx context.Context) error {
 		noted.cookies, err = sessionfile.Lasting(jar)
 	}
 	if err == nil {
-		b.atClose = noted
+		noted.jar, b.atClose = jar, noted
 	}
 	return err
+}
+
+// CookiesAtClose are all cookies that the browser had when it was asked to end, as Cookies lists them;
+// nil: they are not known.
+func (b *Browser) CookiesAtClose() json.RawMessage {
+	if b.atClose == nil {
+		return nil
+	}
+	return b.atClose.jar
 }
 
 func (b *Browser) closeNetLog() error {

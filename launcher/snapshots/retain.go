@@ -13,7 +13,8 @@ import (
 
 // Retention says which snapshots of a profile are kept.
 type Retention struct {
-	// Keep is how many of the newest are kept; zero: all. The list always has room for one more, for which
+	// Keep is how many of the newest are kept; zero: all. Of those with the same token, the
+	// newest takes the place of the others. The list always has room for one more, for which
 	// the oldest leave.
 	Keep int
 	// KeepFor is the greatest age of a snapshot; zero: no limit.
@@ -23,12 +24,13 @@ type Retention struct {
 	Also []string
 }
 
-// stays tells whether a snapshot is kept. newer is how many are newer.
-func (r Retention) stays(s Snapshot, newer int, now time.Time) bool {
+// stays tells whether a snapshot is kept. later are those that are newer, the oldest first.
+func (r Retention) stays(s Snapshot, later []entry, now time.Time) bool {
+	newer := len(slices.CompactFunc(slices.Clone(later), func(a, b entry) bool { return a.Token == b.Token }))
 	switch {
 	case newer == 0, slices.Contains(r.Also, s.ID):
 		return true
-	case r.Keep > 0 && newer >= r.Keep:
+	case r.Keep > 0 && (newer >= r.Keep || later[0].Token == s.Token):
 		return false
 	}
 	return r.KeepFor == 0 || now.Sub(s.CreatedAt) <= r.KeepFor
@@ -47,7 +49,7 @@ func (s *Store) Retain(ctx context.Context, profileID string, token lease.Token,
 		}
 		var stay []entry
 		for i, e := range h.Snapshots {
-			if r.stays(e.Snapshot, len(h.Snapshots)-1-i, now) {
+			if r.stays(e.Snapshot, h.Snapshots[i+1:], now) {
 				stay = append(stay, e)
 			} else {
 				removed = append(removed, e.ID)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
+	"slices"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -24,6 +25,35 @@ func TestOldSnapshotsLeave(t *testing.T) {
 	list, err := w.store.List(t.Context(), "p")
 	if err != nil || len(list) < 2 || len(list) > 3 || list[0].Token != 5 {
 		t.Errorf("%+v, %v", list, err)
+	}
+	if found, err := w.store.Verify(t.Context(), "p", ""); err != nil || !found.Whole() {
+		t.Errorf("%+v, %v", found, err)
+	}
+}
+
+// Many snapshots after browsers without a session push out none of earlier sessions: the newest after a
+// session takes the place of the others, but for the one that the record named before.
+func TestChecksPushOutNoSession(t *testing.T) {
+	w := newWorld(t, Options{Retention: snapshots.Retention{Keep: 3}})
+	dir := w.profile("p", "x")
+	checked := map[lease.Token]string{}
+	for token := range lease.Token(5) {
+		w.session("p", token+1, func() { w.write(dir, fmt.Sprint("of ", token)) })
+		w.drain()
+		for n := range 3 {
+			w.opened("p", func() { w.write(dir, fmt.Sprint("of ", token, ", rotated ", n)) })
+			w.drain()
+			checked[token+1] = w.record("p").SnapshotID
+		}
+	}
+	list, err := w.store.List(t.Context(), "p")
+	want := []string{"5 true", "5 false", "4 true", "3 true"}
+	var got []string
+	for _, s := range list {
+		got = append(got, fmt.Sprint(s.Token, " ", s.ID == checked[s.Token]))
+	}
+	if err != nil || !slices.Equal(got, want) {
+		t.Errorf("%q, %v, want %q", got, err, want)
 	}
 	if found, err := w.store.Verify(t.Context(), "p", ""); err != nil || !found.Whole() {
 		t.Errorf("%+v, %v", found, err)

@@ -252,7 +252,7 @@ func (s *Snapshotter) make(ctx context.Context, profile string) error {
 		return err
 	}
 	begun := time.Now()
-	content, about, err := s.read(ctx, r)
+	content, about, opened, err := s.read(ctx, r)
 	switch {
 	case errors.Is(err, slots.ErrWanted), errors.Is(err, snapshots.ErrChanged):
 		s.metrics.results.WithLabelValues(resultAbandoned).Inc()
@@ -289,7 +289,7 @@ func (s *Snapshotter) make(ctx context.Context, profile string) error {
 	s.metrics.made(made)
 	s.o.Log.Info().Str("profile", profile).Uint64("token", uint64(made.Token)).Str("session", made.SessionID).Str("snapshot", made.ID).
 		Int("files", made.Files).Uint64("bytes", made.Bytes).Uint64("stored_bytes", made.Stored).Dur("reading", read).Dur("took", time.Since(begun)).Msg("snapshot made")
-	if err := s.name(ctx, made); err != nil {
+	if err := s.name(ctx, made, opened); err != nil {
 		return err
 	}
 	return s.retain(ctx, r, made)
@@ -315,9 +315,9 @@ func (s *Snapshotter) record(ctx context.Context, profile string) (lease.Record,
 	return e.Record, err
 }
 
-// read reads a vacant profile; nil if it is not in a state of which snapshots are made. The
-// error is slots.ErrWanted if somebody wanted the profile meanwhile.
-func (s *Snapshotter) read(ctx context.Context, r lease.Record) (_ *snapshots.Content, about snapshots.About, err error) {
+// read reads a vacant profile; nil if it is not in a state of which snapshots are made. opened is the
+// record's Opened then. The error is slots.ErrWanted if somebody wanted the profile meanwhile.
+func (s *Snapshotter) read(ctx context.Context, r lease.Record) (_ *snapshots.Content, about snapshots.About, opened uint64, err error) {
 	ctx, done := s.o.Slots.WhileVacant(ctx, r.ProfileID)
 	defer done()
 	defer func() {
@@ -328,7 +328,7 @@ func (s *Snapshotter) read(ctx context.Context, r lease.Record) (_ *snapshots.Co
 	}()
 	path, err := s.o.Root.Path(r.ProfileID)
 	if errors.Is(err, profiledir.ErrNoProfile) {
-		return nil, about, nil
+		return nil, about, 0, nil
 	}
 	if err == nil {
 		err = s.o.Root.MayOpen(r.ProfileID)
@@ -336,51 +336,51 @@ func (s *Snapshotter) read(ctx context.Context, r lease.Record) (_ *snapshots.Co
 	var departed *profiledir.DepartedError
 	var arriving *profiledir.ArrivingError
 	if errors.As(err, &departed) || errors.As(err, &arriving) {
-		return nil, about, nil // this is not the profile's present state
+		return nil, about, 0, nil // this is not the profile's present state
 	}
 	if err != nil {
-		return nil, about, err
+		return nil, about, 0, err
 	}
 	// The record that was read may be older than a session that has begun and ended meanwhile.
 	now, err := s.record(ctx, r.ProfileID)
 	if cause := context.Cause(ctx); cause != nil {
-		return nil, about, cause
+		return nil, about, 0, cause
 	}
 	if err != nil {
-		return nil, about, err
+		return nil, about, 0, err
 	}
 	if now.Token != r.Token || !s.due(now) {
-		return nil, about, nil // it became vacant, so it will be looked at again
+		return nil, about, 0, nil // it became vacant, so it will be looked at again
 	}
 	if user, err := profiledir.FindUser(path); err != nil || user != nil {
 		if err == nil {
 			err = fmt.Errorf("it is in use by %s, without a lease", user)
 		}
-		return nil, about, fmt.Errorf("profile %s: %w", r.ProfileID, err)
+		return nil, about, 0, fmt.Errorf("profile %s: %w", r.ProfileID, err)
 	}
 	facts, err := s.o.Root.Inspect(r.ProfileID)
 	if err != nil {
-		return nil, about, err
+		return nil, about, 0, err
 	}
 	if facts.ClosedCleanly.Answer != profiledir.Yes {
-		return nil, about, fmt.Errorf("profile %s: want one that Chrome closed in order: %s", r.ProfileID, facts.ClosedCleanly.How)
+		return nil, about, 0, fmt.Errorf("profile %s: want one that Chrome closed in order: %s", r.ProfileID, facts.ClosedCleanly.How)
 	}
 	about = snapshots.About{
 		Token: r.Token, SessionID: r.SessionID, LauncherID: s.o.LauncherID, ChromeVersion: cmp.Or(profiledir.LastVersion(path), s.o.Chrome), CreatedAt: time.Now().UTC(),
 	}
 	if about.Extras, err = s.o.Jar.Export(r.ProfileID); err != nil {
-		return nil, about, err
+		return nil, about, 0, err
 	}
 	content, err := s.o.Snapshots.Read(ctx, r.ProfileID, path, snapshots.ReadOptions{Spool: s.spool(), Index: s.index(r.ProfileID), KeepFree: s.o.KeepFree})
 	if err != nil {
-		return nil, about, err
+		return nil, about, 0, err
 	}
 	// The cookies were read before this: whoever wanted the profile since may have changed
 	// them.
 	if cause := context.Cause(ctx); cause != nil {
-		return nil, about, errors.Join(cause, content.Close())
+		return nil, about, 0, errors.Join(cause, content.Close())
 	}
-	return content, about, nil
+	return content, about, now.Opened, nil
 }
 
 func (s *Snapshotter) seal(ctx context.Context, content *snapshots.Content, about snapshots.About) (snapshots.Snapshot, error) {
@@ -389,16 +389,16 @@ func (s *Snapshotter) seal(ctx context.Context, content *snapshots.Content, abou
 	return s.o.Snapshots.Seal(ctx, content, about)
 }
 
-// name makes the profile's record name the snapshot, if the record still has the snapshot's
-// token.
-func (s *Snapshotter) name(ctx context.Context, made snapshots.Snapshot) error {
+// name makes the profile's record name the snapshot, which was read when the record's Opened was
+// opened, if the record still has the snapshot's token.
+func (s *Snapshotter) name(ctx context.Context, made snapshots.Snapshot, opened uint64) error {
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
 	e, err := lease.Change(ctx, s.o.Leases, made.ProfileID, func(e lease.Entry) (lease.Record, error) {
 		if _, err := s.o.Root.Path(made.ProfileID); err != nil { // checked after the record was read: whoever removes the directory changes the record after that
 			return e.Record, err
 		}
-		return e.Record.Snapshotted(made.ID, made.Token)
+		return e.Record.Snapshotted(made.ID, made.Token, opened)
 	})
 	if errors.Is(err, profiledir.ErrNoProfile) {
 		s.o.Log.Debug().Str("profile", made.ProfileID).Str("snapshot", made.ID).Msg("the record does not name the snapshot, since its directory was put aside or removed")

@@ -229,6 +229,23 @@ func (w *world) session(profile string, token lease.Token, during func()) {
 	slot.Vacate()
 }
 
+// opened is a browser without a session, such as that of a session check; during is what it does.
+func (w *world) opened(profile string, during func()) {
+	w.t.Helper()
+	slot := w.slots.OccupyNext(w.t.Context(), profile)
+	if slot == nil {
+		w.t.Fatal("the profile is not to be had")
+	}
+	w.leases.change(profile, func(r *lease.Record) {
+		var err error
+		if *r, err = r.Open(); err != nil {
+			w.t.Error(err)
+		}
+	})
+	during()
+	slot.Vacate()
+}
+
 func (w *world) record(profile string) lease.Record {
 	w.t.Helper()
 	e, err := w.leases.Get(w.t.Context(), profile)
@@ -302,6 +319,39 @@ func TestASessionThatEndedInOrderHasASnapshot(t *testing.T) {
 	w.drain()
 	if n := w.count(resultMade); n != 1 {
 		t.Errorf("%v snapshots made", n)
+	}
+}
+
+// A browser without a session that had the profile while its snapshot was on its way is followed by another
+// one, which has what that browser wrote.
+func TestWhatABrowserWithoutASessionWroteIsInASnapshot(t *testing.T) {
+	w := newWorld(t, Options{})
+	dir := w.profile("p", "first")
+	written, sealing := make(chan struct{}), make(chan struct{})
+	w.objects.set(sync.OnceValue(func() error {
+		close(sealing)
+		<-written
+		return nil
+	}))
+	w.session("p", 7, func() {})
+	select { // what was read is on its way
+	case <-sealing:
+	case <-time.After(patience):
+		t.Fatal("nothing is stored")
+	}
+	w.opened("p", func() { w.write(dir, "rotated") })
+	close(written)
+	w.drain()
+	r := w.record("p")
+	fetched := filepath.Join(t.TempDir(), "x")
+	if _, err := w.store.Fetch(t.Context(), "p", r.SnapshotID, fetched, snapshots.FetchOptions{}); err != nil || !r.HasSnapshot() {
+		t.Fatalf("%+v, %v", r, err)
+	}
+	if has, err := os.ReadFile(filepath.Join(fetched, "Default", "00")); err != nil || !strings.HasPrefix(string(has), "rotated") {
+		t.Errorf("the snapshot has %.20q, %v", has, err)
+	}
+	if list, err := w.store.List(t.Context(), "p"); err != nil || len(list) != 2 || list[0].ID != r.SnapshotID {
+		t.Errorf("%+v, %v", list, err)
 	}
 }
 

@@ -107,8 +107,11 @@ func (t *Service) loss(r lease.Record, req api.ProfileRehome, m lease.Move) stri
 
 // snapshotWords says how old a snapshot is, and what came after it.
 func snapshotWords(r lease.Record, m lease.Move) string {
-	if m.SnapshotToken == r.Token {
+	switch {
+	case m.SnapshotID == r.SnapshotID && r.HasSnapshot():
 		return fmt.Sprintf("snapshot %s, which was made after everything that was done under token %d", m.SnapshotID, r.Token)
+	case m.SnapshotToken == r.Token:
+		return fmt.Sprintf("snapshot %s of token %d; the account was checked since, and what sites answered then is not in it: they may have replaced its login", m.SnapshotID, r.Token)
 	}
 	return fmt.Sprintf("snapshot %s of token %d; what was done since, up to token %d, is not in it: the journal and the pictures of that are in the evidence (leasehold show %s, leasehold evidence %s)", m.SnapshotID, m.SnapshotToken, r.Token, r.ProfileID, r.ProfileID)
 }

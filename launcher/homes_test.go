@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -92,6 +93,56 @@ func TestAHomeThatIsThereIsAsked(t *testing.T) {
 		case says == "no" && (codeOf(got.error) != api.CodeConflict || e.Record.Home != "elsewhere" || e.Record.Token != 7 || here == nil || len(r.left()) > 0):
 			t.Errorf("kept: %v, token %d at %s, left %q", got.error, e.Record.Token, e.Record.Home, r.left())
 		}
+	}
+}
+
+// A move that is asked for right after a session check goes with the snapshot that its home makes then.
+func TestAMoveWaitsForTheSnapshotAfterACheck(t *testing.T) {
+	r := startReading(t, 2, nil)
+	s := r.snapshot("156.0.8078.79", 7, nil)
+	before := r.profile(func(rec *lease.Record) { rec.SnapshotID, rec.SnapshotToken, rec.Opened = "snap_before", 7, 1 })
+	looks, enough := make(chan struct{}), make(chan struct{})
+	r.leases.set(hooks{get: func(string) {
+		select {
+		case looks <- struct{}{}:
+		case <-enough:
+		}
+	}})
+	moves := make(chan error, 1)
+	go func() {
+		_, err := r.MoveProfile(t.Context(), "acct", api.ProfileMove{Write: api.Write{Token: before.Token}, Person: "ann"})
+		moves <- err
+	}()
+	stop := sync.OnceFunc(func() { close(enough) })
+	defer stop()
+	for n := range 20 {
+		select {
+		case <-looks:
+		case err := <-moves:
+			t.Fatalf("after %d looks: %v", n, err)
+		case <-time.After(time.Minute):
+			t.Fatal("nobody looks for the snapshot")
+		}
+	}
+	stop()
+	_, err := lease.ChangeExisting(t.Context(), r.o.Store, "acct", func(e lease.Entry) (lease.Record, error) {
+		return e.Record.Snapshotted(s.ID, 7, 1)
+	})
+	mustIn(t)(err)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	for asked := false; !asked; time.Sleep(time.Millisecond) {
+		e, err := r.o.Store.Get(ctx, "acct")
+		mustIn(t)(err)
+		asked = e.Record.MoveRequest != nil
+	}
+	_, err = lease.ChangeExisting(ctx, r.o.Store, "acct", func(e lease.Entry) (lease.Record, error) { return e.Record.GiveUp(time.Now()) })
+	mustIn(t)(err)
+	if err := <-moves; err != nil {
+		t.Error(err)
+	}
+	if e, err := r.o.Store.Get(t.Context(), "acct"); err != nil || e.Record.Home != "here" || e.Record.Moved.SnapshotID != s.ID {
+		t.Errorf("%+v, %v", e.Record, err)
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"time"
 
 	"leasehold/launcher/api"
 	"leasehold/launcher/host"
@@ -30,6 +31,7 @@ func (t *Service) MoveProfile(ctx context.Context, profileID string, req api.Pro
 	if err != nil {
 		return api.Profile{}, host.Problem(err)
 	}
+	entry = t.withSnapshot(ctx, entry)
 	r := entry.Record
 	if req.Token != r.Token {
 		return api.Profile{}, t.host.Announcer.Stale(ctx, profileID, r.SessionID, req.Token, r.Token, "move")
@@ -53,6 +55,26 @@ func (t *Service) MoveProfile(ctx context.Context, profileID string, req api.Pro
 		return api.Profile{}, host.Problem(err)
 	}
 	return t.host.Shown(moved).Public(), nil
+}
+
+// withSnapshot waits for the snapshot that the profile's home makes after a check of its account, if
+// that is all that is missing, for as long as a home may take to give a profile up.
+func (t *Service) withSnapshot(ctx context.Context, entry lease.Entry) lease.Entry {
+	for end := time.Now().Add(giveUpTimeout); time.Now().Before(end); {
+		r := entry.Record
+		if _, _, silent := t.host.Patrol.Silent(r.Home); silent || r.SnapshotID == "" || r.SnapshotToken != r.Token || r.HasSnapshot() {
+			break
+		}
+		select {
+		case <-time.After(giveUpPoll):
+		case <-ctx.Done():
+			return entry
+		}
+		if e, err := t.host.Store.Get(ctx, r.ProfileID); err == nil {
+			entry = e
+		}
+	}
+	return entry
 }
 
 // toAsk refuses what only another launcher can do: the one that would get the directory.

@@ -47,7 +47,7 @@ func (l *launcher) told(profile, why string) {
 	if got.State != lease.ManualReview || got.Reason != lease.ReasonRolledBack {
 		h.Errorf("%s is %s, %s; want it with a person, %s", profile, got.State, got.Reason, lease.ReasonRolledBack)
 	}
-	i, err := l.o.Recoverer.Inspection(profile)
+	i, err := l.o.Recoverer.Inspection(got)
 	h.must(err)
 	said := map[string]api.Fact{}
 	for _, fact := range i.Facts {

@@ -50,7 +50,7 @@ func TestWhatMayBeLostIsKnownWhoeverDecides(t *testing.T) {
 	c.Browser, c.File = nil, e.File
 	_, err = w.r.Run(c)
 	w.must(err)
-	i, err := w.r.Inspection(profile)
+	i, err := w.r.Inspection(w.leases.record())
 	w.must(err)
 	said := slices.ContainsFunc(i.Facts, func(f api.Fact) bool { return f.Name == table.ClosedCleanly && f.How == e.File.NotStored })
 	if r := w.leases.record(); r.State != lease.ManualReview || !said {
@@ -81,7 +81,7 @@ func TestWhatMayBeLostIsKnownToTheNextLauncher(t *testing.T) {
 		}
 		w.leases.Write = w.store
 		w.goesOn()
-		i, err := w.r.Inspection(profile)
+		i, err := w.r.Inspection(w.leases.record())
 		w.must(err)
 		said := slices.ContainsFunc(i.Facts, func(f api.Fact) bool {
 			return f.Name == table.ReviewFlag && f.Answer == "yes" && strings.Contains(f.How, "the cookies cannot be read")

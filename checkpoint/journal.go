@@ -117,6 +117,10 @@ type Entry struct {
 	Data             json.RawMessage `json:"data,omitempty"`
 	Text             string          `json:"text,omitempty"`
 
+	// ResumeFrom is set for the safe checkpoint at which a session began, since its task went on from there:
+	// the step, of an earlier session, at which the task had named it.
+	ResumeFrom string `json:"resume_from,omitempty"`
+
 	// Committed says of a navigation that the page now has another document, so that the frames
 	// of the former document are gone. Otherwise they may still be there.
 	Committed bool `json:"committed,omitempty"`

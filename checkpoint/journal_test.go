@@ -90,6 +90,17 @@ func TestSummary(t *testing.T) {
 	}
 }
 
+// TestACheckpointOfAnEarlierSession names the step of that session, and what comes after it is of this one.
+func TestACheckpointOfAnEarlierSession(t *testing.T) {
+	begun := []Entry{{Kind: KindStart}, {Kind: KindCheckpoint, Name: "ordered", Safe: true, ResumeFrom: "order"}, {Kind: KindStep, Name: "list"}}
+	if s := Summarize(begun); s.LastSafe == nil || s.LastSafe.Name != "ordered" || s.SafeStep != "order" || s.LastStep != "list" || len(s.StepsSince) != 1 {
+		t.Errorf("%+v", s)
+	}
+	if s := Summarize(append(begun, Entry{Kind: KindCheckpoint, Name: "listed", Safe: true})); s.LastSafe.Name != "listed" || s.SafeStep != "list" {
+		t.Errorf("after the session's own: %+v", s)
+	}
+}
+
 // A frame is open as long as its page has the same document.
 func TestFramesOfASummary(t *testing.T) {
 	frame := Entry{Kind: KindFrame, Target: "a", URL: "/checkout/card", Sensitive: true}

@@ -1,6 +1,9 @@
 package checkpoint
 
-import "slices"
+import (
+	"cmp"
+	"slices"
+)
 
 // Summary is what is known about a session from the entries of its journal. If no checkpoint
 // was declared safe, the fields about what came after it have everything.
@@ -88,7 +91,7 @@ func Summarize(entries []Entry) Summary {
 			if !e.Safe {
 				break
 			}
-			s.LastSafe, s.SafeStep = &e, s.LastStep
+			s.LastSafe, s.SafeStep = &e, cmp.Or(e.ResumeFrom, s.LastStep)
 			s.StepsSince, s.PagesSince, s.CookiesSince, s.WritesSince, s.GetsAfterSince, s.ActsSince, s.TypedSince = nil, nil, nil, nil, nil, nil, nil
 			s.InFlight = nil
 			for k, sent := range s.Unsafe {

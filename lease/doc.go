@@ -30,6 +30,7 @@
 //	| held | run_ended | held | the launcher that holds the lease |
 //	| held | run_lost | held | the launcher that holds the lease |
 //	| held | released | available | the launcher that holds the lease |
+//	| held | put_back | resume_pending | the launcher that holds the lease |
 //	| held | suspected | suspected_stale | any launcher |
 //	| suspected_stale | reasserted | held | the launcher that holds the lease |
 //	| suspected_stale | fenced | quarantined | any launcher |

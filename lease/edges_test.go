@@ -48,6 +48,34 @@ func TestOnlyATaskThatIsToResumeFindsACheckpoint(t *testing.T) {
 	}
 }
 
+// TestASessionThatNeverServedLeavesACheckpointAsItWas, however often the profile is granted for it; a profile
+// that was kept for nobody is free again, and a release by a worker ends the wait.
+func TestASessionThatNeverServedLeavesACheckpointAsItWas(t *testing.T) {
+	r := in(ResumePending)
+	r.LastSafeCheckpoint, r.ResumeFrom = "listed", "list"
+	grant := func(r Record) Record {
+		return must(t)(r.Grant(Request{SessionID: "s", TaskID: "t7", LauncherID: "home"}, noon))
+	}
+	for range 2 {
+		held := grant(r)
+		r = must(t)(held.Unserved("not started", Sealed{EvidenceID: "ev"}, noon))
+		if r.State != ResumePending || r.ResumeFrom != "list" || r.LastSafeCheckpoint != "listed" || r.TaskID != "t7" || r.Token != held.Token || len(r.Runs) != 0 ||
+			r.Decision != DecisionResume || r.Reason != "not started" || len(r.Reasons) != 1 || r.EvidenceID != "ev" || r.Cooldown() != 0 {
+			t.Fatalf("%+v", r)
+		}
+		ended, waits := r.Outbox[len(r.Outbox)-2], r.Outbox[len(r.Outbox)-1]
+		if ended.Event != EventReleased || waits.Event != string(ResumePending) || waits.ResumeFrom != "list" || waits.LastSafeCheckpoint != "listed" || waits.Decision != DecisionResume {
+			t.Errorf("events %+v and %+v", ended, waits)
+		}
+	}
+	if got := must(t)(grant(r).Release("done", "ok", Sealed{}, noon)); got.State != Available {
+		t.Errorf("released by its worker: %s", got.State)
+	}
+	if got := must(t)(grant(in(Available)).Unserved("not started", Sealed{}, noon)); got.State != Available {
+		t.Errorf("kept for nobody: %s", got.State)
+	}
+}
+
 // TestLostRunsEndWithTheirRecovery: whoever decides, the next task begins without them, and
 // may share the profile and release it.
 func TestLostRunsEndWithTheirRecovery(t *testing.T) {

@@ -99,6 +99,17 @@ type Sealed struct {
 // review is open again afterwards. Errors: *RunsError while other runs are active or
 // after one was lost, *TransitionError.
 func (r Record) Release(reason, outcome string, ev Sealed, now time.Time) (Record, error) {
+	return r.release(reason, outcome, false, ev, now)
+}
+
+// Unserved ends a held lease whose session never served, so that nothing was done on the profile. It is
+// Release, but a profile that was kept for a task to resume is kept for it again, from the same checkpoint.
+func (r Record) Unserved(reason string, ev Sealed, now time.Time) (Record, error) {
+	return r.release(reason, "", r.ResumeFrom != "", ev, now)
+}
+
+// release is Release. putBack says that the profile is to be kept for its task again.
+func (r Record) release(reason, outcome string, putBack bool, ev Sealed, now time.Time) (Record, error) {
 	if len(r.LostRuns) > 0 {
 		return r, &RunsError{Profile: r.ProfileID, Why: "a run was lost: the profile has to be inspected, not released"}
 	}
@@ -111,8 +122,11 @@ func (r Record) Release(reason, outcome string, ev Sealed, now time.Time) (Recor
 	r.ReleasedAt, r.Runs = now.UTC(), nil
 	reviewed := r.ByHand != nil && r.ByHand.Review != nil
 	fact, to := Released, Available
-	if reviewed {
+	switch {
+	case reviewed:
 		fact, to = HandedBack, ManualReview
+	case putBack:
+		fact, to = PutBack, ResumePending
 	}
 	r, err := r.transition(fact, to, now, EventReleased)
 	if err != nil {
@@ -121,11 +135,15 @@ func (r Record) Release(reason, outcome string, ev Sealed, now time.Time) (Recor
 	if len(runs) == 1 {
 		r = r.aboutRun(runs[0], true)
 	}
-	if !reviewed {
-		r.ByHand = nil
-		return r, nil
+	if reviewed {
+		return r.reopen().emit(string(ManualReview), now), nil
 	}
-	return r.reopen().emit(string(ManualReview), now), nil
+	r.ByHand = nil
+	if putBack {
+		r.Decision, r.Reasons = DecisionResume, []string{"the session that was to resume the task never served"}
+		r = r.emit(string(ResumePending), now)
+	}
+	return r, nil
 }
 
 // withEvidence makes ev the newest bundle of the profile, if there is one.

@@ -50,9 +50,14 @@ var makes = map[Fact]func(Record) (Record, error){
 	Granted: func(r Record) (Record, error) {
 		return r.Grant(Request{SessionID: "s8", LauncherID: "home", PresenceEpoch: 3, TTL: 30 * time.Second}, noon)
 	},
-	RunEnded:   func(r Record) (Record, error) { return r.EndRun(6, false, "done", "ok", Sealed{}, noon) },
-	RunLost:    func(r Record) (Record, error) { return r.EndRun(6, true, "lost", "", Sealed{}, noon) },
-	Released:   func(r Record) (Record, error) { return alone(r).Release("done", "ok", Sealed{}, noon) },
+	RunEnded: func(r Record) (Record, error) { return r.EndRun(6, false, "done", "ok", Sealed{}, noon) },
+	RunLost:  func(r Record) (Record, error) { return r.EndRun(6, true, "lost", "", Sealed{}, noon) },
+	Released: func(r Record) (Record, error) { return alone(r).Release("done", "ok", Sealed{}, noon) },
+	PutBack: func(r Record) (Record, error) {
+		r = alone(r)
+		r.ResumeFrom = "x"
+		return r.Unserved("not started", Sealed{}, noon)
+	},
 	Suspected:  func(r Record) (Record, error) { return r.Suspect("lost", Sealed{}, noon) },
 	Reasserted: func(r Record) (Record, error) { return r.Reassert(noon) },
 	Fenced:     func(r Record) (Record, error) { return r.Quarantine(0, noon) },
@@ -545,6 +550,7 @@ func TestAnyHistory(t *testing.T) {
 				return r.Grant(Request{SessionID: fmt.Sprint("s", r.Token+1), LauncherID: "l", Floor: floor, TTL: time.Second, Exclusive: rapid.Bool().Draw(t, "exclusive")}, noon)
 			},
 			"release":  func() (Record, error) { return r.Release("done", "ok", Sealed{}, noon) },
+			"unserved": func() (Record, error) { return r.Unserved("not started", Sealed{}, noon) },
 			"end run":  func() (Record, error) { return r.EndRun(pick("run"), false, "done", "ok", Sealed{}, noon) },
 			"lose run": func() (Record, error) { return r.EndRun(pick("run"), true, "lost", "", Sealed{}, noon) },
 			"suspect":  func() (Record, error) { return r.Suspect("lost", Sealed{}, noon) },
@@ -554,7 +560,7 @@ func TestAnyHistory(t *testing.T) {
 			"abandon":  func() (Record, error) { return r.Abandon(nil, Sealed{}, noon) },
 			"settle": func() (Record, error) {
 				d := rapid.SampledFrom([]string{DecisionRelease, DecisionRetry, DecisionResume, DecisionManualReview, "?"}).Draw(t, "decision")
-				return r.Decide(Verdict{Decision: d}, noon)
+				return r.Decide(Verdict{Decision: d, ResumeFrom: "x"}, noon)
 			},
 			"review": func() (Record, error) {
 				seen := r.Token - Token(rapid.IntRange(0, 1).Draw(t, "old"))

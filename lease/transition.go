@@ -16,6 +16,7 @@ const (
 	RunEnded         Fact = "run_ended"         // one of several runs was released
 	RunLost          Fact = "run_lost"          // one of several runs was lost
 	Released         Fact = "released"          // the last run ended in order
+	PutBack          Fact = "put_back"          // the session that was to resume a task never served
 	Suspected        Fact = "suspected"         // the worker or the launcher was lost
 	Reasserted       Fact = "reasserted"        // the holder was suspected and is alive
 	Fenced           Fact = "fenced"            // the token was raised above the holder's
@@ -70,6 +71,7 @@ func Table() []Transition {
 		{Held, RunEnded, Held, Holder},
 		{Held, RunLost, Held, Holder},
 		{Held, Released, Available, Holder},
+		{Held, PutBack, ResumePending, Holder},
 
 		{Held, Suspected, SuspectedStale, AnyLauncher},
 		{SuspectedStale, Reasserted, Held, Holder},

@@ -100,6 +100,9 @@ func (l *Line) checkpoint(e checkpoint.Entry) {
 	} else {
 		l.Notes = append(l.Notes, "not safe to resume from")
 	}
+	if e.ResumeFrom != "" {
+		l.Notes = append(l.Notes, "named in an earlier session: the task goes on from it")
+	}
 	if e.Idempotent {
 		l.Notes = append(l.Notes, "may be done twice: "+cmp.Or(strings.Join(e.IdempotentShapes, ", "), "what is known to be repeatable"))
 	}

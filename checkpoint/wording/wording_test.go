@@ -16,6 +16,7 @@ func TestLines(t *testing.T) {
 		{checkpoint.Entry{Kind: checkpoint.KindURL, URL: u, Sensitive: true}, "page: " + u + " (sensitive) !"},
 		{checkpoint.Entry{Kind: checkpoint.KindStep, Name: "pay", Action: "payment"}, "step: pay (payment)"},
 		{checkpoint.Entry{Kind: checkpoint.KindCheckpoint, Name: "cart", Safe: true, Sensitive: true}, "safe checkpoint: cart (sensitive)"},
+		{checkpoint.Entry{Kind: checkpoint.KindCheckpoint, Name: "cart", Safe: true, ResumeFrom: "fill"}, "safe checkpoint: cart (named in an earlier session: the task goes on from it)"},
 		{checkpoint.Entry{Kind: checkpoint.KindCheckpoint, Name: "half", Idempotent: true, IdempotentShapes: []string{"a", "b"}}, "checkpoint: half (not safe to resume from, may be done twice: a, b)"},
 		{checkpoint.Entry{Kind: checkpoint.KindEvent, Name: "note", Action: "export", Text: "half"}, "task says: note, export, half"},
 		{checkpoint.Entry{Kind: checkpoint.KindRequest, Method: "POST", URL: u, Request: "1", KnownBy: "site a, line 3"}, "request: POST " + u + " (unanswered, site a, line 3) ? !"},

@@ -77,7 +77,7 @@ type execCmd struct {
 	clientFlags   `embed:""`
 	leaseFlags    `embed:""`
 	Ephemeral     bool   `help:"Use a throwaway browser made of the profile's newest snapshot, without its lease: others may have the profile meanwhile, and nothing of it is kept."`
-	OnFailure     string `enum:"recover,release" default:"recover" help:"What becomes of a session whose command fails by itself, when it had sent anything unsafe or been anywhere sensitive since its last safe checkpoint: recover (it is judged) or release."`
+	OnFailure     string `enum:"recover,release" default:"recover" help:"What becomes of a session whose command fails by itself, when it had sent anything unsafe or been anywhere sensitive since its last safe checkpoint, or had resumed: recover (it is judged) or release."`
 	DedicatedPort bool   `help:"Give the session a port of its own (LEASEHOLD_DEDICATED_URL)."`
 
 	Command []string `arg:"" passthrough:"" help:"The command and its arguments, after --."`
@@ -98,8 +98,8 @@ seconds later. If exec itself is killed, so is the command.
 
 When the command ends with status 0, the session is released as succeeded. With another
 status it is released as failed, unless the task had sent anything unsafe or been anywhere
-sensitive since its last safe checkpoint: then it is recovered, as the session of a lost
-worker is (--on-failure). If a signal ended the command, the session is always recovered.`
+sensitive since its last safe checkpoint, or had resumed: then it is recovered, as the session
+of a lost worker is (--on-failure). If a signal ended the command, the session is always recovered.`
 }
 
 // The outcomes that exec reports.

@@ -257,6 +257,31 @@ func TestRecoveryGoesOnFromTheFile(t *testing.T) {
 	}
 }
 
+// A task whose grant was stored, but never answered, goes on from the checkpoint from which it was to resume.
+func TestATaskThatWasToResumeWaitsAgain(t *testing.T) {
+	h := newStoredHost(t)
+	f := fileOf(h.serves("p"))
+	h.change("p", func(r lease.Record) (lease.Record, error) {
+		r.ResumeFrom, r.LastSafeCheckpoint = "order", "ordered"
+		return r, nil
+	})
+	dir := filepath.Join(h.root.Dir(), "p") // as a browser leaves it that closed cleanly
+	h.must(os.MkdirAll(filepath.Join(dir, "Default"), 0o700))
+	h.must(os.WriteFile(filepath.Join(dir, "Variations"), []byte(`{"user_experience_metrics.stability.exited_cleanly":true}`), 0o600))
+	h.must(os.WriteFile(filepath.Join(dir, "Default", "Preferences"), []byte(`{"profile":{"exit_type":"Normal"}}`), 0o600))
+	h.must(os.Remove(h.files.Journal(f.SessionID)))
+	h.journal(f.SessionID, checkpoint.Entry{Kind: checkpoint.KindCheckpoint, Name: "ordered", Safe: true, ResumeFrom: "order"})
+	journal, err := checkpoint.Read(h.files.Journal(f.SessionID))
+	h.must(err)
+	f.Manifest.Resumable, f.Resume = true, &api.Resume{From: "order", Checkpoint: "ordered"}
+	f.Reason, f.JournalSum = api.ReasonUnanswered, checkpoint.Sum(journal)
+	h.must(h.files.Save(f))
+	l := h.launch(nil)
+	if got := l.adopts("p"); got.State != lease.ResumePending || got.ResumeFrom != "order" || got.LastSafeCheckpoint != "ordered" {
+		t.Errorf("%s because of %q, to resume from %q at %q", got.State, got.Reasons, got.ResumeFrom, got.LastSafeCheckpoint)
+	}
+}
+
 // A session that ended in order, and whose release alone could not be stored, is released,
 // unless anything else came in between.
 func TestOnlyTheReleaseWasMissing(t *testing.T) {

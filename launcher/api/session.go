@@ -119,7 +119,7 @@ const (
 	// worker.
 	RecoverAlways = "always"
 	// RecoverTouched says that the worker failed. Its session is recovered if it sent anything
-	// unsafe, or was anywhere sensitive, since its last safe checkpoint.
+	// unsafe, or was anywhere sensitive, since its last safe checkpoint, or if its task had resumed.
 	RecoverTouched = "touched"
 )
 

@@ -54,7 +54,7 @@ func (g *Service) grant(ctx context.Context, m api.Manifest, entry lease.Entry, 
 	span.Step("session file")
 	s := g.host.Sessions.New(m, next, path, slot, id.Secret())
 	if entry.Record.State == lease.ResumePending {
-		s.SetResume(g.resumeOf(ctx, entry.Record))
+		s.SetResume(entry.Record.ResumeFrom, g.resumed(ctx, entry.Record))
 	}
 	if err := start.Prepare(ctx, s); err != nil {
 		s.Unmade()

@@ -2,13 +2,11 @@ package grant
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"io/fs"
 	"time"
 
 	"leasehold/checkpoint"
-	"leasehold/launcher/api"
 	"leasehold/launcher/witness"
 	"leasehold/lease"
 )
@@ -16,20 +14,20 @@ import (
 // dataTimeout bounds how long the evidence store may take to give a checkpoint's data.
 const dataTimeout = 10 * time.Second
 
-// resumeOf is what the task of a record in resume_pending is told.
-func (g *Service) resumeOf(ctx context.Context, r lease.Record) *api.Resume {
-	data, err := g.checkpointData(ctx, r)
+// resumed is the checkpoint from which the task of a record in resume_pending goes on.
+func (g *Service) resumed(ctx context.Context, r lease.Record) checkpoint.Entry {
+	safe, err := g.safeCheckpoint(ctx, r)
 	if err != nil {
+		safe = checkpoint.Entry{Name: r.LastSafeCheckpoint}
 		g.host.Log.Error().Err(err).Str("profile", r.ProfileID).Str("session", r.SessionID).Str("task", r.TaskID).
 			Msg("the task is resumed without its checkpoint's data")
 	}
-	return &api.Resume{From: r.ResumeFrom, Checkpoint: r.LastSafeCheckpoint, Data: data}
+	return safe
 }
 
-// checkpointData is the data that the task gave with the checkpoint from which it resumes; nil:
-// it gave none. It is in the journal of the lost session: on this host's disk or, if it is no
-// longer there, in the evidence.
-func (g *Service) checkpointData(ctx context.Context, r lease.Record) (json.RawMessage, error) {
+// safeCheckpoint is the checkpoint from which a task resumes, with the data that the task gave with it. It
+// is in the journal of the lost session: on this host's disk or, if it is no longer there, in the evidence.
+func (g *Service) safeCheckpoint(ctx context.Context, r lease.Record) (checkpoint.Entry, error) {
 	entries, err := checkpoint.Read(g.o.Files.Journal(r.SessionID))
 	if errors.Is(err, fs.ErrNotExist) && r.EvidenceID != "" {
 		ctx, cancel := context.WithTimeout(ctx, dataTimeout)
@@ -40,10 +38,10 @@ func (g *Service) checkpointData(ctx context.Context, r lease.Record) (json.RawM
 		}
 	}
 	if err != nil {
-		return nil, err
+		return checkpoint.Entry{}, err
 	}
 	if safe := checkpoint.Summarize(entries).LastSafe; safe != nil && safe.Name == r.LastSafeCheckpoint {
-		return safe.Data, nil
+		return *safe, nil
 	}
-	return nil, errors.New("the journal of the lost session does not have the checkpoint " + r.LastSafeCheckpoint)
+	return checkpoint.Entry{}, errors.New("the journal of the lost session does not have the checkpoint " + r.LastSafeCheckpoint)
 }

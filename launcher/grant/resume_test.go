@@ -64,9 +64,9 @@ func TestTheCheckpointsDataIsInTheEvidence(t *testing.T) {
 				t.Fatal(err)
 			}
 			lost := lease.Record{ProfileID: "p", SessionID: "ses_lost", EvidenceID: m.EvidenceID, LastSafeCheckpoint: "listed"}
-			data, err := g.checkpointData(t.Context(), lost)
-			if err != nil || string(data) != `{"row":7}` {
-				t.Errorf("%s, %v", data, err)
+			safe, err := g.safeCheckpoint(t.Context(), lost)
+			if err != nil || string(safe.Data) != `{"row":7}` {
+				t.Errorf("%+v, %v", safe, err)
 			}
 		})
 	}

@@ -382,6 +382,9 @@ func (s *steps) release() (string, error) {
 		s.signedIn = s.SignedIn()
 	}
 	released, err := s.change(func(r lease.Record) (lease.Record, error) {
+		if s.NeverServed {
+			return r.Unserved(s.File.Reason, s.File.Evidence, time.Now())
+		}
 		r, err := r.Release(s.File.Reason, s.File.Outcome, s.File.Evidence, time.Now())
 		return r.Checked(s.signedIn, time.Now()), err
 	})

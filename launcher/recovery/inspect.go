@@ -171,7 +171,9 @@ func (c Closed) Task() findings.Task {
 	t := TaskOf(c.File.Manifest, c.Record, c.Sites)
 	t.Unchanged, t.UnchangedSinceSafe = c.Unchanged, c.UnchangedSinceSafe
 	t.Resumable = t.Resumable && len(c.Lost) == 0
+	t.BeganAt = c.File.BeganAt()
 	for _, run := range c.Lost {
+		t.BeganAt = cmp.Or(t.BeganAt, run.File.BeganAt())
 		other := TaskOf(run.File.Manifest, lease.Record{}, nil)
 		t.ExpectedDomains = slices.Concat(t.ExpectedDomains, other.ExpectedDomains)
 		t.SensitiveURLs = slices.Concat(t.SensitiveURLs, other.SensitiveURLs)

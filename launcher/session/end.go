@@ -123,8 +123,8 @@ func (e *ending) finish() {
 }
 
 // touched tells whether the task sent anything unsafe, or was on a sensitive page or step,
-// since its last safe checkpoint, or whether that is unknown. The worker cannot do anything
-// more by then.
+// since its last safe checkpoint, or whether that is unknown. A task that resumed counts, since it did
+// things before the session that a restart would repeat. The worker cannot do anything more by then.
 func (e *ending) touched() bool {
 	s := e.s
 	s.Fence().Shut(errSessionOver)
@@ -137,7 +137,8 @@ func (e *ending) touched() bool {
 		return true
 	}
 	s.browser.Monitor().GETs().GiveUp()
-	return s.file.get().Unseen || findings.Touched(checkpoint.Summarize(s.recording.entries()), s.task())
+	f := s.file.get()
+	return f.Unseen || f.Resume != nil || findings.Touched(checkpoint.Summarize(s.recording.entries()), s.task())
 }
 
 // takeIn puts what was done at the end into the session's file, and returns the file.
@@ -532,11 +533,8 @@ func (e *ending) undoRun(cause error) {
 func (e *ending) neverServed(done recovery.Ended) error {
 	s := e.s
 	e.takeIn(done)
-	f := s.file.change(func(f *sessionfile.File) { f.Reason, f.Ended = api.ReasonStartFailed, done.How })
-	if s.recording.journal != nil {
-		sum := checkpoint.Sum(s.recording.entries())
-		f = s.file.change(func(f *sessionfile.File) { f.JournalSum = sum })
-	}
+	sum := s.recording.sum()
+	f := s.file.change(func(f *sessionfile.File) { f.Reason, f.Ended, f.JournalSum = api.ReasonStartFailed, done.How, sum })
 	err := errors.Join(s.h.Remember(f), s.recording.close())
 	close(s.life.done)
 	return err

@@ -93,7 +93,7 @@ type ruling struct {
 	reason  string
 	outcome string
 	// ifTouched says of an end in order that the session counts as lost nevertheless if its
-	// task touched anything since its last safe checkpoint.
+	// task touched anything since its last safe checkpoint, or had resumed.
 	ifTouched bool
 }
 

@@ -30,6 +30,7 @@ type recording struct {
 	report      func(lease.Progress)   // into the lease's record
 	safe        func(checkpoint.Entry) // for a checkpoint that is safe
 	named       func()                 // tells the page monitor that a checkpoint is named
+	resumed     *checkpoint.Entry      // from which the task goes on; nil: it begins anew
 	journal     *checkpoint.Journal    // nil before open
 }
 
@@ -56,6 +57,22 @@ func (r *recording) open() error {
 	}
 	var err error
 	r.journal, err = checkpoint.Open(r.journalPath)
+	return err
+}
+
+// resume begins the journal of a session whose task resumes with the checkpoint: if the session is lost
+// again, its task may go on from there as if the session had named it. The checkpoint is on the disk before
+// the session is granted.
+func (r *recording) resume() error {
+	if r.resumed == nil {
+		return nil
+	}
+	if err := r.open(); err != nil {
+		return err
+	}
+	e := *r.resumed
+	e.At, e.Token = time.Now().UTC(), uint64(r.token)
+	_, err := r.journal.Append(e)
 	return err
 }
 
@@ -95,6 +112,14 @@ func (r *recording) settled() []checkpoint.Entry {
 		})
 	}
 	return entries
+}
+
+// sum is the hash of the journal; empty if it is not open.
+func (r *recording) sum() string {
+	if r.journal == nil {
+		return ""
+	}
+	return checkpoint.Sum(r.entries())
 }
 
 // close closes the journal, if it is open.

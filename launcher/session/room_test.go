@@ -3,6 +3,7 @@ package session
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -243,6 +244,18 @@ func openedBy(uid uint32) func(*api.Manifest) {
 
 func byHand(m *api.Manifest) { m.ByHand = &api.ByHand{Holder: "ann"} }
 
+// resumed is the checkpoint from which a task in the room resumes.
+var resumed = checkpoint.Entry{
+	Seq: 9, Kind: checkpoint.KindCheckpoint, Name: "ordered", Safe: true, Idempotent: true, IdempotentShapes: []string{"POST /votes"}, Data: json.RawMessage(`{"order":4711}`),
+}
+
+// keptForTask makes the room's profile one that is kept for its task to resume.
+func (r *room) keptForTask() {
+	kept := r.record()
+	kept.State, kept.TaskID, kept.ResumeFrom, kept.LastSafeCheckpoint = lease.ResumePending, "one", "order", "ordered"
+	r.memory.Put(kept)
+}
+
 // short is long enough for what a session does at once, and no longer.
 const short = 150 * time.Millisecond
 
@@ -268,6 +281,9 @@ func (r *room) grant(m api.Manifest, slot *slots.Slot, start func(lease.Record) 
 		r.t.Fatal(err)
 	}
 	s := r.host.New(m, next, r.path, slot, id.Secret())
+	if entry.Record.State == lease.ResumePending {
+		s.SetResume(entry.Record.ResumeFrom, resumed)
+	}
 	way := start(entry.Record)
 	if err := way.Prepare(ctx, s); err != nil {
 		s.Unmade()

@@ -149,9 +149,13 @@ func (s *Session) Show() api.Session {
 	return shown
 }
 
-// SetResume sets from where the task is told to go on.
-func (s *Session) SetResume(r *api.Resume) {
-	s.file.change(func(f *sessionfile.File) { f.Resume = r })
+// SetResume sets from where the task is told to go on: from a safe checkpoint of an earlier session, and
+// the step at which it was named.
+func (s *Session) SetResume(from string, safe checkpoint.Entry) {
+	s.file.change(func(f *sessionfile.File) { f.Resume = &api.Resume{From: from, Checkpoint: safe.Name, Data: safe.Data} })
+	s.recording.resumed = &checkpoint.Entry{
+		Kind: checkpoint.KindCheckpoint, Name: safe.Name, Safe: true, Idempotent: safe.Idempotent, IdempotentShapes: safe.IdempotentShapes, Data: safe.Data, ResumeFrom: from,
+	}
 }
 
 // Hold begins the renewals of the lease, which depends on the keeper's presence.

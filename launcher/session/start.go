@@ -58,7 +58,7 @@ func (s *Session) Unmade() {
 // Unanswered keeps a session if the store did not answer whether its lease was granted: a
 // launcher that sees the record later recovers a session that touched nothing.
 func (s *Session) Unanswered() error {
-	f := s.file.change(func(f *sessionfile.File) { f.Reason = api.ReasonUnanswered })
+	f := s.file.change(func(f *sessionfile.File) { f.Reason, f.JournalSum = api.ReasonUnanswered, s.recording.sum() })
 	return errors.Join(s.h.Remember(f), s.recording.close())
 }
 
@@ -100,9 +100,9 @@ func (h *Registry) fitOf(m api.Manifest, r lease.Record, proxy *proxies.Proxy) s
 // Cold starts a browser.
 type Cold struct{}
 
-// Prepare writes the session's file, synced.
+// Prepare writes the session's file, synced, and the checkpoint from which its task resumes.
 func (Cold) Prepare(_ context.Context, s *Session) error {
-	return notRecorded(errors.Join(s.files.open(), s.file.save()))
+	return notRecorded(errors.Join(s.files.open(), s.recording.resume(), s.file.save()))
 }
 
 // Open starts the browser.

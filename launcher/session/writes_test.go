@@ -284,7 +284,7 @@ func TestTheLeaseDomain(t *testing.T) {
 func TestGetLease(t *testing.T) {
 	t.Parallel()
 	r, s := begun(t, task("one"))
-	s.SetResume(&api.Resume{From: "fill", Checkpoint: "c"})
+	s.SetResume("fill", checkpoint.Entry{Name: "c"})
 	w := r.connect(s)
 	var got struct {
 		SessionID  string      `json:"session_id"`

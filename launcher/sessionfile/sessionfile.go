@@ -86,6 +86,14 @@ type File struct {
 	Dedicated string `json:"dedicated,omitempty"`
 }
 
+// BeganAt is the checkpoint from which the session's task resumed; empty if the task began anew.
+func (f File) BeganAt() string {
+	if f.Resume == nil {
+		return ""
+	}
+	return f.Resume.Checkpoint
+}
+
 // ProxyUse is the proxy that a browser was started with.
 type ProxyUse struct {
 	ID     string `json:"proxy_id"`

@@ -593,7 +593,7 @@ func (c *checker) moved(by *process, writer string, t *truth, p, n lease.Record)
 		t.begins()
 	}
 	inspected := p.State == lease.Inspected && (n.State == lease.Available || n.State == lease.ResumePending)
-	released := p.State == lease.Held && n.State == lease.Available
+	released := p.State == lease.Held && (n.State == lease.Available || n.State == lease.ResumePending)
 	examined := p.State == lease.Quarantined && n.State == lease.Inspected
 	abandoned := n.State == lease.ManualReview && (p.State == lease.Quarantined || p.State == lease.Inspected && n.DecisionVersion == 0)
 	if abandoned && by.host.full.Load() && n.EvidenceID == p.EvidenceID {

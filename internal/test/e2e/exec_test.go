@@ -143,7 +143,8 @@ func execResumesWithTheCheckpointsData(t *testing.T, s *sidecar, web *site) {
 		t.Fatalf("the profile is %s: %v", got.State, got.Reasons)
 	}
 	getLease := clients.Action{"action": "cdp", "method": "Lease.getLease"}
-	r = s.exec(t, "p", flags, `echo "$LEASEHOLD_RESUME_FROM $LEASEHOLD_RESUME_CHECKPOINT $LEASEHOLD_RESUME_DATA"; echo "$LEASEHOLD_SESSION"`, "", getLease, stayThere)
+	const tell = `echo "$LEASEHOLD_RESUME_FROM $LEASEHOLD_RESUME_CHECKPOINT $LEASEHOLD_RESUME_DATA"; echo "$LEASEHOLD_SESSION"`
+	r = s.exec(t, "p", flags, tell, "", getLease, stayThere)
 	if line := r.line(t); line != "list listed "+data {
 		t.Errorf("the command's environment has %q", line)
 	}
@@ -156,6 +157,18 @@ func execResumesWithTheCheckpointsData(t *testing.T, s *sidecar, web *site) {
 	var shown api.Session
 	if code := s.call(t, "GET", "/v1/sessions/"+session, nil, &shown); code != 200 || shown.Resume == nil || string(shown.Resume.Data) != data {
 		t.Errorf("GET of the session: %d, resume %+v", code, shown.Resume)
+	}
+	if err := r.cmd.Process.Signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	r.ends(t)
+	// The one that resumed is lost as well, and named no checkpoint: the next one goes on from the same.
+	if got := s.until(t, "p", lease.Available, lease.ManualReview, lease.ResumePending); got.State != lease.ResumePending || got.LastSafeCheckpoint != "listed" {
+		t.Fatalf("after the session that resumed the profile is %s at %q: %v", got.State, got.LastSafeCheckpoint, got.Reasons)
+	}
+	r = s.exec(t, "p", flags, tell, "", stayThere)
+	if line := r.line(t); line != "list listed "+data {
+		t.Errorf("the third command's environment has %q", line)
 	}
 	if err := r.cmd.Process.Signal(syscall.SIGTERM); err != nil {
 		t.Fatal(err)

@@ -19,6 +19,7 @@ import (
 // Task is the part of the manifest that an inspection needs.
 type Task struct {
 	Resumable       bool
+	BeganAt         string   // the checkpoint from which the task resumed; empty: it began anew
 	ExpectedDomains []string // of the task or, if it names none, of its profile
 	ProfileDomains  []string // of the profile, if the task names others: it narrows them, and takes none away
 	SensitiveURLs   []string // patterns, in addition to the words that always count
@@ -68,6 +69,7 @@ func InspectTask(s checkpoint.Summary, t Task) table.Inspection {
 		happened(table.Dialogs, s.Did, checkpoint.KindDialog),
 		happened(table.RequestsWithheld, s.Withheld, checkpoint.KindWithheld),
 		{Name: table.Resumable, Answer: table.Is(t.Resumable), How: "the manifest's resumable"},
+		beganAt(t.BeganAt),
 		{Name: table.SafeCheckpointNamed, Answer: table.Is(safe != nil), How: orNone("safe checkpoint", checkpointName(safe))},
 		idempotentSince(s, sinceSafe, afterSafe),
 		{Name: table.WorkDescribed, Answer: table.Is(len(s.Steps) > 0), How: fmt.Sprintf("%d steps in the journal", times(s.Steps))},
@@ -104,6 +106,13 @@ func paymentTyped(name string, typed []checkpoint.Entry) table.Fact {
 		}
 	}
 	return table.Fact{Name: name, Answer: table.No, How: "no card and no bank account was seen to be typed"}
+}
+
+func beganAt(name string) table.Fact {
+	if name == "" {
+		return table.Fact{Name: table.BeganAtCheckpoint, Answer: table.No, How: "the task began anew"}
+	}
+	return table.Fact{Name: table.BeganAtCheckpoint, Answer: table.Yes, How: "an earlier session named checkpoint " + name}
 }
 
 func checkpointName(e *checkpoint.Entry) string {

@@ -10,7 +10,7 @@ import (
 
 // Version is the version of the table. It has to rise with every change of the table, or of a
 // rule that finds one of its facts, by which any decision becomes another one.
-const Version = 15
+const Version = 16
 
 // Decision is the result of an inspection.
 type Decision struct {
@@ -127,6 +127,7 @@ var table = []row{
 	}},
 	{Retry, "the task had begun, and nothing that a restart would repeat was done", []condition{
 		{WorkDescribed, Yes, "the task described no work"},
+		{BeganAtCheckpoint, No, "the task went on from a checkpoint, and a restart would repeat what it did before"},
 		{UnsafeRequests, No, "unsafe requests were sent"},
 		{WritesByGet, No, "a GET changed something, or may have"},
 		{SensitivePlace, No, "a sensitive step or page was reached"},
@@ -136,6 +137,7 @@ var table = []row{
 		{ProbeChanged, notYes, "what a site says about the account has changed"},
 	}},
 	{Release, "the task never touched account state", []condition{
+		{BeganAtCheckpoint, No, "the task went on from a checkpoint, and a restart would repeat what it did before"},
 		{UnsafeRequests, No, "unsafe requests were sent"},
 		{WritesByGet, No, "a GET changed something, or may have"},
 		{SensitivePlace, No, "a sensitive step or page was reached"},

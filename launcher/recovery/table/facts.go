@@ -56,6 +56,7 @@ const (
 	ReviewFlag          = "review_flag"
 	Resumable           = "task_resumable"
 	SafeCheckpointNamed = "safe_checkpoint_named"
+	BeganAtCheckpoint   = "began_at_checkpoint"
 	IdempotentSince     = "idempotent_since_checkpoint"
 	WorkDescribed       = "task_described_work"
 	SiteRefused         = "site_refused"
@@ -99,7 +100,7 @@ var Questions = slices.Concat(PageQuestions, []string{
 	SessionState, StateChanged, LastStepKnown, LastURLKnown, EvidenceStored,
 	ScreenshotKnown, InExpectedDomains, SensitivePlace, SensitiveSinceSafe, UnsafeRequests,
 	UnsafeSinceSafe, HarmlessSent, Downloads, DownloadsUnfinished, Dialogs, TrafficSeen, ProxyUnchanged,
-	ReviewFlag, Resumable, SafeCheckpointNamed, IdempotentSince, WorkDescribed,
+	ReviewFlag, Resumable, BeganAtCheckpoint, SafeCheckpointNamed, IdempotentSince, WorkDescribed,
 	SiteRefused, SentToSignIn, AskedToWait, UnansweredAtSafe, Anonymous,
 	SessionKept, SessionKeptSinceSafe, CookiesGiven, CookiesWritten, SessionCheckFailed, ProbeChanged, ProbeChangedSinceSafe, IdentityKept,
 	WritesByGet, WritesByGetSinceSafe, GetsAfterAction, GetsAfterActionSince,

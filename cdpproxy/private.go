@@ -125,7 +125,7 @@ func (p *privacy) heard(secret bool) error {
 
 // KeepPrivate refuses every command of every client, with the reason, until open is called. When it
 // returns, none can reach the browser any more. It fails with a *ListeningError if what one has sent
-// before would tell it of the launcher's pages, or have them accept every certificate.
+// before would tell it of the launcher's pages.
 //
 // open closes these pages first. With forget, it also clears the browser's cache, which has what sites
 // answered them. If that fails, the browser stays private.
@@ -139,11 +139,19 @@ func (m *Mux) KeepPrivate(why *methods.Refusal) (open func(ctx context.Context, 
 	m.Barrier()
 	m.privacy.mu.Lock()
 	defer m.privacy.mu.Unlock()
-	if heard := m.privacy.heard(true); heard != nil {
+	if heard := m.privacy.heard(false); heard != nil {
 		m.privacy.shut.Store(nil)
 		return nil, heard
 	}
 	return m.endPrivate, nil
+}
+
+// ChecksCertificates fails with a *ListeningError while a client has all pages accept every certificate. While
+// the browser is kept private, none begins to.
+func (m *Mux) ChecksCertificates() error {
+	m.privacy.mu.Lock()
+	defer m.privacy.mu.Unlock()
+	return m.privacy.heard(true)
 }
 
 // KeptPrivate is why the launcher keeps the browser to itself now; nil: it does not.

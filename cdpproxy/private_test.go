@@ -274,8 +274,8 @@ func TestHiddenPagesBesideAWorkingClient(t *testing.T) {
 }
 
 // TestWhoWouldHearAPrivatePage: while a client traces the browser, intercepts the requests of every page, or
-// hears of their certificates or has all of them accepted, nothing is kept from it; on the session of a page,
-// it hears that page only.
+// hears of their certificates, nothing is kept from it, and while it has all of these accepted, no page may get a
+// secret; on the session of a page, it hears that page only.
 func TestWhoWouldHearAPrivatePage(t *testing.T) {
 	s := script(t)
 	c := connect(t, s.mux, open(), &handler{}) // B1
@@ -283,6 +283,19 @@ func TestWhoWouldHearAPrivatePage(t *testing.T) {
 	s.say(`{"method":"Target.attachedToTarget","params":{"sessionId":"P","targetInfo":{"targetId":"T","type":"page"},"waitingForDebugger":false},"sessionId":"B1"}`)
 	if m, err := c.next(); err != nil || m.Method != "Target.attachedToTarget" {
 		t.Fatalf("%+v, %v", m, err)
+	}
+	// refuses is why no secret may be typed in a private page.
+	refuses := func() error {
+		t.Helper()
+		end, err := s.mux.KeepPrivate(methods.RefuseSignIn())
+		if err != nil {
+			return err
+		}
+		err = s.mux.ChecksCertificates()
+		if problem := end(t.Context(), false); problem != nil {
+			t.Fatal(problem)
+		}
+		return err
 	}
 	ignore := func(to any) map[string]any { return map[string]any{"ignore": to} }
 	const certificates = "Security.setIgnoreCertificateErrors"
@@ -304,7 +317,7 @@ func TestWhoWouldHearAPrivatePage(t *testing.T) {
 	} {
 		c.call(tt.on, tt.session, tt.params)
 		var why *cdpproxy.ListeningError
-		if _, err := s.mux.KeepPrivate(methods.RefuseSignIn()); !errors.As(err, &why) || why.Method != tt.on || !strings.Contains(why.Error(), tt.says) {
+		if err := refuses(); !errors.As(err, &why) || why.Method != tt.on || !strings.Contains(why.Error(), tt.says) {
 			t.Errorf("%+v: %v", tt, err)
 		}
 		if m := c.call("Runtime.enable", "", nil); m.Error != nil {
@@ -312,7 +325,7 @@ func TestWhoWouldHearAPrivatePage(t *testing.T) {
 		}
 		if tt.off != "" {
 			c.call("Security.setOverrideCertificateErrors", tt.session, map[string]any{"override": false})
-			if _, err := s.mux.KeepPrivate(methods.RefuseSignIn()); err == nil {
+			if err := refuses(); err == nil {
 				t.Errorf("%+v: another command ends it", tt)
 			}
 			c.call(tt.off, tt.session, tt.ending)
@@ -322,10 +335,14 @@ func TestWhoWouldHearAPrivatePage(t *testing.T) {
 				t.Fatalf("%+v, %v", m, err)
 			}
 		}
-		shut(t, s.mux, false)()
+		if err := refuses(); err != nil {
+			t.Errorf("%+v: afterwards: %v", tt, err)
+		}
 		c.call("Fetch.enable", "P", map[string]any{"patterns": []any{}})
 		c.call("Security.enable", "P", nil)
 		c.call(certificates, "P", ignore(true))
-		shut(t, s.mux, false)()
+		if err := refuses(); err != nil {
+			t.Errorf("%+v: on the session of a page: %v", tt, err)
+		}
 	}
 }

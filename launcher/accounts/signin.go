@@ -154,6 +154,9 @@ func (a *Service) signInAlone(ctx context.Context, s *session.Session, r lease.R
 			answer.Reason = "the last attempt of the sidecar failed: the next one may begin at " + at.UTC().Format(time.RFC3339)
 			return false, nil
 		}
+		if err := s.Mux().ChecksCertificates(); err != nil {
+			return false, api.Invalid("", "session %s: %v", s.ID(), err)
+		}
 		// From here on it counts, also if this launcher is killed.
 		if _, err := lease.ChangeExisting(ctx, a.host.Store, r.ProfileID, func(e lease.Entry) (lease.Record, error) {
 			if e.Record.Token != r.Token {

@@ -17,7 +17,8 @@ const (
 	// idle is how long an agent over HTTP may send no request, with none under way, before it counts
 	// as gone. The stream that most clients keep open counts as a request.
 	idle = 2 * time.Minute
-	// maxAgents bounds the agents of a sidecar, and maxOwn those of one principal: nobody takes all places.
+	// maxAgents bounds the agents of a sidecar. The last maxOwn places are for principals that have fewer than
+	// that: nobody takes all.
 	maxAgents = 512
 	maxOwn    = maxAgents / 4
 )
@@ -103,7 +104,7 @@ func (h *Host) begin(ctx context.Context, session *sdk.ServerSession) error {
 	switch {
 	case h.closed:
 		return errors.New("the sidecar is ending: ask the next one")
-	case own >= maxOwn:
+	case own >= maxOwn && len(h.agents) >= maxAgents-maxOwn:
 		return fmt.Errorf("too many agents of %s are connected: close some of them, or wait two minutes for those that are gone", caller.Name)
 	case len(h.agents) >= maxAgents:
 		return errors.New("too many agents are connected: close some of them, or wait two minutes for those that are gone")

@@ -3,6 +3,7 @@ package agents
 import (
 	"bufio"
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"net/http"
@@ -133,11 +134,11 @@ func TestNobodyTakesAllPlacesForAgents(t *testing.T) {
 	if err := begin("ben"); err != nil {
 		t.Errorf("ann has all her agents, and ben is told: %v", err)
 	}
-	if err := of[0].Close(); err != nil {
+	if err := errors.Join(of[0].Close(), of[1].Close()); err != nil {
 		t.Fatal(err)
 	}
 	if err := begin("ann"); err != nil {
-		t.Errorf("ann, when one of hers has ended: %v", err)
+		t.Errorf("ann, when two of hers have ended: %v", err)
 	}
 }
 

@@ -58,7 +58,7 @@ func TestAProxyIsNotForgotten(t *testing.T) {
 	if _, err := l.PutProfile(t.Context(), "after", api.ProfileSettings{ProxyID: &proxy}); err != nil {
 		t.Error(err)
 	}
-	if _, err := l.Acquire(t.Context(), api.Manifest{ProfileID: "after"}); !errors.As(err, &p) || !strings.Contains(p.Detail, "127.0.0.1:1") {
+	if _, err := l.Acquire(t.Context(), api.Manifest{ProfileID: "after"}); !errors.As(err, &p) || !strings.Contains(p.Detail, "proxy down does not answer") || strings.Contains(p.Detail, "127.0.0.1:1") {
 		t.Errorf("with its proxy, which does not answer: %v", err)
 	}
 }

@@ -59,7 +59,8 @@ func (g *Service) chooseProxy(ctx context.Context, r lease.Record, m api.Manifes
 	ctx, cancel := context.WithTimeout(ctx, proxyCheckTimeout)
 	defer cancel()
 	if err := p.Check(ctx); err != nil {
-		return nil, api.Refuse(api.CodeBrowserStartFailed, "%v: nothing was started, since profile %s is not opened without its proxy", err, r.ProfileID).
+		g.host.Log.Warn().Err(err).Str("profile", r.ProfileID).Msg("nothing was started, since the profile is not opened without its proxy")
+		return nil, api.Refuse(api.CodeBrowserStartFailed, "proxy %s does not answer (the sidecar's log says why): nothing was started, since profile %s is not opened without its proxy", id, r.ProfileID).
 			With("proxy_id", id)
 	}
 	return p, nil

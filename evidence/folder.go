@@ -111,7 +111,7 @@ const openTimeout = 5 * time.Second
 func OpenDirStore(dir string) (Store, error) {
 	f := folder{dir}
 	at := storedir.New(dir)
-	return openShared(shared{f, durable.NewCalls(), at, &making{by: func() error { return f.prepare(at) }}})
+	return openShared(shared{f, durable.NewCalls(), at, &making{by: f.prepare}})
 }
 
 func openShared(f shared) (Store, error) {
@@ -124,11 +124,10 @@ func openShared(f shared) (Store, error) {
 }
 
 // prepare makes the directory if it is missing, and sweeps it.
-func (f folder) prepare(at *storedir.Dir) error {
+func (f folder) prepare() error {
 	if err := os.MkdirAll(f.dir, 0o700); err != nil {
 		return err
 	}
-	_ = at.Make() // on a disk that takes no mark now, such as a full one, bundles are read; Begin tries again
 	return f.sweep()
 }
 

@@ -16,8 +16,7 @@ func TestAStoreWhoseDiskHangsIsOpened(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		answers := make(chan struct{})
 		f := folder{dir}
-		at := storedir.New(dir)
-		s, err := openShared(shared{f, durable.NewCalls(), at, &making{by: func() error { <-answers; return f.prepare(at) }}})
+		s, err := openShared(shared{f, durable.NewCalls(), storedir.New(dir), &making{by: func() error { <-answers; return f.prepare() }}})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -72,7 +72,12 @@ func (d *Dir) Make() error {
 	if err := os.MkdirAll(d.path, 0o700); err != nil {
 		return err
 	}
-	if err := durable.CreateWhole(filepath.Join(d.path, Name), []byte(id.New("store"))); err != nil && !errors.Is(err, fs.ErrExist) {
+	path := filepath.Join(d.path, Name)
+	err = durable.CreateWhole(path, []byte(id.New("store")))
+	if err == nil {
+		err = os.Chmod(path, 0o644) // sidecars of other users may share the directory
+	}
+	if err != nil && !errors.Is(err, fs.ErrExist) {
 		return err
 	}
 	return d.Still()

@@ -37,6 +37,9 @@ func TestTheMarkOfADirectory(t *testing.T) {
 		})
 	}
 	work.Wait()
+	if fi, err := os.Stat(filepath.Join(path, Name)); err != nil || fi.Mode().Perm() != 0o644 {
+		t.Errorf("%v, %v: a sidecar of another user cannot read the mark", fi.Mode(), err)
+	}
 	differs := func(where, says string) {
 		t.Helper()
 		for _, d := range all {

@@ -32,8 +32,8 @@ type Dir struct {
 var _ objects.Objects = (*Dir)(nil)
 
 // OpenDir returns the objects below a directory. It does not access the directory: a file
-// system that is away may come back later. The first write makes the directory (0700) if it is
-// missing.
+// system whose calls hang may go on later. The first write makes the directory (0700) if it is
+// missing, and from then on it has to be that one.
 func OpenDir(root string) *Dir { return &Dir{root, storedir.New(root), durable.NewCalls()} }
 
 // lockName is the file whose lock serialises the writers of a folder. A key has no dot.

@@ -105,10 +105,6 @@ func (s *Store) head(ctx context.Context, c *codec, profileID string) (*head, er
 	stored, version, err := s.objects.Get(ctx, c.headKey())
 	err = answered(ctx, err)
 	if errors.Is(err, objects.ErrNone) {
-		// A store that was emptied gets its first object again, before it gets anything else.
-		if err := s.Check(ctx); err != nil {
-			return nil, answered(ctx, err)
-		}
 		return &head{Format: Format, ProfileID: profileID}, nil
 	}
 	var h *head
@@ -123,6 +119,16 @@ func (s *Store) head(ctx context.Context, c *codec, profileID string) (*head, er
 	}
 	h.version = version
 	return h, nil
+}
+
+// headToChange is head for who writes: a store that was emptied gets its first object again, before it gets
+// anything else.
+func (s *Store) headToChange(ctx context.Context, c *codec, profileID string) (*head, error) {
+	h, err := s.head(ctx, c, profileID)
+	if err == nil && h.version == "" {
+		err = s.Check(ctx)
+	}
+	return h, err
 }
 
 // errNoAnswer says that the store did not show a list in headTime.
@@ -178,7 +184,7 @@ func (s *Store) change(ctx context.Context, c *codec, profileID string, change f
 	var err error
 	for range maxTries {
 		var h *head
-		if h, err = s.head(ctx, c, profileID); err != nil {
+		if h, err = s.headToChange(ctx, c, profileID); err != nil {
 			return err
 		}
 		changed, err2 := change(h)

@@ -70,7 +70,7 @@ func (s *Store) seal(ctx context.Context, r *Content, about About) (*Snapshot, e
 		return nil, fmt.Errorf("profile %s: snapshot: %w", r.profileID, err)
 	}
 	c := s.key.of(r.profileID)
-	h, err := s.head(ctx, c, r.profileID)
+	h, err := s.headToChange(ctx, c, r.profileID)
 	if err != nil {
 		return nil, err
 	}

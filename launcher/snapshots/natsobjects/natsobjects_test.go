@@ -131,7 +131,8 @@ func TestAStreamThatWasRemovedIsMadeAgain(t *testing.T) {
 	}
 }
 
-// TestAStoreThatWasEmptiedKeepsItsKey: who made it goes on, and nobody with another key takes it over.
+// TestAStoreThatWasEmptiedKeepsItsKey: who made it goes on with the next snapshot, and nobody with another key
+// takes it over.
 func TestAStoreThatWasEmptiedKeepsItsKey(t *testing.T) {
 	t.Parallel()
 	js := connect(t, &atomic.Bool{})
@@ -142,6 +143,12 @@ func TestAStoreThatWasEmptiedKeepsItsKey(t *testing.T) {
 	}
 	if err := js.DeleteStream(t.Context(), natsobjects.Stream); err != nil {
 		t.Fatal(err)
+	}
+	if list, err := s.List(t.Context(), "p"); err != nil || len(list) > 0 {
+		t.Errorf("the list is %v, %v", list, err)
+	}
+	if _, err := js.Stream(t.Context(), natsobjects.Stream); !errors.Is(err, jetstream.ErrStreamNotFound) {
+		t.Errorf("whoever reads makes the stream: %v", err)
 	}
 	made, err := objectstest.Seal(t, s, "p", dir, 2)
 	if err != nil {

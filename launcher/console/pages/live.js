@@ -456,7 +456,7 @@
       const now = await answer.json();
       if (answer.ok && now.state === "ended") { ended(now.ended); return; }
       if (!answer.ok) { notice(plain(now.detail || answer.statusText), true); if (answer.status === 404) { gone = true; return; } }
-      else if (!opened) notice("The launcher does not let this page watch now: 8 people at most may watch one session. It is tried again.", true);
+      else if (!opened) notice("The launcher does not let this page watch now: as many watch the session already as may. It is tried again.", true);
       else notice("The connection ended" + (reason ? ": " + plain(reason) : "") + ". It is tried again.", true);
     } catch {
       notice("The launcher cannot be reached. It is tried again.", true);

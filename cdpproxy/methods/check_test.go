@@ -125,11 +125,6 @@ func TestWhatCommandsName(t *testing.T) {
 		{"Page.navigate", `{"\ud800":1,"url":"http://a/"}`, methods.Named{}, methods.ReasonForm},
 		{"Target.createTarget", `{"url":"about:blank","browserContextId":"C"}`, methods.Named{Context: "C"}, ""},
 		{"Target.createTarget", ` { "url" : "chrome://settings" } `[1:], methods.Named{}, methods.ReasonURL},
-		{"Target.createTarget", `{"url":"about:blank","hidden":true}`, methods.Named{}, methods.ReasonParameter},
-		{"Target.createTarget", `{"url":"about:blank","h\u0069dden":true}`, methods.Named{}, methods.ReasonParameter},
-		{"Target.createTarget", `{"url":"about:blank","hidden":false,"hidden":true}`, methods.Named{}, methods.ReasonForm},
-		{"Target.createTarget", `{"url":"about:blank","hidden":false}`, methods.Named{}, ""},
-		{"Target.createTarget", `{"url":"about:blank","background":true,"newWindow":true,"forTab":true}`, methods.Named{}, ""},
 		{"Network.loadNetworkResource", `{"url":"file:///x"}`, methods.Named{}, methods.ReasonURL},
 
 		{"DOM.setFileInputFiles", `{"files":["/a","/b"],"nodeId":1}`, methods.Named{Read: []string{"/a", "/b"}}, ""},

@@ -47,7 +47,7 @@ type Method struct {
 	Class Class
 	// Why is one sentence that explains the class; empty if a method passes as it is.
 	Why string
-	// Without are the parameters with which a Limited method is refused; one of class Web may have them, too.
+	// Without are the parameters with which a Limited method is refused.
 	Without []string
 	// Effect is what its commands change; Undecided for a Refused method.
 	Effect Effect
@@ -101,7 +101,6 @@ type group struct {
 }
 
 const (
-	privilegedURL     = "A file: URL shows any file of the host, and Chrome's own pages can change its settings."
 	wire              = "Chrome itself refuses line ends here, or leaves them out; the launcher does not rely on it."
 	refusedExtensions = "An extension could change the proxy, and read and write files."
 )
@@ -115,8 +114,7 @@ var notPassing = []group{
 
 	{class: Handled, effect: Acts, names: "Target.exposeDevToolsProtocol", why: "The launcher itself carries what the page sends, as on a connection of the worker's own: Chrome would carry it past the lease. The target has to be an empty tab (about:blank) that no page opened, 16 at most on a connection; it ends with its document."},
 
-	{class: Web, effect: Acts, names: "Page.navigate", why: privilegedURL},
-	{class: Web, effect: Acts, names: "Target.createTarget", without: []string{"hidden"}, why: privilegedURL + " What is done in a page that stands in no window would be in no picture, no live view and no journal but for its requests: background set to true opens a page behind the others."},
+	{class: Web, effect: Acts, names: "Page.navigate Target.createTarget", why: "A file: URL shows any file of the host, and Chrome's own pages can change its settings."},
 	{class: Web, effect: Acts, names: "Network.loadNetworkResource", why: "Chrome itself refuses what is not of the web here; the launcher does not rely on it."},
 
 	{class: Files, effect: Acts, names: "DOM.setFileInputFiles", why: "The page could read any file of the launcher's user."},

@@ -44,8 +44,9 @@ const (
 	typePage   = "page"
 	typeIframe = "iframe" // a frame in a process of its own
 	typeWorker = "worker" // a dedicated worker
-	// typeOther is that of a window without a tab, such as the one that a payment opens. Chrome calls it a
-	// page as soon as it has a document.
+	// typeOther is that of a window without a tab, such as the one that a payment opens, which Chrome calls a
+	// page as soon as it has a document; and of a page in no window, which stays one. Either counts as a page
+	// as soon as it has a document of the web.
 	typeOther = "other"
 
 	typeServiceWorker = "service_worker"
@@ -198,17 +199,24 @@ func (ps *pages) attached(parent, session string, t *target.Info) *checkpoint.En
 		return frameEntry(ps.pageOf(id), t.URL)
 	case typeOther:
 		ps.windows[id] = session
+		return ps.infoChanged(t)
 	case typePage:
-		ps.open[id] = &page{
-			opened: boottime.Now(), lastEvent: ps.ticks, context: string(t.BrowserContextID), framed: notBlank(t.URL),
-			Page: capture.Page{TargetID: id, SessionID: session, Type: typePage, URL: t.URL, Title: t.Title},
-		}
-		if ps.ownContext == "" {
-			ps.ownContext = string(t.BrowserContextID)
-		}
-		return ps.open[id].navigated(t.URL, true)
+		return ps.opened(session, t)
 	}
 	return nil
+}
+
+// opened adds a page. The caller holds ps.mu.
+func (ps *pages) opened(session string, t *target.Info) *checkpoint.Entry {
+	pg := &page{
+		opened: boottime.Now(), lastEvent: ps.ticks, context: string(t.BrowserContextID), framed: notBlank(t.URL),
+		Page: capture.Page{TargetID: string(t.TargetID), SessionID: session, Type: typePage, URL: t.URL, Title: t.Title},
+	}
+	ps.open[pg.TargetID] = pg
+	if ps.ownContext == "" {
+		ps.ownContext = pg.context
+	}
+	return pg.navigated(t.URL, true)
 }
 
 // detached removes a target whose session ended. The caller holds ps.mu.
@@ -231,8 +239,8 @@ func (ps *pages) infoChanged(t *target.Info) *checkpoint.Entry {
 	switch session := ps.windows[string(t.TargetID)]; {
 	case t.Type == typeIframe:
 		return frameEntry(ps.pageOf(string(t.TargetID)), t.URL)
-	case t.Type == typePage && session != "":
-		return ps.attached("", session, t)
+	case session != "" && (t.Type == typePage || strings.HasPrefix(t.URL, "http")):
+		return ps.opened(session, t)
 	}
 	return nil
 }

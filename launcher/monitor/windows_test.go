@@ -31,6 +31,13 @@ func TestAWindowThatBecomesAPage(t *testing.T) {
 	if found := ps.open["W"]; found == nil || found.SessionID != "SW" || !ps.watched([]*target.Info{window}) {
 		t.Errorf("the page is %+v", found)
 	}
+	hidden := &target.Info{TargetID: "H", Type: typeOther, URL: "about:blank", BrowserContextID: "own"}
+	if e := ps.attached("", "SH", hidden); e != nil || ps.open["H"] != nil {
+		t.Errorf("a hidden page without a document: %+v", e)
+	}
+	if hidden.URL = "https://shop.example/hidden"; ps.infoChanged(hidden) == nil || ps.open["H"] == nil {
+		t.Error("a hidden page has a document, and is not known")
+	}
 	if ps.infoChanged(&target.Info{TargetID: "new", Type: typePage}); ps.open["new"] != nil {
 		t.Error("a page is known to which nobody is attached")
 	}
@@ -90,5 +97,24 @@ func TestThePageOfAPaymentIsSeen(t *testing.T) {
 	})
 	w.until(func(e checkpoint.Entry) bool {
 		return e.Kind == checkpoint.KindURL && e.Target == window && e.URL == origin+"/paid" && e.Committed
+	})
+}
+
+// TestAPageInNoWindowIsSeen, once it has a document: a client may make one for itself, as chromedriver does.
+func TestAPageInNoWindowIsSeen(t *testing.T) {
+	t.Parallel()
+	origin := payment(t)
+	w := watch(t)
+	var hidden struct{ TargetID, SessionID string }
+	w.open(origin + "/") // Chrome makes none before it has a window
+	w.call("", "Target.createTarget", map[string]any{"url": "about:blank", "hidden": true}, &hidden)
+	w.call("", "Target.attachToTarget", map[string]any{"targetId": hidden.TargetID, "flatten": true}, &hidden)
+	w.call(hidden.SessionID, "Page.navigate", map[string]any{"url": origin + "/checkout"}, nil)
+	w.until(func(e checkpoint.Entry) bool {
+		return e.Kind == checkpoint.KindURL && e.Target == hidden.TargetID && e.URL == origin+"/checkout"
+	})
+	w.run(hidden.SessionID, `new Promise((done) => document.readyState === "complete" ? done() : addEventListener("load", done)).then(() => document.forms[0].requestSubmit())`)
+	w.until(func(e checkpoint.Entry) bool {
+		return e.Kind == checkpoint.KindForm && e.Target == hidden.TargetID && e.Method == http.MethodPost && e.URL == origin+"/paid"
 	})
 }

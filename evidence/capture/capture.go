@@ -20,12 +20,15 @@ type Caller interface {
 	Call(ctx context.Context, sessionID, method string, params, result any) error
 }
 
+// TypeOther is the type of a page in no window.
+const TypeOther = "other"
+
 // Page is what the observer knows of a target before it is captured.
 type Page struct {
 	TargetID string
 	// SessionID is the observer's session on the target; empty if it has none.
 	SessionID string
-	Type      string // as Chrome names it: page, iframe, ...
+	Type      string // as Chrome names it: page, iframe, TypeOther, ...
 	// URL is empty for a tab that waits for its first document.
 	URL   string
 	Title string

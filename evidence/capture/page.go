@@ -138,7 +138,7 @@ func obstacle(page Page, limits Limits) string {
 		return "the page's renderer crashed"
 	case page.Dialog != "":
 		return "a dialog is open, and blocks the page; its text is in the manifest"
-	case page.Type != "" && page.Type != "page":
+	case page.Type != "" && page.Type != "page" && page.Type != TypeOther:
 		return "not a page but a target of type " + page.Type
 	case page.SessionID == "":
 		return "the observer is not attached to the page"

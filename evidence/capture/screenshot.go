@@ -10,6 +10,9 @@ import (
 // errEmptyImage is a screenshot without content.
 var errEmptyImage = errors.New("the image is empty")
 
+// errInNoWindow is for a page of TypeOther. A screenshot of it would stay outstanding.
+var errInNoWindow = errors.New("the page is in no window, where Chrome draws nothing")
+
 var errUnpainted = errors.New("the page is being loaded, and has drawn nothing yet")
 
 // unpainted is an expression that tells whether a page is being loaded and has drawn
@@ -40,7 +43,10 @@ const (
 // again tells whether a page that gave no screenshot is asked again, this long after it was
 // first asked.
 func again(err error, after time.Duration) bool {
-	if errors.Is(err, errUnpainted) {
+	switch {
+	case errors.Is(err, errInNoWindow):
+		return false
+	case errors.Is(err, errUnpainted):
 		return after < loadingTimeout
 	}
 	return err != nil && !errors.Is(err, context.DeadlineExceeded) && after < refusalTimeout
@@ -107,6 +113,9 @@ func (p pageCapture) draw(ctx context.Context) (image []byte, err error) {
 func captureScreenshot(ctx context.Context, c Caller, page Page, params map[string]any) ([]byte, error) {
 	// Chrome delays questions to a page that is navigating to another document, but draws the
 	// document that is still there.
+	if page.Type == TypeOther {
+		return nil, errInNoWindow
+	}
 	if page.URL == "" { // a tab that waits for its first document never draws
 		return nil, errUnpainted
 	}

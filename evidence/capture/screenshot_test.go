@@ -62,3 +62,12 @@ func TestTakePictureIsBounded(t *testing.T) {
 		t.Errorf("a dialog: %q", missing)
 	}
 }
+
+// TestNoPictureOfAPageInNoWindow is asked for: it would stay outstanding, and the browser crashes when the
+// page closes then.
+func TestNoPictureOfAPageInNoWindow(t *testing.T) {
+	page := capture.Page{TargetID: "H", SessionID: "S", Type: capture.TypeOther, URL: "https://shop.example/"}
+	if image, missing := capture.TakePicture(t.Context(), painter{bytes: 100}, page); image != nil || !strings.Contains(missing, "in no window") {
+		t.Errorf("%d bytes, %q", len(image), missing)
+	}
+}

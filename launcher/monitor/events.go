@@ -47,7 +47,7 @@ const (
 	// typeOther is that of a window without a tab, such as the one that a payment opens, which Chrome calls a
 	// page as soon as it has a document; and of a page in no window, which stays one. Either counts as a page
 	// as soon as it has a document of the web.
-	typeOther = "other"
+	typeOther = capture.TypeOther
 
 	typeServiceWorker = "service_worker"
 )
@@ -210,7 +210,7 @@ func (ps *pages) attached(parent, session string, t *target.Info) *checkpoint.En
 func (ps *pages) opened(session string, t *target.Info) *checkpoint.Entry {
 	pg := &page{
 		opened: boottime.Now(), lastEvent: ps.ticks, context: string(t.BrowserContextID), framed: notBlank(t.URL),
-		Page: capture.Page{TargetID: string(t.TargetID), SessionID: session, Type: typePage, URL: t.URL, Title: t.Title},
+		Page: capture.Page{TargetID: string(t.TargetID), SessionID: session, Type: t.Type, URL: t.URL, Title: t.Title},
 	}
 	ps.open[pg.TargetID] = pg
 	if ps.ownContext == "" {
@@ -233,7 +233,7 @@ func (ps *pages) detached(session string) {
 // holds ps.mu.
 func (ps *pages) infoChanged(t *target.Info) *checkpoint.Entry {
 	if pg := ps.open[string(t.TargetID)]; pg != nil {
-		pg.Title, pg.URL = t.Title, t.URL
+		pg.Type, pg.Title, pg.URL = t.Type, t.Title, t.URL
 		return pg.navigated(pg.URL, true)
 	}
 	switch session := ps.windows[string(t.TargetID)]; {

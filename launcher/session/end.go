@@ -51,6 +51,8 @@ func (e *ending) finish() {
 		e.discard()
 		return
 	}
+	// A task that resumed did things before the session that a restart would repeat.
+	repeats := e.ifTouched && s.file.get().Resume != nil
 	if s.people.takenBy() != nil { // the worker cannot vouch for what a person was about to do
 		e.ifTouched = true
 	}
@@ -58,7 +60,7 @@ func (e *ending) finish() {
 		s.still.begin()
 	}
 	s.baselines.stop()
-	if e.verdict == endInOrder && e.ifTouched && e.touched() {
+	if e.verdict == endInOrder && e.ifTouched && (repeats || e.touched()) {
 		e.ruling = ruling{verdict: lose, reason: api.ReasonWorkerFailed}
 	}
 	if e.verdict == endInOrder {
@@ -123,8 +125,8 @@ func (e *ending) finish() {
 }
 
 // touched tells whether the task sent anything unsafe, or was on a sensitive page or step,
-// since its last safe checkpoint, or whether that is unknown. A task that resumed counts, since it did
-// things before the session that a restart would repeat. The worker cannot do anything more by then.
+// since its last safe checkpoint, or whether that is unknown. The worker cannot do anything
+// more by then.
 func (e *ending) touched() bool {
 	s := e.s
 	s.Fence().Shut(errSessionOver)
@@ -137,8 +139,7 @@ func (e *ending) touched() bool {
 		return true
 	}
 	s.browser.Monitor().GETs().GiveUp()
-	f := s.file.get()
-	return f.Unseen || f.Resume != nil || findings.Touched(checkpoint.Summarize(s.recording.entries()), s.task())
+	return s.file.get().Unseen || findings.Touched(checkpoint.Summarize(s.recording.entries()), s.task())
 }
 
 // takeIn puts what was done at the end into the session's file, and returns the file.

@@ -36,7 +36,14 @@ func TestATaskThatResumedWaitsAtItsCheckpointAgain(t *testing.T) {
 		"nobody connects":           {task("one", resumable, oneShot), silent, "lost (worker_failed), recovered: resume", lease.ResumePending},
 		"its worker failed":         {task("one", resumable), release(api.Release{Outcome: "failed", Recover: api.RecoverTouched}), "lost (worker_failed), recovered: resume", lease.ResumePending},
 		"it is resumable no longer": {task("one"), silent, "lost (heartbeat_timeout), recovered: manual_review", lease.ManualReview},
-		"released":                  {task("one", resumable), release(api.Release{Outcome: "succeeded", Reason: "done"}), "released: done", lease.Available},
+		"released while a person has it": {task("one", resumable), func(r *room, s *Session) {
+			r.connect(s)
+			if err := s.People().TakeOver(ann, api.TakeOver{}); err != nil {
+				r.t.Fatal(err)
+			}
+			release(api.Release{Outcome: "succeeded", Reason: "done"})(r, s)
+		}, "released: done", lease.Available},
+		"released": {task("one", resumable), release(api.Release{Outcome: "succeeded", Reason: "done"}), "released: done", lease.Available},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -63,7 +70,7 @@ func TestATaskThatResumedWaitsAtItsCheckpointAgain(t *testing.T) {
 				return hooked{Start: Cold{}, before: func(s *Session) { s.Fence().Shut(lease.ErrExpired) }}
 			})
 			if !errors.Is(err, lease.ErrExpired) {
-				t.Fatal(err)
+				t.Fatalf("granted: %v, want %v", err, lease.ErrExpired)
 			}
 			_ = s.UndoGrant(err)
 			slot.Vacate()

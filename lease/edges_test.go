@@ -58,9 +58,9 @@ func TestASessionThatNeverServedLeavesACheckpointAsItWas(t *testing.T) {
 	}
 	for range 2 {
 		held := grant(r)
-		r = must(t)(held.Unserved("not started", Sealed{EvidenceID: "ev"}, noon))
+		r = must(t)(held.Unserved("not started", Sealed{EvidenceID: "ev"}, time.Minute, noon))
 		if r.State != ResumePending || r.ResumeFrom != "list" || r.LastSafeCheckpoint != "listed" || r.TaskID != "t7" || r.Token != held.Token || len(r.Runs) != 0 ||
-			r.Decision != DecisionResume || r.Reason != "not started" || len(r.Reasons) != 1 || r.EvidenceID != "ev" || r.Cooldown() != 0 {
+			r.Decision != DecisionResume || r.Reason != "not started" || len(r.Reasons) != 1 || r.EvidenceID != "ev" || r.Cooldown() != time.Minute {
 			t.Fatalf("%+v", r)
 		}
 		ended, waits := r.Outbox[len(r.Outbox)-2], r.Outbox[len(r.Outbox)-1]
@@ -71,7 +71,7 @@ func TestASessionThatNeverServedLeavesACheckpointAsItWas(t *testing.T) {
 	if got := must(t)(grant(r).Release("done", "ok", Sealed{}, noon)); got.State != Available {
 		t.Errorf("released by its worker: %s", got.State)
 	}
-	if got := must(t)(grant(in(Available)).Unserved("not started", Sealed{}, noon)); got.State != Available {
+	if got := must(t)(grant(in(Available)).Unserved("not started", Sealed{}, time.Minute, noon)); got.State != Available {
 		t.Errorf("kept for nobody: %s", got.State)
 	}
 }

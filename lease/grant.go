@@ -103,9 +103,15 @@ func (r Record) Release(reason, outcome string, ev Sealed, now time.Time) (Recor
 }
 
 // Unserved ends a held lease whose session never served, so that nothing was done on the profile. It is
-// Release, but a profile that was kept for a task to resume is kept for it again, from the same checkpoint.
-func (r Record) Unserved(reason string, ev Sealed, now time.Time) (Record, error) {
-	return r.release(reason, "", r.ResumeFrom != "", ev, now)
+// Release, but a profile that was kept for a task to resume is kept for it again, from the same checkpoint, and
+// is not granted before the cooldown is over.
+func (r Record) Unserved(reason string, ev Sealed, cooldown time.Duration, now time.Time) (Record, error) {
+	putBack := r.ResumeFrom != ""
+	r, err := r.release(reason, "", putBack, ev, now)
+	if err == nil && putBack && r.State == ResumePending {
+		r = r.letGo(cooldown, now)
+	}
+	return r, err
 }
 
 // release is Release. putBack says that the profile is to be kept for its task again.

@@ -64,7 +64,11 @@ func (r Record) ExplainsFloor(floor Token, own Record) bool {
 		if r.Review != nil && r.Review.Decision == ReviewApprove {
 			most = FloorLag
 		}
-	case ResumePending: // only the home comes to that, by way of its floor
+	case ResumePending:
+		// A grant that never served and was put back. Otherwise the home decided so, with the floor.
+		if r.RecoveryStartedAt.IsZero() {
+			most = 1
+		}
 	}
 	return r.Token-floor <= most
 }

@@ -31,7 +31,8 @@ func TestHowFarAFloorMayBeBehind(t *testing.T) {
 		{"free: the grant was taken back before the floor", Record{State: Available}, 1},
 		{"free by a person: after a quarantine by somebody else", approved(Record{State: Available}), 2},
 		{"free, and a person had kept it: not by that person", kept(Record{State: Available}), 1},
-		{"to be resumed: the home decided so, with the floor", Record{State: ResumePending}, 0},
+		{"to be resumed: the home decided so, with the floor", Record{State: ResumePending, RecoveryStartedAt: time.Now()}, 0},
+		{"to be resumed again: the grant was taken back before the floor", Record{State: ResumePending}, 1},
 	} {
 		for _, floor := range []Token{0, 1, 7, 1 << 40} {
 			for gap := range Token(5) {
@@ -72,6 +73,10 @@ func TestTheFloorsOfACrashAreExplained(t *testing.T) {
 	free := Record{ProfileID: "p", State: Available, Token: 7}
 	granted := explained(step(free.Grant(Request{SessionID: "s", LauncherID: "home", Floor: 7}, now)))
 	explained(step(granted.Release("browser_start_failed", "", Sealed{}, now)))
+	waits := free
+	waits.State, waits.ResumeFrom, waits.TaskID = ResumePending, "order", "t"
+	resumed := step(waits.Grant(Request{SessionID: "s", TaskID: "t", LauncherID: "home", Floor: 7}, now))
+	explained(step(resumed.Unserved("browser_start_failed", Sealed{EvidenceID: "ev"}, 0, now)))
 	suspected := explained(step(granted.Suspect("lease_expired", Sealed{}, now)))
 	quarantined := explained(step(suspected.Quarantine(0, now)))
 	review := explained(step(quarantined.Abandon(nil, Sealed{}, now)))

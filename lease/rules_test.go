@@ -56,7 +56,7 @@ var makes = map[Fact]func(Record) (Record, error){
 	PutBack: func(r Record) (Record, error) {
 		r = alone(r)
 		r.ResumeFrom = "x"
-		return r.Unserved("not started", Sealed{}, noon)
+		return r.Unserved("not started", Sealed{}, time.Minute, noon)
 	},
 	Suspected:  func(r Record) (Record, error) { return r.Suspect("lost", Sealed{}, noon) },
 	Reasserted: func(r Record) (Record, error) { return r.Reassert(noon) },
@@ -550,7 +550,7 @@ func TestAnyHistory(t *testing.T) {
 				return r.Grant(Request{SessionID: fmt.Sprint("s", r.Token+1), LauncherID: "l", Floor: floor, TTL: time.Second, Exclusive: rapid.Bool().Draw(t, "exclusive")}, noon)
 			},
 			"release":  func() (Record, error) { return r.Release("done", "ok", Sealed{}, noon) },
-			"unserved": func() (Record, error) { return r.Unserved("not started", Sealed{}, noon) },
+			"unserved": func() (Record, error) { return r.Unserved("not started", Sealed{}, time.Minute, noon) },
 			"end run":  func() (Record, error) { return r.EndRun(pick("run"), false, "done", "ok", Sealed{}, noon) },
 			"lose run": func() (Record, error) { return r.EndRun(pick("run"), true, "lost", "", Sealed{}, noon) },
 			"suspect":  func() (Record, error) { return r.Suspect("lost", Sealed{}, noon) },

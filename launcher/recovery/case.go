@@ -383,7 +383,7 @@ func (s *steps) release() (string, error) {
 	}
 	released, err := s.change(func(r lease.Record) (lease.Record, error) {
 		if s.NeverServed {
-			return r.Unserved(s.File.Reason, s.File.Evidence, time.Now())
+			return r.Unserved(s.File.Reason, s.File.Evidence, s.r.o.Cooldown, time.Now())
 		}
 		r, err := r.Release(s.File.Reason, s.File.Outcome, s.File.Evidence, time.Now())
 		return r.Checked(s.signedIn, time.Now()), err

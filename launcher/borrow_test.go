@@ -3,7 +3,10 @@ package launcher
 import (
 	"context"
 	"errors"
+	"os"
+	"path/filepath"
 	"strconv"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -138,6 +141,31 @@ func TestACheckIsFollowedByASnapshot(t *testing.T) {
 	rotates.Wait()
 	if after := record(); after.SnapshotID == before.SnapshotID {
 		t.Errorf("a check that changed cookies: snapshot %s before and after", before.SnapshotID)
+	}
+}
+
+// A check whose browser had cookies that could not be kept leaves a profile that nobody gets before a person has
+// decided: a site may have replaced the login.
+func TestACheckThatLosesCookiesGoesToAPerson(t *testing.T) {
+	r, _ := startImporting(t)
+	_, err := r.ImportProfile(t.Context(), "p", api.ProfileImport{From: closedInOrder(t, "it")})
+	mustIn(t)(err)
+	_, err = r.PutProfile(t.Context(), "p", api.ProfileSettings{SessionCheck: &lease.SessionCheck{URL: "http://127.0.0.1:1/me"}})
+	mustIn(t)(err)
+	path, err := r.o.Root.Path("p")
+	mustIn(t)(err)
+	fakechrome.Direct(t, path, fakechrome.Script{Cookies: []fakechrome.Cookie{{Name: "sid", Value: "2", Domain: "shop.example", Path: "/", Session: true}}})
+	jar := filepath.Join(r.o.DataDir, "session-cookies")
+	mustIn(t)(os.RemoveAll(jar))
+	mustIn(t)(os.Symlink("nowhere", jar))
+	if _, err := r.CheckProfile(t.Context(), "p"); err == nil {
+		t.Error("the check found no fault in its end")
+	}
+	if why, err := r.o.Root.Replaced("p"); err != nil || !strings.Contains(why, "cookies were not kept") {
+		t.Errorf("a person is told %q, %v", why, err)
+	}
+	if _, err := r.Acquire(t.Context(), api.Manifest{ProfileID: "p"}); err == nil {
+		t.Error("the profile is granted")
 	}
 }
 

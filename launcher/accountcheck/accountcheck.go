@@ -385,6 +385,8 @@ func (c *Checker) end(b *browser.Browser, r Request, lent bool) error {
 		err = errors.Join(err, errors.New("the browser of the session check did not end"))
 	case err == nil && method.Killed():
 		err = fmt.Errorf("the browser of the session check had to be ended by %s", method)
+	case lent: // sites may have replaced the login
+		err = errors.Join(err, r.Lock.DisbelieveLost(err))
 	}
 	return err
 }

@@ -431,5 +431,5 @@ func (a *Adopter) closeLeftCheck(running profiledir.Running, b *browser.Browser,
 	if method == "" { // it may still run
 		return errors.Join(err, lock.Unlock())
 	}
-	return errors.Join(err, a.o.Files.Remove(running.SessionID), lock.Unlock())
+	return errors.Join(err, lock.DisbelieveLost(err), a.o.Files.Remove(running.SessionID), lock.Unlock())
 }

@@ -163,6 +163,15 @@ func (l *Lock) DisbelieveDirectory(why string) error {
 	return l.root.disbelieveMark(l.id, why)
 }
 
+// DisbelieveLost is DisbelieveDirectory if err is a *NotStoredError. It is for the end of a browser without a
+// session, which no recovery follows.
+func (l *Lock) DisbelieveLost(err error) error {
+	if missing := new(NotStoredError); errors.As(err, &missing) {
+		return l.DisbelieveDirectory(missing.Why)
+	}
+	return nil
+}
+
 // BelieveDirectory makes the directory believed as it is, because a person decides about it.
 func (l *Lock) BelieveDirectory() error {
 	l.mu.Lock()

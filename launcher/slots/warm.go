@@ -287,7 +287,7 @@ func CloseUnused(b *browser.Browser, lock *profiledir.Lock, root *profiledir.Roo
 		keep = jar.KeepOfWarm
 	}
 	method, err := b.ClosePreserved(profile, keep, preserve, log)
-	if _, ok := errors.AsType[*profiledir.NotStoredError](err); ok { // the jar still has the cookies, and the rest was on the disk before
+	if _, ok := errors.AsType[*profiledir.NotStoredError](err); ok { // of a warm browser, the jar has the cookies, and the rest was on the disk before
 		return method, errors.Join(err, lock.ClearRunning())
 	}
 	if err != nil {

@@ -157,10 +157,12 @@ func (h *Registry) Left(sessionID string) (f sessionfile.File, known bool, err e
 	return f, known, err
 }
 
-// Sealed are the bundles that the files of the record's sessions name.
+// Sealed are the bundles that the files of the record's sessions name. Where the profile was elsewhere since,
+// the bundles of that home follow those of here.
 func (h *Registry) Sealed(r lease.Record) (sealed []lease.Sealed) {
 	for _, sessionID := range r.Sessions() {
-		if f, known, err := h.Left(sessionID); known && err == nil && f.Evidence.EvidenceID != "" {
+		f, known, err := h.Left(sessionID)
+		if known && err == nil && f.Evidence.EvidenceID != "" && (r.Moved == nil || r.Moved.Token <= f.Token) {
 			sealed = append(sealed, f.Evidence)
 		}
 	}

@@ -31,7 +31,9 @@ func (t *Service) MoveProfile(ctx context.Context, profileID string, req api.Pro
 	if err != nil {
 		return api.Profile{}, host.Problem(err)
 	}
-	entry = t.withSnapshot(ctx, entry)
+	if req.Token == entry.Record.Token {
+		entry = t.withSnapshot(ctx, entry)
+	}
 	r := entry.Record
 	if req.Token != r.Token {
 		return api.Profile{}, t.host.Announcer.Stale(ctx, profileID, r.SessionID, req.Token, r.Token, "move")

@@ -68,7 +68,7 @@ func TestAFullListWaitsForWhoMayWantOneOfIt(t *testing.T) {
 		t.Helper()
 		list, err := w.store.List(t.Context(), "p")
 		if err != nil || len(list) == 0 {
-			t.Fatal(list, err)
+			t.Fatalf("%d snapshots, %v; want some", len(list), err)
 		}
 		return list[0].Token
 	}

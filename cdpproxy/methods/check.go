@@ -134,10 +134,9 @@ func Check(m *Method, name string, params []byte) (Named, *Refusal) {
 			p.fail(formRefusal("behavior", "one of deny, allow, allowAndName and default"))
 		}
 		named.Context, _ = p.text("browserContextId")
-	default:
-		for _, path := range m.Without {
-			p.without(m, path)
-		}
+	}
+	for _, path := range m.Without {
+		p.without(m, path)
 	}
 	return named, p.bad
 }
@@ -149,7 +148,7 @@ func (p *params) requireFlat(m *Method) {
 	}
 }
 
-// without refuses a parameter that is given. An empty array is not.
+// without refuses a parameter that is given. An empty array is not, nor is false.
 func (p *params) without(m *Method, path string) {
 	first, rest, nested := strings.Cut(path, ".")
 	value, given := p.members[first]
@@ -162,7 +161,7 @@ func (p *params) without(m *Method, path string) {
 	} else if nested {
 		return
 	}
-	if !given || string(value) == "null" || value[0] == '[' && value[skip(value, 1)] == ']' {
+	if !given || string(value) == "null" || string(value) == "false" || value[0] == '[' && value[skip(value, 1)] == ']' {
 		return
 	}
 	p.fail(&Refusal{Reason: ReasonParameter, What: path, Code: codeServer, Text: "the parameter " + path + " is not allowed. " + m.Why + " Without it the command passes"})

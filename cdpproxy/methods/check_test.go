@@ -126,6 +126,9 @@ func TestWhatCommandsName(t *testing.T) {
 		{"Target.createTarget", `{"url":"about:blank","browserContextId":"C"}`, methods.Named{Context: "C"}, ""},
 		{"Target.createTarget", ` { "url" : "chrome://settings" } `[1:], methods.Named{}, methods.ReasonURL},
 		{"Network.loadNetworkResource", `{"url":"file:///x"}`, methods.Named{}, methods.ReasonURL},
+		{"Network.loadNetworkResource", `{"url":"https://a/","options":{"disableCache":true,"includeCredentials":false}}`, methods.Named{}, ""},
+		{"Network.loadNetworkResource", `{"url":"https://a/","options":{"disableCache":true,"includeCredentials":true}}`, methods.Named{}, methods.ReasonParameter},
+		{"Network.loadNetworkResource", `{"url":"https://a/","options":{"include\u0043redentials":true}}`, methods.Named{}, methods.ReasonParameter},
 
 		{"DOM.setFileInputFiles", `{"files":["/a","/b"],"nodeId":1}`, methods.Named{Read: []string{"/a", "/b"}}, ""},
 		{"DOM.setFileInputFiles", `{"fil\u0065s":["/\u0061"]}`, methods.Named{Read: []string{"/a"}}, ""},

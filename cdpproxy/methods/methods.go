@@ -47,7 +47,7 @@ type Method struct {
 	Class Class
 	// Why is one sentence that explains the class; empty if a method passes as it is.
 	Why string
-	// Without are the parameters with which a Limited method is refused.
+	// Without are the parameters with which a Limited method is refused; one of class Web may have them, too.
 	Without []string
 	// Effect is what its commands change; Undecided for a Refused method.
 	Effect Effect
@@ -115,7 +115,7 @@ var notPassing = []group{
 	{class: Handled, effect: Acts, names: "Target.exposeDevToolsProtocol", why: "The launcher itself carries what the page sends, as on a connection of the worker's own: Chrome would carry it past the lease. The target has to be an empty tab (about:blank) that no page opened, 16 at most on a connection; it ends with its document."},
 
 	{class: Web, effect: Acts, names: "Page.navigate Target.createTarget", why: "A file: URL shows any file of the host, and Chrome's own pages can change its settings."},
-	{class: Web, effect: Acts, names: "Network.loadNetworkResource", why: "Chrome itself refuses what is not of the web here; the launcher does not rely on it."},
+	{class: Web, effect: Acts, names: "Network.loadNetworkResource", without: []string{"options.includeCredentials"}, why: "Chrome itself refuses what is not of the web here; the launcher does not rely on it. No event tells of the request, so what it does for the account could not be judged."},
 
 	{class: Files, effect: Acts, names: "DOM.setFileInputFiles", why: "The page could read any file of the launcher's user."},
 	// Clients send these when they connect. Downloads stay within the session's folders, whatever they say.

@@ -58,7 +58,10 @@ This page is made of the table in `+"`cdpproxy/methods`"+`. After a change there
 `, len(all))
 	for _, m := range rows {
 		class := m.Class.String()
-		if len(m.Without) > 0 {
+		switch {
+		case len(m.Without) > 0 && m.Class == methods.Web:
+			class += " and without `" + strings.Join(m.Without, "`, `") + "`"
+		case len(m.Without) > 0:
 			class += ": `" + strings.Join(m.Without, "`, `") + "`"
 		}
 		fmt.Fprintf(&b, "| `%s` | %s | %s |\n", m.Name, class, m.Why)
@@ -175,7 +178,7 @@ func TestWhatDoesNotPassSaysWhy(t *testing.T) {
 		if m.Name != name || m.Class == methods.Unknown {
 			t.Errorf("%s: %+v", name, m)
 		}
-		if (m.Why == "") != (m.Class == methods.Passes) || (len(m.Without) > 0) != (m.Class == methods.Limited) {
+		if (m.Why == "") != (m.Class == methods.Passes) || m.Class == methods.Limited && len(m.Without) == 0 || len(m.Without) > 0 && m.Class != methods.Limited && m.Class != methods.Web {
 			t.Errorf("%s: class %v, why %q, without %v", name, m.Class, m.Why, m.Without)
 		}
 		if (m.Effect == methods.Undecided) != (m.Class == methods.Refused) {

@@ -331,11 +331,13 @@ func (w *cookieWatch) change(entries []checkpoint.Entry, before, after *watchedC
 	return before.report(entries, entry, by)
 }
 
-// report adds an entry about the cookie, unless there are enough of them. A loss is always
-// reported.
+// report adds an entry about the cookie, unless it was renewed and enough entries say that. A loss, and what
+// another account may have brought, is always reported.
 func (c *watchedCookie) report(entries []checkpoint.Entry, entry checkpoint.Entry, by checkpoint.CookieChange) []checkpoint.Entry {
-	if c.reports++; c.reports > maxCookieReports && by.What == checkpoint.CookieReplaced {
-		return entries
+	if findings.Renewed(&by) {
+		if c.reports++; c.reports > maxCookieReports {
+			return entries
+		}
 	}
 	by.Cookie, by.Domain = c.id[:16], c.domain
 	entry.Cookie = &by

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -194,14 +195,15 @@ func TestWhatBecomesOfTheAccountsCookies(t *testing.T) {
 }
 
 // TestRotatingCookiesAreReportedWithinBounds: a site that renews its session with every
-// answer fills no journal, and its end is reported all the same.
+// answer fills no journal; an exchange, and its end, are reported all the same.
 func TestRotatingCookiesAreReportedWithinBounds(t *testing.T) {
 	script := "grant sid=secret-0@shop.example+httponly"
 	for i := range 500 {
 		script += fmt.Sprintf("\nget https://shop.example/ 200 sid=secret-%d;_Path=/;_HttpOnly", i+1)
 	}
+	script += "\nget https://shop.example/link?to=another 302 sid=of-another;_Path=/;_HttpOnly"
 	got := strings.Split(cookieScript(t, script+"\nget https://shop.example/out 302 sid=;_Path=/;_Max-Age=0\nend"), "\n")
-	if len(got) > maxCookieReports+2 || got[len(got)-2] != "dropped site shop.example GET 302" {
+	if n := len(got); n > maxCookieReports+3 || !slices.Equal(got[n-3:n-1], []string{"replaced site shop.example GET 302", "dropped site shop.example GET 302"}) {
 		t.Errorf("%d entries, the last %q", len(got), got[len(got)-2:])
 	}
 }

@@ -87,17 +87,24 @@ func sessionKept(name string, s checkpoint.Summary, entries []checkpoint.Entry) 
 func rotating(entries []checkpoint.Entry) map[string]bool {
 	all := map[string]bool{}
 	for _, e := range entries {
-		if c := e.Cookie; c != nil && c.What == checkpoint.CookieReplaced && usualAnswer(c) {
+		if c := e.Cookie; c != nil && c.What == checkpoint.CookieReplaced && usuallyAnswered(c) {
 			all[c.Cookie] = true
 		}
 	}
 	return all
 }
 
-// usualAnswer tells whether a cookie was replaced in the way in which sites renew a session:
+// usuallyAnswered tells whether a cookie was replaced in the way in which sites renew a session:
 // with an ordinary answer, and not after something was typed and sent.
-func usualAnswer(c *checkpoint.CookieChange) bool {
+func usuallyAnswered(c *checkpoint.CookieChange) bool {
 	return c.By == checkpoint.BySite && !c.Typed && (c.Status >= 200 && c.Status < 300 || c.Status == 304)
+}
+
+// Renewed tells whether a cookie was replaced in a way that says nothing about the account, whatever happens to
+// it otherwise.
+func Renewed(c *checkpoint.CookieChange) bool {
+	return c.What == checkpoint.CookieReplaced &&
+		(c.Subject == checkpoint.SubjectSame || c.Subject != checkpoint.SubjectOther && (c.By == checkpoint.ByScript || usuallyAnswered(c)))
 }
 
 type cookieFate struct {
@@ -135,11 +142,11 @@ func (f *cookieFate) take(e checkpoint.Entry, rotates bool) {
 		f.exchanged, told = true, "dropped, and set again with another value"
 	case checkpoint.CookieReplaced:
 		switch {
-		case c.Subject == checkpoint.SubjectSame:
+		case Renewed(c):
 			return
 		case c.Subject == checkpoint.SubjectOther:
 			f.exchanged, told = true, "replaced by one of another account"
-		case c.By == checkpoint.ByScript, usualAnswer(c), c.By != checkpoint.ByWorker && rotates:
+		case c.By != checkpoint.ByWorker && rotates:
 			return
 		case c.By == checkpoint.ByWorker, c.Typed, c.Status >= 400 && c.Status < 500:
 			f.exchanged, told = true, "replaced"

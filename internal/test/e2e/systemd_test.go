@@ -184,6 +184,7 @@ func TestTheUnitsOfSystemd(t *testing.T) {
 				h.settings(t, "close")
 				h.does(t, "restart") // the one that ends leaves its browser
 				h.awaitReady(t, launcher)
+				dial(t, ses.CDPURL) // by then the next one has taken it over: what it has not, it leaves, too
 				return
 			}
 

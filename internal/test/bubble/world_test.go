@@ -629,6 +629,7 @@ func (w *world) allCanBeHad() {
 			q := request{manifest: api.Manifest{ProfileID: r.ProfileID, WorkerID: "w", TaskID: r.TaskID, Create: true}, worksFor: time.Second}
 			var err error
 			for range 5 {
+				q.manifest.TaskID = w.recordOf(r.ProfileID).TaskID // a request that still waited may have had it since
 				if err = h.living().ask(q); err == nil {
 					break
 				}

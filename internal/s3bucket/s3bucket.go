@@ -186,8 +186,22 @@ func (b *Bucket) Put(ctx context.Context, key string, content []byte, version st
 		response.Code == "ConditionalRequestConflict", // Amazon's answer, a 409, if two conditional writes of one key collide
 		response.Code == minio.NoSuchKey && version != "":
 		return objects.ErrOtherVersion
+	case response.StatusCode == 0 && err != nil && b.changed(ctx, key, version):
+		return objects.ErrOtherVersion
 	}
 	return err
+}
+
+// changed finds out, after a write that got no answer, whether its condition does not hold. A server
+// may refuse a write without reading the content, and close the connection: who still sends sees an
+// error of the network instead of the refusal, however often it tries. version is as in Put. It
+// returns false if the server does not answer this either.
+func (b *Bucket) changed(ctx context.Context, key, version string) bool {
+	info, err := b.client.StatObject(ctx, b.cfg.Bucket, b.cfg.Prefix+key, minio.StatObjectOptions{})
+	if version != "" && errorResponse(err).StatusCode == http.StatusNotFound {
+		return true
+	}
+	return err == nil && info.ETag != version
 }
 
 // Delete implements objects.Objects.

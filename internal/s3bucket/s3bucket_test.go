@@ -4,12 +4,14 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"go.uber.org/goleak"
 
@@ -67,6 +69,8 @@ func TestObjects(t *testing.T) {
 // conditional is a server that takes one object, and knows some of the conditions of a write.
 type conditional struct {
 	ignores string // the header of a condition
+	// resets makes it refuse a write by closing the connection before it has read the content.
+	resets bool
 
 	mu   sync.Mutex
 	etag string
@@ -80,7 +84,15 @@ func (c *conditional) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		_, _ = io.WriteString(w, `<ListBucketResult><IsTruncated>false</IsTruncated></ListBucketResult>`)
 		return
 	}
-	_, _ = io.Copy(io.Discard, r.Body)
+	if r.Method == http.MethodHead {
+		if c.etag == "" {
+			w.WriteHeader(http.StatusNotFound)
+			return
+		}
+		w.Header().Set("ETag", `"`+c.etag+`"`)
+		w.Header().Set("Last-Modified", time.Time{}.Format(http.TimeFormat))
+		return
+	}
 	is := func(header string) string {
 		if header == c.ignores {
 			return ""
@@ -88,10 +100,21 @@ func (c *conditional) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return strings.Trim(r.Header.Get(header), `"`)
 	}
 	if match := is("If-Match"); is("If-None-Match") == "*" && c.etag != "" || match != "" && match != c.etag {
+		if c.resets {
+			conn, _, err := http.NewResponseController(w).Hijack()
+			if err != nil {
+				panic(err)
+			}
+			_ = conn.(*net.TCPConn).SetLinger(0) // so that closing resets it
+			_ = conn.Close()
+			return
+		}
+		_, _ = io.Copy(io.Discard, r.Body)
 		w.WriteHeader(http.StatusPreconditionFailed)
 		_, _ = io.WriteString(w, `<Error><Code>PreconditionFailed</Code></Error>`)
 		return
 	}
+	_, _ = io.Copy(io.Discard, r.Body)
 	c.puts++
 	c.etag = fmt.Sprintf("%032d", c.puts)
 	w.Header().Set("ETag", `"`+c.etag+`"`)
@@ -111,4 +134,32 @@ func TestAServerThatIgnoresConditionsIsRefused(t *testing.T) {
 			}
 		}
 	}
+}
+
+// TestARefusalThatIsNotHeard: a server that refuses a write may close the connection before it has
+// read the content, so that its answer is lost.
+func TestARefusalThatIsNotHeard(t *testing.T) {
+	credentials(t)
+	for _, c := range []struct{ name, there, version string }{
+		{"made twice", "00000000000000000000000000000001", ""},
+		{"replaced what somebody else wrote", "00000000000000000000000000000002", "00000000000000000000000000000001"},
+		{"replaced what was deleted", "", "00000000000000000000000000000001"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			server := httptest.NewServer(&conditional{etag: c.there, resets: true})
+			t.Cleanup(server.Close)
+			b := open(t, s3test.URL(server.Listener.Addr().String(), "p"))
+			if err := b.Put(t.Context(), "key", make([]byte, 1<<20), c.version); !errors.Is(err, objects.ErrOtherVersion) {
+				t.Errorf("error %v, want %v", err, objects.ErrOtherVersion)
+			}
+		})
+	}
+	t.Run("no answer at all", func(t *testing.T) {
+		server := httptest.NewServer(http.NotFoundHandler())
+		b := open(t, s3test.URL(server.Listener.Addr().String(), "p"))
+		server.Close()
+		if err := b.Put(t.Context(), "key", nil, ""); err == nil || errors.Is(err, objects.ErrOtherVersion) {
+			t.Errorf("error %v, want one of the network", err)
+		}
+	})
 }

@@ -37,6 +37,7 @@ var next = map[string]string{
 	api.CodeResumePending:      "lease it with that task_id to resume the task, or lease another profile",
 	api.CodeInReview:           "a person has to decide first, so lease another profile or tell the user",
 	api.CodeStoreUnavailable:   "call the tool again %s",
+	api.CodeEvidenceStore:      "call lease_profile again %s or with wait_seconds",
 	api.CodeShuttingDown:       "call the tool again %s",
 	api.CodeBrowserStartFailed: "tell the user, since only who runs the sidecar can mend that",
 	api.CodeStaleToken:         "call why to see what was decided, and lease_profile to lease it again",

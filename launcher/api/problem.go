@@ -57,6 +57,7 @@ const (
 	CodeWaitTimeout        = "wait_timeout"
 	CodeEvidenceDamaged    = "evidence_damaged"
 	CodeEvidenceEncrypted  = "evidence_encrypted"
+	CodeEvidenceStore      = "evidence_store_unavailable"
 	CodeSnapshotDamaged    = "snapshot_damaged"
 	CodeNoSnapshot         = "no_snapshot"
 	CodeNoProfileStore     = "no_profile_store"
@@ -89,7 +90,7 @@ var statuses = map[string]int{
 	CodeWaitTimeout: http.StatusGatewayTimeout, CodeEvidenceDamaged: http.StatusInternalServerError,
 	CodeSnapshotDamaged: http.StatusInternalServerError, CodeSnapshotUnusable: http.StatusConflict, CodeProfileStore: http.StatusServiceUnavailable,
 	CodeNoSnapshot: http.StatusConflict, CodeNoProfileStore: http.StatusConflict, CodeEphemeral: http.StatusConflict,
-	CodeEvidenceEncrypted: http.StatusForbidden, CodeTooManyStreams: http.StatusTooManyRequests,
+	CodeEvidenceEncrypted: http.StatusForbidden, CodeEvidenceStore: http.StatusServiceUnavailable, CodeTooManyStreams: http.StatusTooManyRequests,
 	CodeTooManyViewers: http.StatusTooManyRequests, CodeSiteChanged: http.StatusConflict,
 }
 

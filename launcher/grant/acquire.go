@@ -58,6 +58,7 @@ func (g *Service) Acquire(ctx context.Context, m api.Manifest) (api.Session, err
 // that resumes, a browser or a proxy that is mended, servers of NATS that are not one store.
 var waitable = []string{
 	api.CodeConflict, api.CodeQuarantined, api.CodeCoolingDown, api.CodeHostFull, api.CodeStoreUnavailable, api.CodeProfileStore,
+	api.CodeEvidenceStore,
 }
 
 // pollEvery is how often a waiting request looks at a record that another

@@ -8,6 +8,7 @@ import (
 	"os"
 	"time"
 
+	"leasehold/checkpoint"
 	"leasehold/internal/id"
 	"leasehold/internal/tracing"
 	"leasehold/launcher/api"
@@ -50,11 +51,17 @@ func (g *Service) grant(ctx context.Context, m api.Manifest, entry lease.Entry, 
 		return nil, g.notGranted(err, entry.Record, m)
 	}
 	span.About(tracing.About{Session: sessionID, Token: uint64(next.Token)})
+	var resumed checkpoint.Entry
+	if entry.Record.State == lease.ResumePending {
+		if resumed, err = g.resumed(ctx, entry.Record); err != nil {
+			return nil, err
+		}
+	}
 	// 4. The session file: from it the next launcher knows what to recover.
 	span.Step("session file")
 	s := g.host.Sessions.New(m, next, path, slot, id.Secret())
 	if entry.Record.State == lease.ResumePending {
-		s.SetResume(entry.Record.ResumeFrom, g.resumed(ctx, entry.Record))
+		s.SetResume(entry.Record.ResumeFrom, resumed)
 	}
 	if err := start.Prepare(ctx, s); err != nil {
 		s.Unmade()

@@ -3,10 +3,13 @@ package grant
 import (
 	"context"
 	"errors"
-	"io/fs"
+	"slices"
 	"time"
 
 	"leasehold/checkpoint"
+	"leasehold/evidence"
+	"leasehold/evidence/crypt"
+	"leasehold/launcher/api"
 	"leasehold/launcher/witness"
 	"leasehold/lease"
 )
@@ -14,22 +17,37 @@ import (
 // dataTimeout bounds how long the evidence store may take to give a checkpoint's data.
 const dataTimeout = 10 * time.Second
 
-// resumed is the checkpoint from which the task of a record in resume_pending goes on.
-func (g *Service) resumed(ctx context.Context, r lease.Record) checkpoint.Entry {
+// resumed is the checkpoint from which the task of a record in resume_pending goes on. It refuses the
+// grant while the evidence store, which alone has the checkpoint's data, cannot be reached: a task that
+// goes on without its data repeats what it did. What is no longer there, or cannot be read, is no reason
+// to wait: the task goes on with the checkpoint's name.
+func (g *Service) resumed(ctx context.Context, r lease.Record) (checkpoint.Entry, error) {
 	safe, err := g.safeCheckpoint(ctx, r)
-	if err != nil {
-		safe = checkpoint.Entry{Name: r.LastSafeCheckpoint}
-		g.host.Log.Error().Err(err).Str("profile", r.ProfileID).Str("session", r.SessionID).Str("task", r.TaskID).
-			Msg("the task is resumed without its checkpoint's data")
+	switch {
+	case err == nil:
+		return safe, nil
+	case !isAny(err, evidence.ErrNotFound, evidence.ErrDamaged, crypt.ErrNoKey, errNoCheckpoint):
+		p := api.Refuse(api.CodeEvidenceStore, "the data of checkpoint %q, from which task %s resumes, is in evidence %s: %v",
+			r.LastSafeCheckpoint, r.TaskID, r.EvidenceID, err)
+		p.RetryAfter = api.ShortRetry
+		return checkpoint.Entry{}, p
 	}
-	return safe
+	g.host.Log.Error().Err(err).Str("profile", r.ProfileID).Str("session", r.SessionID).Str("task", r.TaskID).
+		Msg("the task is resumed without its checkpoint's data")
+	return checkpoint.Entry{Name: r.LastSafeCheckpoint}, nil
 }
+
+func isAny(err error, targets ...error) bool {
+	return slices.ContainsFunc(targets, func(target error) bool { return errors.Is(err, target) })
+}
+
+var errNoCheckpoint = errors.New("the journal of the lost session does not have its last safe checkpoint")
 
 // safeCheckpoint is the checkpoint from which a task resumes, with the data that the task gave with it. It
 // is in the journal of the lost session: on this host's disk or, if it is no longer there, in the evidence.
 func (g *Service) safeCheckpoint(ctx context.Context, r lease.Record) (checkpoint.Entry, error) {
 	entries, err := checkpoint.Read(g.o.Files.Journal(r.SessionID))
-	if errors.Is(err, fs.ErrNotExist) && r.EvidenceID != "" {
+	if err != nil && r.EvidenceID != "" {
 		ctx, cancel := context.WithTimeout(ctx, dataTimeout)
 		defer cancel()
 		var b []byte
@@ -43,5 +61,5 @@ func (g *Service) safeCheckpoint(ctx context.Context, r lease.Record) (checkpoin
 	if safe := checkpoint.Summarize(entries).LastSafe; safe != nil && safe.Name == r.LastSafeCheckpoint {
 		return *safe, nil
 	}
-	return checkpoint.Entry{}, errors.New("the journal of the lost session does not have the checkpoint " + r.LastSafeCheckpoint)
+	return checkpoint.Entry{}, errNoCheckpoint
 }

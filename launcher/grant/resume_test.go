@@ -1,7 +1,10 @@
 package grant
 
 import (
+	"context"
 	"encoding/json"
+	"errors"
+	"os"
 	"path/filepath"
 	"testing"
 	"time"
@@ -12,6 +15,7 @@ import (
 	"leasehold/evidence"
 	"leasehold/evidence/crypt"
 	"leasehold/internal/test/testkey"
+	"leasehold/launcher/api"
 	"leasehold/launcher/host"
 	"leasehold/launcher/sessionfile"
 	"leasehold/launcher/witness"
@@ -67,6 +71,59 @@ func TestTheCheckpointsDataIsInTheEvidence(t *testing.T) {
 			safe, err := g.safeCheckpoint(t.Context(), lost)
 			if err != nil || string(safe.Data) != `{"row":7}` {
 				t.Errorf("%+v, %v", safe, err)
+			}
+		})
+	}
+}
+
+// unreachable is an evidence store that answers everything with an error.
+type unreachable struct {
+	evidence.Store
+	err error
+}
+
+func (u unreachable) Manifest(context.Context, string) ([]byte, error) { return nil, u.err }
+
+// A task whose checkpoint's data only the evidence store has is not resumed while that store cannot be
+// reached, since it would repeat what it did. Where the evidence is gone for good, it goes on.
+func TestNoTaskIsResumedWithoutItsData(t *testing.T) {
+	lost := lease.Record{ProfileID: "p", SessionID: "ses_lost", TaskID: "task-1", EvidenceID: "ev_1", LastSafeCheckpoint: "listed"}
+	entries := []checkpoint.Entry{{Seq: 1, Kind: checkpoint.KindCheckpoint, Name: "listed", Safe: true, Data: json.RawMessage(`{"row":7}`)}}
+	for _, c := range []struct {
+		name     string
+		err      error
+		onDisk   bool
+		want     string // the data
+		wantCode string
+	}{
+		{"out of reach", errors.New("connection refused"), false, "", api.CodeEvidenceStore},
+		{"too slow", context.DeadlineExceeded, false, "", api.CodeEvidenceStore},
+		{"removed", evidence.ErrNotFound, false, "", ""},
+		{"damaged", evidence.ErrDamaged, false, "", ""},
+		{"on this host's disk", errors.New("connection refused"), true, `{"row":7}`, ""},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			dir := t.TempDir()
+			spool, err := evidence.OpenSpool(filepath.Join(dir, "spool"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			files := sessionfile.NewDir(dir, testkey.Key)
+			if c.onDisk {
+				path := files.Journal(lost.SessionID)
+				if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o700), os.WriteFile(path, checkpoint.Encode(entries), 0o600)); err != nil {
+					t.Fatal(err)
+				}
+			}
+			archive := evidence.NewArchive(spool, unreachable{err: c.err}, zerolog.Nop())
+			g := &Service{host: &host.Host{Archive: archive, Log: zerolog.Nop()}, o: Options{Files: files}}
+			safe, err := g.resumed(t.Context(), lost)
+			var p *api.Problem
+			if errors.As(err, &p); (p != nil || c.wantCode != "") && (p == nil || p.Code != c.wantCode || p.RetryAfter == 0) {
+				t.Errorf("refused with %v, want %q", err, c.wantCode)
+			}
+			if string(safe.Data) != c.want || err == nil && safe.Name != "listed" {
+				t.Errorf("it goes on from %q with %s, want the data %s", safe.Name, safe.Data, c.want)
 			}
 		})
 	}

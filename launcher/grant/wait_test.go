@@ -19,7 +19,7 @@ func TestWhatIsWaitedFor(t *testing.T) {
 	ends := []string{
 		api.CodeConflict, api.CodeQuarantined, api.CodeCoolingDown, api.CodeHostFull,
 		api.CodeStoreUnavailable, // an election, a restart, a presence that is opened again, a store that is young
-		api.CodeProfileStore,
+		api.CodeProfileStore, api.CodeEvidenceStore,
 	}
 	for _, code := range slices.Sorted(maps.Keys(api.Meanings)) {
 		if got, want := canEnd(api.Refuse(code, "")), slices.Contains(ends, code); got != want {

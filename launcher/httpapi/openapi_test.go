@@ -104,6 +104,18 @@ func TestDescriptionFollowsTheTypes(t *testing.T) {
 	}
 }
 
+// TestDescriptionHasEveryProblem: a client made from the description knows each code that is answered.
+func TestDescriptionHasEveryProblem(t *testing.T) {
+	var got []string
+	for _, code := range document(t).Components.Schemas["Problem"].Value.Properties["code"].Value.Enum {
+		got = append(got, code.(string))
+	}
+	slices.Sort(got)
+	if want := slices.Sorted(maps.Keys(api.Meanings)); !slices.Equal(got, want) {
+		t.Errorf("described are the codes %v, there are %v", got, want)
+	}
+}
+
 func members(t reflect.Type) []string {
 	var names []string
 	for f := range t.Fields() {

@@ -99,7 +99,8 @@ seconds later. If exec itself is killed, so is the command.
 When the command ends with status 0, the session is released as succeeded. With another
 status it is released as failed, unless the task had sent anything unsafe or been anywhere
 sensitive since its last safe checkpoint, or had resumed: then it is recovered, as the session
-of a lost worker is (--on-failure). If a signal ended the command, the session is always recovered.`
+of a lost worker is (--on-failure). If a signal ended the command, the session is always recovered.
+A sidecar that restarts just then is asked again for 30 seconds.`
 }
 
 // The outcomes that exec reports.
@@ -138,20 +139,20 @@ func (c *execCmd) run(a *app) error {
 	signal.Notify(signals, os.Interrupt, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT, syscall.SIGUSR1, syscall.SIGUSR2)
 	defer signal.Stop(signals)
 
-	s, err := c.acquire(sidecar, signals)
+	s, err := c.acquire(a, sidecar, signals)
 	if err != nil {
 		return err
 	}
 	c.report(a, s)
 	status, lost, err := c.runCommand(a, s, path, signals)
 	if err != nil {
-		return errors.Join(err, s.release(outcomeFailed, "the command could not be run"))
+		return errors.Join(err, s.release(a, outcomeFailed, "the command could not be run"))
 	}
 	if lost != nil {
 		return lost
 	}
 	outcome, recovery := c.ending(status)
-	ended, err := s.end(api.Release{Outcome: outcome, Reason: status.String(), Recover: recovery})
+	ended, err := s.end(a, api.Release{Outcome: outcome, Reason: status.String(), Recover: recovery})
 	if err == nil && (recovery != "" || !ended.Released) {
 		a.warn("%s: the session of %s ended: %s", status, s.ProfileID, ended.Ended)
 	}
@@ -219,7 +220,7 @@ func defaultWorker() string {
 }
 
 // acquire asks for the lease. A signal that would end a program ends the waiting.
-func (c *execCmd) acquire(sidecar *client, signals <-chan os.Signal) (*leasedSession, error) {
+func (c *execCmd) acquire(a *app, sidecar *client, signals <-chan os.Signal) (*leasedSession, error) {
 	m, err := c.manifest()
 	if err == nil {
 		err = m.Check()
@@ -235,12 +236,12 @@ func (c *execCmd) acquire(sidecar *client, signals <-chan os.Signal) (*leasedSes
 	case err != nil:
 		return nil, err
 	}
-	s, err := newSession(sidecar, raw, m.TaskID)
+	s, err := newSession(a, sidecar, raw, m.TaskID)
 	if err != nil {
 		return nil, err
 	}
 	if caught != nil { // the lease was granted at the moment of the signal
-		return nil, errors.Join(interrupted, s.release(outcomeFailed, "interrupted before the command ran"))
+		return nil, errors.Join(interrupted, s.release(a, outcomeFailed, "interrupted before the command ran"))
 	}
 	return s, nil
 }

@@ -137,7 +137,7 @@ func (s *leasedSession) waitUntilDone(ctx context.Context, a *app) (string, erro
 		return "", exitWith(exitRefused, "the hold did not end in order: %s", now.Ended)
 	})
 	if !done {
-		return "handed back", s.release(outcomeByHand, "")
+		return "handed back", s.release(a, outcomeByHand, "")
 	}
 	return how, err
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"net/http"
 	"os"
 	"strconv"
@@ -24,14 +25,14 @@ type leasedSession struct {
 
 // newSession reads the session that was granted, and asks how often it wants a heartbeat.
 // If that fails it releases the session.
-func newSession(sidecar *client, raw json.RawMessage, task string) (*leasedSession, error) {
+func newSession(a *app, sidecar *client, raw json.RawMessage, task string) (*leasedSession, error) {
 	granted, err := read[api.Session](raw)
 	if err != nil {
 		return nil, err
 	}
 	s := &leasedSession{Session: granted, sidecar: sidecar, raw: raw, task: task}
 	if s.beat, err = agents.HeartbeatInterval(context.Background(), sidecar, granted); err != nil {
-		return nil, errors.Join(err, s.release(outcomeFailed, "the command was not run"))
+		return nil, errors.Join(err, s.release(a, outcomeFailed, "the command was not run"))
 	}
 	return s, nil
 }
@@ -80,14 +81,49 @@ func (s *leasedSession) now(ctx context.Context) (api.Session, error) {
 }
 
 // release ends the session in order.
-func (s *leasedSession) release(outcome, reason string) error {
-	_, err := s.end(api.Release{Outcome: outcome, Reason: reason})
+func (s *leasedSession) release(a *app, outcome, reason string) error {
+	_, err := s.end(a, api.Release{Outcome: outcome, Reason: reason})
 	return err
 }
 
-// end ends the session, and returns it in its final state.
-func (s *leasedSession) end(r api.Release) (api.Session, error) {
+const (
+	// endPatience is how long a release is sent again after it was first left without an answer: a
+	// sidecar that restarts is back by then.
+	endPatience = 30 * time.Second
+	endPause    = 500 * time.Millisecond // between two of them
+)
+
+// end ends the session, and returns it in its final state. A sidecar that cannot be reached may be
+// restarting, and would judge the session as a lost worker's: so end asks again for endPatience.
+func (s *leasedSession) end(a *app, r api.Release) (api.Session, error) {
 	r.Token = s.Token
+	ended, err := s.askEnd(r)
+	if err == nil || agents.IsFinal(err) {
+		return ended, err
+	}
+	a.warn("the end of session %s is asked for again: %v", s.SessionID, err)
+	for until := time.Now().Add(endPatience); time.Now().Before(until); {
+		time.Sleep(endPause)
+		if ended, err = s.askEnd(r); err == nil {
+			return ended, nil
+		}
+		if !agents.IsFinal(err) {
+			continue
+		}
+		// It may be refused because an earlier request ended the session, or is about to.
+		now, lookErr := s.now(context.Background())
+		switch {
+		case lookErr == nil && now.State == api.SessionEnded && now.Released:
+			return now, nil
+		case lookErr == nil && now.State != api.SessionEnded, lookErr != nil && !agents.IsFinal(lookErr):
+			continue
+		}
+		return ended, err
+	}
+	return ended, fmt.Errorf("session %s of %s is not released, as far as is known: it then ends as a lost worker's: %w", s.SessionID, s.ProfileID, err)
+}
+
+func (s *leasedSession) askEnd(r api.Release) (api.Session, error) {
 	raw, err := s.sidecar.ask(context.Background(), http.MethodDelete, r, "v1", "sessions", s.SessionID)
 	if err != nil {
 		return api.Session{}, err

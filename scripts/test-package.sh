@@ -292,6 +292,7 @@ play_deb() {
 	holds "dpkg purges it" inside dpkg --purge leasehold
 	await "everything that it started to end" idle
 	holds "the profile stays, since nobody else has it" inside test -d /var/lib/leasehold/profiles/shop
+	holds "its temporary files are gone" inside test ! -e /var/cache/leasehold
 	inside rm -rf /var/lib/leasehold
 	files >"$work/files.after"
 	holds "nothing else is left" diff "$work/files.before" "$work/files.after"

@@ -38,6 +38,15 @@ func TestUnitsAreHardened(t *testing.T) {
 		if !strings.Contains(service["ExecStart"], "--data-dir "+service["ReadWritePaths"]) {
 			t.Errorf("%s: it cannot write to its data directory: %s, %s", path, service["ExecStart"], service["ReadWritePaths"])
 		}
+		// The private /tmp is another one after a restart, which a browser may outlive.
+		if service["Environment"] != "TMPDIR=/var/cache/"+service["CacheDirectory"] {
+			t.Errorf("%s: %s, and a cache %s", path, service["Environment"], service["CacheDirectory"])
+		}
+		// It ends before D-Bus does, by which it asks whether the host shuts down: without an answer it would leave its
+		// browsers to be killed. And it begins when a NATS on another host can be reached.
+		if service["After"] != "network-online.target dbus.service" || service["Wants"] != "network-online.target" {
+			t.Errorf("%s: after %q, wants %q", path, service["After"], service["Wants"])
+		}
 		for _, breaks := range []string{"MemoryDenyWriteExecute", "RestrictNamespaces", "PrivateUsers", "PrivateDevices", "ProtectProc", "SystemCallFilter"} {
 			if _, set := service[breaks]; set {
 				t.Errorf("%s: %s keeps browsers from starting, or the sidecar from looking after them", path, breaks)

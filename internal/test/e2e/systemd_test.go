@@ -180,10 +180,23 @@ func TestTheUnitsOfSystemd(t *testing.T) {
 			}
 			h.isConfined(t, before[0], browserUser)
 			defer h.closesInOrder(t)
+			exchanged := filepath.Join(ses.Exchange, "order.csv")
+			if err := os.WriteFile(fmt.Sprintf("/proc/%d/root%s", before[0], exchanged), []byte("1"), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			// sees checks that a launcher, the browser, and a worker beside them have the file that was exchanged.
+			sees := func(launcher string) {
+				t.Helper()
+				for who, root := range map[string]string{"the launcher": h.path("/proc/" + launcher + "/root"), "the browser": fmt.Sprintf("/proc/%d/root", before[0]), "a worker": h.path("")} {
+					if _, err := os.Stat(root + exchanged); err != nil {
+						t.Errorf("%s: %v", who, err)
+					}
+				}
+			}
 			if browserUser != serviceUser {
 				h.settings(t, "close")
 				h.does(t, "restart") // the one that ends leaves its browser
-				h.awaitReady(t, launcher)
+				sees(h.awaitReady(t, launcher))
 				dial(t, ses.CDPURL) // by then the next one has taken it over: what it has not, it leaves, too
 				return
 			}
@@ -205,10 +218,11 @@ func TestTheUnitsOfSystemd(t *testing.T) {
 				t.Errorf("systemd restarted it %s times, want 1", n)
 			}
 			goesOn("killed")
+			sees(launcher)
 
 			h.settings(t, "close") // the one that ends now still leaves its browser
 			h.does(t, "restart")
-			h.awaitReady(t, launcher)
+			sees(h.awaitReady(t, launcher))
 			goesOn("restarted")
 		})
 	}

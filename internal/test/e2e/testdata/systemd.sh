@@ -6,7 +6,7 @@
 #
 # WORK is an empty directory. WORK/data becomes /var/lib/leasehold, PROGRAM becomes
 # /usr/local/bin/leasehold, and each USER (name:uid) a user of the system. What is written to
-# /etc, /run, /tmp and /var/tmp there is gone with it.
+# /etc, /run, /tmp, /var/tmp and /var/cache there is gone with it.
 set -eu
 
 work=$1 unit=$2 program=$3
@@ -50,6 +50,7 @@ mkdir "$group"
 		chmod 700 /var/lib/leasehold
 		mount -t tmpfs -o mode=1777 none /tmp
 		mount -t tmpfs -o mode=1777 none /var/tmp
+		mount -t tmpfs -o mode=755 none /var/cache
 		umount --recursive /sys/fs/cgroup 2>/dev/null || true
 		mount -t cgroup2 none /sys/fs/cgroup
 		cd /

@@ -70,14 +70,12 @@ func (c RunConfig) natsChoice(getenv func(string) string) string {
 	return "the NATS of --nats-url"
 }
 
-// connectNATS connects to the configured server, or starts the embedded one.
+// connectNATS connects to the configured server, for which it waits until ctx ends, or starts the embedded one.
 func (s *service) connectNATS(ctx context.Context) (err error) {
 	c := s.config
 	if c.NATSURL != "" {
-		ctx, cancel := context.WithTimeout(ctx, connectTimeout)
-		defer cancel()
 		s.servers = c.natsServers(s.log)
-		if s.nats, err = natsd.Dial(ctx, c.natsTarget(), s.log, s.servers.Options()...); err != nil {
+		if s.nats, err = natsd.Await(ctx, c.natsTarget(), s.log, s.servers.Options()...); err != nil {
 			return &exitError{exitNATS, err}
 		}
 		if err := c.refuseEmbedded(s.nats); err != nil {

@@ -3,6 +3,7 @@ package main
 import (
 	"cmp"
 	"context"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -11,6 +12,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"leasehold/internal/natsd"
+	"leasehold/internal/test/freeport"
 	"leasehold/lease/natskv"
 )
 
@@ -174,4 +176,43 @@ func TestDoctorComparesTheServers(t *testing.T) {
 	if detail, err := c.checkNATSServer(t.Context(), false); err != nil || !strings.Contains(detail, "nats://127.0.0.1:1 was not compared with the others: ") {
 		t.Errorf("with one that cannot be reached: %q, %v", detail, err)
 	}
+}
+
+// lines tells of each line that is written.
+type lines chan string
+
+func (l lines) Write(b []byte) (int, error) {
+	l <- string(b)
+	return len(b), nil
+}
+
+// A sidecar that starts before its NATS does, as on a host that boots, waits for it.
+func TestANATSThatStartsLaterIsWaitedFor(t *testing.T) {
+	port := freeport.Take(t, 1)[0]
+	c := soundConfig()
+	c.NATSURL = fmt.Sprint("nats://127.0.0.1:", port)
+	said := make(lines, 100)
+	s := newService(c, zerolog.New(said), func() uint64 { return 0 })
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	connected := make(chan error, 1)
+	go func() { connected <- s.connectNATS(ctx) }()
+	select {
+	case err := <-connected:
+		t.Fatalf("it does not wait: %v", err)
+	case line := <-said:
+		if !strings.Contains(line, c.NATSURL) {
+			t.Errorf("it does not say what it waits for: %s", line)
+		}
+	}
+	started, err := server.NewServer(&server.Options{Host: "127.0.0.1", Port: port, NoSigs: true, NoLog: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	started.Start()
+	defer func() { started.Shutdown(); started.WaitForShutdown() }()
+	if err := <-connected; err != nil {
+		t.Fatal(err)
+	}
+	s.nats.Close()
 }

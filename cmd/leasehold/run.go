@@ -259,13 +259,19 @@ func (s *service) prepareHost(ctx context.Context) (err error) {
 // openStores connects to NATS, or starts the embedded one, and opens the stores of leases
 // and of evidence.
 func (s *service) openStores(ctx context.Context) (err error) {
-	if err := s.connectNATS(ctx); err != nil {
+	// A NATS that starts beside this sidecar is waited for: its servers, and then their JetStream.
+	soon, cancel := context.WithTimeout(ctx, connectTimeout)
+	defer cancel()
+	if err := s.connectNATS(soon); err != nil {
 		return err
 	}
-	s.leases, err = natskv.Open(ctx, s.nats, natskv.Options{LauncherID: s.launcherID, Log: s.log, Replicas: s.replicas(),
+	s.leases, err = natskv.Open(soon, s.nats, natskv.Options{LauncherID: s.launcherID, Log: s.log, Replicas: s.replicas(),
 		EventBytes: int64(s.config.EventsMax), OwnServer: s.config.NATSURL == "", Metrics: s.metrics})
+	if errors.Is(err, lease.ErrUnavailable) {
+		return exitWith(exitNATS, "nats server %s: its JetStream does not answer: %w: in a cluster it needs most of the servers", s.natsURL, err)
+	}
 	if err != nil {
-		return &exitError{exitNATS, err}
+		return exitWith(exitNATS, "nats server %s: %w", s.natsURL, err)
 	}
 	s.stops.add("lease store", func() error { s.leases.Close(); return nil })
 	if s.embedded != nil {

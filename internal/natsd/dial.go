@@ -3,6 +3,7 @@ package natsd
 import (
 	"bytes"
 	"context"
+	"crypto/tls"
 	"crypto/x509"
 	"errors"
 	"fmt"
@@ -65,13 +66,44 @@ func Dial(ctx context.Context, to Target, log zerolog.Logger, more ...nats.Optio
 		return nil, fmt.Errorf("nats server %s: no time left to connect: %w", shown, context.Cause(ctx))
 	}
 	var unknown x509.UnknownAuthorityError
+	var invalid *tls.CertificateVerificationError
+	var parsing *url.Error
 	switch {
 	case errors.Is(err, nats.ErrAuthorization), errors.Is(err, nats.ErrAuthExpired):
 		return nil, fmt.Errorf("nats server %s refuses the credentials: %w: check --nats-creds or the user in --nats-url; the NATS inside a sidecar serves the sidecar's user, root, and who shows a token", shown, err)
 	case errors.As(err, &unknown):
 		return nil, fmt.Errorf("nats server %s: %w: give the certificate of its signer with --nats-ca", shown, err)
+	case errors.As(err, &invalid), errors.Is(err, nats.ErrSecureConnRequired), errors.Is(err, nats.ErrSecureConnWanted), errors.As(err, &parsing):
+		return nil, fmt.Errorf("nats server %s cannot be used: %w: check --nats-url", shown, redactErr(err))
 	default:
-		return nil, fmt.Errorf("nats server %s cannot be reached: %w: start it, or check --nats-url", shown, redactErr(err))
+		return nil, fmt.Errorf("nats server %s %w: %w: start it, or check --nats-url", shown, errAway, err)
+	}
+}
+
+// errAway is part of an error after which the server may still come.
+var errAway = errors.New("cannot be reached")
+
+// Await is Dial for a server that may be starting: while it cannot be reached, Await tries again until ctx ends.
+// A server that refuses the connection is not asked again.
+func Await(ctx context.Context, to Target, log zerolog.Logger, more ...nats.Option) (*nats.Conn, error) {
+	var away error // the last time
+	for {
+		nc, err := Dial(ctx, to, log, more...)
+		switch {
+		case err == nil:
+			return nc, nil
+		case away != nil && errors.Is(ctx.Err(), context.DeadlineExceeded):
+			return nil, away
+		case !errors.Is(err, errAway):
+			return nil, err
+		case away == nil:
+			log.Warn().Str("component", "nats").Err(err).Msg("waiting for NATS")
+		}
+		away = err
+		select {
+		case <-time.After(reconnectWait):
+		case <-ctx.Done():
+		}
 	}
 }
 

@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/rs/zerolog"
@@ -198,6 +199,29 @@ func TestDial(t *testing.T) {
 				t.Errorf("error %v, want %q", err, tt.want)
 			}
 		})
+	}
+}
+
+// TestAwait: a server that does not come is named, and one that refuses is not asked again.
+func TestAwait(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	must(t, l, err)
+	gone := l.Addr().String()
+	must(t, 0, l.Close())
+	soon, cancel := context.WithTimeout(t.Context(), time.Second)
+	defer cancel()
+	if nc, err := Await(soon, Target{URL: "nats://u:topsecret@" + gone}, zerolog.Nop()); err == nil || !strings.Contains(err.Error(), gone+" cannot be reached: ") || soon.Err() == nil {
+		t.Errorf("%v, %v, and its time is over: %v", nc, err, soon.Err())
+	}
+	refusing, err := server.NewServer(&server.Options{Host: "127.0.0.1", Port: server.RANDOM_PORT, Authorization: "another", NoSigs: true, NoLog: true})
+	must(t, refusing, err)
+	refusing.Start()
+	defer func() { refusing.Shutdown(); refusing.WaitForShutdown() }()
+	if nc, err := Await(t.Context(), Target{URL: refusing.ClientURL()}, zerolog.Nop()); err == nil || !strings.Contains(err.Error(), "refuses the credentials") {
+		t.Errorf("%v, %v", nc, err)
+	}
+	if nc, err := Await(t.Context(), Target{URL: strings.Replace(refusing.ClientURL(), "nats", "tls", 1)}, zerolog.Nop()); err == nil || !strings.Contains(err.Error(), "cannot be used") {
+		t.Errorf("%v, %v", nc, err)
 	}
 }
 

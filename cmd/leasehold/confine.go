@@ -4,10 +4,11 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net/url"
 	"os"
+	"reflect"
+	"regexp"
 	"strings"
 	"time"
 
@@ -47,23 +48,14 @@ func (c RunConfig) planConfinement(ctx context.Context, binary string) (confinem
 		}
 		return confinement{text: "none", cautions: []string{fmt.Sprintf("the kernel does not confine browsers to their files: %v", err)}}, nil
 	}
-	rules := &chrome.Confinement{ReadWrite: c.sharedDirs()}
-	var exposed []string
-	var errs error
-	for _, own := range c.ownFiles() {
-		by, err := rules.Exposes(binary, own.path)
-		if by != "" {
-			exposed = append(exposed, fmt.Sprintf("%s %s lies in %s, which browsers may use", own.flag, own.path, by))
-		}
-		errs = errors.Join(errs, err)
-	}
-	if errs != nil {
-		return confinement{}, fmt.Errorf("--browser-sandbox: %w", errs)
+	exposed, err := c.exposed(binary)
+	if err != nil {
+		return confinement{}, fmt.Errorf("--browser-sandbox: %w", err)
 	}
 	if len(exposed) > 0 && c.BrowserSandbox == "require" {
 		return confinement{}, fmt.Errorf("--browser-sandbox=require: %s: move one of the two", strings.Join(exposed, "; "))
 	}
-	return confinement{rules: rules, text: fmt.Sprintf("%s; %s", kernel, uncovered), cautions: exposed}, nil
+	return confinement{rules: c.rules(), text: fmt.Sprintf("%s; %s", kernel, uncovered), cautions: exposed}, nil
 }
 
 // sharedDirs are the directories that every browser may read and write: the file roots.
@@ -74,34 +66,63 @@ func (c RunConfig) sharedDirs() []string {
 	return []string{os.TempDir()}
 }
 
-// ownFile is a file or directory of the sidecar, and the flag that names it.
-type ownFile struct{ flag, path string }
+func (c RunConfig) rules() *chrome.Confinement {
+	return &chrome.Confinement{ReadWrite: c.sharedDirs()}
+}
 
-// ownFiles are what browsers may not reach as a whole.
-func (c RunConfig) ownFiles() []ownFile {
-	all := []ownFile{
-		{"--data-dir", c.DataDir}, {"--profiles-dir", c.ProfilesDir}, {"--nats-creds", c.NATSCreds}, {"--proxies", c.Proxies},
-		{"--token-file", c.TokenFile}, {"--tokens", c.Tokens}, {"--tls-key", c.TLSKey}, {"--profile-key", c.ProfileKey}, {"--secrets", c.Secrets},
-	}
-	if u, err := url.Parse(c.EvidenceStore); err == nil && u.Scheme == "file" {
-		all = append(all, ownFile{"--evidence-store", u.Path})
-	}
-	if u, err := url.Parse(c.ProfileStore); err == nil && u.Scheme == "file" {
-		all = append(all, ownFile{"--profile-store", u.Path})
-	}
-	for _, path := range c.SecretsKeys {
-		all = append(all, ownFile{"--secrets-identity", path})
-	}
-	for _, path := range c.EvidenceKeys {
-		all = append(all, ownFile{"--evidence-identity", path})
-	}
-	var given []ownFile
-	for _, one := range all {
-		if one.path != "" {
-			given = append(given, one)
+// exposed says what of the sidecar's own lies where the browsers of a binary may use it.
+func (c RunConfig) exposed(binary string) (exposed []string, err error) {
+	for _, own := range c.ownFiles() {
+		by, err := c.rules().Exposes(binary, own.path, own.public)
+		if err != nil {
+			return nil, err
+		}
+		if by != "" {
+			exposed = append(exposed, fmt.Sprintf("%s %s lies in %s, which browsers may use", own.flag, own.path, by))
 		}
 	}
-	return given
+	return exposed, nil
+}
+
+// ownFile is a file or directory of the sidecar, and the flag that names it.
+type ownFile struct {
+	flag, path string
+	// public says that browsers may read it, but not change it.
+	public bool
+}
+
+var wordInName = regexp.MustCompile("[a-z][A-Z]")
+
+// ownFiles are what browsers may not reach: what any of the settings names.
+func (c RunConfig) ownFiles() (own []ownFile) {
+	settings := reflect.ValueOf(c)
+	for i := range settings.NumField() {
+		field := settings.Type().Field(i)
+		if field.Tag.Get("browsers") == "use" {
+			continue
+		}
+		values, _ := settings.Field(i).Interface().([]string)
+		if one, ok := settings.Field(i).Interface().(string); ok {
+			values = []string{one}
+		}
+		flag := field.Tag.Get("name")
+		if flag == "" {
+			flag = strings.ToLower(wordInName.ReplaceAllStringFunc(field.Name, func(s string) string { return s[:1] + "-" + s[1:] }))
+		}
+		for _, path := range values {
+			if field.Tag.Get("type") != "path" {
+				u, err := url.Parse(path)
+				if err != nil || u.Scheme != "file" {
+					continue
+				}
+				path = u.Path
+			}
+			if path != "" {
+				own = append(own, ownFile{"--" + flag, path, field.Tag.Get("browsers") == "read"})
+			}
+		}
+	}
+	return own
 }
 
 func (c RunConfig) checkConfinement(ctx context.Context) (string, error) {

@@ -241,7 +241,11 @@ func (s *service) prepareHost(ctx context.Context) (err error) {
 		log := s.log
 		s.stops.add("proxies", background(func(ctx context.Context) { s.proxies.Follow(ctx, log) }))
 	}
-	if s.files, err = fileroots.New(fileroots.Options{Roots: c.FileRoot, Private: []string{c.DataDir, s.root.Dir()}, DataDir: c.DataDir, User: c.User}); err != nil {
+	var own []string
+	for _, one := range c.ownFiles() {
+		own = append(own, one.path)
+	}
+	if s.files, err = fileroots.New(fileroots.Options{Roots: c.FileRoot, Private: []string{c.DataDir, s.root.Dir()}, Own: own, DataDir: c.DataDir, User: c.User}); err != nil {
 		return &exitError{exitUsage, err}
 	}
 	s.stops.add("exchange directories", func() error { s.files.Close(); return nil })

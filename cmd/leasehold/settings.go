@@ -23,13 +23,16 @@ import (
 
 // RunConfig are the settings of the sidecar. Complete fills in those that were left out, and
 // refuses those that cannot work.
+//
+// What a setting of type path names, or one whose value is a URL that begins with file://, is kept
+// from browsers (ownFiles), unless the tag browsers says that they may read it, or use it.
 type RunConfig struct {
 	Listen         string        `env:"LEASEHOLD_LISTEN" default:"127.0.0.1:9333" placeholder:"ADDR" help:"Address for workers, REST and the console (default: ${default})."`
 	DataDir        string        `env:"LEASEHOLD_DATA_DIR" type:"path" placeholder:"DIR" help:"What the sidecar keeps (default: leasehold in the user's state directory)."`
 	ProfilesDir    string        `env:"LEASEHOLD_PROFILES_DIR" type:"path" placeholder:"DIR" help:"The Chrome profiles (default: profiles in the data directory)."`
 	NATSURL        string        `name:"nats-url" env:"LEASEHOLD_NATS_URL" placeholder:"URL" help:"NATS server with JetStream (default: the embedded one)."`
 	NATSCreds      string        `name:"nats-creds" env:"LEASEHOLD_NATS_CREDS" type:"path" placeholder:"FILE" help:"Credentials for --nats-url: a user's JWT and seed, or the seed of an nkey."`
-	NATSCA         string        `name:"nats-ca" env:"LEASEHOLD_NATS_CA" type:"path" placeholder:"FILE" help:"Certificates (PEM) of those who sign that of --nats-url (default: the system's)."`
+	NATSCA         string        `name:"nats-ca" env:"LEASEHOLD_NATS_CA" type:"path" browsers:"read" placeholder:"FILE" help:"Certificates (PEM) of those who sign that of --nats-url (default: the system's)."`
 	NATSReplicas   int           `name:"nats-replicas" env:"LEASEHOLD_NATS_REPLICAS" placeholder:"N" help:"Copies of leases and events on the servers of --nats-url, 1, 3 or 5 (default: 3 in a cluster, else 1)."`
 	NATSListen     string        `name:"nats-listen" env:"LEASEHOLD_NATS_LISTEN" default:"127.0.0.1:4333" placeholder:"ADDR" help:"Address where the embedded NATS serves subscribers (default: ${default})."`
 	EvidenceStore  string        `env:"LEASEHOLD_EVIDENCE_STORE" default:"nats://" placeholder:"URL" help:"Where evidence is kept: nats:// (the NATS of this sidecar), file:///path, or s3://bucket/prefix?endpoint=..&region=..&path_style=true with the credentials of the AWS tools (default: ${default})."`
@@ -51,10 +54,10 @@ type RunConfig struct {
 	ReviewWhen     []string      `env:"LEASEHOLD_REVIEW_WHEN" placeholder:"FACT[=ANSWER]" help:"A fact of the inspection with which a lost profile goes to a person, whatever the table says (see docs/recovery.md); several by commas."`
 	GETs           string        `name:"gets" env:"LEASEHOLD_GETS" enum:"signs,ask" default:"signs" placeholder:"WHICH" help:"Which GETs of a page that the worker acted on send a lost profile to a person: those with a sign of a write (signs), or each (ask) (default: ${default})."`
 	Proxies        string        `env:"LEASEHOLD_PROXIES" type:"path" placeholder:"FILE" help:"YAML file with the proxies that profiles name by proxy_id; passwords in it are read again when they change (default: none)."`
-	SitesDir       string        `name:"sites-dir" env:"LEASEHOLD_SITES_DIR" type:"path" placeholder:"DIR" help:"Directory of files about sites, NAME.yaml or NAME.json, that this sidecar tells the others (see docs/sites.md); they are read again when they change (default: none)."`
+	SitesDir       string        `name:"sites-dir" env:"LEASEHOLD_SITES_DIR" type:"path" browsers:"read" placeholder:"DIR" help:"Directory of files about sites, NAME.yaml or NAME.json, that this sidecar tells the others (see docs/sites.md); they are read again when they change (default: none)."`
 	Secrets        string        `env:"LEASEHOLD_SECRETS" type:"path" placeholder:"FILE" help:"File with the passwords with which accounts are signed in, encrypted with age (see docs/person.md); it is read for each sign-in; needs --secrets-identity (default: none)."`
 	SecretsKeys    []string      `name:"secrets-identity" env:"LEASEHOLD_SECRETS_IDENTITY" type:"path" placeholder:"FILE" help:"File with the private key that opens --secrets; several by commas."`
-	FileRoot       []string      `env:"LEASEHOLD_FILE_ROOT" type:"path" placeholder:"DIR" help:"Directory whose files workers may upload from and download to, besides the exchange directory of their session; several by commas, or given again (default: the system's temporary directory)."`
+	FileRoot       []string      `env:"LEASEHOLD_FILE_ROOT" type:"path" browsers:"use" placeholder:"DIR" help:"Directory whose files workers may upload from and download to, besides the exchange directory of their session; several by commas, or given again (default: the system's temporary directory)."`
 	HomeTimeout    time.Duration `env:"LEASEHOLD_HOME_TIMEOUT" default:"1h" placeholder:"DURATION" help:"Time that a quarantined profile waits for its host to come back, before it goes to a person (default: ${default})."`
 	OrphanTimeout  time.Duration `env:"LEASEHOLD_ORPHAN_TIMEOUT" default:"10m" placeholder:"DURATION" help:"Time that browsers wait for the next launcher after theirs was killed, or left them; then they are closed (default: 10m)."`
 	MaxBrowsers    int           `env:"LEASEHOLD_MAX_BROWSERS" placeholder:"N" help:"Most browsers at a time (default: no limit)."`
@@ -72,12 +75,12 @@ type RunConfig struct {
 	BrowserUser    string        `env:"LEASEHOLD_BROWSER_USER" placeholder:"NAME|UID[:GID]" help:"User as whom browsers run, who owns the profiles then; the sidecar has to be root, or have the capabilities for that (see docs/sandbox.md) (default: the sidecar's own)."`
 	AdvertiseURL   string        `env:"LEASEHOLD_ADVERTISE_URL" placeholder:"URL" help:"How others reach this sidecar, for the URLs that it hands out and for the sidecars of other hosts; none: workers of this host alone use it."`
 	TokenFile      string        `env:"LEASEHOLD_TOKEN_FILE" type:"path" placeholder:"FILE" help:"File with the API token that callers have to show, one line of at least 16 characters."`
-	TLSCert        string        `name:"tls-cert" env:"LEASEHOLD_TLS_CERT" type:"path" placeholder:"FILE" help:"Certificate (PEM) to serve with."`
+	TLSCert        string        `name:"tls-cert" env:"LEASEHOLD_TLS_CERT" type:"path" browsers:"read" placeholder:"FILE" help:"Certificate (PEM) to serve with."`
 	TLSKey         string        `name:"tls-key" env:"LEASEHOLD_TLS_KEY" type:"path" placeholder:"FILE" help:"Key (PEM) of the certificate."`
 	MaxPeer        int           `name:"max-peer-connections" env:"LEASEHOLD_MAX_PEER_CONNECTIONS" default:"1024" placeholder:"N" help:"Most connections of one user of this host, or of one address elsewhere, without websockets; 0 is no limit (default: ${default})."`
 	AllowUID       []string      `name:"allow-uid" env:"LEASEHOLD_ALLOW_UID" placeholder:"UID=ROLE:PATTERN" help:"What another user of this host may do, such as 1000=worker:shop_*; several by commas (default: the sidecar's own user and root are admins, others get nothing)."`
 	Tokens         string        `env:"LEASEHOLD_TOKENS" type:"path" placeholder:"FILE" help:"YAML file with the principals that show API tokens or certificates (leasehold token new prints a line of it); it is read again when it changes (default: none)."`
-	ClientCA       string        `name:"client-ca" env:"LEASEHOLD_CLIENT_CA" type:"path" placeholder:"FILE" help:"Authorities (PEM) of client certificates; --tokens says whose they are (default: none)."`
+	ClientCA       string        `name:"client-ca" env:"LEASEHOLD_CLIENT_CA" type:"path" browsers:"read" placeholder:"FILE" help:"Authorities (PEM) of client certificates; --tokens says whose they are (default: none)."`
 	TrustedProxy   []string      `name:"trusted-proxy" env:"LEASEHOLD_TRUSTED_PROXY" placeholder:"CIDR" help:"Addresses of reverse proxies whose X-Forwarded-Proto and X-Forwarded-Host count; several by commas (default: none)."`
 	PlainText      bool          `name:"insecure-plaintext" env:"LEASEHOLD_INSECURE_PLAINTEXT" help:"Serve other hosts without TLS, because something else encrypts."`
 	ImportRoot     []string      `name:"import-root" env:"LEASEHOLD_IMPORT_ROOT" type:"path" placeholder:"DIR" help:"Directory below which Chrome profiles may be imported from; several by commas (default: none)."`

@@ -66,7 +66,7 @@ func (c RunConfig) tryBrowser(ctx context.Context) []checkResult {
 func (c RunConfig) checkSpace() (string, error) {
 	var found []string
 	var short error
-	for _, one := range []ownFile{{"--data-dir", c.DataDir}, {"--profiles-dir", c.ProfilesDir}} {
+	for _, one := range []ownFile{{flag: "--data-dir", path: c.DataDir}, {flag: "--profiles-dir", path: c.ProfilesDir}} {
 		at := one.path
 		for {
 			if _, err := os.Stat(at); !errors.Is(err, os.ErrNotExist) || at == filepath.Dir(at) {

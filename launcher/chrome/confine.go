@@ -213,14 +213,18 @@ func displayPort(display string) (uint16, bool) {
 
 // Exposes returns the path among those that every confined browser may use that is, or
 // contains, the directory; it is empty if there is none. The kernel cannot leave out a
-// part of a directory: what it allows for one, it allows for all below.
-func (c Confinement) Exposes(binary, dir string) (string, error) {
+// part of a directory: what it allows for one, it allows for all below. With onlyChanges, only
+// those paths count below which browsers may change something.
+func (c Confinement) Exposes(binary, dir string, onlyChanges bool) (string, error) {
 	paths, err := c.hostPaths(binary, nil)
 	if err != nil {
 		return "", err
 	}
 	dir = resolved(dir)
 	for _, p := range paths {
+		if onlyChanges && p.Access&confine.Write == 0 {
+			continue
+		}
 		if p.Path != "/proc" && within(dir, resolved(p.Path)) {
 			return p.Path, nil
 		}

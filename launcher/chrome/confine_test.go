@@ -546,9 +546,15 @@ func TestWhatExposesADirectory(t *testing.T) {
 		{w.root, w.options.ProfileDir, ""},
 		{w.root, "/usr/share/leasehold", "/usr/share"},
 	} {
-		got, err := chrome.Confinement{ReadWrite: []string{c.root}}.Exposes(w.options.Binary, c.dir)
+		got, err := chrome.Confinement{ReadWrite: []string{c.root}}.Exposes(w.options.Binary, c.dir, false)
 		if err != nil || got != c.want {
 			t.Errorf("root %s exposes %s by %q, %v: want %q", c.root, c.dir, got, err, c.want)
+		}
+		if c.want == "/usr/share" { // browsers only read there
+			c.want = ""
+		}
+		if got, err = (chrome.Confinement{ReadWrite: []string{c.root}}).Exposes(w.options.Binary, c.dir, true); err != nil || got != c.want {
+			t.Errorf("root %s exposes %s to changes by %q, %v: want %q", c.root, c.dir, got, err, c.want)
 		}
 	}
 }

@@ -15,6 +15,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -31,6 +32,9 @@ type Options struct {
 	// Private are the launcher's own directories, which exist: nothing below them may be named,
 	// even if a root contains them.
 	Private []string
+	// Own are further files and directories of the launcher, which need not exist. They are treated
+	// likewise, but for one in which a root or the exchange directories lie: those are there on purpose.
+	Own []string
 	// DataDir is where the path of the exchange directories is kept. It is one of Private.
 	DataDir string
 	// User is the browser user, to whom the exchange directories belong; nil: browsers run as
@@ -41,7 +45,7 @@ type Options struct {
 // Roots decides for the sessions of one launcher. Its methods may be called concurrently.
 type Roots struct {
 	roots   []string // absolute, without symlinks
-	private []string // likewise
+	private []string // likewise, as far as they exist
 	temp    string   // the system's temporary directory, without symlinks
 	base    base
 }
@@ -84,7 +88,23 @@ func New(o Options) (*Roots, error) {
 		// In this case the temporary directory is not suitable for exchange directories.
 		r.base.temp = filepath.Dir(own)
 	}
+	inUse := append(slices.Clone(r.roots), r.base.temp)
+	for _, path := range o.Own {
+		real := resolved(path)
+		if !slices.ContainsFunc(inUse, func(root string) bool { return within(root, real) }) {
+			r.private = append(r.private, real)
+		}
+	}
 	return r, r.base.open()
+}
+
+// resolved is a path without symlinks, as far as it exists.
+func resolved(path string) string {
+	path = filepath.Clean(path)
+	if real, err := filepath.EvalSymlinks(path); err == nil || path == filepath.Dir(path) {
+		return real
+	}
+	return filepath.Join(resolved(filepath.Dir(path)), filepath.Base(path))
 }
 
 // realDir is a directory's path without symlinks.

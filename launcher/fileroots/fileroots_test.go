@@ -102,6 +102,34 @@ func TestReadable(t *testing.T) {
 	}
 }
 
+// Other files of the launcher are no session's, even below a root; a root that was named in one is.
+func TestTheLaunchersOtherFilesAreNoSessions(t *testing.T) {
+	p := newPlace(t)
+	tokens, store, later := p.file(p.root, "tokens.yaml"), p.dir(p.root, "evidence"), filepath.Join(p.root, "made-later")
+	link := p.link(tokens, p.root, "tokens")
+	public := p.dir(p.home, "imports", "public")
+	roots, err := New(Options{Roots: []string{p.root, public}, Private: []string{p.data}, Own: []string{link, store, later, filepath.Dir(public), p.temp}, DataDir: p.data})
+	p.must(err)
+	own, err := roots.Exchange("p", "ses_1")
+	p.must(err)
+	p.dir(later)
+	for _, path := range []string{tokens, link, p.file(store, "bundle"), p.file(later, "x")} {
+		if err := roots.Readable(own, path); err == nil || !strings.Contains(err.Error(), "launcher's own") {
+			t.Errorf("%s may be read: %v", path, err)
+		}
+	}
+	for _, path := range []string{store, filepath.Join(later, "new")} {
+		if err := roots.Writable(own, path); err == nil || !strings.Contains(err.Error(), "launcher's own") {
+			t.Errorf("%s may be written: %v", path, err)
+		}
+	}
+	for _, path := range []string{p.file(p.root, "a"), p.file(public, "b"), p.file(own, "c")} {
+		if err := roots.Readable(own, path); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
 func TestWritable(t *testing.T) {
 	p := newPlace(t)
 	full := p.dir(p.root, "full")

@@ -1,6 +1,7 @@
 package notify
 
 import (
+	"crypto/sha256"
 	"encoding/json"
 	"fmt"
 	"net/url"
@@ -30,7 +31,8 @@ const maxWords = 200
 // Notice is what a person is told.
 type Notice struct {
 	Name string `json:"notice"`
-	// ID is the same each time this notice is sent.
+	// ID is the same each time this notice is sent, also if its event was published again, on a
+	// stream that was made anew.
 	ID string `json:"id"`
 	// Text is one sentence, and Link the page of the console that it is about.
 	Text       string    `json:"text"`
@@ -45,7 +47,7 @@ type Notice struct {
 // Of is the notice about an event. console is the URL of the console.
 func Of(e lease.Published, console string) Notice {
 	n := Notice{
-		Name: e.Event.Event, ID: e.Place.String(), At: e.At, ProfileID: e.ProfileID, LauncherID: e.LauncherID, Event: e.Data,
+		Name: e.Event.Event, ID: idOf(e), At: e.At, ProfileID: e.ProfileID, LauncherID: e.LauncherID, Event: e.Data,
 		Link: page(console, "console/"+url.PathEscape(e.ProfileID)),
 	}
 	reason := words(e.Reason)
@@ -70,6 +72,18 @@ func Of(e lease.Published, console string) Notice {
 		n.Text = fmt.Sprintf("Profile %s: %s.", e.ProfileID, e.Event.Event)
 	}
 	return n
+}
+
+// idOf names an event by what stays the same of it. The number of a change is not enough: after a
+// record went back, another change may get it. There is no dot in an id, which what is signed has
+// behind it.
+func idOf(e lease.Published) string {
+	about := e.Data
+	if e.Sequence != 0 {
+		about = fmt.Appendf(nil, "%q %q %q %d", e.ProfileID, e.Event.Event, e.SessionID, e.At.UnixNano())
+	}
+	sum := sha256.Sum256(about)
+	return fmt.Sprintf("%d-%d-%x", e.Token, e.Sequence, sum[:8])
 }
 
 // OfWaiting is the notice that evidence on a launcher's host has waited since a time.

@@ -324,6 +324,48 @@ func TestASettingThatCannotWorkIsRefused(t *testing.T) {
 	}
 }
 
+// TestTheIDIsTheEvents: an event that a lost stream gets again, at another place, is told under the same id. Another
+// event is told under another, also at the same place, or as the same change of a record that went back.
+func TestTheIDIsTheEvents(t *testing.T) {
+	at := time.Date(2026, 11, 28, 12, 0, 0, 5, time.UTC)
+	change := lease.Event{Event: string(lease.ManualReview), ProfileID: "shop.1", Token: 42, Sequence: 7, SessionID: "ses_1", At: at}
+	late := lease.Event{Event: lease.EventLateWrite, ProfileID: "shop.1", Token: 42, At: at, Write: "a"}
+	id := func(e lease.Event, number uint64) string {
+		data, err := lease.Encode(e)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return Of(lease.Published{Event: e, Data: data, Place: lease.PlaceOf(number, data)}, "http://c").ID
+	}
+	seen := map[string]lease.Event{}
+	for _, e := range []lease.Event{change, late} {
+		if a, b := id(e, 4711), id(e, 3); a != b || a == "" || strings.Contains(a, ".") {
+			t.Errorf("%s is told under %q and %q", e.Event, a, b)
+		}
+		seen[id(e, 4711)] = e
+	}
+	later := change
+	later.LastKnownURL, later.At = "https://a.example", at.In(time.FixedZone("", 3600)) // as a later version could write it
+	if a, b := id(change, 1), id(later, 1); a != b {
+		t.Errorf("one change is told under %q and %q", a, b)
+	}
+	for i, other := range []func(e *lease.Event){
+		func(e *lease.Event) { e.ProfileID = "shop.2" }, func(e *lease.Event) { e.Token++ }, func(e *lease.Event) { e.At = e.At.Add(1) },
+		func(e *lease.Event) { e.SessionID = "ses_2" }, func(e *lease.Event) { e.Event = lease.EventAsked },
+		func(e *lease.Event) { e.Sequence++ }, func(e *lease.Event) { e.Write = "b" },
+	} {
+		for _, e := range []lease.Event{change, late} {
+			if e.Sequence == 0 && i == 5 || e.Sequence > 0 && i == 6 {
+				continue
+			}
+			other(&e)
+			if same, known := seen[id(e, 4711)]; known {
+				t.Errorf("%+v and %+v have one id", e, same)
+			}
+		}
+	}
+}
+
 // TestWhatIsSentIsSigned, over its id, its time and all of it; and a redirect gets nothing.
 func TestWhatIsSentIsSigned(t *testing.T) {
 	key, err := Secret([]byte("whsec_" + base64.StdEncoding.EncodeToString([]byte("a key of some 24 bytes..")) + "\n"))

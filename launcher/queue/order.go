@@ -21,7 +21,9 @@ type Rank struct {
 	// Arrival is when the request began to wait, as the number of a write to the lease store;
 	// NotStored if it is not stored yet.
 	Arrival uint64
-	ID      string
+	// Number is its place among this launcher's own requests. It counts where none is stored yet.
+	Number uint64
+	ID     string
 }
 
 // NotStored is the arrival of a request that is not in the store yet: it comes after all
@@ -43,7 +45,7 @@ func ByAge(number uint64) bool { return number%agePeriod >= agePeriod-agedTokens
 
 // Compare is negative if a comes before b.
 func Compare(a, b Rank, byAge bool) int {
-	arrival := cmp.Or(cmp.Compare(a.Arrival, b.Arrival), cmp.Compare(a.ID, b.ID))
+	arrival := cmp.Or(cmp.Compare(a.Arrival, b.Arrival), cmp.Compare(a.Number, b.Number), cmp.Compare(a.ID, b.ID))
 	if byAge {
 		return arrival
 	}

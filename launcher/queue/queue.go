@@ -1,6 +1,7 @@
 package queue
 
 import (
+	"cmp"
 	"context"
 	"slices"
 	"sync"
@@ -58,6 +59,8 @@ type Queue struct {
 	mu sync.Mutex
 	// own are this launcher's tickets that are in the queue, by id.
 	own map[string]*Ticket
+	// entries is how many requests of this launcher have begun to wait.
+	entries uint64
 	// epoch is the latest epoch of this launcher's presence; zero: it had none yet.
 	epoch uint64
 	// others are the waiters of other launchers; left are waiters of this one that have yet to
@@ -90,6 +93,7 @@ type stall struct {
 
 type gaveUp struct {
 	waiter lease.Waiter
+	number uint64
 	at     time.Time
 }
 
@@ -110,6 +114,8 @@ type Ticket struct {
 	// The queue's mutex guards these.
 	waiter   lease.Waiter
 	revision uint64
+	// number counts the requests of this launcher as they begin to wait; zero: it has not.
+	number uint64
 	// entered is since when it has been in the queue; zero: it is not in it.
 	entered time.Time
 	// dirty says that the store does not have its present state. stored is closed when it has.
@@ -133,27 +139,28 @@ func (q *Queue) Ticket(want lease.Waiter, turn string) *Ticket {
 	}
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if before, ok := q.find(turn); ok && isSame(before, want) {
-		t.before = before
+	if before, number, ok := q.find(turn); ok && isSame(before, want) {
+		t.before, t.number = before, number
 		t.waiter.Round, t.waiter.Arrival, t.waiter.Since = before.Round, before.Arrival, before.Since
 	}
 	return t
 }
 
-// find returns the waiter with this turn, as it is in the queue. The caller holds q.mu.
-func (q *Queue) find(turn string) (lease.Waiter, bool) {
+// find returns the waiter with this turn, as it is in the queue, and its number if it is this
+// launcher's. The caller holds q.mu.
+func (q *Queue) find(turn string) (w lease.Waiter, number uint64, ok bool) {
 	if t := q.own[turn]; t != nil && !t.until.IsZero() {
 		w := t.waiter
 		w.Arrival = rankOf(&w, t.revision).Arrival
-		return w, w.Arrival != NotStored
+		return w, t.number, w.Arrival != NotStored
 	}
 	if s, ok := q.others[turn]; ok {
 		w := s.Waiter
 		w.Arrival = rankOf(&w, s.Revision).Arrival
-		return w, true
+		return w, 0, true
 	}
 	p, ok := q.past[turn]
-	return p.waiter, ok && time.Since(p.at) < rememberTime
+	return p.waiter, p.number, ok && time.Since(p.at) < rememberTime
 }
 
 // isSame tells whether two requests ask for the same, in the same name. The first one may have
@@ -181,7 +188,15 @@ func (t *Ticket) Rank() Rank {
 }
 
 // rank is Rank. The caller holds the queue's mutex.
-func (t *Ticket) rank() Rank { return rankOf(&t.waiter, t.revision) }
+func (t *Ticket) rank() Rank {
+	r := rankOf(&t.waiter, t.revision)
+	r.Number = cmp.Or(t.number, NotStored)
+	return r
+}
+
+// hasPlace tells whether its place is known, because it waits, or takes over that of an earlier
+// request. The caller holds the queue's mutex.
+func (t *Ticket) hasPlace() bool { return t.waiter.Arrival != 0 || t.number != 0 }
 
 // Entrant says who asks.
 func (t *Ticket) Entrant() Entrant { return entrantOf(&t.waiter) }
@@ -208,8 +223,12 @@ func (t *Ticket) Enter() bool {
 	if len(q.own) >= maxOwn {
 		return false
 	}
-	if t.waiter.Arrival == 0 {
+	if !t.hasPlace() {
 		t.waiter.Round = q.round(t, records)
+	}
+	if t.number == 0 {
+		q.entries++
+		t.number = q.entries
 	}
 	t.entered, t.dirty = time.Now(), true
 	q.own[t.waiter.ID] = t
@@ -267,10 +286,10 @@ func (t *Ticket) Leave(how string) {
 		return
 	}
 	q.metrics.waited.WithLabelValues(how).Observe(time.Since(t.entered).Seconds())
-	if rank := t.rank(); how == TimedOut && rank.Arrival != NotStored {
+	if how == TimedOut {
 		w := t.waiter
-		w.Arrival = rank.Arrival
-		q.remember(w)
+		w.Arrival = cmp.Or(w.Arrival, t.revision)
+		q.remember(w, t.number)
 	}
 	q.takeOut(t)
 }
@@ -329,7 +348,7 @@ func (q *Queue) forget(w lease.Waiter) {
 }
 
 // remember keeps the place of a request that gave up. The caller holds q.mu.
-func (q *Queue) remember(w lease.Waiter) {
+func (q *Queue) remember(w lease.Waiter, number uint64) {
 	if len(q.past) >= maxRemembered {
 		for id, p := range q.past {
 			if time.Since(p.at) >= rememberTime {
@@ -338,7 +357,7 @@ func (q *Queue) remember(w lease.Waiter) {
 		}
 	}
 	if len(q.past) < maxRemembered {
-		q.past[w.ID] = gaveUp{w, time.Now()}
+		q.past[w.ID] = gaveUp{w, number, time.Now()}
 	}
 }
 
@@ -387,7 +406,7 @@ func (q *Queue) Ahead(t *Ticket, r lease.Record, free bool) (ahead, others int) 
 		return 0, 0
 	}
 	own, byAge := t.rank(), ByAge(uint64(r.Token)+1)
-	if t.entered.IsZero() && t.waiter.Arrival == 0 { // it would enter the queue now
+	if !t.hasPlace() { // it would enter the queue now
 		own.Round = q.round(t, []lease.Record{r})
 	}
 	for _, m := range q.members() {

@@ -2,7 +2,9 @@ package queue
 
 import (
 	"context"
+	"fmt"
 	"slices"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -297,5 +299,48 @@ func TestAPlaceIsKnownElsewhereFirst(t *testing.T) {
 				}
 			})
 		}
+	})
+}
+
+// TestWithoutASharedQueueWhoCameFirstIsServedFirst: each launcher serves its own requests in the order in which they
+// began to wait. One that gave up comes back to its place.
+func TestWithoutASharedQueueWhoCameFirstIsServedFirst(t *testing.T) {
+	inFleet(t, func(f *fleet) {
+		ctx, stop := context.WithCancel(f.Context())
+		defer stop()
+		f.store.away = true
+		a := f.launcher(ctx, "a")
+		var all []*Ticket
+		var names []string
+		asks := func(n int) lease.Waiter { // each of a principal of its own: all are in one round
+			return lease.Waiter{ProfileID: "p", Principal: fmt.Sprint("p", n), WorkerID: fmt.Sprint(n)}
+		}
+		for n := range 20 {
+			all, names = append(all, f.entersAs(a, asks(n), "")), append(names, fmt.Sprint(n))
+		}
+		inOrder := func(when string) {
+			t.Helper()
+			f.wants(when, strings.Join(names, " "), a)
+			for n, ticket := range all {
+				if ahead := f.ahead(a, ticket, true); ahead != n {
+					t.Errorf("%s: %d are ahead of number %d", when, ahead, n)
+				}
+			}
+		}
+		inOrder("they wait")
+		newcomer := a.Ticket(asks(20), "")
+		if ahead := f.ahead(a, newcomer, true); ahead != len(all) {
+			t.Errorf("%d are ahead of who does not wait", ahead)
+		}
+		all[3].Leave(TimedOut)
+		if back := a.Ticket(asks(3), all[3].ID()); f.ahead(a, back, true) != 3 {
+			t.Errorf("%d are ahead of who comes back", f.ahead(a, back, true))
+		}
+		all[3] = f.entersAs(a, asks(3), all[3].ID())
+		inOrder("one came back")
+		f.store.do(func() { f.store.away = false })
+		time.Sleep(rewatchPause + tickEvery)
+		synctest.Wait()
+		inOrder("the queue is shared by now")
 	})
 }

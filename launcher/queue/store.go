@@ -86,7 +86,7 @@ func (q *Queue) write(ctx context.Context) {
 		}
 	}
 	// Those that began to wait first are stored first.
-	slices.SortFunc(puts, func(a, b *Ticket) int { return a.entered.Compare(b.entered) })
+	slices.SortFunc(puts, func(a, b *Ticket) int { return cmp.Compare(a.number, b.number) })
 	waiters := make([]lease.Waiter, len(puts))
 	for i, t := range puts {
 		t.dirty = false

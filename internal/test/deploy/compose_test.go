@@ -1,6 +1,12 @@
 package deploy
 
 import (
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -77,4 +83,85 @@ func TestComposeIsWhatTheSpecificationAllows(t *testing.T) {
 		}
 	}
 	checkProbe(t, "healthcheck", sidecar.Healthcheck.Test[1:])
+}
+
+// TestTheContainersReadTheirKeys: no container has a capability, so root, as which the NATS servers run, reads only
+// what the modes of the files let it read. The head of the file says how to set them.
+func TestTheContainersReadTheirKeys(t *testing.T) {
+	if os.Getuid() != 0 {
+		t.Skip("only root makes files of other users")
+	}
+	text := read(t, "deploy/compose.yml")
+	var file struct {
+		Services map[string]struct {
+			CapDrop     []string `yaml:"cap_drop"`
+			Environment map[string]string
+		}
+	}
+	if err := yaml.Unmarshal([]byte(text), &file); err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	if err := os.Chmod(filepath.Dir(dir), 0o755); err != nil { // other users pass through
+		t.Fatal(err)
+	}
+	keys := filepath.Join(dir, "deploy", "keys")
+	if err := os.MkdirAll(keys, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Chmod(keys, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	used := map[string]map[string]bool{} // the files, and the users who need them
+	for name, s := range file.Services {
+		if !slices.Equal(s.CapDrop, []string{"ALL"}) {
+			t.Errorf("%s keeps capabilities: drops %v", name, s.CapDrop)
+		}
+		user := "0" // of the image of NATS
+		if name == "leasehold" {
+			user = found(t, "deploy/Dockerfile", `(?m)^USER (\d+):`)
+		}
+		for _, value := range s.Environment {
+			key, ok := strings.CutPrefix(value, "/keys/")
+			if !ok {
+				continue
+			}
+			if used[key] == nil {
+				used[key] = map[string]bool{}
+			}
+			used[key][user] = true
+			path := filepath.Join(keys, key)
+			if err := errors.Join(os.WriteFile(path, []byte("x"), 0o600), os.Chown(path, 1000, 1000)); err != nil { // as whoever made it has it
+				t.Fatal(err)
+			}
+		}
+	}
+	if len(used) < 8 {
+		t.Fatalf("only %v are used", used)
+	}
+	commands := regexp.MustCompile(`(?m)^#   (?:sudo )?(ch(?:own|mod) .*)$`).FindAllStringSubmatch(text, -1)
+	for _, command := range commands {
+		cmd := exec.Command("sh", "-euc", command[1])
+		cmd.Dir = dir
+		if said, err := cmd.CombinedOutput(); err != nil {
+			t.Fatalf("%s: %v\n%s", command[1], err, said)
+		}
+	}
+	for key, users := range used {
+		for user := range users {
+			said, err := exec.Command("setpriv", "--reuid", user, "--regid", user, "--clear-groups", "--bounding-set=-all", "--inh-caps=-all", "--no-new-privs", "cat", filepath.Join(keys, key)).CombinedOutput()
+			if err != nil {
+				t.Errorf("user %s, without capabilities: %v: %s", user, err, said)
+			}
+		}
+		info, err := os.Stat(filepath.Join(keys, key))
+		if err != nil || filepath.Ext(key) != ".pem" && info.Mode().Perm() != 0o600 {
+			t.Errorf("others read %s, too: %v, %v", key, info.Mode(), err)
+		}
+	}
+	for _, ignored := range []string{".gitignore", ".dockerignore"} {
+		if lines := strings.Split(read(t, ignored), "\n"); !slices.Contains(lines, "/deploy/keys/") || !slices.Contains(lines, "/deploy/.env") {
+			t.Errorf("%s does not name the keys: %q", ignored, lines)
+		}
+	}
 }

@@ -68,6 +68,7 @@ func (f clientFlags) client() (*client, error) {
 		return nil, exitWith(exitUsage, "--url %q: want a URL such as http://127.0.0.1:9333", f.URL)
 	}
 	c := &client{sidecarAt: &sidecarAt{base: base}, http: &http.Client{}}
+	c.trust = []homePattern{{base.Scheme, strings.ToLower(base.Hostname()), portOf(base)}} // which a home may name, too
 	for _, text := range f.TrustHome {
 		pattern, err := parseHomePattern(text)
 		if err != nil {
@@ -109,28 +110,25 @@ func (f clientFlags) printProblem(a *app, err error) error {
 // Other errors have the exit code exitUnreachable, or exitRefused and a *refusedError. A
 // request about a profile of another host is sent to that host.
 func (c *client) open(ctx context.Context, method string, in any, path ...string) (*http.Response, error) {
-	var body []byte
-	if in != nil {
-		var err error
-		if body, err = json.Marshal(in); err != nil {
-			return nil, fmt.Errorf("body of %s: %w", method, err)
-		}
-	}
-	response, err := c.send(ctx, method, body, path...)
-	if home := homeIn(err); home != "" && !c.moved {
+	response, err := c.send(ctx, method, in, path...)
+	if home, _ := homeIn(err); home != "" && !c.moved {
 		if err := c.moveTo(home, err); err != nil {
 			return nil, err
 		}
-		return c.send(ctx, method, body, path...)
+		return c.send(ctx, method, in, path...)
 	}
 	return response, err
 }
 
 // send sends a request to the sidecar that the client asks now.
-func (c *client) send(ctx context.Context, method string, in []byte, path ...string) (*http.Response, error) {
+func (c *client) send(ctx context.Context, method string, in any, path ...string) (*http.Response, error) {
 	var body io.Reader
 	if in != nil {
-		body = bytes.NewReader(in)
+		b, err := json.Marshal(in)
+		if err != nil {
+			return nil, fmt.Errorf("body of %s: %w", method, err)
+		}
+		body = bytes.NewReader(b)
 	}
 	escaped := make([]string, len(path))
 	for i, p := range path {
@@ -225,6 +223,11 @@ func (c *client) askFor(ctx context.Context, method string, in any, path ...stri
 	if err != nil {
 		return nil, err
 	}
+	return c.document(response)
+}
+
+// document is the JSON document of an answer, or nil if it has no content.
+func (c *client) document(response *http.Response) (json.RawMessage, error) {
 	defer response.Body.Close()
 	b, err := io.ReadAll(io.LimitReader(response.Body, maxAnswer))
 	if err != nil {

@@ -14,8 +14,8 @@ import (
 
 // If a sidecar is asked about a profile of another host, it answers with that host's address
 // (421). It has the address from NATS, where every launcher can write one. So the commands go
-// there, but show an API token only to sidecars that the user named: whoever gets the token can
-// use it everywhere.
+// there (moveTo), but show an API token only to sidecars that the user named: whoever gets the token
+// can use it everywhere.
 
 // homePattern describes sidecars that may be shown the API token.
 type homePattern struct {
@@ -48,14 +48,16 @@ func (p homePattern) matches(u *url.URL) bool {
 	return p.scheme == u.Scheme && p.port == portOf(u) && (p.host == host || many && strings.HasSuffix(host, below) && len(host) > len(below))
 }
 
-// homeIn is the address of a profile's home in a refusal, or "".
-func homeIn(err error) string {
+// homeIn is the address of a profile's home in a refusal, or "". If the request was for any profile, turn
+// keeps its place in the queue there.
+func homeIn(err error) (home, turn string) {
 	var refused *refusedError
 	if !errors.As(err, &refused) || refused.problem.Code != api.CodeWrongHome {
-		return ""
+		return "", ""
 	}
-	home, _ := refused.problem.More["location"].(string)
-	return home
+	home, _ = refused.problem.More["location"].(string)
+	turn, _ = refused.problem.More["turn"].(string)
+	return home, turn
 }
 
 // moveTo makes the client ask the home of a profile from now on. refusal is the answer of the
@@ -86,37 +88,26 @@ func notAsked(refusal error, format string, args ...any) error {
 	return &exitError{exitRefused, fmt.Errorf("%w; %s", refusal, fmt.Sprintf(format, args...))}
 }
 
-// acquire asks for a session. A request for any profile is sent on to the sidecar that has one, and
-// the client asks that one from then on.
+// acquire asks for a session. A request for any profile may be sent on more than once, and takes its place
+// in the queue along.
 func (c *client) acquire(ctx context.Context, m api.Manifest) (json.RawMessage, error) {
-	raw, err := c.askFor(ctx, http.MethodPost, m, "v1", "sessions")
+	response, err := c.send(ctx, http.MethodPost, m, "v1", "sessions")
 	for range maxFollowed {
-		next, turn := elsewhere(c.base, err)
-		if next == nil || ctx.Err() != nil {
+		home, turn := homeIn(err)
+		if home == "" || turn == "" && c.moved {
 			break
 		}
-		c.base, m.Turn = next, turn
-		raw, err = c.askFor(ctx, http.MethodPost, m, "v1", "sessions")
+		if err := c.moveTo(home, err); err != nil {
+			return nil, err
+		}
+		m.Turn = turn
+		response, err = c.send(ctx, http.MethodPost, m, "v1", "sessions")
 	}
-	return raw, err
+	if err != nil {
+		return nil, err
+	}
+	return c.document(response)
 }
 
 // maxFollowed is how many times a request for any profile is sent on to another sidecar.
 const maxFollowed = 4
-
-// elsewhere is where a request for any profile has to go on, and what keeps its place there;
-// nil if the refusal does not say so. An API token is not shown over a less protected
-// connection than before.
-func elsewhere(from *url.URL, err error) (_ *url.URL, turn string) {
-	var refused *refusedError
-	if !errors.As(err, &refused) || refused.problem.Code != api.CodeWrongHome {
-		return nil, ""
-	}
-	location, _ := refused.problem.More["location"].(string)
-	turn, _ = refused.problem.More["turn"].(string)
-	to, wrong := url.Parse(location)
-	if wrong != nil || turn == "" || to.Host == "" || to.Scheme != "https" && to.Scheme != from.Scheme {
-		return nil, ""
-	}
-	return to, turn
-}

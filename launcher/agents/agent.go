@@ -233,14 +233,49 @@ func (a *Agent) Usable(ctx context.Context) error {
 }
 
 // end ends a session as the release says, and forgets it. If the sidecar cannot be reached, the agent
-// keeps the session, so that it can ask again.
+// keeps the session, so that it can ask again; what an earlier request released is released.
 func (a *Agent) end(ctx context.Context, l *leased, r api.Release) (api.Session, error) {
 	r.Token = l.Token
 	ended, err := ask[api.Session](ctx, l.sidecar, http.MethodDelete, nil, r, "v1", "sessions", l.SessionID)
+	if isOver(err) {
+		ended, err = l.released(ctx, err)
+	}
 	if err == nil || IsFinal(err) {
 		a.forget(l)
 	}
 	return ended, err
+}
+
+// isOver tells whether a sidecar has refused a write because its session is over, or ends.
+func isOver(err error) bool {
+	p, ok := errors.AsType[*api.Problem](err)
+	return ok && (p.Code == api.CodeSessionEnded || p.Code == api.CodeStaleToken)
+}
+
+// endPoll is how often a sidecar is asked whether a session has ended.
+const endPoll = time.Second
+
+// released waits for the end of a session that is over or ends. It returns the session if it was
+// released, and otherwise that the lease was lost because of over.
+func (l *leased) released(ctx context.Context, over error) (api.Session, error) {
+	ctx, cancel := context.WithTimeout(ctx, endTimeout)
+	defer cancel()
+	for {
+		now, err := ask[api.Session](ctx, l.sidecar, http.MethodGet, nil, nil, "v1", "sessions", l.SessionID)
+		switch {
+		case err == nil && now.State == api.SessionEnded && now.Released:
+			return now, nil
+		case err == nil && now.State == api.SessionEnded, IsFinal(err):
+			return now, &lostError{l.ProfileID, over}
+		case err != nil:
+			return now, err
+		}
+		select {
+		case <-ctx.Done():
+			return now, fmt.Errorf("session %s has not ended yet", l.SessionID)
+		case <-time.After(endPoll):
+		}
+	}
 }
 
 // forget ends the heartbeats of a session, which is over or ends without them.

@@ -34,6 +34,9 @@ type fake struct {
 	ended   chan string // what sessions were ended with
 }
 
+// inTurn are answers of which each is given once, and the last one again and again.
+type inTurn []any
+
 var granted = api.Session{SessionID: "ses_1", ProfileID: "shop_1", Token: 7, TaskID: "orders", CDPURL: "ws://sidecar/s/secret/devtools/browser/shop_1"}
 
 func newFake(t *testing.T) *fake {
@@ -73,6 +76,11 @@ func (f *fake) Ask(ctx context.Context, method string, query url.Values, in any,
 	f.calls = append(f.calls, text)
 	if method == http.MethodDelete {
 		f.ended <- string(encoded(in))
+	}
+	if all, isTurn := answer.(inTurn); isTurn {
+		if answer = all[0]; len(all) > 1 {
+			f.answers[call] = all[1:]
+		}
 	}
 	if err, isError := answer.(error); isError {
 		return nil, "", err
@@ -327,6 +335,64 @@ func TestAReleaseThatDoesNotArriveCanBeAskedForAgain(t *testing.T) {
 		t.Errorf("the release after that: %v", err)
 	}
 	a.Leave()
+}
+
+// TestAReleaseWhoseAnswerIsLostIsDone: the model is told so when it asks again, whoever learnt meanwhile that
+// the session is over. Else it would lease the profile again, and do twice what it had done.
+func TestAReleaseWhoseAnswerIsLostIsDone(t *testing.T) {
+	over := api.Refuse(api.CodeSessionEnded, "session ses_1 is over: released")
+	lost := "your lease of profile shop_1 is lost (session_ended: session ses_1 is over: released)"
+	for _, c := range []struct {
+		name  string
+		meets *api.Problem
+		state []any // as the sidecar shows the session, one after the other
+		want  string
+	}{
+		{"it is over", over, []any{api.Session{State: api.SessionEnded, Released: true, Ended: "released"}}, `{"profile_id":"shop_1","released":true,"ended":"released"}`},
+		{"another has the profile by now", api.Refuse(api.CodeStaleToken, "release with token 7: the current token is 8"),
+			[]any{api.Session{State: api.SessionEnded, Released: true, Ended: "released"}}, `{"profile_id":"shop_1","released":true,"ended":"released"}`},
+		{"it is ending", over, []any{api.Session{State: api.SessionRecovering}, api.Session{State: api.SessionEnded, Released: true, Ended: "released"}}, `"released":true`},
+		{"it was lost", over, []any{api.Session{State: api.SessionEnded, Ended: "released"}}, lost},
+		{"nobody knows it", over, []any{api.Refuse(api.CodeUnknownSession, "no session ses_1 is known here")}, lost},
+		{"the sidecar is away", over, []any{errors.New("away"), api.Session{State: api.SessionEnded, Released: true}}, "away"},
+		{"it does not end", over, []any{api.Session{State: api.SessionRecovering}}, "session ses_1 has not ended yet"},
+	} {
+		for _, beats := range []bool{false, true} {
+			synctest.Test(t, func(t *testing.T) {
+				f := newFake(t)
+				gone := make(chan struct{}, 8)
+				a := New(f, Options{Base: api.Manifest{ProfileID: "shop_1"}, Gone: func() { gone <- struct{}{} }})
+				defer a.Leave()
+				if err := a.Lease(t.Context()); err != nil {
+					t.Fatal(err)
+				}
+				f.set("DELETE /v1/sessions/ses_1", errors.New("the answer is lost"))
+				if _, err := a.release(t.Context(), releaseIn{}); err == nil {
+					t.Fatal("an answer that was lost")
+				}
+				f.set("DELETE /v1/sessions/ses_1", c.meets)
+				f.set("GET /v1/sessions/ses_1", inTurn(c.state))
+				if beats {
+					f.set("POST /v1/sessions/ses_1/heartbeat", c.meets)
+					<-gone
+				}
+				out, err := a.release(t.Context(), releaseIn{})
+				got := fmt.Sprint(err)
+				if err == nil {
+					got = string(encoded(out))
+				}
+				if !strings.Contains(got, c.want) {
+					t.Errorf("%s, after a heartbeat: %v: %s, want %s", c.name, beats, got, c.want)
+				}
+				if c.want != "away" {
+					return
+				}
+				if _, err := a.release(t.Context(), releaseIn{}); err != nil {
+					t.Errorf("%s, after a heartbeat: %v: asked again: %v", c.name, beats, err)
+				}
+			})
+		}
+	}
 }
 
 func TestABrowserThatCannotBeServedGivesTheLeaseBack(t *testing.T) {

@@ -260,7 +260,7 @@ func (a *Agent) release(ctx context.Context, in releaseIn) (any, error) {
 		return nil, api.Invalid("outcome", "%.40q: want succeeded or failed", r.Outcome)
 	}
 	l, err := a.has(in.ProfileID)
-	if err != nil {
+	if err != nil && !isOver(err) {
 		return nil, err
 	}
 	ended, err := a.end(ctx, l, r)
@@ -281,7 +281,7 @@ func tell[Out any](ctx context.Context, a *Agent, profile, where string, body fu
 		return out, l, err
 	}
 	out, err = ask[Out](ctx, l.sidecar, http.MethodPost, nil, body(api.Write{Token: l.Token}), "v1", "sessions", l.SessionID, where)
-	if p, ok := errors.AsType[*api.Problem](err); ok && (p.Code == api.CodeSessionEnded || p.Code == api.CodeStaleToken) {
+	if isOver(err) {
 		a.lose(l, err)
 		_, err = a.has(l.ProfileID)
 	}

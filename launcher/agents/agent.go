@@ -179,18 +179,30 @@ func (a *Agent) lose(l *leased, reason error) {
 	}
 }
 
-// has returns the session on the profile or, if none is named, the only one. It is refused if the
-// lease is lost, or there is none.
+// has returns the session on the profile or, if none is named, the only one; a lost one only if there is
+// no other. It is refused if the lease is lost, or there is none.
 func (a *Agent) has(profile string) (*leased, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	l := a.leases[profile]
 	if profile == "" {
-		if len(a.leases) > 1 {
-			return nil, api.Invalid("profile_id", "you have %d profiles: name one of them", len(a.leases))
+		var living, lost []*leased
+		for _, one := range a.leases {
+			if one.lost == nil {
+				living = append(living, one)
+			} else {
+				lost = append(lost, one)
+			}
 		}
-		for _, only := range a.leases {
-			l = only
+		switch {
+		case len(living) > 1:
+			return nil, api.Invalid("profile_id", "you have %d profiles: name one of them", len(living))
+		case len(living) == 1:
+			l = living[0]
+		case len(lost) > 1:
+			return nil, api.Invalid("profile_id", "your leases of %d profiles are lost: name one of them", len(lost))
+		case len(lost) == 1:
+			l = lost[0]
 		}
 	}
 	if l == nil && profile == "" {
@@ -282,11 +294,12 @@ func (l *leased) released(ctx context.Context, over error) (api.Session, error) 
 func (a *Agent) forget(l *leased) {
 	l.stop()
 	a.mu.Lock()
-	if a.leases[l.ProfileID] == l {
+	had := a.leases[l.ProfileID] == l
+	if had {
 		delete(a.leases, l.ProfileID)
 	}
 	a.mu.Unlock()
-	if a.o.Gone != nil {
+	if had && a.o.Gone != nil {
 		a.o.Gone()
 	}
 }

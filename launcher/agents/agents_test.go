@@ -337,6 +337,102 @@ func TestAReleaseThatDoesNotArriveCanBeAskedForAgain(t *testing.T) {
 	a.Leave()
 }
 
+// second is a session on another profile, which a sidecar grants after this.
+func (f *fake) second() api.Session {
+	s := granted
+	s.SessionID, s.ProfileID = "ses_2", "shop_2"
+	f.set("POST /v1/sessions", s)
+	f.set("GET /v1/profiles/shop_2", api.Profile{Record: lease.Record{ProfileID: "shop_2", State: lease.Held, TTLSeconds: 30}})
+	for _, call := range []string{"POST /v1/sessions/ses_2/heartbeat", "POST /v1/sessions/ses_2/steps"} {
+		f.set(call, s)
+	}
+	return s
+}
+
+// TestALostLeaseIsNotOneThatTheAgentHas: it does not have to say which of two it means, and what is lost can be
+// given up.
+func TestALostLeaseIsNotOneThatTheAgentHas(t *testing.T) {
+	over := api.Refuse(api.CodeSessionEnded, "it is over")
+	f := newFake(t)
+	c := client(t, New(f, Options{}))
+	text(t, c, "lease_profile", map[string]any{"profile_id": "shop_1"})
+	f.second()
+	text(t, c, "lease_profile", map[string]any{"profile_id": "shop_2"})
+	if got, _ := text(t, c, "step", map[string]any{"name": "s"}); !strings.Contains(got, "you have 2 profiles") {
+		t.Errorf("with two profiles: %s", got)
+	}
+	f.set("POST /v1/sessions/ses_1/steps", over)
+	f.set("GET /v1/sessions/ses_1", api.Session{State: api.SessionEnded})
+	if got, _ := text(t, c, "step", map[string]any{"name": "s", "profile_id": "shop_1"}); !strings.Contains(got, "your lease of profile shop_1 is lost") {
+		t.Errorf("a step of the lost one: %s", got)
+	}
+	if got, refused := text(t, c, "why", nil); refused || !strings.Contains(got, `"profile":{"profile_id":"shop_1"`) {
+		t.Errorf("why after that: %s", got)
+	}
+	if got, _ := text(t, c, "step", map[string]any{"name": "s"}); !strings.Contains(got, `"profile_id":"shop_2"`) {
+		t.Errorf("with one of two lost: %s", got)
+	}
+	f.set("POST /v1/sessions/ses_2/steps", over)
+	if got, _ := text(t, c, "step", map[string]any{"name": "s"}); !strings.Contains(got, "your lease of profile shop_2 is lost") {
+		t.Errorf("a step that meets the loss of the second: %s", got)
+	}
+	if got, _ := text(t, c, "step", map[string]any{"name": "s"}); !strings.Contains(got, "your leases of 2 profiles are lost: name one of them") {
+		t.Errorf("with both lost: %s", got)
+	}
+	f.set("DELETE /v1/sessions/ses_1", over)
+	f.set("DELETE /v1/sessions/ses_2", api.Refuse(api.CodeUnknownSession, "nobody knows it"))
+	f.set("GET /v1/sessions/ses_2", over)
+	for _, profile := range []string{"shop_1", "shop_2"} {
+		if got, refused := text(t, c, "release", map[string]any{"profile_id": profile}); !refused || strings.Contains(got, "do not have") {
+			t.Errorf("a release of what is lost: %s", got)
+		}
+		if got, _ := text(t, c, "step", map[string]any{"name": "s", "profile_id": profile}); !strings.Contains(got, "you do not have profile "+profile+" now") {
+			t.Errorf("after that: %s", got)
+		}
+	}
+}
+
+// TestALeaseThatIsLostAsAnyCanBeReleased, as one whose API token was refused for a while.
+func TestALeaseThatIsLostAsAnyCanBeReleased(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFake(t)
+		gone := make(chan struct{}, 8)
+		a := New(f, Options{Gone: func() { gone <- struct{}{} }})
+		defer a.Leave()
+		if _, err := a.leaseProfile(t.Context(), leaseIn{ProfileID: "shop_1"}); err != nil {
+			t.Fatal(err)
+		}
+		f.set("POST /v1/sessions/ses_1/heartbeat", api.Refuse(api.CodeUnauthenticated, "no such token"))
+		<-gone
+		if out, err := a.release(t.Context(), releaseIn{}); err != nil || !strings.Contains(string(encoded(out)), `"released":true`) {
+			t.Errorf("%s: %v", encoded(out), err)
+		}
+	})
+}
+
+// TestWhoGivesUpALostLeaseKeepsTheBrowserOfTheNext, though it was leased meanwhile.
+func TestWhoGivesUpALostLeaseKeepsTheBrowserOfTheNext(t *testing.T) {
+	f := newFake(t)
+	gone := 0
+	a := New(f, Options{Granted: func(context.Context, api.Session) error { return nil }, Gone: func() { gone++ }})
+	defer a.Leave()
+	if _, err := a.leaseProfile(t.Context(), leaseIn{ProfileID: "shop_1"}); err != nil {
+		t.Fatal(err)
+	}
+	lost, err := a.has("")
+	if err != nil {
+		t.Fatal(err)
+	}
+	a.lose(lost, api.Refuse(api.CodeSessionEnded, "it is over"))
+	f.second()
+	if _, err := a.leaseProfile(t.Context(), leaseIn{ProfileID: "shop_2"}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := a.end(t.Context(), lost, api.Release{}); err != nil || gone != 1 {
+		t.Errorf("%v; the browser went %d times, want once", err, gone)
+	}
+}
+
 // TestAReleaseWhoseAnswerIsLostIsDone: the model is told so when it asks again, whoever learnt meanwhile that
 // the session is over. Else it would lease the profile again, and do twice what it had done.
 func TestAReleaseWhoseAnswerIsLostIsDone(t *testing.T) {

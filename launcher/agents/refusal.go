@@ -60,7 +60,7 @@ func refusalOf(tool string, err error) *Refusal {
 	if p, ok := errors.AsType[*api.Problem](err); ok {
 		why = p.Detail
 		if lost, ok := errors.AsType[*lostError](err); ok {
-			why = lost.says(p.Detail)
+			why, p = lost.says(p.Detail), p.With("profile_id", lost.profile)
 		}
 		r.Code, r.RetryAfter, r.More = p.Code, p.RetryAfter, maps.Clone(p.More)
 		if then = next[p.Code]; then == "" {

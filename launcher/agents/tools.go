@@ -260,7 +260,7 @@ func (a *Agent) release(ctx context.Context, in releaseIn) (any, error) {
 		return nil, api.Invalid("outcome", "%.40q: want succeeded or failed", r.Outcome)
 	}
 	l, err := a.has(in.ProfileID)
-	if err != nil && !isOver(err) {
+	if l == nil { // a lost one can be given up
 		return nil, err
 	}
 	ended, err := a.end(ctx, l, r)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"net/url"
 	"sync"
 	"time"
 
@@ -41,7 +42,8 @@ func From(ctx context.Context, c Caller) context.Context {
 }
 
 // Host serves agents over HTTP. Each is that of the principal who sent its first request; it is
-// found by no other.
+// found by no other. What it asks the sidecar, it asks as its newest request could: the principal may
+// have changed its credentials since the first.
 type Host struct {
 	handler *sdk.StreamableHTTPHandler
 	idle    time.Duration
@@ -57,8 +59,38 @@ type remote struct {
 	*Agent
 	session  *sdk.ServerSession
 	owner    string
+	by       *newest
 	requests int // under way
 	silence  *time.Timer
+}
+
+// newest is the sidecar as the sender of an agent's newest request reaches it.
+type newest struct {
+	mu  sync.Mutex
+	now Sidecar
+}
+
+func (n *newest) set(s Sidecar) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.now = s
+}
+
+func (n *newest) get() Sidecar {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.now
+}
+
+// Ask implements Sidecar.
+func (n *newest) Ask(ctx context.Context, method string, query url.Values, in any, path ...string) (body []byte, mediaType string, err error) {
+	return n.get().Ask(ctx, method, query, in, path...)
+}
+
+// Acquire implements Sidecar. The sidecar that serves the agents has their sessions.
+func (n *newest) Acquire(ctx context.Context, m api.Manifest) (api.Session, Sidecar, error) {
+	s, _, err := n.get().Acquire(ctx, m)
+	return s, n, err
 }
 
 // NewHost returns a host without agents. It has to be closed.
@@ -111,7 +143,8 @@ func (h *Host) begin(ctx context.Context, session *sdk.ServerSession) error {
 	case h.agents[session.ID()] != nil:
 		return errors.New("the session is initialized already")
 	}
-	r := &remote{Agent: New(caller.Sidecar, Options{}), session: session, owner: caller.Name}
+	by := &newest{now: caller.Sidecar}
+	r := &remote{Agent: New(by, Options{}), session: session, owner: caller.Name, by: by}
 	r.silence = time.AfterFunc(h.idle, func() { h.end(session.ID(), r, false) })
 	h.agents[session.ID()] = r
 	return nil
@@ -121,7 +154,7 @@ func (h *Host) begin(ctx context.Context, session *sdk.ServerSession) error {
 func (h *Host) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	caller, _ := r.Context().Value(callerKey{}).(Caller)
 	if id := r.Header.Get("Mcp-Session-Id"); id != "" {
-		agent := h.enter(id, caller.Name)
+		agent := h.enter(id, caller)
 		if agent == nil {
 			http.Error(w, "session not found: initialize a new one", http.StatusNotFound)
 			return
@@ -137,13 +170,14 @@ func (h *Host) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 }
 
 // enter notes that a request of an agent is under way.
-func (h *Host) enter(id, caller string) *remote {
+func (h *Host) enter(id string, caller Caller) *remote {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	r := h.agents[id]
-	if r == nil || r.owner != caller {
+	if r == nil || r.owner != caller.Name {
 		return nil
 	}
+	r.by.set(caller.Sidecar)
 	r.requests++
 	r.silence.Stop()
 	return r

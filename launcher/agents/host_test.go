@@ -154,7 +154,7 @@ func TestAnAgentOverHTTPThatFallsSilentIsLost(t *testing.T) {
 		if err := h.begin(From(t.Context(), Caller{"ann", f}), session); err != nil {
 			t.Fatal(err)
 		}
-		r := h.enter(session.ID(), "ann") // a stream that stays open
+		r := h.enter(session.ID(), Caller{"ann", f}) // a stream that stays open
 		if _, err := r.leaseProfile(t.Context(), leaseIn{ProfileID: "shop_1"}); err != nil {
 			t.Fatal(err)
 		}

@@ -23,7 +23,7 @@ func mcpRoutes() []route {
 }
 
 // serveMCP hands a request to the agents' host. What an agent does there it does by requests to
-// this server, with the credentials of its first request.
+// this server, with the credentials of its newest request.
 func serveMCP(c *call) error {
 	if c.o.Agents == nil {
 		return api.Refuse(api.CodeNotFound, "this launcher serves no agents")

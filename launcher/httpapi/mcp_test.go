@@ -2,15 +2,21 @@ package httpapi
 
 import (
 	"encoding/json"
+	"fmt"
 	"net/http"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
+	"github.com/rs/zerolog"
 
 	"leasehold/launcher/agents"
 	"leasehold/launcher/api"
+	"leasehold/launcher/principal"
 	"leasehold/lease"
 )
 
@@ -70,6 +76,64 @@ func TestAnAgentMayDoWhatItsPrincipalMay(t *testing.T) {
 	}
 	if r, body := f.request("POST", "/mcp", `{}`, "Authorization: Bearer token-of-worker-match", "Content-Type: text/plain"); r.StatusCode != http.StatusUnsupportedMediaType {
 		t.Errorf("a form: %s %s", r.Status, body)
+	}
+}
+
+// switched sends requests with the token that is set now.
+type switched struct{ token atomic.Value }
+
+func (s *switched) RoundTrip(r *http.Request) (*http.Response, error) {
+	return withBearer(s.token.Load().(string)).RoundTrip(r)
+}
+
+// TestAnAgentGoesOnWithItsNextToken: a principal has two while one is replaced. What it leased before is asked
+// for with the new one, too.
+func TestAnAgentGoesOnWithItsNextToken(t *testing.T) {
+	host := agents.NewHost("1")
+	defer host.Close()
+	path := filepath.Join(t.TempDir(), "tokens.yaml")
+	write := func(tokens ...string) {
+		text := "tokens:\n"
+		for _, token := range tokens {
+			text += fmt.Sprintf("  - {name: ann, sha256: \"%x\", role: worker, profiles: [\"shop_*\"]}\n", principal.Hash(token))
+		}
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write("one", "two")
+	gate, err := principal.NewGate(principal.Options{Own: uint32(os.Geteuid()), File: path, Log: zerolog.Nop()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	f := serve(t, Options{Gate: gate, Agents: host}, ofShop("ann"))
+	mine := f.answers["Session"].(api.Session)
+	f.answers["Acquire"], f.answers["Profile"] = mine, api.Profile{Record: lease.Record{ProfileID: "shop_1", TTLSeconds: 3000}}
+	f.answers["Release"], f.answers["Step"] = mine, nil
+	by := &switched{}
+	by.token.Store("one")
+	session, err := mcp.NewClient(&mcp.Implementation{Name: "agent", Version: "1"}, nil).Connect(t.Context(),
+		&mcp.StreamableClientTransport{Endpoint: f.URL + "/mcp", HTTPClient: &http.Client{Transport: by}, DisableStandaloneSSE: true}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	call := func(tool string, arguments map[string]any) {
+		t.Helper()
+		r, err := session.CallTool(t.Context(), &mcp.CallToolParams{Name: tool, Arguments: arguments})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if r.IsError {
+			t.Errorf("%s with the token %v: %s", tool, by.token.Load(), r.Content[0].(*mcp.TextContent).Text)
+		}
+	}
+	call("lease_profile", map[string]any{"profile_id": "shop_1"})
+	by.token.Store("two")
+	write("two")
+	call("step", map[string]any{"name": "s"})
+	call("list_profiles", map[string]any{})
+	if err := session.Close(); err != nil {
+		t.Error(err)
 	}
 }
 

@@ -82,6 +82,9 @@ type Agent struct {
 	ended   bool
 	leases  map[string]*leased // by profile
 	refused *Refusal           // the last one
+	// releases are the answers to those that were made, by profile and, for the last one, under "". A later
+	// lease takes them away.
+	releases map[string]releaseOut
 }
 
 type leased struct {
@@ -94,7 +97,7 @@ type leased struct {
 // New returns an agent that has nothing yet.
 func New(sidecar Sidecar, o Options) *Agent {
 	ctx, cancel := context.WithCancel(context.Background())
-	return &Agent{sidecar: sidecar, o: o, task: "mcp-" + strings.ToLower(rand.Text()[:8]), ctx: ctx, cancel: cancel, leasing: make(chan struct{}, 1), leases: map[string]*leased{}}
+	return &Agent{sidecar: sidecar, o: o, task: "mcp-" + strings.ToLower(rand.Text()[:8]), ctx: ctx, cancel: cancel, leasing: make(chan struct{}, 1), leases: map[string]*leased{}, releases: map[string]releaseOut{}}
 }
 
 // Lease leases the profile of Options.Base.
@@ -116,6 +119,8 @@ func (a *Agent) add(s api.Session, sidecar Sidecar, every time.Duration) error {
 		return errEnded
 	}
 	a.leases[s.ProfileID] = l
+	delete(a.releases, s.ProfileID)
+	delete(a.releases, "")
 	a.work.Go(func() {
 		if err := KeepAlive(ctx, sidecar, s, every, nil); err != nil {
 			a.lose(l, err)

@@ -337,6 +337,44 @@ func TestAReleaseThatDoesNotArriveCanBeAskedForAgain(t *testing.T) {
 	a.Leave()
 }
 
+// TestAReleaseIsAnsweredAgain: the answer may have been lost on its way to the agent.
+func TestAReleaseIsAnsweredAgain(t *testing.T) {
+	f := newFake(t)
+	c := client(t, New(f, Options{}))
+	if got, refused := text(t, c, "release", nil); !refused || !strings.Contains(got, "you have no profile now") {
+		t.Errorf("before any lease: %s", got)
+	}
+	text(t, c, "lease_profile", map[string]any{"profile_id": "shop_1"})
+	f.second()
+	text(t, c, "lease_profile", map[string]any{"profile_id": "shop_2"})
+	f.set("DELETE /v1/sessions/ses_2", api.Session{Released: true, Ended: "released as well"})
+	for _, in := range []map[string]any{{"profile_id": "shop_1"}, {"profile_id": "shop_1"}, nil, nil, {"profile_id": "shop_1"}, {"profile_id": "shop_2"}} {
+		want := `{"profile_id":"shop_2","released":true,"ended":"released as well"}`
+		if in["profile_id"] == "shop_1" {
+			want = `{"profile_id":"shop_1","released":true,"ended":"released"}`
+		}
+		if got, _ := text(t, c, "release", in); got != want {
+			t.Errorf("%v: %s, want %s", in, got, want)
+		}
+	}
+	if calls := strings.Join(f.taken(), "\n"); strings.Count(calls, "DELETE") != 2 {
+		t.Errorf("each is released once:\n%s", calls)
+	}
+	// The next lease of the profile is another matter.
+	text(t, c, "lease_profile", map[string]any{"profile_id": "shop_2"})
+	over := api.Refuse(api.CodeSessionEnded, "it is over")
+	f.set("DELETE /v1/sessions/ses_2", over)
+	f.set("GET /v1/sessions/ses_2", api.Session{State: api.SessionEnded})
+	for _, want := range []string{"your lease of profile shop_2 is lost", "you do not have profile shop_2 now"} {
+		if got, refused := text(t, c, "release", map[string]any{"profile_id": "shop_2"}); !refused || !strings.Contains(got, want) {
+			t.Errorf("a lease that was lost: %s, want %s", got, want)
+		}
+	}
+	if got, refused := text(t, c, "release", nil); !refused {
+		t.Errorf("a release of no profile after a loss: %s", got)
+	}
+}
+
 // second is a session on another profile, which a sidecar grants after this.
 func (f *fake) second() api.Session {
 	s := granted

@@ -245,12 +245,15 @@ type releaseIn struct {
 	Reason  string `json:"reason,omitempty" jsonschema:"why, in a few words"`
 }
 
+type releaseOut struct {
+	ProfileID string `json:"profile_id"`
+	Released  bool   `json:"released"`
+	Ended     string `json:"ended"`
+}
+
+// release gives a profile back. If the agent has done that already, it is told so again: it may not have
+// had the answer.
 func (a *Agent) release(ctx context.Context, in releaseIn) (any, error) {
-	type out struct {
-		ProfileID string `json:"profile_id"`
-		Released  bool   `json:"released"`
-		Ended     string `json:"ended"`
-	}
 	r := api.Release{Outcome: cmp.Or(in.Outcome, "succeeded"), Reason: in.Reason}
 	switch r.Outcome {
 	case "succeeded":
@@ -261,13 +264,24 @@ func (a *Agent) release(ctx context.Context, in releaseIn) (any, error) {
 	}
 	l, err := a.has(in.ProfileID)
 	if l == nil { // a lost one can be given up
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		if done, ok := a.releases[in.ProfileID]; ok && (in.ProfileID != "" || len(a.leases) == 0) {
+			return done, nil
+		}
 		return nil, err
 	}
 	ended, err := a.end(ctx, l, r)
 	if err != nil {
 		return nil, err
 	}
-	return out{l.ProfileID, ended.Released, ended.Ended}, nil
+	out := releaseOut{l.ProfileID, ended.Released, ended.Ended}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.leases[l.ProfileID] == nil { // it may have been leased again by now
+		a.releases[l.ProfileID], a.releases[""] = out, out
+	}
+	return out, nil
 }
 
 // said is the answer to what the agent tells of its task.

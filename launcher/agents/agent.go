@@ -85,6 +85,15 @@ type Agent struct {
 	// releases are the answers to those that were made, by profile and, for the last one, under "". A later
 	// lease takes them away.
 	releases map[string]releaseOut
+	underWay map[string]*answer // calls of tools that wait (once)
+}
+
+// answer is that of a call, once it is done.
+type answer struct {
+	done     chan struct{}
+	out      any
+	err      error
+	withdrew bool // the caller, before it had the answer
 }
 
 type leased struct {
@@ -97,7 +106,7 @@ type leased struct {
 // New returns an agent that has nothing yet.
 func New(sidecar Sidecar, o Options) *Agent {
 	ctx, cancel := context.WithCancel(context.Background())
-	return &Agent{sidecar: sidecar, o: o, task: "mcp-" + strings.ToLower(rand.Text()[:8]), ctx: ctx, cancel: cancel, leasing: make(chan struct{}, 1), leases: map[string]*leased{}, releases: map[string]releaseOut{}}
+	return &Agent{sidecar: sidecar, o: o, task: "mcp-" + strings.ToLower(rand.Text()[:8]), ctx: ctx, cancel: cancel, leasing: make(chan struct{}, 1), leases: map[string]*leased{}, releases: map[string]releaseOut{}, underWay: map[string]*answer{}}
 }
 
 // Lease leases the profile of Options.Base.
@@ -261,6 +270,36 @@ func (a *Agent) end(ctx context.Context, l *leased, r api.Release) (api.Session,
 		a.forget(l)
 	}
 	return ended, err
+}
+
+// once makes a call, or waits for the answer to the same one if that is under way: over HTTP a call goes on
+// though the connection that the answer was for is gone, and then the agent calls again.
+func (a *Agent) once(ctx context.Context, call string, do func() (any, error)) (any, error) {
+	for {
+		a.mu.Lock()
+		first := a.underWay[call]
+		if first == nil {
+			first = &answer{done: make(chan struct{})}
+			a.underWay[call] = first
+			a.mu.Unlock()
+			first.out, first.err = do()
+			first.withdrew = ctx.Err() != nil
+			a.mu.Lock()
+			delete(a.underWay, call)
+			a.mu.Unlock()
+			close(first.done)
+			return first.out, first.err
+		}
+		a.mu.Unlock()
+		select {
+		case <-first.done:
+			if !first.withdrew {
+				return first.out, first.err
+			}
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	}
 }
 
 // isOver tells whether a sidecar has refused a write because its session is over, or ends.

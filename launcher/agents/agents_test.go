@@ -586,3 +586,83 @@ func TestOneBrowserIsServedAtATime(t *testing.T) {
 		t.Errorf("%d were served: %q", served, both)
 	}
 }
+
+// asked is a sidecar whose sessions wait for a person, each for one thing at a time.
+type asked struct {
+	*fake
+	waiting  chan struct{} // has room for one
+	answered chan api.Answer
+}
+
+func (s asked) Ask(ctx context.Context, method string, query url.Values, in any, path ...string) ([]byte, string, error) {
+	if path[len(path)-1] != "ask" {
+		return s.fake.Ask(ctx, method, query, in, path...)
+	}
+	select {
+	case s.waiting <- struct{}{}:
+		defer func() { <-s.waiting }()
+	default:
+		return nil, "", api.Refuse(api.CodeAsksAlready, "session ses_1 waits for a person")
+	}
+	select {
+	case answer := <-s.answered:
+		return encoded(answer), "application/json", nil
+	case <-ctx.Done():
+		return nil, "", ctx.Err()
+	}
+}
+
+func (s asked) Acquire(ctx context.Context, m api.Manifest) (api.Session, Sidecar, error) {
+	granted, _, err := s.fake.Acquire(ctx, m)
+	return granted, s, err
+}
+
+// TestWhoAsksAPersonAgainHasTheAnswer to what it asked before: the connection of the first call may be gone,
+// which does not end the call.
+func TestWhoAsksAPersonAgainHasTheAnswer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := asked{newFake(t), make(chan struct{}, 1), make(chan api.Answer)}
+		a := New(s, Options{Base: api.Manifest{ProfileID: "shop_1"}})
+		defer a.Leave()
+		if err := a.Lease(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		answers := make(chan string, 3)
+		ask := func(ctx context.Context, reason string) {
+			out, err := a.askPerson(ctx, askPersonIn{Reason: reason})
+			answers <- fmt.Sprintf("%s %v", encoded(out), err)
+		}
+		first, withdraw := context.WithCancel(t.Context())
+		go ask(first, "the code")
+		synctest.Wait()
+		go ask(t.Context(), "the code")
+		synctest.Wait()
+		select {
+		case got := <-answers:
+			t.Fatalf("while the first waits: %s", got)
+		default:
+		}
+		ask(t.Context(), "something else")
+		if got := <-answers; !strings.Contains(got, "session ses_1 waits for a person") {
+			t.Errorf("another thing: %s", got)
+		}
+		withdraw()
+		if got := <-answers; !strings.Contains(got, context.Canceled.Error()) {
+			t.Errorf("the one that was withdrawn: %s", got)
+		}
+		go ask(t.Context(), "the code")
+		synctest.Wait()
+		s.answered <- api.Answer{Answered: true, Note: "typed it"}
+		for range 2 {
+			if got := <-answers; !strings.Contains(got, "typed it") {
+				t.Errorf("the answer: %s", got)
+			}
+		}
+		go ask(t.Context(), "the code")
+		synctest.Wait()
+		s.answered <- api.Answer{Answered: true, Note: "typed the next one"}
+		if got := <-answers; !strings.Contains(got, "typed the next one") {
+			t.Errorf("after that: %s", got)
+		}
+	})
+}

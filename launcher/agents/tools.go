@@ -348,10 +348,16 @@ type askPersonIn struct {
 }
 
 func (a *Agent) askPerson(ctx context.Context, in askPersonIn) (any, error) {
-	answer, _, err := tell[api.Answer](ctx, a, in.ProfileID, "ask", func(w api.Write) any {
-		return api.AskPerson{Write: w, Reason: in.Reason, Wait: api.Duration(in.WaitSeconds * float64(time.Second))}
+	l, err := a.has(in.ProfileID)
+	if err != nil {
+		return nil, err
+	}
+	return a.once(ctx, "ask_person "+l.SessionID+" "+in.Reason, func() (any, error) {
+		answer, _, err := tell[api.Answer](ctx, a, l.ProfileID, "ask", func(w api.Write) any {
+			return api.AskPerson{Write: w, Reason: in.Reason, Wait: api.Duration(in.WaitSeconds * float64(time.Second))}
+		})
+		return answer, err
 	})
-	return answer, err
 }
 
 type whyIn struct {

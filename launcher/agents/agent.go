@@ -99,6 +99,7 @@ type answer struct {
 type leased struct {
 	api.Session
 	sidecar Sidecar
+	request string             // that it was leased by, where that named the profile
 	stop    context.CancelFunc // of its heartbeats
 	lost    error              // why the lease is lost; nil: it is not, as far as is known
 }
@@ -118,9 +119,9 @@ func (a *Agent) Lease(ctx context.Context) error {
 var errEnded = errors.New("the agent has ended")
 
 // add notes a session that was granted, and begins its heartbeats.
-func (a *Agent) add(s api.Session, sidecar Sidecar, every time.Duration) error {
+func (a *Agent) add(s api.Session, sidecar Sidecar, request string, every time.Duration) error {
 	ctx, stop := context.WithCancel(a.ctx)
-	l := &leased{Session: s, sidecar: sidecar, stop: stop}
+	l := &leased{Session: s, sidecar: sidecar, request: request, stop: stop}
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.ended {
@@ -250,12 +251,19 @@ func (a *Agent) Usable(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := beat(ctx, l.sidecar, l.Session, endTimeout); IsFinal(err) {
-		a.lose(l, err)
+	if !a.lives(ctx, l) {
 		_, err = a.has("")
-		return err
 	}
-	return nil
+	return err
+}
+
+// lives asks the sidecar whether a lease is lost, and notes that.
+func (a *Agent) lives(ctx context.Context, l *leased) bool {
+	err := beat(ctx, l.sidecar, l.Session, endTimeout)
+	if IsFinal(err) {
+		a.lose(l, err)
+	}
+	return !IsFinal(err)
 }
 
 // end ends a session as the release says, and forgets it. If the sidecar cannot be reached, the agent

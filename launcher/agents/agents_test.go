@@ -293,7 +293,7 @@ func TestALostLeaseIsRefusedWithItsReason(t *testing.T) {
 		if err := a.Lease(t.Context()); err != nil || a.Usable(t.Context()) != nil {
 			t.Errorf("a lease after the loss: %v", err)
 		}
-		if err := a.Lease(t.Context()); !strings.Contains(fmt.Sprint(err), "you have profile shop_1 already") {
+		if _, err := a.leaseProfile(t.Context(), leaseIn{TaskID: "other"}); !strings.Contains(fmt.Sprint(err), "you have profile shop_1 already") {
 			t.Errorf("a second lease: %v", err)
 		}
 		a.Leave()
@@ -373,6 +373,73 @@ func TestAReleaseIsAnsweredAgain(t *testing.T) {
 	if got, refused := text(t, c, "release", nil); !refused {
 		t.Errorf("a release of no profile after a loss: %s", got)
 	}
+}
+
+// TestALeaseIsAnsweredAgain: who had no answer does not know the address of the browser.
+func TestALeaseIsAnsweredAgain(t *testing.T) {
+	f := newFake(t)
+	c := client(t, New(f, Options{}))
+	in := map[string]any{"profile_id": "shop_1", "resumable": true}
+	first, _ := text(t, c, "lease_profile", in)
+	in["wait_seconds"] = 60
+	if again, refused := text(t, c, "lease_profile", in); refused || again != first {
+		t.Errorf("the same lease: %s, want %s", again, first)
+	}
+	for _, other := range []map[string]any{{"profile_id": "shop_1"}, {"profile_id": "shop_1", "resumable": true, "task_id": "other"}} {
+		if got, refused := text(t, c, "lease_profile", other); !refused || !strings.Contains(got, "you have profile shop_1 already") {
+			t.Errorf("another lease of it: %s", got)
+		}
+	}
+	if calls := strings.Join(f.taken(), "\n"); strings.Count(calls, "POST /v1/sessions ") != 1 {
+		t.Errorf("it is leased once:\n%s", calls)
+	}
+	f.set("POST /v1/sessions/ses_1/heartbeat", api.Refuse(api.CodeSessionEnded, "it is over"))
+	anew := granted
+	anew.Token = 9
+	f.set("POST /v1/sessions", anew)
+	if again, refused := text(t, c, "lease_profile", in); refused || !strings.Contains(again, `"lease_token":9`) {
+		t.Errorf("the same lease, when the first is lost: %s", again)
+	}
+	// Two leases of any profile are two.
+	f.second()
+	labels := map[string]any{"labels": map[string]any{"region": "us"}}
+	if got, refused := text(t, c, "lease_profile", labels); refused || !strings.Contains(got, `"profile_id":"shop_2"`) {
+		t.Errorf("any profile: %s", got)
+	}
+	third := granted
+	third.SessionID, third.ProfileID = "ses_3", "shop_3"
+	f.set("POST /v1/sessions", third)
+	f.set("GET /v1/profiles/shop_3", api.Profile{Record: lease.Record{ProfileID: "shop_3", State: lease.Held, TTLSeconds: 30}})
+	f.set("POST /v1/sessions/ses_3/heartbeat", third)
+	if got, refused := text(t, c, "lease_profile", labels); refused || !strings.Contains(got, `"profile_id":"shop_3"`) {
+		t.Errorf("any other profile: %s", got)
+	}
+}
+
+// TestALeaseThatIsAskedForTwiceIsOne: the first call may have been cut off while it waits for the profile.
+func TestALeaseThatIsAskedForTwiceIsOne(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := slow{newFake(t), make(chan struct{}, 2), make(chan struct{})}
+		a := New(s, Options{})
+		defer a.Leave()
+		answers := make(chan string, 2)
+		for range 2 {
+			go func() {
+				out, err := a.leaseProfile(t.Context(), leaseIn{ProfileID: "shop_1", WaitSeconds: 600})
+				answers <- fmt.Sprintf("%s %v", encoded(out), err)
+			}()
+		}
+		synctest.Wait()
+		if n := len(s.asked); n != 1 {
+			t.Errorf("%d sessions are asked for", n)
+		}
+		close(s.grant)
+		for range 2 {
+			if got := <-answers; !strings.Contains(got, `"session_id":"ses_1"`) {
+				t.Errorf("%s", got)
+			}
+		}
+	})
 }
 
 // second is a session on another profile, which a sidecar grants after this.

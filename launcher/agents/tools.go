@@ -177,6 +177,18 @@ func (a *Agent) leaseProfile(ctx context.Context, in leaseIn) (any, error) {
 	if err != nil {
 		return nil, err
 	}
+	if m.ProfileID == "" { // who asks for any profile twice may want two
+		return a.lease(ctx, m, "")
+	}
+	same := m
+	same.Wait = 0
+	request := "lease_profile " + string(encoded(same))
+	return a.once(ctx, request, func() (any, error) { return a.lease(ctx, m, request) })
+}
+
+// lease leases a profile. If the agent has done that already by the same request, it is told so again: it may
+// not have had the answer.
+func (a *Agent) lease(ctx context.Context, m api.Manifest, request string) (any, error) {
 	if a.o.Granted != nil { // a model may call a tool several times at once
 		select {
 		case a.leasing <- struct{}{}:
@@ -185,8 +197,15 @@ func (a *Agent) leaseProfile(ctx context.Context, in leaseIn) (any, error) {
 			return nil, ctx.Err()
 		}
 	}
-	if err := a.mayLease(m.ProfileID); err != nil {
+	before, err := a.mayLease(m.ProfileID, request)
+	if before != nil && !a.lives(ctx, before) {
+		before, err = a.mayLease(m.ProfileID, request)
+	}
+	if err != nil {
 		return nil, err
+	}
+	if before != nil {
+		return a.leaseOf(before.Session), nil
 	}
 	s, sidecar, err := a.sidecar.Acquire(ctx, m)
 	if err != nil {
@@ -194,7 +213,7 @@ func (a *Agent) leaseProfile(ctx context.Context, in leaseIn) (any, error) {
 	}
 	every, err := HeartbeatInterval(ctx, sidecar, s)
 	if err == nil {
-		err = a.add(s, sidecar, every)
+		err = a.add(s, sidecar, request, every)
 	}
 	if err == nil && a.o.Granted != nil {
 		err = a.o.Granted(ctx, s)
@@ -210,28 +229,34 @@ func (a *Agent) leaseProfile(ctx context.Context, in leaseIn) (any, error) {
 		a.forget(l)
 		return nil, errors.Join(err, failed)
 	}
+	return a.leaseOf(s), nil
+}
+
+func (a *Agent) leaseOf(s api.Session) leaseOut {
 	out := leaseOut{ProfileID: s.ProfileID, SessionID: s.SessionID, Token: s.Token, TaskID: s.TaskID, ExpiresAt: s.ExpiresAt, CDPURL: s.CDPURL, Resume: s.Resume}
 	if a.o.Granted != nil {
 		out.CDPURL = ""
 	}
-	return out, nil
+	return out
 }
 
-// mayLease refuses a second lease of a profile, or with a browser's own tools any second one. A
-// lease that was lost makes way.
-func (a *Agent) mayLease(profile string) error {
+// mayLease refuses a second lease of a profile, or with a browser's own tools any second one. What the
+// same request leased before is returned. A lease that was lost makes way.
+func (a *Agent) mayLease(profile, request string) (*leased, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	for _, l := range a.leases {
 		switch {
 		case a.o.Granted == nil && l.ProfileID != profile:
+		case l.lost == nil && request != "" && l.request == request:
+			return l, nil
 		case l.lost == nil:
-			return api.Invalid("profile_id", "you have profile %s already, for task %s: use it, or release it first", l.ProfileID, l.TaskID)
+			return nil, api.Invalid("profile_id", "you have profile %s already, for task %s: use it, or release it first", l.ProfileID, l.TaskID)
 		default:
 			delete(a.leases, l.ProfileID)
 		}
 	}
-	return nil
+	return nil, nil
 }
 
 // whichIn names a profile that the agent has.

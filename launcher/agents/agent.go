@@ -18,6 +18,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -310,10 +311,10 @@ func (a *Agent) once(ctx context.Context, call string, do func() (any, error)) (
 	}
 }
 
-// isOver tells whether a sidecar has refused a write because its session is over, or ends.
+// isOver tells whether a sidecar has refused a write because its session is over, ends, or is forgotten.
 func isOver(err error) bool {
 	p, ok := errors.AsType[*api.Problem](err)
-	return ok && (p.Code == api.CodeSessionEnded || p.Code == api.CodeStaleToken)
+	return ok && slices.Contains([]string{api.CodeSessionEnded, api.CodeStaleToken, api.CodeUnknownSession}, p.Code)
 }
 
 // endPoll is how often a sidecar is asked whether a session has ended.

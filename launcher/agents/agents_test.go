@@ -221,6 +221,8 @@ func TestARefusalIsOneSentenceThatSaysWhatToDoNext(t *testing.T) {
 	}{
 		{conflict, "profile shop_1 is held by worker w for task t: call lease_profile again in 12 seconds or with wait_seconds, or lease another profile that list_profiles shows as free."},
 		{fmt.Errorf("refused: %w", conflict), "profile shop_1 is held by worker w for task t: call lease_profile again in 12 seconds or with wait_seconds, or lease another profile that list_profiles shows as free."},
+		{api.Refuse(api.CodeUnknownSession, "you have no profile now"),
+			"you have no profile now: call lease_profile first, but why with its profile_id if you had one before."},
 		{api.Refuse(api.CodeStoreUnavailable, "NATS is away. It was here."), "NATS is away; It was here: call the tool again in a moment."},
 		{api.Refuse("a_new_code", "no"), "no: tell the user."},
 		{&lostError{"shop_1", api.Refuse(api.CodeSessionEnded, "it is over")},
@@ -494,6 +496,20 @@ func TestALostLeaseIsNotOneThatTheAgentHas(t *testing.T) {
 		if got, _ := text(t, c, "step", map[string]any{"name": "s", "profile_id": profile}); !strings.Contains(got, "you do not have profile "+profile+" now") {
 			t.Errorf("after that: %s", got)
 		}
+	}
+}
+
+// TestASessionThatNobodyKnowsIsLost at once, and not with the next heartbeat.
+func TestASessionThatNobodyKnowsIsLost(t *testing.T) {
+	f := newFake(t)
+	c := client(t, New(f, Options{}))
+	text(t, c, "lease_profile", map[string]any{"profile_id": "shop_1"})
+	f.set("POST /v1/sessions/ses_1/steps", api.Refuse(api.CodeUnknownSession, "no session ses_1 is known here"))
+	if got, _ := text(t, c, "step", map[string]any{"name": "s"}); !strings.HasPrefix(got, "your lease of profile shop_1 is lost (no session ses_1 is known here): call why to see what was decided") {
+		t.Errorf("a step: %s", got)
+	}
+	if got, refused := text(t, c, "lease_profile", map[string]any{"profile_id": "shop_1", "task_id": "other"}); refused {
+		t.Errorf("a lease after that: %s", got)
 	}
 }
 

@@ -1,6 +1,7 @@
 package agents
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"maps"
@@ -42,7 +43,7 @@ var next = map[string]string{
 	api.CodeBrowserStartFailed: "tell the user, since only who runs the sidecar can mend that",
 	api.CodeStaleToken:         "call why to see what was decided, and lease_profile to lease it again",
 	api.CodeSessionEnded:       "call why to see what was decided, and lease_profile to lease it again",
-	api.CodeUnknownSession:     "call lease_profile first",
+	api.CodeUnknownSession:     "call lease_profile first, but why with its profile_id if you had one before",
 	api.CodeUnknownProfile:     "call list_profiles to see which there are",
 	api.CodeWrongHome:          "use the MCP server of that host for it, or lease another profile",
 	api.CodeTakenOver:          "a person has the browser by hand, so call ask_person to wait for them, or try again %s",
@@ -59,12 +60,14 @@ func refusalOf(tool string, err error) *Refusal {
 	why, then := err.Error(), "call the tool again in a moment, or tell the user"
 	if p, ok := errors.AsType[*api.Problem](err); ok {
 		why = p.Detail
-		if lost, ok := errors.AsType[*lostError](err); ok {
+		lost, isLost := errors.AsType[*lostError](err)
+		if isLost {
 			why, p = lost.says(p.Detail), p.With("profile_id", lost.profile)
 		}
 		r.Code, r.RetryAfter, r.More = p.Code, p.RetryAfter, maps.Clone(p.More)
-		if then = next[p.Code]; then == "" {
-			then = "tell the user"
+		then = cmp.Or(next[p.Code], "tell the user")
+		if isLost && isOver(p) {
+			then = next[api.CodeSessionEnded]
 		}
 	}
 	when := "in a moment"

@@ -267,15 +267,19 @@ func (a *Agent) lives(ctx context.Context, l *leased) bool {
 	return !IsFinal(err)
 }
 
-// end ends a session as the release says, and forgets it. If the sidecar cannot be reached, the agent
-// keeps the session, so that it can ask again; what an earlier request released is released.
+// end ends a session as the release says, and forgets it, whatever is answered if the lease is lost. If the
+// sidecar cannot be reached, or refuses what is asked, the agent keeps the session, so that it can ask
+// again; what an earlier request released is released.
 func (a *Agent) end(ctx context.Context, l *leased, r api.Release) (api.Session, error) {
 	r.Token = l.Token
 	ended, err := ask[api.Session](ctx, l.sidecar, http.MethodDelete, nil, r, "v1", "sessions", l.SessionID)
 	if isOver(err) {
 		ended, err = l.released(ctx, err)
 	}
-	if err == nil || IsFinal(err) {
+	a.mu.Lock()
+	lost := l.lost != nil
+	a.mu.Unlock()
+	if err == nil || isOver(err) || lost && IsFinal(err) {
 		a.forget(l)
 	}
 	return ended, err

@@ -444,6 +444,20 @@ func TestALeaseThatIsAskedForTwiceIsOne(t *testing.T) {
 	})
 }
 
+// TestAReleaseThatIsRefusedCanBeAskedForAgain: the session lives on until then.
+func TestAReleaseThatIsRefusedCanBeAskedForAgain(t *testing.T) {
+	f := newFake(t)
+	c := client(t, New(f, Options{}))
+	text(t, c, "lease_profile", map[string]any{"profile_id": "shop_1"})
+	f.set("DELETE /v1/sessions/ses_1", inTurn{api.Invalid("", "the body has more than 1048576 bytes"), api.Session{Released: true}})
+	if got, refused := text(t, c, "release", nil); !refused || !strings.Contains(got, "correct the arguments and call the tool again") {
+		t.Errorf("a release that is refused: %s", got)
+	}
+	if got, refused := text(t, c, "release", nil); refused || !strings.Contains(got, `"released":true`) {
+		t.Errorf("the next: %s", got)
+	}
+}
+
 // second is a session on another profile, which a sidecar grants after this.
 func (f *fake) second() api.Session {
 	s := granted

@@ -70,6 +70,10 @@ type Request struct {
 	// reported, or are sent by nobody, and which messages on a websocket were since the last checkpoint.
 	Name, Method, LastURL string
 	Reported              []string
+	// Counted says that the hop that was reported last is taken to leave the browser. Withheld is how many
+	// of that hop, or of the messages, are kept back because the browser stands still.
+	Counted  bool
+	Withheld int
 	// lastMessage is when the last message on a websocket was sent, by Chrome's clock.
 	lastMessage float64
 	// Refused is why the browser says that it did not send it, as far as is known yet; empty: it does not.

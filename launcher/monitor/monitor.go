@@ -39,7 +39,7 @@ import (
 // one part may take the lock of another only in this order:
 //
 //	requestLog -> cookieWatch -> pages -> navigations, talk
-//	requestLog -> Still
+//	requestLog -> Still -> unreported
 //
 // The locks of the mux come after all of these. No part calls sink while it holds its lock.
 type Monitor struct {
@@ -109,7 +109,7 @@ func New(to func(checkpoint.Entry)) *Monitor {
 	}
 	m.answers = newAnswers(m.log, m.navigations)
 	m.pages = newPages(m.navigations)
-	m.still, m.guard = newStill(m.log, sink), newGuard(m.chrome, sink)
+	m.still, m.guard = newStill(m.log, n, sink), newGuard(m.chrome, sink)
 	m.typing = newTyping(m.chrome, m.pages, sink)
 	m.requests = newRequests(m.log, m.still, m.typing, m.harmless, n, sink)
 	m.cookies = newCookies(m.chrome, m.pages, m.navigations, m.still, sink)

@@ -24,6 +24,7 @@ func (rs *requests) name(kept *ledger.Request, r request, e *checkpoint.Entry) (
 	rs.namesGiven++
 	e.Request = fmt.Sprint(rs.prefix, "-r", rs.namesGiven)
 	kept.Name, kept.Method, kept.LastURL = e.Request, e.Method, e.URL
+	kept.Counted, kept.Withheld = false, 0
 	return before
 }
 
@@ -35,18 +36,18 @@ func (rs *requests) answered(a answer) {
 		rs.log.mu.Lock()
 		if r := rs.log.ledger.Lookup(a.id); r != nil {
 			kept = *r
+			switch {
+			case e.Blocked:
+				rs.uncount(r)
+			case a.left && r.Name != "":
+				rs.count(r)
+			}
 		}
 		rs.log.mu.Unlock()
 		if kept.Name != "" {
 			e.Request, e.Method = kept.Name, kept.Method
 			if e.URL == "" {
 				e.URL = kept.LastURL
-			}
-			switch {
-			case e.Blocked:
-				rs.unreported.kept(kept.Method, kept.LastURL)
-			case a.left:
-				rs.unreported.page(kept.Method, kept.LastURL)
 			}
 		} else if e.Status == 0 {
 			return

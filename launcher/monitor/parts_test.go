@@ -176,7 +176,7 @@ func TestCookiesOfANewPageThatCannotBeRead(t *testing.T) {
 			return "", errors.New("it hangs")
 		}}
 		var got []checkpoint.Entry
-		s := newStill(&requestLog{}, nil)
+		s := newStill(&requestLog{}, newUnreported(), nil)
 		if still {
 			s.Begins(time.Second)
 		}

@@ -43,22 +43,33 @@ func (rs *requests) observe(t cdpproxy.Traffic) {
 	var again bool // an earlier event was about the same request or message
 	var before *checkpoint.Entry
 	rs.log.mu.Lock()
-	if kept := rs.log.ledger.Known(r.RequestID); message {
+	kept := rs.log.ledger.Known(r.RequestID)
+	if message {
 		again = kept.Message(r.Timestamp)
 	} else if again = kept.Report(hop(sent.Method, sent.URL)); !again { // a redirect has the same id, but is a request of its own
 		before = rs.name(kept, r, &entry)
 	}
-	rs.log.mu.Unlock()
 	if again && !message {
+		rs.log.mu.Unlock()
 		return
 	}
-	if !again {
+	withheld, forGood := rs.still.withholds(entry, r.Timestamp, again)
+	switch {
+	case again || forGood:
+	case withheld:
+		kept.Withheld++
+	case message: // nothing takes one back
 		rs.unreported.page(sent.Method, sent.URL)
+	default:
+		rs.count(kept)
 	}
+	rs.log.mu.Unlock()
 	if before != nil {
 		rs.sink(*before)
 	}
-	withheld := rs.withheld(entry, r.Timestamp, again)
+	if forGood && !again {
+		rs.sink(withheldEntry(entry))
+	}
 	if message && !withheld && rs.log.reported(r.RequestID, entry) {
 		return
 	}
@@ -79,7 +90,7 @@ func (rs *requests) rewritten(t cdpproxy.Traffic) {
 	r := request{RequestID: w.RequestID, FrameID: w.FrameID, Type: w.Type}
 	r.Request.URL, r.Request.Method, r.Request.Headers = w.URL, w.Method, w.Headers
 	r.Request.Body, r.Request.HasBody = w.Body, w.HasBody
-	entry, sent := r.entry("", rs.harmless)
+	entry, _ := r.entry("", rs.harmless)
 	entry.Text = "a worker changed it before it was sent"
 	rs.log.mu.Lock()
 	kept := &ledger.Request{}
@@ -89,30 +100,36 @@ func (rs *requests) rewritten(t cdpproxy.Traffic) {
 	was := checkpoint.Entry{
 		Kind: checkpoint.KindAnswer, Request: kept.Name, Method: kept.Method, URL: kept.LastURL, Type: w.Type, Failed: entry.Text, Ended: true, Blocked: true,
 	}
+	rs.uncount(kept)
 	_ = rs.name(kept, r, &entry) // without a redirect there is no answer before it
+	rs.count(kept)
 	if w.Unsent.Method != "" {
 		kept.Report(hop(w.Unsent.Method, w.Unsent.URL))
 	}
 	rs.log.mu.Unlock()
 	rs.typing.reportAgain()
-	rs.unreported.page(sent.Method, sent.URL)
 	if was.Request != "" {
-		rs.unreported.kept(was.Method, was.URL)
 		rs.sink(was)
 	}
 	rs.sink(entry)
 }
 
-// withheld tells whether a request or message is withheld because the browser stood still when
-// a page made it, at a time by Chrome's clock. again says that an earlier event was about it.
-func (rs *requests) withheld(entry checkpoint.Entry, at float64, again bool) bool {
-	if !rs.still.withholds(entry, at, again) {
-		return false
+// count takes in that a request's hop that was reported last leaves the browser: it stands for one that
+// the network service sends. The caller holds the log's mu.
+func (rs *requests) count(kept *ledger.Request) {
+	if !kept.Counted {
+		kept.Counted = true
+		rs.unreported.page(kept.Method, kept.LastURL)
 	}
-	if !again && rs.still.ended() {
-		rs.sink(withheldEntry(entry))
+}
+
+// uncount takes in that it does not leave the browser. The caller holds the log's mu.
+func (rs *requests) uncount(kept *ledger.Request) {
+	kept.Withheld = 0
+	if kept.Counted {
+		kept.Counted = false
+		rs.unreported.kept(kept.Method, kept.LastURL)
 	}
-	return true
 }
 
 // request has the members of Network.requestWillBeSent and Network.webSocketFrameSent

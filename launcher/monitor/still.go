@@ -41,8 +41,9 @@ type Withheld struct {
 // Still is what is known of a browser that stands still, and of what may wait in its network
 // service. Its methods may be called concurrently.
 type Still struct {
-	log  *requestLog
-	sink func(checkpoint.Entry)
+	log        *requestLog
+	unreported *unreported
+	sink       func(checkpoint.Entry)
 
 	mu    sync.Mutex
 	since float64 // when it stood still, by Chrome's clock; zero: it does not
@@ -57,8 +58,8 @@ type Still struct {
 	left     bool             // an unsafe request of a session that is over had not ended
 }
 
-func newStill(log *requestLog, sink func(checkpoint.Entry)) *Still {
-	return &Still{log: log, sink: sink}
+func newStill(log *requestLog, n *unreported, sink func(checkpoint.Entry)) *Still {
+	return &Still{log: log, unreported: n, sink: sink}
 }
 
 // chromeClock is a time as Chrome's events have it: seconds on the kernel's CLOCK_MONOTONIC.
@@ -73,17 +74,18 @@ func (s *Still) Begins(at time.Duration) {
 }
 
 // withholds takes in an entry for what a page sent at a time of Chrome's clock, and tells
-// whether it is withheld. again says that it was taken in before.
-func (s *Still) withholds(e checkpoint.Entry, at float64, again bool) bool {
+// whether it is withheld, and whether that is for good, because the pages were ended. again says
+// that it was taken in before.
+func (s *Still) withholds(e checkpoint.Entry, at float64, again bool) (withheld, forGood bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.since == 0 || at <= s.since {
-		return false
+		return false, false
 	}
 	if s.any = true; !again {
 		s.add(e)
 	}
-	return true
+	return true, s.over
 }
 
 // add keeps an entry. The caller holds s.mu.
@@ -108,8 +110,23 @@ func address(e checkpoint.Entry) string {
 // kept. If over is true, everything reported from now on was withheld; otherwise the browser
 // moves again.
 func (s *Still) take(over bool) (entries []checkpoint.Entry, more uint64) {
+	s.log.mu.Lock()
+	defer s.log.mu.Unlock()
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	for r := range s.log.ledger.All() {
+		switch {
+		case r.Withheld == 0 || over:
+		case r.Name != "":
+			s.unreported.page(r.Method, r.LastURL)
+			r.Counted = true
+		default:
+			for range r.Withheld {
+				s.unreported.page(checkpoint.Websocket, r.URL)
+			}
+		}
+		r.Withheld = 0
+	}
 	entries, more = s.entries, s.more
 	s.entries, s.at, s.more, s.any = nil, nil, 0, false
 	if s.over = over; !over {
@@ -122,12 +139,6 @@ func (s *Still) stands() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.since != 0
-}
-
-func (s *Still) ended() bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.over
 }
 
 // eventMessageSent reports a message that a page sent on a websocket.

@@ -91,6 +91,56 @@ func TestWhatWasWithheldIsThePages(t *testing.T) {
 	}
 }
 
+// TestWhatIsWithheldHidesNothing: what a page wanted to send while the browser stood still stands for
+// nothing that the network service sent to the same place, however much of it there was, and what else is
+// said of it changes nothing.
+func TestWhatIsWithheldHidesNothing(t *testing.T) {
+	save := func(int) cdpproxy.Traffic { return posted("1", 2) }
+	refused := func(m *Monitor, id string) {
+		m.processHeard(heard{answer: &answer{id: id, entry: checkpoint.Entry{Kind: checkpoint.KindAnswer, Failed: "refused", Ended: true, Blocked: true}}})
+	}
+	for name, tt := range map[string]struct {
+		sent func(i int) cdpproxy.Traffic
+		n    int
+		do   func(*Monitor)
+		want int // how many of those that the network service sends no page has reported
+	}{
+		"while it stands still":                  {save, 1, func(*Monitor) {}, 1},
+		"its pages end":                          {save, 1, func(m *Monitor) { m.still.PagesEnd() }, 1},
+		"reported after they end":                {save, 0, func(m *Monitor) { m.still.PagesEnd(); m.requests.observe(save(0)) }, 1},
+		"refused, and then its pages end":        {save, 1, func(m *Monitor) { refused(m, "1"); m.still.PagesEnd() }, 1},
+		"its pages end, and it is refused":       {save, 1, func(m *Monitor) { m.still.PagesEnd(); refused(m, "1") }, 1},
+		"refused, and then the browser goes on":  {save, 1, func(m *Monitor) { refused(m, "1"); m.still.Moves() }, 1},
+		"the browser goes on, and it is refused": {save, 1, func(m *Monitor) { m.still.Moves(); refused(m, "1") }, 1},
+		"the browser goes on":                    {save, 1, func(m *Monitor) { m.still.Moves() }, 0},
+		"messages, and its pages end":            {func(i int) cdpproxy.Traffic { return message("w", 2+float64(i)) }, maxWithheld + 5, func(m *Monitor) { m.still.PagesEnd() }, 1},
+		"messages, and the browser goes on": {func(i int) cdpproxy.Traffic { return message("w", 2+float64(i)) }, maxWithheld + 5, func(m *Monitor) {
+			m.still.Moves()
+			for range maxWithheld + 4 {
+				m.unreported.sent(netlog.Sent{Method: checkpoint.Websocket, URL: "wss://shop/feed", At: boottime.Monotonic() + time.Hour})
+			}
+		}, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			m, _ := unattached()
+			m.log.ledger.Known("w").URL = "wss://shop/feed"
+			m.still.Begins(time.Second)
+			for i := range tt.n {
+				m.requests.observe(tt.sent(i))
+			}
+			tt.do(m)
+			s := netlog.Sent{Method: "POST", URL: "http://shop/save?id=1", At: boottime.Monotonic() + time.Hour}
+			if tt.n > 1 {
+				s.Method, s.URL = checkpoint.Websocket, "wss://shop/feed"
+			}
+			m.unreported.sent(s)
+			if alone, _, _ := m.unreported.takeAlone(0); len(alone) != tt.want {
+				t.Errorf("%d of them are reported by no page, want %d", len(alone), tt.want)
+			}
+		})
+	}
+}
+
 func TestMoreIsWithheldThanIsKept(t *testing.T) {
 	m, got := unattached()
 	m.still.Begins(time.Second)
@@ -143,7 +193,7 @@ func TestWhatMayWaitInTheNetworkService(t *testing.T) {
 		{"a message long ago", time.Minute, []func(*Still, boottime.Instant){(*Still).message}, false},
 		{"a read while it stands still", -time.Second, []func(*Still, boottime.Instant){event(ledger.Sent, get), finished}, true},
 	} {
-		s := newStill(&requestLog{}, nil)
+		s := newStill(&requestLog{}, newUnreported(), nil)
 		if tt.ago < 0 {
 			s.Begins(time.Hour)
 		}

@@ -10,6 +10,8 @@ var (
 	lasting = []Catcher{by("lease/natskv", "TestWhatIsBetween", "TestWhatIsMissing", "TestAMemoryHasASize", "TestWhatTheStreamLostIsPublishedAgain", "TestARecordTakesLostEventsAlong")}
 	readers = []Catcher{by("launcher/recovery/findings")}
 	pages   = []Catcher{by("launcher/monitor", "TestGETsOfARealBrowser", "TestAnonymousInWhateverOrder")}
+
+	withheld = []Catcher{by("launcher/monitor", "TestWhatIsWithheldHidesNothing", "TestWhatWasWithheldIsThePages", "TestWhatAPageSendsWhileItStandsStillIsWithheld")}
 )
 
 // ofTravel are rules of profiles that move, of snapshots that are fetched, and of what is healed
@@ -104,9 +106,13 @@ var ofTravel = slices.Concat(
 		change{"gets: a question that was answered is forgotten", "\t\t\tremember(g.agreed, event.Session, a)\n", ""},
 		change{"gets: what is not answered at the end is a read", "\tfound := g.ended(func(*ledger.Request) bool { return true })\n", "\tvar found []checkpoint.Entry\n"},
 	),
-	in("launcher/monitor/requests.go", []Catcher{by("launcher/monitor", "TestWhatWasWithheldIsThePages", "TestWhatAPageSendsWhileItStandsStillIsWithheld")},
-		change{"what was withheld counts as sent by nobody", "\tif !again {\n\t\trs.unreported.page(", "\tif !again && !rs.still.stands() {\n\t\trs.unreported.page("},
-		change{"a message that was withheld counts for each session", `!rs.still.withholds(entry, at, again)`, `!rs.still.withholds(entry, at, false)`},
+	in("launcher/monitor/requests.go", withheld,
+		change{"what is withheld counts as sent", "\tcase withheld:\n\t\tkept.Withheld++\n", ""},
+		change{"a message that was withheld counts for each session", `rs.still.withholds(entry, r.Timestamp, again)`, `rs.still.withholds(entry, r.Timestamp, false)`},
+	),
+	in("launcher/monitor/still.go", withheld,
+		change{"what was withheld counts as sent by nobody", `case r.Withheld == 0 || over:`, `case true:`},
+		change{"what was withheld counts as sent when its pages end", `case r.Withheld == 0 || over:`, `case r.Withheld == 0:`},
 	),
 	in("launcher/view/input.go", []Catcher{by("launcher/view", "TestWhatIsTypedIsInTheFieldThatWasTouched")},
 		change{"what is typed comes before a touch that was not answered", `case waiting == nil:`, `case true:`},

@@ -57,7 +57,7 @@ type Request struct {
 	URL      string // of a websocket
 	Loader   string // the document that makes it, or that it loads
 	Document bool   // it loads one
-	Left     bool   // Chrome's network service sent a hop of it
+	Left     int    // how many of its hops Chrome's network service sent
 	// Cookies and Credentials say that it carried cookies, and a header by which a site knows an
 	// account.
 	Cookies, Credentials bool
@@ -76,7 +76,9 @@ type Request struct {
 	Withheld int
 	// lastMessage is when the last message on a websocket was sent, by Chrome's clock.
 	lastMessage float64
-	// Refused is why the browser says that it did not send it, as far as is known yet; empty: it does not.
+	// Unsent says that it has ended, and nothing says yet that the network service sent its last hop.
+	// Refused is why the browser says that it did not; empty: it does not.
+	Unsent  bool
 	Refused string
 	// Pending says that an unsafe hop has not been answered.
 	Pending bool
@@ -249,7 +251,7 @@ func (l *Ledger) take(id string, e Event) {
 		r.headers++
 	case Carried:
 		lower := bytes.ToLower(e.Params)
-		r.Left = true
+		r.Left++
 		r.Cookies = r.Cookies || bytes.Contains(e.Params, sentCookie)
 		r.Credentials = r.Credentials || bytes.Contains(lower, authorization) || bytes.Contains(lower, cookieHeader)
 	case Answered:

@@ -109,13 +109,13 @@ func TestWhatARequestCarried(t *testing.T) {
 	for _, events := range [][]Event{{begins, carried}, {carried, begins}} {
 		var l Ledger
 		take(&l, events...)
-		if r := l.Lookup("a"); !r.Left || !r.Cookies || !r.Credentials || len(r.Hops) != 1 {
+		if r := l.Lookup("a"); r.Left != 1 || !r.Cookies || !r.Credentials || len(r.Hops) != 1 {
 			t.Errorf("%+v", r)
 		}
 	}
 	var l Ledger
 	take(&l, begins, about("a", Carried, `,"associatedCookies":[{"blockedReasons":["SameSiteLax"]}],"headers":{}`))
-	if r := l.Lookup("a"); !r.Left || r.Cookies || r.Credentials {
+	if r := l.Lookup("a"); r.Left != 1 || r.Cookies || r.Credentials {
 		t.Errorf("%+v", r)
 	}
 }

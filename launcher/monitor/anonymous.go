@@ -29,7 +29,7 @@ func (a *answers) mayBeAnonymous(r request, p place) bool {
 // did, once both are known. Chrome may report either of them after the answer.
 func anonymous(r *ledger.Request) []answer {
 	page := r.Page
-	if page == nil || !r.Left || !page.Left {
+	if page == nil || r.Left == 0 || page.Left == 0 {
 		return nil
 	}
 	r.Page = nil

@@ -60,8 +60,10 @@ func (a *answers) forget() {
 // empty.
 type answer struct {
 	id    string
-	entry checkpoint.Entry
-	left  bool // it was sent, although it was reported that it was not
+	entry checkpoint.Entry // one without a kind is not reported
+	// unsent says that the network service did not send the request, as far as is known; left, that it
+	// did, although unsent was said.
+	unsent, left bool
 }
 
 // observe takes a fact, and returns what it says about answers. The caller holds the log's mu.
@@ -124,9 +126,13 @@ func (a *answers) requested(f ledger.Fact) []answer {
 
 func (a *answers) carried(r *ledger.Request) []answer {
 	found := anonymous(r)
-	if r.Refused != "" { // the network service told of it later than the page's process of the redirect
-		found = append(found, answer{id: r.ID, entry: redirectRefused(r.Refused), left: true})
-		r.Refused = ""
+	if r.Unsent { // the network service tells of it later than the page's process of the end
+		told := answer{id: r.ID, left: r.Left >= len(r.Hops)}
+		if r.Refused != "" {
+			told.entry = redirectRefused(r.Refused)
+		}
+		found = append(found, told)
+		r.Unsent, r.Refused = !told.left, ""
 	}
 	if r.Document {
 		for other := range a.log.ledger.All() {
@@ -153,6 +159,8 @@ func (a *answers) responded(f ledger.Fact) []answer {
 			URL     string            `json:"url"`
 			Status  int               `json:"status"`
 			Headers map[string]string `json:"headers"`
+			// Worker says that a service worker answered. What that sends is a request of its own.
+			Worker bool `json:"fromServiceWorker"`
 		} `json:"response"`
 	}
 	if json.Unmarshal(f.Params, &r) != nil {
@@ -179,6 +187,7 @@ func (a *answers) responded(f ledger.Fact) []answer {
 	}
 	if open {
 		e.Blocked = kept.Kept
+		kept.Unsent = e.Blocked || r.Response.Worker && kept.Left < len(kept.Hops)
 		kept.Pending, kept.Kept = false, false
 	} else {
 		id = ""
@@ -187,7 +196,7 @@ func (a *answers) responded(f ledger.Fact) []answer {
 		return nil
 	}
 	a.watch(e)
-	return []answer{{id: id, entry: e}}
+	return []answer{{id: id, entry: e, unsent: open && kept.Unsent}}
 }
 
 // askedFor are the types of requests whose answers say something about the account. Pictures,
@@ -266,10 +275,10 @@ func (a *answers) failed(f ledger.Fact) []answer {
 	}
 	e := checkpoint.Entry{Kind: checkpoint.KindAnswer, Failed: r.Error}
 	keptBack := kept.Kept
-	kept.Pending, kept.Kept = false, false
+	kept.Pending, kept.Kept, kept.Unsent = false, false, kept.Left < len(kept.Hops)
 	refused := slices.Contains(blockedBefore, r.Blocked) // Chrome says of some of these that they were canceled
 	switch {
-	case refused && kept.Left: // a redirect led to what is not allowed: the site had the request by then
+	case refused && kept.Left > 0: // a redirect led to what is not allowed: the site had the request by then
 		e = redirectRefused(r.Blocked)
 	case keptBack:
 		e.Failed, e.Ended, e.Blocked = "a worker had the browser fail it before it was sent", true, true
@@ -283,7 +292,7 @@ func (a *answers) failed(f ledger.Fact) []answer {
 	default:
 		e.Ended = !hasLeft(r.Blocked, r.Error)
 	}
-	return []answer{{id: kept.ID, entry: e}}
+	return []answer{{id: kept.ID, entry: e, unsent: kept.Unsent}}
 }
 
 func redirectRefused(why string) checkpoint.Entry {

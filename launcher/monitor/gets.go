@@ -319,7 +319,7 @@ func (g *GETs) finished(f ledger.Fact) []checkpoint.Entry {
 		Error   string `json:"errorText"`
 		Blocked string `json:"blockedReason"`
 	}
-	if json.Unmarshal(f.Params, &r) == nil && !hasLeft(r.Blocked, r.Error) && !f.Request.Left {
+	if json.Unmarshal(f.Params, &r) == nil && !hasLeft(r.Blocked, r.Error) && f.Request.Left == 0 {
 		f.Request.Get.Open, f.Request.Get.Unsent = false, true
 		return nil
 	}

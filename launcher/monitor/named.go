@@ -37,7 +37,7 @@ func (rs *requests) answered(a answer) {
 		if r := rs.log.ledger.Lookup(a.id); r != nil {
 			kept = *r
 			switch {
-			case e.Blocked:
+			case a.unsent:
 				rs.uncount(r)
 			case a.left && r.Name != "":
 				rs.count(r)
@@ -53,7 +53,9 @@ func (rs *requests) answered(a answer) {
 			return
 		}
 	}
-	rs.sink(e)
+	if e.Kind != "" {
+		rs.sink(e)
+	}
 }
 
 // hearTimeout bounds how long HearAnswers waits, in time that the host gives (capture.Patience). An

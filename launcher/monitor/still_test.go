@@ -97,7 +97,7 @@ func TestWhatWasWithheldIsThePages(t *testing.T) {
 func TestWhatIsWithheldHidesNothing(t *testing.T) {
 	save := func(int) cdpproxy.Traffic { return posted("1", 2) }
 	refused := func(m *Monitor, id string) {
-		m.processHeard(heard{answer: &answer{id: id, entry: checkpoint.Entry{Kind: checkpoint.KindAnswer, Failed: "refused", Ended: true, Blocked: true}}})
+		m.processHeard(heard{answer: &answer{id: id, unsent: true, entry: checkpoint.Entry{Kind: checkpoint.KindAnswer, Failed: "refused", Ended: true, Blocked: true}}})
 	}
 	for name, tt := range map[string]struct {
 		sent func(i int) cdpproxy.Traffic

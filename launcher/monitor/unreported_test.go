@@ -8,6 +8,7 @@ import (
 
 	"leasehold/cdpproxy"
 	"leasehold/checkpoint"
+	"leasehold/checkpoint/ledger"
 	"leasehold/checkpoint/netlog"
 	"leasehold/internal/boottime"
 )
@@ -55,6 +56,72 @@ func TestWhatNoPageReported(t *testing.T) {
 		if got := strings.Join(urls, " "); got != tt.want || many {
 			t.Errorf("%s: %q, want %q", tt.name, got, tt.want)
 		}
+	}
+}
+
+// TestWhatAPageCouldNotSendHidesNothing: a request that ended before the network service sent it stands for
+// none that it sends, whichever Chrome tells first.
+func TestWhatAPageCouldNotSendHidesNothing(t *testing.T) {
+	const save = "http://a.example/save"
+	failed := func(members string) cdpproxy.Event {
+		return cdpproxy.Event{Session: "S", Method: ledger.Failed, Params: fmt.Appendf(nil, `{"requestId":"R",%s}`, members)}
+	}
+	sent, carried := requested("R", "POST", save, ""), carriedWith("R", withCookie)
+	before := requested("R", "POST", "http://a.example/first", "")
+	again := requested("R", "POST", save, `,"redirectResponse":{"url":"http://a.example/first","status":307}`)
+	nobodyThere, reset := failed(`"errorText":"net::ERR_CONNECTION_REFUSED"`), failed(`"errorText":"net::ERR_EMPTY_RESPONSE"`)
+	csp := failed(`"errorText":"net::ERR_BLOCKED_BY_CSP","blockedReason":"csp"`)
+	aborted := failed(`"errorText":"net::ERR_ABORTED","canceled":true`)
+	preflight := failed(`"errorText":"net::ERR_FAILED","corsErrorStatus":{"corsError":"PreflightMissingAllowOriginHeader"}`)
+	byWorker := cdpproxy.Event{Session: "S", Method: ledger.Answered, Params: []byte(`{"requestId":"R","loaderId":"D","timestamp":1,"type":"Fetch","response":{"url":"` + save + `","status":200,"headers":{},"fromServiceWorker":true},"frameId":"T"}`)}
+	other := func(e cdpproxy.Event) cdpproxy.Event {
+		e.Session = "S2"
+		return e
+	}
+	for name, tt := range map[string]struct {
+		events []cdpproxy.Event
+		hides  bool // it stands for one that was sent
+	}{
+		"under way": {[]cdpproxy.Event{sent}, true},
+		"answered":  {[]cdpproxy.Event{sent, carried, responded("R", "Fetch", save, 200)}, true},
+		"answered, and nobody tells what it carried": {[]cdpproxy.Event{sent, responded("R", "Fetch", save, 200)}, true},
+		"no answer": {[]cdpproxy.Event{sent, carried, reset}, true},
+		"no answer, and what it carried is told last": {[]cdpproxy.Event{sent, reset, carried}, true},
+		"taken back later":                            {[]cdpproxy.Event{sent, carried, aborted}, true},
+		"sent on, and no answer":                      {[]cdpproxy.Event{before, carried, again, carried, reset}, true},
+		"sent on, no answer, and both are told last":  {[]cdpproxy.Event{before, again, reset, carried, carried}, true},
+		"nobody is there":                             {[]cdpproxy.Event{sent, nobodyThere}, false},
+		"taken back at once":                          {[]cdpproxy.Event{sent, aborted}, false},
+		"its site was asked, and did not allow it":    {[]cdpproxy.Event{sent, preflight}, false},
+		"refused":                          {[]cdpproxy.Event{sent, csp}, false},
+		"of two sessions, refused":         {[]cdpproxy.Event{sent, other(sent), csp, other(csp)}, false},
+		"of two sessions, nobody is there": {[]cdpproxy.Event{sent, other(sent), nobodyThere, other(nobodyThere)}, false},
+		"sent on to where nobody is":       {[]cdpproxy.Event{before, carried, again, nobodyThere}, false},
+		"a service worker answered":        {[]cdpproxy.Event{sent, byWorker}, false},
+		"another one was sent":             {[]cdpproxy.Event{sent, nobodyThere, carriedWith("Q", withCookie)}, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			m, _ := unattached()
+			for _, e := range tt.events {
+				m.readerEvent(e)
+				if e.Method == ledger.Sent {
+					m.Traffic(cdpproxy.Traffic{Method: e.Method, Params: e.Params})
+				}
+				for !m.backlog.empty() {
+					m.processHeard(<-m.backlog.waiting)
+					m.backlog.pending.Add(-1)
+				}
+			}
+			want := 1
+			if tt.hides {
+				want = 0
+			}
+			m.unreported.sent(netlog.Sent{Method: "POST", URL: save, At: boottime.Monotonic() + time.Hour})
+			alone, _, _ := m.unreported.takeAlone(0)
+			if n := len(alone); n != want {
+				t.Errorf("%d are reported by no page, want %d", n, want)
+			}
+		})
 	}
 }
 

@@ -319,6 +319,7 @@ func (m *Monitor) readerEvent(event cdpproxy.Event) {
 		gets = append(gets, m.gets.observe(f)...)
 		cookies = append(cookies, m.cookies.observe(f)...)
 		m.still.observe(f)
+		m.unreported.observe(f)
 	})
 	for _, a := range found {
 		if !m.backlog.queue(heard{answer: &a}) && a.id == "" { // without an entry, an unsafe request (which has an id) counts as unanswered

@@ -2,6 +2,7 @@ package monitor
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -31,7 +32,9 @@ type unreported struct {
 	begins  time.Duration
 	tallies map[string]*tally // by method and URL
 	many    bool              // more than maxKnown were reported by no page
-	found   chan struct{}     // has room for one: something was sent that no page has reported
+	// known are the sites that were sent something by which a site knows an account.
+	known map[string]bool
+	found chan struct{} // has room for one: something was sent that no page has reported
 }
 
 // tally compares the requests with one method and URL.
@@ -48,7 +51,7 @@ type tally struct {
 func (t *tally) alone() int { return max(0, -t.left) }
 
 func newUnreported() *unreported {
-	return &unreported{tallies: map[string]*tally{}, found: make(chan struct{}, 1)}
+	return &unreported{tallies: map[string]*tally{}, known: map[string]bool{}, found: make(chan struct{}, 1)}
 }
 
 // change changes the tally of a method and URL, and forgets one that says nothing any more. It is
@@ -166,6 +169,48 @@ func (n *unreported) forget() {
 	defer n.mu.Unlock()
 	n.begins, n.many = boottime.Monotonic(), false
 	clear(n.tallies)
+	clear(n.known)
+}
+
+// observe takes in a fact about a request of a page: whether what a script asks for, or what does more
+// than read, carries something by which its site knows an account. A picture with a cookie says nothing:
+// so does that of everybody who counts visits.
+func (n *unreported) observe(f ledger.Fact) {
+	r := f.Request
+	if f.Method != ledger.Sent && f.Method != ledger.Carried || len(r.Hops) == 0 || !r.OfPage() {
+		return
+	}
+	h, knows := r.Hops[len(r.Hops)-1], r.Cookies || r.Credentials
+	params := h.Sent
+	if f.Method == ledger.Sent {
+		params = f.Params // with all headers
+	}
+	if !h.Unsafe && !byScriptAlone(params) || !knows && f.Method == ledger.Carried {
+		return
+	}
+	var sent request
+	if json.Unmarshal(params, &sent) != nil || !knows && plainHeaders(sent.Request.Headers) {
+		return
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if site := findings.Site(sent.Request.URL); len(n.known) < maxKnown {
+		n.known[site] = true
+	}
+}
+
+// byScriptAlone tells whether a request, given by its event, is one that only a script makes.
+func byScriptAlone(params []byte) bool {
+	return slices.ContainsFunc(scriptTypes, func(kind []byte) bool { return bytes.Contains(params, kind) })
+}
+
+var scriptTypes = [][]byte{[]byte(`"type":"XHR"`), []byte(`"type":"Fetch"`), []byte(`"type":"EventSource"`)}
+
+// anonymous tells whether nothing is known to have told the site of a URL about the account.
+func (n *unreported) anonymous(url string) bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return len(n.known) < maxKnown && !n.known[findings.Site(url)]
 }
 
 // maxLine is the longest line of a NetLog that is read. The longest is the first, with all constants.
@@ -259,7 +304,7 @@ func (m *Monitor) reportAlone(within time.Duration) bool {
 		e := checkpoint.Entry{
 			Kind: checkpoint.KindRequest, Method: s.Method, URL: s.URL,
 			// What it carried is not known. It counts if its site is one of the account's.
-			Anonymous: true,
+			Anonymous: m.unreported.anonymous(s.URL),
 			Text:      "the network service sent it, and no page reported it: a page that was ending, a worker, or a service of the browser's own",
 		}
 		m.harmless.judge(&e, findings.Sent{Method: s.Method, URL: s.URL}, nil) // its body is not known: no line speaks for it

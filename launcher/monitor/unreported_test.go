@@ -1,6 +1,7 @@
 package monitor
 
 import (
+	"bytes"
 	"fmt"
 	"strings"
 	"testing"
@@ -120,6 +121,56 @@ func TestWhatAPageCouldNotSendHidesNothing(t *testing.T) {
 			alone, _, _ := m.unreported.takeAlone(0)
 			if n := len(alone); n != want {
 				t.Errorf("%d are reported by no page, want %d", n, want)
+			}
+		})
+	}
+}
+
+// TestWhatNoPageReportedToTheAccountsAPI is not anonymous: pages sent something there by which a site knows
+// an account, whatever its domain is.
+func TestWhatNoPageReportedToTheAccountsAPI(t *testing.T) {
+	const charge = "https://pay.b.example/charge"
+	get, post := requested("R", "GET", "https://api.b.example/me", ""), requested("R", "POST", "https://api.b.example/me", "")
+	picture := get
+	picture.Params = bytes.Replace(get.Params, []byte(`"type":"Fetch"`), []byte(`"type":"Image"`), 1)
+	beacon := post
+	beacon.Params = bytes.Replace(post.Params, []byte(`"type":"Fetch"`), []byte(`"type":"Ping"`), 1)
+	ownHeader := get
+	ownHeader.Params = bytes.Replace(get.Params, []byte(`"sec-ch-ua":"x"`), []byte(`"X-Auth-Token":"x"`), 1)
+	for name, tt := range map[string]struct {
+		events []cdpproxy.Event
+		want   bool // it is anonymous
+	}{
+		"nothing was sent there":            {nil, true},
+		"without anything":                  {[]cdpproxy.Event{get, carriedWith("R", withoutCookie)}, true},
+		"a picture with a cookie":           {[]cdpproxy.Event{picture, carriedWith("R", withCookie)}, true},
+		"a cookie that Chrome kept back":    {[]cdpproxy.Event{get, carriedWith("R", keptCookie)}, true},
+		"to another site":                   {[]cdpproxy.Event{requested("R", "GET", "https://c.example/me", ""), carriedWith("R", tokenInstead)}, true},
+		"in the session before":             {[]cdpproxy.Event{get, carriedWith("R", tokenInstead), {Method: "the session ends"}}, true},
+		"with a token":                      {[]cdpproxy.Event{get, carriedWith("R", tokenInstead)}, false},
+		"with a token, which is told first": {[]cdpproxy.Event{carriedWith("R", tokenInstead), get}, false},
+		"with a cookie":                     {[]cdpproxy.Event{get, carriedWith("R", withCookie)}, false},
+		"a beacon with a cookie":            {[]cdpproxy.Event{beacon, carriedWith("R", withCookie)}, false},
+		"with a header that a script added": {[]cdpproxy.Event{ownHeader}, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var got []checkpoint.Entry
+			m := direct(func(e checkpoint.Entry) {
+				if e.Kind == checkpoint.KindRequest {
+					got = append(got, e)
+				}
+			})
+			for _, e := range tt.events {
+				if e.Method == "the session ends" {
+					m.unreported.forget()
+					continue
+				}
+				m.readerEvent(e)
+			}
+			m.unreported.sent(netlog.Sent{Method: "POST", URL: charge, At: boottime.Monotonic() + time.Hour})
+			m.ReportAlone()
+			if len(got) != 1 || got[0].URL != charge || got[0].Anonymous != tt.want {
+				t.Errorf("%+v", got)
 			}
 		})
 	}

@@ -238,10 +238,16 @@ func (g *GETs) sent(f ledger.Fact) []checkpoint.Entry {
 		return nil
 	}
 	acted, _ := g.actedOn(f.Session)
+	by := f.Session // that of the page that was acted on
 	switch {
 	case kept.Document: // one that a command opened followed from no act
-		acted = g.opened[r.FrameID] || acted && g.requested[r.FrameID] == r.Request.URL
 		r.DocumentURL = g.shown[r.FrameID]
+		if g.requested[r.FrameID] != r.Request.URL {
+			acted = false
+		} else if p, led := g.leader(f.Session, r.Request.URL); led && (!acted || findings.Site(r.DocumentURL) != findings.Site(r.Request.URL)) {
+			acted, by, r.DocumentURL = true, p.session, g.shown[p.page]
+		}
+		acted = acted || g.opened[r.FrameID]
 		delete(g.requested, r.FrameID)
 		delete(g.opened, r.FrameID)
 	case r.FrameID == "": // nobody acts on a web worker itself
@@ -252,7 +258,7 @@ func (g *GETs) sent(f ledger.Fact) []checkpoint.Entry {
 		caused = false
 	}
 	kept.Get = &ledger.Get{
-		From: r.DocumentURL, Asked: r.Request.URL, Final: r.Request.URL, Acted: caused, Agreed: caused && g.agreedOn(f.Session, f.At),
+		From: r.DocumentURL, Asked: r.Request.URL, Final: r.Request.URL, Acted: caused, Agreed: caused && g.agreedOn(by, f.At),
 		Frame: r.FrameID, Pressed: r.Type == "Image" && r.Gesture, Open: true, Writes: writes,
 	}
 	if !acted || !kept.Document && g.after[kept.Loader] {
@@ -262,6 +268,20 @@ func (g *GETs) sent(f ledger.Fact) []checkpoint.Entry {
 		remember(g.after, kept.Loader, true)
 	}
 	return []checkpoint.Entry{g.entry(kept, checkpoint.KindGetAfter, "")}
+}
+
+// leader returns a page on which the worker has acted and that may have loaded a URL in a session's page, as
+// a link does that names an open tab; if possible one of the site of that URL.
+func (g *GETs) leader(session, url string) (leader place, found bool) {
+	for _, p := range g.navigations.beside(session) {
+		if acted, _ := g.actedOn(p.session); acted {
+			leader, found = p, true
+			if findings.Site(g.shown[p.page]) == findings.Site(url) {
+				break
+			}
+		}
+	}
+	return leader, found
 }
 
 // byItself tells whether a document asked for a place before the worker had acted on it: then it asks

@@ -15,6 +15,7 @@ import (
 
 	"leasehold/cdpproxy"
 	"leasehold/checkpoint"
+	"leasehold/evidence/capture"
 	"leasehold/internal/boottime"
 	"leasehold/internal/test/testchrome"
 	"leasehold/launcher/recovery/findings"
@@ -329,4 +330,74 @@ func TestGETsOfARealBrowser(t *testing.T) {
 	w.call(session, "Page.navigate", map[string]string{"url": site.URL + "/tickets/8"}, nil)
 	w.eval(session, `location.pathname === '/tickets/8'`)
 	w.is("a command opened a page", checkpoint.KindGetAfter, "/up", "/up", "/tickets/9", "/tickets/7")
+}
+
+// TestATabThatAnotherPageLoads: a link or a script loads a tab that is open already, by its name. The act was
+// on the page with the link, whatever the tab shows. A tab that cannot be led by that page goes by itself.
+func TestATabThatAnotherPageLoads(t *testing.T) {
+	t.Parallel()
+	const links = `<a id=open href=/tickets/1 target=named>1</a><br><a id=take href="/take?%[2]s" target=named>2</a><br>
+		<a id=away href="%[1]s/tickets/1" target=named>3</a><br><a id=alone href=/alone target=_blank>4</a><br>
+		<a id=drop href=/drop target=named onclick="return confirm('sicher?')">6</a><br>
+		<button id=script onclick="window.open('/take?script', 'named')">5</button>`
+	mux := http.NewServeMux()
+	site := httptest.NewServer(mux)
+	t.Cleanup(site.Close)
+	other := strings.Replace(site.URL, "127.0.0.1", "localhost", 1)
+	says := func(place, text string) {
+		mux.HandleFunc("GET "+place, func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Type", "text/html")
+			fmt.Fprint(w, text)
+		})
+	}
+	says("/list", fmt.Sprintf(links, other, "link"))
+	says("/tickets/{id}", "<h1>text</h1>")
+	says("/drop", "<h1>text</h1>")
+	says("/alone", "<script>if (!sessionStorage.took) { sessionStorage.took = 1; location.href = '/take?alone' }</script>")
+	mux.HandleFunc("GET /take", func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, "/tickets/8", http.StatusFound) })
+
+	w := watchGets(t)
+	var acted atomic.Value
+	acted.Store("")
+	w.log.mu.Lock()
+	w.gets.actedOn = func(session string) (bool, bool) { return acted.Load() == session, false }
+	w.log.mu.Unlock()
+	list := w.openPage(site.URL + "/list")
+	acted.Store(list)
+	shown := func(what, url string) {
+		t.Helper()
+		for end := time.Now().Add(testchrome.Patience); ; time.Sleep(5 * time.Millisecond) {
+			if slices.ContainsFunc(w.Pages(), func(p capture.Page) bool { return p.SessionID != list && p.URL == url }) {
+				return
+			}
+			if time.Now().After(end) {
+				t.Fatalf("%s: no tab shows %s: %+v", what, url, w.Pages())
+			}
+		}
+	}
+	for _, step := range []struct {
+		press, shows string
+		writes, gets []string
+	}{
+		{"#open", site.URL + "/tickets/1", nil, []string{"/tickets/1"}},
+		{"#take", site.URL + "/tickets/8", []string{"moved_on /take?link"}, []string{"/take?link"}},
+		{"#away", other + "/tickets/1", nil, []string{"/tickets/1"}},
+		{"#script", site.URL + "/tickets/8", []string{"moved_on /take?script"}, []string{"/take?script"}},
+		{"#drop", site.URL + "/drop", []string{"confirmed /drop"}, []string{"/drop"}},
+		{"#away", other + "/tickets/1", nil, []string{"/tickets/1"}},
+		{"#alone", site.URL + "/tickets/8", nil, []string{"/alone"}},
+	} {
+		w.mu.Lock()
+		w.entries = nil
+		w.mu.Unlock()
+		w.press(list, step.press)
+		for end := time.Now().Add(testchrome.Patience); step.press == "#drop" && time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
+			if w.chrome.Call(t.Context(), list, "Page.handleJavaScriptDialog", map[string]bool{"accept": true}, nil) == nil {
+				break
+			}
+		}
+		shown(step.press, step.shows)
+		w.is(step.press, checkpoint.KindGetAfter, step.gets...)
+		w.is(step.press, checkpoint.KindGetWrite, step.writes...)
+	}
 }

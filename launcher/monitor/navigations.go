@@ -30,9 +30,12 @@ type navigations struct {
 
 type openPage struct {
 	target, session string
-	url             string
-	begun           boottime.Instant  // when the navigation to the document began
-	frames          map[string]string // targets of frames in other processes, by session
+	// group is the target of the first of those pages that can lead each other elsewhere: a page, and
+	// those that it opened and that can reach it.
+	group  string
+	url    string
+	begun  boottime.Instant  // when the navigation to the document began
+	frames map[string]string // targets of frames in other processes, by session
 	// navigated says that the page no longer shows its first document.
 	navigated bool
 	// leaving says that a navigation to another document has begun, and that none has finished
@@ -105,7 +108,13 @@ func (n *navigations) attached(parent, session string, t *target.Info, now boott
 	id := string(t.TargetID)
 	switch t.Type {
 	case typePage, typeOther:
-		page := &openPage{target: id, session: session, url: t.URL, begun: now}
+		page := &openPage{target: id, session: session, group: id, url: t.URL, begun: now}
+		if opener := string(t.OpenerID); opener != "" && t.CanAccessOpener {
+			page.group = opener
+			if o := n.pages[opener]; o != nil {
+				page.group = o.group
+			}
+		}
 		remember(n.sessions, session, page)
 		remember(n.pages, id, page)
 		n.count(page, t.URL)
@@ -120,6 +129,22 @@ func (n *navigations) attached(parent, session string, t *target.Info, now boott
 		}
 		page.frames[session] = id
 	}
+}
+
+// beside are the sessions and targets of the other pages that can lead a session's page elsewhere.
+func (n *navigations) beside(session string) (pages []place) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	page := n.sessions[session]
+	if page == nil {
+		return nil
+	}
+	for _, other := range n.pages {
+		if other != page && other.group == page.group {
+			pages = append(pages, place{page: other.target, session: other.session})
+		}
+	}
+	return pages
 }
 
 // detached removes a page or frame that ended. The caller holds n.mu.

@@ -29,6 +29,7 @@ type Kind string
 const (
 	KindStart      Kind = "start"            // the session began
 	KindURL        Kind = "url"              // a page navigated
+	KindClosed     Kind = "closed"           // a page is closed
 	KindFrame      Kind = "frame"            // a frame inside a page navigated to a sensitive URL
 	KindStep       Kind = "step"             // the task named the step that it is at
 	KindCheckpoint Kind = "checkpoint"       // the task named a checkpoint

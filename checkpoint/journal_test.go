@@ -4,6 +4,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 )
@@ -119,6 +120,36 @@ func TestFramesOfASummary(t *testing.T) {
 		s := Summarize(slices.Concat([]Entry{{Kind: KindURL, Target: "a", URL: "/pay", Committed: true}, frame}, c.between, []Entry{safe}))
 		if open := slices.ContainsFunc(s.PagesSince, func(e Entry) bool { return e.Kind == KindFrame }); open != c.open {
 			t.Errorf("%s: open %v, %+v", c.name, open, s.PagesSince)
+		}
+	}
+}
+
+// What each page shows is open as long as that page is, whichever page went somewhere last.
+func TestPagesOfASummary(t *testing.T) {
+	at := func(target, url string) Entry { return Entry{Kind: KindURL, Target: target, URL: url, Committed: true} }
+	closed := func(target string) Entry { return Entry{Kind: KindClosed, Target: target} }
+	frame := Entry{Kind: KindFrame, Target: "a", URL: "/card", Sensitive: true}
+	safe := Entry{Kind: KindCheckpoint, Name: "c", Safe: true}
+	for _, c := range []struct {
+		name   string
+		before []Entry
+		want   string
+	}{
+		{"one page", []Entry{at("a", "/pay")}, "/pay"},
+		{"another page went on", []Entry{at("a", "/pay"), at("b", "/list")}, "/pay /list"},
+		{"both did", []Entry{at("a", "/pay"), at("b", "/list"), at("a", "/done")}, "/list /done"},
+		{"it is closed", []Entry{at("a", "/pay"), frame, at("b", "/list"), closed("a")}, "/list"},
+		{"it is closed, and was the last", []Entry{at("b", "/list"), at("a", "/pay"), closed("a")}, "/list /pay"},
+		{"a frame in it", []Entry{at("a", "/shop"), frame, at("b", "/list")}, "/shop /list /card"},
+		{"a worker is closed", []Entry{at("a", "/pay"), at("b", "/list"), closed("w")}, "/pay /list"},
+		{"two checkpoints", []Entry{at("a", "/pay"), safe, at("b", "/list")}, "/pay /list"},
+	} {
+		var got []string
+		for _, e := range Summarize(append(c.before, safe)).PagesSince {
+			got = append(got, e.URL)
+		}
+		if strings.Join(got, " ") != c.want {
+			t.Errorf("%s: %q, want %q", c.name, got, c.want)
 		}
 	}
 }

@@ -34,7 +34,8 @@ type Summary struct {
 	// after LastSafe: of each document the first.
 	GetsAfter, GetsAfterSince []Entry
 	// StepsSince has the steps after LastSafe. PagesSince has the navigations after it,
-	// and before them the page and the sensitive frames that were open at LastSafe.
+	// and before them the pages and the sensitive frames that were open at LastSafe, and the page on
+	// which the task was.
 	StepsSince []Entry
 	PagesSince []Entry
 	// Did has what else pages did: forms, downloads, dialogs and changes of storage.
@@ -65,7 +66,7 @@ type Summary struct {
 func Summarize(entries []Entry) Summary {
 	var s Summary
 	var last Entry
-	var frames []Entry // the sensitive frames that are open
+	var open, frames []Entry // what the pages that are open show, and the sensitive frames in them
 	answers, at := answersOf(entries)
 	var ends []int                  // positions at which the requests of Unsafe ended
 	documents := map[string]Entry{} // the answers that are pages' documents, by target
@@ -76,13 +77,16 @@ func Summarize(entries []Entry) Summary {
 			frames = append(frames, e)
 		case KindURL:
 			if e.Committed {
-				frames = slices.DeleteFunc(frames, func(f Entry) bool { return f.Target == e.Target })
+				frames = slices.DeleteFunc(frames, e.ofItsPage)
 			}
 			if e.URL != s.LastURL || e.Sensitive != last.Sensitive {
 				s.Pages = append(s.Pages, e)
 			}
 			s.LastURL, last = e.URL, e
+			open = append(slices.DeleteFunc(open, e.ofItsPage), e)
 			s.PagesSince = append(s.PagesSince, e)
+		case KindClosed:
+			open, frames = slices.DeleteFunc(open, e.ofItsPage), slices.DeleteFunc(frames, e.ofItsPage)
 		case KindStep:
 			s.LastStep = e.Name
 			s.Steps = append(s.Steps, e)
@@ -104,8 +108,9 @@ func Summarize(entries []Entry) Summary {
 			if e, known := documents[last.Target]; known {
 				s.Answers = []Entry{e}
 			}
-			if s.LastURL != "" {
-				s.PagesSince = []Entry{last}
+			s.PagesSince = slices.Clone(open)
+			if s.LastURL != "" && !slices.ContainsFunc(open, last.ofItsPage) {
+				s.PagesSince = append(s.PagesSince, last)
 			}
 			s.PagesSince = append(s.PagesSince, frames...)
 		case KindAnswer:
@@ -149,3 +154,6 @@ func Summarize(entries []Entry) Summary {
 	}
 	return s
 }
+
+// ofItsPage tells whether another entry is about the same page.
+func (e Entry) ofItsPage(other Entry) bool { return other.Target == e.Target }

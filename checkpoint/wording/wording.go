@@ -84,7 +84,7 @@ func Of(e checkpoint.Entry) (Line, bool) {
 	case checkpoint.KindOmitted:
 		l.What, l.Text, l.Notes = "left out", "entries about "+Spaced(e.Name), []string{"the journal was full, or its disk took nothing"}
 	case checkpoint.KindFrame:
-	default: // storage and pictures
+	default: // storage, pictures, and pages that are closed
 		return Line{}, false
 	}
 	if e.Sensitive {

@@ -111,7 +111,7 @@ func (ps *pages) observe(event cdpproxy.Event) (seen pageEvent) {
 	case eventDetached:
 		var p target.EventDetachedFromTarget
 		if decode(event, &p) {
-			ps.detached(string(p.SessionID))
+			report(ps.detached(string(p.SessionID)))
 		}
 	case eventInfoChanged:
 		var p target.EventTargetInfoChanged
@@ -219,14 +219,19 @@ func (ps *pages) opened(session string, t *target.Info) *checkpoint.Entry {
 	return pg.navigated(t.URL, true)
 }
 
-// detached removes a target whose session ended. The caller holds ps.mu.
-func (ps *pages) detached(session string) {
+// detached removes a target whose session ended, and reports that its page is closed. The caller holds
+// ps.mu.
+func (ps *pages) detached(session string) (closed *checkpoint.Entry) {
 	id := ps.targets[session]
+	if pg := ps.open[id]; pg != nil && pg.SessionID == session && pg.reported != "" && !ps.navigations.closing.Load() {
+		closed = &checkpoint.Entry{Kind: checkpoint.KindClosed, Target: id}
+	}
 	delete(ps.closing, id)
 	delete(ps.frames, id)
 	delete(ps.open, id)
 	delete(ps.windows, id)
 	delete(ps.targets, session)
+	return closed
 }
 
 // infoChanged updates a target as the browser's own session describes it. The caller

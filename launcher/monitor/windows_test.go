@@ -11,6 +11,7 @@ import (
 
 	"github.com/chromedp/cdproto/target"
 
+	"leasehold/cdpproxy"
 	"leasehold/checkpoint"
 )
 
@@ -43,6 +44,37 @@ func TestAWindowThatBecomesAPage(t *testing.T) {
 	}
 	if ps.closes("T") {
 		t.Error("the one tab closes, and another one is said to stay")
+	}
+}
+
+// TestAPageThatIsClosedIsToldOfOnce, if it was reported, and not if the launcher itself closes it.
+func TestAPageThatIsClosedIsToldOfOnce(t *testing.T) {
+	t.Parallel()
+	for name, tt := range map[string]struct {
+		kind, url string
+		closing   bool
+		want      string
+	}{
+		"a page":          {typePage, "https://shop.example/", false, "url T, closed T"},
+		"a blank page":    {typePage, "about:blank", false, ""},
+		"a worker":        {typeWorker, "https://shop.example/w.js", false, ""},
+		"by the launcher": {typePage, "https://shop.example/", true, "url T"},
+	} {
+		ps := newPages(newNavigations())
+		ps.navigations.closing.Store(tt.closing)
+		var got []string
+		gone := `{"sessionId":"S","targetId":"T"}`
+		for _, e := range []cdpproxy.Event{
+			{Method: eventAttached, Params: fmt.Appendf(nil, `{"sessionId":"S","targetInfo":{"targetId":"T","type":%q,"url":%q}}`, tt.kind, tt.url)},
+			{Method: eventDetached, Params: []byte(gone)}, {Method: eventDetached, Params: []byte(gone)},
+		} {
+			for _, found := range ps.observe(e).entries {
+				got = append(got, fmt.Sprint(found.Kind, " ", found.Target))
+			}
+		}
+		if strings.Join(got, ", ") != tt.want {
+			t.Errorf("%s: %q, want %q", name, got, tt.want)
+		}
 	}
 }
 

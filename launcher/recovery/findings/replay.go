@@ -107,7 +107,7 @@ func (p Past) Keep(journal []checkpoint.Entry, found table.Inspection, t Task, a
 // kept tells whether an entry of a journal is kept: facts that depend on what is known of sites depend on it.
 func kept(e checkpoint.Entry) bool {
 	switch e.Kind {
-	case checkpoint.KindStart, checkpoint.KindURL, checkpoint.KindFrame, checkpoint.KindStep, checkpoint.KindRequest, checkpoint.KindGetWrite, checkpoint.KindGetAfter:
+	case checkpoint.KindStart, checkpoint.KindURL, checkpoint.KindClosed, checkpoint.KindFrame, checkpoint.KindStep, checkpoint.KindRequest, checkpoint.KindGetWrite, checkpoint.KindGetAfter:
 		return true
 	case checkpoint.KindCheckpoint:
 		return e.Safe

@@ -40,7 +40,7 @@ func (rs *requests) answered(a answer) {
 			case a.unsent:
 				rs.uncount(r)
 			case a.left && r.Name != "":
-				rs.count(r)
+				rs.count(r, 0)
 			}
 		}
 		rs.log.mu.Unlock()

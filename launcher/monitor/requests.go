@@ -9,6 +9,7 @@ import (
 	"leasehold/checkpoint/ledger"
 	"leasehold/checkpoint/shape"
 	"leasehold/evidence/redact"
+	"leasehold/internal/boottime"
 	"leasehold/internal/id"
 	"leasehold/launcher/recovery/findings"
 )
@@ -59,9 +60,9 @@ func (rs *requests) observe(t cdpproxy.Traffic) {
 	case withheld:
 		kept.Withheld++
 	case message: // nothing takes one back
-		rs.unreported.page(sent.Method, sent.URL)
+		rs.unreported.page(sent.Method, sent.URL, r.Timestamp)
 	default:
-		rs.count(kept)
+		rs.count(kept, r.Timestamp)
 	}
 	rs.log.mu.Unlock()
 	if before != nil {
@@ -102,7 +103,7 @@ func (rs *requests) rewritten(t cdpproxy.Traffic) {
 	}
 	rs.uncount(kept)
 	_ = rs.name(kept, r, &entry) // without a redirect there is no answer before it
-	rs.count(kept)
+	rs.count(kept, chromeClock(boottime.Monotonic()))
 	if w.Unsent.Method != "" {
 		kept.Report(hop(w.Unsent.Method, w.Unsent.URL))
 	}
@@ -115,11 +116,11 @@ func (rs *requests) rewritten(t cdpproxy.Traffic) {
 }
 
 // count takes in that a request's hop that was reported last leaves the browser: it stands for one that
-// the network service sends. The caller holds the log's mu.
-func (rs *requests) count(kept *ledger.Request) {
+// the network service sends. at is when the page made it, see unreported.page. The caller holds the log's mu.
+func (rs *requests) count(kept *ledger.Request, at float64) {
 	if !kept.Counted {
 		kept.Counted = true
-		rs.unreported.page(kept.Method, kept.LastURL)
+		rs.unreported.page(kept.Method, kept.LastURL, at)
 	}
 }
 

@@ -114,15 +114,16 @@ func (s *Still) take(over bool) (entries []checkpoint.Entry, more uint64) {
 	defer s.log.mu.Unlock()
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	now := chromeClock(boottime.Monotonic())
 	for r := range s.log.ledger.All() {
 		switch {
 		case r.Withheld == 0 || over:
 		case r.Name != "":
-			s.unreported.page(r.Method, r.LastURL)
+			s.unreported.page(r.Method, r.LastURL, now)
 			r.Counted = true
 		default:
 			for range r.Withheld {
-				s.unreported.page(checkpoint.Websocket, r.URL)
+				s.unreported.page(checkpoint.Websocket, r.URL, now)
 			}
 		}
 		r.Withheld = 0

@@ -41,7 +41,10 @@ type unreported struct {
 type tally struct {
 	// left is how many pages reported that left the browser, less those that the network service sent.
 	left int
-	told int // as many of these are in the journal as reported by no page
+	// told is how many of these are in the journal as reported by no page. The last of them was sent at
+	// toldAt, by the monotonic clock: what a page sends some time later is none of them.
+	told   int
+	toldAt time.Duration
 	// last is what the network service sent last, and since is when that was found.
 	last  netlog.Sent
 	since time.Time
@@ -75,10 +78,11 @@ func (n *unreported) change(method, url string, do func(*tally)) bool {
 	return true
 }
 
-// page takes in that a page reported a request.
-func (n *unreported) page(method, url string) {
+// page takes in that a page reported a request, which it made at a time of Chrome's clock; zero: at no
+// time that is known.
+func (n *unreported) page(method, url string, at float64) {
 	n.change(method, url, func(t *tally) {
-		if t.told > 0 { // it comes late
+		if t.told > 0 && at <= chromeClock(t.toldAt+lateReport) { // it comes late
 			t.told--
 		} else {
 			t.left++
@@ -106,9 +110,9 @@ func (m *Monitor) Own() func(cdpproxy.Event) {
 		case e.Method == ledger.Socket:
 			remember(sockets, r.RequestID, r.URL)
 		case e.Method == eventMessageSent:
-			m.unreported.page(checkpoint.Websocket, sockets[r.RequestID])
+			m.unreported.page(checkpoint.Websocket, sockets[r.RequestID], r.Timestamp)
 		case !reads.Method(r.Request.Method):
-			m.unreported.page(r.Request.Method, r.Request.URL)
+			m.unreported.page(r.Request.Method, r.Request.URL, r.Timestamp)
 		}
 	}
 }
@@ -118,7 +122,7 @@ func (m *Monitor) Own() func(cdpproxy.Event) {
 func (n *unreported) kept(method, url string) {
 	n.change(method, url, func(t *tally) {
 		t.left--
-		t.last, t.since = netlog.Sent{Method: method, URL: url}, time.Now()
+		t.last, t.since = netlog.Sent{Method: method, URL: url, At: boottime.Monotonic()}, time.Now()
 	})
 }
 
@@ -155,7 +159,7 @@ func (n *unreported) takeAlone(within time.Duration) (all []netlog.Sent, many, l
 			left = true
 		default:
 			all = append(all, slices.Repeat([]netlog.Sent{t.last}, t.alone())...)
-			t.left, t.told = 0, t.told+t.alone()
+			t.left, t.told, t.toldAt = 0, t.told+t.alone(), max(t.toldAt, t.last.At)
 		}
 	}
 	slices.SortFunc(all, func(a, b netlog.Sent) int { return int(a.At - b.At) })

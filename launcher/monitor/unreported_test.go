@@ -20,7 +20,14 @@ func TestWhatNoPageReported(t *testing.T) {
 	net := func(url string) func(*unreported) {
 		return func(n *unreported) { n.sent(netlog.Sent{Method: "POST", URL: url, At: now + time.Hour}) }
 	}
-	page := func(url string) func(*unreported) { return func(n *unreported) { n.page("POST", url) } }
+	pageAt := func(url string, at time.Duration) func(*unreported) {
+		return func(n *unreported) { n.page("POST", url, chromeClock(at)) }
+	}
+	page := func(url string) func(*unreported) { return pageAt(url, now) }
+	netLater := func(url string) func(*unreported) {
+		return func(n *unreported) { n.sent(netlog.Sent{Method: "POST", URL: url, At: now + 2*time.Hour}) }
+	}
+	pageLater := func(url string) func(*unreported) { return pageAt(url, now+2*time.Hour) }
 	for _, tt := range []struct {
 		name string
 		do   []func(*unreported)
@@ -36,6 +43,10 @@ func TestWhatNoPageReported(t *testing.T) {
 			n.sent(netlog.Sent{Method: "POST", URL: "/a", At: now - time.Second})
 		}}, ""},
 		{"told, and reported late", []func(*unreported){net("/a"), func(n *unreported) { n.takeAlone(0) }, page("/a"), net("/a")}, "/a"},
+		{"told, and another one that a page reports", []func(*unreported){net("/a"), func(n *unreported) { n.takeAlone(0) }, pageLater("/a"), netLater("/a")}, ""},
+		{"told, and another one that no page reports", []func(*unreported){net("/a"), func(n *unreported) { n.takeAlone(0) }, netLater("/a")}, "/a"},
+		{"told, another one, and the report of the first", []func(*unreported){net("/a"), func(n *unreported) { n.takeAlone(0) }, netLater("/a"), page("/a"), pageLater("/a")}, ""},
+		{"one that never left is told, and then the report of the other", []func(*unreported){page("/a"), net("/a"), func(n *unreported) { n.kept("POST", "/a"); n.takeAlone(0) }, page("/a"), net("/a")}, "/a"},
 		{"young", []func(*unreported){net("/a"), func(n *unreported) {
 			if sent, _, left := n.takeAlone(time.Minute); len(sent) > 0 || !left {
 				n.forget()

@@ -217,8 +217,8 @@ func (w *cookieWatch) answered(h ledger.Hop, a cookieAnswer, now time.Time) []ch
 	var ids []string
 	set := map[string]*http.Cookie{}
 	for _, line := range a.lines {
-		c, err := http.ParseSetCookie(line)
-		if err != nil || c.Partitioned {
+		c, ok := parseSetCookie(line)
+		if !ok || c.Partitioned {
 			continue
 		}
 		if c.Domain = cookieDomain(c.Domain, u.Hostname()); c.Domain == "" {
@@ -243,7 +243,7 @@ func (w *cookieWatch) answered(h ledger.Hop, a cookieAnswer, now time.Time) []ch
 	}
 	for _, id := range ids {
 		c, next := w.known[id], set[id]
-		gone := next.Value == "" || next.MaxAge < 0 || next.MaxAge == 0 && !next.Expires.IsZero() && !next.Expires.After(now)
+		gone := strings.Trim(next.Value, `"`) == "" || next.MaxAge < 0 || next.MaxAge == 0 && !next.Expires.IsZero() && !next.Expires.After(now)
 		if gone {
 			if c != nil && !c.dropped {
 				entries = w.drop(entries, c, entry, by)

@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net/http"
+	"net/http/httptest"
 	"slices"
 	"strconv"
 	"strings"
@@ -190,6 +192,73 @@ func TestWhatBecomesOfTheAccountsCookies(t *testing.T) {
 	} {
 		if got := cookieScript(t, tt.script); got != tt.want {
 			t.Errorf("%s:\n%s\nwant\n%s", tt.name, got, tt.want)
+		}
+	}
+}
+
+// TestCookiesAsChromeTakesThem: more names and values than Go's parser does, and quotes are part of a value.
+func TestCookiesAsChromeTakesThem(t *testing.T) {
+	const url, lines = "https://shop.example/", ";_Path=/;_HttpOnly"
+	for name, tt := range map[string]struct{ cookie, next string }{
+		"quotes in the value":     {`sid=secret5f"2b8c1e9d3a4f60`, `sid=secret77"aa01c2b3d4e5f6`},
+		"quotes around the value": {`sid="secret5f2b8c1e9d3a4f60"`, `sid="secret77aa01c2b3d4e5f6"`},
+		"JSON":                    {`sid={"k":"secret5f2b8c1e9d3a4f60"}`, `sid={"k":"secret77aa01c2b3d4e5f6"}`},
+		"a backslash":             {`sid=secret5f\2b8c1e9d3a4f60`, `sid=secret77\aa01c2b3d4e5f6`},
+		"letters beyond ASCII":    {`sid=secretë5f2b8c1e9d3a4f60`, `sid=secretë77aa01c2b3d4e5f6`},
+		"a name that is no token": {`s[id]=secret5f2b8c1e9d3a4f60`, `s[id]=secret77aa01c2b3d4e5f6`},
+		"no name":                 {`=secret5f2b8c1e9d3a4f60`, `secret77aa01c2b3d4e5f6`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			key, _, _ := strings.Cut(tt.cookie, "=")
+			in := func(cookie string) string {
+				return key + "=" + strings.TrimPrefix(cookie, key+"=") + "@shop.example+httponly"
+			}
+			script := "grant " + in(tt.cookie) + "\nget " + url + " 200 " + tt.next + lines + "\nend " + in(tt.next)
+			if got, want := cookieScript(t, script), "replaced site shop.example GET 200\nread"; got != want {
+				t.Errorf("it rotates:\n%s\nwant\n%s", got, want)
+			}
+			script = "grant " + in(tt.cookie) + "\nget " + url + " 302 " + key + "=\"\"" + lines + ";_Max-Age=0\nend"
+			if got, want := cookieScript(t, script), "dropped site shop.example GET 302\nread"; got != want {
+				t.Errorf("the site signs out:\n%s\nwant\n%s", got, want)
+			}
+		})
+	}
+}
+
+// TestCookiesOfARealBrowser: what an answer sets is what the browser then has, whatever is in it. So nothing
+// but the site counts as who set it.
+func TestCookiesOfARealBrowser(t *testing.T) {
+	t.Parallel()
+	pairs := []string{`a="secret%s2b8c1e9d3a4f60"`, `b=sec"ret%s2b8c1e9d3a4f60`, `c={"k":"s%s2b8c1e9d3a4f60"}`, `d=secretë%s2b8c1e9d3a4f60`, `e[0]=secret%s2b8c1e9d3a4f60`, `secret%s2b8c1e9d3a4f60`, `f=secret\%s2b8c1e9d3a4f60`}
+	site := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		for _, pair := range pairs {
+			w.Header()["Set-Cookie"] = append(w.Header()["Set-Cookie"], fmt.Sprintf(pair, strings.TrimPrefix(r.URL.Path, "/"))+"; Path=/; HttpOnly")
+		}
+		w.Header().Set("Content-Type", "text/html")
+		fmt.Fprint(w, "<!doctype html><link rel=icon href=data:,>text")
+	}))
+	t.Cleanup(site.Close)
+	w := watch(t)
+	page := w.open(site.URL + "/1")
+	jar := func() (r json.RawMessage) {
+		w.call("", "Storage.getCookies", nil, &r)
+		return r
+	}
+	if err := w.monitor.Cookies().Learn(jar(), nil); err != nil {
+		t.Fatal(err)
+	}
+	w.visit(page, site.URL+"/2")
+	bySite := map[string]bool{}
+	w.until(func(e checkpoint.Entry) bool {
+		if e.Cookie != nil && e.Cookie.What == checkpoint.CookieReplaced {
+			bySite[e.Cookie.Cookie] = true
+		}
+		return len(bySite) == len(pairs)
+	})
+	w.monitor.Cookies().Compare(jar(), nil)
+	for _, e := range w.until(func(e checkpoint.Entry) bool { return e.Cookie != nil && e.Cookie.What == checkpoint.CookiesRead }) {
+		if e.Cookie != nil && e.Cookie.What == checkpoint.CookieReplaced && e.Cookie.By != checkpoint.BySite {
+			t.Errorf("%+v", *e.Cookie)
 		}
 	}
 }

@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"net/http"
 	"slices"
+	"strings"
+	"unicode/utf8"
 )
 
 // cookieAnswer is the part of an answer's headers that matters for cookies.
@@ -53,4 +55,36 @@ func parseCookieAnswer(params json.RawMessage) cookieAnswer {
 		}
 	}
 	return a
+}
+
+// parseSetCookie parses a Set-Cookie line as Chrome does (RFC 6265, 5.2). Package http refuses names and
+// values that a server should not send, and takes quotes off a value, of which they are a part.
+func parseSetCookie(line string) (c *http.Cookie, ok bool) {
+	pair, attributes, _ := strings.Cut(fromLatin1(line), ";")
+	name, value, named := strings.Cut(pair, "=")
+	if !named {
+		name, value = "", pair
+	}
+	c, err := http.ParseSetCookie("x=x;" + attributes)
+	if err != nil {
+		return nil, false
+	}
+	c.Name, c.Value = strings.Trim(name, " \t"), strings.Trim(value, " \t")
+	return c, c.Name != "" || c.Value != ""
+}
+
+// fromLatin1 is the text in UTF-8 that was taken for one in Latin-1, as Chrome's events take headers. Any
+// other text stays as it is.
+func fromLatin1(text string) string {
+	b := make([]byte, 0, len(text))
+	for _, r := range text {
+		if r > 0xff {
+			return text
+		}
+		b = append(b, byte(r))
+	}
+	if !utf8.Valid(b) {
+		return text
+	}
+	return string(b)
 }

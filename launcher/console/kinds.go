@@ -10,10 +10,10 @@ import (
 	"leasehold/launcher/api"
 )
 
-// kind is one shape of requests that count as unsafe, since nothing was known of them when they were
-// sent.
+// kind is one shape of requests that count as unsafe.
 type kind struct {
-	Shape           string
+	Shape           string // empty: an older sidecar kept none, and the method and the address tell it apart
+	Known           string // what the file of its site said of it when it was sent: read or write; empty: nothing
 	Method, Address string // Address has no query
 	Content         string
 	Times           uint64
@@ -30,17 +30,25 @@ const (
 	maxAnswers = 3
 )
 
-// kindsOf are the unknown shapes among the requests, those since the last safe checkpoint first, each
-// once. said has what is known of shapes by now, and counted what was counted of them.
-func kindsOf(requests []api.UnsafeRequest, said map[string]site.Line, counted map[string]api.SiteShape) (kinds []kind) {
+// kindsOf are the unknown shapes among the requests, see unknownKind. said has what is known of shapes by
+// now, and counted what was counted of them.
+func kindsOf(requests []api.UnsafeRequest, said map[string]site.Line, counted map[string]api.SiteShape) []kind {
+	return kindsThat(unknownKind, requests, said, counted)
+}
+
+// kindsThat are the shapes of the requests for which is returns true, those since the last safe checkpoint
+// first, each once.
+func kindsThat(is func(api.UnsafeRequest) bool, requests []api.UnsafeRequest, said map[string]site.Line, counted map[string]api.SiteShape) (kinds []kind) {
 	for _, r := range requests {
-		if !unknownKind(r) {
+		if !is(r) {
 			continue
 		}
-		at := slices.IndexFunc(kinds, func(k kind) bool { return k.Shape == r.Shape })
+		at := slices.IndexFunc(kinds, func(k kind) bool {
+			return k.Shape == r.Shape && k.Known == r.Known && (r.Shape != "" || k.Method == r.Method && k.Address == addressOf(r.URL))
+		})
 		if at < 0 {
 			at = len(kinds)
-			k := kind{Shape: r.Shape, Method: r.Method, Address: addressOf(r.URL), Content: r.Content(), Counted: counted[r.Shape]}
+			k := kind{Shape: r.Shape, Known: r.Known, Method: r.Method, Address: addressOf(r.URL), Content: r.Content(), Counted: counted[r.Shape]}
 			if line, ok := said[r.Shape]; ok {
 				k.Said = &line
 			}
@@ -66,8 +74,11 @@ func since01(k kind) int {
 
 // unknownKind tells whether nothing was known of a request that counts, and something can be said.
 func unknownKind(r api.UnsafeRequest) bool {
-	return r.Counts == "unsafe" && r.Known == "" && shape.OriginOf(r.Shape[min(len(r.Method)+1, len(r.Shape)):]) != ""
+	return counts(r) && r.Known == "" && shape.OriginOf(r.Shape[min(len(r.Method)+1, len(r.Shape)):]) != ""
 }
+
+// counts tells whether a request counts as a change of the account.
+func counts(r api.UnsafeRequest) bool { return r.Counts == "unsafe" }
 
 // addressOf is a URL without its query.
 func addressOf(raw string) string {

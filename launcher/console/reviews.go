@@ -17,6 +17,7 @@ import (
 	"leasehold/launcher/api"
 	"leasehold/launcher/catalog"
 	"leasehold/launcher/principal"
+	"leasehold/launcher/recovery/findings"
 	"leasehold/launcher/recovery/table"
 	"leasehold/lease"
 )
@@ -56,10 +57,11 @@ type reviewsView struct {
 // Here names the page, for the navigation.
 func (reviewsView) Here() string { return "" }
 
-// alike are reviews with the same reason and the same unknown shapes.
+// alike are reviews with the same reason, after requests of the same shapes that count.
 type alike struct {
 	Key, Reason string
-	Kinds       []kind
+	Kinds       []kind // at most maxKinds; KindsCut is how many more there are
+	KindsCut    int
 	Rows        []alikeRow
 	Total, Cut  int
 	// May is how many of the rows the user may decide, and SelectAll the link that selects them.
@@ -127,16 +129,41 @@ func (w waitingReview) alone() string {
 	return ""
 }
 
-// key is the same for reviews that are alike, and kinds are the requests by which they are.
-func (w waitingReview) key() (key string, kinds []kind) {
-	kinds = kindsOf(w.inspection.UnsafeRequests, nil, nil)
-	shapes := make([]string, len(kinds))
-	for i, k := range kinds {
-		shapes[i] = k.Shape
+// kinds are the shapes of its requests that count, whatever is known of them.
+func (w waitingReview) kinds() []kind {
+	return kindsThat(counts, w.inspection.UnsafeRequests, nil, nil)
+}
+
+// key is the same for reviews that are alike.
+func (w waitingReview) key() string {
+	var sent []string
+	for _, k := range w.kinds() {
+		what := k.Shape
+		if what == "" {
+			what = k.Method + " " + k.Address
+		}
+		sent = append(sent, k.Known+"\x00"+what)
 	}
-	slices.Sort(shapes)
-	sum := sha256.Sum256([]byte(w.record.Reason + "\x00" + strings.Join(shapes, "\x00")))
-	return "g" + hex.EncodeToString(sum[:6]), kinds
+	slices.Sort(sent)
+	sum := sha256.Sum256([]byte(w.record.Reason + "\x00" + strings.Join(sent, "\x00")))
+	return "g" + hex.EncodeToString(sum[:6])
+}
+
+// toldByKinds tells whether the kinds of requests that the page names say all that a sentence about unsafe
+// requests does: there were some, nothing was known of any, and the page names each.
+func (w waitingReview) toldByKinds(o api.Objection) bool {
+	if o.Fact != table.UnsafeRequests && o.Fact != table.UnsafeSinceSafe || o.Answer != string(table.Yes) {
+		return false
+	}
+	n := 0
+	for _, r := range w.inspection.UnsafeRequests {
+		if counts(r) {
+			if n++; !unknownKind(r) {
+				return false
+			}
+		}
+	}
+	return n > 0 && n < findings.MaxListed && len(w.kinds()) <= maxKinds
 }
 
 // viewOfReviews puts those together that are alike: it is a pure function of what was found, of the user
@@ -150,9 +177,10 @@ func viewOfReviews(list []waitingReview, more int, who principal.Principal, quer
 			v.Single = append(v.Single, singleReview{w.record.ProfileID, w.record.Reason, why})
 			continue
 		}
-		key, kinds := w.key()
+		key := w.key()
 		if groups[key] == nil {
-			groups[key] = &alike{Key: key, Reason: w.record.Reason, Kinds: kinds[:min(len(kinds), maxKinds)]}
+			kinds := w.kinds()
+			groups[key] = &alike{Key: key, Reason: w.record.Reason, Kinds: kinds[:min(len(kinds), maxKinds)], KindsCut: max(0, len(kinds)-maxKinds)}
 		}
 		byKey[key] = append(byKey[key], w)
 	}
@@ -181,7 +209,7 @@ func (g *alike) add(w waitingReview, who principal.Principal, selected chosen) {
 		Value: fmt.Sprintf("%s %d %d %s", r.ProfileID, r.Token, r.Sequence, r.EvidenceID),
 	}
 	for _, o := range w.inspection.Against {
-		if o.Fact != table.UnsafeRequests && o.Fact != table.UnsafeSinceSafe && len(row.Against) < maxAgainst {
+		if !w.toldByKinds(o) && len(row.Against) < maxAgainst {
 			row.Against = append(row.Against, o.Sentence)
 		}
 	}

@@ -16,6 +16,7 @@ import (
 
 	"leasehold/launcher/api"
 	"leasehold/launcher/principal"
+	"leasehold/launcher/recovery/findings"
 	"leasehold/lease"
 )
 
@@ -87,7 +88,7 @@ func TestReviewsThatAreAlike(t *testing.T) {
 		t.Errorf("%q can be decided together, want %q, the larger group first", got, want)
 	}
 	for _, text := range []string{
-		"3 because of <bdi>connection lost</bdi>", "<bdi>https://shop.example/cart</bdi>", "2 because of <bdi>browser crashed</bdi>", "No request of theirs is unknown.",
+		"3 because of <bdi>connection lost</bdi>", "<bdi>https://shop.example/cart</bdi>", "2 because of <bdi>browser crashed</bdi>", "No request of theirs is known to count.",
 		"its home is contested", "a browser of another host may have it", "what its recovery found is not on this host", `href="/console/shop_5">shop_5</a>`, "A dialog waits at &lt;img",
 	} {
 		if !strings.Contains(body, text) {
@@ -111,6 +112,74 @@ func TestReviewsThatAreAlike(t *testing.T) {
 	b.profiles = nil
 	if body := b.get(t, "/reviews", 200); !strings.Contains(body, "No two that wait for a person are alike.") {
 		t.Error("an empty page does not say so")
+	}
+}
+
+// TestRequestsThatCountTellReviewsApart, whatever is known of them: who sent one is not beside who sent none, the
+// page names it, and its sentence stays in the row unless all that count are requests of which nothing was known.
+func TestRequestsThatCountTellReviewsApart(t *testing.T) {
+	const pay = "POST https://bank.example/transfer json(sum)"
+	sent := func(shape, known string) api.UnsafeRequest {
+		return api.UnsafeRequest{Method: "POST", URL: "https://bank.example/transfer?n=1", Shape: shape, Known: known, Times: 1, Answer: "200 OK", Counts: "unsafe"}
+	}
+	harmless := sent(pay, "read")
+	harmless.Counts = "harmless"
+	const sentence = "<bdi>Unsafe requests were sent: 1 seen.</bdi>"
+	for _, tt := range []struct {
+		name     string
+		request  api.UnsafeRequest
+		answer   string
+		together bool // with who sent none
+		row      bool // the sentence is in the row
+		says     string
+	}{
+		{"known to write", sent(pay, "write"), "yes", false, true, "<bdi>https://bank.example/transfer</bdi> <small><bdi>json(sum)</bdi></small> (known to write)"},
+		{"known to read, and counts all the same", sent(pay, "read"), "yes", false, true, "(known to read)"},
+		{"a shape without an origin", sent("POST {} json(sum)", ""), "yes", false, true, "(nothing was known of it)"},
+		{"without a shape", sent("", ""), "yes", false, true, "(nothing was known of it)"},
+		{"unknown", sent(pay, ""), "yes", false, false, "(nothing was known of it)"},
+		{"harmless", harmless, "yes", true, true, "No request of theirs is known to count."},
+		{"not known whether there was one", api.UnsafeRequest{}, "unknown", true, true, "No request of theirs is known to count."},
+	} {
+		b := &backend{cases: map[string]scene{}}
+		for _, name := range []string{"paid_1", "paid_2", "none_1", "none_2"} {
+			b.profiles = append(b.profiles, inReview(name, "ev_"+name, func(r *api.Profile) { r.Reason = "connection_lost" }))
+			i := api.Inspection{Decision: lease.DecisionManualReview, Against: []api.Objection{{Fact: "dialog_waits_for_answer", Answer: "yes", Sentence: "A dialog waits."}}}
+			if strings.HasPrefix(name, "paid") {
+				i.UnsafeRequests = []api.UnsafeRequest{tt.request}
+				i.Against = append(i.Against, api.Objection{Fact: "unsafe_requests", Answer: tt.answer, Sentence: "Unsafe requests were sent: 1 seen."})
+			}
+			b.cases[name] = scene{inspection: i}
+		}
+		body := b.get(t, "/reviews", 200)
+		groups, want := strings.Count(body, `class="card together"`), 2
+		if tt.together {
+			want = 1
+		}
+		if in := strings.Count(body, sentence) == 2; groups != want || in != tt.row || !strings.Contains(body, tt.says) {
+			t.Errorf("%s: %d groups, want %d; the sentence is in the rows: %v, want %v; says %q: %v", tt.name, groups, want, in, tt.row, tt.says, strings.Contains(body, tt.says))
+		}
+	}
+}
+
+// TestMoreRequestsThanAreListed: what the page cannot name all of keeps its sentence, with the number.
+func TestMoreRequestsThanAreListed(t *testing.T) {
+	for _, n := range []int{maxKinds, maxKinds + 1, findings.MaxListed} {
+		i := api.Inspection{Decision: lease.DecisionManualReview, Against: []api.Objection{{Fact: "unsafe_requests", Answer: "yes", Sentence: "Unsafe requests were sent."}}}
+		for k := range n {
+			url := fmt.Sprintf("https://shop.example/%c%c", 'a'+k/20, 'a'+k%20)
+			if n == findings.MaxListed {
+				url = "https://shop.example/a"
+			}
+			i.UnsafeRequests = append(i.UnsafeRequests, api.UnsafeRequest{Method: "POST", URL: url, Shape: "POST " + url, Times: 1, Counts: "unsafe"})
+		}
+		b := &backend{cases: map[string]scene{}}
+		for _, name := range []string{"a", "b"} {
+			b.profiles, b.cases[name] = append(b.profiles, inReview(name, "ev_"+name)), scene{inspection: i}
+		}
+		if got := strings.Contains(b.get(t, "/reviews", 200), "<td><bdi>Unsafe requests were sent.</bdi></td>"); got != (n > maxKinds) {
+			t.Errorf("%d requests: the sentence is in the rows: %v", n, got)
+		}
 	}
 }
 

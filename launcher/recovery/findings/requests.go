@@ -197,8 +197,8 @@ type SentRequest struct {
 	SinceSafe bool
 }
 
-// maxListed is how many requests are listed.
-const maxListed = 50
+// MaxListed is how many requests Requests lists at most.
+const MaxListed = 50
 
 // Requests lists the last unsafe requests of a session. If there are too many, those that count
 // are kept first.
@@ -213,7 +213,7 @@ func Requests(s checkpoint.Summary, t Task) []SentRequest {
 		counts string
 		sent   []checkpoint.Entry
 	}{{"unsafe", all.counted}, {"anonymous", all.anonymous}, {"harmless", all.declared}, {"harmless", all.reads}, {"harmless", all.covered}, {"query", all.queries}, {"blocked", all.blocked}} {
-		room := maxListed - len(list)
+		room := MaxListed - len(list)
 		for _, e := range kind.sent[max(0, len(kind.sent)-room):] {
 			list = append(list, SentRequest{e, kind.counts, since[[2]uint64{e.Token, e.Seq}]})
 		}

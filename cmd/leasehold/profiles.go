@@ -259,7 +259,8 @@ func seenToken(ctx context.Context, a *app, sidecar *client, profile profileArg,
 	if given != nil {
 		return *given, nil
 	}
-	return showToken(ctx, a, sidecar, string(profile))
+	shown, err := showRecord(ctx, a, sidecar, string(profile))
+	return shown.Token, err
 }
 
 // change sends a change of a profile and prints the result.

@@ -31,7 +31,7 @@ func (c *rehomeCmd) Run(a *app) error {
 	}
 	return c.withSidecar(a, func(ctx context.Context, sidecar *client) error {
 		id := string(c.Profile)
-		person, token, err := deciding(ctx, a, sidecar, id, c.Person, "decides", "--person", c.Token)
+		person, token, _, err := deciding(ctx, a, sidecar, id, c.Person, "decides", "--person", c.Token)
 		if err != nil {
 			return err
 		}

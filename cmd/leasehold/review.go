@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"net/http"
@@ -17,6 +18,7 @@ type reviewCmd struct {
 	Reviewer    string      `placeholder:"NAME" help:"Who decides (default: $$USER)."`
 	Note        string      `placeholder:"TEXT" help:"Why."`
 	Token       lease.Token `placeholder:"N" help:"The lease token that the reviewer saw (default: the one shown now)."`
+	Sequence    uint64      `placeholder:"N" help:"The number of the profile's last event that the reviewer saw: if there is another one since, the decision is refused (default without --token: the one shown now)."`
 	Evidence    string      `placeholder:"ID" help:"The evidence that the reviewer decided on: a decision on another incident's is refused."`
 	Home        string      `placeholder:"LAUNCHER" help:"The launcher that is the profile's home from now on, where two claim it, or none is there."`
 }
@@ -27,25 +29,25 @@ func (c *reviewCmd) Run(a *app) error {
 }
 
 // deciding returns who decides about a profile, and the lease token that they saw. If no token
-// is given, the profile is shown first, and the token is its present one. does and flag are for
-// the error if nobody is named.
-func deciding(ctx context.Context, a *app, sidecar *client, profile, name, does, flag string, seen lease.Token) (who string, token lease.Token, err error) {
+// is given, the profile is shown first, and the token is its present one; sequence is the number of the last
+// event that was shown then, else 0. does and flag are for the error if nobody is named.
+func deciding(ctx context.Context, a *app, sidecar *client, profile, name, does, flag string, seen lease.Token) (who string, token lease.Token, sequence uint64, err error) {
 	if who, err = person(name, does, flag); err != nil || seen != 0 {
-		return who, seen, err
+		return who, seen, 0, err
 	}
-	token, err = showToken(ctx, a, sidecar, profile)
-	return who, token, err
+	shown, err := showRecord(ctx, a, sidecar, profile)
+	return who, shown.Token, shown.Sequence, err
 }
 
 func (c *reviewCmd) decide(ctx context.Context, a *app, sidecar *client) error {
 	id := string(c.Profile)
-	reviewer, token, err := deciding(ctx, a, sidecar, id, c.Reviewer, "reviews", "--reviewer", c.Token)
+	reviewer, token, sequence, err := deciding(ctx, a, sidecar, id, c.Reviewer, "reviews", "--reviewer", c.Token)
 	if err != nil {
 		return err
 	}
 	raw, err := sidecar.ask(ctx, http.MethodPost, api.ReviewRequest{
 		Write: api.Write{Token: token}, Decision: c.Decision, Reviewer: reviewer, Note: c.Note,
-		EvidenceID: c.Evidence, Home: c.Home,
+		EvidenceID: c.Evidence, Sequence: cmp.Or(c.Sequence, sequence), Home: c.Home,
 	}, "v1", "profiles", id, "review")
 	if err != nil || c.JSON {
 		return a.printAnswer(raw, err)
@@ -72,13 +74,11 @@ func person(given, does, flag string) (string, error) {
 	return given, nil
 }
 
-// showToken returns the profile's current token, and shows the person what the profile's
-// record says.
-func showToken(ctx context.Context, a *app, sidecar *client, id string) (lease.Token, error) {
+// showRecord returns the profile's current record, and shows the person what it says.
+func showRecord(ctx context.Context, a *app, sidecar *client, id string) (api.Profile, error) {
 	seen, err := sidecar.record(ctx, id)
-	if err != nil {
-		return 0, err
+	if err == nil {
+		a.warn("%s is %s with token %d (%s, %s)", id, cell(seen.State), seen.Token, cell(seen.Reason), cell(seen.LastKnownURL))
 	}
-	a.warn("%s is %s with token %d (%s, %s)", id, cell(seen.State), seen.Token, cell(seen.Reason), cell(seen.LastKnownURL))
-	return seen.Token, nil
+	return seen, err
 }

@@ -90,7 +90,11 @@ func todoText(r api.Profile, now time.Time) string {
 func todoAtHome(r api.Profile, now time.Time) string {
 	switch r.State {
 	case lease.ManualReview:
-		return fmt.Sprintf("look at the picture and at what was sent, then decide: leasehold review %[1]s --decision approve --token %[2]d --note WHY, or --decision keep; leasehold hold %[1]s opens the browser", r.ProfileID, r.Token)
+		seen := fmt.Sprintf("--token %d", r.Token)
+		if r.Sequence != 0 {
+			seen += fmt.Sprintf(" --sequence %d", r.Sequence)
+		}
+		return fmt.Sprintf("look at the picture and at what was sent, then decide: leasehold review %[1]s --decision approve %[2]s --note WHY, or --decision keep; leasehold hold %[1]s opens the browser", r.ProfileID, seen)
 	case lease.ResumePending:
 		return fmt.Sprintf("nothing: it waits for task %s to come back and to go on from %s", cell(r.TaskID), cell(r.LastSafeCheckpoint))
 	case lease.SuspectedStale, lease.Quarantined, lease.Inspected:

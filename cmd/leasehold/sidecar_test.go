@@ -123,7 +123,7 @@ func records() []lease.Record {
 	return []lease.Record{
 		{ProfileID: "shop", State: lease.ManualReview, Token: 43, TaskID: "task_9", OwnerWorkerID: "worker-2",
 			LastKnownURL: "https://shop.example/pay", Reason: "heartbeat_timeout", Decision: "manual_review",
-			Reasons: []string{"an unsafe request was sent"}, EvidenceID: "ev2", Runs: []lease.Run{}},
+			Reasons: []string{"an unsafe request was sent"}, EvidenceID: "ev2", Sequence: 9, Runs: []lease.Run{}},
 		{ProfileID: "p", State: lease.Held, Token: 42, OwnerWorkerID: "worker-7", TaskID: "task_1", TTLSeconds: 0.3,
 			LastKnownURL: "https://a.example/\x1b]0;owned\x07\u202e\u009b31m", AcquiredAt: at, Home: "host-1", Runs: []lease.Run{}},
 		{ProfileID: "rests", State: lease.Available, Token: 7, AvailableAfter: time.Now().Add(time.Hour), Runs: []lease.Run{}},

@@ -261,8 +261,10 @@ func (p *pages) review(w http.ResponseWriter, r *http.Request, profile string) {
 		p.show(w, r, profile, http.StatusBadRequest, filled, "Choose what is to happen: approve, or keep in review.")
 		return
 	}
+	sequence, _ := strconv.ParseUint(r.PostForm.Get("sequence"), 10, 64) // a page of before an upgrade had none
 	req := api.ReviewRequest{
-		Write: api.Write{Token: tokenSeen(r)}, Decision: filled.Decision, Reviewer: filled.Reviewer, Note: filled.Note, EvidenceID: r.PostForm.Get("evidence_id"),
+		Write: api.Write{Token: tokenSeen(r)}, Decision: filled.Decision, Reviewer: filled.Reviewer, Note: filled.Note,
+		EvidenceID: r.PostForm.Get("evidence_id"), Sequence: sequence,
 	}
 	if filled.Decision == lease.ReviewApprove {
 		req.Home = filled.Home

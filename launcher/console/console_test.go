@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
 	"os"
 	"regexp"
 	"slices"
@@ -126,6 +127,35 @@ func TestFormsOfOtherPlacesAreRefused(t *testing.T) {
 	}
 }
 
+// TestADecisionIsOnWhatThePageShowed: what somebody else decided meanwhile, under the same token, refuses it, and the
+// page then shows that, to decide on.
+func TestADecisionIsOnWhatThePageShowed(t *testing.T) {
+	b := &backend{profiles: records(), cases: map[string]scene{reviewed: usual("evd_2")}}
+	fields := func(body string) url.Values {
+		form := url.Values{"decision": {"approve"}, "reviewer": {"Ben"}, "note": {"looked"}}
+		_, body, _ = strings.Cut(body, `id="review"`)
+		body, _, _ = strings.Cut(body, "</form>")
+		for _, field := range regexp.MustCompile(`<input type="hidden" name="([^"]*)" value="([^"]*)">`).FindAllStringSubmatch(body, -1) {
+			form.Set(field[1], field[2])
+		}
+		return form
+	}
+	decide := func(form url.Values) *httptest.ResponseRecorder {
+		return b.ask("POST", "/console/"+reviewed+"/review", form.Encode(), "Content-Type: application/x-www-form-urlencoded", "Origin: http://127.0.0.1:9333")
+	}
+	read := fields(b.get(t, "/console/"+reviewed, http.StatusOK))
+	if _, err := b.Review(t.Context(), reviewed, api.ReviewRequest{Decision: lease.ReviewKeep, Reviewer: "Ann", Note: "wait for the bank"}); err != nil {
+		t.Fatal(err)
+	}
+	w := decide(read)
+	if shown := w.Body.String(); w.Code != http.StatusConflict || !strings.Contains(shown, "has changed since it was read") || !strings.Contains(shown, "wait for the bank") {
+		t.Fatalf("%d: a decision on what was read before another one: %q", w.Code, said(w, "problem"))
+	}
+	if w := decide(fields(w.Body.String())); w.Code != http.StatusSeeOther {
+		t.Errorf("%d: a decision on what is shown now: %q", w.Code, said(w, "problem"))
+	}
+}
+
 // TestPersonDecidesByKeyboard: a person reads a profile of hostile pages, is refused once, and
 // decides, without a mouse.
 func TestPersonDecidesByKeyboard(t *testing.T) {
@@ -171,7 +201,7 @@ func TestPersonDecidesByKeyboard(t *testing.T) {
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	want := api.ReviewRequest{Write: api.Write{Token: 17}, Decision: "approve", Reviewer: "Ada", Note: "looked at the account", EvidenceID: "evd_2"}
+	want := api.ReviewRequest{Write: api.Write{Token: 17}, Decision: "approve", Reviewer: "Ada", Note: "looked at the account", EvidenceID: "evd_2", Sequence: 9}
 	if !slices.Equal(b.reviews, []api.ReviewRequest{want, want}) {
 		t.Errorf("reviews %+v, want %+v twice", b.reviews, want)
 	}

@@ -33,8 +33,10 @@ type Page struct {
 	URL   string
 	Title string
 	// Dialog is the text of the open dialog; empty if there is none.
-	Dialog  string
-	Crashed bool
+	Dialog string
+	// DialogNumber tells the open dialog from all others of the browser.
+	DialogNumber uint64
+	Crashed      bool
 	// Primary marks the page that was used last.
 	Primary bool
 	// Leaving says that the page is navigating to another document.

@@ -146,7 +146,7 @@ func liveBackend() (*backend, *livePage) {
 	}
 	p.begin = [][]byte{
 		textFrame(`{"type":"session","session_id":"ses_live","profile_id":"profile_us_018","worker_id":"worker-7","task_id":"t","state":"serving","lease_token":42,"step":"open_campaign_list","checkpoint":"listed"}`),
-		textFrame(tabs(`{"kind":"confirm","message":"Change the budget?"}`)),
+		textFrame(tabs(`{"kind":"confirm","message":"Change the budget?","number":7}`)),
 		textFrame(`{"type":"showing","target":"A","follow":true}`),
 		textFrame(`{"type":"actions","missed":0,"actions":[{"number":1,"at":"2026-06-18T12:00:00Z","does":"navigate","method":"Page.navigate","target":"A","times":1},` +
 			`{"number":2,"at":"2026-06-18T12:00:02Z","does":"mouse","method":"Input.dispatchMouseEvent","target":"A","times":3}]}`),
@@ -434,7 +434,28 @@ func TestLivePageByHand(t *testing.T) {
 	v.accessible("a live page by hand")
 	v.photograph("live-by-hand")
 	v.Click(`#dialog-no`)
-	p.hears(t, "dialog", func(m map[string]any) bool { return m["accept"] == false })
+	p.hears(t, "dialog", func(m map[string]any) bool { return m["accept"] == false && m["number"] == 7.0 })
+	// The next question is answered by nothing that was meant for the one before: no second click, no key,
+	// no text.
+	asks := func(number int) {
+		p.send(textFrame(fmt.Sprintf(`{"type":"tabs","tabs":[{"target":"B","title":"Pay","url":"https://shop.example/pay","used":true,"hidden":false,"crashed":false,"dialog":{"kind":"prompt","message":"Pay %d?","number":%d}}]}`, number, number)))
+		v.Until(fmt.Sprintf(`document.querySelector("#dialog-text").innerText === "Pay %d?"`, number))
+	}
+	asks(8)
+	v.Fill(`#dialog-input`, "4711")
+	v.Focus(`#dialog-yes`)
+	v.Keys(kb.Enter)
+	p.hears(t, "dialog", func(m map[string]any) bool { return m["accept"] == true && m["number"] == 8.0 && m["text"] == "4711" })
+	asks(9)
+	v.Keys(kb.Enter)
+	v.Text(`document.querySelector("#dialog-yes").dispatchEvent(new MouseEvent("click", { detail: 2 })) + ""`)
+	if left := v.Text(`document.querySelector("#dialog-input").value`); left != "" {
+		t.Errorf("the next question comes with the answer %q", left)
+	}
+	v.Text(`document.querySelector("#dialog-no").click() + ""`)
+	if m := p.hears(t, "dialog", nil); m["number"] != 9.0 || m["accept"] != false {
+		t.Errorf("the next question was answered before: %v", m)
+	}
 	p.send(textFrame(`{"type":"session","state":"serving","lease_token":42,"step":"","checkpoint":"","ask":{"reason":"the code of the bank","at":"2026-06-18T12:00:00Z","until":"2026-06-18T12:10:00Z"}}`))
 	v.Until(`document.querySelector("#asked").innerText.includes("the code of the bank") && document.title.startsWith("(!) ")`)
 	v.Fill(`#note`, "no code came")

@@ -166,6 +166,7 @@ func (ps *pages) observe(event cdpproxy.Event) (seen pageEvent) {
 		var p cdppage.EventJavascriptDialogOpening
 		if decode(event, &p) && current != nil {
 			current.Dialog = string(p.Type) + ": " + p.Message
+			current.DialogNumber = ps.ticks
 			report(&checkpoint.Entry{Kind: checkpoint.KindDialog, URL: p.URL, Name: string(p.Type), Target: current.TargetID})
 		}
 	case eventDialogClosed:

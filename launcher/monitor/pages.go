@@ -43,7 +43,7 @@ type pages struct {
 	workersIn  map[string]bool   // browser contexts in which a service worker was seen
 	closing    map[string]bool   // pages that were asked to close, and have not ended, by target
 	keptPage   string            // target id of the one page of a warm browser
-	ticks      uint64            // counts events, to order pages by their last one
+	ticks      uint64            // counts events, to order pages by their last one, and to number dialogs
 }
 
 func newPages(n *navigations) *pages {

@@ -380,12 +380,22 @@ func (h *hand) front() error {
 	})
 }
 
+// dialog answers the dialog that the message names. The browser would give the answer to the one that is
+// open then, which may be another one, with the same text, that nobody has read yet. What was answered
+// already is known here before the monitor hears that it closed.
 func (h *hand) dialog() error {
+	if h.page.Dialog == "" || h.m.Number != h.page.DialogNumber || h.m.Number == h.v.answered {
+		return errors.New("nothing was answered: the page does not ask this any more")
+	}
 	params := map[string]any{"accept": h.m.Accept}
 	if h.m.Accept && h.m.Text != "" {
 		params["promptText"] = h.m.Text
 	}
-	return h.sends(session.ActDialog, false, "Page.handleJavaScriptDialog", params)
+	err := h.sends(session.ActDialog, false, "Page.handleJavaScriptDialog", params)
+	if err == nil {
+		h.v.answered = h.m.Number
+	}
+	return err
 }
 
 // shows makes the viewer see a page, as soon as the page is known to be open.

@@ -219,9 +219,28 @@ func TestByHand(t *testing.T) {
 	s.eval(page, `b.onclick=()=>{did.push(prompt("Which?","x"))}`)
 	click(30, 30)
 	v.until(func() bool { d := tabOf(v.tabs, target).Dialog; return d != nil && d.Kind == "prompt" })
-	v.says(`{"type":"dialog","accept":true,"text":"that"}`)
+	v.says(`{"type":"dialog","number":%d,"accept":true,"text":"that"}`, tabOf(v.tabs, target).Dialog.Number)
 	v.until(func() bool { return tabOf(v.tabs, target).Dialog == nil })
 	did("over", "click", "that")
+	// An answer is to the dialog that it names, and to no later one, though that has the same text.
+	s.eval(page, `b.onclick=()=>{did.push(confirm("Pay?"));did.push(confirm("Pay?"))}`)
+	click(30, 30)
+	v.until(func() bool { return tabOf(v.tabs, target).Dialog != nil })
+	first := tabOf(v.tabs, target).Dialog.Number
+	v.says(`{"type":"dialog","accept":true}`)
+	v.message("refused", func(m map[string]any) bool { return m["what"] == "dialog" })
+	v.says(`{"type":"dialog","number":%d,"accept":true}`, first)
+	v.says(`{"type":"dialog","number":%d,"accept":true}`, first)
+	v.message("refused", func(m map[string]any) bool { return m["what"] == "dialog" })
+	v.until(func() bool { d := tabOf(v.tabs, target).Dialog; return d != nil && d.Number > first })
+	v.says(`{"type":"dialog","number":%d,"accept":true}`, first)
+	v.message("refused", func(m map[string]any) bool { return m["what"] == "dialog" })
+	second := tabOf(v.tabs, target).Dialog.Number
+	v.says(`{"type":"dialog","number":%d,"accept":false}`, second)
+	v.until(func() bool { return tabOf(v.tabs, target).Dialog == nil })
+	did("click", "true", "false")
+	v.says(`{"type":"dialog","number":%d,"accept":false}`, second)
+	v.message("refused", func(m map[string]any) bool { return m["what"] == "dialog" })
 	s.eval(page, `b.onclick=null`)
 
 	// Tabs.
@@ -236,7 +255,7 @@ func TestByHand(t *testing.T) {
 	v.until(func() bool { return tabOf(v.tabs, opened).Target == "" })
 	v.says(`{"type":"close_tab","target":"nothing"}`)
 	v.message("refused", func(m map[string]any) bool { return m["what"] == "close_tab" })
-	acts(session.ActClick, session.ActDialog, session.ActNewTab, session.ActTab, session.ActCloseTab)
+	acts(session.ActClick, session.ActDialog, session.ActClick, session.ActDialog, session.ActDialog, session.ActNewTab, session.ActTab, session.ActCloseTab)
 	if p.closes != 1 {
 		t.Errorf("%d pages were about to close", p.closes)
 	}

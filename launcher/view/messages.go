@@ -65,6 +65,8 @@ type tabNow struct {
 type dialogNow struct {
 	Kind    string `json:"kind"` // alert, confirm, prompt or beforeunload
 	Message string `json:"message"`
+	// Number tells it from all other dialogs of the browser; an answer names it.
+	Number uint64 `json:"number"`
 }
 
 // showingMessage says which page the viewer sees: the one that it asked for or, if Follow is
@@ -154,7 +156,7 @@ func tabsOf(order []string, pages []capture.Page, used string, hidden map[string
 			Used: target == used, Hidden: hidden[target], Crashed: p.Crashed,
 		}
 		if kind, message, ok := strings.Cut(p.Dialog, ": "); ok {
-			tab.Dialog = &dialogNow{Kind: kind, Message: redact.Clip(message, maxMessage)}
+			tab.Dialog = &dialogNow{Kind: kind, Message: redact.Clip(message, maxMessage), Number: p.DialogNumber}
 		}
 		tabs = append(tabs, tab)
 	}

@@ -129,7 +129,7 @@ func TestWatching(t *testing.T) {
 		s.worker.Post(other, "Runtime.evaluate", map[string]any{"expression": `setTimeout(()=>confirm("Change the budget?"))`})
 		v.until(func() bool {
 			d := tabOf(v.tabs, second).Dialog
-			return d != nil && *d == dialogNow{"confirm", "Change the budget?"}
+			return d != nil && d.Kind == "confirm" && d.Message == "Change the budget?"
 		})
 		s.call(other, "Page.handleJavaScriptDialog", map[string]any{"accept": false}, nil)
 		v.until(func() bool { return tabOf(v.tabs, second).Dialog == nil })

@@ -38,10 +38,12 @@ type viewer struct {
 	// patience bounds how long one message may take to be written.
 	patience time.Duration
 	// Only read uses these: whether the last click became a question, the target that did not say what
-	// was clicked last, and the inputs of a pointer that their pages have not answered.
-	asking  bool
-	hangs   string
-	pointed pointed
+	// was clicked last, the inputs of a pointer that their pages have not answered, and the number of the
+	// dialog that was answered last.
+	asking   bool
+	hangs    string
+	pointed  pointed
+	answered uint64
 
 	// Guarded by the watch's mutex:
 	target    string // the page that it asked for; empty: the one that the worker used last
@@ -376,6 +378,7 @@ type up struct {
 	End       int      `json:"end"`
 	URL       string   `json:"url"`
 	Accept    bool     `json:"accept"`
+	Number    uint64   `json:"number"` // of the dialog that is answered
 	Index     int      `json:"index"`
 	Names     []string `json:"names"`
 }

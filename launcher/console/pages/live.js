@@ -15,6 +15,7 @@
   const canvas = at("picture"), paint = canvas.getContext("2d"), over = at("over"), stage = at("stage");
   let socket = null, retry = 1000, gone = false;
   let tabs = [], showing = { target: "", follow: true }, pictured = "";
+  let question = ""; // the dialog that is shown
   let head = null; // of the picture that is shown
   let yours = false, person = null, leaseToken = 0, byHand = false;
 
@@ -87,6 +88,13 @@
     if (asked) {
       at("dialog-kind").textContent = "The page asks (" + plain(asked.kind) + ") and waits:";
       at("dialog-text").textContent = plain(asked.message);
+    }
+    // What was typed for one question, or is pressed once more, is no answer to the next one.
+    const now = asked ? tab.target + " " + asked.number : "";
+    if (now !== question) {
+      question = now;
+      at("dialog-input").value = "";
+      if (asked && at("dialog-answer").contains(document.activeElement)) at("dialog-text").focus();
     }
     at("dialog-answer").hidden = !(asked && yours);
     at("dialog-input").hidden = !(asked && asked.kind === "prompt");
@@ -412,8 +420,13 @@
     chosen();
   };
   at("choose-no").onclick = chosen;
-  at("dialog-yes").onclick = () => act({ type: "dialog", accept: true, text: at("dialog-input").value });
-  at("dialog-no").onclick = () => act({ type: "dialog", accept: false });
+  function answer(accept, e) {
+    const tab = shown();
+    // The second click of a double click would be on the next question.
+    if (e.detail < 2 && tab && tab.dialog) act({ type: "dialog", number: tab.dialog.number, accept, text: accept ? at("dialog-input").value : "" });
+  }
+  at("dialog-yes").onclick = (e) => answer(true, e);
+  at("dialog-no").onclick = (e) => answer(false, e);
 
   function size() {
     say({ type: "size", ...room(), dpr: window.devicePixelRatio });

@@ -467,6 +467,27 @@ func TestLivePageByHand(t *testing.T) {
 	}
 }
 
+// TestALivePageLetsGoOfASessionThatNobodyKnows: the launcher began anew, and has no such session. The page does not
+// say that the person has it.
+func TestALivePageLetsGoOfASessionThatNobodyKnows(t *testing.T) {
+	b, p := liveBackend()
+	v := open(t, b, live)
+	v.Until(`document.querySelector("#picture").dataset.sequence === "1"`)
+	p.send(textFrame(`{"type":"person","person":{"name":"Ada","principal":"token","since":"2026-06-18T12:00:00Z"},"yours":true}`))
+	v.Until(`!document.querySelector("#giving").hidden && !document.querySelector("#drive").hidden`)
+	b.mu.Lock()
+	b.watched = nil
+	b.mu.Unlock()
+	p.mu.Lock()
+	_ = p.conns[0].Close()
+	p.mu.Unlock()
+	v.Until(`document.querySelector("#notice").innerText === "no session ses_live is known here"`)
+	const claims = `[document.querySelector("#state").innerText, document.querySelector("#who").innerText, ...["giving", "drive", "asks"].filter(id => !document.getElementById(id).hidden)].join()`
+	if got := v.Text(claims); got != "ended," {
+		t.Errorf("the page says %q", got)
+	}
+}
+
 func (b *backend) requests() []api.TakeOver {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -468,7 +468,9 @@
       });
       const now = await answer.json();
       if (answer.ok && now.state === "ended") { ended(now.ended); return; }
-      if (!answer.ok) { notice(plain(now.detail || answer.statusText), true); if (answer.status === 404) { gone = true; return; } }
+      if (gone) return; // it was said meanwhile how it ended
+      if (answer.status === 404) { finish(plain(now.detail || answer.statusText)); return; }
+      if (!answer.ok) notice(plain(now.detail || answer.statusText), true);
       else if (!opened) notice("The launcher does not let this page watch now: as many watch the session already as may. It is tried again.", true);
       else notice("The connection ended" + (reason ? ": " + plain(reason) : "") + ". It is tried again.", true);
     } catch {

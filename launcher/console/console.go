@@ -127,6 +127,9 @@ func (p *pages) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	switch r.Pattern {
 	case "GET /console/{profile}":
 		p.show(w, r, profile, http.StatusOK, form{}, "")
+	case "GET /console/{profile}/review", "GET /console/{profile}/hold", "GET /console/{profile}/check", "GET /console/{profile}/hand-back",
+		"GET /console/{profile}/restore", "GET /console/{profile}/rehome", "GET /console/{profile}/teach":
+		http.Redirect(w, r, pathOf(profile)+tokenQuery(r), http.StatusSeeOther)
 	case "GET /console/{profile}/live":
 		p.live(w, r, profile)
 	case "GET /sign-in/{link}":
@@ -245,6 +248,9 @@ func (p *pages) send(w http.ResponseWriter, s sheet, status int, name string, da
 	_, _ = w.Write(body.Bytes()) // a client that has left needs no page
 }
 
+// pathOf is the path of a profile's page.
+func pathOf(profile string) string { return "/console/" + url.PathEscape(profile) }
+
 // tokenQuery is the query that the links of a page need: the API token, if it came in the
 // query.
 func tokenQuery(r *http.Request) string {
@@ -285,7 +291,7 @@ func (p *pages) hold(w http.ResponseWriter, r *http.Request, profile string) {
 func (p *pages) teach(w http.ResponseWriter, r *http.Request, profile string) {
 	_, err := p.svc.TeachSite(r.Context(), api.SiteTeaching{Shape: r.PostForm.Get("shape"), Is: r.PostForm.Get("is"), Incident: r.PostForm.Get("evidence_id")})
 	if err == nil {
-		http.Redirect(w, r, "/console/"+url.PathEscape(profile)+tokenQuery(r)+"#unknown", http.StatusSeeOther)
+		http.Redirect(w, r, pathOf(profile)+tokenQuery(r)+"#unknown", http.StatusSeeOther)
 		return
 	}
 	p.done(w, r, profile, form{}, err)
@@ -315,7 +321,7 @@ func (p *pages) handBack(w http.ResponseWriter, r *http.Request, profile string)
 		defer cancel()
 		_, err = p.svc.Release(ctx, v.ByHand.SessionID, api.Release{Write: api.Write{Token: tokenSeen(r)}, Outcome: outcomeByHand})
 		if errors.Is(err, context.DeadlineExceeded) {
-			p.show(w, r, profile, http.StatusGatewayTimeout, form{}, "The browser is being closed, which takes long. Load the page again to see whether the profile is handed back.")
+			p.show(w, r, profile, http.StatusGatewayTimeout, form{NotKnown: true}, "The browser is being closed, which takes long, and it is not known whether the profile is handed back.")
 			return
 		}
 	}
@@ -326,7 +332,7 @@ func (p *pages) handBack(w http.ResponseWriter, r *http.Request, profile string)
 // reason for the refusal.
 func (p *pages) done(w http.ResponseWriter, r *http.Request, profile string, filled form, err error) {
 	if err == nil {
-		http.Redirect(w, r, "/console/"+url.PathEscape(profile)+tokenQuery(r), http.StatusSeeOther)
+		http.Redirect(w, r, pathOf(profile)+tokenQuery(r), http.StatusSeeOther)
 		return
 	}
 	status := http.StatusInternalServerError
@@ -337,7 +343,8 @@ func (p *pages) done(w http.ResponseWriter, r *http.Request, profile string, fil
 	}
 	said := "Not done: " + reason(err) + "."
 	if mayBeDone(err) {
-		said = "It is not known whether this was done: " + reason(err) + ". Load the page again to see."
+		filled.NotKnown = true
+		said = "It is not known whether this was done: " + reason(err) + "."
 	}
 	p.show(w, r, profile, status, filled, said)
 }

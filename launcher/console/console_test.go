@@ -156,6 +156,40 @@ func TestADecisionIsOnWhatThePageShowed(t *testing.T) {
 	}
 }
 
+// TestThePageBehindAForm: where a form was sent to, a browser that asks for the address again is led to the profile's
+// page, and what may have been done links to it: loading the page again would send the form once more.
+func TestThePageBehindAForm(t *testing.T) {
+	for _, form := range []string{"review", "hold", "check", "hand-back", "restore", "rehome", "teach"} {
+		b := &backend{profiles: records(), cases: map[string]scene{reviewed: usual("evd_2")}}
+		if w := b.ask("GET", "/console/"+reviewed+"/"+form+"?token="+token, ""); w.Code != http.StatusSeeOther || w.Header().Get("Location") != "/console/"+reviewed+"?token="+token {
+			t.Errorf("GET %s: %d to %q", form, w.Code, w.Header().Get("Location"))
+		}
+	}
+	const link = `<a href="/console/` + reviewed + `?token=` + token + `">Load the page again</a>`
+	for _, tt := range []struct {
+		name string
+		err  error
+		want bool
+	}{
+		{"the store does not answer", api.Refuse(api.CodeStoreUnavailable, "NATS is away"), true},
+		{"it took too long", context.DeadlineExceeded, true},
+		{"refused", api.Refuse(api.CodeStaleToken, "the current token is 18"), false},
+	} {
+		b := &backend{profiles: records(), cases: map[string]scene{reviewed: usual("evd_2")}, refuse: tt.err}
+		for form, fields := range map[string]string{"review": "decision=keep&", "hold": "", "rehome": "directory=empty&"} {
+			w := b.ask("POST", "/console/"+reviewed+"/"+form+"?token="+token, fields+"lease_token=17&reviewer=Ada", "Content-Type: application/x-www-form-urlencoded", "Origin: http://127.0.0.1:9333")
+			if got := strings.Contains(w.Body.String(), link); got != tt.want || said(w, "problem") == "" {
+				t.Errorf("%s, %s: %d %q; a link to the page: %v, want %v", tt.name, form, w.Code, said(w, "problem"), got, tt.want)
+			}
+		}
+	}
+	b := alikeBackend()
+	b.refuse = api.Refuse(api.CodeStoreUnavailable, "NATS is away")
+	if w := b.decide("keep", "Ada", "shop_1 17 9 ev_shop_1"); !strings.Contains(w.Body.String(), `<a href="/reviews">load the page again</a>`) {
+		t.Errorf("%d: no link to the page of alike reviews: %q", w.Code, said(w, "not-known"))
+	}
+}
+
 // TestPersonDecidesByKeyboard: a person reads a profile of hostile pages, is refused once, and
 // decides, without a mouse.
 func TestPersonDecidesByKeyboard(t *testing.T) {
@@ -190,7 +224,14 @@ func TestPersonDecidesByKeyboard(t *testing.T) {
 	if kept := v.Text(`document.querySelector("#reviewer").value + " " + document.querySelector("#note").value + " " + document.querySelector(":checked").value`); kept != "Ada looked at the account approve" {
 		t.Errorf("after a refusal the form has %q", kept)
 	}
+	// The page stands where the form was sent to; what leads to the present state is its own address.
 	b.mu.Lock()
+	at := b.at(reviewed)
+	b.profiles[at].Sequence++
+	b.mu.Unlock()
+	v.Until(`document.querySelector("#changed a")?.getAttribute("href") === "/console/profile_us_021?token=` + token + `"`)
+	b.mu.Lock()
+	b.profiles[at].Sequence--
 	b.refuse = nil
 	b.mu.Unlock()
 	v.Focus(`#reviewer`)

@@ -103,6 +103,7 @@ type view struct {
 
 // form is what a person filled in.
 type form struct {
+	NotKnown                       bool // it was sent, and may have been done
 	Decision, Reviewer, Note, Home string
 	// Snapshot is the snapshot to restore; Directory is what a new home begins with.
 	Snapshot, Directory string

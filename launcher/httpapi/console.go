@@ -3,6 +3,7 @@ package httpapi
 import (
 	"mime"
 	"net/http"
+	"strings"
 	"time"
 
 	"leasehold/launcher/api"
@@ -40,6 +41,12 @@ func consoleRoutes() []route {
 		{method: http.MethodPost, pattern: one + "/restore", access: onProfile(principal.Manage), serve: consoleForm},
 		{method: http.MethodPost, pattern: one + "/rehome", access: onProfile(principal.Review), serve: consoleForm},
 		{method: http.MethodPost, pattern: one + "/teach", access: onEveryProfile(principal.Manage), serve: consoleForm},
+	}
+	// A browser stands where a form was sent to if it shows the answer, and may ask for that address again.
+	for _, rt := range routes {
+		if rt.method == http.MethodPost && strings.HasPrefix(rt.pattern, one) {
+			routes = append(routes, route{method: http.MethodGet, pattern: rt.pattern, access: onProfile(principal.Evidence), serve: consolePage})
+		}
 	}
 	for i := range routes {
 		routes[i].page = true

@@ -85,6 +85,8 @@ var matrix = map[string]expected{
 	"getEvidence": {readers, "", "profile"}, "getEvidencePart": {readers, "", "profile"}, "exportEvidence": {readers, "", "profile"},
 	"health": {"open", "", ""}, "ready": {"open", "", ""}, "metrics": {readers, "", "nothing"}, "openapi": {everyRole, "", "nothing"}, "console": {readers, "", "nothing"},
 	"consoleUpdates": {readers, "", "nothing"}, "consoleHosts": {readers, "", "nothing"}, "consoleHostsUpdates": {readers, "", "nothing"},
+	"consoleReviewAgain": {readers, "", "profile"}, "consoleHoldAgain": {readers, "", "profile"}, "consoleCheckAgain": {readers, "", "profile"}, "consoleHandBackAgain": {readers, "", "profile"},
+	"consoleRestoreAgain": {readers, "", "profile"}, "consoleRehomeAgain": {readers, "", "profile"}, "consoleTeachAgain": {readers, "", "profile"},
 	"consoleProfile": {readers, "", "profile"}, "consolePicture": {readers, "", "profile"}, "consoleReview": {"reviewer operator admin", "", "profile"}, "consoleHold": {"reviewer operator admin", "", "profile"},
 	"consoleHandBack": {"reviewer operator admin", "", "profile"}, "consoleRehome": {"reviewer operator admin", "", "profile"}, "consoleRestore": {"operator admin", "", "profile"},
 	"listSites": {readers, "", "nothing"}, "getSite": {readers, "", "nothing"}, "listSiteShapes": {readers, "", "nothing"}, "putSite": {managers, "", "everything"}, "replaySite": {readers, "", "nothing"}, "trySite": {managers, "", "everything"}, "teachSite": {managers, "", "everything"}, "consoleTeach": {managers, "", "everything"}, "deleteSite": {managers, "", "everything"},

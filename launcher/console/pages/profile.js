@@ -133,7 +133,7 @@
           }
           if (String(now.sequence) !== page.sequence || String(now.lease_token) !== page.token || now.state !== page.state) {
             const again = document.createElement("a");
-            again.setAttribute("href", location.pathname + location.search);
+            again.setAttribute("href", "/console/" + encodeURIComponent(page.profile) + (token ? "?token=" + encodeURIComponent(token) : ""));
             again.textContent = "Load the page again";
             changed.replaceChildren("The profile has changed since: it is " + now.state.replaceAll("_", " ") + " now, with token " + now.lease_token + ". ", again);
             changed.hidden = false;

@@ -158,18 +158,19 @@
       if (source.readyState === EventSource.CLOSED) again = setTimeout(listen, 10000); // it was refused
     };
   }
-  // A page that nobody sees need not hear anything.
-  document.addEventListener("visibilitychange", () => {
-    if (document.hidden) {
-      clearTimeout(again);
-      clearTimeout(late);
-      late = 0;
-      source?.close();
-    } else {
-      listen();
-    }
-  });
-  if (!document.hidden) listen();
+  // A page that nobody sees hears something only if it is to make a sound. Otherwise it does not go on to
+  // say how many wait.
+  function heard() {
+    if (document.hidden && sound?.checked && source) return;
+    clearTimeout(again);
+    clearTimeout(late);
+    late = 0;
+    source?.close();
+    if (!document.hidden || sound?.checked) listen();
+    else document.title = document.title.replace(/^\(\d+\) /, "");
+  }
+  document.addEventListener("visibilitychange", heard);
+  heard();
 
   // Keys. They can be switched off, since some people speak to their computer.
   const single = document.getElementById("single");

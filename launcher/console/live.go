@@ -13,6 +13,8 @@ import (
 type liveView struct {
 	Profile string
 	Query   string // query of links, see view
+	// Wanted is the session that the link names; empty: it names none. Session is the one that is shown.
+	Wanted  string
 	Session *api.Session
 	// Others are further living sessions of the profile on this host. Home is the launcher that
 	// has the profile, if this one has no session of it.
@@ -31,8 +33,7 @@ func (p *pages) live(w http.ResponseWriter, r *http.Request, profile string) {
 		p.fail(w, r, profile, err)
 		return
 	}
-	v := liveView{Profile: profile, Query: tokenQuery(r), State: shownState(record), Who: principal.Of(r.Context())}
-	wanted := r.URL.Query().Get("session")
+	v := liveView{Profile: profile, Query: tokenQuery(r), Wanted: r.URL.Query().Get("session"), State: shownState(record), Who: principal.Of(r.Context())}
 	all := p.svc.Sessions()
 	slices.Reverse(all) // newest first, and those on copies last
 	slices.SortStableFunc(all, func(a, b api.Session) int {
@@ -47,7 +48,7 @@ func (p *pages) live(w http.ResponseWriter, r *http.Request, profile string) {
 	for _, s := range all {
 		switch {
 		case s.ProfileID != profile:
-		case v.Session == nil && (wanted == "" || wanted == s.SessionID):
+		case v.Session == nil && (v.Wanted == "" || v.Wanted == s.SessionID):
 			v.Session = &s
 		default:
 			v.Others = append(v.Others, s)

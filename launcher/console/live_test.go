@@ -282,6 +282,19 @@ func TestLivePageWithoutASession(t *testing.T) {
 	}
 }
 
+// TestAnOldLinkToASession: one that is over does not hide that another one of the profile lives.
+func TestAnOldLinkToASession(t *testing.T) {
+	b, _ := liveBackend()
+	w := b.ask("GET", "/console/profile_us_018/live?session=ses_gone", "")
+	page := w.Body.String()
+	if strings.Contains(page, "No session of this profile lives") || !strings.Contains(page, "The session <bdi>ses_gone</bdi> does not live on this host any more, or never did. The profile is held.") || !strings.Contains(page, `live?session=ses_live">ses_live</a>`) {
+		t.Errorf("%d %s", w.Code, page)
+	}
+	if page := b.ask("GET", "/console/profile_us_018/live?session=<b>x", "").Body.String(); strings.Contains(page, "<b>x") {
+		t.Errorf("what the link says is no text: %s", page)
+	}
+}
+
 func (b *backend) TakeOver(_ context.Context, _ string, t api.TakeOver) (api.Session, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

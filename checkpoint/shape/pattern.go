@@ -1,6 +1,7 @@
 package shape
 
 import (
+	"cmp"
 	"fmt"
 	"net/url"
 	"slices"
@@ -12,8 +13,8 @@ import (
 //
 //   - a method.
 //   - a path, in which * stands for a part of a segment or for a whole one, ** for any number of
-//     segments, and {} for what a shape has {} for. An origin may stand before it. The names of a
-//     query may follow it.
+//     segments, and {} for what a shape has {} for. An origin may stand before it, in which * stands
+//     for one or more parts of a host in front. The names of a query may follow it.
 //   - if wanted, the kind of the body, with its names or without: form, form(a,b). Where names of
 //     the query or of the body are given, or an origin, the request has the names in its query that
 //     the pattern has, and no others.
@@ -56,9 +57,9 @@ func ParsePattern(text string) (Pattern, error) {
 	address, query, hasQuery := strings.Cut(address, "?")
 	if scheme, after, whole := strings.Cut(address, "://"); whole {
 		host, path, _ := strings.Cut(after, "/")
-		p.origin, address = OriginOf(scheme+"://"+host), "/"+path
+		p.origin, address = OriginPattern(scheme+"://"+host), "/"+path
 		if p.origin == "" {
-			return p, fmt.Errorf("%q: want a whole origin, such as https://shop.example, before the path, or none", text)
+			return p, fmt.Errorf("%q: want a whole origin, such as https://shop.example or https://*.shop.example, before the path, or none", text)
 		}
 	}
 	if !strings.HasPrefix(address, "/") || strings.ContainsAny(address, "#") {
@@ -83,7 +84,7 @@ func (p Pattern) String() string { return p.text }
 // Method is its method.
 func (p Pattern) Method() string { return p.method }
 
-// Origin is its origin as OriginOf returns it; empty for any.
+// Origin is its origin as OriginPattern returns it; empty for any.
 func (p Pattern) Origin() string { return p.origin }
 
 // NamesOperation tells whether it says which operations a request has.
@@ -162,7 +163,8 @@ func ReadShape(shape, raw string) Read {
 		return Read{}
 	}
 	host, path, _ := strings.Cut(after, "/")
-	q := Read{Pattern: Pattern{method: method, origin: OriginOf(scheme + "://" + host), path: strings.Split(path, "/"), content: splitContent(said)}}
+	own := cmp.Or(OriginOf(scheme+"://"+host), OriginOf(raw))
+	q := Read{Pattern: Pattern{method: method, origin: own, path: strings.Split(path, "/"), content: splitContent(said)}}
 	if q.origin == "" {
 		return Read{}
 	}
@@ -246,7 +248,7 @@ func (p Pattern) doesMore() bool {
 
 // at tells whether a shape is of the pattern's place. strictly: not in doubt.
 func (p Pattern) at(q Read, strictly bool) bool {
-	if p.origin != "" && p.origin != q.origin {
+	if p.origin != "" && !OriginMatches(p.origin, q.origin) {
 		return false
 	}
 	return PathMatches(p.path, q.segments, q.path, strictly)
@@ -337,3 +339,16 @@ func OriginOf(raw string) string {
 	}
 	return scheme + "://" + host
 }
+
+// OriginPattern is the origin of a URL, in which * may stand for one or more parts of a host in front;
+// empty if it has none, or a * at another place.
+func OriginPattern(raw string) string {
+	o := OriginOf(raw)
+	if strings.Contains(strings.Replace(o, "://*.", "://", 1), "*") {
+		return ""
+	}
+	return o
+}
+
+// OriginMatches tells whether an origin is one for which a pattern stands, as OriginPattern returns it.
+func OriginMatches(pattern, origin string) bool { return glob(pattern, origin) }

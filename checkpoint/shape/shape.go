@@ -120,7 +120,7 @@ func clip(s string) string {
 
 func origin(u *url.URL) string {
 	host := strings.ToLower(u.Host)
-	if strings.ContainsFunc(host, func(c rune) bool { return c <= ' ' || c > '~' }) || len(host) > 255 {
+	if strings.ContainsFunc(host, func(c rune) bool { return c <= ' ' || c > '~' || c == '*' }) || len(host) > 255 {
 		host = hole
 	}
 	if u.Scheme == "" && host == "" {

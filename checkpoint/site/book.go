@@ -87,7 +87,7 @@ func compile(f File) (*site, error) {
 		p := place{}
 		address, query, _ := strings.Cut(text, "?")
 		if !strings.HasPrefix(address, "/") {
-			if p.origin = shape.OriginOf(address); !f.Owns(address) {
+			if p.origin = shape.OriginPattern(address); p.origin == "" || !f.Owns(address) {
 				return nil, &Error{Path: at("sensitive", i), Why: fmt.Sprintf("%q: want a path, such as /checkout/**, or a URL on one of the origins", text)}
 			}
 			_, address, _ = strings.Cut(address, "://")
@@ -236,7 +236,7 @@ func (b *Book) Sensitive(raw string) (found bool) {
 }
 
 func (p place) is(u *url.URL, segments []string) bool {
-	if p.origin != "" && p.origin != shape.OriginOf(u.String()) || !shape.PathMatches(p.path, segments, segments, false) {
+	if p.origin != "" && !shape.OriginMatches(p.origin, shape.OriginOf(u.String())) || !shape.PathMatches(p.path, segments, segments, false) {
 		return false
 	}
 	have := u.Query()

@@ -332,7 +332,7 @@ func (f File) Check() error {
 		return &Error{Path: "requests", Why: fmt.Sprintf("want at most %d", maxLines)}
 	}
 	for i, o := range f.Origins {
-		if plain := strings.Replace(o, "://*.", "://", 1); shape.OriginOf(plain) != plain || strings.Contains(plain, "*") {
+		if o == "" || shape.OriginPattern(o) != o {
 			return &Error{Path: at("origins", i), Why: fmt.Sprintf("%q: want an origin in small letters, such as https://shop.example or https://*.shop.example, without a path", o)}
 		}
 	}
@@ -423,6 +423,8 @@ func (f File) checkAddress(name, address, example string) error {
 		return fmt.Errorf("%s %q: want a path, such as %s, or a URL on one of the origins", name, address, example)
 	case relative && strings.Contains(f.Origins[0], "*"):
 		return fmt.Errorf("%s %q is relative to the first of the origins, which has a *: want a whole URL", name, address)
+	case strings.Contains(shape.OriginOf(address), "*"):
+		return fmt.Errorf("%s %q is asked at one host: want its name, without *", name, address)
 	}
 	return nil
 }

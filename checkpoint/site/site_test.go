@@ -215,6 +215,62 @@ func TestTheFirstLineDecides(t *testing.T) {
 	}
 }
 
+// TestLinesAboutAllHostsBelow: the star of an origin stands in a line, in a place and in what a probe covers
+// for what it stands for in the file's own origins.
+func TestLinesAboutAllHostsBelow(t *testing.T) {
+	t.Parallel()
+	b := book(t, `
+name: shop
+origins: ["https://*.shop.example"]
+requests:
+  - {shape: "POST https://*.shop.example/ajax?delete", is: write}
+  - {shape: "POST https://*.api.shop.example/**", is: write}
+  - {shape: "GET https://*.shop.example/favourite/*", is: write}
+  - {shape: "POST /**", is: read}
+sensitive: ["https://*.shop.example/checkout/**"]
+probes: [{name: cart, get: "https://www.shop.example/cart", take: ["$.n"], covers: ["POST https://*.shop.example/cart"]}]
+`)
+	for address, want := range map[string]string{
+		"POST https://eu.shop.example/ajax?delete=1":      Write,
+		"POST https://eu.shop.example/ajax":               Read,
+		"POST https://eu.api.shop.example/items":          Write,
+		"POST https://api.shop.example/items":             Read,
+		"POST https://api.shop.example.evil.example/ajax": "",
+		"GET https://a.b.shop.example/favourite/17":       Write,
+		"GET http://a.b.shop.example/favourite/17":        "",
+	} {
+		method, raw, _ := strings.Cut(address, " ")
+		r := shape.Request{Method: method, URL: raw, Whole: true}
+		if got := b.Judge(r, shape.Of(r)).Is; got != want {
+			t.Errorf("%s is %q, want %q", address, got, want)
+		}
+	}
+	for raw, want := range map[string]bool{"https://eu.shop.example/checkout/pay": true, "https://shop.example/checkout": false} {
+		if got := b.Sensitive(raw); got != want {
+			t.Errorf("%s is sensitive: %t", raw, got)
+		}
+	}
+	if !b.Covers("POST https://eu.shop.example/cart", "https://eu.shop.example/cart") {
+		t.Error("what a probe covers at all hosts below is not covered")
+	}
+}
+
+// TestAHostThatIsAStar is no pattern: what is said of its requests is said of no other host.
+func TestAHostThatIsAStar(t *testing.T) {
+	t.Parallel()
+	r := shape.Request{Method: "POST", URL: "https://*.shop.example/ajax", Whole: true}
+	if f, err := Teach([]File{parsed(t, shop)}, Line{Shape: shape.Of(r), Is: Read}); err == nil {
+		other := shape.Request{Method: "POST", URL: "https://eu.shop.example/ajax", Whole: true}
+		if b, _ := NewBook([]File{f}); b.Judge(other, shape.Of(other)).Is == Read {
+			t.Errorf("of %s is said what was said of %s", shape.Of(other), shape.Of(r))
+		}
+	}
+	b := book(t, "name: s\norigins: [\"https://*.shop.example\"]\nrequests: [{shape: POST /ajax, is: write}]\n")
+	if v := b.Judge(r, shape.Of(r)); v.Is != Write {
+		t.Errorf("a line about all hosts says %+v of %s", v, shape.Of(r))
+	}
+}
+
 // TestSensitivePlaces: the query counts, in any order and beside others.
 func TestSensitivePlaces(t *testing.T) {
 	t.Parallel()
@@ -241,39 +297,46 @@ func TestSensitivePlaces(t *testing.T) {
 func TestMistakesAreNamed(t *testing.T) {
 	t.Parallel()
 	const head = "name: shop\norigins: [\"https://shop.example\"]\n"
+	const wide = "name: a\norigins: [\"https://*.example\"]\n"
 	for text, want := range map[string]string{
 		"name: Shop\n":                           "line 1: name: \"Shop\": want 1 to 64 of a-z 0-9 _ -, such as shop",
 		"name: shop\n":                           "origins: want the origins of the site",
 		"name: shop\norigins: [shop.example]\n":  "line 2: origins[0]: \"shop.example\": want an origin in small letters",
 		"name: shop\norigins: [\"https://*\"]\n": "origins[0]",
 		head + "request: []\n":                   "line 3: unknown field \"request\": want name, origins, show, requests (shape, where",
-		head + "requests:\n  - {shape: \"POST /a\", is: read}\n  - {shape: \"POST /b\", is: reads}\n": "line 5: requests[1].is: \"reads\": want read or write",
-		head + "requests:\n  - {shape: \"/a\", is: read}\n":                                           "line 4: requests[0].shape: \"/a\": want METHOD PATH",
-		head + "requests:\n  - {shape: \"POST /a/b**\", is: read}\n":                                  "want ** as a whole segment",
-		head + "requests:\n  - {shape: \"POST https://other.example/a\", is: read}\n":                 "https://other.example is none of the origins",
-		head + "requests:\n  - {shape: \"POST /a\", is: read, repeatable: true}\n":                    "line 4: requests[0].repeatable",
-		head + "requests:\n  - shape: POST /a\n    where:\n      b: {matches: \"(\"}\n    is: read\n": "line 6: requests[0].where: b: matches",
-		head + "requests:\n  - {shape: \"POST /a\", where: {b: {}}, is: read}\n":                      "want a text, {matches: REGULAR EXPRESSION}, or absent",
-		head + "requests:\n  - {shape: \"POST /a\", where: {b: {equals: c}}, is: read}\n":             "unknown field",
-		head + "requests:\n  - {shape: \"POST /a operation={}\", is: read}\n":                         "{} stands for many operations",
-		head + "sensitive: [checkout]\n":                                                              "line 3: sensitive[0]: \"checkout\": want a path",
-		head + "probes:\n  - {name: a, get: /a, take: [\"total\"]}\n":                                 "line 4: probes[0]: \"total\": want a JSON path",
-		head + "rehearse: [{open: \"https://other.example/\"}]\n":                                     "line 3: rehearse[0]: open \"https://other.example/\": want a path",
-		head + "rehearse: [{open: /, take_text: \"a > b\"}]\n":                                        "rehearse[0]: ",
-		head + "rehearse: [{open: /}, {open: /}]\n":                                                   "rehearse[1]: open \"/\" is there twice",
-		head + "probes:\n  - {name: a, get: /a}\n":                                                    "want either take",
-		head + "identity: {get: \"https://evil.example/\", take_text: a}\n":                           "line 3: identity: get",
-		head + "identity: {get: /, take_text: \"a > b\"}\n":                                           "line 3: identity: \"a > b\": want elements by tag",
-		head + "headers: {Cookie: a}\n":                                                               "line 3: headers: \"Cookie\": want names",
-		head + "headers: {X-HTTP-Method-Override: POST}\n":                                            "none that names another method",
-		head + "bearer_from: localStorage.\n":                                                         "line 3: bearer_from",
-		head + "bearer_from: localStorage.a $.b[\n":                                                   "line 3: bearer_from: \"$.b[\": want a JSON path",
-		head + "bearer_from: localStorage. $.b\n":                                                     "localStorage.NAME $.token",
-		"name: a\norigins: [\"https://*.a.example\"]\nidentity: {get: /, take_text: a}\n":             "line 3: identity: get \"/\" is relative to the first of the origins",
-		head + "extends: wordpress\n":                                                                 "line 3: extends: \"wordpress\": want one of the files that come with the program: nodered, ",
-		`{"name":"shop","origin":[]}`:                                                                 "unknown field \"origin\": want name, origins",
-		head + "show: " + strings.Repeat("[a,", MaxBytes/2):                                           "bytes: want at most",
-		"name: shop\nname: shop\n":                                                                    "line 2: ",
+		head + "requests:\n  - {shape: \"POST /a\", is: read}\n  - {shape: \"POST /b\", is: reads}\n":                       "line 5: requests[1].is: \"reads\": want read or write",
+		head + "requests:\n  - {shape: \"/a\", is: read}\n":                                                                 "line 4: requests[0].shape: \"/a\": want METHOD PATH",
+		head + "requests:\n  - {shape: \"POST /a/b**\", is: read}\n":                                                        "want ** as a whole segment",
+		head + "requests:\n  - {shape: \"POST https://other.example/a\", is: read}\n":                                       "https://other.example is none of the origins",
+		head + "requests:\n  - {shape: \"POST /a\", is: read, repeatable: true}\n":                                          "line 4: requests[0].repeatable",
+		head + "requests:\n  - shape: POST /a\n    where:\n      b: {matches: \"(\"}\n    is: read\n":                       "line 6: requests[0].where: b: matches",
+		head + "requests:\n  - {shape: \"POST /a\", where: {b: {}}, is: read}\n":                                            "want a text, {matches: REGULAR EXPRESSION}, or absent",
+		head + "requests:\n  - {shape: \"POST /a\", where: {b: {equals: c}}, is: read}\n":                                   "unknown field",
+		head + "requests:\n  - {shape: \"POST /a operation={}\", is: read}\n":                                               "{} stands for many operations",
+		head + "sensitive: [checkout]\n":                                                                                    "line 3: sensitive[0]: \"checkout\": want a path",
+		head + "probes:\n  - {name: a, get: /a, take: [\"total\"]}\n":                                                       "line 4: probes[0]: \"total\": want a JSON path",
+		head + "rehearse: [{open: \"https://other.example/\"}]\n":                                                           "line 3: rehearse[0]: open \"https://other.example/\": want a path",
+		head + "rehearse: [{open: /, take_text: \"a > b\"}]\n":                                                              "rehearse[0]: ",
+		head + "rehearse: [{open: /}, {open: /}]\n":                                                                         "rehearse[1]: open \"/\" is there twice",
+		head + "probes:\n  - {name: a, get: /a}\n":                                                                          "want either take",
+		head + "identity: {get: \"https://evil.example/\", take_text: a}\n":                                                 "line 3: identity: get",
+		head + "identity: {get: /, take_text: \"a > b\"}\n":                                                                 "line 3: identity: \"a > b\": want elements by tag",
+		head + "headers: {Cookie: a}\n":                                                                                     "line 3: headers: \"Cookie\": want names",
+		head + "headers: {X-HTTP-Method-Override: POST}\n":                                                                  "none that names another method",
+		head + "bearer_from: localStorage.\n":                                                                               "line 3: bearer_from",
+		head + "bearer_from: localStorage.a $.b[\n":                                                                         "line 3: bearer_from: \"$.b[\": want a JSON path",
+		head + "bearer_from: localStorage. $.b\n":                                                                           "localStorage.NAME $.token",
+		"name: a\norigins: [\"https://*.a.example\"]\nidentity: {get: /, take_text: a}\n":                                   "line 3: identity: get \"/\" is relative to the first of the origins",
+		wide + "requests:\n  - {shape: \"POST https://a.*.example/b\", is: read}\n":                                         "line 4: requests[0].shape: \"POST https://a.*.example/b\": want a whole origin",
+		wide + "sensitive: [\"https://a.*.example/b\"]\n":                                                                   "line 3: sensitive[0]: ",
+		wide + "probes: [{name: a, get: \"https://x.a.example/\", take_text: a, covers: [\"POST https://*a.example/\"]}]\n": "covers: \"POST https://*a.example/\": want a whole origin",
+		wide + "identity: {get: \"https://*.a.example/me\", take_text: a}\n":                                                "line 3: identity: get \"https://*.a.example/me\" is asked at one host",
+		wide + "rehearse: [{open: \"https://*.a.example/\"}]\n":                                                             "line 3: rehearse[0]: open \"https://*.a.example/\" is asked at one host",
+		wide + "sign_in: {url: \"https://*.a.example/\", password: a}\n":                                                    "line 3: sign_in: url \"https://*.a.example/\" is asked at one host",
+		head + "extends: wordpress\n":                                                                                       "line 3: extends: \"wordpress\": want one of the files that come with the program: nodered, ",
+		`{"name":"shop","origin":[]}`:                                                                                       "unknown field \"origin\": want name, origins",
+		head + "show: " + strings.Repeat("[a,", MaxBytes/2):                                                                 "bytes: want at most",
+		"name: shop\nname: shop\n":                                                                                          "line 2: ",
 	} {
 		_, err := Parse([]byte(text))
 		var wrong *Error

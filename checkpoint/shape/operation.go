@@ -9,7 +9,8 @@ import (
 	"strings"
 )
 
-// operations are what a JSON body says that it does, in each element if it is a list.
+// operations are what a JSON body says that it does, in each element if it is a list: {} in those that do
+// not say it beside others that do.
 func (v value) operations() []string {
 	elements := []value{v}
 	if v.kind == '[' {
@@ -21,7 +22,20 @@ func (v value) operations() []string {
 			ops = append(ops, op)
 		}
 	}
+	if len(ops) > 0 && len(ops) < len(elements) {
+		ops = append(ops, hole)
+	}
 	return ops
+}
+
+// TellsKinds tells whether a request's body has GraphQL operations, and its shape the kind of each.
+func TellsKinds(r Request) bool {
+	_, _, ops := body(r)
+	return len(ops) > 0 && !slices.ContainsFunc(ops, func(op string) bool {
+		return !slices.ContainsFunc(strings.Fields(op), func(w string) bool {
+			return mutates(w) || w == "query" || w == "subscription" || w == "query+subscription"
+		})
+	})
 }
 
 // operation is that of one object: of GraphQL, or of JSON-RPC.
@@ -208,10 +222,13 @@ func message(r Request) (kind string, names, ops []string) {
 	return "json", names, ops
 }
 
+// messageNames are the names by which messages say what they are.
+var messageNames = []string{"type", "event", "op", "method"}
+
 // saying returns what a message says that it is, by the names that messages have for it.
 func (v value) saying() []string {
 	var parts []string
-	for _, name := range []string{"type", "event", "op", "method"} {
+	for _, name := range messageNames {
 		m, ok := v.member(name)
 		switch s := m.scalar.(type) {
 		case string:
@@ -253,6 +270,8 @@ func channel(list []value) []string {
 	op := "event=" + word(event)
 	if inner := list[4].saying(); event == "event" && len(inner) == 1 { // of LiveView
 		op += " " + inner[0]
+	} else if inner := list[4].graphQL(); inner != "" {
+		op += " " + inner
 	}
 	return []string{op}
 }

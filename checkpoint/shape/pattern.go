@@ -20,7 +20,8 @@ import (
 //     the pattern has, and no others.
 //   - if wanted, the operations of which the request has no other: words, in which * stands for
 //     any characters, and of which the request's operation may have more. Several have "; " between
-//     them.
+//     them. One that names a message by its type, event, op or method has each event and method that the
+//     message has, but for the event=event of an envelope.
 type Pattern struct {
 	text   string
 	method string
@@ -87,9 +88,6 @@ func (p Pattern) Method() string { return p.method }
 // Origin is its origin as OriginPattern returns it; empty for any.
 func (p Pattern) Origin() string { return p.origin }
 
-// NamesOperation tells whether it says which operations a request has.
-func (p Pattern) NamesOperation() bool { return len(p.ops) > 0 }
-
 // Vague tells whether one of its operations has {} for a name and no hash of a text: then it is of
 // many that have nothing in common.
 func (p Pattern) Vague() bool {
@@ -112,10 +110,36 @@ func (p Pattern) Covers(q Read) bool {
 	if p.names != nil && !slices.Equal(p.names, like(p.names, q.names)) || p.names == nil && q.unread() {
 		return false
 	}
+	if q.saysTwice() {
+		return false
+	}
 	if len(p.ops) == 0 {
 		return !q.doesMore()
 	}
-	return !p.Vague() && len(q.ops) > 0 && !slices.ContainsFunc(q.ops, func(op []string) bool { return !p.namesOp(op) })
+	return !p.Vague() && len(q.ops) > 0 && !slices.ContainsFunc(q.ops, func(op []string) bool { return !p.namesOp(op, namesMessage) })
+}
+
+// NamesMutations tells whether the pattern says of each GraphQL mutation of a request that it is one, or
+// has its text. Otherwise it may speak for what is repeatable, and for no read.
+func (p Pattern) NamesMutations(q Read) bool {
+	says := func(want, op []string) bool {
+		return slices.ContainsFunc(want, func(w string) bool {
+			return strings.HasPrefix(w, "text=") && slices.Contains(op, w) || strings.Contains(w, "mutation") && slices.ContainsFunc(op, func(has string) bool { return mutates(has) && glob(w, has) })
+		})
+	}
+	return len(p.ops) == 0 || !slices.ContainsFunc(q.ops, func(op []string) bool { return slices.ContainsFunc(op, mutates) && !p.namesOp(op, says) })
+}
+
+// namesMessage tells whether words that name a message by its type, event, op or method have each event and
+// method of it: a type may say how a message comes, and the event what it does.
+func namesMessage(want, op []string) bool {
+	names := func(w string, names ...string) bool {
+		name, _, _ := strings.Cut(w, "=")
+		return slices.Contains(names, name)
+	}
+	return !slices.ContainsFunc(want, func(w string) bool { return names(w, messageNames...) }) || !slices.ContainsFunc(op, func(has string) bool {
+		return names(has, "event", "method") && has != "event=event" && !slices.ContainsFunc(want, func(w string) bool { return glob(w, has) })
+	})
 }
 
 // Touches tells whether anything that a request does may be what the pattern describes, so that it
@@ -130,16 +154,17 @@ func (p Pattern) Touches(q Read) bool {
 	if slices.ContainsFunc(p.query, has(q.query)) {
 		return false
 	}
-	return len(p.ops) == 0 || slices.ContainsFunc(q.ops, p.namesOp)
+	return len(p.ops) == 0 || slices.ContainsFunc(q.ops, func(op []string) bool { return p.namesOp(op, nil) })
 }
 
 // Near tells whether a request may be at the pattern's place, whatever it has in its query and body. Where
 // it is not, the pattern neither covers nor touches it.
 func (p Pattern) Near(q Read) bool { return q.method == p.method && (p.at(q, false) || p.at(q, true)) }
 
-func (p Pattern) namesOp(op []string) bool {
+// namesOp tells whether an operation has all words of one of the pattern's, of which more may be asked.
+func (p Pattern) namesOp(op []string, more func(want, op []string) bool) bool {
 	return slices.ContainsFunc(p.ops, func(want []string) bool {
-		return !slices.ContainsFunc(want, func(w string) bool {
+		return (more == nil || more(want, op)) && !slices.ContainsFunc(want, func(w string) bool {
 			return !slices.ContainsFunc(op, func(has string) bool { return glob(w, has) })
 		})
 	})
@@ -228,23 +253,27 @@ func (p content) unread() bool {
 	return readable && slices.Contains(p.names, unknown)
 }
 
-// doesMore tells whether a request does something that its address alone does not say: an
-// operation that is no GraphQL query, or one that is named twice, so that nobody can tell which of
-// them counts. Of websockets only mutations are.
-func (p Pattern) doesMore() bool {
-	for _, n := range p.names {
+// saysTwice tells whether a request says twice what it does, so that nobody can tell which of them counts.
+func (p content) saysTwice() bool {
+	return slices.ContainsFunc(p.names, func(n string) bool {
 		name, twice := strings.CutSuffix(strings.TrimPrefix(n, "[]."), "*")
-		if twice && slices.Contains([]string{"query", "operationName", "method", "extensions", "jsonrpc"}, name) {
-			return true
-		}
-	}
+		return twice && slices.Contains([]string{"query", "operationName", "method", "extensions", "jsonrpc"}, name)
+	})
+}
+
+// doesMore tells whether a request does something that its address alone does not say: an
+// operation that is no GraphQL query. Of websockets only mutations are.
+func (p Pattern) doesMore() bool {
 	return slices.ContainsFunc(p.ops, func(op []string) bool {
 		if p.method == Websocket {
-			return slices.ContainsFunc(op, func(w string) bool { return slices.Contains(strings.Split(w, "+"), "mutation") })
+			return slices.ContainsFunc(op, mutates)
 		}
 		return op[0] != "query"
 	})
 }
+
+// mutates tells whether a word is the kind of a GraphQL document with a mutation in it.
+func mutates(word string) bool { return slices.Contains(strings.Split(word, "+"), "mutation") }
 
 // at tells whether a shape is of the pattern's place. strictly: not in doubt.
 func (p Pattern) at(q Read, strictly bool) bool {

@@ -11,10 +11,10 @@ import (
 )
 
 // Plain tells whether nothing but its shape keeps a line without conditions from speaking for a request: no
-// header and no field names another method, and its body does not say that it changes something. It is
+// header and no field names another method, and its body hides no mutation from its shape. It is
 // noted when the request is sent, since neither headers nor bodies are kept.
 func Plain(r shape.Request) bool {
-	if overridden(r.Headers) || saysMutation(r.Body) {
+	if overridden(r.Headers) || hidesMutation(r) {
 		return false
 	}
 	named, _ := shape.FieldsOf(r).Values(methodField)
@@ -60,7 +60,7 @@ func (b *Book) Again(n Noted, then *Book) (v Verdict, doubt string) {
 				doubt = "its address is not kept as a whole"
 				return true
 			}
-			covers, touches := l.pattern.Covers(said), l.is == Write && l.pattern.Touches(said)
+			covers, touches := speaksFor(l.pattern, l.is, said), l.is == Write && l.pattern.Touches(said)
 			switch {
 			case !covers && !touches:
 				continue

@@ -283,8 +283,13 @@ func (b *Book) Judge(r shape.Request, shp string) (v Verdict) {
 	return v
 }
 
+// speaksFor tells whether a line with a pattern speaks for all requests of a shape, by what the shape says.
+func speaksFor(p shape.Pattern, is string, said shape.Read) bool {
+	return p.Covers(said) && (is != Read || p.NamesMutations(said))
+}
+
 func (l line) covers(r shape.Request, said shape.Read, known func() shape.Fields) bool {
-	if !l.pattern.Covers(said) || overridden(r.Headers) || !l.pattern.NamesOperation() && saysMutation(r.Body) {
+	if !speaksFor(l.pattern, l.is, said) || overridden(r.Headers) || hidesMutation(r) {
 		return false
 	}
 	f := known()
@@ -330,11 +335,11 @@ func overridden(headers map[string]string) bool {
 	return false
 }
 
-var mutation = regexp.MustCompile(`(?i)\bmutation|\\u00[4-7]`)
+var mutation = regexp.MustCompile(`(?i)(?:\b|\\[bfnrt]|%[0-9a-f]{2})mutation|\\u00[4-7]`)
 
-// saysMutation tells whether a body has the word, or letters that are escaped without need: where
-// GraphQL is no member query of the body's JSON, the shape does not tell its operation.
-func saysMutation(body string) bool {
-	plain, err := url.QueryUnescape(body)
-	return mutation.MatchString(body) || err == nil && mutation.MatchString(plain)
+// hidesMutation tells whether a body has the word, or letters that are escaped without need, and the shape
+// does not tell of what kind its operations are: where GraphQL is no member query of the body's JSON.
+func hidesMutation(r shape.Request) bool {
+	plain, err := url.QueryUnescape(r.Body)
+	return (mutation.MatchString(r.Body) || err == nil && mutation.MatchString(plain)) && !shape.TellsKinds(r)
 }

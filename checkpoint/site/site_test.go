@@ -215,6 +215,87 @@ func TestTheFirstLineDecides(t *testing.T) {
 	}
 }
 
+// TestAMutationIsNoRead of a line that does not say so, wherever it stands; what may be repeated may be one.
+func TestAMutationIsNoRead(t *testing.T) {
+	t.Parallel()
+	const mark = "mutation Mark{mark}"
+	b := book(t, `
+name: shop
+origins: ["https://shop.example"]
+requests:
+  - {shape: "POST /graphql operation=Feed", is: read}
+  - {shape: "POST /graphql mutation operation=Seen", is: read}
+  - {shape: "POST /graphql operation=Like", is: write, repeatable: true}
+  - {shape: "`+strings.Replace(shape.Of(post("/marks", `{"query":"`+mark+`"}`, asJSON)), "https://shop.example", "", 1)+`", is: read}
+  - {shape: "POST /all *", is: read}
+  - {shape: "POST /batch", is: read}
+  - {shape: "POST /rpc method=list", is: read}
+  - {shape: "WEBSOCKET /gql type=subscribe", is: read}
+  - {shape: "WEBSOCKET /gql operation=Feed", is: read}
+  - {shape: "WEBSOCKET /live type=ping", is: read}
+  - {shape: "WEBSOCKET /socket.io/ event=list", is: read}
+  - {shape: "WEBSOCKET /absinthe event=doc", is: read}
+  - {shape: "WEBSOCKET /view event=page", is: read}
+  - {shape: "WEBSOCKET /view event=event type=click", is: read}
+`)
+	asGraphQL := map[string]string{"Content-Type": "application/graphql"}
+	const nothing, repeat = "", "write, repeatable"
+	for _, tt := range []struct {
+		why  string
+		r    shape.Request
+		want string
+	}{
+		{"a mutation of that name", post("/graphql", `{"query":"mutation Feed{buy}"}`, asJSON), nothing},
+		{"a mutation that says it is another", post("/graphql", `{"operationName":"Feed","query":"mutation Buy{buy}"}`, asJSON), nothing},
+		{"one beside a query", post("/graphql", `{"operationName":"Feed","query":"query Feed{a} mutation Buy{b}"}`, asJSON), nothing},
+		{"a text that is there twice", post("/graphql", `{"operationName":"Feed","query":"query Feed{a}","query":"mutation Buy{b}"}`, asJSON), nothing},
+		{"a stored operation that is there twice", post("/graphql", `{"operationName":"Feed","extensions":{},"extensions":{}}`, asJSON), nothing},
+		{"a list with one that has no name", post("/graphql", `[{"operationName":"Feed","query":"query Feed{a}"},{"id":"17"}]`, asJSON), nothing},
+		{"a name in the address, and a mutation as text", post("/graphql?operationName=Feed", `mutation Feed{buy}`, asGraphQL), nothing},
+		{"and in a form", post("/graphql?operationName=Feed", `query=mutation+Feed%7Bbuy%7D`, asForm), nothing},
+		{"a query that has the word in a value", post("/graphql", `{"query":"query Feed($q:String){feed(q:$q){a}}","variables":{"q":"mutation"}}`, asJSON), Read},
+		{"a query of the schema", post("/graphql", `{"query":"query Feed{__schema{mutationType{name}}}"}`, asJSON), Read},
+		{"a mutation that the line names", post("/graphql", `{"query":"mutation Seen{seen}"}`, asJSON), Read},
+		{"another one", post("/graphql", `{"query":"mutation Unseen{seen}"}`, asJSON), nothing},
+		{"the text of a mutation that the line has", post("/marks", `{"query":"`+mark+`"}`, asJSON), Read},
+		{"a star names no mutation", post("/all", `{"query":"mutation A{a}"}`, asJSON), nothing},
+		{"and any query", post("/all", `{"query":"query A{a}"}`, asJSON), Read},
+		{"a mutation that may be repeated", post("/graphql", `{"query":"mutation Like{like}"}`, asJSON), repeat},
+		{"the word after a line break, in a list of another form", post("/batch", `{"batch":[{"q":"\nmutation{a}"}]}`, asJSON), nothing},
+		{"and in a form that cannot be decoded", post("/batch", "q=%0Amutation%7Ba%7D&b=%zz", asForm), nothing},
+		{"GraphQL in a call of another protocol", post("/rpc", `{"jsonrpc":"2.0","method":"list","params":{"q":"mutation{a}"}}`, asJSON), nothing},
+		{"a subscription", said("/gql", `{"type":"subscribe","payload":{"query":"subscription A{a}"}}`), Read},
+		{"a query in its envelope", said("/gql", `{"type":"start","payload":{"query":"query Feed{a}"}}`), Read},
+		{"a mutation in its envelope", said("/gql", `{"type":"subscribe","payload":{"query":"mutation Buy{a}"}}`), nothing},
+		{"one that is there twice", said("/gql", `{"type":"subscribe","payload":{"query":"{a}","query":"mutation Buy{a}"}}`), nothing},
+		{"one in an envelope of another form", said("/live", `{"type":"ping","message":{"query":"mutation Buy{a}"}}`), nothing},
+		{"a message with a second name", said("/live", `{"type":"ping","event":"delete"}`), nothing},
+		{"the envelope of socket.io", said("/socket.io/", `42["list",{}]`), Read},
+		{"what is done in a view, by its name", said("/view", `["4","5","lv:phx","event",{"type":"click","event":"page"}]`), Read},
+		{"and by how it is done", said("/view", `["4","5","lv:phx","event",{"type":"click","event":"delete"}]`), nothing},
+		{"a query on a channel", said("/absinthe", `["1","2","control","doc",{"query":"query A{a}"}]`), Read},
+		{"a mutation on a channel", said("/absinthe", `["1","2","control","doc",{"query":"mutation A{a}"}]`), nothing},
+	} {
+		t.Run(tt.why, func(t *testing.T) {
+			v := b.Judge(tt.r, shape.Of(tt.r))
+			got := v.Is
+			if v.Repeatable {
+				got += ", repeatable"
+			}
+			if got != tt.want {
+				t.Errorf("%s is %q by %q, want %q", shape.Of(tt.r), got, v.Line, tt.want)
+			}
+			n := Noted{Method: tt.r.Method, Shape: shape.Of(tt.r), URL: tt.r.URL, Plain: Plain(tt.r)}
+			if again, doubt := b.Again(n, nil); doubt == "" && (again.Is != v.Is || again.Repeatable != v.Repeatable) {
+				t.Errorf("%s is %q by %q, and later %q by %q", shape.Of(tt.r), v.Is, v.Line, again.Is, again.Line)
+			}
+			if l, known := b.files[0].About(shape.Of(tt.r)); tt.want == nothing && Plain(tt.r) && known {
+				t.Errorf("%s is said to be known by %q", shape.Of(tt.r), l.Text())
+			}
+		})
+	}
+}
+
 // TestLinesAboutAllHostsBelow: the star of an origin stands in a line, in a place and in what a probe covers
 // for what it stands for in the file's own origins.
 func TestLinesAboutAllHostsBelow(t *testing.T) {

@@ -71,7 +71,7 @@ func (f File) About(shp string) (Line, bool) {
 	said := shape.ReadShape(shp, "")
 	i := slices.IndexFunc(f.Requests, func(l Line) bool {
 		p, err := shape.ParsePattern(l.Shape)
-		return err == nil && len(l.Where) == 0 && f.Owns(said.Origin()+"/") && (p.Covers(said) || l.Is == Write && p.Touches(said))
+		return err == nil && len(l.Where) == 0 && f.Owns(said.Origin()+"/") && (speaksFor(p, l.Is, said) || l.Is == Write && p.Touches(said))
 	})
 	if i < 0 {
 		return Line{}, false

@@ -13,7 +13,7 @@ import (
 //
 //   - a method.
 //   - a path, in which * stands for a part of a segment or for a whole one, ** for any number of
-//     segments, and {} for what a shape has {} for. An origin may stand before it, in which * stands
+//     segments, and {} for what a shape has {} for; %2A is a * of the address. An origin may stand before it, in which * stands
 //     for one or more parts of a host in front. The names of a query may follow it.
 //   - if wanted, the kind of the body, with its names or without: form, form(a,b). Where names of
 //     the query or of the body are given, or an origin, the request has the names in its query that
@@ -320,35 +320,41 @@ func withoutEnd(segments []string) []string {
 
 func segmentMatches(pattern, segment, shape string, strictly bool) bool {
 	plain, err := url.PathUnescape(segment)
-	want, bad := url.PathUnescape(pattern)
-	if err != nil || bad != nil {
-		return !strictly && err != nil
+	want := strings.Split(pattern, "*") // before it is unescaped: %2A is a star that stands for itself
+	for i := range want {
+		part, bad := url.PathUnescape(want[i])
+		if err != nil || bad != nil {
+			return !strictly && err != nil
+		}
+		if want[i] = part; !strictly {
+			want[i] = strings.ToLower(part)
+		}
 	}
 	if !strictly {
-		return pattern == shape || glob(strings.ToLower(want), strings.ToLower(plain))
+		return pattern == shape || globParts(want, strings.ToLower(plain))
 	}
-	if pattern == shape && !strings.Contains(pattern, "*") || !strings.Contains(pattern, "*") && want == plain {
+	star := len(want) > 1
+	if !star && (pattern == shape || want[0] == plain) {
 		return true
 	}
 	odd := plain == "" || plain == "." || plain == ".." || strings.ContainsFunc(plain, func(c rune) bool { return c < ' ' || strings.ContainsRune(`/\;?#`, c) })
-	return strings.Contains(pattern, "*") && !odd && glob(want, plain)
+	return star && !odd && globParts(want, plain)
 }
 
 // glob tells whether a text matches a pattern in which * stands for any characters.
-func glob(pattern, s string) bool {
-	first, rest, has := strings.Cut(pattern, "*")
-	if !has {
-		return pattern == s
+func glob(pattern, s string) bool { return globParts(strings.Split(pattern, "*"), s) }
+
+// globParts tells whether a text consists of these parts, with any characters between each two.
+func globParts(parts []string, s string) bool {
+	last := len(parts) - 1
+	if last == 0 {
+		return parts[0] == s
 	}
-	s, ok := strings.CutPrefix(s, first)
-	for ok && has {
-		first, rest, has = strings.Cut(rest, "*")
-		if !has {
-			return strings.HasSuffix(s, first)
-		}
-		_, s, ok = strings.Cut(s, first)
+	s, ok := strings.CutPrefix(s, parts[0])
+	for i := 1; ok && i < last; i++ {
+		_, s, ok = strings.Cut(s, parts[i])
 	}
-	return ok
+	return ok && strings.HasSuffix(s, parts[last])
 }
 
 // OriginOf is the origin of a URL, in small letters, with that of a websocket as that of a page;

@@ -156,6 +156,7 @@ func segment(escaped string) string {
 	} else {
 		s = plainName(s, isIdentifier)
 	}
+	s = strings.ReplaceAll(s, "*", "%2A") // in a pattern it would stand for others
 	if has {
 		for _, p := range strings.Split(parameters, ";") {
 			name, _, _ := strings.Cut(p, "=")

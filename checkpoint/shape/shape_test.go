@@ -46,6 +46,7 @@ func TestShapesOfRealRequests(t *testing.T) {
 		// REST.
 		{"numbers in a path are identifiers", Request{Method: "DELETE", URL: "https://Shop.example:8443/api/v2/orders/4711/items/3", Whole: true}, "DELETE https://shop.example:8443/api/v2/orders/{}/items/{}"},
 		{"so are UUIDs, hashes, and what is mixed of letters and digits", Request{Method: "PUT", URL: "https://shop.example/a/3f2504e0-4f89-11d3-9a0c-0305e82c3301/507f1f77bcf86cd799439011/V1StGXR8Z5jdHi6B/cus_9s6XKzkNRiZ8i3", Whole: true}, "PUT https://shop.example/a/{}/{}/{}/cus_{}"},
+		{"a star is no star of a pattern", Request{Method: "POST", URL: "https://shop.example/**/a*;b*/*.json", Whole: true}, "POST https://shop.example/%2A%2A/a%2A;{}/%2A.json"},
 		{"words are not, with or without a version", Request{Method: "PATCH", URL: "https://shop.example/api/v1/oauth2/two-factor/settings.json", Whole: true}, "PATCH https://shop.example/api/v1/oauth2/two-factor/settings.json"},
 		{"a file's name keeps its ending", Request{Method: "PUT", URL: "https://shop.example/files/20261126.pdf", Whole: true}, "PUT https://shop.example/files/{}.pdf"},
 		{"titles and addresses of people are values", Request{Method: "PUT", URL: "https://shop.example/u/ann@shop.example/lists/Winter%20coats", Whole: true}, "PUT https://shop.example/u/{}/lists/{}"},
@@ -306,6 +307,16 @@ func TestPatternsOfPaths(t *testing.T) {
 		{"/n/{}", "/n/all", false, false},
 		{"/n/4711", "/n/4711", true, true},
 		{"/n/4711", "/n/4712", false, false},
+		{"/a%2Ab", "/a*b", true, true},
+		{"/a%2ab", "/a%2Ab", true, true},
+		{"/a%2Ab", "/acb", false, false},
+		{"/%2A%2A", "/**", true, true},
+		{"/%2A%2A", "/orders/42/delete", false, false},
+		{"/%2A%2A", "/orders", false, false},
+		{"/%2A-*", "/*-b", true, true},
+		{"/%2A-*", "/a-b", false, false},
+		{"/A%2A*", "/a%2A/", false, true},
+		{"/a*%", "/a%25", false, false},
 	} {
 		p, err := ParsePattern("POST " + tt.pattern)
 		if err != nil {

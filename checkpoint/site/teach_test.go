@@ -5,6 +5,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"leasehold/checkpoint/shape"
 )
 
 // TestTeaching: what is said of a shape goes before all other lines, in the place of what was said of
@@ -49,6 +51,26 @@ func TestTeaching(t *testing.T) {
 		}
 		if len(files[1].Requests) != before {
 			t.Fatalf("%s: the file that was there has changed", tt.name)
+		}
+	}
+}
+
+// TestWhatIsTaughtOfAStarInAnAddress is said of that address only.
+func TestWhatIsTaughtOfAStarInAnAddress(t *testing.T) {
+	t.Parallel()
+	for raw, other := range map[string]string{"https://es.example/**": "https://es.example/orders/42/delete", "https://es.example/_mget*": "https://es.example/_mget_delete"} {
+		r := shape.Request{Method: "POST", URL: raw, Whole: true}
+		f, err := Teach(nil, Line{Shape: shape.Of(r), Is: Read})
+		if err != nil {
+			t.Fatal(err)
+		}
+		b, _ := NewBook([]File{f})
+		if v := b.Judge(r, shape.Of(r)); v.Is != Read {
+			t.Errorf("%s, of which it was said, is %+v", raw, v)
+		}
+		r.URL = other
+		if v := b.Judge(r, shape.Of(r)); v.Is != "" {
+			t.Errorf("%s is %+v", other, v)
 		}
 	}
 }

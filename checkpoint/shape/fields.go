@@ -113,6 +113,22 @@ func (f *Fields) flatten(name string, v value) {
 	}
 }
 
+// QueryOf returns all fields that any server may find in a query: to some a ; separates them, too, and what
+// cannot be unescaped stays as it is.
+func QueryOf(raw string) (f Fields) {
+	for pair := range strings.SplitSeq(raw, "&") {
+		parts := []string{pair}
+		if strings.Contains(pair, ";") {
+			parts = append(parts, strings.Split(pair, ";")...)
+		}
+		for _, part := range parts {
+			name, value, _ := strings.Cut(part, "=")
+			f.add(unescaped(name), unescaped(value), true)
+		}
+	}
+	return f
+}
+
 // Values returns the values of all fields that a site may take for the one of this name: servers
 // differ in whether capitals, brackets and dots in names mean something. one tells whether there is
 // exactly one, and it has this name and a value.

@@ -148,10 +148,7 @@ func (p Pattern) Touches(q Read) bool {
 	if q.method != p.method || !p.at(q, false) || p.kind != "" && q.kind != "" && p.kind != q.kind {
 		return false
 	}
-	has := func(list []string) func(string) bool {
-		return func(name string) bool { return !slices.Contains(like([]string{name}, list), name) }
-	}
-	if slices.ContainsFunc(p.query, has(q.query)) {
+	if slices.ContainsFunc(p.query, func(name string) bool { return !q.mayHave(name) }) {
 		return false
 	}
 	return len(p.ops) == 0 || slices.ContainsFunc(q.ops, func(op []string) bool { return p.namesOp(op, nil) })
@@ -176,6 +173,33 @@ type Read struct {
 	Pattern
 	segments []string // those of the URL's path, escaped; of the shape, where the URL is not known
 	cut      bool     // the shape does not have all
+	sent     Fields   // those of the URL's query, as QueryOf returns them
+}
+
+// mayHave tells whether a site may find a name of a pattern in the query, with its value if the pattern has
+// one.
+func (q Read) mayHave(want string) bool {
+	several := func(n string) bool { return n == unknown || strings.HasPrefix(n, "+") }
+	more := slices.ContainsFunc(q.query, several)
+	if several(want) {
+		return more
+	}
+	var shown Fields
+	for _, n := range q.query {
+		name, value, has := strings.Cut(strings.TrimSuffix(n, "*"), "=")
+		if !has {
+			value = hole
+		}
+		shown.add(name, value, has)
+	}
+	name, value, valued := strings.Cut(strings.TrimSuffix(want, "*"), "=")
+	name = strings.TrimSuffix(name, "[]")
+	values, _ := shown.Values(name)
+	sent, _ := q.sent.Values(name)
+	if len(values) == 0 || !valued {
+		return len(values)+len(sent) > 0 || more
+	}
+	return slices.Contains(values, value) || slices.Contains(values, hole) || slices.ContainsFunc(sent, func(v string) bool { return word(v) == value })
 }
 
 // ReadShape reads a shape, and the URL of its request; empty: it is not known.
@@ -201,6 +225,10 @@ func ReadShape(shape, raw string) Read {
 	}
 	if hasQuery {
 		q.query = splitNames(query, "&")
+	}
+	if _, query, has := strings.Cut(raw, "?"); has {
+		query, _, _ = strings.Cut(query, "#")
+		q.sent = QueryOf(query)
 	}
 	return q
 }

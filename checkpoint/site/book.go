@@ -239,10 +239,11 @@ func (p place) is(u *url.URL, segments []string) bool {
 	if p.origin != "" && !shape.OriginMatches(p.origin, shape.OriginOf(u.String())) || !shape.PathMatches(p.path, segments, segments, false) {
 		return false
 	}
-	have := u.Query()
+	have := shape.QueryOf(u.RawQuery)
 	for name, values := range p.query {
+		found, _ := have.Values(name)
 		for _, v := range values {
-			if !slices.Contains(have[name], v) {
+			if !slices.Contains(found, v) {
 				return false
 			}
 		}
@@ -314,7 +315,7 @@ func (l line) touches(said shape.Read, known func() shape.Fields) bool {
 		if w.condition.Absent {
 			return len(values) > 0
 		}
-		return !slices.ContainsFunc(values, w.is) && (known().Whole || len(values) > 0)
+		return known().Whole && !slices.ContainsFunc(values, w.is)
 	})
 }
 

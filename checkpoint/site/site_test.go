@@ -296,6 +296,67 @@ requests:
 	}
 }
 
+// TestAWriteMayHaveItsNameInAnyForm: a line of a write with names in its query is about all that a server may
+// read as these names.
+func TestAWriteMayHaveItsNameInAnyForm(t *testing.T) {
+	t.Parallel()
+	b := book(t, `
+name: shop
+origins: ["https://shop.example"]
+show: [do]
+requests:
+  - {shape: "POST /idx?route", is: write}
+  - {shape: "POST /list?items[a]", is: write}
+  - {shape: "POST /idx?do=delete", is: write}
+  - {shape: "POST /**", is: read}
+`)
+	var many strings.Builder
+	for i := range 60 {
+		many.WriteString("&" + strings.Repeat(string(rune('a'+i%26)), 3+i/26) + "=1")
+	}
+	for query, want := range map[string]string{
+		"/idx?route=1":                     Write,
+		"/idx?route":                       Write,
+		"/idx?route=1&route=2":             Write,
+		"/idx?Route=1":                     Write,
+		"/idx?route[]=1":                   Write,
+		"/idx?route%5Ba%5D=1&route[b]=2":   Write,
+		"/idx?%20route=1":                  Write,
+		"/idx?r%6Fute=1":                   Write,
+		"/idx?a=1;route=2":                 Write,
+		"/idx?a=%zz&route=2":               Write,
+		"/idx?" + many.String() + "&route": Write,
+		"/list?items[a]=1":                 Write,
+		"/list?ITEMS[A]=1":                 Write,
+		"/list?items[b]=1":                 Read,
+		"/list?item=1":                     Read,
+		"/idx?do=delete":                   Write,
+		"/idx?do=list":                     Read,
+		"/idx?do=list&do=delete":           Write,
+		"/idx?Do=delete":                   Write,
+		"/idx?do=list&a=1;do=delete":       Write,
+		"/idx?do=delete+all":               Read,
+		"/idx?do=delete,":                  Write, // what a shape does not show may be it
+		"/idx?router=1&a=route":            Read,
+		"/idx":                             Read,
+	} {
+		r := post(query, "", nil)
+		r.Show = b.Show(r.URL)
+		if v := b.Judge(r, shape.Of(r)); v.Is != want {
+			t.Errorf("%s is %q by %q, want %q", shape.Of(r), v.Is, v.Line, want)
+		}
+	}
+	conditional := book(t, "name: s\norigins: [\"https://shop.example\"]\nrequests: [{shape: POST /ajax, where: {do: delete}, is: write}]\n")
+	r := post("/ajax?do=list&a=1;do=delete", "", nil)
+	if v := conditional.Judge(r, shape.Of(r)); v.Is != Write {
+		t.Errorf("of a value behind another separator is said %+v", v)
+	}
+	said := shape.Of(post("/idx?"+many.String()+"&zroute", "", nil))
+	if l, _ := b.files[0].About(said); l.Is != Write {
+		t.Errorf("of %s, which does not have all names, is said %+v", said, l)
+	}
+}
+
 // TestLinesAboutAllHostsBelow: the star of an origin stands in a line, in a place and in what a probe covers
 // for what it stands for in the file's own origins.
 func TestLinesAboutAllHostsBelow(t *testing.T) {
@@ -367,6 +428,12 @@ func TestSensitivePlaces(t *testing.T) {
 		"https://other.example/checkout":                       false,
 		"https://shop.example/admin/?page=options#/somewhere":  true,
 		"https://shop.example/help?next=/admin%3Fpage=options": false,
+		"https://shop.example/admin?page=options;x":            true,
+		"https://shop.example/admin?x;page=options":            true,
+		"https://shop.example/admin?Page=options":              true,
+		"https://shop.example/admin?page[]=options":            true,
+		"https://shop.example/admin?x=%zz&page=options":        true,
+		"https://shop.example/admin?x=page=options":            false,
 	} {
 		if got := b.Sensitive(raw); got != want {
 			t.Errorf("%s: %v", raw, got)

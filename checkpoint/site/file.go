@@ -218,6 +218,7 @@ const (
 	maxOrigins = 50
 	maxLines   = 500
 	maxText    = 700 // bytes of a line
+	maxName    = 64  // bytes of the name of a site, see siteName
 )
 
 // Error says what is wrong with a file, and where.

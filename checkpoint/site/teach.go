@@ -30,7 +30,7 @@ func Teach(files []File, l Line) (File, error) {
 }
 
 // FileFor is the file of files that names the origin nearest. If there is none it is a new one, which
-// has the name of the host; or the file of that name, with the origin.
+// has the name of the host, with a number if another site has that name.
 func FileFor(files []File, origin string) File {
 	for _, o := range origins(origin) {
 		for _, f := range files {
@@ -40,11 +40,12 @@ func FileFor(files []File, origin string) File {
 		}
 	}
 	_, host, _ := strings.Cut(origin, "://")
-	made := File{Name: nameOf(host)}
-	if i := slices.IndexFunc(files, func(f File) bool { return f.Name == made.Name }); i >= 0 {
-		made = files[i]
+	made := File{Name: nameOf(host), Origins: []string{origin}}
+	for n := 2; slices.ContainsFunc(files, func(f File) bool { return f.Name == made.Name }); n++ {
+		number := fmt.Sprintf("-%d", n)
+		name := nameOf(host)
+		made.Name = name[:min(len(name), maxName-len(number))] + number
 	}
-	made.Origins = append(slices.Clone(made.Origins), origin)
 	return made
 }
 
@@ -52,7 +53,7 @@ var notInNames = regexp.MustCompile(`[^a-z0-9]+`)
 
 func nameOf(host string) string {
 	name := strings.Trim(notInNames.ReplaceAllString(strings.ToLower(host), "-"), "-")
-	return strings.TrimRight(name[:min(len(name), 64)], "-")
+	return strings.TrimRight(name[:min(len(name), maxName)], "-")
 }
 
 // isExactly tells whether a line is about the requests of a shape without any condition.

@@ -27,7 +27,7 @@ func TestTeaching(t *testing.T) {
 		{"in the file of the hosts below", "POST https://www.shop.example/like", Write, "all", "https://*.shop.example", []string{"POST https://www.shop.example/like write", "POST /** write"}},
 		{"of a path alone", "POST /cart", Write, "", "", nil},
 		{"in a new file", "POST https://other.example:8443/x", Write, "other-example-8443", "https://other.example:8443", []string{"POST https://other.example:8443/x write"}},
-		{"in the file that has the name already", "POST http://all/x", Read, "all", "https://*.shop.example http://all", []string{"POST http://all/x read", "POST /** write"}},
+		{"in a new file, if another site has the name", "POST http://all/x", Read, "all-2", "http://all", []string{"POST http://all/x read"}},
 		{"a message", "WEBSOCKET wss://api.shop.example/live type=ping", Read, "api", "https://api.shop.example",
 			[]string{"WEBSOCKET wss://api.shop.example/live type=ping read", "POST /** write", whole + " write", whole + " read"}},
 	} {
@@ -72,5 +72,37 @@ func TestWhatIsTaughtOfAStarInAnAddress(t *testing.T) {
 		if v := b.Judge(r, shape.Of(r)); v.Is != "" {
 			t.Errorf("%s is %+v", other, v)
 		}
+	}
+}
+
+// TestTeachingOneSiteSaysNothingOfAnother, although their names are alike.
+func TestTeachingOneSiteSaysNothingOfAnother(t *testing.T) {
+	t.Parallel()
+	files := []File{{Name: "a-b-example", Origins: []string{"https://a-b.example"}, Requests: []Line{{Shape: "POST /ajax", Is: Read}}}}
+	for _, origin := range []string{"https://a.b.example", "http://a-b.example", "https://a-b.example:443/x", "https://a.b-example"} {
+		f, err := Teach(files, Line{Shape: "POST " + strings.TrimSuffix(origin, "/x") + "/buy", Is: Write})
+		if err != nil {
+			t.Fatal(err)
+		}
+		files = append(slices.DeleteFunc(files, func(o File) bool { return o.Name == f.Name }), f)
+	}
+	var names []string
+	for _, f := range files {
+		names = append(names, f.Name+" "+strings.Join(f.Origins, " "))
+	}
+	slices.Sort(names)
+	if want := []string{"a-b-example https://a-b.example", "a-b-example-2 https://a.b.example", "a-b-example-3 http://a-b.example", "a-b-example-4 https://a.b-example"}; !slices.Equal(names, want) {
+		t.Errorf("the files are %q, want %q", names, want)
+	}
+	b, wrong := NewBook(files)
+	for raw, want := range map[string]string{"https://a-b.example/ajax": Read, "https://a.b.example/ajax": "", "http://a-b.example/ajax": ""} {
+		r := shape.Request{Method: "POST", URL: raw, Whole: true}
+		if v := b.Judge(r, shape.Of(r)); v.Is != want {
+			t.Errorf("%s is %+v, want %q: %v", raw, v, want, wrong)
+		}
+	}
+	long := "https://" + strings.Repeat("a.", 40) + "example"
+	if f := FileFor([]File{FileFor(nil, long)}, strings.Replace(long, "a.a", "a-a", 1)); CheckName(f.Name) != nil || !strings.HasSuffix(f.Name, "-2") {
+		t.Errorf("beside a long name stands %q", f.Name)
 	}
 }

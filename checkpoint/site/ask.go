@@ -129,9 +129,10 @@ func (q Question) Means() string {
 // Owns tells whether a URL is one of the site that is asked.
 func (q Question) Owns(raw string) bool { return q.file.Owns(raw) }
 
-// Covers tells whether an unchanged answer proves that a request of that shape did nothing.
-func (q Question) Covers(shp, raw string) bool {
-	if !q.file.Owns(raw) {
+// Covers tells whether an unchanged answer proves that a request of that shape did nothing; plain is what
+// Plain says of it: what the shape does not tell of a request, no answer is about.
+func (q Question) Covers(shp, raw string, plain bool) bool {
+	if !plain || !q.file.Owns(raw) {
 		return false
 	}
 	said := shape.ReadShape(shp, raw)
@@ -142,9 +143,9 @@ func (q Question) Covers(shp, raw string) bool {
 }
 
 // Covers tells whether the answer to any question may prove that a request of that shape did nothing.
-func (b *Book) Covers(shp, raw string) (found bool) {
+func (b *Book) Covers(shp, raw string, plain bool) (found bool) {
 	b.of(raw, func(s *site) bool {
-		found = slices.ContainsFunc(s.file.Questions(), func(q Question) bool { return q.Covers(shp, raw) })
+		found = slices.ContainsFunc(s.file.Questions(), func(q Question) bool { return q.Covers(shp, raw, plain) })
 		return found
 	})
 	return found

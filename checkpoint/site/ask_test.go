@@ -101,8 +101,11 @@ func TestWhichQuestionsAreAsked(t *testing.T) {
 		"POST https://api.shop.example/cart json(a)": true,
 	} {
 		raw := strings.Fields(shp)[1]
-		if got := q.Covers(shp, raw); got != want || b.Covers(shp, raw) != want {
-			t.Errorf("%s: %t, %t", shp, got, b.Covers(shp, raw))
+		if got := q.Covers(shp, raw, true); got != want || b.Covers(shp, raw, true) != want {
+			t.Errorf("%s: %t, %t", shp, got, b.Covers(shp, raw, true))
+		}
+		if q.Covers(shp, raw, false) || b.Covers(shp, raw, false) {
+			t.Errorf("%s is covered although it may do more than its shape tells", shp)
 		}
 	}
 	if a := b.AskFor("https://shop.example/me"); a.Bearer != "token" || a.URL != "https://shop.example/me" {

@@ -392,7 +392,7 @@ probes: [{name: cart, get: "https://www.shop.example/cart", take: ["$.n"], cover
 			t.Errorf("%s is sensitive: %t", raw, got)
 		}
 	}
-	if !b.Covers("POST https://eu.shop.example/cart", "https://eu.shop.example/cart") {
+	if !b.Covers("POST https://eu.shop.example/cart", "https://eu.shop.example/cart", true) {
 		t.Error("what a probe covers at all hosts below is not covered")
 	}
 }

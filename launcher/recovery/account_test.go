@@ -174,7 +174,7 @@ func TestSitesAreAskedWhereThatMayDecide(t *testing.T) {
 			})
 			k := w.caseOf(Recover)
 			k.Journal = func() []checkpoint.Entry {
-				return []checkpoint.Entry{{Kind: checkpoint.KindRequest, Method: "POST", URL: cart, Shape: "POST " + cart + " form(id)", Status: 200}}
+				return []checkpoint.Entry{{Kind: checkpoint.KindRequest, Method: "POST", URL: cart, Shape: "POST " + cart + " form(id)", Plain: true, Status: 200}}
 			}
 			if !tt.whole {
 				w.process()

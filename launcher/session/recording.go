@@ -163,7 +163,7 @@ func (r *recording) add(e checkpoint.Entry) error {
 	}
 	if e.URL != "" { // what makes it sensitive may not be stored
 		sensitive := findings.SensitiveURL
-		if e.Declared != "" || e.Known == site.Read || e.Shape != "" && task.Sites.Covers(e.Shape, e.URL) { // what its owner says of it goes before the usual words
+		if e.Declared != "" || e.Known == site.Read || e.Shape != "" && task.Sites.Covers(e.Shape, e.URL, e.Plain) { // what its owner says of it goes before the usual words
 			sensitive = findings.NamedSensitive
 		}
 		e.Sensitive = e.Sensitive || sensitive(e.URL, task)

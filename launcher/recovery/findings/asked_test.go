@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"leasehold/checkpoint"
+	"leasehold/checkpoint/shape"
 	"leasehold/checkpoint/site"
 	"leasehold/launcher/recovery/table"
 )
@@ -101,10 +102,10 @@ func TestAnUnchangedAnswerCoversWhatItsFileSays(t *testing.T) {
 	t.Parallel()
 	b, all := sites(t, askedFile), questions(t)
 	request := func(method, path string, status int) checkpoint.Entry {
-		return checkpoint.Entry{Kind: checkpoint.KindRequest, Method: method, URL: "https://shop.example" + path, Shape: method + " https://shop.example" + path + " form(a)", Status: status}
+		return checkpoint.Entry{Kind: checkpoint.KindRequest, Method: method, URL: "https://shop.example" + path, Shape: method + " https://shop.example" + path + " form(a)", Status: status, Plain: true}
 	}
 	get := func(path string, sign Sign) checkpoint.Entry {
-		return checkpoint.Entry{Kind: checkpoint.KindGetWrite, Method: "GET", Name: string(sign), URL: "https://shop.example" + path, Shape: "GET https://shop.example" + path}
+		return checkpoint.Entry{Kind: checkpoint.KindGetWrite, Method: "GET", Name: string(sign), URL: "https://shop.example" + path, Shape: "GET https://shop.example" + path, Plain: true}
 	}
 	answered := request("POST", "/cart", 200)
 	answered.Known, answered.KnownBy = site.Write, "shop: POST /cart is write"
@@ -112,6 +113,8 @@ func TestAnUnchangedAnswerCoversWhatItsFileSays(t *testing.T) {
 	failed.Failed = "net::ERR_ABORTED"
 	sensitive := answered
 	sensitive.Sensitive = true
+	hiding := answered
+	hiding.Plain = site.Plain(shape.Request{Method: "POST", URL: answered.URL, Headers: map[string]string{"Content-Type": "application/x-www-form-urlencoded"}, Body: "a=1&_method=DELETE", Whole: true})
 	abroad := answered
 	abroad.URL = "https://pay.example/cart"
 	both := []string{"shop/orders", "shop/inbox"}
@@ -127,6 +130,7 @@ func TestAnUnchangedAnswerCoversWhatItsFileSays(t *testing.T) {
 		{"an unanswered write", []checkpoint.Entry{request("POST", "/cart", 0)}, both, table.ManualReview},
 		{"one that failed while it was answered", []checkpoint.Entry{failed}, both, table.ManualReview},
 		{"a write at a sensitive place", []checkpoint.Entry{sensitive}, both, table.ManualReview},
+		{"a write that names another method", []checkpoint.Entry{hiding}, both, table.ManualReview},
 		{"a write at another site", []checkpoint.Entry{abroad}, both, table.ManualReview},
 		{"what no probe covers", []checkpoint.Entry{request("POST", "/pay", 200)}, both, table.ManualReview},
 		{"what it covers and what it does not", []checkpoint.Entry{answered, request("POST", "/pay", 200)}, both, table.ManualReview},
@@ -198,7 +202,7 @@ func TestAChangeBeforeTheSafeCheckpoint(t *testing.T) {
 		a := site.Answer{Question: orders, State: site.Told, Picked: site.Picked{Values: now, Whole: true, Text: now}}
 		return Told{First: []site.Compared{site.Compare(a, site.Kept{Means: orders.Means(), Digest: was, Whole: true, Text: was}, func(_, values string) string { return values })}}
 	}
-	cart := checkpoint.Entry{Kind: checkpoint.KindRequest, Method: "POST", URL: "https://shop.example/cart", Shape: "POST https://shop.example/cart form(a)", Status: 200}
+	cart := checkpoint.Entry{Kind: checkpoint.KindRequest, Method: "POST", URL: "https://shop.example/cart", Shape: "POST https://shop.example/cart form(a)", Status: 200, Plain: true}
 	journals := map[string][]checkpoint.Entry{"no checkpoint": {step("a")}, "a safe one": {step("a"), safe("b")}, "a safe one, and what the probe covers": {step("a"), cart, safe("b"), cart}}
 	for _, tt := range []struct {
 		grant, safe, now string

@@ -231,7 +231,7 @@ func (r *replay) judge(e checkpoint.Entry) {
 		return
 	}
 	high := low
-	named := e.Declared != "" || v.Is == site.Read || e.Shape != "" && r.task.Sites.Covers(e.Shape, e.URL)
+	named := e.Declared != "" || v.Is == site.Read || e.Shape != "" && r.task.Sites.Covers(e.Shape, e.URL, e.Plain)
 	low.Sensitive, high.Sensitive = r.sensitive(e, named)
 	r.low, r.high = append(r.low, low), append(r.high, high)
 }
@@ -271,7 +271,7 @@ func (r *replay) sensitive(e checkpoint.Entry, named bool) (low, high bool) {
 		}
 		return low, low
 	}
-	wasNamed := e.Declared != "" || e.Known == site.Read || e.Shape != "" && r.then.Covers(e.Shape, e.URL)
+	wasNamed := e.Declared != "" || e.Known == site.Read || e.Shape != "" && r.then.Covers(e.Shape, e.URL, e.Plain)
 	switch {
 	case r.sameGETs && named == wasNamed:
 		return e.Sensitive, e.Sensitive

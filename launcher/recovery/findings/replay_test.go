@@ -50,7 +50,7 @@ func (o deed) journal(task Task) []checkpoint.Entry {
 	}
 	if e.URL != "" {
 		sensitive := SensitiveURL
-		if e.Known == site.Read || e.Shape != "" && task.Sites.Covers(e.Shape, e.URL) {
+		if e.Known == site.Read || e.Shape != "" && task.Sites.Covers(e.Shape, e.URL, e.Plain) {
 			sensitive = NamedSensitive
 		}
 		e.Sensitive = e.Sensitive || sensitive(e.URL, task)

@@ -66,7 +66,7 @@ func covered(t Task) func(checkpoint.Entry) bool {
 		if e.Kind == checkpoint.KindGetWrite {
 			answered = Sign(e.Name) != Unanswered
 		}
-		return answered && !e.Sensitive && !NamedSensitive(e.URL, t) && slices.ContainsFunc(t.Unchanged, func(q site.Question) bool { return q.Covers(e.Shape, e.URL) })
+		return answered && !e.Sensitive && !NamedSensitive(e.URL, t) && slices.ContainsFunc(t.Unchanged, func(q site.Question) bool { return q.Covers(e.Shape, e.URL, e.Plain) })
 	}
 }
 

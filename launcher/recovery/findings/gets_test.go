@@ -84,7 +84,7 @@ func TestSigns(t *testing.T) {
 // TestWritesByGetAreJudged: what a person decides follows from when such a GET came.
 func TestWritesByGetAreJudged(t *testing.T) {
 	write := checkpoint.Entry{Kind: checkpoint.KindGetWrite, Method: "GET", URL: "https://desk.example/next", Name: string(MovedOn)}
-	write.Shape = "GET https://desk.example/next"
+	write.Shape, write.Plain = "GET https://desk.example/next", true
 	named := idempotent("a")
 	named.IdempotentShapes = []string{"GET /next"}
 	declared := write

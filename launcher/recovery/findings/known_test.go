@@ -33,7 +33,7 @@ sensitive: ["/vip?tab=money"]
 	request := func(path, known, by string) checkpoint.Entry {
 		return checkpoint.Entry{
 			Kind: checkpoint.KindRequest, Method: "POST", URL: "https://shop.example" + path, Shape: "POST https://shop.example" + path + " form(a)",
-			Known: known, KnownBy: by, Repeatable: known == site.Write,
+			Known: known, KnownBy: by, Repeatable: known == site.Write, Plain: true,
 		}
 	}
 	read, write := request("/search", site.Read, searches), request("/cart", site.Write, buys)
@@ -44,6 +44,8 @@ sensitive: ["/vip?tab=money"]
 	abroad.URL, abroad.Anonymous = "https://stats.example/", true
 	named := idempotent("a")
 	named.IdempotentShapes = []string{"POST /votes"}
+	hiding := vote
+	hiding.Plain = false
 	sensitive := read
 	sensitive.Sensitive = true
 	for _, tt := range []struct {
@@ -63,6 +65,7 @@ sensitive: ["/vip?tab=money"]
 		{"after one that declares", []checkpoint.Entry{idempotent("a"), write}, b, table.Resume},
 		{"after one that declares, and the line is gone", []checkpoint.Entry{idempotent("a"), once}, b, table.ManualReview},
 		{"what a checkpoint names", []checkpoint.Entry{named, vote}, b, table.Resume},
+		{"what it names, with another method in a header", []checkpoint.Entry{named, hiding}, b, table.ManualReview},
 		{"what it names and what may be repeated", []checkpoint.Entry{named, vote, write, read}, b, table.Resume},
 		{"what it names and another", []checkpoint.Entry{named, vote, request("/pay", "", "")}, b, table.ManualReview},
 		{"what it does not name", []checkpoint.Entry{idempotent("a"), vote}, b, table.ManualReview},

@@ -77,8 +77,9 @@ func quiet(t Task) func(checkpoint.Entry) bool {
 }
 
 // again returns a function that tells which requests may be made again after a checkpoint that
-// declares something: those whose shapes it names, and those that are known as repeatable. What was
-// not answered may be made again, too: that is what the words mean.
+// declares something: those whose shapes it names, unless they may do more than their shapes tell, and
+// those that are known as repeatable. What was not answered may be made again, too: that is what the words
+// mean.
 func again(safe checkpoint.Entry, t Task) func(checkpoint.Entry) bool {
 	var patterns []shape.Pattern
 	for _, text := range safe.IdempotentShapes {
@@ -88,7 +89,7 @@ func again(safe checkpoint.Entry, t Task) func(checkpoint.Entry) bool {
 	}
 	return func(e checkpoint.Entry) bool {
 		said := shape.ReadShape(e.Shape, "")
-		named := slices.ContainsFunc(patterns, func(p shape.Pattern) bool { return p.Covers(said) })
+		named := e.Plain && slices.ContainsFunc(patterns, func(p shape.Pattern) bool { return p.Covers(said) })
 		return named || e.Repeatable && t.Sites.Holds(e.KnownBy)
 	}
 }

@@ -17,7 +17,9 @@ import (
 
 	"github.com/goccy/go-yaml"
 	"github.com/goccy/go-yaml/ast"
+	"github.com/goccy/go-yaml/lexer"
 	"github.com/goccy/go-yaml/parser"
+	"github.com/goccy/go-yaml/token"
 	"github.com/theory/jsonpath"
 
 	"leasehold/checkpoint/shape"
@@ -254,6 +256,9 @@ func Parse(text []byte) (File, error) {
 	if err := yaml.UnmarshalWithOptions(text, &f, yaml.Strict()); err != nil && !errors.Is(err, io.EOF) {
 		return f, ofYAML(err)
 	}
+	if line := second(text); line > 0 { // it is not read
+		return f, &Error{Line: line, Why: "a second document begins: want one file about one site"}
+	}
 	err := f.Check()
 	if wrong, ok := errors.AsType[*Error](err); ok {
 		wrong.Line = lineOf(text, wrong.Path)
@@ -283,6 +288,26 @@ func ofYAML(err error) *Error {
 	}
 	e.Why += ": " + names
 	return e
+}
+
+// second is the line on which a second document begins in a text in YAML; zero if there is none.
+func second(text []byte) int {
+	directive, within, ended := 0, false, false
+	for _, t := range lexer.Tokenize(string(text)) {
+		switch {
+		case t.Type == token.CommentType:
+		case t.Type == token.DirectiveType:
+			directive = t.Position.Line
+		case t.Position.Line == directive:
+		case t.Type == token.DocumentHeaderType || t.Type == token.DocumentEndType:
+			ended = within
+		case ended:
+			return t.Position.Line
+		default:
+			within = true
+		}
+	}
+	return 0
 }
 
 // lineOf is the line on which what a path names begins; zero if it is not found.

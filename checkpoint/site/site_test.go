@@ -484,12 +484,27 @@ func TestMistakesAreNamed(t *testing.T) {
 		head + "extends: wordpress\n":                                                                                       "line 3: extends: \"wordpress\": want one of the files that come with the program: nodered, ",
 		`{"name":"shop","origin":[]}`:                                                                                       "unknown field \"origin\": want name, origins",
 		head + "show: " + strings.Repeat("[a,", MaxBytes/2):                                                                 "bytes: want at most",
+		head + "---\nname: shop\nrequests: [{shape: POST /a, is: write}]\n":                                                 "line 4: a second document begins: want one file about one site",
+		head + "...\nrequests: [{shape: POST /a, is: write}]\n":                                                             "a second document begins",
+		"---\n" + head + "---\n# POST /a writes\n---\n[]\n":                                                                 "a second document begins",
+		`{"name":"shop"} {"name":"shop"}`:                                                                                   "",
 		"name: shop\nname: shop\n":                                                                                          "line 2: ",
 	} {
 		_, err := Parse([]byte(text))
 		var wrong *Error
 		if !errors.As(err, &wrong) || !strings.Contains(err.Error(), want) {
 			t.Errorf("%.200q\nis refused with %v\nwant %s", text, err, want)
+		}
+	}
+}
+
+// TestOneDocumentMayHaveMarks, and comments around it.
+func TestOneDocumentMayHaveMarks(t *testing.T) {
+	t.Parallel()
+	const head = "name: shop\norigins: [\"https://shop.example\"]\n"
+	for _, text := range []string{"---\n" + head, head + "---\n", head + "...\n", "# a\n---\n" + head + "...\n", head + "---\n# no more\n", head + "# ---\n", "%YAML 1.2\n---\n" + head, head + "extends: \"\"\n\n"} {
+		if f, err := Parse([]byte(text)); err != nil || f.Name != "shop" {
+			t.Errorf("%q: %+v, %v", text, f, err)
 		}
 	}
 }

@@ -277,7 +277,8 @@ func (q Question) Pick(body []byte) (Picked, error) {
 			return Picked{}, err
 		}
 		text, found := doc.text(q.TakeText)
-		parts, whole = q.matched(text), found
+		one, matches := q.matched(text)
+		parts, whole = []string{one}, found && matches
 		if q.Show != "" {
 			shown, _ = doc.text(q.Show)
 		}
@@ -291,8 +292,9 @@ func (q Question) Pick(body []byte) (Picked, error) {
 		for _, path := range q.Take {
 			values := selected(path, v)
 			whole = whole && len(values) > 0
-			for _, one := range values {
-				parts = append(parts, q.matched(one)...)
+			for _, v := range values {
+				one, matches := q.matched(v)
+				parts, whole = append(parts, one), whole && matches
 			}
 			parts = append(parts, "") // values of one path are not those of the next
 		}
@@ -315,15 +317,17 @@ func (q Question) Pick(body []byte) (Picked, error) {
 	return Picked{Values: string(b), Whole: whole, Text: text}, nil
 }
 
-func (q Question) matched(value string) []string {
+// matched is what is compared of a value, and false if nothing of it is.
+func (q Question) matched(value string) (string, bool) {
 	if q.Match == "" {
-		return []string{value}
+		return value, true
 	}
 	re, err := regexp.Compile(q.Match) // Check has compiled it
 	if err != nil {
-		return nil
+		return "", false
 	}
-	return []string{re.FindString(value)}
+	found := re.FindString(value)
+	return found, found != ""
 }
 
 // selected are the values of a JSON path, as texts; null is none.

@@ -107,7 +107,7 @@ func (p Pattern) Covers(q Read) bool {
 	if p.query != nil && !slices.Equal(p.query, like(p.query, q.query)) || p.kind != "" && p.kind != q.kind {
 		return false
 	}
-	if p.names != nil && !slices.Equal(p.names, like(p.names, q.names)) || p.names == nil && q.unread() {
+	if p.names != nil && !slices.Equal(p.names, like(p.names, q.names)) || q.unread() {
 		return false
 	}
 	if q.saysTwice() {
@@ -217,7 +217,7 @@ func ReadShape(shape, raw string) Read {
 	if q.origin == "" {
 		return Read{}
 	}
-	q.segments, q.cut = q.path, strings.HasSuffix(shape, "...")
+	q.segments, q.cut = q.path, strings.HasSuffix(shape, "...") || len(path) >= maxPath && strings.HasSuffix(path, "...")
 	if u, err := url.Parse(raw); raw != "" && err == nil {
 		if own := strings.Split(strings.TrimPrefix(u.EscapedPath(), "/"), "/"); len(own) == len(q.path) {
 			q.segments = own

@@ -196,6 +196,30 @@ func TestAWholeShapeIsALine(t *testing.T) {
 	}
 }
 
+// TestAShapeThatDoesNotHaveAllIsNoLine of a read: what it leaves out may differ each time.
+func TestAShapeThatDoesNotHaveAllIsNoLine(t *testing.T) {
+	t.Parallel()
+	long := "/" + strings.Repeat("about/", 50)
+	for why, pair := range map[string][2]shape.Request{
+		"a form that is cut":   {{Method: "POST", URL: "https://shop.example/ajax", Headers: asForm, Body: "a=1"}, {Method: "POST", URL: "https://shop.example/ajax", Headers: asForm, Body: "a=2&"}},
+		"JSON that is cut":     {{Method: "POST", URL: "https://shop.example/ajax", Headers: asJSON, Body: `{"a`}, {Method: "POST", URL: "https://shop.example/ajax", Headers: asJSON, Body: `{"b`}},
+		"a body that is cut":   {{Method: "POST", URL: "https://shop.example/ajax"}, {Method: "POST", URL: "https://shop.example/ajax"}},
+		"a path that is long":  {post(long+"list", "", nil), post(long+"delete", "", nil)},
+		"one with a long name": {post(long+"a/list", "a=1", asForm), post(long+"b/delete", "a=1", asForm)},
+	} {
+		read, other := pair[0], pair[1]
+		f := File{Name: "s", Origins: []string{"https://shop.example"}, Requests: []Line{{Shape: shape.Of(read), Is: Read}}}
+		b, wrong := NewBook([]File{f})
+		if v := b.Judge(other, shape.Of(other)); v.Is != "" || wrong != nil {
+			t.Errorf("%s: %s is %+v by what is said of %s, %v", why, shape.Of(other), v, shape.Of(read), wrong)
+		}
+		f.Requests[0].Is = Write
+		if b, _ = NewBook([]File{f}); b.Judge(read, shape.Of(read)).Is != Write {
+			t.Errorf("%s: %s is no write, although that is said of it", why, shape.Of(read))
+		}
+	}
+}
+
 // TestTheFirstLineDecides, and of several files the one with the nearest origin.
 func TestTheFirstLineDecides(t *testing.T) {
 	t.Parallel()

@@ -506,6 +506,9 @@ func TestMistakesAreNamed(t *testing.T) {
 		wide + "rehearse: [{open: \"https://*.a.example/\"}]\n":                                                             "line 3: rehearse[0]: open \"https://*.a.example/\" is asked at one host",
 		wide + "sign_in: {url: \"https://*.a.example/\", password: a}\n":                                                    "line 3: sign_in: url \"https://*.a.example/\" is asked at one host",
 		head + "extends: wordpress\n":                                                                                       "line 3: extends: \"wordpress\": want one of the files that come with the program: nodered, ",
+		`{"name":"shop","origins":["https://shop.example"],"requests":[{"shape":"POST /a","is":"write"}],"requests":[]}`:    "requests is there twice",
+		`{"name":"shop","origins":["https://shop.example"],"requests":[{"shape":"POST /a","is":"write"}],"Requests":[]}`:    "Requests is there twice",
+		`{"name":"shop","origins":["https://shop.example"],"requests":[{"shape":"POST /a","is":"write","is":"read"}]}`:      "requests[0].is is there twice",
 		`{"name":"shop","origin":[]}`:                                                                                       "unknown field \"origin\": want name, origins",
 		head + "show: " + strings.Repeat("[a,", MaxBytes/2):                                                                 "bytes: want at most",
 		head + "---\nname: shop\nrequests: [{shape: POST /a, is: write}]\n":                                                 "line 4: a second document begins: want one file about one site",
@@ -522,11 +525,13 @@ func TestMistakesAreNamed(t *testing.T) {
 	}
 }
 
-// TestOneDocumentMayHaveMarks, and comments around it.
-func TestOneDocumentMayHaveMarks(t *testing.T) {
+// TestWhatIsNotThereTwice: one document with marks and comments around it, and names of the site's own that
+// differ in capitals.
+func TestWhatIsNotThereTwice(t *testing.T) {
 	t.Parallel()
 	const head = "name: shop\norigins: [\"https://shop.example\"]\n"
-	for _, text := range []string{"---\n" + head, head + "---\n", head + "...\n", "# a\n---\n" + head + "...\n", head + "---\n# no more\n", head + "# ---\n", "%YAML 1.2\n---\n" + head, head + "extends: \"\"\n\n"} {
+	own := `{"name":"shop","origins":["https://shop.example"],"requests":[{"shape":"POST /a","where":{"a":"1","A":"1"},"is":"write"}],"headers":{"X-a":"1","X-A":"2"}}`
+	for _, text := range []string{own, "---\n" + head, head + "---\n", head + "...\n", "# a\n---\n" + head + "...\n", head + "---\n# no more\n", head + "# ---\n", "%YAML 1.2\n---\n" + head, head + "extends: \"\"\n\n"} {
 		if f, err := Parse([]byte(text)); err != nil || f.Name != "shop" {
 			t.Errorf("%q: %+v, %v", text, f, err)
 		}

@@ -50,6 +50,7 @@ type app struct {
 	stdin          io.Reader
 	stdout, stderr io.Writer
 	model          *kong.Node // the grammar of the command line
+	config         string     // the path of the file of --config; empty if there is none
 	outlets        []*outlet.Outlet
 }
 

@@ -17,7 +17,7 @@ type configFile string
 
 // BeforeResolve reads the file. Its settings become the values of those flags that neither
 // the command line nor the environment sets.
-func (configFile) BeforeResolve(ctx *kong.Context, trace *kong.Path) error {
+func (configFile) BeforeResolve(ctx *kong.Context, trace *kong.Path, a *app) error {
 	name, _ := ctx.FlagValue(trace.Flag).(configFile)
 	if name == "" {
 		name = configFile(os.Getenv("LEASEHOLD_CONFIG"))
@@ -36,6 +36,7 @@ func (configFile) BeforeResolve(ctx *kong.Context, trace *kong.Path) error {
 		return fmt.Errorf("%s: %w", path, err)
 	}
 	ctx.AddResolver(s)
+	a.config = path
 	return nil
 }
 

@@ -6,13 +6,13 @@ import (
 	"context"
 	"fmt"
 	"net/url"
-	"os"
 	"reflect"
 	"regexp"
 	"strings"
 	"time"
 
 	"leasehold/launcher/chrome"
+	"leasehold/launcher/fileroots"
 )
 
 // confineTimeout limits how long the browser's binary may take to say its version.
@@ -63,7 +63,7 @@ func (c RunConfig) sharedDirs() []string {
 	if len(c.FileRoot) > 0 {
 		return c.FileRoot
 	}
-	return []string{os.TempDir()}
+	return fileroots.Default()
 }
 
 func (c RunConfig) rules() *chrome.Confinement {

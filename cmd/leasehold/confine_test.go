@@ -50,6 +50,7 @@ func TestEverySettingWithAFileKeepsItFromBrowsers(t *testing.T) {
 			want["--"+f.Name+" "+path] = true
 		}
 	}
+	c.ConfigFile, want["--config /own/config"] = "/own/config", true // of all commands
 	if len(want) < 10 {
 		t.Fatalf("of all settings only %v name files", want)
 	}

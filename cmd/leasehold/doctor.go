@@ -60,6 +60,7 @@ const checkTimeout = 10 * time.Second
 
 // Run makes every check, with the settings that leasehold run would have.
 func (c *doctorCmd) Run(a *app) error {
+	c.ConfigFile = a.config
 	config, err := c.Complete(os.Getenv)
 	if err != nil {
 		return err

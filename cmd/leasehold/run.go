@@ -57,6 +57,7 @@ type runCmd struct {
 
 // Run serves until SIGINT or SIGTERM, or until SIGHUP if that was not ignored before.
 func (c *runCmd) Run(a *app) error {
+	c.ConfigFile = a.config
 	config, err := c.Complete(os.Getenv)
 	if err != nil {
 		return err
@@ -260,16 +261,26 @@ func (s *service) prepareHost(ctx context.Context) (err error) {
 	return nil
 }
 
+// openTime is how long the lease store may take to open: what is left of connectTimeout after connecting.
+// An embedded NATS that read a large store may have taken longer than that, and answers at once.
+func openTime(connecting time.Duration) time.Duration {
+	return max(connectTimeout-connecting, 5*time.Second)
+}
+
 // openStores connects to NATS, or starts the embedded one, and opens the stores of leases
 // and of evidence.
 func (s *service) openStores(ctx context.Context) (err error) {
 	// A NATS that starts beside this sidecar is waited for: its servers, and then their JetStream.
+	start := time.Now()
 	soon, cancel := context.WithTimeout(ctx, connectTimeout)
-	defer cancel()
-	if err := s.connectNATS(soon); err != nil {
+	err = s.connectNATS(soon)
+	cancel()
+	if err != nil {
 		return err
 	}
-	s.leases, err = natskv.Open(soon, s.nats, natskv.Options{LauncherID: s.launcherID, Log: s.log, Replicas: s.replicas(),
+	open, cancel := context.WithTimeout(ctx, openTime(time.Since(start)))
+	defer cancel()
+	s.leases, err = natskv.Open(open, s.nats, natskv.Options{LauncherID: s.launcherID, Log: s.log, Replicas: s.replicas(),
 		EventBytes: int64(s.config.EventsMax), OwnServer: s.config.NATSURL == "", Metrics: s.metrics})
 	if errors.Is(err, lease.ErrUnavailable) {
 		return exitWith(exitNATS, "nats server %s: its JetStream does not answer: %w: in a cluster it needs most of the servers", s.natsURL, err)

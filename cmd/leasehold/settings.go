@@ -27,6 +27,9 @@ import (
 // What a setting of type path names, or one whose value is a URL that begins with file://, is kept
 // from browsers (ownFiles), unless the tag browsers says that they may read it, or use it.
 type RunConfig struct {
+	// ConfigFile is the file from which settings were read: the flag is that of all commands.
+	ConfigFile string `kong:"-" name:"config" type:"path"`
+
 	Listen         string        `env:"LEASEHOLD_LISTEN" default:"127.0.0.1:9333" placeholder:"ADDR" help:"Address for workers, REST and the console (default: ${default})."`
 	DataDir        string        `env:"LEASEHOLD_DATA_DIR" type:"path" placeholder:"DIR" help:"What the sidecar keeps (default: leasehold in the user's state directory)."`
 	ProfilesDir    string        `env:"LEASEHOLD_PROFILES_DIR" type:"path" placeholder:"DIR" help:"The Chrome profiles (default: profiles in the data directory)."`

@@ -50,6 +50,17 @@ type Roots struct {
 	base    base
 }
 
+// Default are the roots of a launcher that is given none: its temporary directory. Under systemd that may lie in
+// the unit's cache directory, and /tmp be the unit's own: then /tmp is one as well, since clients name
+// directories there.
+func Default() []string {
+	roots := []string{os.TempDir()}
+	if cache := os.Getenv("CACHE_DIRECTORY"); cache != "" && within(filepath.Clean(roots[0]), filepath.Clean(cache)) {
+		roots = append(roots, "/tmp")
+	}
+	return roots
+}
+
 // New resolves the directories, and makes or finds the directory of the exchange directories.
 // Its error names the path that is not a directory.
 func New(o Options) (*Roots, error) {
@@ -67,7 +78,7 @@ func New(o Options) (*Roots, error) {
 	}
 	named := o.Roots
 	if len(named) == 0 {
-		named = []string{temp}
+		named = Default()
 	}
 	for _, dir := range named {
 		real, err := realDir(dir)

@@ -3,6 +3,7 @@ package fileroots
 import (
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -164,6 +165,15 @@ func TestTheDefaultRootIsTheTemporaryDirectory(t *testing.T) {
 	}
 	if dirs := r.Dirs(); len(dirs) != 1 || dirs[0] != temp {
 		t.Errorf("roots %q", dirs)
+	}
+	// systemd gives the unit a directory for its temporary files, and a /tmp of its own, in which clients name
+	// directories: Playwright one for downloads, to every browser that it connects to.
+	t.Setenv("CACHE_DIRECTORY", temp)
+	if r, err = New(Options{Private: []string{data}, DataDir: data}); err != nil {
+		t.Fatal("as a unit:", err)
+	}
+	if dirs := r.Dirs(); !slices.Equal(dirs, []string{temp, "/tmp"}) {
+		t.Errorf("roots of a unit %q", dirs)
 	}
 	// A root that is named replaces it.
 	named := t.TempDir()

@@ -5,6 +5,7 @@ import (
 	"reflect"
 	"slices"
 	"strings"
+	"time"
 
 	"leasehold/checkpoint/shape"
 	"leasehold/evidence/redact"
@@ -80,6 +81,24 @@ func (b *Book) Again(n Noted, then *Book) (v Verdict, doubt string) {
 		return false
 	})
 	return v, doubt
+}
+
+// Now tells what b says of a request that was judged at a time: holds, that the line which spoke then still
+// decides; writes, that a line before it says that it writes, or may. A line with a condition that b had
+// then was not met: otherwise it would have spoken.
+func (b *Book) Now(n Noted, at time.Time) (holds, writes bool) {
+	said := shape.ReadShape(n.Shape, n.URL)
+	b.of(n.URL, func(s *site) bool {
+		for _, l := range s.lines {
+			holds = l.text == n.Line
+			writes = !holds && l.is == Write && l.pattern.Touches(said) && (len(l.where) == 0 || b.Since.After(at))
+			if holds || writes {
+				return true
+			}
+		}
+		return false
+	})
+	return holds, writes
 }
 
 // silent are the lines of b, by their texts, that were asked about a request and said nothing.

@@ -23,7 +23,6 @@ type Verdict struct {
 type Book struct {
 	files  []File
 	sites  map[string][]*site // by origin, in which * may stand for the parts in front
-	lines  map[string]bool    // the texts of all lines
 	byGET  bool               // a line is about GETs
 	probes bool               // there is a probe
 	places bool               // a file has sensitive places
@@ -164,7 +163,7 @@ func origins(origin string) []string {
 
 // NewBook returns the book of some files. A file that is wrong is left out; wrong says why.
 func NewBook(files []File) (b *Book, wrong []error) {
-	b = &Book{sites: map[string][]*site{}, lines: map[string]bool{}}
+	b = &Book{sites: map[string][]*site{}}
 	files = slices.Clone(files)
 	slices.SortFunc(files, func(x, y File) int { return cmp.Compare(x.Name, y.Name) })
 	for _, f := range files {
@@ -184,7 +183,6 @@ func NewBook(files []File) (b *Book, wrong []error) {
 		b.places = b.places || len(s.sensitive) > 0
 		b.probes = b.probes || len(f.Probes) > 0
 		for _, l := range s.lines {
-			b.lines[l.text] = true
 			b.byGET = b.byGET || l.pattern.Method() == "GET"
 		}
 	}
@@ -202,9 +200,6 @@ func (b *Book) of(raw string, do func(*site) bool) {
 		}
 	}
 }
-
-// Holds tells whether there still is a line, by the text that a Verdict has.
-func (b *Book) Holds(line string) bool { return b != nil && b.lines[line] }
 
 // HasProbes tells whether any site is asked what an account is.
 func (b *Book) HasProbes() bool { return b != nil && b.probes }

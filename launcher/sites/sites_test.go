@@ -168,7 +168,8 @@ func launcher(t *testing.T, m *memory, dir string) (s *Shelf, stop func()) {
 func holds(t *testing.T, when string, s *Shelf, line string, want bool) {
 	t.Helper()
 	synctest.Wait()
-	if got := s.Book().Holds(line); got != want {
+	name, _, _ := strings.Cut(line, ":")
+	if got, _ := s.Book().Now(site.Noted{URL: "https://" + name + ".example/", Line: line}, time.Time{}); got != want {
 		t.Errorf("%s: the line %q holds: %v", when, line, got)
 	}
 }

@@ -40,10 +40,10 @@ var ofDecision = append(in(tableFile, rules,
 	change{"every checkpoint declares something idempotent", `if s.LastSafe == nil || !s.LastSafe.Idempotent {`, `if s.LastSafe == nil {`},
 	change{"what a checkpoint declares covers all", `if len(others) == 0 {`, `if len(others) >= 0 {`},
 	change{"a write by GET is always covered", `slices.Concat(r.counted, writes), again`, `slices.Concat(r.counted, writes[:0]), again`},
-	change{"a line that was taken back speaks for a request", `e.Known == site.Read && t.Sites.Holds(e.KnownBy)`, `e.Known == site.Read`},
-	change{"a line that was taken back makes a request repeatable", `e.Repeatable && t.Sites.Holds(e.KnownBy)`, `e.Repeatable`},
+	change{"a line that was taken back speaks for a request", `e.Known == site.Read && stands(e, t)`, `e.Known == site.Read`},
+	change{"a line that was taken back makes a request repeatable", `e.Repeatable && stands(e, t)`, `e.Repeatable`},
 	change{"a query that is known as a write only asks", `e.Known != site.Write && e.Method`, `e.Method`},
-	change{"what is known as a write is nobody's without cookies", ` && e.Known != site.Write` + "\n", "\n"},
+	change{"what is known as a write is nobody's without cookies", ` && e.Known != site.Write && !saidToWrite(e, t)` + "\n", ` && !saidToWrite(e, t)` + "\n"},
 ))...)
 
 // ofTyped is what a journal that is full keeps.

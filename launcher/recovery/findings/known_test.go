@@ -2,6 +2,7 @@ package findings
 
 import (
 	"testing"
+	"time"
 
 	"leasehold/checkpoint"
 	"leasehold/checkpoint/ledger"
@@ -81,6 +82,74 @@ sensitive: ["/vip?tab=money"]
 	}
 	if SensitiveURL("https://shop.example/settings", Task{Harmless: []string{"GET https://shop.example/settings"}}) {
 		t.Error("what the profile's owner says of a URL does not go before a word")
+	}
+}
+
+// TestWhatIsSaidLaterGoesBeforeALine by which a request was judged when it was sent: a line that was put
+// before it says that the request writes, or the site is no longer the one of the line.
+func TestWhatIsSaidLaterGoesBeforeALine(t *testing.T) {
+	const ajax, anything = "shop: POST /ajax is read", "shop: POST /ajax is write, repeatable"
+	buy := checkpoint.Entry{
+		Kind: checkpoint.KindRequest, Method: "POST", URL: "https://shop.example/ajax", Shape: "POST https://shop.example/ajax form(buy)",
+		Plain: true, Known: site.Read, KnownBy: ajax, At: time.Date(2026, 11, 26, 12, 0, 0, 0, time.UTC), Status: 200,
+	}
+	later := func(b *site.Book) *site.Book { b.Since = buy.At.Add(time.Minute); return b }
+	file := func(text string) site.File {
+		t.Helper()
+		f, err := site.Parse([]byte("name: shop\norigins: [\"https://shop.example\"]\n" + text))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return f
+	}
+	taught := func(text string) *site.Book {
+		t.Helper()
+		f, err := site.Teach([]site.File{file(text)}, site.Line{Shape: buy.Shape, Is: site.Write})
+		if err != nil {
+			t.Fatal(err)
+		}
+		b, _ := site.NewBook([]site.File{f})
+		return b
+	}
+	moved := file(`requests: [{shape: "POST /ajax", is: read}]`)
+	moved.Origins = []string{"https://other.example"}
+	elsewhere, _ := site.NewBook([]site.File{moved})
+	const conditional = `requests: [{shape: "POST /ajax", where: {buy: all}, is: write}, {shape: "POST /ajax", is: read}]`
+	again := buy
+	again.Known, again.KnownBy, again.Repeatable = site.Write, anything, true
+	query := buy
+	query.Known, query.KnownBy, query.Name = "", "", checkpoint.GraphQLQuery
+	stranger := query
+	stranger.Name, stranger.Anonymous = "", true
+	get := buy
+	get.Kind, get.Method, get.URL, get.Shape, get.KnownBy = checkpoint.KindGetAfter, "GET", "https://shop.example/fav", "", "shop: GET /* is read"
+	asked := table.Caution{Fact: table.GetsAfterAction, Answer: table.Yes}
+	for _, tt := range []struct {
+		name    string
+		journal []checkpoint.Entry
+		known   *site.Book
+		want    string
+	}{
+		{"nothing else", []checkpoint.Entry{buy}, later(sites(t, `requests: [{shape: "POST /ajax", is: read}]`)), table.Release},
+		{"it writes", []checkpoint.Entry{buy}, taught(`requests: [{shape: "POST /ajax", is: read}]`), table.ManualReview},
+		{"the site has another origin", []checkpoint.Entry{buy}, elsewhere, table.ManualReview},
+		{"a broader line writes", []checkpoint.Entry{buy}, sites(t, `requests: [{shape: "POST /**", is: write}, {shape: "POST /ajax", is: read}]`), table.ManualReview},
+		{"another request writes", []checkpoint.Entry{buy}, later(sites(t, `requests: [{shape: "POST /cart", is: write}, {shape: "POST /ajax", is: read}]`)), table.Release},
+		{"it may write", []checkpoint.Entry{buy}, later(sites(t, conditional)), table.ManualReview},
+		{"the condition was there, and was not met", []checkpoint.Entry{buy}, sites(t, conditional), table.Release},
+		{"it may be repeated", []checkpoint.Entry{idempotent("a"), again}, later(sites(t, `requests: [{shape: "POST /ajax", is: write, repeatable: true}]`)), table.Resume},
+		{"it may not be repeated", []checkpoint.Entry{idempotent("a"), again}, taught(`requests: [{shape: "POST /ajax", is: write, repeatable: true}]`), table.ManualReview},
+		{"a query", []checkpoint.Entry{query}, sites(t, ""), table.Release},
+		{"a query writes", []checkpoint.Entry{query}, taught(""), table.ManualReview},
+		{"what carried nothing of the account", []checkpoint.Entry{stranger}, sites(t, ""), table.Release},
+		{"what carried nothing of the account writes", []checkpoint.Entry{stranger}, taught(""), table.ManualReview},
+		{"a GET reads", []checkpoint.Entry{get}, sites(t, `requests: [{shape: "GET /*", is: read}]`), table.Release},
+		{"a GET writes", []checkpoint.Entry{get}, sites(t, `requests: [{shape: "GET /fav", is: write}, {shape: "GET /*", is: read}]`), table.ManualReview},
+	} {
+		found := append(sane(), InspectTask(checkpoint.Summarize(tt.journal), Task{Resumable: true, Sites: tt.known})...)
+		if d := table.Decide(found, asked); d.Outcome != tt.want {
+			t.Errorf("%s: %s %q, want %s", tt.name, d.Outcome, d.Reasons, tt.want)
+		}
 	}
 }
 

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"encoding/json"
 	"fmt"
-	"net/http"
 	"slices"
 	"time"
 
@@ -241,14 +240,10 @@ func (r *replay) verdict(e checkpoint.Entry) (site.Verdict, string) {
 	if len(e.URL) >= checkpoint.MaxText {
 		return site.Verdict{}, "its address is not kept as a whole"
 	}
-	shp := e.Shape
-	if shp == "" && e.Kind == checkpoint.KindGetAfter {
-		shp = shape.Of(shape.Request{Method: http.MethodGet, URL: e.URL, Whole: true})
-	}
-	if shp == "" {
+	n := noted(e)
+	if n.Shape == "" {
 		return site.Verdict{}, "its shape is not kept"
 	}
-	n := site.Noted{Method: e.Method, Shape: shp, URL: e.URL, Plain: e.Plain, Line: e.KnownBy, Repeatable: e.Repeatable}
 	if e.Kind != checkpoint.KindGetWrite || Sign(e.Name) != Known {
 		return r.task.Sites.Again(n, r.then)
 	}

@@ -42,19 +42,40 @@ func sorted(sent []checkpoint.Entry, s checkpoint.Summary, t Task) sortedRequest
 func answeredQuery(t Task) func(checkpoint.Entry) bool {
 	return func(e checkpoint.Entry) bool {
 		read := e.Status == http.StatusOK || e.Status >= 400
-		return e.Name == checkpoint.GraphQLQuery && e.Known != site.Write && e.Method == http.MethodPost && read && !e.Sensitive && !SensitiveURL(e.URL, t)
+		return e.Name == checkpoint.GraphQLQuery && e.Known != site.Write && e.Method == http.MethodPost && read && !e.Sensitive && !SensitiveURL(e.URL, t) && !saidToWrite(e, t)
 	}
 }
 
 // harmless returns a function that tells which requests change nothing, because the profile's owner
 // declares that, or because the file of their site says that they only read. That must have been
-// said when the request was sent, and must still be said now. It goes before the words that usually
+// said when the request was sent, and must still be what is said of it now. It goes before the words that usually
 // make a place sensitive, and not before what the task or the file calls sensitive.
 func harmless(t Task) func(checkpoint.Entry) bool {
 	return func(e checkpoint.Entry) bool {
-		said := e.Declared != "" && slices.Contains(t.Harmless, e.Declared) || e.Known == site.Read && t.Sites.Holds(e.KnownBy)
+		said := e.Declared != "" && slices.Contains(t.Harmless, e.Declared) || e.Known == site.Read && stands(e, t)
 		return said && !e.Sensitive && !NamedSensitive(e.URL, t)
 	}
+}
+
+// stands tells whether the line by which a request is known still decides about it.
+func stands(e checkpoint.Entry, t Task) bool {
+	holds, _ := t.Sites.Now(noted(e), e.At)
+	return holds
+}
+
+// saidToWrite tells whether it was said since a request was sent that it writes, or may.
+func saidToWrite(e checkpoint.Entry, t Task) bool {
+	_, writes := t.Sites.Now(noted(e), e.At)
+	return writes
+}
+
+// noted is what is kept of a request. The shape of a GET after an act is that of its address.
+func noted(e checkpoint.Entry) site.Noted {
+	shp := e.Shape
+	if shp == "" && e.Kind == checkpoint.KindGetAfter {
+		shp = shape.Of(shape.Request{Method: http.MethodGet, URL: e.URL, Whole: true})
+	}
+	return site.Noted{Method: e.Method, Shape: shp, URL: e.URL, Plain: e.Plain, Line: e.KnownBy, Repeatable: e.Repeatable}
 }
 
 // covered returns a function that tells which requests did nothing, because an answer of their site
@@ -90,7 +111,7 @@ func again(safe checkpoint.Entry, t Task) func(checkpoint.Entry) bool {
 	return func(e checkpoint.Entry) bool {
 		said := shape.ReadShape(e.Shape, "")
 		named := e.Plain && slices.ContainsFunc(patterns, func(p shape.Pattern) bool { return p.Covers(said) })
-		return named || e.Repeatable && t.Sites.Holds(e.KnownBy)
+		return named || e.Repeatable && stands(e, t)
 	}
 }
 
@@ -135,7 +156,7 @@ func anonymous(s checkpoint.Summary, t Task) func(checkpoint.Entry) bool {
 		own[Site(p.URL)] = true
 	}
 	return func(e checkpoint.Entry) bool {
-		return e.Anonymous && !own[Site(e.URL)] && inDomains(e.URL, t.Domains()).Answer != table.Yes && !e.Sensitive && !SensitiveURL(e.URL, t) && e.Known != site.Write
+		return e.Anonymous && !own[Site(e.URL)] && inDomains(e.URL, t.Domains()).Answer != table.Yes && !e.Sensitive && !SensitiveURL(e.URL, t) && e.Known != site.Write && !saidToWrite(e, t)
 	}
 }
 

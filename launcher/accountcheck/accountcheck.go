@@ -219,11 +219,20 @@ func unasked(r Request, format string, args ...any) (f Found) {
 
 // ask asks the sites. lent says that the browser has all cookies of the account.
 func (c *Checker) ask(ctx context.Context, b *browser.Browser, r Request, said *reported) (f Found, lent bool) {
-	if err := b.Monitor().Guard().Enforce(ctx, monitor.Rules{ReadOnly: true}); err != nil {
-		return unasked(r, "the browser could not be held to reading: %v", err), false
-	}
 	if r.Known != nil {
 		b.Monitor().KnowSites(r.Known)
+	}
+	rules := monitor.Rules{ReadOnly: true, ByFiles: true}
+	if r.Check != nil {
+		rules.Asked = []string{r.Check.URL}
+	}
+	for _, q := range r.Questions {
+		if !q.Opens {
+			rules.Asked = append(rules.Asked, q.URL)
+		}
+	}
+	if err := b.Monitor().Guard().Enforce(ctx, rules); err != nil {
+		return unasked(r, "the browser could not be held to reading: %v", err), false
 	}
 	if r.KeepCookies {
 		if err := c.o.Jar.Lend(ctx, b.Monitor().Observer(), r.Profile); err != nil {

@@ -97,6 +97,11 @@ func newDesk(t *testing.T) *desk {
 				navigator.sendBeacon("/beacon", "x");
 				new WebSocket(location.href.replace("http", "ws"));
 			</script>`)
+		case "/replays": // an outbox of GETs
+			w.Header().Set("Content-Type", "text/html")
+			fmt.Fprint(w, `<script>fetch("/fav/7"); fetch("/empty?unread=1")</script>`)
+		case "/moved":
+			http.Redirect(w, r, "/fav/8", http.StatusFound)
 		case "/asks-always":
 			w.Header().Set("Content-Type", "text/html")
 			fmt.Fprint(w, `<p id=workspace>Team B</p><script>setInterval(() => fetch("/orders"), 50)</script>`)

@@ -44,3 +44,27 @@ rehearse:
 		t.Errorf("%d times: %q", n, asked)
 	}
 }
+
+// TestAPageThatIsOpenedSendsNoGETThatWrites, as the file of its site says, also where it is redirected to one.
+func TestAPageThatIsOpenedSendsNoGETThatWrites(t *testing.T) {
+	h, web := newHost(t), newDesk(t)
+	book := web.book(t, `requests: [{shape: "GET /fav/*", is: write}, {shape: "GET /orders", is: write}]
+probes: [{name: orders, get: /orders, take: ["$.n"]}]
+rehearse: [{open: /replays}, {open: /moved}]
+`)
+	h.request.Questions = slices.Concat(book.Questions([]string{web.URL}, nil), book.Rehearsals([]string{web.URL}, nil))
+	h.request.Task, h.request.Known = findings.Task{Sites: book}, func() *site.Book { return book }
+	f, err := h.checker().Run(t.Context(), h.request)
+	if err != nil || len(f.Answers) != 3 || f.Answers[0].State != site.Told {
+		t.Fatalf("%+v, %v", f, err)
+	}
+	for _, a := range f.Answers[1:] {
+		if !slices.Contains(a.Wanted, "GET "+web.URL+"/fav/{}") {
+			t.Errorf("%s wants to send %q (%s)", a.URL, a.Wanted, a.How)
+		}
+	}
+	asked := web.took()
+	if slices.ContainsFunc(asked, func(r string) bool { return strings.HasPrefix(r, "GET /fav/") }) || !slices.Contains(asked, "GET /empty") {
+		t.Errorf("the site was asked %q", asked)
+	}
+}

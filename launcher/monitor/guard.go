@@ -2,6 +2,7 @@ package monitor
 
 import (
 	"context"
+	"net/http"
 	"net/url"
 	"slices"
 	"strconv"
@@ -10,7 +11,9 @@ import (
 
 	"leasehold/cdpproxy"
 	"leasehold/checkpoint"
+	"leasehold/checkpoint/site"
 	"leasehold/internal/reads"
+	"leasehold/launcher/recovery/findings"
 	"leasehold/lease"
 )
 
@@ -28,6 +31,10 @@ const TokenHeader = "Leasehold-Token"
 type Rules struct {
 	// ReadOnly says that unsafe requests are failed.
 	ReadOnly bool
+	// ByFiles says that of a read-only browser those GETs are failed, too, that write, as the files about
+	// sites say; except those for Asked, for which the launcher itself asks.
+	ByFiles bool
+	Asked   []string
 	// TokenOrigins are the origins, such as https://queue.example:8443, to which the token is
 	// sent. CheckOrigin accepts each of them.
 	TokenOrigins []string
@@ -63,6 +70,7 @@ func originOf(raw string) string {
 // Guard is the guard of the pages of one browser. Its methods may be called concurrently.
 type Guard struct {
 	chrome resolver
+	known  *harmless
 	sink   func(checkpoint.Entry)
 	rules  atomic.Pointer[Rules] // nil: Enforce was not called
 }
@@ -73,8 +81,8 @@ type resolver interface {
 	Resolve(session, requestID, method string, params any)
 }
 
-func newGuard(chrome resolver, sink func(checkpoint.Entry)) *Guard {
-	return &Guard{chrome: chrome, sink: sink}
+func newGuard(chrome resolver, known *harmless, sink func(checkpoint.Entry)) *Guard {
+	return &Guard{chrome: chrome, known: known, sink: sink}
 }
 
 // the events of the guard.
@@ -124,6 +132,7 @@ type pausedRequest struct {
 		Method  string            `json:"method"`
 		Headers map[string]string `json:"headers"`
 	} `json:"request"`
+	writes bool // as the file of its site says
 }
 
 // observe decides about one of the guard's events. The pipe's reader calls it.
@@ -137,11 +146,16 @@ func (g *Guard) observe(event cdpproxy.Event) {
 		return // the request stays paused until the browser ends, and is not sent
 	}
 	rules := g.Rules()
+	e := checkpoint.Entry{Kind: checkpoint.KindBlocked, Method: p.Request.Method, URL: p.Request.URL, Text: "the session is read-only"}
+	if rules.ByFiles && e.Method == http.MethodGet && !slices.Contains(rules.Asked, e.URL) {
+		g.known.judge(&e, findings.Sent{Method: e.Method, URL: e.URL, Whole: true}, p.Request.Headers)
+		p.writes = e.Known == site.Write
+	}
 	method, params := rules.decide(p)
 	switch {
 	case method != failRequest:
 	case !rules.Ended:
-		g.sink(checkpoint.Entry{Kind: checkpoint.KindBlocked, Method: p.Request.Method, URL: p.Request.URL, Text: "the session is read-only"})
+		g.sink(e)
 	case !reads.Paused(p.Request.Method, p.Request.Headers):
 		g.sink(withheldEntry(checkpoint.Entry{Method: p.Request.Method, URL: p.Request.URL}))
 	}
@@ -162,7 +176,7 @@ func (g *Guard) webTransport(event cdpproxy.Event) {
 // decide returns the command that ends the pause of a request.
 func (r Rules) decide(p pausedRequest) (method string, params map[string]any) {
 	params = map[string]any{"requestId": p.RequestID}
-	if r.ReadOnly && !reads.Paused(p.Request.Method, p.Request.Headers) || r.Ended && (r.Pass == "" || p.FrameID != r.Pass) {
+	if r.ReadOnly && (p.writes || !reads.Paused(p.Request.Method, p.Request.Headers)) || r.Ended && (r.Pass == "" || p.FrameID != r.Pass) {
 		params["errorReason"] = "BlockedByClient"
 		return failRequest, params
 	}

@@ -9,6 +9,7 @@ import (
 
 	"leasehold/cdpproxy"
 	"leasehold/checkpoint"
+	"leasehold/checkpoint/site"
 )
 
 func TestCheckOrigin(t *testing.T) {
@@ -85,6 +86,12 @@ func TestTheGuardReportsWhatItFails(t *testing.T) {
 	paused := func(method string) cdpproxy.Event {
 		return cdpproxy.Event{Session: "B", Method: eventPaused, Params: fmt.Appendf(nil, `{"requestId":"1","frameId":"F","request":{"url":"http://a.test/","method":%q}}`, method)}
 	}
+	f, err := site.Parse([]byte(`{name: a, origins: ["http://a.test"], requests: [{shape: "GET /", is: write}]}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	book, _ := site.NewBook([]site.File{f})
+	files := site.Source(func() *site.Book { return book })
 	transport := cdpproxy.Event{Session: "S", Method: eventWebTransport, Params: []byte(`{"url":"https://a.test/"}`)}
 	for name, tt := range map[string]struct {
 		rules    Rules
@@ -94,6 +101,9 @@ func TestTheGuardReportsWhatItFails(t *testing.T) {
 	}{
 		"an unsafe request of a read-only session": {Rules{ReadOnly: true}, paused("POST"), "B 1 Fetch.failRequest", "blocked POST http://a.test/"},
 		"a safe request of a read-only session":    {Rules{ReadOnly: true}, paused("GET"), "B 1 Fetch.continueRequest", ""},
+		"a GET that writes of a check":             {Rules{ReadOnly: true, ByFiles: true}, paused("GET"), "B 1 Fetch.failRequest", "blocked GET http://a.test/"},
+		"a GET for which a check asks":             {Rules{ReadOnly: true, ByFiles: true, Asked: []string{"http://a.test/"}}, paused("GET"), "B 1 Fetch.continueRequest", ""},
+		"a HEAD of a check":                        {Rules{ReadOnly: true, ByFiles: true}, paused("HEAD"), "B 1 Fetch.continueRequest", ""},
 		"an unsafe request of ended pages":         {Rules{Ended: true}, paused("POST"), "B 1 Fetch.failRequest", "withheld POST http://a.test/"},
 		"a safe request of ended pages":            {Rules{Ended: true}, paused("GET"), "B 1 Fetch.failRequest", ""},
 		"the one page that may go on":              {Rules{Ended: true, Pass: "F"}, paused("POST"), "B 1 Fetch.continueRequest", ""},
@@ -104,7 +114,9 @@ func TestTheGuardReportsWhatItFails(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			var asked resolved
 			reported := ""
-			g := newGuard(&asked, func(e checkpoint.Entry) { reported += fmt.Sprintf("%s %s %s", e.Kind, e.Method, e.URL) })
+			known := &harmless{}
+			known.sites.Store(&files)
+			g := newGuard(&asked, known, func(e checkpoint.Entry) { reported += fmt.Sprintf("%s %s %s", e.Kind, e.Method, e.URL) })
 			if err := g.Enforce(t.Context(), tt.rules); err != nil {
 				t.Fatal(err)
 			}

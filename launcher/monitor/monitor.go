@@ -109,7 +109,7 @@ func New(to func(checkpoint.Entry)) *Monitor {
 	}
 	m.answers = newAnswers(m.log, m.navigations)
 	m.pages = newPages(m.navigations)
-	m.still, m.guard = newStill(m.log, n, sink), newGuard(m.chrome, sink)
+	m.still, m.guard = newStill(m.log, n, sink), newGuard(m.chrome, m.harmless, sink)
 	m.typing = newTyping(m.chrome, m.pages, sink)
 	m.requests = newRequests(m.log, m.still, m.typing, m.harmless, n, sink)
 	m.cookies = newCookies(m.chrome, m.pages, m.navigations, m.still, sink)

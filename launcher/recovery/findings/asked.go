@@ -195,11 +195,12 @@ func worse(f, o table.Fact, bad table.Answer) table.Fact {
 
 // Wanted are the requests among what the pages of a browser reported that may write, whether they left it
 // or not, each once, in words without values: those that are not known to only read, and were
-// made as the account.
+// made as the account. A GET is among them if it is known to write, or shows a sign of that.
 func Wanted(reported []checkpoint.Entry, t Task) (wanted []string) {
 	s := checkpoint.Summarize(reported)
 	reads, stranger := harmless(t), anonymous(s, t)
-	for _, e := range s.Unsafe {
+	failed := slices.DeleteFunc(slices.Clone(reported), func(e checkpoint.Entry) bool { return e.Kind != checkpoint.KindBlocked || e.Known != site.Write })
+	for _, e := range slices.Concat(s.Unsafe, s.Writes, failed) {
 		asks := e.Name == checkpoint.GraphQLQuery && e.Known != site.Write && !e.Sensitive && !SensitiveURL(e.URL, t)
 		text := cmp.Or(e.Shape, strings.TrimSpace(e.Method+" "+redact.URL(e.URL)))
 		if !asks && !reads(e) && !stranger(e) && !slices.Contains(wanted, text) {

@@ -1,6 +1,7 @@
 package findings
 
 import (
+	"slices"
 	"strings"
 	"testing"
 
@@ -164,6 +165,19 @@ func TestWhatAPageThatWasOpenedWantsToSend(t *testing.T) {
 	abroad := checkpoint.Entry{Kind: checkpoint.KindRequest, Method: "POST", URL: "https://count.example/", Anonymous: true}
 	if got, want := strings.Join(Wanted([]checkpoint.Entry{post("/draft"), feed, query, abroad, post("/draft")}, task), " | "), "POST https://shop.example/draft?id=REDACTED"; got != want {
 		t.Errorf("wanted are %q, want %q", got, want)
+	}
+	known := checkpoint.Entry{Method: "GET", URL: "https://shop.example/fav/7", Shape: "GET https://shop.example/fav/{}", Known: site.Write, KnownBy: "shop: GET /fav/* is write"}
+	sent, failed := known, known
+	sent.Kind, sent.Name, failed.Kind = checkpoint.KindGetWrite, string(Known), checkpoint.KindBlocked
+	for _, e := range []checkpoint.Entry{sent, failed} {
+		if got := Wanted([]checkpoint.Entry{e}, task); !slices.Equal(got, []string{known.Shape}) {
+			t.Errorf("of a GET that is known to write (%s) is wanted %q", e.Kind, got)
+		}
+	}
+	guarded := sent
+	guarded.Name, guarded.Known, guarded.KnownBy = string(Guarded), site.Read, "shop: POST /feed is read"
+	if got := Wanted([]checkpoint.Entry{guarded}, task); len(got) > 0 {
+		t.Errorf("of one that is known to read is wanted %q", got)
 	}
 	pages := Rehearsals(checkpoint.Summary{}, task)
 	if len(pages) != 2 || len(Questions(checkpoint.Summary{}, task)) != 0 {

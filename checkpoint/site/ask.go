@@ -385,8 +385,9 @@ type Answer struct {
 	How string
 	// Writes says by which sign the question itself may have changed something; empty: there is none.
 	Writes string
-	// Wanted are the requests that a page which was opened wanted to send, and that may write: in
-	// words, without values.
+	// Opened says of a page that it was there, as the account's. Wanted are the requests that it wanted
+	// to send then, and that may write: in words, without values.
+	Opened bool
 	Wanted []string
 }
 

@@ -100,6 +100,13 @@ func newDesk(t *testing.T) *desk {
 		case "/replays": // an outbox of GETs
 			w.Header().Set("Content-Type", "text/html")
 			fmt.Fprint(w, `<script>fetch("/fav/7"); fetch("/empty?unread=1")</script>`)
+		case "/of-the-account":
+			http.Redirect(w, r, "/login?next=/of-the-account", http.StatusFound)
+		case "/login":
+			w.Header().Set("Content-Type", "text/html")
+			fmt.Fprint(w, `<p id=workspace>Welcome</p><form><input type=password></form>`)
+		case "/elsewhere":
+			http.Redirect(w, r, "/page?id=5f2b8c1e9d3a4f60", http.StatusFound)
 		case "/moved":
 			http.Redirect(w, r, "/fav/8", http.StatusFound)
 		case "/asks-always":

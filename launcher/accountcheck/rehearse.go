@@ -45,8 +45,11 @@ func rehearse(ctx context.Context, b *browser.Browser, pages []site.Question, ta
 			cancel()
 			b.Monitor().HearAnswers(ctx)
 		}
-		answer := a.judge(q)
-		answer.Wanted = findings.Wanted(said.end(), task)
+		answer, reported := a.judge(q), said.end()
+		answer.Wanted = findings.Wanted(reported, task)
+		if to := findings.LedToSignIn(reported, task); to != "" {
+			answer.Opened, answer.How = false, to
+		}
 		answers = append(answers, answer)
 	}
 	return answers
@@ -55,6 +58,8 @@ func rehearse(ctx context.Context, b *browser.Browser, pages []site.Question, ta
 // opened is a page that was opened.
 type opened struct {
 	status  int
+	there   bool   // its document is its own
+	url     string // of its document, where it was sent elsewhere
 	html    string // of its document, as its scripts made it
 	problem string // why there is none; empty: there is
 }
@@ -79,17 +84,19 @@ func open(ctx context.Context, o *cdpproxy.Observer, address string) (a opened) 
 	}
 	a.status = p.rest(ctx, gone.LoaderID)
 	switch { // Chrome shows a page of its own for an empty refusal
-	case gone.Error != "" && a.status == 0:
+	case gone.Error != "" && a.status < http.StatusBadRequest:
 		return opened{problem: "it could not be opened: " + gone.Error}
 	case gone.Error != "":
 		return a
 	}
+	a.there = a.status < http.StatusBadRequest
 	// What it shows is read also of a page that does not come to rest.
 	reading, cancel := capture.Patience(context.WithoutCancel(ctx), closeTimeout)
 	defer cancel()
 	var root struct {
 		Root struct {
-			NodeID int `json:"nodeId"`
+			NodeID int    `json:"nodeId"`
+			URL    string `json:"documentURL"`
 		} `json:"root"`
 	}
 	var document struct {
@@ -98,7 +105,7 @@ func open(ctx context.Context, o *cdpproxy.Observer, address string) (a opened) 
 	if err = o.Call(reading, p.session, "DOM.getDocument", map[string]int{"depth": 0}, &root); err == nil {
 		err = o.Call(reading, p.session, "DOM.getOuterHTML", map[string]int{"nodeId": root.Root.NodeID}, &document)
 	}
-	switch a.html = document.HTML; {
+	switch a.url, a.html = root.Root.URL, document.HTML; {
 	case err != nil:
 		a.problem = fmt.Sprintf("what it shows could not be read: %v", err)
 	case len(a.html) > maxAnswer:
@@ -142,11 +149,14 @@ func (p page) rest(ctx context.Context, loader string) (status int) {
 
 // judge tells what the page says to a question.
 func (a opened) judge(q site.Question) site.Answer {
-	answer := site.Answer{Question: q, State: site.NotHad, How: a.problem}
+	answer := site.Answer{Question: q, State: site.NotHad, How: a.problem, Opened: a.there}
 	if a.problem != "" {
 		return answer
 	}
 	answer.How = fmt.Sprintf("%s was opened, and answered %d", redact.URL(q.URL), a.status)
+	if at := redact.URL(a.url); a.url != "" && at != redact.URL(q.URL) {
+		answer.How += ", at " + at
+	}
 	switch {
 	case a.status == http.StatusUnauthorized, a.status == http.StatusForbidden:
 		answer.State = site.NotTold

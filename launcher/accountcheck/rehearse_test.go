@@ -22,18 +22,30 @@ rehearse:
   - {open: /refused, take_text: "#workspace"}
   - {open: /down}
 `)
-	h.request.Questions = book.Rehearsals([]string{web.URL}, nil)
+	signIn := web.book(t, "rehearse: [{open: /of-the-account}, {open: /elsewhere}]")
+	h.request.Questions = slices.Concat(book.Rehearsals([]string{web.URL}, nil), signIn.Rehearsals([]string{web.URL}, nil))
 	h.request.Task, h.request.Known = findings.Task{Sites: book}, func() *site.Book { return book }
 	f, err := h.checker().Run(t.Context(), h.request)
-	if err != nil || len(f.Answers) != 5 {
+	if err != nil || len(f.Answers) != 7 {
 		t.Fatalf("%+v, %v", f, err)
 	}
 	for i, want := range []string{
-		"told Team A: POST " + web.URL + "/outbox json(text), POST " + web.URL + "/beacon", "told Team B: ", "told opened: ", "not_shown : ", "unknown : ",
+		"told Team A: POST " + web.URL + "/outbox json(text), POST " + web.URL + "/beacon", "told Team B: ", "told opened: ", "not_shown : ", "unknown : ", "told opened: ", "told opened: ",
 	} {
 		a := f.Answers[i]
 		if got := fmt.Sprintf("%s %s: %s", a.State, a.Text, strings.Join(a.Wanted, ", ")); !strings.HasPrefix(got, want) || len(want) < 20 && got != want {
 			t.Errorf("%s: %s (%s), want %s", a.URL, got, a.How, want)
+		}
+	}
+	for i, want := range []struct {
+		opened bool
+		how    string
+	}{
+		{true, "/draft was opened, and answered 200"}, {true, ""}, {true, ""}, {false, ""}, {false, ""},
+		{false, web.URL + "/of-the-account led to " + web.URL + "/login?next=REDACTED"}, {true, "answered 200, at " + web.URL + "/page?id=REDACTED"},
+	} {
+		if a := f.Answers[i]; a.Opened != want.opened || !strings.Contains(a.How, want.how) {
+			t.Errorf("%s was opened: %v (%s), want %+v", a.URL, a.Opened, a.How, want)
 		}
 	}
 	asked := web.took()

@@ -43,7 +43,14 @@ func sitesOf(s checkpoint.Summary) (urls []string) {
 func Unasked(questions []site.Question, why string) []table.Fact {
 	same := table.Fact{Name: table.IdentityKept, Answer: table.Yes, How: "no file about a site of the session says how to ask whose account it is"}
 	changed := table.Fact{Name: table.ProbeChanged, Answer: table.No, How: noProbes}
+	rehearsed := table.Fact{Name: table.Rehearsed, Answer: table.Yes, How: "no file about a site of the session names a page to open"}
 	for _, q := range questions {
+		if q.Opens {
+			rehearsed.How = "not opened yet"
+			if why != "" {
+				rehearsed.Answer, rehearsed.How = table.No, why
+			}
+		}
 		if q.Opens && q.TakeText == "" {
 			continue
 		}
@@ -58,7 +65,7 @@ func Unasked(questions []site.Question, why string) []table.Fact {
 	}
 	since := changed
 	since.Name = table.ProbeChangedSinceSafe
-	return []table.Fact{same, changed, since}
+	return []table.Fact{same, changed, since, rehearsed}
 }
 
 const noProbes = "no file about a site of the session has probes"
@@ -120,6 +127,9 @@ func Asked(before, safe Told) (v Verdict) {
 		}
 		if len(c.Wanted) > 0 {
 			v.Facts = append(v.Facts, table.Fact{Name: table.WritesWaiting, Answer: table.Yes, How: c.Brief()})
+		}
+		if c.Opens {
+			v.Facts[3] = worse(v.Facts[3], table.Fact{Name: table.Rehearsed, Answer: table.Is(c.Opened), How: c.Site + ": " + c.Name + ": " + c.How}, table.No)
 		}
 		switch {
 		case c.Identity:
@@ -191,6 +201,17 @@ func worse(f, o table.Fact, bad table.Answer) table.Fact {
 		f.How += "; " + o.How
 	}
 	return f
+}
+
+// LedToSignIn says in words which sign-in the page of a browser was sent to, as it reported that, or may have
+// been; empty: to none.
+func LedToSignIn(reported []checkpoint.Entry, t Task) string {
+	for _, one := range stand(checkpoint.Summarize(reported), t) {
+		if one.kind == signIn || one.kind == signInUnknown {
+			return fmt.Sprintf("%s led to %s, as to a sign-in", redact.URL(one.answer.Asked), redact.URL(one.answer.URL))
+		}
+	}
+	return ""
 }
 
 // Wanted are the requests among what the pages of a browser reported that may write, whether they left it

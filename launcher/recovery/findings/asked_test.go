@@ -184,8 +184,11 @@ func TestWhatAPageThatWasOpenedWantsToSend(t *testing.T) {
 		t.Fatalf("%+v", pages)
 	}
 	compared := func(q site.Question, was, now string, wanted ...string) site.Compared {
-		return site.Compare(site.Answer{Question: q, State: site.Told, Picked: site.Picked{Values: now, Whole: true, Text: now}, Wanted: wanted},
+		return site.Compare(site.Answer{Question: q, State: site.Told, Opened: true, Picked: site.Picked{Values: now, Whole: true, Text: now}, Wanted: wanted},
 			site.Kept{Means: q.Means(), Digest: was, Whole: true, Text: was}, func(_, values string) string { return values })
+	}
+	missed := func(q site.Question, state site.State) []site.Compared {
+		return []site.Compared{compared(pages[0], "A", "A"), site.Compare(site.Answer{Question: q, State: state}, site.Kept{}, nil)}
 	}
 	for _, tt := range []struct {
 		name    string
@@ -197,12 +200,20 @@ func TestWhatAPageThatWasOpenedWantsToSend(t *testing.T) {
 		{"nothing", []site.Compared{compared(pages[0], "A", "A"), compared(pages[1], "[]", "[]")}, false, table.No, table.Release},
 		{"a draft", []site.Compared{compared(pages[1], "[]", "[]", "POST /draft")}, true, table.No, table.ManualReview},
 		{"another workspace", []site.Compared{compared(pages[0], "A", "B")}, false, table.Yes, table.ManualReview},
+		{"a page that could not be opened", missed(pages[1], site.NotHad), false, table.No, table.ManualReview},
+		{"a page that was refused", missed(pages[1], site.NotTold), false, table.No, table.ManualReview},
 	} {
 		v := Asked(Told{First: tt.first}, Told{First: tt.first})
 		facts, says := v.Facts, v.Says
 		found := append(sane(), InspectTask(checkpoint.Summary{}, Task{})...).With(facts...)
 		if d := table.Decide(found); (found.Answer(table.WritesWaiting) == table.Yes) != tt.waiting || found.Answer(table.ProbeChanged) != tt.changed || d.Outcome != tt.outcome {
 			t.Errorf("%s: %s %q; %q; %+v", tt.name, d.Outcome, d.Reasons, says, facts)
+		}
+	}
+	for why, want := range map[string]string{"": table.Release, "no browser could be started": table.ManualReview} {
+		found := append(sane(), InspectTask(checkpoint.Summary{}, Task{})...).With(Unasked(pages[1:], why)...)
+		if d := table.Decide(found); d.Outcome != want {
+			t.Errorf("not opened, %q: %s %q, want %s", why, d.Outcome, d.Reasons, want)
 		}
 	}
 }

@@ -309,7 +309,7 @@ func (r *replay) decide(entries []checkpoint.Entry, best bool, besides []table.C
 		}
 	}
 	said := func(identity, changed, check, waiting table.Answer) {
-		found = found.With(table.Fact{Name: table.IdentityKept, Answer: identity}, table.Fact{Name: table.ProbeChanged, Answer: changed}, table.Fact{Name: table.ProbeChangedSinceSafe, Answer: changed})
+		found = found.With(table.Fact{Name: table.IdentityKept, Answer: identity}, table.Fact{Name: table.Rehearsed, Answer: identity}, table.Fact{Name: table.ProbeChanged, Answer: changed}, table.Fact{Name: table.ProbeChangedSinceSafe, Answer: changed})
 		if !p.Asked && p.SessionCheck {
 			found = found.With(table.Fact{Name: table.SessionCheckFailed, Answer: check})
 		}
@@ -317,7 +317,7 @@ func (r *replay) decide(entries []checkpoint.Entry, best bool, besides []table.C
 			found = found.With(table.Fact{Name: table.WritesWaiting, Answer: waiting})
 		}
 	}
-	fine := found.Answer(table.IdentityKept) == table.Yes && found.Answer(table.ProbeChanged) != table.Yes && found.Answer(table.WritesWaiting) != table.Yes
+	fine := found.Answer(table.IdentityKept) == table.Yes && found.Answer(table.ProbeChanged) != table.Yes && found.Answer(table.WritesWaiting) != table.Yes && found.Answer(table.Rehearsed) != table.No
 	switch unasked := !p.Asked && (p.SessionCheck || len(asks) > 0); {
 	case missing == "" && !unasked && (gone == 0 || fine):
 	case !table.Whole(found): // nobody would ask

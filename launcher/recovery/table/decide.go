@@ -10,7 +10,7 @@ import (
 
 // Version is the version of the table. It has to rise with every change of the table, or of a
 // rule that finds one of its facts, by which any decision becomes another one.
-const Version = 16
+const Version = 17
 
 // Decision is the result of an inspection.
 type Decision struct {
@@ -66,6 +66,7 @@ var sound = slices.Concat(whole, []condition{
 	{SentToSignIn, No, "a site sent a page to a sign-in"},
 	{SessionCheckFailed, No, "the session check did not show that the account is signed in"},
 	{IdentityKept, Yes, "a site did not show that it is the same account"},
+	{Rehearsed, notNo, "a page could not be opened that may have something to send"},
 }, askingNothing)
 
 // askingNothing are the conditions about open pages: they were looked at, they ask for nothing

@@ -91,6 +91,9 @@ const (
 	ProbeChanged          = "probe_changed"
 	ProbeChangedSinceSafe = "probe_changed_since_safe_checkpoint"
 	IdentityKept          = "identity_kept"
+	// Rehearsed is no if a page that their files name could not be opened after the loss: what it would
+	// send is not known.
+	Rehearsed = "pages_rehearsed"
 )
 
 // Questions lists all questions.
@@ -102,7 +105,7 @@ var Questions = slices.Concat(PageQuestions, []string{
 	UnsafeSinceSafe, HarmlessSent, Downloads, DownloadsUnfinished, Dialogs, TrafficSeen, ProxyUnchanged,
 	ReviewFlag, Resumable, BeganAtCheckpoint, SafeCheckpointNamed, IdempotentSince, WorkDescribed,
 	SiteRefused, SentToSignIn, AskedToWait, UnansweredAtSafe, Anonymous,
-	SessionKept, SessionKeptSinceSafe, CookiesGiven, CookiesWritten, SessionCheckFailed, ProbeChanged, ProbeChangedSinceSafe, IdentityKept,
+	SessionKept, SessionKeptSinceSafe, CookiesGiven, CookiesWritten, SessionCheckFailed, ProbeChanged, ProbeChangedSinceSafe, IdentityKept, Rehearsed,
 	WritesByGet, WritesByGetSinceSafe, GetsAfterAction, GetsAfterActionSince,
 	PersonHadIt, PersonActed, PersonActedSince, PaymentTyped, PaymentTypedSince,
 	StoodStill, RequestsWithheld, CookiesWhole,

@@ -11,12 +11,14 @@ type SiteEntry struct {
 	Data []byte
 	// Revision is that of the write which stored it; zero: it was never stored, or it is not known.
 	Revision uint64
+	// Gone says that the file was removed; Data is what is kept of it then.
+	Gone bool
 }
 
 // SiteStore keeps the files about sites, which all launchers share.
 type SiteStore interface {
 	// PutSite stores a file in the place of the one with the given revision; zero: there is none,
-	// or it was removed. Without data it removes it. The error is ErrSiteMoved if the store has
+	// or it was removed. If Gone is set, or there is no data, it removes it. The error is ErrSiteMoved if the store has
 	// another revision.
 	PutSite(ctx context.Context, e SiteEntry) (revision uint64, err error)
 	// WatchSites calls see, one call at a time, first with every file and then with every change,
@@ -35,9 +37,8 @@ var ErrSiteMoved = errors.New("somebody else has changed it meanwhile")
 
 // SiteSight is one thing that WatchSites reports.
 type SiteSight struct {
-	// Entry is a file as it was stored. If Gone is set, it was removed, and Entry has no data.
+	// Entry is a file as it was stored, or removed.
 	Entry SiteEntry
-	Gone  bool
 	// Fresh says that every file follows; Complete, that all have been reported. Then there is no
 	// entry.
 	Fresh, Complete bool

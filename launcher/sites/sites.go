@@ -49,9 +49,10 @@ type Entry struct {
 	Revision uint64 `json:"revision"`
 }
 
-// stored is how the store has a file. Told is the digest of the file of a directory that it is from.
+// stored is how the store has a file. Told is the digest of the file of a directory that it is from, which
+// is kept when the file is removed.
 type stored struct {
-	File site.File `json:"file"`
+	File site.File `json:"file,omitzero"`
 	Told string    `json:"told,omitempty"`
 }
 
@@ -69,7 +70,7 @@ type Shelf struct {
 
 	mu     sync.Mutex
 	known  map[string]version    // by name; what the store forgot stays, without a revision
-	gone   map[string]uint64     // names that were removed, with the revision of that
+	gone   map[string]version    // names that were removed, with what is kept: no file, and the revision of that
 	whole  bool                  // the store has shown all that it has
 	counts map[string]site.Tally // by site, which the store was not told yet
 	listed map[string]told       // the files of the directory, by name
@@ -89,13 +90,14 @@ type told struct {
 	digest string
 	anew   bool // it has changed since the launcher began, and the store was not told
 	done   bool // the store has it, or shall not have it
+	begun  bool // that was so once since the launcher began
 }
 
 // New returns a shelf with the files of the directory. The error names a file that is wrong.
 func New(o Options) (*Shelf, error) {
 	s := &Shelf{
 		o: o, loaded: make(chan struct{}), wake: make(chan struct{}, 1), counted: make(chan struct{}, 1), counts: map[string]site.Tally{},
-		known: map[string]version{}, gone: map[string]uint64{}, listed: map[string]told{}, wrong: map[string]error{},
+		known: map[string]version{}, gone: map[string]version{}, listed: map[string]told{}, wrong: map[string]error{},
 	}
 	s.o.Log = o.Log.With().Str("component", "sites").Logger()
 	if err := s.read(); err != nil {
@@ -213,15 +215,17 @@ func (s *Shelf) see(sight lease.SiteSight) {
 			t.done = false
 			s.listed[n] = t
 		}
-		s.whole, s.gone = false, map[string]uint64{}
+		s.whole, s.gone = false, map[string]version{}
 		s.mu.Unlock()
 		return
 	case sight.Complete:
 		s.whole = true
 	case sight.Entry.Revision < s.revisionOf(name): // it was put or removed since
-	case sight.Gone:
+	case sight.Entry.Gone:
+		var v version
+		_ = json.Unmarshal(sight.Entry.Data, &v.stored) // there may be none
 		delete(s.known, name)
-		s.gone[name] = sight.Entry.Revision
+		s.gone[name] = version{stored{Told: v.Told}, sight.Entry.Revision}
 	default:
 		var v version
 		if json.Unmarshal(sight.Entry.Data, &v.stored) != nil || v.File.Name != name {
@@ -244,7 +248,9 @@ func (s *Shelf) see(sight lease.SiteSight) {
 
 // revisionOf is the revision under which a file was last put or removed, as far as is known. The caller
 // holds mu.
-func (s *Shelf) revisionOf(name string) uint64 { return max(s.known[name].revision, s.gone[name]) }
+func (s *Shelf) revisionOf(name string) uint64 {
+	return max(s.known[name].revision, s.gone[name].revision)
+}
 
 // files are those that count. The caller holds mu.
 func (s *Shelf) files() []site.File {
@@ -253,7 +259,7 @@ func (s *Shelf) files() []site.File {
 		all = append(all, v.File)
 	}
 	for name, t := range s.listed {
-		if _, known := s.known[name]; !known && (s.gone[name] == 0 || t.anew) {
+		if _, known := s.known[name]; !known && (s.gone[name].revision == 0 || t.anew) {
 			all = append(all, t.file)
 		}
 	}
@@ -399,12 +405,13 @@ func (s *Shelf) tell(ctx context.Context) (again bool) {
 			}
 		}
 		for name, t := range s.listed {
-			v := s.known[name]
+			v, known := s.known[name]
+			stays := v.Told == t.digest || known && t.begun && !t.anew // put by somebody since
 			switch {
-			case t.done || v.revision == 0 && v.Told == t.digest && v.Told != "":
+			case t.done || known && v.revision == 0 && stays:
 				continue
-			case v.Told == t.digest, s.gone[name] != 0 && !t.anew: // removed since it was told
-				t.done, t.anew = true, false
+			case stays, s.gone[name].revision != 0 && !t.anew: // removed since it was told
+				t.done, t.begun, t.anew = true, true, false
 				s.listed[name] = t
 				continue
 			}
@@ -416,7 +423,7 @@ func (s *Shelf) tell(ctx context.Context) (again bool) {
 	}
 	s.mu.Unlock()
 	for _, t := range tasks {
-		at, err := s.put(ctx, t.name, &t.stored, t.revision)
+		at, err := s.put(ctx, t.name, t.stored, t.revision)
 		if err != nil && !errors.Is(err, lease.ErrSiteMoved) {
 			s.o.Log.Warn().Err(err).Str("site", t.name).Msg("the store could not be told what is known of a site: it is told again")
 			return true
@@ -428,27 +435,25 @@ func (s *Shelf) tell(ctx context.Context) (again bool) {
 	return false
 }
 
-// put stores a file, or removes it if there is none, in the place of the one of that revision.
-func (s *Shelf) put(ctx context.Context, name string, next *stored, revision uint64) (uint64, error) {
-	var data []byte
-	if next != nil {
-		var err error
-		if data, err = json.Marshal(next); err != nil {
-			return 0, fmt.Errorf("site %s: %w", name, err)
-		}
+// put stores a file, or removes it if next has none, in the place of the one of that revision.
+func (s *Shelf) put(ctx context.Context, name string, next stored, revision uint64) (uint64, error) {
+	data, err := json.Marshal(next)
+	if err != nil {
+		return 0, fmt.Errorf("site %s: %w", name, err)
 	}
-	at, err := s.o.Store.PutSite(ctx, lease.SiteEntry{Name: name, Data: data, Revision: revision})
+	gone := next.File.Name == ""
+	at, err := s.o.Store.PutSite(ctx, lease.SiteEntry{Name: name, Data: data, Revision: revision, Gone: gone})
 	if err != nil {
 		return 0, fmt.Errorf("site %s: %w", name, err)
 	}
 	s.changes.Inc()
 	s.mu.Lock()
 	if s.revisionOf(name) < at { // the watch may have shown a later one already, or that it was removed
-		if next == nil {
+		if gone {
 			delete(s.known, name)
-			s.gone[name] = at
+			s.gone[name] = version{next, at}
 		} else {
-			s.known[name] = version{*next, at}
+			s.known[name] = version{next, at}
 			delete(s.gone, name)
 		}
 	}
@@ -503,7 +508,7 @@ func (s *Shelf) Put(ctx context.Context, f site.File, revision uint64, by string
 	}
 	attribute(&f, by, now.UTC().Truncate(time.Second))
 	keep(&f, before.File)
-	at, err := s.put(ctx, f.Name, &stored{f, before.Told}, before.revision)
+	at, err := s.put(ctx, f.Name, stored{f, before.Told}, before.revision)
 	if err == nil {
 		s.announce(ctx, lease.Event{Event: lease.EventSiteChanged, Site: f.Name, Revision: at, Requests: len(f.Requests), Principal: by}, now)
 	}
@@ -564,7 +569,7 @@ func (s *Shelf) Delete(ctx context.Context, name string, revision uint64, by str
 		err = ErrUnknown
 	}
 	if err == nil {
-		revision, err = s.put(ctx, name, nil, before.revision)
+		revision, err = s.put(ctx, name, stored{Told: before.Told}, before.revision)
 	}
 	if err == nil {
 		s.announce(ctx, lease.Event{Event: lease.EventSiteRemoved, Site: name, Revision: revision, Principal: by}, now)
@@ -572,14 +577,17 @@ func (s *Shelf) Delete(ctx context.Context, name string, revision uint64, by str
 	return err
 }
 
-// at is the file that a change is based on.
+// at is the file that a change is based on. Of one that was removed it is what is kept, without a revision.
 func (s *Shelf) at(name string, revision uint64) (version, error) {
 	if s == nil || s.o.Store == nil {
 		return version{}, ErrNoStore
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	v := s.known[name]
+	v, known := s.known[name]
+	if !known {
+		v.stored = s.gone[name].stored
+	}
 	if revision != Any && revision != v.revision {
 		return v, lease.ErrSiteMoved
 	}

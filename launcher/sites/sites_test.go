@@ -28,7 +28,7 @@ type memory struct {
 	events  []string // that were published
 	mu      sync.Mutex
 	last    uint64
-	has     map[string]lease.SiteEntry // without data: removed
+	has     map[string]lease.SiteEntry
 	counts  map[string]lease.SiteEntry
 	away    bool
 	full    bool          // it takes nothing, and shows what it has
@@ -52,13 +52,16 @@ func (m *memory) lose() {
 	m.change(func() { m.has, m.last, m.lost = map[string]lease.SiteEntry{}, 0, m.lost+1 })
 }
 
+// reshow has the store show all that it has once more, as after a connection that was lost.
+func (m *memory) reshow() { m.change(func() { m.lost++ }) }
+
 func (m *memory) PutSite(_ context.Context, e lease.SiteEntry) (at uint64, err error) {
 	m.change(func() {
 		old := m.has[e.Name]
 		switch {
 		case m.away, m.full:
 			err = lease.ErrUnavailable
-		case e.Revision != old.Revision && (e.Revision != 0 || len(old.Data) > 0):
+		case e.Revision != old.Revision && (e.Revision != 0 || old.Revision != 0 && !old.Gone):
 			err = lease.ErrSiteMoved
 		default:
 			m.last++
@@ -124,7 +127,7 @@ func (m *memory) WatchSites(ctx context.Context, see func(lease.SiteSight)) erro
 			see(lease.SiteSight{Fresh: true})
 		}
 		for _, e := range news {
-			see(lease.SiteSight{Entry: e, Gone: len(e.Data) == 0})
+			see(lease.SiteSight{Entry: e})
 		}
 		if fresh {
 			see(lease.SiteSight{Complete: true})
@@ -323,13 +326,67 @@ func TestADirectoryIsTold(t *testing.T) {
 	}
 }
 
+// TestWhatIsPutAfterARemovalStays: the directory's file that was removed does not come back when the store
+// shows all once more, nor at a restart; and of two directories with other files neither replaces the other's then.
+func TestWhatIsPutAfterARemovalStays(t *testing.T) {
+	folder := func(line string) string {
+		dir := t.TempDir()
+		if err := os.WriteFile(filepath.Join(dir, "shop.yaml"), []byte(text("shop", line)), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return dir
+	}
+	dir, second := folder("/a"), folder("/second")
+	const lineA, byHand, lineB = "shop: POST /a is read", "shop: POST /hand is read", "shop: POST /second is read"
+	synctest.Test(t, func(t *testing.T) {
+		m := newMemory()
+		s, stop := launcher(t, m, dir)
+		other, stopOther := launcher(t, m, "")
+		holds(t, "at the start", other, lineA, true)
+		if err := other.Delete(t.Context(), "shop", Any, "ann", time.Now()); err != nil {
+			t.Fatal(err)
+		}
+		holds(t, "removed", s, lineA, false)
+		stopOther()
+		other, stopOther = launcher(t, m, "")
+		defer stopOther()
+		if _, err := other.Put(t.Context(), file(t, "shop", "/hand"), 0, "ann", time.Now()); err != nil {
+			t.Fatal(err)
+		}
+		holds(t, "put by hand", s, byHand, true)
+		m.reshow()
+		time.Sleep(3 * lookEvery)
+		holds(t, "all was shown once more", s, byHand, true)
+		stop()
+		s, stop = launcher(t, m, dir)
+		time.Sleep(3 * lookEvery)
+		holds(t, "after a restart", s, byHand, true)
+		if err := os.WriteFile(filepath.Join(dir, "shop.yaml"), []byte(text("shop", "/a/changed")), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(3 * lookEvery)
+		holds(t, "the file changed", other, "shop: POST /a/changed is read", true)
+		b, stopB := launcher(t, m, second)
+		defer stopB()
+		holds(t, "a launcher with another directory began", s, lineB, true)
+		m.reshow()
+		time.Sleep(3 * lookEvery)
+		holds(t, "all was shown once more to both", b, lineB, true)
+		holds(t, "all was shown once more to both", s, lineB, true)
+		stop()
+		if n := len(m.events); n != 5 {
+			t.Errorf("%d changes: %q", n, m.events)
+		}
+	})
+}
+
 // TestWhatTheStoreDidNotTakeIsToldAgain, without a directory too.
 func TestWhatTheStoreDidNotTakeIsToldAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := newMemory()
 		s, stop := launcher(t, m, "")
 		defer stop()
-		if _, err := s.put(t.Context(), "shop", &stored{File: file(t, "shop", "/x")}, 0); err != nil {
+		if _, err := s.put(t.Context(), "shop", stored{File: file(t, "shop", "/x")}, 0); err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(time.Minute)
@@ -360,7 +417,7 @@ func (o overtaken) PutSite(ctx context.Context, e lease.SiteEntry) (uint64, erro
 	if err == nil {
 		e.Revision = at
 		o.shelf.see(lease.SiteSight{Entry: e})
-		o.shelf.see(lease.SiteSight{Entry: lease.SiteEntry{Name: e.Name, Revision: at + 1}, Gone: true})
+		o.shelf.see(lease.SiteSight{Entry: lease.SiteEntry{Name: e.Name, Revision: at + 1, Gone: true}})
 	}
 	return at, err
 }
@@ -374,21 +431,21 @@ func TestWhatIsRemovedStaysRemoved(t *testing.T) {
 		t.Fatal(err)
 	}
 	s.o.Store = overtaken{m, s}
-	if _, err := s.put(t.Context(), "shop", &stored{File: file(t, "shop", "/x")}, 0); err != nil {
+	if _, err := s.put(t.Context(), "shop", stored{File: file(t, "shop", "/x")}, 0); err != nil {
 		t.Fatal(err)
 	}
 	if e, err := s.Get("shop"); !errors.Is(err, ErrUnknown) {
 		t.Errorf("it was removed, and is here: %+v, %v", e, err)
 	}
 	s.o.Store = m
-	at, err := s.put(t.Context(), "other", &stored{File: file(t, "other", "/x")}, 0)
+	at, err := s.put(t.Context(), "other", stored{File: file(t, "other", "/x")}, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
 	m.mu.Lock()
 	put := m.has["other"]
 	m.mu.Unlock()
-	if _, err := s.put(t.Context(), "other", nil, at); err != nil {
+	if _, err := s.put(t.Context(), "other", stored{}, at); err != nil {
 		t.Fatal(err)
 	}
 	s.see(lease.SiteSight{Entry: put})

@@ -68,7 +68,7 @@ func (s *Store) putSite(ctx context.Context, before string, e lease.SiteEntry) (
 		return 0, errSiteName(e.Name)
 	}
 	m := &nats.Msg{Subject: keyPrefix(s.sites) + before + e.Name, Data: e.Data}
-	if len(e.Data) == 0 {
+	if e.Gone || len(e.Data) == 0 {
 		m.Header = nats.Header{operationHeader: {"DEL"}}
 	}
 	ctx, cancel := context.WithTimeout(ctx, s.tryTime)
@@ -104,7 +104,7 @@ func (s *Store) WatchSites(ctx context.Context, see func(lease.SiteSight)) error
 		show: func(m message) {
 			name := strings.TrimPrefix(m.Subject, keyPrefix(s.sites))
 			if siteKey.MatchString(name) {
-				see(lease.SiteSight{Entry: lease.SiteEntry{Name: name, Data: m.Data, Revision: m.Seq}, Gone: m.deleted()})
+				see(lease.SiteSight{Entry: lease.SiteEntry{Name: name, Data: m.Data, Revision: m.Seq, Gone: m.deleted()}})
 			}
 		},
 	})

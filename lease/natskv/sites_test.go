@@ -19,6 +19,7 @@ type siteWatch struct {
 	complete bool
 	began    int
 	files    map[string]lease.SiteEntry
+	kept     string // of the file that was removed last
 }
 
 func (w *siteWatch) see(s lease.SiteSight) {
@@ -30,11 +31,19 @@ func (w *siteWatch) see(s lease.SiteSight) {
 		w.complete, w.files = false, map[string]lease.SiteEntry{}
 	case s.Complete:
 		w.complete = true
-	case s.Gone:
+	case s.Entry.Gone:
 		delete(w.files, s.Entry.Name)
+		w.kept = string(s.Entry.Data)
 	default:
 		w.files[s.Entry.Name] = s.Entry
 	}
+}
+
+// removed is what is kept of the file that was removed last.
+func (w *siteWatch) removed() string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.kept
 }
 
 // shown is how often the watch began, and each file with its revision.
@@ -123,7 +132,15 @@ func TestSites(t *testing.T) {
 		t.Errorf("removed at another revision: %v", err)
 	}
 	stores("", second)
-	stores("3", 0)
+	third := stores("3", 0)
+	if _, err := s.PutSite(patient(t), lease.SiteEntry{Name: "shop", Data: []byte("told"), Revision: third, Gone: true}); err != nil {
+		t.Fatal(err)
+	}
+	watch.await(t, 0, "")
+	if kept := watch.removed(); kept != "told" {
+		t.Errorf("of a file that was removed is kept %q", kept)
+	}
+	stores("4", 0)
 	if _, err := put("shop.*", "3", 0); err == nil || !strings.Contains(err.Error(), "want 1 to 64") {
 		t.Errorf("a wildcard: %v", err)
 	}

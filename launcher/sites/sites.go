@@ -303,7 +303,11 @@ func (s *Shelf) read() error {
 	var paths []string
 	for _, n := range names {
 		if ext := filepath.Ext(n.Name()); slices.Contains([]string{".yaml", ".yml", ".json"}, ext) && !strings.HasPrefix(n.Name(), ".") {
-			if info, err := n.Info(); err == nil {
+			info, err := os.Stat(filepath.Join(s.o.Dir, n.Name())) // the file behind a link may change
+			if err != nil {
+				info, err = n.Info()
+			}
+			if err == nil {
 				paths = append(paths, n.Name())
 				look += fmt.Sprintln(n.Name(), info.Size(), info.ModTime().UnixNano())
 			}

@@ -306,6 +306,9 @@ func TestADirectoryIsTold(t *testing.T) {
 		write("lent", text("lent", "/l"))
 		time.Sleep(3 * lookEvery)
 		holds(t, "a file that could not be opened at first", other, "lent: POST /l is read", true)
+		write("lent", text("lent", "/other"))
+		time.Sleep(3 * lookEvery)
+		holds(t, "the file behind a link changed", other, "lent: POST /other is read", true)
 	})
 	if _, err := New(Options{Dir: filepath.Join(dir, "no"), Log: zerolog.Nop(), Metrics: prometheus.NewRegistry()}); err == nil {
 		t.Error("a directory that is not there is taken")

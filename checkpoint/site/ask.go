@@ -151,12 +151,12 @@ func (b *Book) Covers(shp, raw string, plain bool) (found bool) {
 	return found
 }
 
-// MaxQuestions is how many questions a book has for one session, at most: of each site the first,
-// as long as there is room.
+// MaxQuestions is how many questions a book has for one session, at most: whose account it is comes first,
+// of each site, and is never left out.
 const MaxQuestions = 40
 
 // Questions are what is asked about an account: of the sites of these URLs, and of those in these
-// domains. The identity of a site comes before its probes.
+// domains. The identities of all sites come before the probes.
 func (b *Book) Questions(urls, domains []string) (all []Question) {
 	return b.ask(urls, domains, File.Questions, MaxQuestions)
 }
@@ -174,12 +174,19 @@ func (b *Book) ask(urls, domains []string, what func(File) []Question, most int)
 	if b == nil {
 		return nil
 	}
+	var others []Question
 	for _, f := range b.files {
 		if slices.ContainsFunc(urls, f.Owns) || slices.ContainsFunc(f.Origins, func(o string) bool { return within(o, domains) }) {
-			all = append(all, what(f)...)
+			for _, q := range what(f) {
+				if q.Identity {
+					all = append(all, q)
+				} else {
+					others = append(others, q)
+				}
+			}
 		}
 	}
-	return all[:min(len(all), most)]
+	return append(all, others[:min(len(others), max(most-len(all), 0))]...)
 }
 
 // Identities are the questions whose account it is: of the site of this URL, of those in these domains,
@@ -189,7 +196,7 @@ func (b *Book) Identities(address string, domains []string, counts func(Question
 		return nil
 	}
 	for _, f := range b.files {
-		if f.Identity == nil || len(all) == MaxQuestions {
+		if f.Identity == nil {
 			continue
 		}
 		q := f.Questions()[0]

@@ -2,6 +2,7 @@ package site
 
 import (
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -79,7 +80,7 @@ func TestWhichQuestionsAreAsked(t *testing.T) {
 		{[]string{"https://www.bank.example/"}, nil, "bank/a"},
 		{[]string{"https://bank.example/", "http://shop.example/"}, nil, ""},
 		{nil, []string{"Bank.example"}, "bank/a"},
-		{nil, []string{".example"}, "bank/a shop shop/orders shop/cart shop/inbox"},
+		{nil, []string{".example"}, "shop bank/a shop/orders shop/cart shop/inbox"},
 		{nil, []string{"ank.example", ""}, ""},
 	} {
 		var got []string
@@ -117,6 +118,34 @@ func TestWhichQuestionsAreAsked(t *testing.T) {
 	}
 	if a := b.AskFor("https://other.example/me"); a.Bearer != "" || a.Headers != nil {
 		t.Errorf("%+v", a)
+	}
+}
+
+// TestAnIdentityIsAlwaysAsked, however many probes the files before its own have.
+func TestAnIdentityIsAlwaysAsked(t *testing.T) {
+	t.Parallel()
+	many := "name: a\norigins: [\"https://shop.example\"]\nprobes:\n"
+	for i := range MaxQuestions {
+		many += fmt.Sprintf("  - {name: p%d, get: /p, take: [\"$.n\"]}\n", i)
+	}
+	b, wrong := NewBook([]File{parsed(t, many), parsed(t, shop)})
+	if wrong != nil {
+		t.Fatal(wrong)
+	}
+	got := b.Questions(nil, []string{"shop.example"})
+	if len(got) != MaxQuestions || got[0].ID() != "shop" {
+		t.Errorf("%d are asked, the first %s", len(got), got[0].ID())
+	}
+	var files []File
+	for i := range MaxQuestions + 1 {
+		files = append(files, parsed(t, strings.Replace(shop, "name: shop", fmt.Sprintf("name: shop%d", i), 1)))
+	}
+	if b, wrong = NewBook(files); wrong != nil {
+		t.Fatal(wrong)
+	}
+	never := func(Question) bool { return false }
+	if got, identities := b.Questions(nil, []string{"shop.example"}), b.Identities("", []string{"shop.example"}, never); len(got) != len(files) || len(identities) != len(files) {
+		t.Errorf("%d and %d identities are asked of %d", len(got), len(identities), len(files))
 	}
 }
 

@@ -235,11 +235,14 @@ func (b *Book) SignIns(counts func(File) bool) (all []File) {
 	return all
 }
 
+// within tells whether an origin has a host in one of these domains.
 func within(origin string, domains []string) bool {
-	u, err := url.Parse(strings.Replace(origin, "://*.", "://", 1))
+	plain := strings.Replace(origin, "://*.", "://", 1)
+	u, err := url.Parse(plain)
 	return err == nil && slices.ContainsFunc(domains, func(d string) bool {
 		d = strings.ToLower(strings.TrimPrefix(d, "."))
-		return d != "" && (u.Hostname() == d || strings.HasSuffix(u.Hostname(), "."+d))
+		below := plain != origin && strings.HasSuffix(d, "."+u.Hostname())
+		return d != "" && (u.Hostname() == d || strings.HasSuffix(u.Hostname(), "."+d) || below)
 	})
 }
 

@@ -82,6 +82,10 @@ func TestWhichQuestionsAreAsked(t *testing.T) {
 		{nil, []string{"Bank.example"}, "bank/a"},
 		{nil, []string{".example"}, "shop bank/a shop/orders shop/cart shop/inbox"},
 		{nil, []string{"ank.example", ""}, ""},
+		{nil, []string{"Eu.bank.example"}, "bank/a"}, // a wildcard is also of the hosts below it
+		{nil, []string{"a.eu.bank.example"}, "bank/a"},
+		{nil, []string{"www.shop.example"}, "shop shop/orders shop/cart shop/inbox"},
+		{nil, []string{"eubank.example", "www.plain.example"}, ""},
 	} {
 		var got []string
 		for _, q := range b.Questions(tt.urls, tt.domains) {

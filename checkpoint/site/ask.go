@@ -158,35 +158,33 @@ const MaxQuestions = 40
 // Questions are what is asked about an account: of the sites of these URLs, and of those in these
 // domains. The identities of all sites come before the probes.
 func (b *Book) Questions(urls, domains []string) (all []Question) {
-	return b.ask(urls, domains, File.Questions, MaxQuestions)
+	identities, others := b.ask(urls, domains, File.Questions)
+	return append(identities, others[:min(len(others), max(MaxQuestions-len(identities), 0))]...)
 }
-
-// MaxRehearsals is how many pages are opened for one session, at most.
-const MaxRehearsals = 5
 
 // Rehearsals are the pages that are opened about an account: of the sites of these URLs, and of those
 // in these domains.
 func (b *Book) Rehearsals(urls, domains []string) []Question {
-	return b.ask(urls, domains, File.Rehearsals, MaxRehearsals)
+	_, pages := b.ask(urls, domains, File.Rehearsals)
+	return pages
 }
 
-func (b *Book) ask(urls, domains []string, what func(File) []Question, most int) (all []Question) {
+func (b *Book) ask(urls, domains []string, what func(File) []Question) (identities, others []Question) {
 	if b == nil {
-		return nil
+		return nil, nil
 	}
-	var others []Question
 	for _, f := range b.files {
 		if slices.ContainsFunc(urls, f.Owns) || slices.ContainsFunc(f.Origins, func(o string) bool { return within(o, domains) }) {
 			for _, q := range what(f) {
 				if q.Identity {
-					all = append(all, q)
+					identities = append(identities, q)
 				} else {
 					others = append(others, q)
 				}
 			}
 		}
 	}
-	return append(all, others[:min(len(others), max(most-len(all), 0))]...)
+	return identities, others
 }
 
 // Identities are the questions whose account it is: of the site of this URL, of those in these domains,

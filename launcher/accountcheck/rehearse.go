@@ -23,9 +23,13 @@ const (
 	eventResponse  = "Network.responseReceived"
 )
 
+// maxPages is how many pages are opened, at most.
+const maxPages = 5
+
 // rehearse opens pages of sites in a browser that is held to reading, one after the other, and finds
-// out what each wants to send, and what it shows. A page has come to rest when it has had no request
-// under way for half a second; one that never does is taken as it is when its time is over.
+// out what each wants to send, and what it shows. Of those after the first maxPages that is not known. A
+// page has come to rest when it has had no request under way for half a second; one that never does is
+// taken as it is when its time is over.
 func rehearse(ctx context.Context, b *browser.Browser, pages []site.Question, task findings.Task, said *reported) (answers []site.Answer) {
 	if len(pages) == 0 {
 		return nil
@@ -36,10 +40,13 @@ func rehearse(ctx context.Context, b *browser.Browser, pages []site.Question, ta
 	if err == nil {
 		defer release(o)
 	}
-	for _, q := range pages {
+	for i, q := range pages {
 		a := opened{problem: fmt.Sprintf("the browser does not answer: %v", err)}
 		said.begin()
-		if err == nil {
+		switch {
+		case i >= maxPages:
+			a.problem = fmt.Sprintf("it was not opened: at most %d pages are opened at a time", maxPages)
+		case err == nil:
 			one, cancel := capture.Patience(ctx, questionTimeout)
 			a = open(one, o, q.URL)
 			cancel()
@@ -48,7 +55,7 @@ func rehearse(ctx context.Context, b *browser.Browser, pages []site.Question, ta
 		answer, reported := a.judge(q), said.end()
 		answer.Wanted = findings.Wanted(reported, task)
 		if to := findings.LedToSignIn(reported, task); to != "" {
-			answer.Opened, answer.How = false, to
+			answer.Opened, answer.State, answer.Picked, answer.How = false, site.NotTold, site.Picked{}, to
 		}
 		answers = append(answers, answer)
 	}

@@ -22,30 +22,23 @@ rehearse:
   - {open: /refused, take_text: "#workspace"}
   - {open: /down}
 `)
-	signIn := web.book(t, "rehearse: [{open: /of-the-account}, {open: /elsewhere}]")
-	h.request.Questions = slices.Concat(book.Rehearsals([]string{web.URL}, nil), signIn.Rehearsals([]string{web.URL}, nil))
+	h.request.Questions = book.Rehearsals([]string{web.URL}, nil)
 	h.request.Task, h.request.Known = findings.Task{Sites: book}, func() *site.Book { return book }
 	f, err := h.checker().Run(t.Context(), h.request)
-	if err != nil || len(f.Answers) != 7 {
+	if err != nil || len(f.Answers) != 5 {
 		t.Fatalf("%+v, %v", f, err)
 	}
 	for i, want := range []string{
-		"told Team A: POST " + web.URL + "/outbox json(text), POST " + web.URL + "/beacon", "told Team B: ", "told opened: ", "not_shown : ", "unknown : ", "told opened: ", "told opened: ",
+		"told Team A: POST " + web.URL + "/outbox json(text), POST " + web.URL + "/beacon", "told Team B: ", "told opened: ", "not_shown : ", "unknown : ",
 	} {
 		a := f.Answers[i]
 		if got := fmt.Sprintf("%s %s: %s", a.State, a.Text, strings.Join(a.Wanted, ", ")); !strings.HasPrefix(got, want) || len(want) < 20 && got != want {
 			t.Errorf("%s: %s (%s), want %s", a.URL, got, a.How, want)
 		}
 	}
-	for i, want := range []struct {
-		opened bool
-		how    string
-	}{
-		{true, "/draft was opened, and answered 200"}, {true, ""}, {true, ""}, {false, ""}, {false, ""},
-		{false, web.URL + "/of-the-account led to " + web.URL + "/login?next=REDACTED"}, {true, "answered 200, at " + web.URL + "/page?id=REDACTED"},
-	} {
-		if a := f.Answers[i]; a.Opened != want.opened || !strings.Contains(a.How, want.how) {
-			t.Errorf("%s was opened: %v (%s), want %+v", a.URL, a.Opened, a.How, want)
+	for i, a := range f.Answers {
+		if want := i < 3; a.Opened != want {
+			t.Errorf("%s was opened: %v (%s), want %v", a.URL, a.Opened, a.How, want)
 		}
 	}
 	asked := web.took()
@@ -78,5 +71,32 @@ rehearse: [{open: /replays}, {open: /moved}]
 	asked := web.took()
 	if slices.ContainsFunc(asked, func(r string) bool { return strings.HasPrefix(r, "GET /fav/") }) || !slices.Contains(asked, "GET /empty") {
 		t.Errorf("the site was asked %q", asked)
+	}
+}
+
+// TestAPageThatIsNotOpened: it leads to a sign-in, or there are too many.
+func TestAPageThatIsNotOpened(t *testing.T) {
+	h, web := newHost(t), newDesk(t)
+	book := web.book(t, "rehearse: [{open: /of-the-account}, {open: /elsewhere}, {open: /page?a=1}, {open: /page?a=2}, {open: /page?a=3}, {open: /page?a=4}]")
+	h.request.Questions = book.Rehearsals([]string{web.URL}, nil)
+	h.request.Task, h.request.Known = findings.Task{Sites: book}, func() *site.Book { return book }
+	f, err := h.checker().Run(t.Context(), h.request)
+	if err != nil || len(f.Answers) != 6 {
+		t.Fatalf("%+v, %v", f, err)
+	}
+	for i, want := range []struct {
+		opened bool
+		how    string
+	}{
+		{false, web.URL + "/of-the-account led to " + web.URL + "/login?next=REDACTED"},
+		{true, "answered 200, at " + web.URL + "/page?id=REDACTED"}, {true, ""}, {true, ""}, {true, ""},
+		{false, "at most 5 pages are opened"},
+	} {
+		if a := f.Answers[i]; a.Opened != want.opened || !strings.Contains(a.How, want.how) {
+			t.Errorf("%s was opened: %v (%s), want %+v", a.URL, a.Opened, a.How, want)
+		}
+	}
+	if a := f.Answers[0]; a.State != site.NotTold || a.Text != "" {
+		t.Errorf("a sign-in shows %s %q", a.State, a.Text)
 	}
 }

@@ -32,10 +32,11 @@ type hookedStore struct {
 }
 
 // hooks are what happens before a record is read, before it is written, and when it is written,
-// before anybody is told. What fails is the answer. Each may be nil.
+// before anybody is told, and before a presence is written. What fails is the answer. Each may be nil.
 type hooks struct {
 	get           func(profile string)
 	swap, swapped func(next lease.Record) error
+	presence      func() error
 }
 
 // set replaces all hooks.
@@ -62,6 +63,15 @@ func (s *hookedStore) Swap(ctx context.Context, prev lease.Entry, next lease.Rec
 		}
 	}
 	return e, err
+}
+
+func (s *hookedStore) SwapPresence(ctx context.Context, prev lease.PresenceEntry, next lease.Presence) (lease.PresenceEntry, error) {
+	if h := s.hooks.Load(); h.presence != nil {
+		if err := h.presence(); err != nil {
+			return lease.PresenceEntry{}, err
+		}
+	}
+	return s.Store.SwapPresence(ctx, prev, next)
 }
 
 // hooked gives the launcher of the options a store with hooks.

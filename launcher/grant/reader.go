@@ -59,7 +59,7 @@ func (g *Service) read(ctx context.Context, m api.Manifest) (*session.Session, e
 
 // tryRead makes one attempt. If it returns no session, it has left nothing behind.
 func (g *Service) tryRead(ctx context.Context, m api.Manifest, place *slots.Waiter) (_ *session.Session, err error) {
-	r, err := g.toRead(ctx, m)
+	r, presence, err := g.toRead(ctx, m)
 	if err != nil {
 		return nil, err
 	}
@@ -73,7 +73,7 @@ func (g *Service) tryRead(ctx context.Context, m api.Manifest, place *slots.Wait
 		return nil, p
 	}
 	begun := time.Now()
-	s, err := g.openReader(ctx, m, r, sessionID, slot)
+	s, err := g.openReader(ctx, m, r, presence, sessionID, slot)
 	if err != nil {
 		return nil, err
 	}
@@ -82,28 +82,34 @@ func (g *Service) tryRead(ctx context.Context, m api.Manifest, place *slots.Wait
 }
 
 // toRead returns the profile's record, if the task may have an ephemeral session of the
-// profile.
-func (g *Service) toRead(ctx context.Context, m api.Manifest) (lease.Record, error) {
+// profile, and the presence on which one depends that may send something.
+func (g *Service) toRead(ctx context.Context, m api.Manifest) (r lease.Record, presence *lease.Keeper, _ error) {
 	e, err := g.host.Store.Get(ctx, m.ProfileID)
-	r := e.Record
+	r = e.Record
 	switch {
 	case errors.Is(err, lease.ErrNotFound) || err == nil && r.State == "":
-		return r, api.Refuse(api.CodeUnknownProfile, "there is no profile %s", m.ProfileID)
+		return r, nil, api.Refuse(api.CodeUnknownProfile, "there is no profile %s", m.ProfileID)
 	case err != nil:
-		return r, err
+		return r, nil, err
 	}
 	if p := g.unreadable(r, m); p != nil {
-		return r, p
+		return r, nil, p
 	}
-	return r, nil
+	if writes(r, m) {
+		presence, err = g.host.Granting()
+	}
+	return r, presence, err
 }
+
+// writes tells whether an ephemeral session of the profile may send something.
+func writes(r lease.Record, m api.Manifest) bool { return !m.WantsReadOnly() && !r.ReadOnly }
 
 // unreadable refuses an ephemeral session that the profile's record does not allow the task.
 func (g *Service) unreadable(r lease.Record, m api.Manifest) *api.Problem {
 	if p := mappingRefusal(r, m); p != nil {
 		return p
 	}
-	if !m.WantsReadOnly() && !r.ReadOnly {
+	if writes(r, m) {
 		if p := host.StandsStill(r, "an ephemeral session of it has to be read-only"); p != nil {
 			return p
 		}
@@ -115,8 +121,8 @@ func (g *Service) unreadable(r lease.Record, m api.Manifest) *api.Problem {
 }
 
 // openReader makes the copy and starts a browser on it. If it fails, it vacates the slot.
-func (g *Service) openReader(ctx context.Context, m api.Manifest, r lease.Record, sessionID string, slot *slots.Slot) (*session.Session, error) {
-	c, err := g.copyToRead(ctx, m, &r, sessionID, slot)
+func (g *Service) openReader(ctx context.Context, m api.Manifest, r lease.Record, presence *lease.Keeper, sessionID string, slot *slots.Slot) (*session.Session, error) {
+	c, err := g.copyToRead(ctx, m, &r, &presence, sessionID, slot)
 	if err != nil {
 		slot.Vacate()
 		return nil, err
@@ -124,7 +130,7 @@ func (g *Service) openReader(ctx context.Context, m api.Manifest, r lease.Record
 	// From here on a caller who goes away does not stop the start.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), startTimeout)
 	defer cancel()
-	s := g.host.Sessions.NewReader(m, sessionID, r, c, slot, id.Secret())
+	s := g.host.Sessions.NewReader(m, sessionID, r, c, slot, id.Secret(), presence)
 	if err := s.OpenReader(ctx); err != nil {
 		return nil, s.UndoReader(err)
 	}
@@ -136,11 +142,11 @@ func (g *Service) openReader(ctx context.Context, m api.Manifest, r lease.Record
 
 // copyToRead makes a copy of the profile's newest snapshot, and chooses the proxy: it has to be
 // the profile's; if that one does not answer, there is no session.
-func (g *Service) copyToRead(ctx context.Context, m api.Manifest, r *lease.Record, sessionID string, slot *slots.Slot) (session.Copy, error) {
+func (g *Service) copyToRead(ctx context.Context, m api.Manifest, r *lease.Record, presence **lease.Keeper, sessionID string, slot *slots.Slot) (session.Copy, error) {
 	unpacked, release, err := g.o.Readers.Unpack(ctx, r.ProfileID, r.UsualSnapshot())
 	if p := new(api.Problem); errors.As(travel.SnapshotProblem(err), &p) && p.Code == api.CodeNotFound {
 		// A newer snapshot may have replaced it since the record was read.
-		if *r, err = g.toRead(ctx, m); err == nil {
+		if *r, *presence, err = g.toRead(ctx, m); err == nil {
 			unpacked, release, err = g.o.Readers.Unpack(ctx, r.ProfileID, r.UsualSnapshot())
 		}
 	}

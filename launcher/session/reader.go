@@ -20,7 +20,8 @@ import (
 // But there is no evidence and no recovery, and nothing about it is written for its profile. No
 // other launcher goes on with it.
 
-// tenure is what allows a session to go on: a held lease or, if it is ephemeral, nothing.
+// tenure is what allows a session to go on: a held lease or, if it is ephemeral and may send
+// something, the launcher's presence; if it only reads, nothing.
 type tenure interface {
 	Fence() *lease.Fence
 	// Context ends when the session may not go on.
@@ -36,13 +37,29 @@ var _ tenure = (*lease.Holding)(nil)
 type noLease struct {
 	ctx   context.Context
 	fence *lease.Fence
+	stop  func()
+}
+
+// noLeaseOf is the tenure of an ephemeral session. A launcher that has lost its presence does not
+// hear that the account has to stand still: a session that may send something depends on it.
+func (h *Registry) noLeaseOf(t *terms, presence *lease.Keeper) noLease {
+	if t.rules().ReadOnly {
+		return noLease{h.ctx, lease.Open(t.token), func() {}}
+	}
+	ctx, end := context.WithCancelCause(h.ctx)
+	lost := presence.Context()
+	stop := context.AfterFunc(lost, func() { end(context.Cause(lost)) })
+	return noLease{ctx, presence.Fence(t.token), func() {
+		stop()
+		end(nil)
+	}}
 }
 
 func (n noLease) Fence() *lease.Fence      { return n.fence }
 func (n noLease) Context() context.Context { return n.ctx }
 func (noLease) Report(lease.Progress)      {}
 func (noLease) Observe(lease.Record)       {}
-func (noLease) Stop()                      {}
+func (n noLease) Stop()                    { n.stop() }
 
 // Copy is the copy of a profile that an ephemeral session is on.
 type Copy struct {
@@ -74,8 +91,8 @@ func newReader(h *Registry, t *terms, c Copy, l *life, files *hostFiles, r *reco
 }
 
 // NewReader makes an ephemeral session on a copy of the record's profile. OpenReader starts
-// its browser.
-func (h *Registry) NewReader(m api.Manifest, sessionID string, r lease.Record, c Copy, slot *slots.Slot, capability string) *Session {
+// its browser. If it is not read-only, it ends with the presence.
+func (h *Registry) NewReader(m api.Manifest, sessionID string, r lease.Record, c Copy, slot *slots.Slot, capability string, presence *lease.Keeper) *Session {
 	r = r.Clone()
 	r.SessionID, r.Token, r.OwnerWorkerID, r.TaskID, r.Principal = sessionID, c.SnapshotToken, m.WorkerID, m.TaskID, m.Opener.Name
 	slot.Locked(c.Lock)
@@ -86,7 +103,7 @@ func (h *Registry) NewReader(m api.Manifest, sessionID string, r lease.Record, c
 	}
 	s := newSession(h, t, slot, capability, c.Jar)
 	s.reader = newReader(h, t, c, s.life, s.files, s.recording)
-	s.holding = noLease{h.ctx, lease.Open(s.token)}
+	s.holding = h.noLeaseOf(t, presence)
 	return s
 }
 
@@ -113,6 +130,7 @@ func (s *Session) UndoReader(cause error) error {
 		p = notStarted
 	}
 	s.Fence().Shut(cause)
+	s.holding.Stop()
 	s.life.end()
 	if err := s.reader.remove(s.browser); err != nil {
 		s.log.Error().Err(err).Msg("the copy of an ephemeral session is left: it is removed later")
@@ -154,6 +172,7 @@ func (e *ending) discard() {
 	s.slot.Leave(s) // no other session has its browser
 	e.noteDownloads()
 	e.cutOff(errSessionOver, code, reason)
+	s.holding.Stop()
 	s.Note(checkpoint.Entry{Kind: checkpoint.KindEnd, Text: e.reason})
 	how := "ended: " + e.reason
 	s.life.end()

@@ -1,12 +1,16 @@
 package launcher
 
 import (
+	"path/filepath"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"leasehold/internal/boottime"
 	"leasehold/launcher/api"
+	"leasehold/launcher/snapshots"
 	"leasehold/lease"
 )
 
@@ -61,4 +65,50 @@ func TestAReaderThatWritesDependsOnThePresence(t *testing.T) {
 	r.end(another)
 	r.end(reader)
 	r.unused()
+}
+
+// The record of a profile may be changed while its snapshot is fetched, which takes minutes, and while the copy
+// is made. A reader begins by the record as it is then: through its proxy or not at all, read-only, and not
+// where its account has to stand still by now.
+func TestAReaderBeginsByTheRecordOfNow(t *testing.T) {
+	for what, change := range map[string]func(*lease.Record){
+		api.CodeBrowserStartFailed: func(rec *lease.Record) { rec.ProxyID = "down" },
+		api.CodeAccountMismatch:    func(rec *lease.Record) { rec.AccountID = "bob" },
+		api.CodeInReview:           func(rec *lease.Record) { rec.State = lease.ManualReview },
+		"read-only":                func(rec *lease.Record) { rec.ReadOnly = true },
+	} {
+		for _, when := range []string{"while the snapshot is fetched", "while the copy is made"} {
+			t.Run(what+" "+when, func(t *testing.T) {
+				objects := &onGet{Objects: snapshots.OpenDir(filepath.Join(t.TempDir(), "held-up"))}
+				r := startReading(t, 1, func(o *Options) { o.Snapshots = snapshots.New(objects, snapshots.NewKey()) })
+				s := r.snapshot(here, 7, nil)
+				set := func(rec *lease.Record) { rec.SnapshotID, rec.SnapshotToken, rec.AccountID = s.ID, 7, "ann" }
+				r.profile(set)
+				changed := sync.OnceFunc(func() {
+					r.leases.set(hooks{})
+					r.profile(func(rec *lease.Record) { set(rec); change(rec) })
+				})
+				if when == "while the snapshot is fetched" {
+					objects.run = func(string) { changed() }
+				} else { // seen at the first look after it
+					var looks atomic.Int32
+					r.leases.set(hooks{get: func(profile string) {
+						if profile == "acct" && looks.Add(1) == 3 {
+							changed()
+						}
+					}})
+				}
+				got, err := r.read(func(m *api.Manifest) { writing(m); m.AccountID = "ann" })
+				if what == "read-only" && err == nil {
+					if !got.ReadOnly {
+						t.Error("it may send something")
+					}
+					r.end(got)
+				} else if codeOf(err) != what {
+					t.Errorf("%+v, %v; want %s", got, err, what)
+				}
+				r.unused()
+			})
+		}
+	}
 }

@@ -57,9 +57,21 @@ func (g *Service) read(ctx context.Context, m api.Manifest) (*session.Session, e
 	}
 }
 
-// tryRead makes one attempt. If it returns no session, it has left nothing behind.
-func (g *Service) tryRead(ctx context.Context, m api.Manifest, place *slots.Waiter) (_ *session.Session, err error) {
-	r, presence, err := g.toRead(ctx, m)
+// tryRead makes one attempt, with the record as it is when the browser starts. If it returns no
+// session, it has left nothing behind.
+func (g *Service) tryRead(ctx context.Context, m api.Manifest, place *slots.Waiter) (*session.Session, error) {
+	for {
+		s, err := g.tryReadOnce(ctx, m, place)
+		if !errors.Is(err, errRecordMoved) || ctx.Err() != nil {
+			return s, err
+		}
+	}
+}
+
+// tryReadOnce is tryRead with the proxy of the record as it is once the snapshot is here. It returns
+// errRecordMoved if the record has another one by the time the copy is made.
+func (g *Service) tryReadOnce(ctx context.Context, m api.Manifest, place *slots.Waiter) (*session.Session, error) {
+	r, _, err := g.toRead(ctx, m)
 	if err != nil {
 		return nil, err
 	}
@@ -73,7 +85,7 @@ func (g *Service) tryRead(ctx context.Context, m api.Manifest, place *slots.Wait
 		return nil, p
 	}
 	begun := time.Now()
-	s, err := g.openReader(ctx, m, r, presence, sessionID, slot)
+	s, err := g.openReader(ctx, m, r, sessionID, slot)
 	if err != nil {
 		return nil, err
 	}
@@ -121,9 +133,18 @@ func (g *Service) unreadable(r lease.Record, m api.Manifest) *api.Problem {
 }
 
 // openReader makes the copy and starts a browser on it. If it fails, it vacates the slot.
-func (g *Service) openReader(ctx context.Context, m api.Manifest, r lease.Record, presence *lease.Keeper, sessionID string, slot *slots.Slot) (*session.Session, error) {
-	c, err := g.copyToRead(ctx, m, &r, &presence, sessionID, slot)
+func (g *Service) openReader(ctx context.Context, m api.Manifest, r lease.Record, sessionID string, slot *slots.Slot) (*session.Session, error) {
+	c, proxyID, err := g.copyToRead(ctx, m, r, sessionID, slot)
 	if err != nil {
+		slot.Vacate()
+		return nil, err
+	}
+	r, presence, err := g.toRead(ctx, m)
+	if err == nil && r.ProxyID != proxyID {
+		err = errRecordMoved
+	}
+	if err != nil {
+		err = errors.Join(err, c.Discard())
 		slot.Vacate()
 		return nil, err
 	}
@@ -141,32 +162,35 @@ func (g *Service) openReader(ctx context.Context, m api.Manifest, r lease.Record
 }
 
 // copyToRead makes a copy of the profile's newest snapshot, and chooses the proxy: it has to be
-// the profile's; if that one does not answer, there is no session.
-func (g *Service) copyToRead(ctx context.Context, m api.Manifest, r *lease.Record, presence **lease.Keeper, sessionID string, slot *slots.Slot) (session.Copy, error) {
+// the profile's, whose id is returned; if that one does not answer, there is no session.
+func (g *Service) copyToRead(ctx context.Context, m api.Manifest, r lease.Record, sessionID string, slot *slots.Slot) (_ session.Copy, proxyID string, _ error) {
 	unpacked, release, err := g.o.Readers.Unpack(ctx, r.ProfileID, r.UsualSnapshot())
 	if p := new(api.Problem); errors.As(travel.SnapshotProblem(err), &p) && p.Code == api.CodeNotFound {
 		// A newer snapshot may have replaced it since the record was read.
-		if *r, *presence, err = g.toRead(ctx, m); err == nil {
+		if r, _, err = g.toRead(ctx, m); err == nil {
 			unpacked, release, err = g.o.Readers.Unpack(ctx, r.ProfileID, r.UsualSnapshot())
 		}
 	}
 	if err != nil {
-		return session.Copy{}, readProblem(err)
+		return session.Copy{}, "", readProblem(err)
 	}
 	defer release()
-	proxy, err := g.chooseProxy(ctx, *r, m, unpacked.Dir)
+	if r, _, err = g.toRead(ctx, m); err != nil { // the fetch may have taken minutes
+		return session.Copy{}, "", err
+	}
+	proxy, err := g.chooseProxy(ctx, r, m, unpacked.Dir)
 	if err != nil {
-		return session.Copy{}, err
+		return session.Copy{}, "", err
 	}
 	slot.UseProxy(proxy)
 	c, err := g.o.Readers.Make(ctx, unpacked, sessionID)
 	if err != nil {
-		return session.Copy{}, readProblem(err)
+		return session.Copy{}, "", readProblem(err)
 	}
 	return session.Copy{
 		Path: c.Path, Lock: c.Lock, Root: c.Root(), Jar: c.Jar, Discard: c.Discard, Leave: c.Leave,
 		SnapshotID: unpacked.Snapshot.ID, SnapshotToken: unpacked.Snapshot.Token,
-	}, nil
+	}, r.ProxyID, nil
 }
 
 // readProblem turns an error of making a copy into a refusal.

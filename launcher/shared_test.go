@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"leasehold/internal/test/fakechrome"
 	"leasehold/launcher/api"
 	"leasehold/launcher/principal"
 	"leasehold/lease"
@@ -116,5 +117,46 @@ func TestTheSessionThatWaitsIsShown(t *testing.T) {
 	s, err := l.BeginSignIn(link, "p", api.SignInStart{LinkID: "lnk_1", By: "ann"})
 	if err != nil || s.SessionID != newer.SessionID {
 		t.Errorf("the link gives %s, %v, want %s", s.SessionID, err, newer.SessionID)
+	}
+}
+
+// TestWhoDropsSessionCookiesSharesNoBrowser: of several tasks in one browser, the one that ends last would drop
+// the cookies of all.
+func TestWhoDropsSessionCookiesSharesNoBrowser(t *testing.T) {
+	for _, first := range []string{"", api.CookiesDrop} {
+		t.Run("after "+first, func(t *testing.T) {
+			l, _ := startLauncher(t)
+			must, runs := mustIn(t), 2
+			_, err := l.PutProfile(t.Context(), "p", api.ProfileSettings{MaxActiveRuns: &runs})
+			must(err)
+			path, err := l.host.Root.Path("p")
+			must(err)
+			fakechrome.Direct(t, path, fakechrome.Script{Cookies: []fakechrome.Cookie{{Name: "sid", Value: "1", Domain: "shop.example", Path: "/", Session: true}}})
+			ask := func(task, cookies string) (api.Session, error) {
+				return l.Acquire(t.Context(), api.Manifest{ProfileID: "p", WorkerID: "w", TaskID: task, SessionCookies: cookies, RequiresExclusiveProfileLock: new(false)})
+			}
+			end := func(s api.Session) {
+				t.Helper()
+				_, err := l.Release(t.Context(), s.SessionID, api.Release{Write: api.Write{Token: s.Token}, Outcome: "ok"})
+				must(err)
+			}
+			a, err := ask("a", first)
+			must(err)
+			for _, cookies := range []string{api.CookiesDrop, ""} {
+				if first != "" || cookies != "" {
+					if s, err := ask("b", cookies); codeOf(err) != api.CodeConflict {
+						t.Fatalf("a task with session_cookies=%q beside one with %q: %s, %v", cookies, first, s.SessionID, err)
+					}
+				}
+			}
+			end(a)
+			kept, err := l.host.Jar.Export("p")
+			if must(err); (len(kept) > 0) != (first == "") {
+				t.Errorf("%d files of cookies are kept", len(kept))
+			}
+			b, err := ask("b", api.CookiesDrop) // the browser is its own now
+			must(err)
+			end(b)
+		})
 	}
 }

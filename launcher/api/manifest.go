@@ -304,9 +304,10 @@ var manifestKinds = func() map[string]reflect.Kind {
 	return kinds
 }()
 
-// Exclusive reports whether the task wants the profile to itself.
+// Exclusive reports whether the task wants the profile to itself. One that drops session cookies
+// does: in a browser that it shared, it would drop those of the others.
 func (m Manifest) Exclusive() bool {
-	return m.RequiresExclusiveProfileLock == nil || *m.RequiresExclusiveProfileLock
+	return m.RequiresExclusiveProfileLock == nil || *m.RequiresExclusiveProfileLock || m.SessionCookies == CookiesDrop
 }
 
 // Check returns an invalid_request problem for the first field whose value is not

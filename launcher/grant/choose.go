@@ -226,7 +226,7 @@ func (g *Service) candidates(ctx context.Context, m api.Manifest) ([]candidate, 
 }
 
 // ends are the refusals of one profile that end a search for any profile, because every other
-// profile would be refused in the same way.
+// profile would be refused in the same way. A refusal because of the profile's proxy is none.
 var ends = []string{api.CodeStoreUnavailable, api.CodeShuttingDown, api.CodeBrowserStartFailed, api.CodeInternal}
 
 // tryAny makes one attempt to get any of the profiles that the manifest asks for. It tries
@@ -242,6 +242,7 @@ func (g *Service) tryAny(ctx context.Context, m api.Manifest, a *asking) (*sessi
 		return nil, noneFits(m)
 	}
 	var full *api.Problem // this host has no place
+	var down proxiesDown
 	for i := range found {
 		c := &found[i]
 		if c.why == api.CodeHostFull && c.here && full == nil {
@@ -256,11 +257,14 @@ func (g *Service) tryAny(ctx context.Context, m api.Manifest, a *asking) (*sessi
 			return nil, g.host.Patrol.Home(c.Record).With("profile_id", c.ProfileID).With("turn", a.ticket.HandOn(c.ProfileID))
 		case full != nil:
 			c.why = api.CodeHostFull
+		case down.has(c.Record):
+			c.why = api.CodeBrowserStartFailed
 		default:
 			s, p, err := g.tryOne(ctx, m, c, a)
 			if p == nil {
 				return s, err
 			}
+			down.note(c.Record, p)
 			if p.Code == api.CodeHostFull {
 				full = p
 			}
@@ -271,7 +275,7 @@ func (g *Service) tryAny(ctx context.Context, m api.Manifest, a *asking) (*sessi
 			return s, err
 		}
 	}
-	return nil, noneFree(m, found, full, time.Now())
+	return nil, down.explain(noneFree(m, found, full, time.Now()))
 }
 
 // noneFits refuses a request for any profile if no profile fits it.
@@ -293,7 +297,7 @@ func (g *Service) othersFirst(c *candidate, a *asking) bool {
 func (g *Service) tryOne(ctx context.Context, m api.Manifest, c *candidate, a *asking) (*session.Session, *api.Problem, error) {
 	s, err := g.try(ctx, of(m, c.Record), a)
 	var p *api.Problem
-	if err == nil || !errors.As(err, &p) || slices.Contains(ends, p.Code) || ctx.Err() != nil {
+	if err == nil || !errors.As(err, &p) || slices.Contains(ends, p.Code) && !ofProxy(p) || ctx.Err() != nil {
 		return s, nil, err
 	}
 	c.why = p.Code

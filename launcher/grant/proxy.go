@@ -3,6 +3,7 @@ package grant
 import (
 	"cmp"
 	"context"
+	"slices"
 	"time"
 
 	"leasehold/launcher/api"
@@ -79,4 +80,42 @@ func (g *Service) proxyForgotten(r lease.Record, path string) error {
 	}
 	return api.Refuse(api.CodeBrowserStartFailed, "profile %s was opened through proxy %s, and %s; without its proxy the profile is not opened", r.ProfileID, was, why).
 		With("proxy_id", was)
+}
+
+// ofProxy tells whether a profile was refused because its proxy cannot be had. One with another
+// proxy may be opened all the same.
+func ofProxy(p *api.Problem) bool {
+	_, named := p.More["proxy_id"]
+	return p.Code == api.CodeBrowserStartFailed && named
+}
+
+// proxiesDown are the proxies because of which one search for any profile was refused some. The zero
+// value has none.
+type proxiesDown struct {
+	ids   []string
+	first *api.Problem
+}
+
+// has tells whether the profile is behind one of them.
+func (d *proxiesDown) has(r lease.Record) bool { return slices.Contains(d.ids, r.ProxyID) }
+
+// note takes in why a profile was refused.
+func (d *proxiesDown) note(r lease.Record, p *api.Problem) {
+	if !ofProxy(p) {
+		return
+	}
+	d.first = cmp.Or(d.first, p)
+	if r.ProxyID != "" {
+		d.ids = append(d.ids, r.ProxyID)
+	}
+}
+
+// explain names a proxy in the refusal of a search in which nothing but proxies were missing.
+func (d *proxiesDown) explain(p *api.Problem) *api.Problem {
+	if d.first == nil || p.Code != d.first.Code {
+		return p
+	}
+	p = p.With("proxy_id", d.first.More["proxy_id"])
+	p.Detail += "; " + d.first.Detail
+	return p
 }

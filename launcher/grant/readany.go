@@ -41,17 +41,23 @@ func (g *Service) tryReadAny(ctx context.Context, m api.Manifest, place *slots.W
 		return cmp.Or(cmp.Compare(readers[a.ProfileID], readers[b.ProfileID]), strings.Compare(a.ProfileID, b.ProfileID))
 	})
 	counts := map[string]int{}
+	var down proxiesDown
 	for _, r := range found {
 		p := g.unreadable(r, of(m, r))
+		if p == nil && down.has(r) {
+			counts[api.CodeBrowserStartFailed]++
+			continue
+		}
 		if p == nil {
 			s, err := g.tryRead(ctx, of(m, r), place)
-			if err == nil || !errors.As(err, &p) || slices.Contains(endsReading, p.Code) || ctx.Err() != nil {
+			if err == nil || !errors.As(err, &p) || slices.Contains(endsReading, p.Code) && !ofProxy(p) || ctx.Err() != nil {
 				return s, err
 			}
+			down.note(r, p)
 		}
 		counts[p.Code]++
 	}
-	return nil, noneToRead(m, len(found), counts)
+	return nil, down.explain(noneToRead(m, len(found), counts))
 }
 
 // endsReading are the refusals of one profile that end a search for any profile to read,

@@ -81,7 +81,8 @@ func (g *Service) tryInTurn(ctx context.Context, m api.Manifest, a *asking) (*se
 		return g.tryAny(ctx, m, a)
 	}
 	if r, known := g.host.Catalog.Record(m.ProfileID); known && a.last != nil && m.ByHand == nil {
-		if ahead, _ := g.host.Queue.Ahead(a.ticket, r, r.State.Free()); ahead > 0 {
+		free := r.State.Free() && !time.Now().Before(g.host.Catalog.CoolUntil(lease.Entry{Record: r}))
+		if ahead, _ := g.host.Queue.Ahead(a.ticket, r, free); ahead > 0 {
 			return nil, a.last
 		}
 	}

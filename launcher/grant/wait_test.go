@@ -8,9 +8,12 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+
 	"leasehold/launcher/api"
 	"leasehold/launcher/catalog"
 	"leasehold/launcher/host"
+	"leasehold/launcher/queue"
 	"leasehold/lease"
 )
 
@@ -31,10 +34,16 @@ func TestWhatIsWaitedFor(t *testing.T) {
 	}
 }
 
-// memory is a lease store that takes every write.
+// memory is a lease store that takes every write, and counts the reads, of which none is answered.
 type memory struct {
 	lease.Store
 	revision uint64
+	reads    int
+}
+
+func (m *memory) Get(context.Context, string) (lease.Entry, error) {
+	m.reads++
+	return lease.Entry{}, lease.ErrUnavailable
 }
 
 func (m *memory) Swap(_ context.Context, _ lease.Entry, next lease.Record) (lease.Entry, error) {
@@ -70,4 +79,33 @@ func TestAWriteWakesWhoWaitsForItsProfile(t *testing.T) {
 			})
 		}
 	}
+}
+
+// Nobody can take a profile while it cools down: who comes first is not late then, and keeps its turn for as
+// long as after any other end.
+func TestACooldownCostsNobodyTheirTurn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		known, writes := catalog.New(), &memory{}
+		q := queue.New(queue.Options{LauncherID: "l", Profiles: known.Records, Changed: func() {}, Metrics: prometheus.NewRegistry()})
+		g := &Service{host: &host.Host{ID: "l", Catalog: known, Queue: q, Store: writes}}
+		const cooldown, follow = 30 * time.Second, 15 * time.Second
+		begun := time.Now()
+		if _, err := catalog.Watched(writes, known).Swap(t.Context(), lease.Entry{}, lease.Record{ProfileID: "p", State: lease.Available, ReleasedAt: begun, AvailableAfter: begun.Add(cooldown)}); err != nil {
+			t.Fatal(err)
+		}
+		first := q.Ticket(lease.Waiter{ProfileID: "p", Principal: "one", Priority: 1}, "")
+		second := &asking{ticket: q.Ticket(lease.Waiter{ProfileID: "p", Principal: "two"}, ""), last: api.Refuse(api.CodeCoolingDown, "")}
+		if !first.Enter() || !second.ticket.Enter() {
+			t.Fatal("nobody may wait")
+		}
+		for writes.reads == 0 && time.Since(begun) < time.Hour {
+			_, _ = g.tryInTurn(t.Context(), api.Manifest{ProfileID: "p"}, second)
+			time.Sleep(pollEvery)
+		}
+		if after := time.Since(begun) - cooldown; after < follow {
+			t.Errorf("the second one's turn came %v after the end of the cooldown, while the first one had %v", after, follow)
+		} else if after > 2*follow {
+			t.Errorf("a profile that is not taken is kept for %v", after)
+		}
+	})
 }

@@ -1,6 +1,7 @@
 package slots
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"sync/atomic"
@@ -19,7 +20,7 @@ const placeRetry = 5
 // not in the queue.
 type Waiter struct {
 	// Entrant is who asks, with the request's priority. Arrival is that of queue.Rank; where
-	// it is zero, the order in which requests came to this host counts alone.
+	// it is zero, the request comes after those that were in the queue before it.
 	Entrant queue.Entrant
 	Arrival atomic.Uint64
 	// ready says that the request waits for nothing but a place. A request whose
@@ -45,21 +46,34 @@ func (q *places) ahead(w *Waiter) int {
 	if at < 0 { // it would come last
 		at, round = len(q.queue), q.roundOf(w)
 	}
-	own := w.rank(round)
+	latest := q.latest()
+	own := w.rank(round, latest[at])
 	n := 0
 	for i, other := range q.queue {
 		if other == w || !other.ready {
 			continue
 		}
-		if c := queue.Compare(other.rank(other.round), own, byAge); c < 0 || c == 0 && i < at {
+		if c := queue.Compare(other.rank(other.round, latest[i]), own, byAge); c < 0 || c == 0 && i < at {
 			n++
 		}
 	}
 	return n
 }
 
-func (w *Waiter) rank(round uint64) queue.Rank {
-	return queue.Rank{Priority: w.Entrant.Priority, Round: round, Arrival: w.Arrival.Load()}
+// latest has, for each position in the queue and for the one after the last, the highest arrival
+// before it.
+func (q *places) latest() []uint64 {
+	latest := make([]uint64, len(q.queue)+1)
+	for i, w := range q.queue {
+		latest[i+1] = max(latest[i], w.Arrival.Load())
+	}
+	return latest
+}
+
+// rank is what the request is compared by. One without an arrival has the latest of those before it:
+// so there is one order of all, and nobody who comes later gets in front.
+func (w *Waiter) rank(round, latest uint64) queue.Rank {
+	return queue.Rank{Priority: w.Entrant.Priority, Round: round, Arrival: cmp.Or(w.Arrival.Load(), latest)}
 }
 
 // roundOf is the round in which a request would begin to wait.

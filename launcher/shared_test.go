@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"leasehold/evidence"
 	"leasehold/internal/test/fakechrome"
 	"leasehold/launcher/api"
 	"leasehold/launcher/principal"
@@ -158,5 +159,39 @@ func TestWhoDropsSessionCookiesSharesNoBrowser(t *testing.T) {
 			must(err)
 			end(b)
 		})
+	}
+}
+
+// TestASharedBrowserNeedsNoPlace: where a host has no place, who asks for any that fits gets a free run in a
+// browser that others have open.
+func TestASharedBrowserNeedsNoPlace(t *testing.T) {
+	must := mustIn(t)
+	o := optionsIn(t, t.TempDir(), evidence.Keys{})
+	o.Chrome, o.MaxBrowsers = fakechrome.Binary(t), 1
+	l := runIn(t, o)
+	labels, runs := lease.Labels{"region": "eu"}, 2
+	for _, profile := range []string{"used", "unused"} {
+		_, err := l.PutProfile(t.Context(), profile, api.ProfileSettings{Labels: &labels, MaxActiveRuns: &runs})
+		must(err)
+	}
+	ctx := principal.In(t.Context(), principal.Principal{Name: "ann", Role: principal.Admin, Profiles: principal.EveryProfile})
+	_, err := l.Acquire(ctx, api.Manifest{ProfileID: "used", WorkerID: "w", TaskID: "a", RequiresExclusiveProfileLock: new(false)})
+	must(err)
+	for deadline := time.Now().Add(time.Minute); ; time.Sleep(time.Millisecond) {
+		if r, known := l.host.Catalog.Record("used"); known && r.State == lease.Held {
+			break
+		}
+		if time.Now().After(deadline) {
+			t.Fatal("the launcher does not see its own lease")
+		}
+	}
+	m := api.Manifest{Labels: labels, WorkerID: "w", TaskID: "b", RequiresExclusiveProfileLock: new(false)}
+	s, err := l.Acquire(ctx, m)
+	if err != nil || s.ProfileID != "used" {
+		t.Errorf("one that shares it: %s, %v", s.ProfileID, err)
+	}
+	m.TaskID = "c"
+	if _, err := l.Acquire(ctx, m); codeOf(err) != api.CodeHostFull {
+		t.Errorf("once all runs are taken: %v", err)
 	}
 }

@@ -256,7 +256,7 @@ func (g *Service) tryAny(ctx context.Context, m api.Manifest, a *asking) (*sessi
 				continue
 			}
 			return nil, g.host.Patrol.Home(c.Record).With("profile_id", c.ProfileID).With("turn", a.ticket.HandOn(c.ProfileID))
-		case full != nil:
+		case full != nil && !c.shares: // a shared browser has its place
 			c.why = api.CodeHostFull
 		case down.has(c.Record):
 			c.why = api.CodeBrowserStartFailed

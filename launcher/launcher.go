@@ -292,6 +292,10 @@ func (l *Launcher) wire() (err error) {
 	sessions, err := session.NewRegistry(l.ctx, &l.work, session.Options{
 		LauncherID: o.ID, BootID: bootID, Timing: o.Timing, ReconnectGrace: o.ReconnectGrace, PersonGrace: o.PersonGrace, PictureInterval: o.PictureInterval,
 		Headless: o.Headless, LeaveOnExit: o.LeaveOnExit, Dedicated: o.Dedicated, Store: o.Store, Root: o.Root, Archive: o.Archive,
+		Records: func() ([]lease.Record, bool) {
+			_, complete, _ := known.Rows()
+			return known.Records(), complete
+		},
 		Files: files, Jar: jar, Slots: used, Driver: driver, Recoverer: recoverer, Announcer: announcer, Sites: o.Sites.Book, Answers: answers, Count: o.Sites.Count,
 		FileRoots: o.FileRoots, OtherUser: o.User != nil, Clock: o.Clock, Log: o.Log, Metrics: o.Metrics,
 	})

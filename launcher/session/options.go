@@ -85,6 +85,10 @@ type Options struct {
 	// if it is not empty.
 	Dedicated func(sessionID, addr string) (url string, closer func(), err error)
 
+	// Records are the records of all profiles, as far as they are known; complete says that they all
+	// are. Nil: no record keeps the files of a session that is over.
+	Records func() (records []lease.Record, complete bool)
+
 	Store     lease.Store
 	Root      *profiledir.Root
 	Archive   *evidence.Archive

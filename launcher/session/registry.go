@@ -12,7 +12,7 @@ import (
 	"leasehold/lease"
 )
 
-// maxEnded is how many sessions that are over are remembered.
+// maxEnded is how many sessions that are over are remembered, and as many ephemeral ones.
 const maxEnded = 2000
 
 // resumeWait bounds how long a request waits until it is decided whether a session of an
@@ -225,8 +225,8 @@ func (h *Registry) leave(s *Session) {
 	delete(h.living, s.id)
 }
 
-// Remember keeps what has to be known of a session that is over, and forgets the oldest ones if
-// there are too many.
+// Remember keeps what has to be known of a session that is over, and forgets the oldest ones of its
+// kind if there are too many.
 func (h *Registry) Remember(f sessionfile.File) error {
 	err := h.o.Files.Save(f)
 	if f.Ended != "" {
@@ -241,12 +241,22 @@ func (h *Registry) keep(f sessionfile.File) (err error) {
 	defer h.mu.Unlock()
 	h.ended[f.SessionID] = f
 	h.hashes[f.CapabilityHash] = f.SessionID
-	if len(h.ended) <= maxEnded {
+	n := 0
+	for _, e := range h.ended {
+		if e.Manifest.Ephemeral == f.Manifest.Ephemeral {
+			n++
+		}
+	}
+	if n <= maxEnded {
+		return err
+	}
+	open, known := h.undecided()
+	if !known && !f.Manifest.Ephemeral { // a later end forgets them
 		return err
 	}
 	var oldest []sessionfile.File
 	for _, e := range h.ended {
-		if e.Ended != "" {
+		if e.Ended != "" && e.Manifest.Ephemeral == f.Manifest.Ephemeral && !open[e.SessionID] {
 			oldest = append(oldest, e)
 		}
 	}
@@ -258,6 +268,31 @@ func (h *Registry) keep(f sessionfile.File) (err error) {
 		err = errors.Join(err, h.drop(e))
 	}
 	return err
+}
+
+// undecided are the sessions that records name about which nothing is decided yet: their files may be
+// needed for that. known is false if not all records are known.
+func (h *Registry) undecided() (sessions map[string]bool, known bool) {
+	sessions = map[string]bool{}
+	if h.o.Records == nil {
+		return sessions, true
+	}
+	records, known := h.o.Records()
+	for _, r := range records {
+		if r.State == lease.Available {
+			continue
+		}
+		for _, id := range r.Sessions() {
+			sessions[id] = true
+		}
+		for _, run := range r.IncidentRuns() {
+			sessions[run.SessionID] = true
+		}
+		if r.ByHand != nil && r.ByHand.Review != nil {
+			sessions[r.ByHand.Review.SessionID] = true
+		}
+	}
+	return sessions, known
 }
 
 // drop forgets a session that is over, and removes its files. The caller holds mu.

@@ -9,8 +9,10 @@ package notify
 import (
 	"context"
 	"errors"
+	"maps"
 	"net/http"
 	"net/url"
+	"slices"
 	"sync"
 	"time"
 
@@ -40,6 +42,8 @@ const (
 type Deliveries interface {
 	// Next waits for the next one. ok is false if none came in that time.
 	Next(ctx context.Context, wait time.Duration) (d lease.Delivery, ok bool, err error)
+	// Unconfirmed is how many were delivered, here or to another launcher, and are not confirmed.
+	Unconfirmed(ctx context.Context) (int, error)
 }
 
 // Options are what a Notifier works with.
@@ -67,8 +71,14 @@ type Notifier struct {
 	sent   *prometheus.CounterVec
 
 	mu sync.Mutex
-	// failing is since when each webhook that does not take notices has not.
-	failing map[string]time.Time
+	// failing are the webhooks that do not take notices.
+	failing map[string]failure
+}
+
+// failure is since when a webhook has taken no notice. lost says that one was dropped.
+type failure struct {
+	since time.Time
+	lost  bool
 }
 
 // How tries end, as the metrics name them.
@@ -80,7 +90,7 @@ const (
 
 // New returns a notifier.
 func New(o Options) *Notifier {
-	n := &Notifier{o: o, client: newClient(o.Proxy), now: time.Now, failing: map[string]time.Time{}}
+	n := &Notifier{o: o, client: newClient(o.Proxy), now: time.Now, failing: map[string]failure{}}
 	n.sent = prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "leasehold_notices_total", Help: "Notices for webhooks, by how a try to send one ended: sent, failed (it is tried again) or dropped (after a day).",
 	}, []string{"result"})
@@ -96,8 +106,8 @@ func New(o Options) *Notifier {
 func (n *Notifier) longestFailing() (longest float64) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	for _, since := range n.failing {
-		longest = max(longest, n.now().Sub(since).Seconds())
+	for _, f := range n.failing {
+		longest = max(longest, n.now().Sub(f.since).Seconds())
 	}
 	return longest
 }
@@ -133,6 +143,7 @@ func (n *Notifier) serve(ctx context.Context, w Webhook) {
 		}
 		away = false
 		if !ok {
+			n.lookIfTaken(ctx, w, deliveries, told)
 			continue
 		}
 		asked, err := n.deliver(ctx, w, d)
@@ -164,6 +175,49 @@ func (n *Notifier) tell(ctx context.Context, w Webhook, told map[string]bool) {
 	}
 }
 
+// lookIfTaken says that a webhook takes notices again if nothing is left that it did not take: another
+// launcher has sent what it refused here, or the condition is over that it was not told of.
+func (n *Notifier) lookIfTaken(ctx context.Context, w Webhook, deliveries Deliveries, told map[string]bool) {
+	n.mu.Lock()
+	f, failed := n.failing[w.id]
+	n.mu.Unlock()
+	if !failed || f.lost || slices.Contains(slices.Collect(maps.Values(told)), false) {
+		return
+	}
+	if left, err := deliveries.Unconfirmed(ctx); err == nil && left == 0 {
+		n.takes(w)
+	}
+}
+
+// takes notes that a webhook takes notices.
+func (n *Notifier) takes(w Webhook) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if f, failed := n.failing[w.id]; failed {
+		delete(n.failing, w.id)
+		n.o.Log.Info().Stringer("webhook", w).Dur("failed_for", n.now().Sub(f.since)).Msg("the webhook takes notices again")
+	}
+}
+
+// fails notes that a webhook did not take a notice.
+func (n *Notifier) fails(w Webhook, notice Notice, err error) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if _, failed := n.failing[w.id]; !failed {
+		n.failing[w.id] = failure{since: n.now()}
+		n.o.Log.Warn().Err(err).Stringer("webhook", w).Str("notice", notice.Name).Msg("the webhook does not take notices: they are sent again, for a day")
+	}
+}
+
+// loses notes that a notice was dropped.
+func (n *Notifier) loses(w Webhook) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	f := n.failing[w.id]
+	f.lost = true
+	n.failing[w.id] = f
+}
+
 // deliver sends one event. If it fails, asked is how long the webhook asks to be left alone.
 func (n *Notifier) deliver(ctx context.Context, w Webhook, d lease.Delivery) (asked time.Duration, err error) {
 	notice := Of(d.Published, n.o.Console)
@@ -178,6 +232,7 @@ func (n *Notifier) deliver(ctx context.Context, w Webhook, d lease.Delivery) (as
 		return 0, err
 	case d.Tries >= maxTries:
 		n.sent.WithLabelValues(resultDropped).Inc()
+		n.loses(w)
 		n.o.Log.Error().Err(err).Stringer("webhook", w).Str("notice", notice.Name).Str("profile", notice.ProfileID).Int("tries", d.Tries).Msg("a notice is dropped: its webhook has not taken it for a day")
 		return asked, errors.Join(err, d.Done())
 	}
@@ -192,22 +247,13 @@ func backoff(tries int) time.Duration {
 // send makes one try, and notes how it ended.
 func (n *Notifier) send(ctx context.Context, w Webhook, notice Notice) (asked time.Duration, err error) {
 	asked, err = n.post(ctx, w, notice)
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	since, failed := n.failing[w.id]
 	switch {
 	case err == nil:
 		n.sent.WithLabelValues(resultSent).Inc()
-		delete(n.failing, w.id)
-		if failed {
-			n.o.Log.Info().Stringer("webhook", w).Dur("failed_for", n.now().Sub(since)).Msg("the webhook takes notices again")
-		}
+		n.takes(w)
 	case ctx.Err() == nil:
 		n.sent.WithLabelValues(resultFailed).Inc()
-		if !failed {
-			n.failing[w.id] = n.now()
-			n.o.Log.Warn().Err(err).Stringer("webhook", w).Str("notice", notice.Name).Msg("the webhook does not take notices: they are sent again, for a day")
-		}
+		n.fails(w, notice, err)
 	}
 	return asked, err
 }

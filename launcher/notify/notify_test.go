@@ -82,6 +82,17 @@ func (s *stream) Next(ctx context.Context, most time.Duration) (lease.Delivery, 
 	}
 }
 
+func (s *stream) Unconfirmed(context.Context) (n int, _ error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, w := range s.wait {
+		if w.tries > 0 {
+			n++
+		}
+	}
+	return n, nil
+}
+
 func (s *stream) next() (lease.Delivery, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -275,6 +286,57 @@ func TestAConditionIsToldOnce(t *testing.T) {
 		}
 		if !slices.Equal(a.at, want) {
 			t.Errorf("told after %v, want %v", a.at, want)
+		}
+	})
+}
+
+// TestAWebhookThatTakesWhatFailedTakesNotices, also where another launcher has sent it, or nothing is left to
+// send; not where it was dropped.
+func TestAWebhookThatTakesWhatFailedTakesNotices(t *testing.T) {
+	for name, tt := range map[string]struct {
+		then  func(*http.Request) (*http.Response, error) // what the other launcher is answered
+		tries int                                         // before
+		fails bool
+	}{
+		"another launcher sends it":       {then: says(200)},
+		"another launcher fails, too":     {then: says(503), fails: true},
+		"it was dropped by this launcher": {then: says(200), tries: maxTries - 1, fails: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := &stream{}
+				s.put(review(1))
+				s.wait[0].tries = tt.tries
+				n := notifier(webhook(t, hook), s, io.Discard, &answers{answer: []func(*http.Request) (*http.Response, error){says(503)}, begun: time.Now()})
+				during(t, n, 2*time.Second)
+				if n.longestFailing() == 0 {
+					t.Fatal("it does not fail")
+				}
+				other := notifier(webhook(t, hook), s, io.Discard, &answers{answer: []func(*http.Request) (*http.Response, error){tt.then}, begun: time.Now()})
+				during(t, other, time.Minute)
+				during(t, n, 3*time.Minute)
+				if fails := n.longestFailing() > 0; fails != tt.fails {
+					t.Errorf("it fails: %v, want %v", fails, tt.fails)
+				}
+			})
+		})
+	}
+	synctest.Test(t, func(t *testing.T) {
+		n := notifier(webhook(t, hook), &stream{}, io.Discard, &answers{answer: []func(*http.Request) (*http.Response, error){says(503)}, begun: time.Now()})
+		begun := time.Now()
+		n.o.Conditions = func() []Notice {
+			if time.Since(begun) > 10*time.Minute {
+				return nil
+			}
+			return []Notice{OfWaiting("l", 3, begun, n.o.Console)}
+		}
+		during(t, n, 8*time.Minute)
+		if n.longestFailing() < 5*time.Minute.Seconds() {
+			t.Error("it does not take a condition, and does not fail")
+		}
+		during(t, n, 8*time.Minute)
+		if n.longestFailing() > 0 {
+			t.Error("nothing is left to send, and it fails")
 		}
 	})
 }

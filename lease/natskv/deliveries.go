@@ -60,6 +60,21 @@ func (d *Deliveries) Next(ctx context.Context, wait time.Duration) (_ lease.Deli
 	}
 }
 
+// Unconfirmed is how many deliveries of the receiver, to whomever, are not confirmed. The error is
+// lease.ErrUnavailable.
+func (d *Deliveries) Unconfirmed(ctx context.Context) (int, error) {
+	asking, cancel := context.WithTimeout(ctx, d.s.tryTime)
+	defer cancel()
+	c, err := d.s.events.js.Consumer(asking, Stream, d.name())
+	if err != nil {
+		return 0, unavailable(fmt.Errorf("receiver %s: %w", d.receiver, err))
+	}
+	return c.CachedInfo().NumAckPending, nil
+}
+
+// name is that of the receiver's consumer.
+func (d *Deliveries) name() string { return "leasehold_notify_" + d.receiver }
+
 // fetch returns the next message; nil if none came in that time.
 func (d *Deliveries) fetch(ctx context.Context, wait time.Duration) (jetstream.Msg, error) {
 	asked := d.s.events.clock()
@@ -99,7 +114,7 @@ func (d *Deliveries) fetch(ctx context.Context, wait time.Duration) (jetstream.M
 // copy from before the consumer was made, the receiver gets what has been published since then, too.
 func (d *Deliveries) find(ctx context.Context) (jetstream.Consumer, error) {
 	c := jetstream.ConsumerConfig{
-		Durable: "leasehold_notify_" + d.receiver, Description: "Leasehold: what a webhook has not taken yet",
+		Durable: d.name(), Description: "Leasehold: what a webhook has not taken yet",
 		DeliverPolicy: jetstream.DeliverNewPolicy, AckPolicy: jetstream.AckExplicitPolicy, AckWait: deliveryTime,
 		MaxAckPending: maxDelivered, MaxDeliver: -1, InactiveThreshold: receiverTime,
 	}

@@ -25,16 +25,28 @@ func TestAnEventIsDeliveredToOneOfThoseWhoAsk(t *testing.T) {
 	if got, ok, err := other.Next(t.Context(), 10*time.Millisecond); ok || err != nil {
 		t.Errorf("two launchers got the same event: %+v, %v", got, err)
 	}
+	unconfirmed := func(when string, want int) {
+		t.Helper()
+		for _, d := range []*Deliveries{one, other, open(t, inProcess(t, server)).Deliveries("hook")} {
+			if n, err := d.Unconfirmed(t.Context()); err != nil || n != want {
+				t.Errorf("%s: %d are not confirmed, %v; want %d", when, n, err, want)
+			}
+		}
+	}
+	unconfirmed("delivered", 1)
 	if err := first.Again(time.Millisecond); err != nil {
 		t.Fatal(err)
 	}
+	unconfirmed("to be delivered again", 1)
 	again, ok, err := other.Next(t.Context(), time.Minute)
 	if err != nil || !ok || again.Write != "1" || again.Tries != 2 || again.Place != first.Place {
 		t.Fatalf("got %+v, %v, %v; want the event a second time", again, ok, err)
 	}
+	unconfirmed("delivered again", 1)
 	if err := again.Done(); err != nil {
 		t.Fatal(err)
 	}
+	unconfirmed("confirmed", 0)
 	late(t, s, "p", 2)
 	later, ok, err := open(t, inProcess(t, server)).Deliveries("hook").Next(t.Context(), time.Minute)
 	if err != nil || !ok || later.Write != "2" || later.Tries != 1 {

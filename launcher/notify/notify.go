@@ -7,12 +7,11 @@
 package notify
 
 import (
+	"cmp"
 	"context"
 	"errors"
-	"maps"
 	"net/http"
 	"net/url"
-	"slices"
 	"sync"
 	"time"
 
@@ -57,7 +56,7 @@ type Options struct {
 	Console string
 	// Deliveries returns those of a webhook.
 	Deliveries func(id string) Deliveries
-	// Conditions returns what is wrong on this host now, and is no event.
+	// Conditions returns what is wrong on this host now, and is no event; at most one of each name.
 	Conditions func() []Notice
 	Log        zerolog.Logger
 	Metrics    prometheus.Registerer
@@ -124,7 +123,7 @@ func (n *Notifier) Run(ctx context.Context) {
 
 func (n *Notifier) serve(ctx context.Context, w Webhook) {
 	deliveries := n.o.Deliveries(w.id)
-	told := map[string]bool{} // the conditions that it knows of, by id
+	told := map[string]condition{} // by the notice's name
 	var looked time.Time
 	failures, away := 0, false
 	for ctx.Err() == nil {
@@ -156,33 +155,47 @@ func (n *Notifier) serve(ctx context.Context, w Webhook) {
 	}
 }
 
+// condition is one that holds: the id under which the webhook is told of it, and whether it knows.
+type condition struct {
+	id   string
+	told bool
+}
+
 // tell sends the conditions that hold now, and that the webhook was not told of. Those that fail
-// are sent again the next time, if they still hold.
-func (n *Notifier) tell(ctx context.Context, w Webhook, told map[string]bool) {
+// are sent again the next time, if they still hold. One that goes on is the same, whatever it is about
+// by now.
+func (n *Notifier) tell(ctx context.Context, w Webhook, told map[string]condition) {
 	hold := map[string]bool{}
 	for _, notice := range n.o.Conditions() {
-		hold[notice.ID] = true
-		if told[notice.ID] || !w.wants(notice) {
+		hold[notice.Name] = true
+		c := told[notice.Name]
+		if c.told || !w.wants(notice) {
 			continue
 		}
+		notice.ID = cmp.Or(c.id, notice.ID)
 		_, err := n.send(ctx, w, notice)
-		told[notice.ID] = err == nil
+		told[notice.Name] = condition{notice.ID, err == nil}
 	}
-	for id := range told {
-		if !hold[id] {
-			delete(told, id)
+	for name := range told {
+		if !hold[name] {
+			delete(told, name)
 		}
 	}
 }
 
 // lookIfTaken says that a webhook takes notices again if nothing is left that it did not take: another
 // launcher has sent what it refused here, or the condition is over that it was not told of.
-func (n *Notifier) lookIfTaken(ctx context.Context, w Webhook, deliveries Deliveries, told map[string]bool) {
+func (n *Notifier) lookIfTaken(ctx context.Context, w Webhook, deliveries Deliveries, told map[string]condition) {
 	n.mu.Lock()
 	f, failed := n.failing[w.id]
 	n.mu.Unlock()
-	if !failed || f.lost || slices.Contains(slices.Collect(maps.Values(told)), false) {
+	if !failed || f.lost {
 		return
+	}
+	for _, c := range told {
+		if !c.told {
+			return
+		}
 	}
 	if left, err := deliveries.Unconfirmed(ctx); err == nil && left == 0 {
 		n.takes(w)

@@ -290,6 +290,20 @@ func TestAConditionIsToldOnce(t *testing.T) {
 	})
 }
 
+// TestAConditionThatGoesOnIsOne: the oldest bundle that waits is another one each time, while a backlog is
+// stored. A message that failed is sent again under its id.
+func TestAConditionThatGoesOnIsOne(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := &answers{answer: []func(*http.Request) (*http.Response, error){says(500), says(200)}, begun: time.Now()}
+		n := notifier(webhook(t, hook), &stream{}, io.Discard, a)
+		n.o.Conditions = func() []Notice { return []Notice{OfWaiting("l", 3, time.Now().Add(-20*time.Minute), n.o.Console)} }
+		during(t, n, 10*time.Minute)
+		if len(a.ids) != 2 || a.ids[0] != a.ids[1] {
+			t.Errorf("told under the ids %v, want one that fails, and is sent again", a.ids)
+		}
+	})
+}
+
 // TestAWebhookThatTakesWhatFailedTakesNotices, also where another launcher has sent it, or nothing is left to
 // send; not where it was dropped.
 func TestAWebhookThatTakesWhatFailedTakesNotices(t *testing.T) {

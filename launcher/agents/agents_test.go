@@ -377,6 +377,38 @@ func TestAReleaseIsAnsweredAgain(t *testing.T) {
 	}
 }
 
+// TestAReleaseOfNoNamedProfileIsAnsweredAgain though a lost lease is left, which is not what was released.
+func TestAReleaseOfNoNamedProfileIsAnsweredAgain(t *testing.T) {
+	for _, losses := range []int{1, 2} {
+		f := newFake(t)
+		c := client(t, New(f, Options{}))
+		for i := range losses {
+			s := f.grants(fmt.Sprintf("ses_lost_%d", i), fmt.Sprintf("lost_%d", i))
+			f.set("POST /v1/sessions/"+s.SessionID+"/steps", api.Refuse(api.CodeSessionEnded, "it is over"))
+			text(t, c, "lease_profile", map[string]any{"profile_id": s.ProfileID})
+			if got, _ := text(t, c, "step", map[string]any{"name": "s", "profile_id": s.ProfileID}); !strings.Contains(got, "is lost") {
+				t.Fatalf("a step: %s", got)
+			}
+		}
+		s := f.second()
+		f.set("DELETE /v1/sessions/"+s.SessionID, api.Session{Released: true, Ended: "released"})
+		text(t, c, "lease_profile", map[string]any{"profile_id": s.ProfileID})
+		f.taken()
+		for range 2 {
+			if got, _ := text(t, c, "release", nil); got != `{"profile_id":"shop_2","released":true,"ended":"released"}` {
+				t.Errorf("with %d lost: %s", losses, got)
+			}
+		}
+		if calls := f.taken(); len(calls) != 1 {
+			t.Errorf("with %d lost, one release: %q", losses, calls)
+		}
+		f.set("DELETE /v1/sessions/ses_lost_0", api.Session{Ended: "lost"})
+		if got, refused := text(t, c, "release", map[string]any{"profile_id": "lost_0"}); refused || !strings.Contains(got, `"profile_id":"lost_0","released":false`) {
+			t.Errorf("the lost one by its name: %s", got)
+		}
+	}
+}
+
 // TestALeaseIsAnsweredAgain: who had no answer does not know the address of the browser.
 func TestALeaseIsAnsweredAgain(t *testing.T) {
 	f := newFake(t)
@@ -459,13 +491,16 @@ func TestAReleaseThatIsRefusedCanBeAskedForAgain(t *testing.T) {
 }
 
 // second is a session on another profile, which a sidecar grants after this.
-func (f *fake) second() api.Session {
+func (f *fake) second() api.Session { return f.grants("ses_2", "shop_2") }
+
+// grants makes a session that which a sidecar grants after this.
+func (f *fake) grants(sessionID, profileID string) api.Session {
 	s := granted
-	s.SessionID, s.ProfileID = "ses_2", "shop_2"
+	s.SessionID, s.ProfileID = sessionID, profileID
 	f.set("POST /v1/sessions", s)
-	f.set("GET /v1/profiles/shop_2", api.Profile{Record: lease.Record{ProfileID: "shop_2", State: lease.Held, TTLSeconds: 30}})
-	for _, call := range []string{"POST /v1/sessions/ses_2/heartbeat", "POST /v1/sessions/ses_2/steps"} {
-		f.set(call, s)
+	f.set("GET /v1/profiles/"+profileID, api.Profile{Record: lease.Record{ProfileID: profileID, State: lease.Held, TTLSeconds: 30}})
+	for _, call := range []string{"/heartbeat", "/steps"} {
+		f.set("POST /v1/sessions/"+sessionID+call, s)
 	}
 	return s
 }

@@ -288,12 +288,12 @@ func (a *Agent) release(ctx context.Context, in releaseIn) (any, error) {
 		return nil, api.Invalid("outcome", "%.40q: want succeeded or failed", r.Outcome)
 	}
 	l, err := a.has(in.ProfileID)
-	if l == nil { // a lost one can be given up
-		a.mu.Lock()
-		defer a.mu.Unlock()
-		if done, ok := a.releases[in.ProfileID]; ok && (in.ProfileID != "" || len(a.leases) == 0) {
+	if err != nil {
+		if done, ok := a.hasReleased(in.ProfileID); ok {
 			return done, nil
 		}
+	}
+	if l == nil { // a lost one can be given up
 		return nil, err
 	}
 	ended, err := a.end(ctx, l, r)
@@ -307,6 +307,22 @@ func (a *Agent) release(ctx context.Context, in releaseIn) (any, error) {
 		a.releases[l.ProfileID], a.releases[""] = out, out
 	}
 	return out, nil
+}
+
+// hasReleased returns the answer to the release of a profile or, if none is named and the agent has none that
+// is not lost, to the last release.
+func (a *Agent) hasReleased(profile string) (releaseOut, bool) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if profile == "" {
+		for _, l := range a.leases {
+			if l.lost == nil {
+				return releaseOut{}, false
+			}
+		}
+	}
+	done, ok := a.releases[profile]
+	return done, ok
 }
 
 // said is the answer to what the agent tells of its task.

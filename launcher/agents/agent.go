@@ -146,15 +146,21 @@ func HeartbeatInterval(ctx context.Context, sidecar Sidecar, s api.Session) (tim
 	if err == nil && r.TTLSeconds <= 0 {
 		err = fmt.Errorf("the record of %s says a lease lives %v seconds: is the sidecar of another version?", s.ProfileID, r.TTLSeconds)
 	}
-	return time.Duration(r.TTLSeconds * float64(time.Second) / 3), err
+	return time.Duration(r.TTLSeconds * float64(time.Second) / beatsOfTTL), err
 }
 
-// KeepAlive sends heartbeats of a session until ctx ends, or until the sidecar refuses one: then
-// the lease is lost, and KeepAlive returns the reason. A sidecar that cannot be reached may be
-// restarting, so KeepAlive goes on until it answers; away, if it is not nil, is told once each time.
+// beatsOfTTL is how many heartbeats are sent in the time that a lease lives without one.
+const beatsOfTTL = 3
+
+// KeepAlive sends heartbeats of a session until ctx ends, or until the lease is lost: then it returns
+// the reason. The lease is lost if the sidecar says so, or has refused all heartbeats for as long as a
+// lease lives without one: a token that is refused now may be replaced until then. A sidecar that cannot be
+// reached may be restarting, so KeepAlive goes on until it answers. away, if it is not nil, is told once
+// each time that heartbeats begin to fail.
 func KeepAlive(ctx context.Context, sidecar Sidecar, s api.Session, every time.Duration, away func(error)) error {
 	ticker := time.NewTicker(every)
 	defer ticker.Stop()
+	last := time.Now() // when a heartbeat was accepted
 	for isAway := false; ; {
 		select {
 		case <-ctx.Done():
@@ -165,9 +171,11 @@ func KeepAlive(ctx context.Context, sidecar Sidecar, s api.Session, every time.D
 		switch {
 		case ctx.Err() != nil:
 			return nil
-		case IsFinal(err):
+		case err == nil:
+			last = time.Now()
+		case isOver(err), IsFinal(err) && time.Since(last) >= beatsOfTTL*every:
 			return err
-		case err != nil && !isAway && away != nil:
+		case !isAway && away != nil:
 			away(err)
 		}
 		isAway = err != nil
@@ -252,19 +260,21 @@ func (a *Agent) Usable(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if !a.lives(ctx, l) {
-		_, err = a.has("")
-	}
-	return err
+	return a.refuses(ctx, l)
 }
 
-// lives asks the sidecar whether a lease is lost, and notes that.
-func (a *Agent) lives(ctx context.Context, l *leased) bool {
+// refuses asks the sidecar for what reason a lease cannot be used, and notes it if the lease is lost. A
+// sidecar that cannot be reached has no reason.
+func (a *Agent) refuses(ctx context.Context, l *leased) error {
 	err := beat(ctx, l.sidecar, l.Session, endTimeout)
-	if IsFinal(err) {
+	switch {
+	case isOver(err):
 		a.lose(l, err)
+		return &lostError{l.ProfileID, err}
+	case IsFinal(err):
+		return err
 	}
-	return !IsFinal(err)
+	return nil
 }
 
 // end ends a session as the release says, and forgets it, whatever is answered if the lease is lost. If the

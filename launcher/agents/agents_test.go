@@ -580,6 +580,48 @@ func TestALeaseThatIsLostAsAnyCanBeReleased(t *testing.T) {
 	})
 }
 
+// TestATokenIsReplacedWithoutALoss: the old one is refused until the agent's next request, which may come late,
+// as the agent drives the browser meanwhile.
+func TestATokenIsReplacedWithoutALoss(t *testing.T) {
+	for _, code := range []string{api.CodeUnauthenticated, api.CodeForbidden} {
+		synctest.Test(t, func(t *testing.T) {
+			first, second := newFake(t), newFake(t)
+			by := &newest{now: first}
+			a := New(by, Options{})
+			defer a.Leave()
+			in := leaseIn{ProfileID: "shop_1"}
+			if _, err := a.leaseProfile(t.Context(), in); err != nil {
+				t.Fatal(err)
+			}
+			refusal := api.Refuse(code, "no such token")
+			first.set("POST /v1/sessions/ses_1/heartbeat", refusal)
+			time.Sleep(15 * time.Second) // one heartbeat is refused
+			by.set(second)
+			time.Sleep(time.Minute)
+			second.mu.Lock()
+			beats := len(second.calls)
+			second.mu.Unlock()
+			if _, err := a.has("shop_1"); err != nil || beats == 0 {
+				t.Errorf("%d heartbeats by the new token: %v", beats, err)
+			}
+			second.set("POST /v1/sessions/ses_1/heartbeat", refusal)
+			if err := a.Usable(t.Context()); !errors.Is(err, refusal) {
+				t.Errorf("a use by a token that is refused: %v", err)
+			}
+			if _, err := a.leaseProfile(t.Context(), in); !errors.Is(err, refusal) {
+				t.Errorf("the same lease by a token that is refused: %v", err)
+			}
+			if _, err := a.has("shop_1"); err != nil {
+				t.Errorf("after that: %v", err)
+			}
+			time.Sleep(time.Minute) // longer than a lease lives
+			if _, err := a.has("shop_1"); !errors.Is(err, refusal) {
+				t.Errorf("when no token came: %v", err)
+			}
+		})
+	}
+}
+
 // TestWhoGivesUpALostLeaseKeepsTheBrowserOfTheNext, though it was leased meanwhile.
 func TestWhoGivesUpALostLeaseKeepsTheBrowserOfTheNext(t *testing.T) {
 	f := newFake(t)

@@ -198,14 +198,16 @@ func (a *Agent) lease(ctx context.Context, m api.Manifest, request string) (any,
 		}
 	}
 	before, err := a.mayLease(m.ProfileID, request)
-	if before != nil && !a.lives(ctx, before) {
-		before, err = a.mayLease(m.ProfileID, request)
+	if before != nil {
+		if err = a.refuses(ctx, before); err == nil {
+			return a.leaseOf(before.Session), nil
+		}
+		if isOver(err) {
+			_, err = a.mayLease(m.ProfileID, request)
+		}
 	}
 	if err != nil {
 		return nil, err
-	}
-	if before != nil {
-		return a.leaseOf(before.Session), nil
 	}
 	s, sidecar, err := a.sidecar.Acquire(ctx, m)
 	if err != nil {

@@ -167,7 +167,7 @@ func KeepAlive(ctx context.Context, sidecar Sidecar, s api.Session, every time.D
 			return nil
 		case <-ticker.C:
 		}
-		err := beat(ctx, sidecar, s, every)
+		_, err := beat(ctx, sidecar, s, every)
 		switch {
 		case ctx.Err() != nil:
 			return nil
@@ -182,11 +182,11 @@ func KeepAlive(ctx context.Context, sidecar Sidecar, s api.Session, every time.D
 	}
 }
 
-func beat(ctx context.Context, sidecar Sidecar, s api.Session, atMost time.Duration) error {
+// beat sends one heartbeat, and returns the session as it is then.
+func beat(ctx context.Context, sidecar Sidecar, s api.Session, atMost time.Duration) (api.Session, error) {
 	ctx, cancel := context.WithTimeout(ctx, atMost)
 	defer cancel()
-	_, _, err := sidecar.Ask(ctx, http.MethodPost, nil, api.Heartbeat{Write: api.Write{Token: s.Token}}, "v1", "sessions", s.SessionID, "heartbeat")
-	return err
+	return ask[api.Session](ctx, sidecar, http.MethodPost, nil, api.Heartbeat{Write: api.Write{Token: s.Token}}, "v1", "sessions", s.SessionID, "heartbeat")
 }
 
 // lose notes that a lease is lost.
@@ -260,21 +260,25 @@ func (a *Agent) Usable(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return a.refuses(ctx, l)
+	_, err = a.now(ctx, l)
+	return err
 }
 
-// refuses asks the sidecar for what reason a lease cannot be used, and notes it if the lease is lost. A
-// sidecar that cannot be reached has no reason.
-func (a *Agent) refuses(ctx context.Context, l *leased) error {
-	err := beat(ctx, l.sidecar, l.Session, endTimeout)
+// now returns a session as the sidecar shows it, or why it cannot be used, and notes it if the lease is lost.
+// While the sidecar cannot be reached, the session is as it was granted.
+func (a *Agent) now(ctx context.Context, l *leased) (api.Session, error) {
+	s := l.Session
+	shown, err := beat(ctx, l.sidecar, s, endTimeout)
 	switch {
+	case err == nil:
+		s.ExpiresAt = shown.ExpiresAt
 	case isOver(err):
 		a.lose(l, err)
-		return &lostError{l.ProfileID, err}
+		return s, &lostError{l.ProfileID, err}
 	case IsFinal(err):
-		return err
+		return s, err
 	}
-	return nil
+	return s, nil
 }
 
 // end ends a session as the release says, and forgets it, whatever is answered if the lease is lost. If the

@@ -37,7 +37,8 @@ type fake struct {
 // inTurn are answers of which each is given once, and the last one again and again.
 type inTurn []any
 
-var granted = api.Session{SessionID: "ses_1", ProfileID: "shop_1", Token: 7, TaskID: "orders", CDPURL: "ws://sidecar/s/secret/devtools/browser/shop_1"}
+var granted = api.Session{SessionID: "ses_1", ProfileID: "shop_1", Token: 7, TaskID: "orders", CDPURL: "ws://sidecar/s/secret/devtools/browser/shop_1",
+	ExpiresAt: time.Date(2026, 1, 2, 12, 0, 0, 0, time.UTC)}
 
 func newFake(t *testing.T) *fake {
 	return &fake{t: t, ended: make(chan string, 8), answers: map[string]any{
@@ -416,8 +417,16 @@ func TestALeaseIsAnsweredAgain(t *testing.T) {
 	in := map[string]any{"profile_id": "shop_1", "resumable": true}
 	first, _ := text(t, c, "lease_profile", in)
 	in["wait_seconds"] = 60
+	now := granted // as it is now, without what only who leases it is told
+	now.ExpiresAt, now.Token, now.CDPURL = granted.ExpiresAt.Add(time.Hour), 0, ""
+	f.set("POST /v1/sessions/ses_1/heartbeat", now)
+	want := strings.Replace(first, "T12:00:00Z", "T13:00:00Z", 1)
+	if again, refused := text(t, c, "lease_profile", in); refused || again != want || again == first {
+		t.Errorf("the same lease: %s, want %s", again, want)
+	}
+	f.set("POST /v1/sessions/ses_1/heartbeat", errors.New("away"))
 	if again, refused := text(t, c, "lease_profile", in); refused || again != first {
-		t.Errorf("the same lease: %s, want %s", again, first)
+		t.Errorf("the same lease, while the sidecar is away: %s, want %s", again, first)
 	}
 	for _, other := range []map[string]any{{"profile_id": "shop_1"}, {"profile_id": "shop_1", "resumable": true, "task_id": "other"}} {
 		if got, refused := text(t, c, "lease_profile", other); !refused || !strings.Contains(got, "you have profile shop_1 already") {

@@ -199,10 +199,11 @@ func (a *Agent) lease(ctx context.Context, m api.Manifest, request string) (any,
 	}
 	before, err := a.mayLease(m.ProfileID, request)
 	if before != nil {
-		if err = a.refuses(ctx, before); err == nil {
-			return a.leaseOf(before.Session), nil
+		now, refusal := a.now(ctx, before)
+		if refusal == nil {
+			return a.leaseOf(now), nil
 		}
-		if isOver(err) {
+		if err = refusal; isOver(err) {
 			_, err = a.mayLease(m.ProfileID, request)
 		}
 	}

@@ -92,6 +92,7 @@ type Agent struct {
 // answer is that of a call, once it is done.
 type answer struct {
 	done     chan struct{}
+	until    time.Time // the call waits, at most
 	out      any
 	err      error
 	withdrew bool // the caller, before it had the answer
@@ -299,17 +300,24 @@ func (a *Agent) end(ctx context.Context, l *leased, r api.Release) (api.Session,
 	return ended, err
 }
 
+// errWaitOver says that a call has waited as long as it may, and that the same one, which may wait longer, is
+// still under way.
+var errWaitOver = errors.New("the wait is over")
+
 // once makes a call, or waits for the answer to the same one if that is under way: over HTTP a call goes on
-// though the connection that the answer was for is gone, and then the agent calls again.
-func (a *Agent) once(ctx context.Context, call string, do func() (any, error)) (any, error) {
+// though the connection that the answer was for is gone, and then the agent calls again. Either waits as
+// long as it says itself, whatever the other says: if the one under way was refused, and the other has time
+// left, that is made with the time that is left.
+func (a *Agent) once(ctx context.Context, call string, wait time.Duration, do func(wait time.Duration) (any, error)) (any, error) {
+	until, left := time.Now().Add(wait), wait
 	for {
 		a.mu.Lock()
 		first := a.underWay[call]
 		if first == nil {
-			first = &answer{done: make(chan struct{})}
+			first = &answer{done: make(chan struct{}), until: until}
 			a.underWay[call] = first
 			a.mu.Unlock()
-			first.out, first.err = do()
+			first.out, first.err = do(left)
 			first.withdrew = ctx.Err() != nil
 			a.mu.Lock()
 			delete(a.underWay, call)
@@ -318,13 +326,23 @@ func (a *Agent) once(ctx context.Context, call string, do func() (any, error)) (
 			return first.out, first.err
 		}
 		a.mu.Unlock()
+		var over <-chan time.Time // nil: the one under way does not wait longer
+		if until.Before(first.until) {
+			over = time.After(time.Until(until))
+		}
 		select {
 		case <-first.done:
-			if !first.withdrew {
-				return first.out, first.err
-			}
+		case <-over:
+			return nil, errWaitOver
 		case <-ctx.Done():
 			return nil, ctx.Err()
+		}
+		left = max(0, time.Until(until))
+		switch {
+		case !first.withdrew && (first.err == nil || left == 0):
+			return first.out, first.err
+		case left == 0 && wait > 0:
+			return nil, errWaitOver
 		}
 	}
 }

@@ -790,6 +790,8 @@ func (s asked) Ask(ctx context.Context, method string, query url.Values, in any,
 	select {
 	case answer := <-s.answered:
 		return encoded(answer), "application/json", nil
+	case <-time.After(time.Duration(in.(api.AskPerson).Wait)):
+		return encoded(api.Answer{Reason: api.AskWaitOver}), "application/json", nil
 	case <-ctx.Done():
 		return nil, "", ctx.Err()
 	}
@@ -848,4 +850,89 @@ func TestWhoAsksAPersonAgainHasTheAnswer(t *testing.T) {
 			t.Errorf("after that: %s", got)
 		}
 	})
+}
+
+// held is a sidecar whose profile somebody has, until free is closed.
+type held struct {
+	*fake
+	free chan struct{}
+}
+
+func (s held) Acquire(ctx context.Context, m api.Manifest) (api.Session, Sidecar, error) {
+	select {
+	case <-s.free:
+		return s.fake.Acquire(ctx, m)
+	case <-time.After(time.Duration(m.Wait)):
+	}
+	if m.Wait > 0 {
+		return api.Session{}, nil, api.Refuse(api.CodeWaitTimeout, "waited %v", time.Duration(m.Wait))
+	}
+	return api.Session{}, nil, api.Refuse(api.CodeConflict, "somebody has it")
+}
+
+// TestEachCallWaitsAsLongAsItSays, though the same one is under way and says otherwise.
+func TestEachCallWaitsAsLongAsItSays(t *testing.T) {
+	for _, c := range []struct {
+		tool          string
+		first, second float64
+		takes         time.Duration // until the second is answered
+		want          string        // by the second
+	}{
+		{"lease_profile", 600, 0, 0, api.CodeConflict},
+		{"lease_profile", 600, 5, 5 * time.Second, api.CodeWaitTimeout},
+		{"lease_profile", 5, 600, time.Minute, `"session_id":"ses_1"`},
+		{"lease_profile", 600, 600, time.Minute, `"session_id":"ses_1"`},
+		{"ask_person", 600, 5, 5 * time.Second, `{"answered":false,"reason":"wait_over"}`},
+		{"ask_person", 0, 5, 5 * time.Second, `{"answered":false,"reason":"wait_over"}`},
+		{"ask_person", 5, 600, time.Minute, "typed it"},
+		{"ask_person", 5, 0, time.Minute, "typed it"},
+		{"ask_person", 600, 600, time.Minute, "typed it"},
+	} {
+		t.Run(fmt.Sprintf("%s %v %v", c.tool, c.first, c.second), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				f := newFake(t)
+				free, typed := make(chan struct{}), make(chan api.Answer)
+				var s Sidecar = held{f, free}
+				if c.tool == "ask_person" {
+					s = asked{f, make(chan struct{}, 1), typed}
+				}
+				a := New(s, Options{Base: api.Manifest{ProfileID: "shop_1"}})
+				defer a.Leave()
+				if c.tool == "ask_person" {
+					if err := a.Lease(t.Context()); err != nil {
+						t.Fatal(err)
+					}
+				}
+				began := time.Now()
+				call := func(seconds float64) string {
+					var out any
+					var err error
+					if c.tool == "ask_person" {
+						out, err = a.askPerson(t.Context(), askPersonIn{Reason: "the code", WaitSeconds: seconds})
+					} else {
+						out, err = a.leaseProfile(t.Context(), leaseIn{WaitSeconds: seconds})
+					}
+					return fmt.Sprintf("%s %v", encoded(out), err)
+				}
+				firsts := make(chan struct{})
+				go func() {
+					defer close(firsts)
+					call(c.first)
+				}()
+				time.AfterFunc(time.Minute, func() {
+					close(free)
+					select {
+					case typed <- api.Answer{Answered: true, Note: "typed it"}:
+					default:
+					}
+				})
+				synctest.Wait()
+				got := call(c.second)
+				if took := time.Since(began); took != c.takes || !strings.Contains(got, c.want) {
+					t.Errorf("after %v: %s, want %s after %v", took, got, c.want, c.takes)
+				}
+				<-firsts
+			})
+		})
+	}
 }

@@ -183,7 +183,18 @@ func (a *Agent) leaseProfile(ctx context.Context, in leaseIn) (any, error) {
 	same := m
 	same.Wait = 0
 	request := "lease_profile " + string(encoded(same))
-	return a.once(ctx, request, func() (any, error) { return a.lease(ctx, m, request) })
+	wait := time.Duration(m.Wait)
+	out, err := a.once(ctx, request, wait, func(left time.Duration) (any, error) {
+		m.Wait = api.Duration(left)
+		return a.lease(ctx, m, request)
+	})
+	if errors.Is(err, errWaitOver) && wait > 0 {
+		return nil, api.Refuse(api.CodeWaitTimeout, "waited %v, and still an earlier call of yours waits for profile %s", wait, m.ProfileID).With("last_code", api.CodeConflict)
+	}
+	if errors.Is(err, errWaitOver) {
+		return nil, api.Refuse(api.CodeConflict, "an earlier call of yours waits for profile %s", m.ProfileID)
+	}
+	return out, err
 }
 
 // lease leases a profile. If the agent has done that already by the same request, it is told so again: it may
@@ -396,12 +407,23 @@ func (a *Agent) askPerson(ctx context.Context, in askPersonIn) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	return a.once(ctx, "ask_person "+l.SessionID+" "+in.Reason, func() (any, error) {
+	wait := time.Duration(in.WaitSeconds * float64(time.Second))
+	if wait == 0 {
+		wait = api.DefaultAsk
+	}
+	out, err := a.once(ctx, "ask_person "+l.SessionID+" "+in.Reason, wait, func(left time.Duration) (any, error) {
 		answer, _, err := tell[api.Answer](ctx, a, l.ProfileID, "ask", func(w api.Write) any {
-			return api.AskPerson{Write: w, Reason: in.Reason, Wait: api.Duration(in.WaitSeconds * float64(time.Second))}
+			return api.AskPerson{Write: w, Reason: in.Reason, Wait: api.Duration(left)}
 		})
+		if err == nil && answer.Reason == api.AskWaitOver {
+			err = errWaitOver
+		}
 		return answer, err
 	})
+	if errors.Is(err, errWaitOver) {
+		return api.Answer{Reason: api.AskWaitOver}, nil
+	}
+	return out, err
 }
 
 type whyIn struct {

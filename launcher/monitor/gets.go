@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -238,14 +239,18 @@ func (g *GETs) sent(f ledger.Fact) []checkpoint.Entry {
 		return nil
 	}
 	acted, _ := g.actedOn(f.Session)
-	by := f.Session // that of the page that was acted on
+	agreed := g.agreedOn(f.Session, f.At)
 	switch {
 	case kept.Document: // one that a command opened followed from no act
 		r.DocumentURL = g.shown[r.FrameID]
 		if g.requested[r.FrameID] != r.Request.URL {
 			acted = false
-		} else if p, led := g.leader(f.Session, r.Request.URL); led && (!acted || findings.Site(r.DocumentURL) != findings.Site(r.Request.URL)) {
-			acted, by, r.DocumentURL = true, p.session, g.shown[p.page]
+		} else {
+			beside := g.navigations.beside(f.Session)
+			agreed = agreed || slices.ContainsFunc(beside, func(p place) bool { return g.agreedOn(p.session, f.At) })
+			if p, led := g.leader(beside, r.Request.URL); led && (!acted || findings.Site(r.DocumentURL) != findings.Site(r.Request.URL)) {
+				acted, r.DocumentURL = true, g.shown[p.page]
+			}
 		}
 		acted = acted || g.opened[r.FrameID]
 		delete(g.requested, r.FrameID)
@@ -258,7 +263,7 @@ func (g *GETs) sent(f ledger.Fact) []checkpoint.Entry {
 		caused = false
 	}
 	kept.Get = &ledger.Get{
-		From: r.DocumentURL, Asked: r.Request.URL, Final: r.Request.URL, Acted: caused, Agreed: caused && g.agreedOn(by, f.At),
+		From: r.DocumentURL, Asked: r.Request.URL, Final: r.Request.URL, Acted: caused, Agreed: caused && agreed,
 		Frame: r.FrameID, Pressed: r.Type == "Image" && r.Gesture, Open: true, Writes: writes,
 	}
 	if !acted || !kept.Document && g.after[kept.Loader] {
@@ -270,10 +275,10 @@ func (g *GETs) sent(f ledger.Fact) []checkpoint.Entry {
 	return []checkpoint.Entry{g.entry(kept, checkpoint.KindGetAfter, "")}
 }
 
-// leader returns a page on which the worker has acted and that may have loaded a URL in a session's page, as
-// a link does that names an open tab; if possible one of the site of that URL.
-func (g *GETs) leader(session, url string) (leader place, found bool) {
-	for _, p := range g.navigations.beside(session) {
+// leader returns the one of the pages beside a page on which the worker has acted, and that may have loaded a
+// URL in it, as a link does that names an open tab; if possible one of the site of that URL.
+func (g *GETs) leader(beside []place, url string) (leader place, found bool) {
+	for _, p := range beside {
 		if acted, _ := g.actedOn(p.session); acted {
 			leader, found = p, true
 			if findings.Site(g.shown[p.page]) == findings.Site(url) {

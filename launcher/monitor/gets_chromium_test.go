@@ -359,8 +359,9 @@ func TestATabThatAnotherPageLoads(t *testing.T) {
 	w := watchGets(t)
 	var acted atomic.Value
 	acted.Store("")
+	var onAll atomic.Bool
 	w.log.mu.Lock()
-	w.gets.actedOn = func(session string) (bool, bool) { return acted.Load() == session, false }
+	w.gets.actedOn = func(session string) (bool, bool) { return onAll.Load() || acted.Load() == session, false }
 	w.log.mu.Unlock()
 	list := w.openPage(site.URL + "/list")
 	acted.Store(list)
@@ -377,16 +378,19 @@ func TestATabThatAnotherPageLoads(t *testing.T) {
 	}
 	for _, step := range []struct {
 		press, shows string
+		onAll        bool // the worker has acted on the tab, too
 		writes, gets []string
 	}{
-		{"#open", site.URL + "/tickets/1", nil, []string{"/tickets/1"}},
-		{"#take", site.URL + "/tickets/8", []string{"moved_on /take?link"}, []string{"/take?link"}},
-		{"#away", other + "/tickets/1", nil, []string{"/tickets/1"}},
-		{"#script", site.URL + "/tickets/8", []string{"moved_on /take?script"}, []string{"/take?script"}},
-		{"#drop", site.URL + "/drop", []string{"confirmed /drop"}, []string{"/drop"}},
-		{"#away", other + "/tickets/1", nil, []string{"/tickets/1"}},
-		{"#alone", site.URL + "/tickets/8", nil, []string{"/alone"}},
+		{"#open", site.URL + "/tickets/1", false, nil, []string{"/tickets/1"}},
+		{"#take", site.URL + "/tickets/8", false, []string{"moved_on /take?link"}, []string{"/take?link"}},
+		{"#away", other + "/tickets/1", false, nil, []string{"/tickets/1"}},
+		{"#script", site.URL + "/tickets/8", false, []string{"moved_on /take?script"}, []string{"/take?script"}},
+		{"#drop", site.URL + "/drop", false, []string{"confirmed /drop"}, []string{"/drop"}},
+		{"#drop", site.URL + "/drop", true, []string{"confirmed /drop"}, []string{"/drop"}},
+		{"#away", other + "/tickets/1", false, nil, []string{"/tickets/1"}},
+		{"#alone", site.URL + "/tickets/8", false, nil, []string{"/alone"}},
 	} {
+		onAll.Store(step.onAll)
 		w.mu.Lock()
 		w.entries = nil
 		w.mu.Unlock()

@@ -51,6 +51,65 @@ func TestAFragmentHidesNoGET(t *testing.T) {
 	}
 }
 
+// TestWhoLedAPage: it is led by a page beside it if a link, a form or a script may have done that. Whichever
+// of them asked, and whichever was acted on, an answer with yes confirms what is asked for next.
+func TestWhoLedAPage(t *testing.T) {
+	const list, popup = "list", "popup" // sessions; their targets are L and P
+	for name, tt := range map[string]struct {
+		led    string
+		acted  []string
+		asks   string // where a dialog is answered with yes
+		reason string
+		frame  string // the frame that is led; empty: the page
+		status int    // of a redirect; 0: there is none
+		want   []string
+	}{
+		"a confirmed link into a popup":                      {popup, []string{list, popup}, list, "anchorClick", "", 0, []string{"get_after_action ", "get_write confirmed"}},
+		"a popup that asks, and leads its opener":            {list, []string{list, popup}, popup, "scriptInitiated", "", 0, []string{"get_after_action ", "get_write confirmed"}},
+		"a confirmed link into a popup that nobody acted on": {popup, []string{list}, list, "anchorClick", "", 0, []string{"get_after_action ", "get_write confirmed"}},
+		"a confirmed form":                                   {popup, []string{list}, list, "formSubmissionGet", "", 0, []string{"get_after_action ", "get_write confirmed"}},
+		"nobody asked":                                       {popup, []string{list, popup}, "", "anchorClick", "", 0, []string{"get_after_action "}},
+		"a frame that a script leads":                        {popup, []string{list}, "", "scriptInitiated", "I", 302, []string{"get_after_action ", "get_write moved_on"}},
+	} {
+		var got []string
+		m := New(func(checkpoint.Entry) {})
+		m.gets.sink = func(e checkpoint.Entry) {
+			if e.Kind == checkpoint.KindGetAfter || e.Kind == checkpoint.KindGetWrite {
+				got = append(got, fmt.Sprintf("%s %s", e.Kind, e.Name))
+			}
+		}
+		m.gets.acted, m.gets.actedOn = nil, func(session string) (acted, typed bool) { return slices.Contains(tt.acted, session), false }
+		say := func(session, method, params string, values ...any) {
+			m.readerEvent(cdpproxy.Event{Session: session, Method: method, Params: fmt.Appendf(nil, params, values...)})
+		}
+		say("B", eventAttached, `{"sessionId":"list","targetInfo":{"targetId":"L","type":"page","url":"http://a.test/list"}}`)
+		say("B", eventAttached, `{"sessionId":"popup","targetInfo":{"targetId":"P","type":"page","url":"","openerId":"L","canAccessOpener":true}}`)
+		say(popup, ledger.Sent, `{"requestId":"1","loaderId":"1","documentURL":"http://a.test/popup","request":{"url":"http://a.test/popup","method":"GET"},"initiator":{"type":"other"},"type":"Document","frameId":"P"}`)
+		say(popup, ledger.Answered, `{"requestId":"1","loaderId":"1","response":{"url":"http://a.test/popup","status":200},"frameId":"P"}`)
+		say(popup, eventFrameNavigated, `{"frame":{"id":"P","loaderId":"1","url":"http://a.test/popup"}}`)
+		got = nil
+		if tt.asks != "" {
+			say(tt.asks, eventDialogOpening, `{"url":"http://a.test/list","frameId":"F","message":"sure?","type":"confirm","hasBrowserHandler":false}`)
+			say(tt.asks, eventDialogClosed, `{"frameId":"F","result":true,"userInput":""}`)
+		}
+		frame := map[string]string{list: "L", popup: "P"}[tt.led]
+		if tt.frame != "" {
+			frame = tt.frame
+			say(tt.led, eventFrameNavigated, `{"frame":{"id":%q,"loaderId":"2","url":"http://a.test/frame"}}`, frame)
+		}
+		say(tt.led, eventFrameRequested, `{"frameId":%q,"reason":%q,"url":"http://a.test/drop","disposition":"currentTab"}`, frame, tt.reason)
+		const sent = `{"requestId":"3","loaderId":"3","documentURL":"http://a.test/x","request":{"url":"http://a.test/%s","method":"GET"},%s"initiator":{"type":"other"},"type":"Document","frameId":%q}`
+		say(tt.led, ledger.Sent, sent, "drop", "", frame)
+		if tt.status != 0 {
+			say(tt.led, ledger.Sent, sent, "8", fmt.Sprintf(`"redirectResponse":{"status":%d},`, tt.status), frame)
+		}
+		say(tt.led, ledger.Answered, `{"requestId":"3","loaderId":"3","response":{"url":"http://a.test/8","status":200},"frameId":%q}`, frame)
+		if !slices.Equal(got, tt.want) {
+			t.Errorf("%s: %q, want %q", name, got, tt.want)
+		}
+	}
+}
+
 // TestAGETWhoseRedirectIsRefusedWasSent: its site had it, whether Chrome tells of that before or after it tells that
 // the browser refuses to go where the redirect leads.
 func TestAGETWhoseRedirectIsRefusedWasSent(t *testing.T) {

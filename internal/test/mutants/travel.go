@@ -9,7 +9,7 @@ var (
 	came    = []Catcher{by("launcher/recovery", "TestAProfileThatCameBackWithoutItsDirectoryIsHealed", "TestAProfileWhoseDirectoryWasLeftGoesToAPerson", "TestAProfileThatLeftIsNotHealedByItsOldHome")}
 	lasting = []Catcher{by("lease/natskv", "TestWhatIsBetween", "TestWhatIsMissing", "TestAMemoryHasASize", "TestWhatTheStreamLostIsPublishedAgain", "TestARecordTakesLostEventsAlong")}
 	readers = []Catcher{by("launcher/recovery/findings")}
-	pages   = []Catcher{by("launcher/monitor", "TestGETsOfARealBrowser", "TestATabThatAnotherPageLoads", "TestAnonymousInWhateverOrder")}
+	pages   = []Catcher{by("launcher/monitor", "TestGETsOfARealBrowser", "TestATabThatAnotherPageLoads", "TestAnonymousInWhateverOrder", "TestWhoLedAPage")}
 
 	withheld = []Catcher{by("launcher/monitor", "TestWhatIsWithheldHidesNothing", "TestWhatWasWithheldIsThePages", "TestWhatAPageSendsWhileItStandsStillIsWithheld")}
 )
@@ -99,8 +99,9 @@ var ofTravel = slices.Concat(
 	in("launcher/monitor/gets.go", pages,
 		change{"gets: a command's navigation follows from an act", "g.requested[r.FrameID] != r.Request.URL", "false"},
 		change{"gets: what another page opened followed from nothing", "acted = acted || g.opened[r.FrameID]\n", "\n"},
-		change{"gets: an act on another page loads no tab", "acted, by, r.DocumentURL = true, p.session, g.shown[p.page]", "_ = p"},
-		change{"gets: a tab is loaded from the page that it showed", "acted, by, r.DocumentURL = true, p.session, g.shown[p.page]", "acted, _ = true, p"},
+		change{"gets: an act on another page loads no tab", "acted, r.DocumentURL = true, g.shown[p.page]", "_ = p"},
+		change{"gets: a tab is loaded from the page that it showed", "acted, r.DocumentURL = true, g.shown[p.page]", "acted, _ = true, p"},
+		change{"gets: a question of another page confirms nothing", "return g.agreedOn(p.session, f.At)", "return false"},
 		change{"gets: a script's picture is none", "Pressed: r.Type == \"Image\" && r.Gesture", "Pressed: false"},
 		change{"gets: a page's poll follows from an act", "\treturn asked[where]\n", "\treturn false\n"},
 		change{"gets: nobody says that a request was left behind", "\tfound := g.ended(func(r *ledger.Request) bool { return r.Get.Frame == frame && r.Loader != loader && !r.Document })\n", "\tfound := g.ended(func(r *ledger.Request) bool { return r.Loader != loader && false })\n"},

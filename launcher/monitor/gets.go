@@ -43,7 +43,7 @@ type GETs struct {
 	// script asks for, and what a document shows within.
 	shown      map[string]string          // URL that a frame shows, by frame; a page's main frame has the target's id
 	opened     map[string]bool            // targets that another page opened, until they ask for a document
-	requested  map[string]string          // the last navigation that a frame's document asked for, by frame
+	requested  map[string]navigation      // the last navigation that a frame's document asked for, by frame
 	anew       map[string]time.Time       // when a document asked to be loaded again, by frame
 	last       map[string]*ledger.Request // the last request of a script that was answered with success, by frame
 	dialogs    map[string]string          // type of the open dialog, by session
@@ -52,6 +52,24 @@ type GETs struct {
 	after      map[string]bool            // documents of which a GET after an action was reported, by loader
 
 	agreements chan *agreement // for followAgreements; what does not fit counts as just answered for as long as its document is there
+}
+
+// navigation is one that a frame's document asked for.
+type navigation struct {
+	url    string
+	reason cdppage.ClientNavigationReason
+}
+
+// mayBeLed tells whether another page may have asked for it by a link, a form or a script; of window.open with
+// the name of an open tab, Chrome says "other". What a document says in its header or markup, and a frame's first
+// document, are the page's own.
+func (n navigation) mayBeLed() bool {
+	switch n.reason {
+	case cdppage.ClientNavigationReasonAnchorClick, cdppage.ClientNavigationReasonScriptInitiated,
+		cdppage.ClientNavigationReasonFormSubmissionGet, cdppage.ClientNavigationReasonFormSubmissionPost, cdppage.ClientNavigationReasonOther:
+		return true
+	}
+	return false
 }
 
 // agreement is a confirm dialog that was answered with yes.
@@ -76,7 +94,7 @@ func newGETs(log *requestLog, ps *pages, n *navigations, ty *typing, h *harmless
 	return &GETs{
 		log: log, pages: ps, navigations: n, typing: ty, harmless: h, sink: sink,
 		acted: func() boottime.Instant { return 0 }, actedOn: func(string) (bool, bool) { return true, false },
-		shown: map[string]string{}, opened: map[string]bool{}, requested: map[string]string{}, anew: map[string]time.Time{},
+		shown: map[string]string{}, opened: map[string]bool{}, requested: map[string]navigation{}, anew: map[string]time.Time{},
 		last: map[string]*ledger.Request{}, dialogs: map[string]string{}, agreed: map[string]*agreement{}, unprompted: map[string]map[string]bool{}, after: map[string]bool{},
 		agreements: make(chan *agreement, maxAgreements),
 	}
@@ -243,9 +261,9 @@ func (g *GETs) sent(f ledger.Fact) []checkpoint.Entry {
 	switch {
 	case kept.Document: // one that a command opened followed from no act
 		r.DocumentURL = g.shown[r.FrameID]
-		if g.requested[r.FrameID] != r.Request.URL {
+		if asked := g.requested[r.FrameID]; asked.url != r.Request.URL {
 			acted = false
-		} else {
+		} else if asked.mayBeLed() {
 			beside := g.navigations.beside(f.Session)
 			agreed = agreed || slices.ContainsFunc(beside, func(p place) bool { return g.agreedOn(p.session, f.At) })
 			if p, led := g.leader(beside, r.Request.URL); led && (!acted || findings.Site(r.DocumentURL) != findings.Site(r.Request.URL)) {
@@ -412,7 +430,7 @@ func (g *GETs) page(event cdpproxy.Event, now time.Time) {
 		var p cdppage.EventFrameRequestedNavigation
 		if decode(event, &p) {
 			frame, where := string(p.FrameID), withoutFragment(p.URL)
-			remember(g.requested, frame, where)
+			remember(g.requested, frame, navigation{where, p.Reason})
 			if p.Reason == cdppage.ClientNavigationReasonReload || p.Reason == cdppage.ClientNavigationReasonScriptInitiated && where == g.shown[frame] {
 				remember(g.anew, frame, now)
 			}

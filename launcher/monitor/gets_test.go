@@ -68,8 +68,12 @@ func TestWhoLedAPage(t *testing.T) {
 		"a popup that asks, and leads its opener":            {list, []string{list, popup}, popup, "scriptInitiated", "", 0, []string{"get_after_action ", "get_write confirmed"}},
 		"a confirmed link into a popup that nobody acted on": {popup, []string{list}, list, "anchorClick", "", 0, []string{"get_after_action ", "get_write confirmed"}},
 		"a confirmed form":                                   {popup, []string{list}, list, "formSubmissionGet", "", 0, []string{"get_after_action ", "get_write confirmed"}},
-		"nobody asked":                                       {popup, []string{list, popup}, "", "anchorClick", "", 0, []string{"get_after_action "}},
-		"a frame that a script leads":                        {popup, []string{list}, "", "scriptInitiated", "I", 302, []string{"get_after_action ", "get_write moved_on"}},
+		"a confirmed script that opens a tab by its name":    {popup, []string{list}, list, "other", "", 0, []string{"get_after_action ", "get_write confirmed"}},
+		"nobody asked":                              {popup, []string{list, popup}, "", "anchorClick", "", 0, []string{"get_after_action "}},
+		"a page that refreshes itself":              {popup, []string{list}, list, "metaTagRefresh", "", 302, nil},
+		"a frame of its markup":                     {popup, []string{list}, list, "initialFrameNavigation", "I", 302, nil},
+		"a page that was acted on refreshes itself": {popup, []string{list, popup}, list, "metaTagRefresh", "", 0, []string{"get_after_action "}},
+		"a frame that a script leads":               {popup, []string{list}, "", "scriptInitiated", "I", 302, []string{"get_after_action ", "get_write moved_on"}},
 	} {
 		var got []string
 		m := New(func(checkpoint.Entry) {})

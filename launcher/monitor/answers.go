@@ -353,14 +353,23 @@ func (a *answers) replaced(event cdpproxy.Event) (found []answer) {
 	return found
 }
 
-// unseen is the report that Chrome says no more about a request, unless it was answered.
+// unseen is the report that Chrome says no more about a request, unless it was answered. If nothing says
+// that it left, it was not sent before its page ended. A beacon is sent all the same, and what the network
+// service tells of it may be lost with the page's session: it counts as sent.
 func unseen(r *ledger.Request) []answer {
 	if !r.Pending {
 		return nil
 	}
 	r.Pending = false
-	return []answer{{id: r.ID, entry: checkpoint.Entry{Kind: checkpoint.KindAnswer, Failed: checkpoint.AnswerUnseen}}}
+	if r.Left < len(r.Hops) {
+		var sent request
+		r.Unsent = json.Unmarshal(r.Hops[len(r.Hops)-1].Sent, &sent) == nil && sent.Type != typePing
+	}
+	return []answer{{id: r.ID, entry: checkpoint.Entry{Kind: checkpoint.KindAnswer, Failed: checkpoint.AnswerUnseen}, unsent: r.Unsent}}
 }
+
+// typePing is Chrome's type of a beacon.
+const typePing = "Ping"
 
 // refusing are the statuses by which a site refuses something to the client, or tells it to
 // wait.

@@ -86,6 +86,11 @@ func TestWhatAPageCouldNotSendHidesNothing(t *testing.T) {
 	aborted := failed(`"errorText":"net::ERR_ABORTED","canceled":true`)
 	preflight := failed(`"errorText":"net::ERR_FAILED","corsErrorStatus":{"corsError":"PreflightMissingAllowOriginHeader"}`)
 	byWorker := cdpproxy.Event{Session: "S", Method: ledger.Answered, Params: []byte(`{"requestId":"R","loaderId":"D","timestamp":1,"type":"Fetch","response":{"url":"` + save + `","status":200,"headers":{},"fromServiceWorker":true},"frameId":"T"}`)}
+	opened := cdpproxy.Event{Session: "B", Method: eventAttached, Params: []byte(`{"sessionId":"S","targetInfo":{"targetId":"T","type":"page","url":"http://a.example/"}}`)}
+	closed := cdpproxy.Event{Session: "B", Method: eventDetached, Params: []byte(`{"sessionId":"S"}`)}
+	left := cdpproxy.Event{Session: "S", Method: eventFrameNavigated, Params: []byte(`{"frame":{"id":"T","loaderId":"E","url":"http://a.example/next"}}`)}
+	beacon := sent
+	beacon.Params = bytes.Replace(sent.Params, []byte(`"type":"Fetch"`), []byte(`"type":"Ping"`), 1)
 	other := func(e cdpproxy.Event) cdpproxy.Event {
 		e.Session = "S2"
 		return e
@@ -105,12 +110,17 @@ func TestWhatAPageCouldNotSendHidesNothing(t *testing.T) {
 		"nobody is there":                             {[]cdpproxy.Event{sent, nobodyThere}, false},
 		"taken back at once":                          {[]cdpproxy.Event{sent, aborted}, false},
 		"its site was asked, and did not allow it":    {[]cdpproxy.Event{sent, preflight}, false},
-		"refused":                          {[]cdpproxy.Event{sent, csp}, false},
-		"of two sessions, refused":         {[]cdpproxy.Event{sent, other(sent), csp, other(csp)}, false},
-		"of two sessions, nobody is there": {[]cdpproxy.Event{sent, other(sent), nobodyThere, other(nobodyThere)}, false},
-		"sent on to where nobody is":       {[]cdpproxy.Event{before, carried, again, nobodyThere}, false},
-		"a service worker answered":        {[]cdpproxy.Event{sent, byWorker}, false},
-		"another one was sent":             {[]cdpproxy.Event{sent, nobodyThere, carriedWith("Q", withCookie)}, false},
+		"refused":                                             {[]cdpproxy.Event{sent, csp}, false},
+		"of two sessions, refused":                            {[]cdpproxy.Event{sent, other(sent), csp, other(csp)}, false},
+		"of two sessions, nobody is there":                    {[]cdpproxy.Event{sent, other(sent), nobodyThere, other(nobodyThere)}, false},
+		"sent on to where nobody is":                          {[]cdpproxy.Event{before, carried, again, nobodyThere}, false},
+		"a service worker answered":                           {[]cdpproxy.Event{sent, byWorker}, false},
+		"its page was closed before":                          {[]cdpproxy.Event{opened, sent, closed}, false},
+		"its page was left before":                            {[]cdpproxy.Event{opened, sent, left}, false},
+		"its page was closed after it":                        {[]cdpproxy.Event{opened, sent, carried, closed}, true},
+		"its page was left, and what it carried is told last": {[]cdpproxy.Event{opened, sent, left, carried}, true},
+		"the page of a beacon was closed":                     {[]cdpproxy.Event{opened, beacon, closed}, true},
+		"another one was sent":                                {[]cdpproxy.Event{sent, nobodyThere, carriedWith("Q", withCookie)}, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			m, _ := unattached()

@@ -128,6 +128,8 @@ var ofTravel = slices.Concat(
 	in("launcher/monitor/answers.go", []Catcher{by("launcher/monitor", "TestWhatNeverLeft", "TestWhatAPageCouldNotSendHidesNothing")},
 		change{"requests: what a redirect led on from never left", "\tcase refused && kept.Left > 0: ", "\tcase false: "},
 		change{"requests: what failed before it was sent counts as sent", "kept.Unsent = false, false, kept.Left < len(kept.Hops)", "kept.Unsent = false, false, false"},
+		change{"requests: what its page left behind counts as sent", "AnswerUnseen}, unsent: r.Unsent}", "AnswerUnseen}}"},
+		change{"requests: a beacon ends with its page", " && sent.Type != typePing\n", "\n"},
 		change{"requests: what a service worker answered counts as sent", "e.Blocked || r.Response.Worker && kept.Left < len(kept.Hops)", "e.Blocked"},
 	),
 	in("checkpoint/ledger/ledger.go", []Catcher{by("checkpoint/ledger")},

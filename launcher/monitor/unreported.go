@@ -307,8 +307,9 @@ func (m *Monitor) reportAlone(within time.Duration) bool {
 	for _, s := range sent {
 		e := checkpoint.Entry{
 			Kind: checkpoint.KindRequest, Method: s.Method, URL: s.URL,
-			// What it carried is not known. It counts if its site is one of the account's.
-			Anonymous: m.unreported.anonymous(s.URL),
+			// What it carried is not known. It counts if its site is one of the account's. No event says what
+			// a websocket carried when it was opened: a message counts wherever it goes.
+			Anonymous: s.Method != checkpoint.Websocket && m.unreported.anonymous(s.URL),
 			Text:      "the network service sent it, and no page reported it: a page that was ending, a worker, or a service of the browser's own",
 		}
 		m.harmless.judge(&e, findings.Sent{Method: s.Method, URL: s.URL}, nil) // its body is not known: no line speaks for it

@@ -197,6 +197,17 @@ func TestWhatNoPageReportedToTheAccountsAPI(t *testing.T) {
 	}
 }
 
+// TestAMessageThatNoPageReportedIsNotAnonymous: what a websocket carried when it was opened is not seen.
+func TestAMessageThatNoPageReportedIsNotAnonymous(t *testing.T) {
+	var got []checkpoint.Entry
+	m := direct(func(e checkpoint.Entry) { got = append(got, e) })
+	m.unreported.sent(netlog.Sent{Method: checkpoint.Websocket, URL: "wss://b.example/feed", At: boottime.Monotonic() + time.Hour})
+	m.ReportAlone()
+	if len(got) != 1 || got[0].Method != checkpoint.Websocket || got[0].Anonymous {
+		t.Errorf("%+v", got)
+	}
+}
+
 // TestMessagesAreCounted: two sessions report each message, and the journal has one entry for equal
 // ones; one more than were reported has left.
 func TestMessagesAreCounted(t *testing.T) {

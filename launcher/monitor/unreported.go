@@ -123,7 +123,19 @@ func (n *unreported) kept(method, url string) {
 	n.change(method, url, func(t *tally) {
 		t.left--
 		t.last, t.since = netlog.Sent{Method: method, URL: url, At: boottime.Monotonic()}, time.Now()
+		n.wake(t)
 	})
+}
+
+// wake tells whoever waits if something was sent that no page has reported.
+func (n *unreported) wake(t *tally) {
+	if t.alone() == 0 {
+		return
+	}
+	select {
+	case n.found <- struct{}{}:
+	default:
+	}
 }
 
 // sent takes in that the network service sends a request.
@@ -133,12 +145,8 @@ func (n *unreported) sent(s netlog.Sent) {
 			return
 		}
 		t.left--
-		if t.last, t.since = s, time.Now(); t.alone() > 0 {
-			select {
-			case n.found <- struct{}{}:
-			default:
-			}
-		}
+		t.last, t.since = s, time.Now()
+		n.wake(t)
 	})
 	if !known {
 		n.mu.Lock()

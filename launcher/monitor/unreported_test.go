@@ -197,6 +197,24 @@ func TestWhatNoPageReportedToTheAccountsAPI(t *testing.T) {
 	}
 }
 
+// TestWhatNeverLeftWakes: that a request never left may show that another one was sent that no page reported.
+func TestWhatNeverLeftWakes(t *testing.T) {
+	n := newUnreported()
+	n.page("POST", "/a", chromeClock(boottime.Monotonic()))
+	n.sent(netlog.Sent{Method: "POST", URL: "/a", At: boottime.Monotonic() + time.Hour})
+	select {
+	case <-n.found:
+		t.Fatal("something was found before")
+	default:
+	}
+	n.kept("POST", "/a")
+	select {
+	case <-n.found:
+	default:
+		t.Error("nobody is told that a request was reported by no page")
+	}
+}
+
 // TestAMessageThatNoPageReportedIsNotAnonymous: what a websocket carried when it was opened is not seen.
 func TestAMessageThatNoPageReportedIsNotAnonymous(t *testing.T) {
 	var got []checkpoint.Entry

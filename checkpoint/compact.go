@@ -186,9 +186,16 @@ func withoutData(e Entry) Entry {
 
 // leaveOut leaves out entries, the oldest first: at first entries of kinds that decide nothing,
 // except the newest of each; then all of these; then those of the others that are not
-// sensitive; then everything that is not protected.
+// sensitive; then everything that is not protected. That a page was closed stays as long as what it
+// showed: otherwise it would count as open.
 func (c *compaction) leaveOut() {
 	newest := c.newestNoise()
+	shown := map[string]int{} // entries about what a page showed that are left, by target
+	for _, e := range c.entries {
+		if e.shows() {
+			shown[e.Target]++
+		}
+	}
 	for _, may := range []func(i int, e Entry) bool{
 		func(i int, e Entry) bool { return !e.Kind.decides() && !newest[i] },
 		func(_ int, e Entry) bool { return !e.Kind.decides() },
@@ -199,7 +206,10 @@ func (c *compaction) leaveOut() {
 			if !c.full() {
 				return
 			}
-			if !c.kept[i] && !c.gone[i] && may(i, e) {
+			if !c.kept[i] && !c.gone[i] && may(i, e) && (e.Kind != KindClosed || shown[e.Target] == 0) {
+				if e.shows() {
+					shown[e.Target]--
+				}
 				c.gone[i] = true
 				c.bytes -= c.sizes[i]
 				c.left--
@@ -207,6 +217,9 @@ func (c *compaction) leaveOut() {
 		}
 	}
 }
+
+// shows tells whether an entry is about what a page shows.
+func (e Entry) shows() bool { return e.Kind == KindURL || e.Kind == KindFrame }
 
 // newestNoise are the newest entries of each kind that decides nothing.
 func (c *compaction) newestNoise() map[int]bool {

@@ -138,6 +138,37 @@ func TestCompactSaysWhatIsLeftOut(t *testing.T) {
 	}
 }
 
+// TestWhatIsClosedStaysClosed: a sensitive page that was closed is not open at a later checkpoint, however much
+// was left out in between.
+func TestWhatIsClosedStaysClosed(t *testing.T) {
+	for name, limits := range map[string]Limits{"half": {Entries: 200, Bytes: 1 << 20}, "nearly all": {Entries: 8, Bytes: 1 << 20}} {
+		entries := []Entry{
+			{Kind: KindStart}, {Kind: KindURL, URL: "https://a.example/", Target: "A"},
+			{Kind: KindURL, URL: "https://a.example/pay", Target: "P", Sensitive: true, Committed: true},
+			{Kind: KindFrame, URL: "https://card.example/", Target: "P", Sensitive: true},
+			{Kind: KindClosed, Target: "P"},
+		}
+		for i := range 400 {
+			entries = append(entries, Entry{Kind: KindEvent, Name: fmt.Sprint(i)}, Entry{Kind: KindURL, URL: fmt.Sprint("https://a.example/", i), Target: "B", Committed: true}, Entry{Kind: KindClosed, Target: fmt.Sprint("T", i)})
+		}
+		for i := range entries {
+			entries[i].Seq, entries[i].At = uint64(i+1), time.Unix(int64(i), 0).UTC()
+		}
+		got := append(Compact(entries, limits), Entry{Kind: KindCheckpoint, Name: "done", Safe: true})
+		if len(got) > limits.Entries {
+			t.Errorf("%s: %d entries", name, len(got))
+		}
+		for _, e := range Summarize(got).PagesSince {
+			if e.Target == "P" {
+				t.Errorf("%s: it is open: %+v", name, e)
+			}
+		}
+		if n := counted(got)[KindClosed]; n != 401 {
+			t.Errorf("%s: %d that were closed are counted", name, n)
+		}
+	}
+}
+
 // Equal entries are one, with the times of the first and the last, on either side of the
 // last safe checkpoint.
 func TestFold(t *testing.T) {

@@ -70,9 +70,13 @@ type Request struct {
 	// reported, or are sent by nobody, and which messages on a websocket were since the last checkpoint.
 	Name, Method, LastURL string
 	Reported              []string
-	// Counted says that the hop that was reported last is taken to leave the browser. Withheld is how many
-	// of that hop, or of the messages, are kept back because the browser stands still.
+	// MadeAt is when the hop that was reported last was made, by Chrome's clock, and Counted says that it is
+	// taken to leave the browser. Told is set if it then was taken for one that the journal has as reported by
+	// no page: when the last of these was sent. Withheld is how many of that hop, or of the messages, are kept
+	// back because the browser stands still.
+	MadeAt   float64
 	Counted  bool
+	Told     time.Duration
 	Withheld int
 	// lastMessage is when the last message on a websocket was sent, by Chrome's clock.
 	lastMessage float64

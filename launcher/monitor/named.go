@@ -24,7 +24,7 @@ func (rs *requests) name(kept *ledger.Request, r request, e *checkpoint.Entry) (
 	rs.namesGiven++
 	e.Request = fmt.Sprint(rs.prefix, "-r", rs.namesGiven)
 	kept.Name, kept.Method, kept.LastURL = e.Request, e.Method, e.URL
-	kept.Counted, kept.Withheld = false, 0
+	kept.MadeAt, kept.Counted, kept.Withheld = r.Timestamp, false, 0
 	return before
 }
 
@@ -38,9 +38,9 @@ func (rs *requests) answered(a answer) {
 			kept = *r
 			switch {
 			case a.unsent:
-				rs.uncount(r)
+				rs.unreported.uncount(r)
 			case a.left && r.Name != "":
-				rs.count(r, 0)
+				rs.unreported.count(r)
 			}
 		}
 		rs.log.mu.Unlock()

@@ -62,7 +62,7 @@ func (rs *requests) observe(t cdpproxy.Traffic) {
 	case message: // nothing takes one back
 		rs.unreported.page(sent.Method, sent.URL, r.Timestamp)
 	default:
-		rs.count(kept, r.Timestamp)
+		rs.unreported.count(kept)
 	}
 	rs.log.mu.Unlock()
 	if before != nil {
@@ -88,7 +88,7 @@ func hop(method, url string) string { return method + " " + url }
 // service reports the pause, and the page's process the request.
 func (rs *requests) rewritten(t cdpproxy.Traffic) {
 	w := t.Rewritten
-	r := request{RequestID: w.RequestID, FrameID: w.FrameID, Type: w.Type}
+	r := request{RequestID: w.RequestID, FrameID: w.FrameID, Type: w.Type, Timestamp: chromeClock(boottime.Monotonic())}
 	r.Request.URL, r.Request.Method, r.Request.Headers = w.URL, w.Method, w.Headers
 	r.Request.Body, r.Request.HasBody = w.Body, w.HasBody
 	entry, _ := r.entry("", rs.harmless)
@@ -101,9 +101,9 @@ func (rs *requests) rewritten(t cdpproxy.Traffic) {
 	was := checkpoint.Entry{
 		Kind: checkpoint.KindAnswer, Request: kept.Name, Method: kept.Method, URL: kept.LastURL, Type: w.Type, Failed: entry.Text, Ended: true, Blocked: true,
 	}
-	rs.uncount(kept)
+	rs.unreported.uncount(kept)
 	_ = rs.name(kept, r, &entry) // without a redirect there is no answer before it
-	rs.count(kept, chromeClock(boottime.Monotonic()))
+	rs.unreported.count(kept)
 	if w.Unsent.Method != "" {
 		kept.Report(hop(w.Unsent.Method, w.Unsent.URL))
 	}
@@ -113,24 +113,6 @@ func (rs *requests) rewritten(t cdpproxy.Traffic) {
 		rs.sink(was)
 	}
 	rs.sink(entry)
-}
-
-// count takes in that a request's hop that was reported last leaves the browser: it stands for one that
-// the network service sends. at is when the page made it, see unreported.page. The caller holds the log's mu.
-func (rs *requests) count(kept *ledger.Request, at float64) {
-	if !kept.Counted {
-		kept.Counted = true
-		rs.unreported.page(kept.Method, kept.LastURL, at)
-	}
-}
-
-// uncount takes in that it does not leave the browser. The caller holds the log's mu.
-func (rs *requests) uncount(kept *ledger.Request) {
-	kept.Withheld = 0
-	if kept.Counted {
-		kept.Counted = false
-		rs.unreported.kept(kept.Method, kept.LastURL)
-	}
 }
 
 // request has the members of Network.requestWillBeSent and Network.webSocketFrameSent

@@ -119,8 +119,8 @@ func (s *Still) take(over bool) (entries []checkpoint.Entry, more uint64) {
 		switch {
 		case r.Withheld == 0 || over:
 		case r.Name != "":
-			s.unreported.page(r.Method, r.LastURL, now)
-			r.Counted = true
+			r.MadeAt = now
+			s.unreported.count(r)
 		default:
 			for range r.Withheld {
 				s.unreported.page(checkpoint.Websocket, r.URL, now)

@@ -78,16 +78,36 @@ func (n *unreported) change(method, url string, do func(*tally)) bool {
 	return true
 }
 
-// page takes in that a page reported a request, which it made at a time of Chrome's clock; zero: at no
-// time that is known.
-func (n *unreported) page(method, url string, at float64) {
+// page takes in that a page reported a request, which it made at a time of Chrome's clock. If it was told
+// before that no page had reported it, page returns the tally's toldAt, and otherwise zero.
+func (n *unreported) page(method, url string, at float64) (told time.Duration) {
 	n.change(method, url, func(t *tally) {
 		if t.told > 0 && at <= chromeClock(t.toldAt+lateReport) { // it comes late
 			t.told--
+			told = t.toldAt
 		} else {
 			t.left++
 		}
 	})
+	return told
+}
+
+// count takes in that a request's hop that was reported last leaves the browser: it stands for one that
+// the network service sends. The caller holds the log's mu.
+func (n *unreported) count(r *ledger.Request) {
+	if !r.Counted {
+		r.Counted = true
+		r.Told = n.page(r.Method, r.LastURL, r.MadeAt)
+	}
+}
+
+// uncount takes in that it does not leave the browser. The caller holds the log's mu.
+func (n *unreported) uncount(r *ledger.Request) {
+	r.Withheld = 0
+	if r.Counted {
+		r.Counted = false
+		n.kept(r.Method, r.LastURL, r.Told)
+	}
 }
 
 // OwnEvents are the events that Own takes.
@@ -118,9 +138,13 @@ func (m *Monitor) Own() func(cdpproxy.Event) {
 }
 
 // kept takes in that a request that a page reported never left the browser: it stands for none that
-// the network service sends.
-func (n *unreported) kept(method, url string) {
+// the network service sends. told is what page returned of it: it was not the one that was told.
+func (n *unreported) kept(method, url string, told time.Duration) {
 	n.change(method, url, func(t *tally) {
+		if told != 0 {
+			t.told, t.toldAt = t.told+1, max(t.toldAt, told)
+			return
+		}
 		t.left--
 		t.last, t.since = netlog.Sent{Method: method, URL: url, At: boottime.Monotonic()}, time.Now()
 		n.wake(t)

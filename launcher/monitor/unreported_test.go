@@ -46,14 +46,31 @@ func TestWhatNoPageReported(t *testing.T) {
 		{"told, and another one that a page reports", []func(*unreported){net("/a"), func(n *unreported) { n.takeAlone(0) }, pageLater("/a"), netLater("/a")}, ""},
 		{"told, and another one that no page reports", []func(*unreported){net("/a"), func(n *unreported) { n.takeAlone(0) }, netLater("/a")}, "/a"},
 		{"told, another one, and the report of the first", []func(*unreported){net("/a"), func(n *unreported) { n.takeAlone(0) }, netLater("/a"), page("/a"), pageLater("/a")}, ""},
-		{"one that never left is told, and then the report of the other", []func(*unreported){page("/a"), net("/a"), func(n *unreported) { n.kept("POST", "/a"); n.takeAlone(0) }, page("/a"), net("/a")}, "/a"},
+		{"one that never left is told, and then the report of the other", []func(*unreported){page("/a"), net("/a"), func(n *unreported) { n.kept("POST", "/a", 0); n.takeAlone(0) }, page("/a"), net("/a")}, "/a"},
+		{"told, and another one that seemed not to leave", []func(*unreported){net("/a"), func(n *unreported) { n.takeAlone(0) }, func(n *unreported) {
+			r := ledger.Request{Method: "POST", LastURL: "/a", MadeAt: chromeClock(now + 2*time.Hour)}
+			n.count(&r)
+			netLater("/a")(n)
+			n.uncount(&r)
+			n.count(&r)
+		}}, ""},
+		{"told, and one that was made before and never left", []func(*unreported){net("/a"), func(n *unreported) { n.takeAlone(0) }, func(n *unreported) {
+			r := ledger.Request{Method: "POST", LastURL: "/a", MadeAt: chromeClock(now)}
+			n.count(&r)
+			n.uncount(&r)
+		}}, ""},
+		{"told, one that was made before and never left, and the report", []func(*unreported){net("/a"), func(n *unreported) { n.takeAlone(0) }, func(n *unreported) {
+			r := ledger.Request{Method: "POST", LastURL: "/a", MadeAt: chromeClock(now)}
+			n.count(&r)
+			n.uncount(&r)
+		}, page("/a"), net("/a")}, "/a"},
 		{"young", []func(*unreported){net("/a"), func(n *unreported) {
 			if sent, _, left := n.takeAlone(time.Minute); len(sent) > 0 || !left {
 				n.forget()
 			}
 		}}, "/a"},
-		{"a page's that never left, and one that no page reported", []func(*unreported){page("/a"), func(n *unreported) { n.kept("POST", "/a") }, net("/a")}, "/a"},
-		{"the same, in another order", []func(*unreported){net("/a"), page("/a"), func(n *unreported) { n.kept("POST", "/a") }}, "/a"},
+		{"a page's that never left, and one that no page reported", []func(*unreported){page("/a"), func(n *unreported) { n.kept("POST", "/a", 0) }, net("/a")}, "/a"},
+		{"the same, in another order", []func(*unreported){net("/a"), page("/a"), func(n *unreported) { n.kept("POST", "/a", 0) }}, "/a"},
 		{"taken once", []func(*unreported){net("/a"), func(n *unreported) { n.takeAlone(0) }}, ""},
 	} {
 		n := newUnreported()
@@ -207,7 +224,7 @@ func TestWhatNeverLeftWakes(t *testing.T) {
 		t.Fatal("something was found before")
 	default:
 	}
-	n.kept("POST", "/a")
+	n.kept("POST", "/a", 0)
 	select {
 	case <-n.found:
 	default:

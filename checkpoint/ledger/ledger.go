@@ -98,6 +98,7 @@ type Request struct {
 
 	kind    kind
 	headers int               // number of answers of which the headers came
+	knows   []bool            // of each hop that was sent, in order: it carried cookies or credentials
 	early   []json.RawMessage // those of the next hops, which are not known yet
 }
 
@@ -256,8 +257,11 @@ func (l *Ledger) take(id string, e Event) {
 	case Carried:
 		lower := bytes.ToLower(e.Params)
 		r.Left++
-		r.Cookies = r.Cookies || bytes.Contains(e.Params, sentCookie)
-		r.Credentials = r.Credentials || bytes.Contains(lower, authorization) || bytes.Contains(lower, cookieHeader)
+		cookies, credentials := bytes.Contains(e.Params, sentCookie), bytes.Contains(lower, authorization) || bytes.Contains(lower, cookieHeader)
+		r.Cookies, r.Credentials = r.Cookies || cookies, r.Credentials || credentials
+		if len(r.knows) < maxHops {
+			r.knows = append(r.knows, cookies || credentials)
+		}
 	case Answered:
 		if f.Hop >= 0 {
 			r.Hops[f.Hop].Answered = kept
@@ -441,6 +445,10 @@ func (r *Request) Message(at float64) (again bool) {
 	r.lastMessage = max(r.lastMessage, at)
 	return again
 }
+
+// Knows tells whether the hop at a place among those that were sent is known to have carried cookies or
+// credentials.
+func (r *Request) Knows(hop int) bool { return hop < len(r.knows) && r.knows[hop] }
 
 // Report takes in that a hop is reported, or a kind of message on a websocket, and tells whether it
 // was before.

@@ -213,15 +213,25 @@ func (n *unreported) forget() {
 // so does that of everybody who counts visits.
 func (n *unreported) observe(f ledger.Fact) {
 	r := f.Request
-	if f.Method != ledger.Sent && f.Method != ledger.Carried || len(r.Hops) == 0 || !r.OfPage() {
+	if !r.OfPage() {
 		return
 	}
-	h, knows := r.Hops[len(r.Hops)-1], r.Cookies || r.Credentials
-	params := h.Sent
-	if f.Method == ledger.Sent {
-		params = f.Params // with all headers
+	switch f.Method {
+	case ledger.Sent:
+		n.learn(r.Hops[f.Hop].Unsafe, f.Params, r.Knows(f.Hop)) // the parameters with all headers
+	case ledger.Carried:
+		// It is about that hop, or about a later one if one before it was not sent: a worker may have answered it.
+		if at := r.Left - 1; r.Knows(at) {
+			for _, h := range r.Hops[min(at, len(r.Hops)):] {
+				n.learn(h.Unsafe, h.Sent, true)
+			}
+		}
 	}
-	if !h.Unsafe && !byScriptAlone(params) || !knows && f.Method == ledger.Carried {
+}
+
+// learn takes in a hop of a request. knows says that it carried a cookie or a credential.
+func (n *unreported) learn(isUnsafe bool, params json.RawMessage, knows bool) {
+	if !isUnsafe && !byScriptAlone(params) {
 		return
 	}
 	var sent request

@@ -175,21 +175,29 @@ func TestWhatNoPageReportedToTheAccountsAPI(t *testing.T) {
 	beacon.Params = bytes.Replace(post.Params, []byte(`"type":"Fetch"`), []byte(`"type":"Ping"`), 1)
 	ownHeader := get
 	ownHeader.Params = bytes.Replace(get.Params, []byte(`"sec-ch-ua":"x"`), []byte(`"X-Auth-Token":"x"`), 1)
+	elsewhere := requested("R", "GET", "https://c.example/me", "")
+	ledOn := requested("R", "GET", "https://api.b.example/me", `,"redirectResponse":{"url":"https://c.example/me","status":307}`)
 	for name, tt := range map[string]struct {
 		events []cdpproxy.Event
 		want   bool // it is anonymous
 	}{
-		"nothing was sent there":            {nil, true},
-		"without anything":                  {[]cdpproxy.Event{get, carriedWith("R", withoutCookie)}, true},
-		"a picture with a cookie":           {[]cdpproxy.Event{picture, carriedWith("R", withCookie)}, true},
-		"a cookie that Chrome kept back":    {[]cdpproxy.Event{get, carriedWith("R", keptCookie)}, true},
-		"to another site":                   {[]cdpproxy.Event{requested("R", "GET", "https://c.example/me", ""), carriedWith("R", tokenInstead)}, true},
-		"in the session before":             {[]cdpproxy.Event{get, carriedWith("R", tokenInstead), {Method: "the session ends"}}, true},
-		"with a token":                      {[]cdpproxy.Event{get, carriedWith("R", tokenInstead)}, false},
-		"with a token, which is told first": {[]cdpproxy.Event{carriedWith("R", tokenInstead), get}, false},
-		"with a cookie":                     {[]cdpproxy.Event{get, carriedWith("R", withCookie)}, false},
-		"a beacon with a cookie":            {[]cdpproxy.Event{beacon, carriedWith("R", withCookie)}, false},
-		"with a header that a script added": {[]cdpproxy.Event{ownHeader}, false},
+		"led on without the other site's cookie":              {[]cdpproxy.Event{elsewhere, carriedWith("R", withCookie), ledOn}, true},
+		"led on, and sent without the other site's cookie":    {[]cdpproxy.Event{elsewhere, carriedWith("R", withCookie), ledOn, carriedWith("R", withoutCookie)}, true},
+		"led on, and all that was carried is told first":      {[]cdpproxy.Event{carriedWith("R", withCookie), carriedWith("R", withoutCookie), elsewhere, ledOn}, true},
+		"led on with a cookie":                                {[]cdpproxy.Event{elsewhere, carriedWith("R", withoutCookie), ledOn, carriedWith("R", withCookie)}, false},
+		"led on with a cookie, which is told first":           {[]cdpproxy.Event{carriedWith("R", withoutCookie), carriedWith("R", withCookie), elsewhere, ledOn}, false},
+		"led on by a worker, with a cookie, and nobody asked": {[]cdpproxy.Event{elsewhere, ledOn, carriedWith("R", withCookie)}, false},
+		"nothing was sent there":                              {nil, true},
+		"without anything":                                    {[]cdpproxy.Event{get, carriedWith("R", withoutCookie)}, true},
+		"a picture with a cookie":                             {[]cdpproxy.Event{picture, carriedWith("R", withCookie)}, true},
+		"a cookie that Chrome kept back":                      {[]cdpproxy.Event{get, carriedWith("R", keptCookie)}, true},
+		"to another site":                                     {[]cdpproxy.Event{requested("R", "GET", "https://c.example/me", ""), carriedWith("R", tokenInstead)}, true},
+		"in the session before":                               {[]cdpproxy.Event{get, carriedWith("R", tokenInstead), {Method: "the session ends"}}, true},
+		"with a token":                                        {[]cdpproxy.Event{get, carriedWith("R", tokenInstead)}, false},
+		"with a token, which is told first":                   {[]cdpproxy.Event{carriedWith("R", tokenInstead), get}, false},
+		"with a cookie":                                       {[]cdpproxy.Event{get, carriedWith("R", withCookie)}, false},
+		"a beacon with a cookie":                              {[]cdpproxy.Event{beacon, carriedWith("R", withCookie)}, false},
+		"with a header that a script added":                   {[]cdpproxy.Event{ownHeader}, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var got []checkpoint.Entry

@@ -91,7 +91,7 @@ func (b *Book) Now(n Noted, at time.Time) (holds, writes bool) {
 	b.of(n.URL, func(s *site) bool {
 		for _, l := range s.lines {
 			holds = l.text == n.Line
-			writes = !holds && l.is == Write && l.pattern.Touches(said) && (len(l.where) == 0 || b.Since.After(at))
+			writes = !holds && l.is == Write && l.pattern.Touches(said) && (len(l.where) == 0 || b.since(s.file.Name).After(at))
 			if holds || writes {
 				return true
 			}
@@ -99,6 +99,24 @@ func (b *Book) Now(n Noted, at time.Time) (holds, writes bool) {
 		return false
 	})
 	return holds, writes
+}
+
+// Begin says when a launcher began to go by the book, in the place of another one, nil for none. Of files that
+// are as they were it stays known.
+func (b *Book) Begin(before *Book, now time.Time) {
+	b.Since, b.older = now, map[string]time.Time{}
+	for _, f := range b.all() {
+		if old, known := before.file(f.Name); known && reflect.DeepEqual(f, old) {
+			b.older[f.Name] = before.since(f.Name)
+		}
+	}
+}
+
+func (b *Book) since(file string) time.Time {
+	if at, ok := b.older[file]; ok {
+		return at
+	}
+	return b.Since
 }
 
 // silent are the lines of b, by their texts, that were asked about a request and said nothing.

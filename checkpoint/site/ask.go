@@ -174,8 +174,12 @@ func (b *Book) ask(urls, domains []string, what func(File) []Question) (identiti
 		return nil, nil
 	}
 	for _, f := range b.files {
-		if slices.ContainsFunc(urls, f.Owns) || slices.ContainsFunc(f.Origins, func(o string) bool { return within(o, domains) }) {
+		own := slices.ContainsFunc(urls, f.Owns) || f.in(domains)
+		if own || f.around(domains) {
 			for _, q := range what(f) {
+				if q.Identity && !own && !q.near(domains) { // whose account another host's is says nothing
+					continue
+				}
 				if q.Identity {
 					identities = append(identities, q)
 				} else {
@@ -198,7 +202,7 @@ func (b *Book) Identities(address string, domains []string, counts func(Question
 			continue
 		}
 		q := f.Questions()[0]
-		if f.Owns(address) || slices.ContainsFunc(f.Origins, func(o string) bool { return within(o, domains) }) || counts(q) {
+		if f.Owns(address) || f.in(domains) || f.around(domains) && q.near(domains) || counts(q) {
 			all = append(all, q)
 		}
 	}
@@ -213,7 +217,7 @@ func (b *Book) Probes(domains []string, counts func(Question) bool) []Question {
 	}
 	var all []Question
 	for _, f := range b.files {
-		if slices.ContainsFunc(f.Origins, func(o string) bool { return within(o, domains) }) || slices.ContainsFunc(f.Questions(), counts) {
+		if f.in(domains) || f.around(domains) || slices.ContainsFunc(f.Questions(), counts) {
 			all = append(all, slices.DeleteFunc(f.Questions(), func(q Question) bool { return q.Identity })...)
 		}
 	}
@@ -233,14 +237,36 @@ func (b *Book) SignIns(counts func(File) bool) (all []File) {
 	return all
 }
 
-// within tells whether an origin has a host in one of these domains.
+// in tells whether an origin of the site has a host in one of these domains.
+func (f File) in(domains []string) bool {
+	return slices.ContainsFunc(f.Origins, func(o string) bool { return within(o, domains) })
+}
+
+// around tells whether one of these domains is below an origin with a wildcard.
+func (f File) around(domains []string) bool {
+	return slices.ContainsFunc(f.Origins, func(o string) bool {
+		parent := strings.Replace(o, "://*.", "://", 1)
+		u, err := url.Parse(parent)
+		return err == nil && parent != o && slices.ContainsFunc(domains, func(d string) bool {
+			return strings.HasSuffix(strings.ToLower(d), "."+u.Hostname())
+		})
+	})
+}
+
+// near tells whether the host that is asked has one of these domains above it, or below.
+func (q Question) near(domains []string) bool {
+	u, err := url.Parse(q.URL)
+	return err == nil && (within(q.URL, domains) || slices.ContainsFunc(domains, func(d string) bool {
+		return strings.HasSuffix(strings.ToLower(d), "."+u.Hostname())
+	}))
+}
+
+// within tells whether a URL, or an origin, has a host in one of these domains.
 func within(origin string, domains []string) bool {
-	plain := strings.Replace(origin, "://*.", "://", 1)
-	u, err := url.Parse(plain)
+	u, err := url.Parse(strings.Replace(origin, "://*.", "://", 1))
 	return err == nil && slices.ContainsFunc(domains, func(d string) bool {
 		d = strings.ToLower(strings.TrimPrefix(d, "."))
-		below := plain != origin && strings.HasSuffix(d, "."+u.Hostname())
-		return d != "" && (u.Hostname() == d || strings.HasSuffix(u.Hostname(), "."+d) || below)
+		return d != "" && (u.Hostname() == d || strings.HasSuffix(u.Hostname(), "."+d))
 	})
 }
 

@@ -95,6 +95,16 @@ func TestWhichQuestionsAreAsked(t *testing.T) {
 			t.Errorf("%q %q: %q, want %q", tt.urls, tt.domains, got, tt.want)
 		}
 	}
+	tenants, wrong := NewBook([]File{parsed(t, "name: tenants\norigins: [\"https://acme.tenants.example\", \"https://*.tenants.example\"]\nidentity: {get: \"https://acme.tenants.example/me\", take: [\"$.name\"]}\n")})
+	if wrong != nil {
+		t.Fatal(wrong)
+	}
+	for domain, want := range map[string]int{"beta.tenants.example": 0, "acme.tenants.example": 1, "tenants.example": 1} {
+		questions, identities := tenants.Questions(nil, []string{domain}), tenants.Identities("", []string{domain}, func(Question) bool { return false })
+		if len(questions) != want || len(identities) != want {
+			t.Errorf("whose account it is at acme.tenants.example is asked of an account of %s: %d, %d, want %d", domain, len(questions), len(identities), want)
+		}
+	}
 	q := b.Questions([]string{"https://shop.example/"}, nil)[2]
 	if q.URL != "https://shop.example/api/cart" || q.Headers["X-Requested-With"] != "leasehold" || q.Bearer != "token" || !q.Alarms() {
 		t.Errorf("%+v", q)

@@ -28,6 +28,7 @@ type Book struct {
 	places bool               // a file has sensitive places
 	// Since is when a launcher began to go by it; zero: it always has.
 	Since time.Time
+	older map[string]time.Time // when it began to go by the files that the book before had, by their names
 }
 
 // Source returns the book of the moment: what is known changes while sessions run. A nil Source knows

@@ -272,7 +272,7 @@ func (s *Shelf) bind() {
 	defer s.mu.Unlock()
 	b, wrong := site.NewBook(s.files())
 	if before := s.book.Load(); before == nil || !b.Has(before) {
-		b.Since = time.Now()
+		b.Begin(before, time.Now())
 		s.book.Store(b)
 	}
 	const inStore = "the store"

@@ -93,7 +93,15 @@ func TestWhatIsSaidLaterGoesBeforeALine(t *testing.T) {
 		Kind: checkpoint.KindRequest, Method: "POST", URL: "https://shop.example/ajax", Shape: "POST https://shop.example/ajax form(buy)",
 		Plain: true, Known: site.Read, KnownBy: ajax, At: time.Date(2026, 11, 26, 12, 0, 0, 0, time.UTC), Status: 200,
 	}
-	later := func(b *site.Book) *site.Book { b.Since = buy.At.Add(time.Minute); return b }
+	since := func(b *site.Book) *site.Book {
+		with, err := b.With(site.File{Name: "other", Origins: []string{"https://other.example"}})
+		if err != nil {
+			t.Fatal("adding a file:", err)
+		}
+		with.Begin(b, buy.At.Add(time.Minute))
+		return with
+	}
+	later := func(b *site.Book) *site.Book { b.Begin(nil, buy.At.Add(time.Minute)); return b }
 	file := func(text string) site.File {
 		t.Helper()
 		f, err := site.Parse([]byte("name: shop\norigins: [\"https://shop.example\"]\n" + text))
@@ -137,6 +145,7 @@ func TestWhatIsSaidLaterGoesBeforeALine(t *testing.T) {
 		{"another request writes", []checkpoint.Entry{buy}, later(sites(t, `requests: [{shape: "POST /cart", is: write}, {shape: "POST /ajax", is: read}]`)), table.Release},
 		{"it may write", []checkpoint.Entry{buy}, later(sites(t, conditional)), table.ManualReview},
 		{"the condition was there, and was not met", []checkpoint.Entry{buy}, sites(t, conditional), table.Release},
+		{"another file is new since then", []checkpoint.Entry{buy}, since(sites(t, conditional)), table.Release},
 		{"it may be repeated", []checkpoint.Entry{idempotent("a"), again}, later(sites(t, `requests: [{shape: "POST /ajax", is: write, repeatable: true}]`)), table.Resume},
 		{"it may not be repeated", []checkpoint.Entry{idempotent("a"), again}, taught(`requests: [{shape: "POST /ajax", is: write, repeatable: true}]`), table.ManualReview},
 		{"a query", []checkpoint.Entry{query}, sites(t, ""), table.Release},

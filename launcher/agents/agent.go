@@ -83,8 +83,8 @@ type Agent struct {
 	ended   bool
 	leases  map[string]*leased // by profile
 	refused *Refusal           // the last one
-	// releases are the answers to those that were made, by profile and, for the last one, under "". A later
-	// lease takes them away.
+	// releases are the answers to those that were made, by profile and, for the last one, under "": empty if a
+	// lease was lost after it. A later lease takes them away.
 	releases map[string]releaseOut
 	underWay map[string]*answer // calls of tools that wait (once)
 }
@@ -196,6 +196,9 @@ func (a *Agent) lose(l *leased, reason error) {
 	first := l.lost == nil && !a.ended && a.leases[l.ProfileID] == l
 	if first {
 		l.lost = reason
+		if _, ok := a.releases[""]; ok {
+			a.releases[""] = releaseOut{} // who now releases without a name may mean this one
+		}
 	}
 	a.mu.Unlock()
 	l.stop()

@@ -936,3 +936,27 @@ func TestEachCallWaitsAsLongAsItSays(t *testing.T) {
 		})
 	}
 }
+
+// TestAReleaseAfterALossHasToNameTheProfile: it may mean the one that was given back before, or the lost one.
+func TestAReleaseAfterALossHasToNameTheProfile(t *testing.T) {
+	f := newFake(t)
+	c := client(t, New(f, Options{}))
+	lost := f.grants("ses_lost", "lost")
+	text(t, c, "lease_profile", map[string]any{"profile_id": "lost"})
+	done := f.second()
+	text(t, c, "lease_profile", map[string]any{"profile_id": done.ProfileID})
+	f.set("DELETE /v1/sessions/"+done.SessionID, api.Session{Released: true, Ended: "released"})
+	text(t, c, "release", map[string]any{"profile_id": done.ProfileID})
+	f.set("POST /v1/sessions/"+lost.SessionID+"/steps", api.Refuse(api.CodeSessionEnded, "it is over"))
+	text(t, c, "step", map[string]any{"name": "s"})
+	f.taken()
+	if got, refused := text(t, c, "release", nil); !refused || !strings.Contains(got, "name the profile") {
+		t.Errorf("without a name: %s", got)
+	}
+	if calls := f.taken(); len(calls) > 0 {
+		t.Errorf("without a name it asks for %q", calls)
+	}
+	if got, refused := text(t, c, "release", map[string]any{"profile_id": done.ProfileID}); refused || !strings.Contains(got, `"released":true`) {
+		t.Errorf("by its name: %s", got)
+	}
+}

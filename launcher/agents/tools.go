@@ -303,7 +303,11 @@ func (a *Agent) release(ctx context.Context, in releaseIn) (any, error) {
 	}
 	l, err := a.has(in.ProfileID)
 	if err != nil {
-		if done, ok := a.hasReleased(in.ProfileID); ok {
+		done, ok := a.hasReleased(in.ProfileID)
+		if ok && done.ProfileID == "" {
+			return nil, api.Invalid("profile_id", "name the profile that you give back, since another one was lost meanwhile: %v", err)
+		}
+		if ok {
 			return done, nil
 		}
 	}

@@ -90,3 +90,58 @@ func TestADeadProxyKeepsBackNoOtherProfile(t *testing.T) {
 		})
 	}
 }
+
+// A request that waits asks a proxy that does not answer once in a while, not at each of its attempts: meanwhile
+// another profile may come free.
+func TestAWaitingRequestLeavesADeadProxyAlone(t *testing.T) {
+	var asked atomic.Int32
+	o := optionsIn(t, t.TempDir(), evidence.Keys{})
+	o.Chrome, o.Log, o.MaxBrowsers = fakechrome.Binary(t), zerolog.New(counter{"without its proxy", &asked}), 8
+	l := runIn(t, o)
+	for id, proxy := range map[string]string{"dead": "down", "held": ""} {
+		if _, err := l.PutProfile(t.Context(), id, api.ProfileSettings{Labels: &lease.Labels{"region": "eu"}, ProxyID: &proxy}); err != nil {
+			t.Fatal("making profile", id, err)
+		}
+	}
+	if _, err := l.PutProfile(t.Context(), "other", api.ProfileSettings{}); err != nil {
+		t.Fatal("making the other profile:", err)
+	}
+	ctx := principal.In(t.Context(), principal.Principal{Name: "ann", Role: principal.Admin, Profiles: principal.EveryProfile})
+	granted := func(id string) api.Session {
+		t.Helper()
+		s, err := l.Acquire(ctx, api.Manifest{ProfileID: id, WorkerID: "first", TaskID: id})
+		if err != nil {
+			t.Fatal("leasing", id, err)
+		}
+		return s
+	}
+	release := func(s api.Session) {
+		t.Helper()
+		if _, err := l.Release(ctx, s.SessionID, api.Release{Write: api.Write{Token: s.Token}, Outcome: "ok"}); err != nil {
+			t.Fatal("releasing", s.ProfileID, err)
+		}
+	}
+	held := granted("held")
+	type result struct {
+		s   api.Session
+		err error
+	}
+	got := make(chan result, 1)
+	go func() {
+		s, err := l.Acquire(ctx, api.Manifest{WorkerID: "w", TaskID: "t", Labels: lease.Labels{"region": "eu"}, Wait: api.Duration(time.Minute)})
+		got <- result{s, err}
+	}()
+	for asked.Load() == 0 {
+		time.Sleep(time.Millisecond)
+	}
+	for range 3 { // each of them wakes who waits
+		release(granted("other"))
+	}
+	release(held)
+	if r := <-got; r.err != nil || r.s.ProfileID != "held" {
+		t.Errorf("it has %s, %v, want the profile that came free", r.s.ProfileID, r.err)
+	}
+	if n := asked.Load(); n != 1 {
+		t.Errorf("the proxy was asked %d times", n)
+	}
+}

@@ -26,6 +26,8 @@ type asking struct {
 	place  slots.Waiter // for a place on this host
 	// last is the refusal of the latest attempt to get the profile that the request names.
 	last *api.Problem
+	// down are the proxies that kept it from a profile: a request for any tries their profiles no more for a while.
+	down proxiesDown
 }
 
 // asks begins to serve a request.
@@ -243,7 +245,6 @@ func (g *Service) tryAny(ctx context.Context, m api.Manifest, a *asking) (*sessi
 		return nil, noneFits(m)
 	}
 	var full *api.Problem // this host has no place
-	var down proxiesDown
 	for i := range found {
 		c := &found[i]
 		if c.why == api.CodeHostFull && c.here && full == nil {
@@ -258,14 +259,14 @@ func (g *Service) tryAny(ctx context.Context, m api.Manifest, a *asking) (*sessi
 			return nil, g.host.Patrol.Home(c.Record).With("profile_id", c.ProfileID).With("turn", a.ticket.HandOn(c.ProfileID))
 		case full != nil && !c.shares: // a shared browser has its place
 			c.why = api.CodeHostFull
-		case down.has(c.Record):
+		case a.down.has(c.Record):
 			c.why = api.CodeBrowserStartFailed
 		default:
 			s, p, err := g.tryOne(ctx, m, c, a)
 			if p == nil {
 				return s, err
 			}
-			down.note(c.Record, p)
+			a.down.note(c.Record, p)
 			if p.Code == api.CodeHostFull {
 				full = p
 			}
@@ -276,7 +277,7 @@ func (g *Service) tryAny(ctx context.Context, m api.Manifest, a *asking) (*sessi
 			return s, err
 		}
 	}
-	return nil, down.explain(noneFree(m, found, full, time.Now()))
+	return nil, a.down.explain(noneFree(m, found, full, time.Now()))
 }
 
 // noneFits refuses a request for any profile if no profile fits it.
@@ -310,7 +311,7 @@ func (g *Service) tryOne(ctx context.Context, m api.Manifest, c *candidate, a *a
 func (g *Service) bringAny(ctx context.Context, m api.Manifest, found []candidate, a *asking) (*session.Session, error) {
 	for i := range found {
 		c := &found[i]
-		if !c.mayCome() || g.host.Snapshots == nil {
+		if !c.mayCome() || g.host.Snapshots == nil || a.down.has(c.Record) {
 			continue
 		}
 		if g.othersFirst(c, a) {
@@ -320,6 +321,7 @@ func (g *Service) bringAny(ctx context.Context, m api.Manifest, found []candidat
 		if p == nil {
 			return s, err
 		}
+		a.down.note(c.Record, p)
 		if p.Code == api.CodeProfileStore || p.Code == api.CodeHostFull { // the next one would fail in the same way
 			break
 		}

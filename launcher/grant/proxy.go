@@ -3,7 +3,6 @@ package grant
 import (
 	"cmp"
 	"context"
-	"slices"
 	"time"
 
 	"leasehold/launcher/api"
@@ -89,15 +88,21 @@ func ofProxy(p *api.Problem) bool {
 	return p.Code == api.CodeBrowserStartFailed && named
 }
 
-// proxiesDown are the proxies because of which one search for any profile was refused some. The zero
+// proxyPause is how long a request for any profile does not ask a proxy again that did not answer.
+const proxyPause = 30 * time.Second
+
+// proxiesDown are the proxies because of which a request for any profile was refused some. The zero
 // value has none.
 type proxiesDown struct {
-	ids   []string
+	at    map[string]time.Time // when each was asked last, by its id
 	first *api.Problem
 }
 
-// has tells whether the profile is behind one of them.
-func (d *proxiesDown) has(r lease.Record) bool { return slices.Contains(d.ids, r.ProxyID) }
+// has tells whether the profile is behind one that was asked a moment ago.
+func (d *proxiesDown) has(r lease.Record) bool {
+	at, ok := d.at[r.ProxyID]
+	return ok && time.Since(at) < proxyPause
+}
 
 // note takes in why a profile was refused.
 func (d *proxiesDown) note(r lease.Record, p *api.Problem) {
@@ -106,11 +111,14 @@ func (d *proxiesDown) note(r lease.Record, p *api.Problem) {
 	}
 	d.first = cmp.Or(d.first, p)
 	if r.ProxyID != "" {
-		d.ids = append(d.ids, r.ProxyID)
+		if d.at == nil {
+			d.at = map[string]time.Time{}
+		}
+		d.at[r.ProxyID] = time.Now()
 	}
 }
 
-// explain names a proxy in the refusal of a search in which nothing but proxies were missing.
+// explain names a proxy in the refusal of a request for which nothing but proxies were missing.
 func (d *proxiesDown) explain(p *api.Problem) *api.Problem {
 	if d.first == nil || p.Code != d.first.Code {
 		return p

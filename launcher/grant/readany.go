@@ -19,7 +19,7 @@ import (
 // tryReadAny makes one attempt to get an ephemeral session of any of the profiles that the
 // manifest asks for. It prefers the profile with the fewest readers here, so that many readers
 // spread over the accounts.
-func (g *Service) tryReadAny(ctx context.Context, m api.Manifest, place *slots.Waiter) (*session.Session, error) {
+func (g *Service) tryReadAny(ctx context.Context, m api.Manifest, place *slots.Waiter, down *proxiesDown) (*session.Session, error) {
 	found, err := g.fitting(ctx, m)
 	if err != nil {
 		return nil, err
@@ -41,7 +41,6 @@ func (g *Service) tryReadAny(ctx context.Context, m api.Manifest, place *slots.W
 		return cmp.Or(cmp.Compare(readers[a.ProfileID], readers[b.ProfileID]), strings.Compare(a.ProfileID, b.ProfileID))
 	})
 	counts := map[string]int{}
-	var down proxiesDown
 	for _, r := range found {
 		p := g.unreadable(r, of(m, r))
 		if p == nil && down.has(r) {

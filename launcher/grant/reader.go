@@ -28,7 +28,10 @@ func (g *Service) read(ctx context.Context, m api.Manifest) (*session.Session, e
 	}
 	try := g.tryRead
 	if m.AnyProfile() {
-		try = g.tryReadAny
+		var down proxiesDown
+		try = func(ctx context.Context, m api.Manifest, place *slots.Waiter) (*session.Session, error) {
+			return g.tryReadAny(ctx, m, place, &down)
+		}
 	}
 	deadline := time.Now().Add(time.Duration(m.Wait))
 	place := &slots.Waiter{Entrant: queue.Entrant{Principal: m.Opener.Name, Worker: m.WorkerID, Priority: m.Priority}}

@@ -247,18 +247,19 @@ func (f File) around(domains []string) bool {
 	return slices.ContainsFunc(f.Origins, func(o string) bool {
 		parent := strings.Replace(o, "://*.", "://", 1)
 		u, err := url.Parse(parent)
-		return err == nil && parent != o && slices.ContainsFunc(domains, func(d string) bool {
-			return strings.HasSuffix(strings.ToLower(d), "."+u.Hostname())
-		})
+		return err == nil && parent != o && anyBelow(domains, u.Hostname())
 	})
 }
 
 // near tells whether the host that is asked has one of these domains above it, or below.
 func (q Question) near(domains []string) bool {
 	u, err := url.Parse(q.URL)
-	return err == nil && (within(q.URL, domains) || slices.ContainsFunc(domains, func(d string) bool {
-		return strings.HasSuffix(strings.ToLower(d), "."+u.Hostname())
-	}))
+	return err == nil && (within(q.URL, domains) || anyBelow(domains, u.Hostname()))
+}
+
+// anyBelow tells whether one of these domains is below a host.
+func anyBelow(domains []string, host string) bool {
+	return slices.ContainsFunc(domains, func(d string) bool { return strings.HasSuffix(strings.ToLower(d), "."+host) })
 }
 
 // within tells whether a URL, or an origin, has a host in one of these domains.

@@ -86,47 +86,14 @@ func (s *leasedSession) release(a *app, outcome, reason string) error {
 	return err
 }
 
-const (
-	// endPatience is how long a release is sent again after it was first left without an answer: a
-	// sidecar that restarts is back by then.
-	endPatience = 30 * time.Second
-	endPause    = 500 * time.Millisecond // between two of them
-)
-
-// end ends the session, and returns it in its final state. A sidecar that cannot be reached may be
-// restarting, and would judge the session as a lost worker's: so end asks again for endPatience.
+// end ends the session, and returns it in its final state. A sidecar that cannot be reached is asked again
+// for agents.Patience.
 func (s *leasedSession) end(a *app, r api.Release) (api.Session, error) {
-	r.Token = s.Token
-	ended, err := s.askEnd(r)
-	if err == nil || agents.IsFinal(err) {
-		return ended, err
+	ended, err := agents.EndSession(context.Background(), s.sidecar, s.Session, r, agents.Patience, func(err error) {
+		a.warn("the end of session %s is asked for again: %v", s.SessionID, err)
+	})
+	if err != nil && !agents.IsFinal(err) {
+		err = fmt.Errorf("session %s of %s is not released, as far as is known: it then ends as a lost worker's: %w", s.SessionID, s.ProfileID, err)
 	}
-	a.warn("the end of session %s is asked for again: %v", s.SessionID, err)
-	for until := time.Now().Add(endPatience); time.Now().Before(until); {
-		time.Sleep(endPause)
-		if ended, err = s.askEnd(r); err == nil {
-			return ended, nil
-		}
-		if !agents.IsFinal(err) {
-			continue
-		}
-		// It may be refused because an earlier request ended the session, or is about to.
-		now, lookErr := s.now(context.Background())
-		switch {
-		case lookErr == nil && now.State == api.SessionEnded && now.Released:
-			return now, nil
-		case lookErr == nil && now.State != api.SessionEnded, lookErr != nil && !agents.IsFinal(lookErr):
-			continue
-		}
-		return ended, err
-	}
-	return ended, fmt.Errorf("session %s of %s is not released, as far as is known: it then ends as a lost worker's: %w", s.SessionID, s.ProfileID, err)
-}
-
-func (s *leasedSession) askEnd(r api.Release) (api.Session, error) {
-	raw, err := s.sidecar.ask(context.Background(), http.MethodDelete, r, "v1", "sessions", s.SessionID)
-	if err != nil {
-		return api.Session{}, err
-	}
-	return read[api.Session](raw)
+	return ended, err
 }

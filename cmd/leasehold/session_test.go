@@ -90,7 +90,9 @@ func TestARefusedReleaseIsNotAskedAgain(t *testing.T) {
 	_, said, err := releasing(t, func(w http.ResponseWriter, _ *http.Request) {
 		asked++
 		refuse(w, api.Refuse(api.CodeStaleToken, "it has a higher one"))
-	}, noLook(t))
+	}, func(w http.ResponseWriter, _ *http.Request) {
+		answer(w, http.StatusOK, api.Session{State: api.SessionEnded, Ended: api.ReasonHeartbeat})
+	})
 	if !refusedWith(err, api.CodeStaleToken) || asked != 1 || said != "" {
 		t.Errorf("asked %d times: %v %s", asked, err, said)
 	}

@@ -53,9 +53,6 @@ func IsFinal(err error) bool {
 	return errors.As(err, &p) && p.Status < http.StatusInternalServerError
 }
 
-// endTimeout bounds the end of one session, which stores evidence and closes a browser.
-const endTimeout = 2 * time.Minute
-
 // Options say what an agent may lease.
 type Options struct {
 	// Base is what every lease has. If it names a profile, an account or labels, the agent chooses
@@ -190,6 +187,64 @@ func beat(ctx context.Context, sidecar Sidecar, s api.Session, atMost time.Durat
 	return ask[api.Session](ctx, sidecar, http.MethodPost, nil, api.Heartbeat{Write: api.Write{Token: s.Token}}, "v1", "sessions", s.SessionID, "heartbeat")
 }
 
+const (
+	// Patience is how long the release of a session is sent again for: a sidecar that restarts is back by then.
+	Patience = 30 * time.Second
+	endPause = 500 * time.Millisecond // between two of them
+	endPoll  = time.Second            // between two looks at whether a session that ends has ended
+	// endTimeout bounds one release, which stores evidence and closes a browser.
+	endTimeout = 2 * time.Minute
+)
+
+// EndSession ends a session as r says, and returns it in its final state. What an earlier request released
+// is released. A sidecar that cannot be reached may be restarting, and would judge the session as a lost
+// worker's: so it is asked again until patience is over. away, if it is not nil, is told once that it is.
+func EndSession(ctx context.Context, sidecar Sidecar, s api.Session, r api.Release, patience time.Duration, away func(error)) (api.Session, error) {
+	r.Token = s.Token
+	until := time.Now().Add(patience)
+	for {
+		ended, err := endOnce(ctx, sidecar, s, r)
+		if err == nil || IsFinal(err) || !time.Now().Before(until) {
+			return ended, err
+		}
+		if away != nil {
+			away(err)
+			away = nil
+		}
+		select {
+		case <-ctx.Done():
+			return ended, err
+		case <-time.After(endPause):
+		}
+	}
+}
+
+// endOnce sends a release. If the session is over or ends, it waits for the end.
+func endOnce(ctx context.Context, sidecar Sidecar, s api.Session, r api.Release) (api.Session, error) {
+	ctx, cancel := context.WithTimeout(ctx, endTimeout)
+	defer cancel()
+	ended, err := ask[api.Session](ctx, sidecar, http.MethodDelete, nil, r, "v1", "sessions", s.SessionID)
+	if !isOver(err) {
+		return ended, err
+	}
+	for {
+		now, unseen := ask[api.Session](ctx, sidecar, http.MethodGet, nil, nil, "v1", "sessions", s.SessionID)
+		switch {
+		case unseen == nil && now.State == api.SessionEnded && now.Released:
+			return now, nil
+		case unseen == nil && now.State == api.SessionEnded, IsFinal(unseen):
+			return now, err
+		case unseen != nil:
+			return now, unseen
+		}
+		select {
+		case <-ctx.Done():
+			return now, fmt.Errorf("session %s has not ended yet", s.SessionID)
+		case <-time.After(endPoll):
+		}
+	}
+}
+
 // lose notes that a lease is lost.
 func (a *Agent) lose(l *leased, reason error) {
 	a.mu.Lock()
@@ -286,13 +341,12 @@ func (a *Agent) now(ctx context.Context, l *leased) (api.Session, error) {
 }
 
 // end ends a session as the release says, and forgets it, whatever is answered if the lease is lost. If the
-// sidecar cannot be reached, or refuses what is asked, the agent keeps the session, so that it can ask
-// again; what an earlier request released is released.
-func (a *Agent) end(ctx context.Context, l *leased, r api.Release) (api.Session, error) {
-	r.Token = l.Token
-	ended, err := ask[api.Session](ctx, l.sidecar, http.MethodDelete, nil, r, "v1", "sessions", l.SessionID)
+// sidecar cannot be reached for longer than patience, or refuses what is asked, the agent keeps the session,
+// so that it can ask again.
+func (a *Agent) end(ctx context.Context, l *leased, r api.Release, patience time.Duration) (api.Session, error) {
+	ended, err := EndSession(ctx, l.sidecar, l.Session, r, patience, nil)
 	if isOver(err) {
-		ended, err = l.released(ctx, err)
+		err = &lostError{l.ProfileID, err}
 	}
 	a.mu.Lock()
 	lost := l.lost != nil
@@ -356,32 +410,6 @@ func isOver(err error) bool {
 	return ok && slices.Contains([]string{api.CodeSessionEnded, api.CodeStaleToken, api.CodeUnknownSession}, p.Code)
 }
 
-// endPoll is how often a sidecar is asked whether a session has ended.
-const endPoll = time.Second
-
-// released waits for the end of a session that is over or ends. It returns the session if it was
-// released, and otherwise that the lease was lost because of over.
-func (l *leased) released(ctx context.Context, over error) (api.Session, error) {
-	ctx, cancel := context.WithTimeout(ctx, endTimeout)
-	defer cancel()
-	for {
-		now, err := ask[api.Session](ctx, l.sidecar, http.MethodGet, nil, nil, "v1", "sessions", l.SessionID)
-		switch {
-		case err == nil && now.State == api.SessionEnded && now.Released:
-			return now, nil
-		case err == nil && now.State == api.SessionEnded, IsFinal(err):
-			return now, &lostError{l.ProfileID, over}
-		case err != nil:
-			return now, err
-		}
-		select {
-		case <-ctx.Done():
-			return now, fmt.Errorf("session %s has not ended yet", l.SessionID)
-		case <-time.After(endPoll):
-		}
-	}
-}
-
 // forget ends the heartbeats of a session, which is over or ends without them.
 func (a *Agent) forget(l *leased) {
 	l.stop()
@@ -407,9 +435,7 @@ func (a *Agent) End(r api.Release) error {
 		if l.lost != nil {
 			continue
 		}
-		ctx, cancel := context.WithTimeout(context.Background(), endTimeout)
-		_, err := a.end(ctx, l, r)
-		cancel()
+		_, err := a.end(context.Background(), l, r, Patience)
 		errs = errors.Join(errs, err)
 	}
 	return errs

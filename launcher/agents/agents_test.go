@@ -323,6 +323,23 @@ func TestAnAgentThatEndsHasItsSessionsRecovered(t *testing.T) {
 	}
 }
 
+func TestTheLastReleaseOfAnAgentIsSentAgainWhileTheSidecarRestarts(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFake(t)
+		a := New(f, Options{Base: api.Manifest{ProfileID: "shop_1"}})
+		if err := a.Lease(t.Context()); err != nil {
+			t.Fatal("the lease:", err)
+		}
+		f.set("DELETE /v1/sessions/ses_1", inTurn{errors.New("the sidecar is restarting"), errors.New("the sidecar is restarting"), api.Session{Released: true}})
+		if err := a.End(api.Release{Outcome: "succeeded"}); err != nil {
+			t.Error("the end:", err)
+		}
+		if len(f.ended) != 3 {
+			t.Errorf("the release was sent %d times, want 3", len(f.ended))
+		}
+	})
+}
+
 func TestAReleaseThatDoesNotArriveCanBeAskedForAgain(t *testing.T) {
 	f := newFake(t)
 	a := New(f, Options{Base: api.Manifest{ProfileID: "shop_1"}})
@@ -649,7 +666,7 @@ func TestWhoGivesUpALostLeaseKeepsTheBrowserOfTheNext(t *testing.T) {
 	if _, err := a.leaseProfile(t.Context(), leaseIn{ProfileID: "shop_2"}); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := a.end(t.Context(), lost, api.Release{}); err != nil || gone != 1 {
+	if _, err := a.end(t.Context(), lost, api.Release{}, 0); err != nil || gone != 1 {
 		t.Errorf("%v; the browser went %d times, want once", err, gone)
 	}
 }

@@ -237,9 +237,7 @@ func (a *Agent) lease(ctx context.Context, m api.Manifest, request string) (any,
 		if noted, wrong := a.has(s.ProfileID); wrong == nil && noted.SessionID == s.SessionID {
 			l = noted
 		}
-		end, cancel := context.WithTimeout(context.WithoutCancel(ctx), endTimeout)
-		defer cancel()
-		_, failed := a.end(end, l, api.Release{Outcome: "failed", Reason: "the agent was not told of its lease"})
+		_, failed := a.end(context.WithoutCancel(ctx), l, api.Release{Outcome: "failed", Reason: "the agent was not told of its lease"}, Patience)
 		a.forget(l)
 		return nil, errors.Join(err, failed)
 	}
@@ -314,7 +312,7 @@ func (a *Agent) release(ctx context.Context, in releaseIn) (any, error) {
 	if l == nil { // a lost one can be given up
 		return nil, err
 	}
-	ended, err := a.end(ctx, l, r)
+	ended, err := a.end(ctx, l, r, 0) // the agent itself asks again
 	if err != nil {
 		return nil, err
 	}

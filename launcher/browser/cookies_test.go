@@ -55,7 +55,7 @@ func TestWhatASiteDoesToCookiesIsSeen(t *testing.T) {
 	}
 	cookies, err := b.Cookies(t.Context())
 	must(err)
-	must(b.Monitor().Cookies().Learn(cookies, nil))
+	b.Monitor().Cookies().Learn(cookies, nil)
 	var made struct{ BrowserContextID string }
 	must(b.Mux().Call(t.Context(), "Target.createBrowserContext", nil, &made))
 	must(b.Mux().Call(t.Context(), "Target.createTarget", map[string]any{"url": web.URL + "/in", "browserContextId": made.BrowserContextID}, nil))

@@ -30,14 +30,13 @@ func newCookies(chrome caller, ps *pages, n *navigations, s *Still, sink func(ch
 // Learn takes in the account's cookies at the grant: the result of Storage.getCookies,
 // or the reason why there is none. From then on the monitor reports what becomes of these
 // cookies. If they are not known, nobody can tell at the end.
-func (c *Cookies) Learn(result json.RawMessage, problem error) error {
+func (c *Cookies) Learn(result json.RawMessage, problem error) {
 	if problem == nil {
 		problem = c.watch.learn(result, true, time.Now())
 	}
 	if problem != nil {
 		c.watch.missed("those at the grant could not be read: " + problem.Error())
 	}
-	return problem
 }
 
 // learnTimeout bounds how long the browser may take to show its cookies, in time that the host gives

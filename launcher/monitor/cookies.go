@@ -110,10 +110,14 @@ type jarCookie struct {
 	PartitionKey json.RawMessage `json:"partitionKey"`
 }
 
+func (w *cookieWatch) idOf(j jarCookie) string {
+	return w.hash("id", j.Name, j.Domain, j.Path, string(j.PartitionKey))
+}
+
 // watched is what is remembered of one of the browser's cookies as it is now.
-func (w *cookieWatch) watched(j jarCookie) *watchedCookie {
+func (w *cookieWatch) watched(id string, j jarCookie) *watchedCookie {
 	c := &watchedCookie{
-		id: w.hash("id", j.Name, j.Domain, j.Path, string(j.PartitionKey)), domain: j.Domain, setAt: -1,
+		id: id, domain: j.Domain, setAt: -1,
 		form: findings.CookieForm{HTTPOnly: j.HTTPOnly, Secure: j.Secure, Prefixed: prefixed(j.Name), Session: j.Session, Partitioned: len(j.PartitionKey) > 0},
 	}
 	if !j.Session && j.Expires > 0 {
@@ -145,10 +149,11 @@ func (w *cookieWatch) learn(result json.RawMessage, atGrant bool, now time.Time)
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for _, j := range cookies {
-		c := w.watched(j)
-		if w.known[c.id] != nil {
+		id := w.idOf(j)
+		if w.known[id] != nil {
 			continue
 		}
+		c := w.watched(id, j)
 		if !atGrant {
 			c.setAt, c.brief = w.documents, c.expires.IsZero() || c.expires.Sub(now) <= briefly
 		}
@@ -376,7 +381,7 @@ func (w *cookieWatch) compare(result json.RawMessage, problem error, now time.Ti
 	}
 	there := map[string]*watchedCookie{}
 	for _, j := range cookies {
-		c := w.watched(j)
+		c := w.watched(w.idOf(j), j)
 		there[c.id] = c
 	}
 	var entries []checkpoint.Entry

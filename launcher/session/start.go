@@ -365,10 +365,12 @@ func (o *opening) noteState(ctx context.Context, b *browser.Browser) {
 	o.noteStateOf(b, cookies, err)
 }
 
-func (o *opening) noteStateOf(b *browser.Browser, cookies json.RawMessage, err error) {
+func (o *opening) noteStateOf(b *browser.Browser, cookies json.RawMessage, problem error) {
 	b.Monitor().Attribute(o.token, o.granted.HarmlessRequests)
-	err = b.Monitor().Cookies().Learn(cookies, err)
-	content, err := witness.Digests(o.archive, o.profile, cookies, err)
+	var learning sync.WaitGroup
+	learning.Go(func() { b.Monitor().Cookies().Learn(cookies, problem) })
+	defer learning.Wait()
+	content, err := witness.Digests(o.archive, o.profile, cookies, problem)
 	if err == nil {
 		err = o.dir.SaveDigests(o.id, content)
 	}

@@ -62,7 +62,7 @@ const (
 // and removes their copies, since no launcher resumes them. Each other browser waits for the
 // next launcher, for the timeout, as long as the kernel's lock shows that no launcher has taken
 // it. After that the guard takes the browser's evidence, closes it in order, and leaves the
-// rest to the next launcher.
+// rest to the next launcher. A browser whose files are not there any more is killed then.
 func Guard(ctx context.Context, o GuardOptions) error {
 	if o.Clock == nil {
 		o.Clock = boottime.Now
@@ -85,10 +85,10 @@ func Guard(ctx context.Context, o GuardOptions) error {
 		if err != nil {
 			o.Log.Error().Err(err).Msg("copies of profiles are left: it is tried again")
 		}
-		left, err := orphans(o.Root, sessionfile.NewDir(o.DataDir, o.Key), o.Processes)
+		left, err := orphans(o.Root, sessionfile.NewDir(o.DataDir, o.Key), o.Processes, alone)
 		switch {
 		case errors.Is(err, fs.ErrNotExist):
-			return err // the directory itself is gone
+			return err // the directory itself is gone, and no browser is known of
 		case err == nil && len(left) == 0 && discarding == 0:
 			return nil
 		}
@@ -98,7 +98,8 @@ func Guard(ctx context.Context, o GuardOptions) error {
 		}
 		pause := min(orphanPoll, next+time.Millisecond)
 		if len(due) > 0 {
-			if err := endOrphans(ctx, o, due); err != nil {
+			due, err := killWithoutFiles(ctx, o, alone, due)
+			if err := errors.Join(err, endOrphans(ctx, o, due)); err != nil {
 				o.Log.Error().Err(err).Msg("browsers without a launcher are not ended: it is tried again")
 				pause = orphanPause
 			}
@@ -118,24 +119,36 @@ func Guard(ctx context.Context, o GuardOptions) error {
 type orphaned map[string]wait
 
 type wait struct {
+	orphan
 	since boottime.Instant
-	taken time.Time // when the profile's lock was taken last
+}
+
+// orphan is a browser that no launcher has.
+type orphan struct {
+	running profiledir.Running
+	path    string    // of its profile
+	taken   time.Time // when the profile's lock was taken last
+	// filesGone says that its profile's directory, or the file of its session, is not there any
+	// more. No launcher finds it then.
+	filesGone bool
 }
 
 // due takes in which browsers have no launcher now, and when somebody took their profiles last: a
 // launcher may have come and ended between two looks. It returns those that have had none for the
 // timeout, and the least time that the others still wait.
-func (a orphaned) due(left map[string]time.Time, now boottime.Instant, timeout time.Duration) (due []string, next time.Duration) {
+func (a orphaned) due(left map[string]orphan, now boottime.Instant, timeout time.Duration) (due []string, next time.Duration) {
 	for profile := range a {
 		if _, is := left[profile]; !is {
 			delete(a, profile)
 		}
 	}
 	next = timeout
-	for profile, taken := range left {
-		if was, known := a[profile]; !known || !was.taken.Equal(taken) {
-			a[profile] = wait{now, taken}
+	for profile, b := range left {
+		since := now
+		if was, known := a[profile]; known && was.taken.Equal(b.taken) {
+			since = was.since
 		}
+		a[profile] = wait{b, since}
 		if waits := timeout - now.Sub(a[profile].since); waits > 0 {
 			next = min(next, waits)
 		} else {
@@ -150,21 +163,23 @@ func (a orphaned) due(left map[string]time.Time, now boottime.Instant, timeout t
 func (a orphaned) takenByGuard(profiles []string, root *profiledir.Root) {
 	for _, profile := range profiles {
 		if taken, err := root.Taken(profile); err == nil {
-			a[profile] = wait{a[profile].since, taken}
+			was := a[profile]
+			was.taken = taken
+			a[profile] = was
 		}
 	}
 }
 
-// orphans returns the profiles with a running browser that a launcher of these sessions started,
-// for one of them or for a session check, and that no launcher has now, with the time at which their
-// locks were taken last. A browser whose note cannot be trusted is left to the next launcher, since
-// the note may name any process.
-func orphans(root *profiledir.Root, c sessionfile.Dir, processes browser.Processes) (map[string]time.Time, error) {
+// orphans returns the running browsers that a launcher of these sessions started, for one of them or
+// for a session check, and that no launcher has now, by their profiles. A browser whose note cannot be
+// trusted is left to the next launcher, since the note may name any process. One that was known before
+// is found without its files, too.
+func orphans(root *profiledir.Root, c sessionfile.Dir, processes browser.Processes, known orphaned) (map[string]orphan, error) {
 	ids, err := root.List()
-	if err != nil {
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, err
 	}
-	left := map[string]time.Time{}
+	left := map[string]orphan{}
 	for _, profile := range ids {
 		running, ok, err := root.Left(profile)
 		if err != nil || !ok || running.BootID != boottime.ID() {
@@ -173,22 +188,76 @@ func orphans(root *profiledir.Root, c sessionfile.Dir, processes browser.Process
 		if _, err := c.Read(running.SessionID); err != nil && !accountcheck.IsCheck(running.SessionID) {
 			continue // it belongs to another launcher on the same folder
 		}
-		if !processes.Lives(chrome.Identity{PID: running.PID, StartTime: running.StartTime, BootID: running.BootID}) {
+		if !lives(processes, running) {
+			continue
+		}
+		path, err := root.Path(profile)
+		if err != nil {
 			continue
 		}
 		taken, err := root.Taken(profile)
 		if err != nil {
 			continue
 		}
-		if held, err := root.Held(profile); err == nil && held {
+		if held(root, profile) {
 			continue
 		}
-		left[profile] = taken
+		left[profile] = orphan{running: running, path: path, taken: taken}
 	}
-	return left, nil
+	for profile, was := range known {
+		if _, found := left[profile]; !found && filesGone(root, c, profile, was.running) && lives(processes, was.running) && !held(root, profile) {
+			was.filesGone = true
+			left[profile] = was.orphan
+		}
+	}
+	if len(left) > 0 {
+		err = nil
+	}
+	return left, err
+}
+
+func held(root *profiledir.Root, profile string) bool {
+	held, err := root.Held(profile)
+	return err == nil && held
+}
+
+func lives(processes browser.Processes, r profiledir.Running) bool {
+	return processes.Lives(chrome.Identity{PID: r.PID, StartTime: r.StartTime, BootID: r.BootID})
+}
+
+// filesGone tells whether a browser's profile, or its session's file, was removed, or its disk was
+// unmounted.
+func filesGone(root *profiledir.Root, c sessionfile.Dir, profile string, r profiledir.Running) bool {
+	if _, err := root.Path(profile); err != nil {
+		return true
+	}
+	_, err := c.Read(r.SessionID)
+	return errors.Is(err, fs.ErrNotExist) && !accountcheck.IsCheck(r.SessionID)
+}
+
+// killWithoutFiles kills the browsers whose files are not there any more: there is no place for what
+// they have not written yet, nor for evidence. It returns the others.
+func killWithoutFiles(ctx context.Context, o GuardOptions, all orphaned, due []string) (others []string, errs error) {
+	for _, profile := range due {
+		left := all[profile]
+		if !left.filesGone {
+			others = append(others, profile)
+			continue
+		}
+		if err := browser.KillLeft(ctx, o.Processes, left.running, left.path); err != nil {
+			errs = errors.Join(errs, fmt.Errorf("profile %s: %w", profile, err))
+			continue
+		}
+		delete(all, profile)
+		o.Log.Warn().Str("profile", profile).Str("session", left.running.SessionID).Msg("no launcher came back, and the browser's files are not there any more: it is killed, without evidence")
+	}
+	return others, errs
 }
 
 func endOrphans(ctx context.Context, o GuardOptions, profiles []string) error {
+	if len(profiles) == 0 {
+		return nil
+	}
 	archive, err := o.Archive()
 	if err != nil {
 		return err

@@ -61,18 +61,18 @@ func TestWhichBrowsersAreOrphans(t *testing.T) {
 	_, err := h.root.Create("none")
 	h.must(err)
 	taken := h.lock("taken")
-	left, err := orphans(h.root, h.files, browser.Kernel{})
+	left, err := orphans(h.root, h.files, browser.Kernel{}, nil)
 	if got := slices.Sorted(maps.Keys(left)); err != nil || !slices.Equal(got, []string{"checked", "left"}) {
 		t.Errorf("%v, %v; want checked and left", got, err)
 	}
 	h.must(taken.Unlock())
-	left, err = orphans(h.root, h.files, browser.Kernel{})
+	left, err = orphans(h.root, h.files, browser.Kernel{}, nil)
 	if got := slices.Sorted(maps.Keys(left)); err != nil || !slices.Equal(got, []string{"checked", "left", "taken"}) {
 		t.Errorf("when it is left, too: %v, %v", got, err)
 	}
 	h.must(h.lock("taken").Unlock())
-	again, err := orphans(h.root, h.files, browser.Kernel{})
-	if err != nil || again["taken"].Equal(left["taken"]) || !again["left"].Equal(left["left"]) {
+	again, err := orphans(h.root, h.files, browser.Kernel{}, nil)
+	if err != nil || again["taken"].taken.Equal(left["taken"].taken) || !again["left"].taken.Equal(left["left"].taken) {
 		t.Errorf("the profile that was taken meanwhile: %v before, %v now, %v; want another time, and of the others the same", left, again, err)
 	}
 }
@@ -152,7 +152,7 @@ func TestTheGuardWaits(t *testing.T) {
 			time.Sleep(time.Minute)
 			g.running()
 			g.must(os.RemoveAll(g.root.Dir()))
-		}, fs.ErrNotExist},
+		}, fs.ErrNotExist}, // with nothing killed: this process is no browser on the profile's directory
 		{"for the time that the browsers have, and tries again", func(g *guarded) {
 			close(g.gone)
 			time.Sleep(2*time.Minute + 3*orphanPause)
@@ -333,6 +333,52 @@ func TestTheGuardEndsBrowsers(t *testing.T) {
 	}
 }
 
+// A browser of which the guard knows is ended also where somebody removes its files, or its disk is
+// unmounted. There is no evidence then.
+func TestTheGuardKillsABrowserWhoseFilesAreGone(t *testing.T) {
+	t.Parallel()
+	for name, remove := range map[string]func(h *host) error{
+		"the data directory":     func(h *host) error { return os.RemoveAll(h.dir) },
+		"the profiles directory": func(h *host) error { return os.RemoveAll(h.root.Dir()) },
+		"another profiles directory": func(h *host) error {
+			return errors.Join(os.Rename(h.root.Dir(), h.root.Dir()+".was"), os.Mkdir(h.root.Dir(), 0o700))
+		},
+		"the profile":             func(h *host) error { return os.RemoveAll(filepath.Join(h.root.Dir(), "p")) },
+		"the file of the session": func(h *host) error { return h.files.Remove("ses_p") },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			h := newStoredHost(t)
+			left := h.browser(h.serves("p"))
+			h.unlocked("p")
+			ctx, cancel := context.WithTimeout(t.Context(), patience)
+			defer cancel()
+			gone, looks := make(chan struct{}), 0
+			close(gone)
+			err := Guard(ctx, GuardOptions{
+				ID: "here", DataDir: h.dir, Root: h.root, Key: testkey.Key, Gone: gone, Timeout: time.Hour, Log: h.log(),
+				Archive: func() (*evidence.Archive, error) { return nil, errors.New("there is no place for evidence") },
+				Clock: func() boottime.Instant { // it is asked when the guard has looked for browsers
+					if looks++; looks == 1 {
+						h.must(remove(h))
+						return 0
+					}
+					return boottime.Instant(2 * time.Hour)
+				},
+			})
+			if err != nil && !errors.Is(err, fs.ErrNotExist) {
+				t.Error(err)
+			}
+			if h.lives(left) {
+				t.Error("the browser lives")
+			}
+			if said := h.said.String(); !strings.Contains(said, "without evidence") || strings.Contains(said, "there is no place for evidence") {
+				t.Error("the guard does not say that there is no evidence, or tries to make some")
+			}
+		})
+	}
+}
+
 // The end of a session had begun when its launcher was killed. The next one has read the file, and cannot adopt
 // the browser yet, when the guard closes it: then it goes on from what the guard has done.
 func TestTheGuardEndsWhatTheNextLauncherHasRead(t *testing.T) {
@@ -395,9 +441,9 @@ func TestEachBrowserHasAWaitOfItsOwn(t *testing.T) {
 		{18, map[string]int{"b": 17}, nil, timeout}, // a launcher had it, and ended before this look
 		{28, map[string]int{"b": 17}, []string{"b"}, timeout},
 	} {
-		left := map[string]time.Time{}
+		left := map[string]orphan{}
 		for profile, taken := range look.left {
-			left[profile] = time.Unix(int64(taken), 0)
+			left[profile] = orphan{taken: time.Unix(int64(taken), 0)}
 		}
 		due, next := alone.due(left, at(look.at), timeout)
 		if !slices.Equal(due, look.due) || next != look.next {

@@ -39,27 +39,35 @@ func DiscardLeft(ctx context.Context, processes Processes, root *profiledir.Root
 	if err != nil {
 		return err
 	}
-	identity := chrome.Identity{PID: running.PID, StartTime: running.StartTime, BootID: running.BootID}
-	if ok && processes.Lives(identity) {
+	if ok && processes.Lives(identityOf(running)) {
 		path, err := root.Path(id)
-		if err != nil {
-			return err
+		if err == nil {
+			err = KillLeft(ctx, processes, running, path)
 		}
-		p, err := processes.Attach(identity, chrome.AdoptOptions{ProfileDir: path, TempDir: running.TempDir, OutputFile: running.OutputFile, Group: running.Group})
-		var other *chrome.NotSameError
-		switch {
-		case errors.As(err, &other): // it has just ended
-		case err != nil:
+		if err != nil {
 			return fmt.Errorf("copy %s: its browser: %w", id, err)
-		default:
-			if _, err := p.Close(ctx, nil, chrome.CloseTimeouts{AtOnce: true}); err != nil {
-				return fmt.Errorf("copy %s: its browser: %w", id, err)
-			}
 		}
 	}
 	err = root.WaitUnused(ctx, id)
 	if errors.Is(err, profiledir.ErrNoProfile) {
 		return nil
+	}
+	return err
+}
+
+func identityOf(r profiledir.Running) chrome.Identity {
+	return chrome.Identity{PID: r.PID, StartTime: r.StartTime, BootID: r.BootID}
+}
+
+// KillLeft kills the browser that a launcher left on the directory at path, which need not be there
+// any more. It does nothing if that browser has ended.
+func KillLeft(ctx context.Context, processes Processes, r profiledir.Running, path string) error {
+	p, err := processes.Attach(identityOf(r), chrome.AdoptOptions{ProfileDir: path, TempDir: r.TempDir, OutputFile: r.OutputFile, Group: r.Group})
+	if _, other := errors.AsType[*chrome.NotSameError](err); other {
+		return nil
+	}
+	if err == nil {
+		_, err = p.Close(ctx, nil, chrome.CloseTimeouts{AtOnce: true})
 	}
 	return err
 }

@@ -220,7 +220,7 @@ func (d *Driver) Start(ctx context.Context, s Start) (*Browser, error) {
 // Adopt drives a browser whose launcher has ended, and that was started with this appearance. It returns nil if the browser is
 // gone. A browser that cannot be driven is returned undriven, so that it can be closed.
 func (d *Driver) Adopt(running profiledir.Running, path string, looks lease.Appearance, sink func(checkpoint.Entry), log zerolog.Logger) *Browser {
-	identity := chrome.Identity{PID: running.PID, StartTime: running.StartTime, BootID: running.BootID}
+	identity := identityOf(running)
 	options := chrome.AdoptOptions{ProfileDir: path, TempDir: running.TempDir, OutputFile: running.OutputFile, Group: running.Group}
 	process, err := d.o.Processes.Adopt(identity, options)
 	if _, ok := errors.AsType[*chrome.NotSameError](err); ok {

@@ -1,6 +1,8 @@
 package deploy
 
 import (
+	"os"
+	"os/exec"
 	"slices"
 	"strings"
 	"testing"
@@ -83,7 +85,7 @@ func checkObjects(t *testing.T, documents []string) (set apps.StatefulSet, servi
 		t.Fatal("there is no sidecar with probes")
 	}
 	sidecar := p.InitContainers[i]
-	if may := sidecar.SecurityContext; may.RunAsUser == nil || *may.RunAsUser != 10001 || may.RunAsNonRoot == nil || !*may.RunAsNonRoot || !slices.Contains(p.InitContainers[0].Command, imageUser) {
+	if may := sidecar.SecurityContext; may.RunAsUser == nil || *may.RunAsUser != 10001 || may.RunAsNonRoot == nil || !*may.RunAsNonRoot || !strings.Contains(strings.Join(p.InitContainers[0].Command, " "), " "+imageUser+" ") {
 		t.Errorf("it runs as %v, and its directory is made by %q; the image's user is %s", sidecar.SecurityContext, p.InitContainers[0].Command, imageUser)
 	}
 	if command := strings.Join(sidecar.LivenessProbe.Exec.Command, " "); strings.Contains(command, "readyz") {
@@ -96,4 +98,27 @@ func checkObjects(t *testing.T, documents []string) (set apps.StatefulSet, servi
 		t.Errorf("%v seconds are too few to close browsers in order", grace)
 	}
 	return set, service
+}
+
+// runInit runs what an initial container runs, with the container's capabilities, and with directories of
+// the test where it has its mounts.
+func runInit(t *testing.T, c core.Container, mounts map[string]string) {
+	t.Helper()
+	if os.Getuid() != 0 {
+		t.Skip("only root makes files of other users")
+	}
+	bounds := "-all"
+	for _, capability := range c.SecurityContext.Capabilities.Add {
+		bounds += ",+" + strings.ToLower(string(capability))
+	}
+	command := slices.Clone(c.Command)
+	for _, mount := range c.VolumeMounts {
+		for i := range command {
+			command[i] = strings.ReplaceAll(command[i], mount.MountPath, mounts[mount.MountPath])
+		}
+	}
+	said, err := exec.Command("setpriv", append([]string{"--bounding-set=" + bounds, "--inh-caps=-all", "--no-new-privs"}, command...)...).CombinedOutput()
+	if err != nil {
+		t.Fatalf("%s: %q: %v\n%s", c.Name, command, err, said)
+	}
 }

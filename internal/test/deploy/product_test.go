@@ -1,6 +1,11 @@
 package deploy
 
 import (
+	"io"
+	"log"
+	"net/http"
+	"net/http/httptest"
+	"os/exec"
 	"regexp"
 	"slices"
 	"strings"
@@ -26,16 +31,46 @@ func checkVariable(t *testing.T, where, name string) {
 	}
 }
 
-// checkProbe wants a command that asks the sidecar, at its default address, for a path that
-// it serves to everybody.
+// checkProbe wants a command that asks the sidecar, at its default address, for a path that it serves to
+// everybody: in plain text, and with a certificate, which may be for another name.
 func checkProbe(t *testing.T, where string, command []string) {
 	t.Helper()
 	address := found(t, "cmd/leasehold/settings.go", `env:"LEASEHOLD_LISTEN" default:"([^"]+)"`)
-	path, ok := strings.CutPrefix(command[len(command)-1], "http://"+address)
-	if !ok || command[0] != "curl" || command[1] != "-fsS" {
-		t.Errorf("%s: %q, want curl -fsS http://%s/...", where, command, address)
+	var paths []string
+	for _, m := range regexp.MustCompile(`https?://`+regexp.QuoteMeta(address)+`(/\w+)`).FindAllStringSubmatch(strings.Join(command, " "), -1) {
+		paths = append(paths, m[1])
 	}
+	if paths = slices.Compact(paths); len(paths) != 1 {
+		t.Fatalf("%s: %q asks %s for %q, want one path", where, command, address, paths)
+	}
+	path := paths[0]
 	if !strings.Contains(read(t, "launcher/httpapi/probes.go"), `get("`+path+`", forAnybody`) {
 		t.Errorf("%s: %s is not served to everybody", where, path)
+	}
+	for _, protocol := range []string{"http", "https"} {
+		for _, answer := range []int{http.StatusOK, http.StatusServiceUnavailable} {
+			sidecar := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				if r.URL.Path != path {
+					http.NotFound(w, r)
+					return
+				}
+				w.WriteHeader(answer)
+			}))
+			sidecar.Config.ErrorLog = log.New(io.Discard, "", 0)
+			if protocol == "https" {
+				sidecar.StartTLS()
+			} else {
+				sidecar.Start()
+			}
+			args := slices.Clone(command)
+			for i := range args {
+				args[i] = strings.ReplaceAll(args[i], address, sidecar.Listener.Addr().String())
+			}
+			said, err := exec.Command(args[0], args[1:]...).CombinedOutput()
+			if (err == nil) != (answer == http.StatusOK) {
+				t.Errorf("%s: %q of a sidecar that answers %d by %s: %v\n%s", where, args, answer, protocol, err, said)
+			}
+			sidecar.Close()
+		}
 	}
 }

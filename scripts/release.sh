@@ -69,7 +69,7 @@ for arch in ${ARCHES:-amd64 arm64}; do
 	archive "${dir##*/}"
 
 	# A package has the program in /usr/bin, and its pages are compressed.
-	sed -i 's,/usr/local/bin/,/usr/bin/,' "$dir/leasehold.service"
+	sed -i 's,/usr/local/bin,/usr/bin,' "$dir"/*.service
 	gzip -n9 "$dir"/man/*
 	gzip -n9 <CHANGELOG.md >"$dir/changelog.gz"
 	# Debian's own changelog is about the packaging, which has no other versions than the program.

@@ -221,6 +221,7 @@ play_deb() {
 	is "the data" "$(mode /var/lib/leasehold)" "leasehold:leasehold 700"
 	is "the program" "$(mode /usr/bin/leasehold)" "root:root 755"
 	is "what the unit starts" "$(inside systemctl cat leasehold.service | sed -n 's/^ExecStart=\([^ ]*\).*/\1/p')" /usr/bin/leasehold
+	is "what the unit of the examples starts" "$(inside sed -n 's/^ExecStart=\([^ ]*\).*/\1/p' /usr/share/doc/leasehold/examples/leasehold-browser-user.service)" /usr/bin/leasehold
 	is "who it runs as" "$(inside ps -o user= -p "$pid")" leasehold
 	holds "systemd finds nothing wrong with the unit" verified
 	holds "dpkg finds the files as they were packed" unchanged

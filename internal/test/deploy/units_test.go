@@ -1,6 +1,7 @@
 package deploy
 
 import (
+	"bytes"
 	"errors"
 	"os"
 	"os/exec"
@@ -10,12 +11,13 @@ import (
 	"testing"
 
 	"github.com/coreos/go-systemd/v22/unit"
+	"go.yaml.in/yaml/v3"
 )
 
 func TestUnitsAreHardened(t *testing.T) {
 	var all []map[string]string
 	for _, path := range []string{"deploy/leasehold.service", "deploy/leasehold-browser-user.service"} {
-		options, err := unit.Deserialize(strings.NewReader(read(t, path)))
+		options, err := unit.DeserializeOptions(strings.NewReader(read(t, path)))
 		if err != nil {
 			t.Fatalf("%s: %v", path, err)
 		}
@@ -82,6 +84,57 @@ func TestSystemdTakesTheUnits(t *testing.T) {
 			if !strings.Contains(line, "Unknown key 'DelegateSubgroup' in section [Service]") {
 				t.Errorf("%s: %s", name, line)
 			}
+		}
+	}
+}
+
+// TestThePackagesStartTheirProgram: a package has the program in another place than the units of deploy say. The
+// script that makes packages changes the units that are packed.
+func TestThePackagesStartTheirProgram(t *testing.T) {
+	var packed struct {
+		Contents []struct{ Src, Dst string }
+	}
+	if err := yaml.Unmarshal([]byte(read(t, "deploy/package/nfpm.yaml")), &packed); err != nil {
+		t.Fatal(err)
+	}
+	stage, program, units := t.TempDir(), "", map[string]string{}
+	for _, file := range packed.Contents {
+		if filepath.Base(file.Dst) == "leasehold" && filepath.Base(filepath.Dir(file.Dst)) == "bin" {
+			program = file.Dst
+		}
+		if filepath.Ext(file.Dst) == ".service" {
+			units[file.Dst] = file.Src
+		}
+	}
+	if program == "" || len(units) != 2 {
+		t.Fatalf("the program is at %q, and the units are %v", program, units)
+	}
+	for _, from := range units {
+		if err := os.WriteFile(filepath.Join(stage, filepath.Base(from)), []byte(read(t, "deploy/"+filepath.Base(from))), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	change := exec.Command("sh", "-euc", found(t, "scripts/release.sh", `(?m)^\t(sed -i .*\.service"?)$`))
+	change.Env = append(os.Environ(), "dir="+stage)
+	if said, err := change.CombinedOutput(); err != nil {
+		t.Fatalf("%s: %v\n%s", change, err, said)
+	}
+	for to, from := range units {
+		from = strings.Replace(from, "${STAGE}", stage, 1)
+		if !filepath.IsAbs(from) {
+			from = filepath.Join(root, from)
+		}
+		text, err := os.ReadFile(from)
+		if err != nil {
+			t.Fatal(err)
+		}
+		options, err := unit.DeserializeOptions(bytes.NewReader(text))
+		if err != nil {
+			t.Fatal(err)
+		}
+		starts := slices.IndexFunc(options, func(o *unit.UnitOption) bool { return o.Name == "ExecStart" })
+		if starts < 0 || strings.Fields(options[starts].Value)[0] != program {
+			t.Errorf("%s does not start %s", to, program)
 		}
 	}
 }

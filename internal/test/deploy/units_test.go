@@ -27,10 +27,16 @@ func TestUnitsAreHardened(t *testing.T) {
 				t.Errorf("%s: %s is there twice, or in [%s]", path, o.Name, o.Section)
 			}
 			service[o.Name] = o.Value
+			// A key in another section than its own is ignored.
+			if limits := strings.HasPrefix(o.Name, "StartLimit"); limits != (o.Section == "Unit") && (limits || strings.HasPrefix(o.Name, "Restart")) {
+				t.Errorf("%s: %s is in [%s]", path, o.Name, o.Section)
+			}
 		}
 		all = append(all, service)
 		for name, want := range map[string]string{
 			"KillMode": "process", "OOMPolicy": "continue", "Delegate": "memory pids cpu", // or browsers die with their launcher
+			// However often it fails, it is started again, and not so soon that a limit ends that.
+			"Restart": "on-failure", "RestartSec": "2", "StartLimitIntervalSec": "0", "RestartPreventExitStatus": "",
 			"ProtectSystem": "strict", "PrivateTmp": "true", "NoNewPrivileges": "true", "RestrictSUIDSGID": "true",
 		} {
 			if service[name] != want {

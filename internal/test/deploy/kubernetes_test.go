@@ -1,8 +1,10 @@
 package deploy
 
 import (
+	"io/fs"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -16,6 +18,25 @@ import (
 
 func TestKubernetesHasASidecarWithItsOwnVolume(t *testing.T) {
 	checkObjects(t, strings.Split(read(t, "deploy/kubernetes.yml"), "\n---\n"))
+}
+
+// TestTheDataDirectoryIsTheSidecarsAlone, also on a volume that was made writable for all: the sidecar refuses a
+// directory that others can replace.
+func TestTheDataDirectoryIsTheSidecarsAlone(t *testing.T) {
+	set, _ := checkObjects(t, strings.Split(read(t, "deploy/kubernetes.yml"), "\n---\n"))
+	for _, mode := range []fs.FileMode{0o777, 0o770, 0o755} {
+		volume := t.TempDir()
+		if err := os.Chmod(volume, mode); err != nil {
+			t.Fatal(err)
+		}
+		for range 2 { // it is there at the next start
+			runInit(t, set.Spec.Template.Spec.InitContainers[0], map[string]string{"/volume": volume})
+			checkOwner(t, filepath.Join(volume, "data"), 0o700)
+			if info, err := os.Stat(volume); err != nil || info.Mode().Perm() != mode&^0o022 {
+				t.Errorf("a volume of mode %v has mode %v, %v; want that others cannot write it, and nothing else changed", mode, info.Mode(), err)
+			}
+		}
+	}
 }
 
 // checkObjects checks a StatefulSet with the sidecar and its Service, and returns them.

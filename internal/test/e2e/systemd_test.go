@@ -200,6 +200,11 @@ func TestTheUnitsOfSystemd(t *testing.T) {
 				dial(t, ses.CDPURL) // by then the next one has taken it over: what it has not, it leaves, too
 				return
 			}
+			for dir, shared := range map[string]bool{"/var/cache/leasehold/worker": true, "/tmp/worker": false} { // docs/restrictions.md
+				if err := h.downloads(t, c, page, before[0], dir); (err == nil) != shared {
+					t.Errorf("a worker that has Chrome download into %s: %v; it shares that with Chrome: %v", dir, err, shared)
+				}
+			}
 
 			goesOn := func(how string) {
 				t.Helper()
@@ -226,6 +231,20 @@ func TestTheUnitsOfSystemd(t *testing.T) {
 			goesOn("restarted")
 		})
 	}
+}
+
+// downloads has a browser download a file into a directory, and returns why a worker beside it has no such file.
+func (h *unitHost) downloads(t *testing.T, c *socket, page string, browser int, dir string) error {
+	t.Helper()
+	file := filepath.Join(dir, "order.csv")
+	c.call(t, "", "Browser.setDownloadBehavior", map[string]any{"behavior": "allow", "downloadPath": dir}, nil)
+	c.evaluate(t, page, `Object.assign(document.createElement("a"), {href: URL.createObjectURL(new Blob(["1"])), download: "order.csv"}).click()`)
+	eventually(t, file, func() error {
+		_, err := os.Stat(fmt.Sprintf("/proc/%d/root%s", browser, file))
+		return err
+	})
+	_, err := os.Stat(h.path(file))
+	return err
 }
 
 // closesInOrder: stopping the service closes its browser.

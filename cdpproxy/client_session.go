@@ -19,7 +19,6 @@ type ClientSession struct {
 	defaultID string      // session of the messages that name none: id, or that of one page
 	token     lease.Token // of the lease that it was opened under; 0: the launcher's own
 	inherited bool        // an earlier launcher opened it
-	private   []string    // pages of that launcher that nobody else may see
 
 	mu                 sync.Mutex
 	conn               *Conn     // nil: not connected yet, or no longer
@@ -47,9 +46,9 @@ func (m *Mux) inheritSessions() {
 	if m.pipeLog == nil {
 		return
 	}
-	for _, found := range m.pipeLog.inherited {
+	for _, found := range m.pipeLog.inherited.sessions {
 		s := newClientSession(m, found.id, found.token)
-		s.inherited, s.private = true, found.private
+		s.inherited = true
 		for r, auth := range found.paused {
 			s.paused[r] = pause{auth: auth}
 		}
@@ -59,6 +58,9 @@ func (m *Mux) inheritSessions() {
 			s.waitingForDebugger[child] = "" // it may be waiting; resuming one that is not does no harm
 		}
 		m.inherited = append(m.inherited, s)
+	}
+	for _, page := range m.pipeLog.inherited.private {
+		m.privacy.pages[page.target], m.privacy.logged[page.target] = nobody, true
 	}
 }
 

@@ -98,9 +98,10 @@ func TestWhatWasOpenedUnderAnInheritedSessionIsItsOwn(t *testing.T) {
 }
 
 // TestTheNextLauncherClosesPrivatePages, and those that they opened, and clears the cache by a page that
-// stays: nobody may send anything before. What fails keeps the browser shut.
+// stays, also if the session that opened them was closed before them: nobody may send anything before. What
+// fails keeps the browser shut. What is done is not done again by the launcher after that.
 func TestTheNextLauncherClosesPrivatePages(t *testing.T) {
-	m, commands, events := inherited(t, []string{lineOpened, "O", "0"}, []string{linePrivate, "O", "T"})
+	m, commands, events := inherited(t, []string{lineOpened, "O", "0"}, []string{linePrivate, "O", "T"}, []string{lineClosed, "O"})
 	answers := func(id int64, infos string) {
 		t.Helper()
 		if _, err := fmt.Fprintf(events, `{"id":%d,"result":{"targetInfos":[%s]}}`+"\x00", id, infos); err != nil {
@@ -174,6 +175,14 @@ func TestTheNextLauncherClosesPrivatePages(t *testing.T) {
 	lists(own)
 	if err := <-closed; err != nil || m.KeptPrivate() != nil {
 		t.Error("in the end", err)
+	}
+	log, err := os.ReadFile(m.pipeLog.path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	lines, _ := unsigned(log, chainOf(m.pipeLog.path, testkey.Key))
+	if left := replay(lines).private; len(left) > 0 {
+		t.Errorf("the next launcher is told of %v, which are closed", left)
 	}
 	open, err := m.KeepPrivate(methods.RefuseSignIn())
 	if err != nil {

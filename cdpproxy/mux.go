@@ -132,7 +132,7 @@ func New(pipe Pipe, effect acts.Effect, traffic func(Traffic)) (*Mux, error) {
 		commands: pipe.Commands, events: pipe.Events, traffic: traffic, pipeLog: pipe.PipeLog, waiting: pipe.Waiting, wakeup: wakeup, done: make(chan struct{}),
 		// An adopted browser may still reply to calls of an earlier launcher.
 		lastID:    rand.Int64N(1 << 29),
-		privacy:   privacy{pages: map[string]*ClientSession{}, sessions: map[string]bool{}, hidden: map[string]bool{}},
+		privacy:   privacy{pages: map[string]*ClientSession{}, sessions: map[string]bool{}, hidden: map[string]bool{}, logged: map[string]bool{}},
 		posted:    make(chan struct{}, 1),
 		attaching: make(chan struct{}, 1),
 	}

@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -23,8 +24,8 @@ import (
 type PipeLog struct {
 	path      string
 	key       *signed.Key
-	inherited []inheritedSession // set by OpenPipeLog
-	broken    bool               // set by OpenPipeLog
+	inherited onPipe // set by OpenPipeLog
+	broken    bool   // set by OpenPipeLog
 
 	mu          sync.Mutex
 	file        *os.File // nil: closed, or given up
@@ -32,13 +33,21 @@ type PipeLog struct {
 	size, limit int // of the file, in bytes: above limit it is compacted
 }
 
+// onPipe is what a pipe log says.
+type onPipe struct {
+	sessions []inheritedSession
+	private  []privatePage // also those whose opener's session is closed: the page outlives it
+}
+
+// privatePage is a page that nobody but the launcher may see.
+type privatePage struct{ opener, target string }
+
 // inheritedSession is a browser session that an earlier launcher opened and did not
 // close.
 type inheritedSession struct {
 	id       string
 	token    lease.Token            // of the client's lease; 0: the launcher's own
 	children []string               // CDP sessions that were opened under it
-	private  []string               // targets of pages that nobody else may see
 	paused   map[pausedRequest]bool // true: the request waits for credentials
 }
 
@@ -142,6 +151,7 @@ const (
 	linePaused   = "pause"   // child, request, "auth" or "plain"
 	lineSettled  = "settle"  // child, request
 	linePrivate  = "private" // session, target of a page that nobody else may see
+	lineGone     = "gone"    // target of such a page: it is closed, and the cache has nothing of it
 )
 
 // append adds a line. If the pipe log cannot be written, or a word would be read back
@@ -191,17 +201,18 @@ func (l *PipeLog) compact(b []byte) {
 		line := strings.Join(words, " ")
 		fmt.Fprintln(&short, line, chain.Next(line))
 	}
-	for _, s := range replay(b) {
+	said := replay(b)
+	for _, s := range said.sessions {
 		write(lineOpened, s.id, strconv.FormatUint(uint64(s.token), 10))
 		for _, child := range s.children {
 			write(lineAttached, s.id, child)
 		}
-		for _, target := range s.private {
-			write(linePrivate, s.id, target)
-		}
 		for r, auth := range s.paused {
 			write(linePaused, r.sessionID, r.requestID, kindOfPause(auth))
 		}
+	}
+	for _, page := range said.private {
+		write(linePrivate, page.opener, page.target)
 	}
 	next := l.path + ".new"
 	file, err := os.OpenFile(next, os.O_CREATE|os.O_TRUNC|os.O_WRONLY|os.O_APPEND, 0o600)
@@ -230,8 +241,8 @@ func kindOfPause(auth bool) string {
 }
 
 // replay reads the lines of a pipe log without their signatures, and returns the browser sessions
-// that are open. A last line without its newline does not count.
-func replay(b []byte) []inheritedSession {
+// that are open, and the private pages. A last line without its newline does not count.
+func replay(b []byte) (said onPipe) {
 	var sessions []*inheritedSession
 	owners := map[string]*inheritedSession{} // by CDP session, children too
 	for line := range bytes.Lines(b) {
@@ -248,6 +259,10 @@ func replay(b []byte) []inheritedSession {
 			}
 			s = &inheritedSession{id: words[1], token: lease.Token(token), paused: map[pausedRequest]bool{}}
 			sessions, owners[s.id] = append(sessions, s), s
+		case word == linePrivate && len(words) == 3:
+			said.private = append(said.private, privatePage{words[1], words[2]})
+		case word == lineGone && len(words) == 2:
+			said.private = slices.DeleteFunc(said.private, func(p privatePage) bool { return p.target == words[1] })
 		case s == nil:
 		case word == lineClosed:
 			for sessionID, owner := range owners {
@@ -257,8 +272,6 @@ func replay(b []byte) []inheritedSession {
 			}
 		case word == lineAttached && len(words) == 3:
 			owners[words[2]] = s
-		case word == linePrivate && len(words) == 3:
-			s.private = append(s.private, words[2])
 		case word == lineDetached:
 			delete(owners, words[1])
 			for r := range s.paused {
@@ -272,7 +285,6 @@ func replay(b []byte) []inheritedSession {
 			delete(s.paused, pausedRequest{words[1], words[2]})
 		}
 	}
-	var open []inheritedSession
 	for _, s := range sessions {
 		if owners[s.id] != s {
 			continue
@@ -282,7 +294,7 @@ func replay(b []byte) []inheritedSession {
 				s.children = append(s.children, sessionID)
 			}
 		}
-		open = append(open, *s)
+		said.sessions = append(said.sessions, *s)
 	}
-	return open
+	return said
 }

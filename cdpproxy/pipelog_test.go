@@ -14,10 +14,10 @@ import (
 	"leasehold/internal/test/testkey"
 )
 
-// describe returns what a pipe log says, in a line for each browser session.
-func describe(open []inheritedSession) []string {
+// describe returns what a pipe log says, in a line for each browser session and each private page.
+func describe(said onPipe) []string {
 	var lines []string
-	for _, p := range open {
+	for _, p := range said.sessions {
 		slices.Sort(p.children)
 		var paused []string
 		for r, auth := range p.paused {
@@ -25,6 +25,9 @@ func describe(open []inheritedSession) []string {
 		}
 		slices.Sort(paused)
 		lines = append(lines, fmt.Sprintf("%s %d %v %v", p.id, p.token, p.children, paused))
+	}
+	for _, page := range said.private {
+		lines = append(lines, fmt.Sprintf("private %s %s", page.opener, page.target))
 	}
 	return lines
 }
@@ -42,6 +45,8 @@ func TestReplay(t *testing.T) {
 		{"paused", "open A 7\nattach A c1\npause c1 r1 plain\npause c1 r2 auth\npause A r3 plain\nsettle c1 r1\n", []string{"A 7 [c1] [A/r3/plain c1/r2/auth]"}},
 		{"paused again", "open A 7\npause A r plain\nsettle A r\npause A r plain\n", []string{"A 7 [] [A/r/plain]"}},
 		{"paused on what is gone", "open A 7\nattach A c1\npause c1 r plain\ndetach c1\n", []string{"A 7 [] []"}},
+		{"private", "open O 0\nprivate O T\nprivate O T2\ngone T\n", []string{"O 0 [] []", "private O T2"}},
+		{"private, and its opener has left", "open O 0\nprivate O T\nclose O\n", []string{"private O T"}},
 		{"a torn line", "open A 7\nclose A", []string{"A 7 [] []"}},
 		{"noise", "\n\nopen\nopen A\nopen A x\nwhat A\nopen A 7\npause A\n", []string{"A 7 [] []"}},
 	} {
@@ -63,6 +68,12 @@ func TestAPipeLogIsCompacted(t *testing.T) {
 	l.append(lineOpened, "A", "7")
 	l.append(lineAttached, "A", "c")
 	l.append(linePaused, "c", "first", "auth")
+	l.append(lineOpened, "O", "0")
+	for _, target := range []string{"T", "T2"} {
+		l.append(linePrivate, "O", target)
+	}
+	l.append(lineClosed, "O")
+	l.append(lineGone, "T2")
 	for i := range 12_000 {
 		r := fmt.Sprintf("interception-job-%d.0", i)
 		l.append(linePaused, "c", r, "plain")
@@ -80,7 +91,7 @@ func TestAPipeLogIsCompacted(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got, want := describe(next.inherited), []string{"A 7 [c] [c/first/auth c/last/plain]"}; !slices.Equal(got, want) {
+		if got, want := describe(next.inherited), []string{"A 7 [c] [c/first/auth c/last/plain]", "private O T"}; !slices.Equal(got, want) {
 			t.Errorf("%q, want %q", got, want)
 		}
 		next.append(lineOpened, "B", "8")

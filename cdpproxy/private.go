@@ -35,6 +35,9 @@ type privacy struct {
 	sessions map[string]bool
 	// hidden are the pages of CreateHidden that are open.
 	hidden map[string]bool
+	// logged are the pages that the pipe log names: the next launcher would have to close them, and to clear
+	// the cache.
+	logged map[string]bool
 	// listening are the commands of listens that hold, or may. unanswered are how many of them the browser
 	// has not answered.
 	listening  map[listener]*hearing
@@ -162,6 +165,9 @@ func (m *Mux) KeptPrivate() *methods.Refusal { return m.privacy.shut.Load() }
 func (m *Mux) endPrivate(ctx context.Context, forget bool) error {
 	in := "" // the browser context of the pages
 	for {
+		m.privacy.mu.Lock()
+		logged := slices.Collect(maps.Keys(m.privacy.logged))
+		m.privacy.mu.Unlock()
 		var all struct {
 			TargetInfos []targetInfo `json:"targetInfos"`
 		}
@@ -187,6 +193,7 @@ func (m *Mux) endPrivate(ctx context.Context, forget bool) error {
 		m.privacy.mu.Unlock()
 		switch {
 		case done:
+			m.privateGone(logged...)
 			return nil
 		case len(left) == 0:
 			if err := m.clearCache(ctx, other); err != nil {
@@ -204,6 +211,20 @@ func (m *Mux) endPrivate(ctx context.Context, forget bool) error {
 		case <-time.After(privateCloses):
 		case <-ctx.Done():
 			return fmt.Errorf("%d private pages do not close, and the browser stays closed to its clients: %w", len(left), ctx.Err())
+		}
+	}
+}
+
+// privateGone notes that private pages are closed, and that nothing is left to do for the next launcher.
+func (m *Mux) privateGone(targets ...string) {
+	for _, target := range targets {
+		m.privacy.mu.Lock()
+		logged := m.privacy.logged[target]
+		delete(m.privacy.logged, target)
+		delete(m.privacy.hidden, target)
+		m.privacy.mu.Unlock()
+		if logged {
+			m.pipeLog.append(lineGone, target)
 		}
 	}
 }
@@ -248,8 +269,8 @@ type targetInfo struct {
 	Context  string `json:"browserContextId"`
 }
 
-// nobody has the tabs that were opened while the browser was kept private: Chrome does not say by which
-// page. They are hidden, and go with their pages.
+// nobody has the tabs that were opened while the browser was kept private, since Chrome does not say by which
+// page, and the pages of an earlier launcher. They are hidden, and go with their pages.
 var nobody = &ClientSession{}
 
 // opener returns whose private page a target is, or belongs to; nil if it is none. What such a page
@@ -429,9 +450,7 @@ func (m *Mux) closeHidden(ctx context.Context, target string) error {
 		err = nil
 	}
 	if err == nil {
-		m.privacy.mu.Lock()
-		defer m.privacy.mu.Unlock()
-		delete(m.privacy.hidden, target)
+		m.privateGone(target)
 	}
 	return err
 }
@@ -494,7 +513,9 @@ func (m *Mux) openUnseen(opener *ClientSession, params map[string]any, hidden bo
 	var created struct {
 		TargetID string `json:"targetId"`
 	}
-	err = call("Target.createTarget", params, &created)
+	if err = call("Target.createTarget", params, &created); created.TargetID != "" {
+		m.pipeLog.append(linePrivate, opener.id, created.TargetID)
+	}
 	var unseen []string
 	for named, late := false, time.Now().Add(createTimeout); err == nil && !named; {
 		unseen = []string{created.TargetID}
@@ -526,11 +547,11 @@ func (m *Mux) openUnseen(opener *ClientSession, params map[string]any, hidden bo
 			m.privacy.hidden[target] = true
 		}
 	}
+	if created.TargetID != "" {
+		m.privacy.logged[created.TargetID] = true
+	}
 	m.privacy.creating = nil
 	m.privacy.mu.Unlock()
-	if created.TargetID != "" {
-		m.pipeLog.append(linePrivate, opener.id, created.TargetID)
-	}
 	// The answer to this comes when what was held is passed on.
 	err = errors.Join(err, m.Call(context.Background(), "Browser.getVersion", nil, nil))
 	m.privacy.holding.Store(false)
@@ -561,25 +582,18 @@ func (m *Mux) endHidden(ctx context.Context) error {
 		if err := m.Call(ctx, "Target.getTargets", nil, &all); err != nil {
 			return fmt.Errorf("which pages of the launcher's own are open: %w", err)
 		}
-		m.privacy.mu.Lock()
 		for _, target := range open {
 			if !slices.ContainsFunc(all.TargetInfos, func(t targetInfo) bool { return t.TargetID == target }) {
-				delete(m.privacy.hidden, target)
+				m.privateGone(target)
 			}
 		}
-		m.privacy.mu.Unlock()
 	}
 }
 
 // ClosePrivate closes and forgets what an earlier launcher kept to itself, before any client can see it.
 func (m *Mux) ClosePrivate(ctx context.Context) error {
-	found := false
 	m.privacy.mu.Lock()
-	for _, s := range m.inherited {
-		for _, target := range s.private {
-			m.privacy.pages[target], found = s, true
-		}
-	}
+	found := len(m.privacy.logged) > 0
 	if found {
 		m.privacy.shut.Store(methods.RefuseSignIn())
 	}

@@ -52,8 +52,8 @@ func downloadsTo(browserContext, dir string) []byte {
 // client's command.
 func (s *ClientSession) downloadCommands(sessionID string, named methods.Named) (before, after []byte) {
 	in := named.Context
-	if named.Downloads && in == "" {
-		in = s.mux.sessions.get(sessionID).context // "" for a browser session
+	if named.OfPage {
+		in = s.mux.sessions.get(sessionID).context
 	}
 	fresh := s.mux.fresh.take(in)
 	s.mu.Lock()

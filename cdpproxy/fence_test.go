@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -196,8 +197,8 @@ func TestTheLaunchersDownloadsComeBack(t *testing.T) {
 	if _, err := c.next(); err != nil {
 		t.Fatal(err)
 	}
-	c.call("Page.setDownloadBehavior", "P", map[string]any{"behavior": "allow", "downloadPath": "/mine"})
-	want("a page's", "Page.setDownloadBehavior")
+	c.call("Page.setDownloadBehavior", "P", map[string]any{"behavior": "default", "browserContextId": "X"})
+	want("Chrome's own on a page, which names no context", "Page.setDownloadBehavior", "C=/x")
 	s.say(`{"method":"Target.detachedFromTarget","params":{"sessionId":"P"},"sessionId":"B1"}`)
 	if _, err := c.next(); err != nil {
 		t.Fatal(err)
@@ -232,6 +233,59 @@ func TestTheLaunchersDownloadsComeBack(t *testing.T) {
 	slices.Sort(got)
 	if !slices.Equal(got, []string{"=/x", "E=/x", "Target.detachFromTarget"}) {
 		t.Errorf("the connection's end: the browser heard %q", got)
+	}
+}
+
+// TestAPagesDownloadsComeBack to the launcher's directory, with a real browser: when the session has ended on
+// which the client set them for a page, when it asks for Chrome's own behaviour there, and when it does so for
+// the browser, which is the profile's own context on a page of another one, too.
+func TestAPagesDownloadsComeBack(t *testing.T) {
+	m, dir := browser(t), t.TempDir()
+	if err := m.SetDownloads(t.Context(), dir); err != nil {
+		t.Fatal(err)
+	}
+	c := connect(t, m, open(), &handler{downloads: dir})
+	_, page := c.page("data:text/html,a page")
+	var made struct{ BrowserContextID, TargetID, SessionID string }
+	for _, one := range []struct {
+		method string
+		params map[string]any
+	}{
+		{"Target.createBrowserContext", nil},
+		{"Target.createTarget", map[string]any{"url": "about:blank"}},
+		{"Target.attachToTarget", map[string]any{"flatten": true}},
+	} {
+		if one.params != nil {
+			one.params["browserContextId"], one.params["targetId"] = made.BrowserContextID, made.TargetID
+		}
+		if err := json.Unmarshal(c.call(one.method, "", one.params).Result, &made); err != nil {
+			t.Fatal(one.method, err)
+		}
+	}
+	toDefault := map[string]any{"behavior": "default"}
+	for name, end := range map[string]func(session string) message{
+		"detached": func(session string) message {
+			c.call("Page.setDownloadBehavior", session, map[string]any{"behavior": "allow", "downloadPath": t.TempDir()})
+			return c.call("Target.detachFromTarget", "", map[string]any{"sessionId": session})
+		},
+		"default":   func(session string) message { return c.call("Page.setDownloadBehavior", session, toDefault) },
+		"a context": func(string) message { return c.call("Browser.setDownloadBehavior", made.SessionID, toDefault) },
+	} {
+		_, session := c.page("data:text/html,another page")
+		if m := end(session); m.Error != nil {
+			t.Fatalf("%s: %v", name, m.Error)
+		}
+		script := fmt.Sprintf(`{ const a = document.createElement("a"); a.href = "data:text/plain,hello"; a.download = %q; a.click() }`, name+".txt")
+		c.call("Runtime.evaluate", page, map[string]any{"expression": script, "userGesture": true})
+		for late := time.Now().Add(testchrome.Patience); ; time.Sleep(10 * time.Millisecond) {
+			if found, err := filepath.Glob(filepath.Join(dir, name+".txt")); err != nil || len(found) > 0 {
+				break
+			}
+			if time.Now().After(late) {
+				t.Errorf("%s: nothing came into the launcher's directory", name)
+				break
+			}
+		}
 	}
 }
 

@@ -75,11 +75,11 @@ type Named struct {
 	Read []string
 	// Write is the directory to which pages will write downloads.
 	Write string
-	// Downloads says that the command sets the download behaviour: of Context or, if that is
-	// empty, of the session's context. Default says that it returns to Chrome's own behaviour,
-	// which writes into the user's folder.
-	Downloads, Default bool
-	// Context is the browser context that the command names.
+	// Downloads says that the command sets the download behaviour: of Context, or with OfPage of the
+	// context of its session's page. Default says that it returns to Chrome's own behaviour, which
+	// writes into the user's folder.
+	Downloads, OfPage, Default bool
+	// Context is the browser context that the command names; empty: the profile's own.
 	Context string
 }
 
@@ -133,7 +133,9 @@ func Check(m *Method, name string, params []byte) (Named, *Refusal) {
 		default:
 			p.fail(formRefusal("behavior", "one of deny, allow, allowAndName and default"))
 		}
-		named.Context, _ = p.text("browserContextId")
+		if named.OfPage = m.Name == "Page.setDownloadBehavior"; !named.OfPage { // otherwise Chrome ignores it
+			named.Context, _ = p.text("browserContextId")
+		}
 	}
 	for _, path := range m.Without {
 		p.without(m, path)

@@ -143,7 +143,8 @@ func TestWhatCommandsName(t *testing.T) {
 		{"Browser.setDownloadBehavior", `{"behavior":"deny","downloadPath":"/d"}`, methods.Named{Downloads: true}, ""},
 		{"Browser.setDownloadBehavior", `{"behavior":"default"}`, methods.Named{Downloads: true, Default: true}, ""},
 		{"Browser.setDownloadBehavior", `{"behavior":"newone","downloadPath":"/d"}`, methods.Named{}, methods.ReasonForm},
-		{"Page.setDownloadBehavior", `{"behavior":"allow","downloadPath":"/d"}`, methods.Named{Downloads: true, Write: "/d"}, ""},
+		{"Page.setDownloadBehavior", `{"behavior":"allow","downloadPath":"/d"}`, methods.Named{Downloads: true, OfPage: true, Write: "/d"}, ""},
+		{"Page.setDownloadBehavior", `{"behavior":"default","browserContextId":"C"}`, methods.Named{Downloads: true, OfPage: true, Default: true}, ""},
 		{"Page.setDownloadBehavior", `{"behavior":"allow","downloadPath":7}`, methods.Named{}, methods.ReasonForm},
 
 		{"Target.createBrowserContext", `{"disposeOnDetach":true}`, methods.Named{}, ""},

@@ -50,3 +50,12 @@ func TestScan(t *testing.T) {
 		})
 	}
 }
+
+// TestACommandWithAnEmptySessionGetsNoLonger: what fits into Chrome's pipe with the session still does without.
+func TestACommandWithAnEmptySessionGetsNoLonger(t *testing.T) {
+	long := strings.Repeat("<>&\u2028", 100)
+	got := string(withoutSession([]byte(`{"sessionId":"","id":1,"method":"m","params":{"a":"` + long + `"}}`)))
+	if want := `{"id":1,"method":"m","params":{"a":"` + long + `"}}`; got != want {
+		t.Errorf("%d bytes %.100s, want %d bytes %.100s", len(got), got, len(want), want)
+	}
+}

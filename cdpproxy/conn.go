@@ -16,9 +16,10 @@ import (
 )
 
 const (
-	// MaxCommand is the longest message accepted from a client, in bytes. A message of 100 MiB
-	// would end Chrome's pipe for good.
-	MaxCommand = 100<<20 - 4096
+	// tooLong is the length of a message, in bytes, that would end Chrome's pipe for good. MaxCommand is
+	// the longest message accepted from a client: it leaves room for the name of a session.
+	tooLong    = 100 << 20
+	MaxCommand = tooLong - 4096
 	// MaxQueued is how many bytes may wait for a client. A client that has more waiting is cut
 	// off when the next message for it comes.
 	MaxQueued = 256 << 20

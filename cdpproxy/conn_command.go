@@ -64,8 +64,11 @@ func withoutSession(msg []byte) []byte {
 	}
 	// scan has found at most four members, each once, in strict JSON.
 	_ = json.Unmarshal(msg, &m)
-	msg, _ = json.Marshal(m)
-	return msg
+	var short bytes.Buffer
+	e := json.NewEncoder(&short)
+	e.SetEscapeHTML(false) // a "<" would become six bytes, and the message too long for Chrome
+	_ = e.Encode(m)
+	return bytes.TrimSuffix(short.Bytes(), []byte("\n"))
 }
 
 func (c *Conn) target(cmd command) string {

@@ -24,10 +24,15 @@ func (m *Mux) send(fence *lease.Fence, message []byte) error {
 	return m.sendIf(nil, fence, nil, message, nil)
 }
 
+var errTooLong = errors.New("not sent: a message of 100 MiB would end the browser's pipe")
+
 // sendIf is send for a message of up to two parts that is written only if allowed returns no error in
 // the same step. allowed may be nil. passing is the command in the message, unless the launcher sends
 // it for itself.
 func (m *Mux) sendIf(allowed func() error, fence *lease.Fence, passing []stagedCommand, head, tail []byte) error {
+	if len(head)+len(tail) >= tooLong {
+		return errTooLong
+	}
 	m.writing.Lock()
 	if err := m.sendPosted(); err != nil {
 		m.writing.Unlock()

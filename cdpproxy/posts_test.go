@@ -139,3 +139,15 @@ func TestAMessageThatCannotBeFinishedIsEnded(t *testing.T) {
 		t.Errorf("the browser got %d bytes, and at last %q", len(sent), last[max(0, len(last)-200):])
 	}
 }
+
+// TestAMessageThatWouldEndThePipeIsNotSent, whoever sends it: the browser would be lost with its pipe.
+func TestAMessageThatWouldEndThePipeIsNotSent(t *testing.T) {
+	b := newOffline(t)
+	b.mux.LimitWrites(time.Nanosecond)
+	if err := b.mux.send(nil, make([]byte, 100<<20)); err == nil || errors.Is(err, ErrBrowserGone) {
+		t.Errorf("it is sent: %v", err)
+	}
+	if sent := b.read(); len(sent) > 0 {
+		t.Errorf("%d bytes of it are in the pipe", len(sent))
+	}
+}

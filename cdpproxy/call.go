@@ -222,6 +222,11 @@ func (m *Mux) queue(msg []byte, most int) {
 		return
 	}
 	m.posts = append(m.posts, append(slices.Clip(msg), 0))
+	m.callPoster()
+}
+
+// callPoster wakes sendPosts. The caller holds m.mu, and the pipe has not ended.
+func (m *Mux) callPoster() {
 	select {
 	case m.posted <- struct{}{}:
 	default:

@@ -166,7 +166,10 @@ func (c *Conn) commitLarge(head, tail []byte, owned bool) {
 			rest[i] = slices.Clone(rest[i])
 		}
 	}
-	c.offload(func() { c.failUnsent(m.finish(rest, list), list...) })
+	c.offload(func() {
+		unsent, err := m.finish(c.fence, rest, list)
+		c.failUnsent(err, list[len(list)-unsent:]...)
+	})
 }
 
 // failUnsent undoes what was noted of commands that could not be sent, and answers each

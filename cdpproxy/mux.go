@@ -187,7 +187,7 @@ func (m *Mux) Behind() bool {
 }
 
 // Barrier returns when every message that passed a fence before it was shut has
-// reached the pipe.
+// reached the pipe, or never will.
 func (m *Mux) Barrier() {
 	m.writing.Lock()
 	defer m.writing.Unlock()

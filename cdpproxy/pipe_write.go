@@ -1,6 +1,7 @@
 package cdpproxy
 
 import (
+	"bytes"
 	"cmp"
 	"errors"
 	"fmt"
@@ -59,7 +60,8 @@ func (m *Mux) sendIf(allowed func() error, fence *lease.Fence, passing []stagedC
 		m.writing.Unlock()
 		return err
 	}
-	return m.finish(rest, passing)
+	_, err = m.finish(fence, rest, passing)
+	return err
 }
 
 // begin checks the fence, if there is one, and writes scratch, head and tail as far as the pipe
@@ -101,27 +103,55 @@ func (m *Mux) passed(at boottime.Instant, commands []stagedCommand) {
 	m.lookIfLetRun(commands...)
 }
 
-// finish writes the rest of a message, however long that takes, and lets others write. passing is
-// what begin got. A message that cannot be finished is ended before anything else is written.
-func (m *Mux) finish(rest [][]byte, passing []stagedCommand) error {
+// spoiler ends a message of which only a part is in the pipe, so that it is none: not even if all of it was
+// there, but for the zero byte.
+var spoiler, zeroByte = []byte{'!', 0}, []byte{0}
+
+// finish writes the rest of a message, however long that takes but only while the fence is open, and lets
+// others write. fence and passing are what begin got. A message that cannot be finished is spoiled before
+// anything else is written; unsent is how many do not reach the browser, of the last ones.
+func (m *Mux) finish(fence *lease.Fence, rest [][]byte, passing []stagedCommand) (unsent int, err error) {
 	defer m.writing.Unlock()
-	for _, part := range rest {
+	for i, part := range rest {
 		for len(part) > 0 {
-			n, err := m.write(part)
-			if err == nil && n == 0 {
-				err = m.awaitRoom()
-			}
+			n, err := m.writeMore(fence, part)
 			if err != nil {
-				m.mu.Lock()
-				m.posts = append([][]byte{{0}}, m.posts...)
-				m.mu.Unlock()
-				return pipeError(err)
+				m.spoil()
+				for _, left := range append(rest[i+1:], part) {
+					unsent += bytes.Count(left, zeroByte)
+				}
+				return unsent, err
 			}
 			part = part[n:]
 		}
 	}
 	m.passed(boottime.Now(), passing)
-	return nil
+	return 0, nil
+}
+
+// spoil has the end of what is half written sent before anything else.
+func (m *Mux) spoil() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.posts = append([][]byte{spoiler}, m.posts...)
+	if m.endCause == nil {
+		m.callPoster()
+	}
+}
+
+// writeMore writes a part of a message as far as the pipe takes it, if its fence is still open, and waits
+// for a moment if that is not at all.
+func (m *Mux) writeMore(fence *lease.Fence, part []byte) (n int, err error) {
+	if fence != nil {
+		if err := fence.Check(); err != nil {
+			return 0, err
+		}
+	}
+	n, err = m.write(part)
+	if err == nil && n == 0 {
+		err = m.awaitRoom()
+	}
+	return n, pipeError(err)
 }
 
 // write makes one attempt to write the parts, and returns how many bytes the pipe took. The

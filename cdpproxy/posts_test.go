@@ -8,6 +8,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"leasehold/lease"
 )
 
 // TestWhatWasPostedGoesFirst: nothing that is sent after a post reaches the browser before it, although
@@ -149,5 +151,57 @@ func TestAMessageThatWouldEndThePipeIsNotSent(t *testing.T) {
 	}
 	if sent := b.read(); len(sent) > 0 {
 		t.Errorf("%d bytes of it are in the pipe", len(sent))
+	}
+}
+
+// refusals is a Handler that notes the methods of commands that came too late.
+type refusals struct {
+	noHandler
+	methods *[]string
+}
+
+func (r refusals) Refused(method string) { *r.methods = append(*r.methods, method) }
+
+// TestTheRestOfAMessageMeetsTheFence: the lease of a client expires while one of its commands is half in the
+// pipe, or lacks only its end. It is none for the browser. What came before it was sent, and is not told as
+// refused.
+func TestTheRestOfAMessageMeetsTheFence(t *testing.T) {
+	const pipe = 64 << 10 // what the pipe takes
+	first := `{"id":1,"method":"DOM.enable","params":{}}`
+	large := func(n int) string {
+		begin, end := `{"id":2,"method":"DOM.disable","params":{"a":"`, `"}}`
+		return begin + strings.Repeat("x", n-len(begin)-len(end)) + end
+	}
+	name := len(sessionKey) + len(`S"`) // of the session, which each of the commands gets
+	for what, second := range map[string]string{"half": large(2 * pipe), "all but the zero byte": large(pipe - len(first) - 2*name - 1)} {
+		t.Run(what, func(t *testing.T) {
+			b := newOffline(t)
+			c := b.conn()
+			var refused []string
+			c.handler = refusals{methods: &refused}
+			c.handleInput(append(clientFrame(0x81, first), clientFrame(0x81, second)...), false)
+			c.fence.Shut(lease.ErrExpired)
+			done := make(chan struct{})
+			go func() { defer close(done); c.offloading.Wait() }()
+			var sent []byte
+			for over := false; !over; {
+				select {
+				case <-done:
+					over = true
+				default:
+				}
+				sent = append(sent, b.read()...)
+			}
+			if err := b.mux.flushPosts(); err != nil {
+				t.Fatal(err)
+			}
+			messages := bytes.Split(append(sent, b.read()...), []byte{0})
+			if len(messages) != 3 || !json.Valid(messages[0]) || json.Valid(messages[1]) || len(messages[2]) > 0 {
+				t.Errorf("the browser got %d messages; the last are of %d and %d bytes", len(messages)-1, len(messages[max(0, len(messages)-2)]), len(messages[len(messages)-1]))
+			}
+			if len(refused) != 1 || refused[0] != "DOM.disable" {
+				t.Errorf("told as refused: %q", refused)
+			}
+		})
 	}
 }

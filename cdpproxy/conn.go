@@ -50,8 +50,9 @@ type Handler interface {
 	// Denied is called for each command that the session may not send.
 	Denied(method string, why *methods.Refusal)
 	// Opened is called with a further connection of the session, on which a page speaks that a
-	// client has exposed: see Conn.Exposed.
-	Opened(c *Conn)
+	// client has exposed: see Conn.Exposed. left is called if it ends with the page's document: what it
+	// has in the browser is open then. The context ends with the connection of the client.
+	Opened(c *Conn) (left func(ctx context.Context))
 	// Takeover says whether a person has the session; nil: none ever does.
 	Takeover() *Takeover
 }

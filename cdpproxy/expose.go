@@ -97,7 +97,8 @@ func (c *Conn) exposeTo(ctx context.Context, target, name string) (err error) {
 	if about.TargetInfo.TargetID != target || about.TargetInfo.URL != "about:blank" || about.TargetInfo.Opener != "" {
 		return errNotToExpose
 	}
-	ctx, stop := context.WithCancel(ctx)
+	client := ctx
+	ctx, stop := context.WithCancel(client)
 	literal, _ := json.Marshal(name) // a string can always be marshalled
 	x := &exposure{name: string(literal), stop: stop, ready: make(chan struct{}, 1)}
 	undo := stop
@@ -125,16 +126,20 @@ func (c *Conn) exposeTo(ctx context.Context, target, name string) (err error) {
 	c.mu.Lock()
 	c.exposed = append(c.exposed, conn)
 	c.mu.Unlock()
-	c.handler.Opened(conn)
+	left := c.handler.Opened(conn)
 	c.laters.work.Go(func() {
 		var carrying sync.WaitGroup
-		carrying.Go(func() { conn.Serve(ctx, near, bufio.NewReader(near)) })
+		var end End
+		carrying.Go(func() { end = conn.Serve(ctx, near, bufio.NewReader(near)) })
 		carrying.Go(func() { x.toPage(ctx) })
 		carrying.Go(func() { x.fromPage(ctx) })
 		<-ctx.Done()
 		_ = far.Close()
 		carrying.Wait()
 		x.page.session.leave()
+		if client.Err() == nil && !end.Cut { // otherwise it goes with what the client has open
+			left(client)
+		}
 	})
 	return nil
 }

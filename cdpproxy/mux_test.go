@@ -98,7 +98,7 @@ func ask(answer func(string) error, path string) error {
 
 func (h *handler) DownloadDir() string { return h.downloads }
 
-func (h *handler) Opened(*cdpproxy.Conn) {}
+func (h *handler) Opened(*cdpproxy.Conn) func(context.Context) { return func(context.Context) {} }
 
 func (h *handler) Takeover() *cdpproxy.Takeover { return &h.taken }
 

@@ -81,7 +81,7 @@ func (noHandler) Writable(string) error { return nil }
 
 func (noHandler) DownloadDir() string { return "" }
 
-func (noHandler) Opened(*Conn) {}
+func (noHandler) Opened(*Conn) func(context.Context) { return func(context.Context) {} }
 
 func (noHandler) Takeover() *Takeover { return nil }
 

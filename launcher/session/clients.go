@@ -146,6 +146,22 @@ func (c *clients) close(ctx context.Context, ended []*cdpproxy.ClientSession) {
 	}
 }
 
+// closeExposed ends the client session of a page that the worker had exposed, whose document has ended while
+// the worker's connection goes on: nobody else would fail what it had paused, or let run what waits for it.
+func (c *clients) closeExposed(ctx context.Context, conn *cdpproxy.Conn) {
+	c.mu.Lock()
+	open := c.conns[conn] // otherwise it is among those that ended
+	if open {
+		c.keepCommands(conn.ClientSession())
+		delete(c.conns, conn)
+	}
+	c.mu.Unlock()
+	if open {
+		conn.ClientSession().Fence()
+		c.closeOne(ctx, conn.ClientSession())
+	}
+}
+
 // Detach ends everything that the session's connections have in the browser. They were cut
 // before; Detach does not wait until each client has read that.
 func (c *clients) Detach() {

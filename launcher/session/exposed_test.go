@@ -1,6 +1,7 @@
 package session
 
 import (
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -24,6 +25,12 @@ func TestAnExposedPageIsNoWorker(t *testing.T) {
 	if n := len(s.clients.connected()); n != 2 || s.Show().Connections != 1 {
 		t.Fatalf("%d connections can be cut, %d are the worker's; want 2 and 1", n, s.Show().Connections)
 	}
+	// The scripted browser has no network service, and so the log tells of each try to stop it.
+	stated := s.still.mayBeLost() // as at the end of the worker's connection
+	if !strings.Contains(r.log.String(), "the browser does not stand still") {
+		t.Error("the worker's last connection has ended, and the browser is not made to stand still")
+	}
+	stated()
 	w.drop()
 	r.await("the evidence of the loss", func() bool { return len(r.spooled()) == 1 })
 	if n := len(s.clients.connected()); n != 0 {
@@ -34,6 +41,30 @@ func TestAnExposedPageIsNoWorker(t *testing.T) {
 	}
 	if _, err := s.Release(t.Context(), api.Release{Outcome: "failed"}); err != nil {
 		t.Fatal(err)
+	}
+}
+
+// TestAnExposedDocumentLeavesNothing: when it has ended, what its connection had in the browser is ended, too,
+// while the worker's own goes on. A request that it had paused is failed before, and not sent.
+func TestAnExposedDocumentLeavesNothing(t *testing.T) {
+	t.Parallel()
+	r := newRoom(t, roomOptions{})
+	s := r.begin(task("one"))
+	w := r.connect(s)                                                             // B2
+	w.call("Target.createTarget", "", map[string]any{"url": "about:blank"})       // T1
+	expose := map[string]any{"targetId": "T1"}                                    // B3 looks at the page,
+	if m := w.call("Target.exposeDevToolsProtocol", "", expose); m.Error != nil { // and B4 is the page's own
+		t.Fatalf("%+v", m.Error)
+	}
+	from := len(r.chromium.commands())
+	r.chromium.pause("B4", "r1")
+	r.chromium.say(`{"method":"Runtime.executionContextsCleared","params":{},"sessionId":"B3-T1"}`)
+	r.await("the end of what the page's connection had open", func() bool { return r.detached("B4") == "B4" })
+	if got := r.chromium.told(from, "Fetch.failRequest"); !slices.Equal(got, []string{"Fetch.failRequest B4"}) {
+		t.Errorf("failed before: %q", got)
+	}
+	if m := w.call("Browser.getVersion", "", nil); m.Error != nil || r.detached("B2") != "" || len(s.clients.connected()) != 1 {
+		t.Errorf("the worker's own connection: %+v; %d are open", m.Error, len(s.clients.connected()))
 	}
 }
 

@@ -189,12 +189,14 @@ func (h handler) Writable(dir string) error { return h.s.files.writable(dir) }
 func (h handler) DownloadDir() string { return h.s.files.downloadDir() }
 
 // Opened takes in the connection of a page that the worker has exposed. It is not a connection of the
-// worker itself: it is no sign of its life, and ends with that on which it was exposed.
-func (h handler) Opened(conn *cdpproxy.Conn) {
+// worker itself: it is no sign of its life, and ends with that on which it was exposed. left closes what it
+// has in the browser if it ends before that.
+func (h handler) Opened(conn *cdpproxy.Conn) (left func(context.Context)) {
 	h.s.clients.add(conn)
 	if h.s.life.isEnding() { // the end came in between, and may not have seen this one
 		conn.Cut(cdpproxy.CloseNormal, "the session ended")
 	}
+	return func(ctx context.Context) { h.s.clients.closeExposed(ctx, conn) }
 }
 
 // Takeover tells whether a person has the session.

@@ -18,18 +18,17 @@ import (
 type standstill struct {
 	*terms
 	life    *life
-	clients *clients
 	browser func() *browser.Browser
 	others  func() []slots.Run // that have the browser, too
 
 	// stopping is held while it is determined whether a connection was the last one, and while
-	// its browser is made to stand still. It is taken before the mutexes of clients and life.
+	// its browser is made to stand still. It is taken before the mutex of life.
 	stopping sync.Mutex
 	losing   atomic.Int32 // connections that ended, and whose end is not stated yet
 }
 
-func newStandstill(t *terms, l *life, c *clients, b func() *browser.Browser, others func() []slots.Run) *standstill {
-	return &standstill{terms: t, life: l, clients: c, browser: b, others: others}
+func newStandstill(t *terms, l *life, b func() *browser.Browser, others func() []slots.Run) *standstill {
+	return &standstill{terms: t, life: l, browser: b, others: others}
 }
 
 // begin stops the requests that the session's pages would send.
@@ -87,8 +86,8 @@ func (st *standstill) mayBeLost() (stated func()) {
 		return func() {}
 	}
 	// A worker that is killed loses all its connections: those that have ended are still counted
-	// until that is stated.
-	if len(st.clients.connected()) <= int(st.losing.Load()) {
+	// until that is stated. Those of pages that it exposed are not.
+	if st.life.known().connections <= int(st.losing.Load()) {
 		st.begin()
 	}
 	return func() {

@@ -310,6 +310,36 @@ func TestCaptureOfAPageWithADialog(t *testing.T) {
 	<-answer
 }
 
+// unread is a browser that says nothing about its pages. With drawn it gives a picture of them.
+type unread struct{ drawn bool }
+
+func (u unread) Call(_ context.Context, _, method string, _, result any) error {
+	if u.drawn && method == "Page.captureScreenshot" {
+		return json.Unmarshal([]byte(`{"data":"aGk="}`), result)
+	}
+	return errors.New("not in the script")
+}
+
+// TestTheTitleOfAPageThatIsNotRead is left out: what was typed may be in it.
+func TestTheTitleOfAPageThatIsNotRead(t *testing.T) {
+	page := capture.Page{TargetID: "T", SessionID: "S", Type: "page", URL: "http://shop.example/", Title: "Welcome " + secret}
+	dialog, crashed := page, page
+	dialog.Dialog, crashed.Crashed = "alert: x", true
+	for name, one := range map[string]struct {
+		from capture.Caller
+		page capture.Page
+	}{"a dialog": {unread{}, dialog}, "a crash": {unread{}, crashed}, "no answer": {unread{}, page}, "no snapshot": {unread{drawn: true}, page}} {
+		synctest.Test(t, func(t *testing.T) {
+			results, _ := capturePages(t, one.from, []capture.Page{one.page, one.page}, capture.Limits{Part: testchrome.Patience, Total: 2 * testchrome.Patience, Pages: 1})
+			for i, r := range results {
+				if strings.Contains(r.Title, secret) || r.Title == "" || (r.Screenshot != "") != (name == "no snapshot" && i == 0) {
+					t.Errorf("%s, page %d: %+v", name, i+1, r)
+				}
+			}
+		})
+	}
+}
+
 // impatient gives a page that will not answer only a moment, and the browser, which says where
 // the page is, and a page whose script was terminated as long as they take.
 type impatient struct {

@@ -72,6 +72,7 @@ func (p pageCapture) capture(ctx context.Context) evidence.PageResult {
 	defer looking.Wait()
 	r.Screenshot, r.Missing = p.add(fmt.Sprintf("screenshot-%d.jpg", p.number), evidence.KindScreenshot, "image/jpeg", image, missing)
 
+	d := dom{hideTyped: unreadTitle}
 	switch {
 	case reason != "":
 		early.drop()
@@ -79,13 +80,13 @@ func (p pageCapture) capture(ctx context.Context) evidence.PageResult {
 		early.drop()
 		missing = "not asked for: the page did not answer"
 	default:
-		d, ok := early.answer()
-		if !ok {
+		var ok bool
+		if d, ok = early.answer(); !ok {
 			d = p.dom(ctx)
 		}
 		html, missing = d.html, d.missing
-		r.Title = d.hideTyped(r.Title)
 	}
+	r.Title = d.hideTyped(r.Title)
 	r.DOM, r.DOMMissing = p.add(fmt.Sprintf("dom-%d.html", p.number), evidence.KindDOM, "text/html; charset=utf-8", html, missing)
 	r.Title = redact.Clip(redactTitle(r.Title), 500)
 	return r

@@ -21,7 +21,7 @@ type dom struct {
 }
 
 func (p pageCapture) dom(ctx context.Context) dom {
-	d := dom{hideTyped: func(title string) string { return title }}
+	d := dom{hideTyped: unreadTitle}
 	s, err := p.snapshot(ctx)
 	switch {
 	case errors.Is(err, context.DeadlineExceeded):
@@ -34,10 +34,18 @@ func (p pageCapture) dom(ctx context.Context) dom {
 		text, typed := s.html(p.limits.DOMBytes)
 		d.html, d.hideTyped = []byte(text), typed.Replace
 		if s.structureOnly {
-			d.hideTyped = func(string) string { return redact.Mark }
+			d.hideTyped = unreadTitle
 		}
 	}
 	return d
+}
+
+// unreadTitle stands for the title of a page of which it is not known what was typed into it.
+func unreadTitle(title string) string {
+	if title == "" {
+		return ""
+	}
+	return redact.Mark
 }
 
 // snapshot asks for a snapshot of the page, or of the beginning of a large one.

@@ -25,7 +25,7 @@ func (a *Acts) noteCookies(at boottime.Instant, c Command) {
 	if !reads && !writes {
 		return
 	}
-	in := contextOf(c.Params)
+	in := contextOf(c.Method, c.Params)
 	if in == "" {
 		_, in = a.attached(c.Session)
 	}
@@ -49,8 +49,14 @@ func (a *Acts) reports(at boottime.Instant, method, in string) bool {
 	return true
 }
 
-// contextOf is the browser context that a command's parameters name, if they do.
-func contextOf(params []byte) string {
+// contextOf is the browser context that a command names, if it does. Of any other method Chrome ignores that
+// parameter.
+func contextOf(method, params []byte) string {
+	switch string(method) {
+	case "Storage.getCookies", "Storage.setCookies", "Storage.clearCookies":
+	default:
+		return ""
+	}
 	if !bytes.Contains(params, []byte(`"browserContextId"`)) {
 		return ""
 	}

@@ -31,8 +31,11 @@ func TestCommandsOnTheAccountsCookiesAreReported(t *testing.T) {
 	send(4, "", "Storage.setCookies", `{"cookies":[],"browserContextId":"own"}`)
 	send(5, "S", "Runtime.evaluate", `{"expression":"document.cookie"}`)
 	send(6, "S", "Test.act", `{"text":"document.cookie"}`)
+	// It has no such parameter, and Chrome ignores it.
+	send(7, "S", "Network.setCookie", `{"name":"a","value":"b","browserContextId":"made"}`)
+	send(8, "S", "Runtime.callFunctionOn", `{"functionDeclaration":"() => document.cookie","browserContextId":"made"}`)
 	send(2*time.Second, "S", "Network.getCookies", `{}`)
-	want := []string{"Network.getCookies", "Storage.setCookies", "Runtime.evaluate", "Network.getCookies"}
+	want := []string{"Network.getCookies", "Storage.setCookies", "Runtime.evaluate", "Network.setCookie", "Runtime.callFunctionOn", "Network.getCookies"}
 	if !slices.Equal(got, want) {
 		t.Errorf("reported %q, want %q", got, want)
 	}

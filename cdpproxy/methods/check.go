@@ -111,7 +111,9 @@ func Check(m *Method, name string, params []byte) (Named, *Refusal) {
 			p.fail(CheckURL(url))
 		}
 		p.carry("referrer", p.members["referrer"])
-		named.Context, _ = p.text("browserContextId")
+		if m.Name == "Target.createTarget" { // Chrome ignores it otherwise
+			named.Context, _ = p.text("browserContextId")
+		}
 	case "Target.attachToTarget":
 		p.requireFlat(m)
 	case "Target.setAutoAttach":

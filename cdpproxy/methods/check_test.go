@@ -123,6 +123,7 @@ func TestWhatCommandsName(t *testing.T) {
 		{"Page.navigate", `{"url":null}`, methods.Named{}, methods.ReasonForm},
 		{"Page.navigate", `{"url":"\ud800http://a/"}`, methods.Named{}, methods.ReasonForm},
 		{"Page.navigate", `{"\ud800":1,"url":"http://a/"}`, methods.Named{}, methods.ReasonForm},
+		{"Page.navigate", `{"url":"http://a/","browserContextId":"C"}`, methods.Named{}, ""}, // Chrome ignores it
 		{"Target.createTarget", `{"url":"about:blank","browserContextId":"C"}`, methods.Named{Context: "C"}, ""},
 		{"Target.createTarget", ` { "url" : "chrome://settings" } `[1:], methods.Named{}, methods.ReasonURL},
 		{"Network.loadNetworkResource", `{"url":"file:///x"}`, methods.Named{}, methods.ReasonURL},

@@ -123,6 +123,7 @@ var notPassing = []group{
 
 	{class: Limited, effect: Acts, names: "Target.createBrowserContext", without: []string{"proxyServer", "proxyBypassList", "originsWithUniversalNetworkAccess"}, why: "A context with a proxy of its own would go round the profile's proxy."},
 	{class: Limited, effect: Acts, names: "Input.dispatchDragEvent", without: []string{"data.files"}, why: "A tab that does not take a dropped file opens it as a file: page, which shows any other file."},
+	{class: Limited, effect: Reads, names: "Page.startScreenRecording", without: []string{"captureArea"}, why: "A recording of the window shows every tab in it, also one in which the launcher signs the account in."},
 	{class: Limited, effect: Reads, names: "Tracing.start", without: []string{"perfettoConfig"}, why: "A tracing configuration in this form can name a file to write to."},
 
 	{class: Wire, effect: Acts, names: "Fetch.continueRequest", why: "Chrome sends the method as it is: with a line end in it, it would be a message in another protocol to any port of the host. The URL has to be one of the web."},

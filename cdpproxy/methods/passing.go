@@ -218,8 +218,8 @@ var passing = map[string]effects{
 			getInstallabilityErrors getLayoutMetrics getManifestIcons getNavigationHistory getOriginTrials
 			getPermissionsPolicyState getResourceContent getResourceTree getSiblingSubApps getSubApps
 			printToPDF produceCompilationCache removeScriptToEvaluateOnLoad removeScriptToEvaluateOnNewDocument
-			screencastFrameAck searchInResource setFontFamilies setLifecycleEventsEnabled startScreenRecording
-			startScreencast stopScreenRecording stopScreencast`,
+			screencastFrameAck searchInResource setFontFamilies setLifecycleEventsEnabled startScreencast
+			stopScreenRecording stopScreencast`,
 		sets: `
 			addCompilationCache addScriptToEvaluateOnLoad addScriptToEvaluateOnNewDocument
 			clearDeviceMetricsOverride clearDeviceOrientationOverride clearGeolocationOverride

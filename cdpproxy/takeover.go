@@ -48,9 +48,10 @@ func (t *Takeover) against(m *methods.Method, params []byte) *methods.Refusal {
 }
 
 // against returns why a command of the method is refused now: the launcher keeps the browser to
-// itself, or a person has the session; nil if it is not.
+// itself, or a person has the session; nil if it is not. What waits for the client's debugger it may let run
+// meanwhile: nobody does later, and a page whose worker that is would hang.
 func (c *Conn) against(m *methods.Method, params []byte) *methods.Refusal {
-	if why := c.session.mux.KeptPrivate(); why != nil {
+	if why := c.session.mux.KeptPrivate(); why != nil && (m == nil || m.Name != letRunCommand) {
 		return why
 	}
 	return c.taken.against(m, params)

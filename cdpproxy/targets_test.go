@@ -136,6 +136,10 @@ func TestATargetWaitsForItsClient(t *testing.T) {
 	}{
 		{"no client", "", nil},
 		{"the client lets it run", "page", func(_ *scripted, c *client) { c.send(run, "C-T", nil) }},
+		{"the client lets it run while the browser is kept private", "page", func(s *scripted, c *client) {
+			shut(c.t, s.mux, false)
+			c.send(run, "C-T", nil)
+		}},
 		{"the client is gone from it", "page", func(s *scripted, _ *client) {
 			s.say(`{"method":"Target.detachedFromTarget","params":{"sessionId":"C-T","targetId":"T"},"sessionId":"B2"}`)
 		}},

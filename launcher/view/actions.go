@@ -32,7 +32,7 @@ type action struct {
 // All others only look at pages, or prepare something.
 var deeds = map[string]string{
 	"Input.dispatchMouseEvent":           "mouse",
-	"Input.emulateTouchFromMouse":        "touch",
+	"Input.emulateTouchFromMouseEvent":   "touch",
 	"Input.dispatchTouchEvent":           "touch",
 	"Input.dispatchKeyEvent":             "key",
 	"Input.insertText":                   "text",

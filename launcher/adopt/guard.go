@@ -228,11 +228,11 @@ func lives(processes browser.Processes, r profiledir.Running) bool {
 // filesGone tells whether a browser's profile, or its session's file, was removed, or its disk was
 // unmounted.
 func filesGone(root *profiledir.Root, c sessionfile.Dir, profile string, r profiledir.Running) bool {
-	if _, err := root.Path(profile); err != nil {
-		return true
+	_, err := root.Path(profile)
+	if err == nil && !accountcheck.IsCheck(r.SessionID) {
+		_, err = c.Read(r.SessionID)
 	}
-	_, err := c.Read(r.SessionID)
-	return errors.Is(err, fs.ErrNotExist) && !accountcheck.IsCheck(r.SessionID)
+	return errors.Is(err, fs.ErrNotExist) || root.There() != nil
 }
 
 // killWithoutFiles kills the browsers whose files are not there any more: there is no place for what

@@ -37,43 +37,47 @@ func New(path string) *Dir { return &Dir{path: path} }
 // Otherwise what is missing there says nothing, and the error is not fs.ErrNotExist. It is to be called
 // before each use.
 func (d *Dir) Still() error {
+	want := d.remember("") // before the mark is read: somebody may make it right after that
 	b, err := foreign.ReadPlain(d.path, Name, maxMark)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
 	now := string(b)
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	switch {
-	case d.mark == now:
+	if want == "" && now != "" {
+		want = d.remember(now)
+	}
+	if now == want {
 		return nil
-	case d.mark == "":
-		d.mark = now
-		return nil
-	case now == "":
-		now = "is missing"
-	default:
-		now = fmt.Sprintf("says %q", now)
+	}
+	says := "is missing"
+	if now != "" {
+		says = fmt.Sprintf("says %q", now)
 	}
 	return fmt.Errorf("%s is not the directory that this store was opened in: its file %s %s, want %q: "+
 		"its disk was unmounted, or it was moved: mount it or put it back, and the store goes on; if this is the right directory, start the sidecar again",
-		d.path, Name, now, d.mark)
+		d.path, Name, says, want)
+}
+
+// remember returns the mark as it was first read, which may be now.
+func (d *Dir) remember(now string) string {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.mark == "" {
+		d.mark = now
+	}
+	return d.mark
 }
 
 // Make is Still for who writes: it makes the directory and its mark if there was none yet.
 func (d *Dir) Make() error {
-	err := d.Still()
-	d.mu.Lock()
-	known := d.mark != ""
-	d.mu.Unlock()
-	if err != nil || known {
+	if err := d.Still(); err != nil || d.remember("") != "" {
 		return err
 	}
 	if err := os.MkdirAll(d.path, 0o700); err != nil {
 		return err
 	}
 	path := filepath.Join(d.path, Name)
-	err = durable.CreateWhole(path, []byte(id.New("store")))
+	err := durable.CreateWhole(path, []byte(id.New("store")))
 	if err == nil {
 		err = os.Chmod(path, 0o644) // sidecars of other users may share the directory
 	}

@@ -64,3 +64,35 @@ func TestTheMarkOfADirectory(t *testing.T) {
 		must(d.Still(), d.Make())
 	}
 }
+
+// TestAMarkThatIsMadeMeanwhileIsNotMissed by who looks while the first one writes.
+func TestAMarkThatIsMadeMeanwhileIsNotMissed(t *testing.T) {
+	for range 200 {
+		d := New(t.TempDir())
+		made := make(chan struct{})
+		var work sync.WaitGroup
+		for range 4 {
+			work.Go(func() {
+				for looks := true; looks; {
+					select {
+					case <-made:
+						looks = false
+					default:
+					}
+					if err := d.Still(); err != nil {
+						t.Error(err)
+						return
+					}
+				}
+			})
+		}
+		if err := d.Make(); err != nil {
+			t.Error(err)
+		}
+		close(made)
+		work.Wait()
+		if t.Failed() {
+			return
+		}
+	}
+}

@@ -30,8 +30,9 @@ type clientFlags struct {
 	JSON      bool     `name:"json" help:"Print JSON as the sidecar answers it."`
 }
 
-// requestTimeout limits every request that does not wait for a lease. It is long because
-// ending a session closes a browser and stores evidence.
+// requestTimeout limits every request but those that wait for a lease, for a person, or for a
+// profile's directory to be read or to come. It is long because ending a session closes a
+// browser and stores evidence.
 const requestTimeout = 2 * time.Minute
 
 // maxAnswer limits the size of a JSON answer, in bytes.

@@ -249,7 +249,7 @@ func (c *execCmd) acquire(a *app, sidecar *client, signals <-chan os.Signal) (*l
 // askForSession asks for a session and waits for the answer. A signal that would end a program
 // cancels the request, and is returned; there may be an answer all the same.
 func (c *execCmd) askForSession(sidecar *client, m api.Manifest, signals <-chan os.Signal) (raw json.RawMessage, caught os.Signal, err error) {
-	ctx, cancel := context.WithTimeout(context.Background(), c.Wait+requestTimeout)
+	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	answered := make(chan struct{})
 	go func() {

@@ -9,10 +9,12 @@ import (
 	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats.go/jetstream"
 	"github.com/rs/zerolog"
 
 	"leasehold/internal/natsd"
 	"leasehold/internal/test/freeport"
+	"leasehold/launcher/snapshots/natsobjects"
 	"leasehold/lease/natskv"
 )
 
@@ -92,6 +94,7 @@ func TestDoctorLooksAtANATSServer(t *testing.T) {
 		sync bool
 		deny string // where launchers may not publish; empty: everywhere they may
 		ask  string // what of the system account launchers may ask
+		keep string // --profile-store
 		ok   bool
 		want string
 	}{
@@ -99,6 +102,10 @@ func TestDoctorLooksAtANATSServer(t *testing.T) {
 		"not synced":      {ask: "$SYS.REQ.SERVER.PING.JSZ", want: "syncs every 2m0s, want every write"},
 		"read only":       {sync: true, deny: "$KV.>", ask: "$SYS.REQ.SERVER.PING.JSZ", want: "bucket leasehold_leases does not take writes"},
 		"not to be asked": {ask: "$SYS.REQ.SERVER.PING.X", ok: true, want: unasked},
+		"snapshots":       {sync: true, ask: "$SYS.REQ.SERVER.PING.JSZ", keep: ownNATS, ok: true, want: "stream leasehold_profiles is made at the first start"},
+		"no snapshots":    {sync: true, deny: "leasehold_profiles.>", ask: "$SYS.REQ.SERVER.PING.JSZ", keep: ownNATS, want: "stream leasehold_profiles takes no snapshots"},
+		"none removed":    {sync: true, deny: "$JS.API.STREAM.PURGE.*", ask: "$SYS.REQ.SERVER.PING.JSZ", keep: ownNATS, want: "what was written to stream leasehold_profiles cannot be removed"},
+		"no store":        {sync: true, deny: "$JS.API.STREAM.CREATE.leasehold_profiles", ask: "$SYS.REQ.SERVER.PING.JSZ", keep: ownNATS, want: "stream leasehold_profiles, in which snapshots are kept, cannot be made"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -129,9 +136,19 @@ func TestDoctorLooksAtANATSServer(t *testing.T) {
 					t.Fatal(err)
 				}
 				store.Close()
+				if one.keep != "" && !strings.Contains(one.deny, ".CREATE.") {
+					js, err := jetstream.New(nc)
+					if err != nil {
+						t.Fatal(err)
+					}
+					if err := natsobjects.New(js, natsobjects.Config{}).Put(t.Context(), "a/b", []byte("x"), ""); err != nil {
+						t.Fatal(err)
+					}
+				}
 				nc.Close()
 			}
 			c := soundConfig()
+			c.ProfileStore = one.keep
 			c.NATSURL = strings.Replace(s.ClientURL(), "nats://", "nats://l:l@", 1)
 			var detail, text string
 			for end := time.Now().Add(time.Minute); ; { // a busy server's answer may come too late to be heard

@@ -24,6 +24,7 @@ import (
 	"leasehold/evidence/natsstore"
 	"leasehold/internal/durable"
 	"leasehold/launcher/chrome"
+	"leasehold/launcher/snapshots/natsobjects"
 	"leasehold/lease/natskv"
 )
 
@@ -155,15 +156,23 @@ func (c RunConfig) tryNATS(ctx context.Context, conn *nats.Conn, js jetstream.Je
 			found = append(found, f.Text)
 		}
 	}
-	if c.EvidenceStore != ownNATS {
-		return found, bad
+	if c.EvidenceStore == ownNATS {
+		switch made, err := natsstore.Try(ctx, js); {
+		case err != nil:
+			bad = errors.Join(bad, err)
+		case made:
+			found = append(found, "something was written to the object store of the evidence, read, and removed")
+		}
 	}
-	made, err := natsstore.Try(ctx, js)
-	switch {
-	case err != nil:
-		bad = errors.Join(bad, err)
-	case made:
-		found = append(found, "something was written to the object store of the evidence, read, and removed")
+	if c.ProfileStore == ownNATS {
+		switch made, err := natsobjects.Try(ctx, js); {
+		case err != nil:
+			bad = errors.Join(bad, err)
+		case made:
+			found = append(found, "something was written to the stream of the snapshots, read, and removed")
+		default:
+			found = append(found, "stream "+natsobjects.Stream+" is made at the first start")
+		}
 	}
 	return found, bad
 }

@@ -27,7 +27,10 @@ import (
 	"leasehold/evidence/natsstore"
 	"leasehold/internal/natsd"
 	"leasehold/internal/test/freeport"
+	"leasehold/internal/test/objectstest"
 	"leasehold/internal/test/storetest"
+	"leasehold/launcher/snapshots"
+	"leasehold/launcher/snapshots/natsobjects"
 	"leasehold/lease"
 )
 
@@ -151,6 +154,7 @@ func TestTheShippedConfiguration(t *testing.T) {
 	watch := watchOf(t, s, nil)
 	watch.await("fresh", "p1/held/1", "complete")
 	evidenceWorks(t, launcher)
+	snapshotsWork(t, launcher)
 	callsWork(t, s)
 	triesLeaveNothing(t, launcher)
 	queue := watchQueue(t, s) // which makes the bucket
@@ -235,7 +239,7 @@ func triesLeaveNothing(t *testing.T, nc *nats.Conn) {
 		t.Fatal(err)
 	}
 	count := func() (n uint64) {
-		for _, name := range []string{"KV_" + Bucket, "KV_" + Hosts, Stream, "OBJ_" + natsstore.Bucket} {
+		for _, name := range []string{"KV_" + Bucket, "KV_" + Hosts, Stream, "OBJ_" + natsstore.Bucket, natsobjects.Stream} {
 			s, err := js.Stream(t.Context(), name)
 			if err != nil {
 				t.Fatal(err)
@@ -256,6 +260,9 @@ func triesLeaveNothing(t *testing.T, nc *nats.Conn) {
 	}
 	if made, err := natsstore.Try(t.Context(), js); err != nil || !made {
 		t.Errorf("evidence: %v %v", made, err)
+	}
+	if made, err := natsobjects.Try(t.Context(), js); err != nil || !made {
+		t.Errorf("snapshots: %v %v", made, err)
 	}
 	if after := count(); after != before {
 		t.Errorf("%d messages, before %d", after, before)
@@ -288,6 +295,41 @@ func evidenceWorks(t *testing.T, nc *nats.Conn) {
 	}
 }
 
+// snapshotsWork makes, reads and removes snapshots. Before that there is no stream for them, and doctor
+// makes none.
+func snapshotsWork(t *testing.T, nc *nats.Conn) {
+	t.Helper()
+	js, err := jetstream.New(nc)
+	if err != nil {
+		t.Fatal(err)
+	}
+	made, err := natsobjects.Try(t.Context(), js)
+	if _, missing := js.Stream(t.Context(), natsobjects.Stream); err != nil || made || !errors.Is(missing, jetstream.ErrStreamNotFound) {
+		t.Errorf("snapshots, before the first one: %v %v, and then %v", made, err, missing)
+	}
+	store := snapshots.New(natsobjects.New(js, natsobjects.Config{Replicas: 3}), snapshots.NewKey())
+	if err := store.Check(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	tree := objectstest.Profile()
+	var newest snapshots.Snapshot
+	for token := range lease.Token(3) {
+		tree["Default/Cookies"] = objectstest.Random(int(token), 100_000)
+		if newest, err = objectstest.Seal(t, store, "p1", tree.Write(t), token+1); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := store.Retain(t.Context(), "p1", 3, snapshots.Retention{Keep: 2}, newest.CreatedAt); err != nil {
+		t.Error(err)
+	}
+	if list, err := store.List(t.Context(), "p1"); err != nil || len(list) != 2 {
+		t.Errorf("snapshots: %+v, %v", list, err)
+	}
+	if found, err := store.Verify(t.Context(), "p1", newest.ID); err != nil || !found.Whole() {
+		t.Errorf("snapshots: %+v, %v", found, err)
+	}
+}
+
 func checkPermissions(t *testing.T, d deployed) {
 	type row struct {
 		user, op, subject string
@@ -300,22 +342,25 @@ func checkPermissions(t *testing.T, d deployed) {
 		}
 	}
 	add(true, "launcher", "pub", "$KV.leasehold_leases.p", "$KV.leasehold_queue.l.w", "leasehold.lease.p.granted", "$JS.API.STREAM.INFO.KV_leasehold_leases", "$JS.API.STREAM.PURGE.OBJ_leasehold_evidence",
+		"leasehold_profiles.profiles.p.head", "$JS.API.STREAM.PURGE.leasehold_profiles",
 		"$JS.API.CONSUMER.CREATE.leasehold_events.leasehold_notify_x", "$JS.ACK.leasehold_events.leasehold_notify_x.1.1.1.1.0",
 		natsd.SubscribersAPI+".STREAM.DELETE.leasehold_events", settingsSubject, callSubject+"l")
 	add(false, "launcher", "pub", "$JS.API.STREAM.DELETE.KV_leasehold_leases", "$JS.API.STREAM.PURGE.KV_leasehold_leases", "$JS.API.STREAM.UPDATE.KV_leasehold_leases",
 		"$JS.API.STREAM.DELETE.KV_leasehold_queue", "$JS.API.STREAM.PURGE.KV_leasehold_queue", "$JS.API.STREAM.UPDATE.KV_leasehold_queue",
 		"$JS.API.STREAM.DELETE.leasehold_events", "$JS.API.STREAM.PURGE.leasehold_events", "$JS.API.STREAM.MSG.DELETE.leasehold_events", "$JS.API.STREAM.UPDATE.leasehold_events",
+		"$JS.API.STREAM.DELETE.leasehold_profiles", "$JS.API.STREAM.UPDATE.leasehold_profiles", "$JS.API.STREAM.MSG.DELETE.leasehold_profiles", "leasehold_other.p",
 		"$JS.API.STREAM.DELETE.OBJ_leasehold_evidence", "$JS.API.STREAM.RESTORE.KV_leasehold_leases", "$JS.API.STREAM.SNAPSHOT.KV_leasehold_leases", "$JS.API.STREAM.CREATE.mine",
 		"$JS.API.STREAM.LEADER.STEPDOWN.KV_leasehold_leases", "$KV.other.p", "$O.other.x", "x", "leasehold.other", "_INBOX.x", natsd.FeedSubject, "$SYS.REQ.SERVER.PING", "$JS.API.META.LEADER.STEPDOWN")
 	add(true, "launcher", "sub", "_INBOX.x", callSubject+"*")
-	add(false, "launcher", "sub", ">", "$KV.>", "$SYS.>", "leasehold.>", "$LEASEHOLD.>", "$JS.>")
+	add(false, "launcher", "sub", ">", "$KV.>", "$SYS.>", "leasehold.>", "leasehold_profiles.>", "$LEASEHOLD.>", "$JS.>")
 	add(true, "subscriber", "pub", "$JS.API.STREAM.INFO.leasehold_events", "$JS.API.CONSUMER.CREATE.leasehold_events.mine", "$JS.ACK.leasehold_events.mine.1.1.1.1.0")
 	add(false, "subscriber", "pub", "leasehold.recovery.p.available", "$KV.leasehold_leases.p", "$JS.API.STREAM.DELETE.leasehold_events", "$JS.API.STREAM.CREATE.leasehold_events",
 		"$JS.API.STREAM.UPDATE.leasehold_events", "$JS.API.STREAM.PURGE.leasehold_events", "$JS.API.STREAM.MSG.DELETE.leasehold_events", "$JS.API.STREAM.INFO.KV_leasehold_leases",
+		"leasehold_profiles.profiles.p.head", "$JS.API.STREAM.MSG.GET.leasehold_profiles", "$JS.API.STREAM.PURGE.leasehold_profiles",
 		natsd.FeedSubject, natsd.LaunchersAPI+".CONSUMER.RESET.leasehold_events."+natsd.FeedConsumer, "$JS.FC.leasehold_events."+natsd.FeedConsumer+".abcd",
 		natsd.SubscribersAPI+".STREAM.DELETE.leasehold_events", settingsSubject, callSubject+"l", "_INBOX.x", "x")
 	add(true, "subscriber", "sub", "leasehold.>", "_INBOX.x")
-	add(false, "subscriber", "sub", ">", "$KV.>", "$SYS.>", "$JS.>", "$LEASEHOLD.>", callSubject+"*", natsd.FeedSubject)
+	add(false, "subscriber", "sub", ">", "$KV.>", "$SYS.>", "$JS.>", "$LEASEHOLD.>", "leasehold_profiles.>", callSubject+"*", natsd.FeedSubject)
 	add(true, "monitor", "pub", "$SYS.REQ.SERVER.PING", "$SYS.REQ.SERVER.PING.JSZ")
 	add(false, "monitor", "pub", "$SYS.REQ.SERVER.x.RELOAD", "$SYS.REQ.CLAIMS.UPDATE", "$JS.API.STREAM.DELETE.leasehold_events", "$KV.leasehold_leases.p", "leasehold.lease.p.granted")
 	add(false, "monitor", "sub", ">", "leasehold.>", "$SYS.ACCOUNT.>")

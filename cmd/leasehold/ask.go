@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 	"net/url"
@@ -102,30 +103,35 @@ func (c *askCmd) Run(a *app) error {
 	if c.Session == "" && c.Profile == "" {
 		return exitWith(exitUsage, "which session? give --session or --profile")
 	}
-	return c.withSidecar(a, func(ctx context.Context, sidecar *client) error {
-		s, err := c.find(ctx, sidecar, string(c.Profile))
-		if err != nil {
-			return err
-		}
-		raw, err := sidecar.askFor(ctx, http.MethodPost, api.AskPerson{Write: api.Write{Token: s.Token}, Reason: c.Reason, Wait: api.Duration(c.Wait)},
-			"v1", "sessions", s.SessionID, "ask")
-		if err != nil {
-			return err
-		}
-		answer, err := read[api.Answer](raw)
-		if err != nil {
-			return err
-		}
-		if c.JSON {
-			err = a.printJSON(raw)
-		} else {
-			err = tellAnswer(a, answer)
-		}
-		if err == nil && !answer.Answered {
-			err = &exitError{code: exitNotAnswered}
-		}
+	return c.withSidecar(a, func(ctx context.Context, sidecar *client) error { return c.ask(ctx, a, sidecar) })
+}
+
+func (c *askCmd) ask(ctx context.Context, a *app, sidecar *client) error {
+	s, err := c.find(ctx, sidecar, string(c.Profile))
+	if err != nil {
 		return err
-	})
+	}
+	raw, err := sidecar.askFor(ctx, http.MethodPost, api.AskPerson{Write: api.Write{Token: s.Token}, Reason: c.Reason, Wait: api.Duration(c.Wait)},
+		"v1", "sessions", s.SessionID, "ask")
+	if interrupted, ok := errors.AsType[*interruptedError](err); ok {
+		return exitWith(exitCode(err), "%w: the request is withdrawn", interrupted)
+	}
+	if err != nil {
+		return err
+	}
+	answer, err := read[api.Answer](raw)
+	if err != nil {
+		return err
+	}
+	if c.JSON {
+		err = a.printJSON(raw)
+	} else {
+		err = tellAnswer(a, answer)
+	}
+	if err == nil && !answer.Answered {
+		err = &exitError{code: exitNotAnswered}
+	}
+	return err
 }
 
 // tellAnswer prints who answered and what they said, and on a line of its own the data that

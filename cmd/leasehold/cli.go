@@ -156,10 +156,27 @@ func hangup() []os.Signal {
 	return []os.Signal{syscall.SIGHUP}
 }
 
-// interruptible returns a context that SIGINT, SIGTERM or one of the further signals ends.
-// A second signal ends the process at once.
+// interruptible returns a context that SIGINT, SIGTERM or one of the further signals ends: its cause is an
+// *interruptedError then. A second signal ends the process at once.
 func interruptible(further ...os.Signal) (context.Context, context.CancelFunc) {
-	ctx, stop := signal.NotifyContext(context.Background(), append(further, os.Interrupt, syscall.SIGTERM)...)
-	context.AfterFunc(ctx, stop)
-	return ctx, stop
+	ctx, cancel := context.WithCancelCause(context.Background())
+	signals := make(chan os.Signal, 1)
+	signal.Notify(signals, append(further, os.Interrupt, syscall.SIGTERM)...)
+	go func() {
+		select {
+		case s := <-signals:
+			signal.Stop(signals)
+			cancel(&interruptedError{s})
+		case <-ctx.Done():
+		}
+	}()
+	return ctx, func() {
+		signal.Stop(signals)
+		cancel(nil)
+	}
 }
+
+// interruptedError says that a signal ended what was going on.
+type interruptedError struct{ signal os.Signal }
+
+func (e *interruptedError) Error() string { return "interrupted (" + e.signal.String() + ")" }

@@ -108,7 +108,7 @@ func (f clientFlags) printProblem(a *app, err error) error {
 }
 
 // open sends a request. It returns the answer if its status is 2xx; the caller closes the body.
-// Other errors have the exit code exitUnreachable, or exitRefused and a *refusedError. A
+// Other errors are those of unanswered, or have the exit code exitRefused and a *refusedError. A
 // request about a profile of another host is sent to that host.
 func (c *client) open(ctx context.Context, method string, in any, path ...string) (*http.Response, error) {
 	response, err := c.send(ctx, method, in, path...)
@@ -151,10 +151,7 @@ func (c *client) send(ctx context.Context, method string, in any, path ...string
 	}
 	response, err := c.http.Do(r)
 	if err != nil {
-		if e, ok := errors.AsType[*url.Error](err); ok {
-			err = e.Err
-		}
-		return nil, exitWith(exitUnreachable, "sidecar at %s: %w: is leasehold run running there (--url)?", c.base.Redacted(), err)
+		return nil, c.unanswered(r, err)
 	}
 	if response.StatusCode/100 == 2 {
 		return response, nil
@@ -163,11 +160,46 @@ func (c *client) send(ctx context.Context, method string, in any, path ...string
 	return nil, c.refusal(response)
 }
 
+// unanswered is the error for a request whose answer did not come, or not all of it.
+func (c *client) unanswered(r *http.Request, err error) error {
+	ctx, outcome := r.Context(), ""
+	if r.Method != http.MethodGet {
+		outcome = "; it may be done all the same"
+		if _, rest, ok := strings.Cut(r.URL.Path, "/v1/profiles/"); ok {
+			profile, _, _ := strings.Cut(rest, "/")
+			outcome += ": leasehold show " + profile
+		}
+	}
+	interrupted, _ := errors.AsType[*interruptedError](context.Cause(ctx))
+	switch {
+	case interrupted != nil:
+		return exitWith(exitSignal+signalNumber(interrupted.signal), "%w before the sidecar at %s answered%s", interrupted, c.base.Redacted(), outcome)
+	case ctx.Err() != nil:
+		return exitWith(exitFailure, "sidecar at %s: %w%s", c.base.Redacted(), context.Cause(ctx), outcome)
+	}
+	if e, ok := errors.AsType[*url.Error](err); ok {
+		err = e.Err
+	}
+	return exitWith(exitUnreachable, "sidecar at %s: %w: is leasehold run running there (--url)?", c.base.Redacted(), err)
+}
+
+// content is what a response has, in bytes.
+func (c *client) content(response *http.Response) ([]byte, error) {
+	b, err := io.ReadAll(io.LimitReader(response.Body, maxAnswer))
+	if err != nil {
+		return nil, c.unanswered(response.Request, fmt.Errorf("answer: %w", err))
+	}
+	return b, nil
+}
+
 // refusal is the error for an answer whose status is not 2xx.
 func (c *client) refusal(response *http.Response) error {
-	b, err := io.ReadAll(io.LimitReader(response.Body, maxAnswer))
+	b, err := c.content(response)
+	if err != nil {
+		return err
+	}
 	var p api.Problem
-	if err == nil && json.Unmarshal(b, &p) == nil && p.Code != "" {
+	if json.Unmarshal(b, &p) == nil && p.Code != "" {
 		return &exitError{exitRefused, &refusedError{problem: p, raw: b}}
 	}
 	return exitWith(exitUnreachable, "%s answered %s, which no leasehold would: what is --url?", c.base.Redacted(), response.Status)
@@ -201,10 +233,14 @@ func refusedWith(err error, code string) bool {
 	return errors.As(err, &refused) && refused.problem.Code == code
 }
 
+func withinRequestTimeout(ctx context.Context) (context.Context, context.CancelFunc) {
+	return context.WithTimeoutCause(ctx, requestTimeout, fmt.Errorf("no answer in %v", requestTimeout))
+}
+
 // ask sends a request, waits for requestTimeout at most, and returns the JSON document of
 // the answer.
 func (c *client) ask(ctx context.Context, method string, in any, path ...string) (json.RawMessage, error) {
-	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	ctx, cancel := withinRequestTimeout(ctx)
 	defer cancel()
 	return c.askFor(ctx, method, in, path...)
 }
@@ -230,9 +266,9 @@ func (c *client) askFor(ctx context.Context, method string, in any, path ...stri
 // document is the JSON document of an answer, or nil if it has no content.
 func (c *client) document(response *http.Response) (json.RawMessage, error) {
 	defer response.Body.Close()
-	b, err := io.ReadAll(io.LimitReader(response.Body, maxAnswer))
+	b, err := c.content(response)
 	if err != nil {
-		return nil, exitWith(exitUnreachable, "sidecar at %s: answer: %w", c.base.Redacted(), err)
+		return nil, err
 	}
 	if response.StatusCode == http.StatusNoContent {
 		return nil, nil
@@ -250,8 +286,8 @@ func (c *client) Ask(ctx context.Context, method string, query url.Values, in an
 		return nil, "", err
 	}
 	defer response.Body.Close()
-	if body, err = io.ReadAll(io.LimitReader(response.Body, maxAnswer)); err != nil {
-		return nil, "", exitWith(exitUnreachable, "sidecar at %s: answer: %w", c.base.Redacted(), err)
+	if body, err = c.content(response); err != nil {
+		return nil, "", err
 	}
 	return body, response.Header.Get("Content-Type"), nil
 }

@@ -173,7 +173,7 @@ func configurationText(t *testing.T, grammar *kong.Node) string {
 	for _, e := range exitMeanings {
 		fmt.Fprintf(&b, "| %d | %s |\n", e.code, e.meaning)
 	}
-	b.WriteString("\n`exec`" + strings.TrimPrefix(exitOfExec, "exec"))
+	b.WriteString("\n`exec`" + strings.TrimPrefix(exitStatuses, "exec"))
 	b.WriteString(`
 ## Variables of others
 

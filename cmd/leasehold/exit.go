@@ -48,8 +48,9 @@ var exitMeanings = []struct {
 	{exitTimeout, "--timeout of watch ran out"},
 }
 
-const exitOfExec = `exec exits with the status of its command: 128 and the signal's number where a
-signal ended it, 126 where it cannot be run, 127 where it is not found.
+const exitStatuses = `exec exits with the status of its command: 128 and the signal's number where a
+signal ended it, 126 where it cannot be run, 127 where it is not found. A command that is
+interrupted before the sidecar has answered exits with 128 and the signal's number, too.
 `
 
 const whereSettingsAre = `Every setting can be given as a flag, as the variable named beside it, or in the
@@ -64,7 +65,7 @@ func exitCodesHelp() string {
 	for _, e := range exitMeanings {
 		fmt.Fprintf(&b, "  %3d  %s\n", e.code, e.meaning)
 	}
-	for line := range strings.Lines(exitOfExec) {
+	for line := range strings.Lines(exitStatuses) {
 		b.WriteString("  " + line)
 	}
 	return b.String() + "\n" + whereSettingsAre

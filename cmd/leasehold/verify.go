@@ -297,7 +297,7 @@ func evidenceError(err error) error {
 
 // get returns the bytes of an answer unchanged, because they are hashed.
 func (r restReader) get(ctx context.Context, path ...string) ([]byte, error) {
-	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	ctx, cancel := withinRequestTimeout(ctx)
 	defer cancel()
 	response, err := r.sidecar.open(ctx, http.MethodGet, nil, path...)
 	if err != nil {
@@ -306,7 +306,7 @@ func (r restReader) get(ctx context.Context, path ...string) ([]byte, error) {
 	defer response.Body.Close()
 	b, err := io.ReadAll(response.Body)
 	if err != nil {
-		return nil, exitWith(exitUnreachable, "sidecar at %s: answer: %w", r.sidecar.base.Redacted(), err)
+		return nil, r.sidecar.unanswered(response.Request, fmt.Errorf("answer: %w", err))
 	}
 	return b, nil
 }

@@ -4,7 +4,6 @@ package main
 
 import (
 	"context"
-	"crypto/tls"
 	"errors"
 	"fmt"
 	"net/url"
@@ -17,6 +16,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"leasehold/internal/natsd"
+	"leasehold/internal/tlsfiles"
 	"leasehold/launcher/api"
 	"leasehold/launcher/principal"
 	"leasehold/lease/natskv"
@@ -181,11 +181,11 @@ func (c RunConfig) embeddedNATS(gate *principal.Gate, log zerolog.Logger) (natsd
 	if host, err := splitAddress("--nats-listen", c.NATSListen); err != nil || isLoopback(host) {
 		return o, err
 	}
-	certificate, err := tls.LoadX509KeyPair(c.TLSCert, c.TLSKey)
-	if err != nil {
+	var err error
+	// Without the authorities of --client-ca: a subscriber shows a token.
+	if o.TLS, err = tlsfiles.Config(tlsfiles.Paths{Certificate: c.TLSCert, Key: c.TLSKey}, log); err != nil {
 		return o, fmt.Errorf("--tls-cert, --tls-key: %w", err)
 	}
-	o.TLS = &tls.Config{Certificates: []tls.Certificate{certificate}, MinVersion: tls.VersionTLS12}
 	return o, nil
 }
 

@@ -65,6 +65,17 @@ func TestWhoReadsEveryProfileMaySubscribe(t *testing.T) {
 	if o, err := options(); err != nil || o.Authenticate != nil || o.TLS != nil || o.Admit(12345) {
 		t.Errorf("without a token: %+v, %v", o, err)
 	}
+	listens := c
+	listens.NATSListen, listens.TLSCert, listens.TLSKey = "0.0.0.0:4333", "cert", "key"
+	for _, one := range []struct {
+		file, tokens string
+		fine         bool
+	}{{"token", "", true}, {"", "tokens.yaml", true}, {"", "", false}} {
+		listens.TokenFile, listens.Tokens = one.file, one.tokens
+		if err := listens.validateNATS(); (err == nil) != one.fine {
+			t.Errorf("on all addresses, with --token-file %q and --tokens %q: %v", one.file, one.tokens, err)
+		}
+	}
 	c.Token, c.TokenFile = "the-token-of-this-test", "token"
 	c.AllowUID = []string{"1001=viewer:*", "1002=viewer:shop_*", "1003=worker:*"}
 	o, err := options()

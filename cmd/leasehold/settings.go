@@ -218,8 +218,8 @@ func (c RunConfig) validateNATS() error {
 		if host == "" {
 			return fmt.Errorf("--nats-listen %q: want a host too, such as 127.0.0.1%s", c.NATSListen, c.NATSListen)
 		}
-		if !isLoopback(host) && (c.TokenFile == "" || c.TLSCert == "") {
-			return fmt.Errorf("--nats-listen %s can be reached from other hosts: give --token-file, --tls-cert and --tls-key too, or listen on 127.0.0.1", c.NATSListen)
+		if !isLoopback(host) && (!c.provesOthers() || c.TLSCert == "") {
+			return fmt.Errorf("--nats-listen %s can be reached from other hosts: give --tokens or --token-file, --tls-cert and --tls-key too, or listen on 127.0.0.1", c.NATSListen)
 		}
 		return nil
 	}

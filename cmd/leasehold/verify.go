@@ -129,8 +129,8 @@ func (c *verifyCmd) open(ctx context.Context) (evidence.Reader, map[string]evide
 }
 
 func (c *verifyCmd) openStore(ctx context.Context) (evidence.Reader, map[string]evidence.Link, func() error, error) {
-	fail := func(err error) (evidence.Reader, map[string]evidence.Link, func() error, error) {
-		return nil, nil, nil, &exitError{exitUsage, fmt.Errorf("--store: %w", err)}
+	fail := func(code int, err error) (evidence.Reader, map[string]evidence.Link, func() error, error) {
+		return nil, nil, nil, &exitError{code, fmt.Errorf("--store: %w", err)}
 	}
 	head, err := c.head()
 	if err != nil {
@@ -142,8 +142,11 @@ func (c *verifyCmd) openStore(ctx context.Context) (evidence.Reader, map[string]
 		}
 	}
 	store, closeStore, err := c.connect(ctx)
+	if unreachable, ok := errors.AsType[*exitError](err); ok {
+		return fail(unreachable.code, err)
+	}
 	if err != nil {
-		return fail(err)
+		return fail(exitUsage, err)
 	}
 	heads := map[string]evidence.Link{}
 	if c.Profile != "" || c.ID != "" {
@@ -152,7 +155,7 @@ func (c *verifyCmd) openStore(ctx context.Context) (evidence.Reader, map[string]
 	}
 	bundles, err := store.List(ctx, "")
 	if err != nil {
-		return fail(errors.Join(err, closeStore()))
+		return fail(exitFailure, errors.Join(err, closeStore()))
 	}
 	for _, m := range bundles {
 		heads[m.ProfileID] = evidence.Link{}
@@ -205,7 +208,7 @@ func (c *verifyCmd) connect(ctx context.Context) (evidence.Reader, func() error,
 	defer cancel()
 	nc, err := natsd.Dial(ctx, target, zerolog.Nop())
 	if err != nil {
-		return nil, nil, err
+		return nil, nil, &exitError{exitNATS, err}
 	}
 	store, _, err := openStore(ownNATS, nc, 0)
 	return store, func() error { nc.Close(); return nil }, err

@@ -13,7 +13,9 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
+	"github.com/nats-io/nats-server/v2/server"
 	"github.com/rogpeppe/go-internal/testscript"
 	"github.com/rs/zerolog"
 
@@ -166,5 +168,22 @@ func TestVerifyThroughASidecar(t *testing.T) {
 	}
 	if v := verify(exitEvidence); len(v.Items[1].Findings) != 1 || v.Items[1].Findings[0].Problem != evidence.BundleMissing {
 		t.Errorf("%+v", v)
+	}
+}
+
+// TestAStoreThatCannotBeListedIsNoWrongUsage: nothing is known of its evidence then.
+func TestAStoreThatCannotBeListedIsNoWrongUsage(t *testing.T) {
+	s, err := server.NewServer(&server.Options{Host: "127.0.0.1", Port: server.RANDOM_PORT, NoSigs: true, NoLog: true}) // it keeps nothing
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.Start()
+	defer func() { s.Shutdown(); s.WaitForShutdown() }()
+	if !s.ReadyForConnections(time.Minute) {
+		t.Fatal("the NATS server does not start")
+	}
+	var out, problems bytes.Buffer
+	if code := cli([]string{"evidence", "verify", "--store", s.ClientURL()}, strings.NewReader(""), &out, &problems); code != exitFailure {
+		t.Errorf("exit code %d, want %d: %s", code, exitFailure, &problems)
 	}
 }

@@ -32,6 +32,20 @@ func (c RunConfig) checkDirectories() error {
 	return nil
 }
 
+// lockFile is the name, in the data directory, of the file that a sidecar locks.
+const lockFile = "launcher.lock"
+
+// dataDirInUse tells whether a sidecar has the data directory. If that cannot be found out, the answer
+// is yes.
+func (c RunConfig) dataDirInUse() bool {
+	f, err := os.Open(filepath.Join(c.DataDir, lockFile))
+	if err != nil {
+		return !errors.Is(err, os.ErrNotExist)
+	}
+	defer f.Close()
+	return unix.Flock(int(f.Fd()), unix.LOCK_SH|unix.LOCK_NB) != nil
+}
+
 // claimDataDir creates the data directory and locks it. If two launchers used one directory,
 // each would take the other's sessions for those of a launcher that died.
 func (s *service) claimDataDir() error {
@@ -45,7 +59,7 @@ func (s *service) claimDataDir() error {
 	if err := c.checkDirectories(); err != nil { // somebody else may have made it
 		return err
 	}
-	f, err := os.OpenFile(filepath.Join(c.DataDir, "launcher.lock"), os.O_CREATE|os.O_RDWR|syscall.O_CLOEXEC, 0o600)
+	f, err := os.OpenFile(filepath.Join(c.DataDir, lockFile), os.O_CREATE|os.O_RDWR|syscall.O_CLOEXEC, 0o600)
 	if err != nil {
 		return fmt.Errorf("--data-dir: %w", err)
 	}

@@ -75,3 +75,27 @@ func TestDeployedCommandLinesAreTaken(t *testing.T) {
 		}
 	}
 }
+
+// TestDoctorIsAskedAsTheServiceRuns: with other settings, or rights that the service does not have, it would
+// say of a host what is not so for the service.
+func TestDoctorIsAskedAsTheServiceRuns(t *testing.T) {
+	page, err := os.ReadFile(filepath.Join("..", "..", "docs", "runbook.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := regexp.MustCompile(`(?m)^sudo systemd-run ((?:.*\\\n)*.* leasehold doctor .*)$`).FindStringSubmatch(string(page))
+	if m == nil {
+		t.Fatal("the runbook does not say how to ask the doctor of a service")
+	}
+	line, unit := strings.Join(strings.Fields(strings.ReplaceAll(m[1], "\\\n", " ")), " "), deployed(t, "leasehold.service")
+	for _, setting := range []string{"User", "EnvironmentFile", "NoNewPrivileges"} {
+		value := regexp.MustCompile(`(?m)^` + setting + `=(.*)$`).FindStringSubmatch(unit)
+		if value == nil || !strings.Contains(line+" ", " -p "+setting+"="+value[1]+" ") {
+			t.Errorf("%q does not have the %s of the service, %q", line, setting, value)
+		}
+	}
+	dir := regexp.MustCompile(` --data-dir \S+`).FindString(unit)
+	if dir == "" || !strings.HasSuffix(line, " leasehold doctor"+dir) {
+		t.Errorf("%q does not have the directory of the service, %q", line, dir)
+	}
+}

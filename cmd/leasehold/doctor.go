@@ -113,7 +113,7 @@ func (c RunConfig) checkAll(ctx context.Context, quick bool) []checkResult {
 		checks = append(checks, c.tryBrowser(ctx)...)
 	}
 	checks = append(checks,
-		check(ctx, "data directory", func(context.Context) (string, error) { return checkDir("--data-dir", c.DataDir) }),
+		check(ctx, "data directory", func(context.Context) (string, error) { return c.checkDataDir(running) }),
 		check(ctx, "profiles directory", func(context.Context) (string, error) { return checkDir("--profiles-dir", c.ProfilesDir) }),
 		check(ctx, "safe from others", func(context.Context) (string, error) {
 			return "nobody else can write or replace what the sidecar reads back", c.checkDirectories()
@@ -267,6 +267,15 @@ func checkDir(flag, dir string) (string, error) {
 		return fmt.Sprintf("%s can be created in %s", dir, at), nil
 	}
 	return dir + " is writable", nil
+}
+
+// checkDataDir tells whether the data directory can be used. If a sidecar is running, it has to be that
+// one's, since all else that is found in it would be about nothing that runs.
+func (c RunConfig) checkDataDir(running bool) (string, error) {
+	if running && !c.dataDirInUse() {
+		return "", fmt.Errorf("the sidecar that runs on %s has another one than %s: give doctor the settings of that sidecar, as its user (--data-dir; docs/runbook.md)", c.Listen, c.DataDir)
+	}
+	return checkDir("--data-dir", c.DataDir)
 }
 
 // checkSidecar tells whether a sidecar is running already, and checks that it is ready or

@@ -9,9 +9,9 @@ import (
 	"leasehold/lease"
 )
 
-// census counts the profiles of this host by the state of their lease, as the store last showed
-// it. While the store cannot be reached, it keeps the earlier counts. It is a collector of
-// metrics, and does not ask the store.
+// census counts the profiles of this host, and of the hosts that it stands in for, by the state of
+// their lease, as the store last showed it. While the store cannot be reached, it keeps the earlier
+// counts. It is a collector of metrics, and does not ask the store.
 type census struct {
 	home   string // this launcher
 	states *prometheus.Desc
@@ -20,7 +20,9 @@ type census struct {
 	accounts *prometheus.Desc
 
 	mu    sync.Mutex
-	stays map[string]stay // by profile: the profiles whose home is this launcher
+	stays map[string]stay // by profile
+	// away are the launchers whose profiles this one counts beside its own, since they do not.
+	away map[string]bool
 	// before has the profiles that were shown before the view began again, and have not been
 	// shown since.
 	before map[string]bool
@@ -28,6 +30,7 @@ type census struct {
 
 // stay is a profile's time in a state. If since is zero, it is not known.
 type stay struct {
+	home     string
 	state    lease.State
 	since    time.Time
 	signedIn lease.SignedIn
@@ -43,8 +46,8 @@ var waiting = []lease.State{lease.SuspectedStale, lease.Quarantined, lease.Inspe
 func newCensus(home string) *census {
 	return &census{
 		home: home, stays: map[string]stay{}, before: map[string]bool{},
-		states:   prometheus.NewDesc("leasehold_profiles", "Profiles whose home is this launcher, by the state of their lease, as the lease store last showed it.", []string{"state"}, nil),
-		accounts: prometheus.NewDesc("leasehold_accounts", "Profiles whose home is this launcher, by whether their account is signed in.", []string{"signed_in"}, nil),
+		states:   prometheus.NewDesc("leasehold_profiles", "Profiles whose home is this launcher, by the state of their lease, as the lease store last showed it. The first launcher by name of those that are there counts those of homes that are away, too.", []string{"state"}, nil),
+		accounts: prometheus.NewDesc("leasehold_accounts", "The profiles that leasehold_profiles counts, by whether their account is signed in.", []string{"signed_in"}, nil),
 		waits:    prometheus.NewDesc("leasehold_profile_wait_seconds", "How long the profile has been out of use that has waited longest, by its state now; 0 where there is none. It is counted from the start of its recovery, and for suspected_stale from the loss of its worker.", []string{"state"}, nil),
 	}
 }
@@ -54,11 +57,18 @@ func (c *census) see(r lease.Record) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	delete(c.before, r.ProfileID)
-	if r.State == "" || r.Home != c.home {
+	if r.State == "" {
 		delete(c.stays, r.ProfileID)
 		return
 	}
-	c.stays[r.ProfileID] = stay{r.State, waitsSince(r), r.Public().SignedIn}
+	c.stays[r.ProfileID] = stay{r.Home, r.State, waitsSince(r), r.Public().SignedIn}
+}
+
+// standIn has the profiles of these launchers counted, too.
+func (c *census) standIn(away map[string]bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.away = away
 }
 
 // waitsSince is since when, by its record, a profile has been out of use; zero if the record
@@ -119,6 +129,9 @@ func (c *census) count(now time.Time) (profiles map[lease.State]int, accounts ma
 	defer c.mu.Unlock()
 	profiles, accounts, longest = map[lease.State]int{}, map[lease.SignedIn]int{}, map[lease.State]time.Duration{}
 	for _, s := range c.stays {
+		if s.home != c.home && !c.away[s.home] {
+			continue
+		}
 		profiles[s.state]++
 		accounts[s.signedIn]++
 		if !s.since.IsZero() {

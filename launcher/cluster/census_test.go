@@ -2,6 +2,7 @@ package cluster
 
 import (
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -93,4 +94,69 @@ func TestProfilesAreCountedByState(t *testing.T) {
 		w.sees(sight(free("free", "here")), lease.Sight{Complete: true})
 		shows("the store forgot the others", map[string]float64{"leasehold_profiles available": 1, "leasehold_profiles manual_review": 0})
 	})
+}
+
+// TestProfilesOfAHomeThatIsAwayAreCountedOnce: by the first launcher that is there, or no figure would say that
+// they wait.
+func TestProfilesOfAHomeThatIsAwayAreCountedOnce(t *testing.T) {
+	for _, tt := range []struct {
+		other string // another launcher, which is there
+		here  bool   // this launcher counts them
+	}{{"", true}, {"zulu", true}, {"alfa", false}} {
+		t.Run(tt.other, func(t *testing.T) {
+			inWorld(t, func(w *world) {
+				b := w.patrol()
+				keep := func(id string, prev lease.PresenceEntry) {
+					k, err := lease.Keep(w.Context(), lease.Presence{LauncherID: id}, prev, 0,
+						lease.KeeperOptions{Store: w.store, Timing: timing, Clock: w.clock, Expiring: func(time.Duration) {}})
+					if err != nil {
+						w.Fatal(err)
+					}
+					w.Cleanup(k.Stop)
+				}
+				w.store.do(func() {
+					w.store.put(w.far(""))
+					w.store.put(lease.Presence{}.Open(lease.Presence{LauncherID: "aaa", TTLSeconds: timing.TTL.Seconds()}, 0, time.Now()).Close("aaa", "aaa", 1, time.Now())) // ended long ago
+					w.store.report(lease.Sight{Fresh: true})
+					w.store.store(held("p", "far"))
+					w.store.store(free("idle", "far"))
+					w.store.store(free("mine", "here"))
+					w.store.report(lease.Sight{Complete: true})
+				})
+				if tt.other != "" {
+					keep(tt.other, lease.PresenceEntry{})
+				}
+				// n is how many profiles of the home are counted in the state; its other one is free.
+				shows := func(when string, state lease.State, n float64) {
+					w.Helper()
+					got := figures(w, b.census)
+					if free := got["leasehold_profiles available"]; got["leasehold_profiles "+string(state)] != n || free != 1+n {
+						w.Errorf("%s: %v are %s and %v are free, want %v and %v", when, got["leasehold_profiles "+string(state)], state, free, n, 1+n)
+					}
+					if waits := got["leasehold_profile_wait_seconds "+string(state)]; (waits > 0) != (n > 0) {
+						w.Errorf("%s: %s for %v s", when, state, waits)
+					}
+				}
+				away := 0.0
+				if tt.here {
+					away = 1
+				}
+				synctest.Wait()
+				shows("its home is there", lease.Held, 0)
+				w.until("quarantined", time.Hour, func() bool { return w.record("p").State == lease.Quarantined })
+				time.Sleep(homeTimeout / 2)
+				shows("its home is away", lease.Quarantined, away)
+				w.until("a person has it", 2*time.Hour, func() bool { return w.record("p").State == lease.ManualReview })
+				time.Sleep(time.Minute)
+				shows("a person has it", lease.ManualReview, away)
+				w.store.do(func() { w.store.away = true })
+				time.Sleep(time.Hour)
+				shows("the store is away", lease.ManualReview, away)
+				w.store.do(func() { w.store.away = false })
+				keep("far", w.entry("far"))
+				time.Sleep(time.Minute)
+				shows("its home is back", lease.ManualReview, 0)
+			})
+		})
+	}
 }

@@ -389,7 +389,8 @@ func (p *Patrol) Other(launcherID string) lease.Presence {
 	return p.others[launcherID].Presence
 }
 
-// listen notes which homes have gone silent.
+// listen notes which homes have gone silent. Their profiles are counted by the first launcher of those
+// that are there.
 func (p *Patrol) listen(v *view) {
 	now, silent := p.o.Clock(), map[string]bool{}
 	for _, e := range v.records {
@@ -402,6 +403,13 @@ func (p *Patrol) listen(v *view) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.silent = silent
+	for id, other := range p.others {
+		if id < p.o.LauncherID && !other.Closed && !v.observer.Silent(id, p.o.Timing.TTL, now) {
+			silent = nil
+			break
+		}
+	}
+	p.census.standIn(silent)
 }
 
 // Silent tells whether a launcher counts as gone: by this host's clock, nothing was heard of it

@@ -67,7 +67,7 @@ func TestTheMarkOfADirectory(t *testing.T) {
 
 // TestAMarkThatIsMadeMeanwhileIsNotMissed by who looks while the first one writes.
 func TestAMarkThatIsMadeMeanwhileIsNotMissed(t *testing.T) {
-	for range 200 {
+	for range 50 {
 		d := New(t.TempDir())
 		made := make(chan struct{})
 		var work sync.WaitGroup

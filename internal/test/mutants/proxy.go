@@ -6,7 +6,7 @@ import "slices"
 var (
 	fenced = []Catcher{by("cdpproxy", "TestAFencedCallIsRefusedAtTheWrite", "TestAFencedCallThatWaitsForThePipe", "TestAShutFenceRefusesEveryCommandOfARead",
 		"TestABrowserThatDoesNotRead", "TestACommandInFlightAtTheEndDoesNotHideAPausedRequest", "TestStopLeavesTheBrowser",
-		"TestAShutFenceRefusesWhatTakesTheSlowWay", "TestABarrierWaitsForTheMessageThatPassed", "TestTheFirstCutCounts", "TestAClientThatDoesNotAnswerTheCutIsLeft",
+		"TestAShutFenceRefusesWhatTakesTheSlowWay", "TestABarrierWaitsForTheMessageThatPassed", "TestTheRestOfAMessageMeetsTheFence", "TestTheFirstCutCounts", "TestAClientThatDoesNotAnswerTheCutIsLeft",
 		"TestARequestThatPausesBehindTheFenceIsFailed", "TestAPausedRequestIsFailedUntilTheBrowserTookItsEnd", "TestACommandBesideACutSendsNothing", "TestALargeCommandComesWhole", "TestALongReasonFitsTheCloseFrame")}
 	isolated = []Catcher{by("cdpproxy", "TestAClientGetsNoRepliesButItsOwn", "TestWhatWasOpenedUnderAnInheritedSessionIsItsOwn", "TestSessionsBelongToOneConnection", "TestConnectionsMayUseTheSameIDs", "TestTheNextMuxInheritsWhatIsOpen", "TestChromesOwnPagesAreClosed",
 		"TestWhatAWorkerMayNotDoDoesNotReachTheBrowser", "TestEscapesDoNotHideACommand")}
@@ -25,7 +25,8 @@ var ofProxy = slices.Concat(
 		change{"the fence is checked before the pipe is free",
 			"\tm.writing.Lock()\n\tif err := m.sendPosted(); err != nil {",
 			"\tif fence != nil {\n\t\tif err := fence.Check(); err != nil {\n\t\t\treturn err\n\t\t}\n\t\tfence = nil\n\t}\n\tm.writing.Lock()\n\tif err := m.sendPosted(); err != nil {"},
-		change{"others write while a message is half written", "\tdefer m.writing.Unlock()\n\tfor _, part := range rest {", "\tm.writing.Unlock()\n\tfor _, part := range rest {"},
+		change{"others write while a message is half written", "\tdefer m.writing.Unlock()\n\tfor i, part := range rest {", "\tm.writing.Unlock()\n\tfor i, part := range rest {"},
+		change{"the rest of a message passes a shut fence", "\t\tif err := fence.Check(); err != nil {\n\t\t\treturn 0, err\n", "\t\tif err := fence.Check(); false {\n\t\t\treturn 0, err\n"},
 		change{"a limit of writes does not end one that waits", `if by := m.writeBy.Load(); by != nil && time.Now().After(*by) {`, `if false {`},
 		change{"a part of a message is sent twice", "\t\trest = append(rest, part[n:])\n", "\t\trest = append(rest, part)\n"},
 	),

@@ -219,9 +219,15 @@ func (c *Conn) sendOffloaded(cmd command, msg []byte) (sent bool) {
 			return false
 		}
 	}
-	err := c.session.mux.sendIf(func() error { return c.check(m, cmd.params) }, c.fence, passing, head, tail)
-	if err == nil {
-		c.session.log.stamp(1, boottime.Now())
+	err := c.session.mux.sendIf(func() error {
+		err := c.check(m, cmd.params)
+		if err == nil { // who sees what it does in the browser finds it in the log
+			c.session.log.stamp(1, boottime.Now())
+		}
+		return err
+	}, c.fence, passing, head, tail)
+	if err != nil {
+		c.session.log.stamp(1, 0)
 	}
 	c.failUnsent(err, passing...)
 	return err == nil

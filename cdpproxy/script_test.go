@@ -2,6 +2,7 @@ package cdpproxy_test
 
 import (
 	"bufio"
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"os"
@@ -81,6 +82,9 @@ func (s *scripted) serve() {
 		msg, err := r.ReadBytes(0)
 		if err != nil {
 			return
+		}
+		if bytes.HasSuffix(msg, []byte("!\x00")) {
+			continue // it was given up: to Chrome it is no message
 		}
 		var c asked
 		if err := json.Unmarshal(msg[:len(msg)-1], &c); err != nil {

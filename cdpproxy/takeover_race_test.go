@@ -2,6 +2,7 @@ package cdpproxy
 
 import (
 	"errors"
+	"runtime"
 	"testing"
 	"time"
 
@@ -152,5 +153,29 @@ func TestWhoIsRefusedToStopGoesOnToHear(t *testing.T) {
 	}
 	if _, ok := errors.AsType[*ListeningError](err); !ok {
 		t.Errorf("the browser is kept from a client that hears all requests: %v", err)
+	}
+}
+
+// TestACommandThatWaitedForThePipeIsInTheLogWhenTheBrowserHasIt: who sees what it did finds that it was sent.
+func TestACommandThatWaitedForThePipeIsInTheLogWhenTheBrowserHasIt(t *testing.T) {
+	b := newOffline(t)
+	c := b.conn()
+	c.session.conn = c
+	for n := range 200 {
+		b.mux.writing.Lock() // another message is being written
+		c.dispatch([]byte(`{"id":1,"method":"Page.enable"}`), true)
+		found := make(chan int)
+		go func() {
+			for len(b.read()) == 0 {
+				runtime.Gosched()
+			}
+			_, sent := c.session.CommandsAfter(0)
+			found <- sent
+		}()
+		b.mux.writing.Unlock()
+		if sent := <-found; sent != n+1 {
+			t.Fatalf("%d commands are in the log, want %d", sent, n+1)
+		}
+		c.offloading.Wait()
 	}
 }

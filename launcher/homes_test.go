@@ -49,6 +49,40 @@ func testLeftIsMarked(t *testing.T, granted bool) {
 	}
 }
 
+// A directory that may lack something of the account goes to a person: its home does not give the profile up
+// before, since that doubt would stay behind with the directory.
+func TestAProfileInDoubtIsNotGivenUp(t *testing.T) {
+	r, _ := startImporting(t)
+	_, err := r.ImportProfile(t.Context(), "p", api.ProfileImport{From: closedInOrder(t, "it")})
+	mustIn(t)(err)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	mustIn(t)(r.snapshotter.Drain(ctx))
+	slot := r.host.Slots.OccupyCold("p") // nobody looks at it before both are there
+	lock, err := r.o.Root.Lock("p")
+	mustIn(t)(err)
+	mustIn(t)(errors.Join(lock.DisbelieveDirectory("a cookie is not on the disk"), lock.Unlock()))
+	_, err = lease.ChangeExisting(ctx, r.o.Store, "p", func(e lease.Entry) (lease.Record, error) {
+		return e.Record.Ask(lease.MoveRequest{To: "elsewhere", Move: lease.Move{ID: "m", Person: "ann", Directory: lease.DirectoryEmpty}}, e.Record.Token)
+	})
+	mustIn(t)(err)
+	slot.Vacate()
+	for {
+		e, err := r.o.Store.Get(ctx, "p")
+		mustIn(t)(err)
+		if e.Record.Home != "here" {
+			t.Fatalf("it went to %s: %+v", e.Record.Home, e.Record)
+		}
+		if e.Record.State == lease.ManualReview {
+			break
+		}
+		time.Sleep(time.Millisecond)
+	}
+	if _, left, err := r.o.Root.Departed("p"); left || err != nil {
+		t.Errorf("its directory is marked as left: %v, %v", left, err)
+	}
+}
+
 // A home that may be there is asked for its profile, which stays with it unless it says yes.
 func TestAHomeThatIsThereIsAsked(t *testing.T) {
 	r := startReading(t, 2, nil)

@@ -358,6 +358,13 @@ func (s *Snapshotter) read(ctx context.Context, r lease.Record) (_ *snapshots.Co
 		}
 		return nil, about, 0, fmt.Errorf("profile %s: %w", r.ProfileID, err)
 	}
+	// What is in doubt goes to a person, who may take a snapshot of before instead.
+	if why, err := s.o.Root.Replaced(r.ProfileID); err != nil || why != "" {
+		if err == nil {
+			err = fmt.Errorf("want the directory as its last browser left it: %s", why)
+		}
+		return nil, about, 0, fmt.Errorf("profile %s: %w", r.ProfileID, err)
+	}
 	facts, err := s.o.Root.Inspect(r.ProfileID)
 	if err != nil {
 		return nil, about, 0, err

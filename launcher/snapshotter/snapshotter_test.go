@@ -368,6 +368,14 @@ func TestWhatHasNoSnapshot(t *testing.T) {
 		"closed by a crash": func(w *world, _ *lease.Record, dir string) {
 			objectstest.Tree{"Default/Preferences": `{"profile":{"exit_type":"Crashed"}}`}.WriteTo(w.t, dir)
 		},
+		"of which something may be lost": func(w *world, _ *lease.Record, _ string) {
+			w.locked(func(l *profiledir.Lock) error { return l.DisbelieveDirectory("a cookie is not on the disk") })
+		},
+		"with another directory in its place": func(w *world, _ *lease.Record, dir string) {
+			if err := errors.Join(w.root.Store("p"), os.Remove(filepath.Join(dir, ".leasehold-mark"))); err != nil {
+				w.t.Fatal(err)
+			}
+		},
 		// A record that was restored of what this host remembers may say that it is the home again.
 		"in a directory that was left": func(w *world, _ *lease.Record, _ string) {
 			w.locked(func(l *profiledir.Lock) error { return l.Depart(profiledir.Departure{Home: "other", Token: 6}) })

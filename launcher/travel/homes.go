@@ -207,6 +207,12 @@ func (t *Service) giveUp(lock *profiledir.Lock, entry lease.Entry, log zerolog.L
 	if err := t.host.SettleLock(lock, r); err != nil {
 		return decline(err)
 	}
+	switch forgot, _, err := t.host.Recoverer.Forgot(r); {
+	case err != nil:
+		return decline(err)
+	case forgot:
+		return decline(errors.New("what is known of it here is not in its record yet, or what is kept of it cannot be believed"))
+	}
 	if path, err := t.host.Root.Path(r.ProfileID); err == nil {
 		if u, err := profiledir.FindUser(path); err != nil || u != nil {
 			return decline(fmt.Errorf("%v has it open without a lease (%w)", u, err))

@@ -7,6 +7,7 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -122,10 +123,13 @@ func TestTheSnapshotIsForgottenBeforeTheDirectoryGoes(t *testing.T) {
 		}
 		there := false
 		mustIn(t)(r.snapshotter.Drain(ctx))
+		first := sync.OnceFunc(func() {
+			_, err := r.o.Root.Path(profile)
+			there = err == nil
+		})
 		r.leases.set(hooks{swap: func(next lease.Record) error {
 			if next.SnapshotID == "" {
-				_, err := r.o.Root.Path(profile)
-				there = err == nil
+				first()
 			}
 			return nil
 		}})

@@ -109,7 +109,7 @@ func (t *Service) ArchiveProfile(ctx context.Context, profileID string, req api.
 }
 
 // putAside archives or removes the directory of a profile, whose record names no snapshot from before that
-// on: it may be interrupted. A snapshot that was on its way meanwhile is forgotten after it.
+// on: it may be interrupted. A snapshot that came to be named meanwhile is forgotten after it.
 func (t *Service) putAside(ctx context.Context, lock *profiledir.Lock, do func() error) error {
 	err := t.forgetSnapshot(ctx, lock)
 	if err == nil {
@@ -122,22 +122,22 @@ func (t *Service) putAside(ctx context.Context, lock *profiledir.Lock, do func()
 }
 
 // forgetSnapshot makes the record of a profile, whose directory is archived or removed, name
-// no snapshot. Otherwise another launcher would take the profile over from it.
+// no snapshot. Otherwise another launcher would take the profile over from it. It writes the record also
+// where that names none: a write that names one may be under way, and cannot be stored after this.
 func (t *Service) forgetSnapshot(ctx context.Context, lock *profiledir.Lock) error {
-	e, err := t.host.Store.Get(ctx, lock.Profile())
-	if err == nil && e.Record.SnapshotID != "" {
-		e, err = lease.Change(ctx, t.host.Store, lock.Profile(), func(e lease.Entry) (lease.Record, error) {
-			return e.Record.WithoutSnapshot(), nil
-		})
-		if err == nil {
-			err = lock.RaiseFloor(e.Record)
-		}
+	named := false
+	e, err := lease.ChangeExisting(ctx, t.host.Store, lock.Profile(), func(e lease.Entry) (lease.Record, error) {
+		named = named || e.Record.SnapshotID != ""
+		return e.Record.WithoutSnapshot(), nil
+	})
+	if err == nil && named {
+		err = lock.RaiseFloor(e.Record)
 	}
 	switch {
 	case errors.Is(err, lease.ErrNotFound):
 		return nil
 	case err != nil:
-		return fmt.Errorf("the record of profile %s still names a snapshot, from which another launcher may take it: do it again: %w", lock.Profile(), host.Problem(err))
+		return fmt.Errorf("the record of profile %s may name a snapshot, from which another launcher may take it: do it again: %w", lock.Profile(), host.Problem(err))
 	}
 	return nil
 }

@@ -27,6 +27,7 @@ const (
 	Left       Kind = "left"       // of a profile: what its last browser left in the files of the account
 	Departure  Kind = "departure"  // of a profile: that its directory was left for another home
 	Arrival    Kind = "arrival"    // of a profile: the directory that is to come into its place
+	Aside      Kind = "aside"      // of a profile: that its directory was put aside, or removed
 	Archived   Kind = "archived"   // of an archived directory: the session cookies that belong to it
 	Session    Kind = "session"    // of a session: its file
 	PipeLog    Kind = "ledger"     // of a session: each line of the pipe log of its browser

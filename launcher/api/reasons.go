@@ -1,6 +1,10 @@
 package api
 
-import "leasehold/lease"
+import (
+	"slices"
+
+	"leasehold/lease"
+)
 
 // Reasons why a session ended, as they stand in records, events and evidence.
 const (
@@ -39,16 +43,18 @@ const (
 	ReasonArriving      = "directory_arriving"
 )
 
-// Reasons shown for a free profile whose directory is not there.
+// Reasons shown for a free profile whose directory is not there. ReasonDirectoryMissing, for one that nobody
+// has put aside, is the reason of refusals, too.
 const (
-	ReasonArchived = "archived"
-	ReasonRemoved  = "removed"
+	ReasonArchived         = "archived"
+	ReasonRemoved          = "removed"
+	ReasonDirectoryMissing = "directory_missing"
 )
 
 // StateShown is a record's state in words for people. A free profile whose directory is not there
-// is archived or removed: nobody can have it as it is.
+// is archived or removed, or its directory is missing: nobody can have it as it is.
 func StateShown(r lease.Record) string {
-	if r.State == lease.Available && (r.Reason == ReasonArchived || r.Reason == ReasonRemoved) {
+	if r.State == lease.Available && slices.Contains([]string{ReasonArchived, ReasonRemoved, ReasonDirectoryMissing}, r.Reason) {
 		return r.Reason
 	}
 	return string(r.State)

@@ -229,10 +229,13 @@ func (g *Service) tryOnce(ctx context.Context, m api.Manifest, a *asking) (*sess
 	}
 	path, err := g.host.Root.Path(m.ProfileID)
 	missing := errors.Is(err, profiledir.ErrNoProfile)
-	switch {
-	case missing && m.Create: // the profile is made once nothing can refuse the task any more
-		path, err = g.host.Root.Place(m.ProfileID)
-	case missing:
+	if missing { // the profile is made once nothing can refuse the task any more
+		path, err = g.host.Place(m.ProfileID)
+	}
+	switch refused := (*api.Problem)(nil); {
+	case missing && errors.As(err, &refused):
+		return nil, err
+	case missing && !m.Create:
 		return nil, api.Refuse(api.CodeUnknownProfile, "there is no profile %s: ask with create=true, or PUT /v1/profiles/%s, to make it", m.ProfileID, m.ProfileID)
 	}
 	if errors.Is(err, profiledir.ErrArchived) {

@@ -119,11 +119,22 @@ func (h *Host) inUse(profileID, path string) error {
 		With("profile_id", profileID).With("pid", u.PID).With("since", u.Since)
 }
 
+// Place is where the profile's directory is, or would be made. It refuses a profile whose directory is missing:
+// to the account's sites, an empty one would look like another browser.
+func (h *Host) Place(profile string) (string, error) {
+	path, err := h.Root.Place(profile)
+	if errors.Is(err, profiledir.ErrMissing) {
+		err = api.Refuse(api.CodeConflict, "profile %s had a directory here, and %v: bring it back, or import a copy of it; a person gives it another one: leasehold profiles rehome %s", profile, err, profile).
+			With("profile_id", profile).With("reason", api.ReasonDirectoryMissing)
+	}
+	return path, err
+}
+
 // Create makes the profile's directory, if it is missing. Session cookies that were kept of an
 // earlier directory do not belong to it, and are dropped; those of an archived one stay, since its
 // profile gets none.
 func (h *Host) Create(profile string) error {
-	if _, err := h.Root.Place(profile); err != nil {
+	if _, err := h.Place(profile); err != nil {
 		return err
 	}
 	if _, err := h.Root.Path(profile); errors.Is(err, profiledir.ErrNoProfile) {

@@ -7,12 +7,15 @@ import (
 	"time"
 
 	"leasehold/internal/test/testkey"
+	"leasehold/launcher/api"
 	"leasehold/launcher/profiledir"
 	"leasehold/launcher/sessionfile"
+	"leasehold/lease"
 )
 
-// A profile that was archived is imported again with the cookies that are kept of it: who asks for a new
-// directory, and is refused, takes none of them. A directory that is made has none.
+// A profile that was archived is imported again with the cookies that are kept of it, and one whose directory is
+// missing is opened with them when that is back: who asks for a new directory, and is refused, takes none of them.
+// A directory that is made has none.
 func TestOnlyANewDirectoryLosesCookies(t *testing.T) {
 	must := func(err error) {
 		t.Helper()
@@ -30,7 +33,7 @@ func TestOnlyANewDirectoryLosesCookies(t *testing.T) {
 		must(err)
 		return len(files)
 	}
-	for _, profile := range []string{"archived", "new"} {
+	for _, profile := range []string{"archived", "missing", "new"} {
 		must(h.Jar.Import(profile, map[string][]byte{"session-cookies": []byte(`[{"name":"sid","value":"1","domain":"shop.example","path":"/"}]`)}))
 		if kept(profile) != 1 {
 			t.Fatalf("%d files of %s are kept, want 1", kept(profile), profile)
@@ -49,7 +52,16 @@ func TestOnlyANewDirectoryLosesCookies(t *testing.T) {
 	if err := h.Create("archived"); !errors.Is(err, profiledir.ErrArchived) {
 		t.Errorf("a directory beside the archived one: %v, want %v", err, profiledir.ErrArchived)
 	}
-	if n := kept("archived"); n != 1 {
-		t.Errorf("%d files with cookies are kept of the archived profile, want 1", n)
+	lock, err = root.Lock("missing")
+	must(err)
+	must(errors.Join(lock.RaiseFloor(lease.Record{ProfileID: "missing", State: lease.Available, Token: 7}), lock.Unlock()))
+	var refused *api.Problem
+	if err := h.Create("missing"); !errors.As(err, &refused) || refused.Code != api.CodeConflict || refused.More["reason"] != api.ReasonDirectoryMissing {
+		t.Errorf("a directory in the place of one that is missing: %v", err)
+	}
+	for _, profile := range []string{"archived", "missing"} {
+		if n := kept(profile); n != 1 {
+			t.Errorf("%d files with cookies are kept of the %s profile, want 1", n, profile)
+		}
 	}
 }

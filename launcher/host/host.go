@@ -144,9 +144,12 @@ func (h *Host) Shown(r lease.Record) api.Profile {
 	}
 	if r.State == lease.Available && r.Home == h.ID {
 		_, missing := h.Root.Path(r.ProfileID)
-		if at, err := h.Root.Archived(r.ProfileID); err == nil && at != "" {
+		switch _, err := h.Root.Place(r.ProfileID); {
+		case errors.Is(err, profiledir.ErrArchived):
 			r.Reason = api.ReasonArchived
-		} else if err == nil && errors.Is(missing, profiledir.ErrNoProfile) {
+		case errors.Is(err, profiledir.ErrMissing):
+			r.Reason = api.ReasonDirectoryMissing
+		case err == nil && errors.Is(missing, profiledir.ErrNoProfile):
 			r.Reason = api.ReasonRemoved
 		}
 		p.WarmSince = h.Slots.WarmSince(r.ProfileID)

@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"leasehold/internal/durable"
+	"leasehold/internal/signed"
 )
 
 // Exchanged is the result of Exchange.
@@ -51,7 +52,7 @@ func (l *Lock) Exchange(ctx context.Context, now time.Time, former map[string][]
 	if e.Extras, err = fill(ctx, e.unfinished); err != nil {
 		return nil, err
 	}
-	if err := l.root.forgetMark(l.id); err != nil {
+	if err := errors.Join(l.root.forgetMark(l.id), l.removeNote(signed.Aside)); err != nil {
 		return nil, err
 	}
 	made := e.unfinished

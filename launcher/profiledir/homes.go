@@ -223,7 +223,7 @@ func (l *Lock) Arrive(rec lease.Record, now time.Time, former map[string][]byte,
 		if err := take(a.Extras); err != nil {
 			return archived, err
 		}
-		if err := l.root.forgetMark(l.id); err != nil {
+		if err := errors.Join(l.root.forgetMark(l.id), l.removeNote(signed.Aside)); err != nil {
 			return archived, err
 		}
 		if err := os.Rename(l.root.arrivalPath(l.id), to); err != nil {
@@ -248,7 +248,7 @@ func (l *Lock) Arrive(rec lease.Record, now time.Time, former map[string][]byte,
 	return archived, err
 }
 
-// writeNote durably writes a note about the profile. The caller holds l.mu.
+// writeNote durably writes a note about the profile.
 func (l *Lock) writeNote(kind signed.Kind, v any) error {
 	b, err := json.Marshal(v)
 	if err == nil {
@@ -260,7 +260,7 @@ func (l *Lock) writeNote(kind signed.Kind, v any) error {
 	return nil
 }
 
-// removeNote durably removes a note. The caller holds l.mu.
+// removeNote durably removes a note.
 func (l *Lock) removeNote(kind signed.Kind) error {
 	err := os.Remove(l.root.file(l.id, string(kind)))
 	if errors.Is(err, fs.ErrNotExist) {

@@ -68,7 +68,7 @@ func (l *Lock) Opening() error {
 	if err := l.usable(); err != nil {
 		return err
 	}
-	return l.root.forgetLeft(l.id)
+	return errors.Join(l.root.forgetLeft(l.id), l.removeNote(signed.Aside))
 }
 
 // changed says which file is not as the last browser left it; empty if none is, if a browser runs,

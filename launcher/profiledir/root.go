@@ -15,6 +15,7 @@
 package profiledir
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -35,6 +36,9 @@ import (
 // ErrNoProfile says that there is no directory for the profile. It is also
 // fs.ErrNotExist.
 var ErrNoProfile = fmt.Errorf("no such profile directory: %w", fs.ErrNotExist)
+
+// ErrMissing says that the profile's directory is not there, although nobody archived or removed it.
+var ErrMissing = errors.New("its directory is missing")
 
 // Root is the directory whose subdirectories are the profiles of this host. All
 // methods may be called concurrently.
@@ -164,8 +168,8 @@ func (r *Root) Path(id string) (string, error) {
 }
 
 // Place returns the path that the profile's directory has, or would have if it were made. It
-// makes nothing. Its errors are those of Path, except ErrNoProfile, and ErrArchived for a
-// profile that was archived.
+// makes nothing. Its errors are those of Path, except ErrNoProfile, ErrArchived for a
+// profile that was archived, and ErrMissing.
 func (r *Root) Place(id string) (string, error) {
 	path, err := r.Path(id)
 	if !errors.Is(err, ErrNoProfile) {
@@ -178,7 +182,26 @@ func (r *Root) Place(id string) (string, error) {
 	if at != "" { // to the account's site, an empty directory would look like another browser
 		return "", fmt.Errorf("%w: import it from %s", ErrArchived, at)
 	}
+	if missing, err := r.missing(id); err != nil || missing {
+		return "", cmp.Or(err, ErrMissing)
+	}
 	return filepath.Join(r.dir, id), nil
+}
+
+// missing tells whether this host kept the record of a profile, whose directory is not there, and has not put
+// that aside: it may be on a disk that is away, or be moved for a while, and the account is in it.
+func (r *Root) missing(id string) (bool, error) {
+	floor, kept, err := r.Kept(id)
+	if err != nil || floor == 0 && kept.State == "" {
+		return false, err
+	}
+	for _, kind := range []signed.Kind{signed.Aside, signed.Departure} {
+		said, err := r.readNote(id, kind, new(struct{}))
+		if said || err != nil && !errors.Is(err, signed.ErrNotAuthentic) {
+			return false, err
+		}
+	}
+	return true, nil
 }
 
 // Create makes the profile's directory (0700) if it is missing, and returns its path.

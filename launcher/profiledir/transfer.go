@@ -13,6 +13,7 @@ import (
 
 	"leasehold/internal/durable"
 	"leasehold/internal/foreign"
+	"leasehold/internal/signed"
 	"leasehold/lease"
 )
 
@@ -118,7 +119,7 @@ func (l *Lock) Make(ctx context.Context, fill Fill, prepare func(dir string, ext
 		return "", err
 	}
 	// The kernel does not replace a directory that is not empty.
-	if err := l.root.forgetMark(l.id); err != nil {
+	if err := errors.Join(l.root.forgetMark(l.id), l.removeNote(signed.Aside)); err != nil {
 		return "", err
 	}
 	if err := os.Rename(made, to); err != nil {
@@ -144,6 +145,19 @@ func MarkClone(dir, of string) error {
 		return fmt.Errorf("mark of a clone: %w", err)
 	}
 	return nil
+}
+
+// putAside has move take the profile's directory away for good, and durably notes that before: whoever asks
+// for a new directory gets one, as long as no other has come into its place.
+func (l *Lock) putAside(move func() error) error {
+	err := l.writeNote(signed.Aside, struct{}{})
+	if err != nil {
+		return err
+	}
+	if err = move(); err != nil {
+		err = errors.Join(err, l.removeNote(signed.Aside))
+	}
+	return err
 }
 
 // removedPath is where RemoveClone moves the directory of a clone before it deletes it.
@@ -176,10 +190,11 @@ func (l *Lock) RemoveClone() (of string, err error) {
 	}
 	dir := filepath.Join(l.root.dir, l.id)
 	if _, err := os.Lstat(dir); !errors.Is(err, fs.ErrNotExist) {
-		if err := os.RemoveAll(l.removedPath()); err != nil {
-			return "", fmt.Errorf("profile %s: %w", l.id, err)
+		err := os.RemoveAll(l.removedPath())
+		if err == nil {
+			err = l.putAside(func() error { return os.Rename(dir, l.removedPath()) })
 		}
-		if err := errors.Join(os.Rename(dir, l.removedPath()), durable.Sync(l.root.dir), durable.Sync(l.root.guard)); err != nil {
+		if err = errors.Join(err, durable.Sync(l.root.dir), durable.Sync(l.root.guard)); err != nil {
 			return "", fmt.Errorf("profile %s: %w", l.id, err)
 		}
 	}
@@ -275,7 +290,7 @@ func (l *Lock) Archive(now time.Time, extras map[string][]byte) (string, error) 
 	to := filepath.Join(l.root.archive(), l.id+archiveMark+now.UTC().Format("20060102T150405.000000000Z"))
 	err = l.sweepUnfinished(l.root.archive())
 	if err == nil {
-		err = l.moveToArchive(to, extras, func() error { return os.Rename(from, to) })
+		err = l.putAside(func() error { return l.moveToArchive(to, extras, func() error { return os.Rename(from, to) }) })
 	}
 	if err != nil {
 		return "", fmt.Errorf("profile %s: %w", l.id, err)

@@ -23,7 +23,7 @@ func (t *Service) PutProfile(ctx context.Context, profileID string, set api.Prof
 	if err := t.host.Root.There(); err != nil {
 		return api.Profile{}, err
 	}
-	if _, err := t.host.Root.Place(profileID); err != nil {
+	if _, err := t.host.Root.Place(profileID); err != nil && !errors.Is(err, profiledir.ErrMissing) {
 		return api.Profile{}, api.Invalid("profile_id", "%v", err)
 	}
 	gone, err := t.gone(ctx, profileID)
@@ -31,6 +31,9 @@ func (t *Service) PutProfile(ctx context.Context, profileID string, set api.Prof
 		return api.Profile{}, err
 	}
 	if gone {
+		if _, err := t.host.Place(profileID); err != nil {
+			return api.Profile{}, err
+		}
 		r, err := t.makeProfile(ctx, profileID, origin{set: set, fill: profiledir.Empty})
 		if _, missing := t.host.Root.Path(profileID); err == nil || missing != nil {
 			return r, err

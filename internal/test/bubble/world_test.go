@@ -634,8 +634,8 @@ func (w *world) allCanBeHad() {
 					break
 				}
 				var refused *api.Problem
-				if errors.As(err, &refused) && refused.More["reason"] == api.ReasonDirectoryLeft {
-					// A review chose this home, which had left its directory: a person says what it is.
+				if errors.As(err, &refused) && (refused.More["reason"] == api.ReasonDirectoryLeft || refused.More["reason"] == api.ReasonDirectoryMissing) {
+					// A review chose this home, which had left its directory, or had none: a person says what it is.
 					w.count("a directory that was left is had again by a person")
 					w.rehome(h.living(), w.recordOf(r.ProfileID), true)
 				}

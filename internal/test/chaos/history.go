@@ -160,7 +160,7 @@ func NewHistory(path string) (*History, error) {
 	return &History{begun: time.Now().Round(0).UTC(), since: boottime.Now(), file: f, out: bufio.NewWriter(f), left: map[string]bool{}}, nil
 }
 
-// isLeft tells whether the profile was last refused since its home has left its directory.
+// isLeft tells whether the profile was last refused since its home has left its directory, or has none.
 func (h *History) isLeft(profile string) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -191,7 +191,7 @@ func (h *History) Add(e Entry) {
 	defer h.mu.Unlock()
 	h.entries = append(h.entries, e)
 	if e.Kind == Refused || e.Kind == Granted {
-		h.left[e.Profile] = e.Kind == Refused && e.Text == api.ReasonDirectoryLeft
+		h.left[e.Profile] = e.Kind == Refused && (e.Text == api.ReasonDirectoryLeft || e.Text == api.ReasonDirectoryMissing)
 	}
 	if err == nil {
 		_, err = h.out.Write(append(b, '\n'))

@@ -190,7 +190,7 @@ func (p *people) work(ctx context.Context, rnd *rand.Rand) {
 }
 
 // help gives a profile back what a forgotten record lost, and a directory where its home has
-// left the one it had.
+// left the one it had, or has none.
 func (p *people) help(ctx context.Context, r lease.Record) {
 	home := p.find(r.Home)
 	if home == nil {

@@ -300,8 +300,8 @@ func (w *worker) refused(m api.Manifest, err error) error {
 		if task, ok := p.More["current_task_id"].(string); ok && p.Code == api.CodeResumePending && m.ProfileID != "" {
 			w.resume[m.ProfileID] = task
 		}
-		if reason, _ := p.More["reason"].(string); reason == api.ReasonDirectoryLeft {
-			e.Text = api.ReasonDirectoryLeft // a person has to help
+		if reason, _ := p.More["reason"].(string); reason == api.ReasonDirectoryLeft || reason == api.ReasonDirectoryMissing {
+			e.Text = reason // a person has to help
 		}
 	case errors.As(err, &elsewhere):
 		e.Kind, e.Text = Refused, api.CodeWrongHome

@@ -27,6 +27,7 @@ import (
 	"leasehold/evidence/capture"
 	"leasehold/internal/id"
 	"leasehold/launcher/browser"
+	"leasehold/launcher/chrome"
 	"leasehold/launcher/monitor"
 	"leasehold/launcher/profiledir"
 	"leasehold/launcher/proxies"
@@ -389,15 +390,35 @@ func (c *Checker) end(b *browser.Browser, r Request, lent bool) error {
 		}
 	}
 	method, err := slots.CloseUnused(b, r.Lock, c.o.Root, jar, preserve, r.Log)
-	switch {
-	case method == "":
-		err = errors.Join(err, errors.New("the browser of the session check did not end"))
-	case err == nil && method.Killed():
-		err = fmt.Errorf("the browser of the session check had to be ended by %s", method)
-	case lent: // sites may have replaced the login
+	if method == "" {
+		return errors.Join(err, errors.New("the browser of the session check did not end"))
+	}
+	if err == nil {
+		err = EndedInOrder(c.o.Root, r.Profile, method)
+	}
+	if lent {
 		err = errors.Join(err, r.Lock.DisbelieveLost(err))
 	}
 	return err
+}
+
+// EndedInOrder returns nil if the browser of a check, which has ended by the method, ended in order, and a
+// *profiledir.NotStoredError otherwise: sites may have replaced the login, and Chrome may have written nothing
+// of that for half a minute. The method is empty if nobody knows it.
+func EndedInOrder(root *profiledir.Root, profile string, method chrome.CloseMethod) error {
+	in, err := root.Inspect(profile)
+	why := ""
+	switch {
+	case err != nil:
+		return err
+	case method.Killed():
+		why = "the browser of a session check had to be ended by " + string(method)
+	case in.ClosedCleanly.Answer != profiledir.Yes:
+		why = "the browser of a session check did not end in order: " + in.ClosedCleanly.How
+	default:
+		return nil
+	}
+	return &profiledir.NotStoredError{Profile: profile, Why: why}
 }
 
 // openProxy opens the way to the profile's proxy: never to another one, and never around it.

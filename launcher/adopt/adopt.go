@@ -261,7 +261,7 @@ func (a *Adopter) closeLeft(slot *slots.Slot, r lease.Record, log zerolog.Logger
 	if err != nil {
 		return err
 	}
-	if running, _, err := a.o.Root.Running(r.ProfileID); err == nil && left != nil && accountcheck.IsCheck(running.SessionID) {
+	if running, is, err := a.o.Root.Running(r.ProfileID); err == nil && is && accountcheck.IsCheck(running.SessionID) {
 		return a.closeLeftCheck(running, left, lock, log)
 	}
 	_, kept, err := a.o.Root.Kept(r.ProfileID)
@@ -421,15 +421,29 @@ func (a *Adopter) closeLeftWarm(profile string, b *browser.Browser, lock *profil
 	return errors.Join(slots.CloseWarm(b, lock, a.o.Root, a.o.Jar, preserve, log), lock.Unlock())
 }
 
-// closeLeftCheck closes the browser of a session check whose launcher was killed. The jar has
-// the cookies; that browser may not have all of them.
+// closeLeftCheck closes the browser of a session check whose launcher was killed; b is nil if it has ended
+// since, or cannot be found. The jar has the cookies; that browser may not have all of them.
 func (a *Adopter) closeLeftCheck(running profiledir.Running, b *browser.Browser, lock *profiledir.Lock, log zerolog.Logger) error {
+	if b == nil {
+		if err := lock.Retake(); err != nil { // some process has the profile
+			return errors.Join(err, lock.Unlock())
+		}
+		log.Info().Msg("a launcher was killed during a session check, and its browser is gone")
+		err := accountcheck.EndedInOrder(a.o.Root, lock.Profile(), "")
+		if unsaid := lock.DisbelieveLost(err); unsaid != nil { // its note stays, and the next try says it
+			return errors.Join(err, unsaid, lock.Unlock())
+		}
+		return errors.Join(err, lock.ClearRunning(), a.o.Files.Remove(running.SessionID), lock.Unlock())
+	}
 	log.Info().Msg("a launcher was killed during a session check: its browser is closed")
 	method, err := slots.CloseUnused(b, lock, a.o.Root, nil, func() error {
 		return a.o.Recoverer.Preserve(lock.Profile(), api.ReasonLauncherRestart, "the browser of a session check does not close when it is asked to", witness.Of(b))
 	}, log)
 	if method == "" { // it may still run
 		return errors.Join(err, lock.Unlock())
+	}
+	if err == nil {
+		err = accountcheck.EndedInOrder(a.o.Root, lock.Profile(), method)
 	}
 	return errors.Join(err, lock.DisbelieveLost(err), a.o.Files.Remove(running.SessionID), lock.Unlock())
 }

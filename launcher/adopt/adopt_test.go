@@ -19,6 +19,7 @@ import (
 
 	"leasehold/checkpoint"
 	"leasehold/evidence"
+	"leasehold/internal/test/fakechrome"
 	"leasehold/internal/test/testkey"
 	"leasehold/launcher/api"
 	"leasehold/launcher/browser"
@@ -787,6 +788,51 @@ func TestTheBrowserOfASessionCheck(t *testing.T) {
 			}
 			if after, err := os.ReadFile(kept[0]); err != nil || string(after) != string(before) {
 				t.Errorf("what the jar keeps was changed: %v", err)
+			}
+			h.given("p")
+		})
+	}
+}
+
+// A browser of a session check, whose launcher was killed, did not end in order: sites may have replaced the
+// login, which it had no time to write, and a person decides.
+func TestTheBrowserOfASessionCheckIsKilled(t *testing.T) {
+	t.Parallel()
+	for name, how := range map[string]func(h *host, id chrome.Identity){
+		"with its launcher": func(h *host, id chrome.Identity) {
+			h.must(unix.Kill(-id.PID, unix.SIGKILL))
+			h.await("it ends", func() bool { return !h.lives(id) })
+		},
+		"since it does not end when it is asked to": func(h *host, _ chrome.Identity) {
+			fakechrome.Direct(h, filepath.Join(h.root.Dir(), "p"), fakechrome.Script{RefusesClose: true, Stubborn: true})
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			h := newStoredHost(t)
+			free := h.released(h.granted(lease.Record{ProfileID: "p"}, "ses_p"))
+			free = h.change("p", func(lease.Record) (lease.Record, error) { return free, nil })
+			h.keep(free)
+			noted := free
+			noted.SessionID = "chk_1"
+			left := h.browser(noted)
+			how(h, left)
+			ctx, cancel := context.WithCancel(context.Background())
+			var work sync.WaitGroup
+			defer work.Wait()
+			defer cancel()
+			l := h.launch(func(o *Options) {
+				o.Driver = browser.NewDriver(ctx, &work, browser.Options{
+					Key: testkey.Key, Files: h.files, Root: h.root, Log: h.log(), Metrics: prometheus.NewRegistry(),
+					CloseTimeouts: chrome.CloseTimeouts{Ask: time.Second, Interrupt: 100 * time.Millisecond},
+				})
+			})
+			l.adopts("p")
+			if _, open, err := h.root.Running("p"); open || err != nil || h.lives(left) {
+				t.Errorf("it is noted as running: %v, %v; it lives: %v", open, err, h.lives(left))
+			}
+			if got := l.adopts("p"); got.State != lease.ManualReview || got.Reason != lease.ReasonRolledBack {
+				t.Errorf("the profile is %s, %s; want it with a person, %s", got.State, got.Reason, lease.ReasonRolledBack)
 			}
 			h.given("p")
 		})

@@ -12,6 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"leasehold/internal/durable"
 	"leasehold/internal/id"
 	"leasehold/internal/ownpath"
 	"leasehold/internal/signed"
@@ -102,14 +103,15 @@ func ownID(c RunConfig) (string, error) {
 	}
 	path := filepath.Join(c.DataDir, "launcher-id")
 	b, err := os.ReadFile(path)
-	if name := strings.TrimSpace(string(b)); err == nil && launcherID.MatchString(name) {
-		return name, nil
+	name := strings.TrimSpace(string(b))
+	switch {
+	case errors.Is(err, os.ErrNotExist):
+		name = id.New("launcher")
+		err = durable.Replace(path, []byte(name+"\n"))
+	case err == nil && !launcherID.MatchString(name):
+		err = fmt.Errorf("%s has %.40q, which is no launcher's id: write the id into it that this launcher had, which its profiles have as their home, or remove it if there are none", path, b)
 	}
-	if err != nil && !errors.Is(err, os.ErrNotExist) {
-		return "", fmt.Errorf("--data-dir: %w", err)
-	}
-	name := id.New("launcher")
-	if err := os.WriteFile(path, []byte(name+"\n"), 0o600); err != nil {
+	if err != nil {
 		return "", fmt.Errorf("--data-dir: %w", err)
 	}
 	return name, nil

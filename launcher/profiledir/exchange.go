@@ -26,6 +26,8 @@ type Exchanged struct {
 	lock  *Lock
 	to    string
 	place string
+	// taking says that the former directory was being taken back from a browser user.
+	taking bool
 	// unfinished is where the new directory is as long as it is not in its place: no archive, to Archived.
 	unfinished string
 }
@@ -70,7 +72,11 @@ func (l *Lock) Exchange(ctx context.Context, now time.Time, former map[string][]
 	if err != nil {
 		return fail(errors.Join(fmt.Errorf("putting %s in the place of %s: %w", made, to, err), os.RemoveAll(made)))
 	}
-	if err := errors.Join(durable.Sync(archive), durable.Sync(l.root.dir)); err != nil {
+	err = errors.Join(durable.Sync(archive), durable.Sync(l.root.dir))
+	if err == nil {
+		e.taking, err = l.root.forgetTaking(l.id)
+	}
+	if err != nil {
 		return nil, errors.Join(fmt.Errorf("profile %s: %w", l.id, err), e.Undo())
 	}
 	return e, nil
@@ -104,7 +110,10 @@ func (l *Lock) sweepUnfinished(archive string) error {
 func (e *Exchanged) Undo() error {
 	var err error
 	from := e.to
-	if e.Kept != "" {
+	if e.taking {
+		err = durable.Replace(e.lock.root.file(e.lock.id, takingMark), nil)
+	}
+	if err == nil && e.Kept != "" {
 		err = unix.Renameat2(unix.AT_FDCWD, e.place, unix.AT_FDCWD, e.to, unix.RENAME_EXCHANGE)
 		from = e.place
 	}

@@ -235,6 +235,9 @@ func (l *Lock) Arrive(rec lease.Record, now time.Time, former map[string][]byte,
 	} else if !errors.Is(err, fs.ErrNotExist) {
 		return "", fmt.Errorf("profile %s: %w", l.id, err)
 	}
+	if _, err := l.root.forgetTaking(l.id); err != nil {
+		return archived, err
+	}
 	floor, err := l.root.Floor(l.id)
 	if err == nil {
 		err = l.keep(rec, floor)

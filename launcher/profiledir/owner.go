@@ -81,6 +81,16 @@ func (r *Root) CheckOwner(path string) error {
 // takingMark is a guard file that exists while a profile is taken back from a browser user.
 const takingMark = "taking"
 
+// forgetTaking removes takingMark, since the directory that it is about is not in the profile's place any more.
+// was tells whether it was there.
+func (r *Root) forgetTaking(id string) (was bool, err error) {
+	err = os.Remove(r.file(id, takingMark))
+	if errors.Is(err, fs.ErrNotExist) {
+		return false, nil
+	}
+	return err == nil, err
+}
+
 // Chown gives the profile's directory, with everything in it, to the user as whom its browser
 // is about to run. No browser may be running on it. If the directory is that user's already,
 // nothing is looked at or changed. The error names what belongs to somebody else.

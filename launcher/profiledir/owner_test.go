@@ -125,6 +125,63 @@ func TestChown(t *testing.T) {
 	owners(t, path, ana.UID, ana.GID)
 }
 
+// That a directory was being taken back when its launcher was killed says nothing about the one that came into
+// its place since.
+func TestAnotherDirectoryIsNotHeldToBeCutShort(t *testing.T) {
+	for name, come := range map[string]func(r *Root, l *Lock) error{
+		"restored": func(_ *Root, l *Lock) error {
+			_, err := l.Exchange(t.Context(), time.Now(), nil, Empty)
+			return err
+		},
+		"imported": func(_ *Root, l *Lock) error {
+			_, err := l.Archive(time.Now(), nil)
+			if err == nil {
+				_, err = l.Make(t.Context(), Empty, func(string, map[string][]byte) error { return nil })
+			}
+			return err
+		},
+		"moved here": func(_ *Root, l *Lock) error {
+			err := l.PrepareArrival(t.Context(), Arrival{MoveID: "mv9"}, Empty)
+			if err == nil {
+				_, err = l.Arrive(cameUnder(9, "mv9"), time.Now(), nil, func(map[string][]byte) error { return nil })
+			}
+			return err
+		},
+		"made": func(r *Root, l *Lock) error {
+			at, err := l.Archive(time.Now(), nil)
+			if err = errors.Join(err, os.RemoveAll(at)); err == nil {
+				_, err = r.Create("p")
+			}
+			return err
+		},
+	} {
+		r, must := open(t), mustIn(t)
+		_, err := r.Create("p")
+		must(err)
+		l := lock(t, r, "p")
+		must(os.WriteFile(r.file("p", takingMark), nil, 0o600))
+		if err := l.Chown(); err == nil || !strings.Contains(err.Error(), "cut short") {
+			t.Errorf("%s: the directory that was being taken: %v", name, err)
+		}
+		must(come(r, l))
+		if err := l.Chown(); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	// One that comes back is as it was.
+	r, must := open(t), mustIn(t)
+	_, err := r.Create("p")
+	must(err)
+	l := lock(t, r, "p")
+	must(os.WriteFile(r.file("p", takingMark), nil, 0o600))
+	e, err := l.Exchange(t.Context(), time.Now(), nil, Empty)
+	must(err)
+	must(e.Undo())
+	if err := l.Chown(); err == nil || !strings.Contains(err.Error(), "cut short") {
+		t.Errorf("a restore that was undone: %v", err)
+	}
+}
+
 // What a browser user could have put into a profile to be given it, by the next change of owner.
 func TestChownRefuses(t *testing.T) {
 	secret := filepath.Join(t.TempDir(), "secret")

@@ -119,7 +119,8 @@ func (l *Lock) Make(ctx context.Context, fill Fill, prepare func(dir string, ext
 		return "", err
 	}
 	// The kernel does not replace a directory that is not empty.
-	if err := errors.Join(l.root.forgetMark(l.id), l.removeNote(signed.Aside)); err != nil {
+	_, err = l.root.forgetTaking(l.id)
+	if err = errors.Join(err, l.root.forgetMark(l.id), l.removeNote(signed.Aside)); err != nil {
 		return "", err
 	}
 	if err := os.Rename(made, to); err != nil {
@@ -155,8 +156,9 @@ func (l *Lock) putAside(move func() error) error {
 		return err
 	}
 	if err = move(); err != nil {
-		err = errors.Join(err, l.removeNote(signed.Aside))
+		return errors.Join(err, l.removeNote(signed.Aside))
 	}
+	_, err = l.root.forgetTaking(l.id)
 	return err
 }
 

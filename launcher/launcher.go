@@ -302,6 +302,9 @@ func (l *Launcher) wire() (err error) {
 	if err != nil {
 		return err
 	}
+	if err := o.Root.Sweep(); err != nil {
+		o.Log.Warn().Err(err).Msg("copies of profiles stay that were not made or removed to the end")
+	}
 	sweep(o, sessions)
 	adopter := adopt.New(l.ctx, &l.work, adopt.Options{
 		Store: o.Store, Root: o.Root, Files: files, Jar: jar, Proxies: o.Proxies, Slots: used, Driver: driver,

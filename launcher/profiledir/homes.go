@@ -125,7 +125,7 @@ func (e *ArrivingError) Error() string {
 }
 
 // arrivalPath is where the arriving directory is made.
-func (r *Root) arrivalPath(id string) string { return filepath.Join(r.guard, ".arrival-"+id) }
+func (r *Root) arrivalPath(id string) string { return filepath.Join(r.guard, arrivalMark+id) }
 
 // PrepareArrival makes the directory in which the profile arrives, out of sight. If it returns nil, the
 // directory is complete and on disk; otherwise nothing is left of it. One that an earlier move prepared,

@@ -102,7 +102,7 @@ func (l *Lock) Make(ctx context.Context, fill Fill, prepare func(dir string, ext
 		return "", fmt.Errorf("profile %s: %w", l.id, ErrExists)
 	}
 	// An interrupted call left its files here.
-	staging := filepath.Join(l.root.guard, ".import-"+l.id)
+	staging := filepath.Join(l.root.guard, importMark+l.id)
 	if err := os.RemoveAll(staging); err != nil {
 		return "", fmt.Errorf("profile %s: %w", l.id, err)
 	}
@@ -163,7 +163,7 @@ func (l *Lock) putAside(move func() error) error {
 }
 
 // removedPath is where RemoveClone moves the directory of a clone before it deletes it.
-func (l *Lock) removedPath() string { return filepath.Join(l.root.guard, ".removed-"+l.id) }
+func (l *Lock) removedPath() string { return filepath.Join(l.root.guard, removedMark+l.id) }
 
 // CloneOf returns the id of the profile of which this one's directory is a copy, and no id if an
 // interrupted RemoveClone has moved it away. If the profile is not a clone, the error is ErrNoClone.

@@ -1,0 +1,57 @@
+package profiledir
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+)
+
+// What is left of an account where a launcher was killed is removed, unless it is needed or somebody is at work
+// on it.
+func TestSweep(t *testing.T) {
+	r, must := open(t), mustIn(t)
+	left := func(parts ...string) (dir string) {
+		t.Helper()
+		dir = filepath.Join(parts...)
+		must(os.MkdirAll(filepath.Join(dir, "Default"), 0o700))
+		must(os.WriteFile(filepath.Join(dir, "Default", "Cookies"), []byte("it"), 0o600))
+		return dir
+	}
+	gone := []string{
+		left(r.guard, ".import-p.1", "profile"), left(r.guard, ".import-made", "profile"), left(r.guard, ".arrival-p"), left(r.guard, "..arrival-q.1.fetch_1"),
+		left(r.archive(), ".r@20260618T120000.000000000Z"), left(r.archive(), "..s@20260618T120000.000000000Z.fetch_1"),
+		left(r.guard, ".removed-clone", "Default"), left(r.guard, ".removed-made"),
+	}
+	_, err := r.Create("made")
+	must(err)
+	lock(t, r, "busy")
+	stays := []string{
+		left(r.dir, "made"), left(r.guard, ".import-busy", "profile"), left(r.archive(), "p@20260618T120000.000000000Z"), left(r.guard, ".unknown"),
+	}
+	arriving := lock(t, r, "arriving")
+	must(arriving.PrepareArrival(t.Context(), Arrival{MoveID: "mv9", At: time.Now()}, Empty))
+	must(arriving.Unlock())
+	stays = append(stays, left(r.arrivalPath("arriving")))
+	for range 2 {
+		must(r.Sweep())
+		for _, dir := range gone {
+			if _, err := os.Lstat(dir); !os.IsNotExist(err) {
+				t.Errorf("%s is left: %v", dir, err)
+			}
+		}
+		for _, dir := range stays {
+			if _, err := os.Lstat(filepath.Join(dir, "Default", "Cookies")); err != nil {
+				t.Errorf("%s is gone: %v", dir, err)
+			}
+		}
+	}
+	// Who removes the clone again is told that it is done.
+	if _, err := lock(t, r, "clone").RemoveClone(); err != nil {
+		t.Error(err)
+	}
+	if _, err := lock(t, r, "p").RemoveClone(); !errors.Is(err, ErrNoClone) {
+		t.Error(err)
+	}
+}

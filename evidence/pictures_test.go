@@ -185,8 +185,8 @@ func TestRetainAndPictures(t *testing.T) {
 		{"a session that ended just now", evidence.Needs{}, noon.Add(23 * time.Hour), 4},
 		{"one that goes on", evidence.Needs{Sessions: map[string]bool{"ses_0": true}}, noon.Add(48 * time.Hour), 4},
 		{"one that is over", evidence.Needs{}, noon.Add(48 * time.Hour), 3},
-		{"a bundle that is needed", evidence.Needs{Evidence: map[string]bool{head.EvidenceID: true}}, noon.Add(2000 * time.Hour), 3},
-		{"one that is not", evidence.Needs{Evidence: map[string]bool{"ev_later": true}}, noon.Add(2000 * time.Hour), 0},
+		{"a bundle that is needed", evidence.Needs{Evidence: map[string]string{head.EvidenceID: "p"}}, noon.Add(2000 * time.Hour), 3},
+		{"one that is not", evidence.Needs{Evidence: map[string]string{"ev_later": "p"}}, noon.Add(2000 * time.Hour), 0},
 	} {
 		if _, err := a.Retain(t.Context(), limits, "l", needs(c.needs), c.now); err != nil {
 			t.Fatal(err)
@@ -197,6 +197,68 @@ func TestRetainAndPictures(t *testing.T) {
 	}
 	if r, err := evidence.Verify(t.Context(), s, "p", newest); err != nil || !r.OK() || r.CutOff == nil || r.CutOff.Bytes < int64(len("image 0image 1")) {
 		t.Errorf("%+v, %v", r, err)
+	}
+}
+
+// The bundle that names a picture may wait for long in the spool of a host that is away. Nobody else knows what it
+// names, so the pictures of its profile stay.
+func TestAPictureOfABundleInAnotherSpoolStays(t *testing.T) {
+	for name, later := range map[string]bool{"its record names the bundle": false, "a later bundle follows it": true} {
+		s, _ := openDir(t)
+		spool := storetest.Spool(t)
+		away, here := evidence.NewArchive(spool, s, zerolog.Nop()), evidence.NewArchive(storetest.Spool(t), s, zerolog.Nop())
+		if _, err := away.PutPicture(t.Context(), picture("ses_1", 7, noon), []byte("image"), ""); err != nil {
+			t.Fatal(err)
+		}
+		named, err := away.Pictures(t.Context(), "p", "ses_1")
+		if err != nil || len(named) != 1 {
+			t.Fatalf("%+v, %v", named, err)
+		}
+		b, err := spool.New(evidence.Manifest{ProfileID: "p", SessionID: "ses_1", LeaseToken: 8, At: noon, RecoveryReason: "lease_expired"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		b.SetPictures(named)
+		m, sum, err := b.Seal()
+		if err != nil {
+			t.Fatal(err)
+		}
+		head := evidence.Link{EvidenceID: m.EvidenceID, SHA256: sum}
+		if later {
+			next, err := here.New(evidence.Manifest{ProfileID: "p", LeaseToken: 9, At: noon.Add(time.Hour), PreviousEvidenceID: head.EvidenceID, PreviousManifestSHA256: head.SHA256})
+			if err != nil {
+				t.Fatal(err)
+			}
+			m, sum, err := here.Save(t.Context(), next)
+			if err != nil {
+				t.Fatal(err)
+			}
+			head = evidence.Link{EvidenceID: m.EvidenceID, SHA256: sum}
+		}
+		needs := func(context.Context) (evidence.Needs, error) {
+			return evidence.Needs{Profiles: map[string]bool{"p": true}, Evidence: map[string]string{head.EvidenceID: "p"}}, nil
+		}
+		retain := func() {
+			t.Helper()
+			if _, err := here.Retain(t.Context(), evidence.Retention{MaxAge: 1000 * time.Hour}, "l", needs, noon.Add(100*time.Hour)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		retain()
+		if err := away.Flush(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if r, err := evidence.Verify(t.Context(), s, "p", head); err != nil || !r.OK() {
+			t.Errorf("%s: %+v, %v", name, r.Findings, err)
+		}
+		// Then it is known which pictures are named, and those that are not are removed.
+		if _, err := away.PutPicture(t.Context(), picture("ses_0", 6, noon), []byte("of another session"), ""); err != nil {
+			t.Fatal(err)
+		}
+		retain()
+		if left, err := here.Pictures(t.Context(), "p", "ses_0", "ses_1"); err != nil || len(left) != 1 || left[0].EvidenceID != named[0].EvidenceID {
+			t.Errorf("%s: left are %+v, %v", name, left, err)
+		}
 	}
 }
 

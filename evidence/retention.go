@@ -66,13 +66,13 @@ func (m Manifest) bytes() int64 {
 }
 
 // strayAge is the least age at which a picture that no bundle names is removed, even if its
-// session is over: the bundle that names it may still be in the spool of another host.
+// session is over: the bundle that names it may not be sealed yet.
 const strayAge = 24 * time.Hour
 
 // strayPictures returns those of the pictures that are no longer needed: no bundle names them,
-// and their session is not living.
-func strayPictures(bundles []Manifest, living map[string]bool, now time.Time) []Manifest {
-	named := map[string]bool{}
+// their session is not living, and no bundle of their profile is elsewhere, which may name them.
+func strayPictures(bundles []Manifest, needs Needs, now time.Time) []Manifest {
+	named, away := map[string]bool{}, elsewhere(bundles, needs.Evidence)
 	for _, m := range bundles {
 		for _, p := range m.Pictures {
 			named[p.EvidenceID] = true
@@ -80,11 +80,39 @@ func strayPictures(bundles []Manifest, living map[string]bool, now time.Time) []
 	}
 	var strays []Manifest
 	for _, m := range bundles {
-		if m.IsPicture() && !named[m.EvidenceID] && !living[m.SessionID] && now.Sub(m.At) > strayAge {
+		if m.IsPicture() && !named[m.EvidenceID] && !needs.Sessions[m.SessionID] && !away[m.ProfileID] && now.Sub(m.At) > strayAge {
 			strays = append(strays, m)
 		}
 	}
 	return strays
+}
+
+// elsewhere are the profiles of which a record or a bundle names a bundle that is not among these: it may wait
+// in the spool of a host that is away. needed are the bundles that records name, with their profiles.
+func elsewhere(bundles []Manifest, needed map[string]string) map[string]bool {
+	there, cut, seen, away := map[string]bool{}, map[string]bool{}, map[string]bool{}, map[string]bool{}
+	for _, m := range bundles {
+		there[m.EvidenceID] = true
+		cut[m.ProfileID] = cut[m.ProfileID] || m.IsAnchor()
+	}
+	for evidenceID, profileID := range needed {
+		away[profileID] = away[profileID] || !there[evidenceID]
+	}
+	ordered := slices.Clone(bundles)
+	Newest(ordered)
+	for _, m := range slices.Backward(ordered) {
+		if !m.inChain() {
+			continue
+		}
+		// What the oldest one of a profile names was removed, if anything was.
+		for _, l := range m.follows() {
+			if !there[l.EvidenceID] && (seen[m.ProfileID] || !cut[m.ProfileID]) {
+				away[m.ProfileID] = true
+			}
+		}
+		seen[m.ProfileID] = true
+	}
+	return away
 }
 
 // Plan returns the bundles of a store that have to be removed now, oldest first. It cuts only
@@ -179,8 +207,8 @@ type Needs struct {
 	// Profiles are those that have a record. This launcher does not judge bundles of other
 	// profiles: they neither count nor are removed.
 	Profiles map[string]bool
-	// Evidence are the bundles that records name.
-	Evidence map[string]bool
+	// Evidence are the bundles that records name, each with its profile.
+	Evidence map[string]string
 	// Sessions are those that are not over, according to the records.
 	Sessions map[string]bool
 	// Heads are the profiles whose next bundle is made here, with the bundles that their records
@@ -202,7 +230,7 @@ type Retained struct {
 // record is noticed which meanwhile comes to name an older bundle; if it fails, nothing is removed. Before bundles of a
 // profile are removed, an anchor that names them is stored. Pictures are removed with the bundle
 // that names them; a picture that no bundle names is removed a day after it was taken, if its
-// session is over. If an error interrupts a round, the next one finishes it. by names this
+// session is over and all bundles of its profile are known. If an error interrupts a round, the next one finishes it. by names this
 // launcher in the anchors.
 func (a *Archive) Retain(ctx context.Context, r Retention, by string, needed func(context.Context) (Needs, error), now time.Time) (Retained, error) {
 	round, err := a.retention(ctx, r, by, needed, now)
@@ -265,7 +293,7 @@ func (a *Archive) retention(ctx context.Context, r Retention, by string, needed 
 	round := &retentionRound{
 		archive: a, limits: r, launcherID: by, now: now, bundles: bundles, owed: owed,
 		manifests: map[string]Manifest{}, cuts: map[string][]Cut{}, kept: map[string]bool{},
-		strays: strayPictures(slices.Concat(bundles, spooled), needs.Sessions, now),
+		strays: strayPictures(slices.Concat(bundles, waiting, spooled), needs, now),
 	}
 	for _, m := range bundles {
 		round.manifests[m.EvidenceID] = m
@@ -280,7 +308,8 @@ func (a *Archive) retention(ctx context.Context, r Retention, by string, needed 
 	for _, c := range r.Plan(bundles, func(evidenceID string) bool {
 		m := round.manifests[evidenceID]
 		token, waits := oldest[m.ProfileID]
-		return needs.Evidence[evidenceID] || waits && m.LeaseToken >= token
+		_, needed := needs.Evidence[evidenceID]
+		return needed || waits && m.LeaseToken >= token
 	}, now) {
 		removed[c.EvidenceID] = true
 		profileID := round.manifests[c.EvidenceID].ProfileID

@@ -62,22 +62,22 @@ func (bs *Service) Retain(ended context.Context) bool {
 // in review somebody reads the bundle, and in every other state the next bundle's chain refers
 // to it. The next bundles of the profiles whose home is here are made by this launcher.
 func needs(launcherID string, entries []lease.Entry) evidence.Needs {
-	n := evidence.Needs{Profiles: map[string]bool{}, Evidence: map[string]bool{}, Sessions: map[string]bool{}, Heads: map[string]evidence.Link{}}
+	n := evidence.Needs{Profiles: map[string]bool{}, Evidence: map[string]string{}, Sessions: map[string]bool{}, Heads: map[string]evidence.Link{}}
 	for _, e := range entries {
 		if e.Record.Home == launcherID {
 			n.Heads[e.Record.ProfileID] = evidence.Link{EvidenceID: e.Record.EvidenceID, SHA256: e.Record.EvidenceSHA256}
 		}
 		n.Profiles[e.Record.ProfileID] = true
 		if e.Record.EvidenceID != "" {
-			n.Evidence[e.Record.EvidenceID] = true
+			n.Evidence[e.Record.EvidenceID] = e.Record.ProfileID
 		}
 		for _, run := range e.Record.IncidentRuns() {
 			if run.EvidenceID != "" { // it was lost while another one went on
-				n.Evidence[run.EvidenceID] = true
+				n.Evidence[run.EvidenceID] = e.Record.ProfileID
 			}
 		}
 		if hand := e.Record.ByHand; hand != nil && hand.Review != nil {
-			n.Evidence[hand.Review.EvidenceID] = true
+			n.Evidence[hand.Review.EvidenceID] = e.Record.ProfileID
 		}
 		if !e.Record.State.Free() {
 			for _, sessionID := range e.Record.Sessions() {

@@ -290,9 +290,9 @@ func testRetention(t *testing.T, u under) {
 	retain := func(t *testing.T, a *evidence.Archive, age time.Duration, now time.Time, removed int, needed ...string) {
 		t.Helper()
 		done, err := a.Retain(t.Context(), evidence.Retention{MaxAge: age}, "launcher-1", func(context.Context) (evidence.Needs, error) {
-			n := evidence.Needs{Profiles: map[string]bool{"p": true}, Evidence: map[string]bool{}}
+			n := evidence.Needs{Profiles: map[string]bool{"p": true}, Evidence: map[string]string{}}
 			for _, evidenceID := range needed {
-				n.Evidence[evidenceID] = true
+				n.Evidence[evidenceID] = "p"
 			}
 			return n, nil
 		}, now)

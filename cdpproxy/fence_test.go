@@ -259,7 +259,7 @@ func TestAPagesDownloadsComeBack(t *testing.T) {
 			one.params["browserContextId"], one.params["targetId"] = made.BrowserContextID, made.TargetID
 		}
 		if err := json.Unmarshal(c.call(one.method, "", one.params).Result, &made); err != nil {
-			t.Fatal(one.method, err)
+			t.Fatalf("the answer to %s: %v", one.method, err)
 		}
 	}
 	toDefault := map[string]any{"behavior": "default"}

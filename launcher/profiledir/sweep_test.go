@@ -52,6 +52,6 @@ func TestSweep(t *testing.T) {
 		t.Error(err)
 	}
 	if _, err := lock(t, r, "p").RemoveClone(); !errors.Is(err, ErrNoClone) {
-		t.Error(err)
+		t.Error("a profile that is no clone:", err)
 	}
 }

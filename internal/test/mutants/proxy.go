@@ -78,7 +78,7 @@ var ofProxy = slices.Concat(
 		change{"a request that a refused command continues is taken for sent", "\tc.session.restorePaused(s.continued)\n", ""},
 	),
 	in("cdpproxy/conn_command.go", slices.Concat(fenced, isolated),
-		change{"commands that take the slow way pass a shut fence", `c.check(m, cmd.params) }, c.fence, passing, head, tail)`, `c.check(m, cmd.params) }, nil, passing, head, tail)`},
+		change{"commands that take the slow way pass a shut fence", `}, c.fence, passing, head, tail)`, `}, nil, passing, head, tail)`},
 		change{"a client uses the sessions of others", `if own, privileged = mux.sessions.owns(c.session, cmd.sessionID); !own {`, `if own, privileged = mux.sessions.owns(c.session, cmd.sessionID); !own && false {`},
 		change{"what is denied passes", `if denied != nil {` + "\n\t\tc.deny(", `if false {` + "\n\t\tc.deny("},
 		change{"a file outside is read", `if err := c.handler.Readable(path); err != nil {`, `if err := c.handler.Readable(path); false {`},

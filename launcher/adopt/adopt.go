@@ -247,6 +247,9 @@ func (a *Adopter) recoverLeft(slot *slots.Slot, r lease.Record, log zerolog.Logg
 		}
 	}
 	f.Ended = cmp.Or(ended, how) // a session that had ended before keeps its earlier end
+	if f.JournalSum == "" {      // its launcher was killed before its end
+		f.JournalSum = checkpoint.Sum(entries)
+	}
 	return false, errors.Join(err, a.o.Sessions.Remember(f))
 }
 
@@ -344,7 +347,7 @@ func (a *Adopter) leftRun(r lease.Record, run lease.Run) (sessionfile.LostRun, e
 	if errors.Is(err, fs.ErrNotExist) {
 		err = nil
 	}
-	if checkpoint.Sum(entries) != f.JournalSum { // it did not end there, or somebody has changed it
+	if !f.EndedWith(entries) { // it did not end there, or somebody has changed it
 		f.Unseen = true
 	}
 	return sessionfile.LostRun{File: f, Journal: entries}, err

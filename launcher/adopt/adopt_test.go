@@ -226,6 +226,10 @@ func TestRecoveryGoesOnFromTheFile(t *testing.T) {
 			change: func(f *sessionfile.File) { f.Reason = api.ReasonUnanswered },
 			reason: api.ReasonUnanswered, bundles: 1,
 		},
+		"it never ended": {
+			change: func(f *sessionfile.File) { f.JournalSum = "" },
+			unseen: true, reason: api.ReasonLauncherRestart, bundles: 1,
+		},
 		"its profile is gone": {
 			change: func(*sessionfile.File) {}, gone: true,
 			unseen: true, reason: api.ReasonLauncherRestart, bundles: 1,
@@ -250,6 +254,9 @@ func TestRecoveryGoesOnFromTheFile(t *testing.T) {
 			after := h.file(f.SessionID)
 			if after.Unseen != tt.unseen || after.Ended == "" || after.Evidence.EvidenceID != got.EvidenceID || f.Evidence.EvidenceID != "" && got.EvidenceID != f.Evidence.EvidenceID {
 				t.Errorf("%+v", after)
+			}
+			if after.EndedWith(journal) != (f.JournalSum != "another") { // a task that resumes reads its data there
+				t.Errorf("the journal's sum is %q, and was %q", after.JournalSum, f.JournalSum)
 			}
 			if all := l.bundles("p"); len(all) != tt.bundles {
 				t.Errorf("%d bundles, want %d", len(all), tt.bundles)

@@ -26,7 +26,7 @@ func (g *Service) resumed(ctx context.Context, r lease.Record) (checkpoint.Entry
 	switch {
 	case err == nil:
 		return safe, nil
-	case !isAny(err, evidence.ErrNotFound, evidence.ErrDamaged, crypt.ErrNoKey, errNoCheckpoint):
+	case !isAny(err, evidence.ErrNotFound, evidence.ErrDamaged, crypt.ErrNoKey, errNoCheckpoint, errJournalChanged):
 		p := api.Refuse(api.CodeEvidenceStore, "the data of checkpoint %q, from which task %s resumes, is in evidence %s: %v",
 			r.LastSafeCheckpoint, r.TaskID, r.EvidenceID, err)
 		p.RetryAfter = api.ShortRetry
@@ -41,12 +41,16 @@ func isAny(err error, targets ...error) bool {
 	return slices.ContainsFunc(targets, func(target error) bool { return errors.Is(err, target) })
 }
 
-var errNoCheckpoint = errors.New("the journal of the lost session does not have its last safe checkpoint")
+var (
+	errNoCheckpoint   = errors.New("the journal of the lost session does not have its last safe checkpoint")
+	errJournalChanged = errors.New("the journal on this host's disk is not the one with which the lost session ended")
+)
 
 // safeCheckpoint is the checkpoint from which a task resumes, with the data that the task gave with it. It
-// is in the journal of the lost session: on this host's disk or, if it is no longer there, in the evidence.
+// is in the journal of the lost session: on this host's disk or, if it is no longer there as it was at the
+// session's end, in the evidence.
 func (g *Service) safeCheckpoint(ctx context.Context, r lease.Record) (checkpoint.Entry, error) {
-	entries, err := checkpoint.Read(g.o.Files.Journal(r.SessionID))
+	entries, err := g.leftJournal(r.SessionID)
 	if err != nil && r.EvidenceID != "" {
 		ctx, cancel := context.WithTimeout(ctx, dataTimeout)
 		defer cancel()
@@ -62,4 +66,17 @@ func (g *Service) safeCheckpoint(ctx context.Context, r lease.Record) (checkpoin
 		return *safe, nil
 	}
 	return checkpoint.Entry{}, errNoCheckpoint
+}
+
+// leftJournal is the journal that a session left on this host's disk.
+func (g *Service) leftJournal(sessionID string) ([]checkpoint.Entry, error) {
+	f, err := g.o.Files.Read(sessionID)
+	if err != nil {
+		return nil, err
+	}
+	entries, err := checkpoint.Read(g.o.Files.Journal(sessionID))
+	if err == nil && !f.EndedWith(entries) {
+		err = errJournalChanged
+	}
+	return entries, err
 }

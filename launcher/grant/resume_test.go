@@ -51,26 +51,87 @@ func TestTheCheckpointsDataIsInTheEvidence(t *testing.T) {
 			}
 			archive := evidence.NewArchive(spool, bundles, zerolog.Nop())
 			g := &Service{host: &host.Host{Archive: archive}, o: Options{Files: sessionfile.NewDir(dir, testkey.Key)}}
-			now := time.Now().UTC()
-			b, err := archive.New(evidence.Manifest{ProfileID: "p", SessionID: "ses_lost", At: now})
-			if err != nil {
-				t.Fatal(err)
-			}
-			journal := checkpoint.Encode([]checkpoint.Entry{
-				{Seq: 1, At: now, Kind: checkpoint.KindStart},
-				{Seq: 2, At: now, Kind: checkpoint.KindCheckpoint, Name: "listed", Safe: true, Data: json.RawMessage(`{"row":7}`)},
-			})
-			if err := b.Add(witness.JournalPart, "journal", "application/x-ndjson", journal); err != nil {
-				t.Fatal(err)
-			}
-			m, _, err := archive.Save(t.Context(), b)
-			if err != nil {
-				t.Fatal(err)
-			}
-			lost := lease.Record{ProfileID: "p", SessionID: "ses_lost", EvidenceID: m.EvidenceID, LastSafeCheckpoint: "listed"}
+			lost := inEvidence(t, archive, lostJournal())
 			safe, err := g.safeCheckpoint(t.Context(), lost)
 			if err != nil || string(safe.Data) != `{"row":7}` {
 				t.Errorf("%+v, %v", safe, err)
+			}
+		})
+	}
+}
+
+// lostJournal is the journal of a lost session that named a safe checkpoint.
+func lostJournal() []checkpoint.Entry {
+	now := time.Now().UTC()
+	return []checkpoint.Entry{
+		{Seq: 1, At: now, Kind: checkpoint.KindStart},
+		{Seq: 2, At: now, Kind: checkpoint.KindCheckpoint, Name: "listed", Safe: true, Data: json.RawMessage(`{"row":7}`)},
+	}
+}
+
+// inEvidence seals a bundle with the journal of the lost session, and returns the record that names it.
+func inEvidence(t *testing.T, archive *evidence.Archive, journal []checkpoint.Entry) lease.Record {
+	t.Helper()
+	b, err := archive.New(evidence.Manifest{ProfileID: "p", SessionID: "ses_lost", At: time.Now().UTC()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := b.Add(witness.JournalPart, "journal", "application/x-ndjson", checkpoint.Encode(journal)); err != nil {
+		t.Fatal(err)
+	}
+	m, _, err := archive.Save(t.Context(), b)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return lease.Record{ProfileID: "p", SessionID: "ses_lost", TaskID: "task-1", EvidenceID: m.EvidenceID, LastSafeCheckpoint: "listed"}
+}
+
+// leave writes what is on disk of the lost session: its journal, and its file with the sum of the journal that it had.
+func leave(t *testing.T, files sessionfile.Dir, had, has []checkpoint.Entry) {
+	t.Helper()
+	path := files.Journal("ses_lost")
+	if err := errors.Join(
+		os.MkdirAll(filepath.Dir(path), 0o700), os.WriteFile(path, checkpoint.Encode(has), 0o600),
+		files.Save(sessionfile.File{SessionID: "ses_lost", JournalSum: checkpoint.Sum(had)}),
+	); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// A journal on disk that is not the one with which the session ended, because the disk lost or changed a part of
+// it, gives the task nothing: the checkpoint's data is read from the evidence.
+func TestAChangedJournalGivesNoData(t *testing.T) {
+	whole := lostJournal()
+	changed := lostJournal()
+	changed[1].Data = json.RawMessage(`{"row":1}`)
+	for name, c := range map[string]struct {
+		has []checkpoint.Entry
+		is  string // the data of the checkpoint in the evidence
+	}{
+		"as it was": {whole, `{"row":8}`},
+		"truncated": {whole[:1], `{"row":7}`},
+		"empty":     {nil, `{"row":7}`},
+		"changed":   {changed, `{"row":7}`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			spool, err := evidence.OpenSpool(filepath.Join(dir, "spool"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			bundles, err := evidence.OpenDirStore(filepath.Join(dir, "evidence"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			archive, files := evidence.NewArchive(spool, bundles, zerolog.Nop()), sessionfile.NewDir(dir, testkey.Key)
+			leave(t, files, whole, c.has)
+			sealed := lostJournal()
+			sealed[1].Data = json.RawMessage(c.is) // where the disk is believed it differs, to tell the two apart
+			lost := inEvidence(t, archive, sealed)
+			g := &Service{host: &host.Host{Archive: archive, Log: zerolog.Nop()}, o: Options{Files: files}}
+			safe, err := g.resumed(t.Context(), lost)
+			if err != nil || string(safe.Data) != `{"row":7}` {
+				t.Errorf("it goes on with %s, %v", safe.Data, err)
 			}
 		})
 	}
@@ -88,7 +149,7 @@ func (u unreachable) Manifest(context.Context, string) ([]byte, error) { return 
 // reached, since it would repeat what it did. Where the evidence is gone for good, it goes on.
 func TestNoTaskIsResumedWithoutItsData(t *testing.T) {
 	lost := lease.Record{ProfileID: "p", SessionID: "ses_lost", TaskID: "task-1", EvidenceID: "ev_1", LastSafeCheckpoint: "listed"}
-	entries := []checkpoint.Entry{{Seq: 1, Kind: checkpoint.KindCheckpoint, Name: "listed", Safe: true, Data: json.RawMessage(`{"row":7}`)}}
+	entries := lostJournal()
 	for _, c := range []struct {
 		name     string
 		err      error
@@ -110,10 +171,7 @@ func TestNoTaskIsResumedWithoutItsData(t *testing.T) {
 			}
 			files := sessionfile.NewDir(dir, testkey.Key)
 			if c.onDisk {
-				path := files.Journal(lost.SessionID)
-				if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o700), os.WriteFile(path, checkpoint.Encode(entries), 0o600)); err != nil {
-					t.Fatal(err)
-				}
+				leave(t, files, entries, entries)
 			}
 			archive := evidence.NewArchive(spool, unreachable{err: c.err}, zerolog.Nop())
 			g := &Service{host: &host.Host{Archive: archive, Log: zerolog.Nop()}, o: Options{Files: files}}

@@ -94,6 +94,12 @@ func (f File) BeganAt() string {
 	return f.Resume.Checkpoint
 }
 
+// EndedWith tells whether the session ended with this journal: what is on disk may have lost a part of it, or been
+// changed since.
+func (f File) EndedWith(journal []checkpoint.Entry) bool {
+	return checkpoint.Sum(journal) == f.JournalSum
+}
+
 // ProxyUse is the proxy that a browser was started with.
 type ProxyUse struct {
 	ID     string `json:"proxy_id"`

@@ -36,6 +36,8 @@ type Reader struct {
 	// open are requests that do more than read, and whose sending has not begun, by the source of
 	// their events.
 	open map[uint64]Sent
+	// sending are those whose sending has begun, and that have not ended.
+	sending map[uint64]bool
 	// sockets are the websockets that were opened, by the source of their events. The log does not
 	// say when one is closed.
 	sockets map[uint64]Sent
@@ -49,7 +51,7 @@ type Types struct {
 	Frame int `json:"websocket_sent_frame_header"`
 }
 
-// maxOpen bounds the requests that wait to be sent, and the websockets.
+// maxOpen bounds the requests that wait to be sent, those under way, and the websockets.
 const maxOpen = 4096
 
 // ErrUnknown says that a log does not begin as Chrome's does.
@@ -84,7 +86,7 @@ func (r *Reader) Begin(line []byte) (Types, error) {
 // Resume prepares for lines from the middle of a log, whose events have these types.
 func (r *Reader) Resume(types Types) {
 	end := func(n int) []byte { return []byte(`,"type":` + strconv.Itoa(n) + "}") }
-	r.open, r.sockets = map[uint64]Sent{}, map[uint64]Sent{}
+	r.open, r.sending, r.sockets = map[uint64]Sent{}, map[uint64]bool{}, map[uint64]Sent{}
 	r.start, r.send, r.ended, r.frame = end(types.Start), end(types.Send), end(types.Ended), end(types.Frame)
 }
 
@@ -121,10 +123,8 @@ func (r *Reader) Line(line []byte) (_ Sent, ok bool) {
 		return Sent{}, false
 	}
 	line = bytes.TrimRight(line, ", \r\n")
-	is := func(what []byte, waiting map[uint64]Sent) bool {
-		return len(waiting) > 0 && bytes.HasSuffix(line, what)
-	}
-	starts, sends, ends, frame := bytes.HasSuffix(line, r.start), is(r.send, r.open), is(r.ended, r.open), is(r.frame, r.sockets)
+	is := func(what []byte, matters bool) bool { return matters && bytes.HasSuffix(line, what) }
+	starts, sends, ends, frame := is(r.start, true), is(r.send, len(r.open) > 0), is(r.ended, r.UnderWay()), is(r.frame, len(r.sockets) > 0)
 	var e event
 	if !starts && !sends && !ends && !frame || json.Unmarshal(line, &e) != nil {
 		return Sent{}, false
@@ -134,9 +134,13 @@ func (r *Reader) Line(line []byte) (_ Sent, ok bool) {
 		return r.begins(id, e)
 	case ends && e.Phase == phaseEnd:
 		delete(r.open, id)
+		delete(r.sending, id)
 	case sends:
 		s, waits := r.open[id]
 		delete(r.open, id)
+		if waits && len(r.sending) < maxOpen {
+			r.sending[id] = true
+		}
 		return s, waits
 	case frame && (e.Params.Opcode == opcodeText || e.Params.Opcode == opcodeBinary):
 		s, known := r.sockets[id]
@@ -157,6 +161,7 @@ const (
 // as sent.
 func (r *Reader) begins(id uint64, e event) (_ Sent, left bool) {
 	delete(r.open, id)
+	delete(r.sending, id)
 	s, acts := e.sent()
 	switch {
 	case s.Method == shape.Websocket:
@@ -176,6 +181,10 @@ func (r *Reader) begins(id uint64, e event) (_ Sent, left bool) {
 // Open returns the requests of which the log does not say that they began to leave, nor that they
 // ended. If the network service was killed, its last few events are missing: they may have left.
 func (r *Reader) Open() []Sent { return slices.Collect(maps.Values(r.open)) }
+
+// UnderWay tells whether any request that does more than read has begun and not ended: as far as the log
+// says, a part of it, or what a redirect makes of it, may still leave.
+func (r *Reader) UnderWay() bool { return len(r.open)+len(r.sending) > 0 }
 
 // sent is the request that an event begins, and whether it may do more than read. Chrome asks by
 // OPTIONS whether a page may send something to another site: the log does not tell its question from

@@ -26,28 +26,29 @@ func TestWhatLeft(t *testing.T) {
 	const shop, page = "https://shop.example/buy", "https://shop.example"
 	send, gone := simple(7, 1, 40), simple(7, 2, 2)
 	for _, tt := range []struct {
-		name  string
-		lines []string
-		want  string // what left, in their order
-		open  string
+		name     string
+		lines    []string
+		want     string // what left, in their order
+		open     string
+		underWay bool
 	}{
-		{"a page's", []string{start(7, "POST", shop, page), send, gone}, "POST " + shop, ""},
-		{"that of a page in a sandbox", []string{start(7, "POST", shop, "null [internally: (1) derived from https://shop.example]"), send}, "POST " + shop, ""},
-		{"Chrome's own", []string{start(7, "POST", shop, "not an origin"), send}, "", ""},
-		{"an extension's", []string{start(7, "POST", shop, "chrome-extension://abc"), send}, "", ""},
-		{"one that reads", []string{start(7, "GET", shop, page), send}, "", ""},
-		{"Chrome's question whether a page may", []string{start(7, "OPTIONS", shop, page), send}, "", ""},
-		{"one that never left", []string{start(7, "POST", shop, page), gone}, "", ""},
-		{"one of which the log does not say more", []string{start(7, "PUT", shop, page)}, "", "PUT " + shop},
-		{"one that is sent twice", []string{start(7, "POST", shop, page), send, send}, "POST " + shop, ""},
-		{"one that is redirected", []string{start(7, "POST", shop, page), send, start(7, "POST", shop+"/2", page), send}, "POST " + shop + " POST " + shop + "/2", ""},
-		{"one that is redirected to what reads", []string{start(7, "POST", shop, page), send, start(7, "GET", shop+"/2", page), send}, "POST " + shop, ""},
-		{"another one's sending", []string{start(7, "POST", shop, page), simple(8, 1, 40)}, "", "POST " + shop},
-		{"with a fragment", []string{start(7, "DELETE", shop+"#a", page), send}, "DELETE " + shop, ""},
-		{"messages on a websocket", []string{start(7, "GET", "wss://shop.example/feed", page), send, gone, frame(7, 1), frame(7, 2), frame(8, 1)}, "WEBSOCKET wss://shop.example/feed WEBSOCKET wss://shop.example/feed", ""},
-		{"frames that begin no message", []string{start(7, "GET", "wss://shop.example/feed", page), frame(7, 0), frame(7, 8), frame(7, 9)}, "", ""},
-		{"an extension's websocket", []string{start(7, "GET", "wss://shop.example/feed", "chrome-extension://abc"), frame(7, 1)}, "", ""},
-		{"no JSON", []string{`{"params":,"type":136},`}, "", ""},
+		{"a page's", []string{start(7, "POST", shop, page), send, gone}, "POST " + shop, "", false},
+		{"that of a page in a sandbox", []string{start(7, "POST", shop, "null [internally: (1) derived from https://shop.example]"), send}, "POST " + shop, "", true},
+		{"Chrome's own", []string{start(7, "POST", shop, "not an origin"), send}, "", "", false},
+		{"an extension's", []string{start(7, "POST", shop, "chrome-extension://abc"), send}, "", "", false},
+		{"one that reads", []string{start(7, "GET", shop, page), send}, "", "", false},
+		{"Chrome's question whether a page may", []string{start(7, "OPTIONS", shop, page), send}, "", "", false},
+		{"one that never left", []string{start(7, "POST", shop, page), gone}, "", "", false},
+		{"one of which the log does not say more", []string{start(7, "PUT", shop, page)}, "", "PUT " + shop, true},
+		{"one that is sent twice", []string{start(7, "POST", shop, page), send, send}, "POST " + shop, "", true},
+		{"one that is redirected", []string{start(7, "POST", shop, page), send, start(7, "POST", shop+"/2", page), send}, "POST " + shop + " POST " + shop + "/2", "", true},
+		{"one that is redirected to what reads", []string{start(7, "POST", shop, page), send, start(7, "GET", shop+"/2", page), send}, "POST " + shop, "", false},
+		{"another one's sending", []string{start(7, "POST", shop, page), simple(8, 1, 40)}, "", "POST " + shop, true},
+		{"with a fragment", []string{start(7, "DELETE", shop+"#a", page), send}, "DELETE " + shop, "", true},
+		{"messages on a websocket", []string{start(7, "GET", "wss://shop.example/feed", page), send, gone, frame(7, 1), frame(7, 2), frame(8, 1)}, "WEBSOCKET wss://shop.example/feed WEBSOCKET wss://shop.example/feed", "", false},
+		{"frames that begin no message", []string{start(7, "GET", "wss://shop.example/feed", page), frame(7, 0), frame(7, 8), frame(7, 9)}, "", "", false},
+		{"an extension's websocket", []string{start(7, "GET", "wss://shop.example/feed", "chrome-extension://abc"), frame(7, 1)}, "", "", false},
+		{"no JSON", []string{`{"params":,"type":136},`}, "", "", false},
 	} {
 		var r Reader
 		if _, err := r.Begin([]byte(constants)); err != nil {
@@ -67,6 +68,9 @@ func TestWhatLeft(t *testing.T) {
 		}
 		if strings.Join(left, " ") != tt.want || strings.Join(open, " ") != tt.open {
 			t.Errorf("%s: %q left and %q is open, want %q and %q", tt.name, left, open, tt.want, tt.open)
+		}
+		if r.UnderWay() != tt.underWay {
+			t.Errorf("%s: any is under way: %v", tt.name, !tt.underWay)
 		}
 	}
 }

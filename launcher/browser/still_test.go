@@ -455,6 +455,60 @@ func TestAQuietBrowserKeepsItsNetworkService(t *testing.T) {
 	}
 }
 
+// TestWhatNoPageReportsIsNotSentLater: what a page sent while it ended, and no page has reported, waits in the
+// network service for a connection. It is never sent.
+func TestWhatNoPageReportsIsNotSentLater(t *testing.T) {
+	const atOnce = 6 // connections of Chrome to a site
+	came, answer := make(chan string, 2*atOnce), make(chan struct{})
+	site := httptest.NewServer(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+		if r.Method == http.MethodPost {
+			came <- r.URL.RawQuery
+			<-answer
+			return
+		}
+		rw.Header().Set("Content-Type", "text/html")
+		_, _ = fmt.Fprintf(rw, `<title>%s</title><link rel="icon" href="data:,"><script>
+if (document.title == '/closed') addEventListener('pagehide', () => { for (let n = 0; n <= %d; n++) navigator.sendBeacon('/held?' + n, 'x') })
+</script>`, r.URL.Path, atOnce)
+	}))
+	t.Cleanup(site.Close)
+	answerAll := sync.OnceFunc(func() { close(answer) })
+	t.Cleanup(answerAll)
+	h := newHost(t, Options{})
+	b := h.start()
+	log := h.options.Log
+	h.open(b, site.URL+"/stays")
+	h.open(b, site.URL+"/closed")
+	h.titles(b, "/closed")
+	if err := b.Monitor().Observer().Call(t.Context(), h.page(b, site.URL+"/closed").SessionID, "Page.close", nil, nil); err != nil {
+		t.Fatal(err)
+	}
+	for range atOnce {
+		select {
+		case <-came:
+		case <-time.After(testchrome.Patience):
+			t.Fatal("the page has not sent anything")
+		}
+	}
+	b.StandStill(log)
+	if !b.Still() || b.still.unseen != nil {
+		t.Fatalf("it stands still: %v; what it sent is not known: %v", b.Still(), b.still.unseen)
+	}
+	answerAll() // so there is room for the one that waits, if the network service goes on
+	if err := b.EndPages(t.Context(), log); err != nil {
+		t.Fatal(err)
+	}
+	if method, err := b.Close(profile, nil, log); err != nil || method != chrome.ClosedByCDP {
+		t.Errorf("closed by %s, %v", method, err)
+	}
+	site.Close() // which waits for what has come
+	select {
+	case n := <-came:
+		t.Errorf("request %s came after the loss", n)
+	default:
+	}
+}
+
 // TestPagesThatWaitForTheNetworkAreFreed: a script that waits for an answer of the network stops its
 // page while the browser stands still. A page that is freed can be looked at; nothing leaves it, no
 // script of it runs any more, and the cookies stay whole.

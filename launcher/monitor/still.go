@@ -174,12 +174,13 @@ func (s *Still) forget() {
 }
 
 // MayWait tells whether anything may wait in the browser's network service, which was
-// stopped at since: it would be sent if the network service went on.
+// stopped at since: it would be sent if the network service went on. Pages may not have reported
+// it: its log has to be read up to that moment.
 func (s *Still) MayWait(since boottime.Instant) bool {
 	s.mu.Lock()
 	may := s.any || s.left || s.messages != 0 && s.messages.Add(recentlyBegun) > since
 	s.mu.Unlock()
-	return may || s.log.mayWait(since)
+	return may || s.log.mayWait(since) || s.unreported.underWay.Load()
 }
 
 // Moves says that the browser goes on: what was withheld is sent now, and is reported.

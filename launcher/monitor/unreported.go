@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"leasehold/cdpproxy"
@@ -35,6 +36,8 @@ type unreported struct {
 	// known are the sites that were sent something by which a site knows an account.
 	known map[string]bool
 	found chan struct{} // has room for one: something was sent that no page has reported
+	// underWay says that the network service has begun a request that does more than read, and not ended it.
+	underWay atomic.Bool
 }
 
 // tally compares the requests with one method and URL.
@@ -285,6 +288,7 @@ func (m *Monitor) ReadNetLog(log io.Reader, types *netlog.Types, begun func(netl
 			if s, ok := r.Line(line); ok {
 				m.unreported.sent(s)
 			}
+			m.unreported.underWay.Store(r.UnderWay())
 			m.netLog.read(line)
 		}
 	}

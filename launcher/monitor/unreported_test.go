@@ -348,6 +348,9 @@ func TestALogIsRead(t *testing.T) {
 	if sent, _, _ := m.unreported.takeAlone(0); len(sent) != 1 || sent[0].URL != "https://a.example/open" {
 		t.Errorf("%+v", sent)
 	}
+	if !m.still.MayWait(0) {
+		t.Error("a request that has not ended does not wait in the network service")
+	}
 	// The next launcher begins in the middle of a line.
 	m = reader()
 	if err := m.ReadNetLog(strings.NewReader(log[len(log)-200:]+log[strings.LastIndex(log, `{"params`):]), &begun, nil); err != nil {
@@ -355,6 +358,14 @@ func TestALogIsRead(t *testing.T) {
 	}
 	if sent, _, _ := m.unreported.takeAlone(0); len(sent) != 1 {
 		t.Errorf("read on: %+v", sent)
+	}
+	m = reader()
+	log += `{"phase":2,"source":{"id":7},"time":"99","type":2},` + "\n"
+	if err := m.ReadNetLog(strings.NewReader(log), nil, func(netlog.Types) error { return nil }); err != nil {
+		t.Fatal(err)
+	}
+	if m.still.MayWait(0) {
+		t.Error("a request that has ended waits in the network service")
 	}
 	if err := reader().ReadNetLog(strings.NewReader("no log"), nil, nil); err == nil {
 		t.Error("anything is taken for a log")

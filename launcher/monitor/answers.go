@@ -32,7 +32,7 @@ type answers struct {
 	documents map[string]document
 	// refused are the places that refused a request and have not answered with success since,
 	// and the sites that told a client to wait. told are the refusals that were already
-	// reported for the documents that pages show now.
+	// reported for the documents that pages show now, since the last checkpoint.
 	refused, told map[string]bool
 }
 
@@ -45,6 +45,13 @@ type document struct {
 
 func newAnswers(log *requestLog, n *navigations) *answers {
 	return &answers{log: log, navigations: n, documents: map[string]document{}, refused: map[string]bool{}, told: map[string]bool{}}
+}
+
+// reportAgain has the next refusal of each kind reported again.
+func (a *answers) reportAgain() {
+	a.log.mu.Lock()
+	defer a.log.mu.Unlock()
+	clear(a.told)
 }
 
 // forget forgets everything about a session that is over.
@@ -204,7 +211,8 @@ func (a *answers) responded(f ledger.Fact) []answer {
 var askedFor = []string{"XHR", "Fetch", "EventSource", "Document"}
 
 // weighs tells whether the answer to a page's other request is reported. That is so for a
-// refusal, once for each document, and for the first success at a place that refused before.
+// refusal, once for each document and anew after a checkpoint, and for the first success at a
+// place that refused before.
 func (a *answers) weighs(e checkpoint.Entry, kind string) bool {
 	if !slices.Contains(askedFor, kind) {
 		return false

@@ -2,6 +2,8 @@ package monitor
 
 import (
 	"fmt"
+	"net/http"
+	"strconv"
 	"testing"
 	"time"
 
@@ -220,6 +222,29 @@ func TestReturnsTo(t *testing.T) {
 		if got := returnsTo(asked, reached); got != want {
 			t.Errorf("%s: %v", reached, got)
 		}
+	}
+}
+
+// TestARefusalIsReportedAgainAfterACheckpoint: a checkpoint ends what sites refused before it, and not what they
+// go on refusing.
+func TestARefusalIsReportedAgainAfterACheckpoint(t *testing.T) {
+	m := New(nil)
+	observeScript(t, m.navigations, "page S T\nstarts S T D\ngoes S T D http://a.example/\n")
+	a, asked := answersOn{m.answers}, 0
+	asks := func(status, want int, when string) {
+		t.Helper()
+		asked++
+		id := strconv.Itoa(asked)
+		if got := append(a.take(requested(id, "GET", "http://a.example/api/me", "")), a.take(responded(id, "Fetch", "http://a.example/api/me", status))...); len(got) != want {
+			t.Errorf("%d, %s: %d are reported, want %d", status, when, len(got), want)
+		}
+	}
+	for _, status := range []int{http.StatusUnauthorized, http.StatusTooManyRequests} {
+		asks(status, 1, "for the first time")
+		asks(status, 0, "again")
+		m.Checkpointed()
+		asks(status, 1, "after a checkpoint")
+		asks(status, 0, "again after it")
 	}
 }
 

@@ -445,12 +445,13 @@ func (m *Monitor) Unlogged() { m.unlogged.Store(unlogged) }
 
 // Checkpointed says that the task named a checkpoint. Requests after a checkpoint are
 // counted separately, so messages on a websocket that was reported before are reported
-// again, and so are fields that are typed into, GETs after an action, and the fact that a page
-// may be unwatched.
+// again, and so are refusals, fields that are typed into, GETs after an action, and the fact that
+// a page may be unwatched.
 func (m *Monitor) Checkpointed() {
 	m.log.forgetMessages()
 	m.dropped.Store(0)
 	m.unlogged.CompareAndSwap(unloggedReported, unlogged)
+	m.answers.reportAgain()
 	m.typing.reportAgain()
 	m.gets.checkpointed()
 }

@@ -209,7 +209,7 @@ func (a *Adopter) recoverLeft(slot *slots.Slot, r lease.Record, log zerolog.Logg
 		Latest: func(r lease.Record) lease.Record { return recovery.Latest(r, entries) },
 		Bundle: func() *evidence.Bundle {
 			bundle := a.o.Recoverer.Capture(recovery.Capture{
-				Record: r, Path: path, Token: f.Token, Reason: f.Reason, SeenAt: f.SeenAt, Journal: entries, Browser: witness.Of(left),
+				Record: r, Path: path, Token: f.Token, Reason: f.Reason, SeenAt: f.SeenAt, Journal: entries, Browser: witness.Of(left), Final: true,
 			}, log)
 			bundle.SetPictures(session.PicturesIn(entries))
 			return bundle
@@ -295,7 +295,7 @@ func (a *Adopter) closeLeft(slot *slots.Slot, r lease.Record, log zerolog.Logger
 			Goal: recovery.CloseOnly, Profile: r.ProfileID, Path: path, Lock: lock, Browser: witness.Of(left), Keep: a.o.Jar.Keep, Log: log,
 			Bundle: func() *evidence.Bundle {
 				return a.o.Recoverer.Capture(recovery.Capture{
-					Record: r, Path: path, Token: r.Token, Reason: api.ReasonLauncherRestart, SeenAt: r.HeartbeatAt, Browser: witness.Of(left),
+					Record: r, Path: path, Token: r.Token, Reason: api.ReasonLauncherRestart, SeenAt: r.HeartbeatAt, Browser: witness.Of(left), Final: true,
 				}, log)
 			},
 			Sealed: func(sealed sessionfile.File) error { note(sealed); return nil },

@@ -344,7 +344,7 @@ func (a *Adopter) endOrphan(profile string) error {
 		Goal: recovery.CloseOnly, File: f, Profile: profile, Path: path, Lock: lock, Browser: witness.Of(b), Keep: session.Keeping(a.o.Jar, f.Manifest), Log: log,
 		Bundle: func() *evidence.Bundle {
 			bundle := a.o.Recoverer.Capture(recovery.Capture{
-				Record: record, Path: path, Token: f.Token, Reason: api.ReasonOrphaned, SeenAt: f.SeenAt, Journal: entries, Browser: witness.Of(b),
+				Record: record, Path: path, Token: f.Token, Reason: api.ReasonOrphaned, SeenAt: f.SeenAt, Journal: entries, Browser: witness.Of(b), Final: true,
 			}, log)
 			bundle.SetPictures(session.PicturesIn(entries))
 			return bundle

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"leasehold/checkpoint"
+	"leasehold/evidence"
 	"leasehold/internal/procfs"
 	"leasehold/lease"
 )
@@ -220,5 +221,53 @@ func loseMany(t *testing.T, n int) {
 		n, latest[len(latest)/2], latest[len(latest)-1], late, whole, unread, recoveries[len(recoveries)/2], recoveries[len(recoveries)-1])
 	if len(late) > 0 {
 		t.Errorf("late: %v", late)
+	}
+}
+
+// TestAPageThatWaitsForTheNetworkIsSeenLater: the launcher is killed while the page waits. Its worker does not come
+// back to the guard, nor to the next launcher if a session cannot go on there: both free the page, and capture it.
+func TestAPageThatWaitsForTheNetworkIsSeenLater(t *testing.T) {
+	for by, more := range map[string]struct {
+		orphans string
+		runs    int // several do not go on
+	}{"the guard": {"1s", 1}, "the next launcher": {"10m", 2}} {
+		t.Run(by, func(t *testing.T) {
+			t.Parallel()
+			s, site := start(t, "--reconnect-grace", "60s", "--orphan-timeout", more.orphans), newSite(t)
+			if code := s.call(t, "PUT", "/v1/profiles/waits", map[string]any{"max_active_runs": more.runs}, nil); code != 200 {
+				t.Fatalf("status %d", code)
+			}
+			var workers []*socket
+			for i := range more.runs {
+				ses := s.open(t, "waits", map[string]any{"task_id": fmt.Sprint("task-", i), "requires_exclusive_profile_lock": more.runs == 1})
+				workers = append(workers, dial(t, ses.CDPURL))
+			}
+			page, _ := workers[0].page(t, site.URL, "")
+			workers[0].evaluate(t, page, "setInterval(() => { document.cookie = 'n=' + Math.random(); document.cookie }, 5), 1")
+			for _, c := range workers {
+				c.drop()
+			}
+			eventually(t, "the browser to stand still", func() error {
+				if stopped, moving := s.networkServices(t); stopped != 1 || moving != 0 {
+					return fmt.Errorf("%d stopped, %d moving", stopped, moving)
+				}
+				return nil
+			})
+			s.kill(t)
+			if more.runs == 1 {
+				eventually(t, "the guard to end the browser", func() error {
+					if left := s.browsers(t); len(left) > 0 {
+						return fmt.Errorf("browsers %v", left)
+					}
+					return nil
+				})
+			}
+			s.launch(t)
+			s.until(t, "waits", lease.ManualReview)
+			m := s.bundle(t, "waits")
+			if at := slices.IndexFunc(m.Pages, func(p evidence.PageResult) bool { return p.URL == site.URL+"/" || p.URL == site.URL }); at < 0 || m.Pages[at].Screenshot == "" || m.Pages[at].DOM == "" {
+				t.Errorf("the evidence of the pages is %+v", m.Pages)
+			}
+		})
 	}
 }

@@ -305,6 +305,9 @@ func (b *Browser) networkEnded(n NetworkService) {
 	if err == nil {
 		err = b.stopNetwork(ctx, next)
 	}
+	if s.network == nil { // the next one runs: what pages want to send is sent
+		b.monitor.Still().Moves()
+	}
 	if err = errors.Join(err, n.Close()); err != nil {
 		s.problem = err
 	}
@@ -430,6 +433,14 @@ func (b *Browser) Still() bool {
 	return b.still.network != nil
 }
 
+// AskedStill tells whether the browser was asked to stand still since it went on last, be it that it does or
+// that it could not.
+func (b *Browser) AskedStill() bool {
+	b.still.mu.Lock()
+	defer b.still.mu.Unlock()
+	return b.still.asked
+}
+
 // stillCookies are those of a browser that stands still, which cannot be asked for them.
 func (b *Browser) stillCookies() (cookies json.RawMessage, err error, still bool) {
 	b.still.mu.Lock()
@@ -437,20 +448,22 @@ func (b *Browser) stillCookies() (cookies json.RawMessage, err error, still bool
 	return b.still.cookies.Jar, b.still.unread, b.still.network != nil
 }
 
-// GoOn lets a browser that stands still go on, as its worker is back: what its pages wanted
+// GoOn lets a browser that was to stand still go on, as its worker is back: what its pages wanted
 // to send is sent now.
 func (b *Browser) GoOn(log zerolog.Logger) {
 	s := &b.still
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	n := s.network
-	if n == nil || s.ended {
+	if !s.asked || s.ended {
 		return
 	}
 	b.monitor.Still().Moves()
-	s.network = nil
-	err := errors.Join(n.Continue(), n.Close(), b.driver.o.Files.DropStillCookies(b.session))
-	log.Info().Err(err).Dur("stood_for", boottime.Now().Sub(s.since)).Msg("the browser goes on")
+	err := b.driver.o.Files.DropStillCookies(b.session)
+	if n := s.network; n != nil { // else it moves already
+		s.network = nil
+		err = errors.Join(n.Continue(), n.Close(), err)
+	}
+	log.Info().Err(err).Dur("stood_for", boottime.Now().Sub(s.begun)).Msg("the browser goes on")
 	s.found, s.cookies, s.asked, s.gap, s.waiting = false, sessionfile.StillCookies{}, false, "", false
 }
 

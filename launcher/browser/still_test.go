@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
 	"net/http"
 	"net/http/httptest"
 	"slices"
@@ -320,6 +321,84 @@ func TestWhatIsSlowToStopIsNotLetGoOn(t *testing.T) {
 		t.Errorf("%d requests came after the loss", got-count)
 	}
 	if got := b.StillFacts()[0]; got.Answer != table.No {
+		t.Errorf("%+v", got)
+	}
+}
+
+// losesSight starts processes whose network services cannot be found while it is blind.
+type losesSight struct {
+	Kernel
+	blind *atomic.Bool
+}
+
+func (l losesSight) Start(ctx context.Context, o chrome.Options) (Process, error) {
+	p, err := l.Kernel.Start(ctx, o)
+	return outOfSight{p, l.blind}, err
+}
+
+type outOfSight struct {
+	Process
+	blind *atomic.Bool
+}
+
+func (p outOfSight) NetworkService() (NetworkService, error) {
+	if p.blind.Load() {
+		return nil, errors.New("too many open files")
+	}
+	return p.Process.NetworkService()
+}
+
+// TestWhatCannotBeStoppedMoves: a stopped network service ends, and the next one cannot be stopped. What pages send
+// then is sent, and the next loss is one like any other.
+func TestWhatCannotBeStoppedMoves(t *testing.T) {
+	sight := losesSight{blind: &atomic.Bool{}}
+	h, site := newHost(t, Options{Processes: sight}), newWriter(t)
+	b := h.start()
+	log := h.options.Log
+	h.open(b, site.URL)
+	site.more(t)
+	b.StandStill(log)
+	n, err := b.process.NetworkService()
+	if err != nil || !b.Still() {
+		t.Fatalf("it stands still: %v, %v", b.Still(), err)
+	}
+	sight.blind.Store(true)
+	if err := errors.Join(n.Kill(t.Context()), n.Close()); err != nil {
+		t.Fatal(err)
+	}
+	for end := time.Now().Add(testchrome.Patience); b.StillFacts()[0].Answer != table.No; time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("%+v", b.StillFacts()[0])
+		}
+	}
+	site.more(t)
+	if err := b.Monitor().CatchUp(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if list, more := b.Monitor().Still().Withheld(); len(list) > 0 {
+		t.Errorf("%d requests of a browser that moves are withheld, the first %+v", uint64(len(list))+more, list[0])
+	}
+
+	sight.blind.Store(false)
+	if !b.AskedStill() {
+		t.Error("nobody asked it to stand still")
+	}
+	b.GoOn(log) // its worker is back
+	if _, err := h.files.ReadStillCookies(session); b.AskedStill() || !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("it is still asked to stand still: %v; its cookies beside the session: %v", b.AskedStill(), err)
+	}
+	b.StandStill(log)
+	count := site.quiet(t)
+	if err := b.EndPages(t.Context(), log); err != nil {
+		t.Fatal(err)
+	}
+	if method, err := b.Close(profile, nil, log); err != nil || method != chrome.ClosedByCDP {
+		t.Errorf("closed by %s, %v", method, err)
+	}
+	if got := site.quiet(t); got != count {
+		t.Errorf("%d requests came after the loss", got-count)
+	}
+	if got := b.StillFacts()[0]; got.Answer != table.Yes {
 		t.Errorf("%+v", got)
 	}
 }

@@ -257,6 +257,19 @@ func TestABrowserWithOnlyLostWorkersStandsStill(t *testing.T) {
 	}
 }
 
+// TestAWorkerIsBackInABrowserThatDidNotStandStill: that it could not is over with the loss, so that its pages may
+// still send something when the worker ends its session.
+func TestAWorkerIsBackInABrowserThatDidNotStandStill(t *testing.T) {
+	t.Parallel()
+	r := newRoom(t, roomOptions{})
+	s := r.begin(task("one"))
+	w := r.connect(s)
+	w.drop() // the scripted browser has no network service
+	r.await("the loss", s.browser.AskedStill)
+	r.connect(s)
+	r.await("the browser goes on", func() bool { return !s.browser.AskedStill() })
+}
+
 // TestAConnectionThatTheSessionGoesOnWithout is fenced and closed at once.
 func TestAConnectionThatTheSessionGoesOnWithout(t *testing.T) {
 	t.Parallel()

@@ -110,7 +110,7 @@ func (st *standstill) losingOne() bool {
 // worker has another one. It asks the rules again: the last connection may have ended since.
 func (st *standstill) isBack() {
 	b := st.browser()
-	if !b.Driven() || !b.Still() {
+	if !b.Driven() || !b.AskedStill() {
 		return
 	}
 	st.stopping.Lock()

@@ -119,7 +119,8 @@ const (
 	// worker.
 	RecoverAlways = "always"
 	// RecoverTouched says that the worker failed. Its session is recovered if it sent anything
-	// unsafe, or was anywhere sensitive, since its last safe checkpoint, or if its task had resumed.
+	// unsafe, or was anywhere sensitive, since its last safe checkpoint, if its task had resumed, or if
+	// its pages go on in a browser that other runs use.
 	RecoverTouched = "touched"
 )
 

@@ -62,6 +62,10 @@ type Case struct {
 	StopRenewing func()
 	// LeaveOpen decides, for Release, whether the browser stays open; nil: it is closed.
 	LeaveOpen func() bool
+	// Touched tells, for Release, once the browser is gone, whether the session counts as that of a
+	// worker that failed after it had touched something; nil: it does not. Until then its pages may have
+	// sent something, and only then it is known what they sent last.
+	Touched func() bool
 	// SignedIn is, for Release, what sites have said about whether the account is signed in; nil: they
 	// were not asked. It comes after LeaveOpen.
 	SignedIn func() lease.Checked
@@ -318,7 +322,7 @@ func (s *steps) closeInOrder() bool {
 }
 
 // closedInOrder closes the browser, and tells whether it ended in order with everything on the disk. If
-// not, the file says that the profile has to be recovered.
+// not, or if Touched says so, the file says that the profile has to be recovered.
 func (s *steps) closedInOrder() bool {
 	err := s.close()
 	switch {
@@ -333,6 +337,11 @@ func (s *steps) closedInOrder() bool {
 			s.Log.Error().Err(err).Str("rung", s.File.CloseMethod).Msg("the browser did not close in order: the profile goes through recovery")
 		}
 		s.recoverBecause(api.ReasonNotClosed, err)
+		return false
+	}
+	if s.Touched != nil && (s.File.CookiesLost != "" || s.Touched()) {
+		s.Log.Warn().Str("cookies_lost", s.File.CookiesLost).Msg("the worker had failed, and its pages did something at the end, or the browser lost cookies: the profile goes through recovery")
+		s.recoverBecause(api.ReasonWorkerFailed, nil)
 		return false
 	}
 	return true

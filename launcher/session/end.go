@@ -60,10 +60,10 @@ func (e *ending) finish() {
 		s.still.begin()
 	}
 	s.baselines.stop()
-	if e.verdict == endInOrder && e.ifTouched && (repeats || e.touched()) {
+	if e.verdict == endInOrder && e.ifTouched && (repeats || e.leavesPages() || e.touched()) {
 		e.ruling = ruling{verdict: lose, reason: api.ReasonWorkerFailed}
 	}
-	if e.verdict == endInOrder {
+	if e.verdict == endInOrder && !e.ifTouched { // else its pages, which nobody vouches for, send nothing any more
 		s.still.endsInOrder()
 	}
 	s.log.Info().Str("reason", e.reason).Bool("in_order", e.verdict == endInOrder).Msg("session ends")
@@ -124,6 +124,13 @@ func (e *ending) finish() {
 	e.retire(how, last, ended.LeftOpen)
 }
 
+// leavesPages tells whether pages on which the session may have acted go on after its end, in a
+// browser that other runs use: what they send later is known to those runs alone.
+func (e *ending) leavesPages() bool {
+	s := e.s
+	return s.slot.Shared(s) && (s.life.known().connected || s.people.everDrove())
+}
+
 // touched tells whether the task sent anything unsafe, or was on a sensitive page or step,
 // since its last safe checkpoint, or whether that is unknown. The worker cannot do anything
 // more by then.
@@ -139,7 +146,13 @@ func (e *ending) touched() bool {
 		return true
 	}
 	s.browser.Monitor().GETs().GiveUp()
-	return s.file.get().Unseen || findings.Touched(checkpoint.Summarize(s.recording.entries()), s.task())
+	return e.touchedByNow()
+}
+
+// touchedByNow is touched by what is known now.
+func (e *ending) touchedByNow() bool {
+	entries := e.s.recording.settled()
+	return e.s.file.get().Unseen || findings.Touched(checkpoint.Summarize(entries), e.s.task())
 }
 
 // takeIn puts what was done at the end into the session's file, and returns the file.
@@ -160,7 +173,7 @@ func (e *ending) recoveryCase() recovery.Case {
 	if f.Outcome = ""; inOrder {
 		f.Outcome = e.outcome
 	}
-	return recovery.Case{
+	c := recovery.Case{
 		File: f, Profile: s.profile, Path: s.path, Lock: s.slot.Lock(), Browser: witness.Of(s.browser), Keep: Keeping(s.h.o.Jar, s.manifest),
 		Journal: s.recording.settled, Lost: s.slot.Lost(), Latest: s.Latest, InOrder: inOrder, Log: s.log,
 		Bundle: func() *evidence.Bundle {
@@ -189,6 +202,10 @@ func (e *ending) recoveryCase() recovery.Case {
 		},
 		SignedIn: e.signedIn,
 	}
+	if e.ifTouched { // the browser stands still: no site can be asked, and no other task may get it
+		c.LeaveOpen, c.Touched = nil, e.touchedByNow
+	}
+	return c
 }
 
 // Keeping is how a jar keeps the session cookies of a manifest's session; nil if they are

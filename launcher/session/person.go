@@ -45,6 +45,7 @@ type People struct {
 	mu       sync.Mutex
 	takeover *takeover      // nil: no person has taken the session over
 	driving  *lease.Fence   // what Driving gives; nil: nobody has asked since the last hand-back
+	drove    bool           // Driving has given one at some time
 	views    map[string]int // that are open, by the name of their principal
 }
 
@@ -249,7 +250,15 @@ func (ps *People) Driving() (*lease.Fence, error) {
 	if ps.driving == nil {
 		ps.driving = ps.served.Fence().Under()
 	}
+	ps.drove = true
 	return ps.driving, nil
+}
+
+// everDrove tells whether anybody was given Driving's fence.
+func (ps *People) everDrove() bool {
+	ps.mu.Lock()
+	defer ps.mu.Unlock()
+	return ps.drove
 }
 
 // stopDriving shuts the fence of Driving until nobody has the session by hand.

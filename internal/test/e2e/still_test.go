@@ -129,6 +129,47 @@ func TestTheAccountStandsStill(t *testing.T) {
 	}
 }
 
+// TestAFailedWorkersPageSendsNothing: what a page wants to send after its worker was gone, and before it is
+// known that the worker had failed, is never sent. So the profile is let go as one that nothing touched, with
+// all that is stored in it.
+func TestAFailedWorkersPageSendsNothing(t *testing.T) {
+	t.Parallel()
+	s, web := start(t, "--reconnect-grace", "60s"), newSite(t)
+	ses := s.open(t, "failed", nil)
+	c := dial(t, ses.CDPURL)
+	session, _ := c.visit(t, web.URL+"/list")
+	c.evaluate(t, session, fmt.Sprintf(keep, 7))
+	const later = 3 * time.Second
+	c.evaluate(t, session, fmt.Sprintf(`setTimeout(() => setInterval(() => fetch("/orders", {method: "POST", body: "x"}), 50), %d)`, later.Milliseconds()))
+	begun := time.Now()
+	c.drop()
+	eventually(t, "the browser to stand still", func() error {
+		if stopped, moving := s.networkServices(t); stopped != 1 || moving != 0 {
+			return fmt.Errorf("%d stopped, %d moving", stopped, moving)
+		}
+		return nil
+	})
+	time.Sleep(time.Until(begun.Add(later + 500*time.Millisecond))) // for the page to try it
+	var ended struct {
+		Ended    string
+		Released bool
+	}
+	if code := s.call(t, "DELETE", "/v1/sessions/"+ses.SessionID, map[string]any{"lease_token": ses.Token, "outcome": "failed", "reason": "exit status 3", "recover": "touched"}, &ended); code != 200 {
+		t.Errorf("ending the session: status %d", code)
+	}
+	if n := web.Posts.Load(); n > 0 || ended.Ended != "released: exit status 3" || !ended.Released {
+		t.Errorf("%d orders were sent, and the session ended: %+v", n, ended)
+	}
+	if !slices.ContainsFunc(s.journal(t, "failed"), func(e checkpoint.Entry) bool { return e.Kind == checkpoint.KindWithheld && e.Method == "POST" }) {
+		t.Errorf("the page has not tried to send one: %+v", s.journal(t, "failed"))
+	}
+	c = dial(t, s.socket("failed", "worker=w&task=look&wait=30s"))
+	session, _ = c.visit(t, web.URL+"/list")
+	if got := c.evaluate(t, session, kept); got != `"persistent=7, session=7, localStorage=7, indexedDB=7"` {
+		t.Errorf("the profile has %s", got)
+	}
+}
+
 // ways counts what was received after the first n, by how.
 func (s *restless) ways(n int) map[string]int {
 	s.mu.Lock()

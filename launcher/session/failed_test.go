@@ -1,0 +1,130 @@
+package session
+
+import (
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"leasehold/checkpoint"
+	"leasehold/launcher/api"
+	"leasehold/lease"
+)
+
+// failed is how a worker's session is released that may have failed before it did anything.
+var failed = api.Release{Outcome: "failed", Reason: "exit status 3", Recover: api.RecoverTouched}
+
+// posts has the browser report, when it is first asked for something by the method, that its page has sent a
+// form.
+func (r *room) posts(method string) {
+	var once sync.Once
+	r.chromium.set(func() {
+		r.chromium.at[method] = func() {
+			once.Do(func() {
+				r.chromium.say(`{"method":"Network.requestWillBeSent","params":{"requestId":"9","loaderId":"L","documentURL":"https://shop.example/","frameId":"T0","type":"Fetch","timestamp":1,` +
+					`"request":{"url":"https://shop.example/orders","method":"POST","headers":{},"postData":"x"},"initiator":{"type":"script"}},"sessionId":"B1-T0"}`)
+			})
+		}
+	})
+}
+
+// TestAFailedWorkerIsJudgedOnceItsBrowserIsGone: its pages may send something, and it may get known that they
+// did, as long as the browser is there.
+func TestAFailedWorkerIsJudgedOnceItsBrowserIsGone(t *testing.T) {
+	t.Parallel()
+	release := func(how api.Release) func(*room, *Session) {
+		return func(r *room, s *Session) {
+			r.connect(s)
+			if _, err := s.Release(r.t.Context(), how); err != nil {
+				r.t.Error(err)
+			}
+		}
+	}
+	for name, tt := range map[string]struct {
+		end    func(*room, *Session)
+		change func(*api.Manifest)
+		judged bool
+	}{
+		"its worker failed": {release(failed), func(*api.Manifest) {}, true},
+		"nobody connected": {func(_ *room, s *Session) {
+			s.life.update(func(f *facts) { f.startedAt, f.seenAt = f.startedAt.Add(-time.Hour), f.seenAt.Add(-time.Hour) })
+		}, oneShot, true},
+		"a person had it": {func(r *room, s *Session) {
+			w := r.connect(s)
+			if err := s.People().TakeOver(ann, api.TakeOver{}); err != nil {
+				r.t.Fatal(err)
+			}
+			w.close()
+		}, oneShot, true},
+		"its worker says that all is done": {release(api.Release{Outcome: "succeeded"}), func(*api.Manifest) {}, false},
+	} {
+		for _, at := range []string{"", "Page.captureScreenshot", "Browser.close"} {
+			t.Run(name+", a request at "+at, func(t *testing.T) {
+				t.Parallel()
+				r := newRoom(t, roomOptions{warm: tt.judged, keep: new(tt.judged)})
+				s := r.begin(task("one", tt.change))
+				if at != "" {
+					r.posts(at)
+				}
+				tt.end(r, s)
+				f, rec := r.over(s), r.record()
+				switch {
+				case at == "" || !tt.judged:
+					if !strings.HasPrefix(f.Ended, "released: ") || !f.InOrder || !f.Released || rec.State != lease.Available {
+						t.Errorf("it ended: %s; in order: %t, the profile is %s", f.Ended, f.InOrder, rec.State)
+					}
+				case f.Ended != "lost (worker_failed), recovered: manual_review" || f.InOrder || f.Released || rec.State != lease.ManualReview:
+					t.Errorf("it ended: %s; in order: %t, the profile is %s, its journal %q", f.Ended, f.InOrder, rec.State, r.journal(s))
+				}
+				if !r.table.WarmSince(profile).IsZero() {
+					t.Error("the next task may get the browser of a worker that nobody vouches for")
+				}
+			})
+		}
+	}
+}
+
+// TestAFailedWorkerWhosePagesGoOn is lost: what they send in the browser of others is in no journal of its
+// own. One that did nothing has none.
+func TestAFailedWorkerWhosePagesGoOn(t *testing.T) {
+	t.Parallel()
+	shared := func(m *api.Manifest) { m.RequiresExclusiveProfileLock = new(false) }
+	for name, tt := range map[string]struct {
+		do  func(*room, *Session)
+		how string
+	}{
+		"it connected": {func(r *room, s *Session) { r.connect(s) }, "lost (worker_failed): inspected when the other runs of the profile end"},
+		"it opened a tab over HTTP": {func(r *room, s *Session) {
+			if _, err := s.People().Driving(); err != nil {
+				r.t.Error(err)
+			}
+		}, "lost (worker_failed): inspected when the other runs of the profile end"},
+		"it did nothing": {func(*room, *Session) {}, "released: exit status 3"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := newRoom(t, roomOptions{runs: 2})
+			one := r.begin(task("one", shared))
+			two, err := r.join(task("two", shared))
+			if err != nil {
+				t.Fatal(err)
+			}
+			tt.do(r, one)
+			if _, err := one.Release(t.Context(), failed); err != nil {
+				t.Error(err)
+			}
+			if f := r.over(one); f.Ended != tt.how {
+				t.Errorf("%s, want %s", f.Ended, tt.how)
+			}
+			two.Note(checkpoint.Entry{Kind: checkpoint.KindRequest, Method: "POST", URL: "https://shop.example/orders"})
+			if _, err := two.Release(t.Context(), api.Release{Outcome: "succeeded"}); err != nil {
+				t.Error(err)
+			}
+			r.over(two)
+			want := map[bool]lease.State{true: lease.ManualReview, false: lease.Available}[strings.HasPrefix(tt.how, "lost")]
+			if rec := r.record(); rec.State != want {
+				t.Errorf("the profile is %s after both, want %s", rec.State, want)
+			}
+		})
+	}
+}

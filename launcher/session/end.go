@@ -74,10 +74,7 @@ func (e *ending) finish() {
 	if e.verdict == endInOrder {
 		e.dropBundle() // it says that the worker was lost
 	}
-	if err := s.recording.settle(); err != nil { // before the session leaves its slot: what is reported later goes to others
-		s.log.Warn().Err(err).Msg("what the pages did last is not all known")
-		s.file.change(func(f *sessionfile.File) { f.Unseen = true })
-	}
+	e.settle() // before the session leaves its slot: what is reported later goes to others
 	c := e.recoveryCase()
 	code, reason := e.closeCode()
 	cause := e.lossCause(reason)
@@ -153,6 +150,16 @@ func (e *ending) touched() bool {
 func (e *ending) touchedByNow() bool {
 	entries := e.s.recording.settled()
 	return e.s.file.get().Unseen || findings.Touched(checkpoint.Summarize(entries), e.s.task())
+}
+
+// settle has everything in the journal that the pages did so far. Otherwise the file says that it is not all
+// known.
+func (e *ending) settle() {
+	s := e.s
+	if err := s.recording.settle(); err != nil {
+		s.log.Warn().Err(err).Msg("what the pages did last is not all known")
+		s.file.change(func(f *sessionfile.File) { f.Unseen = true })
+	}
 }
 
 // takeIn puts what was done at the end into the session's file, and returns the file.
@@ -335,6 +342,7 @@ func (e *ending) leave() {
 // the browser stays open for the next task.
 func (e *ending) retire(how string, last, warm bool) {
 	s := e.s
+	e.settle() // an end that is not complete goes on from the files
 	s.Note(checkpoint.Entry{Kind: checkpoint.KindEnd, Text: how})
 	s.holding.Stop()
 	s.life.end()

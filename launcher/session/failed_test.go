@@ -14,18 +14,18 @@ import (
 // failed is how a worker's session is released that may have failed before it did anything.
 var failed = api.Release{Outcome: "failed", Reason: "exit status 3", Recover: api.RecoverTouched}
 
-// posts has the browser report, when it is first asked for something by the method, that its page has sent a
-// form.
-func (r *room) posts(method string) {
+// first calls do when the browser is first asked for something by the method.
+func (c *chromium) first(method string, do func()) {
 	var once sync.Once
-	r.chromium.set(func() {
-		r.chromium.at[method] = func() {
-			once.Do(func() {
-				r.chromium.say(`{"method":"Network.requestWillBeSent","params":{"requestId":"9","loaderId":"L","documentURL":"https://shop.example/","frameId":"T0","type":"Fetch","timestamp":1,` +
-					`"request":{"url":"https://shop.example/orders","method":"POST","headers":{},"postData":"x"},"initiator":{"type":"script"}},"sessionId":"B1-T0"}`)
-			})
-		}
-	})
+	c.set(func() { c.at[method] = func() { once.Do(do) } })
+}
+
+// posts has the browser report that its page has sent n orders.
+func (c *chromium) posts(n int) {
+	for i := range n {
+		c.say(`{"method":"Network.requestWillBeSent","params":{"requestId":"order-%d","loaderId":"L","documentURL":"https://shop.example/","frameId":"T0","type":"Fetch","timestamp":1,`+
+			`"request":{"url":"https://shop.example/orders","method":"POST","headers":{},"postData":"x"},"initiator":{"type":"script"}},"sessionId":"B1-T0"}`, i)
+	}
 }
 
 // TestAFailedWorkerIsJudgedOnceItsBrowserIsGone: its pages may send something, and it may get known that they
@@ -64,7 +64,7 @@ func TestAFailedWorkerIsJudgedOnceItsBrowserIsGone(t *testing.T) {
 				r := newRoom(t, roomOptions{warm: tt.judged, keep: new(tt.judged)})
 				s := r.begin(task("one", tt.change))
 				if at != "" {
-					r.posts(at)
+					r.chromium.first(at, func() { r.chromium.posts(1) })
 				}
 				tt.end(r, s)
 				f, rec := r.over(s), r.record()

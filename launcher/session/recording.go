@@ -2,6 +2,7 @@ package session
 
 import (
 	"context"
+	"sync/atomic"
 	"time"
 
 	"leasehold/checkpoint"
@@ -32,6 +33,7 @@ type recording struct {
 	named       func()                 // tells the page monitor that a checkpoint is named
 	resumed     *checkpoint.Entry      // from which the task goes on; nil: it begins anew
 	journal     *checkpoint.Journal    // nil before open
+	lost        atomic.Pointer[error]  // why the journal did not take an entry last; nil: it has taken all
 }
 
 // byPersons is what a recording asks of the people of its session.
@@ -101,15 +103,21 @@ func (r *recording) settle() error {
 }
 
 // settled are the entries, with what the page monitor saw before the call. Where some of that
-// may be missing, an entry says so.
+// may be missing, or the journal did not take an entry, an entry says so.
 func (r *recording) settled() []checkpoint.Entry {
 	err := r.settle()
 	entries := r.entries()
-	if err != nil {
+	omitted := func(why string, err error) {
 		entries = append(entries, checkpoint.Entry{ // entries has no room: this makes a copy
 			Kind: checkpoint.KindOmitted, Name: string(checkpoint.KindRequest), At: time.Now().UTC(), Token: uint64(r.token),
-			Text: "what the page monitor saw last did not reach the journal: " + err.Error(),
+			Text: why + err.Error(),
 		})
+	}
+	if lost := r.lost.Load(); lost != nil {
+		omitted("an entry could not be written: ", *lost)
+	}
+	if err != nil {
+		omitted("what the page monitor saw last did not reach the journal: ", err)
 	}
 	return entries
 }
@@ -175,6 +183,7 @@ func (r *recording) add(e checkpoint.Entry) error {
 	if err != nil {
 		r.life.unlessOver(func() {
 			r.log.Error().Err(err).Msg("journal entry lost")
+			r.lost.Store(&err)
 			r.file.change(func(f *sessionfile.File) { f.Unseen = true })
 		})
 		return err

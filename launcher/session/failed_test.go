@@ -128,3 +128,38 @@ func TestAFailedWorkerWhosePagesGoOn(t *testing.T) {
 		})
 	}
 }
+
+// TestALaterReleaseTakesNothingBack: whoever says that the worker died is believed, also if somebody releases
+// the session, before or after, while it is busy.
+func TestALaterReleaseTakesNothingBack(t *testing.T) {
+	t.Parallel()
+	plain, dead := api.Release{Outcome: "succeeded", Reason: "done"}, api.Release{Outcome: "failed", Recover: api.RecoverAlways}
+	for name, tt := range map[string]struct {
+		said []api.Release
+		how  string
+	}{
+		"died, then released":   {[]api.Release{dead, plain}, "lost (worker_died), recovered: release"},
+		"released, then died":   {[]api.Release{plain, dead}, "lost (worker_died), recovered: release"},
+		"died, then failed":     {[]api.Release{dead, failed}, "lost (worker_died), recovered: release"},
+		"failed, then released": {[]api.Release{failed, plain}, "released: exit status 3"},
+		"released, then failed": {[]api.Release{plain, failed}, "released: exit status 3"},
+		"released twice":        {[]api.Release{plain, {Outcome: "failed", Reason: "cleanup"}}, "released: done"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r, s := begun(t, task("one"))
+			w := r.connect(s)
+			capturing, captured := make(chan struct{}), make(chan struct{})
+			r.chromium.first("Page.captureScreenshot", func() { close(capturing); <-captured })
+			w.drop()
+			<-capturing
+			for _, one := range tt.said {
+				s.release(one)
+			}
+			close(captured)
+			if f := r.over(s); f.Ended != tt.how {
+				t.Errorf("%s, want %s", f.Ended, tt.how)
+			}
+		})
+	}
+}

@@ -2,6 +2,7 @@ package session
 
 import (
 	"context"
+	"slices"
 
 	"leasehold/checkpoint"
 	"leasehold/launcher/api"
@@ -149,11 +150,21 @@ func (s *Session) Release(ctx context.Context, r api.Release) (api.Session, erro
 // releaseEvent is the name of the journal's entry for an end that may need a recovery.
 const releaseEvent = "ended_by_worker"
 
-// release states that the worker asked for the end.
+// release states that the worker asked for the end. Of several who do, before the session looks, the one counts
+// who vouches least for the worker; of equals, the first.
 func (s *Session) release(r api.Release) {
 	r.Outcome, r.Reason = checkpoint.Clip(r.Outcome), checkpoint.Clip(r.Reason)
 	if r.Recover != "" { // the record's reason says less
 		s.Note(checkpoint.Entry{Kind: checkpoint.KindEvent, Name: releaseEvent, Text: r.Outcome + ": " + r.Reason})
 	}
-	s.life.update(func(f *facts) { f.released = &r })
+	s.life.update(func(f *facts) {
+		if f.released == nil || doubts(r) > doubts(*f.released) {
+			f.released = &r
+		}
+	})
+}
+
+// doubts is how little a release vouches for its worker.
+func doubts(r api.Release) int {
+	return slices.Index([]string{"", api.RecoverTouched, api.RecoverAlways}, r.Recover)
 }

@@ -106,6 +106,9 @@ func (e *ending) finish() {
 		s.h.metrics.ends.WithLabelValues(map[bool]string{true: "released", false: "recovered"}[f.Released]).Inc()
 	}
 	if f.Released { // otherwise the account is compared with what it was before this session
+		if e.ifTouched {
+			e.answers = e.unasked()
+		}
 		e.count()
 		if !s.signsIn() {
 			e.answers = s.h.o.Answers.Own(s.profile, e.answers)
@@ -399,6 +402,19 @@ func (e *ending) askAtRest() []site.Answer {
 	begun := time.Now()
 	answers := accountcheck.Ask(context.Background(), s.browser.Mux(), questions)
 	s.log.Info().Int("questions", len(answers)).Dur("took", time.Since(begun)).Msg("sites were asked about the account")
+	return answers
+}
+
+// unasked are the answers of sites that could not be asked, since the browser stood still. If the session did
+// anything by a safe checkpoint, the next one is not compared with what they said before that.
+func (e *ending) unasked() (answers []site.Answer) {
+	did, task := e.s.did()
+	if did.LastSafe == nil {
+		return nil
+	}
+	for _, q := range findings.Questions(did, task) {
+		answers = append(answers, site.Answer{Question: q, State: site.NotHad})
+	}
 	return answers
 }
 

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"leasehold/checkpoint"
+	"leasehold/checkpoint/site"
 	"leasehold/launcher/api"
 	"leasehold/lease"
 )
@@ -159,6 +160,49 @@ func TestALaterReleaseTakesNothingBack(t *testing.T) {
 			close(captured)
 			if f := r.over(s); f.Ended != tt.how {
 				t.Errorf("%s, want %s", f.Ended, tt.how)
+			}
+		})
+	}
+}
+
+// TestAFailedWorkersSitesAreNotAsked: its browser stands still. So what they said before it is kept only if it
+// did nothing by then, or the next session would be compared with an account that was not as it says.
+func TestAFailedWorkersSitesAreNotAsked(t *testing.T) {
+	t.Parallel()
+	f, err := site.Parse([]byte(`{name: shop, origins: ["https://shop.example"], probes: [{name: orders, get: "/api/orders", take: ["$.count"]}]}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	book, wrong := site.NewBook([]site.File{f})
+	if len(wrong) > 0 {
+		t.Fatal(wrong)
+	}
+	for name, ordered := range map[string]bool{"it ordered": true, "it only looked": false} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := newRoom(t, roomOptions{sites: book})
+			questions := book.Questions([]string{"https://shop.example/"}, nil)
+			if len(questions) != 1 {
+				t.Fatalf("%d questions", len(questions))
+			}
+			answers := r.host.o.Answers
+			if err := answers.Keep(profile, []site.Answer{{Question: questions[0], State: site.Told, Picked: site.Picked{Values: "14", Whole: true}}}, time.Now()); err != nil {
+				t.Fatal(err)
+			}
+			s := r.begin(task("one"))
+			s.Note(checkpoint.Entry{Kind: checkpoint.KindURL, URL: "https://shop.example/", Target: "T0", Committed: true})
+			if ordered {
+				s.Note(checkpoint.Entry{Kind: checkpoint.KindRequest, Method: "POST", URL: "https://shop.example/orders", Request: "1"})
+				s.Note(checkpoint.Entry{Kind: checkpoint.KindAnswer, Status: 200, Request: "1"})
+				s.Note(checkpoint.Entry{Kind: checkpoint.KindCheckpoint, Name: "ordered", Safe: true})
+			}
+			if shown, err := s.Release(t.Context(), failed); err != nil || !shown.Released {
+				t.Errorf("%+v, %v", shown, err)
+			}
+			r.over(s)
+			kept, err := answers.Load(profile)
+			if _, has := kept[questions[0].ID()]; err != nil || has == ordered {
+				t.Errorf("the answer before it is kept: %t, %v", has, err)
 			}
 		})
 	}

@@ -18,6 +18,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"leasehold/checkpoint"
+	"leasehold/checkpoint/site"
 	"leasehold/evidence"
 	"leasehold/internal/boottime"
 	"leasehold/internal/id"
@@ -25,6 +26,7 @@ import (
 	"leasehold/internal/test/leasetest"
 	"leasehold/internal/test/testkey"
 	"leasehold/internal/test/testlog"
+	"leasehold/launcher/accountcheck"
 	"leasehold/launcher/api"
 	"leasehold/launcher/browser"
 	"leasehold/launcher/chrome"
@@ -95,6 +97,7 @@ type roomOptions struct {
 	warm    bool          // browsers may stay open
 	picture time.Duration
 	runs    int // that may share the profile
+	sites   *site.Book
 	keep    *bool
 }
 
@@ -180,7 +183,7 @@ func (r *room) start() {
 		LauncherID: "l", BootID: boottime.ID(), Timing: lease.Timing{TTL: cmp.Or(r.o.ttl, timing.TTL)}, ReconnectGrace: cmp.Or(r.o.grace, patience), PersonGrace: cmp.Or(r.o.person, patience),
 		QuietTimeout: patience, ClearTimeout: patience, PictureInterval: r.o.picture, Headless: true, LeaveOnExit: func() bool { return r.o.leave }, Dedicated: r.dedicated,
 		Store: r.store, Root: l.root, Archive: l.archive, Files: l.files, Jar: l.jar, Slots: l.table, Driver: l.driver, Recoverer: recoverer,
-		Announcer: l.announcer, Log: log, Metrics: l.metrics,
+		Announcer: l.announcer, Answers: accountcheck.NewMemory(r.dir, testkey.Key), Sites: func() *site.Book { return r.o.sites }, Log: log, Metrics: l.metrics,
 	})
 	fatal(err)
 	before, err := r.store.Presence(ctx, "l") // of the launcher before this one, which is gone

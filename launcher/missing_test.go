@@ -15,6 +15,7 @@ import (
 func TestAProfileWhoseDirectoryIsMissingIsNotMadeAnew(t *testing.T) {
 	r, _ := startImporting(t)
 	ctx := admin(t.Context())
+	r.leave("another")
 	for profile, back := range map[string]func(profile, was string) error{
 		"brought-back": func(profile, was string) error { return os.Rename(was, filepath.Join(r.o.Root.Dir(), profile)) },
 		"imported": func(profile, was string) error {
@@ -42,6 +43,10 @@ func TestAProfileWhoseDirectoryIsMissingIsNotMadeAnew(t *testing.T) {
 				},
 				"a task that makes profiles": func() error {
 					_, err := r.Acquire(ctx, api.Manifest{ProfileID: profile, WorkerID: "w", TaskID: "t", Create: true})
+					return err
+				},
+				"who clones another profile": func() error {
+					_, err := r.CloneProfile(ctx, "another", api.ProfileClone{To: profile})
 					return err
 				},
 				"an operator": func() error { _, err := r.PutProfile(ctx, profile, api.ProfileSettings{}); return err },

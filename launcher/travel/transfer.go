@@ -304,6 +304,11 @@ func (t *Service) makeProfile(ctx context.Context, profileID string, of origin) 
 	if err := t.host.Unusable(profileID); err != nil {
 		return api.Profile{}, err
 	}
+	if of.cloneOf != "" { // it is the directory of another account, which takes no place that is only empty for a while
+		if _, err := t.host.Place(profileID); err != nil && !errors.Is(err, profiledir.ErrArchived) {
+			return api.Profile{}, err
+		}
+	}
 	var r lease.Record
 	_, err = lock.Make(ctx, of.fill, func(dir string, extras map[string][]byte) error {
 		if of.cloneOf != "" {

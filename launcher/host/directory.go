@@ -124,7 +124,7 @@ func (h *Host) inUse(profileID, path string) error {
 func (h *Host) Place(profile string) (string, error) {
 	path, err := h.Root.Place(profile)
 	if errors.Is(err, profiledir.ErrMissing) {
-		err = api.Refuse(api.CodeConflict, "profile %s had a directory here, and %v: bring it back, or import a copy of it; a person gives it another one: leasehold profiles rehome %s", profile, err, profile).
+		err = api.Refuse(api.CodeConflict, "profile %s had a directory here, and %v: bring it back, or import a copy of it; if it is gone, or was put aside by a version that did not note that, a person gives it another one: leasehold profiles rehome %s --empty, or --snapshot newest", profile, err, profile).
 			With("profile_id", profile).With("reason", api.ReasonDirectoryMissing)
 	}
 	return path, err

@@ -3,6 +3,7 @@ package host
 import (
 	"errors"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -56,7 +57,7 @@ func TestOnlyANewDirectoryLosesCookies(t *testing.T) {
 	must(err)
 	must(errors.Join(lock.RaiseFloor(lease.Record{ProfileID: "missing", State: lease.Available, Token: 7}), lock.Unlock()))
 	var refused *api.Problem
-	if err := h.Create("missing"); !errors.As(err, &refused) || refused.Code != api.CodeConflict || refused.More["reason"] != api.ReasonDirectoryMissing {
+	if err := h.Create("missing"); !errors.As(err, &refused) || refused.Code != api.CodeConflict || refused.More["reason"] != api.ReasonDirectoryMissing || !strings.Contains(refused.Detail, "leasehold profiles rehome missing --empty") {
 		t.Errorf("a directory in the place of one that is missing: %v", err)
 	}
 	for _, profile := range []string{"archived", "missing"} {

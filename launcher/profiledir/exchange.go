@@ -28,6 +28,8 @@ type Exchanged struct {
 	place string
 	// taking says that the former directory was being taken back from a browser user.
 	taking bool
+	// aside says that there was a note of putAside.
+	aside bool
 	// unfinished is where the new directory is as long as it is not in its place: no archive, to Archived.
 	unfinished string
 }
@@ -54,7 +56,7 @@ func (l *Lock) Exchange(ctx context.Context, now time.Time, former map[string][]
 	if e.Extras, err = fill(ctx, e.unfinished); err != nil {
 		return nil, err
 	}
-	if err := errors.Join(l.root.forgetMark(l.id), l.removeNote(signed.Aside)); err != nil {
+	if err := l.root.forgetMark(l.id); err != nil {
 		return nil, err
 	}
 	made := e.unfinished
@@ -75,6 +77,10 @@ func (l *Lock) Exchange(ctx context.Context, now time.Time, former map[string][]
 	err = errors.Join(durable.Sync(archive), durable.Sync(l.root.dir))
 	if err == nil {
 		e.taking, err = l.root.forgetTaking(l.id)
+	}
+	if err == nil {
+		e.aside, _ = l.root.readNote(l.id, signed.Aside, new(struct{})) // one that cannot be believed does not come back
+		err = l.removeNote(signed.Aside)
 	}
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("profile %s: %w", l.id, err), e.Undo())
@@ -112,6 +118,9 @@ func (e *Exchanged) Undo() error {
 	from := e.to
 	if e.taking {
 		err = durable.Replace(e.lock.root.file(e.lock.id, takingMark), nil)
+	}
+	if err == nil && e.aside {
+		err = e.lock.writeNote(signed.Aside, struct{}{})
 	}
 	if err == nil && e.Kept != "" {
 		err = unix.Renameat2(unix.AT_FDCWD, e.place, unix.AT_FDCWD, e.to, unix.RENAME_EXCHANGE)

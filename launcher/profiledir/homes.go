@@ -223,7 +223,7 @@ func (l *Lock) Arrive(rec lease.Record, now time.Time, former map[string][]byte,
 		if err := take(a.Extras); err != nil {
 			return archived, err
 		}
-		if err := errors.Join(l.root.forgetMark(l.id), l.removeNote(signed.Aside)); err != nil {
+		if err := l.root.forgetMark(l.id); err != nil {
 			return archived, err
 		}
 		if err := os.Rename(l.root.arrivalPath(l.id), to); err != nil {
@@ -243,7 +243,7 @@ func (l *Lock) Arrive(rec lease.Record, now time.Time, former map[string][]byte,
 		err = l.keep(rec, floor)
 	}
 	if err == nil {
-		err = l.removeNote(signed.Departure)
+		err = errors.Join(l.removeNote(signed.Aside), l.removeNote(signed.Departure))
 	}
 	if err == nil { // it comes last: until then nobody opens the directory
 		err = l.removeNote(signed.Arrival)

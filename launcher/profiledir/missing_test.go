@@ -2,6 +2,7 @@ package profiledir
 
 import (
 	"errors"
+	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -16,7 +17,7 @@ import (
 // was put aside or removed here, and one that nobody had, may be made.
 func TestOnlyADirectoryThatWasPutAsideIsMadeAnew(t *testing.T) {
 	away := func(r *Root, _ *Lock) error {
-		return os.Rename(filepath.Join(r.dir, "p"), filepath.Join(r.dir, "p.away"))
+		return os.Rename(filepath.Join(r.dir, "p"), filepath.Join(t.TempDir(), "p"))
 	}
 	archived := func(_ *Root, l *Lock) error {
 		at, err := l.Archive(time.Now(), nil)
@@ -38,16 +39,42 @@ func TestOnlyADirectoryThatWasPutAsideIsMadeAnew(t *testing.T) {
 		return err
 	}
 	opened := func(_ *Root, l *Lock) error { return l.Opening() }
+	unknown := func(r *Root, _ *Lock) error { return os.Remove(r.file("p", "floor")) }
+	notImported := func(_ *Root, l *Lock) error {
+		_, err := l.Make(t.Context(), Empty, func(string, map[string][]byte) error {
+			return errors.Join(l.RaiseFloor(lease.Record{ProfileID: "p", State: lease.Available, Token: 8, Home: "here"}), errRefused)
+		})
+		return refusedBy(err)
+	}
+	importedTooLate := func(_ *Root, l *Lock) error {
+		_, err := l.Make(t.Context(), Empty, func(made string, _ map[string][]byte) error { return os.Remove(made) })
+		if !errors.Is(err, fs.ErrNotExist) {
+			return fmt.Errorf("it came into its place: %w", err)
+		}
+		return nil
+	}
+	notRestored := func(_ *Root, l *Lock) error {
+		e, err := l.Exchange(t.Context(), time.Now(), nil, Empty)
+		if err == nil {
+			err = e.Undo()
+		}
+		return err
+	}
 	for name, tt := range map[string]struct {
 		then []func(*Root, *Lock) error
 		want error
 	}{
-		"it is away": {steps(away), ErrMissing},
-		"nobody had it": {steps(away, func(r *Root, _ *Lock) error {
-			return os.Remove(r.file("p", "floor"))
-		}), nil},
-		"it was archived, and is deleted there": {steps(archived), nil},
-		"it was a clone that was removed":       {steps(removed), nil},
+		"it is away":              {steps(away), ErrMissing},
+		"nobody had it":           {steps(away, unknown), nil},
+		"its first import failed": {steps(away, unknown, notImported), nil},
+		"its first import failed, the next did not, and it is away": {steps(away, unknown, notImported, imported, away), ErrMissing},
+		"it is away, and an import failed":                          {steps(away, notImported), ErrMissing},
+		"it is away, and a restore was undone":                      {steps(away, notRestored), ErrMissing},
+		"it was archived and deleted, and an import failed":         {steps(archived, notImported), nil},
+		"it was archived and deleted, and an import did not appear": {steps(archived, importedTooLate), nil},
+		"it was a clone that was removed, and a restore was undone": {steps(removed, notRestored), nil},
+		"it was archived, and is deleted there":                     {steps(archived), nil},
+		"it was a clone that was removed":                           {steps(removed), nil},
 		"its removal was cut short": {steps(func(r *Root, l *Lock) error {
 			return l.putAside(func() error { return os.Rename(filepath.Join(r.dir, "p"), l.removedPath()) })
 		}), nil},

@@ -115,12 +115,21 @@ func (l *Lock) Make(ctx context.Context, fill Fill, prepare func(dir string, ext
 	if err != nil {
 		return "", err
 	}
+	// prepare may have the host keep a record of the profile, and the directory may not appear after that. It is
+	// only missing then if one was missing before.
+	missing, err := l.root.missing(l.id)
+	if err == nil && !missing {
+		err = l.writeNote(signed.Aside, struct{}{})
+	}
+	if err != nil {
+		return "", err
+	}
 	if err := prepare(made, extras); err != nil {
 		return "", err
 	}
 	// The kernel does not replace a directory that is not empty.
 	_, err = l.root.forgetTaking(l.id)
-	if err = errors.Join(err, l.root.forgetMark(l.id), l.removeNote(signed.Aside)); err != nil {
+	if err = errors.Join(err, l.root.forgetMark(l.id)); err != nil {
 		return "", err
 	}
 	if err := os.Rename(made, to); err != nil {
@@ -128,6 +137,9 @@ func (l *Lock) Make(ctx context.Context, fill Fill, prepare func(dir string, ext
 	}
 	if err := durable.Sync(l.root.dir); err != nil {
 		return "", fmt.Errorf("profile %s: %w", l.id, err)
+	}
+	if err := l.removeNote(signed.Aside); err != nil {
+		return "", err
 	}
 	return l.root.Path(l.id)
 }

@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+	"time"
 
 	"leasehold/launcher/api"
 )
@@ -43,6 +44,10 @@ func TestAProfileWhoseDirectoryIsMissingIsNotMadeAnew(t *testing.T) {
 				},
 				"a task that makes profiles": func() error {
 					_, err := r.Acquire(ctx, api.Manifest{ProfileID: profile, WorkerID: "w", TaskID: "t", Create: true})
+					return err
+				},
+				"a task that waits": func() error { // nothing that it could wait for gives the directory back
+					_, err := r.Acquire(ctx, api.Manifest{ProfileID: profile, WorkerID: "w", TaskID: "t", Wait: api.Duration(time.Second)})
 					return err
 				},
 				"who clones another profile": func() error {

@@ -10,7 +10,7 @@ var Meanings = map[string]string{
 	CodeUnknownSession:     "No session has this id or capability on this host, or it was opened by somebody else.",
 	CodeNotFound:           "There is no such path, target, bundle or part.",
 	CodeActionNotAllowed:   "`Lease.step` named an action that `allowed_actions` of the task does not have.",
-	CodeConflict:           "Somebody has the profile: `current_worker_id` and `current_task_id`. Ask again after `retry_after_seconds`, or with `wait`. For a change of settings: nobody may be using the profile.",
+	CodeConflict:           "Somebody has the profile: `current_worker_id` and `current_task_id`. Ask again after `retry_after_seconds`, or with `wait`. For a change of settings: nobody may be using the profile. With `reason: directory_missing` nobody has it: its directory is away, and a person brings it back or gives it another one.",
 	CodeStaleToken:         "The lease token is lower than the current one (`current_token`): the session was given up. Stop, and write nothing.",
 	CodeProxyChanged:       "The profile goes out through another proxy (`proxy_id`), and that does not change by a task.",
 	CodeAccountMismatch:    "The profile belongs to another account (`account_id`).",

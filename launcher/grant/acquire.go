@@ -55,7 +55,8 @@ func (g *Service) Acquire(ctx context.Context, m api.Manifest) (api.Session, err
 
 // waitable are the codes of refusals that may end by themselves. Those that are missing here end
 // when the caller asks otherwise, asks elsewhere, or when a person does something: a review, a task
-// that resumes, a browser or a proxy that is mended, servers of NATS that are not one store.
+// that resumes, a browser or a proxy that is mended, servers of NATS that are not one store, a directory that
+// is brought back.
 var waitable = []string{
 	api.CodeConflict, api.CodeQuarantined, api.CodeCoolingDown, api.CodeHostFull, api.CodeStoreUnavailable, api.CodeProfileStore,
 	api.CodeEvidenceStore,
@@ -144,7 +145,8 @@ func (g *Service) acquire(ctx context.Context, m api.Manifest) (_ *session.Sessi
 
 // canEnd tells whether the cause of a refusal may go away by itself.
 func canEnd(p *api.Problem) bool {
-	return slices.Contains(waitable, p.Code) && p.More["reason"] != api.ReasonServers
+	reason := p.More["reason"]
+	return slices.Contains(waitable, p.Code) && reason != api.ReasonServers && reason != api.ReasonDirectoryMissing
 }
 
 // waitFor is wait for a request whose refusal also ends with a change of the profile's record, or

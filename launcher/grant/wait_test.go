@@ -32,6 +32,9 @@ func TestWhatIsWaitedFor(t *testing.T) {
 	if canEnd(api.Refuse(api.CodeStoreUnavailable, "").With("reason", api.ReasonServers)) {
 		t.Error("servers that are not one store are waited for")
 	}
+	if canEnd(api.Refuse(api.CodeConflict, "").With("reason", api.ReasonDirectoryMissing)) {
+		t.Error("a person is waited for who brings a directory back")
+	}
 }
 
 // memory is a lease store that takes every write, and counts the reads, of which none is answered.

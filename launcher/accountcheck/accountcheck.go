@@ -389,15 +389,17 @@ func (c *Checker) end(b *browser.Browser, r Request, lent bool) error {
 			return c.preserve(r.Profile, "session check", "it does not close when it is asked to", b)
 		}
 	}
-	method, err := slots.CloseUnused(b, r.Lock, c.o.Root, jar, preserve, r.Log)
+	inOrder := func(method chrome.CloseMethod) error { return EndedInOrder(c.o.Root, r.Profile, method) }
+	judge := inOrder
+	if !lent { // no site was asked, so that none has replaced the login
+		judge = nil
+	}
+	method, err := slots.CloseUnused(b, r.Lock, c.o.Root, jar, preserve, judge, r.Log)
 	if method == "" {
 		return errors.Join(err, errors.New("the browser of the session check did not end"))
 	}
-	if err == nil {
-		err = EndedInOrder(c.o.Root, r.Profile, method)
-	}
-	if lent {
-		err = errors.Join(err, r.Lock.DisbelieveLost(err))
+	if err == nil && !lent {
+		err = inOrder(method)
 	}
 	return err
 }

@@ -21,6 +21,7 @@ import (
 	"leasehold/launcher/accountcheck"
 	"leasehold/launcher/api"
 	"leasehold/launcher/browser"
+	"leasehold/launcher/chrome"
 	"leasehold/launcher/profiledir"
 	"leasehold/launcher/proxies"
 	"leasehold/launcher/recovery"
@@ -441,12 +442,11 @@ func (a *Adopter) closeLeftCheck(running profiledir.Running, b *browser.Browser,
 	log.Info().Msg("a launcher was killed during a session check: its browser is closed")
 	method, err := slots.CloseUnused(b, lock, a.o.Root, nil, func() error {
 		return a.o.Recoverer.Preserve(lock.Profile(), api.ReasonLauncherRestart, "the browser of a session check does not close when it is asked to", witness.Of(b))
+	}, func(method chrome.CloseMethod) error {
+		return accountcheck.EndedInOrder(a.o.Root, lock.Profile(), method)
 	}, log)
 	if method == "" { // it may still run
 		return errors.Join(err, lock.Unlock())
 	}
-	if err == nil {
-		err = accountcheck.EndedInOrder(a.o.Root, lock.Profile(), method)
-	}
-	return errors.Join(err, lock.DisbelieveLost(err), a.o.Files.Remove(running.SessionID), lock.Unlock())
+	return errors.Join(err, a.o.Files.Remove(running.SessionID), lock.Unlock())
 }

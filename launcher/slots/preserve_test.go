@@ -3,6 +3,8 @@ package slots
 import (
 	"context"
 	"errors"
+	"os"
+	"path/filepath"
 	"sync"
 	"testing"
 	"time"
@@ -12,10 +14,12 @@ import (
 	"golang.org/x/sys/unix"
 
 	"leasehold/checkpoint"
+	"leasehold/internal/signed"
 	"leasehold/internal/test/fakechrome"
 	"leasehold/internal/test/testkey"
 	"leasehold/launcher/browser"
 	"leasehold/launcher/chrome"
+	"leasehold/launcher/profiledir"
 )
 
 // TestAWarmBrowserIsNotKilledWithoutEvidence, nor closed without some for what it did by
@@ -89,6 +93,52 @@ func TestAWarmBrowserIsNotKilledWithoutEvidence(t *testing.T) {
 			if err := unix.Kill(b.PID(), unix.SIGKILL); err != nil {
 				t.Error(err)
 			}
+		})
+	}
+}
+
+// Why a directory is doubted is said before the note of its browser is removed: a launcher that is killed in between
+// has said it, and one that cannot say it leaves the note to the next one.
+func TestADoubtIsSaidBeforeTheBrowsersNoteIsRemoved(t *testing.T) {
+	t.Parallel()
+	for name, sayable := range map[string]bool{"it is said": true, "it cannot be said": false} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			h := newHost(t, forAnHour)
+			s := h.table.Occupy("p")
+			h.start(s, "ses_p")
+			noted := func() bool {
+				_, is, err := h.root.Running("p")
+				if err != nil {
+					t.Error(err)
+				}
+				return is
+			}
+			_, err := CloseUnused(s.Browser(), s.Lock(), h.root, nil, nil, func(chrome.CloseMethod) error {
+				if !noted() {
+					t.Error("the browser's note is gone before its directory is doubted")
+				}
+				if !sayable {
+					mark := filepath.Join(profiledir.GuardDir(h.root.Dir()), "p."+string(signed.Mark))
+					if err := errors.Join(os.Remove(mark), os.MkdirAll(filepath.Join(mark, "in the way"), 0o700)); err != nil {
+						t.Error(err)
+					}
+				}
+				return &profiledir.NotStoredError{Profile: "p", Why: "it is a test"}
+			}, zerolog.Nop())
+			if lost := new(profiledir.NotStoredError); !errors.As(err, &lost) {
+				t.Errorf("it ended with %v", err)
+			}
+			if noted() == sayable {
+				t.Errorf("the browser is noted: %v", !sayable)
+			}
+			if why, err := h.root.Replaced("p"); sayable && (err != nil || why != "it is a test") {
+				t.Errorf("a person is told %q, %v", why, err)
+			}
+			if err := s.Lock().Unlock(); err != nil {
+				t.Error(err)
+			}
+			s.Vacate()
 		})
 	}
 }

@@ -272,26 +272,36 @@ func (s *Slot) closeWarm(b *browser.Browser, lock *profiledir.Lock, why, detail 
 // CloseWarm closes a browser that no session has, and that has all cookies of its account. preserve stores
 // evidence before it is closed by force, and is nil where there is some.
 func CloseWarm(b *browser.Browser, lock *profiledir.Lock, root *profiledir.Root, jar sessionfile.Jar, preserve func() error, log zerolog.Logger) error {
-	_, err := CloseUnused(b, lock, root, &jar, preserve, log)
+	_, err := CloseUnused(b, lock, root, &jar, preserve, nil, log)
 	return err
 }
 
 // CloseUnused is CloseWarm for a browser that may lack some of the cookies: jar is nil then, and what it
 // keeps stays. Only if the browser ended cleanly has it written all its persistent cookies, so only then
 // the jar's copy of them is dropped. The method is empty if the browser may still run, and then its note
-// stays, too.
-func CloseUnused(b *browser.Browser, lock *profiledir.Lock, root *profiledir.Root, jar *sessionfile.Jar, preserve func() error, log zerolog.Logger) (chrome.CloseMethod, error) {
+// stays, too. judge says whether the directory has all that the browser wrote, which has ended by the method. If
+// not, the directory is disbelieved before the note is removed. judge is nil for a browser of which the jar has
+// the cookies, and the rest was on the disk before.
+func CloseUnused(b *browser.Browser, lock *profiledir.Lock, root *profiledir.Root, jar *sessionfile.Jar, preserve func() error, judge func(chrome.CloseMethod) error, log zerolog.Logger) (chrome.CloseMethod, error) {
 	profile := lock.Profile()
 	var keep browser.KeepCookies
 	if jar != nil {
 		keep = jar.KeepOfWarm
 	}
 	method, err := b.ClosePreserved(profile, keep, preserve, log)
-	if _, ok := errors.AsType[*profiledir.NotStoredError](err); ok { // of a warm browser, the jar has the cookies, and the rest was on the disk before
-		return method, errors.Join(err, lock.ClearRunning())
+	if _, lost := errors.AsType[*profiledir.NotStoredError](err); err != nil && !lost {
+		return "", err
+	}
+	if judge != nil {
+		if err == nil {
+			err = judge(method)
+		}
+		if unsaid := lock.DisbelieveLost(err); unsaid != nil { // whoever finds the browser's note says it
+			return method, errors.Join(err, unsaid)
+		}
 	}
 	if err != nil {
-		return "", err
+		return method, errors.Join(err, lock.ClearRunning())
 	}
 	err = lock.ClearRunning()
 	dir, unknown := root.Inspect(profile)

@@ -59,6 +59,9 @@ func (l *Lock) Exchange(ctx context.Context, now time.Time, former map[string][]
 	if err := l.root.forgetMark(l.id); err != nil {
 		return nil, err
 	}
+	if err := l.root.spareTaking(l.id, e.unfinished); err != nil {
+		return fail(err)
+	}
 	made := e.unfinished
 	err = unix.Renameat2(unix.AT_FDCWD, made, unix.AT_FDCWD, to, unix.RENAME_NOREPLACE)
 	if errors.Is(err, fs.ErrExist) {

@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"leasehold/internal/durable"
+	"leasehold/internal/ownpath"
 	"leasehold/internal/runas"
 	"leasehold/internal/signed"
 )
@@ -78,7 +79,8 @@ func (r *Root) CheckOwner(path string) error {
 	return checkMine(path, fi, append([]int{os.Getuid()}, r.owners...)...)
 }
 
-// takingMark is a guard file that exists while a profile is taken back from a browser user.
+// takingMark is a guard file that exists while a profile is taken back from a browser user. It may have the
+// ownpath.Identity of a directory about which it says nothing.
 const takingMark = "taking"
 
 // forgetTaking removes takingMark, since the directory that it is about is not in the profile's place any more.
@@ -89,6 +91,19 @@ func (r *Root) forgetTaking(id string) (was bool, err error) {
 		return false, nil
 	}
 	return err == nil, err
+}
+
+// spareTaking has takingMark say nothing about another directory, which is about to come into the profile's place.
+func (r *Root) spareTaking(id, made string) error {
+	mark := r.file(id, takingMark)
+	if _, err := os.Lstat(mark); errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	of, err := ownpath.Identity(made)
+	if err == nil {
+		err = durable.Replace(mark, []byte(of))
+	}
+	return err
 }
 
 // Chown gives the profile's directory, with everything in it, to the user as whom its browser
@@ -113,8 +128,14 @@ func (l *Lock) Chown() error {
 func (l *Lock) chown(path string) error {
 	own, to := runas.User{UID: os.Geteuid(), GID: os.Getegid()}, l.root.user
 	mark := l.root.file(l.id, takingMark)
-	if _, err := os.Lstat(mark); err == nil {
-		return fmt.Errorf("taking it back from another user was cut short: look for files in %s that are not its own, then chown -hR %d:%d it and remove %s", path, to.UID, to.GID, mark)
+	if spared, err := os.ReadFile(mark); !errors.Is(err, fs.ErrNotExist) {
+		is, unknown := ownpath.Identity(path)
+		if err != nil || unknown != nil || is != string(spared) {
+			return fmt.Errorf("taking it back from another user was cut short: look for files in %s that are not its own, then chown -hR %d:%d it and remove %s", path, to.UID, to.GID, mark)
+		}
+		if _, err := l.root.forgetTaking(l.id); err != nil {
+			return err
+		}
 	}
 	dir, err := unix.Open(path, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 	if err != nil {

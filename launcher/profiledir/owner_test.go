@@ -2,6 +2,7 @@ package profiledir
 
 import (
 	"bufio"
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -168,6 +169,39 @@ func TestAnotherDirectoryIsNotHeldToBeCutShort(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
+	t.Run("made in the place of one that is away", func(t *testing.T) {
+		r, must := open(t), mustIn(t)
+		path, err := r.Create("p")
+		must(err)
+		l := lock(t, r, "p")
+		must(os.WriteFile(r.file("p", takingMark), nil, 0o600))
+		must(os.Rename(path, filepath.Join(t.TempDir(), "p")))
+		_, err = r.Create("p")
+		must(errors.Join(err, l.Chown()))
+	})
+	t.Run("restored, and the launcher was killed", func(t *testing.T) {
+		r, must := open(t), mustIn(t)
+		path, err := r.Create("p")
+		must(err)
+		l := lock(t, r, "p")
+		must(os.WriteFile(r.file("p", takingMark), nil, 0o600))
+		now := time.Unix(1, 0)
+		must(os.MkdirAll(filepath.Join(r.archive(), "p"+archiveMark+now.UTC().Format("20060102T150405.000000000Z")), 0o700)) // in the way
+		if _, err := l.Exchange(t.Context(), now, nil, func(_ context.Context, dir string) (map[string][]byte, error) {
+			return nil, os.Mkdir(dir, 0o700)
+		}); err == nil {
+			t.Fatal("it came into its place")
+		}
+		if spared, err := os.ReadFile(r.file("p", takingMark)); err != nil || len(spared) == 0 {
+			t.Errorf("a restore spares %q, %v", spared, err)
+		}
+		if err := l.Chown(); err == nil || !strings.Contains(err.Error(), "cut short") {
+			t.Errorf("the directory that was being taken: %v", err)
+		}
+		made := filepath.Join(t.TempDir(), "made")
+		must(errors.Join(os.Mkdir(made, 0o700), r.spareTaking("p", made)))
+		must(errors.Join(os.Rename(path, path+".was"), os.Rename(made, path), l.Chown()))
+	})
 	// One that comes back is as it was.
 	r, must := open(t), mustIn(t)
 	_, err := r.Create("p")

@@ -212,7 +212,8 @@ func (r *Root) Create(id string) (string, error) {
 		return "", err
 	}
 	if _, err := os.Lstat(path); errors.Is(err, fs.ErrNotExist) {
-		if err := r.forgetMark(id); err != nil {
+		_, err := r.forgetTaking(id)
+		if err = errors.Join(err, r.forgetMark(id)); err != nil {
 			return "", err
 		}
 	}

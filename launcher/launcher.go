@@ -302,9 +302,6 @@ func (l *Launcher) wire() (err error) {
 	if err != nil {
 		return err
 	}
-	if err := o.Root.Sweep(); err != nil {
-		o.Log.Warn().Err(err).Msg("copies of profiles stay that were not made or removed to the end")
-	}
 	sweep(o, sessions)
 	adopter := adopt.New(l.ctx, &l.work, adopt.Options{
 		Store: o.Store, Root: o.Root, Files: files, Jar: jar, Proxies: o.Proxies, Slots: used, Driver: driver,
@@ -385,6 +382,14 @@ func (l *Launcher) Start() {
 	l.work.Go(l.host.Slots.WatchRoom)
 	l.work.Go(l.host.Slots.WatchMemory)
 	l.work.Go(l.host.Driver.Watch)
+	l.work.Go(l.sweepProfiles)
+}
+
+// sweepProfiles may take long, where the copies are large and the disk is slow.
+func (l *Launcher) sweepProfiles() {
+	if err := l.o.Root.Sweep(l.ctx); err != nil {
+		l.o.Log.Warn().Err(err).Msg("copies of profiles stay that were not made or removed to the end")
+	}
 }
 
 // Stop drains the launcher: no new session begins; each living one gets its evidence and ends,

@@ -1,6 +1,7 @@
 package profiledir
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -20,10 +21,17 @@ const (
 )
 
 // Sweep removes what making, restoring, moving or removing profiles left behind when it was cut short: whole copies
-// of accounts. It leaves alone what somebody is at work on. It is called when a launcher starts.
-func (r *Root) Sweep() error {
+// of accounts. It leaves alone what somebody is at work on, and everything where another host may be: of that one,
+// this host's locks say nothing. It may be called at any time, and stops before the next profile when ctx ends.
+func (r *Root) Sweep(ctx context.Context) error {
+	if NetworkFilesystem(r.guard).Answer != No {
+		return nil
+	}
 	ids, err := r.sweepable()
 	for id := range ids {
+		if ctx.Err() != nil {
+			break
+		}
 		l, failed := r.lockLauncher(id)
 		if errors.Is(failed, ErrLocked) {
 			continue

@@ -262,6 +262,34 @@ func TestAPictureOfABundleInAnotherSpoolStays(t *testing.T) {
 	}
 }
 
+// A bundle may never come, if its host is lost. Its pictures stay no longer than it would have.
+func TestAPictureOfABundleThatNeverComesIsRemoved(t *testing.T) {
+	s, _ := openDir(t)
+	a := evidence.NewArchive(storetest.Spool(t), s, zerolog.Nop())
+	if _, err := a.PutPicture(t.Context(), picture("ses_1", 7, noon), []byte("image"), ""); err != nil {
+		t.Fatal(err)
+	}
+	needs := func(context.Context) (evidence.Needs, error) {
+		return evidence.Needs{Profiles: map[string]bool{"p": true}, Evidence: map[string]string{"ev_lost": "p"}}, nil
+	}
+	for _, tt := range []struct {
+		limits evidence.Retention
+		after  time.Duration
+		want   int
+	}{
+		{evidence.Retention{MaxBytes: 1 << 30}, 1001 * time.Hour, 1},
+		{evidence.Retention{MaxAge: 1000 * time.Hour}, 999 * time.Hour, 1},
+		{evidence.Retention{MaxAge: 1000 * time.Hour}, 1001 * time.Hour, 0},
+	} {
+		if _, err := a.Retain(t.Context(), tt.limits, "l", needs, noon.Add(tt.after)); err != nil {
+			t.Fatal(err)
+		}
+		if left, err := a.Pictures(t.Context(), "p", "ses_1"); err != nil || len(left) != tt.want {
+			t.Errorf("%+v, after %v: left are %+v, %v", tt.limits, tt.after, left, err)
+		}
+	}
+}
+
 // A picture that two bundles name goes with the later bundle.
 func TestRetainLeavesWhatAnotherBundleNames(t *testing.T) {
 	s, _, a, head, named, _ := lostSession(t)

@@ -69,9 +69,10 @@ func (m Manifest) bytes() int64 {
 // session is over: the bundle that names it may not be sealed yet.
 const strayAge = 24 * time.Hour
 
-// strayPictures returns those of the pictures that are no longer needed: no bundle names them,
-// their session is not living, and no bundle of their profile is elsewhere, which may name them.
-func strayPictures(bundles []Manifest, needs Needs, now time.Time) []Manifest {
+// strayPictures returns those of the pictures that are no longer needed: no bundle names them, their session is
+// not living, and no bundle of their profile is elsewhere, which may name them. Such a bundle may never come, so
+// they are not kept for it when they are older than maxAge, which is not limited if it is zero.
+func strayPictures(bundles []Manifest, needs Needs, maxAge time.Duration, now time.Time) []Manifest {
 	named, away := map[string]bool{}, elsewhere(bundles, needs.Evidence)
 	for _, m := range bundles {
 		for _, p := range m.Pictures {
@@ -80,7 +81,9 @@ func strayPictures(bundles []Manifest, needs Needs, now time.Time) []Manifest {
 	}
 	var strays []Manifest
 	for _, m := range bundles {
-		if m.IsPicture() && !named[m.EvidenceID] && !needs.Sessions[m.SessionID] && !away[m.ProfileID] && now.Sub(m.At) > strayAge {
+		age := now.Sub(m.At)
+		awaited := away[m.ProfileID] && (maxAge == 0 || age <= maxAge)
+		if m.IsPicture() && !named[m.EvidenceID] && !needs.Sessions[m.SessionID] && !awaited && age > strayAge {
 			strays = append(strays, m)
 		}
 	}
@@ -293,7 +296,7 @@ func (a *Archive) retention(ctx context.Context, r Retention, by string, needed 
 	round := &retentionRound{
 		archive: a, limits: r, launcherID: by, now: now, bundles: bundles, owed: owed,
 		manifests: map[string]Manifest{}, cuts: map[string][]Cut{}, kept: map[string]bool{},
-		strays: strayPictures(slices.Concat(bundles, waiting, spooled), needs, now),
+		strays: strayPictures(slices.Concat(bundles, waiting, spooled), needs, r.MaxAge, now),
 	}
 	for _, m := range bundles {
 		round.manifests[m.EvidenceID] = m

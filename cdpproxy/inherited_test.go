@@ -24,8 +24,7 @@ import (
 // a session "A-page" under it. The test has the browser's end of the pipe.
 func inherited(t *testing.T, more ...[]string) (m *Mux, commands *bufio.Reader, events *os.File) {
 	t.Helper()
-	path := filepath.Join(t.TempDir(), "ledger")
-	l, err := CreatePipeLog(path, testkey.Key)
+	l, err := CreatePipeLog(filepath.Join(t.TempDir(), "ledger"), testkey.Key)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -34,10 +33,17 @@ func inherited(t *testing.T, more ...[]string) (m *Mux, commands *bufio.Reader, 
 	for _, line := range more {
 		l.append(line...)
 	}
+	return inheritedBy(t, l)
+}
+
+// inheritedBy is a Mux that has found the pipe log of an earlier launcher.
+func inheritedBy(t *testing.T, l *PipeLog) (m *Mux, commands *bufio.Reader, events *os.File) {
+	t.Helper()
 	if err := l.Close(); err != nil {
 		t.Fatal(err)
 	}
-	if l, err = OpenPipeLog(path, testkey.Key); err != nil {
+	l, err := OpenPipeLog(l.path, testkey.Key)
+	if err != nil {
 		t.Fatal(err)
 	}
 	var to, from [2]int
@@ -201,5 +207,25 @@ func TestTheNextLauncherClosesPrivatePages(t *testing.T) {
 	clears(`"error":{"code":-32000,"message":"no cache"}`)
 	if err := <-closed; err == nil || !strings.Contains(err.Error(), "no cache") || m.KeptPrivate() == nil {
 		t.Errorf("the cache is as it was, and clients may go on: %v", err)
+	}
+}
+
+// TestAPipeLogThatDoesNotTellWhichPagesAreClosed is one of a launcher before version 2 of the format. Its private
+// pages went before their opener's session, so nothing is to be closed, and the browser is asked nothing.
+func TestAPipeLogThatDoesNotTellWhichPagesAreClosed(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "ledger")
+	file, err := os.Create(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	l := &PipeLog{path: path, key: testkey.Key, file: file, chain: chainOf(path, testkey.Key), limit: largestPipeLog}
+	for _, line := range [][]string{{lineOpened, "O", "0"}, {linePrivate, "O", "T"}, {lineClosed, "O"}} {
+		l.append(line...)
+	}
+	m, _, _ := inheritedBy(t, l)
+	nobodyAnswers, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := m.ClosePrivate(nobodyAnswers); err != nil || m.KeptPrivate() != nil {
+		t.Errorf("the browser is asked: %v", err)
 	}
 }

@@ -61,7 +61,9 @@ func CreatePipeLog(path string, key *signed.Key) (*PipeLog, error) {
 	if err != nil {
 		return nil, fmt.Errorf("pipe log of the browser's sessions: %w", err)
 	}
-	return &PipeLog{path: path, key: key, file: file, chain: chainOf(path, key), limit: largestPipeLog}, nil
+	l := &PipeLog{path: path, key: key, file: file, chain: chainOf(path, key), limit: largestPipeLog}
+	l.append(lineFormat, formatTellsGone)
+	return l, nil
 }
 
 // chainOf begins the signatures of the pipe log at path, which also cover its name.
@@ -144,6 +146,7 @@ func (l *PipeLog) Remove() error {
 
 // A line of a pipe log consists of one of these words, what it is about, and its signature.
 const (
+	lineFormat   = "format"  // version; a pipe log without this line is of version 1
 	lineOpened   = "open"    // session, token
 	lineClosed   = "close"   // session
 	lineAttached = "attach"  // session, child
@@ -153,6 +156,10 @@ const (
 	linePrivate  = "private" // session, target of a page that nobody else may see
 	lineGone     = "gone"    // target of such a page: it is closed, and the cache has nothing of it
 )
+
+// formatTellsGone is the version of the format since which a private page counts as open until its lineGone. Before
+// that, it counts as closed with the session of its opener.
+const formatTellsGone = "2"
 
 // append adds a line. If the pipe log cannot be written, or a word would be read back
 // differently, the pipe log is given up: no pipe log is better than a wrong one.
@@ -201,6 +208,7 @@ func (l *PipeLog) compact(b []byte) {
 		line := strings.Join(words, " ")
 		fmt.Fprintln(&short, line, chain.Next(line))
 	}
+	write(lineFormat, formatTellsGone)
 	said := replay(b)
 	for _, s := range said.sessions {
 		write(lineOpened, s.id, strconv.FormatUint(uint64(s.token), 10))
@@ -244,6 +252,7 @@ func kindOfPause(auth bool) string {
 // that are open, and the private pages. A last line without its newline does not count.
 func replay(b []byte) (said onPipe) {
 	var sessions []*inheritedSession
+	tellsGone := false
 	owners := map[string]*inheritedSession{} // by CDP session, children too
 	for line := range bytes.Lines(b) {
 		words := strings.Fields(string(line))
@@ -252,6 +261,8 @@ func replay(b []byte) (said onPipe) {
 		}
 		s := owners[words[1]]
 		switch word := words[0]; {
+		case word == lineFormat:
+			tellsGone = words[1] == formatTellsGone
 		case word == lineOpened && len(words) == 3:
 			token, err := strconv.ParseUint(words[2], 10, 64)
 			if err != nil {
@@ -269,6 +280,9 @@ func replay(b []byte) (said onPipe) {
 				if owner == s {
 					delete(owners, sessionID)
 				}
+			}
+			if !tellsGone {
+				said.private = slices.DeleteFunc(said.private, func(p privatePage) bool { return p.opener == s.id })
 			}
 		case word == lineAttached && len(words) == 3:
 			owners[words[2]] = s

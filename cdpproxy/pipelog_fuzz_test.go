@@ -17,6 +17,7 @@ func FuzzPipeLog(f *testing.F) {
 	f.Add([]byte("open A 7\nattach A B\npause B 1 plain\npause B 2 auth\nsettle B 1\nopen C 0\nclose C\n"))
 	f.Add([]byte("open A 7\nattach A A\nopen A 8\ndetach A\nclose A"))
 	f.Add([]byte("open A 7\nopen B 8\nattach A B\nattach B A\npause A r plain\n"))
+	f.Add([]byte("format 2\nopen O 0\nprivate O T\nclose O\n"))
 	f.Add([]byte("open O 0\nprivate O T\nprivate O U\nclose O\ngone U\n"))
 	f.Add([]byte("open A -1\nattach X Y\npause X\n\n \nopen A 7 8\nclose"))
 	path := filepath.Join(f.TempDir(), "ledger")

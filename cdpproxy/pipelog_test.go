@@ -46,7 +46,8 @@ func TestReplay(t *testing.T) {
 		{"paused again", "open A 7\npause A r plain\nsettle A r\npause A r plain\n", []string{"A 7 [] [A/r/plain]"}},
 		{"paused on what is gone", "open A 7\nattach A c1\npause c1 r plain\ndetach c1\n", []string{"A 7 [] []"}},
 		{"private", "open O 0\nprivate O T\nprivate O T2\ngone T\n", []string{"O 0 [] []", "private O T2"}},
-		{"private, and its opener has left", "open O 0\nprivate O T\nclose O\n", []string{"private O T"}},
+		{"private, and its opener has left", "format 2\nopen O 0\nprivate O T\nclose O\n", []string{"private O T"}},
+		{"private, in the first format", "open O 0\nopen P 0\nprivate O T\nprivate P U\nclose O\n", []string{"P 0 [] []", "private P U"}},
 		{"a torn line", "open A 7\nclose A", []string{"A 7 [] []"}},
 		{"noise", "\n\nopen\nopen A\nopen A x\nwhat A\nopen A 7\npause A\n", []string{"A 7 [] []"}},
 	} {
@@ -165,7 +166,8 @@ func TestAForgedPipeLogIsNotBelieved(t *testing.T) {
 		return b
 	}
 	honest := write(t, "ledger", testkey.Key)
-	lines := bytes.SplitAfter(honest, []byte("\n"))[:3]
+	lines := bytes.SplitAfter(honest, []byte("\n"))
+	format, lines := lines[0], lines[1:]
 	first := []string{"A 7 [] []"}
 	two := []string{"A 7 [] [A/r/plain]"}
 	for _, tt := range []struct {
@@ -178,8 +180,8 @@ func TestAForgedPipeLogIsNotBelieved(t *testing.T) {
 		{"torn at its end", honest[:len(honest)-5], two, true},
 		{"a line without a signature", append(slices.Clone(honest), "open C 9\n"...), []string{"A 7 [] [A/r/plain]", "B 8 [] []"}, false},
 		{"another token", bytes.Replace(honest, []byte("B 8"), []byte("B 7"), 1), two, false},
-		{"a line taken out", slices.Concat(lines[0], lines[2]), first, false},
-		{"lines in another order", slices.Concat(lines[0], lines[2], lines[1]), first, false},
+		{"a line taken out", slices.Concat(format, lines[0], lines[2]), first, false},
+		{"lines in another order", slices.Concat(format, lines[0], lines[2], lines[1]), first, false},
 		{"a line again", slices.Concat(honest, lines[0]), []string{"A 7 [] [A/r/plain]", "B 8 [] []"}, false},
 		{"of another session", write(t, "other", testkey.Key), nil, false},
 		{"under another key", write(t, "ledger", signed.New([32]byte{1})), nil, false},

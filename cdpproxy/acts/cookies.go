@@ -25,11 +25,7 @@ func (a *Acts) noteCookies(at boottime.Instant, c Command) {
 	if !reads && !writes {
 		return
 	}
-	in := contextOf(c.Method, c.Params)
-	if in == "" {
-		_, in = a.attached(c.Session)
-	}
-	if a.reports(at, string(c.Method), in) {
+	if a.reports(at, string(c.Method), a.cookieContext(c)) {
 		a.cookies(CookieCommand{string(c.Method), reads, writes})
 	}
 }
@@ -49,22 +45,19 @@ func (a *Acts) reports(at boottime.Instant, method, in string) bool {
 	return true
 }
 
-// contextOf is the browser context that a command names, if it does. Of any other method Chrome ignores that
-// parameter.
-func contextOf(method, params []byte) string {
-	switch string(method) {
+// cookieContext is the browser context whose cookies a command is about; empty: the profile's own. With these methods of
+// Storage that is the one that the command names, if any, whatever page it is sent on. With others it is the page's, and
+// Chrome ignores that parameter.
+func (a *Acts) cookieContext(c Command) (in string) {
+	switch string(c.Method) {
 	case "Storage.getCookies", "Storage.setCookies", "Storage.clearCookies":
+		if bytes.Contains(c.Params, []byte(`"browserContextId"`)) && !methods.ReadMembers(c.Params, map[string]any{"browserContextId": &in}) {
+			return ""
+		}
 	default:
-		return ""
+		_, in = a.attached(c.Session)
 	}
-	if !bytes.Contains(params, []byte(`"browserContextId"`)) {
-		return ""
-	}
-	named := ""
-	if !methods.ReadMembers(params, map[string]any{"browserContextId": &named}) {
-		return ""
-	}
-	return named
+	return in
 }
 
 // MadeContext notes a browser context that a client's command has made.

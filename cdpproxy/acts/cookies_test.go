@@ -34,8 +34,10 @@ func TestCommandsOnTheAccountsCookiesAreReported(t *testing.T) {
 	// It has no such parameter, and Chrome ignores it.
 	send(7, "S", "Network.setCookie", `{"name":"a","value":"b","browserContextId":"made"}`)
 	send(8, "S", "Runtime.callFunctionOn", `{"functionDeclaration":"() => document.cookie","browserContextId":"made"}`)
+	// Without a context, it is about the profile's own, on whichever page it is sent.
+	send(9, "F", "Storage.clearCookies", `{}`)
 	send(2*time.Second, "S", "Network.getCookies", `{}`)
-	want := []string{"Network.getCookies", "Storage.setCookies", "Runtime.evaluate", "Network.setCookie", "Runtime.callFunctionOn", "Network.getCookies"}
+	want := []string{"Network.getCookies", "Storage.setCookies", "Runtime.evaluate", "Network.setCookie", "Runtime.callFunctionOn", "Storage.clearCookies", "Network.getCookies"}
 	if !slices.Equal(got, want) {
 		t.Errorf("reported %q, want %q", got, want)
 	}

@@ -147,7 +147,13 @@ func TestTheNextLauncherClosesPrivatePages(t *testing.T) {
 	}
 	const own, page, popup = `{"targetId":"W","type":"page"}`, `{"targetId":"T","type":"page"}`, `{"targetId":"P","type":"page","openerId":"T"}`
 	closed := make(chan error, 1)
-	go func() { closed <- m.ClosePrivate(t.Context()) }()
+	go func() {
+		forget, err := m.ClosePrivate(t.Context())
+		if err == nil {
+			err = forget(t.Context())
+		}
+		closed <- err
+	}()
 	lists(own + "," + page + "," + popup)
 	for _, want := range []string{`"T"`, `"P"`} {
 		if _, params := next("Target.closeTarget"); !strings.Contains(params, want) {
@@ -225,7 +231,11 @@ func TestAPipeLogThatDoesNotTellWhichPagesAreClosed(t *testing.T) {
 	m, _, _ := inheritedBy(t, l)
 	nobodyAnswers, cancel := context.WithCancel(t.Context())
 	cancel()
-	if err := m.ClosePrivate(nobodyAnswers); err != nil || m.KeptPrivate() != nil {
+	forget, err := m.ClosePrivate(nobodyAnswers)
+	if err == nil {
+		err = forget(nobodyAnswers)
+	}
+	if err != nil || m.KeptPrivate() != nil {
 		t.Errorf("the browser is asked: %v", err)
 	}
 }

@@ -163,7 +163,28 @@ func (m *Mux) KeptPrivate() *methods.Refusal { return m.privacy.shut.Load() }
 // endPrivate closes all private pages, and what they opened, and then clears the cache if they are to be
 // forgotten. When that is done, clients may go on.
 func (m *Mux) endPrivate(ctx context.Context, forget bool) error {
-	in := "" // the browser context of the pages
+	in := ""
+	return m.endPrivateIn(ctx, &in, forget)
+}
+
+// endPrivateIn is endPrivate with what is known of the pages' browser context, see closePrivate.
+func (m *Mux) endPrivateIn(ctx context.Context, in *string, forget bool) error {
+	if forget {
+		other, err := m.closePrivate(ctx, in, false)
+		if err != nil {
+			return err
+		}
+		if err := m.clearCache(ctx, other); err != nil {
+			return fmt.Errorf("the browser stays closed to its clients, since its cache may have what was typed: %w", err)
+		}
+	}
+	_, err := m.closePrivate(ctx, in, true)
+	return err
+}
+
+// closePrivate closes all private pages, and what they opened. Their browser context is noted in in, and other is a
+// page of others there, or empty. With open, clients may go on as soon as no private page is left.
+func (m *Mux) closePrivate(ctx context.Context, in *string, open bool) (other string, err error) {
 	for {
 		m.privacy.mu.Lock()
 		logged := slices.Collect(maps.Keys(m.privacy.logged))
@@ -172,35 +193,30 @@ func (m *Mux) endPrivate(ctx context.Context, forget bool) error {
 			TargetInfos []targetInfo `json:"targetInfos"`
 		}
 		if err := m.Call(ctx, "Target.getTargets", map[string]any{"filter": []struct{}{{}}}, &all); err != nil {
-			return fmt.Errorf("which private pages are open: %w", err)
+			return "", fmt.Errorf("which private pages are open: %w", err)
 		}
 		var left []targetInfo
-		other := "" // a page of others in that context
+		other = ""
 		m.privacy.mu.Lock()
 		for _, t := range all.TargetInfos {
 			switch {
-			case m.privacy.opener(t) == nil && t.Type == "page" && t.Context == in:
+			case m.privacy.opener(t) == nil && t.Type == "page" && t.Context == *in:
 				other = t.TargetID
 			case m.privacy.opener(t) != nil && t.Type != "tab":
 				left = append(left, t)
-				in = t.Context
+				*in = t.Context
 			}
 		}
-		done := len(left) == 0 && !forget
-		if done {
+		closed := len(left) == 0
+		if closed && open {
 			m.privacy.shut.Store(nil)
 		}
 		m.privacy.mu.Unlock()
-		switch {
-		case done:
-			m.privateGone(logged...)
-			return nil
-		case len(left) == 0:
-			if err := m.clearCache(ctx, other); err != nil {
-				return fmt.Errorf("the browser stays closed to its clients, since its cache may have what was typed: %w", err)
+		if closed {
+			if open {
+				m.privateGone(logged...)
 			}
-			forget = false
-			continue
+			return other, nil
 		}
 		for _, t := range left {
 			if t.Type == "page" || t.Type == hiddenType {
@@ -210,7 +226,7 @@ func (m *Mux) endPrivate(ctx context.Context, forget bool) error {
 		select {
 		case <-time.After(privateCloses):
 		case <-ctx.Done():
-			return fmt.Errorf("%d private pages do not close, and the browser stays closed to its clients: %w", len(left), ctx.Err())
+			return "", fmt.Errorf("%d private pages do not close, and the browser stays closed to its clients: %w", len(left), ctx.Err())
 		}
 	}
 }
@@ -590,8 +606,9 @@ func (m *Mux) endHidden(ctx context.Context) error {
 	}
 }
 
-// ClosePrivate closes and forgets what an earlier launcher kept to itself, before any client can see it.
-func (m *Mux) ClosePrivate(ctx context.Context) error {
+// ClosePrivate closes the pages that an earlier launcher kept to itself, before any client can see them. If there may
+// be some, the browser is kept private until forget has cleared its cache, which takes its network service.
+func (m *Mux) ClosePrivate(ctx context.Context) (forget func(ctx context.Context) error, err error) {
 	m.privacy.mu.Lock()
 	found := len(m.privacy.logged) > 0
 	if found {
@@ -599,9 +616,11 @@ func (m *Mux) ClosePrivate(ctx context.Context) error {
 	}
 	m.privacy.mu.Unlock()
 	if !found {
-		return nil
+		return func(context.Context) error { return nil }, nil
 	}
-	return m.endPrivate(ctx, true)
+	in := ""
+	_, err = m.closePrivate(ctx, &in, false)
+	return func(ctx context.Context) error { return m.endPrivateIn(ctx, &in, true) }, err
 }
 
 // hold keeps a message of the browser while it is not known whether it is about a private page. It

@@ -265,6 +265,9 @@ func (d *Driver) Adopt(running profiledir.Running, path string, looks lease.Appe
 	}
 	if b.Driven() {
 		b.adoptStill(log)
+		if !b.Still() {
+			b.forgetPrivate(ctx, log)
+		}
 	}
 	return b
 }
@@ -293,7 +296,7 @@ func (d *Driver) drive(ctx context.Context, process Process, pipeLog *cdpproxy.P
 			c.Fence()
 		}
 	}
-	if err = b.mux.ClosePrivate(ctx); err == nil {
+	if b.still.forget, err = b.mux.ClosePrivate(ctx); err == nil {
 		err = m.Attach(ctx, b.mux)
 	}
 	if err != nil {

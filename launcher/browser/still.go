@@ -69,6 +69,8 @@ type stillness struct {
 	freed   bool                     // pages that waited for it were freed: it is another one
 	ended   bool                     // the pages are ended
 	gone    bool                     // the browser is let go of
+	// forget has the cache forget an earlier launcher's private pages, so that clients may go on; nil: that is done.
+	forget func(ctx context.Context) error
 
 	asked   bool
 	problem error  // why it did not stand still, or nil
@@ -350,6 +352,18 @@ func (b *Browser) adoptStill(log zerolog.Logger) {
 	log.Warn().Int("pid", n.PID()).AnErr("cookies", s.unread).Msg("the launcher before left the browser standing still: it goes on so until its worker is back")
 }
 
+// forgetPrivate has the cache forget the pages that an earlier launcher kept to itself, so that clients may go on. A
+// network service that is stopped does not answer.
+func (b *Browser) forgetPrivate(ctx context.Context, log zerolog.Logger) {
+	forget := b.still.forget
+	if b.still.forget = nil; forget == nil {
+		return
+	}
+	if err := forget(ctx); err != nil {
+		log.Error().Err(err).Msg("what the launcher before kept to itself may still be in the browser")
+	}
+}
+
 // PagesWait notes that pages of a browser that stands still wait for its network service, and show
 // nothing meanwhile: FreePages has to free them once the worker is known not to come back.
 func (b *Browser) PagesWait() {
@@ -463,6 +477,9 @@ func (b *Browser) GoOn(log zerolog.Logger) {
 		s.network = nil
 		err = errors.Join(n.Continue(), n.Close(), err)
 	}
+	ctx, cancel := context.WithTimeout(context.Background(), endTimeout)
+	defer cancel()
+	b.forgetPrivate(ctx, log)
 	log.Info().Err(err).Dur("stood_for", boottime.Now().Sub(s.begun)).Msg("the browser goes on")
 	s.found, s.cookies, s.asked, s.gap, s.waiting = false, sessionfile.StillCookies{}, false, "", false
 }
@@ -510,6 +527,7 @@ func (b *Browser) EndPages(ctx context.Context, log zerolog.Logger) error {
 			return err
 		}
 	}
+	b.forgetPrivate(ctx, log)
 	s.ended = true
 	b.mux.LetStart()
 	b.monitor.Still().PagesEnd()

@@ -19,6 +19,7 @@ import (
 	"github.com/chromedp/cdproto/target"
 	"golang.org/x/sys/unix"
 
+	"leasehold/cdpproxy/methods"
 	"leasehold/checkpoint"
 	"leasehold/evidence/capture"
 	"leasehold/internal/test/sockets"
@@ -428,6 +429,53 @@ func TestABrowserThatStoodStillIsStoppedByTheNextLauncher(t *testing.T) {
 	}
 	if method, err := b.Close(profile, nil, h.options.Log); err != nil || method != chrome.ClosedByCDP {
 		t.Errorf("closed by %s, %v", method, err)
+	}
+}
+
+// TestASignInOfABrowserThatStandsStill: its launcher is killed. The next one closes the page, and drives the browser,
+// whose cache does not answer while it stands still. That is cleared before clients may send anything: once the worker
+// is back, or once the pages are ended.
+func TestASignInOfABrowserThatStandsStill(t *testing.T) {
+	for name, after := range map[string]func(h *host, b *Browser) error{
+		"the worker is back": func(h *host, b *Browser) error { b.GoOn(h.options.Log); return nil },
+		"the worker is lost": func(h *host, b *Browser) error { return b.EndPages(h.t.Context(), h.options.Log) },
+		"its pages are freed": func(h *host, b *Browser) error {
+			return errors.Join(b.FreePages(h.t.Context()), b.EndPages(h.t.Context(), h.options.Log))
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			h, site := newHost(t, Options{}), newWriter(t)
+			b := h.start()
+			h.open(b, site.URL+"/quiet")
+			if _, err := b.mux.KeepPrivate(methods.RefuseSignIn()); err != nil {
+				t.Fatal(err)
+			}
+			o, err := b.mux.Observe(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			target, err := o.CreatePage(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			b.StandStill(h.options.Log)
+			b = h.adopted(b, lease.Appearance{})
+			if !b.Driven() || !b.Still() {
+				t.Fatalf("driven %v, stands still %v", b.Driven(), b.Still())
+			}
+			if err := b.Monitor().Observer().Call(t.Context(), "", "Target.getTargetInfo", map[string]string{"targetId": target}, nil); err == nil {
+				t.Error("the page of the sign-in is open")
+			}
+			if b.mux.KeptPrivate() == nil {
+				t.Error("clients may send while the cache has what was typed")
+			}
+			if err := after(h, b); err != nil || b.mux.KeptPrivate() != nil {
+				t.Errorf("then clients may send: %v, %v", b.mux.KeptPrivate() == nil, err)
+			}
+			if _, err := b.Close(profile, nil, h.options.Log); err != nil {
+				t.Error(err)
+			}
+		})
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"sync"
 
 	"leasehold/cdpproxy/methods"
@@ -25,7 +26,26 @@ func (s *ClientSession) SetDownloadDir(dir string) {
 // SetDownloads sets where downloads of the profile's own browser context go, until a
 // client says otherwise.
 func (m *Mux) SetDownloads(ctx context.Context, dir string) error {
-	return m.Call(ctx, setDownloads, downloadParams("", dir), nil)
+	var err error
+	if m.ownContext.Load() == nil {
+		var r struct {
+			Own string `json:"defaultBrowserContextId"`
+		}
+		if err = m.Call(ctx, "Target.getBrowserContexts", nil, &r); err == nil {
+			m.ownContext.Store(&r.Own)
+		}
+	}
+	return errors.Join(err, m.Call(ctx, setDownloads, downloadParams("", dir), nil))
+}
+
+// contextOfPage is the browser context of the page of a CDP session; empty: the profile's own, which not every Chrome
+// takes by its id.
+func (m *Mux) contextOfPage(sessionID string) string {
+	in := m.sessions.get(sessionID).context
+	if own := m.ownContext.Load(); own != nil && in == *own {
+		return ""
+	}
+	return in
 }
 
 const setDownloads = "Browser.setDownloadBehavior"
@@ -53,7 +73,7 @@ func downloadsTo(browserContext, dir string) []byte {
 func (s *ClientSession) downloadCommands(sessionID string, named methods.Named) (before, after []byte) {
 	in := named.Context
 	if named.OfPage {
-		in = s.mux.sessions.get(sessionID).context
+		in = s.mux.contextOfPage(sessionID)
 	}
 	fresh := s.mux.fresh.take(in)
 	s.mu.Lock()

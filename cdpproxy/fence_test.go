@@ -180,6 +180,9 @@ func (s *scripted) downloads(t *testing.T, n int) (set []string) {
 // TestTheLaunchersDownloadsComeBack where Chrome would write into the folder of its user.
 func TestTheLaunchersDownloadsComeBack(t *testing.T) {
 	s := script(t)
+	if err := s.mux.SetDownloads(t.Context(), "/x"); err != nil {
+		t.Fatal(err)
+	}
 	c := connect(t, s.mux, open(), &handler{downloads: "/x"})
 	s.heard()
 	want := func(what string, want ...string) {
@@ -205,6 +208,14 @@ func TestTheLaunchersDownloadsComeBack(t *testing.T) {
 	}
 	want("the page's session ended", "C=/x")
 
+	// Some Chromes know the profile's own context by no name.
+	s.say(`{"method":"Target.attachedToTarget","params":{"sessionId":"Q","targetInfo":{"targetId":"T2","browserContextId":"own"},"waitingForDebugger":false},"sessionId":"B1"}`)
+	if _, err := c.next(); err != nil {
+		t.Fatal(err)
+	}
+	c.call("Page.setDownloadBehavior", "Q", map[string]any{"behavior": "default"})
+	want("Chrome's own on a page of the profile's own context", "Page.setDownloadBehavior", "=/x")
+
 	// The first page of a new context.
 	s.say(`{"id":77,"result":{"browserContextId":"D"},"sessionId":"B1"}`)
 	c.works()
@@ -229,9 +240,9 @@ func TestTheLaunchersDownloadsComeBack(t *testing.T) {
 	if err := c.conn.ClientSession().Close(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	got := s.downloads(t, 3)
+	got := s.downloads(t, 4)
 	slices.Sort(got)
-	if !slices.Equal(got, []string{"=/x", "E=/x", "Target.detachFromTarget"}) {
+	if !slices.Equal(got, []string{"=/x", "=/x", "E=/x", "Target.detachFromTarget"}) {
 		t.Errorf("the connection's end: the browser heard %q", got)
 	}
 }

@@ -87,6 +87,8 @@ type Mux struct {
 	privacy   privacy
 	fresh     freshContexts
 
+	ownContext atomic.Pointer[string] // the id of the profile's own browser context; nil: not asked yet
+
 	// writing is held from a message's check at the fence until the whole message is in the
 	// pipe. It guards the following fields.
 	writing  sync.Mutex

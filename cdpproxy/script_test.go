@@ -109,6 +109,8 @@ func (s *scripted) serve() {
 		case "Target.attachToTarget":
 			s.say(`{"method":"Target.attachedToTarget","params":{"sessionId":"%s-page","targetInfo":{},"waitingForDebugger":false},"sessionId":"%s"}`, c.SessionID, c.SessionID)
 			s.say(`{"id":%d,"result":{"sessionId":"%s-page"},"sessionId":"%s"}`, c.ID, c.SessionID, c.SessionID)
+		case "Target.getBrowserContexts":
+			s.say(`{"id":%d,"result":{"browserContextIds":["C"],"defaultBrowserContextId":"own"}}`, c.ID)
 		case "Debugger.pause", "Page.captureScreenshot":
 		case "DOM.disable":
 			<-s.deaf

@@ -129,15 +129,14 @@ func (c *Conn) exposeTo(ctx context.Context, target, name string) (err error) {
 	left := c.handler.Opened(conn)
 	c.laters.work.Go(func() {
 		var carrying sync.WaitGroup
-		var end End
-		carrying.Go(func() { end = conn.Serve(ctx, near, bufio.NewReader(near)) })
+		carrying.Go(func() { conn.Serve(ctx, near, bufio.NewReader(near)) })
 		carrying.Go(func() { x.toPage(ctx) })
 		carrying.Go(func() { x.fromPage(ctx) })
 		<-ctx.Done()
 		_ = far.Close()
 		carrying.Wait()
 		x.page.session.leave()
-		if client.Err() == nil && !end.Cut { // otherwise it goes with what the client has open
+		if client.Err() == nil && c.fence.Check() == nil { // otherwise it goes with what the client has open
 			left(client)
 		}
 	})
@@ -151,9 +150,10 @@ const (
 	eventCleared   = "Runtime.executionContextsCleared"
 	eventBinding   = "Runtime.bindingCalled"
 	eventLeft      = "Target.detachedFromTarget"
+	eventCrashed   = "Inspector.targetCrashed"
 )
 
-var exposedEvents = []string{eventDestroyed, eventCleared, eventBinding, eventLeft}
+var exposedEvents = []string{eventDestroyed, eventCleared, eventBinding, eventLeft, eventCrashed}
 
 // enter attaches to the page, and finds its document.
 func (x *exposure) enter(ctx context.Context, target string) error {
@@ -270,7 +270,7 @@ func (x *exposure) passOn(e Event) bool {
 	case e.Method == eventLeft:
 		return p.SessionID != x.session
 	case e.Session != x.session:
-	case e.Method == eventCleared, e.Method == eventDestroyed && p.Context == x.context:
+	case e.Method == eventCrashed, e.Method == eventCleared, e.Method == eventDestroyed && p.Context == x.context:
 		return false
 	case e.Method == eventBinding && p.Name == x.binding && p.Context == x.context:
 		return wsutil.WriteClientText(x.far, []byte(p.Payload)) == nil

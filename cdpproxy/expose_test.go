@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"leasehold/cdpproxy"
 	"leasehold/internal/test/testchrome"
 )
 
@@ -100,23 +101,37 @@ func TestAnExposedPageIsNoWayRound(t *testing.T) {
 	}
 }
 
-// TestAnExposedPageEndsWithItsDocument, and with the connection of the client that has exposed it:
+// TestAnExposedPageEndsWithItsDocument, also if that crashes, and with the connection of the client that has exposed it:
 // what is left of that would not let the test's goroutines end.
 func TestAnExposedPageEndsWithItsDocument(t *testing.T) {
 	m := browser(t)
 	c := connect(t, m, open(), &handler{})
 	target, session := c.page("about:blank")
 	other, _ := c.page("about:blank")
-	for _, id := range []string{target, other} {
+	third, _ := c.page("about:blank")
+	for _, id := range []string{target, other, third} {
 		if got := c.call("Target.exposeDevToolsProtocol", "", map[string]any{"targetId": id}); got.Error != nil {
 			t.Fatalf("%s is not exposed: %v", id, got.Error)
 		}
 	}
 	exposed := c.conn.Exposed()
 	c.call("Page.navigate", session, map[string]any{"url": "data:text/html,another document"})
-	for end := time.Now().Add(testchrome.Patience); !exposed[0].Ended(); time.Sleep(time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatal("the document has gone, and its connection goes on")
+	o, err := m.Observe(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	var seen struct{ SessionID string }
+	if err := o.Call(t.Context(), "", "Target.attachToTarget", map[string]any{"targetId": third, "flatten": true}, &seen); err != nil {
+		t.Fatal(err)
+	}
+	crashing, crashed := context.WithCancel(t.Context())
+	go func() { _ = o.Call(crashing, seen.SessionID, "Page.crash", nil, nil) }() // which may get no answer
+	defer crashed()
+	for what, one := range map[string]*cdpproxy.Conn{"gone": exposed[0], "crashed": exposed[2]} {
+		for end := time.Now().Add(testchrome.Patience); !one.Ended(); time.Sleep(time.Millisecond) {
+			if time.Now().After(end) {
+				t.Fatalf("the document has %s, and its connection goes on", what)
+			}
 		}
 	}
 	if exposed[1].Ended() {

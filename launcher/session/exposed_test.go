@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"leasehold/cdpproxy"
 	"leasehold/launcher/api"
 )
 
@@ -44,27 +45,46 @@ func TestAnExposedPageIsNoWorker(t *testing.T) {
 	}
 }
 
-// TestAnExposedDocumentLeavesNothing: when it has ended, what its connection had in the browser is ended, too,
-// while the worker's own goes on. A request that it had paused is failed before, and not sent.
+// TestAnExposedDocumentLeavesNothing: when it has ended, or its connection alone was cut, what that had in the browser
+// is ended, too, while the worker's own goes on. A request that it had paused is failed before, and not sent.
 func TestAnExposedDocumentLeavesNothing(t *testing.T) {
 	t.Parallel()
-	r := newRoom(t, roomOptions{})
-	s := r.begin(task("one"))
-	w := r.connect(s)                                                             // B2
-	w.call("Target.createTarget", "", map[string]any{"url": "about:blank"})       // T1
-	expose := map[string]any{"targetId": "T1"}                                    // B3 looks at the page,
-	if m := w.call("Target.exposeDevToolsProtocol", "", expose); m.Error != nil { // and B4 is the page's own
-		t.Fatalf("%+v", m.Error)
-	}
-	from := len(r.chromium.commands())
-	r.chromium.pause("B4", "r1")
-	r.chromium.say(`{"method":"Runtime.executionContextsCleared","params":{},"sessionId":"B3-T1"}`)
-	r.await("the end of what the page's connection had open", func() bool { return r.detached("B4") == "B4" })
-	if got := r.chromium.told(from, "Fetch.failRequest"); !slices.Equal(got, []string{"Fetch.failRequest B4"}) {
-		t.Errorf("failed before: %q", got)
-	}
-	if m := w.call("Browser.getVersion", "", nil); m.Error != nil || r.detached("B2") != "" || len(s.clients.connected()) != 1 {
-		t.Errorf("the worker's own connection: %+v; %d are open", m.Error, len(s.clients.connected()))
+	for name, end := range map[string]func(r *room, s *Session){
+		"gone": func(r *room, _ *Session) {
+			r.chromium.say(`{"method":"Runtime.executionContextsCleared","params":{},"sessionId":"B3-T1"}`)
+		},
+		"crashed": func(r *room, _ *Session) {
+			r.chromium.say(`{"method":"Inspector.targetCrashed","params":{},"sessionId":"B3-T1"}`)
+		},
+		"cut, since it does not read": func(_ *room, s *Session) {
+			for _, conn := range s.clients.connected() {
+				for _, exposed := range conn.Exposed() {
+					exposed.Cut(cdpproxy.CloseTooSlow, "the client does not read")
+				}
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := newRoom(t, roomOptions{})
+			s := r.begin(task("one"))
+			w := r.connect(s)                                                             // B2
+			w.call("Target.createTarget", "", map[string]any{"url": "about:blank"})       // T1
+			expose := map[string]any{"targetId": "T1"}                                    // B3 looks at the page,
+			if m := w.call("Target.exposeDevToolsProtocol", "", expose); m.Error != nil { // and B4 is the page's own
+				t.Fatalf("%+v", m.Error)
+			}
+			from := len(r.chromium.commands())
+			r.chromium.pause("B4", "r1")
+			end(r, s)
+			r.await("the end of what the page's connection had open", func() bool { return r.detached("B4") == "B4" })
+			if got := r.chromium.told(from, "Fetch.failRequest"); !slices.Equal(got, []string{"Fetch.failRequest B4"}) {
+				t.Errorf("failed before: %q", got)
+			}
+			if m := w.call("Browser.getVersion", "", nil); m.Error != nil || r.detached("B2") != "" || len(s.clients.connected()) != 1 {
+				t.Errorf("the worker's own connection: %+v; %d are open", m.Error, len(s.clients.connected()))
+			}
+		})
 	}
 }
 

@@ -116,7 +116,7 @@ func (m *Mux) start(fence *lease.Fence, sessionID, method string, params any, on
 	m.lastID = m.lastID%(1<<30) + 1
 	c := &SentCall{mux: m, method: method, id: m.lastID, on: on, replied: make(chan []byte, 1)}
 	m.mu.Unlock()
-	msg, err := json.Marshal(struct {
+	msg, err := plainJSON(struct {
 		ID        int64  `json:"id"`
 		Method    string `json:"method"`
 		Params    any    `json:"params"`

@@ -64,11 +64,8 @@ func withoutSession(msg []byte) []byte {
 	}
 	// scan has found at most four members, each once, in strict JSON.
 	_ = json.Unmarshal(msg, &m)
-	var short bytes.Buffer
-	e := json.NewEncoder(&short)
-	e.SetEscapeHTML(false) // a "<" would become six bytes, and the message too long for Chrome
-	_ = e.Encode(m)
-	return bytes.TrimSuffix(short.Bytes(), []byte("\n"))
+	short, _ := plainJSON(m)
+	return short
 }
 
 func (c *Conn) target(cmd command) string {

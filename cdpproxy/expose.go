@@ -209,14 +209,19 @@ func (x *exposure) toPage(ctx context.Context) {
 		if err != nil {
 			return
 		}
-		text, err := json.Marshal(string(msg))
-		if err == nil {
-			err = x.run(ctx, fmt.Sprintf("globalThis[%s]?.onmessage?.(%s)", x.name, text))
-		}
-		if err != nil {
+		if x.tell(ctx, msg) != nil {
 			return
 		}
 	}
+}
+
+// tell passes a message on to the document.
+func (x *exposure) tell(ctx context.Context, msg []byte) error {
+	text, err := plainJSON(string(msg))
+	if err != nil {
+		return err
+	}
+	return x.run(ctx, fmt.Sprintf("globalThis[%s]?.onmessage?.(%s)", x.name, text))
 }
 
 // hear takes one of exposedEvents. The pipe's reader calls it.

@@ -7,6 +7,16 @@ import (
 	"math/bits"
 )
 
+// plainJSON is json.Marshal without what is for HTML: of a "<" that makes six bytes, and so a message that is too long
+// for Chrome.
+func plainJSON(v any) ([]byte, error) {
+	var b bytes.Buffer
+	e := json.NewEncoder(&b)
+	e.SetEscapeHTML(false)
+	err := e.Encode(v)
+	return bytes.TrimSuffix(b.Bytes(), []byte("\n")), err
+}
+
 // maxDepth is how deep arrays and objects may nest: as deep as Chrome's own parser
 // takes them.
 const maxDepth = 300

@@ -154,6 +154,17 @@ func TestAMessageThatWouldEndThePipeIsNotSent(t *testing.T) {
 	}
 }
 
+// TestWhatIsToldToAnExposedPageStaysShort: of some characters JSON for HTML makes six bytes, and a string within a string
+// seven. The answer to a command of the page would be too long for Chrome, and the page would wait for ever.
+func TestWhatIsToldToAnExposedPageStaysShort(t *testing.T) {
+	b := newOffline(t)
+	b.mux.LimitWrites(time.Nanosecond) // nobody reads the pipe
+	x := &exposure{page: &Observer{session: newClientSession(b.mux, "O", 0)}, name: `"cdp"`}
+	if err := x.tell(t.Context(), bytes.Repeat([]byte("<>&"), 5<<20)); !errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Errorf("it is not sent: %v", err)
+	}
+}
+
 // refusals is a Handler that notes the methods of commands that came too late.
 type refusals struct {
 	noHandler

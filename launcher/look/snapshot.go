@@ -2,13 +2,11 @@ package look
 
 import (
 	"cmp"
-	"net"
-	"net/url"
 	"slices"
 	"strconv"
 	"strings"
 
-	"golang.org/x/net/publicsuffix"
+	"leasehold/launcher/recovery/findings"
 )
 
 // styles are the computed styles that a snapshot is asked for, in this order.
@@ -327,19 +325,10 @@ func (e *element) place(d *document, from snapshot, layout int, frame element) {
 	e.shown = frame.shown && !e.box.empty() && style(styleVisibility) == "visible" && e.opacity > 0.05
 }
 
-// siteOf is a URL's registrable domain, or its host if it has no such domain; empty for a
-// URL without a host.
+// siteOf is a URL's site; empty for a URL without a host.
 func siteOf(raw string) string {
-	u, err := url.Parse(raw)
-	if err != nil || u.Hostname() == "" {
-		return ""
+	if site := findings.Site(raw); site != raw {
+		return site
 	}
-	host := strings.ToLower(u.Hostname())
-	if net.ParseIP(host) != nil {
-		return host
-	}
-	if domain, err := publicsuffix.EffectiveTLDPlusOne(host); err == nil {
-		return domain
-	}
-	return host
+	return ""
 }

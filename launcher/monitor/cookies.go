@@ -8,15 +8,12 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
-	"net"
 	"net/http"
 	"net/url"
 	"slices"
 	"strings"
 	"sync"
 	"time"
-
-	"golang.org/x/net/publicsuffix"
 
 	"leasehold/cdpproxy/acts"
 	"leasehold/checkpoint"
@@ -241,7 +238,7 @@ func (w *cookieWatch) answered(h ledger.Hop, a cookieAnswer, now time.Time) []ch
 	var entries []checkpoint.Entry
 	if a.cleared {
 		for _, c := range w.sorted() {
-			if !c.dropped && set[c.id] == nil && siteOf("http://"+strings.TrimPrefix(c.domain, ".")) == siteOf("http://"+u.Hostname()) {
+			if !c.dropped && set[c.id] == nil && findings.Site("http://"+strings.TrimPrefix(c.domain, ".")) == findings.Site("http://"+u.Hostname()) {
 				entries = w.drop(entries, c, entry, by)
 			}
 		}
@@ -305,9 +302,9 @@ func (w *cookieWatch) drop(entries []checkpoint.Entry, c *watchedCookie, entry c
 // likely tells whether a site has another cookie that is likely to carry the identity. The
 // caller holds w.mu.
 func (w *cookieWatch) likely(domain string) bool {
-	site := siteOf("http://" + strings.TrimPrefix(domain, "."))
+	site := findings.Site("http://" + strings.TrimPrefix(domain, "."))
 	for _, c := range w.known {
-		if !c.dropped && c.form.Identity() == findings.IdentityLikely && siteOf("http://"+strings.TrimPrefix(c.domain, ".")) == site {
+		if !c.dropped && c.form.Identity() == findings.IdentityLikely && findings.Site("http://"+strings.TrimPrefix(c.domain, ".")) == site {
 			return true
 		}
 	}
@@ -460,18 +457,4 @@ func defaultPath(path string) string {
 		return path[:i]
 	}
 	return "/"
-}
-
-// siteOf is a URL's scheme and registrable domain, or its host if it has no such
-// domain. A URL without a host is a site of its own.
-func siteOf(raw string) string {
-	u, err := url.Parse(raw)
-	if err != nil || u.Hostname() == "" {
-		return raw
-	}
-	domain, err := publicsuffix.EffectiveTLDPlusOne(u.Hostname())
-	if err != nil || net.ParseIP(u.Hostname()) != nil {
-		domain = u.Hostname()
-	}
-	return u.Scheme + "://" + domain
 }

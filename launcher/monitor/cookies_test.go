@@ -306,30 +306,3 @@ func FuzzCookieAnswers(f *testing.F) {
 		}
 	})
 }
-
-func TestSiteOf(t *testing.T) {
-	for a, b := range map[string]string{
-		"https://www.shop.example/x":    "https://shop.example/",
-		"https://a.shop.co.uk":          "https://b.shop.co.uk/",
-		"http://127.0.0.1:9/":           "http://127.0.0.1:10/",
-		"https://[::1]:9/":              "https://[::1]/",
-		"http://localhost/":             "http://localhost:8080/x",
-		"https://ann.github.io/profile": "https://ann.github.io/",
-	} {
-		if siteOf(a) != siteOf(b) {
-			t.Errorf("%s and %s: %s, %s", a, b, siteOf(a), siteOf(b))
-		}
-	}
-	for a, b := range map[string]string{
-		"https://shop.example/":  "http://shop.example/",
-		"https://a.co.uk/":       "https://b.co.uk/",
-		"http://127.0.0.1/":      "http://10.0.0.1/",
-		"https://ann.github.io/": "https://bob.github.io/",
-		"about:blank":            "https://shop.example/",
-		"https://myshop.example": "https://shop.example",
-	} {
-		if siteOf(a) == siteOf(b) {
-			t.Errorf("%s and %s are one site: %s", a, b, siteOf(a))
-		}
-	}
-}

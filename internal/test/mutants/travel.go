@@ -82,7 +82,7 @@ var ofTravel = slices.Concat(
 		change{"gets: a redirect to another page is a read", "\t\treturn MovedOn\n", "\t\treturn \"\"\n"},
 		change{"gets: a redirect back is only one to another page", "\tcase from != nil && place(final) == place(from):\n\t\treturn Returned\n", ""},
 		change{"gets: a nonce needs an act", "\tcase guarded(asked):\n\t\treturn Guarded\n", ""},
-		change{"gets: another site's nonce counts", "\tcase from != nil && !sameSite(asked, g.From):\n\t\treturn \"\"\n", ""},
+		change{"gets: another site's nonce counts", "\tcase from != nil && Site(g.Asked) != Site(g.From):\n\t\treturn \"\"\n", ""},
 		change{"gets: a refused write that is known counts", "g.Status >= 400:\n\t\treturn \"\"\n\tcase g.Writes", "false:\n\t\treturn \"\"\n\tcase g.Writes"},
 		change{"gets: GETs without an answer count as none", "return table.Fact{Name: name, Answer: table.Unknown, How: fmt.Sprintf(\"%d were not answered", "return table.Fact{Name: name, Answer: table.No, How: fmt.Sprintf(\"%d were not answered"},
 	),

@@ -3,7 +3,6 @@ package findings
 import (
 	"cmp"
 	"fmt"
-	"net/url"
 	"slices"
 	"strings"
 
@@ -177,6 +176,6 @@ func byWhom(e checkpoint.Entry) string {
 // visited tells whether a page of the cookie's site was open. What a site does with its own
 // cookies in a frame, or only to count visits, says nothing about the account.
 func visited(domain string, pages []checkpoint.Entry) bool {
-	host := &url.URL{Host: strings.TrimPrefix(domain, ".")}
-	return slices.ContainsFunc(pages, func(p checkpoint.Entry) bool { return p.Kind == checkpoint.KindURL && sameSite(host, p.URL) })
+	site := Site("http://" + strings.TrimPrefix(domain, "."))
+	return slices.ContainsFunc(pages, func(p checkpoint.Entry) bool { return p.Kind == checkpoint.KindURL && Site(p.URL) == site })
 }

@@ -57,7 +57,7 @@ func SignOf(g ledger.Get) Sign {
 		return ""
 	case g.Writes != "":
 		return Known
-	case from != nil && !sameSite(asked, g.From):
+	case from != nil && Site(g.Asked) != Site(g.From):
 		return ""
 	case guarded(asked):
 		return Guarded

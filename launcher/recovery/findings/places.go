@@ -1,11 +1,7 @@
 package findings
 
 import (
-	"net"
 	"net/url"
-	"strings"
-
-	"golang.org/x/net/publicsuffix"
 
 	"leasehold/checkpoint"
 	"leasehold/launcher/recovery/table"
@@ -27,7 +23,7 @@ func SensitiveFrame(frame, page string, t Task) bool {
 	if err != nil || u.Hostname() == "" {
 		return false // about:blank, data: and the like
 	}
-	if !sameSite(u, page) && inDomains(frame, t.Domains()).Answer != table.Yes {
+	if Site(frame) != Site(page) && inDomains(frame, t.Domains()).Answer != table.Yes {
 		return patterned(frame, t)
 	}
 	return SensitiveURL(frame, t)
@@ -40,22 +36,4 @@ func patterned(raw string, t Task) bool {
 		}
 	}
 	return false
-}
-
-// sameSite tells whether both URLs have the same registrable domain, or the same host.
-func sameSite(u *url.URL, other string) bool {
-	o, err := url.Parse(other)
-	if err != nil {
-		return false
-	}
-	a, b := strings.ToLower(u.Hostname()), strings.ToLower(o.Hostname())
-	if a == b {
-		return true
-	}
-	if net.ParseIP(a) != nil || net.ParseIP(b) != nil {
-		return false
-	}
-	siteA, errA := publicsuffix.EffectiveTLDPlusOne(a)
-	siteB, errB := publicsuffix.EffectiveTLDPlusOne(b)
-	return errA == nil && errB == nil && siteA == siteB
 }

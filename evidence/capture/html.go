@@ -123,13 +123,13 @@ func (w *htmlWriter) node(t tree, node, depth int) {
 	switch at(t.Nodes.NodeType, node) {
 	case textNode:
 		if !t.editable[node] && !w.snapshot.structureOnly {
-			w.write(html.EscapeString(w.typed.Replace(w.snapshot.text(at(t.Nodes.NodeValue, node)))))
+			w.write(html.EscapeString(w.typed.Replace(w.snapshot.Text(at(t.Nodes.NodeValue, node)))))
 		}
 	case documentNode:
 		w.children(t, node, depth)
 	case fragmentNode:
 		// The browser's own shadow trees contain what fields show.
-		if kind, ok := t.shadow[node]; ok && w.snapshot.text(kind) != "user-agent" {
+		if kind, ok := t.shadow[node]; ok && kind >= 0 && w.snapshot.Text(kind) != "user-agent" {
 			w.children(t, node, depth)
 		}
 	case elementNode:
@@ -144,12 +144,12 @@ func (w *htmlWriter) children(t tree, node, depth int) {
 }
 
 func (w *htmlWriter) element(t tree, node, depth int) {
-	name := strings.ToLower(w.snapshot.text(at(t.Nodes.NodeName, node)))
+	name := strings.ToLower(w.snapshot.Text(at(t.Nodes.NodeName, node)))
 	if skippedElements[name] {
 		return
 	}
 	tag := tagName(name)
-	w.write("<" + tag + w.attributes(w.snapshot.attributes(t.document, node)) + ">")
+	w.write("<" + tag + w.attributes(w.snapshot.Attributes(t.Document, node)) + ">")
 	if voidElements[name] {
 		return
 	}

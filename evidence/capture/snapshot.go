@@ -10,6 +10,7 @@ import (
 	"unicode/utf8"
 
 	"leasehold/evidence/redact"
+	"leasehold/internal/domsnapshot"
 )
 
 // dom is a redacted snapshot of a page as HTML, or the reason why there is none.
@@ -64,11 +65,9 @@ func (p pageCapture) snapshot(ctx context.Context) (s snapshot, err error) {
 	return s, err
 }
 
-// snapshot is the result of DOMSnapshot.captureSnapshot, as far as it is used.
-// Numbers other than indexes of nodes point into Strings; -1 is none.
+// snapshot is Chrome's answer.
 type snapshot struct {
-	Documents []document `json:"documents"`
-	Strings   []string   `json:"strings"`
+	domsnapshot.Snapshot
 
 	// The other fields are for a large page, of which this is only the beginning. large says
 	// why the page is large; empty for other pages.
@@ -83,53 +82,9 @@ type snapshot struct {
 	structureOnly bool
 }
 
-type document struct {
-	Nodes struct {
-		ParentIndex []int   `json:"parentIndex"`
-		NodeType    []int   `json:"nodeType"`
-		NodeName    []int   `json:"nodeName"`
-		NodeValue   []int   `json:"nodeValue"`
-		Attributes  [][]int `json:"attributes"`
-
-		ShadowRootType       rare `json:"shadowRootType"`
-		PseudoType           rare `json:"pseudoType"`
-		TextValue            rare `json:"textValue"`  // of text areas: their present content
-		InputValue           rare `json:"inputValue"` // of inputs: their present content
-		ContentDocumentIndex rare `json:"contentDocumentIndex"`
-	} `json:"nodes"`
-	Layout struct {
-		NodeIndex []int   `json:"nodeIndex"`
-		Styles    [][]int `json:"styles"`
-	} `json:"layout"`
-}
-
-// rare is a value that few nodes have: Value[i] belongs to the node Index[i].
-type rare struct {
-	Index []int `json:"index"`
-	Value []int `json:"value"`
-}
-
-func (r rare) byNode() map[int]int {
-	m := make(map[int]int, len(r.Index))
-	for i, node := range r.Index {
-		if i < len(r.Value) {
-			m[node] = r.Value[i]
-		}
-	}
-	return m
-}
-
 // editableStyle is the computed style that shows where text can be typed, whether by
 // contenteditable or by designMode.
 const editableStyle = "-webkit-user-modify"
-
-// text returns the string with an index; empty if there is none.
-func (s snapshot) text(i int) string {
-	if i < 0 || i >= len(s.Strings) {
-		return ""
-	}
-	return s.Strings[i]
-}
 
 // at returns an element of a list; -1 if there is none.
 func at(list []int, i int) int {
@@ -139,22 +94,9 @@ func at(list []int, i int) int {
 	return list[i]
 }
 
-// attributes returns the attributes of a node; nil if there is no such node.
-func (s snapshot) attributes(d *document, node int) map[string]string {
-	if node < 0 || node >= len(d.Nodes.Attributes) {
-		return nil
-	}
-	list := d.Nodes.Attributes[node]
-	m := make(map[string]string, len(list)/2)
-	for i := 0; i+1 < len(list); i += 2 {
-		m[strings.ToLower(s.text(list[i]))] = s.text(list[i+1])
-	}
-	return m
-}
-
 // tree is a document whose nodes are linked to their children.
 type tree struct {
-	*document
+	*domsnapshot.Document
 	roots    []int
 	children map[int][]int
 	shadow   map[int]int // types of shadow roots, by node
@@ -168,9 +110,9 @@ type tree struct {
 func (s snapshot) tree(i int) tree {
 	d := &s.Documents[i]
 	t := tree{
-		document: d, children: map[int][]int{}, editable: map[int]bool{},
-		shadow: d.Nodes.ShadowRootType.byNode(), pseudo: d.Nodes.PseudoType.byNode(),
-		frames: d.Nodes.ContentDocumentIndex.byNode(),
+		Document: d, children: map[int][]int{}, editable: map[int]bool{},
+		shadow: d.Nodes.ShadowRootType.ByNode(), pseudo: d.Nodes.PseudoType.ByNode(),
+		frames: d.Nodes.ContentDocumentIndex.ByNode(),
 	}
 	for node, parent := range d.Nodes.ParentIndex {
 		switch {
@@ -181,12 +123,12 @@ func (s snapshot) tree(i int) tree {
 		}
 	}
 	for j, node := range d.Layout.NodeIndex {
-		if j < len(d.Layout.Styles) && strings.HasPrefix(s.text(at(d.Layout.Styles[j], 0)), "read-write") {
+		if j < len(d.Layout.Styles) && strings.HasPrefix(s.Text(at(d.Layout.Styles[j], 0)), "read-write") {
 			t.editable[node] = true
 		}
 	}
 	for node, parent := range d.Nodes.ParentIndex {
-		if parent >= 0 && parent < node && t.editable[parent] || isEditable(s.attributes(d, node)) {
+		if parent >= 0 && parent < node && t.editable[parent] || isEditable(s.Attributes(d, node)) {
 			t.editable[node] = true
 		}
 	}
@@ -249,15 +191,15 @@ func (t typedTexts) replacer() *strings.Replacer {
 func (s snapshot) typed(trees []tree) *strings.Replacer {
 	texts := typedTexts{}
 	for _, t := range trees {
-		for _, value := range t.Nodes.TextValue.byNode() {
-			texts.add(s.text(value))
+		for _, value := range t.Nodes.TextValue.ByNode() {
+			texts.add(s.Text(value))
 		}
-		for node, value := range t.Nodes.InputValue.byNode() {
-			texts.addField(strings.ToLower(s.attributes(t.document, node)["type"]), s.text(value))
+		for node, value := range t.Nodes.InputValue.ByNode() {
+			texts.addField(strings.ToLower(s.Attributes(t.Document, node)["type"]), s.Text(value))
 		}
 		for node := range t.editable {
 			if at(t.Nodes.NodeType, node) == textNode {
-				texts.add(s.text(at(t.Nodes.NodeValue, node)))
+				texts.add(s.Text(at(t.Nodes.NodeValue, node)))
 			}
 		}
 	}

@@ -5,6 +5,8 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+
+	"leasehold/internal/domsnapshot"
 )
 
 // row is a node of a snapshot.
@@ -16,7 +18,7 @@ type row struct {
 
 // snap builds a snapshot of one document.
 func snap(rows ...row) *snapshot {
-	s := &snapshot{Documents: make([]document, 1)}
+	s := &snapshot{Snapshot: domsnapshot.Snapshot{Documents: make([]domsnapshot.Document, 1)}}
 	d := &s.Documents[0]
 	put := func(text string) int {
 		s.Strings = append(s.Strings, text)
@@ -37,7 +39,7 @@ func snap(rows ...row) *snapshot {
 }
 
 // rare sets a rare value of a node.
-func (s *snapshot) rare(r *rare, node int, text string) *snapshot {
+func (s *snapshot) rare(r *domsnapshot.Rare, node int, text string) *snapshot {
 	s.Strings = append(s.Strings, text)
 	r.Index, r.Value = append(r.Index, node), append(r.Value, len(s.Strings)-1)
 	return s
@@ -78,7 +80,7 @@ func TestRedactSnapshot(t *testing.T) {
 		{"a flag in a hidden field", typed("hidden", "true", "true"), `<input type="hidden">true`},
 		{"a secret in a hidden field", typed("hidden", "0123456789abcdef", "x0123456789abcdef"), `<input type="hidden">xREDACTED`},
 		{"a cycle", snap(root, row{2, elementNode, "A", "", nil}, row{1, elementNode, "B", "", nil}, row{3, elementNode, "C", "", nil}), ""},
-		{"no nodes", &snapshot{Documents: make([]document, 1)}, ""},
+		{"no nodes", &snapshot{Snapshot: domsnapshot.Snapshot{Documents: make([]domsnapshot.Document, 1)}}, ""},
 		{"no documents", &snapshot{}, ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {

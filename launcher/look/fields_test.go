@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"leasehold/checkpoint"
+	"leasehold/internal/domsnapshot"
 )
 
 func TestNumbersAreKnownByTheirCheckDigits(t *testing.T) {
@@ -86,7 +87,7 @@ func FuzzScene(f *testing.F) {
 		"strings":["http://shop.example/","#document","HTML","IFRAME","INPUT","#text","4111111111111111","type","password","visible","1","fixed"]}`))
 	f.Add([]byte(`{"documents":[{"nodes":{"parentIndex":[3,2,1,0],"nodeType":[1,1,1,1],"nodeName":[0,0]}},{"nodes":{"parentIndex":[-1],"nodeType":[1],"contentDocumentIndex":{"index":[0],"value":[1]}}}],"strings":["form"]}`))
 	f.Fuzz(func(t *testing.T, raw []byte) {
-		var s snapshot
+		var s domsnapshot.Snapshot
 		if json.Unmarshal(raw, &s) != nil {
 			return
 		}

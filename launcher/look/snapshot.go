@@ -6,6 +6,7 @@ import (
 	"strconv"
 	"strings"
 
+	"leasehold/internal/domsnapshot"
 	"leasehold/launcher/recovery/findings"
 )
 
@@ -21,78 +22,11 @@ const (
 	styleOverflow
 )
 
-// snapshot is the used part of the result of DOMSnapshot.captureSnapshot. It has the documents
-// of one process, including closed shadow roots. Numbers other than indexes of nodes are
-// indexes into Strings; -1 means none.
-type snapshot struct {
-	Documents []document `json:"documents"`
-	Strings   []string   `json:"strings"`
-}
-
-type document struct {
-	URL     int     `json:"documentURL"`
-	ScrollX float64 `json:"scrollOffsetX"`
-	ScrollY float64 `json:"scrollOffsetY"`
-	Nodes   struct {
-		ParentIndex          []int   `json:"parentIndex"`
-		NodeType             []int   `json:"nodeType"`
-		NodeName             []int   `json:"nodeName"`
-		NodeValue            []int   `json:"nodeValue"`
-		BackendNodeID        []int64 `json:"backendNodeId"`
-		Attributes           [][]int `json:"attributes"`
-		TextValue            rare    `json:"textValue"`
-		InputValue           rare    `json:"inputValue"`
-		InputChecked         rare    `json:"inputChecked"`
-		ContentDocumentIndex rare    `json:"contentDocumentIndex"`
-		IsClickable          rare    `json:"isClickable"`
-	} `json:"nodes"`
-	Layout struct {
-		NodeIndex   []int       `json:"nodeIndex"`
-		Styles      [][]int     `json:"styles"`
-		Bounds      [][]float64 `json:"bounds"`
-		PaintOrders []int       `json:"paintOrders"`
-	} `json:"layout"`
-}
-
-// rare is a value, or just a flag, that few nodes have: Value[i] belongs to node Index[i].
-type rare struct {
-	Index []int `json:"index"`
-	Value []int `json:"value"`
-}
-
-func (r rare) byNode() map[int]int {
-	m := make(map[int]int, len(r.Index))
-	for i, node := range r.Index {
-		m[node] = -1
-		if i < len(r.Value) {
-			m[node] = r.Value[i]
-		}
-	}
-	return m
-}
-
-func (s snapshot) text(i int) string {
-	if i < 0 || i >= len(s.Strings) {
-		return ""
-	}
-	return s.Strings[i]
-}
-
 func at[T any](list []T, i int) (v T) {
 	if i >= 0 && i < len(list) {
 		v = list[i]
 	}
 	return v
-}
-
-// attributes are the attributes of a node, by name in lower case.
-func (s snapshot) attributes(d *document, node int) map[string]string {
-	list := at(d.Nodes.Attributes, node)
-	m := make(map[string]string, len(list)/2)
-	for i := 0; i+1 < len(list); i += 2 {
-		m[strings.ToLower(s.text(list[i]))] = s.text(list[i+1])
-	}
-	return m
 }
 
 // Node types of the DOM.
@@ -179,7 +113,7 @@ type scene struct {
 // graft is a snapshot together with the snapshots of the frames in it that have processes of
 // their own, by the backend id of the element that contains the frame.
 type graft struct {
-	snapshot snapshot
+	snapshot domsnapshot.Snapshot
 	session  string
 	inside   map[int64]graft
 }
@@ -192,7 +126,7 @@ const maxElements = 200_000
 func newScene(page graft, view box, scale float64) *scene {
 	s := &scene{view: view, scale: cmp.Or(scale, 1)}
 	if len(page.snapshot.Documents) > 0 {
-		s.site = siteOf(page.snapshot.text(page.snapshot.Documents[0].URL))
+		s.site = siteOf(page.snapshot.Text(page.snapshot.Documents[0].URL))
 		s.add(page, 0, -1, element{full: view, clip: everywhere, shown: true, opacity: 1}, 0)
 	}
 	s.last = make([]int, len(s.elements))
@@ -218,7 +152,7 @@ func (s *scene) add(g graft, doc, in int, frame element, depth int) {
 		return
 	}
 	d := &g.snapshot.Documents[doc]
-	address := g.snapshot.text(d.URL)
+	address := g.snapshot.Text(d.URL)
 	site := cmp.Or(siteOf(address), frame.site)
 	layout := make(map[int]int, len(d.Layout.NodeIndex))
 	for i, node := range d.Layout.NodeIndex {
@@ -226,8 +160,8 @@ func (s *scene) add(g graft, doc, in int, frame element, depth int) {
 			layout[node] = i
 		}
 	}
-	texts, inputs, checked := d.Nodes.TextValue.byNode(), d.Nodes.InputValue.byNode(), d.Nodes.InputChecked.byNode()
-	frames, clickable := d.Nodes.ContentDocumentIndex.byNode(), d.Nodes.IsClickable.byNode()
+	texts, inputs, checked := d.Nodes.TextValue.ByNode(), d.Nodes.InputValue.ByNode(), d.Nodes.InputChecked.ByNode()
+	frames, clickable := d.Nodes.ContentDocumentIndex.ByNode(), d.Nodes.IsClickable.ByNode()
 	indexes := make([]int, len(d.Nodes.ParentIndex)) // of elements, by node; -1: none
 	for node, parent := range d.Nodes.ParentIndex {
 		above := in
@@ -238,7 +172,7 @@ func (s *scene) add(g graft, doc, in int, frame element, depth int) {
 		switch at(d.Nodes.NodeType, node) {
 		case textNode:
 			if above >= 0 && above != in {
-				s.addText(&s.elements[above], g.snapshot.text(at(d.Nodes.NodeValue, node)), layout, node)
+				s.addText(&s.elements[above], g.snapshot.Text(at(d.Nodes.NodeValue, node)), layout, node)
 			}
 			continue
 		case elementNode:
@@ -249,7 +183,7 @@ func (s *scene) add(g graft, doc, in int, frame element, depth int) {
 			return
 		}
 		e := element{
-			tag: strings.ToLower(g.snapshot.text(at(d.Nodes.NodeName, node))), attrs: g.snapshot.attributes(d, node), parent: above,
+			tag: strings.ToLower(g.snapshot.Text(at(d.Nodes.NodeName, node))), attrs: g.snapshot.Attributes(d, node), parent: above,
 			session: g.session, backend: at(d.Nodes.BackendNodeID, node), site: site, url: address,
 		}
 		i, drawn := layout[node]
@@ -263,14 +197,14 @@ func (s *scene) add(g graft, doc, in int, frame element, depth int) {
 			e.clip = e.clip.and(over.full)
 		}
 		if drawn {
-			e.place(d, g.snapshot, i, frame)
+			e.place(d, &g.snapshot, i, frame)
 		}
 		_, e.checked = checked[node]
 		_, e.clickable = clickable[node]
 		if v, ok := inputs[node]; ok {
-			e.value, e.initial = g.snapshot.text(v), e.attrs["value"]
+			e.value, e.initial = g.snapshot.Text(v), e.attrs["value"]
 		} else if v, ok := texts[node]; ok {
-			e.value = g.snapshot.text(v)
+			e.value = g.snapshot.Text(v)
 		}
 		here := len(s.elements)
 		indexes[node] = here
@@ -302,8 +236,8 @@ func (s *scene) addText(e *element, text string, layout map[int]int, node int) {
 const questionMarks = "?\u037e\u061f\uff1f\u055e\u1367\ua60f\u2047\u2048\u2049"
 
 // place finds out where an element is drawn in its frame, and whether it is visible.
-func (e *element) place(d *document, from snapshot, layout int, frame element) {
-	style := func(n int) string { return from.text(at(at(d.Layout.Styles, layout), n)) }
+func (e *element) place(d *domsnapshot.Document, from *domsnapshot.Snapshot, layout int, frame element) {
+	style := func(n int) string { return from.Text(at(at(d.Layout.Styles, layout), n)) }
 	if v, err := strconv.ParseFloat(style(styleOpacity), 64); err == nil {
 		e.opacity *= v
 	}

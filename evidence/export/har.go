@@ -10,79 +10,36 @@ import (
 	"strings"
 	"time"
 
+	"github.com/chromedp/cdproto/har"
+
 	"leasehold"
 	"leasehold/checkpoint"
 	"leasehold/evidence"
 	"leasehold/evidence/recorder"
 )
 
-// The members of HAR 1.2, http://www.softwareishard.com/blog/har-12-spec/. Names that begin
-// with an underscore are extensions, which readers ignore.
+// HAR 1.2, http://www.softwareishard.com/blog/har-12-spec/. Names that begin with an underscore
+// are extensions, which readers ignore.
 type (
 	harFile struct {
 		Log harLog `json:"log"`
 	}
 	harLog struct {
-		Version string     `json:"version"`
-		Creator harCreator `json:"creator"`
+		har.Log
 		Entries []harEntry `json:"entries"`
-		Comment string     `json:"comment"`
-	}
-	harCreator struct {
-		Name    string `json:"name"`
-		Version string `json:"version"`
 	}
 	harEntry struct {
-		Started  string      `json:"startedDateTime"`
-		Time     float64     `json:"time"` // milliseconds
-		Request  harRequest  `json:"request"`
+		har.Entry
 		Response harResponse `json:"response"`
-		Cache    struct{}    `json:"cache"`
-		Timings  harTimings  `json:"timings"`
-		Comment  string      `json:"comment,omitempty"`
 		// Type is Chrome's type of the request, in lower case as Chrome's own HAR has it.
 		Type string `json:"_resourceType,omitempty"`
 		// Token is the lease token under which the request was sent.
 		Token uint64 `json:"_leaseToken"`
 	}
-	harRequest struct {
-		Method      string    `json:"method"`
-		URL         string    `json:"url"`
-		HTTPVersion string    `json:"httpVersion"`
-		Cookies     []harPair `json:"cookies"`
-		Headers     []harPair `json:"headers"`
-		QueryString []harPair `json:"queryString"`
-		HeadersSize int       `json:"headersSize"` // -1: not known
-		BodySize    int       `json:"bodySize"`    // -1: not known
-	}
 	harResponse struct {
-		Status       int        `json:"status"` // 0: there was no answer
-		StatusText   string     `json:"statusText"`
-		HTTPVersion  string     `json:"httpVersion"`
-		Cookies      []harPair  `json:"cookies"`
-		Headers      []harPair  `json:"headers"`
-		Content      harContent `json:"content"`
-		RedirectURL  string     `json:"redirectURL"`
-		HeadersSize  int        `json:"headersSize"`
-		BodySize     int        `json:"bodySize"`
-		Comment      string     `json:"comment,omitempty"`
-		Failed       string     `json:"_error,omitempty"`
-		TransferSize *int64     `json:"_transferSize,omitempty"`
-	}
-	harContent struct {
-		Size     int64  `json:"size"`
-		MimeType string `json:"mimeType"`
-		Comment  string `json:"comment"`
-	}
-	harPair struct {
-		Name  string `json:"name"`
-		Value string `json:"value"`
-	}
-	harTimings struct {
-		Send    float64 `json:"send"`
-		Wait    float64 `json:"wait"`
-		Receive float64 `json:"receive"`
-		Comment string  `json:"comment,omitempty"`
+		har.Response
+		Failed       string `json:"_error,omitempty"`
+		TransferSize *int64 `json:"_transferSize,omitempty"`
 	}
 )
 
@@ -167,7 +124,8 @@ func harOf(network networkPart, journal []checkpoint.Entry) harFile {
 	}
 	slices.SortStableFunc(all, func(a, b exchange) int { return a.at.Compare(b.at) })
 	f := harFile{Log: harLog{
-		Version: harVersion, Creator: harCreator{Name: "leasehold", Version: leasehold.Version}, Entries: []harEntry{},
+		Log:     har.Log{Version: harVersion, Creator: &har.Creator{Name: "leasehold", Version: leasehold.Version}},
+		Entries: []harEntry{},
 	}}
 	without := 0
 	for _, x := range all {
@@ -271,24 +229,25 @@ func (x exchange) entry() (harEntry, bool) {
 	}
 	u.User = nil
 	e := harEntry{
-		Started: harTime(x.at), Token: x.token, Type: strings.ToLower(x.kind), Comment: x.note,
-		Request: harRequest{
-			Method: x.method, URL: u.String(), HTTPVersion: unknownVersion, Cookies: []harPair{}, Headers: []harPair{}, QueryString: queryOf(u),
-			HeadersSize: -1, BodySize: -1,
+		Token: x.token, Type: strings.ToLower(x.kind),
+		Entry: har.Entry{
+			StartedDateTime: harTime(x.at), Cache: &har.Cache{}, Timings: &har.Timings{Comment: "not recorded"}, Comment: x.note,
+			Request: &har.Request{
+				Method: x.method, URL: u.String(), HTTPVersion: unknownVersion, Cookies: []*har.Cookie{}, Headers: []*har.NameValuePair{},
+				QueryString: queryOf(u), HeadersSize: -1, BodySize: -1,
+			},
 		},
-		Response: harResponse{
-			Status: max(0, x.status), HTTPVersion: unknownVersion, Cookies: []harPair{}, Headers: []harPair{}, Failed: x.failed,
-			Content:     harContent{MimeType: unknownMimeType, Comment: "not recorded"},
-			HeadersSize: -1, BodySize: -1,
-		},
-		Timings: harTimings{Comment: "not recorded"},
+		Response: harResponse{Failed: x.failed, Response: har.Response{
+			Status: max(0, int64(x.status)), HTTPVersion: unknownVersion, Cookies: []*har.Cookie{}, Headers: []*har.NameValuePair{},
+			Content: &har.Content{MimeType: unknownMimeType, Comment: "not recorded"}, HeadersSize: -1, BodySize: -1,
+		}},
 	}
 	if x.bytes >= 0 {
 		e.Response.TransferSize = &x.bytes
 	}
 	if x.wait >= 0 {
 		e.Time = float64(x.wait) / float64(time.Millisecond)
-		e.Timings = harTimings{Wait: e.Time, Comment: "from the request to the beginning of its answer"}
+		e.Timings = &har.Timings{Wait: e.Time, Comment: "from the request to the beginning of its answer"}
 	}
 	switch {
 	case x.failed != "":
@@ -299,14 +258,14 @@ func (x exchange) entry() (harEntry, bool) {
 	return e, true
 }
 
-func queryOf(u *url.URL) []harPair {
-	pairs := []harPair{}
+func queryOf(u *url.URL) []*har.NameValuePair {
+	pairs := []*har.NameValuePair{}
 	for pair := range strings.SplitSeq(u.RawQuery, "&") {
 		if pair == "" {
 			continue
 		}
 		name, value, _ := strings.Cut(pair, "=")
-		pairs = append(pairs, harPair{unescape(name), unescape(value)})
+		pairs = append(pairs, &har.NameValuePair{Name: unescape(name), Value: unescape(value)})
 	}
 	return pairs
 }

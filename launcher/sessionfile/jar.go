@@ -212,19 +212,8 @@ func (c cookie) portable() cookie {
 // Restore puts the saved cookies into a new browser and removes the files: if that browser
 // crashes, such old cookies would be worse than none.
 func (j Jar) Restore(ctx context.Context, browser Caller, profile string) error {
-	var cookies []cookie
-	for kind, path := range j.kept(profile) {
-		some, err := j.read(path, kind, profile)
-		if err != nil {
-			return err
-		}
-		cookies = append(cookies, some...)
-	}
-	if len(cookies) == 0 {
-		return nil
-	}
-	if err := browser.Call(ctx, "", "Storage.setCookies", map[string]any{"cookies": cookies}, nil); err != nil {
-		return fmt.Errorf("session cookies of %s: %w", profile, err)
+	if err := j.Lend(ctx, browser, profile); err != nil {
+		return err
 	}
 	return j.Drop(profile)
 }

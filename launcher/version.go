@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"leasehold/internal/chromever"
 	"leasehold/launcher/api"
 	"leasehold/launcher/browser"
 )
@@ -21,13 +22,7 @@ func browserVersion(ctx context.Context, driver *browser.Driver, binary string) 
 	if err != nil {
 		return api.BrowserVersion{}, fmt.Errorf("%s --version: %w: want a Chrome or Chromium that runs (--chrome)", binary, err)
 	}
-	number := ""
-	for _, word := range strings.Fields(out) {
-		if strings.Count(word, ".") == 3 {
-			number = word
-			break
-		}
-	}
+	number := chromever.In(out)
 	if number == "" {
 		return api.BrowserVersion{}, fmt.Errorf("%s --version printed %q: want a Chrome or Chromium (--chrome)", binary, strings.TrimSpace(out))
 	}

@@ -494,13 +494,6 @@ func (e *ending) staysWarm() bool {
 	return true
 }
 
-// UndoGrant undoes a grant whose session could not begin to serve because of cause: the session
-// ends like any other, with Chrome's output as evidence. It returns the error for the caller.
-func (s *Session) UndoGrant(cause error) error {
-	e := &ending{s: s, ruling: ruling{verdict: endInOrder, reason: api.ReasonStartFailed}}
-	return e.undoGrant(cause)
-}
-
 // notStarted is the error that the session's browser did not start because of cause, with
 // Chrome's output. If the cause is a refusal itself, as when a store was lost meanwhile,
 // notStarted returns that.
@@ -516,8 +509,10 @@ func (t *terms) notStarted(cause error) *api.Problem {
 	return p
 }
 
-func (e *ending) undoGrant(cause error) error {
-	s := e.s
+// UndoGrant undoes a grant whose session could not begin to serve because of cause: the session
+// ends like any other, with Chrome's output as evidence. It returns the error for the caller.
+func (s *Session) UndoGrant(cause error) error {
+	e := &ending{s: s, ruling: ruling{verdict: endInOrder, reason: api.ReasonStartFailed}}
 	p := s.notStarted(cause)
 	if err := s.recording.open(); err != nil {
 		s.holding.Stop()
@@ -555,11 +550,6 @@ func (e *ending) undoGrant(cause error) error {
 // UndoRun is UndoGrant for a run that was to join other runs, which go on.
 func (s *Session) UndoRun(cause error) {
 	e := &ending{s: s, ruling: ruling{verdict: endInOrder}}
-	e.undoRun(cause)
-}
-
-func (e *ending) undoRun(cause error) {
-	s := e.s
 	s.Fence().Shut(cause)
 	c := e.recoveryCase()
 	c.Goal, c.NeverServed, c.DetachClients = recovery.EndRun, true, s.clients.Detach

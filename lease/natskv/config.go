@@ -20,14 +20,11 @@ const (
 	// buckets may be configured.
 	hostHistory, minHistory = 8, 8
 	// maxValue is the largest message of a bucket that is made now, in bytes: the largest record,
-	// and the headers of its write. minValue is the least with which a bucket may be configured,
-	// and what all buckets had before: a record that would be larger there leaves its oldest events
-	// out.
+	// and the headers of its write. minValue is the least with which a bucket may be configured:
+	// a record that would be larger there leaves its oldest events out.
 	maxValue, minValue = lease.MaxEncoded + headerRoom, 64 << 10
 	// headerRoom is more than the headers of a write take, in bytes.
 	headerRoom = 1 << 10
-	// formerAge is the max_age with which earlier versions made the event stream.
-	formerAge = 90 * 24 * time.Hour
 	// duplicates is how long the server itself recognizes an event that is published again;
 	// minDuplicates is the least with which it may be configured. The order of events, and that
 	// each is stored once, do not depend on it.
@@ -36,12 +33,6 @@ const (
 
 func eventSubjects() []string {
 	return []string{"leasehold.recovery.*.*", "leasehold.lease.*.*", "leasehold.conflict.*", "leasehold.late_write.*", "leasehold.person.*.*", "leasehold.account.*.*", "leasehold.site.*"}
-}
-
-// areFormer tells whether these are the subjects with which an earlier version made the event stream.
-func areFormer(subjects []string) bool {
-	now := eventSubjects()
-	return len(subjects) >= 5 && len(subjects) < len(now) && slices.Equal(subjects, now[:len(subjects)])
 }
 
 // bucketConfig is the configuration of a KV bucket in which nobody can purge or roll up
@@ -135,29 +126,25 @@ func (s *Store) ensure(ctx context.Context, st *stream) error {
 // is only wished for on somebody else's server, whose owner may have given the launcher no right to
 // change streams.
 func (s *Store) harden(ctx context.Context, st *stream, have jetstream.StreamConfig) error {
-	former := st == s.events && areFormer(have.Subjects)
-	want := have
-	if former {
-		want.Subjects = eventSubjects()
-	}
-	if err := st.drift(want); err != nil {
+	if err := st.drift(have); err != nil {
 		return err
 	}
 	if have.Replicas != s.replicas {
 		s.log.Warn().Str("stream", st.name).Int("replicas", have.Replicas).Int("wanted", s.replicas).
 			Msg("the stream has another number of replicas than configured")
 	}
+	want := have
 	want.DenyPurge, want.AllowRollup, want.MaxBytes = true, false, s.newBound(st, have)
-	if s.ownServer || have.MaxAge == formerAge {
+	if s.ownServer {
 		want.MaxAge = 0
 	}
-	needed := former || !have.DenyPurge || have.AllowRollup || have.MaxBytes != want.MaxBytes
+	needed := !have.DenyPurge || have.AllowRollup || have.MaxBytes != want.MaxBytes
 	if needed || have.MaxAge != want.MaxAge {
 		switch err := s.update(ctx, st, want); {
 		case err == nil:
 			have = want
 		case needed:
-			return fmt.Errorf("forbid purges, bound the bytes, and take the subjects %v: %w", want.Subjects, err)
+			return fmt.Errorf("forbid purges and bound the bytes: %w", err)
 		}
 	}
 	if have.MaxAge != 0 {

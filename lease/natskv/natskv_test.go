@@ -782,36 +782,6 @@ func TestOpenRefusesDrift(t *testing.T) {
 	}
 }
 
-// TestAnEarlierEventStreamTakesLaterEvents: the stream of an earlier version gets the subjects of those about
-// accounts and sites.
-func TestAnEarlierEventStreamTakesLaterEvents(t *testing.T) {
-	for n := 5; n < len(eventSubjects()); n++ {
-		takesLater(t, eventSubjects()[:n])
-	}
-}
-
-func takesLater(t *testing.T, former []string) {
-	t.Helper()
-	nc := inProcess(t, start(t, t.TempDir()))
-	events := eventsConfig(0)
-	events.Subjects = former
-	js, err := jetstream.New(nc)
-	if err != nil {
-		t.Fatalf("JetStream: %v", err)
-	}
-	if _, err := js.CreateStream(t.Context(), events); err != nil {
-		t.Fatalf("the stream of an earlier version: %v", err)
-	}
-	openWith(t, nc, Options{Log: zerolog.Nop(), tryTime: time.Minute})
-	st, err := js.Stream(t.Context(), Stream)
-	if err != nil {
-		t.Fatalf("the stream: %v", err)
-	}
-	if got := st.CachedInfo().Config.Subjects; !slices.Equal(got, eventSubjects()) {
-		t.Errorf("its subjects are %q, want %q", got, eventSubjects())
-	}
-}
-
 // TestEventsAboutASiteAreNoneOfAProfile, even one with the site's name.
 func TestEventsAboutASiteAreNoneOfAProfile(t *testing.T) {
 	s := open(t, inProcess(t, start(t, t.TempDir())))

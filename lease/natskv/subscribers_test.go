@@ -426,7 +426,7 @@ func TestTheCopyIsMended(t *testing.T) {
 				t.Fatal(err)
 			}
 			old := s.copier.config(origin)
-			old.MaxAge = formerAge
+			old.MaxAge = time.Hour
 			soon(t, func() error {
 				if err := s.copier.js.DeleteStream(t.Context(), Stream); err != nil && !errors.Is(err, jetstream.ErrStreamNotFound) {
 					return err

@@ -256,7 +256,7 @@ func copies(info *jetstream.StreamInfo, clustered bool) []Finding {
 		found = append(found, Finding{"replicas", Fine, fmt.Sprintf("copies of stream %s: %d", name, replicas)})
 	}
 	if most := info.Config.MaxMsgSize; name == leasesConfig().Name && most > 0 && most < maxValue {
-		found = append(found, Finding{"size", Unasked, fmt.Sprintf("stream %s takes messages of %d bytes, want %d: it is of an earlier version, and a profile with long settings and many runs may not fit: set its max_msg_size (nats stream edit --max-msg-size)", name, most, maxValue)})
+		found = append(found, Finding{"size", Unasked, fmt.Sprintf("stream %s takes messages of %d bytes, want %d: a profile with long settings and many runs may not fit: set its max_msg_size (nats stream edit --max-msg-size)", name, most, maxValue)})
 	}
 	if info.Cluster == nil {
 		return found

@@ -206,30 +206,21 @@ func pauseFor(configured time.Duration, siteWaits, now time.Time) time.Duration 
 // keptInspection is the inspection of a profile's last recovery on this host, as its file has it.
 type keptInspection struct {
 	api.Inspection
-	// RecoveryStartedAt is when that recovery began, as its record says. It is zero in a file of an
-	// older version.
+	// RecoveryStartedAt is when that recovery began, as its record says.
 	RecoveryStartedAt time.Time `json:"recovery_started_at,omitzero"`
 }
 
 // isOf tells whether the inspection may be shown with the record: it was made in the recovery that the
-// record is about, or the record is about none, since its last session is not lost. launcherID is
-// the launcher that kept it.
-func (k keptInspection) isOf(rec lease.Record, launcherID string) bool {
-	began, decision, version, reasons := rec.RecoveryStartedAt, rec.Decision, rec.DecisionVersion, rec.Reasons
+// record is about, or the record is about none, since its last session is not lost.
+func (k keptInspection) isOf(rec lease.Record) bool {
+	began := rec.RecoveryStartedAt
 	if rec.State == lease.Held && rec.ByHand != nil && rec.ByHand.Review != nil { // it is open again afterwards
-		v := rec.ByHand.Review
-		began, decision, version, reasons = v.RecoveryStartedAt, v.Decision, v.DecisionVersion, v.Reasons
+		began = rec.ByHand.Review.RecoveryStartedAt
 	}
-	switch {
-	case began.IsZero():
+	if began.IsZero() {
 		return rec.State != lease.SuspectedStale
-	case !k.RecoveryStartedAt.IsZero():
-		return k.RecoveryStartedAt.Equal(began)
 	}
-	// An older version did not say which recovery it was. If this home decided the one of the record,
-	// the record has the decision of the file, word for word.
-	here := rec.Home == launcherID && (rec.Moved == nil || rec.Moved.Token < rec.Token)
-	return here && version > 0 && version == k.DecisionVersion && decision == k.Decision && slices.Equal(reasons, k.Reasons)
+	return k.RecoveryStartedAt.Equal(began)
 }
 
 // inspectionPath is where the inspection of a profile's last recovery is kept.
@@ -303,7 +294,7 @@ func (r *Recoverer) Inspection(rec lease.Record) (api.Inspection, error) {
 	if err != nil {
 		return kept.Inspection, fmt.Errorf("inspection of %s: %w", profile, err)
 	}
-	if !kept.isOf(rec, r.o.LauncherID) {
+	if !kept.isOf(rec) {
 		return none, nil
 	}
 	return kept.Inspection, nil

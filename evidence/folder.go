@@ -110,8 +110,7 @@ const openTimeout = 5 * time.Second
 // then, as long as its own time allows.
 func OpenDirStore(dir string) (Store, error) {
 	f := folder{dir}
-	at := storedir.New(dir)
-	return openShared(shared{f, durable.NewCalls(), at, &making{by: f.prepare}})
+	return openShared(shared{f, storedir.New(dir), &making{by: f.prepare}})
 }
 
 func openShared(f shared) (Store, error) {
@@ -134,7 +133,7 @@ func (f folder) prepare() error {
 // ExistingDirStore opens the store in a directory for a reader: it neither makes the
 // directory nor changes anything in it.
 func ExistingDirStore(dir string) (Store, error) {
-	f := shared{folder{dir}, durable.NewCalls(), storedir.New(dir), nil}
+	f := shared{folder{dir}, storedir.New(dir), nil}
 	if _, err := f.IDs(context.Background(), ""); err != nil {
 		return nil, err
 	}
@@ -145,9 +144,8 @@ func ExistingDirStore(dir string) (Store, error) {
 // may be unmounted.
 type shared struct {
 	folder
-	calls durable.Calls
-	at    *storedir.Dir
-	made  *making // nil: it is not to be made
+	at   *storedir.Dir
+	made *making // nil: it is not to be made
 }
 
 // making prepares a folder before it is used, once.
@@ -172,34 +170,27 @@ func (m *making) done() error {
 	return err
 }
 
-// call is durable.Call on a folder, which is prepared first, and has to be the one that was prepared.
-func call[T any](ctx context.Context, f shared, do func() (T, error)) (T, error) {
-	return durable.Call(ctx, f.calls, func() (T, error) {
-		err := f.made.done()
-		if err == nil {
-			err = f.at.Still()
-		}
-		if err != nil {
-			var none T
-			return none, err
-		}
-		return do()
-	})
+// ready prepares the folder, which has to be the one that was prepared.
+func (f shared) ready() error {
+	if err := f.made.done(); err != nil {
+		return err
+	}
+	return f.at.Still()
 }
 
 // Get implements Source.
 func (f shared) Get(ctx context.Context, evidenceID, name string) ([]byte, error) {
-	return call(ctx, f, func() ([]byte, error) { return f.folder.Get(ctx, evidenceID, name) })
+	return storedir.Call(ctx, f.at, f.ready, func() ([]byte, error) { return f.folder.Get(ctx, evidenceID, name) })
 }
 
 // IDs implements Source.
 func (f shared) IDs(ctx context.Context, profileID string) ([]string, error) {
-	return call(ctx, f, func() ([]string, error) { return f.folder.IDs(ctx, profileID) })
+	return storedir.Call(ctx, f.at, f.ready, func() ([]string, error) { return f.folder.IDs(ctx, profileID) })
 }
 
 // do calls what writes to the folder.
 func (f shared) do(ctx context.Context, write func() error) error {
-	_, err := call(ctx, f, func() (struct{}, error) { return struct{}{}, write() })
+	_, err := storedir.Call(ctx, f.at, f.ready, func() (struct{}, error) { return struct{}{}, write() })
 	return err
 }
 

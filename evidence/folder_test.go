@@ -6,7 +6,6 @@ import (
 	"testing"
 	"testing/synctest"
 
-	"leasehold/internal/durable"
 	"leasehold/internal/storedir"
 )
 
@@ -16,7 +15,7 @@ func TestAStoreWhoseDiskHangsIsOpened(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		answers := make(chan struct{})
 		f := folder{dir}
-		s, err := openShared(shared{f, durable.NewCalls(), storedir.New(dir), &making{by: func() error { <-answers; return f.prepare() }}})
+		s, err := openShared(shared{f, storedir.New(dir), &making{by: func() error { <-answers; return f.prepare() }}})
 		if err != nil {
 			t.Fatal(err)
 		}

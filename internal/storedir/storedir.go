@@ -4,6 +4,7 @@
 package storedir
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -24,14 +25,26 @@ const maxMark = 100
 
 // Dir is such a directory. Its methods are safe for concurrent use.
 type Dir struct {
-	path string
+	path  string
+	calls durable.Calls
 
 	mu   sync.Mutex
 	mark string // as it was first read; empty: there was none yet
 }
 
 // New returns the directory at a path, without accessing it.
-func New(path string) *Dir { return &Dir{path: path} }
+func New(path string) *Dir { return &Dir{path: path, calls: durable.NewCalls()} }
+
+// Call is durable.Call on the directory, which has to be ready: by its Still, its Make, or what calls them.
+func Call[T any](ctx context.Context, d *Dir, ready func() error, do func() (T, error)) (T, error) {
+	return durable.Call(ctx, d.calls, func() (T, error) {
+		if err := ready(); err != nil {
+			var none T
+			return none, err
+		}
+		return do()
+	})
+}
 
 // Still returns nil if the directory is the one that was used before, or none with a mark was used yet.
 // Otherwise what is missing there says nothing, and the error is not fs.ErrNotExist. It is to be called

@@ -24,9 +24,8 @@ import (
 // Dir keeps objects as files below a directory: the store for file:// URLs. Launchers of
 // several hosts may share it if the file system has locks (flock) that work for all of them.
 type Dir struct {
-	root  string
-	at    *storedir.Dir
-	calls durable.Calls
+	root string
+	at   *storedir.Dir
 }
 
 var _ objects.Objects = (*Dir)(nil)
@@ -34,28 +33,16 @@ var _ objects.Objects = (*Dir)(nil)
 // OpenDir returns the objects below a directory. It does not access the directory: a file
 // system whose calls hang may go on later. The first write makes the directory (0700) if it is
 // missing, and from then on it has to be that one.
-func OpenDir(root string) *Dir { return &Dir{root, storedir.New(root), durable.NewCalls()} }
+func OpenDir(root string) *Dir { return &Dir{root, storedir.New(root)} }
 
 // lockName is the file whose lock serialises the writers of a folder. A key has no dot.
 const lockName = "write.lock"
 
 func (d *Dir) path(key string) string { return filepath.Join(d.root, filepath.FromSlash(key)) }
 
-// call is durable.Call on a directory that has to be the one that was used before: ready is its Still, or
-// its Make.
-func call[T any](ctx context.Context, d *Dir, ready func() error, do func() (T, error)) (T, error) {
-	return durable.Call(ctx, d.calls, func() (T, error) {
-		if err := ready(); err != nil {
-			var none T
-			return none, err
-		}
-		return do()
-	})
-}
-
 // Get implements objects.Objects. The version is a hash of the content.
 func (d *Dir) Get(ctx context.Context, key string) (content []byte, version string, err error) {
-	content, err = call(ctx, d, d.at.Still, func() ([]byte, error) { return d.read(key) })
+	content, err = storedir.Call(ctx, d.at, d.at.Still, func() ([]byte, error) { return d.read(key) })
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, "", objects.ErrNone
 	}
@@ -83,7 +70,7 @@ func versionOf(content []byte) string {
 
 // Put implements objects.Objects.
 func (d *Dir) Put(ctx context.Context, key string, content []byte, version string) error {
-	_, err := call(ctx, d, d.at.Make, func() (struct{}, error) { return struct{}{}, d.put(ctx, key, content, version) })
+	_, err := storedir.Call(ctx, d.at, d.at.Make, func() (struct{}, error) { return struct{}{}, d.put(ctx, key, content, version) })
 	return err
 }
 
@@ -174,7 +161,7 @@ func (d *Dir) checkFolder(folder string) error {
 // Delete implements objects.Objects.
 func (d *Dir) Delete(ctx context.Context, key string) error {
 	path := d.path(key)
-	_, err := call(ctx, d, d.at.Still, func() (struct{}, error) {
+	_, err := storedir.Call(ctx, d.at, d.at.Still, func() (struct{}, error) {
 		if err := d.checkFolder(filepath.Dir(path)); err != nil {
 			return struct{}{}, err
 		}
@@ -189,7 +176,7 @@ func (d *Dir) Delete(ctx context.Context, key string) error {
 // List implements objects.Objects. It also removes the leftovers of writes that a crash cut short a day
 // ago or earlier.
 func (d *Dir) List(ctx context.Context, prefix string) ([]string, error) {
-	return call(ctx, d, d.at.Still, func() ([]string, error) { return d.list(ctx, prefix) })
+	return storedir.Call(ctx, d.at, d.at.Still, func() ([]string, error) { return d.list(ctx, prefix) })
 }
 
 func (d *Dir) list(ctx context.Context, prefix string) ([]string, error) {
@@ -217,7 +204,7 @@ func (d *Dir) list(ctx context.Context, prefix string) ([]string, error) {
 // Folders implements objects.Objects.
 func (d *Dir) Folders(ctx context.Context, prefix string) ([]string, error) {
 	path := d.path(prefix)
-	entries, err := call(ctx, d, d.at.Still, func() ([]fs.DirEntry, error) {
+	entries, err := storedir.Call(ctx, d.at, d.at.Still, func() ([]fs.DirEntry, error) {
 		if err := d.checkFolder(path); err != nil {
 			return nil, err
 		}

@@ -2,11 +2,9 @@ package natskv
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"math"
-	"strconv"
 	"strings"
 	"time"
 
@@ -14,13 +12,11 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"leasehold/internal/id"
+	"leasehold/internal/natsget"
 )
 
 // tryKey is a key that no profile and no launcher has.
 const tryKey = "_doctor"
-
-// wrongSequence is the code with which JetStream refuses a write whose condition is not met.
-const wrongSequence = 10071
 
 // Try tries, on a launcher's connection, what launchers do there: a message from one to
 // another, and a write to and a read from each bucket. It leaves nothing behind: the writes
@@ -39,7 +35,7 @@ func Try(ctx context.Context, nc *nats.Conn) []Finding {
 			found = append(found, Finding{"write", Unasked, "bucket " + bucket + " is made at the first start"})
 			continue
 		}
-		found = append(found, tryWrite(ctx, nc, bucket), tryRead(ctx, nc, bucket))
+		found = append(found, tryWrite(ctx, js, bucket), tryRead(ctx, nc, bucket))
 	}
 	return found
 }
@@ -66,50 +62,23 @@ func tryMessage(ctx context.Context, nc *nats.Conn) Finding {
 }
 
 // tryWrite writes on a condition that no key meets.
-func tryWrite(ctx context.Context, nc *nats.Conn, bucket string) Finding {
-	m := nats.NewMsg("$KV." + bucket + "." + tryKey)
-	m.Header.Set(jetstream.ExpectedLastSubjSeqHeader, strconv.FormatUint(math.MaxInt64, 10))
-	code, err := askCode(ctx, nc, m)
-	switch {
-	case err != nil:
-		return Finding{"write", Unsafe, fmt.Sprintf("bucket %s does not take writes (%v): its user needs to publish on $KV.%s.*, and the bucket a leader (docs/nats.md)", bucket, err, bucket)}
-	case code != wrongSequence:
-		return Finding{"write", Unsafe, fmt.Sprintf("bucket %s answers a write with code %d, want %d", bucket, code, wrongSequence)}
+func tryWrite(ctx context.Context, js jetstream.JetStream, bucket string) Finding {
+	ctx, cancel := context.WithTimeout(ctx, tryTime)
+	defer cancel()
+	_, err := js.Publish(ctx, "$KV."+bucket+"."+tryKey, nil, jetstream.WithExpectLastSequencePerSubject(math.MaxInt64))
+	if refused, ok := errors.AsType[*jetstream.APIError](err); ok && refused.ErrorCode == jetstream.JSErrCodeStreamWrongLastSequence {
+		return Finding{"write", Fine, "bucket " + bucket + " takes writes"}
 	}
-	return Finding{"write", Fine, "bucket " + bucket + " takes writes"}
+	return Finding{"write", Unsafe, fmt.Sprintf("bucket %s does not take writes (%v): its user needs to publish on $KV.%s.*, and the bucket a leader (docs/nats.md)", bucket, err, bucket)}
 }
-
-// noMessage is the code of a read that finds nothing.
-const noMessage = 10037
 
 // tryRead reads a key that is not there, from the bucket's leader.
 func tryRead(ctx context.Context, nc *nats.Conn, bucket string) Finding {
-	m := nats.NewMsg("$JS.API.STREAM.MSG.GET.KV_" + bucket)
-	m.Data = []byte(`{"last_by_subj":"$KV.` + bucket + `.` + tryKey + `"}`)
-	code, err := askCode(ctx, nc, m)
-	switch {
-	case err != nil:
-		return Finding{"read", Unsafe, fmt.Sprintf("bucket %s cannot be read (%v): its user needs $JS.API.STREAM.MSG.GET.KV_%s (docs/nats.md)", bucket, err, bucket)}
-	case code != noMessage:
-		return Finding{"read", Unsafe, fmt.Sprintf("bucket %s answers a read with code %d, want %d", bucket, code, noMessage)}
-	}
-	return Finding{"read", Fine, "bucket " + bucket + " can be read"}
-}
-
-// askCode sends a request, and returns the code of the error in JetStream's answer; zero if
-// there is none.
-func askCode(ctx context.Context, nc *nats.Conn, m *nats.Msg) (code int, err error) {
 	ctx, cancel := context.WithTimeout(ctx, tryTime)
 	defer cancel()
-	answer, err := nc.RequestMsgWithContext(ctx, m)
-	if err != nil {
-		return 0, err
+	_, err := natsget.Ask(ctx, nc, "$JS.API", "KV_"+bucket, natsget.Request{LastFor: "$KV." + bucket + "." + tryKey})
+	if !errors.Is(err, natsget.ErrNone) {
+		return Finding{"read", Unsafe, fmt.Sprintf("bucket %s cannot be read (%v): its user needs $JS.API.STREAM.MSG.GET.KV_%s (docs/nats.md)", bucket, err, bucket)}
 	}
-	var said struct {
-		Error struct {
-			Code int `json:"err_code"`
-		} `json:"error"`
-	}
-	err = json.Unmarshal(answer.Data, &said)
-	return said.Error.Code, err
+	return Finding{"read", Fine, "bucket " + bucket + " can be read"}
 }

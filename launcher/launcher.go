@@ -177,8 +177,10 @@ type Options struct {
 	Metrics prometheus.Registerer
 }
 
-// Launcher owns the sessions of one host. It implements api.Service.
+// Launcher owns the sessions of one host.
 type Launcher struct {
+	api.Service // the products
+
 	o        Options // with the stores as wire wrapped them
 	host     *host.Host
 	grants   *grant.Service
@@ -202,8 +204,6 @@ type Launcher struct {
 	version  api.BrowserVersion
 	protocol *protocolAsk // Chrome's own description of its protocol, once somebody asked for it
 }
-
-var _ api.Service = (*Launcher)(nil)
 
 // New prepares a launcher; Start begins its work.
 func New(o Options) (*Launcher, error) {
@@ -350,6 +350,7 @@ func (l *Launcher) wireProducts(files sessionfile.Dir, checker *accountcheck.Che
 	l.accounts = accounts.New(h, l.profiles, accounts.Options{Checker: checker, Secrets: o.Secrets, ReviewWhen: o.ReviewWhen})
 	l.people = people.New(l.ctx, &l.work, h, l.profiles, l.grants, l.workers, l.accounts, o.Metrics)
 	l.bundles = bundles.New(h, l.profiles, bundles.Options{Keep: o.Bundles, Now: o.Now, UploadEvery: max(o.Timing.Renewal(), time.Second), Metrics: o.Metrics})
+	l.Service = products{l.grants, l.travel, l.profiles, l.accounts, l.workers, l.people, l.bundles, l}
 }
 
 // Start opens the launcher's presence, recovers what an earlier launcher left, and watches the

@@ -68,14 +68,7 @@ func (c RunConfig) checkSpace() (string, error) {
 	var found []string
 	var short error
 	for _, one := range []ownFile{{flag: "--data-dir", path: c.DataDir}, {flag: "--profiles-dir", path: c.ProfilesDir}} {
-		at := one.path
-		for {
-			if _, err := os.Stat(at); !errors.Is(err, os.ErrNotExist) || at == filepath.Dir(at) {
-				break
-			}
-			at = filepath.Dir(at)
-		}
-		free, err := durable.FreeSpace(at)
+		free, err := durable.FreeSpace(existing(one.path))
 		if err != nil {
 			return "", err
 		}

@@ -66,15 +66,9 @@ func (c *profilesCmd) Run(a *app) error {
 	if err != nil {
 		return err
 	}
-	return c.withSidecar(a, func(ctx context.Context, sidecar *client) error {
-		raw, err := sidecar.with(filters).askAll(ctx, "v1", "profiles")
-		if err != nil || c.JSON {
-			return a.printAnswer(raw, err)
-		}
-		profiles, err := read[list[api.Profile]](raw)
-		if err != nil {
-			return err
-		}
+	return shown(c.clientFlags, a, func(ctx context.Context, sidecar *client) (json.RawMessage, error) {
+		return sidecar.with(filters).askAll(ctx, "v1", "profiles")
+	}, func(profiles list[api.Profile]) error {
 		slices.SortFunc(profiles.Items, func(x, y api.Profile) int { return strings.Compare(x.ProfileID, y.ProfileID) })
 		t := newColumns(a.stdout, "PROFILE", "STATE", "TOKEN", "OWNER", "TASK", "HOME", "SIGNED IN", "LAST URL")
 		for _, r := range profiles.Items {

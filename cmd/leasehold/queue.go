@@ -3,6 +3,7 @@ package main
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"net/url"
 	"strings"
 
@@ -20,15 +21,9 @@ func (c *queueCmd) Run(a *app) error {
 	if c.Profile != "" {
 		parameters.Set("profile_id", string(c.Profile))
 	}
-	return c.withSidecar(a, func(ctx context.Context, sidecar *client) error {
-		raw, err := sidecar.with(parameters).askAll(ctx, "v1", "queue")
-		if err != nil || c.JSON {
-			return a.printAnswer(raw, err)
-		}
-		queue, err := read[list[api.Waiting]](raw)
-		if err != nil {
-			return err
-		}
+	return shown(c.clientFlags, a, func(ctx context.Context, sidecar *client) (json.RawMessage, error) {
+		return sidecar.with(parameters).askAll(ctx, "v1", "queue")
+	}, func(queue list[api.Waiting]) error {
 		t := newColumns(a.stdout, "WANTS", "POSITION", "PRIORITY", "WORKER", "TASK", "LAUNCHER", "SINCE")
 		for _, w := range queue.Items {
 			t.row(wants(w), w.Position, w.Priority, w.WorkerID, w.TaskID, w.LauncherID, w.Since)

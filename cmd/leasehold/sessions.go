@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 
 	"leasehold/launcher/api"
 )
@@ -12,15 +13,9 @@ type sessionsCmd struct {
 
 // Run prints the living sessions.
 func (c *sessionsCmd) Run(a *app) error {
-	return c.withSidecar(a, func(ctx context.Context, sidecar *client) error {
-		raw, err := sidecar.askAll(ctx, "v1", "sessions")
-		if err != nil || c.JSON {
-			return a.printAnswer(raw, err)
-		}
-		sessions, err := read[list[api.Session]](raw)
-		if err != nil {
-			return err
-		}
+	return shown(c.clientFlags, a, func(ctx context.Context, sidecar *client) (json.RawMessage, error) {
+		return sidecar.askAll(ctx, "v1", "sessions")
+	}, func(sessions list[api.Session]) error {
 		t := newColumns(a.stdout, "SESSION", "PROFILE", "STATE", "TOKEN", "WORKER", "TASK", "CONNECTIONS", "EXPIRES AT", "PERSON")
 		for _, s := range sessions.Items {
 			t.row(s.SessionID, s.ProfileID, stateOf(s), s.Token, s.WorkerID, s.TaskID, s.Connections, s.ExpiresAt, personOf(s))

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"net/http"
 	"time"
@@ -31,33 +32,23 @@ func (c *signInCmd) Run(a *app) error {
 	if c.Revoke && c.Page != "" {
 		return exitWith(exitUsage, "--page is for a new link, and --revoke makes none")
 	}
-	return c.withSidecar(a, func(ctx context.Context, sidecar *client) error {
-		path := []string{"v1", "profiles", string(c.Profile), "sign-in-link"}
-		if c.Revoke {
-			raw, err := sidecar.ask(ctx, http.MethodDelete, nil, path...)
-			if err != nil || c.JSON {
-				return a.printAnswer(raw, err)
-			}
-			was, err := read[api.SignInRevoked](raw)
-			if err != nil {
-				return err
-			}
+	path := []string{"v1", "profiles", string(c.Profile), "sign-in-link"}
+	if c.Revoke {
+		return shown(c.clientFlags, a, func(ctx context.Context, sidecar *client) (json.RawMessage, error) {
+			return sidecar.ask(ctx, http.MethodDelete, nil, path...)
+		}, func(was api.SignInRevoked) error {
 			said := "its link cannot be used any more"
 			if was.LinkID == "" {
 				said = "it has no link"
 			}
-			_, err = fmt.Fprintf(a.stdout, "%s: %s\n", c.Profile, said)
+			_, err := fmt.Fprintf(a.stdout, "%s: %s\n", c.Profile, said)
 			return err
-		}
-		raw, err := sidecar.ask(ctx, http.MethodPost, api.SignInLinkRequest{URL: c.Page}, path...)
-		if err != nil || c.JSON {
-			return a.printAnswer(raw, err)
-		}
-		link, err := read[api.SignInLink](raw)
-		if err != nil {
-			return err
-		}
-		_, err = fmt.Fprintf(a.stdout, "%s\nfor one use until %s: whoever opens it first has the browser of %s\n", printable(link.URL), link.ExpiresAt.Local().Format(time.TimeOnly), c.Profile)
+		})
+	}
+	return shown(c.clientFlags, a, func(ctx context.Context, sidecar *client) (json.RawMessage, error) {
+		return sidecar.ask(ctx, http.MethodPost, api.SignInLinkRequest{URL: c.Page}, path...)
+	}, func(link api.SignInLink) error {
+		_, err := fmt.Fprintf(a.stdout, "%s\nfor one use until %s: whoever opens it first has the browser of %s\n", printable(link.URL), link.ExpiresAt.Local().Format(time.TimeOnly), c.Profile)
 		return err
 	})
 }

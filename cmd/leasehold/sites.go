@@ -3,6 +3,7 @@ package main
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
@@ -46,15 +47,9 @@ func (c *sitesCmd) Run(a *app) error {
 		_, err := fmt.Fprintln(a.stdout, strings.Join(shipped.Names(), "\n"))
 		return err
 	}
-	return c.withSidecar(a, func(ctx context.Context, sidecar *client) error {
-		raw, err := sidecar.askAll(ctx, "v1", "sites")
-		if err != nil || c.JSON {
-			return a.printAnswer(raw, err)
-		}
-		all, err := read[list[api.SiteSummary]](raw)
-		if err != nil {
-			return err
-		}
+	return shown(c.clientFlags, a, func(ctx context.Context, sidecar *client) (json.RawMessage, error) {
+		return sidecar.askAll(ctx, "v1", "sites")
+	}, func(all list[api.SiteSummary]) error {
 		t := newColumns(a.stdout, "SITE", "ORIGINS", "REQUESTS", "REVISION")
 		for _, s := range all.Items {
 			t.row(s.Name, strings.Join(s.Origins, " "), s.Requests, s.Revision)
@@ -70,15 +65,9 @@ type showSiteCmd struct {
 
 // Run prints the file in YAML.
 func (c *showSiteCmd) Run(a *app) error {
-	return c.withSidecar(a, func(ctx context.Context, sidecar *client) error {
-		raw, err := sidecar.ask(ctx, http.MethodGet, nil, "v1", "sites", c.Site)
-		if err != nil || c.JSON {
-			return a.printAnswer(raw, err)
-		}
-		s, err := read[api.Site](raw)
-		if err != nil {
-			return err
-		}
+	return shown(c.clientFlags, a, func(ctx context.Context, sidecar *client) (json.RawMessage, error) {
+		return sidecar.ask(ctx, http.MethodGet, nil, "v1", "sites", c.Site)
+	}, func(s api.Site) error {
 		text, err := yaml.Marshal(s.File)
 		if err != nil {
 			return fmt.Errorf("site %s: %w", c.Site, err)
@@ -180,15 +169,9 @@ type suggestSiteCmd struct {
 
 // Run prints the lines as they stand in a file, each below what speaks for it.
 func (c *suggestSiteCmd) Run(a *app) error {
-	return c.withSidecar(a, func(ctx context.Context, sidecar *client) error {
-		raw, err := sidecar.askAll(ctx, "v1", "sites", c.Site, "shapes")
-		if err != nil || c.JSON {
-			return a.printAnswer(raw, err)
-		}
-		all, err := read[list[api.SiteShape]](raw)
-		if err != nil {
-			return err
-		}
+	return shown(c.clientFlags, a, func(ctx context.Context, sidecar *client) (json.RawMessage, error) {
+		return sidecar.askAll(ctx, "v1", "sites", c.Site, "shapes")
+	}, func(all list[api.SiteShape]) error {
 		text := ""
 		for _, s := range all.Items {
 			if s.Proposed != "" {
@@ -199,7 +182,7 @@ func (c *suggestSiteCmd) Run(a *app) error {
 			a.warn("%s: nothing is proposed: %d unknown shapes were counted, and none came with unchanged probes in %d sessions of %d accounts", printable(c.Site), len(all.Items), site.ProposeAfter, site.ProposeAccounts)
 			return nil
 		}
-		_, err = fmt.Fprint(a.stdout, "requests:\n"+text)
+		_, err := fmt.Fprint(a.stdout, "requests:\n"+text)
 		return err
 	})
 }
@@ -267,15 +250,9 @@ func (c *replaySiteCmd) Run(a *app) error {
 	if err != nil {
 		return exitWith(exitUsage, "%s: %w", c.File, err)
 	}
-	return c.withSidecar(a, func(ctx context.Context, sidecar *client) error {
-		raw, err := sidecar.ask(ctx, http.MethodPost, api.SiteReplay{File: one}, "v1", "sites", one.Name, "replay")
-		if err != nil || c.JSON {
-			return a.printAnswer(raw, err)
-		}
-		replayed, err := read[api.SiteReplayed](raw)
-		if err != nil {
-			return err
-		}
+	return shown(c.clientFlags, a, func(ctx context.Context, sidecar *client) (json.RawMessage, error) {
+		return sidecar.ask(ctx, http.MethodPost, api.SiteReplay{File: one}, "v1", "sites", one.Name, "replay")
+	}, func(replayed api.SiteReplayed) error {
 		if len(replayed.Incidents) > 0 {
 			t := newColumns(a.stdout, "AT", "PROFILE", "EVIDENCE", "DECIDED", "WITH THIS FILE")
 			for _, i := range replayed.Incidents {
@@ -285,7 +262,7 @@ func (c *replaySiteCmd) Run(a *app) error {
 				return err
 			}
 		}
-		_, err = fmt.Fprintln(a.stdout, replayed.Tell())
+		_, err := fmt.Fprintln(a.stdout, replayed.Tell())
 		return err
 	})
 }

@@ -3,6 +3,7 @@ package main
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"fmt"
 	"net/http"
 	"os"
@@ -57,15 +58,9 @@ type snapshotsCmd struct {
 
 // Run prints the list.
 func (c *snapshotsCmd) Run(a *app) error {
-	return c.withSidecar(a, func(ctx context.Context, sidecar *client) error {
-		raw, err := sidecar.askFor(ctx, http.MethodGet, nil, "v1", "profiles", string(c.Profile), "snapshots")
-		if err != nil || c.JSON {
-			return a.printAnswer(raw, err)
-		}
-		made, err := read[list[api.Snapshot]](raw)
-		if err != nil {
-			return err
-		}
+	return shown(c.clientFlags, a, func(ctx context.Context, sidecar *client) (json.RawMessage, error) {
+		return sidecar.askFor(ctx, http.MethodGet, nil, "v1", "profiles", string(c.Profile), "snapshots")
+	}, func(made list[api.Snapshot]) error {
 		t := newColumns(a.stdout, "SNAPSHOT", "TOKEN", "MADE", "SIZE", "STORED", "CHROME", "SESSION")
 		for _, s := range made.Items {
 			t.row(s.ID, s.Token, s.CreatedAt.UTC().Format(time.RFC3339), humanize.IBytes(s.Bytes), humanize.IBytes(s.Stored), s.ChromeVersion, s.SessionID)
@@ -86,20 +81,14 @@ type restoreCmd struct {
 // Run asks the sidecar to put the snapshot back, with the profile's present token if none was
 // given.
 func (c *restoreCmd) Run(a *app) error {
-	return c.withSidecar(a, func(ctx context.Context, sidecar *client) error {
+	return shown(c.clientFlags, a, func(ctx context.Context, sidecar *client) (json.RawMessage, error) {
 		token, err := seenToken(ctx, a, sidecar, c.Profile, c.Token)
 		if err != nil {
-			return err
+			return nil, err
 		}
 		name := cmp.Or(c.Person, os.Getenv("USER"))
-		raw, err := sidecar.askFor(ctx, http.MethodPost, api.ProfileRestore{SnapshotID: c.Snapshot, Token: token, Person: name, Note: c.Note}, "v1", "profiles", string(c.Profile), "restore")
-		if err != nil || c.JSON {
-			return a.printAnswer(raw, err)
-		}
-		done, err := read[api.Restored](raw)
-		if err != nil {
-			return err
-		}
+		return sidecar.askFor(ctx, http.MethodPost, api.ProfileRestore{SnapshotID: c.Snapshot, Token: token, Person: name, Note: c.Note}, "v1", "profiles", string(c.Profile), "restore")
+	}, func(done api.Restored) error {
 		fmt.Fprintf(a.stdout, "%s: %s, with snapshot %s under token %d\n", printable(done.ProfileID), printable(string(done.State)), printable(done.SnapshotID), done.Token)
 		if done.Kept != "" {
 			fmt.Fprintf(a.stdout, "the state before is kept in %s\n", printable(done.Kept))

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -79,4 +80,19 @@ func (a *app) printAnswer(raw json.RawMessage, err error) error {
 		return err
 	}
 	return a.printJSON(raw)
+}
+
+// shown asks the sidecar, and calls show with its answer, or prints the answer itself for --json.
+func shown[T any](f clientFlags, a *app, ask func(context.Context, *client) (json.RawMessage, error), show func(T) error) error {
+	return f.withSidecar(a, func(ctx context.Context, sidecar *client) error {
+		raw, err := ask(ctx, sidecar)
+		if err != nil || f.JSON {
+			return a.printAnswer(raw, err)
+		}
+		v, err := read[T](raw)
+		if err != nil {
+			return err
+		}
+		return show(v)
+	})
 }

@@ -39,7 +39,8 @@ type Handler interface {
 	// after the answer, which is sent at the latest when CloseBrowser has returned, and earlier
 	// where something else is sent to the client meanwhile.
 	CloseBrowser()
-	// Refused is called for each command that came after the fence was shut.
+	// Refused is called for each command that came after the fence was shut, and for one of which the browser
+	// had not got all by then: that is among ClientSession.Commands nevertheless, as it had passed the fence.
 	Refused(method string)
 	// Readable and Writable return nil for a file that pages of the session may read,
 	// and for a directory that they may download to. The error says what is allowed.

@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"leasehold/lease"
 )
 
@@ -177,7 +179,10 @@ func (r refusals) Refused(method string) { *r.methods = append(*r.methods, metho
 // pipe, or lacks only its end. It is none for the browser. What came before it was sent, and is not told as
 // refused.
 func TestTheRestOfAMessageMeetsTheFence(t *testing.T) {
-	const pipe = 64 << 10 // what the pipe takes
+	pipe, err := unix.FcntlInt(uintptr(newOffline(t).mux.commands), unix.F_GETPIPE_SZ, 0) // what the pipe takes
+	if err != nil {
+		t.Fatal(err)
+	}
 	first := `{"id":1,"method":"DOM.enable","params":{}}`
 	large := func(n int) string {
 		begin, end := `{"id":2,"method":"DOM.disable","params":{"a":"`, `"}}`

@@ -127,8 +127,8 @@ func (p *privacy) heard(secret bool) error {
 }
 
 // KeepPrivate refuses every command of every client, with the reason, until open is called, except for what
-// lets a target run that waits for its debugger. When it returns, no other can reach the browser any more. It fails with a *ListeningError if what one has sent
-// before would tell it of the launcher's pages.
+// lets a target run that waits for its debugger. When it returns, no other can reach the browser any more. It
+// fails with a *ListeningError if what one has sent before would tell it of the launcher's pages.
 //
 // open closes these pages first. With forget, it also clears the browser's cache, which has what sites
 // answered them. If that fails, the browser stays private.

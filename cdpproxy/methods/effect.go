@@ -97,10 +97,11 @@ func RefusePerson(name string, since time.Time) *Refusal {
 	}
 }
 
-// RefuseSignIn is the refusal of every command while the launcher signs the account in.
+// RefuseSignIn is the refusal of every command while the launcher signs the account in, but for the one that lets a
+// target run that waits for its debugger.
 func RefuseSignIn() *Refusal {
 	return &Refusal{
 		Reason: ReasonSignIn, Code: codeServer,
-		Text: "the sidecar signs the account in: nothing is sent to the browser or read from it until Lease.signIn is answered",
+		Text: "the sidecar signs the account in: no command but Runtime.runIfWaitingForDebugger passes until Lease.signIn is answered",
 	}
 }

@@ -332,7 +332,7 @@ func TestTheTitleOfAPageThatIsNotRead(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			results, _ := capturePages(t, one.from, []capture.Page{one.page, one.page}, capture.Limits{Part: testchrome.Patience, Total: 2 * testchrome.Patience, Pages: 1})
 			for i, r := range results {
-				if strings.Contains(r.Title, secret) || r.Title == "" || (r.Screenshot != "") != (name == "no snapshot" && i == 0) {
+				if r.Title != "" || (r.Screenshot != "") != (name == "no snapshot" && i == 0) {
 					t.Errorf("%s, page %d: %+v", name, i+1, r)
 				}
 			}

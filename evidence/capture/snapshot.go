@@ -41,13 +41,8 @@ func (p pageCapture) dom(ctx context.Context) dom {
 	return d
 }
 
-// unreadTitle stands for the title of a page of which it is not known what was typed into it.
-func unreadTitle(title string) string {
-	if title == "" {
-		return ""
-	}
-	return redact.Mark
-}
+// unreadTitle leaves out the title of a page of which it is not known what was typed into it.
+func unreadTitle(string) string { return "" }
 
 // snapshot asks for a snapshot of the page, or of the beginning of a large one.
 func (p pageCapture) snapshot(ctx context.Context) (s snapshot, err error) {

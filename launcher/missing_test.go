@@ -5,10 +5,12 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
 	"leasehold/launcher/api"
+	"leasehold/lease"
 )
 
 // A profile whose directory is missing is not had as an empty one, whoever asks, and its session cookies stay:
@@ -75,5 +77,29 @@ func TestAProfileWhoseDirectoryIsMissingIsNotMadeAnew(t *testing.T) {
 			mustIn(t)(err)
 			r.end(s)
 		})
+	}
+}
+
+// In a review, settings change also where the directory is missing: whoever changes them is told that, and what
+// to do about it, which is not to ask again.
+func TestSettingsOfAProfileInReviewWhoseDirectoryIsMissing(t *testing.T) {
+	r, _ := startImporting(t)
+	ctx := admin(t.Context())
+	r.leave("p")
+	mustIn(t)(r.snapshotter.Drain(ctx))
+	mustIn(t)(os.Rename(filepath.Join(r.o.Root.Dir(), "p"), filepath.Join(t.TempDir(), "was")))
+	e, err := lease.Change(ctx, r.o.Store, "p", func(e lease.Entry) (lease.Record, error) {
+		e.Record.State = lease.ManualReview
+		return e.Record, nil
+	})
+	mustIn(t)(err)
+	locale := "de-DE"
+	_, err = r.PutProfile(ctx, "p", api.ProfileSettings{Token: e.Record.Token, Locale: &locale})
+	p, is := api.ProblemIn(err)
+	if !is || p.More["reason"] != api.ReasonDirectoryMissing || !strings.HasPrefix(p.Detail, "the settings are stored") || strings.Contains(p.Detail, "ask again") {
+		t.Errorf("%v", err)
+	}
+	if e, err := r.o.Store.Get(ctx, "p"); err != nil || e.Record.Locale != locale {
+		t.Errorf("stored is %q, %v", e.Record.Locale, err)
 	}
 }

@@ -43,7 +43,11 @@ func (t *Service) PutProfile(ctx context.Context, profileID string, set api.Prof
 	if err != nil {
 		return api.Profile{}, err
 	}
-	if err := t.host.Create(profileID); err != nil {
+	err = t.host.Create(profileID)
+	if p, is := api.ProblemIn(err); is && p.More["reason"] == api.ReasonDirectoryMissing {
+		return api.Profile{}, fmt.Errorf("the settings are stored, and the directory is not made: %w", err)
+	}
+	if err != nil {
 		return api.Profile{}, fmt.Errorf("the settings are stored, but the directory is not made: ask again: %w", err)
 	}
 	return t.host.Shown(r).Public(), nil

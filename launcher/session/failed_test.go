@@ -175,7 +175,7 @@ func TestAFailedWorkersSitesAreNotAsked(t *testing.T) {
 	}
 	book, wrong := site.NewBook([]site.File{f})
 	if len(wrong) > 0 {
-		t.Fatal(wrong)
+		t.Fatal("the file about the site is refused:", wrong)
 	}
 	for name, ordered := range map[string]bool{"it ordered": true, "it only looked": false} {
 		t.Run(name, func(t *testing.T) {

@@ -169,16 +169,6 @@ func TestAnotherDirectoryIsNotHeldToBeCutShort(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	t.Run("made in the place of one that is away", func(t *testing.T) {
-		r, must := open(t), mustIn(t)
-		path, err := r.Create("p")
-		must(err)
-		l := lock(t, r, "p")
-		must(os.WriteFile(r.file("p", takingMark), nil, 0o600))
-		must(os.Rename(path, filepath.Join(t.TempDir(), "p")))
-		_, err = r.Create("p")
-		must(errors.Join(err, l.Chown()))
-	})
 	t.Run("restored, and the launcher was killed", func(t *testing.T) {
 		r, must := open(t), mustIn(t)
 		path, err := r.Create("p")

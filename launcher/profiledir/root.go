@@ -212,8 +212,7 @@ func (r *Root) Create(id string) (string, error) {
 		return "", err
 	}
 	if _, err := os.Lstat(path); errors.Is(err, fs.ErrNotExist) {
-		_, err := r.forgetTaking(id)
-		if err = errors.Join(err, r.forgetMark(id)); err != nil {
+		if err := r.forgetMark(id); err != nil {
 			return "", err
 		}
 	}

@@ -28,7 +28,7 @@ type AdoptOptions struct {
 //
 // The caller has to drop the first message if it does not parse: the dead launcher may
 // have read the beginning of it. If the dead launcher wrote the first part of a
-// command, Adopt ends it with a zero byte, and Chrome answers with an error without
+// command, Adopt ends it so that it is none, and Chrome answers with an error without
 // id. The CDP sessions of the dead launcher are still there, and answers to its
 // commands may arrive: the caller has to use other ids.
 //

@@ -404,8 +404,8 @@ type launched struct {
 	Options  chrome.Options
 }
 
-// playLauncher is the program of a launcher that starts a browser, sends it the first
-// part of a command, and is then killed.
+// playLauncher is the program of a launcher that starts a browser, sends it all of a command but the
+// zero byte at its end, and is then killed.
 func playLauncher() int {
 	var o chrome.Options
 	if err := json.Unmarshal([]byte(os.Getenv(modeVar+"_OPTIONS")), &o); err != nil {
@@ -428,7 +428,7 @@ func playLauncher() int {
 	if _, err := c.Call("Target.createTarget", map[string]any{"url": "data:text/html,<title>still here</title>"}); err != nil {
 		panic(err)
 	}
-	if _, err := b.Commands().WriteString(`{"id":77,"method":"Brow`); err != nil {
+	if _, err := b.Commands().WriteString(`{"id":77,"method":"Target.createTarget","params":{"url":"data:text/html,<title>not wanted</title>"}}`); err != nil {
 		panic(err)
 	}
 	o.Lock, o.TempDir = nil, b.TempDir()
@@ -502,6 +502,9 @@ func TestAdoptAfterTheLauncherWasKilled(t *testing.T) {
 	targets, err := c.Call("Target.getTargets", nil)
 	if err != nil || !bytes.Contains(targets, []byte("still here")) {
 		t.Errorf("the page is gone: %s, %v", targets, err)
+	}
+	if bytes.Contains(targets, []byte("not wanted")) {
+		t.Errorf("what the launcher before had not sent to the end was done: %s", targets)
 	}
 	method, err := b.Close(t.Context(), c.Ask, testchrome.Unhurried)
 	if method != chrome.ClosedByCDP || err != nil || b.ExitStatus() != "unknown" {

@@ -163,7 +163,9 @@ func (b *Browser) takePipe() (err error) {
 	if err := b.commands.SetWriteDeadline(time.Now().Add(time.Second)); err != nil {
 		return err
 	}
-	if _, err := b.commands.Write([]byte{0}); err != nil && !errors.Is(err, os.ErrDeadlineExceeded) {
+	// It ends what the launcher before may have written a part of, so that it is no command: not even if only
+	// the zero byte was missing.
+	if _, err := b.commands.Write([]byte("!\x00")); err != nil && !errors.Is(err, os.ErrDeadlineExceeded) {
 		return fmt.Errorf("chrome pid %d: commands: %w", b.identity.PID, err)
 	}
 	return b.commands.SetWriteDeadline(time.Time{})

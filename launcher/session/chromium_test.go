@@ -2,6 +2,7 @@ package session
 
 import (
 	"bufio"
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"net"
@@ -87,7 +88,7 @@ func (c *chromium) serve(pipe net.Conn) {
 			_ = pipe.Close()
 			return
 		}
-		if len(msg) == 1 { // by which a launcher ends what another one may have begun
+		if bytes.HasSuffix(msg, []byte("!\x00")) { // by which a launcher ends what another one may have begun
 			continue
 		}
 		var m command

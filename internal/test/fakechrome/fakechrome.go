@@ -6,6 +6,7 @@ package fakechrome
 
 import (
 	"bufio"
+	"bytes"
 	"cmp"
 	"encoding/json"
 	"errors"
@@ -232,7 +233,7 @@ func (p *player) serve(in *bufio.Reader) error {
 		if err != nil {
 			return err
 		}
-		if len(msg) == 1 { // a launcher that adopts the browser begins with it
+		if bytes.HasSuffix(msg, []byte("!\x00")) { // a launcher that adopts the browser begins with it
 			continue
 		}
 		var c command

@@ -36,7 +36,7 @@ type Reader struct {
 	// open are requests that do more than read, and whose sending has not begun, by the source of
 	// their events.
 	open map[uint64]Sent
-	// sending are those whose sending has begun, and that have not ended.
+	// sending are those whose sending has begun, and that have not ended; and those of OPTIONS.
 	sending map[uint64]bool
 	// sockets are the websockets that were opened, by the source of their events. The log does not
 	// say when one is closed.
@@ -170,6 +170,9 @@ func (r *Reader) begins(id uint64, e event) (_ Sent, left bool) {
 		}
 		r.sockets[id] = s
 	case !acts:
+		if s.Method == "OPTIONS" && len(r.sending) < maxOpen { // what it asks for is sent once it is answered
+			r.sending[id] = true
+		}
 	case len(r.open) >= maxOpen:
 		return s, true
 	default:

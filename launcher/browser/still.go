@@ -472,11 +472,12 @@ func (b *Browser) GoOn(log zerolog.Logger) {
 		return
 	}
 	b.monitor.Still().Moves()
-	err := b.driver.o.Files.DropStillCookies(b.session)
+	var err error
 	if n := s.network; n != nil { // else it moves already
 		s.network = nil
-		err = errors.Join(n.Continue(), n.Close(), err)
+		err = errors.Join(n.Continue(), n.Close())
 	}
+	err = errors.Join(err, b.driver.o.Files.DropStillCookies(b.session))
 	ctx, cancel := context.WithTimeout(context.Background(), endTimeout)
 	defer cancel()
 	b.forgetPrivate(ctx, log)

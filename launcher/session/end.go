@@ -120,9 +120,13 @@ func (e *ending) finish() {
 	if ended.Lost {
 		s.slot.Lose(sessionfile.LostRun{File: f, Journal: s.recording.settled()})
 	}
-	s.pictures.forget(e.verdict == endInOrder && f.Evidence.EvidenceID != "")
+	s.pictures.forget(!e.picturesCount() && f.Evidence.EvidenceID != "")
 	e.retire(how, last, ended.LeftOpen)
 }
+
+// picturesCount tells whether the evidence names the session's pictures: those of a worker that failed show
+// what it did, also if that is found out once the evidence is sealed.
+func (e *ending) picturesCount() bool { return e.verdict != endInOrder || e.ifTouched }
 
 // leavesPages tells whether pages on which the session may have acted go on after its end, in a
 // browser that other runs use: what they send later is known to those runs alone.
@@ -193,7 +197,7 @@ func (e *ending) recoveryCase() recovery.Case {
 			if e.bundle == nil {
 				e.bundle = s.capture(e.reason, f.Outcome, true)
 			}
-			if !inOrder {
+			if e.picturesCount() {
 				e.bundle.SetPictures(s.pictures.kept)
 			}
 			return e.bundle

@@ -281,10 +281,10 @@ func TestAFrameThatTurnsSensitiveMeanwhile(t *testing.T) {
 }
 
 // TestPicturesOfASession are stored while it lives, for as long as the lease is its own.
-// An orderly end removes them; the evidence of a loss names them.
+// An orderly end removes them; the evidence of a loss, or of a worker that failed, names them.
 func TestPicturesOfASession(t *testing.T) {
 	t.Parallel()
-	for _, lost := range []bool{false, true} {
+	for _, end := range []string{"in order", "failed", "lost"} {
 		r := newRoom(t, roomOptions{})
 		s := r.begin(task("one"))
 		w := r.connect(s)
@@ -304,7 +304,7 @@ func TestPicturesOfASession(t *testing.T) {
 		}
 		checkpointed("a", func() bool { return len(stored()) == 1 && r.counted("leasehold_pictures_total", "stored") == 1 })
 		r.await("the journal knows it", func() bool { return slices.Contains(r.journal(s), "picture a") })
-		if lost {
+		if end == "lost" {
 			// The fence is shut while the next one is taken: that does not count.
 			r.chromium.set(func() {
 				r.chromium.at["Page.captureScreenshot"] = func() { s.Fence().Shut(lease.ErrExpired) }
@@ -313,14 +313,14 @@ func TestPicturesOfASession(t *testing.T) {
 			r.await("the fence is shut", func() bool { return s.Fence().Check() != nil })
 			r.chromium.set(func() { clear(r.chromium.at) })
 			s.life.update(func(f *facts) { f.leaseLost = lease.ErrExpired })
-		} else if _, err := s.Release(t.Context(), api.Release{}); err != nil {
-			t.Fatal(err)
+		} else if _, err := s.Release(t.Context(), api.Release{Recover: map[string]string{"failed": api.RecoverTouched}[end]}); err != nil {
+			t.Fatal("the release:", err)
 		}
 		f := r.over(s)
 		named := r.manifest(f.Evidence.EvidenceID).Pictures
-		if lost {
+		if end != "in order" {
 			if got := stored(); !slices.Equal(got, []string{"a"}) || len(named) != 1 || named[0].Checkpoint != "a" || named[0].Missing != "" {
-				t.Errorf("stored %q, named %+v", got, named)
+				t.Errorf("%s: stored %q, named %+v", end, got, named)
 			}
 		} else {
 			r.await("they are removed", func() bool { return len(stored()) == 0 })

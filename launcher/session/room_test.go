@@ -178,12 +178,13 @@ func (r *room) start() {
 	timing := lease.Timing{TTL: 30 * time.Second}
 	roots, err := fileroots.New(fileroots.Options{Private: []string{r.dir}, DataDir: r.dir})
 	fatal(err)
+	sites := r.o.sites // the next launcher's may be others
 	l.host, err = NewRegistry(ctx, &l.work, Options{
 		FileRoots:  roots,
 		LauncherID: "l", BootID: boottime.ID(), Timing: lease.Timing{TTL: cmp.Or(r.o.ttl, timing.TTL)}, ReconnectGrace: cmp.Or(r.o.grace, patience), PersonGrace: cmp.Or(r.o.person, patience),
 		QuietTimeout: patience, ClearTimeout: patience, PictureInterval: r.o.picture, Headless: true, LeaveOnExit: func() bool { return r.o.leave }, Dedicated: r.dedicated,
 		Store: r.store, Root: l.root, Archive: l.archive, Files: l.files, Jar: l.jar, Slots: l.table, Driver: l.driver, Recoverer: recoverer,
-		Announcer: l.announcer, Answers: accountcheck.NewMemory(r.dir, testkey.Key), Sites: func() *site.Book { return r.o.sites }, Log: log, Metrics: l.metrics,
+		Announcer: l.announcer, Answers: accountcheck.NewMemory(r.dir, testkey.Key), Sites: func() *site.Book { return sites }, Log: log, Metrics: l.metrics,
 	})
 	fatal(err)
 	before, err := r.store.Presence(ctx, "l") // of the launcher before this one, which is gone

@@ -639,6 +639,7 @@ func (w *world) allCanBeHad() {
 					w.count("a directory that was left is had again by a person")
 					w.rehome(h.living(), w.recordOf(r.ProfileID), true)
 				}
+				w.person() // one who still waited may have had it by hand, and left it
 				time.Sleep(2 * timing.TTL)
 				// The kernel keeps the lock of a file that another program looks at through /proc,
 				// which takes as long as it takes: the bubble's time does not pass meanwhile.

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"net/http"
 
@@ -20,23 +21,20 @@ type moveCmd struct {
 
 // Run asks the sidecar to be the profile's home.
 func (c *moveCmd) Run(a *app) error {
-	return c.withSidecar(a, func(ctx context.Context, sidecar *client) error { return c.move(ctx, a, sidecar) })
+	return shown(c.clientFlags, a, func(ctx context.Context, sidecar *client) (json.RawMessage, error) { return c.ask(ctx, a, sidecar) }, a.tellMoved)
 }
 
-func (c *moveCmd) move(ctx context.Context, a *app, sidecar *client) error {
+func (c *moveCmd) ask(ctx context.Context, a *app, sidecar *client) (json.RawMessage, error) {
 	id := string(c.Profile)
 	person, token, _, err := deciding(ctx, a, sidecar, id, c.Person, "decides", "--person", c.Token)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	raw, err := sidecar.askFor(ctx, http.MethodPost, api.ProfileMove{Write: api.Write{Token: token}, To: c.To, Person: person, Note: c.Note}, "v1", "profiles", id, "move")
-	if err != nil || c.JSON {
-		return a.printAnswer(raw, err)
-	}
-	now, err := read[api.Profile](raw)
-	if err != nil {
-		return err
-	}
-	_, err = fmt.Fprintf(a.stdout, "%s: %s, token %d, now %s\n", id, printable(api.MoveNote(now.Record)), now.Token, cell(now.State))
+	return sidecar.askFor(ctx, http.MethodPost, api.ProfileMove{Write: api.Write{Token: token}, To: c.To, Person: person, Note: c.Note}, "v1", "profiles", id, "move")
+}
+
+// tellMoved prints where a profile has its home now.
+func (a *app) tellMoved(now api.Profile) error {
+	_, err := fmt.Fprintf(a.stdout, "%s: %s, token %d, now %s\n", printable(now.ProfileID), printable(api.MoveNote(now.Record)), now.Token, cell(now.State))
 	return err
 }

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"net/http"
 
@@ -29,29 +30,23 @@ func (c *rehomeCmd) Run(a *app) error {
 	if c.Snapshot == "" && c.From == "" && !c.Left && !c.Empty {
 		return exitWith(exitUsage, "want one of --snapshot ID, --from DIR, --left and --empty: what the profile's directory is to be")
 	}
-	return c.withSidecar(a, func(ctx context.Context, sidecar *client) error { return c.rehome(ctx, a, sidecar) })
+	return shown(c.clientFlags, a, func(ctx context.Context, sidecar *client) (json.RawMessage, error) { return c.ask(ctx, a, sidecar) }, func(now api.Profile) error {
+		err := a.tellMoved(now)
+		if err == nil && now.State == lease.ManualReview {
+			_, err = fmt.Fprintf(a.stdout, "it still waits for a person: leasehold review %s\n", c.Profile)
+		}
+		return err
+	})
 }
 
-func (c *rehomeCmd) rehome(ctx context.Context, a *app, sidecar *client) error {
+func (c *rehomeCmd) ask(ctx context.Context, a *app, sidecar *client) (json.RawMessage, error) {
 	id := string(c.Profile)
 	person, token, _, err := deciding(ctx, a, sidecar, id, c.Person, "decides", "--person", c.Token)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	raw, err := sidecar.askFor(ctx, http.MethodPost, api.ProfileRehome{
+	return sidecar.askFor(ctx, http.MethodPost, api.ProfileRehome{
 		Write: api.Write{Token: token}, To: c.To, Snapshot: c.Snapshot, From: c.From, Left: c.Left, Empty: c.Empty, Person: person, Note: c.Note,
 		AcceptLoss: c.AcceptLoss, AskHome: c.AskHome,
 	}, "v1", "profiles", id, "rehome")
-	if err != nil || c.JSON {
-		return a.printAnswer(raw, err)
-	}
-	now, err := read[api.Profile](raw)
-	if err != nil {
-		return err
-	}
-	_, err = fmt.Fprintf(a.stdout, "%s: %s, token %d, now %s\n", id, printable(api.MoveNote(now.Record)), now.Token, cell(now.State))
-	if err == nil && now.State == lease.ManualReview {
-		_, err = fmt.Fprintf(a.stdout, "it still waits for a person: leasehold review %s\n", id)
-	}
-	return err
 }

@@ -47,10 +47,12 @@ func TestADirectoryMayTakeLongToCome(t *testing.T) {
 	const takes = time.Hour
 	for name, ask := range map[string]func(context.Context, *app, *client) error{
 		"move": func(ctx context.Context, a *app, sidecar *client) error {
-			return (&moveCmd{Profile: "p", Person: "ann", Token: 7}).move(ctx, a, sidecar)
+			_, err := (&moveCmd{Profile: "p", Person: "ann", Token: 7}).ask(ctx, a, sidecar)
+			return err
 		},
 		"rehome": func(ctx context.Context, a *app, sidecar *client) error {
-			return (&rehomeCmd{Profile: "p", Person: "ann", Token: 7, Note: "gone", Snapshot: "newest"}).rehome(ctx, a, sidecar)
+			_, err := (&rehomeCmd{Profile: "p", Person: "ann", Token: 7, Note: "gone", Snapshot: "newest"}).ask(ctx, a, sidecar)
+			return err
 		},
 		"exec": func(_ context.Context, _ *app, sidecar *client) error {
 			_, _, err := (&execCmd{}).askForSession(sidecar, api.Manifest{ProfileID: "p"}, make(chan os.Signal))

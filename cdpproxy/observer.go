@@ -105,6 +105,11 @@ func (o *Observer) CallFenced(ctx context.Context, fence *lease.Fence, session, 
 	return o.call(ctx, fence, session, method, params, result)
 }
 
+// Send is Call for who waits for the reply later. The browser gets commands in the order in which they are sent.
+func (o *Observer) Send(session, method string, params any) (*SentCall, error) {
+	return o.session.mux.start(nil, o.sessionOr(session), method, params, &o.calls)
+}
+
 // SendFenced is CallFenced for who waits for the reply later: it returns once the command is sent.
 func (o *Observer) SendFenced(fence *lease.Fence, session, method string, params any) (*SentCall, error) {
 	return o.session.mux.start(fence, o.sessionOr(session), method, params, &o.calls)

@@ -1,6 +1,8 @@
 package browser
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
@@ -55,7 +57,7 @@ func TestWhatASiteDoesToCookiesIsSeen(t *testing.T) {
 	}
 	cookies, err := b.Cookies(t.Context())
 	must(err)
-	b.Monitor().Cookies().Learn(cookies, nil)
+	b.Monitor().Cookies().Learn(cookies, nil)()
 	var made struct{ BrowserContextID string }
 	must(b.Mux().Call(t.Context(), "Target.createBrowserContext", nil, &made))
 	must(b.Mux().Call(t.Context(), "Target.createTarget", map[string]any{"url": web.URL + "/in", "browserContextId": made.BrowserContextID}, nil))
@@ -117,5 +119,45 @@ func TestWhatASiteDoesToCookiesIsSeen(t *testing.T) {
 	want := []string{"dropped site 200 GET", "replaced site 200 GET", "replaced site 200 GET", "replaced site 302 GET", "dropped site 303 GET", "dropped unknown 0 ", "read  0 "}
 	if !slices.Equal(got, want) {
 		t.Errorf("reported %q, want %q", got, want)
+	}
+}
+
+// TestABrowserThatStartsDoesInOrderWhatItIsSent: cookies that are set are among those that are asked for right after,
+// both before it has opened its first tab.
+func TestABrowserThatStartsDoesInOrderWhatItIsSent(t *testing.T) {
+	h := newHost(t, Options{})
+	h.locked(h.root.Lock)
+	lent := make([]map[string]any, 1000)
+	for i := range lent {
+		lent[i] = map[string]any{"name": fmt.Sprint("c", i), "value": "v", "url": fmt.Sprintf("https://site-%d.example/", i%100)}
+	}
+	var has struct {
+		Cookies []struct {
+			Name    string
+			Session bool
+		}
+	}
+	b, err := h.driver.Start(t.Context(), Start{
+		SessionID: session, Token: 7, Lock: h.lock, Path: h.path, Headless: true, Sink: h.sink, Log: h.options.Log,
+		Prepare: func(ctx context.Context, b *Browser) (prepared func() error) {
+			set, notSet := b.Monitor().Observer().Send("", "Storage.setCookies", map[string]any{"cookies": lent})
+			asked, notAsked := b.Monitor().Observer().Send("", "Storage.getCookies", nil)
+			return func() error {
+				if err := errors.Join(notSet, notAsked); err != nil {
+					return err
+				}
+				return errors.Join(set.Wait(ctx, nil), asked.Wait(ctx, &has))
+			}
+		},
+	})
+	if err != nil {
+		t.Fatalf("the browser does not start: %v", err)
+	}
+	h.endAtLast(b)
+	if len(has.Cookies) != len(lent) || !has.Cookies[0].Session {
+		t.Errorf("%d of %d cookies are there", len(has.Cookies), len(lent))
+	}
+	if _, err := b.Close(profile, nil, h.options.Log); err != nil {
+		t.Errorf("it does not close: %v", err)
 	}
 }

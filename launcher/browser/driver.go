@@ -120,10 +120,11 @@ type Start struct {
 	ReadWrite []string
 	// Sink receives what the browser's monitor reports.
 	Sink func(checkpoint.Entry)
-	// Beside, if given, is called with the browser while its first tab opens. Chrome takes
-	// some time for that, and nothing is loaded before Start returns.
-	Beside func(ctx context.Context, b *Browser) error
-	Log    zerolog.Logger
+	// Prepare, if given, begins to prepare the browser, and returns a function that waits until it is prepared.
+	// What it sends comes before the command that opens the first tab, for which Chrome takes some time. Nothing
+	// is loaded before Start returns.
+	Prepare func(ctx context.Context, b *Browser) (prepared func() error)
+	Log     zerolog.Logger
 }
 
 // Start starts a browser and drives it. If it fails after the process was started, it
@@ -191,20 +192,18 @@ func (d *Driver) Start(ctx context.Context, s Start) (*Browser, error) {
 	if err != nil {
 		return b, err
 	}
+	prepared := func() error { return nil }
+	if s.Prepare != nil {
+		prepared = s.Prepare(ctx, b)
+	}
 	// One tab that loads nothing. Chrome drops the session cookies when the last tab is
 	// closed, so this tab also keeps them.
-	var tab, beside error
-	var opening sync.WaitGroup
-	opening.Go(func() { tab = b.monitor.Tabs().OpenFirst(ctx) })
-	if s.Beside != nil {
-		beside = s.Beside(ctx, b)
+	err = b.monitor.Tabs().OpenFirst(ctx)
+	if err != nil {
+		err = process.StartFailure(err)
 	}
-	opening.Wait()
-	if tab != nil {
-		beside = errors.Join(process.StartFailure(tab), beside)
-	}
-	if beside != nil {
-		return b, beside
+	if err = errors.Join(err, prepared()); err != nil {
+		return b, err
 	}
 	if width, height, ok := s.Appearance.Size(); ok {
 		if err := b.monitor.Tabs().FitWindow(ctx, width, height); err != nil {

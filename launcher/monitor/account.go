@@ -29,13 +29,18 @@ func newCookies(chrome caller, ps *pages, n *navigations, s *Still, sink func(ch
 
 // Learn takes in the account's cookies at the grant: the result of Storage.getCookies,
 // or the reason why there is none. From then on the monitor reports what becomes of these
-// cookies. If they are not known, nobody can tell at the end.
-func (c *Cookies) Learn(result json.RawMessage, problem error) {
-	if problem == nil {
-		problem = c.watch.learn(result, true, time.Now())
-	}
-	if problem != nil {
-		c.watch.missed("those at the grant could not be read: " + problem.Error())
+// cookies. If they are not known, nobody can tell at the end. The function that it returns does what
+// takes time, and has to be called: until it has returned, what becomes of cookies waits for it.
+func (c *Cookies) Learn(result json.RawMessage, problem error) (learn func()) {
+	learned := c.watch.begin()
+	return func() {
+		defer learned()
+		if problem == nil {
+			problem = c.watch.learn(result, true, time.Now())
+		}
+		if problem != nil {
+			c.watch.missed("those at the grant could not be read: " + problem.Error())
+		}
 	}
 }
 
@@ -43,9 +48,8 @@ func (c *Cookies) Learn(result json.RawMessage, problem error) {
 // (capture.Patience).
 const learnTimeout = 2 * time.Second
 
-// learnNew asks for the browser's cookies whenever a new page gets its first document,
-// until gone is closed: Chrome begins to load that document before anybody can listen to its
-// requests.
+// learnNew asks for the browser's cookies whenever a new page gets a first document that Chrome began to load
+// before anybody could listen to its requests, until gone is closed.
 func (c *Cookies) learnNew(gone <-chan struct{}) {
 	for {
 		select {
@@ -72,14 +76,14 @@ func (c *Cookies) learnNew(gone <-chan struct{}) {
 // first events comes with its first document.
 const firstLooks = 4
 
-// mayHaveDocument tells whether a page, unless it is nil, may have its first document now, so
-// that learnNew looks. The caller holds the mu of pages.
-func (pg *page) mayHaveDocument() bool {
+// withDocument is the page's target if the page, unless it is nil, may have its first document now, so
+// that learnNew looks; otherwise it is empty. The caller holds the mu of pages.
+func (pg *page) withDocument() string {
 	if pg == nil || pg.looks >= firstLooks || !notBlank(pg.URL) {
-		return false
+		return ""
 	}
 	pg.looks++
-	return true
+	return pg.TargetID
 }
 
 // documentCame tells learnNew that a page may have its first document.

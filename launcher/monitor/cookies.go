@@ -39,6 +39,7 @@ type cookieWatch struct {
 	full      bool                      // there were more cookies than can be remembered
 	blind     string                    // why some cookies were not seen; empty: all were
 	commands  []acts.CookieCommand      // of clients, not reported yet
+	learning  chan struct{}             // nil unless those of a grant are being learned; closed when they are
 }
 
 type watchedCookie struct {
@@ -71,11 +72,39 @@ func newCookieWatch() *cookieWatch {
 
 // forget forgets everything about a session that is over.
 func (w *cookieWatch) forget() {
-	w.mu.Lock()
+	w.lock()
 	defer w.mu.Unlock()
 	clear(w.known)
 	clear(w.values)
 	w.documents, w.written, w.full, w.blind, w.commands = 0, false, false, "", nil
+}
+
+// begin says that the cookies of a grant are about to be learned. What becomes of cookies is not judged before the
+// caller says that they are.
+func (w *cookieWatch) begin() (learned func()) {
+	w.lock()
+	defer w.mu.Unlock()
+	learning := make(chan struct{})
+	w.learning = learning
+	return func() {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		w.learning = nil
+		close(learning)
+	}
+}
+
+// lock locks w.mu once the cookies of a grant are known.
+func (w *cookieWatch) lock() {
+	for {
+		w.mu.Lock()
+		learning := w.learning
+		if learning == nil {
+			return
+		}
+		w.mu.Unlock()
+		<-learning
+	}
 }
 
 // missed notes why cookies were not seen when they should have been.
@@ -143,14 +172,20 @@ func (w *cookieWatch) learn(result json.RawMessage, atGrant bool, now time.Time)
 	if err != nil {
 		return err
 	}
-	w.mu.Lock()
+	all := make([]*watchedCookie, len(cookies)) // hashed before mu is held, for which the reader of the pipe may wait
+	for i, j := range cookies {
+		all[i] = w.watched(w.idOf(j), j)
+	}
+	if atGrant {
+		w.mu.Lock()
+	} else {
+		w.lock()
+	}
 	defer w.mu.Unlock()
-	for _, j := range cookies {
-		id := w.idOf(j)
-		if w.known[id] != nil {
+	for _, c := range all {
+		if w.known[c.id] != nil {
 			continue
 		}
-		c := w.watched(id, j)
 		if !atGrant {
 			c.setAt, c.brief = w.documents, c.expires.IsZero() || c.expires.Sub(now) <= briefly
 		}
@@ -195,7 +230,7 @@ func (w *cookieWatch) observe(f ledger.Fact, typed, foreign func() bool, now tim
 			return nil
 		}
 		if a := parseCookieAnswer(f.Params); !a.empty() && !foreign() {
-			w.mu.Lock()
+			w.lock()
 			defer w.mu.Unlock()
 			return w.answered(f.Request.Hops[f.Hop], a, now)
 		}
@@ -367,7 +402,7 @@ func (w *cookieWatch) compare(result json.RawMessage, problem error, now time.Ti
 		entry.Text, entry.Cookie = err.Error(), &checkpoint.CookieChange{What: checkpoint.CookiesUnread}
 		return []checkpoint.Entry{entry}
 	}
-	w.mu.Lock()
+	w.lock()
 	defer w.mu.Unlock()
 	if w.full {
 		w.blind = "there were more cookies than can be watched"

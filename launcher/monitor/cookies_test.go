@@ -74,7 +74,7 @@ func cookieScript(t *testing.T, script string) string {
 		w := strings.Fields(line)
 		switch w[0] {
 		case "grant":
-			m.cookies.Learn(jar(w[1:]), nil)
+			m.cookies.Learn(jar(w[1:]), nil)()
 		case "end":
 			m.cookies.Compare(jar(w[1:]), nil)
 		case "fails":
@@ -242,7 +242,7 @@ func TestCookiesOfARealBrowser(t *testing.T) {
 		w.call("", "Storage.getCookies", nil, &r)
 		return r
 	}
-	w.monitor.Cookies().Learn(jar(), nil)
+	w.monitor.Cookies().Learn(jar(), nil)()
 	w.visit(page, site.URL+"/2")
 	bySite := map[string]bool{}
 	w.until(func(e checkpoint.Entry) bool {

@@ -54,7 +54,7 @@ const (
 
 func (m *Monitor) process(event cdpproxy.Event) {
 	seen := m.pages.observe(event)
-	if seen.document {
+	if seen.document != "" && !m.navigations.firstReported(seen.document) {
 		m.cookies.documentCame()
 	}
 	switch {
@@ -80,8 +80,8 @@ type pageEvent struct {
 	// and versions are those that one tells of.
 	listening []string
 	versions  []*serviceworker.Version
-	document  bool // a page may have its first document
-	stored    bool // the session's page changed its storage
+	document  string // the target of a page that may have its first document; empty if none has
+	stored    bool   // the session's page changed its storage
 }
 
 func (ps *pages) observe(event cdpproxy.Event) (seen pageEvent) {
@@ -117,7 +117,7 @@ func (ps *pages) observe(event cdpproxy.Event) (seen pageEvent) {
 		var p target.EventTargetInfoChanged
 		if decode(event, &p) && p.TargetInfo != nil {
 			report(ps.infoChanged(p.TargetInfo))
-			seen.document = ps.open[string(p.TargetInfo.TargetID)].mayHaveDocument()
+			seen.document = ps.open[string(p.TargetInfo.TargetID)].withDocument()
 		}
 	case eventDestroyed: // nothing to report: Clear waits for this event
 	case eventVersionUpdated:
@@ -133,7 +133,7 @@ func (ps *pages) observe(event cdpproxy.Event) (seen pageEvent) {
 			if p.Frame.ParentID == "" && current != nil {
 				current.URL, current.Crashed, current.Dialog = p.Frame.URL, false, ""
 				report(current.committed(p.Frame.URL))
-				seen.document = current.mayHaveDocument()
+				seen.document = current.withDocument()
 			} else {
 				report(frameEntry(containing, p.Frame.URL))
 			}

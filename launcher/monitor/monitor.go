@@ -164,13 +164,29 @@ func (m *Monitor) Attach(ctx context.Context, mux *cdpproxy.Mux) error {
 	if m.chrome.Observer, err = mux.Listen(ctx, m.readerEvent, readerEvents, watchedEvents...); err != nil {
 		return err
 	}
-	if err := m.chrome.Call(ctx, "", "Browser.setDownloadBehavior", tellDownloads, nil); err != nil {
-		return err
+	// A browser that starts is slow to take a command, so all are sent before the first reply.
+	var sent []*cdpproxy.SentCall
+	for _, c := range []struct {
+		method string
+		params any
+	}{
+		{"Browser.setDownloadBehavior", tellDownloads},
+		{"Target.setDiscoverTargets", map[string]any{"discover": true}},
+		{"Target.setAutoAttach", autoAttach},
+	} {
+		call, err := m.chrome.Send("", c.method, c.params)
+		if err != nil {
+			return err
+		}
+		defer call.Forget()
+		sent = append(sent, call)
 	}
-	if err := m.chrome.Call(ctx, "", "Target.setDiscoverTargets", map[string]any{"discover": true}, nil); err != nil {
-		return err
+	for _, call := range sent {
+		if err := call.Wait(ctx, nil); err != nil {
+			return err
+		}
 	}
-	return m.chrome.Call(ctx, "", "Target.setAutoAttach", autoAttach, nil)
+	return nil
 }
 
 // autoAttach pauses each new target until enable has turned on its events. Otherwise the
@@ -330,6 +346,9 @@ func (m *Monitor) readerEvent(event cdpproxy.Event) {
 	reportAll(m.sink, cookies)
 	if slices.Contains(navigationEvents, event.Method) {
 		m.navigations.observe(event, e.Boot)
+	}
+	if event.Method == ledger.Sent && isDocument(event.Params) {
+		m.navigations.requested(event)
 	}
 	if event.Method == eventFrameNavigated {
 		m.typing.watchNewDocument(event)

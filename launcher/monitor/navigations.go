@@ -1,6 +1,7 @@
 package monitor
 
 import (
+	"encoding/json"
 	"math"
 	"sync"
 	"sync/atomic"
@@ -41,13 +42,25 @@ type openPage struct {
 	// leaving says that a navigation to another document has begun, and that none has finished
 	// since.
 	leaving bool
+	// first is what is known of the requests for the page's first document.
+	first firstDocument
 	// counted is the URL of the document that was counted last; earlier is the number of
 	// documents that the session saw before it.
 	counted string
 	earlier int
 }
 
-var navigationEvents = []string{eventAttached, eventDetached, eventFrameStarted, eventFrameNavigated}
+// firstDocument tells whether all requests for a page's first document were reported: Chrome begins to load that
+// of a page that another one opens before anybody can listen.
+type firstDocument int
+
+const (
+	firstNotBegun firstDocument = iota // as far as is known
+	firstReported
+	firstMissed
+)
+
+var navigationEvents = []string{eventAttached, eventDetached, eventInfoChanged, eventFrameStarted, eventFrameNavigated}
 
 // newNavigations returns navigations that do not know yet what workers do. Until follow is
 // called, it is assumed that a worker has just done everything.
@@ -80,6 +93,13 @@ func (n *navigations) observe(event cdpproxy.Event, now boottime.Instant) {
 		if decode(event, &p) {
 			n.detached(string(p.SessionID))
 		}
+	case eventInfoChanged:
+		var p target.EventTargetInfoChanged
+		if decode(event, &p) && p.TargetInfo != nil {
+			if page := n.pages[string(p.TargetInfo.TargetID)]; page != nil {
+				page.shows(p.TargetInfo.URL)
+			}
+		}
 	case eventFrameStarted:
 		var p cdppage.EventFrameStartedNavigating
 		if page := n.sessions[event.Session]; page != nil && decode(event, &p) && string(p.FrameID) == page.target {
@@ -92,6 +112,43 @@ func (n *navigations) observe(event cdpproxy.Event, now boottime.Instant) {
 			n.committed(page, string(p.Frame.ID), string(p.Frame.LoaderID), p.Frame.URL)
 		}
 	}
+}
+
+// requested takes in that Chrome reports a request for a document.
+func (n *navigations) requested(event cdpproxy.Event) {
+	var p struct {
+		FrameID          string          `json:"frameId"`
+		RedirectResponse json.RawMessage `json:"redirectResponse"`
+	}
+	if !decode(event, &p) {
+		return
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	page := n.sessions[event.Session]
+	if page == nil || page.first != firstNotBegun || p.FrameID != page.target {
+		return
+	}
+	page.first = firstReported
+	if p.RedirectResponse != nil { // to a request that was not reported
+		page.first = firstMissed
+	}
+}
+
+// shows takes in that the page has a document with this URL. If no request for it was reported, it was sent before
+// the monitor listened.
+func (p *openPage) shows(url string) {
+	if p.first == firstNotBegun && notBlank(url) {
+		p.first = firstMissed
+	}
+}
+
+// firstReported tells whether all requests for a page's first document were reported.
+func (n *navigations) firstReported(target string) bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	page := n.pages[target]
+	return page != nil && page.first == firstReported
 }
 
 // leaving tells whether a page is navigating to another document.
@@ -114,6 +171,9 @@ func (n *navigations) attached(parent, session string, t *target.Info, now boott
 			if o := n.pages[opener]; o != nil {
 				page.group = o.group
 			}
+		}
+		if page.shows(t.URL); t.OpenerID != "" { // which may lead it elsewhere before anybody listens
+			page.first = firstMissed
 		}
 		remember(n.sessions, session, page)
 		remember(n.pages, id, page)
@@ -166,6 +226,7 @@ func (n *navigations) committed(page *openPage, frameID, loader, url string) {
 	if frameID != page.target {
 		return
 	}
+	page.shows(url)
 	if page.navigated {
 		page.counted = "" // the same URL again is a new document
 	}

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -192,6 +193,72 @@ func TestCookiesOfANewPageThatCannotBeRead(t *testing.T) {
 		c.Compare(json.RawMessage(`{"cookies":[]}`), nil)
 		if len(got) != 1 || got[0].Cookie.What != want {
 			t.Errorf("standing still: %t: %+v", still, got)
+		}
+	}
+}
+
+// TestCookiesAreJudgedOnceTheGrantsAreKnown, also if Chrome tells earlier what becomes of them: a login that is replaced
+// a moment after the grant is no new cookie.
+func TestCookiesAreJudgedOnceTheGrantsAreKnown(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var got []checkpoint.Entry
+		c := newCookies(nil, nil, nil, nil, func(e checkpoint.Entry) { got = append(got, e) })
+		const jar = `{"cookies":[{"name":"sid","value":%q,"domain":"a.example","path":"/","expires":4000000000,"httpOnly":true,"secure":true}]}`
+		learn := c.Learn(fmt.Appendf(nil, jar, "f3Kq81Lz0vXw7Bt2Yc9Dn4Hs"), nil)
+		go c.Compare(fmt.Appendf(nil, jar, "pR7mWx20QaZ5uVb8Ke3Jt6Gd"), nil)
+		synctest.Wait()
+		if len(got) != 0 {
+			t.Errorf("judged before the grant's cookies are known: %+v", got)
+		}
+		learn()
+		synctest.Wait()
+		if len(got) != 2 || got[0].Cookie.What != checkpoint.CookieReplaced || got[1].Cookie.What != checkpoint.CookiesRead {
+			t.Errorf("%+v", got)
+		}
+	})
+}
+
+// TestWhichPagesHaveTheirFirstCookiesRead: those whose first document Chrome may have begun to load before the
+// monitor listened. A jar of thousands of cookies occupies Chrome for as long as a page takes to load.
+func TestWhichPagesHaveTheirFirstCookiesRead(t *testing.T) {
+	const (
+		request   = `Network.requestWillBeSent {"requestId":"D","loaderId":"D","frameId":%q%s,"documentURL":"http://a.example/","request":{"url":"http://a.example/","method":"GET"},"type":"Document"}`
+		changes   = `Target.targetInfoChanged {"targetInfo":{"targetId":"T","type":"page","url":"http://a.example/"}}`
+		navigates = `Page.frameNavigated {"frame":{"id":"T","loaderId":"D","url":"http://a.example/"}}`
+	)
+	begins, inFrame := fmt.Sprintf(request, "T", ""), fmt.Sprintf(request, "F", "")
+	redirected := fmt.Sprintf(request, "T", `,"redirectResponse":{"status":302}`)
+	for name, c := range map[string]struct {
+		url, opener string
+		events      []string
+		want        bool
+	}{
+		"heard in the middle of redirects": {"about:blank", "", []string{redirected, changes, navigates}, true},
+		"opened empty, then led to a site": {"about:blank", "", []string{begins, changes, navigates, begins, navigates}, false},
+		"opened with a site":               {"about:blank", "", []string{changes, navigates}, true},
+		"its change was not told":          {"about:blank", "", []string{navigates}, true},
+		"led to another site since":        {"about:blank", "", []string{changes, begins, navigates}, true},
+		"only a frame was led to a site":   {"about:blank", "", []string{inFrame, changes}, true},
+		"it was there before":              {"http://a.example/", "", []string{begins, navigates}, true},
+		"opened by a page":                 {"about:blank", "O", []string{begins, changes, navigates}, true},
+		"nothing was loaded":               {"about:blank", "", nil, false},
+	} {
+		m, _ := attached(t)
+		attached := fmt.Sprintf(`Target.attachedToTarget {"sessionId":"S","targetInfo":{"targetId":"T","type":"page","url":%q,"openerId":%q}}`, c.url, c.opener)
+		for i, e := range append([]string{attached}, c.events...) {
+			method, params, _ := strings.Cut(e, " ")
+			event := cdpproxy.Event{Method: method, Params: json.RawMessage(params)}
+			if i > 0 && !strings.HasPrefix(method, "Target.") {
+				event.Session = "S"
+			}
+			m.readerEvent(event)
+			m.process(event)
+		}
+		if err := m.chrome.Call(t.Context(), "", "Browser.getVersion", nil, nil); err != nil { // what was posted is written
+			t.Fatalf("the last command: %v", err)
+		}
+		if got := len(m.cookies.newPage) > 0; got != c.want {
+			t.Errorf("%s: the cookies are read again: %t", name, got)
 		}
 	}
 }

@@ -159,10 +159,11 @@ func (e *ending) touchedByNow() bool {
 	return e.s.file.get().Unseen || findings.Touched(checkpoint.Summarize(entries), e.s.task())
 }
 
-// settle has everything in the journal that the pages did so far. Otherwise the file says that it is not all
-// known.
+// settle has everything in the journal that the pages did so far, and the account's state at the grant on the disk.
+// Otherwise the file says that it is not all known.
 func (e *ending) settle() {
 	s := e.s
+	s.opening.noting.Wait()
 	if err := s.recording.settle(); err != nil {
 		s.log.Warn().Err(err).Msg("what the pages did last is not all known")
 		s.file.change(func(f *sessionfile.File) { f.Unseen = true })

@@ -135,7 +135,7 @@ func (s *Session) startBrowser(ctx context.Context, fit *slots.Fit) (err error) 
 }
 
 // opening is what all ways to get a browser share: it starts one, and puts into it what the
-// pages of the session need. It has no state of its own.
+// pages of the session need.
 type opening struct {
 	*terms
 	slot     *slots.Slot
@@ -145,11 +145,14 @@ type opening struct {
 	driver   *browser.Driver
 	archive  *evidence.Archive
 	headless bool
+	work     *sync.WaitGroup
+	noting   sync.WaitGroup // of the account's state at the grant
 }
 
 func newOpening(h *Registry, t *terms, slot *slots.Slot, files *hostFiles, jar sessionfile.Jar) *opening {
 	return &opening{
 		terms: t, slot: slot, files: files, jar: jar, dir: h.o.Files, driver: h.o.Driver, archive: h.o.Archive, headless: h.headless(t.manifest),
+		work: h.work,
 	}
 }
 
@@ -161,32 +164,55 @@ func (o *opening) start(ctx context.Context, run slots.Run, fit *slots.Fit) (*br
 	o.slot.Starting(run)
 	b, err := o.driver.Start(ctx, browser.Start{
 		SessionID: o.id, Token: o.token, Lock: o.slot.Lock(), Path: o.path, Headless: o.headless, Proxy: proxy, ProxySocket: socket, ReadOnly: o.rules().ReadOnly,
-		Args: o.manifest.ChromeArgs, Memory: o.granted.BrowserMemory, Appearance: o.granted.Appearance, ReadWrite: o.files.ownDirs(), Sink: o.slot.Note, Beside: o.prepare, Log: o.log,
+		Args: o.manifest.ChromeArgs, Memory: o.granted.BrowserMemory, Appearance: o.granted.Appearance, ReadWrite: o.files.ownDirs(), Sink: o.slot.Note, Prepare: o.prepare, Log: o.log,
 	})
 	o.slot.Opened(b, o.id, fit)
 	return b, err
 }
 
-// prepare sets up a new browser for the session's pages before anything is loaded.
-func (o *opening) prepare(ctx context.Context, b *browser.Browser) error {
-	if err := errors.Join(o.files.takeDownloads(ctx, b), o.enforce(ctx, b)); err != nil {
-		return err
+// prepare begins to set up a new browser for the session's pages, before anything is loaded, and returns a function
+// that waits until it is set up. The account's cookies are asked for at once: Chrome reads them from the disk while it
+// opens the first tab.
+func (o *opening) prepare(ctx context.Context, b *browser.Browser) (prepared func() error) {
+	lent, asked, err := o.lend(b.Monitor().Observer())
+	var set error
+	var setting sync.WaitGroup
+	setting.Go(func() { set = errors.Join(o.files.takeDownloads(ctx, b), o.enforce(ctx, b)) })
+	return func() error {
+		setting.Wait()
+		if lent != nil {
+			defer lent.Forget()
+			err = errors.Join(err, lent.Wait(ctx, nil))
+		}
+		if err = errors.Join(err, set); err != nil {
+			return err
+		}
+		if asked == nil {
+			b.Monitor().Attribute(o.token, o.granted.HarmlessRequests)
+			return nil
+		}
+		defer asked.Forget()
+		var cookies json.RawMessage
+		err := asked.Wait(ctx, &cookies)
+		o.noteStateOf(b, cookies, err)
+		return nil
 	}
-	var err error
+}
+
+// lend sends a new browser the session cookies that are kept, and asks for all cookies that it has then. Each call is
+// nil if there is nothing to lend, and if nothing about the account's state is reported.
+func (o *opening) lend(browser *cdpproxy.Observer) (lent, asked *cdpproxy.SentCall, err error) {
 	if o.manifest.SessionCookies == api.CookiesDrop {
 		err = o.jar.Drop(o.owner())
-	} else {
-		err = o.jar.Lend(ctx, b.Monitor().Observer(), o.owner()) // a browser that does not start does not take them with it
+	} else if cookies, unread := o.jar.Kept(o.owner()); unread != nil {
+		err = unread
+	} else if cookies != nil { // the files stay: a browser that does not start does not take them with it
+		lent, err = browser.Send("", "Storage.setCookies", cookies)
 	}
-	switch {
-	case err != nil:
-		return err
-	case o.ephemeral: // nothing about its account's state is reported
-		b.Monitor().Attribute(o.token, o.granted.HarmlessRequests)
-	default:
-		o.noteState(ctx, b)
+	if err == nil && !o.ephemeral {
+		asked, err = browser.Send("", "Storage.getCookies", nil)
 	}
-	return nil
+	return lent, asked, err
 }
 
 // Join uses the browser that other runs of the profile have open.
@@ -365,11 +391,20 @@ func (o *opening) noteState(ctx context.Context, b *browser.Browser) {
 	o.noteStateOf(b, cookies, err)
 }
 
+// noteStateOf is noteState with the result of Storage.getCookies, or the reason why there is none. The session does not
+// wait until all of it is noted; its end does.
 func (o *opening) noteStateOf(b *browser.Browser, cookies json.RawMessage, problem error) {
 	b.Monitor().Attribute(o.token, o.granted.HarmlessRequests)
-	var learning sync.WaitGroup
-	learning.Go(func() { b.Monitor().Cookies().Learn(cookies, problem) })
-	defer learning.Wait()
+	learn := b.Monitor().Cookies().Learn(cookies, problem)
+	o.noting.Add(1)
+	o.work.Go(func() {
+		defer o.noting.Done()
+		learn()
+		o.saveDigests(cookies, problem)
+	})
+}
+
+func (o *opening) saveDigests(cookies json.RawMessage, problem error) {
 	content, err := witness.Digests(o.archive, o.profile, cookies, problem)
 	if err == nil {
 		err = o.dir.SaveDigests(o.id, content)

@@ -82,6 +82,7 @@ func TestAColdStart(t *testing.T) {
 			if err != nil || f.Dedicated != "127.0.0.1:4711/" || *s.Show().DedicatedURL != "http://127.0.0.1:4711/" {
 				t.Errorf("%+v, %v", f, err)
 			}
+			s.opening.noting.Wait()
 			if b, err := r.files.ReadDigests(s.ID()); err != nil || !json.Valid(b) {
 				t.Errorf("digests of the account's state: %s, %v", b, err)
 			}

@@ -79,7 +79,7 @@ test check $(COMMANDS) vetted quick: export GOMEMLIMIT ?= 2GiB
 # What the tests link has no data for debuggers, which takes a third of the time and space, and no
 # paths of this tree, so that what was compiled in another clone of it serves here.
 LEAN := -ldflags=-w -trimpath
-test check $(filter-out linted,$(COMMANDS)) vetted: export GOFLAGS := $(filter-out $(LEAN),$(GOFLAGS)) $(LEAN)
+test check quick $(filter-out linted,$(COMMANDS)) vetted: export GOFLAGS := $(filter-out $(LEAN),$(GOFLAGS)) $(LEAN)
 
 # Everything is compiled first, with all processors: two commands that need the same package at
 # the same time would both compile it. Then three commands test one package each at a time: one
@@ -138,7 +138,7 @@ vetted: fmt-check
 
 # The packages whose tests start no sidecar and no cluster and, with -short, no browser.
 QUICK := ./checkpoint ./evidence ./evidence/redact ./internal/cgroup ./internal/durable ./internal/procfs \
-	./internal/test/layers ./launcher ./launcher/accounts ./launcher/api ./launcher/bundles ./launcher/grant \
+	./internal/test/layers ./launcher/accounts ./launcher/api ./launcher/bundles ./launcher/grant \
 	./launcher/monitor ./launcher/profiledir ./launcher/profiles ./launcher/travel \
 	./launcher/recovery/findings ./launcher/recovery/table ./launcher/sessionfile ./launcher/slots ./lease
 

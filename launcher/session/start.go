@@ -179,22 +179,25 @@ func (o *opening) prepare(ctx context.Context, b *browser.Browser) (prepared fun
 	var setting sync.WaitGroup
 	setting.Go(func() { set = errors.Join(o.files.takeDownloads(ctx, b), o.enforce(ctx, b)) })
 	return func() error {
-		setting.Wait()
+		var cookies json.RawMessage
+		var unread error
+		if asked != nil {
+			defer asked.Forget()
+			unread = asked.Wait(ctx, &cookies)
+		}
 		if lent != nil {
 			defer lent.Forget()
 			err = errors.Join(err, lent.Wait(ctx, nil))
 		}
+		setting.Wait()
 		if err = errors.Join(err, set); err != nil {
 			return err
 		}
 		if asked == nil {
 			b.Monitor().Attribute(o.token, o.granted.HarmlessRequests)
-			return nil
+		} else {
+			o.noteStateOf(b, cookies, unread)
 		}
-		defer asked.Forget()
-		var cookies json.RawMessage
-		err := asked.Wait(ctx, &cookies)
-		o.noteStateOf(b, cookies, err)
 		return nil
 	}
 }

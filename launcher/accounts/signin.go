@@ -100,7 +100,11 @@ func private(s *session.Session, do func() (typed bool, err error)) error {
 	typed, err := do()
 	ending, cancel := context.WithTimeout(context.Background(), closeTimeout)
 	defer cancel()
-	return errors.Join(err, open(ending, typed))
+	shut := open(ending, typed)
+	if shut != nil {
+		s.OpenLater(func(ctx context.Context) error { return open(ctx, typed) })
+	}
+	return errors.Join(err, shut)
 }
 
 // askPrivately asks whether the account is signed in, and notes it in the record.

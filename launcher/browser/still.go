@@ -47,8 +47,10 @@ const (
 	askAgain = 500 * time.Millisecond
 	// picturesTimeout is how long pages that owe a picture may take to close.
 	picturesTimeout = 4 * time.Second
-	// endTimeout bounds all that EndPages does.
+	// endTimeout bounds all that EndPages does, and one try of OpenLater.
 	endTimeout = 10 * time.Second
+	// openAgain is the pause before a browser that the launcher kept to itself is opened to its clients anew.
+	openAgain = time.Second
 	// lookAgain is the pause between two looks for a process.
 	lookAgain = 2 * time.Millisecond
 )
@@ -360,8 +362,35 @@ func (b *Browser) forgetPrivate(ctx context.Context, log zerolog.Logger) {
 		return
 	}
 	if err := forget(ctx); err != nil {
-		log.Error().Err(err).Msg("what the launcher before kept to itself may still be in the browser")
+		log.Error().Err(err).Msg("what the launcher before kept to itself may still be in the browser: that is cleared again until it is gone")
+		b.OpenLater(forget, log)
 	}
+}
+
+// OpenLater is for a browser that the launcher kept to itself, when open, which lets clients go on, has failed: it is
+// tried again until it succeeds, or the browser has ended or is let go of.
+func (b *Browser) OpenLater(open func(ctx context.Context) error, log zerolog.Logger) {
+	b.driver.work.Go(func() {
+		for {
+			select {
+			case <-b.driver.ctx.Done():
+				return
+			case <-b.mux.Done():
+				return
+			case <-time.After(openAgain):
+			}
+			if b.Still() { // its cache does not answer
+				continue
+			}
+			ctx, cancel := context.WithTimeout(b.driver.ctx, endTimeout)
+			err := open(ctx)
+			cancel()
+			if err == nil {
+				log.Info().Msg("what the launcher kept to itself is gone from the browser: its clients may go on")
+				return
+			}
+		}
+	})
 }
 
 // PagesWait notes that pages of a browser that stands still wait for its network service, and show

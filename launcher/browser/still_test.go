@@ -479,6 +479,48 @@ func TestASignInOfABrowserThatStandsStill(t *testing.T) {
 	}
 }
 
+// TestACacheThatIsNotClearedAtFirst: the launcher was killed during a sign-in, and the next one's first try to clear the
+// cache fails. Clients are shut out until a later try succeeds, and not for ever.
+func TestACacheThatIsNotClearedAtFirst(t *testing.T) {
+	h, site := newHost(t, Options{}), newWriter(t)
+	b := h.start()
+	h.open(b, site.URL+"/quiet")
+	if _, err := b.mux.KeepPrivate(methods.RefuseSignIn()); err != nil {
+		t.Fatal(err)
+	}
+	o, err := b.mux.Observe(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := o.CreatePage(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	b.StandStill(h.options.Log)
+	b = h.adopted(b, lease.Appearance{})
+	if !b.Driven() || !b.Still() {
+		t.Fatalf("driven %v, stands still %v", b.Driven(), b.Still())
+	}
+	tries, forget := 0, b.still.forget
+	b.still.forget = func(ctx context.Context) error {
+		if tries++; tries == 1 {
+			return errors.New("no cache")
+		}
+		return forget(ctx)
+	}
+	b.GoOn(h.options.Log)
+	if b.mux.KeptPrivate() == nil {
+		t.Error("clients may send while the cache has what was typed")
+	}
+	for end := time.Now().Add(testchrome.Patience); b.mux.KeptPrivate() != nil; time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatal("clients stay shut out")
+		}
+	}
+	if _, err := b.Close(profile, nil, h.options.Log); err != nil {
+		t.Error(err)
+	}
+}
+
 // all waits until the numbers from 1 to n have come.
 func (w *writer) all(t *testing.T, n int) {
 	t.Helper()

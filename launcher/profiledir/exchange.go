@@ -48,7 +48,7 @@ func (l *Lock) Exchange(ctx context.Context, now time.Time, former map[string][]
 	if err := os.Mkdir(archive, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
 		return fail(err)
 	}
-	if err := l.sweepUnfinished(archive); err != nil {
+	if err := l.sweepUnfinished(archive, os.RemoveAll); err != nil {
 		return fail(err)
 	}
 	name := l.id + archiveMark + now.UTC().Format("20060102T150405.000000000Z")
@@ -95,9 +95,9 @@ func (l *Lock) Exchange(ctx context.Context, now time.Time, former map[string][]
 // what a Fill makes beside that.
 const unfinishedMark = "."
 
-// sweepUnfinished removes what an interrupted Exchange has left, and what belonged to a directory that never
+// sweepUnfinished has remove delete what an interrupted Exchange has left, and what belonged to a directory that never
 // came to the archive, or was deleted there.
-func (l *Lock) sweepUnfinished(archive string) error {
+func (l *Lock) sweepUnfinished(archive string, remove func(path string) error) error {
 	entries, err := os.ReadDir(archive)
 	for _, e := range entries {
 		of, unfinished := strings.CutPrefix(e.Name(), unfinishedMark)
@@ -109,7 +109,7 @@ func (l *Lock) sweepUnfinished(archive string) error {
 			unfinished = errors.Is(gone, fs.ErrNotExist)
 		}
 		if unfinished {
-			err = errors.Join(err, os.RemoveAll(filepath.Join(archive, e.Name())))
+			err = errors.Join(err, remove(filepath.Join(archive, e.Name())))
 		}
 	}
 	return err

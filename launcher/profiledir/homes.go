@@ -139,12 +139,12 @@ func (l *Lock) PrepareArrival(ctx context.Context, a Arrival, fill Fill) (err er
 	if before, arriving, err := l.root.Arriving(l.id); err == nil && arriving {
 		return &ArrivingError{l.id, before}
 	}
-	if err := l.dropArrival(); err != nil {
+	if err := l.dropArrival(os.RemoveAll); err != nil {
 		return err
 	}
 	defer func() {
 		if err != nil {
-			err = errors.Join(err, l.dropArrival())
+			err = errors.Join(err, l.dropArrival(os.RemoveAll))
 		}
 	}()
 	if a.Extras, err = fill(ctx, l.root.arrivalPath(l.id)); err != nil {
@@ -175,19 +175,20 @@ func (l *Lock) DropArrival() error {
 	if err := l.usable(); err != nil {
 		return err
 	}
-	return l.dropArrival()
+	return l.dropArrival(os.RemoveAll)
 }
 
-func (l *Lock) dropArrival() error {
+// dropArrival is DropArrival, which has remove delete the directories.
+func (l *Lock) dropArrival(remove func(path string) error) error {
 	err := l.removeNote(signed.Arrival)
 	if err == nil {
-		err = os.RemoveAll(l.root.arrivalPath(l.id))
+		err = remove(l.root.arrivalPath(l.id))
 	}
 	// A fetch that was killed leaves its files beside it.
 	left, globErr := durable.Glob(l.root.guard, "."+filepath.Base(l.root.arrivalPath(l.id))+".*")
 	err = errors.Join(err, globErr)
 	for _, path := range left {
-		err = errors.Join(err, os.RemoveAll(path))
+		err = errors.Join(err, remove(path))
 	}
 	if err != nil {
 		return fmt.Errorf("profile %s: %w", l.id, err)

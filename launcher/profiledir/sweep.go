@@ -2,6 +2,7 @@ package profiledir
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -9,6 +10,7 @@ import (
 	"path/filepath"
 	"strings"
 
+	"leasehold/internal/durable"
 	"leasehold/lease"
 )
 
@@ -20,10 +22,16 @@ const (
 	arrivalMark = ".arrival-"
 )
 
+// discardedMark begins the names, in the guard directory, of what a Sweep is about to delete.
+const discardedMark = ".discarded-"
+
 // Sweep removes what making, restoring, moving or removing profiles left behind when it was cut short: whole copies
 // of accounts. It leaves alone what somebody is at work on, and everything where another host may be: of that one,
-// this host's locks say nothing. It may be called at any time, and stops before the next profile when ctx ends.
-func (r *Root) Sweep(ctx context.Context) error {
+// this host's locks say nothing. It may be called at any time, and stops before the next profile when ctx ends. It has no
+// profile's lock while it deletes: an account may have gigabytes.
+func (r *Root) Sweep(ctx context.Context) error { return r.sweep(ctx, os.RemoveAll) }
+
+func (r *Root) sweep(ctx context.Context, remove func(path string) error) error {
 	if NetworkFilesystem(r.guard).Answer != No {
 		return nil
 	}
@@ -41,7 +49,23 @@ func (r *Root) Sweep(ctx context.Context) error {
 		}
 		err = errors.Join(err, failed)
 	}
+	discarded, unread := durable.Glob(r.guard, discardedMark+"*")
+	err = errors.Join(err, unread)
+	for _, path := range discarded {
+		if ctx.Err() == nil {
+			err = errors.Join(err, remove(path))
+		}
+	}
 	return err
+}
+
+// discard takes what is at a path away, for sweep to delete it. What cannot be moved is deleted at once.
+func (r *Root) discard(path string) error {
+	err := os.Rename(path, filepath.Join(r.guard, discardedMark+rand.Text()))
+	if err == nil || errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	return os.RemoveAll(path)
 }
 
 // sweepable are the profiles of which something may be left.
@@ -76,15 +100,15 @@ func (r *Root) sweepable() (map[string]bool, error) {
 func (l *Lock) sweep() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	err := errors.Join(os.RemoveAll(filepath.Join(l.root.guard, importMark+l.id)), l.emptyRemoved())
+	err := errors.Join(l.root.discard(filepath.Join(l.root.guard, importMark+l.id)), l.emptyRemoved())
 	switch _, arriving, unread := l.root.Arriving(l.id); {
 	case unread != nil:
 		err = errors.Join(err, unread)
 	case !arriving:
-		err = errors.Join(err, l.dropArrival())
+		err = errors.Join(err, l.dropArrival(l.root.discard))
 	}
 	if _, none := os.Lstat(l.root.archive()); none == nil {
-		err = errors.Join(err, l.sweepUnfinished(l.root.archive()))
+		err = errors.Join(err, l.sweepUnfinished(l.root.archive(), l.root.discard))
 	}
 	if err != nil {
 		return fmt.Errorf("profile %s: %w", l.id, err)
@@ -92,18 +116,18 @@ func (l *Lock) sweep() error {
 	return nil
 }
 
-// emptyRemoved deletes what RemoveClone had taken out of the profile's place. As long as there is nothing in that
+// emptyRemoved discards what RemoveClone had taken out of the profile's place. As long as there is nothing in that
 // place, an empty directory tells the next RemoveClone that it was a clone's.
 func (l *Lock) emptyRemoved() error {
 	if _, none := os.Lstat(filepath.Join(l.root.dir, l.id)); none == nil {
-		return os.RemoveAll(l.removedPath())
+		return l.root.discard(l.removedPath())
 	}
 	entries, err := os.ReadDir(l.removedPath())
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
 	for _, e := range entries {
-		err = errors.Join(err, os.RemoveAll(filepath.Join(l.removedPath(), e.Name())))
+		err = errors.Join(err, l.root.discard(filepath.Join(l.removedPath(), e.Name())))
 	}
 	return err
 }

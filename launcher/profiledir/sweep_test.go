@@ -55,12 +55,27 @@ func TestSweep(t *testing.T) {
 			}
 		}
 	}
+	// It has no profile's lock while it deletes what may be large.
+	deleted := 0
+	must(r.sweep(t.Context(), func(string) error {
+		deleted++
+		for _, id := range []string{"p.1", "made", "p", "q.1", "r", "s", "clone"} {
+			must(lock(t, r, id).Unlock())
+		}
+		return nil // as if the launcher was killed now
+	}))
+	if deleted < len(gone) {
+		t.Errorf("%d are deleted, want %d", deleted, len(gone))
+	}
 	for range 2 {
 		must(r.Sweep(t.Context()))
 		for _, dir := range gone {
 			if _, err := os.Lstat(dir); !os.IsNotExist(err) {
 				t.Errorf("%s is left: %v", dir, err)
 			}
+		}
+		if left, err := filepath.Glob(filepath.Join(r.guard, discardedMark+"*")); err != nil || len(left) > 0 {
+			t.Errorf("%v are left: %v", left, err)
 		}
 		for _, dir := range stays {
 			if _, err := os.Lstat(filepath.Join(dir, "Default", "Cookies")); err != nil {

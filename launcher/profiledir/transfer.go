@@ -302,7 +302,7 @@ func (l *Lock) Archive(now time.Time, extras map[string][]byte) (string, error) 
 		return "", fmt.Errorf("profile %s: %w", l.id, err)
 	}
 	to := filepath.Join(l.root.archive(), l.id+archiveMark+now.UTC().Format("20060102T150405.000000000Z"))
-	err = l.sweepUnfinished(l.root.archive())
+	err = l.sweepUnfinished(l.root.archive(), os.RemoveAll)
 	if err == nil {
 		err = l.putAside(func() error { return l.moveToArchive(to, extras, func() error { return os.Rename(from, to) }) })
 	}

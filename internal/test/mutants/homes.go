@@ -42,7 +42,7 @@ var ofHomes = slices.Concat(
 		change{"home: a directory that was left is taken back", ` || !left || !d.Pending {`, ` || !left || d.Token == 0 {`},
 		change{"home: a directory that was left may be opened", "\tif err == nil && left {\n\t\terr = &DepartedError{id, d}\n\t}\n", "\t_, _ = d, left\n"},
 		change{"home: a directory on its way may be opened", "\tif err == nil && arriving {\n\t\terr = &ArrivingError{id, a}\n\t}\n", "\t_, _ = a, arriving\n"},
-		change{"home: what could not be filled stays", "\t\tif err != nil {\n\t\t\terr = errors.Join(err, l.dropArrival())\n\t\t}\n", ""},
+		change{"home: what could not be filled stays", "\t\tif err != nil {\n\t\t\terr = errors.Join(err, l.dropArrival(os.RemoveAll))\n\t\t}\n", ""},
 		change{"home: a directory arrives by another move", ` || rec.Moved.ID != a.MoveID`, ` || a.MoveID == ""`},
 		change{"home: a directory arrives after the home has changed again", ` || rec.HomeToken != rec.Moved.Token:`, `:`},
 		change{"home: a directory that arrives leaves the floor", "\tif err == nil {\n\t\terr = l.keep(rec, floor)\n\t}\n", "\t_ = floor\n"},

@@ -224,7 +224,7 @@ func (l *Lock) Arrive(rec lease.Record, now time.Time, former map[string][]byte,
 		if err := take(a.Extras); err != nil {
 			return archived, err
 		}
-		if err := l.root.forgetMark(l.id); err != nil {
+		if err := l.root.forgetFormer(l.id); err != nil {
 			return archived, err
 		}
 		if err := os.Rename(l.root.arrivalPath(l.id), to); err != nil {
@@ -235,9 +235,6 @@ func (l *Lock) Arrive(rec lease.Record, now time.Time, former map[string][]byte,
 		}
 	} else if !errors.Is(err, fs.ErrNotExist) {
 		return "", fmt.Errorf("profile %s: %w", l.id, err)
-	}
-	if _, err := l.root.forgetTaking(l.id); err != nil {
-		return archived, err
 	}
 	floor, err := l.root.Floor(l.id)
 	if err == nil {

@@ -83,12 +83,22 @@ func (r *Root) CheckOwner(path string) error {
 // ownpath.Identity of a directory about which it says nothing.
 const takingMark = "taking"
 
+// forgetFormer forgets what guard files say about the directory that was in the profile's place: nothing is there, and
+// another one is about to come. Until then they stay, since the same one may come back.
+func (r *Root) forgetFormer(id string) error {
+	_, err := r.forgetTaking(id)
+	return errors.Join(err, r.forgetMark(id))
+}
+
 // forgetTaking removes takingMark, since the directory that it is about is not in the profile's place any more.
 // was tells whether it was there.
 func (r *Root) forgetTaking(id string) (was bool, err error) {
 	err = os.Remove(r.file(id, takingMark))
 	if errors.Is(err, fs.ErrNotExist) {
 		return false, nil
+	}
+	if err == nil {
+		err = durable.Sync(r.guard)
 	}
 	return err == nil, err
 }

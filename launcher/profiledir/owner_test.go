@@ -17,6 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"leasehold/internal/runas"
+	"leasehold/internal/signed"
 	"leasehold/internal/test/testkey"
 )
 
@@ -169,6 +170,30 @@ func TestAnotherDirectoryIsNotHeldToBeCutShort(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
+	t.Run("put aside, and the launcher was killed", func(t *testing.T) {
+		r, must := open(t), mustIn(t)
+		path, err := r.Create("p")
+		must(err)
+		l := lock(t, r, "p")
+		must(os.WriteFile(r.file("p", takingMark), nil, 0o600))
+		must(errors.Join(l.writeNote(signed.Aside, struct{}{}), os.Rename(path, path+".was")))
+		_, err = r.Create("p")
+		must(err)
+		must(l.Chown())
+	})
+	t.Run("archived, and moved back by hand", func(t *testing.T) {
+		r, must := open(t), mustIn(t)
+		path, err := r.Create("p")
+		must(err)
+		l := lock(t, r, "p")
+		must(os.WriteFile(r.file("p", takingMark), nil, 0o600))
+		at, err := l.Archive(time.Now(), nil)
+		must(err)
+		must(os.Rename(at, path))
+		if err := l.Chown(); err == nil || !strings.Contains(err.Error(), "cut short") {
+			t.Errorf("the directory that was being taken: %v", err)
+		}
+	})
 	t.Run("restored, and the launcher was killed", func(t *testing.T) {
 		r, must := open(t), mustIn(t)
 		path, err := r.Create("p")

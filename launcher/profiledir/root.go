@@ -212,7 +212,7 @@ func (r *Root) Create(id string) (string, error) {
 		return "", err
 	}
 	if _, err := os.Lstat(path); errors.Is(err, fs.ErrNotExist) {
-		if err := r.forgetMark(id); err != nil {
+		if err := r.forgetFormer(id); err != nil {
 			return "", err
 		}
 	}

@@ -127,11 +127,10 @@ func (l *Lock) Make(ctx context.Context, fill Fill, prepare func(dir string, ext
 	if err := prepare(made, extras); err != nil {
 		return "", err
 	}
-	// The kernel does not replace a directory that is not empty.
-	_, err = l.root.forgetTaking(l.id)
-	if err = errors.Join(err, l.root.forgetMark(l.id)); err != nil {
+	if err := l.root.forgetFormer(l.id); err != nil {
 		return "", err
 	}
+	// The kernel does not replace a directory that is not empty.
 	if err := os.Rename(made, to); err != nil {
 		return "", fmt.Errorf("profile %s: %w", l.id, err)
 	}
@@ -170,8 +169,7 @@ func (l *Lock) putAside(move func() error) error {
 	if err = move(); err != nil {
 		return errors.Join(err, l.removeNote(signed.Aside))
 	}
-	_, err = l.root.forgetTaking(l.id)
-	return err
+	return nil
 }
 
 // removedPath is where RemoveClone moves the directory of a clone before it deletes it.

@@ -2,6 +2,7 @@ package deploy
 
 import (
 	"context"
+	"encoding/json"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -110,5 +111,54 @@ func TestAlertsFireWhenTheyShould(t *testing.T) {
 				}
 			}
 		}
+	}
+}
+
+// TestProfilesOfAHomeThatIsCutOffAreShownOnce: it goes on to say how many it has, and another launcher counts them, too.
+func TestProfilesOfAHomeThatIsCutOffAreShownOnce(t *testing.T) {
+	q := engine.NewEngine(engine.EngineOpts{MaxSamples: 1e6, Timeout: time.Minute, EnableAtModifier: true, Parser: promql})
+	defer func() { _ = q.Close() }()
+	var d dashboard
+	if err := json.Unmarshal([]byte(read(t, "deploy/grafana-dashboard.json")), &d); err != nil {
+		t.Fatal(err)
+	}
+	const counts = `leasehold_profiles{state="manual_review",instance="a"} 2; leasehold_profiles{state="manual_review",instance="b"} 5; ` +
+		`leasehold_profiles{state="inspected",instance="a"} 2; leasehold_profiles{state="inspected",instance="b"} 5; `
+	sums := 0
+	for _, p := range d.Panels {
+		for _, target := range p.Targets {
+			if !strings.HasPrefix(target.Expr, "sum") || !names(target.Expr, "leasehold_profiles") {
+				continue
+			}
+			sums++
+			for _, c := range []struct {
+				up, instance string
+				want         float64
+			}{
+				{`leasehold_lease_store_up{instance="a"} 1; leasehold_lease_store_up{instance="b"} 1`, ".*", 7},
+				{`leasehold_lease_store_up{instance="a"} 0; leasehold_lease_store_up{instance="b"} 1`, ".*", 5},
+				{`leasehold_lease_store_up{instance="a"} 0; leasehold_lease_store_up{instance="b"} 0`, ".*", 7}, // nobody counts for others
+				{`leasehold_lease_store_up{instance="a"} 0; leasehold_lease_store_up{instance="b"} 1`, "a", 2},
+			} {
+				expr := strings.NewReplacer("$job", ".*", "$instance", c.instance).Replace(target.Expr)
+				query, err := q.NewInstantQuery(t.Context(), parseSeries(t, counts+c.up), nil, expr, time.Unix(0, 0).Add(length*interval))
+				if err != nil {
+					t.Fatal(err)
+				}
+				vector, err := query.Exec(t.Context()).Vector()
+				if err != nil || len(vector) == 0 {
+					t.Fatalf("%s: %v, %v", p.Title, vector, err)
+				}
+				for _, sum := range vector {
+					if sum.F != c.want {
+						t.Errorf("%s of %s: %v, want %v, with %s", p.Title, c.instance, sum.F, c.want, c.up)
+					}
+				}
+				query.Close()
+			}
+		}
+	}
+	if sums == 0 {
+		t.Error("no panel shows how many profiles there are")
 	}
 }

@@ -3,6 +3,7 @@ package main
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"fmt"
 	"net/http"
 	"os"
@@ -25,7 +26,13 @@ type reviewCmd struct {
 
 // Run sends the decision.
 func (c *reviewCmd) Run(a *app) error {
-	return c.withSidecar(a, func(ctx context.Context, sidecar *client) error { return c.decide(ctx, a, sidecar) })
+	return shown(c.clientFlags, a, func(ctx context.Context, sidecar *client) (json.RawMessage, error) { return c.ask(ctx, a, sidecar) }, func(now api.Profile) error {
+		_, err := fmt.Fprintf(a.stdout, "%s: %s by %s, token %d, now %s\n", c.Profile, c.Decision, printable(c.Reviewer), now.Token, cell(now.State))
+		if note := api.HomeNote(now); note != "" && err == nil {
+			_, err = fmt.Fprintln(a.stdout, printable(note))
+		}
+		return err
+	})
 }
 
 // deciding returns who decides about a profile, and the lease token that they saw. If no token
@@ -39,28 +46,17 @@ func deciding(ctx context.Context, a *app, sidecar *client, profile, name, does,
 	return who, shown.Token, shown.Sequence, err
 }
 
-func (c *reviewCmd) decide(ctx context.Context, a *app, sidecar *client) error {
+func (c *reviewCmd) ask(ctx context.Context, a *app, sidecar *client) (json.RawMessage, error) {
 	id := string(c.Profile)
 	reviewer, token, sequence, err := deciding(ctx, a, sidecar, id, c.Reviewer, "reviews", "--reviewer", c.Token)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	raw, err := sidecar.ask(ctx, http.MethodPost, api.ReviewRequest{
+	c.Reviewer = reviewer
+	return sidecar.ask(ctx, http.MethodPost, api.ReviewRequest{
 		Write: api.Write{Token: token}, Decision: c.Decision, Reviewer: reviewer, Note: c.Note,
 		EvidenceID: c.Evidence, Sequence: cmp.Or(c.Sequence, sequence), Home: c.Home,
 	}, "v1", "profiles", id, "review")
-	if err != nil || c.JSON {
-		return a.printAnswer(raw, err)
-	}
-	now, err := read[api.Profile](raw)
-	if err != nil {
-		return err
-	}
-	_, err = fmt.Fprintf(a.stdout, "%s: %s by %s, token %d, now %s\n", id, c.Decision, printable(reviewer), now.Token, cell(now.State))
-	if note := api.HomeNote(now); note != "" && err == nil {
-		_, err = fmt.Fprintln(a.stdout, printable(note))
-	}
-	return err
 }
 
 // person is the name of the person who acts: the given one, or the user's.

@@ -36,7 +36,8 @@ func TestAnInterruptedRequestSaysThatItWas(t *testing.T) {
 			return err
 		}, "it may be done all the same"},
 		{"review", syscall.SIGTERM, func(ctx context.Context, sidecar *client) error {
-			return (&reviewCmd{Profile: "p", Reviewer: "ann", Decision: "keep", Token: 7}).decide(ctx, nothing, sidecar)
+			_, err := (&reviewCmd{Profile: "p", Reviewer: "ann", Decision: "keep", Token: 7}).ask(ctx, nothing, sidecar)
+			return err
 		}, "it may be done all the same: leasehold show p"},
 		{"look", syscall.SIGINT, func(ctx context.Context, sidecar *client) error {
 			_, err := sidecar.record(ctx, "p")

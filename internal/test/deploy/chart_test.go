@@ -5,8 +5,10 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"reflect"
+	"regexp"
 	"slices"
 	"strings"
 	"syscall"
@@ -44,17 +46,36 @@ func template(t *testing.T, release string, values map[string]any) (documents []
 	return documents
 }
 
-// TestTheChartIsKubernetesYml, with its default values; and with others it has them.
+// TestTheChartIsKubernetesYml, with its default values, and with a Secret; and with others it has them.
 func TestTheChartIsKubernetesYml(t *testing.T) {
-	set, service := checkObjects(t, template(t, "leasehold", nil))
-	wantSet, wantService := checkObjects(t, strings.Split(read(t, "deploy/kubernetes.yml"), "\n---\n"))
-	if !reflect.DeepEqual(set, wantSet) {
-		t.Errorf("the chart's set is\n%+v\nwant that of deploy/kubernetes.yml\n%+v", set, wantSet)
+	text := read(t, "deploy/kubernetes.yml")
+	change := regexp.MustCompile(`(?m)^#   sed -i '(s.*)' kubernetes\.yml$`).FindStringSubmatch(text)
+	if change == nil {
+		t.Fatal("kubernetes.yml does not say how its lines for a Secret come to count")
 	}
-	if !reflect.DeepEqual(service, wantService) {
-		t.Errorf("the chart's service is\n%+v\nwant that of deploy/kubernetes.yml\n%+v", service, wantService)
+	sed := exec.Command("sed", change[1])
+	sed.Stdin = strings.NewReader(text)
+	withSecret, err := sed.Output()
+	if err != nil {
+		t.Fatal(err)
 	}
-	set, _ = checkObjects(t, template(t, "shop", map[string]any{
+	for _, one := range []struct {
+		text   string
+		values map[string]any
+	}{
+		{text, nil},
+		{string(withSecret), map[string]any{"secret": "leasehold"}},
+	} {
+		set, service := checkObjects(t, template(t, "leasehold", one.values))
+		wantSet, wantService := checkObjects(t, strings.Split(one.text, "\n---\n"))
+		if !reflect.DeepEqual(set, wantSet) {
+			t.Errorf("the chart's set with %v is\n%+v\nwant that of deploy/kubernetes.yml\n%+v", one.values, set, wantSet)
+		}
+		if !reflect.DeepEqual(service, wantService) {
+			t.Errorf("the chart's service with %v is\n%+v\nwant that of deploy/kubernetes.yml\n%+v", one.values, service, wantService)
+		}
+	}
+	set, _ := checkObjects(t, template(t, "shop", map[string]any{
 		"replicas": 3, "args": []any{"--nats-url", "nats://nats:4222"}, "storageClass": "fast", "storage": "1Ti", "image": "registry/leasehold:1",
 		"env":     []any{map[string]any{"name": "LEASEHOLD_LOG_FORMAT", "value": "json"}},
 		"volumes": []any{map[string]any{"name": "more", "emptyDir": map[string]any{}}},

@@ -71,6 +71,7 @@ boot() {
 	# systemd keeps the control groups of its units below its own.
 	mount -t cgroup2 none "$work/layer/groups"
 	group=$(mktemp -d "$work/layer/groups/leasehold-package-XXXXXX")
+	chmod 755 "$group"
 	# shellcheck disable=SC2016
 	(
 		sh -c 'echo $PPID' >"$group/cgroup.procs"
@@ -105,8 +106,8 @@ end() {
 	local status=$?
 	if [ "$status" -ne 0 ]; then
 		cat "$work/boot.log" >&2
-		echo "the service's log:" >&2
-		inside journalctl --no-pager --quiet -u leasehold.service 2>/dev/null | tail -n 60 >&2 || true
+		echo "the log of its units:" >&2
+		inside journalctl --no-pager --quiet -u 'leasehold*' 2>/dev/null | tail -n 60 >&2 || true
 	fi
 	kill -KILL "${first:-$namespace}" 2>/dev/null || true
 	wait "$namespace" 2>/dev/null || true
@@ -225,6 +226,7 @@ play_deb() {
 	is "who it runs as" "$(inside ps -o user= -p "$pid")" leasehold
 	holds "systemd finds nothing wrong with the unit" verified
 	holds "dpkg finds the files as they were packed" unchanged
+	holds "the doctor, asked as the runbook says, finds nothing wrong" doctor
 
 	configure
 	lives
@@ -354,6 +356,10 @@ verified() {
 	[ -z "$said" ] || { echo "$said" >&2; return 1; }
 }
 unchanged() { [ -z "$(inside dpkg --verify leasehold)" ]; }
+# doctor does what the runbook says, as root.
+doctor() {
+	sed -n '/^systemctl cat leasehold/,/^```/{/^```/d; s/^\( *\)sudo /\1/; p}' docs/runbook.md | inside sh -eux
+}
 logged() { inside journalctl --no-pager --quiet -u leasehold.service | grep "$@" >/dev/null; }
 ended_by_hand() { ! inside pgrep -f '^/usr/local/bin/leasehold run' >/dev/null; }
 closed() { ! browsers; }

@@ -3,6 +3,7 @@ package main
 import (
 	"encoding/json"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -83,19 +84,32 @@ func TestDoctorIsAskedAsTheServiceRuns(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	m := regexp.MustCompile(`(?m)^sudo systemd-run ((?:.*\\\n)*.* leasehold doctor .*)$`).FindStringSubmatch(string(page))
-	if m == nil {
+	change := regexp.MustCompile(`(?m)^systemctl cat leasehold \| sed '(.*)' \|$`).FindStringSubmatch(string(page))
+	if change == nil {
 		t.Fatal("the runbook does not say how to ask the doctor of a service")
 	}
-	line, unit := strings.Join(strings.Fields(strings.ReplaceAll(m[1], "\\\n", " ")), " "), deployed(t, "leasehold.service")
-	for _, setting := range []string{"User", "EnvironmentFile", "NoNewPrivileges"} {
-		value := regexp.MustCompile(`(?m)^` + setting + `=(.*)$`).FindStringSubmatch(unit)
-		if value == nil || !strings.Contains(line+" ", " -p "+setting+"="+value[1]+" ") {
-			t.Errorf("%q does not have the %s of the service, %q", line, setting, value)
+	for _, name := range []string{"leasehold.service", "leasehold-browser-user.service"} {
+		unit := deployed(t, name)
+		sed := exec.Command("sed", change[1])
+		sed.Stdin = strings.NewReader(unit)
+		copied, err := sed.Output()
+		if err != nil {
+			t.Fatal(err)
 		}
-	}
-	dir := regexp.MustCompile(` --data-dir \S+`).FindString(unit)
-	if dir == "" || !strings.HasSuffix(line, " leasehold doctor"+dir) {
-		t.Errorf("%q does not have the directory of the service, %q", line, dir)
+		starts := regexp.MustCompile(`(?m)^ExecStart=/usr/local/bin/leasehold doctor (.*)$`).FindStringSubmatch(string(copied))
+		if starts == nil {
+			t.Fatalf("the copy of %s does not ask the doctor:\n%s", name, copied)
+		}
+		if want := strings.NewReplacer("leasehold run ", "leasehold doctor ", "\nRestart=on-failure\n", "\nType=oneshot\n").Replace(unit); string(copied) != want {
+			t.Errorf("the copy of %s is\n%s\nwant\n%s", name, copied, want)
+		}
+		var c commands
+		parser, err := kong.New(&c, kong.Name("leasehold"), kong.Exit(func(int) {}))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := parser.Parse(append([]string{"doctor"}, strings.Fields(starts[1])...)); err != nil || c.Doctor.DataDir != "/var/lib/leasehold" {
+			t.Errorf("%s: leasehold doctor %s: %v", name, starts[1], err)
+		}
 	}
 }

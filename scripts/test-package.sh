@@ -184,8 +184,13 @@ configure() {
 	set_to LEASEHOLD_ORPHAN_TIMEOUT 30m
 	inside systemctl restart leasehold.service
 	serves "$before"
+	has_page shop
+}
+
+# has_page gives the worker a page of a profile.
+has_page() { # profile
 	cdp=$(inside curl -fsS -H 'Content-Type: application/json' http://127.0.0.1:9333/v1/sessions -d \
-		'{"profile_id": "shop", "worker_id": "worker-7", "task_id": "task_101", "create": true}' |
+		"{\"profile_id\": \"$1\", \"worker_id\": \"worker-7\", \"task_id\": \"task_101\", \"create\": true}" |
 		sed -n 's/.*"cdp_url": *"\([^"]*\)".*/\1/p')
 	page "(document.body.innerHTML = '<p>step 0</p>', window.kept = 0)" >/dev/null
 	steps=0
@@ -284,6 +289,24 @@ play_deb() {
 	serves "$version"
 	is "the service" "$(inside systemctl is-enabled leasehold.service)" enabled
 	holds "the profile is known" inside leasehold show shop
+
+	section "purged, with a browser left"
+	set_to LEASEHOLD_ORPHAN_TIMEOUT 30m
+	inside systemctl restart leasehold.service
+	serves "$version"
+	has_page other
+	holds "dpkg purges it" inside dpkg --purge leasehold
+	holds "the settings are gone" inside test ! -e /etc/leasehold.env
+	holds "the browser lives" browsers
+	holds "it has its temporary files" inside sh -c 'ls -d /var/cache/leasehold/*'
+
+	section "installed once more, under the page"
+	holds "dpkg installs it" deb "$version"
+	serves "$version"
+	lives
+	set_to LEASEHOLD_ON_EXIT close
+	inside systemctl restart leasehold.service
+	serves "$version"
 
 	section "purged"
 	holds "dpkg purges it" inside dpkg --purge leasehold

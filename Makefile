@@ -190,10 +190,10 @@ lint: check ## Check, and run golangci-lint (the first time builds it)
 fmt: ## Format the Go files
 	@$(GO) fmt $(PKGS)
 
-demo: deps ## Show a lost worker and its recovery, step by step
+demo: chromium clients ## Show a lost worker and its recovery, step by step
 	@$(GO) test ./internal/test/e2e -run '^TestDemo$$' -v -count=1
 
-demo-travel: deps ## Show a host that dies, and its accounts on another one, step by step
+demo-travel: chromium ## Show a host that dies, and its accounts on another one, step by step
 	@$(GO) test ./internal/test/e2e -run '^TestTravelDemo$$' -v -count=1
 
 DURATION ?= 5m

@@ -144,3 +144,23 @@ func TestThePackagesStartTheirProgram(t *testing.T) {
 		}
 	}
 }
+
+// TestWhatThePackagesRecommend: Debian's alternatives are one name to rpm, which no package has.
+func TestWhatThePackagesRecommend(t *testing.T) {
+	var packed struct {
+		Recommends []string
+		Overrides  map[string]struct{ Recommends []string }
+	}
+	if err := yaml.Unmarshal([]byte(read(t, "deploy/package/nfpm.yaml")), &packed); err != nil {
+		t.Fatal(err)
+	}
+	for packager, browser := range map[string]string{"deb": "chromium | google-chrome-stable", "rpm": "(chromium or google-chrome-stable)"} {
+		recommends := packed.Recommends
+		if own := packed.Overrides[packager].Recommends; own != nil {
+			recommends = own
+		}
+		if !slices.Contains(recommends, browser) {
+			t.Errorf("the .%s recommends %q, want %q among them", packager, recommends, browser)
+		}
+	}
+}

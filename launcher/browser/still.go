@@ -25,7 +25,7 @@ import (
 // first, by killing the processes in which they run: then no page can send anything, not even
 // while it is closed. If something still waits in the network service, that is killed as well,
 // and Chrome starts another one, into which the cookies are put back. So what waited is never
-// sent. If nothing waits the network service goes on, and nothing is lost.
+// sent. If it is known that nothing waits the network service goes on, and nothing is lost.
 
 // Bounds of the steps.
 const (
@@ -544,7 +544,7 @@ func (b *Browser) EndPages(ctx context.Context, log zerolog.Logger) error {
 	if err := b.monitor.Guard().Enforce(ctx, monitor.Rules{Ended: true}); err != nil {
 		return fmt.Errorf("what the browser sends by itself cannot be failed: %w", err)
 	}
-	waits := s.found || s.freed || b.monitor.CatchUp(ctx) != nil || b.monitor.Still().MayWait(s.begun)
+	waits := b.mayWait(ctx)
 	if n := s.network; n != nil {
 		s.network = nil // its end is no surprise
 		var err error
@@ -566,6 +566,15 @@ func (b *Browser) EndPages(ctx context.Context, log zerolog.Logger) error {
 	}
 	log.Info().Bool("network_replaced", waits).Int("cookies_put_back", s.cured).Dur("took", time.Since(begun)).Msg("the pages are ended")
 	return b.driver.o.Files.DropStillCookies(b.session)
+}
+
+// mayWait tells whether anything may wait in the network service that has to be ended with it. What is not
+// known counts: requests that began under an earlier launcher, or in a network service that was not stopped
+// all the time, and what pages do not report if the NetLog does not tell of it. b.still.mu is held.
+func (b *Browser) mayWait(ctx context.Context) bool {
+	s := &b.still
+	known := !b.adopted && !s.freed && s.gap == "" && s.problem == nil && s.unseen == nil && b.netLog != nil
+	return !known || b.monitor.CatchUp(ctx) != nil || b.monitor.Still().MayWait(s.begun)
 }
 
 func (b *Browser) pagesEnded() bool {

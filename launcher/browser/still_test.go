@@ -625,11 +625,76 @@ func TestAQuietBrowserKeepsItsNetworkService(t *testing.T) {
 }
 
 // TestWhatNoPageReportsIsNotSentLater: what a page sent while it ended, and no page has reported, waits in the
-// network service for a connection. It is never sent.
+// network service for a connection. It is never sent, also if the launcher cannot know that it waits.
 func TestWhatNoPageReportsIsNotSentLater(t *testing.T) {
-	const atOnce = 6 // connections of Chrome to a site
+	unread := func(h *host, b *Browser) *Browser {
+		if err := b.netLog.Close(); err != nil {
+			h.t.Fatal(err)
+		}
+		return b
+	}
+	for name, tt := range map[string]struct {
+		unknown func(h *host, b *Browser) *Browser // nil: the log tells that it waits
+		early   bool                               // before it is sent, and not after
+	}{
+		"the log tells of it": {},
+		"it began under the launcher before": {func(h *host, b *Browser) *Browser {
+			if err := b.Monitor().AwaitLogged(h.t.Context()); err != nil { // the log has no more of it for the next one
+				h.t.Fatal(err)
+			}
+			return h.adopted(b, lease.Appearance{})
+		}, false},
+		"the log does not tell of it in time": {unread, true},
+		"there is no log":                     {func(h *host, b *Browser) *Browser { unread(h, b).netLog = nil; return b }, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			site := newHolder(t)
+			h := newHost(t, Options{})
+			b := h.start()
+			log := h.options.Log
+			h.open(b, site.URL+"/stays")
+			h.open(b, site.URL+"/closed")
+			h.titles(b, "/closed")
+			if tt.early {
+				b = tt.unknown(h, b)
+			}
+			if err := b.Monitor().Observer().Call(t.Context(), h.page(b, site.URL+"/closed").SessionID, "Page.close", nil, nil); err != nil {
+				t.Fatal(err)
+			}
+			site.full(t)
+			if tt.unknown != nil && !tt.early {
+				b = tt.unknown(h, b)
+			}
+			b.StandStill(log)
+			if !b.Still() || tt.unknown == nil && b.still.unseen != nil {
+				t.Fatalf("it stands still: %v; what it sent is not known: %v", b.Still(), b.still.unseen)
+			}
+			site.answer() // so there is room for the one that waits, if the network service goes on
+			if err := b.EndPages(t.Context(), log); err != nil {
+				t.Fatal(err)
+			}
+			if method, err := b.Close(profile, nil, log); err != nil || method != chrome.ClosedByCDP {
+				t.Errorf("closed by %s, %v", method, err)
+			}
+			site.none(t)
+		})
+	}
+}
+
+// holder is a site that does not answer what is posted until answer is called. Its page /closed posts one more
+// beacon, while it is closed, than Chrome has connections to a site.
+type holder struct {
+	*httptest.Server
+	came   chan string
+	answer func()
+}
+
+const atOnce = 6 // connections of Chrome to a site
+
+func newHolder(t *testing.T) *holder {
 	came, answer := make(chan string, 2*atOnce), make(chan struct{})
-	site := httptest.NewServer(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
+	h := &holder{came: came, answer: sync.OnceFunc(func() { close(answer) })}
+	h.Server = httptest.NewServer(http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) {
 		if r.Method == http.MethodPost {
 			came <- r.URL.RawQuery
 			<-answer
@@ -640,39 +705,29 @@ func TestWhatNoPageReportsIsNotSentLater(t *testing.T) {
 if (document.title == '/closed') addEventListener('pagehide', () => { for (let n = 0; n <= %d; n++) navigator.sendBeacon('/held?' + n, 'x') })
 </script>`, r.URL.Path, atOnce)
 	}))
-	t.Cleanup(site.Close)
-	answerAll := sync.OnceFunc(func() { close(answer) })
-	t.Cleanup(answerAll)
-	h := newHost(t, Options{})
-	b := h.start()
-	log := h.options.Log
-	h.open(b, site.URL+"/stays")
-	h.open(b, site.URL+"/closed")
-	h.titles(b, "/closed")
-	if err := b.Monitor().Observer().Call(t.Context(), h.page(b, site.URL+"/closed").SessionID, "Page.close", nil, nil); err != nil {
-		t.Fatal(err)
-	}
+	t.Cleanup(h.Close)
+	t.Cleanup(h.answer)
+	return h
+}
+
+// full waits until every connection of Chrome has a request that is not answered.
+func (h *holder) full(t *testing.T) {
+	t.Helper()
 	for range atOnce {
 		select {
-		case <-came:
+		case <-h.came:
 		case <-time.After(testchrome.Patience):
 			t.Fatal("the page has not sent anything")
 		}
 	}
-	b.StandStill(log)
-	if !b.Still() || b.still.unseen != nil {
-		t.Fatalf("it stands still: %v; what it sent is not known: %v", b.Still(), b.still.unseen)
-	}
-	answerAll() // so there is room for the one that waits, if the network service goes on
-	if err := b.EndPages(t.Context(), log); err != nil {
-		t.Fatal(err)
-	}
-	if method, err := b.Close(profile, nil, log); err != nil || method != chrome.ClosedByCDP {
-		t.Errorf("closed by %s, %v", method, err)
-	}
-	site.Close() // which waits for what has come
+}
+
+// none fails if anything else has come. The browser is gone.
+func (h *holder) none(t *testing.T) {
+	t.Helper()
+	h.Close() // which waits for what has come
 	select {
-	case n := <-came:
+	case n := <-h.came:
 		t.Errorf("request %s came after the loss", n)
 	default:
 	}

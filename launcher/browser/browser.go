@@ -194,6 +194,7 @@ func (b *Browser) ClosePreserved(profile string, keep KeepCookies, preserve func
 	if _, ok := errors.AsType[*chrome.NotSignalledError](err); ok {
 		return "", errors.Join(err, b.Detach())
 	}
+	b.endedStill()
 	err = b.closed(b.driver.o.Root, profile, method, begun, errors.Join(err, b.awaitEnd(ctx)), log)
 	if err == nil {
 		err = b.stored(profile, full)

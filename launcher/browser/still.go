@@ -297,7 +297,7 @@ func (b *Browser) networkEnded(n NetworkService) {
 	s := &b.still
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.network != n || s.ended {
+	if s.network != n || s.ended || b.goneStill() {
 		return
 	}
 	s.network = nil
@@ -306,15 +306,55 @@ func (b *Browser) networkEnded(n NetworkService) {
 	ctx, cancel := capture.Patience(context.Background(), replaceTimeout+stopTimeout)
 	defer cancel()
 	next, err := b.findNetwork(ctx, n.PID())
-	if err == nil {
+	switch {
+	case err == nil:
 		err = b.stopNetwork(ctx, next)
+	case errors.Is(err, chrome.ErrNoNetworkService) && b.ends(ctx, err): // nothing sends what was withheld
+		b.endStill()
+		err = nil
 	}
-	if s.network == nil { // the next one runs: what pages want to send is sent
+	if s.network == nil && !s.ended { // the next one runs: what pages want to send is sent
 		b.monitor.Still().Moves()
 	}
 	if err = errors.Join(err, n.Close()); err != nil {
 		s.problem = err
 	}
+}
+
+// ends tells whether the browser, whose network service is not found because of err, has ended. One that
+// starts no processes any more is about to.
+func (b *Browser) ends(ctx context.Context, err error) bool {
+	if errors.Is(err, chrome.ErrNoZygote) {
+		select {
+		case <-b.process.Exited():
+		case <-ctx.Done():
+		}
+	}
+	return b.process.ExitStatus() != ""
+}
+
+// goneStill tells whether the browser has ended. If it stood still until then, that is taken in. b.still.mu is held.
+func (b *Browser) goneStill() bool {
+	if b.process.ExitStatus() == "" {
+		return false
+	}
+	if b.still.network != nil && !b.still.ended {
+		b.endStill()
+	}
+	return true
+}
+
+// endedStill is goneStill for who does not hold b.still.mu.
+func (b *Browser) endedStill() {
+	b.still.mu.Lock()
+	defer b.still.mu.Unlock()
+	b.goneStill()
+}
+
+// endStill takes in that what was withheld is never sent. b.still.mu is held.
+func (b *Browser) endStill() {
+	b.still.ended = true
+	b.monitor.Still().PagesEnd()
 }
 
 // adoptStill finds out whether an earlier launcher left the browser standing still.
@@ -497,7 +537,7 @@ func (b *Browser) GoOn(log zerolog.Logger) {
 	s := &b.still
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if !s.asked || s.ended {
+	if !s.asked || s.ended || b.goneStill() {
 		return
 	}
 	b.monitor.Still().Moves()
@@ -522,7 +562,7 @@ func (b *Browser) EndPages(ctx context.Context, log zerolog.Logger) error {
 	s := &b.still
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if !s.asked || s.ended || !b.Driven() || b.process.ExitStatus() != "" {
+	if !s.asked || s.ended || !b.Driven() || b.goneStill() {
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, endTimeout)
@@ -558,9 +598,8 @@ func (b *Browser) EndPages(ctx context.Context, log zerolog.Logger) error {
 		}
 	}
 	b.forgetPrivate(ctx, log)
-	s.ended = true
+	b.endStill()
 	b.mux.LetStart()
-	b.monitor.Still().PagesEnd()
 	if s.lost != "" {
 		log.Error().Str("why", s.lost).Msg("cookies of the last half minute may be lost")
 	}

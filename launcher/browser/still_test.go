@@ -326,6 +326,60 @@ func TestWhatIsSlowToStopIsNotLetGoOn(t *testing.T) {
 	}
 }
 
+// TestABrowserThatIsKilledWhileItStandsStill, as by a kernel that needs its memory: what its pages wanted to send was
+// never sent, and is reported so.
+func TestABrowserThatIsKilledWhileItStandsStill(t *testing.T) {
+	for name, tt := range map[string]struct {
+		group bool // its helpers are killed with it
+		then  func(h *host, b *Browser)
+	}{
+		"alone":                      {false, func(*host, *Browser) {}},
+		"with its network service":   {true, func(*host, *Browser) {}},
+		"and its task ends in order": {false, func(h *host, b *Browser) { b.GoOn(h.options.Log) }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			// What is stopped does not end with the browser: it is killed after the usual time.
+			h, site := newHost(t, Options{CloseTimeouts: chrome.CloseTimeouts{Ask: testchrome.Patience}}), newWriter(t)
+			b := h.start()
+			h.open(b, site.URL)
+			site.more(t)
+			b.StandStill(h.options.Log)
+			count := site.quiet(t)
+			for end := time.Now().Add(testchrome.Patience); ; time.Sleep(5 * time.Millisecond) {
+				if list, _ := b.Monitor().Still().Withheld(); len(list) > 0 {
+					break
+				}
+				if time.Now().After(end) {
+					t.Fatal("the page does not write")
+				}
+			}
+			if err := b.Monitor().CatchUp(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			before := h.methods()["POST"]
+			pid := b.PID()
+			if tt.group {
+				pid = -pid
+			}
+			if err := unix.Kill(pid, unix.SIGKILL); err != nil {
+				t.Fatal(err)
+			}
+			<-b.Exited()
+			tt.then(h, b)
+			if _, err := b.Close(profile, nil, h.options.Log); err != nil {
+				t.Error(err)
+			}
+			withheld := h.kinds()[checkpoint.KindWithheld]
+			if sent := h.methods()["POST"] - before - withheld; withheld == 0 || sent > 0 || site.count() != count {
+				t.Errorf("%d requests are reported as withheld and %d as sent, and %d came", withheld, sent, site.count()-count)
+			}
+			if facts := b.StillFacts(); !tt.group && facts[0].Answer != table.Yes {
+				t.Errorf("%+v", facts[0])
+			}
+		})
+	}
+}
+
 // losesSight starts processes whose network services cannot be found while it is blind.
 type losesSight struct {
 	Kernel

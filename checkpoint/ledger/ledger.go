@@ -126,6 +126,7 @@ type Get struct {
 	Writes string
 
 	Frame    string
+	MadeAt   float64   // when it was made, by Chrome's clock
 	Pressed  bool      // it asks for a picture, and followed from a press
 	Open     bool      // it has neither been answered nor ended
 	Unsent   bool      // it has ended, and nothing says yet that it was sent

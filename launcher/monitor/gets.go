@@ -32,6 +32,7 @@ type GETs struct {
 	navigations *navigations
 	typing      *typing
 	harmless    *harmless
+	still       *Still
 	sink        func(checkpoint.Entry)
 
 	acted func() boottime.Instant // when a worker last acted on any page
@@ -90,9 +91,9 @@ const (
 	reloading = 5 * time.Second
 )
 
-func newGETs(log *requestLog, ps *pages, n *navigations, ty *typing, h *harmless, sink func(checkpoint.Entry)) *GETs {
+func newGETs(log *requestLog, ps *pages, n *navigations, ty *typing, h *harmless, s *Still, sink func(checkpoint.Entry)) *GETs {
 	return &GETs{
-		log: log, pages: ps, navigations: n, typing: ty, harmless: h, sink: sink,
+		log: log, pages: ps, navigations: n, typing: ty, harmless: h, still: s, sink: sink,
 		acted: func() boottime.Instant { return 0 }, actedOn: func(string) (bool, bool) { return true, false },
 		shown: map[string]string{}, opened: map[string]bool{}, requested: map[string]navigation{}, anew: map[string]time.Time{},
 		last: map[string]*ledger.Request{}, dialogs: map[string]string{}, agreed: map[string]*agreement{}, unprompted: map[string]map[string]bool{}, after: map[string]bool{},
@@ -223,10 +224,11 @@ func (g *GETs) sent(f ledger.Fact) []checkpoint.Entry {
 		return nil
 	}
 	var r struct {
-		DocumentURL string `json:"documentURL"`
-		Type        string `json:"type"`
-		FrameID     string `json:"frameId"`
-		Gesture     bool   `json:"hasUserGesture"`
+		DocumentURL string  `json:"documentURL"`
+		Type        string  `json:"type"`
+		FrameID     string  `json:"frameId"`
+		Timestamp   float64 `json:"timestamp"` // as in request
+		Gesture     bool    `json:"hasUserGesture"`
 		Redirect    *struct {
 			Status int `json:"status"`
 		} `json:"redirectResponse"`
@@ -252,7 +254,7 @@ func (g *GETs) sent(f ledger.Fact) []checkpoint.Entry {
 	}
 	if r.Redirect != nil || !followed(f.Params) {
 		if writes != "" { // whoever caused it
-			kept.Get = &ledger.Get{From: r.DocumentURL, Asked: r.Request.URL, Final: r.Request.URL, Writes: writes, Frame: r.FrameID, Open: true}
+			kept.Get = &ledger.Get{From: r.DocumentURL, Asked: r.Request.URL, Final: r.Request.URL, Writes: writes, Frame: r.FrameID, MadeAt: r.Timestamp, Open: true}
 		}
 		return nil
 	}
@@ -282,7 +284,7 @@ func (g *GETs) sent(f ledger.Fact) []checkpoint.Entry {
 	}
 	kept.Get = &ledger.Get{
 		From: r.DocumentURL, Asked: r.Request.URL, Final: r.Request.URL, Acted: caused, Agreed: caused && agreed,
-		Frame: r.FrameID, Pressed: r.Type == "Image" && r.Gesture, Open: true, Writes: writes,
+		Frame: r.FrameID, MadeAt: r.Timestamp, Pressed: r.Type == "Image" && r.Gesture, Open: true, Writes: writes,
 	}
 	if !acted || !kept.Document && g.after[kept.Loader] {
 		return nil
@@ -290,7 +292,7 @@ func (g *GETs) sent(f ledger.Fact) []checkpoint.Entry {
 	if !kept.Document {
 		remember(g.after, kept.Loader, true)
 	}
-	return []checkpoint.Entry{g.entry(kept, checkpoint.KindGetAfter, "")}
+	return g.sentOnly(kept, g.entry(kept, checkpoint.KindGetAfter, ""))
 }
 
 // leader returns the one of the pages beside a page on which the worker has acted, and that may have loaded a
@@ -493,7 +495,19 @@ func (g *GETs) judged(r *ledger.Request) []checkpoint.Entry {
 	if sign == "" || sign == findings.Unanswered && g.navigations.closing.Load() {
 		return nil
 	}
-	return []checkpoint.Entry{g.entry(r, checkpoint.KindGetWrite, sign)}
+	return g.sentOnly(r, g.entry(r, checkpoint.KindGetWrite, sign))
+}
+
+// sentOnly is the report about a request. It comes later, or never, of one that has not left the browser
+// because that stands still.
+func (g *GETs) sentOnly(r *ledger.Request, e checkpoint.Entry) []checkpoint.Entry {
+	if r.Left == 0 && r.Get.Status == 0 && len(r.Get.Redirects) == 0 && g.still.holds(e, r.Get.MadeAt) {
+		if e.Kind == checkpoint.KindGetWrite {
+			g.typing.reportAgain()
+		}
+		return nil
+	}
+	return []checkpoint.Entry{e}
 }
 
 func (g *GETs) entry(r *ledger.Request, kind checkpoint.Kind, sign findings.Sign) checkpoint.Entry {

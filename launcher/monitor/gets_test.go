@@ -209,3 +209,51 @@ func TestAnAnswerToADialogCountsUntilThePageHasGoneOn(t *testing.T) {
 		}
 	})
 }
+
+// TestAGETThatIsWithheldWasNotSent: what a page asks for while the browser stands still leaves it only if that goes on.
+// Until then it is no GET after an action, and none that is not answered, however its page ends.
+func TestAGETThatIsWithheldWasNotSent(t *testing.T) {
+	const stop = 100 * time.Second
+	after, unanswered, guarded := "get_after_action ", "get_write unanswered", "get_write guarded"
+	crash := func(m *Monitor) { m.readerEvent(cdpproxy.Event{Session: "S", Method: eventCrashed}) }
+	fail := func(m *Monitor) {
+		m.readerEvent(cdpproxy.Event{Session: "S", Method: ledger.Failed, Params: json.RawMessage(`{"requestId":"1","errorText":"net::ERR_ABORTED","canceled":true}`)})
+	}
+	giveUp := func(m *Monitor) { m.gets.GiveUp() }
+	moves, ended := func(m *Monitor) { m.still.Moves() }, func(m *Monitor) { m.still.PagesEnd() }
+	for name, tt := range map[string]struct {
+		at    float64
+		query string
+		then  []func(*Monitor)
+		want  []string
+	}{
+		"it stands still":                           {101, "", []func(*Monitor){giveUp}, nil},
+		"its page crashes":                          {101, "", []func(*Monitor){crash}, nil},
+		"its page takes it back":                    {101, "", []func(*Monitor){fail}, nil},
+		"its pages are ended":                       {101, "", []func(*Monitor){giveUp, ended, crash}, nil},
+		"one that looks like a write":               {101, "?nonce=a", []func(*Monitor){giveUp, ended}, nil},
+		"made before":                               {99, "", []func(*Monitor){giveUp, ended}, []string{after, unanswered}},
+		"the browser goes on":                       {101, "", []func(*Monitor){moves, giveUp}, []string{after, unanswered}},
+		"its page crashed, and the browser goes on": {101, "", []func(*Monitor){crash, moves}, []string{after, unanswered}},
+		"given up, and the browser goes on":         {101, "?nonce=a", []func(*Monitor){giveUp, moves}, []string{after, guarded}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var got []string
+			m := direct(func(e checkpoint.Entry) {
+				if e.Kind == checkpoint.KindGetAfter || e.Kind == checkpoint.KindGetWrite {
+					got = append(got, fmt.Sprintf("%s %s", e.Kind, e.Name))
+				}
+			})
+			m.gets.acted, m.gets.actedOn = nil, func(string) (acted, typed bool) { return true, false }
+			m.still.Begins(stop)
+			m.readerEvent(cdpproxy.Event{Session: "S", Method: ledger.Sent, Params: fmt.Appendf(nil,
+				`{"requestId":"1","loaderId":"L","documentURL":"http://a.test/list","request":{"url":"http://a.test/take%s","method":"GET"},"timestamp":%f,"initiator":{"type":"script"},"type":"Fetch","frameId":"F"}`, tt.query, tt.at)})
+			for _, do := range tt.then {
+				do(m)
+			}
+			if !slices.Equal(got, tt.want) {
+				t.Errorf("%q, want %q", got, tt.want)
+			}
+		})
+	}
+}

@@ -113,7 +113,7 @@ func New(to func(checkpoint.Entry)) *Monitor {
 	m.typing = newTyping(m.chrome, m.pages, sink)
 	m.requests = newRequests(m.log, m.still, m.typing, m.harmless, n, sink)
 	m.cookies = newCookies(m.chrome, m.pages, m.navigations, m.still, sink)
-	m.gets = newGETs(m.log, m.pages, m.navigations, m.typing, m.harmless, sink)
+	m.gets = newGETs(m.log, m.pages, m.navigations, m.typing, m.harmless, m.still, sink)
 	m.tabs = newTabs(m.chrome, m.pages, m.backlog, m.outbox)
 	return m
 }

@@ -53,6 +53,8 @@ type Still struct {
 	at      []time.Time
 	more    uint64 // number of those that were not kept one by one
 	any     bool   // something was withheld or begun, safe requests included
+	// gets are what is to be reported of GETs if the browser goes on.
+	gets []checkpoint.Entry
 
 	messages boottime.Instant // when the last message was sent
 	left     bool             // an unsafe request of a session that is over had not ended
@@ -100,6 +102,21 @@ func (s *Still) add(e checkpoint.Entry) {
 	s.entries, s.at = append(s.entries, e), append(s.at, time.Now().UTC())
 }
 
+// holds takes in what is to be reported of a GET that was made at a time of Chrome's clock, and tells whether
+// that waits until the browser goes on: until then it has not sent it. Of very many, more of the same kind say
+// nothing new.
+func (s *Still) holds(e checkpoint.Entry, at float64) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.since == 0 || at <= s.since {
+		return false
+	}
+	if !s.over && (len(s.gets) < maxWithheld || !slices.ContainsFunc(s.gets, func(o checkpoint.Entry) bool { return o.Kind == e.Kind })) {
+		s.gets = append(s.gets, e)
+	}
+	return true
+}
+
 // address is where an entry's request went to, without its query.
 func address(e checkpoint.Entry) string {
 	at, _, _ := strings.Cut(e.URL, "?")
@@ -129,10 +146,11 @@ func (s *Still) take(over bool) (entries []checkpoint.Entry, more uint64) {
 		r.Withheld = 0
 	}
 	entries, more = s.entries, s.more
-	s.entries, s.at, s.more, s.any = nil, nil, 0, false
 	if s.over = over; !over {
 		s.since = 0
+		entries = append(entries, s.gets...)
 	}
+	s.entries, s.gets, s.at, s.more, s.any = nil, nil, nil, 0, false
 	return entries, more
 }
 

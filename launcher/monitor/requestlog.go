@@ -8,6 +8,7 @@ import (
 	"leasehold/checkpoint/ledger"
 	"leasehold/evidence/recorder"
 	"leasehold/internal/boottime"
+	"leasehold/launcher/recovery/findings"
 )
 
 // requestLog has the ledger of the browser's requests. The pipe's reader calls take.
@@ -26,8 +27,8 @@ func (rl *requestLog) take(e ledger.Event, judge func(ledger.Fact)) {
 	}
 }
 
-// mayWait tells whether an unsafe request has not ended, or one that began in the last moments
-// before since.
+// mayWait tells whether an unsafe request has not ended, or a GET that may write is not answered, or a request
+// has not ended that began in the last moments before since.
 func (rl *requestLog) mayWait(since boottime.Instant) bool {
 	rl.mu.Lock()
 	defer rl.mu.Unlock()
@@ -35,7 +36,7 @@ func (rl *requestLog) mayWait(since boottime.Instant) bool {
 		if r.Ended || !r.OfPage() {
 			continue
 		}
-		if last := r.Hops[len(r.Hops)-1]; last.Unsafe || last.Boot.Add(recentlyBegun) > since {
+		if last := r.Hops[len(r.Hops)-1]; last.Unsafe || r.Get != nil && r.Get.Status == 0 && findings.SignOf(*r.Get) != "" || last.Boot.Add(recentlyBegun) > since {
 			return true
 		}
 	}

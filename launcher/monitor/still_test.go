@@ -206,6 +206,34 @@ func TestWhatMayWaitInTheNetworkService(t *testing.T) {
 	}
 }
 
+// TestAnOldGETMayWaitIfItMayWrite: it followed from an act of the worker's, or says so itself, and is not answered.
+func TestAnOldGETMayWaitIfItMayWrite(t *testing.T) {
+	for name, tt := range map[string]struct {
+		acted  bool
+		query  string
+		answer string // the event after it; empty: there is none
+		want   bool
+	}{
+		"a read":                       {false, "", "", false},
+		"after an act":                 {true, "", "", true},
+		"after an act, as of a stream": {true, "", ledger.Answered, false},
+		"after an act, and taken back": {true, "", ledger.Failed, false},
+		"with what guards a write":     {false, "?nonce=a", "", true},
+	} {
+		m, _ := unattached()
+		m.gets.acted, m.gets.actedOn = func() boottime.Instant { return 0 }, func(string) (acted, typed bool) { return tt.acted, false }
+		m.readerEvent(cdpproxy.Event{Session: "S", Method: ledger.Sent, Params: json.RawMessage(
+			`{"requestId":"1","loaderId":"L","documentURL":"http://a.test/list","request":{"url":"http://a.test/take` + tt.query + `","method":"GET"},"timestamp":1,"initiator":{"type":"script"},"type":"Fetch","frameId":"F"}`)})
+		if tt.answer != "" {
+			m.readerEvent(cdpproxy.Event{Session: "S", Method: tt.answer, Params: json.RawMessage(`{"requestId":"1","response":{"status":200}}`)})
+		}
+		m.gets.GiveUp()
+		if got := m.still.MayWait(boottime.Now().Add(time.Hour)); got != tt.want {
+			t.Errorf("%s: %v", name, got)
+		}
+	}
+}
+
 // TestWhatASessionLeavesOpenMayWaitInTheNext, if it is unsafe: it may be an upload.
 func TestWhatASessionLeavesOpenMayWaitInTheNext(t *testing.T) {
 	for method, want := range map[string]bool{"POST": true, "GET": false} {

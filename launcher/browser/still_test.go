@@ -648,14 +648,7 @@ func TestAQuietBrowserKeepsItsNetworkService(t *testing.T) {
 	log := h.options.Log
 	h.open(b, site.URL+"/quiet")
 	h.titles(b, "quiet")
-	if err := b.Monitor().CatchUp(t.Context()); err != nil { // it knows of the page's requests
-		t.Fatal(err)
-	}
-	for end := time.Now().Add(testchrome.Patience); b.Monitor().Still().MayWait(0); time.Sleep(5 * time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatal("something waits in the network service")
-		}
-	}
+	h.settled(b)
 	before, err := b.process.NetworkService()
 	if err != nil {
 		t.Fatal(err)
@@ -732,6 +725,49 @@ func TestWhatNoPageReportsIsNotSentLater(t *testing.T) {
 			}
 			site.none(t)
 		})
+	}
+}
+
+// TestWhatIsSentByAPageThatClosesWhileItStandsStill is never sent, although no page and no log tells of it.
+func TestWhatIsSentByAPageThatClosesWhileItStandsStill(t *testing.T) {
+	site := newHolder(t)
+	h := newHost(t, Options{})
+	b := h.start()
+	log := h.options.Log
+	h.open(b, site.URL+"/stays")
+	h.open(b, site.URL+"/closed")
+	h.titles(b, "/closed")
+	page := h.page(b, site.URL+"/closed")
+	h.settled(b)
+	b.StandStill(log)
+	if err := b.Monitor().Observer().Call(t.Context(), page.SessionID, "Page.close", nil, nil); err != nil || !b.Still() {
+		t.Fatalf("it stands still: %v; the page is closed: %v", b.Still(), err)
+	}
+	for end := time.Now().Add(testchrome.Patience); slices.ContainsFunc(b.Monitor().Pages(), func(p capture.Page) bool { return p.TargetID == page.TargetID }); time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatal("the page does not close")
+		}
+	}
+	if err := b.EndPages(t.Context(), log); err != nil {
+		t.Fatal(err)
+	}
+	if method, err := b.Close(profile, nil, log); err != nil || method != chrome.ClosedByCDP {
+		t.Errorf("closed by %s, %v", method, err)
+	}
+	site.answer()
+	site.none(t)
+}
+
+// settled waits until nothing waits in the network service.
+func (h *host) settled(b *Browser) {
+	h.t.Helper()
+	if err := b.Monitor().CatchUp(h.t.Context()); err != nil { // it knows of the page's requests
+		h.t.Fatal(err)
+	}
+	for end := time.Now().Add(testchrome.Patience); b.Monitor().Still().MayWait(0); time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(end) {
+			h.t.Fatal("something waits in the network service")
+		}
 	}
 }
 

@@ -25,6 +25,7 @@ const (
 	eventDestroyed       = "Target.targetDestroyed"
 	eventFrameStarted    = "Page.frameStartedNavigating"
 	eventFrameNavigated  = "Page.frameNavigated"
+	eventFrameDetached   = "Page.frameDetached"
 	eventNavigatedWithin = "Page.navigatedWithinDocument"
 	eventFrameRequested  = "Page.frameRequestedNavigation"
 	eventDownload        = "Page.downloadWillBegin"

@@ -152,7 +152,7 @@ var watchedEvents = []string{
 // readerEvents are the events that the pipe's reader handles at once: those for the recorders,
 // and those that show what caused a request. The monitor does not enable the Runtime domain,
 // since pages can detect that.
-var readerEvents = slices.Concat([]string{eventLogEntry, eventPaused, eventWebTransport, eventBindingCalled}, navigationEvents, getEvents, downloadEvents, ledger.Events)
+var readerEvents = slices.Concat([]string{eventLogEntry, eventPaused, eventWebTransport, eventBindingCalled}, navigationEvents, getEvents, endings, downloadEvents, ledger.Events)
 
 // Attach begins to observe the browser behind the mux. It is called once, before
 // Watch.
@@ -344,6 +344,9 @@ func (m *Monitor) readerEvent(event cdpproxy.Event) {
 	}
 	m.gets.report(gets)
 	reportAll(m.sink, cookies)
+	if slices.Contains(endings, event.Method) && !m.navigations.closing.Load() { // else the launcher ends them, so that they send nothing
+		m.still.ends()
+	}
 	if slices.Contains(navigationEvents, event.Method) {
 		m.navigations.observe(event, e.Boot)
 	}

@@ -175,6 +175,16 @@ func (s *Still) observe(f ledger.Fact) {
 	}
 }
 
+// endings are the events by which a document or a worker is over. What it sends while it ends, no page reports.
+var endings = []string{eventDetached, eventCrashed, eventFrameDetached, eventFrameNavigated}
+
+// ends takes in one of endings.
+func (s *Still) ends() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.any = s.any || s.since != 0
+}
+
 // message takes in that a page sent a message on a websocket.
 func (s *Still) message(now boottime.Instant) {
 	s.mu.Lock()

@@ -234,6 +234,35 @@ func TestAnOldGETMayWaitIfItMayWrite(t *testing.T) {
 	}
 }
 
+// TestWhatEndsWhileTheBrowserStandsStillMayHaveSent: a page that ends, or a frame that is taken out, may send something
+// that no page reports.
+func TestWhatEndsWhileTheBrowserStandsStillMayHaveSent(t *testing.T) {
+	for name, tt := range map[string]struct {
+		method, params string
+		want           bool
+	}{
+		"a page that closes":          {eventDetached, `{"sessionId":"S"}`, true},
+		"a page that crashes":         {eventCrashed, `{}`, true},
+		"a frame that is taken out":   {eventFrameDetached, `{"frameId":"F","reason":"remove"}`, true},
+		"a page that shows a new one": {eventFrameNavigated, `{"frame":{"id":"F","loaderId":"L","url":"about:blank"}}`, true},
+		"a page that goes on":         {eventNavigatedWithin, `{"frameId":"F","url":"http://a.test/#1"}`, false},
+	} {
+		for still := range 3 {
+			m, _ := unattached()
+			if still > 0 {
+				m.still.Begins(time.Second)
+			}
+			if still > 1 { // it is the launcher that ends the pages now
+				m.Closing()
+			}
+			m.readerEvent(cdpproxy.Event{Session: "S", Method: tt.method, Params: json.RawMessage(tt.params)})
+			if got := m.still.MayWait(boottime.Now().Add(time.Hour)); got != (tt.want && still == 1) {
+				t.Errorf("%s, case %d: %v", name, still, got)
+			}
+		}
+	}
+}
+
 // TestWhatASessionLeavesOpenMayWaitInTheNext, if it is unsafe: it may be an upload.
 func TestWhatASessionLeavesOpenMayWaitInTheNext(t *testing.T) {
 	for method, want := range map[string]bool{"POST": true, "GET": false} {

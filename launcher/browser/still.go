@@ -291,8 +291,8 @@ func (b *Browser) watchStopped(n NetworkService) {
 }
 
 // networkEnded is called when a stopped network service has ended, for instance because the
-// kernel killed it for its memory. Chrome starts another one at once, which is stopped as well;
-// what that one sent before is not known.
+// kernel killed it for its memory. Chrome starts another one at once, which is stopped as well. The pages
+// are stopped until then; what the browser itself sent by it before, or for them, is not known.
 func (b *Browser) networkEnded(n NetworkService) {
 	s := &b.still
 	s.mu.Lock()
@@ -302,6 +302,7 @@ func (b *Browser) networkEnded(n NetworkService) {
 	}
 	s.network = nil
 	s.gap = "the network service ended while it was stopped, and another one was there for a moment"
+	held := b.process.StopRenderers() // pages send nothing through the next one before it is stopped
 	b.monitor.Still().MayHaveSent(s.gap)
 	ctx, cancel := capture.Patience(context.Background(), replaceTimeout+stopTimeout)
 	defer cancel()
@@ -312,6 +313,9 @@ func (b *Browser) networkEnded(n NetworkService) {
 	case errors.Is(err, chrome.ErrNoNetworkService) && b.ends(ctx, err): // nothing sends what was withheld
 		b.endStill()
 		err = nil
+	}
+	if moved := b.process.ContinueRenderers(); !s.ended {
+		err = errors.Join(err, held, moved)
 	}
 	if s.network == nil && !s.ended { // the next one runs: what pages want to send is sent
 		b.monitor.Still().Moves()

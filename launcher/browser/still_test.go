@@ -458,6 +458,93 @@ func TestWhatCannotBeStoppedMoves(t *testing.T) {
 	}
 }
 
+// finds starts processes whose network services are found late, as on a busy host.
+type finds struct {
+	Kernel
+	late *atomic.Bool
+}
+
+func (f finds) Start(ctx context.Context, o chrome.Options) (Process, error) {
+	p, err := f.Kernel.Start(ctx, o)
+	return foundLate{p, f.late}, err
+}
+
+type foundLate struct {
+	Process
+	late *atomic.Bool
+}
+
+func (p foundLate) NetworkService() (NetworkService, error) {
+	if p.late.Load() {
+		return nil, chrome.ErrNoNetworkService
+	}
+	return p.Process.NetworkService()
+}
+
+// TestPagesSendNothingThroughTheNextNetworkService: the kernel ends the one that is stopped, and Chrome starts another.
+// Until that is stopped, too, the pages are.
+func TestPagesSendNothingThroughTheNextNetworkService(t *testing.T) {
+	late := &atomic.Bool{}
+	h, site := newHost(t, Options{Processes: finds{late: late}}), newWriter(t)
+	b := h.start()
+	log := h.options.Log
+	h.open(b, site.URL)
+	site.more(t)
+	b.StandStill(log)
+	count := site.quiet(t)
+	n, err := b.process.NetworkService()
+	if err != nil || !b.Still() {
+		t.Fatalf("it stands still: %v, %v", b.Still(), err)
+	}
+	late.Store(true)
+	// Chrome gets to it once the launcher has.
+	if err := errors.Join(unix.Kill(b.PID(), unix.SIGSTOP), n.Kill(t.Context()), n.Close()); err != nil {
+		t.Fatal(err)
+	}
+	h.reported("that something may have been sent", func(e checkpoint.Entry) bool { return e.Method == checkpoint.Unseen })
+	if err := unix.Kill(b.PID(), unix.SIGCONT); err != nil {
+		t.Fatal(err)
+	}
+	for end := time.Now().Add(testchrome.Patience); ; time.Sleep(5 * time.Millisecond) {
+		next, err := b.process.(foundLate).Process.NetworkService()
+		if err == nil && next.PID() != n.PID() {
+			if err := errors.Join(next.AwaitRest(t.Context()), next.Close()); err != nil {
+				t.Fatal(err)
+			}
+			break
+		}
+		if err == nil {
+			err = next.Close()
+		}
+		if time.Now().After(end) {
+			t.Fatalf("there is no other network service: %v", err)
+		}
+	}
+	if got := site.quiet(t); got != count {
+		t.Errorf("%d requests came through the next network service", got-count)
+	}
+	late.Store(false)
+	for end := time.Now().Add(testchrome.Patience); !b.Still(); time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatal("the next network service is not stopped")
+		}
+	}
+	h.titles(b, "writer")
+	page := h.page(b, site.URL+"/")
+	if err := b.Monitor().Observer().Call(t.Context(), page.SessionID, "Runtime.evaluate", map[string]any{"expression": "n"}, nil); err != nil {
+		t.Errorf("its pages do not go on: %v", err)
+	}
+	if err := b.EndPages(t.Context(), log); err != nil {
+		t.Fatal(err)
+	}
+	if method, err := b.Close(profile, nil, log); err != nil || method != chrome.ClosedByCDP {
+		t.Errorf("closed by %s, %v", method, err)
+	}
+	if got := site.quiet(t); got != count {
+		t.Errorf("%d requests came after the loss", got-count)
+	}
+}
+
 // TestABrowserThatStoodStillIsStoppedByTheNextLauncher: a launcher that is killed while it replaces
 // the network service leaves one that runs. The next one stops it before the pages go on, and says
 // that something may have been sent.

@@ -187,8 +187,15 @@ func (m *Mux) LetStart() {
 }
 
 // Close detaches the session in Chrome: contexts that its client had made to end with
-// it are disposed of, and requests that are still paused are sent.
+// it are disposed of, and requests that are still paused are sent. After Fence those are few that pause
+// in the very moment.
 func (s *ClientSession) Close(ctx context.Context) error {
+	s.mu.Lock()
+	fenced := s.fenced
+	s.mu.Unlock()
+	if fenced { // before its reply come the events of what has paused, and is failed
+		_ = s.mux.Call(ctx, "Browser.getVersion", nil, nil) // the detach fails then, too
+	}
 	err := s.mux.Call(ctx, "Target.detachFromTarget", map[string]string{"sessionId": s.id}, nil)
 	s.forget()
 	if err != nil {

@@ -95,6 +95,7 @@ func TestAWarmBrowserIsTakenOver(t *testing.T) {
 	if asked != 1 {
 		t.Errorf("asked for its cookies %d times", asked)
 	}
+	s.opening.noting.Wait()
 	digests, err := r.files.ReadDigests(s.ID())
 	if err != nil || !strings.Contains(string(digests), "shop.example") {
 		t.Errorf("digests of the state at the grant: %s, %v", digests, err)

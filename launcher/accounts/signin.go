@@ -91,7 +91,7 @@ func private(s *session.Session, do func() (typed bool, err error)) error {
 	var listening *cdpproxy.ListeningError
 	switch {
 	case errors.Is(err, cdpproxy.ErrPrivate):
-		return api.Refuse(api.CodeAsksAlready, "session %s: the account is being signed in already", s.ID())
+		return api.Refuse(api.CodeAsksAlready, "session %s: the account is being signed in already, or what that left in the browser is not cleared yet", s.ID())
 	case errors.As(err, &listening):
 		return api.Invalid("", "session %s: %v", s.ID(), listening)
 	case err != nil:
@@ -102,7 +102,7 @@ func private(s *session.Session, do func() (typed bool, err error)) error {
 	defer cancel()
 	shut := open(ending, typed)
 	if shut != nil {
-		s.OpenLater(func(ctx context.Context) error { return open(ctx, typed) })
+		s.OpenLater(shut, func(ctx context.Context) error { return open(ctx, typed) })
 	}
 	return errors.Join(err, shut)
 }

@@ -406,14 +406,14 @@ func (b *Browser) forgetPrivate(ctx context.Context, log zerolog.Logger) {
 		return
 	}
 	if err := forget(ctx); err != nil {
-		log.Error().Err(err).Msg("what the launcher before kept to itself may still be in the browser: that is cleared again until it is gone")
-		b.OpenLater(forget, log)
+		b.OpenLater(err, forget, log)
 	}
 }
 
-// OpenLater is for a browser that the launcher kept to itself, when open, which lets clients go on, has failed: it is
-// tried again until it succeeds, or the browser has ended or is let go of.
-func (b *Browser) OpenLater(open func(ctx context.Context) error, log zerolog.Logger) {
+// OpenLater is for a browser that the launcher kept to itself, when open, which lets clients go on, has failed with
+// err: it is tried again until it succeeds, or the browser has ended or is let go of.
+func (b *Browser) OpenLater(err error, open func(ctx context.Context) error, log zerolog.Logger) {
+	log.Error().Err(err).Msg("what the launcher kept to itself may still be in the browser, which stays shut to clients: that is tried again until it is gone")
 	b.driver.work.Go(func() {
 		for {
 			select {
@@ -616,8 +616,14 @@ func (b *Browser) EndPages(ctx context.Context, log zerolog.Logger) error {
 // all the time, and what pages do not report if the NetLog does not tell of it. b.still.mu is held.
 func (b *Browser) mayWait(ctx context.Context) bool {
 	s := &b.still
-	known := !b.adopted && !s.freed && s.gap == "" && s.problem == nil && s.unseen == nil && b.netLog != nil
-	return !known || b.monitor.CatchUp(ctx) != nil || b.monitor.Still().MayWait(s.begun)
+	// If the cookies could not be read, the log was not asked, and the login would be lost with the network service.
+	logged := b.netLog != nil && (s.unseen == nil || s.unread != nil)
+	if b.adopted || s.freed || s.gap != "" || s.problem != nil || !logged {
+		return true
+	}
+	ctx, cancel := context.WithTimeout(ctx, endTimeout/2) // the rest is for what has to be done then
+	defer cancel()
+	return b.monitor.CatchUp(ctx) != nil || b.monitor.Still().MayWait(s.begun)
 }
 
 func (b *Browser) pagesEnded() bool {
@@ -645,6 +651,7 @@ func (b *Browser) killNetwork(ctx context.Context, n NetworkService) error {
 func (b *Browser) replaceNetwork(ctx context.Context, n NetworkService) error {
 	s := &b.still
 	if err := b.killNetwork(ctx, n); err != nil {
+		s.lost = "the network service was killed, and its end was not seen: " + err.Error()
 		return err
 	}
 	ctx, cancel := context.WithTimeout(ctx, replaceTimeout)

@@ -30,13 +30,22 @@ func (rl *requestLog) take(e ledger.Event, judge func(ledger.Fact)) {
 // mayWait tells whether an unsafe request has not ended, or a GET that may write is not answered, or a request
 // has not ended that began in the last moments before since.
 func (rl *requestLog) mayWait(since boottime.Instant) bool {
+	return rl.open(func(r *ledger.Request, last ledger.Hop) bool {
+		return last.Unsafe || r.Get != nil && r.Get.Status == 0 && findings.SignOf(*r.Get) != "" || last.Boot.Add(recentlyBegun) > since
+	})
+}
+
+// unsafeOpen tells whether an unsafe request has not ended.
+func (rl *requestLog) unsafeOpen() bool {
+	return rl.open(func(_ *ledger.Request, last ledger.Hop) bool { return last.Unsafe })
+}
+
+// open tells whether a request of a page that has not ended is of a kind. last is its last hop.
+func (rl *requestLog) open(is func(r *ledger.Request, last ledger.Hop) bool) bool {
 	rl.mu.Lock()
 	defer rl.mu.Unlock()
 	for r := range rl.ledger.All() {
-		if r.Ended || !r.OfPage() {
-			continue
-		}
-		if last := r.Hops[len(r.Hops)-1]; last.Unsafe || r.Get != nil && r.Get.Status == 0 && findings.SignOf(*r.Get) != "" || last.Boot.Add(recentlyBegun) > since {
+		if !r.Ended && r.OfPage() && is(r, r.Hops[len(r.Hops)-1]) {
 			return true
 		}
 	}

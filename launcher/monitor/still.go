@@ -3,7 +3,6 @@ package monitor
 import (
 	"context"
 	"fmt"
-	"math"
 	"slices"
 	"strings"
 	"sync"
@@ -57,7 +56,7 @@ type Still struct {
 	gets []checkpoint.Entry
 
 	messages boottime.Instant // when the last message was sent
-	left     bool             // a request of a session that is over, and that may write, had not ended
+	left     bool             // an unsafe request of a session that is over had not ended
 }
 
 func newStill(log *requestLog, n *unreported, sink func(checkpoint.Entry)) *Still {
@@ -195,7 +194,7 @@ func (s *Still) message(now boottime.Instant) {
 
 // forget takes in that a session is over.
 func (s *Still) forget() {
-	left := s.log.mayWait(math.MaxInt64) // those alone that may write
+	left := s.log.unsafeOpen()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.left = s.left || left

@@ -9,6 +9,7 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"leasehold/internal/durable"
@@ -184,11 +185,14 @@ func (l *Lock) dropArrival(remove func(path string) error) error {
 	if err == nil {
 		err = remove(l.root.arrivalPath(l.id))
 	}
-	// A fetch that was killed leaves its files beside it.
-	left, globErr := durable.Glob(l.root.guard, "."+filepath.Base(l.root.arrivalPath(l.id))+".*")
+	// A fetch that was killed leaves its files beside it. Ids may have dots: there may be one of another profile.
+	mark := "." + filepath.Base(l.root.arrivalPath(l.id)) + "."
+	left, globErr := durable.Glob(l.root.guard, mark+"*")
 	err = errors.Join(err, globErr)
 	for _, path := range left {
-		err = errors.Join(err, remove(path))
+		if !strings.Contains(strings.TrimPrefix(filepath.Base(path), mark), ".") {
+			err = errors.Join(err, remove(path))
+		}
 	}
 	if err != nil {
 		return fmt.Errorf("profile %s: %w", l.id, err)

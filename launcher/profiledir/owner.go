@@ -97,10 +97,10 @@ func (r *Root) forgetTaking(id string) (was bool, err error) {
 	if errors.Is(err, fs.ErrNotExist) {
 		return false, nil
 	}
-	if err == nil {
-		err = durable.Sync(r.guard)
+	if err != nil {
+		return false, err
 	}
-	return err == nil, err
+	return true, durable.Sync(r.guard)
 }
 
 // spareTaking has takingMark say nothing about another directory, which is about to come into the profile's place.

@@ -29,8 +29,10 @@ func TestSweep(t *testing.T) {
 	_, err := r.Create("made")
 	must(err)
 	lock(t, r, "busy")
+	lock(t, r, "p.2")
 	stays := []string{
 		left(r.dir, "made"), left(r.guard, ".import-busy", "profile"), left(r.archive(), "p@20260618T120000.000000000Z"), left(r.guard, ".unknown"),
+		left(r.guard, "..arrival-p.2.fetch_1"), // of a move to p.2, not to p
 	}
 	arriving := lock(t, r, "arriving")
 	must(arriving.PrepareArrival(t.Context(), Arrival{MoveID: "mv9", At: time.Now()}, Empty))

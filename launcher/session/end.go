@@ -246,6 +246,7 @@ func (e *ending) dropBundle() {
 // capture takes the evidence of the session as it is now, before anything changes. final says that
 // its worker does not come back.
 func (s *Session) capture(reason, outcome string, final bool) *evidence.Bundle {
+	s.opening.noting.Wait()
 	s.people.noteActs()
 	shared := s.slot.Shared(s) // the worker of another run may come back
 	bundle := s.h.o.Recoverer.Capture(recovery.Capture{
@@ -472,6 +473,10 @@ func (e *ending) staysWarm() bool {
 	}
 	if why := s.h.o.Slots.Against(keep, s.path); why != "" {
 		s.log.Debug().Str("why", why).Msg("the browser does not stay warm")
+		return false
+	}
+	if s.browser.Mux().KeptPrivate() != nil { // a sign-in is not cleared away yet: its next clients would be refused
+		s.log.Debug().Msg("the browser does not stay warm: it is shut to clients")
 		return false
 	}
 	begun := time.Now()

@@ -72,8 +72,10 @@ func (s *Session) Done() <-chan struct{} { return s.life.done }
 // Mux is that of the session's browser.
 func (s *Session) Mux() *cdpproxy.Mux { return s.browser.Mux() }
 
-// OpenLater has open tried again, which lets clients use the browser after a sign-in, and failed.
-func (s *Session) OpenLater(open func(ctx context.Context) error) { s.browser.OpenLater(open, s.log) }
+// OpenLater has open tried again, which lets clients use the browser after a sign-in, and failed with err.
+func (s *Session) OpenLater(err error, open func(ctx context.Context) error) {
+	s.browser.OpenLater(err, open, s.log)
+}
 
 // Readable returns nil for a file that pages of the session may read.
 func (s *Session) Readable(path string) error { return s.files.readable(path) }

@@ -136,9 +136,9 @@ func TestProfilesOfAHomeThatIsCutOffAreShownOnce(t *testing.T) {
 				want         float64
 			}{
 				{`leasehold_lease_store_up{instance="a"} 1; leasehold_lease_store_up{instance="b"} 1`, ".*", 7},
-				{`leasehold_lease_store_up{instance="a"} 0; leasehold_lease_store_up{instance="b"} 1`, ".*", 5},
-				{`leasehold_lease_store_up{instance="a"} 0; leasehold_lease_store_up{instance="b"} 0`, ".*", 7}, // nobody counts for others
-				{`leasehold_lease_store_up{instance="a"} 0; leasehold_lease_store_up{instance="b"} 1`, "a", 2},
+				{`leasehold_lease_store_up{instance="a"} 0; leasehold_lease_store_down_seconds{instance="a"} 100; leasehold_lease_store_up{instance="b"} 1`, ".*", 5},
+				{`leasehold_lease_store_up{instance="a"} 0; leasehold_lease_store_down_seconds{instance="a"} 100; leasehold_lease_store_up{instance="b"} 0; leasehold_lease_store_down_seconds{instance="b"} 100`, ".*", 7}, // nobody counts for others
+				{`leasehold_lease_store_up{instance="a"} 0; leasehold_lease_store_down_seconds{instance="a"} 100; leasehold_lease_store_up{instance="b"} 1`, "a", 2},
 			} {
 				expr := strings.NewReplacer("$job", ".*", "$instance", c.instance).Replace(target.Expr)
 				query, err := q.NewInstantQuery(t.Context(), parseSeries(t, counts+c.up), nil, expr, time.Unix(0, 0).Add(length*interval))

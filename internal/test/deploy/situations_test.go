@@ -44,13 +44,13 @@ var situations = map[string]situation{
 	"LeaseholdReviewsPileUp": {
 		fires: []string{`leasehold_profiles{state="manual_review"} 6; leasehold_profiles{state="available"} 20`,
 			`leasehold_profiles{state="manual_review",instance="a"} 4; leasehold_profiles{state="manual_review",instance="b"} 4; leasehold_profiles{state="held"} 20`,
-			`leasehold_profiles{state="manual_review",instance="a"} 6; leasehold_lease_store_up{instance="a"} 0; leasehold_lease_store_up{instance="b"} 0`}, // NATS is away
+			`leasehold_profiles{state="manual_review",instance="a"} 6; leasehold_lease_store_up{instance="a"} 0; leasehold_lease_store_down_seconds{instance="a"} 100; leasehold_lease_store_up{instance="b"} 0; leasehold_lease_store_down_seconds{instance="b"} 100`}, // NATS is away
 		quiet: []string{
 			`leasehold_profiles{state="manual_review"} 5; leasehold_profiles{state="available"} 5`,  // few
 			`leasehold_profiles{state="manual_review"} 9; leasehold_profiles{state="available"} 81`, // of many
 			`leasehold_profiles{state="manual_review"} 0x110 9x1; leasehold_profiles{state="available"} 9`,
 			// a is cut off, and b counts the profiles of both
-			`leasehold_profiles{state="manual_review",instance="a"} 4; leasehold_profiles{state="manual_review",instance="b"} 4; leasehold_lease_store_up{instance="a"} 0; leasehold_lease_store_up{instance="b"} 1`,
+			`leasehold_profiles{state="manual_review",instance="a"} 4; leasehold_profiles{state="manual_review",instance="b"} 4; leasehold_lease_store_up{instance="a"} 0; leasehold_lease_store_down_seconds{instance="a"} 100; leasehold_lease_store_up{instance="b"} 1`,
 		},
 	},
 	"LeaseholdAskWaits": {

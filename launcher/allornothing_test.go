@@ -251,16 +251,19 @@ func TestARefusedCreateMakesNothing(t *testing.T) {
 			nothing(name+" with a proxy that does not answer", "down-"+name)
 		}
 	}
-	// The last thing that may refuse before the grant: the directory cannot be given to its user.
-	mark := filepath.Join(l.o.Root.Dir(), ".leasehold", "taken.taking")
-	if err := os.WriteFile(mark, nil, 0o600); err != nil {
-		t.Fatal(err)
+	// The last thing that may refuse before the grant: the session's file cannot be written.
+	sessions := filepath.Join(l.o.DataDir, "sessions")
+	if err := errors.Join(os.Rename(sessions, sessions+".away"), os.WriteFile(sessions, nil, 0o600)); err != nil {
+		t.Fatalf("the folder of the sessions cannot be put away: %v", err)
 	}
 	var p *api.Problem
-	if _, err := l.Acquire(t.Context(), api.Manifest{ProfileID: "taken", Create: true}); !errors.As(err, &p) {
-		t.Errorf("session on what cannot be given to the browser's user: %v", err)
+	if _, err := l.Acquire(t.Context(), api.Manifest{ProfileID: "unrecorded", Create: true}); !errors.As(err, &p) {
+		t.Errorf("session that cannot be recorded: %v", err)
 	}
-	nothing("session on what cannot be given to the browser's user", "taken")
+	nothing("session that cannot be recorded", "unrecorded")
+	if err := errors.Join(os.Remove(sessions), os.Rename(sessions+".away", sessions)); err != nil {
+		t.Fatalf("the folder of the sessions cannot be put back: %v", err)
+	}
 	bad, none := 0, "nope"
 	for name, ask := range map[string]func() error{
 		"put, too few runs": func() error {

@@ -380,25 +380,26 @@ func TestABrowserThatIsKilledWhileItStandsStill(t *testing.T) {
 	}
 }
 
-// losesSight starts processes whose network services cannot be found while it is blind.
+// losesSight starts processes whose network services cannot be found while it is blind, for the reason err.
 type losesSight struct {
 	Kernel
 	blind *atomic.Bool
+	err   error
 }
 
 func (l losesSight) Start(ctx context.Context, o chrome.Options) (Process, error) {
 	p, err := l.Kernel.Start(ctx, o)
-	return outOfSight{p, l.blind}, err
+	return outOfSight{p, l}, err
 }
 
 type outOfSight struct {
 	Process
-	blind *atomic.Bool
+	sight losesSight
 }
 
 func (p outOfSight) NetworkService() (NetworkService, error) {
-	if p.blind.Load() {
-		return nil, errors.New("too many open files")
+	if p.sight.blind.Load() {
+		return nil, p.sight.err
 	}
 	return p.Process.NetworkService()
 }
@@ -406,7 +407,7 @@ func (p outOfSight) NetworkService() (NetworkService, error) {
 // TestWhatCannotBeStoppedMoves: a stopped network service ends, and the next one cannot be stopped. What pages send
 // then is sent, and the next loss is one like any other.
 func TestWhatCannotBeStoppedMoves(t *testing.T) {
-	sight := losesSight{blind: &atomic.Bool{}}
+	sight := losesSight{blind: &atomic.Bool{}, err: errors.New("too many open files")}
 	h, site := newHost(t, Options{Processes: sight}), newWriter(t)
 	b := h.start()
 	log := h.options.Log
@@ -458,34 +459,11 @@ func TestWhatCannotBeStoppedMoves(t *testing.T) {
 	}
 }
 
-// finds starts processes whose network services are found late, as on a busy host.
-type finds struct {
-	Kernel
-	late *atomic.Bool
-}
-
-func (f finds) Start(ctx context.Context, o chrome.Options) (Process, error) {
-	p, err := f.Kernel.Start(ctx, o)
-	return foundLate{p, f.late}, err
-}
-
-type foundLate struct {
-	Process
-	late *atomic.Bool
-}
-
-func (p foundLate) NetworkService() (NetworkService, error) {
-	if p.late.Load() {
-		return nil, chrome.ErrNoNetworkService
-	}
-	return p.Process.NetworkService()
-}
-
 // TestPagesSendNothingThroughTheNextNetworkService: the kernel ends the one that is stopped, and Chrome starts another.
 // Until that is stopped, too, the pages are.
 func TestPagesSendNothingThroughTheNextNetworkService(t *testing.T) {
-	late := &atomic.Bool{}
-	h, site := newHost(t, Options{Processes: finds{late: late}}), newWriter(t)
+	sight := losesSight{blind: &atomic.Bool{}, err: chrome.ErrNoNetworkService} // found late, as on a busy host
+	h, site := newHost(t, Options{Processes: sight}), newWriter(t)
 	b := h.start()
 	log := h.options.Log
 	h.open(b, site.URL)
@@ -496,7 +474,7 @@ func TestPagesSendNothingThroughTheNextNetworkService(t *testing.T) {
 	if err != nil || !b.Still() {
 		t.Fatalf("it stands still: %v, %v", b.Still(), err)
 	}
-	late.Store(true)
+	sight.blind.Store(true)
 	// Chrome gets to it once the launcher has.
 	if err := errors.Join(unix.Kill(b.PID(), unix.SIGSTOP), n.Kill(t.Context()), n.Close()); err != nil {
 		t.Fatal(err)
@@ -506,7 +484,7 @@ func TestPagesSendNothingThroughTheNextNetworkService(t *testing.T) {
 		t.Fatal(err)
 	}
 	for end := time.Now().Add(testchrome.Patience); ; time.Sleep(5 * time.Millisecond) {
-		next, err := b.process.(foundLate).Process.NetworkService()
+		next, err := b.process.(outOfSight).Process.NetworkService()
 		if err == nil && next.PID() != n.PID() {
 			if err := errors.Join(next.AwaitRest(t.Context()), next.Close()); err != nil {
 				t.Fatal(err)
@@ -523,7 +501,7 @@ func TestPagesSendNothingThroughTheNextNetworkService(t *testing.T) {
 	if got := site.quiet(t); got != count {
 		t.Errorf("%d requests came through the next network service", got-count)
 	}
-	late.Store(false)
+	sight.blind.Store(false)
 	for end := time.Now().Add(testchrome.Patience); !b.Still(); time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(end) {
 			t.Fatal("the next network service is not stopped")

@@ -6,8 +6,10 @@ import (
 	"encoding/json"
 	"fmt"
 	"math"
+	"math/rand/v2"
 	"slices"
 	"sync"
+	"sync/atomic"
 
 	"leasehold/lease"
 )
@@ -181,8 +183,9 @@ func (c *SentCall) leave(late func(reply []byte)) {
 	}
 }
 
-// oneWay is a command whose reply nobody needs. All of them share the largest id, which calls
-// would reach only after half a billion, so that the replies match no call.
+// oneWay is a command whose reply nobody needs. Its id is no call's, so that the reply matches none, and
+// no other one-way command's: of two with one id that a page has not answered, Chrome takes the first
+// answer for that of the second, and does the first again in the process of the page's next site.
 func oneWay(sessionID, method string, params any) []byte {
 	// Maps of strings and booleans can always be marshalled.
 	msg, _ := json.Marshal(struct {
@@ -190,12 +193,22 @@ func oneWay(sessionID, method string, params any) []byte {
 		Method    string `json:"method"`
 		Params    any    `json:"params"`
 		SessionID string `json:"sessionId,omitempty"`
-	}{ownID, method, params, sessionID})
+	}{ownID + (firstOneWay+oneWays.Add(1))%ownIDs, method, params, sessionID})
 	return msg
 }
 
-// ownID is the id of one-way commands.
-const ownID = 1 << 30
+// One-way commands have the ids from ownID to the largest that Chrome takes. Calls would come to them
+// only after half a billion.
+const (
+	ownID  = lookID + 1
+	ownIDs = math.MaxInt32 - ownID + 1
+)
+
+// firstOneWay is somewhere among them, since a browser may have commands of an earlier launcher.
+var (
+	firstOneWay = rand.Int64N(ownIDs)
+	oneWays     atomic.Int64
+)
 
 // maxPosts is how many posted commands may wait for room in the pipe.
 const maxPosts = 4096

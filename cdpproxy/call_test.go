@@ -2,6 +2,8 @@ package cdpproxy_test
 
 import (
 	"errors"
+	"net/http"
+	"net/http/httptest"
 	"strings"
 	"testing"
 	"time"
@@ -106,5 +108,49 @@ func TestAFencedCallThatWaitsForThePipe(t *testing.T) {
 	s.mux.LimitWrites(time.Nanosecond) // the large command is given up
 	if err := <-result; !errors.Is(err, superseded) {
 		t.Errorf("the call returned %v, want %v", err, superseded)
+	}
+}
+
+// TestAPostIsDoneOnce: of two commands with one id, to which a page has not replied, Chrome does one again
+// when the page goes to a site that another process shows.
+func TestAPostIsDoneOnce(t *testing.T) {
+	site := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "text/html")
+		_, _ = w.Write([]byte("<title>page</title>"))
+	}))
+	t.Cleanup(site.Close)
+	o, err := browser(t).Observe(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	call := func(session, method string, params, result any) {
+		t.Helper()
+		if err := o.Call(t.Context(), session, method, params, result); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var tab struct{ TargetID, SessionID string }
+	call("", "Target.createTarget", map[string]string{"url": site.URL}, &tab)
+	call("", "Target.attachToTarget", map[string]any{"targetId": tab.TargetID, "flatten": true}, &tab)
+	evaluated := func(expression string) (value string) {
+		t.Helper()
+		for end := time.Now().Add(testchrome.Patience); value == "" && time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
+			var r struct{ Result struct{ Value string } }
+			call(tab.SessionID, "Runtime.evaluate", map[string]any{"expression": expression}, &r)
+			value = r.Result.Value
+		}
+		return value
+	}
+	evaluated(`document.title`) // it is loaded
+	for range 10 {
+		o.Post(tab.SessionID, "Runtime.evaluate", map[string]any{"expression": "window.posted = (window.posted || 0) + 1"})
+	}
+	if got := evaluated(`String(window.posted)`); got != "10" {
+		t.Errorf("of ten posts, %s were done", got)
+	}
+	call(tab.SessionID, "Page.navigate", map[string]string{"url": strings.Replace(site.URL, "127.0.0.1", "localhost", 1)}, nil)
+	evaluated(`location.hostname === 'localhost' && document.title`)
+	if got := evaluated(`String(window.posted)`); got != "undefined" {
+		t.Errorf("on the next site, %s were done again", got)
 	}
 }

@@ -48,7 +48,7 @@ func TestWhoIsRefusedToHear(t *testing.T) {
 		"another one with its id, before it":   {[]string{sends(1, other), sends(1, start), fails(1)}, true},
 		"another one by its session, after":    {[]string{sends(1, start), named, fails(1)}, true},
 		"another one by its session, before":   {[]string{named, sends(1, start), fails(1)}, true},
-		"the id of the launcher's commands":    {[]string{sends(1<<30, start), fails(1 << 30)}, true},
+		"the id of the launcher's commands":    {[]string{sends(ownID, start), fails(ownID)}, true},
 		"another session's refused":            {[]string{sends(1, start), strings.Replace(fails(1), `"S"`, `"P"`, 1)}, true},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -2,6 +2,7 @@ package cdpproxy
 
 import (
 	"errors"
+	"regexp"
 	"runtime"
 	"testing"
 	"time"
@@ -67,8 +68,8 @@ func TestThePersonsRequestsGoAsTheyAre(t *testing.T) {
 	const change = `{"requestId":"r","method":"POST","url":"http://a.test/pay"}`
 	paused, auth := `{"method":"Fetch.requestPaused","params":{"requestId":"r","networkId":"n","request":{"method":"GET"}},"sessionId":"S"}`,
 		`{"method":"Fetch.authRequired","params":{"requestId":"r","request":{"method":"GET"}},"sessionId":"S"}`
-	goes := `{"id":1073741824,"method":"Fetch.continueRequest","params":{"requestId":"r"},"sessionId":"S"}` + "\x00"
-	asks := `{"id":1073741824,"method":"Fetch.continueWithAuth","params":{"authChallengeResponse":{"response":"Default"},"requestId":"r"},"sessionId":"S"}` + "\x00"
+	goes := `{"id":own,"method":"Fetch.continueRequest","params":{"requestId":"r"},"sessionId":"S"}` + "\x00"
+	asks := `{"id":own,"method":"Fetch.continueWithAuth","params":{"authChallengeResponse":{"response":"Default"},"requestId":"r"},"sessionId":"S"}` + "\x00"
 	for name, tt := range map[string]struct {
 		before, event, method, params string
 		sent, atTheEnd                string
@@ -84,6 +85,7 @@ func TestThePersonsRequestsGoAsTheyAre(t *testing.T) {
 		"it had paused before":   {paused, "", "Fetch.continueRequest", change, "", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
+			launchers := regexp.MustCompile(`"id":\d{10}`)
 			b := newOffline(t)
 			b.mux.traffic = func(Traffic) { t.Error("a change is told that nobody made") }
 			c := b.conn()
@@ -93,11 +95,11 @@ func TestThePersonsRequestsGoAsTheyAre(t *testing.T) {
 			b.mux.route([]byte(tt.event))
 			c.handleInput(clientFrame(0x81, `{"id":1,"method":"`+tt.method+`","params":`+tt.params+`}`), false)
 			c.offloading.Wait()
-			if got := string(b.read()); got != tt.sent {
+			if got := launchers.ReplaceAllString(string(b.read()), `"id":own`); got != tt.sent {
 				t.Errorf("the browser got %q, want %q", got, tt.sent)
 			}
 			c.taken.End(b.mux)
-			if got := string(b.read()); got != tt.atTheEnd {
+			if got := launchers.ReplaceAllString(string(b.read()), `"id":own`); got != tt.atTheEnd {
 				t.Errorf("at the hand-back the browser got %q, want %q", got, tt.atTheEnd)
 			}
 		})

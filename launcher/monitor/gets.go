@@ -45,6 +45,7 @@ type GETs struct {
 	shown      map[string]string          // URL that a frame shows, by frame; a page's main frame has the target's id
 	opened     map[string]bool            // targets that another page opened, until they ask for a document
 	requested  map[string]navigation      // the last navigation that a frame's document asked for, by frame
+	fresh      map[string]bool            // loaders of documents that are neither reloaded nor in a tab's history, until they are asked for
 	anew       map[string]time.Time       // when a document asked to be loaded again, by frame
 	last       map[string]*ledger.Request // the last request of a script that was answered with success, by frame
 	dialogs    map[string]string          // type of the open dialog, by session
@@ -95,7 +96,7 @@ func newGETs(log *requestLog, ps *pages, n *navigations, ty *typing, h *harmless
 	return &GETs{
 		log: log, pages: ps, navigations: n, typing: ty, harmless: h, still: s, sink: sink,
 		acted: func() boottime.Instant { return 0 }, actedOn: func(string) (bool, bool) { return true, false },
-		shown: map[string]string{}, opened: map[string]bool{}, requested: map[string]navigation{}, anew: map[string]time.Time{},
+		shown: map[string]string{}, opened: map[string]bool{}, requested: map[string]navigation{}, fresh: map[string]bool{}, anew: map[string]time.Time{},
 		last: map[string]*ledger.Request{}, dialogs: map[string]string{}, agreed: map[string]*agreement{}, unprompted: map[string]map[string]bool{}, after: map[string]bool{},
 		agreements: make(chan *agreement, maxAgreements),
 	}
@@ -106,6 +107,7 @@ func (g *GETs) forget() {
 	g.log.mu.Lock()
 	defer g.log.mu.Unlock()
 	clear(g.requested)
+	clear(g.fresh)
 	clear(g.anew)
 	clear(g.last)
 	clear(g.agreed)
@@ -122,7 +124,7 @@ func (g *GETs) checkpointed() {
 }
 
 // getEvents are the events, besides those of requests, that GETs follows.
-var getEvents = []string{eventAttached, eventDetached, eventCrashed, eventFrameNavigated, eventNavigatedWithin, eventFrameRequested, eventDialogOpening, eventDialogClosed}
+var getEvents = []string{eventAttached, eventDetached, eventCrashed, eventFrameNavigated, eventNavigatedWithin, eventFrameRequested, eventFrameStarted, eventDialogOpening, eventDialogClosed}
 
 func (g *GETs) report(entries []checkpoint.Entry) {
 	for _, e := range entries {
@@ -233,8 +235,11 @@ func (g *GETs) sent(f ledger.Fact) []checkpoint.Entry {
 			Status int `json:"status"`
 		} `json:"redirectResponse"`
 		Request struct {
-			URL    string `json:"url"`
-			Method string `json:"method"`
+			URL     string `json:"url"`
+			Method  string `json:"method"`
+			Headers struct {
+				Referer string `json:"Referer"`
+			} `json:"headers"`
 		} `json:"request"`
 	}
 	if json.Unmarshal(f.Params, &r) != nil || r.Request.Method != "GET" || !strings.HasPrefix(r.Request.URL, "http") {
@@ -263,7 +268,13 @@ func (g *GETs) sent(f ledger.Fact) []checkpoint.Entry {
 	switch {
 	case kept.Document: // one that a command opened followed from no act
 		r.DocumentURL = g.shown[r.FrameID]
-		if asked := g.requested[r.FrameID]; asked.url != r.Request.URL {
+		asked := g.requested[r.FrameID]
+		if asked.url != r.Request.URL && r.Request.Headers.Referer != "" && g.fresh[kept.Loader] {
+			// A document asked for it, in a process of which Chrome tells nothing any more: it had the
+			// frame until a moment ago. A command gives no referrer.
+			asked = navigation{r.Request.URL, cdppage.ClientNavigationReasonOther}
+		}
+		if asked.url != r.Request.URL {
 			acted = false
 		} else if asked.mayBeLed() {
 			beside := g.navigations.beside(f.Session)
@@ -274,6 +285,7 @@ func (g *GETs) sent(f ledger.Fact) []checkpoint.Entry {
 		}
 		acted = acted || g.opened[r.FrameID]
 		delete(g.requested, r.FrameID)
+		delete(g.fresh, kept.Loader)
 		delete(g.opened, r.FrameID)
 	case r.FrameID == "": // nobody acts on a web worker itself
 		acted = acted && boottime.Now()-g.acted() < boottime.Instant(prompted)
@@ -436,6 +448,11 @@ func (g *GETs) page(event cdpproxy.Event, now time.Time) {
 			if p.Reason == cdppage.ClientNavigationReasonReload || p.Reason == cdppage.ClientNavigationReasonScriptInitiated && where == g.shown[frame] {
 				remember(g.anew, frame, now)
 			}
+		}
+	case eventFrameStarted:
+		var p cdppage.EventFrameStartedNavigating
+		if decode(event, &p) && p.NavigationType == cdppage.FrameStartedNavigatingNavigationTypeDifferentDocument {
+			remember(g.fresh, string(p.LoaderID), true)
 		}
 	case eventDialogOpening:
 		var p cdppage.EventJavascriptDialogOpening

@@ -114,6 +114,42 @@ func TestWhoLedAPage(t *testing.T) {
 	}
 }
 
+// TestADocumentThatNobodyIsSaidToHaveAskedFor: Chrome tells nothing of the process that had a tab until a moment
+// ago, where a script may still lead it. That a document asked shows in the referrer, which no command gives; a
+// reload and a tab's history have that of the first time. The events are those of Chromium.
+func TestADocumentThatNobodyIsSaidToHaveAskedFor(t *testing.T) {
+	for name, tt := range map[string]struct {
+		begun, referrer string
+		want            []string
+	}{
+		"a script of the page beside it": {"differentDocument", `"Referer":"http://a.test/list"`, []string{"get_after_action ", "get_write moved_on"}},
+		"a command":                      {"differentDocument", "", nil},
+		"a command that reloads it":      {"reload", `"Referer":"http://a.test/list"`, nil},
+		"a command that goes back":       {"historyDifferentDocument", `"Referer":"http://a.test/list"`, nil},
+	} {
+		var got []string
+		m := New(func(checkpoint.Entry) {})
+		m.gets.sink = func(e checkpoint.Entry) { got = append(got, fmt.Sprintf("%s %s", e.Kind, e.Name)) }
+		m.gets.acted, m.gets.actedOn = nil, func(session string) (acted, typed bool) { return session == "list", false }
+		say := func(session, method, params string, values ...any) {
+			m.readerEvent(cdpproxy.Event{Session: session, Method: method, Params: fmt.Appendf(nil, params, values...)})
+		}
+		say("B", eventAttached, `{"sessionId":"list","targetInfo":{"targetId":"L","type":"page","url":"http://a.test/list"}}`)
+		say("B", eventAttached, `{"sessionId":"popup","targetInfo":{"targetId":"P","type":"page","url":"","openerId":"L","canAccessOpener":true}}`)
+		say("popup", ledger.Sent, `{"requestId":"1","loaderId":"1","documentURL":"http://b.test/","request":{"url":"http://b.test/","method":"GET"},"initiator":{"type":"other"},"type":"Document","frameId":"P"}`)
+		say("popup", ledger.Answered, `{"requestId":"1","loaderId":"1","response":{"url":"http://b.test/","status":200},"frameId":"P"}`)
+		say("popup", eventFrameNavigated, `{"frame":{"id":"P","loaderId":"1","url":"http://b.test/"}}`)
+		got = nil
+		say("popup", eventFrameStarted, `{"frameId":"P","url":"http://a.test/take","loaderId":"2","navigationType":%q}`, tt.begun)
+		say("popup", ledger.Sent, `{"requestId":"2","loaderId":"2","documentURL":"http://a.test/take","request":{"url":"http://a.test/take","method":"GET","headers":{%s}},"initiator":{"type":"other"},"type":"Document","frameId":"P"}`, tt.referrer)
+		say("popup", ledger.Sent, `{"requestId":"2","loaderId":"2","documentURL":"http://a.test/8","request":{"url":"http://a.test/8","method":"GET","headers":{%s}},"redirectResponse":{"status":302},"initiator":{"type":"other"},"type":"Document","frameId":"P"}`, tt.referrer)
+		say("popup", ledger.Answered, `{"requestId":"2","loaderId":"2","response":{"url":"http://a.test/8","status":200},"frameId":"P"}`)
+		if !slices.Equal(got, tt.want) {
+			t.Errorf("%s: %q, want %q", name, got, tt.want)
+		}
+	}
+}
+
 // TestAGETWhoseRedirectIsRefusedWasSent: its site had it, whether Chrome tells of that before or after it tells that
 // the browser refuses to go where the redirect leads.
 func TestAGETWhoseRedirectIsRefusedWasSent(t *testing.T) {

@@ -9,7 +9,7 @@ var (
 	came    = []Catcher{by("launcher/recovery", "TestAProfileThatCameBackWithoutItsDirectoryIsHealed", "TestAProfileWhoseDirectoryWasLeftGoesToAPerson", "TestAProfileThatLeftIsNotHealedByItsOldHome")}
 	lasting = []Catcher{by("lease/natskv", "TestWhatIsBetween", "TestWhatIsMissing", "TestAMemoryHasASize", "TestWhatTheStreamLostIsPublishedAgain", "TestARecordTakesLostEventsAlong")}
 	readers = []Catcher{by("launcher/recovery/findings")}
-	pages   = []Catcher{by("launcher/monitor", "TestGETsOfARealBrowser", "TestATabThatAnotherPageLoads", "TestAnonymousInWhateverOrder", "TestWhoLedAPage")}
+	pages   = []Catcher{by("launcher/monitor", "TestGETsOfARealBrowser", "TestATabThatAnotherPageLoads", "TestAnonymousInWhateverOrder", "TestWhoLedAPage", "TestADocumentThatNobodyIsSaidToHaveAskedFor")}
 
 	withheld = []Catcher{by("launcher/monitor", "TestWhatIsWithheldHidesNothing", "TestWhatWasWithheldIsThePages", "TestWhatAPageSendsWhileItStandsStillIsWithheld")}
 )
@@ -97,7 +97,9 @@ var ofTravel = slices.Concat(
 		change{"requests: a query with members of another protocol is one", " && onlyMembers(s.Body)\n", "\n"},
 	),
 	in("launcher/monitor/gets.go", pages,
-		change{"gets: a command's navigation follows from an act", "asked.url != r.Request.URL", "asked.url != asked.url"},
+		change{"gets: a command's navigation follows from an act", "if asked.url != r.Request.URL {", "if asked.url != asked.url {"},
+		change{"gets: nobody asked whom Chrome does not name", "r.Request.Headers.Referer != \"\" && g.fresh", "false && g.fresh"},
+		change{"gets: a command's reload was asked for by a document", " && g.fresh[kept.Loader]", ""},
 		change{"gets: what another page opened followed from nothing", "acted = acted || g.opened[r.FrameID]\n", "\n"},
 		change{"gets: an act on another page loads no tab", "acted, r.DocumentURL = true, g.shown[p.page]", "_ = p"},
 		change{"gets: a tab is loaded from the page that it showed", "acted, r.DocumentURL = true, g.shown[p.page]", "acted, _ = true, p"},

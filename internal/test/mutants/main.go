@@ -39,7 +39,7 @@ func run(ctx context.Context, pattern string) error {
 	if err != nil {
 		return err
 	}
-	t := &tester{root: strings.TrimSpace(string(root)), dir: dir, limits: map[string]time.Duration{}}
+	t := &tester{root: strings.TrimSpace(string(root)), dir: dir, contained: contained(ctx), limits: map[string]time.Duration{}}
 	list, err := all(t.root)
 	if err == nil {
 		err = check(t.root, list)

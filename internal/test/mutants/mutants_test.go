@@ -1,10 +1,13 @@
 package main
 
 import (
+	"context"
 	"errors"
+	"os"
 	"os/exec"
 	"strings"
 	"testing"
+	"time"
 )
 
 // root is the module's.
@@ -89,5 +92,25 @@ func TestOnlyATestThatFailsIsACatch(t *testing.T) {
 		if v.outcome != tt.want || !strings.Contains(v.said, tt.said) {
 			t.Errorf("%s: %+v", name, v)
 		}
+	}
+}
+
+// TestWhatATestLeavesEndsWithIt, since the pipe of the output is open as long as anything of it
+// runs.
+func TestWhatATestLeavesEndsWithIt(t *testing.T) {
+	t.Parallel()
+	ctx, stop := context.WithTimeout(t.Context(), time.Minute)
+	defer stop()
+	command := contained(ctx)
+	if command == nil {
+		if os.Getuid() != 0 {
+			t.Skip("only root makes PID namespaces")
+		}
+		t.Fatal("root cannot make a PID namespace with unshare")
+	}
+	command = append(command, "sh", "-c", "setsid sleep 1000 & echo begun")
+	said, err := exec.CommandContext(ctx, command[0], command[1:]...).CombinedOutput()
+	if err != nil || string(said) != "begun\n" {
+		t.Errorf("%q, %v", said, err)
 	}
 }

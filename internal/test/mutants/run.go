@@ -10,6 +10,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"time"
 )
@@ -71,6 +72,8 @@ func judge(output string, err error) verdict {
 // tester runs tests on the code as it is, or with another file in the place of one.
 type tester struct {
 	root, dir string // dir is for files of its own
+	// contained goes before a command, so that all that it started ends with it.
+	contained []string
 	// limits are how long the tests of a catcher may take, by its key. A mutant may wait
 	// for ever.
 	limits map[string]time.Duration
@@ -116,7 +119,8 @@ func (t *tester) run(ctx context.Context, c Catcher, limit time.Duration, flags 
 	if len(c.Without) > 0 {
 		args = append(args, "-skip="+anyOf(c.Without))
 	}
-	cmd := exec.CommandContext(ctx, goCommand(), append(args, "./"+c.Package)...)
+	args = append(append(slices.Clone(t.contained), goCommand()), append(args, "./"+c.Package)...)
+	cmd := exec.CommandContext(ctx, args[0], args[1:]...)
 	cmd.Dir = t.root
 	// More schedules than make test plays: some rules are missed in one of many only.
 	cmd.Env = append(os.Environ(), "LEASEHOLD_SEEDS=20")
@@ -129,6 +133,18 @@ func (t *tester) run(ctx context.Context, c Catcher, limit time.Duration, flags 
 		return verdict{broken, fmt.Sprint("stopped: ", context.Cause(ctx))}
 	}
 	return judge(output.String(), err)
+}
+
+// contained is what goes before a command, so that it runs in a PID namespace of its own: what
+// its tests leave running ends with it, such as the browsers of a test that its time limit ends.
+// It is nothing where no such namespace can be had, which takes root.
+func contained(ctx context.Context) []string {
+	command := []string{"unshare", "--pid", "--fork", "--kill-child", "--mount-proc"}
+	if exec.CommandContext(ctx, command[0], append(command[1:len(command):len(command)], "true")...).Run() != nil {
+		return nil
+	}
+	// The shell is the namespace's first process, which has to wait for those that lose theirs.
+	return append(command, "sh", "-c", `"$@"; exit $?`, "sh")
 }
 
 // goCommand is the go command of the Makefile.

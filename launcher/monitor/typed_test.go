@@ -296,6 +296,8 @@ func TestTypingIsNotNoticed(t *testing.T) {
 	fence := lease.Begin(lease.PresenceEntry{}, boottime.Now(), lease.Timing{TTL: time.Hour}, boottime.Now).Fence(1)
 	typing := typist{w, fence, w.open(site.URL)}
 	typing.call(typing.session, "Page.bringToFront", nil, nil)
+	// Its window gets the focus a moment after the answer.
+	typing.value("new Promise((done) => document.hasFocus() ? done('') : addEventListener('focus', () => done(''), {once: true}))")
 	typing.run(typing.session, "seen = []")
 	typing.fill("user", "ann")
 	typing.fill("pass", "pl4nted")

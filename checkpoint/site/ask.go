@@ -512,6 +512,9 @@ func (c Compared) from() (text string) {
 	case c.From.Why != "":
 		text = ": " + c.From.Why
 	}
+	if c.From.Earlier {
+		text += ", so that it covers nothing after that checkpoint"
+	}
 	return ", compared with " + cmp.Or(c.From.Of, "the last answer at rest") + text
 }
 

@@ -1,5 +1,7 @@
 package site
 
+import "strings"
+
 // Baseline is what sites told of an account at one moment of a session, while its worker went on: what they
 // tell later is compared with it.
 type Baseline struct {
@@ -48,21 +50,30 @@ type Origin struct {
 	Of string
 	// Why is why no later answer is there; empty: none was due.
 	Why string
+	// Earlier says that it is from before the safe checkpoint since which an answer of now is to prove that
+	// nothing was done. What it shows may have changed until then, and back after it: it proves nothing.
+	Earlier bool
 }
 
 // Before is the answer to a question with which one of now is compared: the last that was given at rest,
 // at the grant, or at a checkpoint up to this one; 0: at none. rest is the answer at rest.
 func Before(q Question, rest Kept, all []Baseline, checkpoint uint64) (before Kept, from Origin) {
 	before = rest
+	var last uint64 // the moment of before
+	asked := checkpoint == 0
 	for _, b := range all {
 		if b.Checkpoint > checkpoint {
 			continue
 		}
 		if k, told := b.Told[q.ID()]; told && k.Means == q.Means() {
-			before, from = k, Origin{Of: "the answer at " + b.moment()}
+			before, from, last = k, Origin{Of: "the answer at " + b.moment()}, b.Checkpoint
 		} else if why, missing := b.Missing[q.ID()]; missing {
 			from.Why = "at " + b.moment() + " " + why
+			asked = asked || b.Checkpoint == checkpoint
 		}
+	}
+	if from.Earlier = last != checkpoint && len(q.Probe.Covers) > 0; from.Earlier && !asked {
+		from.Why = strings.TrimPrefix(from.Why+"; it was not asked at the last safe checkpoint", "; ")
 	}
 	return before, from
 }

@@ -280,3 +280,59 @@ func TestWhatASiteSaidWhileTheSessionLived(t *testing.T) {
 		})
 	}
 }
+
+// TestTheGrantStandsForTheCheckpointFromWhichATaskResumed: only what the site said then proves that the session that
+// went on from there did nothing after it.
+func TestTheGrantStandsForTheCheckpointFromWhichATaskResumed(t *testing.T) {
+	t.Parallel()
+	file, err := site.Parse([]byte("name: shop\norigins: [\"https://shop.example\"]\nprobes: [{name: orders, get: /o, take: [\"$.n\"], covers: [\"POST /cart\"]}]\n"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	book, _ := site.NewBook([]site.File{file})
+	orders := book.Questions(nil, []string{"shop.example"})
+	for _, tt := range []struct {
+		name    string
+		asked   bool // at the grant
+		outcome string
+		resumed bool // the checkpoint is that of an earlier session
+		says    string
+	}{
+		{"the grant was answered", true, table.Resume, true, ""},
+		{"it was not", false, table.ManualReview, true, "so that it covers nothing"},
+		{"the session named the checkpoint itself", true, table.ManualReview, false, "so that it covers nothing"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t)
+			w.tidy()
+			memory := accountcheck.NewMemory(w.data, testkey.Key)
+			w.must(memory.Keep(profile, answersTo(orders, "15"), time.Now()))
+			if tt.asked {
+				w.must(w.files.SaveBaselines(session, []site.Baseline{{Told: map[string]site.Kept{"shop/orders": memory.Baseline(profile, answersTo(orders, "15")[0], time.Now())}}}))
+			}
+			w.r = w.recoverer(func(o *Options) {
+				o.Checker = witness.Account{AccountChecker: &checks{w: w, says: "15"}, Memory: memory, Files: w.files}
+				o.Sites = func() *site.Book { return book }
+			})
+			k := w.caseOf(Recover)
+			k.File.Manifest.Resumable = true
+			named := checkpoint.Entry{Seq: 2, Kind: checkpoint.KindCheckpoint, Name: "listed", Safe: true}
+			if tt.resumed {
+				named.ResumeFrom = "listing"
+			}
+			k.Journal = func() []checkpoint.Entry {
+				return []checkpoint.Entry{{Seq: 1, Kind: checkpoint.KindURL, URL: cart}, named,
+					{Seq: 3, Kind: checkpoint.KindRequest, Method: "POST", URL: cart, Shape: "POST " + cart + " form(id)", Plain: true, Status: 200}}
+			}
+			if _, err := w.r.Run(k); err != nil {
+				t.Fatal(err)
+			}
+			i, err := w.r.Inspection(w.leases.record())
+			w.must(err)
+			if i.Decision != tt.outcome || !strings.Contains(strings.Join(i.Account, "\n"), tt.says) {
+				t.Errorf("decided %s because of %q; %q; want %s, %q", i.Decision, i.Reasons, i.Account, tt.outcome, tt.says)
+			}
+		})
+	}
+}

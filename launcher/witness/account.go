@@ -81,16 +81,26 @@ func (a Account) Check(ctx context.Context, c recovery.Closed, log zerolog.Logge
 }
 
 // baselines are what sites said while the session lived, and the number of its last safe checkpoint; 0:
-// none was named. Of several runs that were lost none is resumed, and what one asked says nothing of the others.
+// none was named. The answer at the grant is also that at the checkpoint from which its task went on. Of several
+// runs that were lost none is resumed, and what one asked says nothing of the others.
 func (a Account) baselines(c recovery.Closed) (all []site.Baseline, safe uint64, err error) {
 	if len(c.Lost) > 0 {
 		return nil, 0, nil
 	}
-	if named := checkpoint.Summarize(c.Journal).LastSafe; named != nil {
-		safe = named.Seq
-	}
 	all, err = a.Files.ReadBaselines(c.File.SessionID)
-	return all, safe, err
+	named := checkpoint.Summarize(c.Journal).LastSafe
+	if named == nil {
+		return all, 0, err
+	}
+	if named.ResumeFrom != "" {
+		for _, b := range all {
+			if b.Checkpoint == 0 {
+				b.Checkpoint, b.Name = named.Seq, named.Name
+				all = append(all, b)
+			}
+		}
+	}
+	return all, named.Seq, err
 }
 
 func latest(f accountcheck.Found) []site.Answer {

@@ -433,7 +433,9 @@ type Kept struct {
 	Whole  bool   `json:"whole,omitempty"`
 	Text   string `json:"text,omitempty"` // not of identities
 	// Moved says that the answer was once seen to change.
-	Moved bool      `json:"moved,omitempty"`
+	Moved bool `json:"moved,omitempty"`
+	// Token is the lease token that the profile had then; 0: it is not known.
+	Token uint64    `json:"token,omitempty"`
 	At    time.Time `json:"at"`
 }
 
@@ -512,8 +514,8 @@ func (c Compared) from() (text string) {
 	case c.From.Why != "":
 		text = ": " + c.From.Why
 	}
-	if c.From.Earlier {
-		text += ", so that it covers nothing after that checkpoint"
+	if c.From.Earlier && len(c.Probe.Covers) > 0 {
+		text += ", so that it covers nothing"
 	}
 	return ", compared with " + cmp.Or(c.From.Of, "the last answer at rest") + text
 }

@@ -50,14 +50,16 @@ type Origin struct {
 	Of string
 	// Why is why no later answer is there; empty: none was due.
 	Why string
-	// Earlier says that it is from before the safe checkpoint since which an answer of now is to prove that
-	// nothing was done. What it shows may have changed until then, and back after it: it proves nothing.
+	// Earlier says that it is from before the moment since which an answer of now is to prove that nothing was
+	// done: what it shows may have changed until that moment, and back after it, so that it proves nothing.
 	Earlier bool
 }
 
 // Before is the answer to a question with which one of now is compared: the last that was given at rest,
-// at the grant, or at a checkpoint up to this one; 0: at none. rest is the answer at rest.
-func Before(q Question, rest Kept, all []Baseline, checkpoint uint64) (before Kept, from Origin) {
+// at the grant, or at a checkpoint up to this one; 0: at none. rest is the answer at rest, and token the one that
+// the profile had until the session was granted: if rest was told under another one, the profile was used since, or
+// came from another host. Whose account it is has to be the same all the same.
+func Before(q Question, rest Kept, token uint64, all []Baseline, checkpoint uint64) (before Kept, from Origin) {
 	before = rest
 	var last uint64 // the moment of before
 	asked := checkpoint == 0
@@ -72,8 +74,14 @@ func Before(q Question, rest Kept, all []Baseline, checkpoint uint64) (before Ke
 			asked = asked || b.Checkpoint == checkpoint
 		}
 	}
-	if from.Earlier = last != checkpoint && len(q.Probe.Covers) > 0; from.Earlier && !asked {
-		from.Why = strings.TrimPrefix(from.Why+"; it was not asked at the last safe checkpoint", "; ")
+	add := func(why string) { from.Earlier, from.Why = true, strings.TrimPrefix(from.Why+"; "+why, "; ") }
+	if from.Of == "" && rest.Means == q.Means() && (rest.Token == 0 || rest.Token != token) && !q.Identity {
+		add("the profile may have been used since then")
+	}
+	if last != checkpoint && len(q.Probe.Covers) > 0 {
+		if from.Earlier = true; !asked {
+			add("it was not asked at the last safe checkpoint")
+		}
 	}
 	return before, from
 }

@@ -45,8 +45,12 @@ func (a Account) Check(ctx context.Context, c recovery.Closed, log zerolog.Logge
 	if err != nil {
 		log.Warn().Err(err).Msg("what sites say now is compared with what they said at rest")
 	}
+	granted := c.File.Token // that of the first of the runs: before it the profile was at rest
+	for _, run := range c.Lost {
+		granted = min(granted, run.File.Token)
+	}
 	since := func(answers []site.Answer, checkpoint uint64) []site.Compared {
-		return a.Memory.Compare(c.Profile, answers, kept, baselines, checkpoint)
+		return a.Memory.Compare(c.Profile, granted, answers, kept, baselines, checkpoint)
 	}
 	request := accountcheck.Request{
 		Profile: c.Profile, Path: c.Path, Lock: c.Lock, Token: r.Token, Check: r.SessionCheck, Sites: c.Sites, ProxyID: r.ProxyID,
@@ -75,7 +79,9 @@ func (a Account) Check(ctx context.Context, c recovery.Closed, log zerolog.Logge
 		checked.Facts = append(checked.Facts, sessionFact(found.Session))
 	}
 	if len(found.Answers) > 0 {
-		checked.Keep = func() error { return a.Memory.Keep(c.Profile, a.Memory.Own(c.Profile, latest(found)), time.Now()) }
+		checked.Keep = func() error {
+			return a.Memory.Keep(c.Profile, r.Token, a.Memory.Own(c.Profile, latest(found)), time.Now())
+		}
 	}
 	return checked, err
 }

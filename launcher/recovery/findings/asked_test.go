@@ -303,7 +303,7 @@ func TestAnAnswerFromBeforeTheSafeCheckpoint(t *testing.T) {
 	named.Seq = 9
 	journal := []checkpoint.Entry{step("a"), post("/cart"), named, post("/cart/order")}
 	kept := func(count string) map[string]site.Kept {
-		return map[string]site.Kept{q.ID(): {Means: q.Means(), Digest: count, Whole: true, Text: count}}
+		return map[string]site.Kept{q.ID(): {Means: q.Means(), Digest: count, Whole: true, Text: count, Token: 7}}
 	}
 	grant := site.Baseline{Told: kept("0")}
 	const why = "the site answered 429"
@@ -316,7 +316,7 @@ func TestAnAnswerFromBeforeTheSafeCheckpoint(t *testing.T) {
 		says    string
 	}{
 		{"the checkpoint has no answer", []site.Baseline{grant, {Checkpoint: 9, Name: "filled", Missing: map[string]string{q.ID(): why}}}, "0", table.No, table.ManualReview,
-			"compared with the answer at the grant: at checkpoint filled " + why + ", so that it covers nothing after that checkpoint"},
+			"compared with the answer at the grant: at checkpoint filled " + why + ", so that it covers nothing"},
 		{"nobody asked at the checkpoint", []site.Baseline{grant}, "0", table.No, table.ManualReview, "it was not asked at the last safe checkpoint, so that it covers nothing"},
 		{"an earlier checkpoint has one", []site.Baseline{grant, {Checkpoint: 4, Name: "early", Told: kept("0")}}, "0", table.No, table.ManualReview, "so that it covers nothing"},
 		{"only an answer at rest is there", nil, "0", table.No, table.ManualReview, "so that it covers nothing"},
@@ -325,7 +325,7 @@ func TestAnAnswerFromBeforeTheSafeCheckpoint(t *testing.T) {
 		{"it is not what it was at the grant", []site.Baseline{grant}, "1", table.Yes, table.ManualReview, "0, now 1"},
 	} {
 		told := func(since uint64) Told {
-			before, from := site.Before(q, kept("0")[q.ID()], tt.all, since)
+			before, from := site.Before(q, kept("0")[q.ID()], 7, tt.all, since)
 			c := site.Compare(site.Answer{Question: q, State: site.Told, Picked: site.Picked{Values: tt.now, Whole: true, Text: tt.now}}, before, func(_, values string) string { return values })
 			c.From = from
 			return Told{First: []site.Compared{c}}

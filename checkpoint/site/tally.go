@@ -87,8 +87,7 @@ func (t Tally) Encode() []byte {
 
 // ShownAbout tells whether the probes about the account at a URL all show what they showed before, or
 // one of them does not. It is neither if one cannot be compared with what it showed then, or if there is none.
-// Probes that are no
-// alarm show nothing.
+// Probes that are no alarm show nothing.
 func ShownAbout(raw string, answers []Compared) (unchanged, changed bool) {
 	asked, equal := 0, 0
 	for _, c := range answers {

@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"net/url"
 	"regexp"
 	"slices"
@@ -16,6 +17,7 @@ import (
 	"unicode"
 
 	"github.com/theory/jsonpath"
+	"github.com/theory/jsonpath/spec"
 
 	"leasehold/checkpoint/shape"
 	"leasehold/evidence/redact"
@@ -113,15 +115,24 @@ func (q Question) ID() string {
 // Alarms tells whether a changed answer speaks against letting a profile go.
 func (q Question) Alarms() bool { return q.Alarm == nil || *q.Alarm }
 
+// takenForm is the version of the form in which Picked.Values has what is taken out of JSON: what was remembered in
+// another one is not compared.
+const takenForm = 2
+
 // Means is the same for questions whose answers can be compared: they ask for the same, and pick out
 // the same.
 func (q Question) Means() string {
+	form := 0
+	if len(q.Take) > 0 {
+		form = takenForm
+	}
 	b, _ := json.Marshal(struct { // it consists of texts
 		Ask
 		Take            []string
 		TakeText, Match string
 		Opens           bool `json:",omitempty"`
-	}{q.Ask, q.Take, q.TakeText, q.Match, q.Opens})
+		Form            int  `json:",omitempty"`
+	}{q.Ask, q.Take, q.TakeText, q.Match, q.Opens, form})
 	sum := sha256.Sum256(b)
 	return hex.EncodeToString(sum[:8])
 }
@@ -303,7 +314,8 @@ func (q Question) Pick(body []byte) (Picked, error) {
 	if q.Opens && q.TakeText == "" {
 		return Picked{Values: "[]", Whole: true, Text: "opened"}, nil
 	}
-	var parts []string
+	var parts []any // a text, or what taken returns, for each thing that is picked out
+	var said []string
 	var shown string
 	whole := true
 	if q.TakeText != "" {
@@ -313,7 +325,7 @@ func (q Question) Pick(body []byte) (Picked, error) {
 		}
 		text, found := doc.text(q.TakeText)
 		one, matches := q.matched(text)
-		parts, whole = []string{one}, found && matches
+		parts, said, whole = []any{one}, []string{one}, found && matches
 		if q.Show != "" {
 			shown, _ = doc.text(q.Show)
 		}
@@ -324,20 +336,23 @@ func (q Question) Pick(body []byte) (Picked, error) {
 		if err := d.Decode(&v); err != nil {
 			return Picked{}, errors.New("the answer is no JSON")
 		}
+		if _, err := d.Token(); err != io.EOF {
+			return Picked{}, errors.New("the answer is no JSON: something follows its value")
+		}
 		for _, path := range q.Take {
-			values := selected(path, v)
-			whole = whole && len(values) > 0
-			for _, v := range values {
-				one, matches := q.matched(v)
-				parts, whole = append(parts, one), whole && matches
-			}
-			parts = append(parts, "") // values of one path are not those of the next
+			found := len(said)
+			part, all := taken(path, v, func(value string) string {
+				one, matches := q.matched(value)
+				said, whole = append(said, one), whole && matches
+				return one
+			})
+			parts, whole = append(parts, part), whole && all && len(said) > found
 		}
 		if q.Show != "" {
 			shown = strings.Join(selected(q.Show, v), ", ")
 		}
 	}
-	said := slices.DeleteFunc(slices.Clone(parts), func(p string) bool { return p == "" })
+	said = slices.DeleteFunc(said, func(p string) bool { return p == "" })
 	if len(said) == 0 {
 		return Picked{}, ErrNoValue
 	}
@@ -367,22 +382,79 @@ func (q Question) matched(value string) (string, bool) {
 
 // selected are the values of a JSON path, as texts; null is none.
 func selected(path string, in any) (values []string) {
+	taken(path, in, func(value string) string { values = append(values, value); return value })
+	return values
+}
+
+// taken is what a JSON path picks out of a value: a text, as leaf returns it of the value's own, null, or false for
+// what is not there. Where a step of the path may lead to several, they are a list in the order of their places, so
+// that what one of them lacks does not look like what another one has. whole is false if anything is not there.
+func taken(path string, in any, leaf func(value string) string) (found any, whole bool) {
 	p, err := jsonpath.Parse(path) // Check has parsed it
 	if err != nil {
+		return false, false
+	}
+	whole = true
+	var walk func(segments []*spec.Segment, node any) any
+	one := func(selector spec.Selector, segments []*spec.Segment, node any) any {
+		if next := selector.Select(node, in); len(next) == 1 {
+			return walk(segments, next[0])
+		}
+		whole = false
+		return false
+	}
+	walk = func(segments []*spec.Segment, node any) any {
+		if len(segments) == 0 {
+			return textOf(node, leaf)
+		}
+		first, rest := segments[0], segments[1:]
+		selectors, list := first.Selectors(), []any{}
+		if named := !first.IsDescendant() && !slices.ContainsFunc(selectors, severally); named && len(selectors) == 1 {
+			return one(selectors[0], rest, node)
+		} else if named {
+			for _, s := range selectors {
+				list = append(list, one(s, rest, node))
+			}
+			return list
+		}
+		switch node.(type) {
+		case []any, map[string]any:
+		default: // it has no members
+			whole = false
+			return false
+		}
+		next := first.SelectLocated(node, in, nil)
+		slices.SortStableFunc(next, func(a, b *spec.LocatedNode) int { return a.Path.Compare(b.Path) }) // those of an object come in any order
+		for _, n := range next {
+			list = append(list, walk(rest, n.Node))
+		}
+		return list
+	}
+	return walk(p.Query().Segments(), in), whole
+}
+
+// severally tells whether a selector of a JSON path may lead to more than one value.
+func severally(s spec.Selector) bool {
+	switch s.(type) {
+	case spec.Name, spec.Index:
+		return false
+	}
+	return true
+}
+
+// textOf is the text of a value that is no null, as leaf returns it.
+func textOf(value any, leaf func(string) string) any {
+	switch v := value.(type) {
+	case nil:
+		return nil
+	case string:
+		return leaf(v)
+	}
+	b, err := json.Marshal(value)
+	if err != nil { // it was read from JSON
 		return nil
 	}
-	for _, node := range p.Select(in) {
-		switch v := node.(type) {
-		case nil:
-		case string:
-			values = append(values, v)
-		default:
-			if b, err := json.Marshal(v); err == nil {
-				values = append(values, string(b))
-			}
-		}
-	}
-	return values
+	return leaf(string(b))
 }
 
 // secret is a text of the kind that sites draw at random.
@@ -433,7 +505,9 @@ type Kept struct {
 	Whole  bool   `json:"whole,omitempty"`
 	Text   string `json:"text,omitempty"` // not of identities
 	// Moved says that the answer was once seen to change.
-	Moved bool      `json:"moved,omitempty"`
+	Moved bool `json:"moved,omitempty"`
+	// Token is the lease token that the profile had then; 0: it is not known.
+	Token uint64    `json:"token,omitempty"`
 	At    time.Time `json:"at"`
 }
 
@@ -511,6 +585,9 @@ func (c Compared) from() (text string) {
 		return ""
 	case c.From.Why != "":
 		text = ": " + c.From.Why
+	}
+	if c.From.Earlier && len(c.Probe.Covers) > 0 {
+		text += ", so that it covers nothing"
 	}
 	return ", compared with " + cmp.Or(c.From.Of, "the last answer at rest") + text
 }

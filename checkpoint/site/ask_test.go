@@ -1,8 +1,12 @@
 package site
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
+	"reflect"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -29,22 +33,37 @@ func TestWhatIsPickedOutOfAnAnswer(t *testing.T) {
 		whole  bool
 		text   string
 	}{
-		{Probe{Take: []string{"$.total"}}, orders, `["14",""]`, true, "14"},
-		{Probe{Take: []string{"$.total", "$.items[0].updated"}, Show: "$.items[0].title"}, orders, `["14","","2026-11-26",""]`, true, "14, 2026-11-26 (lamp, 29.90)"},
-		{Probe{Take: []string{"$.total", "$.items[1].updated"}}, orders, `["14","",""]`, false, "14"},
+		{Probe{Take: []string{"$.total"}}, orders, `["14"]`, true, "14"},
+		{Probe{Take: []string{"$.total", "$.items[0].updated"}, Show: "$.items[0].title"}, orders, `["14","2026-11-26"]`, true, "14, 2026-11-26 (lamp, 29.90)"},
+		{Probe{Take: []string{"$.total", "$.items[1].updated"}}, orders, `["14",false]`, false, "14"},
 		{Probe{Take: []string{"$.items[1].updated"}}, orders, "", false, ""},
 		{Probe{Take: []string{"$.none"}}, orders, "", false, ""},
-		{Probe{Take: []string{"$.key"}}, orders, `["9f8e7d6c5b4a39281706",""]`, true, "REDACTED"},
-		{Probe{Take: []string{"$.total"}}, `{"total": 12345678901234567890}`, `["12345678901234567890",""]`, true, "12345678901234567890"},
+		{Probe{Take: []string{"$.key"}}, orders, `["9f8e7d6c5b4a39281706"]`, true, "REDACTED"},
+		{Probe{Take: []string{"$.total"}}, `{"total": 12345678901234567890}`, `["12345678901234567890"]`, true, "12345678901234567890"},
 		{Probe{Take: []string{"$.total"}}, `<html>Sign in`, "", false, ""},
 		{Probe{Take: []string{"$.total"}}, ``, "", false, ""},
+		{Probe{Take: []string{"$.total"}}, `{"total": 14} and more`, "", false, ""},
+		{Probe{Take: []string{"$.total"}}, `{"total": 14}{"total": 15}`, "", false, ""},
+		{Probe{Take: []string{"$.total"}}, " {\"total\": 14}\r\n", `["14"]`, true, "14"},
+		{Probe{Take: []string{"$.total", "$.none"}}, orders, `["14",null]`, false, "14"},
+		{Probe{Take: []string{"$.items[*].paid"}}, `{"items": [{"paid": "a"}, {"paid": null}]}`, `[["a",null]]`, true, "a"},
+		{Probe{Take: []string{"$.items[*].paid"}}, `{"items": [{"paid": "a"}, {}]}`, `[["a",false]]`, false, "a"},
+		{Probe{Take: []string{"$.items[*]['paid', 'sent']"}}, `{"items": [{"sent": "a"}]}`, `[[[false,"a"]]]`, false, "a"},
+		{Probe{Take: []string{"$.items[*].tags[*]"}}, `{"items": [{"tags": [1, 2]}, {"tags": [3]}, {"tags": []}]}`, `[[["1","2"],["3"],[]]]`, true, "1, 2, 3"},
+		{Probe{Take: []string{"$.items[*].tags[*]"}}, `{"items": [{"tags": [1, 2]}, {"id": 3}]}`, `[[["1","2"],false]]`, false, "1, 2"},
+		{Probe{Take: []string{"$.items[?@.open].n"}}, `{"items": [{"n": 1, "open": true}, {"n": 2}]}`, `[["1"]]`, true, "1"},
+		{Probe{Take: []string{"$.counts.*"}}, `{"counts": {"c": 3, "a": 1, "d": 4, "b": 2}}`, `[["1","2","3","4"]]`, true, "1, 2, 3, 4"},
+		{Probe{Take: []string{"$..n"}}, `{"n": 1, "more": {"n": {"n": null}}}`, `[["{\"n\":null}",null,"1"]]`, true, `{"n":null}, 1`},
+		{Probe{Take: []string{"$.a[*]", "$.b[*]"}}, `{"a": ["1"], "b": ["", "2"]}`, `[["1"],["","2"]]`, true, "1, 2"},
+		{Probe{Take: []string{"$.a[*]", "$.b[*]"}}, `{"a": ["1", ""], "b": ["2"]}`, `[["1",""],["2"]]`, true, "1, 2"},
+		{Probe{Take: []string{"$.a[*]"}, Show: "$.b[*]"}, `{"a": ["1"], "b": ["x", null, "y"]}`, `[["1"]]`, true, "1 (x, y)"},
 		{Probe{TakeText: "#unread"}, page, `["3 new"]`, true, "3 new"},
 		{Probe{TakeText: "p.b #unread", Match: "[0-9]+"}, page, `["3"]`, true, "3"},
 		{Probe{TakeText: "#unread", Match: "[0-9]{4}"}, page, "", false, ""},
-		{Probe{Take: []string{"$.total", "$.key"}, Match: "^[0-9]+$"}, orders, `["14","","",""]`, false, "14"},
-		{Probe{Take: []string{"$.total", "$.key"}, Match: "^[0-9]*"}, `{"total": 14, "key": "n/a"}`, `["14","","",""]`, false, "14"},
-		{Probe{Take: []string{"$.items[*].n"}, Match: "[0-9]+"}, `{"items": [{"n": "1 lamp"}, {"n": "none"}]}`, `["1","",""]`, false, "1"},
-		{Probe{Take: []string{"$.total", "$.key"}}, `{"total": 14, "key": ""}`, `["14","","",""]`, true, "14"},
+		{Probe{Take: []string{"$.total", "$.key"}, Match: "^[0-9]+$"}, orders, `["14",""]`, false, "14"},
+		{Probe{Take: []string{"$.total", "$.key"}, Match: "^[0-9]*"}, `{"total": 14, "key": "n/a"}`, `["14",""]`, false, "14"},
+		{Probe{Take: []string{"$.items[*].n"}, Match: "[0-9]+"}, `{"items": [{"n": "1 lamp"}, {"n": "none"}]}`, `[["1",""]]`, false, "1"},
+		{Probe{Take: []string{"$.total", "$.key"}}, `{"total": 14, "key": ""}`, `["14",""]`, true, "14"},
 		{Probe{TakeText: "div[data-x='2']", Show: "div"}, page, `["two"]`, true, "two (one two)"},
 		{Probe{TakeText: "p div"}, page, "", false, ""},
 		{Probe{TakeText: "*.a"}, page, `["Hello 3 new"]`, true, "Hello 3 new"},
@@ -205,4 +224,56 @@ func TestAnAnswerIsEqualOnlyToTheSameWholeAnswer(t *testing.T) {
 			t.Errorf("%q, want %q", got.Tell(), want)
 		}
 	}
+}
+
+// FuzzPick: answers of which the same is picked out, all of it, are the same where every value is picked out.
+func FuzzPick(f *testing.F) {
+	f.Add(`["1"]`, `["", "2"]`, `["1", ""]`, `["2"]`)
+	f.Add(`["a"]`, `[]`, `["a", null]`, `[]`)
+	f.Add(`[null, "false"]`, `[["1"], "2"]`, `["null", false]`, `["1", ["2"]]`)
+	q := Question{Probe: Probe{Take: []string{"$.a[*]", "$.b[*]"}}}
+	f.Fuzz(func(t *testing.T, a, b, a2, b2 string) {
+		one, two := `{"a":`+a+`,"b":`+b+`}`, `{"a":`+a2+`,"b":`+b2+`}`
+		p, err := q.Pick([]byte(one))
+		r, err2 := q.Pick([]byte(two))
+		if err != nil || err2 != nil || p.Values != r.Values || !p.Whole || !r.Whole {
+			return
+		}
+		if x, y := texts(t, one), texts(t, two); !reflect.DeepEqual(x, y) {
+			t.Errorf("of %s and of %s is picked out %s", one, two, p.Values)
+		}
+	})
+}
+
+// texts are the elements of the lists a and b, as far as Pick tells values apart: each as a text, null as none.
+func texts(t *testing.T, body string) (all [2][]string) {
+	d := json.NewDecoder(strings.NewReader(body))
+	d.UseNumber()
+	var v map[string]any
+	if err := d.Decode(&v); err != nil {
+		t.Fatal(err)
+	}
+	for i, name := range []string{"a", "b"} {
+		var each []any
+		switch list := v[name].(type) {
+		case []any:
+			each = list
+		case map[string]any:
+			for _, key := range slices.Sorted(maps.Keys(list)) {
+				each = append(each, list[key])
+			}
+		}
+		for _, one := range each {
+			switch one := one.(type) {
+			case nil:
+				all[i] = append(all[i], "none")
+			case string:
+				all[i] = append(all[i], "="+one)
+			default:
+				b, _ := json.Marshal(one)
+				all[i] = append(all[i], "="+string(b))
+			}
+		}
+	}
+	return all
 }

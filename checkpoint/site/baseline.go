@@ -1,5 +1,7 @@
 package site
 
+import "strings"
+
 // Baseline is what sites told of an account at one moment of a session, while its worker went on: what they
 // tell later is compared with it.
 type Baseline struct {
@@ -48,20 +50,37 @@ type Origin struct {
 	Of string
 	// Why is why no later answer is there; empty: none was due.
 	Why string
+	// Earlier says that it is from before the moment since which an answer of now is to prove that nothing was
+	// done: what it shows may have changed until that moment, and back after it, so that it proves nothing.
+	Earlier bool
 }
 
 // Before is the answer to a question with which one of now is compared: the last that was given at rest,
-// at the grant, or at a checkpoint up to this one; 0: at none. rest is the answer at rest.
-func Before(q Question, rest Kept, all []Baseline, checkpoint uint64) (before Kept, from Origin) {
+// at the grant, or at a checkpoint up to this one; 0: at none. rest is the answer at rest, and token the one that
+// the profile had until the session was granted: if rest was told under another one, the profile was used since, or
+// came from another host. Whose account it is has to be the same all the same.
+func Before(q Question, rest Kept, token uint64, all []Baseline, checkpoint uint64) (before Kept, from Origin) {
 	before = rest
+	var last uint64 // the moment of before
+	asked := checkpoint == 0
 	for _, b := range all {
 		if b.Checkpoint > checkpoint {
 			continue
 		}
 		if k, told := b.Told[q.ID()]; told && k.Means == q.Means() {
-			before, from = k, Origin{Of: "the answer at " + b.moment()}
+			before, from, last = k, Origin{Of: "the answer at " + b.moment()}, b.Checkpoint
 		} else if why, missing := b.Missing[q.ID()]; missing {
 			from.Why = "at " + b.moment() + " " + why
+			asked = asked || b.Checkpoint == checkpoint
+		}
+	}
+	add := func(why string) { from.Earlier, from.Why = true, strings.TrimPrefix(from.Why+"; "+why, "; ") }
+	if from.Of == "" && rest.Means == q.Means() && (rest.Token == 0 || rest.Token != token) && !q.Identity {
+		add("the profile may have been used since then")
+	}
+	if last != checkpoint && len(q.Probe.Covers) > 0 {
+		if from.Earlier = true; !asked {
+			add("it was not asked at the last safe checkpoint")
 		}
 	}
 	return before, from

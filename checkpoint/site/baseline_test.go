@@ -55,7 +55,9 @@ func TestWithWhatAnAnswerIsCompared(t *testing.T) {
 				all = Add(all, b)
 			}
 			for _, list := range [][]Baseline{tt.all, all} {
-				before, from := Before(q, told("rest"), list, checkpoint)
+				rest := told("rest")
+				rest.Token = 7
+				before, from := Before(q, rest, 7, list, checkpoint)
 				c := Compare(Answer{Question: q, State: Told, Picked: Picked{Values: before.Digest, Whole: true}}, before, func(_, values string) string { return values })
 				c.From = from
 				if before.Digest != want[0] || c.Since() != want[1] {
@@ -64,9 +66,40 @@ func TestWithWhatAnAnswerIsCompared(t *testing.T) {
 			}
 		}
 	}
-	_, from := Before(q, Kept{}, []Baseline{at(0, "", "acted")}, 0)
+	_, from := Before(q, Kept{}, 7, []Baseline{at(0, "", "acted")}, 0)
 	c := Compare(Answer{Question: q, State: Told}, Kept{}, func(_, values string) string { return values })
 	if c.From = from; c.Since() != "asked for the first time; at the grant "+acted {
 		t.Errorf("without an answer at rest: %q", c.Since())
+	}
+}
+
+// TestAnAnswerAtRestIsThatOfTheLastUse: one that was told before the profile was used once more proves nothing, but
+// tells a change, and whose account it was. Of an older file nobody knows when it was.
+func TestAnAnswerAtRestIsThatOfTheLastUse(t *testing.T) {
+	all := parsed(t, shop).Questions()
+	identity, probe := all[0], all[2]
+	for _, tt := range []struct {
+		q       Question
+		told    uint64
+		earlier bool
+		says    string
+	}{
+		{probe, 7, false, "as before"},
+		{probe, 6, true, "as before, compared with the last answer at rest: the profile may have been used since then, so that it covers nothing"},
+		{probe, 8, true, "as before, compared with the last answer at rest: the profile may have been used since then, so that it covers nothing"},
+		{probe, 0, true, "as before, compared with the last answer at rest: the profile may have been used since then, so that it covers nothing"},
+		{identity, 6, false, "as before"},
+	} {
+		rest := Kept{Means: tt.q.Means(), Digest: "rest", Whole: true, Token: tt.told}
+		before, from := Before(tt.q, rest, 7, nil, 0)
+		c := Compare(Answer{Question: tt.q, State: Told, Picked: Picked{Values: "rest", Whole: true}}, before, func(_, values string) string { return values })
+		c.From = from
+		unchanged, changed := ShownAbout("https://shop.example/", []Compared{c})
+		if !c.Equal || from.Earlier != tt.earlier || c.Since() != tt.says || unchanged == tt.earlier && !tt.q.Identity || changed {
+			t.Errorf("%s told under %d: %+v, %q, unchanged %t, changed %t", tt.q.ID(), tt.told, from, c.Since(), unchanged, changed)
+		}
+	}
+	if _, from := Before(probe, Kept{Means: probe.Means()}, 0, nil, 0); !from.Earlier {
+		t.Error("an answer without a token counts for a profile that had none")
 	}
 }

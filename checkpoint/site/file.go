@@ -5,11 +5,11 @@ package site
 
 import (
 	"bytes"
-	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"reflect"
 	"regexp"
 	"slices"
 	"strconv"
@@ -24,6 +24,7 @@ import (
 	"github.com/theory/jsonpath"
 
 	"leasehold/checkpoint/shape"
+	"leasehold/internal/members"
 )
 
 // File is what is known of one site, as it is written.
@@ -252,7 +253,7 @@ func Parse(text []byte) (File, error) {
 		if err := strictly(text, &f); err != nil {
 			return f, &Error{Why: strings.TrimPrefix(err.Error(), "json: ") + ": " + names}
 		}
-		if name := doubled(json.NewDecoder(bytes.NewReader(text)), ""); name != "" { // the first would not be read
+		if name := members.Doubled(text, reflect.TypeFor[File]()); name != "" { // the first would not be read
 			return f, &Error{Why: name + " is there twice: want it once"}
 		}
 		return f, f.Check()
@@ -278,33 +279,6 @@ func strictly(b []byte, into any) error {
 	d := json.NewDecoder(bytes.NewReader(b))
 	d.DisallowUnknownFields()
 	return d.Decode(into)
-}
-
-// doubled is the path of a name that an object in the next JSON value has twice; empty if there is none.
-// Capitals mean nothing in it, as where the file is read, but in names of the site's own.
-func doubled(d *json.Decoder, path string) (found string) {
-	t, _ := d.Token() // it is valid
-	seen := map[string]bool{}
-	for n := 0; (t == json.Delim('{') || t == json.Delim('[')) && d.More(); n++ {
-		inner := at(path, n)
-		if t == json.Delim('{') {
-			name, _ := d.Token()
-			inner = strings.TrimPrefix(fmt.Sprint(path, ".", name), ".")
-			same := fmt.Sprint(name)
-			if !strings.HasSuffix(path, ".where") && path != "headers" {
-				same = strings.ToLower(same)
-			}
-			if seen[same] {
-				found = cmp.Or(found, inner)
-			}
-			seen[same] = true
-		}
-		found = cmp.Or(found, doubled(d, inner))
-	}
-	if _, opened := t.(json.Delim); opened {
-		_, _ = d.Token() // its end
-	}
-	return found
 }
 
 // position is how the YAML library begins a message.

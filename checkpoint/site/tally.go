@@ -86,15 +86,15 @@ func (t Tally) Encode() []byte {
 }
 
 // ShownAbout tells whether the probes about the account at a URL all show what they showed before, or
-// one of them does not. It is neither if one cannot be compared, or if there is none. Probes that are no
-// alarm show nothing.
+// one of them does not. It is neither if one cannot be compared with what it showed then, or if there is none.
+// Probes that are no alarm show nothing.
 func ShownAbout(raw string, answers []Compared) (unchanged, changed bool) {
 	asked, equal := 0, 0
 	for _, c := range answers {
 		if c.Identity || !c.Alarms() || !c.file.Owns(raw) {
 			continue
 		}
-		asked, equal, changed = asked+1, equal+b2i(c.Equal), changed || c.Moved
+		asked, equal, changed = asked+1, equal+b2i(c.Equal && !c.From.Earlier), changed || c.Moved && !c.From.Earlier
 	}
 	return asked > 0 && equal == asked, changed
 }

@@ -51,9 +51,9 @@ func (m Memory) Load(profile string) (map[string]site.Kept, error) {
 	return kept, nil
 }
 
-// Keep remembers answers. What a site did not tell is forgotten, so that nothing is compared with
+// Keep remembers answers that were given under this lease token. What a site did not tell is forgotten, so that nothing is compared with
 // what was true before the last session; but not whose account it was.
-func (m Memory) Keep(profile string, answers []site.Answer, now time.Time) error {
+func (m Memory) Keep(profile string, token lease.Token, answers []site.Answer, now time.Time) error {
 	if len(answers) == 0 {
 		return nil
 	}
@@ -67,6 +67,7 @@ func (m Memory) Keep(profile string, answers []site.Answer, now time.Time) error
 			continue
 		}
 		next := m.Baseline(profile, a, now)
+		next.Token = uint64(token)
 		if a.Identity {
 			next.Text = ""
 		}
@@ -87,11 +88,11 @@ func (m Memory) Keep(profile string, answers []site.Answer, now time.Time) error
 }
 
 // Compare compares answers about a profile's account with those that were kept at rest, and with the
-// baselines of its session up to this checkpoint.
-func (m Memory) Compare(profile string, answers []site.Answer, kept map[string]site.Kept, baselines []site.Baseline, checkpoint uint64) (all []site.Compared) {
+// baselines of its session up to this checkpoint. token is the one under which the session was granted.
+func (m Memory) Compare(profile string, token lease.Token, answers []site.Answer, kept map[string]site.Kept, baselines []site.Baseline, checkpoint uint64) (all []site.Compared) {
 	digest := m.Digest(profile)
 	for _, a := range answers {
-		before, from := site.Before(a.Question, kept[a.ID()], baselines, checkpoint)
+		before, from := site.Before(a.Question, kept[a.ID()], uint64(token)-1, baselines, checkpoint)
 		c := site.Compare(a, before, digest)
 		c.From = from
 		all = append(all, c)

@@ -20,7 +20,7 @@ func TestAnswersAreRemembered(t *testing.T) {
 	told := func(q site.Question, values string) site.Answer {
 		return site.Answer{Question: q, State: site.Told, Picked: site.Picked{Values: values, Whole: true, Text: values}}
 	}
-	must(t, m.Keep("shop", []site.Answer{told(identity, "ann@shop.example"), told(orders, "14")}, time.Now()))
+	must(t, m.Keep("shop", 7, []site.Answer{told(identity, "ann@shop.example"), told(orders, "14")}, time.Now()))
 	first, err := m.Load("shop")
 	must(t, err)
 	if k := first["shop/orders"]; k.Moved || k.Text != "14" || k.Digest == "" || k.Digest == m.Digest("other")("shop/orders", "14") {
@@ -31,14 +31,14 @@ func TestAnswersAreRemembered(t *testing.T) {
 	if strings.Contains(string(b), "ann") {
 		t.Errorf("it says whose account it is: %s", b)
 	}
-	must(t, m.Keep("shop", []site.Answer{told(orders, "15")}, time.Now()))
-	must(t, m.Keep("shop", nil, time.Now()))
+	must(t, m.Keep("shop", 7, []site.Answer{told(orders, "15")}, time.Now()))
+	must(t, m.Keep("shop", 7, nil, time.Now()))
 	second, err := m.Load("shop")
 	must(t, err)
 	if !second["shop/orders"].Moved || second["shop"].Digest != first["shop"].Digest {
 		t.Errorf("%+v", second)
 	}
-	must(t, m.Keep("shop", []site.Answer{{Question: identity, State: site.NotTold}, {Question: orders, State: site.NotHad}}, time.Now()))
+	must(t, m.Keep("shop", 7, []site.Answer{{Question: identity, State: site.NotTold}, {Question: orders, State: site.NotHad}}, time.Now()))
 	third, err := m.Load("shop")
 	must(t, err)
 	if _, has := third["shop/orders"]; has || third["shop"].Digest != first["shop"].Digest {

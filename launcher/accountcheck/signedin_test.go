@@ -58,7 +58,7 @@ func TestWhatAnswersSayOfTheAccount(t *testing.T) {
 		{"no domains: a site that never has", "", Result{}, []string{"", "out"}, false, "", false, ""},
 	} {
 		m := NewMemory(t.TempDir(), testkey.Key)
-		must(t, m.Keep("p", []site.Answer{answer("shop", "ann")}, time.Now()))
+		must(t, m.Keep("p", 7, []site.Answer{answer("shop", "ann")}, time.Now()))
 		r := lease.Record{ProfileID: "p"}
 		if tt.domains != "" {
 			r.ExpectedDomains = []string{tt.domains}

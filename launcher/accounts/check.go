@@ -59,7 +59,7 @@ func (a *Service) signedIn(ctx context.Context, r lease.Record, giveUp <-chan st
 	}
 	said = a.host.Answers.SignedIn(r, book, found.Session, found.Answers, false)
 	return said, found.Session.Status, errors.Join(
-		a.host.Answers.Keep(r.ProfileID, a.host.Answers.Own(r.ProfileID, found.Answers), time.Now()), a.noteSignedIn(context.WithoutCancel(ctx), r, said),
+		a.host.Answers.Keep(r.ProfileID, r.Token, a.host.Answers.Own(r.ProfileID, found.Answers), time.Now()), a.noteSignedIn(context.WithoutCancel(ctx), r, said),
 	)
 }
 

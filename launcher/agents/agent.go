@@ -72,7 +72,7 @@ type Agent struct {
 	task    string          // of leases for which the agent names none
 	ctx     context.Context // ends with the agent
 	cancel  context.CancelFunc
-	work    sync.WaitGroup // heartbeats
+	work    sync.WaitGroup // heartbeats, and leases that are being made
 	// leasing has room for one: who may have one session at a time asks for one at a time, too.
 	leasing chan struct{}
 
@@ -116,6 +116,37 @@ func (a *Agent) Lease(ctx context.Context) error {
 }
 
 var errEnded = errors.New("the agent has ended")
+
+// begin counts a lease that is being made, for which the end of the agent waits until the agent has it, or has given
+// it back: then done is called. It is refused once the agent has ended.
+func (a *Agent) begin() (done func(), err error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.ended {
+		return nil, errEnded
+	}
+	a.work.Add(1)
+	return sync.OnceFunc(a.work.Done), nil
+}
+
+// lastGrant is how long a request for a session is waited for when its agent ends, or the connection that the answer
+// was for: the sidecar may have granted it, and would hear of no worker.
+const lastGrant = 5 * time.Second
+
+// granting returns the context of a request for a session that is made for ctx.
+func (a *Agent) granting(ctx context.Context) (context.Context, context.CancelFunc) {
+	asking, stop := context.WithCancel(context.WithoutCancel(ctx))
+	soon := func() { time.AfterFunc(lastGrant, stop) }
+	ended := context.AfterFunc(a.ctx, soon)
+	gone := context.AfterFunc(ctx, func() {
+		if cause := context.Cause(ctx); errors.Is(cause, context.Canceled) || errors.Is(cause, context.DeadlineExceeded) {
+			stop() // the caller withdrew it
+			return
+		}
+		soon()
+	})
+	return asking, func() { ended(); gone(); stop() }
+}
 
 // add notes a session that was granted, and begins its heartbeats.
 func (a *Agent) add(s api.Session, sidecar Sidecar, request string, every time.Duration) error {

@@ -315,11 +315,66 @@ func TestAnAgentThatEndsHasItsSessionsRecovered(t *testing.T) {
 	if got := <-f.ended; got != `{"lease_token":7,"outcome":"failed","reason":"the agent ended without a release","recover":"always"}` {
 		t.Errorf("ended with %s", got)
 	}
-	if err := a.Lease(t.Context()); !errors.Is(err, errEnded) {
+	f.taken()
+	if err := a.Lease(t.Context()); !errors.Is(err, errEnded) || len(f.taken()) > 0 {
 		t.Errorf("a lease after the end: %v", err)
 	}
-	if got := <-f.ended; !strings.Contains(got, "the agent was not told of its lease") {
-		t.Errorf("a session that came too late ended with %s", got)
+}
+
+// late is a sidecar that answers a request for a session when it is told to, or when nobody waits any more.
+type late struct {
+	*fake
+	answer chan struct{}
+}
+
+func (l late) Acquire(ctx context.Context, m api.Manifest) (api.Session, Sidecar, error) {
+	select {
+	case <-l.answer:
+		return l.fake.Acquire(ctx, m)
+	case <-ctx.Done():
+		return api.Session{}, nil, ctx.Err()
+	}
+}
+
+// TestASessionThatIsGrantedWhileItsAgentEnds is given back before the end is over, also if the agent's connection is
+// gone by then. For one that is not granted soon nobody waits.
+func TestASessionThatIsGrantedWhileItsAgentEnds(t *testing.T) {
+	for name, c := range map[string]struct {
+		gone    error // why the call ended; nil: it has not
+		granted bool
+	}{
+		"in time":                        {nil, true},
+		"when the connection was closed": {errors.New("EOF"), true},
+		"never":                          {nil, false},
+		"the call is withdrawn":          {context.Canceled, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				f := late{newFake(t), make(chan struct{})}
+				a := New(f, Options{Base: api.Manifest{ProfileID: "shop_1"}})
+				ctx, cancel := context.WithCancelCause(t.Context())
+				defer cancel(nil)
+				leased, ended := make(chan error, 1), make(chan struct{})
+				go func() { leased <- a.Lease(ctx) }()
+				synctest.Wait()
+				if c.gone != nil {
+					cancel(c.gone)
+				}
+				var err error
+				go func() { defer close(ended); err = a.End(api.Release{}) }()
+				synctest.Wait()
+				if c.granted {
+					close(f.answer)
+				}
+				<-ended
+				if given := len(f.ended) == 1; given != c.granted || err != nil {
+					t.Errorf("when the end was over, the session was given back: %t, want %t; %v", given, c.granted, err)
+				}
+				if err := <-leased; err == nil {
+					t.Error("the agent was told of a lease after its end")
+				}
+			})
+		})
 	}
 }
 

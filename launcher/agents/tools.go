@@ -208,6 +208,11 @@ func (a *Agent) lease(ctx context.Context, m api.Manifest, request string) (any,
 			return nil, ctx.Err()
 		}
 	}
+	done, err := a.begin()
+	if err != nil {
+		return nil, err
+	}
+	defer done()
 	before, err := a.mayLease(m.ProfileID, request)
 	if before != nil {
 		now, refusal := a.now(ctx, before)
@@ -221,13 +226,21 @@ func (a *Agent) lease(ctx context.Context, m api.Manifest, request string) (any,
 	if err != nil {
 		return nil, err
 	}
-	s, sidecar, err := a.sidecar.Acquire(ctx, m)
+	asking, stop := a.granting(ctx)
+	defer stop()
+	s, sidecar, err := a.sidecar.Acquire(asking, m)
 	if err != nil {
 		return nil, err
 	}
-	every, err := HeartbeatInterval(ctx, sidecar, s)
+	every, err := HeartbeatInterval(asking, sidecar, s)
+	if err == nil {
+		err = ctx.Err()
+	}
 	if err == nil {
 		err = a.add(s, sidecar, request, every)
+	}
+	if err == nil {
+		done() // the end of the agent ends it, too
 	}
 	if err == nil && a.o.Granted != nil {
 		err = a.o.Granted(ctx, s)

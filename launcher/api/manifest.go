@@ -16,6 +16,7 @@ import (
 	"strings"
 	"time"
 
+	"leasehold/internal/members"
 	"leasehold/lease"
 )
 
@@ -168,7 +169,7 @@ func wanted(t reflect.Type) string {
 	return "another type"
 }
 
-// DecodeBody reads one JSON object into v. A field that is not known, or has the wrong type, is
+// DecodeBody reads one JSON object into v. A field that is not known, has the wrong type, or is there twice, is
 // an invalid_request problem that names it. what is the name of the object in refusals.
 func DecodeBody(body []byte, v any, what string) error {
 	d := json.NewDecoder(bytes.NewReader(body))
@@ -178,6 +179,9 @@ func DecodeBody(body []byte, v any, what string) error {
 	}
 	if d.More() {
 		return Invalid("", "something follows the %s: want one JSON object", what)
+	}
+	if name := members.Doubled(body, reflect.TypeOf(v)); name != "" { // the decoder would mix both
+		return Invalid(name, "it is there twice: want it once")
 	}
 	return nil
 }

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"leasehold/checkpoint/site"
 	"leasehold/lease"
 )
 
@@ -101,6 +102,24 @@ func TestReadManifestNamesTheField(t *testing.T) {
 		var p *Problem
 		if !errors.As(err, &p) || p.Field != field || p.Code != CodeInvalidRequest {
 			t.Errorf("%s: %v (field %q), want field %q", body, err, p.Field, field)
+		}
+	}
+}
+
+// TestABodyHasEachMemberOnce: of one that is there twice the decoder would mix both, so that what a line of the first
+// says is repeatable would make one of the second repeatable.
+func TestABodyHasEachMemberOnce(t *testing.T) {
+	for body, field := range map[string]string{
+		`{"requests":[{"shape":"POST /a","is":"write","repeatable":true}],"requests":[{"shape":"POST /pay","is":"write"}]}`: "requests",
+		`{"requests":[{"shape":"POST /a","is":"write","repeatable":true}],"Requests":[{"shape":"POST /pay","is":"write"}]}`: "Requests",
+		`{"requests":[{"shape":"POST /a","is":"read","is":"write"}]}`:                                                       "requests[0].is",
+		`{"requests":[{"shape":"POST /a","is":"write","where":{"a":"1","A":"2"}}]}`:                                         "",
+	} {
+		var f site.File
+		err := DecodeBody([]byte(body), &f, "file")
+		var p *Problem
+		if errors.As(err, &p); (p == nil) != (field == "") || p != nil && (p.Field != field || p.Code != CodeInvalidRequest) {
+			t.Errorf("%s: %+v, %v; want a refusal that names %q", body, f.Requests, err, field)
 		}
 	}
 }

@@ -33,7 +33,7 @@ var Meanings = map[string]string{
 	CodeStoreUnavailable:   "NATS cannot be used, was just made (`reason: store_young`), or its servers are not one store (`reason: nats_servers`, with their names). Nothing is granted until then; ask again.",
 	CodeShuttingDown:       "The sidecar is ending. Ask the next one.",
 	CodeWaitTimeout:        "`wait` ran out; `last_code` says what it was waiting for.",
-	CodeEvidenceStore:      "The evidence store, which has the data of the checkpoint from which the task resumes, cannot be reached; the profile is as it was. Ask again.",
+	CodeEvidenceStore:      "The evidence store, which has the data of the checkpoint from which the task resumes, cannot be reached, or has it encrypted for an identity that the sidecar does not have; the profile is as it was. Ask again.",
 	CodeEvidenceDamaged:    "The evidence is not as it was sealed. Keep what is there: `leasehold evidence verify`.",
 	CodeSnapshotDamaged:    "A part of the snapshot is not as it was stored, or is gone; the profile is as it was. Take another one: `leasehold profiles verify P` says which are whole; docs/travel.md.",
 	CodeNoSnapshot:         "The profile has no snapshot yet, which an ephemeral session is made of. One is made when a session ends in order, and when the profile was imported or cloned; docs/readers.md.",

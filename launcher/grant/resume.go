@@ -18,17 +18,22 @@ import (
 const dataTimeout = 10 * time.Second
 
 // resumed is the checkpoint from which the task of a record in resume_pending goes on. It refuses the
-// grant while the evidence store, which alone has the checkpoint's data, cannot be reached: a task that
-// goes on without its data repeats what it did. What is no longer there, or cannot be read, is no reason
-// to wait: the task goes on with the checkpoint's name.
+// grant while the evidence store, which alone has the checkpoint's data, cannot be reached, and where this
+// sidecar has no identity that opens what is there: a task that goes on without its data repeats what it did.
+// What is gone, or damaged, comes back by no waiting: the task goes on with the checkpoint's name. Nobody else
+// gets the profile, so that without that no person could have it back.
 func (g *Service) resumed(ctx context.Context, r lease.Record) (checkpoint.Entry, error) {
 	safe, err := g.safeCheckpoint(ctx, r)
 	switch {
 	case err == nil:
 		return safe, nil
-	case !isAny(err, evidence.ErrNotFound, evidence.ErrDamaged, crypt.ErrNoKey, errNoCheckpoint, errJournalChanged):
-		p := api.Refuse(api.CodeEvidenceStore, "the data of checkpoint %q, from which task %s resumes, is in evidence %s: %v",
-			r.LastSafeCheckpoint, r.TaskID, r.EvidenceID, err)
+	case !isAny(err, evidence.ErrNotFound, evidence.ErrDamaged, errNoCheckpoint, errJournalChanged):
+		then := ""
+		if errors.Is(err, crypt.ErrNoKey) {
+			then = ": start this sidecar with the identity that opens it (--evidence-identity), and ask again"
+		}
+		p := api.Refuse(api.CodeEvidenceStore, "the data of checkpoint %q, from which task %s resumes, is in evidence %s: %v%s",
+			r.LastSafeCheckpoint, r.TaskID, r.EvidenceID, err, then)
 		p.RetryAfter = api.ShortRetry
 		return checkpoint.Entry{}, p
 	}

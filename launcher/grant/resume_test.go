@@ -4,8 +4,10 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -146,7 +148,7 @@ type unreachable struct {
 func (u unreachable) Manifest(context.Context, string) ([]byte, error) { return nil, u.err }
 
 // A task whose checkpoint's data only the evidence store has is not resumed while that store cannot be
-// reached, since it would repeat what it did. Where the evidence is gone for good, it goes on.
+// reached, or the sidecar cannot open what it has, since the task would repeat what it did. Where the evidence is gone for good, it goes on.
 func TestNoTaskIsResumedWithoutItsData(t *testing.T) {
 	lost := lease.Record{ProfileID: "p", SessionID: "ses_lost", TaskID: "task-1", EvidenceID: "ev_1", LastSafeCheckpoint: "listed"}
 	entries := lostJournal()
@@ -159,6 +161,7 @@ func TestNoTaskIsResumedWithoutItsData(t *testing.T) {
 	}{
 		{"out of reach", errors.New("connection refused"), false, "", api.CodeEvidenceStore},
 		{"too slow", context.DeadlineExceeded, false, "", api.CodeEvidenceStore},
+		{"encrypted for others", fmt.Errorf("evidence ev_1: %w", crypt.ErrNoKey), false, "", api.CodeEvidenceStore},
 		{"removed", evidence.ErrNotFound, false, "", ""},
 		{"damaged", evidence.ErrDamaged, false, "", ""},
 		{"on this host's disk", errors.New("connection refused"), true, `{"row":7}`, ""},
@@ -179,6 +182,9 @@ func TestNoTaskIsResumedWithoutItsData(t *testing.T) {
 			var p *api.Problem
 			if errors.As(err, &p); (p != nil || c.wantCode != "") && (p == nil || p.Code != c.wantCode || p.RetryAfter == 0) {
 				t.Errorf("refused with %v, want %q", err, c.wantCode)
+			}
+			if errors.Is(c.err, crypt.ErrNoKey) && (p == nil || !strings.Contains(p.Detail, "--evidence-identity")) {
+				t.Errorf("the refusal does not say how the data can be read: %v", err)
 			}
 			if string(safe.Data) != c.want || err == nil && safe.Name != "listed" {
 				t.Errorf("it goes on from %q with %s, want the data %s", safe.Name, safe.Data, c.want)

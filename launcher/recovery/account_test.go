@@ -149,16 +149,19 @@ func TestSitesAreAskedWhereThatMayDecide(t *testing.T) {
 		name        string
 		rest        string // what was said at rest; empty: nothing is remembered
 		says, later string
+		since       lease.Token // how often the profile was granted, or recovered, after that
 		whole       bool
 		outcome     string
 		changed     table.Answer
 		asked       int
 	}{
-		{"as before", "14", "14", "", true, table.Release, table.No, 1},
-		{"another", "14", "15", "", true, table.ManualReview, table.Yes, 1},
-		{"another a moment later", "14", "14", "15", true, table.ManualReview, table.Yes, 1},
-		{"for the first time", "", "14", "", true, table.ManualReview, table.Unknown, 1},
-		{"somebody may be on the profile", "14", "14", "", false, table.ManualReview, table.Unknown, 0},
+		{"as before", "14", "14", "", 0, true, table.Release, table.No, 1},
+		{"another", "14", "15", "", 0, true, table.ManualReview, table.Yes, 1},
+		{"another a moment later", "14", "14", "15", 0, true, table.ManualReview, table.Yes, 1},
+		{"as before, but somebody used it meanwhile", "14", "14", "", 1, true, table.ManualReview, table.No, 1},
+		{"another, but somebody used it meanwhile", "14", "15", "", 1, true, table.ManualReview, table.Yes, 1},
+		{"for the first time", "", "14", "", 0, true, table.ManualReview, table.Unknown, 1},
+		{"somebody may be on the profile", "14", "14", "", 0, false, table.ManualReview, table.Unknown, 0},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
@@ -167,7 +170,7 @@ func TestSitesAreAskedWhereThatMayDecide(t *testing.T) {
 			c := &checks{w: w, says: tt.says, later: tt.later}
 			memory := accountcheck.NewMemory(w.data, testkey.Key)
 			if tt.rest != "" {
-				w.must(memory.Keep(profile, answersTo(book.Questions(nil, []string{"shop.example"}), tt.rest), time.Now()))
+				w.must(memory.Keep(profile, token-1-tt.since, answersTo(book.Questions(nil, []string{"shop.example"}), tt.rest), time.Now()))
 			}
 			w.r = w.recoverer(func(o *Options) {
 				o.Checker, o.Sites = witness.Account{AccountChecker: c, Memory: memory}, func() *site.Book { return book }
@@ -246,7 +249,7 @@ func TestWhatASiteSaidWhileTheSessionLived(t *testing.T) {
 			w := newWorld(t)
 			w.tidy()
 			memory := accountcheck.NewMemory(w.data, testkey.Key)
-			w.must(memory.Keep(profile, answersTo(orders, "14"), time.Now()))
+			w.must(memory.Keep(profile, token-1, answersTo(orders, "14"), time.Now()))
 			var kept []site.Baseline
 			for at, says := range map[uint64]string{0: tt.grant, 2: tt.checkpoint} {
 				if says != "" {
@@ -276,6 +279,62 @@ func TestWhatASiteSaidWhileTheSessionLived(t *testing.T) {
 			}
 			if found[table.ProbeChanged] != string(tt.changed) || found[table.ProbeChangedSinceSafe] != string(tt.since) || i.Decision != tt.outcome {
 				t.Errorf("changed: %s, since the checkpoint: %s, decided %s because of %q; %q", found[table.ProbeChanged], found[table.ProbeChangedSinceSafe], i.Decision, i.Reasons, i.Account)
+			}
+		})
+	}
+}
+
+// TestTheGrantStandsForTheCheckpointFromWhichATaskResumed: only what the site said then proves that the session that
+// went on from there did nothing after it.
+func TestTheGrantStandsForTheCheckpointFromWhichATaskResumed(t *testing.T) {
+	t.Parallel()
+	file, err := site.Parse([]byte("name: shop\norigins: [\"https://shop.example\"]\nprobes: [{name: orders, get: /o, take: [\"$.n\"], covers: [\"POST /cart\"]}]\n"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	book, _ := site.NewBook([]site.File{file})
+	orders := book.Questions(nil, []string{"shop.example"})
+	for _, tt := range []struct {
+		name    string
+		asked   bool // at the grant
+		outcome string
+		resumed bool // the checkpoint is that of an earlier session
+		says    string
+	}{
+		{"the grant was answered", true, table.Resume, true, ""},
+		{"it was not", false, table.ManualReview, true, "so that it covers nothing"},
+		{"the session named the checkpoint itself", true, table.ManualReview, false, "so that it covers nothing"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t)
+			w.tidy()
+			memory := accountcheck.NewMemory(w.data, testkey.Key)
+			w.must(memory.Keep(profile, token-1, answersTo(orders, "15"), time.Now()))
+			if tt.asked {
+				w.must(w.files.SaveBaselines(session, []site.Baseline{{Told: map[string]site.Kept{"shop/orders": memory.Baseline(profile, answersTo(orders, "15")[0], time.Now())}}}))
+			}
+			w.r = w.recoverer(func(o *Options) {
+				o.Checker = witness.Account{AccountChecker: &checks{w: w, says: "15"}, Memory: memory, Files: w.files}
+				o.Sites = func() *site.Book { return book }
+			})
+			k := w.caseOf(Recover)
+			k.File.Manifest.Resumable = true
+			named := checkpoint.Entry{Seq: 2, Kind: checkpoint.KindCheckpoint, Name: "listed", Safe: true}
+			if tt.resumed {
+				named.ResumeFrom = "listing"
+			}
+			k.Journal = func() []checkpoint.Entry {
+				return []checkpoint.Entry{{Seq: 1, Kind: checkpoint.KindURL, URL: cart}, named,
+					{Seq: 3, Kind: checkpoint.KindRequest, Method: "POST", URL: cart, Shape: "POST " + cart + " form(id)", Plain: true, Status: 200}}
+			}
+			if _, err := w.r.Run(k); err != nil {
+				t.Fatal(err)
+			}
+			i, err := w.r.Inspection(w.leases.record())
+			w.must(err)
+			if i.Decision != tt.outcome || !strings.Contains(strings.Join(i.Account, "\n"), tt.says) {
+				t.Errorf("decided %s because of %q; %q; want %s, %q", i.Decision, i.Reasons, i.Account, tt.outcome, tt.says)
 			}
 		})
 	}

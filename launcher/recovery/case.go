@@ -90,6 +90,8 @@ type Ended struct {
 	LeftOpen bool
 	// Lost says that the run counts as lost.
 	Lost bool
+	// Token is that of the profile after a release: the last one of all its runs.
+	Token lease.Token
 }
 
 // ErrNoEvidence says that nothing could be sealed. The browser is left open behind its shut
@@ -119,7 +121,7 @@ func (r *Recoverer) Run(c Case) (Ended, error) {
 	if (errors.Is(err, ErrNoEvidence) || errors.Is(err, errNotKept)) && s.Browser != nil && s.Goal != EndRun { // the other runs use it
 		err = errors.Join(err, s.Browser.Detach())
 	}
-	return Ended{How: how, File: s.File, LeftOpen: s.leftOpen, Lost: s.lost}, err
+	return Ended{How: how, File: s.File, LeftOpen: s.leftOpen, Lost: s.lost, Token: s.token}, err
 }
 
 func (g Goal) span() string {
@@ -143,6 +145,8 @@ type steps struct {
 	lost     bool
 	// answers remembers what sites said about the account; nil: they were not asked.
 	answers func() error
+	// token is that of the profile after a release.
+	token lease.Token
 	// signedIn is what they said about whether it is signed in.
 	signedIn lease.Checked
 	// judged is the session as it was inspected last; asked says that sites were asked about it.
@@ -413,7 +417,7 @@ func (s *steps) release() (string, error) {
 			s.Log.Warn().Err(err).Msg("the next grant takes longer")
 		}
 	}
-	s.File.Released = true
+	s.File.Released, s.token = true, released.Token
 	if s.NeverServed {
 		return s.File.Reason, nil
 	}

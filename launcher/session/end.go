@@ -113,7 +113,7 @@ func (e *ending) finish() {
 		if !s.signsIn() {
 			e.answers = s.h.o.Answers.Own(s.profile, e.answers)
 		}
-		if err := s.h.o.Answers.Keep(s.profile, e.answers, time.Now()); err != nil {
+		if err := s.h.o.Answers.Keep(s.profile, ended.Token, e.answers, time.Now()); err != nil {
 			s.log.Warn().Err(err).Msg("the next answers are compared with older ones")
 		}
 	}
@@ -453,7 +453,7 @@ func (e *ending) count() {
 	if err != nil {
 		s.log.Warn().Err(err).Msg("what sites say now is compared with what they said at rest")
 	}
-	answers := s.h.o.Answers.Compare(s.profile, e.answers, before, baselines, 0)
+	answers := s.h.o.Answers.Compare(s.profile, s.token, e.answers, before, baselines, 0)
 	did, task := s.did()
 	s.h.o.Count(findings.Unknown(did, task, answers, s.profile, time.Now()))
 }

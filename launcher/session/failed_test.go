@@ -186,7 +186,7 @@ func TestAFailedWorkersSitesAreNotAsked(t *testing.T) {
 				t.Fatalf("%d questions", len(questions))
 			}
 			answers := r.host.o.Answers
-			if err := answers.Keep(profile, []site.Answer{{Question: questions[0], State: site.Told, Picked: site.Picked{Values: "14", Whole: true}}}, time.Now()); err != nil {
+			if err := answers.Keep(profile, 1, []site.Answer{{Question: questions[0], State: site.Told, Picked: site.Picked{Values: "14", Whole: true}}}, time.Now()); err != nil {
 				t.Fatal(err)
 			}
 			s := r.begin(task("one"))

@@ -45,8 +45,12 @@ func (a Account) Check(ctx context.Context, c recovery.Closed, log zerolog.Logge
 	if err != nil {
 		log.Warn().Err(err).Msg("what sites say now is compared with what they said at rest")
 	}
+	granted := c.File.Token // that of the first of the runs: before it the profile was at rest
+	for _, run := range c.Lost {
+		granted = min(granted, run.File.Token)
+	}
 	since := func(answers []site.Answer, checkpoint uint64) []site.Compared {
-		return a.Memory.Compare(c.Profile, answers, kept, baselines, checkpoint)
+		return a.Memory.Compare(c.Profile, granted, answers, kept, baselines, checkpoint)
 	}
 	request := accountcheck.Request{
 		Profile: c.Profile, Path: c.Path, Lock: c.Lock, Token: r.Token, Check: r.SessionCheck, Sites: c.Sites, ProxyID: r.ProxyID,
@@ -75,22 +79,34 @@ func (a Account) Check(ctx context.Context, c recovery.Closed, log zerolog.Logge
 		checked.Facts = append(checked.Facts, sessionFact(found.Session))
 	}
 	if len(found.Answers) > 0 {
-		checked.Keep = func() error { return a.Memory.Keep(c.Profile, a.Memory.Own(c.Profile, latest(found)), time.Now()) }
+		checked.Keep = func() error {
+			return a.Memory.Keep(c.Profile, r.Token, a.Memory.Own(c.Profile, latest(found)), time.Now())
+		}
 	}
 	return checked, err
 }
 
 // baselines are what sites said while the session lived, and the number of its last safe checkpoint; 0:
-// none was named. Of several runs that were lost none is resumed, and what one asked says nothing of the others.
+// none was named. The answer at the grant is also that at the checkpoint from which its task went on. Of several
+// runs that were lost none is resumed, and what one asked says nothing of the others.
 func (a Account) baselines(c recovery.Closed) (all []site.Baseline, safe uint64, err error) {
 	if len(c.Lost) > 0 {
 		return nil, 0, nil
 	}
-	if named := checkpoint.Summarize(c.Journal).LastSafe; named != nil {
-		safe = named.Seq
-	}
 	all, err = a.Files.ReadBaselines(c.File.SessionID)
-	return all, safe, err
+	named := checkpoint.Summarize(c.Journal).LastSafe
+	if named == nil {
+		return all, 0, err
+	}
+	if named.ResumeFrom != "" {
+		for _, b := range all {
+			if b.Checkpoint == 0 {
+				b.Checkpoint, b.Name = named.Seq, named.Name
+				all = append(all, b)
+			}
+		}
+	}
+	return all, named.Seq, err
 }
 
 func latest(f accountcheck.Found) []site.Answer {

@@ -106,7 +106,8 @@ type Verdict struct {
 }
 
 // Asked is what sites said, beside what they said before the session, and beside what they said at its
-// last safe checkpoint: what has changed since that has changed since the session began, too.
+// last safe checkpoint: what has changed since that has changed since the session began, too, and of what is
+// not known since that, it is not known since the session began.
 func Asked(before, safe Told) (v Verdict) {
 	var probes, sinceSafe, identities []site.Compared
 	var rest []string
@@ -114,7 +115,7 @@ func Asked(before, safe Told) (v Verdict) {
 	since := safe.merged()
 	for _, c := range before.merged() {
 		later, known := of(since, c)
-		if known && later.Moved && !c.Moved {
+		if known && !c.Moved && (later.Moved || later.From.Earlier && c.Before != nil) {
 			c = later
 		}
 		if c.Moved {
@@ -158,8 +159,10 @@ func Asked(before, safe Told) (v Verdict) {
 	return v
 }
 
-// probesChanged is the fact whether answers to probes changed, and the questions whose answers did not.
+// probesChanged is the fact whether answers to probes changed, and the questions of which it is known that their
+// answers did not.
 func probesChanged(f table.Fact, probes []site.Compared) (_ table.Fact, unchanged []site.Question) {
+	equal := 0
 	for _, c := range probes {
 		answer := table.No
 		switch {
@@ -170,11 +173,14 @@ func probesChanged(f table.Fact, probes []site.Compared) (_ table.Fact, unchange
 		}
 		f = worse(f, table.Fact{Name: f.Name, Answer: answer, How: c.Brief()}, table.Yes)
 		if c.Equal {
+			equal++
+		}
+		if c.Equal && !c.From.Earlier {
 			unchanged = append(unchanged, c.Question)
 		}
 	}
 	if n := len(probes); n > 1 {
-		f.How += fmt.Sprintf("; %d of %d probes are as before", len(unchanged), n)
+		f.How += fmt.Sprintf("; %d of %d probes are as before", equal, n)
 	}
 	return f, unchanged
 }

@@ -289,3 +289,52 @@ func TestWhatASessionDidBeforeItsSiteAnswered(t *testing.T) {
 		t.Error("what is known to read counts")
 	}
 }
+
+// TestAnAnswerFromBeforeTheSafeCheckpoint proves nothing of what came after it: a cart that was filled before the
+// checkpoint, and ordered after it, is as empty as it was at the grant. It is an alarm all the same, if it changed.
+func TestAnAnswerFromBeforeTheSafeCheckpoint(t *testing.T) {
+	t.Parallel()
+	book := sites(t, "probes: [{name: cart, get: /cart, take: [\"$.count\"], covers: [\"POST /cart\", \"POST /cart/*\"]}]\n")
+	q := book.Questions([]string{"https://shop.example/"}, nil)[0]
+	post := func(path string) checkpoint.Entry {
+		return checkpoint.Entry{Kind: checkpoint.KindRequest, Method: "POST", URL: "https://shop.example" + path, Shape: "POST https://shop.example" + path + " form(a)", Status: 200, Plain: true}
+	}
+	named := safe("filled")
+	named.Seq = 9
+	journal := []checkpoint.Entry{step("a"), post("/cart"), named, post("/cart/order")}
+	kept := func(count string) map[string]site.Kept {
+		return map[string]site.Kept{q.ID(): {Means: q.Means(), Digest: count, Whole: true, Text: count, Token: 7}}
+	}
+	grant := site.Baseline{Told: kept("0")}
+	const why = "the site answered 429"
+	for _, tt := range []struct {
+		name    string
+		all     []site.Baseline
+		now     string
+		changed table.Answer
+		want    string
+		says    string
+	}{
+		{"the checkpoint has no answer", []site.Baseline{grant, {Checkpoint: 9, Name: "filled", Missing: map[string]string{q.ID(): why}}}, "0", table.No, table.ManualReview,
+			"compared with the answer at the grant: at checkpoint filled " + why + ", so that it covers nothing"},
+		{"nobody asked at the checkpoint", []site.Baseline{grant}, "0", table.No, table.ManualReview, "it was not asked at the last safe checkpoint, so that it covers nothing"},
+		{"an earlier checkpoint has one", []site.Baseline{grant, {Checkpoint: 4, Name: "early", Told: kept("0")}}, "0", table.No, table.ManualReview, "so that it covers nothing"},
+		{"only an answer at rest is there", nil, "0", table.No, table.ManualReview, "so that it covers nothing"},
+		{"the checkpoint has the answer", []site.Baseline{grant, {Checkpoint: 9, Name: "filled", Told: kept("0")}}, "0", table.No, table.Resume, ""},
+		{"and another one than now", []site.Baseline{grant, {Checkpoint: 9, Name: "filled", Told: kept("1")}}, "0", table.Yes, table.ManualReview, "1, now 0"},
+		{"it is not what it was at the grant", []site.Baseline{grant}, "1", table.Yes, table.ManualReview, "0, now 1"},
+	} {
+		told := func(since uint64) Told {
+			before, from := site.Before(q, kept("0")[q.ID()], 7, tt.all, since)
+			c := site.Compare(site.Answer{Question: q, State: site.Told, Picked: site.Picked{Values: tt.now, Whole: true, Text: tt.now}}, before, func(_, values string) string { return values })
+			c.From = from
+			return Told{First: []site.Compared{c}}
+		}
+		v := Asked(told(0), told(9))
+		task := Task{Resumable: true, Sites: book, Unchanged: v.Unchanged, UnchangedSinceSafe: v.UnchangedSinceSafe}
+		found := append(sane(), InspectTask(checkpoint.Summarize(journal), task)...).With(v.Facts...)
+		if d := table.Decide(found); d.Outcome != tt.want || found.Answer(table.ProbeChangedSinceSafe) != tt.changed || !strings.Contains(strings.Join(v.Says, "\n"), tt.says) {
+			t.Errorf("%s: %s %q, changed %s, %q; want %s, %s, %q", tt.name, d.Outcome, d.Reasons, found.Answer(table.ProbeChangedSinceSafe), v.Says, tt.want, tt.changed, tt.says)
+		}
+	}
+}

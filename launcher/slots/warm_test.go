@@ -327,8 +327,10 @@ func TestTheLongestWarmIsClosedFirst(t *testing.T) {
 	}
 	fakechrome.Direct(t, path, fakechrome.Script{RefusesClose: true}) // it takes a second
 	asks, other := h.table.Occupy("asks"), h.table.Occupy("other")
-	got := make(chan *api.Problem)
-	go func() { got <- asks.TakePlace(&Waiter{}) }()
+	first := &Waiter{} // it has waited, and its place counts once while it is made
+	h.table.QueueUp(first, api.Refuse(api.CodeHostFull, "").With("reason", api.ReasonBrowsers))
+	got := make(chan *api.Problem, 1)
+	go func() { got <- asks.TakePlace(first) }()
 	for s := h.table.Find("middle"); s != nil && s.State() != Closing; s = h.table.Find("middle") { // nil: closed already
 		time.Sleep(time.Millisecond)
 	}
@@ -336,11 +338,13 @@ func TestTheLongestWarmIsClosedFirst(t *testing.T) {
 	waiting := &Waiter{}
 	p := other.TakePlace(waiting) // which closes the third
 	if p != nil {
-		t.Errorf("a warm browser is left, and there is no place: %v", p)
+		taken.Vacate()
+		t.Fatalf("a warm browser is left, and there is no place: %v", p)
 	}
 	if p := <-got; p != nil {
 		t.Error(p)
 	}
+	h.table.LeaveQueue(first)
 	h.vacant("middle", middle)
 	h.vacant("young", young)
 	if n := h.counted("leasehold_browsers", ""); n != 3 || h.counted("leasehold_warm_closes_total", WarmPlace) != 2 {
@@ -348,12 +352,13 @@ func TestTheLongestWarmIsClosedFirst(t *testing.T) {
 	}
 	// Now the host is full, and stays so while the one that is left is in use.
 	last := h.table.Occupy("last")
-	if p := last.TakePlace(&Waiter{}); refused(p) != api.CodeHostFull {
-		t.Errorf("a fourth browser: %v", p)
+	full := last.TakePlace(&Waiter{})
+	if refused(full) != api.CodeHostFull {
+		t.Errorf("a fourth browser: %v", full)
 	}
 	taken.Vacate()
 	// Somebody waits: who comes later may not have its place.
-	h.table.QueueUp(waiting, api.Refuse(api.CodeHostFull, ""))
+	h.table.QueueUp(waiting, full)
 	if p := last.TakePlace(&Waiter{}); refused(p) != api.CodeHostFull || p.More["queue_position"] != 2 {
 		t.Errorf("ahead of its turn: %v", p)
 	}

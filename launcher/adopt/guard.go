@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"slices"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -93,10 +94,14 @@ func Guard(ctx context.Context, o GuardOptions) error {
 			return nil
 		}
 		due, next := []string(nil), orphanPoll
-		if err == nil {
+		if left != nil {
 			due, next = alone.due(left, o.Clock(), o.Timeout)
 		}
 		pause := min(orphanPoll, next+time.Millisecond)
+		if err != nil {
+			o.Log.Error().Err(err).Msg("it is not known which browsers are left: it is tried again")
+			pause = orphanPause
+		}
 		if len(due) > 0 {
 			due, err := killWithoutFiles(ctx, o, alone, due)
 			if err := errors.Join(err, endOrphans(ctx, o, due)); err != nil {
@@ -173,36 +178,26 @@ func (a orphaned) takenByGuard(profiles []string, root *profiledir.Root) {
 // orphans returns the running browsers that a launcher of these sessions started, for one of them or
 // for a session check, and that no launcher has now, by their profiles. A browser whose note cannot be
 // trusted is left to the next launcher, since the note may name any process. One that was known before
-// is found without its files, too.
+// is found without its files, too. The error names what could not be read; those that were found are
+// returned with it, and those that were known before and may still run. The map is nil if the profiles
+// themselves are not known.
 func orphans(root *profiledir.Root, c sessionfile.Dir, processes browser.Processes, known orphaned) (map[string]orphan, error) {
 	ids, err := root.List()
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, err
 	}
 	left := map[string]orphan{}
+	var unread error
 	for _, profile := range ids {
-		running, ok, err := root.Left(profile)
-		if err != nil || !ok || running.BootID != boottime.ID() {
-			continue
+		found, is, err := orphanOf(root, c, processes, profile)
+		if isUnread(err) {
+			unread = errors.Join(unread, fmt.Errorf("profile %s: %w", profile, err))
+			was, before := known[profile]
+			found, is = was.orphan, before
 		}
-		if _, err := c.Read(running.SessionID); err != nil && !accountcheck.IsCheck(running.SessionID) {
-			continue // it belongs to another launcher on the same folder
+		if is {
+			left[profile] = found
 		}
-		if !lives(processes, running) {
-			continue
-		}
-		path, err := root.Path(profile)
-		if err != nil {
-			continue
-		}
-		taken, err := root.Taken(profile)
-		if err != nil {
-			continue
-		}
-		if held(root, profile) {
-			continue
-		}
-		left[profile] = orphan{running: running, path: path, taken: taken}
 	}
 	for profile, was := range known {
 		if _, found := left[profile]; !found && filesGone(root, c, profile, was.running) && lives(processes, was.running) && !held(root, profile) {
@@ -213,7 +208,38 @@ func orphans(root *profiledir.Root, c sessionfile.Dir, processes browser.Process
 	if len(left) > 0 {
 		err = nil
 	}
-	return left, err
+	return left, errors.Join(err, unread)
+}
+
+// orphanOf is the browser of one profile as orphans returns it, if there is one.
+func orphanOf(root *profiledir.Root, c sessionfile.Dir, processes browser.Processes, profile string) (o orphan, is bool, err error) {
+	running, ok, err := root.Left(profile)
+	if err != nil || !ok || running.BootID != boottime.ID() {
+		return o, false, err
+	}
+	// Without a session's file it belongs to another launcher on the same folder.
+	if _, err := c.Read(running.SessionID); err != nil && !accountcheck.IsCheck(running.SessionID) {
+		return o, false, err
+	}
+	if !lives(processes, running) {
+		return o, false, nil
+	}
+	path, err := root.Path(profile)
+	if err != nil {
+		return o, false, err
+	}
+	taken, err := root.Taken(profile)
+	if err != nil || held(root, profile) {
+		return o, false, err
+	}
+	return orphan{running: running, path: path, taken: taken}, true, nil
+}
+
+// isUnread tells whether a file could not be read, such as for want of descriptors. That says nothing
+// about it, unlike a file that is not there, or that cannot be believed.
+func isUnread(err error) bool {
+	_, failed := errors.AsType[syscall.Errno](err)
+	return failed && !errors.Is(err, fs.ErrNotExist)
 }
 
 func held(root *profiledir.Root, profile string) bool {

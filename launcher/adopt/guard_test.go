@@ -77,6 +77,61 @@ func TestWhichBrowsersAreOrphans(t *testing.T) {
 	}
 }
 
+// What cannot be read for a moment says nothing: such a browser is neither forgotten nor keeps the guard
+// from the others, and the guard goes on until it knows that none is left.
+func TestWhatTheGuardCannotReadMayBeABrowser(t *testing.T) {
+	for name, file := range map[string]func(h *host, profile string) string{
+		"the session's file": func(h *host, profile string) string {
+			return filepath.Join(h.dir, "sessions", "ses_"+profile+".json")
+		},
+		"the browser's note": func(h *host, profile string) string {
+			return filepath.Join(profiledir.GuardDir(h.root.Dir()), profile+".browser")
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				h := newHost(t)
+				for _, profile := range []string{"p", "q"} {
+					h.must(h.files.Save(sessionfile.File{SessionID: "ses_" + profile}))
+					h.started(profile, nil)
+				}
+				path := file(h, "p")
+				unreadable := func() { h.must(os.Rename(path, path+".aside"), os.Mkdir(path, 0o700)) }
+				readable := func() { h.must(os.Remove(path), os.Rename(path+".aside", path)) }
+
+				unreadable()
+				left, err := orphans(h.root, h.files, browser.Kernel{}, nil)
+				if _, is := left["q"]; !is || len(left) != 1 || err == nil || !strings.Contains(err.Error(), path) {
+					t.Errorf("%v, %v; want q, and an error that names %s", left, err, path)
+				}
+				readable()
+				known := orphaned{}
+				left, err = orphans(h.root, h.files, browser.Kernel{}, known)
+				h.must(err)
+				known.due(left, 0, time.Hour)
+				unreadable()
+				if left, err = orphans(h.root, h.files, browser.Kernel{}, known); err == nil || len(left) != 2 {
+					t.Errorf("p, which was known, and q: %v, %v", left, err)
+				}
+
+				h.must(os.RemoveAll(filepath.Join(profiledir.GuardDir(h.root.Dir()), "q.browser")))
+				g := h.guard()
+				close(g.gone)
+				time.Sleep(time.Hour)
+				g.running()
+				readable()
+				time.Sleep(3 * time.Minute)
+				g.running()
+				if len(g.tries) == 0 {
+					t.Error("the browser is not ended once it is known again")
+				}
+				g.stop()
+				<-g.ended
+			})
+		})
+	}
+}
+
 // guarded is a guard in the time of a bubble.
 type guarded struct {
 	*host

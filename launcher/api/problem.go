@@ -99,8 +99,9 @@ func Refuse(code, format string, args ...any) *Problem {
 	return &Problem{Status: statuses[code], Code: code, Detail: fmt.Sprintf(format, args...)}
 }
 
-// ReasonFiles is the "reason" of host_full while files cannot be read or written.
-const ReasonFiles = "files"
+// The "reason" of host_full while all browsers that the host may run are in use, and while files
+// cannot be read or written.
+const ReasonBrowsers, ReasonFiles = "browsers", "files"
 
 // ShortRetry is after how many seconds a request that was refused for want of room should be made
 // again.

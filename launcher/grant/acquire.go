@@ -226,7 +226,7 @@ func (g *Service) tryOnce(ctx context.Context, m api.Manifest, a *asking) (*sess
 	if err := g.atHome(entry.Record); err != nil {
 		return nil, err
 	}
-	if p := g.behind(entry.Record, m, a); p != nil {
+	if p := g.behind(entry.Record, true, m, a); p != nil {
 		return nil, p
 	}
 	path, err := g.host.Root.Path(m.ProfileID)
@@ -258,7 +258,7 @@ func (g *Service) tryOnce(ctx context.Context, m api.Manifest, a *asking) (*sess
 	if g.joinable(entry.Record, m) {
 		return g.join(ctx, m, entry, path, a)
 	}
-	slot := g.host.Slots.OccupyNext(ctx, m.ProfileID)
+	slot := g.host.Slots.OccupyNext(ctx, m.ProfileID, &a.place)
 	if slot == nil {
 		return nil, g.host.BusyHere(entry.Record, m)
 	}

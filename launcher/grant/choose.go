@@ -82,9 +82,13 @@ func (g *Service) tryInTurn(ctx context.Context, m api.Manifest, a *asking) (*se
 	if m.AnyProfile() {
 		return g.tryAny(ctx, m, a)
 	}
-	if r, known := g.host.Catalog.Record(m.ProfileID); known && a.last != nil && m.ByHand == nil {
+	if r, known := g.host.Catalog.Record(m.ProfileID); known && a.last != nil {
 		free := r.State.Free() && !time.Now().Before(g.host.Catalog.CoolUntil(lease.Entry{Record: r}))
-		if ahead, _ := g.host.Queue.Ahead(a.ticket, r, free); ahead > 0 {
+		switch p := g.behind(r, free, m, a); {
+		case p == nil:
+		case a.last.Code == api.CodeHostFull: // no attempt is made to take a place now
+			return nil, p
+		default:
 			return nil, a.last
 		}
 	}
@@ -96,13 +100,13 @@ func (g *Service) tryInTurn(ctx context.Context, m api.Manifest, a *asking) (*se
 	return s, err
 }
 
-// behind refuses a profile that could be granted if other waiters for it come first. A person
-// who takes it by hand does not wait.
-func (g *Service) behind(r lease.Record, m api.Manifest, a *asking) *api.Problem {
+// behind refuses a profile if other waiters for it come first; free is that of queue.Ahead. A
+// person who takes it by hand does not wait.
+func (g *Service) behind(r lease.Record, free bool, m api.Manifest, a *asking) *api.Problem {
 	if m.ByHand != nil {
 		return nil
 	}
-	ahead, others := g.host.Queue.Ahead(a.ticket, r, true)
+	ahead, others := g.host.Queue.Ahead(a.ticket, r, free)
 	if ahead == 0 {
 		return nil
 	}

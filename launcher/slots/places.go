@@ -23,8 +23,8 @@ type Waiter struct {
 	// it is zero, the request comes after those that were in the queue before it.
 	Entrant queue.Entrant
 	Arrival atomic.Uint64
-	// ready says that the request waits for nothing but a place. A request whose
-	// profile is in use keeps its position in the queue, but delays nobody.
+	// ready says that the request waits for nothing but a place on this host. One that has its
+	// place, or waits for its profile, keeps its position in the queue, but delays nobody.
 	ready bool
 	// round is the one in which it has its turn, among those that wait for a place.
 	round uint64
@@ -108,12 +108,19 @@ func (q *places) wait(w *Waiter) bool {
 	return true
 }
 
-// leave takes w out of the queue. It is true if others may advance by that.
-func (q *places) leave(w *Waiter) bool {
-	nearer := w.ready && slices.Contains(q.queue, w)
+// leave takes w out of the queue.
+func (q *places) leave(w *Waiter) {
 	q.queue = slices.DeleteFunc(q.queue, func(other *Waiter) bool { return other == w })
-	w.ready = false
-	return nearer
+}
+
+// waiting counts those who wait for nothing but a place on this host.
+func (q *places) waiting() (n int) {
+	for _, w := range q.queue {
+		if w.ready {
+			n++
+		}
+	}
+	return n
 }
 
 // gave counts a place that was given away.
@@ -123,8 +130,17 @@ func (q *places) gave() {
 	}
 }
 
+// lets notes that w does not wait for a place, or not for a place alone: others may advance by that.
+// The caller holds t.mu.
+func (t *Table) lets(w *Waiter) {
+	if w.ready {
+		w.ready = false
+		t.wake()
+	}
+}
+
 // TakePlace gives an occupied slot a place on this host for its browser, or returns why
-// there is none.
+// there is none. A request with a place delays nobody in the queue any more.
 func (s *Slot) TakePlace(w *Waiter) *api.Problem {
 	t := s.t
 	if p := t.Short(); p != nil {
@@ -137,6 +153,9 @@ func (s *Slot) TakePlace(w *Waiter) *api.Problem {
 		if !had && free {
 			s.placed = true
 			t.places.gave()
+		}
+		if had || free {
+			t.lets(w)
 		}
 		t.mu.Unlock()
 		switch {
@@ -161,7 +180,7 @@ type Use struct {
 func (t *Table) Use() Use {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return Use{Places: t.usedPlaces(), Warm: t.countWarm(), Waiting: len(t.places.queue)}
+	return Use{Places: t.usedPlaces(), Warm: t.countWarm(), Waiting: t.places.waiting()}
 }
 
 // usedPlaces counts the places of this host that are taken. The caller holds t.mu.
@@ -186,11 +205,12 @@ func (s *Slot) makeRoom(w *Waiter) bool {
 	}
 	close(victim.warm.taken)
 	victim.enter(Closing)
+	t.places.gave()
+	t.lets(w) // the victim's place counts until this slot has it
 	t.mu.Unlock()
 	victim.CloseWarm(WarmPlace, "")
 	t.mu.Lock()
 	victim.placed, s.placed = false, true
-	t.places.gave()
 	t.mu.Unlock()
 	victim.Vacate()
 	return true
@@ -201,25 +221,26 @@ func (s *Slot) makeRoom(w *Waiter) bool {
 func (q *places) full(w *Waiter, used int) *api.Problem {
 	at := q.ahead(w) + 1
 	p := api.Refuse(api.CodeHostFull, "all %d browsers of this host are in use: place %d in the queue; to queue, ask with wait", q.max, at).
-		With("reason", "browsers").With("max_browsers", q.max).With("browsers", used).With("queue_position", at).With("queue_length", len(q.queue))
+		With("reason", api.ReasonBrowsers).With("max_browsers", q.max).With("browsers", used).With("queue_position", at).With("queue_length", q.waiting())
 	p.RetryAfter = placeRetry
 	return p
 }
 
-// QueueUp keeps the position in the queue of a request that was refused with p and goes
-// on waiting. It returns a problem if the queue is full.
+// QueueUp keeps the position in the queue of a request that was refused with p and goes on
+// waiting. Only the lack of a place on this host puts it into the queue: one that was refused for
+// another reason, such as the lack of a place on another host, delays nobody here. It returns a
+// problem if the queue is full.
 func (t *Table) QueueUp(w *Waiter, p *api.Problem) *api.Problem {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if p.Code == api.CodeHostFull {
-		if !t.places.wait(w) {
-			q := p.With("queue_length", len(t.places.queue))
-			q.Detail = fmt.Sprintf("all %d browsers of this host are in use, and its queue is full with %d requests: ask again later", t.places.max, len(t.places.queue))
-			return q
-		}
-	} else if w.ready {
-		w.ready = false
-		t.wake()
+	if p.Code != api.CodeHostFull || p.More["reason"] != api.ReasonBrowsers {
+		t.lets(w)
+		return nil
+	}
+	if !t.places.wait(w) {
+		q := p.With("queue_length", len(t.places.queue))
+		q.Detail = fmt.Sprintf("all %d browsers of this host are in use, and its queue is full with %d requests: ask again later", t.places.max, len(t.places.queue))
+		return q
 	}
 	return nil
 }
@@ -228,7 +249,6 @@ func (t *Table) QueueUp(w *Waiter, p *api.Problem) *api.Problem {
 func (t *Table) LeaveQueue(w *Waiter) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.places.leave(w) {
-		t.wake()
-	}
+	t.places.leave(w)
+	t.lets(w)
 }

@@ -132,7 +132,7 @@ func (t *Table) gauges() []prometheus.Collector {
 	return []prometheus.Collector{
 		counted("leasehold_browsers_warm", "Browsers that wait, without a session, for the next task of their profile.", t.countWarm),
 		counted("leasehold_browsers", "Browsers that take a place on this host.", t.usedPlaces),
-		counted("leasehold_queue", "Requests that wait for a place on this host.", func() int { return len(t.places.queue) }),
+		counted("leasehold_queue", "Requests that wait for a place on this host.", t.places.waiting),
 		constant("leasehold_browsers_limit", "Places for browsers on this host (--max-browsers); +Inf where there is no limit.", limit),
 		space("leasehold_disk_free_bytes", "Space left where the profiles are.", t.o.Root.Dir()),
 		space("leasehold_data_disk_free_bytes", "Space left where the data directory is.", t.o.DataDir),

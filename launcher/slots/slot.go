@@ -157,19 +157,24 @@ func (s *Slot) Lost() []sessionfile.LostRun {
 // certain which run it belongs to. In a warm browser nothing should happen, so there
 // the entry is a disturbance.
 func (s *Slot) Note(e checkpoint.Entry) {
-	s.t.mu.Lock()
-	runs, starting, warm := slices.Clone(s.runs), s.starting, s.warm
-	s.t.mu.Unlock()
-	switch {
-	case warm != nil:
-		warm.disturb(strings.TrimSpace(string(e.Kind) + " " + checkpoint.Clip(redact.URL(e.URL))))
-		return
-	case len(runs) == 0 && starting != nil:
-		runs = []Run{starting}
-	}
-	for _, run := range runs {
+	for _, run := range s.runsOrDisturb(e) {
 		run.Note(e)
 	}
+}
+
+// runsOrDisturb are the runs into whose journals the entry belongs. There is none while the browser
+// is warm: then the entry is its disturbance.
+func (s *Slot) runsOrDisturb(e checkpoint.Entry) []Run {
+	s.t.mu.Lock()
+	defer s.t.mu.Unlock()
+	switch {
+	case s.warm != nil:
+		s.warm.disturb(strings.TrimSpace(string(e.Kind) + " " + checkpoint.Clip(redact.URL(e.URL))))
+		return nil
+	case len(s.runs) == 0 && s.starting != nil:
+		return []Run{s.starting}
+	}
+	return slices.Clone(s.runs)
 }
 
 // UseProxy sets the proxy of the profile's next browser; nil for none.

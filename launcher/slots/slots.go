@@ -282,8 +282,9 @@ func (t *Table) OccupyEphemeral(sessionID string) *Slot {
 
 // OccupyNext is Occupy, but first waits for the end of a last run, or of a browser that is
 // being closed without a session. Its callers know from the profile's record that no lease
-// is held: the run has released its own, and has only its files to remove.
-func (t *Table) OccupyNext(ctx context.Context, profile string) *Slot {
+// is held: the run has released its own, and has only its files to remove. A request that
+// waits for a place delays nobody while it waits for that; w is nil where there is none.
+func (t *Table) OccupyNext(ctx context.Context, profile string, w *Waiter) *Slot {
 	ctx, cancel := context.WithTimeout(ctx, passingTimeout)
 	defer cancel()
 	for {
@@ -298,6 +299,9 @@ func (t *Table) OccupyNext(ctx context.Context, profile string) *Slot {
 		if passed != nil {
 			t.slots[profile].wanted = true
 			t.endVacancy(profile)
+			if w != nil {
+				t.lets(w)
+			}
 		}
 		t.mu.Unlock()
 		if passed == nil {
@@ -317,7 +321,7 @@ const passingTimeout = 30 * time.Second
 // OccupyCold is OccupyNext, and also closes a warm browser, for callers that need the
 // profile without a browser.
 func (t *Table) OccupyCold(profile string) *Slot {
-	s := t.OccupyNext(context.Background(), profile)
+	s := t.OccupyNext(context.Background(), profile, nil)
 	if s != nil {
 		s.CloseWarm(WarmWanted, "")
 	}

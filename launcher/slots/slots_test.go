@@ -158,7 +158,7 @@ func next(ctx context.Context, table *Table, profile string) *Slot {
 	patience := time.After(24 * time.Hour)
 	for {
 		changed := table.Changed()
-		if s := table.OccupyNext(ctx, profile); s != nil {
+		if s := table.OccupyNext(ctx, profile, nil); s != nil {
 			return s
 		}
 		select {
@@ -204,7 +204,7 @@ func TestWaitingForABrowserThatIsClosed(t *testing.T) {
 					tt.then(s, table, cancel)
 				}()
 				begun := time.Now()
-				got := table.OccupyNext(ctx, "p")
+				got := table.OccupyNext(ctx, "p", nil)
 				if took := time.Since(begun); (got != nil) != tt.got || took != tt.after {
 					t.Errorf("%v after %v, want %v after %v", got, took, tt.got, tt.after)
 				}
@@ -333,7 +333,7 @@ func TestAProfileIsTakenForAMoment(t *testing.T) {
 			t.Error("it is taken twice")
 		}
 		time.AfterFunc(time.Second, taken.Vacate)
-		got := table.OccupyNext(t.Context(), "p")
+		got := table.OccupyNext(t.Context(), "p", nil)
 		if got == nil {
 			t.Fatal("who wants it is refused")
 		}

@@ -93,7 +93,7 @@ func (h *host) visit(profile string, random *rand.Rand, sessions map[string]*ato
 	for s == nil {
 		changed := h.table.Changed()
 		p := api.Refuse(api.CodeConflict, "")
-		if s = h.table.OccupyNext(h.t.Context(), profile); s != nil {
+		if s = h.table.OccupyNext(h.t.Context(), profile, &turn); s != nil {
 			if p = s.TakePlace(&turn); p == nil {
 				break
 			}
@@ -111,7 +111,6 @@ func (h *host) visit(profile string, random *rand.Rand, sessions map[string]*ato
 			return
 		}
 	}
-	h.table.LeaveQueue(&turn)
 	if n := sessions[profile].Add(1); n != 1 {
 		h.t.Errorf("%d sessions have %s", n, profile)
 	}

@@ -44,7 +44,7 @@ func TestWhoOccupiesAProfileEndsItsVacancy(t *testing.T) {
 // also of who came before it asked; and not before.
 func TestWhoWantsAnOccupiedProfileIsNoticed(t *testing.T) {
 	tb := newTable(t, Options{})
-	next := func() { tb.OccupyNext(t.Context(), "p").Vacate() }
+	next := func() { tb.OccupyNext(t.Context(), "p", nil).Vacate() }
 	for _, tt := range []struct {
 		name  string
 		early bool

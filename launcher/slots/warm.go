@@ -1,6 +1,7 @@
 package slots
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"time"
@@ -51,40 +52,51 @@ type warm struct {
 	since   time.Time
 	// taken is closed when the browser is taken, to be used or closed.
 	taken chan struct{}
-	// disturbance has room for one thing that happened in the browser, although nothing
-	// should.
-	disturbance chan string
+	// disturbance is something that happened in the browser, although nothing should; empty:
+	// nothing did. The table's mutex guards it, so it is either for the watcher, who closes the
+	// browser under it, or for who takes the browser.
+	disturbance string
+	// stirred has an element for the watcher if there may be a disturbance.
+	stirred chan struct{}
 }
 
 func newWarm(session string, since time.Time) *warm {
-	return &warm{session: session, since: since, taken: make(chan struct{}), disturbance: make(chan string, 1)}
+	return &warm{session: session, since: since, taken: make(chan struct{}), stirred: make(chan struct{}, 1)}
 }
 
-// again returns the state for a browser that was taken, and neither used nor closed.
+// again returns the state for a browser that was taken, and neither used nor closed. The caller
+// holds the table's mutex.
 func (w *warm) again() *warm {
-	return &warm{session: w.session, since: w.since, taken: make(chan struct{}), disturbance: w.disturbance}
+	next := newWarm(w.session, w.since)
+	if w.disturbance != "" {
+		next.disturb(w.disturbance)
+	}
+	return next
 }
 
-// disturb says that something happened in the browser.
+// disturb says that something happened in the browser. One disturbance is enough. The caller
+// holds the table's mutex.
 func (w *warm) disturb(what string) {
+	if w.disturbance != "" {
+		return
+	}
+	w.disturbance = cmp.Or(what, "it is not known what")
 	select {
-	case w.disturbance <- what:
-	default: // one disturbance is enough
+	case w.stirred <- struct{}{}:
+	default:
 	}
 }
 
-// disturbed takes the disturbance, or returns "" if there was none.
+// disturbed takes the disturbance, or returns "" if there was none. The caller holds the table's
+// mutex.
 func (w *warm) disturbed() string {
-	select {
-	case what := <-w.disturbance:
-		return what
-	default:
-		return ""
-	}
+	what := w.disturbance
+	w.disturbance = ""
+	return what
 }
 
 // watch waits until there is a reason to close the browser, and returns it with
-// details. It returns "" as soon as the browser is taken.
+// details, which a disturbance has for itself. It returns "" as soon as the browser is taken.
 func (w *warm) watch(bound time.Duration, gone <-chan struct{}, ping func() error) (why, detail string) {
 	end := time.NewTimer(time.Until(w.since.Add(bound)))
 	defer end.Stop()
@@ -98,14 +110,8 @@ func (w *warm) watch(bound time.Duration, gone <-chan struct{}, ping func() erro
 			return WarmIdle, ""
 		case <-gone:
 			return WarmGone, ""
-		case what := <-w.disturbance:
-			select {
-			case <-w.taken: // the taker has to learn of it
-				w.disturb(what)
-				return "", ""
-			default:
-			}
-			return WarmDisturbed, what
+		case <-w.stirred:
+			return WarmDisturbed, ""
 		case <-every.C:
 			if err := ping(); err != nil {
 				return WarmHung, err.Error()
@@ -131,15 +137,13 @@ func (s *Slot) Park(sessionID string) {
 // It returns "" if there was none, or if the browser was handed over before.
 func (s *Slot) HandOver() string {
 	s.t.mu.Lock()
+	defer s.t.mu.Unlock()
 	w := s.warm
-	if w != nil {
-		s.placed = true
-		s.warm, s.lost = nil, nil
-	}
-	s.t.mu.Unlock()
 	if w == nil {
 		return ""
 	}
+	s.placed = true
+	s.warm, s.lost = nil, nil
 	return w.disturbed()
 }
 
@@ -164,8 +168,8 @@ func (s *Slot) WarmSince() time.Time {
 // there was none. That the browser has to be given up is a disturbance, too.
 func (s *Slot) Disturbed() string {
 	s.t.mu.Lock()
+	defer s.t.mu.Unlock()
 	w, b := s.warm, s.browser
-	s.t.mu.Unlock()
 	if w == nil {
 		return ""
 	}
@@ -190,6 +194,8 @@ func (t *Table) watchWarm(s *Slot) {
 			case <-b.Mux().Done():
 				close(gone)
 			case <-b.Failed():
+				t.mu.Lock()
+				defer t.mu.Unlock()
 				w.disturb(b.Failure().Detail)
 			case <-w.taken:
 			}
@@ -202,9 +208,13 @@ func (t *Table) watchWarm(s *Slot) {
 		}
 		t.mu.Lock()
 		defer t.mu.Unlock()
-		if s.warm == w && s.state == Warm {
-			t.closeWarmLater(s, why, detail)
+		if s.warm != w || s.state != Warm { // who took it is told of the disturbance
+			return
 		}
+		if why == WarmDisturbed {
+			detail = w.disturbed()
+		}
+		t.closeWarmLater(s, why, detail)
 	})
 }
 

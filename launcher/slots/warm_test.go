@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"runtime"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -99,7 +100,6 @@ func TestAWarmBrowserIsWatched(t *testing.T) {
 		{"something happens in it", 0, func(w *warm, _ chan struct{}, _ *atomic.Bool) {
 			time.Sleep(time.Second)
 			w.disturb("request https://shop.example/")
-			w.disturb("another") // one is as good as many
 		}, WarmDisturbed, time.Second},
 		{"it does not answer", 0, func(_ *warm, _ chan struct{}, sick *atomic.Bool) { time.Sleep(25 * time.Second); sick.Store(true) }, WarmHung, 30 * time.Second},
 	} {
@@ -126,30 +126,75 @@ func TestAWarmBrowserIsWatched(t *testing.T) {
 	}
 }
 
-// TestADisturbanceIsForWhoTakesTheBrowser, also where the watcher got it first.
+// TestADisturbanceIsForWhoTakesTheBrowser, also where the watcher knew of it first; and who gives the
+// browser back as it is leaves it to the next watcher.
 func TestADisturbanceIsForWhoTakesTheBrowser(t *testing.T) {
-	for range 20 { // select picks at random
-		synctest.Test(t, func(t *testing.T) {
-			w := newWarm("ses", time.Now())
-			pulse := make(chan struct{})
-			ended := make(chan string)
-			go func() {
-				why, _ := w.watch(time.Hour, nil, func() error { <-pulse; return nil })
-				ended <- why
-			}()
-			time.Sleep(pingEvery) // the watcher waits for an answer
-			synctest.Wait()
-			close(w.taken)
-			w.disturb("a POST")
-			close(pulse)
-			if why := <-ended; why != "" {
-				t.Fatalf("the watcher closes what was taken: %s", why)
+	t.Parallel()
+	h := newHost(t, forAnHour)
+	h.warm("taken")
+	// take takes the browser while its watcher, which knows of the disturbance, waits for the table.
+	take := func() *Slot {
+		h.table.mu.Lock()
+		defer h.table.mu.Unlock()
+		w := h.table.slots["taken"].warm
+		w.disturb("a POST")
+		w.disturb("another") // one is as good as many
+		for end := time.Now().Add(time.Minute); len(w.stirred) > 0; time.Sleep(time.Millisecond) {
+			if time.Now().After(end) {
+				t.Fatal("nobody watches the browser")
 			}
-			if what := w.disturbed(); what != "a POST" {
-				t.Fatalf("who took the browser is told %q", what)
-			}
-		})
+		}
+		return h.table.occupy("taken")
 	}
+	s := take()
+	what := s.Disturbed()
+	s.Vacate()
+	if what != "a POST" {
+		t.Fatalf("who took the browser is told %q", what)
+	}
+	s = take()
+	if what := s.HandOver(); what != "a POST" {
+		t.Errorf("who was handed the browser is told %q", what)
+	}
+	s.Park("ses_2")
+	b := s.Browser()
+	take().Vacate()
+	h.vacant("taken", b)
+	if n := h.counted("leasehold_warm_closes_total", WarmDisturbed); n != 1 {
+		t.Errorf("%v are closed for what they did", n)
+	}
+}
+
+// What is seen in a browser while it is handed over is a disturbance, or in the journal of the session
+// that gets it.
+func TestNothingIsUnseenWhileABrowserIsHandedOver(t *testing.T) {
+	t.Parallel()
+	table := newTable(t, Options{})
+	s := table.Occupy("p")
+	long := "https://shop.example/?q=" + strings.Repeat("x", 1<<16) // it takes a moment to redact it
+	for i := range 1000 {
+		one := &run{}
+		s.Starting(one)
+		table.mu.Lock()
+		s.warm = newWarm("ses", time.Now())
+		table.mu.Unlock()
+		begun, noted := make(chan struct{}), make(chan struct{})
+		go func() {
+			defer close(noted)
+			close(begun)
+			s.Note(checkpoint.Entry{Kind: checkpoint.KindURL, URL: long, Name: "a"})
+		}()
+		<-begun
+		for range i % 100 { // at different moments of it
+			runtime.Gosched()
+		}
+		what := s.HandOver()
+		<-noted
+		if what == "" && one.String() != "[a]" {
+			t.Fatalf("nobody is told of what was seen: %q, %s", what, one)
+		}
+	}
+	s.Vacate()
 }
 
 func newTable(t *testing.T, o Options) *Table {
@@ -327,8 +372,10 @@ func TestTheLongestWarmIsClosedFirst(t *testing.T) {
 	}
 	fakechrome.Direct(t, path, fakechrome.Script{RefusesClose: true}) // it takes a second
 	asks, other := h.table.Occupy("asks"), h.table.Occupy("other")
-	got := make(chan *api.Problem)
-	go func() { got <- asks.TakePlace(&Waiter{}) }()
+	first := &Waiter{} // it has waited, and its place counts once while it is made
+	h.table.QueueUp(first, api.Refuse(api.CodeHostFull, "").With("reason", api.ReasonBrowsers))
+	got := make(chan *api.Problem, 1)
+	go func() { got <- asks.TakePlace(first) }()
 	for s := h.table.Find("middle"); s != nil && s.State() != Closing; s = h.table.Find("middle") { // nil: closed already
 		time.Sleep(time.Millisecond)
 	}
@@ -336,11 +383,13 @@ func TestTheLongestWarmIsClosedFirst(t *testing.T) {
 	waiting := &Waiter{}
 	p := other.TakePlace(waiting) // which closes the third
 	if p != nil {
-		t.Errorf("a warm browser is left, and there is no place: %v", p)
+		taken.Vacate()
+		t.Fatalf("a warm browser is left, and there is no place: %v", p)
 	}
 	if p := <-got; p != nil {
 		t.Error(p)
 	}
+	h.table.LeaveQueue(first)
 	h.vacant("middle", middle)
 	h.vacant("young", young)
 	if n := h.counted("leasehold_browsers", ""); n != 3 || h.counted("leasehold_warm_closes_total", WarmPlace) != 2 {
@@ -348,12 +397,13 @@ func TestTheLongestWarmIsClosedFirst(t *testing.T) {
 	}
 	// Now the host is full, and stays so while the one that is left is in use.
 	last := h.table.Occupy("last")
-	if p := last.TakePlace(&Waiter{}); refused(p) != api.CodeHostFull {
-		t.Errorf("a fourth browser: %v", p)
+	full := last.TakePlace(&Waiter{})
+	if refused(full) != api.CodeHostFull {
+		t.Errorf("a fourth browser: %v", full)
 	}
 	taken.Vacate()
 	// Somebody waits: who comes later may not have its place.
-	h.table.QueueUp(waiting, api.Refuse(api.CodeHostFull, ""))
+	h.table.QueueUp(waiting, full)
 	if p := last.TakePlace(&Waiter{}); refused(p) != api.CodeHostFull || p.More["queue_position"] != 2 {
 		t.Errorf("ahead of its turn: %v", p)
 	}

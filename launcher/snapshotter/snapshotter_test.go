@@ -219,7 +219,7 @@ func ends(r *lease.Record, token lease.Token) {
 // does.
 func (w *world) session(profile string, token lease.Token, during func()) {
 	w.t.Helper()
-	slot := w.slots.OccupyNext(w.t.Context(), profile)
+	slot := w.slots.OccupyNext(w.t.Context(), profile, nil)
 	if slot == nil {
 		w.t.Fatal("the profile is not to be had")
 	}
@@ -232,7 +232,7 @@ func (w *world) session(profile string, token lease.Token, during func()) {
 // opened is a browser without a session, such as that of a session check; during is what it does.
 func (w *world) opened(profile string, during func()) {
 	w.t.Helper()
-	slot := w.slots.OccupyNext(w.t.Context(), profile)
+	slot := w.slots.OccupyNext(w.t.Context(), profile, nil)
 	if slot == nil {
 		w.t.Fatal("the profile is not to be had")
 	}

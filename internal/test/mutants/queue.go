@@ -5,6 +5,7 @@ import "slices"
 var (
 	lines   = []Catcher{by("launcher/queue")}
 	choices = []Catcher{by("launcher/grant", "TestWhyAProfileIsNotFree", "TestWhichProfileIsTriedFirst", "TestNoneIsFree")}
+	turns   = []Catcher{by("launcher/slots", "TestPlacesGoToWhoCameFirst", "TestAPlaceCountsOnce")}
 	waiters = []Catcher{by("lease/natskv", "TestWaiters", "TestABucketThatIsNoQueue", "TestWhatIsNoWaiter")}
 )
 
@@ -90,6 +91,10 @@ var ofQueue = slices.Concat(
 	in("launcher/catalog/catalog.go", []Catcher{by("launcher/catalog")},
 		change{"a cooldown ends by the clock of whoever wrote it", `now.Add(e.Record.Cooldown() - max(e.Age, 0))`, `now.Add(e.Record.AvailableAfter.Sub(now))`},
 		change{"a cooldown begins when it is first seen", `e.Record.Cooldown() - max(e.Age, 0)`, `e.Record.Cooldown()`},
+	),
+	in("launcher/slots/places.go", turns,
+		change{"queue: who waits for a place of another host takes one here", ` || p.More["reason"] != api.ReasonBrowsers`, ``},
+		change{"queue: a request that has its place counts twice", "\t\tif had || free {\n\t\t\tt.lets(w)\n\t\t}\n", ""},
 	),
 	in("launcher/grant/choose.go", choices,
 		change{"queue: a profile that rested shorter comes first", `catalog.Since(a.Record).Compare(catalog.Since(b.Record))`, `catalog.Since(b.Record).Compare(catalog.Since(a.Record))`},

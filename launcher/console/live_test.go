@@ -469,13 +469,13 @@ func TestLivePageByHand(t *testing.T) {
 	if m := p.hears(t, "dialog", nil); m["number"] != 9.0 || m["accept"] != false {
 		t.Errorf("the next question was answered before: %v", m)
 	}
-	p.send(textFrame(`{"type":"session","state":"serving","lease_token":42,"step":"","checkpoint":"","ask":{"reason":"the code of the bank","at":"2026-06-18T12:00:00Z","until":"2026-06-18T12:10:00Z"}}`))
+	p.send(textFrame(`{"type":"session","state":"serving","lease_token":42,"step":"","checkpoint":"","ask":{"ask_id":"ask_1","reason":"the code of the bank","at":"2026-06-18T12:00:00Z","until":"2026-06-18T12:10:00Z"}}`))
 	v.Until(`document.querySelector("#asked").innerText.includes("the code of the bank") && document.title.startsWith("(!) ")`)
 	v.Fill(`#note`, "no code came")
 	v.Click(`#give-not`)
 	p.send(textFrame(`{"type":"person","person":null,"yours":false}`))
 	v.Until(`document.activeElement.id === "who" && document.querySelector("#drive").hidden && document.querySelector("#who").innerText === "The worker drives it."`)
-	if h := <-b.given; h.Token != 42 || h.Answered == nil || *h.Answered || h.Note != "no code came" {
+	if h := <-b.given; h.Token != 42 || h.Answered == nil || *h.Answered || h.AskID != "ask_1" || h.Note != "no code came" {
 		t.Errorf("handed back: %+v", h)
 	}
 }

@@ -18,6 +18,7 @@
   let question = ""; // the dialog that is shown
   let head = null; // of the picture that is shown
   let yours = false, person = null, leaseToken = 0, byHand = false;
+  let askID = ""; // of the request that is shown
 
   function say(message) {
     if (socket && socket.readyState === WebSocket.OPEN) socket.send(JSON.stringify(message));
@@ -224,15 +225,19 @@
     button.textContent = before;
     button.hidden = gone;
   };
-  const note = () => at("note").value.trim() ? { note: at("note").value.trim() } : {};
-  at("give").onclick = () => ask("hand-back", note());
-  at("give-not").onclick = () => ask("hand-back", { answered: false, ...note() });
+  // The request that is shown is answered, and no other.
+  const answering = () => ({ ...(askID ? { ask_id: askID } : {}), ...(at("note").value.trim() ? { note: at("note").value.trim() } : {}) });
+  at("give").onclick = () => ask("hand-back", answering());
+  at("give-not").onclick = () => ask("hand-back", { answered: false, ...answering() });
 
   const on = {
     person: hands,
     session(m) {
       leaseToken = m.lease_token;
       byHand = m.by_hand;
+      // What is pressed once more is no answer to the next request.
+      if (m.ask && m.ask.ask_id !== askID && at("giving").contains(document.activeElement)) at("who").focus();
+      askID = m.ask ? m.ask.ask_id : "";
       const asked = m.ask && link ? "What is asked for: " + plain(m.ask.reason) : m.ask ? "The worker waits for a person: " + plain(m.ask.reason) + " (until " + clock.format(new Date(m.ask.until)) + ")" : "";
       if (at("asked").textContent !== asked) at("asked").textContent = asked;
       at("asked").hidden = !asked;

@@ -116,7 +116,7 @@ func optionsIn(t *testing.T, dir string, keys evidence.Keys) Options {
 	must(err)
 	return Options{
 		ID: "here", DataDir: dir, Key: testkey.Key, Root: root, FileRoots: roots, Store: kv, Archive: evidence.NewArchive(spool, bundles, zerolog.Nop()), Ping: kv.Ping,
-		Headless: true, Proxies: known, Timing: lease.Timing{TTL: 30 * time.Second}, HomeTimeout: time.Hour, Log: zerolog.Nop(), Metrics: prometheus.NewRegistry(),
+		Headless: true, Proxies: known, Timing: lease.Timing{TTL: 30 * time.Second}, HomeTimeout: time.Hour, PersonGrace: time.Minute, Log: zerolog.Nop(), Metrics: prometheus.NewRegistry(),
 	}
 }
 

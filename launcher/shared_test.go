@@ -79,7 +79,8 @@ func TestASharedDirectoryIsLookedAtBeforeItIsUsed(t *testing.T) {
 }
 
 // TestTheSessionThatWaitsIsShown: of two on one profile the newer one waits for a person. The list says so,
-// and a sign-in link gives that one.
+// and a sign-in link gives that one once the other is over: it would show and drive the other's pages, too. While
+// the link is in use, no further task shares the browser.
 func TestTheSessionThatWaitsIsShown(t *testing.T) {
 	l, _ := startLauncher(t)
 	must, runs := mustIn(t), 2
@@ -116,8 +117,26 @@ func TestTheSessionThatWaitsIsShown(t *testing.T) {
 	}
 	link := principal.In(t.Context(), principal.OfLink("lnk_1"))
 	s, err := l.BeginSignIn(link, "p", api.SignInStart{LinkID: "lnk_1", By: "ann"})
+	var p *api.Problem
+	if !errors.As(err, &p) || p.Status != 409 || p.Code != api.CodeConflict {
+		t.Errorf("while two tasks share the browser, the link gives %s, %v", s.SessionID, err)
+	}
+	_, err = l.HandBack(ann, older.SessionID, api.HandBack{Write: api.Write{Token: older.Token}})
+	must(err)
+	_, err = l.Release(t.Context(), older.SessionID, api.Release{Write: api.Write{Token: older.Token}, Outcome: "succeeded"})
+	must(err)
+	s, err = l.BeginSignIn(link, "p", api.SignInStart{LinkID: "lnk_1", By: "ann"})
 	if err != nil || s.SessionID != newer.SessionID {
 		t.Errorf("the link gives %s, %v, want %s", s.SessionID, err, newer.SessionID)
+	}
+	third := api.Manifest{ProfileID: "p", WorkerID: "w", TaskID: "three", RequiresExclusiveProfileLock: new(false)}
+	if s, err := l.Acquire(t.Context(), third); !errors.As(err, &p) || p.Code != api.CodeConflict {
+		t.Errorf("while the link is in use, a task gets %s, %v", s.SessionID, err)
+	}
+	_, err = l.HandBack(link, newer.SessionID, api.HandBack{Write: api.Write{Token: newer.Token}})
+	must(err)
+	if _, err := l.Acquire(t.Context(), third); err != nil {
+		t.Errorf("after it: %v", err)
 	}
 }
 

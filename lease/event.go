@@ -71,8 +71,8 @@ type Event struct {
 
 	// Person is the name of the person who moved the profile, took a session over or handed it
 	// back. Until is when a worker that asks for a person is told that nobody came. Answered
-	// says of a hand-back whether what the worker asked for was done; nil: the worker had not
-	// asked.
+	// says of a hand-back whether what the worker asked for was done; nil: no request was
+	// answered.
 	Person   string    `json:"person,omitempty"`
 	Until    time.Time `json:"until,omitzero"`
 	Answered *bool     `json:"answered,omitempty"`

@@ -38,8 +38,9 @@ func (a *app) progress() *progress {
 	return &progress{w: a.stderr}
 }
 
-func isTerminal(w io.Writer) bool {
-	f, ok := w.(*os.File)
+// isTerminal tells whether a person reads, or types, at what the program writes to or reads.
+func isTerminal(stream any) bool {
+	f, ok := stream.(*os.File)
 	if !ok {
 		return false
 	}

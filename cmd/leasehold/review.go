@@ -1,12 +1,14 @@
 package main
 
 import (
+	"bufio"
 	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
 	"net/http"
 	"os"
+	"strings"
 
 	"leasehold/launcher/api"
 	"leasehold/lease"
@@ -18,7 +20,7 @@ type reviewCmd struct {
 	Decision    string      `required:"" enum:"approve,keep" placeholder:"approve|keep" help:"Make the profile available again, or keep it in review."`
 	Reviewer    string      `placeholder:"NAME" help:"Who decides (default: $$USER)."`
 	Note        string      `placeholder:"TEXT" help:"Why."`
-	Token       lease.Token `placeholder:"N" help:"The lease token that the reviewer saw (default: the one shown now)."`
+	Token       lease.Token `placeholder:"N" help:"The lease token that the reviewer saw. Without it, approve shows the profile and asks, at a terminal only (default for keep: the one shown now)."`
 	Sequence    uint64      `placeholder:"N" help:"The number of the profile's last event that the reviewer saw: if there is another one since, the decision is refused (default without --token: the one shown now)."`
 	Evidence    string      `placeholder:"ID" help:"The evidence that the reviewer decided on: a decision on another incident's is refused."`
 	Home        string      `placeholder:"LAUNCHER" help:"The launcher that is the profile's home from now on, where two claim it, or none is there."`
@@ -52,11 +54,44 @@ func (c *reviewCmd) ask(ctx context.Context, a *app, sidecar *client) (json.RawM
 	if err != nil {
 		return nil, err
 	}
+	if c.Token == 0 && c.Decision == decisionApprove {
+		if err := c.confirm(ctx, a, token); err != nil {
+			return nil, err
+		}
+	}
 	c.Reviewer = reviewer
 	return sidecar.ask(ctx, http.MethodPost, api.ReviewRequest{
 		Write: api.Write{Token: token}, Decision: c.Decision, Reviewer: reviewer, Note: c.Note,
 		EvidenceID: c.Evidence, Sequence: cmp.Or(c.Sequence, sequence), Home: c.Home,
 	}, "v1", "profiles", id, "review")
+}
+
+// decisionApprove is the decision that lets a profile go, which cannot be undone.
+const decisionApprove = "approve"
+
+// confirm asks whether the incident that has this token now, and was shown just before, is to be approved. The
+// reviewer may have looked at an earlier one.
+func (c *reviewCmd) confirm(ctx context.Context, a *app, token lease.Token) error {
+	if !isTerminal(a.stdin) {
+		return exitWith(exitUsage, "--decision approve without --token, and nobody to ask: give --token %d if that is what you have looked at (leasehold show %s)", token, c.Profile)
+	}
+	if _, err := fmt.Fprintf(a.stderr, "approve %s, token %d? y/N ", c.Profile, token); err != nil {
+		return err
+	}
+	typed := make(chan string, 1)
+	go func() {
+		line, _ := bufio.NewReader(a.stdin).ReadString('\n') // an error leaves what is no yes
+		typed <- strings.ToLower(strings.TrimSpace(line))
+	}()
+	said := ""
+	select {
+	case said = <-typed:
+	case <-ctx.Done(): // a signal
+	}
+	if said != "y" && said != "yes" {
+		return exitWith(exitUsage, "not approved: %s stays in review", c.Profile)
+	}
+	return nil
 }
 
 // person is the name of the person who acts: the given one, or the user's.

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
 	"time"
@@ -18,6 +19,8 @@ type takeCmd struct {
 	From         string     `placeholder:"NAME" help:"Take it from the person of this name, who has it."`
 	HandBack     bool       `help:"Hand back a session that you have, and do nothing else."`
 	NotDone      bool       `help:"Hand it back saying that what its worker asked for is not done."`
+
+	askID string // of the request that was shown last; empty: none was
 }
 
 // Help is what leasehold take --help prints besides the flags.
@@ -26,7 +29,8 @@ func (c *takeCmd) Help() string {
 until the session is handed back. The pages are shown and driven at the printed URL.
 
 Ctrl-C hands the session back, and so does the button on that page, or --hand-back in
-another terminal.`
+another terminal. Ctrl-C says that what was asked for, as it is printed, is done;
+--hand-back says so of what its worker asked for before you took it over.`
 }
 
 // takeSign is how often the sidecar is told that the person is still there.
@@ -47,32 +51,53 @@ func (c *takeCmd) Run(a *app) error {
 			return err
 		}
 		if c.HandBack {
-			raw, err := c.handBack(ctx, sidecar, s)
+			raw, err := c.handBack(ctx, a, sidecar, s)
 			if err != nil || c.JSON {
 				return a.printAnswer(raw, err)
 			}
 			_, err = fmt.Fprintf(a.stdout, "%s: handed back to %s\n", c.Profile, cell(s.WorkerID))
 			return err
 		}
-		raw, err := c.take(ctx, sidecar, s, name, c.From)
-		if err != nil {
-			return err
-		}
-		if c.JSON {
-			err = a.printJSON(raw)
-		} else {
-			_, err = fmt.Fprintf(a.stdout, "%s is yours: %s\npress Ctrl-C when you are done\n", c.Profile, liveOf(sidecar.base.String(), string(c.Profile), s.SessionID))
-		}
-		if err != nil {
-			return err
-		}
-		how, err := c.stay(ctx, a, sidecar, s, name)
-		if err != nil || c.JSON {
-			return err
-		}
-		_, err = fmt.Fprintf(a.stdout, "%s: %s\n", c.Profile, printable(how))
-		return err
+		return c.have(ctx, a, sidecar, s, name)
 	})
+}
+
+// have takes a session over, and returns when it is handed back.
+func (c *takeCmd) have(ctx context.Context, a *app, sidecar *client, s api.Session, name string) error {
+	raw, err := c.take(ctx, sidecar, s, name, c.From)
+	if err != nil {
+		return err
+	}
+	taken, err := read[api.Session](raw)
+	if err != nil {
+		return err
+	}
+	if c.JSON {
+		err = a.printJSON(raw)
+	} else {
+		_, err = fmt.Fprintf(a.stdout, "%s is yours: %s\npress Ctrl-C when you are done\n", c.Profile, liveOf(sidecar.base.String(), string(c.Profile), s.SessionID))
+	}
+	if err := errors.Join(err, c.shows(a, taken.Ask)); err != nil {
+		return err
+	}
+	how, err := c.stay(ctx, a, sidecar, s, name)
+	if err != nil || c.JSON {
+		return err
+	}
+	_, err = fmt.Fprintf(a.stdout, "%s: %s\n", c.Profile, printable(how))
+	return err
+}
+
+// shows prints what the worker waits for, if that is new.
+func (c *takeCmd) shows(a *app, asked *api.Ask) (err error) {
+	if asked == nil || asked.ID == c.askID {
+		return nil
+	}
+	c.askID = asked.ID
+	if !c.JSON {
+		_, err = fmt.Fprintf(a.stdout, "its worker waits until %s for: %s\n", cell(asked.Until), cell(asked.Reason))
+	}
+	return err
 }
 
 func (c *takeCmd) take(ctx context.Context, sidecar *client, s api.Session, name, from string) ([]byte, error) {
@@ -80,13 +105,22 @@ func (c *takeCmd) take(ctx context.Context, sidecar *client, s api.Session, name
 		"v1", "sessions", s.SessionID, "take-over")
 }
 
-func (c *takeCmd) handBack(ctx context.Context, sidecar *client, s api.Session) ([]byte, error) {
-	h := api.HandBack{Write: api.Write{Token: s.Token}, Note: c.Note}
+// handBack answers the request that was shown last or, if none was, the one that waited at the take-over.
+func (c *takeCmd) handBack(ctx context.Context, a *app, sidecar *client, s api.Session) ([]byte, error) {
+	h := api.HandBack{Write: api.Write{Token: s.Token}, Note: c.Note, AskID: c.askID}
 	if c.NotDone {
 		done := false
 		h.Answered = &done
 	}
-	return sidecar.ask(ctx, http.MethodPost, h, "v1", "sessions", s.SessionID, "hand-back")
+	raw, err := sidecar.ask(ctx, http.MethodPost, h, "v1", "sessions", s.SessionID, "hand-back")
+	if err != nil {
+		return nil, err
+	}
+	now, err := read[api.Session](raw)
+	if err == nil && now.Ask != nil {
+		a.warn("the worker of %s waits for a person still: %s", c.Profile, now.Ask.Reason)
+	}
+	return raw, err
 }
 
 // stay waits until the person no longer has the session, and returns how that came about. A
@@ -101,7 +135,12 @@ func (c *takeCmd) stay(ctx context.Context, a *app, sidecar *client, s api.Sessi
 			return "handed back", nil
 		case now.Person.Name != name:
 			return "taken by " + now.Person.Name, nil
-		case time.Since(signed) > takeSign:
+		case !c.JSON: // with --json, no more is shown than the session as it was taken over
+			if err := c.shows(a, now.Ask); err != nil {
+				return "", err
+			}
+		}
+		if time.Since(signed) > takeSign {
 			// If it fails, the next look at the session says what became of it.
 			if _, err := c.take(ctx, sidecar, s, name, ""); err == nil {
 				signed = time.Now()
@@ -110,7 +149,7 @@ func (c *takeCmd) stay(ctx context.Context, a *app, sidecar *client, s api.Sessi
 		return "", nil
 	})
 	if !done {
-		_, err = c.handBack(context.Background(), sidecar, s)
+		_, err = c.handBack(context.Background(), a, sidecar, s)
 		return "handed back", err
 	}
 	return how, err

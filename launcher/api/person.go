@@ -30,6 +30,9 @@ type HandBack struct {
 	Note string `json:"note,omitempty"`
 	// Answered is false if what the worker asked for was not done; nil: it was done.
 	Answered *bool `json:"answered,omitempty"`
+	// AskID names the request that is answered. If it is empty, the one is that waited when the person took
+	// the session over. Any other request goes on waiting: the person need not have read it.
+	AskID string `json:"ask_id,omitempty"`
 	// Data is passed to the worker that asked, together with the note. It is not kept anywhere
 	// else.
 	Data json.RawMessage `json:"data,omitempty"`
@@ -62,6 +65,8 @@ func (a AskPerson) Check() error {
 
 // Ask is a waiting request of a worker for a person.
 type Ask struct {
+	// ID tells it from all other requests; an answer names it.
+	ID     string    `json:"ask_id"`
 	Reason string    `json:"reason"`
 	At     time.Time `json:"at"`
 	// Until is when the worker is told that nobody came.

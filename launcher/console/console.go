@@ -61,14 +61,9 @@ type withView struct {
 }
 
 // newSheet parses the page called name, with the style and the script called with. images are
-// the sources from which its policy allows images, and before are files of functions that the script
-// uses.
-func newSheet(name, with, images string, before ...string) sheet {
-	s := sheet{style: file("base.css") + file(with+".css")}
-	for _, f := range before {
-		s.script += file(f)
-	}
-	s.script += file(with + ".js")
+// the sources from which its policy allows images.
+func newSheet(name, with, images string) sheet {
+	s := sheet{style: file("base.css") + file(with+".css"), script: file(with + ".js")}
 	s.template = template.Must(template.New(name+".html").Funcs(template.FuncMap{
 		"plain": plain, "short": short, "words": words, "note": note, "bytes": bytesOf, "isZero": time.Time.IsZero,
 		"size":   func(n uint64) string { return bytesOf(int64(min(n, 1<<62))) },
@@ -116,9 +111,9 @@ type pages struct {
 func Handler(svc api.Service, log zerolog.Logger) http.Handler {
 	return &pages{
 		svc: svc, log: log, following: make(chan struct{}, maxOpen),
-		list: newSheet("list", "list", "'self' data:"), accounts: newSheet("accounts", "list", "data:"), hosts: newSheet("hosts", "list", "data:"), queue: newSheet("queue", "list", "data:"), profile: newSheet("profile", "profile", "'self' data:", "picture.js"),
-		reviews: newSheet("reviews", "profile", "data:", "picture.js"), site: newSheet("site", "profile", "data:", "picture.js"),
-		watch: newSheet("live", "live", "data:", "picture.js"), signIn: newSheet("signin", "signin", "data:"),
+		list: newSheet("list", "list", "'self' data:"), accounts: newSheet("accounts", "list", "data:"), hosts: newSheet("hosts", "list", "data:"), queue: newSheet("queue", "list", "data:"), profile: newSheet("profile", "profile", "'self' data:"),
+		reviews: newSheet("reviews", "profile", "data:"), site: newSheet("site", "profile", "data:"),
+		watch: newSheet("live", "live", "data:"), signIn: newSheet("signin", "signin", "data:"),
 	}
 }
 

@@ -245,9 +245,14 @@ func undo(err error) error {
 // joinTimeout bounds how long a run that wants to join waits for another run that is ending.
 const joinTimeout = time.Second
 
-// joinable tells whether the task may share the profile's browser on this launcher.
+// joinable tells whether the task may share the profile's browser on this launcher. It may not while somebody has a
+// session there by a sign-in link: they see and drive all pages of the browser.
 func (g *Service) joinable(r lease.Record, m api.Manifest) bool {
-	return r.State == lease.Held && r.LauncherID == g.host.ID && r.MaxActiveRuns > 1 && r.Shut(m.Exclusive()) == ""
+	if r.State != lease.Held || r.LauncherID != g.host.ID || r.MaxActiveRuns <= 1 || r.Shut(m.Exclusive()) != "" {
+		return false
+	}
+	_, byLink := g.host.Sessions.Runs(r.ProfileID)
+	return !byLink
 }
 
 // join grants one more run on a profile whose browser is open on this launcher.
@@ -257,7 +262,7 @@ func (g *Service) join(ctx context.Context, m api.Manifest, entry lease.Entry, p
 		return nil, g.host.Conflict(entry.Record, m)
 	}
 	defer slot.UnlockRuns()
-	if !slot.Joinable() {
+	if !slot.Joinable() || !g.joinable(entry.Record, m) { // a sign-in link may have been used meanwhile
 		return nil, g.host.Conflict(entry.Record, m)
 	}
 	s, err := g.grant(ctx, m, entry, path, slot, session.Join{Begun: time.Now()}, a)

@@ -116,11 +116,17 @@ func (n Notice) body(form string) ([]byte, error) {
 		text := strings.NewReplacer("&", "&amp;", "<", "&lt;", ">", "&gt;").Replace(n.Text)
 		return json.Marshal(map[string]string{"text": text + "\n" + n.Link})
 	case FormCard:
+		// A TextRun takes no markdown. A TextBlock does, and a worker could make a link by it. What stands in
+		// two braces can become a date in either.
+		text := n.Text
+		for strings.Contains(text, "{{") {
+			text = strings.ReplaceAll(text, "{{", "{ {")
+		}
 		return json.Marshal(map[string]any{"type": "message", "attachments": []any{map[string]any{
 			"contentType": "application/vnd.microsoft.card.adaptive",
 			"content": map[string]any{
 				"type": "AdaptiveCard", "version": "1.2", "$schema": "http://adaptivecards.io/schemas/adaptive-card.json",
-				"body":    []any{map[string]any{"type": "TextBlock", "text": n.Text, "wrap": true}},
+				"body":    []any{map[string]any{"type": "RichTextBlock", "inlines": []any{map[string]any{"type": "TextRun", "text": text}}}},
 				"actions": []any{map[string]any{"type": "Action.OpenUrl", "title": "Open the console", "url": n.Link}},
 			},
 		}}})

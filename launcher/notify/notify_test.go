@@ -482,7 +482,7 @@ func TestWhatIsSentIsSigned(t *testing.T) {
 }
 
 // TestWordsOfOthersCallNobody: what a worker says stays on one line, is bounded and marked, and is
-// no markup of Slack.
+// no markup of Slack. In a card it stands where Teams takes no markdown: backticks mean nothing there.
 func TestWordsOfOthersCallNobody(t *testing.T) {
 	for name, want := range map[string]string{lease.EventSignedOut: "is signed out (`GET /me`)", lease.EventAnotherAccount: "with another account (`GET /me`)"} {
 		if n := Of(lease.Published{Event: lease.Event{Event: name, ProfileID: "shop", Reason: "GET /me"}}, "https://h"); !strings.Contains(n.Text, want) || !slices.Contains(usual, n.Name) {
@@ -503,5 +503,28 @@ func TestWordsOfOthersCallNobody(t *testing.T) {
 		if !strings.Contains(plain, want) || len(body) > 1000 || strings.Count(plain, "`") != 2 {
 			t.Errorf("%s: %s, want %s", form, plain, want)
 		}
+	}
+	const link = "[Open the console](https://evil.example) **now** {{{DATE(2026-01-01T00:00:00Z,SHORT)}}"
+	n = Of(lease.Published{Event: lease.Event{Event: lease.EventAsked, ProfileID: "shop", Reason: link}}, "https://h")
+	body, err := n.body(FormCard)
+	var card struct {
+		Attachments []struct {
+			Content struct {
+				Body []struct {
+					Type, Text string
+					Inlines    []struct{ Type, Text string }
+				}
+			}
+		}
+	}
+	if err := errors.Join(err, json.Unmarshal(body, &card)); err != nil {
+		t.Fatal(err)
+	}
+	blocks := card.Attachments[0].Content.Body
+	if len(blocks) != 1 || blocks[0].Type != "RichTextBlock" || blocks[0].Text != "" || len(blocks[0].Inlines) != 1 || blocks[0].Inlines[0].Type != "TextRun" {
+		t.Fatalf("%+v, want a RichTextBlock with one TextRun", blocks)
+	}
+	if text := blocks[0].Inlines[0].Text; strings.Contains(text, "{{") || !strings.Contains(text, "`[Open the console](https://evil.example) **now** { { {DATE(") {
+		t.Errorf("the card says %s", text)
 	}
 }

@@ -20,6 +20,8 @@ const (
 	signInOutcome = "signed_in"
 	// openTimeout bounds how long the browser may take to begin with the first page.
 	openTimeout = 20 * time.Second
+	// runsTimeout bounds how long a link waits for a task that begins, or ends, in the browser.
+	runsTimeout = time.Second
 )
 
 // PlanSignIn returns the page with which a person begins who signs a profile's account in by a link.
@@ -63,7 +65,7 @@ func (p *Service) signInPage(r lease.Record, url string) (string, error) {
 func (p *Service) BeginSignIn(ctx context.Context, profileID string, start api.SignInStart) (api.Session, error) {
 	note := "sign-in link " + start.LinkID + " of " + start.By
 	if s := p.asking(profileID); s != nil {
-		return p.TakeOver(ctx, s.ID(), api.TakeOver{Write: api.Write{Token: s.Token()}, Person: signInHolder, Note: note})
+		return p.takeByLink(ctx, s, note)
 	}
 	r, err := p.profiles.Profile(ctx, profileID)
 	if err != nil {
@@ -86,6 +88,25 @@ func (p *Service) BeginSignIn(ctx context.Context, profileID string, start api.S
 		return api.Session{}, cmp.Or(ending, fmt.Errorf("the first page of a sign-in: %w", err))
 	}
 	return begun, nil
+}
+
+// takeByLink gives the session of a worker to a person who has a sign-in link, if no other session shares its
+// browser: they would see and drive the pages of that one, too.
+func (p *Service) takeByLink(ctx context.Context, s *session.Session, note string) (api.Session, error) {
+	shared := func() (api.Session, error) {
+		refused := api.Refuse(api.CodeConflict, "other tasks share the browser of profile %s, and a sign-in link would show their pages, too: wait until one task has it alone, or take its session over in the console", s.Profile()).
+			With("profile_id", s.Profile())
+		return api.Session{}, refused
+	}
+	slot := p.host.Slots.Find(s.Profile())
+	if slot == nil || !slot.TryLockRuns(runsTimeout) { // nobody joins meanwhile
+		return shared()
+	}
+	defer slot.UnlockRuns()
+	if n, _ := p.host.Sessions.Runs(s.Profile()); n > 1 {
+		return shared()
+	}
+	return p.TakeOver(ctx, s.ID(), api.TakeOver{Write: api.Write{Token: s.Token()}, Person: signInHolder, Note: note})
 }
 
 // asking is the session of a profile whose worker waits for a person; nil: none does.

@@ -32,8 +32,13 @@ type Principal struct {
 
 // OfLink is whoever has the sign-in link with this id. No other principal has such a name.
 func OfLink(id string) Principal {
-	return Principal{Name: "link:" + id, Proof: "a sign-in link", Link: true}
+	return Principal{Name: linkPrefix + id, Proof: "a sign-in link", Link: true}
 }
+
+const linkPrefix = "link:"
+
+// IsLink tells whether a principal of this name is whoever has a sign-in link.
+func IsLink(name string) bool { return strings.HasPrefix(name, linkPrefix) }
 
 // May tells whether the principal has a right on a profile.
 func (p Principal) May(right Right, profileID string) bool {

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"leasehold/checkpoint"
+	"leasehold/internal/id"
 	"leasehold/launcher/api"
 	"leasehold/lease"
 )
@@ -75,7 +76,7 @@ func (q *Asks) begin(a api.AskPerson) (*ask, error) {
 	if wait == 0 {
 		wait = api.DefaultAsk
 	}
-	next := &ask{api.Ask{Reason: checkpoint.Clip(a.Reason), At: now.UTC(), Until: now.Add(wait).UTC()}, make(chan askAnswer, 1)}
+	next := &ask{api.Ask{ID: id.New("ask"), Reason: checkpoint.Clip(a.Reason), At: now.UTC(), Until: now.Add(wait).UTC()}, make(chan askAnswer, 1)}
 	q.mu.Lock()
 	before, ending := q.now, q.life.isEnding()
 	if before == nil && !ending {
@@ -157,11 +158,11 @@ func (q *Asks) end(a *ask, how string, got askAnswer) {
 	a.answered <- got
 }
 
-// answer gives a person's answer to the worker, if it asked. It returns whether the request was
-// done; nil if there was none.
+// answer gives a person's answer to the worker, if the request waits that it names. It returns whether that
+// was done; nil if there is none.
 func (q *Asks) answer(who api.Person, h api.HandBack) *bool {
 	asked := q.waiting()
-	if asked == nil {
+	if asked == nil || asked.ID != h.AskID {
 		return nil
 	}
 	got := api.Answer{Answered: true, By: who.Name, Principal: who.Principal, Note: h.Note, Data: h.Data}

@@ -161,6 +161,67 @@ func TestEveryEndOfAnAskHasAnAnswer(t *testing.T) {
 	}
 }
 
+// TestAnAnswerIsForTheRequestThatThePersonSaw: a hand-back answers the request that it names or, if it names
+// none, the one that waited at the take-over. Another request goes on waiting: it may ask for something that
+// the person never read.
+func TestAnAnswerIsForTheRequestThatThePersonSaw(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		what            string
+		before, after   bool   // a request waits at the take-over; another one is made after it, in the place of that
+		names, answered string // "first", "second", or none
+	}{
+		{"the one that waited", true, false, "", "first"},
+		{"the one that waited, by its id", true, false, "first", "first"},
+		{"one that was over, and another waits", true, true, "first", ""},
+		{"none, and another waits than at the take-over", true, true, "", ""},
+		{"none, and one came after the take-over", false, true, "", ""},
+		{"one that came after the take-over", false, true, "second", "second"},
+		{"one in the place of which another waits", true, true, "second", "second"},
+	} {
+		t.Run(tt.what, func(t *testing.T) {
+			t.Parallel()
+			r, s := begun(t, task("one"))
+			ids, got := map[string]string{}, map[string]<-chan askAnswer{}
+			asks := func(name string) (withdraw func()) {
+				ctx, withdraw := context.WithCancel(t.Context())
+				got[name] = r.asked(ctx, s, api.AskPerson{Reason: "the " + name, Wait: api.Duration(time.Hour)})
+				ids[name] = s.Show().Ask.ID
+				return withdraw
+			}
+			withdraw := func() {}
+			if tt.before {
+				withdraw = asks("first")
+			}
+			if err := s.People().TakeOver(ann, api.TakeOver{}); err != nil {
+				t.Fatal(err)
+			}
+			if tt.after {
+				if withdraw(); tt.before {
+					r.receive(got["first"])
+				}
+				withdraw = asks("second")
+			}
+			defer withdraw()
+			if err := s.People().HandBack(ann, api.HandBack{AskID: ids[tt.names]}); err != nil {
+				t.Fatal(err)
+			}
+			waits := s.Show().Ask
+			if tt.answered != "" {
+				if a := r.receive(got[tt.answered]); !a.answer.Answered || waits != nil {
+					t.Errorf("the %s: %+v; %+v waits", tt.answered, a, waits)
+				}
+			} else if waits == nil || waits.ID != ids["second"] {
+				t.Errorf("%+v waits, want the second", waits)
+			}
+			e := r.memory.Named(lease.EventHandedBack)
+			if answered := len(e) == 1 && e[0].Answered != nil; answered != (tt.answered != "") {
+				t.Errorf("the event: %+v", e)
+			}
+		})
+	}
+}
+
 // TestAWorkerThatAsksIsAlive: until it has its answer, and no longer than the session may
 // live; afterwards it has to show that it lives. TestRule has what follows.
 func TestAWorkerThatAsksIsAlive(t *testing.T) {

@@ -70,6 +70,8 @@ type takeover struct {
 	// fence is the fence for the person's commands: it is under the session's own, and is shut
 	// when the person no longer has the session.
 	fence *lease.Fence
+	// asked is the id of the request that waited when the person took over; empty: none did.
+	asked string
 	// until is when the session is handed back in any case; zero: it is not.
 	until time.Time
 	// seenAt is the last sign of the person. leaving says that the session is about to be
@@ -91,6 +93,9 @@ func (ps *People) TakeOver(p principal.Principal, t api.TakeOver) error {
 	defer ps.handing.Unlock()
 	before, who := ps.takenBy(), ps.person()
 	next := &takeover{Person: api.Person{Name: checkpoint.Clip(cmp.Or(t.Person, p.Name)), Principal: p.Name, Since: time.Now().UTC()}}
+	if asked := ps.asks.waiting(); asked != nil {
+		next.asked = asked.ID
+	}
 	switch {
 	case who == nil:
 	case who.Principal == p.Name && (before == nil || t.Person == "" || who.Name == next.Name):
@@ -137,6 +142,7 @@ func (ps *People) HandBack(p principal.Principal, h api.HandBack) error {
 		return takenOver(ps.id, t.Person)
 	}
 	ps.giveBack(t, h.Note)
+	h.AskID = cmp.Or(h.AskID, t.asked)
 	answered := ps.asks.answer(t.Person, h)
 	ps.announce(lease.EventHandedBack, t, func(e *lease.Event) { e.Note, e.Answered = checkpoint.Clip(h.Note), answered })
 	ps.log.Info().Str("principal", p.Name).Str("person", t.Name).Msg("session handed back")

@@ -118,6 +118,20 @@ func (h *Registry) OnProfile(profile string) *Session {
 	return first
 }
 
+// Runs is how many living sessions share the profile's browser, and whether whoever has a sign-in link took one of
+// them over.
+func (h *Registry) Runs(profile string) (n int, byLink bool) {
+	for _, s := range h.Living() {
+		if s.profile != profile || s.ephemeral {
+			continue
+		}
+		n++
+		who := s.people.shown()
+		byLink = byLink || who != nil && principal.IsLink(who.Principal)
+	}
+	return n, byLink
+}
+
 // ByID finds a living session; nil if there is none.
 func (h *Registry) ByID(sessionID string) *Session {
 	h.mu.Lock()

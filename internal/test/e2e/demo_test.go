@@ -133,7 +133,7 @@ func TestDemo(t *testing.T) {
 		t.Fatalf("status %d", code)
 	}
 	tell(t, "423 %v: %v", problem["code"], problem["detail"])
-	if out, errs, code := s.cli(t, "review", "shop_018", "--decision", "approve", "--reviewer", "ann", "--note", "the order was placed once"); code != 0 {
+	if out, errs, code := s.cli(t, "review", "shop_018", "--decision", "approve", "--token", fmt.Sprint(s.record(t, "shop_018").Token), "--reviewer", "ann", "--note", "the order was placed once"); code != 0 {
 		t.Fatalf("%s%s", out, errs)
 	}
 	tell(t, "ann approves: the order was placed once")

@@ -233,7 +233,7 @@ func TestTravelDemo(t *testing.T) {
 	}
 	tell(t, "eve looks up what was done since, in the journal and the pictures of the evidence, and accepts:")
 	b.shows(t, 0, allLines, append(slices.Clone(rehome), "--accept-loss")...)
-	b.shows(t, 0, allLines, "review", "shop_019", "--decision", "approve", "--reviewer", "eve", "--note", "the order was placed once")
+	b.shows(t, 0, allLines, "review", "shop_019", "--decision", "approve", "--token", fmt.Sprint(b.record(t, "shop_019").Token), "--reviewer", "eve", "--note", "the order was placed once")
 	bob := b.at(t, "shop_019", "worker-8", shop)
 	bob.reads(t, whoIsIn, "signed in as bob")
 	now := b.record(t, "shop_019")

@@ -12,12 +12,31 @@
   // direction of writing, are shown as U+FFFD.
   const plain = (text) => String(text ?? "").replace(/[\p{Cc}\p{Cf}]/gu, "\ufffd");
 
+  // What the websocket of a living session sends as a picture: its head, and the image, which is to be
+  // closed after it was drawn.
+  async function pictureOf(buffer) {
+    const length = new DataView(buffer).getUint16(0);
+    const head = JSON.parse(new TextDecoder().decode(new Uint8Array(buffer, 2, length)));
+    return { head, image: await createImageBitmap(new Blob([new Uint8Array(buffer, 2 + length)], { type: "image/jpeg" })) };
+  }
+
+  // viewOf opens that websocket: by the person's sign-in link, if they came by one.
+  function viewOf(session, token, link) {
+    const url = new URL((link ? "/sign-in/" + encodeURIComponent(link) : "/v1/sessions/" + encodeURIComponent(session)) + "/view", location.href);
+    url.protocol = location.protocol === "https:" ? "wss:" : "ws:";
+    if (token) url.searchParams.set("token", token);
+    const socket = new WebSocket(url);
+    socket.binaryType = "arraybuffer";
+    return socket;
+  }
+
   const canvas = at("picture"), paint = canvas.getContext("2d"), over = at("over"), stage = at("stage");
   let socket = null, retry = 1000, gone = false;
   let tabs = [], showing = { target: "", follow: true }, pictured = "";
   let question = ""; // the dialog that is shown
   let head = null; // of the picture that is shown
   let yours = false, person = null, leaseToken = 0, byHand = false;
+  let askID = ""; // of the request that is shown
 
   function say(message) {
     if (socket && socket.readyState === WebSocket.OPEN) socket.send(JSON.stringify(message));
@@ -224,15 +243,19 @@
     button.textContent = before;
     button.hidden = gone;
   };
-  const note = () => at("note").value.trim() ? { note: at("note").value.trim() } : {};
-  at("give").onclick = () => ask("hand-back", note());
-  at("give-not").onclick = () => ask("hand-back", { answered: false, ...note() });
+  // The request that is shown is answered, and no other.
+  const answering = () => ({ ...(askID ? { ask_id: askID } : {}), ...(at("note").value.trim() ? { note: at("note").value.trim() } : {}) });
+  at("give").onclick = () => ask("hand-back", answering());
+  at("give-not").onclick = () => ask("hand-back", { answered: false, ...answering() });
 
   const on = {
     person: hands,
     session(m) {
       leaseToken = m.lease_token;
       byHand = m.by_hand;
+      // What is pressed once more is no answer to the next request.
+      if (m.ask && m.ask.ask_id !== askID && at("giving").contains(document.activeElement)) at("who").focus();
+      askID = m.ask ? m.ask.ask_id : "";
       const asked = m.ask && link ? "What is asked for: " + plain(m.ask.reason) : m.ask ? "The worker waits for a person: " + plain(m.ask.reason) + " (until " + clock.format(new Date(m.ask.until)) + ")" : "";
       if (at("asked").textContent !== asked) at("asked").textContent = asked;
       at("asked").hidden = !asked;

@@ -28,39 +28,6 @@
     else image.addEventListener("error", () => explain(image), { once: true });
   }
 
-  // What a living session shows now. A page that nobody sees asks for no pictures.
-  const canvas = document.getElementById("picture");
-  if (canvas) {
-    const socket = viewOf(canvas.dataset.session, token);
-    const say = (message) => { if (socket.readyState === WebSocket.OPEN) socket.send(JSON.stringify(message)); };
-    let drawing = Promise.resolve();
-    socket.onopen = () => {
-      say({ type: "size", width: canvas.parentElement.clientWidth, height: Math.round(window.innerHeight * 0.6), dpr: window.devicePixelRatio });
-      if (document.hidden) say({ type: "pause" });
-    };
-    socket.onmessage = (message) => {
-      if (typeof message.data !== "string") {
-        drawing = drawing.then(async () => {
-          const { head, image } = await pictureOf(message.data);
-          canvas.width = image.width;
-          canvas.height = image.height;
-          canvas.getContext("2d").drawImage(image, 0, 0);
-          canvas.hidden = false;
-          image.close();
-          say({ type: "ack", sequence: head.sequence });
-        }).catch((problem) => console.error(problem));
-        return;
-      }
-      const told = JSON.parse(message.data);
-      if (told.type === "tabs") {
-        const used = told.tabs.find((t) => t.used) || told.tabs[0];
-        document.getElementById("address").textContent = used ? String(used.url).replace(/[\p{Cc}\p{Cf}]/gu, "\ufffd") : "";
-      }
-      if (told.type === "ended") canvas.hidden = true;
-    };
-    document.addEventListener("visibilitychange", () => say({ type: document.hidden ? "pause" : "resume" }));
-  }
-
   // How long a worker that asks for a person goes on waiting.
   const left = document.getElementById("left");
   function count() {

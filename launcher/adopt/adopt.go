@@ -278,7 +278,7 @@ func (a *Adopter) closeLeft(slot *slots.Slot, r lease.Record, log zerolog.Logger
 	if a.o.Recoverer.Elsewhere(r) { // its bundles have a chain of their own
 		r = kept
 	}
-	if left != nil && leftWarm(kept) && kept.Token == r.Token {
+	if leftWarm(kept) && kept.Token == r.Token {
 		return a.closeLeftWarm(r.ProfileID, left, lock, log)
 	}
 	if left != nil {
@@ -415,9 +415,23 @@ func leftWarm(kept lease.Record) bool {
 	return kept.State == lease.Available && kept.EvidenceID != "" && len(kept.Runs) == 0
 }
 
-// closeLeftWarm closes the warm browser of a launcher that has ended. Its evidence is that of
-// the release; if it has to be closed by force, more is taken before.
+// closeLeftWarm closes the warm browser of a launcher that has ended, or could not close it; b is nil if
+// the browser has ended, too. Its evidence is that of the release; if it has to be closed by force, or
+// because of what it did by itself, more is taken before. Without that it stays as it is, to be tried again.
 func (a *Adopter) closeLeftWarm(profile string, b *browser.Browser, lock *profiledir.Lock, log zerolog.Logger) error {
+	running, _, err := a.o.Root.Running(profile)
+	if err == nil && running.Owed != "" {
+		err = a.o.Recoverer.Preserve(profile, running.Owed, "its launcher could not store evidence of that", witness.Of(b))
+	}
+	if damaged := (*profiledir.DamagedError)(nil); err != nil && !errors.As(err, &damaged) {
+		if b != nil {
+			err = errors.Join(err, b.Detach())
+		}
+		return errors.Join(err, lock.Unlock())
+	}
+	if b == nil {
+		return errors.Join(lock.ClearRunning(), lock.Unlock())
+	}
 	log.Info().Msg("a launcher left a warm browser: it is closed")
 	preserve := func() error {
 		return a.o.Recoverer.Preserve(profile, api.ReasonLauncherRestart, "it does not close when it is asked to", witness.Of(b))

@@ -706,6 +706,61 @@ func TestWarmBrowsers(t *testing.T) {
 	h.given("p")
 }
 
+// What a warm browser did by itself is in a bundle before the browser is closed and its note removed, also
+// where the first try to store one failed: by whoever comes next, the same launcher or another one.
+func TestWhatAWarmBrowserDidByItselfIsNotLost(t *testing.T) {
+	t.Parallel()
+	for name, next := range map[string]bool{"the same launcher tries again": false, "the next launcher does": true} {
+		for why, does := range map[string]func(h *host, s *slots.Slot, id chrome.Identity){
+			slots.WarmDisturbed: func(_ *host, s *slots.Slot, _ chrome.Identity) {
+				s.Note(checkpoint.Entry{Kind: checkpoint.KindRequest, URL: "https://shop.example/"})
+			},
+			slots.WarmGone: func(h *host, _ *slots.Slot, id chrome.Identity) { h.must(unix.Kill(id.PID, unix.SIGKILL)) },
+		} {
+			t.Run(name+", "+why, func(t *testing.T) {
+				t.Parallel()
+				h := newStoredHost(t)
+				free := h.released(h.granted(lease.Record{ProfileID: "p"}, "ses_p"))
+				free = h.change("p", func(lease.Record) (lease.Record, error) { return free, nil })
+				h.keep(free)
+				id := h.browser(free)
+				l := h.launch(nil)
+				l.o.Slots.PreserveBy(func(string, string, string, *browser.Browser) error { return errors.New("the disk is full") })
+				slot := l.o.Slots.Occupy("p")
+				lock, b, err := l.adoptBrowser(slot, free, filepath.Join(h.root.Dir(), "p"), slot.Note, h.log())
+				h.must(err)
+				slot.Locked(lock)
+				slot.Opened(b, "ses_p", nil)
+				one := &run{}
+				slot.Enter(one)
+				slot.Leave(one)
+				slot.Park("ses_p")
+				does(h, slot, id)
+				h.await("the browser is given up", func() bool { return l.o.Slots.Find("p") == nil })
+				if all := l.bundles("p"); len(all) > 0 {
+					t.Fatalf("%d bundles", len(all))
+				}
+				if next {
+					h.must(os.RemoveAll(filepath.Join(h.dir, "spool")))
+					l.adopts("p") // nothing can be stored
+					if _, noted, err := h.root.Running("p"); err != nil || !noted || h.lives(id) != (why == slots.WarmDisturbed) {
+						t.Errorf("without evidence the browser is noted: %v, %v, and lives: %v", noted, err, h.lives(id))
+					}
+					l.end()
+					l = h.launch(nil)
+				}
+				if got := l.adopts("p"); got.Nonce != free.Nonce || h.lives(id) {
+					t.Errorf("%+v, the browser lives: %v", got, h.lives(id))
+				}
+				if all := l.bundles("p"); len(all) != 1 || all[0].RecoveryReason != api.ReasonWarm {
+					t.Errorf("its bundles: %+v", all)
+				}
+				h.given("p")
+			})
+		}
+	}
+}
+
 // run is a session that used a slot's browser.
 type run struct{}
 

@@ -288,6 +288,9 @@ type Running struct {
 	Group string `json:"cgroup,omitempty"`
 	// Dumps is the directory of its minidumps; empty if it is not known.
 	Dumps string `json:"dumps,omitempty"`
+	// Owed says for what a browser that has no session is closed, of which evidence has to be
+	// stored first; empty: none is owed.
+	Owed string `json:"owed,omitempty"`
 	// Place is the directory on which it runs. SetRunning finds it out.
 	Place place `json:"place,omitzero"`
 }
@@ -311,6 +314,17 @@ func (l *Lock) SetRunning(r Running) error {
 		return fmt.Errorf("browser state of %s: %w", l.id, err)
 	}
 	return nil
+}
+
+// OweEvidence durably adds to what SetRunning stored that evidence of the browser has to be stored before
+// it is closed, by whoever closes it, because of why.
+func (l *Lock) OweEvidence(why string) error {
+	r, noted, err := l.root.Running(l.id)
+	if err != nil || !noted {
+		return err
+	}
+	r.Owed = why
+	return l.SetRunning(r)
 }
 
 // ClearRunning durably removes what SetRunning stored: no browser runs on the

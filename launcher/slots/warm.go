@@ -271,8 +271,9 @@ func (s *Slot) closeWarm(b *browser.Browser, lock *profiledir.Lock, why, detail 
 		preserve = nil
 	}
 	if preserve != nil && byItself(why) {
+		unsaid := lock.OweEvidence(why) // to whoever closes it, if that fails here
 		if err := preserve(); err != nil {
-			return errors.Join(err, b.Detach())
+			return errors.Join(err, unsaid, b.Detach())
 		}
 		preserve = nil
 	}

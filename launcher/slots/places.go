@@ -142,6 +142,14 @@ func (t *Table) lets(w *Waiter) {
 // TakePlace gives an occupied slot a place on this host for its browser, or returns why
 // there is none. A request with a place delays nobody in the queue any more.
 func (s *Slot) TakePlace(w *Waiter) *api.Problem {
+	why := s.takePlace(w)
+	s.t.mu.Lock()
+	defer s.t.mu.Unlock()
+	s.refused = why != nil
+	return why
+}
+
+func (s *Slot) takePlace(w *Waiter) *api.Problem {
 	t := s.t
 	if p := t.Short(); p != nil {
 		return p

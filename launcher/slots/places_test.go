@@ -129,7 +129,7 @@ func TestPlacesGoToWhoCameFirst(t *testing.T) {
 				p.More["queue_position"] != before+1 || p.More["queue_length"] != len(queue) || p.More["browsers"] != len(placed) {
 				rt.Fatalf("%s is told %+v, with %d ahead of it in %d", r.name, p, before, len(queue))
 			}
-			woken("who gives an unused profile back", true, s.Vacate)
+			woken("who got no place, and gives the profile back,", false, s.Vacate)
 			woken("who waits for a place", false, func() {
 				if q := table.QueueUp(&r.turn, p); q != nil {
 					rt.Fatal(q)
@@ -192,6 +192,42 @@ func TestPlacesGoToWhoCameFirst(t *testing.T) {
 			},
 		})
 	})
+}
+
+// An attempt that finds no place frees none: it wakes nobody who waits for one, itself included, who would try again
+// at once and for ever. The end of a browser does, and the end of such an attempt a drain.
+func TestAnAttemptWithoutAPlaceWakesNobody(t *testing.T) {
+	t.Parallel()
+	table := newTable(t, Options{MaxBrowsers: 1})
+	runs := table.Occupy("runs")
+	if p := runs.TakePlace(&Waiter{}); p != nil {
+		t.Fatal(p)
+	}
+	woken := func(changed <-chan struct{}) bool {
+		select {
+		case <-changed:
+			return true
+		default:
+			return false
+		}
+	}
+	changed := table.Changed()
+	attempt := table.Occupy("another")
+	if attempt.TakePlace(&Waiter{}) == nil {
+		t.Fatal("there is a second place")
+	}
+	attempt.Vacate()
+	if woken(changed) {
+		t.Error("an attempt for which there was no place wakes who waits for one")
+	}
+	attempt = table.Occupy("another")
+	if runs.Vacate(); !woken(changed) {
+		t.Error("nobody is woken where a place is free again")
+	}
+	_, changed = table.Drain()
+	if attempt.Vacate(); !woken(changed) {
+		t.Error("a drain does not learn that the last attempt is over")
+	}
 }
 
 // A request that has its place has it once, from then on and not only when its browser runs: the place

@@ -157,6 +157,8 @@ type Slot struct {
 	browser  *browser.Browser
 	// placed says that the browser has a place on this host.
 	placed bool
+	// refused says that there was no place for it.
+	refused bool
 	// fit is what the browser was started with; nil if that is not known.
 	fit *Fit
 	// startedFor is the session that the browser was started for, whose output file is
@@ -197,7 +199,9 @@ func (s *Slot) enter(to State) {
 		t.wake() // a drain does not wait for it
 	case vacant:
 		delete(t.slots, s.profile)
-		t.wake()
+		if !s.refused || t.draining { // else no place is free by that, and who got none would try again at once
+			t.wake()
+		}
 		if t.vacated != nil && !s.ephemeral {
 			t.vacated(s.profile)
 		}

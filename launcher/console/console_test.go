@@ -358,7 +358,7 @@ func views() (b *backend, list []aView) {
 		Person: &api.Person{Name: "Ben", Principal: "uid:7", Since: noon.Add(time.Minute)},
 	}}
 	add(inReview("asks", "evd_a", func(r *api.Profile) { r.State, r.SessionID = lease.Held, "ses_asks" }), asking,
-		"asks for a person", "The worker waits for a person since", "the code that shop.example sent "+cleanHostile, "Ben has the session since", "Take over", "The page now")
+		"asks for a person", "The worker waits for a person since", "the code that shop.example sent "+cleanHostile, "Ben has the session since", "Take over")
 
 	return b, append(list, aView{"nobody", []string{"There is no page about it: there is no profile nobody"}})
 }

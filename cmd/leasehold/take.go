@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"net/url"
 	"time"
 
 	"leasehold/launcher/api"
@@ -75,7 +76,7 @@ func (c *takeCmd) have(ctx context.Context, a *app, sidecar *client, s api.Sessi
 	if c.JSON {
 		err = a.printJSON(raw)
 	} else {
-		_, err = fmt.Fprintf(a.stdout, "%s is yours: %s\npress Ctrl-C when you are done\n", c.Profile, liveOf(sidecar.base.String(), string(c.Profile), s.SessionID))
+		_, err = fmt.Fprintf(a.stdout, "%s is yours: %s\npress Ctrl-C when you are done\n", c.Profile, liveOf(sidecar.base.String(), string(c.Profile), s.SessionID)+"&person="+url.QueryEscape(name))
 	}
 	if err := errors.Join(err, c.shows(a, taken.Ask)); err != nil {
 		return err

@@ -367,6 +367,7 @@ func TestLivePageByHand(t *testing.T) {
 	for len(b.requests()) < 2 {
 		time.Sleep(10 * time.Millisecond)
 	}
+	p.hears(t, "person", func(m map[string]any) bool { return m["person"] == "Ada" })
 	if taken := b.requests(); taken[0].Person != "Ada" || taken[0].Token != 42 || taken[0].TakeFrom != "" || taken[1].TakeFrom != "Ben" {
 		t.Errorf("asked for %+v", taken)
 	}

@@ -1,9 +1,7 @@
 package people
 
 import (
-	"bufio"
 	"context"
-	"net"
 
 	"leasehold/launcher/api"
 	"leasehold/launcher/principal"
@@ -20,12 +18,7 @@ func (p *Service) View(ctx context.Context, sessionID string) (api.Connection, e
 	if _, err := s.Monitor(); err != nil {
 		return nil, err
 	}
-	who := principal.Of(ctx)
-	c, err := p.gallery.Open(watched{s, s.People()}, who)
-	if err != nil {
-		return nil, err
-	}
-	return attended{c, s.People(), who}, nil
+	return p.gallery.Open(watched{s, s.People()}, principal.Of(ctx))
 }
 
 // watched is a session as its viewers see it, with those who have it by hand.
@@ -35,18 +28,6 @@ type watched struct {
 }
 
 var _ view.Session = watched{}
-
-// attended is a view that, while it is open, shows that its principal is present.
-type attended struct {
-	api.Connection
-	people *session.People
-	who    principal.Principal
-}
-
-func (a attended) Serve(conn net.Conn, buffered *bufio.Reader) {
-	defer a.people.Present(a.who)()
-	a.Connection.Serve(conn, buffered)
-}
 
 func (p *Service) ended(sessionID string) string {
 	s, err := p.host.Sessions.Show(sessionID)

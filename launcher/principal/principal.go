@@ -25,6 +25,9 @@ type Principal struct {
 	// Link says that this is whoever has a sign-in link: they may use the pages of one session, and
 	// do nothing else.
 	Link bool
+	// Person is the name of the person who acts, where several share the principal, as they say themselves; empty:
+	// they do not say.
+	Person string
 	// UID is the user of this host at the other end of the connection; nil if the kernel does
 	// not know it, or if it is a proxy's.
 	UID *uint32
@@ -58,6 +61,9 @@ func (p Principal) TopPriority() int {
 	}
 	return p.MaxPriority
 }
+
+// ActsAs tells whether this may be the person of a name, of those who share the principal.
+func (p Principal) ActsAs(person string) bool { return p.Person == "" || p.Person == person }
 
 // Is tells whether this is the principal that opened a session. A session of an older launcher
 // has no opener: then only an admin counts.

@@ -29,10 +29,11 @@ func (a attendance) goneAt(grace time.Duration) time.Time {
 func (ps *People) Present(p principal.Principal) (left func()) {
 	count := func(by int) {
 		ps.mu.Lock()
-		if ps.views[p.Name] += by; ps.views[p.Name] == 0 {
-			delete(ps.views, p.Name)
+		of := looker{p.Name, p.Person}
+		if ps.views[of] += by; ps.views[of] == 0 {
+			delete(ps.views, of)
 		}
-		ps.seenLocked(p.Name)
+		ps.seenLocked(p)
 		ps.mu.Unlock()
 		ps.life.wake() // for run to look at it
 	}
@@ -42,11 +43,11 @@ func (ps *People) Present(p principal.Principal) (left func()) {
 
 // seenLocked notes a sign of the principal, if it is the person who took the session over, or came by
 // a sign-in link. The caller holds ps.mu.
-func (ps *People) seenLocked(name string) {
+func (ps *People) seenLocked(p principal.Principal) {
 	switch {
-	case ps.takeover != nil && ps.takeover.Principal == name:
+	case ps.takeover != nil && ps.takeover.Principal == p.Name && p.ActsAs(ps.takeover.Name):
 		ps.takeover.seenAt = time.Now()
-	case ps.policy.byLink && ps.manifest.Opener.Name == name:
+	case ps.policy.byLink && ps.manifest.Opener.Name == p.Name:
 		ps.life.seen()
 	}
 }
@@ -73,7 +74,8 @@ func (ps *People) handBackIfGone(now time.Time) (next time.Time) {
 // leavesAtLocked is when a person counts as gone, or their time is over; zero: not while they look at
 // the session. The caller holds ps.mu.
 func (ps *People) leavesAtLocked(t *takeover) time.Time {
-	gone := attendance{ps.views[t.Principal], t.seenAt}.goneAt(ps.grace)
+	views := ps.views[looker{t.Principal, ""}] + ps.views[looker{t.Principal, t.Name}]
+	gone := attendance{views, t.seenAt}.goneAt(ps.grace)
 	if !t.until.IsZero() && (gone.IsZero() || t.until.Before(gone)) {
 		return t.until
 	}
@@ -95,7 +97,7 @@ func (ps *People) lookForLink(now time.Time) (next time.Time) {
 	}
 	ps.mu.Lock()
 	defer ps.mu.Unlock()
-	at := attendance{ps.views[ps.manifest.Opener.Name], ps.life.known().seenAt}.goneAt(max(linkGraces*ps.grace, leastLinkGrace))
+	at := attendance{ps.views[looker{ps.manifest.Opener.Name, ""}], ps.life.known().seenAt}.goneAt(max(linkGraces*ps.grace, leastLinkGrace))
 	if at.IsZero() || now.Before(at) {
 		return at
 	}

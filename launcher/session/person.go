@@ -46,8 +46,11 @@ type People struct {
 	takeover *takeover      // nil: no person has taken the session over
 	driving  *lease.Fence   // what Driving gives; nil: nobody has asked since the last hand-back
 	drove    bool           // Driving has given one at some time
-	views    map[string]int // that are open, by the name of their principal
+	views    map[looker]int // that are open
 }
+
+// looker is whose view it is: their principal and, if they say so, their own name.
+type looker struct{ principal, person string }
 
 // served is what People needs of the session itself. A session has a fence from its grant on,
 // and a mux as soon as its browser runs.
@@ -60,7 +63,7 @@ type served interface {
 func newPeople(h *Registry, t *terms, l *life, f *kept, asks *Asks, s served) *People {
 	return &People{
 		terms: t, life: l, file: f, asks: asks, served: s, announcer: h.o.Announcer, grace: h.o.PersonGrace,
-		ctx: h.ctx, work: h.work, views: map[string]int{},
+		ctx: h.ctx, work: h.work, views: map[looker]int{},
 	}
 }
 
@@ -101,7 +104,7 @@ func (ps *People) TakeOver(p principal.Principal, t api.TakeOver) error {
 	case who.Principal == p.Name && (before == nil || t.Person == "" || who.Name == next.Name):
 		ps.mu.Lock()
 		defer ps.mu.Unlock()
-		ps.seenLocked(p.Name)
+		ps.seenLocked(p)
 		return nil
 	case before == nil || t.TakeFrom != who.Name:
 		return takenOver(ps.id, *who)
@@ -277,8 +280,8 @@ func (ps *People) stopDriving(cause error) {
 	ps.driving.Shut(cause)
 }
 
-// PersonIs returns nil while the principal has the session by hand. Otherwise the error, a
-// *api.Problem, says who has it, that nobody does, or that the session is ending.
+// PersonIs returns nil while the principal has the session by hand: the person whom it names, if it names one, since
+// several may share it. (A hold is its principal's.) Otherwise the error, a *api.Problem, says who has it, that nobody does, or that the session is ending.
 func (ps *People) PersonIs(p principal.Principal) error {
 	_, _, err := ps.inHandsOf(p)
 	return err
@@ -300,8 +303,10 @@ func (ps *People) inHandsOf(p principal.Principal) (api.Person, *lease.Fence, er
 		return api.Person{}, nil, takenOver(ps.id, *who)
 	case ps.takeover == nil: // a hold
 		return *who, ps.served.Fence(), nil
+	case !p.ActsAs(who.Name):
+		return api.Person{}, nil, takenOver(ps.id, *who)
 	}
-	ps.seenLocked(p.Name)
+	ps.seenLocked(p)
 	return *who, ps.takeover.fence, nil
 }
 

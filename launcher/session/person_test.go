@@ -212,6 +212,48 @@ func TestTwoPersons(t *testing.T) {
 	}
 }
 
+// TestTwoPersonsOfOnePrincipal are told apart by their names, as at the take-over: what one of them does is not
+// journalled as the other's, and a view of theirs does not keep the other's take-over alive.
+func TestTwoPersonsOfOnePrincipal(t *testing.T) {
+	t.Parallel()
+	r, s := begun(t, task("one"))
+	shared := principal.Principal{Name: "token"}
+	as := func(name string) principal.Principal {
+		p := shared
+		p.Person = name
+		return p
+	}
+	may := func(who string, want ...string) {
+		t.Helper()
+		for _, name := range []string{"Ann", "Bob", ""} {
+			code := api.CodeTakenOver
+			if slices.Contains(want, name) {
+				code = "<nil>"
+			}
+			if err := r.does(s, as(name), ActKey, "", "Input.dispatchKeyEvent"); problem(err) != code {
+				t.Errorf("%s has it, and %q acts: %v, want %s", who, name, err, code)
+			}
+		}
+	}
+	if err := s.People().TakeOver(shared, api.TakeOver{Person: "Ann"}); err != nil {
+		t.Fatal(err)
+	}
+	may("Ann", "Ann", "")
+	defer s.People().Present(as("Bob"))()
+	if at := s.People().handBackIfGone(time.Now()); at.IsZero() {
+		t.Error("Ann counts as there while Bob looks")
+	}
+	leave := s.People().Present(as("Ann"))
+	if at := s.People().handBackIfGone(time.Now()); !at.IsZero() {
+		t.Error("Ann counts as gone while she looks")
+	}
+	leave()
+	if err := s.People().TakeOver(shared, api.TakeOver{Person: "Bob", TakeFrom: "Ann"}); err != nil {
+		t.Fatal(err)
+	}
+	may("Bob", "Bob", "")
+}
+
 // TestAPersonsCommandThatComesTooLate: one that passed ByPerson and was delayed reaches the
 // browser neither after the hand-back nor after the end of the lease.
 func TestAPersonsCommandThatComesTooLate(t *testing.T) {

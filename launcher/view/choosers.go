@@ -98,7 +98,7 @@ func (w *watch) opened(in pageFrame, params json.RawMessage) {
 	w.mu.Lock()
 	var asked []*viewer
 	for v := range w.viewers {
-		if w.person.Principal != "" && v.who.Is(w.person.Principal) {
+		if v.hands().yours {
 			v.chosen = chosen{target: in.page, frame: in.frame, node: p.Node}
 			asked = append(asked, v)
 		}

@@ -146,13 +146,20 @@ func (p *play) takes(name string) {
 	}
 }
 
+// takesAs has a person take the session over who shares a principal with others.
+func (p *play) takesAs(name, principal string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.person = &api.Person{Name: name, Principal: principal}
+}
+
 func (p *play) PersonIs(who principal.Principal) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	switch {
 	case p.person == nil:
 		return api.Refuse(api.CodeNotTakenOver, "nobody has session %s by hand", p.id)
-	case p.person.Principal != who.Name:
+	case p.person.Principal != who.Name, !who.ActsAs(p.person.Name):
 		return api.Refuse(api.CodeTakenOver, "%s has session %s", p.person.Name, p.id)
 	}
 	return nil
@@ -167,6 +174,8 @@ func (p *play) ByPerson(who principal.Principal, act session.Act, do func(*lease
 	p.mu.Unlock()
 	return do(p.fence)
 }
+
+func (p *play) Present(principal.Principal) (left func()) { return func() {} }
 
 func (p *play) Manifest() api.Manifest { return api.Manifest{} }
 

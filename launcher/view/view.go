@@ -28,7 +28,7 @@ import (
 )
 
 // Session is what a watch needs of a session: a *session.Session with its *session.People is one. It
-// has 13 methods because a watch shows all of a session, and a person can act in it by the same watch.
+// has 14 methods because a watch shows all of a session, and a person can act in it by the same watch.
 type Session interface {
 	ID() string
 	Show() api.Session
@@ -47,6 +47,8 @@ type Session interface {
 	// what they do then.
 	PersonIs(p principal.Principal) error
 	ByPerson(p principal.Principal, act session.Act, do func(*lease.Fence) error) error
+	// Present counts a view that the principal has open, until left is called.
+	Present(p principal.Principal) (left func())
 	// PageCloses is called before a target is closed.
 	PageCloses(target string)
 	// Readable returns nil for a file that pages of the session may read.

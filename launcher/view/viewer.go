@@ -3,6 +3,7 @@ package view
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"io"
@@ -13,6 +14,7 @@ import (
 	"github.com/gobwas/ws"
 	"github.com/gobwas/ws/wsutil"
 
+	"leasehold/checkpoint"
 	"leasehold/launcher/api"
 	"leasehold/launcher/principal"
 )
@@ -33,13 +35,15 @@ const (
 // viewer is one websocket that watches a session. It is an api.Connection.
 type viewer struct {
 	watch *watch
+	// who it is. The watch's mutex guards its Person, which only read sets.
 	who   principal.Principal
 	woken chan struct{} // has room for one: there may be something to send, or the connection ends
 	// patience bounds how long one message may take to be written.
 	patience time.Duration
-	// Only read uses these: whether the last click became a question, the target that did not say what
+	// Only Serve and read use these: left ends that the viewer counts as present; whether the last click became a question, the target that did not say what
 	// was clicked last, the inputs of a pointer that their pages have not answered, and the number of the
 	// dialog that was answered last.
+	left     func()
 	asking   bool
 	hangs    string
 	pointed  pointed
@@ -88,6 +92,8 @@ func (v *viewer) Serve(conn net.Conn, buffered *bufio.Reader) {
 	log := v.watch.log.With().Str("principal", v.who.Name).Stringer("peer", conn.RemoteAddr()).Logger()
 	log.Info().Msg("somebody watches")
 	defer v.watch.gallery.leave(v)
+	v.left = v.watch.session.Present(v.who)
+	defer func() { v.left() }()
 	var writing sync.WaitGroup
 	writing.Go(func() { v.write(conn) })
 	v.read(buffered)
@@ -201,7 +207,8 @@ type hands struct {
 // hands returns who has the session now. The caller holds the watch's mutex.
 func (v *viewer) hands() hands {
 	who := v.watch.person
-	return hands{who, who.Principal != "" && who.Principal == v.who.Name}
+	yours := who.Principal != "" && who.Principal == v.who.Name
+	return hands{who, yours && (v.who.ActsAs(who.Name) || v.watch.session.Manifest().ByHand != nil)}
 }
 
 // nextOfPage returns the messages about the page that the viewer sees, about who has the session, and
@@ -381,6 +388,7 @@ type up struct {
 	Number    uint64   `json:"number"` // of the dialog that is answered
 	Index     int      `json:"index"`
 	Names     []string `json:"names"`
+	Person    string   `json:"person"` // who looks, of those that share the principal
 }
 
 // take does what one message says, or answers why it does not.
@@ -392,6 +400,8 @@ func (v *viewer) take(op ws.OpCode, text []byte) {
 	}
 	switch {
 	case err != nil:
+	case m.Type == "person":
+		err = v.names(m.Person)
 	case inputs[m.Type] != nil:
 		err = v.input(m)
 	default:
@@ -424,6 +434,24 @@ func (v *viewer) reply(reply []byte) {
 	v.wake()
 }
 
+// names takes in who of those that share the principal looks here. A person without a name has the principal's, as
+// at a take-over.
+func (v *viewer) names(person string) error {
+	if v.who.Link {
+		return errors.New("a sign-in link is for one person")
+	}
+	who := v.who
+	who.Person = checkpoint.Clip(cmp.Or(person, who.Name))
+	before := v.left
+	v.left = v.watch.session.Present(who)
+	before()
+	v.watch.mu.Lock()
+	defer v.watch.mu.Unlock()
+	v.who.Person = who.Person
+	v.wake()
+	return nil
+}
+
 // do does what a message says.
 func (v *viewer) do(m up) error {
 	w := v.watch
@@ -447,7 +475,7 @@ func (v *viewer) do(m up) error {
 	case "resume":
 		v.paused, v.sentFrame = false, 0
 	default:
-		return errors.New("want one of ack, show, size, pause and resume, or an input")
+		return errors.New("want one of ack, show, size, pause, resume and person, or an input")
 	}
 	w.wakeCasts()
 	v.wake()

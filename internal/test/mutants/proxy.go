@@ -12,7 +12,7 @@ var (
 		"TestWhatAWorkerMayNotDoDoesNotReachTheBrowser", "TestEscapesDoNotHideACommand")}
 	asOnThePort = []Catcher{by("cdpproxy", "TestCommandsOnEndedSessionsAreAnswered", "TestATargetWaitsForItsClient", "TestAConnectionEndsWithItsTarget",
 		"TestTheEndOfASessionTellsOfItsTargets", "TestASessionThatIsEmpty", "TestTheObserverIsHidden", "TestPicturesAreOwed", "TestPicturesThatAreNeverDrawn")}
-	handed    = []Catcher{by("launcher/session", "TestAPersonTakesOver", "TestTwoPersons", "TestAPersonsCommandThatComesTooLate", "TestNothingIsDoneWhileTheSessionStandsStill", "TestTheNextLauncherKnowsThePerson", "TestATabThatWaitsWhileAPersonTakesOver")}
+	handed    = []Catcher{by("launcher/session", "TestAPersonTakesOver", "TestTwoPersons", "TestTwoPersonsOfOnePrincipal", "TestAPersonsCommandThatComesTooLate", "TestNothingIsDoneWhileTheSessionStandsStill", "TestTheNextLauncherKnowsThePerson", "TestATabThatWaitsWhileAPersonTakesOver")}
 	takenOver = []Catcher{by("cdpproxy", "TestWhileAPersonHasTheSession", "TestACommandThatWaitsWhileAPersonTakesOver", "TestThePersonsRequestsGoAsTheyAre")}
 	early     = []Catcher{by("cdpproxy", "TestAMessageIsPassedOnBeforeItsZeroByte", "TestParseBrowserMessage", "TestASlowReaderMissesNothing")}
 )
@@ -32,6 +32,7 @@ var ofProxy = slices.Concat(
 	),
 	in("launcher/session/person.go", handed,
 		change{"another principal acts as the person", `case who.Principal != p.Name || p.Name == "":`, `case false:`},
+		change{"of two persons of one principal, each acts as the other", `case !p.ActsAs(who.Name):`, `case false:`},
 		change{"a person's command comes after the hand-back", "\tt.fence.Shut(errHandedBack)\n", ""},
 		change{"a tab of the worker opens although a person took over", "\tps.stopDriving(takenOver(ps.id, next.Person))\n", ""},
 		change{"a second person has it without asking", `case before == nil || t.TakeFrom != who.Name:`, `case before == nil:`},

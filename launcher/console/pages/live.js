@@ -205,9 +205,11 @@
     describe();
   }
   const name = at("name");
+  name.value = new URLSearchParams(location.search).get("person") || "";
   try {
-    name.value = localStorage.getItem("leasehold.reviewer") || "";
+    name.value ||= localStorage.getItem("leasehold.reviewer") || "";
   } catch { /* storage may be off */ }
+  let me = name.value; // who looks: several may share a token
   async function ask(what, body) {
     try {
       const answer = await fetch("/v1/sessions/" + encodeURIComponent(session) + "/" + what, {
@@ -224,6 +226,8 @@
     try {
       localStorage.setItem("leasehold.reviewer", name.value);
     } catch { /* storage may be off */ }
+    me = name.value;
+    say({ type: "person", person: me });
     ask("take-over", { person: name.value, ...(person ? { take_from: person.name } : {}) });
   };
   if (link) at("signed-in").onclick = async () => {
@@ -470,6 +474,7 @@
       opened = true;
       retry = 1000;
       notice("");
+      if (!link) say({ type: "person", person: me });
       size();
       if (document.hidden) say({ type: "pause" });
     };

@@ -67,7 +67,7 @@ LONGEST  := ./launcher/browser ./launcher/session ./cdpproxy ./lease/natskv ./la
 LAUNCHER = $$($(GO) list ./launcher/... | grep -vxF "$$($(GO) list $(LONGEST))")
 OTHERS   = $$($(GO) list $(PKGS) | grep -vxF "$$($(GO) list $(OUTSIDE) $(LONGEST) ./launcher/...)")
 
-# The commands that three at a time run through, the long ones first: then none is alone for
+# The commands that four at a time run through, the long ones first: then none is alone for
 # long at the end.
 COMMANDS := tested-e2e tested-longest tested-launcher tested-outside linted tested-others unraced
 
@@ -82,7 +82,7 @@ LEAN := -ldflags=-w -trimpath
 test check quick $(filter-out linted,$(COMMANDS)) vetted: export GOFLAGS := $(filter-out $(LEAN),$(GOFLAGS)) $(LEAN)
 
 # Everything is compiled first, with all processors: two commands that need the same package at
-# the same time would both compile it. Then three commands test one package each at a time: one
+# the same time would both compile it. Then four commands test one package each at a time: one
 # that waits leaves its processor to the others, and a third of what two of them take they wait.
 BEGAN := $(shell date +%s)
 after  = @echo "$(1) after $$(( $$(date +%s) - $(BEGAN) )) s"
@@ -107,7 +107,7 @@ test: deps
 	@cd $(S3_MODULE) && $(GO) tool -n gateway >/dev/null
 	@$(MAKE) --no-print-directory vetted
 	$(call after,compiled and vetted)
-	@scripts/say-what-failed.sh $(MAKE) --no-print-directory -k -j 3 $(COMMANDS)
+	@scripts/say-what-failed.sh $(MAKE) --no-print-directory -k -j 4 $(COMMANDS)
 	$(call after,tested)
 endif
 

@@ -51,8 +51,8 @@ func (m Memory) Load(profile string) (map[string]site.Kept, error) {
 	return kept, nil
 }
 
-// Keep remembers answers that were given under this lease token. What a site did not tell is forgotten, so that nothing is compared with
-// what was true before the last session; but not whose account it was.
+// Keep remembers answers that were given under this lease token. What a site did not tell is forgotten, so that
+// nothing is compared with what was true before the last session; but not whose account it was.
 func (m Memory) Keep(profile string, token lease.Token, answers []site.Answer, now time.Time) error {
 	if len(answers) == 0 {
 		return nil

@@ -148,7 +148,8 @@ type unreachable struct {
 func (u unreachable) Manifest(context.Context, string) ([]byte, error) { return nil, u.err }
 
 // A task whose checkpoint's data only the evidence store has is not resumed while that store cannot be
-// reached, or the sidecar cannot open what it has, since the task would repeat what it did. Where the evidence is gone for good, it goes on.
+// reached, or the sidecar cannot open what it has, since the task would repeat what it did. Where the evidence is
+// gone for good, it goes on.
 func TestNoTaskIsResumedWithoutItsData(t *testing.T) {
 	lost := lease.Record{ProfileID: "p", SessionID: "ses_lost", TaskID: "task-1", EvidenceID: "ev_1", LastSafeCheckpoint: "listed"}
 	entries := lostJournal()

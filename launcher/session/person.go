@@ -281,7 +281,8 @@ func (ps *People) stopDriving(cause error) {
 }
 
 // PersonIs returns nil while the principal has the session by hand: the person whom it names, if it names one, since
-// several may share it. (A hold is its principal's.) Otherwise the error, a *api.Problem, says who has it, that nobody does, or that the session is ending.
+// several may share it. (A hold is its principal's.) Otherwise the error, a *api.Problem, says who has it, that nobody
+// does, or that the session is ending.
 func (ps *People) PersonIs(p principal.Principal) error {
 	_, _, err := ps.inHandsOf(p)
 	return err

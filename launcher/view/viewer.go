@@ -40,9 +40,9 @@ type viewer struct {
 	woken chan struct{} // has room for one: there may be something to send, or the connection ends
 	// patience bounds how long one message may take to be written.
 	patience time.Duration
-	// Only Serve and read use these: left ends that the viewer counts as present; whether the last click became a question, the target that did not say what
-	// was clicked last, the inputs of a pointer that their pages have not answered, and the number of the
-	// dialog that was answered last.
+	// Only Serve and read use these: left ends that the viewer counts as present; whether the last click became
+	// a question, the target that did not say what was clicked last, the inputs of a pointer that their pages have
+	// not answered, and the number of the dialog that was answered last.
 	left     func()
 	asking   bool
 	hangs    string

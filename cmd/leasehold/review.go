@@ -54,7 +54,7 @@ func (c *reviewCmd) ask(ctx context.Context, a *app, sidecar *client) (json.RawM
 	if err != nil {
 		return nil, err
 	}
-	if c.Token == 0 && c.Decision == decisionApprove {
+	if c.Token == 0 && c.Decision == lease.ReviewApprove {
 		if err := c.confirm(ctx, a, token); err != nil {
 			return nil, err
 		}
@@ -66,11 +66,8 @@ func (c *reviewCmd) ask(ctx context.Context, a *app, sidecar *client) (json.RawM
 	}, "v1", "profiles", id, "review")
 }
 
-// decisionApprove is the decision that lets a profile go, which cannot be undone.
-const decisionApprove = "approve"
-
-// confirm asks whether the incident that has this token now, and was shown just before, is to be approved. The
-// reviewer may have looked at an earlier one.
+// confirm asks whether the incident that has this token now, and was shown just before, is to be approved, which
+// cannot be undone. The reviewer may have looked at an earlier one.
 func (c *reviewCmd) confirm(ctx context.Context, a *app, token lease.Token) error {
 	if !isTerminal(a.stdin) {
 		return exitWith(exitUsage, "--decision approve without --token, and nobody to ask: give --token %d if that is what you have looked at (leasehold show %s)", token, c.Profile)

@@ -682,15 +682,7 @@ func TestWarmBrowsers(t *testing.T) {
 	h.given("p")
 
 	warm := h.browser(free)
-	slot := l.o.Slots.Occupy("p")
-	lock, b, err := l.adoptBrowser(slot, free, filepath.Join(h.root.Dir(), "p"), slot.Note, h.log())
-	h.must(err)
-	slot.Locked(lock)
-	slot.Opened(b, "ses_p", nil)
-	one := &run{}
-	slot.Enter(one)
-	slot.Leave(one)
-	slot.Park("ses_p")
+	_, lock := h.parked(l, free)
 	since := l.o.Slots.WarmSince("p")
 	if got := l.adopts("p"); got.Nonce != free.Nonce || !h.lives(warm) || since.IsZero() || l.o.Slots.WarmSince("p") != since {
 		t.Errorf("%+v, the browser lives: %v, warm since %v", got, h.lives(warm), l.o.Slots.WarmSince("p"))
@@ -704,6 +696,20 @@ func TestWarmBrowsers(t *testing.T) {
 		t.Errorf("%+v, the browser lives: %v", got, h.lives(warm))
 	}
 	h.given("p")
+}
+
+// parked has a launcher keep the browser of a profile that is free warm, as the session ses_p left it.
+func (h *host) parked(l *launcher, free lease.Record) (*slots.Slot, *profiledir.Lock) {
+	slot := l.o.Slots.Occupy("p")
+	lock, b, err := l.adoptBrowser(slot, free, filepath.Join(h.root.Dir(), "p"), slot.Note, h.log())
+	h.must(err)
+	slot.Locked(lock)
+	slot.Opened(b, "ses_p", nil)
+	one := &run{}
+	slot.Enter(one)
+	slot.Leave(one)
+	slot.Park("ses_p")
+	return slot, lock
 }
 
 // What a warm browser did by itself is in a bundle before the browser is closed and its note removed, also
@@ -726,15 +732,7 @@ func TestWhatAWarmBrowserDidByItselfIsNotLost(t *testing.T) {
 				id := h.browser(free)
 				l := h.launch(nil)
 				l.o.Slots.PreserveBy(func(string, string, string, *browser.Browser) error { return errors.New("the disk is full") })
-				slot := l.o.Slots.Occupy("p")
-				lock, b, err := l.adoptBrowser(slot, free, filepath.Join(h.root.Dir(), "p"), slot.Note, h.log())
-				h.must(err)
-				slot.Locked(lock)
-				slot.Opened(b, "ses_p", nil)
-				one := &run{}
-				slot.Enter(one)
-				slot.Leave(one)
-				slot.Park("ses_p")
+				slot, _ := h.parked(l, free)
 				does(h, slot, id)
 				h.await("the browser is given up", func() bool { return l.o.Slots.Find("p") == nil })
 				if all := l.bundles("p"); len(all) > 0 {

@@ -136,15 +136,22 @@ func TestTheWorkersBrowserIsGoneBeforeTheCheck(t *testing.T) {
 	}
 }
 
-// TestSitesAreAskedWhereThatMayDecide: what they say is compared with what they said at rest, and is
-// remembered in its place.
-func TestSitesAreAskedWhereThatMayDecide(t *testing.T) {
-	t.Parallel()
-	file, err := site.Parse([]byte("name: shop\norigins: [\"https://shop.example\"]\nprobes: [{name: orders, get: /o, take: [\"$.n\"], covers: [\"POST /cart\"]}]\n"))
+// shopAsked is what is known of a shop with one probe, of which this is more.
+func shopAsked(t *testing.T, more string) *site.Book {
+	t.Helper()
+	file, err := site.Parse([]byte("name: shop\norigins: [\"https://shop.example\"]\nprobes: [{name: orders, get: /o, take: [\"$.n\"]" + more + "}]\n"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	book, _ := site.NewBook([]site.File{file})
+	return book
+}
+
+// TestSitesAreAskedWhereThatMayDecide: what they say is compared with what they said at rest, and is
+// remembered in its place.
+func TestSitesAreAskedWhereThatMayDecide(t *testing.T) {
+	t.Parallel()
+	book := shopAsked(t, `, covers: ["POST /cart"]`)
 	for _, tt := range []struct {
 		name        string
 		rest        string // what was said at rest; empty: nothing is remembered
@@ -219,11 +226,7 @@ func TestSitesAreAskedWhereThatMayDecide(t *testing.T) {
 // this host wrote it, and if no other run had the browser.
 func TestWhatASiteSaidWhileTheSessionLived(t *testing.T) {
 	t.Parallel()
-	file, err := site.Parse([]byte("name: shop\norigins: [\"https://shop.example\"]\nprobes: [{name: orders, get: /o, take: [\"$.n\"]}]\n"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	book, _ := site.NewBook([]site.File{file})
+	book := shopAsked(t, ``)
 	orders := book.Questions(nil, []string{"shop.example"})
 	for _, tt := range []struct {
 		name              string
@@ -288,11 +291,7 @@ func TestWhatASiteSaidWhileTheSessionLived(t *testing.T) {
 // went on from there did nothing after it.
 func TestTheGrantStandsForTheCheckpointFromWhichATaskResumed(t *testing.T) {
 	t.Parallel()
-	file, err := site.Parse([]byte("name: shop\norigins: [\"https://shop.example\"]\nprobes: [{name: orders, get: /o, take: [\"$.n\"], covers: [\"POST /cart\"]}]\n"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	book, _ := site.NewBook([]site.File{file})
+	book := shopAsked(t, `, covers: ["POST /cart"]`)
 	orders := book.Questions(nil, []string{"shop.example"})
 	for _, tt := range []struct {
 		name    string

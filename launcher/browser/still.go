@@ -49,6 +49,11 @@ const (
 	picturesTimeout = 4 * time.Second
 	// endTimeout bounds all that EndPages does, and one try of OpenLater.
 	endTimeout = 10 * time.Second
+	// freedWithin is how long pages that were freed may take to say that no script of theirs runs any more, in
+	// time that the host gives (see capture.Patience), before they are freed again.
+	freedWithin = 100 * time.Millisecond
+	// freeTimeout is for how long they are freed again and again, in such time, too.
+	freeTimeout = 2 * time.Second
 	// openAgain is the pause before a browser that the launcher kept to itself is opened to its clients anew.
 	openAgain = time.Second
 	// lookAgain is the pause between two looks for a process.
@@ -466,15 +471,32 @@ func (b *Browser) FreePages(ctx context.Context) error {
 		return fmt.Errorf("another step with the browser's network service has not ended: %w", err)
 	}
 	defer s.mu.Unlock()
-	n := s.network
 	switch {
 	case s.freed:
 		return nil
-	case n == nil || s.ended:
+	case s.network == nil || s.ended:
 		return errors.New("the browser does not stand still")
 	}
 	ctx, cancel := context.WithTimeout(ctx, endTimeout)
 	defer cancel()
+	freeing, done := capture.Patience(ctx, freeTimeout)
+	defer done()
+	for {
+		if err := b.freeOnce(ctx, s.network); err != nil {
+			return err
+		}
+		answering, done := capture.Patience(freeing, freedWithin)
+		stopped := b.monitor.ScriptsStopped(answering)
+		done()
+		if stopped || freeing.Err() != nil {
+			return nil
+		}
+	}
+}
+
+// freeOnce frees the pages from n. A page may begin to wait for the next one before it has heard that its
+// scripts are to stop. b.still.mu is held.
+func (b *Browser) freeOnce(ctx context.Context, n NetworkService) error {
 	err := b.process.StopRenderers()
 	if err == nil {
 		b.monitor.StopScripts()

@@ -915,6 +915,13 @@ func (h *holder) none(t *testing.T) {
 // page while the browser stands still. A page that is freed can be looked at; nothing leaves it, no
 // script of it runs any more, and the cookies stay whole.
 func TestPagesThatWaitForTheNetworkAreFreed(t *testing.T) {
+	for by, adopts := range map[string]bool{"the launcher": false, "the next launcher": true} {
+		t.Run(by, func(t *testing.T) { freesPages(t, adopts) })
+	}
+}
+
+// freesPages is TestPagesThatWaitForTheNetworkAreFreed by the launcher that has the browser, or one that adopts it.
+func freesPages(t *testing.T, adopts bool) {
 	var posts atomic.Int64
 	site := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Method == http.MethodPost {
@@ -937,7 +944,7 @@ func TestPagesThatWaitForTheNetworkAreFreed(t *testing.T) {
 		h.open(b, site.URL+"/"+path)
 		h.titles(b, path)
 		sessions[path] = h.page(b, site.URL+"/"+path).SessionID
-		script := "let n = 0, x; const again = () => { n++; try { " + waits + " } finally { fetch('/', {method: 'POST'}).catch(() => {}) } }; setInterval(again, 5)"
+		script := "let n = 0, x; const again = () => { n++; try { " + waits + " } finally { fetch('/', {method: 'POST'}).catch(() => {}) } }; for (let i = 0; i < 10; i++) setInterval(again, 5)"
 		if err := o.Call(t.Context(), sessions[path], "Runtime.evaluate", map[string]any{"expression": script}, nil); err != nil {
 			t.Fatal(err)
 		}
@@ -991,16 +998,25 @@ func TestPagesThatWaitForTheNetworkAreFreed(t *testing.T) {
 		}
 	}
 
+	if adopts {
+		b = h.adopted(b, lease.Appearance{})
+		o = b.Monitor().Observer()
+		for path := range sessions {
+			sessions[path] = h.page(b, site.URL+"/"+path).SessionID
+		}
+	}
 	if err := errors.Join(b.FreePages(t.Context()), b.FreePages(t.Context())); err != nil {
 		t.Fatal(err)
 	}
+	ctx, cancel := context.WithTimeout(t.Context(), testchrome.Patience)
+	defer cancel()
 	for path, session := range sessions {
 		var picture struct{ Data []byte }
-		before, err := says(t.Context(), session, "n")
+		before, err := says(ctx, session, "n")
 		if err == nil {
-			err = o.Call(t.Context(), session, "Page.captureScreenshot", nil, &picture)
+			err = o.Call(ctx, session, "Page.captureScreenshot", nil, &picture)
 		}
-		after, problem := says(t.Context(), session, "n")
+		after, problem := says(ctx, session, "n")
 		if err != nil || problem != nil || before == 0 || after != before || len(picture.Data) == 0 {
 			t.Errorf("the page %s: n was %d and is %d, its picture has %d bytes, %v, %v", path, before, after, len(picture.Data), err, problem)
 		}

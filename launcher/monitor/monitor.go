@@ -421,6 +421,35 @@ func (m *Monitor) StopScripts() {
 	}
 }
 
+// ScriptsStopped waits until no script of the open pages runs any more, as StopScripts told them, and returns
+// false if ctx ends before: a page that waits for something does not answer. One with a dialog is not asked.
+func (m *Monitor) ScriptsStopped(ctx context.Context) bool {
+	// Chrome evaluates an expression when no script runs. By then it has done what the page was told before. That
+	// may have been the end of another session on the page, which lets scripts run again (Chromium 156): so the
+	// page is told once more.
+	commands := []struct {
+		method string
+		params map[string]any
+	}{
+		{"Runtime.evaluate", map[string]any{"expression": "0", "silent": true}},
+		{"Emulation.setScriptExecutionDisabled", map[string]any{"value": true}},
+		{"Runtime.evaluate", map[string]any{"expression": "0", "silent": true}},
+	}
+	var asking sync.WaitGroup
+	for _, p := range m.Pages() {
+		if p.Crashed || p.Dialog != "" || p.SessionID == "" {
+			continue
+		}
+		asking.Go(func() {
+			for _, c := range commands {
+				_ = m.chrome.Call(ctx, p.SessionID, c.method, c.params, nil) // an error is an answer, too: of a page that is gone
+			}
+		})
+	}
+	asking.Wait()
+	return ctx.Err() == nil
+}
+
 // CatchUp returns when everything that came before the call is processed and reported: events, and
 // what pages sent.
 func (m *Monitor) CatchUp(ctx context.Context) error {

@@ -3,10 +3,13 @@ package built
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
 	"strings"
+
+	"golang.org/x/sys/unix"
 
 	"leasehold/internal/test/source"
 )
@@ -22,8 +25,17 @@ func Leasehold() (string, error) {
 // where the go command has its cache.
 var environment = os.Environ()
 
-// Tool is Leasehold for a tool that the module of the directory names.
-func Tool(dir, name string) (string, error) {
+// Tool is Leasehold for a tool that the module of the directory names. Test binaries that ask at the same time
+// take turns: what two go commands write at once, neither can run ("text file busy").
+func Tool(dir, name string) (_ string, err error) {
+	turn, err := os.Open(dir) // the go command locks go.mod itself
+	if err != nil {
+		return "", err
+	}
+	defer func() { err = errors.Join(err, turn.Close()) }()
+	if err := unix.Flock(int(turn.Fd()), unix.LOCK_EX); err != nil {
+		return "", fmt.Errorf("waiting for the turn to build %s: %w", name, err)
+	}
 	cmd := exec.Command("go", "tool", "-n", name)
 	cmd.Dir, cmd.Env = dir, environment
 	var stderr bytes.Buffer

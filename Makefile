@@ -69,7 +69,7 @@ OTHERS   = $$($(GO) list $(PKGS) | grep -vxF "$$($(GO) list $(OUTSIDE) $(LONGEST
 
 # The commands that four at a time run through, the long ones first: then none is alone for
 # long at the end.
-COMMANDS := tested-e2e tested-longest tested-launcher tested-outside linted tested-others unraced
+COMMANDS := tested-e2e tested-longest tested-launcher tested-outside tested-others linted unraced
 
 # The compiler, the linter and the tests make much garbage and end soon. Collecting it less often
 # halves the linter's time; the limit bounds the memory that each program may take for that.
@@ -84,6 +84,7 @@ test check quick $(filter-out linted,$(COMMANDS)) vetted: export GOFLAGS := $(fi
 # Everything is compiled first, with all processors: two commands that need the same package at
 # the same time would both compile it. Then four commands test one package each at a time: one
 # that waits leaves its processor to the others, and a third of what two of them take they wait.
+# At the end one command is alone with many short packages: it links one while it tests another.
 BEGAN := $(shell date +%s)
 after  = @echo "$(1) after $$(( $$(date +%s) - $(BEGAN) )) s"
 
@@ -125,7 +126,7 @@ tested-launcher:
 	@$(GO_TEST) -race -p 1 $(LAUNCHER)
 
 tested-others:
-	@$(GO_TEST) -race -p 1 $(OTHERS)
+	@$(GO_TEST) -race -p 2 $(OTHERS)
 
 unraced:
 	$(GO) test -vet=off -count=1 $(UNRACED)

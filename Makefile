@@ -82,9 +82,9 @@ LEAN := -ldflags=-w -trimpath
 test check quick $(filter-out linted,$(COMMANDS)) vetted: export GOFLAGS := $(filter-out $(LEAN),$(GOFLAGS)) $(LEAN)
 
 # Everything is compiled first, with all processors: two commands that need the same package at
-# the same time would both compile it. Then four commands test one package each at a time: one
-# that waits leaves its processor to the others, and a third of what two of them take they wait.
-# At the end one command is alone with many short packages: it links one while it tests another.
+# the same time would both compile it. Then four commands run at a time: one that waits leaves its
+# processor to the others, and a third of what two of them take they wait. Those with many short
+# packages link one while they test another: at the end one of them is alone.
 BEGAN := $(shell date +%s)
 after  = @echo "$(1) after $$(( $$(date +%s) - $(BEGAN) )) s"
 
@@ -123,7 +123,7 @@ tested-longest:
 	@$(GO_TEST) -race -p 1 $(LONGEST)
 
 tested-launcher:
-	@$(GO_TEST) -race -p 1 $(LAUNCHER)
+	@$(GO_TEST) -race -p 2 $(LAUNCHER)
 
 tested-others:
 	@$(GO_TEST) -race -p 2 $(OTHERS)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"maps"
 	"os"
 	"path/filepath"
@@ -142,6 +143,50 @@ func (r *reading) broughtBack(profile, from string, want map[string]string) {
 	mustIn(r.t)(err)
 	if got := r.kept(profile); !maps.Equal(got, want) {
 		r.t.Errorf("%s of %s has %v, want %v", profile, from, got, want)
+	}
+}
+
+// A restore that is cut short before the record says so leaves the directory of the snapshot in its place. A
+// person decides about the profile, and nobody gets it before.
+func TestARestoreThatIsCutShortGoesToAPerson(t *testing.T) {
+	r, _ := startImporting(t)
+	r.imported("acct")
+	e, err := r.o.Store.Get(t.Context(), "acct")
+	mustIn(t)(err)
+	restore := api.ProfileRestore{Token: e.Record.Token, SnapshotID: r.sealed(e.Record.Token, "snapshot").ID, Person: "ann", Note: "n"}
+	r.leases.set(hooks{swap: func(next lease.Record) error {
+		if next.Reason == lease.ReasonSnapshotRestored {
+			panic("killed")
+		}
+		return nil
+	}})
+	func() {
+		defer func() { _ = recover() }()
+		_, err := r.RestoreProfile(t.Context(), "acct", restore)
+		t.Errorf("it was not killed: %v", err)
+	}()
+	r.leases.set(hooks{})
+	if s, err := r.Acquire(t.Context(), api.Manifest{ProfileID: "acct", WorkerID: "w", TaskID: "t"}); err == nil {
+		t.Fatalf("a worker got it: %+v", s)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	for e.Record.State != lease.ManualReview {
+		mustIn(t)(context.Cause(ctx))
+		time.Sleep(10 * time.Millisecond)
+		e, err = r.o.Store.Get(ctx, "acct")
+		mustIn(t)(err)
+	}
+	inspection, err := r.Inspection(ctx, "acct")
+	if err != nil || !strings.Contains(fmt.Sprint(inspection.Reasons), "a restore was cut short") {
+		t.Errorf("the person is told %q, %v", inspection.Reasons, err)
+	}
+	// The same restore, once more, from the review: it is believed.
+	restore.Token = e.Record.Token
+	_, err = r.RestoreProfile(t.Context(), "acct", restore)
+	mustIn(t)(err)
+	if why, err := r.o.Root.Replaced("acct"); err != nil || why != "" {
+		t.Errorf("a restore that is complete is not believed: %q, %v", why, err)
 	}
 }
 

@@ -32,12 +32,17 @@ type Exchanged struct {
 	aside bool
 	// unfinished is where the new directory is as long as it is not in its place: no archive, to Archived.
 	unfinished string
+	// mark is the guard file of the former directory's mark, as it was; nil: there was none.
+	mark []byte
 }
 
 // Exchange puts another directory into the place of the profile's own, which goes to the archive. Both
 // happen in one step, so that the profile always has one of the two. former is what belongs to its own, and
 // is kept beside that. The caller has made sure that nobody uses the profile. If the directory cannot be
 // filled, the profile stays as it is.
+//
+// The new directory may be older than what the profile's record says of it. So it is not believed before
+// the caller, who has it in the record, calls BelieveDirectory: if that never happens, a person decides.
 func (l *Lock) Exchange(ctx context.Context, now time.Time, former map[string][]byte, fill Fill) (_ *Exchanged, err error) {
 	fail := func(err error) (*Exchanged, error) { return nil, fmt.Errorf("profile %s: %w", l.id, err) }
 	to := filepath.Join(l.root.dir, l.id)
@@ -56,11 +61,15 @@ func (l *Lock) Exchange(ctx context.Context, now time.Time, former map[string][]
 	if e.Extras, err = fill(ctx, e.unfinished); err != nil {
 		return nil, err
 	}
-	if err := l.root.forgetMark(l.id); err != nil {
-		return nil, err
-	}
 	if err := l.root.spareTaking(l.id, e.unfinished); err != nil {
 		return fail(err)
+	}
+	if e.mark, err = l.root.readMark(l.id); err != nil {
+		return nil, err
+	}
+	var damaged *DamagedError
+	if err := l.root.disbelieveMark(l.id, cutShort); err != nil && !errors.As(err, &damaged) { // a damaged one is not believed either
+		return nil, err
 	}
 	made := e.unfinished
 	err = unix.Renameat2(unix.AT_FDCWD, made, unix.AT_FDCWD, to, unix.RENAME_NOREPLACE)
@@ -75,7 +84,7 @@ func (l *Lock) Exchange(ctx context.Context, now time.Time, former map[string][]
 		})
 	}
 	if err != nil {
-		return fail(errors.Join(fmt.Errorf("putting %s in the place of %s: %w", made, to, err), os.RemoveAll(made)))
+		return fail(errors.Join(fmt.Errorf("putting %s in the place of %s: %w", made, to, err), os.RemoveAll(made), l.root.putMark(l.id, e.mark)))
 	}
 	err = errors.Join(durable.Sync(archive), durable.Sync(l.root.dir))
 	if err == nil {
@@ -90,6 +99,9 @@ func (l *Lock) Exchange(ctx context.Context, now time.Time, former map[string][]
 	}
 	return e, nil
 }
+
+// cutShort is why a directory is not believed of which nobody knows whether the profile's record has it.
+const cutShort = "a restore was cut short: the directory may be that of the snapshot, and the profile's record does not say so"
 
 // unfinishedMark begins the names, in the archive, of what Exchange has not put into its place, and of
 // what a Fill makes beside that.
@@ -134,6 +146,9 @@ func (e *Exchanged) Undo() error {
 	}
 	if err == nil {
 		err = errors.Join(durable.Sync(filepath.Dir(e.place)), durable.Sync(e.lock.root.dir), os.RemoveAll(e.unfinished), os.RemoveAll(e.place+besideMark))
+	}
+	if err == nil {
+		err = e.lock.root.putMark(e.lock.id, e.mark)
 	}
 	if err != nil {
 		return fmt.Errorf("profile %s: putting the directory before back: %w", e.lock.id, err)

@@ -111,15 +111,32 @@ func (r *Root) disbelieveMark(id, why string) error {
 	return err
 }
 
+// readMark reads the guard file of the mark; nil: there is none.
+func (r *Root) readMark(id string) ([]byte, error) {
+	b, err := os.ReadFile(r.file(id, string(signed.Mark)))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("mark of %s: %w", id, err)
+	}
+	return b, nil
+}
+
+// putMark makes the guard file of the mark what readMark returned.
+func (r *Root) putMark(id string, b []byte) error {
+	if b == nil {
+		return r.removeMark(id)
+	}
+	return durable.Replace(r.file(id, string(signed.Mark)), b)
+}
+
 // noted is the mark in the guard file, and whether there is one.
 func (r *Root) noted(id string) (m mark, is bool, err error) {
 	path := r.file(id, string(signed.Mark))
-	b, err := os.ReadFile(path)
-	if errors.Is(err, fs.ErrNotExist) {
-		return mark{}, false, nil
-	}
-	if err != nil {
-		return mark{}, false, fmt.Errorf("mark of %s: %w", id, err)
+	b, err := r.readMark(id)
+	if err != nil || b == nil {
+		return mark{}, false, err
 	}
 	content, err := r.key.Open(signed.Mark, id, b)
 	if err == nil {
@@ -139,6 +156,11 @@ func (r *Root) forgetMark(id string) error {
 	if err := r.forgetLeft(id); err != nil {
 		return err
 	}
+	return r.removeMark(id)
+}
+
+// removeMark removes the guard file of the mark, if there is one.
+func (r *Root) removeMark(id string) error {
 	err := os.Remove(r.file(id, string(signed.Mark)))
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
@@ -172,7 +194,8 @@ func (l *Lock) DisbelieveLost(err error) error {
 	return nil
 }
 
-// BelieveDirectory makes the directory believed as it is, because a person decides about it.
+// BelieveDirectory makes the directory believed as it is, because a person decides about it, or because the
+// profile's record says that Exchange put it there.
 func (l *Lock) BelieveDirectory() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()

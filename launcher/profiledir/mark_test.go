@@ -1,6 +1,7 @@
 package profiledir
 
 import (
+	"context"
 	"errors"
 	"os"
 	"path/filepath"
@@ -34,7 +35,24 @@ func TestACopyInThePlaceOfTheDirectory(t *testing.T) {
 		"another profile's, that is one ahead": {func(w *marked) error { return w.put(w.another(3)) }, `mark "3 `},
 		"a restore": {func(w *marked) error {
 			_, err := w.lock.Exchange(t.Context(), time.Now(), nil, copyOf(w.before))
+			return errors.Join(err, w.lock.BelieveDirectory())
+		}, ""},
+		"a restore that was cut short": {func(w *marked) error {
+			_, err := w.lock.Exchange(t.Context(), time.Now(), nil, copyOf(w.before))
 			return err
+		}, "a restore was cut short"},
+		"a restore that was undone": {func(w *marked) error {
+			return w.undone(copyOf(w.before))
+		}, ""},
+		"a restore that was undone, of a copy of before": {func(w *marked) error {
+			return errors.Join(w.put(w.before), w.undone(copyOf(w.before)))
+		}, `mark "1 `},
+		"a restore that found no place": {func(w *marked) error {
+			_, err := w.lock.Exchange(t.Context(), time.Now(), nil, func(context.Context, string) (map[string][]byte, error) { return nil, nil })
+			if err == nil {
+				return errors.New("it has a place")
+			}
+			return nil
 		}, ""},
 		"an archive, and an import": {func(w *marked) error {
 			_, err := w.lock.Archive(time.Now(), nil)
@@ -166,6 +184,15 @@ func (w *marked) another(ends int) string {
 		w.must(w.r.Store("another"))
 	}
 	return path
+}
+
+// undone exchanges the directory, and takes that back.
+func (w *marked) undone(fill Fill) error {
+	e, err := w.lock.Exchange(w.t.Context(), time.Now(), nil, fill)
+	if err != nil {
+		return err
+	}
+	return e.Undo()
 }
 
 // put replaces the directory by another.

@@ -151,10 +151,13 @@ func (t *Service) RestoreProfile(ctx context.Context, profileID string, req api.
 	by := principal.Of(ctx).Name
 	entry, err := t.recordRestore(ctx, profileID, req.SnapshotID, lease.Review{Reviewer: req.Person, Principal: by, Note: req.Note, TokenSeen: req.Token})
 	if errors.Is(err, errNotKnown) {
-		return api.Restored{}, host.Problem(fmt.Errorf("profile %s has the snapshot, and what it had before is kept in %s: %w: restore it again if its token has not risen", profileID, exchanged.Kept, err))
+		return api.Restored{}, host.Problem(fmt.Errorf("profile %s has the snapshot, and what it had before is kept in %s: %w: it goes to a person, who restores the snapshot again or approves what is there", profileID, exchanged.Kept, err))
 	}
 	if err != nil {
 		return api.Restored{}, t.undoRestore(profileID, exchanged, cookies, err)
+	}
+	if err := lock.BelieveDirectory(); err != nil {
+		t.host.Log.Error().Err(err).Str("profile", profileID).Msg("the mark of the directory cannot be forgotten: a person is asked about the restore")
 	}
 	if err := lock.RaiseFloor(entry.Record); err != nil {
 		t.host.Log.Error().Err(err).Str("profile", profileID).Msg("the floor does not have the token of the restore: the next grant raises it")

@@ -78,7 +78,7 @@ var ofProfileDir = slices.Concat(
 		change{"an end renews the mark of an older copy", `if err == nil && why != "" {`, `if false {`},
 	),
 	in("launcher/profiledir/exchange.go", directory,
-		change{"a directory that was restored is not believed", `if err := l.root.forgetMark(l.id); err != nil {`, `if err := error(nil); err != nil {`},
+		change{"a restore that is cut short is believed", `if err := l.root.disbelieveMark(l.id, cutShort); err != nil`, `if err := l.root.forgetMark(l.id); err != nil`},
 	),
 	in("launcher/profiledir/users.go", directory,
 		change{"a directory of another user is a profile", `case !slices.Contains(users, owner):`, `case !slices.Contains(users, owner) && false:`},

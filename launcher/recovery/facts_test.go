@@ -70,6 +70,11 @@ func TestFacts(t *testing.T) {
 	}
 	at := func(url string) checkpoint.Entry { return checkpoint.Entry{Kind: checkpoint.KindURL, URL: url} }
 	post := checkpoint.Entry{Kind: checkpoint.KindRequest, Method: "POST", URL: "https://shop.example/orders", Type: "Fetch"}
+	safe := checkpoint.Entry{Kind: checkpoint.KindCheckpoint, Name: "listed", Safe: true}
+	later := safe
+	later.At = time.Now().Add(time.Hour)
+	refused := checkpoint.Entry{Kind: checkpoint.KindAnswer, URL: "https://shop.example/api", Page: cart, Status: 403}
+	signIn := checkpoint.Entry{Kind: checkpoint.KindAnswer, URL: "https://shop.example/login", Asked: "https://shop.example/account", SignIn: "password", Status: 200, Committed: true, Target: "another"}
 	declared := post
 	declared.Declared = "POST https://shop.example/orders"
 	singleton := func(to string) func(*world, *Case) {
@@ -144,6 +149,13 @@ func TestFacts(t *testing.T) {
 		{"nobody watched another run", lostRun(sessionfile.LostRun{File: sessionfile.File{Unseen: true}}), facts{table.TrafficSeen: unknown}, table.ManualReview},
 		{"a request", did(at(cart), post), facts{table.UnsafeRequests: yes}, table.ManualReview},
 		{"a request of another run", lostRun(sessionfile.LostRun{Journal: []checkpoint.Entry{post}}), facts{table.UnsafeRequests: yes}, table.ManualReview},
+		{"a refusal of another run before a safe checkpoint", all(did(at(cart), safe), lostRun(sessionfile.LostRun{Journal: []checkpoint.Entry{refused}})),
+			facts{table.SiteRefused: yes}, table.ManualReview},
+		{"a sign-in of another run before a safe checkpoint", all(did(at(cart), safe), lostRun(sessionfile.LostRun{Journal: []checkpoint.Entry{signIn}})),
+			facts{table.SentToSignIn: yes}, table.ManualReview},
+		{"a safe checkpoint of another run after a refusal", all(did(at(cart), refused), lostRun(sessionfile.LostRun{Journal: []checkpoint.Entry{later}})),
+			facts{table.SiteRefused: yes}, table.ManualReview},
+		{"a refusal before a safe checkpoint of the same run", did(refused, at(cart), safe), facts{table.SiteRefused: no}, table.Release},
 		{"a request that is declared harmless", all(did(at(cart), declared), record(func(r *lease.Record) { r.HarmlessRequests = []string{declared.Declared} })),
 			facts{table.UnsafeRequests: no, table.HarmlessSent: yes}, table.Release},
 		{"a request that is not declared so any more", did(at(cart), declared), facts{table.UnsafeRequests: yes}, table.ManualReview},

@@ -140,13 +140,20 @@ func (s *steps) reviewFlag(r lease.Record) table.Fact {
 }
 
 // journals are the entries of all runs that the case is about, merged by time. Each run's
-// entries keep their order, even if the clock was set back.
+// entries keep their order, even if the clock was set back. Of several runs, no checkpoint is safe: that of one
+// says nothing of what another one met, such as a site that refused it.
 func (s *steps) journals() []checkpoint.Entry {
 	runs := [][]checkpoint.Entry{s.Journal()}
 	for _, run := range s.Lost {
 		runs = append(runs, run.Journal)
 	}
-	return merge(runs)
+	all := merge(runs)
+	if len(s.Lost) > 0 {
+		for i := range all { // they are copies
+			all[i].Safe = false
+		}
+	}
+	return all
 }
 
 func merge(runs [][]checkpoint.Entry) []checkpoint.Entry {

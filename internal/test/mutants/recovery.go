@@ -95,6 +95,7 @@ var ofRecovery = slices.Concat(
 		change{"a contested profile is decided by the table", "\tif r.Reason == lease.ReasonContested {\n", "\tif false {\n"},
 		change{"what a person did by hand is decided by the table", "\tif r.ByHand != nil {\n", "\tif false {\n"},
 		change{"what nobody saw of another run does not count", `Unseen: s.File.Unseen || slices.ContainsFunc(`, `Unseen: s.File.Unseen && slices.ContainsFunc(`},
+		change{"a checkpoint of one run wipes what another one met", `all[i].Safe = false`, `_ = i`},
 		change{"a task resumes beside a lost run", `t.Resumable = t.Resumable && len(c.Lost) == 0`, `_ = t.Resumable`},
 		change{"the journals of other runs do not count", "\t\truns = append(runs, run.Journal)\n", "\t\t_ = run.Journal\n"},
 	),

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -49,7 +50,7 @@ func (b *Bundle) Add(name, kind, mediaType string, content []byte) error {
 		err = fmt.Errorf("it has %d bytes, want at most %d", len(stored), maxPart)
 	}
 	if err == nil {
-		err = createFile(filepath.Join(b.dir, name), stored)
+		err = withReserveOf(kind)(b.dir, func() error { return create(filepath.Join(b.dir, name), stored) })
 	}
 	if err != nil {
 		b.miss(name, kind, err.Error())
@@ -82,11 +83,17 @@ func (b *Bundle) has(name string) bool {
 	return slices.ContainsFunc(b.m.Parts, func(p Part) bool { return p.Name == name })
 }
 
-// createFile writes a new file, or leaves none. On a full disk it uses the reserve.
-func createFile(path string, content []byte) error {
-	return durable.WithReserve(filepath.Dir(path), func() error { return create(path, content) })
+// withReserveOf is how a part of the kind uses the reserve of a full disk. Those that are large do without it
+// before nothing is left for the others and the manifest, without which there is no bundle.
+func withReserveOf(kind string) func(dir string, write func() error) error {
+	switch kind {
+	case KindScreenshot, KindDOM, KindDetail:
+		return durable.WithHalfReserve
+	}
+	return durable.WithReserve
 }
 
+// create writes a new file, or leaves none.
 func create(path string, content []byte) error {
 	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
@@ -251,6 +258,13 @@ func (b *Bundle) Discard() error {
 		return fmt.Errorf("evidence %s: the bundle is sealed, and stays", b.m.EvidenceID)
 	case b.discarded:
 		return nil
+	}
+	// The parts first: on a full disk nothing else can be written before. The directory stays for now, since
+	// without it the bundle would count as one that was sealed, and has left the spool.
+	for _, p := range b.m.Parts {
+		if err := os.Remove(filepath.Join(b.dir, p.Name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
 	}
 	if err := b.spool.notSealed(b.m.ProfileID, b.m.EvidenceID); err != nil {
 		return err

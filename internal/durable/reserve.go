@@ -142,10 +142,24 @@ func UseReserve(s *Reserve) { reserve.Store(s) }
 
 // WithReserve calls write, which writes below dir, and calls it again after each piece of the
 // reserve that is given back for it, as long as the disk is full.
-func WithReserve(dir string, write func() error) error {
+func WithReserve(dir string, write func() error) error { return withReserve(dir, 0, write) }
+
+// WithHalfReserve is WithReserve for what may be left out if it finds no room: it leaves half of the reserve to
+// everything else.
+func WithHalfReserve(dir string, write func() error) error {
+	r := reserve.Load()
+	if r == nil {
+		return write()
+	}
+	return withReserve(dir, r.size/2, write)
+}
+
+// withReserve gives back no piece after which less than so many bytes would be left.
+func withReserve(dir string, leave int64, write func() error) error {
 	for {
 		err := write()
-		if err == nil || !Full(err) || !reserve.Load().Give(dir) {
+		r := reserve.Load()
+		if err == nil || !Full(err) || leave > 0 && r.Left() < leave+reservePiece || !r.Give(dir) {
 			return err
 		}
 	}

@@ -2,6 +2,8 @@ package recovery_test
 
 import (
 	"context"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -47,6 +49,25 @@ func TestEvidenceOfABrowserWithoutASession(t *testing.T) {
 	if err := full.r.Preserve(profile, "stirred", "", witness.Of(full.browser)); err == nil {
 		t.Error("nothing was stored, and nobody is told")
 	}
+}
+
+// TestABundleThatCannotBeSealedIsNotKept: whoever tries again makes another one, and its parts would hold the disk.
+func TestABundleThatCannotBeSealedIsNotKept(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.open(fakechrome.Script{URL: cart})
+	chain := filepath.Join(w.spool, ".chain")
+	w.must(os.WriteFile(chain, nil, 0o600)) // in the way of what is remembered of the chain
+	for range 3 {
+		if err := w.r.Preserve(profile, "stirred", "", witness.Of(w.browser)); err == nil {
+			t.Fatal("it was sealed")
+		}
+	}
+	if left, err := filepath.Glob(filepath.Join(w.spool, "ev_*")); err != nil || len(left) > 0 {
+		t.Errorf("left in the spool: %v, %v", left, err)
+	}
+	w.must(os.Remove(chain))
+	w.must(w.r.Preserve(profile, "stirred", "", witness.Of(w.browser)))
 }
 
 // TestABundleThatTheRecordNamedIsNamedByTheNext, where another launcher made it: the home,

@@ -5,6 +5,7 @@ package recovery
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -104,7 +105,7 @@ func (r *Recoverer) Manifest(rec lease.Record, now time.Time) evidence.Manifest 
 
 // Seal seals a bundle and stores it. If the store cannot be reached, the bundle waits in the
 // spool, and counts as stored. The result is the zero value if there is no bundle, or if it
-// cannot be sealed, which is logged.
+// cannot be sealed, which is logged: it is discarded then, since who tries again makes another one.
 func (r *Recoverer) Seal(b *evidence.Bundle, log zerolog.Logger) lease.Sealed {
 	if b == nil {
 		return lease.Sealed{}
@@ -114,7 +115,7 @@ func (r *Recoverer) Seal(b *evidence.Bundle, log zerolog.Logger) lease.Sealed {
 	defer cancel()
 	m, sum, err := r.o.Archive.Save(ctx, b)
 	if err != nil {
-		log.Error().Err(err).Msg("evidence not stored")
+		log.Error().Err(errors.Join(err, b.Discard())).Msg("evidence not stored")
 		return lease.Sealed{}
 	}
 	r.evidence.Observe(time.Since(begun).Seconds())

@@ -25,6 +25,16 @@ const (
 	PicturePart   = "screenshot-1.jpg"
 )
 
+// PicturesPart is the part of a bundle that is missing if the pictures of its session could not be had when it was
+// sealed.
+const PicturesPart = "pictures"
+
+// LacksPictures tells whether the pictures of the bundle's session could not be had when it was sealed. Then nothing
+// names them.
+func (m Manifest) LacksPictures() bool {
+	return slices.ContainsFunc(m.Parts, func(p Part) bool { return p.Name == PicturesPart && p.Missing != "" })
+}
+
 // KeptPictures is how many of a session's pictures are kept: the newest ones. If none of these
 // shows anything, the newest one that does is kept, too.
 const KeptPictures = 3

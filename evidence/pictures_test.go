@@ -290,6 +290,52 @@ func TestAPictureOfABundleThatNeverComesIsRemoved(t *testing.T) {
 	}
 }
 
+// A bundle that could not have the pictures of its session does not name them. They stay as long as it does, and what
+// came after it does not.
+func TestPicturesThatABundleLacksStayWithIt(t *testing.T) {
+	s, _ := openDir(t)
+	a := evidence.NewArchive(storetest.Spool(t), s, zerolog.Nop())
+	put := func(session string, at time.Time) evidence.Picture {
+		t.Helper()
+		p, err := a.PutPicture(t.Context(), picture(session, 7, at), []byte("image"), "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return p
+	}
+	kept := put("ses_1", noon)
+	seal := func(evidenceID string, at time.Time, lacks bool, before evidence.Link) evidence.Link {
+		t.Helper()
+		b, err := a.New(evidence.Manifest{EvidenceID: evidenceID, ProfileID: "p", LeaseToken: 8, At: at, PreviousEvidenceID: before.EvidenceID, PreviousManifestSHA256: before.SHA256})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if lacks {
+			b.AddMissing(evidence.PicturesPart, "pictures", "the store did not answer")
+		}
+		m, sum, err := a.Save(t.Context(), b)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return evidence.Link{EvidenceID: m.EvidenceID, SHA256: sum}
+	}
+	first := seal("ev_lacks", noon.Add(time.Hour), true, evidence.Link{})
+	put("ses_2", noon.Add(2*time.Hour))
+	seal("ev_later", noon.Add(1500*time.Hour), false, first)
+	for _, tt := range []struct {
+		after time.Duration
+		want  int
+	}{{900 * time.Hour, 1}, {2000 * time.Hour, 1}, {2001 * time.Hour, 0}} { // the second removes the bundle
+		if _, err := a.Retain(t.Context(), evidence.Retention{MaxAge: 1000 * time.Hour}, "l", needNone, noon.Add(tt.after)); err != nil {
+			t.Fatal(err)
+		}
+		left, err := a.Pictures(t.Context(), "p", "ses_1", "ses_2")
+		if err != nil || len(left) != tt.want || len(left) > 0 && left[0].EvidenceID != kept.EvidenceID {
+			t.Errorf("after %v: left are %+v, %v, want %d", tt.after, left, err, tt.want)
+		}
+	}
+}
+
 // A picture that two bundles name goes with the later bundle.
 func TestRetainLeavesWhatAnotherBundleNames(t *testing.T) {
 	s, _, a, head, named, _ := lostSession(t)

@@ -70,11 +70,16 @@ func (m Manifest) bytes() int64 {
 const strayAge = 24 * time.Hour
 
 // strayPictures returns those of the pictures that are no longer needed: no bundle names them, their session is
-// not living, and no bundle of their profile is elsewhere, which may name them. Such a bundle may never come, so
-// they are not kept for it when they are older than maxAge, which is not limited if it is zero.
+// not living, no later bundle of their profile says that it could not have them, and no bundle of their profile is
+// elsewhere, which may name them. Such a bundle may never come, so they are not kept for it when they are older than
+// maxAge, which is not limited if it is zero.
 func strayPictures(bundles []Manifest, needs Needs, maxAge time.Duration, now time.Time) []Manifest {
 	named, away := map[string]bool{}, elsewhere(bundles, needs.Evidence)
+	lacking := map[string]time.Time{} // the last bundle that lacks pictures, by profile
 	for _, m := range bundles {
+		if m.LacksPictures() && m.At.After(lacking[m.ProfileID]) {
+			lacking[m.ProfileID] = m.At
+		}
 		for _, p := range m.Pictures {
 			named[p.EvidenceID] = true
 		}
@@ -83,7 +88,7 @@ func strayPictures(bundles []Manifest, needs Needs, maxAge time.Duration, now ti
 	for _, m := range bundles {
 		age := now.Sub(m.At)
 		awaited := away[m.ProfileID] && (maxAge == 0 || age <= maxAge)
-		if m.IsPicture() && !named[m.EvidenceID] && !needs.Sessions[m.SessionID] && !awaited && age > strayAge {
+		if m.IsPicture() && !named[m.EvidenceID] && !needs.Sessions[m.SessionID] && !awaited && age > strayAge && m.At.After(lacking[m.ProfileID]) {
 			strays = append(strays, m)
 		}
 	}

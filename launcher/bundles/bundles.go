@@ -15,16 +15,19 @@ import (
 
 // accepted leaves out the pictures that do not count: those that no bundle names and whose
 // session is, according to the record, neither living nor in recovery. A fenced holder may have
-// left such pictures.
+// left such pictures. While a person decides whose bundle could not have the pictures, they count
+// as they did before.
 func accepted(manifests []evidence.Manifest, r lease.Record) []evidence.Manifest {
 	named := map[string]bool{}
+	open := r.Unfinished()
 	for _, m := range manifests {
+		open = open || r.State == lease.ManualReview && m.EvidenceID == r.EvidenceID && m.LacksPictures()
 		for _, p := range m.Pictures {
 			named[p.EvidenceID] = true
 		}
 	}
 	return slices.DeleteFunc(manifests, func(m evidence.Manifest) bool {
-		return m.IsPicture() && !named[m.EvidenceID] && (!r.Unfinished() || !slices.Contains(r.Sessions(), m.SessionID))
+		return m.IsPicture() && !named[m.EvidenceID] && (!open || !slices.Contains(r.Sessions(), m.SessionID))
 	})
 }
 

@@ -14,21 +14,26 @@ func TestAcceptedPictures(t *testing.T) {
 	picture := func(id, session string) evidence.Manifest {
 		return evidence.Manifest{EvidenceID: id, SessionID: session, RecoveryReason: evidence.PictureReason}
 	}
+	lacks := bundle
+	lacks.EvidenceID, lacks.Parts = "lacks", []evidence.Part{{Name: evidence.PicturesPart, Missing: "the store did not answer"}}
 	for _, c := range []struct {
 		state lease.State
+		named evidence.Manifest // by the record
 		want  string
 	}{
-		{lease.Held, "ev named living run"},
-		{lease.SuspectedStale, "ev named living run"},
-		{lease.Quarantined, "ev named living run"},
-		{lease.ManualReview, "ev named"},
-		{lease.Available, "ev named"},
-		{lease.ResumePending, "ev named"},
+		{lease.Held, bundle, "ev named living run"},
+		{lease.SuspectedStale, bundle, "ev named living run"},
+		{lease.Quarantined, bundle, "ev named living run"},
+		{lease.ManualReview, bundle, "ev named"},
+		{lease.ManualReview, lacks, "lacks named living run"},
+		{lease.Available, lacks, "lacks named"},
+		{lease.Available, bundle, "ev named"},
+		{lease.ResumePending, bundle, "ev named"},
 	} {
-		r := lease.Record{State: c.state, SessionID: "ses_2", Runs: []lease.Run{{SessionID: "ses_3"}}}
+		r := lease.Record{State: c.state, SessionID: "ses_2", EvidenceID: c.named.EvidenceID, Runs: []lease.Run{{SessionID: "ses_3"}}}
 		got := ""
 		for _, m := range accepted([]evidence.Manifest{
-			bundle, picture("named", "ses_1"), picture("late", "ses_1"), picture("living", "ses_2"), picture("run", "ses_3"),
+			c.named, picture("named", "ses_1"), picture("late", "ses_1"), picture("living", "ses_2"), picture("run", "ses_3"),
 		}, r) {
 			got += m.EvidenceID + " "
 		}

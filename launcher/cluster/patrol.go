@@ -18,6 +18,7 @@ package cluster
 import (
 	"context"
 	"errors"
+	"fmt"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -102,13 +103,17 @@ type view struct {
 	observer *lease.Observer
 	rounds   int // number of looks around
 	// sealed are the bundles of profiles whose record does not name them yet, because the store
-	// did not accept it.
+	// did not accept it, or that are not sealed yet.
 	sealed map[string]leftBehind // by profile
+	// noPictures is why the evidence store did not show pictures last, and askAgain is when it is asked again.
+	noPictures error
+	askAgain   boottime.Instant
 }
 
 // leftBehind is the bundle of a profile whose home did not come back.
 type leftBehind struct {
 	token  lease.Token
+	since  boottime.Instant // when it was to be sealed first
 	bundle lease.Sealed
 }
 
@@ -345,7 +350,15 @@ func (p *Patrol) abandon(ctx context.Context, v *view, e lease.Entry) (lease.Rec
 	}
 	left, ok := v.sealed[r.ProfileID]
 	if !ok || left.token != r.Token {
-		left = leftBehind{r.Token, p.nothingLeft(r)}
+		left = leftBehind{token: r.Token, since: p.o.Clock()}
+		v.sealed[r.ProfileID] = left
+	}
+	if left.bundle == (lease.Sealed{}) {
+		pictures, err := p.pictures(v, r)
+		if err != nil && p.o.Clock().Sub(left.since) < picturesWait {
+			return lease.Record{}, fmt.Errorf("the profile waits in quarantine for the pictures of its session: %w", err)
+		}
+		left.bundle = p.nothingLeft(r, pictures, err)
 	}
 	if left.bundle.EvidenceID == "" { // any launcher that can seal a bundle goes on
 		return lease.Record{}, errNoBundle
@@ -354,9 +367,32 @@ func (p *Patrol) abandon(ctx context.Context, v *view, e lease.Entry) (lease.Rec
 	return r.Abandon([]string{"its home did not come back to inspect it"}, left.bundle, time.Now())
 }
 
+// How long a profile waits for the pictures of its session, which may be all that there is of it, and how soon an
+// evidence store is asked again that did not show them.
+const (
+	picturesWait  = 15 * time.Minute
+	picturesAgain = time.Minute
+)
+
+// pictures are those that the session had stored. Every profile waits until a store that did not show them is asked
+// again, since the patrol waits for each answer.
+func (p *Patrol) pictures(v *view, r lease.Record) ([]evidence.Picture, error) {
+	if v.noPictures != nil && p.o.Clock() < v.askAgain {
+		return nil, v.noPictures
+	}
+	ctx, cancel := context.WithTimeout(p.ctx, storeTimeout)
+	defer cancel()
+	pictures, err := p.o.Archive.Pictures(ctx, r.ProfileID, r.Sessions()...)
+	if v.noPictures = err; err != nil {
+		v.askAgain = p.o.Clock().Add(picturesAgain)
+		p.o.Log.Warn().Err(err).Str("profile", r.ProfileID).Msg("the pictures of a session whose home is gone cannot be had")
+	}
+	return pictures, err
+}
+
 // nothingLeft is the bundle of a profile whose home is gone: it names the pictures that the
-// session had stored, and says that nothing else could be captured.
-func (p *Patrol) nothingLeft(r lease.Record) lease.Sealed {
+// session had stored, or says why they cannot be had, and says that nothing else could be captured.
+func (p *Patrol) nothingLeft(r lease.Record, pictures []evidence.Picture, noPictures error) lease.Sealed {
 	log := p.o.Log.With().Str("profile", r.ProfileID).Logger()
 	m := p.o.Recoverer.Manifest(r, time.Now().UTC())
 	m.LeaseToken, m.LastHeartbeatAt, m.DetectedStaleAt = uint64(r.Token), r.HeartbeatAt, r.SuspectedAt
@@ -371,12 +407,8 @@ func (p *Patrol) nothingLeft(r lease.Record) lease.Sealed {
 	} {
 		b.AddMissing(part.name, part.kind, "the host of launcher "+r.Home+" did not come back")
 	}
-	ctx, cancel := context.WithTimeout(p.ctx, storeTimeout)
-	defer cancel()
-	pictures, err := p.o.Archive.Pictures(ctx, r.ProfileID, r.Sessions()...)
-	if err != nil {
-		log.Warn().Err(err).Msg("the pictures of a session whose home is gone cannot be had")
-		b.AddMissing("pictures", "pictures", err.Error())
+	if noPictures != nil {
+		b.AddMissing(evidence.PicturesPart, "pictures", noPictures.Error())
 	}
 	b.SetPictures(pictures)
 	return p.o.Recoverer.Seal(b, log)

@@ -651,6 +651,52 @@ func TestNothingLeftToShow(t *testing.T) {
 	}
 }
 
+// An evidence store that does not answer for a while costs no pictures: the profile waits for them, and the store is
+// not asked all the time.
+func TestPicturesThatCannotBeHadYet(t *testing.T) {
+	inWorld(t, func(w *world) {
+		b := w.patrol()
+		shown, err := b.archive.PutPicture(w.Context(), evidence.Manifest{ProfileID: "p", SessionID: "ses_p", At: time.Now().UTC()}, []byte("jpeg"), "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		store := filepath.Join(b.dir, "evidence")
+		if err := os.Rename(store, store+".away"); err != nil {
+			t.Fatal(err)
+		}
+		w.store.do(func() {
+			w.store.put(w.far("").Close("far", "far", 1, time.Now()))
+			w.store.report(lease.Sight{Fresh: true})
+			w.store.store(held("p", "far"))
+			w.store.store(held("q", "far"))
+			w.store.report(lease.Sight{Complete: true})
+		})
+		asked := func() int { return strings.Count(w.said.String(), "whose home is gone cannot be had") }
+		w.until("the pictures cannot be had", time.Hour, func() bool { return asked() > 0 })
+		time.Sleep(picturesWait / 2)
+		if r := w.record("p"); r.State != lease.Quarantined {
+			t.Errorf("without the pictures: %+v", r)
+		}
+		if n, most := asked(), int(picturesWait/2/picturesAgain)+1; n > most {
+			t.Errorf("the store was asked %d times, want at most %d", n, most)
+		}
+		if err := os.Rename(store+".away", store); err != nil {
+			t.Fatal(err)
+		}
+		w.until("a person has them", time.Hour, func() bool {
+			return w.record("p").State == lease.ManualReview && w.record("q").State == lease.ManualReview
+		})
+		raw, err := b.archive.Manifest(w.Context(), w.record("p").EvidenceID)
+		var m evidence.Manifest
+		if err == nil {
+			err = json.Unmarshal(raw, &m)
+		}
+		if err != nil || m.LacksPictures() || len(m.Pictures) != 1 || m.Pictures[0].EvidenceID != shown.EvidenceID {
+			t.Errorf("pictures: %+v, parts: %+v, %v", m.Pictures, m.Parts, err)
+		}
+	})
+}
+
 // One loss has one bundle, however often its state is written, and whoever writes it.
 func TestOneBundleOfAHomeThatIsGone(t *testing.T) {
 	for name, before := range map[string]func(w *world){

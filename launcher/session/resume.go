@@ -153,6 +153,7 @@ func (s *Session) Resumed() {
 	s.browser.LimitWrites(0)
 	s.log.Info().Int("pid", s.browser.PID()).Str("worker", s.manifest.WorkerID).Str("task", s.manifest.TaskID).Dur("grace", s.policy.grace).
 		Msg("session resumed: its worker may reconnect")
+	s.life.reachable()
 	s.h.Enter(s)
 }
 

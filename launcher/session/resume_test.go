@@ -269,6 +269,40 @@ func TestNobodyComesBackToASessionThatGoesOn(t *testing.T) {
 	}
 }
 
+// TestAWorkerHasItsTimeToComeBackOnceItCan: resuming a session may take longer than its worker has to come back, or to
+// send its next heartbeat, and nobody reaches the session before it is resumed.
+func TestAWorkerHasItsTimeToComeBackOnceItCan(t *testing.T) {
+	t.Parallel()
+	for name, tt := range map[string]struct {
+		m       api.Manifest
+		does    func(r *room, s *Session)
+		verdict verdict
+	}{
+		"it was connected":    {task("one"), func(r *room, s *Session) { r.connect(s) }, interrupted},
+		"it sends heartbeats": {task("one", func(m *api.Manifest) { m.Heartbeat = api.HeartbeatExplicit }), func(*room, *Session) {}, stay},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r, _ := left(t, roomOptions{}, tt.m, tt.does)
+			s, err := r.adopt(func(*Resumption) {})
+			if err != nil {
+				t.Fatal(err)
+			}
+			s.life.update(func(f *facts) { // as if that had taken an hour
+				f.seenAt = f.seenAt.Add(-time.Hour)
+				if !f.endedAt.IsZero() {
+					f.endedAt = f.endedAt.Add(-time.Hour)
+				}
+			})
+			s.Resumed()
+			if got := s.life.ruling(time.Now()); got.verdict != tt.verdict {
+				t.Fatalf("as soon as it can be reached: %+v, want verdict %d", got, tt.verdict)
+			}
+			r.connect(s).close()
+		})
+	}
+}
+
 // TestASessionThatGoesOnHasItsCookies: a launcher that was killed while it started the browser had not put
 // the session cookies of the last one in, which the jar still has. The session does not go on without
 // them: its worker would find the account signed out, and the cookies that it gets then would not be kept.

@@ -199,6 +199,9 @@ func (a *Adopter) recoverLeft(slot *slots.Slot, r lease.Record, log zerolog.Logg
 	}
 	seen.passTo(func(checkpoint.Entry) {})
 	a.o.Sessions.Known(r.SessionID)
+	if o := own.File; o.ByHand != nil && left == nil && o.Reason == api.ReasonLauncherRestart && o.Evidence.EvidenceID == "" && lock.Retake() == nil {
+		a.o.Sessions.QuitInOrder(o.Manifest, log) // else an end had begun, and whoever closed the browser kept what that had
+	}
 	a.o.Sessions.DropNotedCookies(f, log)
 	// Nobody watched the browser since its launcher died.
 	if left != nil || f.CloseMethod == "" && f.Reason != api.ReasonUnanswered {

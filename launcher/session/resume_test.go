@@ -49,6 +49,36 @@ func TestFactsLeft(t *testing.T) {
 	}
 }
 
+// TestAnUpgradeThatIsCancelledCountsAsAConnection for the next launcher: it comes and goes. Otherwise its end would be
+// taken for that of another one.
+func TestAnUpgradeThatIsCancelledCountsAsAConnection(t *testing.T) {
+	t.Parallel()
+	r := newRoom(t, roomOptions{})
+	s := r.begin(task("one"))
+	first := r.connect(s)
+	cancelled, err := s.Connect(t.Context(), "", true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cancelled.Cancel()
+	last := r.connect(s)
+	leaves := func(w *worker, left int) facts {
+		w.close()
+		r.await("the connection has ended", func() bool { return s.Show().Connections == left })
+		entries, err := checkpoint.Read(r.files.Journal(s.ID()))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return factsLeft(s.file.get(), entries, time.Now(), s.h.o.Clock())
+	}
+	if f := leaves(first, 1); !f.connected || !f.dropped {
+		t.Errorf("with a connection that is open still: %+v, want it dropped", f)
+	}
+	if f := leaves(last, 0); !f.connected || f.dropped {
+		t.Errorf("with none: %+v, want it closed", f)
+	}
+}
+
 // TestTheAgeOfASessionFollowsNoWallClock: a launcher that goes on with a session counts its
 // longest life by the boot-time clock, however the wall clock was set meanwhile.
 func TestTheAgeOfASessionFollowsNoWallClock(t *testing.T) {

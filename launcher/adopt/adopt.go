@@ -199,6 +199,9 @@ func (a *Adopter) recoverLeft(slot *slots.Slot, r lease.Record, log zerolog.Logg
 	}
 	seen.passTo(func(checkpoint.Entry) {})
 	a.o.Sessions.Known(r.SessionID)
+	if o := own.File; o.ByHand != nil && left == nil && o.Reason == api.ReasonLauncherRestart && o.Evidence.EvidenceID == "" && lock.Retake() == nil {
+		a.o.Sessions.QuitInOrder(o.Manifest, log) // else an end had begun, and whoever closed the browser kept what that had
+	}
 	a.o.Sessions.DropNotedCookies(f, log)
 	// Nobody watched the browser since its launcher died.
 	if left != nil || f.CloseMethod == "" && f.Reason != api.ReasonUnanswered {
@@ -255,7 +258,8 @@ func (a *Adopter) recoverLeft(slot *slots.Slot, r lease.Record, log zerolog.Logg
 }
 
 // closeLeft closes a browser whose profile was decided about while its host was away. First a
-// bundle of what it shows is sealed, which the record then names.
+// bundle of what it shows is sealed, which the record then names. If a person has still to decide, that
+// is done, too, for each session of which nothing was sealed, such as those of a host that lost its power.
 func (a *Adopter) closeLeft(slot *slots.Slot, r lease.Record, log zerolog.Logger) error {
 	path, err := a.o.Root.Path(r.ProfileID)
 	if err != nil {
@@ -275,40 +279,60 @@ func (a *Adopter) closeLeft(slot *slots.Slot, r lease.Record, log zerolog.Logger
 		}
 		return errors.Join(err, lock.Unlock())
 	}
+	undecided := r.State == lease.ManualReview
 	if a.o.Recoverer.Elsewhere(r) { // its bundles have a chain of their own
-		r = kept
+		r, undecided = kept, false
 	}
 	if leftWarm(kept) && kept.Token == r.Token {
 		return a.closeLeftWarm(r.ProfileID, left, lock, log)
 	}
-	if left != nil {
-		note := func(of sessionfile.File) { // another try, and a person, go by what the session's file says
-			f, known, err := a.o.Sessions.Left(r.SessionID)
-			if !known || err != nil {
-				return
-			}
-			f.Evidence, f.NotStored, f.CookiesLost = of.Evidence, of.NotStored, of.CookiesLost
-			if err := a.o.Sessions.Remember(f); err != nil {
-				log.Error().Err(err).Msg("session file not written")
-			}
+	for _, sessionID := range r.Sessions() {
+		f, known, _ := a.o.Sessions.Left(sessionID) // a file that cannot be read now does not keep the journal here
+		if left == nil && (!undecided || !known || f.Evidence.EvidenceID != "") {
+			continue
 		}
-		ended, err := a.o.Recoverer.Run(recovery.Case{
-			Goal: recovery.CloseOnly, Profile: r.ProfileID, Path: path, Lock: lock, Browser: witness.Of(left), Keep: a.o.Jar.Keep, Log: log,
-			Bundle: func() *evidence.Bundle {
-				return a.o.Recoverer.Capture(recovery.Capture{
-					Record: r, Path: path, Token: r.Token, Reason: api.ReasonLauncherRestart, SeenAt: r.HeartbeatAt, Browser: witness.Of(left), Final: true,
-				}, log)
-			},
-			Sealed: func(sealed sessionfile.File) error { note(sealed); return nil },
-		})
-		if ended.File.NotStored != "" {
-			note(ended.File)
-		}
-		if err != nil {
+		if err := a.closeRun(r, sessionID, path, lock, left, log); err != nil {
 			return errors.Join(err, lock.Unlock())
 		}
+		left = nil // the bundles of further runs have only what is on disk
 	}
 	return errors.Join(lock.ClearRunning(), lock.Unlock())
+}
+
+// closeRun seals a bundle of one session of the record, closes the browser, unless b is nil, and names the bundle.
+func (a *Adopter) closeRun(r lease.Record, sessionID, path string, lock *profiledir.Lock, b *browser.Browser, log zerolog.Logger) error {
+	run, err := a.leftRun(r, lease.Run{SessionID: sessionID, Token: r.Token, OwnerWorkerID: r.OwnerWorkerID, TaskID: r.TaskID, Principal: r.Principal})
+	if err != nil {
+		log.Warn().Err(err).Msg("the journal cannot be read")
+	}
+	if sessionID != r.SessionID {
+		r = ofRun(r, run.File)
+	}
+	note := func(of sessionfile.File) { // another try, and a person, go by what the session's file says
+		f, known, err := a.o.Sessions.Left(sessionID)
+		if !known || err != nil {
+			return
+		}
+		f.Evidence, f.NotStored, f.CookiesLost = of.Evidence, of.NotStored, of.CookiesLost
+		if err := a.o.Sessions.Remember(f); err != nil {
+			log.Error().Err(err).Msg("session file not written")
+		}
+	}
+	ended, err := a.o.Recoverer.Run(recovery.Case{
+		Goal: recovery.CloseOnly, Profile: r.ProfileID, Path: path, Lock: lock, Browser: witness.Of(b), Keep: a.o.Jar.Keep, Log: log,
+		Bundle: func() *evidence.Bundle {
+			bundle := a.o.Recoverer.Capture(recovery.Capture{
+				Record: r, Path: path, Token: run.File.Token, Reason: run.File.Reason, SeenAt: r.HeartbeatAt, Journal: run.Journal, Browser: witness.Of(b), Final: true,
+			}, log)
+			bundle.SetPictures(session.PicturesIn(run.Journal))
+			return bundle
+		},
+		Sealed: func(sealed sessionfile.File) error { note(sealed); return nil },
+	})
+	if ended.File.NotStored != "" {
+		note(ended.File)
+	}
+	return err
 }
 
 // leftRuns are the runs of the profile other than its latest one.

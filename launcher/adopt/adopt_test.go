@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -771,6 +772,53 @@ type oneCookie struct{}
 
 func (oneCookie) Call(_ context.Context, _, _ string, _, result any) error {
 	return json.Unmarshal([]byte(`{"cookies":[{"name":"sid","value":"1","domain":"shop.example","path":"/","session":true}]}`), result)
+}
+
+// A person who closes the browser while no launcher is there keeps its session cookies, as they were noted last: Chrome has
+// none of them by then. Where somebody else closed it, what that kept is newer.
+func TestThePersonsCookiesOfABrowserThatIsGone(t *testing.T) {
+	t.Parallel()
+	for name, tt := range map[string]struct {
+		exit   string
+		change func(*sessionfile.File)
+		kept   bool
+	}{
+		"closed by the person":             {"Normal", func(*sessionfile.File) {}, true},
+		"closed, and they are not wanted":  {"Normal", func(f *sessionfile.File) { f.Manifest.SessionCookies = api.CookiesDrop }, false},
+		"crashed":                          {"Crashed", func(*sessionfile.File) {}, false},
+		"closed at the end that had begun": {"Normal", func(f *sessionfile.File) { f.Reason = api.ReasonReleased }, false},
+		"closed by the guard": {"Normal", func(f *sessionfile.File) {
+			f.Reason, f.Evidence, f.CloseMethod = api.ReasonOrphaned, lease.Sealed{EvidenceID: "ev_1", SHA256: "ab"}, "cdp"
+		}, false},
+		"closed at the first try": {"Normal", func(f *sessionfile.File) {
+			f.Reason, f.Evidence = api.ReasonLauncherRestart, lease.Sealed{EvidenceID: "ev_1", SHA256: "ab"}
+		}, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			h := newStoredHost(t)
+			r := h.serves("p")
+			f := fileOf(r)
+			f.ByHand = &api.ByHand{Holder: "ann"}
+			tt.change(&f)
+			dir := filepath.Join(h.root.Dir(), "p")
+			h.must(h.files.Save(f), os.MkdirAll(filepath.Join(dir, "Default"), 0o700))
+			h.must(os.WriteFile(filepath.Join(dir, "Default", "Preferences"), fmt.Appendf(nil, `{"profile":{"exit_type":%q}}`, tt.exit), 0o600))
+			h.must(os.WriteFile(filepath.Join(dir, "Variations"), fmt.Appendf(nil, `{"user_experience_metrics.stability.exited_cleanly":%t}`, tt.exit == "Normal"), 0o600))
+			h.must(sessionfile.NewJar(h.dir, testkey.Key).Note(t.Context(), oneCookie{}, "p"))
+			if got := h.launch(nil).adopts("p"); got.State != lease.ManualReview {
+				t.Errorf("%+v", got)
+			}
+			_, err := os.Stat(filepath.Join(h.dir, "session-cookies", "p.json"))
+			if (err == nil) != tt.kept {
+				t.Errorf("kept: %v, want it to be %v", err, tt.kept)
+			}
+			if _, err := os.Stat(filepath.Join(h.dir, "session-cookies", "p.json.noted")); err == nil {
+				t.Error("the notes stay")
+			}
+			h.given("p")
+		})
+	}
 }
 
 // failing has the processes of browsers, of which nothing can be had as long as it fails.

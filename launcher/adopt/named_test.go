@@ -1,12 +1,16 @@
 package adopt
 
 import (
+	"maps"
+	"os"
 	"slices"
 	"testing"
 
+	"leasehold/checkpoint"
 	"leasehold/evidence"
 	"leasehold/internal/test/testkey"
 	"leasehold/launcher/api"
+	"leasehold/launcher/profiledir"
 	"leasehold/lease"
 )
 
@@ -115,6 +119,85 @@ func TestTheGuardsBundleComesIntoTheReview(t *testing.T) {
 	h.abandon("p", "ev_nothing")
 	if got, sealed := l.adopts("p"), h.file("ses_p").Evidence; sealed.EvidenceID == "" || got.EvidenceID != sealed.EvidenceID {
 		t.Errorf("the review names %s, the guard sealed %s", got.EvidenceID, sealed.EvidenceID)
+	}
+}
+
+// A host lost its power, and comes back after the others have given its profile to a person. Its browser is gone, and
+// nothing was sealed: the journal of each session comes into a bundle, which the review names.
+func TestTheJournalOfAHostThatComesBackLate(t *testing.T) {
+	t.Parallel()
+	for name, tt := range map[string]struct {
+		change   func(h *host)
+		approved bool
+		sealed   []string // sessions
+	}{
+		"one run": {func(*host) {}, false, []string{"ses_p"}},
+		"two runs": {func(h *host) {
+			h.change("p", func(r lease.Record) (lease.Record, error) {
+				r.Runs = append(r.Runs, lease.Run{SessionID: "ses_other", Token: 1})
+				return r, nil
+			})
+			other := fileOf(h.record("p"))
+			other.SessionID = "ses_other"
+			h.must(h.files.Save(other))
+			h.journal("ses_other", checkpoint.Entry{Kind: checkpoint.KindStart}, checkpoint.Entry{Kind: checkpoint.KindStep, Name: "pay"})
+		}, false, []string{"ses_p", "ses_other"}},
+		"its bundle was sealed": {func(h *host) {
+			f := h.file("ses_p")
+			f.Evidence = h.bundle("p", "ses_p")
+			h.must(h.files.Save(f))
+		}, false, []string{"ses_p"}},
+		"its journal cannot be read": {func(h *host) {
+			h.must(os.Remove(h.files.Journal("ses_p")), os.Mkdir(h.files.Journal("ses_p"), 0o700))
+		}, false, []string{"ses_p"}},
+		"a person has decided": {func(*host) {}, true, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			h := newStoredHost(t)
+			h.serves("p")
+			h.started("p", func(r *profiledir.Running) { r.PID, r.BootID = 1<<30, "of another boot" })
+			tt.change(h)
+			decided := h.abandon("p", "ev_nothing")
+			if tt.approved {
+				decided = h.approve("p")
+			}
+			l := h.launch(nil)
+			l.adopts("p")
+			got := l.adopts("p") // a bundle that was sealed already is named by the next look
+			made := map[string]string{}
+			for _, m := range l.bundles("p") {
+				if made[m.SessionID] != "" {
+					t.Errorf("session %s has two bundles", m.SessionID)
+				}
+				made[m.SessionID] = m.EvidenceID
+			}
+			if len(made) != len(tt.sealed) {
+				t.Errorf("bundles of %v, want those of %v", made, tt.sealed)
+			}
+			for _, id := range tt.sealed {
+				if sealed := h.file(id).Evidence.EvidenceID; sealed == "" || sealed != made[id] {
+					t.Errorf("the file of %s names %q, its bundle is %q", id, sealed, made[id])
+				}
+			}
+			if !tt.approved && !slices.Contains(slices.Collect(maps.Values(made)), got.EvidenceID) || tt.approved && got.Nonce != decided.Nonce {
+				t.Errorf("the review names %s; sealed are %v", got.EvidenceID, made)
+			}
+			if got.State != decided.State || got.Token != decided.Token || got.Reason != decided.Reason {
+				t.Errorf("%+v", got)
+			}
+			if again := l.adopts("p"); again.Nonce != got.Nonce {
+				t.Error("written again")
+			}
+			h.given("p")
+			if name == "one run" || name == "two runs" {
+				for id, step := range map[string]int{"ses_p": 3, "ses_other": 2} {
+					if made[id] != "" && len(l.entries(made[id])) != step {
+						t.Errorf("the bundle of %s has %v of its journal", id, l.entries(made[id]))
+					}
+				}
+			}
+		})
 	}
 }
 

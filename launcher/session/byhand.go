@@ -11,8 +11,8 @@ import (
 	"leasehold/launcher/sessionfile"
 )
 
-// A person who uses a profile by hand may close the browser at any time. Then the session
-// ends in order, and keeps the session cookies that were noted last.
+// A person who uses a profile by hand may close the browser at any time, also while no launcher is there. The session
+// cookies that were noted last are kept then. If its launcher is there, the session ends in order.
 
 const (
 	// cookiesEvery is how often the session cookies of a person's browser are noted.
@@ -32,24 +32,23 @@ func (v *serving) noteCookies() {
 	}
 }
 
-// quitInOrder tells whether a browser that is gone was closed by the person who used it,
-// and keeps its session cookies.
+// quitInOrder tells whether a browser that is gone was closed by the person who used it.
 func (v *serving) quitInOrder() bool {
 	s := v.s
-	if !s.policy.byHand {
-		return false
-	}
-	if !s.awaitExit(quitTimeout) {
-		return false
-	}
-	in, err := s.h.o.Root.Inspect(s.profile)
+	return s.policy.byHand && s.awaitExit(quitTimeout) && s.h.QuitInOrder(s.manifest, s.log)
+}
+
+// QuitInOrder tells whether a person's browser, whose process is gone and which no launcher closed, ended in order, and
+// keeps its session cookies then.
+func (h *Registry) QuitInOrder(m api.Manifest, log zerolog.Logger) bool {
+	in, err := h.o.Root.Inspect(m.ProfileID)
 	if err != nil || in.ClosedCleanly.Answer != profiledir.Yes {
-		s.log.Warn().Err(err).Str("how", in.ClosedCleanly.How).Msg("the person's browser did not end in order")
+		log.Warn().Err(err).Str("how", in.ClosedCleanly.How).Msg("the person's browser did not end in order")
 		return false
 	}
-	if s.manifest.SessionCookies != api.CookiesDrop {
-		if err := s.h.o.Jar.KeepNoted(s.profile); err != nil {
-			s.log.Warn().Err(err).Msg("session cookies not kept")
+	if m.SessionCookies != api.CookiesDrop {
+		if err := h.o.Jar.KeepNoted(m.ProfileID); err != nil {
+			log.Warn().Err(err).Msg("session cookies not kept")
 		}
 	}
 	return true

@@ -254,6 +254,7 @@ func (c *connection) Serve(nc net.Conn, buffered *bufio.Reader) {
 }
 
 func (c *connection) Cancel() {
+	c.s.Note(checkpoint.Entry{Kind: checkpoint.KindConnection, Name: connectionOpened}) // its end is noted, too
 	c.ended(cdpproxy.End{Err: errors.New("the client left before the upgrade")})
 }
 

@@ -2,6 +2,8 @@ package session
 
 import (
 	"fmt"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -62,12 +64,12 @@ func TestNothingIsCapturedOfAWorkerThatIsBack(t *testing.T) {
 	v := &serving{s: s}
 	from := len(r.chromium.commands())
 	v.workerIsGone(api.ReasonConnectionLost)
-	if got := r.chromium.told(from, "Page.captureScreenshot", "Page.stopLoading"); v.bundle != nil || !v.away || len(got) > 0 {
-		t.Errorf("captured %v, away %v, by %q", v.bundle != nil, v.away, got)
+	if got := r.chromium.told(from, "Page.captureScreenshot", "Page.stopLoading"); v.bundle != nil || !v.lost || len(got) > 0 {
+		t.Errorf("captured %v, lost %v, by %q", v.bundle != nil, v.lost, got)
 	}
 	v.workerIsBack()
-	if w.call("Page.enable", page, nil); v.away {
-		t.Error("the worker is back, and counts as away")
+	if w.call("Page.enable", page, nil); v.lost {
+		t.Error("the worker is back, and counts as lost")
 	}
 	w.drop()
 	r.await("the capture", func() bool { return len(r.chromium.told(from, "Page.captureScreenshot")) > 0 })
@@ -192,6 +194,76 @@ func TestAClientThatVanishesDuringTheCapture(t *testing.T) {
 	third := r.connect(s)
 	r.await("the worker is back", func() bool { return len(r.spooled()) == 0 })
 	third.call("Browser.getVersion", "", nil)
+}
+
+// large sends a command for which the browser's pipe has no room at once, and fails the test if it does not pass.
+func (w *worker) large(page, when string) {
+	w.t.Helper()
+	if m := w.call("Page.enable", page, map[string]any{"padding": strings.Repeat("x", 16<<20)}); m.Error != nil {
+		w.t.Errorf("a large command, %s: %s", when, m.Error.Message)
+	}
+}
+
+// TestALossThatCouldNotBeCaptured is one all the same: a worker that comes back in time finds everything as it was,
+// and writes what it likes.
+func TestALossThatCouldNotBeCaptured(t *testing.T) {
+	t.Parallel()
+	r := newRoom(t, roomOptions{cut: time.Nanosecond})
+	s := r.begin(task("one"))
+	w := r.connect(s)
+	w.attach()
+	spool := filepath.Join(r.dir, "spool")
+	if err := os.Rename(spool, spool+".away"); err != nil {
+		t.Fatal(err)
+	}
+	from := len(r.chromium.commands())
+	w.drop()
+	r.await("the capture", func() bool { return strings.Contains(r.log.String(), "evidence cannot be written") })
+	back := r.connect(s)
+	r.await("what stands in the worker's way is removed", func() bool { return len(r.chromium.told(from, "Target.detachFromTarget")) > 0 })
+	if err := os.Rename(spool+".away", spool); err != nil {
+		t.Fatal(err)
+	}
+	if got := r.chromium.told(from, "Target.detachFromTarget"); !slices.Equal(got, []string{"Target.detachFromTarget B2"}) {
+		t.Errorf("%q: the client session is closed, and its contexts end with it", got)
+	}
+	back.large(back.attach(), "of the worker that is back")
+}
+
+// TestALostRunLimitsNobodyElse: a browser that several runs share gets the large commands of those that work in it,
+// also if they joined after the loss.
+func TestALostRunLimitsNobodyElse(t *testing.T) {
+	t.Parallel()
+	shared := func(m *api.Manifest) { m.RequiresExclusiveProfileLock = new(false) }
+	for name, joinsLater := range map[string]bool{"it was there": false, "it joins after the loss": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := newRoom(t, roomOptions{runs: 2, cut: time.Nanosecond})
+			one := r.begin(task("one", shared))
+			var other *worker
+			join := func() {
+				two, err := r.join(task("two", shared))
+				if err != nil {
+					t.Fatal(err)
+				}
+				other = r.connect(two)
+			}
+			if !joinsLater {
+				join()
+			}
+			lost := r.connect(one)
+			from := len(r.chromium.commands())
+			lost.drop()
+			r.await("the capture", func() bool { return len(r.chromium.told(from, "Page.captureScreenshot")) > 0 })
+			if joinsLater {
+				join()
+			}
+			other.large(other.attach(), "while another run's worker is lost")
+			if one.life.isEnding() {
+				t.Error("it has ended by then")
+			}
+		})
+	}
 }
 
 // TestAConnectionThatEndsAsItsWorkerComesBack: run saw that the worker is back, and the worker loses that

@@ -25,7 +25,6 @@ import (
 
 // Bounds of the steps that end a session.
 const (
-	cutTimeout = 20 * time.Second
 	askTimeout = 10 * time.Second
 	// statusTimeout bounds how long a worker is not told yet that its browser crashed, since it is not known
 	// how, in time that the host gives.
@@ -141,7 +140,7 @@ func (e *ending) leavesPages() bool {
 func (e *ending) touched() bool {
 	s := e.s
 	s.Fence().Shut(errSessionOver)
-	s.browser.LimitWrites(cutTimeout)
+	s.browser.LimitWrites(s.h.o.CutTimeout)
 	s.browser.Mux().Barrier()
 	ctx, cancel := s.h.o.Patience(context.Background(), askTimeout)
 	defer cancel()
@@ -264,7 +263,7 @@ func (s *Session) capture(reason, outcome string, final bool) *evidence.Bundle {
 func (e *ending) cutOff(cause error, code int, reason string) {
 	s := e.s
 	s.Fence().Shut(cause)
-	s.browser.LimitWrites(cutTimeout)
+	s.browser.LimitWrites(s.h.o.CutTimeout)
 	for _, c := range s.clients.connected() {
 		if code != cdpproxy.CloseNormal {
 			c.Notify("Lease.leaseLost", map[string]any{"lease_token": s.token, "reason": reason})

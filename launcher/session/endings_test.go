@@ -1,6 +1,7 @@
 package session
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"slices"
@@ -407,5 +408,20 @@ func TestAPersonsCookies(t *testing.T) {
 				t.Error("the notes stay")
 			}
 		})
+	}
+}
+
+// TestNotesOfAnEarlierPersonsCookies that an end left behind are gone once another browser has started: whoever closes
+// that one would get them.
+func TestNotesOfAnEarlierPersonsCookies(t *testing.T) {
+	t.Parallel()
+	r := newRoom(t, roomOptions{})
+	noted := filepath.Join(r.dir, "session-cookies", profile+".json.noted")
+	if err := errors.Join(os.MkdirAll(filepath.Dir(noted), 0o700), os.WriteFile(noted, []byte("of another login"), 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	r.begin(task("one"))
+	if _, err := os.Stat(noted); err == nil {
+		t.Error("they stay")
 	}
 }

@@ -37,6 +37,16 @@ func (l *life) goesOn(left facts) {
 	l.facts = left
 }
 
+// reachable begins the time that the worker of an earlier launcher's session has to come back.
+func (l *life) reachable() {
+	l.update(func(f *facts) {
+		f.seenAt = time.Now()
+		if f.dropped {
+			f.endedAt = f.seenAt
+		}
+	})
+}
+
 // seen is beat for a sign that changes only when to look again, later than run will.
 func (l *life) seen() {
 	l.mu.Lock()

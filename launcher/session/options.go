@@ -69,6 +69,9 @@ type Options struct {
 	// it was left, and ClearTimeout how long a session's pages may take to close before its
 	// browser is kept warm, both in time that the host gives. Zero stands for 2 s and 10 s.
 	QuietTimeout, ClearTimeout time.Duration
+	// CutTimeout bounds how long a write waits for the browser of a worker that is lost or cut off. Zero stands
+	// for 20 s.
+	CutTimeout time.Duration
 	// Patience bounds what a browser may take in time that the host gives; nil: capture.Patience.
 	Patience func(context.Context, time.Duration) (context.Context, context.CancelFunc)
 	// LeaveOnExit tells, once the launcher ends, whether it leaves browsers to the next one instead
@@ -138,6 +141,7 @@ type pending struct {
 // counted in work.
 func NewRegistry(ctx context.Context, work *sync.WaitGroup, o Options) (*Registry, error) {
 	o.QuietTimeout, o.ClearTimeout = cmp.Or(o.QuietTimeout, 2*time.Second), cmp.Or(o.ClearTimeout, 10*time.Second)
+	o.CutTimeout = cmp.Or(o.CutTimeout, 20*time.Second)
 	if o.Clock == nil {
 		o.Clock = boottime.Now
 	}

@@ -215,6 +215,7 @@ func (h *Registry) Draining() bool {
 // Enter adds a session that was granted to the living ones, and serves it until its end.
 func (h *Registry) Enter(s *Session) {
 	s.slot.Enter(s)
+	s.browser.LimitWrites(0) // of a run whose worker was lost before
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.living[s.id] = s

@@ -150,9 +150,9 @@ func (s *Session) Resumed() {
 	if err := s.files.takeDownloads(asking, s.browser); err != nil {
 		s.log.Warn().Err(err).Msg("downloads may go where Chrome puts them")
 	}
-	s.browser.LimitWrites(0)
 	s.log.Info().Int("pid", s.browser.PID()).Str("worker", s.manifest.WorkerID).Str("task", s.manifest.TaskID).Dur("grace", s.policy.grace).
 		Msg("session resumed: its worker may reconnect")
+	s.life.reachable()
 	s.h.Enter(s)
 }
 

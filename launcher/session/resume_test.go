@@ -49,6 +49,36 @@ func TestFactsLeft(t *testing.T) {
 	}
 }
 
+// TestAnUpgradeThatIsCancelledCountsAsAConnection for the next launcher: it comes and goes. Otherwise its end would be
+// taken for that of another one.
+func TestAnUpgradeThatIsCancelledCountsAsAConnection(t *testing.T) {
+	t.Parallel()
+	r := newRoom(t, roomOptions{})
+	s := r.begin(task("one"))
+	first := r.connect(s)
+	cancelled, err := s.Connect(t.Context(), "", true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cancelled.Cancel()
+	last := r.connect(s)
+	leaves := func(w *worker, left int) facts {
+		w.close()
+		r.await("the connection has ended", func() bool { return s.Show().Connections == left })
+		entries, err := checkpoint.Read(r.files.Journal(s.ID()))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return factsLeft(s.file.get(), entries, time.Now(), s.h.o.Clock())
+	}
+	if f := leaves(first, 1); !f.connected || !f.dropped {
+		t.Errorf("with a connection that is open still: %+v, want it dropped", f)
+	}
+	if f := leaves(last, 0); !f.connected || f.dropped {
+		t.Errorf("with none: %+v, want it closed", f)
+	}
+}
+
 // TestTheAgeOfASessionFollowsNoWallClock: a launcher that goes on with a session counts its
 // longest life by the boot-time clock, however the wall clock was set meanwhile.
 func TestTheAgeOfASessionFollowsNoWallClock(t *testing.T) {
@@ -266,6 +296,40 @@ func TestNobodyComesBackToASessionThatGoesOn(t *testing.T) {
 	f := r.over(s)
 	if f.Ended != "lost (launcher_restarted), recovered: manual_review" || !slices.Equal(r.bundles(), []string{api.ReasonLauncherRestart}) || r.record().State != lease.ManualReview {
 		t.Errorf("%+v, %v, %s", f, r.bundles(), r.record().State)
+	}
+}
+
+// TestAWorkerHasItsTimeToComeBackOnceItCan: resuming a session may take longer than its worker has to come back, or to
+// send its next heartbeat, and nobody reaches the session before it is resumed.
+func TestAWorkerHasItsTimeToComeBackOnceItCan(t *testing.T) {
+	t.Parallel()
+	for name, tt := range map[string]struct {
+		m       api.Manifest
+		does    func(r *room, s *Session)
+		verdict verdict
+	}{
+		"it was connected":    {task("one"), func(r *room, s *Session) { r.connect(s) }, interrupted},
+		"it sends heartbeats": {task("one", func(m *api.Manifest) { m.Heartbeat = api.HeartbeatExplicit }), func(*room, *Session) {}, stay},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r, _ := left(t, roomOptions{}, tt.m, tt.does)
+			s, err := r.adopt(func(*Resumption) {})
+			if err != nil {
+				t.Fatal(err)
+			}
+			s.life.update(func(f *facts) { // as if that had taken an hour
+				f.seenAt = f.seenAt.Add(-time.Hour)
+				if !f.endedAt.IsZero() {
+					f.endedAt = f.endedAt.Add(-time.Hour)
+				}
+			})
+			s.Resumed()
+			if got := s.life.ruling(time.Now()); got.verdict != tt.verdict {
+				t.Fatalf("as soon as it can be reached: %+v, want verdict %d", got, tt.verdict)
+			}
+			r.connect(s).close()
+		})
 	}
 }
 

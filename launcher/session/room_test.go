@@ -92,6 +92,7 @@ type roomOptions struct {
 	grace   time.Duration // a worker has to come back
 	person  time.Duration // a person may be gone
 	hang    time.Duration
+	cut     time.Duration // a write waits for the browser of a worker that is lost
 	ask     time.Duration // a browser may take to end
 	leave   bool          // browsers to the next launcher
 	warm    bool          // browsers may stay open
@@ -182,7 +183,7 @@ func (r *room) start() {
 	l.host, err = NewRegistry(ctx, &l.work, Options{
 		FileRoots:  roots,
 		LauncherID: "l", BootID: boottime.ID(), Timing: lease.Timing{TTL: cmp.Or(r.o.ttl, timing.TTL)}, ReconnectGrace: cmp.Or(r.o.grace, patience), PersonGrace: cmp.Or(r.o.person, patience),
-		QuietTimeout: patience, ClearTimeout: patience, PictureInterval: r.o.picture, Headless: true, LeaveOnExit: func() bool { return r.o.leave }, Dedicated: r.dedicated,
+		QuietTimeout: patience, ClearTimeout: patience, CutTimeout: r.o.cut, PictureInterval: r.o.picture, Headless: true, LeaveOnExit: func() bool { return r.o.leave }, Dedicated: r.dedicated,
 		Store: r.store, Root: l.root, Archive: l.archive, Files: l.files, Jar: l.jar, Slots: l.table, Driver: l.driver, Recoverer: recoverer,
 		Announcer: l.announcer, Answers: accountcheck.NewMemory(r.dir, testkey.Key), Sites: func() *site.Book { return sites }, Log: log, Metrics: l.metrics,
 	})

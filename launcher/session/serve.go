@@ -29,14 +29,11 @@ func (s *Session) run() {
 // serving manages a session from its grant to its end. Only the goroutine of run uses it.
 type serving struct {
 	s *Session
-	// bundle is what was captured when the worker's connection was lost; nil if it was not
-	// lost, or the worker is back.
-	bundle *evidence.Bundle
-	// lostAt is when the last connection ended of whose loss run knows.
+	// lost says that the worker was lost, and is not known to be back; lostAt is when the connection ended.
+	lost   bool
 	lostAt time.Time
-	// away says that the worker was lost, may come back, and nothing was captured: the session is
-	// ephemeral, or the worker was back before that began.
-	away bool
+	// bundle is what was captured then; nil if nothing was, or nothing could be.
+	bundle *evidence.Bundle
 	// inherited is the session's, until the worker is back.
 	inherited bool
 }
@@ -63,7 +60,7 @@ func (v *serving) untilEnd() *ending {
 			v.workerIsGone(r.reason)
 		case stay:
 			switch {
-			case v.bundle != nil || v.away || v.inherited && f.connections > 0:
+			case v.lost || v.inherited && f.connections > 0:
 				v.workerIsBack()
 			case !v.inherited:
 				s.still.isBack()
@@ -107,17 +104,19 @@ func (v *serving) untilEnd() *ending {
 func (v *serving) workerIsGone(reason string) {
 	s := v.s
 	lostAt := s.life.known().endedAt
-	if lostAt.Equal(v.lostAt) && (v.bundle != nil || v.away && s.ephemeral) {
+	if v.lost && lostAt.Equal(v.lostAt) {
 		return
 	}
-	v.lostAt = lostAt
+	v.lost, v.lostAt = true, lostAt
 	v.dropBundle()
 	s.log.Warn().Str("worker", s.manifest.WorkerID).Dur("grace", s.policy.grace).Msg("connection lost without a close handshake")
 	s.still.begin()
 	s.baselines.interrupt()
-	s.browser.LimitWrites(cutTimeout)
+	if !s.still.othersWork() { // their large commands wait for room as ever
+		s.browser.LimitWrites(s.h.o.CutTimeout)
+	}
 	s.clients.fence()
-	if v.away = s.ephemeral || s.life.known().connections > 0; !v.away {
+	if !s.ephemeral && s.life.known().connections == 0 {
 		v.bundle = s.capture(reason, "", false)
 	}
 }
@@ -126,7 +125,7 @@ func (v *serving) workerIsGone(reason string) {
 func (v *serving) workerIsBack() {
 	s := v.s
 	s.log.Info().Msg("the worker came back")
-	v.inherited, v.away = false, false
+	v.inherited, v.lost = false, false
 	s.browser.LimitWrites(0)
 	s.still.isBack()
 	s.clients.release()

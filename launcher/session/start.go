@@ -131,7 +131,7 @@ func (s *Session) startBrowser(ctx context.Context, fit *slots.Fit) (err error) 
 		return err
 	}
 	// If this browser crashes while the session uses it, such old cookies would be worse than none.
-	return errors.Join(s.opening.jar.Drop(s.owner()), s.port.open())
+	return errors.Join(s.opening.jar.Drop(s.owner()), s.opening.jar.DropNoted(s.owner()), s.port.open())
 }
 
 // opening is what all ways to get a browser share: it starts one, and puts into it what the

@@ -260,15 +260,20 @@ func (s *steps) close() error {
 	s.endPages()
 	s.compareCookies()
 	method, killed, err := s.Browser.Close(s.Profile, s.Keep, s.Log)
-	if lost := s.Browser.CookiesLost(); lost != "" {
-		s.File.CookiesLost = lost
-	}
+	s.noteCookiesLost()
 	s.File.CloseMethod, s.closed, s.killed = method, method != "", killed
 	s.takeStored(err)
 	if err == nil || s.File.NotStored != "" {
 		err = s.Lock.ClearRunning()
 	}
 	return err
+}
+
+// noteCookiesLost notes that the browser may have lost cookies, if it has.
+func (s *steps) noteCookiesLost() {
+	if lost := s.Browser.CookiesLost(); lost != "" {
+		s.File.CookiesLost = lost
+	}
 }
 
 // store puts what was written into the profile on the disk, unless that is done. No transition
@@ -316,7 +321,10 @@ func (s *steps) closeInOrder() bool {
 		s.recoverBecause(api.ReasonRunLost, nil)
 		return false
 	}
-	if s.LeaveOpen != nil && s.LeaveOpen() {
+	if s.Browser != nil {
+		s.noteCookiesLost()
+	}
+	if s.LeaveOpen != nil && s.File.CookiesLost == "" && s.LeaveOpen() {
 		if s.store(); s.File.NotStored == "" {
 			s.leftOpen = true
 			return true
@@ -343,9 +351,15 @@ func (s *steps) closedInOrder() bool {
 		s.recoverBecause(api.ReasonNotClosed, err)
 		return false
 	}
-	if s.Touched != nil && (s.File.CookiesLost != "" || s.Touched()) {
+	lost := s.File.CookiesLost != "" && !s.NeverServed
+	switch {
+	case s.Touched != nil && (lost || s.Touched()):
 		s.Log.Warn().Str("cookies_lost", s.File.CookiesLost).Msg("the worker had failed, and its pages did something at the end, or the browser lost cookies: the profile goes through recovery")
 		s.recoverBecause(api.ReasonWorkerFailed, nil)
+		return false
+	case lost:
+		s.Log.Warn().Str("cookies_lost", s.File.CookiesLost).Msg("the browser lost cookies before its end in order: the profile goes through recovery")
+		s.recoverBecause(api.ReasonNotClosed, nil)
 		return false
 	}
 	return true

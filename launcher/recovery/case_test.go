@@ -219,6 +219,11 @@ func TestEveryEndKeepsTheOrder(t *testing.T) {
 		{name: "released, a cookie not on the disk", goal: Release, script: lossy,
 			trace: "evidence file close stop/gone suspected_stale/gone quarantined/gone inspected/gone manual_review/gone", how: "lost (browser_not_closed), recovered: manual_review",
 			state: lease.ManualReview, reason: api.ReasonNotClosed, closed: "cdp", browser: "gone"},
+		{name: "released, it lost cookies while its worker was away", goal: Release, change: func(w *world, c *Case) {
+			asked(true)(w, c)
+			c.File.CookiesLost = "the cookies could not be put back"
+		}, trace: "evidence file close stop/gone suspected_stale/gone quarantined/gone inspected/gone manual_review/gone", how: "lost (browser_not_closed), recovered: manual_review",
+			state: lease.ManualReview, reason: api.ReasonNotClosed, closed: "cdp", browser: "gone"},
 		{name: "lost, a cookie not on the disk", goal: Recover, script: lossy,
 			trace: "evidence file stop " + unclear, how: "lost (connection_lost), recovered: manual_review", state: lease.ManualReview, closed: "cdp", browser: "gone"},
 		{name: "released, it crashed before", goal: Release, prepare: crashed,

@@ -33,6 +33,7 @@ var ofRecovery = slices.Concat(
 		change{"a released profile leaves the floor", "\t\terr = s.Lock.RaiseFloor(released)\n", "\t\t_ = released\n"},
 		change{"a quarantine leaves the floor", "\tif s.distrust == \"\" {\n\t\treturn s.raiseFloor(r)\n\t}\n", "\tif s.distrust == \"\" {\n\t\treturn nil\n\t}\n"},
 		change{"a quarantine forgets the floor", `return r.Quarantine(k.floor, time.Now())`, `return r.Quarantine(k.floor*0, time.Now())`},
+		change{"a browser that lost cookies is left open for the next task", `s.LeaveOpen != nil && s.File.CookiesLost == "" &&`, `s.LeaveOpen != nil &&`},
 		change{"a browser that was killed counts as closed in order", `if err != nil || s.killed && !s.NeverServed {`, `if err != nil || s.killed && false {`},
 		change{"a browser that could not be closed counts as closed in order", `if err != nil || s.killed && !s.NeverServed {`, `if s.killed && !s.NeverServed {`},
 		change{"a start that failed goes to a person because its browser was killed", `s.killed && !s.NeverServed {`, `s.killed {`},

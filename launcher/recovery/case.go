@@ -74,8 +74,9 @@ type Case struct {
 	// InOrder says, for EndRun, that the worker's session ends properly.
 	InOrder bool
 	// NeverServed says that no worker ever reached the browser. So nothing was done, and a
-	// browser that had to be killed is no reason for a recovery.
-	NeverServed bool
+	// browser that had to be killed is no reason for a recovery, unless it had the OnlyCopy of
+	// cookies of the account.
+	NeverServed, OnlyCopy bool
 
 	Log zerolog.Logger
 }
@@ -337,21 +338,22 @@ func (s *steps) closeInOrder() bool {
 // not, or if Touched says so, the file says that the profile has to be recovered.
 func (s *steps) closedInOrder() bool {
 	err := s.close()
+	loses := !s.NeverServed || s.OnlyCopy
 	switch {
 	case err != nil || s.Browser == nil:
 	case s.File.NotStored != "":
 		err = errors.New(s.File.NotStored)
-	case !s.NeverServed:
+	case loses:
 		err = s.crashed()
 	}
-	if err != nil || s.killed && !s.NeverServed {
+	if err != nil || s.killed && loses {
 		if !s.NeverServed && s.File.NotStored == "" {
 			s.Log.Error().Err(err).Str("rung", s.File.CloseMethod).Msg("the browser did not close in order: the profile goes through recovery")
 		}
 		s.recoverBecause(api.ReasonNotClosed, err)
 		return false
 	}
-	lost := s.File.CookiesLost != "" && !s.NeverServed
+	lost := s.File.CookiesLost != "" && loses
 	switch {
 	case s.Touched != nil && (lost || s.Touched()):
 		s.Log.Warn().Str("cookies_lost", s.File.CookiesLost).Msg("the worker had failed, and its pages did something at the end, or the browser lost cookies: the profile goes through recovery")

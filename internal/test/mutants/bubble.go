@@ -14,7 +14,10 @@ var (
 var ofBubble = slices.Concat(
 	in("launcher/session/start.go", bubble,
 		change{"bubble: a warm browser is handed to a task that it does not fit", `wanted != *s.slot.Fit() || s.manifest`, `wanted == (slots.Fit{}) || s.manifest`},
-		change{"bubble: a warm browser is handed over and the floor stays", "\terr = errors.Join(err, s.slot.Lock().RaiseFloor(s.granted))\n\trest.Wait()", "\trest.Wait()"},
+		change{"bubble: a warm browser is handed over and the floor stays", "\t\terr = s.slot.Lock().RaiseFloor(s.granted)\n", ""},
+	),
+	in("launcher/session/start.go", []Catcher{by("launcher/session", "TestAWarmBrowserThatEndsDuringAGrant")},
+		change{"the cookies of a warm browser are dropped although it has ended", "\tif err == nil {\n\t\terr = s.opening.emptyJar()\n", "\tif true {\n\t\terr = errors.Join(err, s.opening.emptyJar())\n"},
 	),
 	in("launcher/monitor/clear.go", bubble,
 		change{"bubble: a browser is left for the next task with the pages of the last", "\t\tif err != nil || len(others) == 0 {\n", "\t\tif true {\n"},

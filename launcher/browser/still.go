@@ -15,6 +15,7 @@ import (
 	"leasehold/internal/boottime"
 	"leasehold/launcher/chrome"
 	"leasehold/launcher/monitor"
+	"leasehold/launcher/profiledir"
 	"leasehold/launcher/recovery/table"
 	"leasehold/launcher/sessionfile"
 )
@@ -84,6 +85,9 @@ type stillness struct {
 	gap     string // when it did not, in words; empty: it did throughout
 	lost    string // why its cookies may not be whole; empty: they are
 	cured   int    // cookies that were put back
+
+	method chrome.CloseMethod // by which the browser ended; empty: it has not
+	noted  profiledir.Fact    // what it has noted in the profile about its end
 }
 
 // turn is a lock for steps that last. Who waits for it can give up.
@@ -363,6 +367,20 @@ func (b *Browser) endedStill() {
 	b.still.mu.Lock()
 	defer b.still.mu.Unlock()
 	b.goneStill()
+}
+
+// noteEnd takes in how the browser ended.
+func (b *Browser) noteEnd(profile string, method chrome.CloseMethod) {
+	if b.process.ExitStatus() == "" {
+		return
+	}
+	dir, err := b.driver.o.Root.Inspect(profile)
+	if err != nil {
+		dir.ClosedCleanly = profiledir.Fact{Answer: profiledir.Unknown, How: err.Error()}
+	}
+	b.still.mu.Lock()
+	defer b.still.mu.Unlock()
+	b.still.method, b.still.noted = method, dir.ClosedCleanly
 }
 
 // endStill takes in that what was withheld is never sent. b.still.mu is held.
@@ -769,6 +787,12 @@ func (b *Browser) StillFacts() []table.Fact {
 	switch {
 	case s.lost != "":
 		whole.Answer, whole.How = table.No, s.lost
+	case s.method == "":
+		whole.Answer, whole.How = table.Unknown, "it has not been closed"
+	case s.noted.Answer == profiledir.No: // what it had not written yet went with it
+		whole.Answer, whole.How = table.No, "it did not end in order: "+s.noted.How
+	case s.noted.Answer != profiledir.Yes || s.method != chrome.ClosedByCDP:
+		whole.Answer, whole.How = table.Unknown, fmt.Sprintf("it ended by %s; whether in order: %s", s.method, s.noted.How)
 	case s.cured > 0:
 		whole.How = fmt.Sprintf("%d cookies were put back into a new network service", s.cured)
 	}

@@ -234,6 +234,9 @@ func (a *Adopter) recoverLeft(slot *slots.Slot, r lease.Record, log zerolog.Logg
 	if errors.Is(err, recovery.ErrNoEvidence) {
 		return false, errors.Join(err, lock.Unlock())
 	}
+	if err != nil { // another attempt goes on from here, and finds no browser that says what became of its cookies
+		err = errors.Join(err, a.o.Sessions.Remember(recovered.File))
+	}
 	cleared := lock.ClearRunning()
 	if errors.Is(cleared, profiledir.ErrLocked) { // what was decided stands
 		log.Warn().Err(cleared).Msg("some process has the profile's lock still: it is closed once it can be found")

@@ -26,6 +26,7 @@ import (
 	"leasehold/launcher/browser"
 	"leasehold/launcher/chrome"
 	"leasehold/launcher/profiledir"
+	"leasehold/launcher/recovery/table"
 	"leasehold/launcher/sessionfile"
 	"leasehold/launcher/slots"
 	"leasehold/lease"
@@ -369,6 +370,38 @@ func TestNoEvidenceNoDecision(t *testing.T) {
 	h.must(os.Rename(spool+".away", spool))
 	if got := l.adopts("p"); got.State != lease.ManualReview || got.EvidenceID == "" || h.file(r.SessionID).Ended == "" {
 		t.Errorf("%+v", got)
+	}
+}
+
+// A recovery closes the browser, which loses cookies, and cannot reach the store. The one that is tried again finds no
+// browser, and tells a person of the cookies all the same.
+func TestARecoveryThatIsTriedAgainKnowsWhatWasLost(t *testing.T) {
+	t.Parallel()
+	h := newStoredHost(t)
+	r := h.serves("p")
+	path, err := h.root.Create("p")
+	h.must(err)
+	fakechrome.Direct(t, path, fakechrome.Script{Crashes: true})
+	id := h.browser(r)
+	h.store.getting = func(string) error {
+		if f, err := h.files.Read(r.SessionID); err == nil && f.Evidence.EvidenceID != "" {
+			return lease.ErrUnavailable
+		}
+		return nil
+	}
+	l := h.launch(func(o *Options) { o.Presence.(*presence).over = true })
+	l.adopts("p")
+	f := h.file(r.SessionID)
+	if h.lives(id) || f.CookiesLost == "" || f.CloseMethod != "cdp" || f.Ended != "" {
+		t.Errorf("after the first try the browser lives: %v, and the file says %+v", h.lives(id), f)
+	}
+	h.store.getting = nil
+	got := l.adopts("p")
+	i, err := l.o.Recoverer.Inspection(got)
+	h.must(err)
+	told := slices.ContainsFunc(i.Facts, func(f api.Fact) bool { return f.Name == table.CookiesWhole && f.Answer == string(table.No) })
+	if after := h.file(r.SessionID); got.State != lease.ManualReview || !told || after.Ended == "" {
+		t.Errorf("it is %s, the person is told %+v, and the file says %+v", got.State, i.Facts, after)
 	}
 }
 

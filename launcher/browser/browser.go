@@ -196,6 +196,7 @@ func (b *Browser) ClosePreserved(profile string, keep KeepCookies, preserve func
 	}
 	b.endedStill()
 	err = b.closed(b.driver.o.Root, profile, method, begun, errors.Join(err, b.awaitEnd(ctx)), log)
+	b.noteEnd(profile, method)
 	if err == nil {
 		err = b.stored(profile, full)
 	}

@@ -15,6 +15,7 @@ import (
 	"leasehold/internal/boottime"
 	"leasehold/launcher/chrome"
 	"leasehold/launcher/monitor"
+	"leasehold/launcher/profiledir"
 	"leasehold/launcher/recovery/table"
 	"leasehold/launcher/sessionfile"
 )
@@ -84,6 +85,9 @@ type stillness struct {
 	gap     string // when it did not, in words; empty: it did throughout
 	lost    string // why its cookies may not be whole; empty: they are
 	cured   int    // cookies that were put back
+
+	method chrome.CloseMethod // by which the browser ended; empty: it has not
+	noted  profiledir.Fact    // what it has noted in the profile about its end
 }
 
 // turn is a lock for steps that last. Who waits for it can give up.
@@ -145,7 +149,11 @@ func (b *Browser) StandStill(log zerolog.Logger) {
 		if r.cookies.Missing != "" && held == nil {
 			b.readArrived(n, &r)
 		}
-		s.cookies, s.unread, s.unseen = r.cookies, r.err, r.err
+		r.cookies.Network = n.PID()
+		if s.lost == "" || s.cookies.Jar == nil { // else those from before could not be put back yet
+			s.cookies, s.unread = r.cookies, r.err
+		}
+		s.unseen = r.err
 		if r.err == nil { // else the browser does not answer
 			s.unseen = b.awaitLogged()
 		}
@@ -319,11 +327,12 @@ func (b *Browser) networkEnded(n NetworkService) {
 		b.endStill()
 		err = nil
 	}
+	if s.network == nil && !s.ended { // the next one runs: what pages want to send is sent, once it has the cookies
+		b.monitor.Still().Moves()
+		b.putBack(context.Background())
+	}
 	if moved := b.process.ContinueRenderers(); !s.ended {
 		err = errors.Join(err, held, moved)
-	}
-	if s.network == nil && !s.ended { // the next one runs: what pages want to send is sent
-		b.monitor.Still().Moves()
 	}
 	if err = errors.Join(err, n.Close()); err != nil {
 		s.problem = err
@@ -358,6 +367,20 @@ func (b *Browser) endedStill() {
 	b.still.mu.Lock()
 	defer b.still.mu.Unlock()
 	b.goneStill()
+}
+
+// noteEnd takes in how the browser ended.
+func (b *Browser) noteEnd(profile string, method chrome.CloseMethod) {
+	if b.process.ExitStatus() == "" {
+		return
+	}
+	dir, err := b.driver.o.Root.Inspect(profile)
+	if err != nil {
+		dir.ClosedCleanly = profiledir.Fact{Answer: profiledir.Unknown, How: err.Error()}
+	}
+	b.still.mu.Lock()
+	defer b.still.mu.Unlock()
+	b.still.method, b.still.noted = method, dir.ClosedCleanly
 }
 
 // endStill takes in that what was withheld is never sent. b.still.mu is held.
@@ -558,7 +581,8 @@ func (b *Browser) stillCookies() (cookies json.RawMessage, err error, still bool
 }
 
 // GoOn lets a browser that was to stand still go on, as its worker is back: what its pages wanted
-// to send is sent now.
+// to send is sent now. If the network service that had the cookies has ended, what waits in the next one would be
+// sent without them. It is never sent, and the pages go on once the cookies are put back.
 func (b *Browser) GoOn(log zerolog.Logger) {
 	s := &b.still
 	s.mu.Lock()
@@ -567,15 +591,24 @@ func (b *Browser) GoOn(log zerolog.Logger) {
 		return
 	}
 	b.monitor.Still().Moves()
+	ctx, cancel := context.WithTimeout(context.Background(), endTimeout)
+	defer cancel()
 	var err error
 	if n := s.network; n != nil { // else it moves already
 		s.network = nil
-		err = errors.Join(n.Continue(), n.Close())
+		if had := s.cookies.Network; had != 0 && had != n.PID() {
+			err = b.process.StopRenderers()
+			err = errors.Join(err, b.replaceNetwork(ctx, n), b.process.ContinueRenderers())
+		} else {
+			err = n.Continue()
+		}
+		err = errors.Join(err, n.Close())
 	}
 	err = errors.Join(err, b.driver.o.Files.DropStillCookies(b.session))
-	ctx, cancel := context.WithTimeout(context.Background(), endTimeout)
-	defer cancel()
 	b.forgetPrivate(ctx, log)
+	if s.lost != "" {
+		log.Error().Str("why", s.lost).Msg("cookies of the last half minute may be lost: a person decides at the end of the session")
+	}
 	log.Info().Err(err).Dur("stood_for", boottime.Now().Sub(s.begun)).Msg("the browser goes on")
 	s.found, s.cookies, s.asked, s.gap, s.waiting = false, sessionfile.StillCookies{}, false, "", false
 }
@@ -676,6 +709,14 @@ func (b *Browser) replaceNetwork(ctx context.Context, n NetworkService) error {
 		s.lost = "the network service was killed, and its end was not seen: " + err.Error()
 		return err
 	}
+	b.putBack(ctx)
+	return nil
+}
+
+// putBack puts the cookies that the browser had before into a network service that has only those that were on the
+// disk, as soon as there is one. If it does not succeed, lost says why. b.still.mu is held.
+func (b *Browser) putBack(ctx context.Context) {
+	s := &b.still
 	ctx, cancel := context.WithTimeout(ctx, replaceTimeout)
 	defer cancel()
 	switch {
@@ -695,13 +736,13 @@ func (b *Browser) replaceNetwork(ctx context.Context, n NetworkService) error {
 		cancel()
 		switch {
 		case err == nil:
-			return nil
+			return
 		case ctx.Err() != nil:
 			s.lost = fmt.Sprintf("the cookies could not be put back: %v", err)
-			return nil // what was withheld is gone all the same
+			return
 		case !errors.Is(err, context.DeadlineExceeded):
 			s.lost = err.Error()
-			return nil
+			return
 		}
 	}
 }
@@ -746,8 +787,24 @@ func (b *Browser) StillFacts() []table.Fact {
 	switch {
 	case s.lost != "":
 		whole.Answer, whole.How = table.No, s.lost
+	case s.method == "":
+		whole.Answer, whole.How = table.Unknown, "it has not been closed"
+	case s.noted.Answer == profiledir.No: // what it had not written yet went with it
+		whole.Answer, whole.How = table.No, "it did not end in order: "+s.noted.How
+	case s.noted.Answer != profiledir.Yes || s.method != chrome.ClosedByCDP:
+		whole.Answer, whole.How = table.Unknown, fmt.Sprintf("it ended by %s; whether in order: %s", s.method, s.noted.How)
 	case s.cured > 0:
 		whole.How = fmt.Sprintf("%d cookies were put back into a new network service", s.cured)
 	}
 	return []table.Fact{stood, whole}
+}
+
+// CookiesLost is why cookies of the account may be lost; empty: they are not, as far as is known yet.
+func (b *Browser) CookiesLost() string {
+	for _, f := range b.StillFacts() {
+		if f.Name == table.CookiesWhole && f.Answer == table.No {
+			return f.How
+		}
+	}
+	return ""
 }

@@ -37,6 +37,7 @@ type writer struct {
 
 	mu      sync.Mutex
 	numbers []string // that were posted, in the order in which they came
+	unknown []string // those of them that came without the cookie "session"
 }
 
 func newWriter(t *testing.T) *writer {
@@ -46,6 +47,9 @@ func newWriter(t *testing.T) *writer {
 		if r.Method == http.MethodPost {
 			w.mu.Lock()
 			w.numbers = append(w.numbers, r.URL.Query().Get("n"))
+			if _, err := r.Cookie("session"); err != nil {
+				w.unknown = append(w.unknown, r.URL.Query().Get("n"))
+			}
 			w.mu.Unlock()
 			return
 		}
@@ -464,6 +468,72 @@ func TestWhatCannotBeStoppedMoves(t *testing.T) {
 	}
 	if got := b.StillFacts()[0]; got.Answer != table.Yes {
 		t.Errorf("%+v", got)
+	}
+}
+
+// TestAWorkerThatComesBackFindsItsCookies: the network service that had them has ended while it was stopped. What pages
+// want to send waits for the cookies, or is never sent.
+func TestAWorkerThatComesBackFindsItsCookies(t *testing.T) {
+	for name, tt := range map[string]struct {
+		blind   bool // the next one cannot be stopped
+		adopted bool // by another launcher
+	}{
+		"the next one is stopped":        {},
+		"the next one cannot be stopped": {blind: true},
+		"another launcher lets it go on": {adopted: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			sight := losesSight{blind: &atomic.Bool{}, err: errors.New("too many open files")}
+			h, site := newHost(t, Options{Processes: sight}), newWriter(t)
+			b := h.start()
+			log := h.options.Log
+			set := []map[string]any{{"name": "kept", "value": "1", "url": site.URL, "expires": time.Now().Add(time.Hour).Unix()}, {"name": "session", "value": "1", "url": site.URL}}
+			if err := b.Monitor().Observer().Call(t.Context(), "", "Storage.setCookies", map[string]any{"cookies": set}, nil); err != nil {
+				t.Fatal(err)
+			}
+			h.open(b, site.URL)
+			site.more(t)
+			b.StandStill(log)
+			site.quiet(t)
+			n, err := b.process.NetworkService()
+			if err != nil || !b.Still() {
+				t.Fatalf("it stands still: %v, %v", b.Still(), err)
+			}
+			sight.blind.Store(tt.blind)
+			if err := errors.Join(n.Kill(t.Context()), n.Close()); err != nil {
+				t.Fatal(err)
+			}
+			h.reported("that something may have been sent", func(e checkpoint.Entry) bool { return e.Method == checkpoint.Unseen })
+			for end := time.Now().Add(testchrome.Patience); b.Still() == tt.blind; time.Sleep(5 * time.Millisecond) {
+				if time.Now().After(end) {
+					t.Fatalf("it stands still: %v", !tt.blind)
+				}
+			}
+			if tt.adopted {
+				b = h.adopted(b, lease.Appearance{})
+			}
+			b.GoOn(log)
+			if got := h.cookies(b); got != "kept=1 session=1 visited=yes" {
+				t.Errorf("its cookies: %s", got)
+			}
+			site.more(t)
+			site.mu.Lock()
+			// A beacon that had reached the browser is the browser's to send, at once.
+			unknown := slices.DeleteFunc(slices.Clone(site.unknown), func(n string) bool { return n == "beacon" })
+			site.mu.Unlock()
+			if len(unknown) > 0 {
+				t.Errorf("%q came without the account's cookie", unknown)
+			}
+			if _, err := h.files.ReadStillCookies(session); !errors.Is(err, fs.ErrNotExist) {
+				t.Errorf("its cookies are beside the session: %v", err)
+			}
+			if _, err := b.Close(profile, nil, log); err != nil {
+				t.Error(err)
+			}
+			if whole := b.StillFacts()[1]; whole.Answer != table.Yes {
+				t.Errorf("%+v", whole)
+			}
+		})
 	}
 }
 

@@ -74,8 +74,9 @@ type Case struct {
 	// InOrder says, for EndRun, that the worker's session ends properly.
 	InOrder bool
 	// NeverServed says that no worker ever reached the browser. So nothing was done, and a
-	// browser that had to be killed is no reason for a recovery.
-	NeverServed bool
+	// browser that had to be killed is no reason for a recovery, unless it had the OnlyCopy of
+	// cookies of the account.
+	NeverServed, OnlyCopy bool
 
 	Log zerolog.Logger
 }
@@ -260,15 +261,20 @@ func (s *steps) close() error {
 	s.endPages()
 	s.compareCookies()
 	method, killed, err := s.Browser.Close(s.Profile, s.Keep, s.Log)
-	if lost := s.Browser.CookiesLost(); lost != "" {
-		s.File.CookiesLost = lost
-	}
+	s.noteCookiesLost()
 	s.File.CloseMethod, s.closed, s.killed = method, method != "", killed
 	s.takeStored(err)
 	if err == nil || s.File.NotStored != "" {
 		err = s.Lock.ClearRunning()
 	}
 	return err
+}
+
+// noteCookiesLost notes that the browser may have lost cookies, if it has.
+func (s *steps) noteCookiesLost() {
+	if lost := s.Browser.CookiesLost(); lost != "" {
+		s.File.CookiesLost = lost
+	}
 }
 
 // store puts what was written into the profile on the disk, unless that is done. No transition
@@ -316,7 +322,10 @@ func (s *steps) closeInOrder() bool {
 		s.recoverBecause(api.ReasonRunLost, nil)
 		return false
 	}
-	if s.LeaveOpen != nil && s.LeaveOpen() {
+	if s.Browser != nil {
+		s.noteCookiesLost()
+	}
+	if s.LeaveOpen != nil && s.File.CookiesLost == "" && s.LeaveOpen() {
 		if s.store(); s.File.NotStored == "" {
 			s.leftOpen = true
 			return true
@@ -329,23 +338,30 @@ func (s *steps) closeInOrder() bool {
 // not, or if Touched says so, the file says that the profile has to be recovered.
 func (s *steps) closedInOrder() bool {
 	err := s.close()
+	loses := !s.NeverServed || s.OnlyCopy
 	switch {
 	case err != nil || s.Browser == nil:
 	case s.File.NotStored != "":
 		err = errors.New(s.File.NotStored)
-	case !s.NeverServed:
+	case loses:
 		err = s.crashed()
 	}
-	if err != nil || s.killed && !s.NeverServed {
+	if err != nil || s.killed && loses {
 		if !s.NeverServed && s.File.NotStored == "" {
 			s.Log.Error().Err(err).Str("rung", s.File.CloseMethod).Msg("the browser did not close in order: the profile goes through recovery")
 		}
 		s.recoverBecause(api.ReasonNotClosed, err)
 		return false
 	}
-	if s.Touched != nil && (s.File.CookiesLost != "" || s.Touched()) {
+	lost := s.File.CookiesLost != "" && loses
+	switch {
+	case s.Touched != nil && (lost || s.Touched()):
 		s.Log.Warn().Str("cookies_lost", s.File.CookiesLost).Msg("the worker had failed, and its pages did something at the end, or the browser lost cookies: the profile goes through recovery")
 		s.recoverBecause(api.ReasonWorkerFailed, nil)
+		return false
+	case lost:
+		s.Log.Warn().Str("cookies_lost", s.File.CookiesLost).Msg("the browser lost cookies before its end in order: the profile goes through recovery")
+		s.recoverBecause(api.ReasonNotClosed, nil)
 		return false
 	}
 	return true

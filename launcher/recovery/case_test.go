@@ -118,6 +118,7 @@ func TestEveryEndKeepsTheOrder(t *testing.T) {
 		}
 	}
 	as := func(*world, *Case) {}
+	onlyCopy := func(_ *world, c *Case) { c.OnlyCopy = true }
 
 	for _, tt := range []ending{
 		{name: "lost", goal: Recover, trace: "evidence file stop " + decided, how: "lost (connection_lost), recovered: release", state: lease.Available, closed: "cdp", browser: "gone"},
@@ -219,6 +220,11 @@ func TestEveryEndKeepsTheOrder(t *testing.T) {
 		{name: "released, a cookie not on the disk", goal: Release, script: lossy,
 			trace: "evidence file close stop/gone suspected_stale/gone quarantined/gone inspected/gone manual_review/gone", how: "lost (browser_not_closed), recovered: manual_review",
 			state: lease.ManualReview, reason: api.ReasonNotClosed, closed: "cdp", browser: "gone"},
+		{name: "released, it lost cookies while its worker was away", goal: Release, change: func(w *world, c *Case) {
+			asked(true)(w, c)
+			c.File.CookiesLost = "the cookies could not be put back"
+		}, trace: "evidence file close stop/gone suspected_stale/gone quarantined/gone inspected/gone manual_review/gone", how: "lost (browser_not_closed), recovered: manual_review",
+			state: lease.ManualReview, reason: api.ReasonNotClosed, closed: "cdp", browser: "gone"},
 		{name: "lost, a cookie not on the disk", goal: Recover, script: lossy,
 			trace: "evidence file stop " + unclear, how: "lost (connection_lost), recovered: manual_review", state: lease.ManualReview, closed: "cdp", browser: "gone"},
 		{name: "released, it crashed before", goal: Release, prepare: crashed,
@@ -228,6 +234,14 @@ func TestEveryEndKeepsTheOrder(t *testing.T) {
 			trace: "evidence file stop available", how: "browser_start_failed", state: lease.Available, reason: api.ReasonStartFailed},
 		{name: "never served, it had to be killed", goal: Release, script: stubborn, change: failed(as),
 			trace: "evidence file close stop/gone available/gone", how: "browser_start_failed", state: lease.Available, reason: api.ReasonStartFailed, closed: "sigkill", browser: "gone"},
+		{name: "never served, it alone had the cookies and had to be killed", goal: Release, script: stubborn, change: failed(onlyCopy),
+			trace: "evidence file close stop/gone suspected_stale/gone quarantined/gone inspected/gone manual_review/gone", how: "lost (browser_start_failed), recovered: manual_review",
+			state: lease.ManualReview, reason: api.ReasonStartFailed, closed: "sigkill", browser: "gone"},
+		{name: "never served, it alone had the cookies and crashed", goal: Release, prepare: crashed, change: failed(onlyCopy),
+			trace: "evidence/gone file/gone stop/gone suspected_stale/gone quarantined/gone inspected/gone manual_review/gone", how: "lost (browser_start_failed), recovered: manual_review",
+			state: lease.ManualReview, reason: api.ReasonStartFailed, closed: "already_exited", browser: "gone"},
+		{name: "never served, it alone had the cookies", goal: Release, change: failed(onlyCopy),
+			trace: "evidence file close stop/gone available/gone", how: "browser_start_failed", state: lease.Available, reason: api.ReasonStartFailed, closed: "cdp", browser: "gone"},
 		{name: "never served, it cannot be closed in order", goal: Release, change: failed(noDirectory),
 			trace: "evidence file close stop/gone suspected_stale/gone quarantined/gone inspected/gone manual_review/gone", how: "lost (browser_start_failed), recovered: manual_review",
 			state: lease.ManualReview, reason: api.ReasonStartFailed, closed: "cdp", browser: "gone"},

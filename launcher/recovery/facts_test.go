@@ -324,6 +324,40 @@ func counted(t *testing.T, metrics *prometheus.Registry, name, label string) flo
 	return 0
 }
 
+// TestWhetherCookiesAreWhole: they are said to be only where the browser closed in order.
+func TestWhetherCookiesAreWhole(t *testing.T) {
+	t.Parallel()
+	for name, tt := range map[string]struct {
+		script  fakechrome.Script
+		crashed bool // before the recovery
+		want    table.Answer
+	}{
+		"it closes in order":        {want: table.Yes},
+		"it ends because of SIGINT": {script: fakechrome.Script{RefusesClose: true}, want: table.Unknown},
+		"it has to be killed":       {script: stubborn, want: table.No},
+		"it crashes at the close":   {script: fakechrome.Script{Crashes: true}, want: table.No},
+		"it crashed before":         {crashed: true, want: table.No},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t)
+			w.open(tt.script)
+			if tt.crashed {
+				w.must(unix.Kill(w.browser.PID(), unix.SIGKILL))
+				<-w.browser.Exited()
+			}
+			e, err := w.r.Run(w.caseOf(Recover))
+			w.must(err)
+			i, err := w.r.Inspection(w.leases.record())
+			w.must(err)
+			whole := i.Facts[slices.IndexFunc(i.Facts, func(f api.Fact) bool { return f.Name == table.CookiesWhole })]
+			if whole.Answer != string(tt.want) || (e.File.CookiesLost != "") != (tt.want == table.No) {
+				t.Errorf("%+v, and the file says %q; want %s", whole, e.File.CookiesLost, tt.want)
+			}
+		})
+	}
+}
+
 // TestACloseThatFailedIsAFact: what went wrong is said, of a browser that is gone and of one
 // that left a process.
 func TestACloseThatFailedIsAFact(t *testing.T) {

@@ -532,6 +532,10 @@ func (s *Session) UndoGrant(cause error) error {
 	c := e.recoveryCase()
 	c.Goal, c.NeverServed, c.LeaveOpen = recovery.Release, true, nil
 	c.File.Reason = api.ReasonStartFailed
+	c.OnlyCopy = s.opening.cookies == inBrowser
+	if s.opening.cookies == inBoth {
+		c.Keep = s.h.o.Jar.KeepOfWarm
+	}
 	if c.Browser == nil {
 		c.File.CloseMethod = string(chrome.AlreadyExited)
 		if _, ok := errors.AsType[*chrome.KilledAtStartError](cause); ok {
@@ -550,7 +554,10 @@ func (s *Session) UndoGrant(cause error) error {
 	if err != nil {
 		s.log.Error().Err(err).Msg("lease not released: it is recovered later")
 	}
-	if err := errors.Join(e.neverServed(ended), s.slot.Lock().Unlock()); err != nil {
+	if err = e.neverServed(ended); s.opening.cookies == inBoth {
+		err = errors.Join(err, slots.DropLasting(s.profile, s.h.o.Root, s.h.o.Jar))
+	}
+	if err = errors.Join(err, s.slot.Lock().Unlock()); err != nil {
 		s.log.Error().Err(err).Msg("session not cleaned up")
 	}
 	return p

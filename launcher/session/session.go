@@ -74,7 +74,7 @@ func newSession(h *Registry, t *terms, slot *slots.Slot, capability string, jar 
 	s.files, s.limits = newHostFiles(h, t), newLimits(h, t, s.file, s.Note)
 	s.opening, s.port = newOpening(h, t, slot, s.files, jar), newDedicatedPort(h, t, s.life, s.file)
 	s.clients = newClients(s.token, s.Browser, s.log)
-	s.still = newStandstill(t, s.life, s.Browser, func() []slots.Run { return slot.Others(s) })
+	s.still = newStandstill(t, s.life, s.file, s.Browser, func() []slots.Run { return slot.Others(s) })
 	s.pictures = newPictures(h, t, s.Browser, func() tenure { return s.holding }, func(e checkpoint.Entry) error { return s.recording.add(e) })
 	s.recording = newRecording(h, t, s.life, s.file, s.people, s.Browser, s.pictures.note, func(p lease.Progress) { s.holding.Report(p) })
 	s.baselines = newBaselines(h, t, s.Browser, func() bool { return slot.Shared(s) }, s.recording, s.did)

@@ -130,8 +130,7 @@ func (s *Session) startBrowser(ctx context.Context, fit *slots.Fit) (err error) 
 	if s.browser, err = s.opening.start(ctx, s, fit); err != nil {
 		return err
 	}
-	// If this browser crashes while the session uses it, such old cookies would be worse than none.
-	return errors.Join(s.opening.jar.Drop(s.owner()), s.opening.jar.DropNoted(s.owner()), s.port.open())
+	return errors.Join(s.opening.emptyJar(), s.opening.jar.DropNoted(s.owner()), s.port.open())
 }
 
 // opening is what all ways to get a browser share: it starts one, and puts into it what the
@@ -147,6 +146,27 @@ type opening struct {
 	headless bool
 	work     *sync.WaitGroup
 	noting   sync.WaitGroup // of the account's state at the grant
+	cookies  cookiesAt
+}
+
+// cookiesAt is where the account's cookies are, while its session begins, that a browser which crashes would take
+// with it.
+type cookiesAt int
+
+const (
+	inJar     cookiesAt = iota // those that the jar has, which may be none
+	inBoth                     // in the jar, and in the warm browser of which it has them
+	inBrowser                  // in the browser alone
+)
+
+// emptyJar drops the cookies that are kept, since the browser has them: if it crashes while the session uses it, such
+// old cookies would be worse than none.
+func (o *opening) emptyJar() error {
+	kept, err := o.jar.Kept(o.owner())
+	if o.cookies = inJar; kept != nil || err != nil {
+		o.cookies = inBrowser
+	}
+	return o.jar.Drop(o.owner())
 }
 
 func newOpening(h *Registry, t *terms, slot *slots.Slot, files *hostFiles, jar sessionfile.Jar) *opening {
@@ -323,12 +343,11 @@ func whyUnfit(err error) string {
 // disk.
 func (w *Warm) Open(ctx context.Context, s *Session) error {
 	s.slot.Starting(s)
+	s.opening.cookies = inBoth
 	var err error
 	if what := s.slot.HandOver(); what != "" {
 		err = fmt.Errorf("something happened in the warm browser during the grant (%s): ask again, for another browser", what)
 	}
-	// This comes before the floor, which tells the next launcher that it was done.
-	err = errors.Join(err, s.h.o.Jar.Drop(s.profile), s.enforce(ctx, s.browser))
 	var synced, taken error
 	var rest sync.WaitGroup
 	rest.Go(func() { taken = s.files.takeDownloads(ctx, s.browser) })
@@ -337,9 +356,20 @@ func (w *Warm) Open(ctx context.Context, s *Session) error {
 		at := <-w.cookies
 		s.opening.noteStateOf(s.browser, at.cookies, at.err)
 	})
-	err = errors.Join(err, s.slot.Lock().RaiseFloor(s.granted))
+	err = errors.Join(err, s.enforce(ctx, s.browser))
 	rest.Wait()
 	if err = errors.Join(err, synced, taken); err == nil {
+		err = stillThere(s.browser)
+	}
+	// The cookies are kept until the browser has shown that it lives. This comes before the floor, which tells the next
+	// launcher that it was done.
+	if err == nil {
+		err = s.opening.emptyJar()
+	}
+	if err == nil {
+		err = s.slot.Lock().RaiseFloor(s.granted)
+	}
+	if err == nil {
 		err = s.port.open() // it writes the file again
 	}
 	if err != nil {
@@ -348,6 +378,21 @@ func (w *Warm) Open(ctx context.Context, s *Session) error {
 	s.h.metrics.handovers.Observe(time.Since(w.begun).Seconds())
 	s.log.Info().Int("pid", s.browser.PID()).Dur("idle", w.idle).Dur("took", time.Since(w.begun)).Msg("session has the warm browser")
 	return nil
+}
+
+// stillThere returns an error if the browser has ended, or has to be given up.
+func stillThere(b *browser.Browser) error {
+	why := "it does not answer any more"
+	select {
+	case <-b.Exited():
+		why = "its process ended: " + b.ExitStatus()
+	case <-b.Mux().Done():
+	case <-b.Failed():
+		why = b.Failure().Detail
+	default:
+		return nil
+	}
+	return fmt.Errorf("the warm browser cannot be used any more (%s): ask again, for another browser", why)
 }
 
 // dedicatedPort is a port for this session alone, if it asked for one.

@@ -8,6 +8,7 @@ import (
 
 	"leasehold/launcher/api"
 	"leasehold/launcher/browser"
+	"leasehold/launcher/sessionfile"
 	"leasehold/launcher/slots"
 )
 
@@ -18,6 +19,7 @@ import (
 type standstill struct {
 	*terms
 	life    *life
+	file    *kept
 	browser func() *browser.Browser
 	others  func() []slots.Run // that have the browser, too
 
@@ -27,8 +29,8 @@ type standstill struct {
 	losing   atomic.Int32 // connections that ended, and whose end is not stated yet
 }
 
-func newStandstill(t *terms, l *life, b func() *browser.Browser, others func() []slots.Run) *standstill {
-	return &standstill{terms: t, life: l, browser: b, others: others}
+func newStandstill(t *terms, l *life, f *kept, b func() *browser.Browser, others func() []slots.Run) *standstill {
+	return &standstill{terms: t, life: l, file: f, browser: b, others: others}
 }
 
 // begin stops the requests that the session's pages would send.
@@ -68,10 +70,20 @@ func (st *standstill) leftToLost() {
 	}
 }
 
-// end lets a browser that stands still go on.
+// end lets a browser that stands still go on. If it lost cookies meanwhile, the next launcher knows, too.
 func (st *standstill) end() {
-	if b := st.browser(); b.Driven() {
-		b.GoOn(st.log)
+	b := st.browser()
+	if !b.Driven() {
+		return
+	}
+	b.GoOn(st.log)
+	lost := b.CookiesLost()
+	if lost == "" || lost == st.file.get().CookiesLost {
+		return
+	}
+	st.file.change(func(f *sessionfile.File) { f.CookiesLost = lost })
+	if err := st.file.save(); err != nil {
+		st.log.Error().Err(err).Msg("session file not written")
 	}
 }
 

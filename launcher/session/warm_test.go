@@ -272,7 +272,10 @@ func TestAWarmBrowserThatIsDisturbed(t *testing.T) {
 		slot := r.table.Occupy(profile)
 		slot.LockRuns()
 		s, err := r.grant(task("two"), slot, func(now lease.Record) Start {
-			return hooked{Start: NewWarm(now, nil), before: func(*Session) { slot.Note(seen) }}
+			return hooked{Start: NewWarm(now, nil), before: func(*Session) {
+				slot.Note(seen)
+				r.chromium.set(func() { r.chromium.cookies = strings.ReplaceAll(r.chromium.cookies, `"value":"1"`, `"value":"2"`) })
+			}}
 		})
 		slot.UnlockRuns()
 		if err == nil || !strings.Contains(err.Error(), "something happened in the warm browser during the grant (request https://shop.example/buy") {
@@ -289,10 +292,76 @@ func TestAWarmBrowserThatIsDisturbed(t *testing.T) {
 		if rec := r.record(); rec.State != lease.Available || rec.Token != 2 {
 			t.Errorf("%+v", rec)
 		}
-		if again := r.begin(task("three")); again.Token() != 3 {
-			t.Errorf("token %d", again.Token())
+		if got := r.lent(); !strings.Contains(got, `"value":"2"`) || r.record().Token != 3 {
+			t.Errorf("the next browser, under token %d, is given %q", r.record().Token, got)
 		}
 	})
+}
+
+// lent is what the browser that starts next is given of the account's cookies.
+func (r *room) lent() (cookies string) {
+	r.t.Helper()
+	from := len(r.chromium.all())
+	r.begin(task("next"))
+	for _, m := range r.chromium.all()[from:] {
+		if m.Method == "Storage.setCookies" {
+			cookies += string(m.Params)
+		}
+	}
+	return cookies
+}
+
+// TestAWarmBrowserThatEndsDuringAGrant takes no login with it: the next task has the cookies that were kept for that, or
+// a person decides.
+func TestAWarmBrowserThatEndsDuringAGrant(t *testing.T) {
+	t.Parallel()
+	for name, kept := range map[string]bool{"before it is taken": true, "when it alone has the cookies": false} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r, pid := warm(t)
+			slot := r.table.Occupy(profile)
+			ends := func() {
+				r.chromium.kill(pid)
+				<-slot.Browser().Exited()
+			}
+			before := func(*Session) { ends() }
+			if !kept {
+				before = func(*Session) {}
+				r.host.o.Dedicated = func(string, string) (string, func(), error) {
+					ends()
+					return "", nil, errors.New("no port")
+				}
+			}
+			slot.LockRuns()
+			s, err := r.grant(task("two", func(m *api.Manifest) { m.DedicatedPort = true }), slot, func(now lease.Record) Start {
+				return hooked{Start: NewWarm(now, nil), before: before}
+			})
+			slot.UnlockRuns()
+			if err == nil {
+				t.Fatal("a task has a browser that has ended")
+			}
+			if refused := s.UndoGrant(err); problem(refused) != api.CodeBrowserStartFailed {
+				t.Errorf("%v", refused)
+			}
+			slot.Vacate()
+			if f := r.over(s); f.CloseMethod != "already_exited" {
+				t.Errorf("%+v", f)
+			}
+			want := lease.ManualReview
+			if kept {
+				want = lease.Available
+			}
+			if got := r.record(); got.State != want || got.Reason != api.ReasonStartFailed {
+				t.Fatalf("%s, %s; want %s", got.State, got.Reason, want)
+			}
+			if !kept {
+				return
+			}
+			if got := r.lent(); !strings.Contains(got, `"sid"`) {
+				t.Errorf("the next browser is given %q", got)
+			}
+		})
+	}
 }
 
 // TestAWarmBrowserOfABusyHost gets the task, and one whose pages close late is kept: while programs wait

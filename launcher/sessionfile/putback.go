@@ -32,13 +32,18 @@ type StillCookies struct {
 	Jar json.RawMessage
 	// Missing is why some cookies may not be in Jar; empty if all are.
 	Missing string
+	// Network is the process id of the network service that had them; zero if that is not known.
+	Network int
 }
 
 // SaveStillCookies keeps the cookies of a browser that stands still, for a launcher that adopts
-// it. The file is Jar, with a further member "missing" if Missing is not empty.
+// it. The file is Jar, with the further members "network", and "missing" if Missing is not empty.
 func (d Dir) SaveStillCookies(sessionID string, c StillCookies) error {
 	members := map[string]any{}
 	err := json.Unmarshal(c.Jar, &members)
+	if c.Network != 0 {
+		members["network"] = c.Network
+	}
 	if c.Missing != "" {
 		members["missing"] = c.Missing
 	}
@@ -64,9 +69,10 @@ func (d Dir) ReadStillCookies(sessionID string) (StillCookies, error) {
 	}
 	var file struct {
 		Missing string `json:"missing"`
+		Network int    `json:"network"`
 	}
 	err = json.Unmarshal(b, &file)
-	return StillCookies{Jar: b, Missing: file.Missing}, err
+	return StillCookies{Jar: b, Missing: file.Missing, Network: file.Network}, err
 }
 
 // DropStillCookies removes them.

@@ -117,12 +117,17 @@ func TestStillCookiesAreTheLaunchersOwn(t *testing.T) {
 	if _, err := d.ReadStillCookies("s"); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("before any were kept: %v", err)
 	}
-	for missing, want := range map[string]string{"": `{"cookies":[]}`, "a page did not answer": `{"cookies":[],"missing":"a page did not answer"}`} {
-		if err := d.SaveStillCookies("s", StillCookies{Jar: json.RawMessage(`{"cookies":[]}`), Missing: missing}); err != nil {
+	for want, kept := range map[string]StillCookies{
+		`{"cookies":[]}`:                                   {},
+		`{"cookies":[],"network":17}`:                      {Network: 17},
+		`{"cookies":[],"missing":"a page did not answer"}`: {Missing: "a page did not answer"},
+	} {
+		kept.Jar = json.RawMessage(`{"cookies":[]}`)
+		if err := d.SaveStillCookies("s", kept); err != nil {
 			t.Fatal(err)
 		}
-		if got, err := d.ReadStillCookies("s"); err != nil || string(got.Jar) != want || got.Missing != missing {
-			t.Errorf("%s, %q, %v", got.Jar, got.Missing, err)
+		if got, err := d.ReadStillCookies("s"); err != nil || string(got.Jar) != want || got.Missing != kept.Missing || got.Network != kept.Network {
+			t.Errorf("%s, %q, %d, %v", got.Jar, got.Missing, got.Network, err)
 		}
 	}
 	if err := d.SaveStillCookies("s", StillCookies{Jar: json.RawMessage(`[]`)}); err == nil {

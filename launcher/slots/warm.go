@@ -314,12 +314,18 @@ func CloseUnused(b *browser.Browser, lock *profiledir.Lock, root *profiledir.Roo
 	if err != nil {
 		return method, errors.Join(err, lock.ClearRunning())
 	}
-	err = lock.ClearRunning()
-	dir, unknown := root.Inspect(profile)
-	if err == nil && unknown == nil && dir.ClosedCleanly.Answer == profiledir.Yes && jar != nil {
-		err = jar.ClosedInOrder(profile)
+	if err = lock.ClearRunning(); err == nil && jar != nil {
+		err = DropLasting(profile, root, *jar)
 	}
 	return method, err
+}
+
+// DropLasting drops the jar's copy of the persistent cookies of a warm browser that has ended, if it did so cleanly.
+func DropLasting(profile string, root *profiledir.Root, jar sessionfile.Jar) error {
+	if dir, err := root.Inspect(profile); err != nil || dir.ClosedCleanly.Answer != profiledir.Yes {
+		return nil // it may have to be set again
+	}
+	return jar.ClosedInOrder(profile)
 }
 
 // CoolProfile closes the profile's warm browser, if it has one.

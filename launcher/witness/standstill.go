@@ -50,12 +50,3 @@ func (e ended) AddWithheld(to recovery.Parts) {
 		More uint64 `json:"more,omitempty"`
 	}{list, more}, nil)
 }
-
-func (e ended) CookiesLost() string {
-	for _, f := range e.StillFacts() {
-		if f.Name == table.CookiesWhole && f.Answer == table.No {
-			return f.How
-		}
-	}
-	return ""
-}

@@ -30,12 +30,19 @@ import (
 // remembers gives the world a recoverer whose launcher has seen the records.
 func (w *world) remembers(seen ...lease.Record) {
 	w.t.Helper()
+	r := w.rosterOf(seen...)
+	w.r = w.recoverer(func(o *Options) { o.Roster = r })
+}
+
+// rosterOf is the roster of a launcher that has seen these records.
+func (w *world) rosterOf(seen ...lease.Record) *roster.Roster {
+	w.t.Helper()
 	r, err := roster.Open(roster.Options{DataDir: w.data, Key: testkey.Key, Log: zerolog.Nop()})
 	w.must(err)
 	for _, rec := range seen {
 		r.See(rec)
 	}
-	w.r = w.recoverer(func(o *Options) { o.Roster = r })
+	return r
 }
 
 // TestRestating is what a launcher says in the store of a profile that it remembers, and

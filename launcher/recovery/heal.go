@@ -150,8 +150,10 @@ func (k *kept) know(seen lease.Known) {
 }
 
 // complete adds the account and the proxy, which never change once they are set, to a record
-// that lacks them.
+// that lacks them, and since when this launcher is the home: without that, a directory that was left
+// here earlier would say that another one is.
 func (k kept) complete(rec lease.Record) lease.Record {
+	rec.HomeToken = max(rec.HomeToken, k.own.HomeToken)
 	rec.AccountID, rec.ProxyID = cmp.Or(rec.AccountID, k.own.AccountID), cmp.Or(rec.ProxyID, k.own.ProxyID)
 	return rec
 }

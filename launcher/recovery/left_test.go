@@ -55,6 +55,27 @@ func TestAProfileThatCameBackWithoutItsDirectoryIsHealed(t *testing.T) {
 	}
 }
 
+// TestAProfileThatCameBackAndIsNotBelievedStaysHere: the record that sends it to a person says since when this
+// launcher is its home. Otherwise the directory that was left here before would say that another one is.
+func TestAProfileThatCameBackAndIsNotBelievedStaysHere(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.leases.Write = nil
+	r := backHome(w)
+	clear(w.leases.Records)
+	seen := w.rosterOf(r)
+	w.r = w.recoverer(func(o *Options) { o.Roster, o.Stored = seen, func(string) lease.Token { return r.Token + 1 } })
+	got, err := w.r.Heal(t.Context(), profile)
+	w.must(err)
+	if got.Reason != lease.ReasonRolledBack || got.HomeToken != r.HomeToken {
+		t.Errorf("%+v", got)
+	}
+	seen.See(got)
+	if _, home, err := w.r.Forgot(got); home != "" || err != nil {
+		t.Errorf("its home is %q: %v", home, err)
+	}
+}
+
 // TestAProfileWhoseDirectoryWasLeftGoesToAPerson: its recovery comes to an end, although the
 // floor of the directory is not raised any more.
 func TestAProfileWhoseDirectoryWasLeftGoesToAPerson(t *testing.T) {

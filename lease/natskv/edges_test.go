@@ -294,6 +294,7 @@ func TestAWatchNoticesWhatOnlyAPollShows(t *testing.T) {
 			// answer reads what became of the record, and would lose the message in the watch's place.
 			writer := open(t, inProcess(t, srv))
 			w := watchOf(t, s, nil)
+			w.await("complete") // a watch that begins later has the record among the first ones
 			grantedLater(t, writer, "first")
 			w.await("first/held/1")
 			info, err := s.refresh(t.Context(), s.leases.stream)

@@ -13,12 +13,17 @@ import (
 	"leasehold/internal/test/storetest"
 )
 
-func newBundle(t *testing.T, s *evidence.Spool, evidenceID string) *evidence.Bundle {
+func must(t *testing.T, err error) {
 	t.Helper()
-	b, err := s.New(evidence.Manifest{EvidenceID: evidenceID, ProfileID: "p"})
 	if err != nil {
 		t.Fatal(err)
 	}
+}
+
+func newBundle(t *testing.T, s *evidence.Spool, evidenceID string) *evidence.Bundle {
+	t.Helper()
+	b, err := s.New(evidence.Manifest{EvidenceID: evidenceID, ProfileID: "p"})
+	must(t, err)
 	return b
 }
 

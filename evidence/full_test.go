@@ -61,17 +61,11 @@ func TestLargePartsLeaveRoomForTheBundle(t *testing.T) {
 	if dir == "" {
 		return
 	}
-	must := func(err error) {
-		t.Helper()
-		if err != nil {
-			t.Fatal(err)
-		}
-	}
 	spool, err := evidence.OpenSpool(filepath.Join(dir, "spool"))
-	must(err)
+	must(t, err)
 	b := newBundle(t, spool, "ev_large")
 	reserve, err := durable.KeepReserve(filepath.Join(dir, "reserve"), 8<<20)
-	must(err)
+	must(t, err)
 	if whole, err := reserve.Fill(0); !whole || err != nil {
 		t.Fatalf("filled whole: %v, %v; want true, and no error", whole, err)
 	}
@@ -88,9 +82,9 @@ func TestLargePartsLeaveRoomForTheBundle(t *testing.T) {
 			}
 		}
 	}
-	must(b.Add("journal.jsonl", evidence.KindJournal, "application/x-ndjson", make([]byte, 2<<20)))
+	must(t, b.Add("journal.jsonl", evidence.KindJournal, "application/x-ndjson", make([]byte, 2<<20)))
 	m, _, err := b.Seal()
-	must(err)
+	must(t, err)
 	if m.Parts[0].Missing != "" || len(m.Parts) != 20 {
 		t.Errorf("%+v", m.Parts)
 	}
@@ -102,23 +96,17 @@ func TestABundleIsDiscardedOnAFullDisk(t *testing.T) {
 	if dir == "" {
 		return
 	}
-	must := func(err error) {
-		t.Helper()
-		if err != nil {
-			t.Fatal(err)
-		}
-	}
 	spool, err := evidence.OpenSpool(filepath.Join(dir, "spool"))
-	must(err)
+	must(t, err)
 	b := newBundle(t, spool, "ev_full")
-	must(b.Add("lock.json", "lock", "application/json", make([]byte, 64<<10)))
+	must(t, b.Add("lock.json", "lock", "application/json", make([]byte, 64<<10)))
 	for i := range 500 { // so that its manifest is larger than what is remembered of the chain
 		b.AddMissing(fmt.Sprintf("dom-%d.html", i), evidence.KindDOM, "too late")
 	}
 	spare := filepath.Join(dir, "spare")
-	must(os.WriteFile(spare, make([]byte, 16<<10), 0o600))
+	must(t, os.WriteFile(spare, make([]byte, 16<<10), 0o600))
 	smalldisk.Fill(t, dir)
-	must(os.Remove(spare))
+	must(t, os.Remove(spare))
 	if _, _, err := b.Seal(); !durable.Full(err) {
 		t.Fatalf("sealed in no room: %v", err)
 	}
@@ -127,7 +115,7 @@ func TestABundleIsDiscardedOnAFullDisk(t *testing.T) {
 		t.Fatalf("its sealing did not begin: %s, %v", begun, err)
 	}
 	smalldisk.Fill(t, dir)
-	must(b.Discard())
+	must(t, b.Discard())
 	if _, err := os.Stat(filepath.Join(dir, "spool", "ev_full")); !os.IsNotExist(err) {
 		t.Errorf("it is there: %v", err)
 	}

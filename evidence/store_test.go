@@ -19,12 +19,6 @@ func openDir(t *testing.T) (evidence.Store, storetest.Damage) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	must := func(t *testing.T, err error) {
-		t.Helper()
-		if err != nil {
-			t.Fatal(err)
-		}
-	}
 	return s, storetest.Damage{
 		Change: func(t *testing.T, _, evidenceID, name string) {
 			path := filepath.Join(dir, evidenceID, name)

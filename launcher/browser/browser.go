@@ -170,6 +170,9 @@ func (b *Browser) ClosePreserved(profile string, keep KeepCookies, preserve func
 	if bounds.BeforeSignal = preserve; preserve != nil {
 		timeout += preserveTimeout
 	}
+	if !b.Driven() {
+		bounds.BeforeSignal = b.silence(preserve)
+	}
 	before, cancel := context.WithTimeout(context.Background(), closeTimeout)
 	defer cancel()
 	b.LimitWrites(askTimeout)
@@ -204,6 +207,23 @@ func (b *Browser) ClosePreserved(profile string, keep KeepCookies, preserve func
 		err = &profiledir.NotStoredError{Profile: profile, Why: "the browser's cookies were not kept: " + b.unkept.Error()}
 	}
 	return method, err
+}
+
+// silence is done before the first signal to a browser whose pipe cannot be had. SIGINT has Chrome end in order:
+// its pages would send what they send at their end, and what a client of an earlier launcher had paused would be sent
+// with the end of that client's session. Without their processes pages send nothing; what waits to be sent
+// after its page (a beacon, a fetch with keepalive) may still be sent. preserve is called first, if it is not nil.
+func (b *Browser) silence(preserve func() error) func() error {
+	return func() error {
+		if preserve != nil {
+			if err := preserve(); err != nil {
+				return err
+			}
+		}
+		ctx, cancel := context.WithTimeout(context.Background(), endTimeout)
+		defer cancel()
+		return b.process.KillRenderers(ctx)
+	}
 }
 
 // stored puts what the browser, which has ended, wrote into the profile on the disk. The error is

@@ -285,6 +285,55 @@ func TestABrowserIsTakenOver(t *testing.T) {
 	}
 }
 
+// noPipes has no pipe of a browser that is there.
+type noPipes struct{ Kernel }
+
+func (noPipes) Adopt(chrome.Identity, chrome.AdoptOptions) (Process, error) {
+	return nil, errors.New("too many open files")
+}
+
+// TestABrowserThatCannotBeTakenOverSendsNothing: it is closed by signals. What the worker of the launcher before had
+// paused, and what its pages send when they are closed, never leaves it.
+func TestABrowserThatCannotBeTakenOverSendsNothing(t *testing.T) {
+	h, site := newHost(t, Options{Processes: noPipes{}}), newWriter(t)
+	b := h.start()
+	h.open(b, site.URL+"/order")
+	h.titles(b, "order")
+	page := h.page(b, site.URL+"/order")
+	worker, err := b.Mux().Observe(t.Context(), "Fetch.requestPaused")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var in struct{ SessionID string }
+	call := func(session, method string, params, result any) {
+		t.Helper()
+		if err := worker.Call(t.Context(), session, method, params, result); err != nil {
+			t.Fatal(err)
+		}
+	}
+	call("", "Target.attachToTarget", map[string]any{"targetId": page.TargetID, "flatten": true}, &in)
+	call(in.SessionID, "Fetch.enable", map[string]any{"patterns": []map[string]string{{"urlPattern": "*paused"}}}, nil)
+	call(in.SessionID, "Runtime.evaluate", map[string]string{"expression": "fetch('/write?n=paused', {method: 'POST', body: 'x'})"}, nil)
+	ctx, cancel := context.WithTimeout(t.Context(), testchrome.Patience)
+	defer cancel()
+	if _, err := worker.Next(ctx); err != nil {
+		t.Fatalf("the worker pauses nothing: %v", err)
+	}
+	b = h.adopted(b, lease.Appearance{})
+	if b.Driven() {
+		t.Fatal("its pipe was had")
+	}
+	preserved := false
+	method, err := b.ClosePreserved(profile, nil, func() error { preserved = true; return nil }, h.options.Log)
+	if err != nil || method != chrome.ClosedByInterrupt || !preserved {
+		t.Errorf("closed by %q, %v; its evidence was asked for: %t", method, err, preserved)
+	}
+	site.quiet(t)
+	if got := site.from(0); len(got) > 0 {
+		t.Errorf("it sent %q", got)
+	}
+}
+
 func TestABrowserThatHangsIsGivenUp(t *testing.T) {
 	h := newHost(t, Options{HangTimeout: 2 * time.Second, CloseTimeouts: chrome.CloseTimeouts{Ask: 200 * time.Millisecond, Interrupt: 200 * time.Millisecond}})
 	b := h.start()

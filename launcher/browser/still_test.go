@@ -59,6 +59,10 @@ func newWriter(t *testing.T) *writer {
 			_, _ = fmt.Fprint(rw, `<title>quiet</title><link rel="icon" href="data:,">`)
 			return
 		}
+		if r.URL.Path == "/order" {
+			_, _ = fmt.Fprint(rw, `<title>order</title><script>addEventListener('pagehide', () => navigator.sendBeacon('/write?n=closed', 'x'))</script>`)
+			return
+		}
 		_, _ = fmt.Fprint(rw, `<title>writer</title><script>
 let n = 0
 setInterval(() => fetch('/write?n=' + (++n), {method: 'POST', body: 'x'}).catch(() => {}), 50)

@@ -112,9 +112,11 @@ type view struct {
 
 // leftBehind is the bundle of a profile whose home did not come back.
 type leftBehind struct {
-	token  lease.Token
-	since  boottime.Instant // when it was to be sealed first
-	bundle lease.Sealed
+	token lease.Token
+	since boottime.Instant // when it was to be sealed first
+	// sealing gets the bundle, which is empty if it cannot be sealed; nil: it is not being sealed.
+	sealing <-chan lease.Sealed
+	bundle  lease.Sealed
 }
 
 // thoroughly is the number of looks around, of which one checks the files of every profile.
@@ -333,12 +335,15 @@ func (p *Patrol) observe(ctx context.Context, v *view, e lease.Entry, step lease
 	log.Warn().Str("state", string(next.State)).Msg("a lease of another launcher went silent")
 }
 
-var errNoBundle = errors.New("no bundle can be sealed: the profile waits in quarantine; is the disk full?")
+var (
+	errNoBundle = errors.New("no bundle can be sealed: the profile waits in quarantine; is the disk full?")
+	errSealing  = errors.New("its bundle is being sealed and stored: the profile waits in quarantine")
+)
 
 // abandon gives a profile whose home is gone to a person, with a bundle. To avoid a second
 // bundle about the same loss, which no record would name, the store is asked first whether the
 // record is still the one in view, and a sealed bundle is kept until the store accepts a record
-// that names it.
+// that names it. The patrol does not wait for the bundle, since an evidence store may hang.
 func (p *Patrol) abandon(ctx context.Context, v *view, e lease.Entry) (lease.Record, error) {
 	r := e.Record
 	now, err := p.o.Store.Get(ctx, r.ProfileID)
@@ -353,17 +358,29 @@ func (p *Patrol) abandon(ctx context.Context, v *view, e lease.Entry) (lease.Rec
 		left = leftBehind{token: r.Token, since: p.o.Clock()}
 		v.sealed[r.ProfileID] = left
 	}
-	if left.bundle == (lease.Sealed{}) {
+	if left.bundle.EvidenceID == "" && left.sealing == nil {
 		pictures, err := p.pictures(v, r)
 		if err != nil && p.o.Clock().Sub(left.since) < picturesWait {
 			return lease.Record{}, fmt.Errorf("the profile waits in quarantine for the pictures of its session: %w", err)
 		}
-		left.bundle = p.nothingLeft(r, pictures, err)
+		sealed := make(chan lease.Sealed, 1)
+		p.work.Go(func() { sealed <- p.nothingLeft(r, pictures, err) })
+		left.sealing = sealed
 	}
-	if left.bundle.EvidenceID == "" { // any launcher that can seal a bundle goes on
-		return lease.Record{}, errNoBundle
+	if left.sealing != nil {
+		select {
+		case left.bundle = <-left.sealing:
+			left.sealing = nil
+		default:
+		}
 	}
 	v.sealed[r.ProfileID] = left
+	switch {
+	case left.sealing != nil:
+		return lease.Record{}, errSealing
+	case left.bundle.EvidenceID == "": // any launcher that can seal a bundle goes on
+		return lease.Record{}, errNoBundle
+	}
 	return r.Abandon([]string{"its home did not come back to inspect it"}, left.bundle, time.Now())
 }
 

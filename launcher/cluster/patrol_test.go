@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -115,7 +116,11 @@ func (w *world) beat(files ...sessionfile.File) (*beat, context.CancelFunc) {
 // patrol returns a patrol that runs until the test ends, and has seen nothing yet.
 func (w *world) patrol(files ...sessionfile.File) *beat {
 	w.Helper()
-	b, cancel := w.beat(files...)
+	return w.run(w.beat(files...))
+}
+
+// run runs a patrol until the test ends.
+func (w *world) run(b *beat, cancel context.CancelFunc) *beat {
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
@@ -693,6 +698,53 @@ func TestPicturesThatCannotBeHadYet(t *testing.T) {
 		}
 		if err != nil || m.LacksPictures() || len(m.Pictures) != 1 || m.Pictures[0].EvidenceID != shown.EvidenceID {
 			t.Errorf("pictures: %+v, parts: %+v, %v", m.Pictures, m.Parts, err)
+		}
+	})
+}
+
+// hangingStore is an evidence store that takes no bundle: each try lasts until it is given up.
+type hangingStore struct {
+	evidence.Store
+	tries, most *atomic.Int32 // that are under way, and the most that were at a time
+}
+
+func (s hangingStore) Put(ctx context.Context, _ *evidence.Sealed) error {
+	s.most.Store(max(s.most.Load(), s.tries.Add(1)))
+	<-ctx.Done()
+	s.tries.Add(-1)
+	return ctx.Err()
+}
+
+// An evidence store that hangs holds up the bundle of one profile, and nothing else of the patrol: its bundle waits on
+// the disk, and a person gets each profile with one.
+func TestAnEvidenceStoreThatHangsHoldsUpNoOtherProfile(t *testing.T) {
+	inWorld(t, func(w *world) {
+		b, cancel := w.beat()
+		var tries, most atomic.Int32
+		b.o.Archive = b.archive.Through(func(s evidence.Store) evidence.Store { return hangingStore{s, &tries, &most} })
+		b.o.Recoverer = recovery.New(recovery.Options{
+			LauncherID: "here", DataDir: b.dir, Key: testkey.Key, Root: b.root, Jar: sessionfile.NewJar(b.dir, testkey.Key), Archive: b.o.Archive, Store: w.store,
+			Log: w.log(), Metrics: prometheus.NewRegistry(),
+		})
+		w.run(b, cancel)
+		w.store.do(func() {
+			w.store.put(w.far("").Close("far", "far", 1, time.Now()))
+			w.store.report(lease.Sight{Fresh: true})
+			for _, profile := range []string{"p", "q", "r"} {
+				w.store.store(held(profile, "far"))
+			}
+			w.store.report(lease.Sight{Complete: true})
+		})
+		w.until("a person has all of them", 2*time.Hour, func() bool {
+			for _, profile := range []string{"p", "q", "r"} {
+				if r := w.record(profile); r.State != lease.ManualReview || r.EvidenceID == "" {
+					return false
+				}
+			}
+			return true
+		})
+		if got := most.Load(); got != 3 {
+			t.Errorf("%d bundles were being stored at a time, want 3", got)
 		}
 	})
 }

@@ -70,6 +70,9 @@ func TestLargePartsLeaveRoomForTheBundle(t *testing.T) {
 		t.Fatalf("filled whole: %v, %v; want true, and no error", whole, err)
 	}
 	smalldisk.Fill(t, dir)
+	if reserve, err = durable.LeftReserve(filepath.Join(dir, "reserve")); err != nil || reserve.Left() != 8<<20 { // as the guard has it
+		t.Fatalf("%d left, %v", reserve.Left(), err)
+	}
 	durable.UseReserve(reserve)
 	defer durable.UseReserve(nil)
 	if err := b.Add("screenshot-1.jpg", evidence.KindScreenshot, "image/jpeg", make([]byte, 1<<20)); err != nil {

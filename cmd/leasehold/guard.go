@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"io"
-	"math"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -61,7 +60,7 @@ func (c *guardCmd) Run() error {
 	return adopt.Guard(context.Background(), adopt.GuardOptions{
 		ID: c.LauncherID, DataDir: c.DataDir, Root: root, Key: key, Gone: gone, Timeout: c.Timeout, Log: log,
 		Archive: func() (*evidence.Archive, error) {
-			if reserve, err := durable.KeepReserve(filepath.Join(c.DataDir, reserveFile), math.MaxInt64); err == nil {
+			if reserve, err := durable.LeftReserve(filepath.Join(c.DataDir, reserveFile)); err == nil {
 				durable.UseReserve(reserve) // the launcher that kept it is gone
 			}
 			spool, err := evidence.OpenEncryptedSpool(filepath.Join(c.DataDir, spoolDir), evidence.Keys{To: to})

@@ -29,6 +29,15 @@ type Reserve struct {
 // take all of it at once.
 const reservePiece = 1 << 20
 
+// LeftReserve returns the reserve that another process kept in a file, as it is.
+func LeftReserve(path string) (*Reserve, error) {
+	info, err := os.Stat(path)
+	if err != nil {
+		return nil, fmt.Errorf("space kept free in %s: %w", path, err)
+	}
+	return &Reserve{path: path, size: info.Size(), left: info.Size()}, nil
+}
+
 // KeepReserve returns the reserve in a file, of at most this size. A file that an earlier
 // process kept is used as it is; Fill completes it.
 func KeepReserve(path string, size int64) (*Reserve, error) {

@@ -180,3 +180,6 @@ func interruptible(further ...os.Signal) (context.Context, context.CancelFunc) {
 type interruptedError struct{ signal os.Signal }
 
 func (e *interruptedError) Error() string { return "interrupted (" + e.signal.String() + ")" }
+
+// exitCode is that of a command which the signal ended before it was done.
+func (e *interruptedError) exitCode() int { return exitSignal + signalNumber(e.signal) }

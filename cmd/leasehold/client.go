@@ -173,7 +173,7 @@ func (c *client) unanswered(r *http.Request, err error) error {
 	interrupted, _ := errors.AsType[*interruptedError](context.Cause(ctx))
 	switch {
 	case interrupted != nil:
-		return exitWith(exitSignal+signalNumber(interrupted.signal), "%w before the sidecar at %s answered%s", interrupted, c.base.Redacted(), outcome)
+		return exitWith(interrupted.exitCode(), "%w before the sidecar at %s answered%s", interrupted, c.base.Redacted(), outcome)
 	case ctx.Err() != nil:
 		return exitWith(exitFailure, "sidecar at %s: %w%s", c.base.Redacted(), context.Cause(ctx), outcome)
 	}

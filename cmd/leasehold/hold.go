@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"net/http"
@@ -128,16 +129,22 @@ func (s *leasedSession) follow(ctx context.Context, a *app, look func(now api.Se
 // closes the browser, or sends a signal, which releases the profile.
 func (s *leasedSession) waitUntilDone(ctx context.Context, a *app) (string, error) {
 	how, done, err := s.follow(ctx, a, func(now api.Session) (string, error) {
-		switch {
-		case now.State != api.SessionEnded:
+		if now.State != api.SessionEnded {
 			return "", nil
-		case now.Released:
-			return now.Ended, nil
 		}
-		return "", exitWith(exitRefused, "the hold did not end in order: %s", now.Ended)
+		return now.Ended, inOrder(now)
 	})
 	if !done {
-		return "handed back", s.release(a, outcomeByHand, "")
+		ended, err := s.end(a, api.Release{Outcome: outcomeByHand})
+		return "handed back", cmp.Or(err, inOrder(ended))
 	}
 	return how, err
+}
+
+// inOrder says of a hold that is over whether the profile is free again.
+func inOrder(ended api.Session) error {
+	if ended.Released {
+		return nil
+	}
+	return exitWith(exitRefused, "the hold did not end in order: %s", ended.Ended)
 }

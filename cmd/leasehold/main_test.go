@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -177,5 +178,36 @@ func TestWatchSurvivesRestart(t *testing.T) {
 	}
 	if got := <-code; got != exitDone {
 		t.Errorf("exit code %d, want 0: %s", got, stderr.String())
+	}
+}
+
+// TestAWatchThatIsInterrupted: a signal is how a watch without --count ends. With it, what a script does
+// next would be done without the events.
+func TestAWatchThatIsInterrupted(t *testing.T) {
+	server, err := natsd.Start(natsd.Options{Dir: t.TempDir(), Listen: "127.0.0.1:0", Log: zerolog.Nop()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer server.Shutdown()
+	if err := publish(server, "leasehold.lease.p.granted", `{"event":"granted","lease_token":1}`); err != nil {
+		t.Fatal(err)
+	}
+	for count, want := range map[string]int{"0": exitDone, "2": exitSignal + int(syscall.SIGTERM)} {
+		out, in := io.Pipe()
+		code := make(chan int, 1)
+		var stderr bytes.Buffer
+		go func() {
+			code <- cli([]string{"watch", "p", "--all", "--count", count, "--json", "--nats-url", server.ClientURL()}, strings.NewReader(""), in, &stderr)
+			in.Close()
+		}()
+		if lines := bufio.NewScanner(out); !lines.Scan() {
+			t.Error("no event was printed")
+		}
+		if err := syscall.Kill(os.Getpid(), syscall.SIGTERM); err != nil {
+			t.Fatal(err)
+		}
+		if got := <-code; got != want {
+			t.Errorf("--count %s: exit code %d, want %d: %s", count, got, want, stderr.String())
+		}
 	}
 }

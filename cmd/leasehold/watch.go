@@ -49,13 +49,15 @@ func (c *watchCmd) Run(a *app) error {
 		defer cancel()
 	}
 	err := c.follow(ctx, a)
+	interrupted, _ := errors.AsType[*interruptedError](context.Cause(ctx))
 	switch {
 	case err == nil:
 		return nil
 	case errors.Is(ctx.Err(), context.DeadlineExceeded):
 		return exitWith(exitTimeout, "--timeout %v ran out", c.Timeout)
-	case ctx.Err() != nil:
-		// It was interrupted, which is how a watch without --count ends.
+	case interrupted != nil && c.Count > 0:
+		return exitWith(interrupted.exitCode(), "%w before %d events came", interrupted, c.Count)
+	case ctx.Err() != nil: // this is how a watch without --count ends
 		return nil
 	default:
 		return err

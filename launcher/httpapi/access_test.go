@@ -85,6 +85,20 @@ func TestACopyIsOneThatTheCallerMayMake(t *testing.T) {
 	}
 }
 
+// TestWhoMayRehome: a reviewer helps a profile whose home is gone. To take it from one that is there is to move it, and
+// to copy a directory is to import it.
+func TestWhoMayRehome(t *testing.T) {
+	for body, roles := range map[string]string{`{"empty":true}`: "reviewer operator", `{"empty":true,"ask_home":true}`: "operator", `{"from":"/x"}`: "operator"} {
+		for _, role := range []string{"reviewer", "operator"} {
+			f := serve(t, Options{Gate: people(t)}, ofShop("somebody"))
+			r, said := f.request("POST", "/v1/profiles/shop_1/rehome", body, bearer(role+"-match"))
+			if may := strings.Contains(roles, role); (r.StatusCode == 403) == may || (len(f.acted()) > 0) != may {
+				t.Errorf("%s asks for %s: %s %s; may: %v", role, body, r.Status, said, may)
+			}
+		}
+	}
+}
+
 // TestATokenInTheQueryDoesNotComeBack: the URL that is answered has a ticket, which does for
 // one profile what the token does, and ends with the token.
 func TestATokenInTheQueryDoesNotComeBack(t *testing.T) {

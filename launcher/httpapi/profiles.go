@@ -111,11 +111,11 @@ func readClone(c *call) (api.ProfileClone, error) {
 	return in, err
 }
 
-// readRehome reads the request for a new home. A caller who names a directory to copy has to be
-// allowed to import.
+// readRehome reads the request for a new home. Reviewers give one to a profile whose home is gone. A caller who names
+// a directory to copy has to be allowed to import, and one who takes the profile from a home that is there, to move.
 func readRehome(c *call) (api.ProfileRehome, error) {
 	in, err := required[api.ProfileRehome]("rehome")(c)
-	if profile := c.param("profile"); err == nil && in.From != "" && !c.who.May(principal.Manage, profile) {
+	if profile := c.param("profile"); err == nil && (in.From != "" || in.AskHome) && !c.who.May(principal.Manage, profile) {
 		err = c.forbidden(principal.Manage, profile)
 	}
 	return in, err

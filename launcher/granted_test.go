@@ -1,11 +1,37 @@
 package launcher
 
 import (
+	"context"
 	"testing"
 
 	"leasehold/launcher/api"
 	"leasehold/lease"
 )
+
+// TestACallerThatHangsUpAtTheSwapLeavesASession, which ends by its own rules: a run that nobody serves would keep the
+// others from its place, and the profile from an end in order.
+func TestACallerThatHangsUpAtTheSwapLeavesASession(t *testing.T) {
+	l, store := startLauncher(t)
+	must, runs := mustIn(t), 2
+	_, err := l.PutProfile(t.Context(), "p", api.ProfileSettings{MaxActiveRuns: &runs})
+	must(err)
+	for _, task := range []string{"opens", "joins"} {
+		ctx, hangUp := context.WithCancel(t.Context())
+		store.set(hooks{swap: func(next lease.Record) error {
+			if next.State == lease.Held {
+				hangUp()
+			}
+			return nil
+		}})
+		s, err := l.Acquire(ctx, api.Manifest{ProfileID: "p", TaskID: task, RequiresExclusiveProfileLock: new(false)})
+		if err != nil || ctx.Err() == nil {
+			t.Fatalf("%s: %v, and the caller hung up: %v", task, err, ctx.Err())
+		}
+		if now, err := l.Session(s.SessionID); err != nil || now.State == api.SessionEnded {
+			t.Errorf("%s: %+v, %v", task, now, err)
+		}
+	}
+}
 
 // TestAGrantGoesByTheRecordAtTheSwap: whoever changes a free profile's record between the read and the
 // swap of a grant does not keep the profile from its task, and what they wrote stays. If it is not

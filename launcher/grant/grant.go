@@ -69,14 +69,14 @@ func (g *Service) grant(ctx context.Context, m api.Manifest, entry lease.Entry, 
 	}
 	// 5. The swap: one compare-and-swap on the revision that was read.
 	span.Step("lease store")
+	// From here on a caller who goes away does not stop the start: the session ends by
+	// its own rules. A swap that was broken off might be stored, and nobody would serve what it granted.
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), startTimeout)
+	defer cancel()
 	if err := g.swap(ctx, s, entry, next); err != nil {
 		return nil, err
 	}
 	a.ticket.Leave(queue.Granted)
-	// From here on a caller who goes away does not stop the start: the session ends by
-	// its own rules.
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), startTimeout)
-	defer cancel()
 	// 6. The renewals.
 	s.Hold(k)
 	// 7. The browser, and the floor raised to the token.

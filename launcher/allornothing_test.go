@@ -240,12 +240,12 @@ func TestARefusedCreateMakesNothing(t *testing.T) {
 		}
 		profile := "unknown-proxy-" + name
 		var p *api.Problem
-		if err := ask(t.Context(), profile, "nope"); !errors.As(err, &p) || p.Field != "proxy_id" {
+		if err := ask(byOperator(t.Context()), profile, "nope"); !errors.As(err, &p) || p.Field != "proxy_id" {
 			t.Errorf("%s with a proxy that nobody knows: %v", name, err)
 		}
 		nothing(name+" with an unknown proxy", profile)
 		if name == "session" || name == "one-shot" {
-			if err := ask(t.Context(), "down-"+name, "down"); !errors.As(err, &p) || p.Code != api.CodeBrowserStartFailed {
+			if err := ask(byOperator(t.Context()), "down-"+name, "down"); !errors.As(err, &p) || p.Code != api.CodeBrowserStartFailed {
 				t.Errorf("%s with a proxy that does not answer: %v", name, err)
 			}
 			nothing(name+" with a proxy that does not answer", "down-"+name)
@@ -336,7 +336,7 @@ func TestNoProfileIsThereBeforeItsRecord(t *testing.T) {
 			}
 			return killed
 		}})
-		if err := ask(t.Context(), profile, proxy); !errors.Is(err, killed) {
+		if err := ask(byOperator(t.Context()), profile, proxy); !errors.Is(err, killed) {
 			t.Errorf("%s: %v", name, err)
 		}
 		if writes != 1 {
@@ -351,11 +351,11 @@ func TestNoProfileIsThereBeforeItsRecord(t *testing.T) {
 	// One that was killed between the two: the record is there, and nothing can be opened.
 	// The same request makes the profile whole.
 	proxy, account := "down", "store-18"
-	if _, err := l.profiles.PutRecord(t.Context(), "half", api.ProfileSettings{AccountID: &account, ProxyID: &proxy}, false); err != nil {
+	if _, err := l.profiles.PutRecord(byOperator(t.Context()), "half", api.ProfileSettings{AccountID: &account, ProxyID: &proxy}, false); err != nil {
 		t.Fatal(err)
 	}
 	var p *api.Problem
-	if _, err := l.Acquire(t.Context(), api.Manifest{ProfileID: "half"}); !errors.As(err, &p) || p.Code != api.CodeUnknownProfile {
+	if _, err := l.Acquire(byOperator(t.Context()), api.Manifest{ProfileID: "half"}); !errors.As(err, &p) || p.Code != api.CodeUnknownProfile {
 		t.Errorf("half a profile is opened: %v", err)
 	}
 	if _, err := l.Acquire(t.Context(), api.Manifest{ProfileID: "half", Create: true}); !errors.As(err, &p) || p.Code != api.CodeBrowserStartFailed {

@@ -32,7 +32,7 @@ func (r *reading) sealed(token lease.Token, says string) snapshots.Snapshot {
 }
 
 func (r *reading) clone(snapshotID string) (api.Profile, error) {
-	return r.CloneProfile(r.t.Context(), "acct", api.ProfileClone{To: "try", SnapshotID: snapshotID})
+	return r.CloneProfile(byOperator(r.t.Context()), "acct", api.ProfileClone{To: "try", SnapshotID: snapshotID})
 }
 
 // notMade says that there is nothing of the clone here.

@@ -1,6 +1,7 @@
 package lease
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
@@ -335,6 +336,9 @@ func (r Record) Sessions() []string {
 	}
 	return sessions
 }
+
+// AccountName is the account by which its secret is found: the profile's own name where it has no other.
+func (r Record) AccountName() string { return cmp.Or(r.AccountID, r.ProfileID) }
 
 // Public returns the record as clients see it: without the nonce and the outbox, which
 // only launchers need.

@@ -1,7 +1,6 @@
 package accounts
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -59,7 +58,7 @@ func (a *Service) secretFor(r lease.Record, name string) (f site.File, secret se
 	if err != nil {
 		return f, secret, fmt.Errorf("the secrets cannot be read: %w", err)
 	}
-	account := cmp.Or(r.AccountID, r.ProfileID)
+	account := r.AccountName()
 	var problems []error
 	var found []string
 	for _, one := range a.host.Sites.Book().SignIns(func(f site.File) bool { return name == "" || f.Name == name }) {

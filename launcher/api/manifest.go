@@ -97,8 +97,9 @@ type Opener struct {
 	Name string
 	// UID is the user on this host; nil if the kernel does not know it.
 	UID *uint32
-	// Manages says that it may change profiles. It is not kept.
-	Manages bool
+	// Manages says that it may change profiles, and GivesAccount that it may give one the manifest's account. Neither
+	// is kept.
+	Manages, GivesAccount bool
 }
 
 // ByHand is the person who uses a profile by hand.

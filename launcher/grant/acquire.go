@@ -38,6 +38,7 @@ func (g *Service) Acquire(ctx context.Context, m api.Manifest) (api.Session, err
 	}
 	by := principal.Of(ctx)
 	m.Opener = api.Opener{Name: by.Name, UID: by.UID, Manages: by.Role.Has(principal.Manage)}
+	m.Opener.GivesAccount = m.Opener.Manages && m.AccountID != "" && g.profiles.MayGive(ctx, m.ProfileID, m.AccountID) == nil
 	begin := g.acquire
 	if m.Ephemeral {
 		begin = g.read

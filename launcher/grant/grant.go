@@ -211,6 +211,11 @@ func (g *Service) makeProfile(ctx context.Context, m api.Manifest, entry lease.E
 	if err := host.Resumes(entry.Record); err != nil {
 		return entry, false, err
 	}
+	if entry.Record.AccountID == "" {
+		if err := g.profiles.MayGive(ctx, m.ProfileID, cmp.Or(m.AccountID, m.ProfileID)); err != nil {
+			return entry, false, err
+		}
+	}
 	if r := entry.Record; r.AccountID == "" && m.AccountID != "" || r.ProxyID == "" && m.ProxyID != "" {
 		r = r.Clone()
 		if r.State == "" {

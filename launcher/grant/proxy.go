@@ -16,7 +16,7 @@ import (
 const proxyCheckTimeout = 10 * time.Second
 
 // mappingRefusal refuses a task whose account or proxy is not the profile's. Where the profile has
-// none, the manifest sets it, if the task's principal may manage profiles. But only a profile's
+// none, the manifest sets it, if the task's principal may manage profiles, and give the account. But only a profile's
 // first grant takes a proxy: a task must not move an account that has been seen without one.
 func mappingRefusal(r lease.Record, m api.Manifest) *api.Problem {
 	const who = "who may manage profiles sets it: PUT /v1/profiles/%s"
@@ -24,8 +24,8 @@ func mappingRefusal(r lease.Record, m api.Manifest) *api.Problem {
 	case m.AccountID == "" || m.AccountID == r.AccountID:
 	case r.AccountID != "":
 		return api.Refuse(api.CodeAccountMismatch, "profile %s belongs to account %s, not %s", r.ProfileID, r.AccountID, m.AccountID).With("account_id", r.AccountID)
-	case !m.Opener.Manages:
-		return api.Refuse(api.CodeAccountMismatch, "profile %s has no account, and a worker does not give it %s; "+who, r.ProfileID, m.AccountID, r.ProfileID).With("account_id", "")
+	case !m.Opener.GivesAccount:
+		return api.Refuse(api.CodeAccountMismatch, "profile %s has no account, and you do not give it %s; "+who, r.ProfileID, m.AccountID, r.ProfileID).With("account_id", "")
 	}
 	switch {
 	case m.ProxyID == "" || m.ProxyID == r.ProxyID:

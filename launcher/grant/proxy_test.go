@@ -29,7 +29,7 @@ func TestWhoseAccountAndProxyAProfileHas(t *testing.T) {
 	} {
 		for manages, want := range map[bool]string{false: tt.worker, true: tt.manager} {
 			got := ""
-			if p := mappingRefusal(tt.r, api.Manifest{AccountID: tt.account, ProxyID: tt.proxy, Opener: api.Opener{Manages: manages}}); p != nil {
+			if p := mappingRefusal(tt.r, api.Manifest{AccountID: tt.account, ProxyID: tt.proxy, Opener: api.Opener{Manages: manages, GivesAccount: manages}}); p != nil {
 				got = p.Code
 			}
 			if got != want {

@@ -115,6 +115,11 @@ func (ps *Service) PutRecord(ctx context.Context, profileID string, set api.Prof
 		case set.AccountID != nil && r.AccountID != "" && *set.AccountID != r.AccountID:
 			return r, api.Refuse(api.CodeAccountMismatch, "profile %s belongs to account %s for good", profileID, r.AccountID).With("account_id", r.AccountID)
 		}
+		if account := applySettings(r, set).AccountName(); was == "" || account != r.AccountName() {
+			if err := ps.MayGive(ctx, profileID, account); err != nil {
+				return r, err
+			}
+		}
 		if err := ps.CheckProxy(r, set.ProxyID); err != nil {
 			return r, err
 		}
@@ -139,6 +144,37 @@ func (ps *Service) PutRecord(ctx context.Context, profileID string, set api.Prof
 		ps.host.Slots.CoolProfile(profileID, slots.WarmSetting)
 	}
 	return entry.Record, nil
+}
+
+// MayGive refuses a caller who may not give a profile this account (see lease.Record.AccountName). Whoever uses a profile
+// can have the sidecar sign in there with the account's secret: an account of other profiles is given by who manages
+// one of these.
+func (ps *Service) MayGive(ctx context.Context, profileID, account string) error {
+	by := principal.Of(ctx)
+	if by.Everywhere(principal.Manage) {
+		return nil
+	}
+	rows, _, err := ps.rows(ctx)
+	if err != nil {
+		return err
+	}
+	others := ""
+	for _, row := range rows {
+		switch r := row.Record; {
+		case r.ProfileID == profileID || r.AccountName() != account:
+		case by.May(principal.Manage, r.ProfileID):
+			return nil
+		default:
+			others = r.ProfileID
+		}
+	}
+	if others == "" {
+		return nil
+	}
+	p := api.Refuse(api.CodeForbidden, "account %s is that of profiles which you do not manage, and who uses profile %s could sign in as it: who manages one of them gives it. %s",
+		account, profileID, by.Refusal(principal.Manage, others))
+	p.Field = "account_id"
+	return p
 }
 
 // notFree refuses to make a record of a profile that the store forgot while it was in use, in

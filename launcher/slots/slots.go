@@ -145,7 +145,7 @@ type Slot struct {
 	// The table's mutex guards these.
 	state State
 	// passed is closed when the state ends, if that is one of those that OccupyNext waits
-	// for: Ending and Closing.
+	// for: Ending, Closing and Recovering.
 	passed chan struct{}
 	// wanted says that somebody waits for that.
 	wanted bool
@@ -186,7 +186,7 @@ func (s *Slot) enter(to State) {
 		close(s.passed)
 		s.passed = nil
 	}
-	if to == Ending || to == Closing {
+	if to == Ending || to == Closing || to == Recovering {
 		s.passed = make(chan struct{})
 	}
 	t := s.t
@@ -284,9 +284,9 @@ func (t *Table) OccupyEphemeral(sessionID string) *Slot {
 	return s
 }
 
-// OccupyNext is Occupy, but first waits for the end of a last run, or of a browser that is
+// OccupyNext is Occupy, but first waits for the end of a last run, of a recovery, or of a browser that is
 // being closed without a session. Its callers know from the profile's record that no lease
-// is held: the run has released its own, and has only its files to remove. A request that
+// is held: the run has released its own, or the recovery has decided, and has only its files to remove. A request that
 // waits for a place delays nobody while it waits for that; w is nil where there is none.
 func (t *Table) OccupyNext(ctx context.Context, profile string, w *Waiter) *Slot {
 	ctx, cancel := context.WithTimeout(ctx, passingTimeout)

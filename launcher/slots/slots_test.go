@@ -169,7 +169,7 @@ func next(ctx context.Context, table *Table, profile string) *Slot {
 	}
 }
 
-// TestWaitingForABrowserThatIsClosed: who wants the profile waits for the end of that or of
+// TestWaitingForABrowserThatIsClosed: who wants the profile waits for the end of that, of a recovery or of
 // a last run, and for nothing else.
 func TestWaitingForABrowserThatIsClosed(t *testing.T) {
 	const soon = 3 * time.Second
@@ -188,7 +188,8 @@ func TestWaitingForABrowserThatIsClosed(t *testing.T) {
 		{"it does not end", closes, func(*Slot, *Table, func()) {}, false, passingTimeout},
 		{"the last run ends", func(s *Slot) { one := &run{}; s.Enter(one); s.Leave(one) }, func(s *Slot, _ *Table, _ func()) { s.Vacate() }, true, soon},
 		{"it is being opened", func(*Slot) {}, func(s *Slot, _ *Table, _ func()) { s.Vacate() }, false, 0},
-		{"it is being recovered", (*Slot).Recovers, func(s *Slot, _ *Table, _ func()) { s.Vacate() }, false, 0},
+		{"its recovery ends", (*Slot).Recovers, func(s *Slot, _ *Table, _ func()) { s.Vacate() }, true, soon},
+		{"its session is resumed", (*Slot).Recovers, func(s *Slot, _ *Table, _ func()) { s.Enter(&run{}) }, false, soon},
 		{"it serves", func(s *Slot) { s.Enter(&run{}) }, func(*Slot, *Table, func()) {}, false, 0},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

@@ -9,7 +9,6 @@
 package snapshotter
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -47,8 +46,8 @@ type Options struct {
 	Slots *slots.Table
 	Root  *profiledir.Root
 	Jar   sessionfile.Jar
-	// Chrome is the version of this host's Chrome.
-	Chrome string
+	// Chrome returns the version of this host's Chrome, as it is now.
+	Chrome func(context.Context) (string, error)
 
 	Log     zerolog.Logger
 	Metrics prometheus.Registerer
@@ -373,7 +372,12 @@ func (s *Snapshotter) read(ctx context.Context, r lease.Record) (_ *snapshots.Co
 		return nil, about, 0, fmt.Errorf("profile %s: want one that Chrome closed in order: %s", r.ProfileID, facts.ClosedCleanly.How)
 	}
 	about = snapshots.About{
-		Token: r.Token, SessionID: r.SessionID, LauncherID: s.o.LauncherID, ChromeVersion: cmp.Or(profiledir.LastVersion(path), s.o.Chrome), CreatedAt: time.Now().UTC(),
+		Token: r.Token, SessionID: r.SessionID, LauncherID: s.o.LauncherID, ChromeVersion: profiledir.LastVersion(path), CreatedAt: time.Now().UTC(),
+	}
+	if about.ChromeVersion == "" {
+		if about.ChromeVersion, err = s.o.Chrome(ctx); err != nil {
+			return nil, about, 0, err
+		}
 	}
 	if about.Extras, err = s.o.Jar.Export(r.ProfileID); err != nil {
 		return nil, about, 0, err

@@ -20,6 +20,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/rs/zerolog"
 
+	"leasehold/internal/durable"
 	"leasehold/launcher/profiledir"
 	"leasehold/launcher/sessionfile"
 	"leasehold/launcher/slots"
@@ -258,8 +259,7 @@ func (s *Snapshotter) make(ctx context.Context, profile string) error {
 		s.o.Log.Debug().Err(err).Str("profile", profile).Uint64("token", uint64(r.Token)).Msg("a snapshot was given up, since the profile is wanted: the next session's end brings another")
 		return nil
 	case err != nil:
-		s.metrics.results.WithLabelValues(resultFailed).Inc()
-		return err
+		return s.cannot(ctx, r, err)
 	case content == nil:
 		return nil
 	}
@@ -282,8 +282,7 @@ func (s *Snapshotter) make(ctx context.Context, profile string) error {
 			s.o.Log.Warn().Err(err).Str("profile", profile).Msg("a snapshot came too late")
 			return nil
 		}
-		s.metrics.results.WithLabelValues(resultFailed).Inc()
-		return err
+		return s.cannot(ctx, r, err)
 	}
 	s.metrics.made(made)
 	s.o.Log.Info().Str("profile", profile).Uint64("token", uint64(made.Token)).Str("session", made.SessionID).Str("snapshot", made.ID).
@@ -292,6 +291,16 @@ func (s *Snapshotter) make(ctx context.Context, profile string) error {
 		return err
 	}
 	return s.retain(ctx, r, made)
+}
+
+// cannot counts an attempt that failed. On a full disk nothing that may leave waits for the next snapshot, which
+// may need its room: neither old snapshots, nor what the attempt has sent.
+func (s *Snapshotter) cannot(ctx context.Context, r lease.Record, err error) error {
+	s.metrics.results.WithLabelValues(resultFailed).Inc()
+	if durable.Full(err) {
+		err = errors.Join(err, s.retain(ctx, r, snapshots.Snapshot{ProfileID: r.ProfileID, Token: r.Token}))
+	}
+	return err
 }
 
 // empty tells whether the profile's directory contains nothing that could be lost.
@@ -452,7 +461,7 @@ func (s *Snapshotter) keep(r lease.Record) {
 
 // retain removes snapshots that need not be kept. While a profile is being decided about, or
 // another launcher asks for it, all are kept: any of them may be the one that is wanted. It is
-// called again after the next snapshot, or before it, if the list has no room for it.
+// called again after the next snapshot, or before it, if the list or the disk has no room for it.
 func (s *Snapshotter) retain(ctx context.Context, r lease.Record, made snapshots.Snapshot) error {
 	now, err := s.record(ctx, made.ProfileID)
 	if err != nil {

@@ -62,6 +62,10 @@ const (
 	askTimeout  = 30 * time.Second
 	// lookEvery is the time between two looks at all profiles.
 	lookEvery = time.Minute
+	// ageEvery is the time between two looks for old snapshots of all profiles, the first of which is ageFirst
+	// after the start.
+	ageEvery = 24 * time.Hour
+	ageFirst = time.Hour
 )
 
 // Snapshotter makes the snapshots. Its methods are safe for concurrent use.
@@ -84,6 +88,7 @@ type Snapshotter struct {
 type task struct {
 	running bool
 	again   bool // it became vacant again while it ran
+	age     bool // old snapshots leave, whether or not another one follows
 }
 
 // failure says that a snapshot of a profile could not be made.
@@ -139,6 +144,8 @@ func (s *Snapshotter) Run(ctx context.Context) {
 	defer work.Wait()
 	every := time.NewTicker(lookEvery)
 	defer every.Stop()
+	old := time.NewTimer(ageFirst)
+	defer old.Stop()
 	s.lookAtAll()
 	for {
 		s.start(ctx, &work)
@@ -147,6 +154,9 @@ func (s *Snapshotter) Run(ctx context.Context) {
 			return
 		case <-every.C:
 			s.lookAtAll()
+		case <-old.C:
+			s.age()
+			old.Reset(ageEvery)
 		case <-s.wake:
 		}
 	}
@@ -164,6 +174,19 @@ func (s *Snapshotter) lookAtAll() {
 		if now.After(s.failed[r.ProfileID].retry) {
 			s.want(r.ProfileID)
 		}
+		s.mu.Unlock()
+	}
+}
+
+// age arranges that old snapshots leave, also those of profiles that nobody uses any more: no other one follows them.
+func (s *Snapshotter) age() {
+	for _, r := range s.o.Known() {
+		if r.Home != s.o.LauncherID {
+			continue
+		}
+		s.mu.Lock()
+		s.want(r.ProfileID)
+		s.pending[r.ProfileID].age = true
 		s.mu.Unlock()
 	}
 }
@@ -186,7 +209,11 @@ func (s *Snapshotter) start(ctx context.Context, work *sync.WaitGroup) {
 			return // a task that ends wakes Run
 		}
 		t.running = true
+		age := t.age
 		work.Go(func() {
+			if age {
+				s.removeOld(ctx, profile)
+			}
 			err := s.make(ctx, profile)
 			<-s.places
 			s.over(ctx, profile, t, err)
@@ -461,7 +488,7 @@ func (s *Snapshotter) keep(r lease.Record) {
 
 // retain removes snapshots that need not be kept. While a profile is being decided about, or
 // another launcher asks for it, all are kept: any of them may be the one that is wanted. It is
-// called again after the next snapshot, or before it, if the list or the disk has no room for it.
+// called again after the next snapshot, or before it, if the list or the disk has no room for it, and once a day.
 func (s *Snapshotter) retain(ctx context.Context, r lease.Record, made snapshots.Snapshot) error {
 	now, err := s.record(ctx, made.ProfileID)
 	if err != nil {
@@ -499,6 +526,17 @@ func (s *Snapshotter) retain(ctx context.Context, r lease.Record, made snapshots
 	}
 	s.setTidy(made.ProfileID, err == nil)
 	return err
+}
+
+// removeOld removes snapshots that need not be kept of a profile whose home is here.
+func (s *Snapshotter) removeOld(ctx context.Context, profile string) {
+	r, err := s.record(ctx, profile)
+	if err == nil && r.Home == s.o.LauncherID && s.o.MayAct(r) == nil {
+		err = s.retain(ctx, r, snapshots.Snapshot{ProfileID: profile, Token: r.Token})
+	}
+	if err != nil && ctx.Err() == nil {
+		s.o.Log.Warn().Err(err).Str("profile", profile).Msg("old snapshots of the profile stay until tomorrow")
+	}
 }
 
 // setTidy notes whether the store may have chunks of the profile that no snapshot uses.

@@ -16,7 +16,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"strings"
 	"sync"
 	"time"
 
@@ -256,22 +255,23 @@ func (l *Launcher) wire() (err error) {
 		Binary: o.Chrome, Files: files, Root: o.Root, Key: o.Key, Sites: o.Sites.Book, HangTimeout: o.HangTimeout, Memory: o.BrowserMemory,
 		CPUWeight: o.CPUWeight, Groups: o.Groups, Confinement: o.Confinement, User: o.User, Processes: o.Processes, Log: o.Log, Metrics: o.Metrics,
 	})
-	if l.version, err = browserVersion(l.ctx, driver, o.Chrome); err != nil {
+	number, err := driver.Number(l.ctx)
+	if err != nil {
 		return err
 	}
-	chrome := strings.TrimPrefix(l.version.Browser, "Chrome/")
+	l.version = browserVersion(number)
 	var stored func(string) lease.Token
 	if o.Snapshots != nil {
 		if l.snapshotter, err = snapshotter.New(snapshotter.Options{
 			LauncherID: o.ID, Dir: filepath.Join(o.DataDir, snapshotsDir), Snapshots: o.Snapshots, Retention: o.Retention, Now: o.Now, KeepFree: o.MinFreeDisk, Leases: o.Store, MayAct: presence.MayAct,
-			Known: known.Records, Slots: used, Root: o.Root, Jar: jar, Chrome: chrome, Log: o.Log, Metrics: o.Metrics,
+			Known: known.Records, Slots: used, Root: o.Root, Jar: jar, Chrome: asking(driver), Log: o.Log, Metrics: o.Metrics,
 		}); err != nil {
 			return err
 		}
 		stored = l.snapshotter.Highest
 	}
 	if l.readers, err = readers.Open(readers.Options{
-		DataDir: o.DataDir, Profiles: o.Root, Key: o.Key, Snapshots: o.Snapshots, Chrome: chrome, KeepFree: o.MinFreeDisk, User: o.User, Files: files,
+		DataDir: o.DataDir, Profiles: o.Root, Key: o.Key, Snapshots: o.Snapshots, Chrome: asking(driver), KeepFree: o.MinFreeDisk, User: o.User, Files: files,
 		Processes: o.Processes, Log: o.Log, Metrics: o.Metrics,
 	}); err != nil {
 		return err
@@ -343,7 +343,7 @@ func (l *Launcher) wireProducts(files sessionfile.Dir, checker *accountcheck.Che
 	h, o := l.host, l.o
 	l.profiles = profiles.New(h, profiles.Options{Snapshotter: l.snapshotter, Ping: o.Ping, Cooldown: o.Cooldown, AdvertiseURL: o.AdvertiseURL, Over: l.ctx.Done()})
 	l.travel = travel.New(l.ctx, &l.work, h, l.profiles, travel.Options{
-		Roster: o.Roster, Timing: o.Timing, Chrome: strings.TrimPrefix(l.version.Browser, "Chrome/"), MinFreeDisk: o.MinFreeDisk, ImportRoots: o.ImportRoots,
+		Roster: o.Roster, Timing: o.Timing, Chrome: asking(h.Driver), MinFreeDisk: o.MinFreeDisk, ImportRoots: o.ImportRoots,
 	})
 	l.grants = grant.New(h, l.profiles, l.travel, grant.Options{Files: files, Readers: l.readers, Tracer: o.Tracer, Metrics: o.Metrics})
 	l.workers = workers.New(h)

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"leasehold/launcher/api"
+	"leasehold/launcher/profiledir"
 	"leasehold/lease"
 )
 
@@ -39,6 +40,8 @@ func TestAProfileWhoseDirectoryIsMissingIsNotMadeAnew(t *testing.T) {
 			place := filepath.Join(r.o.Root.Dir(), profile)
 			was := filepath.Join(t.TempDir(), "was")
 			mustIn(t)(os.Rename(place, was))
+			// One that it had earlier is in the archive, as after a restore.
+			mustIn(t)(os.MkdirAll(filepath.Join(profiledir.GuardDir(r.o.Root.Dir()), "archive", profile+"@20260101T000000.000000000Z"), 0o700))
 			for who, ask := range map[string]func() error{
 				"a task": func() error {
 					_, err := r.Acquire(ctx, api.Manifest{ProfileID: profile, WorkerID: "w", TaskID: "t"})

@@ -1,13 +1,65 @@
 package launcher
 
 import (
+	"context"
+	"errors"
 	"os"
 	"path/filepath"
+	"sync/atomic"
 	"testing"
 
+	"leasehold/internal/test/fakechrome"
 	"leasehold/launcher/api"
+	"leasehold/launcher/browser"
 	"leasehold/lease"
 )
+
+// replaceable is a binary that is replaced while the launcher runs.
+type replaceable struct {
+	browser.Kernel
+	says atomic.Value // a string; empty: nothing
+}
+
+func (b *replaceable) Version(context.Context, string) (string, error) {
+	if said := b.says.Load().(string); said != "" {
+		return "Chromium " + said, nil
+	}
+	return "", errors.New("exit status 127")
+}
+
+// A Chrome that is upgraded while the launcher runs fetches the snapshots of what it has opened since. One that
+// does not say its version, as while it is being replaced, fetches none.
+func TestAChromeThatWasUpgradedFetchesNewerSnapshots(t *testing.T) {
+	binary, path := &replaceable{}, filepath.Join(t.TempDir(), "chrome")
+	replace := func(says string) {
+		t.Helper()
+		mustIn(t)(os.WriteFile(path, []byte(says), 0o600)) // the launcher notices another size
+		binary.says.Store(says)
+	}
+	replace("156.0.8078.79")
+	r := startReading(t, 2, func(o *Options) { o.Chrome, o.Processes = path, binary })
+	newer := r.snapshot("157.0.1.2", 7, nil)
+	r.profile(func(rec *lease.Record) { rec.SnapshotID, rec.SnapshotToken = newer.ID, 7 })
+	fetched := func(want string) {
+		t.Helper()
+		if _, err := r.clone(newer.ID); codeOf(err) != want {
+			t.Errorf("a clone: %v, want %s", err, want)
+		}
+		s, err := r.read(nil)
+		if codeOf(err) != want {
+			t.Errorf("an ephemeral session: %v, want %s", err, want)
+		}
+		if err == nil {
+			r.end(s)
+		}
+	}
+	fetched(api.CodeBrowserOlder)
+	replace("")
+	fetched(api.CodeBrowserStartFailed)
+	mustIn(t)(errors.Join(os.Remove(path), os.Symlink(fakechrome.Binary(t), path)))
+	binary.says.Store("157.0.1.2")
+	fetched(codeOf(nil))
+}
 
 // TestAnOlderChromeOpensNoProfile: nobody gets a profile that a newer Chrome wrote, by whichever
 // way it would be opened, and nothing of it is changed.

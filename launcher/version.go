@@ -8,7 +8,6 @@ import (
 	"sync"
 	"time"
 
-	"leasehold/internal/chromever"
 	"leasehold/launcher/api"
 	"leasehold/launcher/browser"
 )
@@ -16,22 +15,25 @@ import (
 // webKit is the WebKit version that every Chrome names. It does not change any more.
 const webKit = "537.36"
 
-// browserVersion asks the binary; it does not start a browser.
-func browserVersion(ctx context.Context, driver *browser.Driver, binary string) (api.BrowserVersion, error) {
-	out, err := driver.Version(ctx)
-	if err != nil {
-		return api.BrowserVersion{}, fmt.Errorf("%s --version: %w: want a Chrome or Chromium that runs (--chrome)", binary, err)
-	}
-	number := chromever.In(out)
-	if number == "" {
-		return api.BrowserVersion{}, fmt.Errorf("%s --version printed %q: want a Chrome or Chromium (--chrome)", binary, strings.TrimSpace(out))
-	}
+// browserVersion describes a browser with this version, as far as that goes without one that runs.
+func browserVersion(number string) api.BrowserVersion {
 	major, _, _ := strings.Cut(number, ".")
 	return api.BrowserVersion{
 		Browser: "Chrome/" + number, ProtocolVersion: "1.3",
 		UserAgent:     "Mozilla/5.0 (X11; Linux x86_64) AppleWebKit/" + webKit + " (KHTML, like Gecko) Chrome/" + major + ".0.0.0 Safari/" + webKit,
 		WebKitVersion: webKit,
-	}, nil
+	}
+}
+
+// asking returns the version of the Chrome that this host has at each call: it may be upgraded meanwhile.
+func asking(driver *browser.Driver) func(context.Context) (string, error) {
+	return func(ctx context.Context) (string, error) {
+		number, err := driver.Number(ctx)
+		if err != nil {
+			return "", api.Refuse(api.CodeBrowserStartFailed, "%v", err)
+		}
+		return number, nil
+	}
 }
 
 // revisionTimeout bounds how long a browser may take to tell its revision.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"strings"
 	"sync"
 	"time"
 
@@ -53,13 +54,17 @@ func (d *Driver) Version(ctx context.Context) (string, error) {
 	return said, nil
 }
 
-// version is the number in that; empty if the binary does not say.
-func (d *Driver) version(ctx context.Context) string {
+// Number is the version in what Version returns, such as 156.0.8078.79.
+func (d *Driver) Number(ctx context.Context) (string, error) {
 	said, err := d.Version(ctx)
 	if err != nil {
-		return "" // nothing can be started
+		return "", fmt.Errorf("%s --version: %w: want a Chrome or Chromium that runs (--chrome)", d.o.Binary, err)
 	}
-	return chromever.In(said)
+	number := chromever.In(said)
+	if number == "" {
+		return "", fmt.Errorf("%s --version printed %q: want a Chrome or Chromium (--chrome)", d.o.Binary, strings.TrimSpace(said))
+	}
+	return number, nil
 }
 
 // MayOpen returns an *OlderError if the directory at path was written by a newer Chrome than
@@ -69,7 +74,7 @@ func (d *Driver) MayOpen(ctx context.Context, path string) error {
 	if last == "" {
 		return nil
 	}
-	if ours := d.version(ctx); chromever.Older(ours, last) {
+	if ours, _ := d.Number(ctx); chromever.Older(ours, last) { // one that does not say it opens nothing
 		return &OlderError{Path: path, Browser: ours, Profile: last}
 	}
 	return nil

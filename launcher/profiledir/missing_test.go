@@ -19,6 +19,10 @@ func TestOnlyADirectoryThatWasPutAsideIsMadeAnew(t *testing.T) {
 	away := func(r *Root, _ *Lock) error {
 		return os.Rename(filepath.Join(r.dir, "p"), filepath.Join(t.TempDir(), "p"))
 	}
+	inArchive := func(_ *Root, l *Lock) error {
+		_, err := l.Archive(time.Now(), nil)
+		return err
+	}
 	archived := func(_ *Root, l *Lock) error {
 		at, err := l.Archive(time.Now(), nil)
 		return errors.Join(err, os.RemoveAll(at), os.RemoveAll(at+besideMark)) // as a person deletes it
@@ -84,9 +88,13 @@ func TestOnlyADirectoryThatWasPutAsideIsMadeAnew(t *testing.T) {
 		"it could not be put aside, and is away": {steps(func(_ *Root, l *Lock) error {
 			return refusedBy(l.putAside(func() error { return errRefused }))
 		}, away), ErrMissing},
-		"it was archived, one was imported, and that is away":  {steps(archived, imported, away), ErrMissing},
-		"it was archived, one was restored, and that is away":  {steps(archived, restored(t), away), ErrMissing},
-		"it was removed, one came here, and that is away":      {steps(removed, arrived(t), away), ErrMissing},
+		"it was archived, one was imported, and that is away": {steps(archived, imported, away), ErrMissing},
+		"it was archived, one was restored, and that is away": {steps(archived, restored(t), away), ErrMissing},
+		"it was removed, one came here, and that is away":     {steps(removed, arrived(t), away), ErrMissing},
+		"it was archived":                                      {steps(inArchive), ErrArchived},
+		"it was restored, and that is away":                    {steps(restored(t), away), ErrMissing},
+		"it came back to this host, and that is away":          {steps(arrived(t), away), ErrMissing},
+		"it was archived, brought back, and that is away":      {steps(inArchive, imported, away), ErrMissing},
 		"it was removed, and one was made for nobody":          {steps(removed, created, func(r *Root, _ *Lock) error { return r.RemoveEmpty("p") }), nil},
 		"it was removed, one was made and opened, and is away": {steps(removed, created, opened, away), ErrMissing},
 		"somebody else says that it was put aside": {steps(away, func(r *Root, _ *Lock) error {

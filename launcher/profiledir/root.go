@@ -179,11 +179,12 @@ func (r *Root) Place(id string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	if at != "" { // to the account's site, an empty directory would look like another browser
-		return "", fmt.Errorf("%w: import it from %s", ErrArchived, at)
-	}
+	// What is in the archive may be an earlier directory of the profile, of before a restore.
 	if missing, err := r.missing(id); err != nil || missing {
 		return "", cmp.Or(err, ErrMissing)
+	}
+	if at != "" { // to the account's site, an empty directory would look like another browser
+		return "", fmt.Errorf("%w: import it from %s", ErrArchived, at)
 	}
 	return filepath.Join(r.dir, id), nil
 }

@@ -171,7 +171,11 @@ func (c *cache) bring(ctx context.Context, key cacheKey) (*Unpacked, error) {
 	c.places++
 	dir := filepath.Join(c.dir, fmt.Sprint(key.profile, "@", key.snapshot, ".", c.places)) // an earlier one may be being removed
 	c.mu.Unlock()
-	got, err := c.o.Snapshots.Fetch(ctx, key.profile, key.snapshot, dir, snapshots.FetchOptions{Chrome: c.o.Chrome, KeepFree: c.o.KeepFree})
+	ours, err := c.o.Chrome(ctx)
+	if err != nil {
+		return nil, err
+	}
+	got, err := c.o.Snapshots.Fetch(ctx, key.profile, key.snapshot, dir, snapshots.FetchOptions{Chrome: ours, KeepFree: c.o.KeepFree})
 	if err != nil {
 		return nil, err
 	}

@@ -42,8 +42,8 @@ type Options struct {
 	// Snapshots is the profile store; nil: there is none, and only leftovers of an earlier
 	// launcher are removed.
 	Snapshots *snapshots.Store
-	// Chrome is the version of this host's Chrome.
-	Chrome string
+	// Chrome returns the version of this host's Chrome, as it is now.
+	Chrome func(context.Context) (string, error)
 	// KeepFree is how many bytes have to stay free on the disk.
 	KeepFree uint64
 	// User is the browser user; nil: browsers run as the launcher's own user.

@@ -78,7 +78,7 @@ func (w *world) open() {
 
 func (w *world) options() Options {
 	return Options{
-		DataDir: w.dir, Profiles: w.profiles, Key: testkey.Key, Snapshots: w.store, Chrome: "156.0.0.0", Files: sessionfile.NewDir(w.dir, testkey.Key),
+		DataDir: w.dir, Profiles: w.profiles, Key: testkey.Key, Snapshots: w.store, Chrome: func(context.Context) (string, error) { return "156.0.0.0", nil }, Files: sessionfile.NewDir(w.dir, testkey.Key),
 		Processes: browser.Kernel{}, Log: zerolog.Nop(), Metrics: prometheus.NewRegistry(),
 	}
 }

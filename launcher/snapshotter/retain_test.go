@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"path/filepath"
 	"slices"
 	"sync/atomic"
@@ -77,6 +78,40 @@ func TestNothingLeavesOnTheWordOfOneClock(t *testing.T) {
 		}
 		if list, err := w.store.List(t.Context(), "p"); err != nil || len(list) > tt.left || tt.wrong != nil && len(list) != tt.left {
 			t.Errorf("%s: %d snapshots are left, want %d: %v", name, len(list), tt.left, err)
+		}
+	}
+}
+
+// A profile that was archived gets no other snapshot, and its old ones leave all the same, but for the newest. While a
+// person decides, and where another launcher is the home, all stay.
+func TestOldSnapshotsLeaveWhereNoOtherFollows(t *testing.T) {
+	w := newWorld(t, Options{Now: func(context.Context) (time.Time, error) { return time.Now().AddDate(1, 0, 0), nil }})
+	changes := map[string]func(*lease.Record){
+		"archived": func(r *lease.Record) { r.Token, r.SnapshotID, r.SnapshotToken = 4, "", 0 },
+		"reviewed": func(r *lease.Record) { r.State = lease.ManualReview },
+		"moved":    func(r *lease.Record) { r.Home = "other" },
+	}
+	for profile, change := range changes {
+		dir := w.profile(profile, "x")
+		for token := range lease.Token(3) {
+			w.session(profile, token+1, func() { w.write(dir, fmt.Sprint("of ", token)) })
+			w.drain()
+		}
+		if err := os.RemoveAll(dir); err != nil {
+			t.Fatal(err)
+		}
+		w.leases.change(profile, change)
+	}
+	w.o.Retention.KeepFor = 24 * time.Hour
+	w.age()
+	w.drain()
+	for profile := range changes {
+		left := map[bool]int{true: 1, false: 3}[profile == "archived"]
+		if list, err := w.store.List(t.Context(), profile); err != nil || len(list) != left || list[0].Token != 3 {
+			t.Errorf("%s: %+v, %v, want %d snapshots", profile, list, err, left)
+		}
+		if found, err := w.store.Verify(t.Context(), profile, ""); err != nil || !found.Whole() {
+			t.Errorf("%s: %+v, %v", profile, found, err)
 		}
 	}
 }

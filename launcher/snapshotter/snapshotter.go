@@ -9,7 +9,6 @@
 package snapshotter
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -21,6 +20,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/rs/zerolog"
 
+	"leasehold/internal/durable"
 	"leasehold/launcher/profiledir"
 	"leasehold/launcher/sessionfile"
 	"leasehold/launcher/slots"
@@ -47,8 +47,8 @@ type Options struct {
 	Slots *slots.Table
 	Root  *profiledir.Root
 	Jar   sessionfile.Jar
-	// Chrome is the version of this host's Chrome.
-	Chrome string
+	// Chrome returns the version of this host's Chrome, as it is now.
+	Chrome func(context.Context) (string, error)
 
 	Log     zerolog.Logger
 	Metrics prometheus.Registerer
@@ -62,6 +62,10 @@ const (
 	askTimeout  = 30 * time.Second
 	// lookEvery is the time between two looks at all profiles.
 	lookEvery = time.Minute
+	// ageEvery is the time between two looks for old snapshots of all profiles, the first of which is ageFirst
+	// after the start.
+	ageEvery = 24 * time.Hour
+	ageFirst = time.Hour
 )
 
 // Snapshotter makes the snapshots. Its methods are safe for concurrent use.
@@ -84,6 +88,7 @@ type Snapshotter struct {
 type task struct {
 	running bool
 	again   bool // it became vacant again while it ran
+	age     bool // old snapshots leave, whether or not another one follows
 }
 
 // failure says that a snapshot of a profile could not be made.
@@ -139,6 +144,8 @@ func (s *Snapshotter) Run(ctx context.Context) {
 	defer work.Wait()
 	every := time.NewTicker(lookEvery)
 	defer every.Stop()
+	old := time.NewTimer(ageFirst)
+	defer old.Stop()
 	s.lookAtAll()
 	for {
 		s.start(ctx, &work)
@@ -147,6 +154,9 @@ func (s *Snapshotter) Run(ctx context.Context) {
 			return
 		case <-every.C:
 			s.lookAtAll()
+		case <-old.C:
+			s.age()
+			old.Reset(ageEvery)
 		case <-s.wake:
 		}
 	}
@@ -164,6 +174,19 @@ func (s *Snapshotter) lookAtAll() {
 		if now.After(s.failed[r.ProfileID].retry) {
 			s.want(r.ProfileID)
 		}
+		s.mu.Unlock()
+	}
+}
+
+// age arranges that old snapshots leave, also those of profiles that nobody uses any more: no other one follows them.
+func (s *Snapshotter) age() {
+	for _, r := range s.o.Known() {
+		if r.Home != s.o.LauncherID {
+			continue
+		}
+		s.mu.Lock()
+		s.want(r.ProfileID)
+		s.pending[r.ProfileID].age = true
 		s.mu.Unlock()
 	}
 }
@@ -186,7 +209,11 @@ func (s *Snapshotter) start(ctx context.Context, work *sync.WaitGroup) {
 			return // a task that ends wakes Run
 		}
 		t.running = true
+		age := t.age
 		work.Go(func() {
+			if age {
+				s.removeOld(ctx, profile)
+			}
 			err := s.make(ctx, profile)
 			<-s.places
 			s.over(ctx, profile, t, err)
@@ -259,8 +286,7 @@ func (s *Snapshotter) make(ctx context.Context, profile string) error {
 		s.o.Log.Debug().Err(err).Str("profile", profile).Uint64("token", uint64(r.Token)).Msg("a snapshot was given up, since the profile is wanted: the next session's end brings another")
 		return nil
 	case err != nil:
-		s.metrics.results.WithLabelValues(resultFailed).Inc()
-		return err
+		return s.cannot(ctx, r, err)
 	case content == nil:
 		return nil
 	}
@@ -283,8 +309,7 @@ func (s *Snapshotter) make(ctx context.Context, profile string) error {
 			s.o.Log.Warn().Err(err).Str("profile", profile).Msg("a snapshot came too late")
 			return nil
 		}
-		s.metrics.results.WithLabelValues(resultFailed).Inc()
-		return err
+		return s.cannot(ctx, r, err)
 	}
 	s.metrics.made(made)
 	s.o.Log.Info().Str("profile", profile).Uint64("token", uint64(made.Token)).Str("session", made.SessionID).Str("snapshot", made.ID).
@@ -293,6 +318,16 @@ func (s *Snapshotter) make(ctx context.Context, profile string) error {
 		return err
 	}
 	return s.retain(ctx, r, made)
+}
+
+// cannot counts an attempt that failed. On a full disk nothing that may leave waits for the next snapshot, which
+// may need its room: neither old snapshots, nor what the attempt has sent.
+func (s *Snapshotter) cannot(ctx context.Context, r lease.Record, err error) error {
+	s.metrics.results.WithLabelValues(resultFailed).Inc()
+	if durable.Full(err) {
+		err = errors.Join(err, s.retain(ctx, r, snapshots.Snapshot{ProfileID: r.ProfileID, Token: r.Token}))
+	}
+	return err
 }
 
 // empty tells whether the profile's directory contains nothing that could be lost.
@@ -373,7 +408,12 @@ func (s *Snapshotter) read(ctx context.Context, r lease.Record) (_ *snapshots.Co
 		return nil, about, 0, fmt.Errorf("profile %s: want one that Chrome closed in order: %s", r.ProfileID, facts.ClosedCleanly.How)
 	}
 	about = snapshots.About{
-		Token: r.Token, SessionID: r.SessionID, LauncherID: s.o.LauncherID, ChromeVersion: cmp.Or(profiledir.LastVersion(path), s.o.Chrome), CreatedAt: time.Now().UTC(),
+		Token: r.Token, SessionID: r.SessionID, LauncherID: s.o.LauncherID, ChromeVersion: profiledir.LastVersion(path), CreatedAt: time.Now().UTC(),
+	}
+	if about.ChromeVersion == "" {
+		if about.ChromeVersion, err = s.o.Chrome(ctx); err != nil {
+			return nil, about, 0, err
+		}
 	}
 	if about.Extras, err = s.o.Jar.Export(r.ProfileID); err != nil {
 		return nil, about, 0, err
@@ -448,7 +488,7 @@ func (s *Snapshotter) keep(r lease.Record) {
 
 // retain removes snapshots that need not be kept. While a profile is being decided about, or
 // another launcher asks for it, all are kept: any of them may be the one that is wanted. It is
-// called again after the next snapshot, or before it, if the list has no room for it.
+// called again after the next snapshot, or before it, if the list or the disk has no room for it, and once a day.
 func (s *Snapshotter) retain(ctx context.Context, r lease.Record, made snapshots.Snapshot) error {
 	now, err := s.record(ctx, made.ProfileID)
 	if err != nil {
@@ -486,6 +526,17 @@ func (s *Snapshotter) retain(ctx context.Context, r lease.Record, made snapshots
 	}
 	s.setTidy(made.ProfileID, err == nil)
 	return err
+}
+
+// removeOld removes snapshots that need not be kept of a profile whose home is here.
+func (s *Snapshotter) removeOld(ctx context.Context, profile string) {
+	r, err := s.record(ctx, profile)
+	if err == nil && r.Home == s.o.LauncherID && s.o.MayAct(r) == nil {
+		err = s.retain(ctx, r, snapshots.Snapshot{ProfileID: profile, Token: r.Token})
+	}
+	if err != nil && ctx.Err() == nil {
+		s.o.Log.Warn().Err(err).Str("profile", profile).Msg("old snapshots of the profile stay until tomorrow")
+	}
 }
 
 // setTidy notes whether the store may have chunks of the profile that no snapshot uses.

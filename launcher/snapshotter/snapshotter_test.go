@@ -156,7 +156,7 @@ func newWorld(t testing.TB, o Options) *world {
 		}
 		return nil
 	}
-	o.Chrome, o.Log, o.Metrics = "156.0.1.1", zerolog.Nop(), prometheus.NewRegistry()
+	o.Chrome, o.Log, o.Metrics = func(context.Context) (string, error) { return "156.0.1.1", nil }, zerolog.Nop(), prometheus.NewRegistry()
 	w.registry = o.Metrics.(*prometheus.Registry)
 	if w.Snapshotter, err = New(o); err != nil {
 		t.Fatal(err)

@@ -227,7 +227,11 @@ func (t *Service) fetched(wanted api.Snapshot) profiledir.Fill {
 
 // fetch downloads a snapshot to a path where nothing is yet.
 func (t *Service) fetch(ctx context.Context, profile, id, dir string) (snapshots.Fetched, error) {
-	return t.host.Snapshots.Fetch(ctx, profile, id, dir, snapshots.FetchOptions{Chrome: t.o.Chrome, KeepFree: t.o.MinFreeDisk})
+	ours, err := t.o.Chrome(ctx)
+	if err != nil {
+		return snapshots.Fetched{}, err
+	}
+	return t.host.Snapshots.Fetch(ctx, profile, id, dir, snapshots.FetchOptions{Chrome: ours, KeepFree: t.o.MinFreeDisk})
 }
 
 // named returns the snapshot of that id from the list of a profile's snapshots, newest first. A

@@ -16,7 +16,8 @@ import (
 type Options struct {
 	Roster *roster.Roster
 	Timing lease.Timing
-	Chrome string // the version of this host's Chrome
+	// Chrome returns the version of this host's Chrome, as it is now.
+	Chrome func(context.Context) (string, error)
 	// MinFreeDisk is how many bytes have to stay free on the profiles' disk; zero: no bound.
 	MinFreeDisk uint64
 	// ImportRoots are the directories below which user-data-dirs may be imported from.

@@ -65,6 +65,7 @@ var ofProfileDir = slices.Concat(
 	in("launcher/profiledir/root.go", directory,
 		change{"an archived profile is made anew", `if at != "" { // to`, `if false { // to`},
 		change{"an empty directory comes into the place of one that is away", `err != nil || missing {`, `err != nil {`},
+		change{"a directory that is away counts as archived where an earlier one is", `err != nil || missing {`, `err != nil || missing && at == "" {`},
 		change{"a profile that leads elsewhere is opened", `if err == nil && real != path {`, `if false {`},
 	),
 	in("launcher/profiledir/mark.go", directory,

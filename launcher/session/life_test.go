@@ -12,7 +12,8 @@ import (
 func TestTheEndIsNoLossOfTheWorker(t *testing.T) {
 	t.Parallel()
 	for what, state := range map[string]func(*life){
-		"the end has begun":      (*life).beginEnd,
+		"the end has begun":      func(l *life) { l.beginEnd(false) },
+		"it begins to be left":   func(l *life) { l.beginEnd(true) },
 		"the session is over":    (*life).end,
 		"the worker closed it":   func(l *life) { l.update(func(f *facts) { f.closing = true }) },
 		"the worker released it": func(l *life) { l.update(func(f *facts) { f.released = &api.Release{} }) },
@@ -39,7 +40,7 @@ func TestAWorkerWaitsNoLongerThanItsSessionMayLive(t *testing.T) {
 		}
 	}
 	before := l.known()
-	l.beginEnd()
+	l.beginEnd(false)
 	if _, ok := l.asks(start.Add(2 * time.Second)); ok || l.known() != before {
 		t.Errorf("at the end: %+v, before %+v", l.known(), before)
 	}

@@ -338,7 +338,9 @@ func (e *ending) leave() {
 	if last {
 		err = errors.Join(err, s.browser.Detach())
 	}
-	err = errors.Join(err, s.file.save(), s.recording.close())
+	err = errors.Join(err, s.file.save())
+	s.life.end() // what a connection that ends late would note, the next launcher notes of all of them
+	err = errors.Join(err, s.recording.close())
 	if last {
 		err = errors.Join(err, s.slot.Lock().Unlock())
 	}

@@ -119,11 +119,12 @@ func (l *life) isEnding() bool {
 	return l.ending
 }
 
-// isOver tells whether statements of connections come too late.
+// isOver tells whether nobody closes any more what a connection that ends now has in the browser. Of a session
+// that is left, the next launcher does.
 func (l *life) isOver() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.over
+	return l.over && !l.leaves
 }
 
 // mayLoseWorker tells whether the end of the last connection may be the loss of the worker. It
@@ -167,7 +168,7 @@ func (l *life) endingProblem() *api.Problem {
 	return api.Refuse(api.CodeSessionEnded, "session %s is ending", l.id).With("session_id", l.id)
 }
 
-// end states that the session is over.
+// end states that the session is over, or over here.
 func (l *life) end() {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -45,3 +45,16 @@ func TestAWorkerWaitsNoLongerThanItsSessionMayLive(t *testing.T) {
 		t.Errorf("at the end: %+v, before %+v", l.known(), before)
 	}
 }
+
+// TestWhatASessionThatIsLeftHasInTheBrowserStays: a connection that ends late closes nothing there, since the next
+// launcher goes on with it.
+func TestWhatASessionThatIsLeftHasInTheBrowserStays(t *testing.T) {
+	t.Parallel()
+	for _, leaves := range []bool{false, true} {
+		l := newAlone(t, task("one")).life
+		l.beginEnd(leaves)
+		if l.end(); l.isOver() == leaves {
+			t.Errorf("it is left: %v; what is in the browser is closed: %v", leaves, l.isOver())
+		}
+	}
+}

@@ -237,6 +237,34 @@ func TestASessionThatIsLeftHasNotEnded(t *testing.T) {
 	next.Resumed()
 }
 
+// TestAConnectionThatEndsAfterItsSessionWasLeft, since its client is slow to answer, is no entry that was lost: the next
+// launcher notes the end of all connections.
+func TestAConnectionThatEndsAfterItsSessionWasLeft(t *testing.T) {
+	t.Parallel()
+	r := newRoom(t, roomOptions{leave: true})
+	s := r.begin(task("one"))
+	r.connect(s)
+	late, err := s.Connect(t.Context(), "", true) // its websocket is not served yet
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.host.Drain()
+	r.over(s)
+	late.Cancel()
+	if said := r.log.String(); strings.Contains(said, "journal entry lost") || s.file.get().Unseen {
+		t.Errorf("it counts as lost:\n%s", said)
+	}
+	r.restart(roomOptions{})
+	next, err := r.adopt(func(*Resumption) {})
+	if err != nil {
+		t.Fatal(err)
+	}
+	next.Resumed()
+	if f := next.life.known(); !f.connected || !f.left {
+		t.Errorf("the worker that was connected: %+v", f)
+	}
+}
+
 // TestASessionGoesOn in the next launcher, and its worker with it: same id, token and
 // capability, and nothing of its old client in the way.
 func TestASessionGoesOn(t *testing.T) {

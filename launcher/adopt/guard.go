@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"os"
 	"slices"
 	"sync"
 	"syscall"
@@ -13,6 +14,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/rs/zerolog"
+	"golang.org/x/sys/unix"
 
 	"leasehold/checkpoint"
 	"leasehold/evidence"
@@ -63,7 +65,8 @@ const (
 // and removes their copies, since no launcher resumes them. Each other browser waits for the
 // next launcher, for the timeout, as long as the kernel's lock shows that no launcher has taken
 // it. After that the guard takes the browser's evidence, closes it in order, and leaves the
-// rest to the next launcher. A browser whose files are not there any more is killed then.
+// rest to the next launcher. A browser whose files are not there any more is killed then. One guard watches for all:
+// where another has the data directory already, Guard ends once the copies are removed.
 func Guard(ctx context.Context, o GuardOptions) error {
 	if o.Clock == nil {
 		o.Clock = boottime.Now
@@ -80,18 +83,33 @@ func Guard(ctx context.Context, o GuardOptions) error {
 	if err != nil { // the next launcher removes them
 		o.Log.Error().Err(err).Msg("copies of profiles may be left")
 	}
-	alone := orphaned{}
+	alone, lock := orphaned{}, watchLock{dir: o.DataDir}
+	defer lock.release()
+	look := func() (map[string]orphan, error) {
+		return orphans(o.Root, sessionfile.NewDir(o.DataDir, o.Key), o.Processes, alone)
+	}
 	for {
 		discarding, err := copies.Discard(ctx)
 		if err != nil {
 			o.Log.Error().Err(err).Msg("copies of profiles are left: it is tried again")
 		}
-		left, err := orphans(o.Root, sessionfile.NewDir(o.DataDir, o.Key), o.Processes, alone)
+		var left map[string]orphan
+		another := lock.take(o.Log)
+		if err = nil; !another {
+			left, err = look()
+		}
 		switch {
 		case errors.Is(err, fs.ErrNotExist):
 			return err // the directory itself is gone, and no browser is known of
 		case err == nil && len(left) == 0 && discarding == 0:
-			return nil
+			if another {
+				return nil
+			}
+			lock.release()
+			// A guard that found the lock taken has ended, and what its launcher left may be newer than the last look.
+			if newer, err := look(); err == nil && len(newer) == 0 {
+				return nil
+			}
 		}
 		due, next := []string(nil), orphanPoll
 		if left != nil {
@@ -115,6 +133,47 @@ func Guard(ctx context.Context, o GuardOptions) error {
 		case <-ctx.Done():
 			return ctx.Err()
 		}
+	}
+}
+
+// watchLock is the lock of a data directory that the one guard has that watches what launchers left there. The kernel
+// gives it up when that guard ends, however it ends.
+type watchLock struct {
+	dir  string
+	file *os.File // nil: this guard has not the lock
+	told bool     // that there is none
+}
+
+// take takes the lock, unless this guard has it, and tells whether another one has it. Where the file system has no
+// such lock, each guard watches.
+func (l *watchLock) take(log zerolog.Logger) (another bool) {
+	if l.file != nil {
+		return false
+	}
+	f, err := os.Open(l.dir)
+	if err == nil {
+		if err = unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err == nil {
+			l.file = f
+			return false
+		}
+		_ = f.Close()
+	}
+	if errors.Is(err, unix.EWOULDBLOCK) {
+		return true
+	}
+	if !l.told {
+		l.told = true
+		log.Warn().Err(err).Str("dir", l.dir).Msg("the data directory cannot be locked: other guards may watch it, too")
+	}
+	return false
+}
+
+// release gives the lock up, if this guard has it.
+func (l *watchLock) release() {
+	if l.file != nil {
+		_ = unix.Flock(int(l.file.Fd()), unix.LOCK_UN) // a process that is being started may have the file for a moment
+		_ = l.file.Close()
+		l.file = nil
 	}
 }
 

@@ -20,6 +20,7 @@ import (
 	"leasehold/internal/test/testkey"
 	"leasehold/launcher/api"
 	"leasehold/launcher/browser"
+	"leasehold/launcher/chrome"
 	"leasehold/launcher/profiledir"
 	"leasehold/launcher/sessionfile"
 	"leasehold/lease"
@@ -142,20 +143,22 @@ type guarded struct {
 }
 
 // guard runs a guard that has two minutes, and no archive.
-func (h *host) guard() *guarded {
+func (h *host) guard(change ...func(*GuardOptions)) *guarded {
 	ctx, cancel := context.WithCancel(h.Context())
 	g := &guarded{host: h, gone: make(chan struct{}), ended: make(chan error, 1), stop: cancel}
 	start := time.Now()
-	go func() {
-		g.ended <- Guard(ctx, GuardOptions{
-			ID: "here", DataDir: h.dir, Root: h.root, Key: testkey.Key, Gone: g.gone, Timeout: 2 * time.Minute, Log: h.log(),
-			Archive: func() (*evidence.Archive, error) {
-				g.tries = append(g.tries, time.Since(start))
-				return nil, errors.New("no spool")
-			},
-			Clock: func() boottime.Instant { return boottime.Instant(time.Since(start)) },
-		})
-	}()
+	o := GuardOptions{
+		ID: "here", DataDir: h.dir, Root: h.root, Key: testkey.Key, Gone: g.gone, Timeout: 2 * time.Minute, Log: h.log(),
+		Archive: func() (*evidence.Archive, error) {
+			g.tries = append(g.tries, time.Since(start))
+			return nil, errors.New("no spool")
+		},
+		Clock: func() boottime.Instant { return boottime.Instant(time.Since(start)) },
+	}
+	for _, c := range change {
+		c(&o)
+	}
+	go func() { g.ended <- Guard(ctx, o) }()
 	return g
 }
 
@@ -250,6 +253,86 @@ func TestTheGuardWaits(t *testing.T) {
 			})
 		})
 	}
+}
+
+// ends checks that the guard ends by itself.
+func (g *guarded) ends() {
+	g.Helper()
+	select {
+	case err := <-g.ended:
+		g.must(err)
+	case <-time.After(time.Minute):
+		g.Fatal("the guard does not end")
+	}
+}
+
+// A launcher that cannot start, and is started again and again, leaves no guard each time: one watches what an
+// earlier launcher left.
+func TestOneGuardWatches(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := newHost(t)
+		h.must(h.files.Save(sessionfile.File{SessionID: "ses_p"}))
+		h.started("p", nil)
+		first := h.guard()
+		defer first.stop()
+		close(first.gone)
+		first.running()
+		for range 3 {
+			next := h.guard()
+			defer next.stop()
+			time.Sleep(time.Second)
+			next.running() // while its launcher lives
+			close(next.gone)
+			next.ends()
+		}
+		first.running()
+		if first.stop(); !errors.Is(<-first.ended, context.Canceled) {
+			t.Error("the first guard ended by itself")
+		}
+		last := h.guard()
+		defer last.stop()
+		close(last.gone)
+		time.Sleep(time.Minute)
+		last.running()
+		last.stop()
+		<-last.ended
+	})
+}
+
+// looking has a function called for each look at whether a browser lives.
+type looking struct {
+	browser.Kernel
+	lives func() bool
+}
+
+func (l looking) Lives(chrome.Identity) bool { return l.lives() }
+
+// A guard ends because it saw no browser. If another guard found the lock taken after that look, and ended, what its
+// launcher left is watched all the same.
+func TestNoBrowserIsLeftBetweenTwoGuards(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := newHost(t)
+		h.must(h.files.Save(sessionfile.File{SessionID: "ses_p"}))
+		h.started("p", nil)
+		next, looks := h.guard(), 0
+		defer next.stop()
+		first := h.guard(func(o *GuardOptions) {
+			o.Processes = looking{lives: func() bool {
+				if looks++; looks == 1 { // the next launcher's browser starts after this look
+					close(next.gone)
+					next.ended <- <-next.ended
+				}
+				return looks > 1
+			}}
+		})
+		defer first.stop()
+		close(first.gone)
+		time.Sleep(time.Minute)
+		next.ends()
+		first.running()
+		first.stop()
+		<-first.ended
+	})
 }
 
 // A browser has a file for each of its runs, that of the record's session first among those

@@ -42,13 +42,12 @@ type askAnswer struct {
 	err    error
 }
 
-// How asks end, as the metrics name them.
+// How asks end, as the metrics name them. Those that end with their session have the code of its problem.
 const (
 	askAnswered  = "answered"
 	askDeclined  = api.AskDeclined
 	askWaitOver  = api.AskWaitOver
 	askWithdrawn = "withdrawn" // its connection ended
-	askEnded     = "session_ended"
 )
 
 // Ask waits until a person hands the session back, the wait is over, or the session ends. If
@@ -89,7 +88,7 @@ func (q *Asks) begin(a api.AskPerson) (*ask, error) {
 	q.mu.Unlock()
 	switch {
 	case ending:
-		return nil, api.Refuse(api.CodeSessionEnded, "session %s is ending", q.id).With("session_id", q.id)
+		return nil, q.life.endingProblem()
 	case before != nil:
 		return nil, api.Refuse(api.CodeAsksAlready, "session %s waits for a person since %s (%s): one request at a time", q.id, before.At.Format(time.RFC3339), before.Reason).
 			With("session_id", q.id).With("ask", before.Ask)
@@ -156,6 +155,12 @@ func (q *Asks) end(a *ask, how string, got askAnswer) {
 		q.note(checkpoint.Entry{Kind: checkpoint.KindPerson, Name: checkpoint.PersonUnanswered, Text: how})
 	}
 	a.answered <- got
+}
+
+// sessionEnds ends the ask that waits, if one does. The end of the session has begun.
+func (q *Asks) sessionEnds() {
+	problem := q.life.endingProblem()
+	q.end(q.waiting(), problem.Code, askAnswer{err: problem})
 }
 
 // answer gives a person's answer to the worker, if the request waits that it names. It returns whether that

@@ -255,8 +255,8 @@ func TestNoAskOutlivesTheBeginningOfTheEnd(t *testing.T) {
 			got <- err
 		})
 		both.Go(func() { // as run does
-			p.life.beginEnd()
-			p.asks.end(p.asks.waiting(), askEnded, askAnswer{err: api.Refuse(api.CodeSessionEnded, "it ends")})
+			p.life.beginEnd(false)
+			p.asks.sessionEnds()
 		})
 		runtime.Gosched()
 		p.life.mu.Unlock()

@@ -216,11 +216,12 @@ type connection struct {
 
 // Connect opens a connection to the session: to its browser, or to one target.
 func (s *Session) Connect(ctx context.Context, targetID string, closeFrames bool) (api.Connection, error) {
-	if s.life.isEnding() {
-		return nil, api.Refuse(api.CodeSessionEnded, "session %s is ending", s.id).With("session_id", s.id)
-	}
-	if err := s.Fence().Check(); err != nil {
-		return nil, api.Refuse(api.CodeSessionEnded, "session %s is over: %v", s.id, err).With("session_id", s.id)
+	fenced := s.Fence().Check() // first: the end shuts the fence when it has begun
+	switch {
+	case s.life.isEnding():
+		return nil, s.life.endingProblem()
+	case fenced != nil:
+		return nil, api.Refuse(api.CodeSessionEnded, "session %s is over: %v", s.id, fenced).With("session_id", s.id)
 	}
 	conn, err := s.browser.Mux().Connect(ctx, targetID, s.Fence(), handler{leaseDomain{s}}, closeFrames)
 	if err != nil {
@@ -236,11 +237,20 @@ func (s *Session) Connect(ctx context.Context, targetID string, closeFrames bool
 			f.seenAt = time.Now()
 		}
 	})
+	s.take(conn)
+	return &connection{s, conn}, nil
+}
+
+// take counts a connection among those that are open. It cuts one that came while the end began, which may not
+// have seen it.
+func (s *Session) take(conn *cdpproxy.Conn) {
 	s.clients.add(conn)
-	if s.life.isEnding() { // the end came in between, and may not have seen this one
+	switch {
+	case s.life.isLeft():
+		conn.Cut(cdpproxy.CloseShuttingDown, browserStays)
+	case s.life.isEnding():
 		conn.Cut(cdpproxy.CloseNormal, "the session ended")
 	}
-	return &connection{s, conn}, nil
 }
 
 func (c *connection) Session() api.Session { return c.s.Show() }

@@ -455,22 +455,31 @@ func TestConnectToATarget(t *testing.T) {
 		t.Errorf("%+v", s.Show())
 	}
 	// The end that comes while a connection opens cuts it, and no end is missed.
-	opening := make(chan struct{})
-	r.chromium.set(func() {
-		r.chromium.at["Target.attachToBrowserTarget"] = func() {
-			setEnding(s, true)
-			close(opening)
+	for _, end := range []struct {
+		leaves       bool
+		code         int
+		says, refuse string
+	}{
+		{false, cdpproxy.CloseNormal, "the session ended", api.CodeSessionEnded},
+		{true, cdpproxy.CloseShuttingDown, browserStays, api.CodeShuttingDown},
+	} {
+		opening := make(chan struct{})
+		r.chromium.set(func() {
+			r.chromium.at["Target.attachToBrowserTarget"] = func() {
+				s.life.beginEnd(end.leaves)
+				close(opening)
+			}
+		})
+		w := r.connect(s)
+		<-opening
+		if code, reason, _ := w.end(); code != end.code || reason != end.says {
+			t.Errorf("%+v: %d %s", end, code, reason)
 		}
-	})
-	w := r.connect(s)
-	<-opening
-	if code, reason, _ := w.end(); code != cdpproxy.CloseNormal || reason != "the session ended" {
-		t.Errorf("%d %s", code, reason)
+		if _, err := s.Connect(t.Context(), "", true); problem(err) != end.refuse {
+			t.Errorf("a session that ends, %+v: %v", end, err)
+		}
+		undoEnd(s)
 	}
-	if _, err := s.Connect(t.Context(), "", true); problem(err) != api.CodeSessionEnded {
-		t.Errorf("a session that ends: %v", err)
-	}
-	setEnding(s, false)
 	r.chromium.set(func() { clear(r.chromium.at) })
 }
 

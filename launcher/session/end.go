@@ -265,7 +265,7 @@ func (e *ending) cutOff(cause error, code int, reason string) {
 	s.Fence().Shut(cause)
 	s.browser.LimitWrites(s.h.o.CutTimeout)
 	for _, c := range s.clients.connected() {
-		if code != cdpproxy.CloseNormal {
+		if code != cdpproxy.CloseNormal && !s.life.isLeft() {
 			c.Notify("Lease.leaseLost", map[string]any{"lease_token": s.token, "reason": reason})
 		}
 		c.Cut(code, reason)
@@ -319,12 +319,15 @@ func (s *Session) awaitExit(patience time.Duration) bool {
 	}
 }
 
+// browserStays is what clients are told of a session that is left.
+const browserStays = "the launcher is shutting down: the browser stays for the next one"
+
 // leave ends the session here and leaves its browser open. The next launcher finds the lease
 // held, the browser alive and its lock taken, and resumes or recovers the session.
 func (e *ending) leave() {
 	s := e.s
 	s.baselines.stop()
-	e.cutOff(errSessionOver, cdpproxy.CloseShuttingDown, "the launcher is shutting down: the browser stays for the next one")
+	e.cutOff(s.life.endingProblem(), cdpproxy.CloseShuttingDown, browserStays)
 	s.holding.Stop()
 	s.people.noteActs()
 	var err error
@@ -335,7 +338,9 @@ func (e *ending) leave() {
 	if last {
 		err = errors.Join(err, s.browser.Detach())
 	}
-	err = errors.Join(err, s.file.save(), s.recording.close())
+	err = errors.Join(err, s.file.save())
+	s.life.end() // what a connection that ends late would note, the next launcher notes of all of them
+	err = errors.Join(err, s.recording.close())
 	if last {
 		err = errors.Join(err, s.slot.Lock().Unlock())
 	}

@@ -192,10 +192,7 @@ func (h handler) DownloadDir() string { return h.s.files.downloadDir() }
 // worker itself: it is no sign of its life, and ends with that on which it was exposed. left closes what it
 // has in the browser if it ends before that.
 func (h handler) Opened(conn *cdpproxy.Conn) (left func(context.Context)) {
-	h.s.clients.add(conn)
-	if h.s.life.isEnding() { // the end came in between, and may not have seen this one
-		conn.Cut(cdpproxy.CloseNormal, "the session ended")
-	}
+	h.s.take(conn)
 	return func(ctx context.Context) { h.s.clients.closeExposed(ctx, conn) }
 }
 

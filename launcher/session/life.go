@@ -3,6 +3,8 @@ package session
 import (
 	"sync"
 	"time"
+
+	"leasehold/launcher/api"
 )
 
 // life is the state of a session: the facts that are known of its worker and its browser, and
@@ -17,6 +19,7 @@ type life struct {
 	mu     sync.Mutex
 	facts  facts
 	ending bool // the end has begun
+	leaves bool // it is an end here only: the next launcher may go on with the session
 	over   bool // the journal is closed: what connections say now is too late
 }
 
@@ -79,11 +82,11 @@ func (l *life) known() facts {
 	return l.facts
 }
 
-// look is known, and whether the end has begun.
-func (l *life) look() (f facts, ending bool) {
+// look is known, and whether the session is about to be over for everybody.
+func (l *life) look() (f facts, ends bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.facts, l.ending
+	return l.facts, l.ending && !l.leaves
 }
 
 func (l *life) ruling(now time.Time) ruling {
@@ -116,11 +119,12 @@ func (l *life) isEnding() bool {
 	return l.ending
 }
 
-// isOver tells whether statements of connections come too late.
+// isOver tells whether nobody closes any more what a connection that ends now has in the browser. Of a session
+// that is left, the next launcher does.
 func (l *life) isOver() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.over
+	return l.over && !l.leaves
 }
 
 // mayLoseWorker tells whether the end of the last connection may be the loss of the worker. It
@@ -141,13 +145,30 @@ func (l *life) unlessOver(do func()) {
 	}
 }
 
-func (l *life) beginEnd() {
+// beginEnd states that the end has begun. leaves says that the session is left to the next launcher.
+func (l *life) beginEnd(leaves bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.ending = true
+	l.ending, l.leaves = true, leaves
 }
 
-// end states that the session is over.
+// isLeft tells whether the end has begun, and leaves the session to the next launcher.
+func (l *life) isLeft() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.leaves
+}
+
+// endingProblem refuses what comes once the end has begun. It does not say of a session that is left to the next
+// launcher that it has ended: workers would take that as final, and give the session up.
+func (l *life) endingProblem() *api.Problem {
+	if l.isLeft() {
+		return leftProblem(l.id)
+	}
+	return api.Refuse(api.CodeSessionEnded, "session %s is ending", l.id).With("session_id", l.id)
+}
+
+// end states that the session is over, or over here.
 func (l *life) end() {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -12,7 +12,8 @@ import (
 func TestTheEndIsNoLossOfTheWorker(t *testing.T) {
 	t.Parallel()
 	for what, state := range map[string]func(*life){
-		"the end has begun":      (*life).beginEnd,
+		"the end has begun":      func(l *life) { l.beginEnd(false) },
+		"it begins to be left":   func(l *life) { l.beginEnd(true) },
 		"the session is over":    (*life).end,
 		"the worker closed it":   func(l *life) { l.update(func(f *facts) { f.closing = true }) },
 		"the worker released it": func(l *life) { l.update(func(f *facts) { f.released = &api.Release{} }) },
@@ -39,8 +40,21 @@ func TestAWorkerWaitsNoLongerThanItsSessionMayLive(t *testing.T) {
 		}
 	}
 	before := l.known()
-	l.beginEnd()
+	l.beginEnd(false)
 	if _, ok := l.asks(start.Add(2 * time.Second)); ok || l.known() != before {
 		t.Errorf("at the end: %+v, before %+v", l.known(), before)
+	}
+}
+
+// TestWhatASessionThatIsLeftHasInTheBrowserStays: a connection that ends late closes nothing there, since the next
+// launcher goes on with it.
+func TestWhatASessionThatIsLeftHasInTheBrowserStays(t *testing.T) {
+	t.Parallel()
+	for _, leaves := range []bool{false, true} {
+		l := newAlone(t, task("one")).life
+		l.beginEnd(leaves)
+		if l.end(); l.isOver() == leaves {
+			t.Errorf("it is left: %v; what is in the browser is closed: %v", leaves, l.isOver())
+		}
 	}
 }

@@ -292,7 +292,7 @@ func (ps *People) PersonIs(p principal.Principal) error {
 // for the person's commands.
 func (ps *People) inHandsOf(p principal.Principal) (api.Person, *lease.Fence, error) {
 	if ps.life.isEnding() || ps.served.Fence().Check() != nil {
-		return api.Person{}, nil, api.Refuse(api.CodeSessionEnded, "session %s is ending", ps.id).With("session_id", ps.id)
+		return api.Person{}, nil, ps.life.endingProblem()
 	}
 	ps.mu.Lock()
 	defer ps.mu.Unlock()

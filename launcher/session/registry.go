@@ -34,9 +34,14 @@ func (h *Registry) Lookup(sessionID string) (*Session, error) {
 		return nil, endedProblem(f)
 	}
 	if h.draining { // it may have been left to the next launcher
-		return nil, api.Refuse(api.CodeShuttingDown, "the launcher is shutting down: ask for session %s when it is back", sessionID)
+		return nil, leftProblem(sessionID)
 	}
 	return nil, api.Refuse(api.CodeUnknownSession, "no session %s is known here", sessionID)
+}
+
+// leftProblem refuses what is about a session that this launcher has left to the next one, or may have.
+func leftProblem(sessionID string) *api.Problem {
+	return api.Refuse(api.CodeShuttingDown, "the launcher is shutting down: ask for session %s when it is back", sessionID).With("session_id", sessionID)
 }
 
 func endedProblem(f sessionfile.File) *api.Problem {

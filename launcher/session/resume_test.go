@@ -11,6 +11,7 @@ import (
 	"leasehold/cdpproxy"
 	"leasehold/checkpoint"
 	"leasehold/internal/boottime"
+	"leasehold/internal/test/rawcdp"
 	"leasehold/launcher/api"
 	"leasehold/launcher/profiledir"
 	"leasehold/launcher/sessionfile"
@@ -156,10 +157,15 @@ func TestABrowserIsLeftToTheNextLauncher(t *testing.T) {
 	r := newRoom(t, roomOptions{leave: true})
 	s := r.begin(task("one"))
 	w, gone := r.connect(s), r.connect(s)
+	w.call("Lease.getLease", "", nil) // who uses the domain gets its events
 	gone.drop()
 	r.host.Drain()
-	if code, says, _ := w.end(); code != cdpproxy.CloseShuttingDown || says != "the launcher is shutting down: the browser stays for the next one" {
+	code, says, events := w.end()
+	if code != cdpproxy.CloseShuttingDown || says != "the launcher is shutting down: the browser stays for the next one" {
 		t.Errorf("%d %q", code, says)
+	}
+	if slices.ContainsFunc(events, func(m rawcdp.Message) bool { return m.Method == "Lease.leaseLost" }) {
+		t.Error("told that the lease is lost")
 	}
 	r.over(s)
 	f, err := r.files.Read(s.ID())
@@ -180,8 +186,8 @@ func TestABrowserIsLeftToTheNextLauncher(t *testing.T) {
 	if r.table.Find(profile) != nil {
 		t.Error("the profile is not given up")
 	}
-	if err := s.Fence().Check(); err == nil {
-		t.Error("the fence is open")
+	if err := s.Fence().Check(); problem(err) != api.CodeShuttingDown {
+		t.Errorf("a command that comes too late: %v", err)
 	}
 	r.restart(roomOptions{})
 	next, err := r.adopt(func(*Resumption) {})
@@ -189,6 +195,74 @@ func TestABrowserIsLeftToTheNextLauncher(t *testing.T) {
 		t.Fatal(err)
 	}
 	next.Resumed()
+}
+
+// TestASessionThatIsLeftHasNotEnded: whoever waits in it, or comes before it is left, is told what they are told who
+// come later. A worker that hears that its session has ended gives it up for good, and sends no heartbeats.
+func TestASessionThatIsLeftHasNotEnded(t *testing.T) {
+	t.Parallel()
+	r := newRoom(t, roomOptions{leave: true})
+	s := r.begin(task("one"))
+	ask, told := api.AskPerson{Reason: "r", Wait: api.Duration(time.Hour)}, map[string]error{}
+	waits, state := r.asked(t.Context(), s, ask), ""
+	if _, err := s.Attend(func() { // its end has begun
+		state = s.Show().State
+		_, told["a write"] = r.host.ForWrite(t.Context(), s.ID(), s.Token(), "step")
+		_, told["a connection"] = s.Connect(t.Context(), "", true)
+		_, told["an ask"] = s.Asks().Ask(t.Context(), ask)
+		_, told["an action on a page"] = s.Monitor()
+		_, told["a viewer"] = s.Attend(func() {})
+		told["a person"] = s.People().PersonIs(ann)
+	}); err != nil {
+		t.Fatal(err)
+	}
+	r.host.Drain()
+	r.over(s)
+	told["the ask that waited"] = r.receive(waits).err
+	_, told["a release"] = s.Release(t.Context(), api.Release{})
+	_, told["who comes later"] = r.host.Lookup(s.ID())
+	for what, err := range told {
+		if problem(err) != api.CodeShuttingDown {
+			t.Errorf("%s: %v, want %s", what, err, api.CodeShuttingDown)
+		}
+	}
+	if len(told) != 9 || state != api.SessionServing || r.counted("leasehold_asks_total", api.CodeShuttingDown) != 1 {
+		t.Errorf("%d were told; it is shown as %q; asks that ended with it: %v", len(told), state, r.counted("leasehold_asks_total", api.CodeShuttingDown))
+	}
+	r.restart(roomOptions{})
+	next, err := r.adopt(func(*Resumption) {})
+	if err != nil {
+		t.Fatal(err)
+	}
+	next.Resumed()
+}
+
+// TestAConnectionThatEndsAfterItsSessionWasLeft, since its client is slow to answer, is no entry that was lost: the next
+// launcher notes the end of all connections.
+func TestAConnectionThatEndsAfterItsSessionWasLeft(t *testing.T) {
+	t.Parallel()
+	r := newRoom(t, roomOptions{leave: true})
+	s := r.begin(task("one"))
+	r.connect(s)
+	late, err := s.Connect(t.Context(), "", true) // its websocket is not served yet
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.host.Drain()
+	r.over(s)
+	late.Cancel()
+	if said := r.log.String(); strings.Contains(said, "journal entry lost") || s.file.get().Unseen {
+		t.Errorf("it counts as lost:\n%s", said)
+	}
+	r.restart(roomOptions{})
+	next, err := r.adopt(func(*Resumption) {})
+	if err != nil {
+		t.Fatal(err)
+	}
+	next.Resumed()
+	if f := next.life.known(); !f.connected || !f.left {
+		t.Errorf("the worker that was connected: %+v", f)
+	}
 }
 
 // TestASessionGoesOn in the next launcher, and its worker with it: same id, token and

@@ -40,11 +40,11 @@ import (
 	"leasehold/lease"
 )
 
-// setEnding states that the end of a session has begun, or that it has not.
-func setEnding(s *Session, ending bool) {
+// undoEnd states that the end of a session has not begun.
+func undoEnd(s *Session) {
 	s.life.mu.Lock()
 	defer s.life.mu.Unlock()
-	s.life.ending = ending
+	s.life.ending, s.life.leaves = false, false
 }
 
 // patience bounds waits that end by themselves unless something is broken.

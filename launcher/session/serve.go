@@ -5,7 +5,6 @@ import (
 	"time"
 
 	"leasehold/evidence"
-	"leasehold/launcher/api"
 )
 
 // run serves until the rules say that the session is over, and ends it.
@@ -13,13 +12,14 @@ func (s *Session) run() {
 	defer close(s.life.done)
 	defer s.h.metrics.sessions.Dec()
 	e := (&serving{s: s, inherited: s.inherited}).untilEnd()
-	s.life.beginEnd()
-	s.asks.end(s.asks.waiting(), askEnded, askAnswer{err: api.Refuse(api.CodeSessionEnded, "session %s is ending", s.id).With("session_id", s.id)})
+	leaves := e.verdict == leave && !s.ephemeral
+	s.life.beginEnd(leaves)
+	s.asks.sessionEnds()
 	s.pictures.end()
 	s.watchers.end()
 	s.slot.LockRuns()
 	defer s.slot.UnlockRuns()
-	if e.verdict == leave && !s.ephemeral {
+	if leaves {
 		e.leave()
 		return
 	}

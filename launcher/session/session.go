@@ -120,16 +120,16 @@ func (s *Session) Browser() *browser.Browser { return s.browser }
 // Monitor watches the pages of the session's browser. It is refused once the session ends.
 func (s *Session) Monitor() (*monitor.Monitor, error) {
 	if s.life.isEnding() || s.Fence().Check() != nil {
-		return nil, api.Refuse(api.CodeSessionEnded, "session %s is ending", s.id)
+		return nil, s.life.endingProblem()
 	}
 	return s.browser.Monitor(), nil
 }
 
 // Show is the session as outsiders see it.
 func (s *Session) Show() api.Session {
-	f, ending := s.life.look()
+	f, ends := s.life.look()
 	state := api.SessionServing
-	if ending {
+	if ends {
 		state = api.SessionRecovering
 	}
 	shown := api.Session{

@@ -7,7 +7,6 @@ import (
 	"sync"
 
 	"leasehold/cdpproxy"
-	"leasehold/launcher/api"
 )
 
 // This file has what viewers of a session need of it. It costs nothing while nobody watches.
@@ -27,7 +26,7 @@ type watchers struct {
 // already ending.
 func (s *Session) Attend(stop func()) (leave func(), err error) {
 	if leave = s.watchers.add(stop); leave == nil {
-		return nil, api.Refuse(api.CodeSessionEnded, "session %s is ending", s.id).With("session_id", s.id)
+		return nil, s.life.endingProblem()
 	}
 	return leave, nil
 }

@@ -36,8 +36,7 @@ func (s *Session) writable(ctx context.Context, token lease.Token, write string)
 	if err := s.Fence().Check(); err == nil && !s.life.isEnding() {
 		return nil
 	}
-	ending := api.Refuse(api.CodeSessionEnded, "session %s is ending", s.id).With("session_id", s.id)
-	return s.h.lateOrEnded(ctx, s.id, s.token, write, ending)
+	return s.h.lateOrEnded(ctx, s.id, s.token, write, s.life.endingProblem())
 }
 
 // lateOrEnded tells a write to a session that is over what happened: its token is stale if the
@@ -129,7 +128,8 @@ func (r *Reports) Event(e api.TaskEvent) error {
 	return r.add(checkpoint.Entry{Kind: checkpoint.KindEvent, Name: e.Type, Data: e.Data})
 }
 
-// Release ends the session, and returns when the profile is free or decided about.
+// Release ends the session, and returns when the profile is free or decided about. It is refused if it came too
+// late for a launcher that leaves the session to the next one.
 func (s *Session) Release(ctx context.Context, r api.Release) (api.Session, error) {
 	if err := r.Check(); err != nil {
 		return api.Session{}, err
@@ -140,6 +140,9 @@ func (s *Session) Release(ctx context.Context, r api.Release) (api.Session, erro
 	case <-s.life.done:
 	case <-ctx.Done():
 		return api.Session{}, ctx.Err()
+	}
+	if s.life.isLeft() {
+		return api.Session{}, s.life.endingProblem()
 	}
 	f := s.file.get()
 	shown.State, shown.Ended, shown.Released, shown.Connections = api.SessionEnded, f.Ended, f.Released, 0

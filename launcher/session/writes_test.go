@@ -91,9 +91,9 @@ func TestForWrite(t *testing.T) {
 	check("a session that nobody knows", "ses_none", 7, api.CodeUnknownSession, 0, false)
 
 	// The end has begun, and the fence is not shut yet.
-	setEnding(s, true)
+	s.life.beginEnd(false)
 	check("a session that ends", s.ID(), 7, api.CodeSessionEnded, 0, false)
-	setEnding(s, false)
+	undoEnd(s)
 	check("it goes on", s.ID(), 7, "", 0, false)
 
 	if _, err := s.Release(t.Context(), api.Release{}); err != nil {

@@ -226,7 +226,7 @@ func (g *Service) tryOnce(ctx context.Context, m api.Manifest, a *asking) (*sess
 	if err := g.atHome(entry.Record); err != nil {
 		return nil, err
 	}
-	if p := g.behind(entry.Record, true, m, a); p != nil {
+	if p := g.behind(entry.Record, m, a); p != nil {
 		return nil, p
 	}
 	path, err := g.host.Root.Path(m.ProfileID)

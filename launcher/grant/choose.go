@@ -34,7 +34,7 @@ type asking struct {
 func (g *Service) asks(ctx context.Context, m api.Manifest) *asking {
 	by := principal.Of(ctx)
 	want := lease.Waiter{
-		ProfileID: m.ProfileID, Principal: m.Opener.Name, WorkerID: m.WorkerID, TaskID: m.TaskID, Priority: m.Priority, Shares: !m.Exclusive(),
+		ProfileID: m.ProfileID, Principal: m.Opener.Name, WorkerID: m.WorkerID, TaskID: m.TaskID, Priority: m.Priority, Shares: !m.Exclusive(), SignIn: signsIn(m),
 	}
 	if m.AnyProfile() {
 		want.AccountID, want.Labels, want.Patterns = m.AccountID, m.Labels, by.Profiles

@@ -436,7 +436,7 @@ func (q *Queue) isStalled(s stall) bool {
 	return ok && time.Since(since) >= followTime
 }
 
-// Wanted tells whether any request waits for the profile of a record.
+// Wanted tells whether any request waits that could get the profile of a record.
 func (q *Queue) Wanted(r lease.Record) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()

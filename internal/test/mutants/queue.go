@@ -26,6 +26,7 @@ var ofQueue = slices.Concat(
 		change{"queue: an account that is asked for does not count", `return (w.AccountID == "" || w.AccountID == r.AccountID) && `, `return `},
 		change{"queue: a waiter counts for profiles that it may not open", ` && principal.Patterns(w.Patterns).Match(r.ProfileID)`, ``},
 		change{"queue: what is kept for a task waits for others", `return Wants(w, r) && (r.State != lease.ResumePending || r.TaskID == w.TaskID)`, `return Wants(w, r)`},
+		change{"queue: what is signed out waits for those who do not get it", `if r.State.Free() && r.SignedOut() && !w.SignIn {`, `if false {`},
 		change{"queue: requests that are not stored are served in any order", ` cmp.Compare(a.Number, b.Number),`, ``},
 		change{"queue: a request that goes on arrives anew", `cmp.Or(w.Arrival, revision, NotStored)`, `cmp.Or(revision, w.Arrival, NotStored)`},
 	),

@@ -35,7 +35,9 @@ type ClockStore interface {
 // Clock is the one place that says how late it is for acts that cannot be taken back. It believes
 // this host's wall clock only as long as nothing speaks against it: the clock of the store, the
 // heartbeats of other launchers, and this host's own boot-time clock, by which it sees that the
-// wall clock was set while the process ran. Its methods are safe for concurrent use.
+// wall clock was set while the process ran. A launcher that has gone silent says nothing of the
+// time: one that is gone for good leaves its last heartbeat in the store. The methods are safe for
+// concurrent use.
 type Clock struct {
 	LauncherID string
 	Store      ClockStore
@@ -50,10 +52,15 @@ type Clock struct {
 	// offset is the wall clock minus the boot-time clock when it was last believed.
 	offset time.Duration
 	begun  bool
+	// others knows which launchers have gone silent, by looks that began at first; nil before the
+	// first look.
+	others *Observer
+	first  boottime.Instant
 }
 
 // Now returns the time. The error is a *ClockError if this host's clock is not to be believed,
-// and otherwise says why the store cannot be asked.
+// and otherwise says why that is not known: the store cannot be asked, or an old heartbeat may be
+// that of a launcher that is gone.
 func (c *Clock) Now(ctx context.Context) (time.Time, error) {
 	store, err := c.Store.Time(ctx)
 	if err != nil {
@@ -70,13 +77,17 @@ func (c *Clock) Now(ctx context.Context) (time.Time, error) {
 	if boot == nil {
 		boot = boottime.Now
 	}
-	wall := wallOf().Round(0)
-	if wrong := disagrees(wall, store, c.LauncherID, presences); wrong != nil {
-		return time.Time{}, wrong
-	}
+	wall, now := wallOf().Round(0), boot()
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	offset := time.Duration(wall.UnixNano()) - boot().Sub(0)
+	if c.others == nil {
+		c.others, c.first = NewObserver(c.LauncherID, 0), now
+	}
+	c.others.Presences(presences, now)
+	if wrong := c.disagrees(wall, store, presences, now); wrong != nil {
+		return time.Time{}, wrong
+	}
+	offset := time.Duration(wall.UnixNano()) - now.Sub(0)
 	if moved := offset - c.offset; c.begun && !c.Shared && moved.Abs() > MaxClockError {
 		return time.Time{}, &ClockError{Wall: wall, Other: wall.Add(-moved), Witness: "the time that has passed since it was last believed"}
 	}
@@ -85,23 +96,28 @@ func (c *Clock) Now(ctx context.Context) (time.Time, error) {
 }
 
 // disagrees says what speaks against a wall clock; nil: nothing does. Of the other launchers'
-// heartbeats one that agrees is enough, since a launcher that was cut off has an old one.
-func disagrees(wall, store time.Time, own string, presences []PresenceEntry) error {
+// heartbeats one that agrees is enough, since a launcher that was cut off has an old one. The
+// caller holds c.mu.
+func (c *Clock) disagrees(wall, store time.Time, presences []PresenceEntry, now boottime.Instant) error {
 	if wall.Sub(store).Abs() > MaxClockError {
 		return &ClockError{wall, store, "the lease store"}
 	}
 	var nearest *Presence
 	for _, e := range presences {
 		p := e.Presence
-		if p.LauncherID == own || p.Closed {
+		if p.LauncherID == c.LauncherID || p.Closed || c.others.Silent(p.LauncherID, 0, now) {
 			continue
 		}
 		if nearest == nil || wall.Sub(p.HeartbeatAt).Abs() < wall.Sub(nearest.HeartbeatAt).Abs() {
 			nearest = &p
 		}
 	}
-	if nearest != nil && wall.Sub(nearest.HeartbeatAt).Abs() > MaxClockError+nearest.TTL() {
-		return &ClockError{wall, nearest.HeartbeatAt, "the last heartbeat of launcher " + nearest.LauncherID}
+	if nearest == nil || wall.Sub(nearest.HeartbeatAt).Abs() <= MaxClockError+nearest.TTL() {
+		return nil
 	}
-	return nil
+	if c.others.presences[nearest.LauncherID].since == c.first {
+		return fmt.Errorf("the last heartbeat of launcher %s says %s, and whether that launcher is gone is known in %v at the latest: nothing is removed for its age until then",
+			nearest.LauncherID, nearest.HeartbeatAt.UTC().Format(time.RFC3339), Timing{TTL: nearest.TTL()}.ObserverWait()-now.Sub(c.first))
+	}
+	return &ClockError{wall, nearest.HeartbeatAt, "the last heartbeat of launcher " + nearest.LauncherID}
 }

@@ -36,7 +36,6 @@ func TestTheClockIsBelievedOnlyIfNothingSpeaksAgainstIt(t *testing.T) {
 		"a day behind the store":               {0, []time.Duration{-day}, nil, true, []bool{false}},
 		"wrong, and right again":               {0, []time.Duration{0, year, 0}, nil, true, []bool{true, false, true}},
 		"its own store, set while it runs":     {year, []time.Duration{year, 0}, nil, false, []bool{true, false}},
-		"the store is wrong as well":           {year, []time.Duration{year}, []PresenceEntry{beat("other", noon, false)}, true, []bool{false}},
 		"one of the others agrees":             {0, []time.Duration{0}, []PresenceEntry{beat("cut off", noon.Add(-day), false), beat("other", noon, false)}, true, []bool{true}},
 		"what another left when it ended":      {0, []time.Duration{0}, []PresenceEntry{beat("ended", noon.Add(-day), true)}, true, []bool{true}},
 		"its own presence of the stay before":  {0, []time.Duration{0}, []PresenceEntry{beat("own", noon.Add(-day), false)}, true, []bool{true}},
@@ -57,4 +56,29 @@ func TestTheClockIsBelievedOnlyIfNothingSpeaksAgainstIt(t *testing.T) {
 			}
 		}
 	}
+}
+
+// The last heartbeat of a launcher that is gone for good says nothing of the time. Until it is known whether that
+// launcher is gone, nothing is removed, and nobody is told that a clock is wrong.
+func TestALauncherThatIsGoneSaysNothingOfTheTime(t *testing.T) {
+	gone := Presence{LauncherID: "other", HeartbeatAt: noon, TTLSeconds: 30}
+	s := &told{at: noon.Add(365 * 24 * time.Hour), presences: []PresenceEntry{{Presence: gone, Revision: 1}}}
+	boot := boottime.Instant(1000)
+	c := &Clock{LauncherID: "own", Store: s, Shared: true, Wall: func() time.Time { return s.at }, Boot: func() boottime.Instant { return boot }}
+	look := func(when string, passed time.Duration, believed, disagree bool) {
+		t.Helper()
+		boot = boot.Add(passed)
+		_, err := c.Now(t.Context())
+		if _, wrong := errors.AsType[*ClockError](err); (err == nil) != believed || wrong != disagree {
+			t.Errorf("%s: %v, want the clock believed: %t, and the clocks to disagree: %t", when, err, believed, disagree)
+		}
+	}
+	wait := Timing{TTL: gone.TTL()}.ObserverWait()
+	look("it may live", 0, false, false)
+	look("it may live still", wait-1, false, false)
+	look("it is gone", 1, true, false)
+	s.presences[0].Revision++ // the store and this host have the same wrong clock
+	look("it lives, after all", time.Hour, false, true)
+	look("it lived a moment ago", wait-1, false, true)
+	look("it is gone again", 1, true, false)
 }

@@ -30,6 +30,12 @@ type Waiter struct {
 	WorkerID  string `json:"worker_id"`
 	TaskID    string `json:"task_id"`
 
+	// Shares says that the request would share the profile's browser. Otherwise it cannot have a profile
+	// before all others have ended.
+	Shares bool `json:"shares,omitempty"`
+	// SignIn says that the request gets also a profile whose account is known to be signed out.
+	SignIn bool `json:"sign_in,omitempty"`
+
 	// Priority is higher for requests that are served earlier.
 	Priority int `json:"priority,omitempty"`
 	// Round is the round in which it is this request's turn.

@@ -227,7 +227,7 @@ func (g *Service) tryOnce(ctx context.Context, m api.Manifest, a *asking) (*sess
 	if err := g.atHome(entry.Record); err != nil {
 		return nil, err
 	}
-	if p := g.behind(entry.Record, true, m, a); p != nil {
+	if p := g.behind(entry.Record, m, a); p != nil {
 		return nil, p
 	}
 	path, err := g.host.Root.Path(m.ProfileID)
@@ -350,8 +350,11 @@ func (g *Service) refusal(e lease.Entry, m api.Manifest, now time.Time) error {
 // keepsOut tells whether a task does not get the profile since its account is known to be signed out:
 // many tasks would try it in vain, one after the other.
 func keepsOut(r lease.Record, m api.Manifest) bool {
-	return r.SignedOut() && !m.SignIn && m.ByHand == nil
+	return r.SignedOut() && !signsIn(m)
 }
+
+// signsIn tells whether a task, or a person, gets also a profile whose account is signed out.
+func signsIn(m api.Manifest) bool { return m.SignIn || m.ByHand != nil }
 
 // outdated refuses a person who saw a token that is not the record's any more.
 func (g *Service) outdated(ctx context.Context, r lease.Record, m api.Manifest) error {

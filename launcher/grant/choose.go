@@ -34,7 +34,7 @@ type asking struct {
 func (g *Service) asks(ctx context.Context, m api.Manifest) *asking {
 	by := principal.Of(ctx)
 	want := lease.Waiter{
-		ProfileID: m.ProfileID, Principal: m.Opener.Name, WorkerID: m.WorkerID, TaskID: m.TaskID, Priority: m.Priority,
+		ProfileID: m.ProfileID, Principal: m.Opener.Name, WorkerID: m.WorkerID, TaskID: m.TaskID, Priority: m.Priority, Shares: !m.Exclusive(), SignIn: signsIn(m),
 	}
 	if m.AnyProfile() {
 		want.AccountID, want.Labels, want.Patterns = m.AccountID, m.Labels, by.Profiles
@@ -83,8 +83,7 @@ func (g *Service) tryInTurn(ctx context.Context, m api.Manifest, a *asking) (*se
 		return g.tryAny(ctx, m, a)
 	}
 	if r, known := g.host.Catalog.Record(m.ProfileID); known && a.last != nil {
-		free := r.State.Free() && !time.Now().Before(g.host.Catalog.CoolUntil(lease.Entry{Record: r}))
-		switch p := g.behind(r, free, m, a); {
+		switch p := g.behind(r, m, a); {
 		case p == nil:
 		case a.last.Code == api.CodeHostFull: // no attempt is made to take a place now
 			return nil, p
@@ -100,13 +99,18 @@ func (g *Service) tryInTurn(ctx context.Context, m api.Manifest, a *asking) (*se
 	return s, err
 }
 
-// behind refuses a profile if other waiters for it come first; free is that of queue.Ahead. A
-// person who takes it by hand does not wait.
-func (g *Service) behind(r lease.Record, free bool, m api.Manifest, a *asking) *api.Problem {
+// free tells whether the task could have the profile now if nobody else waited for it.
+func (g *Service) free(r lease.Record, m api.Manifest) bool {
+	return g.joinable(r, m) || r.State.Free() && !time.Now().Before(g.host.Catalog.CoolUntil(lease.Entry{Record: r}))
+}
+
+// behind refuses a profile if other waiters for it come first. A person who takes it by hand
+// does not wait.
+func (g *Service) behind(r lease.Record, m api.Manifest, a *asking) *api.Problem {
 	if m.ByHand != nil {
 		return nil
 	}
-	ahead, others := g.host.Queue.Ahead(a.ticket, r, free)
+	ahead, others := g.host.Queue.Ahead(a.ticket, r, g.free(r, m))
 	if ahead == 0 {
 		return nil
 	}

@@ -13,6 +13,7 @@ import (
 	"leasehold/launcher/api"
 	"leasehold/launcher/catalog"
 	"leasehold/launcher/host"
+	"leasehold/launcher/principal"
 	"leasehold/launcher/profiledir"
 	"leasehold/launcher/queue"
 	"leasehold/launcher/slots"
@@ -76,6 +77,33 @@ func TestAPlaceThatIsMissingElsewhereIsNoneHere(t *testing.T) {
 		t.Errorf("%d requests wait for a place here, want the one whose profile is free here", n)
 	}
 	runs.Vacate()
+}
+
+// A free profile that is signed out is wanted by those only who would get it: others keep no check from it, which may
+// find it signed in, and nobody who signs it in waits for them.
+func TestASignedOutProfileIsWantedByWhoGetsIt(t *testing.T) {
+	out := lease.Record{ProfileID: "p", State: lease.Available, Account: lease.Account{SignedIn: lease.SignedInNo}, Settings: lease.Settings{Labels: lease.Labels{"pool": "x"}}}
+	ctx := principal.In(t.Context(), principal.Principal{Profiles: principal.EveryProfile})
+	for name, tt := range map[string]struct {
+		m      api.Manifest
+		wanted bool
+	}{
+		"a task for any profile":              {api.Manifest{Labels: lease.Labels{"pool": "x"}}, false},
+		"a task for this one":                 {api.Manifest{ProfileID: "p"}, false},
+		"a task for any, which signs it in":   {api.Manifest{Labels: lease.Labels{"pool": "x"}, SignIn: true}, true},
+		"a task for this, which signs it in":  {api.Manifest{ProfileID: "p", SignIn: true}, true},
+		"a person who takes this one by hand": {api.Manifest{ProfileID: "p", ByHand: &api.ByHand{}}, true},
+	} {
+		q := queue.New(queue.Options{LauncherID: "l", Profiles: func() []lease.Record { return []lease.Record{out} }, Changed: func() {}, Metrics: prometheus.NewRegistry()})
+		g := &Service{host: &host.Host{ID: "l", Queue: q}}
+		if !g.asks(ctx, tt.m).ticket.Enter() {
+			t.Fatal("nobody may wait")
+		}
+		ahead, _ := q.Ahead(g.asks(ctx, api.Manifest{ProfileID: "p", SignIn: true}).ticket, out, true)
+		if wanted := q.Wanted(out); wanted != tt.wanted || (ahead > 0) != tt.wanted {
+			t.Errorf("%s waits: it is wanted: %v, and %d are before who signs it in; want it wanted: %v", name, wanted, ahead, tt.wanted)
+		}
+	}
 }
 
 // A request that waited for a place leaves it to others while its profile goes to somebody else: it does not

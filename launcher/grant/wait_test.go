@@ -14,6 +14,7 @@ import (
 	"leasehold/launcher/catalog"
 	"leasehold/launcher/host"
 	"leasehold/launcher/queue"
+	"leasehold/launcher/session"
 	"leasehold/lease"
 )
 
@@ -81,6 +82,40 @@ func TestAWriteWakesWhoWaitsForItsProfile(t *testing.T) {
 				}
 			})
 		}
+	}
+}
+
+// Who would share a profile comes after a request that wants it to itself and waits until others have ended,
+// however long that takes, and whether it waits, too, or does not. A request that could share it, and does not, keeps
+// it from them no longer than a free one.
+func TestWhoWantsASharedProfileAloneIsNotOvertaken(t *testing.T) {
+	for _, alone := range []bool{true, false} {
+		synctest.Test(t, func(t *testing.T) {
+			known, store := catalog.New(), &memory{}
+			q := queue.New(queue.Options{LauncherID: "l", Profiles: known.Records, Changed: func() {}, Metrics: prometheus.NewRegistry()})
+			g := &Service{host: &host.Host{ID: "l", Catalog: known, Queue: q, Store: store, Sessions: &session.Registry{}}}
+			r := lease.Record{ProfileID: "p", State: lease.Held, LauncherID: "l", Token: 1, Runs: []lease.Run{{Token: 1}}, Settings: lease.Settings{MaxActiveRuns: 3}}
+			if _, err := catalog.Watched(store, known).Swap(t.Context(), lease.Entry{}, r); err != nil {
+				t.Fatal(err)
+			}
+			asks := func(principal string) *asking {
+				return &asking{ticket: q.Ticket(lease.Waiter{ProfileID: "p", Principal: principal, Shares: principal != "first" || !alone}, ""), last: api.Refuse(api.CodeConflict, "")}
+			}
+			first, second := asks("first"), asks("second")
+			if !first.ticket.Enter() || !second.ticket.Enter() {
+				t.Fatal("nobody may wait")
+			}
+			m, newcomers := api.Manifest{ProfileID: "p", RequiresExclusiveProfileLock: new(false)}, 0
+			for begun := time.Now(); time.Since(begun) < time.Minute; time.Sleep(pollEvery) {
+				_, _ = g.tryInTurn(t.Context(), m, second)
+				if g.behind(r, m, asks("newcomer")) == nil {
+					newcomers++
+				}
+			}
+			if alone && (store.reads > 0 || newcomers > 0) || !alone && (store.reads == 0 || newcomers == 0) {
+				t.Errorf("the first one wants the profile to itself: %v; who waited after it was tried %d times, and %d newcomers were before it", alone, store.reads, newcomers)
+			}
+		})
 	}
 }
 

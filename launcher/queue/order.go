@@ -115,8 +115,12 @@ func Wants(w *lease.Waiter, r *lease.Record) bool {
 }
 
 // mayHave tells whether a waiter could get a profile in the state that its record has. A
-// profile that is kept for another task holds up nobody.
+// profile that is kept for another task holds up nobody. A free one whose account is signed out goes
+// only to who signs it in; one that somebody has may be signed in by then.
 func mayHave(w *lease.Waiter, r *lease.Record) bool {
+	if r.State.Free() && r.SignedOut() && !w.SignIn {
+		return false
+	}
 	return Wants(w, r) && (r.State != lease.ResumePending || r.TaskID == w.TaskID)
 }
 

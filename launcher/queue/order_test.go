@@ -21,6 +21,7 @@ func TestWhoseTurnItIs(t *testing.T) {
 		token   lease.Token
 		state   lease.State
 		task    string // of the record
+		out     bool   // its account is signed out
 		waiters []lease.Waiter
 		want    string
 	}{
@@ -48,9 +49,18 @@ func TestWhoseTurnItIs(t *testing.T) {
 		"one that is kept for a task is waited for by that alone": {state: lease.ResumePending, task: "t-2", waiters: []lease.Waiter{
 			{ID: "a", ProfileID: "shop_1", Arrival: 1, TaskID: "t-1"}, {ID: "b", ProfileID: "shop_1", Arrival: 2, TaskID: "t-2"},
 		}, want: "b"},
+		"one that is signed out is waited for by who signs it in": {out: true, waiters: []lease.Waiter{
+			{ID: "a", ProfileID: "shop_1", Arrival: 1}, any(lease.Waiter{ID: "b", AccountID: "store-1", Arrival: 2}), {ID: "c", ProfileID: "shop_1", Arrival: 3, SignIn: true},
+		}, want: "c"},
+		"but by all while somebody has it": {out: true, state: lease.Held, waiters: []lease.Waiter{
+			{ID: "a", ProfileID: "shop_1", Arrival: 1}, {ID: "b", ProfileID: "shop_1", Arrival: 2, SignIn: true},
+		}, want: "a b"},
 	} {
 		r := r
 		r.Token, r.TaskID = tt.token, tt.task
+		if tt.out {
+			r.SignedIn = lease.SignedInNo
+		}
 		if tt.state != "" {
 			r.State = tt.state
 		}

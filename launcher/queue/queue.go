@@ -398,7 +398,8 @@ func (q *Queue) lives(s sighted) bool {
 // need not be in the queue, and how many others wait for it. free says that the profile could
 // be had now: then a waiter that does not take it, although it is kept for it, no longer counts
 // after a while, so that no launcher that is slow, or whose clock is wrong, keeps it from
-// others.
+// others. One that wants a profile to itself which others have cannot take it, and counts for
+// as long as it waits.
 func (q *Queue) Ahead(t *Ticket, r lease.Record, free bool) (ahead, others int) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -417,7 +418,8 @@ func (q *Queue) Ahead(t *Ticket, r lease.Record, free bool) (ahead, others int) 
 		if Compare(m.rank, own, byAge) > 0 {
 			continue
 		}
-		if !free || !q.isStalled(stall{m.waiter.ID, r.ProfileID, r.Token}) {
+		waits := r.State == lease.Held && !m.waiter.Shares
+		if !free || waits || !q.isStalled(stall{m.waiter.ID, r.ProfileID, r.Token}) {
 			ahead++
 		}
 	}
@@ -434,7 +436,7 @@ func (q *Queue) isStalled(s stall) bool {
 	return ok && time.Since(since) >= followTime
 }
 
-// Wanted tells whether any request waits for the profile of a record.
+// Wanted tells whether any request waits that could get the profile of a record.
 func (q *Queue) Wanted(r lease.Record) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()

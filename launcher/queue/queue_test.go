@@ -128,8 +128,8 @@ type fleet struct {
 func inFleet(t *testing.T, test func(f *fleet)) {
 	synctest.Test(t, func(t *testing.T) {
 		f := &fleet{T: t, store: newMemory(), dead: map[string]bool{}, records: []lease.Record{
-			{ProfileID: "p", State: lease.Held, Settings: lease.Settings{Labels: lease.Labels{"region": "us"}}},
-			{ProfileID: "q", State: lease.Held, Settings: lease.Settings{Labels: lease.Labels{"region": "us"}}},
+			{ProfileID: "p", State: lease.Available, Settings: lease.Settings{Labels: lease.Labels{"region": "us"}}},
+			{ProfileID: "q", State: lease.Available, Settings: lease.Settings{Labels: lease.Labels{"region": "us"}}},
 		}}
 		test(f)
 		f.work.Wait()
@@ -318,6 +318,31 @@ func TestAProfileIsNotKeptForEver(t *testing.T) {
 		f.records[0].Token++
 		if f.ahead(b, own, true) != 1 {
 			t.Error("it is not asked the next time")
+		}
+	})
+}
+
+// TestWhoWantsAProfileAloneIsNotLate while others share it: it cannot take the profile before they have ended.
+func TestWhoWantsAProfileAloneIsNotLate(t *testing.T) {
+	inFleet(t, func(f *fleet) {
+		ctx, stop := context.WithCancel(f.Context())
+		defer stop()
+		a := f.launcher(ctx, "a")
+		f.enters(a, "alone")
+		shares := lease.Waiter{ProfileID: "p", Principal: "bob", WorkerID: "shares", Shares: true}
+		f.entersAs(a, shares, "")
+		next := a.Ticket(shares, "")
+		for _, tt := range []struct {
+			state      lease.State
+			soon, late int
+		}{{lease.Held, 2, 1}, {lease.Available, 2, 0}} {
+			f.records[0].State = tt.state
+			f.records[0].Token++
+			soon := f.ahead(a, next, true)
+			time.Sleep(followTime)
+			if late := f.ahead(a, next, true); soon != tt.soon || late != tt.late {
+				t.Errorf("%s: %d are ahead, and later %d; want %d and %d", tt.state, soon, late, tt.soon, tt.late)
+			}
 		}
 	})
 }

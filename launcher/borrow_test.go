@@ -237,6 +237,48 @@ func TestACheckHasTheBrowserOfTheTasks(t *testing.T) {
 	}
 }
 
+// A check does not go past the host's own proxy, by which the sessions of a profile without one go. Where they go past it
+// themselves, since they are read-only, a check does so, too.
+func TestACheckGoesTheWayOfTheSessions(t *testing.T) {
+	browsers := &noted{}
+	r := startReading(t, 2, func(o *Options) { o.ImportRoots, o.Processes = []string{os.TempDir()}, browsers })
+	_, err := r.ImportProfile(t.Context(), "p", api.ProfileImport{From: closedInOrder(t, "it")})
+	mustIn(t)(err)
+	for _, tt := range []struct {
+		name, variable    string
+		readOnly, refused bool
+	}{
+		{"no variable", "", false, false},
+		{"no proxy for some", "no_proxy", false, false},
+		{"its sessions go through it", "https_proxy", false, true},
+		{"the same by another name", "ALL_PROXY", false, true},
+		{"its sessions go past it", "https_proxy", true, false},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			for _, name := range []string{"http_proxy", "https_proxy", "all_proxy", "auto_proxy", "socks_server"} { // the machine's own
+				t.Setenv(name, "")
+				t.Setenv(strings.ToUpper(name), "")
+			}
+			if tt.variable != "" {
+				t.Setenv(tt.variable, "http://10.0.0.9:3128")
+			}
+			_, err := r.PutProfile(t.Context(), "p", api.ProfileSettings{SessionCheck: &lease.SessionCheck{URL: "http://127.0.0.1:1/me"}, ReadOnly: &tt.readOnly})
+			mustIn(t)(err)
+			browsers.mu.Lock()
+			browsers.last = chrome.Options{}
+			browsers.mu.Unlock()
+			said, err := r.CheckProfile(t.Context(), "p")
+			mustIn(t)(err)
+			says := strings.Contains(said.How, "through that of "+tt.variable+" in") && strings.Contains(said.How, "--proxies")
+			browsers.mu.Lock()
+			defer browsers.mu.Unlock()
+			if started := browsers.last.ProfileDir != ""; started == tt.refused || says != tt.refused {
+				t.Errorf("a browser was started: %v; %s: %s", started, said.SignedIn, said.How)
+			}
+		})
+	}
+}
+
 // A check whose browser cannot be noted beforehand is not made.
 func TestNothingIsCheckedThatIsNotNoted(t *testing.T) {
 	r, _ := startImporting(t)

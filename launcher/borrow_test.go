@@ -5,6 +5,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -13,6 +14,8 @@ import (
 
 	"leasehold/internal/test/fakechrome"
 	"leasehold/launcher/api"
+	"leasehold/launcher/browser"
+	"leasehold/launcher/chrome"
 	"leasehold/lease"
 )
 
@@ -166,6 +169,113 @@ func TestACheckThatLosesCookiesGoesToAPerson(t *testing.T) {
 	}
 	if _, err := r.Acquire(t.Context(), api.Manifest{ProfileID: "p"}); err == nil {
 		t.Error("the profile is granted")
+	}
+}
+
+// noted are scripted browsers. It has what the last one that only reads was started with.
+type noted struct {
+	scripted
+	mu   sync.Mutex
+	last chrome.Options
+}
+
+func (n *noted) Start(ctx context.Context, o chrome.Options) (browser.Process, error) {
+	if o.ReadOnly {
+		n.mu.Lock()
+		n.last = o
+		n.mu.Unlock()
+	}
+	return n.scripted.Start(ctx, o)
+}
+
+// A check is made by the browser of the profile's last task: a site that ties a session to its browser would end it
+// otherwise. A person's browser is not that of a task.
+func TestACheckHasTheBrowserOfTheTasks(t *testing.T) {
+	browsers := &noted{}
+	r := startReading(t, 2, func(o *Options) { o.ImportRoots, o.Processes = []string{os.TempDir()}, browsers })
+	_, err := r.ImportProfile(t.Context(), "p", api.ProfileImport{From: closedInOrder(t, "it")})
+	mustIn(t)(err)
+	_, err = r.PutProfile(t.Context(), "p", api.ProfileSettings{SessionCheck: &lease.SessionCheck{URL: "http://127.0.0.1:1/me"}})
+	mustIn(t)(err)
+	session := func(m api.Manifest) {
+		t.Helper()
+		m.ProfileID, m.WorkerID, m.TaskID = "p", "w", "t"
+		if m.ByHand != nil {
+			e, err := r.o.Store.Get(t.Context(), "p")
+			mustIn(t)(err)
+			m.ByHand.TokenSeen = e.Record.Token
+		}
+		s, err := r.Acquire(t.Context(), m)
+		mustIn(t)(err)
+		r.end(s)
+		for changed := r.host.Slots.Changed(); r.host.Slots.Find("p") != nil; changed = r.host.Slots.Changed() {
+			<-changed
+		}
+	}
+	args := []string{"--user-agent=Chrome of ann", "--lang=de-DE"}
+	for _, tt := range []struct {
+		name     string
+		last     *api.Manifest
+		headless bool
+		args     []string
+	}{
+		{"nobody used it", nil, true, nil},
+		{"a task", &api.Manifest{Headless: new(false), ChromeArgs: args}, false, args},
+		{"a task without", &api.Manifest{}, true, nil},
+		{"a person", &api.Manifest{Headless: new(false), ByHand: &api.ByHand{Holder: "ann"}}, true, nil},
+	} {
+		if tt.last != nil {
+			session(*tt.last)
+		}
+		_, err := r.CheckProfile(t.Context(), "p")
+		mustIn(t)(err)
+		browsers.mu.Lock()
+		if got := browsers.last; got.Headless != tt.headless || !slices.Equal(got.ExtraArgs, tt.args) {
+			t.Errorf("%s: headless %v, arguments %q; want %v, %q", tt.name, got.Headless, got.ExtraArgs, tt.headless, tt.args)
+		}
+		browsers.mu.Unlock()
+	}
+}
+
+// A check does not go past the host's own proxy, by which the sessions of a profile without one go. Where they go past it
+// themselves, since they are read-only, a check does so, too.
+func TestACheckGoesTheWayOfTheSessions(t *testing.T) {
+	browsers := &noted{}
+	r := startReading(t, 2, func(o *Options) { o.ImportRoots, o.Processes = []string{os.TempDir()}, browsers })
+	_, err := r.ImportProfile(t.Context(), "p", api.ProfileImport{From: closedInOrder(t, "it")})
+	mustIn(t)(err)
+	for _, tt := range []struct {
+		name, variable    string
+		readOnly, refused bool
+	}{
+		{"no variable", "", false, false},
+		{"no proxy for some", "no_proxy", false, false},
+		{"its sessions go through it", "https_proxy", false, true},
+		{"the same by another name", "ALL_PROXY", false, true},
+		{"its sessions go past it", "https_proxy", true, false},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			for _, name := range []string{"http_proxy", "https_proxy", "all_proxy", "auto_proxy", "socks_server"} { // the machine's own
+				t.Setenv(name, "")
+				t.Setenv(strings.ToUpper(name), "")
+			}
+			if tt.variable != "" {
+				t.Setenv(tt.variable, "http://10.0.0.9:3128")
+			}
+			_, err := r.PutProfile(t.Context(), "p", api.ProfileSettings{SessionCheck: &lease.SessionCheck{URL: "http://127.0.0.1:1/me"}, ReadOnly: &tt.readOnly})
+			mustIn(t)(err)
+			browsers.mu.Lock()
+			browsers.last = chrome.Options{}
+			browsers.mu.Unlock()
+			said, err := r.CheckProfile(t.Context(), "p")
+			mustIn(t)(err)
+			says := strings.Contains(said.How, "through that of "+tt.variable+" in") && strings.Contains(said.How, "--proxies")
+			browsers.mu.Lock()
+			defer browsers.mu.Unlock()
+			if started := browsers.last.ProfileDir != ""; started == tt.refused || says != tt.refused {
+				t.Errorf("a browser was started: %v; %s: %s", started, said.SignedIn, said.How)
+			}
+		})
 	}
 }
 

@@ -118,6 +118,8 @@ type Request struct {
 	Appearance lease.Appearance
 	Args       []string
 	Memory     uint64
+	// ReadOnly says that these are read-only, so that they go past the host's own proxy, as a check does.
+	ReadOnly bool
 	// KeepCookies says that the profile's session cookies are kept from one browser to the
 	// next.
 	KeepCookies bool
@@ -430,6 +432,9 @@ func (c *Checker) openProxy(r Request) (server string, relay *proxies.Relay, err
 		if err == nil && was != "" {
 			err = fmt.Errorf("the profile was opened through %s, which the record or the configuration does not have", was)
 		}
+		if err == nil && !r.ReadOnly {
+			err = c.pastHostProxy()
+		}
 		return "", nil, err
 	}
 	p := c.o.Proxies.Find(r.ProxyID)
@@ -437,4 +442,14 @@ func (c *Checker) openProxy(r Request) (server string, relay *proxies.Relay, err
 		return "", nil, fmt.Errorf("the configuration has no proxy %s", r.ProxyID)
 	}
 	return slots.Through(p, r.Path, r.Log)
+}
+
+// pastHostProxy returns an error if the host has a proxy of its own. The sessions of a profile without proxy go out
+// through it, and a check would show the site the same account at another address.
+func (c *Checker) pastHostProxy() error {
+	variable, err := c.o.Driver.HostProxy()
+	if err == nil && variable != "" {
+		err = fmt.Errorf("the profile has none, and its sessions go out through that of %s in the sidecar's environment, which a check cannot use: name that proxy in the file of --proxies, and give the profile its proxy_id; or start the sidecar without %s", variable, variable)
+	}
+	return err
 }

@@ -170,7 +170,12 @@ func (n *entries) sent() (sent []string) {
 func (a *Service) askAbout(ctx context.Context, r lease.Record, about func(*accountcheck.Request)) (_ accountcheck.Found, err error) {
 	profileID := r.ProfileID
 	log := a.host.Log.With().Str("profile", profileID).Uint64("token", uint64(r.Token)).Logger()
-	ask := accountcheck.Request{Profile: profileID, Token: r.Token, ProxyID: r.ProxyID, Memory: r.BrowserMemory, Appearance: r.Appearance, KeepCookies: true, Log: log}
+	ask := accountcheck.Request{Profile: profileID, Token: r.Token, ProxyID: r.ProxyID, Memory: r.BrowserMemory, Appearance: r.Appearance, ReadOnly: r.ReadOnly, KeepCookies: true, Log: log}
+	// The browser of its last task, which sites know: of a person's nothing is to be learned about those of tasks.
+	if last, known := a.host.Sessions.File(r.SessionID); known && last.ByHand == nil {
+		ask.Headless, ask.Args = last.Manifest.Headless, last.Manifest.ChromeArgs
+		ask.ReadOnly = ask.ReadOnly || last.Manifest.WantsReadOnly()
+	}
 	about(&ask)
 	if ask.Path, err = a.host.Root.Path(profileID); err != nil {
 		return accountcheck.Found{}, api.Refuse(api.CodeUnknownProfile, "%v", err)

@@ -463,7 +463,7 @@ func (a *Adopter) closeLeftWarm(profile string, b *browser.Browser, lock *profil
 	preserve := func() error {
 		return a.o.Recoverer.Preserve(profile, api.ReasonLauncherRestart, "it does not close when it is asked to", witness.Of(b))
 	}
-	return errors.Join(slots.CloseWarm(b, lock, a.o.Root, a.o.Jar, preserve, log), lock.Unlock())
+	return errors.Join(slots.CloseWarm(b, lock, a.o.Root, a.o.Jar, running.Owed, preserve, log), lock.Unlock())
 }
 
 // closeLeftCheck closes the browser of a session check whose launcher was killed; b is nil if it has ended

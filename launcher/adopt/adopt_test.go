@@ -793,6 +793,37 @@ func TestWhatAWarmBrowserDidByItselfIsNotLost(t *testing.T) {
 	}
 }
 
+// The cookies of a warm browser that lost its own stay, also where it could not be closed at once.
+func TestTheCookiesOfAWarmBrowserThatLostThem(t *testing.T) {
+	t.Parallel()
+	for why, kept := range map[string]bool{slots.WarmNetwork: true, slots.WarmDisturbed: false} {
+		t.Run(why, func(t *testing.T) {
+			t.Parallel()
+			h := newStoredHost(t)
+			free := h.released(h.granted(lease.Record{ProfileID: "p"}, "ses_p"))
+			free = h.change("p", func(lease.Record) (lease.Record, error) { return free, nil })
+			h.keep(free)
+			id := h.browser(free)
+			l := h.launch(nil)
+			l.o.Slots.PreserveBy(func(string, string, string, *browser.Browser) error { return errors.New("the disk is full") })
+			jar := sessionfile.NewJar(h.dir, testkey.Key)
+			h.must(jar.KeepAll(t.Context(), oneCookie{}, "p"))
+			h.parked(l, free)
+			l.o.Slots.CoolProfile("p", why)
+			if !h.lives(id) {
+				t.Fatal("it is closed without evidence")
+			}
+			l.adopts("p")
+			if h.lives(id) {
+				t.Error("it is not closed")
+			}
+			if cookies, err := jar.Kept("p"); err != nil || (cookies != nil) != kept {
+				t.Errorf("%v are kept, %v; want some: %v", cookies, err, kept)
+			}
+		})
+	}
+}
+
 // run is a session that used a slot's browser.
 type run struct{}
 

@@ -347,6 +347,9 @@ func openMux(process Process, pipeLog *cdpproxy.PipeLog, traffic func(cdpproxy.T
 	return m, nil
 }
 
+// HostProxy is chrome.HostProxy for the driver's browsers.
+func (d *Driver) HostProxy() (variable string, err error) { return chrome.HostProxy(d.o.User) }
+
 // MemoryLimit is the memory limit of a profile's browser in bytes: the host's limit,
 // which the profile's own may lower. Zero means none.
 func (d *Driver) MemoryLimit(profile uint64) uint64 {

@@ -67,6 +67,8 @@ type stillness struct {
 	mu      turn
 	network NetworkService // which is stopped; nil: none is
 	known   NetworkService // that runs, found beforehand; nil: it has to be looked for
+	ends    chan struct{}  // closed when known has ended, and the browser goes on; nil: nobody watches it
+	robbed  bool           // known ended, and the browser went on: see NetworkEnded
 	since   boottime.Instant
 	begun   boottime.Instant         // when that was asked for
 	found   bool                     // an earlier launcher had stopped it
@@ -179,12 +181,72 @@ func (b *Browser) learnNetwork() {
 	s := &b.still
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.known != nil || s.network != nil || s.asked || s.gone {
+	b.findKnown()
+}
+
+// findKnown finds the network service, unless it is known and lives. b.still.mu is held.
+func (b *Browser) findKnown() {
+	s := &b.still
+	if s.network != nil || s.asked || s.gone {
+		return
+	}
+	if s.known = b.takeKnown(); s.known != nil {
 		return
 	}
 	if n, err := b.process.NetworkService(); err == nil { // else StandStill looks for it
-		s.known = n
+		s.known, s.ends, s.robbed = n, nil, false
 	}
+}
+
+// WatchNetwork is called before the cookies are read of a browser that is to have them while no session uses it. From
+// then on NetworkEnds and NetworkEnded tell whether it lost some.
+func (b *Browser) WatchNetwork() {
+	s := &b.still
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	b.findKnown()
+	if s.known == nil || s.ends != nil {
+		return
+	}
+	n, ends := s.known, make(chan struct{})
+	s.ends = ends
+	b.driver.work.Go(func() {
+		if !n.AwaitEnd() {
+			return
+		}
+		ctx, cancel := capture.Patience(context.Background(), replaceTimeout)
+		defer cancel()
+		next, err := b.findNetwork(ctx, n.PID())
+		if err == nil {
+			_ = next.Close() // only the descriptor
+		} else if b.ends(ctx, err) { // it ended with its browser
+			return
+		}
+		close(ends)
+	})
+}
+
+// NetworkEnds returns a channel that is closed when the network service that WatchNetwork found has ended, and the
+// browser goes on with another one. It is nil, and so never closed, where none was found.
+func (b *Browser) NetworkEnds() <-chan struct{} {
+	b.still.mu.Lock()
+	defer b.still.mu.Unlock()
+	return b.still.ends
+}
+
+// NetworkEnded tells whether the network service that was known has ended, and the browser went on: the next one has
+// only the cookies that were on the disk, so none of those that Chrome drops when it closes.
+func (b *Browser) NetworkEnded() bool {
+	if !b.Driven() {
+		return false
+	}
+	s := &b.still
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.known != nil && b.process.ExitStatus() == "" && s.known.Ended() {
+		s.robbed = true
+	}
+	return s.robbed
 }
 
 // takeKnown returns the network service that was found beforehand, if it still lives.

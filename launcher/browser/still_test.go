@@ -837,6 +837,54 @@ func TestAQuietBrowserKeepsItsNetworkService(t *testing.T) {
 	}
 }
 
+// TestTheEndOfAWatchedNetworkServiceIsNoticed, each time; not where it ends with its browser.
+func TestTheEndOfAWatchedNetworkServiceIsNoticed(t *testing.T) {
+	h := newHost(t, Options{})
+	b := h.start()
+	for range 2 {
+		if _, err := b.Cookies(t.Context()); err != nil { // it has one by then
+			t.Fatal(err)
+		}
+		b.WatchNetwork()
+		n, err := b.process.NetworkService()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if b.NetworkEnded() {
+			t.Error("it has ended before it was killed")
+		}
+		if err := errors.Join(n.Kill(t.Context()), n.Close()); err != nil {
+			t.Fatal(err)
+		}
+		if !b.NetworkEnded() {
+			t.Error("it has not ended")
+		}
+		select {
+		case <-b.NetworkEnds():
+		case <-time.After(testchrome.Patience):
+			t.Fatal("nobody is told that it has ended")
+		}
+	}
+	b.WatchNetwork()
+	ends := b.NetworkEnds()
+	if err := unix.Kill(-b.PID(), unix.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	<-b.Exited()
+	if _, err := b.Close(profile, nil, h.options.Log); err != nil {
+		t.Error(err)
+	}
+	h.end()
+	select {
+	case <-ends:
+		t.Error("it ended with its browser, and counts as lost alone")
+	default:
+	}
+	if b.NetworkEnded() {
+		t.Error("it ended alone, and ended with its browser")
+	}
+}
+
 // TestWhatNoPageReportsIsNotSentLater: what a page sent while it ended, and no page has reported, waits in the
 // network service for a connection. It is never sent, also if the launcher cannot know that it waits.
 func TestWhatNoPageReportsIsNotSentLater(t *testing.T) {

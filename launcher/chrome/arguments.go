@@ -166,6 +166,21 @@ func proxyRules(o Options) string {
 	return "http=" + way + ";https=" + way + ";socks=" + noWebsockets
 }
 
+// hostProxies are the variables by which Chrome finds the host's own proxy.
+var hostProxies = []string{"http_proxy", "https_proxy", "all_proxy", "auto_proxy", "socks_server"}
+
+// HostProxy names the variable by which a browser of the user (nil: this process's own) goes out through the host's own
+// proxy if it is started without Proxy and not ReadOnly; empty: none is set.
+func HostProxy(as *runas.User) (string, error) {
+	env, err := environmentOf(as, os.TempDir())
+	for _, variable := range env {
+		if name, value, _ := strings.Cut(variable, "="); value != "" && slices.Contains(hostProxies, strings.ToLower(name)) {
+			return name, err
+		}
+	}
+	return "", err
+}
+
 // ProxyOf returns the Options.Proxy of a browser that was started with this value of
 // --proxy-server.
 func ProxyOf(value string) string {

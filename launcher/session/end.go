@@ -496,7 +496,8 @@ func (e *ending) staysWarm() bool {
 		err = os.Truncate(s.h.o.Files.Output(s.slot.StartedFor()), 0) // it is in the evidence
 	}
 	if err == nil {
-		// If the browser crashes while nobody uses it, the login must not be lost.
+		// If the browser crashes while nobody uses it, or its network service ends, the login must not be lost.
+		s.browser.WatchNetwork()
 		err = s.h.o.Jar.KeepAll(ctx, m.Observer(), s.profile)
 	}
 	if err != nil {
@@ -539,7 +540,7 @@ func (s *Session) UndoGrant(cause error) error {
 	c.File.Reason = api.ReasonStartFailed
 	c.OnlyCopy = s.opening.cookies == inBrowser
 	if s.opening.cookies == inBoth {
-		c.Keep = s.h.o.Jar.KeepOfWarm
+		c.Keep = slots.KeepOfWarm(s.browser, s.h.o.Jar)
 	}
 	if c.Browser == nil {
 		c.File.CloseMethod = string(chrome.AlreadyExited)
@@ -560,7 +561,7 @@ func (s *Session) UndoGrant(cause error) error {
 		s.log.Error().Err(err).Msg("lease not released: it is recovered later")
 	}
 	if err = e.neverServed(ended); s.opening.cookies == inBoth {
-		err = errors.Join(err, slots.DropLasting(s.profile, s.h.o.Root, s.h.o.Jar))
+		err = errors.Join(err, slots.DropLasting(s.browser, s.profile, s.h.o.Root, s.h.o.Jar))
 	}
 	if err = errors.Join(err, s.slot.Lock().Unlock()); err != nil {
 		s.log.Error().Err(err).Msg("session not cleaned up")

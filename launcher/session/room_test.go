@@ -100,6 +100,8 @@ type roomOptions struct {
 	runs    int // that may share the profile
 	sites   *site.Book
 	keep    *bool
+	// processes run the browsers; nil: the kernel does.
+	processes browser.Processes
 }
 
 // newRoom returns a room whose profile is available.
@@ -163,7 +165,7 @@ func (r *room) start() {
 	fatal(err)
 	l.archive = evidence.NewArchive(spool, bundles, log)
 	l.driver = browser.NewDriver(ctx, &l.work, browser.Options{Key: testkey.Key,
-		Binary: cmp.Or(r.o.binary, fakechrome.Binary(r.t)), Files: l.files, Root: l.root, HangTimeout: r.o.hang, CloseTimeouts: chrome.CloseTimeouts{Ask: r.o.ask}, Log: log, Metrics: l.metrics,
+		Binary: cmp.Or(r.o.binary, fakechrome.Binary(r.t)), Files: l.files, Root: l.root, HangTimeout: r.o.hang, CloseTimeouts: chrome.CloseTimeouts{Ask: r.o.ask}, Processes: r.o.processes, Log: log, Metrics: l.metrics,
 	})
 	l.work.Go(l.driver.Watch)
 	warm := map[bool]int{true: 2}[r.o.warm]

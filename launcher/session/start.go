@@ -380,7 +380,7 @@ func (w *Warm) Open(ctx context.Context, s *Session) error {
 	return nil
 }
 
-// stillThere returns an error if the browser has ended, or has to be given up.
+// stillThere returns an error if the browser has ended, has to be given up, or has lost cookies that the jar has.
 func stillThere(b *browser.Browser) error {
 	why := "it does not answer any more"
 	select {
@@ -390,7 +390,10 @@ func stillThere(b *browser.Browser) error {
 	case <-b.Failed():
 		why = b.Failure().Detail
 	default:
-		return nil
+		if !b.NetworkEnded() {
+			return nil
+		}
+		why = slots.LostNetwork
 	}
 	return fmt.Errorf("the warm browser cannot be used any more (%s): ask again, for another browser", why)
 }

@@ -14,6 +14,8 @@ import (
 
 	"leasehold/checkpoint"
 	"leasehold/launcher/api"
+	"leasehold/launcher/browser"
+	"leasehold/launcher/chrome"
 	"leasehold/launcher/slots"
 	"leasehold/lease"
 )
@@ -21,13 +23,18 @@ import (
 // warm is a room whose profile has a warm browser, and the browser's pid.
 func warm(t *testing.T) (r *room, pid int) {
 	t.Helper()
-	r = newRoom(t, roomOptions{warm: true, keep: new(true)})
+	return warmIn(t, roomOptions{}, `[{"name":"sid","value":"1","domain":"shop.example","path":"/","session":true,"expires":-1}]`)
+}
+
+// warmIn is warm with other options, and these cookies.
+func warmIn(t *testing.T, o roomOptions, cookies string) (r *room, pid int) {
+	t.Helper()
+	o.warm, o.keep = true, new(true)
+	r = newRoom(t, o)
 	s := r.begin(task("one"))
 	w := r.connect(s)
 	w.call("Target.createTarget", "", map[string]any{"url": "about:blank"})
-	r.chromium.set(func() {
-		r.chromium.cookies = `[{"name":"sid","value":"1","domain":"shop.example","path":"/","session":true,"expires":-1}]`
-	})
+	r.chromium.set(func() { r.chromium.cookies = cookies })
 	if shown, err := s.Release(t.Context(), api.Release{Outcome: "ok", Reason: "done"}); err != nil || shown.Ended != "released: done" {
 		t.Fatalf("%+v, %v", shown, err)
 	}
@@ -358,6 +365,142 @@ func TestAWarmBrowserThatEndsDuringAGrant(t *testing.T) {
 				return
 			}
 			if got := r.lent(); !strings.Contains(got, `"sid"`) {
+				t.Errorf("the next browser is given %q", got)
+			}
+		})
+	}
+}
+
+// networks runs browsers, the first of which has a network service that a test can end.
+type networks struct {
+	browser.Kernel
+	started atomic.Bool
+	mu      sync.Mutex
+	now     *network
+}
+
+type network struct {
+	pid   int
+	ended chan struct{}
+}
+
+func newNetworks() *networks { return &networks{now: &network{1, make(chan struct{})}} }
+
+func (n *networks) Start(ctx context.Context, o chrome.Options) (browser.Process, error) {
+	p, err := n.Kernel.Start(ctx, o)
+	if err != nil || n.started.Swap(true) {
+		return p, err
+	}
+	return networked{p, n}, nil
+}
+
+// end ends the network service, and the browser has another one.
+func (n *networks) end() {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	ended := n.now.ended
+	n.now = &network{n.now.pid + 1, make(chan struct{})}
+	close(ended)
+}
+
+type networked struct {
+	browser.Process
+	by *networks
+}
+
+func (p networked) NetworkService() (browser.NetworkService, error) {
+	p.by.mu.Lock()
+	defer p.by.mu.Unlock()
+	return &seenNetwork{network: p.by.now, closed: make(chan struct{})}, nil
+}
+
+// seenNetwork is what a launcher sees of a network service. It cannot be stopped.
+type seenNetwork struct {
+	browser.NetworkService
+	network *network
+	closed  chan struct{}
+}
+
+func (s *seenNetwork) PID() int                        { return s.network.pid }
+func (s *seenNetwork) Stop(context.Context) error      { return errors.ErrUnsupported }
+func (s *seenNetwork) AwaitRest(context.Context) error { return errors.ErrUnsupported }
+
+func (s *seenNetwork) AwaitEnd() bool {
+	select {
+	case <-s.network.ended:
+		return true
+	case <-s.closed:
+		return false
+	}
+}
+
+func (s *seenNetwork) Ended() bool {
+	select {
+	case <-s.network.ended:
+		return true
+	default:
+		return false
+	}
+}
+
+func (s *seenNetwork) Close() error {
+	close(s.closed)
+	return nil
+}
+
+// TestAWarmBrowserWhoseNetworkServiceEnds, as when the kernel kills it for its memory: the next one has only the cookies
+// that were on the disk. No task gets that browser, and the next one gets all cookies that were kept at the release.
+func TestAWarmBrowserWhoseNetworkServiceEnds(t *testing.T) {
+	t.Parallel()
+	for name, lose := range map[string]func(t *testing.T, r *room, end func()){
+		"while it waits": func(t *testing.T, r *room, end func()) {
+			end()
+			r.await("it is closed", func() bool { return r.table.Find(profile) == nil })
+			if !strings.Contains(r.log.String(), `"why":"`+slots.WarmNetwork+`"`) {
+				t.Error("the log does not say why")
+			}
+		},
+		"before it is taken": func(t *testing.T, r *room, end func()) {
+			slot := r.table.Occupy(profile) // so that nobody closes it
+			end()
+			_, err := r.grant(task("two"), slot, func(now lease.Record) Start { return NewWarm(now, nil) })
+			unfit, ok := errors.AsType[*UnfitError](err)
+			if !ok || unfit.Why != slots.WarmDisturbed || unfit.Detail != slots.LostNetwork {
+				t.Fatalf("%v", err)
+			}
+			slot.CloseWarm(unfit.Why, unfit.Detail)
+			slot.Vacate()
+		},
+		"while it is taken": func(t *testing.T, r *room, end func()) {
+			slot := r.table.Occupy(profile)
+			slot.LockRuns()
+			s, err := r.grant(task("two"), slot, func(now lease.Record) Start {
+				return hooked{Start: NewWarm(now, nil), before: func(*Session) { end() }}
+			})
+			slot.UnlockRuns()
+			if err == nil || !strings.Contains(err.Error(), slots.LostNetwork) {
+				t.Fatalf("%v", err)
+			}
+			if refused := s.UndoGrant(err); problem(refused) != api.CodeBrowserStartFailed {
+				t.Errorf("%v", refused)
+			}
+			slot.Vacate()
+			if got := r.record(); got.State != lease.Available {
+				t.Errorf("%+v", got)
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			runs := newNetworks()
+			r, _ := warmIn(t, roomOptions{processes: runs}, `[
+				{"name":"sid","value":"1","domain":"shop.example","path":"/","session":true,"expires":-1},
+				{"name":"stays","value":"2","domain":"shop.example","path":"/","session":false,"expires":4102444800}]`)
+			lose(t, r, func() {
+				r.chromium.set(func() { r.chromium.cookies = "[]" })
+				runs.end()
+			})
+			if got := r.lent(); !strings.Contains(got, `"sid"`) || !strings.Contains(got, `"stays"`) {
 				t.Errorf("the next browser is given %q", got)
 			}
 		})

@@ -69,20 +69,24 @@ func (j Jar) Keep(ctx context.Context, browser Caller, profile string) error {
 	if _, err := os.Stat(j.path(profile)); err == nil {
 		return nil
 	}
-	return j.KeepOfWarm(ctx, browser, profile)
+	return j.saveSession(ctx, browser, profile, j.path(profile), nil)
 }
 
 // KeepOfWarm is Keep for a browser that was warm. It replaces an existing file, since
-// that has the cookies of the same browser from the end of its last session.
-func (j Jar) KeepOfWarm(ctx context.Context, browser Caller, profile string) error {
-	return j.saveSession(ctx, browser, profile, j.path(profile))
+// that has the cookies of the same browser from the end of its last session; unless lost tells, once
+// the browser has shown its cookies, that it lost some since.
+func (j Jar) KeepOfWarm(ctx context.Context, browser Caller, profile string, lost func() bool) error {
+	return j.saveSession(ctx, browser, profile, j.path(profile), lost)
 }
 
-// saveSession saves a browser's session cookies in a file.
-func (j Jar) saveSession(ctx context.Context, browser Caller, profile, path string) error {
+// saveSession saves a browser's session cookies in a file, unless lost tells that it lost some; nil: it did not.
+func (j Jar) saveSession(ctx context.Context, browser Caller, profile, path string, lost func() bool) error {
 	session, _, err := cookiesOf(ctx, browser)
-	if err != nil {
+	switch {
+	case err != nil:
 		return fmt.Errorf("session cookies of %s: %w", profile, err)
+	case lost != nil && lost():
+		return nil
 	}
 	return j.save(path, signed.Cookies, profile, session)
 }
@@ -230,7 +234,7 @@ func (j Jar) noted(profile string) string { return j.path(profile) + ".noted" }
 // Note saves the session cookies of a browser that may end at any time. Restore does
 // not use them before KeepNoted.
 func (j Jar) Note(ctx context.Context, browser Caller, profile string) error {
-	return j.saveSession(ctx, browser, profile, j.noted(profile))
+	return j.saveSession(ctx, browser, profile, j.noted(profile), nil)
 }
 
 // KeepNoted makes Restore use the cookies that were noted last. It is called when the

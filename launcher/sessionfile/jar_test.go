@@ -111,12 +111,20 @@ func TestAWarmBrowsersCookies(t *testing.T) {
 	if err := j.Restore(t.Context(), crashed, "p"); err != nil || !slices.Equal(crashed.names(), []string{"all", "sid", "stays"}) {
 		t.Errorf("after a crash: %v, %v", crashed.names(), err)
 	}
-	if err := errors.Join(j.KeepAll(t.Context(), warm, "p"), j.KeepOfWarm(t.Context(), warm, "p"), j.ClosedInOrder("p")); err != nil {
+	if err := errors.Join(j.KeepAll(t.Context(), warm, "p"), j.KeepOfWarm(t.Context(), warm, "p", func() bool { return false }), j.ClosedInOrder("p")); err != nil {
 		t.Fatal(err)
 	}
 	closed := &browser{t: t}
 	if err := j.Restore(t.Context(), closed, "p"); err != nil || !slices.Equal(closed.names(), []string{"all", "sid"}) {
 		t.Errorf("after a close: %v, %v", closed.names(), err)
+	}
+	robbed := &browser{t: t, has: `{}`}
+	if err := errors.Join(j.KeepAll(t.Context(), warm, "p"), j.KeepOfWarm(t.Context(), robbed, "p", func() bool { return true })); err != nil {
+		t.Fatal(err)
+	}
+	next := &browser{t: t}
+	if err := j.Restore(t.Context(), next, "p"); err != nil || !slices.Equal(next.names(), []string{"all", "sid", "stays"}) {
+		t.Errorf("after a close of a browser that lost them: %v, %v", next.names(), err)
 	}
 }
 

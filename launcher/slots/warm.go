@@ -32,10 +32,14 @@ const (
 	WarmGone      = "browser_gone"
 	WarmHung      = "hung"
 	WarmDisturbed = "stirred"
+	WarmNetwork   = "network_service"
 	WarmSetting   = "setting"
 	WarmWanted    = "profile_wanted"
 	WarmShutdown  = "shutdown"
 )
+
+// LostNetwork is the disturbance of a browser of which NetworkEnded is true.
+const LostNetwork = "its network service ended, and the session's cookies with it: those that were kept at the release stay"
 
 const (
 	// pingEvery is the time between two pings of a warm browser, and pingTimeout how
@@ -167,11 +171,15 @@ func (s *Slot) WarmSince() time.Time {
 // Disturbed returns the disturbance of the warm browser since the last call, or "" if
 // there was none. That the browser has to be given up is a disturbance, too.
 func (s *Slot) Disturbed() string {
+	lost := s.Browser().NetworkEnded()
 	s.t.mu.Lock()
 	defer s.t.mu.Unlock()
 	w, b := s.warm, s.browser
 	if w == nil {
 		return ""
+	}
+	if lost {
+		w.disturb(LostNetwork)
 	}
 	select {
 	case <-b.Failed():
@@ -197,6 +205,10 @@ func (t *Table) watchWarm(s *Slot) {
 				t.mu.Lock()
 				defer t.mu.Unlock()
 				w.disturb(b.Failure().Detail)
+			case <-b.NetworkEnds():
+				t.mu.Lock()
+				defer t.mu.Unlock()
+				w.disturb(LostNetwork)
 			case <-w.taken:
 			}
 		})
@@ -240,6 +252,9 @@ func (s *Slot) CloseWarm(why, detail string) {
 	if w == nil {
 		return
 	}
+	if why != WarmGone && b.NetworkEnded() {
+		why, detail = WarmNetwork, cmp.Or(detail, LostNetwork)
+	}
 	log := s.t.o.Log.With().Str("profile", s.profile).Str("session", w.session).Str("why", why).Logger()
 	event := log.Info()
 	if detail != "" {
@@ -262,7 +277,7 @@ type Preserve func(profile, why, detail string, b *browser.Browser) error
 
 // byItself tells whether a warm browser is closed for what it did.
 func byItself(why string) bool {
-	return why == WarmGone || why == WarmHung || why == WarmDisturbed
+	return why == WarmGone || why == WarmHung || why == WarmDisturbed || why == WarmNetwork
 }
 
 func (s *Slot) closeWarm(b *browser.Browser, lock *profiledir.Lock, why, detail string, log zerolog.Logger) error {
@@ -277,27 +292,31 @@ func (s *Slot) closeWarm(b *browser.Browser, lock *profiledir.Lock, why, detail 
 		}
 		preserve = nil
 	}
-	return CloseWarm(b, lock, s.t.o.Root, s.t.o.Jar, preserve, log)
+	return CloseWarm(b, lock, s.t.o.Root, s.t.o.Jar, why, preserve, log)
 }
 
-// CloseWarm closes a browser that no session has, and that has all cookies of its account. preserve stores
-// evidence before it is closed by force, and is nil where there is some.
-func CloseWarm(b *browser.Browser, lock *profiledir.Lock, root *profiledir.Root, jar sessionfile.Jar, preserve func() error, log zerolog.Logger) error {
-	_, err := CloseUnused(b, lock, root, &jar, preserve, nil, log)
+// CloseWarm closes a browser that no session has, and that has all cookies of its account unless why is
+// WarmNetwork. preserve stores evidence before it is closed by force, and is nil where there is some.
+func CloseWarm(b *browser.Browser, lock *profiledir.Lock, root *profiledir.Root, jar sessionfile.Jar, why string, preserve func() error, log zerolog.Logger) error {
+	keeps := &jar
+	if why == WarmNetwork {
+		keeps = nil
+	}
+	_, err := CloseUnused(b, lock, root, keeps, preserve, nil, log)
 	return err
 }
 
 // CloseUnused is CloseWarm for a browser that may lack some of the cookies: jar is nil then, and what it
-// keeps stays. Only if the browser ended cleanly has it written all its persistent cookies, so only then
-// the jar's copy of them is dropped. The method is empty if the browser may still run, and then its note
-// stays, too. judge says whether the directory has all that the browser wrote, which has ended by the method. If
-// not, the directory is disbelieved before the note is removed. judge is nil for a browser of which the jar has
-// the cookies, and the rest was on the disk before.
+// keeps stays, as it does if the browser's network service has ended. Only if the browser ended cleanly has it
+// written all its persistent cookies, so only then the jar's copy of them is dropped. The method is empty if the
+// browser may still run, and then its note stays, too. judge says whether the directory has all that the browser
+// wrote, which has ended by the method. If not, the directory is disbelieved before the note is removed. judge is
+// nil for a browser of which the jar has the cookies, and the rest was on the disk before.
 func CloseUnused(b *browser.Browser, lock *profiledir.Lock, root *profiledir.Root, jar *sessionfile.Jar, preserve func() error, judge func(chrome.CloseMethod) error, log zerolog.Logger) (chrome.CloseMethod, error) {
 	profile := lock.Profile()
 	var keep browser.KeepCookies
 	if jar != nil {
-		keep = jar.KeepOfWarm
+		keep = KeepOfWarm(b, *jar)
 	}
 	method, err := b.ClosePreserved(profile, keep, preserve, log)
 	if _, lost := errors.AsType[*profiledir.NotStoredError](err); err != nil && !lost {
@@ -315,14 +334,23 @@ func CloseUnused(b *browser.Browser, lock *profiledir.Lock, root *profiledir.Roo
 		return method, errors.Join(err, lock.ClearRunning())
 	}
 	if err = lock.ClearRunning(); err == nil && jar != nil {
-		err = DropLasting(profile, root, *jar)
+		err = DropLasting(b, profile, root, *jar)
 	}
 	return method, err
 }
 
-// DropLasting drops the jar's copy of the persistent cookies of a warm browser that has ended, if it did so cleanly.
-func DropLasting(profile string, root *profiledir.Root, jar sessionfile.Jar) error {
-	if dir, err := root.Inspect(profile); err != nil || dir.ClosedCleanly.Answer != profiledir.Yes {
+// KeepOfWarm is how the jar keeps the session cookies of a browser while it has those that the browser had before: they
+// are replaced, unless the browser lost some since.
+func KeepOfWarm(b *browser.Browser, jar sessionfile.Jar) browser.KeepCookies {
+	return func(ctx context.Context, caller sessionfile.Caller, profile string) error {
+		return jar.KeepOfWarm(ctx, caller, profile, b.NetworkEnded)
+	}
+}
+
+// DropLasting drops the jar's copy of the persistent cookies of a warm browser that has ended, if it did so cleanly
+// and with the network service that had them.
+func DropLasting(b *browser.Browser, profile string, root *profiledir.Root, jar sessionfile.Jar) error {
+	if dir, err := root.Inspect(profile); err != nil || dir.ClosedCleanly.Answer != profiledir.Yes || b.NetworkEnded() {
 		return nil // it may have to be set again
 	}
 	return jar.ClosedInOrder(profile)

@@ -54,7 +54,7 @@ func (a Account) Check(ctx context.Context, c recovery.Closed, log zerolog.Logge
 	}
 	request := accountcheck.Request{
 		Profile: c.Profile, Path: c.Path, Lock: c.Lock, Token: r.Token, Check: r.SessionCheck, Sites: c.Sites, ProxyID: r.ProxyID,
-		Headless: m.Headless, Args: m.ChromeArgs, Memory: r.BrowserMemory, Appearance: r.Appearance, KeepCookies: m.SessionCookies != api.CookiesDrop, Log: log,
+		Headless: m.Headless, Args: m.ChromeArgs, Memory: r.BrowserMemory, Appearance: r.Appearance, ReadOnly: r.ReadOnly || m.WantsReadOnly(), KeepCookies: m.SessionCookies != api.CookiesDrop, Log: log,
 		Questions: c.Questions(), Task: c.Task(), Settle: a.Settle,
 		Again: func(first []site.Answer) (again []site.Question) {
 			sinceSafe := since(first, safe)

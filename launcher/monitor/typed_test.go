@@ -94,6 +94,32 @@ func (w typist) keys(keys string) {
 	}
 }
 
+// whereItWent says where what was typed into a frame of another process went, as that frame and its page tell it.
+func (w typist) whereItWent() string {
+	w.Helper()
+	said := "the page has the focus on " + w.value("document.activeElement.tagName + ', drawn: ' + document.visibilityState")
+	var all struct {
+		TargetInfos []struct{ TargetID, Type string }
+	}
+	w.call("", "Target.getTargets", nil, &all)
+	for _, frame := range all.TargetInfos {
+		if frame.Type != "iframe" {
+			continue
+		}
+		var in struct{ SessionID string }
+		w.call("", "Target.attachToTarget", map[string]any{"targetId": frame.TargetID, "flatten": true}, &in)
+		inFrame := w
+		inFrame.session = in.SessionID
+		said += "; the frame has " + inFrame.value("document.readyState + ', focus: ' + document.hasFocus() + ', characters: ' + document.querySelector('input')?.value.length")
+		var world struct{ ExecutionContextID int64 }
+		w.call(in.SessionID, "Page.createIsolatedWorld", map[string]any{"frameId": frame.TargetID, "worldName": cdpproxy.HiddenWorld}, &world)
+		var has struct{ Result struct{ Value string } }
+		w.call(in.SessionID, "Runtime.evaluate", map[string]any{"contextId": world.ExecutionContextID, "expression": "typeof watchTyping + ' ' + typeof " + typedBinding}, &has)
+		said += "; its script and binding: " + has.Result.Value
+	}
+	return said
+}
+
 // arrives waits until a page has left for the path.
 func (w typist) arrives(path string) {
 	w.Helper()
@@ -167,6 +193,9 @@ func TestWhatIsTypedInto(t *testing.T) {
 					w.input("Input.dispatchMouseEvent", map[string]any{"type": kind, "x": 50, "y": 50, "button": "left", "clickCount": 1})
 				}
 				w.input("Input.insertText", map[string]any{"text": "x"})
+			}
+			if w.reported() == "" {
+				w.Errorf("nothing is reported of the frame: %s", w.whereItWent())
 			}
 		}},
 		{"/edit", "message", func(w typist) { w.fill("f", "x") }},

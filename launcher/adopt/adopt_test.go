@@ -701,10 +701,7 @@ func TestABrowserThatNobodyNoted(t *testing.T) {
 // evidence is that of the release.
 func TestWarmBrowsers(t *testing.T) {
 	t.Parallel()
-	h := newStoredHost(t)
-	free := h.released(h.granted(lease.Record{ProfileID: "p"}, "ses_p"))
-	free = h.change("p", func(lease.Record) (lease.Record, error) { return free, nil })
-	h.keep(free)
+	h, free := newReleased(t)
 	left := h.browser(free)
 	l := h.launch(nil)
 	if got := l.adopts("p"); got.Nonce != free.Nonce || h.lives(left) || !strings.Contains(h.said.String(), "a launcher left a warm browser") {
@@ -759,10 +756,7 @@ func TestWhatAWarmBrowserDidByItselfIsNotLost(t *testing.T) {
 		} {
 			t.Run(name+", "+why, func(t *testing.T) {
 				t.Parallel()
-				h := newStoredHost(t)
-				free := h.released(h.granted(lease.Record{ProfileID: "p"}, "ses_p"))
-				free = h.change("p", func(lease.Record) (lease.Record, error) { return free, nil })
-				h.keep(free)
+				h, free := newReleased(t)
 				id := h.browser(free)
 				l := h.launch(nil)
 				l.o.Slots.PreserveBy(func(string, string, string, *browser.Browser) error { return errors.New("the disk is full") })
@@ -799,10 +793,7 @@ func TestTheCookiesOfAWarmBrowserThatLostThem(t *testing.T) {
 	for why, kept := range map[string]bool{slots.WarmNetwork: true, slots.WarmDisturbed: false} {
 		t.Run(why, func(t *testing.T) {
 			t.Parallel()
-			h := newStoredHost(t)
-			free := h.released(h.granted(lease.Record{ProfileID: "p"}, "ses_p"))
-			free = h.change("p", func(lease.Record) (lease.Record, error) { return free, nil })
-			h.keep(free)
+			h, free := newReleased(t)
 			id := h.browser(free)
 			l := h.launch(nil)
 			l.o.Slots.PreserveBy(func(string, string, string, *browser.Browser) error { return errors.New("the disk is full") })
@@ -923,10 +914,7 @@ func TestTheBrowserOfASessionCheck(t *testing.T) {
 	for name, first := range map[string]failing{"at once": {}, "it is not found at first": {find: true}, "it is not known at first whether it ended": {end: true}} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			h := newStoredHost(t)
-			free := h.released(h.granted(lease.Record{ProfileID: "p"}, "ses_p"))
-			free = h.change("p", func(lease.Record) (lease.Record, error) { return free, nil })
-			h.keep(free)
+			h, free := newReleased(t)
 			jar := sessionfile.NewJar(h.dir, testkey.Key)
 			h.must(jar.Keep(t.Context(), oneCookie{}, "p"))
 			kept, err := filepath.Glob(filepath.Join(h.dir, "session-cookies", "*"))
@@ -981,10 +969,7 @@ func TestTheBrowserOfASessionCheckIsKilled(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			h := newStoredHost(t)
-			free := h.released(h.granted(lease.Record{ProfileID: "p"}, "ses_p"))
-			free = h.change("p", func(lease.Record) (lease.Record, error) { return free, nil })
-			h.keep(free)
+			h, free := newReleased(t)
 			noted := free
 			noted.SessionID = "chk_1"
 			left := h.browser(noted)

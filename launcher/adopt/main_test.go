@@ -107,6 +107,16 @@ func newStoredHost(t *testing.T) *host {
 	return h
 }
 
+// newReleased returns a host with a store, and the record of its profile "p", whose last session "ses_p" was released.
+func newReleased(t *testing.T) (*host, lease.Record) {
+	t.Helper()
+	h := newStoredHost(t)
+	free := h.released(h.granted(lease.Record{ProfileID: "p"}, "ses_p"))
+	free = h.change("p", func(lease.Record) (lease.Record, error) { return free, nil })
+	h.keep(free)
+	return h, free
+}
+
 func (h *host) must(errs ...error) {
 	h.Helper()
 	if err := errors.Join(errs...); err != nil {

@@ -38,7 +38,9 @@ func (g *Service) Acquire(ctx context.Context, m api.Manifest) (api.Session, err
 	}
 	by := principal.Of(ctx)
 	m.Opener = api.Opener{Name: by.Name, UID: by.UID, Manages: by.Role.Has(principal.Manage)}
-	m.Opener.GivesAccount = m.Opener.Manages && m.AccountID != "" && g.profiles.MayGive(ctx, m.ProfileID, m.AccountID) == nil
+	if r, _ := g.host.Catalog.Record(m.ProfileID); r.AccountID == "" && m.ProfileID != "" && m.AccountID != "" { // else none is given
+		m.Opener.GivesAccount = m.Opener.Manages && g.profiles.MayGive(ctx, m.ProfileID, m.AccountID) == nil
+	}
 	begin := g.acquire
 	if m.Ephemeral {
 		begin = g.read
